@@ -1,0 +1,3 @@
+module github.com/energyreceiver/energyreceiver
+
+go 1.26

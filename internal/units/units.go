@@ -1,0 +1,39 @@
+package units
+
+import "time"
+
+// Energy is an amount of energy in microjoules, the unit of the kernel's powercap interface
+// (Documentation/power/powercap/powercap.rst). 2^64 µJ is 5 TWh: a node's ledger does not overflow.
+type Energy uint64
+
+// Joule is one joule in microjoules.
+const Joule Energy = 1_000_000
+
+// Joules returns e in joules. Values above 2^53 µJ (9 GJ) are rounded to the nearest double.
+func (e Energy) Joules() float64 { return float64(e) / float64(Joule) }
+
+// CPUTime is an amount of CPU time in nanoseconds, summed over CPUs.
+type CPUTime uint64
+
+// Second is one second of CPU time.
+const Second CPUTime = 1_000_000_000
+
+// Seconds returns t in seconds.
+func (t CPUTime) Seconds() float64 { return float64(t) / float64(Second) }
+
+// Watts returns the average power of e over d in watts, 0 when d is not positive.
+func Watts(e Energy, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return e.Joules() / d.Seconds()
+}
+
+// Advance returns how far a counter that can only grow went from previous to current, and 0 where it
+// went backwards.
+func Advance[T ~uint64](previous, current T) T {
+	if current < previous {
+		return 0
+	}
+	return current - previous
+}
