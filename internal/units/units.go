@@ -1,6 +1,10 @@
 package units
 
-import "time"
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
 // Energy is an amount of energy in microjoules, the unit of the kernel's powercap interface
 // (Documentation/power/powercap/powercap.rst). 2^64 µJ is 5 TWh: a node's ledger does not overflow.
@@ -36,4 +40,18 @@ func Advance[T ~uint64](previous, current T) T {
 		return 0
 	}
 	return current - previous
+}
+
+// MulDiv returns a*b/c rounded down, with a 128-bit product. It returns 0 when c is 0, and the largest
+// value where the quotient does not fit, which it does whenever a or b is at most c.
+func MulDiv(a, b, c uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	switch {
+	case c == 0:
+		return 0
+	case hi >= c:
+		return math.MaxUint64
+	}
+	q, _ := bits.Div64(hi, lo, c)
+	return q
 }

@@ -1,0 +1,85 @@
+# Everything below sets itself up: Go, gcc (for the race detector), make and git are enough.
+
+ENDPOINT    ?= 127.0.0.1:8889
+CONFIG      ?= config.yaml
+RUN_SECONDS ?= 0
+FUZZTIME    ?= 10s
+BENCHTIME   ?= 1s
+
+COLLECTOR := build/otelcol-energy
+TOP       := build/energy-top
+LOG       := build/otelcol-energy.log
+
+# Modules of the checkout, the receiver first. The tools' modules hold no code.
+MODULES := . internal/top
+
+TOOL := go tool -modfile=internal/tools/go.mod
+LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
+
+# A workspace or version control that surrounds the checkout must not matter.
+export GOWORK := off
+export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
+
+GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/top/*')
+TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
+
+.DEFAULT_GOAL := help
+.PHONY: help run top build validate test generate check-generate lint fmt bench fuzz clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## build the collector, run it, and show the top consumers until Ctrl-C (RUN_SECONDS=20 ends it)
+	@echo "The collector runs with $(CONFIG) and serves http://$(ENDPOINT)/metrics; its log is $(LOG). Ctrl-C ends it."
+	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(TOP) -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \
+		-log $(LOG) -- $(COLLECTOR) --config $(CONFIG)
+
+top: $(TOP) ## show the top consumers of a collector that runs already
+	@$(TOP) -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s
+
+build: $(COLLECTOR) $(TOP) ## build the collector (build/otelcol-energy)
+
+$(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+	@mkdir -p build
+	@echo "Building $@; the first time, this takes some minutes"
+	@CGO_ENABLED=0 $(TOOL) builder --config builder-config.yaml >build/builder.log 2>&1 || { cat build/builder.log >&2; exit 1; }
+	@touch $@
+
+$(TOP): internal/top/go.mod internal/top/go.sum $(TOP_FILES)
+	@mkdir -p build
+	@CGO_ENABLED=0 go -C internal/top build -trimpath -o ../../$@ .
+	@touch $@
+
+validate: $(COLLECTOR) ## check the shipped configuration with the built collector
+	$(COLLECTOR) validate --config $(CONFIG)
+
+test: ## run all tests, with the race detector
+	@set -e; for m in $(MODULES); do echo "go test -race ./... ($$m)"; go -C $$m test -race ./...; done
+
+generate: ## write the generated files anew
+	go generate ./...
+
+check-generate: ## fail where the generated files are not what `make generate` writes
+	@internal/tools/check-generate.sh
+
+lint: ## gofmt, go vet and golangci-lint
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
+		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
+	@set -e; for m in $(MODULES); do echo "go vet, golangci-lint ($$m)"; \
+		go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
+
+fmt: ## format all Go files
+	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
+
+bench: ## run all benchmarks
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+fuzz: ## fuzz every fuzz target for FUZZTIME
+	@set -e; for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+clean: ## remove what was built
+	rm -rf build

@@ -1,0 +1,6 @@
+// Package attribution is the engine: it splits each zone's energy into active and idle, and shares the
+// active part among those who used the CPU, exact to the microjoule in every interval.
+//
+// An Interval goes in, the Ledger comes out. What must never be here: I/O, a clock, floating point, the
+// collector's types, or another room of the project but plain value types.
+package attribution

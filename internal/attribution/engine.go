@@ -1,0 +1,355 @@
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Config is how an engine attributes.
+type Config struct {
+	Rules Rules
+	// MinEnergy is what a process must have earned, over all kinds of zones, before it gets a series.
+	// Until then its energy is in the series of the others.
+	MinEnergy units.Energy
+	// MaxProcesses is how many processes may have a series at once, 0 for any number. One that ended
+	// keeps its place until its final values were accepted.
+	MaxProcesses int
+}
+
+// Claimant is someone who may claim CPU time: a process while it runs one program in one place.
+type Claimant int32
+
+// Nobody is the claimant of unseen time that belongs to no container.
+const Nobody Claimant = -1
+
+type claimant struct {
+	owner    Owner
+	since    time.Time
+	accounts [numEntities]int32 // index of its account of each entity, or none
+	earned   units.Energy       // before it had an account of its own
+	open     bool
+	holds    int32 // lagging zones that owe it energy
+
+	// What the current interval brings it, until settle.
+	touched bool
+	credit  Amounts
+	recent  Amounts
+	cpu     units.CPUTime
+}
+
+const (
+	none        = -1
+	othersIndex = 0
+)
+
+// Engine attributes energy. It is used from one goroutine.
+type Engine struct {
+	cfg    Config
+	ledger Ledger
+	at     time.Time // end of the last interval
+
+	index     map[series]int32 // accounts by what they are
+	claimants []claimant
+	unused    []Claimant
+	touched   []Claimant
+	processes int // accounts of processes, without the others'
+
+	sums   Amounts // scratch of Observe
+	summed [Zones]bool
+}
+
+// New returns an engine whose totals are 0 at the baseline.
+func New(cfg Config, baseline time.Time) *Engine {
+	e := &Engine{cfg: cfg, at: baseline, index: map[series]int32{}}
+	e.ledger.accounts = []Account{{Entity: Process, Other: true, Start: baseline, refs: 1}}
+	e.ledger.removed = []bool{false}
+	return e
+}
+
+// Open returns a new claimant. Its series start at since, which is not before the baseline.
+func (e *Engine) Open(owner Owner, since time.Time) Claimant {
+	var id Claimant
+	if n := len(e.unused); n > 0 {
+		id, e.unused = e.unused[n-1], e.unused[:n-1]
+	} else {
+		id = Claimant(len(e.claimants))
+		e.claimants = append(e.claimants, claimant{})
+	}
+	e.claimants[id] = claimant{owner: owner, since: since, open: true}
+	c := &e.claimants[id]
+	for entity := range numEntities {
+		c.accounts[entity] = none
+		if entity != Process {
+			c.accounts[entity] = e.account(entity, &c.owner, since)
+		}
+	}
+	if e.cfg.MinEnergy == 0 {
+		e.admit(c, since)
+	}
+	return id
+}
+
+// Close ends a claimant. What a lagging zone owes it still reaches it.
+func (e *Engine) Close(id Claimant) {
+	c := &e.claimants[id]
+	c.open = false
+	e.releaseIfDone(id)
+}
+
+func (e *Engine) releaseIfDone(id Claimant) {
+	c := &e.claimants[id]
+	if c.open || c.holds > 0 {
+		return
+	}
+	for _, account := range c.accounts {
+		if account == none {
+			continue
+		}
+		a := &e.ledger.accounts[account]
+		a.refs--
+		a.Ended = a.refs == 0
+	}
+	*c = claimant{}
+	e.unused = append(e.unused, id)
+}
+
+// account returns the account of an owner's entity, none if the owner has no such entity. One that ended
+// and was not yet delivered goes on.
+func (e *Engine) account(entity Entity, owner *Owner, start time.Time) int32 {
+	s, described, ok := owner.seriesOf(entity)
+	if !ok {
+		return none
+	}
+	i, ok := e.index[s]
+	if !ok {
+		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
+		e.index[s] = i
+		if entity == Process {
+			e.processes++
+		}
+	}
+	a := &e.ledger.accounts[i]
+	a.refs++
+	a.Ended, a.Again = false, false
+	return i
+}
+
+// admit gives a claimant's process its own account if there is a place for it.
+func (e *Engine) admit(c *claimant, start time.Time) {
+	if e.cfg.MaxProcesses == 0 || e.processes < e.cfg.MaxProcesses {
+		c.accounts[Process] = e.account(Process, &c.owner, start)
+	}
+}
+
+// Observe attributes one interval.
+func (e *Engine) Observe(iv *Interval) {
+	l := &e.ledger
+	l.Elapsed += iv.Elapsed
+	l.Busy += iv.Busy
+	l.Total += iv.Total
+	for _, claim := range iv.Claims {
+		e.claimCPU(claim)
+	}
+	e.sums, e.summed = Amounts{}, [Zones]bool{}
+	for _, r := range iv.Zones {
+		e.observeZone(r, iv)
+	}
+	for kind, ok := range e.summed {
+		if ok {
+			e.attribute(Portion{kind, e.sums[kind], iv.Busy, iv.Total}, iv.Claims, iv.Unowned, iv.Elapsed)
+		}
+	}
+	e.settle()
+	for i := range l.Zones {
+		e.dropSettledLag(&l.Zones[i])
+	}
+	e.at = iv.At
+}
+
+func (e *Engine) claimCPU(claim Claim) {
+	if !claim.Unseen {
+		e.touch(claim.Claimant).cpu += claim.CPU
+		return
+	}
+	e.ledger.accounts[othersIndex].CPU += claim.CPU
+	e.eachGroup(claim.Claimant, func(a *Account) { a.CPU += claim.CPU })
+}
+
+// eachGroup calls yield for the accounts of what a claimant is part of.
+func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
+	if id == Nobody {
+		return
+	}
+	for entity, account := range e.claimants[id].accounts {
+		if Entity(entity) != Process && account != none {
+			yield(&e.ledger.accounts[account])
+		}
+	}
+}
+
+func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
+	for len(e.ledger.Zones) <= r.Zone {
+		e.ledger.Zones = append(e.ledger.Zones, Zone{})
+	}
+	z := &e.ledger.Zones[r.Zone]
+	var energy units.Energy
+	switch {
+	case !z.Present && !r.OK:
+		return
+	case !z.Present:
+		*z = Zone{Present: true, Start: iv.At, kind: r.Kind, last: r.Total}
+		if r.Kind != NotAttributed && !e.ledger.Kinds[r.Kind].Present {
+			e.ledger.Kinds[r.Kind] = Kind{Present: true, Start: iv.At}
+		}
+		return
+	case r.OK:
+		energy = units.Advance(z.last, r.Total)
+		z.last = r.Total
+		z.Energy += energy
+		z.Recent += energy
+		z.RecentTime += z.unread + iv.Elapsed
+		z.unread = 0
+	default:
+		z.unread += iv.Elapsed
+	}
+	if z.kind == NotAttributed {
+		return
+	}
+	if r.OK && iv.Total > 0 && z.lag == nil {
+		e.sums[z.kind] += energy
+		e.summed[z.kind] = true
+		return
+	}
+	e.wait(z, energy, iv)
+	if g := z.lag; r.OK && g.total > 0 {
+		e.attribute(Portion{z.kind, g.energy, g.busy, g.total}, g.claims, g.unowned, g.elapsed)
+		g.settled = true
+	}
+}
+
+// attribute splits a portion and shares its active part. elapsed is the time in which it was used.
+func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime, elapsed time.Duration) {
+	active := min(e.cfg.Rules.Split(p), p.Energy)
+	k := &e.ledger.Kinds[p.Kind]
+	recent := func(energy units.Energy) units.Energy { return e.recentPart(energy, elapsed) }
+	k.Active += active
+	k.Idle += p.Energy - active
+	k.RecentActive += recent(active)
+	k.RecentIdle += recent(p.Energy - active)
+	k.Fresh = true
+
+	s := shares{amount: uint64(active), total: uint64(unowned)}
+	for _, claim := range claims {
+		s.total += e.cfg.Rules.Key(claim)
+	}
+	if s.total == 0 {
+		k.Unattributed += active
+		return
+	}
+	for _, claim := range claims {
+		share := units.Energy(s.next(e.cfg.Rules.Key(claim)))
+		if claim.Unseen {
+			e.ledger.accounts[othersIndex].add(p.Kind, share, recent(share))
+			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent(share)) })
+			continue
+		}
+		c := e.touch(claim.Claimant)
+		c.credit[p.Kind] += share
+		c.recent[p.Kind] += recent(share)
+	}
+	k.Unattributed += units.Energy(s.next(uint64(unowned)))
+}
+
+func (a *Account) add(kind int, energy, recent units.Energy) {
+	a.Energy[kind] += energy
+	a.Recent[kind] += recent
+}
+
+// recentPart is how much of an energy that was used over elapsed belongs to the current collection.
+func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.Energy {
+	if elapsed <= e.ledger.Elapsed {
+		return energy
+	}
+	return units.Energy(units.MulDiv(uint64(energy), uint64(e.ledger.Elapsed), uint64(elapsed)))
+}
+
+func (e *Engine) touch(id Claimant) *claimant {
+	c := &e.claimants[id]
+	if !c.touched {
+		c.touched = true
+		e.touched = append(e.touched, id)
+	}
+	return c
+}
+
+// settle adds what the interval brought each claimant to its accounts.
+func (e *Engine) settle() {
+	for _, id := range e.touched {
+		c := &e.claimants[id]
+		var sum units.Energy
+		for _, energy := range c.credit {
+			sum += energy
+		}
+		if c.accounts[Process] == none && c.earned+sum >= e.cfg.MinEnergy {
+			start := c.since
+			if start.Before(e.at) {
+				start = e.at
+			}
+			e.admit(c, start)
+		}
+		process := c.accounts[Process]
+		if process == none {
+			c.earned += sum
+			process = othersIndex
+		}
+		c.settleInto(&e.ledger.accounts[process])
+		e.eachGroup(id, c.settleInto)
+		c.touched, c.credit, c.recent, c.cpu = false, Amounts{}, Amounts{}, 0
+	}
+	e.touched = e.touched[:0]
+}
+
+func (c *claimant) settleInto(a *Account) {
+	for kind := range c.credit {
+		a.add(kind, c.credit[kind], c.recent[kind])
+	}
+	a.CPU += c.cpu
+}
+
+// Ledger returns what was attributed so far.
+func (e *Engine) Ledger() *Ledger { return &e.ledger }
+
+// HandedOut says that the ledger was read out: the next collection begins.
+func (e *Engine) HandedOut() {
+	l := &e.ledger
+	for i := range l.Zones {
+		l.Zones[i].Recent, l.Zones[i].RecentTime = 0, 0
+	}
+	for i := range l.Kinds {
+		k := &l.Kinds[i]
+		k.Fresh, k.RecentActive, k.RecentIdle = false, 0, 0
+	}
+	for i := range l.accounts {
+		l.accounts[i].Recent = Amounts{}
+		l.accounts[i].Again = l.accounts[i].Ended
+	}
+	l.Elapsed, l.Busy, l.Total = 0, 0, 0
+}
+
+// Accepted says that what was last handed out has reached its destination: accounts whose end was in it
+// are removed.
+func (e *Engine) Accepted() {
+	for i := range e.ledger.accounts {
+		a := &e.ledger.accounts[i]
+		if e.ledger.removed[i] || !a.Ended || !a.Again {
+			continue
+		}
+		s, _, _ := a.Owner.seriesOf(a.Entity)
+		delete(e.index, s)
+		if a.Entity == Process {
+			e.processes--
+		}
+		e.ledger.remove(int32(i))
+	}
+}

@@ -1,0 +1,66 @@
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Interval is what happened on the node since the interval before.
+type Interval struct {
+	// At is when the interval ended, for the start of the series that begin in it.
+	At time.Time
+	// Elapsed is how long it was by a clock that never steps.
+	Elapsed time.Duration
+	// Busy and Total are the node's CPU time in it. With a Total of 0 there is nothing to split by: the
+	// energy waits for the next interval.
+	Busy, Total units.CPUTime
+	// Zones are the readings at its end, of every zone that is known.
+	Zones []ZoneReading
+	// Claims are the CPU times of those who ran.
+	Claims []Claim
+	// Unowned is the CPU time of those who ran and cannot be named: their energy is unattributed.
+	Unowned units.CPUTime
+}
+
+// NotAttributed is the kind of a zone that is reported but not shared.
+const NotAttributed = -1
+
+// ZoneReading is one zone's counter at the end of an interval.
+type ZoneReading struct {
+	// Zone numbers the zone from 0, the same in each interval.
+	Zone int
+	// Kind is the ledger's column, below Zones, or NotAttributed.
+	Kind int
+	// Total is the zone's energy so far. It never goes down.
+	Total units.Energy
+	// OK says that Total is up to date. Where it is not, the zone's energy and the CPU time that it will
+	// be shared by wait together for the next good reading.
+	OK bool
+}
+
+// Claim is CPU time that was used in an interval.
+type Claim struct {
+	// Claimant is who used it, or Nobody.
+	Claimant Claimant
+	// Unseen says that it was not the claimant itself but processes beside it that nothing names, its
+	// short-lived children: what they earn is its container's, pod's and VM's, and in the series of the others.
+	Unseen bool
+	CPU    units.CPUTime
+}
+
+// shares hands out amount in proportion to weights that add up to total, as differences of the running
+// prefix: the parts of a whole run of weights add up to amount exactly, and each is within one unit of its
+// exact value whatever the order.
+type shares struct {
+	amount, total  uint64
+	weights, given uint64
+}
+
+func (s *shares) next(weight uint64) uint64 {
+	s.weights += weight
+	upTo := units.MulDiv(s.amount, s.weights, s.total)
+	share := upTo - s.given
+	s.given = upTo
+	return share
+}

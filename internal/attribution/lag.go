@@ -1,0 +1,98 @@
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// lag is what a zone that could not be read or split has coming: its energy, and the CPU time by which it
+// will be shared, of the same intervals.
+type lag struct {
+	energy  units.Energy
+	busy    units.CPUTime
+	total   units.CPUTime
+	unowned units.CPUTime
+	elapsed time.Duration
+	claims  []Claim
+	index   map[lagKey]int // of claims
+	settled bool
+}
+
+type lagKey struct {
+	claimant Claimant
+	unseen   bool
+}
+
+// maxLagClaims bounds what a lag remembers while claimants come and go. Beyond it, what those who ended
+// would have earned goes to the others.
+const maxLagClaims = 16384
+
+// wait adds an interval to what the zone has coming.
+func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
+	if z.lag == nil {
+		z.lag = &lag{index: map[lagKey]int{}}
+	}
+	g := z.lag
+	g.energy += energy
+	g.busy += iv.Busy
+	g.total += iv.Total
+	g.unowned += iv.Unowned
+	g.elapsed += iv.Elapsed
+	for _, claim := range iv.Claims {
+		if claim.CPU == 0 {
+			continue
+		}
+		if g.add(claim) && claim.Claimant != Nobody {
+			e.claimants[claim.Claimant].holds++
+		}
+	}
+	if len(g.claims) > maxLagClaims {
+		e.forgetEnded(g)
+	}
+}
+
+// add merges a claim; fresh says that the lag had none of this claimant yet.
+func (g *lag) add(claim Claim) (fresh bool) {
+	key := lagKey{claim.Claimant, claim.Unseen}
+	if i, ok := g.index[key]; ok {
+		g.claims[i].CPU += claim.CPU
+		return false
+	}
+	g.index[key] = len(g.claims)
+	g.claims = append(g.claims, claim)
+	return true
+}
+
+// forgetEnded makes the claims of those who ended nobody's.
+func (e *Engine) forgetEnded(g *lag) {
+	claims := g.claims
+	g.claims = make([]Claim, 0, len(claims))
+	clear(g.index)
+	for _, claim := range claims {
+		if claim.Claimant != Nobody && !e.claimants[claim.Claimant].open {
+			e.letGo(claim.Claimant)
+			claim.Claimant, claim.Unseen = Nobody, true
+		}
+		g.add(claim)
+	}
+}
+
+// dropSettledLag forgets a lag whose energy was attributed in this interval. It must follow settle: a
+// claimant that ended is only released with its last credit booked.
+func (e *Engine) dropSettledLag(z *Zone) {
+	if z.lag == nil || !z.lag.settled {
+		return
+	}
+	for _, claim := range z.lag.claims {
+		if claim.Claimant != Nobody {
+			e.letGo(claim.Claimant)
+		}
+	}
+	z.lag = nil
+}
+
+func (e *Engine) letGo(id Claimant) {
+	e.claimants[id].holds--
+	e.releaseIfDone(id)
+}

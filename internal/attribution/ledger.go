@@ -1,0 +1,116 @@
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Entity is what an account belongs to.
+type Entity uint8
+
+// The entities that have accounts.
+const (
+	Process Entity = iota
+	Container
+	Pod
+	VM
+	numEntities
+)
+
+// Amounts are energies by zone kind.
+type Amounts [Zones]units.Energy
+
+// Account is the ledger of one series of a process, container, pod or VM.
+type Account struct {
+	Entity Entity
+	// Owner describes it; only the parts that its entity has are set.
+	Owner Owner
+	// Other marks the account of the processes that have no series of their own.
+	Other bool
+	// Start is when the totals were 0.
+	Start time.Time
+	// Energy is the total since Start.
+	Energy Amounts
+	// Recent is the energy within the current collection, for the average power over it.
+	Recent Amounts
+	// CPU is the CPU time since Start.
+	CPU units.CPUTime
+	// Ended says that nothing will be added any more.
+	Ended bool
+	// Again says that the end was in an earlier collection, which was not accepted.
+	Again bool
+
+	refs int32 // claimants that may still add to it
+}
+
+// Zone is the ledger of one hardware zone.
+type Zone struct {
+	Present bool
+	Start   time.Time // when Energy was 0
+	Energy  units.Energy
+	// Recent is the energy of the good readings of the current collection and RecentTime the time that it
+	// covers; both are 0 when there was none.
+	Recent     units.Energy
+	RecentTime time.Duration
+
+	kind   int
+	last   units.Energy
+	unread time.Duration // since the last good reading
+	lag    *lag
+}
+
+// Kind is the ledger of all zones of one kind together.
+type Kind struct {
+	Present bool
+	Start   time.Time // when the totals were 0
+	Active  units.Energy
+	Idle    units.Energy
+	// Unattributed is the part of Active that has no owner.
+	Unattributed units.Energy
+
+	// Fresh says that energy of this kind was attributed in the current collection; RecentActive and
+	// RecentIdle are how much.
+	Fresh        bool
+	RecentActive units.Energy
+	RecentIdle   units.Energy
+}
+
+// Ledger is everything that was attributed. It is the engine's own: valid until the next call to it.
+type Ledger struct {
+	Zones []Zone
+	Kinds [Zones]Kind
+	// Elapsed is how long the current collection was; Busy and Total are the node's CPU time in it.
+	Elapsed     time.Duration
+	Busy, Total units.CPUTime
+
+	accounts []Account
+	unused   []int32 // indices of accounts that were removed
+	removed  []bool
+}
+
+// Accounts calls yield for each account that lives, or has ended and was not yet delivered.
+func (l *Ledger) Accounts(yield func(*Account) bool) {
+	for i := range l.accounts {
+		if !l.removed[i] && !yield(&l.accounts[i]) {
+			return
+		}
+	}
+}
+
+func (l *Ledger) add(a Account) int32 {
+	if n := len(l.unused); n > 0 {
+		i := l.unused[n-1]
+		l.unused = l.unused[:n-1]
+		l.accounts[i], l.removed[i] = a, false
+		return i
+	}
+	l.accounts = append(l.accounts, a)
+	l.removed = append(l.removed, false)
+	return int32(len(l.accounts) - 1)
+}
+
+func (l *Ledger) remove(i int32) {
+	l.accounts[i], l.removed[i] = Account{}, true
+	l.unused = append(l.unused, i)
+}

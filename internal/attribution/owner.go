@@ -1,0 +1,59 @@
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// Owner is whom CPU time belongs to: a process and what it is part of. The zero value of a part means none.
+type Owner struct {
+	Process   Program
+	Container workload.Container
+	Pod       workload.Pod
+	VM        workload.VM
+}
+
+// Program is a process that runs one program. When it executes another it is another owner.
+type Program struct {
+	PID         int32 // 0: no process that has a name
+	Start       time.Duration
+	Created     string // when, in ISO 8601
+	Executable  string // base name of the executable, or the task's name
+	Path        string // empty where it cannot be read
+	CommandLine string // empty where not wanted
+}
+
+// series is what tells one series from another.
+type series struct {
+	entity     Entity
+	id         string
+	pid        int32
+	start      time.Duration
+	executable string
+	container  string
+	pod        string
+	vm         string
+}
+
+// seriesOf returns the series of an entity of the owner, and the part of the owner that it describes; ok
+// is false when the owner has none.
+func (o *Owner) seriesOf(e Entity) (s series, described Owner, ok bool) {
+	s.entity = e
+	switch e {
+	case Process:
+		s.pid, s.start = o.Process.PID, o.Process.Start
+		s.id, s.executable = o.Process.Path, o.Process.Executable
+		s.container, s.pod, s.vm = o.Container.ID, o.Pod.UID, o.VM.ID
+		return s, *o, s.pid != 0
+	case Container:
+		s.id, s.pod = o.Container.ID, o.Container.PodUID
+		return s, Owner{Container: o.Container, Pod: o.Pod}, s.id != ""
+	case Pod:
+		s.id = o.Pod.UID
+		return s, Owner{Pod: o.Pod}, s.id != ""
+	default:
+		s.id = o.VM.ID
+		return s, Owner{VM: o.VM}, s.id != ""
+	}
+}

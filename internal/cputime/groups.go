@@ -1,0 +1,204 @@
+package cputime
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Groups finds what the processes of a cgroup used without being seen, by the cgroup's own counter: the
+// kernel counts there whatever ran, however short. A round is Read, then the pass over the processes, then
+// Explain for all that the pass showed, then Unseen.
+type Groups struct {
+	root     string
+	counters []counterFile
+	groups   []group
+	unused   []Group
+}
+
+// Group numbers a cgroup that is watched.
+type Group int32
+
+type group struct {
+	path      string
+	members   int
+	known     bool          // the counter was read before
+	base      units.CPUTime // the counter when watching began
+	counter   units.CPUTime
+	explained units.CPUTime // what processes were seen to use since then
+	unseen    units.CPUTime // what was handed out as unseen
+	older     bool          // than its first processes
+}
+
+// NewGroups returns the groups of the host whose tree is at root. It touches nothing.
+func NewGroups(root string) *Groups {
+	return &Groups{root: root}
+}
+
+// Watch returns a group for the cgroup at path, which is below each hierarchy's mount point. It is taken
+// for one that is no older than the processes of this pass, so that all it ever counted is theirs.
+func (g *Groups) Watch(path string) Group {
+	fresh := group{path: path}
+	if n := len(g.unused); n > 0 {
+		i := g.unused[n-1]
+		g.unused = g.unused[:n-1]
+		g.groups[i] = fresh
+		return i
+	}
+	g.groups = append(g.groups, fresh)
+	return Group(len(g.groups) - 1)
+}
+
+// Older says that a group has processes from before the pass that showed it first: what it counted until
+// its first reading was used when it was not watched.
+func (g *Groups) Older(i Group) { g.groups[i].older = true }
+
+// Forget ends the watching of a group.
+func (g *Groups) Forget(i Group) {
+	g.groups[i] = group{}
+	g.unused = append(g.unused, i)
+}
+
+// Read reads the counters. They must be read before the processes are: what they are ahead of the
+// processes would look like time that nobody was seen to use.
+func (g *Groups) Read() {
+	for i := range g.groups {
+		w := &g.groups[i]
+		w.members = 0
+		if w.path == "" {
+			continue
+		}
+		counter, err := g.usage(w.path)
+		if err != nil {
+			continue // as with a cgroup that was removed: what was last read stands
+		}
+		if !w.known {
+			w.known = true
+			if w.older {
+				w.base, w.explained = counter, 0
+			}
+		}
+		w.counter = max(w.counter, counter)
+	}
+}
+
+// Explain says that a process of the group is seen, and what it used.
+func (g *Groups) Explain(i Group, used units.CPUTime) {
+	w := &g.groups[i]
+	w.members++
+	w.explained += used
+}
+
+// Unseen returns what the group used beyond what was explained, since it was last asked. A process's
+// times are rounded down to a tick twice, so as much per process is not taken for anybody's.
+func (g *Groups) Unseen(i Group) units.CPUTime {
+	w := &g.groups[i]
+	if !w.known {
+		return 0
+	}
+	rounding := units.CPUTime(w.members) * 2 * Tick
+	unseen := units.Advance(w.base+w.explained+w.unseen+rounding, w.counter)
+	w.unseen += unseen
+	return unseen
+}
+
+var (
+	errOutside     = errors.New("outside of the cgroup namespace")
+	errNoHierarchy = errors.New("no mounted hierarchy counts CPU time")
+)
+
+// findMounts finds where the CPU counters of cgroups are: the mount points of the hierarchies that
+// have one, as the host's first process sees them, or else this one.
+func (g *Groups) findMounts() error {
+	proc, err := procfs.NewFS(filepath.Join(g.root, "proc"))
+	if err != nil {
+		return err
+	}
+	first, err := proc.Proc(1)
+	if err != nil {
+		return err
+	}
+	infos, err := first.MountInfo()
+	if errors.Is(err, fs.ErrPermission) {
+		var self procfs.Proc
+		if self, err = proc.Self(); err == nil {
+			infos, err = self.MountInfo()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, info := range infos {
+		at := filepath.Join(g.root, info.MountPoint)
+		_, accounts := info.SuperOptions["cpuacct"]
+		switch {
+		case info.FSType == "cgroup" && accounts:
+			g.counters = append(g.counters, counterFile{at, "cpuacct.usage", parseCPUAcct})
+		case info.FSType == "cgroup2":
+			g.counters = append(g.counters, counterFile{at, "cpu.stat", parseCPUStat})
+		}
+	}
+	if len(g.counters) == 0 {
+		return errNoHierarchy
+	}
+	return nil
+}
+
+// counterFile is a file of each cgroup of one hierarchy.
+type counterFile struct {
+	mount, name string
+	parse       func([]byte) (units.CPUTime, error)
+}
+
+// usage reads the CPU time that a cgroup has used.
+func (g *Groups) usage(path string) (units.CPUTime, error) {
+	if strings.Contains(path, "/..") {
+		return 0, errOutside
+	}
+	if g.counters == nil {
+		if err := g.findMounts(); err != nil {
+			return 0, err
+		}
+	}
+	var errs error
+	for _, c := range g.counters {
+		b, err := os.ReadFile(filepath.Join(c.mount, path, c.name))
+		if err == nil {
+			var t units.CPUTime
+			if t, err = c.parse(b); err == nil {
+				return t, nil
+			}
+		}
+		errs = errors.Join(errs, err)
+	}
+	return 0, errs
+}
+
+// parseCPUAcct reads cpuacct.usage of cgroup v1, in nanoseconds (cgroup-v1/cpuacct.rst).
+func parseCPUAcct(b []byte) (units.CPUTime, error) {
+	n, err := parseUint(bytes.TrimSpace(b))
+	return units.CPUTime(n), err
+}
+
+// parseCPUStat reads usage_usec of cpu.stat of cgroup v2 (cgroup-v2.rst). It is there whether or not the
+// cpu controller is enabled.
+func parseCPUStat(b []byte) (units.CPUTime, error) {
+	for line := range bytes.Lines(b) {
+		if digits, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
+			n, err := parseUint(bytes.TrimSpace(digits))
+			if n > math.MaxUint64/1000 {
+				return 0, errNumber
+			}
+			return units.CPUTime(n) * 1000, err
+		}
+	}
+	return 0, errTruncated
+}

@@ -1,0 +1,250 @@
+package emit
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// The attributes of data points.
+const (
+	attrHwID        = "hw.id"
+	attrHwType      = "hw.type"
+	attrHwName      = "hw.name"
+	attrHwParent    = "hw.parent"
+	attrEnergyZone  = "energy.zone"
+	attrEnergyState = "energy.state"
+)
+
+// OthersName is the process.executable.name of the series of all processes that have none of their own.
+const OthersName = "other"
+
+// Emitter builds metrics from a ledger.
+type Emitter struct{ cfg Config }
+
+// New returns an emitter.
+func New(cfg Config) *Emitter { return &Emitter{cfg: cfg} }
+
+// emission is one run of an emitter.
+type emission struct {
+	*Config
+	ledger *attribution.Ledger
+	at     pcommon.Timestamp
+	out    pmetric.ResourceMetricsSlice
+}
+
+// Emit returns the whole ledger as of at. zones names the ledger's zones by their number.
+func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	m := emission{&e.cfg, ledger, pcommon.NewTimestampFromTime(at), md.ResourceMetrics()}
+	accounts := 0
+	for range ledger.Accounts {
+		accounts++
+	}
+	m.out.EnsureCapacity(1 + accounts)
+	m.resource(8, func(pcommon.Map) {}, func(into pmetric.MetricSlice) {
+		m.hardware(into, zones)
+		m.system(into)
+	})
+	for a := range ledger.Accounts {
+		m.account(a)
+	}
+	return md
+}
+
+// resource appends a resource unless nothing is said of it or it is not to be kept.
+func (m *emission) resource(metrics int, describe func(pcommon.Map), measure func(pmetric.MetricSlice)) {
+	rm := m.out.AppendEmpty()
+	attrs := rm.Resource().Attributes()
+	attrs.EnsureCapacity(9)
+	describe(attrs)
+	if m.Attributes.EnergySource && m.Source != "" {
+		attrs.PutStr("energy.source", string(m.Source))
+	}
+	sm := rm.ScopeMetrics().AppendEmpty()
+	sm.Metrics().EnsureCapacity(metrics)
+	measure(sm.Metrics())
+	if sm.Metrics().Len() == 0 || (m.Keep != nil && !m.Keep(rm.Resource())) {
+		last := m.out.Len() - 1
+		i := -1
+		m.out.RemoveIf(func(pmetric.ResourceMetrics) bool { i++; return i == last })
+		return
+	}
+	rm.SetSchemaUrl(schemaURL)
+	sm.Scope().SetName(m.Scope)
+	sm.Scope().SetVersion(m.Version)
+}
+
+func (m *emission) hardware(into pmetric.MetricSlice, zones []power.Zone) {
+	energy := [2]points{{metric: &hwEnergy}, {metric: &hwHostEnergy}}
+	watts := [2]points{{metric: &hwPower}, {metric: &hwHostPower}}
+	on := [2]struct{ energy, power bool }{
+		{m.Metrics.HwEnergy, m.Metrics.HwPower}, {m.Metrics.HwHostEnergy, m.Metrics.HwHostPower},
+	}
+	for i := range on {
+		energy[i].into, energy[i].most = into, len(zones)
+		watts[i].into, watts[i].most = into, len(zones)
+	}
+	for i := range zones {
+		if i >= len(m.ledger.Zones) {
+			break
+		}
+		z := &m.ledger.Zones[i]
+		if !z.Present || (z.RecentTime == 0 && z.Energy != 0) {
+			continue // not read in this collection: what its counter says now is not known
+		}
+		which := 0
+		if zones[i].Kind == power.PSys {
+			which = 1
+		}
+		describe := func(p pmetric.NumberDataPoint) {
+			p.Attributes().EnsureCapacity(4)
+			p.Attributes().PutStr(attrHwID, zones[i].ID)
+			if which == 0 {
+				p.Attributes().PutStr(attrHwType, hardwareType(zones[i].Kind))
+				p.Attributes().PutStr(attrHwName, zones[i].Name)
+				if zones[i].Parent != "" {
+					p.Attributes().PutStr(attrHwParent, zones[i].Parent)
+				}
+			}
+		}
+		if on[which].energy {
+			describe(energy[which].add(pcommon.NewTimestampFromTime(z.Start), m.at, z.Energy.Joules()))
+		}
+		if on[which].power && z.RecentTime > 0 {
+			describe(watts[which].add(0, m.at, units.Watts(z.Recent, z.RecentTime)))
+		}
+	}
+}
+
+// hardwareType maps a zone to the hw.type of the semantic conventions.
+func hardwareType(k power.Kind) string {
+	if k == power.DRAM {
+		return "memory"
+	}
+	return "cpu"
+}
+
+func (m *emission) system(into pmetric.MetricSlice) {
+	kinds := len(m.Kinds)
+	energy := points{metric: &systemEnergy, into: into, most: 2 * kinds}
+	watts := points{metric: &systemPower, into: into, most: 2 * kinds}
+	unattributed := points{metric: &systemUnattributed, into: into, most: kinds}
+	for i, name := range m.Kinds {
+		k := &m.ledger.Kinds[i]
+		if !k.Present {
+			continue
+		}
+		start := pcommon.NewTimestampFromTime(k.Start)
+		states := [...]struct {
+			name          string
+			total, recent units.Energy
+		}{{"active", k.Active, k.RecentActive}, {"idle", k.Idle, k.RecentIdle}}
+		for _, s := range states {
+			describe := func(p pmetric.NumberDataPoint) {
+				p.Attributes().EnsureCapacity(2)
+				p.Attributes().PutStr(attrEnergyZone, string(name))
+				p.Attributes().PutStr(attrEnergyState, s.name)
+			}
+			if m.Metrics.SystemEnergy {
+				describe(energy.add(start, m.at, s.total.Joules()))
+			}
+			if m.Metrics.SystemPower && m.measured(i) {
+				describe(watts.add(0, m.at, units.Watts(s.recent, m.ledger.Elapsed)))
+			}
+		}
+		if m.Metrics.SystemUnattributedEnergy {
+			unattributed.add(start, m.at, k.Unattributed.Joules()).Attributes().PutStr(attrEnergyZone, string(name))
+		}
+	}
+	if m.Metrics.SystemCPUUtilization && m.ledger.Total > 0 {
+		p := points{metric: &systemCPUUtilization, into: into, most: 1}
+		p.add(0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
+	}
+}
+
+// measured says whether the collection has energy of a kind to make an average power of.
+func (m *emission) measured(kind int) bool { return m.ledger.Kinds[kind].Fresh && m.ledger.Elapsed > 0 }
+
+// entityMetrics are the metrics of one entity; cpuTime is nil where there is none.
+type entityMetrics struct {
+	energy, power, cpuTime       *metric
+	energyOn, powerOn, cpuTimeOn bool
+}
+
+func (m *emission) metricsOf(e attribution.Entity) entityMetrics {
+	on := &m.Metrics
+	switch e {
+	case attribution.Process:
+		return entityMetrics{&processEnergy, &processPower, &processCPUTime, on.ProcessEnergy, on.ProcessPower, on.ProcessCPUTime}
+	case attribution.Container:
+		return entityMetrics{&containerEnergy, &containerPower, &containerCPUTime, on.ContainerEnergy, on.ContainerPower, on.ContainerCPUTime}
+	case attribution.Pod:
+		return entityMetrics{&podEnergy, &podPower, nil, on.PodEnergy, on.PodPower, false}
+	default:
+		return entityMetrics{&vmEnergy, &vmPower, nil, on.VMEnergy, on.VMPower, false}
+	}
+}
+
+func (m *emission) account(a *attribution.Account) {
+	which := m.metricsOf(a.Entity)
+	m.resource(3, func(attrs pcommon.Map) { m.describe(a, attrs) }, func(into pmetric.MetricSlice) {
+		energy := points{metric: which.energy, into: into, most: len(m.Kinds)}
+		watts := points{metric: which.power, into: into, most: len(m.Kinds)}
+		start := pcommon.NewTimestampFromTime(a.Start)
+		for i, kind := range m.Kinds {
+			if !m.ledger.Kinds[i].Present {
+				continue
+			}
+			if which.energyOn {
+				energy.add(start, m.at, a.Energy[i].Joules()).Attributes().PutStr(attrEnergyZone, string(kind))
+			}
+			if which.powerOn && m.measured(i) && !a.Again {
+				watts.add(0, m.at, units.Watts(a.Recent[i], m.ledger.Elapsed)).Attributes().PutStr(attrEnergyZone, string(kind))
+			}
+		}
+		if which.cpuTimeOn {
+			cpuTime := points{metric: which.cpuTime, into: into, most: 1}
+			cpuTime.add(start, m.at, a.CPU.Seconds())
+		}
+	})
+}
+
+func (m *emission) describe(a *attribution.Account, attrs pcommon.Map) {
+	put := func(on bool, key, value string) {
+		if on && value != "" {
+			attrs.PutStr(key, value)
+		}
+	}
+	on, o := &m.Attributes, &a.Owner
+	if a.Entity == attribution.Process {
+		if a.Other {
+			put(on.ProcessExecutableName, "process.executable.name", OthersName)
+			return
+		}
+		if on.ProcessPID {
+			attrs.PutInt("process.pid", int64(o.Process.PID))
+		}
+		put(on.ProcessCreationTime, "process.creation.time", o.Process.Created)
+		put(on.ProcessExecutableName, "process.executable.name", o.Process.Executable)
+		put(on.ProcessExecutablePath, "process.executable.path", o.Process.Path)
+		put(on.ProcessCommandLine, "process.command_line", o.Process.CommandLine)
+	}
+	put(on.ContainerID, "container.id", o.Container.ID)
+	put(on.PodUID, "k8s.pod.uid", o.Pod.UID)
+	put(on.VMID, "vm.id", o.VM.ID)
+	switch a.Entity {
+	case attribution.Container:
+		put(on.ContainerRuntimeName, "container.runtime.name", o.Container.Runtime)
+	case attribution.Pod:
+		put(on.PodQoSClass, "k8s.pod.qos_class", o.Pod.QoSClass)
+	case attribution.VM:
+		put(on.VMName, "vm.name", o.VM.Name)
+		put(on.VMHypervisor, "vm.hypervisor", o.VM.Hypervisor)
+	}
+}

@@ -1,0 +1,104 @@
+package power
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// The power that no real zone exceeds, in watts. A counter that implies more was reset, not advanced.
+// The largest sockets sold draw about 500 W and peak below 1 kW; the largest nodes that report psys stay
+// below 10 kW.
+const (
+	MaxSocketWatts   = 1_500  // package, core, uncore and dram of one socket or die
+	MaxPlatformWatts = 10_000 // psys
+)
+
+// counterSlack is added to every elapsed time. RAPL updates about once per millisecond, and the sample
+// time is taken before the counter is read, so that two close reads may lie further apart than their times.
+const counterSlack = 10 * time.Millisecond
+
+// MaxWatts returns the bound on the power of one zone of the kind, in watts. An unknown kind has the widest.
+func MaxWatts(k Kind) uint64 {
+	switch k {
+	case Package, Core, Uncore, DRAM:
+		return MaxSocketWatts
+	default:
+		return MaxPlatformWatts
+	}
+}
+
+// Counter turns the raw readings of one energy counter into a total that starts at 0 and never goes
+// down. What it cannot tell: a counter that wraps twice between two readings counts once, and one that
+// is reset so early that it might as well have wrapped within the power bound counts as wrapped.
+type Counter struct {
+	watts  uint64       // bound on the power
+	wrapAt units.Energy // max_energy_range_uj, 0 if unknown
+	total  units.Energy
+	prev   units.Energy
+	at     time.Time // of prev
+	seen   bool
+}
+
+// NewCounter returns a counter for a zone of the kind that wraps after wrapAt microjoules, 0 if that is
+// not known.
+//
+// The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj
+// (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15 or
+// 61 µJ) longer; the specification leaves that out, and so does this.
+func NewCounter(k Kind, wrapAt units.Energy) *Counter {
+	return &Counter{watts: MaxWatts(k), wrapAt: wrapAt}
+}
+
+// SetWrapAt replaces the value at which the counter wraps, 0 if it is not known.
+func (c *Counter) SetWrapAt(wrapAt units.Energy) { c.wrapAt = wrapAt }
+
+// Total returns the energy since the first reading. It saturates at 2^64-1 µJ.
+func (c *Counter) Total() units.Energy { return c.total }
+
+// Add takes the reading cur made at the given moment and returns what it added to the total.
+//
+// A time without a monotonic clock reading is allowed, one before the last reading counts as no time
+// elapsed. The monotonic clock of Linux stands still while the machine is suspended. That is wanted: a
+// suspended CPU uses next to nothing and its counter restarts, and a night asleep must not make room for
+// a jump that the minute awake could not have caused.
+func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
+	prev, elapsed := c.prev, at.Sub(c.at)
+	c.prev, c.at = cur, at
+	if !c.seen {
+		c.seen = true
+		return 0, Appeared
+	}
+
+	delta, event := cur-prev, NoEvent
+	if cur < prev {
+		switch {
+		case prev > c.wrapAt: // always so where the range is not known
+			return 0, Rebased
+		// A step back by less than 1/16384 of the range would be a wrap after nearly a whole range.
+		case prev-cur <= c.wrapAt>>14:
+			return 0, Rebased
+		}
+		delta, event = c.wrapAt-prev+cur, Wrapped
+	}
+	if c.impossible(delta, elapsed) {
+		return 0, Rebased
+	}
+
+	total, carry := bits.Add64(uint64(c.total), uint64(delta), 0)
+	if carry != 0 {
+		delta, total = ^c.total, ^uint64(0)
+	}
+	c.total = units.Energy(total)
+	return delta, event
+}
+
+// impossible reports whether delta is more than the zone can have used in elapsed.
+func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
+	elapsed = max(elapsed, 0)
+	// In nanojoules: 1 W is 1 nJ per ns. The products need up to 78 bits.
+	usedHi, usedLo := bits.Mul64(uint64(delta), 1000)
+	mostHi, mostLo := bits.Mul64(c.watts, uint64(elapsed)+uint64(counterSlack))
+	return usedHi > mostHi || usedHi == mostHi && usedLo > mostLo
+}

@@ -1,0 +1,236 @@
+package power
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// raplRange is what a kernel with units of 61 µJ gives as max_energy_range_uj.
+const raplRange units.Energy = 262_143_328_850
+
+var epoch = time.Now() // with a monotonic reading, as samples have
+
+// after returns the sample time d after the start of the test.
+func after(d time.Duration) time.Time { return epoch.Add(d) }
+
+// step gives a new package counter the reading prev and, elapsed later, cur.
+func step(cur, prev, wrapAt units.Energy, elapsed time.Duration) (units.Energy, Event) {
+	c := NewCounter(Package, wrapAt)
+	c.Add(prev, after(0))
+	return c.Add(cur, after(elapsed))
+}
+
+func expectStep(t *testing.T, cur, prev, wrapAt units.Energy, elapsed time.Duration, want units.Energy, event Event) {
+	t.Helper()
+	if got, e := step(cur, prev, wrapAt, elapsed); got != want || e != event {
+		t.Errorf("from %d to %d of %d in %v: delta %d, event %d; want %d, %d", prev, cur, wrapAt, elapsed, got, e, want, event)
+	}
+}
+
+func TestSpecificationCounterDeltas(t *testing.T) {
+	for _, tc := range []struct {
+		cur, prev, wrapAt, want units.Energy
+		event                   Event
+	}{
+		{25, 20, 100, 5, NoEvent},
+		{10, 90, 100, 20, Wrapped},
+		{10, 20, 0, 0, Rebased},
+	} {
+		expectStep(t, tc.cur, tc.prev, tc.wrapAt, time.Minute, tc.want, tc.event)
+	}
+}
+
+func TestCounterTotalStartsAtZeroNotAtTheRawValue(t *testing.T) {
+	c := NewCounter(Package, raplRange)
+	if d, e := c.Add(123_456_789, after(0)); d != 0 || e != Appeared || c.Total() != 0 {
+		t.Errorf("first reading: delta %d, event %d, total %d; want the baseline", d, e, c.Total())
+	}
+	if d, e := c.Add(123_456_799, after(time.Second)); d != 10 || e != NoEvent || c.Total() != 10 {
+		t.Errorf("second reading: delta %d, event %d, total %d; want 10", d, e, c.Total())
+	}
+}
+
+func TestCounterThatStandsStillAddsNothing(t *testing.T) {
+	expectStep(t, 7, 7, raplRange, time.Second, 0, NoEvent)
+}
+
+func TestTrap05CounterWrapStaysMonotonic(t *testing.T) {
+	c := NewCounter(Package, raplRange)
+	c.Add(raplRange-60*units.Joule, after(0))
+	c.Add(raplRange-10*units.Joule, after(time.Second))
+	if d, e := c.Add(40*units.Joule, after(2*time.Second)); d != 50*units.Joule || e != Wrapped {
+		t.Errorf("delta %d, event %d; want 50 J and Wrapped", d, e)
+	}
+	if c.Total() != 100*units.Joule {
+		t.Errorf("total %d, want 100 J", c.Total())
+	}
+}
+
+func TestTrap05StepBackWithoutKnownRangeIsRebased(t *testing.T) {
+	expectStep(t, 0, raplRange, 0, time.Hour, 0, Rebased)
+}
+
+func TestTrap05StepBackFromAboveTheRangeIsRebased(t *testing.T) {
+	expectStep(t, 10, 101, 100, time.Hour, 0, Rebased)
+	expectStep(t, 10, 100, 100, time.Hour, 10, Wrapped)
+}
+
+func TestTrap05SmallStepBackIsNotAWrap(t *testing.T) {
+	// With an hour, the power bound would let each of these pass for a wrap.
+	const back = raplRange >> 14
+	expectStep(t, raplRange/2-1, raplRange/2, raplRange, time.Hour, 0, Rebased)
+	expectStep(t, raplRange/2-back, raplRange/2, raplRange, time.Hour, 0, Rebased)
+	expectStep(t, raplRange/2-back-1, raplRange/2, raplRange, time.Hour, raplRange-back-1, Wrapped)
+}
+
+func TestTrap05ResetToZeroIsNotAWrap(t *testing.T) {
+	c := NewCounter(Package, raplRange)
+	c.Add(0, after(0))
+	c.Add(500*units.Joule, after(10*time.Second))
+	if d, e := c.Add(3*units.Joule, after(20*time.Second)); d != 0 || e != Rebased {
+		t.Errorf("reset: delta %d, event %d; want 0 and Rebased", d, e)
+	}
+	if d, e := c.Add(5*units.Joule, after(30*time.Second)); d != 2*units.Joule || e != NoEvent {
+		t.Errorf("after the reset: delta %d, event %d; want 2 J", d, e)
+	}
+	if c.Total() != 502*units.Joule {
+		t.Errorf("total %d, want 502 J", c.Total())
+	}
+}
+
+func TestTrap05ImpossiblePowerIsAReset(t *testing.T) {
+	for kind, watts := range map[Kind]units.Energy{Package: 1500, Core: 1500, Uncore: 1500, DRAM: 1500, PSys: 10_000} {
+		// 10 s and the slack of 10 ms.
+		most := watts * units.Joule * 1001 / 100
+		for _, tc := range []struct {
+			prev, cur, want units.Energy
+			event           Event
+		}{
+			{5, 5 + most, most, NoEvent},
+			{5, 5 + most + 1, 0, Rebased},
+			{raplRange - 5, most - 5, most, Wrapped},
+			{raplRange - 5, most - 4, 0, Rebased},
+		} {
+			c := NewCounter(kind, raplRange)
+			c.Add(tc.prev, after(0))
+			d, e := c.Add(tc.cur, after(10*time.Second))
+			if d != tc.want || e != tc.event {
+				t.Errorf("%s from %d to %d: delta %d, event %d; want %d, %d", kind, tc.prev, tc.cur, d, e, tc.want, tc.event)
+			}
+		}
+	}
+}
+
+func TestPowerBoundWidensWithTheTimeElapsed(t *testing.T) {
+	expectStep(t, 200_000*units.Joule, 0, raplRange, time.Minute, 0, Rebased)
+	expectStep(t, 200_000*units.Joule, 0, raplRange, 3*time.Hour, 200_000*units.Joule, NoEvent)
+	expectStep(t, math.MaxUint64, 0, 0, math.MaxInt64, 0, Rebased) // 2 kW for 292 years
+}
+
+func TestPowerBoundCountsFromTheLastReading(t *testing.T) {
+	c := NewCounter(Package, raplRange)
+	c.Add(0, after(0))
+	c.Add(10, after(time.Hour))
+	if d, e := c.Add(10+2000*units.Joule, after(time.Hour+time.Second)); d != 0 || e != Rebased {
+		t.Errorf("2 kJ in a second: delta %d, event %d; want 0 and Rebased", d, e)
+	}
+	if d, e := c.Add(10+4000*units.Joule, after(time.Hour+3*time.Second)); d != 2000*units.Joule || e != NoEvent {
+		t.Errorf("2 kJ in 2 s after it: delta %d, event %d; want 2 kJ", d, e)
+	}
+}
+
+func TestTimeThatStandsStillOrGoesBackAdmitsTheSlackOnly(t *testing.T) {
+	for _, elapsed := range []time.Duration{0, -time.Hour} {
+		expectStep(t, 15*units.Joule, 0, raplRange, elapsed, 15*units.Joule, NoEvent)
+		expectStep(t, 15*units.Joule+1, 0, raplRange, elapsed, 0, Rebased)
+	}
+}
+
+func TestCounterTotalSaturates(t *testing.T) {
+	c := NewCounter(PSys, 0)
+	c.Add(0, after(0))
+	c.Add(math.MaxUint64/2, after(100*365*24*time.Hour))
+	c.Add(math.MaxUint64, after(200*365*24*time.Hour))
+	c.Add(0, after(200*365*24*time.Hour))
+	if d, _ := c.Add(1000, after(201*365*24*time.Hour)); d != 0 || c.Total() != math.MaxUint64 {
+		t.Errorf("delta %d, total %d; want it to stay at 2^64-1", d, c.Total())
+	}
+}
+
+// A true counter that only wraps is followed to the microjoule, whatever its range and pace.
+func TestSumOfDeltasIsTheTrueEnergy(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		wrapAt := 1_000_000 + rng.Uint64N(uint64(raplRange))
+		truth := rng.Uint64N(wrapAt)
+		first, now := truth, time.Duration(0)
+		c := NewCounter(Package, units.Energy(wrapAt))
+		c.Add(units.Energy(truth%wrapAt), after(now))
+		wraps, wrapped := 0, 0
+		for range 200 {
+			elapsed := time.Duration(rng.Int64N(int64(15 * time.Minute)))
+			now += elapsed
+			// Below a whole range, less what would look like a small step back, and below the bound.
+			most := min(wrapAt-wrapAt>>14-1, MaxSocketWatts*uint64(elapsed)/1000)
+			before := truth
+			truth += rng.Uint64N(most + 1)
+			if truth/wrapAt > before/wrapAt {
+				wraps++
+			}
+			if _, e := c.Add(units.Energy(truth%wrapAt), after(now)); e == Wrapped {
+				wrapped++
+			} else if e != NoEvent {
+				t.Fatalf("seed %d: event %d from %d to %d of %d", seed, e, before, truth, wrapAt)
+			}
+			if got := uint64(c.Total()); got != truth-first {
+				t.Fatalf("seed %d: total %d, true energy %d", seed, got, truth-first)
+			}
+		}
+		if wraps == 0 || wraps != wrapped {
+			t.Fatalf("seed %d: %d wraps seen of %d", seed, wrapped, wraps)
+		}
+	}
+}
+
+func FuzzCounter(f *testing.F) {
+	const second = int64(time.Second)
+	f.Add(uint64(100), uint64(20), uint64(25), uint64(90), uint64(10), 60*second, false)
+	f.Add(uint64(0), uint64(20), uint64(10), uint64(0), uint64(1), second, false)
+	f.Add(uint64(raplRange), uint64(raplRange)-1, uint64(3), uint64(2), uint64(1), second, true)
+	f.Add(uint64(math.MaxUint64), uint64(math.MaxUint64), uint64(0), uint64(math.MaxUint64), uint64(0), int64(math.MaxInt64), true)
+	f.Add(uint64(100), uint64(101), uint64(1), uint64(100), uint64(0), -second, false)
+	f.Fuzz(func(t *testing.T, wrapAt, a, b, c, d uint64, elapsed int64, psys bool) {
+		kind := DRAM
+		if psys {
+			kind = PSys
+		}
+		counter := NewCounter(kind, units.Energy(wrapAt))
+		at := after(0)
+		most := new(big.Int).Mul( // nJ
+			new(big.Int).SetUint64(MaxWatts(kind)),
+			new(big.Int).SetUint64(uint64(max(elapsed, 0))+uint64(10*time.Millisecond)))
+		for i, raw := range []uint64{a, b, c, d} {
+			before := counter.Total()
+			delta, event := counter.Add(units.Energy(raw), at)
+			if counter.Total() < before || counter.Total()-before != delta {
+				t.Fatalf("reading %d: total went from %d to %d with a delta of %d", i, before, counter.Total(), delta)
+			}
+			if (i == 0) != (event == Appeared) {
+				t.Fatalf("reading %d: event %d", i, event)
+			}
+			if (event == Rebased || event == Appeared) && delta != 0 {
+				t.Fatalf("reading %d: event %d with a delta of %d", i, event, delta)
+			}
+			used := new(big.Int).Mul(new(big.Int).SetUint64(uint64(delta)), big.NewInt(1000))
+			if used.Cmp(most) > 0 {
+				t.Fatalf("reading %d: delta %d is over the bound for %d ns", i, delta, elapsed)
+			}
+			at = at.Add(time.Duration(elapsed))
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package power
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func mustCurve(t testing.TB, points ...Point) Curve {
+	t.Helper()
+	c, err := NewCurve(points)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// load is the sample d after the start, with CPU times in seconds.
+func load(d time.Duration, busy, total float64) Sample {
+	return Sample{At: after(d), Busy: units.CPUTime(busy * 1e9), Total: units.CPUTime(total * 1e9)}
+}
+
+func readModel(t *testing.T, m *Model, s Sample) Reading {
+	t.Helper()
+	rs, err := m.Read(s)
+	if err != nil || len(rs) != 1 || rs[0].Err != nil {
+		t.Fatalf("Read: %+v, %v", rs, err)
+	}
+	return rs[0]
+}
+
+func TestCurveIsStraightBetweenItsPointsAndConstantBeyond(t *testing.T) {
+	c := mustCurve(t, Point{0.1, 40}, Point{0.5, 100}, Point{0.9, 120})
+	for u, want := range map[float64]float64{
+		-1: 40, 0: 40, 0.1: 40, 0.3: 70, 0.5: 100, 0.7: 110, 0.9: 120, 1: 120, 2: 120, math.Inf(1): 120, math.Inf(-1): 40,
+	} {
+		if got := c.Watts(u); math.Abs(got-want) > 1e-9 {
+			t.Errorf("Watts(%v) = %v, want %v", u, got, want)
+		}
+	}
+	if got := c.Watts(math.NaN()); got != 40 {
+		t.Errorf("Watts(NaN) = %v, want 40", got)
+	}
+	if got := (Curve)(nil).Watts(0.5); got != 0 {
+		t.Errorf("no points: %v W, want 0", got)
+	}
+}
+
+func TestCurveOfOnePointIsAConstantPower(t *testing.T) {
+	c := mustCurve(t, Point{0.5, 30})
+	if c.Watts(0) != 30 || c.Watts(0.5) != 30 || c.Watts(1) != 30 {
+		t.Errorf("%v, %v, %v W; want 30", c.Watts(0), c.Watts(0.5), c.Watts(1))
+	}
+}
+
+func TestCurveKeepsItsOwnPoints(t *testing.T) {
+	points := []Point{{0, 1}, {1, 2}}
+	c := mustCurve(t, points...)
+	points[0].Watts = 100
+	if c.Watts(0) != 1 {
+		t.Errorf("the curve changed with the caller's slice")
+	}
+}
+
+func TestCurveErrorNamesThePoint(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tc := range []struct {
+		points []Point
+		want   []string
+	}{
+		{nil, []string{"no points"}},
+		{[]Point{{-0.1, 1}}, []string{"point 0", "-0.1", "between 0 and 1"}},
+		{[]Point{{0, 1}, {1.1, 1}}, []string{"point 1", "1.1", "between 0 and 1"}},
+		{[]Point{{nan, 1}}, []string{"point 0", "between 0 and 1"}},
+		{[]Point{{0, 1}, {0.5, 1}, {0.5, 1}}, []string{"point 2", "not above"}},
+		{[]Point{{0.5, 1}, {0.4, 1}}, []string{"point 1", "not above"}},
+		{[]Point{{0, 1}, {1, -1}}, []string{"point 1", "-1 W"}},
+		{[]Point{{0, nan}}, []string{"point 0", "NaN W"}},
+		{[]Point{{0, inf}}, []string{"point 0", "+Inf W"}},
+	} {
+		_, err := NewCurve(tc.points)
+		for _, part := range tc.want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("NewCurve(%v): error %v does not say %q", tc.points, err, part)
+			}
+		}
+	}
+}
+
+func TestLinearRunsFromIdleToMaximum(t *testing.T) {
+	c, err := Linear(40, 120)
+	if err != nil || c.Watts(0) != 40 || c.Watts(0.25) != 60 || c.Watts(1) != 120 {
+		t.Errorf("curve %v, error %v", c, err)
+	}
+	if _, err := Linear(40, 40); err != nil {
+		t.Errorf("equal powers: %v", err)
+	}
+	for _, bad := range [][2]float64{{50, 40}, {-1, 40}, {40, math.Inf(1)}, {math.NaN(), 40}, {40, math.NaN()}} {
+		if _, err := Linear(bad[0], bad[1]); err == nil {
+			t.Errorf("Linear(%v, %v) has no error", bad[0], bad[1])
+		}
+	}
+}
+
+func TestModelIsOneModeledPackage(t *testing.T) {
+	var m Meter = NewModel(mustCurve(t, Point{0, 10}))
+	rs, err := m.Read(load(0, 5, 10))
+	if err != nil || len(rs) != 1 {
+		t.Fatalf("%+v, %v", rs, err)
+	}
+	if want := (Zone{ID: "model:0", Name: "package-0", Kind: Package}); *rs[0].Zone != want {
+		t.Errorf("zone %+v, want %+v", *rs[0].Zone, want)
+	}
+	if r := rs[0]; r.Total != 0 || r.Event != Appeared || !r.At.Equal(after(0)) {
+		t.Errorf("first reading %+v is not a baseline", r)
+	}
+	if m.Source() != Modeled || m.Close() != nil || m.Close() != nil {
+		t.Errorf("source %q", m.Source())
+	}
+}
+
+func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
+	m := NewModel(mustCurve(t, Point{0, 40}, Point{1, 120}))
+	readModel(t, m, load(0, 100, 1000))
+	if r := readModel(t, m, load(10*time.Second, 110, 1040)); r.Total != 600*units.Joule || r.Event != NoEvent {
+		t.Errorf("25 %% for 10 s: %+v, want 600 J", r)
+	}
+	if r := readModel(t, m, load(20*time.Second, 110, 1080)); r.Total != 1000*units.Joule || !r.At.Equal(after(20*time.Second)) {
+		t.Errorf("then 10 s idle: %+v, want 1000 J", r)
+	}
+}
+
+func TestModelCarriesFractionsOfAMicrojoule(t *testing.T) {
+	const passes = 100_000
+	m := NewModel(mustCurve(t, Point{0, 1. / 3}))
+	var r Reading
+	for i := range passes + 1 {
+		r = readModel(t, m, load(time.Duration(i)*time.Microsecond, 0, float64(i+1))) // 0.333 µJ each
+	}
+	if r.Total < passes/3-1 || r.Total > passes/3 {
+		t.Errorf("total %d µJ, want %d", r.Total, passes/3)
+	}
+}
+
+func TestModelEnergyIsLateNotLostWhileCPUTimeStandsStill(t *testing.T) {
+	m := NewModel(mustCurve(t, Point{0, 40}, Point{1, 120}))
+	readModel(t, m, load(0, 0, 0))
+	readModel(t, m, load(time.Second, 0, 4))
+	for i := 2; i < 5; i++ {
+		if r := readModel(t, m, load(time.Duration(i)*time.Second, 0, 4)); r.Total != 40*units.Joule || !r.At.Equal(after(time.Second)) {
+			t.Fatalf("second %d: %+v; want 40 J as of second 1", i, r)
+		}
+	}
+	if r := readModel(t, m, load(5*time.Second, 4, 8)); r.Total != 520*units.Joule || !r.At.Equal(after(5*time.Second)) {
+		t.Errorf("%+v; want 40 J and 4 s at 120 W", r)
+	}
+}
+
+func TestModelClampsUtilization(t *testing.T) {
+	m := NewModel(mustCurve(t, Point{0, 40}, Point{1, 120}))
+	readModel(t, m, load(0, 10, 10))
+	if r := readModel(t, m, load(time.Second, 15, 11)); r.Total != 120*units.Joule {
+		t.Errorf("more busy than total: %+v, want 120 J", r)
+	}
+	if r := readModel(t, m, load(2*time.Second, 14, 12)); r.Total != 160*units.Joule {
+		t.Errorf("busy time that went back: %+v, want 160 J", r)
+	}
+}
+
+func TestModelGoesOnWhenTimesWentBack(t *testing.T) {
+	m := NewModel(mustCurve(t, Point{0, 40}))
+	readModel(t, m, load(0, 0, 100))
+	if r := readModel(t, m, load(time.Second, 0, 5)); r.Total != 0 || !r.At.Equal(after(0)) {
+		t.Errorf("CPU time went back: %+v", r)
+	}
+	if r := readModel(t, m, load(2*time.Second, 0, 6)); r.Total != 80*units.Joule {
+		t.Errorf("%+v, want both seconds", r)
+	}
+	if r := readModel(t, m, load(time.Second, 0, 7)); r.Total != 80*units.Joule || !r.At.Equal(after(2*time.Second)) {
+		t.Errorf("the clock went back: %+v", r)
+	}
+}
+
+func TestModelSaturates(t *testing.T) {
+	m := NewModel(mustCurve(t, Point{0, math.MaxFloat64}))
+	readModel(t, m, load(0, 0, 0))
+	for i := 1; i < 4; i++ {
+		if r := readModel(t, m, load(time.Duration(i)*time.Hour, 0, float64(i))); r.Total != math.MaxUint64 {
+			t.Errorf("pass %d: total %d", i, r.Total)
+		}
+	}
+}

@@ -1,0 +1,820 @@
+package power
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// tree is a host's root with a powercap class directory.
+type tree struct {
+	testing.TB
+	root string
+}
+
+func newTree(t testing.TB) tree { return tree{t, t.TempDir()} }
+
+func (tr tree) path(elem ...string) string {
+	return filepath.Join(append([]string{tr.root, "sys/class/powercap"}, elem...)...)
+}
+
+func (tr tree) ok(err error) {
+	tr.Helper()
+	if err != nil {
+		tr.Fatal(err)
+	}
+}
+
+func (tr tree) write(text string, elem ...string) {
+	tr.Helper()
+	tr.ok(os.WriteFile(tr.path(elem...), []byte(text), 0o600))
+}
+
+// zone makes the zone at place (its ID, or a path that ends in it), with 1,000 µJ on its counter.
+func (tr tree) zone(place, name string) {
+	tr.Helper()
+	tr.ok(os.MkdirAll(tr.path(place), 0o700))
+	tr.write(name+"\n", place, "name")
+	tr.write("1000\n", place, "energy_uj")
+	tr.write(fmt.Sprintln(uint64(raplRange)), place, "max_energy_range_uj")
+}
+
+func (tr tree) energy(place string, e units.Energy) {
+	tr.Helper()
+	tr.write(fmt.Sprintln(uint64(e)), place, "energy_uj")
+}
+
+func (tr tree) remove(elem ...string) {
+	tr.Helper()
+	tr.ok(os.RemoveAll(tr.path(elem...)))
+}
+
+// meter returns a meter of all kinds, closed at the end of the test.
+func (tr tree) meter() *Powercap {
+	p := NewPowercap(tr.root, nil)
+	tr.Cleanup(func() { tr.ok(p.Close()) })
+	return p
+}
+
+// read reads at a time after the start and returns the readings by ID.
+func (tr tree) read(p *Powercap, d time.Duration) map[string]Reading {
+	tr.Helper()
+	rs, err := p.Read(Sample{At: after(d)})
+	tr.ok(err)
+	return byID(rs)
+}
+
+func byID(rs []Reading) map[string]Reading {
+	m := make(map[string]Reading, len(rs))
+	for _, r := range rs {
+		m[r.Zone.ID] = r
+	}
+	return m
+}
+
+// ids returns the IDs of the zones the meter finds, in its order.
+func (tr tree) ids(p *Powercap) []string {
+	tr.Helper()
+	rs, err := p.Read(Sample{At: after(0)})
+	tr.ok(err)
+	var ids []string
+	for _, r := range rs {
+		ids = append(ids, r.Zone.ID)
+	}
+	return ids
+}
+
+func (tr tree) expectIDs(p *Powercap, want ...string) {
+	tr.Helper()
+	if got := tr.ids(p); !slices.Equal(got, want) {
+		tr.Errorf("zones %q, want %q", got, want)
+	}
+}
+
+func (tr tree) expectTotal(r Reading, want units.Energy) {
+	tr.Helper()
+	if r.Err != nil || r.Total != want {
+		tr.Errorf("total %d, error %v; want %d", r.Total, r.Err, want)
+	}
+}
+
+// refuse makes the meter's opens of the zone's counter fail until the returned function is called.
+func refuse(p *Powercap, place string, err error) (stop func()) {
+	open := p.open
+	p.open = func(path string) (*os.File, error) {
+		if strings.HasSuffix(path, filepath.Join(place, "energy_uj")) {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+		return open(path)
+	}
+	return func() { p.open = open }
+}
+
+func TestPowercapIsAMeasuringMeter(t *testing.T) {
+	var m Meter = NewPowercap(t.TempDir(), nil)
+	if m.Source() != Measured {
+		t.Errorf("source %q", m.Source())
+	}
+}
+
+func TestPowercapCountsFromItsFirstReading(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	r := tr.read(p, 0)["intel-rapl:0"]
+	if r.Total != 0 || r.Event != Appeared || !r.At.Equal(after(0)) || r.Err != nil {
+		t.Errorf("first reading %+v is not a baseline", r)
+	}
+	tr.energy("intel-rapl:0", 1000+30*units.Joule)
+	r = tr.read(p, time.Second)["intel-rapl:0"]
+	if r.Total != 30*units.Joule || r.Event != NoEvent || !r.At.Equal(after(time.Second)) {
+		t.Errorf("second reading %+v, want 30 J", r)
+	}
+}
+
+func TestTrap05PowercapWrapsAtItsRange(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.energy("intel-rapl:0", raplRange-10)
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.energy("intel-rapl:0", 20)
+	r := tr.read(p, time.Second)["intel-rapl:0"]
+	tr.expectTotal(r, 30)
+	if r.Event != Wrapped {
+		t.Errorf("event %d, want Wrapped", r.Event)
+	}
+	tr.energy("intel-rapl:0", 15)
+	if r = tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != Rebased || r.Total != 30 {
+		t.Errorf("small step back: %+v, want the total of before, re-based", r)
+	}
+}
+
+func TestPowercapZoneHasKindParentAndID(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "core")
+	tr.zone("intel-rapl:0:0:1", "uncore") // deeper than the driver goes, within what powercap allows
+	tr.zone("intel-rapl:1", "psys")
+	rs := tr.read(tr.meter(), 0)
+	for _, want := range []Zone{
+		{ID: "intel-rapl:0", Name: "package-0", Kind: Package},
+		{ID: "intel-rapl:0:0", Name: "core", Kind: Core, Parent: "intel-rapl:0"},
+		{ID: "intel-rapl:0:0:1", Name: "uncore", Kind: Uncore, Parent: "intel-rapl:0:0"},
+		{ID: "intel-rapl:1", Name: "psys", Kind: PSys},
+	} {
+		if r, ok := rs[want.ID]; !ok || *r.Zone != want {
+			t.Errorf("zone %+v, want %+v", r.Zone, want)
+		}
+	}
+}
+
+func TestPowercapReadsWantedKindsOnly(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "core")
+	tr.zone("intel-rapl:0:1", "dram")
+	p := NewPowercap(tr.root, func(k Kind) bool { return k == DRAM })
+	defer func() { tr.ok(p.Close()) }()
+	tr.expectIDs(p, "intel-rapl:0:1")
+}
+
+func TestPowercapSortsZonesByNumber(t *testing.T) {
+	tr := newTree(t)
+	for _, n := range []int{10, 2, 0, 1} {
+		tr.zone(fmt.Sprintf("intel-rapl:%d", n), fmt.Sprintf("package-%d", n))
+	}
+	tr.zone("intel-rapl:1:10", "dram")
+	tr.zone("intel-rapl:1:9", "core")
+	tr.expectIDs(tr.meter(), "intel-rapl:0", "intel-rapl:1", "intel-rapl:1:9", "intel-rapl:1:10", "intel-rapl:2", "intel-rapl:10")
+}
+
+func TestTrap08DieIsAPackage(t *testing.T) {
+	tr := newTree(t)
+	for i, name := range []string{"package-0-die-0", "package-0-die-1", "package-1-die-0", "package-1-die-1"} {
+		tr.zone(fmt.Sprintf("intel-rapl:%d", i), name)
+		tr.zone(fmt.Sprintf("intel-rapl:%d:0", i), "dram")
+	}
+	rs := tr.read(tr.meter(), 0)
+	for i := range 4 {
+		if r := rs[fmt.Sprintf("intel-rapl:%d", i)]; r.Zone == nil || r.Zone.Kind != Package {
+			t.Errorf("die %d: %+v is not a package", i, r.Zone)
+		}
+	}
+	if len(rs) != 8 {
+		t.Errorf("%d zones, want 8", len(rs))
+	}
+}
+
+func TestTrap08DRAMOfTwoSocketsIsTwo(t *testing.T) {
+	tr := newTree(t)
+	for _, s := range []string{"0", "1"} {
+		tr.zone("intel-rapl:"+s, "package-"+s)
+		tr.zone("intel-rapl:"+s+":0", "dram")
+	}
+	tr.expectIDs(tr.meter(), "intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1", "intel-rapl:1:0")
+}
+
+func TestTrap08RepeatedZoneIsOne(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	tr.zone("intel-rapl-mmio:0", "package-0")
+	tr.zone("intel-rapl-mmio:0:0", "dram")
+	tr.zone("intel-rapl-mmio:0:1", "uncore") // this one only the other way has
+	tr.expectIDs(tr.meter(), "intel-rapl-mmio:0:1", "intel-rapl:0", "intel-rapl:0:0")
+}
+
+func TestTrap08ZoneOfAnotherControlTypeAloneIsKept(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	tr.zone("intel-rapl-mmio:0", "package-1") // another socket
+	tr.zone("intel-rapl-mmio:0:0", "dram")    // whose memory is not the first one's
+	tr.expectIDs(tr.meter(), "intel-rapl-mmio:0", "intel-rapl-mmio:0:0", "intel-rapl:0", "intel-rapl:0:0")
+}
+
+func TestTrap08RepeatSeenBeforeItsOwnerIsDropped(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl-mmio:0", "package-0")
+	p := tr.meter()
+	tr.expectIDs(p, "intel-rapl-mmio:0")
+	tr.zone("intel-rapl:0", "package-0")
+	rs := tr.read(p, 10*time.Second)
+	if _, there := rs["intel-rapl-mmio:0"]; there || len(rs) != 1 {
+		t.Errorf("%d zones, repeat there: %t; want the owner alone", len(rs), there)
+	}
+}
+
+func TestTrap08RepeatDoesNotStandInForAnAbsentOwner(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl-mmio:0", "package-0")
+	p := tr.meter()
+	tr.expectIDs(p, "intel-rapl:0")
+	tr.remove("intel-rapl:0")
+	_, _ = p.Read(Sample{At: after(10 * time.Second)})
+	rs, _ := p.Read(Sample{At: after(11 * time.Second)})
+	if len(rs) != 1 || rs[0].Zone.ID != "intel-rapl:0" || !errors.Is(rs[0].Err, fs.ErrNotExist) {
+		t.Errorf("readings %+v, want the owner, gone", rs)
+	}
+}
+
+func TestTrap08ForeignZoneIsSkipped(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("dtpm:0", "package-0")
+	tr.remove("dtpm:0", "max_energy_range_uj")
+	tr.zone("dtpm:1", "core")
+	tr.remove("dtpm:1", "max_energy_range_uj")
+	tr.expectIDs(tr.meter(), "intel-rapl:0")
+}
+
+func TestTrap08OtherDirectoriesAreSkipped(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:1", "mystery")
+	tr.zone("intel-rapl:2", "package-2")
+	tr.remove("intel-rapl:2", "energy_uj") // caps power, counts nothing
+	tr.zone("intel-rapl:3", "package-3")
+	tr.remove("intel-rapl:3", "name")
+	tr.ok(os.MkdirAll(tr.path("intel-rapl", "power"), 0o700))
+	tr.write("1\n", "intel-rapl", "enabled")
+	tr.write("", "a-file:0")
+	tr.expectIDs(tr.meter(), "intel-rapl:0")
+}
+
+func TestTrap08ZonesThatAppearAreNoticed(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	first := tr.read(p, 0)["intel-rapl:0"].Zone
+	tr.zone("intel-rapl:1", "package-1")
+	if n := len(tr.read(p, 9*time.Second)); n != 1 {
+		t.Errorf("%d zones before the next discovery is due, want 1", n)
+	}
+	rs := tr.read(p, 10*time.Second)
+	if len(rs) != 2 || rs["intel-rapl:1"].Event != Appeared {
+		t.Errorf("%+v, want the second to have appeared", rs)
+	}
+	if rs["intel-rapl:0"].Zone != first {
+		t.Errorf("the first zone's pointer changed")
+	}
+}
+
+func TestTrap08ZoneThatVanishesAndReturnsLosesNothing(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:1", "package-1")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.energy("intel-rapl:1", 1500)
+	tr.read(p, time.Second)
+	tr.remove("intel-rapl:1")
+	for _, d := range []time.Duration{10 * time.Second, 11 * time.Second} {
+		r := tr.read(p, d)["intel-rapl:1"]
+		if !errors.Is(r.Err, fs.ErrNotExist) || r.Total != 500 || !r.At.Equal(after(time.Second)) {
+			t.Errorf("gone at %v: %+v; want the old total and why", d, r)
+		}
+	}
+	tr.zone("intel-rapl:1", "package-1")
+	tr.energy("intel-rapl:1", 1800)
+	r := tr.read(p, 12*time.Second)["intel-rapl:1"]
+	tr.expectTotal(r, 800)
+	if r.Event != NoEvent || !r.At.Equal(after(12*time.Second)) {
+		t.Errorf("back: %+v", r)
+	}
+}
+
+func TestTrap08AnotherZoneUnderAnOldIDIsNew(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.energy("intel-rapl:0:0", 2000)
+	before := tr.read(p, time.Second)
+	tr.write("package-1\n", "intel-rapl:0", "name") // the sockets came back in another order
+	tr.energy("intel-rapl:0:0", 9000)
+	rs := tr.read(p, 10*time.Second)
+	for id, r := range rs {
+		if r.Zone == before[id].Zone || r.Event != Appeared || r.Total != 0 {
+			t.Errorf("%s: %+v goes on from another socket's", id, r)
+		}
+	}
+}
+
+func TestParentThatCannotBeReadDoesNotMakeItsChildAnother(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	p := tr.meter()
+	before := tr.read(p, 0)
+	tr.remove("intel-rapl:0", "name")
+	tr.energy("intel-rapl:0:0", 1500)
+	r := tr.read(p, 10*time.Second)["intel-rapl:0:0"]
+	tr.expectTotal(r, 500)
+	if r.Zone != before["intel-rapl:0:0"].Zone {
+		t.Errorf("the zone's pointer changed")
+	}
+}
+
+func TestPowercapFollowsTheKernelsLinks(t *testing.T) {
+	tr := newTree(t)
+	devices := filepath.Join(tr.root, "sys/devices/virtual/powercap/intel-rapl")
+	tr.ok(os.MkdirAll(filepath.Dir(tr.path("x")), 0o700))
+	link := func(id string, elem ...string) {
+		dir := filepath.Join(append([]string{devices}, elem...)...)
+		tr.ok(os.MkdirAll(dir, 0o700))
+		to, err := filepath.Rel(tr.path(), dir)
+		tr.ok(err)
+		tr.ok(os.Symlink(to, tr.path(id)))
+	}
+	link("intel-rapl")
+	link("intel-rapl:0", "intel-rapl:0")
+	link("intel-rapl:0:0", "intel-rapl:0", "intel-rapl:0:0")
+	tr.ok(os.Symlink("../../intel-rapl", filepath.Join(devices, "intel-rapl:0", "device")))
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	tr.expectIDs(tr.meter(), "intel-rapl:0", "intel-rapl:0:0")
+}
+
+func TestPowercapFindsSubzonesInTheirParentsDirectory(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0/intel-rapl:0:0", "core")
+	tr.zone("intel-rapl:0/intel-rapl:0:1", "dram")
+	tr.zone("intel-rapl:0:1", "dram") // listed flat as well
+	tr.zone("intel-rapl/intel-rapl:1", "package-1")
+	tr.energy("intel-rapl:0/intel-rapl:0:1", 77)
+	p := tr.meter()
+	tr.expectIDs(p, "intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:1")
+	tr.energy("intel-rapl:0:1", 1300)
+	tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0:1"], 300)
+}
+
+func TestTrap06FailedReadIsCoveredByTheNext(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	p := tr.meter()
+	tr.read(p, 0)
+
+	tr.energy("intel-rapl:0", 2000)
+	tr.write("", "intel-rapl:0:0", "energy_uj")
+	rs := tr.read(p, time.Second)
+	tr.expectTotal(rs["intel-rapl:0"], 1000)
+	bad := rs["intel-rapl:0:0"]
+	if bad.Err == nil || bad.Total != 0 || bad.Event != NoEvent || !bad.At.Equal(after(0)) {
+		t.Errorf("failed zone: %+v; want total and time as they were, and why", bad)
+	}
+
+	tr.energy("intel-rapl:0", 3000)
+	tr.energy("intel-rapl:0:0", 1600)
+	rs = tr.read(p, 2*time.Second)
+	tr.expectTotal(rs["intel-rapl:0"], 2000)
+	tr.expectTotal(rs["intel-rapl:0:0"], 600)
+	if at := rs["intel-rapl:0:0"].At; !at.Equal(after(2 * time.Second)) {
+		t.Errorf("the good read is as of %v", at.Sub(epoch))
+	}
+}
+
+func TestTrap07EnergyOfAFailedSocketIsLateNotLost(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:1", "package-1")
+	p := tr.meter()
+	tr.read(p, 0)
+	var sum units.Energy
+	for i := 1; i <= 6; i++ {
+		for _, id := range []string{"intel-rapl:0", "intel-rapl:1"} {
+			tr.energy(id, 1000+units.Energy(i)*50*units.Joule)
+		}
+		if i == 3 || i == 4 { // the kernel's answer when it cannot read the register
+			tr.write("?", "intel-rapl:1", "energy_uj")
+		}
+		var now units.Energy
+		for _, r := range tr.read(p, time.Duration(i)*time.Second) {
+			now += r.Total
+		}
+		if now < sum {
+			t.Errorf("second %d: the sum fell from %d to %d", i, sum, now)
+		}
+		sum = now
+		if i == 4 && sum != 300*units.Joule {
+			t.Errorf("second 4: %d µJ, want the good socket's 200 J and the other's 100 J", sum)
+		}
+	}
+	if sum != 600*units.Joule {
+		t.Errorf("in the end %d µJ, want 600 J", sum)
+	}
+}
+
+func TestFailedCounterIsReopened(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.ok(p.zones[0].file.Close()) // any read of it fails now
+	if r := tr.read(p, time.Second)["intel-rapl:0"]; r.Err == nil {
+		t.Fatal("no error from a closed descriptor")
+	}
+	if p.zones[0].file != nil {
+		t.Error("the descriptor that failed is kept")
+	}
+	tr.energy("intel-rapl:0", 1200)
+	tr.expectTotal(tr.read(p, 2*time.Second)["intel-rapl:0"], 200)
+}
+
+func TestTrap08ZonesThatAppearAreNoticedRightAfterAFailure(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.write("?", "intel-rapl:0", "energy_uj")
+	tr.zone("intel-rapl:1", "package-1")
+	if n := len(tr.read(p, time.Second)); n != 1 {
+		t.Errorf("%d zones in the pass that failed, want 1", n)
+	}
+	tr.energy("intel-rapl:0", 1000)
+	if n := len(tr.read(p, 2*time.Second)); n != 2 {
+		t.Errorf("%d zones in the pass after it, want 2", n)
+	}
+}
+
+func TestReplacedCounterFileIsReopened(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.write("1700\n", "intel-rapl:0", "new")
+	tr.ok(os.Rename(tr.path("intel-rapl:0", "new"), tr.path("intel-rapl:0", "energy_uj")))
+	tr.expectTotal(tr.read(p, 10*time.Second)["intel-rapl:0"], 700)
+}
+
+func TestTrap13UnreadableCounterRecoversWhenItBecomesReadable(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	p := tr.meter()
+	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
+	if n, err := p.Discover(); n != 2 || err != nil {
+		t.Errorf("Discover: %d, %v; want both zones and no error", n, err)
+	}
+	for i := range 2 {
+		rs := tr.read(p, time.Duration(i)*time.Second)
+		r := rs["intel-rapl:0"]
+		if !errors.Is(r.Err, fs.ErrPermission) || !strings.Contains(r.Err.Error(), tr.path("intel-rapl:0", "energy_uj")) {
+			t.Errorf("error %v, want permission denied for the path", r.Err)
+		}
+		if r.Total != 0 || !r.At.IsZero() || r.Event != NoEvent {
+			t.Errorf("%+v before any good read", r)
+		}
+		tr.expectTotal(rs["intel-rapl:0:0"], 0)
+	}
+	grant()
+	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Err != nil || r.Event != Appeared || r.Total != 0 {
+		t.Errorf("granted: %+v, want the baseline", r)
+	}
+	tr.energy("intel-rapl:0", 1100)
+	tr.expectTotal(tr.read(p, 3*time.Second)["intel-rapl:0"], 100)
+}
+
+func TestTrap13AllCountersUnreadableIsNotAnErrorOfTheWholePass(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	refuse(p, "intel-rapl:0", syscall.EPERM)
+	if r := tr.read(p, 0)["intel-rapl:0"]; !errors.Is(r.Err, fs.ErrPermission) {
+		t.Errorf("error %v", r.Err)
+	}
+}
+
+func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
+	for _, text := range []string{"", "\n", "abc\n", "-5\n", "+5\n", " 5\n", "5 5\n", "0x10\n", "1.5\n", "5\x00", "18446744073709551616\n", strings.Repeat("9", 100)} {
+		t.Run(strconv.Quote(text), func(t *testing.T) {
+			tr := newTree(t)
+			tr.zone("intel-rapl:0", "package-0")
+			tr.zone("intel-rapl:1", "package-1")
+			tr.write(text, "intel-rapl:0", "energy_uj")
+			rs := tr.read(tr.meter(), 0)
+			tr.expectTotal(rs["intel-rapl:1"], 0)
+			if err := rs["intel-rapl:0"].Err; err == nil || !strings.Contains(err.Error(), tr.path("intel-rapl:0", "energy_uj")) {
+				t.Errorf("error %v does not name the file", err)
+			}
+		})
+	}
+}
+
+func TestCounterThatIsADirectoryFailsItsZoneOnly(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.zone("intel-rapl:1", "package-1")
+	tr.remove("intel-rapl:0", "energy_uj")
+	tr.ok(os.Mkdir(tr.path("intel-rapl:0", "energy_uj"), 0o700))
+	rs := tr.read(tr.meter(), 0)
+	if err := rs["intel-rapl:0"].Err; !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("error %v, want EISDIR", err)
+	}
+	tr.expectTotal(rs["intel-rapl:1"], 0)
+}
+
+func TestRangeThatIsMissingOrGarbageIsUnknown(t *testing.T) {
+	for _, text := range []string{"missing", "", "much\n", "0\n", "-1\n"} {
+		t.Run(strconv.Quote(text), func(t *testing.T) {
+			tr := newTree(t)
+			tr.zone("intel-rapl:0", "package-0")
+			tr.write(text, "intel-rapl:0", "max_energy_range_uj")
+			if text == "missing" {
+				tr.remove("intel-rapl:0", "max_energy_range_uj")
+			}
+			tr.energy("intel-rapl:0", raplRange-10)
+			p := tr.meter()
+			tr.read(p, 0)
+			tr.energy("intel-rapl:0", raplRange)
+			tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0"], 10)
+			tr.energy("intel-rapl:0", 5)
+			if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != Rebased || r.Total != 10 {
+				t.Errorf("step back: %+v, want it re-based", r)
+			}
+		})
+	}
+}
+
+func TestRangeThatTurnsUpLaterIsUsed(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.energy("intel-rapl:0", raplRange-10)
+	tr.remove("intel-rapl:0", "max_energy_range_uj")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.write(fmt.Sprintln(uint64(raplRange)), "intel-rapl:0", "max_energy_range_uj")
+	tr.energy("intel-rapl:0", 5)
+	tr.expectTotal(tr.read(p, 10*time.Second)["intel-rapl:0"], 15)
+}
+
+func TestNoPowercapInterfaceSaysSoAndRecovers(t *testing.T) {
+	tr := newTree(t)
+	p := tr.meter()
+	n, err := p.Discover()
+	if n != 0 || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no powercap interface below "+tr.root) {
+		t.Errorf("Discover: %d, %v", n, err)
+	}
+	for i := range 2 {
+		rs, err := p.Read(Sample{At: after(time.Duration(i) * time.Second)})
+		if len(rs) != 0 || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Read: %+v, %v", rs, err)
+		}
+	}
+	tr.zone("intel-rapl:0", "package-0")
+	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != Appeared {
+		t.Errorf("%+v, want the zone to have appeared", r)
+	}
+}
+
+func TestNoUsableZoneSaysSoAndRecovers(t *testing.T) {
+	tr := newTree(t)
+	tr.ok(os.MkdirAll(tr.path("intel-rapl"), 0o700))
+	tr.ok(os.Symlink("nowhere", tr.path("intel-rapl:0"))) // masked in a container
+	p := tr.meter()
+	n, err := p.Discover()
+	if n != 0 || !errors.Is(err, ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Discover: %d, %v", n, err)
+	}
+	rs, err := p.Read(Sample{At: after(0)})
+	if len(rs) != 0 || !errors.Is(err, ErrNoZones) {
+		t.Errorf("Read: %+v, %v", rs, err)
+	}
+	tr.zone("intel-rapl:1", "package-0")
+	tr.expectIDs(p, "intel-rapl:1")
+}
+
+func TestNoUsableZoneTellsWhyOneCouldNotBeLookedAt(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	p.open = func(path string) (*os.File, error) {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
+	}
+	if _, err := p.Discover(); !errors.Is(err, ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("error %v, want both no zones and permission denied", err)
+	}
+}
+
+func TestPowercapPathThatIsNoDirectoryIsAnError(t *testing.T) {
+	tr := newTree(t)
+	tr.ok(os.MkdirAll(filepath.Dir(tr.path()), 0o700))
+	tr.ok(os.WriteFile(tr.path(), nil, 0o600))
+	p := tr.meter()
+	if n, err := p.Discover(); n != 0 || !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("Discover: %d, %v", n, err)
+	}
+}
+
+func TestWholeInterfaceThatVanishesKeepsItsZones(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.energy("intel-rapl:0", 1100)
+	tr.read(p, time.Second)
+	tr.remove()
+	rs, err := p.Read(Sample{At: after(10 * time.Second)})
+	if !errors.Is(err, fs.ErrNotExist) || len(rs) != 1 || !errors.Is(rs[0].Err, fs.ErrNotExist) || rs[0].Total != 100 {
+		t.Errorf("gone: %+v, %v", rs, err)
+	}
+	tr.zone("intel-rapl:0", "package-0")
+	tr.energy("intel-rapl:0", 1150)
+	tr.expectTotal(tr.read(p, 11*time.Second)["intel-rapl:0"], 150)
+}
+
+func TestDiscoveryThatFailsDoesNotHarmOpenCounters(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	open := p.open
+	p.open = func(path string) (*os.File, error) {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EMFILE}
+	}
+	tr.energy("intel-rapl:0", 1100)
+	tr.expectTotal(tr.read(p, 10*time.Second)["intel-rapl:0"], 100)
+	p.open = open
+	tr.energy("intel-rapl:0", 1200)
+	tr.expectTotal(tr.read(p, 11*time.Second)["intel-rapl:0"], 200)
+}
+
+func TestNewPowercapTouchesNothing(t *testing.T) {
+	tr := newTree(t)
+	p := tr.meter()
+	tr.zone("intel-rapl:0", "package-0")
+	if n, err := p.Discover(); n != 1 || err != nil {
+		t.Errorf("Discover: %d, %v", n, err)
+	}
+	if p.zones[0].file != nil {
+		t.Errorf("Discover opened a counter")
+	}
+}
+
+func TestReadDoesNotRepeatTheDiscoveryJustMade(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	if _, err := p.Discover(); err != nil {
+		t.Fatal(err)
+	}
+	tr.zone("intel-rapl:1", "package-1")
+	for _, tc := range []struct {
+		at   time.Duration
+		want int
+	}{{5 * time.Second, 1}, {14 * time.Second, 1}, {15 * time.Second, 2}} {
+		if n := len(tr.read(p, tc.at)); n != tc.want {
+			t.Errorf("at %v: %d zones, want %d", tc.at, n, tc.want)
+		}
+	}
+}
+
+func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := NewPowercap(tr.root, nil)
+	tr.read(p, 0)
+	f := p.zones[0].file
+	tr.ok(p.Close())
+	tr.ok(p.Close())
+	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the descriptor was open: %v", err)
+	}
+	if _, err := p.Read(Sample{At: after(0)}); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Read after Close: %v", err)
+	}
+	if _, err := p.Discover(); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Discover after Close: %v", err)
+	}
+}
+
+func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
+	tr := newTree(t)
+	sixZones(tr)
+	p := tr.meter()
+	at := time.Duration(0)
+	tr.read(p, at)
+	if n := testing.AllocsPerRun(1000, func() {
+		at += time.Millisecond
+		if _, err := p.Read(Sample{At: after(at)}); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a pass, want none", n)
+	}
+}
+
+// sixZones makes a node of two sockets with cores and memory.
+func sixZones(tr tree) {
+	for _, s := range []string{"0", "1"} {
+		tr.zone("intel-rapl:"+s, "package-"+s)
+		tr.zone("intel-rapl:"+s+":0", "core")
+		tr.zone("intel-rapl:"+s+":1", "dram")
+	}
+}
+
+func TestZoneNames(t *testing.T) {
+	for name, want := range map[string]Kind{
+		"package-0": Package, "package-12": Package, "package-0-die-1": Package, "core": Core, "uncore": Uncore,
+		"dram": DRAM, "psys": PSys, "": "", "package": "", "package-": "", "package-x": "", "package-0-die-": "",
+		"package-0-die-x": "", "package-0-1": "", "package--die-1": "", "Core": "", "dram2": "", "cpu0-cpufreq": "",
+	} {
+		if got, ok := kindOf(name); got != want || ok != (want != "") {
+			t.Errorf("%q is %q, %t; want %q", name, got, ok, want)
+		}
+	}
+}
+
+func FuzzZoneName(f *testing.F) {
+	for _, name := range []string{"package-0", "package-0-die-1", "core", "uncore", "dram", "psys", "package", "package-", "\xff", "package-0-die-1-die-2"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		kind, ok := kindOf(name)
+		if ok != slices.Contains(Kinds, kind) {
+			t.Fatalf("%q is %q, %t", name, kind, ok)
+		}
+		if ok && !strings.HasPrefix(name, string(kind)) {
+			t.Fatalf("%q is %q", name, kind)
+		}
+	})
+}
+
+func FuzzCounterText(f *testing.F) {
+	for _, text := range []string{"0\n", "262143328850\n", "18446744073709551615", "18446744073709551616", "", "\n", "-1", "1 2", "00012 \t\r\n", "9999999999999999999999999x"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := parseCounter(text)
+		want, wantErr := strconv.ParseUint(strings.TrimRight(string(text), "\n\r\t "), 10, 64)
+		if (err == nil) != (wantErr == nil) || err == nil && uint64(got) != want {
+			t.Fatalf("%q: %d, %v; want %d, %v", text, got, err, want, wantErr)
+		}
+	})
+}
+
+func FuzzCompareIDs(f *testing.F) {
+	f.Add("intel-rapl:2", "intel-rapl:10")
+	f.Add("a01", "a1")
+	f.Add("", "0")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if x, y := compareIDs(a, b), compareIDs(b, a); (x < 0) != (y > 0) || (x == 0) != (a == b) {
+			t.Fatalf("%q, %q: %d one way, %d the other", a, b, x, y)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package procdir
+
+import (
+	"encoding/binary"
+	"io/fs"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is a directory whose descriptor stays open between passes. The zero value is closed. It is used
+// from one goroutine.
+type Dir struct {
+	path    string
+	fd      int
+	isOpen  bool
+	entries []byte
+	name    []byte
+}
+
+// New returns the directory at path and touches nothing: it is opened by the first call that needs it.
+func New(path string) *Dir { return &Dir{path: path} }
+
+// Path returns the path that the directory was made with.
+func (d *Dir) Path() string { return d.path }
+
+// Close closes the directory; a later call opens it again.
+func (d *Dir) Close() error {
+	if !d.isOpen {
+		return nil
+	}
+	d.isOpen = false
+	return unix.Close(d.fd)
+}
+
+func (d *Dir) open() error {
+	if d.isOpen {
+		return nil
+	}
+	for {
+		fd, err := unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &fs.PathError{Op: "open", Path: d.path, Err: err}
+		}
+		d.fd, d.isOpen = fd, true
+		return nil
+	}
+}
+
+// The layout of struct linux_dirent64 (getdents64(2)): inode and offset of 8 bytes each, the record's
+// length, the type, the name up to a NUL.
+const (
+	direntLength = 16
+	direntName   = 19
+)
+
+// Each calls yield with the name of every entry, in the order in which the kernel lists them. The name is
+// valid during the call.
+func (d *Dir) Each(yield func(name []byte)) error {
+	if err := d.open(); err != nil {
+		return err
+	}
+	if d.entries == nil {
+		d.entries = make([]byte, 64<<10)
+	}
+	if _, err := unix.Seek(d.fd, 0, 0); err != nil {
+		return d.fail("seek", err)
+	}
+	for {
+		n, err := unix.Getdents(d.fd, d.entries)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return d.fail("readdirent", err)
+		case n == 0:
+			return nil
+		}
+		for b := d.entries[:n]; len(b) > direntName; {
+			length := int(binary.NativeEndian.Uint16(b[direntLength:]))
+			if length <= direntName || length > len(b) {
+				return d.fail("readdirent", unix.EIO)
+			}
+			name := b[direntName:length]
+			for i, c := range name {
+				if c == 0 {
+					name = name[:i]
+					break
+				}
+			}
+			yield(name)
+			b = b[length:]
+		}
+	}
+}
+
+// fail closes the directory, so that the next call opens what is there then.
+func (d *Dir) fail(op string, err error) error {
+	_ = d.Close()
+	return &fs.PathError{Op: op, Path: d.path, Err: err}
+}
+
+// Read reads the file <directory>/name with one call of read(2) into buf and returns what it got: a file
+// of /proc that fits comes whole. Errors are bare errno values, so that a process that is gone costs
+// no allocation.
+func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
+	d.name = append(d.name[:0], name...)
+	return d.read(buf)
+}
+
+// ReadOf reads the file <directory>/<pid>/name like Read.
+func (d *Dir) ReadOf(pid int32, name string, buf []byte) ([]byte, error) {
+	d.nameOf(pid, name)
+	return d.read(buf)
+}
+
+// LinkOf reads the target of the symbolic link <directory>/<pid>/name into buf.
+func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	d.nameOf(pid, name)
+	d.name = append(d.name, 0)
+	n, _, errno := syscall.Syscall6(unix.SYS_READLINKAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])),
+		uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return buf[:n], nil
+}
+
+func (d *Dir) nameOf(pid int32, name string) {
+	d.name = appendInt(d.name[:0], pid)
+	d.name = append(d.name, '/')
+	d.name = append(d.name, name...)
+}
+
+func (d *Dir) read(buf []byte) ([]byte, error) {
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	d.name = append(d.name, 0)
+	// The wrapper in x/sys/unix copies the name to the heap on each call.
+	var fd uintptr
+	for {
+		var errno syscall.Errno
+		fd, _, errno = syscall.Syscall6(unix.SYS_OPENAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])),
+			unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
+		if errno == 0 {
+			break
+		}
+		if errno != unix.EINTR {
+			return nil, errno
+		}
+	}
+	n, err := unix.Read(int(fd), buf)
+	for err == unix.EINTR {
+		n, err = unix.Read(int(fd), buf)
+	}
+	_ = unix.Close(int(fd))
+	if err != nil {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+func appendInt(b []byte, n int32) []byte {
+	var digits [10]byte
+	i := len(digits)
+	for {
+		i--
+		digits[i] = byte('0' + n%10)
+		if n /= 10; n == 0 {
+			return append(b, digits[i:]...)
+		}
+	}
+}

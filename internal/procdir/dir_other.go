@@ -1,0 +1,57 @@
+//go:build !linux
+
+package procdir
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Dir reads trees in the shape of /proc on systems that have none, so that the project builds and its
+// recorded trees can be read there.
+type Dir struct{ path string }
+
+// New returns the directory at path.
+func New(path string) *Dir { return &Dir{path: path} }
+
+// Path returns the path that the directory was made with.
+func (d *Dir) Path() string { return d.path }
+
+// Close does nothing.
+func (*Dir) Close() error { return nil }
+
+// Each calls yield with the name of every entry.
+func (d *Dir) Each(yield func(name []byte)) error {
+	entries, err := os.ReadDir(d.path)
+	for _, e := range entries {
+		yield([]byte(e.Name()))
+	}
+	return err
+}
+
+// Read reads the file <directory>/name into buf.
+func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
+	f, err := os.Open(filepath.Join(d.path, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	n, err := f.Read(buf)
+	if err == io.EOF {
+		err = nil
+	}
+	return buf[:n], err
+}
+
+// ReadOf reads the file <directory>/<pid>/name into buf.
+func (d *Dir) ReadOf(pid int32, name string, buf []byte) ([]byte, error) {
+	return d.Read(filepath.Join(strconv.Itoa(int(pid)), name), buf)
+}
+
+// LinkOf reads the target of the symbolic link <directory>/<pid>/name into buf.
+func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
+	target, err := os.Readlink(filepath.Join(d.path, strconv.Itoa(int(pid)), name))
+	return buf[:copy(buf, target)], err
+}

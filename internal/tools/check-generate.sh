@@ -1,0 +1,42 @@
+#!/bin/sh
+# Generates anew and fails where that changed, added or removed a file: what lies in the checkout is then
+# not what the sources say. It compares with what was there before, not with the last commit, so it can
+# be run before committing too.
+set -eu
+cd "$(dirname "$0")/../.."
+
+before=$(mktemp)
+after=$(mktemp)
+trap 'rm -f "$before" "$after"' EXIT
+
+# The files below every directory that holds a go:generate directive.
+list() {
+	git grep --untracked -l '^//go:generate ' -- '*.go' | while IFS= read -r file; do dirname "$file"; done |
+		sort -u | while IFS= read -r dir; do
+			find "$dir" -type f -exec sha256sum {} +
+		done | sort -u
+}
+
+list >"$before"
+go generate ./...
+list >"$after"
+
+drifted=$(sort "$before" "$after" | uniq -u | sed 's/^[0-9a-f]*  //' | sort -u)
+if [ -n "$drifted" ]; then
+	echo "not as generated (make generate has now written them, commit them):" >&2
+	echo "$drifted" | sed 's/^/  /' >&2
+	exit 1
+fi
+
+# A generated file that nobody committed is missing in every other checkout.
+untracked=$(git ls-files --others --exclude-standard | while IFS= read -r file; do
+	case $file in
+	*/documentation.md | */generated_* | *_bpfel.* | *_bpfeb.*) echo "$file" ;;
+	esac
+done)
+if [ -n "$untracked" ]; then
+	echo "generated, but not in git:" >&2
+	echo "$untracked" | sed 's/^/  /' >&2
+	exit 1
+fi
+echo "Generated files are up to date."

@@ -1,0 +1,202 @@
+// Command energy-top shows who uses the node's energy, as a table in the terminal.
+//
+// It reads what a collector with the energy receiver serves through its Prometheus exporter:
+//
+//	energy-top [flags]                        a collector that runs already
+//	energy-top [flags] -- command [args...]   start the collector, and stop it at the end
+//
+// It is a module of its own, so that whoever imports the receiver does not get its dependencies.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
+
+type options struct {
+	endpoint string
+	rows     int
+	interval time.Duration
+	wait     time.Duration
+	limit    time.Duration
+	once     bool
+	logFile  string
+	command  []string
+	terminal bool // redraw in place
+}
+
+func main() {
+	opts, err := parseFlags(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(2)
+	}
+	if info, err := os.Stdout.Stat(); err == nil {
+		opts.terminal = info.Mode()&os.ModeCharDevice != 0
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err = run(ctx, opts, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "energy-top:", err)
+		os.Exit(1)
+	}
+}
+
+func parseFlags(args []string, usage io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("energy-top", flag.ContinueOnError)
+	fs.SetOutput(usage)
+	fs.StringVar(&o.endpoint, "endpoint", "http://127.0.0.1:8889/metrics", "URL of the collector's Prometheus exporter")
+	fs.IntVar(&o.rows, "n", 10, "rows of a table")
+	fs.DurationVar(&o.interval, "interval", 5*time.Second, "time between two tables")
+	fs.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
+	fs.DurationVar(&o.limit, "for", 0, "end after this time (0: at Ctrl-C)")
+	fs.BoolVar(&o.once, "once", false, "print one table and end")
+	fs.StringVar(&o.logFile, "log", "", "where the started command's output goes; its warnings are shown under the table")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	o.command = fs.Args()
+	var err error
+	switch {
+	case o.interval <= 0:
+		err = errors.New("-interval must be above 0")
+	case o.rows < 1:
+		err = errors.New("-n must be at least 1")
+	case o.wait < 0 || o.limit < 0:
+		err = errors.New("-wait and -for must not be below 0")
+	case len(o.command) > 0 && o.logFile == "":
+		err = errors.New("-log is needed with a command")
+	}
+	if err != nil {
+		fmt.Fprintln(usage, "energy-top:", err)
+	}
+	return o, err
+}
+
+// run shows tables until ctx or the time limit ends it. The command, if there is one, is stopped before
+// run returns.
+func run(ctx context.Context, o options, out io.Writer) (err error) {
+	var exited <-chan struct{}
+	if len(o.command) > 0 {
+		c, err := start(o.command, o.endpoint, o.logFile)
+		if err != nil {
+			return err
+		}
+		defer c.stop()
+		exited = c.exited
+	}
+	return show(ctx, o, out, exited)
+}
+
+func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{}) error {
+	// A collector that was started here has forgotten nothing yet: everything must add up.
+	ledger := ledger{strict: len(o.command) > 0}
+	log := logTail{path: o.logFile}
+	begin := time.Now()
+	var limit <-chan time.Time
+	if o.limit > 0 {
+		t := time.NewTimer(o.limit)
+		defer t.Stop()
+		limit = t.C
+	}
+	shown, announced := false, false
+	var sums check
+	for {
+		snap, err := scrape(ctx, o.endpoint)
+		if err == nil {
+			sums = ledger.add(snap)
+			// The exporter may be read while it takes in a batch: look again before calling it wrong.
+			for try := 0; try < 5 && !sums.ok() && ctx.Err() == nil; try++ {
+				pause(ctx, 100*time.Millisecond)
+				if again, err := scrape(ctx, o.endpoint); err == nil {
+					snap, sums = again, ledger.add(again)
+				}
+			}
+		}
+		next := o.interval
+		switch {
+		case ctx.Err() != nil:
+		case err == nil && snap.hasFigures():
+			if o.terminal && !o.once {
+				fmt.Fprint(out, clearScreen)
+			} else if shown {
+				fmt.Fprintln(out)
+			}
+			fmt.Fprint(out, render(snap, sums, o.rows, time.Now()))
+			if note := log.note(); note != "" {
+				fmt.Fprintln(out, note)
+			}
+			shown = true
+			if o.once {
+				return sums.err()
+			}
+		case !shown && time.Since(begin) >= o.wait && (o.once || err != nil):
+			return noFigures(o.endpoint, err, &log)
+		default:
+			if !announced {
+				fmt.Fprintf(out, "Waiting for figures from %s\n", o.endpoint)
+				announced = true
+			} else if shown && err != nil {
+				fmt.Fprintf(out, "No answer: %v\n", err)
+			} else if time.Since(begin) >= o.wait && !shown {
+				fmt.Fprintln(out, noFigures(o.endpoint, nil, &log))
+			}
+			if !shown && time.Since(begin) < o.wait {
+				next = min(next, 500*time.Millisecond)
+			}
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-exited:
+			timer.Stop()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", o.command[0], o.logFile, log.last(20))
+		case <-limit:
+			timer.Stop()
+			if !shown {
+				return noFigures(o.endpoint, err, &log)
+			}
+			return sums.err()
+		}
+	}
+}
+
+func noFigures(endpoint string, err error, log *logTail) error {
+	var b strings.Builder
+	if err != nil {
+		fmt.Fprintf(&b, "nothing to show from %s: %v\nIs the collector running? `make run` starts it.", endpoint, err)
+	} else {
+		fmt.Fprintf(&b, "%s answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` to stand in.", endpoint)
+	}
+	if note := log.note(); note != "" {
+		b.WriteString("\n" + note)
+	}
+	return errors.New(b.String())
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// maxBody bounds what is read of an answer: 64 MiB hold some 100,000 processes.
+const maxBody = 64 << 20
+
+// microjoules is energy as the receiver's ledger keeps it, so that sums can be compared exactly.
+type microjoules int64
+
+func (e microjoules) joules() float64 { return float64(e) / 1e6 }
+
+func fromJoules(j float64) microjoules { return microjoules(math.Round(j * 1e6)) }
+
+// consumer is one process, container, pod or virtual machine.
+type consumer struct {
+	key    string // every label that identifies it
+	labels map[string]string
+	energy microjoules
+	power  float64
+	ended  bool // its last sample is older than the others'
+}
+
+// zone is one kind of energy counter of the node.
+type zone struct {
+	name                       string
+	activePower, idlePower     float64
+	active, idle, unattributed microjoules
+	inside                     bool // part of another zone: not added up
+	newest                     int64
+}
+
+// snapshot is what one scrape says.
+type snapshot struct {
+	source     string // measured, modeled
+	zones      []*zone
+	processes  []*consumer
+	containers []*consumer
+	pods       []*consumer
+	vms        []*consumer
+}
+
+func (s *snapshot) hasFigures() bool { return len(s.zones) > 0 && len(s.processes) > 0 }
+
+// activePower is what the consumers share.
+func (s *snapshot) activePower() float64 {
+	sum := 0.0
+	for _, z := range s.zones {
+		if !z.inside {
+			sum += z.activePower
+		}
+	}
+	return sum
+}
+
+func scrape(ctx context.Context, endpoint string) (*snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/plain;version=0.0.4")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.Is(err, syscall.ECONNREFUSED) && errors.As(err, &op) {
+			return nil, fmt.Errorf("nothing listens on %s", op.Addr)
+		}
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the answer is %s", res.Status)
+	}
+	return parse(io.LimitReader(res.Body, maxBody))
+}
+
+// parse reads the names that the Prometheus exporter gives the receiver's metrics.
+func parse(r io.Reader) (*snapshot, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(r)
+	if err != nil {
+		return nil, fmt.Errorf("not the Prometheus text format: %w", err)
+	}
+	s := &snapshot{}
+	zones := map[string]*zone{}
+	for _, f := range []struct {
+		name string
+		add  func(z *zone, state string, v float64)
+	}{
+		{"system_energy_joules_total", func(z *zone, state string, v float64) {
+			if state == "active" {
+				z.active += fromJoules(v)
+			} else {
+				z.idle += fromJoules(v)
+			}
+		}},
+		{"system_power_watts", func(z *zone, state string, v float64) {
+			if state == "active" {
+				z.activePower += v
+			} else {
+				z.idlePower += v
+			}
+		}},
+		{"system_unattributed_energy_joules_total", func(z *zone, _ string, v float64) {
+			z.unattributed += fromJoules(v)
+		}},
+	} {
+		for _, m := range families[f.name].GetMetric() {
+			labels := labelsOf(m)
+			name := labels["energy_zone"]
+			if zones[name] == nil {
+				zones[name] = &zone{name: name}
+			}
+			f.add(zones[name], labels["energy_state"], valueOf(m))
+			zones[name].newest = max(zones[name].newest, m.GetTimestampMs())
+			if source := labels["energy_source"]; source != "" {
+				s.source = source
+			}
+		}
+	}
+	_, hasPackage := zones["package"]
+	for _, name := range slices.SortedFunc(maps.Keys(zones), byZone) {
+		z := zones[name]
+		z.inside = hasPackage && (name == "core" || name == "uncore")
+		s.zones = append(s.zones, z)
+	}
+	s.processes = consumersOf(families, "process", zones)
+	s.containers = consumersOf(families, "container", zones)
+	s.pods = consumersOf(families, "k8s_pod", zones)
+	s.vms = consumersOf(families, "vm", zones)
+	return s, nil
+}
+
+// byZone puts package first, then dram, then the rest by name.
+func byZone(a, b string) int {
+	rank := func(s string) int {
+		switch s {
+		case "package":
+			return 0
+		case "dram":
+			return 1
+		}
+		return 2
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	return strings.Compare(a, b)
+}
+
+// consumersOf adds up the zones of every consumer of a kind, the ones with the most power first.
+func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[string]*zone) []*consumer {
+	energy, power := families[kind+"_energy_joules_total"].GetMetric(), families[kind+"_power_watts"].GetMetric()
+	newest := map[string]int64{}
+	for _, m := range slices.Concat(energy, power) {
+		name := labelsOf(m)["energy_zone"]
+		newest[name] = max(newest[name], m.GetTimestampMs())
+		if z := zones[name]; z != nil {
+			newest[name] = max(newest[name], z.newest)
+		}
+	}
+	byKey := map[string]*consumer{}
+	add := func(m *dto.Metric) *consumer {
+		labels := labelsOf(m)
+		name := labels["energy_zone"]
+		delete(labels, "energy_zone")
+		key := keyOf(labels)
+		c := byKey[key]
+		if c == nil {
+			c = &consumer{key: key, labels: labels, ended: true}
+			byKey[key] = c
+		}
+		if m.GetTimestampMs() >= newest[name] {
+			c.ended = false
+		}
+		if z := zones[name]; z != nil && z.inside {
+			return &consumer{} // counted in package
+		}
+		return c
+	}
+	for _, m := range energy {
+		add(m).energy += fromJoules(valueOf(m))
+	}
+	for _, m := range power {
+		add(m).power += valueOf(m)
+	}
+	all := slices.Collect(maps.Values(byKey))
+	for _, c := range all {
+		if c.ended {
+			c.power = 0
+		}
+	}
+	slices.SortFunc(all, func(a, b *consumer) int {
+		switch {
+		case a.power != b.power:
+			return cmp(b.power, a.power)
+		case a.energy != b.energy:
+			return cmp(b.energy, a.energy)
+		}
+		return strings.Compare(a.key, b.key)
+	})
+	return all
+}
+
+func cmp[T float64 | microjoules](a, b T) int {
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
+	labels := make(map[string]string, len(m.GetLabel()))
+	for _, l := range m.GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	return labels
+}
+
+func keyOf(labels map[string]string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		fmt.Fprintf(&b, "%s=%q,", name, labels[name])
+	}
+	return b.String()
+}
+
+func valueOf(m *dto.Metric) float64 {
+	switch {
+	case m.GetCounter() != nil:
+		return m.GetCounter().GetValue()
+	case m.GetGauge() != nil:
+		return m.GetGauge().GetValue()
+	}
+	return m.GetUntyped().GetValue()
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// The test binary stands in for the collector where this variable is set.
+const standIn = "ENERGY_TOP_TEST_STAND_IN"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(standIn) {
+	case "":
+		os.Exit(m.Run())
+	case "dies":
+		fmt.Fprintln(os.Stderr, "Error: no such receiver")
+		os.Exit(1)
+	case "serves":
+		file := os.Getenv("ENERGY_TOP_TEST_FILE")
+		fmt.Fprintf(os.Stderr, "%d\twarn\tx.go:1\tsomething is odd\t{\"a\": 1, \"error\": \"this and that\"}\n", os.Getpid())
+		err := http.ListenAndServe(os.Getenv("ENERGY_TOP_TEST_ADDRESS"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFile(w, r, file)
+		}))
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func load(t *testing.T, name string) *snapshot {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	require.NoError(t, err)
+	return parseText(t, string(data))
+}
+
+func parseText(t *testing.T, text string) *snapshot {
+	t.Helper()
+	s, err := parse(strings.NewReader(text))
+	require.NoError(t, err)
+	return s
+}
+
+func TestTables(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		rows int
+	}{
+		{"measured", 3},
+		{"modeled", 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := load(t, tt.name+".prom")
+			l := ledger{strict: true}
+			sums := l.add(s)
+			require.NoError(t, sums.err())
+			got := render(s, sums, tt.rows, time.Date(2026, 1, 2, 14, 3, 5, 0, time.UTC))
+			golden := filepath.Join("testdata", tt.name+".golden")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), got)
+			assert.NotContains(t, got, "\x1b", "a process's name must not steer the terminal")
+		})
+	}
+}
+
+func TestAProcessThatEndedHasNoPower(t *testing.T) {
+	for _, p := range load(t, "measured.prom").processes {
+		if p.labels["process_executable_name"] == "cc1plus" {
+			assert.True(t, p.ended)
+			assert.Zero(t, p.power)
+			assert.Equal(t, microjoules(15_500_000), p.energy)
+			return
+		}
+	}
+	t.Fatal("cc1plus is missing")
+}
+
+func exposition(active, unattributed float64, processes map[string]float64) string {
+	var b strings.Builder
+	b.WriteString("# TYPE system_energy_joules_total counter\n")
+	fmt.Fprintf(&b, "system_energy_joules_total{energy_state=\"active\",energy_zone=\"package\"} %v\n", active)
+	b.WriteString("# TYPE system_unattributed_energy_joules_total counter\n")
+	fmt.Fprintf(&b, "system_unattributed_energy_joules_total{energy_zone=\"package\"} %v\n", unattributed)
+	b.WriteString("# TYPE process_energy_joules_total counter\n")
+	for name, energy := range processes {
+		fmt.Fprintf(&b, "process_energy_joules_total{energy_zone=\"package\",process_executable_name=%q,process_pid=\"1\"} %v\n", name, energy)
+	}
+	return b.String()
+}
+
+func TestTheSumHolds(t *testing.T) {
+	first := exposition(10, 1, map[string]float64{"a": 4, "b": 5})
+	later := exposition(13, 1, map[string]float64{"b": 8}) // a ended, and its series was dropped
+	wrong := exposition(13.000001, 1, map[string]float64{"a": 4, "b": 8})
+	gap := exposition(10, 1, map[string]float64{"b": 5})
+
+	t.Run("a dropped series stays in the sum", func(t *testing.T) {
+		l := ledger{strict: true}
+		require.NoError(t, l.add(parseText(t, first)).err())
+		c := l.add(parseText(t, later))
+		require.NoError(t, c.err())
+		assert.Equal(t, microjoules(4_000_000), c.ended)
+		require.NoError(t, l.add(parseText(t, later)).err(), "the same scrape again")
+	})
+	t.Run("one microjoule is seen", func(t *testing.T) {
+		l := ledger{strict: true}
+		require.NoError(t, l.add(parseText(t, first)).err())
+		require.ErrorContains(t, l.add(parseText(t, wrong)).err(), "13.000001")
+	})
+	t.Run("what ended before the first table is told apart", func(t *testing.T) {
+		l := ledger{}
+		c := l.add(parseText(t, gap))
+		require.NoError(t, c.err())
+		assert.Equal(t, microjoules(4_000_000), c.earlier)
+		c = l.add(parseText(t, later))
+		require.NoError(t, c.err())
+		assert.Equal(t, microjoules(4_000_000), c.earlier)
+	})
+	t.Run("but not in a collector that was started here", func(t *testing.T) {
+		l := ledger{strict: true}
+		require.Error(t, l.add(parseText(t, gap)).err())
+	})
+	t.Run("a collector that starts anew", func(t *testing.T) {
+		l := ledger{strict: true}
+		require.NoError(t, l.add(parseText(t, first)).err())
+		require.NoError(t, l.add(parseText(t, exposition(2, 0, map[string]float64{"b": 2}))).err())
+	})
+}
+
+func TestParseRejectsOtherText(t *testing.T) {
+	for _, text := range []string{"<html>no</html>", "a{b=\"c\" 1\n", "x 1 2 3 4\n"} {
+		_, err := parse(strings.NewReader(text))
+		require.Error(t, err, text)
+	}
+	s, err := parse(strings.NewReader(""))
+	require.NoError(t, err)
+	assert.False(t, s.hasFigures())
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{{"-interval", "0s"}, {"-n", "0"}, {"-wait", "-1s"}, {"-nope"}, {"--", "otelcol"}} {
+		var usage bytes.Buffer
+		_, err := parseFlags(args, &usage)
+		require.Error(t, err, args)
+		assert.NotEmpty(t, usage.String(), args)
+	}
+	o, err := parseFlags([]string{"-log", "x", "--", "otelcol", "--config", "c"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"otelcol", "--config", "c"}, o.command)
+}
+
+func onceOptions(endpoint string) options {
+	return options{endpoint: endpoint, rows: 10, interval: 20 * time.Millisecond, wait: 200 * time.Millisecond, once: true}
+}
+
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL + "/metrics"
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	return l.Addr().String()
+}
+
+func TestOnce(t *testing.T) {
+	modeled, err := os.ReadFile("testdata/modeled.prom")
+	require.NoError(t, err)
+
+	t.Run("waits for the first figures", func(t *testing.T) {
+		var calls atomic.Int32
+		endpoint := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			if calls.Add(1) > 2 {
+				_, _ = w.Write(modeled)
+			}
+		})
+		o := onceOptions(endpoint)
+		o.wait = 10 * time.Second
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), o, &out))
+		assert.Contains(t, out.String(), "MODELED")
+		assert.NotContains(t, out.String(), "\x1b")
+	})
+	t.Run("no figures", func(t *testing.T) {
+		endpoint := serve(t, func(http.ResponseWriter, *http.Request) {})
+		require.ErrorContains(t, run(t.Context(), onceOptions(endpoint), io.Discard), "no energy figures")
+	})
+	t.Run("nothing there", func(t *testing.T) {
+		err := run(t.Context(), onceOptions("http://"+freeAddress(t)+"/metrics"), io.Discard)
+		require.ErrorContains(t, err, "nothing listens on 127.0.0.1")
+		require.ErrorContains(t, err, "make run")
+	})
+	t.Run("something else there", func(t *testing.T) {
+		endpoint := serve(t, http.NotFound)
+		require.ErrorContains(t, run(t.Context(), onceOptions(endpoint), io.Discard), "404")
+	})
+	t.Run("a sum that is wrong", func(t *testing.T) {
+		endpoint := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, exposition(1, 1, map[string]float64{"a": 1}))
+		})
+		var out bytes.Buffer
+		require.ErrorContains(t, run(t.Context(), onceOptions(endpoint), &out), "the sum is wrong")
+		assert.Contains(t, out.String(), "IS NOT")
+	})
+}
+
+func TestTablesFollowEachOther(t *testing.T) {
+	modeled, err := os.ReadFile("testdata/modeled.prom")
+	require.NoError(t, err)
+	endpoint := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(modeled) })
+	o := onceOptions(endpoint)
+	o.once, o.limit = false, 150*time.Millisecond
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), o, &out))
+	assert.Greater(t, strings.Count(out.String(), "PROCESS"), 1)
+	assert.NotContains(t, out.String(), "\x1b")
+
+	o.terminal = true
+	out.Reset()
+	require.NoError(t, run(t.Context(), o, &out))
+	assert.Equal(t, strings.Count(out.String(), "PROCESS"), strings.Count(out.String(), clearScreen))
+}
+
+// started returns the options that make the test binary the collector.
+func started(t *testing.T, role string) options {
+	t.Helper()
+	address := freeAddress(t)
+	file, err := filepath.Abs("testdata/modeled.prom")
+	require.NoError(t, err)
+	t.Setenv(standIn, role)
+	t.Setenv("ENERGY_TOP_TEST_ADDRESS", address)
+	t.Setenv("ENERGY_TOP_TEST_FILE", file)
+	o := onceOptions("http://" + address + "/metrics")
+	o.wait = 20 * time.Second
+	o.logFile = filepath.Join(t.TempDir(), "collector.log")
+	o.command = []string{os.Args[0]}
+	return o
+}
+
+func TestACommandIsStartedAndStopped(t *testing.T) {
+	check := func(t *testing.T, o options) {
+		t.Helper()
+		log, err := os.ReadFile(o.logFile)
+		require.NoError(t, err)
+		var pid int
+		_, err = fmt.Sscanf(string(log), "%d", &pid)
+		require.NoError(t, err)
+		assert.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it must not run any more")
+	}
+	t.Run("once", func(t *testing.T) {
+		o := started(t, "serves")
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), o, &out))
+		assert.Contains(t, out.String(), "12345")
+		assert.Contains(t, out.String(), "warn: something is odd: this and that   (1 in ")
+		check(t, o)
+	})
+	t.Run("until it is interrupted", func(t *testing.T) {
+		o := started(t, "serves")
+		o.once = false
+		ctx, cancel := context.WithCancel(t.Context())
+		reader, writer := io.Pipe()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- run(ctx, o, writer)
+			_ = writer.Close()
+		}()
+		lines := bufio.NewScanner(reader)
+		for seen := false; !seen; seen = strings.HasPrefix(lines.Text(), "PROCESS") {
+			if !lines.Scan() {
+				t.Fatal(<-ended)
+			}
+		}
+		cancel()
+		_, _ = io.Copy(io.Discard, reader)
+		require.NoError(t, <-ended)
+		check(t, o)
+	})
+	t.Run("it dies at once", func(t *testing.T) {
+		o := started(t, "dies")
+		err := run(t.Context(), o, io.Discard)
+		require.ErrorContains(t, err, "ended by itself")
+		require.ErrorContains(t, err, "no such receiver")
+	})
+	t.Run("it is not there", func(t *testing.T) {
+		o := started(t, "dies")
+		o.command = []string{filepath.Join(t.TempDir(), "nope")}
+		require.ErrorContains(t, run(t.Context(), o, io.Discard), "cannot start the collector")
+	})
+	t.Run("the port is taken", func(t *testing.T) {
+		o := started(t, "serves")
+		o.endpoint = serve(t, http.NotFound)
+		require.ErrorContains(t, run(t.Context(), o, io.Discard), "is in use")
+		assert.NoFileExists(t, o.logFile)
+	})
+}

@@ -1,0 +1,567 @@
+package workload
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// ParseCgroup reads the content of /proc/<pid>/cgroup, whose format is cgroups(7)'s: one line
+// "hierarchy-id:controllers:/path" for each cgroup v1 hierarchy, and "0::/path" for cgroup v2. It never
+// fails: a line it cannot read says nothing, and a path it does not know is in no container.
+//
+// In each path the innermost container and the innermost pod win, so a container of Docker in Docker or
+// of a kind cluster is found rather than the one around it. Where hierarchies disagree, the path that
+// names the most levels of pods and containers wins; among equals cgroup v2, then cpuacct, cpu,
+// name=systemd and the rest. The order of the lines makes no difference.
+//
+// A path that starts with "/.." is seen from a cgroup namespace; Cgroup then starts so too, and is
+// relative to the reader's own cgroup.
+//
+// The strings of the result share no memory with b.
+func ParseCgroup(b []byte) Placement {
+	var inside, machine *cgroupLine // the best line for the container and the pod, and for the VM
+	for line := range bytes.Lines(b) {
+		l, ok := readCgroupLine(line)
+		if !ok {
+			continue
+		}
+		if l.levels > 0 && (inside == nil || l.betterThan(inside)) {
+			inside = &l
+		}
+		if l.VM.ID != "" && (machine == nil || l.betterThan(machine)) {
+			machine = &l
+		}
+	}
+	var p Placement
+	if inside != nil {
+		p = inside.Placement
+	}
+	p.VM = VM{}
+	if machine != nil {
+		p.VM = machine.VM
+	}
+	return p
+}
+
+// cgroupLine is one hierarchy's answer.
+type cgroupLine struct {
+	Placement
+	levels    int // pods and containers that the path names, one inside the other
+	hierarchy int // how far the hierarchy is to be preferred, 0 the most
+	path      string
+}
+
+func (l *cgroupLine) betterThan(o *cgroupLine) bool {
+	if l.levels != o.levels {
+		return l.levels > o.levels
+	}
+	if l.hierarchy != o.hierarchy {
+		return l.hierarchy < o.hierarchy
+	}
+	return l.path < o.path // any rule will do that does not depend on the order of the lines
+}
+
+func readCgroupLine(line []byte) (cgroupLine, bool) {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	id, rest, ok := bytes.Cut(line, []byte(":"))
+	if !ok {
+		return cgroupLine{}, false
+	}
+	controllers, raw, ok := bytes.Cut(rest, []byte(":")) // whatever colons follow are the path's own
+	if !ok || len(raw) == 0 || raw[0] != '/' {
+		return cgroupLine{}, false
+	}
+	// The kernel marks a cgroup that was removed under its last, dying processes.
+	path := strings.TrimSuffix(string(raw), " (deleted)")
+	unified := string(id) == "0" && len(controllers) == 0
+	l := readCgroupPath(path, unified)
+	l.path = path
+	l.hierarchy = hierarchyRank(controllers, unified)
+	return l, true
+}
+
+func hierarchyRank(controllers []byte, unified bool) int {
+	if unified {
+		return 0
+	}
+	rank := 4
+	for c := range bytes.SplitSeq(controllers, []byte(",")) {
+		switch string(c) {
+		case "cpuacct":
+			rank = min(rank, 1)
+		case "cpu":
+			rank = min(rank, 2)
+		case "name=systemd":
+			rank = min(rank, 3)
+		}
+	}
+	return rank
+}
+
+// readCgroupPath walks a path from the root to the leaf and keeps the innermost of what it finds.
+func readCgroupPath(path string, unified bool) cgroupLine {
+	var l cgroupLine
+	parts := strings.Split(path, "/")
+	above := 0 // parts[above:i] are the directories between the innermost container and parts[i]
+	end := -1
+	for i, name := range parts {
+		end += 1 + len(name)
+		if name == "" {
+			if above == i {
+				above++
+			}
+			continue
+		}
+		dirs := parts[above:i]
+		slice, unit := splitSystemdPath(name)
+		if pod, ok := podAt(dirs, slice); ok {
+			l.Pod = pod
+			l.levels++
+		}
+		if vm, ok := vmAt(dirs, name); ok {
+			l.VM = vm
+			// Scope names are unique within one service manager: say which, unless it is the host's.
+			if q := managerOf(l.Container.ID, parts[:i]); q != "" {
+				l.VM.ID = q + "/" + vm.ID
+			}
+			continue
+		}
+		c, ok := containerAt(dirs, unit)
+		if !ok {
+			continue
+		}
+		var next string
+		if i+1 < len(parts) {
+			next = parts[i+1]
+		}
+		own := end
+		switch {
+		case c.monitor != "" && next == c.monitor:
+			// The supervisor beside the payload is not inside. This is an answer all the same: it must
+			// outrank a hierarchy where the two are not told apart.
+			l.levels++
+			return l
+		case c.payload != "" && next == c.payload:
+			own += 1 + len(next)
+		case c.payloadInV2 && unified:
+			continue
+		}
+		l.levels++
+		l.Container = Container{ID: c.id, Runtime: c.runtime, PodUID: l.Pod.UID}
+		l.Cgroup = path[:own]
+		above = i + 1
+	}
+	return l
+}
+
+// splitSystemdPath takes apart "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It appears
+// as a directory's name where runc or kata was not told to use that driver (runc's docs/systemd.md); it
+// means the slice, and in it the scope prefix-name. Other names are both slice and unit.
+func splitSystemdPath(name string) (slice, unit string) {
+	slice, rest, ok := strings.Cut(name, ":")
+	if !ok {
+		return name, name
+	}
+	prefix, id, ok := strings.Cut(rest, ":")
+	if !ok || (slice != "" && !strings.HasSuffix(slice, ".slice")) {
+		return name, name
+	}
+	return slice, prefix + "-" + id + ".scope"
+}
+
+// containerShape is one way in which a runtime names the cgroup of a container.
+type containerShape struct {
+	// dir is the directory's name up to the id for namedContainers, and the name of a directory above
+	// it for containersBelow.
+	dir     string
+	runtime string // as container.runtime.name; Kubernetes' spelling in container statuses
+	id      func(string) bool
+	where   where
+
+	// payload and monitor are the children that some runtimes make for the container itself and for
+	// the process that looks after it.
+	payload, monitor string
+	payloadInV2      bool // in cgroup v2 the container is always in the payload child
+
+	escaped bool // the id is escaped for systemd
+	tagged  bool // dir may have a tag or a unit's suffix: garden-1, garden.service
+}
+
+type where int
+
+const (
+	asScope      where = iota // a systemd scope: dir + id + ".scope"
+	asScopeOrDir              // or the same without suffix, from a cgroupfs driver
+	asService                 // dir + id + ".service"
+	directly                  // the id is the child of dir
+	directlyAtTop
+	anywhere // the id is somewhere below dir
+)
+
+// namedContainers are the shapes whose directory's name starts with the runtime's mark. What a monitor's
+// name leaves after the mark (crio-conmon-<id>, libpod-conmon-<id>) is no id, so it is not inside.
+//
+// To support another runtime, add a line here or to containersBelow.
+var namedContainers = []containerShape{
+	// Docker Engine docs, "Runtime metrics", and moby's daemon; build steps have BuildKit's shorter ids.
+	{dir: "docker-", runtime: "docker", id: isDockerOrBuildkitID, where: asScope},
+	{dir: "cri-containerd-", runtime: "containerd", id: isHex64, where: asScope}, // containerd's CRI plugin
+	{dir: "nerdctl-", runtime: "containerd", id: isHex64, where: asScope},        // nerdctl's generateCgroupPath
+	{dir: "crio-", runtime: "cri-o", id: isHex64, where: asScopeOrDir},           // CRI-O's cgmgr
+	// podman-run(1) --cgroups=split (the default of Quadlet units), and libpod's getOCICgroupPath.
+	{dir: "libpod-payload-", runtime: "podman", id: isHex64, where: asScopeOrDir},
+	{dir: "libpod-", runtime: "podman", id: isHex64, where: asScopeOrDir},
+	// LXC's cgroup.h; also LXD and Incus, which write <project>_<name> outside the default project. A
+	// name in use gets a number behind it, which cannot be told from a name.
+	{dir: "lxc.payload.", runtime: "lxc", id: isLXCName, where: asScopeOrDir},
+	{dir: "kata_", runtime: "kata", id: isHex64, where: asScopeOrDir}, // Kata's host-cgroups.md
+	// systemd-nspawn(1). Other machines that registered themselves have the same name, QEMU of
+	// systemd-vmspawn among them, but only nspawn makes the payload child.
+	{
+		dir: "machine-", runtime: "systemd-nspawn", id: isName, where: asScope, escaped: true,
+		payload: "payload", monitor: "supervisor", payloadInV2: true,
+	},
+	{
+		dir: "systemd-nspawn@", runtime: "systemd-nspawn", id: isName, where: asService, escaped: true,
+		payload: "payload", monitor: "supervisor", payloadInV2: true,
+	},
+}
+
+// containersBelow are the shapes where the directory is the id alone and one above it tells the runtime;
+// the nearest counts.
+var containersBelow = []containerShape{
+	{dir: "docker", runtime: "docker", id: isHex64, where: anywhere}, // moby; buildx has /docker/buildx/<id>
+	// BuildKit's executor/oci: <parent>/buildkit/<id>.
+	{dir: "buildkit", runtime: "buildkit", id: isBuildkitID, where: directly},
+	// containerd's oci package: /<namespace>/<id> unless the client says otherwise, with any name as id.
+	{dir: "default", runtime: "containerd", id: isName, where: directlyAtTop},
+	{dir: "k8s.io", runtime: "containerd", id: isName, where: directlyAtTop},
+	// The Amazon ECS agent makes /ecs/<task> and lets Docker make the container in it; AWS Fargate runs
+	// containerd from platform version 1.4, with ids of its own.
+	{dir: "ecs", runtime: "docker", id: isHex64, where: anywhere},
+	{dir: "ecs", runtime: "containerd", id: isFargateID, where: anywhere},
+	// Cloud Foundry's Guardian: garden or garden-<tag>, and with CPU throttling good or bad below it.
+	{dir: "garden", runtime: "garden", id: isGardenHandle, where: anywhere, tagged: true},
+	{dir: "mesos", runtime: "mesos", id: isUUID, where: directly},         // Mesos' cgroups2-support.md
+	{dir: "kata_overhead", runtime: "kata", id: isHex64, where: anywhere}, // Kata's host-cgroups.md
+	// lxc.system.conf(5), lxc.cgroup.pattern = lxc/%n; older LXC and Proxmox VE without the children.
+	{dir: "lxc", runtime: "lxc", id: isLXCName, where: directly, payload: "payload", monitor: "monitor"},
+}
+
+// notContainersBelow are directories whose children look like a container's id and are not one.
+var notContainersBelow = map[string]bool{
+	"libpod_parent": true, // Podman's pods; their containers are libpod-<id>
+	"firecracker":   true, // Firecracker's jailer: virtual machines
+}
+
+// match is the container that a directory is.
+type match struct {
+	*containerShape
+	id, runtime string
+}
+
+// containerAt tells whether the directory name, below the directories dirs, is a container's own cgroup.
+func containerAt(dirs []string, name string) (match, bool) {
+	if driver, id, ok := libvirtMachine(name); ok {
+		if driver.vm {
+			return match{}, false
+		}
+		return match{&plainShape, id, driver.name}, true
+	}
+	for i := range namedContainers {
+		s := &namedContainers[i]
+		id, ok := s.cut(name)
+		if ok && s.id(id) {
+			return match{s, id, s.runtime}, true
+		}
+	}
+	for d := len(dirs) - 1; d >= 0; d-- {
+		for i := range containersBelow {
+			s := &containersBelow[i]
+			if s.where != anywhere && d != len(dirs)-1 {
+				continue
+			}
+			if s.where == directlyAtTop && d > 0 && dirs[d-1] != ".." {
+				continue
+			}
+			if s.isAbove(dirs[d]) && s.id(name) {
+				return match{s, name, s.runtime}, true
+			}
+		}
+	}
+	// A container under a parent of the user's own, as by docker run --cgroup-parent, or in a pod with
+	// the cgroupfs driver. Nothing but a container's id has this shape.
+	if isHex64(name) && (len(dirs) == 0 || !notContainersBelow[dirs[len(dirs)-1]]) {
+		return match{&plainShape, name, ""}, true
+	}
+	return match{}, false
+}
+
+// plainShape is what containers have whose cgroup has no children of its runtime's.
+var plainShape containerShape
+
+// cut takes the id from the name of a directory.
+func (s *containerShape) cut(name string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(name, s.dir)
+	if !ok {
+		return "", false
+	}
+	switch s.where {
+	case asScope:
+		id, ok = strings.CutSuffix(id, ".scope")
+	case asService:
+		id, ok = strings.CutSuffix(id, ".service")
+	default:
+		id = strings.TrimSuffix(id, ".scope")
+	}
+	if s.escaped {
+		id = unescapeUnit(id)
+	}
+	return id, ok
+}
+
+// isAbove tells whether dir is the directory that the shape has above its ids.
+func (s *containerShape) isAbove(dir string) bool {
+	rest, ok := strings.CutPrefix(dir, s.dir)
+	return ok && (rest == "" || s.tagged && (rest[0] == '-' || rest[0] == '.'))
+}
+
+// podAt tells whether the directory name, below dirs, is the cgroup of a Kubernetes pod. The kubelet's
+// cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with the systemd driver,
+// kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores; both below a root of the
+// administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed pods have no class in their path.
+func podAt(dirs []string, name string) (Pod, bool) {
+	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
+		at := strings.LastIndex(slice, "kubepods-")
+		if at < 0 || at > 0 && slice[at-1] != '-' {
+			return Pod{}, false
+		}
+		rest := slice[at+len("kubepods-"):]
+		class := "Guaranteed"
+		if q, after, ok := strings.Cut(rest, "-"); ok && qosClass(q) != "" {
+			class, rest = qosClass(q), after
+		}
+		uid, ok := strings.CutPrefix(rest, "pod")
+		uid = strings.ReplaceAll(uid, "_", "-")
+		if !ok || !isPodUID(uid) {
+			return Pod{}, false
+		}
+		return Pod{UID: uid, QoSClass: class}, true
+	}
+	uid, ok := strings.CutPrefix(name, "pod")
+	if !ok || !isPodUID(uid) || len(dirs) == 0 {
+		return Pod{}, false
+	}
+	// Seen from a cgroup namespace, the directories that the reader shares with the pod are "..".
+	class := ""
+	parent := dirs[len(dirs)-1]
+	if c := qosClass(parent); c != "" && len(dirs) > 1 {
+		class, parent = c, dirs[len(dirs)-2]
+	} else if parent == "kubepods" {
+		class = "Guaranteed"
+	}
+	if parent != "kubepods" && parent != ".." {
+		return Pod{}, false
+	}
+	return Pod{UID: uid, QoSClass: class}, true
+}
+
+func qosClass(dir string) string {
+	switch dir {
+	case "burstable":
+		return "Burstable"
+	case "besteffort":
+		return "BestEffort"
+	}
+	return ""
+}
+
+// libvirtDrivers are the drivers of libvirt that make cgroups, by the names that these start with.
+var libvirtDrivers = []machineDriver{
+	{prefix: "qemu-", name: "qemu", vm: true, legacy: true},
+	{prefix: "ch-", name: "cloud-hypervisor", vm: true},
+	{prefix: "lxc-", name: "lxc", legacy: true},
+}
+
+type machineDriver struct {
+	prefix string
+	name   string // of the hypervisor or of the container runtime
+	vm     bool
+	legacy bool // there were releases that did not number their guests
+}
+
+// libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control Groups
+// Resource Management" gives the machine as <driver>-<number>-<name>, and the cgroup as machine-<machine>.scope,
+// escaped for systemd, or as <machine>.libvirt-<driver> without systemd.
+func libvirtMachine(name string) (machineDriver, string, bool) {
+	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
+		machine, ok := strings.CutPrefix(scope, "machine-")
+		if !ok {
+			return machineDriver{}, "", false
+		}
+		machine = unescapeUnit(machine)
+		for _, d := range libvirtDrivers {
+			rest, ok := strings.CutPrefix(machine, d.prefix)
+			if _, numbered := cutNumber(rest); ok && rest != "" && (numbered || d.legacy) {
+				return d, machine, printable(machine)
+			}
+		}
+		return machineDriver{}, "", false
+	}
+	for _, d := range libvirtDrivers {
+		machine, ok := strings.CutSuffix(name, ".libvirt-"+strings.TrimSuffix(d.prefix, "-"))
+		if ok && machine != "" {
+			return d, machine, printable(machine)
+		}
+	}
+	return machineDriver{}, "", false
+}
+
+// vmAt tells whether the directory name, below dirs, holds a virtual machine. The emulator and the vCPUs
+// are in children of it, so all of them get this answer.
+func vmAt(dirs []string, name string) (VM, bool) {
+	scope, isScope := strings.CutSuffix(name, ".scope")
+	if d, machine, ok := libvirtMachine(name); ok && d.vm {
+		vm := VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
+		if isScope {
+			vm.ID = "machine-" + machine
+		}
+		return vm, true
+	}
+	// Proxmox VE puts the machine with the number 100 into qemu.slice/100.scope.
+	if isScope && isDigits(scope) && len(dirs) > 0 && dirs[len(dirs)-1] == "qemu.slice" {
+		return VM{ID: scope, Hypervisor: "qemu"}, true
+	}
+	return VM{}, false
+}
+
+// guestName takes the guest's name from "1-vm1", and from "embed-<hash>-1-vm1" of libvirt's embedded driver.
+// libvirt may have shortened it.
+func guestName(s string) string {
+	if rest, ok := strings.CutPrefix(s, "embed-"); ok && len(rest) > 9 && isHex(rest[:8]) && rest[8] == '-' {
+		if name, ok := cutNumber(rest[9:]); ok {
+			return name
+		}
+	}
+	name, _ := cutNumber(s)
+	return name
+}
+
+// cutNumber cuts the number of a running domain from "1-vm1".
+func cutNumber(s string) (rest string, ok bool) {
+	n, rest, ok := strings.Cut(s, "-")
+	if !ok || !isDigits(n) {
+		return s, false
+	}
+	return rest, true
+}
+
+// managerOf names the service manager that a scope below dirs belongs to: that of a container, of a user,
+// or, as "", of the host.
+func managerOf(container string, dirs []string) string {
+	if container != "" {
+		return container
+	}
+	for _, d := range dirs {
+		if strings.HasPrefix(d, "user@") && strings.HasSuffix(d, ".service") {
+			return d
+		}
+	}
+	return ""
+}
+
+// unescapeUnit undoes the \x2d of systemd.unit(5), "String Escaping for Inclusion in Unit Names". Dashes
+// stay: they stand for the slashes of paths, and no machine has such a name.
+func unescapeUnit(s string) string {
+	if !strings.Contains(s, `\x`) {
+		return s
+	}
+	var out []byte
+	for i := 0; i < len(s); i++ {
+		if strings.HasPrefix(s[i:], `\x`) && len(s) >= i+4 {
+			if n, err := strconv.ParseUint(s[i+2:i+4], 16, 8); err == nil {
+				out = append(out, byte(n))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// The shapes of ids. None accepts what could not be exported: an id must be UTF-8 without controls.
+
+// isHex64: the id that Docker, containerd's CRI, CRI-O and Podman give.
+func isHex64(s string) bool { return len(s) == 64 && isLowerHex(s) }
+
+// isBuildkitID: BuildKit's identity.NewID writes 25 digits to the base 36.
+func isBuildkitID(s string) bool {
+	return len(s) == 25 && all(s, func(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'z' })
+}
+
+func isDockerOrBuildkitID(s string) bool { return isHex64(s) || isBuildkitID(s) }
+
+// isUUID: the text form of RFC 9562.
+func isUUID(s string) bool {
+	return len(s) == 36 && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' &&
+		isHex(s[:8]) && isHex(s[9:13]) && isHex(s[14:18]) && isHex(s[19:23]) && isHex(s[24:])
+}
+
+// isPodUID: a UUID, or the 32 digits of the configuration's hash that a static pod has for a uid.
+func isPodUID(s string) bool { return isUUID(s) || len(s) == 32 && isHex(s) }
+
+// isFargateID: the task's 32 digits and a number.
+func isFargateID(s string) bool {
+	return len(s) > 33 && isLowerHex(s[:32]) && s[32] == '-' && isDigits(s[33:])
+}
+
+// isGardenHandle: a UUID, or what Cloud Foundry's Diego makes of one: 8 digits and four groups of 4.
+func isGardenHandle(s string) bool {
+	return isUUID(s) || len(s) == 28 && isUUID(s+"00000000")
+}
+
+// isName: a name as containers and machines may have one, and no systemd unit's.
+func isName(s string) bool {
+	if s == "" || len(s) > 255 || s[0] == '.' || s[0] == '-' {
+		return false
+	}
+	for _, unit := range []string{".scope", ".service", ".slice"} {
+		if strings.HasSuffix(s, unit) {
+			return false
+		}
+	}
+	return all(s, func(c byte) bool {
+		return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_' || c == '.'
+	})
+}
+
+// isLXCName: LXC's own directories (lxc.monitor.<name>, lxc.pivot) are not containers.
+func isLXCName(s string) bool { return isName(s) && !strings.HasPrefix(s, "lxc.") }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isDigits(s string) bool { return s != "" && all(s, isDigit) }
+
+func isLowerHex(s string) bool {
+	return all(s, func(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' })
+}
+
+func isHex(s string) bool {
+	return all(s, func(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' })
+}
+
+func all(s string, is func(byte) bool) bool {
+	for i := range len(s) {
+		if !is(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && all(s, func(c byte) bool { return c >= ' ' && c != 0x7f })
+}

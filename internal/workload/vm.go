@@ -1,0 +1,332 @@
+package workload
+
+import (
+	"bytes"
+	"strings"
+)
+
+// SplitCommandLine splits the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes (proc(5)),
+// into subslices of b. Empty arguments stay, but for those at the end: they cannot be told from the padding
+// that a program leaves when it overwrites its title. A title with spaces stays one argument, for what its
+// words were is lost.
+func SplitCommandLine(b []byte) [][]byte {
+	b = bytes.TrimRight(b, "\x00")
+	if len(b) == 0 {
+		return nil
+	}
+	argv := make([][]byte, 0, 1+bytes.Count(b, []byte{0}))
+	for {
+		i := bytes.IndexByte(b, 0)
+		if i < 0 {
+			return append(argv, b[:len(b):len(b)])
+		}
+		argv = append(argv, b[:i:i])
+		b = b[i+1:]
+	}
+}
+
+// hypervisor is a program that is a virtual machine while it runs.
+type hypervisor struct {
+	name     string
+	programs []string // base names of its executable
+	prefixes []string // or what they start with
+	// describe reads the machine's own identity from the arguments behind the program's name. What it
+	// returns as uuid need not be one.
+	describe func(args [][]byte) (uuid, name string)
+}
+
+// hypervisors are the programs that are known. To support another one, add a line.
+var hypervisors = []hypervisor{
+	// QEMU's documentation, "System Emulation: Invocation". Fedora and Red Hat call it qemu-kvm, Debian and
+	// Proxmox VE kvm; qemu-<arch> without "system" runs a single program and is none.
+	{name: "qemu", programs: []string{"qemu-kvm", "kvm"}, prefixes: []string{"qemu-system-", "qemu-kvm-"}, describe: describeQEMU},
+	// Cloud Hypervisor's command line, --platform; released as these two binaries.
+	{name: "cloud-hypervisor", programs: []string{"cloud-hypervisor", "cloud-hypervisor-static"}, describe: describeCloudHypervisor},
+	// Firecracker's docs/jailer.md; releases are named firecracker-v<version>-<arch>.
+	{name: "firecracker", programs: []string{"firecracker"}, prefixes: []string{"firecracker-v"}, describe: describeFirecracker},
+	{name: "crosvm", programs: []string{"crosvm"}, describe: describeNothing},
+	// VirtualBox's manual, "VBoxHeadless": VBoxManage starts it with --comment <name> --startvm <uuid>.
+	{name: "virtualbox", programs: []string{"VBoxHeadless", "VirtualBoxVM", "VBoxSDL"}, describe: describeVirtualBox},
+	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
+}
+
+// ParseVM tells whether a process is a virtual machine and which. It is one only if the program itself is a
+// hypervisor: by its executable, where that cannot be read by argv[0], and only where there are no arguments
+// either by comm. What else the arguments say does not count, so an editor with a hypervisor's name as its
+// argument is none.
+//
+// The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique, which the
+// caller makes so that no other process on the node has it. It is never made from a name: names repeat.
+// argv is not kept.
+func ParseVM(argv [][]byte, comm, exe, unique string) (VM, bool) {
+	program := comm
+	if exe != "" {
+		program = strings.TrimSuffix(exe, " (deleted)") // as the kernel marks an executable that was replaced
+	} else if len(argv) > 0 {
+		program = string(argv[0])
+	}
+	h := hypervisorOf(program[strings.LastIndexByte(program, '/')+1:])
+	if h == nil {
+		return VM{}, false
+	}
+	vm := VM{ID: unique, Hypervisor: h.name}
+	if len(argv) > 1 {
+		id, name := h.describe(argv[1:])
+		if uuid, ok := machineUUID(id); ok {
+			vm.ID = uuid
+		}
+		vm.Name = strings.ToValidUTF8(name, "\uFFFD")
+	}
+	return vm, true
+}
+
+func hypervisorOf(program string) *hypervisor {
+	// The wrapped programs of NixOS: .qemu-system-x86_64-wrapped.
+	if inner, ok := strings.CutSuffix(program, "-wrapped"); ok {
+		program = strings.TrimPrefix(inner, ".")
+	}
+	for i := range hypervisors {
+		h := &hypervisors[i]
+		for _, name := range h.programs {
+			if program == name {
+				return h
+			}
+		}
+		for _, prefix := range h.prefixes {
+			// A title like "qemu-system-x86_64 helper" is no program's name.
+			if rest, ok := strings.CutPrefix(program, prefix); ok && isName(rest) {
+				return h
+			}
+		}
+	}
+	return nil
+}
+
+// machineUUID returns a UUID that can tell machines apart: not the nil UUID, which means none.
+func machineUUID(s string) (string, bool) {
+	s = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}"))
+	return s, isUUID(s) && strings.Trim(s, "0-") != ""
+}
+
+// describeQEMU follows QEMU's qemu-options.hx and the way in which it parses it: options have one dash or
+// two, -uuid and the uuid of -smbios type=1 set the same variable, and the last one to set it wins; a
+// later -name changes what it names and no more.
+func describeQEMU(args [][]byte) (uuid, name string) {
+	for i := 0; i+1 < len(args); i++ {
+		option, ok := bytes.CutPrefix(args[i], []byte("-"))
+		if !ok {
+			continue
+		}
+		value := string(args[i+1])
+		switch string(bytes.TrimPrefix(option, []byte("-"))) {
+		case "uuid":
+			uuid = value
+		case "name":
+			eachQEMUOption(value, "guest", func(k, v string) {
+				if k == "guest" {
+					name = v
+				}
+			})
+		case "smbios":
+			var kind, id string
+			eachQEMUOption(value, "", func(k, v string) {
+				switch k {
+				case "type":
+					kind = v
+				case "uuid":
+					id = v
+				}
+			})
+			if kind == "1" && id != "" {
+				uuid = id
+			}
+		case "append": // the kernel's command line, which may look like anything
+		default:
+			continue
+		}
+		i++
+	}
+	return uuid, name
+}
+
+// eachQEMUOption goes through key=value,key=value, where a comma inside a value is written twice and the
+// first key may be left out (QEMU's util/qemu-option.c). A key alone has no value.
+func eachQEMUOption(s, implied string, visit func(key, value string)) {
+	for first := true; s != ""; first = false {
+		key := implied
+		if i := strings.IndexAny(s, "=,"); i >= 0 && s[i] == '=' {
+			key, s = s[:i], s[i+1:]
+		} else if !first || implied == "" {
+			if i < 0 {
+				return
+			}
+			s = s[i+1:]
+			continue
+		}
+		var value string
+		value, s = cutQEMUValue(s)
+		visit(key, value)
+	}
+}
+
+func cutQEMUValue(s string) (value, rest string) {
+	var b strings.Builder
+	for {
+		i := strings.IndexByte(s, ',')
+		if i < 0 {
+			b.WriteString(s)
+			return b.String(), ""
+		}
+		b.WriteString(s[:i])
+		s = s[i+1:]
+		if !strings.HasPrefix(s, ",") {
+			return b.String(), s
+		}
+		b.WriteByte(',')
+		s = s[1:]
+	}
+}
+
+// describeFirecracker: --id is unique only if whoever starts Firecracker makes it so, and has a default.
+// So it is an identity where it is a UUID, and otherwise a name.
+func describeFirecracker(args [][]byte) (uuid, name string) {
+	id := longOption(args, "--id")
+	switch {
+	case isUUID(id):
+		return id, ""
+	case id == "anonymous-instance":
+		return "", ""
+	}
+	return "", id
+}
+
+func describeCloudHypervisor(args [][]byte) (uuid, name string) {
+	for field := range strings.SplitSeq(longOption(args, "--platform"), ",") {
+		if k, v, ok := strings.Cut(field, "="); ok && (k == "uuid" || k == "system_uuid") {
+			uuid = v
+		}
+	}
+	return uuid, ""
+}
+
+func describeVirtualBox(args [][]byte) (uuid, name string) {
+	return longOption(args, "--startvm"), longOption(args, "--comment")
+}
+
+func describeNothing([][]byte) (uuid, name string) { return "", "" }
+
+// longOption returns the value of "--option value" or "--option=value", the last one if there are more.
+// What follows "--" is not options.
+func longOption(args [][]byte, option string) (value string) {
+	for i := 0; i < len(args); i++ {
+		arg := string(args[i])
+		if arg == "--" {
+			break
+		}
+		if arg == option {
+			if i++; i < len(args) {
+				value = string(args[i])
+			}
+		} else if v, ok := strings.CutPrefix(arg, option+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// MergeVM puts together what the cgroup and the arguments of one process say of its virtual machine. The
+// ID is the UUID of the arguments, else the scope, which other processes of the machine are in too, else
+// the process's own. The name is the arguments', for libvirt shortens it in the scope's.
+func MergeVM(fromCgroup, fromArgs VM) VM {
+	switch {
+	case fromArgs.ID == "":
+		return fromCgroup
+	case fromCgroup.ID == "":
+		return fromArgs
+	}
+	vm := fromArgs
+	if !isUUID(vm.ID) {
+		vm.ID = fromCgroup.ID
+	}
+	if vm.Name == "" {
+		vm.Name = fromCgroup.Name
+	}
+	return vm
+}
+
+// VMProcess is a process that its cgroup or its arguments put into a virtual machine.
+type VMProcess struct {
+	Unique     string // as given to ParseVM
+	FromCgroup VM     // Placement.VM, if any
+	FromArgs   VM     // ParseVM's, if any
+
+	VM VM // what VMs.Resolve found
+}
+
+// VMs gives all processes of one virtual machine the same VM, and no two machines the same ID, as long as
+// they run. Its zero value is ready for use. It is not safe for concurrent use.
+type VMs struct {
+	machines map[string]VM // by the hypervisor's VMProcess.Unique
+	scopes   map[string]VM // by the scope's ID, what its hypervisor is
+}
+
+// Resolve sets the VM of each process. It wants all of them each time, in an order that does not change
+// while they run, for what is not among them has ended.
+//
+// A hypervisor has what MergeVM says, unless another that runs, or comes before it, has that ID: a copy
+// of a machine may have its UUID. Then it has the next best: its scope's, or its own. It changes its ID
+// only for a better one, once its arguments are readable. The other processes of its scope (a TPM, a file
+// server) have their hypervisor's VM, also when they outlive it; before one is seen, they have the scope's.
+func (v *VMs) Resolve(processes []VMProcess) {
+	machines := make(map[string]VM, len(processes))
+	owners := make(map[string]string, len(processes)) // by VM.ID, the Unique of who has it
+	scopes := make(map[string]VM, len(processes))
+
+	// Those that run keep what they have, whatever the order.
+	for _, p := range processes {
+		if vm, ok := v.machines[p.Unique]; ok && p.FromArgs.ID != "" {
+			machines[p.Unique], owners[vm.ID] = vm, p.Unique
+		}
+	}
+	for _, p := range processes {
+		if p.FromArgs.ID == "" {
+			continue
+		}
+		vm := MergeVM(p.FromCgroup, p.FromArgs)
+		had := machines[p.Unique].ID
+		for _, id := range []string{vm.ID, had, p.FromCgroup.ID, p.Unique} {
+			if owner, taken := owners[id]; id != "" && (!taken || owner == p.Unique) {
+				vm.ID = id
+				break
+			}
+		}
+		if had != "" && !isUUID(vm.ID) {
+			vm.ID = had
+		}
+		if had != vm.ID {
+			delete(owners, had)
+		}
+		machines[p.Unique], owners[vm.ID] = vm, p.Unique
+		if scope := p.FromCgroup.ID; scope != "" {
+			if _, ok := scopes[scope]; !ok {
+				scopes[scope] = vm
+			}
+		}
+	}
+	for i := range processes {
+		p := &processes[i]
+		if p.FromArgs.ID != "" {
+			p.VM = machines[p.Unique]
+			continue
+		}
+		scope := p.FromCgroup.ID
+		if _, ok := scopes[scope]; !ok {
+			scopes[scope] = p.FromCgroup
+			if vm, ok := v.scopes[scope]; ok {
+				scopes[scope] = vm // its hypervisor is gone
+			}
+		}
+		p.VM = scopes[scope]
+	}
+	v.machines, v.scopes = machines, scopes
+}

@@ -1,0 +1,326 @@
+package workload
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	uuid1  = "0a1b2c3d-0000-4000-8000-00000000000a"
+	uuid2  = "0a1b2c3d-0000-4000-8000-00000000000b"
+	unique = "qemu-1234-567890"
+)
+
+type vmCase struct {
+	name string
+	exe  string
+	comm string
+	argv []string
+	want VM // zero: none
+}
+
+func vmCases() []vmCase {
+	const qemu = "/usr/bin/qemu-system-x86_64"
+	vm := func(id, name, hypervisor string) VM { return VM{ID: id, Name: name, Hypervisor: hypervisor} }
+	return []vmCase{
+		{"name and uuid", qemu, "qemu-system-x86", []string{qemu, "-name", "guest=vm7,debug-threads=on", "-uuid", uuid1, "-nographic"}, vm(uuid1, "vm7", "qemu")},
+		{"two dashes", qemu, "", []string{qemu, "--name", "vm7", "--uuid", uuid1}, vm(uuid1, "vm7", "qemu")},
+		{"neither name nor uuid", qemu, "", []string{qemu, "-m", "1G"}, vm(unique, "", "qemu")},
+		{"no arguments", qemu, "", nil, vm(unique, "", "qemu")},
+		{"a name is no identity", qemu, "", []string{qemu, "-name", "vm7"}, vm(unique, "vm7", "qemu")},
+		{"uuid in capitals", qemu, "", []string{qemu, "-uuid", strings.ToUpper(uuid1)}, vm(uuid1, "", "qemu")},
+		{"a broken uuid is none", qemu, "", []string{qemu, "-uuid", uuid1 + "0"}, vm(unique, "", "qemu")},
+		{"a uuid without dashes is none", qemu, "", []string{qemu, "-uuid", strings.ReplaceAll(uuid1, "-", "")}, vm(unique, "", "qemu")},
+		{"the nil uuid is none", qemu, "", []string{qemu, "-uuid", "00000000-0000-0000-0000-000000000000"}, vm(unique, "", "qemu")},
+		{"the last name wins", qemu, "", []string{qemu, "-name", "a", "-name", "guest=b"}, vm(unique, "b", "qemu")},
+		{"a later name without a guest leaves it", qemu, "", []string{qemu, "-name", "a", "-name", "process=b,debug-threads=on"}, vm(unique, "a", "qemu")},
+		{"the last uuid wins", qemu, "", []string{qemu, "-uuid", uuid1, "-uuid", uuid2}, vm(uuid2, "", "qemu")},
+		{"commas in a name", qemu, "", []string{qemu, "-name", "a,,b,,,process=x"}, vm(unique, "a,b,", "qemu")},
+		{"commas in a guest's name", qemu, "", []string{qemu, "-name", "debug-threads=on,guest=a,,b=c,process=x"}, vm(unique, "a,b=c", "qemu")},
+		{"a name behind a flag", qemu, "", []string{qemu, "-name", "debug-threads,guest=a"}, vm(unique, "debug-threads", "qemu")},
+		{"a process's name is not the guest's", qemu, "", []string{qemu, "-name", "process=guest"}, vm(unique, "", "qemu")},
+		{"a name that is not UTF-8", qemu, "", []string{qemu, "-name", "a\xff"}, vm(unique, "a\uFFFD", "qemu")},
+		{"smbios", qemu, "", []string{qemu, "-id", "100", "-name", "web,debug-threads=on", "-smbios", "type=1,uuid=" + uuid1}, vm(uuid1, "web", "qemu")},
+		{"smbios behind uuid", qemu, "", []string{qemu, "-uuid", uuid1, "-smbios", "type=1,product=a,,b,uuid=" + uuid2}, vm(uuid2, "", "qemu")},
+		{"uuid behind smbios", qemu, "", []string{qemu, "-smbios", "uuid=" + uuid2 + ",type=1", "-uuid", uuid1}, vm(uuid1, "", "qemu")},
+		{"smbios of another type", qemu, "", []string{qemu, "-smbios", "type=3,uuid=" + uuid1}, vm(unique, "", "qemu")},
+		{"smbios without a uuid", qemu, "", []string{qemu, "-uuid", uuid1, "-smbios", "type=1,serial=x"}, vm(uuid1, "", "qemu")},
+		{"option without its value", qemu, "", []string{qemu, "-name", "a", "-uuid"}, vm(unique, "a", "qemu")},
+		{"kernel command line that looks like an option", qemu, "", []string{qemu, "-append", "-uuid", uuid1}, vm(unique, "", "qemu")},
+		{"option as the value of name", qemu, "", []string{qemu, "-name", "-uuid", uuid1}, vm(unique, "-uuid", "qemu")},
+		{"not an option", qemu, "", []string{qemu, "uuid", uuid1}, vm(unique, "", "qemu")},
+		{"program replaced while it runs", qemu + " (deleted)", "", []string{"x", "-uuid", uuid1}, vm(uuid1, "", "qemu")},
+		{"executable unreadable", "", "", []string{"/usr/bin/qemu-system-aarch64", "-uuid", uuid1}, vm(uuid1, "", "qemu")},
+		{"argv[0] made up", qemu, "", []string{"web-server", "-uuid", uuid1}, vm(uuid1, "", "qemu")},
+		{"title written over", qemu, "", []string{"qemu: vm7 -uuid " + uuid1}, vm(unique, "", "qemu")},
+		{"only the task's name", "", "qemu-system-x86", nil, vm(unique, "", "qemu")},
+		{"red hat", "/usr/libexec/qemu-kvm", "", []string{"/usr/libexec/qemu-kvm", "-uuid", uuid1}, vm(uuid1, "", "qemu")},
+		{"proxmox", "", "", []string{"/usr/bin/kvm", "-name", "a"}, vm(unique, "a", "qemu")},
+		{"nixos", "/nix/store/x/bin/.qemu-system-x86_64-wrapped", "", []string{"/nix/store/x/bin/qemu-system-x86_64"}, vm(unique, "", "qemu")},
+		{"variant of qemu-kvm", "/usr/bin/qemu-kvm-spice", "", []string{"kvm"}, vm(unique, "", "qemu")},
+		{"firecracker", "/srv/jailer/firecracker/x/root/firecracker", "", []string{"firecracker", "--id=" + uuid1, "--start-time-us=1"}, vm(uuid1, "", "firecracker")},
+		{"firecracker with a name", "/usr/bin/firecracker", "", []string{"firecracker", "--api-sock", "/x", "--id", "vm-1"}, vm(unique, "vm-1", "firecracker")},
+		{"firecracker with the default id", "/usr/bin/firecracker-v1.7.0-x86_64", "", []string{"firecracker", "--id", "anonymous-instance"}, vm(unique, "", "firecracker")},
+		{"firecracker behind the options", "/usr/bin/firecracker", "", []string{"firecracker", "--", "--id", uuid1}, vm(unique, "", "firecracker")},
+		{"cloud-hypervisor", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--api-socket", "/run/x"}, vm(unique, "", "cloud-hypervisor")},
+		{"cloud-hypervisor with a uuid", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--platform", "num_pci_segments=1,uuid=" + uuid1}, vm(uuid1, "", "cloud-hypervisor")},
+		{"crosvm", "/usr/bin/crosvm", "", []string{"crosvm", "run", "vmlinux"}, vm(unique, "", "crosvm")},
+		{"virtualbox", "/usr/lib/virtualbox/VBoxHeadless", "", []string{"/usr/lib/virtualbox/VBoxHeadless", "--comment", "box 1", "--startvm", uuid1, "--vrde", "config"}, vm(uuid1, "box 1", "virtualbox")},
+		{"virtualbox by name", "/usr/lib/virtualbox/VBoxHeadless", "", []string{"VBoxHeadless", "--startvm", "box"}, vm(unique, "", "virtualbox")},
+		{"vmware", "/usr/lib/vmware/bin/vmware-vmx", "", []string{"vmware-vmx", "-uuid", uuid1}, vm(unique, "", "vmware")},
+
+		{name: "editor", exe: "/usr/bin/vim.basic", argv: []string{"vim", "qemu-system-x86_64"}},
+		{name: "shell", exe: "/bin/bash", argv: []string{"bash", "-c", "qemu-system-x86_64 -uuid " + uuid1}},
+		{name: "grep", exe: "", argv: []string{"grep", "qemu-system-x86_64"}},
+		{name: "program that calls itself a hypervisor", exe: "/usr/bin/python3.11", comm: "qemu-system-x86", argv: []string{"qemu-system-x86_64", "-uuid", uuid1}},
+		{name: "sudo", exe: "/usr/bin/sudo", argv: []string{"sudo", "qemu-system-x86_64"}},
+		{name: "title that starts like a hypervisor", argv: []string{"qemu-system-x86_64 watcher"}},
+		{name: "task that calls itself a hypervisor", comm: "kvm", argv: []string{"python3"}},
+		{name: "qemu-img", exe: "/usr/bin/qemu-img", argv: []string{"qemu-img", "convert"}},
+		{name: "qemu-nbd", exe: "/usr/bin/qemu-nbd", argv: []string{"qemu-nbd"}},
+		{name: "qemu's user emulation", exe: "/usr/bin/qemu-x86_64", argv: []string{"qemu-x86_64", "/bin/ls"}},
+		{name: "nothing behind the prefix", exe: "/usr/bin/qemu-system-", argv: []string{"qemu-system-"}},
+		{name: "firecracker's containerd", exe: "/usr/bin/firecracker-containerd", argv: []string{"firecracker-containerd"}},
+		{name: "jailer", exe: "/usr/bin/jailer", argv: []string{"jailer", "--id", "x", "--exec-file", "/usr/bin/firecracker"}},
+		{name: "virtualbox's service", exe: "/usr/lib/virtualbox/VBoxSVC", argv: []string{"VBoxSVC"}},
+		{name: "TPM", exe: "/usr/bin/swtpm", argv: []string{"swtpm", "socket"}},
+		{name: "kernel thread", comm: "kvm-nx-lpage-re"},
+		{name: "nothing known"},
+	}
+}
+
+func (c vmCase) args() [][]byte {
+	var argv [][]byte
+	for _, a := range c.argv {
+		argv = append(argv, []byte(a))
+	}
+	return argv
+}
+
+func TestParseVMKnowsHypervisorsByTheirProgram(t *testing.T) {
+	t.Parallel()
+	for _, c := range vmCases() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			argv := c.args()
+			got, ok := ParseVM(argv, c.comm, c.exe, unique)
+			if got != c.want || ok != (c.want != VM{}) {
+				t.Errorf("ParseVM(%q, %q, %q) = %+v, %v, want %+v", c.argv, c.comm, c.exe, got, ok, c.want)
+			}
+			for _, a := range argv {
+				for i := range a {
+					a[i] = 'X'
+				}
+			}
+			if got != c.want {
+				t.Errorf("changed with the arguments: %+v", got)
+			}
+		})
+	}
+}
+
+func TestSplitCommandLine(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, in string
+		want     []string
+	}{
+		{"empty", "", nil},
+		{"one argument", "a\x00", []string{"a"}},
+		{"no NUL at the end", "a\x00b", []string{"a", "b"}},
+		{"empty arguments inside", "a\x00\x00b\x00", []string{"a", "", "b"}},
+		{"empty argument at the start", "\x00a\x00", []string{"", "a"}},
+		{"padding behind a title", "nginx: worker process\x00\x00\x00\x00", []string{"nginx: worker process"}},
+		{"title with spaces, no NUL", "postgres: writer   ", []string{"postgres: writer   "}},
+		{"NULs alone", "\x00\x00\x00", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, a := range SplitCommandLine([]byte(c.in)) {
+				got = append(got, string(a))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestSplitCommandLineTakesAMegabyte(t *testing.T) {
+	t.Parallel()
+	if n := len(SplitCommandLine(bytes.Repeat([]byte("x\x00"), 1<<19))); n != 1<<19 {
+		t.Errorf("%d arguments", n)
+	}
+	long := SplitCommandLine(bytes.Repeat([]byte("x"), 1<<20))
+	if len(long) != 1 || len(long[0]) != 1<<20 {
+		t.Errorf("%d arguments", len(long))
+	}
+}
+
+func TestSplitCommandLineArgumentsCannotGrowIntoTheNext(t *testing.T) {
+	t.Parallel()
+	b := []byte("a\x00b\x00")
+	argv := SplitCommandLine(b)
+	_ = append(argv[0], 'X', 'Y')
+	if string(b) != "a\x00b\x00" {
+		t.Errorf("buffer is %q", b)
+	}
+}
+
+func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
+	t.Parallel()
+	scope := VM{"machine-qemu-1-vm1", "vm1", "qemu"}
+	for _, c := range []struct {
+		name                       string
+		fromCgroup, fromArgs, want VM
+	}{
+		{"nothing", VM{}, VM{}, VM{}},
+		{"scope alone", scope, VM{}, scope},
+		{"arguments alone", VM{}, VM{unique, "a", "qemu"}, VM{unique, "a", "qemu"}},
+		{"uuid", scope, VM{uuid1, "long-name", "qemu"}, VM{uuid1, "long-name", "qemu"}},
+		{"uuid without a name", scope, VM{uuid1, "", "qemu"}, VM{uuid1, "vm1", "qemu"}},
+		{"no uuid", scope, VM{unique, "a", "qemu"}, VM{"machine-qemu-1-vm1", "a", "qemu"}},
+	} {
+		if got := MergeVM(c.fromCgroup, c.fromArgs); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// scope and qemu are what a cgroup and a hypervisor's arguments say.
+func scope(n int) VM { return VM{fmt.Sprintf("machine-qemu-%d-vm", n), "vm", "qemu"} }
+
+func qemu(pid int, uuid string) VMProcess {
+	u := fmt.Sprintf("qemu-%d-1", pid)
+	vm := VM{uuid, "vm", "qemu"}
+	if uuid == "" {
+		vm.ID = u
+	}
+	return VMProcess{Unique: u, FromArgs: vm}
+}
+
+func (p VMProcess) in(n int) VMProcess { p.FromCgroup = scope(n); return p }
+
+func helper(pid, n int) VMProcess {
+	return VMProcess{Unique: fmt.Sprintf("swtpm-%d-1", pid), FromCgroup: scope(n)}
+}
+
+// resolve returns the IDs that the processes get.
+func resolve(v *VMs, processes ...VMProcess) []string {
+	v.Resolve(processes)
+	var ids []string
+	for _, p := range processes {
+		ids = append(ids, p.VM.ID)
+	}
+	return ids
+}
+
+func wantIDs(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestHelpersOfAScopeAreInTheirHypervisorsMachine(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	// The helper comes first, and must not have an ID of its own for one interval.
+	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1), helper(3, 2), qemu(4, uuid2).in(2)), uuid1, uuid1, uuid2, uuid2)
+	// The hypervisor ends first.
+	wantIDs(t, resolve(&v, helper(1, 1), helper(3, 2), qemu(4, uuid2).in(2)), uuid1, uuid2, uuid2)
+	// When the scope is gone, what it was is forgotten.
+	wantIDs(t, resolve(&v, qemu(4, uuid2).in(2)), uuid2)
+	wantIDs(t, resolve(&v, helper(9, 1)), scope(1).ID)
+}
+
+func TestAScopeWithoutAHypervisorIsItsOwnMachineUntilOneIsSeen(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	wantIDs(t, resolve(&v, helper(1, 1)), scope(1).ID)
+	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1)), uuid1, uuid1)
+	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, "").in(1)), uuid1, uuid1)
+}
+
+func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, uuid1).in(3), helper(4, 3)), uuid1, "qemu-2-1", scope(3).ID, scope(3).ID)
+	// The first ends: nobody who runs changes its ID, and a later one may have it.
+	wantIDs(t, resolve(&v, qemu(3, uuid2).in(3), helper(4, 3)), uuid2, uuid2)
+	wantIDs(t, resolve(&v, qemu(0, uuid2), qemu(3, uuid2).in(3)), "qemu-0-1", uuid2)
+}
+
+func TestTwoHypervisorsInOneScopeAreTwoMachines(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	wantIDs(t, resolve(&v, qemu(1, "").in(1), qemu(2, "").in(1), qemu(3, uuid1).in(1)), scope(1).ID, "qemu-2-1", uuid1)
+}
+
+func TestARestartedMachineHasItsUUIDAtOnce(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	wantIDs(t, resolve(&v, qemu(1, uuid1).in(1), helper(2, 1)), uuid1, uuid1)
+	wantIDs(t, resolve(&v, helper(2, 1), qemu(3, uuid1).in(2)), uuid1, uuid1)
+}
+
+func TestForksOfAHypervisorAreItsMachineWhenTheCallerSaysSo(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(1, uuid1), qemu(2, ""), qemu(2, "")), uuid1, uuid1, "qemu-2-1", "qemu-2-1")
+}
+
+func TestResolveIsStable(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	processes := []VMProcess{qemu(1, uuid1).in(1), qemu(2, uuid1).in(2), qemu(3, uuid1), qemu(4, "").in(4), helper(5, 2), qemu(6, "")}
+	first := resolve(&v, processes...)
+	for range 3 {
+		wantIDs(t, resolve(&v, processes...), first...)
+	}
+	// Whatever the order, hypervisors that run keep their IDs.
+	slices.Reverse(processes)
+	again := resolve(&v, processes...)
+	slices.Reverse(again)
+	wantIDs(t, again, first...)
+}
+
+func FuzzParseVM(f *testing.F) {
+	for _, c := range vmCases() {
+		f.Add([]byte(strings.Join(c.argv, "\x00")), c.comm, c.exe)
+	}
+	f.Fuzz(func(t *testing.T, cmdline []byte, comm, exe string) {
+		vm, ok := ParseVM(SplitCommandLine(cmdline), comm, exe, unique)
+		switch {
+		case !ok && vm != VM{}:
+			t.Errorf("no VM, and yet %+v", vm)
+		case ok && (vm.Hypervisor == "" || vm.ID != unique && !isUUID(vm.ID)):
+			t.Errorf("VM %+v", vm)
+		case ok && vm.ID != unique && !strings.Contains(strings.ToLower(string(cmdline)), vm.ID):
+			t.Errorf("uuid %q is made up", vm.ID)
+		case strings.ToValidUTF8(vm.Name, "") != vm.Name:
+			t.Errorf("name %q is not UTF-8", vm.Name)
+		}
+	})
+}
+
+func FuzzSplitCommandLine(f *testing.F) {
+	for _, c := range vmCases() {
+		f.Add([]byte(strings.Join(c.argv, "\x00") + "\x00"))
+	}
+	f.Add([]byte("a\x00\x00b\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		argv := SplitCommandLine(b)
+		joined := bytes.Join(argv, []byte{0})
+		if trimmed := bytes.TrimRight(b, "\x00"); !bytes.Equal(joined, trimmed) {
+			t.Errorf("%q joined again is %q", argv, joined)
+		}
+		if n := len(argv); n > 0 && len(argv[n-1]) == 0 {
+			t.Errorf("%q ends in an empty argument", argv)
+		}
+	})
+}

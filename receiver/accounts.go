@@ -1,0 +1,179 @@
+package receiver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// accounts books what was measured: it turns a pass into the engine's interval, and opens and closes
+// claimants as processes come, change and go. It lives as long as the meter does.
+type accounts struct {
+	engine     *attribution.Engine
+	identifier *workload.Identifier
+	containers *containers
+	bootTime   time.Time
+
+	kinds     []power.Kind
+	zones     []power.Zone // by the engine's numbers
+	zoneIndex map[*power.Zone]int
+
+	bySlot []booking
+
+	interval attribution.Interval
+	closing  []attribution.Claimant
+	last     measurement
+	begun    bool
+}
+
+// booking is what is known of the process in a slot.
+type booking struct {
+	open     bool
+	claimant attribution.Claimant
+	member   *membership // nil outside of containers
+}
+
+// measurement is what one tick has read.
+type measurement struct {
+	reading  time.Time // with its monotonic part
+	stamp    time.Time
+	node     cputime.Node
+	table    *cputime.Table
+	readings []power.Reading
+}
+
+// observe books one measurement.
+func (a *accounts) observe(m *measurement) {
+	if !a.begun {
+		a.last = *m
+		a.begun = true
+	}
+	iv := &a.interval
+	iv.At = m.stamp
+	iv.Elapsed = m.reading.Sub(a.last.reading)
+	iv.Busy = m.node.Busy - a.last.node.Busy
+	iv.Total = m.node.Total - a.last.node.Total
+	iv.Claims = iv.Claims[:0]
+	iv.Zones = iv.Zones[:0]
+	for _, r := range m.readings {
+		iv.Zones = append(iv.Zones, attribution.ZoneReading{
+			Zone: a.zone(r.Zone), Kind: slices.Index(a.kinds, r.Zone.Kind), Total: r.Total, OK: r.Err == nil,
+		})
+	}
+	a.claim(m, m.node.Process-a.last.node.Process)
+	a.engine.Observe(iv)
+	for _, c := range a.closing {
+		a.engine.Close(c)
+	}
+	a.closing = a.closing[:0]
+	a.last = *m
+}
+
+func (a *accounts) zone(z *power.Zone) int {
+	i, ok := a.zoneIndex[z]
+	if !ok {
+		i = len(a.zones)
+		a.zones = append(a.zones, *z)
+		a.zoneIndex[z] = i
+	}
+	return i
+}
+
+// claim fills the interval's claims from a pass. available is the CPU time of processes meanwhile.
+func (a *accounts) claim(m *measurement, available units.CPUTime) {
+	t := m.table
+	for len(a.bySlot) < t.Slots() {
+		a.bySlot = append(a.bySlot, booking{})
+	}
+	var named, unseen units.CPUTime // unseen: of no container
+	add := func(c attribution.Claimant, cpu units.CPUTime, isUnseen bool) {
+		if cpu > 0 {
+			a.interval.Claims = append(a.interval.Claims, attribution.Claim{Claimant: c, Unseen: isUnseen, CPU: cpu})
+			named += cpu
+		}
+	}
+	for i := range t.Ended {
+		e := &t.Ended[i]
+		b := &a.bySlot[e.Slot]
+		if !b.open {
+			continue
+		}
+		add(b.claimant, e.LastSlice, false)
+		a.containers.explain(b.member, b.claimant, e.LastSlice)
+		a.closing = append(a.closing, b.claimant)
+		a.containers.leave(b.member)
+		*b = booking{}
+	}
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		b := &a.bySlot[p.Slot]
+		if !b.open || p.Used > 0 || p.Unseen > 0 {
+			a.identify(m, p, b)
+		}
+		add(b.claimant, p.Used, false)
+		a.containers.explain(b.member, b.claimant, p.Used+p.Unseen)
+		if b.member != nil {
+			add(b.claimant, p.Unseen, true)
+		} else {
+			unseen += p.Unseen
+		}
+	}
+	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) { add(c, cpu, true) })
+	// What a container's counter showed may be in the child times of a process outside of it, too.
+	add(attribution.Nobody, min(unseen, units.Advance(named, available)), true)
+
+	rest := units.Advance(named, available)
+	if !t.Hidden {
+		rest = min(rest, t.Untraced)
+	}
+	a.interval.Unowned = rest
+}
+
+// identify opens a claimant for a process that has none, and another for one that has become someone else.
+func (a *accounts) identify(m *measurement, p *cputime.Process, b *booking) {
+	identity, changed := a.identifier.Identify(p)
+	if b.open {
+		if !changed {
+			return
+		}
+		a.closing = append(a.closing, b.claimant)
+	}
+	b.open = true
+	b.claimant = a.engine.Open(a.owner(p, identity), a.since(m, p))
+	a.containers.leave(b.member)
+	b.member = a.containers.enter(identity.Cgroup, m.table.BornSinceLastPass(p))
+}
+
+// since is when a series of a process that is new to the engine was at 0: when the process was created, or
+// at the end of the interval before if that is later.
+func (a *accounts) since(m *measurement, p *cputime.Process) time.Time {
+	created := m.stamp.Add(p.Start - m.table.Now)
+	if created.Before(a.last.stamp) {
+		return a.last.stamp
+	}
+	if created.After(m.stamp) {
+		return m.stamp
+	}
+	return created
+}
+
+func (a *accounts) owner(p *cputime.Process, i *workload.Identity) attribution.Owner {
+	return attribution.Owner{
+		Process: attribution.Program{
+			PID:         p.PID,
+			Start:       p.Start,
+			Created:     a.bootTime.Add(p.Start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),
+			Executable:  i.Executable,
+			Path:        i.Path,
+			CommandLine: i.CommandLine,
+		},
+		Container: i.Container,
+		Pod:       i.Pod,
+		VM:        i.VM,
+	}
+}

@@ -1,0 +1,181 @@
+package receiver
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/scraper/scraperhelper"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// Config is the receiver's configuration.
+type Config struct {
+	scraperhelper.ControllerConfig `mapstructure:",squash"`
+	metadata.MetricsBuilderConfig  `mapstructure:",squash"`
+
+	// RootPath is where the host's root directory is: "/", or where it is mounted in a container.
+	RootPath string `mapstructure:"root_path"`
+	// Meter is where energy figures come from: auto, powercap or model.
+	Meter MeterKind `mapstructure:"meter"`
+	// Zones are the kinds of zones that are reported and attributed.
+	Zones []power.Kind `mapstructure:"zones"`
+	// Model is the power curve for a machine without a sensor. Without it nothing is estimated.
+	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
+	// CPUTime is where CPU times come from: auto or procfs.
+	CPUTime CPUTimeKind `mapstructure:"cpu_time"`
+	// Processes bounds which processes are reported one by one.
+	Processes ProcessesConfig `mapstructure:"processes"`
+
+	_ struct{} // keyed literals only
+}
+
+// MeterKind is a value of the setting meter.
+type MeterKind string
+
+// The meters.
+const (
+	MeterAuto     MeterKind = "auto" // powercap where there is one, else the model if it is configured
+	MeterPowercap MeterKind = "powercap"
+	MeterModel    MeterKind = "model"
+)
+
+// CPUTimeKind is a value of the setting cpu_time.
+type CPUTimeKind string
+
+// The sources of CPU time.
+const (
+	CPUTimeAuto   CPUTimeKind = "auto" // the best that the machine offers
+	CPUTimeProcfs CPUTimeKind = "procfs"
+)
+
+// ModelConfig is a power curve: either a straight line between two powers, or points.
+type ModelConfig struct {
+	// IdlePower and MaxPower are the node's power in watts with no CPU busy and with all of them busy.
+	IdlePower float64 `mapstructure:"idle_power"`
+	MaxPower  float64 `mapstructure:"max_power"`
+	// Points are a curve in more detail, by ascending utilization. They replace the two powers.
+	Points []ModelPoint `mapstructure:"points"`
+
+	_ struct{}
+}
+
+// ModelPoint is one point of a power curve.
+type ModelPoint struct {
+	// Utilization is the busy share of the node's CPU time, 0 to 1.
+	Utilization float64 `mapstructure:"utilization"`
+	// Power is the node's power at it, in watts.
+	Power float64 `mapstructure:"power"`
+
+	_ struct{}
+}
+
+// ProcessesConfig bounds which processes are reported one by one. The energy of the rest is in one series
+// with the process.executable.name "other".
+type ProcessesConfig struct {
+	// MinEnergy is what a process must have earned before it is reported, in joules. 0 reports all.
+	MinEnergy float64 `mapstructure:"min_energy"`
+	// Max is how many processes are reported at once. 0 sets no limit.
+	Max int `mapstructure:"max"`
+
+	_ struct{}
+}
+
+// Validate checks what can be known without looking at the machine. Each error names its field.
+func (c *Config) Validate() error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+	}
+	if !filepath.IsAbs(c.RootPath) {
+		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
+	}
+	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterModel)
+	oneOf(wrong, "cpu_time", c.CPUTime, CPUTimeAuto, CPUTimeProcfs)
+	if len(c.Zones) == 0 {
+		wrong("zones", "must name at least one of %s", join(power.Kinds))
+	}
+	for i, zone := range c.Zones {
+		field := fmt.Sprintf("zones::%d", i)
+		oneOf(wrong, field, zone, power.Kinds...)
+		if slices.Contains(c.Zones[:i], zone) {
+			wrong(field, "%q is named twice", zone)
+		}
+	}
+	if c.Meter == MeterModel && !c.Model.HasValue() {
+		wrong("model", "must be set when meter is %q", MeterModel)
+	}
+	if c.Model.HasValue() && c.Meter != MeterPowercap {
+		if len(c.Zones) > 0 && !slices.Contains(c.Zones, power.Package) {
+			wrong("zones", "must name %q, the zone that the model stands in for", power.Package)
+		}
+	}
+	if p := c.Processes.MinEnergy; !(p >= 0 && p <= maxMinEnergy) {
+		wrong("processes::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, p)
+	}
+	if c.Processes.Max < 0 {
+		wrong("processes::max", "must not be negative, is %d", c.Processes.Max)
+	}
+	return errors.Join(errs...)
+}
+
+// maxMinEnergy is a GWh: above it nothing would ever be reported.
+const maxMinEnergy = 3.6e12
+
+func oneOf[T ~string](wrong func(field, format string, args ...any), field string, value T, allowed ...T) {
+	if !slices.Contains(allowed, value) {
+		wrong(field, "must be one of %s, is %q", join(allowed), value)
+	}
+}
+
+func join[T ~string](values []T) string {
+	s := make([]string, len(values))
+	for i, v := range values {
+		s[i] = string(v)
+	}
+	return strings.Join(s, ", ")
+}
+
+// Validate checks the curve.
+func (m *ModelConfig) Validate() error {
+	_, err := m.curve()
+	return err
+}
+
+func (m *ModelConfig) curve() (power.Curve, error) {
+	if len(m.Points) > 0 {
+		if m.IdlePower != 0 || m.MaxPower != 0 {
+			return nil, errors.New("points: must not be set together with idle_power and max_power")
+		}
+		points := make([]power.Point, len(m.Points))
+		for i, p := range m.Points {
+			points[i] = power.Point{Utilization: p.Utilization, Watts: p.Power}
+		}
+		curve, err := power.NewCurve(points)
+		if err != nil {
+			return nil, fmt.Errorf("points: %w", err)
+		}
+		return curve, nil
+	}
+	switch {
+	case !(m.IdlePower >= 0) || math.IsInf(m.IdlePower, 0):
+		return nil, fmt.Errorf("idle_power: must be at least 0 watts, is %g", m.IdlePower)
+	case !(m.MaxPower > 0) || math.IsInf(m.MaxPower, 0):
+		return nil, fmt.Errorf("max_power: must be more than 0 watts, is %g", m.MaxPower)
+	case m.MaxPower < m.IdlePower:
+		return nil, fmt.Errorf("max_power: must be at least idle_power, %g watts, is %g", m.IdlePower, m.MaxPower)
+	}
+	return power.Linear(m.IdlePower, m.MaxPower)
+}
+
+// minEnergy is the threshold in the engine's unit.
+func (p *ProcessesConfig) minEnergy() units.Energy {
+	return units.Energy(math.Round(p.MinEnergy * float64(units.Joule)))
+}

@@ -1,0 +1,120 @@
+package receiver
+
+import (
+	"cmp"
+	"path"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// containers knows which processes are in which container's cgroup, and asks the cgroups' own counters for
+// what none of them explains.
+type containers struct {
+	groups   *cputime.Groups
+	byCgroup map[string]*membership
+	ordered  []*membership // the innermost first
+	unsorted bool
+}
+
+// membership is a container's cgroup.
+type membership struct {
+	path      string
+	group     cputime.Group
+	parent    *membership // the container that it is nested in
+	processes int
+	// some is one of the processes, seen in this pass, to claim for the others.
+	some attribution.Claimant
+	seen bool
+}
+
+func newContainers(groups *cputime.Groups) *containers {
+	return &containers{groups: groups, byCgroup: map[string]*membership{}}
+}
+
+// enter counts a process into the container with this cgroup; newborn says that the process is. It returns
+// nil for a process that is in none.
+func (c *containers) enter(cgroup string, newborn bool) *membership {
+	if cgroup == "" {
+		return nil
+	}
+	m := c.byCgroup[cgroup]
+	if m == nil {
+		m = &membership{path: cgroup, group: c.groups.Watch(cgroup)}
+		c.byCgroup[cgroup] = m
+		c.ordered = append(c.ordered, m)
+		c.unsorted = true
+	}
+	if !newborn {
+		c.groups.Older(m.group)
+	}
+	m.processes++
+	return m
+}
+
+// leave counts a process out. The container itself stays until the end of the pass.
+func (c *containers) leave(m *membership) {
+	if m != nil {
+		m.processes--
+	}
+}
+
+// explain says what a process of the container, or one that it saw end, has used. A cgroup's counter holds
+// that of the cgroups below it, so it is explained to those that it is nested in, too.
+func (c *containers) explain(m *membership, claimant attribution.Claimant, used units.CPUTime) {
+	if m == nil {
+		return
+	}
+	m.some, m.seen = claimant, true
+	for ; m != nil; m = m.parent {
+		c.groups.Explain(m.group, used)
+	}
+}
+
+// unseen claims what the containers' processes used without being seen, and forgets the containers that
+// have no more processes.
+func (c *containers) unseen(claim func(attribution.Claimant, units.CPUTime)) {
+	empty := false
+	c.link()
+	for _, m := range c.ordered {
+		if m.seen {
+			used := c.groups.Unseen(m.group)
+			claim(m.some, used)
+			for up := m.parent; up != nil; up = up.parent {
+				c.groups.Explain(up.group, used)
+			}
+		}
+		m.seen = false
+		empty = empty || m.processes == 0
+	}
+	if !empty {
+		return
+	}
+	c.ordered = slices.DeleteFunc(c.ordered, func(m *membership) bool {
+		if m.processes == 0 {
+			c.groups.Forget(m.group)
+			delete(c.byCgroup, m.path)
+		}
+		return m.processes == 0
+	})
+	c.unsorted = true
+}
+
+// link finds the container that each is nested in, after one came or went.
+func (c *containers) link() {
+	if !c.unsorted {
+		return
+	}
+	c.unsorted = false
+	slices.SortFunc(c.ordered, func(a, b *membership) int {
+		return cmp.Or(cmp.Compare(len(b.path), len(a.path)), cmp.Compare(a.path, b.path))
+	})
+	for _, m := range c.ordered {
+		m.parent = nil
+		for up := path.Dir(m.path); up != "/" && up != "." && m.parent == nil; up = path.Dir(up) {
+			m.parent = c.byCgroup[up]
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package receiver
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/scraper"
+	"go.opentelemetry.io/collector/scraper/scraperhelper"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// NewFactory returns the factory of the energy receiver.
+func NewFactory() receiver.Factory {
+	return receiver.NewFactory(metadata.Type, createDefaultConfig,
+		receiver.WithMetrics(createMetrics, metadata.MetricsStability))
+}
+
+func createDefaultConfig() component.Config {
+	controller := scraperhelper.NewDefaultControllerConfig()
+	controller.CollectionInterval = 10 * time.Second
+	return &Config{
+		ControllerConfig:     controller,
+		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
+		RootPath:             "/",
+		Meter:                MeterAuto,
+		Zones:                []power.Kind{power.Package, power.DRAM},
+		CPUTime:              CPUTimeAuto,
+		Processes:            ProcessesConfig{MinEnergy: 1, Max: 500},
+	}
+}
+
+// createMetrics touches nothing of the machine: validating a configuration calls it too.
+func createMetrics(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+	s, err := newEnergyScraper(cfg.(*Config), set)
+	if err != nil {
+		return nil, err
+	}
+	m, err := scraper.NewMetrics(s.scrape, scraper.WithStart(s.start), scraper.WithShutdown(s.shutdown))
+	if err != nil {
+		return nil, err
+	}
+	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, acceptance{next, s.accepted},
+		scraperhelper.AddMetricsScraper(metadata.Type, m))
+}

@@ -1,0 +1,125 @@
+package receiver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// meters holds the meter in use and knows when to take another: with the meter auto, a model that stands
+// in for a sensor gives way as soon as the sensor can be read.
+type meters struct {
+	logger *zap.Logger
+	zones  []power.Kind
+	sensor *power.Powercap // nil if none is wanted
+	model  *power.Model    // nil if none is wanted
+	inUse  power.Meter     // nil while there is none
+}
+
+func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
+	m := &meters{logger: logger, zones: cfg.Zones}
+	if cfg.Meter != MeterModel {
+		m.sensor = power.NewPowercap(cfg.RootPath, func(k power.Kind) bool {
+			return k == power.PSys || slices.Contains(cfg.Zones, k)
+		})
+	}
+	if cfg.Meter != MeterPowercap && cfg.Model.HasValue() {
+		curve, err := cfg.Model.Get().curve()
+		if err != nil {
+			return nil, err
+		}
+		m.model = power.NewModel(curve)
+	}
+	return m, nil
+}
+
+// read reads the meter in use. changed says that it is another than at the read before, whose totals have
+// nothing to do with these.
+func (m *meters) read(s power.Sample, c *conditions) (readings []power.Reading, changed bool) {
+	before := m.inUse
+	if m.sensor != nil {
+		measured, err := m.sensor.Read(s)
+		standIn := m.model != nil && before != power.Meter(m.sensor) && !m.usable(measured)
+		m.report(measured, err, standIn, c)
+		if !standIn {
+			m.use(m.sensor, m.usable(measured))
+			return measured, m.inUse != before
+		}
+	}
+	modeled, err := m.model.Read(s)
+	c.check("power model", err)
+	m.use(m.model, true)
+	return modeled, m.inUse != before
+}
+
+// use takes a meter once it has something to say.
+func (m *meters) use(meter power.Meter, usable bool) {
+	if !usable || m.inUse == meter {
+		return
+	}
+	m.inUse = meter
+	if meter == power.Meter(m.model) {
+		m.logger.Info("Energy is modeled from CPU utilization, not measured")
+		return
+	}
+	m.logger.Info("Energy is measured by powercap (RAPL)")
+}
+
+// usable says whether a zone that is to be attributed can be read.
+func (m *meters) usable(readings []power.Reading) bool {
+	return slices.ContainsFunc(readings, func(r power.Reading) bool {
+		return r.Err == nil && slices.Contains(m.zones, r.Zone.Kind)
+	})
+}
+
+// report notes what is wrong with the sensor. That there is none is nothing wrong where the model stands in.
+func (m *meters) report(readings []power.Reading, err error, standIn bool, c *conditions) {
+	absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones)
+	switch {
+	case err == nil:
+	case absent && standIn && !errors.Is(err, fs.ErrPermission):
+	case absent && m.model == nil:
+		c.check("energy sensor", fmt.Errorf("there is none and no model is configured to stand in, so no energy is reported: %w", err))
+	default:
+		c.check("energy sensor", err)
+	}
+	var failed []string
+	var first error
+	for _, r := range readings {
+		if r.Err != nil {
+			failed = append(failed, r.Zone.ID)
+			first = cmpErr(first, r.Err)
+		}
+	}
+	if first != nil {
+		c.check("energy zones", fmt.Errorf("cannot read %s: %w", strings.Join(failed, ", "), first))
+	}
+}
+
+func cmpErr(first, err error) error {
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+// source says where the figures come from, empty while there are none.
+func (m *meters) source() power.Source {
+	if m.inUse == nil {
+		return ""
+	}
+	return m.inUse.Source()
+}
+
+func (m *meters) close() error {
+	if m.sensor == nil {
+		return nil
+	}
+	return m.sensor.Close()
+}

@@ -1,0 +1,166 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/emit"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// energyScraper measures, attributes and emits, once per collection. All but start and shutdown run on the
+// goroutine of the scraper's controller.
+type energyScraper struct {
+	cfg        *Config
+	set        receiver.Settings
+	conditions *conditions
+	now        func() time.Time
+	timeline   timeline
+
+	source  cputime.Source
+	table   cputime.Table
+	node    cputime.Node
+	meters  *meters
+	booking *accounts     // nil until the first measurement
+	emitter *emit.Emitter // made with booking
+	pending bool          // something was handed out and is not yet accepted
+}
+
+func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
+	m, err := newMeters(cfg, set.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return &energyScraper{
+		cfg:        cfg,
+		set:        set,
+		conditions: newConditions(set.Logger),
+		now:        time.Now,
+		source:     cputime.NewProcfs(cfg.RootPath),
+		meters:     m,
+	}, nil
+}
+
+// start takes the baseline. Whatever is missing or unreadable is reported and looked for again at each
+// scrape; it never keeps the collector from starting.
+func (s *energyScraper) start(_ context.Context, host component.Host) error {
+	s.conditions.host = host
+	s.set.Logger.Info("CPU times are read from procfs", zap.String("cpu_time", string(s.cfg.CPUTime)))
+	if m := s.measure(); m != nil {
+		s.attribute(m)
+	}
+	return nil
+}
+
+func (s *energyScraper) shutdown(context.Context) error {
+	errs := []error{s.source.Close(), s.meters.close()}
+	if s.booking != nil {
+		errs = append(errs, s.booking.identifier.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// scrape is the receiver's whole story.
+func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
+	m := s.measure()
+	if m == nil {
+		return pmetric.NewMetrics(), nil // told by the conditions; the next measurement covers this one
+	}
+	s.attribute(m)
+	return s.emit(m), nil
+}
+
+// measure reads the meter and the CPU times, nil if that failed. The energy counters are read right after
+// the node's CPU time, by which they are split, and the cgroups' counters before the processes.
+func (s *energyScraper) measure() *measurement {
+	defer s.conditions.settle()
+	now := s.now()
+	node, nodeErr := s.source.ReadNode()
+	if nodeErr == nil {
+		s.node = node
+	}
+	s.conditions.check("node CPU time", nodeErr)
+	readings, changed := s.meters.read(power.Sample{At: now, Busy: s.node.Busy, Total: s.node.Total}, s.conditions)
+	if changed {
+		s.booking = nil
+	}
+	if nodeErr != nil {
+		return nil
+	}
+	if s.booking != nil {
+		s.booking.containers.groups.Read()
+	}
+	if err := s.source.ReadProcesses(&s.table); err != nil {
+		s.conditions.check("process CPU times", err)
+		return nil
+	}
+	return &measurement{reading: now, stamp: s.timeline.at(now), node: node, table: &s.table, readings: readings}
+}
+
+// attribute books a measurement. The first one is the baseline.
+func (s *energyScraper) attribute(m *measurement) {
+	if s.booking == nil {
+		s.begin(m)
+	}
+	s.booking.observe(m)
+}
+
+// begin starts new ledgers at a measurement.
+func (s *energyScraper) begin(m *measurement) {
+	boot, err := cputime.BootTime(s.cfg.RootPath)
+	if err != nil {
+		boot = m.stamp.Add(-m.table.Now)
+	}
+	cfg := attribution.Config{
+		Rules:        attribution.DefaultRules(),
+		MinEnergy:    s.cfg.Processes.minEnergy(),
+		MaxProcesses: s.cfg.Processes.Max,
+	}
+	s.booking = &accounts{
+		engine:     attribution.New(cfg, m.stamp),
+		identifier: workload.NewIdentifier(s.cfg.RootPath, s.cfg.ResourceAttributes.ProcessCommandLine.Enabled),
+		containers: newContainers(cputime.NewGroups(s.cfg.RootPath)),
+		bootTime:   boot,
+		kinds:      s.cfg.Zones,
+		zoneIndex:  map[*power.Zone]int{},
+	}
+	var keep func(pcommon.Resource) bool
+	if f := newResourceFilter(&s.cfg.ResourceAttributes); f != nil {
+		keep = f.keep
+	}
+	s.emitter = emit.New(emit.Config{
+		Metrics:    emittedMetrics(&s.cfg.Metrics),
+		Attributes: emittedAttributes(&s.cfg.ResourceAttributes),
+		Keep:       keep,
+		Kinds:      s.cfg.Zones,
+		Source:     s.meters.source(),
+		Scope:      metadata.ScopeName,
+		Version:    s.set.BuildInfo.Version,
+	})
+}
+
+func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
+	md := s.emitter.Emit(s.booking.engine.Ledger(), s.booking.zones, m.stamp)
+	s.booking.engine.HandedOut()
+	s.pending = true
+	return md
+}
+
+// accepted is called when the next consumer has taken what scrape returned.
+func (s *energyScraper) accepted() {
+	if s.pending {
+		s.pending = false
+		s.booking.engine.Accepted()
+	}
+}
