@@ -1,0 +1,212 @@
+package hostsim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Tick is the unit of the CPU times below: 10 ms, as USER_HZ is 100.
+const Tick = 10 * time.Millisecond
+
+// Host is the state of a made-up host. Change it as you like, then Render it.
+type Host struct {
+	// Uptime is the time since boot, and Booted when that was by the wall clock.
+	Uptime time.Duration
+	Booted time.Time
+	CPUs   int
+	CPU    CPU
+	// HiddenThreads are tasks that exist and no directory of /proc shows.
+	HiddenThreads int
+	Processes     map[int]*Process
+	Zones         map[string]*Zone
+	// Cgroups are the usage counters, by path, of the v2 hierarchy that is mounted at /sys/fs/cgroup.
+	Cgroups map[string]time.Duration
+
+	root  string
+	start time.Time // with a monotonic part
+}
+
+// CPU is the first line of /proc/stat, in ticks.
+type CPU struct{ User, Nice, System, Idle, IOWait, IRQ, SoftIRQ, Steal, Guest, GuestNice int64 }
+
+// Process is one directory of /proc. Times are in ticks.
+type Process struct {
+	Parent         int
+	Comm           string
+	State          byte // 'S' when 0
+	Threads        int  // 1 when 0
+	Kernel         bool
+	Start          int64 // since boot
+	User, System   int64
+	CUser, CSystem int64
+	Exe            string // the target of the link; there is none when empty
+	Args           []string
+	Cgroup         string // the whole file, without the last newline; "0::/" when empty
+}
+
+// Zone is one powercap zone, in µJ.
+type Zone struct {
+	Name   string
+	Energy uint64
+	Max    uint64
+	// Content replaces the energy counter's text if it is not empty.
+	Content string
+	// NoMax leaves max_energy_range_uj out.
+	NoMax bool
+}
+
+// New returns a host with one CPU that booted 1,000 s ago, and an init process, rendered below root.
+func New(root string) *Host {
+	h := &Host{
+		Uptime:    1000 * time.Second,
+		Booted:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		CPUs:      1,
+		Processes: map[int]*Process{1: {Comm: "init", Exe: "/sbin/init", Args: []string{"/sbin/init"}}},
+		Zones:     map[string]*Zone{},
+		Cgroups:   map[string]time.Duration{},
+		root:      root,
+		start:     time.Now(),
+	}
+	h.CPU.Idle = int64(h.Uptime / Tick)
+	return h
+}
+
+// Root is where the host is rendered.
+func (h *Host) Root() string { return h.root }
+
+// Now is a clock reading whose monotonic part keeps step with Uptime.
+func (h *Host) Now() time.Time {
+	return h.start.Add(h.Uptime)
+}
+
+// Run lets time pass. Each process uses as many ticks of user time as used says; the CPUs are idle for
+// the rest.
+func (h *Host) Run(d time.Duration, used map[int]int64) {
+	h.Uptime += d
+	idle := int64(d/Tick) * int64(h.CPUs)
+	for pid, n := range used {
+		h.Processes[pid].User += n
+		h.CPU.User += n
+		idle -= n
+	}
+	h.CPU.Idle += max(idle, 0)
+}
+
+// Render writes the trees.
+func (h *Host) Render() error {
+	r := renderer{root: h.root}
+	proc := func(name string) string { return filepath.Join("proc", name) }
+	c := h.CPU
+	r.write(proc("stat"), fmt.Sprintf("cpu  %d %d %d %d %d %d %d %d %d %d\nbtime %d\n", c.User, c.Nice, c.System,
+		c.Idle, c.IOWait, c.IRQ, c.SoftIRQ, c.Steal, c.Guest, c.GuestNice, h.Booted.Unix()))
+	r.write(proc("uptime"), fmt.Sprintf("%.2f %.2f\n", h.Uptime.Seconds(), float64(c.Idle)/100))
+	threads := h.HiddenThreads
+	for _, pid := range slices.Sorted(maps.Keys(h.Processes)) {
+		p := h.Processes[pid]
+		threads += max(p.Threads, 1)
+		r.process(proc(strconv.Itoa(pid)), pid, p)
+	}
+	r.write(proc("loadavg"), fmt.Sprintf("0.00 0.01 0.05 1/%d 4321\n", threads))
+	r.write(proc("1/mountinfo"), "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
+	r.prune("proc", func(name string) bool {
+		pid, err := strconv.Atoi(name)
+		return err == nil && h.Processes[pid] == nil
+	})
+
+	for id, z := range h.Zones {
+		dir := filepath.Join("sys/class/powercap", id)
+		r.write(filepath.Join(dir, "name"), z.Name+"\n")
+		content := z.Content
+		if content == "" {
+			content = strconv.FormatUint(z.Energy, 10) + "\n"
+		}
+		r.write(filepath.Join(dir, "energy_uj"), content)
+		if !z.NoMax {
+			r.write(filepath.Join(dir, "max_energy_range_uj"), strconv.FormatUint(z.Max, 10)+"\n")
+		}
+	}
+	r.prune("sys/class/powercap", func(name string) bool { return h.Zones[name] == nil })
+	for path, usage := range h.Cgroups {
+		r.write(filepath.Join("sys/fs/cgroup", path, "cpu.stat"),
+			fmt.Sprintf("usage_usec %d\nuser_usec 0\nsystem_usec 0\n", usage.Microseconds()))
+	}
+	return r.err
+}
+
+// renderer writes files below a root and keeps the first error.
+type renderer struct {
+	root string
+	err  error
+}
+
+func (r *renderer) process(dir string, pid int, p *Process) {
+	state, flags := p.State, 0x400000
+	if state == 0 {
+		state = 'S'
+	}
+	if p.Kernel {
+		flags = 0x208040
+	}
+	r.write(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 %d 0 0 0 0 %d %d %d %d 20 0 %d 0 %d 0 0 0\n",
+		pid, p.Comm, state, p.Parent, pid, pid, flags, p.User, p.System, p.CUser, p.CSystem, max(p.Threads, 1), p.Start))
+	cgroup := p.Cgroup
+	if cgroup == "" {
+		cgroup = "0::/"
+	}
+	r.write(filepath.Join(dir, "cgroup"), cgroup+"\n")
+	args := strings.Join(p.Args, "\x00")
+	if args != "" {
+		args += "\x00"
+	}
+	r.write(filepath.Join(dir, "cmdline"), args)
+	r.link(filepath.Join(dir, "exe"), p.Exe)
+}
+
+func (r *renderer) write(name, content string) {
+	name = filepath.Join(r.root, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		r.fail(err)
+	}
+	r.fail(os.WriteFile(name, []byte(content), 0o644))
+}
+
+func (r *renderer) link(name, target string) {
+	name = filepath.Join(r.root, name)
+	if old, err := os.Readlink(name); err == nil && old == target {
+		return
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.fail(err)
+	}
+	if target != "" {
+		r.fail(os.Symlink(target, name))
+	}
+}
+
+// prune removes the entries of a directory that are no more.
+func (r *renderer) prune(dir string, gone func(name string) bool) {
+	dir = filepath.Join(r.root, dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.fail(err)
+	}
+	for _, e := range entries {
+		if gone(e.Name()) {
+			r.fail(os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+}
+
+func (r *renderer) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
