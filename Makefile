@@ -40,8 +40,8 @@ top: $(TOP) ## show the top consumers of a collector that runs already
 build: $(COLLECTOR) $(TOP) ## build the collector (build/otelcol-energy)
 
 $(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+	@test -e build/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build
-	@echo "Building $@; the first time, this takes some minutes"
 	@CGO_ENABLED=0 $(TOOL) builder --config builder-config.yaml >build/builder.log 2>&1 || { cat build/builder.log >&2; exit 1; }
 	@touch $@
 
@@ -62,11 +62,11 @@ generate: ## write the generated files anew
 check-generate: ## fail where the generated files are not what `make generate` writes
 	@internal/tools/check-generate.sh
 
-lint: ## gofmt, go vet and golangci-lint
+lint: ## gofmt, go mod tidy, go vet and golangci-lint
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
 		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
-	@set -e; for m in $(MODULES); do echo "go vet, golangci-lint ($$m)"; \
-		go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; \
+		go -C $$m mod tidy -diff; go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')

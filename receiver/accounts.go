@@ -107,14 +107,20 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		a.containers.explain(b.member, b.claimant, e.LastSlice)
 		a.closing = append(a.closing, b.claimant)
 		a.containers.leave(b.member)
+		a.identifier.Forget(e.Slot)
 		*b = booking{}
 	}
 	for i := range t.Processes {
 		p := &t.Processes[i]
-		b := &a.bySlot[p.Slot]
-		if !b.open || p.Used > 0 || p.Unseen > 0 {
-			a.identify(m, p, b)
+		if !a.bySlot[p.Slot].open || p.Used > 0 || p.Unseen > 0 {
+			a.identifier.Identify(p)
 		}
+	}
+	a.identifier.Resolve()
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		b := &a.bySlot[p.Slot]
+		a.place(m, p, b)
 		add(b.claimant, p.Used, false)
 		a.containers.explain(b.member, b.claimant, p.Used+p.Unseen)
 		if b.member != nil {
@@ -134,13 +140,13 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	a.interval.Unowned = rest
 }
 
-// identify opens a claimant for a process that has none, and another for one that has become someone else.
-func (a *accounts) identify(m *measurement, p *cputime.Process, b *booking) {
-	identity, changed := a.identifier.Identify(p)
+// place opens a claimant for a process that has none, and another for one that has become someone else.
+func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
+	identity, changed := a.identifier.Identity(p.Slot)
+	if !changed {
+		return
+	}
 	if b.open {
-		if !changed {
-			return
-		}
 		a.closing = append(a.closing, b.claimant)
 	}
 	b.open = true

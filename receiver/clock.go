@@ -12,7 +12,7 @@ type timeline struct {
 
 // at returns the timestamp of a reading, which must not be older than the one before.
 func (t *timeline) at(now time.Time) time.Time {
-	wall := now.Round(0)
+	wall := now.Round(0).UTC()
 	if !t.reading.IsZero() {
 		elapsed := now.Sub(t.reading)
 		if slowest := t.stamp.Add(elapsed / 2); wall.Before(slowest) {

@@ -2,7 +2,6 @@ package receiver
 
 import (
 	"errors"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -36,11 +35,7 @@ func (c *conditions) settle() {
 	for what, err := range c.now {
 		if old, ok := c.active[what]; !ok || old.Error() != err.Error() {
 			changed = true
-			fields := []zap.Field{zap.String("what", what), zap.Error(err)}
-			if h := hint(err); h != "" {
-				fields = append(fields, zap.String("hint", h))
-			}
-			c.logger.Warn("Degraded", fields...)
+			c.logger.Warn("Degraded", zap.String("what", what), zap.Error(err))
 		}
 	}
 	for what := range c.active {
@@ -60,33 +55,7 @@ func (c *conditions) settle() {
 	}
 	var errs []error
 	for _, what := range slices.Sorted(maps.Keys(c.active)) {
-		errs = append(errs, withHint(c.active[what]))
+		errs = append(errs, c.active[what])
 	}
 	componentstatus.ReportStatus(c.host, componentstatus.NewRecoverableErrorEvent(errors.Join(errs...)))
 }
-
-// grants says what lets the receiver read the energy counters, which only root may since Linux 5.10
-// (CVE-2020-8694).
-const grants = "run the collector as root or with CAP_DAC_READ_SEARCH, or make energy_uj readable for its user"
-
-func hint(err error) string {
-	if errors.Is(err, fs.ErrPermission) {
-		return grants
-	}
-	return ""
-}
-
-func withHint(err error) error {
-	if h := hint(err); h != "" {
-		return hinted{err, h}
-	}
-	return err
-}
-
-type hinted struct {
-	error
-	hint string
-}
-
-func (h hinted) Error() string { return h.error.Error() + ": " + h.hint }
-func (h hinted) Unwrap() error { return h.error }

@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -87,26 +88,28 @@ func (m *meters) report(readings []power.Reading, err error, standIn bool, c *co
 	case absent && m.model == nil:
 		c.check("energy sensor", fmt.Errorf("there is none and no model is configured to stand in, so no energy is reported: %w", err))
 	default:
-		c.check("energy sensor", err)
+		c.check("energy sensor", withGrants(err))
 	}
 	var failed []string
 	var first error
 	for _, r := range readings {
 		if r.Err != nil {
 			failed = append(failed, r.Zone.ID)
-			first = cmpErr(first, r.Err)
+			first = cmp.Or(first, r.Err)
 		}
 	}
 	if first != nil {
-		c.check("energy zones", fmt.Errorf("cannot read %s: %w", strings.Join(failed, ", "), first))
+		c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(failed, ", "), first)))
 	}
 }
 
-func cmpErr(first, err error) error {
-	if first != nil {
-		return first
+// withGrants says what to grant where a permission is missing: since Linux 5.10 only root may read the
+// energy counters (CVE-2020-8694).
+func withGrants(err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: run the collector as root or with CAP_DAC_READ_SEARCH, or make energy_uj readable for its user", err)
 }
 
 // source says where the figures come from, empty while there are none.

@@ -24,12 +24,14 @@ func (t *Table) traceChildren(limit units.CPUTime) {
 		return
 	}
 	t.subtractKnown()
-	t.carryDeficitsUp()
+	t.settleDeficits()
 
 	var found units.CPUTime
-	for _, b := range t.balance {
+	for i, b := range t.balance {
 		if b > 0 {
-			found += units.CPUTime(b)
+			b := min(units.CPUTime(b), limit)
+			t.balance[i] = int64(b)
+			found += b
 		}
 	}
 	if found > limit {
@@ -61,7 +63,8 @@ func (t *Table) childTimeGrowth() (grown bool) {
 			for t.before[j].PID != p.PID {
 				j++
 			}
-			t.balance[i] = int64(units.Advance(t.before[j].ChildCPU, p.ChildCPU))
+			old := &t.before[j]
+			t.balance[i] = int64(units.Advance(old.owed, units.Advance(old.ChildCPU, p.ChildCPU)))
 		}
 		grown = grown || t.balance[i] > 0
 	}
@@ -77,7 +80,7 @@ func (t *Table) subtractKnown() {
 		row := -1
 		switch {
 		case e.Kernel: // nobody waits for a kernel thread
-			t.Untraced += t.longestLastSlice(&e.Process)
+			t.Untraced = min(t.Untraced+t.longestLastSlice(&e.Process), Unbounded)
 		default:
 			row = t.survivingAncestor(&e.Process)
 			if row < 0 && !e.Zombie {
@@ -108,19 +111,25 @@ func (t *Table) survivingAncestor(p *Process) int {
 	return -1
 }
 
-// carryDeficitsUp moves what a row could not show to its ancestors: the orphans of a process that ended
-// in the same interval are waited for further up.
-func (t *Table) carryDeficitsUp() {
+// settleDeficits takes what a row could not show from its ancestors: the orphans of a process that ended in
+// the same interval are waited for further up. What is lacking there too the row owes: it was read before
+// it waited, or could not be read, and its child times will show it at the next pass.
+func (t *Table) settleDeficits() {
 	for i := range t.balance {
-		for row, hops := i, 0; t.balance[row] < 0; hops++ {
-			up := findRow(t.Processes, t.Processes[row].Parent)
-			if up < 0 || up == row || hops > len(t.balance) {
-				t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets its children's times
+		for up, hops := i, 0; t.balance[i] < 0 && hops < len(t.balance); hops++ {
+			if up = findRow(t.Processes, t.Processes[up].Parent); up < 0 {
 				break
 			}
-			t.balance[up] += t.balance[row]
-			t.balance[row] = 0
-			row = up
+			if b := t.balance[up]; b > 0 {
+				taken := min(b, -t.balance[i])
+				t.balance[up] -= taken
+				t.balance[i] += taken
+			}
+		}
+		if t.balance[i] < 0 {
+			t.Processes[i].owed += units.CPUTime(-t.balance[i])
+			t.balance[i] = 0
+			t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets its children's times
 		}
 	}
 }
@@ -152,6 +161,9 @@ func (t *Table) giveLastSlices() {
 	}
 }
 
+// maxThreads is more than any process has (PID_MAX_LIMIT).
+const maxThreads = 1 << 22
+
 // longestLastSlice bounds what a process can have used after it was last seen: no longer than the
 // interval, and no longer than it had lived until then. A 5 ms child that a pass happens to catch is
 // thereby not billed for the hundreds of its siblings that no pass caught, and a process that ran for
@@ -162,7 +174,7 @@ func (t *Table) longestLastSlice(p *Process) units.CPUTime {
 	}
 	lived := min(t.Now-t.beforeNow, t.beforeNow-p.Start)
 	// User and system time are each rounded down to a tick.
-	return units.CPUTime(max(lived, 0))*units.CPUTime(max(p.Threads, 1)) + 2*units.CPUTime(Tick)
+	return units.CPUTime(max(lived, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*Tick
 }
 
 // portion is amount * part / whole without overflow; part must not exceed whole.

@@ -3,7 +3,6 @@ package cputime
 import (
 	"bytes"
 	"errors"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -122,16 +121,9 @@ func (g *Groups) findMounts() error {
 	if err != nil {
 		return err
 	}
-	first, err := proc.Proc(1)
-	if err != nil {
-		return err
-	}
-	infos, err := first.MountInfo()
-	if errors.Is(err, fs.ErrPermission) {
-		var self procfs.Proc
-		if self, err = proc.Self(); err == nil {
-			infos, err = self.MountInfo()
-		}
+	infos, err := mountInfo(proc.Proc(1))
+	if err != nil { // not permitted, or hidden altogether (hidepid)
+		infos, err = mountInfo(proc.Self())
 	}
 	if err != nil {
 		return err
@@ -150,6 +142,13 @@ func (g *Groups) findMounts() error {
 		return errNoHierarchy
 	}
 	return nil
+}
+
+func mountInfo(p procfs.Proc, err error) ([]*procfs.MountInfo, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p.MountInfo()
 }
 
 // counterFile is a file of each cgroup of one hierarchy.

@@ -16,6 +16,7 @@ const pfKthread = 0x00200000
 var (
 	errTruncated = errors.New("truncated")
 	errNumber    = errors.New("not a number where one belongs")
+	errReleased  = errors.New("the process is gone but for its name")
 )
 
 // parseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything, brackets and
@@ -51,11 +52,14 @@ func parseProcess(b []byte, p *Process) error {
 		return errTruncated
 	case start > math.MaxInt64/uint64(Tick):
 		return errNumber
+	case threads == 0: // read while it was being released: parent and times may be 0 as well
+		return errReleased
 	}
 	p.Parent = clampInt32(parent)
 	p.Threads = clampInt32(threads)
 	p.Kernel = flags&pfKthread != 0
-	p.Zombie = len(state) == 1 && (state[0] == 'Z' || state[0] == 'X')
+	// A first thread that ended is shown as a zombie too while other threads go on.
+	p.Zombie = threads == 1 && len(state) == 1 && (state[0] == 'Z' || state[0] == 'X')
 	p.Start = time.Duration(start) * time.Duration(Tick)
 	p.CPU = ticks(utime) + ticks(stime)
 	p.ChildCPU = ticks(uint64(max(cutime, 0))) + ticks(uint64(max(cstime, 0)))
@@ -77,7 +81,7 @@ const (
 	steal
 )
 
-// parseNode reads the first line of /proc/stat. Kernels before 2.6.11 lack columns; three suffice.
+// parseNode reads the first line of /proc/stat. Kernels before 2.6.11 lack columns; four suffice.
 func parseNode(b []byte) (cpuTicks, error) {
 	line, _, whole := bytes.Cut(b, []byte{'\n'})
 	rest, ok := bytes.CutPrefix(line, []byte("cpu "))
@@ -119,7 +123,7 @@ func parseThreads(b []byte) (uint64, error) {
 	f := fields{rest: b}
 	f.skip(3)
 	_, total, ok := bytes.Cut(f.next(), []byte{'/'})
-	if f.err != nil || !ok {
+	if f.err != nil || !ok || len(f.rest) == 0 { // the number may be cut short
 		return 0, errTruncated
 	}
 	return parseUint(total)
@@ -128,7 +132,7 @@ func parseThreads(b []byte) (uint64, error) {
 // parsePID reads the name of a directory of /proc; ok is false for one that is no process's.
 func parsePID(name []byte) (pid int32, ok bool) {
 	n, err := parseUint(name)
-	if err != nil || n == 0 || n > math.MaxInt32 {
+	if err != nil || name[0] == '0' || n > math.MaxInt32 {
 		return 0, false
 	}
 	return int32(n), true

@@ -60,10 +60,14 @@ func (p *Procfs) ReadNode() (Node, error) {
 	return p.node, nil
 }
 
+// maxColumn bounds what a column can grow by between two reads, 18 years of CPU time, so that no sum of
+// columns overflows: a kernel may print a negative number as one near 2^64.
+const maxColumn units.CPUTime = 1 << 59
+
 func (n *Node) add(last, now *cpuTicks) {
 	step := func(columns ...int) (sum units.CPUTime) {
 		for _, c := range columns {
-			sum += ticks(units.Advance(last[c], now[c]))
+			sum += min(ticks(units.Advance(last[c], now[c])), maxColumn)
 		}
 		return sum
 	}
@@ -133,8 +137,14 @@ func (p *Procfs) readMissed(t *Table, row func(int32)) {
 		for j < listed && t.Processes[j].PID < pid {
 			j++
 		}
-		if j == listed || t.Processes[j].PID != pid {
-			row(pid)
+		if j < listed && t.Processes[j].PID == pid {
+			continue
+		}
+		end := len(t.Processes)
+		row(pid)
+		// The number may be a thread's now: /proc shows that under its process's times, but does not list it.
+		if len(t.Processes) > end && t.Processes[end].Start != t.before[i].Start {
+			t.Processes = t.Processes[:end]
 		}
 	}
 	if len(t.Processes) > listed {
@@ -183,6 +193,7 @@ func (p *Procfs) path(name string) string { return filepath.Join(p.proc.Path(), 
 func (p *Procfs) read(name string) ([]byte, error) {
 	b, err := p.proc.Read(name, p.buf)
 	if err != nil {
+		_ = p.proc.Close() // /proc may be mounted anew
 		return nil, fmt.Errorf("read %s: %w", p.path(name), err)
 	}
 	return b, nil
@@ -190,5 +201,5 @@ func (p *Procfs) read(name string) ([]byte, error) {
 
 // gone says that a process ended while it was being read.
 func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, errReleased)
 }

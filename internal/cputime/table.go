@@ -26,6 +26,11 @@ type Table struct {
 
 	before      []Process
 	beforeNow   time.Duration
+	undo        struct { // what begin overwrote
+		beforeNow time.Duration
+		hidden    bool
+		untraced  units.CPUTime
+	}
 	passes      uint64
 	slots       int32   // slots given out so far
 	free        []int32 // slots to give out again
@@ -43,6 +48,7 @@ func (t *Table) Slots() int { return int(t.slots) }
 
 // begin starts a pass: what was current becomes the pass before.
 func (t *Table) begin(now time.Duration) {
+	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
 	t.before, t.Processes = t.Processes, t.before[:0]
 	t.beforeNow, t.Now = t.Now, now
 	t.Hidden, t.Untraced = false, 0
@@ -51,7 +57,8 @@ func (t *Table) begin(now time.Duration) {
 // abort undoes begin after a pass that failed.
 func (t *Table) abort() {
 	t.before, t.Processes = t.Processes[:0], t.before
-	t.Now = t.beforeNow
+	t.Now, t.beforeNow = t.beforeNow, t.undo.beforeNow
+	t.Hidden, t.Untraced = t.undo.hidden, t.undo.untraced
 }
 
 // previous returns the row of a PID in the pass before, nil if there was none.

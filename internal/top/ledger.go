@@ -36,7 +36,7 @@ func (c check) err() error {
 func (l *ledger) add(s *snapshot) check {
 	var c check
 	for _, z := range s.zones {
-		if !z.inside {
+		if !z.overlaps {
 			c.active += z.active
 			c.unattributed += z.unattributed
 		}

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
+const clearScreen = "\x1b[H\x1b[2J"
 
 type options struct {
 	endpoint string
@@ -147,15 +147,17 @@ func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{})
 		case !shown && time.Since(begin) >= o.wait && (o.once || err != nil):
 			return noFigures(o.endpoint, err, &log)
 		default:
-			if !announced {
+			waiting := !shown && time.Since(begin) < o.wait
+			switch {
+			case !announced:
 				fmt.Fprintf(out, "Waiting for figures from %s\n", o.endpoint)
 				announced = true
-			} else if shown && err != nil {
+			case shown && err != nil:
 				fmt.Fprintf(out, "No answer: %v\n", err)
-			} else if time.Since(begin) >= o.wait && !shown {
-				fmt.Fprintln(out, noFigures(o.endpoint, nil, &log))
+			case !shown && !waiting:
+				fmt.Fprintln(out, noFigures(o.endpoint, err, &log))
 			}
-			if !shown && time.Since(begin) < o.wait {
+			if waiting {
 				next = min(next, 500*time.Millisecond)
 			}
 		}

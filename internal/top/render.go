@@ -14,14 +14,14 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 	line(&b, "NODE at "+now.Format("15:04:05"), "", "POWER", "ACTIVE", "IDLE", "")
 	for _, z := range s.zones {
 		name := z.name
-		if z.inside {
-			name += " (inside package)"
+		if z.overlaps {
+			name += " (not added to package)"
 		}
 		line(&b, name, "", watts(z.activePower+z.idlePower), watts(z.activePower), watts(z.idlePower), "")
 	}
 	switch s.source {
 	case "modeled":
-		b.WriteString("MODELED: no energy sensor, figures come from the power curve in the configuration\n")
+		b.WriteString("MODELED, not measured: figures come from the power curve in the configuration\n")
 	case "measured":
 		b.WriteString("Measured by the node's energy counters\n")
 	}
@@ -54,7 +54,7 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 		row(&b, rest, fmt.Sprintf("%d more", len(live)-rows), "", total, "")
 	}
 	if other != nil {
-		row(&b, other, "other", "", total, "too small to be reported one by one")
+		row(&b, other, "other", "", total, "too small or short-lived to be reported one by one")
 	}
 	if sums.ended > 0 || ended > 0 {
 		note := fmt.Sprintf("%d that ended lately", ended)
@@ -132,14 +132,12 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 	if n := utf8.RuneCountInString(name); n > width {
 		name = string([]rune(name)[:width-1]) + "…"
 	}
-	width0 := width
-	if pid != "" {
-		// Name and pid share the first column's width.
-		width0 = width - 9
-		if utf8.RuneCountInString(name) > width0 {
-			name = string([]rune(name)[:width0-1]) + "…"
+	if pid != "" { // shares the name's column
+		const rest = width - 9
+		if utf8.RuneCountInString(name) > rest {
+			name = string([]rune(name)[:rest-1]) + "…"
 		}
-		name = fmt.Sprintf("%-*s %8s", width0, name, pid)
+		name = fmt.Sprintf("%-*s %8s", rest, name, pid)
 	}
 	b.WriteString(strings.TrimRight(fmt.Sprintf("%-*s %10s %12s %7s  %s", width, name, power, energy, share, note), " ") + "\n")
 }
@@ -186,14 +184,24 @@ func clean(s string) string {
 }
 
 func watts(w float64) string {
-	if w < 10 {
+	switch {
+	case w > 0 && w < 0.01:
+		return fmt.Sprintf("%.2f mW", 1e3*w)
+	case w > 0 && w < 1:
+		return fmt.Sprintf("%.0f mW", 1e3*w)
+	case w < 10:
 		return fmt.Sprintf("%.2f W", w)
+	default:
+		return fmt.Sprintf("%.1f W", w)
 	}
-	return fmt.Sprintf("%.1f W", w)
 }
 
 func joules(e microjoules) string {
 	switch j := e.joules(); {
+	case j > 0 && j < 0.01:
+		return fmt.Sprintf("%.2f mJ", 1e3*j)
+	case j > 0 && j < 1:
+		return fmt.Sprintf("%.0f mJ", 1e3*j)
 	case j < 100:
 		return fmt.Sprintf("%.2f J", j)
 	case j < 10_000:

@@ -43,7 +43,7 @@ type zone struct {
 	name                       string
 	activePower, idlePower     float64
 	active, idle, unattributed microjoules
-	inside                     bool // part of another zone: not added up
+	overlaps                   bool // with package: not added up
 	newest                     int64
 }
 
@@ -63,7 +63,7 @@ func (s *snapshot) hasFigures() bool { return len(s.zones) > 0 && len(s.processe
 func (s *snapshot) activePower() float64 {
 	sum := 0.0
 	for _, z := range s.zones {
-		if !z.inside {
+		if !z.overlaps {
 			sum += z.activePower
 		}
 	}
@@ -140,7 +140,7 @@ func parse(r io.Reader) (*snapshot, error) {
 	_, hasPackage := zones["package"]
 	for _, name := range slices.SortedFunc(maps.Keys(zones), byZone) {
 		z := zones[name]
-		z.inside = hasPackage && (name == "core" || name == "uncore")
+		z.overlaps = hasPackage && (name == "core" || name == "uncore" || name == "psys")
 		s.zones = append(s.zones, z)
 	}
 	s.processes = consumersOf(families, "process", zones)
@@ -192,7 +192,7 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		if m.GetTimestampMs() >= newest[name] {
 			c.ended = false
 		}
-		if z := zones[name]; z != nil && z.inside {
+		if z := zones[name]; z != nil && z.overlaps {
 			return &consumer{} // counted in package
 		}
 		return c

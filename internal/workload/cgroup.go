@@ -12,7 +12,7 @@ import (
 // fails: a line it cannot read says nothing, and a path it does not know is in no container.
 //
 // In each path the innermost container and the innermost pod win, so a container of Docker in Docker or
-// of a kind cluster is found rather than the one around it. Where hierarchies disagree, the path that
+// of a kind cluster is found rather than the one around it. The pod is always the container's. Where hierarchies disagree, the path that
 // names the most levels of pods and containers wins; among equals cgroup v2, then cpuacct, cpu,
 // name=systemd and the rest. The order of the lines makes no difference.
 //
@@ -21,7 +21,7 @@ import (
 //
 // The strings of the result share no memory with b.
 func ParseCgroup(b []byte) Placement {
-	var inside, machine *cgroupLine // the best line for the container and the pod, and for the VM
+	var inside, guest *cgroupLine // the best line for the container and the pod, and for the VM
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
@@ -30,8 +30,8 @@ func ParseCgroup(b []byte) Placement {
 		if l.levels > 0 && (inside == nil || l.betterThan(inside)) {
 			inside = &l
 		}
-		if l.VM.ID != "" && (machine == nil || l.betterThan(machine)) {
-			machine = &l
+		if l.VM.ID != "" && (guest == nil || l.betterThan(guest)) {
+			guest = &l
 		}
 	}
 	var p Placement
@@ -39,8 +39,8 @@ func ParseCgroup(b []byte) Placement {
 		p = inside.Placement
 	}
 	p.VM = VM{}
-	if machine != nil {
-		p.VM = machine.VM
+	if guest != nil {
+		p.VM = guest.VM
 	}
 	return p
 }
@@ -103,6 +103,7 @@ func hierarchyRank(controllers []byte, unified bool) int {
 // readCgroupPath walks a path from the root to the leaf and keeps the innermost of what it finds.
 func readCgroupPath(path string, unified bool) cgroupLine {
 	var l cgroupLine
+	var pod Pod // the innermost so far
 	parts := strings.Split(path, "/")
 	above := 0 // parts[above:i] are the directories between the innermost container and parts[i]
 	end := -1
@@ -116,9 +117,14 @@ func readCgroupPath(path string, unified bool) cgroupLine {
 		}
 		dirs := parts[above:i]
 		slice, unit := splitSystemdPath(name)
-		if pod, ok := podAt(dirs, slice); ok {
-			l.Pod = pod
+		if inner, ok := podAt(dirs, slice); ok {
+			pod = inner
 			l.levels++
+			// A process in a pod and in none of its containers. Inside a container that runs pods of its
+			// own it stays with that container, so that container and pod agree.
+			if l.Container.ID == "" {
+				l.Pod = pod
+			}
 		}
 		if vm, ok := vmAt(dirs, name); ok {
 			l.VM = vm
@@ -149,7 +155,8 @@ func readCgroupPath(path string, unified bool) cgroupLine {
 			continue
 		}
 		l.levels++
-		l.Container = Container{ID: c.id, Runtime: c.runtime, PodUID: l.Pod.UID}
+		l.Pod = pod
+		l.Container = Container{ID: c.id, Runtime: c.runtime, PodUID: pod.UID}
 		l.Cgroup = path[:own]
 		above = i + 1
 	}
@@ -465,7 +472,8 @@ func managerOf(container string, dirs []string) string {
 		return container
 	}
 	for _, d := range dirs {
-		if strings.HasPrefix(d, "user@") && strings.HasSuffix(d, ".service") {
+		uid, ok := strings.CutPrefix(d, "user@")
+		if uid, unit := strings.CutSuffix(uid, ".service"); ok && unit && isDigits(uid) {
 			return d
 		}
 	}

@@ -150,7 +150,7 @@ func cgroupCases() []cgroupCase {
 		},
 		{
 			"kind, pod's own cgroup: the node is not in the pod", "/docker/" + idA + kindSlices,
-			Placement{Container: Container{ID: idA, Runtime: "docker"}, Pod: Pod{uidY, "Burstable"}, Cgroup: "/docker/" + idA},
+			contained(idA, "docker", "/docker/"+idA),
 		},
 		{
 			"kind in a pod", podDir + "/" + idA + kindSlices + "/cri-containerd-" + idB + ".scope",
@@ -222,6 +222,7 @@ func cgroupCases() []cgroupCase {
 			"4:cpu,cpuacct:/machine.slice/systemd-nspawn@box.service\n0::/machine.slice/systemd-nspawn@box.service/supervisor\n", Placement{},
 		},
 		{"nspawn with v1", v1("/machine.slice/machine-box.scope"), contained("box", "systemd-nspawn", "/machine.slice/machine-box.scope")},
+		{"nspawn's machine with a name like a driver's", `/machine.slice/machine-ch\x2dbox.scope/payload`, contained("ch-box", "systemd-nspawn", `/machine.slice/machine-ch\x2dbox.scope/payload`)},
 		{"machine of another maker", "/machine.slice/machine-vm.scope", Placement{}},
 
 		// Kata
@@ -235,6 +236,8 @@ func cgroupCases() []cgroupCase {
 		{"mesos", "/mesos/" + uidX, contained(uidX, "mesos", "/mesos/"+uidX)},
 		{"mesos with v2", "/mesos/" + uidX + "/leaf", contained(uidX, "mesos", "/mesos/"+uidX)},
 		{"mesos, nested", "/mesos/" + uidX + "/mesos/" + uidY + "/leaf", contained(uidY, "mesos", "/mesos/"+uidX+"/mesos/"+uidY)},
+
+		{"mesos has no directories between", "/mesos/group/" + uidX, Placement{}},
 
 		// Virtual machines
 		{"libvirt", `/machine.slice/machine-qemu\x2d1\x2dvm1.scope`, inVM("machine-qemu-1-vm1", "vm1", "qemu")},
@@ -261,6 +264,7 @@ func cgroupCases() []cgroupCase {
 			Placement{Container: Container{ID: idA, Runtime: "docker"}, Cgroup: "/docker/" + idA, VM: VM{idA + "/qemu-1-vm", "vm", "qemu"}},
 		},
 		{"a user's machine names the user's manager", userUnit + `/machine-qemu\x2d1\x2dvm.scope`, inVM("user@1000.service/machine-qemu-1-vm", "vm", "qemu")},
+		{"a manager that is no user's", "/user@\xe4.service/machine-qemu\\x2d1\\x2dvm.scope", inVM("machine-qemu-1-vm", "vm", "qemu")},
 		{"libvirt's lxc", `/machine.slice/machine-lxc\x2d12345\x2ddemo.scope/init.scope`, contained("lxc-12345-demo", "lxc", `/machine.slice/machine-lxc\x2d12345\x2ddemo.scope`)},
 		{"libvirt's lxc without systemd", "/machine/lxc-11111-container1.libvirt-lxc", contained("lxc-11111-container1", "lxc", "/machine/lxc-11111-container1.libvirt-lxc")},
 		{"libvirt's daemon", "/system.slice/libvirtd.service", Placement{}},
@@ -404,7 +408,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 		}
 	}
 	within := func(id string) bool {
-		return slices.ContainsFunc(components, func(c string) bool {
+		return id == "" || slices.ContainsFunc(components, func(c string) bool {
 			return strings.Contains(c, id) || strings.Contains(unescapeUnit(c), id) ||
 				strings.Contains(strings.ReplaceAll(c, "_", "-"), id)
 		})
@@ -415,7 +419,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	if !within(p.Pod.UID) || p.Pod.UID != "" && !isPodUID(p.Pod.UID) {
 		t.Errorf("pod uid %q is made up", p.Pod.UID)
 	}
-	if p.Container.PodUID != "" && p.Container.PodUID != p.Pod.UID {
+	if p.Container.ID != "" && p.Container.PodUID != p.Pod.UID {
 		t.Errorf("container of pod %q in pod %q", p.Container.PodUID, p.Pod.UID)
 	}
 	if (p.Container.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != Container{}) {

@@ -2,13 +2,13 @@ package workload
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
@@ -35,24 +35,34 @@ const (
 	deletedSuffix = " (deleted)"
 )
 
-// Identifier finds out what processes belong to. It remembers each by its slot, so that one which has not
-// changed costs two reads and no allocation.
+// Identifier finds out what processes are and belong to. It remembers each by its slot, so that one which
+// has not changed costs two reads and no allocation. A round is Forget for each process that ended, Identify
+// for each that is new or ran, then Resolve, and then Identity tells.
 type Identifier struct {
 	proc            *procdir.Dir
 	wantCommandLine bool
 	buf             []byte
 	known           []entry
-	// placements holds what a cgroup file says by its text: processes share few texts.
+	// placements holds what a cgroup file says, by its text: processes share few texts.
 	placements map[string]*Placement
-	vms        map[string]VM // by machine scope, what the hypervisor's arguments say
+
+	vms       VMs
+	machines  []int32 // slots of the processes of virtual machines
+	unsettled bool    // they changed since they were resolved
+	processes []VMProcess
 }
 
 type entry struct {
 	identity Identity
-	cgroup   string // the text of the cgroup file
-	exe      string // the target of the exe link
+	changed  bool // since Identity told it
+	cgroup   string
+	exe      string
 	comm     cputime.Comm
-	vm       VM // from the arguments
+	start    time.Duration
+	pid      int32
+	unique   string // of a virtual machine without a better id
+	fromArgs VM
+	machine  bool // listed in machines
 }
 
 // NewIdentifier returns an identifier for processes below root. It touches nothing.
@@ -62,36 +72,88 @@ func NewIdentifier(root string, wantCommandLine bool) *Identifier {
 		wantCommandLine: wantCommandLine,
 		buf:             make([]byte, 4096),
 		placements:      map[string]*Placement{},
-		vms:             map[string]VM{},
 	}
 }
 
 // Close closes what the identifier holds open.
 func (id *Identifier) Close() error { return id.proc.Close() }
 
-// Identify returns what a process is now, and whether that differs from what it was at the last call. What
-// cannot be read stays as it was; a process of which nothing can be read is known by its task's name. The
-// identity is valid until the next call.
-func (id *Identifier) Identify(p *cputime.Process) (identity *Identity, changed bool) {
+// Forget says that the process in a slot has ended.
+func (id *Identifier) Forget(slot int32) {
+	if int(slot) < len(id.known) {
+		id.unsettled = id.unsettled || id.known[slot].machine
+		id.known[slot] = entry{}
+	}
+}
+
+// Identify reads what a process is now. What cannot be read stays as it was; a process of which nothing can
+// be read is known by its task's name.
+func (id *Identifier) Identify(p *cputime.Process) {
 	for len(id.known) <= int(p.Slot) {
 		id.known = append(id.known, entry{})
 	}
 	e := &id.known[p.Slot]
-	if p.Born {
-		*e = entry{}
+	fresh := e.pid == 0
+	if fresh {
+		e.pid, e.start, e.changed = p.PID, p.Start, true
 	}
-	before := e.identity
-	executed := id.readExecutable(p, e)
+	before, argsBefore := e.identity, e.fromArgs
+	executed := id.readExecutable(p, e, fresh)
 	if executed && !p.Kernel {
 		id.readArguments(p, e)
 	}
-	id.readCgroup(p, e)
-	return &e.identity, p.Born || e.identity != before
+	placement, read := id.readCgroup(p, e)
+	if read {
+		vm := e.identity.VM
+		e.identity.Placement = *placement
+		e.identity.VM = vm
+	}
+	e.changed = e.changed || e.identity != before
+	if e.fromArgs != argsBefore || (read && (placement.VM != VM{} || e.machine)) {
+		id.unsettled = true
+		if !e.machine {
+			e.machine = true
+			id.machines = append(id.machines, p.Slot)
+		}
+	}
+}
+
+// Resolve settles which virtual machines the processes are, which takes all of them at once.
+func (id *Identifier) Resolve() {
+	if !id.unsettled {
+		return
+	}
+	id.unsettled = false
+	id.machines = slices.DeleteFunc(id.machines, func(slot int32) bool { return !id.known[slot].machine })
+	slices.SortFunc(id.machines, func(a, b int32) int {
+		x, y := &id.known[a], &id.known[b]
+		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.pid, y.pid))
+	})
+	id.processes = id.processes[:0]
+	for _, slot := range id.machines {
+		e := &id.known[slot]
+		id.processes = append(id.processes, VMProcess{Unique: e.unique, FromCgroup: id.placement(e.cgroup).VM, FromArgs: e.fromArgs})
+	}
+	id.vms.Resolve(id.processes)
+	for i, slot := range id.machines {
+		e := &id.known[slot]
+		if vm := id.processes[i].VM; e.identity.VM != vm {
+			e.identity.VM, e.changed = vm, true
+		}
+	}
+}
+
+// Identity returns what the process in a slot is, and whether that is something else than at the last call
+// for it. It is valid until the next call of Identify.
+func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
+	e := &id.known[slot]
+	changed, e.changed = e.changed, false
+	return &e.identity, changed
 }
 
 // readExecutable updates the process's name and path and says whether it may have executed a program since.
-func (id *Identifier) readExecutable(p *cputime.Process, e *entry) (executed bool) {
-	executed = p.Born || p.Comm != e.comm
+func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (executed bool) {
+	executed = fresh || p.Comm != e.comm
 	e.comm = p.Comm
 	if p.Kernel {
 		e.identity.Executable = kernelThreadName(p.Comm.String())
@@ -106,7 +168,7 @@ func (id *Identifier) readExecutable(p *cputime.Process, e *entry) (executed boo
 		e.identity.Path = strings.ToValidUTF8(strings.TrimSuffix(e.exe, deletedSuffix), "\uFFFD")
 		e.identity.Executable = path.Base(e.identity.Path)
 		return true
-	case p.Born:
+	case fresh:
 		e.identity.Executable = p.Comm.String()
 	}
 	return executed
@@ -129,12 +191,11 @@ func (id *Identifier) readArguments(p *cputime.Process, e *entry) {
 		return
 	}
 	argv := SplitCommandLine(line)
-	unique := fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds())
-	e.vm, _ = ParseVM(argv, p.Comm.String(), e.exe, unique)
+	e.unique = fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds())
+	e.fromArgs, _ = ParseVM(argv, p.Comm.String(), e.exe, e.unique)
 	if id.wantCommandLine {
 		e.identity.CommandLine = joinArguments(argv)
 	}
-	e.cgroup = "" // the placement holds the machine
 }
 
 func joinArguments(argv [][]byte) string {
@@ -148,22 +209,28 @@ func joinArguments(argv [][]byte) string {
 	return s
 }
 
-func (id *Identifier) readCgroup(p *cputime.Process, e *entry) {
+// readCgroup returns what the process's cgroup file says, if that could be read and is something new.
+func (id *Identifier) readCgroup(p *cputime.Process, e *entry) (*Placement, bool) {
 	text, err := id.readFile(p.PID, "cgroup")
-	if err != nil || (string(text) == e.cgroup && e.cgroup != "") {
-		return
+	if err != nil || len(text) == 0 || string(text) == e.cgroup {
+		return nil, false
 	}
-	placement := id.placements[string(text)]
-	if placement == nil {
+	e.cgroup = string(text)
+	return id.placement(e.cgroup), true
+}
+
+// placement parses the text of a cgroup file, or knows it already.
+func (id *Identifier) placement(text string) *Placement {
+	p := id.placements[text]
+	if p == nil {
 		if len(id.placements) > len(id.known) {
 			clear(id.placements) // it outgrew the processes: most of it is of some that ended
 		}
-		parsed := ParseCgroup(text)
-		placement = &parsed
-		id.placements[string(text)] = placement
+		parsed := ParseCgroup([]byte(text))
+		p = &parsed
+		id.placements[text] = p
 	}
-	e.cgroup = string(text)
-	e.identity.Placement = *placement
+	return p
 }
 
 // readFile reads a file of a process whole, up to maxFile.
@@ -179,7 +246,3 @@ func (id *Identifier) readFile(pid int32, name string) ([]byte, error) {
 		id.buf = make([]byte, 4*len(id.buf))
 	}
 }
-
-var _ = errors.Is
-var _ = fs.ErrNotExist
-var _ = syscall.ESRCH

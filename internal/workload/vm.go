@@ -266,67 +266,76 @@ type VMProcess struct {
 // VMs gives all processes of one virtual machine the same VM, and no two machines the same ID, as long as
 // they run. Its zero value is ready for use. It is not safe for concurrent use.
 type VMs struct {
-	machines map[string]VM // by the hypervisor's VMProcess.Unique
-	scopes   map[string]VM // by the scope's ID, what its hypervisor is
+	machines map[string]machine // by the hypervisor's VMProcess.Unique
+	scopes   map[string]VM      // by the scope's ID, what its hypervisor is
 }
 
-// Resolve sets the VM of each process. It wants all of them each time, in an order that does not change
-// while they run, for what is not among them has ended.
+type machine struct {
+	vm      VM
+	refused string // the ID that another machine had first
+}
+
+// Resolve sets the VM of each process. It wants all of them each time, the hypervisors by their age, for
+// what is not among them has ended.
 //
-// A hypervisor has what MergeVM says, unless another that runs, or comes before it, has that ID: a copy
-// of a machine may have its UUID. Then it has the next best: its scope's, or its own. It changes its ID
-// only for a better one, once its arguments are readable. The other processes of its scope (a TPM, a file
-// server) have their hypervisor's VM, also when they outlive it; before one is seen, they have the scope's.
+// A hypervisor has what MergeVM says, unless another one has that ID already: a copy of a machine may have
+// its UUID. Then it has the next best, its scope's or its own, and keeps that. Otherwise its ID changes only
+// to a UUID, once its arguments are readable. The other processes of its scope (a TPM, a file server) have
+// their hypervisor's VM, also when they outlive it; before one is seen, they have the scope's.
 func (v *VMs) Resolve(processes []VMProcess) {
-	machines := make(map[string]VM, len(processes))
+	machines := make(map[string]machine, len(processes))
 	owners := make(map[string]string, len(processes)) // by VM.ID, the Unique of who has it
 	scopes := make(map[string]VM, len(processes))
 
 	// Those that run keep what they have, whatever the order.
 	for _, p := range processes {
-		if vm, ok := v.machines[p.Unique]; ok && p.FromArgs.ID != "" {
-			machines[p.Unique], owners[vm.ID] = vm, p.Unique
+		if m, ok := v.machines[p.Unique]; ok && p.FromArgs.ID != "" {
+			machines[p.Unique], owners[m.vm.ID] = m, p.Unique
 		}
 	}
 	for _, p := range processes {
 		if p.FromArgs.ID == "" {
 			continue
 		}
-		vm := MergeVM(p.FromCgroup, p.FromArgs)
-		had := machines[p.Unique].ID
-		for _, id := range []string{vm.ID, had, p.FromCgroup.ID, p.Unique} {
-			if owner, taken := owners[id]; id != "" && (!taken || owner == p.Unique) {
-				vm.ID = id
+		m, runs := machines[p.Unique]
+		had := m.vm.ID
+		m.vm = MergeVM(p.FromCgroup, p.FromArgs)
+		best := m.vm.ID
+		if runs && (!isUUID(best) || best == m.refused) {
+			best = had
+		}
+		for _, id := range []string{best, had, p.FromCgroup.ID, p.Unique} {
+			owner, taken := owners[id]
+			if id != "" && (!taken || owner == p.Unique) {
+				m.vm.ID = id
 				break
 			}
 		}
-		if had != "" && !isUUID(vm.ID) {
-			vm.ID = had
+		if m.vm.ID != best {
+			m.refused = best
 		}
-		if had != vm.ID {
+		if m.vm.ID != had {
 			delete(owners, had)
 		}
-		machines[p.Unique], owners[vm.ID] = vm, p.Unique
-		if scope := p.FromCgroup.ID; scope != "" {
-			if _, ok := scopes[scope]; !ok {
-				scopes[scope] = vm
-			}
+		machines[p.Unique], owners[m.vm.ID] = m, p.Unique
+		if _, ok := scopes[p.FromCgroup.ID]; !ok {
+			scopes[p.FromCgroup.ID] = m.vm
 		}
 	}
+	delete(scopes, "") // those of hypervisors without a scope
 	for i := range processes {
 		p := &processes[i]
 		if p.FromArgs.ID != "" {
-			p.VM = machines[p.Unique]
+			p.VM = machines[p.Unique].vm
 			continue
 		}
-		scope := p.FromCgroup.ID
-		if _, ok := scopes[scope]; !ok {
-			scopes[scope] = p.FromCgroup
-			if vm, ok := v.scopes[scope]; ok {
-				scopes[scope] = vm // its hypervisor is gone
+		if _, ok := scopes[p.FromCgroup.ID]; !ok {
+			scopes[p.FromCgroup.ID] = p.FromCgroup
+			if vm, ok := v.scopes[p.FromCgroup.ID]; ok {
+				scopes[p.FromCgroup.ID] = vm // its hypervisor is gone
 			}
 		}
-		p.VM = scopes[scope]
+		p.VM = scopes[p.FromCgroup.ID]
 	}
 	v.machines, v.scopes = machines, scopes
 }

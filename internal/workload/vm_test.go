@@ -40,7 +40,7 @@ func vmCases() []vmCase {
 		{"the last uuid wins", qemu, "", []string{qemu, "-uuid", uuid1, "-uuid", uuid2}, vm(uuid2, "", "qemu")},
 		{"commas in a name", qemu, "", []string{qemu, "-name", "a,,b,,,process=x"}, vm(unique, "a,b,", "qemu")},
 		{"commas in a guest's name", qemu, "", []string{qemu, "-name", "debug-threads=on,guest=a,,b=c,process=x"}, vm(unique, "a,b=c", "qemu")},
-		{"a name behind a flag", qemu, "", []string{qemu, "-name", "debug-threads,guest=a"}, vm(unique, "debug-threads", "qemu")},
+		{"a guest behind another", qemu, "", []string{qemu, "-name", "b,debug-threads,guest=a"}, vm(unique, "a", "qemu")},
 		{"a process's name is not the guest's", qemu, "", []string{qemu, "-name", "process=guest"}, vm(unique, "", "qemu")},
 		{"a name that is not UTF-8", qemu, "", []string{qemu, "-name", "a\xff"}, vm(unique, "a\uFFFD", "qemu")},
 		{"smbios", qemu, "", []string{qemu, "-id", "100", "-name", "web,debug-threads=on", "-smbios", "type=1,uuid=" + uuid1}, vm(uuid1, "web", "qemu")},
@@ -243,16 +243,26 @@ func TestAScopeWithoutAHypervisorIsItsOwnMachineUntilOneIsSeen(t *testing.T) {
 	var v VMs
 	wantIDs(t, resolve(&v, helper(1, 1)), scope(1).ID)
 	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1)), uuid1, uuid1)
+	// Arguments that cannot be read any more take nothing away.
 	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, "").in(1)), uuid1, uuid1)
+}
+
+func TestArgumentsThatBecomeReadableGiveTheUUID(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	wantIDs(t, resolve(&v, qemu(1, "").in(1), qemu(2, "")), scope(1).ID, "qemu-2-1")
+	wantIDs(t, resolve(&v, qemu(1, uuid1).in(1), qemu(2, uuid2)), uuid1, uuid2)
 }
 
 func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
 	t.Parallel()
 	var v VMs
 	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, uuid1).in(3), helper(4, 3)), uuid1, "qemu-2-1", scope(3).ID, scope(3).ID)
-	// The first ends: nobody who runs changes its ID, and a later one may have it.
-	wantIDs(t, resolve(&v, qemu(3, uuid2).in(3), helper(4, 3)), uuid2, uuid2)
-	wantIDs(t, resolve(&v, qemu(0, uuid2), qemu(3, uuid2).in(3)), "qemu-0-1", uuid2)
+	// The first ends: those that run do not inherit its ID, and one that starts may have it.
+	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, uuid1).in(3), helper(4, 3)), "qemu-2-1", scope(3).ID, scope(3).ID)
+	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, uuid1).in(3), qemu(5, uuid1)), "qemu-2-1", scope(3).ID, uuid1)
+	// One that comes later loses to one that runs, wherever it stands.
+	wantIDs(t, resolve(&v, qemu(0, uuid1), qemu(5, uuid1)), "qemu-0-1", uuid1)
 }
 
 func TestTwoHypervisorsInOneScopeAreTwoMachines(t *testing.T) {

@@ -1,0 +1,663 @@
+package attribution
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+const (
+	pkg  = 0
+	dram = 1
+	ms   = units.CPUTime(time.Millisecond)
+)
+
+var baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// bench drives an engine: one zone of kind pkg unless a test adds others.
+type bench struct {
+	t  testing.TB
+	e  *Engine
+	at time.Time
+	iv Interval
+}
+
+func newBench(t testing.TB, cfg Config) *bench {
+	if cfg.Rules.Split == nil {
+		cfg.Rules = DefaultRules()
+	}
+	b := &bench{t: t, e: New(cfg, baseline), at: baseline}
+	b.iv.Zones = []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}
+	b.iv.At = baseline
+	b.e.Observe(&b.iv)
+	return b
+}
+
+// observe lets a second pass in which the zone used energy.
+func (b *bench) observe(energy units.Energy, busy, total units.CPUTime, claims ...Claim) {
+	b.at = b.at.Add(time.Second)
+	b.iv.At, b.iv.Elapsed = b.at, time.Second
+	b.iv.Busy, b.iv.Total, b.iv.Claims = busy, total, claims
+	b.iv.Zones[0].Total += energy
+	b.e.Observe(&b.iv)
+}
+
+func (b *bench) open(pid int32, edit ...func(*Owner)) Claimant {
+	o := Owner{Process: Program{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("p", pid)}}
+	for _, f := range edit {
+		f(&o)
+	}
+	return b.e.Open(o, b.at)
+}
+
+func inContainer(id string) func(*Owner) {
+	return func(o *Owner) { o.Container = workload.Container{ID: id} }
+}
+
+func inPod(container, uid string) func(*Owner) {
+	return func(o *Owner) {
+		o.Container = workload.Container{ID: container, PodUID: uid}
+		o.Pod = workload.Pod{UID: uid}
+	}
+}
+
+func inVM(id string) func(*Owner) { return func(o *Owner) { o.VM = workload.VM{ID: id} } }
+
+// find returns the account of an entity, nil if there is none. id is a PID for processes, "other" for the
+// others'.
+func (b *bench) find(entity Entity, id string) *Account {
+	for a := range b.e.Ledger().Accounts {
+		var name string
+		switch {
+		case a.Entity != entity:
+			continue
+		case a.Other:
+			name = "other"
+		case entity == Process:
+			name = fmt.Sprint(a.Owner.Process.PID)
+		case entity == Container:
+			name = a.Owner.Container.ID
+		case entity == Pod:
+			name = a.Owner.Pod.UID
+		case entity == VM:
+			name = a.Owner.VM.ID
+		}
+		if name == id {
+			return a
+		}
+	}
+	return nil
+}
+
+func (b *bench) energy(entity Entity, id string) units.Energy {
+	a := b.find(entity, id)
+	require.NotNilf(b.t, a, "account %d %s", entity, id)
+	return a.Energy[pkg]
+}
+
+// requireConserved holds the totals of a kind against each other.
+func requireConserved(t testing.TB, e *Engine, delivered Amounts) {
+	t.Helper()
+	sums := delivered
+	for a := range e.Ledger().Accounts {
+		if a.Entity == Process {
+			for kind := range sums {
+				sums[kind] += a.Energy[kind]
+			}
+		}
+	}
+	for kind, k := range e.Ledger().Kinds {
+		require.Equal(t, k.Active, sums[kind]+k.Unattributed, "processes + unattributed == active of kind %d", kind)
+	}
+}
+
+func TestSplitsFortyWattsAtAQuarterBusyIntoTenActiveAndThirtyIdle(t *testing.T) {
+	b := newBench(t, Config{})
+	vm := b.open(5, inVM("vm"))
+	b.observe(40*units.Joule, 250*ms, 1000*ms, Claim{Claimant: vm, CPU: 250 * ms})
+	k := b.e.Ledger().Kinds[pkg]
+	assert.Equal(t, 10*units.Joule, k.Active)
+	assert.Equal(t, 30*units.Joule, k.Idle)
+	assert.Equal(t, 10*units.Joule, b.energy(VM, "vm"))
+	assert.InDelta(t, 10, units.Watts(b.find(VM, "vm").Recent[pkg], b.e.Ledger().Elapsed), 1e-9)
+}
+
+func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) {
+	b := newBench(t, Config{})
+	owners := []struct {
+		cpu  units.CPUTime
+		edit func(*Owner)
+		want units.Energy // mJ
+	}{
+		{100, func(*Owner) {}, 2000},
+		{80, inContainer("A"), 1600},
+		{70, inContainer("A"), 1400},
+		{60, inContainer("B"), 1200},
+		{200, inVM("qemu"), 4000},
+		{90, inPod("C", "X"), 1800},
+		{110, inPod("D", "X"), 2200},
+		{290, func(*Owner) {}, 5800},
+	}
+	var claims []Claim
+	for i, o := range owners {
+		claims = append(claims, Claim{Claimant: b.open(int32(i+1), o.edit), CPU: o.cpu * ms})
+	}
+	b.observe(60*units.Joule, 1000*ms, 3000*ms, claims...)
+	for i, o := range owners {
+		assert.Equalf(t, o.want*1000, b.energy(Process, fmt.Sprint(i+1)), "process %d", i+1)
+	}
+	for id, want := range map[string]units.Energy{"A": 3000, "B": 1200, "C": 1800, "D": 2200} {
+		assert.Equalf(t, want*1000, b.energy(Container, id), "container %s", id)
+	}
+	assert.Equal(t, 4*units.Joule, b.energy(Pod, "X"))
+	assert.Equal(t, 4*units.Joule, b.energy(VM, "qemu"))
+	k := b.e.Ledger().Kinds[pkg]
+	assert.Equal(t, 20*units.Joule, k.Active)
+	assert.Equal(t, 40*units.Joule, k.Idle)
+	requireConserved(t, b.e, Amounts{})
+}
+
+func TestRemaindersAreNeitherLostNorInvented(t *testing.T) {
+	b := newBench(t, Config{})
+	var claims []Claim
+	for i := range 7 {
+		claims = append(claims, Claim{Claimant: b.open(int32(i + 1)), CPU: 1})
+	}
+	for range 1000 {
+		b.observe(10, 1, 1, claims...) // 10 µJ among 7
+	}
+	requireConserved(t, b.e, Amounts{})
+	assert.Equal(t, units.Energy(10_000), b.e.Ledger().Kinds[pkg].Active)
+}
+
+// Trap 1.
+func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1, inContainer("A"))
+	claim := Claim{Claimant: p, CPU: 100 * ms}
+	b.observe(10*units.Joule, 100*ms, 200*ms, claim)
+	require.Equal(t, 5*units.Joule, b.energy(Process, "1"))
+	b.observe(0, 100*ms, 200*ms, claim)              // no energy
+	b.observe(1*units.Joule, 0, 200*ms, claim)       // no busy time: all idle
+	b.observe(2*units.Joule, 100*ms, 200*ms)         // nobody ran: unattributed
+	b.observe(0, 0, 0)                               // nothing at all
+	b.observe(0, 100*ms, 200*ms, Claim{p, false, 0}) // a claim of nothing
+	assert.Equal(t, 5*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 5*units.Joule, b.energy(Container, "A"))
+	k := b.e.Ledger().Kinds[pkg]
+	assert.Equal(t, 6*units.Joule, k.Active)
+	assert.Equal(t, 7*units.Joule, k.Idle)
+	assert.Equal(t, 1*units.Joule, k.Unattributed)
+	requireConserved(t, b.e, Amounts{})
+}
+
+func TestEnergyWaitsWhereNoCPUTimePassed(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1)
+	b.observe(10*units.Joule, 0, 0)
+	assert.Zero(t, b.e.Ledger().Kinds[pkg].Active+b.e.Ledger().Kinds[pkg].Idle)
+	b.observe(10*units.Joule, 100*ms, 200*ms, Claim{Claimant: p, CPU: 100 * ms})
+	assert.Equal(t, 10*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle)
+}
+
+func TestBusyTimeBeyondTotalIsClamped(t *testing.T) {
+	b := newBench(t, Config{})
+	b.observe(10*units.Joule, 300*ms, 200*ms, Claim{Claimant: b.open(1), CPU: 1})
+	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Active)
+	assert.Zero(t, b.e.Ledger().Kinds[pkg].Idle)
+}
+
+// Trap 6.
+func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
+	b := newBench(t, Config{})
+	early, late := b.open(1, inContainer("A")), b.open(2)
+	b.iv.Zones[0].OK = false
+	b.observe(0, 1000*ms, 1000*ms, Claim{Claimant: early, CPU: 900 * ms})
+	assert.Zero(t, b.energy(Process, "1"))
+	assert.False(t, b.e.Ledger().Kinds[pkg].Fresh, "no power of an interval that was not measured")
+	b.e.Close(early) // it ends before its energy is known
+	b.e.HandedOut()
+	b.e.Accepted()
+	b.iv.Zones[0].OK = true
+	b.observe(20*units.Joule, 0, 1000*ms, Claim{Claimant: late, CPU: 100 * ms})
+	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"), "billed for its own interval")
+	assert.Equal(t, 9*units.Joule, b.energy(Container, "A"))
+	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"), "not billed for the other's")
+	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle, "half of the time was busy")
+	assert.True(t, b.find(Process, "1").Ended, "the last credit ends it")
+	requireConserved(t, b.e, Amounts{})
+}
+
+func TestPowerAfterAGapIsOfTheIntervalJustEnded(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1)
+	run := func(energy units.Energy) {
+		b.observe(energy, 1000*ms, 1000*ms, Claim{Claimant: p, CPU: 1000 * ms})
+	}
+	b.iv.Zones[0].OK = false
+	run(0)
+	b.e.HandedOut()
+	b.iv.Zones[0].OK = true
+	run(20 * units.Joule) // 10 W for two seconds
+	l := b.e.Ledger()
+	assert.Equal(t, 20*units.Joule, b.energy(Process, "1"))
+	assert.InDelta(t, 10, units.Watts(b.find(Process, "1").Recent[pkg], l.Elapsed), 1e-6)
+	assert.InDelta(t, 10, units.Watts(l.Kinds[pkg].RecentActive, l.Elapsed), 1e-6)
+	assert.InDelta(t, 10, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-6)
+}
+
+// Trap 7.
+func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
+	b := newBench(t, Config{})
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: pkg, OK: true})
+	p, q := b.open(1), b.open(2)
+	second := &b.iv.Zones[1]
+	b.observe(0, 1000*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms}) // the second zone's baseline
+	second.OK = false
+	b.observe(10*units.Joule, 1000*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
+	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Active, "the first socket's goes on")
+	second.OK, second.Total = true, 20*units.Joule
+	b.observe(10*units.Joule, 1000*ms, 1000*ms, Claim{Claimant: q, CPU: 500 * ms})
+	assert.Equal(t, 40*units.Joule, b.e.Ledger().Kinds[pkg].Active)
+	assert.Equal(t, 20*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 20*units.Joule, b.energy(Process, "2"))
+	requireConserved(t, b.e, Amounts{})
+}
+
+func TestAZoneThatAppearsLaterStartsAtItsBaseline(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1)
+	b.observe(units.Joule, 500*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
+	require.False(t, b.e.Ledger().Kinds[dram].Present)
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, Total: 77 * units.Joule, OK: true})
+	b.observe(units.Joule, 500*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
+	k := &b.e.Ledger().Kinds[dram]
+	require.True(t, k.Present)
+	assert.Equal(t, b.at, k.Start)
+	assert.Zero(t, k.Active+k.Idle)
+	b.iv.Zones[1].Total += 4 * units.Joule
+	b.observe(units.Joule, 500*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
+	assert.Equal(t, 4*units.Joule, k.Active+k.Idle)
+}
+
+func TestAZoneThatIsNotAttributedIsOnlyReported(t *testing.T) {
+	b := newBench(t, Config{})
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: NotAttributed, OK: true})
+	b.observe(0, 500*ms, 1000*ms)
+	b.iv.Zones[1].OK = false
+	b.observe(0, 500*ms, 1000*ms)
+	b.iv.Zones[1] = ZoneReading{Zone: 1, Kind: NotAttributed, OK: true, Total: 30 * units.Joule}
+	b.observe(0, 500*ms, 1000*ms)
+	z := b.e.Ledger().Zones[1]
+	assert.Equal(t, 30*units.Joule, z.Energy)
+	assert.Equal(t, 2*time.Second, z.RecentTime, "the gap belongs to it")
+	for _, k := range b.e.Ledger().Kinds {
+		assert.Zero(t, k.Active+k.Idle)
+	}
+}
+
+func TestUnownedTimeIsUnattributed(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1)
+	b.iv.Unowned = 300 * ms
+	b.observe(10*units.Joule, 400*ms, 400*ms, Claim{Claimant: p, CPU: 100 * ms})
+	assert.Equal(t, units.Energy(2_500_000), b.energy(Process, "1"))
+	assert.Equal(t, units.Energy(7_500_000), b.e.Ledger().Kinds[pkg].Unattributed)
+}
+
+func TestUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1, inPod("A", "X"))
+	b.observe(10*units.Joule, 1000*ms, 1000*ms,
+		Claim{Claimant: p, CPU: 100 * ms},
+		Claim{Claimant: p, CPU: 600 * ms, Unseen: true},
+		Claim{Claimant: Nobody, CPU: 300 * ms, Unseen: true})
+	assert.Equal(t, 1*units.Joule, b.energy(Process, "1"), "not billed for its children")
+	assert.Equal(t, 7*units.Joule, b.energy(Container, "A"))
+	assert.Equal(t, 7*units.Joule, b.energy(Pod, "X"))
+	assert.Equal(t, 9*units.Joule, b.energy(Process, "other"))
+	assert.Equal(t, 900*ms, b.find(Process, "other").CPU)
+	assert.Equal(t, 700*ms, b.find(Container, "A").CPU)
+	requireConserved(t, b.e, Amounts{})
+}
+
+func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) {
+	b := newBench(t, Config{MinEnergy: 3 * units.Joule})
+	p := b.open(1, inContainer("A"))
+	run := func(energy units.Energy) { b.observe(energy, 1, 1, Claim{Claimant: p, CPU: 1}) }
+	run(2 * units.Joule)
+	require.Nil(t, b.find(Process, "1"))
+	assert.Equal(t, 2*units.Joule, b.energy(Process, "other"))
+	before := b.at
+	run(2 * units.Joule)
+	assert.Equal(t, 2*units.Joule, b.energy(Process, "1"), "the energy before stays where it was")
+	assert.Equal(t, 2*units.Joule, b.energy(Process, "other"))
+	assert.Equal(t, before, b.find(Process, "1").Start, "its total was 0 when that interval began")
+	assert.Equal(t, 4*units.Joule, b.energy(Container, "A"), "a container has all of it")
+	requireConserved(t, b.e, Amounts{})
+}
+
+func TestAProcessWaitsForAPlaceAndGetsTheOneThatWasDelivered(t *testing.T) {
+	b := newBench(t, Config{MinEnergy: 1, MaxProcesses: 1})
+	p, q := b.open(1), b.open(2)
+	run := func(claims ...Claim) { b.observe(units.Joule, 1, 1, claims...) }
+	run(Claim{Claimant: p, CPU: 1}, Claim{Claimant: q, CPU: 1})
+	require.NotNil(t, b.find(Process, "1"))
+	require.Nil(t, b.find(Process, "2"))
+	b.e.Close(p)
+	run(Claim{Claimant: q, CPU: 1})
+	require.Nil(t, b.find(Process, "2"), "the place is taken until the end was delivered")
+	b.e.HandedOut()
+	b.e.Accepted()
+	run(Claim{Claimant: q, CPU: 1})
+	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"))
+}
+
+func TestWhatEndedIsHandedOutUntilItIsAccepted(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1, inPod("A", "X"))
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	b.e.HandedOut()
+	b.e.Accepted()
+	require.NotNil(t, b.find(Process, "1"), "it lives")
+
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	b.e.Close(p)
+	b.e.HandedOut() // refused
+	for range 3 {
+		b.observe(0, 1, 1)
+		a := b.find(Process, "1")
+		require.NotNil(t, a)
+		assert.Equal(t, 2*units.Joule, a.Energy[pkg])
+		assert.True(t, a.Ended)
+		assert.True(t, a.Again)
+		assert.NotNil(t, b.find(Container, "A"))
+		b.e.HandedOut()
+	}
+	b.e.Accepted()
+	for _, entity := range []Entity{Process, Container, Pod} {
+		for _, id := range []string{"1", "A", "X"} {
+			assert.Nil(t, b.find(entity, id))
+		}
+	}
+	require.NotNil(t, b.find(Process, "other"))
+}
+
+func TestWhatEndedAfterItWasHandedOutIsNotRemovedByItsAcceptance(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1)
+	b.e.HandedOut()
+	b.e.Close(p)
+	b.e.Accepted()
+	require.NotNil(t, b.find(Process, "1"))
+}
+
+func TestAContainerThatComesBackBeforeItsEndWasDeliveredGoesOn(t *testing.T) {
+	b := newBench(t, Config{})
+	b.e.Close(b.open(1, inContainer("A")))
+	p := b.open(2, inContainer("A"))
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	n := 0
+	for a := range b.e.Ledger().Accounts {
+		if a.Entity == Container {
+			n++
+			assert.False(t, a.Ended)
+			assert.Equal(t, baseline, a.Start)
+		}
+	}
+	assert.Equal(t, 1, n)
+}
+
+func TestAContainerThatRestartsAfterItsEndWasDeliveredGetsANewStart(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1, inContainer("A"))
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	b.e.Close(p)
+	b.e.HandedOut()
+	b.e.Accepted()
+	b.observe(0, 1, 1)
+	again := b.at
+	q := b.open(2, inContainer("A"))
+	b.observe(units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
+	assert.Equal(t, units.Joule, b.energy(Container, "A"))
+	assert.Equal(t, again, b.find(Container, "A").Start)
+}
+
+func TestProcessesOfOneContainerShareItsAccountUntilTheLastEnds(t *testing.T) {
+	b := newBench(t, Config{})
+	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("A"))
+	b.e.Close(p)
+	assert.False(t, b.find(Container, "A").Ended)
+	b.e.Close(q)
+	assert.True(t, b.find(Container, "A").Ended)
+}
+
+func TestALagForgetsClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
+	b := newBench(t, Config{MinEnergy: 1000 * units.Joule})
+	b.iv.Zones[0].OK = false
+	const births = 3 * maxLagClaims
+	for i := range births {
+		p := b.open(int32(i + 1))
+		b.observe(0, 1, 1, Claim{Claimant: p, CPU: 1})
+		b.e.Close(p)
+	}
+	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].lag.claims), maxLagClaims+1)
+	assert.LessOrEqual(t, len(b.e.claimants), maxLagClaims+2, "memory is bounded")
+	b.iv.Zones[0].OK = true
+	b.observe(births*units.Joule, 1, 1)
+	assert.Equal(t, births*units.Joule, b.energy(Process, "other"))
+	requireConserved(t, b.e, Amounts{})
+}
+
+// randomHistory runs a history that depends on nothing but the seed, with reads that fail, claimants that
+// come and go, and acceptance that is refused at times, and holds the invariants after each interval.
+func randomHistory(t testing.TB, seed uint64, intervals int) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	cfg := Config{Rules: DefaultRules()}
+	if r.IntN(2) == 0 {
+		cfg.MinEnergy, cfg.MaxProcesses = units.Energy(r.IntN(1000)), 1+r.IntN(20)
+	}
+	e := New(cfg, baseline)
+	type life struct {
+		id    Claimant
+		owner Owner
+	}
+	var living []life
+	var delivered, consumed Amounts
+	kinds := []int{pkg, pkg, dram, NotAttributed}
+	totals := make([]units.Energy, len(kinds))
+	known := make([]units.Energy, len(kinds))
+	previous := map[series]units.Energy{}
+	at := baseline
+	pid := int32(0)
+	for n := range intervals {
+		at = at.Add(time.Second)
+		iv := Interval{At: at, Elapsed: time.Second}
+		if n == 0 {
+			iv.Elapsed = 0
+		}
+		for r.IntN(3) == 0 {
+			pid++
+			o := Owner{Process: Program{PID: pid, Start: time.Duration(pid), Executable: "x"}}
+			if r.IntN(2) == 0 {
+				inPod(fmt.Sprint("c", r.IntN(5)), "pod")(&o)
+			}
+			living = append(living, life{e.Open(o, at), o})
+		}
+		for _, l := range living {
+			if r.IntN(2) == 0 {
+				iv.Claims = append(iv.Claims, Claim{Claimant: l.id, CPU: units.CPUTime(r.Uint64N(1 << 40)), Unseen: r.IntN(4) == 0})
+			}
+		}
+		if r.IntN(3) == 0 {
+			iv.Claims = append(iv.Claims, Claim{Claimant: Nobody, CPU: units.CPUTime(r.Uint64N(1 << 40)), Unseen: true})
+		}
+		if r.IntN(3) == 0 {
+			iv.Unowned = units.CPUTime(r.Uint64N(1 << 40))
+		}
+		iv.Busy = units.CPUTime(r.Uint64N(1 << 40))
+		iv.Total = iv.Busy + units.CPUTime(r.Uint64N(1<<42))
+		if r.IntN(8) == 0 {
+			iv.Busy, iv.Total = 0, 0
+		}
+		for i, kind := range kinds {
+			ok := r.IntN(4) > 0 || n == 0 || n == intervals-1
+			if n > 0 {
+				totals[i] += units.Energy(r.Uint64N(1 << 38))
+			}
+			if ok {
+				known[i] = totals[i]
+			}
+			iv.Zones = append(iv.Zones, ZoneReading{Zone: i, Kind: kind, Total: known[i], OK: ok})
+		}
+		if n == intervals-1 {
+			iv.Total += 1 << 43 // so that everything that waits is split
+		}
+		e.Observe(&iv)
+		living = slices.DeleteFunc(living, func(l life) bool {
+			end := r.IntN(6) == 0
+			if end {
+				e.Close(l.id)
+			}
+			return end
+		})
+
+		l := e.Ledger()
+		requireConserved(t, e, delivered)
+		consumed = Amounts{}
+		for i, kind := range kinds {
+			if kind != NotAttributed {
+				consumed[kind] += known[i]
+			}
+			require.Equal(t, known[i], l.Zones[i].Energy)
+		}
+		for kind := range consumed {
+			waiting := units.Energy(0)
+			for i := range l.Zones {
+				if l.Zones[i].lag != nil && kinds[i] == kind {
+					waiting += l.Zones[i].lag.energy
+				}
+			}
+			require.Equal(t, consumed[kind], l.Kinds[kind].Active+l.Kinds[kind].Idle+waiting, "active + idle == zones")
+		}
+		seen := map[series]bool{}
+		for a := range l.Accounts {
+			s, _, _ := a.Owner.seriesOf(a.Entity)
+			require.False(t, seen[s], "one account per series")
+			seen[s] = true
+			require.GreaterOrEqual(t, a.Energy[pkg], previous[s], "totals never go down")
+			previous[s] = a.Energy[pkg]
+			require.False(t, a.Start.Before(baseline))
+		}
+		if cfg.MaxProcesses > 0 {
+			require.LessOrEqual(t, e.processes, cfg.MaxProcesses)
+		}
+		if r.IntN(3) > 0 {
+			e.HandedOut()
+			if r.IntN(3) > 0 {
+				for a := range l.Accounts {
+					if a.Ended {
+						if a.Entity == Process {
+							for kind := range delivered {
+								delivered[kind] += a.Energy[kind]
+							}
+						}
+						s, _, _ := a.Owner.seriesOf(a.Entity)
+						delete(previous, s)
+					}
+				}
+				e.Accepted()
+				for a := range l.Accounts {
+					require.False(t, a.Ended)
+				}
+			}
+		}
+	}
+	for i := range e.Ledger().Zones {
+		require.Nil(t, e.Ledger().Zones[i].lag, "everything was settled at last")
+	}
+}
+
+func TestRandomHistoriesConserveEveryMicrojoule(t *testing.T) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { randomHistory(t, seed, 60) })
+	}
+}
+
+func FuzzRandomHistories(f *testing.F) {
+	f.Add(uint64(1))
+	f.Add(uint64(1 << 60))
+	f.Fuzz(func(t *testing.T, seed uint64) { randomHistory(t, seed, 40) })
+}
+
+func TestTheOrderOfClaimsMattersByAMicrojouleAtMost(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		weights := make([]units.CPUTime, 1+r.IntN(50))
+		for i := range weights {
+			weights[i] = units.CPUTime(r.Uint64N(1 << 50))
+		}
+		energy := units.Energy(r.Uint64N(1 << 50))
+		run := func(order []int) []units.Energy {
+			b := newBench(t, Config{})
+			ids := make([]Claimant, len(weights))
+			for i := range ids {
+				ids[i] = b.open(int32(i + 1))
+			}
+			var claims []Claim
+			for _, i := range order {
+				claims = append(claims, Claim{Claimant: ids[i], CPU: weights[i]})
+			}
+			b.observe(energy, 1, 1, claims...)
+			out := make([]units.Energy, len(weights))
+			for i := range out {
+				out[i] = b.energy(Process, fmt.Sprint(i+1))
+			}
+			return out
+		}
+		straight := r.Perm(len(weights))
+		a, c := run(straight), run(r.Perm(len(weights)))
+		for i := range a {
+			require.InDelta(t, float64(a[i]), float64(c[i]), 1)
+		}
+	}
+}
+
+func TestObserveAllocatesNothingInTheSteadyState(t *testing.T) {
+	b := newBench(t, Config{})
+	var claims []Claim
+	for i := range 100 {
+		claims = append(claims, Claim{Claimant: b.open(int32(i+1), inPod(fmt.Sprint(i%10), "X")), CPU: units.CPUTime(i + 1)})
+	}
+	claims = append(claims, Claim{Claimant: Nobody, Unseen: true, CPU: 7}, Claim{Claimant: 3, Unseen: true, CPU: 9})
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		b.observe(units.Joule, 500*ms, 1000*ms, claims...)
+		b.e.HandedOut()
+		b.e.Accepted()
+	}))
+}
+
+func BenchmarkObserve(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(fmt.Sprint(n, " claims"), func(b *testing.B) {
+			bench := newBench(b, Config{})
+			var claims []Claim
+			for i := range n {
+				claims = append(claims, Claim{Claimant: bench.open(int32(i+1), inContainer(fmt.Sprint(i%50))), CPU: units.CPUTime(i + 1)})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				bench.observe(units.Joule, 500*ms, 1000*ms, claims...)
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package receiver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+const joule = 1_000_000 // µJ
+
+// testNode is the receiver on a made-up host with one package zone.
+type testNode struct {
+	t      *testing.T
+	host   *hostsim.Host
+	s      *energyScraper
+	logs   *observer.ObservedLogs
+	status []*componentstatus.Event
+	refuse error // what the next consumer answers
+	md     pmetric.Metrics
+	// finals are the last values of all series of process.energy that there ever were.
+	finals map[string]float64
+}
+
+func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
+	n := &testNode{t: t, host: hostsim.New(t.TempDir()), finals: map[string]float64{}}
+	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath = n.host.Root()
+	cfg.Processes = ProcessesConfig{}
+	for _, f := range edit {
+		f(cfg)
+	}
+	require.NoError(t, cfg.Validate())
+	set := receivertest.NewNopSettings(metadata.Type)
+	var core zapcore.Core
+	core, n.logs = observer.New(zap.DebugLevel)
+	set.Logger = zap.New(core)
+	var err error
+	n.s, err = newEnergyScraper(cfg, set)
+	require.NoError(t, err)
+	n.s.now = n.host.Now
+	return n
+}
+
+// GetExtensions implements component.Host.
+func (*testNode) GetExtensions() map[component.ID]component.Component { return nil }
+
+// Report implements componentstatus.Reporter.
+func (n *testNode) Report(e *componentstatus.Event) { n.status = append(n.status, e) }
+
+func (n *testNode) start() {
+	n.t.Helper()
+	require.NoError(n.t, n.host.Render())
+	require.NoError(n.t, n.s.start(context.Background(), n))
+	n.t.Cleanup(func() { require.NoError(n.t, n.s.shutdown(context.Background())) })
+}
+
+// run lets ten seconds pass in which the package zones use energy and processes run, and scrapes.
+func (n *testNode) run(energy uint64, used map[int]int64) {
+	n.t.Helper()
+	n.host.Run(10*time.Second, used)
+	for _, z := range n.host.Zones {
+		if strings.HasPrefix(z.Name, "package-") {
+			z.Energy += energy
+		}
+	}
+	n.scrape()
+}
+
+// scrape renders the host and scrapes it, hands the result to the next consumer, and holds the processes
+// against the node.
+func (n *testNode) scrape() {
+	n.t.Helper()
+	require.NoError(n.t, n.host.Render())
+	md, err := n.s.scrape(context.Background())
+	require.NoError(n.t, err)
+	n.md = md
+	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return n.refuse })
+	require.NoError(n.t, err)
+	require.ErrorIs(n.t, acceptance{next, n.s.accepted}.ConsumeMetrics(context.Background(), md), n.refuse)
+
+	sums := map[string]float64{}
+	for _, p := range n.points("process.energy", nil) {
+		n.finals[p.series] = p.value
+	}
+	for series, value := range n.finals {
+		_, zone, _ := strings.Cut(series, "energy.zone=")
+		zone, _, _ = strings.Cut(zone, ",")
+		sums[zone] += value
+	}
+	for zone, sum := range sums {
+		attrs := attrs{"energy.zone": zone}
+		active := n.sum("system.energy", attrs, "energy.state=active")
+		require.InDelta(n.t, active, sum+n.sum("system.unattributed.energy", attrs), 1e-6,
+			"processes + unattributed == active of %s", zone)
+	}
+}
+
+type attrs map[string]string
+
+type point struct {
+	attributes attrs // of the resource and of the point
+	series     string
+	value      float64
+	start, at  time.Time
+}
+
+// points returns the points of a metric that have these attributes, "key=value" among them.
+func (n *testNode) points(metric string, want attrs, more ...string) []point {
+	var out []point
+	for _, rm := range n.md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				if m.Name() != metric {
+					continue
+				}
+				for _, dp := range dataPoints(m).All() {
+					p := point{attributes: attrs{}, value: dp.DoubleValue(), start: dp.StartTimestamp().AsTime(), at: dp.Timestamp().AsTime()}
+					var all []string
+					add := func(m pcommon.Map) {
+						for k, v := range m.All() {
+							p.attributes[k] = v.AsString()
+							all = append(all, k+"="+v.AsString()+",")
+						}
+					}
+					add(rm.Resource().Attributes())
+					add(dp.Attributes())
+					slices.Sort(all)
+					p.series = fmt.Sprint(strings.Join(all, ""), p.start.UnixNano())
+					matches := true
+					for k, v := range want {
+						matches = matches && p.attributes[k] == v
+					}
+					for _, kv := range more {
+						matches = matches && slices.Contains(all, kv+",")
+					}
+					if matches {
+						out = append(out, p)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+func dataPoints(m pmetric.Metric) pmetric.NumberDataPointSlice {
+	if m.Type() == pmetric.MetricTypeGauge {
+		return m.Gauge().DataPoints()
+	}
+	return m.Sum().DataPoints()
+}
+
+func (n *testNode) sum(metric string, want attrs, more ...string) (sum float64) {
+	for _, p := range n.points(metric, want, more...) {
+		sum += p.value
+	}
+	return sum
+}
+
+// one returns the only point with these attributes.
+func (n *testNode) one(metric string, more ...string) point {
+	n.t.Helper()
+	p := n.points(metric, nil, more...)
+	require.Lenf(n.t, p, 1, "%s %v", metric, more)
+	return p[0]
+}
+
+func pid(n int) string { return fmt.Sprint("process.pid=", n) }

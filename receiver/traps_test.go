@@ -1,0 +1,428 @@
+package receiver
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// The traps that other implementations fall into, each on the whole receiver. What one room alone answers
+// for is tested there as well.
+
+const (
+	idA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	idB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+func docker(id string) string { return "0::/system.slice/docker-" + id + ".scope" }
+
+func ticksSince(h *hostsim.Host) int64 { return int64(h.Uptime / hostsim.Tick) }
+
+func TestTrap01TicksWithoutEnergyOrCPUKeepEveryTotal(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 500})
+	require.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-9)
+	n.run(0, map[int]int64{10: 500})
+	n.run(100*joule, nil)
+	n.host.CPU.Idle -= 1000 // the last ten seconds are not counted: nothing to split by
+	n.run(100*joule, nil)
+	n.host.CPU.User += 100 // interrupts and noise, and nobody who ran
+	n.run(10*joule, nil)
+	p := n.one("process.energy", pid(10))
+	assert.InDelta(t, 50, p.value, 1e-9)
+	assert.InDelta(t, 50, n.one("container.energy", "container.id="+idA).value, 1e-9)
+	assert.Equal(t, n.one("system.energy", "energy.state=active").start, p.start)
+	assert.Greater(t, n.one("system.unattributed.energy").value, 0.0)
+}
+
+func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "old", Exe: "/bin/old", Cgroup: docker(idA), User: 9000}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 1000})
+	first := n.one("process.energy", pid(10))
+	n.host.Run(5*time.Second, nil)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "new", Exe: "/bin/new", Start: ticksSince(n.host)}
+	n.host.Processes[1].CUser += 10000 // init waited for the old one, which did no more
+	n.run(100*joule, map[int]int64{10: 300})
+	second := n.one("process.energy", pid(10), "process.executable.name=new")
+	assert.True(t, second.start.After(first.start))
+	assert.Equal(t, n.s.booking.last.stamp.Add(-10*time.Second), second.start, "its creation")
+	assert.NotContains(t, second.attributes, "container.id")
+	assert.NotEqual(t, first.attributes["process.creation.time"], second.attributes["process.creation.time"])
+	assert.InDelta(t, 20, second.value, 1e-9, "100 J, 300 of 1500 ticks")
+	assert.InDelta(t, 100, n.one("process.energy", "process.executable.name=old").value, 1e-9, "final value")
+	n.run(100*joule, nil)
+	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "ends once it was accepted")
+}
+
+func TestTrap03TimeOfChildrenThatNoPassSawGoesToNobodyVisible(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
+	n.start()
+	n.host.Processes[10].CUser += 500 // of children that were born and waited for
+	n.host.CPU.User += 500
+	n.host.CPU.Idle -= 500
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6, "the bystander pays for itself")
+	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6, "the parent is not its children")
+	assert.InDelta(t, 50, n.one("process.energy", "process.executable.name=other").value, 1e-6)
+	assert.InDelta(t, 60, n.one("container.energy").value, 1e-6, "the container has them")
+	assert.Zero(t, n.one("system.unattributed.energy").value)
+}
+
+func TestTrap03TheLastSliceOfAProcessIsItsOwn(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh"}
+	n.host.Processes[11] = &hostsim.Process{Parent: 10, Comm: "worker", Exe: "/bin/worker", Cgroup: docker(idA)}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
+	n.start()
+	n.run(100*joule, map[int]int64{11: 100, 20: 100})
+	n.host.Run(0, map[int]int64{11: 200})
+	n.host.CPU.Idle -= 200
+	n.host.Processes[10].CUser += n.host.Processes[11].User
+	delete(n.host.Processes, 11)
+	n.run(100*joule, map[int]int64{20: 100})
+	assert.InDelta(t, 10+20, n.one("process.energy", pid(11)).value, 1e-2)
+	assert.InDelta(t, 10+20, n.one("container.energy").value, 1e-2)
+	assert.InDelta(t, 10+10, n.one("process.energy", pid(20)).value, 1e-2)
+	assert.InDelta(t, 0, n.one("process.energy", pid(10)).value, 1e-6)
+}
+
+func TestTrap03ACgroupsCounterShowsWhatNoProcessDoes(t *testing.T) {
+	n := newTestNode(t)
+	path := "/system.slice/docker-" + idA + ".scope"
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: "0::" + path}
+	n.host.Cgroups[path] = 77 * time.Second
+	n.start()
+	n.run(0, nil) // the counter's baseline
+	n.host.CPU.User += 600
+	n.host.CPU.Idle -= 600
+	n.host.Cgroups[path] += 8 * time.Second // two by the process, six by children that ignored it
+	n.run(80*joule, map[int]int64{10: 200})
+	assert.InDelta(t, 64, n.one("container.energy").value, 0.2)
+	assert.InDelta(t, 16, n.one("process.energy", pid(10)).value, 0.1)
+}
+
+func TestTrap03WhatNothingShowsIsUnattributed(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Comm: "orphan", Exe: "/bin/orphan"} // its parent is elsewhere
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	n.run(0, map[int]int64{10: 100})
+	n.host.Processes[10].User += 0
+	delete(n.host.Processes, 10)
+	n.host.CPU.User += 300
+	n.host.CPU.Idle -= 300
+	n.run(100*joule, map[int]int64{20: 100})
+	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6)
+	assert.InDelta(t, 30, n.one("system.unattributed.energy").value, 1e-6)
+}
+
+func TestTrap03HiddenProcessesAreUnattributed(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.host.HiddenThreads = 300
+	n.start()
+	n.host.CPU.User += 400
+	n.host.CPU.Idle -= 400
+	n.run(100*joule, map[int]int64{20: 100})
+	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6)
+	assert.InDelta(t, 40, n.one("system.unattributed.energy").value, 1e-6)
+}
+
+func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
+	n := newTestNode(t)
+	n.host.CPUs = 4
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.host.CPU.IOWait, n.host.CPU.Idle = 5000, 400_000
+	n.start()
+	last := 0.0
+	for i := range 5 {
+		n.host.CPU.IOWait -= 900
+		if i%2 == 0 {
+			n.host.CPU.Idle -= 50_000 // a CPU goes offline and takes its idle time along
+		}
+		n.run(100*joule, map[int]int64{10: 100})
+		total := n.sum("system.energy", nil)
+		assert.InDelta(t, float64(100*(i+1)), total, 1e-6)
+		for _, p := range n.points("system.energy", nil) {
+			assert.GreaterOrEqual(t, p.value, 0.0)
+		}
+		v := n.one("process.energy", pid(10)).value
+		assert.GreaterOrEqual(t, v, last)
+		last = v
+	}
+}
+
+func TestTrap04StealIsNeitherBusyNorIdle(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	n.host.CPU.Steal += 5000
+	n.run(100*joule, map[int]int64{1: 500})
+	assert.InDelta(t, 50, n.one("system.energy", "energy.state=active").value, 1e-6)
+}
+
+func TestTrap05ACounterThatWrapsOrStepsBackOrIsReset(t *testing.T) {
+	n := newTestNode(t)
+	z := n.host.Zones["intel-rapl:0"]
+	z.Energy = z.Max - 40*joule
+	n.start()
+	step := func(counter uint64) float64 {
+		z.Energy = counter
+		n.host.Run(10*time.Second, map[int]int64{1: 500})
+		n.scrape()
+		return n.one("hw.energy").value
+	}
+	assert.InDelta(t, 100, step(60*joule), 1e-6, "wrapped: 40 J and 60 J")
+	assert.InDelta(t, 100, step(59*joule), 1e-6, "a step back is not a wrap")
+	assert.InDelta(t, 150, step(109*joule), 1e-6)
+	assert.InDelta(t, 150, step(1*joule), 1e-6, "a reset: nothing is added")
+	assert.InDelta(t, 151, step(2*joule), 1e-6)
+	assert.InDelta(t, 151, step(200_000*joule), 1e-6, "20 kW is no power of a package")
+	assert.InDelta(t, 152, step(200_001*joule), 1e-6)
+	assert.InDelta(t, 152, n.sum("system.energy", nil), 1e-6)
+}
+
+func TestTrap06AReadThatFailsOnceBillsNobodyForAnothersInterval(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "early", Exe: "/bin/early"}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "late", Exe: "/bin/late"}
+	n.start()
+	n.host.Zones["intel-rapl:0"].Content = "garbage\n"
+	n.host.Zones["intel-rapl:0:0"].Energy += 10 * joule
+	n.run(50*joule, map[int]int64{10: 1000})
+	assert.Zero(t, n.sum("process.energy", attrs{"energy.zone": "package"}))
+	assert.InDelta(t, 10, n.one("process.energy", pid(10), "energy.zone=dram").value, 1e-6, "the other zone goes on")
+	assert.Empty(t, n.points("process.power", attrs{"energy.zone": "package"}))
+	n.host.Zones["intel-rapl:0"].Content = ""
+	n.host.Zones["intel-rapl:0:0"].Energy += 10 * joule
+	n.run(50*joule, map[int]int64{20: 1000})
+	for _, p := range []int{10, 20} {
+		assert.InDelta(t, 50, n.one("process.energy", pid(p), "energy.zone=package").value, 1e-6)
+		assert.InDelta(t, 10, n.one("process.energy", pid(p), "energy.zone=dram").value, 1e-6)
+	}
+	assert.Equal(t, 1, n.logs.FilterMessage("Degraded").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("Recovered").Len())
+}
+
+func TestTrap07OneOfTwoSocketsFails(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	n.run(50*joule, map[int]int64{10: 1000})
+	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
+	n.host.Zones["intel-rapl:1"].Content = "-\n"
+	n.run(50*joule, map[int]int64{10: 1000})
+	assert.InDelta(t, 150, n.one("process.energy", pid(10)).value, 1e-6)
+	assert.Len(t, n.points("hw.energy", nil), 1, "what the other counter says is not known")
+	n.host.Zones["intel-rapl:1"].Content = ""
+	n.run(50*joule, map[int]int64{10: 1000})
+	assert.InDelta(t, 300, n.one("process.energy", pid(10)).value, 1e-6)
+	assert.InDelta(t, 5, n.one("hw.power", "hw.id=intel-rapl:1").value, 1e-6, "100 J in 20 s")
+	assert.InDelta(t, 10, n.one("process.power", pid(10)).value, 1e-3)
+}
+
+func TestTrap08ZonesAreWhatTheyAre(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Zones = power.Kinds })
+	z := n.host.Zones
+	z["intel-rapl:0"].Name = "package-0-die-0"
+	z["intel-rapl:1"] = &hostsim.Zone{Name: "package-0-die-1", Max: 1e12}
+	z["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
+	z["intel-rapl:1:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
+	z["intel-rapl:1:1"] = &hostsim.Zone{Name: "core", Max: 1e12}
+	z["intel-rapl:2"] = &hostsim.Zone{Name: "psys", Max: 1e12}
+	z["intel-rapl-mmio:0"] = &hostsim.Zone{Name: "package-0-die-0", Max: 1e12}
+	z["dtpm:0"] = &hostsim.Zone{Name: "package-7", NoMax: true}
+	n.start()
+	for id, zone := range z {
+		if !strings.HasPrefix(zone.Name, "package-") {
+			zone.Energy += 3 * joule
+		}
+		_ = id
+	}
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 20, n.sum("system.energy", attrs{"energy.zone": "package"}), 1e-6)
+	assert.InDelta(t, 6, n.sum("system.energy", attrs{"energy.zone": "dram"}), 1e-6)
+	assert.Len(t, n.points("hw.energy", nil), 5)
+	core := n.one("hw.energy", "hw.name=core")
+	assert.Equal(t, "intel-rapl:1", core.attributes["hw.parent"])
+	assert.Equal(t, "cpu", core.attributes["hw.type"])
+	assert.Equal(t, "memory", n.one("hw.energy", "hw.id=intel-rapl:0:0").attributes["hw.type"])
+	assert.InDelta(t, 3, n.one("hw.host.energy", "hw.id=intel-rapl:2").value, 1e-6)
+	assert.InDelta(t, 0.3, n.one("hw.host.power").value, 1e-6)
+}
+
+func TestTrap08AZoneThatAppearsLaterIsNoticed(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	n.run(10*joule, nil)
+	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 1e12, Energy: 777 * joule}
+	n.run(10*joule, nil)
+	n.run(10*joule, nil)
+	n.run(10*joule, nil)
+	assert.Len(t, n.points("hw.energy", nil), 2)
+	assert.Less(t, n.one("hw.energy", "hw.id=intel-rapl:1").value, 31.0, "from its first reading on")
+}
+
+func TestTrap09NothingThatAProcessDoesFailsTheTickOrDropsItsEnergy(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a ) (b\n\xff"}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "gone", Exe: "/bin/gone (deleted)"}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 500, 20: 500})
+	name := n.one("process.energy", pid(10)).attributes["process.executable.name"]
+	assert.Equal(t, "a ) (b\n\uFFFD", name)
+	gone := n.one("process.energy", pid(20))
+	assert.Equal(t, "gone", gone.attributes["process.executable.name"])
+	assert.Equal(t, "/bin/gone", gone.attributes["process.executable.path"])
+
+	// It ends between the listing and the reading: the directory is there, the file is not.
+	n.host.Run(10*time.Second, map[int]int64{10: 500})
+	n.host.Zones["intel-rapl:0"].Energy += 50 * joule
+	require.NoError(t, n.host.Render())
+	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/20/stat")))
+	md, err := n.s.scrape(t.Context())
+	require.NoError(t, err)
+	n.md = md
+	assert.InDelta(t, 75, n.one("process.energy", pid(10)).value, 1e-6)
+	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 1e-6)
+}
+
+func TestTrap10AProcessThatMovedIntoAContainerIsFoundThere(t *testing.T) {
+	n := newTestNode(t)
+	p := &hostsim.Process{Parent: 1, Comm: "runc", Exe: "/bin/runc"}
+	n.host.Processes[10] = p
+	n.start()
+	n.run(100*joule, map[int]int64{10: 500})
+	moved := n.s.booking.last.stamp
+	p.Cgroup, p.Exe, p.Comm = docker(idA), "/bin/app", "app"
+	n.run(100*joule, map[int]int64{10: 500})
+	assert.InDelta(t, 50, n.one("process.energy", "process.executable.name=runc").value, 1e-6, "ends with its final value")
+	in := n.one("process.energy", "process.executable.name=app", "container.id="+idA)
+	assert.InDelta(t, 50, in.value, 1e-6)
+	assert.Equal(t, moved, in.start)
+	assert.InDelta(t, 50, n.one("container.energy", "container.runtime.name=docker").value, 1e-6)
+	n.run(100*joule, map[int]int64{10: 500})
+	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=runc"))
+}
+
+func TestTrap11AProcessThatMissesAScanIsNotBilledForItsLifetime(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", User: 100_000}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 100, 1: 100})
+	stat := filepath.Join(n.host.Root(), "proc/10/stat")
+	require.NoError(t, os.Remove(stat))
+	require.NoError(t, os.Mkdir(stat, 0o755)) // cannot be read, and is there
+	n.host.Run(10*time.Second, map[int]int64{10: 100, 1: 100})
+	_, err := n.s.scrape(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(stat))
+	n.run(100*joule, map[int]int64{10: 100, 1: 200})
+	assert.InDelta(t, 10+100*0.25*0.4, n.one("process.energy", pid(10)).value, 1e-6)
+}
+
+func TestTrap12VirtualMachinesAreReadFromArgumentsAndScopes(t *testing.T) {
+	n := newTestNode(t)
+	qemu := func(args ...string) *hostsim.Process {
+		return &hostsim.Process{Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64",
+			Args: append([]string{"/usr/bin/qemu-system-x86_64"}, args...)}
+	}
+	const uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+	n.host.Processes[10] = qemu("-name", "guest=vm7,debug-threads=on", "-uuid", uuid)
+	n.host.Processes[11] = qemu("-name", "same")
+	n.host.Processes[12] = qemu("-name", "same")
+	n.host.Processes[13] = &hostsim.Process{Parent: 1, Comm: "vim", Exe: "/usr/bin/vim", Args: []string{"vim", "qemu-system-x86_64", "-uuid", uuid}}
+	scope := `0::/machine.slice/machine-qemu\x2d3\x2dweb.scope/libvirt/`
+	n.host.Processes[14] = &hostsim.Process{Parent: 1, Comm: "emulator", Exe: "/usr/sbin/helper", Cgroup: scope + "emulator"}
+	n.host.Processes[15] = &hostsim.Process{Parent: 1, Comm: "vcpu", Exe: "/usr/sbin/helper", Cgroup: scope + "vcpu0"}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 100, 11: 100, 12: 100, 13: 100, 14: 100, 15: 100})
+	assert.InDelta(t, 10, n.one("vm.energy", "vm.id="+uuid, "vm.name=vm7").value, 1e-6, "not the editor's")
+	assert.Len(t, n.points("vm.energy", nil, "vm.name=same"), 2, "a name is no identity")
+	assert.InDelta(t, 20, n.one("vm.energy", "vm.name=web").value, 1e-6, "both cgroups of the machine")
+	assert.Len(t, n.points("vm.energy", nil), 4)
+	assert.Equal(t, uuid, n.one("process.energy", pid(10)).attributes["vm.id"])
+	assert.NotContains(t, n.one("process.energy", pid(13)).attributes, "vm.id")
+}
+
+func TestTrap13CountersThatOnlyRootMayReadAreReportedAndFoundLater(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to own a file that others may not read")
+	}
+	n := newTestNode(t)
+	require.NoError(t, n.host.Render())
+	counter := filepath.Join(n.host.Root(), "sys/class/powercap/intel-rapl:0/energy_uj")
+	readableForAll(t, n.host.Root())
+	require.NoError(t, os.Chmod(counter, 0o400))
+	// Another user for the file accesses of this thread alone: the kernel then ignores the thread's
+	// capabilities to override permissions (capabilities(7)).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.NoError(t, unix.Setfsuid(65534))
+	defer func() { require.NoError(t, unix.Setfsuid(0)) }()
+	require.NoError(t, n.s.start(t.Context(), n))
+	defer func() { require.NoError(t, n.s.shutdown(t.Context())) }()
+	scrape := func() {
+		md, err := n.s.scrape(t.Context())
+		require.NoError(t, err)
+		n.md = md
+	}
+	for range 3 {
+		n.host.Uptime += 10 * time.Second
+		scrape()
+	}
+	assert.Empty(t, n.points("system.energy", nil))
+	degraded := n.logs.FilterMessage("Degraded").All()
+	require.Len(t, degraded, 1, "one line, not one per scrape")
+	assert.Contains(t, degraded[0].ContextMap()["error"], "CAP_DAC_READ_SEARCH")
+	require.Len(t, n.status, 1)
+	assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
+	assert.ErrorContains(t, n.status[0].Err(), "CAP_DAC_READ_SEARCH")
+
+	require.NoError(t, unix.Setfsuid(0))
+	require.NoError(t, os.Chmod(counter, 0o444))
+	require.NoError(t, unix.Setfsuid(65534))
+	n.host.Uptime += 10 * time.Second
+	scrape()
+	assert.Len(t, n.points("system.energy", nil), 2)
+	require.Len(t, n.status, 2)
+	assert.Equal(t, componentstatus.StatusOK, n.status[1].Status())
+	assert.Equal(t, "measured", n.points("system.energy", nil)[0].attributes["energy.source"])
+}
+
+// readableForAll opens a tree, and the directories that lead to it, to every user.
+func readableForAll(t *testing.T, root string) {
+	open := func(path string) {
+		info, err := os.Lstat(path)
+		require.NoError(t, err)
+		if info.Mode()&os.ModeSymlink == 0 {
+			require.NoError(t, os.Chmod(path, info.Mode()|0o555))
+		}
+	}
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		open(path)
+		return err
+	}))
+	for dir := filepath.Dir(root); strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+		open(dir)
+	}
+}
