@@ -24,7 +24,7 @@ GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -no
 TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build validate test generate check-generate lint fmt bench fuzz clean
+.PHONY: help run top build validate test generate generate-bpf check-generate lint fmt bench fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,10 @@ test: ## run all tests, with the race detector
 	@set -e; for m in $(MODULES); do echo "go test -race ./... ($$m)"; go -C $$m test -race ./...; done
 
 generate: ## write the generated files anew
-	go generate ./...
+	go generate -skip bpf2go ./...
+
+generate-bpf: ## compile the BPF programs anew (the one thing that needs clang)
+	go generate -run bpf2go ./...
 
 check-generate: ## fail where the generated files are not what `make generate` writes
 	@internal/tools/check-generate.sh

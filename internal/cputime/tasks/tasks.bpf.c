@@ -1,0 +1,219 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// Lists every process with its CPU time, and catches the final CPU time of every one that ends.
+//
+// Only the fields that are used are declared: their places in the running kernel are found when the
+// programs are loaded (BPF CO-RE).
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define CORE __attribute__((preserve_access_index))
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
+} CORE;
+
+struct signal_struct {
+	unsigned long long sum_sched_runtime;
+	int nr_threads;
+} CORE;
+
+struct kernfs_node {
+	__u64 id;
+} CORE;
+
+struct cgroup {
+	struct kernfs_node *kn;
+} CORE;
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+} CORE;
+
+struct task_struct {
+	unsigned int flags;
+	int exit_state;
+	int pid;
+	int tgid;
+	__u64 start_boottime;
+	char comm[16];
+	struct sched_entity se;
+	struct signal_struct *signal;
+	struct css_set *cgroups;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+} CORE;
+
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+#define EXIT_DEAD 0x10
+#define EXIT_ZOMBIE 0x20
+
+#define KERNEL_THREAD 1
+#define ZOMBIE 2
+
+/* One process. 64 bytes: a cache line. */
+struct process {
+	__u64 start;  /* ns since boot */
+	__u64 run;    /* ns on a CPU, all threads, those that ended too */
+	__u64 cgroup; /* id in the v2 hierarchy */
+	__u32 pid;
+	__u32 parent;
+	__u32 threads;
+	__u32 flags;
+	__u8 comm[16];
+	__u64 reserved;
+};
+
+/* What is left of a process that ended. */
+struct ended {
+	__u64 start;
+	__u64 run;
+	__u64 cgroup;
+	__u32 pid;
+	__u32 parent;
+};
+
+/* Resized before it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct process);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} endings SEC(".maps");
+
+/* What the ring had no room for. */
+struct {
+	__u64 count;
+	__u64 run;
+} lost;
+
+/* So that their layout is in the object's BTF. */
+const struct process *unused_process __attribute__((unused));
+const struct ended *unused_ended __attribute__((unused));
+
+struct bpf_iter_task {
+	__u64 opaque[3];
+} __attribute__((aligned(8)));
+
+extern int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym __weak;
+extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym __weak;
+extern void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym __weak;
+extern void bpf_rcu_read_lock(void) __ksym __weak;
+extern void bpf_rcu_read_unlock(void) __ksym __weak;
+
+#define ALL_THREADS 1 /* kernel/bpf/task_iter.c, BPF_TASK_ITER_ALL_THREADS */
+
+static __always_inline void describe(struct process *p, struct task_struct *t)
+{
+	p->start = t->start_boottime;
+	/* The leader's signal_struct keeps the time of the threads that ended (kernel/exit.c, __exit_signal). */
+	p->run = t->se.sum_exec_runtime + t->signal->sum_sched_runtime;
+	p->cgroup = t->cgroups->dfl_cgrp->kn->id;
+	p->pid = t->tgid;
+	p->parent = t->real_parent->tgid;
+	p->threads = t->signal->nr_threads;
+	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
+		   (t->exit_state & (EXIT_ZOMBIE | EXIT_DEAD) ? ZOMBIE : 0);
+	__builtin_memcpy(p->comm, t->comm, sizeof(p->comm));
+}
+
+/* Writes every process to the array and returns how many there are, which may be more than the array
+ * holds. The threads of a process follow its leader. */
+SEC("syscall")
+int scan(void *ctx)
+{
+	struct bpf_iter_task it;
+	struct task_struct *t;
+	__u32 next = 0;
+
+	bpf_rcu_read_lock();
+	bpf_iter_task_new(&it, 0, ALL_THREADS);
+	while ((t = bpf_iter_task_next(&it))) {
+		struct process *p;
+		__u32 at;
+
+		if (t->pid == t->tgid) {
+			at = next++;
+			p = bpf_map_lookup_elem(&processes, &at);
+			if (p)
+				describe(p, t);
+		} else {
+			at = next - 1;
+			p = bpf_map_lookup_elem(&processes, &at);
+			if (p && p->pid == (__u32)t->tgid)
+				p->run += t->se.sum_exec_runtime;
+		}
+	}
+	bpf_iter_task_destroy(&it);
+	bpf_rcu_read_unlock();
+	return next;
+}
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} CORE;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} CORE;
+
+/* The same for kernels without open-coded iterators (before 6.7): one record per thread is read as a
+ * stream, and the reader adds them up. */
+SEC("iter/task")
+int stream(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct process p = {};
+
+	if (!t)
+		return 0;
+	if (t->pid == t->tgid) {
+		describe(&p, t);
+	} else {
+		p.pid = t->tgid;
+		p.run = t->se.sum_exec_runtime;
+		p.threads = 0; /* marks a thread that is no leader */
+	}
+	bpf_seq_write(ctx->meta->seq, &p, sizeof(p));
+	return 0;
+}
+
+/* Runs when a task is freed, after its last time on a CPU was counted: at sched_process_exit it is not. */
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(on_free, struct task_struct *t)
+{
+	struct ended *e;
+	__u64 run = t->se.sum_exec_runtime, all = t->signal->sum_sched_runtime;
+
+	if (t->pid != t->tgid)
+		return 0;
+	/* Of a process with one thread the task itself is exact; of one with more, the sum of them all. */
+	if (run < all)
+		run = all;
+	e = bpf_ringbuf_reserve(&endings, sizeof(*e), 0);
+	if (!e) {
+		__sync_fetch_and_add(&lost.count, 1);
+		__sync_fetch_and_add(&lost.run, run);
+		return 0;
+	}
+	e->start = t->start_boottime;
+	e->run = run;
+	e->cgroup = t->cgroups->dfl_cgrp->kn->id;
+	e->pid = t->tgid;
+	e->parent = t->real_parent->tgid;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
+}
