@@ -59,7 +59,7 @@ test: ## run all tests, with the race detector
 generate: ## write the generated files anew
 	go generate -skip bpf2go ./...
 
-generate-bpf: ## compile the BPF programs anew (the one thing that needs clang)
+generate-bpf: ## compile the BPF programs anew (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
 	go generate -run bpf2go ./...
 
 check-generate: ## fail where the generated files are not what `make generate` writes

@@ -143,18 +143,19 @@ func (t *Table) giveLastSlices() {
 			continue
 		}
 		// All that ended below one row share its balance, so they are served together, at the first.
+		shown := units.CPUTime(t.balance[row])
 		var most units.CPUTime
 		for k := i; k < len(t.Ended); k++ {
 			if t.tracer[k] == row {
-				most += t.longestLastSlice(&t.Ended[k].Process)
+				most += min(t.longestLastSlice(&t.Ended[k].Process), shown)
 			}
 		}
-		give := min(units.CPUTime(t.balance[row]), most)
+		give := min(shown, most)
 		t.balance[row] -= int64(give)
 		for k := i; k < len(t.Ended); k++ {
 			if t.tracer[k] == row {
 				e := &t.Ended[k]
-				e.LastSlice = portion(give, t.longestLastSlice(&e.Process), most)
+				e.LastSlice = portion(give, min(t.longestLastSlice(&e.Process), shown), most)
 				t.tracer[k] = -1
 			}
 		}

@@ -159,7 +159,7 @@ type counterFile struct {
 
 // usage reads the CPU time that a cgroup has used.
 func (g *Groups) usage(path string) (units.CPUTime, error) {
-	if strings.Contains(path, "/..") {
+	if strings.Contains("/"+path+"/", "/../") {
 		return 0, errOutside
 	}
 	if g.counters == nil {

@@ -4,26 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
-	"slices"
 	"syscall"
-	"time"
 
-	"github.com/prometheus/procfs"
-
-	"github.com/energyreceiver/energyreceiver/internal/procdir"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Procfs reads CPU times from /proc, with the resolution of a Tick. A pass allocates nothing once its
 // buffers have grown to the node's size.
 type Procfs struct {
-	proc *procdir.Dir
-	buf  []byte
-
-	node     Node
-	last     cpuTicks
-	nodeRead bool
+	nodeReader
 	passNode units.CPUTime // node.Process at the last pass over processes
 }
 
@@ -33,50 +22,16 @@ const hiddenThreads = 16
 
 // NewProcfs returns a source that reads below root, "/" for this machine and "/hostfs" or the like for a
 // host's tree mounted in a container. It touches nothing.
-func NewProcfs(root string) *Procfs {
-	return &Procfs{proc: procdir.New(filepath.Join(root, "proc")), buf: make([]byte, 4096)}
-}
+func NewProcfs(root string) *Procfs { return &Procfs{nodeReader: newNodeReader(root)} }
 
 // Name implements Source.
 func (*Procfs) Name() string { return "procfs" }
 
+// Exact implements Source.
+func (*Procfs) Exact() bool { return false }
+
 // Close implements Source.
 func (p *Procfs) Close() error { return p.proc.Close() }
-
-// ReadNode implements Source.
-func (p *Procfs) ReadNode() (Node, error) {
-	b, err := p.read("stat")
-	if err != nil {
-		return p.node, err
-	}
-	now, err := parseNode(b)
-	if err != nil {
-		return p.node, fmt.Errorf("%s: %w", p.path("stat"), err)
-	}
-	if p.nodeRead {
-		p.node.add(&p.last, &now)
-	}
-	p.last, p.nodeRead = now, true
-	return p.node, nil
-}
-
-// maxColumn bounds what a column can grow by between two reads, 18 years of CPU time, so that no sum of
-// columns overflows: a kernel may print a negative number as one near 2^64.
-const maxColumn units.CPUTime = 1 << 59
-
-func (n *Node) add(last, now *cpuTicks) {
-	step := func(columns ...int) (sum units.CPUTime) {
-		for _, c := range columns {
-			sum += min(ticks(units.Advance(last[c], now[c])), maxColumn)
-		}
-		return sum
-	}
-	process := step(user, nice, system)
-	busy := process + step(irq, softirq)
-	n.Process += process
-	n.Busy += busy
-	n.Total += busy + step(idle, iowait)
-}
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
@@ -118,9 +73,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 		t.abort()
 		return err
 	}
-	if !slices.IsSortedFunc(t.Processes, byPID) {
-		slices.SortFunc(t.Processes, byPID)
-	}
+	t.sort(byPID)
 	p.readMissed(t, row)
 	t.Hidden = unreadable > 0 || p.tasks() > threads+hiddenThreads
 	t.finish(units.Advance(p.passNode, p.node.Process))
@@ -147,9 +100,7 @@ func (p *Procfs) readMissed(t *Table, row func(int32)) {
 			t.Processes = t.Processes[:end]
 		}
 	}
-	if len(t.Processes) > listed {
-		slices.SortFunc(t.Processes, byPID)
-	}
+	t.sort(byPID)
 }
 
 func (p *Procfs) readProcess(pid int32, q *Process) error {
@@ -159,44 +110,6 @@ func (p *Procfs) readProcess(pid int32, q *Process) error {
 	}
 	q.PID = pid
 	return parseProcess(b, q)
-}
-
-// tasks returns the number of tasks of the whole system, 0 where it cannot be told.
-func (p *Procfs) tasks() uint64 {
-	b, err := p.read("loadavg")
-	if err != nil {
-		return 0
-	}
-	n, err := parseThreads(b)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// BootTime returns when the machine booted by its wall clock, to the second.
-func BootTime(root string) (time.Time, error) {
-	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
-	if err != nil {
-		return time.Time{}, err
-	}
-	stat, err := proc.Stat()
-	if err != nil {
-		return time.Time{}, err
-	}
-	return time.Unix(int64(stat.BootTime), 0), nil
-}
-
-func (p *Procfs) path(name string) string { return filepath.Join(p.proc.Path(), name) }
-
-// read reads one of the files that are not a process's.
-func (p *Procfs) read(name string) ([]byte, error) {
-	b, err := p.proc.Read(name, p.buf)
-	if err != nil {
-		_ = p.proc.Close() // /proc may be mounted anew
-		return nil, fmt.Errorf("read %s: %w", p.path(name), err)
-	}
-	return b, nil
 }
 
 // gone says that a process ended while it was being read.

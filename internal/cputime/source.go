@@ -46,6 +46,8 @@ type Process struct {
 	// ChildCPU is the user and system time of the descendants that ended and were waited for.
 	ChildCPU units.CPUTime
 	Comm     Comm
+	// Cgroup is the id of its cgroup in the v2 hierarchy, 0 where the source does not tell.
+	Cgroup uint64
 
 	// Slot numbers the process for as long as it lives; a slot is used again later.
 	Slot int32
@@ -76,5 +78,7 @@ type Source interface {
 	ReadProcesses(*Table) error
 	// Name is the source's name in the configuration.
 	Name() string
+	// Exact says that its passes show all CPU time, of those who ended too: there is nothing to infer.
+	Exact() bool
 	Close() error
 }

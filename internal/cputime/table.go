@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -18,23 +19,28 @@ type Table struct {
 	Processes []Process
 	// Ended are those that ended since the previous pass.
 	Ended []Ended
+	// Unseen is what processes used that came and went between the passes and that belong to no row.
+	Unseen units.CPUTime
 	// Hidden says that processes run which the pass could not see or read.
 	Hidden bool
 	// Untraced is the most that processes which ended can have used without anything showing it, up to
 	// Unbounded.
 	Untraced units.CPUTime
 
-	before      []Process
-	beforeNow   time.Duration
-	undo        struct { // what begin overwrote
+	before    []Process
+	beforeNow time.Duration
+	undo      struct { // what begin overwrote
 		beforeNow time.Duration
 		hidden    bool
 		untraced  units.CPUTime
 	}
+	order       func(a, b *Process) int
 	passes      uint64
 	slots       int32   // slots given out so far
 	free        []int32 // slots to give out again
 	freedByPass []int32 // slots whose processes ended in this pass: free from the next one on
+
+	awaited []Process // rows of processes that are gone, whose final CPU time is not known yet
 
 	balance []int64 // scratch of traceChildren, by row
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show
@@ -51,7 +57,7 @@ func (t *Table) begin(now time.Duration) {
 	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
 	t.before, t.Processes = t.Processes, t.before[:0]
 	t.beforeNow, t.Now = t.Now, now
-	t.Hidden, t.Untraced = false, 0
+	t.Hidden, t.Untraced, t.Unseen = false, 0, 0
 }
 
 // abort undoes begin after a pass that failed.
@@ -64,45 +70,80 @@ func (t *Table) abort() {
 // previous returns the row of a PID in the pass before, nil if there was none.
 func (t *Table) previous(pid int32) *Process { return find(t.before, pid) }
 
-// finish compares the pass with the one before. node is the CPU time that processes can account for since
-// then: inferred time never exceeds what it leaves.
+// finish compares the pass with the one before, and infers what no process shows. node is the CPU time that
+// processes can account for since then: inferred time never exceeds what it leaves.
 func (t *Table) finish(node units.CPUTime) {
-	if !slices.IsSortedFunc(t.Processes, byPID) {
-		slices.SortFunc(t.Processes, byPID)
-	}
-	t.free = append(t.free, t.freedByPass...)
-	t.freedByPass = t.freedByPass[:0]
-	t.Ended = t.Ended[:0]
-
-	var used units.CPUTime
-	j := 0
-	for i := range t.Processes {
-		p := &t.Processes[i]
-		for j < len(t.before) && t.before[j].PID < p.PID {
-			t.end(&t.before[j])
-			j++
-		}
-		if j < len(t.before) && t.before[j].PID == p.PID {
-			old := &t.before[j]
-			j++
-			if old.Start == p.Start {
-				p.Slot = old.Slot
-				p.Born = false
-				p.Used = units.Advance(old.CPU, p.CPU)
-				used += p.Used
-				continue
-			}
-			t.end(old)
-		}
-		t.bear(p)
-		used += p.Used
-	}
-	for ; j < len(t.before); j++ {
-		t.end(&t.before[j])
-	}
+	used := t.match(byPID, nil)
 	t.traceChildren(units.Advance(used, node))
 	t.passes++
 }
+
+// match pairs the rows with those of the pass before, both in this order, and returns what was used. Where
+// final is given it says of a process that is gone what it used in all; while that is not known yet the
+// row stays, and nothing is used.
+func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
+	t.sort(order)
+	t.free = append(t.free, t.freedByPass...)
+	t.freedByPass = t.freedByPass[:0]
+	t.Ended = t.Ended[:0]
+	t.awaited = t.awaited[:0]
+
+	end := func(old *Process) {
+		e := Ended{Process: *old}
+		if final != nil {
+			run, known := final(old)
+			if !known {
+				e.Born, e.Used, e.Unseen, e.Zombie = false, 0, 0, true
+				t.awaited = append(t.awaited, e.Process)
+				return
+			}
+			e.LastSlice = units.Advance(old.CPU, run)
+			used += e.LastSlice
+		}
+		t.Ended = append(t.Ended, e)
+		t.freedByPass = append(t.freedByPass, old.Slot)
+	}
+	j := 0
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		for j < len(t.before) && order(&t.before[j], p) < 0 {
+			end(&t.before[j])
+			j++
+		}
+		if j < len(t.before) && t.before[j].PID == p.PID && t.before[j].Start == p.Start {
+			old := &t.before[j]
+			j++
+			p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
+		} else {
+			t.bear(p)
+		}
+		used += p.Used
+	}
+	for ; j < len(t.before); j++ {
+		end(&t.before[j])
+	}
+	if len(t.awaited) > 0 {
+		t.Processes = append(t.Processes, t.awaited...)
+		t.sort(order)
+	}
+	return used
+}
+
+// sort puts the rows in order. They nearly always are already.
+func (t *Table) sort(order func(a, b *Process) int) {
+	s := (*rows)(t)
+	s.order = order
+	if !sort.IsSorted(s) {
+		sort.Sort(s)
+	}
+}
+
+// rows sorts a table's rows in place: they are too large to be handed to a comparison by value.
+type rows Table
+
+func (r *rows) Len() int           { return len(r.Processes) }
+func (r *rows) Less(i, j int) bool { return r.order(&r.Processes[i], &r.Processes[j]) < 0 }
+func (r *rows) Swap(i, j int)      { r.Processes[i], r.Processes[j] = r.Processes[j], r.Processes[i] }
 
 func (t *Table) bear(p *Process) {
 	if n := len(t.free); n > 0 {
@@ -124,12 +165,15 @@ func (t *Table) BornSinceLastPass(p *Process) bool {
 	return t.passes > 0 && p.Start >= t.beforeNow.Truncate(time.Duration(Tick))
 }
 
-func (t *Table) end(p *Process) {
-	t.Ended = append(t.Ended, Ended{Process: *p})
-	t.freedByPass = append(t.freedByPass, p.Slot)
+// byPID orders rows as /proc lists them.
+func byPID(a, b *Process) int {
+	return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Start, b.Start))
 }
 
-func byPID(a, b Process) int { return cmp.Compare(a.PID, b.PID) }
+// byAge orders rows as the kernel's list of tasks does.
+func byAge(a, b *Process) int {
+	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
+}
 
 func find(rows []Process, pid int32) *Process {
 	if i := findRow(rows, pid); i >= 0 {

@@ -155,8 +155,9 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 	if p.Kernel {
 		flags = 0x208040
 	}
-	r.write(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 %d 0 0 0 0 %d %d %d %d 20 0 %d 0 %d 0 0 0\n",
-		pid, p.Comm, state, p.Parent, pid, pid, flags, p.User, p.System, p.CUser, p.CSystem, max(p.Threads, 1), p.Start))
+	r.write(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 %d 0 0 0 0 %d %d %d %d 20 0 %d 0 %d%s\n",
+		pid, p.Comm, state, p.Parent, pid, pid, flags, p.User, p.System, p.CUser, p.CSystem, max(p.Threads, 1), p.Start,
+		strings.Repeat(" 0", 30)))
 	cgroup := p.Cgroup
 	if cgroup == "" {
 		cgroup = "0::/"
@@ -172,6 +173,9 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 
 func (r *renderer) write(name, content string) {
 	name = filepath.Join(r.root, name)
+	if old, err := os.ReadFile(name); err == nil && string(old) == content {
+		return
+	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		r.fail(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -213,6 +214,7 @@ func OpenEndings(buffer int) (*Endings, error) {
 		loaded.Close()
 		return nil, fmt.Errorf("read the hook on process ends: %w", err)
 	}
+	e.ring.SetDeadline(time.Unix(1, 0)) // long past: reading never waits
 	if e.hook, err = link.AttachTracing(link.TracingOptions{Program: loaded.Programs[tasksProgOnFree]}); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach the hook on process ends: %w", err), e.Close())
 	}
@@ -223,7 +225,11 @@ func OpenEndings(buffer int) (*Endings, error) {
 // for which the buffer had no room, and their CPU time.
 func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
 	for e.ring.AvailableBytes() > 0 {
-		if err := e.ring.ReadInto(&e.record); err != nil {
+		err := e.ring.ReadInto(&e.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
 			return 0, 0, fmt.Errorf("read the ends of processes: %w", err)
 		}
 		if len(e.record.RawSample) >= int(unsafe.Sizeof(Ended{})) {

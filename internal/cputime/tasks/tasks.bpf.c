@@ -144,6 +144,8 @@ int scan(void *ctx)
 		struct process *p;
 		__u32 at;
 
+		if (t->pid == 0) /* the idle task */
+			continue;
 		if (t->pid == t->tgid) {
 			at = next++;
 			p = bpf_map_lookup_elem(&processes, &at);
@@ -178,7 +180,7 @@ int stream(struct bpf_iter__task *ctx)
 	struct task_struct *t = ctx->task;
 	struct process p = {};
 
-	if (!t)
+	if (!t || t->pid == 0)
 		return 0;
 	if (t->pid == t->tgid) {
 		describe(&p, t);

@@ -1,0 +1,13 @@
+//go:build !linux || !(amd64 || arm64)
+
+package cputime
+
+import "errors"
+
+// BPF is not to be had here.
+type BPF struct{ Procfs }
+
+// OpenBPF fails: the programs are compiled for Linux on amd64 and arm64.
+func OpenBPF(string) (*BPF, error) {
+	return nil, errors.New("there are no BPF programs for this platform")
+}

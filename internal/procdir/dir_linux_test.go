@@ -1,0 +1,316 @@
+package procdir
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func newDir(t testing.TB, path string) *Dir {
+	t.Helper()
+	d := New(path)
+	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	return d
+}
+
+func write(t testing.TB, text string, elem ...string) {
+	t.Helper()
+	path := filepath.Join(elem...)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+func list(d *Dir) (names []string, err error) {
+	err = d.Each(func(name []byte) { names = append(names, string(name)) })
+	slices.Sort(names)
+	return names, err
+}
+
+func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
+	root := t.TempDir()
+	want := []string{".", ".."}
+	for i := range 5000 {
+		// Records of 40 to 60 bytes: a buffer of 64 KiB holds a third of them at most.
+		name := fmt.Sprintf("%d-%s", i, strings.Repeat("x", 16+i%20))
+		write(t, "", root, name)
+		want = append(want, name)
+	}
+	longest := strings.Repeat("n", 255)
+	write(t, "", root, longest)
+	want = append(want, longest)
+	slices.Sort(want)
+
+	d := newDir(t, root)
+	for pass := range 2 {
+		got, err := list(d)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "pass %d", pass)
+	}
+
+	require.NoError(t, os.Remove(filepath.Join(root, longest)))
+	write(t, "", root, "later")
+	got, err := list(d)
+	require.NoError(t, err)
+	assert.NotContains(t, got, longest)
+	assert.Contains(t, got, "later")
+}
+
+func TestEachOfProcListsThisProcess(t *testing.T) {
+	got, err := list(newDir(t, "/proc"))
+	require.NoError(t, err)
+	assert.Contains(t, got, strconv.Itoa(os.Getpid()))
+	assert.Contains(t, got, "self")
+}
+
+func TestReadsInsideOfEachDoNotDisturbTheListing(t *testing.T) {
+	root := t.TempDir()
+	for i := range 4000 {
+		write(t, strconv.Itoa(i), root, strconv.Itoa(i), "stat")
+	}
+	d := newDir(t, root)
+	buf := make([]byte, 16)
+	seen := map[int32]bool{}
+	require.NoError(t, d.Each(func(name []byte) {
+		pid, err := strconv.Atoi(string(name))
+		if err != nil {
+			return
+		}
+		b, err := d.ReadOf(int32(pid), "stat", buf)
+		require.NoError(t, err)
+		require.Equal(t, string(name), string(b))
+		seen[int32(pid)] = true
+	}))
+	assert.Len(t, seen, 4000)
+}
+
+func TestReadGivesWhatTheFileHolds(t *testing.T) {
+	root := t.TempDir()
+	write(t, "1000.00 1.00\n", root, "uptime")
+	write(t, "", root, "empty")
+	write(t, strings.Repeat("y", 100), root, "longer")
+	write(t, "42", root, "4194304", "stat")
+	write(t, "max", root, strconv.Itoa(math.MaxInt32), "stat")
+	write(t, "zero", root, "0", "stat")
+	d := newDir(t, root)
+	buf := make([]byte, 50)
+
+	b, err := d.Read("uptime", buf)
+	require.NoError(t, err)
+	assert.Equal(t, "1000.00 1.00\n", string(b))
+
+	b, err = d.Read("empty", buf)
+	require.NoError(t, err)
+	assert.Empty(t, b)
+
+	b, err = d.Read("longer", buf)
+	require.NoError(t, err)
+	assert.Len(t, b, len(buf), "what fits")
+
+	for pid, want := range map[int32]string{4194304: "42", math.MaxInt32: "max", 0: "zero"} {
+		b, err = d.ReadOf(pid, "stat", buf)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(b))
+	}
+}
+
+func TestLinkOfGivesTheTarget(t *testing.T) {
+	root := t.TempDir()
+	write(t, "", root, "7", "stat")
+	require.NoError(t, os.Symlink("/usr/bin/some program (deleted)", filepath.Join(root, "7", "exe")))
+	d := newDir(t, root)
+
+	b, err := d.LinkOf(7, "exe", make([]byte, 100))
+	require.NoError(t, err)
+	assert.Equal(t, "/usr/bin/some program (deleted)", string(b))
+
+	b, err = d.LinkOf(7, "exe", make([]byte, 4))
+	require.NoError(t, err)
+	assert.Equal(t, "/usr", string(b), "what fits")
+}
+
+func TestErrorsSayWhatIsWrong(t *testing.T) {
+	root := t.TempDir()
+	write(t, "x", root, "7", "stat")
+	d := newDir(t, root)
+	buf := make([]byte, 100)
+	read := func(name string) error { _, err := d.Read(name, buf); return err }
+	readOf := func(pid int32, name string) error { _, err := d.ReadOf(pid, name, buf); return err }
+	linkOf := func(pid int32, name string) error { _, err := d.LinkOf(pid, name, buf); return err }
+	for name, c := range map[string]struct{ got, want error }{
+		"a file that is not there":       {read("none"), fs.ErrNotExist},
+		"a directory in a file's place":  {read("7"), syscall.EISDIR},
+		"a process that is gone":         {readOf(8, "stat"), fs.ErrNotExist},
+		"a file in a directory's place":  {readOf(7, "stat/stat"), syscall.ENOTDIR},
+		"a link of a process gone":       {linkOf(8, "exe"), fs.ErrNotExist},
+		"a process without an exe":       {linkOf(7, "exe"), fs.ErrNotExist},
+		"a file in a link's place":       {linkOf(7, "stat"), syscall.EINVAL},
+		"a name that is longer than any": {read(strings.Repeat("n", 300)), syscall.ENAMETOOLONG},
+	} {
+		assert.ErrorIs(t, c.got, c.want, name)
+	}
+	b, err := d.ReadOf(7, "stat", buf)
+	require.NoError(t, err, "errors of entries leave the directory open")
+	assert.Equal(t, "x", string(b))
+}
+
+func TestMissingDirectoryIsFoundOnceItAppears(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "proc")
+	d := newDir(t, path)
+	buf := make([]byte, 100)
+
+	_, err := list(d)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, path)
+	_, err = d.Read("uptime", buf)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = d.LinkOf(1, "exe", buf)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	write(t, "1", path, "uptime")
+	b, err := d.Read("uptime", buf)
+	require.NoError(t, err)
+	assert.Equal(t, "1", string(b))
+	assert.Equal(t, path, d.Path())
+}
+
+func TestFileInTheDirectorysPlaceIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "proc")
+	write(t, "", path)
+	_, err := list(newDir(t, path))
+	assert.ErrorIs(t, err, syscall.ENOTDIR)
+}
+
+func TestListingADirectoryThatWasReplacedFailsOnceThenListsTheNewOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "proc")
+	write(t, "", path, "old")
+	d := newDir(t, path)
+	_, err := list(d)
+	require.NoError(t, err)
+
+	require.NoError(t, os.RemoveAll(path))
+	write(t, "", path, "new")
+	_, err = list(d)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	got, err := list(d)
+	require.NoError(t, err)
+	assert.Equal(t, []string{".", "..", "new"}, got)
+}
+
+func TestCloseIsIdempotentAndTheDirectoryReusable(t *testing.T) {
+	root := t.TempDir()
+	write(t, "x", root, "file")
+	d := New(root)
+	require.NoError(t, d.Close(), "never opened")
+	for range 3 {
+		b, err := d.Read("file", make([]byte, 10))
+		require.NoError(t, err)
+		require.Equal(t, "x", string(b))
+		require.NoError(t, d.Close())
+		require.NoError(t, d.Close(), "again")
+	}
+}
+
+func TestNoDescriptorIsLeftOpen(t *testing.T) {
+	root := t.TempDir()
+	write(t, "x", root, "7", "stat")
+	write(t, "x", root, "8", "stat", "in a directory")
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(entries)
+	}
+	d := New(root)
+	before := open()
+	buf := make([]byte, 10)
+	for range 50 {
+		_, err := list(d)
+		require.NoError(t, err)
+		_, err = d.ReadOf(7, "stat", buf)
+		require.NoError(t, err)
+		_, err = d.ReadOf(8, "stat", buf)
+		require.ErrorIs(t, err, syscall.EISDIR)
+		_, err = d.ReadOf(9, "stat", buf)
+		require.ErrorIs(t, err, fs.ErrNotExist)
+	}
+	assert.Equal(t, before+1, open(), "the directory itself")
+	require.NoError(t, d.Close())
+	assert.Equal(t, before, open())
+}
+
+func TestDescriptorsAreClosedOnExec(t *testing.T) {
+	d := newDir(t, "/proc")
+	_, err := d.Read("uptime", make([]byte, 100))
+	require.NoError(t, err)
+	flags, err := unix.FcntlInt(uintptr(d.fd), unix.F_GETFD, 0)
+	require.NoError(t, err)
+	assert.NotZero(t, flags&unix.FD_CLOEXEC)
+}
+
+func TestNothingIsAllocatedPerCall(t *testing.T) {
+	d := newDir(t, "/proc")
+	pid := int32(os.Getpid())
+	buf := make([]byte, 4096)
+	entries := 0
+	count := func([]byte) { entries++ }
+	for name, call := range map[string]func() error{
+		"Each":                func() error { return d.Each(count) },
+		"Read":                func() error { _, err := d.Read("uptime", buf); return err },
+		"ReadOf":              func() error { _, err := d.ReadOf(pid, "stat", buf); return err },
+		"LinkOf":              func() error { _, err := d.LinkOf(pid, "exe", buf); return err },
+		"ReadOf of one gone":  func() error { _, err := d.ReadOf(math.MaxInt32, "stat", buf); return ignore(err, unix.ENOENT) },
+		"LinkOf of one gone ": func() error { _, err := d.LinkOf(math.MaxInt32, "exe", buf); return ignore(err, unix.ENOENT) },
+	} {
+		var err error
+		allocated := testing.AllocsPerRun(20, func() {
+			if e := call(); e != nil {
+				err = e
+			}
+		})
+		require.NoError(t, err, name)
+		assert.Zero(t, allocated, name)
+	}
+	assert.Positive(t, entries)
+}
+
+func ignore(err error, expected syscall.Errno) error {
+	if err == expected { //nolint:errorlint // the bare value is what is promised
+		return nil
+	}
+	return fmt.Errorf("got %w, not %w", err, expected)
+}
+
+func FuzzNumbersInNamesAreDecimal(f *testing.F) {
+	for _, n := range []int32{0, 1, 9, 10, 99, 100, 4194304, math.MaxInt32} {
+		f.Add(n)
+	}
+	f.Fuzz(func(t *testing.T, n int32) {
+		if n < 0 {
+			t.Skip("no process has a negative number")
+		}
+		assert.Equal(t, strconv.Itoa(int(n)), string(appendInt(nil, n)))
+	})
+}
+
+func BenchmarkEachOfProc(b *testing.B) {
+	d := newDir(b, "/proc")
+	n := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		n = 0
+		if err := d.Each(func([]byte) { n++ }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/entry")
+}
