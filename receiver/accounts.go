@@ -15,6 +15,7 @@ import (
 // claimants as processes come, change and go. It lives as long as the meter does.
 type accounts struct {
 	engine     *attribution.Engine
+	exact      bool // the source shows all CPU time: containers' counters are not needed
 	identifier *workload.Identifier
 	containers *containers
 	bootTime   time.Time
@@ -35,6 +36,7 @@ type accounts struct {
 type booking struct {
 	open     bool
 	claimant attribution.Claimant
+	grouped  bool        // it is part of a container, pod or virtual machine
 	member   *membership // nil outside of containers
 }
 
@@ -47,11 +49,10 @@ type measurement struct {
 	readings []power.Reading
 }
 
-// observe books one measurement.
+// observe books one measurement. The first one is the baseline.
 func (a *accounts) observe(m *measurement) {
 	if !a.begun {
 		a.last = *m
-		a.begun = true
 	}
 	iv := &a.interval
 	iv.At = m.stamp
@@ -66,12 +67,19 @@ func (a *accounts) observe(m *measurement) {
 		})
 	}
 	a.claim(m, m.node.Process-a.last.node.Process)
+	if !a.begun { // what was used until now is nobody's
+		iv.Claims, iv.Unowned = iv.Claims[:0], 0
+	}
 	a.engine.Observe(iv)
 	for _, c := range a.closing {
 		a.engine.Close(c)
 	}
 	a.closing = a.closing[:0]
 	a.last = *m
+	if !a.begun {
+		a.begun = true
+		a.containers.groups.Read() // so that the first interval has a counter to start from
+	}
 }
 
 func (a *accounts) zone(z *power.Zone) int {
@@ -84,15 +92,19 @@ func (a *accounts) zone(z *power.Zone) int {
 	return i
 }
 
+// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no sum of
+// claims overflows: a kernel may print a negative number as one near 2^64.
+const maxClaim units.CPUTime = 1 << 56
+
 // claim fills the interval's claims from a pass. available is the CPU time of processes meanwhile.
 func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	t := m.table
 	for len(a.bySlot) < t.Slots() {
 		a.bySlot = append(a.bySlot, booking{})
 	}
-	var named, unseen units.CPUTime // unseen: of no container
+	named, unseen := units.CPUTime(0), t.Unseen // unseen: of nothing that it is part of
 	add := func(c attribution.Claimant, cpu units.CPUTime, isUnseen bool) {
-		if cpu > 0 {
+		if cpu = min(cpu, maxClaim); cpu > 0 {
 			a.interval.Claims = append(a.interval.Claims, attribution.Claim{Claimant: c, Unseen: isUnseen, CPU: cpu})
 			named += cpu
 		}
@@ -123,15 +135,18 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		a.place(m, p, b)
 		add(b.claimant, p.Used, false)
 		a.containers.explain(b.member, b.claimant, p.Used+p.Unseen)
-		if b.member != nil {
+		if b.grouped {
 			add(b.claimant, p.Unseen, true)
 		} else {
 			unseen += p.Unseen
 		}
 	}
 	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) { add(c, cpu, true) })
-	// What a container's counter showed may be in the child times of a process outside of it, too.
-	add(attribution.Nobody, min(unseen, units.Advance(named, available)), true)
+	if !a.exact {
+		// What a container's counter showed may be in the child times of a process outside of it, too.
+		unseen = min(unseen, units.Advance(named, available))
+	}
+	add(attribution.Nobody, unseen, true)
 
 	rest := units.Advance(named, available)
 	if !t.Hidden {
@@ -151,8 +166,12 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 	}
 	b.open = true
 	b.claimant = a.engine.Open(a.owner(p, identity), a.since(m, p))
+	b.grouped = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != ""
 	a.containers.leave(b.member)
-	b.member = a.containers.enter(identity.Cgroup, m.table.BornSinceLastPass(p))
+	b.member = nil
+	if !a.exact {
+		b.member = a.containers.enter(identity.Cgroup, a.begun && m.table.BornSinceLastPass(p))
+	}
 }
 
 // since is when a series of a process that is new to the engine was at 0: when the process was created, or

@@ -12,13 +12,19 @@ type timeline struct {
 
 // at returns the timestamp of a reading, which must not be older than the one before.
 func (t *timeline) at(now time.Time) time.Time {
-	wall := now.Round(0).UTC()
+	wall, elapsed := now.Round(0).UTC(), time.Duration(0)
 	if !t.reading.IsZero() {
-		elapsed := now.Sub(t.reading)
-		if slowest := t.stamp.Add(elapsed / 2); wall.Before(slowest) {
-			wall = slowest
-		}
+		elapsed = now.Sub(t.reading)
 	}
-	t.reading, t.stamp = now, wall
+	t.reading = now
+	return t.next(wall, elapsed)
+}
+
+// next returns the timestamp of a reading of the wall clock, elapsed after the one before.
+func (t *timeline) next(wall time.Time, elapsed time.Duration) time.Time {
+	if slowest := t.stamp.Add(elapsed / 2); !t.stamp.IsZero() && wall.Before(slowest) {
+		wall = slowest
+	}
+	t.stamp = wall
 	return wall
 }

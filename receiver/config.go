@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -29,8 +31,11 @@ type Config struct {
 	Zones []power.Kind `mapstructure:"zones"`
 	// Model is the power curve for a machine without a sensor. Without it nothing is estimated.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
-	// CPUTime is where CPU times come from: auto or procfs.
-	CPUTime CPUTimeKind `mapstructure:"cpu_time"`
+	// CPUTime is where CPU times come from: auto, bpf or procfs.
+	CPUTime cputime.Kind `mapstructure:"cpu_time"`
+	// SamplingInterval is the length of the windows that are attributed each by itself. 0 is one window per
+	// collection.
+	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
 	// Processes bounds which processes are reported one by one.
 	Processes ProcessesConfig `mapstructure:"processes"`
 
@@ -45,15 +50,6 @@ const (
 	MeterAuto     MeterKind = "auto" // powercap where there is one, else the model if it is configured
 	MeterPowercap MeterKind = "powercap"
 	MeterModel    MeterKind = "model"
-)
-
-// CPUTimeKind is a value of the setting cpu_time.
-type CPUTimeKind string
-
-// The sources of CPU time.
-const (
-	CPUTimeAuto   CPUTimeKind = "auto" // the best that the machine offers
-	CPUTimeProcfs CPUTimeKind = "procfs"
 )
 
 // ModelConfig is a power curve: either a straight line between two powers, or points.
@@ -98,7 +94,10 @@ func (c *Config) Validate() error {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
 	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterModel)
-	oneOf(wrong, "cpu_time", c.CPUTime, CPUTimeAuto, CPUTimeProcfs)
+	oneOf(wrong, "cpu_time", c.CPUTime, cputime.Auto, cputime.KindBPF, cputime.KindProcfs)
+	if w := c.SamplingInterval; w != 0 && (w < minWindow || w > c.CollectionInterval) {
+		wrong("sampling_interval", "must be 0 or from %v to collection_interval, is %v", minWindow, w)
+	}
 	if len(c.Zones) == 0 {
 		wrong("zones", "must name at least one of %s", join(power.Kinds))
 	}
@@ -125,6 +124,9 @@ func (c *Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// minWindow is the shortest window: shorter ones are mostly the cost of measuring them.
+const minWindow = 10 * time.Millisecond
 
 // maxMinEnergy is a GWh: above it nothing would ever be reported.
 const maxMinEnergy = 3.6e12

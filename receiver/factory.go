@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/scraper"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -29,7 +30,7 @@ func createDefaultConfig() component.Config {
 		RootPath:             "/",
 		Meter:                MeterAuto,
 		Zones:                []power.Kind{power.Package, power.DRAM},
-		CPUTime:              CPUTimeAuto,
+		CPUTime:              cputime.Auto,
 		Processes:            ProcessesConfig{MinEnergy: 1, Max: 500},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -49,7 +50,7 @@ func (m *meters) read(s power.Sample, c *conditions) (readings []power.Reading, 
 		standIn := m.model != nil && before != power.Meter(m.sensor) && !m.usable(measured)
 		m.report(measured, err, standIn, c)
 		if !standIn {
-			m.use(m.sensor, m.usable(measured))
+			m.use(m.sensor, readable(measured))
 			return measured, m.inUse != before
 		}
 	}
@@ -70,6 +71,11 @@ func (m *meters) use(meter power.Meter, usable bool) {
 		return
 	}
 	m.logger.Info("Energy is measured by powercap (RAPL)")
+}
+
+// readable says whether any zone can be read.
+func readable(readings []power.Reading) bool {
+	return slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Err == nil })
 }
 
 // usable says whether a zone that is to be attributed can be read.
@@ -118,6 +124,14 @@ func (m *meters) source() power.Source {
 		return ""
 	}
 	return m.inUse.Source()
+}
+
+// soonestWrap is how soon a counter of the meter in use can wrap, 0 where none can.
+func (m *meters) soonestWrap() time.Duration {
+	if m.sensor == nil || m.inUse != power.Meter(m.sensor) {
+		return 0
+	}
+	return m.sensor.SoonestWrap()
 }
 
 func (m *meters) close() error {

@@ -3,6 +3,7 @@ package receiver
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -39,7 +41,7 @@ type testNode struct {
 }
 
 func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
-	n := &testNode{t: t, host: hostsim.New(t.TempDir()), finals: map[string]float64{}}
+	n := &testNode{t: t, host: hostsim.New(treeDir(t)), finals: map[string]float64{}}
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = n.host.Root()
@@ -57,6 +59,22 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	require.NoError(t, err)
 	n.s.now = n.host.Now
 	return n
+}
+
+// treeDir returns a directory for a host's trees: in memory where there is room, for the thousands of small
+// files of some hosts keep a disk busy for long.
+func treeDir(t testing.TB) string {
+	const memory, room = "/dev/shm", 256 << 20
+	var fs unix.Statfs_t
+	if err := unix.Statfs(memory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC || fs.Bavail*uint64(fs.Bsize) < room {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "host-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 // GetExtensions implements component.Host.
@@ -95,7 +113,12 @@ func (n *testNode) scrape() {
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return n.refuse })
 	require.NoError(n.t, err)
 	require.ErrorIs(n.t, acceptance{next, n.s.accepted}.ConsumeMetrics(context.Background(), md), n.refuse)
+	n.balance()
+}
 
+// balance holds the processes that there ever were against the node.
+func (n *testNode) balance() {
+	n.t.Helper()
 	sums := map[string]float64{}
 	for _, p := range n.points("process.energy", nil) {
 		n.finals[p.series] = p.value

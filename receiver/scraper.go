@@ -3,6 +3,7 @@ package receiver
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -19,9 +20,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// energyScraper measures, attributes and emits, once per collection. All but start and shutdown run on the
-// goroutine of the scraper's controller.
+// energyScraper measures and attributes once per window, and emits once per collection.
 type energyScraper struct {
+	mu sync.Mutex // of all below: the sampler runs beside the controller's goroutine
+
 	cfg        *Config
 	set        receiver.Settings
 	conditions *conditions
@@ -35,6 +37,7 @@ type energyScraper struct {
 	booking *accounts     // nil until the first measurement
 	emitter *emit.Emitter // made with booking
 	pending bool          // something was handed out and is not yet accepted
+	sampler sampler
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -47,7 +50,6 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		set:        set,
 		conditions: newConditions(set.Logger),
 		now:        time.Now,
-		source:     cputime.NewProcfs(cfg.RootPath),
 		meters:     m,
 	}, nil
 }
@@ -56,23 +58,55 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 // scrape; it never keeps the collector from starting.
 func (s *energyScraper) start(_ context.Context, host component.Host) error {
 	s.conditions.host = host
-	s.set.Logger.Info("CPU times are read from procfs", zap.String("cpu_time", string(s.cfg.CPUTime)))
-	if m := s.measure(); m != nil {
-		s.attribute(m)
+	source, rejected, err := cputime.Open(s.cfg.CPUTime, s.cfg.RootPath)
+	if err != nil {
+		return err // only where the configuration insists on a source
 	}
+	s.source = source
+	fields := []zap.Field{zap.String("source", source.Name())}
+	if rejected != nil {
+		fields = append(fields, zap.NamedError("rejected", rejected))
+	}
+	s.set.Logger.Info("CPU times are read", fields...)
+	s.sample()
+	s.sampler.start(s.window(), s.sample)
 	return nil
 }
 
 func (s *energyScraper) shutdown(context.Context) error {
-	errs := []error{s.source.Close(), s.meters.close()}
-	if s.booking != nil {
-		errs = append(errs, s.booking.identifier.Close())
+	s.sampler.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.source == nil {
+		return nil // it was never started
 	}
-	return errors.Join(errs...)
+	return errors.Join(s.source.Close(), s.meters.close(), s.end())
+}
+
+// sample attributes one window.
+func (s *energyScraper) sample() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.measure(); m != nil {
+		s.attribute(m)
+	}
+}
+
+// end ends the ledgers, if there are any.
+func (s *energyScraper) end() error {
+	if s.booking == nil {
+		return nil
+	}
+	err := s.booking.identifier.Close()
+	s.booking, s.pending = nil, false
+	return err
 }
 
 // scrape is the receiver's whole story.
 func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = false // what was handed out before was refused
 	m := s.measure()
 	if m == nil {
 		return pmetric.NewMetrics(), nil // told by the conditions; the next measurement covers this one
@@ -93,12 +127,12 @@ func (s *energyScraper) measure() *measurement {
 	s.conditions.check("node CPU time", nodeErr)
 	readings, changed := s.meters.read(power.Sample{At: now, Busy: s.node.Busy, Total: s.node.Total}, s.conditions)
 	if changed {
-		s.booking = nil
+		_ = s.end() // it closes what was only read from
 	}
 	if nodeErr != nil {
 		return nil
 	}
-	if s.booking != nil {
+	if s.booking != nil && !s.source.Exact() {
 		s.booking.containers.groups.Read()
 	}
 	if err := s.source.ReadProcesses(&s.table); err != nil {
@@ -129,6 +163,7 @@ func (s *energyScraper) begin(m *measurement) {
 	}
 	s.booking = &accounts{
 		engine:     attribution.New(cfg, m.stamp),
+		exact:      s.source.Exact(),
 		identifier: workload.NewIdentifier(s.cfg.RootPath, s.cfg.ResourceAttributes.ProcessCommandLine.Enabled),
 		containers: newContainers(cputime.NewGroups(s.cfg.RootPath)),
 		bootTime:   boot,
@@ -159,6 +194,8 @@ func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
 
 // accepted is called when the next consumer has taken what scrape returned.
 func (s *energyScraper) accepted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.pending {
 		s.pending = false
 		s.booking.engine.Accepted()

@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -239,10 +240,7 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime, ela
 	k.RecentIdle += recent(p.Energy - active)
 	k.Fresh = true
 
-	s := shares{amount: uint64(active), total: uint64(unowned)}
-	for _, claim := range claims {
-		s.total += e.cfg.Rules.Key(claim)
-	}
+	s := e.sharesOf(active, claims, unowned)
 	if s.total == 0 {
 		k.Unattributed += active
 		return
@@ -259,6 +257,22 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime, ela
 		c.recent[p.Kind] += recent(share)
 	}
 	k.Unattributed += units.Energy(s.next(uint64(unowned)))
+}
+
+// sharesOf prepares to share an amount. Keys whose sum does not fit are all made smaller alike: a process
+// may claim centuries where a kernel or a file lies.
+func (e *Engine) sharesOf(amount units.Energy, claims []Claim, unowned units.CPUTime) shares {
+	for shift := 0; ; shift += 16 {
+		total, overflow := uint64(unowned)>>shift, uint64(0)
+		for _, claim := range claims {
+			var carry uint64
+			total, carry = bits.Add64(total, e.cfg.Rules.Key(claim)>>shift, 0)
+			overflow |= carry
+		}
+		if overflow == 0 {
+			return shares{amount: uint64(amount), total: total, shift: shift}
+		}
+	}
 }
 
 func (a *Account) add(kind int, energy, recent units.Energy) {

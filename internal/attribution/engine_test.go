@@ -199,6 +199,26 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	requireConserved(t, b.e, Amounts{})
 }
 
+func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
+	b := newBench(t, Config{})
+	p, q := b.open(1), b.open(2)
+	const most = ^units.CPUTime(0)
+	b.iv.Unowned = most
+	b.observe(30*units.Joule, 1, 1, Claim{Claimant: p, CPU: most}, Claim{Claimant: q, CPU: most})
+	for _, id := range []string{"1", "2"} {
+		assert.InDelta(t, 10*float64(units.Joule), float64(b.energy(Process, id)), 1)
+	}
+	requireConserved(t, b.e, Amounts{})
+
+	b.iv.Unowned, b.iv.Zones[0].OK = 0, false
+	b.observe(0, 1, 1, Claim{Claimant: p, CPU: most}, Claim{Claimant: q, CPU: 1})
+	b.observe(0, 1, 1, Claim{Claimant: p, CPU: most})
+	b.iv.Zones[0].OK = true
+	b.observe(10*units.Joule, 1, 1)
+	assert.InDelta(t, 20*float64(units.Joule), float64(b.energy(Process, "1")), 1)
+	requireConserved(t, b.e, Amounts{})
+}
+
 func TestEnergyWaitsWhereNoCPUTimePassed(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1)

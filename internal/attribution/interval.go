@@ -55,10 +55,11 @@ type Claim struct {
 type shares struct {
 	amount, total  uint64
 	weights, given uint64
+	shift          int // by which weights are made smaller, total is already
 }
 
 func (s *shares) next(weight uint64) uint64 {
-	s.weights += weight
+	s.weights += weight >> s.shift
 	upTo := units.MulDiv(s.amount, s.weights, s.total)
 	share := upTo - s.given
 	s.given = upTo

@@ -37,7 +37,7 @@ func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 	g.energy += energy
 	g.busy += iv.Busy
 	g.total += iv.Total
-	g.unowned += iv.Unowned
+	g.unowned = units.AddSaturating(g.unowned, iv.Unowned)
 	g.elapsed += iv.Elapsed
 	for _, claim := range iv.Claims {
 		if claim.CPU == 0 {
@@ -56,7 +56,7 @@ func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 func (g *lag) add(claim Claim) (fresh bool) {
 	key := lagKey{claim.Claimant, claim.Unseen}
 	if i, ok := g.index[key]; ok {
-		g.claims[i].CPU += claim.CPU
+		g.claims[i].CPU = units.AddSaturating(g.claims[i].CPU, claim.CPU)
 		return false
 	}
 	g.index[key] = len(g.claims)

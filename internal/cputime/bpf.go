@@ -121,8 +121,8 @@ func (b *BPF) isThisKernel() error {
 	}
 	id = bytes.Clone(id)
 	own := newNodeReader("/")
-	defer own.proc.Close()
 	ownID, err := own.read(bootID)
+	err = errors.Join(err, own.proc.Close())
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, now) })
 	b.giveUnseen(t)
 	t.Untraced = units.CPUTime(lost)
-	t.Hidden = b.tasks() > threads+hiddenThreads
+	t.Hidden = hides(b.tasks(), threads)
 	t.passes++
 	return nil
 }

@@ -16,8 +16,10 @@ type Procfs struct {
 	passNode units.CPUTime // node.Process at the last pass over processes
 }
 
-// hiddenThreads is how many of the system's tasks a pass may miss before it says that some are hidden from
-// it: tasks come and go between the pass and the reading of their number.
+// hides says whether a pass that showed this many tasks misses some of all that exist. Tasks come and go
+// between the pass and the reading of their number: the more there are, the more.
+func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
+
 const hiddenThreads = 16
 
 // NewProcfs returns a source that reads below root, "/" for this machine and "/hostfs" or the like for a
@@ -75,7 +77,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	}
 	t.sort(byPID)
 	p.readMissed(t, row)
-	t.Hidden = unreadable > 0 || p.tasks() > threads+hiddenThreads
+	t.Hidden = unreadable > 0 || hides(p.tasks(), threads)
 	t.finish(units.Advance(p.passNode, p.node.Process))
 	p.passNode = p.node.Process
 	return nil

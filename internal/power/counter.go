@@ -1,6 +1,7 @@
 package power
 
 import (
+	"math"
 	"math/bits"
 	"time"
 
@@ -101,4 +102,11 @@ func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 	usedHi, usedLo := bits.Mul64(uint64(delta), 1000)
 	mostHi, mostLo := bits.Mul64(c.watts, uint64(elapsed)+uint64(counterSlack))
 	return usedHi > mostHi || usedHi == mostHi && usedLo > mostLo
+}
+
+// WrapsAfter returns how long the counter takes for its whole range at the zone's highest power, 0 where the
+// range is not known.
+func (c *Counter) WrapsAfter() time.Duration {
+	// µJ / W = µs
+	return time.Duration(min(uint64(c.wrapAt)/c.watts, math.MaxInt64/1000)) * time.Microsecond
 }

@@ -75,6 +75,18 @@ func NewPowercap(root string, want func(Kind) bool) *Powercap {
 	}
 }
 
+// SoonestWrap returns how soon a known zone's counter can wrap at the highest power that the zone can have,
+// 0 where none is known to wrap.
+func (p *Powercap) SoonestWrap() time.Duration {
+	var soonest time.Duration
+	for _, z := range p.zones {
+		if after := z.counter.WrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {
+			soonest = after
+		}
+	}
+	return soonest
+}
+
 // Source says that RAPL counts are measurements.
 func (*Powercap) Source() Source { return Measured }
 

@@ -55,3 +55,11 @@ func MulDiv(a, b, c uint64) uint64 {
 	q, _ := bits.Div64(hi, lo, c)
 	return q
 }
+
+// AddSaturating returns a+b, or the largest value where the sum does not fit.
+func AddSaturating[T ~uint64](a, b T) T {
+	if b > math.MaxUint64-a {
+		return math.MaxUint64
+	}
+	return a + b
+}

@@ -156,7 +156,9 @@ func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (
 	executed = fresh || p.Comm != e.comm
 	e.comm = p.Comm
 	if p.Kernel {
-		e.identity.Executable = kernelThreadName(p.Comm.String())
+		if executed {
+			e.identity.Executable = kernelThreadName(p.Comm.String())
+		}
 		return executed
 	}
 	target, err := id.proc.LinkOf(p.PID, "exe", id.buf)
@@ -174,10 +176,10 @@ func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (
 	return executed
 }
 
-// kernelThreadName drops what a worker appends to its name for the work that it is at
-// (kernel/workqueue.c, wq_worker_comm).
+// kernelThreadName drops what a worker appends to its name for the work that it is at. A rescuer is named
+// for its queue (kernel/workqueue.c, wq_worker_comm and format_worker_id).
 func kernelThreadName(comm string) string {
-	if strings.HasPrefix(comm, "kworker/") {
+	if strings.HasPrefix(comm, "kworker/") && !strings.HasPrefix(comm, "kworker/R-") {
 		if i := strings.IndexAny(comm, "-+"); i > 0 {
 			return comm[:i]
 		}
@@ -205,6 +207,7 @@ func joinArguments(argv [][]byte) string {
 		for !utf8.ValidString(s) {
 			s = s[:len(s)-1]
 		}
+		s = strings.Clone(s) // lest it keep the rest of a long one
 	}
 	return s
 }

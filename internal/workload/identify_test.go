@@ -1,0 +1,338 @@
+package workload
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+)
+
+const (
+	hexA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	hexB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+// identified is an identifier on a made-up host, where each process's slot is its PID.
+type identified struct {
+	t    *testing.T
+	host *hostsim.Host
+	id   *Identifier
+}
+
+func newIdentified(t *testing.T, wantCommandLine bool) *identified {
+	t.Helper()
+	i := &identified{t: t, host: hostsim.New(t.TempDir())}
+	i.id = NewIdentifier(i.host.Root(), wantCommandLine)
+	t.Cleanup(func() {
+		if err := i.id.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return i
+}
+
+func process(pid int, p *hostsim.Process) *cputime.Process {
+	q := &cputime.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
+	copy(q.Comm[:15], p.Comm)
+	return q
+}
+
+// round looks at all processes and returns what the one with this PID is.
+func (i *identified) round(pid int) (Identity, bool) {
+	i.t.Helper()
+	if err := i.host.Render(); err != nil {
+		i.t.Fatal(err)
+	}
+	for pid, p := range i.host.Processes {
+		i.id.Identify(process(pid, p))
+	}
+	i.id.Resolve()
+	identity, changed := i.id.Identity(int32(pid))
+	return *identity, changed
+}
+
+func (i *identified) expect(pid int, want Identity, wantChanged bool) {
+	i.t.Helper()
+	got, changed := i.round(pid)
+	if diff := cmp.Diff(want, got); diff != "" {
+		i.t.Errorf("identity (-want +got):\n%s", diff)
+	}
+	if changed != wantChanged {
+		i.t.Errorf("changed: %v, want %v", changed, wantChanged)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	for name, tt := range map[string]struct {
+		process hostsim.Process
+		want    Identity
+	}{
+		"an executable":               {hostsim.Process{Comm: "worker-7", Exe: "/usr/bin/app"}, Identity{Executable: "app", Path: "/usr/bin/app"}},
+		"one that was deleted":        {hostsim.Process{Comm: "app", Exe: "/usr/bin/app (deleted)"}, Identity{Executable: "app", Path: "/usr/bin/app"}},
+		"one in memory":               {hostsim.Process{Comm: "6", Exe: "/memfd:runc (deleted)"}, Identity{Executable: "memfd:runc", Path: "/memfd:runc"}},
+		"one that is not UTF-8":       {hostsim.Process{Comm: "app", Exe: "/usr/bin/\xffapp"}, Identity{Executable: "\uFFFDapp", Path: "/usr/bin/\uFFFDapp"}},
+		"one that cannot be read":     {hostsim.Process{Comm: "app"}, Identity{Executable: "app"}},
+		"a name that is not UTF-8":    {hostsim.Process{Comm: "a\xffb"}, Identity{Executable: "a\uFFFDb"}},
+		"a kernel thread":             {hostsim.Process{Comm: "ksoftirqd/0", Kernel: true}, Identity{Executable: "ksoftirqd/0"}},
+		"a worker":                    {hostsim.Process{Comm: "kworker/0:1", Kernel: true}, Identity{Executable: "kworker/0:1"}},
+		"a worker at work":            {hostsim.Process{Comm: "kworker/0:1-eve", Kernel: true}, Identity{Executable: "kworker/0:1"}},
+		"a worker that runs now":      {hostsim.Process{Comm: "kworker/u8:2+fl", Kernel: true}, Identity{Executable: "kworker/u8:2"}},
+		"a worker of high priority":   {hostsim.Process{Comm: "kworker/3:1H-kb", Kernel: true}, Identity{Executable: "kworker/3:1H"}},
+		"a rescuer":                   {hostsim.Process{Comm: "kworker/R-rcu_g", Kernel: true}, Identity{Executable: "kworker/R-rcu_g"}},
+		"a program named like one":    {hostsim.Process{Comm: "kworker/0:1-eve", Exe: "/tmp/kworker"}, Identity{Executable: "kworker", Path: "/tmp/kworker"}},
+		"a kernel thread's arguments": {hostsim.Process{Comm: "x", Kernel: true, Args: []string{"/usr/bin/qemu-kvm"}}, Identity{Executable: "x"}},
+		"a container": {
+			hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/docker-" + hexA + ".scope/sub"},
+			Identity{Executable: "app", Path: "/bin/app", Placement: Placement{
+				Container: Container{ID: hexA, Runtime: "docker"}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newIdentified(t, false)
+			i.host.Processes[10] = &tt.process
+			i.expect(10, tt.want, true)
+			i.expect(10, tt.want, false)
+		})
+	}
+}
+
+func TestExecutingAnotherProgramIsAnotherIdentity(t *testing.T) {
+	i := newIdentified(t, true)
+	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "-c", "exec app"}}
+	i.host.Processes[10] = p
+	i.expect(10, Identity{Executable: "sh", Path: "/bin/sh", CommandLine: "sh -c exec app"}, true)
+	p.Comm, p.Exe, p.Args = "app", "/bin/app", []string{"app", "--serve"}
+	i.expect(10, Identity{Executable: "app", Path: "/bin/app", CommandLine: "app --serve"}, true)
+	i.expect(10, Identity{Executable: "app", Path: "/bin/app", CommandLine: "app --serve"}, false)
+}
+
+func TestExecutingTheSameFileUnderAnotherNameIsAnotherCommandLine(t *testing.T) {
+	i := newIdentified(t, true)
+	p := &hostsim.Process{Comm: "sh", Exe: "/bin/busybox", Args: []string{"sh"}}
+	i.host.Processes[10] = p
+	i.round(10)
+	p.Comm, p.Args = "sleep", []string{"sleep", "5"}
+	i.expect(10, Identity{Executable: "busybox", Path: "/bin/busybox", CommandLine: "sleep 5"}, true)
+}
+
+func TestATaskThatRenamesItselfChangesNothing(t *testing.T) {
+	for _, exe := range []string{"/usr/bin/app", ""} {
+		i := newIdentified(t, true)
+		p := &hostsim.Process{Comm: "app", Exe: exe, Args: []string{"app"}}
+		i.host.Processes[10] = p
+		want, _ := i.round(10)
+		p.Comm = "app: idle"
+		i.expect(10, want, false)
+	}
+}
+
+func TestAnExecutableThatBecomesUnreadableStaysKnown(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "app", Exe: "/usr/bin/app"}
+	i.host.Processes[10] = p
+	want, _ := i.round(10)
+	p.Exe, p.Comm = "", "else"
+	i.expect(10, want, false)
+}
+
+func TestAnExecutableThatBecomesReadableIsKnownThen(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "task"}
+	i.host.Processes[10] = p
+	i.expect(10, Identity{Executable: "task"}, true)
+	p.Exe = "/usr/bin/app"
+	i.expect(10, Identity{Executable: "app", Path: "/usr/bin/app"}, true)
+}
+
+func TestAProcessThatIsGoneAlreadyIsKnownByItsName(t *testing.T) {
+	i := newIdentified(t, true)
+	if err := i.host.Render(); err != nil {
+		t.Fatal(err)
+	}
+	i.id.Identify(process(10, &hostsim.Process{Comm: "gone"}))
+	i.id.Resolve()
+	got, changed := i.id.Identity(10)
+	if want := (Identity{Executable: "gone"}); *got != want || !changed {
+		t.Errorf("%+v, changed %v", *got, changed)
+	}
+}
+
+func TestASlotThatIsUsedAgainRemembersNothing(t *testing.T) {
+	i := newIdentified(t, true)
+	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-name", "a"},
+		Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
+	if got, _ := i.round(10); got.VM.ID == "" || got.Container.ID == "" {
+		t.Fatalf("%+v", got)
+	}
+	i.id.Forget(10)
+	i.host.Processes[10] = &hostsim.Process{Comm: "app"}
+	i.expect(10, Identity{Executable: "app"}, true)
+	i.id.Forget(99_999) // one that was never seen
+}
+
+func TestTheCommandLineIsReadOnlyWhereItIsWanted(t *testing.T) {
+	long := strings.Repeat("x", maxCommandLine)
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"arguments":                  {[]string{"app", "--a b", ""}, "app --a b"},
+		"none":                       {nil, ""},
+		"not UTF-8":                  {[]string{"a\xff", "b"}, "a\uFFFD b"},
+		"just fits":                  {[]string{long}, long},
+		"too long":                   {[]string{long + "y"}, long},
+		"cut within a character":     {[]string{long[1:] + "é"}, long[1:]},
+		"longer after replacement":   {[]string{strings.Repeat("a\xff", maxCommandLine/2)}, strings.Repeat("a\uFFFD", maxCommandLine/4)},
+		"a title that spaces follow": {[]string{"nginx: worker process"}, "nginx: worker process"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, wanted := range []bool{true, false} {
+				i := newIdentified(t, wanted)
+				i.host.Processes[10] = &hostsim.Process{Comm: "app", Exe: "/bin/app", Args: tt.args}
+				got, _ := i.round(10)
+				want := tt.want
+				if !wanted {
+					want = ""
+				}
+				if strings.TrimSpace(got.CommandLine) != want || !utf8.ValidString(got.CommandLine) || len(got.CommandLine) > maxCommandLine {
+					t.Errorf("wanted %v: %.60q of %d bytes, want %.60q of %d", wanted, got.CommandLine, len(got.CommandLine), want, len(want))
+				}
+			}
+		})
+	}
+}
+
+func TestTheCgroupIsReadAgain(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
+	i.host.Processes[10] = p
+	i.round(10)
+	for _, tt := range []struct{ cgroup, container string }{
+		{"0::/system.slice/docker-" + hexA + ".scope", hexA},
+		{"0::/system.slice/docker-" + hexB + ".scope", hexB},
+		{"0::/user.slice", ""},
+	} {
+		p.Cgroup = tt.cgroup
+		got, changed := i.round(10)
+		if got.Container.ID != tt.container || !changed {
+			t.Errorf("%s: in %q, changed %v", tt.cgroup, got.Container.ID, changed)
+		}
+	}
+	p.Cgroup = "0::/user.slice/another"
+	if _, changed := i.round(10); changed {
+		t.Error("another cgroup that is no container's is another identity")
+	}
+	if err := os.Remove(filepath.Join(i.host.Root(), "proc/10/cgroup")); err != nil {
+		t.Fatal(err)
+	}
+	i.id.Identify(process(10, p))
+	if got, changed := i.id.Identity(10); changed || got.Executable != "app" {
+		t.Errorf("a cgroup that cannot be read changed it: %+v", got)
+	}
+}
+
+func TestTheMemoryOfCgroupsIsBounded(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
+	i.host.Processes[10] = p
+	for n := range 500 {
+		p.Cgroup = fmt.Sprintf("0::/system.slice/docker-%064x.scope", n)
+		if got, _ := i.round(10); got.Container.ID != fmt.Sprintf("%064x", n) {
+			t.Fatalf("%d: %+v", n, got)
+		}
+	}
+	if most := len(i.id.known) + 1; len(i.id.placements) > most {
+		t.Errorf("%d cgroups are remembered for %d slots", len(i.id.placements), len(i.id.known))
+	}
+}
+
+func TestHelpersInTheScopeHaveTheHypervisorsMachine(t *testing.T) {
+	const scope = `0::/machine.slice/machine-qemu\x2d3\x2dweb.scope`
+	i := newIdentified(t, false)
+	i.host.Processes[9] = &hostsim.Process{Comm: "swtpm", Exe: "/usr/bin/swtpm", Start: 100, Cgroup: scope}
+	if got, _ := i.round(9); got.VM.Name != "web" || got.VM.ID == "" || isUUID(got.VM.ID) {
+		t.Errorf("before the hypervisor is seen: %+v", got.VM)
+	}
+	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Start: 200,
+		Args: []string{"qemu-system-x86_64", "-name", "guest=web", "-uuid", uuid1}, Cgroup: scope + "/libvirt/emulator"}
+	want := VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
+	helper, changed := i.round(9)
+	if helper.VM != want || !changed {
+		t.Errorf("the helper: %+v, changed %v", helper.VM, changed)
+	}
+	hypervisor, _ := i.id.Identity(10)
+	if hypervisor.VM != want {
+		t.Errorf("the hypervisor: %+v", hypervisor.VM)
+	}
+	i.id.Forget(10)
+	delete(i.host.Processes, 10)
+	if got, changed := i.round(9); got.VM != want || changed {
+		t.Errorf("when the hypervisor is gone: %+v, changed %v", got.VM, changed)
+	}
+}
+
+func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "start-vm"}}
+	i.host.Processes[10] = p
+	if got, _ := i.round(10); got.VM != (VM{}) {
+		t.Errorf("%+v", got.VM)
+	}
+	p.Comm, p.Exe, p.Args = "qemu-kvm", "/usr/libexec/qemu-kvm", []string{"qemu-kvm", "-uuid", uuid1}
+	if got, changed := i.round(10); got.VM.ID != uuid1 || !changed {
+		t.Errorf("%+v, changed %v", got.VM, changed)
+	}
+	p.Comm, p.Exe, p.Args = "sh", "/bin/sh", []string{"sh"}
+	if got, changed := i.round(10); got.VM != (VM{}) || !changed {
+		t.Errorf("%+v, changed %v", got.VM, changed)
+	}
+}
+
+func TestLookingAgainAllocatesNothing(t *testing.T) {
+	i := newIdentified(t, true)
+	i.host.Processes[10] = &hostsim.Process{Comm: "app", Exe: "/usr/bin/app", Args: []string{"app"}, Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
+	i.host.Processes[11] = &hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-uuid", uuid1}}
+	i.host.Processes[12] = &hostsim.Process{Comm: "kworker/0:1-eve", Kernel: true}
+	i.host.Processes[13] = &hostsim.Process{Comm: "unreadable"}
+	i.round(10)
+	var rows []*cputime.Process
+	for pid, p := range i.host.Processes {
+		rows = append(rows, process(pid, p))
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		for _, p := range rows {
+			i.id.Identify(p)
+		}
+		i.id.Resolve()
+		for _, p := range rows {
+			i.id.Identity(p.Slot)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestACutCommandLineKeepsNothingOfTheRest(t *testing.T) {
+	argv := [][]byte{[]byte(strings.Repeat("x", 1<<20))}
+	kept := make([]string, 64)
+	for i := range kept {
+		kept[i] = joinArguments(argv)
+	}
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 32<<20 {
+		t.Errorf("%d MB are in use for %d command lines of %d bytes", m.HeapAlloc>>20, len(kept), len(kept[0]))
+	}
+	runtime.KeepAlive(kept)
+}

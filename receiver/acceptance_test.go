@@ -1,0 +1,179 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+var errRefused = errors.New("the queue is full")
+
+func TestFinalValuesAreKeptUntilTheNextConsumerHasTakenThem(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job", Cgroup: docker(idA)}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 300})
+	n.refuse = errRefused
+	delete(n.host.Processes, 10)
+	for i := range 3 {
+		n.run(100*joule, map[int]int64{20: 100})
+		for _, entity := range []string{"process", "container"} {
+			final := n.one(entity+".energy", "container.id="+idA)
+			assert.InDelta(t, 30, final.value, 1e-6)
+			assert.Equal(t, n.s.booking.last.stamp, final.at)
+			powers := n.points(entity+".power", attrs{"container.id": idA})
+			if i == 0 {
+				assert.Len(t, powers, 1, "it was there in this interval")
+			} else {
+				assert.Empty(t, powers, "an interval that it was not there for")
+			}
+		}
+	}
+	n.refuse = nil
+	n.run(100*joule, map[int]int64{20: 100})
+	assert.InDelta(t, 30, n.one("process.energy", pid(10)).value, 1e-6, "delivered")
+	assert.InDelta(t, 30, n.one("container.energy").value, 1e-6)
+	n.run(100*joule, map[int]int64{20: 100})
+	assert.Empty(t, n.points("process.energy", nil, pid(10)), "and not again")
+	assert.Empty(t, n.points("container.energy", nil))
+	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 1e-6, "nothing was lost")
+}
+
+func TestTheValuesOfAContainerThatCameAndWentWhileTheConsumerRefusedAreDelivered(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	n.run(0, nil)
+	n.refuse = errRefused
+	n.host.Processes[10] = newborn(n.host)
+	n.host.Processes[10].Cgroup = docker(idA)
+	n.run(100*joule, map[int]int64{10: 300})
+	delete(n.host.Processes, 10)
+	n.run(0, nil)
+	n.run(0, nil)
+	n.refuse = nil
+	n.run(0, nil)
+	assert.InDelta(t, 30, n.one("container.energy", "container.id="+idA).value, 1e-6)
+	assert.InDelta(t, 30, n.one("process.energy", pid(10)).value, 1e-6)
+	n.run(0, nil)
+	assert.Empty(t, n.points("container.energy", nil))
+	assert.Empty(t, n.points("process.energy", nil, pid(10)))
+}
+
+func TestAnEmptyScrapeThatIsAcceptedDeliversNothing(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job"}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 300})
+	delete(n.host.Processes, 10)
+	n.refuse = errRefused
+	n.run(0, nil)
+	n.refuse = nil
+	stat := filepath.Join(n.host.Root(), "proc/stat")
+	require.NoError(t, os.Remove(stat))
+	n.scrapeAsIs()
+	n.accept()
+	n.run(0, nil)
+	assert.InDelta(t, 30, n.one("process.energy", pid(10)).value, 1e-6, "it was not in what was accepted")
+	n.run(0, nil)
+	assert.Empty(t, n.points("process.energy", nil, pid(10)))
+}
+
+func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorIsAccepted(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120))
+	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
+	n.start()
+	n.refuse = errRefused
+	n.run(0, map[int]int64{1: 100})
+	n.host.Zones["intel-rapl:0"].Content = ""
+	require.NoError(t, n.host.Render())
+	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/stat")))
+	n.scrapeAsIs()
+	require.Equal(t, power.Measured, n.s.meters.source())
+	n.accept()
+	clear(n.finals)
+	n.refuse = nil
+	n.run(0, map[int]int64{1: 100})
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.Positive(t, n.one("process.energy", pid(1)).value)
+}
+
+// accept hands what was last scraped to a next consumer that takes it.
+func (n *testNode) accept() {
+	n.t.Helper()
+	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
+	require.NoError(n.t, err)
+	require.NoError(n.t, acceptance{next, n.s.accepted}.ConsumeMetrics(context.Background(), n.md))
+}
+
+func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAWhile(t *testing.T) {
+	host := hostsim.New(treeDir(t))
+	zone := &hostsim.Zone{Name: "package-0", Max: 1e12}
+	host.Zones["intel-rapl:0"] = zone
+	host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job", Cgroup: docker(idA)}
+	require.NoError(t, host.Render())
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath = host.Root()
+	cfg.InitialDelay = 10 * time.Second
+	cfg.Processes = ProcessesConfig{}
+
+	var scrapes int
+	var got []pmetric.Metrics // what was accepted
+	next, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
+		scrapes++
+		// The ten seconds until the next scrape. The job runs in the first ten and then is gone.
+		switch used := map[int]int64{1: 100}; scrapes {
+		case 1:
+			used[10] = 400
+			host.Run(10*time.Second, used)
+		default:
+			delete(host.Processes, 10)
+			host.Run(10*time.Second, used)
+		}
+		zone.Energy += 100 * joule
+		if err := host.Render(); err != nil {
+			return err
+		}
+		if 2 <= scrapes && scrapes <= 4 {
+			return errRefused
+		}
+		cp := pmetric.NewMetrics()
+		md.CopyTo(cp)
+		got = append(got, cp)
+		return nil
+	})
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, next)
+		require.NoError(t, err)
+		require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
+		time.Sleep(65 * time.Second) // of the bubble's own clock
+		require.NoError(t, r.Shutdown(t.Context()))
+	})
+	require.Equal(t, 6, scrapes)
+	require.Len(t, got, 3, "the first, the fifth and the sixth")
+	at := func(i int) *testNode { return &testNode{t: t, md: got[i]} }
+	assert.Zero(t, at(0).one("process.energy", pid(10)).value)
+	assert.InDelta(t, 40, at(1).one("process.energy", pid(10)).value, 1e-6)
+	assert.InDelta(t, 40, at(1).one("container.energy").value, 1e-6)
+	assert.Empty(t, at(1).points("process.power", nil, pid(10)))
+	assert.Empty(t, at(2).points("process.energy", nil, pid(10)))
+	assert.Empty(t, at(2).points("container.energy", nil))
+	// The interval of each was 100 J: 50 % busy in the first, 10 % in the other four.
+	assert.InDelta(t, 10+4*10, at(2).one("process.energy", pid(1)).value, 1e-6)
+}

@@ -1,0 +1,203 @@
+package receiver
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// load reads a configuration as a collector does: the YAML over the defaults, unknown keys refused, then
+// every Validate that there is.
+func load(t *testing.T, yaml string) (*Config, error) {
+	t.Helper()
+	retrieved, err := confmap.NewRetrievedFromYAML([]byte(yaml))
+	require.NoError(t, err)
+	conf, err := retrieved.AsConf()
+	require.NoError(t, err)
+	cfg := NewFactory().CreateDefaultConfig().(*Config)
+	if err := conf.Unmarshal(cfg); err != nil {
+		return nil, err
+	}
+	return cfg, confmap.Validate(cfg)
+}
+
+func mustLoad(t *testing.T, yaml string) *Config {
+	t.Helper()
+	cfg, err := load(t, yaml)
+	require.NoError(t, err)
+	return cfg
+}
+
+func TestTheDefaultsAreValid(t *testing.T) {
+	cfg := mustLoad(t, "{}")
+	assert.Equal(t, NewFactory().CreateDefaultConfig(), cfg)
+	assert.Equal(t, 10*time.Second, cfg.CollectionInterval)
+	assert.Equal(t, "/", cfg.RootPath)
+	assert.Equal(t, MeterAuto, cfg.Meter)
+	assert.Equal(t, cputime.Auto, cfg.CPUTime)
+	assert.Zero(t, cfg.SamplingInterval)
+	assert.Equal(t, []power.Kind{power.Package, power.DRAM}, cfg.Zones)
+	assert.Equal(t, ProcessesConfig{MinEnergy: 1, Max: 500}, cfg.Processes)
+	assert.False(t, cfg.Model.HasValue(), "nothing is estimated unless someone says so")
+}
+
+func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
+	tests := []struct {
+		name, yaml string
+		want       string
+	}{
+		{"root_path relative", "root_path: hostfs", `root_path: must be an absolute path, is "hostfs"`},
+		{"root_path empty", `root_path: ""`, `root_path: must be an absolute path, is ""`},
+		{"meter unknown", "meter: rapl", `meter: must be one of auto, powercap, model, is "rapl"`},
+		{"meter in capitals", "meter: Auto", `meter: must be one of auto, powercap, model, is "Auto"`},
+		{"meter empty", `meter: ""`, `meter: must be one of auto, powercap, model, is ""`},
+		{"cpu_time unknown", "cpu_time: perf", `cpu_time: must be one of auto, bpf, procfs, is "perf"`},
+		{"zones empty", "zones: []", "zones: must name at least one of package, core, uncore, dram, psys"},
+		{"zone unknown", "zones: [package, gpu]", `zones::1: must be one of package, core, uncore, dram, psys, is "gpu"`},
+		{"zone twice", "zones: [package, dram, package]", `zones::2: "package" is named twice`},
+		{"meter model without a model", "meter: model", `model: must be set when meter is "model"`},
+		{"meter model with an empty model", "{meter: model, model: {}}", "model: max_power: must be more than 0 watts, is 0"},
+		{"model without the zone that it stands in for", "{zones: [dram], model: {max_power: 1}}",
+			`zones: must name "package", the zone that the model stands in for`},
+		{"idle_power negative", "model: {idle_power: -1, max_power: 5}", "model: idle_power: must be at least 0 watts, is -1"},
+		{"idle_power not a number", "model: {idle_power: .nan, max_power: 5}", "model: idle_power: must be at least 0 watts, is NaN"},
+		{"idle_power infinite", "model: {idle_power: .inf, max_power: 5}", "model: idle_power: must be at least 0 watts, is +Inf"},
+		{"max_power negative", "model: {idle_power: 0, max_power: -5}", "model: max_power: must be more than 0 watts, is -5"},
+		{"max_power not a number", "model: {idle_power: 1, max_power: .nan}", "model: max_power: must be more than 0 watts, is NaN"},
+		{"max_power infinite", "model: {idle_power: 1, max_power: .inf}", "model: max_power: must be more than 0 watts, is +Inf"},
+		{"max_power below idle_power", "model: {idle_power: 40, max_power: 30}", "model: max_power: must be at least idle_power, 40 watts, is 30"},
+		{"max_power left out", "model: {idle_power: 40}", "model: max_power: must be more than 0 watts, is 0"},
+		{"a model that is not used is checked as well", "{meter: powercap, model: {idle_power: -1, max_power: 5}}",
+			"model: idle_power: must be at least 0 watts, is -1"},
+		{"points out of order", "model: {points: [{utilization: 0.5, power: 1}, {utilization: 0.4, power: 2}]}",
+			"model: points: power curve: point 1: utilization 0.4 is not above the 0.5 before it"},
+		{"points at the same utilization", "model: {points: [{utilization: 0.5, power: 1}, {utilization: 0.5, power: 2}]}",
+			"model: points: power curve: point 1: utilization 0.5 is not above the 0.5 before it"},
+		{"point beyond full utilization", "model: {points: [{utilization: 50, power: 1}]}",
+			"model: points: power curve: point 0: utilization 50 is not between 0 and 1"},
+		{"point with a power that is no number", "model: {points: [{utilization: 0, power: .nan}]}",
+			"model: points: power curve: point 0: power of NaN W is not a finite number from 0 up"},
+		{"point with a negative power", "model: {points: [{utilization: 0, power: -3}]}",
+			"model: points: power curve: point 0: power of -3 W is not a finite number from 0 up"},
+		{"points together with idle_power", "model: {idle_power: 1, points: [{utilization: 0, power: 1}]}",
+			"model: points: must not be set together with idle_power and max_power"},
+		{"points together with max_power", "model: {max_power: 1, points: [{utilization: 0, power: 1}]}",
+			"model: points: must not be set together with idle_power and max_power"},
+		{"min_energy negative", "processes: {min_energy: -0.1}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is -0.1"},
+		{"min_energy not a number", "processes: {min_energy: .nan}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is NaN"},
+		{"min_energy infinite", "processes: {min_energy: .inf}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is +Inf"},
+		{"max negative", "processes: {max: -1}", "processes::max: must not be negative, is -1"},
+		{"sampling_interval negative", "sampling_interval: -1s", "sampling_interval: must be 0 or from 10ms to collection_interval, is -1s"},
+		{"sampling_interval too short", "sampling_interval: 9ms", "sampling_interval: must be 0 or from 10ms to collection_interval, is 9ms"},
+		{"sampling_interval longer than the collection", "{collection_interval: 5s, sampling_interval: 6s}",
+			"sampling_interval: must be 0 or from 10ms to collection_interval, is 6s"},
+		{"collection_interval 0", "collection_interval: 0", `"collection_interval": requires positive value`},
+		{"collection_interval negative", "collection_interval: -1s", `"collection_interval": requires positive value`},
+		{"timeout negative", "timeout: -1s", `"timeout": requires positive value`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.yaml)
+			assert.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestAllBadFieldsAreNamedAtOnce(t *testing.T) {
+	_, err := load(t, "{root_path: x, meter: y, cpu_time: z, zones: [w], processes: {min_energy: -1, max: -1}, model: {max_power: -1}, collection_interval: 0}")
+	for _, field := range []string{"root_path: ", "meter: ", "cpu_time: ", "zones::0: ", "processes::min_energy: ",
+		"processes::max: ", "model: max_power: ", "collection_interval"} {
+		assert.ErrorContains(t, err, field)
+	}
+}
+
+func TestWhatIsNoSettingIsRefused(t *testing.T) {
+	for yaml, want := range map[string]string{
+		"interval: 5s":          "invalid keys: interval",
+		"model: {idle: 40}":     "invalid keys: idle",
+		"processes: {limit: 5}": "invalid keys: limit",
+		"model: {points: [{utilization: 0, watts: 1}]}":      "invalid keys: watts",
+		"metrics: {process.energie: {enabled: false}}":       "invalid keys: process.energie",
+		"metrics: {process.energy: {on: false}}":             "invalid keys: on",
+		"resource_attributes: {pid: {enabled: false}}":       "invalid keys: pid",
+		"processes: {max: many}":                             "'processes.max'",
+		"model: {idle_power: forty}":                         "'idle_power'",
+		"collection_interval: soon":                          "'collection_interval'",
+		"zones: {package: true}":                             "'zones'",
+		"resource_attributes: {vm.id: {metrics_include: x}}": "'metrics_include'",
+	} {
+		_, err := load(t, yaml)
+		assert.ErrorContains(t, err, want, yaml)
+	}
+}
+
+func TestAFilterOfResourcesThatIsNoFilterIsAnError(t *testing.T) {
+	for _, list := range []string{"metrics_include", "metrics_exclude"} {
+		_, err := load(t, "resource_attributes: {container.id: {"+list+`: [{regexp: "("}]}}`)
+		assert.ErrorContains(t, err, "container.id::"+list+"::0", list)
+	}
+}
+
+func TestSettingsReplaceTheDefaults(t *testing.T) {
+	cfg := mustLoad(t, `
+collection_interval: 3s
+sampling_interval: 100ms
+root_path: /hostfs
+meter: auto
+zones: [package]
+model:
+  points:
+    - {utilization: 0, power: 40}
+    - {utilization: 0.5, power: 90}
+    - {utilization: 1, power: 120}
+cpu_time: procfs
+processes: {min_energy: 0.25, max: 0}
+metrics: {process.cpu.time: {enabled: true}}
+resource_attributes: {process.pid: {enabled: false}}
+`)
+	assert.Equal(t, 3*time.Second, cfg.CollectionInterval)
+	assert.Equal(t, 100*time.Millisecond, cfg.SamplingInterval)
+	assert.Equal(t, "/hostfs", cfg.RootPath)
+	assert.Equal(t, []power.Kind{power.Package}, cfg.Zones, "a list replaces the default's, all of it")
+	assert.Equal(t, cputime.KindProcfs, cfg.CPUTime)
+	assert.Equal(t, units.Joule/4, cfg.Processes.minEnergy())
+	assert.Zero(t, cfg.Processes.Max)
+	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
+	assert.True(t, cfg.Metrics.ProcessEnergy.Enabled, "the others stay")
+	assert.False(t, cfg.ResourceAttributes.ProcessPid.Enabled)
+	curve, err := cfg.Model.Get().curve()
+	require.NoError(t, err)
+	assert.InDelta(t, 90, curve.Watts(0.5), 1e-9)
+}
+
+func TestAModelIsPresentOnlyWhereItIsWritten(t *testing.T) {
+	assert.False(t, mustLoad(t, "meter: auto").Model.HasValue())
+	assert.False(t, mustLoad(t, "model:").Model.HasValue(), "a key without a value")
+	cfg := mustLoad(t, "model: {idle_power: 0, max_power: 120}")
+	require.True(t, cfg.Model.HasValue())
+	curve, err := cfg.Model.Get().curve()
+	require.NoError(t, err)
+	assert.InDelta(t, 30, curve.Watts(0.25), 1e-9)
+}
+
+func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {
+	for joules, want := range map[float64]units.Energy{0: 0, 1: 1_000_000, 1e-6: 1, 0.1: 100_000, maxMinEnergy: 3_600_000_000_000_000_000} {
+		p := ProcessesConfig{MinEnergy: joules}
+		assert.Equal(t, want, p.minEnergy(), joules)
+	}
+	cfg := mustLoad(t, "{}")
+	cfg.Processes.MinEnergy = math.Nextafter(maxMinEnergy, math.Inf(1))
+	assert.ErrorContains(t, cfg.Validate(), "processes::min_energy")
+}
+
+func TestValidatingReportsNothingOfTheMachine(t *testing.T) {
+	mustLoad(t, "root_path: /no/such/directory")
+}

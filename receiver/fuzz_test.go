@@ -1,0 +1,148 @@
+package receiver
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// FuzzTick has the receiver look at a small host of which one file holds anything: once at its start or in
+// the middle, and then as it should be again.
+func FuzzTick(f *testing.F) {
+	seeds := [][]byte{
+		nil, {0}, []byte("\n"), []byte("0\n"), []byte("-1\n"), []byte("18446744073709551615\n"), []byte("9223372036854775808"),
+		[]byte("nan"), []byte("1e300\n"), bytes.Repeat([]byte("9"), 5000), []byte("\xff\xfe\xfd"), []byte("262143328850\n"),
+		[]byte("10 (app) S 1 10 10 0 -1 4194560 0 0 0 0 18446744073709551615 18446744073709551615 9223372036854775807 9223372036854775807 20 0 1 0 0 0 0\n"),
+		[]byte("10 (app) Z 10 10 10 0 -1 0 0 0 0 0 1 1 -5 -5 20 0 1 0 99999999999 0 0\n"),
+		[]byte("10 (app) R 0 10 10 0 -1 2129984 0 0 0 0 5000 0 0 0 20 0 2147483647 0 100001 0 0\n"),
+		[]byte("10 (a ) (b\n) R 1 1 1 0 0 0 0 0 0 0 7 0 0 0 20 0 1 0 0 0 0"),
+		[]byte("cpu  18446744073709551615 0 0 1 0 0 0 0 0 0\n"), []byte("cpu  1 2 3 4\n"), []byte("cpu  0 0 0 0 0 0 0 0 0 0\nbtime 18446744073709551615\n"),
+		[]byte("99999999.99 1.00\n"), []byte("0.00 0.00\n"), []byte("usage_usec 18446744073709551\n"), []byte("usage_usec 1\n"),
+		[]byte("0::/docker/" + idA + "/docker/" + idB + "\n"), []byte("0::/../../docker/" + idB + "\n"), []byte("0::/machine.slice/machine-qemu\\x2d1\\x2da.scope\n"),
+		[]byte("/usr/bin/qemu-kvm\x00-uuid\x00aaaaaaaa-0000-4000-8000-00000000000a\x00"), []byte("/usr/bin/qemu-kvm"),
+		[]byte("dram\n"), []byte("psys\n"), []byte("package-1\n"), []byte("1 1 0:1 / / rw - cgroup2 x rw\n"), []byte("1 1 0:1 / /proc rw - cgroup x cpuacct\n"),
+	}
+	const files = 27
+	for i, content := range seeds {
+		for file := i % 3; file < files; file += 3 {
+			f.Add(byte(file), (i+file)%2 == 0, content)
+		}
+	}
+	f.Fuzz(func(t *testing.T, file byte, early bool, content []byte) {
+		n := newTestNode(t, func(c *Config) {
+			c.Zones = power.Kinds
+			c.Processes = ProcessesConfig{MinEnergy: 0.5, Max: 4}
+			c.ResourceAttributes.ProcessCommandLine.Enabled = true
+			c.Metrics.ProcessCPUTime.Enabled = true
+			c.Metrics.ContainerCPUTime.Enabled = true
+			c.Metrics.SystemCPUUtilization.Enabled = true
+		})
+		h := n.host
+		h.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_532_610_987, Energy: 65_500_000_000}
+		h.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Args: []string{"app", "-x"}, Cgroup: docker(idA)}
+		h.Processes[11] = &hostsim.Process{Parent: 10, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
+		h.Processes[12] = &hostsim.Process{Parent: 1, Comm: "qemu-kvm", Exe: "/usr/bin/qemu-kvm", Args: []string{"qemu-kvm"}}
+		h.Cgroups[scope(idA)] = time.Hour
+		require.NoError(t, h.Render())
+		files := filesBelow(t, h.Root())
+		name := files[int(file)%len(files)]
+		totals := map[string]float64{}
+		tick := func() {
+			md, err := n.s.scrape(t.Context())
+			require.NoError(t, err)
+			n.md = md
+			n.accept()
+			if md.ResourceMetrics().Len() == 0 {
+				return // the node's CPU time could not be read
+			}
+			checkTotals(t, md, totals)
+			n.balance()
+		}
+		spend := func() {
+			h.Run(10*time.Second, map[int]int64{1: 10, 10: 200, 11: 100, 12: 300})
+			h.Cgroups[scope(idA)] += 5 * time.Second
+			for _, z := range h.Zones {
+				z.Energy = (z.Energy + 50*joule) % z.Max
+			}
+			require.NoError(t, h.Render())
+		}
+		if early {
+			put(t, name, content)
+		}
+		n.startAsIs()
+		spend()
+		tick()
+		spend()
+		put(t, name, content)
+		tick()
+		h.Processes[11].Cgroup = docker(idB)
+		spend()
+		tick()
+		h.Processes[10].CUser += h.Processes[11].User
+		delete(h.Processes, 11)
+		delete(h.Processes, 12)
+		h.Run(10*time.Second, map[int]int64{10: 100})
+		require.NoError(t, h.Render())
+		tick()
+		tick()
+	})
+}
+
+// filesBelow returns the files and links below a directory, in the same order each time.
+func filesBelow(t *testing.T, root string) []string {
+	var files []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
+}
+
+// put makes a file hold content, or a link lead to it.
+func put(t *testing.T, name string, content []byte) {
+	if target := strings.ReplaceAll(string(content), "\x00", ""); filepath.Base(name) == "exe" {
+		require.NoError(t, os.Remove(name))
+		if target != "" && len(target) < 255 {
+			require.NoError(t, os.Symlink(target, name))
+		}
+		return
+	}
+	require.NoError(t, os.WriteFile(name, content, 0o600))
+}
+
+// checkTotals holds every value against what is possible, and every sum against what it was before.
+func checkTotals(t *testing.T, md pmetric.Metrics, before map[string]float64) {
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			for _, p := range dataPoints(m).All() {
+				v := p.DoubleValue()
+				require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%s is %v", m.Name(), v)
+				require.LessOrEqual(t, p.StartTimestamp(), p.Timestamp(), m.Name())
+				if m.Type() == pmetric.MetricTypeGauge {
+					continue
+				}
+				key := series(m.Name(), rm, p)
+				require.GreaterOrEqual(t, v, before[key], key)
+				before[key] = v
+			}
+		}
+	}
+}
+
+func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint) string {
+	return fmt.Sprint(metric, " ", rm.Resource().Attributes().AsRaw(), p.Attributes().AsRaw(), p.StartTimestamp())
+}

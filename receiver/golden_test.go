@@ -1,0 +1,196 @@
+package receiver
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/golden"
+	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/pdatatest/pmetrictest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+)
+
+var update = flag.Bool("update", false, "write the expected metrics of the recorded hosts")
+
+const hostsDir = "../testdata/hosts"
+
+// recorded is the receiver on a host of testdata (see the README there) at its last moment.
+func recorded(t *testing.T, name string) *testNode {
+	t.Helper()
+	dir := filepath.Join(hostsDir, name)
+	settings, err := os.ReadFile(filepath.Join(dir, "config.yaml"))
+	require.NoError(t, err)
+	n := newTestNode(t, func(c *Config) {
+		root := c.RootPath
+		*c = *mustLoad(t, string(settings))
+		c.RootPath = root
+	})
+	n.s.now = func() time.Time { return clockOf(t, n.host.Root()) }
+	require.NoError(t, unpack(filepath.Join(dir, "0.txtar"), n.host.Root()))
+	n.startAsIs()
+	for i := 1; ; i++ {
+		err := unpack(filepath.Join(dir, fmt.Sprint(i, ".txtar")), n.host.Root())
+		if os.IsNotExist(err) && i > 1 {
+			return n
+		}
+		require.NoError(t, err)
+		n.md, err = n.s.scrape(t.Context())
+		require.NoError(t, err)
+		n.accept()
+		n.balance()
+	}
+}
+
+// unpack changes a tree by an archive.
+func unpack(archive, root string) error {
+	a, err := txtar.ParseFile(archive)
+	if err != nil {
+		return err
+	}
+	for _, f := range a.Files {
+		if !fs.ValidPath(f.Name) {
+			return fmt.Errorf("%s: %s leads elsewhere", archive, f.Name)
+		}
+		name := filepath.Join(root, filepath.FromSlash(f.Name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		target, isLink := bytes.CutPrefix(f.Data, []byte("-> "))
+		switch {
+		case string(f.Data) == "gone\n":
+			err = os.RemoveAll(name)
+		case isLink:
+			if err = os.RemoveAll(name); err == nil {
+				err = os.Symlink(strings.TrimSuffix(string(target), "\n"), name)
+			}
+		case path.Base(f.Name) == "cmdline":
+			err = os.WriteFile(name, bytes.ReplaceAll(f.Data, []byte("\n"), []byte{0}), 0o600)
+		default:
+			err = os.WriteFile(name, f.Data, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clockOf is the time of a tree, by its own account.
+func clockOf(t *testing.T, root string) time.Time {
+	t.Helper()
+	booted, err := cputime.BootTime(root)
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "proc/uptime"))
+	require.NoError(t, err)
+	seconds, _, _ := strings.Cut(string(text), " ")
+	uptime, err := time.ParseDuration(seconds + "s")
+	require.NoError(t, err)
+	return booted.Add(uptime)
+}
+
+func TestHosts(t *testing.T) {
+	hosts, err := os.ReadDir(hostsDir)
+	require.NoError(t, err)
+	require.NotEmpty(t, hosts)
+	for _, h := range hosts {
+		t.Run(h.Name(), func(t *testing.T) {
+			n := recorded(t, h.Name())
+			file := filepath.Join(hostsDir, h.Name(), "expected.yaml")
+			if *update {
+				require.NoError(t, golden.WriteMetricsToFile(file, n.md, golden.SkipMetricTimestampNormalization()))
+				require.NoError(t, os.Chmod(file, 0o644))
+			}
+			want, err := golden.ReadMetrics(file)
+			require.NoError(t, err)
+			// The order says nothing; everything else is compared, the timestamps too.
+			require.NoError(t, pmetrictest.CompareMetrics(want, n.md, pmetrictest.IgnoreResourceMetricsOrder(),
+				pmetrictest.IgnoreMetricsOrder(), pmetrictest.IgnoreMetricDataPointsOrder()))
+		})
+	}
+}
+
+func TestAHostIsTheSameEachTime(t *testing.T) {
+	assert.Equal(t, text(t, recorded(t, "kubernetes").md), text(t, recorded(t, "kubernetes").md))
+}
+
+// What the expected metrics must say, whoever updates them.
+
+func TestTwoSocketsAreOneNode(t *testing.T) {
+	n := recorded(t, "two-sockets")
+	first, second := n.one("hw.energy", "hw.id=intel-rapl:0").value, n.one("hw.energy", "hw.id=intel-rapl:1").value
+	assert.InDelta(t, 812.345678+799, first, 1e-9)
+	assert.InDelta(t, 640+641.000001, second, 1e-9, "across its range")
+	assert.InDelta(t, first+second, n.sum("system.energy", attrs{"energy.zone": "package"}), 1e-6)
+	assert.Empty(t, n.points("hw.energy", nil, "hw.id=intel-rapl:0:1"), "not read at the last moment")
+	assert.Len(t, n.points("hw.energy", attrs{"hw.name": "package-0"}), 1, "the memory-mapped registers repeat it")
+	assert.Len(t, n.points("process.energy", attrs{"process.pid": "9001", "energy.zone": "package"}), 2, "a script, and a shell with its pid")
+	assert.Len(t, n.points("process.energy", attrs{"process.pid": "4711", "energy.zone": "package"}), 2, "two programs of the batch job")
+	assert.Contains(t, n.told(), "Degraded energy zones")
+}
+
+func TestAKubernetesNodeHasPodsInPods(t *testing.T) {
+	n := recorded(t, "kubernetes")
+	for uid, class := range map[string]string{
+		"1f0c8a4e-7c1b-4f2e-9d3a-5b6c7d8e9f00": "Guaranteed",
+		"2a1d9b5f-8d2c-403f-8e4b-6c7d8e9f0a11": "Burstable",
+		"3b2eac60-9e3d-4140-9f5c-7d8e9fa0b122": "BestEffort",
+		"5d40ce82-b05f-4362-b17e-9fa0b1c2d344": "Burstable",
+	} {
+		pod := n.one("k8s.pod.energy", "k8s.pod.uid="+uid, "k8s.pod.qos_class="+class).value
+		assert.InDelta(t, pod, n.sum("container.energy", attrs{"k8s.pod.uid": uid}), 1e-6)
+		assert.Positive(t, pod)
+	}
+	assert.Len(t, n.points("k8s.pod.energy", nil), 5, "and the job's final value")
+	web := attrs{"k8s.pod.uid": "2a1d9b5f-8d2c-403f-8e4b-6c7d8e9f0a11"}
+	assert.InDelta(t, 3+0.6-0.02, n.sum("container.cpu.time", web), 1e-9, "its children, but for the rounding of its process's time")
+	assert.InDelta(t, 0.35, n.one("container.cpu.time", "container.runtime.name=docker").value, 1e-9, "the pod of kind is not in kind's container")
+}
+
+func TestDockerInDockerIsTwoContainers(t *testing.T) {
+	n := recorded(t, "docker-hybrid")
+	containers := n.points("container.energy", attrs{"energy.zone": "package", "container.runtime.name": "docker"})
+	require.Len(t, containers, 4)
+	var most point
+	for _, c := range containers {
+		if c.value > most.value {
+			most = c
+		}
+	}
+	assert.Regexp(t, "^bb", most.attributes["container.id"], "the build of the inner Docker")
+	assert.LessOrEqual(t, len(n.points("process.energy", attrs{"energy.zone": "package"})), 1+4, "the others and four")
+}
+
+func TestAVirtualMachineIsAllOfItsProcesses(t *testing.T) {
+	n := recorded(t, "libvirt")
+	require.Len(t, n.points("vm.energy", attrs{"energy.zone": "package"}), 4)
+	web := n.one("vm.energy", "vm.name=web", "energy.zone=package")
+	parts := attrs{"vm.id": web.attributes["vm.id"], "energy.zone": "package"}
+	assert.Len(t, n.points("process.energy", parts), 3, "emulator, TPM and vhost")
+	assert.InDelta(t, web.value, n.sum("process.energy", parts), 1e-6)
+	assert.NotContains(t, n.one("process.energy", pid(5000), "energy.zone=package").attributes, "vm.id", "the editor")
+}
+
+func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
+	n := recorded(t, "cloud-vm")
+	assert.Len(t, n.points("system.energy", nil, "energy.source=modeled"), 2)
+	// 806 of 1600 ticks that were not stolen, then 38 of 3995.
+	assert.InDelta(t, 10*(25+70*806.0/1600)+20*(25+70*38.0/3995), n.sum("system.energy", nil), 1e-3)
+	assert.InDelta(t, 38.0/3995, n.one("system.cpu.utilization").value, 1e-4)
+	assert.Equal(t, "/usr/sbin/nginx", n.one("process.energy", pid(521)).attributes["process.executable.path"], "replaced while it runs")
+	assert.Equal(t, "(sd-pam)", n.one("process.energy", pid(531)).attributes["process.executable.name"])
+	assert.NotContains(t, n.one("process.energy", pid(531)).attributes, "process.executable.path")
+	assert.Equal(t, "node server.js --token s3cr3t", n.one("process.energy", pid(540)).attributes["process.command_line"])
+	assert.Equal(t, "weird", n.one("process.energy", pid(560)).attributes["process.executable.name"])
+	assert.Empty(t, n.told())
+}

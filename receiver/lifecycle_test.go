@@ -1,0 +1,464 @@
+package receiver
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+func newborn(h *hostsim.Host) *hostsim.Process {
+	return &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Start: ticksSince(h)}
+}
+
+func withModel(idle, most float64) func(*Config) {
+	return func(c *Config) {
+		c.Model = configoptional.Some(ModelConfig{IdlePower: idle, MaxPower: most})
+	}
+}
+
+func withMeter(m MeterKind) func(*Config) { return func(c *Config) { c.Meter = m } }
+
+// startAsIs starts on the tree as it is, without rendering the host first.
+func (n *testNode) startAsIs() {
+	n.t.Helper()
+	require.NoError(n.t, n.s.start(context.Background(), n))
+	n.t.Cleanup(func() { require.NoError(n.t, n.s.shutdown(context.Background())) })
+}
+
+// scrapeAsIs scrapes the tree as it is, ten seconds later.
+func (n *testNode) scrapeAsIs() {
+	n.t.Helper()
+	n.host.Uptime += 10 * time.Second
+	md, err := n.s.scrape(context.Background())
+	require.NoError(n.t, err)
+	n.md = md
+}
+
+// told returns what was logged as wrong or as right again, "Degraded energy sensor".
+func (n *testNode) told() []string {
+	var out []string
+	for _, e := range n.logs.All() {
+		if e.Message == "Degraded" || e.Message == "Recovered" {
+			out = append(out, fmt.Sprint(e.Message, " ", e.ContextMap()["what"]))
+		}
+	}
+	return out
+}
+
+func (n *testNode) statuses() []componentstatus.Status {
+	var out []componentstatus.Status
+	for _, e := range n.status {
+		out = append(out, e.Status())
+	}
+	return out
+}
+
+// counter is the path of a zone's energy counter.
+func (n *testNode) counter(id string) string {
+	return filepath.Join(n.host.Root(), "sys/class/powercap", id, "energy_uj")
+}
+
+func TestAnEmptyRootIsReportedAndDoesNotKeepTheReceiverFromStarting(t *testing.T) {
+	n := newTestNode(t)
+	n.startAsIs()
+	for range 3 {
+		n.scrapeAsIs()
+		assert.Zero(t, n.md.MetricCount())
+	}
+	assert.ElementsMatch(t, []string{"Degraded node CPU time", "Degraded energy sensor"}, n.told(), "one line each")
+	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, n.statuses())
+	assert.ErrorContains(t, n.status[0].Err(), "proc/stat")
+	assert.ErrorContains(t, n.status[0].Err(), "no powercap interface")
+
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", User: 90_000}
+	n.host.Zones["intel-rapl:0"].Energy += 1000 * joule
+	n.scrape()
+	assert.ElementsMatch(t, []string{"Degraded node CPU time", "Degraded energy sensor",
+		"Recovered node CPU time", "Recovered energy sensor"}, n.told())
+	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
+	assert.Zero(t, n.sum("system.energy", nil), "the baseline is when they appeared")
+	assert.Zero(t, n.one("hw.energy").value)
+	baseline := n.one("process.energy", pid(10))
+	assert.Zero(t, baseline.value)
+	assert.Equal(t, baseline.at, baseline.start)
+
+	n.run(100*joule, map[int]int64{10: 500})
+	assert.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-6)
+	assert.Equal(t, baseline.start, n.one("process.energy", pid(10)).start)
+}
+
+func TestProcThatAppearsAfterTheSensorIsTheBaselineOfBoth(t *testing.T) {
+	n := newTestNode(t)
+	require.NoError(t, n.host.Render())
+	hidden := filepath.Join(n.host.Root(), "hidden")
+	proc := filepath.Join(n.host.Root(), "proc")
+	require.NoError(t, os.Rename(proc, hidden))
+	n.startAsIs()
+	n.host.Zones["intel-rapl:0"].Energy += 500 * joule
+	n.scrapeAsIs()
+	assert.Equal(t, []string{"Degraded node CPU time"}, n.told())
+	require.NoError(t, os.Rename(hidden, proc))
+	n.scrape()
+	assert.Zero(t, n.sum("system.energy", nil), "nobody's CPU time was watched meanwhile")
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
+}
+
+func TestProcThatGoesAwayForAWhileIsCoveredByTheNextScrape(t *testing.T) {
+	for _, file := range []string{"stat", "uptime"} {
+		t.Run(file, func(t *testing.T) {
+			n := newTestNode(t)
+			n.start()
+			n.run(10*joule, map[int]int64{1: 1000})
+			path := filepath.Join(n.host.Root(), "proc", file)
+			require.NoError(t, os.Rename(path, path+"-away"))
+			for range 2 {
+				n.scrapeAsIs()
+				assert.Zero(t, n.md.MetricCount())
+			}
+			require.NoError(t, os.Rename(path+"-away", path))
+			n.host.Uptime -= 20 * time.Second
+			n.host.Run(20*time.Second, map[int]int64{1: 2000})
+			n.run(40*joule, map[int]int64{1: 1000})
+			assert.InDelta(t, 50, n.one("process.energy", pid(1)).value, 1e-6)
+			assert.InDelta(t, 40.0/30, n.one("process.power", pid(1)).value, 1e-6)
+			assert.Len(t, n.told(), 2)
+		})
+	}
+}
+
+func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
+	host := hostsim.New(treeDir(t))
+	host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 1e12}
+	require.NoError(t, host.Render())
+	for _, meter := range []MeterKind{MeterAuto, MeterPowercap, MeterModel} {
+		t.Run(string(meter), func(t *testing.T) {
+			cfg := createDefaultConfig().(*Config)
+			cfg.RootPath = host.Root()
+			withMeter(meter)(cfg)
+			withModel(10, 20)(cfg)
+			before := descriptors(t)
+			synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
+				sink := new(consumertest.MetricsSink)
+				r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, sink)
+				require.NoError(t, err)
+				require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
+				time.Sleep(35 * time.Second) // of the bubble's own clock: no time passes
+				assert.Greater(t, descriptors(t), before, "it is at work")
+				require.NoError(t, r.Shutdown(t.Context()))
+				assert.Len(t, sink.AllMetrics(), 4, "at the start and at every interval")
+			})
+			assert.Equal(t, before, descriptors(t))
+		})
+	}
+}
+
+func TestDescriptorsDoNotGrowWithTheSwitchToTheSensor(t *testing.T) {
+	n := newTestNode(t, withModel(10, 20))
+	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
+	require.NoError(t, n.host.Render())
+	before := descriptors(t)
+	require.NoError(t, n.s.start(t.Context(), n))
+	n.run(joule, map[int]int64{1: 100})
+	n.host.Zones["intel-rapl:0"].Content = ""
+	clear(n.finals)
+	n.run(joule, map[int]int64{1: 100})
+	n.run(joule, map[int]int64{1: 100})
+	require.Equal(t, power.Measured, n.s.meters.source())
+	require.NoError(t, n.s.shutdown(t.Context()))
+	assert.Equal(t, before, descriptors(t))
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+// watch returns a function that tells which files below a directory were opened since.
+func watch(t *testing.T, root string) func() []string {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Close(fd)) })
+	var dirs []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	}))
+	for _, dir := range dirs { // after the walk, which opens them
+		_, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN)
+		require.NoError(t, err)
+	}
+	return func() []string {
+		var opened []string
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := unix.Read(fd, buf)
+			if errors.Is(err, unix.EAGAIN) {
+				return opened
+			}
+			require.NoError(t, err)
+			for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
+				length := binary.NativeEndian.Uint32(b[unix.SizeofInotifyEvent-4:]) // of the name, the last field
+				name := b[unix.SizeofInotifyEvent:][:length]
+				opened = append(opened, string(bytes.TrimRight(name, "\x00")))
+				b = b[unix.SizeofInotifyEvent+int(length):]
+			}
+		}
+	}
+}
+
+func TestCreatingWithoutStartingTouchesNothing(t *testing.T) {
+	n := newTestNode(t)
+	require.NoError(t, n.host.Render())
+	opened := watch(t, n.host.Root())
+	before := descriptors(t)
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath = n.host.Root()
+	set := receivertest.NewNopSettings(metadata.Type)
+	r, err := NewFactory().CreateMetrics(t.Context(), set, cfg, consumertest.NewNop())
+	require.NoError(t, err)
+	assert.Equal(t, before, descriptors(t))
+	require.NoError(t, r.Shutdown(t.Context()), "a collector may shut down what it never started")
+	assert.Empty(t, n.logs.All())
+	assert.Empty(t, opened())
+}
+
+func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120))
+	delete(n.host.Zones, "intel-rapl:0")
+	n.start()
+	for range 3 {
+		n.run(0, map[int]int64{1: 250})
+	}
+	p := n.one("process.energy", pid(1))
+	assert.InDelta(t, 3*10*60*0.25, p.value, 1e-5, "25 % busy: 60 W")
+	for _, rm := range n.md.ResourceMetrics().All() {
+		source, _ := rm.Resource().Attributes().Get("energy.source")
+		assert.Equal(t, "modeled", source.AsString())
+	}
+	assert.Equal(t, "model:0", n.one("hw.energy").attributes["hw.id"])
+	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
+	assert.Empty(t, n.told(), "that is as it was configured")
+	assert.Empty(t, n.status)
+}
+
+func TestAutoWithoutASensorAndWithoutAModelInventsNothing(t *testing.T) {
+	n := newTestNode(t)
+	delete(n.host.Zones, "intel-rapl:0")
+	n.start()
+	for range 3 {
+		n.run(0, map[int]int64{1: 250})
+		for _, metric := range []string{"hw.energy", "system.energy", "system.unattributed.energy", "process.energy", "process.power"} {
+			assert.Empty(t, n.points(metric, nil), metric)
+		}
+	}
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	require.Len(t, n.status, 1)
+	assert.ErrorContains(t, n.status[0].Err(), "no model is configured")
+}
+
+func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120))
+	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
+	n.host.Processes[10] = newborn(n.host)
+	n.start()
+	n.run(0, map[int]int64{10: 1000})
+	modeled := n.one("process.energy", pid(10))
+	assert.InDelta(t, 1200, modeled.value, 1e-5)
+	assert.Equal(t, "modeled", modeled.attributes["energy.source"])
+	assert.Equal(t, []string{"Degraded energy zones"}, n.told())
+
+	n.host.Zones["intel-rapl:0"].Content = ""
+	clear(n.finals) // they are another meter's
+	n.run(700*joule, map[int]int64{10: 1000})
+	first := n.one("process.energy", pid(10))
+	assert.Zero(t, first.value, "what the counter shows at first is not of this process")
+	assert.Equal(t, "measured", first.attributes["energy.source"])
+	assert.True(t, first.start.After(modeled.start))
+	assert.Equal(t, first.at, first.start)
+	assert.Empty(t, n.points("process.energy", attrs{"energy.source": "modeled"}))
+	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
+
+	n.run(50*joule, map[int]int64{10: 1000})
+	assert.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-6)
+	n.host.Zones["intel-rapl:0"].Content = "gone again\n"
+	n.run(10*joule, map[int]int64{10: 1000})
+	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "a sensor in use is waited for")
+	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
+	assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by powercap").Len())
+}
+
+func TestCPUTimeStartsAnewWithTheSensor(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120), func(c *Config) {
+		c.Metrics.ProcessCPUTime.Enabled = true
+		c.Metrics.ContainerCPUTime.Enabled = true
+	})
+	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.start()
+	n.run(0, map[int]int64{10: 300})
+	assert.InDelta(t, 3, n.one("process.cpu.time", pid(10)).value, 1e-9)
+	n.host.Zones["intel-rapl:0"].Content = ""
+	clear(n.finals)
+	n.run(0, map[int]int64{10: 300})
+	assert.Zero(t, n.one("process.cpu.time", pid(10)).value, "its start is now")
+	assert.Zero(t, n.one("container.cpu.time").value)
+	n.run(0, map[int]int64{10: 200})
+	assert.InDelta(t, 2, n.one("process.cpu.time", pid(10)).value, 1e-9)
+	assert.InDelta(t, 2, n.one("container.cpu.time").value, 1e-9)
+}
+
+func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
+	n := newTestNode(t, withMeter(MeterPowercap), withModel(40, 120)) // the model is not asked
+	zone := n.host.Zones["intel-rapl:0"]
+	delete(n.host.Zones, "intel-rapl:0")
+	n.start()
+	n.run(0, map[int]int64{1: 1000})
+	n.run(0, map[int]int64{1: 1000})
+	assert.Empty(t, n.points("system.energy", nil))
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, n.statuses())
+	n.host.Zones["intel-rapl:0"] = zone
+	n.run(0, map[int]int64{1: 1000})
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.source=measured").value, 1e-6)
+	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
+}
+
+func TestMeterModelNeverReadsPowercap(t *testing.T) {
+	n := newTestNode(t, withMeter(MeterModel), withModel(40, 120))
+	n.start()
+	n.host.Run(10*time.Second, map[int]int64{1: 1000})
+	require.NoError(t, n.host.Render())
+	sensor, proc := watch(t, filepath.Join(n.host.Root(), "sys")), watch(t, filepath.Join(n.host.Root(), "proc"))
+	n.host.Uptime -= 10 * time.Second
+	n.scrapeAsIs()
+	assert.InDelta(t, 1200, n.one("process.energy", pid(1), "energy.source=modeled").value, 1e-5)
+	assert.Empty(t, sensor())
+	assert.Contains(t, proc(), "stat")
+}
+
+func TestACounterWithoutANumberInItIsReportedAndRecovers(t *testing.T) {
+	for name, content := range map[string]string{
+		"garbage": "garbage\n", "a newline": "\n", "negative": "-5\n", "a fraction": "1.5\n", "beyond 64 bits": "99999999999999999999999\n",
+		"hexadecimal": "0x10\n", "two numbers": "1 2\n", "zero bytes": "\x00\x00\x00", "very long": strings.Repeat("1", 5000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.host.Zones["intel-rapl:0"].Content = content
+			n.start()
+			n.run(10*joule, map[int]int64{1: 1000})
+			n.run(10*joule, map[int]int64{1: 1000})
+			assert.Empty(t, n.points("hw.energy", nil))
+			assert.Empty(t, n.points("process.energy", nil))
+			assert.Equal(t, []string{"Degraded energy zones"}, n.told())
+			n.host.Zones["intel-rapl:0"].Content = ""
+			n.run(10*joule, map[int]int64{1: 1000})
+			n.run(10*joule, map[int]int64{1: 1000})
+			assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
+			assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
+		})
+	}
+}
+
+func TestAnEmptyCounterIsReportedAndRecovers(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	require.NoError(t, os.Truncate(n.counter("intel-rapl:0"), 0))
+	n.scrapeAsIs()
+	n.scrapeAsIs()
+	assert.Equal(t, []string{"Degraded energy zones"}, n.told())
+	require.Len(t, n.status, 1)
+	assert.ErrorContains(t, n.status[0].Err(), "intel-rapl:0")
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 10, n.one("hw.energy").value, 1e-6)
+	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
+}
+
+func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Zones["intel-rapl:0"].NoMax = true
+	n.start()
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
+	n.host.Zones["intel-rapl:0"].Energy = 1 * joule
+	n.run(0, map[int]int64{1: 1000})
+	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6, "how far it went round is not known")
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 20, n.one("process.energy", pid(1)).value, 1e-6)
+	assert.Empty(t, n.told())
+}
+
+func TestASensorWithNoneOfTheWantedZonesIsReported(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Zones = []power.Kind{power.DRAM} })
+	n.start()
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.Empty(t, n.points("hw.energy", nil))
+	assert.Empty(t, n.points("system.energy", nil))
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
+	n.run(10*joule, map[int]int64{1: 1000})
+	n.host.Zones["intel-rapl:0:0"].Energy += 3 * joule
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 3, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6)
+	assert.Len(t, n.points("hw.energy", nil), 1)
+}
+
+func TestASensorOfThePlatformAloneIsMeasured(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Zones["intel-rapl:0"].Name = "psys"
+	n.start()
+	n.host.Zones["intel-rapl:0"].Energy += 20 * joule
+	n.run(0, map[int]int64{1: 1000})
+	assert.InDelta(t, 20, n.one("hw.host.energy", "energy.source=measured").value, 1e-6)
+	assert.Empty(t, n.points("system.energy", nil))
+}
+
+func TestAnUnchangedProblemIsToldOnceAndAChangedOneAgain(t *testing.T) {
+	n := newTestNode(t)
+	c := n.s.conditions
+	pass := func(what string, err error) {
+		if err != nil {
+			c.check(what, err)
+		}
+		c.settle()
+	}
+	c.host = n
+	pass("sensor", errors.New("a"))
+	pass("sensor", errors.New("a"))
+	assert.Len(t, n.status, 1)
+	pass("sensor", errors.New("b"))
+	assert.Len(t, n.status, 2)
+	pass("", nil)
+	pass("", nil)
+	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError,
+		componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
+	assert.Equal(t, []string{"Degraded sensor", "Degraded sensor", "Recovered sensor"}, n.told())
+}
