@@ -1,0 +1,153 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// crowds are the numbers of processes that the benchmarks below run beside. CROWD sets one.
+func crowds(b *testing.B) []int {
+	if s := os.Getenv("CROWD"); s != "" {
+		n, err := strconv.Atoi(s)
+		require.NoError(b, err, "CROWD")
+		return []int{n}
+	}
+	return []int{100, 1000, 10_000}
+}
+
+// beside runs benchmarks beside a crowd of which one in a hundred is active.
+func beside(b *testing.B, run func(b *testing.B)) {
+	for _, n := range crowds(b) {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			stop, err := crowd.Start(b.TempDir(), n, n/100)
+			if errors.Is(err, crowd.ErrNoCompiler) {
+				b.Skip(err)
+			}
+			require.NoError(b, err)
+			defer func() { require.NoError(b, stop()) }()
+			run(b)
+		})
+	}
+}
+
+// measureCPU runs an operation b.N times and reports the CPU time of each, user and system: the wall
+// clock counts what other processes do, too.
+func measureCPU(b *testing.B, operation func()) {
+	operation() // buffers grow
+	b.ReportAllocs()
+	before := cpuTime(b)
+	for b.Loop() {
+		operation()
+	}
+	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkPass is one pass over all processes: by each source, by the bare reads that procfs cannot do
+// without, and by the library that others use.
+func BenchmarkPass(b *testing.B) {
+	beside(b, func(b *testing.B) {
+		b.Run("library", func(b *testing.B) {
+			proc, err := procfs.NewDefaultFS()
+			require.NoError(b, err)
+			measureCPU(b, func() { libraryPass(b, proc) })
+		})
+		b.Run("floor", func(b *testing.B) {
+			dir := procdir.New("/proc")
+			defer func() { require.NoError(b, dir.Close()) }()
+			buf := make([]byte, 4096)
+			measureCPU(b, func() {
+				require.NoError(b, dir.Each(func(name []byte) {
+					if pid, err := strconv.Atoi(string(name)); err == nil {
+						_, _ = dir.ReadOf(int32(pid), "stat", buf)
+					}
+				}))
+			})
+		})
+		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+			b.Run(string(kind), func(b *testing.B) {
+				source, _, err := cputime.Open(kind, "/")
+				if err != nil {
+					b.Skip(err)
+				}
+				defer func() { require.NoError(b, source.Close()) }()
+				var table cputime.Table
+				measureCPU(b, func() { require.NoError(b, source.ReadProcesses(&table)) })
+			})
+		}
+	})
+}
+
+// libraryPass reads what procfs's and others' readers read of each process.
+func libraryPass(b *testing.B, proc procfs.FS) {
+	all, err := proc.AllProcs()
+	require.NoError(b, err)
+	for _, p := range all {
+		_, _ = p.Stat()
+		_, _ = p.Cgroups()
+	}
+}
+
+// BenchmarkTick is a whole collection: measure, identify, attribute, emit, accept.
+func BenchmarkTick(b *testing.B) {
+	beside(b, func(b *testing.B) {
+		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+			b.Run(string(kind), func(b *testing.B) {
+				s := realScraper(b, kind)
+				measureCPU(b, func() {
+					_, err := s.scrape(context.Background())
+					require.NoError(b, err)
+					s.accepted()
+				})
+			})
+		}
+	})
+}
+
+// BenchmarkWindow is one window of many in a collection.
+func BenchmarkWindow(b *testing.B) {
+	beside(b, func(b *testing.B) {
+		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+			b.Run(string(kind), func(b *testing.B) {
+				s := realScraper(b, kind)
+				measureCPU(b, s.sample)
+			})
+		}
+	})
+}
+
+// realScraper is the receiver on this machine, with the model for a meter.
+func realScraper(b *testing.B, kind cputime.Kind) *energyScraper {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Meter, cfg.CPUTime = MeterModel, kind
+	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
+	require.NoError(b, err)
+	if err := s.start(context.Background(), componenttest.NewNopHost()); err != nil {
+		b.Skip(err)
+	}
+	b.Cleanup(func() { require.NoError(b, s.shutdown(context.Background())) })
+	return s
+}
