@@ -31,6 +31,7 @@ type energyScraper struct {
 	timeline   timeline
 
 	source  cputime.Source
+	runtime *cputime.Runtime // the node's CPU time where windows are too short for /proc/stat, else nil
 	table   cputime.Table
 	node    cputime.Node
 	meters  *meters
@@ -68,6 +69,9 @@ func (s *energyScraper) start(_ context.Context, host component.Host) error {
 		fields = append(fields, zap.NamedError("rejected", rejected))
 	}
 	s.set.Logger.Info("CPU times are read", fields...)
+	if w := s.cfg.SamplingInterval; w > 0 && w < tickWindow && source.Exact() {
+		s.runtime = cputime.NewRuntime(s.cfg.RootPath)
+	}
 	s.sample()
 	s.sampler.start(s.window(), s.sample)
 	return nil
@@ -80,7 +84,11 @@ func (s *energyScraper) shutdown(context.Context) error {
 	if s.source == nil {
 		return nil // it was never started
 	}
-	return errors.Join(s.source.Close(), s.meters.close(), s.end())
+	errs := []error{s.source.Close(), s.meters.close(), s.end()}
+	if s.runtime != nil {
+		errs = append(errs, s.runtime.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // sample attributes one window.
@@ -115,31 +123,49 @@ func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
 	return s.emit(m), nil
 }
 
-// measure reads the meter and the CPU times, nil if that failed. The energy counters are read right after
-// the node's CPU time, by which they are split, and the cgroups' counters before the processes.
+// measure reads the meter and the CPU times, nil if that failed. The energy counters are read next to the
+// node's CPU time, by which they are split, and the cgroups' counters before the processes.
 func (s *energyScraper) measure() *measurement {
 	defer s.conditions.settle()
 	now := s.now()
-	node, nodeErr := s.source.ReadNode()
-	if nodeErr == nil {
-		s.node = node
+	var err error
+	if s.runtime != nil {
+		err = s.readProcesses()
 	}
-	s.conditions.check("node CPU time", nodeErr)
+	if err == nil {
+		var node cputime.Node
+		if node, err = s.readNode(now); err == nil {
+			s.node = node
+		}
+		s.conditions.check("node CPU time", err)
+	}
 	readings, changed := s.meters.read(power.Sample{At: now, Busy: s.node.Busy, Total: s.node.Total}, s.conditions)
 	if changed {
 		_ = s.end() // it closes what was only read from
 	}
-	if nodeErr != nil {
+	if err == nil && s.runtime == nil {
+		err = s.readProcesses()
+	}
+	if err != nil {
 		return nil
 	}
+	return &measurement{reading: now, stamp: s.timeline.at(now), node: s.node, table: &s.table, readings: readings}
+}
+
+func (s *energyScraper) readNode(now time.Time) (cputime.Node, error) {
+	if s.runtime != nil {
+		return s.runtime.Node(&s.table, now)
+	}
+	return s.source.ReadNode()
+}
+
+func (s *energyScraper) readProcesses() error {
 	if s.booking != nil && !s.source.Exact() {
 		s.booking.containers.groups.Read()
 	}
-	if err := s.source.ReadProcesses(&s.table); err != nil {
-		s.conditions.check("process CPU times", err)
-		return nil
-	}
-	return &measurement{reading: now, stamp: s.timeline.at(now), node: node, table: &s.table, readings: readings}
+	err := s.source.ReadProcesses(&s.table)
+	s.conditions.check("process CPU times", err)
+	return err
 }
 
 // attribute books a measurement. The first one is the baseline.

@@ -199,8 +199,8 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		fill(&t.Processes[i], &listed[i])
 		threads += uint64(listed[i].Threads)
 	}
-	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, now) })
-	b.giveUnseen(t)
+	t.Run += t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, now) })
+	t.Run += b.giveUnseen(t) + units.CPUTime(lost)
 	t.Untraced = units.CPUTime(lost)
 	t.Hidden = hides(b.tasks(), threads)
 	t.passes++
@@ -243,7 +243,7 @@ func (b *BPF) final(p *Process, now time.Duration) (units.CPUTime, bool) {
 
 // giveUnseen hands what ended without ever being in a pass to a row of the same cgroup, or else to its
 // parent's, or to nobody.
-func (b *BPF) giveUnseen(t *Table) {
+func (b *BPF) giveUnseen(t *Table) (unseen units.CPUTime) {
 	clear(b.groups)
 	for id, e := range b.ended {
 		switch {
@@ -256,7 +256,7 @@ func (b *BPF) giveUnseen(t *Table) {
 		b.groups[e.cgroup] = -1
 	}
 	if len(b.groups) == 0 {
-		return
+		return 0
 	}
 	for i := range t.Processes {
 		p := &t.Processes[i]
@@ -269,6 +269,7 @@ func (b *BPF) giveUnseen(t *Table) {
 			continue
 		}
 		delete(b.ended, id)
+		unseen += e.run
 		row := b.groups[e.cgroup]
 		if e.cgroup == rootCgroup { // where v1 is in use everything is there
 			row = int32(t.rowOf(e.parent))
@@ -279,6 +280,7 @@ func (b *BPF) giveUnseen(t *Table) {
 			t.Unseen += e.run
 		}
 	}
+	return unseen
 }
 
 // rootCgroup is the id of the root of the v2 hierarchy (kernfs numbers its root 1).

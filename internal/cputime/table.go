@@ -21,6 +21,8 @@ type Table struct {
 	Ended []Ended
 	// Unseen is what processes used that came and went between the passes and that belong to no row.
 	Unseen units.CPUTime
+	// Run is all CPU time of processes that exact passes have found since the first: it never goes down.
+	Run units.CPUTime
 	// Hidden says that processes run which the pass could not see or read.
 	Hidden bool
 	// Untraced is the most that processes which ended can have used without anything showing it, up to

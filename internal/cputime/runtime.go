@@ -1,0 +1,88 @@
+package cputime
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Runtime gives the node's CPU time for windows that the ticks of /proc/stat cannot resolve: busy is what
+// an exact source's passes found that ran, and total is the time that the online CPUs had. Unlike that of
+// /proc/stat, this busy time has no interrupts that came while nobody ran, and stolen time is not told
+// from idle.
+type Runtime struct {
+	online *procdir.Dir
+	buf    []byte
+	cpus   uint64
+	node   Node
+	at     time.Time
+	run    units.CPUTime
+}
+
+// NewRuntime returns the CPU time of the node below root. It touches nothing.
+func NewRuntime(root string) *Runtime {
+	return &Runtime{online: procdir.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
+}
+
+// Close closes what it holds open.
+func (r *Runtime) Close() error { return r.online.Close() }
+
+// Node returns the node's CPU time after a pass that began at now, which has a monotonic clock reading.
+func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
+	// The number of CPUs that was last known serves while it cannot be read: what the pass found that ran
+	// must not be lost.
+	if err := r.countCPUs(); err != nil && r.cpus == 0 {
+		return r.node, err
+	}
+	if !r.at.IsZero() {
+		busy := units.Advance(r.run, t.Run)
+		r.node.Process += busy
+		r.node.Busy += busy
+		r.node.Total += max(busy, units.CPUTime(max(now.Sub(r.at), 0))*units.CPUTime(r.cpus))
+	}
+	r.at, r.run = now, t.Run
+	return r.node, nil
+}
+
+func (r *Runtime) countCPUs() error {
+	list, err := r.online.Read("online", r.buf)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", filepath.Join(r.online.Path(), "online"), err)
+	}
+	cpus, err := parseCPUList(list)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(r.online.Path(), "online"), err)
+	}
+	r.cpus = cpus
+	return nil
+}
+
+// parseCPUList counts the CPUs of a list like "0-3,5" (Documentation/admin-guide/cputopology.rst).
+func parseCPUList(b []byte) (uint64, error) {
+	var n uint64
+	for part := range bytes.SplitSeq(bytes.TrimSpace(b), []byte{','}) {
+		first, last, isRange := bytes.Cut(part, []byte{'-'})
+		from, err := parseUint(first)
+		if err != nil {
+			return 0, err
+		}
+		to := from
+		if isRange {
+			if to, err = parseUint(last); err != nil {
+				return 0, err
+			}
+		}
+		if to < from || to >= maxCPUs {
+			return 0, errNumber
+		}
+		n += to - from + 1
+	}
+	return n, nil
+}
+
+// maxCPUs bounds the numbers of CPUs; Linux is built for 8,192 at most.
+const maxCPUs = 1 << 16

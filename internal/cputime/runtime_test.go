@@ -1,0 +1,67 @@
+package cputime
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const millisecond = units.CPUTime(time.Millisecond)
+
+func TestRuntimeResolvesWindowsShorterThanATick(t *testing.T) {
+	root := t.TempDir()
+	cpus := filepath.Join(root, "sys/devices/system/cpu")
+	require.NoError(t, os.MkdirAll(cpus, 0o755))
+	online := filepath.Join(cpus, "online")
+	r := NewRuntime(root)
+	defer func() { require.NoError(t, r.Close()) }()
+	table, now := &Table{}, time.Now()
+	node := func(run units.CPUTime) Node {
+		t.Helper()
+		table.Run += run
+		now = now.Add(10 * time.Millisecond)
+		n, err := r.Node(table, now)
+		require.NoError(t, err)
+		return n
+	}
+	_, err := r.Node(table, now)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(online, []byte("0-2,5\n"), 0o644))
+	assert.Zero(t, node(77*millisecond), "the baseline")
+	assert.Equal(t, Node{Busy: 3 * millisecond, Process: 3 * millisecond, Total: 40 * millisecond}, node(3*millisecond))
+	require.NoError(t, os.WriteFile(online, []byte("0\n"), 0o644))
+	assert.Equal(t, Node{Busy: 5 * millisecond, Process: 5 * millisecond, Total: 50 * millisecond}, node(2*millisecond))
+	require.NoError(t, os.WriteFile(online, []byte("?"), 0o644))
+	assert.Equal(t, 60*millisecond, node(0).Total, "as many as were last known")
+	assert.Equal(t, 90*millisecond, node(30*millisecond).Total, "never less than what ran")
+	now = now.Add(-time.Hour)
+	assert.Equal(t, 90*millisecond, node(0).Total, "no clock takes it back")
+}
+
+func TestACPUListIsCounted(t *testing.T) {
+	for list, want := range map[string]uint64{"0": 1, "0-3\n": 4, "0-1,4,6-7\n": 5, "0-65535": 65536} {
+		n, err := parseCPUList([]byte(list))
+		require.NoError(t, err, list)
+		assert.Equal(t, want, n, list)
+	}
+	for _, list := range []string{"", "\n", "a", "3-1", "0-", "-1", "0,,1", "0-99999999999"} {
+		_, err := parseCPUList([]byte(list))
+		assert.Error(t, err, list)
+	}
+}
+
+func FuzzParseCPUList(f *testing.F) {
+	f.Add([]byte("0-3,5\n"))
+	f.Add([]byte("3-1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n, err := parseCPUList(b); err == nil && n == 0 {
+			t.Errorf("%q has no CPU", b)
+		}
+	})
+}

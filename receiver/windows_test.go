@@ -1,0 +1,114 @@
+package receiver
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// burst runs ten seconds of two CPUs on which one process uses 20 % of a CPU steadily and another a whole
+// CPU for two seconds. A busy CPU draws 10 W at its low frequency and 30 W at the high one, which it has
+// while the second process runs; the package draws 10 W besides. It returns what each is billed.
+func burst(t *testing.T, windows bool) (steady, bursting float64) {
+	n := newTestNode(t)
+	n.host.CPUs = 2
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "steady", Exe: "/bin/steady"}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "burst", Exe: "/bin/burst"}
+	n.start()
+	for second := range 10 {
+		used, watts := map[int]int64{10: 20}, uint64(10)
+		if second < 2 {
+			used[20], watts = 100, 30
+		}
+		ticks := uint64(used[10] + used[20])
+		n.host.Run(time.Second, used)
+		n.host.Zones["intel-rapl:0"].Energy += 10*joule + ticks*watts*joule/100
+		require.NoError(t, n.host.Render())
+		if windows && second < 9 {
+			n.s.sample()
+		}
+	}
+	n.scrape()
+	assert.InDelta(t, 188, n.sum("system.energy", nil), 1e-6)
+	assert.InDelta(t, 18.8, n.sum("system.power", nil), 1e-6, "the average over the collection, not the last window")
+	return n.one("process.energy", pid(10)).value, n.one("process.energy", pid(20)).value
+}
+
+func TestWindowsTellABurstFromTheSameTimeUsedSteadily(t *testing.T) {
+	steady, bursting := burst(t, false)
+	assert.InDelta(t, 18.8, steady, 1e-6)
+	assert.InDelta(t, 18.8, bursting, 1e-6, "one window cannot tell")
+	steady, bursting = burst(t, true)
+	assert.InDelta(t, 2*4.6+8*1.2, steady, 1e-5)
+	assert.InDelta(t, 2*23, bursting, 1e-5)
+}
+
+func TestACounterThatCouldWrapUnnoticedTurnsWindowsOn(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.CollectionInterval = time.Hour })
+	n.host.Zones["intel-rapl:0"].Max = 150_000 * joule // 100 s at the 1.5 kW that a socket can draw
+	n.start()
+	assert.Equal(t, 50*time.Second, n.s.window())
+	assert.Equal(t, 2, n.logs.FilterMessageSnippet("could wrap").Len(), "one by start, one by this test")
+	n.s.cfg.CollectionInterval = 50 * time.Second
+	assert.Zero(t, n.s.window())
+	n.s.cfg.CollectionInterval, n.s.cfg.SamplingInterval = time.Hour, 20*time.Second
+	assert.Equal(t, 20*time.Second, n.s.window())
+	n.s.cfg.SamplingInterval = 70 * time.Second
+	assert.Equal(t, 50*time.Second, n.s.window())
+}
+
+func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.SamplingInterval = 10 * time.Millisecond })
+	n.start()
+	assert.Equal(t, time.Second, n.s.window())
+	assert.Nil(t, n.s.runtime)
+	assert.NotZero(t, n.logs.FilterMessageSnippet("too coarse").Len())
+}
+
+func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Meter, cfg.CPUTime = MeterModel, cputime.KindBPF
+	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	cfg.Processes = ProcessesConfig{}
+	cfg.SamplingInterval = 10 * time.Millisecond
+	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
+	require.NoError(t, err)
+	if err := s.start(t.Context(), componenttest.NewNopHost()); err != nil {
+		t.Skipf("no BPF here: %v", err)
+	}
+	defer func() { require.NoError(t, s.shutdown(t.Context())) }()
+	windows := uint64(0)
+	for burnUntil := time.Now().Add(300 * time.Millisecond); time.Now().Before(burnUntil); {
+		s.mu.Lock()
+		windows = max(windows, uint64(s.table.Run))
+		s.mu.Unlock()
+	}
+	assert.NotZero(t, windows, "the sampler found what ran while nothing was scraped")
+	_, err = s.scrape(t.Context())
+	require.NoError(t, err)
+	l := s.booking.engine.Ledger()
+	var processes, own float64
+	for a := range l.Accounts {
+		if a.Entity == attribution.Process {
+			processes += a.Energy[0].Joules()
+			if int(a.Owner.Process.PID) == os.Getpid() {
+				own += a.Energy[0].Joules()
+			}
+		}
+	}
+	k := l.Kinds[0]
+	assert.InDelta(t, k.Active.Joules(), processes+k.Unattributed.Joules(), 1e-6)
+	assert.Greater(t, own, 0.0)
+	assert.Greater(t, k.Active.Joules()+k.Idle.Joules(), 0.3*40-1, "the model's idle power over that time, at the least")
+}
