@@ -123,14 +123,18 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		*b = booking{}
 	}
 	for i := range t.Processes {
-		p := &t.Processes[i]
-		if !a.bySlot[p.Slot].open || p.Used > 0 || p.Unseen > 0 {
+		if p := &t.Processes[i]; a.concerns(p) {
 			a.identifier.Identify(p)
 		}
 	}
-	a.identifier.Resolve()
+	anybody := a.identifier.Resolve()
 	for i := range t.Processes {
 		p := &t.Processes[i]
+		// Containers' counters are held against all of their processes. Other than that, those that sleep
+		// are not looked at.
+		if a.exact && !anybody && !a.concerns(p) {
+			continue
+		}
 		b := &a.bySlot[p.Slot]
 		a.place(m, p, b)
 		add(b.claimant, p.Used, false)
@@ -153,6 +157,12 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		rest = min(rest, t.Untraced)
 	}
 	a.interval.Unowned = rest
+}
+
+// concerns says whether a process may have become somebody, or somebody else, or has something to claim: it
+// is new or it ran.
+func (a *accounts) concerns(p *cputime.Process) bool {
+	return p.Born || p.Used > 0 || p.Unseen > 0 || !a.begun
 }
 
 // place opens a claimant for a process that has none, and another for one that has become someone else.

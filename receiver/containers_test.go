@@ -136,6 +136,44 @@ func TestAContainerThatComesBackBeforeItsFinalValueWasTakenGoesOn(t *testing.T) 
 	assert.InDelta(t, 60, n.one("container.energy").value, 1e-6, "it did not end with the old process")
 }
 
+func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
+	n := newTestNode(t)
+	for _, id := range []string{idA, idB} {
+		n.host.Processes[10] = newborn(n.host)
+		n.host.Processes[10].Cgroup = docker(id)
+		n.host.Processes[11] = newborn(n.host)
+		n.host.Processes[11].Cgroup = docker(id) + "/docker/" + idB
+		if n.s.booking == nil {
+			n.start()
+		}
+		n.run(0, nil)
+		require.Len(t, n.s.booking.containers.byCgroup, 2)
+		n.host.Processes[10].Cgroup = "" // one leaves, the other ends
+		delete(n.host.Processes, 11)
+		n.run(0, map[int]int64{10: 1}) // one that does not run is not looked at
+		assert.Empty(t, n.s.booking.containers.byCgroup)
+		assert.Empty(t, n.s.booking.containers.ordered)
+	}
+}
+
+func TestTheCounterOfAContainerThatComesBackBeginsAnew(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.host.Cgroups[scope(idA)] = time.Hour
+	n.start()
+	n.run(0, nil)
+	delete(n.host.Processes, 10)
+	n.run(0, nil)
+	n.host.Processes[12] = newborn(n.host)
+	n.host.Processes[12].Cgroup = docker(idA)
+	n.host.Cgroups[scope(idA)] = 0
+	n.run(0, nil)
+	busyBeside(n.host, 300)
+	n.host.Cgroups[scope(idA)] = 4 * time.Second
+	n.run(100*joule, map[int]int64{1: 100, 12: 100})
+	assert.InDelta(t, 40, n.one("container.energy").value, 0.3, "its process's and its children's")
+}
+
 func TestAProcessThatMovesTakesNothingAlong(t *testing.T) {
 	n := newTestNode(t)
 	p := &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}

@@ -39,6 +39,9 @@ func FuzzTick(f *testing.F) {
 		for file := i % 3; file < files; file += 3 {
 			f.Add(byte(file), (i+file)%2 == 0, content)
 		}
+		if bytes.HasPrefix(content, []byte("10 (")) {
+			f.Add(byte(8), false, content) // proc/10/stat
+		}
 	}
 	f.Fuzz(func(t *testing.T, file byte, early bool, content []byte) {
 		n := newTestNode(t, func(c *Config) {

@@ -153,12 +153,15 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 	host := hostsim.New(treeDir(t))
 	host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 1e12}
 	require.NoError(t, host.Render())
-	for _, meter := range []MeterKind{MeterAuto, MeterPowercap, MeterModel} {
-		t.Run(string(meter), func(t *testing.T) {
+	for name, edit := range map[string]func(*Config){
+		"auto": withMeter(MeterAuto), "powercap": withMeter(MeterPowercap), "model": withMeter(MeterModel),
+		"in short windows": func(c *Config) { c.SamplingInterval = time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
 			cfg := createDefaultConfig().(*Config)
 			cfg.RootPath = host.Root()
-			withMeter(meter)(cfg)
 			withModel(10, 20)(cfg)
+			edit(cfg)
 			before := descriptors(t)
 			synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 				sink := new(consumertest.MetricsSink)

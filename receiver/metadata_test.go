@@ -352,3 +352,24 @@ func TestResourcesAreFilteredByTheirAttributes(t *testing.T) {
 		})
 	}
 }
+
+func TestEveryResourceAttributeCanBeFilteredBy(t *testing.T) {
+	doc := readDocumentation(t)
+	all := emitAll(t, everything(doc, ""))
+	for name := range doc.ResourceAttributes {
+		value := ""
+		want := pmetric.NewMetrics()
+		all.CopyTo(want)
+		want.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
+			v, ok := rm.Resource().Attributes().Get(name)
+			if value == "" && ok {
+				value = v.AsString()
+			}
+			return ok && v.AsString() == value
+		})
+		require.NotEmpty(t, value, name)
+		settings := strings.Replace(everything(doc, ""), "  "+name+": {enabled: true}",
+			"  "+name+": {enabled: true, metrics_exclude: [{strict: '"+value+"'}]}", 1)
+		require.Equal(t, text(t, want), text(t, emitAll(t, settings)), name)
+	}
+}

@@ -95,6 +95,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 		s.mu.Unlock()
 	}
 	assert.NotZero(t, windows, "the sampler found what ran while nothing was scraped")
+	s.sampler.stop() // the ledger below is read without its lock
 	_, err = s.scrape(t.Context())
 	require.NoError(t, err)
 	l := s.booking.engine.Ledger()

@@ -36,12 +36,13 @@ type emission struct {
 	ledger *attribution.Ledger
 	at     pcommon.Timestamp
 	out    pmetric.ResourceMetricsSlice
+	spare  bool // the last of out is empty
 }
 
 // Emit returns the whole ledger as of at. zones names the ledger's zones by their number.
 func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	m := emission{&e.cfg, ledger, pcommon.NewTimestampFromTime(at), md.ResourceMetrics()}
+	m := emission{Config: &e.cfg, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
 	accounts := 0
 	for range ledger.Accounts {
 		accounts++
@@ -54,12 +55,25 @@ func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.T
 	for a := range ledger.Accounts {
 		m.account(a)
 	}
+	if m.spare {
+		i := 0
+		m.out.RemoveIf(func(pmetric.ResourceMetrics) bool { i++; return i == m.out.Len() })
+	}
 	return md
+}
+
+// next returns an empty resource at the end of the output.
+func (m *emission) next() pmetric.ResourceMetrics {
+	if m.spare {
+		m.spare = false
+		return m.out.At(m.out.Len() - 1)
+	}
+	return m.out.AppendEmpty()
 }
 
 // resource appends a resource unless nothing is said of it or it is not to be kept.
 func (m *emission) resource(metrics int, describe func(pcommon.Map), measure func(pmetric.MetricSlice)) {
-	rm := m.out.AppendEmpty()
+	rm := m.next()
 	attrs := rm.Resource().Attributes()
 	attrs.EnsureCapacity(9)
 	describe(attrs)
@@ -70,9 +84,9 @@ func (m *emission) resource(metrics int, describe func(pcommon.Map), measure fun
 	sm.Metrics().EnsureCapacity(metrics)
 	measure(sm.Metrics())
 	if sm.Metrics().Len() == 0 || (m.Keep != nil && !m.Keep(rm.Resource())) {
-		last := m.out.Len() - 1
-		i := -1
-		m.out.RemoveIf(func(pmetric.ResourceMetrics) bool { i++; return i == last })
+		attrs.Clear()
+		rm.ScopeMetrics().RemoveIf(func(pmetric.ScopeMetrics) bool { return true })
+		m.spare = true
 		return
 	}
 	rm.SetSchemaUrl(schemaURL)
@@ -193,6 +207,9 @@ func (m *emission) metricsOf(e attribution.Entity) entityMetrics {
 
 func (m *emission) account(a *attribution.Account) {
 	which := m.metricsOf(a.Entity)
+	if !which.energyOn && !which.powerOn && !which.cpuTimeOn {
+		return
+	}
 	m.resource(3, func(attrs pcommon.Map) { m.describe(a, attrs) }, func(into pmetric.MetricSlice) {
 		energy := points{metric: which.energy, into: into, most: len(m.Kinds)}
 		watts := points{metric: which.power, into: into, most: len(m.Kinds)}

@@ -118,10 +118,11 @@ func (id *Identifier) Identify(p *cputime.Process) {
 	}
 }
 
-// Resolve settles which virtual machines the processes are, which takes all of them at once.
-func (id *Identifier) Resolve() {
+// Resolve settles which virtual machines the processes are, which takes all of them at once. It says whether
+// that may have changed what any process is, those that were not identified in this round too.
+func (id *Identifier) Resolve() (changed bool) {
 	if !id.unsettled {
-		return
+		return false
 	}
 	id.unsettled = false
 	id.machines = slices.DeleteFunc(id.machines, func(slot int32) bool { return !id.known[slot].machine })
@@ -141,6 +142,7 @@ func (id *Identifier) Resolve() {
 			e.identity.VM, e.changed = vm, true
 		}
 	}
+	return true
 }
 
 // Identity returns what the process in a slot is, and whether that is something else than at the last call
