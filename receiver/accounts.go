@@ -177,10 +177,11 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 	b.open = true
 	b.claimant = a.engine.Open(a.owner(p, identity), a.since(m, p))
 	b.grouped = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != ""
-	a.containers.leave(b.member)
-	b.member = nil
 	if !a.exact {
+		from := b.member
 		b.member = a.containers.enter(identity.Cgroup, a.begun && m.table.BornSinceLastPass(p))
+		a.containers.leave(from)
+		a.containers.moved(from, b.member, p.Used+p.Unseen)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
@@ -67,9 +68,21 @@ func (c *containers) explain(m *membership, claimant attribution.Claimant, used 
 	if m == nil {
 		return
 	}
+	c.link()
 	m.some, m.seen = claimant, true
 	for ; m != nil; m = m.parent {
 		c.groups.Explain(m.group, used)
+	}
+}
+
+// moved says that a process has left one container for another, either of which may be none, since the last
+// pass. Which of them counted what it used meanwhile is not known: it is explained to both.
+func (c *containers) moved(from, to *membership, used units.CPUTime) {
+	c.link()
+	for ; from != nil; from = from.parent {
+		if to == nil || (to != from && !strings.HasPrefix(to.path, from.path+"/")) {
+			c.groups.Explain(from.group, used)
+		}
 	}
 }
 

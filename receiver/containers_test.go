@@ -286,3 +286,20 @@ func TestTenThousandProcessesAddUp(t *testing.T) {
 	assert.Zero(t, n.one("system.unattributed.energy").value)
 	assert.InDelta(t, 4321*float64(sum)/64_000, n.sum("system.energy", nil, "energy.state=active"), 1e-5)
 }
+
+func TestAProcessThatLeavesAContainerIsBilledOnce(t *testing.T) {
+	n := newTestNode(t)
+	path := "/system.slice/docker-" + idA + ".scope"
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "rest", Exe: "/bin/rest", Cgroup: docker(idA)}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
+	n.host.Cgroups[path] = time.Second
+	n.start()
+	n.host.Cgroups[path] += 5 * time.Second // counted where it was used
+	n.host.Processes[10].Cgroup = ""
+	n.run(100*joule, map[int]int64{10: 500, 20: 500})
+	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 0.5)
+	assert.InDelta(t, 50, n.sum("process.energy", nil, pid(10)), 0.5)
+	n.run(100*joule, map[int]int64{10: 500, 20: 500})
+	assert.InDelta(t, 100, n.one("process.energy", pid(20)).value, 0.5)
+}

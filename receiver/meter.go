@@ -19,13 +19,15 @@ import (
 type meters struct {
 	logger *zap.Logger
 	zones  []power.Kind
-	sensor *power.Powercap // nil if none is wanted
-	model  *power.Model    // nil if none is wanted
-	inUse  power.Meter     // nil while there is none
+	// mayModel says that a model may stand in for the sensor, if one is configured.
+	mayModel bool
+	sensor   *power.Powercap // nil if none is wanted
+	model    *power.Model    // nil if none is wanted
+	inUse    power.Meter     // nil while there is none
 }
 
 func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
-	m := &meters{logger: logger, zones: cfg.Zones}
+	m := &meters{logger: logger, zones: cfg.Zones, mayModel: cfg.Meter == MeterAuto}
 	if cfg.Meter != MeterModel {
 		m.sensor = power.NewPowercap(cfg.RootPath, func(k power.Kind) bool {
 			return k == power.PSys || slices.Contains(cfg.Zones, k)
@@ -91,7 +93,7 @@ func (m *meters) report(readings []power.Reading, err error, standIn bool, c *co
 	switch {
 	case err == nil:
 	case absent && standIn && !errors.Is(err, fs.ErrPermission):
-	case absent && m.model == nil:
+	case absent && m.mayModel && m.model == nil:
 		c.check("energy sensor", fmt.Errorf("there is none and no model is configured to stand in, so no energy is reported: %w", err))
 	default:
 		c.check("energy sensor", withGrants(err))

@@ -209,10 +209,10 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 		z.last = r.Total
 		z.Energy += energy
 		z.Recent += energy
-		z.RecentTime += z.unread + iv.Elapsed
-		z.unread = 0
+		z.RecentTime += z.Unread + iv.Elapsed
+		z.Unread = 0
 	default:
-		z.unread += iv.Elapsed
+		z.Unread += iv.Elapsed
 	}
 	if z.kind == NotAttributed {
 		return

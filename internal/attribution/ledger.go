@@ -54,10 +54,12 @@ type Zone struct {
 	Recent     units.Energy
 	RecentTime time.Duration
 
-	kind   int
-	last   units.Energy
-	unread time.Duration // since the last good reading
-	lag    *lag
+	// Unread is the time since the last good reading, 0 while the zone can be read.
+	Unread time.Duration
+
+	kind int
+	last units.Energy
+	lag  *lag
 }
 
 // Kind is the ledger of all zones of one kind together.

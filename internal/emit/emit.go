@@ -109,7 +109,7 @@ func (m *emission) hardware(into pmetric.MetricSlice, zones []power.Zone) {
 			break
 		}
 		z := &m.ledger.Zones[i]
-		if !z.Present || (z.RecentTime == 0 && z.Energy != 0) {
+		if !z.Present || (z.RecentTime == 0 && z.Unread > 0) {
 			continue // not read in this collection: what its counter says now is not known
 		}
 		which := 0
