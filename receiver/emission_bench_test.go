@@ -1,0 +1,67 @@
+package receiver
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/emit"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// BenchmarkEmission is the emission of processes in one zone: built directly, as internal/emit does, and with
+// the generated MetricsBuilder.
+func BenchmarkEmission(b *testing.B) {
+	cfg := createDefaultConfig().(*Config)
+	for _, n := range []int{500, 10_000} {
+		engine := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, time.Unix(1, 0))
+		iv := attribution.Interval{
+			At: time.Unix(11, 0), Elapsed: 10 * time.Second, Busy: 1, Total: 2,
+			Zones: []attribution.ZoneReading{{OK: true}},
+		}
+		engine.Observe(&iv)
+		for i := range n {
+			owner := attribution.Owner{Process: attribution.Program{
+				PID: int32(i + 1), Created: "2026-01-02T03:04:05.00Z", Executable: "app", Path: "/usr/bin/app",
+			}}
+			iv.Claims = append(iv.Claims, attribution.Claim{Claimant: engine.Open(owner, time.Unix(1, 0)), CPU: 1})
+		}
+		iv.Zones[0].Total = 100 * units.Joule
+		engine.Observe(&iv)
+		b.Run(fmt.Sprint(n, "/direct"), func(b *testing.B) {
+			e := emit.New(emit.Config{
+				Metrics: emittedMetrics(&cfg.Metrics), Attributes: emittedAttributes(&cfg.ResourceAttributes),
+				Kinds: []power.Kind{power.Package}, Source: power.Measured,
+			})
+			b.ReportAllocs()
+			for b.Loop() {
+				e.Emit(engine.Ledger(), []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package}}, time.Unix(11, 0))
+			}
+		})
+		b.Run(fmt.Sprint(n, "/MetricsBuilder"), func(b *testing.B) {
+			mb := metadata.NewMetricsBuilder(cfg.MetricsBuilderConfig, receivertest.NewNopSettings(metadata.Type))
+			rb := mb.NewResourceBuilder()
+			now := pcommon.NewTimestampFromTime(time.Unix(11, 0))
+			b.ReportAllocs()
+			for b.Loop() {
+				for a := range engine.Ledger().Accounts {
+					rb.SetProcessPid(int64(a.Owner.Process.PID))
+					rb.SetProcessCreationTime(a.Owner.Process.Created)
+					rb.SetProcessExecutableName(a.Owner.Process.Executable)
+					rb.SetProcessExecutablePath(a.Owner.Process.Path)
+					rb.SetEnergySourceMeasured()
+					mb.RecordProcessEnergyDataPoint(now, a.Energy[0].Joules(), string(power.Package))
+					mb.RecordProcessPowerDataPoint(now, units.Watts(a.Recent[0], time.Second), string(power.Package))
+					mb.EmitForResource(metadata.WithResource(rb.Emit()))
+				}
+				mb.Emit()
+			}
+		})
+	}
+}
