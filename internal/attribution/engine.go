@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"cmp"
 	"math/bits"
 	"time"
 
@@ -55,6 +56,7 @@ type Engine struct {
 	unused    []Claimant
 	touched   []Claimant
 	processes int // accounts of processes, without the others'
+	ended     int // accounts of the other entities that wait for their delivery
 
 	sums   Amounts // scratch of Observe
 	summed [Zones]bool
@@ -107,12 +109,35 @@ func (e *Engine) releaseIfDone(id Claimant) {
 		if account == none {
 			continue
 		}
-		a := &e.ledger.accounts[account]
-		a.refs--
-		a.Ended = a.refs == 0
+		if a := &e.ledger.accounts[account]; a.refs > 1 {
+			a.refs--
+		} else {
+			e.end(account)
+		}
 	}
 	*c = claimant{}
 	e.unused = append(e.unused, id)
+}
+
+// maxEnded bounds how many accounts of what processes are part of wait for their delivery, and
+// maxProcesses how many processes have accounts where the configuration sets no limit: a pipeline may refuse
+// for ever.
+const (
+	maxEnded     = 10_000
+	maxProcesses = 1 << 17
+)
+
+// end ends an account that nobody adds to any more.
+func (e *Engine) end(account int32) {
+	a := &e.ledger.accounts[account]
+	a.refs, a.Ended = 0, true
+	if a.Entity == Process {
+		return
+	}
+	if e.ended++; e.ended > maxEnded {
+		e.remove(account)
+		e.ledger.Dropped++
+	}
 }
 
 // account returns the account of an owner's entity, none if the owner has no such entity. One that ended
@@ -132,13 +157,16 @@ func (e *Engine) account(entity Entity, owner *Owner, start time.Time) int32 {
 	}
 	a := &e.ledger.accounts[i]
 	a.refs++
+	if a.Ended && entity != Process {
+		e.ended--
+	}
 	a.Ended, a.Again = false, false
 	return i
 }
 
 // admit gives a claimant's process its own account if there is a place for it.
 func (e *Engine) admit(c *claimant, start time.Time) {
-	if e.cfg.MaxProcesses == 0 || e.processes < e.cfg.MaxProcesses {
+	if most := cmp.Or(e.cfg.MaxProcesses, maxProcesses); e.processes < most {
 		c.accounts[Process] = e.account(Process, &c.owner, start)
 	}
 }
@@ -155,6 +183,13 @@ func (e *Engine) Observe(iv *Interval) {
 	e.sums, e.summed = Amounts{}, [Zones]bool{}
 	for _, r := range iv.Zones {
 		e.observeZone(r, iv)
+	}
+	for i := range l.Zones {
+		z := &l.Zones[i]
+		if z.Present && !z.read {
+			e.giveUp(z, iv.Elapsed)
+		}
+		z.read = false
 	}
 	for kind, ok := range e.summed {
 		if ok {
@@ -194,6 +229,7 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 		e.ledger.Zones = append(e.ledger.Zones, Zone{})
 	}
 	z := &e.ledger.Zones[r.Zone]
+	defer func() { z.read = true }()
 	var energy units.Energy
 	switch {
 	case !z.Present && !r.OK:
@@ -238,7 +274,7 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime, ela
 	k.Idle += p.Energy - active
 	k.RecentActive += recent(active)
 	k.RecentIdle += recent(p.Energy - active)
-	k.Fresh = true
+	k.RecentTime = min(k.RecentTime+elapsed, e.ledger.Elapsed)
 
 	s := e.sharesOf(active, claims, unowned)
 	if s.total == 0 {
@@ -342,7 +378,7 @@ func (e *Engine) HandedOut() {
 	}
 	for i := range l.Kinds {
 		k := &l.Kinds[i]
-		k.Fresh, k.RecentActive, k.RecentIdle = false, 0, 0
+		k.RecentTime, k.RecentActive, k.RecentIdle = 0, 0, 0
 	}
 	for i := range l.accounts {
 		l.accounts[i].Recent = Amounts{}
@@ -359,11 +395,19 @@ func (e *Engine) Accepted() {
 		if e.ledger.removed[i] || !a.Ended || !a.Again {
 			continue
 		}
-		s, _, _ := a.Owner.seriesOf(a.Entity)
-		delete(e.index, s)
-		if a.Entity == Process {
-			e.processes--
-		}
-		e.ledger.remove(int32(i))
+		e.remove(int32(i))
 	}
+}
+
+// remove forgets an account that has ended.
+func (e *Engine) remove(account int32) {
+	a := &e.ledger.accounts[account]
+	s, _, _ := a.Owner.seriesOf(a.Entity)
+	delete(e.index, s)
+	if a.Entity == Process {
+		e.processes--
+	} else {
+		e.ended--
+	}
+	e.ledger.remove(account)
 }

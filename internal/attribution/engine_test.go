@@ -243,7 +243,7 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	b.iv.Zones[0].OK = false
 	b.observe(0, 1000*ms, 1000*ms, Claim{Claimant: early, CPU: 900 * ms})
 	assert.Zero(t, b.energy(Process, "1"))
-	assert.False(t, b.e.Ledger().Kinds[pkg].Fresh, "no power of an interval that was not measured")
+	assert.Zero(t, b.e.Ledger().Kinds[pkg].RecentTime, "no power of an interval that was not measured")
 	b.e.Close(early) // it ends before its energy is known
 	b.e.HandedOut()
 	b.e.Accepted()

@@ -24,9 +24,12 @@ type lagKey struct {
 	unseen   bool
 }
 
-// maxLagClaims bounds what a lag remembers while claimants come and go. Beyond it, what those who ended
-// would have earned goes to the others.
-const maxLagClaims = 16384
+// A lag remembers those who ended for so long and up to so many: beyond that, what they would have earned
+// goes to the others, so that a zone that fails for good keeps no dead series alive.
+const (
+	maxLag       = 5 * time.Minute
+	maxLagClaims = 16384
+)
 
 // wait adds an interval to what the zone has coming.
 func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
@@ -47,9 +50,27 @@ func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 			e.claimants[claim.Claimant].holds++
 		}
 	}
-	if len(g.claims) > maxLagClaims {
+	if len(g.claims) > maxLagClaims || g.elapsed > maxLag {
 		e.forgetEnded(g)
 	}
+}
+
+// giveUp settles what a zone has coming that is no longer among the readings: what was read of its energy
+// is shared by what is known.
+func (e *Engine) giveUp(z *Zone, elapsed time.Duration) {
+	z.Unread += elapsed
+	g := z.lag
+	if g == nil {
+		return
+	}
+	g.settled = true
+	if g.total > 0 {
+		e.attribute(Portion{z.kind, g.energy, g.busy, g.total}, g.claims, g.unowned, g.elapsed)
+		return
+	}
+	k := &e.ledger.Kinds[z.kind]
+	k.Active += g.energy
+	k.Unattributed += g.energy
 }
 
 // add merges a claim; fresh says that the lag had none of this claimant yet.

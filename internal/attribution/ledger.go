@@ -60,6 +60,7 @@ type Zone struct {
 	kind int
 	last units.Energy
 	lag  *lag
+	read bool // it is among the readings of the current interval, good or not
 }
 
 // Kind is the ledger of all zones of one kind together.
@@ -71,11 +72,11 @@ type Kind struct {
 	// Unattributed is the part of Active that has no owner.
 	Unattributed units.Energy
 
-	// Fresh says that energy of this kind was attributed in the current collection; RecentActive and
-	// RecentIdle are how much.
-	Fresh        bool
+	// RecentActive and RecentIdle are what was attributed in the current collection and RecentTime is the
+	// time that it covers, all 0 when nothing was. The recent energy of accounts covers the same time.
 	RecentActive units.Energy
 	RecentIdle   units.Energy
+	RecentTime   time.Duration
 }
 
 // Ledger is everything that was attributed. It is the engine's own: valid until the next call to it.
@@ -85,6 +86,9 @@ type Ledger struct {
 	// Elapsed is how long the current collection was; Busy and Total are the node's CPU time in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
+	// Dropped counts the accounts of containers, pods and VMs that ended and were given up undelivered,
+	// because too many waited for that.
+	Dropped uint64
 
 	accounts []Account
 	unused   []int32 // indices of accounts that were removed

@@ -31,6 +31,7 @@ type series struct {
 	pid        int32
 	start      time.Duration
 	executable string
+	arguments  string
 	container  string
 	pod        string
 	vm         string
@@ -43,7 +44,7 @@ func (o *Owner) seriesOf(e Entity) (s series, described Owner, ok bool) {
 	switch e {
 	case Process:
 		s.pid, s.start = o.Process.PID, o.Process.Start
-		s.id, s.executable = o.Process.Path, o.Process.Executable
+		s.id, s.executable, s.arguments = o.Process.Path, o.Process.Executable, o.Process.CommandLine
 		s.container, s.pod, s.vm = o.Container.ID, o.Pod.UID, o.VM.ID
 		return s, *o, s.pid != 0
 	case Container:

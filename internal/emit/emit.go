@@ -169,7 +169,7 @@ func (m *emission) system(into pmetric.MetricSlice) {
 				describe(energy.add(start, m.at, s.total.Joules()))
 			}
 			if m.Metrics.SystemPower && m.measured(i) {
-				describe(watts.add(0, m.at, units.Watts(s.recent, m.ledger.Elapsed)))
+				describe(watts.add(0, m.at, units.Watts(s.recent, k.RecentTime)))
 			}
 		}
 		if m.Metrics.SystemUnattributedEnergy {
@@ -183,7 +183,7 @@ func (m *emission) system(into pmetric.MetricSlice) {
 }
 
 // measured says whether the collection has energy of a kind to make an average power of.
-func (m *emission) measured(kind int) bool { return m.ledger.Kinds[kind].Fresh && m.ledger.Elapsed > 0 }
+func (m *emission) measured(kind int) bool { return m.ledger.Kinds[kind].RecentTime > 0 }
 
 // entityMetrics are the metrics of one entity; cpuTime is nil where there is none.
 type entityMetrics struct {
@@ -222,7 +222,7 @@ func (m *emission) account(a *attribution.Account) {
 				energy.add(start, m.at, a.Energy[i].Joules()).Attributes().PutStr(attrEnergyZone, string(kind))
 			}
 			if which.powerOn && m.measured(i) && !a.Again {
-				watts.add(0, m.at, units.Watts(a.Recent[i], m.ledger.Elapsed)).Attributes().PutStr(attrEnergyZone, string(kind))
+				watts.add(0, m.at, units.Watts(a.Recent[i], m.ledger.Kinds[i].RecentTime)).Attributes().PutStr(attrEnergyZone, string(kind))
 			}
 		}
 		if which.cpuTimeOn {

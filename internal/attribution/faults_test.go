@@ -1,0 +1,113 @@
+package attribution
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// living counts the accounts that have not been delivered, without the others'.
+func (b *bench) living() (n int) {
+	for a := range b.e.Ledger().Accounts {
+		if !a.Other {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *bench) deliver() {
+	b.e.HandedOut()
+	b.e.Accepted()
+}
+
+func TestAZoneThatFailsForGoodKeepsNoDeadSeriesAlive(t *testing.T) {
+	b := newBench(t, Config{})
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
+	b.observe(0, 1, 1)
+	b.iv.Zones[1].OK = false
+	for i := range 2 * int(maxLag/time.Second) {
+		p := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
+		b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+		b.e.Close(p)
+		b.deliver()
+	}
+	b.observe(0, 1, 1)
+	b.deliver()
+	assert.Zero(t, b.living())
+	b.iv.Zones[1].OK, b.iv.Zones[1].Total = true, 600*units.Joule
+	b.observe(0, 1, 1)
+	assert.Equal(t, 600*units.Joule, b.find(Process, "other").Energy[dram], "late, and not lost")
+}
+
+func TestAZoneThatIsReadNoMoreSettlesWhatItHadComing(t *testing.T) {
+	b := newBench(t, Config{})
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
+	b.observe(0, 1, 1)
+	p := b.open(1, inContainer("A"))
+	b.iv.Zones[1].Total = 5 * units.Joule
+	b.observe(units.Joule, 0, 0) // read, but nothing to split it by
+	b.iv.Zones[1].OK = false
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	b.e.Close(p)
+	require.False(t, b.find(Process, "1").Ended, "the zone owes it")
+	b.iv.Zones = b.iv.Zones[:1]
+	b.observe(0, 1, 1)
+	assert.True(t, b.find(Process, "1").Ended)
+	assert.Equal(t, 5*units.Joule, b.find(Process, "1").Energy[dram])
+	b.deliver()
+	assert.Zero(t, b.living())
+	k := b.e.Ledger().Kinds[dram]
+	assert.Equal(t, 5*units.Joule, k.Active)
+}
+
+func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
+	b := newBench(t, Config{})
+	p := b.open(1)
+	for i := range 10 {
+		b.iv.Zones[0].OK = i < 6
+		energy := units.Energy(0)
+		if i < 6 {
+			energy = 100 * units.Joule
+		}
+		b.observe(energy, 1, 1, Claim{Claimant: p, CPU: 1})
+	}
+	l := b.e.Ledger()
+	assert.InDelta(t, 100, units.Watts(l.Kinds[pkg].RecentActive, l.Kinds[pkg].RecentTime), 1e-9)
+	assert.InDelta(t, 100, units.Watts(b.find(Process, "1").Recent[pkg], l.Kinds[pkg].RecentTime), 1e-9)
+	assert.InDelta(t, 100, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-9)
+}
+
+func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
+	b := newBench(t, Config{MinEnergy: units.Joule, MaxProcesses: 5})
+	const births = maxEnded + 100
+	for i := range births {
+		p := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
+		b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+		b.e.Close(p)
+		if i%1000 == 0 {
+			b.e.HandedOut()
+		}
+	}
+	assert.LessOrEqual(t, b.living(), maxEnded+5)
+	assert.EqualValues(t, 100, b.e.Ledger().Dropped)
+	requireConserved(t, b.e, Amounts{})
+	b.deliver()
+	assert.Zero(t, b.living())
+	assert.Zero(t, b.e.ended)
+	assert.Len(t, b.e.index, 0)
+}
+
+func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
+	b := newBench(t, Config{})
+	owner := Owner{Process: Program{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
+	b.e.Open(owner, baseline)
+	owner.Process.CommandLine = "gzip file"
+	b.e.Open(owner, baseline)
+	assert.Equal(t, 2, b.living())
+}
