@@ -36,7 +36,7 @@ func TestFinalValuesAreKeptUntilTheNextConsumerHasTakenThem(t *testing.T) {
 		for _, entity := range []string{"process", "container"} {
 			final := n.one(entity+".energy", "container.id="+idA)
 			assert.InDelta(t, 30, final.value, 1e-6)
-			assert.Equal(t, n.s.booking.last.stamp, final.at)
+			assert.Equal(t, n.s.ledgers.last.stamp, final.at)
 			powers := n.points(entity+".power", attrs{"container.id": idA})
 			if i == 0 {
 				assert.Len(t, powers, 1, "it was there in this interval")

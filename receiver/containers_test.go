@@ -106,7 +106,7 @@ func TestAContainerThatComesBackAfterItsSeriesEndedStartsAnew(t *testing.T) {
 	require.Equal(t, first.series, n.one("container.energy").series, "its final value")
 	n.run(0, nil)
 	require.Empty(t, n.points("container.energy", nil))
-	ended := n.s.booking.last.stamp
+	ended := n.s.ledgers.last.stamp
 	n.host.Run(5*time.Second, nil)
 	n.host.Processes[12] = newborn(n.host)
 	n.host.Processes[12].Cgroup = docker(idA)
@@ -143,16 +143,16 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 		n.host.Processes[10].Cgroup = docker(id)
 		n.host.Processes[11] = newborn(n.host)
 		n.host.Processes[11].Cgroup = docker(id) + "/docker/" + idB
-		if n.s.booking == nil {
+		if n.s.ledgers == nil {
 			n.start()
 		}
 		n.run(0, nil)
-		require.Len(t, n.s.booking.containers.byCgroup, 2)
+		require.Len(t, n.s.ledgers.containers.byCgroup, 2)
 		n.host.Processes[10].Cgroup = "" // one leaves, the other ends
 		delete(n.host.Processes, 11)
 		n.run(0, map[int]int64{10: 1}) // one that does not run is not looked at
-		assert.Empty(t, n.s.booking.containers.byCgroup)
-		assert.Empty(t, n.s.booking.containers.ordered)
+		assert.Empty(t, n.s.ledgers.containers.byCgroup)
+		assert.Empty(t, n.s.ledgers.containers.ordered)
 	}
 }
 

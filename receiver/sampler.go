@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"cmp"
 	"time"
 
 	"go.uber.org/zap"
@@ -8,12 +9,14 @@ import (
 
 // sampler calls a function once per window, on a goroutine of its own, until it is stopped.
 type sampler struct {
+	window  time.Duration
 	done    chan struct{}
 	stopped chan struct{}
 }
 
 // start begins with the windows; a window of 0 means none.
 func (s *sampler) start(window time.Duration, sample func()) {
+	s.window = window
 	if window == 0 {
 		return
 	}
@@ -40,28 +43,36 @@ func (s *sampler) stop() {
 		<-s.stopped
 		s.done = nil
 	}
+	s.window = 0
 }
 
 // tickWindow is the shortest window for a source that counts in ticks of 10 ms: a hundred of them, so that
 // a tick is one percent.
 const tickWindow = time.Second
 
-// window is how long the windows are, 0 for one per collection.
-func (s *energyScraper) window() time.Duration {
-	window := s.cfg.SamplingInterval
+// adjustWindow makes the windows as long as they should be: a meter that can be read only now may have
+// counters that wrap sooner. It is called between scrapes, without the lock.
+func (s *energyScraper) adjustWindow() {
+	s.mu.Lock()
+	window, why := s.window()
+	s.mu.Unlock()
+	if window == s.sampler.window {
+		return
+	}
+	s.set.Logger.Info("Energy is attributed in windows", zap.Duration("window", window), zap.String("because", why))
+	s.sampler.stop()
+	s.sampler.start(window, s.sample)
+}
+
+// window is how long the windows should be, and why; 0 is one per collection.
+func (s *energyScraper) window() (window time.Duration, why string) {
+	window, why = s.cfg.SamplingInterval, "sampling_interval says so"
 	if window > 0 && window < tickWindow && !s.source.Exact() {
-		s.set.Logger.Warn("The source of CPU times is too coarse for such short windows; they are longer",
-			zap.Duration("sampling_interval", window), zap.Duration("window", tickWindow))
-		window = tickWindow
+		window, why = tickWindow, "the source of CPU times is too coarse for a shorter sampling_interval"
 	}
-	longest := s.cfg.CollectionInterval
-	if window > 0 {
-		longest = window
+	longest := cmp.Or(window, s.cfg.CollectionInterval)
+	if wrap := s.meters.soonestWrap() / 2; wrap > 0 && longest > wrap {
+		window, why = max(wrap, minWindow), "an energy counter could wrap unnoticed in a longer one"
 	}
-	if wrap := s.meters.soonestWrap(); wrap > 0 && longest > wrap/2 {
-		s.set.Logger.Info("An energy counter could wrap unnoticed within an interval, so it is read in between",
-			zap.Duration("interval", longest), zap.Duration("window", wrap/2))
-		window = wrap / 2
-	}
-	return window
+	return window, why
 }

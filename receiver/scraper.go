@@ -35,10 +35,17 @@ type energyScraper struct {
 	table   cputime.Table
 	node    cputime.Node
 	meters  *meters
-	booking *accounts     // nil until the first measurement
-	emitter *emit.Emitter // made with booking
-	pending bool          // something was handed out and is not yet accepted
+	ledgers *ledgers   // nil until the first measurement
+	retired []*ledgers // of meters and sources that were replaced, until their last values were accepted
+	pending bool       // something was handed out and is not yet accepted
+	failed  int        // passes over the processes in a row
 	sampler sampler
+}
+
+// ledgers is everything that was attributed with one meter and one source of CPU times.
+type ledgers struct {
+	*accounts
+	emitter *emit.Emitter
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -73,7 +80,8 @@ func (s *energyScraper) start(_ context.Context, host component.Host) error {
 		s.runtime = cputime.NewRuntime(s.cfg.RootPath)
 	}
 	s.sample()
-	s.sampler.start(s.window(), s.sample)
+	s.conditions.settle()
+	s.adjustWindow()
 	return nil
 }
 
@@ -84,7 +92,9 @@ func (s *energyScraper) shutdown(context.Context) error {
 	if s.source == nil {
 		return nil // it was never started
 	}
-	errs := []error{s.source.Close(), s.meters.close(), s.end()}
+	s.retire()
+	s.dropRetired()
+	errs := []error{s.source.Close(), s.meters.close()}
 	if s.runtime != nil {
 		errs = append(errs, s.runtime.Close())
 	}
@@ -100,22 +110,14 @@ func (s *energyScraper) sample() {
 	}
 }
 
-// end ends the ledgers, if there are any.
-func (s *energyScraper) end() error {
-	if s.booking == nil {
-		return nil
-	}
-	err := s.booking.identifier.Close()
-	s.booking, s.pending = nil, false
-	return err
-}
-
 // scrape is the receiver's whole story.
 func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
+	defer s.adjustWindow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = false // what was handed out before was refused
 	m := s.measure()
+	s.conditions.settle()
 	if m == nil {
 		return pmetric.NewMetrics(), nil // told by the conditions; the next measurement covers this one
 	}
@@ -126,7 +128,6 @@ func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
 // measure reads the meter and the CPU times, nil if that failed. The energy counters are read next to the
 // node's CPU time, by which they are split, and the cgroups' counters before the processes.
 func (s *energyScraper) measure() *measurement {
-	defer s.conditions.settle()
 	now := s.now()
 	var err error
 	if s.runtime != nil {
@@ -141,7 +142,7 @@ func (s *energyScraper) measure() *measurement {
 	}
 	readings, changed := s.meters.read(power.Sample{At: now, Busy: s.node.Busy, Total: s.node.Total}, s.conditions)
 	if changed {
-		_ = s.end() // it closes what was only read from
+		s.retire()
 	}
 	if err == nil && s.runtime == nil {
 		err = s.readProcesses()
@@ -160,20 +161,66 @@ func (s *energyScraper) readNode(now time.Time) (cputime.Node, error) {
 }
 
 func (s *energyScraper) readProcesses() error {
-	if s.booking != nil && !s.source.Exact() {
-		s.booking.containers.groups.Read()
+	if s.ledgers != nil && !s.source.Exact() {
+		s.ledgers.containers.groups.Read()
 	}
 	err := s.source.ReadProcesses(&s.table)
 	s.conditions.check("process CPU times", err)
+	if err == nil {
+		s.failed = 0
+		if s.source.Exact() && s.table.Untraced > 0 {
+			s.conditions.check("process ends", errEndsLost)
+		}
+		return nil
+	}
+	if s.failed++; s.failed >= maxFailed && s.source.Exact() && s.cfg.CPUTime == cputime.Auto {
+		s.fallBack(err)
+	}
 	return err
+}
+
+// maxFailed is how many passes may fail in a row before procfs is taken instead.
+const maxFailed = 3
+
+var errEndsLost = errors.New("more processes ended at once than the kernel's buffer has room for: what is not known of them is unattributed")
+
+// fallBack goes on with procfs.
+func (s *energyScraper) fallBack(why error) {
+	s.set.Logger.Warn("CPU times are read by procfs from now on", zap.String("instead of", s.source.Name()), zap.Error(why))
+	s.retire()
+	if err := s.source.Close(); err != nil {
+		s.set.Logger.Debug("Closing the source of CPU times", zap.Error(err))
+	}
+	s.source, s.failed = cputime.NewProcfs(s.cfg.RootPath), 0
+	s.table, s.node = cputime.Table{}, cputime.Node{}
+	if s.runtime != nil {
+		_ = s.runtime.Close() // it was only read from
+		s.runtime = nil
+	}
+}
+
+// retire ends the ledgers. Their last values are emitted until they were accepted.
+func (s *energyScraper) retire() {
+	if s.ledgers != nil {
+		s.retired = append(s.retired, s.ledgers)
+		s.ledgers, s.pending = nil, false
+	}
+}
+
+// dropRetired forgets the ledgers that were retired.
+func (s *energyScraper) dropRetired() {
+	for _, l := range s.retired {
+		_ = l.identifier.Close() // it was only read from
+	}
+	s.retired = nil
 }
 
 // attribute books a measurement. The first one is the baseline.
 func (s *energyScraper) attribute(m *measurement) {
-	if s.booking == nil {
+	if s.ledgers == nil {
 		s.begin(m)
 	}
-	s.booking.observe(m)
+	s.ledgers.observe(m)
 }
 
 // begin starts new ledgers at a measurement.
@@ -187,7 +234,7 @@ func (s *energyScraper) begin(m *measurement) {
 		MinEnergy:    s.cfg.Processes.minEnergy(),
 		MaxProcesses: s.cfg.Processes.Max,
 	}
-	s.booking = &accounts{
+	booking := &accounts{
 		engine:     attribution.New(cfg, m.stamp),
 		exact:      s.source.Exact(),
 		identifier: workload.NewIdentifier(s.cfg.RootPath, s.cfg.ResourceAttributes.ProcessCommandLine.Enabled),
@@ -200,7 +247,7 @@ func (s *energyScraper) begin(m *measurement) {
 	if f := newResourceFilter(&s.cfg.ResourceAttributes); f != nil {
 		keep = f.keep
 	}
-	s.emitter = emit.New(emit.Config{
+	emitter := emit.New(emit.Config{
 		Metrics:    emittedMetrics(&s.cfg.Metrics),
 		Attributes: emittedAttributes(&s.cfg.ResourceAttributes),
 		Keep:       keep,
@@ -209,12 +256,21 @@ func (s *energyScraper) begin(m *measurement) {
 		Scope:      metadata.ScopeName,
 		Version:    s.set.BuildInfo.Version,
 	})
+	s.ledgers = &ledgers{booking, emitter}
 }
 
 func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
-	md := s.emitter.Emit(s.booking.engine.Ledger(), s.booking.zones, m.stamp)
-	s.booking.engine.HandedOut()
+	md := s.ledgers.emit(m.stamp)
+	for _, l := range s.retired {
+		l.emit(m.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	}
 	s.pending = true
+	return md
+}
+
+func (l *ledgers) emit(at time.Time) pmetric.Metrics {
+	md := l.emitter.Emit(l.engine.Ledger(), l.zones, at)
+	l.engine.HandedOut()
 	return md
 }
 
@@ -224,6 +280,7 @@ func (s *energyScraper) accepted() {
 	defer s.mu.Unlock()
 	if s.pending {
 		s.pending = false
-		s.booking.engine.Accepted()
+		s.ledgers.engine.Accepted()
+		s.dropRetired()
 	}
 }

@@ -58,22 +58,126 @@ func TestACounterThatCouldWrapUnnoticedTurnsWindowsOn(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.CollectionInterval = time.Hour })
 	n.host.Zones["intel-rapl:0"].Max = 150_000 * joule // 100 s at the 1.5 kW that a socket can draw
 	n.start()
-	assert.Equal(t, 50*time.Second, n.s.window())
-	assert.Equal(t, 2, n.logs.FilterMessageSnippet("could wrap").Len(), "one by start, one by this test")
-	n.s.cfg.CollectionInterval = 50 * time.Second
-	assert.Zero(t, n.s.window())
-	n.s.cfg.CollectionInterval, n.s.cfg.SamplingInterval = time.Hour, 20*time.Second
-	assert.Equal(t, 20*time.Second, n.s.window())
-	n.s.cfg.SamplingInterval = 70 * time.Second
-	assert.Equal(t, 50*time.Second, n.s.window())
+	for _, c := range []struct{ collection, sampling, want time.Duration }{
+		{time.Hour, 0, 50 * time.Second},
+		{50 * time.Second, 0, 0},
+		{time.Hour, 20 * time.Second, 20 * time.Second},
+		{time.Hour, 70 * time.Second, 50 * time.Second},
+	} {
+		n.s.cfg.CollectionInterval, n.s.cfg.SamplingInterval = c.collection, c.sampling
+		n.s.adjustWindow()
+		assert.Equal(t, c.want, n.s.sampler.window, c)
+		n.s.adjustWindow()
+	}
+	assert.Equal(t, 4, n.logs.FilterMessageSnippet("windows").Len(), "one line per change")
+}
+
+func TestACounterThatCanBeReadOnlyLaterTurnsWindowsOnThen(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.CollectionInterval = time.Hour })
+	zone := n.host.Zones["intel-rapl:0"]
+	zone.Max, zone.Content = 150_000*joule, "garbage\n"
+	n.start()
+	require.Zero(t, n.s.sampler.window)
+	zone.Content = ""
+	n.run(0, nil)
+	assert.Equal(t, 50*time.Second, n.s.sampler.window)
 }
 
 func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.SamplingInterval = 10 * time.Millisecond })
 	n.start()
-	assert.Equal(t, time.Second, n.s.window())
+	assert.Equal(t, time.Second, n.s.sampler.window)
 	assert.Nil(t, n.s.runtime)
-	assert.NotZero(t, n.logs.FilterMessageSnippet("too coarse").Len())
+	assert.Contains(t, n.logs.FilterMessageSnippet("windows").All()[0].ContextMap()["because"], "too coarse")
+}
+
+func TestAConditionIsToldOncePerCollectionHoweverManyWindowsItComesAndGoesIn(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	zone := n.host.Zones["intel-rapl:0"]
+	for range 5 {
+		for _, content := range []string{"garbage\n", ""} {
+			zone.Content = content
+			n.host.Run(time.Second, nil)
+			require.NoError(t, n.host.Render())
+			n.s.sample()
+		}
+	}
+	n.run(0, nil)
+	assert.Equal(t, 1, n.logs.FilterMessage("Degraded").Len())
+	assert.Len(t, n.status, 1)
+	n.run(0, nil)
+	assert.Equal(t, 1, n.logs.FilterMessage("Recovered").Len())
+}
+
+// failingSource is an exact source that fails from a point on.
+type failingSource struct {
+	*cputime.Procfs
+	fail   error
+	closed bool
+}
+
+func (*failingSource) Exact() bool    { return true }
+func (f *failingSource) Close() error { f.closed = true; return f.Procfs.Close() }
+func (f *failingSource) ReadProcesses(t *cputime.Table) error {
+	if f.fail != nil {
+		return f.fail
+	}
+	return f.Procfs.ReadProcesses(t)
+}
+
+func TestASourceThatGoesOnFailingGivesWayToProcfs(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	require.NoError(t, n.s.source.Close())
+	n.s.source, n.s.table = source, cputime.Table{}
+	n.s.retire()
+	n.s.dropRetired()
+	n.run(0, nil)
+	n.run(100*joule, map[int]int64{10: 1000})
+	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
+	source.fail = errRefused
+	for range maxFailed {
+		n.run(100*joule, map[int]int64{10: 1000})
+		require.Zero(t, n.md.DataPointCount())
+	}
+	assert.True(t, source.closed)
+	assert.False(t, n.s.source.Exact())
+	assert.Equal(t, 1, n.logs.FilterMessageSnippet("procfs from now on").Len())
+	n.run(0, nil) // two ledgers: the old one's last values, and the new one's baseline
+	assert.InDelta(t, 100, n.sum("process.energy", nil, pid(10)), 1e-6)
+	n.run(100*joule, map[int]int64{10: 1000})
+	assert.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6, "and a new series goes on")
+}
+
+func TestWhatTheModelSaidLastIsEmittedWhenTheSensorTakesOver(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120}) })
+	zone := n.host.Zones["intel-rapl:0"]
+	zone.Content = "garbage\n"
+	n.start()
+	n.host.Run(9*time.Second, map[int]int64{1: 450})
+	require.NoError(t, n.host.Render())
+	n.s.sample() // a window that no scrape has emitted yet
+	zone.Content = ""
+	n.host.Run(time.Second, nil)
+	require.NoError(t, n.host.Render())
+	scrape := func() {
+		md, err := n.s.scrape(t.Context())
+		require.NoError(t, err)
+		n.md = md
+	}
+	scrape()
+	modeled := attrs{"energy.source": "modeled"}
+	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
+	assert.InDelta(t, 9*40, n.sum("process.energy", modeled), 1e-6)
+	scrape() // refused: again
+	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
+	n.s.accepted()
+	scrape()
+	assert.Empty(t, n.points("system.energy", modeled))
+	assert.NotEmpty(t, n.points("system.energy", attrs{"energy.source": "measured"}))
 }
 
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
@@ -98,7 +202,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	s.sampler.stop() // the ledger below is read without its lock
 	_, err = s.scrape(t.Context())
 	require.NoError(t, err)
-	l := s.booking.engine.Ledger()
+	l := s.ledgers.engine.Ledger()
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity == attribution.Process {
