@@ -5,6 +5,7 @@ CONFIG      ?= config.yaml
 RUN_SECONDS ?= 0
 FUZZTIME    ?= 10s
 BENCHTIME   ?= 1s
+BENCH       ?= .
 
 COLLECTOR := build/otelcol-energy
 TOP       := build/energy-top
@@ -29,7 +30,11 @@ TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: build ## build the collector, run it, and show the top consumers until Ctrl-C (RUN_SECONDS=20 ends it)
+run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SECONDS=20 ends it)
+	@test -w $(LOG) || rm -f $(LOG) # sudo's
+	@for c in /sys/class/powercap/*/energy_uj; do if test -e $$c && ! test -r $$c; then \
+		echo "Only root may read this machine's energy counters, so nothing is measured: try sudo make run, or grant it as README.md says."; \
+		break; fi; done
 	@echo "The collector runs with $(CONFIG) and serves http://$(ENDPOINT)/metrics; its log is $(LOG). Ctrl-C ends it."
 	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(TOP) -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \
 		-log $(LOG) -- $(COLLECTOR) --config $(CONFIG)
@@ -39,13 +44,18 @@ top: $(TOP) ## show the top consumers of a collector that runs already
 
 build: $(COLLECTOR) $(TOP) ## build the collector (build/otelcol-energy)
 
+# Of what is built already nothing needs Go, which sudo often does not find.
+NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
+
 $(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+	@$(NEED_GO)
 	@test -e build/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build
 	@CGO_ENABLED=0 $(TOOL) builder --config builder-config.yaml >build/builder.log 2>&1 || { cat build/builder.log >&2; exit 1; }
 	@touch $@
 
 $(TOP): internal/top/go.mod internal/top/go.sum $(TOP_FILES)
+	@$(NEED_GO)
 	@mkdir -p build
 	@CGO_ENABLED=0 go -C internal/top build -trimpath -o ../../$@ .
 	@touch $@
@@ -53,8 +63,14 @@ $(TOP): internal/top/go.mod internal/top/go.sum $(TOP_FILES)
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
 	$(COLLECTOR) validate --config $(CONFIG)
 
-test: ## run all tests, with the race detector
-	@set -e; for m in $(MODULES); do echo "go test -race ./... ($$m)"; go -C $$m test -race ./...; done
+test: ## run all tests, with the race detector where there is a C compiler
+	@set -e; race=-race; \
+	if [ "$$(go env CGO_ENABLED)" != 1 ] || ! command -v $$(go env CC) >/dev/null; then \
+		why="the race detector needs a C compiler, and $$(go env CC) was not found or cgo is off"; \
+		if [ "$$CI" = true ]; then echo "$$why" >&2; exit 1; fi; \
+		echo "Without the race detector: $$why"; race=; \
+	fi; \
+	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race ./...; done
 
 generate: ## write the generated files anew
 	go generate -skip bpf2go ./...
@@ -65,17 +81,19 @@ generate-bpf: ## compile the BPF programs anew (needs clang and libbpf-dev; BPF2
 check-generate: ## fail where the generated files are not what `make generate` writes
 	@internal/tools/check-generate.sh
 
-lint: ## gofmt, go mod tidy, go vet and golangci-lint
+lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')) && test -z "$$unformatted" || \
 		{ echo "gofmt would change:" $$unformatted "(make fmt does it)" >&2; exit 1; }
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; \
 		go -C $$m mod tidy -diff; go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
+	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
+		env CGO_ENABLED=0 $$system go vet ./...; done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
-bench: ## run all benchmarks
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+bench: build ## run the benchmarks that BENCH matches, all if it is not set
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
 	@set -e; for package in $$(go list ./...); do \

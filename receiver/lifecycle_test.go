@@ -1,31 +1,22 @@
 package receiver
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componentstatus"
-	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/receiver/receivertest"
-	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 func newborn(h *hostsim.Host) *hostsim.Process {
@@ -149,109 +140,6 @@ func TestProcThatGoesAwayForAWhileIsCoveredByTheNextScrape(t *testing.T) {
 	}
 }
 
-func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
-	host := hostsim.New(treeDir(t))
-	host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 1e12}
-	require.NoError(t, host.Render())
-	for name, edit := range map[string]func(*Config){
-		"auto": withMeter(MeterAuto), "powercap": withMeter(MeterPowercap), "model": withMeter(MeterModel),
-		"in short windows": func(c *Config) { c.SamplingInterval = time.Second },
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := createDefaultConfig().(*Config)
-			cfg.RootPath = host.Root()
-			withModel(10, 20)(cfg)
-			edit(cfg)
-			before := descriptors(t)
-			synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
-				sink := new(consumertest.MetricsSink)
-				r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, sink)
-				require.NoError(t, err)
-				require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
-				time.Sleep(35 * time.Second) // of the bubble's own clock: no time passes
-				assert.Greater(t, descriptors(t), before, "it is at work")
-				require.NoError(t, r.Shutdown(t.Context()))
-				assert.Len(t, sink.AllMetrics(), 4, "at the start and at every interval")
-			})
-			assert.Equal(t, before, descriptors(t))
-		})
-	}
-}
-
-func TestDescriptorsDoNotGrowWithTheSwitchToTheSensor(t *testing.T) {
-	n := newTestNode(t, withModel(10, 20))
-	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
-	require.NoError(t, n.host.Render())
-	before := descriptors(t)
-	require.NoError(t, n.s.start(t.Context(), n))
-	n.run(joule, map[int]int64{1: 100})
-	n.host.Zones["intel-rapl:0"].Content = ""
-	n.run(joule, map[int]int64{1: 100})
-	n.run(joule, map[int]int64{1: 100})
-	require.Equal(t, power.Measured, n.s.meters.source())
-	require.NoError(t, n.s.shutdown(t.Context()))
-	assert.Equal(t, before, descriptors(t))
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(entries)
-}
-
-// watch returns a function that tells which files below a directory were opened since.
-func watch(t *testing.T, root string) func() []string {
-	t.Helper()
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, unix.Close(fd)) })
-	var dirs []string
-	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return err
-	}))
-	for _, dir := range dirs { // after the walk, which opens them
-		_, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN)
-		require.NoError(t, err)
-	}
-	return func() []string {
-		var opened []string
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := unix.Read(fd, buf)
-			if errors.Is(err, unix.EAGAIN) {
-				return opened
-			}
-			require.NoError(t, err)
-			for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-				length := binary.NativeEndian.Uint32(b[unix.SizeofInotifyEvent-4:]) // of the name, the last field
-				name := b[unix.SizeofInotifyEvent:][:length]
-				opened = append(opened, string(bytes.TrimRight(name, "\x00")))
-				b = b[unix.SizeofInotifyEvent+int(length):]
-			}
-		}
-	}
-}
-
-func TestCreatingWithoutStartingTouchesNothing(t *testing.T) {
-	n := newTestNode(t)
-	require.NoError(t, n.host.Render())
-	opened := watch(t, n.host.Root())
-	before := descriptors(t)
-	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath = n.host.Root()
-	set := receivertest.NewNopSettings(metadata.Type)
-	r, err := NewFactory().CreateMetrics(t.Context(), set, cfg, consumertest.NewNop())
-	require.NoError(t, err)
-	assert.Equal(t, before, descriptors(t))
-	require.NoError(t, r.Shutdown(t.Context()), "a collector may shut down what it never started")
-	assert.Empty(t, n.logs.All())
-	assert.Empty(t, opened())
-}
-
 func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120))
 	delete(n.host.Zones, "intel-rapl:0")
@@ -350,19 +238,6 @@ func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.source=measured").value, 1e-6)
 	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
-}
-
-func TestMeterModelNeverReadsPowercap(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterModel), withModel(40, 120))
-	n.start()
-	n.host.Run(10*time.Second, map[int]int64{1: 1000})
-	require.NoError(t, n.host.Render())
-	sensor, proc := watch(t, filepath.Join(n.host.Root(), "sys")), watch(t, filepath.Join(n.host.Root(), "proc"))
-	n.host.Uptime -= 10 * time.Second
-	n.scrapeAsIs()
-	assert.InDelta(t, 1200, n.one("process.energy", pid(1), "energy.source=modeled").value, 1e-5)
-	assert.Empty(t, sensor())
-	assert.Contains(t, proc(), "stat")
 }
 
 func TestACounterWithoutANumberInItIsReportedAndRecovers(t *testing.T) {

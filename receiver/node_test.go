@@ -3,7 +3,6 @@ package receiver
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +18,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
-	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -59,22 +57,6 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	require.NoError(t, err)
 	n.s.now = n.host.Now
 	return n
-}
-
-// treeDir returns a directory for a host's trees: in memory where there is room, for the thousands of small
-// files of some hosts keep a disk busy for long.
-func treeDir(t testing.TB) string {
-	const memory, room = "/dev/shm", 256 << 20
-	var fs unix.Statfs_t
-	if err := unix.Statfs(memory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC || fs.Bavail*uint64(fs.Bsize) < room {
-		return t.TempDir()
-	}
-	dir, err := os.MkdirTemp(memory, "host-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
 }
 
 // GetExtensions implements component.Host.

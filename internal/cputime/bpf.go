@@ -5,6 +5,7 @@ package cputime
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // last slice of each that ends. The node's own times are those of /proc/stat.
 //
 // A process that is on a CPU during the pass shows what it had used at the scheduler's last tick; the rest
-// is in the next pass.
+// is in the next pass. What endings had no room in the buffer is in the Table's Untraced.
 type BPF struct {
 	nodeReader
 	name    string
@@ -27,11 +28,17 @@ type BPF struct {
 	bootNow func() time.Duration
 
 	ended   map[identity]ending // not yet matched to a row
-	missing map[identity]time.Duration
+	missing map[identity]await
+	givenUp map[identity]struct{}
+
 	groups  map[uint64]int32 // scratch of giveUnseen: a row of each cgroup
+	parents map[int32]int32  // scratch of giveUnseen: the row of each parent
+	forks   map[int32]int32  // who was the parent of each process that ended since the previous pass
+	note    func(*tasks.Ended)
 }
 
-// lister lists all processes in the order in which they were created.
+// lister lists all processes, about in the order in which they were created. A process may show less than
+// it did, while one of its threads ends, but never more than it used.
 type lister interface {
 	Read() ([]tasks.Process, error)
 	Close() error
@@ -54,9 +61,18 @@ type ending struct {
 	parent int32
 }
 
+// await says since when a process is gone whose end is not known, and in which pass it still was.
+type await struct {
+	since time.Duration
+	pass  uint64
+}
+
 // maxAwait is how long a process that is gone is waited for: the kernel tells of its end when it frees it,
 // an RCU grace period after it was taken off the list.
 const maxAwait = 60 * time.Second
+
+// maxGivenUp is how many of those that were not waited for any longer are remembered.
+const maxGivenUp = 1 << 16
 
 // initialRoom is for how many processes the list has room at first.
 const initialRoom = 16384
@@ -65,40 +81,80 @@ const initialRoom = 16384
 // processes below root are not this kernel's own.
 func OpenBPF(root string) (*BPF, error) {
 	b := newBPF(root, nil, nil)
-	if err := b.isThisKernel(); err != nil {
-		return nil, err
-	}
-	scan, scanErr := tasks.OpenScan(initialRoom)
-	if scanErr == nil {
-		b.name, b.list = "bpf (task scan)", scan
-	} else {
-		stream, err := tasks.OpenStream()
-		if err != nil {
-			return nil, errors.Join(scanErr, err)
-		}
-		b.name, b.list = "bpf (task stream)", stream
-	}
-	hook, err := tasks.OpenEndings(tasks.EndingsBuffer)
-	if err == nil {
-		b.endings = hook
-		err = b.sameProcesses()
-	}
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
+	if err := b.open(); err != nil {
+		return nil, oneLine(err, b.Close())
 	}
 	return b, nil
 }
 
+// What the programs are opened with, so that a test can refuse them.
+var (
+	openScan    = func() (lister, error) { return orNil[lister](tasks.OpenScan(initialRoom)) }
+	openStream  = func() (lister, error) { return orNil[lister](tasks.OpenStream()) }
+	openEndings = func() (endings, error) { return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer)) }
+)
+
+// orNil keeps a nil pointer from becoming an interface that is not nil.
+func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
+	if err != nil {
+		var none I
+		return none, err
+	}
+	return any(opened).(I), nil
+}
+
+func (b *BPF) open() error {
+	if err := b.isThisKernel(); err != nil {
+		return err
+	}
+	b.name = "bpf (task scan)"
+	list, scanErr := openScan()
+	if scanErr != nil {
+		b.name = "bpf (task stream)"
+		var err error
+		if list, err = openStream(); err != nil {
+			return oneLine(scanErr, err)
+		}
+	}
+	b.list = list
+	hook, err := openEndings()
+	if err != nil {
+		return err
+	}
+	b.endings = hook
+	return b.sameProcesses()
+}
+
+// oneLine joins errors as errors.Join does, but in one line.
+func oneLine(errs ...error) error {
+	var all error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case all == nil:
+			all = err
+		default:
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+	}
+	return all
+}
+
 func newBPF(root string, list lister, ends endings) *BPF {
-	return &BPF{
+	b := &BPF{
 		nodeReader: newNodeReader(root),
 		list:       list,
 		endings:    ends,
 		bootNow:    bootNow,
 		ended:      map[identity]ending{},
-		missing:    map[identity]time.Duration{},
+		missing:    map[identity]await{},
+		givenUp:    map[identity]struct{}{},
 		groups:     map[uint64]int32{},
+		parents:    map[int32]int32{},
+		forks:      map[int32]int32{},
 	}
+	b.note = b.noteEnding
+	return b
 }
 
 // bootNow is the clock that start times are taken from.
@@ -186,11 +242,12 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if err != nil {
 		return err
 	}
-	_, lost, err := b.endings.Drain(func(e *tasks.Ended) {
-		b.ended[identity{int32(e.Pid), time.Duration(e.Start)}] = ending{units.CPUTime(e.Run), e.Cgroup, int32(e.Parent)}
-	})
+	lostCount, lost, err := b.endings.Drain(b.note)
 	if err != nil {
 		return err
+	}
+	if t.passes == 0 {
+		t.exact, t.baseline = true, now
 	}
 	t.begin(now)
 	t.Processes = slices.Grow(t.Processes, len(listed))[:len(listed)]
@@ -199,12 +256,29 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		fill(&t.Processes[i], &listed[i])
 		threads += uint64(listed[i].Threads)
 	}
-	t.Run += t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, now) })
-	t.Run += b.giveUnseen(t) + units.CPUTime(lost)
-	t.Untraced = units.CPUTime(lost)
+	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, now, t.passes) })
+	if len(b.missing) > len(t.awaited) {
+		for id, w := range b.missing {
+			if w.pass != t.passes { // it is listed again
+				delete(b.missing, id)
+			}
+		}
+	}
+	b.giveUnseen(t)
+	clear(b.forks)
+	if lostCount > 0 && t.passes > 0 {
+		t.Untraced = min(units.CPUTime(lost), Unbounded)
+	}
 	t.Hidden = hides(b.tasks(), threads)
+	t.addUp()
 	t.passes++
 	return nil
+}
+
+func (b *BPF) noteEnding(e *tasks.Ended) {
+	id := identity{int32(e.Pid), time.Duration(e.Start)}
+	b.ended[id] = ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent)}
+	b.forks[id.pid] = int32(e.Parent)
 }
 
 func fill(p *Process, t *tasks.Process) {
@@ -222,57 +296,74 @@ func fill(p *Process, t *tasks.Process) {
 }
 
 // final returns what a process that is gone used in all, as soon as that is known.
-func (b *BPF) final(p *Process, now time.Duration) (units.CPUTime, bool) {
+func (b *BPF) final(p *Process, now time.Duration, pass uint64) (units.CPUTime, bool) {
 	id := identity{p.PID, p.Start}
 	if e, ok := b.ended[id]; ok {
 		delete(b.ended, id)
 		delete(b.missing, id)
 		return e.run, true
 	}
-	since, ok := b.missing[id]
-	if !ok {
-		b.missing[id] = now
-		return 0, false
+	w, ok := b.missing[id]
+	if !ok || now < w.since {
+		w.since = now
 	}
-	if now-since < maxAwait {
+	if now-w.since < maxAwait {
+		w.pass = pass
+		b.missing[id] = w
 		return 0, false
 	}
 	delete(b.missing, id) // the buffer had no room for it: its time is in what was lost
+	if len(b.givenUp) >= maxGivenUp {
+		clear(b.givenUp)
+	}
+	b.givenUp[id] = struct{}{}
 	return p.CPU, true
 }
 
 // giveUnseen hands what ended without ever being in a pass to a row of the same cgroup, or else to its
-// parent's, or to nobody.
-func (b *BPF) giveUnseen(t *Table) (unseen units.CPUTime) {
+// nearest ancestor's, or to nobody.
+func (b *BPF) giveUnseen(t *Table) {
+	if len(b.ended) == 0 {
+		return
+	}
 	clear(b.groups)
+	clear(b.parents)
 	for id, e := range b.ended {
-		switch {
-		case t.row(id) >= 0: // it ended during the pass, which shows it
-			continue
-		case t.passes == 0, id.start < t.Now-maxAwait-(t.Now-t.beforeNow):
-			delete(b.ended, id) // before the baseline, or given up
+		if rowOf(t.Processes, id) >= 0 { // it ended during the pass, which shows it
 			continue
 		}
-		b.groups[e.cgroup] = -1
+		if t.passes == 0 || b.isOld(id, t) {
+			delete(b.ended, id)
+			continue
+		}
+		if e.cgroup == rootCgroup {
+			b.ancestor(e.parent, func(pid int32) bool { b.parents[pid] = -1; return false })
+		} else {
+			b.groups[e.cgroup] = -1
+		}
 	}
-	if len(b.groups) == 0 {
-		return 0
+	if len(b.groups)+len(b.parents) == 0 {
+		return
 	}
 	for i := range t.Processes {
 		p := &t.Processes[i]
 		if row, ok := b.groups[p.Cgroup]; ok && row < 0 && !p.Zombie {
 			b.groups[p.Cgroup] = int32(i)
 		}
+		if _, ok := b.parents[p.PID]; ok {
+			b.parents[p.PID] = int32(i)
+		}
 	}
 	for id, e := range b.ended {
-		if t.row(id) >= 0 {
+		if rowOf(t.Processes, id) >= 0 {
 			continue
 		}
 		delete(b.ended, id)
-		unseen += e.run
-		row := b.groups[e.cgroup]
+		row := int32(-1)
 		if e.cgroup == rootCgroup { // where v1 is in use everything is there
-			row = int32(t.rowOf(e.parent))
+			b.ancestor(e.parent, func(pid int32) bool { row = b.parents[pid]; return row >= 0 })
+		} else {
+			row = b.groups[e.cgroup]
 		}
 		if row >= 0 {
 			t.Processes[row].Unseen += e.run
@@ -280,24 +371,53 @@ func (b *BPF) giveUnseen(t *Table) (unseen units.CPUTime) {
 			t.Unseen += e.run
 		}
 	}
-	return unseen
 }
+
+// isOld says whether a process that ended without being in this pass is not of this interval: it ended before
+// the first pass, which would have shown it, or it is not waited for any longer.
+func (b *BPF) isOld(id identity, t *Table) bool {
+	if _, ok := b.givenUp[id]; ok {
+		delete(b.givenUp, id)
+		return true
+	}
+	return id.start < t.baseline
+}
+
+// ancestor calls yield with a PID, and as long as it returns false with the parent of each that ended since the
+// previous pass.
+func (b *BPF) ancestor(pid int32, yield func(int32) bool) {
+	for range maxAncestors {
+		if yield(pid) {
+			return
+		}
+		parent, ok := b.forks[pid]
+		if !ok || parent == pid {
+			return
+		}
+		pid = parent
+	}
+}
+
+// maxAncestors bounds the way up to a process that still runs: numbers that are used again may form a circle.
+const maxAncestors = 32
 
 // rootCgroup is the id of the root of the v2 hierarchy (kernfs numbers its root 1).
 const rootCgroup = 1
 
-// row returns the row of a process in a table that is ordered by age, -1 if it has none.
-func (t *Table) row(id identity) int {
-	i, ok := slices.BinarySearchFunc(t.Processes, id, func(p Process, id identity) int {
-		return byAge(&p, &Process{PID: id.pid, Start: id.start})
-	})
-	if !ok {
-		return -1
+// rowOf returns the row of a process in a table that is ordered by age, -1 if it has none.
+func rowOf(rows []Process, id identity) int {
+	want := Process{PID: id.pid, Start: id.start}
+	lo, hi := 0, len(rows)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if byAge(&rows[mid], &want) < 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
 	}
-	return i
-}
-
-// rowOf returns the row of a PID, -1 if it has none.
-func (t *Table) rowOf(pid int32) int {
-	return slices.IndexFunc(t.Processes, func(p Process) bool { return p.PID == pid })
+	if lo < len(rows) && rows[lo].PID == id.pid && rows[lo].Start == id.start {
+		return lo
+	}
+	return -1
 }

@@ -17,10 +17,11 @@ import (
 // kernel counts there whatever ran, however short. A round is Read, then the pass over the processes, then
 // Explain for all that the pass showed, then Unseen.
 type Groups struct {
-	root     string
-	counters []counterFile
-	groups   []group
-	unused   []Group
+	root      string
+	counters  []counterFile
+	unmounted error // why there are none, as far as was looked in this round
+	groups    []group
+	unused    []Group
 }
 
 // Group numbers a cgroup that is watched.
@@ -69,6 +70,7 @@ func (g *Groups) Forget(i Group) {
 // Read reads the counters. They must be read before the processes are: what they are ahead of the
 // processes would look like time that nobody was seen to use.
 func (g *Groups) Read() {
+	g.unmounted = nil
 	for i := range g.groups {
 		w := &g.groups[i]
 		w.members = 0
@@ -113,6 +115,14 @@ var (
 	errOutside     = errors.New("outside of the cgroup namespace")
 	errNoHierarchy = errors.New("no mounted hierarchy counts CPU time")
 )
+
+// mounts finds the mounts unless they are known or could not be found in this round.
+func (g *Groups) mounts() error {
+	if g.counters == nil && g.unmounted == nil {
+		g.unmounted = g.findMounts()
+	}
+	return g.unmounted
+}
 
 // findMounts finds where the CPU counters of cgroups are: the mount points of the hierarchies that
 // have one, as the host's first process sees them, or else this one.
@@ -162,10 +172,8 @@ func (g *Groups) usage(path string) (units.CPUTime, error) {
 	if strings.Contains("/"+path+"/", "/../") {
 		return 0, errOutside
 	}
-	if g.counters == nil {
-		if err := g.findMounts(); err != nil {
-			return 0, err
-		}
+	if err := g.mounts(); err != nil {
+		return 0, err
 	}
 	var errs error
 	for _, c := range g.counters {

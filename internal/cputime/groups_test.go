@@ -272,10 +272,12 @@ func TestCgroupsThatCannotBeReadSayWhy(t *testing.T) {
 	_, err := g.usage(service)
 	require.ErrorIs(t, err, fs.ErrNotExist, "no proc")
 
+	g.Read() // another round
 	g.write(mountOther+mountTmpfs+mountMemory, "proc/1/mountinfo")
 	_, err = g.usage(service)
 	require.ErrorIs(t, err, errNoHierarchy)
 
+	g.Read()
 	g.write(mountCPU+mountUnified, "proc/1/mountinfo")
 	_, err = g.usage(service)
 	require.ErrorIs(t, err, fs.ErrNotExist, "no cgroup of that path")
@@ -302,6 +304,23 @@ func TestHierarchiesThatAreMountedLaterAreFound(t *testing.T) {
 	g.count(service, 100*ms)
 	g.Explain(i, 0)
 	assert.Equal(t, 100*ms-2*Tick, g.Unseen(i))
+}
+
+func TestMountsAreLookedForOnceInARound(t *testing.T) {
+	g := newGrouped(t)
+	first := g.Watch(service)
+	second := g.Watch("/b")
+	g.Read()
+	require.ErrorIs(t, g.unmounted, fs.ErrNotExist, "no proc")
+	g.Cgroups[service], g.Cgroups["/b"] = time.Second, time.Second
+	require.NoError(t, g.Render())
+	_, err := g.usage(service)
+	assert.ErrorIs(t, err, fs.ErrNotExist, "no second look in the round")
+	g.Read()
+	for _, i := range []Group{first, second} {
+		g.Explain(i, 0)
+		assert.Equal(t, units.Second-2*Tick, g.Unseen(i), "but in the next")
+	}
 }
 
 func TestOwnMountsServeWhereThoseOfTheFirstProcessCannotBeRead(t *testing.T) {

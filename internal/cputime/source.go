@@ -57,7 +57,6 @@ type Process struct {
 	Used units.CPUTime
 	// Unseen is what its children used that came and went between the passes.
 	Unseen units.CPUTime
-
 	// owed is what its child times do not show yet of children that ended.
 	owed units.CPUTime
 }

@@ -37,6 +37,8 @@ type Table struct {
 		untraced  units.CPUTime
 	}
 	order       func(a, b *Process) int
+	exact       bool          // the source misses nothing that runs, and may show a time late but never too much
+	baseline    time.Duration // when the first pass of an exact source began
 	passes      uint64
 	slots       int32   // slots given out so far
 	free        []int32 // slots to give out again
@@ -115,6 +117,8 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 		if j < len(t.before) && t.before[j].PID == p.PID && t.before[j].Start == p.Start {
 			old := &t.before[j]
 			j++
+			// What dips and recovers is nobody's twice.
+			p.CPU, p.ChildCPU = max(p.CPU, old.CPU), max(p.ChildCPU, old.ChildCPU)
 			p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
 		} else {
 			t.bear(p)
@@ -162,9 +166,15 @@ func (t *Table) bear(p *Process) {
 }
 
 // BornSinceLastPass says whether the process started after the previous pass. One that is older and was not seen
-// then (the first pass, a PID that a pass missed) has used its time before, when it was not watched.
+// then (the first pass, a PID that a pass missed) has used its time before, when it was not watched. What an
+// exact source shows for the first time was being created during the previous pass at the earliest, whatever
+// the clock says.
 func (t *Table) BornSinceLastPass(p *Process) bool {
-	return t.passes > 0 && p.Start >= t.beforeNow.Truncate(time.Duration(Tick))
+	since := t.beforeNow
+	if t.exact {
+		since = t.baseline
+	}
+	return t.passes > 0 && p.Start >= since.Truncate(time.Duration(Tick))
 }
 
 // byPID orders rows as /proc lists them.
@@ -175,6 +185,18 @@ func byPID(a, b *Process) int {
 // byAge orders rows as the kernel's list of tasks does.
 func byAge(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
+}
+
+// addUp adds to Run what an exact pass found.
+func (t *Table) addUp() {
+	found := t.Unseen + t.Untraced
+	for i := range t.Processes {
+		found += t.Processes[i].Used + t.Processes[i].Unseen
+	}
+	for i := range t.Ended {
+		found += t.Ended[i].LastSlice
+	}
+	t.Run += found
 }
 
 func find(rows []Process, pid int32) *Process {

@@ -16,9 +16,9 @@ type metric struct {
 }
 
 var (
-	hwEnergy             = metric{"hw.energy", "Energy used by a hardware zone, one per socket or die, since the receiver started.", "J", true}
+	hwEnergy             = metric{"hw.energy", "Energy used by a hardware zone, one per socket or die, since the zone was first read.", "J", true}
 	hwPower              = metric{"hw.power", "Average power of a hardware zone, one per socket or die, over the interval just ended.", "W", false}
-	hwHostEnergy         = metric{"hw.host.energy", "Energy used by the whole machine since the receiver started.", "J", true}
+	hwHostEnergy         = metric{"hw.host.energy", "Energy used by the whole machine since its meter was first read.", "J", true}
 	hwHostPower          = metric{"hw.host.power", "Average power of the whole machine over the interval just ended.", "W", false}
 	systemEnergy         = metric{"system.energy", "Energy used by the node since the receiver started, all sockets together, split into active and idle.", "J", true}
 	systemPower          = metric{"system.power", "Average power of the node over the interval just ended, all sockets together, split into active and idle.", "W", false}

@@ -16,6 +16,9 @@ const (
 	MaxPlatformWatts = 10_000 // psys
 )
 
+// smallestRange is less than any counter's range: the narrowest, of 32 bits in units of 15.3 µJ, has 65 kJ.
+const smallestRange = 1000 * units.Joule
+
 // counterSlack is added to every elapsed time. RAPL updates about once per millisecond, and the sample
 // time is taken before the counter is read, so that two close reads may lie further apart than their times.
 const counterSlack = 10 * time.Millisecond
@@ -105,8 +108,11 @@ func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 }
 
 // WrapsAfter returns how long the counter takes for its whole range at the zone's highest power, 0 where the
-// range is not known.
+// range is not known or so small that it cannot be true: nobody is to hurry for that.
 func (c *Counter) WrapsAfter() time.Duration {
+	if c.wrapAt < smallestRange {
+		return 0
+	}
 	// µJ / W = µs
 	return time.Duration(min(uint64(c.wrapAt)/c.watts, math.MaxInt64/1000)) * time.Microsecond
 }

@@ -197,6 +197,38 @@ func TestSumOfDeltasIsTheTrueEnergy(t *testing.T) {
 	}
 }
 
+func TestWrapsAfterIsTheWholeRangeAtTheHighestPower(t *testing.T) {
+	for _, tc := range []struct {
+		kind   Kind
+		wrapAt units.Energy
+		want   time.Duration
+	}{
+		{Package, 262_143_328_850, 174_762_219 * time.Microsecond}, // in units of 61 µJ
+		{DRAM, 65_712_999_613, 43_808_666 * time.Microsecond},      // of 15.3 µJ
+		{Core, 262_143_328_850, 174_762_219 * time.Microsecond},
+		{PSys, 262_143_328_850, 26_214_332 * time.Microsecond},
+		{Package, 1_500_000_000, time.Second},
+		{Package, 1_000_000_000, 666_666 * time.Microsecond},
+		{Package, 0, 0},
+		// No counter is that small: these are mistakes, and must not make anybody hurry.
+		{Package, 999_999_999, 0},
+		{PSys, 100, 0},
+		{Package, 1, 0},
+		// Longer than a Duration.
+		{Package, math.MaxUint64, math.MaxInt64 / 1000 * time.Microsecond},
+	} {
+		c := NewCounter(tc.kind, tc.wrapAt)
+		if got := c.WrapsAfter(); got != tc.want {
+			t.Errorf("%s with a range of %d: %v, want %v", tc.kind, tc.wrapAt, got, tc.want)
+		}
+	}
+	c := NewCounter(Package, 0)
+	c.SetWrapAt(1_500_000_000)
+	if got := c.WrapsAfter(); got != time.Second {
+		t.Errorf("a range that turned up later: %v", got)
+	}
+}
+
 func FuzzCounter(f *testing.F) {
 	const second = int64(time.Second)
 	f.Add(uint64(100), uint64(20), uint64(25), uint64(90), uint64(10), 60*second, false)

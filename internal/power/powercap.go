@@ -22,8 +22,10 @@ const (
 	powercapDir = "sys/class/powercap"
 	// The control type of the CPU's own registers, for Intel and AMD alike. Others may repeat its zones.
 	raplControl = "intel-rapl"
-	// How much sample time may pass until zones that appeared or vanished are looked for.
+	// How much sample time may pass until zones that appeared or vanished are looked for, and how much
+	// while something fails.
 	discoverEvery = 10 * time.Second
+	retryEvery    = time.Second
 )
 
 // Powercap is the Meter that reads RAPL through the kernel's powercap interface
@@ -45,8 +47,10 @@ type Powercap struct {
 	readings []Reading
 	buf      [32]byte  // 20 digits and a newline, with room to see what is too long
 	listed   time.Time // sample time of the last discovery
+	unlisted error     // what that failed with
 	fresh    bool      // discovered since the last Read
-	again    bool      // something failed: discover at the next Read
+	again    bool      // something began to fail: discover at the next Read
+	failing  bool      // a zone could not be read at the last Read
 	closed   bool
 }
 
@@ -57,6 +61,7 @@ type powercapZone struct {
 	file      *os.File
 	counter   *Counter
 	at        time.Time
+	failed    time.Time // when it last could not be read
 }
 
 // NewPowercap returns a meter for the zones below root, "/" or where the host's root is mounted. want
@@ -76,7 +81,7 @@ func NewPowercap(root string, want func(Kind) bool) *Powercap {
 }
 
 // SoonestWrap returns how soon a known zone's counter can wrap at the highest power that the zone can have,
-// 0 where none is known to wrap.
+// 0 where no range is known, or none that is real.
 func (p *Powercap) SoonestWrap() time.Duration {
 	var soonest time.Duration
 	for _, z := range p.zones {
@@ -96,21 +101,23 @@ func (*Powercap) Source() Source { return Measured }
 // else what kept the directory from being read. Zones known from before stay known.
 func (p *Powercap) Discover() (int, error) {
 	n, err := p.discover()
-	p.fresh, p.again = err == nil, err != nil
+	p.fresh, p.again, p.unlisted = err == nil, err != nil, err
 	return n, err
 }
 
-// Read reads the known zones. It discovers them at first, after a pass in which anything failed, and
-// every 10 s of sample time. It returns an error, that of Discover, only if no zone could be read because
-// of it; after Close it returns fs.ErrClosed. In a pass without discoveries and failures it makes one
-// system call per zone and allocates nothing.
+// Read reads the known zones, those that failed before too. It discovers them at first, after a pass in
+// which a zone began to fail, and every 10 s of sample time, or every second as long as anything fails. It
+// returns an error, that of the last discovery, only if no zone could be read because of it; after Close it
+// returns fs.ErrClosed. In a pass without discoveries and failures it makes one system call per zone and
+// allocates nothing.
 func (p *Powercap) Read(s Sample) ([]Reading, error) {
 	if p.closed {
 		return nil, fmt.Errorf("powercap meter: %w", fs.ErrClosed)
 	}
-	var err error
-	if p.again || !p.fresh && s.At.Sub(p.listed) >= discoverEvery {
-		_, err = p.Discover()
+	if p.again || !p.fresh && s.At.Sub(p.listed) >= p.discoverEvery() {
+		_, p.unlisted = p.Discover()
+		// A directory that cannot be listed costs one system call: that is tried at every pass.
+		p.again = p.unlisted != nil && !errors.Is(p.unlisted, ErrNoZones)
 		p.listed = s.At
 	} else if p.fresh {
 		p.listed = s.At
@@ -118,12 +125,16 @@ func (p *Powercap) Read(s Sample) ([]Reading, error) {
 	p.fresh = false
 
 	good := false
+	p.failing = false
 	for i, z := range p.zones {
 		r := &p.readings[i]
 		*r = Reading{Zone: &z.Zone, Total: z.counter.Total(), At: z.at}
 		var raw units.Energy
 		if raw, r.Err = p.readZone(z); r.Err != nil {
-			p.again = true
+			p.failing = true
+			// It fails for the first time in a while: what is there may not be what was there.
+			p.again = p.again || s.At.Sub(z.failed) >= retryEvery
+			z.failed = s.At
 			continue
 		}
 		good = true
@@ -132,9 +143,18 @@ func (p *Powercap) Read(s Sample) ([]Reading, error) {
 		r.Total, r.At = z.counter.Total(), s.At
 	}
 	if good {
-		err = nil
+		return p.readings, nil
 	}
-	return p.readings, err
+	return p.readings, p.unlisted
+}
+
+// discoverEvery is how much sample time may pass until the next discovery. One of all zones takes some
+// hundred system calls: too many for a hundred passes a second with a counter that nobody may read.
+func (p *Powercap) discoverEvery() time.Duration {
+	if p.failing || p.unlisted != nil {
+		return retryEvery
+	}
+	return discoverEvery
 }
 
 // Close closes the counters. It may be called again; Read may not.

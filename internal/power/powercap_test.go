@@ -603,6 +603,130 @@ func TestRangeThatTurnsUpLaterIsUsed(t *testing.T) {
 	tr.expectTotal(tr.read(p, 10*time.Second)["intel-rapl:0"], 15)
 }
 
+func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
+	tr := newTree(t)
+	p := tr.meter()
+	expect := func(want time.Duration) {
+		t.Helper()
+		if _, err := p.Discover(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if got := p.SoonestWrap(); got != want {
+			t.Errorf("soonest wrap %v, want %v", got, want)
+		}
+	}
+	expect(0)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.write("0\n", "intel-rapl:0", "max_energy_range_uj")
+	expect(0)
+	tr.zone("intel-rapl:1", "package-1")
+	tr.write("262143328850\n", "intel-rapl:1", "max_energy_range_uj")
+	expect(174_762_219 * time.Microsecond)
+	tr.zone("intel-rapl:1:0", "dram")
+	tr.write("65712999613\n", "intel-rapl:1:0", "max_energy_range_uj")
+	expect(43_808_666 * time.Microsecond)
+	tr.write("1000000\n", "intel-rapl:0", "max_energy_range_uj") // nonsense
+	expect(43_808_666 * time.Microsecond)
+	tr.zone("intel-rapl:2", "psys")
+	tr.write("262143328850\n", "intel-rapl:2", "max_energy_range_uj")
+	expect(26_214_332 * time.Microsecond)
+}
+
+func TestATinyRangeIsCountedWithAllTheSame(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.write("100\n", "intel-rapl:0", "max_energy_range_uj")
+	tr.energy("intel-rapl:0", 90)
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.energy("intel-rapl:0", 20)
+	tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0"], 30)
+}
+
+// opens counts the files that the meter opens, by their names.
+func opens(p *Powercap) map[string]int {
+	counts := map[string]int{}
+	open := p.open
+	p.open = func(path string) (*os.File, error) {
+		counts[filepath.Base(path)]++
+		return open(path)
+	}
+	return counts
+}
+
+func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	at := time.Duration(0)
+	pass := func() Reading {
+		at += 10 * time.Millisecond
+		return tr.read(p, at)["intel-rapl:0"]
+	}
+	pass()
+	counts := opens(p)
+	expect := func(what, file string, want int) {
+		t.Helper()
+		if got := counts[file]; got != want {
+			t.Errorf("%s: %s was opened %d times, want %d", what, file, got, want)
+		}
+		clear(counts)
+	}
+	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
+	p.zones[0].closeFile()
+	pass()
+	expect("as it fails", "name", 0)
+	pass()
+	expect("right after", "name", 1)
+	for range 200 {
+		if r := pass(); r.Err == nil {
+			t.Fatal("no error from a counter that may not be opened")
+		}
+	}
+	expect("in two seconds", "name", 2)
+
+	grant()
+	tr.energy("intel-rapl:0", 1100)
+	tr.expectTotal(pass(), 100)
+	for range 200 {
+		pass()
+	}
+	expect("in two seconds after it recovered", "energy_uj", 1)
+
+	for i := range 200 { // now and then
+		text := "1100\n"
+		if i%2 == 0 {
+			text = "?"
+		}
+		tr.write(text, "intel-rapl:0", "energy_uj")
+		pass()
+	}
+	if n := counts["name"]; n == 0 || n > 3 {
+		t.Errorf("%d discoveries in two seconds of a zone that comes and goes", n)
+	}
+}
+
+func TestDiscoveryThatFailsIsRepeatedEverySecond(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	open := p.open
+	p.open = func(path string) (*os.File, error) {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
+	}
+	counts := opens(p)
+	for at := time.Duration(0); at < 2*time.Second; at += 10 * time.Millisecond {
+		if _, err := p.Read(Sample{At: after(at)}); !errors.Is(err, ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+			t.Fatalf("after %v: %v, want no zones, and why", at, err)
+		}
+	}
+	if n := counts["name"]; n != 2 {
+		t.Errorf("%d discoveries in two seconds", n)
+	}
+	p.open = open
+	tr.expectTotal(tr.read(p, 2*time.Second)["intel-rapl:0"], 0)
+}
+
 func TestNoPowercapInterfaceSaysSoAndRecovers(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
@@ -636,7 +760,9 @@ func TestNoUsableZoneSaysSoAndRecovers(t *testing.T) {
 		t.Errorf("Read: %+v, %v", rs, err)
 	}
 	tr.zone("intel-rapl:1", "package-0")
-	tr.expectIDs(p, "intel-rapl:1")
+	if rs := tr.read(p, time.Second); len(rs) != 1 || rs["intel-rapl:1"].Event != Appeared {
+		t.Errorf("%+v, want the zone to have appeared", rs)
+	}
 }
 
 func TestNoUsableZoneTellsWhyOneCouldNotBeLookedAt(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"path"
 	"path/filepath"
 	"slices"
@@ -60,6 +61,8 @@ type entry struct {
 	comm     cputime.Comm
 	start    time.Duration
 	pid      int32
+	renamed  bool   // and nothing has told yet whether by executing a program
+	args     uint64 // hash of the command line, 0 where none was read
 	unique   string // of a virtual machine without a better id
 	fromArgs VM
 	machine  bool // listed in machines
@@ -154,9 +157,11 @@ func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 }
 
 // readExecutable updates the process's name and path and says whether it may have executed a program since.
+// Where the executable cannot be read, that is left to the arguments.
 func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (executed bool) {
-	executed = fresh || p.Comm != e.comm
-	e.comm = p.Comm
+	renamed := e.renamed || p.Comm != e.comm
+	executed = fresh || renamed
+	e.comm, e.renamed = p.Comm, false
 	if p.Kernel {
 		if executed {
 			e.identity.Executable = kernelThreadName(p.Comm.String())
@@ -174,6 +179,8 @@ func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (
 		return true
 	case fresh:
 		e.identity.Executable = p.Comm.String()
+	default:
+		e.renamed = renamed
 	}
 	return executed
 }
@@ -189,11 +196,22 @@ func kernelThreadName(comm string) string {
 	return comm
 }
 
+// argsSeed is that of the hashes of command lines.
+var argsSeed = maphash.MakeSeed()
+
+// readArguments looks at the command line, which everybody may read. One that changed together with the
+// task's name tells of an executed program where the executable itself cannot be read, as another user's.
 func (id *Identifier) readArguments(p *cputime.Process, e *entry) {
 	line, err := id.readFile(p.PID, "cmdline")
 	if err != nil || len(line) == 0 {
-		return
+		return // as in the midst of executing: looked at again if it was renamed
 	}
+	args := maphash.Bytes(argsSeed, line)
+	if e.renamed && args != e.args {
+		e.exe, e.identity.Path = "", ""
+		e.identity.Executable = p.Comm.String()
+	}
+	e.args, e.renamed = args, false
 	argv := SplitCommandLine(line)
 	e.unique = fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds())
 	e.fromArgs, _ = ParseVM(argv, p.Comm.String(), e.exe, e.unique)

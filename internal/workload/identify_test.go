@@ -136,6 +136,47 @@ func TestATaskThatRenamesItselfChangesNothing(t *testing.T) {
 	}
 }
 
+// A collector without root may not read the executables of other users' processes. Entrypoints of containers
+// execute the program that they are for.
+func TestExecutingIsNoticedWhereTheExecutableCannotBeRead(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh", "java"}}
+	i.host.Processes[10] = p
+	i.expect(10, Identity{Executable: "entrypoint.sh"}, true)
+	p.Comm, p.Args = "java", []string{"java", "-jar", "app.jar"}
+	i.expect(10, Identity{Executable: "java"}, true)
+	i.expect(10, Identity{Executable: "java"}, false)
+	p.Comm = "GC Thread#0"
+	i.expect(10, Identity{Executable: "java"}, false) // renamed
+	p.Args = []string{"app.jar: idle"}
+	i.expect(10, Identity{Executable: "java"}, false) // its title
+	p.Comm, p.Args = "app", []string{"app"}
+	i.expect(10, Identity{Executable: "app"}, true)
+}
+
+func TestExecutingIsNoticedWhereTheExecutableCanNoLongerBeRead(t *testing.T) {
+	i := newIdentified(t, true)
+	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}
+	i.host.Processes[10] = p
+	i.expect(10, Identity{Executable: "sh", Path: "/bin/sh", CommandLine: "sh"}, true)
+	p.Comm, p.Exe, p.Args = "sudo", "", []string{"sudo", "-s"}
+	i.expect(10, Identity{Executable: "sudo", CommandLine: "sudo -s"}, true)
+	p.Comm, p.Exe, p.Args = "sh", "/bin/sh", []string{"sh"}
+	i.expect(10, Identity{Executable: "sh", Path: "/bin/sh", CommandLine: "sh"}, true)
+}
+
+// The kernel sets a task's name before it has set up the new command line.
+func TestAnExecutionInProgressIsNoticedWhenItIsDone(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh"}}
+	i.host.Processes[10] = p
+	i.expect(10, Identity{Executable: "entrypoint.sh"}, true)
+	p.Comm, p.Args = "java", nil
+	i.expect(10, Identity{Executable: "entrypoint.sh"}, false)
+	p.Args = []string{"java"}
+	i.expect(10, Identity{Executable: "java"}, true)
+}
+
 func TestAnExecutableThatBecomesUnreadableStaysKnown(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "app", Exe: "/usr/bin/app"}
@@ -304,6 +345,11 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 	i.host.Processes[11] = &hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-uuid", uuid1}}
 	i.host.Processes[12] = &hostsim.Process{Comm: "kworker/0:1-eve", Kernel: true}
 	i.host.Processes[13] = &hostsim.Process{Comm: "unreadable"}
+	i.host.Processes[14] = &hostsim.Process{Comm: "sh", Args: []string{"sh"}}
+	i.host.Processes[15] = &hostsim.Process{Comm: "another"}
+	i.round(10)
+	i.host.Processes[14].Comm, i.host.Processes[14].Args = "java", []string{"java"}
+	i.host.Processes[15].Comm = "renamed"
 	i.round(10)
 	var rows []*cputime.Process
 	for pid, p := range i.host.Processes {

@@ -3,16 +3,19 @@
 package tasks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,6 +33,8 @@ const (
 
 // only returns the collection with one program and the maps that it uses.
 func only(program string) (*ebpf.CollectionSpec, error) {
+	// Before Linux 5.11 maps count against the limit of locked memory. Where it cannot be raised, loading tells.
+	_ = rlimit.RemoveMemlock()
 	spec, err := loadTasks()
 	if err != nil {
 		return nil, err
@@ -60,20 +65,32 @@ func OpenScan(room int) (*Scan, error) {
 		return nil, err
 	}
 	delete(spec.Maps, tasksMapEndings)
+	delete(spec.Maps, tasksMapFreedThreads)
 	s := &Scan{spec: spec}
-	return s, s.load(room)
+	if err := s.load(room); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
+
+// What the kernel is asked for, so that a test can refuse it.
+var (
+	newCollection = ebpf.NewCollection
+	mapMemory     = unix.Mmap
+)
+
+var errNothing = errors.New("it listed no process")
 
 func (s *Scan) load(room int) error {
 	spec := s.spec.Copy()
 	page := os.Getpagesize()
 	size := (room*processSize + page - 1) / page * page
 	spec.Maps[tasksMapProcesses].MaxEntries = uint32(size / processSize)
-	loaded, err := ebpf.NewCollection(spec)
+	loaded, err := newCollection(spec)
 	if err != nil {
 		return fmt.Errorf("load the task scan: %w", err)
 	}
-	memory, err := unix.Mmap(loaded.Maps[tasksMapProcesses].FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	memory, err := mapMemory(loaded.Maps[tasksMapProcesses].FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		loaded.Close()
 		return fmt.Errorf("map the task scan's results: %w", err)
@@ -100,6 +117,9 @@ func (s *Scan) Read() ([]Process, error) {
 			}
 			continue
 		}
+		if n == 0 {
+			return nil, fmt.Errorf("run the task scan: %w", errNothing)
+		}
 		return unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(s.memory))), n), nil
 	}
 }
@@ -121,6 +141,7 @@ type Stream struct {
 	iter   *link.Iter
 	buf    []byte
 	out    []Process
+	early  []Process // threads that the kernel lists before their process
 }
 
 // OpenStream loads the program.
@@ -131,7 +152,8 @@ func OpenStream() (*Stream, error) {
 	}
 	delete(spec.Maps, tasksMapEndings)
 	delete(spec.Maps, tasksMapProcesses)
-	loaded, err := ebpf.NewCollection(spec)
+	delete(spec.Maps, tasksMapFreedThreads)
+	loaded, err := newCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load the task stream: %w", err)
 	}
@@ -151,29 +173,73 @@ func (s *Stream) Read() ([]Process, error) {
 		return nil, fmt.Errorf("open the task stream: %w", err)
 	}
 	defer r.Close()
-	s.out = s.out[:0]
+	s.out, s.early = s.out[:0], s.early[:0]
 	kept := 0
 	for {
 		n, err := r.Read(s.buf[kept:])
 		n += kept
 		whole := n / processSize
-		for _, t := range unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(s.buf))), whole) {
-			last := len(s.out) - 1
-			switch {
-			case t.Threads > 0: // a leader; its other threads follow
-				s.out = append(s.out, t)
-			case last >= 0 && s.out[last].Pid == t.Pid:
-				s.out[last].Run += t.Run
-			}
+		tasks := unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(s.buf))), whole)
+		for i := range tasks {
+			s.add(&tasks[i])
 		}
 		kept = copy(s.buf, s.buf[whole*processSize:n])
 		if errors.Is(err, io.EOF) {
-			return s.out, nil
+			break
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the task stream: %w", err)
 		}
 	}
+	return s.sum()
+}
+
+// add takes one task of the stream, which the kernel lists by number: a process mostly comes before its
+// threads, but numbers are used again.
+func (s *Stream) add(t *Process) {
+	if t.Threads > 0 {
+		s.out = append(s.out, *t)
+		return
+	}
+	if row := s.row(t.Pid); row != nil {
+		row.Run += t.Run
+		return
+	}
+	s.early = append(s.early, *t)
+}
+
+func (s *Stream) row(pid uint32) *Process {
+	if last := len(s.out) - 1; last >= 0 && s.out[last].Pid == pid {
+		return &s.out[last]
+	}
+	i, ok := slices.BinarySearchFunc(s.out, pid, func(p Process, pid uint32) int { return cmp.Compare(p.Pid, pid) })
+	if !ok {
+		return nil
+	}
+	return &s.out[i]
+}
+
+// sum completes the processes' times, and orders them by age.
+func (s *Stream) sum() ([]Process, error) {
+	for i := range s.early {
+		t := &s.early[i]
+		row := s.row(t.Pid)
+		if row == nil {
+			continue // its process has ended meanwhile
+		}
+		row.Run += t.Run
+		// A thread that ended between the two readings is in the later one of its process's dead threads.
+		row.Dead = min(row.Dead, t.Dead)
+	}
+	for i := range s.out {
+		p := &s.out[i]
+		p.Run, p.Dead = p.Run+p.Dead, 0
+	}
+	if len(s.out) == 0 {
+		return nil, fmt.Errorf("read the task stream: %w", errNothing)
+	}
+	slices.SortFunc(s.out, func(a, b Process) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Pid, b.Pid)) })
+	return s.out, nil
 }
 
 // Close unloads the program.
@@ -205,7 +271,7 @@ func OpenEndings(buffer int) (*Endings, error) {
 	}
 	delete(spec.Maps, tasksMapProcesses)
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
-	loaded, err := ebpf.NewCollection(spec)
+	loaded, err := newCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load the hook on process ends: %w", err)
 	}

@@ -67,16 +67,22 @@ struct process {
 	__u32 threads;
 	__u32 flags;
 	__u8 comm[16];
-	__u64 reserved;
+	__u64 dead; /* stream: ns on a CPU of the threads that ended, which run does not have there */
 };
 
 /* What is left of a process that ended. */
 struct ended {
 	__u64 start;
-	__u64 run;
+	__u64 run; /* all that it used */
 	__u64 cgroup;
 	__u32 pid;
 	__u32 parent;
+};
+
+/* A process by what no other has at the same time: the kernel uses the memory of a signal_struct again. */
+struct process_key {
+	__u64 signal;
+	__u64 pid;
 };
 
 /* Resized before it is loaded. */
@@ -92,6 +98,15 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } endings SEC(".maps");
+
+/* The final times of threads that were freed before their process. What it forgets falls back on the kernel's
+ * own sum, which is a little short. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct process_key);
+	__type(value, __u64);
+} freed_threads SEC(".maps");
 
 /* What the ring had no room for. */
 struct {
@@ -115,17 +130,27 @@ extern void bpf_rcu_read_unlock(void) __ksym __weak;
 
 #define ALL_THREADS 1 /* kernel/bpf/task_iter.c, BPF_TASK_ITER_ALL_THREADS */
 
+/* A task that is being released: its time is, or is about to be, in signal->sum_sched_runtime as well. It is
+ * EXIT_DEAD before that (kernel/exit.c, __exit_signal), so read after the sum this tells whether the sum may
+ * have it. Until the sum has it the process shows less than before; never more than it used. */
+static __always_inline int is_released(struct task_struct *t)
+{
+	return (t->exit_state & (EXIT_ZOMBIE | EXIT_DEAD)) == EXIT_DEAD;
+}
+
+/* All but the times. */
 static __always_inline void describe(struct process *p, struct task_struct *t)
 {
+	__u32 threads = t->signal->nr_threads;
+
 	p->start = t->start_boottime;
-	/* The leader's signal_struct keeps the time of the threads that ended (kernel/exit.c, __exit_signal). */
-	p->run = t->se.sum_exec_runtime + t->signal->sum_sched_runtime;
 	p->cgroup = t->cgroups->dfl_cgrp->kn->id;
 	p->pid = t->tgid;
 	p->parent = t->real_parent->tgid;
-	p->threads = t->signal->nr_threads;
+	p->threads = threads;
+	/* A first thread that ended is a zombie too while others go on. */
 	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
-		   (t->exit_state & (EXIT_ZOMBIE | EXIT_DEAD) ? ZOMBIE : 0);
+		   (t->exit_state & EXIT_ZOMBIE && threads <= 1 ? ZOMBIE : 0);
 	__builtin_memcpy(p->comm, t->comm, sizeof(p->comm));
 }
 
@@ -136,26 +161,33 @@ int scan(void *ctx)
 {
 	struct bpf_iter_task it;
 	struct task_struct *t;
-	__u32 next = 0;
+	__u32 next = 0, last = 0;
 
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, 0, ALL_THREADS);
 	while ((t = bpf_iter_task_next(&it))) {
 		struct process *p;
-		__u32 at;
+		__u32 at, tgid = t->tgid;
+		__u64 dead;
 
-		if (t->pid == 0) /* the idle task */
+		if (tgid == 0) /* the idle task */
 			continue;
-		if (t->pid == t->tgid) {
-			at = next++;
-			p = bpf_map_lookup_elem(&processes, &at);
-			if (p)
-				describe(p, t);
-		} else {
+		if (tgid == last) { /* by number: exec makes any thread the leader */
 			at = next - 1;
 			p = bpf_map_lookup_elem(&processes, &at);
-			if (p && p->pid == (__u32)t->tgid)
+			if (p && !is_released(t))
 				p->run += t->se.sum_exec_runtime;
+			continue;
+		}
+		dead = *(volatile unsigned long long *)&t->signal->sum_sched_runtime; /* before its threads */
+		if ((__u32)t->pid != tgid || is_released(t))
+			continue;
+		last = tgid;
+		at = next++;
+		p = bpf_map_lookup_elem(&processes, &at);
+		if (p) {
+			describe(p, t);
+			p->run = dead + t->se.sum_exec_runtime;
 		}
 	}
 	bpf_iter_task_destroy(&it);
@@ -172,37 +204,54 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } CORE;
 
-/* The same for kernels without open-coded iterators (before 6.7): one record per thread is read as a
- * stream, and the reader adds them up. */
+/* The same for kernels without open-coded iterators (before 6.7): one record per thread, by thread number, is
+ * read as a stream, and the reader adds them up. */
 SEC("iter/task")
 int stream(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task;
 	struct process p = {};
 
-	if (!t || t->pid == 0)
+	if (!t || t->tgid == 0)
 		return 0;
-	if (t->pid == t->tgid) {
+	p.dead = *(volatile unsigned long long *)&t->signal->sum_sched_runtime;
+	if (is_released(t))
+		return 0;
+	if (t->pid == t->tgid)
 		describe(&p, t);
-	} else {
-		p.pid = t->tgid;
-		p.run = t->se.sum_exec_runtime;
-		p.threads = 0; /* marks a thread that is no leader */
-	}
+	else
+		p.pid = t->tgid; /* no threads marks one that is no leader */
+	p.run = t->se.sum_exec_runtime;
 	bpf_seq_write(ctx->meta->seq, &p, sizeof(p));
 	return 0;
 }
 
-/* Runs when a task is freed, after its last time on a CPU was counted: at sched_process_exit it is not. */
+/* Runs when a task is freed, after its last time on a CPU was counted: at sched_process_exit it is not, nor
+ * mostly when the kernel adds it to signal->sum_sched_runtime (kernel/exit.c, __exit_signal). So the exact time
+ * of a process is the sum of what its threads had when they were freed. A thread that is freed after its
+ * process's first one is missing there; then the kernel's sum is what comes nearest. Neither is ever too much. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(on_free, struct task_struct *t)
 {
-	struct ended *e;
+	struct process_key key = { .signal = (__u64)t->signal, .pid = t->tgid };
 	__u64 run = t->se.sum_exec_runtime, all = t->signal->sum_sched_runtime;
+	__u64 *threads = bpf_map_lookup_elem(&freed_threads, &key);
+	struct ended *e;
 
-	if (t->pid != t->tgid)
+	if (t->pid != t->tgid) {
+		if (threads)
+			__sync_fetch_and_add(threads, run);
+		else if (bpf_map_update_elem(&freed_threads, &key, &run, BPF_NOEXIST)) {
+			threads = bpf_map_lookup_elem(&freed_threads, &key);
+			if (threads) /* another CPU was faster */
+				__sync_fetch_and_add(threads, run);
+		}
 		return 0;
-	/* Of a process with one thread the task itself is exact; of one with more, the sum of them all. */
+	}
+	if (threads) {
+		run += *threads;
+		bpf_map_delete_elem(&freed_threads, &key);
+	}
 	if (run < all)
 		run = all;
 	e = bpf_ringbuf_reserve(&endings, sizeof(*e), 0);

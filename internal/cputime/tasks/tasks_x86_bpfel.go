@@ -23,16 +23,22 @@ type tasksEnded struct {
 }
 
 type tasksProcess struct {
-	_        structs.HostLayout
-	Start    uint64
-	Run      uint64
-	Cgroup   uint64
-	Pid      uint32
-	Parent   uint32
-	Threads  uint32
-	Flags    uint32
-	Comm     [16]uint8
-	Reserved uint64
+	_       structs.HostLayout
+	Start   uint64
+	Run     uint64
+	Cgroup  uint64
+	Pid     uint32
+	Parent  uint32
+	Threads uint32
+	Flags   uint32
+	Comm    [16]uint8
+	Dead    uint64
+}
+
+type tasksProcessKey struct {
+	_      structs.HostLayout
+	Signal uint64
+	Pid    uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -40,6 +46,7 @@ type tasksProcess struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	tasksMapEndings       = "endings"
+	tasksMapFreedThreads  = "freed_threads"
 	tasksMapProcesses     = "processes"
 	tasksProgOnFree       = "on_free"
 	tasksProgScan         = "scan"
@@ -100,8 +107,9 @@ type tasksProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksMapSpecs struct {
-	Endings   *ebpf.MapSpec `ebpf:"endings"`
-	Processes *ebpf.MapSpec `ebpf:"processes"`
+	Endings      *ebpf.MapSpec `ebpf:"endings"`
+	FreedThreads *ebpf.MapSpec `ebpf:"freed_threads"`
+	Processes    *ebpf.MapSpec `ebpf:"processes"`
 }
 
 // tasksVariableSpecs contains global variables before they are loaded into the kernel.
@@ -133,13 +141,15 @@ func (o *tasksObjects) Close() error {
 //
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksMaps struct {
-	Endings   *ebpf.Map `ebpf:"endings"`
-	Processes *ebpf.Map `ebpf:"processes"`
+	Endings      *ebpf.Map `ebpf:"endings"`
+	FreedThreads *ebpf.Map `ebpf:"freed_threads"`
+	Processes    *ebpf.Map `ebpf:"processes"`
 }
 
 func (m *tasksMaps) Close() error {
 	return _TasksClose(
 		m.Endings,
+		m.FreedThreads,
 		m.Processes,
 	)
 }

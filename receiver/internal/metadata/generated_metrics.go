@@ -336,7 +336,7 @@ type metricHwEnergy struct {
 // init fills hw.energy metric with initial data.
 func (m *metricHwEnergy) init() {
 	m.data.SetName("hw.energy")
-	m.data.SetDescription("Energy used by a hardware zone, one per socket or die, since the receiver started.")
+	m.data.SetDescription("Energy used by a hardware zone, one per socket or die, since the zone was first read.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -393,7 +393,7 @@ type metricHwHostEnergy struct {
 // init fills hw.host.energy metric with initial data.
 func (m *metricHwHostEnergy) init() {
 	m.data.SetName("hw.host.energy")
-	m.data.SetDescription("Energy used by the whole machine since the receiver started.")
+	m.data.SetDescription("Energy used by the whole machine since its meter was first read.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)

@@ -1,0 +1,355 @@
+//go:build linux && (amd64 || arm64)
+
+package cputime
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// The tests here watch the processes of the kernel that they run on.
+
+const us = units.CPUTime(time.Microsecond)
+
+// schedulerTick is the most that a process on a CPU has used without the kernel's sums showing it, where the
+// kernel's CONFIG_HZ is 100.
+const schedulerTick = 10 * ms
+
+// observed is this kernel, watched by BPF.
+type observed struct {
+	testing.TB
+	source *BPF
+	table  Table
+	passes int
+
+	billed map[identity]units.CPUTime // Used and LastSlice
+	unseen map[identity]units.CPUTime // given to this row
+	nobody units.CPUTime
+	inside map[uint64]units.CPUTime // all of that, by cgroup
+	lost   units.CPUTime
+}
+
+// observe makes the first pass. It skips the test where this machine cannot run the programs.
+func observe(t testing.TB) *observed {
+	t.Helper()
+	o := &observed{
+		TB: t, source: openHere(t),
+		billed: map[identity]units.CPUTime{}, unseen: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
+	}
+	o.pass()
+	return o
+}
+
+func openHere(t testing.TB) *BPF {
+	t.Helper()
+	source, err := OpenBPF("/")
+	skipUnlessPossible(t, err)
+	t.Cleanup(func() { assert.NoError(t, source.Close()) })
+	return source
+}
+
+// skipUnlessPossible skips a test for an error that says what this machine lacks, and fails it for any other.
+func skipUnlessPossible(t testing.TB, err error) {
+	t.Helper()
+	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {
+	case err == nil:
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		t.Skip("needs root, or CAP_BPF and CAP_PERFMON:", err)
+	case errors.Is(btf, fs.ErrNotExist):
+		t.Skip("the kernel has no BTF:", err)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		t.Skip("the kernel lacks what the programs need:", err)
+	default:
+		require.NoError(t, err)
+	}
+}
+
+// bothLists runs a test with each way to list processes.
+func bothLists(t *testing.T, test func(t *testing.T)) {
+	t.Run("scan", func(t *testing.T) {
+		scan, err := openScan()
+		skipUnlessPossible(t, err)
+		require.NoError(t, scan.Close())
+		test(t)
+	})
+	t.Run("stream", func(t *testing.T) {
+		refuse(t, &openScan, errNoKfunc)
+		test(t)
+	})
+}
+
+var errNoKfunc = fmt.Errorf("load the task scan: %w", ebpf.ErrNotSupported)
+
+// refuse makes one of the functions that open programs fail.
+func refuse[T any](t testing.TB, open *func() (T, error), err error) {
+	opened := *open
+	*open = func() (T, error) { var none T; return none, err }
+	t.Cleanup(func() { *open = opened })
+}
+
+func (o *observed) pass() {
+	o.Helper()
+	require.NoError(o, o.source.ReadProcesses(&o.table))
+	o.passes++
+	t := &o.table
+	o.lost += t.Untraced
+	o.nobody += t.Unseen
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		id := identity{p.PID, p.Start}
+		o.billed[id] += p.Used
+		o.unseen[id] += p.Unseen
+		o.inside[p.Cgroup] += p.Used + p.Unseen
+	}
+	for i := range t.Ended {
+		e := &t.Ended[i]
+		o.billed[identity{e.PID, e.Start}] += e.LastSlice
+		o.inside[e.Cgroup] += e.LastSlice
+	}
+}
+
+// until makes passes until something holds.
+func (o *observed) until(what string, holds func() bool) {
+	o.Helper()
+	require.Eventually(o, func() bool { o.pass(); return holds() }, 20*time.Second, 5*time.Millisecond, what)
+}
+
+// row returns the row of a process that runs, which must be the only one.
+func (o *observed) row(pid int) *Process {
+	var row *Process
+	for i := range o.table.Processes {
+		if p := &o.table.Processes[i]; p.PID == int32(pid) && !p.Zombie {
+			require.Nil(o, row, "process %d has two rows", pid)
+			row = p
+		}
+	}
+	return row
+}
+
+func (o *observed) self() *Process {
+	o.Helper()
+	p := o.row(os.Getpid())
+	require.NotNil(o, p)
+	return p
+}
+
+// of returns what was billed to all processes that had a PID.
+func (o *observed) of(pid int, sums map[identity]units.CPUTime) (sum units.CPUTime) {
+	for id, used := range sums {
+		if id.pid == int32(pid) {
+			sum += used
+		}
+	}
+	return sum
+}
+
+// spin keeps a CPU busy without asking the kernel for anything.
+func spin(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+	}
+}
+
+func rusage(who int) units.CPUTime {
+	var r unix.Rusage
+	if err := unix.Getrusage(who, &r); err != nil {
+		return 0
+	}
+	return units.CPUTime(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func waited(cmd *exec.Cmd) units.CPUTime {
+	return units.CPUTime(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+}
+
+var buildBurner = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "burner")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "burn")
+	out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", path, "testdata/burn.c").CombinedOutput()
+	if err != nil {
+		return dir, fmt.Errorf("gcc: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+// burner is testdata/burn.c at work.
+type burner struct {
+	testing.TB
+	*exec.Cmd
+	in  io.Closer
+	out *bufio.Reader
+}
+
+// startBurner starts testdata/burn.c, in a cgroup where one is given.
+func startBurner(t testing.TB, group *cgroup, acts ...string) *burner {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("there is no gcc to build testdata/burn.c with")
+	}
+	path, err := buildBurner()
+	require.NoError(t, err)
+	b := &burner{TB: t, Cmd: exec.Command(path, acts...)}
+	if group != nil {
+		b.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.dir.Fd())}
+	}
+	in, err := b.StdinPipe()
+	require.NoError(t, err)
+	out, err := b.StdoutPipe()
+	require.NoError(t, err)
+	b.in, b.out = in, bufio.NewReader(out)
+	require.NoError(t, b.Start())
+	t.Cleanup(func() {
+		if b.ProcessState == nil {
+			_ = b.Process.Kill()
+			_ = b.Cmd.Wait()
+		}
+	})
+	return b
+}
+
+// said waits for the program to say that it has come so far.
+func (b *burner) said() {
+	b.Helper()
+	_, err := b.out.ReadString('\n')
+	require.NoError(b, err)
+}
+
+// end lets the program go on from where it waits, and waits for its end.
+func (b *burner) end() units.CPUTime {
+	b.Helper()
+	require.NoError(b, b.in.Close())
+	require.NoError(b, b.Cmd.Wait())
+	return waited(b.Cmd)
+}
+
+// cgroup is a group of its own in the v2 hierarchy, whose cpu.stat is an account of CPU time that is kept
+// independently.
+type cgroup struct {
+	testing.TB
+	dir *os.File
+	id  uint64
+}
+
+// ownCgroupDir returns this process's directory in the v2 hierarchy.
+func ownCgroupDir(t testing.TB) string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	own, err := os.ReadFile("/proc/self/cgroup")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		if f := strings.Fields(before); strings.HasPrefix(after, "cgroup2 ") && len(f) > 4 {
+			for line := range strings.Lines(string(own)) {
+				if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+					return filepath.Join(f[4], path)
+				}
+			}
+		}
+	}
+	t.Skip("no cgroup v2 hierarchy is mounted")
+	return ""
+}
+
+func newCgroup(t testing.TB) *cgroup {
+	t.Helper()
+	path, err := os.MkdirTemp(ownCgroupDir(t), "energy-test-")
+	if err != nil {
+		t.Skip("no cgroup can be made:", err)
+	}
+	dir, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, dir.Close())
+		assert.Eventually(t, func() bool { return os.Remove(path) == nil }, 10*time.Second, 5*time.Millisecond, "its processes end")
+	})
+	info, err := dir.Stat()
+	require.NoError(t, err)
+	return &cgroup{TB: t, dir: dir, id: info.Sys().(*syscall.Stat_t).Ino}
+}
+
+// used returns the CPU time of all that ran in the cgroup, to the microsecond.
+func (c *cgroup) used() units.CPUTime {
+	c.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir.Name(), "cpu.stat"))
+	require.NoError(c, err)
+	rest, ok := strings.CutPrefix(string(text), "usage_usec ")
+	require.True(c, ok, "%q", text)
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseUint(line, 10, 64)
+	require.NoError(c, err)
+	return units.CPUTime(n) * us
+}
+
+// The kernel brings a thread's time up to date when it leaves its CPU and at each scheduler tick, but adds up
+// that of a thread that ends before it has left: the most that is missing of a process that goes on.
+func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
+	const exact, short, threads = 0.99, 0.97, 0.8
+	for name, c := range map[string]struct {
+		least float64
+		acts  []string
+	}{
+		"one thread":                              {short, []string{"burn:50"}},
+		"threads that are waited for":             {threads, []string{"threads:200:300"}},
+		"threads whose end wakes nobody":          {threads, []string{"loose:150:300"}},
+		"many threads at once":                    {threads, []string{"crowd:60:3000"}},
+		"the first thread leaves":                 {threads, []string{"burn:20", "leave:30", "threads:10:1000"}},
+		"another thread executes a program":       {threads, []string{"burn:20", "exec:30", "burn:10"}},
+		"children that nobody sees":               {short, []string{"fork:200:500"}},
+		"children of 5 ms":                        {exact, []string{"fork:60:5000"}},
+		"orphans":                                 {short, []string{"orphan:100:500"}},
+		"children whose end its parent ignores":   {short, []string{"ignore", "fork:100:500"}},
+		"the first thread leaves, others execute": {threads, []string{"leave:10", "exec:10", "threads:5:1000", "fork:20:1000"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothLists(t, func(t *testing.T) {
+				group := newCgroup(t)
+				o := observe(t)
+				anchor := startBurner(t, group, "say", "wait") // a row for those that no pass sees
+				anchor.said()
+				worker := startBurner(t, group, c.acts...)
+				done := make(chan error, 1)
+				go func() { done <- worker.Cmd.Wait() }()
+				o.until("it ends", func() bool {
+					select {
+					case err := <-done:
+						require.NoError(t, err)
+						return true
+					default:
+						return false
+					}
+				})
+				share := func() float64 { return float64(o.inside[group.id]) / float64(group.used()) }
+				o.until("its time is found", func() bool { return share() >= c.least })
+				for range 3 { // and nothing is found again
+					o.pass()
+				}
+				assert.LessOrEqual(t, share(), 1.001)
+				assert.Zero(t, o.lost)
+				t.Logf("%d passes, %v by cgroup, %.2f %% found", o.passes, time.Duration(group.used()), 100*share())
+				anchor.end()
+			})
+		})
+	}
+}

@@ -1,0 +1,225 @@
+//go:build linux && (amd64 || arm64)
+
+package cputime
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// fakeKernel is a list of processes and of ends, for a BPF source without BPF.
+type fakeKernel struct {
+	listed []tasks.Process
+	ends   []tasks.Ended
+	count  uint64
+	lost   uint64
+	err    error
+	now    time.Duration
+}
+
+func (k *fakeKernel) Read() ([]tasks.Process, error) { return k.listed, k.err }
+func (*fakeKernel) Close() error                     { return nil }
+
+func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
+	for i := range k.ends {
+		yield(&k.ends[i])
+	}
+	count, lost := k.count, k.lost
+	k.ends, k.count, k.lost = nil, 0, 0
+	return count, lost, nil
+}
+
+// fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first pass at 100 s.
+func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *Table) {
+	t.Helper()
+	k := &fakeKernel{now: 100 * time.Second}
+	k.listed = []tasks.Process{{Pid: 1, Start: 1, Run: 1000, Cgroup: 5, Threads: 1}, {Pid: 10, Start: 2, Run: 5000, Cgroup: 7, Parent: 1, Threads: 1}}
+	b := newBPF(t.TempDir(), k, k)
+	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
+	table := &Table{}
+	require.NoError(t, b.ReadProcesses(table))
+	return k, b, table
+}
+
+func TestBPFBillsWhatRanSinceThePassBefore(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	assert.Zero(t, table.Processes[0].Used, "the baseline")
+	assert.Zero(t, table.Run)
+	k.listed[0].Run += 7
+	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now) + 1, Run: 30, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 7, table.Processes[0].Used)
+	assert.EqualValues(t, 30, table.Processes[2].Used, "of a new one all")
+	assert.EqualValues(t, 37, table.Run)
+}
+
+func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
+	for name, late := range map[string]bool{"told at once": false, "told a pass later": true} {
+		t.Run(name, func(t *testing.T) {
+			k, b, table := fakeBPF(t)
+			k.listed = k.listed[:1]
+			end := tasks.Ended{Pid: 10, Start: 2, Run: 5123, Cgroup: 7, Parent: 1}
+			if late {
+				require.NoError(t, b.ReadProcesses(table))
+				require.Empty(t, table.Ended)
+				require.Len(t, table.Processes, 2, "it is waited for")
+				assert.True(t, table.Processes[1].Zombie)
+			}
+			k.ends = []tasks.Ended{end}
+			require.NoError(t, b.ReadProcesses(table))
+			require.Len(t, table.Ended, 1)
+			assert.EqualValues(t, 123, table.Ended[0].LastSlice)
+			assert.EqualValues(t, 123, table.Run)
+			assert.Zero(t, table.Unseen)
+			require.NoError(t, b.ReadProcesses(table))
+			assert.Empty(t, table.Ended, "once")
+		})
+	}
+}
+
+func TestBPFGivesUnseenTimeToItsCgroupOrItsParentOrNobody(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	start := uint64(k.now) + 1
+	k.ends = []tasks.Ended{
+		{Pid: 30, Start: start, Run: 11, Cgroup: 7, Parent: 999},
+		{Pid: 31, Start: start, Run: 13, Cgroup: rootCgroup, Parent: 32}, // whose parent has ended too
+		{Pid: 32, Start: start, Run: 17, Cgroup: rootCgroup, Parent: 1},
+		{Pid: 33, Start: start, Run: 19, Cgroup: 4711, Parent: 1},
+		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first pass
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 11, table.Processes[1].Unseen)
+	assert.EqualValues(t, 13+17, table.Processes[0].Unseen)
+	assert.EqualValues(t, 19, table.Unseen)
+	assert.EqualValues(t, 60, table.Run)
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Processes[1].Unseen+table.Processes[0].Unseen+table.Unseen, "once")
+}
+
+func TestAnEndThatComesWhileTheListStillShowsTheProcessIsKept(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Run)
+	k.listed = k.listed[:1]
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.EqualValues(t, 100, table.Ended[0].LastSlice)
+}
+
+func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.listed = k.listed[:1]
+	k.count, k.lost = 1, 5100
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 5100, table.Untraced)
+	k.now += maxAwait
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.Zero(t, table.Ended[0].LastSlice)
+	assert.Zero(t, table.Untraced)
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Processes[0].Unseen+table.Unseen, "its life was billed before")
+}
+
+func TestATimeThatDipsIsBilledOnce(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	run := k.listed[1].Run
+	k.listed[1].Run = 10 // a thread is between its end and the sum
+	require.NoError(t, b.ReadProcesses(table))
+	k.listed[1].Run = run + 5
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 5, table.Run)
+}
+
+func TestAPassThatFailsIsCoveredByTheNext(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.err = errors.New("refused")
+	k.listed[0].Run += 40
+	require.ErrorIs(t, b.ReadProcesses(table), k.err)
+	k.err = nil
+	k.listed[0].Run += 2
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 42, table.Processes[0].Used)
+}
+
+func TestAPassOfBPFAllocatesNothing(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 10_000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(100 + i), Run: uint64(i), Threads: 1})
+	}
+	pass := func() {
+		k.listed[77].Run++
+		require.NoError(t, b.ReadProcesses(table))
+	}
+	pass()
+	pass()
+	assert.LessOrEqual(t, testing.AllocsPerRun(20, pass), 8.0, "whatever the number of processes")
+}
+
+func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
+	host := hostsim.New(t.TempDir())
+	require.NoError(t, host.Render())
+	_, err := OpenBPF(host.Root())
+	require.Error(t, err)
+	source, rejected, err := Open(Auto, host.Root())
+	require.NoError(t, err)
+	assert.Error(t, rejected)
+	assert.Equal(t, "procfs", source.Name())
+	require.NoError(t, source.Close())
+	_, _, err = Open(KindBPF, host.Root())
+	require.Error(t, err)
+}
+
+func TestWithoutTheScanTheStreamIsTakenAndWithoutBothProcfs(t *testing.T) {
+	openHere(t)
+	refuse(t, &openScan, errNoKfunc)
+	source := openHere(t)
+	assert.Contains(t, source.Name(), "stream")
+	refuse(t, &openStream, errors.New("load the task stream: refused"))
+	procfs, rejected, err := Open(Auto, "/")
+	require.NoError(t, err)
+	assert.Equal(t, "procfs", procfs.Name())
+	assert.ErrorContains(t, rejected, "task stream")
+	assert.ErrorContains(t, rejected, "task scan")
+	assert.NotContains(t, rejected.Error(), "\n")
+	require.NoError(t, procfs.Close())
+}
+
+func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
+	source := openHere(t)
+	require.NoError(t, source.list.Close())
+	scan, err := tasks.OpenScan(1)
+	require.NoError(t, err)
+	source.list = scan
+	listed, err := scan.Read()
+	require.NoError(t, err)
+	assert.Greater(t, len(listed), 64, "more than a page has room for")
+}
+
+func TestABufferThatIsTooSmallSaysWhatWasLost(t *testing.T) {
+	openHere(t)
+	ends, err := tasks.OpenEndings(4096)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ends.Close()) }()
+	b := startBurner(t, nil, "fork:300:1")
+	require.NoError(t, b.Cmd.Wait())
+	told, count, run := 0, uint64(0), units.CPUTime(0)
+	require.Eventually(t, func() bool {
+		c, r, err := ends.Drain(func(*tasks.Ended) { told++ })
+		require.NoError(t, err)
+		count, run = count+c, run+units.CPUTime(r)
+		return told+int(count) >= 301
+	}, 20*time.Second, 5*time.Millisecond, "every end is told or counted")
+	assert.NotZero(t, count)
+	assert.NotZero(t, run)
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package cputime
+
+import "testing"
+
+func nobody(t testing.TB) (restore func()) {
+	t.Skip("only Linux has a user for file accesses alone")
+	return func() {}
+}

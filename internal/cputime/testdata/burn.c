@@ -1,0 +1,145 @@
+// A process for the tests to watch. Arguments are done one after the other:
+//   burn:MS        be on a CPU for this long
+//   threads:N:US   N threads one after the other, each on a CPU for this many microseconds
+//   loose:N:US     the same, but nobody waits for the threads, so that nothing wakes up as they end
+//   crowd:N:US     N threads at once
+//   orphan:N:US    as fork, but the children are nobody's: their parent ends before them
+//   ignore         the ends of children are ignored from here on
+//   wait           until standard input is closed or has a byte
+//   say            write a line to standard output
+//   leave:MS       the first thread ends; another one burns, and goes on with the arguments
+//   exec:MS        another thread burns and executes this program with the remaining arguments
+//   fork:N:US      N children one after the other, each on a CPU for this many microseconds
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char *self, **next;
+
+static void burn(long us)
+{
+	struct timespec a, b;
+
+	// The clock is read without the kernel: asking it for the CPU time would bring its sums up to date.
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &b);
+	while ((b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000 < us);
+}
+
+static void *thread(void *us)
+{
+	burn((long)us);
+	return NULL;
+}
+
+static void run(void);
+
+static void *go_on(void *us)
+{
+	burn((long)us);
+	run();
+	exit(0);
+}
+
+static void *execute(void *us)
+{
+	burn((long)us);
+	next[-1] = self;
+	execv(self, next - 1);
+	_exit(1);
+}
+
+static void run(void)
+{
+	while (*next) {
+		char *act = *next++, c;
+		long n = 0, us = 0;
+		pthread_t t;
+
+		if (sscanf(act, "burn:%ld", &n) == 1) {
+			burn(n * 1000);
+		} else if (sscanf(act, "threads:%ld:%ld", &n, &us) == 2) {
+			while (n-- > 0) {
+				if (pthread_create(&t, NULL, thread, (void *)us))
+					_exit(1);
+				pthread_join(t, NULL);
+			}
+		} else if (sscanf(act, "loose:%ld:%ld", &n, &us) == 2) {
+			while (n-- > 0) {
+				struct timespec pause = {0, 3 * us * 1000};
+
+				if (pthread_create(&t, NULL, thread, (void *)us))
+					_exit(1);
+				pthread_detach(t);
+				nanosleep(&pause, NULL);
+			}
+		} else if (sscanf(act, "fork:%ld:%ld", &n, &us) == 2) {
+			while (n-- > 0) {
+				pid_t child = fork();
+				if (child < 0)
+					_exit(1);
+				if (child == 0) {
+					burn(us);
+					_exit(0);
+				}
+				waitpid(child, NULL, 0);
+			}
+		} else if (sscanf(act, "crowd:%ld:%ld", &n, &us) == 2) {
+			pthread_t all[256];
+
+			if (n > 256)
+				_exit(1);
+			for (long i = 0; i < n; i++)
+				if (pthread_create(&all[i], NULL, thread, (void *)us))
+					_exit(1);
+			for (long i = 0; i < n; i++)
+				pthread_join(all[i], NULL);
+		} else if (sscanf(act, "orphan:%ld:%ld", &n, &us) == 2) {
+			while (n-- > 0) {
+				pid_t child = fork();
+
+				if (child < 0)
+					_exit(1);
+				if (child == 0) {
+					if (fork() == 0)
+						burn(us);
+					_exit(0);
+				}
+				waitpid(child, NULL, 0);
+			}
+		} else if (!strcmp(act, "ignore")) {
+			signal(SIGCHLD, SIG_IGN);
+		} else if (!strcmp(act, "wait")) {
+			if (read(0, &c, 1) < 0)
+				_exit(1);
+		} else if (!strcmp(act, "say")) {
+			if (write(1, "\n", 1) < 0)
+				_exit(1);
+		} else if (sscanf(act, "leave:%ld", &n) == 1) {
+			if (pthread_create(&t, NULL, go_on, (void *)(n * 1000)))
+				_exit(1);
+			pthread_exit(NULL);
+		} else if (sscanf(act, "exec:%ld", &n) == 1) {
+			if (pthread_create(&t, NULL, execute, (void *)(n * 1000)))
+				_exit(1);
+			pause();
+		} else {
+			_exit(2);
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	self = argv[0];
+	next = argv + 1;
+	run();
+	return 0;
+}

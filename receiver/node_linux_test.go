@@ -1,0 +1,25 @@
+package receiver
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// treeDir returns a directory for a host's trees: in memory where there is room, for the thousands of small
+// files of some hosts keep a disk busy for long.
+func treeDir(t testing.TB) string {
+	const memory, room = "/dev/shm", 256 << 20
+	var fs unix.Statfs_t
+	if err := unix.Statfs(memory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC || fs.Bavail*uint64(fs.Bsize) < room {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "host-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}

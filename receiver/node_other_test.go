@@ -1,0 +1,7 @@
+//go:build !linux
+
+package receiver
+
+import "testing"
+
+func treeDir(t testing.TB) string { return t.TempDir() }
