@@ -100,7 +100,7 @@ func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
 	b.deliver()
 	assert.Zero(t, b.living())
 	assert.Zero(t, b.e.ended)
-	assert.Len(t, b.e.index, 0)
+	assert.Empty(t, b.e.index)
 }
 
 func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {

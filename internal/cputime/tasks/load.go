@@ -172,7 +172,7 @@ func (s *Stream) Read() ([]Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the task stream: %w", err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }() // it was only read from
 	s.out, s.early = s.out[:0], s.early[:0]
 	kept := 0
 	for {
