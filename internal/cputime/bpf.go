@@ -26,6 +26,8 @@ type BPF struct {
 	list    lister
 	endings endings
 	bootNow func() time.Duration
+	counted time.Duration // when the tasks were counted
+	hidden  bool          // what that said
 
 	ended   map[identity]ending // not yet matched to a row
 	missing map[identity]await
@@ -269,7 +271,10 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if lostCount > 0 && t.passes > 0 {
 		t.Untraced = min(units.CPUTime(lost), Unbounded)
 	}
-	t.Hidden = hides(b.tasks(), threads)
+	if now-b.counted >= recount || now < b.counted {
+		b.counted, b.hidden = now, hides(b.tasks(), threads)
+	}
+	t.Hidden = b.hidden
 	t.addUp()
 	t.passes++
 	return nil

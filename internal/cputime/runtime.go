@@ -18,10 +18,15 @@ type Runtime struct {
 	online *procdir.Dir
 	buf    []byte
 	cpus   uint64
-	node   Node
-	at     time.Time
-	run    units.CPUTime
+	// counted is when the CPUs were counted.
+	counted time.Time
+	node    Node
+	at      time.Time
+	run     units.CPUTime
 }
+
+// recount is how often what seldom changes is looked at, however short the windows are.
+const recount = time.Second
 
 // NewRuntime returns the CPU time of the node below root. It touches nothing.
 func NewRuntime(root string) *Runtime {
@@ -35,8 +40,11 @@ func (r *Runtime) Close() error { return r.online.Close() }
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	// The number of CPUs that was last known serves while it cannot be read: what the pass found that ran
 	// must not be lost.
-	if err := r.countCPUs(); err != nil && r.cpus == 0 {
-		return r.node, err
+	if r.cpus == 0 || now.Sub(r.counted) >= recount {
+		if err := r.countCPUs(); err != nil && r.cpus == 0 {
+			return r.node, err
+		}
+		r.counted = now
 	}
 	if !r.at.IsZero() {
 		busy := units.Advance(r.run, t.Run)
