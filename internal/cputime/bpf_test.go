@@ -223,3 +223,31 @@ func TestABufferThatIsTooSmallSaysWhatWasLost(t *testing.T) {
 	assert.NotZero(t, count)
 	assert.NotZero(t, run)
 }
+
+func TestAClockThatJumpsBillsNobodyTwice(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.now -= 50 * time.Second
+	k.listed[0].Run += 3
+	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(101 * time.Second), Run: 30, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 33, table.Run)
+	k.now += time.Hour
+	k.listed[0].Run += 4
+	k.listed = append(k.listed, tasks.Process{Pid: 21, Start: uint64(102 * time.Second), Run: 50, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 33+54, table.Run)
+}
+
+func TestTwiceAsManyProcessesInOnePassAreAllBilled(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 5000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Run: 2, Threads: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 10_000, table.Run)
+	for i := range 5000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(10_000 + i), Start: uint64(k.now) + uint64(i), Run: 1, Threads: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 15_000, table.Run)
+}

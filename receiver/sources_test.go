@@ -1,0 +1,91 @@
+package receiver
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+)
+
+// exactSource is taken for one that shows all CPU time.
+type exactSource struct {
+	*cputime.Procfs
+}
+
+func (exactSource) Exact() bool { return true }
+
+// energies runs one recorded workload, whose processes use a fraction of a tick in each interval, and returns
+// what each was billed, by a source that infers and by one that does not.
+func energies(t *testing.T, exact bool) (billed [3]float64) {
+	n := newTestNode(t)
+	for i := range billed {
+		n.host.Processes[10+i] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	}
+	n.start()
+	if exact {
+		require.NoError(t, n.s.source.Close())
+		n.s.source = exactSource{cputime.NewProcfs(n.host.Root())}
+		n.s.table = cputime.Table{}
+		n.s.retire()
+		n.s.dropRetired()
+		n.s.sample()
+	}
+	// 137.7, 50.2 and 0.9 ticks of each 10 s interval; what /proc shows is the sum rounded down.
+	truth, shown := [3]float64{}, [3]int64{}
+	for range 20 {
+		used := map[int]int64{}
+		for i, ticks := range []float64{137.7, 50.2, 0.9} {
+			truth[i] += ticks
+			used[10+i] = int64(truth[i]) - shown[i]
+			shown[i] = int64(truth[i])
+		}
+		n.run(100*joule, used)
+	}
+	for i := range billed {
+		billed[i] = n.sum("process.energy", nil, pid(10+i))
+	}
+	return billed
+}
+
+func TestBothKindsOfSourceBillAWorkloadAlikeWithinTheTick(t *testing.T) {
+	byProcfs, byExact := energies(t, false), energies(t, true)
+	const joulesPerTick = 0.1 // 100 J in the 1,000 ticks of ten seconds
+	for i := range byProcfs {
+		assert.InDelta(t, byExact[i], byProcfs[i], joulesPerTick)
+		assert.Positive(t, byExact[i])
+	}
+}
+
+func TestBothSourcesOnThisMachineBillABurnAlike(t *testing.T) {
+	bpf, err := cputime.OpenBPF("/")
+	if err != nil {
+		t.Skipf("no BPF here: %v", err)
+	}
+	defer func() { require.NoError(t, bpf.Close()) }()
+	procfs := cputime.NewProcfs("/")
+	defer func() { require.NoError(t, procfs.Close()) }()
+	var exact, ticks cputime.Table
+	pass := func() {
+		require.NoError(t, bpf.ReadProcesses(&exact))
+		require.NoError(t, procfs.ReadProcesses(&ticks))
+	}
+	pass()
+	for until := time.Now().Add(400 * time.Millisecond); time.Now().Before(until); {
+	}
+	pass()
+	used := func(table *cputime.Table) float64 {
+		for _, p := range table.Processes {
+			if p.PID == int32(os.Getpid()) {
+				return p.Used.Seconds()
+			}
+		}
+		return 0
+	}
+	assert.Greater(t, used(&exact), 0.2)
+	assert.InDelta(t, used(&exact), used(&ticks), 0.06, "two roundings to a tick, and the time between the passes")
+}
