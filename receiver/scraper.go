@@ -260,10 +260,13 @@ func (s *energyScraper) begin(m *measurement) {
 }
 
 func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
-	md := s.ledgers.emit(m.stamp)
+	md := pmetric.NewMetrics()
+	// Those that ended come first and with their own last time, so that a series which they share with the
+	// live ones is seen to end before it starts anew, however often they are sent.
 	for _, l := range s.retired {
-		l.emit(m.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+		l.emit(l.last.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 	}
+	s.ledgers.emit(m.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 	s.pending = true
 	return md
 }

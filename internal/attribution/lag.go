@@ -64,6 +64,9 @@ func (e *Engine) giveUp(z *Zone, elapsed time.Duration) {
 		return
 	}
 	g.settled = true
+	if g.energy == 0 {
+		return // nothing was read of that time
+	}
 	if g.total > 0 {
 		e.attribute(Portion{z.kind, g.energy, g.busy, g.total}, g.claims, g.unowned, g.elapsed)
 		return

@@ -48,9 +48,12 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	}
 	if !r.at.IsZero() {
 		busy := units.Advance(r.run, t.Run)
+		total := max(busy, units.CPUTime(max(now.Sub(r.at), 0))*units.CPUTime(r.cpus))
+		// What is untraced is bounded by the whole lives of those that ended, most of which was billed before.
+		busy += min(t.Untraced, total-busy)
 		r.node.Process += busy
 		r.node.Busy += busy
-		r.node.Total += max(busy, units.CPUTime(max(now.Sub(r.at), 0))*units.CPUTime(r.cpus))
+		r.node.Total += total
 	}
 	r.at, r.run = now, t.Run
 	return r.node, nil

@@ -40,8 +40,14 @@ func TestRuntimeResolvesWindowsShorterThanATick(t *testing.T) {
 	require.NoError(t, os.WriteFile(online, []byte("?"), 0o644))
 	assert.Equal(t, 6*units.Second, node(0).Total, "as many as were last known")
 	assert.Equal(t, 9*units.Second, node(3*units.Second).Total, "never less than what ran")
+	table.Untraced = 36_000 * units.Second // the whole life of one whose end was lost
+	before := r.node
+	lost := node(0)
+	assert.Equal(t, before.Total+units.Second, lost.Total)
+	assert.Equal(t, before.Busy+units.Second, lost.Busy, "no more than the window has room for")
+	table.Untraced = 0
 	now = now.Add(-time.Hour)
-	assert.Equal(t, 9*units.Second, node(0).Total, "no clock takes it back")
+	assert.Equal(t, 10*units.Second, node(0).Total, "no clock takes it back")
 }
 
 func TestACPUListIsCounted(t *testing.T) {

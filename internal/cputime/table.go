@@ -189,7 +189,7 @@ func byAge(a, b *Process) int {
 
 // addUp adds to Run what an exact pass found.
 func (t *Table) addUp() {
-	found := t.Unseen + t.Untraced
+	found := t.Unseen
 	for i := range t.Processes {
 		found += t.Processes[i].Used + t.Processes[i].Unseen
 	}

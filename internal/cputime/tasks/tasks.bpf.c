@@ -83,6 +83,7 @@ struct ended {
 struct process_key {
 	__u64 signal;
 	__u64 pid;
+	__u64 start;
 };
 
 /* Resized before it is loaded. */
@@ -233,7 +234,11 @@ int stream(struct bpf_iter__task *ctx)
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(on_free, struct task_struct *t)
 {
-	struct process_key key = { .signal = (__u64)t->signal, .pid = t->tgid };
+	struct process_key key = {
+		.signal = (__u64)t->signal,
+		.pid = t->tgid,
+		.start = t->group_leader->start_boottime,
+	};
 	__u64 run = t->se.sum_exec_runtime, all = t->signal->sum_sched_runtime;
 	__u64 *threads = bpf_map_lookup_elem(&freed_threads, &key);
 	struct ended *e;
@@ -252,8 +257,7 @@ int BPF_PROG(on_free, struct task_struct *t)
 		run += *threads;
 		bpf_map_delete_elem(&freed_threads, &key);
 	}
-	if (run < all)
-		run = all;
+
 	e = bpf_ringbuf_reserve(&endings, sizeof(*e), 0);
 	if (!e) {
 		__sync_fetch_and_add(&lost.count, 1);

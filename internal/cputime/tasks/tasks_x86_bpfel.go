@@ -39,6 +39,7 @@ type tasksProcessKey struct {
 	_      structs.HostLayout
 	Signal uint64
 	Pid    uint64
+	Start  uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -1,0 +1,165 @@
+//go:build linux && (amd64 || arm64)
+
+package tasks
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// skipUnlessPossible skips a test for an error that says what this machine lacks, and fails it for any other.
+func skipUnlessPossible(t *testing.T, err error) {
+	t.Helper()
+	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {
+	case err == nil:
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		t.Skip("needs root, or CAP_BPF and CAP_PERFMON:", err)
+	case errors.Is(btf, fs.ErrNotExist):
+		t.Skip("the kernel has no BTF:", err)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		t.Skip("the kernel lacks what the programs need:", err)
+	default:
+		require.NoError(t, err)
+	}
+}
+
+func openScan(t *testing.T, room int) *Scan {
+	t.Helper()
+	s, err := OpenScan(room)
+	skipUnlessPossible(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+// noMemory makes the mapping of results fail, until the returned function is called.
+func noMemory(t *testing.T) (restore func()) {
+	t.Helper()
+	original := mapMemory
+	mapMemory = func(int, int64, int, int, int) ([]byte, error) { return nil, unix.ENOMEM }
+	restore = func() { mapMemory = original }
+	t.Cleanup(restore)
+	return restore
+}
+
+func TestResultsThatCannotBeMappedAreAnErrorThatSaysSo(t *testing.T) {
+	openScan(t, 1)
+	before := openDescriptors(t)
+	noMemory(t)
+	s, err := OpenScan(1)
+	require.ErrorIs(t, err, unix.ENOMEM)
+	require.ErrorContains(t, err, "map the task scan's results")
+	assert.Nil(t, s)
+	assert.LessOrEqual(t, openDescriptors(t), before, "nothing of it stays open")
+}
+
+func TestAProgramThatIsNotLoadedIsAnErrorThatSaysWhich(t *testing.T) {
+	original := newCollection
+	newCollection = func(*ebpf.CollectionSpec) (*ebpf.Collection, error) { return nil, ebpf.ErrNotSupported }
+	t.Cleanup(func() { newCollection = original })
+	_, err := OpenScan(1)
+	require.ErrorIs(t, err, ebpf.ErrNotSupported)
+	require.ErrorContains(t, err, "load the task scan")
+	_, err = OpenStream()
+	require.ErrorIs(t, err, ebpf.ErrNotSupported)
+	require.ErrorContains(t, err, "load the task stream")
+	_, err = OpenEndings(4096)
+	require.ErrorIs(t, err, ebpf.ErrNotSupported)
+	require.ErrorContains(t, err, "load the hook on process ends")
+}
+
+func TestAListThatCannotGrowIsAnErrorUntilItCan(t *testing.T) {
+	s := openScan(t, 1)
+	room := os.Getpagesize() / processSize
+	for n := 0; n <= room; n++ { // more processes than fit in a page
+		process, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			_ = process.Kill()
+			_, _ = process.Wait()
+		})
+	}
+	restore := noMemory(t)
+	_, err := s.Read()
+	require.ErrorIs(t, err, unix.ENOMEM)
+	_, err = s.Read()
+	require.ErrorIs(t, err, unix.ENOMEM, "and it is no shorter list the next time")
+	restore()
+	rows, err := s.Read()
+	require.NoError(t, err)
+	assert.Greater(t, len(rows), room)
+}
+
+func TestAScanThatIsClosedTwiceIsClosed(t *testing.T) {
+	s := openScan(t, 1)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+}
+
+func TestABufferThatIsNoPowerOfTwoIsRefused(t *testing.T) {
+	openScan(t, 1)
+	e, err := OpenEndings(5000)
+	require.ErrorContains(t, err, "load the hook on process ends")
+	assert.Nil(t, e)
+}
+
+// streamOf returns what a stream makes of these tasks.
+func streamOf(tasks ...Process) ([]Process, error) {
+	s := &Stream{}
+	for i := range tasks {
+		s.add(&tasks[i])
+	}
+	return s.sum()
+}
+
+func TestTheStreamAddsUpThreadsWhereverTheyAreListed(t *testing.T) {
+	rows, err := streamOf(
+		Process{Pid: 300, Run: 1000, Dead: 70},                       // a thread with a lower number than its process
+		Process{Pid: 100, Start: 5, Threads: 3, Run: 10, Dead: 2},    // the tasks of others are between
+		Process{Pid: 200, Start: 4, Threads: 1, Run: 20},             // created before, with a higher number
+		Process{Pid: 100, Run: 30, Dead: 2},                          //
+		Process{Pid: 300, Start: 6, Threads: 2, Run: 400, Dead: 580}, // a thread ended since the first was listed
+		Process{Pid: 100, Run: 50, Dead: 40},                         //
+		Process{Pid: 999, Run: 1 << 40},                              // its process has ended
+	)
+	require.NoError(t, err)
+	assert.Equal(t, []Process{
+		{Pid: 200, Start: 4, Threads: 1, Run: 20},
+		{Pid: 100, Start: 5, Threads: 3, Run: 92},
+		{Pid: 300, Start: 6, Threads: 2, Run: 1470},
+	}, rows)
+}
+
+func TestAStreamOfNothingIsAnError(t *testing.T) {
+	_, err := streamOf()
+	require.ErrorIs(t, err, errNothing)
+	_, err = streamOf(Process{Pid: 1, Run: 5})
+	require.ErrorIs(t, err, errNothing)
+}
+
+func TestTheStreamIsInTheOrderOfCreation(t *testing.T) {
+	s, err := OpenStream()
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	rows, err := s.Read()
+	require.NoError(t, err)
+	for i := 1; i < len(rows); i++ {
+		require.LessOrEqual(t, rows[i-1].Start, rows[i].Start)
+	}
+	again, err := s.Read()
+	require.NoError(t, err)
+	assert.InDelta(t, len(rows), len(again), 100)
+}
