@@ -257,7 +257,8 @@ int BPF_PROG(on_free, struct task_struct *t)
 		run += *threads;
 		bpf_map_delete_elem(&freed_threads, &key);
 	}
-
+	if (run < all)
+		run = all;
 	e = bpf_ringbuf_reserve(&endings, sizeof(*e), 0);
 	if (!e) {
 		__sync_fetch_and_add(&lost.count, 1);
