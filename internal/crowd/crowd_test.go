@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,22 +14,35 @@ import (
 )
 
 func TestACrowdComesAndGoes(t *testing.T) {
-	before := processes(t)
-	stop, err := Start(t.TempDir(), 50, 5)
+	dir := t.TempDir()
+	stop, err := Start(dir, 50, 5)
 	if errors.Is(err, ErrNoCompiler) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, processes(t), before+50-10)
+	program := filepath.Join(dir, "crowd")
+	assert.Equal(t, 1+50, running(t, program), "the program and its children")
 	require.NoError(t, stop())
-	assert.Less(t, processes(t), before+40)
+	assert.Zero(t, running(t, program))
 }
 
-func processes(t *testing.T) int {
-	dirs, err := filepath.Glob("/proc/[0-9]*")
+// running counts the processes of a program; others of the machine come and go as they please.
+func running(t *testing.T, program string) (n int) {
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
 	require.NoError(t, err)
-	if len(dirs) == 0 {
+	if len(links) == 0 {
 		t.Skipf("no processes below /proc: %v", os.ErrNotExist)
 	}
-	return len(dirs)
+	for _, link := range links {
+		if exe, err := os.Readlink(link); err == nil && strings.TrimSuffix(exe, " (deleted)") == program {
+			n++
+		}
+	}
+	return n
+}
+
+func TestACrowdWithoutACompilerSaysSo(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := Start(t.TempDir(), 1, 0)
+	require.ErrorIs(t, err, ErrNoCompiler)
 }
