@@ -1,9 +1,7 @@
 package receiver
 
 import (
-	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,33 +57,4 @@ func TestBothKindsOfSourceBillAWorkloadAlikeWithinTheTick(t *testing.T) {
 		assert.InDelta(t, byExact[i], byProcfs[i], joulesPerTick)
 		assert.Positive(t, byExact[i])
 	}
-}
-
-func TestBothSourcesOnThisMachineBillABurnAlike(t *testing.T) {
-	bpf, err := cputime.OpenBPF("/")
-	if err != nil {
-		t.Skipf("no BPF here: %v", err)
-	}
-	defer func() { require.NoError(t, bpf.Close()) }()
-	procfs := cputime.NewProcfs("/")
-	defer func() { require.NoError(t, procfs.Close()) }()
-	var exact, ticks cputime.Table
-	pass := func() {
-		require.NoError(t, bpf.ReadProcesses(&exact))
-		require.NoError(t, procfs.ReadProcesses(&ticks))
-	}
-	pass()
-	for until := time.Now().Add(400 * time.Millisecond); time.Now().Before(until); {
-	}
-	pass()
-	used := func(table *cputime.Table) float64 {
-		for _, p := range table.Processes {
-			if p.PID == int32(os.Getpid()) {
-				return p.Used.Seconds()
-			}
-		}
-		return 0
-	}
-	assert.Greater(t, used(&exact), 0.2)
-	assert.InDelta(t, used(&exact), used(&ticks), 0.06, "two roundings to a tick, and the time between the passes")
 }

@@ -20,7 +20,9 @@ const openAsChild = "ENERGY_TEST_OPEN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(openAsChild) == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		_ = os.RemoveAll(burnerDir)
+		os.Exit(code)
 	}
 	source, rejected, err := Open(Auto, "/")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,10 +128,17 @@ func (o *observed) pass() {
 	}
 }
 
-// until makes passes until something holds.
+// until makes passes until something holds, which must happen, however slow the machine is.
 func (o *observed) until(what string, holds func() bool) {
 	o.Helper()
-	require.Eventually(o, func() bool { o.pass(); return holds() }, 20*time.Second, 5*time.Millisecond, what)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if o.pass(); holds() {
+			return
+		}
+		if time.Now().After(end) {
+			require.FailNow(o, "not within a minute: "+what)
+		}
+	}
 }
 
 // row returns the row of a process that runs, which must be the only one.
@@ -152,10 +160,37 @@ func (o *observed) self() *Process {
 	return p
 }
 
-// spin keeps a CPU busy without asking the kernel for anything.
+// spin uses CPU time in one thread, however long it takes to be given it. Asking the kernel for that time brings
+// its sums up to date, and what they lack is the tests' concern: the last quarter is as many turns as took that
+// much before.
 func spin(d time.Duration) {
-	for start := time.Now(); time.Since(start) < d; {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	few := int(d / 50)
+	first := threadTime()
+	turns, used := 0, time.Duration(0)
+	for used < d/4*3 {
+		turn(few)
+		turns += few
+		used = threadTime() - first
 	}
+	turn(int(float64(turns) * max(0, float64(d-used)) / float64(used)))
+}
+
+//go:noinline
+func turn(n int) (x int) {
+	for i := range n {
+		x ^= i
+	}
+	return x
+}
+
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Nano())
 }
 
 func rusage(who int) units.CPUTime {
@@ -170,11 +205,15 @@ func waited(cmd *exec.Cmd) units.CPUTime {
 	return units.CPUTime(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
 }
 
+// burnerDir is where the tests' program is, once it is built.
+var burnerDir string
+
 var buildBurner = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "burner")
 	if err != nil {
 		return "", err
 	}
+	burnerDir = dir
 	path := filepath.Join(dir, "burn")
 	out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", path, "testdata/burn.c").CombinedOutput()
 	if err != nil {
@@ -292,53 +331,87 @@ func (c *cgroup) used() units.CPUTime {
 	return units.CPUTime(n) * us
 }
 
-// The kernel brings a thread's time up to date when it leaves its CPU and at each scheduler tick, but adds up
-// that of a thread that ends before it has left: the most that is missing of a process that goes on.
+// unlessMissed makes up to five attempts, until one finds all that it looks for. Linux (6.18 at least) does not
+// make some calls of a tracepoint, those of a few milliseconds, after another program has left it, and tests of
+// other packages come and go at the same time. What is found twice is an error at once.
+func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
+	t.Helper()
+	for range 4 {
+		missing := attempt(t)
+		if missing == "" {
+			return
+		}
+		t.Log("once more:", missing)
+	}
+	assert.Empty(t, attempt(t), "missing five times")
+}
+
+// soon makes passes until something holds that may never do so: some hundreds, which a slow machine takes longer for.
+func (o *observed) soon(holds func() bool) bool {
+	o.Helper()
+	for range 500 {
+		if o.pass(); holds() {
+			return true
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
+}
+
+// A process with one thread is exact. Of one with more a thread that is freed after the first is missing, but for
+// what the kernel's own sum has of it, which lacks what the thread used since the sum was last brought up to date:
+// more of it where a CPU has much else to do.
 func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
-	const exact, short, threads = 0.98, 0.95, 0.7
+	const exact, threads = 0.99998, 0.7
 	for name, c := range map[string]struct {
 		least float64
 		acts  []string
 	}{
-		"one thread":                              {short, []string{"burn:50"}},
+		"one thread":                              {exact, []string{"burn:50"}},
 		"threads that are waited for":             {threads, []string{"threads:200:300"}},
 		"threads whose end wakes nobody":          {threads, []string{"loose:150:300"}},
 		"many threads at once":                    {threads, []string{"crowd:60:3000"}},
 		"the first thread leaves":                 {threads, []string{"burn:20", "leave:30", "threads:10:1000"}},
 		"another thread executes a program":       {threads, []string{"burn:20", "exec:30", "burn:10"}},
-		"children that nobody sees":               {short, []string{"fork:200:500"}},
-		"children of 5 ms":                        {exact, []string{"fork:60:5000"}},
-		"orphans":                                 {short, []string{"orphan:100:500"}},
-		"children whose end its parent ignores":   {short, []string{"ignore", "fork:100:500"}},
+		"one executes, and again from a thread":   {threads, []string{"threads:5:2000", "exec:10", "threads:5:2000", "exec:10", "burn:5"}},
+		"children that nobody sees":               {exact, []string{"fork:200:500"}},
+		"orphans":                                 {exact, []string{"orphan:100:500"}},
+		"children whose end its parent ignores":   {exact, []string{"ignore", "fork:100:500"}},
 		"the first thread leaves, others execute": {threads, []string{"leave:10", "exec:10", "threads:5:1000", "fork:20:1000"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothLists(t, func(t *testing.T) {
-				group := newCgroup(t)
-				o := observe(t)
-				anchor := startBurner(t, group, "say", "wait") // a row for those that no pass sees
-				anchor.said()
-				worker := startBurner(t, group, c.acts...)
-				done := make(chan error, 1)
-				go func() { done <- worker.Wait() }()
-				o.until("it ends", func() bool {
-					select {
-					case err := <-done:
-						require.NoError(t, err)
-						return true
-					default:
-						return false
+				unlessMissed(t, func(t *testing.T) string {
+					group := newCgroup(t)
+					o := observe(t)
+					anchor := startBurner(t, group, "say", "wait") // a row for those that no pass sees
+					anchor.said()
+					worker := startBurner(t, group, c.acts...)
+					done := make(chan error, 1)
+					go func() { done <- worker.Wait() }()
+					o.until("it ends", func() bool {
+						select {
+						case err := <-done:
+							require.NoError(t, err)
+							return true
+						default:
+							return false
+						}
+					})
+					found := o.soon(func() bool { return float64(o.inside[group.id]) >= c.least*float64(group.used()) })
+					for range 3 { // and nothing is found again
+						o.pass()
 					}
+					off := time.Duration(o.inside[group.id]) - time.Duration(group.used())
+					require.LessOrEqual(t, off, 2*time.Microsecond)
+					assert.Zero(t, o.lost)
+					t.Logf("%d passes, %v by cgroup, found %v", o.passes, time.Duration(group.used()), off)
+					anchor.end()
+					if !found {
+						return off.String()
+					}
+					return ""
 				})
-				share := func() float64 { return float64(o.inside[group.id]) / float64(group.used()) }
-				o.until("its time is found", func() bool { return share() >= c.least })
-				for range 3 { // and nothing is found again
-					o.pass()
-				}
-				assert.LessOrEqual(t, share(), 1.001)
-				assert.Zero(t, o.lost)
-				t.Logf("%d passes, %v by cgroup, %.2f %% found", o.passes, time.Duration(group.used()), 100*share())
-				anchor.end()
 			})
 		})
 	}
@@ -346,13 +419,15 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 
 func TestBPFShowsWhatThisProcessUses(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
+		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
 		p := o.self()
 		id := identity{p.PID, p.Start}
 		before := rusage(unix.RUSAGE_SELF)
 		spin(100 * time.Millisecond)
 		used := rusage(unix.RUSAGE_SELF) - before
+		require.Greater(t, used, 90*ms)
 		o.until("the scheduler has told", func() bool { return o.billed[id] >= used })
-		assert.Less(t, o.billed[id], rusage(unix.RUSAGE_SELF)-before+schedulerTick)
+		assert.LessOrEqual(t, o.billed[id], rusage(unix.RUSAGE_SELF)-first+schedulerTick)
 	})
 }

@@ -1,6 +1,6 @@
 // A process for the tests to watch. Arguments are done one after the other:
-//   burn:MS        be on a CPU for this long
-//   threads:N:US   N threads one after the other, each on a CPU for this many microseconds
+//   burn:MS        use this much CPU time
+//   threads:N:US   N threads one after the other, each using this many microseconds of CPU time
 //   loose:N:US     the same, but nobody waits for the threads, so that nothing wakes up as they end
 //   crowd:N:US     N threads at once
 //   orphan:N:US    as fork, but the children are nobody's: their parent ends before them
@@ -9,7 +9,7 @@
 //   say            write a line to standard output
 //   leave:MS       the first thread ends; another one burns, and goes on with the arguments
 //   exec:MS        another thread burns and executes this program with the remaining arguments
-//   fork:N:US      N children one after the other, each on a CPU for this many microseconds
+//   fork:N:US      N children one after the other, each using this many microseconds of CPU time
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,15 +21,40 @@
 
 static char *self, **next;
 
+static void spin(long turns)
+{
+	for (volatile long i = 0; i < turns; i++)
+		;
+}
+
+static long nanoseconds(clockid_t clock)
+{
+	struct timespec t;
+
+	if (clock_gettime(clock, &t))
+		_exit(3);
+	return t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+// burn uses CPU time, however long it takes to be given it. Asking the kernel for that time brings its sums up to
+// date, and what they lack is the watcher's concern: the last quarter is as many turns as took that much before.
 static void burn(long us)
 {
-	struct timespec a, b;
+	const long aim = us * 1000, minute = 60000000000, few = 20 * us;
+	const long wall = nanoseconds(CLOCK_MONOTONIC), first = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+	long turns = 0, used;
 
-	// The clock is read without the kernel: asking it for the CPU time would bring its sums up to date.
-	clock_gettime(CLOCK_MONOTONIC, &a);
-	do
-		clock_gettime(CLOCK_MONOTONIC, &b);
-	while ((b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000 < us);
+	if (us <= 0)
+		return;
+	do {
+		spin(few);
+		turns += few;
+		used = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - first;
+		if (nanoseconds(CLOCK_MONOTONIC) - wall > minute)
+			_exit(4);
+	} while (used < aim / 4 * 3);
+	if (used < aim)
+		spin((long)((double)turns * (aim - used) / used));
 }
 
 static void *thread(void *us)

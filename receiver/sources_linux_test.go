@@ -1,0 +1,59 @@
+package receiver
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+)
+
+// clockSeconds returns the seconds of a clock of CPU time.
+func clockSeconds(t *testing.T, clock int32) float64 {
+	t.Helper()
+	var ts unix.Timespec
+	require.NoError(t, unix.ClockGettime(clock, &ts))
+	return time.Duration(ts.Nano()).Seconds()
+}
+
+func TestBothSourcesOnThisMachineBillABurnAlike(t *testing.T) {
+	bpf, err := cputime.OpenBPF("/")
+	if err != nil {
+		t.Skipf("no BPF here: %v", err)
+	}
+	defer func() { require.NoError(t, bpf.Close()) }()
+	procfs := cputime.NewProcfs("/")
+	defer func() { require.NoError(t, procfs.Close()) }()
+	own := func() float64 { return clockSeconds(t, unix.CLOCK_PROCESS_CPUTIME_ID) }
+	var exact, ticks cputime.Table
+
+	first := own()
+	require.NoError(t, procfs.ReadProcesses(&ticks))
+	require.NoError(t, bpf.ReadProcesses(&exact))
+	before := own()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for start := clockSeconds(t, unix.CLOCK_THREAD_CPUTIME_ID); clockSeconds(t, unix.CLOCK_THREAD_CPUTIME_ID)-start < 0.4; {
+	}
+	after := own()
+	require.NoError(t, bpf.ReadProcesses(&exact))
+	require.NoError(t, procfs.ReadProcesses(&ticks))
+	last := own()
+
+	for name, table := range map[string]*cputime.Table{"bpf": &exact, "procfs": &ticks} {
+		used := 0.0
+		for _, p := range table.Processes {
+			if p.PID == int32(os.Getpid()) {
+				used = p.Used.Seconds()
+			}
+		}
+		const rounding = 0.03 // two roundings to a tick, or what threads on a CPU used since the last one
+		assert.GreaterOrEqual(t, used, after-before-rounding, name)
+		assert.LessOrEqual(t, used, last-first+rounding, name)
+	}
+}
