@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -177,7 +178,9 @@ func (g *Groups) usage(path string) (units.CPUTime, error) {
 	}
 	var errs error
 	for _, c := range g.counters {
-		b, err := os.ReadFile(filepath.Join(c.mount, path, c.name))
+		name := filepath.Join(c.mount, path, c.name)
+		b, err := os.ReadFile(name)
+		b, err = faultpoint.Read(name, b, err)
 		if err == nil {
 			var t units.CPUTime
 			if t, err = c.parse(b); err == nil {

@@ -29,9 +29,16 @@ type Host struct {
 	Zones         map[string]*Zone
 	// Cgroups are the usage counters, by path, of the v2 hierarchy that is mounted at /sys/fs/cgroup.
 	Cgroups map[string]time.Duration
+	// Suspended is how much of Uptime the machine slept, which its monotonic clock does not count.
+	Suspended time.Duration
+	// ClockStep is how far its wall clock was set ahead since it booted, or back.
+	ClockStep time.Duration
+	// Cached says that nobody else changes the files: what was written once is not looked at again.
+	Cached bool
 
-	root  string
-	start time.Time // with a monotonic part
+	root         string
+	written      map[string]string
+	shownCgroups map[string]bool
 }
 
 // CPU is the first line of /proc/stat, in ticks.
@@ -73,7 +80,9 @@ func New(root string) *Host {
 		Zones:     map[string]*Zone{},
 		Cgroups:   map[string]time.Duration{},
 		root:      root,
-		start:     time.Now(),
+		written:   map[string]string{},
+
+		shownCgroups: map[string]bool{},
 	}
 	h.CPU.Idle = int64(h.Uptime / Tick)
 	return h
@@ -82,9 +91,9 @@ func New(root string) *Host {
 // Root is where the host is rendered.
 func (h *Host) Root() string { return h.root }
 
-// Now is a clock reading whose monotonic part keeps step with Uptime.
+// Now is a reading of the host's clocks: the wall clock, and with it the monotonic clock, as time.Now has them.
 func (h *Host) Now() time.Time {
-	return h.start.Add(h.Uptime)
+	return reading(h.Booted.Add(h.Uptime+h.ClockStep), h.Uptime-h.Suspended)
 }
 
 // Run lets time pass. Each process uses as many ticks of user time as used says; the CPUs are idle for
@@ -103,6 +112,9 @@ func (h *Host) Run(d time.Duration, used map[int]int64) {
 // Render writes the trees.
 func (h *Host) Render() error {
 	r := renderer{root: h.root}
+	if h.Cached {
+		r.written = h.written
+	}
 	proc := func(name string) string { return filepath.Join("proc", name) }
 	c := h.CPU
 	r.write(proc("stat"), fmt.Sprintf("cpu  %d %d %d %d %d %d %d %d %d %d\nbtime %d\n", c.User, c.Nice, c.System,
@@ -134,7 +146,15 @@ func (h *Host) Render() error {
 		}
 	}
 	r.prune("sys/class/powercap", func(name string) bool { return h.Zones[name] == nil })
+	r.write("sys/devices/system/cpu/online", fmt.Sprintf("0-%d\n", max(h.CPUs, 1)-1))
+	for path := range h.shownCgroups {
+		if _, ok := h.Cgroups[path]; !ok {
+			r.remove(filepath.Join("sys/fs/cgroup", path))
+			delete(h.shownCgroups, path)
+		}
+	}
 	for path, usage := range h.Cgroups {
+		h.shownCgroups[path] = true
 		r.write(filepath.Join("sys/fs/cgroup", path, "cpu.stat"),
 			fmt.Sprintf("usage_usec %d\nuser_usec 0\nsystem_usec 0\n", usage.Microseconds()))
 	}
@@ -143,8 +163,9 @@ func (h *Host) Render() error {
 
 // renderer writes files below a root and keeps the first error.
 type renderer struct {
-	root string
-	err  error
+	root    string
+	written map[string]string // what is there, by name, where nobody else writes; else nil
+	err     error
 }
 
 func (r *renderer) process(dir string, pid int, p *Process) {
@@ -172,41 +193,58 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 }
 
 func (r *renderer) write(name, content string) {
-	name = filepath.Join(r.root, name)
-	if old, err := os.ReadFile(name); err == nil && string(old) == content {
+	path := filepath.Join(r.root, name)
+	if r.written != nil {
+		if old, ok := r.written[name]; ok && old == content {
+			return
+		}
+		r.written[name] = content
+	} else if old, err := os.ReadFile(path); err == nil && string(old) == content {
 		return
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		r.fail(err)
+	err := os.WriteFile(path, []byte(content), 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+			err = os.WriteFile(path, []byte(content), 0o644)
+		}
 	}
-	r.fail(os.WriteFile(name, []byte(content), 0o644))
+	r.fail(err)
 }
 
 func (r *renderer) link(name, target string) {
-	name = filepath.Join(r.root, name)
-	if old, err := os.Readlink(name); err == nil && old == target {
+	path := filepath.Join(r.root, name)
+	if r.written != nil {
+		if old, ok := r.written[name]; ok && old == target {
+			return
+		}
+		r.written[name] = target
+	} else if old, err := os.Readlink(path); err == nil && old == target {
 		return
 	}
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.fail(err)
 	}
 	if target != "" {
-		r.fail(os.Symlink(target, name))
+		r.fail(os.Symlink(target, path))
 	}
 }
 
 // prune removes the entries of a directory that are no more.
 func (r *renderer) prune(dir string, gone func(name string) bool) {
-	dir = filepath.Join(r.root, dir)
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(filepath.Join(r.root, dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.fail(err)
 	}
 	for _, e := range entries {
 		if gone(e.Name()) {
-			r.fail(os.RemoveAll(filepath.Join(dir, e.Name())))
+			r.remove(filepath.Join(dir, e.Name()))
 		}
 	}
+}
+
+func (r *renderer) remove(dir string) {
+	r.fail(os.RemoveAll(filepath.Join(r.root, dir)))
+	maps.DeleteFunc(r.written, func(name, _ string) bool { return strings.HasPrefix(name, dir+"/") })
 }
 
 func (r *renderer) fail(err error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -181,11 +182,12 @@ func (p *Powercap) readZone(z *powercapZone) (units.Energy, error) {
 		z.file = f
 	}
 	n, err := pread(z.file, p.buf[:])
+	text, err := faultpoint.Read(z.path, p.buf[:n], err)
 	if err != nil {
 		z.closeFile()
 		return 0, fmt.Errorf("powercap zone %s: %w", z.ID, err)
 	}
-	raw, err := parseCounter(p.buf[:n])
+	raw, err := parseCounter(text)
 	if err != nil {
 		z.closeFile()
 		return 0, fmt.Errorf("powercap zone %s: %s: %w", z.ID, z.path, err)
@@ -213,6 +215,7 @@ func (p *Powercap) discover() (int, error) {
 		return 0, fmt.Errorf("powercap meter: %w", fs.ErrClosed)
 	}
 	entries, err := os.ReadDir(p.dir)
+	_, err = faultpoint.Read(p.dir, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		p.closeAll()
@@ -294,7 +297,7 @@ func (p *Powercap) inspect(dirs map[string]string) (found []listedZone, unread m
 	for _, id := range ids {
 		z := listedZone{id: id, dir: dirs[id], control: controlOf(id)}
 		var err error
-		if z.name, err = p.readText(filepath.Join(z.dir, "name")); err != nil {
+		if z.name, err = p.readName(z.dir); err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				unread[id] = true
 				if reason == nil {
@@ -401,7 +404,7 @@ func (p *Powercap) closeAll() {
 	}
 }
 
-// readText returns the first line's worth of a small attribute without surrounding white space.
+// readText returns the text of a small attribute as it is.
 func (p *Powercap) readText(path string) (string, error) {
 	f, err := p.open(path)
 	if err != nil {
@@ -410,10 +413,25 @@ func (p *Powercap) readText(path string) (string, error) {
 	defer func() { _ = f.Close() }()
 	var b [256]byte
 	n, err := pread(f, b[:])
+	text, err := faultpoint.Read(path, b[:n], err)
 	if err != nil {
 		return "", fmt.Errorf("powercap attribute: %w", err)
 	}
-	return strings.TrimSpace(string(b[:n])), nil
+	return string(text), nil
+}
+
+var errNameCut = errors.New("the zone's name has no end of line")
+
+func (p *Powercap) readName(dir string) (string, error) {
+	text, err := p.readText(filepath.Join(dir, "name"))
+	if err != nil {
+		return "", err
+	}
+	name, ok := strings.CutSuffix(text, "\n")
+	if !ok {
+		return "", fmt.Errorf("powercap attribute %s: %w", filepath.Join(dir, "name"), errNameCut)
+	}
+	return strings.TrimSpace(name), nil
 }
 
 // readRange returns where the zone's counter wraps, 0 if that cannot be made out, and whether the zone
@@ -432,13 +450,18 @@ func (p *Powercap) readRange(dir string) (units.Energy, bool) {
 
 var (
 	errCounterEmpty    = errors.New("empty energy counter")
+	errCounterCut      = errors.New("energy counter has no end of line, so it may be cut short")
 	errCounterDigits   = errors.New("energy counter is not a decimal number")
 	errCounterOverflow = errors.New("energy counter exceeds 64 bits")
 )
 
 // parseCounter reads an unsigned decimal number of microjoules, as powercap_sys.c prints it: digits and
-// a newline. White space at the end is allowed, nothing else is.
+// a newline. More white space at the end is allowed, nothing else is. Without its newline a number may have
+// lost digits, and would look like a counter that was reset.
 func parseCounter(b []byte) (units.Energy, error) {
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		return 0, errCounterCut
+	}
 	for len(b) > 0 {
 		if c := b[len(b)-1]; c != '\n' && c != ' ' && c != '\t' && c != '\r' {
 			break

@@ -556,6 +556,22 @@ func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
 	}
 }
 
+// A number that lost digits looks like a counter that was reset, and the next whole one would bring up to all
+// that it ever counted.
+func TestACounterThatIsCutShortFailsItsZoneAndInventsNothing(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	tr.write("100000000\n", "intel-rapl:0", "energy_uj")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.write("1005", "intel-rapl:0", "energy_uj")
+	if r := tr.read(p, 10*time.Second)["intel-rapl:0"]; !errors.Is(r.Err, errCounterCut) {
+		t.Errorf("error %v", r.Err)
+	}
+	tr.write("100500000\n", "intel-rapl:0", "energy_uj")
+	tr.expectTotal(tr.read(p, 20*time.Second)["intel-rapl:0"], 500_000)
+}
+
 func TestCounterThatIsADirectoryFailsItsZoneOnly(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
@@ -928,6 +944,9 @@ func FuzzCounterText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := parseCounter(text)
 		want, wantErr := strconv.ParseUint(strings.TrimRight(string(text), "\n\r\t "), 10, 64)
+		if wantErr == nil && !strings.HasSuffix(string(text), "\n") {
+			wantErr = errCounterCut
+		}
 		if (err == nil) != (wantErr == nil) || err == nil && uint64(got) != want {
 			t.Fatalf("%q: %d, %v; want %d, %v", text, got, err, want, wantErr)
 		}

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 )
 
 // Dir is a directory whose descriptor stays open between passes. The zero value is closed. It is used
@@ -70,6 +72,9 @@ func (d *Dir) Each(yield func(name []byte)) error {
 	if _, err := unix.Seek(d.fd, 0, 0); err != nil {
 		return d.fail("seek", err)
 	}
+	if _, err := faultpoint.Read(d.path, nil, nil); err != nil {
+		return d.fail("readdirent", err)
+	}
 	for {
 		n, err := unix.Getdents(d.fd, d.entries)
 		switch {
@@ -127,10 +132,22 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 	d.name = append(d.name, 0)
 	n, _, errno := syscall.Syscall6(unix.SYS_READLINKAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])),
 		uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0, 0)
+	var err error
 	if errno != 0 {
-		return nil, errno
+		n, err = 0, errno
 	}
-	return buf[:n], nil
+	return d.got(buf[:n], err)
+}
+
+// got returns the result of a read of d.name, which has a NUL at its end.
+func (d *Dir) got(b []byte, err error) ([]byte, error) {
+	if faultpoint.Active() {
+		b, err = faultpoint.Read(d.path+"/"+string(d.name[:len(d.name)-1]), b, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 func (d *Dir) nameOf(pid int32, name string) {
@@ -154,7 +171,7 @@ func (d *Dir) read(buf []byte) ([]byte, error) {
 			break
 		}
 		if errno != unix.EINTR {
-			return nil, errno
+			return d.got(nil, errno)
 		}
 	}
 	n, err := unix.Read(int(fd), buf)
@@ -162,10 +179,7 @@ func (d *Dir) read(buf []byte) ([]byte, error) {
 		n, err = unix.Read(int(fd), buf)
 	}
 	_ = unix.Close(int(fd))
-	if err != nil {
-		return nil, err
-	}
-	return buf[:n], nil
+	return d.got(buf[:max(n, 0)], err)
 }
 
 func appendInt(b []byte, n int32) []byte {

@@ -1,0 +1,309 @@
+package hostsim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Act is what happens in a history.
+type Act uint8
+
+// The acts. What A and B of an Event mean beside the choice of the task is said with each.
+const (
+	Advance Act = iota // let time pass and observe the machine; A: how long, B: how it is observed
+	Pass               // let a part of an interval pass unobserved; A: how long
+	Demand             // a task's demand becomes another; B: which
+	Fork               // a task creates another; B: its demand
+	Exit               // a task ends; B: whether and how its parent waits for it
+	Wait               // a zombie is waited for
+	Exec               // a task executes another program; B: which
+	Rename             // a task changes its name
+	Contain            // a container starts; B: by which runtime
+	Restart            // a container that was stopped starts again, under its old id
+	Stop               // a container stops with all its processes; B: whether its cgroup stays
+	Enter              // a task moves into a container
+	Boot               // a virtual machine starts
+	Flicker            // a task creates a child that ends before anybody sees it; B: how much it runs
+	numActs
+	// Faults are the acts from here on. They are the observer's to apply.
+	FirstFault
+)
+
+// Event is one thing that happens. A and B are random numbers that choose among what there is: an event can
+// happen to any machine, so that a history from which some were taken out is a history too.
+type Event struct {
+	Act  Act
+	A, B uint32
+}
+
+// Weights say how often acts happen, relative to each other.
+type Weights map[Act]int
+
+// CommonWeights are those of a busy host.
+func CommonWeights() Weights {
+	return Weights{
+		Advance: 30, Pass: 6, Demand: 25, Fork: 10, Exit: 9, Wait: 5, Exec: 4, Rename: 2, Contain: 4, Restart: 2, Stop: 3,
+		Enter: 3, Boot: 1, Flicker: 8,
+	}
+}
+
+// NewHistory returns n random events, the same for the same seed and weights.
+func NewHistory(seed uint64, n int, w Weights) []Event {
+	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	total := 0
+	for a := range 256 {
+		total += w[Act(a)]
+	}
+	events := make([]Event, n)
+	for i := range events {
+		at := r.IntN(total)
+		for a := range 256 {
+			if at -= w[Act(a)]; at < 0 {
+				events[i].Act = Act(a)
+				break
+			}
+		}
+		events[i].A, events[i].B = r.Uint32(), r.Uint32()
+	}
+	return events
+}
+
+// Life is what lives on a machine, and remembers all that ever did.
+type Life struct {
+	*Machine
+	// MaxTasks bounds how many live at once.
+	MaxTasks int
+	// Processes, Containers, Pods and VMs are all that ever existed: programs by PID, start in ticks and name of
+	// the executable, the others by id.
+	Programs               map[Program]bool
+	Containers, Pods, VMs_ map[string]bool
+
+	containers []*Container
+	vms        int
+	limit      time.Duration
+}
+
+// Program is a process that ran a program.
+type Program struct {
+	PID        int
+	Start      int64 // in ticks
+	Executable string
+}
+
+// Container is a container of a Life.
+type Container struct {
+	ID, Pod, Cgroup string
+	Stopped         bool
+}
+
+// NewLife begins with a machine that runs nothing.
+func NewLife(m *Machine) *Life {
+	l := &Life{
+		Machine: m, MaxTasks: 40,
+		Programs: map[Program]bool{}, Containers: map[string]bool{}, Pods: map[string]bool{}, VMs_: map[string]bool{},
+	}
+	l.remember(m.Init())
+	return l
+}
+
+func (l *Life) remember(t *Task) {
+	l.Programs[Program{t.PID, t.process.Start, t.process.Comm}] = true
+}
+
+// Each calls yield for the containers that there ever were.
+func (l *Life) Each(yield func(*Container)) {
+	for _, c := range l.containers {
+		yield(c)
+	}
+}
+
+var (
+	demands  = [...]float64{0, 0, 0, 0, 0.001, 0.013, 0.1, 0.37, 1, 2.5}
+	programs = [...]string{"/bin/sh", "/usr/bin/python3", "/opt/app/server", "/usr/lib/postgresql/bin/postgres", "/bin/stress ng"}
+)
+
+// pick returns a task, never init; nil if there is none.
+func (l *Life) pick(a uint32, fits func(*Task) bool) *Task {
+	n := len(l.Tasks)
+	for i := range n {
+		t := l.Tasks[(int(a%uint32(n))+i)%n]
+		if t.PID != 1 && fits(t) {
+			return t
+		}
+	}
+	return nil
+}
+
+func runs(t *Task) bool { return !t.Zombie }
+
+// Apply lets an event happen, unless it is one of the observer's.
+func (l *Life) Apply(e Event) {
+	switch e.Act {
+	case Pass:
+		l.Step(time.Duration(e.A%3_000) * time.Millisecond)
+	case Demand:
+		if t := l.pick(e.A, runs); t != nil {
+			t.Demand = demands[e.B%uint32(len(demands))]
+		}
+	case Fork:
+		parent := l.pick(e.A, runs)
+		if parent == nil || e.A%4 == 0 {
+			parent = l.Init()
+		}
+		l.fork(parent, demands[e.B%uint32(len(demands))])
+	case Flicker:
+		parent := l.pick(e.A, runs)
+		if parent == nil {
+			parent = l.Init()
+		}
+		if child := l.fork(parent, 1); child != nil {
+			l.Step(time.Duration(e.B%20_000) * time.Microsecond)
+			l.end(child, e.B/20_000)
+		}
+	case Exit:
+		if t := l.pick(e.A, runs); t != nil {
+			l.end(t, e.B)
+		}
+	case Wait:
+		if t := l.pick(e.A, func(t *Task) bool { return t.Zombie }); t != nil {
+			t.Reap(false)
+		}
+	case Exec:
+		if t := l.pick(e.A, func(t *Task) bool { return !t.Zombie && len(t.process.Args) < 3 }); t != nil {
+			t.Exec(programs[e.B%uint32(len(programs))], "x")
+			l.remember(t)
+		}
+	case Rename:
+		if t := l.pick(e.A, runs); t != nil {
+			t.process.Comm = fmt.Sprintf("worker-%d", e.B%100)
+		}
+	case Contain:
+		l.contain(e)
+	case Restart:
+		if c := l.container(e.A, true); c != nil {
+			c.Stopped = false
+			l.inside(c, e)
+		}
+	case Stop:
+		if c := l.container(e.A, false); c != nil {
+			l.stop(c, e.B)
+		}
+	case Enter:
+		t, c := l.pick(e.A, runs), l.container(e.B, false)
+		if t != nil && c != nil {
+			t.Move(c.Cgroup)
+		}
+	case Boot:
+		if t := l.fork(l.Init(), demands[e.B%uint32(len(demands))]); t != nil {
+			l.vms++
+			id := fmt.Sprintf("00000000-0000-4000-8000-%012d", l.vms)
+			t.Exec("/usr/bin/qemu-system-x86_64", "qemu-system-x86_64", "-name", fmt.Sprintf("guest=vm%d", l.vms), "-uuid", id)
+			t.Move(fmt.Sprintf("/machine.slice/machine-qemu\\x2d%d\\x2dvm%d.scope", l.vms, l.vms))
+			l.VMs_[id] = true
+			l.remember(t)
+		}
+	}
+}
+
+func (l *Life) fork(parent *Task, demand float64) *Task {
+	if len(l.Tasks) >= l.MaxTasks {
+		return nil
+	}
+	t := parent.Spawn()
+	if t == nil {
+		return nil
+	}
+	t.Demand = demand
+	if parent.PID == 1 {
+		t.Move("/system.slice/some.service")
+		t.Exec(programs[0], "sh")
+	}
+	l.rememberAs(t)
+	return t
+}
+
+// rememberAs remembers what a task runs, under the name of its executable.
+func (l *Life) rememberAs(t *Task) {
+	exe := t.process.Exe
+	for i := len(exe) - 1; i >= 0; i-- {
+		if exe[i] == '/' {
+			exe = exe[i+1:]
+			break
+		}
+	}
+	l.Programs[Program{t.PID, t.process.Start, exe}] = true
+}
+
+// end ends a task: most are waited for, some later, and of some nobody wants to know.
+func (l *Life) end(t *Task, how uint32) {
+	t.Exit()
+	switch how % 8 {
+	case 0: // a zombie for now
+	case 1:
+		t.Reap(true)
+	default:
+		t.Reap(false)
+	}
+}
+
+func (l *Life) contain(e Event) {
+	n := len(l.containers) + 1
+	c := &Container{ID: fmt.Sprintf("%064x", n)}
+	switch e.B % 3 {
+	case 0:
+		c.Cgroup = "/system.slice/docker-" + c.ID + ".scope"
+	case 1:
+		c.Pod = fmt.Sprintf("00000000-0000-4000-9000-%012x", n/3)
+		c.Cgroup = "/kubepods/burstable/pod" + c.Pod + "/" + c.ID
+	default:
+		c.Cgroup = "/machine.slice/libpod-" + c.ID + ".scope"
+	}
+	l.containers = append(l.containers, c)
+	l.Containers[c.ID] = true
+	if c.Pod != "" {
+		l.Pods[c.Pod] = true
+	}
+	l.inside(c, e)
+}
+
+// inside starts a container's first process: in its cgroup, or moved there once it runs.
+func (l *Life) inside(c *Container, e Event) {
+	t := l.fork(l.Init(), demands[e.A%uint32(len(demands))])
+	if t == nil {
+		c.Stopped = true
+		return
+	}
+	if e.B%16 < 4 {
+		l.Step(time.Duration(e.A%50) * time.Millisecond)
+	}
+	t.Move(c.Cgroup)
+}
+
+// container returns one that is stopped or one that is not, nil if there is none.
+func (l *Life) container(a uint32, stopped bool) *Container {
+	n := len(l.containers)
+	for i := range n {
+		if c := l.containers[(int(a%uint32(n))+i)%n]; c.Stopped == stopped {
+			return c
+		}
+	}
+	return nil
+}
+
+func (l *Life) stop(c *Container, how uint32) {
+	c.Stopped = true
+	for {
+		t := l.pick(0, func(t *Task) bool { return t.Cgroup == c.Cgroup })
+		if t == nil {
+			break
+		}
+		if !t.Zombie {
+			t.Exit()
+		}
+		t.Reap(false)
+	}
+	if how%4 > 0 {
+		l.RemoveCgroup(c.Cgroup)
+	}
+}
