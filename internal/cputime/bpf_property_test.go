@@ -190,8 +190,10 @@ func (w *madeUp) settle() {
 }
 
 func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
-	for seed := range uint64(20) {
+	t.Parallel()
+	for seed := range uint64(8) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
 			w := begin(t, seed)
 			for i := range 300 {
 				w.between = nil
@@ -229,8 +231,10 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 }
 
 func TestWhatTheKernelLosesOfEndsIsAllThatIsMissing(t *testing.T) {
-	for seed := range uint64(10) {
+	t.Parallel()
+	for seed := range uint64(5) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
 			w := begin(t, seed)
 			w.lossy = true
 			var untraced units.CPUTime

@@ -629,11 +629,16 @@ func live(t *testing.T, seed uint64, passes int, viaFiles bool) {
 }
 
 func TestAllCPUTimeIsBilledOnceHoweverProcessesComeAndGo(t *testing.T) {
+	t.Parallel()
 	live(t, 1, 120, true)
 }
 
 func TestTableBillsAllCPUTimeOnce(t *testing.T) {
-	for seed := range uint64(10) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { live(t, seed, 500, false) })
+	t.Parallel()
+	for seed := range uint64(5) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			live(t, seed, 500, false)
+		})
 	}
 }

@@ -182,9 +182,11 @@ func serve(t *testing.T, handler http.HandlerFunc) string {
 	return server.URL + "/metrics"
 }
 
+// freeAddress returns a loopback address that this process alone uses, so that no other takes the port in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	own := net.IPv4(127, byte(1+os.Getpid()>>16), byte(os.Getpid()>>8), byte(os.Getpid()))
+	l, err := net.Listen("tcp", net.JoinHostPort(own.String(), "0"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.Close()) }()
 	return l.Addr().String()
@@ -202,7 +204,7 @@ func TestOnce(t *testing.T) {
 			}
 		})
 		o := onceOptions(endpoint)
-		o.wait = 10 * time.Second
+		o.wait = time.Minute
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), o, &out))
 		assert.Contains(t, out.String(), "MODELED")
@@ -214,7 +216,7 @@ func TestOnce(t *testing.T) {
 	})
 	t.Run("nothing there", func(t *testing.T) {
 		err := run(t.Context(), onceOptions("http://"+freeAddress(t)+"/metrics"), io.Discard)
-		require.ErrorContains(t, err, "nothing listens on 127.0.0.1")
+		require.ErrorContains(t, err, "nothing listens on 127.")
 		require.ErrorContains(t, err, "make run")
 	})
 	t.Run("something else there", func(t *testing.T) {
@@ -236,16 +238,35 @@ func TestTablesFollowEachOther(t *testing.T) {
 	require.NoError(t, err)
 	endpoint := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(modeled) })
 	o := onceOptions(endpoint)
-	o.once, o.limit = false, 150*time.Millisecond
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), o, &out))
-	assert.Greater(t, strings.Count(out.String(), "PROCESS"), 1)
-	assert.NotContains(t, out.String(), "\x1b")
+	o.once = false
+	two := func() *tables {
+		ctx, cancel := context.WithCancel(t.Context())
+		out := &tables{enough: cancel}
+		require.NoError(t, run(ctx, o, out))
+		return out
+	}
+	assert.NotContains(t, two().String(), "\x1b")
 
 	o.terminal = true
-	out.Reset()
-	require.NoError(t, run(t.Context(), o, &out))
-	assert.Equal(t, strings.Count(out.String(), "PROCESS"), strings.Count(out.String(), clearScreen))
+	out := two().String()
+	assert.Equal(t, strings.Count(out, "PROCESS"), strings.Count(out, clearScreen))
+
+	o.limit = time.Millisecond
+	require.NoError(t, run(t.Context(), o, io.Discard), "it ends by itself")
+}
+
+// tables says when it has two of them.
+type tables struct {
+	bytes.Buffer
+	enough context.CancelFunc
+}
+
+func (w *tables) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if strings.Count(w.String(), "PROCESS") == 2 {
+		w.enough()
+	}
+	return n, err
 }
 
 // started returns the options that make the test binary the collector.
@@ -258,7 +279,7 @@ func started(t *testing.T, role string) options {
 	t.Setenv("ENERGY_TOP_TEST_ADDRESS", address)
 	t.Setenv("ENERGY_TOP_TEST_FILE", file)
 	o := onceOptions("http://" + address + "/metrics")
-	o.wait = 20 * time.Second
+	o.wait = time.Minute
 	o.logFile = filepath.Join(t.TempDir(), "collector.log")
 	o.command = []string{os.Args[0]}
 	return o
