@@ -183,12 +183,12 @@ func spin(d time.Duration) {
 	turn(int(float64(turns) * max(0, float64(d-used)) / float64(used)))
 }
 
-//go:noinline
-func turn(n int) (x int) {
+func turn(n int) {
+	x := 0
 	for i := range n {
 		x ^= i
 	}
-	return x
+	runtime.KeepAlive(x)
 }
 
 func threadTime() time.Duration {
