@@ -82,6 +82,16 @@ func (a *accounts) observe(m *measurement) {
 	}
 }
 
+// finish books a last interval of which nobody is known to have run in it.
+func (a *accounts) finish(m *measurement) {
+	last := *m
+	last.table = &cputime.Table{}
+	a.observe(&last)
+	// No more readings come: what a zone still has coming is settled.
+	last.readings = nil
+	a.observe(&last)
+}
+
 func (a *accounts) zone(z *power.Zone) int {
 	i, ok := a.zoneIndex[z]
 	if !ok {
@@ -146,6 +156,12 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		}
 	}
 	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) { add(c, cpu, true) })
+	for _, in := range t.UnseenIn {
+		if c, ok := a.stand(in.Path); ok {
+			add(c, in.Used, true)
+			unseen -= min(unseen, in.Used)
+		}
+	}
 	if !a.exact {
 		// What a container's counter showed may be in the child times of a process outside of it, too.
 		unseen = min(unseen, units.Advance(named, available))
@@ -157,6 +173,18 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		rest = min(rest, t.Untraced)
 	}
 	a.interval.Unowned = rest
+}
+
+// stand opens a claimant, for this interval, that stands for processes of a cgroup which no pass saw. It is not
+// ok where the path names no container or pod: which virtual machine a cgroup is of only its processes tell.
+func (a *accounts) stand(cgroup string) (c attribution.Claimant, ok bool) {
+	in := workload.ParseCgroup([]byte("0::" + cgroup))
+	if !a.begun || (in.Container.ID == "" && in.Pod.UID == "") {
+		return attribution.Nobody, false
+	}
+	c = a.engine.Open(attribution.Owner{Container: in.Container, Pod: in.Pod}, a.last.stamp)
+	a.closing = append(a.closing, c)
+	return c, true
 }
 
 // concerns says whether a process may have become somebody, or somebody else, or has something to claim: it

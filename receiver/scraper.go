@@ -16,6 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -30,10 +31,13 @@ type energyScraper struct {
 	now        func() time.Time
 	timeline   timeline
 
+	open    func(cputime.Kind, string) (cputime.Source, error, error) // cputime.Open
 	source  cputime.Source
 	runtime *cputime.Runtime // the node's CPU time where windows are too short for /proc/stat, else nil
 	table   cputime.Table
 	node    cputime.Node
+	earlier cputime.Node // what node was when the source in use took over
+	blind   cputime.Node // what the source said of the node when its passes began to fail
 	meters  *meters
 	ledgers *ledgers   // nil until the first measurement
 	retired []*ledgers // of meters and sources that were replaced, until their last values were accepted
@@ -58,6 +62,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		set:        set,
 		conditions: newConditions(set.Logger),
 		now:        time.Now,
+		open:       cputime.Open,
 		meters:     m,
 	}, nil
 }
@@ -66,7 +71,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 // scrape; it never keeps the collector from starting.
 func (s *energyScraper) start(_ context.Context, host component.Host) error {
 	s.conditions.host = host
-	source, rejected, err := cputime.Open(s.cfg.CPUTime, s.cfg.RootPath)
+	source, rejected, err := s.open(s.cfg.CPUTime, s.cfg.RootPath)
 	if err != nil {
 		return err // only where the configuration insists on a source
 	}
@@ -129,35 +134,71 @@ func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
 // node's CPU time, by which they are split, and the cgroups' counters before the processes.
 func (s *energyScraper) measure() *measurement {
 	now := s.now()
-	var err error
+	var failed error // of the processes
 	if s.runtime != nil {
-		err = s.readProcesses()
+		failed = s.readProcesses()
 	}
+	node, err := s.readNode(now)
 	if err == nil {
-		var node cputime.Node
-		if node, err = s.readNode(now); err == nil {
-			s.node = node
-		}
-		s.conditions.check("node CPU time", err)
+		s.node = node
 	}
+	s.conditions.check("node CPU time", err)
 	readings, changed := s.meters.read(power.Sample{At: now, Busy: s.node.Busy, Total: s.node.Total}, s.conditions)
 	if changed {
 		s.retire()
 	}
-	if err == nil && s.runtime == nil {
-		err = s.readProcesses()
-	}
 	if err != nil {
 		return nil
 	}
-	return &measurement{reading: now, stamp: s.timeline.at(now), node: s.node, table: &s.table, readings: readings}
+	if s.runtime == nil {
+		failed = s.readProcesses()
+	}
+	m := &measurement{reading: now, stamp: s.timeline.at(now), node: s.node, table: &s.table, readings: readings}
+	if s.givesUp() {
+		s.fallBack(m, failed)
+		return m
+	}
+	if failed != nil {
+		return nil
+	}
+	return m
 }
 
+// readNode returns the node's CPU time so far, which goes on where the source before left it.
 func (s *energyScraper) readNode(now time.Time) (cputime.Node, error) {
-	if s.runtime != nil {
+	switch {
+	case s.runtime != nil && s.failed > 0:
+		return s.readBlindNode(now), nil
+	case s.runtime != nil:
 		return s.runtime.Node(&s.table, now)
 	}
-	return s.source.ReadNode()
+	node, err := s.source.ReadNode()
+	return plus(s.earlier, node), err
+}
+
+// readBlindNode stands in for the runtime, which knows only what passes find: the node's CPU time stands still
+// until the source is given up, and then shows how busy the node was meanwhile by its ticks.
+func (s *energyScraper) readBlindNode(now time.Time) cputime.Node {
+	node, err := s.source.ReadNode()
+	if err == nil && s.failed == 1 {
+		s.blind = node
+	}
+	if !s.givesUp() || s.ledgers == nil {
+		return s.node
+	}
+	meanwhile := cputime.Node{
+		Busy: units.Advance(s.blind.Busy, node.Busy), Total: units.Advance(s.blind.Total, node.Total),
+		Process: units.Advance(s.blind.Process, node.Process),
+	}
+	if err != nil || meanwhile.Total == 0 { // nothing says that the node was idle
+		elapsed := units.CPUTime(max(now.Sub(s.ledgers.last.reading), 0))
+		meanwhile = cputime.Node{Busy: elapsed, Total: elapsed, Process: elapsed}
+	}
+	return plus(s.node, meanwhile)
+}
+
+func plus(a, b cputime.Node) cputime.Node {
+	return cputime.Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process}
 }
 
 func (s *energyScraper) readProcesses() error {
@@ -166,37 +207,47 @@ func (s *energyScraper) readProcesses() error {
 	}
 	err := s.source.ReadProcesses(&s.table)
 	s.conditions.check("process CPU times", err)
-	if err == nil {
-		s.failed = 0
-		if s.source.Exact() && s.table.Untraced > 0 {
-			s.conditions.check("process ends", errEndsLost)
-		}
-		return nil
+	if err != nil {
+		s.failed++
+		return err
 	}
-	if s.failed++; s.failed >= maxFailed && s.source.Exact() && s.cfg.CPUTime == cputime.Auto {
-		s.fallBack(err)
+	s.failed = 0
+	if s.source.Exact() && s.table.Untraced > 0 {
+		s.conditions.check("process ends", errEndsLost)
 	}
-	return err
+	return nil
 }
 
 // maxFailed is how many passes may fail in a row before procfs is taken instead.
 const maxFailed = 3
 
-var errEndsLost = errors.New("more processes ended at once than the kernel's buffer has room for: what is not known of them is unattributed")
+var errEndsLost = errors.New("the kernel did not tell of the end of some processes, as of more at once than its buffer has room for: what is not known of them is unattributed")
 
-// fallBack goes on with procfs.
-func (s *energyScraper) fallBack(why error) {
+// givesUp says whether the source has failed so often that procfs is to be taken instead.
+func (s *energyScraper) givesUp() bool {
+	return s.failed >= maxFailed && s.source.Exact() && s.cfg.CPUTime == cputime.Auto
+}
+
+// fallBack goes on with procfs. Who ran since the last pass that succeeded is not known: the ledgers end with
+// that time as nobody's, and the measurement becomes the baseline of new ones.
+func (s *energyScraper) fallBack(m *measurement, why error) {
 	s.set.Logger.Warn("CPU times are read by procfs from now on", zap.String("instead of", s.source.Name()), zap.Error(why))
+	if s.ledgers != nil {
+		s.ledgers.finish(m)
+	}
 	s.retire()
 	if err := s.source.Close(); err != nil {
 		s.set.Logger.Debug("Closing the source of CPU times", zap.Error(err))
 	}
-	s.source, s.failed = cputime.NewProcfs(s.cfg.RootPath), 0
-	s.table, s.node = cputime.Table{}, cputime.Node{}
 	if s.runtime != nil {
 		_ = s.runtime.Close() // it was only read from
 		s.runtime = nil
 	}
+	s.source, s.failed, s.earlier, s.table = cputime.NewProcfs(s.cfg.RootPath), 0, s.node, cputime.Table{}
+	// Where these fail the next measurement begins them, and the energy until then is nobody's too.
+	_, err := s.source.ReadNode()
+	s.conditions.check("node CPU time", err)
+	_ = s.readProcesses()
 }
 
 // retire ends the ledgers. Their last values are emitted until they were accepted.
@@ -263,10 +314,14 @@ func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	// Those that ended come first and with their own last time, so that a series which they share with the
 	// live ones is seen to end before it starts anew, however often they are sent.
+	var ended time.Time
 	for _, l := range s.retired {
-		l.emit(l.last.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+		ended = l.last.stamp
+		l.emit(ended).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 	}
-	s.ledgers.emit(m.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	if m.stamp.After(ended) { // else they begin where the others end, and have nothing to say yet
+		s.ledgers.emit(m.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	}
 	s.pending = true
 	return md
 }

@@ -25,6 +25,7 @@ type BPF struct {
 	name    string
 	list    lister
 	endings endings
+	cgroups *cgroupPaths
 	bootNow func() time.Duration
 	counted time.Duration // when the tasks were counted
 	hidden  bool          // what that said
@@ -124,6 +125,7 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.endings = hook
+	b.cgroups.listen()
 	return b.sameProcesses()
 }
 
@@ -147,6 +149,7 @@ func newBPF(root string, list lister, ends endings) *BPF {
 		nodeReader: newNodeReader(root),
 		list:       list,
 		endings:    ends,
+		cgroups:    newCgroupPaths(root),
 		bootNow:    bootNow,
 		ended:      map[identity]ending{},
 		missing:    map[identity]await{},
@@ -225,7 +228,7 @@ func (*BPF) Exact() bool { return true }
 
 // Close implements Source.
 func (b *BPF) Close() error {
-	errs := []error{b.proc.Close()}
+	errs := []error{b.proc.Close(), b.cgroups.close()}
 	if b.list != nil {
 		errs = append(errs, b.list.Close())
 	}
@@ -248,6 +251,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if err != nil {
 		return err
 	}
+	b.cgroups.learn()
 	if t.passes == 0 {
 		t.exact, t.baseline = true, now
 	}
@@ -333,6 +337,7 @@ func (b *BPF) giveUnseen(t *Table) {
 	}
 	clear(b.groups)
 	clear(b.parents)
+	clear(b.cgroups.shared)
 	for id, e := range b.ended {
 		if rowOf(t.Processes, id) >= 0 { // it ended during the pass, which shows it
 			continue
@@ -368,7 +373,9 @@ func (b *BPF) giveUnseen(t *Table) {
 		if e.cgroup == rootCgroup { // where v1 is in use everything is there
 			b.ancestor(e.parent, func(pid int32) bool { row = b.parents[pid]; return row >= 0 })
 		} else {
-			row = b.groups[e.cgroup]
+			if row = b.groups[e.cgroup]; row < 0 {
+				b.cgroups.share(t, e.cgroup, e.run)
+			}
 		}
 		if row >= 0 {
 			t.Processes[row].Unseen += e.run

@@ -68,6 +68,13 @@ type Ended struct {
 	LastSlice units.CPUTime
 }
 
+// CgroupTime is CPU time of one cgroup.
+type CgroupTime struct {
+	// Path is the cgroup's in the v2 hierarchy, below its root.
+	Path string
+	Used units.CPUTime
+}
+
 // Source reads CPU time. It is used from one goroutine.
 type Source interface {
 	// ReadNode returns the node's CPU time so far.

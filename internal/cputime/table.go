@@ -21,6 +21,8 @@ type Table struct {
 	Ended []Ended
 	// Unseen is what processes used that came and went between the passes and that belong to no row.
 	Unseen units.CPUTime
+	// UnseenIn says where the part of Unseen was used of which that is known.
+	UnseenIn []CgroupTime
 	// Run is all CPU time of processes that exact passes have found since the first: it never goes down.
 	Run units.CPUTime
 	// Hidden says that processes run which the pass could not see or read.
@@ -61,7 +63,7 @@ func (t *Table) begin(now time.Duration) {
 	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
 	t.before, t.Processes = t.Processes, t.before[:0]
 	t.beforeNow, t.Now = t.Now, now
-	t.Hidden, t.Untraced, t.Unseen = false, 0, 0
+	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
 }
 
 // abort undoes begin after a pass that failed.

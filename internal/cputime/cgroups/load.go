@@ -1,0 +1,83 @@
+//go:build linux && (amd64 || arm64)
+
+package cgroups
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// Creations catches every cgroup that is created in the v2 hierarchy. It needs CAP_BPF and CAP_PERFMON.
+type Creations struct {
+	loaded *ebpf.Collection
+	hook   link.Link
+	ring   *ringbuf.Reader
+	record ringbuf.Record
+}
+
+// CreationsBuffer is a buffer for some 1,200 cgroups of Kubernetes between two reads.
+const CreationsBuffer = 256 << 10
+
+// OpenCreations loads the hook with a buffer of this many bytes, a power of two of whole pages.
+func OpenCreations(buffer int) (*Creations, error) {
+	// Before Linux 5.11 maps count against the limit of locked memory. Where it cannot be raised, loading tells.
+	_ = rlimit.RemoveMemlock()
+	spec, err := loadCgroups()
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps[cgroupsMapCreations].MaxEntries = uint32(buffer)
+	loaded, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the hook on new cgroups: %w", err)
+	}
+	c := &Creations{loaded: loaded}
+	if c.ring, err = ringbuf.NewReader(loaded.Maps[cgroupsMapCreations]); err != nil {
+		loaded.Close()
+		return nil, fmt.Errorf("read the hook on new cgroups: %w", err)
+	}
+	c.ring.SetDeadline(time.Unix(1, 0)) // long past: reading never waits
+	if c.hook, err = link.AttachTracing(link.TracingOptions{Program: loaded.Programs[cgroupsProgOnMkdir]}); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach the hook on new cgroups: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+const idSize = 8
+
+// Drain calls yield for each cgroup that was created since the last call, with its id and with its path below
+// the root of the hierarchy.
+func (c *Creations) Drain(yield func(id uint64, path string)) error {
+	for c.ring.AvailableBytes() > 0 {
+		err := c.ring.ReadInto(&c.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the new cgroups: %w", err)
+		}
+		if b := c.record.RawSample; len(b) > idSize {
+			yield(binary.NativeEndian.Uint64(b), string(b[idSize:]))
+		}
+	}
+	return nil
+}
+
+// Close detaches and unloads the hook.
+func (c *Creations) Close() error {
+	var errs []error
+	if c.hook != nil {
+		errs = append(errs, c.hook.Close())
+	}
+	errs = append(errs, c.ring.Close())
+	c.loaded.Close()
+	return errors.Join(errs...)
+}

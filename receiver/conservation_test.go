@@ -1,0 +1,158 @@
+package receiver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+)
+
+// take replaces the source of CPU times, and begins anew with it.
+func (n *testNode) take(source cputime.Source) {
+	n.t.Helper()
+	require.NoError(n.t, n.s.source.Close())
+	n.s.source, n.s.table = source, cputime.Table{}
+	n.s.retire()
+	n.s.dropRetired()
+	n.s.sample()
+}
+
+// tally follows a metric over all series that it ever had.
+type tally struct {
+	n      *testNode
+	metric string
+	with   []string
+	values map[string]float64
+}
+
+// last begins with what the metric's series say now.
+func (n *testNode) last(metric string, with ...string) *tally {
+	c := &tally{n, metric, with, map[string]float64{}}
+	c.grown()
+	return c
+}
+
+// grown returns by how much the series grew since the last call.
+func (c *tally) grown() (by float64) {
+	for _, p := range c.n.points(c.metric, nil, c.with...) {
+		by += p.value - c.values[p.series]
+		c.values[p.series] = p.value
+	}
+	return by
+}
+
+func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
+	model := func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120}) }
+	// In ten seconds the sensor counts 100 J, and the model 10 s of 88 W.
+	for name, c := range map[string]struct {
+		edit  func(*Config)
+		total float64
+	}{
+		"powercap": {func(*Config) {}, 100},
+		"model":    {func(c *Config) { model(c); c.Meter = MeterModel }, 880},
+	} {
+		for _, windows := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", windows ", windows), func(t *testing.T) {
+				n := newTestNode(t, c.edit)
+				n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+				n.start()
+				source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+				if windows {
+					online := filepath.Join(n.host.Root(), "sys/devices/system/cpu/online")
+					require.NoError(t, os.MkdirAll(filepath.Dir(online), 0o755))
+					require.NoError(t, os.WriteFile(online, []byte("0\n"), 0o644))
+					n.s.runtime = cputime.NewRuntime(n.host.Root())
+				}
+				n.take(source)
+				n.run(100*joule, nil)
+				active, idle := n.last("system.energy", "energy.state=active"), n.last("system.energy", "energy.state=idle")
+				process, unattributed := n.last("process.energy"), n.last("system.unattributed.energy")
+				used := map[int]int64{10: 600}
+
+				source.fail = errRefused
+				for range maxFailed {
+					n.run(100*joule, used)
+				}
+				require.False(t, n.s.source.Exact())
+				assert.InDelta(t, 0.6*3*c.total, active.grown(), 1e-3, "nothing is lost")
+				assert.InDelta(t, 0.4*3*c.total, idle.grown(), 1e-3, "and it is split by what /proc/stat says")
+				assert.InDelta(t, 0.6*3*c.total, unattributed.grown(), 1e-3)
+				assert.Zero(t, process.grown(), "nobody is billed for it")
+
+				n.run(100*joule, used)
+				assert.InDelta(t, c.total, active.grown()+idle.grown(), 1e-3)
+				assert.InDelta(t, 0.6*c.total, process.grown(), 1e-3, "procfs bills what ran since")
+				assert.Zero(t, unattributed.grown())
+			})
+		}
+	}
+}
+
+func TestEnergyThatNothingSplitsIsSettledWhenProcfsTakesOver(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	n.take(source)
+	n.run(100*joule, nil)
+	unattributed := n.last("system.unattributed.energy")
+	source.fail = errRefused
+	for range maxFailed {
+		n.host.CPU.Idle -= 1000 // /proc/stat stands still
+		n.run(100*joule, nil)
+	}
+	assert.InDelta(t, 300, unattributed.grown(), 1e-6)
+}
+
+// unseenSource is an exact source in whose next pass processes of some cgroups came and went.
+type unseenSource struct {
+	*cputime.Procfs
+	in []cputime.CgroupTime
+}
+
+func (*unseenSource) Exact() bool { return true }
+
+func (u *unseenSource) ReadProcesses(t *cputime.Table) error {
+	err := u.Procfs.ReadProcesses(t)
+	t.UnseenIn = u.in
+	for _, in := range u.in {
+		t.Unseen += in.Used
+	}
+	u.in = nil
+	return err
+}
+
+func TestAContainerThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
+	const pod = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.start()
+	source := &unseenSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	n.take(source)
+	began := n.s.ledgers.last.stamp
+	source.in = []cputime.CgroupTime{
+		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cputime.Tick},
+		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cputime.Tick}, // in a child, where no process lives
+		{Path: "/system.slice/cron.service", Used: 300 * cputime.Tick},
+	}
+	n.host.CPU.User += 600
+	n.host.CPU.Idle -= 600
+	n.run(100*joule, map[int]int64{10: 100})
+	short := n.one("container.energy", "container.id="+idB, "k8s.pod.uid="+pod)
+	assert.InDelta(t, 10, short.value, 1e-6)
+	assert.Equal(t, began, short.start)
+	assert.InDelta(t, 10, n.one("k8s.pod.energy", "k8s.pod.uid="+pod).value, 1e-6)
+	assert.InDelta(t, 20+10, n.one("container.energy", "container.id="+idA).value, 1e-6)
+	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6)
+	assert.InDelta(t, 60, n.one("process.energy", "process.executable.name=other").value, 1e-6)
+	assert.Zero(t, n.one("system.unattributed.energy").value)
+	n.run(0, nil)
+	assert.Empty(t, n.points("container.energy", attrs{"container.id": idB}), "ends once it was accepted")
+	assert.NotEmpty(t, n.points("container.energy", attrs{"container.id": idA}))
+}
