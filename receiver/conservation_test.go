@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -155,4 +156,49 @@ func TestAContainerThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
 	n.run(0, nil)
 	assert.Empty(t, n.points("container.energy", attrs{"container.id": idB}), "ends once it was accepted")
 	assert.NotEmpty(t, n.points("container.energy", attrs{"container.id": idA}))
+}
+
+func TestAZoneEndsWhereAnotherOneTakesItsPlace(t *testing.T) {
+	n := newTestNode(t)
+	z := n.host.Zones
+	z["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12, Energy: 7 * joule}
+	z["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 1e12, Energy: 9 * joule}
+	z["intel-rapl:1:0"] = &hostsim.Zone{Name: "dram", Max: 1e12, Energy: 500 * joule}
+	n.start()
+	window := func() {
+		n.host.Run(10*time.Second, nil)
+		for _, zone := range z {
+			zone.Energy += 10 * joule
+		}
+	}
+	window()
+	n.scrape()
+	window()
+	require.NoError(t, n.host.Render())
+	n.s.sample()
+	last := n.s.ledgers.last.stamp
+	z["intel-rapl:0"], z["intel-rapl:1"] = z["intel-rapl:1"], z["intel-rapl:0"]
+	z["intel-rapl:0:0"], z["intel-rapl:1:0"] = z["intel-rapl:1:0"], z["intel-rapl:0:0"]
+	window()
+	n.scrape()
+	taken := n.s.ledgers.last.stamp
+	for _, id := range []string{"intel-rapl:0:0", "intel-rapl:1:0"} {
+		both := n.points("hw.energy", nil, "hw.id="+id)
+		require.Len(t, both, 2, "the one that ended has its last value")
+		assert.InDelta(t, 20, both[0].value, 1e-6)
+		assert.Equal(t, last, both[0].at)
+		assert.Equal(t, taken, both[1].start)
+		assert.Equal(t, taken, both[1].at)
+		watts := n.points("hw.power", nil, "hw.id="+id)
+		require.Len(t, watts, 1, "of the time until then")
+		assert.Equal(t, last, watts[0].at)
+	}
+	window()
+	n.scrape()
+	for _, metric := range []string{"hw.energy", "hw.power"} {
+		for id := range z {
+			n.one(metric, "hw.id="+id)
+		}
+	}
+	assert.InDelta(t, 10, n.one("hw.energy", "hw.id=intel-rapl:0:0").value, 1e-6)
 }

@@ -127,11 +127,13 @@ func (m *emission) hardware(into pmetric.MetricSlice, zones []power.Zone) {
 				}
 			}
 		}
+		// As of the last reading: another zone may have taken its place, and its attributes, since.
+		at := pcommon.NewTimestampFromTime(m.at.AsTime().Add(-z.Unread))
 		if on[which].energy {
-			describe(energy[which].add(pcommon.NewTimestampFromTime(z.Start), m.at, z.Energy.Joules()))
+			describe(energy[which].add(pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules()))
 		}
 		if on[which].power && z.RecentTime > 0 {
-			describe(watts[which].add(0, m.at, units.Watts(z.Recent, z.RecentTime)))
+			describe(watts[which].add(0, at, units.Watts(z.Recent, z.RecentTime)))
 		}
 	}
 }
