@@ -2,6 +2,7 @@ package cputime
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -11,14 +12,17 @@ import (
 )
 
 // Runtime gives the node's CPU time for windows that the ticks of /proc/stat cannot resolve: busy is what
-// an exact source's passes found that ran, and total is the time that the online CPUs had. Unlike that of
-// /proc/stat, this busy time has no interrupts that came while nobody ran, and stolen time is not told
-// from idle.
+// an exact source's passes found that ran, and total is the time that the online CPUs had, less the part that
+// /proc/stat says was stolen in the second before. Unlike that of /proc/stat, this busy time has no
+// interrupts that came while nobody ran.
 type Runtime struct {
 	online *procdir.Dir
 	buf    []byte
 	cpus   uint64
-	// counted is when the CPUs were counted.
+	stat   nodeReader
+	// stolen of had is the part of the CPUs' time that another machine had when it was last looked at.
+	stolen, had units.CPUTime
+	// counted is when the CPUs, and what was stolen of them, were counted.
 	counted time.Time
 	node    Node
 	at      time.Time
@@ -30,11 +34,15 @@ const recount = time.Second
 
 // NewRuntime returns the CPU time of the node below root. It touches nothing.
 func NewRuntime(root string) *Runtime {
-	return &Runtime{online: procdir.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
+	return &Runtime{
+		online: procdir.New(filepath.Join(root, "sys/devices/system/cpu")),
+		buf:    make([]byte, 4096),
+		stat:   newNodeReader(root),
+	}
 }
 
 // Close closes what it holds open.
-func (r *Runtime) Close() error { return r.online.Close() }
+func (r *Runtime) Close() error { return errors.Join(r.online.Close(), r.stat.proc.Close()) }
 
 // Node returns the node's CPU time after a pass that began at now, which has a monotonic clock reading.
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
@@ -44,11 +52,13 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 		if err := r.countCPUs(); err != nil && r.cpus == 0 {
 			return r.node, err
 		}
+		r.countStolen()
 		r.counted = now
 	}
 	if !r.at.IsZero() {
 		busy := units.Advance(r.run, t.Run)
-		total := max(busy, units.CPUTime(max(now.Sub(r.at), 0))*units.CPUTime(r.cpus))
+		total := units.CPUTime(max(now.Sub(r.at), 0)) * units.CPUTime(r.cpus)
+		total = max(busy, total-portion(total, r.stolen, r.had))
 		// What is untraced is bounded by the whole lives of those that ended, most of which was billed before.
 		busy += min(t.Untraced, total-busy)
 		r.node.Process += busy
@@ -57,6 +67,23 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	}
 	r.at, r.run = now, t.Run
 	return r.node, nil
+}
+
+// countStolen finds which part of the CPUs' time was stolen since it was last called. Where that cannot be read
+// the part stands that was last known.
+func (r *Runtime) countStolen() {
+	before, begun := r.stat.last, r.stat.begun
+	if _, err := r.stat.ReadNode(); err != nil || !begun {
+		return
+	}
+	r.stolen, r.had = 0, 0
+	for column := range before {
+		grown := min(ticks(units.Advance(before[column], r.stat.last[column])), maxColumn)
+		r.had += grown
+		if column == steal {
+			r.stolen = grown
+		}
+	}
 }
 
 func (r *Runtime) countCPUs() error {
