@@ -33,6 +33,7 @@ type BPF struct {
 	ended   map[identity]ending // not yet matched to a row
 	missing map[identity]await
 	givenUp map[identity]struct{}
+	lossEnd uint64 // the pass until which those that went missing may be among what was lost
 
 	groups  map[uint64]int32 // scratch of giveUnseen: a row of each cgroup
 	parents map[int32]int32  // scratch of giveUnseen: the row of each parent
@@ -64,10 +65,12 @@ type ending struct {
 	parent int32
 }
 
-// await says since when a process is gone whose end is not known, and in which pass it still was.
+// await says since when a process is gone whose end is not known, in which pass that was seen first and last, and
+// what it can have used since it was listed.
 type await struct {
-	since time.Duration
-	pass  uint64
+	since       time.Duration
+	first, pass uint64
+	most        units.CPUTime
 }
 
 // maxAwait is how long a process that is gone is waited for: the kernel tells of its end when it frees it,
@@ -252,6 +255,9 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		return err
 	}
 	b.cgroups.learn()
+	if lostCount > 0 {
+		b.lossEnd = t.passes + 1 // one that ended after it was listed goes missing in the next pass
+	}
 	if t.passes == 0 {
 		t.exact, t.baseline = true, now
 	}
@@ -262,7 +268,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		fill(&t.Processes[i], &listed[i])
 		threads += uint64(listed[i].Threads)
 	}
-	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, now, t.passes) })
+	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, t) })
 	if len(b.missing) > len(t.awaited) {
 		for id, w := range b.missing {
 			if w.pass != t.passes { // it is listed again
@@ -273,7 +279,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	b.giveUnseen(t)
 	clear(b.forks)
 	if lostCount > 0 && t.passes > 0 {
-		t.Untraced = min(units.CPUTime(lost), Unbounded)
+		t.Untraced = min(t.Untraced+min(units.CPUTime(lost), Unbounded), Unbounded)
 	}
 	if now-b.counted >= recount || now < b.counted {
 		b.counted, b.hidden = now, hides(b.tasks(), threads)
@@ -305,7 +311,7 @@ func fill(p *Process, t *tasks.Process) {
 }
 
 // final returns what a process that is gone used in all, as soon as that is known.
-func (b *BPF) final(p *Process, now time.Duration, pass uint64) (units.CPUTime, bool) {
+func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	id := identity{p.PID, p.Start}
 	if e, ok := b.ended[id]; ok {
 		delete(b.ended, id)
@@ -313,15 +319,23 @@ func (b *BPF) final(p *Process, now time.Duration, pass uint64) (units.CPUTime, 
 		return e.run, true
 	}
 	w, ok := b.missing[id]
-	if !ok || now < w.since {
-		w.since = now
+	if !ok {
+		w.first, w.most = t.passes, t.longestLastSlice(p)
 	}
-	if now-w.since < maxAwait {
-		w.pass = pass
+	if !ok || t.Now < w.since {
+		w.since = t.Now
+	}
+	if t.Now-w.since < maxAwait {
+		w.pass = t.passes
 		b.missing[id] = w
 		return 0, false
 	}
-	delete(b.missing, id) // the buffer had no room for it: its time is in what was lost
+	delete(b.missing, id)
+	// If the buffer had no room for it, its time is in what was lost. Else the kernel did not call the hook, as
+	// happens for some milliseconds after another program was detached from it (seen with Linux 6.18).
+	if w.first > b.lossEnd {
+		t.Untraced = min(t.Untraced+w.most, Unbounded)
+	}
 	if len(b.givenUp) >= maxGivenUp {
 		clear(b.givenUp)
 	}
