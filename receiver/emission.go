@@ -51,6 +51,32 @@ func emittedAttributes(a *metadata.ResourceAttributesConfig) emit.Attributes {
 	}
 }
 
+// sharedSeries is a disabled attribute without which different things have one series.
+type sharedSeries struct{ attribute, of string }
+
+// findSharedSeries returns those that the configuration asks for: identical series that say different things in
+// the same collection, of which a backend keeps one, or none.
+func findSharedSeries(m *emit.Metrics, a *emit.Attributes) (shared []sharedSeries) {
+	for _, s := range []struct {
+		sharedSeries
+		told, emitted bool
+	}{
+		{sharedSeries{"process.pid", "processes"}, a.ProcessPID, m.ProcessEnergy || m.ProcessPower || m.ProcessCPUTime},
+		{
+			sharedSeries{"process.creation.time", "a process and a later one with its PID"}, a.ProcessCreationTime,
+			m.ProcessEnergy || m.ProcessPower || m.ProcessCPUTime,
+		},
+		{sharedSeries{"container.id", "containers"}, a.ContainerID, m.ContainerEnergy || m.ContainerPower || m.ContainerCPUTime},
+		{sharedSeries{"k8s.pod.uid", "pods"}, a.PodUID, m.PodEnergy || m.PodPower},
+		{sharedSeries{"vm.id", "virtual machines"}, a.VMID, m.VMEnergy || m.VMPower},
+	} {
+		if !s.told && s.emitted {
+			shared = append(shared, s.sharedSeries)
+		}
+	}
+	return shared
+}
+
 // resourceFilter keeps or drops resources by the values of their attributes: metrics_include and
 // metrics_exclude of the resource_attributes settings.
 type resourceFilter []attributeFilter

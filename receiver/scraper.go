@@ -71,6 +71,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 // scrape; it never keeps the collector from starting.
 func (s *energyScraper) start(_ context.Context, host component.Host) error {
 	s.conditions.host = host
+	s.warnOfSharedSeries()
 	source, rejected, err := s.open(s.cfg.CPUTime, s.cfg.RootPath)
 	if err != nil {
 		return err // only where the configuration insists on a source
@@ -88,6 +89,14 @@ func (s *energyScraper) start(_ context.Context, host component.Host) error {
 	s.conditions.settle()
 	s.adjustWindow()
 	return nil
+}
+
+func (s *energyScraper) warnOfSharedSeries() {
+	metrics, attributes := emittedMetrics(&s.cfg.Metrics), emittedAttributes(&s.cfg.ResourceAttributes)
+	for _, shared := range findSharedSeries(&metrics, &attributes) {
+		s.set.Logger.Warn("Without this resource attribute different series are identical, and a backend mixes them up",
+			zap.String("attribute", shared.attribute), zap.String("of", shared.of))
+	}
 }
 
 func (s *energyScraper) shutdown(context.Context) error {
