@@ -337,19 +337,19 @@ func (c *cgroup) used() units.CPUTime {
 	return units.CPUTime(n) * us
 }
 
-// unlessMissed makes up to five attempts, until one finds all that it looks for. Linux (6.18 at least) does not
+// unlessMissed makes up to ten attempts, until one finds all that it looks for. Linux (6.18 at least) does not
 // make some calls of a tracepoint, those of a few milliseconds, after another program has left it, and tests of
 // other packages come and go at the same time. What is found twice is an error at once.
 func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
 	t.Helper()
-	for range 4 {
+	for range 9 {
 		missing := attempt(t)
 		if missing == "" {
 			return
 		}
 		t.Log("once more:", missing)
 	}
-	assert.Empty(t, attempt(t), "missing five times")
+	assert.Empty(t, attempt(t), "missing ten times")
 }
 
 // soon makes passes until something holds that may never do so: some hundreds, which a slow machine takes longer for.
