@@ -230,24 +230,28 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 	}
 	z := &e.ledger.Zones[r.Zone]
 	defer func() { z.read = true }()
-	var energy units.Energy
 	switch {
 	case !z.Present && !r.OK:
 		return
 	case !z.Present:
-		*z = Zone{Present: true, Start: iv.At, kind: r.Kind, last: r.Total}
+		*z = Zone{Present: true, Start: iv.At, At: iv.At, kind: r.Kind, last: r.Total}
 		if r.Kind != NotAttributed && !e.ledger.Kinds[r.Kind].Present {
 			e.ledger.Kinds[r.Kind] = Kind{Present: true, Start: iv.At}
 		}
 		return
-	case r.OK:
-		energy = units.Advance(z.last, r.Total)
-		z.last = r.Total
-		z.Energy += energy
-		z.Recent += energy
+	}
+	// A total that is not up to date may yet have grown: it was read in a pass of which nothing else could be.
+	energy := units.Advance(z.last, r.Total)
+	z.last = r.Total
+	z.Energy += energy
+	z.Recent += energy
+	if r.OK || energy > 0 {
+		z.At = iv.At
+	}
+	if r.OK {
 		z.RecentTime += z.Unread + iv.Elapsed
 		z.Unread = 0
-	default:
+	} else {
 		z.Unread += iv.Elapsed
 	}
 	if z.kind == NotAttributed {

@@ -48,6 +48,7 @@ type Account struct {
 type Zone struct {
 	Present bool
 	Start   time.Time // when Energy was 0
+	At      time.Time // when Energy was last known, not before Start
 	Energy  units.Energy
 	// Recent is the energy of the good readings of the current collection and RecentTime the time that it
 	// covers; both are 0 when there was none.
@@ -93,6 +94,17 @@ type Ledger struct {
 	accounts []Account
 	unused   []int32 // indices of accounts that were removed
 	removed  []bool
+}
+
+// Waiting returns the energy of a kind that was read and is not attributed yet, because its zone or the CPU
+// time of the same intervals could not be read: what a kind's zones used is Active, Idle and this.
+func (l *Ledger) Waiting(kind int) (sum units.Energy) {
+	for i := range l.Zones {
+		if z := &l.Zones[i]; z.kind == kind && z.lag != nil {
+			sum += z.lag.energy
+		}
+	}
+	return sum
 }
 
 // Accounts calls yield for each account that lives, or has ended and was not yet delivered.

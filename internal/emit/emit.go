@@ -128,7 +128,7 @@ func (m *emission) hardware(into pmetric.MetricSlice, zones []power.Zone) {
 			}
 		}
 		// As of the last reading: another zone may have taken its place, and its attributes, since.
-		at := pcommon.NewTimestampFromTime(m.at.AsTime().Add(-z.Unread))
+		at := pcommon.NewTimestampFromTime(z.At)
 		if on[which].energy {
 			describe(energy[which].add(pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules()))
 		}

@@ -3,6 +3,7 @@ package hostsim
 import (
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"time"
 )
 
@@ -74,21 +75,19 @@ type Life struct {
 	*Machine
 	// MaxTasks bounds how many live at once.
 	MaxTasks int
-	// Processes, Containers, Pods and VMs are all that ever existed: programs by PID, start in ticks and name of
-	// the executable, the others by id.
-	Programs               map[Program]bool
-	Containers, Pods, VMs_ map[string]bool
+	// Programs, Containers, Pods and VMs are all that ever existed, the last three by id.
+	Programs              map[Program]bool
+	Containers, Pods, VMs map[string]bool
 
 	containers []*Container
 	vms        int
-	limit      time.Duration
 }
 
-// Program is a process that ran a program.
+// Program is a process while it had a name, its executable's or its own.
 type Program struct {
-	PID        int
-	Start      int64 // in ticks
-	Executable string
+	PID   int
+	Start int64 // in ticks
+	Name  string
 }
 
 // Container is a container of a Life.
@@ -101,14 +100,17 @@ type Container struct {
 func NewLife(m *Machine) *Life {
 	l := &Life{
 		Machine: m, MaxTasks: 40,
-		Programs: map[Program]bool{}, Containers: map[string]bool{}, Pods: map[string]bool{}, VMs_: map[string]bool{},
+		Programs: map[Program]bool{}, Containers: map[string]bool{}, Pods: map[string]bool{}, VMs: map[string]bool{},
 	}
 	l.remember(m.Init())
 	return l
 }
 
+// remember remembers what a task is called, by its executable and by its name.
 func (l *Life) remember(t *Task) {
-	l.Programs[Program{t.PID, t.process.Start, t.process.Comm}] = true
+	p := t.process
+	l.Programs[Program{t.PID, p.Start, path.Base(p.Exe)}] = true
+	l.Programs[Program{t.PID, p.Start, p.Comm}] = true
 }
 
 // Each calls yield for the containers that there ever were.
@@ -177,6 +179,7 @@ func (l *Life) Apply(e Event) {
 	case Rename:
 		if t := l.pick(e.A, runs); t != nil {
 			t.process.Comm = fmt.Sprintf("worker-%d", e.B%100)
+			l.remember(t)
 		}
 	case Contain:
 		l.contain(e)
@@ -200,7 +203,8 @@ func (l *Life) Apply(e Event) {
 			id := fmt.Sprintf("00000000-0000-4000-8000-%012d", l.vms)
 			t.Exec("/usr/bin/qemu-system-x86_64", "qemu-system-x86_64", "-name", fmt.Sprintf("guest=vm%d", l.vms), "-uuid", id)
 			t.Move(fmt.Sprintf("/machine.slice/machine-qemu\\x2d%d\\x2dvm%d.scope", l.vms, l.vms))
-			l.VMs_[id] = true
+			l.VMs[id] = true
+			l.VMs[fmt.Sprintf("machine-qemu-%d-vm%d", l.vms, l.vms)] = true // as its cgroup alone says
 			l.remember(t)
 		}
 	}
@@ -219,20 +223,8 @@ func (l *Life) fork(parent *Task, demand float64) *Task {
 		t.Move("/system.slice/some.service")
 		t.Exec(programs[0], "sh")
 	}
-	l.rememberAs(t)
+	l.remember(t)
 	return t
-}
-
-// rememberAs remembers what a task runs, under the name of its executable.
-func (l *Life) rememberAs(t *Task) {
-	exe := t.process.Exe
-	for i := len(exe) - 1; i >= 0; i-- {
-		if exe[i] == '/' {
-			exe = exe[i+1:]
-			break
-		}
-	}
-	l.Programs[Program{t.PID, t.process.Start, exe}] = true
 }
 
 // end ends a task: most are waited for, some later, and of some nobody wants to know.

@@ -30,6 +30,9 @@ type Machine struct {
 	// task and draw power as one of Intensity 1 would.
 	Steal, IOWait, IRQ float64
 
+	// Hidden is what /proc/stat leaves out: the times of CPUs that are offline.
+	Hidden CPU
+
 	clocks       cpuClocks
 	byPID        map[int]*Task
 	cgroups      map[string]*cgroup
@@ -397,9 +400,10 @@ func (m *Machine) account(d, ran time.Duration) {
 // Show brings the Host up to date.
 func (m *Machine) Show() {
 	h, c := m.Host, &m.clocks
+	off := m.Hidden
 	h.CPU = CPU{
-		User: int64(c.user / Tick), System: int64(c.system / Tick), Idle: int64(c.idle / Tick),
-		IOWait: int64(c.ioWait / Tick), IRQ: int64(c.irq / Tick), Steal: int64(c.steal / Tick),
+		User: int64(c.user/Tick) - off.User, System: int64(c.system/Tick) - off.System, Idle: int64(c.idle/Tick) - off.Idle,
+		IOWait: int64(c.ioWait/Tick) - off.IOWait, IRQ: int64(c.irq/Tick) - off.IRQ, Steal: int64(c.steal/Tick) - off.Steal,
 		Nice: h.CPU.Nice, SoftIRQ: h.CPU.SoftIRQ, Guest: h.CPU.Guest, GuestNice: h.CPU.GuestNice,
 	}
 	for _, t := range m.Tasks {

@@ -1,0 +1,19 @@
+//go:build linux && (amd64 || arm64)
+
+package cputime
+
+import "time"
+
+// Kernel is what a BPF source asks: which processes there are, and which ended.
+type Kernel interface {
+	lister
+	endings
+}
+
+// NewBPFOver returns a BPF source over a kernel that is simulated. root is where that shows its files, and now
+// the clock that start times are taken from.
+func NewBPFOver(root string, k Kernel, now func() time.Duration) *BPF {
+	b := newBPF(root, k, k)
+	b.name, b.bootNow = "bpf (simulated)", now
+	return b
+}

@@ -1,0 +1,328 @@
+package hostsim
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The faults. What A and B of an Event mean is said with each.
+const (
+	ReadFails      Act = FirstFault + iota // reads fail; A: of what, B: how often and with what
+	ReadShort                              // reads return the beginning only; A: of what, B: how often
+	ReadTorn                               // a read returns some fields as they were before; A: of what
+	ZoneVanishes                           // A: which
+	ZoneReturns                            // A: which of those that vanished
+	ZoneResets                             // a counter begins anew; A: which
+	ZoneStepsBack                          // a counter goes back a little; A: which, B: how far
+	ZoneWrapsTwice                         // time passes until a counter wrapped twice unobserved; A: which
+	CPUOffline                             // a CPU and its times are gone, or back again
+	Suspend                                // the machine sleeps; B: how long, and whether counters begin anew
+	Steal                                  // other machines have a part of the CPUs; B: how much
+	ClockStep                              // the wall clock is set; B: by how much
+	ExitMidScan                            // a process is gone when it is about to be read; A: which
+	Refuse                                 // the consumer refuses; B: how often
+	ListFails                              // the kernel's list cannot be read; B: how often
+	EndsLate                               // ends are told later; B: how much
+	EndsLost                               // ends find no room; B: how many
+	numFaults
+)
+
+var names = map[Act]string{
+	Advance: "advance", Pass: "pass", Demand: "demand", Fork: "fork", Exit: "exit", Wait: "wait", Exec: "exec", Rename: "rename",
+	Contain: "contain", Restart: "restart", Stop: "stop", Enter: "enter", Boot: "boot", Flicker: "flicker",
+
+	ReadFails: "a read fails", ReadShort: "short read", ReadTorn: "torn read", ZoneVanishes: "zone vanishes",
+	ZoneReturns: "zone returns", ZoneResets: "zone resets", ZoneStepsBack: "zone steps back",
+	ZoneWrapsTwice: "zone wraps twice", CPUOffline: "CPU unplugged or back", Suspend: "suspend", Steal: "steal",
+	ClockStep: "clock step", ExitMidScan: "exit mid-scan", Refuse: "consumer refuses", ListFails: "list fails",
+	EndsLate: "ends late", EndsLost: "ends lost",
+}
+
+// String returns the act's name.
+func (a Act) String() string { return names[a] }
+
+// AddFaults adds faults to the weights of a history.
+func (w Weights) AddFaults(each int) Weights {
+	for a := FirstFault; a < numFaults; a++ {
+		w[a] = each
+	}
+	w[ReadFails] = 4 * each
+	w[ReadShort] = 2 * each
+	w[ZoneReturns] = 2 * each
+	return w
+}
+
+// Errors are those that reads fail with.
+var Errors = [...]syscall.Errno{syscall.EIO, syscall.EACCES, syscall.ENOENT, syscall.ESRCH}
+
+// targets are the ends of the paths of what may fail.
+var targets = [...]string{
+	"/energy_uj", "/energy_uj", "/energy_uj", "/proc/stat", "/proc", "/powercap", "/cpu.stat", "/loadavg", "/uptime",
+	"/max_energy_range_uj", "/name", "/cmdline", "/cgroup", "/exe", "/stat", "/stat", "/stat", "/online",
+}
+
+// Faults applies faults to a Life and to what is read of it, and counts those that came to pass.
+type Faults struct {
+	Life   *Life
+	Kernel *Kernel // nil where nobody asks it
+	// Fired counts faults by name, those of reads by error.
+	Fired map[string]int
+	// Refusals is how often the consumer is to refuse.
+	Refusals int
+	// Told is called with all that is read, after faults.
+	Told func(path string, got []byte, err error)
+
+	armed   []armed
+	old     map[string][]byte // what was last read, by path
+	hidden  []hiddenZone
+	leaving *Task
+	offline *CPU
+}
+
+type armed struct {
+	act    Act
+	target string
+	err    syscall.Errno
+	left   int
+}
+
+type hiddenZone struct {
+	id   string
+	zone *Zone
+}
+
+// NewFaults returns the faults of a life.
+func NewFaults(l *Life) *Faults {
+	return &Faults{Life: l, Fired: map[string]int{}, old: map[string][]byte{}}
+}
+
+// Apply applies an event that is a fault.
+func (f *Faults) Apply(e Event) {
+	l := f.Life
+	switch e.Act {
+	case ReadFails, ReadShort, ReadTorn:
+		a := armed{act: e.Act, target: targets[e.A%uint32(len(targets))], err: Errors[e.B%4], left: 1 + int(e.B/4%5)}
+		if e.Act == ReadTorn {
+			a.left = 1
+		}
+		f.armed = append(f.armed, a)
+	case ZoneVanishes:
+		if id, z := f.zone(e.A); z != nil {
+			f.hidden = append(f.hidden, hiddenZone{id, z})
+			delete(l.Host.Zones, id)
+			f.fired(e.Act)
+		}
+	case ZoneReturns:
+		if n := len(f.hidden); n > 0 {
+			i := int(e.A) % n
+			l.Host.Zones[f.hidden[i].id] = f.hidden[i].zone
+			f.hidden = append(f.hidden[:i], f.hidden[i+1:]...)
+			f.fired(e.Act)
+		}
+	case ZoneResets:
+		if _, z := f.zone(e.A); z != nil {
+			z.Energy = uint64(e.B % 1000)
+			f.fired(e.Act)
+		}
+	case ZoneStepsBack:
+		if _, z := f.zone(e.A); z != nil {
+			z.Energy -= min(z.Energy, uint64(e.B%10_000_000))
+			f.fired(e.Act)
+		}
+	case ZoneWrapsTwice:
+		if _, z := f.zone(e.A); z != nil {
+			f.wrapTwice(z)
+		}
+	case CPUOffline:
+		f.plug()
+		f.fired(e.Act)
+	case Suspend:
+		d := time.Duration(e.B%100_000) * time.Second
+		l.Host.Uptime += d
+		l.Host.Suspended += d
+		if e.B%2 == 0 {
+			for _, z := range l.Host.Zones {
+				z.Energy = uint64(e.B % 5000)
+			}
+		}
+		f.fired(e.Act)
+	case Steal:
+		l.Steal = float64(e.B%4) / 5
+		f.fired(e.Act)
+	case ClockStep:
+		l.Host.ClockStep += time.Duration(int32(e.B)) * time.Microsecond // up to 36 minutes, ahead or back
+		f.fired(e.Act)
+	case ExitMidScan:
+		if t := l.pick(e.A, runs); t != nil {
+			f.leaving = t
+		}
+	case Refuse:
+		f.Refusals += int(1 + e.B%5)
+	case ListFails:
+		if f.Kernel != nil {
+			f.Kernel.Fails += int(1 + e.B%2)
+			f.fired(e.Act)
+		}
+	case EndsLate:
+		if f.Kernel != nil {
+			f.Kernel.Late += int(1 + e.B%3)
+			f.fired(e.Act)
+		}
+	case EndsLost:
+		if f.Kernel != nil {
+			f.Kernel.Loses += int(1 + e.B%3)
+			f.fired(e.Act)
+		}
+	}
+}
+
+func (f *Faults) fired(a Act) { f.Fired[a.String()]++ }
+
+// Refused says whether the consumer refuses this time.
+func (f *Faults) Refused() bool {
+	if f.Refusals == 0 {
+		return false
+	}
+	f.Refusals--
+	f.fired(Refuse)
+	return true
+}
+
+// zone returns a zone that is there.
+func (f *Faults) zone(a uint32) (string, *Zone) {
+	var ids []string
+	for _, s := range [...]string{"intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:1", "intel-rapl:1:0", "intel-rapl:1:1"} {
+		if f.Life.Host.Zones[s] != nil {
+			ids = append(ids, s)
+		}
+	}
+	if len(ids) == 0 {
+		return "", nil
+	}
+	id := ids[int(a)%len(ids)]
+	return id, f.Life.Host.Zones[id]
+}
+
+func (f *Faults) wrapTwice(z *Zone) {
+	for _, s := range f.Life.Sockets {
+		idle := s.Idle
+		if z == s.DRAM {
+			idle = s.DRAMIdle
+		}
+		if z != s.Package && z != s.DRAM || idle == 0 || z.Max == 0 {
+			continue
+		}
+		f.Life.Step(time.Duration(2.1 * float64(z.Max) / joule / idle * float64(time.Second)))
+		f.fired(ZoneWrapsTwice)
+		return
+	}
+}
+
+// plug takes a CPU with all its times away, or brings it back.
+func (f *Faults) plug() {
+	l := f.Life
+	if f.offline != nil {
+		l.Hidden = CPU{}
+		l.Host.CPUs++
+		f.offline = nil
+		return
+	}
+	l.Show()
+	n := int64(l.Host.CPUs)
+	c := l.Host.CPU
+	l.Hidden = CPU{User: c.User / n, System: c.System / n, Idle: c.Idle / n, IOWait: c.IOWait / n, IRQ: c.IRQ / n, Steal: c.Steal / n}
+	f.offline = &l.Hidden
+	l.Host.CPUs--
+}
+
+// Read is a faultpoint.Reader.
+func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
+	rel := strings.TrimPrefix(path, f.Life.Host.Root())
+	if t := f.leaving; t != nil && err == nil && rel == filepath.Join("/proc", strconv.Itoa(t.PID), "stat") {
+		f.leaving = nil
+		if f.Life.Find(t.PID) == t && runs(t) {
+			f.fired(ExitMidScan)
+			f.Life.end(t, 2)
+			_ = f.Life.Render() // the next one tells
+			got, err = nil, syscall.ESRCH
+		}
+	}
+	for i := range f.armed {
+		a := &f.armed[i]
+		if err != nil || !strings.HasSuffix(rel, a.target) {
+			continue
+		}
+		switch a.act {
+		case ReadFails:
+			f.Fired[a.err.Error()]++
+			got, err = nil, a.err
+		case ReadShort:
+			if len(got) < 2 || a.target == "/exe" { // a link is read whole
+				continue
+			}
+			got = got[:1+(int(a.err)*7+len(got)/2)%(len(got)-1)]
+			f.fired(ReadShort)
+		default:
+			torn := tear(got, f.old[rel])
+			if torn == nil {
+				continue
+			}
+			got = torn
+			f.fired(ReadTorn)
+		}
+		if a.left--; a.left == 0 {
+			f.armed = append(f.armed[:i], f.armed[i+1:]...)
+		}
+		break
+	}
+	if err == nil && len(got) > 0 {
+		f.old[rel] = append(f.old[rel][:0], got...)
+	}
+	if f.Told != nil {
+		f.Told(rel, got, err)
+	}
+	return got, err
+}
+
+// tear returns the first half of the fields of what is read, and the others as they were before: as if it had been
+// written in between. It returns nil where that makes no difference.
+func tear(got, before []byte) []byte {
+	fields, old := bytes.Split(got, []byte{' '}), bytes.Split(before, []byte{' '})
+	if len(fields) < 2 || len(fields) != len(old) || started(got) != started(before) {
+		return nil
+	}
+	torn := bytes.Join(slices.Concat(fields[:len(fields)/2], old[len(old)/2:]), []byte{' '})
+	if bytes.Equal(torn, got) {
+		return nil
+	}
+	return torn
+}
+
+// started returns when the process was created that a /proc/<pid>/stat is of, nothing for another file.
+func started(stat []byte) string {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return ""
+	}
+	return string(fields[19])
+}
+
+// Disarm ends all faults but what they have done.
+func (f *Faults) Disarm() {
+	f.armed, f.leaving, f.Refusals = nil, nil, 0
+	f.Life.Steal = 0
+	for len(f.hidden) > 0 {
+		f.Apply(Event{Act: ZoneReturns})
+	}
+	if f.offline != nil {
+		f.plug()
+	}
+	if f.Kernel != nil {
+		f.Kernel.Fails, f.Kernel.Late, f.Kernel.Loses = 0, 0, 0
+	}
+}

@@ -1,0 +1,95 @@
+//go:build amd64 || arm64
+
+package hostsim
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime/tasks"
+)
+
+// Kernel shows a machine's tasks as the BPF programs of a real kernel do: to the nanosecond, each with its
+// cgroup, and each that ends with all that it used.
+type Kernel struct {
+	// Fails makes so many reads of the list fail.
+	Fails int
+	// Late makes the ends of so many reads known one read later.
+	Late int
+	// Loses makes so many ends find no room in the buffer.
+	Loses int
+	// Lost counts the ends that had no room.
+	Lost int
+
+	machine *Machine
+	listed  []tasks.Process
+	ended   []tasks.Ended
+	run     uint64 // of the lost, since the last Drain
+	count   uint64
+}
+
+// NewKernel returns the kernel of a machine. There is one for each.
+func NewKernel(m *Machine) *Kernel {
+	k := &Kernel{machine: m}
+	m.ended = k.note
+	return k
+}
+
+// Now is the clock that start times are taken from.
+func (k *Kernel) Now() time.Duration { return k.machine.Now() }
+
+// Read returns all processes, the oldest first.
+func (k *Kernel) Read() ([]tasks.Process, error) {
+	if k.Fails > 0 {
+		k.Fails--
+		return nil, syscall.ENOMEM
+	}
+	k.listed = k.listed[:0]
+	for _, t := range k.machine.Tasks {
+		p := tasks.Process{
+			Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
+			Threads: uint32(max(t.process.Threads, 1)),
+		}
+		copy(p.Comm[:len(p.Comm)-1], t.process.Comm)
+		if t.Zombie {
+			p.Flags |= tasks.Zombie
+		}
+		if t.process.Kernel {
+			p.Flags |= tasks.KernelThread
+		}
+		k.listed = append(k.listed, p)
+	}
+	return k.listed, nil
+}
+
+func (k *Kernel) note(t *Task) {
+	if k.Loses > 0 {
+		k.Loses--
+		k.Lost++
+		k.count++
+		k.run += uint64(t.Used)
+		return
+	}
+	k.ended = append(k.ended, tasks.Ended{
+		Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
+	})
+}
+
+// Drain calls yield for each process that ended since the last call, and returns how many there were besides
+// that nothing more is known of, and their CPU time.
+func (k *Kernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+	if k.Late > 0 {
+		k.Late--
+		return 0, 0, nil
+	}
+	for i := range k.ended {
+		yield(&k.ended[i])
+	}
+	k.ended = k.ended[:0]
+	count, run = k.count, k.run
+	k.count, k.run = 0, 0
+	return count, run, nil
+}
+
+// Close does nothing.
+func (*Kernel) Close() error { return nil }

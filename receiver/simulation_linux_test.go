@@ -1,0 +1,657 @@
+//go:build amd64 || arm64
+
+package receiver
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+var (
+	simSeed = flag.Uint64("sim.seed", 0, "the `seed` of the one history to simulate, 0 for several")
+	simN    = flag.Int("sim.events", 400, "how many events a history has")
+	simRuns = flag.Int("sim.histories", 24, "how many histories to simulate")
+	simKeep = flag.String("sim.keep", "", "the events of the history to keep, as `from-to,...`; empty is all")
+)
+
+// simulation is the receiver on a simulated host, held to what must be true after every interval.
+type simulation struct {
+	life   *hostsim.Life
+	faults *hostsim.Faults
+	kernel *hostsim.Kernel // nil: by procfs
+	s      *energyScraper
+	exact  bool
+
+	meters    map[string]*oracle // by zone id
+	bases     map[ledgerZone]units.Energy
+	delivered map[*ledgers]*[attribution.Zones]units.Energy
+	seen      map[string]*seenSeries
+	sums      map[string]int64 // of series that ended, by metric and zone
+	collected int
+	intervals int
+	wrong     error
+	rule      string // that was broken
+}
+
+type ledgerZone struct {
+	*ledgers
+	zone int
+}
+
+type seenSeries struct {
+	metric, identity, zone string
+	start, at              pcommon.Timestamp
+	value                  int64 // µJ
+	in                     int   // the last collection that had it
+	sent                   bool  // and was accepted
+}
+
+// oracle is the specification's rule for one counter, once more and as plainly as can be.
+type oracle struct {
+	total, last uint64
+	at          time.Time
+	seen        bool
+	max         uint64
+}
+
+func (o *oracle) add(raw uint64, at time.Time) {
+	var delta uint64
+	switch {
+	case !o.seen:
+	case raw >= o.last:
+		delta = raw - o.last
+	case o.last <= o.max && o.last-raw > o.max/16384:
+		delta = o.max - o.last + raw
+	}
+	if o.seen && float64(delta)/1e6 > 1500*(at.Sub(o.at).Seconds()+0.01) {
+		delta = 0
+	}
+	o.total += delta
+	o.last, o.at, o.seen = raw, at, true
+}
+
+// simulations are those that run now, by the root of their hosts.
+var simulations sync.Map
+
+var installReader = sync.OnceFunc(func() {
+	faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+		for root := path; len(root) > 1; root = filepath.Dir(root) {
+			if sim, ok := simulations.Load(root); ok {
+				return sim.(*simulation).faults.Read(path, got, err)
+			}
+		}
+		return got, err
+	})
+})
+
+type simHost struct{}
+
+func (simHost) GetExtensions() map[component.ID]component.Component { return nil }
+func (simHost) Report(*componentstatus.Event)                       {}
+
+// simulate plays a history and returns the first thing that was wrong. Histories with an odd seed are seen by
+// procfs, the others as BPF would.
+func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, error) {
+	installReader()
+	root := treeDir(tb)
+	curve, err := power.Linear(0, 60)
+	require.NoError(tb, err)
+	machine := hostsim.NewMachine(root,
+		&hostsim.Socket{CPUs: 2, Idle: 20, DRAMIdle: 3, Curve: curve},
+		&hostsim.Socket{CPUs: 2, Idle: 15, DRAMIdle: 2, Curve: curve})
+	machine.LimitPIDs(64)
+	sim := &simulation{
+		life:      hostsim.NewLife(machine),
+		exact:     seed%2 == 0,
+		meters:    map[string]*oracle{},
+		bases:     map[ledgerZone]units.Energy{},
+		delivered: map[*ledgers]*[attribution.Zones]units.Energy{},
+		seen:      map[string]*seenSeries{},
+		sums:      map[string]int64{},
+	}
+	sim.faults = hostsim.NewFaults(sim.life)
+	sim.faults.Told = sim.told
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath = root
+	cfg.Meter = MeterPowercap
+	cfg.Processes = ProcessesConfig{MinEnergy: float64(seed / 2 % 3), Max: int(seed / 6 % 3 * 20)}
+	cfg.Metrics.ProcessCPUTime.Enabled = true
+	require.NoError(tb, cfg.Validate())
+	set := receivertest.NewNopSettings(metadata.Type)
+	set.Logger = zap.NewNop()
+	sim.s, err = newEnergyScraper(cfg, set)
+	require.NoError(tb, err)
+	sim.s.now = machine.Host.Now
+	if sim.exact {
+		sim.kernel = hostsim.NewKernel(machine)
+		sim.faults.Kernel = sim.kernel
+		sim.s.open = func(cputime.Kind, string) (cputime.Source, error, error) {
+			return cputime.NewBPFOver(root, sim.kernel, sim.kernel.Now), nil, nil
+		}
+	}
+	require.NoError(tb, machine.Render())
+	simulations.Store(root, sim)
+	defer simulations.Delete(root)
+	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
+	defer func() { require.NoError(tb, sim.s.shutdown(context.Background())) }()
+	if sim.exact && seed/18%2 == 0 {
+		sim.s.runtime = cputime.NewRuntime(root)
+	}
+
+	sim.checkLedgers()
+	for i, e := range events {
+		if *simSeed != 0 {
+			tb.Logf("%v event %d: %v", machine.Now(), i, e)
+		}
+		switch {
+		case e.Act == hostsim.Advance:
+			sim.advance(e)
+		case e.Act >= hostsim.FirstFault:
+			sim.faults.Apply(e)
+		default:
+			sim.life.Apply(e)
+		}
+		if sim.wrong != nil {
+			return sim, fmt.Errorf("event %d (%+v): %w", i, e, sim.wrong)
+		}
+	}
+	sim.end()
+	return sim, sim.wrong
+}
+
+var intervals = [...]time.Duration{
+	time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second, 10 * time.Second, 10 * time.Second, time.Minute,
+}
+
+// advance lets an interval pass and has the receiver observe it: as a window, or as the last one of a collection.
+func (sim *simulation) advance(e hostsim.Event) {
+	sim.life.Step(intervals[e.A%uint32(len(intervals))])
+	if err := sim.life.Render(); err != nil {
+		sim.fail("render: %w", err)
+		return
+	}
+	if e.B%3 == 0 {
+		sim.s.sample()
+		sim.intervals++
+		sim.checkLedgers()
+		return
+	}
+	sim.collect()
+}
+
+var errSimRefuses = errors.New("refused")
+
+func (sim *simulation) collect() {
+	md, err := sim.s.scrape(context.Background())
+	if err != nil {
+		sim.fail("scrape: %w", err)
+	}
+	sim.intervals++
+	sim.checkLedgers()
+	if md.ResourceMetrics().Len() == 0 {
+		return // nothing could be measured, and the collector hands nothing on
+	}
+	consume := acceptance{sim, func() { sim.noteRemoved(sim.s.accepted) }}
+	_ = consume.ConsumeMetrics(context.Background(), md)
+}
+
+// Capabilities and ConsumeMetrics make the simulation the next consumer.
+func (*simulation) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
+
+func (sim *simulation) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
+	refused := sim.faults.Refused()
+	sim.collected++
+	sim.read(md, !refused)
+	if refused {
+		return errSimRefuses
+	}
+	sim.balance()
+	return nil
+}
+
+func (sim *simulation) fail(format string, args ...any) {
+	if sim.wrong == nil {
+		sim.wrong, sim.rule = fmt.Errorf(format, args...), format
+	}
+}
+
+// told keeps the oracles of the counters up to date: what the receiver read is what the meter counted.
+func (sim *simulation) told(path string, got []byte, err error) {
+	id, ok := strings.CutSuffix(path, "/energy_uj")
+	if !ok || err != nil || !strings.HasSuffix(string(got), "\n") {
+		return
+	}
+	raw, err := strconv.ParseUint(strings.TrimSpace(string(got)), 10, 64)
+	if err != nil {
+		return
+	}
+	id = filepath.Base(id)
+	o := sim.meters[id]
+	if o == nil {
+		o = &oracle{max: 262_143_328_850}
+		sim.meters[id] = o
+	}
+	o.add(raw, sim.life.Host.Now())
+}
+
+func (sim *simulation) all() []*ledgers {
+	all := slices.Clone(sim.s.retired)
+	if sim.s.ledgers != nil {
+		all = append(all, sim.s.ledgers)
+	}
+	return all
+}
+
+// checkLedgers holds the parts against the whole, to the microjoule.
+func (sim *simulation) checkLedgers() {
+	for _, l := range sim.all() {
+		ledger := l.engine.Ledger()
+		var zones [attribution.Zones]units.Energy
+		for i := range ledger.Zones {
+			z := &ledger.Zones[i]
+			id := l.zones[i].ID
+			if z.Present {
+				at := ledgerZone{l, i}
+				base, ok := sim.bases[at]
+				if !ok {
+					base = units.Energy(sim.meters[id].total) - z.Energy
+					if z.Energy != 0 {
+						sim.fail("zone %s begins with %d µJ", id, z.Energy)
+					}
+					sim.bases[at] = base
+				}
+				// What was read in a pass that failed otherwise is observed by the next.
+				observed := l == sim.s.ledgers && l.last.reading.Equal(sim.life.Host.Now())
+				if observed && z.Energy+base != units.Energy(sim.meters[id].total) {
+					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
+				}
+			}
+			if kind := slices.Index(l.kinds, l.zones[i].Kind); kind >= 0 {
+				zones[kind] += z.Energy
+			}
+		}
+		var processes, containers, pods [attribution.Zones]units.Energy
+		if d := sim.delivered[l]; d != nil {
+			processes = *d
+		}
+		byPod := map[string]units.Energy{}
+		for a := range ledger.Accounts {
+			for kind, energy := range a.Energy {
+				switch a.Entity {
+				case attribution.Process:
+					processes[kind] += energy
+				case attribution.Container:
+					containers[kind] += energy
+					byPod[a.Owner.Container.PodUID] += energy
+				case attribution.Pod:
+					pods[kind] += energy
+				}
+			}
+		}
+		for kind := range l.kinds {
+			k := &ledger.Kinds[kind]
+			if got := k.Active + k.Idle + ledger.Waiting(kind); got != zones[kind] {
+				sim.fail("%s: active, idle and waiting are %d µJ, the zones %d", l.kinds[kind], got, zones[kind])
+			}
+			if got := processes[kind] + k.Unattributed; got != k.Active {
+				sim.fail("%s: processes and unattributed are %d µJ, active %d", l.kinds[kind], got, k.Active)
+			}
+			if k.Unattributed > k.Active {
+				sim.fail("%s: unattributed %d of %d µJ", l.kinds[kind], k.Unattributed, k.Active)
+			}
+		}
+	}
+	sim.checkInterval()
+}
+
+// checkInterval holds the claims of the last interval against the truth: nobody used more than the CPUs had.
+func (sim *simulation) checkInterval() {
+	l := sim.s.ledgers
+	if l == nil {
+		return
+	}
+	iv := &l.interval
+	if iv.Busy > iv.Total {
+		sim.fail("busy %v of %v", time.Duration(iv.Busy), time.Duration(iv.Total))
+	}
+	if iv.Elapsed < 0 {
+		sim.fail("elapsed %v", iv.Elapsed)
+	}
+}
+
+// noteRemoved calls accepted and keeps what was in the accounts that it removes.
+func (sim *simulation) noteRemoved(accepted func()) {
+	l := sim.s.ledgers
+	before := map[*attribution.Account]attribution.Amounts{}
+	if l != nil {
+		for a := range l.engine.Ledger().Accounts {
+			if a.Entity == attribution.Process && a.Ended {
+				before[a] = a.Energy
+			}
+		}
+	}
+	accepted()
+	if l == nil {
+		return
+	}
+	for a := range l.engine.Ledger().Accounts {
+		delete(before, a)
+	}
+	if sim.delivered[l] == nil {
+		sim.delivered[l] = &[attribution.Zones]units.Energy{}
+	}
+	for _, amounts := range before {
+		for kind, energy := range amounts {
+			sim.delivered[l][kind] += energy
+		}
+	}
+}
+
+var workloadMetrics = map[string]bool{
+	"process.energy": true, "container.energy": true, "k8s.pod.energy": true, "vm.energy": true, "system.energy": true,
+	"system.unattributed.energy": true, "hw.energy": true,
+}
+
+// read holds what was handed out against what was before.
+func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
+	for _, rm := range md.ResourceMetrics().All() {
+		sim.checkExists(rm.Resource().Attributes())
+		var resource strings.Builder
+		for k, v := range rm.Resource().Attributes().All() {
+			resource.WriteString(k + "=" + v.AsString() + ",")
+		}
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if !workloadMetrics[m.Name()] {
+				continue
+			}
+			for _, p := range m.Sum().DataPoints().All() {
+				sim.readPoint(m.Name(), resource.String(), p, accepted)
+			}
+		}
+	}
+	if !accepted {
+		return
+	}
+	for key, s := range sim.seen {
+		if s.in < sim.collected && s.sent && s.in >= 0 && !strings.HasPrefix(s.metric, "hw.") {
+			// It is gone: whatever it had is final.
+			sim.sums[s.metric+s.zone] += s.value
+			s.in = -1
+			s.value = 0
+		}
+		if s.in == -1 && s.at+pcommon.Timestamp(time.Hour) < pcommon.NewTimestampFromTime(sim.life.Host.Now()) {
+			delete(sim.seen, key)
+		}
+	}
+}
+
+func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPoint, accepted bool) {
+	identity := metric + " " + resource
+	zone := ""
+	for k, v := range p.Attributes().All() {
+		identity += k + "=" + v.AsString() + ","
+		if k == "energy.zone" || k == "energy.state" {
+			zone += " " + v.AsString()
+		}
+	}
+	value := int64(math.Round(p.DoubleValue() * 1e6))
+	start, at := p.StartTimestamp(), p.Timestamp()
+	switch {
+	case start > at:
+		sim.fail("%s starts %v after %v", identity, start.AsTime(), at.AsTime())
+	case p.DoubleValue() < 0 || math.IsNaN(p.DoubleValue()):
+		sim.fail("%s is %v", identity, p.DoubleValue())
+	}
+	key := identity + start.String()
+	s := sim.seen[key]
+	if s == nil {
+		s = &seenSeries{metric: metric, identity: identity, zone: zone, start: start}
+		sim.seen[key] = s
+	}
+	switch {
+	case s.in == -1:
+		sim.fail("%s is back after its end was accepted", identity)
+	case value < s.value:
+		sim.fail("%s went from %d µJ to %d", identity, s.value, value)
+	case at < s.at || at == s.at && value != s.value:
+		sim.fail("%s: a point of %v after one of %v", identity, at.AsTime(), s.at.AsTime())
+	}
+	s.at, s.in = at, sim.collected
+	s.value = value
+	s.sent = accepted
+}
+
+var byProcess = regexp.MustCompile(`^(worker-\d+|sh|qemu-system-x86(_64)?)-\d+-\d+$`)
+
+// checkExists refuses resources that never were.
+func (sim *simulation) checkExists(attributes pcommon.Map) {
+	has := func(name string, known map[string]bool) {
+		if v, ok := attributes.Get(name); ok && !known[v.Str()] {
+			sim.fail("there never was a %s %s", name, v.Str())
+		}
+	}
+	has("container.id", sim.life.Containers)
+	has("k8s.pod.uid", sim.life.Pods)
+	// A virtual machine whose arguments came short is known by its process.
+	if id, ok := attributes.Get("vm.id"); !ok || !byProcess.MatchString(id.Str()) {
+		has("vm.id", sim.life.VMs)
+	}
+	pid, ok := attributes.Get("process.pid")
+	if !ok {
+		return
+	}
+	name, _ := attributes.Get("process.executable.name")
+	created, _ := attributes.Get("process.creation.time")
+	at, err := time.Parse(time.RFC3339Nano, created.Str())
+	if err != nil {
+		sim.fail("process.creation.time %q: %w", created.Str(), err)
+	}
+	p := hostsim.Program{PID: int(pid.Int()), Start: int64(at.Sub(sim.life.Host.Booted) / hostsim.Tick), Name: name.Str()}
+	if !sim.life.Programs[p] {
+		sim.fail("there never was a process %+v", p)
+	}
+}
+
+// balance holds what the consumer has of all processes against what it has of the node.
+func (sim *simulation) balance() {
+	have := maps.Clone(sim.sums)
+	for _, s := range sim.seen {
+		have[s.metric+s.zone] += s.value
+	}
+	for _, kind := range sim.s.cfg.Zones {
+		zone := " " + string(kind)
+		processes, unattributed := have["process.energy"+zone], have["system.unattributed.energy"+zone]
+		if active := have["system.energy active"+zone] + have["system.energy"+zone+" active"]; processes+unattributed != active {
+			sim.fail("%s: the consumer has %d µJ of processes and %d unattributed, and %d active", kind, processes, unattributed, active)
+		}
+	}
+}
+
+// end lets all that runs end and be delivered: then nothing may be left of it.
+func (sim *simulation) end() {
+	if sim.wrong != nil {
+		return
+	}
+	sim.faults.Disarm()
+	for len(sim.life.Tasks) > 1 {
+		t := sim.life.Tasks[len(sim.life.Tasks)-1]
+		if !t.Zombie {
+			t.Exit()
+		}
+		t.Reap(false)
+	}
+	for range 4 {
+		sim.life.Step(61 * time.Second)
+		if err := sim.life.Render(); err != nil {
+			sim.fail("render: %w", err)
+		}
+		sim.collect()
+	}
+	if sim.s.ledgers == nil {
+		sim.fail("nothing could be measured without faults")
+		return
+	}
+	for a := range sim.s.ledgers.engine.Ledger().Accounts {
+		if pid := a.Owner.Process.PID; !a.Other && pid != 1 {
+			sim.fail("an account is left: %+v", *a)
+		}
+	}
+	if n := len(sim.s.ledgers.containers.byCgroup); n > 0 {
+		sim.fail("%d containers are left", n)
+	}
+	if sim.s.retired != nil {
+		sim.fail("retired ledgers are left")
+	}
+}
+
+// kept returns the events of a history that a list like "0-10,15" names.
+func kept(events []hostsim.Event, list string) ([]hostsim.Event, error) {
+	if list == "" {
+		return events, nil
+	}
+	var out []hostsim.Event
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		i, err := strconv.Atoi(from)
+		if err != nil {
+			return nil, err
+		}
+		j, err := strconv.Atoi(to)
+		if err != nil || i < 0 || j < i || j >= len(events) {
+			return nil, fmt.Errorf("no events %s among %d", part, len(events))
+		}
+		out = append(out, events[i:j+1]...)
+	}
+	return out, nil
+}
+
+// listed names indices so that kept understands.
+func listed(indices []int) string {
+	var parts []string
+	for i := 0; i < len(indices); {
+		j := i
+		for j+1 < len(indices) && indices[j+1] == indices[j]+1 {
+			j++
+		}
+		if i == j {
+			parts = append(parts, strconv.Itoa(indices[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", indices[i], indices[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// shrink leaves events out of a history as long as it still breaks the rule, and returns those that it takes.
+func shrink(tb testing.TB, seed uint64, rule string, events []hostsim.Event, budget time.Duration) []int {
+	indices := make([]int, len(events))
+	for i := range indices {
+		indices[i] = i
+	}
+	fails := func(indices []int) bool {
+		var some []hostsim.Event
+		for _, i := range indices {
+			some = append(some, events[i])
+		}
+		sim, err := simulate(tb, seed, some)
+		return err != nil && sim.rule == rule
+	}
+	until := time.Now().Add(budget)
+	for size := len(indices) / 2; size > 0; size /= 2 {
+		for from := 0; from < len(indices) && time.Now().Before(until); {
+			without := slices.Concat(indices[:from], indices[min(from+size, len(indices)):])
+			if fails(without) {
+				indices = without
+			} else {
+				from += size
+			}
+		}
+	}
+	return indices
+}
+
+func history(seed uint64, n int) []hostsim.Event {
+	w := hostsim.CommonWeights()
+	if seed%5 > 0 {
+		w = w.AddFaults(1)
+	}
+	return hostsim.NewHistory(seed, n, w)
+}
+
+// TestNothingIsLostWhateverHappens plays random histories with random faults. With -sim.seed it plays one.
+func TestNothingIsLostWhateverHappens(t *testing.T) {
+	if *simSeed != 0 {
+		events, err := kept(history(*simSeed, *simN), *simKeep)
+		require.NoError(t, err)
+		_, err = simulate(t, *simSeed, events)
+		require.NoError(t, err)
+		return
+	}
+	fired, n := simulateMany(t, 1, *simRuns, *simN)
+	report(t, os.Stdout, fired, n)
+}
+
+func simulateMany(t *testing.T, first uint64, histories, events int) (map[string]int, int) {
+	fired, n := map[string]int{}, 0
+	for seed := first; seed < first+uint64(histories); seed++ {
+		all := history(seed, events)
+		sim, err := simulate(t, seed, all)
+		if err != nil {
+			keep := listed(shrink(t, seed, sim.rule, all, 30*time.Second))
+			t.Fatalf("%v\nTo see it again: go test ./receiver -run %s -sim.seed=%d -sim.events=%d -sim.keep=%s",
+				err, t.Name(), seed, events, keep)
+		}
+		for name, count := range sim.faults.Fired {
+			fired[name] += count
+		}
+		n += sim.intervals
+	}
+	return fired, n
+}
+
+func report(t *testing.T, w io.Writer, fired map[string]int, intervals int) {
+	if !testing.Verbose() {
+		return
+	}
+	_, err := fmt.Fprintf(w, "%d intervals\n", intervals)
+	require.NoError(t, err)
+	for _, name := range slices.Sorted(maps.Keys(fired)) {
+		_, err = fmt.Fprintf(w, "%8d %s\n", fired[name], name)
+		require.NoError(t, err)
+	}
+}
