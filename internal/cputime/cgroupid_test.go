@@ -153,19 +153,20 @@ func TestTimeOfACgroupThatNoRowIsInIsItsOwn(t *testing.T) {
 }
 
 func TestTheKernelTellsThePathOfACgroupThatLivedBetweenTwoPasses(t *testing.T) {
-	used := passAroundCgroup(t, openHere(t), "/energy-test.slice/short.scope", true)
+	used := passAroundCgroup(t, openHere(t), "short.scope", true)
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }
 
 func TestTheWalkFindsACgroupThatTheKernelDidNotTellOf(t *testing.T) {
 	refuse(t, &openCreations, errors.New("refused"))
-	used := passAroundCgroup(t, openHere(t), "/energy-test.slice/left.scope", false)
+	used := passAroundCgroup(t, openHere(t), "left.scope", false)
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }
 
 // passAroundCgroup makes a cgroup, has a process live in it, removes it if it is told to, and returns what the
 // source then says of it.
-func passAroundCgroup(t *testing.T, source *BPF, path string, remove bool) CgroupTime {
+func passAroundCgroup(t *testing.T, source *BPF, name string, remove bool) CgroupTime {
+	path := fmt.Sprintf("/energy-test-%d.slice/%s", os.Getpid(), name)
 	mount, above, err := unifiedMount("/")
 	if err != nil || above != "/" {
 		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", above, err)
