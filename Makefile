@@ -21,11 +21,11 @@ LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
 export GOWORK := off
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
-GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/top/*')
+GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/top/*' -not -path 'internal/integration/*')
 TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build validate test generate generate-bpf check-generate lint fmt bench fuzz clean
+.PHONY: help run top build validate test integration generate generate-bpf check-generate lint fmt bench fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ test: ## run all tests, with the race detector where there is a C compiler
 		echo "Without the race detector: $$why"; race=; \
 	fi; \
 	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race ./...; done
+
+integration: build ## hold the collector against a real RAPL driver, Docker and libvirt (root, apt; docs/integration.md)
+	@internal/integration/run.sh
 
 generate: ## write the generated files anew
 	go generate -skip bpf2go ./...

@@ -1,0 +1,96 @@
+//go:build linux
+
+// Command guest is the first process of a virtual machine, which it makes ready and powers off. What it does
+// in between the kernel's command line says:
+//
+//	guest.load="burn 30 0"    runs /load with these arguments until the machine is ended
+//	guest.seconds=20          measures emulated RAPL registers for so long and sends what came of it
+//	                          through the second serial port
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "guest is the first process of a virtual machine and nothing else")
+		os.Exit(2)
+	}
+	err := run()
+	if err != nil {
+		fmt.Println("guest: failed:", err)
+	}
+	unix.Sync()
+	err = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	fmt.Println("guest: power off:", err)
+}
+
+func run() error {
+	if err := mounts(); err != nil {
+		return err
+	}
+	text, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	options := parseOptions(string(text))
+	if load, ok := options["guest.load"]; ok {
+		cmd := exec.Command("/load", strings.Fields(load)...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		return cmd.Run()
+	}
+	n, err := strconv.Atoi(options["guest.seconds"])
+	if err != nil {
+		return fmt.Errorf("guest.seconds: %w", err)
+	}
+	err = measureRAPL(time.Duration(n) * time.Second)
+	if err != nil {
+		fmt.Println("guest: failed:", err)
+		_ = os.WriteFile(results+"/failed", []byte(err.Error()), 0o600)
+	}
+	return errors.Join(err, send(results))
+}
+
+// parseOptions reads key=value and key="several words".
+func parseOptions(line string) map[string]string {
+	options := map[string]string{}
+	quoted := false
+	for _, word := range strings.FieldsFunc(line, func(r rune) bool {
+		if r == '"' {
+			quoted = !quoted
+		}
+		return !quoted && (r == ' ' || r == '\n')
+	}) {
+		key, value, _ := strings.Cut(word, "=")
+		if strings.HasPrefix(key, `"`) { // the kernel moves the quotes around the whole word
+			key, value = strings.TrimPrefix(key, `"`), strings.TrimSuffix(value, `"`)
+		}
+		options[key] = strings.Trim(value, `"`)
+	}
+	return options
+}
+
+func mounts() error {
+	for _, m := range []struct{ source, target, kind string }{
+		{"proc", "/proc", "proc"},
+		{"sysfs", "/sys", "sysfs"},
+		{"devtmpfs", "/dev", "devtmpfs"},
+		{"tmpfs", "/tmp", "tmpfs"},
+		{"cgroup2", "/sys/fs/cgroup", "cgroup2"},
+		{"tracefs", "/sys/kernel/tracing", "tracefs"},
+	} {
+		if err := unix.Mount(m.source, m.target, m.kind, 0, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,478 @@
+//go:build linux
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	results = "/tmp/results"
+	truth   = "/proc/emulated_rapl"
+	module  = "/sys/module/emulated_rapl/parameters/"
+	// patience is how long anything may take to come about. It only bounds a run that went wrong.
+	patience = 2 * time.Minute
+	// user is nobody in particular.
+	user = 1000
+)
+
+// facts is what happened, for the test outside.
+type facts struct {
+	Kernel string
+	// Zones are the names of the zones by their IDs.
+	Zones map[string]string
+	// Modes are the permissions of the energy counters at the start.
+	Modes map[string]string
+	// Granted is when the counters were made readable for everybody.
+	Granted time.Time
+	// Failing and Recovered are when the second package began to fail and when it was good again.
+	Failing, Recovered time.Time
+	// Groups are the containers' CPU times by their cgroups' counters, in microseconds, when all was over.
+	Groups map[string]uint64
+	// Exits says how each collector ended.
+	Exits map[string]string
+}
+
+// Containers that use the CPU, by cgroup. Their ids are what the receiver knows them by.
+var containers = []struct{ group, load string }{
+	{"/kubepods/burstable/pod0f7e4c3a-5b1d-4e62-9c8f-2a6d1b3c4d5e/" + strings.Repeat("a1", 32), "burn 60 0"},
+	{"/system.slice/docker-" + strings.Repeat("b2", 32) + ".scope", "burn 20 0"},
+	{"/system.slice/docker-" + strings.Repeat("c3", 32) + ".scope", "fork 100000"},
+}
+
+// collector is one that runs as somebody.
+type collector struct {
+	name string
+	cmd  *exec.Cmd
+	ends chan error
+
+	out     *os.File // what it has sent
+	emitted int
+	rest    []byte // of a line that is not whole yet
+}
+
+// measureRAPL runs three collectors side by side on the same registers: as root, as a user with the one
+// capability that the counters need, and as a user without.
+func measureRAPL(atLeast time.Duration) error {
+	f := facts{Zones: map[string]string{}, Modes: map[string]string{}, Groups: map[string]uint64{}, Exits: map[string]string{}}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return err
+	}
+	f.Kernel = unix.ByteSliceToString(uts.Release[:])
+	if err := os.Mkdir(results, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chmod(results, 0o1777); err != nil { //nolint:gosec // collectors of several users write there
+		return err
+	}
+	if err := insertModule("/intel_rapl_common.ko", ""); err != nil {
+		return err
+	}
+	if err := insertModule("/emulated_rapl.ko", "package_room_mj=100000 core_room_mj=20000 dram_room_mj=16000 psys_room_mj=250000"); err != nil {
+		return err
+	}
+	counters, err := filepath.Glob("/sys/class/powercap/intel-rapl:*/energy_uj")
+	if err != nil {
+		return err
+	}
+	for _, c := range counters {
+		info, err := os.Stat(c)
+		if err != nil {
+			return err
+		}
+		name, err := os.ReadFile(filepath.Join(filepath.Dir(c), "name"))
+		if err != nil {
+			return err
+		}
+		id := filepath.Base(filepath.Dir(c))
+		f.Zones[id], f.Modes[id] = strings.TrimSpace(string(name)), fmt.Sprintf("%04o", info.Mode().Perm())
+	}
+	following, stopFollowing := context.WithCancel(context.Background())
+	defer stopFollowing()
+	followed := make(chan error, 1)
+	go func() { followed <- follow(following) }()
+
+	root, err := start("root", nil, 0)
+	if err != nil {
+		return err
+	}
+	capable, err := start("capability", []uintptr{unix.CAP_DAC_READ_SEARCH}, user)
+	if err != nil {
+		return err
+	}
+	plain, err := start("plain", nil, user)
+	if err != nil {
+		return err
+	}
+	every := []*collector{root, capable, plain}
+	defer func() { // of a run that went wrong: they would write into what is sent
+		for _, c := range every {
+			_ = c.cmd.Process.Kill()
+		}
+		stopFollowing()
+	}()
+
+	// Nothing draws power until the baselines are taken, so that what they count is all there was.
+	steps := []func() error{
+		func() error { return root.emits(1) },
+		func() error { return capable.emits(1) },
+		func() error { return plain.says("Degraded") },
+		func() error { return set("powered", "1") },
+		func() error { return root.emits(3) },
+		func() error { return capable.emits(3) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+
+	stopLoads, err := startLoads(&f)
+	if err != nil {
+		return err
+	}
+	if err := root.emits(2); err != nil {
+		return err
+	}
+	f.Granted = time.Now()
+	for _, c := range counters {
+		if err := os.Chmod(c, 0o444); err != nil { //nolint:gosec // that is the grant
+			return err
+		}
+	}
+	if err := plain.says("Recovered"); err != nil {
+		return err
+	}
+	if err := plain.emits(1); err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := until("every counter wrapped", func() bool { return time.Since(begun) > atLeast && allWrapped() }); err != nil {
+		return err
+	}
+	if err := emit(every, 2); err != nil {
+		return err
+	}
+
+	second := ""
+	for id, name := range f.Zones {
+		if name == "package-1" {
+			second = id
+		}
+	}
+	f.Failing = time.Now()
+	if err := set("failing", "2"); err != nil {
+		return err
+	}
+	for _, c := range every {
+		if err := c.says("cannot read " + second); err != nil {
+			return err
+		}
+	}
+	if err := emit(every, 4); err != nil {
+		return err
+	}
+	f.Recovered = time.Now()
+	if err := set("failing", "0"); err != nil {
+		return err
+	}
+	if err := emit(every, 3); err != nil {
+		return err
+	}
+
+	if err := stopLoads(); err != nil {
+		return err
+	}
+	if err := emit(every, 3); err != nil {
+		return err
+	}
+	// From here on the counters stand still, and the last figures are of all that there was.
+	if err := set("powered", "0"); err != nil {
+		return err
+	}
+	if err := emit(every, 3); err != nil {
+		return err
+	}
+	for _, c := range every {
+		f.Exits[c.name] = c.stop()
+	}
+	stopFollowing()
+	if err := <-followed; err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(results+"/facts.json", text, 0o600)
+}
+
+func insertModule(path, params string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if err := unix.FinitModule(int(file.Fd()), params, 0); err != nil {
+		return fmt.Errorf("insert %s: %w", path, err)
+	}
+	return nil
+}
+
+func set(parameter, value string) error {
+	return os.WriteFile(module+parameter, []byte(value), 0o600)
+}
+
+// follow writes down the true energy ten times a second.
+func follow(ctx context.Context) error {
+	out, err := os.Create(results + "/truth.txt")
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		line, err := os.ReadFile(truth)
+		if err == nil {
+			_, err = out.Write(line)
+		}
+		if err != nil {
+			return errors.Join(err, out.Close())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return out.Close()
+}
+
+// allWrapped says whether every register has wrapped: "0/core=12,1" has once.
+func allWrapped() bool {
+	line, err := os.ReadFile(truth)
+	if err != nil {
+		return false
+	}
+	for _, zone := range strings.Fields(string(line))[1:] {
+		if strings.HasSuffix(zone, ",0") {
+			return false
+		}
+	}
+	return true
+}
+
+// configuration reports every process, so that whatever is not billed right shows.
+const configuration = `
+receivers:
+  energy:
+    collection_interval: 1s
+    initial_delay: 0s
+    meter: powercap
+    zones: [package, dram, core, psys]
+    processes: {min_energy: 0, max: 0}
+    metrics:
+      process.cpu.time: {enabled: true}
+      container.cpu.time: {enabled: true}
+exporters:
+  file:
+    path: RESULTS/NAME.json
+    flush_interval: 100ms
+service:
+  telemetry: {metrics: {level: none}, logs: {encoding: json}}
+  pipelines:
+    metrics: {receivers: [energy], exporters: [file]}
+`
+
+func start(name string, capabilities []uintptr, uid uint32) (*collector, error) {
+	c := &collector{name: name, ends: make(chan error, 1)}
+	config := filepath.Join("/tmp", name+".yaml")
+	text := strings.NewReplacer("RESULTS", results, "NAME", name).Replace(configuration)
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil { //nolint:gosec // read by another user
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(results, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	c.cmd = exec.Command("/otelcol-energy", "--config", config)
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: uid, Gid: uid},
+		AmbientCaps: capabilities,
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { c.ends <- errors.Join(c.cmd.Wait(), log.Close()) }()
+	return c, nil
+}
+
+// emissions is how often the collector has sent figures of the hardware. It reads what is new in the file.
+func (c *collector) emissions() int {
+	if c.out == nil {
+		var err error
+		if c.out, err = os.Open(filepath.Join(results, c.name+".json")); err != nil {
+			return 0 // not there yet
+		}
+	}
+	more, err := io.ReadAll(c.out)
+	if err != nil {
+		return c.emitted
+	}
+	c.rest = append(c.rest, more...)
+	for {
+		line, rest, whole := bytes.Cut(c.rest, []byte("\n"))
+		if !whole {
+			return c.emitted
+		}
+		if bytes.Contains(line, []byte(`"hw.energy"`)) {
+			c.emitted++
+		}
+		c.rest = rest
+	}
+}
+
+// emits waits for more emissions.
+func (c *collector) emits(more int) error {
+	want := c.emissions() + more
+	return until(fmt.Sprintf("%s emits %d times more", c.name, more), func() bool { return c.emissions() >= want })
+}
+
+func emit(collectors []*collector, more int) error {
+	for _, c := range collectors {
+		if err := c.emits(more); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// says waits for a message in the collector's log.
+func (c *collector) says(message string) error {
+	return until(fmt.Sprintf("%s says %q", c.name, message), func() bool {
+		log, _ := os.ReadFile(filepath.Join(results, c.name+".log"))
+		return bytes.Contains(log, []byte(message))
+	})
+}
+
+func (c *collector) stop() string {
+	if err := c.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		return err.Error()
+	}
+	if err := <-c.ends; err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func until(what string, holds func() bool) error {
+	fmt.Println("guest: until", what)
+	for began := time.Now(); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > patience {
+			return fmt.Errorf("not within %v: %s", patience, what)
+		}
+	}
+	return nil
+}
+
+// startLoads starts the containers. The function returned ends them and reads what they have used.
+func startLoads(f *facts) (stop func() error, err error) {
+	const hierarchy = "/sys/fs/cgroup"
+	var running []*exec.Cmd
+	for _, c := range containers {
+		dir := hierarchy + c.group
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the kernel makes them so, too
+			return nil, err
+		}
+		group, err := os.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		cmd := exec.Command("/load", strings.Fields(c.load)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+		if err := errors.Join(cmd.Start(), group.Close()); err != nil {
+			return nil, fmt.Errorf("start %s: %w", c.load, err)
+		}
+		running = append(running, cmd)
+	}
+	return func() error {
+		for i, cmd := range running {
+			if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+				return err
+			}
+			if err := cmd.Wait(); err != nil {
+				return fmt.Errorf("%s: %w", containers[i].load, err)
+			}
+		}
+		for _, c := range containers {
+			// A child that the load had just started ends by itself.
+			if err := until("nothing runs in "+c.group, func() bool {
+				procs, err := os.ReadFile(hierarchy + c.group + "/cgroup.procs")
+				return err == nil && len(procs) == 0
+			}); err != nil {
+				return err
+			}
+			text, err := os.ReadFile(hierarchy + c.group + "/cpu.stat")
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(string(text)) {
+				if usage, ok := strings.CutPrefix(strings.TrimSpace(line), "usage_usec "); ok {
+					if f.Groups[c.group], err = strconv.ParseUint(usage, 10, 64); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	}, nil
+}
+
+// send packs a directory and writes it to the second serial port.
+func send(dir string) error {
+	port, err := os.OpenFile("/dev/ttyS1", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	fd := int(port.Fd())
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0 // bytes as they are
+	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, t); err != nil {
+		return err
+	}
+	if err := pack(port, dir); err != nil {
+		return err
+	}
+	if err := unix.IoctlSetInt(fd, unix.TCSBRK, 1); err != nil { // wait until it is sent
+		return err
+	}
+	return port.Close()
+}
+
+func pack(to io.Writer, dir string) error {
+	zipped := gzip.NewWriter(to)
+	archive := tar.NewWriter(zipped)
+	if err := archive.AddFS(os.DirFS(dir)); err != nil {
+		return err
+	}
+	return errors.Join(archive.Close(), zipped.Close())
+}

@@ -1,0 +1,75 @@
+//go:build linux
+
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// need skips a test that `make integration` did not start, or that runs without being root.
+func need(t *testing.T) {
+	t.Helper()
+	if os.Getenv("INTEGRATION") == "" {
+		t.Skip("lacks INTEGRATION=1 in the environment: `make integration` sets it")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("lacks root")
+	}
+}
+
+// program returns the path of a program, and skips the test where there is none.
+func program(t *testing.T, name, aptPackage string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("lacks %s: apt-get install %s", name, aptPackage)
+	}
+	return path
+}
+
+// cache is the directory for what is downloaded or built once.
+func cache(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../build/integration")
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	return dir
+}
+
+// collectorBinary is what `make build` has built, or what COLLECTOR names.
+func collectorBinary(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("COLLECTOR")
+	if path == "" {
+		path = "../../build/otelcol-energy"
+	}
+	path, err := filepath.Abs(path)
+	require.NoError(t, err)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("lacks %s: make build", path)
+	}
+	return path
+}
+
+// build compiles a program of this directory without anything that it would need at run time.
+func build(t *testing.T, name string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	run(t, cmd)
+	return out
+}
+
+// run runs a command and returns what it printed.
+func run(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	require.NoErrorf(t, err, "%s\n%s", cmd, out)
+	return string(out)
+}

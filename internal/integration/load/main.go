@@ -1,0 +1,112 @@
+//go:build linux
+
+// Command load uses CPU time as told, for containers and virtual machines in tests:
+//
+//	load burn PERCENT SECONDS    uses that share of a CPU until it has used the seconds, 0 is for ever
+//	load fork SECONDS            starts children of some milliseconds, one after the other, until they have
+//	                             used the seconds
+//
+// The seconds are of CPU time. When they are used it says "done" and sleeps until it is ended.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	go func() { // the first process of a PID namespace ends by no signal that it does not handle
+		<-signals
+		os.Exit(0)
+	}()
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	var numbers []float64
+	for _, arg := range args[min(1, len(args)):] {
+		n, err := strconv.ParseFloat(arg, 64)
+		if err != nil {
+			return err
+		}
+		numbers = append(numbers, n)
+	}
+	switch {
+	case len(numbers) == 2 && args[0] == "burn":
+		burn(numbers[0]/100, seconds(numbers[1]))
+	case len(numbers) == 1 && args[0] == "fork":
+		if err := fork(seconds(numbers[0])); err != nil {
+			return err
+		}
+	case len(numbers) == 1 && args[0] == "child":
+		spin(used() + seconds(numbers[0]))
+		return nil
+	default:
+		return errors.New("usage: load burn PERCENT SECONDS | load fork SECONDS")
+	}
+	fmt.Println("done")
+	select {} // the signal ends it
+}
+
+// burn uses a share of a CPU in periods.
+func burn(share float64, until time.Duration) {
+	const period = 50 * time.Millisecond
+	next := time.Now()
+	for total := used(); until == 0 || total < until; total = used() {
+		spin(total + time.Duration(share*float64(period)))
+		next = next.Add(period)
+		if late := time.Since(next); late > 0 { // what a busy machine did not give is not made up for
+			next = next.Add(late)
+		}
+		time.Sleep(time.Until(next))
+	}
+}
+
+// childUses is how much each child uses, beyond what it takes to start it.
+const childUses = 3 * time.Millisecond
+
+func fork(until time.Duration) error {
+	for {
+		var usage unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &usage); err != nil {
+			return err
+		}
+		if time.Duration(usage.Utime.Nano()+usage.Stime.Nano()) >= until {
+			return nil
+		}
+		if err := exec.Command("/proc/self/exe", "child", fmt.Sprint(childUses.Seconds())).Run(); err != nil {
+			return err
+		}
+	}
+}
+
+// spin uses the CPU until the process has used so much in all.
+func spin(until time.Duration) {
+	for used() < until {
+		for range 10_000 { // looking at the clock is not all that it does
+		}
+	}
+}
+
+// used is the process's CPU time.
+func used() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

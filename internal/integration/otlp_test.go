@@ -1,0 +1,186 @@
+//go:build linux
+
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// point is a data point with the attributes of its resource and its own.
+type point struct {
+	metric     string
+	attributes map[string]string
+	// series tells it from all others of its metric: attributes and start.
+	series    string
+	value     float64
+	start, at time.Time
+}
+
+// emission is what the collector sent at once.
+type emission []point
+
+// readEmissions reads what the file exporter has written: OTLP in JSON, one export per line
+// (https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/). A last line that is not whole yet is
+// left out.
+func readEmissions(t *testing.T, path string) []emission {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	var all []emission
+	for line := range bytes.Lines(text) {
+		all = append(all, parseEmission(t, line))
+	}
+	return all
+}
+
+type keyValues []struct {
+	Key   string
+	Value struct {
+		StringValue *string
+		IntValue    *string
+		BoolValue   *bool
+	}
+}
+
+func (kv keyValues) into(m map[string]string) {
+	for _, a := range kv {
+		switch v := a.Value; {
+		case v.StringValue != nil:
+			m[a.Key] = *v.StringValue
+		case v.IntValue != nil:
+			m[a.Key] = *v.IntValue
+		case v.BoolValue != nil:
+			m[a.Key] = strconv.FormatBool(*v.BoolValue)
+		}
+	}
+}
+
+func parseEmission(t *testing.T, line []byte) emission {
+	t.Helper()
+	type points struct {
+		DataPoints []struct {
+			Attributes        keyValues
+			StartTimeUnixNano string
+			TimeUnixNano      string
+			AsDouble          *float64
+		}
+	}
+	var export struct {
+		ResourceMetrics []struct {
+			Resource     struct{ Attributes keyValues }
+			ScopeMetrics []struct {
+				Metrics []struct {
+					Name       string
+					Sum, Gauge *points
+				}
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(line, &export))
+	var e emission
+	for _, rm := range export.ResourceMetrics {
+		for _, sm := range rm.ScopeMetrics {
+			for _, m := range sm.Metrics {
+				of := m.Sum
+				if of == nil {
+					of = m.Gauge
+				}
+				require.NotNilf(t, of, "%s is neither sum nor gauge", m.Name)
+				for _, dp := range of.DataPoints {
+					p := point{metric: m.Name, attributes: map[string]string{}}
+					rm.Resource.Attributes.into(p.attributes)
+					dp.Attributes.into(p.attributes)
+					p.start, p.at = unixNano(t, dp.StartTimeUnixNano), unixNano(t, dp.TimeUnixNano)
+					require.NotNilf(t, dp.AsDouble, "%s is not a double", m.Name)
+					p.value = *dp.AsDouble
+					var series strings.Builder
+					for _, key := range slices.Sorted(maps.Keys(p.attributes)) {
+						fmt.Fprintf(&series, "%s=%s,", key, p.attributes[key])
+					}
+					fmt.Fprintf(&series, "since %d", p.start.UnixNano())
+					p.series = series.String()
+					e = append(e, p)
+				}
+			}
+		}
+	}
+	return e
+}
+
+func unixNano(t *testing.T, text string) time.Time {
+	t.Helper()
+	if text == "" {
+		return time.Time{}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return time.Unix(0, n)
+}
+
+// filter returns the points of a metric with these attributes, "key=value".
+func (e emission) filter(metric string, want ...string) []point {
+	var found []point
+	for _, p := range e {
+		matches := p.metric == metric
+		for _, w := range want {
+			key, value, _ := strings.Cut(w, "=")
+			matches = matches && p.attributes[key] == value
+		}
+		if matches {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// totals adds up the last values of all series that a metric had until an emission, each emission in turn.
+func totals(emissions []emission, metric string, want ...string) []float64 {
+	last := map[string]float64{}
+	sum := 0.0
+	var sums []float64
+	for _, e := range emissions {
+		for _, p := range e.filter(metric, want...) {
+			sum += p.value - last[p.series]
+			last[p.series] = p.value
+		}
+		sums = append(sums, sum)
+	}
+	return sums
+}
+
+// total is the last of totals.
+func total(emissions []emission, metric string, want ...string) float64 {
+	if len(emissions) == 0 {
+		return 0
+	}
+	return totals(emissions, metric, want...)[len(emissions)-1]
+}
+
+// requireBalance holds processes and unattributed against active, zone by zone, after each emission.
+func requireBalance(t *testing.T, emissions []emission, zones ...string) {
+	t.Helper()
+	for _, zone := range zones {
+		zone = "energy.zone=" + zone
+		processes := totals(emissions, "process.energy", zone)
+		unattributed := totals(emissions, "system.unattributed.energy", zone)
+		active := totals(emissions, "system.energy", zone, "energy.state=active")
+		for i := range emissions {
+			// A double has 52 bits: of sums below 100 kJ it shows every microjoule.
+			require.InDeltaf(t, active[i], processes[i]+unattributed[i], 1e-6*float64(1+len(emissions[i])),
+				"processes %.6f J + unattributed %.6f J == active of %s, emission %d", processes[i], unattributed[i], zone, i)
+		}
+		require.Positivef(t, active[len(active)-1], "active energy of %s", zone)
+	}
+}

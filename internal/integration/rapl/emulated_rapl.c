@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Energy registers for the kernel's own RAPL driver, on a machine that has none.
+ *
+ * intel_rapl_common reads registers through callbacks of whoever registers an interface with it. This
+ * module answers them from a power model: every package has a constant power and one that follows its busy
+ * CPUs. What the registers cannot show, because they are 32 bits wide and may fail, the model knows:
+ * /proc/emulated_rapl tells the true energy of every zone and the moment it belongs to.
+ */
+#include <linux/cpu.h>
+#include <linux/intel_rapl.h>
+#include <linux/kernel_stat.h>
+#include <linux/math64.h>
+#include <linux/module.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/spinlock.h>
+#include <linux/timekeeping.h>
+#include <linux/topology.h>
+
+/* Powers in milliwatts; times nanoseconds that is picojoules. */
+static uint package_mw = 20000;
+module_param(package_mw, uint, 0444);
+MODULE_PARM_DESC(package_mw, "constant power of a package");
+static uint cpu_mw = 30000;
+module_param(cpu_mw, uint, 0444);
+MODULE_PARM_DESC(cpu_mw, "power of a busy CPU, in its package and its core zone");
+static uint dram_mw = 4000;
+module_param(dram_mw, uint, 0444);
+MODULE_PARM_DESC(dram_mw, "constant power of a package's memory");
+static uint dram_cpu_mw = 3000;
+module_param(dram_cpu_mw, uint, 0444);
+MODULE_PARM_DESC(dram_cpu_mw, "power that a busy CPU adds to its package's memory");
+static uint board_mw = 12000;
+module_param(board_mw, uint, 0444);
+MODULE_PARM_DESC(board_mw, "constant power of psys beyond packages and memory");
+
+/* Millijoules from the start of every register to where it wraps. */
+static uint package_room_mj = 1000000;
+module_param(package_room_mj, uint, 0444);
+static uint core_room_mj = 1000000;
+module_param(core_room_mj, uint, 0444);
+static uint dram_room_mj = 1000000;
+module_param(dram_room_mj, uint, 0444);
+static uint psys_room_mj = 1000000;
+module_param(psys_room_mj, uint, 0444);
+
+static ulong failing;
+module_param(failing, ulong, 0644);
+MODULE_PARM_DESC(failing, "bit n: reading the energy of package n and its zones fails");
+
+/*
+ * Units by which the driver understands the registers. The unit register holds exponents of 1/2: energy
+ * 2^-14 J, power 2^-3 W, time 2^-10 s. On server CPUs the memory's unit is fixed, whatever that says
+ * (drivers/powercap/intel_rapl_common.c, dram_domain_energy_unit).
+ */
+#define UNITS ((10ULL << 16) | (14ULL << 8) | 3ULL)
+#define PJ_PER_J 1000000000000ULL
+#define PJ_PER_DRAM_UNIT 15300000ULL
+
+/* Register numbers: any that are not 0, for only this module sees them. */
+enum { UNIT = 1, PACKAGE_ENERGY, CORE_ENERGY, DRAM_ENERGY, PSYS_ENERGY, LIMIT };
+
+#define MAX_PACKAGES 8
+
+static DEFINE_SPINLOCK(lock); /* of all below */
+static bool powered;
+static u64 then_ns;		       /* when the sums were brought up to date */
+static u64 powered_ns;		       /* time with power on */
+static u64 busy_ns[MAX_PACKAGES];      /* CPU time with power on */
+static u64 busy_then_ns[MAX_PACKAGES]; /* CPU time at then_ns, power or not */
+
+static struct rapl_package *packages[MAX_PACKAGES];
+static int package_count;
+
+static void sum_busy(u64 *busy)
+{
+	int cpu;
+
+	memset(busy, 0, MAX_PACKAGES * sizeof(*busy));
+	for_each_online_cpu(cpu) {
+		const u64 *t = kcpustat_cpu(cpu).cpustat;
+		int package = topology_physical_package_id(cpu);
+
+		if (package >= 0 && package < MAX_PACKAGES)
+			busy[package] += t[CPUTIME_USER] + t[CPUTIME_NICE] + t[CPUTIME_SYSTEM] +
+					 t[CPUTIME_IRQ] + t[CPUTIME_SOFTIRQ];
+	}
+}
+
+static void advance(void)
+{
+	u64 busy[MAX_PACKAGES], now = ktime_get_ns();
+	int i;
+
+	sum_busy(busy);
+	for (i = 0; i < MAX_PACKAGES; i++) {
+		if (powered && busy[i] > busy_then_ns[i])
+			busy_ns[i] += busy[i] - busy_then_ns[i];
+		busy_then_ns[i] = max(busy_then_ns[i], busy[i]);
+	}
+	if (powered)
+		powered_ns += now - then_ns;
+	then_ns = now;
+}
+
+/* The true energy in picojoules, which last for 18 MJ. */
+static u64 energy_pj(int reg, int package)
+{
+	u64 pj = 0;
+	int i;
+
+	switch (reg) {
+	case PACKAGE_ENERGY:
+		return powered_ns * package_mw + busy_ns[package] * cpu_mw;
+	case CORE_ENERGY:
+		return busy_ns[package] * cpu_mw;
+	case DRAM_ENERGY:
+		return powered_ns * dram_mw + busy_ns[package] * dram_cpu_mw;
+	case PSYS_ENERGY:
+		for (i = 0; i < package_count; i++)
+			pj += energy_pj(PACKAGE_ENERGY, i) + energy_pj(DRAM_ENERGY, i);
+		return pj + powered_ns * board_mw;
+	}
+	return 0;
+}
+
+static u64 to_units(int reg, u64 pj)
+{
+	if (reg == DRAM_ENERGY)
+		return div64_u64(pj, PJ_PER_DRAM_UNIT);
+	return mul_u64_u64_div_u64(pj, 1 << 14, PJ_PER_J);
+}
+
+/* What the register would show were it wide enough: its bits 0 to 31 are what it does show. */
+static u64 wide_register(int reg, int package)
+{
+	u64 room_mj = 0;
+
+	switch (reg) {
+	case PACKAGE_ENERGY:
+		room_mj = package_room_mj;
+		break;
+	case CORE_ENERGY:
+		room_mj = core_room_mj;
+		break;
+	case DRAM_ENERGY:
+		room_mj = dram_room_mj;
+		break;
+	case PSYS_ENERGY:
+		room_mj = psys_room_mj;
+		break;
+	}
+	return (1ULL << 32) - to_units(reg, room_mj * 1000000000ULL) + to_units(reg, energy_pj(reg, package));
+}
+
+static int read_register(int cpu, struct reg_action *ra)
+{
+	int package = topology_physical_package_id(cpu);
+	u64 value = 0;
+
+	switch (ra->reg) {
+	case UNIT:
+		value = UNITS;
+		break;
+	case PSYS_ENERGY:
+		if (package != 0)
+			return -ENXIO; /* one platform: the driver then makes no zone of it */
+		fallthrough;
+	case PACKAGE_ENERGY:
+	case CORE_ENERGY:
+	case DRAM_ENERGY:
+		if (package < 0 || package >= MAX_PACKAGES || test_bit(package, &failing))
+			return -EIO;
+		spin_lock(&lock);
+		advance();
+		value = (u32)wide_register(ra->reg, package);
+		spin_unlock(&lock);
+		break;
+	}
+	ra->value = value & ra->mask;
+	return 0;
+}
+
+static int write_register(int cpu, struct reg_action *ra)
+{
+	return 0; /* limits are of no interest */
+}
+
+static int set_powered(const char *value, const struct kernel_param *param)
+{
+	bool on;
+	int err = kstrtobool(value, &on);
+
+	if (err)
+		return err;
+	spin_lock(&lock);
+	advance();
+	powered = on;
+	spin_unlock(&lock);
+	return 0;
+}
+
+static const struct kernel_param_ops powered_ops = { .set = set_powered, .get = param_get_bool };
+module_param_cb(powered, &powered_ops, &powered, 0644);
+MODULE_PARM_DESC(powered, "off: nothing uses energy");
+
+static void show_zone(struct seq_file *m, const char *name, int reg, int package)
+{
+	seq_printf(m, " %d/%s=%llu,%llu", package, name, energy_pj(reg, package) / 1000000,
+		   wide_register(reg, package) >> 32);
+}
+
+/* One line: nanoseconds since the epoch, then package/zone=energy in microjoules,how often it wrapped. */
+static int show_truth(struct seq_file *m, void *unused)
+{
+	int i;
+
+	spin_lock(&lock);
+	advance();
+	seq_printf(m, "%llu", ktime_get_real_ns());
+	for (i = 0; i < package_count; i++) {
+		show_zone(m, "package", PACKAGE_ENERGY, i);
+		show_zone(m, "core", CORE_ENERGY, i);
+		show_zone(m, "dram", DRAM_ENERGY, i);
+	}
+	show_zone(m, "psys", PSYS_ENERGY, 0);
+	seq_putc(m, '\n');
+	spin_unlock(&lock);
+	return 0;
+}
+
+static struct rapl_if_priv interface = {
+	.reg_unit = UNIT,
+	.regs = {
+		[RAPL_DOMAIN_PACKAGE] = { [RAPL_DOMAIN_REG_LIMIT] = LIMIT, [RAPL_DOMAIN_REG_STATUS] = PACKAGE_ENERGY },
+		[RAPL_DOMAIN_PP0] = { [RAPL_DOMAIN_REG_LIMIT] = LIMIT, [RAPL_DOMAIN_REG_STATUS] = CORE_ENERGY },
+		[RAPL_DOMAIN_DRAM] = { [RAPL_DOMAIN_REG_LIMIT] = LIMIT, [RAPL_DOMAIN_REG_STATUS] = DRAM_ENERGY },
+		[RAPL_DOMAIN_PLATFORM] = { [RAPL_DOMAIN_REG_LIMIT] = LIMIT, [RAPL_DOMAIN_REG_STATUS] = PSYS_ENERGY },
+	},
+	.limits = { [RAPL_DOMAIN_PACKAGE] = 2 },
+	.read_raw = read_register,
+	.write_raw = write_register,
+};
+
+static void remove_packages(void)
+{
+	cpus_read_lock();
+	while (package_count > 0)
+		rapl_remove_package(packages[--package_count]);
+	cpus_read_unlock();
+}
+
+static int add_packages(void)
+{
+	int cpu, err = 0;
+
+	cpus_read_lock();
+	for_each_online_cpu(cpu) {
+		struct rapl_package *p = rapl_find_package_domain(cpu, &interface);
+
+		if (!p) {
+			if (package_count == MAX_PACKAGES)
+				break;
+			p = rapl_add_package(cpu, &interface);
+			if (IS_ERR(p)) {
+				err = PTR_ERR(p);
+				break;
+			}
+			packages[package_count++] = p;
+		}
+		cpumask_set_cpu(cpu, &p->cpumask);
+	}
+	cpus_read_unlock();
+	return err;
+}
+
+static int __init emulated_rapl_init(void)
+{
+	int err;
+
+	then_ns = ktime_get_ns();
+	sum_busy(busy_then_ns);
+	interface.control_type = powercap_register_control_type(NULL, "intel-rapl", NULL);
+	if (IS_ERR(interface.control_type))
+		return PTR_ERR(interface.control_type);
+	err = add_packages();
+	if (!err && !proc_create_single("emulated_rapl", 0444, NULL, show_truth))
+		err = -ENOMEM;
+	if (err) {
+		remove_packages();
+		powercap_unregister_control_type(interface.control_type);
+	}
+	return err;
+}
+
+static void __exit emulated_rapl_exit(void)
+{
+	remove_proc_entry("emulated_rapl", NULL);
+	remove_packages();
+	powercap_unregister_control_type(interface.control_type);
+}
+
+module_init(emulated_rapl_init);
+module_exit(emulated_rapl_exit);
+MODULE_DESCRIPTION("Emulated registers for the RAPL driver, with their true energy");
+MODULE_LICENSE("Dual BSD/GPL");

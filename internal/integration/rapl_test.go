@@ -1,0 +1,459 @@
+//go:build linux
+
+package integration
+
+import (
+	"archive/tar"
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// raplRun is what a guest has sent of its run: see guest/rapl.go.
+type raplRun struct {
+	dir   string
+	truth []truth
+	facts struct {
+		Kernel             string
+		Zones, Modes       map[string]string
+		Granted            time.Time
+		Failing, Recovered time.Time
+		Groups             map[string]uint64
+		Exits              map[string]string
+	}
+	// by the collector's name: root, capability, plain
+	emissions map[string][]emission
+	logs      map[string][]logLine
+}
+
+// truth is the module's true energy at a moment.
+type truth struct {
+	at     time.Time
+	joules map[string]float64 // by zone: package number/kind
+	wraps  map[string]int
+}
+
+type logLine struct {
+	Msg, Source, Rejected, Error, What string
+}
+
+// zones are those that the driver makes of the registers of two packages.
+var zones = []string{"0/package", "0/core", "0/dram", "1/package", "1/core", "1/dram", "0/psys"}
+
+// raplSeconds is how long everything is measured at least, before the fault.
+func raplSeconds(t *testing.T) int {
+	text := os.Getenv("RAPL_SECONDS")
+	if text == "" {
+		return 10
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, "RAPL_SECONDS")
+	return n
+}
+
+// The kernel's own RAPL driver, on registers whose true energy is known, and three collectors beside each
+// other that read it: as root, as a user with CAP_DAC_READ_SEARCH alone, and as a user without.
+func TestRAPLDriverInAGuest(t *testing.T) {
+	need(t)
+	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
+	k := debianKernel(t)
+	r := runGuest(t, qemu, k)
+	t.Logf("Linux %s, %d samples of the true energy", r.facts.Kernel, len(r.truth))
+
+	t.Run("CountersAreReadableForRootOnly", r.testModes)
+	t.Run("EveryCounterWrapsWhileItIsRead", r.testWraps)
+	t.Run("EnergyIsTheTrueOneWhileItIsUsed", r.testRates)
+	t.Run("EnergyIsTheTrueOneInAll", r.testTotals)
+	t.Run("EnergyOfAZoneThatFailsIsLateNotLost", r.testReadError)
+	t.Run("WithoutTheCapabilityNothingIsReportedUntilItIsGranted", r.testGrant)
+	t.Run("CPUTimesComeByBPFWhereAllowed", r.testSources)
+	t.Run("ProcessesAndUnattributedAreActive", r.testBalance)
+	t.Run("ContainersHaveTheCPUTimeOfTheirCgroups", r.testContainers)
+	t.Run("CollectorsEndInOrder", func(t *testing.T) {
+		for name, err := range r.facts.Exits {
+			assert.Empty(t, err, name)
+		}
+		assert.Len(t, r.facts.Exits, 3)
+	})
+}
+
+func (r *raplRun) testModes(t *testing.T) {
+	assert.Len(t, r.facts.Modes, len(zones))
+	for id, mode := range r.facts.Modes {
+		assert.Equal(t, "0400", mode, id)
+	}
+}
+
+func (r *raplRun) testWraps(t *testing.T) {
+	for _, name := range []string{"root", "capability"} {
+		for _, zone := range zones {
+			p := r.points(t, name, zone)
+			before, after := r.wraps(zone, p[0].start), r.wraps(zone, p[len(p)-1].at)
+			assert.Zero(t, before, "wraps of %s before %s read it", zone, name)
+			assert.NotZero(t, after, "wraps of %s while %s read it", zone, name)
+		}
+	}
+}
+
+// What the collector says of two moments is held against the true energy between them, so its time stamps are
+// measured too. A reader that is kept waiting between the clock and the counter is off by that long: it is the
+// median of many pairs of moments that counts, and the first against the last of a minute.
+func (r *raplRun) testRates(t *testing.T) {
+	for _, name := range []string{"root", "capability", "plain"} {
+		for _, zone := range zones {
+			var within []point
+			for _, p := range r.points(t, name, zone) {
+				if p.at.After(r.facts.Granted) && p.at.Before(r.facts.Failing) {
+					within = append(within, p)
+				}
+			}
+			n := len(within)
+			require.Greater(t, n, 8, "%s, %s", name, zone)
+			var ratios []float64
+			for i, a := range within[:n/2] {
+				b := within[i+n/2]
+				ratios = append(ratios, (b.value-a.value)/(r.energy(zone, b.at)-r.energy(zone, a.at)))
+			}
+			slices.Sort(ratios)
+			what := fmt.Sprintf("%s, %s", name, zone)
+			r.within(t, what+", median of reported/true", 0.01, 1, ratios[len(ratios)/2])
+
+			a, b := within[0], within[n-1]
+			bound := math.Inf(1)
+			if b.at.Sub(a.at) >= time.Minute {
+				bound = 0.01
+			}
+			r.within(t, fmt.Sprintf("%s, first and last in %.1f s", what, b.at.Sub(a.at).Seconds()), bound,
+				r.energy(zone, b.at)-r.energy(zone, a.at), b.value-a.value)
+		}
+	}
+}
+
+// Nothing draws power before the baselines and after the last collections, so how exact the moments are plays
+// no part: what is left are the arithmetic and the units of the driver (61.035 instead of 61.035156 µJ).
+func (r *raplRun) testTotals(t *testing.T) {
+	for _, name := range []string{"root", "capability"} {
+		for _, zone := range zones {
+			p := r.points(t, name, zone)
+			r.within(t, name+", "+zone, 0.0001, r.truth[len(r.truth)-1].joules[zone], p[len(p)-1].value)
+		}
+	}
+}
+
+func (r *raplRun) testReadError(t *testing.T) {
+	second := r.id(t, "1/package")
+	for name, log := range r.logs {
+		var degraded []string
+		for _, l := range log {
+			// powercap_sys.c makes EINVAL of whatever keeps the driver from reading.
+			if l.Msg == "Degraded" && strings.Contains(l.Error, "invalid argument") {
+				degraded = append(degraded, l.Error)
+			}
+		}
+		if assert.NotEmpty(t, degraded, name) {
+			want := fmt.Sprintf("cannot read %s, %[1]s:0, %[1]s:1: ", second)
+			assert.Contains(t, degraded[len(degraded)-1], want, name)
+		}
+		assert.Equal(t, "Recovered", lastCondition(log), name)
+		for _, zone := range zones {
+			var before, during, after float64
+			for _, p := range r.points(t, name, zone) {
+				switch {
+				case p.at.Before(r.facts.Failing):
+					before = p.value
+				case p.at.Before(r.facts.Recovered):
+					during = p.value
+				default:
+					after = p.value
+				}
+			}
+			if strings.HasPrefix(zone, "1/") {
+				// One read may have come after the last emission and before the error.
+				assert.Less(t, during-before, 0.5*(r.energy(zone, r.facts.Recovered)-r.energy(zone, r.facts.Failing)), "%s, %s", name, zone)
+			} else {
+				assert.Greater(t, during, before, "%s, %s", name, zone)
+			}
+			assert.Greater(t, after, during, "%s, %s", name, zone)
+		}
+	}
+}
+
+// lastCondition is the last thing said about what is wrong.
+func lastCondition(log []logLine) string {
+	last := ""
+	for _, l := range log {
+		if l.Msg == "Degraded" || l.Msg == "Recovered" {
+			last = l.Msg
+		}
+	}
+	return last
+}
+
+func (r *raplRun) testGrant(t *testing.T) {
+	var first logLine
+	for _, l := range r.logs["plain"] {
+		if l.Msg == "Degraded" {
+			first = l
+			break
+		}
+	}
+	assert.Contains(t, first.Error, "permission denied")
+	assert.Contains(t, first.Error, "CAP_DAC_READ_SEARCH")
+	for _, l := range r.logs["capability"] {
+		assert.NotContains(t, l.Error, "permission denied")
+	}
+	for _, zone := range zones {
+		p := r.points(t, "plain", zone)
+		assert.False(t, p[0].start.Before(r.facts.Granted), "%s is counted from the grant on", zone)
+		// From the first read after the grant to the end.
+		r.within(t, "plain, "+zone, 0.01, r.truth[len(r.truth)-1].joules[zone]-r.energy(zone, p[0].start), p[len(p)-1].value)
+	}
+}
+
+func (r *raplRun) testSources(t *testing.T) {
+	for name, want := range map[string]string{"root": "bpf (task stream)", "capability": "procfs", "plain": "procfs"} {
+		said := ""
+		for _, l := range r.logs[name] {
+			if l.Msg == "CPU times are read" {
+				said = l.Source
+				t.Logf("%s: %s, rejected: %q", name, l.Source, l.Rejected)
+				assert.Equal(t, want == "procfs", l.Rejected != "", "%s says why it did not take BPF", name)
+			}
+		}
+		assert.Equal(t, want, said, name)
+	}
+}
+
+func (r *raplRun) testBalance(t *testing.T) {
+	for name, emissions := range r.emissions {
+		requireBalance(t, emissions, "package", "dram", "core", "psys")
+		active := total(emissions, "system.energy", "energy.zone=package", "energy.state=active")
+		t.Logf("%s: active %.6f J, of which unattributed %.6f J", name, active,
+			total(emissions, "system.unattributed.energy", "energy.zone=package"))
+	}
+}
+
+func (r *raplRun) testContainers(t *testing.T) {
+	require.Len(t, r.facts.Groups, 3)
+	for group, usage := range r.facts.Groups {
+		id := group[strings.LastIndexByte(group, '/')+1:]
+		id = strings.TrimSuffix(strings.TrimPrefix(id, "docker-"), ".scope")
+		// Both count from the container's birth to its end. A tick of /proc is 10 ms.
+		cgroup := float64(usage) / 1e6
+		bounds := map[string]float64{"root": 0.01, "capability": 0.02}
+		if strings.HasPrefix(id, "c3") {
+			// Threads are added up before they have left their CPU, which takes long on an emulated one.
+			bounds["root"] = 0.1
+		}
+		for name, bound := range bounds {
+			r.within(t, fmt.Sprintf("%s, CPU seconds of %.2s", name, id), bound, cgroup,
+				total(r.emissions[name], "container.cpu.time", "container.id="+id))
+		}
+	}
+	// The two that only burn ran all the time side by side: energy is shared like CPU time.
+	var energy, cpu []float64
+	for _, id := range []string{strings.Repeat("a1", 32), strings.Repeat("b2", 32)} {
+		energy = append(energy, total(r.emissions["root"], "container.energy", "container.id="+id, "energy.zone=package"))
+		cpu = append(cpu, total(r.emissions["root"], "container.cpu.time", "container.id="+id))
+	}
+	r.within(t, "energy of two containers by their CPU time", 0.1, cpu[0]/cpu[1], energy[0]/energy[1])
+	pod := total(r.emissions["root"], "k8s.pod.energy", "k8s.pod.uid=0f7e4c3a-5b1d-4e62-9c8f-2a6d1b3c4d5e", "energy.zone=package")
+	assert.InDelta(t, energy[0], pod, 1e-3, "the pod has the energy of its container")
+}
+
+// within holds a figure against the true one and says what came of it.
+func (*raplRun) within(t *testing.T, what string, bound, want, got float64) {
+	t.Helper()
+	off := math.Abs(got-want) / math.Abs(want)
+	t.Logf("%s: true %.6f, reported %.6f, off by %.4f %%", what, want, got, 100*off)
+	assert.LessOrEqual(t, off, bound, what)
+}
+
+// points returns what a collector has said of a zone over time.
+func (r *raplRun) points(t *testing.T, name, zone string) []point {
+	t.Helper()
+	metric, id := "hw.energy", r.id(t, zone)
+	if strings.HasSuffix(zone, "/psys") {
+		metric = "hw.host.energy"
+	}
+	var found []point
+	for _, e := range r.emissions[name] {
+		p := e.filter(metric, "hw.id="+id)
+		require.LessOrEqual(t, len(p), 1, "%s of %s", metric, id)
+		found = append(found, p...)
+	}
+	require.NotEmpty(t, found, "%s of %s (%s) by %s", metric, id, zone, name)
+	return found
+}
+
+// id is what the driver calls a zone. It numbers what is not part of a package as it comes: psys between the
+// packages.
+func (r *raplRun) id(t *testing.T, zone string) string {
+	t.Helper()
+	socket, kind, _ := strings.Cut(zone, "/")
+	within, name := "", kind
+	switch kind {
+	case "package":
+		name = "package-" + socket
+	case "core", "dram":
+		within = r.id(t, socket+"/package") + ":"
+	}
+	for id, called := range r.facts.Zones {
+		if called == name && strings.HasPrefix(id, within) {
+			return id
+		}
+	}
+	t.Fatalf("the driver made no zone %s: %v", zone, r.facts.Zones)
+	return ""
+}
+
+// energy is the true energy of a zone at a moment, between two samples by the straight line.
+func (r *raplRun) energy(zone string, at time.Time) float64 {
+	for i, b := range r.truth {
+		if b.at.Before(at) {
+			continue
+		}
+		if i == 0 {
+			return b.joules[zone]
+		}
+		a := r.truth[i-1]
+		share := float64(at.Sub(a.at)) / float64(b.at.Sub(a.at))
+		return a.joules[zone] + share*(b.joules[zone]-a.joules[zone])
+	}
+	return r.truth[len(r.truth)-1].joules[zone]
+}
+
+// wraps is how often a zone's register had wrapped for certain at a moment.
+func (r *raplRun) wraps(zone string, at time.Time) int {
+	n := 0
+	for _, s := range r.truth {
+		if s.at.After(at) {
+			break
+		}
+		n = s.wraps[zone]
+	}
+	return n
+}
+
+// runGuest boots the guest and returns what it has sent.
+func runGuest(t *testing.T, qemu string, k kernel) *raplRun {
+	t.Helper()
+	dir := filepath.Join(cache(t), "rapl") // kept, to be looked at
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	initramfs := filepath.Join(t.TempDir(), "initramfs")
+	writeInitramfs(t, initramfs, map[string]string{
+		"init":                 build(t, "guest"),
+		"load":                 build(t, "load"),
+		"otelcol-energy":       collectorBinary(t),
+		"intel_rapl_common.ko": k.raplDriver(),
+		"emulated_rapl.ko":     k.buildModule(t, "rapl", "emulated_rapl"),
+	})
+	seconds := raplSeconds(t)
+	// The driver knows CPUs by their model. The clock of an emulated CPU is trusted or the kernel looks for
+	// another one half way.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+2*time.Duration(seconds)*time.Second)
+	defer cancel()
+	sent, console := filepath.Join(dir, "results.tar.gz"), filepath.Join(dir, "console.log")
+	cmd := exec.CommandContext(ctx, qemu,
+		"-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "Skylake-Server", "-smp", "2,sockets=2", "-m", "1G",
+		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "file:"+console, "-serial", "file:"+sent,
+		"-kernel", k.image(), "-initrd", initramfs,
+		"-append", "console=ttyS0 quiet panic=-1 tsc=reliable guest.seconds="+strconv.Itoa(seconds))
+	out, err := cmd.CombinedOutput()
+	said, _ := os.ReadFile(console)
+	require.NoErrorf(t, err, "%s\n%s\n%s", cmd, out, said)
+	unpack(t, sent, dir, string(said))
+
+	r := &raplRun{dir: dir, emissions: map[string][]emission{}, logs: map[string][]logLine{}}
+	if why, err := os.ReadFile(filepath.Join(dir, "failed")); err == nil {
+		t.Fatalf("the guest failed, see %s: %s", dir, why)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "facts.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &r.facts))
+	r.truth = readTruth(t, filepath.Join(dir, "truth.txt"))
+	for _, name := range []string{"root", "capability", "plain"} {
+		r.emissions[name] = readEmissions(t, filepath.Join(dir, name+".json"))
+		r.logs[name] = readLog(t, filepath.Join(dir, name+".log"))
+	}
+	return r
+}
+
+func readTruth(t *testing.T, path string) []truth {
+	t.Helper()
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var all []truth
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		s := truth{joules: map[string]float64{}, wraps: map[string]int{}, at: unixNano(t, fields[0])}
+		for _, field := range fields[1:] {
+			zone, figures, _ := strings.Cut(field, "=")
+			var microjoules uint64
+			var wraps int
+			_, err := fmt.Sscanf(figures, "%d,%d", &microjoules, &wraps)
+			require.NoError(t, err, field)
+			s.joules[zone], s.wraps[zone] = float64(microjoules)/1e6, wraps
+		}
+		require.Len(t, s.joules, len(zones))
+		all = append(all, s)
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+func readLog(t *testing.T, path string) []logLine {
+	t.Helper()
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	var all []logLine
+	for decoder := json.NewDecoder(file); ; {
+		var l logLine
+		err := decoder.Decode(&l)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err, path)
+		all = append(all, l)
+	}
+}
+
+func unpack(t *testing.T, from, to, console string) {
+	t.Helper()
+	file, err := os.Open(from)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	zipped, err := gzip.NewReader(file)
+	require.NoErrorf(t, err, "the guest sent nothing:\n%s", console)
+	for archive := tar.NewReader(zipped); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		require.NoError(t, err)
+		out, err := os.Create(filepath.Join(to, filepath.Base(header.Name)))
+		require.NoError(t, err)
+		_, err = io.Copy(out, archive)
+		require.NoError(t, err)
+		require.NoError(t, out.Close())
+	}
+}

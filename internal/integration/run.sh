@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Installs what the integration tests need, as far as it can be had, and runs them. What cannot be had is named
+# by the test that lacks it. Fails where a test fails, and where none ran.
+#
+#   RUN=Docker          only the tests that match
+#   RAPL_SECONDS=60     how long the RAPL guest is measured at least; the default is 10
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+cache=build/integration
+mkdir -p "$cache/debs"
+log=$cache/prepare.log
+: >"$log"
+
+say() { printf '%s\n' "$*" | tee -a "$log"; }
+
+# Daemons are the tests' to start.
+without_services() {
+	local policy=/usr/sbin/policy-rc.d status=0
+	if [ -e "$policy" ]; then
+		"$@" || status=$?
+	else
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+		"$@" || status=$?
+		rm -f "$policy"
+	fi
+	return "$status"
+}
+
+updated=
+update() {
+	test -z "$updated" || return 0
+	updated=yes
+	timeout 60 apt-get update >>"$log" 2>&1 || say "apt-get update failed, see $log"
+}
+
+# installs the packages where a program is missing
+installs() {
+	local program=$1
+	shift
+	if command -v "$program" >/dev/null; then
+		return
+	fi
+	update
+	say "Installing $*"
+	without_services timeout 180 env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1 || say "could not install $*, see $log"
+}
+
+# downloads the newest 6.1 kernel of Debian and what modules for it are built with
+downloads_kernel() {
+	if ls "$cache"/debs/linux-image-6.1.0-*.deb >/dev/null 2>&1; then
+		return
+	fi
+	update
+	local image
+	image=$(apt-cache search --names-only '^linux-image-6\.1\.0-[0-9]+-amd64$' | awk '{print $1}' | sort -V | tail -n 1)
+	if [ -z "$image" ]; then
+		say "apt has no linux-image-6.1.0-*-amd64"
+		return
+	fi
+	local release=${image#linux-image-}
+	say "Downloading $image and its headers"
+	# The image comes last: with it, all is there.
+	(cd "$cache/debs" && timeout 180 apt-get download "linux-headers-$release" "linux-headers-${release%-amd64}-common" \
+		linux-kbuild-6.1 linux-compiler-gcc-12-x86 && timeout 180 apt-get download "$image") >>"$log" 2>&1 ||
+		say "could not download $image, see $log"
+}
+
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	installs qemu-system-x86_64 qemu-system-x86 seabios
+	installs dockerd docker.io
+	installs libvirtd libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
+	installs virsh libvirt-clients
+	downloads_kernel
+else
+	say "Nothing can be installed: that needs root and apt."
+fi
+
+status=0
+INTEGRATION=1 timeout 1200 go test -count=1 -v -timeout 20m -run "${RUN:-.}" ./internal/integration 2>&1 |
+	tee "$cache/tests.log" || status=$?
+ran=$(grep -c '^--- PASS' "$cache/tests.log" || true)
+skipped=$(grep -c '^--- SKIP' "$cache/tests.log" || true)
+echo "$ran passed, $skipped skipped, the output is in $cache/tests.log"
+if [ "$status" = 0 ] && [ "$ran" = 0 ]; then
+	echo "no integration test ran: what each lacks is above" >&2
+	status=1
+fi
+exit "$status"
