@@ -132,19 +132,11 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		a.identifier.Forget(e.Slot)
 		*b = booking{}
 	}
-	for i := range t.Processes {
-		if p := &t.Processes[i]; a.concerns(p) {
-			a.identifier.Identify(p)
-		}
-	}
+	rows(t, !a.begun, func(p *cputime.Process) { a.identifier.Identify(p, t.Now) })
 	anybody := a.identifier.Resolve()
-	for i := range t.Processes {
-		p := &t.Processes[i]
-		// Containers' counters are held against all of their processes. Other than that, those that sleep
-		// are not looked at.
-		if a.exact && !anybody && !a.concerns(p) {
-			continue
-		}
+	// Containers' counters are held against all of their processes. Other than that, those that sleep are not
+	// looked at.
+	rows(t, !a.begun || !a.exact || anybody, func(p *cputime.Process) {
 		b := &a.bySlot[p.Slot]
 		a.place(m, p, b)
 		add(b.claimant, p.Used, false)
@@ -154,7 +146,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		} else {
 			unseen += p.Unseen
 		}
-	}
+	})
 	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) { add(c, cpu, true) })
 	for _, in := range t.UnseenIn {
 		if c, ok := a.stand(in.Path); ok {
@@ -187,10 +179,18 @@ func (a *accounts) stand(cgroup string) (c attribution.Claimant, ok bool) {
 	return c, true
 }
 
-// concerns says whether a process may have become somebody, or somebody else, or has something to claim: it
-// is new or it ran.
-func (a *accounts) concerns(p *cputime.Process) bool {
-	return p.Born || p.Used > 0 || p.Unseen > 0 || !a.begun
+// rows calls yield for all processes of a pass, or only for those that may have become somebody, or somebody else, or
+// have something to claim.
+func rows(t *cputime.Table, all bool, yield func(*cputime.Process)) {
+	if all {
+		for i := range t.Processes {
+			yield(&t.Processes[i])
+		}
+		return
+	}
+	for _, i := range t.Active {
+		yield(&t.Processes[i])
+	}
 }
 
 // place opens a claimant for a process that has none, and another for one that has become someone else.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -30,6 +31,10 @@ type BPF struct {
 	counted time.Duration // when the tasks were counted
 	hidden  bool          // what that said
 
+	table   *Table  // whose rows are those of the previous listing, nil if none's are
+	rows    []int32 // the row of each process of that listing
+	highest []int32 // the highest row up to each
+
 	ended   map[identity]ending // not yet matched to a row
 	missing map[identity]await
 	givenUp map[identity]struct{}
@@ -46,6 +51,12 @@ type BPF struct {
 type lister interface {
 	Read() ([]tasks.Process, error)
 	Close() error
+}
+
+// updater is a lister that also tells what changed since the call before. Unless all is set, what is told of those
+// that have not run may be as it was when they last ran, other than their CPU time and cgroups.
+type updater interface {
+	Update(all bool) (tasks.Listing, error)
 }
 
 // endings tells which processes ended.
@@ -244,9 +255,12 @@ func (b *BPF) Close() error {
 // ReadProcesses implements Source.
 func (b *BPF) ReadProcesses(t *Table) error {
 	now := b.bootNow()
+	recounts := now-b.counted >= recount || now < b.counted
+	known := b.table == t && t.passes > 0 && !recounts
+	b.table = nil // until the table has what this listing tells
 	// The list comes before the endings: a process that ends in between is in both, and kept for the next
 	// pass; the other way round it could be in neither.
-	listed, err := b.list.Read()
+	l, err := b.update(!known)
 	if err != nil {
 		return err
 	}
@@ -261,12 +275,21 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if t.passes == 0 {
 		t.exact, t.baseline = true, now
 	}
-	t.begin(now)
-	t.Processes = slices.Grow(t.Processes, len(listed))[:len(listed)]
-	var threads uint64
-	for i := range listed {
-		fill(&t.Processes[i], &listed[i])
-		threads += uint64(listed[i].Threads)
+	kept := 0
+	if known {
+		kept = b.unmoved(t, &l)
+	}
+	t.beginKeeping(now, kept)
+	for _, i := range l.Changed {
+		if int(i) < kept {
+			var p Process
+			fill(&p, &l.Processes[i])
+			t.advance(b.rows[i], &p)
+		}
+	}
+	t.Processes = slices.Grow(t.Processes, len(l.Processes)-kept)[:len(l.Processes)]
+	for i := kept; i < len(l.Processes); i++ {
+		fill(&t.Processes[i], &l.Processes[i])
 	}
 	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, t) })
 	if len(b.missing) > len(t.awaited) {
@@ -276,18 +299,68 @@ func (b *BPF) ReadProcesses(t *Table) error {
 			}
 		}
 	}
+	t.activate()
 	b.giveUnseen(t)
 	clear(b.forks)
+	slices.Sort(t.Active)
+	b.locate(t, l.Processes, kept)
+	b.table = t
 	if lostCount > 0 && t.passes > 0 {
 		t.Untraced = min(t.Untraced+min(units.CPUTime(lost), Unbounded), Unbounded)
 	}
-	if now-b.counted >= recount || now < b.counted {
+	if recounts {
+		var threads uint64
+		for i := range l.Processes {
+			threads += uint64(l.Processes[i].Threads)
+		}
 		b.counted, b.hidden = now, hides(b.tasks(), threads)
 	}
 	t.Hidden = b.hidden
 	t.addUp()
 	t.passes++
 	return nil
+}
+
+// update lists all processes, and what changed since the previous call if the lister tells.
+func (b *BPF) update(all bool) (tasks.Listing, error) {
+	if u, ok := b.list.(updater); ok {
+		return u.Update(all)
+	}
+	listed, err := b.list.Read()
+	return tasks.Listing{Processes: listed}, err
+}
+
+// unmoved returns how many rows of the table, from the first, are those of as many processes from the first of the
+// listing, with none of the others to come before any of them: the order of creation is not quite that of the start
+// times.
+func (b *BPF) unmoved(t *Table, l *tasks.Listing) int {
+	n := min(l.Same, len(b.rows), len(l.Processes))
+	eldest := Process{Start: math.MaxInt64}
+	for i := n; i < len(l.Processes); i++ {
+		p := Process{PID: int32(l.Processes[i].Pid), Start: time.Duration(l.Processes[i].Start)}
+		if byAge(&p, &eldest) < 0 {
+			eldest.PID, eldest.Start = p.PID, p.Start
+		}
+	}
+	for n > 0 && (int(b.highest[n-1]) != n-1 || byAge(&eldest, &t.Processes[n-1]) < 0) {
+		n--
+	}
+	return n
+}
+
+// locate notes which row each process of the listing has, from the first that moved on.
+func (b *BPF) locate(t *Table, listed []tasks.Process, from int) {
+	b.rows, b.highest = b.rows[:from], b.highest[:from]
+	row, highest := int32(from), int32(from-1)
+	for i := from; i < len(listed); i++ {
+		id := identity{int32(listed[i].Pid), time.Duration(listed[i].Start)}
+		if int(row) >= len(t.Processes) || t.Processes[row].PID != id.pid || t.Processes[row].Start != id.start {
+			row = int32(rowOf(t.Processes, id))
+		}
+		highest = max(highest, row)
+		b.rows, b.highest = append(b.rows, row), append(b.highest, highest)
+		row++
+	}
 }
 
 func (b *BPF) noteEnding(e *tasks.Ended) {
@@ -307,6 +380,8 @@ func fill(p *Process, t *tasks.Process) {
 		CPU:     units.CPUTime(t.Run),
 		Comm:    t.Comm,
 		Cgroup:  t.Cgroup,
+		Cgroups: t.Cgroups,
+		Execs:   t.Execs,
 	}
 }
 
@@ -392,7 +467,7 @@ func (b *BPF) giveUnseen(t *Table) {
 			}
 		}
 		if row >= 0 {
-			t.Processes[row].Unseen += e.run
+			t.giveUnseen(row, e.run)
 		} else {
 			t.Unseen += e.run
 		}

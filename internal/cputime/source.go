@@ -48,6 +48,10 @@ type Process struct {
 	Comm     Comm
 	// Cgroup is the id of its cgroup in the v2 hierarchy, 0 where the source does not tell.
 	Cgroup uint64
+	// Cgroups is another one whenever the process moves in any hierarchy, v1 or v2, and Execs whenever it executes
+	// a program. Cgroups is 0 where the source tells neither.
+	Cgroups uint64
+	Execs   uint64
 
 	// Slot numbers the process for as long as it lives; a slot is used again later.
 	Slot int32

@@ -17,6 +17,8 @@ type Table struct {
 	Now time.Duration
 	// Processes are all that run, by ascending PID.
 	Processes []Process
+	// Active are the rows, ascending, of the processes that are new, ran, or had children that came and went.
+	Active []int32
 	// Ended are those that ended since the previous pass.
 	Ended []Ended
 	// Unseen is what processes used that came and went between the passes and that belong to no row.
@@ -31,7 +33,8 @@ type Table struct {
 	// Unbounded.
 	Untraced units.CPUTime
 
-	before    []Process
+	before    []Process // rows of the pass before, from kept on
+	kept      int       // how many rows, from the first, are those of the pass before
 	beforeNow time.Duration
 	undo      struct { // what begin overwrote
 		beforeNow time.Duration
@@ -63,7 +66,72 @@ func (t *Table) begin(now time.Duration) {
 	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
 	t.before, t.Processes = t.Processes, t.before[:0]
 	t.beforeNow, t.Now = t.Now, now
+	if t.passes == 0 {
+		t.beforeNow = now // nothing is younger than the first pass
+	}
 	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
+	t.kept, t.Active = 0, t.Active[:0]
+}
+
+// beginKeeping starts a pass like begin, whose first rows are those of the pass before: what changed in them is told
+// to advance.
+func (t *Table) beginKeeping(now time.Duration, kept int) {
+	if kept == 0 {
+		t.begin(now)
+		return
+	}
+	for _, i := range t.Active {
+		if int(i) < kept {
+			p := &t.Processes[i]
+			p.Born, p.Used, p.Unseen = false, 0, 0
+		}
+	}
+	t.before = append(t.before[:0], t.Processes[kept:]...)
+	t.Processes = t.Processes[:kept]
+	t.beforeNow, t.Now = t.Now, now
+	if t.passes == 0 {
+		t.beforeNow = now // nothing is younger than the first pass
+	}
+	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
+	t.kept, t.Active = kept, t.Active[:0]
+}
+
+// advance gives a row that was kept what the pass shows of it.
+func (t *Table) advance(row int32, now *Process) {
+	p := &t.Processes[row]
+	now.follow(p)
+	*p = *now
+	if p.Used > 0 {
+		t.Active = append(t.Active, row)
+	}
+}
+
+// follow makes the row the next one of the same process.
+func (p *Process) follow(old *Process) {
+	// What dips and recovers is nobody's twice.
+	p.CPU, p.ChildCPU = max(p.CPU, old.CPU), max(p.ChildCPU, old.ChildCPU)
+	p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
+}
+
+// isActive says whether the row belongs to Active.
+func (p *Process) isActive() bool { return p.Born || p.Used > 0 || p.Unseen > 0 }
+
+// activate lists the active rows among those that were not kept.
+func (t *Table) activate() {
+	for i := t.kept; i < len(t.Processes); i++ {
+		if t.Processes[i].isActive() {
+			t.Active = append(t.Active, int32(i))
+		}
+	}
+}
+
+// giveUnseen says that children of a process used this much.
+func (t *Table) giveUnseen(row int32, run units.CPUTime) {
+	p := &t.Processes[row]
+	if run > 0 && !p.isActive() {
+		t.Active = append(t.Active, row)
+	}
+	p.Unseen += run
 }
 
 // abort undoes begin after a pass that failed.
@@ -71,6 +139,7 @@ func (t *Table) abort() {
 	t.before, t.Processes = t.Processes[:0], t.before
 	t.Now, t.beforeNow = t.beforeNow, t.undo.beforeNow
 	t.Hidden, t.Untraced = t.undo.hidden, t.undo.untraced
+	t.activate()
 }
 
 // previous returns the row of a PID in the pass before, nil if there was none.
@@ -81,10 +150,11 @@ func (t *Table) previous(pid int32) *Process { return find(t.before, pid) }
 func (t *Table) finish(node units.CPUTime) {
 	used := t.match(byPID, nil)
 	t.traceChildren(units.Advance(used, node))
+	t.activate()
 	t.passes++
 }
 
-// match pairs the rows with those of the pass before, both in this order, and returns what was used. Where
+// match pairs the rows that were not kept with those of the pass before, both in this order, and returns what was used. Where
 // final is given it says of a process that is gone what it used in all; while that is not known yet the
 // row stays, and nothing is used.
 func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
@@ -110,18 +180,15 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 		t.freedByPass = append(t.freedByPass, old.Slot)
 	}
 	j := 0
-	for i := range t.Processes {
+	for i := t.kept; i < len(t.Processes); i++ {
 		p := &t.Processes[i]
 		for j < len(t.before) && order(&t.before[j], p) < 0 {
 			end(&t.before[j])
 			j++
 		}
 		if j < len(t.before) && t.before[j].PID == p.PID && t.before[j].Start == p.Start {
-			old := &t.before[j]
+			p.follow(&t.before[j])
 			j++
-			// What dips and recovers is nobody's twice.
-			p.CPU, p.ChildCPU = max(p.CPU, old.CPU), max(p.ChildCPU, old.ChildCPU)
-			p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
 		} else {
 			t.bear(p)
 		}
@@ -137,7 +204,7 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 	return used
 }
 
-// sort puts the rows in order. They nearly always are already.
+// sort puts the rows that were not kept in order. They nearly always are already.
 func (t *Table) sort(order func(a, b *Process) int) {
 	s := (*rows)(t)
 	s.order = order
@@ -149,9 +216,10 @@ func (t *Table) sort(order func(a, b *Process) int) {
 // rows sorts a table's rows in place: they are too large to be handed to a comparison by value.
 type rows Table
 
-func (r *rows) Len() int           { return len(r.Processes) }
-func (r *rows) Less(i, j int) bool { return r.order(&r.Processes[i], &r.Processes[j]) < 0 }
-func (r *rows) Swap(i, j int)      { r.Processes[i], r.Processes[j] = r.Processes[j], r.Processes[i] }
+func (r *rows) Len() int           { return len(r.Processes) - r.kept }
+func (r *rows) at(i int) *Process  { return &r.Processes[r.kept+i] }
+func (r *rows) Less(i, j int) bool { return r.order(r.at(i), r.at(j)) < 0 }
+func (r *rows) Swap(i, j int)      { a, b := r.at(i), r.at(j); *a, *b = *b, *a }
 
 func (t *Table) bear(p *Process) {
 	if n := len(t.free); n > 0 {
@@ -192,7 +260,7 @@ func byAge(a, b *Process) int {
 // addUp adds to Run what an exact pass found.
 func (t *Table) addUp() {
 	found := t.Unseen
-	for i := range t.Processes {
+	for _, i := range t.Active {
 		found += t.Processes[i].Used + t.Processes[i].Unseen
 	}
 	for i := range t.Ended {

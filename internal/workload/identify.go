@@ -3,8 +3,10 @@ package workload
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"hash/maphash"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -37,7 +39,7 @@ const (
 )
 
 // Identifier finds out what processes are and belong to. It remembers each by its slot, so that one which
-// has not changed costs two reads and no allocation. A round is Forget for each process that ended, Identify
+// has not changed costs two reads and no allocation, or not even a read where the source of CPU times tells. A round is Forget for each process that ended, Identify
 // for each that is new or ran, then Resolve, and then Identity tells.
 type Identifier struct {
 	proc            *procdir.Dir
@@ -56,6 +58,11 @@ type Identifier struct {
 type entry struct {
 	identity Identity
 	changed  bool // since Identity told it
+	// seen is when all of it could be read, and execs and cgroups what the process had then.
+	seen     time.Duration
+	settled  bool
+	execs    uint64
+	cgroups  uint64
 	cgroup   string
 	exe      string
 	comm     cputime.Comm
@@ -89,9 +96,19 @@ func (id *Identifier) Forget(slot int32) {
 	}
 }
 
-// Identify reads what a process is now. What cannot be read stays as it was; a process of which nothing can
-// be read is known by its task's name.
-func (id *Identifier) Identify(p *cputime.Process) {
+// lookAgain is how often a process that ran is looked at though it has neither executed a program nor moved: its
+// executable may have been renamed.
+const lookAgain = time.Second
+
+// isSame says whether the source tells that the process is what it was when it was last looked at.
+func (e *entry) isSame(p *cputime.Process, now time.Duration) bool {
+	return p.Cgroups != 0 && e.settled && p.Cgroups == e.cgroups && p.Execs == e.execs && p.Comm == e.comm &&
+		!e.renamed && now >= e.seen && now-e.seen < lookAgain
+}
+
+// Identify reads what a process is, in a pass that began at now since boot. What cannot be read stays as it was; a
+// process of which nothing can be read is known by its task's name.
+func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 	for len(id.known) <= int(p.Slot) {
 		id.known = append(id.known, entry{})
 	}
@@ -100,12 +117,17 @@ func (id *Identifier) Identify(p *cputime.Process) {
 	if fresh {
 		e.pid, e.start, e.changed = p.PID, p.Start, true
 	}
+	if e.isSame(p, now) {
+		return
+	}
 	before, argsBefore := e.identity, e.fromArgs
 	executed := id.readExecutable(p, e, fresh)
 	if executed && !p.Kernel {
 		id.readArguments(p, e)
 	}
-	placement, read := id.readCgroup(p, e)
+	placement, read, err := id.readCgroup(p, e)
+	// What the pass has told was so before the files were read: a change in between shows in the next one.
+	e.settled, e.seen, e.execs, e.cgroups = e.settled && err == nil, now, p.Execs, p.Cgroups
 	if read {
 		vm := e.identity.VM
 		e.identity.Placement = *placement
@@ -160,8 +182,8 @@ func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 // Where the executable cannot be read, that is left to the arguments.
 func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (executed bool) {
 	renamed := e.renamed || p.Comm != e.comm
-	executed = fresh || renamed
-	e.comm, e.renamed = p.Comm, false
+	executed = fresh || renamed || p.Execs != e.execs
+	e.comm, e.renamed, e.settled = p.Comm, false, true
 	if p.Kernel {
 		if executed {
 			e.identity.Executable = kernelThreadName(p.Comm.String())
@@ -182,6 +204,7 @@ func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (
 	default:
 		e.renamed = renamed
 	}
+	e.settled = errors.Is(err, fs.ErrPermission)
 	return executed
 }
 
@@ -233,13 +256,13 @@ func joinArguments(argv [][]byte) string {
 }
 
 // readCgroup returns what the process's cgroup file says, if that could be read and is something new.
-func (id *Identifier) readCgroup(p *cputime.Process, e *entry) (*Placement, bool) {
+func (id *Identifier) readCgroup(p *cputime.Process, e *entry) (placement *Placement, isNew bool, err error) {
 	text, err := id.readFile(p.PID, "cgroup")
 	if err != nil || len(text) == 0 || string(text) == e.cgroup {
-		return nil, false
+		return nil, false, err
 	}
 	e.cgroup = string(text)
-	return id.placement(e.cgroup), true
+	return id.placement(e.cgroup), true, nil
 }
 
 // placement parses the text of a cgroup file, or knows it already.

@@ -53,7 +53,7 @@ func (i *identified) round(pid int) (Identity, bool) {
 		i.t.Fatal(err)
 	}
 	for pid, p := range i.host.Processes {
-		i.id.Identify(process(pid, p))
+		i.id.Identify(process(pid, p), 0)
 	}
 	i.id.Resolve()
 	identity, changed := i.id.Identity(int32(pid))
@@ -200,7 +200,7 @@ func TestAProcessThatIsGoneAlreadyIsKnownByItsName(t *testing.T) {
 	if err := i.host.Render(); err != nil {
 		t.Fatal(err)
 	}
-	i.id.Identify(process(10, &hostsim.Process{Comm: "gone"}))
+	i.id.Identify(process(10, &hostsim.Process{Comm: "gone"}), 0)
 	i.id.Resolve()
 	got, changed := i.id.Identity(10)
 	if want := (Identity{Executable: "gone"}); *got != want || !changed {
@@ -276,7 +276,7 @@ func TestTheCgroupIsReadAgain(t *testing.T) {
 	if err := os.Remove(filepath.Join(i.host.Root(), "proc/10/cgroup")); err != nil {
 		t.Fatal(err)
 	}
-	i.id.Identify(process(10, p))
+	i.id.Identify(process(10, p), 0)
 	if got, changed := i.id.Identity(10); changed || got.Executable != "app" {
 		t.Errorf("a cgroup that cannot be read changed it: %+v", got)
 	}
@@ -357,7 +357,7 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		for _, p := range rows {
-			i.id.Identify(p)
+			i.id.Identify(p, 0)
 		}
 		i.id.Resolve()
 		for _, p := range rows {
@@ -381,4 +381,90 @@ func TestACutCommandLineKeepsNothingOfTheRest(t *testing.T) {
 		t.Errorf("%d MB are in use for %d command lines of %d bytes", m.HeapAlloc>>20, len(kept), len(kept[0]))
 	}
 	runtime.KeepAlive(kept)
+}
+
+func TestAProcessThatMerelyRanIsReadOnceASecond(t *testing.T) {
+	const second = time.Second
+	for name, tt := range map[string]struct {
+		now  time.Duration
+		edit func(*cputime.Process)
+		want string
+	}{
+		"it merely ran":                       {10*second + second/2, func(*cputime.Process) {}, "before"},
+		"a second ago":                        {11 * second, func(*cputime.Process) {}, "after"},
+		"the clock went back":                 {9 * second, func(*cputime.Process) {}, "after"},
+		"it executed a program":               {10 * second, func(p *cputime.Process) { p.Execs++ }, "after"},
+		"it moved":                            {10 * second, func(p *cputime.Process) { p.Cgroups++ }, "after"},
+		"it has another name":                 {10 * second, func(p *cputime.Process) { p.Comm[0] = 'x' }, "after"},
+		"the source does not tell any longer": {10 * second, func(p *cputime.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newIdentified(t, false)
+			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
+			i.host.Processes[10] = p
+			identify := func(now time.Duration, edit func(*cputime.Process)) Identity {
+				if err := i.host.Render(); err != nil {
+					t.Fatal(err)
+				}
+				row := process(10, p)
+				row.Cgroups, row.Execs = 77, 3
+				edit(row)
+				i.id.Identify(row, now)
+				i.id.Resolve()
+				identity, _ := i.id.Identity(10)
+				return *identity
+			}
+			identify(10*second, func(*cputime.Process) {})
+			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexB+".scope"
+			got, container := identify(tt.now, tt.edit), map[string]string{"before": hexA, "after": hexB}[tt.want]
+			if got.Executable != tt.want || got.Container.ID != container {
+				t.Errorf("%s in %s, want %s in %s", got.Executable, got.Container.ID, tt.want, container)
+			}
+		})
+	}
+}
+
+func TestAProcessWhoseFilesCouldNotBeReadIsReadAgainAtOnce(t *testing.T) {
+	for _, missing := range []string{"exe", "cgroup"} {
+		t.Run(missing, func(t *testing.T) {
+			i := newIdentified(t, false)
+			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/user.slice"}
+			i.host.Processes[10] = p
+			row := process(10, p)
+			row.Cgroups = 77
+			if err := i.host.Render(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(filepath.Join(i.host.Root(), "proc/10", missing)); err != nil {
+				t.Fatal(err)
+			}
+			i.id.Identify(row, time.Second)
+			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexA+".scope"
+			if err := i.host.Render(); err != nil {
+				t.Fatal(err)
+			}
+			i.id.Identify(row, time.Second)
+			if got, _ := i.id.Identity(10); got.Executable != "after" || got.Container.ID != hexA {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
+	i := newIdentified(t, true)
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/app", Args: []string{"app", "one"}}
+	i.host.Processes[10] = p
+	row := process(10, p)
+	for execs, want := range []string{"app one", "app two"} {
+		p.Args = strings.Fields(want)
+		if err := i.host.Render(); err != nil {
+			t.Fatal(err)
+		}
+		row.Cgroups, row.Execs = 77, uint64(execs)
+		i.id.Identify(row, time.Second)
+		if got, changed := i.id.Identity(10); got.CommandLine != want || !changed {
+			t.Errorf("%q, changed %v, want %q", got.CommandLine, changed, want)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -19,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is one process as the programs list it: times in nanoseconds, Start since boot. It is 64 bytes.
+// Process is one process as the programs list it: times in nanoseconds, Start since boot.
 type Process = tasksProcess
 
 // Ended is what is left of a process that ended: Run is all that it used.
@@ -47,13 +48,47 @@ func only(program string) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
+// keepMaps takes out all maps but these, and those of the variables.
+func keepMaps(spec *ebpf.CollectionSpec, names ...string) {
+	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads} {
+		if !slices.Contains(names, name) {
+			delete(spec.Maps, name)
+		}
+	}
+}
+
 // Scan lists all processes in one run of a program (Linux 6.7 and later: it needs open-coded task
 // iterators). It needs CAP_BPF and CAP_PERFMON.
 type Scan struct {
-	spec   *ebpf.CollectionSpec
-	loaded *ebpf.Collection
-	run    *ebpf.Program
-	memory []byte
+	spec      *ebpf.CollectionSpec
+	loaded    *ebpf.Collection
+	processes []byte
+	changes   []byte
+	run       runAttr
+	result    tasksScanned
+	few       bool // processes the last time
+}
+
+// runAttr is the part of union bpf_attr (linux/bpf.h) for BPF_PROG_TEST_RUN.
+type runAttr struct {
+	program        uint32
+	_              uint32
+	_, _           uint32
+	_, _           uint64
+	_, _           uint32
+	contextSize, _ uint32
+	context, _     uint64
+	_, _, _, _     uint32
+}
+
+// Listing is all processes in the order in which they were created, and what changed since the call before. It
+// is valid until the next call.
+type Listing struct {
+	Processes []Process
+	// Same is how many of them, from the first, were at the same place before.
+	Same int
+	// Changed are the indices, ascending, of those that ran or were changed since, and of new ones.
+	Changed []uint64
 }
 
 const processSize = int(unsafe.Sizeof(Process{}))
@@ -64,8 +99,7 @@ func OpenScan(room int) (*Scan, error) {
 	if err != nil {
 		return nil, err
 	}
-	delete(spec.Maps, tasksMapEndings)
-	delete(spec.Maps, tasksMapFreedThreads)
+	keepMaps(spec, tasksMapProcesses, tasksMapSeen, tasksMapChanges)
 	s := &Scan{spec: spec}
 	if err := s.load(room); err != nil {
 		return nil, err
@@ -85,43 +119,88 @@ func (s *Scan) load(room int) error {
 	spec := s.spec.Copy()
 	page := os.Getpagesize()
 	size := (room*processSize + page - 1) / page * page
-	spec.Maps[tasksMapProcesses].MaxEntries = uint32(size / processSize)
+	room = size / processSize
+	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges} {
+		spec.Maps[name].MaxEntries = uint32(room)
+	}
 	loaded, err := newCollection(spec)
 	if err != nil {
 		return fmt.Errorf("load the task scan: %w", err)
 	}
-	memory, err := mapMemory(loaded.Maps[tasksMapProcesses].FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	processes, err := mapMemory(loaded.Maps[tasksMapProcesses].FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		loaded.Close()
 		return fmt.Errorf("map the task scan's results: %w", err)
 	}
+	changes, err := mapMemory(loaded.Maps[tasksMapChanges].FD(), 0, (room*8+page-1)/page*page, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		loaded.Close()
+		return errors.Join(fmt.Errorf("map the task scan's changes: %w", err), unix.Munmap(processes))
+	}
 	if err := s.Close(); err != nil {
 		loaded.Close()
-		return errors.Join(err, unix.Munmap(memory))
+		return errors.Join(err, unix.Munmap(processes), unix.Munmap(changes))
 	}
-	s.loaded, s.run, s.memory = loaded, loaded.Programs[tasksProgScan], memory
+	s.loaded, s.processes, s.changes = loaded, processes, changes
+	s.run = runAttr{
+		program:     uint32(loaded.Programs[tasksProgScan].FD()),
+		context:     uint64(uintptr(unsafe.Pointer(&s.result))),
+		contextSize: uint32(unsafe.Sizeof(s.result)),
+	}
 	return nil
 }
 
 // Read returns all processes, in the order in which they were created. The slice is valid until the next
 // call.
 func (s *Scan) Read() ([]Process, error) {
+	l, err := s.Update(true)
+	return l.Processes, err
+}
+
+// Update returns all processes and what changed since the call before. Unless all is set, what is told of a
+// process that has not run since may be as it was when it last ran; its CPU time and cgroups are as they are now.
+func (s *Scan) Update(all bool) (Listing, error) {
 	for {
-		n, err := s.run.Run(&ebpf.RunOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("run the task scan: %w", err)
+		s.result = tasksScanned{Same: math.MaxUint32}
+		if all {
+			s.result.All = 1
 		}
-		if room := len(s.memory) / processSize; int(n) > room {
-			if err := s.load(2 * int(n)); err != nil {
-				return nil, err
+		if err := s.runOnce(); err != nil {
+			return Listing{}, fmt.Errorf("run the task scan: %w", err)
+		}
+		n := int(s.result.Processes)
+		if room := len(s.processes) / processSize; n > room {
+			if err := s.load(2 * n); err != nil {
+				return Listing{}, err
 			}
 			continue
 		}
 		if n == 0 {
-			return nil, fmt.Errorf("run the task scan: %w", errNothing)
+			return Listing{}, fmt.Errorf("run the task scan: %w", errNothing)
 		}
-		return unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(s.memory))), n), nil
+		return Listing{
+			Processes: unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(s.processes))), n),
+			Same:      int(s.result.Same),
+			Changed:   unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(s.changes))), s.result.Changed),
+		}, nil
 	}
+}
+
+// fewProcesses is how many can be listed so soon that the call is not worth telling Go's scheduler of, which wakes a
+// thread to watch over every call that it is told of. It keeps the garbage collector waiting for that long.
+const fewProcesses = 4096
+
+func (s *Scan) runOnce() error {
+	call := unix.Syscall
+	if s.few {
+		call = unix.RawSyscall
+	}
+	_, _, errno := call(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&s.run)), unsafe.Sizeof(s.run))
+	if errno != 0 {
+		return errno
+	}
+	s.few = s.result.Processes <= fewProcesses
+	return nil
 }
 
 // Close unloads the program.
@@ -131,7 +210,7 @@ func (s *Scan) Close() error {
 	}
 	s.loaded.Close()
 	s.loaded = nil
-	return unix.Munmap(s.memory)
+	return errors.Join(unix.Munmap(s.processes), unix.Munmap(s.changes))
 }
 
 // Stream lists all processes through a task iterator that is read like a file (Linux 5.8 and later). It
@@ -150,9 +229,7 @@ func OpenStream() (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	delete(spec.Maps, tasksMapEndings)
-	delete(spec.Maps, tasksMapProcesses)
-	delete(spec.Maps, tasksMapFreedThreads)
+	keepMaps(spec)
 	loaded, err := newCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load the task stream: %w", err)
@@ -269,7 +346,7 @@ func OpenEndings(buffer int) (*Endings, error) {
 	if err != nil {
 		return nil, err
 	}
-	delete(spec.Maps, tasksMapProcesses)
+	keepMaps(spec, tasksMapEndings, tasksMapFreedThreads)
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
 	loaded, err := newCollection(spec)
 	if err != nil {

@@ -35,12 +35,18 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } CORE;
 
+struct list_head {
+	struct list_head *next, *prev;
+} CORE;
+
 struct task_struct {
 	unsigned int flags;
 	int exit_state;
 	int pid;
 	int tgid;
 	__u64 start_boottime;
+	__u64 self_exec_id;
+	struct list_head thread_node;
 	char comm[16];
 	struct sched_entity se;
 	struct signal_struct *signal;
@@ -57,17 +63,19 @@ struct task_struct {
 #define KERNEL_THREAD 1
 #define ZOMBIE 2
 
-/* One process. 64 bytes: a cache line. */
+/* One process. */
 struct process {
-	__u64 start;  /* ns since boot */
-	__u64 run;    /* ns on a CPU, all threads, those that ended too */
-	__u64 cgroup; /* id in the v2 hierarchy */
+	__u64 start;   /* ns since boot */
+	__u64 run;     /* ns on a CPU, all threads, those that ended too */
+	__u64 cgroup;  /* id in the v2 hierarchy */
+	__u64 cgroups; /* another one whenever it moves in any hierarchy, v1 or v2 */
 	__u32 pid;
 	__u32 parent;
 	__u32 threads;
 	__u32 flags;
 	__u8 comm[16];
-	__u64 dead; /* stream: ns on a CPU of the threads that ended, which run does not have there */
+	__u64 execs; /* another one whenever it executes a program */
+	__u64 dead;  /* stream: ns on a CPU of the threads that ended, which run does not have there */
 };
 
 /* What is left of a process that ended. */
@@ -95,6 +103,43 @@ struct {
 	__type(value, struct process);
 } processes SEC(".maps");
 
+/* By what a pass sees that a process has not changed since the one before: all else of one with a single thread
+ * changes only when it runs. */
+struct seen {
+	__u64 start;
+	__u64 run; /* of a process with one thread: the thread's */
+	__u64 cgroups;
+	__u32 pid;
+	__u32 alone; /* for how many passes it had one thread, up to SETTLED */
+};
+
+/* The time of a thread that ended may show a moment after the thread is gone. */
+#define SETTLED 2
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct seen);
+} seen SEC(".maps");
+
+/* Which processes changed, by their places in the array. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} changes SEC(".maps");
+
+/* What scan is told, and tells. */
+struct scanned {
+	__u32 all;       /* in: describe those that did not change, too */
+	__u32 processes; /* how many there are, which may be more than the array holds */
+	__u32 same;      /* in: -1; how many of them, from the first, are the same as in the pass before */
+	__u32 changed;   /* how many of these are in changes */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -118,6 +163,7 @@ struct {
 /* So that their layout is in the object's BTF. */
 const struct process *unused_process __attribute__((unused));
 const struct ended *unused_ended __attribute__((unused));
+const struct scanned *unused_scanned __attribute__((unused));
 
 struct bpf_iter_task {
 	__u64 opaque[3];
@@ -145,9 +191,11 @@ static __always_inline void describe(struct process *p, struct task_struct *t)
 	__u32 threads = t->signal->nr_threads;
 
 	p->start = t->start_boottime;
+	p->cgroups = (__u64)t->cgroups;
 	p->cgroup = t->cgroups->dfl_cgrp->kn->id;
 	p->pid = t->tgid;
 	p->parent = t->real_parent->tgid;
+	p->execs = t->self_exec_id;
 	p->threads = threads;
 	/* A first thread that ended is a zombie too while others go on. */
 	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
@@ -155,45 +203,108 @@ static __always_inline void describe(struct process *p, struct task_struct *t)
 	__builtin_memcpy(p->comm, t->comm, sizeof(p->comm));
 }
 
-/* Writes every process to the array and returns how many there are, which may be more than the array
- * holds. The threads of a process follow its leader. */
+/* Says that the process at a place changed. */
+static __always_inline void note_change(struct scanned *result, __u32 at)
+{
+	__u32 next = result->changed;
+	__u64 *place = bpf_map_lookup_elem(&changes, &next);
+
+	if (place)
+		*place = at;
+	result->changed = next + 1;
+}
+
+/* Ends a process with several threads. */
+static __always_inline void note_threads(struct scanned *result, __u64 run)
+{
+	__u32 at = result->processes - 1;
+	struct process *p = bpf_map_lookup_elem(&processes, &at);
+	struct seen *s = bpf_map_lookup_elem(&seen, &at);
+
+	if (!p || !s)
+		return;
+	p->run = run;
+	if (s->run != run || s->cgroups != p->cgroups)
+		note_change(result, at);
+	s->run = run;
+	s->cgroups = p->cgroups;
+}
+
+/* Brings the array of processes up to date. The threads of a process follow its leader. What is counted is counted
+ * in the result: the verifier would follow each count of a variable that is compared. */
 SEC("syscall")
-int scan(void *ctx)
+int scan(struct scanned *result)
 {
 	struct bpf_iter_task it;
 	struct task_struct *t;
-	__u32 next = 0, last = 0;
+	__u32 last = 0; /* the process whose threads come, 0 for one that has no more */
+	__u64 run = 0;  /* of this process so far */
 
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, 0, ALL_THREADS);
 	while ((t = bpf_iter_task_next(&it))) {
 		struct process *p;
-		__u32 at, tgid = t->tgid;
-		__u64 dead;
+		struct seen *s;
+		__u32 at, alone, tgid = t->tgid;
+		__u64 start, sum;
 
 		if (tgid == 0) /* the idle task */
 			continue;
 		if (tgid == last) { /* by number: exec makes any thread the leader */
-			at = next - 1;
-			p = bpf_map_lookup_elem(&processes, &at);
-			if (p && !is_released(t))
-				p->run += t->se.sum_exec_runtime;
+			if (!is_released(t))
+				run += t->se.sum_exec_runtime;
 			continue;
 		}
-		dead = *(volatile unsigned long long *)&t->signal->sum_sched_runtime; /* before its threads */
+		if (last) {
+			note_threads(result, run);
+			last = 0;
+		}
 		if ((__u32)t->pid != tgid || is_released(t))
 			continue;
-		last = tgid;
-		at = next++;
+		at = result->processes;
+		result->processes = at + 1;
+		s = bpf_map_lookup_elem(&seen, &at);
+		if (!s)
+			continue;
+		alone = t->thread_node.next == t->thread_node.prev;
+		start = t->start_boottime;
+		sum = t->se.sum_exec_runtime;
+		if (s->pid != tgid || s->start != start) {
+			if (result->same > at)
+				result->same = at;
+			s->pid = tgid;
+			s->start = start;
+			s->run = -1;
+			s->alone = 0;
+		} else if (alone && s->alone == SETTLED && !result->all && s->run == sum &&
+			   s->cgroups == (__u64)t->cgroups)
+			continue;
 		p = bpf_map_lookup_elem(&processes, &at);
-		if (p) {
-			describe(p, t);
-			p->run = dead + t->se.sum_exec_runtime;
+		if (!p)
+			continue;
+		run = *(volatile unsigned long long *)&t->signal->sum_sched_runtime; /* before its threads */
+		if (!is_released(t))
+			run += t->se.sum_exec_runtime;
+		describe(p, t);
+		if (!alone) {
+			s->alone = 0;
+			last = tgid;
+			continue;
 		}
+		p->run = run;
+		s->run = sum;
+		s->cgroups = p->cgroups;
+		if (s->alone < SETTLED)
+			s->alone++;
+		note_change(result, at);
 	}
+	if (last)
+		note_threads(result, run);
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
-	return next;
+	if (result->same > result->processes)
+		result->same = result->processes;
+	return 0;
 }
 
 struct bpf_iter_meta {

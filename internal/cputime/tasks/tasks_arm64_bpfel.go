@@ -27,11 +27,13 @@ type tasksProcess struct {
 	Start   uint64
 	Run     uint64
 	Cgroup  uint64
+	Cgroups uint64
 	Pid     uint32
 	Parent  uint32
 	Threads uint32
 	Flags   uint32
 	Comm    [16]uint8
+	Execs   uint64
 	Dead    uint64
 }
 
@@ -42,19 +44,39 @@ type tasksProcessKey struct {
 	Start  uint64
 }
 
+type tasksScanned struct {
+	_         structs.HostLayout
+	All       uint32
+	Processes uint32
+	Same      uint32
+	Changed   uint32
+}
+
+type tasksSeen struct {
+	_       structs.HostLayout
+	Start   uint64
+	Run     uint64
+	Cgroups uint64
+	Pid     uint32
+	Alone   uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	tasksMapChanges       = "changes"
 	tasksMapEndings       = "endings"
 	tasksMapFreedThreads  = "freed_threads"
 	tasksMapProcesses     = "processes"
+	tasksMapSeen          = "seen"
 	tasksProgOnFree       = "on_free"
 	tasksProgScan         = "scan"
 	tasksProgStream       = "stream"
 	tasksVarLost          = "lost"
 	tasksVarUnusedEnded   = "unused_ended"
 	tasksVarUnusedProcess = "unused_process"
+	tasksVarUnusedScanned = "unused_scanned"
 )
 
 // loadTasks returns the embedded CollectionSpec for tasks.
@@ -108,9 +130,11 @@ type tasksProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksMapSpecs struct {
+	Changes      *ebpf.MapSpec `ebpf:"changes"`
 	Endings      *ebpf.MapSpec `ebpf:"endings"`
 	FreedThreads *ebpf.MapSpec `ebpf:"freed_threads"`
 	Processes    *ebpf.MapSpec `ebpf:"processes"`
+	Seen         *ebpf.MapSpec `ebpf:"seen"`
 }
 
 // tasksVariableSpecs contains global variables before they are loaded into the kernel.
@@ -120,6 +144,7 @@ type tasksVariableSpecs struct {
 	Lost          *ebpf.VariableSpec `ebpf:"lost"`
 	UnusedEnded   *ebpf.VariableSpec `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.VariableSpec `ebpf:"unused_process"`
+	UnusedScanned *ebpf.VariableSpec `ebpf:"unused_scanned"`
 }
 
 // tasksObjects contains all objects after they have been loaded into the kernel.
@@ -142,16 +167,20 @@ func (o *tasksObjects) Close() error {
 //
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksMaps struct {
+	Changes      *ebpf.Map `ebpf:"changes"`
 	Endings      *ebpf.Map `ebpf:"endings"`
 	FreedThreads *ebpf.Map `ebpf:"freed_threads"`
 	Processes    *ebpf.Map `ebpf:"processes"`
+	Seen         *ebpf.Map `ebpf:"seen"`
 }
 
 func (m *tasksMaps) Close() error {
 	return _TasksClose(
+		m.Changes,
 		m.Endings,
 		m.FreedThreads,
 		m.Processes,
+		m.Seen,
 	)
 }
 
@@ -162,6 +191,7 @@ type tasksVariables struct {
 	Lost          *ebpf.Variable `ebpf:"lost"`
 	UnusedEnded   *ebpf.Variable `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.Variable `ebpf:"unused_process"`
+	UnusedScanned *ebpf.Variable `ebpf:"unused_scanned"`
 }
 
 // tasksPrograms contains all programs after they have been loaded into the kernel.
