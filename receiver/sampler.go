@@ -9,9 +9,9 @@ import (
 
 // sampler calls a function once per window, on a goroutine of its own, until it is stopped.
 type sampler struct {
-	window  time.Duration
-	done    chan struct{}
-	stopped chan struct{}
+	window    time.Duration
+	metronome metronome
+	stopped   chan struct{}
 }
 
 // start begins with the windows; a window of 0 means none.
@@ -20,28 +20,22 @@ func (s *sampler) start(window time.Duration, sample func()) {
 	if window == 0 {
 		return
 	}
-	s.done, s.stopped = make(chan struct{}), make(chan struct{})
+	m, stopped := newMetronome(window), make(chan struct{})
+	s.metronome, s.stopped = m, stopped
 	go func() {
-		defer close(s.stopped)
-		ticker := time.NewTicker(window)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				sample()
-			case <-s.done:
-				return
-			}
+		defer close(stopped)
+		for m.next() {
+			sample()
 		}
 	}()
 }
 
 // stop returns when the last call has.
 func (s *sampler) stop() {
-	if s.done != nil {
-		close(s.done)
+	if s.metronome != nil {
+		s.metronome.stop()
 		<-s.stopped
-		s.done = nil
+		s.metronome = nil
 	}
 	s.window = 0
 }

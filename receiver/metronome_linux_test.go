@@ -1,0 +1,49 @@
+package receiver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func metronomes(t *testing.T, window time.Duration) map[string]metronome {
+	t.Helper()
+	kernel, err := newKernelTimer(window)
+	require.NoError(t, err)
+	return map[string]metronome{"of the kernel": kernel, "of Go": &ticking{time.NewTicker(window), make(chan struct{})}}
+}
+
+func TestAMetronomeBeatsUntilItIsStopped(t *testing.T) {
+	before := descriptors(t)
+	for name, m := range metronomes(t, time.Millisecond) {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				require.True(t, m.next())
+			}
+			m.stop()
+			assert.False(t, m.next())
+		})
+	}
+	assert.Equal(t, before, descriptors(t))
+}
+
+func TestAMetronomeThatIsWaitedForStopsAtOnce(t *testing.T) {
+	for name, m := range metronomes(t, 24*time.Hour) { // nobody waits for its beat
+		t.Run(name, func(t *testing.T) {
+			waiting := make(chan bool)
+			go func() { waiting <- m.next() }()
+			m.stop()
+			assert.False(t, <-waiting)
+		})
+	}
+}
+
+func TestShortWindowsHaveATimerOfTheKernels(t *testing.T) {
+	for window, want := range map[time.Duration]metronome{10 * time.Millisecond: &kernelTimer{}, time.Second: &ticking{}} {
+		m := newMetronome(window)
+		assert.IsType(t, want, m, "%v", window)
+		m.stop()
+	}
+}

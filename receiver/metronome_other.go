@@ -1,0 +1,10 @@
+//go:build !linux
+
+package receiver
+
+import (
+	"errors"
+	"time"
+)
+
+func newKernelTimer(time.Duration) (metronome, error) { return nil, errors.ErrUnsupported }
