@@ -184,3 +184,30 @@ func requireBalance(t *testing.T, emissions []emission, zones ...string) {
 		require.Positivef(t, active[len(active)-1], "active energy of %s", zone)
 	}
 }
+
+// member is somebody who is billed: the metrics of its CPU time and its energy, and an attribute of both.
+type member struct{ cpu, energy, attribute string }
+
+// requireSameRate says that whoever used CPU time between two emissions is billed the same for each second of it.
+func requireSameRate(t *testing.T, emissions []emission, members []member) {
+	t.Helper()
+	used, billed := make([][]float64, len(members)), make([][]float64, len(members))
+	for i, m := range members {
+		used[i] = totals(emissions, m.cpu, m.attribute)
+		billed[i] = totals(emissions, m.energy, m.attribute)
+	}
+	compared := 0
+	for e := 1; e < len(emissions); e++ {
+		var rates []float64
+		for i := range members {
+			if cpu := used[i][e] - used[i][e-1]; cpu > 0.05 {
+				rates = append(rates, (billed[i][e]-billed[i][e-1])/cpu)
+			}
+		}
+		if len(rates) > 1 {
+			compared++
+			require.InEpsilon(t, slices.Max(rates), slices.Min(rates), 0.001, "J per second of CPU time, emission %d: %v", e, rates)
+		}
+	}
+	require.Greater(t, compared, 3, "emissions in which several ran")
+}

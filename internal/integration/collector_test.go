@@ -1,0 +1,148 @@
+//go:build linux
+
+package integration
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// patience bounds how long anything may take to come about. It only ends a run that went wrong.
+const patience = 2 * time.Minute
+
+// eventually waits until something holds, which does not hang on how fast the machine is.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// collector is a collector of this machine's.
+type collector struct {
+	out, log string // files
+	ended    <-chan struct{}
+	cmd      *exec.Cmd
+}
+
+// collectorConfig has the model meter. Its power is the same however busy the machine is, so that the active
+// energy, and with it what a second of CPU time is billed, does not hang on what else runs: with N CPUs it is
+// 100/N J, a little more where the kernel was busy with what is nobody's, such as interrupts.
+const collectorConfig = `
+receivers:
+  energy:
+    collection_interval: 1s
+    initial_delay: 0s
+    meter: model
+    model: {idle_power: 100, max_power: 100}
+    zones: [package]
+    cpu_time: SOURCE
+    processes: {min_energy: 0, max: 0}
+    metrics:
+      process.cpu.time: {enabled: true}
+      container.cpu.time: {enabled: true}
+exporters:
+  file:
+    path: OUT
+    flush_interval: 100ms
+service:
+  telemetry: {metrics: {level: none}, logs: {encoding: json}}
+  pipelines:
+    metrics: {receivers: [energy], exporters: [file]}
+`
+
+// startCollector starts a collector with a source of CPU times, and returns when it has its baseline. What it
+// sends and says is kept in build/integration/<test>.
+func startCollector(t *testing.T, source string) *collector {
+	t.Helper()
+	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	c := &collector{out: filepath.Join(dir, source+".json"), log: filepath.Join(dir, source+".log")}
+	if err := os.Remove(c.out); err != nil {
+		require.ErrorIs(t, err, os.ErrNotExist)
+	}
+	config := filepath.Join(t.TempDir(), source+".yaml")
+	text := strings.NewReplacer("SOURCE", source, "OUT", c.out).Replace(collectorConfig)
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+	c.cmd = exec.Command(collectorBinary(t), "--config", config)
+	c.ended = startDaemon(t, c.cmd, c.log)
+	eventually(t, "the collector emits", func() bool { return c.hasEnded() || c.emissions() > 0 })
+	return c
+}
+
+// startDaemon starts a program that runs until the test ends. It is asked to end then, and waited for.
+func startDaemon(t *testing.T, cmd *exec.Cmd, logPath string) (ended <-chan struct{}) {
+	t.Helper()
+	log, err := os.Create(logPath)
+	require.NoError(t, err)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	require.NoError(t, cmd.Start())
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is not what is tested
+		_ = log.Close()
+		close(done)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGTERM) // it may have ended already
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Errorf("%s did not end", cmd)
+			_ = cmd.Process.Kill()
+			<-done
+		}
+	})
+	return done
+}
+
+func (c *collector) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the collector, which then has written everything.
+func (c *collector) stop(t *testing.T) {
+	t.Helper()
+	require.NoError(t, c.cmd.Process.Signal(unix.SIGTERM))
+	<-c.ended
+	require.Zero(t, c.cmd.ProcessState.ExitCode(), "exit code, the log is in %s", c.log)
+}
+
+func (c *collector) emissions() int {
+	text, _ := os.ReadFile(c.out) // not there yet
+	return bytes.Count(text, []byte("\n"))
+}
+
+// emits waits for more emissions.
+func (c *collector) emits(t *testing.T, more int) {
+	t.Helper()
+	want := c.emissions() + more
+	eventually(t, "the collector emits", func() bool {
+		require.Falsef(t, c.hasEnded(), "the collector ended, its log is in %s", c.log)
+		return c.emissions() >= want
+	})
+}
+
+// lastLine is the last thing that a daemon said.
+func lastLine(path string) string {
+	text, _ := os.ReadFile(path) // then it said nothing
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}

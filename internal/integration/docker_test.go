@@ -1,0 +1,323 @@
+//go:build linux
+
+package integration
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// docker is a daemon of the test's own.
+type docker struct {
+	client, socket string
+	http           http.Client
+}
+
+// dockerContainer is a container of the test's and what the counters say that it used, in seconds of CPU time.
+type dockerContainer struct {
+	name, parent, load, id string
+	restarts               bool
+	byStats, byCgroup      float64
+}
+
+const (
+	podUID         = "5c1f7e0a-93b4-4a6d-8e21-b7d06f3c9a18"
+	otherPodUID    = "e83b2d64-0f5c-47a9-9d1e-6a4c8b2f7035"
+	burstableGroup = "/kubepods/burstable/pod" + podUID
+)
+
+// Containers with known loads, in Docker's own and in Kubernetes' cgroups, against what `docker stats` and the
+// cgroups' counters say.
+func TestDockerContainers(t *testing.T) {
+	need(t)
+	d := startDocker(t)
+	d.importLoad(t)
+	collectors, bpfLacks := startCollectors(t)
+
+	containers := []*dockerContainer{
+		{name: "alone", load: "burn 40 4"},
+		{name: "in-a-pod", parent: burstableGroup, load: "burn 20 2"},
+		{name: "beside-it", parent: burstableGroup, load: "burn 10 1"},
+		{name: "besteffort", parent: "/kubepods/besteffort/pod" + otherPodUID, load: "burn 10 1"},
+		{name: "forks", load: "fork 2"},
+		{name: "forks-in-a-pod", parent: "/kubepods/besteffort/pod" + otherPodUID, load: "fork 1"},
+		{name: "restarts", load: "burn 30 1", restarts: true},
+	}
+	for _, c := range containers {
+		d.run(t, c)
+	}
+	for _, c := range containers {
+		d.waitDone(t, c, 1)
+		if c.restarts {
+			d.count(t, c)
+			d.command(t, "restart", c.name)
+			d.waitDone(t, c, 2)
+		}
+	}
+	for _, c := range containers {
+		d.count(t, c) // they sleep: it stays like that
+	}
+	for _, c := range collectors {
+		c.emits(t, 2)
+		c.stop(t)
+	}
+
+	for _, source := range []string{"procfs", "bpf"} {
+		t.Run(source, func(t *testing.T) {
+			if collectors[source] == nil {
+				t.Skipf("lacks BPF: %s", bpfLacks)
+			}
+			emissions := readEmissions(t, collectors[source].out)
+			requireBalance(t, emissions, "package")
+			for _, c := range containers {
+				c.testCPUTime(t, emissions, source)
+			}
+			var members []member
+			for _, c := range containers {
+				members = append(members, member{"container.cpu.time", "container.energy", "container.id=" + c.id})
+			}
+			requireSameRate(t, emissions, members)
+			testPods(t, emissions, containers)
+		})
+	}
+}
+
+// testCPUTime holds a container's CPU time against its counters.
+func (c *dockerContainer) testCPUTime(t *testing.T, emissions []emission, source string) {
+	got := total(emissions, "container.cpu.time", "container.id="+c.id)
+	energy := total(emissions, "container.energy", "container.id="+c.id)
+	t.Logf("%s, %s (%s): docker stats %.4f s, cgroup %.4f s, reported %.4f s (%+.2f %%), %.3f J",
+		source, c.name, c.load, c.byStats, c.byCgroup, got, 100*(got/c.byCgroup-1), energy)
+	// What creates a container uses some milliseconds before it is in the container's cgroup.
+	const bound, created = 0.02, 0.03
+	assert.InDelta(t, c.byCgroup, c.byStats, created, "%s: cgroup and docker stats", c.name)
+	assert.InDelta(t, c.byCgroup, got, bound*c.byCgroup+created, "%s by %s", c.name, source)
+}
+
+// testPods says that a pod has the energy of its containers, and is known by its cgroup.
+func testPods(t *testing.T, emissions []emission, containers []*dockerContainer) {
+	for uid, class := range map[string]string{podUID: "Burstable", otherPodUID: "BestEffort"} {
+		sum := 0.0
+		for _, c := range containers {
+			if strings.HasSuffix(c.parent, uid) {
+				own := total(emissions, "container.energy", "container.id="+c.id)
+				assert.InDelta(t, own, total(emissions, "container.energy", "container.id="+c.id, "k8s.pod.uid="+uid), 1e-9,
+					"%s says which pod it is of", c.name)
+				sum += own
+			}
+		}
+		require.Positive(t, sum)
+		assert.InDelta(t, sum, total(emissions, "k8s.pod.energy", "k8s.pod.uid="+uid, "k8s.pod.qos_class="+class), 1e-4, uid)
+	}
+	for _, c := range containers {
+		if c.parent == "" {
+			assert.Positive(t, total(emissions, "container.energy", "container.id="+c.id, "container.runtime.name=docker"), c.name)
+		}
+	}
+}
+
+// startDocker starts a daemon that touches neither the network nor any other daemon's state. At the end it, its
+// mounts and its cgroups are gone.
+func startDocker(t *testing.T) *docker {
+	t.Helper()
+	daemon := program(t, "dockerd", "docker.io")
+	dir, err := os.MkdirTemp("", "docker-") // short, for the socket's name
+	require.NoError(t, err)
+	d := &docker{client: program(t, "docker", "docker.io"), socket: filepath.Join(dir, "socket")}
+	before := cgroupDirs(t)
+	t.Cleanup(func() {
+		removeCgroups(t, before)
+		unmountBelow(t, dir)
+		assert.NoError(t, os.RemoveAll(dir))
+	})
+	d.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", d.socket)
+	}}
+	t.Cleanup(d.http.CloseIdleConnections)
+	log := filepath.Join(cache(t), "dockerd.log")
+	ended := startDaemon(t, exec.Command(daemon, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"-H", "unix://"+d.socket, "--pidfile", filepath.Join(dir, "pid"), "--iptables=false", "--ip6tables=false", "--bridge=none"), log)
+	eventually(t, "dockerd answers", func() bool {
+		select {
+		case <-ended:
+			t.Skipf("lacks a machine that dockerd runs on: %s", lastLine(log))
+		default:
+		}
+		answer, err := d.http.Get("http://docker/_ping")
+		if err != nil {
+			return false
+		}
+		return answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+	})
+	t.Cleanup(func() { // before the daemon ends
+		if ids := strings.Fields(d.command(t, "ps", "-aq")); len(ids) > 0 {
+			d.command(t, append([]string{"rm", "-f"}, ids...)...)
+		}
+	})
+	return d
+}
+
+func (d *docker) command(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(d.client, append([]string{"-H", "unix://" + d.socket}, args...)...)
+	out, err := cmd.Output()
+	var said []byte
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		said = exit.Stderr
+	}
+	require.NoErrorf(t, err, "%s\n%s", cmd, said)
+	return string(out)
+}
+
+// importLoad makes an image of nothing but the load program.
+func (d *docker) importLoad(t *testing.T) {
+	t.Helper()
+	content, err := os.ReadFile(build(t, "load"))
+	require.NoError(t, err)
+	var image bytes.Buffer
+	archive := tar.NewWriter(&image)
+	require.NoError(t, archive.WriteHeader(&tar.Header{Name: "load", Mode: 0o755, Size: int64(len(content))}))
+	_, err = archive.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, archive.Close())
+	cmd := exec.Command(d.client, "-H", "unix://"+d.socket, "import", "--change", `ENTRYPOINT ["/load"]`, "-", "load:1")
+	cmd.Stdin = &image
+	run(t, cmd)
+}
+
+func (d *docker) run(t *testing.T, c *dockerContainer) {
+	t.Helper()
+	args := []string{"run", "--detach", "--network=none", "--name=" + c.name}
+	if c.parent != "" {
+		args = append(args, "--cgroup-parent="+c.parent)
+	}
+	args = append(args, "load:1")
+	c.id = strings.TrimSpace(d.command(t, append(args, strings.Fields(c.load)...)...))
+	require.Len(t, c.id, 64)
+}
+
+// waitDone waits until a container has used what it should, for the n-th time.
+func (d *docker) waitDone(t *testing.T, c *dockerContainer, n int) {
+	t.Helper()
+	eventually(t, c.name+" is done", func() bool {
+		return strings.Count(d.command(t, "logs", c.name), "done") >= n
+	})
+}
+
+// count adds what a container has used to what it had used before it was restarted.
+func (d *docker) count(t *testing.T, c *dockerContainer) {
+	t.Helper()
+	answer, err := d.http.Get("http://docker/containers/" + c.id + "/stats?stream=false&one-shot=true")
+	require.NoError(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	var stats struct {
+		CPU struct {
+			Usage struct {
+				Total uint64 `json:"total_usage"` // nanoseconds
+			} `json:"cpu_usage"`
+		} `json:"cpu_stats"`
+	}
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&stats))
+	require.NotZero(t, stats.CPU.Usage.Total, c.name)
+	c.byStats += float64(stats.CPU.Usage.Total) / 1e9
+	c.byCgroup += cgroupUsage(t, strings.TrimSpace(d.command(t, "inspect", "--format={{.State.Pid}}", c.name)))
+}
+
+// cgroupUsage is the CPU time that the counter of a process's cgroup shows, in seconds.
+func cgroupUsage(t *testing.T, pid string) float64 {
+	t.Helper()
+	groups, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(groups)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		if slices.Contains(strings.Split(controllers, ","), "cpuacct") {
+			text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", controllers, group, "cpuacct.usage"))
+			require.NoError(t, err)
+			nanoseconds, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+			require.NoError(t, err)
+			return float64(nanoseconds) / 1e9
+		}
+	}
+	_, group, found := strings.Cut(string(groups), "0::")
+	require.True(t, found, "neither cpuacct nor a cgroup of version 2: %s", groups)
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", strings.TrimSpace(group), "cpu.stat"))
+	require.NoError(t, err)
+	var microseconds uint64
+	_, err = fmt.Sscanf(string(text), "usage_usec %d", &microseconds)
+	require.NoError(t, err)
+	return float64(microseconds) / 1e6
+}
+
+// cgroupDirs lists the cgroups of all hierarchies that daemons of these tests may create and leave.
+func cgroupDirs(t *testing.T) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for _, top := range []string{"docker", "kubepods", "machine"} {
+		for _, pattern := range []string{"/sys/fs/cgroup/" + top, "/sys/fs/cgroup/*/" + top} {
+			tops, err := filepath.Glob(pattern)
+			require.NoError(t, err)
+			for _, dir := range tops {
+				_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+					if err == nil && entry.IsDir() {
+						found[path] = true
+					}
+					return nil // another's that went away meanwhile
+				})
+			}
+		}
+	}
+	return found
+}
+
+// removeCgroups removes those that were not there before and hold nothing.
+func removeCgroups(t *testing.T, before map[string]bool) {
+	t.Helper()
+	now := cgroupDirs(t)
+	var dirs []string
+	for dir := range now {
+		if !before[dir] {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.SortFunc(dirs, func(a, b string) int { return len(b) - len(a) }) // children first
+	for _, dir := range dirs {
+		_ = os.Remove(dir) // another's, in use
+	}
+	for dir := range cgroupDirs(t) {
+		for _, uid := range []string{podUID, otherPodUID} {
+			assert.NotContains(t, dir, uid, "a cgroup is left")
+		}
+	}
+}
+
+// unmountBelow unmounts what a daemon has left below its directory.
+func unmountBelow(t *testing.T, dir string) {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	require.NoError(t, err)
+	lines := strings.Split(string(mounts), "\n")
+	slices.Reverse(lines) // the last mounted first
+	for _, line := range lines {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
+			assert.NoError(t, exec.Command("umount", fields[1]).Run(), fields[1])
+		}
+	}
+}
