@@ -125,8 +125,9 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		if !b.open {
 			continue
 		}
-		add(b.claimant, e.LastSlice, false)
-		a.containers.explain(b.member, b.claimant, e.LastSlice)
+		last := a.containers.atMost(b.member, e.LastSlice)
+		add(b.claimant, last, false)
+		a.containers.explain(b.member, b.claimant, last)
 		a.closing = append(a.closing, b.claimant)
 		a.containers.leave(b.member)
 		a.identifier.Forget(e.Slot)

@@ -75,6 +75,18 @@ func (c *containers) explain(m *membership, claimant attribution.Claimant, used 
 	}
 }
 
+// atMost bounds what is inferred of a process of the container that has ended by what the cgroups that it is in
+// still have to explain: where several ended, their sum alone does not say which of them it was.
+func (c *containers) atMost(m *membership, inferred units.CPUTime) units.CPUTime {
+	c.link()
+	for ; m != nil; m = m.parent {
+		if room := c.groups.Room(m.group); room < cputime.Unbounded {
+			inferred = min(inferred, room)
+		}
+	}
+	return inferred
+}
+
 // moved says that a process has left one container for another, either of which may be none, since the last
 // pass. Which of them counted what it used meanwhile is not known: it is explained to both.
 func (c *containers) moved(from, to *membership, used units.CPUTime) {
@@ -86,8 +98,8 @@ func (c *containers) moved(from, to *membership, used units.CPUTime) {
 	}
 }
 
-// unseen claims what the containers' processes used without being seen, and forgets the containers that
-// have no more processes.
+// unseen claims what the containers' processes used without being seen, and forgets the containers that have no
+// more processes and no cgroup.
 func (c *containers) unseen(claim func(attribution.Claimant, units.CPUTime)) {
 	empty := false
 	c.link()
@@ -106,13 +118,14 @@ func (c *containers) unseen(claim func(attribution.Claimant, units.CPUTime)) {
 		return
 	}
 	c.ordered = slices.DeleteFunc(c.ordered, func(m *membership) bool {
-		if m.processes == 0 {
-			c.groups.Forget(m.group)
-			delete(c.byCgroup, m.path)
+		if m.processes > 0 || c.groups.Empty(m.group) {
+			return false
 		}
-		return m.processes == 0
+		c.groups.Forget(m.group)
+		delete(c.byCgroup, m.path)
+		c.unsorted = true
+		return true
 	})
-	c.unsorted = true
 }
 
 // link finds the container that each is nested in, after one came or went.

@@ -60,6 +60,9 @@ type simulation struct {
 	sums      map[string]int64 // of series that ended, by metric and zone
 	collected int
 	intervals int
+	baseline  time.Time     // the first stamp
+	ran       time.Duration // what had run then
+	claimed   units.CPUTime // since then
 	wrong     error
 	rule      string // that was broken
 }
@@ -169,6 +172,9 @@ func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, 
 		sim.s.runtime = cputime.NewRuntime(root)
 	}
 
+	if sim.s.ledgers != nil {
+		sim.baseline, sim.ran = sim.s.ledgers.last.stamp, machine.Ran()
+	}
 	sim.checkLedgers()
 	for i, e := range events {
 		if *simSeed != 0 {
@@ -335,18 +341,60 @@ func (sim *simulation) checkLedgers() {
 	sim.checkInterval()
 }
 
-// checkInterval holds the claims of the last interval against the truth: nobody used more than the CPUs had.
+// checkInterval holds the last interval against the truth: nobody used more than it did.
 func (sim *simulation) checkInterval() {
 	l := sim.s.ledgers
-	if l == nil {
-		return
+	if l == nil || !l.last.reading.Equal(sim.life.Host.Now()) {
+		return // nothing was observed
 	}
 	iv := &l.interval
+	for _, c := range iv.Claims {
+		sim.claimed += c.CPU
+	}
+	if *simSeed != 0 && testing.Verbose() {
+		fmt.Printf("%v: busy %v of %v, unowned %v, claims %+v, ran %v\n", sim.life.Now(), time.Duration(iv.Busy), time.Duration(iv.Total),
+			time.Duration(iv.Unowned), iv.Claims, sim.life.Ran()-sim.ran)
+	}
+	for a := range l.engine.Ledger().Accounts {
+		if a.Entity != attribution.Process || a.Other || a.Ended {
+			continue
+		}
+		t := sim.life.Find(int(a.Owner.Process.PID))
+		if t == nil || a.Owner.Process.Start/hostsim.Tick != t.Born/hostsim.Tick {
+			continue // what is known of its end is inferred by procfs, and late by BPF
+		}
+		if most := units.CPUTime(t.Used + sim.rounding()); a.CPU > most {
+			sim.fail("process %d has %v of CPU time, it used %v", t.PID, time.Duration(a.CPU), t.Used)
+		}
+	}
 	if iv.Busy > iv.Total {
 		sim.fail("busy %v of %v", time.Duration(iv.Busy), time.Duration(iv.Total))
 	}
 	if iv.Elapsed < 0 {
 		sim.fail("elapsed %v", iv.Elapsed)
+	}
+}
+
+// rounding is how much more a process may seem to have used than it did: user and system time are counted in ticks.
+func (sim *simulation) rounding() time.Duration {
+	if sim.exact && sim.faults.Fired["list fails"] == 0 {
+		return 0
+	}
+	return 2 * hostsim.Tick
+}
+
+// checkClaims holds all that was ever claimed against all that ever ran.
+func (sim *simulation) checkClaims() {
+	ran, fired := units.CPUTime(sim.life.Ran()-sim.ran), sim.faults.Fired
+	most := ran + units.CPUTime(len(sim.life.Programs))*units.CPUTime(sim.rounding())
+	// Where procfs cannot tell whose cgroup a process is in, or that it still runs, its time may also be inferred,
+	// and that of an interval which no pass saw twice: from its parent's, and from its cgroup's counter.
+	byProcfs := !sim.exact || fired["list fails"] > 0
+	if blind := byProcfs && fired["reads that fail"]+fired["short read"] > 0; sim.claimed > most && !blind {
+		sim.fail("%v were claimed, and %v ran", time.Duration(sim.claimed), time.Duration(ran))
+	}
+	if sim.exact && fired["list fails"]+fired["ends lost"] == 0 && sim.claimed != ran {
+		sim.fail("of %v that ran, %v were claimed", time.Duration(ran), time.Duration(sim.claimed))
 	}
 }
 
@@ -386,7 +434,7 @@ var workloadMetrics = map[string]bool{
 // read holds what was handed out against what was before.
 func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 	for _, rm := range md.ResourceMetrics().All() {
-		sim.checkExists(rm.Resource().Attributes())
+		created := sim.checkExists(rm.Resource().Attributes())
 		var resource strings.Builder
 		for k, v := range rm.Resource().Attributes().All() {
 			resource.WriteString(k + "=" + v.AsString() + ",")
@@ -397,6 +445,7 @@ func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 			}
 			for _, p := range m.Sum().DataPoints().All() {
 				sim.readPoint(m.Name(), resource.String(), p, accepted)
+				sim.checkStart(m.Name(), p.StartTimestamp().AsTime(), created)
 			}
 		}
 	}
@@ -454,8 +503,19 @@ func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPo
 
 var byProcess = regexp.MustCompile(`^(worker-\d+|sh|qemu-system-x86(_64)?)-\d+-\d+$`)
 
-// checkExists refuses resources that never were.
-func (sim *simulation) checkExists(attributes pcommon.Map) {
+// checkStart refuses series that start before they can have: as long as the wall clock is right, before the process
+// was created or anything was watched.
+func (sim *simulation) checkStart(metric string, start, created time.Time) {
+	if sim.faults.Fired["clock step"]+sim.faults.Fired["suspend"] > 0 {
+		return
+	}
+	if start.Before(sim.baseline) || start.Add(hostsim.Tick).Before(created) {
+		sim.fail("%s starts %v, before %v or %v", metric, start, sim.baseline, created)
+	}
+}
+
+// checkExists refuses resources that never were. It returns when the process was created, if it is one.
+func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has := func(name string, known map[string]bool) {
 		if v, ok := attributes.Get(name); ok && !known[v.Str()] {
 			sim.fail("there never was a %s %s", name, v.Str())
@@ -469,7 +529,7 @@ func (sim *simulation) checkExists(attributes pcommon.Map) {
 	}
 	pid, ok := attributes.Get("process.pid")
 	if !ok {
-		return
+		return time.Time{}
 	}
 	name, _ := attributes.Get("process.executable.name")
 	created, _ := attributes.Get("process.creation.time")
@@ -481,6 +541,7 @@ func (sim *simulation) checkExists(attributes pcommon.Map) {
 	if !sim.life.Programs[p] {
 		sim.fail("there never was a process %+v", p)
 	}
+	return at
 }
 
 // balance holds what the consumer has of all processes against what it has of the node.
@@ -511,6 +572,7 @@ func (sim *simulation) end() {
 		}
 		t.Reap(false)
 	}
+	sim.life.Each(func(c *hostsim.Container) { sim.life.RemoveCgroup(c.Cgroup) })
 	for range 4 {
 		sim.life.Step(61 * time.Second)
 		if err := sim.life.Render(); err != nil {
@@ -522,6 +584,7 @@ func (sim *simulation) end() {
 		sim.fail("nothing could be measured without faults")
 		return
 	}
+	sim.checkClaims()
 	for a := range sim.s.ledgers.engine.Ledger().Accounts {
 		if pid := a.Owner.Process.PID; !a.Other && pid != 1 {
 			sim.fail("an account is left: %+v", *a)

@@ -32,6 +32,7 @@ type group struct {
 	path      string
 	members   int
 	known     bool          // the counter was read before
+	current   bool          // it was read in this round
 	base      units.CPUTime // the counter when watching began
 	counter   units.CPUTime
 	explained units.CPUTime // what processes were seen to use since then
@@ -62,6 +63,16 @@ func (g *Groups) Watch(path string) Group {
 // its first reading was used when it was not watched.
 func (g *Groups) Older(i Group) { g.groups[i].older = true }
 
+// Empty says that the group has no processes, and returns whether it is still there to be watched: the next process
+// in it is not to be taken for the one that used what it has counted.
+func (g *Groups) Empty(i Group) (there bool) {
+	w := &g.groups[i]
+	if w.known && w.current {
+		w.base, w.explained, w.unseen = w.counter, 0, 0
+	}
+	return w.current
+}
+
 // Forget ends the watching of a group.
 func (g *Groups) Forget(i Group) {
 	g.groups[i] = group{}
@@ -79,8 +90,12 @@ func (g *Groups) Read() {
 			continue
 		}
 		counter, err := g.usage(w.path)
+		w.current = err == nil
 		if err != nil {
 			continue // as with a cgroup that was removed: what was last read stands
+		}
+		if counter < w.counter { // another cgroup has taken its place
+			*w = group{path: w.path, current: true}
 		}
 		if !w.known {
 			w.known = true
@@ -88,7 +103,7 @@ func (g *Groups) Read() {
 				w.base, w.explained = counter, 0
 			}
 		}
-		w.counter = max(w.counter, counter)
+		w.counter = counter
 	}
 }
 
@@ -97,6 +112,15 @@ func (g *Groups) Explain(i Group, used units.CPUTime) {
 	w := &g.groups[i]
 	w.members++
 	w.explained += used
+}
+
+// Room returns the most that is left to explain in the group, Unbounded where its counter does not tell.
+func (g *Groups) Room(i Group) units.CPUTime {
+	w := &g.groups[i]
+	if !w.current {
+		return Unbounded
+	}
+	return units.Advance(w.base+w.explained+w.unseen, w.counter)
 }
 
 // Unseen returns what the group used beyond what was explained, since it was last asked. A process's
@@ -194,7 +218,11 @@ func (g *Groups) usage(path string) (units.CPUTime, error) {
 
 // parseCPUAcct reads cpuacct.usage of cgroup v1, in nanoseconds (cgroup-v1/cpuacct.rst).
 func parseCPUAcct(b []byte) (units.CPUTime, error) {
-	n, err := parseUint(bytes.TrimSpace(b))
+	digits, whole := bytes.CutSuffix(b, []byte{'\n'})
+	if !whole {
+		return 0, errTruncated
+	}
+	n, err := parseUint(bytes.TrimSpace(digits))
 	return units.CPUTime(n), err
 }
 
@@ -203,6 +231,9 @@ func parseCPUAcct(b []byte) (units.CPUTime, error) {
 func parseCPUStat(b []byte) (units.CPUTime, error) {
 	for line := range bytes.Lines(b) {
 		if digits, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
+			if !bytes.HasSuffix(line, []byte{'\n'}) { // the number may be cut short
+				return 0, errTruncated
+			}
 			n, err := parseUint(bytes.TrimSpace(digits))
 			if n > math.MaxUint64/1000 {
 				return 0, errNumber

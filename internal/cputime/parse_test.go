@@ -253,7 +253,7 @@ func TestCgroupCounters(t *testing.T) {
 		"usage_usec 0\nuser_usec 0\nsystem_usec 0\n":       0,
 		"usage_usec 1234567\nuser_usec 1\nsystem_usec 2\n": 1234567 * 1000,
 		"user_usec 1\nsystem_usec 2\nusage_usec 3\n":       3000,
-		"usage_usec 5":                                      5000,
+		"usage_usec 5\n":                                    5000,
 		"usage_usec 18446744073709551\n":                    18446744073709551000,
 		"nr_periods 0\nusage_usec 7\nusage_usec_other 9 \n": 7000,
 	} {
@@ -261,7 +261,7 @@ func TestCgroupCounters(t *testing.T) {
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "\n", "user_usec 1\n", "usage_usec\n", "usage_usec \n", "usage_usec x\n", "usage_usec -1\n", "usage_usec 1.5\n", "usage_usec 18446744073709552\n", "usage_usec 99999999999999999999\n"} {
+	for _, text := range []string{"", "\n", "user_usec 1\n", "usage_usec\n", "usage_usec \n", "usage_usec x\n", "usage_usec -1\n", "usage_usec 5", "usage_usec 1.5\n", "usage_usec 18446744073709552\n", "usage_usec 99999999999999999999\n"} {
 		got, err := parseCPUStat([]byte(text))
 		require.Error(t, err, "%q", text)
 		assert.Zero(t, got, "%q", text)
@@ -269,7 +269,7 @@ func TestCgroupCounters(t *testing.T) {
 	got, err := parseCPUAcct([]byte("1234567\n"))
 	require.NoError(t, err)
 	assert.Equal(t, units.CPUTime(1234567), got)
-	for _, text := range []string{"", "\n", "x", "1 2", "-1", "18446744073709551616"} {
+	for _, text := range []string{"", "\n", "x\n", "1 2\n", "-1\n", "1234567", "18446744073709551616\n"} {
 		_, err := parseCPUAcct([]byte(text))
 		assert.Error(t, err, "%q", text)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // Kernel shows a machine's tasks as the BPF programs of a real kernel do: to the nanosecond, each with its
-// cgroup, and each that ends with all that it used.
+// cgroup, and each that ends with all that it used; and the cgroups that are created.
 type Kernel struct {
 	// Fails makes so many reads of the list fail.
 	Fails int
@@ -23,6 +23,7 @@ type Kernel struct {
 
 	machine *Machine
 	listed  []tasks.Process
+	created []*cgroup
 	ended   []tasks.Ended
 	run     uint64 // of the lost, since the last Drain
 	count   uint64
@@ -32,6 +33,10 @@ type Kernel struct {
 func NewKernel(m *Machine) *Kernel {
 	k := &Kernel{machine: m}
 	m.ended = k.note
+	for _, g := range m.cgroups {
+		k.created = append(k.created, g)
+	}
+	m.created = func(g *cgroup) { k.created = append(k.created, g) }
 	return k
 }
 
@@ -89,6 +94,16 @@ func (k *Kernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) 
 	count, run = k.count, k.run
 	k.count, k.run = 0, 0
 	return count, run, nil
+}
+
+// DrainCgroups calls yield for each cgroup that was created since the last call, the first time also for those
+// that were there.
+func (k *Kernel) DrainCgroups(yield func(id uint64, path string)) error {
+	for _, g := range k.created {
+		yield(g.id, g.path)
+	}
+	k.created = k.created[:0]
+	return nil
 }
 
 // Close does nothing.

@@ -18,7 +18,8 @@ import (
 // Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f), over
 // its CPUs. The package draws Idle and, for its load, what Curve adds above its first point; DRAM draws its own
 // Idle and the Memory watts of each running task. At any moment what is drawn above Idle is caused by those that
-// run then, in proportion to what each weighs: that is the truth.
+// run then, in proportion to what each weighs: that is the truth. What a socket used is what it used at rest, what
+// its tasks caused and what interrupts did.
 type Machine struct {
 	Host    *Host
 	Sockets []*Socket
@@ -41,7 +42,8 @@ type Machine struct {
 	maxPID       int
 	psys         *Zone
 	psysFraction float64
-	ended        func(*Task) // told of each task that is gone
+	ended        func(*Task)   // told of each task that is gone
+	created      func(*cgroup) // told of each cgroup
 }
 
 // Socket is one package and its memory.
@@ -58,6 +60,8 @@ type Socket struct {
 
 	// Energy and Idled are what package and DRAM used in all, and what of it at rest, in µJ.
 	Energy, Idled Energies
+	// Interrupts is what of the package's energy they caused, in µJ: it is no task's.
+	Interrupts float64
 
 	fraction Energies // of a µJ, which no counter shows yet
 	core     float64
@@ -94,7 +98,7 @@ type Task struct {
 	Used time.Duration
 	// Waited is the CPU time of its children that it waited for.
 	Waited time.Duration
-	// Energy is what it caused so far.
+	// Energy is what it caused so far, in µJ.
 	Energy Energies
 	// Zombie says that it has ended and was not waited for.
 	Zombie bool
@@ -263,6 +267,9 @@ func (m *Machine) cgroup(path string) *cgroup {
 		m.lastCgroup++
 		g.id = m.lastCgroup // the root's is 1, as in the kernel
 		m.cgroups[path] = g
+		if m.created != nil {
+			m.created(g)
+		}
 	}
 	return g
 }
@@ -341,6 +348,7 @@ func (s *Socket) step(seconds, irq float64) (used float64) {
 	s.weight = 0
 	if weight > 0 {
 		s.weight = dynamic / weight * cubed // of a task's own weight
+		s.Interrupts += irq * float64(s.CPUs) * s.weight
 	}
 	return idle + dynamic + memoryIdle + memory
 }
@@ -396,6 +404,9 @@ func (m *Machine) account(d, ran time.Duration) {
 	c.ioWait += ioWait
 	c.idle += rest - ioWait
 }
+
+// Ran is the CPU time of all tasks that there ever were.
+func (m *Machine) Ran() time.Duration { return m.clocks.user + m.clocks.system }
 
 // Show brings the Host up to date.
 func (m *Machine) Show() {

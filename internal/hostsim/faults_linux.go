@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package hostsim
 
 import (
@@ -36,7 +38,7 @@ var names = map[Act]string{
 	Advance: "advance", Pass: "pass", Demand: "demand", Fork: "fork", Exit: "exit", Wait: "wait", Exec: "exec", Rename: "rename",
 	Contain: "contain", Restart: "restart", Stop: "stop", Enter: "enter", Boot: "boot", Flicker: "flicker",
 
-	ReadFails: "a read fails", ReadShort: "short read", ReadTorn: "torn read", ZoneVanishes: "zone vanishes",
+	ReadFails: "reads that fail", ReadShort: "short read", ReadTorn: "torn read", ZoneVanishes: "zone vanishes",
 	ZoneReturns: "zone returns", ZoneResets: "zone resets", ZoneStepsBack: "zone steps back",
 	ZoneWrapsTwice: "zone wraps twice", CPUOffline: "CPU unplugged or back", Suspend: "suspend", Steal: "steal",
 	ClockStep: "clock step", ExitMidScan: "exit mid-scan", Refuse: "consumer refuses", ListFails: "list fails",
@@ -260,6 +262,7 @@ func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 		switch a.act {
 		case ReadFails:
 			f.Fired[a.err.Error()]++
+			f.fired(ReadFails)
 			got, err = nil, a.err
 		case ReadShort:
 			if len(got) < 2 || a.target == "/exe" { // a link is read whole
