@@ -174,6 +174,45 @@ func TestTheCounterOfAContainerThatComesBackBeginsAnew(t *testing.T) {
 	assert.InDelta(t, 40, n.one("container.energy").value, 0.3, "its process's and its children's")
 }
 
+func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.host.Cgroups[scope(idA)] = time.Hour
+	n.start()
+	n.host.Cgroups[scope(idA)] += 20 * time.Second
+	n.run(100*joule, map[int]int64{1: 1000, 10: 2000})
+	delete(n.host.Processes, 10)
+	n.host.Processes[1].CUser += 2000
+	n.run(0, nil) // its cgroup stays
+	n.host.Processes[12] = newborn(n.host)
+	n.host.Processes[12].Cgroup = docker(idA)
+	n.host.Cgroups[scope(idA)] += time.Second
+	n.run(100*joule, map[int]int64{1: 300, 12: 100})
+	assert.InDelta(t, 10, n.one("container.energy").value, 0.5, "one second of four, which used 40 J")
+}
+
+func TestTheTimeOfThoseThatEndedTogetherIsThatOfTheCgroupsThatCountedIt(t *testing.T) {
+	n := newTestNode(t)
+	for pid, id := range map[int]string{10: idA, 11: idB} {
+		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(id)}
+		n.host.Cgroups[scope(id)] = time.Hour
+	}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 100, 11: 100})
+	for pid, id := range map[int]string{10: idA, 11: idB} {
+		n.host.Cgroups[scope(id)] += time.Second
+		delete(n.host.Processes, pid)
+	}
+	// Init's children's time is all that /proc shows of the ten seconds that one of them used.
+	busyBeside(n.host, 1000)
+	n.host.Processes[1].CUser += 1200
+	n.host.Cgroups[scope(idA)] += 10 * time.Second
+	before := n.one("container.energy", "container.id="+idB).value
+	n.run(100*joule, nil)
+	assert.InDelta(t, 10+100, n.one("container.energy", "container.id="+idA).value, 1)
+	assert.InDelta(t, before, n.one("container.energy", "container.id="+idB).value, 1)
+}
+
 func TestAProcessThatMovesTakesNothingAlong(t *testing.T) {
 	n := newTestNode(t)
 	p := &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
