@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -63,8 +62,7 @@ func TestAContainerOfThisMachineThatLivedBetweenTwoPassesHasItsEnergy(t *testing
 			time.Sleep(20 * time.Millisecond)
 			n.md, err = s.scrape(t.Context())
 			require.NoError(t, err)
-			if p := n.points("container.energy", nil, "container.id="+id, "energy.zone=package"); len(p) == 1 {
-				assert.Positive(t, p[0].value)
+			if p := n.points("container.energy", nil, "container.id="+id, "energy.zone=package"); len(p) == 1 && p[0].value > 0 {
 				return
 			}
 		}
