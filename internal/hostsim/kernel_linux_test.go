@@ -1,0 +1,109 @@
+//go:build amd64 || arm64
+
+package hostsim
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime/tasks"
+)
+
+func drained(t *testing.T, k *Kernel) (ended []tasks.Ended, lost, run uint64) {
+	lost, run, err := k.Drain(func(e *tasks.Ended) { ended = append(ended, *e) })
+	require.NoError(t, err)
+	return ended, lost, run
+}
+
+func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
+	m := machineOf(t, rising())
+	k := NewKernel(m)
+	m.Step(time.Second)
+	a := task(m, 0, 0.3)
+	a.Exec("/usr/bin/a")
+	a.Shown().Threads = 3
+	a.Move("/x")
+	m.Step(7)
+	zombie := task(m, 0, 0)
+	zombie.Exit()
+	thread := task(m, 0, 0)
+	thread.Shown().Kernel = true
+
+	listed, err := k.Read()
+	require.NoError(t, err)
+	require.Len(t, listed, 4)
+	want := tasks.Process{
+		Pid: 2, Parent: 1, Start: uint64(1001 * time.Second), Run: 2, Cgroup: a.group.id, Threads: 3,
+	}
+	copy(want.Comm[:], "a")
+	assert.Equal(t, want, listed[1])
+	assert.NotZero(t, listed[2].Flags&tasks.Zombie)
+	assert.NotZero(t, listed[3].Flags&tasks.KernelThread)
+	assert.Equal(t, m.Now(), k.Now())
+
+	k.Fails = 1
+	_, err = k.Read()
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	_, err = k.Read()
+	assert.NoError(t, err)
+}
+
+func TestTheKernelTellsOfEachEndOnce(t *testing.T) {
+	m := machineOf(t, rising())
+	k := NewKernel(m)
+	end := func(used time.Duration) *Task {
+		a := task(m, 0, 1)
+		m.Step(used)
+		a.Exit()
+		a.Reap(false)
+		return a
+	}
+	a := end(5 * time.Millisecond)
+	k.Late = 1
+	ended, _, _ := drained(t, k)
+	assert.Empty(t, ended, "it is late")
+	ended, lost, _ := drained(t, k)
+	assert.Equal(t, []tasks.Ended{{
+		Pid: uint32(a.PID), Parent: 1, Start: uint64(a.Born), Run: uint64(5 * time.Millisecond), Cgroup: a.group.id,
+	}}, ended)
+	assert.Zero(t, lost)
+	ended, _, _ = drained(t, k)
+	assert.Empty(t, ended)
+
+	k.Loses = 2
+	end(time.Millisecond)
+	end(2 * time.Millisecond)
+	end(4 * time.Millisecond)
+	ended, lost, run := drained(t, k)
+	assert.Len(t, ended, 1)
+	assert.Equal(t, uint64(2), lost)
+	assert.Equal(t, uint64(3*time.Millisecond), run)
+	assert.Equal(t, 2, k.Lost)
+	_, lost, run = drained(t, k)
+	assert.Zero(t, lost+run)
+}
+
+func TestTheKernelTellsOfCgroupsThatWereThereAndThatCame(t *testing.T) {
+	m := machineOf(t, rising())
+	a := task(m, 0, 0)
+	a.Move("/a")
+	k := NewKernel(m)
+	created := func() map[uint64]string {
+		paths := map[uint64]string{}
+		require.NoError(t, k.DrainCgroups(func(id uint64, path string) { paths[id] = path }))
+		return paths
+	}
+	first := created()
+	assert.Equal(t, "/", first[1])
+	assert.Equal(t, "/a", first[a.group.id])
+	a.Move("/b/c")
+	id := a.group.id
+	a.Move("/a")
+	m.RemoveCgroup("/b/c")
+	assert.Equal(t, map[uint64]string{id: "/b/c", a.machine.cgroups["/b"].id: "/b"}, created(), "though it is gone")
+	assert.Empty(t, created())
+}
