@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds how long anything may take to come about. It only ends a run that went wrong.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // eventually waits until something holds, which does not hang on how fast the machine is.
 func eventually(t *testing.T, what string, holds func() bool) {

@@ -71,6 +71,7 @@ downloads_kernel() {
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	installs qemu-system-x86_64 qemu-system-x86 seabios
 	installs dockerd docker.io
+	installs docker docker-cli # in docker.io before Debian 13
 	installs libvirtd libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
 	installs virsh libvirt-clients
 	downloads_kernel
@@ -79,7 +80,7 @@ else
 fi
 
 status=0
-INTEGRATION=1 timeout 1200 go test -count=1 -v -timeout 20m -run "${RUN:-.}" ./internal/integration 2>&1 |
+INTEGRATION=1 timeout 1800 go test -count=1 -v -timeout 29m -run "${RUN:-.}" ./internal/integration 2>&1 |
 	tee "$cache/tests.log" || status=$?
 ran=$(grep -c '^--- PASS' "$cache/tests.log" || true)
 skipped=$(grep -c '^--- SKIP' "$cache/tests.log" || true)
