@@ -187,7 +187,7 @@ func (e *Engine) Observe(iv *Interval) {
 	for i := range l.Zones {
 		z := &l.Zones[i]
 		if z.Present && !z.read {
-			e.giveUp(z, iv.Elapsed)
+			e.giveUp(z, iv)
 		}
 		z.read = false
 	}
@@ -257,7 +257,7 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 	if z.kind == NotAttributed {
 		return
 	}
-	if r.OK && iv.Total > 0 && z.lag == nil {
+	if r.OK && iv.Total > 0 && z.lag == nil && z.absence == (span{}) {
 		e.sums[z.kind] += energy
 		e.summed[z.kind] = true
 		return

@@ -66,6 +66,33 @@ func TestAZoneThatIsReadNoMoreSettlesWhatItHadComing(t *testing.T) {
 	assert.Equal(t, 5*units.Joule, k.Active)
 }
 
+func TestThoseWhoRunWhenAZoneReturnsAreNotBilledForItsAbsence(t *testing.T) {
+	b := newBench(t, Config{})
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
+	b.observe(0, 1, 1)
+	early, late := b.open(1), b.open(2)
+	there := b.iv.Zones
+	there[1].OK = false
+	b.observe(0, 1*ms, 1*ms, Claim{Claimant: early, CPU: 1 * ms})
+	b.iv.Zones = there[:1]
+	b.observe(0, 0, 2*ms)
+	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
+	b.e.Close(early)
+	assert.True(t, b.find(Process, "1").Ended, "a zone that may never return keeps nobody")
+	b.iv.Zones = there
+	there[1].OK, there[1].Total = true, 10*units.Joule
+	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
+	k := b.e.Ledger().Kinds[dram]
+	assert.Equal(t, 4*units.Joule, k.Idle)
+	assert.Equal(t, 4*units.Joule, k.Unattributed)
+	assert.Equal(t, 2*units.Joule, b.find(Process, "2").Energy[dram])
+	b.observe(0, 1, 1)
+	there[1].Total += units.Joule
+	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
+	assert.Equal(t, 3*units.Joule, b.find(Process, "2").Energy[dram], "it is as before")
+	requireConserved(t, b.e, Amounts{})
+}
+
 func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1)

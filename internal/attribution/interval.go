@@ -15,7 +15,8 @@ type Interval struct {
 	// Busy and Total are the node's CPU time in it. With a Total of 0 there is nothing to split by: the
 	// energy waits for the next interval.
 	Busy, Total units.CPUTime
-	// Zones are the readings at its end, of every zone that is known.
+	// Zones are the readings at its end, of every zone that is known. What waits for one that is left out is
+	// settled, and what such a zone has used when it returns is shared by the CPU time of its absence too.
 	Zones []ZoneReading
 	// Claims are the CPU times of those who ran.
 	Claims []Claim

@@ -6,14 +6,37 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// lag is what a zone that could not be read or split has coming: its energy, and the CPU time by which it
-// will be shared, of the same intervals.
-type lag struct {
-	energy  units.Energy
+// span is the node's CPU time over some intervals, without those who used it.
+type span struct {
 	busy    units.CPUTime
 	total   units.CPUTime
 	unowned units.CPUTime
 	elapsed time.Duration
+}
+
+func (s *span) add(o span) {
+	s.busy += o.busy
+	s.total += o.total
+	s.unowned = units.AddSaturating(s.unowned, o.unowned)
+	s.elapsed += o.elapsed
+}
+
+// addUnnamed adds a span with its claims, of which nobody will be known.
+func (s *span) addUnnamed(o span, claims []Claim) {
+	s.add(o)
+	for _, claim := range claims {
+		s.unowned = units.AddSaturating(s.unowned, claim.CPU)
+	}
+}
+
+// span is the CPU time of the interval, of which its claims are not a part.
+func (iv *Interval) span() span { return span{iv.Busy, iv.Total, iv.Unowned, iv.Elapsed} }
+
+// lag is what a zone that could not be read or split has coming: its energy, and the CPU time by which it
+// will be shared, of the same intervals.
+type lag struct {
+	span
+	energy  units.Energy
 	claims  []Claim
 	index   map[lagKey]int // of claims
 	settled bool
@@ -34,14 +57,12 @@ const (
 // wait adds an interval to what the zone has coming.
 func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 	if z.lag == nil {
-		z.lag = &lag{index: map[lagKey]int{}}
+		z.lag = &lag{span: z.absence, index: map[lagKey]int{}}
+		z.absence = span{}
 	}
 	g := z.lag
 	g.energy += energy
-	g.busy += iv.Busy
-	g.total += iv.Total
-	g.unowned = units.AddSaturating(g.unowned, iv.Unowned)
-	g.elapsed += iv.Elapsed
+	g.span.add(iv.span())
 	for _, claim := range iv.Claims {
 		if claim.CPU == 0 {
 			continue
@@ -56,16 +77,22 @@ func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 }
 
 // giveUp settles what a zone has coming that is no longer among the readings: what was read of its energy
-// is shared by what is known.
-func (e *Engine) giveUp(z *Zone, elapsed time.Duration) {
-	z.Unread += elapsed
+// is shared by what is known. Of the time that nothing was read of, only the CPU time is remembered: should
+// the zone return, its energy meanwhile is not billed to those who run then.
+func (e *Engine) giveUp(z *Zone, iv *Interval) {
+	z.Unread += iv.Elapsed
+	if z.kind == NotAttributed {
+		return
+	}
+	z.absence.addUnnamed(iv.span(), iv.Claims)
 	g := z.lag
 	if g == nil {
 		return
 	}
 	g.settled = true
 	if g.energy == 0 {
-		return // nothing was read of that time
+		z.absence.addUnnamed(g.span, g.claims)
+		return
 	}
 	if g.total > 0 {
 		e.attribute(Portion{z.kind, g.energy, g.busy, g.total}, g.claims, g.unowned, g.elapsed)

@@ -58,10 +58,11 @@ type Zone struct {
 	// Unread is the time since the last good reading, 0 while the zone can be read.
 	Unread time.Duration
 
-	kind int
-	last units.Energy
-	lag  *lag
-	read bool // it is among the readings of the current interval, good or not
+	kind    int
+	last    units.Energy
+	lag     *lag
+	absence span // while it was not among the readings, if it was not at last
+	read    bool // it is among the readings of the current interval, good or not
 }
 
 // Kind is the ledger of all zones of one kind together.

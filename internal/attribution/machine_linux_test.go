@@ -1,0 +1,292 @@
+//go:build amd64 || arm64
+
+package attribution_test
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+const (
+	packages = 0 // kinds
+	drams    = 1
+)
+
+var boot = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// observer drives an engine by a simulated machine, without files: it sees all tasks to the nanosecond, but those
+// that it is made to miss.
+type observer struct {
+	life   *hostsim.Life
+	faults *hostsim.Faults
+	engine *attribution.Engine
+	oracle *oracle // nil: nobody checks
+	wrong  error   // that the oracle found first
+
+	tasks       []observed // those that live, the oldest first
+	gone        []*hostsim.Task
+	zones       []*observedZone
+	interval    attribution.Interval
+	closing     []attribution.Claimant
+	at          time.Time // end of the last interval
+	busy, total time.Duration
+	begun       bool
+	claimed     units.CPUTime // in all, with what was unowned
+
+	stopped  int // so many more intervals have no CPU time of the node
+	unlisted int // so many more intervals no task is seen
+	did      map[string]int
+}
+
+// observed is a task that has a claimant.
+type observed struct {
+	task     *hostsim.Task
+	used     time.Duration // of its CPU time, what was claimed
+	exe      string
+	cgroup   string
+	claimant attribution.Claimant
+	grouped  bool
+	unnamed  bool // what it uses is unowned
+}
+
+type observedZone struct {
+	id      string
+	kind    int
+	zone    *hostsim.Zone
+	counter *power.Counter
+	failing int // so many more intervals it cannot be read
+	late    int // so many more intervals its total is known, but not as good
+}
+
+// observe returns an observer of a life that is checked or not. Its first pass is to be the baseline.
+func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
+	n := &observer{life: l, faults: hostsim.NewFaults(l), did: map[string]int{}, at: boot.Add(l.Now())}
+	n.engine = attribution.New(cfg, n.at)
+	if check {
+		n.oracle = newOracle(cfg, n.at)
+	}
+	l.OnEnd(func(t *hostsim.Task) { n.gone = append(n.gone, t) })
+	add := func(z *hostsim.Zone, kind int, of power.Kind) {
+		for id, there := range l.Host.Zones {
+			if there == z {
+				n.zones = append(n.zones, &observedZone{id: id, kind: kind, zone: z, counter: power.NewCounter(of, units.Energy(z.Max))})
+			}
+		}
+	}
+	for _, s := range l.Sockets {
+		add(s.Package, packages, power.Package)
+		add(s.DRAM, drams, power.DRAM)
+	}
+	if psys := l.Host.Zones[fmt.Sprintf("intel-rapl:%d", len(l.Sockets))]; psys != nil {
+		add(psys, attribution.NotAttributed, power.PSys)
+	}
+	n.busy, n.total = l.CPUTimes()
+	return n
+}
+
+// newLife returns a machine of two sockets with package, core and DRAM each.
+func newLife(tb testing.TB) *hostsim.Life {
+	curve, err := power.Linear(0, 60)
+	require.NoError(tb, err)
+	m := hostsim.NewMachine("",
+		&hostsim.Socket{CPUs: 4, Idle: 20, DRAMIdle: 3, Curve: curve},
+		&hostsim.Socket{CPUs: 4, Idle: 15, DRAMIdle: 2, Curve: curve})
+	return hostsim.NewLife(m)
+}
+
+func (n *observer) open(owner attribution.Owner, since time.Time) attribution.Claimant {
+	id := n.engine.Open(owner, since)
+	if n.oracle != nil {
+		n.check(n.oracle.open(id, owner, since))
+	}
+	return id
+}
+
+// close ends those who are known to have ended.
+func (n *observer) close() {
+	for _, id := range n.closing {
+		n.engine.Close(id)
+		if n.oracle != nil {
+			n.oracle.close(id)
+		}
+	}
+	n.closing = n.closing[:0]
+}
+
+// pass observes an interval. It may leave those who ended open.
+func (n *observer) pass(leaveOpen bool) {
+	iv := &n.interval
+	at := boot.Add(n.life.Now())
+	iv.At, iv.Elapsed = at, at.Sub(n.at)
+	iv.Claims, iv.Unowned = iv.Claims[:0], 0
+	iv.Busy, iv.Total = 0, 0
+	if n.stopped > 0 {
+		n.stopped--
+	} else {
+		busy, total := n.life.CPUTimes()
+		iv.Busy, iv.Total = units.CPUTime(busy-n.busy), units.CPUTime(total-n.total)
+		n.busy, n.total = busy, total
+	}
+	n.readZones(at)
+	if n.unlisted > 0 {
+		n.unlisted--
+	} else {
+		n.readTasks()
+	}
+	if !n.begun { // what was used until now is nobody's
+		n.begun = true
+		iv.Claims, iv.Unowned = iv.Claims[:0], 0
+	}
+	for i := range iv.Claims {
+		n.claimed += iv.Claims[i].CPU
+	}
+	n.claimed += iv.Unowned
+	n.engine.Observe(iv)
+	n.at = at
+	if n.oracle != nil {
+		n.oracle.observe(iv, n.engine.Ledger())
+		n.compare()
+	}
+	if !leaveOpen {
+		n.close()
+	}
+}
+
+func (n *observer) readZones(at time.Time) {
+	iv := &n.interval
+	iv.Zones = iv.Zones[:0]
+	for i, z := range n.zones {
+		if n.life.Host.Zones[z.id] == nil {
+			continue
+		}
+		ok := z.failing == 0 && z.late == 0
+		if z.failing > 0 {
+			z.failing--
+		} else {
+			z.late = max(z.late-1, 0)
+			z.counter.Add(units.Energy(z.zone.Energy), at)
+		}
+		before := units.Energy(i) * 100 * units.Joule // its baseline
+		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: z.kind, Total: before + z.counter.Total(), OK: ok})
+	}
+}
+
+func (n *observer) readTasks() {
+	now := n.life.Tasks
+	for _, t := range n.gone { // before those who are gone are forgotten
+		if t.Used > 0 && !slices.ContainsFunc(n.tasks, func(o observed) bool { return o.task == t }) {
+			n.missed(t)
+		}
+	}
+	n.gone = n.gone[:0]
+	left, seen := 0, 0
+	for i := range n.tasks {
+		o := &n.tasks[i]
+		if seen == len(now) || now[seen] != o.task {
+			n.claim(o)
+			n.closing = append(n.closing, o.claimant)
+			continue
+		}
+		seen++
+		t := o.task
+		if t.Cgroup != o.cgroup || t.Shown().Exe != o.exe && !t.Zombie {
+			n.closing = append(n.closing, o.claimant)
+			n.identify(o, n.at)
+		}
+		if t.Used != o.used {
+			n.claim(o)
+		}
+		if left < i {
+			n.tasks[left] = *o
+		}
+		left++
+	}
+	n.tasks = n.tasks[:left]
+	for _, t := range now[seen:] {
+		since := boot.Add(t.Born)
+		if since.Before(n.at) {
+			since = n.at
+		}
+		o := observed{task: t}
+		n.identify(&o, since)
+		n.claim(&o)
+		n.tasks = append(n.tasks, o)
+	}
+}
+
+func (n *observer) identify(o *observed, since time.Time) {
+	t := o.task
+	o.exe, o.cgroup = t.Shown().Exe, t.Cgroup
+	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
+	o.grouped = in.Container.ID != "" || in.Pod.UID != "" || in.VM.ID != ""
+	o.claimant = n.open(attribution.Owner{
+		Process:   attribution.Program{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe},
+		Container: in.Container, Pod: in.Pod, VM: in.VM,
+	}, since)
+}
+
+func (n *observer) claim(o *observed) {
+	cpu := units.CPUTime(o.task.Used - o.used)
+	o.used = o.task.Used
+	if o.unnamed {
+		n.interval.Unowned += cpu
+		return
+	}
+	n.interval.Claims = append(n.interval.Claims, attribution.Claim{Claimant: o.claimant, CPU: cpu})
+}
+
+// missed claims for a task that came and went since the last pass: its parent stands for it where that is in
+// the same container, pod or virtual machine, or somebody who has no name; else it is nobody's.
+func (n *observer) missed(t *hostsim.Task) {
+	claim := attribution.Claim{Claimant: attribution.Nobody, Unseen: true, CPU: units.CPUTime(t.Used)}
+	for i := range n.tasks {
+		if o := &n.tasks[i]; o.grouped && o.task.PID == t.Parent && o.cgroup == t.Cgroup {
+			claim.Claimant = o.claimant
+		}
+	}
+	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
+	if claim.Claimant == attribution.Nobody && in.Container.ID != "" {
+		claim.Claimant = n.open(attribution.Owner{Container: in.Container, Pod: in.Pod}, n.at)
+		n.closing = append(n.closing, claim.Claimant)
+		n.did["stand-in"]++
+	}
+	n.did["unseen"]++
+	n.interval.Claims = append(n.interval.Claims, claim)
+}
+
+// collect hands out what was attributed. late is what happens until it is known whether it was accepted.
+func (n *observer) collect(accepted bool, late func()) {
+	n.engine.HandedOut()
+	if n.oracle != nil {
+		n.oracle.handedOut()
+	}
+	late()
+	if accepted {
+		n.engine.Accepted()
+		if n.oracle != nil {
+			n.oracle.accepted()
+		}
+	}
+	if n.oracle != nil {
+		n.compare()
+	}
+}
+
+func (n *observer) compare() { n.check(n.oracle.compare(n.engine.Ledger())) }
+
+func (n *observer) check(err error) {
+	if n.wrong == nil {
+		n.wrong = err
+	}
+}

@@ -1,0 +1,263 @@
+//go:build amd64 || arm64
+
+package attribution_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+var (
+	oracleSeed      = flag.Uint64("oracle.seed", 0, "the `seed` of the one history to hold against the oracle, 0 for several")
+	oracleHistories = flag.Uint64("oracle.histories", 80, "how many histories to hold against the oracle")
+	oracleEvents    = flag.Int("oracle.events", 400, "how many events a history has")
+)
+
+// run plays a history, and returns the first thing that the oracle found wrong.
+func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) {
+	cfg := attribution.Config{Rules: attribution.DefaultRules()}
+	switch seed % 4 {
+	case 1:
+		cfg.MinEnergy = units.Joule
+	case 2:
+		cfg.MinEnergy, cfg.MaxProcesses = 50*units.Joule, 6
+	case 3:
+		cfg.MaxProcesses = 9
+	}
+	life := newLife(tb)
+	life.LimitPIDs(64)
+	life.AddPlatform(30)
+	n := observe(life, cfg, true)
+	if seed/4%2 == 1 { // memory is known later than packages
+		for _, z := range n.zones {
+			if z.kind == drams {
+				z.failing = 4
+			}
+		}
+	}
+	n.pass(false)
+	for i, e := range events {
+		n.apply(e)
+		if n.wrong != nil {
+			return n, fmt.Errorf("event %d (%v): %w", i, e, n.wrong)
+		}
+	}
+	return n, nil
+}
+
+// steps are how long intervals are. In the first, no time passes.
+var steps = [...]time.Duration{
+	0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second, 10 * time.Second, time.Minute,
+}
+
+// apply lets an event happen. The faults of reads are what they do to an interval here.
+func (n *observer) apply(e hostsim.Event) {
+	zone := n.zones[e.A%uint32(len(n.zones))]
+	switch e.Act {
+	case hostsim.Advance:
+		n.advance(e)
+	case hostsim.ReadFails:
+		zone.failing = 1 + int(e.B%6)
+		if e.B>>8%8 == 0 {
+			zone.failing *= 20
+		}
+		n.did["zone cannot be read"]++
+	case hostsim.ReadTorn:
+		zone.late = 1 + int(e.B%3)
+		n.did["zone is read too late"]++
+	case hostsim.ReadShort:
+		n.stopped = 1 + int(e.B%3)
+		n.did["no CPU time"]++
+	case hostsim.ListFails:
+		n.unlisted = 1 + int(e.B%2)
+		n.did["no tasks"]++
+	case hostsim.ExitMidScan:
+		if len(n.tasks) > 0 {
+			o := &n.tasks[int(e.A)%len(n.tasks)]
+			o.unnamed = !o.unnamed
+			n.did["unowned"]++
+		}
+	case hostsim.ClockStep, hostsim.EndsLate, hostsim.EndsLost:
+	default:
+		if e.Act >= hostsim.FirstFault {
+			n.faults.Apply(e)
+		} else {
+			n.life.Apply(e)
+		}
+	}
+}
+
+func (n *observer) advance(e hostsim.Event) {
+	n.life.Step(steps[e.A%uint32(len(steps))])
+	n.did["interval"]++
+	endsLate := e.B%4 == 0
+	n.pass(endsLate)
+	if e.B/4%3 == 0 {
+		n.close()
+		return
+	}
+	refused := n.faults.Refused()
+	n.collect(!refused, n.close)
+}
+
+func historyOf(seed uint64, events int) []hostsim.Event {
+	w := hostsim.CommonWeights()
+	w[hostsim.Advance] = 60
+	return hostsim.NewHistory(seed, events, w.AddFaults(1))
+}
+
+// shrink leaves out events as long as what is left is found wrong.
+func shrink(tb testing.TB, seed uint64, events []hostsim.Event) []hostsim.Event {
+	for size := len(events) / 2; size > 0; size /= 2 {
+		for from := 0; from+size <= len(events); {
+			without := slices.Concat(events[:from], events[from+size:])
+			if _, err := run(tb, seed, without); err != nil {
+				events = without
+			} else {
+				from += size
+			}
+		}
+	}
+	return events
+}
+
+// TestEngineAgreesWithTheOracleWhateverHappens plays random histories with faults of a machine and holds every account
+// of every interval against the oracle's. With -oracle.seed it plays one.
+func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
+	first, last := uint64(1), *oracleHistories
+	if *oracleSeed != 0 {
+		first, last = *oracleSeed, *oracleSeed
+	}
+	did := map[string]int{}
+	for seed := first; seed <= last; seed++ {
+		events := historyOf(seed, *oracleEvents)
+		n, err := run(t, seed, events)
+		if err != nil {
+			few := shrink(t, seed, events)
+			_, shortest := run(t, seed, few)
+			var list strings.Builder
+			for _, e := range few {
+				fmt.Fprintf(&list, "\n\t%v %d %d", e.Act, e.A, e.B)
+			}
+			t.Fatalf("seed %d, %v\nTo see it again: go test ./internal/attribution -run %s -oracle.seed=%d -oracle.events=%d\n"+
+				"%d events suffice, then: %v%s", seed, err, t.Name(), seed, *oracleEvents, len(few), shortest, &list)
+		}
+		for name, count := range n.did {
+			did[name] += count
+		}
+		for name, count := range n.faults.Fired {
+			did[name] += count
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(did)) {
+		t.Logf("%8d %s", did[name], name)
+	}
+	if *oracleSeed != 0 {
+		return
+	}
+	for _, name := range []string{
+		"interval", "unseen", "stand-in", "unowned", "zone cannot be read", "zone is read too late", "no CPU time", "no tasks",
+		hostsim.ZoneVanishes.String(), hostsim.ZoneReturns.String(), hostsim.Refuse.String(), hostsim.Suspend.String(),
+		hostsim.CPUOffline.String(), hostsim.ZoneWrapsTwice.String(), hostsim.ZoneResets.String(),
+	} {
+		assert.NotZero(t, did[name], "nothing was tested with: %s", name)
+	}
+}
+
+func FuzzEngineAgreesWithTheOracle(f *testing.F) {
+	f.Add(uint64(1))
+	f.Add(uint64(2))
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		_, err := run(t, seed, historyOf(seed, 150))
+		require.NoError(t, err)
+	})
+}
+
+// Without faults, what the accounts have in all is what the machine used.
+func TestWhatTheMachineUsedIsInTheAccounts(t *testing.T) {
+	for seed := range uint64(8) {
+		life := newLife(t)
+		n := observe(life, attribution.Config{Rules: attribution.DefaultRules()}, true)
+		n.pass(false)
+		for _, e := range hostsim.NewHistory(seed, 300, hostsim.CommonWeights()) {
+			n.apply(e)
+			require.NoError(t, n.wrong)
+		}
+		life.Step(time.Second)
+		n.pass(false)
+		require.NoError(t, n.wrong)
+
+		var used [2]float64
+		for _, s := range life.Sockets {
+			used[packages] += s.Energy.Package
+			used[drams] += s.Energy.DRAM
+		}
+		for kind := range used {
+			k := n.engine.Ledger().Kinds[kind]
+			counters := len(life.Sockets)
+			assert.InDelta(t, used[kind], float64(k.Active+k.Idle), float64(counters), "each shows whole microjoules, seed %d", seed)
+			assert.NotZero(t, k.Active, "seed %d", seed)
+		}
+		busy, _ := life.CPUTimes()
+		assert.EqualValues(t, busy, n.claimed, "CPU time, seed %d", seed)
+	}
+}
+
+// crowd is a machine of 100 processes in 20 containers, of which so many run.
+func crowd(tb testing.TB, running int) *observer {
+	life := newLife(tb)
+	for i := range 99 {
+		t := life.Init().Spawn()
+		t.Exec(fmt.Sprintf("/bin/%d", i))
+		t.Socket = i % 2
+		t.Move(fmt.Sprintf("/kubepods/burstable/pod00000000-0000-4000-9000-%012x/%064x", i%5, i%20))
+		if i*running/100 != (i+1)*running/100 {
+			t.Demand = 0.01 + float64(i)/1000
+		}
+	}
+	n := observe(life, attribution.Config{Rules: attribution.DefaultRules()}, false)
+	n.pass(false)
+	return n
+}
+
+// step is one interval with all that belongs to it.
+func (n *observer) step() {
+	n.life.Step(100 * time.Millisecond)
+	n.pass(false)
+	n.engine.HandedOut()
+	n.engine.Accepted()
+}
+
+func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) {
+	for _, running := range []int{33, 100} {
+		n := crowd(t, running)
+		assert.Zero(t, testing.AllocsPerRun(100, n.step), "%d of 100 run", running)
+		assert.InDelta(t, running, len(n.interval.Claims), 1)
+	}
+}
+
+// BenchmarkEngineInterval is an interval of 100 processes, two kinds and four zones, with the machine's own step.
+func BenchmarkEngineInterval(b *testing.B) {
+	for _, running := range []int{33, 100} {
+		b.Run(fmt.Sprint(running, " of 100 run"), func(b *testing.B) {
+			n := crowd(b, running)
+			b.ReportAllocs()
+			for b.Loop() {
+				n.step()
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "intervals/s")
+		})
+	}
+}
