@@ -10,9 +10,10 @@ import (
 
 func TestAHistoryIsItsSeeds(t *testing.T) {
 	w := CommonWeights()
-	assert.Equal(t, NewHistory(7, 100, w), NewHistory(7, 100, w))
-	assert.NotEqual(t, NewHistory(7, 100, w), NewHistory(8, 100, w))
-	assert.Equal(t, NewHistory(7, 50, w), NewHistory(7, 100, w)[:50], "a longer one begins with it")
+	one, again, other := NewHistory(7, 100, w), NewHistory(7, 100, w), NewHistory(8, 100, w)
+	assert.Equal(t, one, again)
+	assert.NotEqual(t, one, other)
+	assert.Equal(t, NewHistory(7, 50, w), one[:50], "a longer one begins with it")
 }
 
 func TestActsComeAsOftenAsTheirWeightsSay(t *testing.T) {
