@@ -25,7 +25,7 @@ GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -no
 TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build validate test integration generate generate-bpf check-generate lint fmt bench fuzz clean
+.PHONY: help run top build validate test integration generate generate-bpf check-generate lint fmt bench accuracy fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ fmt: ## format all Go files
 
 bench: build ## run the benchmarks that BENCH matches, all if it is not set
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
+
+accuracy: ## measure how far from the truth the figures are, and write docs/accuracy.md anew
+	go test ./receiver -run '^TestTheAccuracyPageIsWhatTheLabMeasures$$' -count 1 -accuracy.write
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
 	@set -e; for package in $$(go list ./...); do \

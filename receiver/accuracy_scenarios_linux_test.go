@@ -1,0 +1,339 @@
+//go:build amd64 || arm64
+
+package receiver
+
+import (
+	"encoding/csv"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// labSetting is a way to configure the receiver.
+type labSetting struct {
+	name string
+	// source is KindBPF for CPU times to the nanosecond and with every end, KindProcfs for /proc. Windows of less
+	// than a second need the former.
+	source    cputime.Kind
+	configure func(*Config)
+	// learns is how long it sees the machine under varied load before it is judged: whole collections.
+	learns time.Duration
+}
+
+var labSettings = []labSetting{
+	{name: "CPU time, 10 s, procfs", source: cputime.KindProcfs, configure: inWindows(0)},
+	{name: "CPU time, 10 s, BPF", source: cputime.KindBPF, configure: inWindows(0)},
+	{name: "CPU time, 1 s, procfs", source: cputime.KindProcfs, configure: inWindows(time.Second)},
+	{name: "CPU time, 1 s, BPF", source: cputime.KindBPF, configure: inWindows(time.Second)},
+	{name: "CPU time, 100 ms, BPF", source: cputime.KindBPF, configure: inWindows(100 * time.Millisecond)},
+	{name: "CPU time, 10 ms, BPF", source: cputime.KindBPF, configure: inWindows(10 * time.Millisecond)},
+}
+
+// inWindows sets the length of the windows; 0 is one per collection, 10 s.
+func inWindows(length time.Duration) func(*Config) {
+	return func(c *Config) { c.SamplingInterval = length }
+}
+
+// labScenario is a machine and what runs on it.
+type labScenario struct {
+	name        string
+	description string // for docs/accuracy.md
+	// build makes the lab's machine and its workloads. The function that it returns is called every millisecond with
+	// the time since the beginning, before that millisecond passes; nil where nothing changes.
+	build func(*lab) (drive func(at time.Duration))
+}
+
+var labScenarios = []labScenario{
+	{
+		"Steady mix",
+		"One socket of 4 CPUs, 0 W at rest and 80 W at full load, in proportion in between. The processes `batch` and\n" +
+			"`agent` and the containers `web` and `db` run steadily, with 1.3, 0.013, 0.6 and 0.25 CPUs. Energy is in\n" +
+			"proportion to CPU time here, so nothing should be misplaced, whatever the setting.",
+		steadyMix,
+	},
+	{
+		"Bursts",
+		"One socket of 4 CPUs, 20 W at rest and 120 W at full load. The process `steady` uses 20 % of the CPUs all the\n" +
+			"time, `burst` asks for all of them during 2 s of every 10 s. The clock rate follows the load as with the\n" +
+			"kernel's schedutil governor: 1.25 times the utilisation, at least 40 %.",
+		bursts,
+	},
+	{
+		"Short-lived children",
+		"One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. The main process of the container\n" +
+			"`builder` sleeps and starts a child every 10 ms, which runs for 5 ms; no pass ever sees one. The process\n" +
+			"`server` and the container `web` run steadily with half a CPU each.",
+		shortLived,
+	},
+	{
+		"Short-lived containers",
+		"The same machine. In every 10 s a new container `job` lives for 3 s, with one CPU, and is gone before the\n" +
+			"collection; all of them are taken together. `server` and `web` run steadily with half a CPU each.",
+		shortLivedContainers,
+	},
+	{
+		"One container on one socket",
+		"Two sockets of 8 CPUs, each 30 W at rest and 130 W at full load on a concave curve: half of what load adds\n" +
+			"comes with the first quarter of it. The container `job` has one socket to itself, with 6.5 CPUs; on the other\n" +
+			"the processes `server` and `agent` run with 0.6 and 0.2.",
+		oneSocket,
+	},
+	{
+		"Frequency scaling",
+		"Two sockets of 4 CPUs, each 20 W at rest and 100 W at full load and clock rate, which follows the socket's load\n" +
+			"as above. The process `fast` uses 3.6 CPUs of one socket, `slow` 0.8 of the other, at 40 % of the clock rate.",
+		frequencyScaling,
+	},
+	{
+		"Memory-bound and compute-bound",
+		"One socket of 4 CPUs, 20 W at rest and 100 W at full load; its memory uses 3 W at rest. The processes `compute`\n" +
+			"and `memory` run with 1.5 CPUs each. For the same CPU time `compute` makes the package draw 1.3 times and\n" +
+			"`memory` 0.7 times the usual, and the memory 0.5 W and 6 W for each CPU.",
+		memoryAndCompute,
+	},
+	{
+		"Interrupts",
+		"The steady mix's machine and workloads, with a tenth of all CPU time in interrupts. Their energy is no\n" +
+			"workload's.",
+		interrupts,
+	},
+	{
+		"Mixed node",
+		"Everything at once. Two sockets of 8 CPUs, with the concave curve and a clock rate that follows the load, each\n" +
+			"with 3 W of memory at rest; 2 % of CPU time in interrupts. On one socket the containers `db` (1.2 CPUs,\n" +
+			"memory-bound) and `builder` (children of 5 ms as above) and the process `agent` (0.05); on the other the\n" +
+			"containers `web` (0.9, steady) and `batch` (5 CPUs during 3 of 10 s, compute-bound).",
+		mixedNode,
+	},
+}
+
+// schedutil is the clock rate that the kernel's default governor asks for, relative to the highest, with a lowest
+// of 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilisation).
+func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
+
+// straight is a socket whose power goes with its load, from idle to full W.
+func straight(cpus int, idle, full float64) *hostsim.Socket {
+	return &hostsim.Socket{CPUs: cpus, Idle: idle, Curve: power.Curve{{Utilization: 0, Watts: idle}, {Utilization: 1, Watts: full}}}
+}
+
+// concave is a socket with which the first load costs the most.
+func concave() *hostsim.Socket {
+	return &hostsim.Socket{CPUs: 8, Idle: 30, Curve: power.Curve{
+		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
+	}}
+}
+
+func steadyMix(l *lab) func(time.Duration) {
+	l.on(straight(4, 0, 80))
+	l.process("batch", 0, 1.3)
+	l.process("agent", 0, 0.013)
+	l.container("web", 0, 0.6)
+	l.container("db", 0, 0.25)
+	return nil
+}
+
+func interrupts(l *lab) func(time.Duration) {
+	steadyMix(l)
+	l.machine.IRQ = 0.1
+	return nil
+}
+
+func bursts(l *lab) func(time.Duration) {
+	s := straight(4, 20, 120)
+	s.Frequency = schedutil
+	l.on(s)
+	l.process("steady", 0, 0.8)
+	burst := l.process("burst", 0, 0)
+	return during(burst, 4, 3437*time.Millisecond, 2*time.Second)
+}
+
+// during makes a workload's first task demand so much from an offset into every 10 s on, for so long. The offset
+// is such that no window of 10 ms begins with it.
+func during(w *labWorkload, demand float64, from, length time.Duration) func(time.Duration) {
+	return func(at time.Duration) {
+		w.tasks[0].Demand = 0
+		if in := at % (10 * time.Second); in >= from && in < from+length {
+			w.tasks[0].Demand = demand
+		}
+	}
+}
+
+func shortLived(l *lab) func(time.Duration) {
+	l.on(straight(4, 20, 100))
+	l.process("server", 0, 0.5)
+	l.container("web", 0, 0.5)
+	return withChildren(l.container("builder", 0, 0))
+}
+
+// withChildren has a workload's first task start children that live from 3 to 8 ms within every 10 ms.
+func withChildren(w *labWorkload) func(time.Duration) {
+	var child *hostsim.Task
+	return func(at time.Duration) {
+		switch at % (10 * time.Millisecond) {
+		case 3 * time.Millisecond:
+			child = w.spawn()
+			child.Exec("/usr/bin/cc", "cc")
+			child.Demand = 1
+		case 8 * time.Millisecond:
+			child.Exit()
+			child.Reap(false)
+		}
+	}
+}
+
+func shortLivedContainers(l *lab) func(time.Duration) {
+	l.on(straight(4, 20, 100))
+	l.process("server", 0, 0.5)
+	l.container("web", 0, 0.5)
+	job := &labWorkload{name: "job"}
+	l.workloads = append(l.workloads, job)
+	return func(at time.Duration) {
+		switch at % (10 * time.Second) {
+		case 4219 * time.Millisecond:
+			l.contain(job, 0, 1)
+		case 7219 * time.Millisecond:
+			last := job.tasks[len(job.tasks)-1]
+			last.Exit()
+			last.Reap(false)
+			l.machine.RemoveCgroup(last.Cgroup)
+		}
+	}
+}
+
+func oneSocket(l *lab) func(time.Duration) {
+	l.on(concave(), concave())
+	l.process("server", 0, 0.6)
+	l.process("agent", 0, 0.2)
+	l.container("job", 1, 6.5)
+	return nil
+}
+
+func frequencyScaling(l *lab) func(time.Duration) {
+	fast, slow := straight(4, 20, 100), straight(4, 20, 100)
+	fast.Frequency, slow.Frequency = schedutil, schedutil
+	l.on(fast, slow)
+	l.process("fast", 0, 3.6)
+	l.process("slow", 1, 0.8)
+	return nil
+}
+
+func memoryAndCompute(l *lab) func(time.Duration) {
+	s := straight(4, 20, 100)
+	s.DRAMIdle = 3
+	l.on(s)
+	l.process("compute", 0, 1.5).weighs(1.3, 0.5)
+	l.process("memory", 0, 1.5).weighs(0.7, 6)
+	return nil
+}
+
+func mixedNode(l *lab) func(time.Duration) {
+	first, second := concave(), concave()
+	for _, s := range []*hostsim.Socket{first, second} {
+		s.Frequency, s.DRAMIdle = schedutil, 3
+	}
+	l.on(first, second)
+	l.machine.IRQ = 0.02
+	l.process("agent", 0, 0.05)
+	l.container("db", 0, 1.2).weighs(0.8, 5)
+	l.container("web", 1, 0.9)
+	batch := l.container("batch", 1, 0)
+	batch.weighs(1.3, 0.5)
+	burst := during(batch, 5, 4219*time.Millisecond, 3*time.Second)
+	build := withChildren(l.container("builder", 0, 0))
+	return func(at time.Duration) {
+		burst(at)
+		build(at)
+	}
+}
+
+// day runs the machine of a scenario, without its workloads, under the load of days: each socket's goes up and down
+// within 24 h, from nearly nothing at night to 70 %, and varies around that from one 10 s to the next. after is called
+// every 10 s.
+func (l *lab) day(length time.Duration, after func()) {
+	const step, whole = 10 * time.Second, 24 * time.Hour
+	demands := map[*hostsim.Task]float64{}
+	for _, t := range l.machine.Tasks {
+		demands[t], t.Demand = t.Demand, 0
+	}
+	var loads []*hostsim.Task
+	for i := range l.machine.Sockets {
+		t := l.machine.Init().Spawn()
+		t.Exec("/usr/bin/day", "day")
+		t.Socket = i
+		loads = append(loads, t)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for at := time.Duration(0); at < length; at += step {
+		around := 0.35 - 0.35*math.Cos(2*math.Pi*float64(at)/float64(whole))
+		for i, t := range loads {
+			t.Demand = min(max(around+0.2*r.NormFloat64(), 0), 1) * float64(l.machine.Sockets[i].CPUs)
+		}
+		l.machine.Step(step)
+		after()
+	}
+	for _, t := range loads {
+		t.Exit()
+		t.Reap(false)
+	}
+	for t, demand := range demands {
+		t.Demand = demand
+	}
+}
+
+// labLoads are the loads that the machines of the load curves run at.
+var labLoads = []float64{0.1, 0.4, 0.7, 1}
+
+// underLoad is a machine with the power curve of a real one that runs a process and a container steadily.
+func underLoad(c labCurve, load float64) labScenario {
+	return labScenario{name: c.cpu, build: func(l *lab) func(time.Duration) {
+		l.on(&hostsim.Socket{CPUs: c.threads, Idle: c.watts[0].Watts, Curve: c.watts})
+		demand := load * float64(c.threads)
+		l.process("server", 0, demand*3/4)
+		l.container("job", 0, demand/4)
+		return nil
+	}}
+}
+
+// labCurve is the measured power of a machine over its load.
+type labCurve struct {
+	cpu     string
+	threads int
+	watts   power.Curve
+}
+
+// labCurves are those of testdata/load-curves.csv, which names their source.
+func labCurves(tb testing.TB) (curves []labCurve) {
+	f, err := os.Open("testdata/load-curves.csv")
+	require.NoError(tb, err)
+	defer func() { _ = f.Close() }()
+	r := csv.NewReader(f)
+	r.Comment = '#'
+	rows, err := r.ReadAll()
+	require.NoError(tb, err)
+	number := func(s string) float64 {
+		n, err := strconv.ParseFloat(s, 64)
+		require.NoError(tb, err)
+		return n
+	}
+	for _, row := range rows[1:] {
+		if n := len(curves); n == 0 || curves[n-1].cpu != row[0] {
+			curves = append(curves, labCurve{cpu: row[0], threads: int(number(row[1]))})
+		}
+		c := &curves[len(curves)-1]
+		c.watts = append(c.watts, power.Point{Utilization: number(row[2]) / 100, Watts: number(row[3])})
+	}
+	for _, c := range curves {
+		_, err := power.NewCurve(c.watts)
+		require.NoError(tb, err, c.cpu)
+	}
+	return curves
+}
