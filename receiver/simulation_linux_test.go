@@ -7,19 +7,21 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
@@ -39,10 +41,11 @@ import (
 )
 
 var (
-	simSeed = flag.Uint64("sim.seed", 0, "the `seed` of the one history to simulate, 0 for several")
-	simN    = flag.Int("sim.events", 400, "how many events a history has")
-	simRuns = flag.Int("sim.histories", 24, "how many histories to simulate")
-	simKeep = flag.String("sim.keep", "", "the events of the history to keep, as `from-to,...`; empty is all")
+	simSeed    = flag.Uint64("sim.seed", 0, "the `seed` of the one history to simulate, 0 for several")
+	simN       = flag.Int("sim.events", 400, "how many events a history has")
+	simRuns    = flag.Int("sim.histories", 24, "how many histories to simulate")
+	simSeconds = flag.Int("sim.seconds", 24, "for how many seconds a thousand processes are born in each")
+	simKeep    = flag.String("sim.keep", "", "the events of the history to keep, as `from-to,...`; empty is all")
 )
 
 // simulation is the receiver on a simulated host, held to what must be true after every interval.
@@ -65,6 +68,7 @@ type simulation struct {
 	claimed   units.CPUTime // since then
 	wrong     error
 	rule      string // that was broken
+	trusted   bool   // what there ever was is not remembered
 }
 
 type ledgerZone struct {
@@ -123,9 +127,8 @@ type simHost struct{}
 func (simHost) GetExtensions() map[component.ID]component.Component { return nil }
 func (simHost) Report(*componentstatus.Event)                       {}
 
-// simulate plays a history and returns the first thing that was wrong. Histories with an odd seed are seen by
-// procfs, the others as BPF would.
-func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, error) {
+// newSimulation starts the receiver on a host. One with an odd seed is seen by procfs, the others as BPF would.
+func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	installReader()
 	root := treeDir(tb)
 	curve, err := power.Linear(0, 60)
@@ -134,7 +137,7 @@ func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, 
 		&hostsim.Socket{CPUs: 2, Idle: 20, DRAMIdle: 3, Curve: curve},
 		&hostsim.Socket{CPUs: 2, Idle: 15, DRAMIdle: 2, Curve: curve})
 	machine.LimitPIDs(64)
-	sim := &simulation{
+	sim = &simulation{
 		life:      hostsim.NewLife(machine),
 		exact:     seed%2 == 0,
 		meters:    map[string]*oracle{},
@@ -165,9 +168,7 @@ func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, 
 	}
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
-	defer simulations.Delete(root)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
-	defer func() { require.NoError(tb, sim.s.shutdown(context.Background())) }()
 	if sim.exact && seed/18%2 == 0 {
 		sim.s.runtime = cputime.NewRuntime(root)
 	}
@@ -176,9 +177,20 @@ func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, 
 		sim.baseline, sim.ran = sim.s.ledgers.last.stamp, machine.Ran()
 	}
 	sim.checkLedgers()
+	return sim, func() {
+		simulations.Delete(root)
+		require.NoError(tb, sim.s.shutdown(context.Background()))
+		require.NoError(tb, os.RemoveAll(root))
+	}
+}
+
+// simulate plays a history and returns the first thing that was wrong.
+func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, error) {
+	sim, stop := newSimulation(tb, seed)
+	defer stop()
 	for i, e := range events {
 		if *simSeed != 0 {
-			tb.Logf("%v event %d: %v", machine.Now(), i, e)
+			tb.Logf("%v event %d: %v", sim.life.Now(), i, e)
 		}
 		switch {
 		case e.Act == hostsim.Advance:
@@ -452,17 +464,20 @@ func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 	if !accepted {
 		return
 	}
-	for key, s := range sim.seen {
+	for _, s := range sim.seen {
 		if s.in < sim.collected && s.sent && s.in >= 0 && !strings.HasPrefix(s.metric, "hw.") {
 			// It is gone: whatever it had is final.
 			sim.sums[s.metric+s.zone] += s.value
 			s.in = -1
 			s.value = 0
 		}
-		if s.in == -1 && s.at+pcommon.Timestamp(time.Hour) < pcommon.NewTimestampFromTime(sim.life.Host.Now()) {
-			delete(sim.seen, key)
-		}
 	}
+}
+
+// forget forgets the series whose end was accepted: they are not missed if they come back.
+func (sim *simulation) forget() {
+	sim.faults.Forget()
+	maps.DeleteFunc(sim.seen, func(_ string, s *seenSeries) bool { return s.in == -1 })
 }
 
 func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPoint, accepted bool) {
@@ -538,7 +553,7 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 		sim.fail("process.creation.time %q: %w", created.Str(), err)
 	}
 	p := hostsim.Program{PID: int(pid.Int()), Start: int64(at.Sub(sim.life.Host.Booted) / hostsim.Tick), Name: name.Str()}
-	if !sim.life.Programs[p] {
+	if !sim.life.Programs[p] && !sim.trusted {
 		sim.fail("there never was a process %+v", p)
 	}
 	return at
@@ -685,36 +700,117 @@ func TestNothingIsLostWhateverHappens(t *testing.T) {
 		require.NoError(t, err)
 		return
 	}
-	fired, n := simulateMany(t, 1, *simRuns, *simN)
-	report(t, os.Stdout, fired, n)
+	descriptors := openFiles(t)
+	fired, n := simulateMany(t, *simRuns, *simN)
+	assert.Equal(t, descriptors, openFiles(t), "descriptors are left open")
+	t.Logf("%d intervals", n)
+	for act := hostsim.FirstFault; act.String() != ""; act++ {
+		t.Logf("%8d %s", fired[act.String()], act)
+		if *simRuns >= manyHistories {
+			assert.GreaterOrEqual(t, fired[act.String()], 100, "%s: what never happened proves nothing", act)
+		}
+	}
+	for _, err := range hostsim.Errors {
+		t.Logf("%8d %s", fired[err.Error()], err)
+		if *simRuns >= manyHistories {
+			assert.GreaterOrEqual(t, fired[err.Error()], 100, "%s: what never happened proves nothing", err)
+		}
+	}
 }
 
-func simulateMany(t *testing.T, first uint64, histories, events int) (map[string]int, int) {
-	fired, n := map[string]int{}, 0
-	for seed := first; seed < first+uint64(histories); seed++ {
-		all := history(seed, events)
-		sim, err := simulate(t, seed, all)
-		if err != nil {
-			keep := listed(shrink(t, seed, sim.rule, all, 30*time.Second))
-			t.Fatalf("%v\nTo see it again: go test ./receiver -run %s -sim.seed=%d -sim.events=%d -sim.keep=%s",
-				err, t.Name(), seed, events, keep)
-		}
-		for name, count := range sim.faults.Fired {
-			fired[name] += count
-		}
-		n += sim.intervals
-	}
-	return fired, n
-}
+// manyHistories are enough for each fault to have come to pass a hundred times.
+const manyHistories = 2000
 
-func report(t *testing.T, w io.Writer, fired map[string]int, intervals int) {
-	if !testing.Verbose() {
-		return
-	}
-	_, err := fmt.Fprintf(w, "%d intervals\n", intervals)
+func openFiles(t *testing.T) int {
+	files, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
-	for _, name := range slices.Sorted(maps.Keys(fired)) {
-		_, err = fmt.Fprintf(w, "%8d %s\n", fired[name], name)
-		require.NoError(t, err)
+	return len(files)
+}
+
+// simulateMany plays histories with the seeds from 1 on, and returns which faults came to pass, and in how many
+// intervals.
+func simulateMany(t *testing.T, histories, events int) (fired map[string]int, intervals int) {
+	var mu sync.Mutex
+	fired = map[string]int{}
+	var next atomic.Uint64
+	var failed atomic.Bool
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for seed := next.Add(1); seed <= uint64(histories) && !failed.Load(); seed = next.Add(1) {
+				all := history(seed, events)
+				sim, err := simulate(t, seed, all)
+				if err != nil {
+					failed.Store(true)
+					keep := listed(shrink(t, seed, sim.rule, all, 30*time.Second))
+					t.Errorf("seed %d: %v\nTo see it again: go test ./receiver -run %s -v -sim.seed=%d -sim.events=%d -sim.keep=%s",
+						seed, err, t.Name(), seed, events, keep)
+					return
+				}
+				mu.Lock()
+				for name, count := range sim.faults.Fired {
+					fired[name] += count
+				}
+				intervals += sim.intervals
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	return fired, intervals
+}
+
+// TestMemoryIsFlatUnderAThousandBirthsASecond lets a thousand processes a second be born and end, in intervals of a
+// second: a third of them are seen to live, the others come and go between two intervals.
+func TestMemoryIsFlatUnderAThousandBirthsASecond(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		t.Run(fmt.Sprintf("exact=%t", exact), func(t *testing.T) {
+			seed := uint64(1)
+			if exact {
+				seed = 2
+			}
+			sim, stop := newSimulation(t, seed)
+			defer stop()
+			sim.life.MaxTasks = 2000
+			sim.life.LimitPIDs(32768)
+			born := uint32(0)
+			second := func() {
+				for range 1000 {
+					born++
+					act := hostsim.Flicker
+					if born%3 == 0 {
+						act = hostsim.Fork
+					}
+					sim.life.Apply(hostsim.Event{Act: act, A: 4 * born, B: 40_000 + born%500})
+				}
+				for i := 0; len(sim.life.Tasks) > 400 && i < 1000; i++ {
+					sim.life.Apply(hostsim.Event{Act: hostsim.Exit, A: born, B: 2})
+				}
+				sim.life.Step(time.Second)
+				require.NoError(t, sim.life.Render())
+				sim.collect()
+				clear(sim.life.Programs)
+				sim.forget()
+			}
+			sim.trusted = true
+			heap := func() uint64 {
+				runtime.GC()
+				runtime.GC()
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return m.HeapAlloc
+			}
+			for range *simSeconds / 2 {
+				second()
+			}
+			before := heap()
+			for range *simSeconds / 2 {
+				second()
+			}
+			after := heap()
+			require.NoError(t, sim.wrong)
+			t.Logf("%d births: %.1f MiB, then %.1f MiB", born, float64(before)/(1<<20), float64(after)/(1<<20))
+			assert.Less(t, float64(after), 1.1*float64(before)+1<<18)
+		})
 	}
 }

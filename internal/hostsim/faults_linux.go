@@ -315,6 +315,9 @@ func started(stat []byte) string {
 	return string(fields[19])
 }
 
+// Forget forgets what was read of files: a torn read has its old fields from there.
+func (f *Faults) Forget() { clear(f.old) }
+
 // Disarm ends all faults but what they have done.
 func (f *Faults) Disarm() {
 	f.armed, f.leaving, f.Refusals = nil, nil, 0
