@@ -4,6 +4,7 @@ ENDPOINT    ?= 127.0.0.1:8889
 CONFIG      ?= config.yaml
 RUN_SECONDS ?= 0
 FUZZTIME    ?= 10s
+HISTORIES   ?= 11000
 BENCHTIME   ?= 1s
 BENCH       ?= .
 
@@ -25,7 +26,7 @@ GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -no
 TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build validate test integration generate generate-bpf check-generate lint fmt bench accuracy fuzz clean
+.PHONY: help run top build validate test integration generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +101,12 @@ bench: build ## run the benchmarks that BENCH matches, all if it is not set
 
 accuracy: ## measure how far from the truth the figures are, and write docs/accuracy.md anew
 	go test ./receiver -run '^TestTheAccuracyPageIsWhatTheLabMeasures$$' -count 1 -accuracy.write
+
+soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets how many histories of a hundred)
+	go test ./receiver -run '^(TestNothingIsLostWhateverHappens|TestMemoryIsFlatUnderAThousandBirthsASecond)$$' -count 1 -v \
+		-timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600
+	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
+		-oracle.histories 5000 -oracle.events 1000
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
 	@set -e; for package in $$(go list ./...); do \

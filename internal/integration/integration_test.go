@@ -41,10 +41,10 @@ func cache(t *testing.T) string {
 	return dir
 }
 
-// collectorBinary is what `make build` has built, or what COLLECTOR names.
+// collectorBinary is what `make build` has built, or what INTEGRATION_COLLECTOR names.
 func collectorBinary(t *testing.T) string {
 	t.Helper()
-	path := os.Getenv("COLLECTOR")
+	path := os.Getenv("INTEGRATION_COLLECTOR")
 	if path == "" {
 		path = "../../build/otelcol-energy"
 	}

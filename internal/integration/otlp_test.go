@@ -129,6 +129,17 @@ func unixNano(t *testing.T, text string) time.Time {
 	return time.Unix(0, n)
 }
 
+// at is the latest time that anything in it belongs to.
+func (e emission) at() time.Time {
+	var latest time.Time
+	for _, p := range e {
+		if p.at.After(latest) {
+			latest = p.at
+		}
+	}
+	return latest
+}
+
 // filter returns the points of a metric with these attributes, "key=value".
 func (e emission) filter(metric string, want ...string) []point {
 	var found []point

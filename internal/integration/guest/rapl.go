@@ -39,6 +39,8 @@ type facts struct {
 	Zones map[string]string
 	// Modes are the permissions of the energy counters at the start.
 	Modes map[string]string
+	// Powered is when the zones began to use energy.
+	Powered time.Time
 	// Granted is when the counters were made readable for everybody.
 	Granted time.Time
 	// Failing and Recovered are when the second package began to fail and when it was good again.
@@ -134,7 +136,7 @@ func measureRAPL(atLeast time.Duration) error {
 		func() error { return root.emits(1) },
 		func() error { return capable.emits(1) },
 		func() error { return plain.says("Degraded") },
-		func() error { return set("powered", "1") },
+		func() error { f.Powered = time.Now(); return set("powered", "1") },
 		func() error { return root.emits(3) },
 		func() error { return capable.emits(3) },
 	}
