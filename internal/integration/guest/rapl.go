@@ -350,14 +350,16 @@ func (c *collector) emissions() int {
 }
 
 // emits waits for more emissions.
-func (c *collector) emits(more int) error {
-	want := c.emissions() + more
-	return until(fmt.Sprintf("%s emits %d times more", c.name, more), func() bool { return c.emissions() >= want })
-}
+func (c *collector) emits(more int) error { return emit([]*collector{c}, more) }
 
+// emit waits until each has emitted so many times more than now.
 func emit(collectors []*collector, more int) error {
+	want := map[*collector]int{}
 	for _, c := range collectors {
-		if err := c.emits(more); err != nil {
+		want[c] = c.emissions() + more
+	}
+	for _, c := range collectors {
+		if err := until(fmt.Sprintf("%s emits %d times more", c.name, more), func() bool { return c.emissions() >= want[c] }); err != nil {
 			return err
 		}
 	}
