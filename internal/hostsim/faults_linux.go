@@ -112,6 +112,10 @@ func (f *Faults) Apply(e Event) {
 		if e.Act == ReadTorn {
 			a.left = 1
 		}
+		// Half of those of processes fail for one alone.
+		if t := l.pick(e.A/64, runs); t != nil && a.target == "/stat" && e.A/32%2 == 0 {
+			a.target = filepath.Join("/proc", strconv.Itoa(t.PID), "stat")
+		}
 		f.armed = append(f.armed, a)
 	case ZoneVanishes:
 		if id, z := f.zone(e.A); z != nil {
