@@ -58,8 +58,8 @@ type Engine struct {
 	processes int // accounts of processes, without the others'
 	ended     int // accounts of the other entities that wait for their delivery
 
-	sums   Amounts // scratch of Observe
-	summed [Zones]bool
+	sums   Amounts    // scratch of Observe
+	summed [Zones]int // zones in each sum
 }
 
 // New returns an engine whose totals are 0 at the baseline.
@@ -180,7 +180,7 @@ func (e *Engine) Observe(iv *Interval) {
 	for _, claim := range iv.Claims {
 		e.claimCPU(claim)
 	}
-	e.sums, e.summed = Amounts{}, [Zones]bool{}
+	e.sums, e.summed = Amounts{}, [Zones]int{}
 	for _, r := range iv.Zones {
 		e.observeZone(r, iv)
 	}
@@ -191,9 +191,9 @@ func (e *Engine) Observe(iv *Interval) {
 		}
 		z.read = false
 	}
-	for kind, ok := range e.summed {
-		if ok {
-			e.attribute(Portion{kind, e.sums[kind], iv.Busy, iv.Total}, iv.Claims, iv.Unowned, iv.Elapsed)
+	for kind, zones := range e.summed {
+		if zones > 0 {
+			e.attribute(Portion{kind, e.sums[kind], iv.Busy, iv.Total, iv.Elapsed, e.summed[kind], e.zonesOf(kind)}, iv.Claims, iv.Unowned)
 		}
 	}
 	e.settle()
@@ -259,26 +259,36 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 	}
 	if r.OK && iv.Total > 0 && z.lag == nil && z.absence == (span{}) {
 		e.sums[z.kind] += energy
-		e.summed[z.kind] = true
+		e.summed[z.kind]++
 		return
 	}
 	e.wait(z, energy, iv)
 	if g := z.lag; r.OK && g.total > 0 {
-		e.attribute(Portion{z.kind, g.energy, g.busy, g.total}, g.claims, g.unowned, g.elapsed)
+		e.attribute(e.portionOf(z, g), g.claims, g.unowned)
 		g.settled = true
 	}
 }
 
-// attribute splits a portion and shares its active part. elapsed is the time in which it was used.
-func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime, elapsed time.Duration) {
+// zonesOf is how many zones of a kind were ever read.
+func (e *Engine) zonesOf(kind int) (n int) {
+	for i := range e.ledger.Zones {
+		if z := &e.ledger.Zones[i]; z.Present && z.kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// attribute splits a portion and shares its active part.
+func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 	active := min(e.cfg.Rules.Split(p), p.Energy)
 	k := &e.ledger.Kinds[p.Kind]
-	recent := func(energy units.Energy) units.Energy { return e.recentPart(energy, elapsed) }
+	recent := func(energy units.Energy) units.Energy { return e.recentPart(energy, p.Elapsed) }
 	k.Active += active
 	k.Idle += p.Energy - active
 	k.RecentActive += recent(active)
 	k.RecentIdle += recent(p.Energy - active)
-	k.RecentTime = min(k.RecentTime+elapsed, e.ledger.Elapsed)
+	k.RecentTime = min(k.RecentTime+p.Elapsed, e.ledger.Elapsed)
 
 	s := e.sharesOf(active, claims, unowned)
 	if s.total == 0 {

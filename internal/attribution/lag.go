@@ -54,6 +54,11 @@ const (
 	maxLagClaims = 16384
 )
 
+// portionOf is what a zone has coming.
+func (e *Engine) portionOf(z *Zone, g *lag) Portion {
+	return Portion{z.kind, g.energy, g.busy, g.total, g.elapsed, 1, e.zonesOf(z.kind)}
+}
+
 // wait adds an interval to what the zone has coming.
 func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 	if z.lag == nil {
@@ -95,7 +100,7 @@ func (e *Engine) giveUp(z *Zone, iv *Interval) {
 		return
 	}
 	if g.total > 0 {
-		e.attribute(Portion{z.kind, g.energy, g.busy, g.total}, g.claims, g.unowned, g.elapsed)
+		e.attribute(e.portionOf(z, g), g.claims, g.unowned)
 		return
 	}
 	k := &e.ledger.Kinds[z.kind]

@@ -1,6 +1,10 @@
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // Zones is the number of zone kinds that a ledger has columns for.
 const Zones = 8
@@ -11,6 +15,10 @@ type Portion struct {
 	Energy units.Energy
 	Busy   units.CPUTime // the node's busy time meanwhile
 	Total  units.CPUTime // busy, idle and iowait; not 0
+	// Elapsed is how long it was.
+	Elapsed time.Duration
+	// Zones is how many zones the energy is of, and Of how many of the kind there are.
+	Zones, Of int
 }
 
 // Split says how much of a portion is active; the rest is idle. What it returns beyond Portion.Energy is
@@ -24,6 +32,8 @@ type Key func(Claim) uint64
 type Rules struct {
 	Split Split
 	Key   Key
+	// Standing says how the split of a kind stands; nil where it has nothing to learn.
+	Standing func(kind int) Standing
 }
 
 // DefaultRules splits by CPU utilisation and shares by CPU time.

@@ -1,0 +1,137 @@
+package attribution
+
+import "math"
+
+// NewRegressionSplit takes for static where a polynomial of power over utilization meets a utilization of 0. It is
+// fitted to the means of twelve buckets of utilization from 20 to 80 % once each of them has so many samples, so
+// that no load counts for more because it is frequent. The degree is 1 or 3. KubeWatt (Pijnacker, Setz and
+// Andrikopoulos, 2025) learns so from a node that is in use.
+func NewRegressionSplit(degree, samples int) *StaticSplit {
+	return newStaticSplit(func() estimator { return &regression{degree: degree, enough: float64(samples)} })
+}
+
+type regression struct {
+	degree  int
+	enough  float64
+	buckets [regressionBuckets]bucket
+	polynom [4]float64
+	fitted  bool
+}
+
+// bucket is the means of the samples of a range of utilizations.
+type bucket struct{ n, u, p, square float64 }
+
+const (
+	regressionBuckets                = 12
+	regressionFrom, regressionBucket = 0.2, 0.05
+	// regressionMemory is how many samples a bucket remembers: older ones fade.
+	regressionMemory = 1000
+)
+
+func (r *regression) observe(s sample) {
+	i := int(math.Floor((s.utilization - regressionFrom) / regressionBucket))
+	if i < 0 || i >= regressionBuckets {
+		return
+	}
+	b := &r.buckets[i]
+	b.n = min(b.n+1, regressionMemory)
+	off := s.watts - b.p
+	b.u += (s.utilization - b.u) / b.n
+	b.p += off / b.n
+	b.square += (off*(s.watts-b.p) - b.square) / b.n
+	r.fit()
+}
+
+func (r *regression) fit() {
+	r.fitted = false
+	for i := range r.buckets {
+		if r.buckets[i].n < r.enough {
+			return
+		}
+	}
+	var a [4][5]float64 // the normal equations
+	terms := r.degree + 1
+	for i := range r.buckets {
+		b := &r.buckets[i]
+		var powers [4]float64
+		for k, v := 0, 1.0; k < terms; k, v = k+1, v*b.u {
+			powers[k] = v
+		}
+		for row := range terms {
+			for column := range terms {
+				a[row][column] += powers[row] * powers[column]
+			}
+			a[row][4] += powers[row] * b.p
+		}
+	}
+	r.polynom, r.fitted = solve(&a, terms)
+}
+
+// solve does Gauss's elimination with pivots on the first rows and columns; column 4 is the right-hand side.
+func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
+	for i := range n {
+		pivot := i
+		for row := i + 1; row < n; row++ {
+			if math.Abs(a[row][i]) > math.Abs(a[pivot][i]) {
+				pivot = row
+			}
+		}
+		a[i], a[pivot] = a[pivot], a[i]
+		if math.Abs(a[i][i]) < 1e-12 {
+			return x, false
+		}
+		for row := i + 1; row < n; row++ {
+			factor := a[row][i] / a[i][i]
+			for column := i; column < 5; column++ {
+				a[row][column] -= factor * a[i][column]
+			}
+		}
+	}
+	for i := n - 1; i >= 0; i-- {
+		x[i] = a[i][4]
+		for k := i + 1; k < n; k++ {
+			x[i] -= a[i][k] * x[k]
+		}
+		x[i] /= a[i][i]
+	}
+	return x, true
+}
+
+// estimate is never negative, and never more than the lowest bucket's power.
+func (r *regression) estimate() (watts float64, ok bool) {
+	return min(max(r.polynom[0], 0), r.buckets[0].p), r.fitted
+}
+
+// spread is the deviation of the samples from their bucket's mean and of the means from the polynomial.
+func (r *regression) spread() float64 {
+	squares := 0.0
+	for i := range r.buckets {
+		b := &r.buckets[i]
+		off := b.p
+		for k, v := 0, 1.0; k <= r.degree; k, v = k+1, v*b.u {
+			off -= r.polynom[k] * v
+		}
+		squares += max(b.square, 0) + off*off
+	}
+	return math.Sqrt(squares / regressionBuckets)
+}
+
+func (r *regression) state() []float64 {
+	s := make([]float64, 0, 4*regressionBuckets)
+	for i := range r.buckets {
+		b := &r.buckets[i]
+		s = append(s, b.n, b.u, b.p, max(b.square, 0))
+	}
+	return s
+}
+
+func (r *regression) restore(s []float64) bool {
+	if len(s) != 4*regressionBuckets {
+		return false
+	}
+	for i := range r.buckets {
+		r.buckets[i] = bucket{s[4*i], s[4*i+1], s[4*i+2], s[4*i+3]}
+	}
+	r.fit()
+	return true
+}

@@ -1,0 +1,231 @@
+package attribution_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// watts is the active power that a split finds in 10 s at a load.
+func watts(split attribution.Split, load, watts float64) float64 {
+	return split(interval(load, watts)).Joules() / 10
+}
+
+func TestTheFixedSplitTakesOffAStatedPower(t *testing.T) {
+	split := attribution.FixedSplit([attribution.Zones]units.Energy{30 * units.Joule})
+	assert.InDelta(t, 45, watts(split, 0.5, 75), 0)
+	assert.InDelta(t, 0, watts(split, 0.5, 20), 0, "less than that is all idle")
+	p := interval(0.5, 75)
+	p.Zones, p.Of = 1, 2
+	assert.Equal(t, 600*units.Joule, split(p), "one of two zones has half of it")
+	p.Elapsed = 0
+	assert.Zero(t, split(p))
+}
+
+// 30, 26 and 28 W at rest and 20 W at a load that does not qualify: 26 W are static, 64 of 90 W active.
+func TestTheMinimumSplitTakesTheLowestPowerThatQualifies(t *testing.T) {
+	split := attribution.NewMinimumSplit(0.1)
+	assert.InDelta(t, 15, watts(split.Active, 0.5, 30), 1e-9, "by utilization until there is one")
+	assert.Equal(t, attribution.Learning, split.Standing(0))
+	for _, w := range []float64{30, 26, 28} {
+		split.Active(interval(0.05, w))
+	}
+	split.Active(interval(0.5, 20))
+	for range 1000 {
+		split.Active(interval(0.5, 90))
+	}
+	assert.Equal(t, attribution.Learned, split.Standing(0))
+	assert.InDelta(t, 64, watts(split.Active, 0.5, 90), 1e-3)
+	assert.InDelta(t, 0, watts(split.Active, 0.5, 24), 0, "never less than nothing")
+}
+
+func TestTheMinimumRisesWithTheMachineWithinAWeek(t *testing.T) {
+	split := attribution.NewMinimumSplit(0.1)
+	split.Active(interval(0, 20))
+	for range 6 * 24 * 360 {
+		split.Active(interval(0, 25))
+	}
+	assert.InDelta(t, 20, split.StaticPower(0), 1e-9)
+	for range 2 * 24 * 360 {
+		split.Active(interval(0, 25))
+	}
+	assert.InDelta(t, 25, split.StaticPower(0), 1e-3)
+}
+
+// At rest ten samples of 40, 41, ... 49 W: the median is 44.5, the quartiles 42.25 and 46.75, so static is
+// 44.5 - 1.5*4.5 = 37.75 W.
+func TestTheRestingSplitIsMedianLessOneAndAHalfRangesAtRest(t *testing.T) {
+	split := attribution.NewRestingSplit(0.05)
+	for i := range 10 {
+		assert.Equal(t, attribution.Learning, split.Standing(0))
+		split.Active(interval(0.6, 120))
+		split.Active(interval(0.02, 40+float64(i)))
+	}
+	assert.Equal(t, attribution.Learned, split.Standing(0))
+	assert.InDelta(t, 37.75, split.StaticPower(0), 1e-9)
+	assert.InDelta(t, 120-37.75, watts(split.Active, 0.6, 120), 1e-5)
+	assert.InDelta(t, 4.5/1.349, split.Spread(0), 1e-9)
+}
+
+// Samples of 50 and 54 W for 10 s each are 52 W over 20 s; what is under load does not count.
+func TestTheBaseSplitIsTheMeanOfAnEmptyNode(t *testing.T) {
+	split := attribution.NewBaseSplit(0.05, 20*time.Second)
+	split.Active(interval(0.01, 50))
+	split.Active(interval(0.3, 100))
+	assert.Equal(t, attribution.Learning, split.Standing(0))
+	split.Active(interval(0.01, 54))
+	assert.Equal(t, attribution.Learned, split.Standing(0))
+	assert.InDelta(t, 52, split.StaticPower(0), 1e-9)
+	assert.InDelta(t, 48, watts(split.Active, 0.3, 100), 1e-9)
+	assert.InDelta(t, 2, split.Spread(0), 1e-9)
+}
+
+func TestTheRegressionSplitIsTheInterceptOfALoadedNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		degree int
+		at     func(u float64) float64
+		want   float64
+	}{
+		"line":                     {1, func(u float64) float64 { return 40 + 80*u }, 40},
+		"line through a cubic":     {3, func(u float64) float64 { return 40 + 80*u }, 40},
+		"cubic":                    {3, func(u float64) float64 { return 30 + 120*u - 90*u*u + 40*u*u*u }, 30},
+		"falls below 0, clamped":   {1, func(u float64) float64 { return 100 * u * u }, 0},
+		"rises towards 0, clamped": {3, func(u float64) float64 { return 50 - 10*u }, 47.775},
+		// The line through u² at n points, h apart, has the height h²(n²-1)/12 - mean² at 0: 0.02979 - 0.24751.
+		"line of a parabola": {1, func(u float64) float64 { return 50 + 100*u*u }, 28.2286},
+	} {
+		split := attribution.NewRegressionSplit(c.degree, 3)
+		for i := range 12 {
+			u := 0.2225 + 0.05*float64(i)
+			for range 3 {
+				assert.Equal(t, attribution.Learning, split.Standing(0), "%s: bucket %d", name, i)
+				split.Active(interval(u, c.at(u)))
+			}
+		}
+		for range 50 {
+			split.Active(interval(0.95, 1000))
+			split.Active(interval(0.1, 1))
+		}
+		require.Equal(t, attribution.Learned, split.Standing(0), name)
+		assert.InDelta(t, c.want, split.StaticPower(0), 1e-3, name)
+	}
+}
+
+func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
+	split := attribution.NewBaseSplit(0.05, 10*time.Second)
+	p := interval(0, 60)
+	p.Zones, p.Of = 2, 2
+	split.Active(p)
+	p = interval(0.5, 50)
+	p.Zones, p.Of = 1, 2
+	assert.Equal(t, 200*units.Joule, split.Active(p), "one of two zones has half of it")
+	assert.InDelta(t, 60, split.StaticPower(0), 0, "and nothing is learned of one")
+	p = interval(0.5, 100)
+	p.Zones, p.Of = 3, 3
+	assert.Equal(t, attribution.ByUtilization(p), split.Active(p), "of other zones nothing is known")
+}
+
+func TestShortWindowsAreOneSampleASecond(t *testing.T) {
+	split := attribution.NewMinimumSplit(0.1)
+	for i := range 10 {
+		assert.Equal(t, attribution.Learning, split.Standing(0))
+		p := interval(0, 0)
+		p.Energy, p.Elapsed = units.Energy(i)*units.Joule, 100*time.Millisecond
+		split.Active(p)
+	}
+	assert.InDelta(t, 45, split.StaticPower(0), 1e-9)
+}
+
+func TestALongGapTeachesNothing(t *testing.T) {
+	split := attribution.NewMinimumSplit(0.1)
+	p := interval(0, 5)
+	p.Elapsed = time.Hour
+	split.Active(p)
+	assert.Equal(t, attribution.Learning, split.Standing(0))
+}
+
+// all are the learned splits, each with what it has to see.
+func allLearned() map[string]func() *attribution.StaticSplit {
+	return map[string]func() *attribution.StaticSplit{
+		"minimum":    func() *attribution.StaticSplit { return attribution.NewMinimumSplit(0.1) },
+		"resting":    func() *attribution.StaticSplit { return attribution.NewRestingSplit(0.1) },
+		"base":       func() *attribution.StaticSplit { return attribution.NewBaseSplit(0.1, time.Minute) },
+		"regression": func() *attribution.StaticSplit { return attribution.NewRegressionSplit(3, 5) },
+		"learned":    attribution.NewLearnedSplit,
+	}
+}
+
+// varied is a load that comes by everything from 0 to 100 %.
+func varied(i int) (load, watts float64) {
+	load = float64(i%101) / 100
+	return load, 40 + 80*load + math.Sin(float64(i))
+}
+
+func TestWhatWasLearnedSurvives(t *testing.T) {
+	for name, create := range allLearned() {
+		before := create()
+		_, ok := before.State(0)
+		assert.False(t, ok, name)
+		for i := range 5000 {
+			before.Active(interval(varied(i)))
+		}
+		state, ok := before.State(0)
+		require.True(t, ok, name)
+		after := create()
+		require.True(t, after.Restore(0, state), name)
+		assert.Equal(t, attribution.Learned, after.Standing(0), name)
+		for i := range 500 {
+			p := interval(varied(i))
+			require.InDelta(t, float64(before.Active(p)), float64(after.Active(p)), 0.02*float64(p.Energy), name)
+		}
+		again, _ := after.State(0)
+		assert.Len(t, again.Estimator, len(state.Estimator), name)
+		assert.False(t, create().Restore(0, attribution.LearnedKind{Zones: 1, Estimator: make([]float64, 999)}), name)
+		state.Estimator[0] = math.NaN()
+		assert.False(t, create().Restore(0, state), name)
+	}
+}
+
+func TestLearningAllocatesNothing(t *testing.T) {
+	for name, create := range allLearned() {
+		split := create()
+		i := 0
+		step := func() {
+			i++
+			split.Active(interval(varied(i)))
+		}
+		step()
+		assert.Zero(t, testing.AllocsPerRun(1000, step), name)
+	}
+}
+
+func TestNoSplitIsMoreThanAll(t *testing.T) {
+	for name, create := range allLearned() {
+		split := create()
+		for i := range 3000 {
+			p := interval(varied(i))
+			if i%7 == 0 {
+				p.Energy = units.Energy(i)
+			}
+			require.LessOrEqual(t, split.Active(p), p.Energy, name)
+		}
+	}
+}
+
+func BenchmarkSplit(b *testing.B) {
+	for name, create := range allLearned() {
+		b.Run(name, func(b *testing.B) {
+			split := create()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				split.Active(interval(varied(i)))
+			}
+		})
+	}
+}
