@@ -23,6 +23,8 @@ type Kernel struct {
 
 	machine *Machine
 	listed  []tasks.Process
+	before  []tasks.Process
+	changed []uint64
 	created []*cgroup
 	ended   []tasks.Ended
 	run     uint64 // of the lost, since the last Drain
@@ -45,15 +47,39 @@ func (k *Kernel) Now() time.Duration { return k.machine.Now() }
 
 // Read returns all processes, the oldest first.
 func (k *Kernel) Read() ([]tasks.Process, error) {
+	l, err := k.Update(true)
+	return l.Processes, err
+}
+
+// Update returns all processes, the oldest first, and what changed since the last call that did not fail.
+func (k *Kernel) Update(bool) (tasks.Listing, error) {
 	if k.Fails > 0 {
 		k.Fails--
-		return nil, syscall.ENOMEM
+		return tasks.Listing{}, syscall.ENOMEM
 	}
-	k.listed = k.listed[:0]
+	k.before, k.listed = k.listed, k.before[:0]
+	k.list()
+	l := tasks.Listing{Processes: k.listed}
+	k.changed = k.changed[:0]
+	for l.Same < len(k.listed) && l.Same < len(k.before) && sameProcess(&k.listed[l.Same], &k.before[l.Same]) {
+		l.Same++
+	}
+	for i := range k.listed {
+		if i >= len(k.before) || k.listed[i] != k.before[i] {
+			k.changed = append(k.changed, uint64(i))
+		}
+	}
+	l.Changed = k.changed
+	return l, nil
+}
+
+func sameProcess(a, b *tasks.Process) bool { return a.Pid == b.Pid && a.Start == b.Start }
+
+func (k *Kernel) list() {
 	for _, t := range k.machine.Tasks {
 		p := tasks.Process{
 			Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
-			Threads: uint32(max(t.process.Threads, 1)),
+			Threads: uint32(max(t.process.Threads, 1)), Execs: t.execs, Cgroups: 1<<63 | t.group.id<<8,
 		}
 		copy(p.Comm[:len(p.Comm)-1], t.process.Comm)
 		if t.Zombie {
@@ -64,7 +90,6 @@ func (k *Kernel) Read() ([]tasks.Process, error) {
 		}
 		k.listed = append(k.listed, p)
 	}
-	return k.listed, nil
 }
 
 func (k *Kernel) note(t *Task) {

@@ -38,9 +38,12 @@ func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
 	require.Len(t, listed, 4)
 	want := tasks.Process{
 		Pid: 2, Parent: 1, Start: uint64(1001 * time.Second), Run: 2, Cgroup: a.group.id, Threads: 3,
+		Execs: 1, Cgroups: listed[1].Cgroups,
 	}
 	copy(want.Comm[:], "a")
 	assert.Equal(t, want, listed[1])
+	assert.NotZero(t, listed[1].Cgroups)
+	assert.NotEqual(t, listed[1].Cgroups, listed[2].Cgroups)
 	assert.NotZero(t, listed[2].Flags&tasks.Zombie)
 	assert.NotZero(t, listed[3].Flags&tasks.KernelThread)
 	assert.Equal(t, m.Now(), k.Now())
@@ -50,6 +53,39 @@ func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOMEM)
 	_, err = k.Read()
 	assert.NoError(t, err)
+}
+
+func TestTheKernelTellsWhatChangedSinceTheListBefore(t *testing.T) {
+	m := machineOf(t, rising())
+	k := NewKernel(m)
+	a, b, c := task(m, 0, 0), task(m, 0, 0), task(m, 0, 0)
+	update := func() (same int, changed []uint64) {
+		l, err := k.Update(false)
+		require.NoError(t, err)
+		return l.Same, l.Changed
+	}
+	same, changed := update()
+	assert.Zero(t, same)
+	assert.Equal(t, []uint64{0, 1, 2, 3}, changed)
+	same, changed = update()
+	assert.Equal(t, 4, same)
+	assert.Empty(t, changed)
+
+	b.Demand = 1
+	m.Step(time.Second)
+	same, changed = update()
+	assert.Equal(t, 4, same)
+	assert.Equal(t, []uint64{2}, changed)
+
+	b.Exit()
+	b.Reap(false)
+	c.Move("/x")
+	same, changed = update()
+	assert.Equal(t, 2, same, "init and the first")
+	assert.Equal(t, []uint64{2}, changed)
+	a.Exec("/bin/a")
+	_, changed = update()
+	assert.Equal(t, []uint64{1}, changed)
 }
 
 func TestTheKernelTellsOfEachEndOnce(t *testing.T) {

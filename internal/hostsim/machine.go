@@ -109,6 +109,7 @@ type Task struct {
 	group    *cgroup
 	process  *Process
 	fraction float64 // of a ns
+	execs    uint64
 }
 
 // cpuClocks are the CPU times of the machine by what ran, in ns.
@@ -186,7 +187,7 @@ func (t *Task) Spawn() *Task {
 		return nil
 	}
 	c := m.newTask(pid, t.PID, t.Cgroup)
-	c.Socket = t.Socket
+	c.Socket, c.execs = t.Socket, t.execs
 	p := *t.process
 	p.Parent, p.Start = t.PID, int64(c.Born/Tick)
 	p.User, p.System, p.CUser, p.CSystem, p.Threads, p.State = 0, 0, 0, 0, 1, 0
@@ -210,6 +211,7 @@ func (m *Machine) freePID() int {
 
 // Exec makes the task run another program.
 func (t *Task) Exec(exe string, args ...string) {
+	t.execs++
 	p := t.process
 	p.Exe, p.Args = exe, args
 	p.Comm = gopath.Base(exe)

@@ -491,13 +491,17 @@ func parseCounter(b []byte) (units.Energy, error) {
 }
 
 // kindOf returns what the zone of the name measures. Packages are called package-N, on CPUs of several
-// dies package-N-die-M (drivers/powercap/intel_rapl_common.c, rapl_add_package).
+// dies package-N-die-M, and the platform zone of a package other than the first psys-N
+// (drivers/powercap/intel_rapl_common.c, rapl_add_package and rapl_init_domains).
 func kindOf(name string) (Kind, bool) {
 	switch k := Kind(name); k {
 	case Core, Uncore, DRAM, PSys:
 		return k, true
 	case Package: // the driver always numbers its packages; dtpm has one without a number
 		return "", false
+	}
+	if number, ok := strings.CutPrefix(name, string(PSys)+"-"); ok && isDigits(number) {
+		return PSys, true
 	}
 	rest, ok := strings.CutPrefix(name, string(Package)+"-")
 	if !ok {

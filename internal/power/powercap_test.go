@@ -913,7 +913,7 @@ func sixZones(tr tree) {
 func TestZoneNames(t *testing.T) {
 	for name, want := range map[string]Kind{
 		"package-0": Package, "package-12": Package, "package-0-die-1": Package, "core": Core, "uncore": Uncore,
-		"dram": DRAM, "psys": PSys, "": "", "package": "", "package-": "", "package-x": "", "package-0-die-": "",
+		"dram": DRAM, "psys": PSys, "psys-1": PSys, "psys-": "", "psys-x": "", "": "", "package": "", "package-": "", "package-x": "", "package-0-die-": "",
 		"package-0-die-x": "", "package-0-1": "", "package--die-1": "", "Core": "", "dram2": "", "cpu0-cpufreq": "",
 	} {
 		if got, ok := kindOf(name); got != want || ok != (want != "") {
