@@ -7,8 +7,11 @@ FUZZTIME    ?= 10s
 HISTORIES   ?= 11000
 BENCHTIME   ?= 1s
 BENCH       ?= .
+IMAGE       ?= otelcol-energy:0.1.0-dev
+CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
 
 COLLECTOR := build/otelcol-energy
+K8S_COLLECTOR := build/k8s/otelcol-energy
 TOP       := build/energy-top
 LOG       := build/otelcol-energy.log
 
@@ -26,10 +29,10 @@ GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -no
 TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build validate test integration generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
+.PHONY: help run top build build-k8s image validate check-deploy test integration integration-k8s generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SECONDS=20 ends it)
 	@test -w $(LOG) || rm -f $(LOG) # sudo's
@@ -55,6 +58,15 @@ $(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/t
 	@CGO_ENABLED=0 $(TOOL) builder --config builder-config.yaml >build/builder.log 2>&1 || { cat build/builder.log >&2; exit 1; }
 	@touch $@
 
+build-k8s: $(K8S_COLLECTOR) ## build the collector for Kubernetes (build/k8s/otelcol-energy)
+
+$(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
+	@$(NEED_GO)
+	@echo "Building $@; the first time, this takes some minutes"
+	@mkdir -p build/k8s
+	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-k8s.yaml >build/k8s/builder.log 2>&1 || { cat build/k8s/builder.log >&2; exit 1; }
+	@touch $@
+
 $(TOP): internal/top/go.mod internal/top/go.sum $(TOP_FILES)
 	@$(NEED_GO)
 	@mkdir -p build
@@ -63,6 +75,15 @@ $(TOP): internal/top/go.mod internal/top/go.sum $(TOP_FILES)
 
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
 	$(COLLECTOR) validate --config $(CONFIG)
+
+check-deploy: build build-k8s ## have the files of deploy/ checked by the tools that read them, where they can be had
+	@deploy/check.sh
+
+image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
+	@rm -rf build/image && mkdir -p build/image
+	@cp $(K8S_COLLECTOR) deploy/docker/config.yaml build/image/
+	@cp $(CA_BUNDLE) build/image/ca-certificates.crt
+	docker build --tag $(IMAGE) --file deploy/docker/Dockerfile build/image
 
 test: ## run all tests, with the race detector where there is a C compiler
 	@set -e; race=-race; \
@@ -75,6 +96,9 @@ test: ## run all tests, with the race detector where there is a C compiler
 
 integration: build ## hold the collector against a real RAPL driver, Docker and libvirt (root, apt; docs/integration.md)
 	@internal/integration/run.sh
+
+integration-k8s: build-k8s ## hold the DaemonSet against a real API server and kubelet (root, apt; docs/deployment.md)
+	@internal/integration/kubernetes.sh
 
 generate: ## write the generated files anew
 	go generate -skip bpf2go ./...

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Has every file of deploy/ checked by the tool that will read it, and names what could not be had. Fails where a
+# tool complains. What needs an API server is in `make integration-k8s`.
+#
+#   HELM_CHART=directory    a copy of the opentelemetry-collector chart, else the chart's own address is asked
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=
+
+checks() {
+	local what=$1
+	shift
+	if timeout 120 "$@" >"$scratch/out" 2>&1; then
+		echo "ok       $what"
+	else
+		echo "FAILED   $what"
+		sed 's/^/         /' "$scratch/out"
+		failed=yes
+	fi
+}
+lacks() { echo "skipped  $1: lacks $2"; }
+
+# What the manifests put into the environment.
+export K8S_NODE_NAME=node OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
+
+for config in config.yaml deploy/systemd/config.yaml deploy/docker/config.yaml; do
+	checks "$config, by the collector" build/otelcol-energy validate --config "$config"
+done
+
+checks "deploy/kubernetes/config.yaml, by the collector for Kubernetes" \
+	build/k8s/otelcol-energy validate --config deploy/kubernetes/config.yaml
+awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print}' deploy/helm/values.yaml >"$scratch/helm.yaml"
+checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
+	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"
+
+if command -v kubectl >/dev/null; then
+	checks "deploy/kubernetes, by kubectl kustomize" kubectl kustomize deploy/kubernetes
+else
+	lacks deploy/kubernetes kubectl
+fi
+
+if command -v systemd-analyze >/dev/null; then
+	# The program is not installed on this machine.
+	sed "s#/usr/local/bin/otelcol-energy#$PWD/build/otelcol-energy#" deploy/systemd/otelcol-energy.service \
+		>"$scratch/otelcol-energy.service"
+	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze verify" \
+		systemd-analyze verify --man=no "$scratch/otelcol-energy.service"
+	# 3.0 of 10: what it is exposed to is the network and the processes that it reads.
+	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze security" \
+		systemd-analyze security --offline=true --threshold=30 "$scratch/otelcol-energy.service"
+else
+	lacks deploy/systemd systemd-analyze
+fi
+
+if ! command -v helm >/dev/null; then
+	lacks deploy/helm/values.yaml "helm (go install helm.sh/helm/v3/cmd/helm@latest)"
+else
+	chart=${HELM_CHART:-}
+	if [ -z "$chart" ] && timeout 60 helm pull opentelemetry-collector --untar --untardir "$scratch/chart" \
+		--repo https://open-telemetry.github.io/opentelemetry-helm-charts >/dev/null 2>&1; then
+		chart=$scratch/chart/opentelemetry-collector
+	fi
+	if [ -n "$chart" ]; then
+		checks "deploy/helm/values.yaml, by helm template" \
+			helm template energy "$chart" --namespace energy --values deploy/helm/values.yaml
+	else
+		lacks deploy/helm/values.yaml "the opentelemetry-collector chart, which could not be downloaded"
+	fi
+fi
+
+if docker info >/dev/null 2>&1; then
+	checks "deploy/docker/Dockerfile, by docker build" make image
+else
+	lacks deploy/docker/Dockerfile "a Docker daemon"
+fi
+
+test -z "$failed"

@@ -1,0 +1,138 @@
+package deploy
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// documents parses the YAML documents of a file.
+func documents(t *testing.T, path string) []map[string]any {
+	t.Helper()
+	var all []map[string]any
+	for text := range strings.SplitSeq(read(t, path), "\n---\n") {
+		var document map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &document), path)
+		all = append(all, document)
+	}
+	return all
+}
+
+// at follows keys into maps, and takes the only element of lists on the way.
+func at(t *testing.T, value any, keys ...string) any {
+	t.Helper()
+	for _, key := range keys {
+		if list, ok := value.([]any); ok {
+			require.Len(t, list, 1, "before %s", key)
+			value = list[0]
+		}
+		m, ok := value.(map[string]any)
+		require.Truef(t, ok, "%s is in no map", key)
+		require.Contains(t, m, key)
+		value = m[key]
+	}
+	return value
+}
+
+func strs(t *testing.T, value any) []string {
+	t.Helper()
+	var all []string
+	for _, v := range value.([]any) {
+		all = append(all, v.(string))
+	}
+	return all
+}
+
+// named finds the list's elements with these names.
+func named(t *testing.T, list any, names ...string) []any {
+	t.Helper()
+	var found []any
+	for _, name := range names {
+		i := slices.IndexFunc(list.([]any), func(v any) bool { return v.(map[string]any)["name"] == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		found = append(found, list.([]any)[i])
+	}
+	return found
+}
+
+func TestHelmValuesAndManifestSayTheSame(t *testing.T) {
+	values := documents(t, "helm/values.yaml")[0]
+	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
+	container := at(t, pod, "containers")
+
+	assert.Equal(t, documents(t, "kubernetes/config.yaml")[0], values["alternateConfig"])
+	for _, key := range []string{"hostPID", "tolerations", "priorityClassName"} {
+		assert.Equal(t, at(t, pod, key), values[key], key)
+	}
+	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])
+	assert.Equal(t, at(t, container, "resources"), values["resources"])
+	assert.Equal(t, named(t, at(t, pod, "volumes"), "proc", "sys"), values["extraVolumes"])
+	assert.Equal(t, named(t, at(t, container, "volumeMounts"), "proc", "sys"), values["extraVolumeMounts"])
+	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])
+
+	var role map[string]any
+	for _, d := range documents(t, "kubernetes/rbac.yaml") {
+		if d["kind"] == "ClusterRole" {
+			role = d
+		}
+	}
+	require.NotNil(t, role)
+	assert.Equal(t, role["rules"], at(t, values, "clusterRole", "rules"))
+	assert.Equal(t, at(t, documents(t, "kubernetes/kustomization.yaml")[0], "images", "newTag"), at(t, values, "image", "tag"))
+}
+
+// The first column of the page's table of privileges names every capability that is granted anywhere.
+func TestNothingIsGrantedThatThePageDoesNotName(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| `CAP_[^|]*\\|")
+	capability := regexp.MustCompile(`CAP_[A-Z_]+`)
+	page := capability.FindAllString(strings.Join(row.FindAllString(read(t, "../docs/deployment.md"), -1), " "), -1)
+	slices.Sort(page)
+	page = slices.Compact(page)
+
+	unit := read(t, "systemd/otelcol-energy.service")
+	for _, setting := range []string{"AmbientCapabilities", "CapabilityBoundingSet"} {
+		line := regexp.MustCompile("(?m)^" + setting + "=.*$").FindString(unit)
+		granted := capability.FindAllString(line, -1)
+		slices.Sort(granted)
+		assert.Equal(t, page, granted, "%s= of the service and the table of docs/deployment.md", setting)
+	}
+
+	security := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec", "containers", "securityContext")
+	assert.Equal(t, []string{"ALL"}, strs(t, at(t, security, "capabilities", "drop")))
+	for _, granted := range strs(t, at(t, security, "capabilities", "add")) {
+		assert.Contains(t, page, "CAP_"+granted)
+	}
+}
+
+func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
+	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
+	for _, volume := range at(t, pod, "volumes").([]any) {
+		v := volume.(map[string]any)
+		if v["hostPath"] == nil {
+			continue
+		}
+		mount := named(t, at(t, pod, "containers", "volumeMounts"), v["name"].(string))[0].(map[string]any)
+		assert.Equal(t, true, mount["readOnly"], v["name"])
+		assert.Equal(t, "/hostfs"+at(t, v, "hostPath", "path").(string), mount["mountPath"], v["name"])
+	}
+}
+
+func TestKubernetesCollectorHoldsWhatTheLeanOneHolds(t *testing.T) {
+	lean, fuller := documents(t, "../builder-config.yaml")[0], documents(t, "builder-config-k8s.yaml")[0]
+	for _, kind := range []string{"receivers", "processors", "exporters", "providers"} {
+		assert.Subset(t, fuller[kind], lean[kind], kind)
+	}
+}
