@@ -91,6 +91,15 @@ type Listing struct {
 	Changed []uint64
 }
 
+// withGrants says what to grant where a permission is missing. The library's own advice is about the limit of locked
+// memory, which since Linux 5.11 has nothing to do with it.
+func withGrants(err error) error {
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	return fmt.Errorf("%w: it takes CAP_BPF and CAP_PERFMON, and a kernel that is not locked down", unix.EPERM)
+}
+
 const processSize = int(unsafe.Sizeof(Process{}))
 
 // OpenScan loads the program with room for this many processes. There is more room when it is needed.
@@ -125,7 +134,7 @@ func (s *Scan) load(room int) error {
 	}
 	loaded, err := newCollection(spec)
 	if err != nil {
-		return fmt.Errorf("load the task scan: %w", err)
+		return fmt.Errorf("load the task scan: %w", withGrants(err))
 	}
 	processes, err := mapMemory(loaded.Maps[tasksMapProcesses].FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -232,7 +241,7 @@ func OpenStream() (*Stream, error) {
 	keepMaps(spec)
 	loaded, err := newCollection(spec)
 	if err != nil {
-		return nil, fmt.Errorf("load the task stream: %w", err)
+		return nil, fmt.Errorf("load the task stream: %w", withGrants(err))
 	}
 	iter, err := link.AttachIter(link.IterOptions{Program: loaded.Programs[tasksProgStream]})
 	if err != nil {
@@ -350,7 +359,7 @@ func OpenEndings(buffer int) (*Endings, error) {
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
 	loaded, err := newCollection(spec)
 	if err != nil {
-		return nil, fmt.Errorf("load the hook on process ends: %w", err)
+		return nil, fmt.Errorf("load the hook on process ends: %w", withGrants(err))
 	}
 	e := &Endings{loaded: loaded}
 	if e.ring, err = ringbuf.NewReader(loaded.Maps[tasksMapEndings]); err != nil {
