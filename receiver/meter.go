@@ -24,10 +24,11 @@ type meters struct {
 	sensor   *power.Powercap // nil if none is wanted
 	model    *power.Model    // nil if none is wanted
 	inUse    power.Meter     // nil while there is none
+	tallies  zoneTallies     // of the sensor's zones
 }
 
 func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
-	m := &meters{logger: logger, zones: cfg.Zones, mayModel: cfg.Meter == MeterAuto}
+	m := &meters{logger: logger, zones: cfg.Zones, mayModel: cfg.Meter == MeterAuto, tallies: zoneTallies{}}
 	if cfg.Meter != MeterModel {
 		m.sensor = power.NewPowercap(cfg.RootPath, func(k power.Kind) bool {
 			return k == power.PSys || slices.Contains(cfg.Zones, k)
@@ -49,6 +50,7 @@ func (m *meters) read(s power.Sample, c *conditions) (readings []power.Reading, 
 	before := m.inUse
 	if m.sensor != nil {
 		measured, err := m.sensor.Read(s)
+		m.tallies.add(measured)
 		standIn := m.model != nil && before != power.Meter(m.sensor) && !m.usable(measured)
 		m.report(measured, err, standIn, c)
 		if !standIn {

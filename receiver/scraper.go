@@ -44,6 +44,8 @@ type energyScraper struct {
 	pending bool       // something was handed out and is not yet accepted
 	failed  int        // passes over the processes in a row
 	sampler sampler
+
+	telemetry telemetry
 }
 
 // ledgers is everything that was attributed with one meter and one source of CPU times.
@@ -57,14 +59,16 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 	if err != nil {
 		return nil, err
 	}
-	return &energyScraper{
+	s := &energyScraper{
 		cfg:        cfg,
 		set:        set,
 		conditions: newConditions(set.Logger),
 		now:        time.Now,
 		open:       cputime.Open,
 		meters:     m,
-	}, nil
+	}
+	s.telemetry, err = newTelemetry(s)
+	return s, err
 }
 
 // start takes the baseline. Whatever is missing or unreadable is reported and looked for again at each
@@ -88,7 +92,7 @@ func (s *energyScraper) start(_ context.Context, host component.Host) error {
 	s.sample()
 	s.conditions.settle()
 	s.adjustWindow()
-	return nil
+	return s.observeSelf()
 }
 
 func (s *energyScraper) warnOfSharedSeries() {
@@ -101,6 +105,7 @@ func (s *energyScraper) warnOfSharedSeries() {
 
 func (s *energyScraper) shutdown(context.Context) error {
 	s.sampler.stop()
+	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.source == nil {
@@ -119,9 +124,20 @@ func (s *energyScraper) shutdown(context.Context) error {
 func (s *energyScraper) sample() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.measure(); m != nil {
-		s.attribute(m)
+	s.scan()
+}
+
+// scan measures and attributes, nil if that failed.
+func (s *energyScraper) scan() *measurement {
+	began := time.Now()
+	m := s.measure()
+	if m == nil {
+		s.telemetry.failedScans++
+		return nil
 	}
+	s.attribute(m)
+	s.telemetry.scanned(time.Since(began))
+	return m
 }
 
 // scrape is the receiver's whole story.
@@ -130,12 +146,11 @@ func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = false // what was handed out before was refused
-	m := s.measure()
+	m := s.scan()
 	s.conditions.settle()
 	if m == nil {
 		return pmetric.NewMetrics(), nil // told by the conditions; the next measurement covers this one
 	}
-	s.attribute(m)
 	return s.emit(m), nil
 }
 
@@ -221,6 +236,7 @@ func (s *energyScraper) readProcesses() error {
 		return err
 	}
 	s.failed = 0
+	s.telemetry.lostExits += int64(s.table.LostEnds)
 	if s.source.Exact() && s.table.Untraced > 0 {
 		s.conditions.check("process ends", errEndsLost)
 	}
@@ -271,6 +287,7 @@ func (s *energyScraper) retire() {
 func (s *energyScraper) dropRetired() {
 	for _, l := range s.retired {
 		_ = l.identifier.Close() // it was only read from
+		s.telemetry.droppedSeries += int64(l.engine.Ledger().Dropped)
 	}
 	s.retired = nil
 }

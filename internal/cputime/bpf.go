@@ -306,6 +306,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	b.locate(t, l.Processes, kept)
 	b.table = t
 	if lostCount > 0 && t.passes > 0 {
+		t.LostEnds += lostCount
 		t.Untraced = min(t.Untraced+min(units.CPUTime(lost), Unbounded), Unbounded)
 	}
 	if recounts {
@@ -409,6 +410,7 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	// If the buffer had no room for it, its time is in what was lost. Else the kernel did not call the hook, as
 	// happens for some milliseconds after another program was detached from it (seen with Linux 6.18).
 	if w.first > b.lossEnd {
+		t.LostEnds++
 		t.Untraced = min(t.Untraced+w.most, Unbounded)
 	}
 	if len(b.givenUp) >= maxGivenUp {

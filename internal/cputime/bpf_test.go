@@ -122,11 +122,13 @@ func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
 	k.count, k.lost = 1, 5100
 	require.NoError(t, b.ReadProcesses(table))
 	assert.EqualValues(t, 5100, table.Untraced)
+	assert.EqualValues(t, 1, table.LostEnds)
 	k.now += maxAwait
 	require.NoError(t, b.ReadProcesses(table))
 	require.Len(t, table.Ended, 1)
 	assert.Zero(t, table.Ended[0].LastSlice)
 	assert.Zero(t, table.Untraced)
+	assert.Zero(t, table.LostEnds, "once")
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
 	require.NoError(t, b.ReadProcesses(table))
 	assert.Zero(t, table.Processes[0].Unseen+table.Unseen, "its life was billed before")

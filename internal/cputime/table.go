@@ -32,6 +32,8 @@ type Table struct {
 	// Untraced is the most that processes which ended can have used without anything showing it, up to
 	// Unbounded.
 	Untraced units.CPUTime
+	// LostEnds is how many processes ended of whose end the pass of an exact source was not told.
+	LostEnds uint64
 
 	before    []Process // rows of the pass before, from kept on
 	kept      int       // how many rows, from the first, are those of the pass before
@@ -70,6 +72,7 @@ func (t *Table) begin(now time.Duration) {
 		t.beforeNow = now // nothing is younger than the first pass
 	}
 	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
+	t.LostEnds = 0
 	t.kept, t.Active = 0, t.Active[:0]
 }
 
@@ -93,6 +96,7 @@ func (t *Table) beginKeeping(now time.Duration, kept int) {
 		t.beforeNow = now // nothing is younger than the first pass
 	}
 	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
+	t.LostEnds = 0
 	t.kept, t.Active = kept, t.Active[:0]
 }
 

@@ -18,11 +18,13 @@ func TestAnEndThatTheKernelDidNotTellOfIsUntracedOnce(t *testing.T) {
 	k.listed = k.listed[:1]
 	require.NoError(t, b.ReadProcesses(table)) // a second after process 10 was listed
 	assert.Zero(t, table.Untraced, "it may be told of yet")
+	assert.Zero(t, table.LostEnds)
 	k.now += maxAwait
 	require.NoError(t, b.ReadProcesses(table))
 	require.Len(t, table.Ended, 1)
 	assert.Zero(t, table.Ended[0].LastSlice)
 	assert.Equal(t, units.Second+2*Tick, table.Untraced, "what one thread can use until it is seen to be gone")
+	assert.EqualValues(t, 1, table.LostEnds)
 	assert.Zero(t, table.Run)
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
 	require.NoError(t, b.ReadProcesses(table))

@@ -19,6 +19,32 @@ const (
 	AggregationStrategyMax = "max"
 )
 
+// AttributeCPUTimeSource specifies the value cpu_time.source attribute.
+type AttributeCPUTimeSource int
+
+const (
+	_ AttributeCPUTimeSource = iota
+	AttributeCPUTimeSourceBpf
+	AttributeCPUTimeSourceProcfs
+)
+
+// String returns the string representation of the AttributeCPUTimeSource.
+func (av AttributeCPUTimeSource) String() string {
+	switch av {
+	case AttributeCPUTimeSourceBpf:
+		return "bpf"
+	case AttributeCPUTimeSourceProcfs:
+		return "procfs"
+	}
+	return ""
+}
+
+// MapAttributeCPUTimeSource is a helper map of string to AttributeCPUTimeSource attribute value.
+var MapAttributeCPUTimeSource = map[string]AttributeCPUTimeSource{
+	"bpf":    AttributeCPUTimeSourceBpf,
+	"procfs": AttributeCPUTimeSourceProcfs,
+}
+
 // AttributeEnergyState specifies the value energy.state attribute.
 type AttributeEnergyState int
 
@@ -69,6 +95,40 @@ func (av AttributeHwType) String() string {
 var MapAttributeHwType = map[string]AttributeHwType{
 	"cpu":    AttributeHwTypeCPU,
 	"memory": AttributeHwTypeMemory,
+}
+
+// AttributeSeriesEntity specifies the value series.entity attribute.
+type AttributeSeriesEntity int
+
+const (
+	_ AttributeSeriesEntity = iota
+	AttributeSeriesEntityProcess
+	AttributeSeriesEntityContainer
+	AttributeSeriesEntityK8sPod
+	AttributeSeriesEntityVM
+)
+
+// String returns the string representation of the AttributeSeriesEntity.
+func (av AttributeSeriesEntity) String() string {
+	switch av {
+	case AttributeSeriesEntityProcess:
+		return "process"
+	case AttributeSeriesEntityContainer:
+		return "container"
+	case AttributeSeriesEntityK8sPod:
+		return "k8s.pod"
+	case AttributeSeriesEntityVM:
+		return "vm"
+	}
+	return ""
+}
+
+// MapAttributeSeriesEntity is a helper map of string to AttributeSeriesEntity attribute value.
+var MapAttributeSeriesEntity = map[string]AttributeSeriesEntity{
+	"process":   AttributeSeriesEntityProcess,
+	"container": AttributeSeriesEntityContainer,
+	"k8s.pod":   AttributeSeriesEntityK8sPod,
+	"vm":        AttributeSeriesEntityVM,
 }
 
 var MetricsInfo = metricsInfo{

@@ -1,0 +1,168 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// telemetry is what the receiver tells of itself, under telemetry in metadata.yaml. Scans only count; the
+// collector asks for the counts when it collects its own metrics, so that a window costs one record.
+type telemetry struct {
+	builder  *metadata.TelemetryBuilder
+	receiver attribute.KeyValue
+	scan     []metric.RecordOption
+
+	failedScans   int64
+	lostExits     int64
+	droppedSeries int64 // of ledgers that are gone
+}
+
+func newTelemetry(s *energyScraper) (telemetry, error) {
+	builder, err := metadata.NewTelemetryBuilder(s.set.TelemetrySettings)
+	t := telemetry{builder: builder, receiver: attribute.String("receiver", s.set.ID.String())}
+	t.scan = []metric.RecordOption{t.with()}
+	return t, err
+}
+
+// with returns the attributes of an instrument's point, the receiver's name among them.
+func (t *telemetry) with(more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(append(more, t.receiver)...))
+}
+
+// scanned records how long a scan took.
+func (t *telemetry) scanned(took time.Duration) {
+	t.builder.ReceiverEnergyScanDuration.Record(context.Background(), took.Seconds(), t.scan...)
+}
+
+// zoneTally is what happened to a zone's counter besides counting.
+type zoneTally struct {
+	readErrors, wraps, resets int64
+}
+
+// zoneTallies are those of all zones that a sensor ever had, by ID.
+type zoneTallies map[string]*zoneTally
+
+// add counts what readings tell. In a pass in which nothing happened it looks nothing up.
+func (z zoneTallies) add(readings []power.Reading) {
+	for i := range readings {
+		r := &readings[i]
+		if r.Err == nil && r.Event == power.NoEvent {
+			continue
+		}
+		tally := z[r.Zone.ID]
+		if tally == nil {
+			tally = new(zoneTally)
+			z[r.Zone.ID] = tally
+		}
+		switch {
+		case r.Err != nil:
+			tally.readErrors++
+		case r.Event == power.Wrapped:
+			tally.wraps++
+		case r.Event == power.Rebased:
+			tally.resets++
+		}
+	}
+}
+
+var entityNames = map[attribution.Entity]string{
+	attribution.Process: "process", attribution.Container: "container", attribution.Pod: "k8s.pod", attribution.VM: "vm",
+}
+
+// observeSelf registers what the collector calls to collect its own metrics. It ends with the builder.
+func (s *energyScraper) observeSelf() error {
+	t, b := &s.telemetry, s.telemetry.builder
+	entities := map[attribution.Entity]metric.MeasurementOption{}
+	for entity, name := range entityNames {
+		entities[entity] = t.with(attribute.String("series.entity", name))
+	}
+	kinds := make([]metric.MeasurementOption, len(s.cfg.Zones))
+	for i, kind := range s.cfg.Zones {
+		kinds[i] = t.with(attribute.String("energy.zone", string(kind)))
+	}
+	number := func(value func() int64) metric.Int64Callback {
+		option := t.with()
+		return s.locked(func(o metric.Int64Observer) { o.Observe(value(), option) })
+	}
+	byZone := func(value func(*zoneTally) int64) metric.Int64Callback {
+		return s.locked(func(o metric.Int64Observer) {
+			for id, tally := range s.meters.tallies {
+				o.Observe(value(tally), t.with(attribute.String("hw.id", id)))
+			}
+		})
+	}
+	return errors.Join(
+		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.table.Processes)) })),
+		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
+		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
+		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.droppedSeries)),
+		b.RegisterReceiverEnergyZoneReadErrorsCallback(byZone(func(z *zoneTally) int64 { return z.readErrors })),
+		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *zoneTally) int64 { return z.wraps })),
+		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *zoneTally) int64 { return z.resets })),
+		b.RegisterReceiverEnergyCPUTimeSourceCallback(s.locked(func(o metric.Int64Observer) {
+			o.Observe(1, t.with(attribute.String("cpu_time.source", s.source.Name())))
+		})),
+		b.RegisterReceiverEnergySeriesCallback(s.locked(func(o metric.Int64Observer) {
+			series := s.countSeries()
+			for entity, option := range entities {
+				o.Observe(series[entity], option)
+			}
+		})),
+		b.RegisterReceiverEnergyWaitingEnergyCallback(func(_ context.Context, o metric.Float64Observer) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.ledgers != nil {
+				for kind, option := range kinds {
+					o.Observe(s.ledgers.engine.Ledger().Waiting(kind).Joules(), option)
+				}
+			}
+			return nil
+		}),
+	)
+}
+
+// locked makes a callback of what must not run beside a scan.
+func (s *energyScraper) locked(observe func(metric.Int64Observer)) metric.Int64Callback {
+	return func(_ context.Context, o metric.Int64Observer) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		observe(o)
+		return nil
+	}
+}
+
+// eachLedger calls yield for the ledgers in use and those whose last values wait to be accepted.
+func (s *energyScraper) eachLedger(yield func(*attribution.Ledger)) {
+	for _, l := range s.retired {
+		yield(l.engine.Ledger())
+	}
+	if s.ledgers != nil {
+		yield(s.ledgers.engine.Ledger())
+	}
+}
+
+func (s *energyScraper) droppedSeries() int64 {
+	dropped := s.telemetry.droppedSeries
+	s.eachLedger(func(l *attribution.Ledger) { dropped += int64(l.Dropped) })
+	return dropped
+}
+
+func (s *energyScraper) countSeries() map[attribution.Entity]int64 {
+	series := make(map[attribution.Entity]int64, len(entityNames))
+	s.eachLedger(func(l *attribution.Ledger) {
+		for a := range l.Accounts {
+			if !a.Other {
+				series[a.Entity]++
+			}
+		}
+	})
+	return series
+}

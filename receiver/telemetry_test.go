@@ -1,0 +1,300 @@
+package receiver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
+)
+
+// observedNode is a node whose receiver's own metrics are collected.
+func observedNode(t *testing.T, edit ...func(*Config)) (*testNode, *componenttest.Telemetry) {
+	t.Helper()
+	n, tel := newTestNode(t, edit...), componenttest.NewTelemetry()
+	logger := n.s.set.Logger
+	n.s.set = metadatatest.NewSettings(tel)
+	n.s.set.Logger = logger
+	var err error
+	n.s.telemetry, err = newTelemetry(n.s)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.Background())) })
+	return n, tel
+}
+
+// observed is a point with these attributes, "key, value, ...".
+func observed[N int64 | float64](value N, attributes ...string) metricdata.DataPoint[N] {
+	kvs := []attribute.KeyValue{attribute.String("receiver", "energy")}
+	for i := 0; i < len(attributes); i += 2 {
+		kvs = append(kvs, attribute.String(attributes[i], attributes[i+1]))
+	}
+	return metricdata.DataPoint[N]{Attributes: attribute.NewSet(kvs...), Value: value}
+}
+
+func counts(points ...metricdata.DataPoint[int64]) []metricdata.DataPoint[int64] { return points }
+
+var whenever = metricdatatest.IgnoreTimestamp()
+
+func TestEachScanIsTimedWhetherItsWindowIsEmittedOrNot(t *testing.T) {
+	n, tel := observedNode(t)
+	n.start()
+	n.run(10*joule, nil)
+	n.s.sample()
+	m, err := tel.GetMetric("otelcol_receiver_energy_scan_duration")
+	require.NoError(t, err)
+	points := m.Data.(metricdata.Histogram[float64]).DataPoints
+	require.Len(t, points, 1)
+	assert.EqualValues(t, 3, points[0].Count, "the baseline, a collection, a window")
+	assert.Positive(t, points[0].Sum)
+	metadatatest.AssertEqualReceiverEnergyScanDuration(t, tel, []metricdata.HistogramDataPoint[float64]{{Attributes: attribute.NewSet(attribute.String("receiver", "energy"))}},
+		whenever, metricdatatest.IgnoreValue())
+}
+
+func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
+	n, tel := observedNode(t)
+	n.start()
+	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root()), fail: errRefused}
+	require.NoError(t, n.s.source.Close())
+	n.s.source = source
+	n.scrapeAsIs()
+	n.s.sample()
+	metadatatest.AssertEqualReceiverEnergyFailedScans(t, tel, counts(observed[int64](2)), whenever)
+	source.fail = nil
+	n.scrapeAsIs()
+	metadatatest.AssertEqualReceiverEnergyFailedScans(t, tel, counts(observed[int64](2)), whenever)
+}
+
+func TestTheReceiverTellsHowManyProcessesAndSeriesItHas(t *testing.T) {
+	n, tel := observedNode(t, func(c *Config) { c.Processes.MinEnergy = 20 })
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/bin/small"}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 900, 20: 100})
+	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](3)), whenever)
+	series := func(processes, containers int64) {
+		t.Helper()
+		metadatatest.AssertEqualReceiverEnergySeries(t, tel, counts(
+			observed(processes, "series.entity", "process"), observed(containers, "series.entity", "container"),
+			observed[int64](0, "series.entity", "k8s.pod"), observed[int64](0, "series.entity", "vm")), whenever)
+	}
+	series(1, 1)
+	delete(n.host.Processes, 10)
+	n.refuse = errRefused
+	n.run(0, nil)
+	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](2)), whenever)
+	series(1, 1) // their last values are not delivered yet
+	n.refuse = nil
+	n.run(0, nil)
+	series(0, 0)
+}
+
+func TestWhatHappensToAZonesCounterIsCountedByZone(t *testing.T) {
+	n, tel := observedNode(t)
+	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
+	n.start()
+	byZone := func(first, second int64) []metricdata.DataPoint[int64] {
+		return counts(observed(first, "hw.id", "intel-rapl:0"), observed(second, "hw.id", "intel-rapl:1"))
+	}
+	none := func(assertEqual func(*testing.T, *componenttest.Telemetry, []metricdata.DataPoint[int64], ...metricdatatest.Option)) {
+		t.Helper()
+		assertEqual(t, tel, byZone(0, 0), whenever)
+	}
+	none(metadatatest.AssertEqualReceiverEnergyZoneReadErrors)
+	none(metadatatest.AssertEqualReceiverEnergyZoneWraps)
+	none(metadatatest.AssertEqualReceiverEnergyZoneResets)
+
+	first, second := n.host.Zones["intel-rapl:0"], n.host.Zones["intel-rapl:1"]
+	second.Content = "garbage\n"
+	n.run(0, nil)
+	n.run(0, nil)
+	second.Content = ""
+	n.run(0, nil)
+	first.Energy = first.Max - 100*joule
+	n.run(0, nil) // further than a socket can have come in ten seconds
+	first.Energy = 100 * joule
+	n.scrapeLater()
+	n.run(0, nil)
+	metadatatest.AssertEqualReceiverEnergyZoneReadErrors(t, tel, byZone(0, 2), whenever)
+	metadatatest.AssertEqualReceiverEnergyZoneResets(t, tel, byZone(1, 0), whenever)
+	metadatatest.AssertEqualReceiverEnergyZoneWraps(t, tel, byZone(1, 0), whenever)
+}
+
+// scrapeLater scrapes after ten seconds in which nobody ran.
+func (n *testNode) scrapeLater() {
+	n.t.Helper()
+	n.host.Run(10*time.Second, nil)
+	n.scrape()
+}
+
+func TestASensorThatAModelStandsInForStillHasItsErrorsCounted(t *testing.T) {
+	n, tel := observedNode(t, withModel(40, 120))
+	n.host.Zones["intel-rapl:0"].Content = "garbage\n"
+	n.start()
+	n.run(0, nil)
+	metadatatest.AssertEqualReceiverEnergyZoneReadErrors(t, tel, counts(observed[int64](2, "hw.id", "intel-rapl:0")), whenever)
+}
+
+func TestEnergyThatWaitsForItsZoneIsTold(t *testing.T) {
+	n, tel := observedNode(t)
+	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
+	n.start()
+	waiting := func(joules float64) {
+		t.Helper()
+		metadatatest.AssertEqualReceiverEnergyWaitingEnergy(t, tel, []metricdata.DataPoint[float64]{
+			observed(joules, "energy.zone", "package"), observed[float64](0, "energy.zone", "dram")}, whenever)
+	}
+	n.run(10*joule, nil)
+	waiting(0)
+	stat := n.host.CPU
+	n.host.Zones["intel-rapl:0"].Energy += 7 * joule
+	n.host.Uptime += 10 * time.Second // in which /proc/stat stands still
+	n.scrape()
+	waiting(7)
+	require.Equal(t, stat, n.host.CPU)
+	n.run(0, nil)
+	waiting(0)
+}
+
+func TestLostExitsAreCountedAndSurviveTheirSource(t *testing.T) {
+	n, tel := observedNode(t)
+	n.start()
+	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
+	source := &losingSource{exactSource{cputime.NewProcfs(n.host.Root())}}
+	require.NoError(t, n.s.source.Close())
+	n.s.source, n.s.table = source, cputime.Table{}
+	n.run(0, nil)
+	n.run(0, nil)
+	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
+	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "bpf")), whenever)
+	require.NoError(t, source.Close())
+	n.s.source, n.s.table = cputime.NewProcfs(n.host.Root()), cputime.Table{}
+	n.run(0, nil)
+	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
+}
+
+// losingSource is not told of three ends in each pass.
+type losingSource struct{ exactSource }
+
+func (losingSource) Name() string { return "bpf" }
+func (s losingSource) ReadProcesses(t *cputime.Table) error {
+	err := s.exactSource.ReadProcesses(t)
+	t.LostEnds = 3
+	return err
+}
+
+func TestSeriesThatWereGivenUpAreCountedAlsoAfterTheirLedgersAreGone(t *testing.T) {
+	n, tel := observedNode(t)
+	n.start()
+	n.s.ledgers.engine.Ledger().Dropped = 5
+	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
+	n.s.retire()
+	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
+	n.run(0, nil)
+	require.Empty(t, n.s.retired)
+	n.s.ledgers.engine.Ledger().Dropped = 2
+	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](7)), whenever)
+}
+
+func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {
+	n, tel := observedNode(t)
+	n.start()
+	doc := readDocumentation(t)
+	require.NotEmpty(t, doc.Telemetry.Metrics)
+	for name, want := range doc.Telemetry.Metrics {
+		m, err := tel.GetMetric("otelcol_" + name)
+		require.NoError(t, err)
+		sets := attributeSets(m.Data)
+		assert.NotEmpty(t, sets, name)
+		for _, set := range sets {
+			var keys []string
+			for _, kv := range set.ToSlice() {
+				keys = append(keys, string(kv.Key))
+			}
+			assert.ElementsMatch(t, want.Attributes, keys, name)
+		}
+	}
+}
+
+// attributeSets are those of a metric's points.
+func attributeSets(data metricdata.Aggregation) (sets []attribute.Set) {
+	switch d := data.(type) {
+	case metricdata.Sum[int64]:
+		for _, p := range d.DataPoints {
+			sets = append(sets, p.Attributes)
+		}
+	case metricdata.Gauge[int64]:
+		for _, p := range d.DataPoints {
+			sets = append(sets, p.Attributes)
+		}
+	case metricdata.Gauge[float64]:
+		for _, p := range d.DataPoints {
+			sets = append(sets, p.Attributes)
+		}
+	case metricdata.Histogram[float64]:
+		for _, p := range d.DataPoints {
+			sets = append(sets, p.Attributes)
+		}
+	}
+	return sets
+}
+
+func TestTwoReceiversDoNotMixUpWhatTheyTellOfThemselves(t *testing.T) {
+	n, tel := observedNode(t)
+	n.start()
+	other := newTestNode(t)
+	other.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	other.s.set = metadatatest.NewSettings(tel)
+	other.s.set.ID = receivertest.NewNopSettings(metadata.Type).ID
+	var err error
+	other.s.telemetry, err = newTelemetry(other.s)
+	require.NoError(t, err)
+	other.start()
+	theirs := metricdata.DataPoint[int64]{Attributes: attribute.NewSet(attribute.String("receiver", other.s.set.ID.String())), Value: 2}
+	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](1), theirs), whenever)
+}
+
+func TestAfterShutdownNobodyAsksTheReceiverAnyMore(t *testing.T) {
+	n, tel := observedNode(t)
+	n.startAsIs()
+	require.NoError(t, n.s.shutdown(t.Context()))
+	n.s.mu.Lock() // a callback would wait for it for ever
+	defer n.s.mu.Unlock()
+	_, err := tel.GetMetric("otelcol_receiver_energy_processes")
+	assert.Error(t, err)
+}
+
+func TestRecordingAScanAllocatesNothing(t *testing.T) {
+	n, _ := observedNode(t)
+	require.NoError(t, n.host.Render())
+	readings, _ := n.s.meters.read(power.Sample{At: n.host.Now()}, n.s.conditions)
+	require.NotEmpty(t, readings)
+	readings[0].Event = power.NoEvent // it is none after the first pass
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		n.s.telemetry.scanned(time.Millisecond)
+		n.s.meters.tallies.add(readings)
+	}))
+}
+
+func BenchmarkRecordingAScan(b *testing.B) {
+	tel := componenttest.NewTelemetry()
+	defer func() { _ = tel.Shutdown(b.Context()) }() // nothing is exported
+	s := &energyScraper{set: metadatatest.NewSettings(tel)}
+	t, err := newTelemetry(s)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		t.scanned(time.Millisecond)
+	}
+}
