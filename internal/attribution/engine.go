@@ -31,7 +31,10 @@ type claimant struct {
 	accounts [numEntities]int32 // index of its account of each entity, or none
 	earned   units.Energy       // before it had an account of its own
 	open     bool
-	holds    int32 // lagging zones that owe it energy
+	running  bool   // it has a part of idle energy
+	excluded bool   // what it uses is static
+	size     uint64 // what its container requests
+	holds    int32  // lagging zones that owe it energy
 
 	// What the current interval brings it, until settle.
 	touched bool
@@ -57,6 +60,8 @@ type Engine struct {
 	touched   []Claimant
 	processes int // accounts of processes, without the others'
 	ended     int // accounts of the other entities that wait for their delivery
+
+	excluded bool // somebody is, or was
 
 	sums   Amounts    // scratch of Observe
 	summed [Zones]int // zones in each sum
@@ -90,11 +95,35 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 	if e.cfg.MinEnergy == 0 {
 		e.admit(c, since)
 	}
+	c.running = true
+	if holder := c.holder(); holder != none {
+		e.ledger.accounts[holder].running++
+	}
 	return id
 }
 
+// Stop says that a claimant has ended: it may still claim the CPU time of its last slice, and has no part of the
+// idle energy.
+func (e *Engine) Stop(id Claimant) {
+	c := &e.claimants[id]
+	if !c.running {
+		return
+	}
+	c.running = false
+	if holder := c.holder(); holder != none {
+		e.ledger.accounts[holder].running--
+	}
+}
+
+// Exclude makes what a claimant uses static from now on: its CPU time is not busy time, and it has no share.
+func (e *Engine) Exclude(id Claimant) { e.claimants[id].excluded, e.excluded = true, true }
+
+// Resize says how much CPU time the container of a claimant requests, in any unit. 0 has no part.
+func (e *Engine) Resize(id Claimant, size uint64) { e.claimants[id].size = min(size, maxSize) }
+
 // Close ends a claimant. What a lagging zone owes it still reaches it.
 func (e *Engine) Close(id Claimant) {
+	e.Stop(id)
 	c := &e.claimants[id]
 	c.open = false
 	e.releaseIfDone(id)
@@ -200,6 +229,11 @@ func (e *Engine) Observe(iv *Interval) {
 	for i := range l.Zones {
 		e.dropSettledLag(&l.Zones[i])
 	}
+	if learned := e.cfg.Rules.Learned; learned != nil {
+		for kind := range l.Kinds {
+			l.Kinds[kind].Standing = learned.Standing(kind)
+		}
+	}
 	e.at = iv.At
 }
 
@@ -279,16 +313,21 @@ func (e *Engine) zonesOf(kind int) (n int) {
 	return n
 }
 
-// attribute splits a portion and shares its active part.
+// attribute splits a portion and shares its parts.
 func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
+	if e.excluded {
+		p.Busy = units.Advance(e.excludedOf(claims), p.Busy)
+	}
 	active := min(e.cfg.Rules.Split(p), p.Energy)
+	idle := p.Energy - active
 	k := &e.ledger.Kinds[p.Kind]
 	recent := func(energy units.Energy) units.Energy { return e.recentPart(energy, p.Elapsed) }
 	k.Active += active
-	k.Idle += p.Energy - active
+	k.Idle += idle
 	k.RecentActive += recent(active)
-	k.RecentIdle += recent(p.Energy - active)
+	k.RecentIdle += recent(idle)
 	k.RecentTime = min(k.RecentTime+p.Elapsed, e.ledger.Elapsed)
+	e.shareIdle(p, idle, claims, unowned)
 
 	s := e.sharesOf(active, claims, unowned)
 	if s.total == 0 {
@@ -296,7 +335,7 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 		return
 	}
 	for _, claim := range claims {
-		share := units.Energy(s.next(e.cfg.Rules.Key(claim)))
+		share := units.Energy(s.next(e.key(claim)))
 		if claim.Unseen {
 			e.ledger.accounts[othersIndex].add(p.Kind, share, recent(share))
 			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent(share)) })
@@ -309,6 +348,27 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 	k.Unattributed += units.Energy(s.next(uint64(unowned)))
 }
 
+// key is what a claim's share is in proportion to.
+func (e *Engine) key(claim Claim) uint64 {
+	if e.isExcluded(claim) {
+		return 0
+	}
+	return e.cfg.Rules.Key(claim)
+}
+
+func (e *Engine) isExcluded(claim Claim) bool {
+	return e.excluded && claim.Claimant != Nobody && e.claimants[claim.Claimant].excluded
+}
+
+func (e *Engine) excludedOf(claims []Claim) (sum units.CPUTime) {
+	for _, claim := range claims {
+		if e.isExcluded(claim) {
+			sum = units.AddSaturating(sum, claim.CPU)
+		}
+	}
+	return sum
+}
+
 // sharesOf prepares to share an amount. Keys whose sum does not fit are all made smaller alike: a process
 // may claim centuries where a kernel or a file lies.
 func (e *Engine) sharesOf(amount units.Energy, claims []Claim, unowned units.CPUTime) shares {
@@ -316,7 +376,7 @@ func (e *Engine) sharesOf(amount units.Energy, claims []Claim, unowned units.CPU
 		total, overflow := uint64(unowned)>>shift, uint64(0)
 		for _, claim := range claims {
 			var carry uint64
-			total, carry = bits.Add64(total, e.cfg.Rules.Key(claim)>>shift, 0)
+			total, carry = bits.Add64(total, e.key(claim)>>shift, 0)
 			overflow |= carry
 		}
 		if overflow == 0 {
@@ -395,7 +455,7 @@ func (e *Engine) HandedOut() {
 		k.RecentTime, k.RecentActive, k.RecentIdle = 0, 0, 0
 	}
 	for i := range l.accounts {
-		l.accounts[i].Recent = Amounts{}
+		l.accounts[i].Recent, l.accounts[i].RecentIdle = Amounts{}, Amounts{}
 		l.accounts[i].Again = l.accounts[i].Ended
 	}
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0

@@ -34,6 +34,8 @@ type Account struct {
 	Energy Amounts
 	// Recent is the energy within the current collection, for the average power over it.
 	Recent Amounts
+	// Idle is what idle energy it carries beside that, since Start, and RecentIdle within the current collection.
+	Idle, RecentIdle Amounts
 	// CPU is the CPU time since Start.
 	CPU units.CPUTime
 	// Ended says that nothing will be added any more.
@@ -41,7 +43,8 @@ type Account struct {
 	// Again says that the end was in an earlier collection, which was not accepted.
 	Again bool
 
-	refs int32 // claimants that may still add to it
+	refs    int32 // claimants that may still add to it
+	running int32 // claimants that share its idle energy
 }
 
 // Zone is the ledger of one hardware zone.
@@ -71,8 +74,11 @@ type Kind struct {
 	Start   time.Time // when the totals were 0
 	Active  units.Energy
 	Idle    units.Energy
-	// Unattributed is the part of Active that has no owner.
-	Unattributed units.Energy
+	// Unattributed is the part of Active that has no owner, and UnattributedIdle that of Idle where a rule shares it.
+	Unattributed     units.Energy
+	UnattributedIdle units.Energy
+	// Standing is how the split stands.
+	Standing Standing
 
 	// RecentActive and RecentIdle are what was attributed in the current collection and RecentTime is the
 	// time that it covers, all 0 when nothing was. The recent energy of accounts covers the same time.

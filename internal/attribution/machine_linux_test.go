@@ -47,6 +47,7 @@ type observer struct {
 	stopped  int // so many more intervals have no CPU time of the node
 	unlisted int // so many more intervals no task is seen
 	did      map[string]int
+	sizes    bool // containers have sizes
 }
 
 // observed is a task that has a claimant.
@@ -107,6 +108,9 @@ func newLife(tb testing.TB) *hostsim.Life {
 
 func (n *observer) open(owner attribution.Owner, since time.Time) attribution.Claimant {
 	id := n.engine.Open(owner, since)
+	if n.sizes {
+		n.engine.Resize(id, uint64(len(owner.Container.ID))+uint64(owner.Process.PID)%3)
+	}
 	if n.oracle != nil {
 		n.check(n.oracle.open(id, owner, since))
 	}

@@ -15,7 +15,8 @@ import (
 // whole number below its exact value and the one above. What must be exact is exact.
 type oracle struct {
 	cfg        attribution.Config
-	at         time.Time // end of the last interval
+	split      attribution.Split // nil: by utilization, as told here
+	at         time.Time         // end of the last interval
 	collection attribution.Interval
 	zones      []oracleZone
 	kinds      [attribution.Zones]oracleKind
@@ -23,6 +24,8 @@ type oracle struct {
 	accounts   []*oracleAccount
 	others     *oracleAccount
 	delivered  [attribution.Zones]uint64 // to processes whose accounts are gone
+	// deliveredIdle is the same of idle energy, whoever carries it.
+	deliveredIdle [attribution.Zones]uint64
 
 	touched []*oracleClaimant // in this interval, the first first
 	shown   []*attribution.Account
@@ -108,6 +111,7 @@ type oracleClaimant struct {
 type oracleAccount struct {
 	attribution.Account
 	energy [attribution.Zones]uint64 // as it was compared last
+	idle   [attribution.Zones]uint64
 	recent [attribution.Zones]uint64
 	cpu    uint64
 	gains  gains // since
@@ -264,7 +268,7 @@ func (o *oracle) observe(iv *attribution.Interval, shown *attribution.Ledger) {
 }
 
 func (o *oracle) readZones(iv *attribution.Interval, this *waiting) {
-	var known [attribution.Zones]bool // kinds with zones that were read and can be split
+	var known [attribution.Zones]int // by kind, how many zones were read and can be split
 	var energies [attribution.Zones]uint64
 	listed := map[int]bool{}
 	for _, r := range iv.Zones {
@@ -282,7 +286,7 @@ func (o *oracle) readZones(iv *attribution.Interval, this *waiting) {
 			continue
 		}
 		if r.OK && this.total > 0 && z.waiting == nil && z.absent == nil {
-			known[z.kind] = true
+			known[z.kind]++
 			energies[z.kind] += energy
 			continue
 		}
@@ -298,7 +302,7 @@ func (o *oracle) readZones(iv *attribution.Interval, this *waiting) {
 			z.waiting.forget()
 		}
 		if r.OK && z.waiting.total > 0 {
-			o.attribute(z.kind, z.waiting.energy, z.waiting)
+			o.attribute(z.kind, 1, z.waiting.energy, z.waiting)
 			z.waiting = nil
 		}
 	}
@@ -307,9 +311,9 @@ func (o *oracle) readZones(iv *attribution.Interval, this *waiting) {
 			o.miss(z, this)
 		}
 	}
-	for kind, ok := range known {
-		if ok {
-			o.attribute(kind, energies[kind], this)
+	for kind, zones := range known {
+		if zones > 0 {
+			o.attribute(kind, zones, energies[kind], this)
 		}
 	}
 }
@@ -362,7 +366,7 @@ func (o *oracle) miss(z *oracleZone, this *waiting) {
 		o.kinds[z.kind].active += w.energy
 		o.kinds[z.kind].nobodys.add(within{w.energy, w.energy})
 	default:
-		o.attribute(z.kind, w.energy, w)
+		o.attribute(z.kind, 1, w.energy, w)
 	}
 }
 
@@ -410,9 +414,21 @@ func (w *waiting) forget() {
 	}
 }
 
-// attribute shares a kind's energy by the CPU time of the same intervals.
-func (o *oracle) attribute(kind int, energy uint64, w *waiting) {
+// attribute shares the energy of so many zones of a kind by the CPU time of the same intervals.
+func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 	active := part(energy, min(w.busy, w.total), w.total).from
+	if o.split != nil {
+		of := 0
+		for _, z := range o.zones {
+			if z.known && z.kind == kind {
+				of++
+			}
+		}
+		active = min(energy, uint64(o.split(attribution.Portion{
+			Kind: kind, Energy: units.Energy(energy), Busy: units.CPUTime(w.busy), Total: units.CPUTime(w.total),
+			Elapsed: w.elapsed, Zones: zones, Of: of,
+		})))
+	}
 	k := &o.kinds[kind]
 	k.active += active
 	k.idle += energy - active
@@ -533,6 +549,7 @@ func (o *oracle) accepted() {
 		if a.Entity == attribution.Process {
 			for kind := range o.delivered {
 				o.delivered[kind] += a.energy[kind]
+				o.deliveredIdle[kind] += a.idle[kind]
 			}
 		}
 		return true
@@ -612,6 +629,10 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *[attribution.Zones]uint
 		if more := recent - a.recent[kind]; !a.gains.recent[kind].holds(more) {
 			return fmt.Errorf("kind %d gains %d of this collection, not %+v µJ", kind, more, a.gains.recent[kind])
 		}
+		if idle := uint64(got.Idle[kind]); idle < a.idle[kind] {
+			return fmt.Errorf("idle energy of kind %d goes down: %d after %d", kind, idle, a.idle[kind])
+		}
+		a.idle[kind] = uint64(got.Idle[kind])
 		a.energy[kind], a.recent[kind] = now, recent
 	}
 	return nil
@@ -685,11 +706,19 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 		if all := uint64(got.Active + got.Idle + l.Waiting(kind)); all != zones {
 			return fmt.Errorf("kind %d: active, idle and what waits are %d µJ, the zones %d", kind, all, zones)
 		}
-		processes := o.delivered[kind]
+		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.shown {
 			if a.Entity == attribution.Process {
 				processes += uint64(a.Energy[kind])
+				idle += uint64(a.Idle[kind])
 			}
+		}
+		shared := uint64(got.Idle)
+		if o.cfg.Rules.Idle == attribution.IdleNobody {
+			shared = 0
+		}
+		if idle+uint64(got.UnattributedIdle) != shared {
+			return fmt.Errorf("kind %d: processes carry %d µJ of idle energy and nobody %d, of %d", kind, idle, got.UnattributedIdle, shared)
 		}
 		if processes+uint64(got.Unattributed) != uint64(got.Active) {
 			return fmt.Errorf("kind %d: processes have %d µJ and nobody %d, active are %d", kind, processes, got.Unattributed, got.Active)

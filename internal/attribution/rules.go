@@ -28,12 +28,31 @@ type Split func(Portion) units.Energy
 // Key says what a claimant's share of the active energy is in proportion to.
 type Key func(Claim) uint64
 
-// Rules are the exchangeable parts of the attribution. Idle energy has no owner under any of them yet.
+// Idle says who carries the idle energy.
+type Idle uint8
+
+// The rules for idle energy.
+const (
+	// IdleNobody leaves idle energy without an owner.
+	IdleNobody Idle = iota
+	// IdleEqual shares it equally among the processes that run.
+	IdleEqual
+	// IdleEqualContainers shares it equally among the containers that run, virtual machines and pods whose containers
+	// are not known being containers too; each hands its part on to its processes equally.
+	IdleEqualContainers
+	// IdleRequested shares it among the same in proportion to what Resize said of them.
+	IdleRequested
+	// IdleUsed shares it like the active energy of the same interval.
+	IdleUsed
+)
+
+// Rules are the exchangeable parts of the attribution.
 type Rules struct {
 	Split Split
 	Key   Key
-	// Standing says how the split of a kind stands; nil where it has nothing to learn.
-	Standing func(kind int) Standing
+	Idle  Idle
+	// Learned is the split where that one learns, else nil.
+	Learned *StaticSplit
 }
 
 // DefaultRules splits by CPU utilisation and shares by CPU time.

@@ -36,10 +36,17 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	case 3:
 		cfg.MaxProcesses = 9
 	}
+	var again attribution.Split
+	if split := otherSplits[seed/8%uint64(len(otherSplits))]; split != nil {
+		cfg.Rules.Split, again = split(), split()
+	}
+	cfg.Rules.Idle = attribution.Idle(seed / 2 % 5)
 	life := newLife(tb)
 	life.LimitPIDs(64)
 	life.AddPlatform(30)
 	n := observe(life, cfg, true)
+	n.oracle.split = again
+	n.sizes = true
 	if seed/4%2 == 1 { // memory is known later than packages
 		for _, z := range n.zones {
 			if z.kind == drams {
@@ -55,6 +62,20 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 		}
 	}
 	return n, nil
+}
+
+// otherSplits are the splits beside that by utilization, which is nil.
+var otherSplits = []func() attribution.Split{
+	nil,
+	func() attribution.Split {
+		return attribution.FixedSplit([attribution.Zones]units.Energy{packages: 40 * units.Joule, drams: 5 * units.Joule})
+	},
+	func() attribution.Split { return attribution.NewMinimumSplit(0.5).Active },
+	func() attribution.Split { return attribution.NewRestingSplit(0.5).Active },
+	nil,
+	func() attribution.Split { return attribution.NewBaseSplit(0.5, time.Minute).Active },
+	func() attribution.Split { return attribution.NewRegressionSplit(1, 1).Active },
+	func() attribution.Split { return attribution.NewLearnedSplit().Active },
 }
 
 // steps are how long intervals are. In the first, no time passes.

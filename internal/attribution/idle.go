@@ -1,0 +1,94 @@
+package attribution
+
+import "github.com/energyreceiver/energyreceiver/internal/units"
+
+const (
+	// maxSize bounds the size of a container, so that no sum of sizes overflows, of a quarter of a million.
+	maxSize = 1 << 30
+	// sizeUnit is the weight of a size of 1, which a container's processes share.
+	sizeUnit = 1 << 16
+)
+
+// holder is the account of the container that a claimant has its part of idle energy from: of its container, virtual
+// machine or pod, the first that it has.
+func (c *claimant) holder() int32 {
+	for _, entity := range [...]Entity{Container, VM, Pod} {
+		if account := c.accounts[entity]; account != none {
+			return account
+		}
+	}
+	return none
+}
+
+// idleWeight is what a claimant's part of idle energy is in proportion to, under rules that do not go by use.
+func (e *Engine) idleWeight(c *claimant) uint64 {
+	if !c.running || c.excluded {
+		return 0
+	}
+	size := uint64(1)
+	switch e.cfg.Rules.Idle {
+	case IdleEqual:
+		if c.owner.Process.PID == 0 { // it stands for processes that are gone
+			return 0
+		}
+		return 1
+	case IdleRequested:
+		size = c.size
+	}
+	holder := c.holder()
+	if holder == none {
+		return 0
+	}
+	return size * sizeUnit / uint64(e.ledger.accounts[holder].running)
+}
+
+// shareIdle gives those their part of a portion's idle energy who carry it. Of what a zone was late with they are those
+// who run now.
+func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, unowned units.CPUTime) {
+	k := &e.ledger.Kinds[p.Kind]
+	switch e.cfg.Rules.Idle {
+	case IdleNobody:
+		return
+	case IdleUsed:
+		s := e.sharesOf(idle, claims, unowned)
+		if s.total == 0 {
+			k.UnattributedIdle += idle
+			return
+		}
+		for _, claim := range claims {
+			e.addIdle(p, claim, units.Energy(s.next(e.key(claim))))
+		}
+		k.UnattributedIdle += units.Energy(s.next(uint64(unowned)))
+		return
+	}
+	total := uint64(0)
+	for i := range e.claimants {
+		total += e.idleWeight(&e.claimants[i])
+	}
+	if total == 0 {
+		k.UnattributedIdle += idle
+		return
+	}
+	s := shares{amount: uint64(idle), total: total}
+	for i := range e.claimants {
+		if weight := e.idleWeight(&e.claimants[i]); weight > 0 {
+			e.addIdle(p, Claim{Claimant: Claimant(i)}, units.Energy(s.next(weight)))
+		}
+	}
+}
+
+// addIdle books a part of idle energy.
+func (e *Engine) addIdle(p Portion, claim Claim, energy units.Energy) {
+	recent := e.recentPart(energy, p.Elapsed)
+	process := int32(othersIndex)
+	if !claim.Unseen && e.claimants[claim.Claimant].accounts[Process] != none {
+		process = e.claimants[claim.Claimant].accounts[Process]
+	}
+	e.ledger.accounts[process].addIdle(p.Kind, energy, recent)
+	e.eachGroup(claim.Claimant, func(a *Account) { a.addIdle(p.Kind, energy, recent) })
+}
+
+func (a *Account) addIdle(kind int, energy, recent units.Energy) {
+	a.Idle[kind] += energy
+	a.RecentIdle[kind] += recent
+}

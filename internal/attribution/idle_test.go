@@ -1,0 +1,154 @@
+package attribution_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// shared is a node with the processes 1 and 2 in container A, 3 in B, and 4 in none.
+type shared struct {
+	engine    *attribution.Engine
+	claimants []attribution.Claimant
+	at        time.Time
+	energy    units.Energy
+}
+
+func newShared(rules attribution.Rules) *shared {
+	n := &shared{at: time.Unix(1, 0)}
+	n.engine = attribution.New(attribution.Config{Rules: rules}, n.at)
+	for i, container := range []string{"A", "A", "B", ""} {
+		owner := attribution.Owner{
+			Process:   attribution.Program{PID: int32(i + 1), Executable: "p"},
+			Container: workload.Container{ID: container},
+		}
+		n.claimants = append(n.claimants, n.engine.Open(owner, n.at))
+	}
+	n.interval(0, 0)
+	return n
+}
+
+// interval is 10 s with the node a third busy: CPU seconds by process.
+func (n *shared) interval(watts units.Energy, cpu ...units.CPUTime) {
+	n.energy += watts * units.Joule * 10
+	n.at = n.at.Add(10 * time.Second)
+	iv := attribution.Interval{
+		At: n.at, Elapsed: 10 * time.Second, Busy: 10 * units.Second, Total: 30 * units.Second,
+		Zones: []attribution.ZoneReading{{Total: n.energy, OK: true}},
+	}
+	for i, c := range cpu {
+		if c > 0 {
+			iv.Claims = append(iv.Claims, attribution.Claim{Claimant: n.claimants[i], CPU: c * units.Second})
+		}
+	}
+	n.engine.Observe(&iv)
+}
+
+// joules returns what each series has, of active and idle energy.
+func (n *shared) joules() (active, idle map[string]float64) {
+	active, idle = map[string]float64{}, map[string]float64{}
+	for a := range n.engine.Ledger().Accounts {
+		name := a.Owner.Container.ID
+		switch {
+		case a.Other:
+			name = "other"
+		case a.Entity == attribution.Process:
+			name = string('0' + rune(a.Owner.Process.PID))
+		}
+		active[name], idle[name] = a.Energy[0].Joules(), a.Idle[0].Joules()
+	}
+	return active, idle
+}
+
+func rulesOf(idle attribution.Idle) attribution.Rules {
+	rules := attribution.DefaultRules()
+	rules.Idle = idle
+	return rules
+}
+
+// 60 W for 10 s, a third of it active: 400 J are idle.
+func TestIdleEnergyIsCarriedByWhomTheRuleNames(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		rule attribution.Idle
+		want map[string]float64
+	}{
+		{"nobody", attribution.IdleNobody, map[string]float64{"1": 0, "2": 0, "3": 0, "4": 0, "A": 0, "B": 0, "other": 0}},
+		{"equal", attribution.IdleEqual, map[string]float64{"1": 100, "2": 100, "3": 100, "4": 100, "A": 200, "B": 100, "other": 0}},
+		{"equal containers", attribution.IdleEqualContainers,
+			map[string]float64{"1": 100, "2": 100, "3": 200, "4": 0, "A": 200, "B": 200, "other": 0}},
+		{"requested", attribution.IdleRequested,
+			map[string]float64{"1": 150, "2": 150, "3": 100, "4": 0, "A": 300, "B": 100, "other": 0}},
+		{"used", attribution.IdleUsed, map[string]float64{"1": 50, "2": 50, "3": 100, "4": 200, "A": 100, "B": 100, "other": 0}},
+	} {
+		n := newShared(rulesOf(c.rule))
+		for i, size := range []uint64{1536, 1536, 512, 0} {
+			n.engine.Resize(n.claimants[i], size)
+		}
+		n.interval(60, 1, 1, 2, 4)
+		active, idle := n.joules()
+		assert.Equal(t, c.want, idle, c.name)
+		assert.Equal(t, map[string]float64{"1": 25, "2": 25, "3": 50, "4": 100, "A": 50, "B": 50, "other": 0}, active, c.name)
+		k := n.engine.Ledger().Kinds[0]
+		assert.Equal(t, 400*units.Joule, k.Idle, c.name)
+		assert.Zero(t, k.UnattributedIdle, c.name)
+	}
+}
+
+func TestWhoEndedCarriesNoIdleEnergy(t *testing.T) {
+	n := newShared(rulesOf(attribution.IdleEqual))
+	n.engine.Stop(n.claimants[1])
+	n.interval(60, 1, 1, 2, 4)
+	n.engine.Close(n.claimants[1])
+	active, idle := n.joules()
+	assert.InDelta(t, 25, active["2"], 0, "its last slice is its own")
+	assert.Zero(t, idle["2"])
+	assert.InDelta(t, 133.333333, idle["3"], 1e-6)
+	n.interval(60, 1, 0, 2, 4)
+	_, idle = n.joules()
+	assert.InDelta(t, 266.666666, idle["A"], 2e-6)
+}
+
+func TestIdleEnergyThatNobodyCarriesIsUnattributed(t *testing.T) {
+	for _, rule := range []attribution.Idle{attribution.IdleRequested, attribution.IdleUsed} {
+		n := newShared(rulesOf(rule)) // nobody has a size
+		n.interval(60)                // nor runs
+		assert.Equal(t, 400*units.Joule, n.engine.Ledger().Kinds[0].UnattributedIdle)
+	}
+	n := newShared(rulesOf(attribution.IdleEqual))
+	for _, c := range n.claimants {
+		n.engine.Stop(c)
+	}
+	n.interval(60, 1)
+	assert.Equal(t, 400*units.Joule, n.engine.Ledger().Kinds[0].UnattributedIdle)
+}
+
+// Of 10 s busy of 30 the excluded process 4 used 4: a fifth of 60 W is active, and shared by the other three.
+func TestWhatTheExcludedUseIsStatic(t *testing.T) {
+	n := newShared(rulesOf(attribution.IdleEqual))
+	n.engine.Exclude(n.claimants[3])
+	n.interval(60, 1, 1, 2, 4)
+	active, idle := n.joules()
+	assert.Equal(t, map[string]float64{"1": 30, "2": 30, "3": 60, "4": 0, "A": 60, "B": 60, "other": 0}, active)
+	assert.InDelta(t, 480, n.engine.Ledger().Kinds[0].Idle.Joules(), 0)
+	assert.InDelta(t, 160, idle["1"], 0)
+	assert.Zero(t, idle["4"])
+}
+
+// A base of 48 W that was learned while the excluded ran holds what they use.
+func TestALearnedStaticPowerHoldsWhatTheExcludedUse(t *testing.T) {
+	split := attribution.NewBaseSplit(0.01, 10*time.Second)
+	n := newShared(attribution.Rules{Split: split.Active, Key: attribution.ByCPUTime, Learned: split})
+	assert.Equal(t, attribution.Learning, n.engine.Ledger().Kinds[0].Standing)
+	n.engine.Exclude(n.claimants[3])
+	n.interval(48, 0, 0, 0, 10)
+	assert.Equal(t, attribution.Learned, n.engine.Ledger().Kinds[0].Standing)
+	n.interval(60, 1, 1, 2, 6)
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 30, "2": 30, "3": 60, "4": 0, "A": 60, "B": 60, "other": 0}, active)
+}
