@@ -200,9 +200,10 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	for time.Since(began) < 300*time.Millisecond || !found() {
 		require.Less(t, time.Since(began), time.Minute, "the sampler finds what runs while nothing is scraped")
 	}
-	s.sampler.stop() // the ledger below is read without its lock
 	_, err = s.scrape(t.Context())
 	require.NoError(t, err)
+	s.mu.Lock() // the sampler goes on
+	defer s.mu.Unlock()
 	l := s.ledgers.engine.Ledger()
 	var processes, own float64
 	for a := range l.Accounts {
