@@ -3,6 +3,7 @@ package receiver
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -108,7 +109,8 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *zoneTally) int64 { return z.wraps })),
 		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *zoneTally) int64 { return z.resets })),
 		b.RegisterReceiverEnergyCPUTimeSourceCallback(s.locked(func(o metric.Int64Observer) {
-			o.Observe(1, t.with(attribute.String("cpu_time.source", s.source.Name())))
+			kind, _, _ := strings.Cut(s.source.Name(), " ") // "bpf (task scan)"
+			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
 		})),
 		b.RegisterReceiverEnergySeriesCallback(s.locked(func(o metric.Int64Observer) {
 			series := s.countSeries()

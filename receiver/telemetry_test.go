@@ -187,7 +187,7 @@ func TestLostExitsAreCountedAndSurviveTheirSource(t *testing.T) {
 // losingSource is not told of three ends in each pass.
 type losingSource struct{ exactSource }
 
-func (losingSource) Name() string { return "bpf" }
+func (losingSource) Name() string { return "bpf (task scan)" }
 func (s losingSource) ReadProcesses(t *cputime.Table) error {
 	err := s.exactSource.ReadProcesses(t)
 	t.LostEnds = 3
