@@ -94,7 +94,7 @@ test: ## run all tests, with the race detector where there is a C compiler
 	fi; \
 	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race ./...; done
 
-integration: build ## hold the collector against a real RAPL driver, Docker and libvirt (root, apt; docs/integration.md)
+integration: build build-k8s ## hold the collector against a real RAPL driver, Docker and libvirt (root, apt; docs/integration.md)
 	@internal/integration/run.sh
 
 integration-k8s: build-k8s ## hold the DaemonSet against a real API server and kubelet (root, apt; docs/deployment.md)

@@ -32,6 +32,10 @@ done
 
 checks "deploy/kubernetes/config.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kubernetes/config.yaml
+checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \
+	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml
+checks "deploy/kepler/kubernetes.yaml, by the collector for Kubernetes" \
+	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
 awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print}' deploy/helm/values.yaml >"$scratch/helm.yaml"
 checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"

@@ -77,12 +77,18 @@ func prometheusPrograms(t *testing.T) string {
 
 var listening = regexp.MustCompile(`msg="Listening on" .*address=(127\.0\.0\.1:\d+)`)
 
-// startPrometheus starts one with the shipped configuration, and an empty database, on a port of loopback.
+// startPrometheus starts one with the shipped configuration.
 func startPrometheus(t *testing.T) *prometheusServer {
+	t.Helper()
+	return startPrometheusWith(t, shipped(t, "prometheus", "prometheus.yaml"))
+}
+
+// startPrometheusWith starts one with a configuration, and an empty database, on a port of loopback.
+func startPrometheusWith(t *testing.T, config string) *prometheusServer {
 	t.Helper()
 	programs := prometheusPrograms(t)
 	logPath := filepath.Join(programs, strings.ToLower(t.Name())+".log")
-	cmd := exec.Command(filepath.Join(programs, "prometheus"), "--config.file="+shipped(t, "prometheus", "prometheus.yaml"),
+	cmd := exec.Command(filepath.Join(programs, "prometheus"), "--config.file="+config,
 		"--web.enable-otlp-receiver", "--web.listen-address=127.0.0.1:0", "--storage.tsdb.path="+t.TempDir())
 	ended := startDaemon(t, cmd, logPath)
 	p := &prometheusServer{dir: programs}

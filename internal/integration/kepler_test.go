@@ -1,0 +1,252 @@
+//go:build linux
+
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// keplerSettings are what the test sets beside the shipped configuration. The names of a container and its pod, which
+// k8s_attributes finds on a cluster, are given to all resources: only containers and pods may take them.
+const keplerSettings = `
+receivers:
+  energy: {root_path: ROOT, meter: powercap, collection_interval: 1s, initial_delay: 0s}
+processors:
+  resource:
+    attributes:
+      - {key: k8s.container.name, value: nginx, action: upsert}
+      - {key: k8s.pod.name, value: web-0, action: upsert}
+      - {key: k8s.namespace.name, value: shop, action: upsert}
+service:
+  pipelines:
+    metrics:
+      processors: [memory_limiter, resource, transform/names, filter/states, transform/labels]
+`
+
+const keplerScrape = `
+global: {scrape_interval: 1s}
+scrape_configs:
+  - job_name: kepler
+    static_configs: [{targets: [ENDPOINT]}]
+`
+
+// keplerQueries are those of Kepler's documentation (Prometheus Queries in its metrics page) and of its dashboard.
+var keplerQueries = []string{
+	`kepler_container_cpu_watts{container_name="nginx"}`,
+	`kepler_node_cpu_watts{zone="package"}`,
+	`rate(kepler_container_cpu_joules_total[1m])`,
+	`rate(kepler_node_cpu_joules_total{zone="package"}[1m])`,
+	`sum by (pod_name, pod_namespace) (rate(kepler_pod_cpu_joules_total[1m]))`,
+	`sum by (zone) (rate(kepler_node_cpu_joules_total[1m]))`,
+	`rate(kepler_node_cpu_joules_total{job="kepler", zone="package"}[20s])`,
+	`rate(kepler_process_cpu_joules_total{job="kepler", state="running", zone="package"}[20s])`,
+	`topk(10, kepler_vm_cpu_watts)`,
+}
+
+// keplerLabels are those of Kepler's metrics of what the test runs, where each has a value.
+var keplerLabels = map[string][]string{
+	`kepler_node_cpu_joules_total`:                                {"zone"},
+	`kepler_node_cpu_watts`:                                       {"zone"},
+	`kepler_node_cpu_active_joules_total`:                         {"zone"},
+	`kepler_node_cpu_active_watts`:                                {"zone"},
+	`kepler_node_cpu_idle_joules_total`:                           {"zone"},
+	`kepler_node_cpu_idle_watts`:                                  {"zone"},
+	`kepler_node_cpu_usage_ratio`:                                 {},
+	`kepler_process_cpu_joules_total{container_id="CONTAINER"}`:   {"pid", "comm", "exe", "type", "state", "container_id", "zone"},
+	`kepler_process_cpu_watts{vm_id="VM"}`:                        {"pid", "comm", "exe", "type", "state", "vm_id", "zone"},
+	`kepler_process_cpu_seconds_total{vm_id="VM"}`:                {"pid", "comm", "exe", "type", "vm_id"},
+	`kepler_container_cpu_joules_total{container_id="CONTAINER"}`: {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
+	`kepler_container_cpu_watts{container_id="CONTAINER"}`:        {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
+	`kepler_pod_cpu_joules_total{pod_id="POD"}`:                   {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
+	`kepler_pod_cpu_watts{pod_id="POD"}`:                          {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
+	`kepler_vm_cpu_joules_total{vm_id="VM"}`:                      {"vm_id", "vm_name", "hypervisor", "state", "zone"},
+	`kepler_vm_cpu_watts{vm_id="VM"}`:                             {"vm_id", "vm_name", "hypervisor", "state", "zone"},
+}
+
+const (
+	keplerContainer = "5e1a9c0b7d3f42688c1b0e9d7a6f5c4b3a2918f7e6d5c4b3a29180f7e6d5c4b3"
+	keplerPod       = "7d3f4268-8c1b-4e9d-8a6f-5c4b3a2918f7"
+	keplerVM        = "0e9d7a6f-5c4b-4a29-98f7-e6d5c4b3a291"
+)
+
+// The configuration that emits Kepler's metrics, in front of a Prometheus that scrapes it as it scraped Kepler.
+func TestKeplersQueries(t *testing.T) {
+	need(t)
+	program := keplerCollector(t)
+	sensor := startSensor(t)
+	endpoint := freeEndpoint(t)
+	scrape := filepath.Join(t.TempDir(), "prometheus.yaml")
+	require.NoError(t, os.WriteFile(scrape, []byte(strings.ReplaceAll(keplerScrape, "ENDPOINT", endpoint)), 0o600))
+	p := startPrometheusWith(t, scrape)
+	startKeplerLoads(t)
+
+	overlay := filepath.Join(t.TempDir(), "settings.yaml")
+	require.NoError(t, os.WriteFile(overlay, []byte(strings.ReplaceAll(keplerSettings, "ROOT", sensor.root)), 0o600))
+	c := &collector{log: filepath.Join(p.dir, "testkeplersqueries.log")}
+	c.cmd = exec.Command(program, "--config", shipped(t, "kepler", "config.yaml"), "--config", overlay)
+	c.cmd.Env = append(os.Environ(), "KEPLER_ENDPOINT="+endpoint, "NODE_NAME=node-1")
+	c.ended = startDaemon(t, c.cmd, c.log)
+	sensor.draw(t, pipelinePower)
+
+	query := func(promQL string) []promSeries {
+		require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
+		promQL = strings.NewReplacer("CONTAINER", keplerContainer, "POD", keplerPod, "VM", keplerVM).Replace(promQL)
+		return p.query(t, time.Now(), promQL)
+	}
+	eventually(t, "the machine, the container, the pod and the virtual machine have energy, the collector's log is in "+c.log, func() bool {
+		for _, of := range []string{`node_cpu_active_joules_total{zone="package"}`, `container_cpu_joules_total{zone="package",container_id="CONTAINER"}`,
+			`pod_cpu_joules_total{zone="package",pod_id="POD"}`, `vm_cpu_joules_total{zone="package",vm_id="VM"}`} {
+			if len(query(fmt.Sprintf("kepler_%s > 0", of))) == 0 {
+				return false
+			}
+		}
+		return len(query(`count_over_time(kepler_node_cpu_joules_total{zone="package"}[1m]) >= 10`)) > 0
+	})
+
+	for _, q := range keplerQueries {
+		assert.NotEmpty(t, query(q), q)
+	}
+	scraped := []string{"__name__", "instance", "job", "node_name"}
+	for selector, labels := range keplerLabels {
+		found := query(selector)
+		assert.NotEmpty(t, found, selector)
+		for _, s := range found {
+			assert.ElementsMatch(t, append(slices.Clone(labels), scraped...), slices.Collect(maps.Keys(s.labels)), selector)
+			assert.Equal(t, "node-1", s.labels["node_name"])
+		}
+	}
+	assert.ElementsMatch(t, keptMetrics(t), keplerNames(query(`{__name__=~"kepler_.+"}`)), "as docs/kepler.md says")
+	for kind, selector := range map[string]string{"container": `container_id="CONTAINER"`, "vm": `vm_id="VM"`, "regular": `comm="load"`} {
+		assert.NotEmpty(t, query(fmt.Sprintf("kepler_process_cpu_watts{type=%q,%s}", kind, selector)), "a process of type %s", kind)
+	}
+
+	// Of one collection, so in one scrape and with one time.
+	both := query(`kepler_node_cpu_active_joules_total + ignoring() kepler_node_cpu_idle_joules_total - ignoring() kepler_node_cpu_joules_total`)
+	require.Len(t, both, len(simulatedZones))
+	for _, s := range both {
+		assert.InDelta(t, 0, s.samples[0].value, 1e-6, "active and idle are the node, %s", s.labels["zone"])
+	}
+	for zone, watts := range map[string]float64{"package": pipelinePower["intel-rapl:0"], "dram": pipelinePower["intel-rapl:0:0"]} {
+		// The median: a scan that is late by a tenth of a second is off by as much.
+		got := p.value(t, time.Now(), fmt.Sprintf(`quantile_over_time(0.5, kepler_node_cpu_watts{zone=%q}[1m])`, zone))
+		t.Logf("%s: %.2f W, truly %.0f W", zone, got, watts)
+		assert.InEpsilon(t, watts, got, 0.05, zone)
+	}
+}
+
+// startKeplerLoads starts a process of its own, one in a pod's container and one that is a virtual machine.
+func startKeplerLoads(t *testing.T) {
+	t.Helper()
+	load := build(t, "load")
+	startDaemon(t, exec.Command(load, "burn", "20", "0"), os.DevNull)
+
+	inContainer := exec.Command(load, "burn", "30", "0")
+	group := podCgroup(t)
+	inContainer.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd()), Pdeathsig: syscall.SIGTERM}
+	startDaemonKeeping(t, inContainer)
+
+	// A program is a virtual machine by its name. This one's arguments are QEMU's and its work is a shell's.
+	shell, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	text, err := os.ReadFile(shell)
+	require.NoError(t, err)
+	qemu := filepath.Join(t.TempDir(), "qemu-system-x86_64")
+	require.NoError(t, os.WriteFile(qemu, text, 0o700))
+	startDaemon(t, exec.Command(qemu, "-c", "while :; do :; done", "-name", "guest=vm1,debug-threads=on", "-uuid", keplerVM), os.DevNull)
+}
+
+// startDaemonKeeping starts a daemon like startDaemon, which sets SysProcAttr anew.
+func startDaemonKeeping(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// podCgroup makes the cgroup of a container as a kubelet with containerd does, in the v2 hierarchy, until the test ends.
+func podCgroup(t *testing.T) *os.File {
+	t.Helper()
+	mount := "/sys/fs/cgroup"
+	if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err != nil {
+		mount = filepath.Join(mount, "unified")
+	}
+	if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err != nil {
+		t.Skipf("lacks a cgroup v2 hierarchy: %v", err)
+	}
+	dir := mount
+	for _, name := range []string{"kubepods.slice", "kubepods-besteffort.slice",
+		"kubepods-besteffort-pod" + strings.ReplaceAll(keplerPod, "-", "_") + ".slice", "cri-containerd-" + keplerContainer + ".scope"} {
+		dir = filepath.Join(dir, name)
+		if err := os.Mkdir(dir, 0o755); err == nil {
+			made := dir
+			t.Cleanup(func() {
+				if err := os.Remove(made); err != nil {
+					t.Errorf("a cgroup is left: %v", err)
+				}
+			})
+		} else {
+			require.ErrorIs(t, err, os.ErrExist)
+		}
+	}
+	group, err := os.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, group.Close()) })
+	return group
+}
+
+// keplerCollector is what `make build-k8s` has built.
+func keplerCollector(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../build/k8s/otelcol-energy")
+	require.NoError(t, err)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("lacks %s: make build-k8s", path)
+	}
+	return path
+}
+
+// freeEndpoint is a port of loopback that nobody listens on.
+func freeEndpoint(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	return l.Addr().String()
+}
+
+// keptMetrics are those that docs/kepler.md says are emitted on a machine without psys.
+func keptMetrics(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/kepler.md")
+	require.NoError(t, err)
+	var kept []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(kepler_[a-z_]+)` \\| yes ").FindAllSubmatch(page, -1) {
+		kept = append(kept, string(row[1]))
+	}
+	require.NotEmpty(t, kept)
+	return kept
+}
+
+func keplerNames(found []promSeries) []string {
+	names := map[string]bool{}
+	for _, s := range found {
+		names[s.labels["__name__"]] = true
+	}
+	return slices.Collect(maps.Keys(names))
+}
