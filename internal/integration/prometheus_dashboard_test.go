@@ -1,0 +1,277 @@
+//go:build linux
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"image/color"
+	"image/png"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+type dashboard struct {
+	Panels     []dashboardPanel
+	Templating struct {
+		List []struct {
+			Name, Type string
+			Query      json.RawMessage
+		}
+	}
+}
+
+type dashboardPanel struct {
+	Title, Type string
+	GridPos     struct{ X, Y, W, H int }
+	Targets     []struct{ RefID, Expr string }
+}
+
+type ruleFile struct {
+	Groups []struct {
+		Name  string
+		Rules []struct{ Record, Alert, Expr string }
+	}
+}
+
+// Every query of the dashboard and the rules against Prometheus, with a simulated cluster of which a day is told and
+// a real collector of this machine.
+func TestPrometheusDashboardAndRules(t *testing.T) {
+	need(t)
+	p := startPrometheus(t)
+	p.feed(t)
+	startRealAndSensorless(t, p)
+
+	t.Run("EveryRuleReturnsSomething", p.testRules)
+	t.Run("EveryPanelReturnsSomething", func(t *testing.T) { p.testPanels(t, ".*", nil) })
+	t.Run("EveryPanelReturnsSomethingOfTwoNodes", func(t *testing.T) { p.testPanels(t, "(node-1|node-2)", nil) })
+	t.Run("PanelsReturnSomethingOfTheRealCollector", func(t *testing.T) {
+		// This machine has neither pods nor virtual machines that are the test's, and its energy has no host.name.
+		p.testPanels(t, "", []string{"Node", "Processes"})
+		p.testPanels(t, "real", []string{"The receiver's own cost and health"})
+	})
+	t.Run("AlertsAreRaisedByWhatTheySay", p.testAlerts)
+	t.Run("EveryVariableHasValues", p.testVariables)
+	t.Run("ABrowserDrawsEveryPanel", p.testBrowser)
+	t.Run("PromtoolTestsTheRules", func(t *testing.T) {
+		tool := filepath.Join(p.dir, "promtool")
+		t.Log(run(t, exec.Command(tool, "check", "rules", "--lint=all", "--lint-fatal", shipped(t, "prometheus", "rules.yaml"))))
+		t.Log(run(t, exec.Command(tool, "test", "rules", shipped(t, "prometheus", "rules_test.yaml"))))
+	})
+}
+
+// startRealAndSensorless starts a collector as shipped, with a model, and one that measures and has no sensor, and
+// waits until Prometheus has rates of them.
+func startRealAndSensorless(t *testing.T, p *prometheusServer) {
+	t.Helper()
+	const settings = `
+receivers:
+  energy: {collection_interval: 1s, initial_delay: 0s, METER, zones: [package, dram]}
+service:
+  telemetry:
+    resource: {host.name: NAME}
+    metrics:
+      readers:
+        - periodic:
+            interval: 1000
+            exporter: {otlp: {protocol: http/protobuf, endpoint: "${env:PROMETHEUS}/api/v1/otlp/v1/metrics"}}
+`
+	sensor := startSensor(t)
+	sensor.draw(t, pipelinePower)
+	empty := t.TempDir()
+	require.NoError(t, os.Symlink("/proc", filepath.Join(empty, "proc")))
+	var all []*collector
+	for name, meter := range map[string]string{
+		"real": "meter: powercap, root_path: " + sensor.root, "sensorless": "meter: powercap, root_path: " + empty,
+	} {
+		all = append(all, p.startShipped(t, name, strings.NewReplacer("NAME", name, "METER", meter).Replace(settings)))
+	}
+	for _, query := range []string{
+		`rate(process_energy_joules_total{host_name=""}[5m])`, `rate(otelcol_process_cpu_seconds_total{host_name="real"}[5m])`,
+		`otelcol_receiver_energy_processes{host_name="sensorless"}`,
+	} {
+		eventually(t, query, func() bool {
+			for _, c := range all {
+				require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
+			}
+			return len(p.query(t, time.Now(), query)) > 0
+		})
+	}
+}
+
+func (p *prometheusServer) testRules(t *testing.T) {
+	text, err := os.ReadFile(shipped(t, "prometheus", "rules.yaml"))
+	require.NoError(t, err)
+	var file ruleFile
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	count := 0
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			count++
+			if rule.Record != "" {
+				eventually(t, "Prometheus records "+rule.Record, func() bool { return len(p.query(t, time.Now(), rule.Record)) > 0 })
+			}
+			found := p.query(t, time.Now(), rule.Expr)
+			t.Logf("%s%s: %d series", rule.Record, rule.Alert, len(found))
+			assert.NotEmpty(t, found, "%s%s: %s", rule.Record, rule.Alert, rule.Expr)
+		}
+	}
+	assert.Greater(t, count, 10)
+}
+
+// testPanels runs the queries of all panels, or of those in some rows, for the nodes that match.
+func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) {
+	count, row := 0, ""
+	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$__rate_interval", "5m", "$__range", "6h")
+	for _, panel := range readDashboard(t).Panels {
+		if panel.Type == "row" {
+			row = panel.Title
+		}
+		wanted := rows == nil
+		for _, r := range rows {
+			wanted = wanted || r == row
+		}
+		// The real collector's telemetry has another host.name than its energy, which has none.
+		if !wanted || node == "" && strings.Contains(panel.Title, "VMs") || node == "real" && strings.HasPrefix(panel.Title, "Share") {
+			continue
+		}
+		for _, target := range panel.Targets {
+			count++
+			promQL := interpolate.Replace(target.Expr)
+			require.NotContains(t, promQL, "$", "a variable that is not known")
+			found := p.query(t, time.Now(), promQL)
+			assert.NotEmptyf(t, found, "%s, %s of %q: %s", row, panel.Title, node, promQL)
+			for _, s := range found {
+				assert.Falsef(t, math.IsNaN(s.samples[0].value), "%s, %s: no number: %s", row, panel.Title, promQL)
+			}
+		}
+	}
+	t.Logf("%d queries", count)
+	assert.Greater(t, count, 10)
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	text, err := os.ReadFile(shipped(t, "dashboards", "energy.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &d))
+	return d
+}
+
+// testAlerts says which nodes each alert speaks of.
+func (p *prometheusServer) testAlerts(t *testing.T) {
+	want := map[string][]string{
+		"EnergyIsNotReported":  {"node-4"},
+		"EnergyHasNoSensor":    {"sensorless"},
+		"EnergyIsModeled":      {"node-3"},
+		"EnergySensorFails":    {"node-5"},
+		"EnergyIsUnattributed": {"node-3"},
+	}
+	got := map[string][]string{}
+	eventually(t, "alerts are pending", func() bool {
+		got = map[string][]string{}
+		for _, s := range p.query(t, time.Now(), `ALERTS`) {
+			// The real collector's own metrics have a host.name here, its energy has none.
+			if host := s.labels["host_name"]; host != "" && host != "real" {
+				got[s.labels["alertname"]] = append(got[s.labels["alertname"]], host)
+			}
+		}
+		return len(got) == len(want)
+	})
+	assert.Equal(t, want, got)
+}
+
+var labelValues = regexp.MustCompile(`label_values\((\w+), (\w+)\)`)
+
+func (p *prometheusServer) testVariables(t *testing.T) {
+	count := 0
+	for _, variable := range readDashboard(t).Templating.List {
+		if variable.Type != "query" {
+			continue
+		}
+		var query struct{ Query string }
+		require.NoError(t, json.Unmarshal(variable.Query, &query))
+		parts := labelValues.FindStringSubmatch(query.Query)
+		require.Len(t, parts, 3, query.Query)
+		found := p.query(t, time.Now(), fmt.Sprintf(`count by (%s) (%s{%s!=""})`, parts[2], parts[1], parts[2]))
+		assert.Greater(t, len(found), 1, query.Query)
+		count++
+	}
+	assert.Equal(t, 2, count)
+}
+
+// testBrowser draws the dashboard's JSON in a browser with the page in dashboard/, which is ours, not Grafana's. The
+// picture is left in build/integration/prometheus/dashboard.png.
+func (p *prometheusServer) testBrowser(t *testing.T) {
+	chromium := program(t, "chromium", "chromium")
+	api, err := url.Parse(p.url)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServer(http.Dir("dashboard")))
+	mux.Handle("/api/", httputil.NewSingleHostReverseProxy(api))
+	mux.HandleFunc("/energy.json", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, shipped(t, "dashboards", "energy.json"))
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	page := server.URL + "/?node=" + url.QueryEscape("(node-1|node-2)") + "&namespace=" + url.QueryEscape(".+")
+
+	browse := func(arguments ...string) string {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		arguments = append([]string{
+			"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+			"--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+			"--user-data-dir=" + t.TempDir(), "--virtual-time-budget=60000",
+		}, arguments...)
+		cmd := exec.CommandContext(ctx, chromium, arguments...)
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	picture := filepath.Join(p.dir, "dashboard.png")
+	_ = os.Remove(picture) // not there yet
+	document := browse("--window-size=1480,2900", "--dump-dom", page)
+	require.Contains(t, document, `data-done="yes"`, "the page has come to its end")
+	assert.NotContains(t, document, `class="error"`)
+	drawn := strings.Count(document, "data-drawn=")
+	panels := 0
+	for _, panel := range readDashboard(t).Panels {
+		if panel.Type != "row" {
+			panels++
+		}
+	}
+	t.Logf("%d panels drawn", drawn)
+	assert.Equal(t, panels, drawn, "panels drawn")
+
+	height := 0
+	for _, panel := range readDashboard(t).Panels {
+		height = max(height, 38*(panel.GridPos.Y+panel.GridPos.H))
+	}
+	browse(fmt.Sprintf("--window-size=1480,%d", height+150), "--screenshot="+picture, page)
+	file, err := os.Open(picture)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	drawing, err := png.Decode(file)
+	require.NoError(t, err)
+	colors := map[color.Color]bool{}
+	for x := range drawing.Bounds().Dx() {
+		colors[drawing.At(x, drawing.Bounds().Dy()/2)] = true
+	}
+	assert.Greater(t, len(colors), 5, "colours across the middle of the picture")
+}

@@ -1,0 +1,385 @@
+//go:build linux
+
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A cluster that this machine is not: what its receivers would have sent of the last day, under the names that
+// receiver/documentation.md documents.
+type simulatedCluster struct {
+	at    time.Time
+	begin time.Time
+	nodes []*simulatedNode
+}
+
+type simulatedNode struct {
+	name, source string
+	from, to     float64 // hours of the day that is told in which it reports
+	unattributed float64 // share of its active energy
+	failingZone  string
+	utilization  func(hour float64) float64
+	workloads    []*simulatedWorkload
+	counters     map[string]float64 // joules and seconds so far
+	scans        uint64
+	noise        noise
+}
+
+// simulatedWorkload is a process on the host, in a container of a pod's, or a virtual machine's.
+type simulatedWorkload struct {
+	namespace, pod, podUID, container, containerID string
+	vm, vmID                                       string
+	executable                                     string
+	pid                                            int64
+	weight                                         func(hour float64) float64
+	noise                                          noise
+}
+
+// noise wanders around 1, in the same way in every run.
+type noise struct {
+	random *rand.Rand
+	off    float64
+}
+
+func newNoise(seed int) noise { return noise{random: rand.New(rand.NewPCG(uint64(seed), 7))} }
+
+func (n *noise) next() float64 {
+	n.off = 0.85*n.off + 0.035*n.random.NormFloat64()
+	return math.Max(0.3, 1+n.off)
+}
+
+const feedHours, feedStep = 25.0, time.Minute
+
+func steady(w float64) func(float64) float64 { return func(float64) float64 { return w } }
+
+// daily swings around its weight and is highest at an hour.
+func daily(w, swing, peak float64) func(float64) float64 {
+	return func(hour float64) float64 { return w * (1 + swing*math.Cos(2*math.Pi*(hour-peak)/24)) }
+}
+
+// nightly runs for some minutes of every third hour.
+func nightly(w, minutes, phase float64) func(float64) float64 {
+	return func(hour float64) float64 {
+		if math.Mod(hour+phase, 3) < minutes/60 {
+			return w
+		}
+		return 0
+	}
+}
+
+func newSimulatedCluster(now time.Time) *simulatedCluster {
+	begin := now.Add(-time.Duration(feedHours * float64(time.Hour))).Truncate(time.Second)
+	c := &simulatedCluster{at: begin, begin: begin}
+	pods := 0
+	pod := func(namespace, name, executable string, weight func(float64) float64) *simulatedWorkload {
+		pods++
+		app, _, _ := strings.Cut(name, "-")
+		return &simulatedWorkload{
+			namespace: namespace, pod: name, container: app, executable: executable, weight: weight,
+			podUID:      fmt.Sprintf("%08x-93b4-4a6d-8e21-b7d06f3c9a18", 0x5c1f7e0a+pods*7919),
+			containerID: fmt.Sprintf("%012x%052x", 0x9f3ac1d5e7+pods*104729_729, pods), pid: int64(2000 + 37*pods),
+		}
+	}
+	process := func(executable string, pid int64, weight float64) *simulatedWorkload {
+		return &simulatedWorkload{executable: executable, pid: pid, weight: steady(weight)}
+	}
+	vm := func(name string, pid int64, weight func(float64) float64) *simulatedWorkload {
+		return &simulatedWorkload{
+			executable: "qemu-system-x86_64", vm: name, vmID: fmt.Sprintf("%08x-0f5c-47a9-9d1e-6a4c8b2f7035", pid), pid: pid, weight: weight,
+		}
+	}
+	node := func(name string, load func(float64) float64, workloads ...*simulatedWorkload) *simulatedNode {
+		n := &simulatedNode{
+			name: name, source: "measured", to: feedHours, unattributed: 0.004, utilization: load, workloads: workloads,
+			counters: map[string]float64{}, noise: newNoise(len(c.nodes)),
+		}
+		for i, w := range workloads {
+			w.noise = newNoise(100*len(c.nodes) + i)
+		}
+		c.nodes = append(c.nodes, n)
+		return n
+	}
+
+	node("node-1", daily(0.46, 0.45, 16),
+		pod("shop", "web-7c9d5f6b8-4xk2p", "nginx", daily(3, 0.6, 16)),
+		pod("shop", "cart-5f9c7d6b44-l8s7n", "java", daily(7, 0.5, 17)),
+		pod("payments", "api-6d8f9b5c7-zq4vt", "api", daily(4, 0.4, 15)),
+		pod("search", "index-0", "java", nightly(9, 50, 1)),
+		pod("kube-system", "coredns-76f75df574-9xwlm", "coredns", steady(0.5)),
+		process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("other", 0, 0.4))
+	node("node-2", daily(0.38, 0.4, 15),
+		pod("shop", "web-7c9d5f6b8-tt6jd", "nginx", daily(2.5, 0.6, 16)),
+		pod("payments", "ledger-0", "postgres", daily(5, 0.4, 14)),
+		pod("monitoring", "metrics-0", "prometheus", steady(2.4)),
+		pod("batch", "report-28911240-x7kq9", "python3", nightly(8, 35, 0.5)),
+		vm("build-agent", 4801, nightly(10, 95, 2)), vm("legacy-erp", 4802, daily(3, 0.3, 13)),
+		process("containerd", 798, 0.4), process("kubelet", 871, 0.7), process("other", 0, 0.4))
+	// A virtual machine without a sensor whose receiver does not see all processes.
+	ailing := node("node-3", daily(0.3, 0.3, 12), pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), process("other", 0, 1))
+	ailing.source, ailing.unattributed = "modeled", 0.35
+	node("node-5", steady(0.1), process("kubelet", 866, 1)).failingZone = "intel-rapl:0:0"
+	// It was switched off an hour ago.
+	node("node-4", steady(0.2), process("kubelet", 866, 1)).to = feedHours - 1
+	return c
+}
+
+// otlpMetrics collects the points of a node at a moment, as OTLP in JSON has them:
+// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+type otlpMetrics struct {
+	ResourceMetrics []*otlpResource `json:"resourceMetrics"`
+
+	begin, at time.Time
+	host      string
+}
+
+type otlpResource struct {
+	Resource     map[string][]otlpAttribute `json:"resource"`
+	ScopeMetrics [1]struct {
+		Metrics []map[string]any `json:"metrics"`
+	} `json:"scopeMetrics"`
+}
+
+type otlpAttribute struct {
+	Key   string            `json:"key"`
+	Value map[string]string `json:"value"`
+}
+
+const otlpCumulative = 2
+
+func (o *otlpMetrics) resource(attributes map[string]string) *otlpResource {
+	r := &otlpResource{Resource: map[string][]otlpAttribute{"attributes": {otlpText("host.name", o.host)}}}
+	for key, value := range attributes {
+		if value != "" {
+			r.Resource["attributes"] = append(r.Resource["attributes"], otlpText(key, value))
+		}
+	}
+	o.ResourceMetrics = append(o.ResourceMetrics, r)
+	return r
+}
+
+func otlpText(key, value string) otlpAttribute {
+	return otlpAttribute{key, map[string]string{"stringValue": value}}
+}
+
+// point is one with attributes in pairs.
+func (o *otlpMetrics) point(attributes []string) map[string]any {
+	var list []otlpAttribute
+	for i := 0; i < len(attributes); i += 2 {
+		list = append(list, otlpText(attributes[i], attributes[i+1]))
+	}
+	nano := func(at time.Time) string { return strconv.FormatInt(at.UnixNano(), 10) }
+	return map[string]any{"attributes": list, "startTimeUnixNano": nano(o.begin), "timeUnixNano": nano(o.at)}
+}
+
+// add adds a point of a counter or a gauge.
+func (o *otlpMetrics) add(to *otlpResource, name, unit string, counts bool, value float64, attributes ...string) {
+	p := o.point(attributes)
+	p["asDouble"] = value
+	points := map[string]any{"dataPoints": []any{p}}
+	kind := "gauge"
+	if counts {
+		kind = "sum"
+		points["isMonotonic"], points["aggregationTemporality"] = true, otlpCumulative
+	}
+	metrics := &to.ScopeMetrics[0].Metrics
+	*metrics = append(*metrics, map[string]any{"name": name, "unit": unit, kind: points})
+}
+
+// step is what all nodes send at the next moment.
+func (c *simulatedCluster) step() *otlpMetrics {
+	c.at = c.at.Add(feedStep)
+	o := &otlpMetrics{begin: c.begin, at: c.at}
+	since := c.at.Sub(c.begin).Hours()
+	for _, n := range c.nodes {
+		if since < n.from || since > n.to {
+			continue
+		}
+		o.host = n.name
+		n.energy(o, float64(c.at.UTC().Hour())+float64(c.at.Minute())/60)
+		n.telemetry(o)
+	}
+	return o
+}
+
+func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
+	busy := n.utilization(hour) * n.noise.next()
+	sum := 0.0
+	weights := map[*simulatedWorkload]float64{}
+	for _, w := range n.workloads {
+		weights[w] = w.weight(hour) * w.noise.next()
+		sum += weights[w]
+	}
+	hosts := o.resource(map[string]string{"energy.source": n.source})
+	resources := map[*simulatedWorkload][]*otlpResource{}
+	for _, w := range n.workloads {
+		resources[w] = w.resources(o, n.source)
+	}
+	zones := []struct {
+		zone, id, kind string
+		power          float64
+	}{
+		{"package", "intel-rapl:0", "cpu", 48 + 115*busy},
+		{"dram", "intel-rapl:0:0", "memory", 7 + 9*busy},
+	}
+	for _, z := range zones {
+		count := func(to *otlpResource, metric, key string, watts float64, attributes ...string) {
+			key = strings.Join(append([]string{metric, key}, attributes...), " ")
+			n.counters[key] += watts * feedStep.Seconds()
+			o.add(to, metric+".energy", "J", true, n.counters[key], attributes...)
+			if metric != "system.unattributed" {
+				o.add(to, metric+".power", "W", false, watts, attributes...)
+			}
+		}
+		active := z.power * busy
+		count(hosts, "hw", "", z.power, "hw.id", z.id, "hw.name", z.zone, "hw.type", z.kind)
+		count(hosts, "system", "", active, "energy.zone", z.zone, "energy.state", "active")
+		count(hosts, "system", "", z.power-active, "energy.zone", z.zone, "energy.state", "idle")
+		count(hosts, "system.unattributed", "", active*n.unattributed, "energy.zone", z.zone)
+		for _, w := range n.workloads {
+			share := active * (1 - n.unattributed) * weights[w] / sum
+			for i, metric := range w.metrics() {
+				count(resources[w][i], metric, fmt.Sprint(w.pid), share, "energy.zone", z.zone)
+			}
+		}
+	}
+}
+
+// metrics are the beginnings of the names of what it is told by: itself, and what it is in.
+func (w *simulatedWorkload) metrics() []string {
+	switch {
+	case w.vm != "":
+		return []string{"process", "vm"}
+	case w.pod != "":
+		return []string{"process", "container", "k8s.pod"}
+	default:
+		return []string{"process"}
+	}
+}
+
+func (w *simulatedWorkload) resources(o *otlpMetrics, source string) []*otlpResource {
+	merge := func(maps ...map[string]string) *otlpResource {
+		all := map[string]string{"energy.source": source}
+		for _, m := range maps {
+			for key, value := range m {
+				all[key] = value
+			}
+		}
+		return o.resource(all)
+	}
+	pod := map[string]string{
+		"k8s.pod.uid": w.podUID, "k8s.pod.name": w.pod, "k8s.namespace.name": w.namespace, "k8s.node.name": o.host,
+	}
+	container := map[string]string{"container.id": w.containerID, "k8s.container.name": w.container}
+	vm := map[string]string{"vm.id": w.vmID, "vm.name": w.vm}
+	process := map[string]string{"process.executable.name": w.executable}
+	if w.pid != 0 {
+		process["process.pid"] = fmt.Sprint(w.pid)
+		process["process.creation.time"] = o.begin.UTC().Format(time.RFC3339Nano)
+	}
+	switch {
+	case w.vm != "":
+		vm["vm.hypervisor"] = "qemu"
+		return []*otlpResource{merge(process, map[string]string{"vm.id": w.vmID}), merge(vm)}
+	case w.pod != "":
+		return []*otlpResource{merge(process, container, pod), merge(container, pod), merge(pod)}
+	default:
+		return []*otlpResource{merge(process)}
+	}
+}
+
+// telemetry is what its collector tells of itself.
+func (n *simulatedNode) telemetry(o *otlpMetrics) {
+	to := o.resource(map[string]string{"service.name": "otelcol-energy", "service.instance.id": n.name})
+	count := func(name, unit string, more float64, attributes ...string) {
+		key := name + strings.Join(attributes, " ")
+		n.counters[key] += more
+		o.add(to, name, unit, true, n.counters[key], append(attributes, "receiver", "energy")...)
+	}
+	wave := 1 + 0.1*math.Sin(float64(o.at.Unix())/4001)
+	count("otelcol_process_cpu_seconds", "s", 0.09*wave)
+	o.add(to, "otelcol_process_memory_rss", "By", false, 92e6+4e6*wave)
+	o.add(to, "otelcol_process_uptime", "s", false, o.at.Sub(o.begin).Seconds())
+	telemetry := func(name string) string { return "otelcol_receiver_energy_" + name }
+	gauge := func(name, unit string, value float64, attributes ...string) {
+		o.add(to, telemetry(name), unit, false, value, append(attributes, "receiver", "energy")...)
+	}
+	gauge("cpu_time_source", "1", 1, "cpu_time.source", "bpf")
+	gauge("processes", "{process}", math.Round(290*wave))
+	for entity, series := range map[string]float64{"process": 8, "container": 5, "k8s.pod": 5, "vm": 2} {
+		gauge("series", "{series}", series, "series.entity", entity)
+	}
+	gauge("waiting_energy", "J", 0, "energy.zone", "package")
+	for _, name := range []string{"failed_scans", "lost_exits", "dropped_series"} {
+		count(telemetry(name), "1", 0)
+	}
+	for _, id := range []string{"intel-rapl:0", "intel-rapl:0:0"} {
+		failed := 0.0
+		if id == n.failingZone {
+			failed = 1
+		}
+		count(telemetry("zone_read_errors"), "1", failed, "hw.id", id)
+		count(telemetry("zone_resets"), "1", 0, "hw.id", id)
+		wraps := 0.0
+		if id == "intel-rapl:0" && o.at.Unix()/60%37 == 0 {
+			wraps = 1
+		}
+		count(telemetry("zone_wraps"), "1", wraps, "hw.id", id)
+	}
+	n.scans += 60
+	slow := n.scans / 60 * 2
+	p := o.point([]string{"receiver", "energy"})
+	p["explicitBounds"] = []float64{0.0005, 0.001, 0.002, 0.005, 0.01}
+	p["bucketCounts"] = []uint64{0, n.scans / 3, n.scans - n.scans/3 - slow, slow, 0, 0}
+	p["count"], p["sum"] = n.scans, 0.0012*float64(n.scans)
+	to.ScopeMetrics[0].Metrics = append(to.ScopeMetrics[0].Metrics, map[string]any{
+		"name": telemetry("scan_duration"), "unit": "s",
+		"histogram": map[string]any{"aggregationTemporality": otlpCumulative, "dataPoints": []any{p}},
+	})
+}
+
+// feed sends a day of a simulated cluster.
+func (p *prometheusServer) feed(t *testing.T) {
+	t.Helper()
+	documented, err := os.ReadFile("../../receiver/documentation.md")
+	require.NoError(t, err)
+	now := time.Now()
+	c := newSimulatedCluster(now)
+	for n := 0; !c.at.Add(feedStep).After(now); n++ {
+		metrics := c.step()
+		if n == 0 {
+			requireDocumented(t, metrics, string(documented))
+		}
+		body, err := json.Marshal(metrics)
+		require.NoError(t, err)
+		answer, err := http.Post(p.url+"/api/v1/otlp/v1/metrics", "application/json", bytes.NewReader(body))
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, http.StatusOK, answer.StatusCode, "at %v", c.at)
+	}
+}
+
+// requireDocumented says that the receiver has a metric of each name, with that unit. What the collector tells of
+// itself beyond the receiver is another's; the real collector shows that.
+func requireDocumented(t *testing.T, metrics *otlpMetrics, documentation string) {
+	t.Helper()
+	for _, rm := range metrics.ResourceMetrics {
+		for _, m := range rm.ScopeMetrics[0].Metrics {
+			if name := fmt.Sprint(m["name"]); !strings.HasPrefix(name, "otelcol_process_") {
+				require.Contains(t, documentation, "\n### "+name+"\n")
+			}
+		}
+	}
+}
