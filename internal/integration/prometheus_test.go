@@ -79,20 +79,26 @@ var listening = regexp.MustCompile(`msg="Listening on" .*address=(127\.0\.0\.1:\
 
 var ruleInterval = regexp.MustCompile(`(?m)^(\s*(?:evaluation_)?interval:) \w+$`)
 
-// startPrometheus starts one with the shipped configuration, and an empty database, on a port of loopback. Its rules
-// are evaluated each second, so that nobody has to wait for them, and its blocks are so long that a day can be told
-// afterwards.
+// startPrometheus starts one with the shipped configuration. Its rules are evaluated each second, so that nobody has to
+// wait for them.
 func startPrometheus(t *testing.T) *prometheusServer {
 	t.Helper()
-	programs := prometheusPrograms(t)
-	logPath := filepath.Join(programs, strings.ToLower(t.Name())+".log")
 	config := t.TempDir()
 	for _, name := range []string{"prometheus.yaml", "rules.yaml"} {
 		text, err := os.ReadFile(shipped(t, "prometheus", name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(config, name), ruleInterval.ReplaceAll(text, []byte("$1 1s")), 0o600))
 	}
-	cmd := exec.Command(filepath.Join(programs, "prometheus"), "--config.file="+filepath.Join(config, "prometheus.yaml"),
+	return startPrometheusWith(t, filepath.Join(config, "prometheus.yaml"))
+}
+
+// startPrometheusWith starts one with a configuration, and an empty database, on a port of loopback. Its blocks are so
+// long that a day can be told afterwards.
+func startPrometheusWith(t *testing.T, config string) *prometheusServer {
+	t.Helper()
+	programs := prometheusPrograms(t)
+	logPath := filepath.Join(programs, strings.ToLower(t.Name())+".log")
+	cmd := exec.Command(filepath.Join(programs, "prometheus"), "--config.file="+config,
 		"--web.enable-otlp-receiver", "--web.listen-address=127.0.0.1:0", "--storage.tsdb.path="+t.TempDir(),
 		"--storage.tsdb.min-block-duration=4d", "--storage.tsdb.max-block-duration=4d")
 	ended := startDaemon(t, cmd, logPath)
