@@ -1,0 +1,436 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+const patience = 5 * time.Minute
+
+// agents is what the collections are and what packing them took.
+type agents struct {
+	collections, points, bytes, packed int
+	cpu                                time.Duration
+}
+
+// message is a collection as it travels.
+type message struct {
+	body   []byte
+	points int
+}
+
+func (p *plan) run(out io.Writer) error {
+	dir, err := os.MkdirTemp("", "scale-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is of this run only
+	sink, err := startSink()
+	if err != nil {
+		return err
+	}
+	defer sink.close()
+
+	store, backend := (*program)(nil), sink.url
+	if p.to == "prometheus" {
+		store, backend, err = startPrometheus(p.prometheus, dir)
+		if err != nil {
+			return err
+		}
+		defer store.end()
+	}
+	gateway, endpoint, metrics, err := p.startGateway(dir, backend)
+	if err != nil {
+		return err
+	}
+	defer gateway.end()
+
+	began := time.Now()
+	gateway.begin()
+	if store != nil {
+		store.begin()
+	}
+	made, refused, err := p.send(endpoint, metrics)
+	if err != nil {
+		return err
+	}
+	if p.to == "sink" {
+		if err := sink.wait(made.points); err != nil {
+			return err
+		}
+	}
+	took := time.Since(began)
+
+	per := func(n int) float64 { return float64(n) / float64(made.collections) }
+	_, _ = fmt.Fprintf(out, "%d nodes, %d collections each, %v apart\n", p.nodes, p.rounds, p.interval)
+	_, _ = fmt.Fprintf(out, "a collection: %.0f points, %.1f kB, %.1f kB with gzip, %.2f ms of the agent's CPU to pack it\n",
+		per(made.points), per(made.bytes)/1e3, per(made.packed)/1e3, made.cpu.Seconds()*1e3/float64(made.collections))
+	report := func(name string, g *program) {
+		used := g.used()
+		_, _ = fmt.Fprintf(out, "%s: %.2f ms CPU per collection, %.1f µs per 1,000 points, %.1f %% of a core for %d nodes, at most %d MiB resident\n",
+			name, used.Seconds()*1e3/float64(made.collections), used.Seconds()*1e9/float64(made.points),
+			100*used.Seconds()/float64(p.rounds)/p.interval.Seconds(), p.nodes, g.peak()>>20)
+	}
+	report("gateway", gateway)
+	if store != nil {
+		report("prometheus", store)
+	}
+	_, _ = fmt.Fprintf(out, "refused and sent again: %d, in %.0f s\n", refused, took.Seconds())
+	if p.to == "sink" {
+		_, _ = fmt.Fprintf(out, "arrived at the sink: %d of %d points, in %d requests of %.1f kB\n",
+			sink.points.Load(), made.points, sink.requests.Load(), float64(sink.bytes.Load())/float64(sink.requests.Load())/1e3)
+	}
+	return nil
+}
+
+// send makes all collections and sends each at its time.
+func (p *plan) send(endpoint, metrics string) (made agents, refused int, err error) {
+	now := time.Now()
+	nodes := make([]*node, p.nodes)
+	for i := range nodes {
+		nodes[i] = newNode(i, p.shape, now)
+	}
+	var wg sync.WaitGroup
+	var again atomic.Int64
+	failed := make(chan error, 1)
+	fail := func(err error) {
+		select {
+		case failed <- err:
+		default: // the first is enough
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: p.nodes}}
+	start := time.Now()
+	for round := range p.rounds {
+		var waiting []message
+		for i, n := range nodes {
+			m, err := made.pack(n.collect(p.interval))
+			if err != nil {
+				return made, 0, err
+			}
+			if waiting = append(waiting, m); p.burst && i+1 < len(nodes) {
+				continue
+			}
+			due := start.Add(time.Duration(round)*p.interval + p.interval*time.Duration(i)/time.Duration(len(nodes)))
+			time.Sleep(time.Until(due))
+			for _, m := range waiting {
+				wg.Go(func() {
+					n, err := post(client, endpoint, m.body)
+					again.Add(int64(n))
+					if err != nil {
+						fail(err)
+					}
+				})
+			}
+			waiting = nil
+			if p.to == "scrape" && i+1 == len(nodes) {
+				wg.Wait()
+				if err := scrape(metrics); err != nil {
+					return made, 0, err
+				}
+			}
+		}
+	}
+	wg.Wait()
+	select {
+	case err := <-failed:
+		return made, 0, err
+	default:
+		return made, int(again.Load()), nil
+	}
+}
+
+func (a *agents) pack(md pmetric.Metrics) (message, error) {
+	before := ownCPU()
+	var marshaler pmetric.ProtoMarshaler // a request has the same bytes
+	raw, err := marshaler.MarshalMetrics(md)
+	if err != nil {
+		return message{}, err
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err = z.Write(raw)
+	if err = errors.Join(err, z.Close()); err != nil {
+		return message{}, err
+	}
+	a.cpu += ownCPU() - before
+	m := message{packed.Bytes(), md.DataPointCount()}
+	a.collections++
+	a.points += m.points
+	a.bytes += len(raw)
+	a.packed += len(m.body)
+	return m, nil
+}
+
+// ownCPU is the thread's own: nothing else of this program is counted.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	const thread = 1 // RUSAGE_THREAD
+	_ = syscall.Getrusage(thread, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// post sends until it is accepted, as an agent does that retries, and returns how often it was refused.
+func post(client *http.Client, url string, body []byte) (refused int, err error) {
+	for began := time.Now(); ; refused++ {
+		request, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
+		if err != nil {
+			return refused, err
+		}
+		request.Header.Set("Content-Type", "application/x-protobuf")
+		request.Header.Set("Content-Encoding", "gzip")
+		answer, err := client.Do(request)
+		if err != nil {
+			return refused, err
+		}
+		_, _ = io.Copy(io.Discard, answer.Body) // so that the connection is used again
+		_ = answer.Body.Close()
+		switch {
+		case answer.StatusCode == http.StatusOK:
+			return refused, nil
+		case answer.StatusCode < 500 && answer.StatusCode != http.StatusTooManyRequests, time.Since(began) > patience:
+			return refused, fmt.Errorf("the gateway answers %s", answer.Status)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func scrape(url string) error {
+	answer, err := http.Get(url) //nolint:gosec // the gateway's own
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}
+
+// gatewayConfig is of a gateway as docs/scale.md describes it.
+const gatewayConfig = `
+receivers:
+  otlp: {protocols: {http: {endpoint: RECEIVE}}}
+processors:
+  memory_limiter: {check_interval: 1s, limit_mib: LIMIT, spike_limit_mib: SPIKE}
+  batch: {send_batch_size: BATCH, send_batch_max_size: BATCH, timeout: 200ms}
+exporters:
+  otlphttp: {endpoint: BACKEND}
+  prometheus:
+    endpoint: SERVE
+    resource_to_telemetry_conversion: {enabled: true}
+    metric_expiration: 30s
+    without_scope_info: true
+service:
+  pipelines:
+    metrics: {receivers: [otlp], processors: [PROCESSORS], exporters: [EXPORTER]}
+  telemetry: {metrics: {level: none}}
+`
+
+func (p *plan) startGateway(dir, backend string) (gateway *program, endpoint, metrics string, err error) {
+	receive, serve := freeAddress(), freeAddress()
+	processors, exporter := "memory_limiter", "otlphttp"
+	if p.batch > 0 {
+		processors += ", batch"
+	}
+	if p.to == "scrape" {
+		exporter = "prometheus"
+	}
+	config := filepath.Join(dir, "gateway.yaml")
+	text := strings.NewReplacer("RECEIVE", receive, "LIMIT", strconv.Itoa(p.limitMiB), "SPIKE", strconv.Itoa(p.limitMiB/5),
+		"BATCH", strconv.Itoa(p.batch), "BACKEND", backend, "SERVE", serve, "PROCESSORS", processors, "EXPORTER", exporter).Replace(gatewayConfig)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, "", "", err
+	}
+	gateway, err = start(filepath.Join(dir, "gateway.log"), p.gateway, "--config", config)
+	if err != nil {
+		return nil, "", "", err
+	}
+	return gateway, "http://" + receive + "/v1/metrics", "http://" + serve + "/metrics", gateway.ready(receive)
+}
+
+// prometheusConfig keeps what tells series apart, as deploy/prometheus/prometheus.yaml does.
+const prometheusConfig = `
+otlp:
+  promote_all_resource_attributes: true
+storage:
+  tsdb: {out_of_order_time_window: 1m}
+`
+
+func startPrometheus(path, dir string) (p *program, url string, err error) {
+	config := filepath.Join(dir, "prometheus.yaml")
+	if err := os.WriteFile(config, []byte(prometheusConfig), 0o600); err != nil {
+		return nil, "", err
+	}
+	listen := freeAddress()
+	p, err = start(filepath.Join(dir, "prometheus.log"), path, "--config.file="+config, "--web.enable-otlp-receiver",
+		"--web.listen-address="+listen, "--storage.tsdb.path="+filepath.Join(dir, "data"))
+	if err != nil {
+		return nil, "", err
+	}
+	return p, "http://" + listen + "/api/v1/otlp", p.ready(listen)
+}
+
+// freeAddress is a port of loopback that nobody listens on.
+func freeAddress() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "127.0.0.1:4318"
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// program is one of which the cost is measured.
+type program struct {
+	cmd    *exec.Cmd
+	log    string
+	before time.Duration
+}
+
+func start(logPath, path string, args ...string) (*program, error) {
+	log, err := os.Create(logPath)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	p := &program{cmd: exec.CommandContext(context.Background(), path, args...), log: logPath}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	return p, p.cmd.Start()
+}
+
+// ready waits until the program listens.
+func (p *program) ready(address string) error {
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(50 * time.Millisecond) {
+		if c, err := net.Dial("tcp", address); err == nil {
+			return c.Close()
+		}
+		if p.cpu() == 0 && time.Since(began) > time.Minute {
+			break
+		}
+	}
+	text, _ := os.ReadFile(p.log) // then it said nothing
+	return fmt.Errorf("%s does not listen: %s", p.cmd.Path, text)
+}
+
+func (p *program) begin() { p.before = p.cpu() }
+
+func (p *program) used() time.Duration { return p.cpu() - p.before }
+
+// cpu is the user and system time of the program, 0 once it has ended.
+func (p *program) cpu() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(after)
+	var ticks int64
+	for _, i := range []int{11, 12} { // utime and stime, proc_pid_stat(5)
+		if i < len(fields) {
+			n, _ := strconv.ParseInt(fields[i], 10, 64)
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// peak is the most resident memory that the program has had.
+func (p *program) peak() int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)) // it has ended
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+func (p *program) end() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Wait()
+}
+
+// sink takes OTLP and counts it.
+type sink struct {
+	url                     string
+	server                  *http.Server
+	requests, bytes, points atomic.Int64
+}
+
+func startSink() (*sink, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &sink{url: "http://" + l.Addr().String()}
+	s.server = &http.Server{Handler: http.HandlerFunc(s.take), ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.server.Serve(l) }()
+	return s, nil
+}
+
+func (s *sink) take(w http.ResponseWriter, r *http.Request) {
+	points, size, err := read(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.requests.Add(1)
+	s.bytes.Add(int64(size))
+	s.points.Add(int64(points))
+}
+
+// read returns how many points a request has, and its size as it travelled.
+func read(r *http.Request) (points, size int, err error) {
+	packed, err := io.ReadAll(r.Body)
+	if err != nil {
+		return 0, 0, err
+	}
+	body := packed
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			return 0, 0, err
+		}
+		if body, err = io.ReadAll(z); err != nil {
+			return 0, 0, err
+		}
+	}
+	var unmarshaler pmetric.ProtoUnmarshaler
+	md, err := unmarshaler.UnmarshalMetrics(body)
+	if err != nil {
+		return 0, 0, err
+	}
+	return md.DataPointCount(), len(packed), nil
+}
+
+// wait returns when all points have arrived.
+func (s *sink) wait(points int) error {
+	for began := time.Now(); s.points.Load() < int64(points); time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > patience {
+			return fmt.Errorf("of %d points %d arrived", points, s.points.Load())
+		}
+	}
+	return nil
+}
+
+func (s *sink) close() { _ = s.server.Close() }
