@@ -19,6 +19,8 @@ type accounts struct {
 	identifier *workload.Identifier
 	containers *containers
 	bootTime   time.Time
+	exclusion  *exclusion
+	requests   *requests // nil where nobody asks for them
 
 	kinds     []power.Kind
 	zones     []power.Zone // by the engine's numbers
@@ -36,6 +38,7 @@ type accounts struct {
 type booking struct {
 	open     bool
 	claimant attribution.Claimant
+	cgroup   string      // of the container
 	grouped  bool        // it is part of a container, pod or virtual machine
 	member   *membership // nil outside of containers
 }
@@ -67,6 +70,13 @@ func (a *accounts) observe(m *measurement) {
 		})
 	}
 	a.claim(m, m.node.Process-a.last.node.Process)
+	if a.requests != nil && a.requests.due(m.reading) {
+		for i := range a.bySlot {
+			if b := &a.bySlot[i]; b.open {
+				a.engine.Resize(b.claimant, a.requests.of(b.cgroup, m.reading))
+			}
+		}
+	}
 	if !a.begun { // what was used until now is nobody's
 		iv.Claims, iv.Unowned = iv.Claims[:0], 0
 	}
@@ -128,7 +138,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		last := a.containers.atMost(b.member, e.LastSlice)
 		add(b.claimant, last, false)
 		a.containers.explain(b.member, b.claimant, last)
-		a.closing = append(a.closing, b.claimant)
+		a.end(b.claimant)
 		a.containers.leave(b.member)
 		a.identifier.Forget(e.Slot)
 		*b = booking{}
@@ -175,9 +185,23 @@ func (a *accounts) stand(cgroup string) (c attribution.Claimant, ok bool) {
 	if !a.begun || (in.Container.ID == "" && in.Pod.UID == "") {
 		return attribution.Nobody, false
 	}
-	c = a.engine.Open(attribution.Owner{Container: in.Container, Pod: in.Pod}, a.last.stamp)
-	a.closing = append(a.closing, c)
+	c = a.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, in.Cgroup, a.last.stamp)
+	a.end(c)
 	return c, true
+}
+
+func (a *accounts) openClaimant(owner attribution.Owner, cgroup string, since time.Time) attribution.Claimant {
+	c := a.engine.Open(owner, since)
+	if a.exclusion.matches(&owner, cgroup) {
+		a.engine.Exclude(c)
+	}
+	return c
+}
+
+// end ends a claimant with this interval, in which it may claim its last slice.
+func (a *accounts) end(c attribution.Claimant) {
+	a.engine.Stop(c)
+	a.closing = append(a.closing, c)
 }
 
 // rows calls yield for all processes of a pass, or only for those that may have become somebody, or somebody else, or
@@ -201,10 +225,13 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 		return
 	}
 	if b.open {
-		a.closing = append(a.closing, b.claimant)
+		a.end(b.claimant)
 	}
-	b.open = true
-	b.claimant = a.engine.Open(a.owner(p, identity), a.since(m, p))
+	b.open, b.cgroup = true, identity.Cgroup
+	b.claimant = a.openClaimant(a.owner(p, identity), identity.Cgroup, a.since(m, p))
+	if a.requests != nil {
+		a.engine.Resize(b.claimant, a.requests.of(b.cgroup, m.reading))
+	}
 	b.grouped = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != ""
 	if !a.exact {
 		from := b.member

@@ -38,6 +38,8 @@ type Config struct {
 	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
 	// Processes bounds which processes are reported one by one.
 	Processes ProcessesConfig `mapstructure:"processes"`
+	// Attribution is by which rules.
+	Attribution AttributionConfig `mapstructure:"attribution"`
 
 	_ struct{} // keyed literals only
 }
@@ -122,6 +124,7 @@ func (c *Config) Validate() error {
 	if c.Processes.Max < 0 {
 		wrong("processes::max", "must not be negative, is %d", c.Processes.Max)
 	}
+	c.Attribution.validate(wrong, c.Zones)
 	return errors.Join(errs...)
 }
 

@@ -29,6 +29,12 @@ func emittedMetrics(m *metadata.MetricsConfig) emit.Metrics {
 		PodPower:                 m.K8sPodPower.Enabled,
 		VMEnergy:                 m.VMEnergy.Enabled,
 		VMPower:                  m.VMPower.Enabled,
+
+		SystemSplitLearned:        m.SystemEnergySplitLearned.Enabled,
+		ProcessPowerUncertainty:   m.ProcessPowerUncertainty.Enabled,
+		ContainerPowerUncertainty: m.ContainerPowerUncertainty.Enabled,
+		PodPowerUncertainty:       m.K8sPodPowerUncertainty.Enabled,
+		VMPowerUncertainty:        m.VMPowerUncertainty.Enabled,
 	}
 }
 
@@ -61,14 +67,14 @@ func findSharedSeries(m *emit.Metrics, a *emit.Attributes) (shared []sharedSerie
 		sharedSeries
 		told, emitted bool
 	}{
-		{sharedSeries{"process.pid", "processes"}, a.ProcessPID, m.ProcessEnergy || m.ProcessPower || m.ProcessCPUTime},
+		{sharedSeries{"process.pid", "processes"}, a.ProcessPID, m.ProcessEnergy || m.ProcessPower || m.ProcessPowerUncertainty || m.ProcessCPUTime},
 		{
 			sharedSeries{"process.creation.time", "a process and a later one with its PID"}, a.ProcessCreationTime,
-			m.ProcessEnergy || m.ProcessPower || m.ProcessCPUTime,
+			m.ProcessEnergy || m.ProcessPower || m.ProcessPowerUncertainty || m.ProcessCPUTime,
 		},
-		{sharedSeries{"container.id", "containers"}, a.ContainerID, m.ContainerEnergy || m.ContainerPower || m.ContainerCPUTime},
-		{sharedSeries{"k8s.pod.uid", "pods"}, a.PodUID, m.PodEnergy || m.PodPower},
-		{sharedSeries{"vm.id", "virtual machines"}, a.VMID, m.VMEnergy || m.VMPower},
+		{sharedSeries{"container.id", "containers"}, a.ContainerID, m.ContainerEnergy || m.ContainerPower || m.ContainerPowerUncertainty || m.ContainerCPUTime},
+		{sharedSeries{"k8s.pod.uid", "pods"}, a.PodUID, m.PodEnergy || m.PodPower || m.PodPowerUncertainty},
+		{sharedSeries{"vm.id", "virtual machines"}, a.VMID, m.VMEnergy || m.VMPower || m.VMPowerUncertainty},
 	} {
 		if !s.told && s.emitted {
 			shared = append(shared, s.sharedSeries)

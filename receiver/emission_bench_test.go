@@ -56,8 +56,8 @@ func BenchmarkEmission(b *testing.B) {
 					rb.SetProcessExecutableName(a.Owner.Process.Executable)
 					rb.SetProcessExecutablePath(a.Owner.Process.Path)
 					rb.SetEnergySourceMeasured()
-					mb.RecordProcessEnergyDataPoint(now, a.Energy[0].Joules(), string(power.Package))
-					mb.RecordProcessPowerDataPoint(now, units.Watts(a.Recent[0], time.Second), string(power.Package))
+					mb.RecordProcessEnergyDataPoint(now, a.Energy[0].Joules(), metadata.AttributeEnergyStateActive, string(power.Package))
+					mb.RecordProcessPowerDataPoint(now, units.Watts(a.Recent[0], time.Second), metadata.AttributeEnergyStateActive, string(power.Package))
 					mb.EmitForResource(metadata.WithResource(rb.Emit()))
 				}
 				mb.Emit()

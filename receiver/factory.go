@@ -32,6 +32,7 @@ func createDefaultConfig() component.Config {
 		Zones:                []power.Kind{power.Package, power.DRAM},
 		CPUTime:              cputime.Auto,
 		Processes:            ProcessesConfig{MinEnergy: 1, Max: 500},
+		Attribution:          defaultAttribution(),
 	}
 }
 

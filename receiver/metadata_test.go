@@ -64,7 +64,8 @@ func readDocumentation(t *testing.T) *documentation {
 // everything is the setting that switches all metrics and resource attributes on but one.
 func everything(doc *documentation, but string) string {
 	var b strings.Builder
-	b.WriteString("zones: [package, core, uncore, dram]\nprocesses: {min_energy: 0.5}\nmetrics:\n")
+	b.WriteString("zones: [package, core, uncore, dram]\nprocesses: {min_energy: 0.5}\n" +
+		"attribution: {split: base, base_time: 1s, rest_utilization: 1, idle: equal}\nmetrics:\n")
 	for _, name := range slices.Sorted(maps.Keys(doc.Metrics)) {
 		b.WriteString("  " + name + ": {enabled: " + onUnless(name == but) + "}\n")
 	}
@@ -104,16 +105,16 @@ func emitAll(t *testing.T, settings string) pmetric.Metrics {
 		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "vm7", "-uuid", "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}}
 	h.Processes[40] = &hostsim.Process{Parent: 2, Comm: "kworker/0:1", Kernel: true}
 	n.start()
-	for range 2 {
+	for i := range uint64(2) { // more the second time, so that what was learned is static is not all
 		for _, z := range h.Zones {
 			if z.Name == "core" || z.Name == "uncore" {
-				z.Energy += 5 * joule
+				z.Energy += (5 + 15*i) * joule
 			} else if !strings.HasPrefix(z.Name, "package-") {
-				z.Energy += 30 * joule
+				z.Energy += (30 + 30*i) * joule
 			}
 		}
-		h.Zones["intel-rapl:0"].Energy += 20 * joule
-		h.Zones["intel-rapl:1"].Energy += 20 * joule
+		h.Zones["intel-rapl:0"].Energy += (20 + 20*i) * joule
+		h.Zones["intel-rapl:1"].Energy += (20 + 20*i) * joule
 		h.Run(10*time.Second, map[int]int64{1: 1, 10: 200, 20: 100, 30: 300, 40: 10})
 		require.NoError(t, h.Render())
 		md, err := n.s.scrape(t.Context())
@@ -254,7 +255,11 @@ func TestOnlyWhatFewWantIsOffByDefault(t *testing.T) {
 			off = append(off, name)
 		}
 	}
-	assert.ElementsMatch(t, []string{"process.cpu.time", "container.cpu.time", "system.cpu.utilization", "process.command_line"}, off)
+	few := []string{
+		"process.cpu.time", "container.cpu.time", "system.cpu.utilization", "process.power.uncertainty",
+		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty",
+	}
+	assert.ElementsMatch(t, append(few, "process.command_line"), off)
 
 	var missing []string
 	all, got := emittedByName(t, emitAll(t, everything(doc, ""))), emittedByName(t, emitAll(t, "zones: [package, core, uncore, dram]"))
@@ -263,7 +268,7 @@ func TestOnlyWhatFewWantIsOffByDefault(t *testing.T) {
 			missing = append(missing, name)
 		}
 	}
-	assert.ElementsMatch(t, []string{"process.cpu.time", "container.cpu.time", "system.cpu.utilization"}, missing)
+	assert.ElementsMatch(t, append(few, "system.energy.split.learned"), missing, "the default split has nothing to learn")
 }
 
 func TestSwitchingAMetricOffRemovesItAndNothingElse(t *testing.T) {

@@ -35,7 +35,8 @@ type testNode struct {
 	refuse error // what the next consumer answers
 	md     pmetric.Metrics
 	// finals are the last values of all series that there ever were, those of the node's active energy below 0.
-	finals map[string]float64
+	finals     map[string]float64
+	extensions map[component.ID]component.Component
 }
 
 func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
@@ -60,7 +61,7 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 }
 
 // GetExtensions implements component.Host.
-func (*testNode) GetExtensions() map[component.ID]component.Component { return nil }
+func (n *testNode) GetExtensions() map[component.ID]component.Component { return n.extensions }
 
 // Report implements componentstatus.Reporter.
 func (n *testNode) Report(e *componentstatus.Event) { n.status = append(n.status, e) }
@@ -110,13 +111,16 @@ func (n *testNode) balance() {
 	add(1, "process.energy")
 	add(1, "system.unattributed.energy")
 	add(-1, "system.energy", "energy.state=active")
+	if n.s.cfg.Attribution.sharesIdle() {
+		add(-1, "system.energy", "energy.state=idle")
+	}
 	for series, value := range n.finals {
 		_, zone, _ := strings.Cut(series, "energy.zone=")
 		zone, _, _ = strings.Cut(zone, ",")
 		difference[zone] += value
 	}
 	for zone, d := range difference {
-		require.InDelta(n.t, 0, d, 1e-6, "processes + unattributed == active of %s", zone)
+		require.InDelta(n.t, 0, d, 1e-6, "processes + unattributed == what is attributed of %s", zone)
 	}
 }
 

@@ -46,12 +46,14 @@ type energyScraper struct {
 	sampler sampler
 
 	telemetry telemetry
+	learning  learning
 }
 
 // ledgers is everything that was attributed with one meter and one source of CPU times.
 type ledgers struct {
 	*accounts
 	emitter *emit.Emitter
+	rules   attribution.Rules
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -66,6 +68,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		now:        time.Now,
 		open:       cputime.Open,
 		meters:     m,
+		learning:   learning{cfg: cfg, logger: set.Logger},
 	}
 	s.telemetry, err = newTelemetry(s)
 	return s, err
@@ -73,8 +76,11 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 
 // start takes the baseline. Whatever is missing or unreadable is reported and looked for again at each
 // scrape; it never keeps the collector from starting.
-func (s *energyScraper) start(_ context.Context, host component.Host) error {
+func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	s.conditions.host = host
+	if err := s.learning.open(ctx, host, s.set.ID); err != nil {
+		return err
+	}
 	s.warnOfSharedSeries()
 	source, rejected, err := s.open(s.cfg.CPUTime, s.cfg.RootPath)
 	if err != nil {
@@ -103,17 +109,17 @@ func (s *energyScraper) warnOfSharedSeries() {
 	}
 }
 
-func (s *energyScraper) shutdown(context.Context) error {
+func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.sampler.stop()
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.source == nil {
-		return nil // it was never started
+		return s.learning.close(ctx) // it was never started
 	}
 	s.retire()
 	s.dropRetired()
-	errs := []error{s.source.Close(), s.meters.close()}
+	errs := []error{s.learning.save(ctx, s.now()), s.learning.close(ctx), s.source.Close(), s.meters.close()}
 	if s.runtime != nil {
 		errs = append(errs, s.runtime.Close())
 	}
@@ -141,12 +147,16 @@ func (s *energyScraper) scan() *measurement {
 }
 
 // scrape is the receiver's whole story.
-func (s *energyScraper) scrape(context.Context) (pmetric.Metrics, error) {
+func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.adjustWindow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending = false // what was handed out before was refused
 	m := s.scan()
+	if now := s.now(); s.ledgers != nil && s.learning.due(now) {
+		s.learning.keep(&s.ledgers.rules)
+		s.conditions.check("learned static power", s.learning.save(ctx, now))
+	}
 	s.conditions.settle()
 	if m == nil {
 		return pmetric.NewMetrics(), nil // told by the conditions; the next measurement covers this one
@@ -278,6 +288,7 @@ func (s *energyScraper) fallBack(m *measurement, why error) {
 // retire ends the ledgers. Their last values are emitted until they were accepted.
 func (s *energyScraper) retire() {
 	if s.ledgers != nil {
+		s.learning.keep(&s.ledgers.rules)
 		s.retired = append(s.retired, s.ledgers)
 		s.ledgers, s.pending = nil, false
 	}
@@ -306,8 +317,10 @@ func (s *energyScraper) begin(m *measurement) {
 	if err != nil {
 		boot = m.stamp.Add(-m.table.Now)
 	}
+	rules := s.cfg.Attribution.rules(s.cfg.Zones)
+	s.learning.restore(&rules, m.readings, s.meters.source())
 	cfg := attribution.Config{
-		Rules:        attribution.DefaultRules(),
+		Rules:        rules,
 		MinEnergy:    s.cfg.Processes.minEnergy(),
 		MaxProcesses: s.cfg.Processes.Max,
 	}
@@ -317,8 +330,12 @@ func (s *energyScraper) begin(m *measurement) {
 		identifier: workload.NewIdentifier(s.cfg.RootPath, s.cfg.ResourceAttributes.ProcessCommandLine.Enabled),
 		containers: newContainers(cputime.NewGroups(s.cfg.RootPath)),
 		bootTime:   boot,
+		exclusion:  newExclusion(&s.cfg.Attribution.Exclude),
 		kinds:      s.cfg.Zones,
 		zoneIndex:  map[*power.Zone]int{},
+	}
+	if rules.Idle == attribution.IdleRequested {
+		booking.requests = newRequests(s.cfg.RootPath, s.cfg.Attribution.CPUWeight)
 	}
 	var keep func(pcommon.Resource) bool
 	if f := newResourceFilter(&s.cfg.ResourceAttributes); f != nil {
@@ -330,10 +347,11 @@ func (s *energyScraper) begin(m *measurement) {
 		Keep:       keep,
 		Kinds:      s.cfg.Zones,
 		Source:     s.meters.source(),
+		Idle:       rules.Idle != attribution.IdleNobody,
 		Scope:      metadata.ScopeName,
 		Version:    s.set.BuildInfo.Version,
 	})
-	s.ledgers = &ledgers{booking, emitter}
+	s.ledgers = &ledgers{booking, emitter, rules}
 }
 
 func (s *energyScraper) emit(m *measurement) pmetric.Metrics {

@@ -229,9 +229,10 @@ func (e *Engine) Observe(iv *Interval) {
 	for i := range l.Zones {
 		e.dropSettledLag(&l.Zones[i])
 	}
-	if learned := e.cfg.Rules.Learned; learned != nil {
-		for kind := range l.Kinds {
+	for kind, learned := range e.cfg.Rules.Learned {
+		if learned != nil {
 			l.Kinds[kind].Standing = learned.Standing(kind)
+			l.Kinds[kind].Spread = learned.Spread(kind)
 		}
 	}
 	e.at = iv.At

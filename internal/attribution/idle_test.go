@@ -1,6 +1,7 @@
 package attribution_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func (n *shared) joules() (active, idle map[string]float64) {
 		case a.Other:
 			name = "other"
 		case a.Entity == attribution.Process:
-			name = string('0' + rune(a.Owner.Process.PID))
+			name = strconv.Itoa(int(a.Owner.Process.PID))
 		}
 		active[name], idle[name] = a.Energy[0].Joules(), a.Idle[0].Joules()
 	}
@@ -143,7 +144,9 @@ func TestWhatTheExcludedUseIsStatic(t *testing.T) {
 // A base of 48 W that was learned while the excluded ran holds what they use.
 func TestALearnedStaticPowerHoldsWhatTheExcludedUse(t *testing.T) {
 	split := attribution.NewBaseSplit(0.01, 10*time.Second)
-	n := newShared(attribution.Rules{Split: split.Active, Key: attribution.ByCPUTime, Learned: split})
+	n := newShared(attribution.Rules{
+		Split: split.Active, Key: attribution.ByCPUTime, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+	})
 	assert.Equal(t, attribution.Learning, n.engine.Ledger().Kinds[0].Standing)
 	n.engine.Exclude(n.claimants[3])
 	n.interval(48, 0, 0, 0, 10)

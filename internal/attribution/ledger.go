@@ -77,8 +77,10 @@ type Kind struct {
 	// Unattributed is the part of Active that has no owner, and UnattributedIdle that of Idle where a rule shares it.
 	Unattributed     units.Energy
 	UnattributedIdle units.Energy
-	// Standing is how the split stands.
+	// Standing is how the split stands, and Spread how far power typically is from what it learned, as a standard
+	// deviation in watts, below 0 where it does not tell.
 	Standing Standing
+	Spread   float64
 
 	// RecentActive and RecentIdle are what was attributed in the current collection and RecentTime is the
 	// time that it covers, all 0 when nothing was. The recent energy of accounts covers the same time.

@@ -51,8 +51,8 @@ type Rules struct {
 	Split Split
 	Key   Key
 	Idle  Idle
-	// Learned is the split where that one learns, else nil.
-	Learned *StaticSplit
+	// Learned are the splits of the kinds whose split learns, else nil.
+	Learned [Zones]*StaticSplit
 }
 
 // DefaultRules splits by CPU utilisation and shares by CPU time.

@@ -33,7 +33,8 @@ type estimator interface {
 	observe(sample)
 	// estimate returns the static power in watts, and whether it is known.
 	estimate() (watts float64, ok bool)
-	// spread returns how far power typically is from what the estimator expects, in watts, 0 where it expects nothing.
+	// spread returns how far power typically is from what the estimator expects, in watts, below
+	// 0 where it expects nothing.
 	spread() float64
 	// state returns what was learned as finite numbers, and restore takes it back. restore says whether it is of this
 	// kind of estimator; if not, nothing changes.
@@ -142,12 +143,12 @@ func (s *StaticSplit) Standing(kind int) Standing {
 func (s *StaticSplit) StaticPower(kind int) float64 { return s.kinds[kind].applied }
 
 // Spread returns how far the power of a kind's zones typically is from what was learned, as a standard deviation in
-// watts; 0 where the rule does not tell.
+// watts; below 0 where the rule does not tell.
 func (s *StaticSplit) Spread(kind int) float64 {
 	if k := &s.kinds[kind]; k.learned {
 		return k.estimator.spread()
 	}
-	return 0
+	return -1
 }
 
 // LearnedKind is what a StaticSplit knows of one kind, to be kept.

@@ -232,7 +232,7 @@ func (c *curve) spread() float64 {
 		}
 	}
 	if n == 0 {
-		return 0
+		return -1
 	}
 	return math.Sqrt(squares / n)
 }

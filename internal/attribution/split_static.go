@@ -61,7 +61,7 @@ func (m *minimum) estimate() (watts float64, ok bool) {
 	return watts, ok
 }
 
-func (*minimum) spread() float64 { return 0 }
+func (*minimum) spread() float64 { return -1 }
 
 func (m *minimum) state() []float64 { return append(slices.Clone(m.days[:]), m.seconds) }
 
@@ -122,7 +122,7 @@ func (r *resting) quantile(q float64) float64 {
 // spread is the standard deviation that a normal distribution with this interquartile range has.
 func (r *resting) spread() float64 {
 	if r.n < fewestResting {
-		return 0
+		return -1
 	}
 	return (r.quantile(0.75) - r.quantile(0.25)) / 1.349
 }

@@ -16,6 +16,8 @@ type Config struct {
 	Kinds []power.Kind
 	// Source is the value of energy.source.
 	Source power.Source
+	// Idle says that idle energy has owners: what is attributed is emitted by state.
+	Idle bool
 	// Scope and Version name the instrumentation scope.
 	Scope, Version string
 }
@@ -27,12 +29,15 @@ type Metrics struct {
 	SystemEnergy, SystemPower       bool
 	SystemUnattributedEnergy        bool
 	SystemCPUUtilization            bool
+	SystemSplitLearned              bool
 	ProcessEnergy, ProcessPower     bool
 	ProcessCPUTime                  bool
 	ContainerEnergy, ContainerPower bool
 	ContainerCPUTime                bool
 	PodEnergy, PodPower             bool
 	VMEnergy, VMPower               bool
+
+	ProcessPowerUncertainty, ContainerPowerUncertainty, PodPowerUncertainty, VMPowerUncertainty bool
 }
 
 // Attributes says which resource attributes are set.

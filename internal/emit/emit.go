@@ -21,6 +21,12 @@ const (
 	attrEnergyState = "energy.state"
 )
 
+// The values of energy.state.
+const (
+	stateActive = "active"
+	stateIdle   = "idle"
+)
+
 // OthersName is the process.executable.name of the series of all processes that have none of their own.
 const OthersName = "other"
 
@@ -150,7 +156,8 @@ func (m *emission) system(into pmetric.MetricSlice) {
 	kinds := len(m.Kinds)
 	energy := points{metric: &systemEnergy, into: into, most: 2 * kinds}
 	watts := points{metric: &systemPower, into: into, most: 2 * kinds}
-	unattributed := points{metric: &systemUnattributed, into: into, most: kinds}
+	unattributed := points{metric: &systemUnattributed, into: into, most: 2 * kinds}
+	learned := points{metric: &systemSplitLearned, into: into, most: kinds}
 	for i, name := range m.Kinds {
 		k := &m.ledger.Kinds[i]
 		if !k.Present {
@@ -160,7 +167,7 @@ func (m *emission) system(into pmetric.MetricSlice) {
 		states := [...]struct {
 			name          string
 			total, recent units.Energy
-		}{{"active", k.Active, k.RecentActive}, {"idle", k.Idle, k.RecentIdle}}
+		}{{stateActive, k.Active, k.RecentActive}, {stateIdle, k.Idle, k.RecentIdle}}
 		for _, s := range states {
 			describe := func(p pmetric.NumberDataPoint) {
 				p.Attributes().EnsureCapacity(2)
@@ -175,7 +182,17 @@ func (m *emission) system(into pmetric.MetricSlice) {
 			}
 		}
 		if m.Metrics.SystemUnattributedEnergy {
-			unattributed.add(start, m.at, k.Unattributed.Joules()).Attributes().PutStr(attrEnergyZone, string(name))
+			m.label(unattributed.add(start, m.at, k.Unattributed.Joules()), name, stateActive)
+			if m.Idle {
+				m.label(unattributed.add(start, m.at, k.UnattributedIdle.Joules()), name, stateIdle)
+			}
+		}
+		if m.Metrics.SystemSplitLearned && k.Standing != attribution.NothingToLearn {
+			value := 0.0
+			if k.Standing == attribution.Learned {
+				value = 1
+			}
+			learned.add(0, m.at, value).Attributes().PutStr(attrEnergyZone, string(name))
 		}
 	}
 	if m.Metrics.SystemCPUUtilization && m.ledger.Total > 0 {
@@ -187,44 +204,78 @@ func (m *emission) system(into pmetric.MetricSlice) {
 // measured says whether the collection has energy of a kind to make an average power of.
 func (m *emission) measured(kind int) bool { return m.ledger.Kinds[kind].RecentTime > 0 }
 
+// label says what a point is of. The state is only told where it is not the only one.
+func (m *emission) label(p pmetric.NumberDataPoint, kind power.Kind, state string) {
+	p.Attributes().EnsureCapacity(2)
+	p.Attributes().PutStr(attrEnergyZone, string(kind))
+	if m.Idle {
+		p.Attributes().PutStr(attrEnergyState, state)
+	}
+}
+
 // entityMetrics are the metrics of one entity; cpuTime is nil where there is none.
 type entityMetrics struct {
-	energy, power, cpuTime       *metric
-	energyOn, powerOn, cpuTimeOn bool
+	energy, power, uncertainty, cpuTime         *metric
+	energyOn, powerOn, uncertaintyOn, cpuTimeOn bool
 }
 
 func (m *emission) metricsOf(e attribution.Entity) entityMetrics {
 	on := &m.Metrics
 	switch e {
 	case attribution.Process:
-		return entityMetrics{&processEnergy, &processPower, &processCPUTime, on.ProcessEnergy, on.ProcessPower, on.ProcessCPUTime}
+		return entityMetrics{
+			&processEnergy, &processPower, &processUncertainty, &processCPUTime,
+			on.ProcessEnergy, on.ProcessPower, on.ProcessPowerUncertainty, on.ProcessCPUTime,
+		}
 	case attribution.Container:
-		return entityMetrics{&containerEnergy, &containerPower, &containerCPUTime, on.ContainerEnergy, on.ContainerPower, on.ContainerCPUTime}
+		return entityMetrics{
+			&containerEnergy, &containerPower, &containerUncertainty, &containerCPUTime,
+			on.ContainerEnergy, on.ContainerPower, on.ContainerPowerUncertainty, on.ContainerCPUTime,
+		}
 	case attribution.Pod:
-		return entityMetrics{&podEnergy, &podPower, nil, on.PodEnergy, on.PodPower, false}
+		return entityMetrics{&podEnergy, &podPower, &podUncertainty, nil, on.PodEnergy, on.PodPower, on.PodPowerUncertainty, false}
 	default:
-		return entityMetrics{&vmEnergy, &vmPower, nil, on.VMEnergy, on.VMPower, false}
+		return entityMetrics{&vmEnergy, &vmPower, &vmUncertainty, nil, on.VMEnergy, on.VMPower, on.VMPowerUncertainty, false}
 	}
 }
 
 func (m *emission) account(a *attribution.Account) {
 	which := m.metricsOf(a.Entity)
-	if !which.energyOn && !which.powerOn && !which.cpuTimeOn {
+	if !which.energyOn && !which.powerOn && !which.uncertaintyOn && !which.cpuTimeOn {
 		return
 	}
-	m.resource(3, func(attrs pcommon.Map) { m.describe(a, attrs) }, func(into pmetric.MetricSlice) {
-		energy := points{metric: which.energy, into: into, most: len(m.Kinds)}
-		watts := points{metric: which.power, into: into, most: len(m.Kinds)}
+	m.resource(4, func(attrs pcommon.Map) { m.describe(a, attrs) }, func(into pmetric.MetricSlice) {
+		most := len(m.Kinds)
+		if m.Idle {
+			most *= 2
+		}
+		energy := points{metric: which.energy, into: into, most: most}
+		watts := points{metric: which.power, into: into, most: most}
+		uncertain := points{metric: which.uncertainty, into: into, most: len(m.Kinds)}
 		start := pcommon.NewTimestampFromTime(a.Start)
 		for i, kind := range m.Kinds {
-			if !m.ledger.Kinds[i].Present {
+			k := &m.ledger.Kinds[i]
+			if !k.Present {
 				continue
 			}
 			if which.energyOn {
-				energy.add(start, m.at, a.Energy[i].Joules()).Attributes().PutStr(attrEnergyZone, string(kind))
+				m.label(energy.add(start, m.at, a.Energy[i].Joules()), kind, stateActive)
+				if m.Idle {
+					m.label(energy.add(start, m.at, a.Idle[i].Joules()), kind, stateIdle)
+				}
 			}
-			if which.powerOn && m.measured(i) && !a.Again {
-				watts.add(0, m.at, units.Watts(a.Recent[i], m.ledger.Kinds[i].RecentTime)).Attributes().PutStr(attrEnergyZone, string(kind))
+			if !m.measured(i) || a.Again {
+				continue
+			}
+			if which.powerOn {
+				m.label(watts.add(0, m.at, units.Watts(a.Recent[i], k.RecentTime)), kind, stateActive)
+				if m.Idle {
+					m.label(watts.add(0, m.at, units.Watts(a.RecentIdle[i], k.RecentTime)), kind, stateIdle)
+				}
+			}
+			if which.uncertaintyOn && k.Standing == attribution.Learned && k.Spread >= 0 && k.RecentActive > 0 {
+				share := a.Recent[i].Joules() / k.RecentActive.Joules()
+				uncertain.add(0, m.at, k.Spread*share).Attributes().PutStr(attrEnergyZone, string(kind))
 			}
 		}
 		if which.cpuTimeOn {

@@ -22,8 +22,9 @@ var (
 	hwHostPower          = metric{"hw.host.power", "Average power of the whole machine over the interval just ended.", "W", false}
 	systemEnergy         = metric{"system.energy", "Energy used by the node since the receiver started, all sockets together, split into active and idle.", "J", true}
 	systemPower          = metric{"system.power", "Average power of the node over the interval just ended, all sockets together, split into active and idle.", "W", false}
-	systemUnattributed   = metric{"system.unattributed.energy", "Active energy that no process can be named for, since the receiver started.", "J", true}
+	systemUnattributed   = metric{"system.unattributed.energy", "Attributed energy that no process can be named for, since the receiver started.", "J", true}
 	systemCPUUtilization = metric{"system.cpu.utilization", "Share of the node's CPU time that was busy in the interval just ended, between 0 and 1.", "1", false}
+	systemSplitLearned   = metric{"system.energy.split.learned", "1 where energy is split by what was learned, 0 where it is split by utilization until enough was.", "1", false}
 	processEnergy        = metric{"process.energy", "Energy attributed to the process since its series began.", "J", true}
 	processPower         = metric{"process.power", "Average power attributed to the process over the interval just ended.", "W", false}
 	processCPUTime       = metric{"process.cpu.time", "CPU time that the process used since its series began.", "s", true}
@@ -34,6 +35,11 @@ var (
 	podPower             = metric{"k8s.pod.power", "Average power attributed to the pod over the interval just ended.", "W", false}
 	vmEnergy             = metric{"vm.energy", "Energy attributed to the virtual machine since its series began.", "J", true}
 	vmPower              = metric{"vm.power", "Average power attributed to the virtual machine over the interval just ended.", "W", false}
+
+	processUncertainty   = metric{"process.power.uncertainty", "How far the process's power is typically off because the node's is from what was learned of it.", "W", false}
+	containerUncertainty = metric{"container.power.uncertainty", "How far the container's power is typically off because the node's is from what was learned of it.", "W", false}
+	podUncertainty       = metric{"k8s.pod.power.uncertainty", "How far the pod's power is typically off because the node's is from what was learned of it.", "W", false}
+	vmUncertainty        = metric{"vm.power.uncertainty", "How far the virtual machine's power is typically off because the node's is from what was learned of it.", "W", false}
 )
 
 // points is where the data points of one metric of one resource go. The metric itself is appended with

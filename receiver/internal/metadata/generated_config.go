@@ -67,6 +67,26 @@ func (ms *ContainerPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// ContainerPowerUncertaintyMetricConfig provides config for the container.power.uncertainty metric.
+type ContainerPowerUncertaintyMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *ContainerPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwEnergyMetricConfig provides config for the hw.energy metric.
 type HwEnergyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -187,6 +207,26 @@ func (ms *K8sPodPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// K8sPodPowerUncertaintyMetricConfig provides config for the k8s.pod.power.uncertainty metric.
+type K8sPodPowerUncertaintyMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *K8sPodPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // ProcessCPUTimeMetricConfig provides config for the process.cpu.time metric.
 type ProcessCPUTimeMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -247,6 +287,26 @@ func (ms *ProcessPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// ProcessPowerUncertaintyMetricConfig provides config for the process.power.uncertainty metric.
+type ProcessPowerUncertaintyMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *ProcessPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // SystemCPUUtilizationMetricConfig provides config for the system.cpu.utilization metric.
 type SystemCPUUtilizationMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -274,6 +334,26 @@ type SystemEnergyMetricConfig struct {
 }
 
 func (ms *SystemEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// SystemEnergySplitLearnedMetricConfig provides config for the system.energy.split.learned metric.
+type SystemEnergySplitLearnedMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *SystemEnergySplitLearnedMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	if parser == nil {
 		return nil
 	}
@@ -367,26 +447,51 @@ func (ms *VMPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// VMPowerUncertaintyMetricConfig provides config for the vm.power.uncertainty metric.
+type VMPowerUncertaintyMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *VMPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // MetricsConfig provides config for energy metrics.
 type MetricsConfig struct {
-	ContainerCPUTime         ContainerCPUTimeMetricConfig         `mapstructure:"container.cpu.time"`
-	ContainerEnergy          ContainerEnergyMetricConfig          `mapstructure:"container.energy"`
-	ContainerPower           ContainerPowerMetricConfig           `mapstructure:"container.power"`
-	HwEnergy                 HwEnergyMetricConfig                 `mapstructure:"hw.energy"`
-	HwHostEnergy             HwHostEnergyMetricConfig             `mapstructure:"hw.host.energy"`
-	HwHostPower              HwHostPowerMetricConfig              `mapstructure:"hw.host.power"`
-	HwPower                  HwPowerMetricConfig                  `mapstructure:"hw.power"`
-	K8sPodEnergy             K8sPodEnergyMetricConfig             `mapstructure:"k8s.pod.energy"`
-	K8sPodPower              K8sPodPowerMetricConfig              `mapstructure:"k8s.pod.power"`
-	ProcessCPUTime           ProcessCPUTimeMetricConfig           `mapstructure:"process.cpu.time"`
-	ProcessEnergy            ProcessEnergyMetricConfig            `mapstructure:"process.energy"`
-	ProcessPower             ProcessPowerMetricConfig             `mapstructure:"process.power"`
-	SystemCPUUtilization     SystemCPUUtilizationMetricConfig     `mapstructure:"system.cpu.utilization"`
-	SystemEnergy             SystemEnergyMetricConfig             `mapstructure:"system.energy"`
-	SystemPower              SystemPowerMetricConfig              `mapstructure:"system.power"`
-	SystemUnattributedEnergy SystemUnattributedEnergyMetricConfig `mapstructure:"system.unattributed.energy"`
-	VMEnergy                 VMEnergyMetricConfig                 `mapstructure:"vm.energy"`
-	VMPower                  VMPowerMetricConfig                  `mapstructure:"vm.power"`
+	ContainerCPUTime          ContainerCPUTimeMetricConfig          `mapstructure:"container.cpu.time"`
+	ContainerEnergy           ContainerEnergyMetricConfig           `mapstructure:"container.energy"`
+	ContainerPower            ContainerPowerMetricConfig            `mapstructure:"container.power"`
+	ContainerPowerUncertainty ContainerPowerUncertaintyMetricConfig `mapstructure:"container.power.uncertainty"`
+	HwEnergy                  HwEnergyMetricConfig                  `mapstructure:"hw.energy"`
+	HwHostEnergy              HwHostEnergyMetricConfig              `mapstructure:"hw.host.energy"`
+	HwHostPower               HwHostPowerMetricConfig               `mapstructure:"hw.host.power"`
+	HwPower                   HwPowerMetricConfig                   `mapstructure:"hw.power"`
+	K8sPodEnergy              K8sPodEnergyMetricConfig              `mapstructure:"k8s.pod.energy"`
+	K8sPodPower               K8sPodPowerMetricConfig               `mapstructure:"k8s.pod.power"`
+	K8sPodPowerUncertainty    K8sPodPowerUncertaintyMetricConfig    `mapstructure:"k8s.pod.power.uncertainty"`
+	ProcessCPUTime            ProcessCPUTimeMetricConfig            `mapstructure:"process.cpu.time"`
+	ProcessEnergy             ProcessEnergyMetricConfig             `mapstructure:"process.energy"`
+	ProcessPower              ProcessPowerMetricConfig              `mapstructure:"process.power"`
+	ProcessPowerUncertainty   ProcessPowerUncertaintyMetricConfig   `mapstructure:"process.power.uncertainty"`
+	SystemCPUUtilization      SystemCPUUtilizationMetricConfig      `mapstructure:"system.cpu.utilization"`
+	SystemEnergy              SystemEnergyMetricConfig              `mapstructure:"system.energy"`
+	SystemEnergySplitLearned  SystemEnergySplitLearnedMetricConfig  `mapstructure:"system.energy.split.learned"`
+	SystemPower               SystemPowerMetricConfig               `mapstructure:"system.power"`
+	SystemUnattributedEnergy  SystemUnattributedEnergyMetricConfig  `mapstructure:"system.unattributed.energy"`
+	VMEnergy                  VMEnergyMetricConfig                  `mapstructure:"vm.energy"`
+	VMPower                   VMPowerMetricConfig                   `mapstructure:"vm.power"`
+	VMPowerUncertainty        VMPowerUncertaintyMetricConfig        `mapstructure:"vm.power.uncertainty"`
 }
 
 func DefaultMetricsConfig() MetricsConfig {
@@ -399,6 +504,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		ContainerPower: ContainerPowerMetricConfig{
 			Enabled: true,
+		},
+		ContainerPowerUncertainty: ContainerPowerUncertaintyMetricConfig{
+			Enabled: false,
 		},
 		HwEnergy: HwEnergyMetricConfig{
 			Enabled: true,
@@ -418,6 +526,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		K8sPodPower: K8sPodPowerMetricConfig{
 			Enabled: true,
 		},
+		K8sPodPowerUncertainty: K8sPodPowerUncertaintyMetricConfig{
+			Enabled: false,
+		},
 		ProcessCPUTime: ProcessCPUTimeMetricConfig{
 			Enabled: false,
 		},
@@ -427,10 +538,16 @@ func DefaultMetricsConfig() MetricsConfig {
 		ProcessPower: ProcessPowerMetricConfig{
 			Enabled: true,
 		},
+		ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
+			Enabled: false,
+		},
 		SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
 			Enabled: false,
 		},
 		SystemEnergy: SystemEnergyMetricConfig{
+			Enabled: true,
+		},
+		SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 			Enabled: true,
 		},
 		SystemPower: SystemPowerMetricConfig{
@@ -444,6 +561,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		VMPower: VMPowerMetricConfig{
 			Enabled: true,
+		},
+		VMPowerUncertainty: VMPowerUncertaintyMetricConfig{
+			Enabled: false,
 		},
 	}
 }

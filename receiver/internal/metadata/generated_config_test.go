@@ -35,6 +35,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ContainerPower: ContainerPowerMetricConfig{
 						Enabled: true,
 					},
+					ContainerPowerUncertainty: ContainerPowerUncertaintyMetricConfig{
+						Enabled: true,
+					},
 					HwEnergy: HwEnergyMetricConfig{
 						Enabled: true,
 					},
@@ -53,6 +56,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					K8sPodPower: K8sPodPowerMetricConfig{
 						Enabled: true,
 					},
+					K8sPodPowerUncertainty: K8sPodPowerUncertaintyMetricConfig{
+						Enabled: true,
+					},
 					ProcessCPUTime: ProcessCPUTimeMetricConfig{
 						Enabled: true,
 					},
@@ -62,10 +68,16 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPower: ProcessPowerMetricConfig{
 						Enabled: true,
 					},
+					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
+						Enabled: true,
+					},
 					SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
 						Enabled: true,
 					},
 					SystemEnergy: SystemEnergyMetricConfig{
+						Enabled: true,
+					},
+					SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 						Enabled: true,
 					},
 					SystemPower: SystemPowerMetricConfig{
@@ -78,6 +90,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: true,
 					},
 					VMPower: VMPowerMetricConfig{
+						Enabled: true,
+					},
+					VMPowerUncertainty: VMPowerUncertaintyMetricConfig{
 						Enabled: true,
 					},
 				},
@@ -111,6 +126,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ContainerPower: ContainerPowerMetricConfig{
 						Enabled: false,
 					},
+					ContainerPowerUncertainty: ContainerPowerUncertaintyMetricConfig{
+						Enabled: false,
+					},
 					HwEnergy: HwEnergyMetricConfig{
 						Enabled: false,
 					},
@@ -129,6 +147,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					K8sPodPower: K8sPodPowerMetricConfig{
 						Enabled: false,
 					},
+					K8sPodPowerUncertainty: K8sPodPowerUncertaintyMetricConfig{
+						Enabled: false,
+					},
 					ProcessCPUTime: ProcessCPUTimeMetricConfig{
 						Enabled: false,
 					},
@@ -138,10 +159,16 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPower: ProcessPowerMetricConfig{
 						Enabled: false,
 					},
+					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
+						Enabled: false,
+					},
 					SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
 						Enabled: false,
 					},
 					SystemEnergy: SystemEnergyMetricConfig{
+						Enabled: false,
+					},
+					SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 						Enabled: false,
 					},
 					SystemPower: SystemPowerMetricConfig{
@@ -154,6 +181,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: false,
 					},
 					VMPower: VMPowerMetricConfig{
+						Enabled: false,
+					},
+					VMPowerUncertainty: VMPowerUncertaintyMetricConfig{
 						Enabled: false,
 					},
 				},
@@ -178,7 +208,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, HwEnergyMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemPowerMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPowerMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

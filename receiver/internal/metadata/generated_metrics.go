@@ -137,10 +137,14 @@ var MetricsInfo = metricsInfo{
 	},
 	ContainerEnergy: metricInfo{
 		Name:       "container.energy",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.state", "energy.zone"},
 	},
 	ContainerPower: metricInfo{
 		Name:       "container.power",
+		Attributes: []string{"energy.state", "energy.zone"},
+	},
+	ContainerPowerUncertainty: metricInfo{
+		Name:       "container.power.uncertainty",
 		Attributes: []string{"energy.zone"},
 	},
 	HwEnergy: metricInfo{
@@ -161,10 +165,14 @@ var MetricsInfo = metricsInfo{
 	},
 	K8sPodEnergy: metricInfo{
 		Name:       "k8s.pod.energy",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.state", "energy.zone"},
 	},
 	K8sPodPower: metricInfo{
 		Name:       "k8s.pod.power",
+		Attributes: []string{"energy.state", "energy.zone"},
+	},
+	K8sPodPowerUncertainty: metricInfo{
+		Name:       "k8s.pod.power.uncertainty",
 		Attributes: []string{"energy.zone"},
 	},
 	ProcessCPUTime: metricInfo{
@@ -172,10 +180,14 @@ var MetricsInfo = metricsInfo{
 	},
 	ProcessEnergy: metricInfo{
 		Name:       "process.energy",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.state", "energy.zone"},
 	},
 	ProcessPower: metricInfo{
 		Name:       "process.power",
+		Attributes: []string{"energy.state", "energy.zone"},
+	},
+	ProcessPowerUncertainty: metricInfo{
+		Name:       "process.power.uncertainty",
 		Attributes: []string{"energy.zone"},
 	},
 	SystemCPUUtilization: metricInfo{
@@ -185,43 +197,56 @@ var MetricsInfo = metricsInfo{
 		Name:       "system.energy",
 		Attributes: []string{"energy.state", "energy.zone"},
 	},
+	SystemEnergySplitLearned: metricInfo{
+		Name:       "system.energy.split.learned",
+		Attributes: []string{"energy.zone"},
+	},
 	SystemPower: metricInfo{
 		Name:       "system.power",
 		Attributes: []string{"energy.state", "energy.zone"},
 	},
 	SystemUnattributedEnergy: metricInfo{
 		Name:       "system.unattributed.energy",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.state", "energy.zone"},
 	},
 	VMEnergy: metricInfo{
 		Name:       "vm.energy",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.state", "energy.zone"},
 	},
 	VMPower: metricInfo{
 		Name:       "vm.power",
+		Attributes: []string{"energy.state", "energy.zone"},
+	},
+	VMPowerUncertainty: metricInfo{
+		Name:       "vm.power.uncertainty",
 		Attributes: []string{"energy.zone"},
 	},
 }
 
 type metricsInfo struct {
-	ContainerCPUTime         metricInfo
-	ContainerEnergy          metricInfo
-	ContainerPower           metricInfo
-	HwEnergy                 metricInfo
-	HwHostEnergy             metricInfo
-	HwHostPower              metricInfo
-	HwPower                  metricInfo
-	K8sPodEnergy             metricInfo
-	K8sPodPower              metricInfo
-	ProcessCPUTime           metricInfo
-	ProcessEnergy            metricInfo
-	ProcessPower             metricInfo
-	SystemCPUUtilization     metricInfo
-	SystemEnergy             metricInfo
-	SystemPower              metricInfo
-	SystemUnattributedEnergy metricInfo
-	VMEnergy                 metricInfo
-	VMPower                  metricInfo
+	ContainerCPUTime          metricInfo
+	ContainerEnergy           metricInfo
+	ContainerPower            metricInfo
+	ContainerPowerUncertainty metricInfo
+	HwEnergy                  metricInfo
+	HwHostEnergy              metricInfo
+	HwHostPower               metricInfo
+	HwPower                   metricInfo
+	K8sPodEnergy              metricInfo
+	K8sPodPower               metricInfo
+	K8sPodPowerUncertainty    metricInfo
+	ProcessCPUTime            metricInfo
+	ProcessEnergy             metricInfo
+	ProcessPower              metricInfo
+	ProcessPowerUncertainty   metricInfo
+	SystemCPUUtilization      metricInfo
+	SystemEnergy              metricInfo
+	SystemEnergySplitLearned  metricInfo
+	SystemPower               metricInfo
+	SystemUnattributedEnergy  metricInfo
+	VMEnergy                  metricInfo
+	VMPower                   metricInfo
+	VMPowerUncertainty        metricInfo
 }
 
 type metricInfo struct {
@@ -298,7 +323,7 @@ func (m *metricContainerEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -306,6 +331,7 @@ func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -350,7 +376,7 @@ func (m *metricContainerPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -358,6 +384,7 @@ func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -379,6 +406,58 @@ func (m *metricContainerPower) emit(metrics pmetric.MetricSlice) {
 
 func newMetricContainerPower(cfg ContainerPowerMetricConfig) metricContainerPower {
 	m := metricContainerPower{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricContainerPowerUncertainty struct {
+	data     pmetric.Metric                        // data buffer for generated metric.
+	config   ContainerPowerUncertaintyMetricConfig // metric config provided by user.
+	capacity int                                   // max observed number of data points added to the metric.
+}
+
+// init fills container.power.uncertainty metric with initial data.
+func (m *metricContainerPowerUncertainty) init() {
+	m.data.SetName("container.power.uncertainty")
+	m.data.SetDescription("How far the container's power is typically off because the node's is from what was learned of it.")
+	m.data.SetUnit("W")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricContainerPowerUncertainty) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricContainerPowerUncertainty) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricContainerPowerUncertainty(cfg ContainerPowerUncertaintyMetricConfig) metricContainerPowerUncertainty {
+	m := metricContainerPowerUncertainty{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -622,7 +701,7 @@ func (m *metricK8sPodEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -630,6 +709,7 @@ func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -674,7 +754,7 @@ func (m *metricK8sPodPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -682,6 +762,7 @@ func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -703,6 +784,58 @@ func (m *metricK8sPodPower) emit(metrics pmetric.MetricSlice) {
 
 func newMetricK8sPodPower(cfg K8sPodPowerMetricConfig) metricK8sPodPower {
 	m := metricK8sPodPower{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricK8sPodPowerUncertainty struct {
+	data     pmetric.Metric                     // data buffer for generated metric.
+	config   K8sPodPowerUncertaintyMetricConfig // metric config provided by user.
+	capacity int                                // max observed number of data points added to the metric.
+}
+
+// init fills k8s.pod.power.uncertainty metric with initial data.
+func (m *metricK8sPodPowerUncertainty) init() {
+	m.data.SetName("k8s.pod.power.uncertainty")
+	m.data.SetDescription("How far the pod's power is typically off because the node's is from what was learned of it.")
+	m.data.SetUnit("W")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricK8sPodPowerUncertainty) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricK8sPodPowerUncertainty) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricK8sPodPowerUncertainty(cfg K8sPodPowerUncertaintyMetricConfig) metricK8sPodPowerUncertainty {
+	m := metricK8sPodPowerUncertainty{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -780,7 +913,7 @@ func (m *metricProcessEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -788,6 +921,7 @@ func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -832,7 +966,7 @@ func (m *metricProcessPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -840,6 +974,7 @@ func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -861,6 +996,58 @@ func (m *metricProcessPower) emit(metrics pmetric.MetricSlice) {
 
 func newMetricProcessPower(cfg ProcessPowerMetricConfig) metricProcessPower {
 	m := metricProcessPower{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricProcessPowerUncertainty struct {
+	data     pmetric.Metric                      // data buffer for generated metric.
+	config   ProcessPowerUncertaintyMetricConfig // metric config provided by user.
+	capacity int                                 // max observed number of data points added to the metric.
+}
+
+// init fills process.power.uncertainty metric with initial data.
+func (m *metricProcessPowerUncertainty) init() {
+	m.data.SetName("process.power.uncertainty")
+	m.data.SetDescription("How far the process's power is typically off because the node's is from what was learned of it.")
+	m.data.SetUnit("W")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricProcessPowerUncertainty) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricProcessPowerUncertainty) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricProcessPowerUncertainty(cfg ProcessPowerUncertaintyMetricConfig) metricProcessPowerUncertainty {
+	m := metricProcessPowerUncertainty{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -974,6 +1161,58 @@ func newMetricSystemEnergy(cfg SystemEnergyMetricConfig) metricSystemEnergy {
 	return m
 }
 
+type metricSystemEnergySplitLearned struct {
+	data     pmetric.Metric                       // data buffer for generated metric.
+	config   SystemEnergySplitLearnedMetricConfig // metric config provided by user.
+	capacity int                                  // max observed number of data points added to the metric.
+}
+
+// init fills system.energy.split.learned metric with initial data.
+func (m *metricSystemEnergySplitLearned) init() {
+	m.data.SetName("system.energy.split.learned")
+	m.data.SetDescription("1 where energy is split by what was learned, 0 where it is split by utilization until enough was.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSystemEnergySplitLearned) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSystemEnergySplitLearned) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSystemEnergySplitLearned(cfg SystemEnergySplitLearnedMetricConfig) metricSystemEnergySplitLearned {
+	m := metricSystemEnergySplitLearned{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricSystemPower struct {
 	data     pmetric.Metric          // data buffer for generated metric.
 	config   SystemPowerMetricConfig // metric config provided by user.
@@ -1036,7 +1275,7 @@ type metricSystemUnattributedEnergy struct {
 // init fills system.unattributed.energy metric with initial data.
 func (m *metricSystemUnattributedEnergy) init() {
 	m.data.SetName("system.unattributed.energy")
-	m.data.SetDescription("Active energy that no process can be named for, since the receiver started.")
+	m.data.SetDescription("Attributed energy that no process can be named for, since the receiver started.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -1044,7 +1283,7 @@ func (m *metricSystemUnattributedEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1052,6 +1291,7 @@ func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1098,7 +1338,7 @@ func (m *metricVMEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1106,6 +1346,7 @@ func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1150,7 +1391,7 @@ func (m *metricVMPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1158,6 +1399,7 @@ func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1187,34 +1429,91 @@ func newMetricVMPower(cfg VMPowerMetricConfig) metricVMPower {
 	return m
 }
 
+type metricVMPowerUncertainty struct {
+	data     pmetric.Metric                 // data buffer for generated metric.
+	config   VMPowerUncertaintyMetricConfig // metric config provided by user.
+	capacity int                            // max observed number of data points added to the metric.
+}
+
+// init fills vm.power.uncertainty metric with initial data.
+func (m *metricVMPowerUncertainty) init() {
+	m.data.SetName("vm.power.uncertainty")
+	m.data.SetDescription("How far the virtual machine's power is typically off because the node's is from what was learned of it.")
+	m.data.SetUnit("W")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricVMPowerUncertainty) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricVMPowerUncertainty) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricVMPowerUncertainty(cfg VMPowerUncertaintyMetricConfig) metricVMPowerUncertainty {
+	m := metricVMPowerUncertainty{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 // MetricsBuilder provides an interface for scrapers to report metrics while taking care of all the transformations
 // required to produce metric representation defined in metadata and user config.
 type MetricsBuilder struct {
-	config                         MetricsBuilderConfig // config of the metrics builder.
-	startTime                      pcommon.Timestamp    // start time that will be applied to all recorded data points.
-	metricsCapacity                int                  // maximum observed number of metrics per resource.
-	metricsBuffer                  pmetric.Metrics      // accumulates metrics data before emitting.
-	buildInfo                      component.BuildInfo  // contains version information.
-	resourceAttributeIncludeFilter map[string]filter.Filter
-	resourceAttributeExcludeFilter map[string]filter.Filter
-	metricContainerCPUTime         metricContainerCPUTime
-	metricContainerEnergy          metricContainerEnergy
-	metricContainerPower           metricContainerPower
-	metricHwEnergy                 metricHwEnergy
-	metricHwHostEnergy             metricHwHostEnergy
-	metricHwHostPower              metricHwHostPower
-	metricHwPower                  metricHwPower
-	metricK8sPodEnergy             metricK8sPodEnergy
-	metricK8sPodPower              metricK8sPodPower
-	metricProcessCPUTime           metricProcessCPUTime
-	metricProcessEnergy            metricProcessEnergy
-	metricProcessPower             metricProcessPower
-	metricSystemCPUUtilization     metricSystemCPUUtilization
-	metricSystemEnergy             metricSystemEnergy
-	metricSystemPower              metricSystemPower
-	metricSystemUnattributedEnergy metricSystemUnattributedEnergy
-	metricVMEnergy                 metricVMEnergy
-	metricVMPower                  metricVMPower
+	config                          MetricsBuilderConfig // config of the metrics builder.
+	startTime                       pcommon.Timestamp    // start time that will be applied to all recorded data points.
+	metricsCapacity                 int                  // maximum observed number of metrics per resource.
+	metricsBuffer                   pmetric.Metrics      // accumulates metrics data before emitting.
+	buildInfo                       component.BuildInfo  // contains version information.
+	resourceAttributeIncludeFilter  map[string]filter.Filter
+	resourceAttributeExcludeFilter  map[string]filter.Filter
+	metricContainerCPUTime          metricContainerCPUTime
+	metricContainerEnergy           metricContainerEnergy
+	metricContainerPower            metricContainerPower
+	metricContainerPowerUncertainty metricContainerPowerUncertainty
+	metricHwEnergy                  metricHwEnergy
+	metricHwHostEnergy              metricHwHostEnergy
+	metricHwHostPower               metricHwHostPower
+	metricHwPower                   metricHwPower
+	metricK8sPodEnergy              metricK8sPodEnergy
+	metricK8sPodPower               metricK8sPodPower
+	metricK8sPodPowerUncertainty    metricK8sPodPowerUncertainty
+	metricProcessCPUTime            metricProcessCPUTime
+	metricProcessEnergy             metricProcessEnergy
+	metricProcessPower              metricProcessPower
+	metricProcessPowerUncertainty   metricProcessPowerUncertainty
+	metricSystemCPUUtilization      metricSystemCPUUtilization
+	metricSystemEnergy              metricSystemEnergy
+	metricSystemEnergySplitLearned  metricSystemEnergySplitLearned
+	metricSystemPower               metricSystemPower
+	metricSystemUnattributedEnergy  metricSystemUnattributedEnergy
+	metricVMEnergy                  metricVMEnergy
+	metricVMPower                   metricVMPower
+	metricVMPowerUncertainty        metricVMPowerUncertainty
 }
 
 // MetricBuilderOption applies changes to default metrics builder.
@@ -1236,30 +1535,35 @@ func WithStartTime(startTime pcommon.Timestamp) MetricBuilderOption {
 }
 func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, options ...MetricBuilderOption) *MetricsBuilder {
 	mb := &MetricsBuilder{
-		config:                         mbc,
-		startTime:                      pcommon.NewTimestampFromTime(time.Now()),
-		metricsBuffer:                  pmetric.NewMetrics(),
-		buildInfo:                      settings.BuildInfo,
-		metricContainerCPUTime:         newMetricContainerCPUTime(mbc.Metrics.ContainerCPUTime),
-		metricContainerEnergy:          newMetricContainerEnergy(mbc.Metrics.ContainerEnergy),
-		metricContainerPower:           newMetricContainerPower(mbc.Metrics.ContainerPower),
-		metricHwEnergy:                 newMetricHwEnergy(mbc.Metrics.HwEnergy),
-		metricHwHostEnergy:             newMetricHwHostEnergy(mbc.Metrics.HwHostEnergy),
-		metricHwHostPower:              newMetricHwHostPower(mbc.Metrics.HwHostPower),
-		metricHwPower:                  newMetricHwPower(mbc.Metrics.HwPower),
-		metricK8sPodEnergy:             newMetricK8sPodEnergy(mbc.Metrics.K8sPodEnergy),
-		metricK8sPodPower:              newMetricK8sPodPower(mbc.Metrics.K8sPodPower),
-		metricProcessCPUTime:           newMetricProcessCPUTime(mbc.Metrics.ProcessCPUTime),
-		metricProcessEnergy:            newMetricProcessEnergy(mbc.Metrics.ProcessEnergy),
-		metricProcessPower:             newMetricProcessPower(mbc.Metrics.ProcessPower),
-		metricSystemCPUUtilization:     newMetricSystemCPUUtilization(mbc.Metrics.SystemCPUUtilization),
-		metricSystemEnergy:             newMetricSystemEnergy(mbc.Metrics.SystemEnergy),
-		metricSystemPower:              newMetricSystemPower(mbc.Metrics.SystemPower),
-		metricSystemUnattributedEnergy: newMetricSystemUnattributedEnergy(mbc.Metrics.SystemUnattributedEnergy),
-		metricVMEnergy:                 newMetricVMEnergy(mbc.Metrics.VMEnergy),
-		metricVMPower:                  newMetricVMPower(mbc.Metrics.VMPower),
-		resourceAttributeIncludeFilter: make(map[string]filter.Filter),
-		resourceAttributeExcludeFilter: make(map[string]filter.Filter),
+		config:                          mbc,
+		startTime:                       pcommon.NewTimestampFromTime(time.Now()),
+		metricsBuffer:                   pmetric.NewMetrics(),
+		buildInfo:                       settings.BuildInfo,
+		metricContainerCPUTime:          newMetricContainerCPUTime(mbc.Metrics.ContainerCPUTime),
+		metricContainerEnergy:           newMetricContainerEnergy(mbc.Metrics.ContainerEnergy),
+		metricContainerPower:            newMetricContainerPower(mbc.Metrics.ContainerPower),
+		metricContainerPowerUncertainty: newMetricContainerPowerUncertainty(mbc.Metrics.ContainerPowerUncertainty),
+		metricHwEnergy:                  newMetricHwEnergy(mbc.Metrics.HwEnergy),
+		metricHwHostEnergy:              newMetricHwHostEnergy(mbc.Metrics.HwHostEnergy),
+		metricHwHostPower:               newMetricHwHostPower(mbc.Metrics.HwHostPower),
+		metricHwPower:                   newMetricHwPower(mbc.Metrics.HwPower),
+		metricK8sPodEnergy:              newMetricK8sPodEnergy(mbc.Metrics.K8sPodEnergy),
+		metricK8sPodPower:               newMetricK8sPodPower(mbc.Metrics.K8sPodPower),
+		metricK8sPodPowerUncertainty:    newMetricK8sPodPowerUncertainty(mbc.Metrics.K8sPodPowerUncertainty),
+		metricProcessCPUTime:            newMetricProcessCPUTime(mbc.Metrics.ProcessCPUTime),
+		metricProcessEnergy:             newMetricProcessEnergy(mbc.Metrics.ProcessEnergy),
+		metricProcessPower:              newMetricProcessPower(mbc.Metrics.ProcessPower),
+		metricProcessPowerUncertainty:   newMetricProcessPowerUncertainty(mbc.Metrics.ProcessPowerUncertainty),
+		metricSystemCPUUtilization:      newMetricSystemCPUUtilization(mbc.Metrics.SystemCPUUtilization),
+		metricSystemEnergy:              newMetricSystemEnergy(mbc.Metrics.SystemEnergy),
+		metricSystemEnergySplitLearned:  newMetricSystemEnergySplitLearned(mbc.Metrics.SystemEnergySplitLearned),
+		metricSystemPower:               newMetricSystemPower(mbc.Metrics.SystemPower),
+		metricSystemUnattributedEnergy:  newMetricSystemUnattributedEnergy(mbc.Metrics.SystemUnattributedEnergy),
+		metricVMEnergy:                  newMetricVMEnergy(mbc.Metrics.VMEnergy),
+		metricVMPower:                   newMetricVMPower(mbc.Metrics.VMPower),
+		metricVMPowerUncertainty:        newMetricVMPowerUncertainty(mbc.Metrics.VMPowerUncertainty),
+		resourceAttributeIncludeFilter:  make(map[string]filter.Filter),
+		resourceAttributeExcludeFilter:  make(map[string]filter.Filter),
 	}
 	if mbc.ResourceAttributes.ContainerID.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["container.id"] = filter.CreateFilter(mbc.ResourceAttributes.ContainerID.MetricsInclude)
@@ -1412,21 +1716,26 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricContainerCPUTime.emit(ils.Metrics())
 	mb.metricContainerEnergy.emit(ils.Metrics())
 	mb.metricContainerPower.emit(ils.Metrics())
+	mb.metricContainerPowerUncertainty.emit(ils.Metrics())
 	mb.metricHwEnergy.emit(ils.Metrics())
 	mb.metricHwHostEnergy.emit(ils.Metrics())
 	mb.metricHwHostPower.emit(ils.Metrics())
 	mb.metricHwPower.emit(ils.Metrics())
 	mb.metricK8sPodEnergy.emit(ils.Metrics())
 	mb.metricK8sPodPower.emit(ils.Metrics())
+	mb.metricK8sPodPowerUncertainty.emit(ils.Metrics())
 	mb.metricProcessCPUTime.emit(ils.Metrics())
 	mb.metricProcessEnergy.emit(ils.Metrics())
 	mb.metricProcessPower.emit(ils.Metrics())
+	mb.metricProcessPowerUncertainty.emit(ils.Metrics())
 	mb.metricSystemCPUUtilization.emit(ils.Metrics())
 	mb.metricSystemEnergy.emit(ils.Metrics())
+	mb.metricSystemEnergySplitLearned.emit(ils.Metrics())
 	mb.metricSystemPower.emit(ils.Metrics())
 	mb.metricSystemUnattributedEnergy.emit(ils.Metrics())
 	mb.metricVMEnergy.emit(ils.Metrics())
 	mb.metricVMPower.emit(ils.Metrics())
+	mb.metricVMPowerUncertainty.emit(ils.Metrics())
 
 	for _, op := range options {
 		op.apply(rm)
@@ -1464,13 +1773,18 @@ func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, 
 }
 
 // RecordContainerEnergyDataPoint adds a data point to container.energy metric.
-func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordContainerPowerDataPoint adds a data point to container.power metric.
-func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordContainerPowerUncertaintyDataPoint adds a data point to container.power.uncertainty metric.
+func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
 }
 
 // RecordHwEnergyDataPoint adds a data point to hw.energy metric.
@@ -1494,13 +1808,18 @@ func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float
 }
 
 // RecordK8sPodEnergyDataPoint adds a data point to k8s.pod.energy metric.
-func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordK8sPodPowerDataPoint adds a data point to k8s.pod.power metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordK8sPodPowerUncertaintyDataPoint adds a data point to k8s.pod.power.uncertainty metric.
+func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
 }
 
 // RecordProcessCPUTimeDataPoint adds a data point to process.cpu.time metric.
@@ -1509,13 +1828,18 @@ func (mb *MetricsBuilder) RecordProcessCPUTimeDataPoint(ts pcommon.Timestamp, va
 }
 
 // RecordProcessEnergyDataPoint adds a data point to process.energy metric.
-func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordProcessPowerDataPoint adds a data point to process.power metric.
-func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordProcessPowerUncertaintyDataPoint adds a data point to process.power.uncertainty metric.
+func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
 }
 
 // RecordSystemCPUUtilizationDataPoint adds a data point to system.cpu.utilization metric.
@@ -1528,24 +1852,34 @@ func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val 
 	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
+// RecordSystemEnergySplitLearnedDataPoint adds a data point to system.energy.split.learned metric.
+func (mb *MetricsBuilder) RecordSystemEnergySplitLearnedDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	mb.metricSystemEnergySplitLearned.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+}
+
 // RecordSystemPowerDataPoint adds a data point to system.power metric.
 func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
 	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemUnattributedEnergyDataPoint adds a data point to system.unattributed.energy metric.
-func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordVMEnergyDataPoint adds a data point to vm.energy metric.
-func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordVMPowerDataPoint adds a data point to vm.power metric.
-func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordVMPowerUncertaintyDataPoint adds a data point to vm.power.uncertainty metric.
+func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
 }
 
 // Reset resets metrics builder to its initial state. It should be used when external metrics source is restarted,

@@ -71,10 +71,13 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordContainerCPUTimeDataPoint(ts, 1)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerEnergyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerPowerDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+
+			allMetricsCount++
+			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwEnergyDataPoint(ts, 1, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
@@ -89,19 +92,25 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwPowerDataPoint(ts, 1, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodEnergyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodPowerDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+
+			allMetricsCount++
+			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
 
 			allMetricsCount++
 			mb.RecordProcessCPUTimeDataPoint(ts, 1)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessEnergyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessPowerDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+
+			allMetricsCount++
+			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
 
 			allMetricsCount++
 			mb.RecordSystemCPUUtilizationDataPoint(ts, 1)
@@ -110,16 +119,22 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
+			mb.RecordSystemEnergySplitLearnedDataPoint(ts, 1, "energy.zone-val")
+			defaultMetricsCount++
+			allMetricsCount++
 			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMEnergyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMPowerDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+
+			allMetricsCount++
+			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
 
 			rb := mb.NewResourceBuilder()
 			rb.SetContainerID("container.id-val")
@@ -191,6 +206,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -200,6 +218,24 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
 					assert.Equal(t, "Average power attributed to the container over the interval just ended.", mi.Description())
+					assert.Equal(t, "W", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "container.power.uncertainty":
+					assert.False(t, validatedMetrics["container.power.uncertainty"], "Found a duplicate in the metrics slice: container.power.uncertainty")
+					validatedMetrics["container.power.uncertainty"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "How far the container's power is typically off because the node's is from what was learned of it.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -305,6 +341,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -314,6 +353,24 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
 					assert.Equal(t, "Average power attributed to the pod over the interval just ended.", mi.Description())
+					assert.Equal(t, "W", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "k8s.pod.power.uncertainty":
+					assert.False(t, validatedMetrics["k8s.pod.power.uncertainty"], "Found a duplicate in the metrics slice: k8s.pod.power.uncertainty")
+					validatedMetrics["k8s.pod.power.uncertainty"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "How far the pod's power is typically off because the node's is from what was learned of it.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -351,6 +408,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -360,6 +420,24 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
 					assert.Equal(t, "Average power attributed to the process over the interval just ended.", mi.Description())
+					assert.Equal(t, "W", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "process.power.uncertainty":
+					assert.False(t, validatedMetrics["process.power.uncertainty"], "Found a duplicate in the metrics slice: process.power.uncertainty")
+					validatedMetrics["process.power.uncertainty"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "How far the process's power is typically off because the node's is from what was learned of it.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -401,6 +479,21 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "system.energy.split.learned":
+					assert.False(t, validatedMetrics["system.energy.split.learned"], "Found a duplicate in the metrics slice: system.energy.split.learned")
+					validatedMetrics["system.energy.split.learned"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "1 where energy is split by what was learned, 0 where it is split by utilization until enough was.", mi.Description())
+					assert.Equal(t, "1", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
 				case "system.power":
 					assert.False(t, validatedMetrics["system.power"], "Found a duplicate in the metrics slice: system.power")
 					validatedMetrics["system.power"] = true
@@ -424,7 +517,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.unattributed.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Active energy that no process can be named for, since the receiver started.", mi.Description())
+					assert.Equal(t, "Attributed energy that no process can be named for, since the receiver started.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -433,6 +526,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -450,6 +546,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -459,6 +558,24 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
 					assert.Equal(t, "Average power attributed to the virtual machine over the interval just ended.", mi.Description())
+					assert.Equal(t, "W", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "vm.power.uncertainty":
+					assert.False(t, validatedMetrics["vm.power.uncertainty"], "Found a duplicate in the metrics slice: vm.power.uncertainty")
+					validatedMetrics["vm.power.uncertainty"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "How far the virtual machine's power is typically off because the node's is from what was learned of it.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())

@@ -1,0 +1,289 @@
+package receiver
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/filter"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// AttributionConfig says how energy is attributed. docs/attribution.md explains the rules.
+type AttributionConfig struct {
+	// Preset is a set of rules that follows a system of the field. What is set beside it takes its place.
+	Preset Preset `mapstructure:"preset"`
+	// Split is how energy is split into active and idle; empty is the preset's.
+	Split SplitRule `mapstructure:"split"`
+	// Splits are those of single kinds of zones.
+	Splits map[power.Kind]SplitRule `mapstructure:"splits"`
+	// StaticPower is the power of each kind of zone that the split fixed takes off, all sockets together, in watts.
+	StaticPower map[power.Kind]float64 `mapstructure:"static_power"`
+	// RestUtilization is up to which utilization, 0 to 1, the node is at rest, for the splits that learn there.
+	RestUtilization float64 `mapstructure:"rest_utilization"`
+	// BaseTime is how long the split base averages.
+	BaseTime time.Duration `mapstructure:"base_time"`
+	// RegressionDegree is 1 or 3, and RegressionSamples what each bucket of the split regression needs.
+	RegressionDegree  int `mapstructure:"regression_degree"`
+	RegressionSamples int `mapstructure:"regression_samples"`
+	// Idle is who carries idle energy; empty is the preset's.
+	Idle IdleRule `mapstructure:"idle"`
+	// IdleAmong is among whom the rule equal shares it; empty is the preset's.
+	IdleAmong IdleAmong `mapstructure:"idle_among"`
+	// CPUWeight is how the container runtime makes cpu.weight of CPU shares, for the rule requested.
+	CPUWeight CPUWeight `mapstructure:"cpu_weight"`
+	// Exclude are the workloads whose energy counts as static.
+	Exclude ExcludeConfig `mapstructure:"exclude"`
+	// Storage is the storage extension that keeps what a split has learned; without one it learns anew at each start.
+	Storage *component.ID `mapstructure:"storage"`
+
+	_ struct{}
+}
+
+// ExcludeConfig matches workloads: one that any list matches is excluded.
+type ExcludeConfig struct {
+	// Cgroup matches the paths of containers' cgroups.
+	Cgroup []filter.Config `mapstructure:"cgroup"`
+	// ContainerID, PodUID and ExecutableName match what the resource attributes say.
+	ContainerID    []filter.Config `mapstructure:"container_id"`
+	PodUID         []filter.Config `mapstructure:"pod_uid"`
+	ExecutableName []filter.Config `mapstructure:"executable_name"`
+
+	_ struct{}
+}
+
+// Preset is a value of the setting attribution::preset.
+type Preset string
+
+// The presets.
+const (
+	PresetKepler     Preset = "kepler" // 0.10 and later
+	PresetKepler09   Preset = "kepler_0_9"
+	PresetScaphandre Preset = "scaphandre"
+	PresetSmartWatts Preset = "smartwatts"
+	PresetKubeWatt   Preset = "kubewatt"
+	PresetKavanagh   Preset = "kavanagh"
+)
+
+// SplitRule is a value of the setting attribution::split.
+type SplitRule string
+
+// The splits.
+const (
+	SplitUtilization SplitRule = "utilization"
+	SplitFixed       SplitRule = "fixed"
+	SplitMinimum     SplitRule = "minimum"
+	SplitResting     SplitRule = "resting"
+	SplitRegression  SplitRule = "regression"
+	SplitBase        SplitRule = "base"
+	SplitLearned     SplitRule = "learned"
+)
+
+// IdleRule is a value of the setting attribution::idle.
+type IdleRule string
+
+// The rules for idle energy.
+const (
+	IdleNone      IdleRule = "none"
+	IdleEqual     IdleRule = "equal"
+	IdleRequested IdleRule = "requested"
+	IdleUsed      IdleRule = "used"
+)
+
+// IdleAmong is a value of the setting attribution::idle_among.
+type IdleAmong string
+
+// Those who share idle energy equally.
+const (
+	AmongProcesses  IdleAmong = "processes"
+	AmongContainers IdleAmong = "containers"
+)
+
+// CPUWeight is a value of the setting attribution::cpu_weight.
+type CPUWeight string
+
+// The conversions of CPU shares to cpu.weight.
+const (
+	WeightLinear    CPUWeight = "linear"    // runc before 1.3.2, crun before 1.23
+	WeightQuadratic CPUWeight = "quadratic" // since then
+)
+
+// presetRules are what a preset sets.
+type presetRules struct {
+	split SplitRule
+	idle  IdleRule
+	among IdleAmong
+}
+
+var presets = map[Preset]presetRules{
+	PresetKepler:     {SplitUtilization, IdleNone, AmongProcesses},
+	PresetKepler09:   {SplitMinimum, IdleEqual, AmongContainers},
+	PresetScaphandre: {SplitUtilization, IdleNone, AmongProcesses},
+	PresetSmartWatts: {SplitResting, IdleNone, AmongProcesses},
+	PresetKubeWatt:   {SplitRegression, IdleNone, AmongProcesses},
+	PresetKavanagh:   {SplitBase, IdleEqual, AmongContainers},
+}
+
+var (
+	splitRules = []SplitRule{SplitUtilization, SplitFixed, SplitMinimum, SplitResting, SplitRegression, SplitBase, SplitLearned}
+	// learningSplits are those that must learn before they can be applied.
+	learningSplits = []SplitRule{SplitMinimum, SplitResting, SplitRegression, SplitBase, SplitLearned}
+)
+
+func defaultAttribution() AttributionConfig {
+	return AttributionConfig{
+		Preset:            PresetKepler,
+		RestUtilization:   0.05,
+		BaseTime:          5 * time.Minute,
+		RegressionDegree:  1,
+		RegressionSamples: 10,
+		CPUWeight:         WeightQuadratic,
+	}
+}
+
+// validate checks what can be known without looking at the machine. Each error names its field.
+func (c *AttributionConfig) validate(wrong func(field, format string, args ...any), zones []power.Kind) {
+	oneOf(wrong, "attribution::preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
+	if c.Split != "" {
+		oneOf(wrong, "attribution::split", c.Split, splitRules...)
+	}
+	for _, kind := range power.Kinds {
+		if split, ok := c.Splits[kind]; ok {
+			oneOf(wrong, "attribution::splits::"+string(kind), split, splitRules...)
+		}
+		if w, ok := c.StaticPower[kind]; ok && !(w >= 0 && w <= maxStaticPower) {
+			wrong("attribution::static_power::"+string(kind), "must be between 0 and %g watts, is %g", maxStaticPower, w)
+		}
+	}
+	for kind := range c.Splits {
+		oneOf(wrong, "attribution::splits", kind, power.Kinds...)
+	}
+	for kind := range c.StaticPower {
+		oneOf(wrong, "attribution::static_power", kind, power.Kinds...)
+	}
+	for _, kind := range zones {
+		if _, ok := c.StaticPower[kind]; !ok && c.splitOf(kind) == SplitFixed {
+			wrong("attribution::static_power::"+string(kind), "must be set when the split of the zone is %q", SplitFixed)
+		}
+	}
+	if u := c.RestUtilization; !(u > 0 && u <= 1) {
+		wrong("attribution::rest_utilization", "must be above 0 and at most 1, is %g", u)
+	}
+	if c.BaseTime <= 0 {
+		wrong("attribution::base_time", "must be positive, is %v", c.BaseTime)
+	}
+	if c.RegressionDegree != 1 && c.RegressionDegree != 3 {
+		wrong("attribution::regression_degree", "must be 1 or 3, is %d", c.RegressionDegree)
+	}
+	if n := c.RegressionSamples; n < 1 || n > maxRegressionSamples {
+		wrong("attribution::regression_samples", "must be between 1 and %d, is %d", maxRegressionSamples, n)
+	}
+	if c.Idle != "" {
+		oneOf(wrong, "attribution::idle", c.Idle, IdleNone, IdleEqual, IdleRequested, IdleUsed)
+	}
+	if c.IdleAmong != "" {
+		oneOf(wrong, "attribution::idle_among", c.IdleAmong, AmongProcesses, AmongContainers)
+	}
+	oneOf(wrong, "attribution::cpu_weight", c.CPUWeight, WeightLinear, WeightQuadratic)
+}
+
+// maxStaticPower is more than any machine's, and maxRegressionSamples than a bucket remembers.
+const (
+	maxStaticPower       = 1e6
+	maxRegressionSamples = 1000
+)
+
+// splitOf is the split of a kind of zones.
+func (c *AttributionConfig) splitOf(kind power.Kind) SplitRule {
+	if split, ok := c.Splits[kind]; ok {
+		return split
+	}
+	if c.Split != "" {
+		return c.Split
+	}
+	return presets[c.Preset].split
+}
+
+func (c *AttributionConfig) idle() IdleRule {
+	if c.Idle != "" {
+		return c.Idle
+	}
+	return presets[c.Preset].idle
+}
+
+func (c *AttributionConfig) idleAmong() IdleAmong {
+	if c.IdleAmong != "" {
+		return c.IdleAmong
+	}
+	return presets[c.Preset].among
+}
+
+// sharesIdle says whether idle energy has owners.
+func (c *AttributionConfig) sharesIdle() bool { return c.idle() != IdleNone }
+
+// learns says whether a split of these zones has to learn.
+func (c *AttributionConfig) learns(zones []power.Kind) bool {
+	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
+}
+
+// rules returns the rules for the ledger's columns.
+func (c *AttributionConfig) rules(zones []power.Kind) attribution.Rules {
+	rules := attribution.DefaultRules()
+	switch c.idle() {
+	case IdleEqual:
+		rules.Idle = attribution.IdleEqual
+		if c.idleAmong() == AmongContainers {
+			rules.Idle = attribution.IdleEqualContainers
+		}
+	case IdleRequested:
+		rules.Idle = attribution.IdleRequested
+	case IdleUsed:
+		rules.Idle = attribution.IdleUsed
+	}
+	var static [attribution.Zones]units.Energy
+	var splits [attribution.Zones]attribution.Split
+	allDefault := true
+	for i, kind := range zones {
+		static[i] = units.Energy(math.Round(c.StaticPower[kind] * float64(units.Joule)))
+	}
+	for i, kind := range zones {
+		learned := c.newLearnedSplit(c.splitOf(kind))
+		rules.Learned[i] = learned
+		switch {
+		case learned != nil:
+			splits[i] = learned.Active
+		case c.splitOf(kind) == SplitFixed:
+			splits[i] = attribution.FixedSplit(static)
+		default:
+			splits[i] = attribution.ByUtilization
+			continue
+		}
+		allDefault = false
+	}
+	if !allDefault {
+		rules.Split = func(p attribution.Portion) units.Energy { return splits[p.Kind](p) }
+	}
+	return rules
+}
+
+// newLearnedSplit returns a split that learns, nil for one that does not.
+func (c *AttributionConfig) newLearnedSplit(rule SplitRule) *attribution.StaticSplit {
+	switch rule {
+	case SplitMinimum:
+		return attribution.NewMinimumSplit(c.RestUtilization)
+	case SplitResting:
+		return attribution.NewRestingSplit(c.RestUtilization)
+	case SplitRegression:
+		return attribution.NewRegressionSplit(c.RegressionDegree, c.RegressionSamples)
+	case SplitBase:
+		return attribution.NewBaseSplit(c.RestUtilization, c.BaseTime)
+	case SplitLearned:
+		return attribution.NewLearnedSplit()
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,399 @@
+package receiver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension/xextension/storage"
+	"go.opentelemetry.io/collector/filter"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// sharedNode is a machine of one CPU with the containers A and B, of one process each, the process c of the host, and
+// etcd, which presets of Kubernetes exclude.
+func sharedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
+	n := newTestNode(t, func(c *Config) {
+		c.Zones = []power.Kind{power.Package}
+		edit(&c.Attribution)
+		c.Metrics.ProcessPowerUncertainty.Enabled = true
+	})
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a", Cgroup: docker(idA)}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
+	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "c", Exe: "/bin/c"}
+	n.host.Processes[40] = &hostsim.Process{Parent: 1, Comm: "etcd", Exe: "/bin/etcd"}
+	return n
+}
+
+// figures are what A, B, c, etcd and all have.
+type figures struct{ a, b, c, etcd, node float64 }
+
+func (n *testNode) figures(state string) figures {
+	var more []string
+	if n.s.cfg.Attribution.sharesIdle() {
+		more = []string{"energy.state=" + state}
+	} else if state == "idle" {
+		return figures{node: n.sum("system.energy", nil, "energy.state=idle")}
+	}
+	return figures{
+		n.sum("container.energy", attrs{"container.id": idA}, more...), n.sum("container.energy", attrs{"container.id": idB}, more...),
+		n.sum("process.energy", attrs{"process.executable.name": "c"}, more...),
+		n.sum("process.energy", attrs{"process.executable.name": "etcd"}, more...),
+		n.sum("system.energy", nil, "energy.state="+state),
+	}
+}
+
+func (f figures) less(o figures) figures {
+	return figures{f.a - o.a, f.b - o.b, f.c - o.c, f.etcd - o.etcd, f.node - o.node}
+}
+
+func requireFigures(t *testing.T, want, got figures, more ...any) {
+	t.Helper()
+	for _, f := range [][2]float64{{want.a, got.a}, {want.b, got.b}, {want.c, got.c}, {want.etcd, got.etcd}, {want.node, got.node}} {
+		require.InDelta(t, f[0], f[1], 2e-3, append([]any{"%+v, not %+v: %s", got, want}, more...)...)
+	}
+}
+
+// After what each preset learns from, 600 J in 10 s, unless it says otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
+func TestPresetsFollowTheirFormulas(t *testing.T) {
+	for preset, c := range map[Preset]struct {
+		edit         func(*AttributionConfig)
+		learn        func(*testNode)
+		etcd         int64
+		joules       uint64 // 0: 600
+		active, idle figures
+	}{
+		// P * busy/total, shared by CPU time.
+		PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
+		// P * process/total: the same.
+		PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
+		// The lowest power, 20 W, is idle, and equally the containers'. What is above it is shared by CPU time.
+		PresetKepler09: {
+			learn: func(n *testNode) {
+				n.run(200*joule, map[int]int64{1: 10})
+				n.run(210*joule, map[int]int64{1: 20})
+			},
+			active: figures{100, 200, 100, 0, 400}, idle: figures{100, 100, 0, 0, 200},
+		},
+		// At rest 40, 41, ... 49 W: median 44.5 and range 4.5 W, so 44.5 - 1.5*4.5 = 37.75 W are static.
+		PresetSmartWatts: {
+			learn: func(n *testNode) {
+				for i := range uint64(10) {
+					n.run((400+10*i)*joule, map[int]int64{1: 10})
+				}
+			},
+			active: figures{55.625, 111.25, 55.625, 0, 222.5}, idle: figures{node: 377.5},
+		},
+		// 30 W + 50 W * utilization, a twentieth of it etcd's: 32.5 W with nothing but the control plane.
+		PresetKubeWatt: {
+			edit: func(c *AttributionConfig) {
+				c.RegressionSamples = 2
+				c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
+			},
+			learn: func(n *testNode) {
+				for i := range int64(24) {
+					ticks := 225 + 50*(i%12)
+					n.run(uint64(325*joule+50*ticks*joule/100), map[int]int64{10: ticks, 40: 50})
+				}
+			},
+			etcd:   50,
+			joules: 525,
+			active: figures{50, 100, 50, 0, 200}, idle: figures{node: 325},
+		},
+		// Idle power, here 30 W, is divided evenly among the virtual machines; what is above it goes by use.
+		PresetKavanagh: {
+			learn: func(n *testNode) {
+				for range 30 {
+					n.run(300*joule, map[int]int64{1: 10})
+				}
+			},
+			active: figures{75, 150, 75, 0, 300}, idle: figures{150, 150, 0, 0, 300},
+		},
+	} {
+		t.Run(string(preset), func(t *testing.T) {
+			n := sharedNode(t, func(a *AttributionConfig) {
+				a.Preset = preset
+				if c.edit != nil {
+					c.edit(a)
+				}
+			})
+			n.start()
+			n.run(300*joule, map[int]int64{1: 900})
+			if c.learn != nil {
+				assert.Zero(t, n.one("system.energy.split.learned").value)
+				c.learn(n)
+				assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
+			} else {
+				assert.Empty(t, n.points("system.energy.split.learned", nil), "there is nothing to learn")
+			}
+			active, idle := n.figures("active"), n.figures("idle")
+			n.run(cmp.Or(c.joules, 600)*joule, map[int]int64{10: 100, 20: 200, 30: 100, 40: c.etcd})
+			requireFigures(t, c.active, n.figures("active").less(active), "active")
+			requireFigures(t, c.idle, n.figures("idle").less(idle), "idle")
+		})
+	}
+	for preset := range presets {
+		cfg := defaultAttribution()
+		cfg.Preset = preset
+		assert.NotEmpty(t, cfg.splitOf(power.Package), preset)
+	}
+}
+
+func TestUntilASplitHasLearnedTheDefaultApplies(t *testing.T) {
+	for _, split := range learningSplits {
+		n := sharedNode(t, func(c *AttributionConfig) { c.Split = split })
+		n.start()
+		n.run(600*joule, map[int]int64{10: 600})
+		assert.Zero(t, n.one("system.energy.split.learned").value, split)
+		requireFigures(t, figures{a: 360, node: 360}, n.figures("active"), split)
+	}
+}
+
+func TestASettingTakesThePlaceOfThePresets(t *testing.T) {
+	n := sharedNode(t, func(c *AttributionConfig) {
+		c.Preset, c.Idle, c.Split = PresetKepler09, IdleNone, SplitFixed
+		c.StaticPower = map[power.Kind]float64{power.Package: 12.5}
+	})
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100, 20: 100})
+	requireFigures(t, figures{237.5, 237.5, 0, 0, 475}, n.figures("active"))
+	assert.Empty(t, n.points("process.energy", nil, "energy.state=idle"))
+	assert.Empty(t, n.points("process.energy", nil, "energy.state=active"), "where there is one state none is told")
+}
+
+func TestZonesCanHaveSplitsOfTheirOwn(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		c.Attribution.Splits = map[power.Kind]SplitRule{power.DRAM: SplitFixed}
+		c.Attribution.StaticPower = map[power.Kind]float64{power.DRAM: 2}
+	})
+	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 262_143_328_850}
+	n.start()
+	n.host.Zones["intel-rapl:0:0"].Energy += 30 * joule
+	n.run(100*joule, map[int]int64{1: 100})
+	assert.InDelta(t, 10, n.one("system.energy", "energy.zone=package", "energy.state=active").value, 1e-6)
+	assert.InDelta(t, 10, n.one("system.energy", "energy.zone=dram", "energy.state=active").value, 1e-6)
+}
+
+// Half of the CPU is etcd's, which is excluded: a fifth of 600 J is active.
+func TestWhatIsExcludedIsStatic(t *testing.T) {
+	strict := func(s string) []filter.Config { return []filter.Config{{Strict: s}} }
+	for name, c := range map[string]struct {
+		exclude ExcludeConfig
+		want    figures
+	}{
+		"executable": {ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
+		"container":  {ExcludeConfig{ContainerID: strict(idA)}, figures{0, 60, 0, 300, 360}},
+		"cgroup":     {ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
+		"pod":        {ExcludeConfig{PodUID: strict("none")}, figures{60, 60, 0, 300, 420}},
+		"several":    {ExcludeConfig{ContainerID: strict(idA), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
+	} {
+		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
+		n.start()
+		n.run(600*joule, map[int]int64{10: 100, 20: 100, 40: 500})
+		requireFigures(t, c.want, n.figures("active"), name)
+	}
+}
+
+func TestIdleEnergyFollowsWhatContainersRequest(t *testing.T) {
+	n := sharedNode(t, func(c *AttributionConfig) { c.Idle = IdleRequested })
+	require.NoError(t, n.host.Render())
+	weights := func(a, b string) {
+		for id, weight := range map[string]string{idA: a, idB: b} {
+			write(t, filepath.Join(n.host.Root(), "sys/fs/cgroup", scope(id), "cpu.weight"), weight)
+		}
+	}
+	weights("100\n", "1\n")
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100, 30: 100})
+	requireFigures(t, figures{a: 480 * 1024.0 / 1026, b: 480 * 2.0 / 1026, node: 480}, n.figures("idle"))
+	before := n.figures("idle")
+	weights("100\n", "100\n")
+	n.host.Run(50*time.Second, nil)
+	n.run(600*joule, map[int]int64{10: 100, 30: 100})
+	requireFigures(t, figures{a: 300 - 300*20.0/600, b: 300 - 300*20.0/600, node: 600 * 580.0 / 600}, n.figures("idle").less(before), "looked at again after a minute")
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// memoryStorage is a storage extension with one client.
+type memoryStorage struct {
+	component.StartFunc
+	component.ShutdownFunc
+	stored map[string][]byte
+	sets   int
+	closed int
+	fails  error
+}
+
+func (s *memoryStorage) GetClient(_ context.Context, kind component.Kind, _ component.ID, name string) (storage.Client, error) {
+	if kind != component.KindReceiver || name == "" {
+		return nil, errors.New("not for a receiver")
+	}
+	return s, nil
+}
+
+func (s *memoryStorage) Get(_ context.Context, key string) ([]byte, error) {
+	return s.stored[key], s.fails
+}
+
+func (s *memoryStorage) Set(_ context.Context, key string, value []byte) error {
+	s.sets++
+	s.stored[key] = value
+	return s.fails
+}
+func (*memoryStorage) Delete(context.Context, string) error               { return nil }
+func (*memoryStorage) Batch(context.Context, ...*storage.Operation) error { return nil }
+func (s *memoryStorage) Close(context.Context) error                      { s.closed++; return nil }
+
+var storageID = component.MustNewID("file_storage")
+
+// withStorage runs a receiver with a storage extension on a machine with this microcode, and returns whether its
+// split was learned after the first 10 s of 60 W at half load. Then it rests for 10 s at 30 W.
+func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (learned float64) {
+	t.Helper()
+	n := sharedNode(t, func(c *AttributionConfig) {
+		c.Split, c.Storage = SplitMinimum, &storageID
+	})
+	edit(n.s.cfg)
+	n.extensions = map[component.ID]component.Component{storageID: s}
+	require.NoError(t, n.host.Render())
+	write(t, filepath.Join(n.host.Root(), "proc/cpuinfo"), "processor\t: 0\nmodel name\t: A CPU\nmicrocode\t: "+microcode+"\n\nprocessor\t: 1\nmicrocode\t: x\n")
+	write(t, filepath.Join(n.host.Root(), "proc/version"), "Linux version 6.12\n")
+	require.NoError(t, n.s.start(t.Context(), n))
+	n.run(600*joule, map[int]int64{10: 500})
+	learned = n.one("system.energy.split.learned").value
+	if learned > 0 {
+		requireFigures(t, figures{a: 300, node: 300}, n.figures("active"))
+	}
+	n.run(300*joule, map[int]int64{1: 10})
+	require.NoError(t, n.s.shutdown(t.Context()))
+	return learned
+}
+
+func TestWhatWasLearnedSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
+	same := func(*Config) {}
+	s := &memoryStorage{stored: map[string][]byte{}}
+	assert.Zero(t, withStorage(t, s, "0x1", same))
+	assert.InDelta(t, 1, withStorage(t, s, "0x1", same), 0)
+	assert.Zero(t, withStorage(t, s, "0x2", same), "other microcode")
+	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
+	assert.Zero(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.RestUtilization = 0.02 }), "another rule")
+	assert.Equal(t, 5, s.sets)
+	assert.Equal(t, 5, s.closed)
+	s.stored = map[string][]byte{storageKey: []byte("{")}
+	assert.Zero(t, withStorage(t, s, "0x2", same), "what cannot be read is learned anew")
+	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
+}
+
+func TestWhatWasLearnedIsStoredEveryFewMinutes(t *testing.T) {
+	s := &memoryStorage{stored: map[string][]byte{}}
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })
+	n.extensions = map[component.ID]component.Component{storageID: s}
+	n.start()
+	for range 62 {
+		n.run(300*joule, map[int]int64{1: 10})
+	}
+	assert.Equal(t, 2, s.sets)
+	assert.Equal(t, []string{storageKey}, sortedKeys(s.stored))
+	s.fails = errors.New("full")
+	for range 31 {
+		n.run(300*joule, map[int]int64{1: 10})
+	}
+	assert.Len(t, n.logs.FilterMessage("Degraded").All(), 1, "told, and no scrape is lost")
+	s.fails = nil
+}
+
+func sortedKeys(m map[string][]byte) (keys []string) {
+	for key := range maps.Keys(m) {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func TestAStorageThatIsNoneIsAnErrorAtStart(t *testing.T) {
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })
+	require.NoError(t, n.host.Render())
+	require.ErrorContains(t, n.s.start(t.Context(), n), `attribution::storage: "file_storage" is not a storage extension`)
+	require.NoError(t, n.s.shutdown(t.Context()))
+}
+
+func TestWhatIsLearnedGoesOnWhenTheSourceOfCPUTimesIsReplaced(t *testing.T) {
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
+	n.start()
+	n.run(200*joule, map[int]int64{1: 10})
+	n.s.mu.Lock()
+	n.s.retire()
+	n.s.mu.Unlock()
+	n.run(0, nil)
+	n.run(600*joule, map[int]int64{10: 100})
+	assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
+}
+
+// 40 and 44 W are 2 W around the mean; A has a third of the active power.
+func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.BaseTime = SplitBase, 20*time.Second })
+	n.start()
+	n.run(400*joule, map[int]int64{1: 10})
+	assert.Empty(t, n.points("process.power.uncertainty", nil))
+	n.run(440*joule, map[int]int64{1: 10})
+	n.run(900*joule, map[int]int64{10: 100, 30: 200})
+	assert.InDelta(t, 2.0/3, n.one("process.power.uncertainty", pid(10)).value, 1e-6)
+	assert.InDelta(t, 4.0/3, n.one("process.power.uncertainty", pid(30)).value, 1e-6)
+	assert.Zero(t, n.one("process.power.uncertainty", pid(20)).value)
+}
+
+func TestSharesAreFoundFromWeights(t *testing.T) {
+	for shares, weight := range map[uint64]uint64{2: 1, 1024: 39, 512: 20, 102: 4, 262144: 10000} { // by runc's old formula
+		assert.InEpsilon(t, float64(shares), float64(sharesOfLinear(weight)), 0.1, shares)
+		assert.Equal(t, weight, 1+(sharesOfLinear(weight)-2)*9999/262142, "and back")
+	}
+	for shares, weight := range map[uint64]uint64{2: 1, 100: 17, 512: 59, 1024: 100, 2000: 170, 2048: 174, 262144: 10000} { // by its new one
+		assert.InEpsilon(t, float64(shares), float64(sharesOfQuadratic(weight)), 0.03, shares)
+	}
+	assert.Equal(t, sharesOfQuadratic(10000), sharesOfQuadratic(1<<40))
+	assert.Equal(t, sharesOfLinear(1), sharesOfLinear(0))
+}
+
+func TestRequestsAreReadFromCgroupsOfBothVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  uint64
+	}{
+		"weight":               {map[string]string{"x/cpu.weight": "170\n", "x/cpu.max": "max 100000\n"}, 1993},
+		"unset":                {map[string]string{"x/cpu.weight": "100\n", "x/cpu.max": "max 100000\n"}, 1024},
+		"unset with a limit":   {map[string]string{"x/cpu.weight": "100\n", "x/cpu.max": "50000 100000\n"}, 512},
+		"broken limit":         {map[string]string{"x/cpu.weight": "100\n", "x/cpu.max": "50000 0\n"}, 1024},
+		"v1":                   {map[string]string{"cpu,cpuacct/x/cpu.shares": "512\n"}, 512},
+		"v1, other mount":      {map[string]string{"cpu/x/cpu.shares": "2\n"}, 2},
+		"v1 unset, limited":    {map[string]string{"cpu/x/cpu.shares": "1024\n", "cpu/x/cpu.cfs_quota_us": "200000\n", "cpu/x/cpu.cfs_period_us": "100000\n"}, 2048},
+		"v1 unset, no limit":   {map[string]string{"cpu/x/cpu.shares": "1024\n", "cpu/x/cpu.cfs_quota_us": "-1\n", "cpu/x/cpu.cfs_period_us": "100000\n"}, 1024},
+		"nothing there at all": {nil, 0},
+	} {
+		root := t.TempDir()
+		for path, content := range c.files {
+			write(t, filepath.Join(root, "sys/fs/cgroup", path), content)
+		}
+		r := newRequests(root, WeightQuadratic)
+		now := time.Unix(1000, 0)
+		assert.Equal(t, c.want, r.of("/x", now), name)
+		assert.Zero(t, r.of("", now), name)
+		assert.True(t, r.due(now), name)
+		assert.False(t, r.due(now.Add(time.Second)), name)
+		assert.True(t, r.due(now.Add(3*time.Minute)), name)
+		assert.Empty(t, r.known, name)
+	}
+}
