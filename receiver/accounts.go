@@ -158,7 +158,10 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 			unseen += p.Unseen
 		}
 	})
-	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) { add(c, cpu, true) })
+	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) {
+		// A counter may hold what was used before anybody watched it: nobody ran unseen for longer than the node did.
+		add(c, min(cpu, units.Advance(named, available)), true)
+	})
 	for _, in := range t.UnseenIn {
 		if c, ok := a.stand(in.Path); ok {
 			add(c, in.Used, true)

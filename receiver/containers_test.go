@@ -344,3 +344,40 @@ func TestAProcessThatLeavesAContainerIsBilledOnce(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 500, 20: 500})
 	assert.InDelta(t, 100, n.one("process.energy", pid(20)).value, 0.5)
 }
+
+func TestAContainerWhoseCgroupHasAPastIsNotBilledForIt(t *testing.T) {
+	for name, before := range map[string]func(n *testNode){
+		"from before the start": func(n *testNode) {
+			n.host.Cgroups[scope(idA)] = time.Hour
+			n.start()
+			n.run(0, nil)
+		},
+		"unreadable while it emptied": func(n *testNode) {
+			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
+			n.host.Cgroups[scope(idA)] = time.Hour
+			n.start()
+			n.run(0, nil)
+			delete(n.host.Processes, 10)
+			put := filepath.Join(n.host.Root(), "sys/fs/cgroup", scope(idA), "cpu.stat")
+			require.NoError(n.t, os.Remove(put))
+			require.NoError(n.t, os.Mkdir(put, 0o700)) // it cannot be read, and is there
+			md, err := n.s.scrape(n.t.Context())
+			require.NoError(n.t, err)
+			n.md = md
+			require.NoError(n.t, os.Remove(put))
+			n.run(0, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			before(n)
+			n.host.Processes[12] = newborn(n.host)
+			n.host.Processes[12].Cgroup = docker(idA)
+			for range 2 {
+				n.host.Cgroups[scope(idA)] += time.Second
+				n.run(100*joule, map[int]int64{1: 300, 12: 100})
+			}
+			assert.InDelta(t, 20, n.one("container.energy").value, 0.5, "one second of four each time, which used 40 J")
+		})
+	}
+}

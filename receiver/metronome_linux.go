@@ -28,6 +28,11 @@ func newKernelTimer(window time.Duration) (metronome, error) {
 		_ = t.file.Close() // nothing was written
 		return nil, os.NewSyscallError("timerfd_settime", err)
 	}
+	// A file that cannot be waited for takes no deadline.
+	if err := t.file.SetReadDeadline(time.Time{}); err != nil {
+		_ = t.file.Close() // nothing was written
+		return nil, err
+	}
 	if t.conn, err = t.file.SyscallConn(); err != nil {
 		_ = t.file.Close() // nothing was written
 		return nil, err
@@ -35,7 +40,7 @@ func newKernelTimer(window time.Duration) (metronome, error) {
 	// Raw, because it never blocks: to a call that may, Go wakes a thread of its own to watch over it.
 	t.read = func(fd uintptr) bool {
 		_, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&t.beats)), unsafe.Sizeof(t.beats))
-		return errno != unix.EAGAIN
+		return errno == 0
 	}
 	return t, nil
 }

@@ -17,9 +17,16 @@ func metronomes(t *testing.T, window time.Duration) map[string]metronome {
 
 func TestAMetronomeBeatsUntilItIsStopped(t *testing.T) {
 	const window, beats = time.Millisecond, 20
-	before, began := descriptors(t), time.Now()
-	for name, m := range metronomes(t, window) {
+	before := descriptors(t)
+	for _, name := range []string{"of the kernel", "of Go"} {
 		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			all := metronomes(t, window)
+			m := all[name]
+			delete(all, name)
+			for _, other := range all {
+				other.stop()
+			}
 			for range beats {
 				require.True(t, m.next())
 			}
@@ -28,7 +35,7 @@ func TestAMetronomeBeatsUntilItIsStopped(t *testing.T) {
 			assert.False(t, m.next())
 		})
 	}
-	assert.Equal(t, before, descriptors(t))
+	assert.LessOrEqual(t, descriptors(t), before)
 }
 
 func TestAMetronomeThatIsWaitedForStopsAtOnce(t *testing.T) {

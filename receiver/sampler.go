@@ -44,6 +44,16 @@ func (s *sampler) stop() {
 // a tick is one percent.
 const tickWindow = time.Second
 
+// tooSoon says whether a window is shorter than it should be since the source of CPU times became a coarser one: the
+// windows are adjusted between scrapes only.
+func (s *energyScraper) tooSoon() bool {
+	if s.sampler.window == 0 || s.source.Exact() || s.ledgers == nil {
+		return false
+	}
+	window, _ := s.window()
+	return s.sampler.window < window && s.now().Sub(s.ledgers.last.reading) < window
+}
+
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may have
 // counters that wrap sooner. It is called between scrapes, without the lock.
 func (s *energyScraper) adjustWindow() {

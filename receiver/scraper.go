@@ -36,8 +36,8 @@ type energyScraper struct {
 	runtime *cputime.Runtime // the node's CPU time where windows are too short for /proc/stat, else nil
 	table   cputime.Table
 	node    cputime.Node
-	earlier cputime.Node // what node was when the source in use took over
-	blind   cputime.Node // what the source said of the node when its passes began to fail
+	earlier cputime.Node  // what node was when the source in use took over
+	blind   *cputime.Node // what the source said of the node when its passes began to fail
 	meters  *meters
 	ledgers *ledgers   // nil until the first measurement
 	retired []*ledgers // of meters and sources that were replaced, until their last values were accepted
@@ -91,6 +91,11 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	if rejected != nil {
 		fields = append(fields, zap.NamedError("rejected", rejected))
 	}
+	if partial, ok := source.(interface{ Lacks() error }); ok {
+		if err := partial.Lacks(); err != nil {
+			fields = append(fields, zap.NamedError("lacks", err))
+		}
+	}
 	s.set.Logger.Info("CPU times are read", fields...)
 	if w := s.cfg.SamplingInterval; w > 0 && w < tickWindow && source.Exact() {
 		s.runtime = cputime.NewRuntime(s.cfg.RootPath)
@@ -130,7 +135,9 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 func (s *energyScraper) sample() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.scan()
+	if !s.tooSoon() {
+		s.scan()
+	}
 }
 
 // scan measures and attributes, nil if that failed.
@@ -214,15 +221,18 @@ func (s *energyScraper) readNode(now time.Time) (cputime.Node, error) {
 // until the source is given up, and then shows how busy the node was meanwhile by its ticks.
 func (s *energyScraper) readBlindNode(now time.Time) cputime.Node {
 	node, err := s.source.ReadNode()
-	if err == nil && s.failed == 1 {
-		s.blind = node
+	if err == nil && s.blind == nil {
+		s.blind = &node
 	}
 	if !s.givesUp() || s.ledgers == nil {
 		return s.node
 	}
-	meanwhile := cputime.Node{
-		Busy: units.Advance(s.blind.Busy, node.Busy), Total: units.Advance(s.blind.Total, node.Total),
-		Process: units.Advance(s.blind.Process, node.Process),
+	var meanwhile cputime.Node
+	if s.blind != nil {
+		meanwhile = cputime.Node{
+			Busy: units.Advance(s.blind.Busy, node.Busy), Total: units.Advance(s.blind.Total, node.Total),
+			Process: units.Advance(s.blind.Process, node.Process),
+		}
 	}
 	if err != nil || meanwhile.Total == 0 { // nothing says that the node was idle
 		elapsed := units.CPUTime(max(now.Sub(s.ledgers.last.reading), 0))
@@ -245,7 +255,7 @@ func (s *energyScraper) readProcesses() error {
 		s.failed++
 		return err
 	}
-	s.failed = 0
+	s.failed, s.blind = 0, nil
 	s.telemetry.lostExits += int64(s.table.LostEnds)
 	if s.source.Exact() && s.table.Untraced > 0 {
 		s.conditions.check("process ends", errEndsLost)

@@ -373,8 +373,17 @@ func (sim *simulation) checkInterval() {
 	if iv.Elapsed < 0 {
 		sim.fail("elapsed %v", iv.Elapsed)
 	}
+	var named, unseen units.CPUTime
 	for _, c := range iv.Claims {
 		sim.claimed += c.CPU
+		if c.Unseen && c.Claimant != attribution.Nobody {
+			unseen += c.CPU
+		} else if !c.Unseen {
+			named += c.CPU
+		}
+	}
+	if left := units.Advance(named, iv.Busy); !sim.s.source.Exact() && unseen > left {
+		sim.fail("%v ran unseen where the node has %v left", time.Duration(unseen), time.Duration(left))
 	}
 	if *simSeed != 0 && testing.Verbose() {
 		fmt.Printf("%v: busy %v of %v, unowned %v, claims %+v, ran %v\n", sim.life.Now(), time.Duration(iv.Busy), time.Duration(iv.Total),
@@ -644,6 +653,9 @@ func kept(events []hostsim.Event, list string) ([]hostsim.Event, error) {
 	if list == "" {
 		return events, nil
 	}
+	if list == "none" {
+		return nil, nil
+	}
 	var out []hostsim.Event
 	for part := range strings.SplitSeq(list, ",") {
 		from, to, isRange := strings.Cut(part, "-")
@@ -665,6 +677,9 @@ func kept(events []hostsim.Event, list string) ([]hostsim.Event, error) {
 
 // listed names indices so that kept understands.
 func listed(indices []int) string {
+	if len(indices) == 0 {
+		return "none"
+	}
 	var parts []string
 	for i := 0; i < len(indices); {
 		j := i
@@ -728,7 +743,7 @@ func TestNothingIsLostWhateverHappens(t *testing.T) {
 	}
 	descriptors := openFiles(t)
 	fired, n := simulateMany(t, *simRuns, *simN)
-	assert.Equal(t, descriptors, openFiles(t), "descriptors are left open")
+	assert.LessOrEqual(t, openFiles(t), descriptors, "descriptors are left open")
 	t.Logf("%d intervals", n)
 	for act := hostsim.FirstFault; act.String() != ""; act++ {
 		t.Logf("%8d %s", fired[act.String()], act)

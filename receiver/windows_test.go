@@ -219,3 +219,29 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	assert.Greater(t, own, 0.0)
 	assert.Greater(t, k.Active.Joules()+k.Idle.Joules(), 0.3*40-1, "the model's idle power over that time, at the least")
 }
+
+func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root()), fail: errRefused}
+	require.NoError(t, n.s.source.Close())
+	n.s.source = source
+	n.s.cfg.SamplingInterval, n.s.sampler.window = 10*time.Millisecond, 10*time.Millisecond
+	defer func() { n.s.sampler.window = 0 }() // nothing beats
+	window := func() time.Time {
+		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
+		require.NoError(t, n.host.Render())
+		n.s.sample()
+		return n.s.ledgers.last.reading
+	}
+	for range maxFailed {
+		window()
+	}
+	require.False(t, n.s.source.Exact())
+	began := n.s.ledgers.last.reading
+	for range 99 {
+		require.Equal(t, began, window(), "too soon")
+	}
+	assert.Equal(t, time.Second, window().Sub(began))
+}

@@ -237,6 +237,10 @@ func (b *BPF) sameProcesses() error {
 // Name implements Source.
 func (b *BPF) Name() string { return b.name }
 
+// Lacks says what the source does without, nil if nothing: containers that live between two passes are found only
+// as long as their cgroups are there.
+func (b *BPF) Lacks() error { return b.cgroups.refused }
+
 // Exact implements Source.
 func (*BPF) Exact() bool { return true }
 
@@ -269,7 +273,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		return err
 	}
 	b.cgroups.learn()
-	if lostCount > 0 {
+	if lostCount > 0 || lost > 0 { // either is told first
 		b.lossEnd = t.passes + 1 // one that ended after it was listed goes missing in the next pass
 	}
 	if t.passes == 0 {
@@ -305,7 +309,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	slices.Sort(t.Active)
 	b.locate(t, l.Processes, kept)
 	b.table = t
-	if lostCount > 0 && t.passes > 0 {
+	if (lostCount > 0 || lost > 0) && t.passes > 0 {
 		t.LostEnds += lostCount
 		t.Untraced = min(t.Untraced+min(units.CPUTime(lost), Unbounded), Unbounded)
 	}

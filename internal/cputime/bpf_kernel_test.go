@@ -440,3 +440,27 @@ func TestBPFShowsWhatThisProcessUses(t *testing.T) {
 		assert.LessOrEqual(t, o.billed[id], rusage(unix.RUSAGE_SELF)-first+schedulerTick)
 	})
 }
+
+// What a kernel says that does not allow BPF, has no types of itself (BTF), or has a verifier that refuses.
+func TestWhereTheKernelRefusesProcfsIsTakenAndOneLineSaysWhy(t *testing.T) {
+	for name, why := range map[string]error{
+		"locked down":       fmt.Errorf("load the task scan: %w", unix.EPERM),
+		"no types":          fmt.Errorf("load the task scan: no BTF found for kernel version 5.4.0: %w", ebpf.ErrNotSupported),
+		"no BPF at all":     unix.ENOSYS,
+		"verifier":          &ebpf.VerifierError{Cause: unix.EACCES, Log: []string{"0: R1=ctx()", "processed 1 insns"}},
+		"map is not mapped": fmt.Errorf("map the task scan's results: %w", unix.ENOMEM),
+	} {
+		t.Run(name, func(t *testing.T) {
+			refuse(t, &openScan, why)
+			refuse(t, &openStream, why)
+			source, rejected, err := Open(Auto, "/")
+			require.NoError(t, err)
+			defer func() { require.NoError(t, source.Close()) }()
+			assert.Equal(t, "procfs", source.Name())
+			require.ErrorIs(t, rejected, why)
+			assert.NotContains(t, rejected.Error(), "\n")
+			_, _, err = Open(KindBPF, "/")
+			require.ErrorIs(t, err, why)
+		})
+	}
+}

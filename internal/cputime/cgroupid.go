@@ -23,6 +23,7 @@ import (
 type cgroupPaths struct {
 	root    string
 	created creations // nil where the kernel does not allow it: then only the walk tells
+	refused error     // why
 	note    func(id uint64, path string)
 
 	// recent and older hold what is known, an empty path for an id that no longer has a directory. Older is
@@ -66,9 +67,7 @@ func newCgroupPaths(root string) *cgroupPaths {
 
 // listen makes the kernel tell of every cgroup that is created from now on, if it allows that.
 func (c *cgroupPaths) listen() {
-	if created, err := openCreations(); err == nil {
-		c.created = created
-	}
+	c.created, c.refused = openCreations()
 }
 
 // learn takes in what was created since the last call.

@@ -3,6 +3,7 @@ package cputime
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ type group struct {
 	members   int
 	known     bool          // the counter was read before
 	current   bool          // it was read in this round
+	gone      bool          // there was no such cgroup in this round
 	base      units.CPUTime // the counter when watching began
 	counter   units.CPUTime
 	explained units.CPUTime // what processes were seen to use since then
@@ -70,7 +72,7 @@ func (g *Groups) Empty(i Group) (there bool) {
 	if w.known && w.current {
 		w.base, w.explained, w.unseen = w.counter, 0, 0
 	}
-	return w.current
+	return !w.gone
 }
 
 // Forget ends the watching of a group.
@@ -90,7 +92,7 @@ func (g *Groups) Read() {
 			continue
 		}
 		counter, err := g.usage(w.path)
-		w.current = err == nil
+		w.current, w.gone = err == nil, errors.Is(err, errNoCgroup)
 		if err != nil {
 			continue // as with a cgroup that was removed: what was last read stands
 		}
@@ -139,6 +141,7 @@ func (g *Groups) Unseen(i Group) units.CPUTime {
 var (
 	errOutside     = errors.New("outside of the cgroup namespace")
 	errNoHierarchy = errors.New("no mounted hierarchy counts CPU time")
+	errNoCgroup    = errors.New("no hierarchy has the cgroup")
 )
 
 // mounts finds the mounts unless they are known or could not be found in this round.
@@ -201,6 +204,7 @@ func (g *Groups) usage(path string) (units.CPUTime, error) {
 		return 0, err
 	}
 	var errs error
+	gone := true
 	for _, c := range g.counters {
 		name := filepath.Join(c.mount, path, c.name)
 		b, err := os.ReadFile(name)
@@ -211,7 +215,11 @@ func (g *Groups) usage(path string) (units.CPUTime, error) {
 				return t, nil
 			}
 		}
+		gone = gone && errors.Is(err, fs.ErrNotExist)
 		errs = errors.Join(errs, err)
+	}
+	if gone {
+		return 0, errNoCgroup
 	}
 	return 0, errs
 }

@@ -15,7 +15,7 @@ import (
 type Table struct {
 	// Now is when the pass began, since boot.
 	Now time.Duration
-	// Processes are all that run, by ascending PID.
+	// Processes are all that run: by ascending PID, those of an exact source by age.
 	Processes []Process
 	// Active are the rows, ascending, of the processes that are new, ran, or had children that came and went.
 	Active []int32

@@ -66,7 +66,7 @@ type Scan struct {
 	changes   []byte
 	run       runAttr
 	result    tasksScanned
-	few       bool // processes the last time
+	quick     bool // the last call
 }
 
 // runAttr is the part of union bpf_attr (linux/bpf.h) for BPF_PROG_TEST_RUN.
@@ -195,20 +195,21 @@ func (s *Scan) Update(all bool) (Listing, error) {
 	}
 }
 
-// fewProcesses is how many can be listed so soon that the call is not worth telling Go's scheduler of, which wakes a
-// thread to watch over every call that it is told of. It keeps the garbage collector waiting for that long.
-const fewProcesses = 4096
+// soon is how short a call is not worth telling Go's scheduler of, which wakes a thread to watch over every call that
+// it is told of. One that it is not told of keeps the garbage collector waiting for that long.
+const soon = 500 * time.Microsecond
 
 func (s *Scan) runOnce() error {
 	call := unix.Syscall
-	if s.few {
+	if s.quick {
 		call = unix.RawSyscall
 	}
+	began := time.Now()
 	_, _, errno := call(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&s.run)), unsafe.Sizeof(s.run))
 	if errno != 0 {
 		return errno
 	}
-	s.few = s.result.Processes <= fewProcesses
+	s.quick = time.Since(began) < soon
 	return nil
 }
 
@@ -346,7 +347,7 @@ type Endings struct {
 
 type lost struct{ Count, Run uint64 }
 
-// EndingsBuffer is a buffer for some 87,000 endings between two reads.
+// EndingsBuffer is a buffer for some 100,000 endings between two reads.
 const EndingsBuffer = 4 << 20
 
 // OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages.
