@@ -79,8 +79,9 @@ func TestHelmValuesAndManifestSayTheSame(t *testing.T) {
 	}
 	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])
 	assert.Equal(t, at(t, container, "resources"), values["resources"])
-	assert.Equal(t, named(t, at(t, pod, "volumes"), "proc", "sys"), values["extraVolumes"])
-	assert.Equal(t, named(t, at(t, container, "volumeMounts"), "proc", "sys"), values["extraVolumeMounts"])
+	ofTheNode := []string{"proc", "sys-class", "sys-devices", "sys-fs-cgroup"}
+	assert.Equal(t, named(t, at(t, pod, "volumes"), ofTheNode...), values["extraVolumes"])
+	assert.Equal(t, named(t, at(t, container, "volumeMounts"), ofTheNode...), values["extraVolumeMounts"])
 	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])
 
 	var role map[string]any
@@ -126,6 +127,7 @@ func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
 		}
 		mount := named(t, at(t, pod, "containers", "volumeMounts"), v["name"].(string))[0].(map[string]any)
 		assert.Equal(t, true, mount["readOnly"], v["name"])
+		assert.Equal(t, "IfPossible", mount["recursiveReadOnly"], v["name"])
 		assert.Equal(t, "/hostfs"+at(t, v, "hostPath", "path").(string), mount["mountPath"], v["name"])
 	}
 }
