@@ -219,7 +219,7 @@ func (g *Groups) usage(path string) (units.CPUTime, error) {
 		errs = errors.Join(errs, err)
 	}
 	if gone {
-		return 0, errNoCgroup
+		return 0, errors.Join(errNoCgroup, errs)
 	}
 	return 0, errs
 }
