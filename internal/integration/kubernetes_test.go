@@ -168,7 +168,9 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad) {
 				}
 			case "process.energy":
 				if i >= 0 {
-					require.Equal(t, "/load", p.attributes["process.executable.path"], "which CAP_SYS_PTRACE shows")
+					if pod == webPod { // the other's children may have ended before their executable is looked at
+						require.Equal(t, "/load", p.attributes["process.executable.path"], "which CAP_SYS_PTRACE shows")
+					}
 					processes[loads[i].container] = true
 				}
 			}
