@@ -23,12 +23,14 @@ type plan struct {
 	interval time.Duration
 	rounds   int
 	burst    bool
+	away     time.Duration
 
 	gateway    string
 	to         string
 	prometheus string
 	batch      int
 	limitMiB   int
+	goLimitMiB int
 }
 
 func main() {
@@ -41,11 +43,13 @@ func main() {
 	flag.DurationVar(&p.interval, "interval", 10*time.Second, "the nodes' collection_interval")
 	flag.IntVar(&p.rounds, "rounds", 6, "collections of each node")
 	flag.BoolVar(&p.burst, "burst", false, "all nodes send at once, as after the gateway was away")
+	flag.DurationVar(&p.away, "away", 0, "how long the sink refuses at first")
 	flag.StringVar(&p.gateway, "gateway", "build/otelcol-energy", "the collector that is the gateway")
 	flag.StringVar(&p.to, "to", "sink", "where the gateway sends: sink (OTLP, to nowhere), prometheus (OTLP) or scrape (it is scraped)")
 	flag.StringVar(&p.prometheus, "prometheus", "build/integration/prometheus/prometheus", "Prometheus, for -to prometheus")
 	flag.IntVar(&p.batch, "batch", 8192, "send_batch_size of the gateway, 0 is no batch processor")
 	flag.IntVar(&p.limitMiB, "limit", 1024, "limit_mib of the gateway's memory_limiter")
+	flag.IntVar(&p.goLimitMiB, "gomemlimit", 0, "GOMEMLIMIT of the gateway in MiB, 0 is none")
 	flag.Parse()
 	if err := p.run(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,7 +46,7 @@ func (p *plan) run(out io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // it is of this run only
-	sink, err := startSink()
+	sink, err := startSink(p.away)
 	if err != nil {
 		return err
 	}
@@ -93,6 +95,11 @@ func (p *plan) run(out io.Writer) error {
 	report("gateway", gateway)
 	if store != nil {
 		report("prometheus", store)
+		series, err := countSeries(backend)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "series in prometheus: %d, of %d nodes with %d each\n", series, p.nodes, p.shape.points())
 	}
 	_, _ = fmt.Fprintf(out, "refused and sent again: %d, in %.0f s\n", refused, took.Seconds())
 	if p.to == "sink" {
@@ -104,6 +111,8 @@ func (p *plan) run(out io.Writer) error {
 
 // send makes all collections and sends each at its time.
 func (p *plan) send(endpoint, metrics string) (made agents, refused int, err error) {
+	runtime.LockOSThread() // pack's CPU time is its thread's
+	defer runtime.UnlockOSThread()
 	now := time.Now()
 	nodes := make([]*node, p.nodes)
 	for i := range nodes {
@@ -134,7 +143,7 @@ func (p *plan) send(endpoint, metrics string) (made agents, refused int, err err
 			time.Sleep(time.Until(due))
 			for _, m := range waiting {
 				wg.Go(func() {
-					n, err := post(client, endpoint, m.body)
+					n, err := post(client, endpoint, m.body, firstRetry)
 					again.Add(int64(n))
 					if err != nil {
 						fail(err)
@@ -189,8 +198,11 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// post sends until it is accepted, as an agent does that retries, and returns how often it was refused.
-func post(client *http.Client, url string, body []byte) (refused int, err error) {
+// firstRetry and lastRetry are how long a collector's exporter waits by default until it sends again.
+const firstRetry, lastRetry = 5 * time.Second, 30 * time.Second
+
+// post sends until it is accepted, as an agent does, and returns how often it was refused.
+func post(client *http.Client, url string, body []byte, retry time.Duration) (refused int, err error) {
 	for began := time.Now(); ; refused++ {
 		request, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 		if err != nil {
@@ -210,7 +222,8 @@ func post(client *http.Client, url string, body []byte) (refused int, err error)
 		case answer.StatusCode < 500 && answer.StatusCode != http.StatusTooManyRequests, time.Since(began) > patience:
 			return refused, fmt.Errorf("the gateway answers %s", answer.Status)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(retry)
+		retry = min(retry*3/2, lastRetry)
 	}
 }
 
@@ -259,7 +272,11 @@ func (p *plan) startGateway(dir, backend string) (gateway *program, endpoint, me
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, "", "", err
 	}
-	gateway, err = start(filepath.Join(dir, "gateway.log"), p.gateway, "--config", config)
+	var environment []string
+	if p.goLimitMiB > 0 {
+		environment = []string{fmt.Sprintf("GOMEMLIMIT=%dMiB", p.goLimitMiB)}
+	}
+	gateway, err = start(filepath.Join(dir, "gateway.log"), environment, p.gateway, "--config", config)
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -280,12 +297,26 @@ func startPrometheus(path, dir string) (p *program, url string, err error) {
 		return nil, "", err
 	}
 	listen := freeAddress()
-	p, err = start(filepath.Join(dir, "prometheus.log"), path, "--config.file="+config, "--web.enable-otlp-receiver",
+	p, err = start(filepath.Join(dir, "prometheus.log"), nil, path, "--config.file="+config, "--web.enable-otlp-receiver",
 		"--web.listen-address="+listen, "--storage.tsdb.path="+filepath.Join(dir, "data"))
 	if err != nil {
 		return nil, "", err
 	}
 	return p, "http://" + listen + "/api/v1/otlp", p.ready(listen)
+}
+
+// countSeries is how many a Prometheus has: https://prometheus.io/docs/prometheus/latest/querying/api/#tsdb-stats
+func countSeries(url string) (int, error) {
+	answer, err := http.Get(strings.TrimSuffix(url, "/otlp") + "/status/tsdb")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var status struct {
+		Data struct{ HeadStats struct{ NumSeries int } }
+	}
+	err = json.NewDecoder(answer.Body).Decode(&status)
+	return status.Data.HeadStats.NumSeries, err
 }
 
 // freeAddress is a port of loopback that nobody listens on.
@@ -305,7 +336,7 @@ type program struct {
 	before time.Duration
 }
 
-func start(logPath, path string, args ...string) (*program, error) {
+func start(logPath string, environment []string, path string, args ...string) (*program, error) {
 	log, err := os.Create(logPath)
 	if err != nil {
 		return nil, err
@@ -313,6 +344,7 @@ func start(logPath, path string, args ...string) (*program, error) {
 	defer func() { _ = log.Close() }()
 	p := &program{cmd: exec.CommandContext(context.Background(), path, args...), log: logPath}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Env = append(os.Environ(), environment...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	return p, p.cmd.Start()
 }
@@ -370,25 +402,30 @@ func (p *program) end() {
 	_ = p.cmd.Wait()
 }
 
-// sink takes OTLP and counts it.
+// sink takes OTLP and counts it, once it is there.
 type sink struct {
 	url                     string
+	away                    time.Time // until then it refuses
 	server                  *http.Server
 	requests, bytes, points atomic.Int64
 }
 
-func startSink() (*sink, error) {
+func startSink(away time.Duration) (*sink, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	s := &sink{url: "http://" + l.Addr().String()}
+	s := &sink{url: "http://" + l.Addr().String(), away: time.Now().Add(away)}
 	s.server = &http.Server{Handler: http.HandlerFunc(s.take), ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(l) }()
 	return s, nil
 }
 
 func (s *sink) take(w http.ResponseWriter, r *http.Request) {
+	if time.Now().Before(s.away) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
 	points, size, err := read(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -58,7 +58,7 @@ func TestEnergyGoesOnFromCollectionToCollection(t *testing.T) {
 }
 
 func TestWhatIsRefusedIsSentAgainAndTheSinkCountsAllPoints(t *testing.T) {
-	s, err := startSink()
+	s, err := startSink(0)
 	require.NoError(t, err)
 	defer s.close()
 	answers := []int{http.StatusServiceUnavailable, http.StatusOK}
@@ -75,7 +75,7 @@ func TestWhatIsRefusedIsSentAgainAndTheSinkCountsAllPoints(t *testing.T) {
 	var a agents
 	m, err := a.pack(newNode(1, shape{processes: 5, containers: 2}, time.Now()).collect(time.Second))
 	require.NoError(t, err)
-	refused, err := post(server.Client(), server.URL, m.body)
+	refused, err := post(server.Client(), server.URL, m.body, time.Millisecond)
 	require.NoError(t, err)
 	assert.Equal(t, 1, refused)
 	require.NoError(t, s.wait(m.points))
@@ -83,12 +83,12 @@ func TestWhatIsRefusedIsSentAgainAndTheSinkCountsAllPoints(t *testing.T) {
 	assert.EqualValues(t, a.packed, s.bytes.Load())
 
 	answers = slices.Repeat([]int{http.StatusBadRequest}, 2)
-	_, err = post(server.Client(), server.URL, m.body)
+	_, err = post(server.Client(), server.URL, m.body, time.Millisecond)
 	assert.Error(t, err, "what is wrong is not sent again")
 }
 
 func TestAProgramsCPUTimeIsThatOfItsUserAndSystemTime(t *testing.T) {
-	p, err := start(t.TempDir()+"/log", "/bin/sh", "-c", "while :; do :; done")
+	p, err := start(t.TempDir()+"/log", nil, "/bin/sh", "-c", "while :; do :; done")
 	require.NoError(t, err)
 	defer p.end()
 	p.begin()
