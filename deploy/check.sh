@@ -60,7 +60,7 @@ else
 fi
 
 if ! command -v helm >/dev/null; then
-	lacks deploy/helm/values.yaml "helm (go install helm.sh/helm/v3/cmd/helm@latest)"
+	lacks deploy/helm/values.yaml "helm (go install helm.sh/helm/v3/cmd/helm@v3.22.0)"
 else
 	chart=${HELM_CHART:-}
 	if [ -z "$chart" ] && timeout 60 helm pull opentelemetry-collector --untar --untardir "$scratch/chart" \
