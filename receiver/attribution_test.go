@@ -194,7 +194,7 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		"executable": {ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
 		"container":  {ExcludeConfig{ContainerID: strict(idA)}, figures{0, 60, 0, 300, 360}},
 		"cgroup":     {ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
-		"pod":        {ExcludeConfig{PodUID: strict("none")}, figures{60, 60, 0, 300, 420}},
+		"nobody":     {ExcludeConfig{PodUID: strict("none")}, figures{60, 60, 0, 300, 420}},
 		"several":    {ExcludeConfig{ContainerID: strict(idA), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
 	} {
 		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
@@ -202,6 +202,26 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 40: 500})
 		requireFigures(t, c.want, n.figures("active"), name)
 	}
+}
+
+func TestAPodIsExcludedByItsUID(t *testing.T) {
+	const uid = "0a1b2c3d-0000-4000-8000-00000000000a"
+	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.PodUID = []filter.Config{{Strict: uid}} })
+	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uid + "/" + idB
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100, 20: 500})
+	requireFigures(t, figures{a: 60, node: 60}, n.figures("active"))
+}
+
+func TestAProcessThatEndedCarriesNoIdleEnergyOfItsLastInterval(t *testing.T) {
+	n := sharedNode(t, func(a *AttributionConfig) { a.Idle, a.IdleAmong = IdleEqual, AmongContainers })
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100})
+	requireFigures(t, figures{a: 270, b: 270, node: 540}, n.figures("idle"))
+	delete(n.host.Processes, 20)
+	n.run(600*joule, map[int]int64{10: 100})
+	assert.InDelta(t, 270+540, n.figures("idle").a, 1e-3)
+	assert.InDelta(t, 270, n.sum("container.energy", attrs{"container.id": idB}, "energy.state=idle"), 1e-3)
 }
 
 func TestIdleEnergyFollowsWhatContainersRequest(t *testing.T) {

@@ -159,6 +159,16 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	cfg.Meter = MeterPowercap
 	cfg.Processes = ProcessesConfig{MinEnergy: float64(seed / 2 % 3), Max: int(seed / 6 % 3 * 20)}
 	cfg.Metrics.ProcessCPUTime.Enabled = true
+	if seed%3 > 0 { // else the default rules
+		cfg.Attribution = AttributionConfig{
+			Split:           splitRules[seed/3%uint64(len(splitRules))],
+			StaticPower:     map[power.Kind]float64{power.Package: 40, power.DRAM: 5},
+			RestUtilization: 0.5, BaseTime: time.Minute, RegressionDegree: 1, RegressionSamples: 1,
+			Idle:      [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed}[seed/5%4],
+			IdleAmong: [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2],
+			Preset:    PresetKepler, CPUWeight: WeightQuadratic,
+		}
+	}
 	require.NoError(tb, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
 	set.Logger = zap.NewNop()
@@ -602,9 +612,17 @@ func (sim *simulation) balance() {
 	}
 	for _, kind := range sim.s.cfg.Zones {
 		zone := " " + string(kind)
-		processes, unattributed := have["process.energy"+zone], have["system.unattributed.energy"+zone]
-		if active := have["system.energy active"+zone] + have["system.energy"+zone+" active"]; processes+unattributed != active {
-			sim.fail("%s: the consumer has %d µJ of processes and %d unattributed, and %d active", kind, processes, unattributed, active)
+		for _, state := range []string{" active", " idle"} {
+			processes, unattributed := have["process.energy"+zone+state], have["system.unattributed.energy"+zone+state]
+			if !sim.s.cfg.Attribution.sharesIdle() {
+				if state == " idle" {
+					continue // nobody's
+				}
+				processes, unattributed = have["process.energy"+zone], have["system.unattributed.energy"+zone]
+			}
+			if node := have["system.energy"+zone+state]; processes+unattributed != node {
+				sim.fail("%s: the consumer has %d µJ of processes and %d unattributed, and %d%s", kind, processes, unattributed, node, state)
+			}
 		}
 	}
 }

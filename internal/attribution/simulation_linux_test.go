@@ -236,8 +236,27 @@ func TestWhatTheMachineUsedIsInTheAccounts(t *testing.T) {
 	}
 }
 
+// crowdRules are rules that a crowd is attributed by, the default first.
+func crowdRules() map[string]attribution.Rules {
+	rules := map[string]attribution.Rules{"default": attribution.DefaultRules()}
+	for name, create := range allLearned() {
+		split := create()
+		rules[name] = attribution.Rules{
+			Split: split.Active, Key: attribution.ByCPUTime,
+			Learned: [attribution.Zones]*attribution.StaticSplit{packages: split, drams: split},
+		}
+	}
+	for idle, name := range map[attribution.Idle]string{
+		attribution.IdleEqual: "equal", attribution.IdleEqualContainers: "equal containers",
+		attribution.IdleRequested: "requested", attribution.IdleUsed: "used",
+	} {
+		rules[name] = attribution.Rules{Split: attribution.ByUtilization, Key: attribution.ByCPUTime, Idle: idle}
+	}
+	return rules
+}
+
 // crowd is a machine of 100 processes in 20 containers, of which so many run.
-func crowd(tb testing.TB, running int) *observer {
+func crowd(tb testing.TB, running int, rules attribution.Rules) *observer {
 	life := newLife(tb)
 	for i := range 99 {
 		t := life.Init().Spawn()
@@ -248,7 +267,8 @@ func crowd(tb testing.TB, running int) *observer {
 			t.Demand = 0.01 + float64(i)/1000
 		}
 	}
-	n := observe(life, attribution.Config{Rules: attribution.DefaultRules()}, false)
+	n := observe(life, attribution.Config{Rules: rules}, false)
+	n.sizes = true
 	n.pass(false)
 	return n
 }
@@ -262,23 +282,27 @@ func (n *observer) step() {
 }
 
 func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) {
-	for _, running := range []int{33, 100} {
-		n := crowd(t, running)
-		assert.Zero(t, testing.AllocsPerRun(100, n.step), "%d of 100 run", running)
-		assert.InDelta(t, running, len(n.interval.Claims), 1)
+	for name, rules := range crowdRules() {
+		for _, running := range []int{33, 100} {
+			n := crowd(t, running, rules)
+			assert.Zero(t, testing.AllocsPerRun(100, n.step), "%d of 100 run, %s", running, name)
+			assert.InDelta(t, running, len(n.interval.Claims), 1)
+		}
 	}
 }
 
 // BenchmarkEngineInterval is an interval of 100 processes, two kinds and four zones, with the machine's own step.
 func BenchmarkEngineInterval(b *testing.B) {
-	for _, running := range []int{33, 100} {
-		b.Run(fmt.Sprint(running, " of 100 run"), func(b *testing.B) {
-			n := crowd(b, running)
-			b.ReportAllocs()
-			for b.Loop() {
-				n.step()
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "intervals/s")
-		})
+	for name, rules := range crowdRules() {
+		for _, running := range []int{33, 100} {
+			b.Run(fmt.Sprint(running, " of 100 run, ", name), func(b *testing.B) {
+				n := crowd(b, running, rules)
+				b.ReportAllocs()
+				for b.Loop() {
+					n.step()
+				}
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "intervals/s")
+			})
+		}
 	}
 }

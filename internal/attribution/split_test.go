@@ -125,6 +125,9 @@ func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
 	p = interval(0.5, 50)
 	p.Zones, p.Of = 1, 2
 	assert.Equal(t, 200*units.Joule, split.Active(p), "one of two zones has half of it")
+	p = interval(0, 10)
+	p.Zones, p.Of = 1, 2
+	split.Active(p)
 	assert.InDelta(t, 60, split.StaticPower(0), 0, "and nothing is learned of one")
 	p = interval(0.5, 100)
 	p.Zones, p.Of = 3, 3
