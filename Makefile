@@ -124,7 +124,7 @@ bench: build ## run the benchmarks that BENCH matches, all if it is not set
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
 accuracy: ## measure how far from the truth the figures are, and write docs/accuracy.md anew
-	go test ./receiver -run '^TestTheAccuracyPageIsWhatTheLabMeasures$$' -count 1 -accuracy.write
+	go test ./receiver -run '^TestTheAccuracyPageIsWhatTheLabMeasures$$' -count 1 -timeout 60m -accuracy.write
 
 soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets how many histories of a hundred)
 	go test ./receiver -run '^(TestNothingIsLostWhateverHappens|TestMemoryIsFlatUnderAThousandBirthsASecond)$$' -count 1 -v \

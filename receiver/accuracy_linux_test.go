@@ -407,7 +407,7 @@ const (
 )
 
 // TestTheAccuracyPageIsWhatTheLabMeasures, with -accuracy.write, makes it so. Else it leaves out the shortest windows,
-// of which there are so many.
+// of which there are so many, and what has to learn for a day.
 func TestTheAccuracyPageIsWhatTheLabMeasures(t *testing.T) {
 	page, err := os.ReadFile(accuracyPage)
 	require.NoError(t, err)
@@ -416,7 +416,7 @@ func TestTheAccuracyPageIsWhatTheLabMeasures(t *testing.T) {
 	tables, after, ok := strings.Cut(rest, accuracyEnd)
 	require.True(t, ok, "%s lacks %q", accuracyPage, accuracyEnd)
 	if *accuracyWrite {
-		measured := labTables(t, labSettings)
+		measured := labTables(t, slices.Concat(labSettings, labRules))
 		require.False(t, t.Failed())
 		require.NoError(t, os.WriteFile(accuracyPage, []byte(before+accuracyBegin+measured+accuracyEnd+after), 0o600))
 		return
@@ -426,10 +426,10 @@ func TestTheAccuracyPageIsWhatTheLabMeasures(t *testing.T) {
 	}
 	var settings []labSetting
 	lines := strings.SplitAfter(tables, "\n")
-	for _, setting := range labSettings {
+	for _, setting := range slices.Concat(labSettings, labRules) {
 		cfg := &Config{}
 		setting.configure(cfg)
-		if cfg.SamplingInterval != minWindow {
+		if cfg.SamplingInterval != minWindow && setting.learns == 0 {
 			settings = append(settings, setting)
 			continue
 		}
@@ -539,6 +539,19 @@ func TestOnALoadCurveUtilizationIsOffByWhatTheFormulaSays(t *testing.T) {
 	assert.InDelta(t, 0.343, off["AMD Ryzen Threadripper 1950X"][3], 1e-3, "at full load idle is billed too")
 }
 
+// A morning is enough for the learned split, here of six hours after midnight.
+func TestTheLearnedSplitFindsWhatLoadAddsOnLoadCurves(t *testing.T) {
+	setting := splitting(SplitLearned, 0)
+	setting.learns = 6 * time.Hour
+	for _, c := range labCurves(t) {
+		for _, load := range []float64{0.1, 1} {
+			a := measure(t, underLoad(c, load), setting, labShort)
+			assert.InDelta(t, 0, a.active, 0.02, "%s at %v", c.cpu, load)
+			assert.Less(t, a.misplaced, 1e-4)
+		}
+	}
+}
+
 func TestWhatWasLearnedFromIsNotJudged(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
 	setting := rule(cputime.KindBPF, 100*time.Millisecond)
@@ -608,7 +621,7 @@ func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 		assert.False(t, seen[sc.name], sc.name)
 		seen[sc.name] = true
 	}
-	for _, setting := range labSettings {
+	for _, setting := range slices.Concat(labSettings, labRules) {
 		assert.False(t, seen[setting.name], setting.name)
 		seen[setting.name] = true
 	}

@@ -4,6 +4,7 @@ package receiver
 
 import (
 	"encoding/csv"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -36,6 +37,25 @@ var labSettings = []labSetting{
 	{name: "CPU time, 1 s, BPF", source: cputime.KindBPF, configure: inWindows(time.Second)},
 	{name: "CPU time, 100 ms, BPF", source: cputime.KindBPF, configure: inWindows(100 * time.Millisecond)},
 	{name: "CPU time, 10 ms, BPF", source: cputime.KindBPF, configure: inWindows(10 * time.Millisecond)},
+}
+
+// labRules are the splits beside the default, each after a day. They take minutes, so they are measured only when the
+// page is written. Fixed is not among them: it is as good as the figure that it is told.
+var labRules = []labSetting{
+	splitting(SplitMinimum, 0), splitting(SplitResting, 0), splitting(SplitBase, 0), splitting(SplitRegression, 0),
+	splitting(SplitLearned, 0), splitting(SplitLearned, time.Second), splitting(SplitLearned, 100*time.Millisecond),
+}
+
+// splitting is a split in windows of a length, with a day to learn in.
+func splitting(split SplitRule, window time.Duration) labSetting {
+	length := map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}[window]
+	return labSetting{
+		name: fmt.Sprintf("%s, %s, BPF", split, length), source: cputime.KindBPF, learns: 24 * time.Hour,
+		configure: func(c *Config) {
+			inWindows(window)(c)
+			c.Attribution.Split = split
+		},
+	}
 }
 
 // inWindows sets the length of the windows; 0 is one per collection, 10 s.
