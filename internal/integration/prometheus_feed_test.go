@@ -119,14 +119,14 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 		pod("payments", "api-6d8f9b5c7-zq4vt", "api", daily(4, 0.4, 15)),
 		pod("search", "index-0", "java", nightly(9, 50, 1)),
 		pod("kube-system", "coredns-76f75df574-9xwlm", "coredns", steady(0.5)),
-		process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("other", 0, 0.4))
+		process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("otelcol-energy", 1204, 0.02), process("other", 0, 0.4))
 	node("node-2", daily(0.38, 0.4, 15),
 		pod("shop", "web-7c9d5f6b8-tt6jd", "nginx", daily(2.5, 0.6, 16)),
 		pod("payments", "ledger-0", "postgres", daily(5, 0.4, 14)),
 		pod("monitoring", "metrics-0", "prometheus", steady(2.4)),
 		pod("batch", "report-28911240-x7kq9", "python3", nightly(8, 35, 0.5)),
 		vm("build-agent", 4801, nightly(10, 95, 2)), vm("legacy-erp", 4802, daily(3, 0.3, 13)),
-		process("containerd", 798, 0.4), process("kubelet", 871, 0.7), process("other", 0, 0.4))
+		process("containerd", 798, 0.4), process("kubelet", 871, 0.7), process("otelcol-energy", 1177, 0.02), process("other", 0, 0.4))
 	// A virtual machine without a sensor whose receiver does not see all processes.
 	ailing := node("node-3", daily(0.3, 0.3, 12), pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), process("other", 0, 1))
 	ailing.source, ailing.unattributed = "modeled", 0.35
@@ -282,7 +282,7 @@ func (w *simulatedWorkload) resources(o *otlpMetrics, source string) []*otlpReso
 	pod := map[string]string{
 		"k8s.pod.uid": w.podUID, "k8s.pod.name": w.pod, "k8s.namespace.name": w.namespace, "k8s.node.name": o.host,
 	}
-	container := map[string]string{"container.id": w.containerID, "k8s.container.name": w.container}
+	container := map[string]string{"container.id": w.containerID, "k8s.container.name": w.container, "container.runtime.name": "containerd"}
 	vm := map[string]string{"vm.id": w.vmID, "vm.name": w.vm}
 	process := map[string]string{"process.executable.name": w.executable}
 	if w.pid != 0 {

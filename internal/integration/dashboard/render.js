@@ -165,8 +165,9 @@ async function timeseries(panel, body) {
       l.segments.at(-1).push([at, base + v, base]);
     }
   }
-  const legendRows = lines.length > 4 ? 2 : 1;
-  const width = body.clientWidth, height = body.clientHeight - 26 - (legendRows - 1) * 17;
+  const width = body.clientWidth;
+  const legendRows = lines.reduce((sum, l) => sum + 35 + 6.5 * l.name.length, 0) > width ? 2 : 1; // about
+  const height = body.clientHeight - 26 - (legendRows - 1) * 17;
   const tops = lines.flatMap(l => l.segments.flat().map(p => p[1]));
   let top = Math.max(...tops);
   if (!(top > 0)) top = 1;
