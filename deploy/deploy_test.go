@@ -134,7 +134,7 @@ func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
 
 func TestKubernetesCollectorHoldsWhatTheLeanOneHolds(t *testing.T) {
 	lean, fuller := documents(t, "../builder-config.yaml")[0], documents(t, "builder-config-k8s.yaml")[0]
-	for _, kind := range []string{"receivers", "processors", "exporters", "providers"} {
+	for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers"} {
 		assert.Subset(t, fuller[kind], lean[kind], kind)
 	}
 }

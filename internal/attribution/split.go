@@ -83,16 +83,17 @@ func (s *StaticSplit) Active(p Portion) units.Energy {
 	if !k.learned || p.Of == 0 {
 		return ByUtilization(p)
 	}
-	static := k.applied * float64(p.Zones) / float64(p.Of) * p.Elapsed.Seconds() * float64(units.Joule)
+	static := k.applied * float64(p.Zones) / float64(max(p.Of, k.zones)) * p.Elapsed.Seconds() * float64(units.Joule)
 	if static >= float64(p.Energy) {
 		return 0
 	}
 	return p.Energy - units.Energy(math.Round(static))
 }
 
-// gather learns from a portion that covers all zones of its kind.
+// gather learns from a portion that covers all zones of its kind, those too that have not been read yet since a
+// restart.
 func (s *StaticSplit) gather(k *learningKind, p Portion) {
-	if p.Zones != p.Of || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
+	if p.Zones != p.Of || p.Of < k.zones || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
 		return
 	}
 	if k.zones != p.Of {

@@ -129,6 +129,10 @@ func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
 	p.Zones, p.Of = 1, 2
 	split.Active(p)
 	assert.InDelta(t, 60, split.StaticPower(0), 0, "and nothing is learned of one")
+	p = interval(0, 50)
+	p.Zones, p.Of = 1, 1
+	assert.Equal(t, 200*units.Joule, split.Active(p), "also where the other one is not known yet, as after a restart")
+	assert.InDelta(t, 60, split.StaticPower(0), 0)
 	p = interval(0.5, 100)
 	p.Zones, p.Of = 3, 3
 	assert.Equal(t, attribution.ByUtilization(p), split.Active(p), "of other zones nothing is known")
