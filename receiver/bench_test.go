@@ -128,6 +128,34 @@ func BenchmarkTick(b *testing.B) {
 	})
 }
 
+// BenchmarkRules is the same under each preset, and under the rules that are in none of them.
+func BenchmarkRules(b *testing.B) {
+	rules := []AttributionConfig{}
+	for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetSmartWatts, PresetKubeWatt, PresetKavanagh} {
+		rules = append(rules, AttributionConfig{Preset: preset})
+	}
+	for _, idle := range []IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed} {
+		rules = append(rules, AttributionConfig{Preset: PresetKepler, Split: SplitLearned, Idle: idle})
+	}
+	beside(b, func(b *testing.B) {
+		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+			for _, c := range rules {
+				b.Run(fmt.Sprintf("%s/%s %s %s", kind, c.Preset, c.Split, c.Idle), func(b *testing.B) {
+					s := realScraper(b, kind, 0, func(cfg *Config) {
+						a := &cfg.Attribution
+						a.Preset, a.Split, a.Idle, a.RestUtilization = c.Preset, c.Split, c.Idle, 1
+					})
+					measureCPU(b, func() {
+						_, err := s.scrape(context.Background())
+						require.NoError(b, err)
+						s.accepted()
+					})
+				})
+			}
+		}
+	})
+}
+
 // BenchmarkWindow is one window of many in a collection, ten milliseconds after the one before: with the
 // caches as cold as they then are. The floor is waking up and nothing else. ns/op means nothing here.
 func BenchmarkWindow(b *testing.B) {
@@ -146,10 +174,13 @@ func BenchmarkWindow(b *testing.B) {
 }
 
 // realScraper is the receiver on this machine, with the model for a meter and nothing that samples for it.
-func realScraper(b *testing.B, kind cputime.Kind, window time.Duration) *energyScraper {
+func realScraper(b *testing.B, kind cputime.Kind, window time.Duration, edit ...func(*Config)) *energyScraper {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime, cfg.SamplingInterval = MeterModel, kind, window
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	for _, f := range edit {
+		f(cfg)
+	}
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(b, err)
 	if err := s.start(context.Background(), componenttest.NewNopHost()); err != nil {

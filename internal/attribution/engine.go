@@ -31,7 +31,8 @@ type claimant struct {
 	accounts [numEntities]int32 // index of its account of each entity, or none
 	earned   units.Energy       // before it had an account of its own
 	open     bool
-	running  bool   // it has a part of idle energy
+	running  bool
+	carrier  int32  // its place among the carriers of idle energy, or none
 	excluded bool   // what it uses is static
 	size     uint64 // what its container requests
 	holds    int32  // lagging zones that owe it energy
@@ -57,6 +58,7 @@ type Engine struct {
 	index     map[series]int32 // accounts by what they are
 	claimants []claimant
 	unused    []Claimant
+	carriers  []Claimant // those who may carry idle energy, unless by use
 	touched   []Claimant
 	processes int // accounts of processes, without the others'
 	ended     int // accounts of the other entities that wait for their delivery
@@ -95,9 +97,13 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 	if e.cfg.MinEnergy == 0 {
 		e.admit(c, since)
 	}
-	c.running = true
+	c.running, c.carrier = true, none
 	if holder := c.holder(); holder != none {
 		e.ledger.accounts[holder].running++
+	}
+	if e.carries(c) {
+		c.carrier = int32(len(e.carriers))
+		e.carriers = append(e.carriers, id)
 	}
 	return id
 }
@@ -110,6 +116,12 @@ func (e *Engine) Stop(id Claimant) {
 		return
 	}
 	c.running = false
+	if at := c.carrier; at != none {
+		last := len(e.carriers) - 1
+		e.carriers[at] = e.carriers[last]
+		e.claimants[e.carriers[at]].carrier = at
+		e.carriers, c.carrier = e.carriers[:last], none
+	}
 	if holder := c.holder(); holder != none {
 		e.ledger.accounts[holder].running--
 	}

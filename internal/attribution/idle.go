@@ -20,26 +20,31 @@ func (c *claimant) holder() int32 {
 	return none
 }
 
-// idleWeight is what a claimant's part of idle energy is in proportion to, under rules that do not go by use.
+// carries says whether a claimant may carry idle energy under a rule that does not go by use.
+func (e *Engine) carries(c *claimant) bool {
+	switch e.cfg.Rules.Idle {
+	case IdleEqual:
+		return c.owner.Process.PID != 0 // else it stands for processes that are gone
+	case IdleEqualContainers, IdleRequested:
+		return c.holder() != none
+	default:
+		return false
+	}
+}
+
+// idleWeight is what a carrier's part of idle energy is in proportion to.
 func (e *Engine) idleWeight(c *claimant) uint64 {
-	if !c.running || c.excluded {
+	if c.excluded {
 		return 0
 	}
 	size := uint64(1)
 	switch e.cfg.Rules.Idle {
 	case IdleEqual:
-		if c.owner.Process.PID == 0 { // it stands for processes that are gone
-			return 0
-		}
 		return 1
 	case IdleRequested:
 		size = c.size
 	}
-	holder := c.holder()
-	if holder == none {
-		return 0
-	}
-	return size * sizeUnit / uint64(e.ledger.accounts[holder].running)
+	return size * sizeUnit / uint64(e.ledger.accounts[c.holder()].running)
 }
 
 // shareIdle gives those their part of a portion's idle energy who carry it. Of what a zone was late with they are those
@@ -62,17 +67,17 @@ func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, unowned
 		return
 	}
 	total := uint64(0)
-	for i := range e.claimants {
-		total += e.idleWeight(&e.claimants[i])
+	for _, id := range e.carriers {
+		total += e.idleWeight(&e.claimants[id])
 	}
 	if total == 0 {
 		k.UnattributedIdle += idle
 		return
 	}
 	s := shares{amount: uint64(idle), total: total}
-	for i := range e.claimants {
-		if weight := e.idleWeight(&e.claimants[i]); weight > 0 {
-			e.addIdle(p, Claim{Claimant: Claimant(i)}, units.Energy(s.next(weight)))
+	for _, id := range e.carriers {
+		if weight := e.idleWeight(&e.claimants[id]); weight > 0 {
+			e.addIdle(p, Claim{Claimant: id}, units.Energy(s.next(weight)))
 		}
 	}
 }
