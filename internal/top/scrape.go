@@ -120,8 +120,10 @@ func parse(r io.Reader) (*snapshot, error) {
 				z.idlePower += v
 			}
 		}},
-		{"system_unattributed_energy_joules_total", func(z *zone, _ string, v float64) {
-			z.unattributed += fromJoules(v)
+		{"system_unattributed_energy_joules_total", func(z *zone, state string, v float64) {
+			if state != "idle" {
+				z.unattributed += fromJoules(v)
+			}
 		}},
 	} {
 		for _, m := range families[f.name].GetMetric() {
@@ -167,7 +169,8 @@ func byZone(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// consumersOf adds up the zones of every consumer of a kind, the ones with the most power first.
+// consumersOf adds up the zones of every consumer of a kind, the ones with the most power first. Its part of the idle
+// energy, if it has any, is left out.
 func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[string]*zone) []*consumer {
 	energy, power := families[kind+"_energy_joules_total"].GetMetric(), families[kind+"_power_watts"].GetMetric()
 	newest := map[string]int64{}
@@ -182,7 +185,9 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 	add := func(m *dto.Metric) *consumer {
 		labels := labelsOf(m)
 		name := labels["energy_zone"]
+		idle := labels["energy_state"] == "idle"
 		delete(labels, "energy_zone")
+		delete(labels, "energy_state")
 		key := keyOf(labels)
 		c := byKey[key]
 		if c == nil {
@@ -192,8 +197,8 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		if m.GetTimestampMs() >= newest[name] {
 			c.ended = false
 		}
-		if z := zones[name]; z != nil && z.overlaps {
-			return &consumer{} // counted in package
+		if z := zones[name]; idle || z != nil && z.overlaps {
+			return &consumer{} // counted in package, or not shown
 		}
 		return c
 	}

@@ -149,6 +149,23 @@ func TestTheSumHolds(t *testing.T) {
 	})
 }
 
+func TestIdleEnergyThatWorkloadsCarryIsNotShownAsTheirs(t *testing.T) {
+	s := parseText(t, `# TYPE system_energy_joules_total counter
+system_energy_joules_total{energy_state="active",energy_zone="package"} 10
+system_energy_joules_total{energy_state="idle",energy_zone="package"} 30
+# TYPE system_unattributed_energy_joules_total counter
+system_unattributed_energy_joules_total{energy_state="active",energy_zone="package"} 4
+system_unattributed_energy_joules_total{energy_state="idle",energy_zone="package"} 5
+# TYPE process_energy_joules_total counter
+process_energy_joules_total{process_pid="7",energy_state="active",energy_zone="package"} 6
+process_energy_joules_total{process_pid="7",energy_state="idle",energy_zone="package"} 25
+`)
+	require.Len(t, s.processes, 1)
+	assert.InDelta(t, 6, s.processes[0].energy.joules(), 1e-9)
+	require.Len(t, s.zones, 1)
+	assert.InDelta(t, 4, s.zones[0].unattributed.joules(), 1e-9)
+}
+
 func TestParseRejectsOtherText(t *testing.T) {
 	for _, text := range []string{"<html>no</html>", "a{b=\"c\" 1\n", "x 1 2 3 4\n"} {
 		_, err := parse(strings.NewReader(text))
