@@ -319,6 +319,43 @@ func TestWhatWasLearnedSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 }
 
+func TestZonesThatComeLateAfterARestartFindWhatWasLearned(t *testing.T) {
+	s := &memoryStorage{stored: map[string][]byte{}}
+	same := func(*Config) {}
+	withStorage(t, s, "0x1", same)
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitMinimum, &storageID })
+	n.extensions = map[component.ID]component.Component{storageID: s}
+	zones := n.host.Zones
+	n.host.Zones = map[string]*hostsim.Zone{}
+	require.NoError(t, n.host.Render())
+	write(t, filepath.Join(n.host.Root(), "proc/cpuinfo"), "processor\t: 0\nmodel name\t: A CPU\nmicrocode\t: 0x1\n\nprocessor\t: 1\nmicrocode\t: x\n")
+	write(t, filepath.Join(n.host.Root(), "proc/version"), "Linux version 6.12\n")
+	require.NoError(t, n.s.start(t.Context(), n))
+	n.run(0, nil)
+	n.run(0, nil)
+	n.host.Zones = zones
+	for range 10 { // it is looked for again only now and then
+		n.run(600*joule, map[int]int64{10: 500})
+	}
+	assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
+	require.NoError(t, n.s.shutdown(t.Context()))
+	assert.InDelta(t, 1, withStorage(t, s, "0x1", same), 0)
+}
+
+func TestAStopBeforeAnyZoneCouldBeReadForgetsNothing(t *testing.T) {
+	s := &memoryStorage{stored: map[string][]byte{}}
+	same := func(*Config) {}
+	withStorage(t, s, "0x1", same)
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitMinimum, &storageID })
+	n.extensions = map[component.ID]component.Component{storageID: s}
+	n.host.Zones = map[string]*hostsim.Zone{}
+	require.NoError(t, n.host.Render())
+	require.NoError(t, n.s.start(t.Context(), n))
+	n.run(0, nil)
+	require.NoError(t, n.s.shutdown(t.Context()))
+	assert.InDelta(t, 1, withStorage(t, s, "0x1", same), 0)
+}
+
 func TestWhatWasLearnedIsStoredEveryFewMinutes(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })

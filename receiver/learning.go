@@ -76,9 +76,10 @@ func (l *learning) open(ctx context.Context, host component.Host, receiver compo
 	return nil
 }
 
-// restore gives new splits what is known, if the machine is the one that it was learned on.
+// restore gives new splits what is known, if the machine is the one that it was learned on. Before any zone could be
+// read that cannot be told.
 func (l *learning) restore(rules *attribution.Rules, readings []power.Reading, source power.Source) {
-	if !l.cfg.Attribution.learns(l.cfg.Zones) {
+	if len(readings) == 0 || !l.cfg.Attribution.learns(l.cfg.Zones) {
 		return
 	}
 	hardware := hardwareOf(l.cfg.RootPath, source, readings)
@@ -110,7 +111,9 @@ func (l *learning) keep(rules *attribution.Rules) {
 			}
 		}
 	}
-	l.kept.Zones = zones
+	if len(zones) > 0 { // else no zone could be read
+		l.kept.Zones = zones
+	}
 }
 
 // rule names a split with the settings that its learning depends on.
