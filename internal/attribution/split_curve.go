@@ -15,6 +15,7 @@ func NewLearnedSplit() *StaticSplit {
 // straight over a wide range. Where it is clearly bent even there, and nothing is known near 0, a power law is fitted.
 type curve struct {
 	bins    [curveBins]curveBin
+	seconds float64 // since the bins last faded
 	watts   float64
 	ok      bool
 	pending int // samples since the last estimate
@@ -29,6 +30,10 @@ const (
 	curveBins = 45
 	// curveMemory is how many samples a bin remembers: older ones fade as newer ones of the same utilization come.
 	curveMemory = 1000
+	// fading is after how many seconds all bins fade, also those of utilizations that no longer come, and curveHalfLife
+	// after how many they are half.
+	fading        = 60 * 60
+	curveHalfLife = 2 * day
 	// fewestInBin is how many samples a bin needs to be used.
 	fewestInBin = 5
 	// fewestInWindow is how many a line is fitted to at least: the scatter of fewer says too little.
@@ -51,8 +56,7 @@ func curveBinOf(u float64) int {
 
 func (b *curveBin) add(u, p float64) {
 	if b.n >= curveMemory {
-		const keep = 1 - 1.0/curveMemory
-		b.n, b.u, b.p, b.uu, b.up, b.pp = b.n*keep, b.u*keep, b.p*keep, b.uu*keep, b.up*keep, b.pp*keep
+		b.fade(1 - 1.0/curveMemory)
 	}
 	b.n++
 	b.u += u
@@ -60,6 +64,11 @@ func (b *curveBin) add(u, p float64) {
 	b.uu += u * u
 	b.up += u * p
 	b.pp += p * p
+}
+
+// fade makes a bin's samples count for less.
+func (b *curveBin) fade(keep float64) {
+	b.n, b.u, b.p, b.uu, b.up, b.pp = b.n*keep, b.u*keep, b.p*keep, b.uu*keep, b.up*keep, b.pp*keep
 }
 
 func (b *curveBin) merge(o *curveBin) {
@@ -106,6 +115,13 @@ const (
 )
 
 func (c *curve) observe(s sample) {
+	if c.seconds += s.seconds; c.seconds >= fading {
+		keep := math.Exp2(-c.seconds / curveHalfLife)
+		c.seconds = 0
+		for i := range c.bins {
+			c.bins[i].fade(keep)
+		}
+	}
 	c.bins[curveBinOf(s.utilization)].add(s.utilization, s.watts)
 	if c.pending++; c.pending >= reestimate {
 		c.fit()

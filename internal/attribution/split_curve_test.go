@@ -154,6 +154,20 @@ func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
 	assert.InDelta(t, 45, before, 1)
 }
 
+// A machine that draws 20 W more from one day on, and from then on never rests, is known within two weeks.
+func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
+	c := loadCurves[3]
+	split := learnedOver(c, 1, 0, 0.7, 0.01)
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 14 {
+		day(r, 0.06, 0.7, func(load float64) {
+			split.Active(interval(load, (c.at(load)+20)*(1+0.01*r.NormFloat64())))
+		})
+	}
+	assert.Equal(t, attribution.Learned, split.Standing(0))
+	assert.InDelta(t, 60, split.StaticPower(0), 1)
+}
+
 func TestWithoutLoadToTellApartAllEnergyIsStatic(t *testing.T) {
 	flat := loadCurve{"flat", func(float64) float64 { return 4 }}
 	split := learnedOver(flat, 1, 0.01, 0.6, 0.001)
