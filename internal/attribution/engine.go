@@ -122,13 +122,26 @@ func (e *Engine) Stop(id Claimant) {
 		e.claimants[e.carriers[at]].carrier = at
 		e.carriers, c.carrier = e.carriers[:last], none
 	}
+	if !c.excluded {
+		e.leaveHolder(c)
+	}
+}
+
+// leaveHolder has a claimant's container share its part of idle energy without it.
+func (e *Engine) leaveHolder(c *claimant) {
 	if holder := c.holder(); holder != none {
 		e.ledger.accounts[holder].running--
 	}
 }
 
 // Exclude makes what a claimant uses static from now on: its CPU time is not busy time, and it has no share.
-func (e *Engine) Exclude(id Claimant) { e.claimants[id].excluded, e.excluded = true, true }
+func (e *Engine) Exclude(id Claimant) {
+	c := &e.claimants[id]
+	if c.running && !c.excluded {
+		e.leaveHolder(c)
+	}
+	c.excluded, e.excluded = true, true
+}
 
 // Resize says how much CPU time the container of a claimant requests, in any unit. 0 has no part.
 func (e *Engine) Resize(id Claimant, size uint64) { e.claimants[id].size = min(size, maxSize) }

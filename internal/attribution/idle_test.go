@@ -155,3 +155,21 @@ func TestALearnedStaticPowerHoldsWhatTheExcludedUse(t *testing.T) {
 	active, _ := n.joules()
 	assert.Equal(t, map[string]float64{"1": 30, "2": 30, "3": 60, "4": 0, "A": 60, "B": 60, "other": 0}, active)
 }
+
+// 60 W for 10 s, a third of it active and all of that used by 4: 400 J are idle.
+func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
+	n := newShared(rulesOf(attribution.IdleEqualContainers))
+	n.engine.Exclude(n.claimants[0])
+	n.engine.Exclude(n.claimants[0])
+	n.interval(60, 0, 0, 0, 10)
+	_, idle := n.joules()
+	want := map[string]float64{"1": 0, "2": 200, "3": 200, "4": 0, "A": 200, "B": 200, "other": 0}
+	assert.Equal(t, want, idle)
+	n.engine.Stop(n.claimants[0])
+	n.interval(60, 0, 0, 0, 10)
+	_, idle = n.joules()
+	for name := range want {
+		want[name] *= 2
+	}
+	assert.Equal(t, want, idle, "and when that process has ended")
+}
