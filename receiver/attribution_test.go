@@ -356,6 +356,36 @@ func TestAStopBeforeAnyZoneCouldBeReadForgetsNothing(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x1", same), 0)
 }
 
+func TestWhatWasLearnedIsDroppedWithEachSettingThatItDependsOn(t *testing.T) {
+	of := func(split SplitRule, edit func(*AttributionConfig)) string {
+		cfg := createDefaultConfig().(*Config)
+		cfg.Attribution.Split = split
+		edit(&cfg.Attribution)
+		return (&learning{cfg: cfg}).rule(power.Package)
+	}
+	same := func(*AttributionConfig) {}
+	exclude := func(c *AttributionConfig) { c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }
+	for _, split := range learningSplits {
+		assert.Equal(t, of(split, same), of(split, same))
+		assert.NotEqual(t, of(split, same), of(split, exclude), split)
+		assert.NotEqual(t, of(split, exclude), of(split, func(c *AttributionConfig) {
+			c.Exclude.ExecutableName = []filter.Config{{Regex: "etcd"}}
+		}), split)
+		assert.NotEqual(t, of(split, exclude), of(split, func(c *AttributionConfig) {
+			c.Exclude.Cgroup = []filter.Config{{Strict: "etcd"}}
+		}), split)
+	}
+	for split, edit := range map[SplitRule]func(*AttributionConfig){
+		SplitMinimum:    func(c *AttributionConfig) { c.RestUtilization = 0.1 },
+		SplitResting:    func(c *AttributionConfig) { c.RestUtilization = 0.1 },
+		SplitBase:       func(c *AttributionConfig) { c.BaseTime = time.Hour },
+		SplitRegression: func(c *AttributionConfig) { c.RegressionSamples = 20 },
+	} {
+		assert.NotEqual(t, of(split, same), of(split, edit), split)
+	}
+	assert.NotEqual(t, of(SplitRegression, same), of(SplitRegression, func(c *AttributionConfig) { c.RegressionDegree = 3 }))
+}
+
 func TestWhatWasLearnedIsStoredEveryFewMinutes(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })

@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
+	"go.opentelemetry.io/collector/filter"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -116,18 +117,34 @@ func (l *learning) keep(rules *attribution.Rules) {
 	}
 }
 
-// rule names a split with the settings that its learning depends on.
+// rule names a split with the settings that its learning depends on. What is excluded is among them: it is a part of the
+// static power.
 func (l *learning) rule(kind power.Kind) string {
 	c := &l.cfg.Attribution
 	split := c.splitOf(kind)
+	rule := string(split)
 	switch split {
 	case SplitMinimum, SplitResting:
-		return fmt.Sprint(split, " ", c.RestUtilization)
+		rule = fmt.Sprint(split, " ", c.RestUtilization)
 	case SplitBase:
-		return fmt.Sprint(split, " ", c.RestUtilization, " ", c.BaseTime)
-	default:
-		return string(split)
+		rule = fmt.Sprint(split, " ", c.RestUtilization, " ", c.BaseTime)
+	case SplitRegression:
+		rule = fmt.Sprint(split, " ", c.RegressionDegree, " ", c.RegressionSamples)
 	}
+	for _, list := range []struct {
+		name    string
+		filters []filter.Config
+	}{
+		{"cgroup", c.Exclude.Cgroup},
+		{"container_id", c.Exclude.ContainerID},
+		{"pod_uid", c.Exclude.PodUID},
+		{"executable_name", c.Exclude.ExecutableName},
+	} {
+		for _, f := range list.filters {
+			rule += fmt.Sprintf(" exclude %s %q %q", list.name, f.Strict, f.Regex)
+		}
+	}
+	return rule
 }
 
 // due says whether it is time to store.
