@@ -247,7 +247,11 @@ func (e *Engine) Observe(iv *Interval) {
 	}
 	for kind, zones := range e.summed {
 		if zones > 0 {
-			e.attribute(Portion{kind, e.sums[kind], iv.Busy, iv.Total, iv.Elapsed, e.summed[kind], e.zonesOf(kind)}, iv.Claims, iv.Unowned)
+			p := Portion{
+				Kind: kind, Energy: e.sums[kind], Busy: iv.Busy, Total: iv.Total, Elapsed: iv.Elapsed,
+				Zones: zones, Of: e.zonesOf(kind),
+			}
+			e.attribute(p, iv.Claims, iv.Unowned)
 		}
 	}
 	e.settle()

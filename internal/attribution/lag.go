@@ -56,7 +56,9 @@ const (
 
 // portionOf is what a zone has coming.
 func (e *Engine) portionOf(z *Zone, g *lag) Portion {
-	return Portion{z.kind, g.energy, g.busy, g.total, g.elapsed, 1, e.zonesOf(z.kind)}
+	return Portion{
+		Kind: z.kind, Energy: g.energy, Busy: g.busy, Total: g.total, Elapsed: g.elapsed, Zones: 1, Of: e.zonesOf(z.kind),
+	}
 }
 
 // wait adds an interval to what the zone has coming.
@@ -100,7 +102,9 @@ func (e *Engine) giveUp(z *Zone, iv *Interval) {
 		return
 	}
 	if g.total > 0 {
-		e.attribute(e.portionOf(z, g), g.claims, g.unowned)
+		p := e.portionOf(z, g)
+		p.Partial = true
+		e.attribute(p, g.claims, g.unowned)
 		return
 	}
 	k := &e.ledger.Kinds[z.kind]

@@ -19,6 +19,8 @@ type Portion struct {
 	Elapsed time.Duration
 	// Zones is how many zones the energy is of, and Of how many of the kind there are.
 	Zones, Of int
+	// Partial says that the energy is only of a part of Elapsed: nothing is learned of it.
+	Partial bool
 }
 
 // Split says how much of a portion is active; the rest is idle. What it returns beyond Portion.Energy is

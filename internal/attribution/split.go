@@ -93,7 +93,7 @@ func (s *StaticSplit) Active(p Portion) units.Energy {
 // gather learns from a portion that covers all zones of its kind, those too that have not been read yet since a
 // restart.
 func (s *StaticSplit) gather(k *learningKind, p Portion) {
-	if p.Zones != p.Of || p.Of < k.zones || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
+	if p.Partial || p.Zones != p.Of || p.Of < k.zones || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
 		return
 	}
 	if k.zones != p.Of {

@@ -157,6 +157,28 @@ func TestALongGapTeachesNothing(t *testing.T) {
 	assert.Equal(t, attribution.Learning, split.Standing(0))
 }
 
+// A zone is read over 10 of the 20 s that it has coming: its 300 J are not 15 W over 20 s.
+func TestAZoneThatIsGivenUpTeachesNothing(t *testing.T) {
+	split := attribution.NewBaseSplit(0.5, 10*time.Second)
+	engine := attribution.New(attribution.Config{Rules: attribution.Rules{
+		Split: split.Active, Key: attribution.ByCPUTime, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+	}}, time.Unix(0, 0))
+	for i, zones := range [][]attribution.ZoneReading{
+		{{OK: true}},
+		{{Total: 300 * units.Joule}},
+		{{Total: 300 * units.Joule}},
+		{},
+	} {
+		engine.Observe(&attribution.Interval{
+			At: time.Unix(10*int64(i), 0), Elapsed: 10 * time.Second,
+			Busy: units.Second, Total: 10 * units.Second, Zones: zones,
+		})
+	}
+	k := engine.Ledger().Kinds[0]
+	assert.Equal(t, 300*units.Joule, k.Active+k.Idle)
+	assert.Equal(t, attribution.Learning, split.Standing(0))
+}
+
 // all are the learned splits, each with what it has to see.
 func allLearned() map[string]func() *attribution.StaticSplit {
 	return map[string]func() *attribution.StaticSplit{
