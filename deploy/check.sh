@@ -26,7 +26,10 @@ lacks() { echo "skipped  $1: lacks $2"; }
 # What the manifests put into the environment.
 export K8S_NODE_NAME=node OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
 
-for config in config.yaml deploy/systemd/config.yaml deploy/docker/config.yaml; do
+# kubectl, where `make integration-k8s` has built it
+PATH=$PATH:$PWD/build/integration/kubernetes/bin
+
+for config in config.yaml deploy/systemd/config.yaml deploy/docker/config.yaml deploy/prometheus/collector.yaml; do
 	checks "$config, by the collector" build/otelcol-energy validate --config "$config"
 done
 

@@ -245,7 +245,7 @@ processors:
   memory_limiter: {check_interval: 1s, limit_mib: LIMIT, spike_limit_mib: SPIKE}
   batch: {send_batch_size: BATCH, send_batch_max_size: BATCH, timeout: 200ms}
 exporters:
-  otlphttp: {endpoint: BACKEND}
+  otlp_http: {endpoint: BACKEND}
   prometheus:
     endpoint: SERVE
     resource_to_telemetry_conversion: {enabled: true}
@@ -259,7 +259,7 @@ service:
 
 func (p *plan) startGateway(dir, backend string) (gateway *program, endpoint, metrics string, err error) {
 	receive, serve := freeAddress(), freeAddress()
-	processors, exporter := "memory_limiter", "otlphttp"
+	processors, exporter := "memory_limiter", "otlp_http"
 	if p.batch > 0 {
 		processors += ", batch"
 	}
