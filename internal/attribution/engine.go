@@ -346,7 +346,9 @@ func (e *Engine) zonesOf(kind int) (n int) {
 // attribute splits a portion and shares its parts.
 func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 	if e.excluded {
-		p.Busy = units.Advance(e.excludedOf(claims), p.Busy)
+		busy := p.Busy
+		p.Busy = units.Advance(e.excludedOf(claims), busy)
+		p.Excluded = busy - p.Busy
 	}
 	active := min(e.cfg.Rules.Split(p), p.Energy)
 	idle := p.Energy - active

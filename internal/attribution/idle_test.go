@@ -173,3 +173,18 @@ func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
 	}
 	assert.Equal(t, want, idle, "and when that process has ended")
 }
+
+// Of 60 W are 12 W static. Of 10 s busy the excluded process 4 used 4, so of the 480 J above that 288 J are active.
+func TestUnderAFixedSplitTheOthersAreNotBilledForTheExcluded(t *testing.T) {
+	n := newShared(attribution.Rules{
+		Split: attribution.FixedSplit([attribution.Zones]units.Energy{12 * units.Joule}), Key: attribution.ByCPUTime,
+	})
+	n.engine.Exclude(n.claimants[3])
+	n.interval(60, 1, 1, 4, 4)
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 48, "2": 48, "3": 192, "4": 0, "A": 96, "B": 192, "other": 0}, active)
+	assert.InDelta(t, 312, n.engine.Ledger().Kinds[0].Idle.Joules(), 0)
+	n.interval(60, 0, 0, 0, 10)
+	again, _ := n.joules()
+	assert.Equal(t, active, again, "nor where only they run")
+}

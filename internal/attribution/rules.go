@@ -13,8 +13,10 @@ const Zones = 8
 type Portion struct {
 	Kind   int
 	Energy units.Energy
-	Busy   units.CPUTime // the node's busy time meanwhile
+	Busy   units.CPUTime // the node's busy time meanwhile, without that of the excluded
 	Total  units.CPUTime // busy, idle and iowait; not 0
+	// Excluded is the busy time of the excluded.
+	Excluded units.CPUTime
 	// Elapsed is how long it was.
 	Elapsed time.Duration
 	// Zones is how many zones the energy is of, and Of how many of the kind there are.

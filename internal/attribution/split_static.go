@@ -8,7 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// FixedSplit calls active what a kind's zones used beyond a stated power in microwatts, by kind.
+// FixedSplit calls active what a kind's zones used beyond a stated power in microwatts, by kind, without the part of it
+// that is the excluded's by CPU time: a stated power does not hold what they cause, as a learned one does.
 func FixedSplit(static [Zones]units.Energy) Split {
 	return func(p Portion) units.Energy {
 		if p.Elapsed <= 0 || p.Of == 0 {
@@ -16,7 +17,11 @@ func FixedSplit(static [Zones]units.Energy) Split {
 		}
 		nanoseconds := units.MulDiv(uint64(p.Elapsed), uint64(p.Zones), uint64(p.Of))
 		idle := units.MulDiv(uint64(static[p.Kind]), nanoseconds, uint64(time.Second))
-		return units.Advance(units.Energy(idle), p.Energy)
+		active := units.Advance(units.Energy(idle), p.Energy)
+		if p.Excluded == 0 {
+			return active
+		}
+		return units.Energy(units.MulDiv(uint64(active), uint64(p.Busy), uint64(p.Busy+p.Excluded)))
 	}
 }
 
