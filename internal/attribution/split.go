@@ -37,7 +37,7 @@ type estimator interface {
 	// 0 where it expects nothing.
 	spread() float64
 	// state returns what was learned as finite numbers, and restore takes it back. restore says whether it is of this
-	// kind of estimator; if not, nothing changes.
+	// kind of estimator and possible; if not, the estimator is of no use any more.
 	state() []float64
 	restore([]float64) bool
 }
@@ -172,19 +172,23 @@ func (s *StaticSplit) State(kind int) (state LearnedKind, ok bool) {
 	return LearnedKind{Zones: k.zones, Static: k.applied, Learned: k.learned, Estimator: k.estimator.state()}, true
 }
 
-// Restore takes back what State returned, and says whether it could be: it must be of the same rule.
+// Restore takes back what State returned, and says whether it could be: it must be of the same rule, and possible.
 func (s *StaticSplit) Restore(kind int, state LearnedKind) bool {
 	e := s.learn()
-	if state.Zones <= 0 || !plausible(state.Static) || !plausible(state.Estimator...) || !e.restore(state.Estimator) {
+	if state.Zones <= 0 || !plausible(maxWatts, state.Static) || !e.restore(state.Estimator) {
 		return false
 	}
 	s.kinds[kind] = learningKind{estimator: e, zones: state.Zones, applied: state.Static, learned: state.Learned}
 	return true
 }
 
-func plausible(numbers ...float64) bool {
+// maxWatts is more than any machine draws.
+const maxWatts = 1e6
+
+// plausible says that numbers are from 0 to most.
+func plausible(most float64, numbers ...float64) bool {
 	for _, n := range numbers {
-		if math.IsNaN(n) || math.IsInf(n, 0) || n < 0 {
+		if !(n >= 0 && n <= most) { // nor is it no number
 			return false
 		}
 	}

@@ -71,6 +71,13 @@ func (b *curveBin) fade(keep float64) {
 	b.n, b.u, b.p, b.uu, b.up, b.pp = b.n*keep, b.u*keep, b.p*keep, b.uu*keep, b.up*keep, b.pp*keep
 }
 
+// plausible says whether the sums can be of so many samples, but for rounding.
+func (b *curveBin) plausible() bool {
+	n := b.n * (1 + 1e-6)
+	return plausible(curveMemory+1, b.n) && plausible(n, b.u, b.uu) && plausible(n*maxWatts, b.p, b.up) &&
+		plausible(n*maxWatts*maxWatts, b.pp)
+}
+
 func (b *curveBin) merge(o *curveBin) {
 	b.n += o.n
 	b.u += o.u
@@ -269,6 +276,9 @@ func (c *curve) restore(s []float64) bool {
 	for i := range c.bins {
 		v := s[6*i:]
 		c.bins[i] = curveBin{v[0], v[1], v[2], v[3], v[4], v[5]}
+		if !c.bins[i].plausible() {
+			return false
+		}
 	}
 	c.fit()
 	return true

@@ -130,7 +130,11 @@ func (r *regression) restore(s []float64) bool {
 		return false
 	}
 	for i := range r.buckets {
-		r.buckets[i] = bucket{s[4*i], s[4*i+1], s[4*i+2], s[4*i+3]}
+		b := bucket{s[4*i], s[4*i+1], s[4*i+2], s[4*i+3]}
+		if !plausible(regressionMemory, b.n) || !plausible(1, b.u) || !plausible(maxWatts, b.p) || !plausible(maxWatts*maxWatts, b.square) {
+			return false
+		}
+		r.buckets[i] = b
 	}
 	r.fit()
 	return true

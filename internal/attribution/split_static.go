@@ -71,7 +71,7 @@ func (*minimum) spread() float64 { return -1 }
 func (m *minimum) state() []float64 { return append(slices.Clone(m.days[:]), m.seconds) }
 
 func (m *minimum) restore(s []float64) bool {
-	if len(s) != minimumDays+1 {
+	if len(s) != minimumDays+1 || !plausible(maxWatts, s[:minimumDays]...) || !plausible(day, s[minimumDays]) {
 		return false
 	}
 	copy(m.days[:], s)
@@ -141,7 +141,7 @@ func (r *resting) state() []float64 {
 }
 
 func (r *resting) restore(s []float64) bool {
-	if len(s) > restingMemory {
+	if len(s) > restingMemory || !plausible(maxWatts, s...) {
 		return false
 	}
 	for _, watts := range s {
@@ -183,7 +183,7 @@ func (b *base) spread() float64 { return math.Sqrt(max(b.square, 0)) }
 func (b *base) state() []float64 { return []float64{b.seconds, b.mean, max(b.square, 0)} }
 
 func (b *base) restore(s []float64) bool {
-	if len(s) != 3 {
+	if len(s) != 3 || !plausible(math.MaxFloat64, s[0]) || !plausible(maxWatts, s[1]) || !plausible(maxWatts*maxWatts, s[2]) {
 		return false
 	}
 	b.seconds, b.mean, b.square = s[0], s[1], s[2]

@@ -221,6 +221,30 @@ func TestWhatWasLearnedSurvives(t *testing.T) {
 	}
 }
 
+func TestWhatCannotHaveBeenLearnedIsNotTakenBack(t *testing.T) {
+	for name, create := range allLearned() {
+		before := create()
+		for i := range 5000 {
+			before.Active(interval(varied(i)))
+		}
+		state, _ := before.State(0)
+		for i := range state.Estimator {
+			if name == "base" && i == 0 {
+				continue // is a time
+			}
+			for _, wrong := range []float64{-1, 1e30, math.NaN(), math.Inf(1)} {
+				right := state.Estimator[i]
+				state.Estimator[i] = wrong
+				assert.False(t, create().Restore(0, state), "%s: %g for number %d", name, wrong, i)
+				state.Estimator[i] = right
+			}
+		}
+		assert.True(t, create().Restore(0, state), name)
+		state.Static = 1e7
+		assert.False(t, create().Restore(0, state), name)
+	}
+}
+
 func TestLearningAllocatesNothing(t *testing.T) {
 	for name, create := range allLearned() {
 		split := create()
