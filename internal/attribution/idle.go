@@ -4,9 +4,10 @@ import "github.com/energyreceiver/energyreceiver/internal/units"
 
 const (
 	// maxSize bounds the size of a container, so that no sum of sizes overflows, of a quarter of a million.
-	maxSize = 1 << 30
-	// sizeUnit is the weight of a size of 1, which a container's processes share.
-	sizeUnit = 1 << 16
+	maxSize = 1 << 20
+	// sizeUnit is the weight of a size of 1, which a container's processes share, rounded down: so large that it does
+	// not show of thousands of them.
+	sizeUnit = 1 << 26
 )
 
 // holder is the account of the container that a claimant has its part of idle energy from: of its container, virtual

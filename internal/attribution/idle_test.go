@@ -1,6 +1,7 @@
 package attribution_test
 
 import (
+	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -187,4 +188,31 @@ func TestUnderAFixedSplitTheOthersAreNotBilledForTheExcluded(t *testing.T) {
 	n.interval(60, 0, 0, 0, 10)
 	again, _ := n.joules()
 	assert.Equal(t, active, again, "nor where only they run")
+}
+
+func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
+	n := newShared(rulesOf(attribution.IdleEqualContainers))
+	for pid := range 9000 {
+		owner := attribution.Owner{
+			Process:   attribution.Program{PID: int32(100 + pid), Executable: "p"},
+			Container: workload.Container{ID: "A"},
+		}
+		n.engine.Open(owner, n.at)
+	}
+	n.interval(60)
+	_, idle := n.joules()
+	assert.InDelta(t, 200, idle["A"], 0.02)
+	assert.InDelta(t, 200, idle["B"], 0.02)
+}
+
+// The largest size that counts is 1<<20: a quarter of a million containers of it do not overflow.
+func TestAHugeRequestIsCutOff(t *testing.T) {
+	n := newShared(rulesOf(attribution.IdleRequested))
+	for i, size := range []uint64{1 << 20, 1 << 20, math.MaxUint64, 0} {
+		n.engine.Resize(n.claimants[i], size)
+	}
+	n.interval(60)
+	_, idle := n.joules()
+	assert.InDelta(t, 200, idle["A"], 1e-6)
+	assert.InDelta(t, 200, idle["B"], 1e-6)
 }
