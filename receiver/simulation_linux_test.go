@@ -392,7 +392,7 @@ func (sim *simulation) checkInterval() {
 			named += c.CPU
 		}
 	}
-	if left := units.Advance(named, iv.Busy); !sim.s.source.Exact() && unseen > left {
+	if left := units.Advance(named, iv.Total); !sim.s.source.Exact() && unseen > left {
 		sim.fail("%v ran unseen where the node has %v left", time.Duration(unseen), time.Duration(left))
 	}
 	if *simSeed != 0 && testing.Verbose() {
