@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/filter"
+	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -228,6 +229,16 @@ func (c *AttributionConfig) sharesIdle() bool { return c.idle() != IdleNone }
 // learns says whether a split of these zones has to learn.
 func (c *AttributionConfig) learns(zones []power.Kind) bool {
 	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
+}
+
+// warnOfUnusedSplits tells of splits of zones that are not attributed.
+func (c *AttributionConfig) warnOfUnusedSplits(logger *zap.Logger, zones []power.Kind) {
+	for _, kind := range power.Kinds {
+		if _, ok := c.Splits[kind]; ok && !slices.Contains(zones, kind) {
+			logger.Warn("attribution::splits names a zone that is not among the zones, so its split is not used",
+				zap.String("zone", string(kind)))
+		}
+	}
 }
 
 // rules returns the rules for the ledger's columns.

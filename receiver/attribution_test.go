@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/filter"
+	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -416,6 +417,27 @@ func TestAStorageThatIsNoneIsAnErrorAtStart(t *testing.T) {
 	require.NoError(t, n.host.Render())
 	require.ErrorContains(t, n.s.start(t.Context(), n), `attribution::storage: "file_storage" is not a storage extension`)
 	require.NoError(t, n.s.shutdown(t.Context()))
+}
+
+func TestSettingsOfAttributionWithoutEffectAreWarnedOf(t *testing.T) {
+	warnings := func(edit func(*AttributionConfig)) (told []string) {
+		n := sharedNode(t, edit)
+		n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
+		n.start()
+		for _, l := range n.logs.FilterMessageSnippet("attribution::").All() {
+			assert.Equal(t, zap.WarnLevel, l.Level)
+			told = append(told, l.Message)
+		}
+		return told
+	}
+	assert.Equal(t, []string{"attribution::storage has nothing to keep: no split of these zones learns"},
+		warnings(func(c *AttributionConfig) { c.Storage = &storageID }))
+	assert.Equal(t, []string{"attribution::splits names a zone that is not among the zones, so its split is not used"},
+		warnings(func(c *AttributionConfig) {
+			c.Splits = map[power.Kind]SplitRule{power.Package: SplitMinimum, power.DRAM: SplitLearned}
+		}))
+	assert.Empty(t, warnings(func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID }))
+	assert.Empty(t, warnings(func(*AttributionConfig) {}))
 }
 
 func TestWhatIsLearnedGoesOnWhenTheSourceOfCPUTimesIsReplaced(t *testing.T) {

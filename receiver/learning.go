@@ -54,7 +54,11 @@ const (
 // open reads what was stored.
 func (l *learning) open(ctx context.Context, host component.Host, receiver component.ID) error {
 	id := l.cfg.Attribution.Storage
-	if id == nil || !l.cfg.Attribution.learns(l.cfg.Zones) {
+	if id == nil {
+		return nil
+	}
+	if !l.cfg.Attribution.learns(l.cfg.Zones) {
+		l.logger.Warn("attribution::storage has nothing to keep: no split of these zones learns", zap.Stringer("storage", id))
 		return nil
 	}
 	extension, ok := host.GetExtensions()[*id].(storage.Extension)

@@ -82,6 +82,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.warnOfSharedSeries()
+	s.cfg.Attribution.warnOfUnusedSplits(s.set.Logger, s.cfg.Zones)
 	source, rejected, err := s.open(s.cfg.CPUTime, s.cfg.RootPath)
 	if err != nil {
 		return err // only where the configuration insists on a source
