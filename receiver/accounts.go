@@ -158,14 +158,10 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 			unseen += p.Unseen
 		}
 	})
-	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime, atFirst bool) {
-		// Nobody ran for longer than the CPUs were there. A counter is more exact than the node's ticks, which miss
-		// what always runs between two of them; but they tell how much of a past cannot be of this interval.
-		most := units.Advance(named, m.node.Total-a.last.node.Total)
-		if atFirst {
-			most = units.Advance(named, available)
-		}
-		add(c, min(cpu, most), true)
+	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) {
+		// A counter may hold what was used before anybody watched it: nobody ran for longer than the CPUs were there.
+		// The node's busy time is no bound. Its ticks miss what runs between two of them, and the counter does not.
+		add(c, min(cpu, units.Advance(named, m.node.Total-a.last.node.Total)), true)
 	})
 	for _, in := range t.UnseenIn {
 		if c, ok := a.stand(in.Path); ok {
