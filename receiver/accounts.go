@@ -158,10 +158,13 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 			unseen += p.Unseen
 		}
 	})
-	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime) {
-		// A counter may hold what was used before anybody watched it: nobody ran for longer than the CPUs were there.
-		// The node's busy time is no bound. Its ticks miss what runs between two of them, and the counter does not.
-		add(c, min(cpu, units.Advance(named, m.node.Total-a.last.node.Total)), true)
+	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime, atFirst bool) {
+		// A past that nobody watched is bounded by what the CPUs had. What was counted since is not bounded by the node:
+		// its ticks miss what runs between two of them, and the counter does not.
+		if atFirst {
+			cpu = min(cpu, m.node.Total-a.last.node.Total)
+		}
+		add(c, cpu, true)
 	})
 	for _, in := range t.UnseenIn {
 		if c, ok := a.stand(in.Path); ok {

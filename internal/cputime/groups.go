@@ -33,6 +33,7 @@ type group struct {
 	path      string
 	members   int
 	known     bool          // the counter was read before
+	first     bool          // it was read in this round for the first time
 	current   bool          // it was read in this round
 	gone      bool          // there was no such cgroup in this round
 	base      units.CPUTime // the counter when watching began
@@ -92,6 +93,7 @@ func (g *Groups) Read() {
 			continue
 		}
 		counter, err := g.usage(w.path)
+		w.first = false
 		w.current, w.gone = err == nil, errors.Is(err, errNoCgroup)
 		if err != nil {
 			continue // as with a cgroup that was removed: what was last read stands
@@ -100,7 +102,7 @@ func (g *Groups) Read() {
 			*w = group{path: w.path, current: true}
 		}
 		if !w.known {
-			w.known = true
+			w.known, w.first = true, true
 			if w.older {
 				w.base, w.explained = counter, 0
 			}
@@ -124,6 +126,10 @@ func (g *Groups) Room(i Group) units.CPUTime {
 	}
 	return units.Advance(w.base+w.explained+w.unseen, w.counter)
 }
+
+// First says that the counter was read for the first time in this round: it may hold what was used before the group was
+// watched.
+func (g *Groups) First(i Group) bool { return g.groups[i].first }
 
 // Unseen returns what the group used beyond what was explained, since it was last asked. A process's
 // times are rounded down to a tick twice, so as much per process is not taken for anybody's.
