@@ -45,6 +45,7 @@ checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes
 
 if command -v kubectl >/dev/null; then
 	checks "deploy/kubernetes, by kubectl kustomize" kubectl kustomize deploy/kubernetes
+	checks "deploy/kepler, by kubectl kustomize" kubectl kustomize deploy/kepler
 else
 	lacks deploy/kubernetes kubectl
 fi
