@@ -345,7 +345,7 @@ func TestAProcessThatLeavesAContainerIsBilledOnce(t *testing.T) {
 	assert.InDelta(t, 100, n.one("process.energy", pid(20)).value, 0.5)
 }
 
-func TestAContainerIsNotBilledThePastOfItsCgroup(t *testing.T) {
+func TestThePastOfACgroupIsBilledNoFurtherThanTheCPUsHadTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		most   float64
 		before func(n *testNode)
