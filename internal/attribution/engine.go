@@ -361,13 +361,14 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 	k.RecentTime = min(k.RecentTime+p.Elapsed, e.ledger.Elapsed)
 	e.shareIdle(p, idle, claims, unowned)
 
-	s := e.sharesOf(active, claims, unowned)
+	b := e.basisOf(p.Kind, claims, unowned)
+	s := e.sharesOf(active, claims, &b)
 	if s.total == 0 {
 		k.Unattributed += active
 		return
 	}
 	for _, claim := range claims {
-		share := units.Energy(s.next(e.key(claim)))
+		share := units.Energy(s.next(e.weight(&b, claim)))
 		if claim.Unseen {
 			e.ledger.accounts[othersIndex].add(p.Kind, share, recent(share))
 			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent(share)) })
@@ -377,15 +378,40 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 		c.credit[p.Kind] += share
 		c.recent[p.Kind] += recent(share)
 	}
-	k.Unattributed += units.Energy(s.next(uint64(unowned)))
+	k.Unattributed += units.Energy(s.next(b.unowned))
 }
 
-// key is what a claim's share is in proportion to.
-func (e *Engine) key(claim Claim) uint64 {
+// basis is by what an energy is shared.
+type basis struct {
+	key     Key
+	unowned uint64 // what nobody that can be named has of it
+}
+
+// basisOf returns by what the energy of a kind is shared.
+func (e *Engine) basisOf(kind int, claims []Claim, unowned units.CPUTime) basis {
+	byTime := basis{byCPUTime, uint64(unowned)}
+	b := basis{key: e.cfg.Rules.Keys[kind]}
+	if b.key == nil {
+		return byTime
+	}
+	var sum, cpu uint64
+	for _, claim := range claims {
+		sum = units.AddSaturating(sum, e.weight(&b, claim))
+		cpu = units.AddSaturating(cpu, e.weight(&byTime, claim))
+	}
+	if sum == 0 || cpu == 0 && unowned > 0 {
+		return byTime
+	}
+	b.unowned = units.MulDiv(uint64(unowned), sum, cpu)
+	return b
+}
+
+// weight is what a claim has of a basis.
+func (e *Engine) weight(b *basis, claim Claim) uint64 {
 	if e.isExcluded(claim) {
 		return 0
 	}
-	return e.cfg.Rules.Key(claim)
+	return b.key(claim)
 }
 
 func (e *Engine) isExcluded(claim Claim) bool {
@@ -401,14 +427,14 @@ func (e *Engine) excludedOf(claims []Claim) (sum units.CPUTime) {
 	return sum
 }
 
-// sharesOf prepares to share an amount. Keys whose sum does not fit are all made smaller alike: a process
+// sharesOf prepares to share an amount. Weights whose sum does not fit are all made smaller alike: a process
 // may claim centuries where a kernel or a file lies.
-func (e *Engine) sharesOf(amount units.Energy, claims []Claim, unowned units.CPUTime) shares {
+func (e *Engine) sharesOf(amount units.Energy, claims []Claim, b *basis) shares {
 	for shift := 0; ; shift += 16 {
-		total, overflow := uint64(unowned)>>shift, uint64(0)
+		total, overflow := b.unowned>>shift, uint64(0)
 		for _, claim := range claims {
 			var carry uint64
-			total, carry = bits.Add64(total, e.key(claim)>>shift, 0)
+			total, carry = bits.Add64(total, e.weight(b, claim)>>shift, 0)
 			overflow |= carry
 		}
 		if overflow == 0 {

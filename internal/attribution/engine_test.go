@@ -189,7 +189,7 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	b.observe(1*units.Joule, 0, 200*ms, claim)       // no busy time: all idle
 	b.observe(2*units.Joule, 100*ms, 200*ms)         // nobody ran: unattributed
 	b.observe(0, 0, 0)                               // nothing at all
-	b.observe(0, 100*ms, 200*ms, Claim{p, false, 0}) // a claim of nothing
+	b.observe(0, 100*ms, 200*ms, Claim{Claimant: p}) // a claim of nothing
 	assert.Equal(t, 5*units.Joule, b.energy(Process, "1"))
 	assert.Equal(t, 5*units.Joule, b.energy(Container, "A"))
 	k := b.e.Ledger().Kinds[pkg]

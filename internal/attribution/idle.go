@@ -56,15 +56,16 @@ func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, unowned
 	case IdleNobody:
 		return
 	case IdleUsed:
-		s := e.sharesOf(idle, claims, unowned)
+		b := e.basisOf(p.Kind, claims, unowned)
+		s := e.sharesOf(idle, claims, &b)
 		if s.total == 0 {
 			k.UnattributedIdle += idle
 			return
 		}
 		for _, claim := range claims {
-			e.addIdle(p, claim, units.Energy(s.next(e.key(claim))))
+			e.addIdle(p, claim, units.Energy(s.next(e.weight(&b, claim))))
 		}
-		k.UnattributedIdle += units.Energy(s.next(uint64(unowned)))
+		k.UnattributedIdle += units.Energy(s.next(b.unowned))
 		return
 	}
 	total := uint64(0)

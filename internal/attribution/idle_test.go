@@ -146,7 +146,7 @@ func TestWhatTheExcludedUseIsStatic(t *testing.T) {
 func TestALearnedStaticPowerHoldsWhatTheExcludedUse(t *testing.T) {
 	split := attribution.NewBaseSplit(0.01, 10*time.Second)
 	n := newShared(attribution.Rules{
-		Split: split.Active, Key: attribution.ByCPUTime, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+		Split: split.Active, Learned: [attribution.Zones]*attribution.StaticSplit{split},
 	})
 	assert.Equal(t, attribution.Learning, n.engine.Ledger().Kinds[0].Standing)
 	n.engine.Exclude(n.claimants[3])
@@ -178,7 +178,7 @@ func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
 // Of 60 W are 12 W static. Of 10 s busy the excluded process 4 used 4, so of the 480 J above that 288 J are active.
 func TestUnderAFixedSplitTheOthersAreNotBilledForTheExcluded(t *testing.T) {
 	n := newShared(attribution.Rules{
-		Split: attribution.FixedSplit([attribution.Zones]units.Energy{12 * units.Joule}), Key: attribution.ByCPUTime,
+		Split: attribution.FixedSplit([attribution.Zones]units.Energy{12 * units.Joule}),
 	})
 	n.engine.Exclude(n.claimants[3])
 	n.interval(60, 1, 1, 4, 4)

@@ -18,9 +18,10 @@ type Interval struct {
 	// Zones are the readings at its end, of every zone that is known. What waits for one that is left out is
 	// settled, and what such a zone has used when it returns is shared by the CPU time of its absence too.
 	Zones []ZoneReading
-	// Claims are the CPU times of those who ran.
+	// Claims are the CPU times of those who ran, and what others hold by which energy is shared.
 	Claims []Claim
-	// Unowned is the CPU time of those who ran and cannot be named: their energy is unattributed.
+	// Unowned is the CPU time of those who ran and cannot be named: their energy is unattributed. They have as much of
+	// every key for it as the others on average.
 	Unowned units.CPUTime
 }
 
@@ -48,6 +49,22 @@ type Claim struct {
 	// short-lived children: what they earn is its container's, pod's and VM's, and in the series of the others.
 	Unseen bool
 	CPU    units.CPUTime
+	// Work is what was done in CPU: the time weighted by a clock rate, instructions. The unit is the same in all
+	// intervals.
+	Work uint64
+	// Memory is the memory that was held, times how long, in a unit that is the same in all intervals. It may be
+	// without CPU.
+	Memory uint64
+}
+
+// nothing says whether there is nothing to share anything by.
+func (c *Claim) nothing() bool { return c.CPU == 0 && c.Work == 0 && c.Memory == 0 }
+
+// merge adds what else the same claimed.
+func (c *Claim) merge(o *Claim) {
+	c.CPU = units.AddSaturating(c.CPU, o.CPU)
+	c.Work = units.AddSaturating(c.Work, o.Work)
+	c.Memory = units.AddSaturating(c.Memory, o.Memory)
 }
 
 // shares hands out amount in proportion to weights that add up to total, as differences of the running

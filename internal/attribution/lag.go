@@ -71,7 +71,7 @@ func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 	g.energy += energy
 	g.span.add(iv.span())
 	for _, claim := range iv.Claims {
-		if claim.CPU == 0 {
+		if claim.nothing() {
 			continue
 		}
 		if g.add(claim) && claim.Claimant != Nobody {
@@ -116,7 +116,7 @@ func (e *Engine) giveUp(z *Zone, iv *Interval) {
 func (g *lag) add(claim Claim) (fresh bool) {
 	key := lagKey{claim.Claimant, claim.Unseen}
 	if i, ok := g.index[key]; ok {
-		g.claims[i].CPU = units.AddSaturating(g.claims[i].CPU, claim.CPU)
+		g.claims[i].merge(&claim)
 		return false
 	}
 	g.index[key] = len(g.claims)

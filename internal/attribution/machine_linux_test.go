@@ -48,6 +48,7 @@ type observer struct {
 	unlisted int // so many more intervals no task is seen
 	did      map[string]int
 	sizes    bool // containers have sizes
+	keys     bool // claims are of work and of memory too
 }
 
 // observed is a task that has a claimant.
@@ -208,7 +209,7 @@ func (n *observer) readTasks() {
 			n.closing = append(n.closing, o.claimant)
 			n.identify(o, n.at)
 		}
-		if t.Used != o.used {
+		if t.Used != o.used || n.keys {
 			n.claim(o)
 		}
 		if left < i {
@@ -247,7 +248,15 @@ func (n *observer) claim(o *observed) {
 		n.interval.Unowned += cpu
 		return
 	}
-	n.interval.Claims = append(n.interval.Claims, attribution.Claim{Claimant: o.claimant, CPU: cpu})
+	claim := attribution.Claim{Claimant: o.claimant, CPU: cpu}
+	if n.keys {
+		// Some CPU time does no work, some tasks have no memory, and those that sleep keep theirs.
+		claim.Work = uint64(cpu) / 1000 * uint64(o.task.PID%4)
+		if !o.task.Zombie {
+			claim.Memory = uint64(o.task.PID*37%5) * uint64(n.interval.Elapsed.Milliseconds())
+		}
+	}
+	n.interval.Claims = append(n.interval.Claims, claim)
 }
 
 // missed claims for a task that came and went since the last pass: its parent stands for it where that is in

@@ -16,7 +16,8 @@ import (
 type oracle struct {
 	cfg        attribution.Config
 	split      attribution.Split // nil: by utilization, as told here
-	at         time.Time         // end of the last interval
+	keys       [attribution.Zones]int
+	at         time.Time // end of the last interval
 	collection attribution.Interval
 	zones      []oracleZone
 	kinds      [attribution.Zones]oracleKind
@@ -82,8 +83,16 @@ type waiting struct {
 type oracleClaim struct {
 	by     *oracleClaimant
 	unseen bool
-	cpu    uint64
+	has    [oracleKeys]uint64
 }
+
+// What claims have.
+const (
+	cpuTime = iota
+	work
+	memory
+	oracleKeys
+)
 
 type oracleKind struct {
 	present                  bool
@@ -248,17 +257,19 @@ func (o *oracle) observe(iv *attribution.Interval, shown *attribution.Ledger) {
 	o.collection.Total += iv.Total
 	this := &waiting{busy: uint64(iv.Busy), total: uint64(iv.Total), unowned: uint64(iv.Unowned), elapsed: iv.Elapsed}
 	for _, claim := range iv.Claims {
-		this.claims = append(this.claims, oracleClaim{o.find(claim.Claimant), claim.Unseen, uint64(claim.CPU)})
+		this.claims = append(this.claims, oracleClaim{
+			o.find(claim.Claimant), claim.Unseen, [oracleKeys]uint64{uint64(claim.CPU), claim.Work, claim.Memory},
+		})
 	}
 	for _, claim := range this.claims {
 		if !claim.unseen {
 			o.touch(claim.by)
-			claim.by.cpu += claim.cpu
+			claim.by.cpu += claim.has[cpuTime]
 			continue
 		}
-		o.others.cpu += claim.cpu
+		o.others.cpu += claim.has[cpuTime]
 		for _, group := range groupsOf(claim.by) {
-			group.cpu += claim.cpu
+			group.cpu += claim.has[cpuTime]
 		}
 	}
 	o.readZones(iv, this)
@@ -384,22 +395,31 @@ func (w *waiting) addUnnamed(o *waiting) {
 	unnamed := *o
 	unnamed.claims = nil
 	for _, claim := range o.claims {
-		unnamed.unowned += claim.cpu
+		unnamed.unowned += claim.has[cpuTime]
 	}
 	w.add(&unnamed)
 }
 
 func (w *waiting) claim(claim oracleClaim) {
-	if claim.cpu == 0 {
+	if claim.has == [oracleKeys]uint64{} {
 		return
 	}
 	for i := range w.claims {
 		if same := &w.claims[i]; same.by == claim.by && same.unseen == claim.unseen {
-			same.cpu += claim.cpu
+			for key := range same.has {
+				same.has[key] += claim.has[key]
+			}
 			return
 		}
 	}
 	w.claims = append(w.claims, claim)
+}
+
+func (w *waiting) sum(key int) (sum uint64) {
+	for _, claim := range w.claims {
+		sum += claim.has[key]
+	}
+	return sum
 }
 
 // forget makes the claims of those who ended nobody's.
@@ -435,18 +455,22 @@ func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 	k.recentActive += o.recentPart(active, w.elapsed)
 	k.recentIdle += o.recentPart(energy-active, w.elapsed)
 	k.recentTime = min(k.recentTime+w.elapsed, o.collection.Elapsed)
-	whole := w.unowned
-	for _, claim := range w.claims {
-		whole += claim.cpu
+	key, unowned := o.keys[kind], w.unowned
+	all := w.sum(key)
+	if ran := w.sum(cpuTime); key != cpuTime && (all == 0 || ran == 0 && unowned > 0) {
+		key, all = cpuTime, ran
+	} else if key != cpuTime && ran > 0 {
+		unowned = part(unowned, all, ran).from
 	}
+	whole := all + unowned
 	if whole == 0 {
 		k.nobodys.add(within{active, active})
 		return
 	}
-	k.nobodys.add(part(active, w.unowned, whole))
+	k.nobodys.add(part(active, unowned, whole))
 	for _, claim := range w.claims {
 		var g gains
-		share := part(active, claim.cpu, whole)
+		share := part(active, claim.has[key], whole)
 		g.energy[kind] = share
 		g.recent[kind] = within{o.recentPart(share.from, w.elapsed), o.recentPart(share.to, w.elapsed)}
 		if !claim.unseen {

@@ -29,7 +29,7 @@ type Portion struct {
 // cut off.
 type Split func(Portion) units.Energy
 
-// Key says what a claimant's share of the active energy is in proportion to.
+// Key says what a claim's share of the active energy is in proportion to.
 type Key func(Claim) uint64
 
 // Idle says who carries the idle energy.
@@ -53,14 +53,15 @@ const (
 // Rules are the exchangeable parts of the attribution.
 type Rules struct {
 	Split Split
-	Key   Key
-	Idle  Idle
+	// Keys are those of the kinds, nil for CPU time. Where nobody has any of a key, CPU time stands in.
+	Keys [Zones]Key
+	Idle Idle
 	// Learned are the splits of the kinds whose split learns, else nil.
 	Learned [Zones]*StaticSplit
 }
 
 // DefaultRules splits by CPU utilisation and shares by CPU time.
-func DefaultRules() Rules { return Rules{Split: ByUtilization, Key: ByCPUTime} }
+func DefaultRules() Rules { return Rules{Split: ByUtilization} }
 
 // ByUtilization calls active what the CPU utilisation says: energy * busy / total, rounded down.
 func ByUtilization(p Portion) units.Energy {
@@ -68,5 +69,10 @@ func ByUtilization(p Portion) units.Energy {
 	return units.Energy(units.MulDiv(uint64(p.Energy), uint64(busy), uint64(p.Total)))
 }
 
-// ByCPUTime shares in proportion to CPU time.
-func ByCPUTime(c Claim) uint64 { return uint64(c.CPU) }
+// ByWork shares in proportion to the work that was done.
+func ByWork(c Claim) uint64 { return c.Work }
+
+// ByMemory shares in proportion to the memory that was held.
+func ByMemory(c Claim) uint64 { return c.Memory }
+
+func byCPUTime(c Claim) uint64 { return uint64(c.CPU) }

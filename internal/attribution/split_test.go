@@ -161,7 +161,7 @@ func TestALongGapTeachesNothing(t *testing.T) {
 func TestAZoneThatIsGivenUpTeachesNothing(t *testing.T) {
 	split := attribution.NewBaseSplit(0.5, 10*time.Second)
 	engine := attribution.New(attribution.Config{Rules: attribution.Rules{
-		Split: split.Active, Key: attribution.ByCPUTime, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+		Split: split.Active, Learned: [attribution.Zones]*attribution.StaticSplit{split},
 	}}, time.Unix(0, 0))
 	for i, zones := range [][]attribution.ZoneReading{
 		{{OK: true}},
