@@ -387,6 +387,9 @@ func fill(p *Process, t *tasks.Process) {
 		Cgroup:  t.Cgroup,
 		Cgroups: t.Cgroups,
 		Execs:   t.Execs,
+
+		LastCPU:  int32(t.Cpu),
+		Resident: t.Resident * pageSize,
 	}
 }
 

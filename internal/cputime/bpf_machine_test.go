@@ -308,6 +308,74 @@ func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
 	b.end()
 }
 
+func TestScanAndStreamAndProcfsAgreeOnWhereAProcessWasLastAndWhatItHolds(t *testing.T) {
+	scan, err := openScan()
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, scan.Close()) }()
+	stream, err := openStream()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, stream.Close()) }()
+	b := startBurner(t, nil, "say", "wait")
+	b.said()
+	// What runs meanwhile is elsewhere each time.
+	unlessMissed(t, func(t *testing.T) string {
+		before, inStream := names(t, scan), names(t, stream)
+		var shown Table
+		source := NewProcfs("/")
+		defer func() { require.NoError(t, source.Close()) }()
+		require.NoError(t, source.ReadProcesses(&shown))
+		after := names(t, scan)
+		var wrong []string
+		same, held := 0, uint64(0)
+		for i := range shown.Processes {
+			inProc := &shown.Processes[i]
+			pid := uint32(inProc.PID)
+			p := before[pid]
+			if q := after[pid]; p.Pid != pid || p.Threads != 1 || p.Run != q.Run || p.Cpu != q.Cpu || p.Resident != q.Resident {
+				continue
+			}
+			same++
+			held += p.Resident
+			if s := inStream[pid]; s.Cpu != p.Cpu || s.Resident != p.Resident {
+				wrong = append(wrong, fmt.Sprintf("%d is %+v and in the stream %+v", pid, p, s))
+			}
+			if inProc.LastCPU != int32(p.Cpu) || inProc.Resident != p.Resident*pageSize {
+				wrong = append(wrong, fmt.Sprintf("%d is %+v and in /proc on %d with %d bytes", pid, p, inProc.LastCPU, inProc.Resident))
+			}
+		}
+		assert.NotZero(t, same, "its child at least")
+		assert.NotZero(t, held, "its child is no kernel thread")
+		return strings.Join(wrong, "; ")
+	})
+	b.end()
+}
+
+// The scan tells of the thread that ran last, wherever the first thread sleeps.
+func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
+	scan, err := openScan()
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, scan.Close()) }()
+	var allowed unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	var cpus []int
+	for cpu := range 1024 {
+		if allowed.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	if len(cpus) < 2 {
+		t.Skip("needs two CPUs")
+	}
+	for i, cpu := range cpus[:2] {
+		b := startBurner(t, nil, fmt.Sprintf("on:%d", cpus[1-i]), "second:1", fmt.Sprintf("on:%d", cpu), "burn:20", "say", "wait")
+		b.said()
+		p, ok := names(t, scan)[uint32(b.Process.Pid)]
+		require.True(t, ok)
+		assert.EqualValues(t, cpu, p.Cpu)
+		b.end()
+	}
+}
+
 func TestAListWithoutRoomGrowsUntilItHoldsAll(t *testing.T) {
 	full, err := openScan()
 	skipUnlessPossible(t, err)

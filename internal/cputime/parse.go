@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
+
+// pageSize is the unit of resident sizes, in bytes.
+var pageSize = uint64(os.Getpagesize())
 
 // pfKthread marks a kernel thread in the flags of a task (include/linux/sched.h, PF_KTHREAD).
 const pfKthread = 0x00200000
@@ -63,7 +67,21 @@ func parseProcess(b []byte, p *Process) error {
 	p.Start = time.Duration(start) * time.Duration(Tick)
 	p.CPU = ticks(utime) + ticks(stime)
 	p.ChildCPU = ticks(uint64(max(cutime, 0))) + ticks(uint64(max(cstime, 0)))
+	p.Resident, p.LastCPU = parsePlaces(f)
 	return nil
+}
+
+// parsePlaces reads on behind the start time. Where that is not what it should be the process is nowhere: its times
+// are known, which is what counts.
+func parsePlaces(f fields) (resident uint64, cpu int32) {
+	f.skip(1)            // 23 virtual size
+	pages := f.int()     // 24
+	f.skip(14)           // 25 to 38
+	processor := f.int() // 39
+	if f.err != nil || len(f.rest) == 0 || processor < 0 || pages < 0 || uint64(pages) > math.MaxInt64/pageSize {
+		return 0, -1
+	}
+	return uint64(pages) * pageSize, clampInt32(processor)
 }
 
 // cpuTicks are the first eight columns of the "cpu" line of /proc/stat (proc_stat(5)); guest and

@@ -18,9 +18,11 @@ import (
 
 // statText is a /proc/<pid>/stat as a kernel writes it, with the fields that are read.
 func statText(comm, state string, fields ...any) string {
-	f := []any{1, 0x400000, 3, 4, 5, 6, 7, 89} // parent, flags, utime, stime, cutime, cstime, threads, start
+	// parent, flags, utime, stime, cutime, cstime, threads, start, pages, CPU
+	f := []any{1, 0x400000, 3, 4, 5, 6, 7, 89, 200, 63}
 	copy(f, fields)
-	return fmt.Sprintf("42 (%s) %s %v 42 42 0 -1 %v 100 200 300 400 %v %v %v %v 20 0 %v 0 %v 1000 200 18446744073709551615 1 1 0\n",
+	return fmt.Sprintf("42 (%s) %s %v 42 42 0 -1 %v 100 200 300 400 %v %v %v %v 20 0 %v 0 %v 1000 "+
+		"%v 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 %v 0 0 0 0 0 1 2 3 4 5 6 7 0\n",
 		append([]any{comm, state}, f...)...)
 }
 
@@ -39,7 +41,29 @@ func TestEveryFieldOfAProcessIsRead(t *testing.T) {
 		CPU:      70 * units.CPUTime(time.Millisecond),
 		ChildCPU: 110 * units.CPUTime(time.Millisecond),
 		Comm:     Comm{'c', 'a', 't'},
+		LastCPU:  63,
+		Resident: 200 * pageSize,
 	}, mustParse(t, statText("cat", "S")))
+}
+
+// A kernel that tells less, or a line that is cut, still tells the times.
+func TestAProcessThatIsNowhereHasItsTimes(t *testing.T) {
+	whole := statText("cat", "S")
+	for name, text := range map[string]string{
+		"it ends behind the start":  whole[:strings.Index(whole, " 1000 200 ")+3],
+		"it ends within the size":   whole[:strings.Index(whole, " 200 1844")+3],
+		"it ends within the CPU":    whole[:strings.Index(whole, " 63 ")+3],
+		"a negative size":           strings.Replace(whole, " 200 1844", " -200 1844", 1),
+		"a size beyond all memory":  strings.Replace(whole, " 200 1844", " 9223372036854775807 1844", 1),
+		"a CPU below the first":     strings.Replace(whole, " 63 ", " -1 ", 1),
+		"a word where the CPU was":  strings.Replace(whole, " 63 ", " none ", 1),
+		"a word where the size was": strings.Replace(whole, " 200 1844", " large 1844", 1),
+	} {
+		p := mustParse(t, text)
+		assert.Equal(t, 70*units.CPUTime(time.Millisecond), p.CPU, name)
+		assert.Equal(t, int32(-1), p.LastCPU, name)
+		assert.Zero(t, p.Resident, name)
+	}
 }
 
 func TestNamesMayHoldAnything(t *testing.T) {
@@ -155,7 +179,11 @@ func TestProcessCutShortIsAnErrorOrWhole(t *testing.T) {
 				cut++
 				continue
 			}
-			require.Equal(t, whole, p, "cut to %q", text[:n])
+			want := whole
+			if p.LastCPU < 0 { // cut behind its times
+				want.LastCPU, want.Resident = -1, 0
+			}
+			require.Equal(t, want, p, "cut to %q", text[:n])
 		}
 		assert.GreaterOrEqual(t, cut, strings.Index(text, " 33 ")+len(" 33"), "every cut in front of the end of the start time")
 	}
@@ -306,7 +334,8 @@ func FuzzParseProcess(f *testing.F) {
 			return // of two times, or beyond what the ticks can say
 		}
 		comm, _, _ := bytes.Cut(p.Comm[:], []byte{0})
-		q := mustParse(t, statText(string(comm), state, p.Parent, flags, uint64(p.CPU/Tick), 0, 0, uint64(p.ChildCPU/Tick), p.Threads, int64(p.Start)/int64(Tick)))
+		q := mustParse(t, statText(string(comm), state, p.Parent, flags, uint64(p.CPU/Tick), 0, 0, uint64(p.ChildCPU/Tick), p.Threads, int64(p.Start)/int64(Tick),
+			p.Resident/pageSize, p.LastCPU))
 		p.Comm = q.Comm // cut at the first NUL
 		if q != p {
 			t.Fatalf("%q is %+v, and again %+v", b, p, q)
@@ -328,6 +357,9 @@ func FuzzParseProcessCutShort(f *testing.F) {
 			return
 		}
 		if parseProcess([]byte(text[:n]), &p) == nil {
+			if p.LastCPU < 0 { // cut behind its times
+				whole.LastCPU, whole.Resident = p.LastCPU, p.Resident
+			}
 			assert.Equal(t, whole, p)
 		}
 	})

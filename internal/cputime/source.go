@@ -52,6 +52,12 @@ type Process struct {
 	// a program. Cgroups is 0 where the source tells neither.
 	Cgroups uint64
 	Execs   uint64
+	// LastCPU is the CPU that it was last on, one of its threads that ran lately or its first; below 0 where
+	// that is not known.
+	LastCPU int32
+	// Resident is what it has in memory, in bytes, shared memory included. It is as inexact as the kernel's own
+	// counter in /proc/<pid>/stat (proc_pid_stat(5), rss).
+	Resident uint64
 
 	// Slot numbers the process for as long as it lives; a slot is used again later.
 	Slot int32

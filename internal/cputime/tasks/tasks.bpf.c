@@ -18,6 +18,10 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 } CORE;
 
+struct sched_info {
+	unsigned long long last_arrival;
+} CORE;
+
 struct signal_struct {
 	unsigned long long sum_sched_runtime;
 	int nr_threads;
@@ -39,7 +43,45 @@ struct list_head {
 	struct list_head *next, *prev;
 } CORE;
 
+/* Since Linux 6.2. */
+struct percpu_counter {
+	__s64 count;
+} CORE;
+
+struct mm_struct {
+	struct percpu_counter rss_stat[4];
+} CORE;
+
+/* Before. */
+struct rss_counter {
+	long counter;
+};
+
+struct rss_counters {
+	struct rss_counter count[4];
+};
+
+struct mm_struct___atomic {
+	struct rss_counters rss_stat;
+} CORE;
+
+/* include/linux/mm_types_task.h; 2 counts what is swapped out. */
+#define MM_FILEPAGES 0
+#define MM_ANONPAGES 1
+#define MM_SHMEMPAGES 3
+
+struct thread_info {
+	__u32 cpu;
+} CORE;
+
+/* Before Linux 5.16. */
+struct task_struct___cpu {
+	unsigned int cpu;
+} CORE;
+
 struct task_struct {
+	struct thread_info thread_info;
+	struct mm_struct *mm;
 	unsigned int flags;
 	int exit_state;
 	int pid;
@@ -49,6 +91,7 @@ struct task_struct {
 	struct list_head thread_node;
 	char comm[16];
 	struct sched_entity se;
+	struct sched_info sched_info;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 	struct task_struct *real_parent;
@@ -76,6 +119,9 @@ struct process {
 	__u8 comm[16];
 	__u64 execs; /* another one whenever it executes a program */
 	__u64 dead;  /* stream: ns on a CPU of the threads that ended, which run does not have there */
+	__u64 resident; /* pages */
+	__u32 cpu; /* the one that it was on last; scan: that its thread was on that began to run last */
+	__u32 reserved;
 };
 
 /* What is left of a process that ended. */
@@ -185,6 +231,43 @@ static __always_inline int is_released(struct task_struct *t)
 	return (t->exit_state & (EXIT_ZOMBIE | EXIT_DEAD)) == EXIT_DEAD;
 }
 
+/* The CPU that a task is on or was on last. */
+static __always_inline __u32 cpu_of(struct task_struct *t)
+{
+	if (bpf_core_field_exists(t->thread_info.cpu))
+		return t->thread_info.cpu;
+	return ((struct task_struct___cpu *)t)->cpu;
+}
+
+/* When a task last began to run, by a clock that all CPUs share, unlike exec_start. 0 where the kernel does not keep it
+ * (CONFIG_SCHED_INFO). */
+static __always_inline __u64 arrival(struct task_struct *t)
+{
+	return bpf_core_field_exists(t->sched_info.last_arrival) ? t->sched_info.last_arrival : 0;
+}
+
+/* A counter may be below 0 for a moment: each CPU counts for itself first. */
+static __always_inline __u64 pages(__s64 count)
+{
+	return count > 0 ? count : 0;
+}
+
+/* What a task has in memory, about: the same counters as in /proc/<pid>/stat. */
+static __always_inline __u64 resident(struct task_struct *t)
+{
+	struct mm_struct *mm = t->mm;
+
+	if (!mm)
+		return 0;
+	if (bpf_core_field_exists(mm->rss_stat[0].count))
+		return pages(mm->rss_stat[MM_FILEPAGES].count) + pages(mm->rss_stat[MM_ANONPAGES].count) +
+		       pages(mm->rss_stat[MM_SHMEMPAGES].count);
+	struct mm_struct___atomic *old = (struct mm_struct___atomic *)mm;
+
+	return pages(old->rss_stat.count[MM_FILEPAGES].counter) + pages(old->rss_stat.count[MM_ANONPAGES].counter) +
+	       pages(old->rss_stat.count[MM_SHMEMPAGES].counter);
+}
+
 /* All but the times. */
 static __always_inline void describe(struct process *p, struct task_struct *t)
 {
@@ -197,6 +280,8 @@ static __always_inline void describe(struct process *p, struct task_struct *t)
 	p->parent = t->real_parent->tgid;
 	p->execs = t->self_exec_id;
 	p->threads = threads;
+	p->resident = resident(t);
+	p->cpu = cpu_of(t);
 	/* A first thread that ended is a zombie too while others go on. */
 	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
 		   (t->exit_state & EXIT_ZOMBIE && threads <= 1 ? ZOMBIE : 0);
@@ -215,7 +300,7 @@ static __always_inline void note_change(struct scanned *result, __u32 at)
 }
 
 /* Ends a process with several threads. */
-static __always_inline void note_threads(struct scanned *result, __u64 run)
+static __always_inline void note_threads(struct scanned *result, __u64 run, __u32 cpu)
 {
 	__u32 at = result->processes - 1;
 	struct process *p = bpf_map_lookup_elem(&processes, &at);
@@ -224,6 +309,7 @@ static __always_inline void note_threads(struct scanned *result, __u64 run)
 	if (!p || !s)
 		return;
 	p->run = run;
+	p->cpu = cpu;
 	if (s->run != run || s->cgroups != p->cgroups)
 		note_change(result, at);
 	s->run = run;
@@ -239,6 +325,8 @@ int scan(struct scanned *result)
 	struct task_struct *t;
 	__u32 last = 0; /* the process whose threads come, 0 for one that has no more */
 	__u64 run = 0;  /* of this process so far */
+	__u64 latest = 0; /* when a thread of it last began to run, and on which CPU */
+	__u32 cpu = 0;
 
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, 0, ALL_THREADS);
@@ -253,10 +341,15 @@ int scan(struct scanned *result)
 		if (tgid == last) { /* by number: exec makes any thread the leader */
 			if (!is_released(t))
 				run += t->se.sum_exec_runtime;
+			sum = arrival(t);
+			if (sum > latest) {
+				latest = sum;
+				cpu = cpu_of(t);
+			}
 			continue;
 		}
 		if (last) {
-			note_threads(result, run);
+			note_threads(result, run, cpu);
 			last = 0;
 		}
 		if ((__u32)t->pid != tgid || is_released(t))
@@ -289,6 +382,8 @@ int scan(struct scanned *result)
 		if (!alone) {
 			s->alone = 0;
 			last = tgid;
+			latest = arrival(t);
+			cpu = p->cpu;
 			continue;
 		}
 		p->run = run;
@@ -299,7 +394,7 @@ int scan(struct scanned *result)
 		note_change(result, at);
 	}
 	if (last)
-		note_threads(result, run);
+		note_threads(result, run, cpu);
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
 	if (result->same > result->processes)

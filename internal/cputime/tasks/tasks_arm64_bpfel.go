@@ -23,18 +23,21 @@ type tasksEnded struct {
 }
 
 type tasksProcess struct {
-	_       structs.HostLayout
-	Start   uint64
-	Run     uint64
-	Cgroup  uint64
-	Cgroups uint64
-	Pid     uint32
-	Parent  uint32
-	Threads uint32
-	Flags   uint32
-	Comm    [16]uint8
-	Execs   uint64
-	Dead    uint64
+	_        structs.HostLayout
+	Start    uint64
+	Run      uint64
+	Cgroup   uint64
+	Cgroups  uint64
+	Pid      uint32
+	Parent   uint32
+	Threads  uint32
+	Flags    uint32
+	Comm     [16]uint8
+	Execs    uint64
+	Dead     uint64
+	Resident uint64
+	Cpu      uint32
+	Reserved uint32
 }
 
 type tasksProcessKey struct {

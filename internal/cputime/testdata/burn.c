@@ -8,9 +8,13 @@
 //   wait           until standard input is closed or has a byte
 //   say            write a line to standard output
 //   leave:MS       the first thread ends; another one burns, and goes on with the arguments
+//   second:MS      another thread burns and goes on with the arguments, while the first one sleeps
+//   on:CPU         this thread runs there from here on
 //   exec:MS        another thread burns and executes this program with the remaining arguments
 //   fork:N:US      N children one after the other, each using this many microseconds of CPU time
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +154,17 @@ static void run(void)
 			if (pthread_create(&t, NULL, go_on, (void *)(n * 1000)))
 				_exit(1);
 			pthread_exit(NULL);
+		} else if (sscanf(act, "second:%ld", &n) == 1) {
+			if (pthread_create(&t, NULL, go_on, (void *)(n * 1000)))
+				_exit(1);
+			pause();
+		} else if (sscanf(act, "on:%ld", &n) == 1) {
+			cpu_set_t one;
+
+			CPU_ZERO(&one);
+			CPU_SET(n, &one);
+			if (sched_setaffinity(0, sizeof(one), &one))
+				_exit(1);
 		} else if (sscanf(act, "exec:%ld", &n) == 1) {
 			if (pthread_create(&t, NULL, execute, (void *)(n * 1000)))
 				_exit(1);
