@@ -1,0 +1,90 @@
+package work
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// cpus writes what cpufreq shows of some CPUs.
+func cpus(t *testing.T, root string, rates map[string]string) {
+	t.Helper()
+	for cpu, rate := range rates {
+		path := filepath.Join(root, "sys/devices/system/cpu", cpu, "cpufreq/scaling_cur_freq")
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(rate), 0o600))
+	}
+}
+
+func TestTheClockRateIsReadFromCPUFreqWhereTheCountersCannotBe(t *testing.T) {
+	root := t.TempDir()
+	cpus(t, root, map[string]string{"cpu0": "3400000\n", "cpu3": "800000\n"})
+	m, rejected, err := NewClock(root, 1)
+	require.NoError(t, err)
+	require.ErrorIs(t, rejected, errOtherKernel, "counters are of this kernel, and the tree is not")
+	defer func() { require.NoError(t, m.Close()) }()
+	assert.Equal(t, "clock rate by cpufreq", m.Name())
+	got := workOf(t, m, began, Share{CPU: 10 * ms, LastCPU: 0}, Share{CPU: 10 * ms, LastCPU: 3})
+	assert.InDeltaSlice(t, []float64{34, 8}, got, 1e-5)
+
+	cpus(t, root, map[string]string{"cpu0": "1000000\n"})
+	got = workOf(t, m, began.Add(time.Second), Share{CPU: 10 * ms, LastCPU: 0}, Share{CPU: 10 * ms, LastCPU: 3})
+	assert.InDeltaSlice(t, []float64{10, 8}, got, 1e-5, "it is read again")
+}
+
+func TestTheFirstCPUMayBeOffline(t *testing.T) {
+	root := t.TempDir()
+	cpus(t, root, map[string]string{"cpu5": "3400000\n"})
+	m, _, err := NewClock(root, 1)
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+}
+
+func TestWithoutClockRatesTheErrorSaysSo(t *testing.T) {
+	m, _, err := NewClock(t.TempDir(), 1)
+	require.ErrorIs(t, err, errNoCPUFreq)
+	require.ErrorIs(t, err, errOtherKernel)
+	assert.NotContains(t, err.Error(), "\n")
+	assert.Nil(t, m)
+}
+
+// What is read is the file that is open: a CPU that was taken offline and returns has another.
+func TestARateThatIsNoneIsNotKnownUntilItIs(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": "", "a word": "<unknown>\n", "cut short": "340000", "nothing": "0\n", "negative": "-1\n", "only an end": "\n",
+		"beyond all rates": "4294967296\n", "very long": strings.Repeat("9", 100) + "\n", "two": "1 2\n",
+	} {
+		root := t.TempDir()
+		cpus(t, root, map[string]string{"cpu0": text, "cpu1": "2000000\n"})
+		m, _, err := NewClock(root, 1)
+		require.NoError(t, err, name)
+		got := workOf(t, m, began, Share{CPU: 10 * ms, LastCPU: 0}, Share{CPU: 10 * ms, LastCPU: 1})
+		assert.InDeltaSlice(t, []float64{20, 20}, got, 1e-5, name)
+		require.ErrorIs(t, m.Weigh(began.Add(retryAfter), []Share{{CPU: ms, LastCPU: 0}}), errNoRate, name)
+
+		path := filepath.Join(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
+		require.NoError(t, os.Remove(path))
+		cpus(t, root, map[string]string{"cpu0": "1000000\n"})
+		got = workOf(t, m, began.Add(2*retryAfter), Share{CPU: 10 * ms, LastCPU: 0})
+		assert.InDeltaSlice(t, []float64{10}, got, 1e-5, name)
+		require.NoError(t, m.Close())
+	}
+}
+
+func FuzzParseKHz(f *testing.F) {
+	f.Add([]byte("3400000\n"))
+	f.Add([]byte("4294967295\n"))
+	f.Add([]byte("<unknown>\n"))
+	f.Add([]byte("340000"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		rate, err := parseKHz(text)
+		if (err == nil) != (rate > 0) {
+			t.Fatalf("%q is %d, %v", text, rate, err)
+		}
+	})
+}

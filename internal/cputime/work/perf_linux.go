@@ -1,0 +1,309 @@
+package work
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// openCounter opens a counter of the kernel. It is a variable so that a test can record one.
+var openCounter = func(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
+	for {
+		fd, err := unix.PerfEventOpen(attr, pid, cpu, group, flags|unix.PERF_FLAG_FD_CLOEXEC)
+		if err != unix.EINTR {
+			return fd, withGrants(err)
+		}
+	}
+}
+
+// withGrants says what to grant where a permission is missing (perf_event_open(2)).
+func withGrants(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: it takes CAP_PERFMON", err)
+	}
+	return err
+}
+
+var errOtherKernel = errors.New("the files below root_path are not those of this kernel")
+
+// isThisKernel says whether /proc below root is this kernel's: a recorded tree is not.
+func isThisKernel(root string) error {
+	const bootID = "proc/sys/kernel/random/boot_id"
+	own, err := os.ReadFile("/" + bootID)
+	if err != nil {
+		return err
+	}
+	there, err := os.ReadFile(filepath.Join(root, bootID))
+	if err != nil || !bytes.Equal(own, there) {
+		return errOtherKernel
+	}
+	return nil
+}
+
+// ratios is the rate of each CPU by its counters of cycles: APERF, at the rate that it has, and MPERF, at a rate that
+// never changes, both only while it does not sleep.
+type ratios struct {
+	pmu          uint32
+	aperf, mperf uint64
+	cpus         map[int32]*ratio
+}
+
+type ratio struct {
+	fds  [2]int // of MPERF, which leads the group, and APERF
+	last [2]uint64
+	rate uint64
+}
+
+// openRatios finds the counters (arch/x86/events/msr.c). It fails where the first CPU's cannot be read.
+func openRatios(root string) (rates, error) {
+	if err := isThisKernel(root); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(root, "sys/bus/event_source/devices/msr")
+	pmu, err := readNumber(filepath.Join(dir, "type"), "")
+	if err != nil {
+		return nil, err
+	}
+	r := &ratios{pmu: uint32(pmu), cpus: map[int32]*ratio{}}
+	if r.aperf, err = readNumber(filepath.Join(dir, "events/aperf"), "event="); err != nil {
+		return nil, err
+	}
+	if r.mperf, err = readNumber(filepath.Join(dir, "events/mperf"), "event="); err != nil {
+		return nil, err
+	}
+	if _, err := r.read(0); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readNumber reads a decimal or 0x number that follows a prefix.
+func readNumber(path, prefix string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	digits, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte(prefix))
+	n, err := strconv.ParseUint(string(digits), 0, 32)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("%s: %q is not understood", path, text)
+	}
+	return n, nil
+}
+
+func (*ratios) name() string { return "clock rate by APERF and MPERF" }
+
+func (r *ratios) read(cpu int32) (uint64, error) {
+	c, ok := r.cpus[cpu]
+	if !ok {
+		opened, err := r.open(cpu)
+		if err != nil {
+			return 0, err
+		}
+		c = opened
+		r.cpus[cpu] = c
+	}
+	var now [2]uint64
+	err := readGroup(c.fds[0], &now)
+	if err != nil {
+		delete(r.cpus, cpu)
+		return 0, errors.Join(err, c.close())
+	}
+	c.advance(now)
+	return c.rate, nil
+}
+
+// advance finds the rate since the readings before. A CPU that slept meanwhile has the rate that it had.
+func (c *ratio) advance(now [2]uint64) {
+	mperf, aperf := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1])
+	if c.last != ([2]uint64{}) && mperf > 0 {
+		c.rate = units.MulDiv(aperf, one, mperf)
+	}
+	c.last = now
+}
+
+func (r *ratios) open(cpu int32) (*ratio, error) {
+	attr := unix.PerfEventAttr{Type: r.pmu, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Read_format: unix.PERF_FORMAT_GROUP}
+	c := &ratio{}
+	attr.Config = r.mperf
+	var err error
+	if c.fds[0], err = openCounter(&attr, -1, int(cpu), -1, 0); err != nil {
+		return nil, fmt.Errorf("open MPERF of CPU %d: %w", cpu, err)
+	}
+	attr.Config = r.aperf
+	if c.fds[1], err = openCounter(&attr, -1, int(cpu), c.fds[0], 0); err != nil {
+		return nil, fmt.Errorf("open APERF of CPU %d: %w", cpu, errors.Join(err, unix.Close(c.fds[0])))
+	}
+	return c, nil
+}
+
+// readGroup reads the values of a group of two counters (PERF_FORMAT_GROUP: their number, then each).
+func readGroup(fd int, values *[2]uint64) error {
+	var buf [24]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return err
+	}
+	if n != len(buf) || binary.NativeEndian.Uint64(buf[:]) != 2 {
+		return errShort
+	}
+	values[0], values[1] = binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:])
+	return nil
+}
+
+var errShort = errors.New("a counter's reading is too short")
+
+func (c *ratio) close() error { return errors.Join(unix.Close(c.fds[1]), unix.Close(c.fds[0])) }
+
+func (r *ratios) close() error {
+	var errs []error
+	for _, c := range r.cpus {
+		errs = append(errs, c.close())
+	}
+	clear(r.cpus)
+	return errors.Join(errs...)
+}
+
+// perf is the counters of this kernel.
+type perf struct {
+	root   string
+	kind   uint32
+	config uint64
+	cpus   int
+}
+
+var configs = map[Event]uint64{
+	Cycles:       unix.PERF_COUNT_HW_CPU_CYCLES,
+	Instructions: unix.PERF_COUNT_HW_INSTRUCTIONS,
+	CacheMisses:  unix.PERF_COUNT_HW_CACHE_MISSES,
+}
+
+// openPerf fails where the event cannot be counted for all that runs.
+func openPerf(root string, e Event) (counts, error) {
+	if err := isThisKernel(root); err != nil {
+		return nil, err
+	}
+	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, configs[e])
+	if err != nil {
+		return nil, err
+	}
+	all, err := p.open("")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the machine does not count %s", e)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count %s: %w", e, err)
+	}
+	return p, all.close()
+}
+
+func newPerf(root string, kind uint32, config uint64) (*perf, error) {
+	present, err := os.ReadFile(filepath.Join(root, "sys/devices/system/cpu/present"))
+	if err != nil {
+		return nil, err
+	}
+	_, last, _ := bytes.Cut(bytes.TrimSpace(present), []byte("-")) // "0-63", or "0" for one
+	highest := 0
+	if len(last) > 0 {
+		if highest, err = strconv.Atoi(string(last)); err != nil || highest < 0 || highest >= maxCPUs {
+			return nil, fmt.Errorf("present CPUs: %q is not understood", present)
+		}
+	}
+	return &perf{root: root, kind: kind, config: config, cpus: highest + 1}, nil
+}
+
+func (p *perf) exists(cgroup string) bool {
+	_, ok := cgroupDir(p.root, cgroup)
+	return ok
+}
+
+func (p *perf) open(cgroup string) (count, error) {
+	attr := unix.PerfEventAttr{
+		Type: p.kind, Config: p.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
+	}
+	pid, flags := -1, 0
+	if cgroup != "" {
+		path, ok := cgroupDir(p.root, cgroup)
+		if !ok {
+			return nil, &fs.PathError{Op: "open", Path: cgroup, Err: fs.ErrNotExist}
+		}
+		dir, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = dir.Close() }() // the counters hold it
+		pid, flags = int(dir.Fd()), unix.PERF_FLAG_PID_CGROUP
+	}
+	var c perfCount
+	for cpu := range p.cpus {
+		fd, err := openCounter(&attr, pid, cpu, -1, flags)
+		switch {
+		case err == nil:
+			c = append(c, perfCPU{fd: fd})
+		case errors.Is(err, unix.ENODEV): // it is offline
+		default:
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	if len(c) == 0 {
+		return nil, unix.ENODEV
+	}
+	return c, nil
+}
+
+// perfCount is a counter on each CPU.
+type perfCount []perfCPU
+
+type perfCPU struct {
+	fd   int
+	last [3]uint64 // value, and how long it was to count and did, in ns
+	sum  uint64
+}
+
+func (c perfCount) read() (sum uint64, err error) {
+	for i := range c {
+		var buf [24]byte
+		n, err := unix.Read(c[i].fd, buf[:])
+		if err != nil {
+			return 0, err
+		}
+		if n != len(buf) {
+			return 0, errShort
+		}
+		c[i].advance([3]uint64{
+			binary.NativeEndian.Uint64(buf[:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]),
+		})
+		sum += c[i].sum
+	}
+	return sum, nil
+}
+
+// advance adds what was counted since the reading before: as much more as it was to count for longer than it did, where
+// others had the hardware meanwhile (perf_event_open(2), multiplexing).
+func (c *perfCPU) advance(now [3]uint64) {
+	value, enabled, running := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1]), units.Advance(c.last[2], now[2])
+	if running > 0 && running < enabled {
+		value = units.MulDiv(value, enabled, running)
+	}
+	c.sum += value
+	c.last = now
+}
+
+func (c perfCount) close() error {
+	var errs []error
+	for i := range c {
+		errs = append(errs, unix.Close(c[i].fd))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,215 @@
+package work
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// The readings of a CPU of 2.1 GHz at its rate, at 3.0, asleep, and at 0.7 GHz.
+func TestTheRateIsThatOfAPERFOverMPERFSinceTheReadingBefore(t *testing.T) {
+	var c ratio
+	for i, step := range []struct {
+		mperf, aperf uint64
+		want         float64
+	}{
+		{884_736_112_934, 1_024_003_551_120, 0},
+		{884_738_212_934, 1_024_005_651_120, 1},
+		{884_740_312_934, 1_024_008_651_120, 10. / 7},
+		{884_740_312_934, 1_024_008_651_120, 10. / 7},
+		{884_742_412_934, 1_024_009_351_120, 1. / 3},
+		{2_100_000, 2_100_000, 1. / 3}, // reset
+		{4_200_000, 4_200_000, 1},
+	} {
+		c.advance([2]uint64{step.mperf, step.aperf})
+		assert.InDelta(t, step.want, float64(c.rate)/one, 1e-6, "reading %d", i)
+	}
+}
+
+// Readings of one CPU's counter in ns: it counted all the time, for half of it, not at all, and all of it again.
+func TestCountsAreExtrapolatedForAsLongAsTheHardwareWasShared(t *testing.T) {
+	var c perfCPU
+	for _, step := range []struct{ value, enabled, running, want uint64 }{
+		{1000, 5_000_000, 5_000_000, 1000},
+		{1500, 9_000_000, 7_000_000, 2000},
+		{1500, 10_000_000, 7_000_000, 2000},
+		{1700, 11_000_000, 8_000_000, 2200},
+	} {
+		c.advance([3]uint64{step.value, step.enabled, step.running})
+		assert.Equal(t, step.want, c.sum)
+	}
+}
+
+// pipe is a descriptor that holds these numbers, as a counter's does.
+func pipe(t *testing.T, numbers ...uint64) int {
+	t.Helper()
+	var fds [2]int
+	require.NoError(t, unix.Pipe(fds[:]))
+	var b []byte
+	for _, n := range numbers {
+		b = binary.NativeEndian.AppendUint64(b, n)
+	}
+	_, err := unix.Write(fds[1], b)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(fds[1]))
+	return fds[0]
+}
+
+// replace makes the kernel open what a test says.
+func replace(t *testing.T, open func(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error)) {
+	t.Helper()
+	original := openCounter
+	openCounter = open
+	t.Cleanup(func() { openCounter = original })
+}
+
+// tree is a tree of this kernel's that shows the counters of clock cycles.
+func tree(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"proc/sys/kernel/random/boot_id":                string(id),
+		"sys/bus/event_source/devices/msr/type":         "9\n",
+		"sys/bus/event_source/devices/msr/events/aperf": "event=0x01\n",
+		"sys/bus/event_source/devices/msr/events/mperf": "event=0x02\n",
+		"sys/devices/system/cpu/present":                "0-2\n",
+	} {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return root
+}
+
+func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
+	var configs []uint64
+	replace(t, func(attr *unix.PerfEventAttr, pid, cpu, group, _ int) (int, error) {
+		assert.EqualValues(t, 9, attr.Type)
+		assert.Equal(t, -1, pid)
+		configs = append(configs, attr.Config)
+		if attr.Config == 2 {
+			assert.Equal(t, -1, group)
+			fd := pipe(t, 2, 1000, 1000, 2, 3000, 4000)
+			return fd, nil
+		}
+		assert.NotEqual(t, -1, group)
+		return pipe(t), nil
+	})
+	m, rejected, err := NewClock(tree(t), 2)
+	require.NoError(t, err)
+	require.NoError(t, rejected)
+	assert.Equal(t, "clock rate by APERF and MPERF", m.Name())
+	assert.Equal(t, []uint64{2, 1}, configs)
+	got := workOf(t, m, began, Share{CPU: 10 * ms, LastCPU: 0})
+	assert.InDeltaSlice(t, []float64{22.5}, got, 1e-3, "3000 cycles in the time of 2000, to the power of 2")
+	require.Error(t, m.Weigh(began.Add(time.Second), []Share{{CPU: ms, LastCPU: 0}}), "a reading that is too short")
+	require.NoError(t, m.Close())
+}
+
+func TestARefusalSaysWhatToGrant(t *testing.T) {
+	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return -1, withGrants(unix.EACCES) })
+	root := tree(t)
+	_, _, err := NewClock(root, 1)
+	require.ErrorContains(t, err, "CAP_PERFMON")
+	require.ErrorContains(t, err, "MPERF")
+	_, err = NewCounters(root, Instructions)
+	require.ErrorContains(t, err, "count instructions")
+	require.ErrorContains(t, err, "CAP_PERFMON")
+}
+
+func TestAMachineWithoutTheCounterSaysSo(t *testing.T) {
+	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return -1, unix.ENOENT })
+	_, err := NewCounters(tree(t), CacheMisses)
+	require.EqualError(t, err, "the machine does not count cache_misses")
+}
+
+func TestCountersAreOfThisKernelAlone(t *testing.T) {
+	_, err := NewCounters(t.TempDir(), Cycles)
+	require.ErrorIs(t, err, errOtherKernel)
+}
+
+func TestATreeThatIsNotUnderstoodIsAnError(t *testing.T) {
+	for name, text := range map[string]string{
+		"sys/bus/event_source/devices/msr/type":         "msr\n",
+		"sys/bus/event_source/devices/msr/events/aperf": "0x01\n",
+		"sys/bus/event_source/devices/msr/events/mperf": "event=high\n",
+	} {
+		root := tree(t)
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
+		_, _, err := NewClock(root, 1)
+		require.ErrorContains(t, err, "is not understood", name)
+	}
+	root := tree(t)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/present"), []byte("0-x\n"), 0o600))
+	_, err := NewCounters(root, Cycles)
+	require.ErrorContains(t, err, "is not understood")
+}
+
+// CPUs that are offline have no counter, and what was opened is closed when one fails for another reason.
+func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
+	var opened []int
+	fail := false
+	replace(t, func(_ *unix.PerfEventAttr, _, cpu, _, _ int) (int, error) {
+		switch {
+		case cpu == 1:
+			return -1, unix.ENODEV
+		case cpu == 2 && fail:
+			return -1, unix.EMFILE
+		}
+		fd := pipe(t, 7, 100, 100)
+		opened = append(opened, fd)
+		return fd, nil
+	})
+	p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
+	require.NoError(t, err)
+	c, err := p.open("")
+	require.NoError(t, err)
+	sum, err := c.read()
+	require.NoError(t, err)
+	assert.EqualValues(t, 14, sum)
+	_, err = c.read()
+	require.ErrorIs(t, err, errShort)
+	require.NoError(t, c.close())
+
+	fail = true
+	_, err = p.open("")
+	require.ErrorIs(t, err, unix.EMFILE)
+	_, err = unix.FcntlInt(uintptr(opened[len(opened)-1]), unix.F_GETFD, 0)
+	require.ErrorIs(t, err, unix.EBADF, "it was closed")
+	_, err = p.open("/no/such/cgroup")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// The kernel's clock that counts as a hardware counter does: of what ran on all CPUs it is the CPU time.
+func TestARealKernelCounts(t *testing.T) {
+	p, err := newPerf("/", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
+	require.NoError(t, err)
+	all, err := p.open("")
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOSYS) {
+		t.Skip("the kernel does not allow counting:", err)
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, all.close()) }()
+	before, err := all.read()
+	require.NoError(t, err)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var from, now unix.Timespec
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &from))
+	for now.Nano() < from.Nano()+int64(20*time.Millisecond) {
+		require.NoError(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now))
+	}
+	after, err := all.read()
+	require.NoError(t, err)
+	assert.Greater(t, after-before, uint64(20*ms)*9/10)
+}

@@ -1,0 +1,77 @@
+package work
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Share is CPU time of somebody in an interval.
+type Share struct {
+	CPU units.CPUTime
+	// LastCPU is the CPU where it was used last, below 0 where that is not known.
+	LastCPU int32
+	// Cgroup is the path of the container's cgroup below the root of its hierarchy, empty outside of containers.
+	Cgroup string
+	// Work is what was done in CPU. Only its proportions mean anything, in one interval and between intervals.
+	Work uint64
+}
+
+// Meter weighs CPU time by the work that was done in it. It is used from one goroutine.
+type Meter struct {
+	source source
+	mean   uint64 // rate of all that was known lately
+	known  []bool // scratch
+}
+
+// source tells at what rate work was done.
+type source interface {
+	// begin starts on the shares of the interval since the last call.
+	begin(now time.Time, shares []Share)
+	// rate is the work per ns of CPU time, in units of 1/one; not ok where it is not known.
+	rate(*Share) (rate uint64, ok bool)
+	// trouble is why something is not known, nil for nothing to speak of.
+	trouble() error
+	name() string
+	close() error
+}
+
+// one is a rate of 1.
+const one = 1 << 32
+
+func newMeter(s source) *Meter { return &Meter{source: s, mean: one} }
+
+// Name says what is measured, and how.
+func (m *Meter) Name() string { return m.source.name() }
+
+// Close closes what is open.
+func (m *Meter) Close() error { return m.source.close() }
+
+// Weigh sets the Work of all shares of an interval. Where nothing is known of any of them they all have the rate of
+// earlier intervals, and the error says why.
+func (m *Meter) Weigh(now time.Time, shares []Share) error {
+	m.source.begin(now, shares)
+	m.known = m.known[:0]
+	var work, cpu uint64
+	for i := range shares {
+		s := &shares[i]
+		rate, ok := m.source.rate(s)
+		m.known = append(m.known, ok)
+		if ok {
+			s.Work = units.MulDiv(uint64(s.CPU), rate, one)
+			work, cpu = units.AddSaturating(work, s.Work), units.AddSaturating(cpu, uint64(s.CPU))
+		}
+	}
+	if work > 0 {
+		m.mean = units.MulDiv(work, one, cpu)
+	}
+	for i, known := range m.known {
+		if !known {
+			shares[i].Work = units.MulDiv(uint64(shares[i].CPU), m.mean, one)
+		}
+	}
+	if cpu == 0 && len(shares) > 0 {
+		return m.source.trouble()
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package work
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const ms = units.CPUTime(time.Millisecond)
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// ghz are CPUs at these rates in MHz; 0 is one that cannot be read, and below 0 one that is not known yet.
+type ghz struct {
+	mhz   map[int32]int
+	reads int
+}
+
+var errNoCPU = errors.New("no such CPU")
+
+func (g *ghz) read(cpu int32) (uint64, error) {
+	g.reads++
+	switch mhz := g.mhz[cpu]; {
+	case mhz == 0:
+		return 0, errNoCPU
+	case mhz < 0:
+		return 0, nil
+	default:
+		return uint64(mhz) * one / 1000, nil
+	}
+}
+func (*ghz) name() string { return "made up" }
+func (*ghz) close() error { return nil }
+
+func clockOf(exponent int, mhz map[int32]int) (*Meter, *ghz) {
+	g := &ghz{mhz: mhz}
+	return newMeter(&clock{rates: g, exponent: exponent}), g
+}
+
+// workOf weighs, and returns the work in units of a ms at 1 GHz.
+func workOf(t *testing.T, m *Meter, now time.Time, shares ...Share) (work []float64) {
+	t.Helper()
+	require.NoError(t, m.Weigh(now, shares))
+	for i := range shares {
+		work = append(work, float64(shares[i].Work)/float64(ms))
+	}
+	return work
+}
+
+func TestTimeIsWeighedByTheClockRateToAPower(t *testing.T) {
+	for exponent, want := range map[int][]float64{1: {200, 50, 30}, 2: {400, 25, 90}, 3: {800, 12.5, 270}} {
+		m, _ := clockOf(exponent, map[int32]int{0: 2000, 1: 500, 7: 3000})
+		got := workOf(t, m, began,
+			Share{CPU: 100 * ms, LastCPU: 0}, Share{CPU: 100 * ms, LastCPU: 1}, Share{CPU: 10 * ms, LastCPU: 7})
+		assert.InDeltaSlice(t, want, got, 1e-3, "exponent %d", exponent)
+	}
+}
+
+func TestWhatIsNotKnownCountsAsTheAverageOfWhatIs(t *testing.T) {
+	m, g := clockOf(1, map[int32]int{0: 1000, 1: 3000, 2: -1})
+	got := workOf(t, m, began,
+		Share{CPU: 100 * ms, LastCPU: 0}, Share{CPU: 300 * ms, LastCPU: 1},
+		Share{CPU: 10 * ms, LastCPU: -1}, Share{CPU: 10 * ms, LastCPU: 2}, Share{CPU: 10 * ms, LastCPU: 9},
+		Share{CPU: 10 * ms, LastCPU: math.MaxInt32})
+	assert.InDeltaSlice(t, []float64{100, 900, 25, 25, 25, 25}, got, 1e-3)
+
+	g.mhz = map[int32]int{0: 1000}
+	got = workOf(t, m, began.Add(time.Second), Share{CPU: 10 * ms, LastCPU: -1})
+	assert.InDeltaSlice(t, []float64{25}, got, 1e-3, "of earlier intervals where nothing is")
+}
+
+func TestWhereNothingIsKnownTheErrorSaysWhyAndAllAreAlike(t *testing.T) {
+	m, _ := clockOf(2, nil)
+	shares := []Share{{CPU: 10 * ms, LastCPU: 0}, {CPU: 30 * ms, LastCPU: 1}}
+	require.ErrorIs(t, m.Weigh(began, shares), errNoCPU)
+	assert.Equal(t, []uint64{uint64(10 * ms), uint64(30 * ms)}, []uint64{shares[0].Work, shares[1].Work})
+	require.NoError(t, m.Weigh(began, nil), "nobody asks")
+}
+
+func TestACPUIsReadOncePerIntervalAndLeftAloneWhenItCannotBe(t *testing.T) {
+	m, g := clockOf(1, map[int32]int{0: 1000})
+	at := began
+	share := func() {
+		workOf(t, m, at, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 1})
+	}
+	share()
+	assert.Equal(t, 2, g.reads)
+	at = at.Add(time.Second)
+	share()
+	assert.Equal(t, 3, g.reads, "the second is not tried again")
+	at = at.Add(retryAfter)
+	g.mhz[1] = 3000
+	got := workOf(t, m, at, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 1})
+	assert.Equal(t, 5, g.reads)
+	assert.InDeltaSlice(t, []float64{1, 3}, got, 1e-6)
+}
+
+func TestWorkBeyondMeasureIsTheMost(t *testing.T) {
+	m, _ := clockOf(3, map[int32]int{0: math.MaxInt32})
+	shares := []Share{{CPU: math.MaxUint64, LastCPU: 0}, {CPU: math.MaxUint64, LastCPU: 0}}
+	require.NoError(t, m.Weigh(began, shares))
+	assert.EqualValues(t, uint64(math.MaxUint64), shares[0].Work)
+}
+
+func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
+	byClock, _ := clockOf(2, map[int32]int{0: 1000, 1: 3000})
+	k := &kernel{counted: map[string]uint64{"": 5, "/a": 3}}
+	for name, m := range map[string]*Meter{"clock": byClock, "counters": newMeter(newCounters(k, "x"))} {
+		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: "/a"}, {CPU: ms, LastCPU: 1}, {CPU: ms, LastCPU: -1}}
+		at := began
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			at = at.Add(time.Second)
+			if err := m.Weigh(at, shares); err != nil {
+				panic(err)
+			}
+		}), name)
+	}
+}
