@@ -10,9 +10,9 @@ func NewLearnedSplit() *StaticSplit {
 // curve learns the power over utilization, and takes for static power what it is at a utilization of 0: where the
 // node was never that idle, what the lowest utilizations point to.
 //
-// Samples are gathered by utilization. A straight line is fitted to those from the lowest utilization up to as little
-// as tells its height at 0 well enough, and to more of them the noisier they are: power is hardly ever
-// straight over a wide range. Where it is clearly bent even there, and nothing is known near 0, a power law is fitted.
+// Samples are gathered by utilization. Several models of the power's shape are held against them, from nearly straight
+// to strongly bent, and the static power is the mean of what they say, each weighted by how well it fits. What they
+// disagree in and what the noise leaves open is how uncertain it is.
 type curve struct {
 	bins    [curveBins]curveBin
 	seconds float64 // since the bins last faded
@@ -27,7 +27,7 @@ type curveBin struct {
 }
 
 const (
-	curveBins = 45
+	curveBins = 51
 	// curveMemory is how many samples a bin remembers: older ones fade as newer ones of the same utilization come.
 	curveMemory = 1000
 	// fading is after how many seconds all bins fade, also those of utilizations that no longer come, and curveHalfLife
@@ -36,21 +36,17 @@ const (
 	curveHalfLife = 2 * day
 	// fewestInBin is how many samples a bin needs to be used.
 	fewestInBin = 5
-	// fewestInWindow is how many a line is fitted to at least: the scatter of fewer says too little.
-	fewestInWindow = 60
 )
 
 // curveBinOf is finest near 0, where the static power is read from.
 func curveBinOf(u float64) int {
 	switch {
-	case u < 0.02:
-		return int(u / 0.0025)
 	case u < 0.05:
-		return 8 + int((u-0.02)/0.005)
+		return int(u / 0.0025)
 	case u < 0.2:
-		return 14 + int((u-0.05)/0.01)
+		return 20 + int((u-0.05)/0.01)
 	default:
-		return min(29+int((u-0.2)/0.05), curveBins-1)
+		return min(35+int((u-0.2)/0.05), curveBins-1)
 	}
 }
 
@@ -78,48 +74,17 @@ func (b *curveBin) plausible() bool {
 		plausible(n*maxWatts*maxWatts, b.pp)
 }
 
-func (b *curveBin) merge(o *curveBin) {
-	b.n += o.n
-	b.u += o.u
-	b.p += o.p
-	b.uu += o.uu
-	b.up += o.up
-	b.pp += o.pp
-}
-
-// line fits a straight line: its height at 0 and its slope, the standard error of the height, and the standard
-// deviation of the samples around the line. It is not ok where the samples do not differ in utilization.
-func (b *curveBin) line() (at0, slope, uncertain, around float64, ok bool) {
+// scatter is the variance of the power of the samples around the straight line through them, in W².
+func (b *curveBin) scatter() float64 {
 	meanU, meanP := b.u/b.n, b.p/b.n
-	suu := max(b.uu-b.n*meanU*meanU, 0)
-	spp := max(b.pp-b.n*meanP*meanP, 0)
-	if meanU < 1e-6 {
-		around = math.Sqrt(spp / b.n)
-		return meanP, 0, around / math.Sqrt(b.n), around, true
+	suu := b.uu - b.n*meanU*meanU
+	squares := b.pp - b.n*meanP*meanP
+	if suu > 1e-12*b.n { // else all of them are of the same utilization
+		sup := b.up - b.n*meanU*meanP
+		squares -= sup * sup / suu
 	}
-	if suu < 1e-12*b.n || b.n < 3 {
-		return 0, 0, 0, 0, false
-	}
-	sup := b.up - b.n*meanU*meanP
-	slope = sup / suu
-	at0 = meanP - slope*meanU
-	variance := max(spp-slope*sup, 0) / (b.n - 2)
-	return at0, slope, math.Sqrt(variance * (1/b.n + meanU*meanU/suu)), math.Sqrt(variance), true
+	return max(squares, 0) / (b.n - 2)
 }
-
-const (
-	// wideWindow is up to which utilization above the lowest a line may be fitted.
-	wideWindow = 0.15
-	// goodEnough is how uncertain the height at 0 may be for a narrow window to be taken, and tooUncertain from when
-	// it is not known, each as a part of what a load of 10 % adds.
-	goodEnough, tooUncertain = 0.02, 0.1
-	// negligible is a part of the power at the lowest utilization that never matters.
-	negligible = 0.0005
-	// tooFar is the lowest utilization from which nothing is told about 0.
-	tooFar = 0.3
-	// reestimate is after how many samples the estimate is made anew.
-	reestimate = 10
-)
 
 func (c *curve) observe(s sample) {
 	if c.seconds += s.seconds; c.seconds >= fading {
@@ -137,120 +102,146 @@ func (c *curve) observe(s sample) {
 
 func (c *curve) estimate() (watts float64, ok bool) { return c.watts, c.ok }
 
+// model is a shape that the power may have: static + slope * utilization^exponent, where the slope changes at random
+// along the way.
+type model struct {
+	exponent float64
+	// bending is how much the slope changes: the standard deviation of the difference between both ends of the samples,
+	// relative to its mean.
+	bending float64
+	// odds is how likely the model is before anything was seen, relative to others.
+	odds float64
+}
+
+// models are lines that bend a little or a lot, wherever and however often, and power laws, which tell most about what
+// is below the lowest utilization, and fit only where the power is of that very shape.
+var models = [...]model{
+	{1, 0.2, 10}, {1, 0.6, 6}, {1, 2, 3}, {1, 6, 1},
+	{0.5, 0.03, 1}, {0.6, 0.03, 1}, {0.75, 0.03, 1}, {0.85, 0.03, 1}, {1.25, 0.03, 1}, {1.5, 0.03, 1}, {2, 0.03, 1},
+}
+
+const (
+	// reach is how far above the lowest utilization samples tell something about 0.
+	reach = 0.5
+	// exact is a part of the power that a bin's mean may be off by however many samples it has, as no machine is exactly
+	// of any shape.
+	exact = 0.0003
+	// fewestBins and fewestSamples are how many there must be to say anything.
+	fewestBins, fewestSamples = 2, 60
+	// tooUncertain is above what standard deviation the static power is not known, as a part of what a load of 10 % adds.
+	// Up to here it is nearly always better than the split by utilization.
+	tooUncertain = 0.2
+	// negligible is a standard deviation as a part of the static power that never matters.
+	negligible = 0.005
+	// tooFar is the lowest utilization from which nothing is told about 0.
+	tooFar = 0.3
+	// reestimate is after how many samples the estimate is made anew.
+	reestimate = 20
+)
+
+// level is the mean power of the samples of a range of utilizations.
+type level struct {
+	utilization, watts float64
+	variance           float64 // of watts
+}
+
 // fit estimates the static power anew.
 func (c *curve) fit() {
 	c.pending = 0
 	c.ok = false
-	lowest := -1
-	var window curveBin
-	best := math.Inf(1)
+	var known [curveBins]level
+	bins, samples := 0, 0.0
 	for i := range c.bins {
 		b := &c.bins[i]
 		if b.n < fewestInBin {
 			continue
 		}
-		u := b.u / b.n
-		if lowest < 0 {
-			if u > tooFar {
-				return
-			}
-			lowest = i
-		}
-		first := &c.bins[lowest]
-		if i > lowest && u > first.u/first.n+wideWindow {
+		u, p := b.u/b.n, b.p/b.n
+		if bins >= fewestBins && u > known[0].utilization+reach {
 			break
 		}
-		window.merge(b)
-		at0, slope, uncertain, _, ok := window.line()
-		if !ok || window.n < fewestInWindow {
-			continue
-		}
-		matters := max(0.1*slope, negligible/goodEnough*first.p/first.n)
-		if relative := uncertain / matters; relative < best {
-			best = relative
-			c.watts = min(max(at0, 0), first.p/first.n)
-			c.ok = best <= tooUncertain
-		}
-		if best <= goodEnough {
-			break
-		}
+		off := exact * p
+		known[bins] = level{u, p, b.scatter()/b.n + off*off}
+		bins++
+		samples += b.n
 	}
-	if lowest >= 0 && c.ok {
-		c.bend(lowest)
-	}
-}
-
-const (
-	// nearRest is the utilization below which a straight line reaches 0 whatever the power's shape.
-	nearRest = 0.015
-	// bent is by how much better, as a ratio of squares, a power law must fit than a straight line.
-	bent = 4
-)
-
-// exponents are those of the power laws that are tried, the straight line among them.
-var exponents = [...]float64{0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3}
-
-// bend fits static + factor * utilization^exponent where the lowest utilization is far from 0, and takes its static
-// power if the power is clearly of that shape, and clearly not straight.
-func (c *curve) bend(lowest int) {
-	first := &c.bins[lowest]
-	from := first.u / first.n
-	if from < nearRest {
+	levels := known[:bins]
+	if bins < fewestBins || samples < fewestSamples || levels[0].utilization > tooFar {
 		return
 	}
-	to := max(3*from, from+0.1)
-	best, straight, static := math.Inf(1), 0.0, 0.0
-	for _, exponent := range exponents {
-		var n, x, y, xx, xy, yy float64
-		used := 0
-		for i := lowest; i < curveBins; i++ {
-			b := &c.bins[i]
-			if b.n < fewestInBin {
-				continue
-			}
-			u, p := b.u/b.n, b.p/b.n
-			if u > to {
-				break
-			}
-			_, _, _, around, ok := b.line()
-			if !ok {
-				continue
-			}
-			// What a bin's mean may be off by: its noise, and a little, as no machine is exactly of any shape.
-			off := math.Hypot(around/math.Sqrt(b.n), negligible*p)
-			w := 1 / (off * off)
-			v := math.Pow(u, exponent)
-			n, x, y, xx, xy, yy = n+w, x+w*v, y+w*p, xx+w*v*v, xy+w*v*p, yy+w*p*p
-			used++
-		}
-		if used < 5 {
-			return
-		}
-		mx, my := x/n, y/n
-		factor := (xy - n*mx*my) / (xx - n*mx*mx)
-		scatter := max(yy-n*my*my-factor*(xy-n*mx*my), 0) / float64(used-3)
-		if exponent == 1 {
-			straight = scatter
-		}
-		if scatter < best {
-			best, static = scatter, my-factor*mx
-		}
+	var at0, variance, logLikelihood [len(models)]float64
+	best := math.Inf(-1)
+	for i := range models {
+		at0[i], variance[i], logLikelihood[i] = models[i].extrapolate(levels)
+		best = max(best, logLikelihood[i])
 	}
-	if best < 2 && straight > bent*max(best, 1) {
-		c.watts = min(max(static, 0), first.p/first.n)
+	var weights, mean, square float64
+	for i := range models {
+		w := models[i].odds * math.Exp(logLikelihood[i]-best)
+		weights += w
+		mean += w * at0[i]
+		square += w * (at0[i]*at0[i] + variance[i])
 	}
+	mean /= weights
+	uncertain := math.Sqrt(max(square/weights-mean*mean, 0))
+	c.watts = mean
+	c.ok = uncertain <= max(tooUncertain*added(levels, mean), negligible*mean)
+}
+
+// extrapolate walks along the levels from the highest utilization to the lowest and on to 0, as a Kalman filter: on the
+// way it keeps what power and slope the levels that it passed make most likely, and how uncertain both are. It returns
+// the power at 0 in W, its variance, and how likely the levels are under this model, as a logarithm but for a constant.
+func (m *model) extrapolate(levels []level) (at0, variance, logLikelihood float64) {
+	first, last := &levels[0], &levels[len(levels)-1]
+	x := math.Pow(last.utilization, m.exponent)
+	span := x - math.Pow(first.utilization, m.exponent)
+	typical := max(math.Abs(last.watts-first.watts), 1e-3*first.watts, 1e-9) / span
+	change := m.bending * m.bending * typical * typical / span // of the slope's variance along x
+	watts, slope := last.watts, 0.0
+	ww, ws, ss := last.variance, 0.0, 100*typical*typical // the variances of both, and their covariance
+	walk := func(to float64) {
+		d := x - to
+		watts -= slope * d
+		ww += d * (d*ss - 2*ws + change*d*d/3)
+		ws -= d * (ss + change*d/2)
+		ss += change * d
+		x = to
+	}
+	for i := len(levels) - 2; i >= 0; i-- {
+		l := &levels[i]
+		walk(math.Pow(l.utilization, m.exponent))
+		off, expected := l.watts-watts, ww+l.variance
+		logLikelihood -= (math.Log(expected) + off*off/expected) / 2
+		gainW, gainS := ww/expected, ws/expected
+		watts += gainW * off
+		slope += gainS * off
+		ss -= gainS * ws
+		ws -= gainS * ww
+		ww -= gainW * ww
+	}
+	walk(0)
+	return max(min(watts, first.watts), 0), ww, logLikelihood
+}
+
+// added is what a load of 10 % adds to the static power, in W, by the levels.
+func added(levels []level, static float64) float64 {
+	below := level{watts: static}
+	for i := range levels {
+		if levels[i].utilization >= 0.1 || i == len(levels)-1 {
+			above := &levels[i]
+			return below.watts - static + (above.watts-below.watts)*(0.1-below.utilization)/(above.utilization-below.utilization)
+		}
+		below = levels[i]
+	}
+	return 0
 }
 
 // spread is the deviation of the samples around the line through those of about the same utilization.
 func (c *curve) spread() float64 {
 	var n, squares float64
 	for i := range c.bins {
-		b := &c.bins[i]
-		if b.n < fewestInBin {
-			continue
-		}
-		if _, _, _, around, ok := b.line(); ok {
-			squares += b.n * around * around
+		if b := &c.bins[i]; b.n >= fewestInBin {
+			squares += b.n * b.scatter()
 			n += b.n
 		}
 	}

@@ -3,6 +3,7 @@ package attribution_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,6 +48,14 @@ var loadCurves = []loadCurve{
 	{"very convex", func(u float64) float64 { return 10 + 90*u*u }},
 	{"high idle floor", func(u float64) float64 { return 180 + 40*u }},
 	{"high idle floor, concave", func(u float64) float64 { return 180 + 40*math.Pow(u, 0.8) }},
+	{"straight pieces", through(0, 58, 10, 115, 20, 141, 30, 163, 40, 182, 50, 202, 60, 225, 70, 252, 80, 282, 90, 312, 100, 330)},
+	{"early bend", through(0, 30, 15, 60, 100, 111)},
+	{"late bend", through(0, 30, 70, 72, 85, 90, 100, 120)},
+	{"hyperthreads", through(0, 30, 50, 80, 100, 95)},
+	{"clock rate", func(u float64) float64 { return 20 + 20*u + 60*u*(0.3+0.7*math.Pow(min(max(1.25*u, 0.4), 1), 3)) }},
+	{"cubic", func(u float64) float64 { return 20 + 30*u + 100*u*u*u }},
+	{"logarithm", func(u float64) float64 { return 40 + 30*math.Log(1+10*u) }},
+	{"slow knee", func(u float64) float64 { return 20 + 15*(1-math.Exp(-u/0.05)) + 80*u }},
 }
 
 // day is a machine's load over 24 h: lowest at night, highest in the afternoon, and varied from one 10 s to the next.
@@ -83,6 +92,9 @@ func worst(split attribution.Split, c loadCurve) (worst, at float64) {
 	return worst, at
 }
 
+// flatAtFirst are the curves whose first point, at a load of 2.8 and 2.5 %, counts as rest.
+var flatAtFirst = []string{"Threadripper 1950X", "Xeon E3-1240 V2"}
+
 // learnedOver is a learned split after a day.
 func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *attribution.StaticSplit {
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -95,16 +107,17 @@ func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *attribut
 
 func TestTheLearnedCurveIsWithin10PercentAfterADay(t *testing.T) {
 	for i, d := range []struct{ floor, peak, noise float64 }{
-		{0, 0.7, 0}, {0, 0.7, 0.01}, {0.01, 0.6, 0}, {0.01, 0.6, 0.01}, {0.02, 0.5, 0}, {0.02, 0.9, 0.002},
+		{0, 0.7, 0}, {0, 0.7, 0.01}, {0.01, 0.6, 0}, {0.01, 0.6, 0.01}, {0.02, 0.5, 0}, {0.02, 0.5, 0.01}, {0.02, 0.9, 0.01},
 	} {
 		for _, c := range loadCurves {
-			if d.floor > 0.01 && d.noise > 0 && (c.name == "Threadripper 1950X" || c.name == "Xeon E3-1240 V2") {
-				continue // what was measured as rest is at a load of 2.8 and 2.5 %, and nothing is known below
+			most := 0.1
+			if c.name == "high idle floor, concave" && d.floor > 0.01 && d.noise > 0 {
+				most = 0.13 // the noise is half of what a load of 10 % adds
 			}
 			split := learnedOver(c, uint64(i), d.floor, d.peak, d.noise)
 			assert.Equal(t, attribution.Learned, split.Standing(0))
 			e, at := worst(split.Active, c)
-			assert.LessOrEqual(t, math.Abs(e), 0.1, "%s, %+v: at a load of %.2f, %.2f W at rest and not %.2f",
+			assert.LessOrEqual(t, math.Abs(e), most, "%s, %+v: at a load of %.2f, %.2f W at rest and not %.2f",
 				c.name, d, at, split.StaticPower(0), c.at(0))
 		}
 	}
@@ -116,13 +129,94 @@ func TestUtilizationMissesMostOfWhatLoadAdds(t *testing.T) {
 	assert.InDelta(t, 0.1, at, 1e-9)
 }
 
-// Nights at 5 % load say less about 0, and power laws help only where it is clear that there is one.
+// Nights at 5 % load say less about 0. A bend that is mostly below is worst.
 func TestTheLearnedCurveReachesFarBelowTheLowestLoad(t *testing.T) {
-	for _, c := range loadCurves[3:] {
-		split := learnedOver(c, 1, 0.05, 0.6, 0.01)
-		e, at := worst(split.Active, c)
-		assert.LessOrEqual(t, math.Abs(e), 0.2, "%s: at a load of %.2f, %.2f W at rest and not %.2f",
-			c.name, at, split.StaticPower(0), c.at(0))
+	for seed := range uint64(3) {
+		for _, c := range loadCurves {
+			most := 0.15
+			switch {
+			case slices.Contains(flatAtFirst, c.name):
+				most = 0.45
+			case c.name == "slow knee":
+				most = 0.25
+			}
+			split := learnedOver(c, seed, 0.05, 0.5+0.2*float64(seed), 0.01)
+			e, at := worst(split.Active, c)
+			assert.LessOrEqual(t, math.Abs(e), most, "%s: at a load of %.2f, %.2f W at rest and not %.2f",
+				c.name, at, split.StaticPower(0), c.at(0))
+		}
+	}
+}
+
+func TestAStraightCurveIsLearnedWhateverTheNights(t *testing.T) {
+	for _, floor := range []float64{0, 0.02, 0.05, 0.1} {
+		for _, c := range loadCurves {
+			if !slices.Contains([]string{"straight", "nothing at rest", "high idle floor", "late bend", "hyperthreads"}, c.name) {
+				continue
+			}
+			split := learnedOver(c, 1, floor, 0.6, 0.01)
+			assert.Equal(t, attribution.Learned, split.Standing(0), "%s at %v", c.name, floor)
+			e, _ := worst(split.Active, c)
+			assert.Less(t, math.Abs(e), 0.07, "%s at %v", c.name, floor)
+		}
+	}
+}
+
+// What is below the lowest load there ever was does not show in any sample, and the standing cannot tell.
+func TestABendBelowTheLowestLoadIsNotFound(t *testing.T) {
+	for _, d := range []struct {
+		curve loadCurve
+		floor float64
+	}{
+		{loadCurves[1], 0.03}, {loadCurves[2], 0.03},
+		{loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.01)) + 80*u }}, 0.02},
+	} {
+		split := learnedOver(d.curve, 1, d.floor, 0.6, 0)
+		assert.Equal(t, attribution.Learned, split.Standing(0))
+		e, at := worst(split.Active, d.curve)
+		assert.Greater(t, math.Abs(e), 0.25, d.curve.name)
+		assert.InDelta(t, 0.1, at, 1e-9, "there it matters most")
+	}
+}
+
+func TestTheLearnedCurveSaysWhenModelsDisagree(t *testing.T) {
+	for _, c := range loadCurves {
+		if c.name == "early bend" || c.name == "convex" {
+			for seed := range uint64(3) {
+				split := learnedOver(c, seed, 0.1, 0.6, 0.01)
+				assert.Equal(t, attribution.Learning, split.Standing(0), c.name)
+			}
+		}
+	}
+}
+
+func TestWhatIsLearnedIsBetterThanUtilization(t *testing.T) {
+	for i, floor := range []float64{0.01, 0.03, 0.05} {
+		for _, c := range loadCurves {
+			split := learnedOver(c, uint64(i), floor, 0.6, 0.01)
+			learned, _ := worst(split.Active, c)
+			byUtilization, _ := worst(attribution.ByUtilization, c)
+			assert.Equal(t, attribution.Learned, split.Standing(0))
+			assert.Less(t, math.Abs(learned), math.Abs(byUtilization), "%s at %v", c.name, floor)
+		}
+	}
+}
+
+// A node for batch jobs is at rest or at full load, and hardly ever in between.
+func TestTheLearnedCurveNeedsNoLoadsInBetween(t *testing.T) {
+	for _, c := range loadCurves {
+		r := rand.New(rand.NewPCG(1, 2))
+		split := attribution.NewLearnedSplit()
+		for i := range 2000 {
+			load := 0.0005 * r.Float64()
+			if i/100%3 == 1 {
+				load = 0.95 + 0.05*r.Float64()
+			}
+			split.Active(interval(load, c.at(load)*(1+0.002*r.NormFloat64())))
+		}
+		assert.Equal(t, attribution.Learned, split.Standing(0), c.name)
+		e, _ := worst(split.Active, c)
+		assert.Less(t, math.Abs(e), 0.12, c.name)
 	}
 }
 
@@ -135,6 +229,16 @@ func TestTheLearnedCurveKeepsStillUntilItKnows(t *testing.T) {
 	assert.Equal(t, attribution.Learning, split.Standing(0), "nothing is known of what is below half load")
 	p := interval(0.5, c.at(0.5))
 	assert.Equal(t, attribution.ByUtilization(p), split.Active(p))
+}
+
+func TestTheLearnedCurveDoesNotTrustAFewSamples(t *testing.T) {
+	c := loadCurves[3]
+	split := attribution.NewLearnedSplit()
+	for i := range 50 {
+		load := 0.01 * float64(i%5)
+		split.Active(interval(load, c.at(load)))
+	}
+	assert.Equal(t, attribution.Learning, split.Standing(0))
 }
 
 // A machine that draws 5 W more from one day on is known a few days later, and nothing jumps on the way.
@@ -170,8 +274,17 @@ func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 
 func TestWithoutLoadToTellApartAllEnergyIsStatic(t *testing.T) {
 	flat := loadCurve{"flat", func(float64) float64 { return 4 }}
-	split := learnedOver(flat, 1, 0.01, 0.6, 0.001)
-	assert.InDelta(t, 4, split.StaticPower(0), 0.02)
+	for seed, noise := range []float64{0, 0.001, 0.01} {
+		split := learnedOver(flat, uint64(seed), 0.01, 0.6, noise)
+		assert.InDelta(t, 4, split.StaticPower(0), 0.02)
+	}
+}
+
+func TestStaticPowerIsNeitherNegativeNorAboveThatAtTheLowestLoad(t *testing.T) {
+	steep := loadCurve{"steep", through(0, 0, 5, 0, 100, 950)}
+	assert.Zero(t, learnedOver(steep, 1, 0.06, 0.6, 0).StaticPower(0))
+	falling := loadCurve{"falling", through(0, 100, 100, 50)}
+	assert.InDelta(t, falling.at(0.06), learnedOver(falling, 1, 0.06, 0.6, 0).StaticPower(0), 0.5)
 }
 
 func TestTheSpreadOfALearnedCurveIsThatOfTheSamples(t *testing.T) {
