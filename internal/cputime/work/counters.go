@@ -178,10 +178,10 @@ func (c *counters) close() error {
 	return errors.Join(errs...)
 }
 
-// cgroupDir returns the directory of a cgroup that perf events can be counted for: that of the v2 hierarchy, or of the
-// version 1 controller.
+// cgroupDir returns the directory of a cgroup that perf events can be counted for: that of the version 1
+// controller where there is one, or of the v2 hierarchy.
 func cgroupDir(root, cgroup string) (string, bool) {
-	for _, hierarchy := range []string{"sys/fs/cgroup", "sys/fs/cgroup/perf_event", "sys/fs/cgroup/unified"} {
+	for _, hierarchy := range []string{"sys/fs/cgroup/perf_event", "sys/fs/cgroup", "sys/fs/cgroup/unified"} {
 		dir := filepath.Join(root, hierarchy, cgroup)
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			return dir, true

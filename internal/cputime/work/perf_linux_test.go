@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -202,7 +204,7 @@ func TestARealKernelCounts(t *testing.T) {
 	defer func() { require.NoError(t, all.close()) }()
 	before, err := all.read()
 	require.NoError(t, err)
-	runtime.LockOSThread()
+	runtime.LockOSThread() // whose clock it is
 	defer runtime.UnlockOSThread()
 	var from, now unix.Timespec
 	require.NoError(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &from))
@@ -212,4 +214,44 @@ func TestARealKernelCounts(t *testing.T) {
 	after, err := all.read()
 	require.NoError(t, err)
 	assert.Greater(t, after-before, uint64(20*ms)*9/10)
+}
+
+// What a child in a cgroup of its own used is what was counted there, and what ran elsewhere is not.
+func TestARealKernelCountsForACgroup(t *testing.T) {
+	p, err := newPerf("/", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
+	require.NoError(t, err)
+	var cgroup, path string
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err == nil {
+			path = root
+		}
+	}
+	if path == "" {
+		t.Skip("no cgroup v2 hierarchy is mounted at /sys/fs/cgroup")
+	}
+	if path, err = os.MkdirTemp(path, "energy-test-"); err != nil {
+		t.Skip("no cgroup can be made:", err)
+	}
+	cgroup = "/" + filepath.Base(path)
+	defer func() {
+		assert.Eventually(t, func() bool { return os.Remove(path) == nil }, 10*time.Second, 5*time.Millisecond, "its process ends")
+	}()
+	c, err := p.open(cgroup)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
+		t.Skip("the kernel does not allow counting for cgroups:", err)
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.close()) }()
+	dir, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dir.Close()) }()
+	child := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
+	child.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	require.NoError(t, child.Run())
+	counted, err := c.read()
+	require.NoError(t, err)
+	used := child.ProcessState.UserTime() + child.ProcessState.SystemTime()
+	assert.InEpsilon(t, used.Nanoseconds(), counted, 0.2, "its end is not counted, nor its beginning")
+	assert.True(t, p.exists(cgroup))
+	assert.False(t, p.exists(cgroup+"/no"))
 }
