@@ -367,8 +367,9 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 		k.Unattributed += active
 		return
 	}
-	for _, claim := range claims {
-		share := units.Energy(s.next(e.weight(&b, claim)))
+	for i := range claims {
+		claim := &claims[i]
+		share := units.Energy(s.next(e.weight(b.key, claim)))
 		if claim.Unseen {
 			e.ledger.accounts[othersIndex].add(p.Kind, share, recent(share))
 			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent(share)) })
@@ -389,39 +390,37 @@ type basis struct {
 
 // basisOf returns by what the energy of a kind is shared.
 func (e *Engine) basisOf(kind int, claims []Claim, unowned units.CPUTime) basis {
-	byTime := basis{byCPUTime, uint64(unowned)}
-	b := basis{key: e.cfg.Rules.Keys[kind]}
-	if b.key == nil {
-		return byTime
+	key := e.cfg.Rules.Keys[kind]
+	if key == ByCPUTime {
+		return basis{ByCPUTime, uint64(unowned)}
 	}
 	var sum, cpu uint64
-	for _, claim := range claims {
-		sum = units.AddSaturating(sum, e.weight(&b, claim))
-		cpu = units.AddSaturating(cpu, e.weight(&byTime, claim))
+	for i := range claims {
+		sum = units.AddSaturating(sum, e.weight(key, &claims[i]))
+		cpu = units.AddSaturating(cpu, e.weight(ByCPUTime, &claims[i]))
 	}
 	if sum == 0 || cpu == 0 && unowned > 0 {
-		return byTime
+		return basis{ByCPUTime, uint64(unowned)}
 	}
-	b.unowned = units.MulDiv(uint64(unowned), sum, cpu)
-	return b
+	return basis{key, units.MulDiv(uint64(unowned), sum, cpu)}
 }
 
-// weight is what a claim has of a basis.
-func (e *Engine) weight(b *basis, claim Claim) uint64 {
+// weight is what a claim has of a key.
+func (e *Engine) weight(key Key, claim *Claim) uint64 {
 	if e.isExcluded(claim) {
 		return 0
 	}
-	return b.key(claim)
+	return claim.by(key)
 }
 
-func (e *Engine) isExcluded(claim Claim) bool {
+func (e *Engine) isExcluded(claim *Claim) bool {
 	return e.excluded && claim.Claimant != Nobody && e.claimants[claim.Claimant].excluded
 }
 
 func (e *Engine) excludedOf(claims []Claim) (sum units.CPUTime) {
-	for _, claim := range claims {
-		if e.isExcluded(claim) {
-			sum = units.AddSaturating(sum, claim.CPU)
+	for i := range claims {
+		if e.isExcluded(&claims[i]) {
+			sum = units.AddSaturating(sum, claims[i].CPU)
 		}
 	}
 	return sum
@@ -432,9 +431,9 @@ func (e *Engine) excludedOf(claims []Claim) (sum units.CPUTime) {
 func (e *Engine) sharesOf(amount units.Energy, claims []Claim, b *basis) shares {
 	for shift := 0; ; shift += 16 {
 		total, overflow := b.unowned>>shift, uint64(0)
-		for _, claim := range claims {
+		for i := range claims {
 			var carry uint64
-			total, carry = bits.Add64(total, e.weight(b, claim)>>shift, 0)
+			total, carry = bits.Add64(total, e.weight(b.key, &claims[i])>>shift, 0)
 			overflow |= carry
 		}
 		if overflow == 0 {

@@ -62,8 +62,8 @@ func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, unowned
 			k.UnattributedIdle += idle
 			return
 		}
-		for _, claim := range claims {
-			e.addIdle(p, claim, units.Energy(s.next(e.weight(&b, claim))))
+		for i := range claims {
+			e.addIdle(p, claims[i], units.Energy(s.next(e.weight(b.key, &claims[i]))))
 		}
 		k.UnattributedIdle += units.Energy(s.next(b.unowned))
 		return

@@ -49,22 +49,28 @@ type Claim struct {
 	// short-lived children: what they earn is its container's, pod's and VM's, and in the series of the others.
 	Unseen bool
 	CPU    units.CPUTime
-	// Work is what was done in CPU: the time weighted by a clock rate, instructions. The unit is the same in all
-	// intervals.
-	Work uint64
-	// Memory is the memory that was held, times how long, in a unit that is the same in all intervals. It may be
-	// without CPU.
-	Memory uint64
+	// Weights are what energy may be shared by instead, such as the work that was done in CPU, or the memory that was
+	// held and for how long, each in a unit that is the same in all intervals. There may be some without CPU.
+	Weights [Weights]uint64
 }
 
 // nothing says whether there is nothing to share anything by.
-func (c *Claim) nothing() bool { return c.CPU == 0 && c.Work == 0 && c.Memory == 0 }
+func (c *Claim) nothing() bool { return c.CPU == 0 && c.Weights == [Weights]uint64{} }
 
 // merge adds what else the same claimed.
 func (c *Claim) merge(o *Claim) {
 	c.CPU = units.AddSaturating(c.CPU, o.CPU)
-	c.Work = units.AddSaturating(c.Work, o.Work)
-	c.Memory = units.AddSaturating(c.Memory, o.Memory)
+	for i, weight := range o.Weights {
+		c.Weights[i] = units.AddSaturating(c.Weights[i], weight)
+	}
+}
+
+// by is what the claim has of a key.
+func (c *Claim) by(k Key) uint64 {
+	if k == ByCPUTime {
+		return uint64(c.CPU)
+	}
+	return c.Weights[k-ByFirstWeight]
 }
 
 // shares hands out amount in proportion to weights that add up to total, as differences of the running

@@ -10,6 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
+type weights = [Weights]uint64
+
 // keyed is a bench whose only kind is shared by a key.
 func keyed(t testing.TB, key Key, idle Idle) *bench {
 	rules := DefaultRules()
@@ -29,14 +31,14 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		second Claim
 		want   units.Energy // the first's, of 12 J
 	}{
-		"CPU time":                      {nil, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
-		"CPU time, others are not read": {nil, Claim{CPU: 100 * ms, Work: 9, Memory: 9}, Claim{CPU: 100 * ms}, 6},
-		"work": {
-			ByWork, Claim{CPU: 100 * ms, Work: 100 * 3000}, Claim{CPU: 100 * ms, Work: 100 * 1000}, 9,
+		"CPU time":                      {ByCPUTime, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
+		"CPU time, others are not read": {ByCPUTime, Claim{CPU: 100 * ms, Weights: weights{9, 9}}, Claim{CPU: 100 * ms}, 6},
+		"the first weight": {
+			ByFirstWeight, Claim{CPU: 100 * ms, Weights: weights{100 * 3000, 0}}, Claim{CPU: 100 * ms, Weights: weights{100 * 1000, 0}}, 9,
 		},
-		"memory, asleep or not": {ByMemory, Claim{CPU: 400 * ms, Memory: 1}, Claim{Memory: 5}, 2},
-		"work beyond measure":   {ByWork, Claim{CPU: ms, Work: math.MaxUint64}, Claim{CPU: ms, Work: math.MaxUint64}, 6},
-		"nobody has any":        {ByWork, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
+		"the second, who ran or not": {BySecondWeight, Claim{CPU: 400 * ms, Weights: weights{0, 1}}, Claim{Weights: weights{0, 5}}, 2},
+		"weights beyond measure":     {ByFirstWeight, Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, 6},
+		"nobody has any":             {ByFirstWeight, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
 	} {
 		b := keyed(t, c.key, IdleNobody)
 		c.first.Claimant, c.second.Claimant = b.open(1), b.open(2)
@@ -49,11 +51,11 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 
 // They used a quarter of the CPU time, so they have a quarter of whatever else there is.
 func TestTheUnownedHaveAsMuchOfAKeyAsTheOthersOnAverage(t *testing.T) {
-	for _, key := range []Key{nil, ByWork, ByMemory} {
+	for _, key := range []Key{ByCPUTime, ByFirstWeight, BySecondWeight} {
 		b := keyed(t, key, IdleUsed)
 		b.iv.Unowned = 100 * ms
 		b.share(12*units.Joule,
-			Claim{Claimant: b.open(1), CPU: 100 * ms, Work: 70, Memory: 20}, Claim{Claimant: b.open(2), CPU: 200 * ms, Work: 20, Memory: 10})
+			Claim{Claimant: b.open(1), CPU: 100 * ms, Weights: weights{70, 20}}, Claim{Claimant: b.open(2), CPU: 200 * ms, Weights: weights{20, 10}})
 		k := b.e.Ledger().Kinds[pkg]
 		assert.Equal(t, 3*units.Joule, k.Unattributed)
 		assert.Equal(t, 3*units.Joule, k.UnattributedIdle)
@@ -62,33 +64,33 @@ func TestTheUnownedHaveAsMuchOfAKeyAsTheOthersOnAverage(t *testing.T) {
 }
 
 // Else those who sleep would have what the unowned alone have caused.
-func TestWhereOnlyTheUnownedRanMemoryIsNotTheKey(t *testing.T) {
-	b := keyed(t, ByMemory, IdleNobody)
+func TestWhereOnlyTheUnownedRanWeightsAreNotTheKey(t *testing.T) {
+	b := keyed(t, BySecondWeight, IdleNobody)
 	b.iv.Unowned = 100 * ms
-	b.share(12*units.Joule, Claim{Claimant: b.open(1), Memory: 20})
+	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}})
 	assert.Equal(t, 12*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
 }
 
-func TestWhereNobodyRanMemoryIsTheKeyAllTheSame(t *testing.T) {
-	b := keyed(t, ByMemory, IdleNobody)
-	b.share(12*units.Joule, Claim{Claimant: b.open(1), Memory: 20}, Claim{Claimant: b.open(2), Memory: 40})
+func TestWhereNobodyRanWeightsAreTheKeyAllTheSame(t *testing.T) {
+	b := keyed(t, BySecondWeight, IdleNobody)
+	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}}, Claim{Claimant: b.open(2), Weights: weights{0, 40}})
 	assert.Equal(t, 4*units.Joule, b.energy(Process, "1"))
 }
 
 func TestIdleEnergyByUseIsSharedByTheKey(t *testing.T) {
-	b := keyed(t, ByWork, IdleUsed)
-	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 100 * ms, Work: 30}, Claim{Claimant: b.open(2), CPU: 100 * ms, Work: 10})
+	b := keyed(t, ByFirstWeight, IdleUsed)
+	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 100 * ms, Weights: weights{30, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{10, 0}})
 	assert.Equal(t, 9*units.Joule, b.find(Process, "1").Idle[pkg])
 	requireConserved(t, b.e, Amounts{})
 }
 
 func TestTheExcludedHaveNothingOfAKey(t *testing.T) {
-	b := keyed(t, ByWork, IdleNobody)
+	b := keyed(t, ByFirstWeight, IdleNobody)
 	static := b.open(1)
 	b.e.Exclude(static)
 	b.iv.Unowned = 100 * ms
 	b.observe(24*units.Joule, 1300*ms, 2*units.Second,
-		Claim{Claimant: static, CPU: 300 * ms, Work: 1000}, Claim{Claimant: b.open(2), CPU: 100 * ms, Work: 10})
+		Claim{Claimant: static, CPU: 300 * ms, Weights: weights{1000, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{10, 0}})
 	assert.Zero(t, b.energy(Process, "1"))
 	assert.Equal(t, 6*units.Joule, b.energy(Process, "2"))
 	assert.Equal(t, 6*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed, "by CPU time, of what is not excluded")
@@ -96,14 +98,14 @@ func TestTheExcludedHaveNothingOfAKey(t *testing.T) {
 
 // What a zone was late with is shared by all of the intervals: those who sleep in them count as well.
 func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
-	b := keyed(t, ByMemory, IdleNobody)
+	b := keyed(t, BySecondWeight, IdleNobody)
 	p, q := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
-	b.share(0, Claim{Claimant: p, CPU: 100 * ms, Memory: 30}, Claim{Claimant: q, Memory: 10})
-	b.share(0, Claim{Claimant: q, Memory: 20})
+	b.share(0, Claim{Claimant: p, CPU: 100 * ms, Weights: weights{0, 30}}, Claim{Claimant: q, Weights: weights{0, 10}})
+	b.share(0, Claim{Claimant: q, Weights: weights{0, 20}})
 	b.iv.Zones[0].OK = true
 	b.at = b.at.Add(time.Second)
-	b.share(16*units.Joule, Claim{Claimant: p, CPU: 100 * ms}, Claim{Claimant: q, Memory: 20})
+	b.share(16*units.Joule, Claim{Claimant: p, CPU: 100 * ms}, Claim{Claimant: q, Weights: weights{0, 20}})
 	assert.Equal(t, 6*units.Joule, b.energy(Process, "1"), "30 of 80")
 	assert.Equal(t, 10*units.Joule, b.energy(Process, "2"))
 }

@@ -48,7 +48,7 @@ type observer struct {
 	unlisted int // so many more intervals no task is seen
 	did      map[string]int
 	sizes    bool // containers have sizes
-	keys     bool // claims are of work and of memory too
+	keys     bool // claims have weights: work, and memory
 }
 
 // observed is a task that has a claimant.
@@ -251,9 +251,9 @@ func (n *observer) claim(o *observed) {
 	claim := attribution.Claim{Claimant: o.claimant, CPU: cpu}
 	if n.keys {
 		// Some CPU time does no work, some tasks have no memory, and those that sleep keep theirs.
-		claim.Work = uint64(cpu) / 1000 * uint64(o.task.PID%4)
+		claim.Weights[0] = uint64(cpu) / 1000 * uint64(o.task.PID%4)
 		if !o.task.Zombie {
-			claim.Memory = uint64(o.task.PID*37%5) * uint64(n.interval.Elapsed.Milliseconds())
+			claim.Weights[1] = uint64(o.task.PID*37%5) * uint64(n.interval.Elapsed.Milliseconds())
 		}
 	}
 	n.interval.Claims = append(n.interval.Claims, claim)

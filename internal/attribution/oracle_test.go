@@ -258,7 +258,7 @@ func (o *oracle) observe(iv *attribution.Interval, shown *attribution.Ledger) {
 	this := &waiting{busy: uint64(iv.Busy), total: uint64(iv.Total), unowned: uint64(iv.Unowned), elapsed: iv.Elapsed}
 	for _, claim := range iv.Claims {
 		this.claims = append(this.claims, oracleClaim{
-			o.find(claim.Claimant), claim.Unseen, [oracleKeys]uint64{uint64(claim.CPU), claim.Work, claim.Memory},
+			o.find(claim.Claimant), claim.Unseen, [oracleKeys]uint64{uint64(claim.CPU), claim.Weights[0], claim.Weights[1]},
 		})
 	}
 	for _, claim := range this.claims {

@@ -30,7 +30,17 @@ type Portion struct {
 type Split func(Portion) units.Energy
 
 // Key says what a claim's share of the active energy is in proportion to.
-type Key func(Claim) uint64
+type Key uint8
+
+// The keys: ByCPUTime, and those that whoever makes the claims gives a meaning to.
+const (
+	ByCPUTime Key = iota
+	ByFirstWeight
+	BySecondWeight
+)
+
+// Weights is how many keys there are beside CPU time.
+const Weights = int(BySecondWeight)
 
 // Idle says who carries the idle energy.
 type Idle uint8
@@ -53,7 +63,7 @@ const (
 // Rules are the exchangeable parts of the attribution.
 type Rules struct {
 	Split Split
-	// Keys are those of the kinds, nil for CPU time. Where nobody has any of a key, CPU time stands in.
+	// Keys are those of the kinds. Where nobody has any weight, CPU time stands in.
 	Keys [Zones]Key
 	Idle Idle
 	// Learned are the splits of the kinds whose split learns, else nil.
@@ -68,11 +78,3 @@ func ByUtilization(p Portion) units.Energy {
 	busy := min(p.Busy, p.Total)
 	return units.Energy(units.MulDiv(uint64(p.Energy), uint64(busy), uint64(p.Total)))
 }
-
-// ByWork shares in proportion to the work that was done.
-func ByWork(c Claim) uint64 { return c.Work }
-
-// ByMemory shares in proportion to the memory that was held.
-func ByMemory(c Claim) uint64 { return c.Memory }
-
-func byCPUTime(c Claim) uint64 { return uint64(c.CPU) }

@@ -43,10 +43,10 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	cfg.Rules.Idle = attribution.Idle(seed / 2 % 5)
 	var keys [attribution.Zones]int
 	if seed%3 > 0 {
-		cfg.Rules.Keys[drams], keys[drams] = attribution.ByMemory, memory
+		cfg.Rules.Keys[drams], keys[drams] = attribution.BySecondWeight, memory
 	}
 	if seed%3 > 1 {
-		cfg.Rules.Keys[packages], keys[packages] = attribution.ByWork, work
+		cfg.Rules.Keys[packages], keys[packages] = attribution.ByFirstWeight, work
 	}
 	life := newLife(tb)
 	life.LimitPIDs(64)
@@ -261,7 +261,7 @@ func crowdRules() map[string]attribution.Rules {
 		rules[name] = attribution.Rules{Split: attribution.ByUtilization, Idle: idle}
 	}
 	rules["work and memory"] = attribution.Rules{
-		Split: attribution.ByUtilization, Keys: [attribution.Zones]attribution.Key{packages: attribution.ByWork, drams: attribution.ByMemory},
+		Split: attribution.ByUtilization, Keys: [attribution.Zones]attribution.Key{packages: attribution.ByFirstWeight, drams: attribution.BySecondWeight},
 	}
 	return rules
 }
@@ -279,7 +279,7 @@ func crowd(tb testing.TB, running int, rules attribution.Rules) *observer {
 		}
 	}
 	n := observe(life, attribution.Config{Rules: rules}, false)
-	n.sizes, n.keys = true, rules.Keys[packages] != nil
+	n.sizes, n.keys = true, rules.Keys[packages] != attribution.ByCPUTime
 	n.pass(false)
 	return n
 }
