@@ -97,6 +97,9 @@ func (c *Config) Validate() error {
 	}
 	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterModel)
 	oneOf(wrong, "cpu_time", c.CPUTime, cputime.Auto, cputime.KindBPF, cputime.KindProcfs)
+	if c.InitialDelay < 0 {
+		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)
+	}
 	if w := c.SamplingInterval; w != 0 && (w < minWindow || w > c.CollectionInterval) {
 		wrong("sampling_interval", "must be 0 or from %v to collection_interval, is %v", minWindow, w)
 	}
@@ -148,36 +151,54 @@ func join[T ~string](values []T) string {
 	return strings.Join(s, ", ")
 }
 
-// Validate checks the curve.
+// maxPower is a megawatt: no node has that.
+const maxPower = 1e6
+
+// Validate checks the curve. Each error names its field.
 func (m *ModelConfig) Validate() error {
-	_, err := m.curve()
-	return err
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+	}
+	watts := func(field string, w float64) bool {
+		possible := w >= 0 && w <= maxPower
+		if !possible {
+			wrong(field, "must be between 0 and %g watts, is %g", maxPower, w)
+		}
+		return possible
+	}
+	twoPowers := m.IdlePower != 0 || m.MaxPower != 0
+	if len(m.Points) == 0 || twoPowers {
+		idle, most := watts("idle_power", m.IdlePower), watts("max_power", m.MaxPower)
+		switch {
+		case len(m.Points) > 0:
+			wrong("points", "must not be set together with idle_power and max_power")
+		case most && m.MaxPower == 0:
+			wrong("max_power", "must be more than 0 watts, is 0")
+		case idle && most && m.MaxPower < m.IdlePower:
+			wrong("max_power", "must be at least idle_power, %g watts, is %g", m.IdlePower, m.MaxPower)
+		}
+	}
+	for i, p := range m.Points {
+		if u := p.Utilization; !(u >= 0 && u <= 1) {
+			wrong(fmt.Sprintf("points::%d::utilization", i), "must be between 0 and 1, is %g", u)
+		} else if i > 0 && u <= m.Points[i-1].Utilization {
+			wrong(fmt.Sprintf("points::%d::utilization", i), "must be above the %g before it, is %g", m.Points[i-1].Utilization, u)
+		}
+		watts(fmt.Sprintf("points::%d::power", i), p.Power)
+	}
+	return errors.Join(errs...)
 }
 
 func (m *ModelConfig) curve() (power.Curve, error) {
-	if len(m.Points) > 0 {
-		if m.IdlePower != 0 || m.MaxPower != 0 {
-			return nil, errors.New("points: must not be set together with idle_power and max_power")
-		}
-		points := make([]power.Point, len(m.Points))
-		for i, p := range m.Points {
-			points[i] = power.Point{Utilization: p.Utilization, Watts: p.Power}
-		}
-		curve, err := power.NewCurve(points)
-		if err != nil {
-			return nil, fmt.Errorf("points: %w", err)
-		}
-		return curve, nil
+	if len(m.Points) == 0 {
+		return power.Linear(m.IdlePower, m.MaxPower)
 	}
-	switch {
-	case !(m.IdlePower >= 0) || math.IsInf(m.IdlePower, 0):
-		return nil, fmt.Errorf("idle_power: must be at least 0 watts, is %g", m.IdlePower)
-	case !(m.MaxPower > 0) || math.IsInf(m.MaxPower, 0):
-		return nil, fmt.Errorf("max_power: must be more than 0 watts, is %g", m.MaxPower)
-	case m.MaxPower < m.IdlePower:
-		return nil, fmt.Errorf("max_power: must be at least idle_power, %g watts, is %g", m.IdlePower, m.MaxPower)
+	points := make([]power.Point, len(m.Points))
+	for i, p := range m.Points {
+		points[i] = power.Point{Utilization: p.Utilization, Watts: p.Power}
 	}
-	return power.Linear(m.IdlePower, m.MaxPower)
+	return power.NewCurve(points)
 }
 
 // minEnergy is the threshold in the engine's unit.

@@ -67,26 +67,30 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"meter model with an empty model", "{meter: model, model: {}}", "model: max_power: must be more than 0 watts, is 0"},
 		{"model without the zone that it stands in for", "{zones: [dram], model: {max_power: 1}}",
 			`zones: must name "package", the zone that the model stands in for`},
-		{"idle_power negative", "model: {idle_power: -1, max_power: 5}", "model: idle_power: must be at least 0 watts, is -1"},
-		{"idle_power not a number", "model: {idle_power: .nan, max_power: 5}", "model: idle_power: must be at least 0 watts, is NaN"},
-		{"idle_power infinite", "model: {idle_power: .inf, max_power: 5}", "model: idle_power: must be at least 0 watts, is +Inf"},
-		{"max_power negative", "model: {idle_power: 0, max_power: -5}", "model: max_power: must be more than 0 watts, is -5"},
-		{"max_power not a number", "model: {idle_power: 1, max_power: .nan}", "model: max_power: must be more than 0 watts, is NaN"},
-		{"max_power infinite", "model: {idle_power: 1, max_power: .inf}", "model: max_power: must be more than 0 watts, is +Inf"},
+		{"idle_power negative", "model: {idle_power: -1, max_power: 5}", "model: idle_power: must be between 0 and 1e+06 watts, is -1"},
+		{"idle_power not a number", "model: {idle_power: .nan, max_power: 5}", "model: idle_power: must be between 0 and 1e+06 watts, is NaN"},
+		{"idle_power infinite", "model: {idle_power: .inf, max_power: 5}", "model: idle_power: must be between 0 and 1e+06 watts, is +Inf"},
+		{"max_power negative", "model: {idle_power: 0, max_power: -5}", "model: max_power: must be between 0 and 1e+06 watts, is -5"},
+		{"max_power not a number", "model: {idle_power: 1, max_power: .nan}", "model: max_power: must be between 0 and 1e+06 watts, is NaN"},
+		{"max_power infinite", "model: {idle_power: 1, max_power: .inf}", "model: max_power: must be between 0 and 1e+06 watts, is +Inf"},
+		{"max_power of no machine", "model: {idle_power: 1, max_power: 1e7}", "model: max_power: must be between 0 and 1e+06 watts, is 1e+07"},
 		{"max_power below idle_power", "model: {idle_power: 40, max_power: 30}", "model: max_power: must be at least idle_power, 40 watts, is 30"},
 		{"max_power left out", "model: {idle_power: 40}", "model: max_power: must be more than 0 watts, is 0"},
 		{"a model that is not used is checked as well", "{meter: powercap, model: {idle_power: -1, max_power: 5}}",
-			"model: idle_power: must be at least 0 watts, is -1"},
+			"model: idle_power: must be between 0 and 1e+06 watts, is -1"},
+		{"no points", "model: {points: []}", "model: max_power: must be more than 0 watts, is 0"},
 		{"points out of order", "model: {points: [{utilization: 0.5, power: 1}, {utilization: 0.4, power: 2}]}",
-			"model: points: power curve: point 1: utilization 0.4 is not above the 0.5 before it"},
+			"model: points::1::utilization: must be above the 0.5 before it, is 0.4"},
 		{"points at the same utilization", "model: {points: [{utilization: 0.5, power: 1}, {utilization: 0.5, power: 2}]}",
-			"model: points: power curve: point 1: utilization 0.5 is not above the 0.5 before it"},
+			"model: points::1::utilization: must be above the 0.5 before it, is 0.5"},
 		{"point beyond full utilization", "model: {points: [{utilization: 50, power: 1}]}",
-			"model: points: power curve: point 0: utilization 50 is not between 0 and 1"},
+			"model: points::0::utilization: must be between 0 and 1, is 50"},
+		{"point at a utilization that is no number", "model: {points: [{utilization: .nan, power: 1}]}",
+			"model: points::0::utilization: must be between 0 and 1, is NaN"},
 		{"point with a power that is no number", "model: {points: [{utilization: 0, power: .nan}]}",
-			"model: points: power curve: point 0: power of NaN W is not a finite number from 0 up"},
+			"model: points::0::power: must be between 0 and 1e+06 watts, is NaN"},
 		{"point with a negative power", "model: {points: [{utilization: 0, power: -3}]}",
-			"model: points: power curve: point 0: power of -3 W is not a finite number from 0 up"},
+			"model: points::0::power: must be between 0 and 1e+06 watts, is -3"},
 		{"points together with idle_power", "model: {idle_power: 1, points: [{utilization: 0, power: 1}]}",
 			"model: points: must not be set together with idle_power and max_power"},
 		{"points together with max_power", "model: {max_power: 1, points: [{utilization: 0, power: 1}]}",
@@ -122,6 +126,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"exclude with no expression", `attribution: {exclude: {executable_name: [{regexp: "("}]}}`, "attribution::exclude::executable_name::0"},
 		{"collection_interval 0", "collection_interval: 0", `"collection_interval": requires positive value`},
 		{"collection_interval negative", "collection_interval: -1s", `"collection_interval": requires positive value`},
+		{"initial_delay negative", "initial_delay: -1s", "initial_delay: must not be negative, is -1s"},
 		{"timeout negative", "timeout: -1s", `"timeout": requires positive value`},
 	}
 	for _, tt := range tests {
@@ -136,6 +141,18 @@ func TestAllBadFieldsAreNamedAtOnce(t *testing.T) {
 	_, err := load(t, "{root_path: x, meter: y, cpu_time: z, zones: [w], processes: {min_energy: -1, max: -1}, model: {max_power: -1}, collection_interval: 0}")
 	for _, field := range []string{"root_path: ", "meter: ", "cpu_time: ", "zones::0: ", "processes::min_energy: ",
 		"processes::max: ", "model: max_power: ", "collection_interval"} {
+		assert.ErrorContains(t, err, field)
+	}
+}
+
+func TestAllBadFieldsOfAModelAreNamedAtOnce(t *testing.T) {
+	_, err := load(t, "model: {idle_power: -1, max_power: .nan}")
+	for _, field := range []string{"idle_power: ", "max_power: "} {
+		assert.ErrorContains(t, err, field)
+	}
+	_, err = load(t, "model: {idle_power: -1, points: [{utilization: 2, power: -1}, {utilization: 0.5, power: 1}, {utilization: 0.5, power: .inf}]}")
+	for _, field := range []string{"idle_power: ", "points: ", "points::0::utilization: ", "points::0::power: ", "points::1::utilization: ",
+		"points::2::utilization: ", "points::2::power: "} {
 		assert.ErrorContains(t, err, field)
 	}
 }
