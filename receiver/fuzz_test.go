@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
@@ -148,4 +151,123 @@ func checkTotals(t *testing.T, md pmetric.Metrics, before map[string]float64) {
 
 func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint) string {
 	return fmt.Sprint(metric, " ", rm.Resource().Attributes().AsRaw(), p.Attributes().AsRaw(), p.StartTimestamp())
+}
+
+func FuzzParseLimit(f *testing.F) {
+	for _, content := range []string{"max 100000\n", "50000 100000\n", "1 1", "4294967295 1\n", "4294967296 1\n", "0 5\n", "5 0\n", "-1 5\n", "5\n", "1 2 3\n", ""} {
+		f.Add([]byte(content))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		shares, ok := parseLimit(content)
+		if !ok {
+			return
+		}
+		fields := strings.Fields(string(content))
+		require.Len(t, fields, 2)
+		quota, quotaOK := new(big.Int).SetString(fields[0], 10)
+		period, periodOK := new(big.Int).SetString(fields[1], 10)
+		require.True(t, quotaOK && periodOK, "%q", content)
+		want, _ := new(big.Rat).SetFrac(quota, period).Float64()
+		require.InDelta(t, max(oneCPU*want, 1), float64(shares), 1, "%q", content)
+	})
+}
+
+func FuzzParseNumber(f *testing.F) {
+	for _, content := range []string{"100\n", "1024", "0\n", "-1\n", "18446744073709551615\n", "18446744073709551616\n", "70369281052674\n", " 7 \n", "7 8\n", "1e3\n", "0x10\n", "\n", ""} {
+		f.Add([]byte(content))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		n, ok := parseNumber(content)
+		digits := bytes.TrimLeft(bytes.TrimSpace(content), "0")
+		if ok && n > 0 && fmt.Sprint(n) != string(digits) || ok && n == 0 && len(digits) > 0 {
+			t.Fatalf("%q is %d", content, n)
+		}
+		for _, sharesOf := range []func(uint64) uint64{sharesOfLinear, sharesOfQuadratic} {
+			shares, least := sharesOf(n), sharesOf(n/2)
+			require.True(t, least >= 2 && shares >= least && shares <= 262144, "a weight of %d is %d shares, of its half %d", n, shares, least)
+		}
+	})
+}
+
+func FuzzProcessors(f *testing.F) {
+	f.Add([]byte("processor\t: 0\nvendor_id\t: V\nmodel name\t: A CPU\nmicrocode\t: 0x1\n\nprocessor\t: 1\nmicrocode\t: x\n"))
+	f.Add([]byte("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\nflags: a:b:c\n"))
+	f.Add([]byte("model name: before any processor\nprocessor\nprocessor:\n:\n\xff: \xfe\n"))
+	f.Add(bytes.Repeat([]byte("x"), 100_000))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, info []byte) {
+		lines := processorsOf(info)
+		var processors int
+		_, err := fmt.Sscanf(lines[len(lines)-1], "processors %d", &processors)
+		require.NoError(t, err)
+		require.LessOrEqual(t, processors, bytes.Count(info, []byte("processor")))
+		for _, line := range lines[:len(lines)-1] {
+			require.Positive(t, processors)
+			require.NotContains(t, line, "\n")
+			require.True(t, slices.ContainsFunc(identifying, func(key string) bool {
+				value, ok := strings.CutPrefix(line, key+" ")
+				return ok && bytes.Contains(info, []byte(key)) && bytes.Contains(info, []byte(value))
+			}), line)
+		}
+		again := processorsOf(append(slices.Clone(info), "\nprocessor: 9\nmodel name: another\n"...))
+		if processors > 0 { // of a long line nothing more is read
+			require.Equal(t, lines[:len(lines)-1], again[:len(again)-1], "only the first one counts")
+		}
+	})
+}
+
+// FuzzWhatWasLearned changes what the receiver stored of what it learned, and starts it with that.
+func FuzzWhatWasLearned(f *testing.F) {
+	rules := []SplitRule{SplitMinimum, SplitResting, SplitBase, SplitRegression, SplitLearned}
+	stored := make([][]byte, len(rules))
+	learned := make([]float64, len(rules))
+	start := func(t *testing.T, rule byte, s *memoryStorage) *testNode {
+		n := sharedNode(t, func(c *AttributionConfig) {
+			c.Split, c.Storage = rules[rule], &storageID
+			c.RestUtilization, c.BaseTime, c.RegressionSamples = 1, 10*time.Second, 1
+		})
+		n.extensions = map[component.ID]component.Component{storageID: s}
+		n.start()
+		return n
+	}
+	whole := uint16(math.MaxUint16)
+	for rule := range rules {
+		f.Add(byte(rule), uint16(0), uint16(0), []byte(nil)) // as it was stored
+		for _, content := range []string{"", "{", "null", "[]", `{"Zones":{"package":null}}`, `{"Hardware":["x"],"Zones":{}}`} {
+			f.Add(byte(rule), uint16(0), whole, []byte(content))
+		}
+		for at := uint16(40); at < 400; at += 40 {
+			f.Add(byte(rule), at, uint16(1), []byte("9"))
+			f.Add(byte(rule), at, uint16(3), []byte("-1e308"))
+			f.Add(byte(rule), at, whole, []byte(nil))
+		}
+	}
+	f.Fuzz(func(t *testing.T, rule byte, at, length uint16, put []byte) {
+		rule %= byte(len(rules))
+		if stored[rule] == nil {
+			s := &memoryStorage{stored: map[string][]byte{}}
+			n := start(t, rule, s)
+			for i := range int64(36) {
+				n.run(uint64(300+20*(i%12))*joule, map[int]int64{10: 225 + 50*(i%12)})
+			}
+			learned[rule] = n.one("system.energy.split.learned").value
+			require.NoError(t, n.s.shutdown(t.Context()))
+			stored[rule] = s.stored[storageKey]
+			require.Contains(t, string(stored[rule]), rules[rule])
+		}
+		b := stored[rule]
+		from := min(int(at), len(b))
+		to := min(from+int(length), len(b))
+		n := start(t, rule, &memoryStorage{stored: map[string][]byte{storageKey: slices.Concat(b[:from], put, b[to:])}})
+		if from == to && len(put) == 0 {
+			n.run(600*joule, map[int]int64{10: 500})
+			require.InDelta(t, learned[rule], n.one("system.energy.split.learned").value, 0, "nothing was changed")
+		}
+		totals := map[string]float64{}
+		for range 3 {
+			n.run(600*joule, map[int]int64{10: 500, 20: 100})
+			checkTotals(t, n.md, totals)
+			require.InDelta(t, 60, n.sum("system.power", nil), 1e-6)
+		}
+	})
 }

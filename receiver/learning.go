@@ -202,22 +202,28 @@ func hardwareOf(root string, source power.Source, readings []power.Reading) []st
 	}
 	slices.Sort(hardware[1:])
 	if info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo")); err == nil {
-		processors := 0
-		lines := bufio.NewScanner(bytes.NewReader(info))
-		for lines.Scan() {
-			key, value, _ := strings.Cut(lines.Text(), ":")
-			key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-			if key == "processor" {
-				processors++
-			}
-			if processors == 1 && slices.Contains(identifying, key) {
-				hardware = append(hardware, key+" "+value)
-			}
-		}
-		hardware = append(hardware, fmt.Sprint("processors ", processors))
+		hardware = append(hardware, processorsOf(info)...)
 	}
 	if version, err := os.ReadFile(filepath.Join(root, "proc/version")); err == nil {
 		hardware = append(hardware, strings.TrimSpace(string(version)))
 	}
 	return hardware
+}
+
+// processorsOf says what /proc/cpuinfo tells of the first processor, and how many there are.
+func processorsOf(info []byte) []string {
+	var out []string
+	processors := 0
+	lines := bufio.NewScanner(bytes.NewReader(info))
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if key == "processor" {
+			processors++
+		}
+		if processors == 1 && slices.Contains(identifying, key) {
+			out = append(out, key+" "+value)
+		}
+	}
+	return append(out, fmt.Sprint("processors ", processors))
 }

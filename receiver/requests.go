@@ -98,6 +98,7 @@ func sharesOfLinear(weight uint64) uint64 {
 	if weight <= 1 {
 		return 2
 	}
+	weight = min(weight, 10000)
 	return min(2+((weight-1)*262142+262142/2)/9999, 262144)
 }
 
@@ -115,12 +116,17 @@ func sharesOfQuadratic(weight uint64) uint64 {
 	return uint64(math.Round(math.Sqrt(exact(float64(weight-1)) * exact(float64(weight)))))
 }
 
-// readLimit reads the "quota period" of cpu.max, in shares. It is not ok where the quota is "max".
+// readLimit reads a file that holds a limit.
 func readLimit(path string) (shares uint64, ok bool) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return 0, false
 	}
+	return parseLimit(content)
+}
+
+// parseLimit reads the "quota period" of cpu.max, in shares. It is not ok where the quota is "max".
+func parseLimit(content []byte) (shares uint64, ok bool) {
 	fields := bytes.Fields(content)
 	if len(fields) != 2 {
 		return 0, false
@@ -136,11 +142,16 @@ func readLimit(path string) (shares uint64, ok bool) {
 	return max(oneCPU*quota/period, 1), true
 }
 
+// readNumber reads a file that holds a number.
 func readNumber(path string) (uint64, bool) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return 0, false
 	}
+	return parseNumber(content)
+}
+
+func parseNumber(content []byte) (uint64, bool) {
 	n, err := strconv.ParseUint(string(bytes.TrimSpace(content)), 10, 64)
 	return n, err == nil
 }

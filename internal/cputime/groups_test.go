@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -368,6 +369,22 @@ func reachable(t testing.TB, root string) {
 	for dir := filepath.Dir(root); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
+}
+
+func FuzzParseCPUAcct(f *testing.F) {
+	for _, s := range []string{"0\n", "77000000000\n", "18446744073709551615\n", "18446744073709551616\n", "77", "-5\n", " 5 \n", "5 6\n", "\n", ""} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := parseCPUAcct(b)
+		want, wantErr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		if wantErr == nil && !strings.HasSuffix(string(b), "\n") {
+			wantErr = errTruncated
+		}
+		if (err == nil) != (wantErr == nil) || err == nil && uint64(got) != want {
+			t.Fatalf("%q: %d, %v; want %d, %v", b, got, err, want, wantErr)
+		}
+	})
 }
 
 func FuzzCgroupPathsStayInside(f *testing.F) {

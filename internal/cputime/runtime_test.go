@@ -1,8 +1,10 @@
 package cputime
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -110,11 +112,21 @@ func TestACPUListIsCounted(t *testing.T) {
 }
 
 func FuzzParseCPUList(f *testing.F) {
-	f.Add([]byte("0-3,5\n"))
-	f.Add([]byte("3-1"))
+	for _, list := range []string{"0-3,5\n", "3-1", "0\n", "0-65535\n", "0-65536\n", "0,0\n", "0-1-2\n", "0,\n", "-1\n", "\n", "", "18446744073709551615-0\n"} {
+		f.Add([]byte(list))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if n, err := parseCPUList(b); err == nil && n == 0 {
-			t.Errorf("%q has no CPU", b)
+		n, err := parseCPUList(b)
+		if err != nil {
+			return
+		}
+		parts := uint64(bytes.Count(b, []byte{','})) + 1
+		if n < parts || n > parts*maxCPUs {
+			t.Errorf("%q has %d CPUs", b, n)
+		}
+		more, err := parseCPUList(append(slices.Clone(bytes.TrimSpace(b)), ",7-9\n"...))
+		if err != nil || more != n+3 {
+			t.Errorf("%q has %d CPUs, with three more %d, %v", b, n, more, err)
 		}
 	})
 }
