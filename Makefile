@@ -133,11 +133,11 @@ soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets 
 		-oracle.histories 5000 -oracle.events 1000
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
-	@set -e; for package in $$(go list ./...); do \
-		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-			echo "$$package $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+	@set -e; for m in $(MODULES); do for package in $$(go -C $$m list ./...); do \
+		for target in $$(go -C $$m test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; go -C $$m test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
 		done; \
-	done
+	done; done
 
 clean: ## remove what was built
 	rm -rf build

@@ -43,7 +43,7 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 		}
 	}
 	for _, p := range live[:min(rows, len(live))] {
-		row(&b, p, clean(p.labels["process_executable_name"]), p.labels["process_pid"], total, runsIn(p))
+		row(&b, p, p.labels["process_executable_name"], p.labels["process_pid"], total, runsIn(p))
 	}
 	if len(live) > rows {
 		rest := &consumer{}
@@ -66,21 +66,21 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 	line(&b, "unattributed", "", "-", joules(sums.unattributed), "-", "no process can be named for it")
 
 	table(&b, "CONTAINER", s.containers, rows, total, func(c *consumer) (string, string) {
-		note := clean(c.labels["container_runtime_name"])
+		note := c.labels["container_runtime_name"]
 		if uid := c.labels["k8s_pod_uid"]; uid != "" {
 			note = strings.TrimSpace(note + " pod " + short(uid))
 		}
 		return short(c.labels["container_id"]), note
 	})
 	table(&b, "POD", s.pods, rows, total, func(c *consumer) (string, string) {
-		return clean(c.labels["k8s_pod_uid"]), clean(c.labels["k8s_pod_qos_class"])
+		return c.labels["k8s_pod_uid"], c.labels["k8s_pod_qos_class"]
 	})
 	table(&b, "VM", s.vms, rows, total, func(c *consumer) (string, string) {
 		name := c.labels["vm_name"]
 		if name == "" {
 			name = c.labels["vm_id"]
 		}
-		return clean(name), clean(c.labels["vm_hypervisor"])
+		return name, c.labels["vm_hypervisor"]
 	})
 
 	sign := "="
@@ -139,7 +139,7 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 		}
 		name = fmt.Sprintf("%-*s %8s", rest, name, pid)
 	}
-	b.WriteString(strings.TrimRight(fmt.Sprintf("%-*s %10s %12s %7s  %s", width, name, power, energy, share, note), " ") + "\n")
+	b.WriteString(strings.TrimRight(clean(fmt.Sprintf("%-*s %10s %12s %7s  %s", width, name, power, energy, share, note)), " ") + "\n")
 }
 
 // isOther tells the series that stands for all the small processes.
@@ -163,7 +163,6 @@ func runsIn(p *consumer) string {
 
 // short is enough of an id to find it again.
 func short(id string) string {
-	id = clean(id)
 	if head, _, found := strings.Cut(id, "-"); found && len(head) == 8 { // a UUID
 		return head
 	}

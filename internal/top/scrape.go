@@ -93,10 +93,20 @@ func scrape(ctx context.Context, endpoint string) (*snapshot, error) {
 	return parse(io.LimitReader(res.Body, maxBody))
 }
 
+// families reads the Prometheus text format.
+func families(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
+	defer func() { // the parser panics at a sample without a name after a line of TYPE
+		if p := recover(); p != nil {
+			families, err = nil, fmt.Errorf("the parser failed: %v", p)
+		}
+	}()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(r)
+}
+
 // parse reads the names that the Prometheus exporter gives the receiver's metrics.
 func parse(r io.Reader) (*snapshot, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(r)
+	families, err := families(r)
 	if err != nil {
 		return nil, fmt.Errorf("not the Prometheus text format: %w", err)
 	}

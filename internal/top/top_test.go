@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -174,6 +177,58 @@ func TestParseRejectsOtherText(t *testing.T) {
 	s, err := parse(strings.NewReader(""))
 	require.NoError(t, err)
 	assert.False(t, s.hasFigures())
+}
+
+// FuzzTable shows whatever an endpoint answers, and adds it up.
+func FuzzTable(f *testing.F) {
+	for _, name := range []string{"measured.prom", "modeled.prom"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	f.Add([]byte(exposition(3, 1, map[string]float64{"a": 2})))
+	f.Add([]byte(exposition(math.NaN(), math.Inf(1), map[string]float64{"\xff\x1b[2J": math.Inf(-1), strings.Repeat("ü", 300): 1e300})))
+	f.Add([]byte("# TYPE process_power_watts gauge\nprocess_power_watts{process_pid=\"-1\",energy_zone=\"\"} NaN 9223372036854775807\n"))
+	f.Add([]byte("# TYPE process_energy_joules_total histogram\nprocess_energy_joules_total_bucket{le=\"1\"} 1\n"))
+	f.Add([]byte("<html>"))
+	f.Add([]byte("# TYPE A \n{}0"))
+	f.Add([]byte("# TYPE system_power_watts gauge\nsystem_power_watts{energy_zone=\"\x1b[2J\",energy_state=\"active\"} 1\n"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := parse(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		l := ledger{}
+		sums := l.add(s)
+		_ = sums.err() // what does not add up is an error, and no more
+		got := render(s, sums, 10, time.Date(2026, 1, 2, 14, 3, 5, 0, time.UTC))
+		assert.True(t, utf8.ValidString(got))
+		for _, r := range got {
+			assert.True(t, r == '\n' || unicode.IsPrint(r), "%q steers the terminal", r)
+		}
+	})
+}
+
+// FuzzNote reads the newest warning from anything that a log can hold.
+func FuzzNote(f *testing.F) {
+	f.Add([]byte("2026-01-02T14:03:05.000Z\twarn\treceiver/conditions.go:1\tDegraded\t{\"what\": \"energy zones\", \"error\": \"permission denied\"}\n"))
+	f.Add([]byte("x\terror\ty\t\x1b[2J\xff\t{\"error\": \"\x07\n"))
+	f.Add([]byte("a\twarn\tb\n"))
+	f.Add([]byte("\n\t\t\t\t\n"))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		path := filepath.Join(t.TempDir(), "log")
+		require.NoError(t, os.WriteFile(path, log, 0o600))
+		got := logTail{path}.note()
+		if got != "" {
+			kind, _, _ := strings.Cut(got, ":")
+			assert.Contains(t, []string{"warn", "error"}, kind)
+			assert.Contains(t, string(log), "\t"+kind+"\t")
+		}
+		for _, r := range strings.TrimSuffix(got, path+")") {
+			assert.True(t, unicode.IsPrint(r), "%q steers the terminal", r)
+		}
+	})
 }
 
 func TestFlags(t *testing.T) {
