@@ -85,22 +85,34 @@ func (d *Dir) Each(yield func(name []byte)) error {
 		case n == 0:
 			return nil
 		}
-		for b := d.entries[:n]; len(b) > direntName; {
-			length := int(binary.NativeEndian.Uint16(b[direntLength:]))
-			if length <= direntName || length > len(b) {
-				return d.fail("readdirent", unix.EIO)
-			}
-			name := b[direntName:length]
-			for i, c := range name {
-				if c == 0 {
-					name = name[:i]
-					break
-				}
-			}
-			yield(name)
-			b = b[length:]
+		if !eachEntry(d.entries[:n], yield) {
+			return d.fail("readdirent", unix.EIO)
 		}
 	}
+}
+
+// eachEntry calls yield with the name of every entry of what getdents64(2) filled in, and tells whether that is as it
+// should be.
+func eachEntry(b []byte, yield func(name []byte)) bool {
+	for len(b) > 0 {
+		if len(b) <= direntName {
+			return false
+		}
+		length := int(binary.NativeEndian.Uint16(b[direntLength:]))
+		if length <= direntName || length > len(b) {
+			return false
+		}
+		name := b[direntName:length]
+		for i, c := range name {
+			if c == 0 {
+				name = name[:i]
+				break
+			}
+		}
+		yield(name)
+		b = b[length:]
+	}
+	return true
 }
 
 // fail closes the directory, so that the next call opens what is there then.

@@ -1,6 +1,8 @@
 package procdir
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"math"
@@ -288,6 +290,47 @@ func ignore(err error, expected syscall.Errno) error {
 		return nil
 	}
 	return fmt.Errorf("got %w, not %w", err, expected)
+}
+
+// entry is a directory entry as getdents64(2) writes it, its length filled up to a multiple of eight.
+func entry(name string) []byte {
+	length := (direntName + len(name) + 1 + 7) / 8 * 8
+	b := make([]byte, length)
+	binary.NativeEndian.PutUint16(b[direntLength:], uint16(length))
+	copy(b[direntName:], name)
+	return b
+}
+
+func FuzzEntries(f *testing.F) {
+	f.Add([]byte{}, "self")
+	f.Add(slices.Concat(entry("."), entry(".."), entry("1"), entry("4194304"), entry(strings.Repeat("x", 255))), "stat")
+	f.Add(entry("cut short")[:20], "")
+	f.Add(make([]byte, 24), "1")
+	f.Add(bytes.Repeat([]byte{0xff}, 64), "\xff")
+	f.Fuzz(func(t *testing.T, b []byte, name string) {
+		total := 0
+		list := func(b []byte) (names []string, ok bool) {
+			ok = eachEntry(b, func(name []byte) {
+				names = append(names, string(name))
+				total += direntName + len(name)
+			})
+			return names, ok
+		}
+		names, ok := list(b)
+		require.LessOrEqual(t, total, len(b), "nothing is told twice")
+		for _, n := range names {
+			require.NotContains(t, n, "\x00")
+		}
+		name, _, _ = strings.Cut(name, "\x00")
+		if len(name) > 255 {
+			return
+		}
+		more, moreOK := list(slices.Concat(b, entry(name)))
+		if ok {
+			require.True(t, moreOK)
+			require.Equal(t, append(names, name), more)
+		}
+	})
 }
 
 func FuzzNumbersInNamesAreDecimal(f *testing.F) {

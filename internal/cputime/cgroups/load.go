@@ -64,11 +64,19 @@ func (c *Creations) Drain(yield func(id uint64, path string)) error {
 		if err != nil {
 			return fmt.Errorf("read the new cgroups: %w", err)
 		}
-		if b := c.record.RawSample; len(b) > idSize {
-			yield(binary.NativeEndian.Uint64(b), string(b[idSize:]))
+		if id, path, ok := parseCreation(c.record.RawSample); ok {
+			yield(id, path)
 		}
 	}
 	return nil
+}
+
+// parseCreation reads what the hook tells of a new cgroup: its id and, as long as the rest is, its path.
+func parseCreation(b []byte) (id uint64, path string, ok bool) {
+	if len(b) <= idSize {
+		return 0, "", false
+	}
+	return binary.NativeEndian.Uint64(b), string(b[idSize:]), true
 }
 
 // Close detaches and unloads the hook.
