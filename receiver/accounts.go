@@ -21,6 +21,7 @@ type accounts struct {
 	bootTime   time.Time
 	exclusion  *exclusion
 	requests   *requests // nil where nobody asks for them
+	keys       *keys     // nil where CPU time is the only one
 
 	kinds     []power.Kind
 	zones     []power.Zone // by the engine's numbers
@@ -70,6 +71,9 @@ func (a *accounts) observe(m *measurement) {
 		})
 	}
 	a.claim(m, m.node.Process-a.last.node.Process)
+	if a.keys != nil {
+		a.keys.weigh(m.reading, iv.Claims)
+	}
 	if a.requests != nil && a.requests.due(m.reading) {
 		for i := range a.bySlot {
 			if b := &a.bySlot[i]; b.open {
@@ -123,11 +127,25 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		a.bySlot = append(a.bySlot, booking{})
 	}
 	named, unseen := units.CPUTime(0), t.Unseen // unseen: of nothing that it is part of
-	add := func(c attribution.Claimant, cpu units.CPUTime, isUnseen bool) {
-		if cpu = min(cpu, maxClaim); cpu > 0 {
-			a.interval.Claims = append(a.interval.Claims, attribution.Claim{Claimant: c, Unseen: isUnseen, CPU: cpu})
-			named += cpu
+	sleepers := a.keys != nil && a.keys.sleeper
+	elapsed := m.reading.Sub(a.last.reading)
+	// p is the process whose own time it is, and cgroup that of its container.
+	add := func(c attribution.Claimant, cpu units.CPUTime, p *cputime.Process, cgroup string) {
+		if cpu = min(cpu, maxClaim); cpu == 0 && (p == nil || !sleepers) {
+			return
 		}
+		a.interval.Claims = append(a.interval.Claims, attribution.Claim{Claimant: c, Unseen: p == nil, CPU: cpu})
+		named += cpu
+		if a.keys != nil {
+			held := elapsed
+			if p != nil {
+				held = min(held, t.Now-p.Start)
+			}
+			a.keys.claimed(p, cgroup, held)
+		}
+	}
+	if a.keys != nil {
+		a.keys.begin()
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]
@@ -136,7 +154,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 			continue
 		}
 		last := a.containers.atMost(b.member, e.LastSlice)
-		add(b.claimant, last, false)
+		add(b.claimant, last, &e.Process, b.cgroup)
 		a.containers.explain(b.member, b.claimant, last)
 		a.end(b.claimant)
 		a.containers.leave(b.member)
@@ -146,29 +164,29 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	rows(t, !a.begun, func(p *cputime.Process) { a.identifier.Identify(p, t.Now) })
 	anybody := a.identifier.Resolve()
 	// Containers' counters are held against all of their processes. Other than that, those that sleep are not
-	// looked at.
-	rows(t, !a.begun || !a.exact || anybody, func(p *cputime.Process) {
+	// looked at, but where they have a part.
+	rows(t, !a.begun || !a.exact || anybody || sleepers, func(p *cputime.Process) {
 		b := &a.bySlot[p.Slot]
 		a.place(m, p, b)
-		add(b.claimant, p.Used, false)
+		add(b.claimant, p.Used, p, b.cgroup)
 		a.containers.explain(b.member, b.claimant, p.Used+p.Unseen)
 		if b.grouped {
-			add(b.claimant, p.Unseen, true)
+			add(b.claimant, p.Unseen, nil, b.cgroup)
 		} else {
 			unseen += p.Unseen
 		}
 	})
-	a.containers.unseen(func(c attribution.Claimant, cpu units.CPUTime, atFirst bool) {
+	a.containers.unseen(func(c attribution.Claimant, cgroup string, cpu units.CPUTime, atFirst bool) {
 		// A past that nobody watched is bounded by what the CPUs had. What was counted since is not bounded by the node:
 		// its ticks miss what runs between two of them, and the counter does not.
 		if atFirst {
 			cpu = min(cpu, m.node.Total-a.last.node.Total)
 		}
-		add(c, cpu, true)
+		add(c, cpu, nil, cgroup)
 	})
 	for _, in := range t.UnseenIn {
-		if c, ok := a.stand(in.Path); ok {
-			add(c, in.Used, true)
+		if c, cgroup, ok := a.stand(in.Path); ok {
+			add(c, in.Used, nil, cgroup)
 			unseen -= min(unseen, in.Used)
 		}
 	}
@@ -176,7 +194,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		// What a container's counter showed may be in the child times of a process outside of it, too.
 		unseen = min(unseen, units.Advance(named, available))
 	}
-	add(attribution.Nobody, unseen, true)
+	add(attribution.Nobody, unseen, nil, "")
 
 	rest := units.Advance(named, available)
 	if !t.Hidden {
@@ -187,14 +205,14 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 
 // stand opens a claimant, for this interval, that stands for processes of a cgroup which no pass saw. It is not
 // ok where the path names no container or pod: which virtual machine a cgroup is of only its processes tell.
-func (a *accounts) stand(cgroup string) (c attribution.Claimant, ok bool) {
-	in := workload.ParseCgroup([]byte("0::" + cgroup))
+func (a *accounts) stand(path string) (c attribution.Claimant, cgroup string, ok bool) {
+	in := workload.ParseCgroup([]byte("0::" + path))
 	if !a.begun || (in.Container.ID == "" && in.Pod.UID == "") {
-		return attribution.Nobody, false
+		return attribution.Nobody, "", false
 	}
 	c = a.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, in.Cgroup, a.last.stamp)
 	a.end(c)
-	return c, true
+	return c, in.Cgroup, true
 }
 
 func (a *accounts) openClaimant(owner attribution.Owner, cgroup string, since time.Time) attribution.Claimant {

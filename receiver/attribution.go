@@ -31,6 +31,14 @@ type AttributionConfig struct {
 	// RegressionDegree is 1 or 3, and RegressionSamples what each bucket of the split regression needs.
 	RegressionDegree  int `mapstructure:"regression_degree"`
 	RegressionSamples int `mapstructure:"regression_samples"`
+	// Key is what shares of active energy are in proportion to; empty is CPU time.
+	Key KeyRule `mapstructure:"key"`
+	// Keys are those of single kinds of zones. There are at most two different ones beside CPU time.
+	Keys map[power.Kind]KeyRule `mapstructure:"keys"`
+	// FrequencyExponent is the power of the clock rate, 1 to 3, that the key frequency weighs CPU time by.
+	FrequencyExponent int `mapstructure:"frequency_exponent"`
+	// MemorySize is what counts as the memory of a container, for the keys memory and memory_cpu_time.
+	MemorySize MemorySize `mapstructure:"memory_size"`
 	// Idle is who carries idle energy; empty is the preset's.
 	Idle IdleRule `mapstructure:"idle"`
 	// IdleAmong is among whom the rule equal shares it; empty is the preset's.
@@ -142,6 +150,8 @@ func defaultAttribution() AttributionConfig {
 		BaseTime:          5 * time.Minute,
 		RegressionDegree:  1,
 		RegressionSamples: 10,
+		FrequencyExponent: 1,
+		MemorySize:        MemoryResident,
 		CPUWeight:         WeightQuadratic,
 	}
 }
@@ -183,6 +193,7 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 	if n := c.RegressionSamples; n < 1 || n > maxRegressionSamples {
 		wrong("attribution::regression_samples", "must be between 1 and %d, is %d", maxRegressionSamples, n)
 	}
+	c.validateKeys(wrong, zones)
 	if c.Idle != "" {
 		oneOf(wrong, "attribution::idle", c.Idle, IdleNone, IdleEqual, IdleRequested, IdleUsed)
 	}
@@ -231,11 +242,18 @@ func (c *AttributionConfig) learns(zones []power.Kind) bool {
 	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
 }
 
-// warnOfUnusedSplits tells of splits of zones that are not attributed.
-func (c *AttributionConfig) warnOfUnusedSplits(logger *zap.Logger, zones []power.Kind) {
+// warnOfUnused tells of splits and keys of zones that are not attributed.
+func (c *AttributionConfig) warnOfUnused(logger *zap.Logger, zones []power.Kind) {
 	for _, kind := range power.Kinds {
-		if _, ok := c.Splits[kind]; ok && !slices.Contains(zones, kind) {
+		if slices.Contains(zones, kind) {
+			continue
+		}
+		if _, ok := c.Splits[kind]; ok {
 			logger.Warn("attribution::splits names a zone that is not among the zones, so its split is not used",
+				zap.String("zone", string(kind)))
+		}
+		if _, ok := c.Keys[kind]; ok {
+			logger.Warn("attribution::keys names a zone that is not among the zones, so its key is not used",
 				zap.String("zone", string(kind)))
 		}
 	}
@@ -262,6 +280,7 @@ func (c *AttributionConfig) rules(zones []power.Kind) attribution.Rules {
 		static[i] = units.Energy(math.Round(c.StaticPower[kind] * float64(units.Joule)))
 	}
 	for i, kind := range zones {
+		rules.Keys[i] = c.engineKey(kind, zones)
 		learned := c.newLearnedSplit(c.splitOf(kind))
 		rules.Learned[i] = learned
 		switch {

@@ -100,13 +100,13 @@ func (c *containers) moved(from, to *membership, used units.CPUTime) {
 
 // unseen claims what the containers' processes used without being seen, and forgets the containers that have no
 // more processes and no cgroup. What a counter shows at first may be from before anybody watched it.
-func (c *containers) unseen(claim func(c attribution.Claimant, used units.CPUTime, atFirst bool)) {
+func (c *containers) unseen(claim func(c attribution.Claimant, cgroup string, used units.CPUTime, atFirst bool)) {
 	empty := false
 	c.link()
 	for _, m := range c.ordered {
 		if m.seen {
 			used := c.groups.Unseen(m.group)
-			claim(m.some, used, c.groups.First(m.group))
+			claim(m.some, m.path, used, c.groups.First(m.group))
 			for up := m.parent; up != nil; up = up.parent {
 				c.groups.Explain(up.group, used)
 			}

@@ -45,6 +45,7 @@ type energyScraper struct {
 	failed  int        // passes over the processes in a row
 	sampler sampler
 
+	keys      *keys // nil where CPU time is the only one
 	telemetry telemetry
 	learning  learning
 }
@@ -68,6 +69,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		now:        time.Now,
 		open:       cputime.Open,
 		meters:     m,
+		keys:       newKeys(cfg, set.Logger),
 		learning:   learning{cfg: cfg, logger: set.Logger},
 	}
 	s.telemetry, err = newTelemetry(s)
@@ -82,7 +84,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.warnOfSharedSeries()
-	s.cfg.Attribution.warnOfUnusedSplits(s.set.Logger, s.cfg.Zones)
+	s.cfg.Attribution.warnOfUnused(s.set.Logger, s.cfg.Zones)
 	source, rejected, err := s.open(s.cfg.CPUTime, s.cfg.RootPath)
 	if err != nil {
 		return err // only where the configuration insists on a source
@@ -128,6 +130,9 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	errs := []error{s.learning.save(ctx, s.now()), s.learning.close(ctx), s.source.Close(), s.meters.close()}
 	if s.runtime != nil {
 		errs = append(errs, s.runtime.Close())
+	}
+	if s.keys != nil {
+		errs = append(errs, s.keys.close())
 	}
 	return errors.Join(errs...)
 }
@@ -320,6 +325,9 @@ func (s *energyScraper) attribute(m *measurement) {
 		s.begin(m)
 	}
 	s.ledgers.observe(m)
+	if s.keys != nil {
+		s.keys.check(s.conditions)
+	}
 }
 
 // begin starts new ledgers at a measurement.
@@ -342,6 +350,7 @@ func (s *energyScraper) begin(m *measurement) {
 		containers: newContainers(cputime.NewGroups(s.cfg.RootPath)),
 		bootTime:   boot,
 		exclusion:  newExclusion(&s.cfg.Attribution.Exclude),
+		keys:       s.keys,
 		kinds:      s.cfg.Zones,
 		zoneIndex:  map[*power.Zone]int{},
 	}

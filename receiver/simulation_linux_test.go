@@ -138,7 +138,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	curve, err := power.Linear(0, 60)
 	require.NoError(tb, err)
 	machine := hostsim.NewMachine(root,
-		&hostsim.Socket{CPUs: 2, Idle: 20, DRAMIdle: 3, Curve: curve},
+		&hostsim.Socket{CPUs: 2, Idle: 20, DRAMIdle: 3, Curve: curve, Frequency: schedutil},
 		&hostsim.Socket{CPUs: 2, Idle: 15, DRAMIdle: 2, Curve: curve})
 	machine.LimitPIDs(64)
 	sim = &simulation{
@@ -167,6 +167,9 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			Idle:      [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed}[seed/5%4],
 			IdleAmong: [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2],
 			Preset:    PresetKepler, CPUWeight: WeightQuadratic,
+			Key:        keyRules[seed/4%uint64(len(keyRules))],
+			Keys:       map[power.Kind]KeyRule{power.DRAM: keyRules[seed/28%uint64(len(keyRules))]},
+			MemorySize: [...]MemorySize{MemoryResident, MemoryCgroup}[seed/8%2], FrequencyExponent: int(1 + seed/4%3),
 		}
 	}
 	require.NoError(tb, cfg.Validate())

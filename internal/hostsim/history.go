@@ -219,6 +219,7 @@ func (l *Life) fork(parent *Task, demand float64) *Task {
 		return nil
 	}
 	t.Demand = demand
+	t.Resident = uint64(t.PID*37%5) << 20
 	if parent.PID == 1 {
 		t.Move("/system.slice/some.service")
 		t.Exec(programs[0], "sh")

@@ -29,6 +29,10 @@ type Host struct {
 	Zones         map[string]*Zone
 	// Cgroups are the usage counters, by path, of the v2 hierarchy that is mounted at /sys/fs/cgroup.
 	Cgroups map[string]time.Duration
+	// Memory is what cgroups of that hierarchy are charged with, in bytes, by path. One that is not named tells none.
+	Memory map[string]uint64
+	// Clocks are the clock rates of the CPUs that cpufreq tells, in kHz, by number.
+	Clocks map[int]int64
 	// Suspended is how much of Uptime the machine slept, which its monotonic clock does not count.
 	Suspended time.Duration
 	// ClockStep is how far its wall clock was set ahead since it booted, or back.
@@ -57,6 +61,8 @@ type Process struct {
 	Exe            string // the target of the link; there is none when empty
 	Args           []string
 	Cgroup         string // the whole file, without the last newline; "0::/" when empty
+	Resident       int64  // pages
+	LastCPU        int
 }
 
 // Zone is one powercap zone, in µJ.
@@ -79,6 +85,8 @@ func New(root string) *Host {
 		Processes: map[int]*Process{1: {Comm: "init", Exe: "/sbin/init", Args: []string{"/sbin/init"}}},
 		Zones:     map[string]*Zone{},
 		Cgroups:   map[string]time.Duration{},
+		Memory:    map[string]uint64{},
+		Clocks:    map[int]int64{},
 		root:      root,
 		written:   map[string]string{},
 
@@ -157,6 +165,12 @@ func (h *Host) Render() error {
 		h.shownCgroups[path] = true
 		r.write(filepath.Join("sys/fs/cgroup", path, "cpu.stat"),
 			fmt.Sprintf("usage_usec %d\nuser_usec 0\nsystem_usec 0\n", usage.Microseconds()))
+		if charged, ok := h.Memory[path]; ok {
+			r.write(filepath.Join("sys/fs/cgroup", path, "memory.current"), strconv.FormatUint(charged, 10)+"\n")
+		}
+	}
+	for cpu, rate := range h.Clocks {
+		r.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu), strconv.FormatInt(rate, 10)+"\n")
 	}
 	return r.err
 }
@@ -176,9 +190,9 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 	if p.Kernel {
 		flags = 0x208040
 	}
-	r.write(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 %d 0 0 0 0 %d %d %d %d 20 0 %d 0 %d%s\n",
+	r.write(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 %d 0 0 0 0 %d %d %d %d 20 0 %d 0 %d 0 %d%s %d%s\n",
 		pid, p.Comm, state, p.Parent, pid, pid, flags, p.User, p.System, p.CUser, p.CSystem, max(p.Threads, 1), p.Start,
-		strings.Repeat(" 0", 30)))
+		p.Resident, strings.Repeat(" 0", 14), p.LastCPU, strings.Repeat(" 0", 13)))
 	cgroup := p.Cgroup
 	if cgroup == "" {
 		cgroup = "0::/"

@@ -80,6 +80,7 @@ func (k *Kernel) list() {
 		p := tasks.Process{
 			Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
 			Threads: uint32(max(t.process.Threads, 1)), Execs: t.execs, Cgroups: 1<<63 | t.group.id<<8,
+			Cpu: uint32(k.machine.cpuOf(t)), Resident: t.Resident / page,
 		}
 		copy(p.Comm[:len(p.Comm)-1], t.process.Comm)
 		if t.Zombie {

@@ -27,6 +27,7 @@ func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
 	a.Exec("/usr/bin/a")
 	a.Shown().Threads = 3
 	a.Move("/x")
+	a.Resident = 5*page + 1
 	m.Step(7)
 	zombie := task(m, 0, 0)
 	zombie.Exit()
@@ -38,7 +39,7 @@ func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
 	require.Len(t, listed, 4)
 	want := tasks.Process{
 		Pid: 2, Parent: 1, Start: uint64(1001 * time.Second), Run: 2, Cgroup: a.group.id, Threads: 3,
-		Execs: 1, Cgroups: listed[1].Cgroups,
+		Execs: 1, Cgroups: listed[1].Cgroups, Resident: 5, Cpu: uint32(m.cpuOf(a)),
 	}
 	copy(want.Comm[:], "a")
 	assert.Equal(t, want, listed[1])

@@ -3,6 +3,7 @@ package hostsim
 import (
 	"fmt"
 	"math"
+	"os"
 	gopath "path"
 	"slices"
 	"time"
@@ -13,6 +14,8 @@ import (
 // Machine is a simulated computer of which it is known what each task cost: sockets with a power curve, and
 // tasks that run on them. What a kernel would show of it is in Host. Its time passes in steps; the same
 // calls give the same machine.
+//
+// It shows the clock rates of its CPUs at the moment when a socket has any but the nominal one.
 //
 // Its physics. A socket's load is the sum of what its tasks run, each CPU second weighted by the task's
 // Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f), over
@@ -69,6 +72,7 @@ type Socket struct {
 	weight   float64
 	memory   float64
 	rate     float64
+	clock    float64 // rate of the last step, relative
 }
 
 // Energies are energies by zone kind, in µJ.
@@ -92,7 +96,9 @@ type Task struct {
 	Intensity float64
 	// Memory is what DRAM draws while one CPU runs it, in W.
 	Memory float64
-	Cgroup string // its path in the v2 hierarchy
+	// Resident is what it has in memory, in bytes: its cgroup is charged with that.
+	Resident uint64
+	Cgroup   string // its path in the v2 hierarchy
 
 	// Used is its CPU time so far, in ns.
 	Used time.Duration
@@ -332,8 +338,8 @@ func (s *Socket) step(seconds, irq float64) (used float64) {
 	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
 	cubed := 1.0
 	if s.Frequency != nil {
-		f := s.Frequency(utilization)
-		cubed = f * f * f
+		s.clock = s.Frequency(utilization)
+		cubed = s.clock * s.clock * s.clock
 	}
 	weight := s.weight*cubed + irq*float64(s.CPUs)*cubed
 	dynamic := s.above(weight/float64(s.CPUs)) * seconds * joule
@@ -426,6 +432,14 @@ func (m *Machine) Show() {
 		p.CSystem = int64(t.Waited / 4 / Tick)
 		p.CUser = int64((t.Waited - t.Waited/4) / Tick)
 		p.Cgroup = t.group.text
+		p.Resident, p.LastCPU = int64(t.Resident/page), m.cpuOf(t)
+	}
+	m.showClocks()
+	clear(h.Memory)
+	for _, t := range m.Tasks {
+		for g := t.group; g != nil && t.Resident > 0; g = g.up {
+			h.Memory[g.path] += t.Resident
+		}
 	}
 	clear(h.Cgroups)
 	for path, g := range m.cgroups {
@@ -433,6 +447,32 @@ func (m *Machine) Show() {
 		for up := g.up; up != nil; up = up.up {
 			h.Cgroups[up.path] += g.used
 		}
+	}
+}
+
+// page is the size of a page of memory, in bytes, and nominal the clock rate of 1, in kHz.
+var page = uint64(os.Getpagesize())
+
+const nominal = 3_000_000
+
+// cpuOf is the CPU where the task was last: those of a socket have their turns.
+func (m *Machine) cpuOf(t *Task) int {
+	first := 0
+	for _, s := range m.Sockets[:t.Socket] {
+		first += s.CPUs
+	}
+	return first + t.PID%m.Sockets[t.Socket].CPUs
+}
+
+func (m *Machine) showClocks() {
+	first := 0
+	for _, s := range m.Sockets {
+		for cpu := range s.CPUs {
+			if s.clock > 0 {
+				m.Host.Clocks[first+cpu] = int64(s.clock * nominal)
+			}
+		}
+		first += s.CPUs
 	}
 }
 

@@ -1,0 +1,113 @@
+package receiver
+
+import (
+	"bytes"
+	"maps"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// containerSizes finds how much memory containers' cgroups are charged with.
+type containerSizes struct {
+	files [2]memoryFiles
+	known map[string]*containerSize // by cgroup
+	now   time.Time
+	swept time.Time
+	buf   [32]byte
+}
+
+// memoryFiles are those of a version of cgroups (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
+type memoryFiles struct {
+	dir  *procdir.Dir
+	name string
+}
+
+// containerSize is the memory of one container.
+type containerSize struct {
+	paths    [2]string // of its files
+	charged  uint64    // bytes
+	ok       bool
+	at       time.Time
+	asked    time.Time
+	resident uint64 // of its processes, in the interval
+}
+
+// measureSizesAgain is for how long a size is good, and forgetSizes after how long one that nobody asked for is
+// forgotten.
+const (
+	measureSizesAgain = time.Second
+	forgetSizes       = 10 * time.Minute
+)
+
+func newContainerSizes(root string) *containerSizes {
+	sys := filepath.Join(root, "sys/fs/cgroup")
+	return &containerSizes{
+		known: map[string]*containerSize{},
+		files: [2]memoryFiles{
+			{procdir.New(sys), "memory.current"}, {procdir.New(filepath.Join(sys, "memory")), "memory.usage_in_bytes"},
+		},
+	}
+}
+
+func (s *containerSizes) of(cgroup string) *containerSize {
+	size := s.known[cgroup]
+	if size == nil {
+		size = &containerSize{asked: s.now}
+		for i, f := range s.files {
+			size.paths[i] = strings.TrimPrefix(cgroup, "/") + "/" + f.name
+		}
+		s.known[cgroup] = size
+	}
+	return size
+}
+
+// begin starts an interval.
+func (s *containerSizes) begin(now time.Time) {
+	s.now = now
+	if now.Sub(s.swept) >= forgetSizes {
+		s.swept = now
+		maps.DeleteFunc(s.known, func(_ string, size *containerSize) bool { return now.Sub(size.asked) >= forgetSizes })
+	}
+	for _, size := range s.known {
+		size.resident = 0
+	}
+}
+
+// read brings a size up to date, which is not ok where no cgroup tells it.
+func (s *containerSizes) read(size *containerSize) (ok bool) {
+	size.asked = s.now
+	if !size.at.IsZero() && s.now.Sub(size.at) < measureSizesAgain {
+		return size.ok
+	}
+	size.at, size.ok = s.now, false
+	for i, f := range s.files {
+		text, err := f.dir.Read(size.paths[i], s.buf[:])
+		if err != nil {
+			continue
+		}
+		digits, whole := bytes.CutSuffix(text, []byte{'\n'})
+		if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil && whole {
+			size.charged, size.ok = n, true
+			break
+		}
+	}
+	return size.ok
+}
+
+// part is what a process of the container has of its memory, by what it has resident.
+func (s *containerSize) part(resident uint64) uint64 {
+	return units.MulDiv(s.charged, resident, s.resident)
+}
+
+func (s *containerSizes) close() error {
+	err := s.files[0].dir.Close()
+	if other := s.files[1].dir.Close(); err == nil {
+		err = other
+	}
+	return err
+}

@@ -1,0 +1,277 @@
+package receiver
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/cputime/work"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// KeyRule is a value of the setting attribution::key.
+type KeyRule string
+
+// The keys.
+const (
+	KeyCPUTime       KeyRule = "cpu_time"
+	KeyFrequency     KeyRule = "frequency" // CPU time, weighted by clock rate
+	KeyCycles        KeyRule = "cycles"
+	KeyInstructions  KeyRule = "instructions"
+	KeyCacheMisses   KeyRule = "cache_misses"
+	KeyMemory        KeyRule = "memory"          // held, by who runs and who sleeps
+	KeyMemoryCPUTime KeyRule = "memory_cpu_time" // CPU time, weighted by the memory that is held
+)
+
+var keyRules = []KeyRule{
+	KeyCPUTime, KeyFrequency, KeyCycles, KeyInstructions, KeyCacheMisses, KeyMemory, KeyMemoryCPUTime,
+}
+
+// MemorySize is a value of the setting attribution::memory_size.
+type MemorySize string
+
+// What counts as the memory that a container holds.
+const (
+	MemoryResident MemorySize = "resident" // what its processes have resident, shared memory once for each
+	MemoryCgroup   MemorySize = "cgroup"   // what its cgroup is charged with, caches of files too
+)
+
+// keyOf is the key of a kind of zones.
+func (c *AttributionConfig) keyOf(kind power.Kind) KeyRule {
+	if key, ok := c.Keys[kind]; ok {
+		return key
+	}
+	if c.Key != "" {
+		return c.Key
+	}
+	return KeyCPUTime
+}
+
+func (c *AttributionConfig) validateKeys(wrong func(field, format string, args ...any), zones []power.Kind) {
+	if c.Key != "" {
+		oneOf(wrong, "attribution::key", c.Key, keyRules...)
+	}
+	for kind := range c.Keys {
+		oneOf(wrong, "attribution::keys", kind, power.Kinds...)
+	}
+	for _, kind := range power.Kinds {
+		if key, ok := c.Keys[kind]; ok {
+			oneOf(wrong, "attribution::keys::"+string(kind), key, keyRules...)
+		}
+	}
+	if weighed := c.weighed(zones); len(weighed) > attribution.Weights {
+		wrong("attribution::keys", "may have at most %d different ones beside %s, has %s", attribution.Weights, KeyCPUTime, join(weighed))
+	}
+	if n := c.FrequencyExponent; n < 1 || n > 3 {
+		wrong("attribution::frequency_exponent", "must be 1, 2 or 3, is %d", n)
+	}
+	oneOf(wrong, "attribution::memory_size", c.MemorySize, MemoryResident, MemoryCgroup)
+}
+
+// weighed are the keys of these zones beside CPU time, the first of the engine's weights first.
+func (c *AttributionConfig) weighed(zones []power.Kind) (weighed []KeyRule) {
+	for _, kind := range zones {
+		if key := c.keyOf(kind); key != KeyCPUTime && !slices.Contains(weighed, key) {
+			weighed = append(weighed, key)
+		}
+	}
+	return weighed
+}
+
+// engineKey is how the engine names the key of a kind of zones.
+func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attribution.Key {
+	if i := slices.Index(c.weighed(zones), c.keyOf(kind)); i >= 0 {
+		return attribution.ByFirstWeight + attribution.Key(i)
+	}
+	return attribution.ByCPUTime
+}
+
+// keys weighs claims by what energy is shared by beside CPU time.
+type keys struct {
+	cfg     *Config
+	logger  *zap.Logger
+	weights []weight
+	retry   time.Time
+	sizes   *containerSizes // nil: what is resident is the size
+	sleeper bool            // those who sleep have a weight too
+
+	shares []work.Share // of the interval's claims
+	sized  []sized      // of the interval's claims
+}
+
+// weight is one of the engine's weights.
+type weight struct {
+	key     KeyRule
+	meter   *work.Meter // nil for those of memory, and where there is none
+	refused error       // why there is none
+	failed  error       // why nothing was known of it in the interval
+}
+
+// sized is what a claim holds.
+type sized struct {
+	known    bool
+	resident uint64 // bytes
+	held     time.Duration
+	in       *containerSize // nil where that is not asked for, and outside of containers
+}
+
+// reopenAfter is how long a key that cannot be measured is left alone.
+const reopenAfter = time.Minute
+
+// newKeys returns nil where CPU time is the only key.
+func newKeys(cfg *Config, logger *zap.Logger) *keys {
+	k := &keys{cfg: cfg, logger: logger}
+	for _, key := range cfg.Attribution.weighed(cfg.Zones) {
+		k.weights = append(k.weights, weight{key: key})
+		k.sleeper = k.sleeper || key == KeyMemory
+		if (key == KeyMemory || key == KeyMemoryCPUTime) && cfg.Attribution.MemorySize == MemoryCgroup && k.sizes == nil {
+			k.sizes = newContainerSizes(cfg.RootPath)
+		}
+	}
+	if k.weights == nil {
+		return nil
+	}
+	return k
+}
+
+// open opens what is not open yet.
+func (k *keys) open(now time.Time) {
+	if now.Before(k.retry) {
+		return
+	}
+	k.retry = now.Add(reopenAfter)
+	for i := range k.weights {
+		w := &k.weights[i]
+		if w.meter != nil {
+			continue
+		}
+		var rejected error
+		switch w.key {
+		case KeyMemory, KeyMemoryCPUTime:
+			continue
+		case KeyFrequency:
+			w.meter, rejected, w.refused = work.NewClock(k.cfg.RootPath, k.cfg.Attribution.FrequencyExponent)
+		default:
+			w.meter, w.refused = work.NewCounters(k.cfg.RootPath, work.Event(w.key))
+		}
+		if w.refused != nil {
+			continue
+		}
+		fields := []zap.Field{zap.String("key", string(w.key)), zap.String("by", w.meter.Name())}
+		if rejected != nil {
+			fields = append(fields, zap.NamedError("rejected", rejected))
+		}
+		k.logger.Info("CPU time is weighed", fields...)
+	}
+}
+
+// check tells of the keys for which CPU time stands in.
+func (k *keys) check(c *conditions) {
+	for i := range k.weights {
+		c.check("key "+string(k.weights[i].key)+", for which CPU time stands in", k.weights[i].failed)
+	}
+}
+
+func (k *keys) close() error {
+	var errs []error
+	for i := range k.weights {
+		if m := k.weights[i].meter; m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	if k.sizes != nil {
+		errs = append(errs, k.sizes.close())
+	}
+	return errors.Join(errs...)
+}
+
+// begin starts an interval.
+func (k *keys) begin() { k.shares, k.sized = k.shares[:0], k.sized[:0] }
+
+// claimed notes of the next claim that it is of this process, nil where nobody saw it, that it is in a container with this
+// cgroup, if it is in one, and for how long it was there.
+func (k *keys) claimed(p *cputime.Process, cgroup string, held time.Duration) {
+	share, size := work.Share{LastCPU: -1, Cgroup: cgroup}, sized{known: p != nil, held: held}
+	if p != nil {
+		share.LastCPU, size.resident = p.LastCPU, p.Resident
+	}
+	if k.sizes != nil && cgroup != "" && size.known {
+		size.in = k.sizes.of(cgroup)
+	}
+	k.shares, k.sized = append(k.shares, share), append(k.sized, size)
+}
+
+// weigh sets the weights of an interval's claims.
+func (k *keys) weigh(now time.Time, claims []attribution.Claim) {
+	k.open(now)
+	for i := range k.weights {
+		w := &k.weights[i]
+		w.failed = nil
+		switch {
+		case w.key == KeyMemory || w.key == KeyMemoryCPUTime:
+			k.weighMemory(i, now, claims)
+		case w.meter == nil:
+			w.failed = w.refused
+		default:
+			for c := range claims {
+				k.shares[c].CPU = claims[c].CPU
+			}
+			w.failed = w.meter.Weigh(now, k.shares)
+			for c := range claims {
+				claims[c].Weights[i] = k.shares[c].Work
+			}
+		}
+	}
+}
+
+// The units of memory's weights: small enough for what runs in days on machines of any size.
+const (
+	memoryUnit = 4096 // bytes
+	heldUnit   = time.Millisecond
+	ranUnit    = time.Microsecond
+)
+
+// weighMemory weighs claims by the memory that they hold: for how long, or for how much CPU time. What nobody saw holds
+// nothing for any length of time, and what the others do on average while it ran.
+func (k *keys) weighMemory(i int, now time.Time, claims []attribution.Claim) {
+	if k.sizes != nil {
+		k.sizes.begin(now)
+		for c := range k.sized {
+			if s := &k.sized[c]; s.in != nil {
+				s.in.resident += s.resident
+			}
+		}
+	}
+	byCPUTime := k.weights[i].key == KeyMemoryCPUTime
+	var sum, cpu uint64
+	for c := range claims {
+		s := &k.sized[c]
+		held := s.resident
+		if s.in != nil && k.sizes.read(s.in) {
+			held = s.in.part(s.resident)
+		}
+		ran := uint64(claims[c].CPU) / uint64(ranUnit)
+		factor := uint64(max(s.held, 0) / heldUnit)
+		if byCPUTime {
+			factor = ran
+		}
+		weight := units.MulDiv(held/memoryUnit, factor, 1)
+		if s.known {
+			sum, cpu = units.AddSaturating(sum, weight), units.AddSaturating(cpu, ran)
+		}
+		claims[c].Weights[i] = weight
+	}
+	if !byCPUTime {
+		return
+	}
+	for c := range claims {
+		if !k.sized[c].known {
+			claims[c].Weights[i] = units.MulDiv(uint64(claims[c].CPU)/uint64(ranUnit), sum, cpu)
+		}
+	}
+}
