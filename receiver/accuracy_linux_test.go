@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -51,6 +53,7 @@ type labSeries struct {
 	metric, resource, zone string
 	start                  pcommon.Timestamp
 	of                     string // the workload's name
+	idle                   bool   // else it is active energy
 }
 
 // joules are energies by zone.
@@ -88,6 +91,26 @@ func (l *lab) contain(w *labWorkload, socket int, demand float64) {
 	id := fmt.Sprintf("%064x", l.containers)
 	w.containers = append(w.containers, id)
 	l.begin(w, "/system.slice/docker-"+id+".scope", socket, demand)
+	l.requests(w, 1)
+}
+
+// requests sets how many CPUs a workload's last container requests, which its limit stands for here.
+func (l *lab) requests(w *labWorkload, cpus int) {
+	dir := filepath.Join(l.root, "sys/fs/cgroup", w.tasks[len(w.tasks)-1].Cgroup)
+	require.NoError(l.tb, os.MkdirAll(dir, 0o700))
+	for name, content := range map[string]string{"cpu.weight": "100\n", "cpu.max": fmt.Sprintf("%d 100000\n", cpus*100000)} {
+		require.NoError(l.tb, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+}
+
+// rest is what the machine's sockets draw at rest, in W by kind of zone.
+func (l *lab) rest() map[power.Kind]float64 {
+	rest := map[power.Kind]float64{power.Package: 0, power.DRAM: 0}
+	for _, s := range l.machine.Sockets {
+		rest[power.Package] += s.Idle
+		rest[power.DRAM] += s.DRAMIdle
+	}
+	return rest
 }
 
 func (l *lab) begin(w *labWorkload, cgroup string, socket int, demand float64) {
@@ -141,6 +164,9 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	cfg.CPUTime = setting.source
 	cfg.Processes = ProcessesConfig{} // a series for each
 	setting.configure(cfg)
+	if cfg.Attribution.Split == SplitFixed {
+		cfg.Attribution.StaticPower = l.rest()
+	}
 	require.NoError(tb, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
 	set.Logger = zap.NewNop()
@@ -210,9 +236,7 @@ func (l *lab) collect() {
 func (l *lab) read(s labSeries, p pmetric.NumberDataPoint) {
 	zone, _ := p.Attributes().Get("energy.zone")
 	state, hasState := p.Attributes().Get("energy.state")
-	if hasState && state.Str() == "idle" {
-		return
-	}
+	s.idle = hasState && state.Str() == "idle"
 	s.zone, s.start = zone.Str(), p.StartTimestamp()
 	l.series[s] = p.DoubleValue()
 }
@@ -237,10 +261,23 @@ type labTotals struct {
 	workloads       []string
 	reported, truth map[string]joules // by workload
 	node, aboveIdle joules            // the node's active energy, and what was used above idle
+	idle            idleTotals
+}
+
+// idleTotals is who carries idle energy.
+type idleTotals struct {
+	workloads map[string]joules
+	// node is all of it, processes what is in the processes' series, unattributed what nobody carries, and idled what the
+	// machine drew at rest.
+	node, processes, unattributed, idled joules
 }
 
 func (l *lab) totals() labTotals {
 	t := labTotals{reported: map[string]joules{}, truth: map[string]joules{}, node: l.sum("system.energy", "")}
+	t.idle = idleTotals{
+		workloads: map[string]joules{}, node: l.sumOf("system.energy", "", true),
+		processes: l.sumOf("process.energy", "", true), unattributed: l.sumOf("system.unattributed.energy", "", true),
+	}
 	for _, w := range l.workloads {
 		metric := "process.energy"
 		if w.containers != nil {
@@ -248,10 +285,13 @@ func (l *lab) totals() labTotals {
 		}
 		t.workloads = append(t.workloads, w.name)
 		t.reported[w.name] = l.sum(metric, w.name)
+		t.idle.workloads[w.name] = l.sumOf(metric, w.name, true)
+		t.idle.processes = t.idle.processes.plus(l.sumOf("process.energy", w.name, true))
 		t.truth[w.name] = w.truth()
 	}
 	for _, s := range l.machine.Sockets {
 		t.aboveIdle = t.aboveIdle.plus(inJoules(s.Energy)).less(inJoules(s.Idled))
+		t.idle.idled = t.idle.idled.plus(inJoules(s.Idled))
 	}
 	return t
 }
@@ -261,7 +301,11 @@ func (t labTotals) since(before labTotals) labTotals {
 	for _, w := range t.workloads {
 		t.reported[w] = t.reported[w].less(before.reported[w])
 		t.truth[w] = t.truth[w].less(before.truth[w])
+		t.idle.workloads[w] = t.idle.workloads[w].less(before.idle.workloads[w])
 	}
+	i, was := &t.idle, &before.idle
+	i.node, i.idled = i.node.less(was.node), i.idled.less(was.idled)
+	i.processes, i.unattributed = i.processes.less(was.processes), i.unattributed.less(was.unattributed)
 	t.node, t.aboveIdle = t.node.less(before.node), t.aboveIdle.less(before.aboveIdle)
 	return t
 }
@@ -303,11 +347,13 @@ func (t labTotals) misplaced(of func(joules) float64) float64 {
 // off is how far a figure is from the truth, relative to that.
 func off(reported, truth float64) float64 { return (reported - truth) / truth }
 
-// sum adds up the series of a metric that are of a workload.
-func (l *lab) sum(metric, of string) (j joules) {
+// sum adds up the series of active energy of a metric that are of a workload.
+func (l *lab) sum(metric, of string) joules { return l.sumOf(metric, of, false) }
+
+func (l *lab) sumOf(metric, of string, idle bool) (j joules) {
 	for s, value := range l.series {
 		switch {
-		case s.metric != metric || s.of != of:
+		case s.metric != metric || s.of != of || s.idle != idle:
 		case s.zone == "package":
 			j.pkg += value
 		case s.zone == "dram":
@@ -328,6 +374,10 @@ func labTables(t *testing.T, settings []labSetting) string {
 	curves := labCurves(t)
 	cells := make([][]accuracy, len(labScenarios))
 	loaded := make([][][]accuracy, len(curves))
+	sameRun := make([]int, len(settings)) // by setting, the first one with the same run
+	for k, setting := range settings {
+		sameRun[k] = slices.IndexFunc(settings, func(other labSetting) bool { return other.run() == setting.run() })
+	}
 	t.Run("cells", func(t *testing.T) {
 		cell := func(sc labScenario, setting labSetting, horizon time.Duration, into *accuracy) {
 			t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
@@ -338,13 +388,18 @@ func labTables(t *testing.T, settings []labSetting) string {
 		for i, sc := range labScenarios {
 			cells[i] = make([]accuracy, len(settings))
 			for k, setting := range settings {
-				cell(sc, setting, labHorizon, &cells[i][k])
+				if sameRun[k] == k {
+					cell(sc, setting, labHorizon, &cells[i][k])
+				}
 			}
 		}
 		for i, c := range curves {
 			loaded[i] = make([][]accuracy, len(settings))
 			for k, setting := range settings {
 				loaded[i][k] = make([]accuracy, len(labLoads))
+				if sameRun[k] != k {
+					continue
+				}
 				for n, load := range labLoads {
 					cell(underLoad(c, load), setting, curveHorizon, &loaded[i][k][n])
 				}
@@ -356,7 +411,7 @@ func labTables(t *testing.T, settings []labSetting) string {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.description)
 		b.WriteString("| setting | active | mean | worst | misplaced | of package | of DRAM |\n|---|---|---|---|---|---|---|\n")
 		for k, setting := range settings {
-			a := &cells[i][k]
+			a := &cells[i][sameRun[k]]
 			fmt.Fprintf(&b, "| %s | %s | %s | %s `%s` | %s | %s | %s |\n", setting.name, signed(a.active), percent(a.mean),
 				signed(a.worst), a.worstOf, percent(a.misplaced), percent(a.misplacedPackage), percent(a.misplacedDRAM))
 		}
@@ -373,12 +428,64 @@ func labTables(t *testing.T, settings []labSetting) string {
 		for k, setting := range settings {
 			fmt.Fprintf(&b, "| %s | %s |", c.cpu, setting.name)
 			for n := range labLoads {
-				fmt.Fprintf(&b, " %s |", signed(loaded[i][k][n].active))
+				fmt.Fprintf(&b, " %s |", signed(loaded[i][sameRun[k]][n].active))
 			}
 			b.WriteString("\n")
 		}
 	}
+	b.WriteString(labIdleTables(t))
 	return b.String()
+}
+
+// labIdleTables tells who carries idle energy under each rule.
+func labIdleTables(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString("\n### Who carries idle energy\n\n" +
+		"Parts of the node's idle energy, in percent. There is no truth to hold them against: what a machine draws at rest\n" +
+		"nobody causes. All rules share the same energy, to the microjoule, and leave active energy as it is. The split is\n" +
+		"`fixed`, so what is idle is what the machine truly draws at rest. Every container requests one CPU, but for\n" +
+		"those of which the scenario says otherwise.\n")
+	for _, name := range labIdleScenarios {
+		sc := labScenarioOf(t, name)
+		var workloads []string
+		var rows strings.Builder
+		var active map[string]joules
+		for _, rule := range labIdleRules {
+			a := measure(t, sc, rule, labHorizon)
+			workloads = a.workloads
+			if active == nil {
+				active = a.reported
+			}
+			require.Equal(t, active, a.reported, "%s, %s: active energy is as it was", name, rule.name)
+			fmt.Fprintf(&rows, "| %s |", rule.name)
+			for _, share := range a.idle.shares(t, workloads) {
+				fmt.Fprintf(&rows, " %s |", percent(share))
+			}
+			rows.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "\n| %s, `idle` | `%s` | other processes | nobody |\n|---|%s\n%s", name,
+			strings.Join(workloads, "` | `"), strings.Repeat("---|", len(workloads)+2), rows.String())
+	}
+	return b.String()
+}
+
+// shares returns the workloads' parts of the node's idle energy, that of other processes and of nobody.
+func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) {
+	micro := func(joules float64) int64 { return int64(math.Round(1e6 * joules)) }
+	for _, zone := range []func(joules) float64{func(j joules) float64 { return j.pkg }, func(j joules) float64 { return j.dram }} {
+		require.InDelta(t, zone(i.idled), zone(i.node), 1e-4, "what the machine drew at rest")
+		if i.processes.sum() > 0 {
+			require.Equal(t, micro(zone(i.node)), micro(zone(i.processes)+zone(i.unattributed)), "to the microjoule")
+		}
+	}
+	others := i.processes.sum()
+	for _, w := range workloads {
+		share := i.workloads[w].sum()
+		others -= share
+		shares = append(shares, share/i.node.sum())
+	}
+	require.GreaterOrEqual(t, others, -1e-6, "all that workloads carry is in their processes' series, or in the others'")
+	return append(shares, others/i.node.sum(), 1-i.processes.sum()/i.node.sum())
 }
 
 // percent prints a share as a percentage to a tenth; a dash where there is none.
@@ -602,6 +709,14 @@ func TestTheLabsFiguresAreThoseOfItsDefinitions(t *testing.T) {
 		{labSeries{metric: "container.energy", of: "b", zone: "package"}, 12},
 		{labSeries{metric: "process.energy", of: "b", zone: "package"}, 11}, // within the container's
 		{labSeries{metric: "process.energy", zone: "dram"}, 4},
+		{labSeries{metric: "system.energy", zone: "package", idle: true}, 55},
+		{labSeries{metric: "system.energy", zone: "dram", idle: true}, 5},
+		{labSeries{metric: "process.energy", of: "a", zone: "package", idle: true}, 25},
+		{labSeries{metric: "process.energy", of: "a", zone: "dram", idle: true}, 5},
+		{labSeries{metric: "container.energy", of: "b", zone: "package", idle: true}, 20},
+		{labSeries{metric: "process.energy", of: "b", zone: "package", idle: true}, 18},
+		{labSeries{metric: "process.energy", zone: "package", idle: true}, 9}, // 2 of them of b's children
+		{labSeries{metric: "system.unattributed.energy", zone: "package", idle: true}, 3},
 	} {
 		l.series[s.labSeries] = s.value
 	}
@@ -613,6 +728,44 @@ func TestTheLabsFiguresAreThoseOfItsDefinitions(t *testing.T) {
 	assert.InDelta(t, 0.16, a.misplaced, 1e-9, "a 60 %% for 60, b 24 %% for 40, and nobody 16 %%")
 	assert.InDelta(t, 0.2, a.misplacedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and nobody 10 %%")
 	assert.InDelta(t, 0.4, a.misplacedDRAM, 1e-9, "a 60 %% for 100, and nobody 40 %%")
+	assert.InDeltaSlice(t, []float64{30. / 60, 20. / 60, 7. / 60, 3. / 60}, a.idle.shares(t, []string{"a", "b"}), 1e-9)
+}
+
+func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
+	all := slices.Concat(labSettings, labRules)
+	runs := map[string][]string{}
+	for _, setting := range all {
+		runs[setting.run()] = append(runs[setting.run()], setting.name)
+	}
+	shared := [][]string{}
+	for _, setting := range all {
+		if names := runs[setting.run()]; len(names) > 1 && names[0] == setting.name {
+			shared = append(shared, names)
+		}
+	}
+	assert.Equal(t, [][]string{
+		{"CPU time, 10 s, BPF", "preset kepler, 10 s, BPF", "preset scaphandre, 10 s, BPF"},
+		{"minimum, 10 s, BPF", "preset kepler_0_9, 10 s, BPF"},
+		{"resting, 10 s, BPF", "preset smartwatts, 10 s, BPF"},
+		{"base, 10 s, BPF", "preset kavanagh, 10 s, BPF"},
+		{"regression, 10 s, BPF", "preset kubewatt, 10 s, BPF"},
+	}, shared)
+}
+
+// What run leaves out changes nothing of the active energy, here of an hour of learning.
+func TestAPresetSharesActiveEnergyAsItsSplitDoes(t *testing.T) {
+	c := labCurves(t)[0]
+	for _, pair := range [][2]labSetting{
+		{preset(PresetKepler09), splitting(SplitMinimum, 0)}, {preset(PresetKavanagh), splitting(SplitBase, 0)},
+	} {
+		var reported [2]map[string]joules
+		for i, setting := range pair {
+			setting.learns = time.Hour
+			reported[i] = measure(t, underLoad(c, 0.4), setting, labShort).reported
+		}
+		assert.Equal(t, reported[1], reported[0], pair[0].name)
+		assert.NotZero(t, reported[0]["job"])
+	}
 }
 
 func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {

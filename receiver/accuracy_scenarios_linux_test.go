@@ -39,23 +39,71 @@ var labSettings = []labSetting{
 	{name: "CPU time, 10 ms, BPF", source: cputime.KindBPF, configure: inWindows(10 * time.Millisecond)},
 }
 
-// labRules are the splits beside the default, each after a day. They take minutes, so they are measured only when the
-// page is written. Fixed is not among them: it is as good as the figure that it is told.
+// labRules are the splits beside the default, and the presets. Those that learn take minutes, so they are measured only
+// when the page is written. Fixed is told what the machine truly draws at rest.
 var labRules = []labSetting{
+	splitting(SplitFixed, 0),
 	splitting(SplitMinimum, 0), splitting(SplitResting, 0), splitting(SplitBase, 0), splitting(SplitRegression, 0),
 	splitting(SplitLearned, 0), splitting(SplitLearned, time.Second), splitting(SplitLearned, 100*time.Millisecond),
+	preset(PresetKepler), preset(PresetKepler09), preset(PresetScaphandre),
+	preset(PresetSmartWatts), preset(PresetKubeWatt), preset(PresetKavanagh),
 }
 
-// splitting is a split in windows of a length, with a day to learn in.
+// splitting is a split in windows of a length.
 func splitting(split SplitRule, window time.Duration) labSetting {
 	length := map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}[window]
-	return labSetting{
-		name: fmt.Sprintf("%s, %s, BPF", split, length), source: cputime.KindBPF, learns: 24 * time.Hour,
-		configure: func(c *Config) {
-			inWindows(window)(c)
-			c.Attribution.Split = split
-		},
+	return afterADay(fmt.Sprintf("%s, %s, BPF", split, length), func(c *Config) {
+		inWindows(window)(c)
+		c.Attribution.Split = split
+	})
+}
+
+// preset is a preset in windows of a collection.
+func preset(p Preset) labSetting {
+	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset = p })
+}
+
+// afterADay is a setting with a day to learn in, where there is something to learn.
+func afterADay(name string, configure func(*Config)) labSetting {
+	s := labSetting{name: name, source: cputime.KindBPF, configure: configure}
+	if cfg := s.config(); cfg.Attribution.learns(cfg.Zones) {
+		s.learns = 24 * time.Hour
 	}
+	return s
+}
+
+// config is the configuration that the setting makes of the default.
+func (s *labSetting) config() *Config {
+	cfg := createDefaultConfig().(*Config)
+	s.configure(cfg)
+	return cfg
+}
+
+// run names all that active energy depends on, so that settings which differ in nothing else have one run together. Who
+// carries idle energy is not among it, which the idle tables hold.
+func (s *labSetting) run() string {
+	cfg := s.config()
+	a := cfg.Attribution
+	rules := presets[a.Preset]
+	rules.split, rules.idle, rules.among = "", "", ""
+	a.Split, a.Preset, a.Idle, a.IdleAmong = a.splitOf(power.Package), "", "", ""
+	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.SamplingInterval, a, rules)
+}
+
+// labIdleRules are who may carry idle energy, and labIdleScenarios where that tells something.
+var (
+	labIdleRules = []labSetting{
+		idling("none", IdleNone, ""), idling("equal, among processes", IdleEqual, AmongProcesses),
+		idling("equal, among containers", IdleEqual, AmongContainers), idling("requested", IdleRequested, ""),
+		idling("used", IdleUsed, ""),
+	}
+	labIdleScenarios = []string{"Bursts", "Short-lived containers", "One container on one socket", "Mixed node"}
+)
+
+func idling(name string, idle IdleRule, among IdleAmong) labSetting {
+	return labSetting{name: name, source: cputime.KindBPF, configure: func(c *Config) {
+		c.Attribution.Split, c.Attribution.Idle, c.Attribution.IdleAmong = SplitFixed, idle, among
+	}}
 }
 
 // inWindows sets the length of the windows; 0 is one per collection, 10 s.
@@ -131,7 +179,8 @@ var labScenarios = []labScenario{
 		"Everything at once. Two sockets of 8 CPUs, with the concave curve and a clock rate that follows the load, each\n" +
 			"with 3 W of memory at rest; 2 % of CPU time in interrupts. On one socket the containers `db` (1.2 CPUs,\n" +
 			"memory-bound) and `builder` (children of 5 ms as above) and the process `agent` (0.05); on the other the\n" +
-			"containers `web` (0.9, steady) and `batch` (5 CPUs during 3 of 10 s, compute-bound).",
+			"containers `web` (0.9, steady) and `batch` (5 CPUs during 3 of 10 s, compute-bound). `web` requests 4 CPUs,\n" +
+			"`db` 2 and the others one.",
 		mixedNode,
 	},
 }
@@ -263,8 +312,10 @@ func mixedNode(l *lab) func(time.Duration) {
 	l.on(first, second)
 	l.machine.IRQ = 0.02
 	l.process("agent", 0, 0.05)
-	l.container("db", 0, 1.2).weighs(0.8, 5)
-	l.container("web", 1, 0.9)
+	db := l.container("db", 0, 1.2)
+	db.weighs(0.8, 5)
+	l.requests(db, 2)
+	l.requests(l.container("web", 1, 0.9), 4)
 	batch := l.container("batch", 1, 0)
 	batch.weighs(1.3, 0.5)
 	burst := during(batch, 5, 4219*time.Millisecond, 3*time.Second)
