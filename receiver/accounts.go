@@ -129,20 +129,21 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	named, unseen := units.CPUTime(0), t.Unseen // unseen: of nothing that it is part of
 	sleepers := a.keys != nil && a.keys.sleeper
 	elapsed := m.reading.Sub(a.last.reading)
-	// p is the process whose own time it is, and cgroup that of its container.
-	add := func(c attribution.Claimant, cpu units.CPUTime, p *cputime.Process, cgroup string) {
-		if cpu = min(cpu, maxClaim); cpu == 0 && (p == nil || !sleepers) {
+	// p is the process whose time it is, or in whose stead it is claimed, and cgroup that of its container.
+	add := func(c attribution.Claimant, cpu units.CPUTime, isUnseen bool, p *cputime.Process, cgroup string) {
+		if cpu = min(cpu, maxClaim); cpu == 0 && (isUnseen || !sleepers) {
 			return
 		}
-		a.interval.Claims = append(a.interval.Claims, attribution.Claim{Claimant: c, Unseen: p == nil, CPU: cpu})
+		a.interval.Claims = append(a.interval.Claims, attribution.Claim{Claimant: c, Unseen: isUnseen, CPU: cpu})
 		named += cpu
-		if a.keys != nil {
-			held := elapsed
-			if p != nil {
-				held = min(held, t.Now-p.Start)
-			}
-			a.keys.claimed(p, cgroup, held)
+		if a.keys == nil {
+			return
 		}
+		on := origin{cpu: -1, cgroup: cgroup, seen: !isUnseen}
+		if p != nil {
+			on.cpu, on.resident, on.held = p.LastCPU, p.Resident, min(elapsed, t.Now-p.Start)
+		}
+		a.keys.claimed(on)
 	}
 	if a.keys != nil {
 		a.keys.begin()
@@ -154,7 +155,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 			continue
 		}
 		last := a.containers.atMost(b.member, e.LastSlice)
-		add(b.claimant, last, &e.Process, b.cgroup)
+		add(b.claimant, last, false, &e.Process, b.cgroup)
 		a.containers.explain(b.member, b.claimant, last)
 		a.end(b.claimant)
 		a.containers.leave(b.member)
@@ -168,10 +169,10 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	rows(t, !a.begun || !a.exact || anybody || sleepers, func(p *cputime.Process) {
 		b := &a.bySlot[p.Slot]
 		a.place(m, p, b)
-		add(b.claimant, p.Used, p, b.cgroup)
+		add(b.claimant, p.Used, false, p, b.cgroup)
 		a.containers.explain(b.member, b.claimant, p.Used+p.Unseen)
 		if b.grouped {
-			add(b.claimant, p.Unseen, nil, b.cgroup)
+			add(b.claimant, p.Unseen, true, p, b.cgroup)
 		} else {
 			unseen += p.Unseen
 		}
@@ -182,11 +183,11 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		if atFirst {
 			cpu = min(cpu, m.node.Total-a.last.node.Total)
 		}
-		add(c, cpu, nil, cgroup)
+		add(c, cpu, true, nil, cgroup)
 	})
 	for _, in := range t.UnseenIn {
 		if c, cgroup, ok := a.stand(in.Path); ok {
-			add(c, in.Used, nil, cgroup)
+			add(c, in.Used, true, nil, cgroup)
 			unseen -= min(unseen, in.Used)
 		}
 	}
@@ -194,7 +195,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		// What a container's counter showed may be in the child times of a process outside of it, too.
 		unseen = min(unseen, units.Advance(named, available))
 	}
-	add(attribution.Nobody, unseen, nil, "")
+	add(attribution.Nobody, unseen, true, nil, "")
 
 	rest := units.Advance(named, available)
 	if !t.Hidden {

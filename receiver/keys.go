@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/cputime/work"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -100,8 +99,9 @@ type keys struct {
 	sizes   *containerSizes // nil: what is resident is the size
 	sleeper bool            // those who sleep have a weight too
 
-	shares []work.Share // of the interval's claims
-	sized  []sized      // of the interval's claims
+	// Of the interval's claims, each:
+	shares  []work.Share
+	origins []origin
 }
 
 // weight is one of the engine's weights.
@@ -112,11 +112,13 @@ type weight struct {
 	failed  error       // why nothing was known of it in the interval
 }
 
-// sized is what a claim holds.
-type sized struct {
-	known    bool
-	resident uint64 // bytes
-	held     time.Duration
+// origin is where a claim comes from.
+type origin struct {
+	cpu      int32          // where it ran last, or who stands for it; below 0 where that is not known
+	cgroup   string         // of its container, if it is in one
+	seen     bool           // it is a process that a pass has seen
+	resident uint64         // bytes
+	held     time.Duration  // in the interval
 	in       *containerSize // nil where that is not asked for, and outside of containers
 }
 
@@ -191,19 +193,15 @@ func (k *keys) close() error {
 }
 
 // begin starts an interval.
-func (k *keys) begin() { k.shares, k.sized = k.shares[:0], k.sized[:0] }
+func (k *keys) begin() { k.shares, k.origins = k.shares[:0], k.origins[:0] }
 
-// claimed notes of the next claim that it is of this process, nil where nobody saw it, that it is in a container with this
-// cgroup, if it is in one, and for how long it was there.
-func (k *keys) claimed(p *cputime.Process, cgroup string, held time.Duration) {
-	share, size := work.Share{LastCPU: -1, Cgroup: cgroup}, sized{known: p != nil, held: held}
-	if p != nil {
-		share.LastCPU, size.resident = p.LastCPU, p.Resident
+// claimed says where the next claim comes from.
+func (k *keys) claimed(o origin) {
+	if k.sizes != nil && o.cgroup != "" && o.seen {
+		o.in = k.sizes.of(o.cgroup)
 	}
-	if k.sizes != nil && cgroup != "" && size.known {
-		size.in = k.sizes.of(cgroup)
-	}
-	k.shares, k.sized = append(k.shares, share), append(k.sized, size)
+	k.shares = append(k.shares, work.Share{LastCPU: o.cpu, Cgroup: o.cgroup})
+	k.origins = append(k.origins, o)
 }
 
 // weigh sets the weights of an interval's claims.
@@ -241,36 +239,38 @@ const (
 func (k *keys) weighMemory(i int, now time.Time, claims []attribution.Claim) {
 	if k.sizes != nil {
 		k.sizes.begin(now)
-		for c := range k.sized {
-			if s := &k.sized[c]; s.in != nil {
-				s.in.resident += s.resident
+		for c := range k.origins {
+			if o := &k.origins[c]; o.in != nil {
+				o.in.resident += o.resident
 			}
 		}
 	}
 	byCPUTime := k.weights[i].key == KeyMemoryCPUTime
 	var sum, cpu uint64
 	for c := range claims {
-		s := &k.sized[c]
-		held := s.resident
-		if s.in != nil && k.sizes.read(s.in) {
-			held = s.in.part(s.resident)
+		o := &k.origins[c]
+		if !o.seen {
+			claims[c].Weights[i] = 0
+			continue
+		}
+		bytes := o.resident
+		if o.in != nil && k.sizes.read(o.in) {
+			bytes = o.in.part(o.resident)
 		}
 		ran := uint64(claims[c].CPU) / uint64(ranUnit)
-		factor := uint64(max(s.held, 0) / heldUnit)
+		factor := uint64(max(o.held, 0) / heldUnit)
 		if byCPUTime {
 			factor = ran
 		}
-		weight := units.MulDiv(held/memoryUnit, factor, 1)
-		if s.known {
-			sum, cpu = units.AddSaturating(sum, weight), units.AddSaturating(cpu, ran)
-		}
+		weight := units.MulDiv(bytes/memoryUnit, factor, 1)
+		sum, cpu = units.AddSaturating(sum, weight), units.AddSaturating(cpu, ran)
 		claims[c].Weights[i] = weight
 	}
 	if !byCPUTime {
 		return
 	}
 	for c := range claims {
-		if !k.sized[c].known {
+		if !k.origins[c].seen {
 			claims[c].Weights[i] = units.MulDiv(uint64(claims[c].CPU)/uint64(ranUnit), sum, cpu)
 		}
 	}

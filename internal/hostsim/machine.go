@@ -140,6 +140,9 @@ func NewMachine(root string, sockets ...*Socket) *Machine {
 	m.Host.CPUs = 0
 	for i, s := range sockets {
 		m.Host.CPUs += s.CPUs
+		if s.Frequency != nil {
+			s.clock = s.Frequency(0)
+		}
 		id := fmt.Sprintf("intel-rapl:%d", i)
 		s.Package = m.addZone(id, fmt.Sprintf("package-%d", i))
 		s.Core = m.addZone(id+":0", "core")
@@ -468,7 +471,7 @@ func (m *Machine) showClocks() {
 	first := 0
 	for _, s := range m.Sockets {
 		for cpu := range s.CPUs {
-			if s.clock > 0 {
+			if s.Frequency != nil {
 				m.Host.Clocks[first+cpu] = int64(s.clock * nominal)
 			}
 		}
