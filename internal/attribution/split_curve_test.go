@@ -291,3 +291,17 @@ func TestTheSpreadOfALearnedCurveIsThatOfTheSamples(t *testing.T) {
 	split := learnedOver(loadCurves[3], 1, 0, 0.7, 0.01)
 	assert.InDelta(t, 0.65, split.Spread(0), 0.15, "1 % of 40 to 96 W")
 }
+
+// BenchmarkTheLearnedCurve is one sample, a new estimate now and then included.
+func BenchmarkTheLearnedCurve(b *testing.B) {
+	split := attribution.NewLearnedSplit()
+	var intervals []attribution.Portion
+	r := rand.New(rand.NewPCG(1, 2))
+	day(r, 0, 0.7, func(load float64) {
+		intervals = append(intervals, interval(load, loadCurves[0].at(load)*(1+0.01*r.NormFloat64())))
+	})
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		split.Active(intervals[i%len(intervals)])
+	}
+}
