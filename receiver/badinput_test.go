@@ -15,6 +15,66 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 )
 
+func TestWithoutSysTheSensorIsReportedAndFoundLater(t *testing.T) {
+	n := newTestNode(t)
+	require.NoError(t, n.host.Render())
+	sys, away := filepath.Join(n.host.Root(), "sys"), filepath.Join(n.host.Root(), "away")
+	require.NoError(t, os.Rename(sys, away))
+	n.startAsIs()
+	for range 3 {
+		n.scrapeAsIs()
+		assert.Empty(t, n.points("hw.energy", nil))
+		assert.Empty(t, n.points("process.energy", nil))
+	}
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	require.Len(t, n.status, 1)
+	assert.ErrorContains(t, n.status[0].Err(), "no powercap interface")
+	require.NoError(t, os.Rename(away, sys))
+	n.run(0, nil)
+	n.run(100*joule, map[int]int64{1: 500})
+	assert.InDelta(t, 50, n.one("process.energy", pid(1)).value, 1e-6)
+	assert.Equal(t, []string{"Degraded energy sensor", "Recovered energy sensor"}, n.told())
+}
+
+func TestWithoutSysTheModelWorks(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120))
+	withoutSys := func() {
+		require.NoError(t, n.host.Render())
+		require.NoError(t, os.RemoveAll(filepath.Join(n.host.Root(), "sys")))
+	}
+	withoutSys()
+	n.startAsIs()
+	n.host.Run(10*time.Second, map[int]int64{1: 500})
+	withoutSys()
+	n.host.Uptime -= 10 * time.Second
+	n.scrapeAsIs()
+	assert.InDelta(t, 400, n.one("process.energy", pid(1)).value, 1e-4, "80 W for 10 s, half of it active")
+}
+
+func TestProcessesThatCannotBeReadAreNotLoggedOneByOne(t *testing.T) {
+	n := newTestNode(t)
+	for p := 10; p < 210; p++ {
+		n.host.Processes[p] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	}
+	n.start()
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	before := n.logs.Len()
+	for p := 10; p < 210; p++ {
+		dir := filepath.Join(n.host.Root(), "proc", fmt.Sprint(p))
+		for _, name := range []string{"stat", "exe", "cgroup", "cmdline"} {
+			if p%2 == 0 || name != "stat" {
+				require.NoError(t, os.RemoveAll(filepath.Join(dir, name)))
+				require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755)) // there, and cannot be read
+			}
+		}
+	}
+	for range 3 {
+		n.scrapeAsIs()
+		n.balance()
+	}
+	assert.Equal(t, before, n.logs.Len(), "%v", n.logs.All()[before:])
+}
+
 func TestACommandLineOfAMegabyteIsCut(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.ResourceAttributes.ProcessCommandLine.Enabled = true })
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "java", Exe: "/usr/bin/java", Args: []string{"java", strings.Repeat("é", 1<<19)}}
