@@ -49,10 +49,44 @@ var labRules = []labSetting{
 	preset(PresetSmartWatts), preset(PresetKubeWatt), preset(PresetKavanagh),
 }
 
+// labKeys are keys beside CPU time, with a right split: with a wrong one they share what nobody caused, too.
+var labKeys = []labSetting{
+	keyed(SplitFixed, KeyFrequency, 1, KeyCPUTime, 0), keyed(SplitFixed, KeyFrequency, 1, KeyCPUTime, time.Second),
+	keyed(SplitFixed, KeyFrequency, 2, KeyCPUTime, time.Second), keyed(SplitFixed, KeyFrequency, 3, KeyCPUTime, time.Second),
+	keyed(SplitFixed, KeyCPUTime, 1, KeyMemory, time.Second), keyed(SplitFixed, KeyCPUTime, 1, KeyMemoryCPUTime, time.Second),
+	keyed(SplitFixed, KeyFrequency, 2, KeyMemoryCPUTime, time.Second),
+	keyed(SplitFixed, KeyFrequency, 2, KeyMemoryCPUTime, 100*time.Millisecond),
+	keyed(SplitLearned, KeyFrequency, 2, KeyMemoryCPUTime, time.Second),
+	keyed(SplitLearned, KeyFrequency, 2, KeyMemoryCPUTime, 100*time.Millisecond),
+}
+
+// keyed is a split with a key for packages, frequency to a power, and one for memory, in windows of a length.
+func keyed(split SplitRule, key KeyRule, exponent int, dram KeyRule, window time.Duration) labSetting {
+	name := string(split)
+	if key != KeyCPUTime {
+		name += ", " + string(key) + [...]string{"", "", "²", "³"}[exponent]
+	}
+	if dram != KeyCPUTime {
+		name += ", DRAM by " + string(dram)
+	}
+	return afterADay(fmt.Sprintf("%s, %s, BPF", name, lengths[window]), func(c *Config) {
+		inWindows(window)(c)
+		a := &c.Attribution
+		a.Split, a.Key, a.FrequencyExponent, a.Keys = split, key, exponent, map[power.Kind]KeyRule{power.DRAM: dram}
+	})
+}
+
+var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}
+
+// isKeyed says whether anything but CPU time is a key.
+func (s *labSetting) isKeyed() bool {
+	cfg := s.config()
+	return len(cfg.Attribution.weighed(cfg.Zones)) > 0
+}
+
 // splitting is a split in windows of a length.
 func splitting(split SplitRule, window time.Duration) labSetting {
-	length := map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}[window]
-	return afterADay(fmt.Sprintf("%s, %s, BPF", split, length), func(c *Config) {
+	return afterADay(fmt.Sprintf("%s, %s, BPF", split, lengths[window]), func(c *Config) {
 		inWindows(window)(c)
 		c.Attribution.Split = split
 	})
@@ -165,7 +199,7 @@ var labScenarios = []labScenario{
 		"Memory-bound and compute-bound",
 		"One socket of 4 CPUs, 20 W at rest and 100 W at full load; its memory uses 3 W at rest. The processes `compute`\n" +
 			"and `memory` run with 1.5 CPUs each. For the same CPU time `compute` makes the package draw 1.3 times and\n" +
-			"`memory` 0.7 times the usual, and the memory 0.5 W and 6 W for each CPU.",
+			"`memory` 0.7 times the usual, and the memory 0.5 W and 6 W for each CPU. They hold 256 MiB and 4 GiB of it.",
 		memoryAndCompute,
 	},
 	{
@@ -299,8 +333,8 @@ func memoryAndCompute(l *lab) func(time.Duration) {
 	s := straight(4, 20, 100)
 	s.DRAMIdle = 3
 	l.on(s)
-	l.process("compute", 0, 1.5).weighs(1.3, 0.5)
-	l.process("memory", 0, 1.5).weighs(0.7, 6)
+	l.process("compute", 0, 1.5).weighs(1.3, 0.5).holds(256 << 20)
+	l.process("memory", 0, 1.5).weighs(0.7, 6).holds(4 << 30)
 	return nil
 }
 
@@ -313,11 +347,11 @@ func mixedNode(l *lab) func(time.Duration) {
 	l.machine.IRQ = 0.02
 	l.process("agent", 0, 0.05)
 	db := l.container("db", 0, 1.2)
-	db.weighs(0.8, 5)
+	db.weighs(0.8, 5).holds(4 << 30)
 	l.requests(db, 2)
 	l.requests(l.container("web", 1, 0.9), 4)
 	batch := l.container("batch", 1, 0)
-	batch.weighs(1.3, 0.5)
+	batch.weighs(1.3, 0.5).holds(256 << 20)
 	burst := during(batch, 5, 4219*time.Millisecond, 3*time.Second)
 	build := withChildren(l.container("builder", 0, 0))
 	return func(at time.Duration) {
