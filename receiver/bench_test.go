@@ -137,14 +137,24 @@ func BenchmarkRules(b *testing.B) {
 	for _, idle := range []IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed} {
 		rules = append(rules, AttributionConfig{Preset: PresetKepler, Split: SplitLearned, Idle: idle})
 	}
+	for _, key := range keyRules[1:] {
+		rules = append(rules, AttributionConfig{Preset: PresetKepler, Key: key})
+	}
 	beside(b, func(b *testing.B) {
 		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
 			for _, c := range rules {
-				b.Run(fmt.Sprintf("%s/%s %s %s", kind, c.Preset, c.Split, c.Idle), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.Split, c.Idle, c.Key), func(b *testing.B) {
 					s := realScraper(b, kind, 0, func(cfg *Config) {
 						a := &cfg.Attribution
-						a.Preset, a.Split, a.Idle, a.RestUtilization = c.Preset, c.Split, c.Idle, 1
+						a.Preset, a.Split, a.Idle, a.Key, a.RestUtilization = c.Preset, c.Split, c.Idle, c.Key, 1
 					})
+					if s.keys != nil {
+						for _, w := range s.keys.weights {
+							if w.refused != nil {
+								b.Skip(w.refused)
+							}
+						}
+					}
 					measureCPU(b, func() {
 						_, err := s.scrape(context.Background())
 						require.NoError(b, err)

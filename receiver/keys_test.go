@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
@@ -192,4 +193,33 @@ func TestTheSizesOfContainersThatAreGoneAreForgotten(t *testing.T) {
 	}
 	sizes.begin(now.Add(2 * forgetSizes))
 	assert.Empty(t, sizes.known)
+}
+
+// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for each.
+func BenchmarkWeigh(b *testing.B) {
+	h := hostsim.New(b.TempDir())
+	for cpu := range 64 {
+		h.Clocks[cpu] = 3_000_000
+	}
+	require.NoError(b, h.Render())
+	for _, key := range []KeyRule{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
+		b.Run(string(key), func(b *testing.B) {
+			cfg := createDefaultConfig().(*Config)
+			cfg.RootPath, cfg.Attribution.Key = h.Root(), key
+			k := newKeys(cfg, zap.NewNop())
+			defer func() { require.NoError(b, k.close()) }()
+			claims := make([]attribution.Claim, 100)
+			at := h.Now()
+			b.ReportAllocs()
+			for b.Loop() {
+				at = at.Add(time.Second)
+				k.begin()
+				for i := range claims {
+					claims[i].CPU = 5_000_000
+					k.claimed(origin{cpu: int32(i % 64), seen: true, resident: 1 << 26, held: time.Second})
+				}
+				k.weigh(at, claims)
+			}
+		})
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -135,10 +134,7 @@ func (c *cpufreq) read(cpu int32) (uint64, error) {
 		}
 		c.files[cpu] = f
 	}
-	n, err := f.ReadAt(c.buf[:], 0)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
+	n, err := readAgain(f, c.buf[:])
 	text, err := faultpoint.Read(f.Name(), c.buf[:n], err)
 	if err == nil {
 		var rate uint64

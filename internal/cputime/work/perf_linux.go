@@ -64,12 +64,12 @@ type ratio struct {
 	rate uint64
 }
 
-// openRatios finds the counters (arch/x86/events/msr.c). It fails where the first CPU's cannot be read.
+// openRatios finds the counters, where /sys/bus/event_source/devices points to (arch/x86/events/msr.c). It fails where the first CPU's cannot be read.
 func openRatios(root string) (rates, error) {
 	if err := isThisKernel(root); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(root, "sys/bus/event_source/devices/msr")
+	dir := filepath.Join(root, "sys/devices/msr")
 	pmu, err := readNumber(filepath.Join(dir, "type"), "")
 	if err != nil {
 		return nil, err
@@ -172,6 +172,16 @@ func (r *ratios) close() error {
 	}
 	clear(r.cpus)
 	return errors.Join(errs...)
+}
+
+// readAgain reads a file from its start, for half of what os.File takes for that.
+func readAgain(f *os.File, buf []byte) (int, error) {
+	for {
+		n, err := unix.Pread(int(f.Fd()), buf, 0)
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
 }
 
 // perf is the counters of this kernel.

@@ -80,11 +80,11 @@ func tree(t *testing.T) string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	require.NoError(t, err)
 	for name, text := range map[string]string{
-		"proc/sys/kernel/random/boot_id":                string(id),
-		"sys/bus/event_source/devices/msr/type":         "9\n",
-		"sys/bus/event_source/devices/msr/events/aperf": "event=0x01\n",
-		"sys/bus/event_source/devices/msr/events/mperf": "event=0x02\n",
-		"sys/devices/system/cpu/present":                "0-2\n",
+		"proc/sys/kernel/random/boot_id": string(id),
+		"sys/devices/msr/type":           "9\n",
+		"sys/devices/msr/events/aperf":   "event=0x01\n",
+		"sys/devices/msr/events/mperf":   "event=0x02\n",
+		"sys/devices/system/cpu/present": "0-2\n",
 	} {
 		path := filepath.Join(root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -142,9 +142,9 @@ func TestCountersAreOfThisKernelAlone(t *testing.T) {
 
 func TestATreeThatIsNotUnderstoodIsAnError(t *testing.T) {
 	for name, text := range map[string]string{
-		"sys/bus/event_source/devices/msr/type":         "msr\n",
-		"sys/bus/event_source/devices/msr/events/aperf": "0x01\n",
-		"sys/bus/event_source/devices/msr/events/mperf": "event=high\n",
+		"sys/devices/msr/type":         "msr\n",
+		"sys/devices/msr/events/aperf": "0x01\n",
+		"sys/devices/msr/events/mperf": "event=high\n",
 	} {
 		root := tree(t)
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))

@@ -2,10 +2,22 @@
 
 package work
 
-import "errors"
+import (
+	"errors"
+	"io"
+	"os"
+)
 
 var errNotLinux = errors.New("perf events are Linux's")
 
 func openRatios(string) (rates, error) { return nil, errNotLinux }
 
 func openPerf(string, Event) (counts, error) { return nil, errNotLinux }
+
+func readAgain(f *os.File, buf []byte) (int, error) {
+	n, err := f.ReadAt(buf, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
