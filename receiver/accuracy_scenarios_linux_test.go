@@ -214,7 +214,7 @@ var labScenarios = []labScenario{
 			"with 3 W of memory at rest; 2 % of CPU time in interrupts. On one socket the containers `db` (1.2 CPUs,\n" +
 			"memory-bound) and `builder` (children of 5 ms as above) and the process `agent` (0.05); on the other the\n" +
 			"containers `web` (0.9, steady) and `batch` (5 CPUs during 3 of 10 s, compute-bound). `web` requests 4 CPUs,\n" +
-			"`db` 2 and the others one.",
+			"`db` 2 and the others one. `db` holds 4 GiB, `batch` 256 MiB, and every other process 64 MiB.",
 		mixedNode,
 	},
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"maps"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -90,13 +89,19 @@ func (s *containerSizes) read(size *containerSize) (ok bool) {
 		if err != nil {
 			continue
 		}
-		digits, whole := bytes.CutSuffix(text, []byte{'\n'})
-		if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil && whole {
-			size.charged, size.ok = n, true
+		if size.charged, size.ok = parseCharge(text); size.ok {
 			break
 		}
 	}
 	return size.ok
+}
+
+// parseCharge reads a number of bytes. A line without its end may be cut short.
+func parseCharge(text []byte) (uint64, bool) {
+	if !bytes.HasSuffix(text, []byte{'\n'}) {
+		return 0, false
+	}
+	return parseNumber(text)
 }
 
 // part is what a process of the container has of its memory, by what it has resident.

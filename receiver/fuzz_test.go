@@ -178,6 +178,9 @@ func FuzzParseNumber(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		n, ok := parseNumber(content)
+		if charge, whole := parseCharge(content); whole && (!ok || charge != n || content[len(content)-1] != '\n') {
+			t.Fatalf("%q is a charge of %d", content, charge)
+		}
 		digits := bytes.TrimLeft(bytes.TrimSpace(content), "0")
 		if ok && n > 0 && fmt.Sprint(n) != string(digits) || ok && n == 0 && len(digits) > 0 {
 			t.Fatalf("%q is %d", content, n)

@@ -239,7 +239,7 @@ func (t *Task) Shown() *Process { return t.process }
 
 // Exit ends the task. Its children are init's from now on. It is a zombie until Reap.
 func (t *Task) Exit() {
-	t.Demand, t.Zombie = 0, true
+	t.Demand, t.Resident, t.Zombie = 0, 0, true
 	t.process.State, t.process.Exe, t.process.Args = 'Z', "", nil
 	for _, c := range t.machine.Tasks {
 		if c.Parent == t.PID && c != t {

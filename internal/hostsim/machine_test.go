@@ -83,14 +83,37 @@ func TestPowerFollowsTheCurve(t *testing.T) {
 func TestPowerGoesWithTheCubeOfTheClockRate(t *testing.T) {
 	s := rising()
 	s.Frequency = func(u float64) float64 {
+		if u == 0 {
+			return 0.4
+		}
 		assert.InDelta(t, 0.5, u, 1e-12)
 		return 0.5
 	}
-	m := machineOf(t, s)
+	m := machineOf(t, s, rising())
 	a := task(m, 0, 2)
+	m.Show()
+	assert.Equal(t, map[int]int64{0: 1_200_000, 1: 1_200_000, 2: 1_200_000, 3: 1_200_000}, m.Host.Clocks,
+		"at rest, and of the other socket's CPUs nothing is told")
 	m.Step(time.Second)
 	assert.InDelta(t, 40e6/8, a.Energy.Package, 1e-3)
 	assert.Equal(t, 2*time.Second, a.Used, "CPU time does not")
+	m.Show()
+	assert.EqualValues(t, 1_500_000, m.Host.Clocks[3])
+}
+
+func TestACgroupIsChargedWithWhatAllBelowItHold(t *testing.T) {
+	m := machineOf(t, rising())
+	a, b := task(m, 0, 0), task(m, 0, 0)
+	a.Move("/x/y")
+	b.Move("/x")
+	a.Resident, b.Resident = 5*page, 2*page
+	m.Show()
+	assert.Equal(t, map[string]uint64{"/x/y": 5 * page, "/x": 7 * page, "/": 7 * page}, m.Host.Memory)
+	assert.EqualValues(t, 5, a.Shown().Resident)
+	a.Exit()
+	a.Reap(false)
+	m.Show()
+	assert.Equal(t, 2*page, m.Host.Memory["/x"])
 }
 
 func TestASocketAboveTheNominalLoadGoesOnInProportion(t *testing.T) {

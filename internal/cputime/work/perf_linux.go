@@ -93,12 +93,18 @@ func readNumber(path, prefix string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	digits, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte(prefix))
-	n, err := strconv.ParseUint(string(digits), 0, 32)
-	if !ok || err != nil {
+	n, ok := parseConfig(text, prefix)
+	if !ok {
 		return 0, fmt.Errorf("%s: %q is not understood", path, text)
 	}
 	return n, nil
+}
+
+// parseConfig reads what a PMU says of an event, of one term (Documentation/ABI/testing/sysfs-bus-event_source-devices-events).
+func parseConfig(text []byte, prefix string) (uint64, bool) {
+	digits, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte(prefix))
+	n, err := strconv.ParseUint(string(digits), 0, 32)
+	return n, ok && err == nil
 }
 
 func (*ratios) name() string { return "clock rate by APERF and MPERF" }
@@ -222,14 +228,21 @@ func newPerf(root string, kind uint32, config uint64) (*perf, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, last, _ := bytes.Cut(bytes.TrimSpace(present), []byte("-")) // "0-63", or "0" for one
-	highest := 0
-	if len(last) > 0 {
-		if highest, err = strconv.Atoi(string(last)); err != nil || highest < 0 || highest >= maxCPUs {
-			return nil, fmt.Errorf("present CPUs: %q is not understood", present)
-		}
+	highest, ok := parseHighestCPU(present)
+	if !ok {
+		return nil, fmt.Errorf("present CPUs: %q is not understood", present)
 	}
 	return &perf{root: root, kind: kind, config: config, cpus: highest + 1}, nil
+}
+
+// parseHighestCPU reads the last number of a list of CPUs, "0-63", "0" or "0-3,8-11" (Documentation/admin-guide/cputopology.rst).
+func parseHighestCPU(text []byte) (int, bool) {
+	list := bytes.TrimSpace(text)
+	if i := bytes.LastIndexAny(list, ",-"); i >= 0 {
+		list = list[i+1:]
+	}
+	n, err := strconv.ParseUint(string(list), 10, 32)
+	return int(n), err == nil && n < maxCPUs
 }
 
 func (p *perf) exists(cgroup string) bool {

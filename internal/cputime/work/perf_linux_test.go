@@ -3,6 +3,7 @@ package work
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,7 +96,7 @@ func tree(t *testing.T) string {
 
 func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
 	var configs []uint64
-	replace(t, func(attr *unix.PerfEventAttr, pid, cpu, group, _ int) (int, error) {
+	replace(t, func(attr *unix.PerfEventAttr, pid, _, group, _ int) (int, error) {
 		assert.EqualValues(t, 9, attr.Type)
 		assert.Equal(t, -1, pid)
 		configs = append(configs, attr.Config)
@@ -254,4 +255,33 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	assert.InEpsilon(t, used.Nanoseconds(), counted, 0.2, "its end is not counted, nor its beginning")
 	assert.True(t, p.exists(cgroup))
 	assert.False(t, p.exists(cgroup+"/no"))
+}
+
+func TestTheHighestCPUIsTheLastOfTheList(t *testing.T) {
+	for text, want := range map[string]int{"0\n": 0, "0-63\n": 63, "0-3,8-11\n": 11, "0,2\n": 2, "65535": 65535} {
+		got, ok := parseHighestCPU([]byte(text))
+		assert.True(t, ok, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "\n", "0-\n", "-\n", "0-x\n", "65536\n", "0-99999999999999999999\n"} {
+		_, ok := parseHighestCPU([]byte(text))
+		assert.False(t, ok, text)
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte("event=0x01\n"))
+	f.Add([]byte("9\n"))
+	f.Add([]byte("event=0x3c,umask=0x01\n"))
+	f.Add([]byte("0-3,8-11\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if n, ok := parseConfig(text, "event="); ok {
+			again, ok := parseConfig(fmt.Appendf(nil, "event=%d\n", n), "event=")
+			assert.True(t, ok)
+			assert.Equal(t, n, again)
+		}
+		if n, ok := parseHighestCPU(text); ok && (n < 0 || n >= maxCPUs) {
+			t.Fatalf("%q is %d", text, n)
+		}
+	})
 }

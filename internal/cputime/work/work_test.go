@@ -105,7 +105,7 @@ func TestWorkBeyondMeasureIsTheMost(t *testing.T) {
 	m, _ := clockOf(3, map[int32]int{0: math.MaxInt32})
 	shares := []Share{{CPU: math.MaxUint64, LastCPU: 0}, {CPU: math.MaxUint64, LastCPU: 0}}
 	require.NoError(t, m.Weigh(began, shares))
-	assert.EqualValues(t, uint64(math.MaxUint64), shares[0].Work)
+	assert.Equal(t, uint64(math.MaxUint64), shares[0].Work)
 }
 
 func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
