@@ -247,13 +247,20 @@ func names(t *testing.T, list lister) map[uint32]tasks.Process {
 	return all
 }
 
-func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
+// openLists opens both lists that the kernel makes.
+func openLists(t *testing.T) (scan, stream lister) {
+	t.Helper()
 	scan, err := openScan()
 	skipUnlessPossible(t, err)
-	defer func() { require.NoError(t, scan.Close()) }()
-	stream, err := openStream()
+	t.Cleanup(func() { require.NoError(t, scan.Close()) })
+	stream, err = openStream()
 	require.NoError(t, err)
-	defer func() { require.NoError(t, stream.Close()) }()
+	t.Cleanup(func() { require.NoError(t, stream.Close()) })
+	return scan, stream
+}
+
+func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
+	scan, stream := openLists(t)
 	b := startBurner(t, nil, "leave:1", "say", "wait")
 	b.said()
 
@@ -309,12 +316,7 @@ func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
 }
 
 func TestScanAndStreamAndProcfsAgreeOnWhereAProcessWasLastAndWhatItHolds(t *testing.T) {
-	scan, err := openScan()
-	skipUnlessPossible(t, err)
-	defer func() { require.NoError(t, scan.Close()) }()
-	stream, err := openStream()
-	require.NoError(t, err)
-	defer func() { require.NoError(t, stream.Close()) }()
+	scan, stream := openLists(t)
 	b := startBurner(t, nil, "say", "wait")
 	b.said()
 	// What runs meanwhile is elsewhere each time.
