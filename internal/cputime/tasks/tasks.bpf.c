@@ -252,6 +252,18 @@ static __always_inline __u64 pages(__s64 count)
 	return count > 0 ? count : 0;
 }
 
+/* The verifier does not follow a pointer into an array of what only a typedef names, atomic_long_t. */
+static __always_inline __u64 resident_before_6_2(struct mm_struct *mm)
+{
+	struct mm_struct___atomic *old = (struct mm_struct___atomic *)mm;
+	long file = 0, anon = 0, shmem = 0;
+
+	bpf_core_read(&file, sizeof(file), &old->rss_stat.count[MM_FILEPAGES].counter);
+	bpf_core_read(&anon, sizeof(anon), &old->rss_stat.count[MM_ANONPAGES].counter);
+	bpf_core_read(&shmem, sizeof(shmem), &old->rss_stat.count[MM_SHMEMPAGES].counter);
+	return pages(file) + pages(anon) + pages(shmem);
+}
+
 /* What a task has in memory, about: the same counters as in /proc/<pid>/stat. */
 static __always_inline __u64 resident(struct task_struct *t)
 {
@@ -262,10 +274,7 @@ static __always_inline __u64 resident(struct task_struct *t)
 	if (bpf_core_field_exists(mm->rss_stat[0].count))
 		return pages(mm->rss_stat[MM_FILEPAGES].count) + pages(mm->rss_stat[MM_ANONPAGES].count) +
 		       pages(mm->rss_stat[MM_SHMEMPAGES].count);
-	struct mm_struct___atomic *old = (struct mm_struct___atomic *)mm;
-
-	return pages(old->rss_stat.count[MM_FILEPAGES].counter) + pages(old->rss_stat.count[MM_ANONPAGES].counter) +
-	       pages(old->rss_stat.count[MM_SHMEMPAGES].counter);
+	return resident_before_6_2(mm);
 }
 
 /* All but the times. */
