@@ -72,7 +72,7 @@ func (a *accounts) observe(m *measurement) {
 	}
 	a.claim(m, m.node.Process-a.last.node.Process)
 	if a.keys != nil {
-		a.keys.weigh(m.reading, iv.Claims)
+		iv.Unweighed = a.keys.weigh(m.reading, iv.Claims)
 	}
 	if a.requests != nil && a.requests.due(m.reading) {
 		for i := range a.bySlot {
@@ -127,7 +127,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		a.bySlot = append(a.bySlot, booking{})
 	}
 	named, unseen := units.CPUTime(0), t.Unseen // unseen: of nothing that it is part of
-	sleepers := a.keys != nil && a.keys.sleeper
+	sleepers := a.keys != nil && a.keys.sleepers
 	elapsed := m.reading.Sub(a.last.reading)
 	// p is the process whose time it is, or in whose stead it is claimed, and cgroup that of its container.
 	add := func(c attribution.Claimant, cpu units.CPUTime, isUnseen bool, p *cputime.Process, cgroup string) {

@@ -3,6 +3,7 @@ package receiver
 import (
 	"bytes"
 	"maps"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -28,16 +29,18 @@ type memoryFiles struct {
 
 // containerSize is the memory of one container.
 type containerSize struct {
-	paths    [2]string // of its files
-	charged  uint64    // bytes
+	paths    [2]string      // of its files
+	up       *containerSize // of the container around it, nil if it is in none
+	charged  uint64         // bytes, with the containers inside
+	own      uint64         // without them
 	ok       bool
 	at       time.Time
-	asked    time.Time
+	asked    bool   // for it, since the last sweep
 	resident uint64 // of its processes, in the interval
 }
 
-// measureSizesAgain is for how long a size is good, and forgetSizes after how long one that nobody asked for is
-// forgotten.
+// measureSizesAgain is for how long a size is good, and forgetSizes how often those are forgotten that nobody asked for
+// since the last time.
 const (
 	measureSizesAgain = time.Second
 	forgetSizes       = 10 * time.Minute
@@ -56,32 +59,59 @@ func newContainerSizes(root string) *containerSizes {
 func (s *containerSizes) of(cgroup string) *containerSize {
 	size := s.known[cgroup]
 	if size == nil {
-		size = &containerSize{asked: s.now}
+		size = &containerSize{}
 		for i, f := range s.files {
 			size.paths[i] = strings.TrimPrefix(cgroup, "/") + "/" + f.name
 		}
 		s.known[cgroup] = size
+		s.link()
 	}
+	size.asked = true
 	return size
+}
+
+// link finds the container around each.
+func (s *containerSizes) link() {
+	for cgroup, size := range s.known {
+		size.up = nil
+		for dir := path.Dir(cgroup); len(dir) > 1 && size.up == nil; dir = path.Dir(dir) {
+			size.up = s.known[dir]
+		}
+	}
 }
 
 // begin starts an interval.
 func (s *containerSizes) begin(now time.Time) {
 	s.now = now
-	if now.Sub(s.swept) >= forgetSizes {
-		s.swept = now
-		maps.DeleteFunc(s.known, func(_ string, size *containerSize) bool { return now.Sub(size.asked) >= forgetSizes })
-	}
 	for _, size := range s.known {
 		size.resident = 0
+	}
+	if now.Sub(s.swept) >= forgetSizes {
+		s.swept = now
+		maps.DeleteFunc(s.known, func(_ string, size *containerSize) bool { return !size.asked })
+		for _, size := range s.known {
+			size.asked = false
+		}
+		s.link()
+	}
+}
+
+// finish tells what is each one's own, once all are read.
+func (s *containerSizes) finish() {
+	for _, size := range s.known {
+		size.own = size.charged
+	}
+	for _, size := range s.known {
+		if size.ok && size.up != nil {
+			size.up.own -= min(size.charged, size.up.own)
+		}
 	}
 }
 
 // read brings a size up to date, which is not ok where no cgroup tells it.
-func (s *containerSizes) read(size *containerSize) (ok bool) {
-	size.asked = s.now
+func (s *containerSizes) read(size *containerSize) {
 	if !size.at.IsZero() && s.now.Sub(size.at) < measureSizesAgain {
-		return size.ok
+		return
 	}
 	size.at, size.ok = s.now, false
 	for i, f := range s.files {
@@ -93,7 +123,6 @@ func (s *containerSizes) read(size *containerSize) (ok bool) {
 			break
 		}
 	}
-	return size.ok
 }
 
 // parseCharge reads a number of bytes. A line without its end may be cut short.
@@ -106,7 +135,7 @@ func parseCharge(text []byte) (uint64, bool) {
 
 // part is what a process of the container has of its memory, by what it has resident.
 func (s *containerSize) part(resident uint64) uint64 {
-	return units.MulDiv(s.charged, resident, s.resident)
+	return units.MulDiv(s.own, resident, s.resident)
 }
 
 func (s *containerSizes) close() error {

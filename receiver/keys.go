@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -97,7 +98,8 @@ type keys struct {
 	weights []weight
 	retry   time.Time
 	sizes   *containerSizes // nil: what is resident is the size
-	sleeper bool            // those who sleep have a weight too
+	// sleepers says that those who sleep count: they hold memory, or a part of their container's.
+	sleepers bool
 
 	// Of the interval's claims, each:
 	shares  []work.Share
@@ -107,9 +109,10 @@ type keys struct {
 // weight is one of the engine's weights.
 type weight struct {
 	key     KeyRule
+	what    string      // fails, for the log
 	meter   *work.Meter // nil for those of memory, and where there is none
 	refused error       // why there is none
-	failed  error       // why nothing was known of it in the interval
+	failed  error       // what was not known of it in the interval
 }
 
 // origin is where a claim comes from.
@@ -129,11 +132,11 @@ const reopenAfter = time.Minute
 func newKeys(cfg *Config, logger *zap.Logger) *keys {
 	k := &keys{cfg: cfg, logger: logger}
 	for _, key := range cfg.Attribution.weighed(cfg.Zones) {
-		k.weights = append(k.weights, weight{key: key})
-		k.sleeper = k.sleeper || key == KeyMemory
+		k.weights = append(k.weights, weight{key: key, what: "key " + string(key)})
 		if (key == KeyMemory || key == KeyMemoryCPUTime) && cfg.Attribution.MemorySize == MemoryCgroup && k.sizes == nil {
 			k.sizes = newContainerSizes(cfg.RootPath)
 		}
+		k.sleepers = k.sleepers || key == KeyMemory || k.sizes != nil
 	}
 	if k.weights == nil {
 		return nil
@@ -162,6 +165,7 @@ func (k *keys) open(now time.Time) {
 			w.meter, w.refused = work.NewCounters(k.cfg.RootPath, work.Event(w.key))
 		}
 		if w.refused != nil {
+			w.refused = fmt.Errorf("CPU time stands in: %w", w.refused)
 			continue
 		}
 		fields := []zap.Field{zap.String("key", string(w.key)), zap.String("by", w.meter.Name())}
@@ -172,10 +176,10 @@ func (k *keys) open(now time.Time) {
 	}
 }
 
-// check tells of the keys for which CPU time stands in.
+// check tells of the keys that are not measured, or not of all.
 func (k *keys) check(c *conditions) {
 	for i := range k.weights {
-		c.check("key "+string(k.weights[i].key)+", for which CPU time stands in", k.weights[i].failed)
+		c.check(k.weights[i].what, k.weights[i].failed)
 	}
 }
 
@@ -204,27 +208,28 @@ func (k *keys) claimed(o origin) {
 	k.origins = append(k.origins, o)
 }
 
-// weigh sets the weights of an interval's claims.
-func (k *keys) weigh(now time.Time, claims []attribution.Claim) {
+// weigh sets the weights of an interval's claims, and returns those of which nothing is known.
+func (k *keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
 	k.open(now)
 	for i := range k.weights {
 		w := &k.weights[i]
-		w.failed = nil
 		switch {
 		case w.key == KeyMemory || w.key == KeyMemoryCPUTime:
 			k.weighMemory(i, now, claims)
 		case w.meter == nil:
-			w.failed = w.refused
+			unweighed[i], w.failed = true, w.refused
 		default:
 			for c := range claims {
 				k.shares[c].CPU = claims[c].CPU
 			}
-			w.failed = w.meter.Weigh(now, k.shares)
+			measured, err := w.meter.Weigh(now, k.shares)
+			unweighed[i], w.failed = !measured, err
 			for c := range claims {
 				claims[c].Weights[i] = k.shares[c].Work
 			}
 		}
 	}
+	return unweighed
 }
 
 // The units of memory's weights: small enough for what runs in days on machines of any size.
@@ -242,8 +247,10 @@ func (k *keys) weighMemory(i int, now time.Time, claims []attribution.Claim) {
 		for c := range k.origins {
 			if o := &k.origins[c]; o.in != nil {
 				o.in.resident += o.resident
+				k.sizes.read(o.in)
 			}
 		}
+		k.sizes.finish()
 	}
 	byCPUTime := k.weights[i].key == KeyMemoryCPUTime
 	var sum, cpu uint64
@@ -254,7 +261,7 @@ func (k *keys) weighMemory(i int, now time.Time, claims []attribution.Claim) {
 			continue
 		}
 		bytes := o.resident
-		if o.in != nil && k.sizes.read(o.in) {
+		if o.in != nil && o.in.ok {
 			bytes = o.in.part(o.resident)
 		}
 		ran := uint64(claims[c].CPU) / uint64(ranUnit)

@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // keyedNode is the shared node whose processes are on CPUs of 3, 1 and 1 GHz, and hold something.
@@ -105,7 +106,8 @@ func TestWhereAKeyIsNotMeasuredCPUTimeStandsInAndOneLineSaysWhy(t *testing.T) {
 		requireFigures(t, figures{180, 180, 360, 0, 720}, n.figures("active"), key)
 		lines := n.logs.FilterMessage("Degraded").All()
 		require.Len(t, lines, 1, key)
-		assert.Equal(t, "key "+string(key)+", for which CPU time stands in", lines[0].ContextMap()["what"])
+		assert.Equal(t, "key "+string(key), lines[0].ContextMap()["what"])
+		assert.Contains(t, lines[0].ContextMap()["error"], "CPU time stands in: ")
 		require.Len(t, n.status, 1)
 		assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
 	}
@@ -145,12 +147,12 @@ func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
 	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
 }
 
-// Neither the passes, nor the clock rates and the cgroups that are read in each.
+// Counters are not among them: this machine has none. internal/cputime/work holds theirs.
 func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	n := keyedNode(t, func(*AttributionConfig) {})
 	n.host.Cgroups["/a"], n.host.Memory["/a"] = 0, 1<<30
 	require.NoError(t, n.host.Render())
-	for _, key := range keyRules[1:] {
+	for _, key := range []KeyRule{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
 		cfg := createDefaultConfig().(*Config)
 		cfg.RootPath = n.host.Root()
 		cfg.Attribution.Key, cfg.Attribution.MemorySize = key, MemoryCgroup
@@ -161,12 +163,13 @@ func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 			at = at.Add(time.Second)
 			k.begin()
 			for i := range claims {
-				claims[i].CPU = 5
+				claims[i].CPU = 5 * units.Second
 				k.claimed(origin{cpu: int32(i), cgroup: "/a", seen: i > 0, resident: 1 << 20, held: time.Second})
 			}
 			k.weigh(at, claims)
+			k.check(n.s.conditions)
 		}), key)
-		assert.NotZero(t, k.origins)
+		assert.NotZero(t, claims[2].Weights[0], key)
 		require.NoError(t, k.close())
 	}
 }
@@ -177,22 +180,106 @@ func TestTheSizesOfContainersThatAreGoneAreForgotten(t *testing.T) {
 	sizes := newContainerSizes(root)
 	defer func() { require.NoError(t, sizes.close()) }()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	sizes.begin(now)
-	assert.False(t, sizes.read(sizes.of("/a")), "there is none")
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/fs/cgroup/memory/a"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/fs/cgroup/memory/a/memory.usage_in_bytes"), []byte("4096\n"), 0o600))
-	assert.False(t, sizes.read(sizes.of("/a")), "it is not looked for each time")
-	sizes.begin(now.Add(measureSizesAgain))
-	require.True(t, sizes.read(sizes.of("/a")), "as version 1 has it")
-	assert.EqualValues(t, 4096, sizes.of("/a").charged)
-	for name, text := range map[string]string{"empty": "", "cut short": "40", "a word": "max\n", "negative": "-1\n"} {
-		require.NoError(t, os.WriteFile(filepath.Join(root, "sys/fs/cgroup/memory/a/memory.usage_in_bytes"), []byte(text), 0o600))
-		now = now.Add(2 * measureSizesAgain)
+	read := func(after time.Duration, cgroups ...string) {
+		var all []*containerSize
+		for _, cgroup := range cgroups {
+			all = append(all, sizes.of(cgroup))
+		}
+		now = now.Add(after)
 		sizes.begin(now)
-		assert.False(t, sizes.read(sizes.of("/a")), name)
+		for _, size := range all {
+			sizes.read(size)
+		}
+		sizes.finish()
 	}
-	sizes.begin(now.Add(2 * forgetSizes))
-	assert.Empty(t, sizes.known)
+	write := func(cgroup, text string) {
+		dir := filepath.Join(root, "sys/fs/cgroup/memory", cgroup)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "memory.usage_in_bytes"), []byte(text), 0o600))
+	}
+	read(0, "/a")
+	assert.False(t, sizes.of("/a").ok, "there is none")
+	write("a", "4096\n")
+	read(0, "/a")
+	assert.False(t, sizes.of("/a").ok, "it is not looked for each time")
+	read(measureSizesAgain, "/a")
+	require.True(t, sizes.of("/a").ok, "as version 1 has it")
+	assert.EqualValues(t, 4096, sizes.of("/a").own)
+	for name, text := range map[string]string{"empty": "", "cut short": "40", "a word": "max\n", "negative": "-1\n"} {
+		write("a", text)
+		read(2*measureSizesAgain, "/a")
+		assert.False(t, sizes.of("/a").ok, name)
+	}
+
+	write("a", "5000\n")
+	write("a/b", "3000\n")
+	write("a/b/c", "1000\n")
+	read(2*measureSizesAgain, "/a/b/c", "/a", "/a/b")
+	for cgroup, want := range map[string]uint64{"/a": 2000, "/a/b": 2000, "/a/b/c": 1000} {
+		assert.Equal(t, want, sizes.of(cgroup).own, "without those inside, %s", cgroup)
+	}
+	write("a/b", "what is not read counts for the one around it\n")
+	read(2*measureSizesAgain, "/a/b/c", "/a", "/a/b")
+	assert.EqualValues(t, 5000, sizes.of("/a").own)
+
+	read(2*forgetSizes, "/a")
+	require.Contains(t, sizes.known, "/a", "it is asked for")
+	assert.EqualValues(t, 5000, sizes.of("/a").own, "after a pause, too")
+	clear(sizes.known)
+	read(0, "/a", "/x")
+	read(forgetSizes, "/a")
+	read(forgetSizes, "/a")
+	assert.Len(t, sizes.known, 1)
+}
+
+// A child that nobody saw counts where its parent is, by clock rate and by cgroup.
+func TestWhereClaimsComeFromIsKnown(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyFrequency })
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
+	before := n.figures("active")
+	// 100 ticks of a's were its children's, which ended; 200 of c's its last.
+	n.host.Run(10*time.Second, nil)
+	n.host.CPU.User += 400
+	n.host.CPU.Idle -= 400
+	n.host.Processes[10].CUser += 100
+	n.host.Processes[20].User += 100
+	n.host.Processes[1].CUser += n.host.Processes[30].User + 200
+	delete(n.host.Processes, 30)
+	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
+	n.scrape()
+	// The last slice of c counts at its 1 GHz, the children of a at the 3 GHz of a's CPU.
+	requireFigures(t, figures{120, 40, 80, 0, 240}, n.figures("active").less(before))
+	for _, o := range n.s.keys.origins {
+		assert.NotEqual(t, int32(-1), o.cpu)
+	}
+}
+
+// What a process held at last, it held until its end.
+func TestMemoryOfThoseWhoEndedCounts(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyMemoryCPUTime })
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
+	before := n.figures("active")
+	n.host.Run(10*time.Second, map[int]int64{10: 100, 20: 100})
+	n.host.CPU.User += 200
+	n.host.CPU.Idle -= 200
+	n.host.Processes[1].CUser += n.host.Processes[30].User + 200
+	delete(n.host.Processes, 30)
+	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
+	n.scrape()
+	requireFigures(t, figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}, n.figures("active").less(before))
+}
+
+// All of a container's processes hold a part of what it is charged with, those who sleep too, whatever other keys say.
+func TestThoseWhoSleepHoldTheirPartOfTheContainer(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemoryCPUTime, MemoryCgroup })
+	n.host.Processes[20].Cgroup = docker(idA) // sleeps with 200 of its 300 pages
+	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
+	n.host.Memory["/system.slice/docker-"+idA+".scope"] = 900 * uint64(os.Getpagesize())
+	n.start()
+	n.run(600*joule, map[int]int64{10: 200, 30: 200})
+	requireFigures(t, figures{120, 0, 120, 0, 240}, n.figures("active"))
 }
 
 // BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for each.

@@ -245,13 +245,14 @@ func (e *Engine) Observe(iv *Interval) {
 		}
 		z.read = false
 	}
+	now := iv.span()
 	for kind, zones := range e.summed {
 		if zones > 0 {
 			p := Portion{
 				Kind: kind, Energy: e.sums[kind], Busy: iv.Busy, Total: iv.Total, Elapsed: iv.Elapsed,
 				Zones: zones, Of: e.zonesOf(kind),
 			}
-			e.attribute(p, iv.Claims, iv.Unowned)
+			e.attribute(p, iv.Claims, &now)
 		}
 	}
 	e.settle()
@@ -328,7 +329,7 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 	}
 	e.wait(z, energy, iv)
 	if g := z.lag; r.OK && g.total > 0 {
-		e.attribute(e.portionOf(z, g), g.claims, g.unowned)
+		e.attribute(e.portionOf(z, g), g.claims, &g.span)
 		g.settled = true
 	}
 }
@@ -344,7 +345,7 @@ func (e *Engine) zonesOf(kind int) (n int) {
 }
 
 // attribute splits a portion and shares its parts.
-func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
+func (e *Engine) attribute(p Portion, claims []Claim, of *span) {
 	if e.excluded {
 		busy := p.Busy
 		p.Busy = units.Advance(e.excludedOf(claims), busy)
@@ -359,9 +360,9 @@ func (e *Engine) attribute(p Portion, claims []Claim, unowned units.CPUTime) {
 	k.RecentActive += recent(active)
 	k.RecentIdle += recent(idle)
 	k.RecentTime = min(k.RecentTime+p.Elapsed, e.ledger.Elapsed)
-	e.shareIdle(p, idle, claims, unowned)
+	e.shareIdle(p, idle, claims, of)
 
-	b := e.basisOf(p.Kind, claims, unowned)
+	b := e.basisOf(p.Kind, claims, of)
 	s := e.sharesOf(active, claims, &b)
 	if s.total == 0 {
 		k.Unattributed += active
@@ -389,10 +390,10 @@ type basis struct {
 }
 
 // basisOf returns by what the energy of a kind is shared.
-func (e *Engine) basisOf(kind int, claims []Claim, unowned units.CPUTime) basis {
-	key := e.cfg.Rules.Keys[kind]
-	if key == ByCPUTime {
-		return basis{ByCPUTime, uint64(unowned)}
+func (e *Engine) basisOf(kind int, claims []Claim, of *span) basis {
+	key, unowned := e.cfg.Rules.Keys[kind], uint64(of.unowned)
+	if key == ByCPUTime || of.unweighed[key-ByFirstWeight] {
+		return basis{ByCPUTime, unowned}
 	}
 	var sum, cpu uint64
 	for i := range claims {
@@ -400,9 +401,9 @@ func (e *Engine) basisOf(kind int, claims []Claim, unowned units.CPUTime) basis 
 		cpu = units.AddSaturating(cpu, e.weight(ByCPUTime, &claims[i]))
 	}
 	if sum == 0 || cpu == 0 && unowned > 0 {
-		return basis{ByCPUTime, uint64(unowned)}
+		return basis{ByCPUTime, unowned}
 	}
-	return basis{key, units.MulDiv(uint64(unowned), sum, cpu)}
+	return basis{key, units.MulDiv(unowned, sum, cpu)}
 }
 
 // weight is what a claim has of a key.

@@ -50,13 +50,13 @@ func (e *Engine) idleWeight(c *claimant) uint64 {
 
 // shareIdle gives those their part of a portion's idle energy who carry it. Of what a zone was late with they are those
 // who run now.
-func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, unowned units.CPUTime) {
+func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, of *span) {
 	k := &e.ledger.Kinds[p.Kind]
 	switch e.cfg.Rules.Idle {
 	case IdleNobody:
 		return
 	case IdleUsed:
-		b := e.basisOf(p.Kind, claims, unowned)
+		b := e.basisOf(p.Kind, claims, of)
 		s := e.sharesOf(idle, claims, &b)
 		if s.total == 0 {
 			k.UnattributedIdle += idle

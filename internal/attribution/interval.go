@@ -23,6 +23,9 @@ type Interval struct {
 	// Unowned is the CPU time of those who ran and cannot be named: their energy is unattributed. They have as much of
 	// every key for it as the others on average.
 	Unowned units.CPUTime
+	// Unweighed are the weights of which nothing is known in it. CPU time stands in, also where a zone is late with the
+	// energy of this interval and of others.
+	Unweighed [Weights]bool
 }
 
 // NotAttributed is the kind of a zone that is reported but not shared.

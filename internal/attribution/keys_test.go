@@ -109,3 +109,39 @@ func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
 	assert.Equal(t, 6*units.Joule, b.energy(Process, "1"), "30 of 80")
 	assert.Equal(t, 10*units.Joule, b.energy(Process, "2"))
 }
+
+// Else those who ran while nothing was known would have nothing.
+func TestOfALateZoneCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *testing.T) {
+	b := keyed(t, ByFirstWeight, IdleNobody)
+	p, q := b.open(1), b.open(2)
+	b.iv.Zones[0].OK = false
+	b.iv.Unweighed[0] = true
+	b.share(0, Claim{Claimant: p, CPU: 900 * ms})
+	b.iv.Unweighed[0] = false
+	b.iv.Zones[0].OK = true
+	b.share(10*units.Joule, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
+	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"))
+
+	b.iv.Unweighed[1] = true // is not its key
+	b.share(10*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{30, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
+	assert.Equal(t, 12*units.Joule, b.energy(Process, "1"))
+	b.iv.Unweighed[0] = true
+	b.share(10*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{30, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
+	assert.Equal(t, 21*units.Joule, b.energy(Process, "1"))
+}
+
+func TestWeightsOfLateZonesSaturate(t *testing.T) {
+	b := keyed(t, ByFirstWeight, IdleNobody)
+	p, q := b.open(1), b.open(2)
+	b.iv.Zones[0].OK = false
+	for range 3 {
+		b.share(0, Claim{Claimant: p, CPU: ms, Weights: weights{math.MaxUint64 / 2, 0}}, Claim{Claimant: q, CPU: ms, Weights: weights{math.MaxUint64 / 2, 0}})
+	}
+	b.iv.Zones[0].OK = true
+	b.share(10*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{1, 0}})
+	assert.InDelta(t, 5e6, float64(b.energy(Process, "1")), 1)
+	b.iv.Unowned = ms
+	b.share(12*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{Claimant: q, CPU: ms, Weights: weights{math.MaxUint64, 0}})
+	requireConserved(t, b.e, Amounts{})
+}

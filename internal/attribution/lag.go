@@ -12,6 +12,8 @@ type span struct {
 	total   units.CPUTime
 	unowned units.CPUTime
 	elapsed time.Duration
+	// unweighed are the weights of which nothing is known in some of the intervals.
+	unweighed [Weights]bool
 }
 
 func (s *span) add(o span) {
@@ -19,6 +21,9 @@ func (s *span) add(o span) {
 	s.total += o.total
 	s.unowned = units.AddSaturating(s.unowned, o.unowned)
 	s.elapsed += o.elapsed
+	for i, unweighed := range o.unweighed {
+		s.unweighed[i] = s.unweighed[i] || unweighed
+	}
 }
 
 // addUnnamed adds a span with its claims, of which nobody will be known.
@@ -30,7 +35,9 @@ func (s *span) addUnnamed(o span, claims []Claim) {
 }
 
 // span is the CPU time of the interval, of which its claims are not a part.
-func (iv *Interval) span() span { return span{iv.Busy, iv.Total, iv.Unowned, iv.Elapsed} }
+func (iv *Interval) span() span {
+	return span{iv.Busy, iv.Total, iv.Unowned, iv.Elapsed, iv.Unweighed}
+}
 
 // lag is what a zone that could not be read or split has coming: its energy, and the CPU time by which it
 // will be shared, of the same intervals.
@@ -104,7 +111,7 @@ func (e *Engine) giveUp(z *Zone, iv *Interval) {
 	if g.total > 0 {
 		p := e.portionOf(z, g)
 		p.Partial = true
-		e.attribute(p, g.claims, g.unowned)
+		e.attribute(p, g.claims, &g.span)
 		return
 	}
 	k := &e.ledger.Kinds[z.kind]

@@ -136,6 +136,7 @@ func (n *observer) pass(leaveOpen bool) {
 	iv.At, iv.Elapsed = at, at.Sub(n.at)
 	iv.Claims, iv.Unowned = iv.Claims[:0], 0
 	iv.Busy, iv.Total = 0, 0
+	iv.Unweighed = [attribution.Weights]bool{n.life.Now()/time.Millisecond%7 == 0, n.life.Now()/time.Millisecond%11 == 0}
 	if n.stopped > 0 {
 		n.stopped--
 	} else {

@@ -77,6 +77,7 @@ type waiting struct {
 	energy, busy, total, unowned uint64
 	elapsed                      time.Duration
 	claims                       []oracleClaim
+	unweighed                    [oracleKeys]bool // of it, something is not known
 }
 
 // oracleClaim is a claim of one claimant, nil for nobody.
@@ -256,6 +257,7 @@ func (o *oracle) observe(iv *attribution.Interval, shown *attribution.Ledger) {
 	o.collection.Busy += iv.Busy
 	o.collection.Total += iv.Total
 	this := &waiting{busy: uint64(iv.Busy), total: uint64(iv.Total), unowned: uint64(iv.Unowned), elapsed: iv.Elapsed}
+	this.unweighed[work], this.unweighed[memory] = iv.Unweighed[0], iv.Unweighed[1]
 	for _, claim := range iv.Claims {
 		this.claims = append(this.claims, oracleClaim{
 			o.find(claim.Claimant), claim.Unseen, [oracleKeys]uint64{uint64(claim.CPU), claim.Weights[0], claim.Weights[1]},
@@ -386,6 +388,9 @@ func (w *waiting) add(o *waiting) {
 	w.total += o.total
 	w.unowned += o.unowned
 	w.elapsed += o.elapsed
+	for key := range w.unweighed {
+		w.unweighed[key] = w.unweighed[key] || o.unweighed[key]
+	}
 	for _, claim := range o.claims {
 		w.claim(claim)
 	}
@@ -457,7 +462,7 @@ func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 	k.recentTime = min(k.recentTime+w.elapsed, o.collection.Elapsed)
 	key, unowned := o.keys[kind], w.unowned
 	all := w.sum(key)
-	if ran := w.sum(cpuTime); key != cpuTime && (all == 0 || ran == 0 && unowned > 0) {
+	if ran := w.sum(cpuTime); key != cpuTime && (w.unweighed[key] || all == 0 || ran == 0 && unowned > 0) {
 		key, all = cpuTime, ran
 	} else if key != cpuTime && ran > 0 {
 		unowned = part(unowned, all, ran).from

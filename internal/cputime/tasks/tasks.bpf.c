@@ -236,7 +236,9 @@ static __always_inline __u32 cpu_of(struct task_struct *t)
 {
 	if (bpf_core_field_exists(t->thread_info.cpu))
 		return t->thread_info.cpu;
-	return ((struct task_struct___cpu *)t)->cpu;
+	if (bpf_core_field_exists(((struct task_struct___cpu *)t)->cpu))
+		return ((struct task_struct___cpu *)t)->cpu;
+	return -1; /* a kernel for one CPU */
 }
 
 /* When a task last began to run, by a clock that all CPUs share, unlike exec_start. 0 where the kernel does not keep it
@@ -269,7 +271,7 @@ static __always_inline __u64 resident(struct task_struct *t)
 {
 	struct mm_struct *mm = t->mm;
 
-	if (!mm)
+	if (!mm || t->flags & PF_KTHREAD) /* which may have borrowed another's */
 		return 0;
 	if (bpf_core_field_exists(mm->rss_stat[0].count))
 		return pages(mm->rss_stat[MM_FILEPAGES].count) + pages(mm->rss_stat[MM_ANONPAGES].count) +

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
@@ -26,8 +26,8 @@ func NewClock(root string, exponent int) (m *Meter, rejected, err error) {
 		return newMeter(&clock{rates: counted, exponent: exponent}), nil, nil
 	}
 	files := newCPUFreq(root)
-	if _, err := files.read(0); errors.Is(err, fs.ErrNotExist) && !files.any() {
-		return nil, nil, fmt.Errorf("the kernel tells no clock rates: %w; %w", rejected, errNoCPUFreq)
+	if err := files.probe(); err != nil {
+		return nil, nil, fmt.Errorf("the kernel tells no clock rates: %w; %w", rejected, err)
 	}
 	return newMeter(&clock{rates: files, exponent: exponent}), rejected, nil
 }
@@ -41,7 +41,6 @@ type clock struct {
 	now      time.Time
 	pass     uint64
 	cpus     []lastRate // by number
-	failed   error
 }
 
 // rates tells how fast CPUs are. Only the proportions of what it tells count.
@@ -56,6 +55,7 @@ type rates interface {
 type lastRate struct {
 	pass  uint64 // in which it was read last, or failed
 	rate  uint64
+	err   error     // why there is none, until there is
 	retry time.Time // a CPU that cannot be read is left alone until then
 }
 
@@ -68,7 +68,7 @@ const (
 
 func (c *clock) begin(now time.Time, _ []Share) {
 	c.pass++
-	c.now, c.failed = now, nil
+	c.now = now
 }
 
 func (c *clock) rate(s *Share) (uint64, bool) {
@@ -82,9 +82,9 @@ func (c *clock) rate(s *Share) (uint64, bool) {
 	if last.pass != c.pass && !c.now.Before(last.retry) {
 		last.pass = c.pass
 		rate, err := c.rates.read(s.LastCPU)
+		last.err = err
 		if err != nil {
 			last.rate, last.retry = 0, c.now.Add(retryAfter)
-			c.failed = err
 		} else {
 			last.rate = power(rate, c.exponent)
 		}
@@ -101,9 +101,22 @@ func power(rate uint64, n int) uint64 {
 	return p
 }
 
-func (c *clock) trouble() error { return c.failed }
-func (c *clock) name() string   { return c.rates.name() }
-func (c *clock) close() error   { return c.rates.close() }
+// trouble is that of the first CPU, where all of those fail that were ever asked for: one that was taken offline is none.
+func (c *clock) trouble() error {
+	var first error
+	for i := range c.cpus {
+		switch last := &c.cpus[i]; {
+		case last.pass > 0 && last.err == nil:
+			return nil
+		case first == nil:
+			first = last.err
+		}
+	}
+	return first
+}
+
+func (c *clock) name() string { return c.rates.name() }
+func (c *clock) close() error { return c.rates.close() }
 
 // cpufreq reads the files of the kernel's cpufreq subsystem.
 type cpufreq struct {
@@ -118,10 +131,22 @@ func newCPUFreq(root string) *cpufreq {
 
 func (*cpufreq) name() string { return "clock rate by cpufreq" }
 
-// any says whether a CPU has a rate: the first may be offline.
-func (c *cpufreq) any() bool {
+// probe says whether any CPU tells its rate: the first may be offline.
+func (c *cpufreq) probe() error {
 	found, _ := filepath.Glob(filepath.Join(c.dir, "cpu[0-9]*/cpufreq/scaling_cur_freq"))
-	return len(found) > 0
+	failed := errNoCPUFreq
+	for _, name := range found {
+		number := filepath.Base(filepath.Dir(filepath.Dir(name)))
+		cpu, err := strconv.ParseInt(strings.TrimPrefix(number, "cpu"), 10, 32)
+		if err == nil {
+			_, err = c.read(int32(cpu))
+		}
+		if err == nil {
+			return nil
+		}
+		failed = err
+	}
+	return failed
 }
 
 func (c *cpufreq) read(cpu int32) (uint64, error) {

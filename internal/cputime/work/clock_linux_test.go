@@ -53,27 +53,58 @@ func TestWithoutClockRatesTheErrorSaysSo(t *testing.T) {
 	assert.Nil(t, m)
 }
 
+var noRates = map[string]string{
+	"empty": "", "a word": "<unknown>\n", "cut short": "340000", "nothing": "0\n", "negative": "-1\n", "only an end": "\n",
+	"beyond all rates": "4294967296\n", "very long": strings.Repeat("9", 100) + "\n", "two": "1 2\n",
+}
+
+func TestFilesThatTellNoRateAreRefused(t *testing.T) {
+	for name, text := range noRates {
+		root := t.TempDir()
+		cpus(t, root, map[string]string{"cpu0": text})
+		_, _, err := NewClock(root, 1)
+		require.ErrorIs(t, err, errNoRate, name)
+	}
+}
+
 // What is read is the file that is open: a CPU that was taken offline and returns has another.
 func TestARateThatIsNoneIsNotKnownUntilItIs(t *testing.T) {
-	for name, text := range map[string]string{
-		"empty": "", "a word": "<unknown>\n", "cut short": "340000", "nothing": "0\n", "negative": "-1\n", "only an end": "\n",
-		"beyond all rates": "4294967296\n", "very long": strings.Repeat("9", 100) + "\n", "two": "1 2\n",
-	} {
+	for name, text := range noRates {
 		root := t.TempDir()
 		cpus(t, root, map[string]string{"cpu0": text, "cpu1": "2000000\n"})
 		m, _, err := NewClock(root, 1)
 		require.NoError(t, err, name)
 		got := workOf(t, m, began, Share{CPU: 10 * ms, LastCPU: 0}, Share{CPU: 10 * ms, LastCPU: 1})
 		assert.InDeltaSlice(t, []float64{20, 20}, got, 1e-5, name)
-		require.ErrorIs(t, m.Weigh(began.Add(retryAfter), []Share{{CPU: ms, LastCPU: 0}}), errNoRate, name)
-
 		path := filepath.Join(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
 		require.NoError(t, os.Remove(path))
 		cpus(t, root, map[string]string{"cpu0": "1000000\n"})
-		got = workOf(t, m, began.Add(2*retryAfter), Share{CPU: 10 * ms, LastCPU: 0})
+		got = workOf(t, m, began.Add(retryAfter), Share{CPU: 10 * ms, LastCPU: 0})
 		assert.InDeltaSlice(t, []float64{10}, got, 1e-5, name)
 		require.NoError(t, m.Close())
 	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+func TestNoFileStaysOpen(t *testing.T) {
+	root := t.TempDir()
+	cpus(t, root, map[string]string{"cpu0": "3400000\n", "cpu3": "800000\n"})
+	before := descriptors(t)
+	m, _, err := NewClock(root, 1)
+	require.NoError(t, err)
+	workOf(t, m, began, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 3})
+	assert.Equal(t, before+2, descriptors(t))
+	cpus(t, root, map[string]string{"cpu3": "x\n"})
+	workOf(t, m, began.Add(time.Second), Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 3})
+	assert.Equal(t, before+1, descriptors(t), "what fails is closed")
+	require.NoError(t, m.Close())
+	assert.Equal(t, before, descriptors(t))
 }
 
 func FuzzParseKHz(f *testing.F) {

@@ -2,7 +2,10 @@ package work
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -49,22 +52,25 @@ type count interface {
 type counters struct {
 	kernel counts
 	what   string
-	groups map[string]*group
-	rest   group
-	failed error
+	groups map[string]*group // by cgroup, without all
+	all    group             // everything
 	looked time.Time
 }
 
+// group is a cgroup with all below it. What was counted in it and in no known one below it, and the CPU time meanwhile of
+// those in it and in no known one below it, are its own.
 type group struct {
-	count count
-	last  uint64
-	based bool // last is known
-	retry time.Time
-
-	cpu     uint64 // of the interval
-	counted uint64
-	known   bool
+	up      *group // the innermost around it, known or not; nil for everything
+	count   count
+	last    uint64
+	counted uint64 // in the interval
+	known   bool   // counted is
+	err     error
+	retry   time.Time
 	asked   bool
+
+	own uint64 // counted, until there is CPU time in which it was
+	cpu uint64 // of the interval
 }
 
 // forgetAfter is how often it is looked for cgroups that are no more.
@@ -72,43 +78,84 @@ const forgetAfter = time.Minute
 
 func newCounters(kernel counts, what string) *counters {
 	c := &counters{kernel: kernel, what: what, groups: map[string]*group{}}
-	c.advance("", &c.rest, time.Time{}) // so that it has counted when it is asked first
+	c.advance("", &c.all, time.Time{}) // so that it has counted when it is asked first
 	return c
 }
 
 func (c *counters) begin(now time.Time, shares []Share) {
-	c.failed = nil
 	if now.Sub(c.looked) >= forgetAfter {
 		c.forget(now)
 	}
-	c.rest.cpu, c.rest.asked = 0, false
+	c.all.begin()
 	for _, g := range c.groups {
-		g.cpu, g.asked = 0, false
+		g.begin()
 	}
 	for i := range shares {
-		s := &shares[i]
-		g := c.of(s.Cgroup)
-		if g == nil {
-			g = &group{}
-			c.groups[s.Cgroup] = g
+		if cgroup := shares[i].Cgroup; cgroup != "" {
+			g := c.groups[cgroup]
+			if g == nil {
+				g = &group{}
+				c.groups[cgroup] = g
+				c.link()
+			}
+			g.asked = true
 		}
-		g.cpu = units.AddSaturating(g.cpu, uint64(s.CPU))
-		g.asked = true
 	}
-	c.advance("", &c.rest, now)
+	c.advance("", &c.all, now)
 	for cgroup, g := range c.groups {
 		c.advance(cgroup, g, now)
-		c.rest.counted -= min(g.counted, c.rest.counted)
-		// What ran in a cgroup whose counter is not known is in the rest's, which then says nothing.
-		c.rest.known = c.rest.known && (g.known || g.cpu == 0)
+	}
+	c.all.own = units.AddSaturating(c.all.own, c.all.counted)
+	for _, g := range c.groups {
+		g.own = units.AddSaturating(g.own, g.counted)
+	}
+	for _, g := range c.groups {
+		if around := g.up.nearest(); g.known && around != nil {
+			around.own -= min(g.counted, around.own)
+		}
+	}
+	for i := range shares {
+		if g := c.of(&shares[i]); g != nil {
+			g.cpu = units.AddSaturating(g.cpu, uint64(shares[i].CPU))
+		}
 	}
 }
 
-func (c *counters) of(cgroup string) *group {
-	if cgroup == "" {
-		return &c.rest
+// begin forgets what the last interval has used.
+func (g *group) begin() {
+	if g.cpu > 0 {
+		g.own, g.cpu = 0, 0
 	}
-	return c.groups[cgroup]
+	g.asked = false
+}
+
+// nearest is the group, or else the innermost around it, of which it is known what was counted; nil if there is none.
+func (g *group) nearest() *group {
+	for g != nil && !g.known {
+		g = g.up
+	}
+	return g
+}
+
+// of is the group whose own a share is.
+func (c *counters) of(s *Share) *group {
+	if s.Cgroup == "" {
+		return c.all.nearest()
+	}
+	return c.groups[s.Cgroup].nearest()
+}
+
+// link finds the group around each.
+func (c *counters) link() {
+	for cgroup, g := range c.groups {
+		g.up = &c.all
+		for dir := path.Dir(cgroup); len(dir) > 1; dir = path.Dir(dir) {
+			if around := c.groups[dir]; around != nil {
+				g.up = around
+				break
+			}
+		}
+	}
 }
 
 // advance finds what was counted since the last call.
@@ -119,24 +166,29 @@ func (c *counters) advance(cgroup string, g *group, now time.Time) {
 			return
 		}
 		opened, err := c.kernel.open(cgroup)
+		if err == nil {
+			g.last, err = opened.read()
+		}
+		g.err = err
 		if err != nil {
-			c.failed, g.retry = err, now.Add(retryAfter)
+			g.retry = now.Add(retryAfter)
+			if opened != nil {
+				_ = opened.close() // it was only read from
+			}
 			return
 		}
-		g.count, g.based = opened, false
+		g.count = opened
+		return
 	}
 	total, err := g.count.read()
 	if err != nil {
-		c.failed, g.retry = err, now.Add(retryAfter)
+		g.err, g.retry = err, now.Add(retryAfter)
 		_ = g.count.close() // it was only read from
 		g.count = nil
 		return
 	}
-	g.counted, g.known = units.Advance(g.last, total), g.based
-	if !g.based {
-		g.counted = 0
-	}
-	g.last, g.based = total, true
+	g.counted, g.known = units.Advance(g.last, total), true
+	g.last = total
 }
 
 // forget closes the counters of cgroups that are no more.
@@ -151,18 +203,31 @@ func (c *counters) forget(now time.Time) {
 		}
 		delete(c.groups, cgroup)
 	}
+	c.link()
 }
 
 func (c *counters) rate(s *Share) (uint64, bool) {
-	g := c.of(s.Cgroup)
-	if !g.known || g.cpu == 0 {
+	g := c.of(s)
+	if g == nil || g.cpu == 0 {
 		return 0, false
 	}
-	return units.MulDiv(g.counted, one, g.cpu), true
+	return units.MulDiv(g.own, one, g.cpu), true
 }
 
-func (c *counters) trouble() error { return c.failed }
-func (c *counters) name() string   { return c.what }
+// trouble does not tell which cgroup fails, as they come and go. That one is gone is no trouble.
+func (c *counters) trouble() error {
+	if c.all.err != nil {
+		return c.all.err
+	}
+	for _, g := range c.groups {
+		if g.err != nil && !errors.Is(g.err, fs.ErrNotExist) {
+			return fmt.Errorf("some cgroups cannot be counted: %w", g.err)
+		}
+	}
+	return nil
+}
+
+func (c *counters) name() string { return c.what }
 
 func (c *counters) close() error {
 	var errs []error
@@ -171,10 +236,10 @@ func (c *counters) close() error {
 			errs = append(errs, g.count.close())
 		}
 	}
-	if c.rest.count != nil {
-		errs = append(errs, c.rest.count.close())
+	if c.all.count != nil {
+		errs = append(errs, c.all.count.close())
 	}
-	c.groups, c.rest = map[string]*group{}, group{}
+	c.groups, c.all = map[string]*group{}, group{}
 	return errors.Join(errs...)
 }
 

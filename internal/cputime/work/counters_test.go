@@ -2,6 +2,7 @@ package work
 
 import (
 	"errors"
+	"io/fs"
 	"testing"
 	"time"
 
@@ -63,38 +64,112 @@ func TestTheWorkOfACgroupIsWhatWasCountedForIt(t *testing.T) {
 			Share{CPU: 30 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 50 * ms, Cgroup: "/b"},
 			Share{CPU: 10 * ms}, Share{CPU: 40 * ms})
 	}
-	k.count(map[string]uint64{"/a": 5, "/b": 6, "": 100})
-	run() // the first interval of the containers: nothing is known of them, so nothing of the rest either
+	k.count(map[string]uint64{"/a": 5, "/b": 6, "": 129})
+	assert.InDeltaSlice(t, []float64{30, 10, 50, 10, 40}, run(), 1e-3, "the containers' first interval: all together are known")
 	k.count(map[string]uint64{"/a": 80, "/b": 20, "": 25})
 	assert.InDeltaSlice(t, []float64{60, 20, 20, 5, 20}, run(), 1e-3)
 	k.count(map[string]uint64{"/a": 40, "/b": 200})
 	assert.InDeltaSlice(t, []float64{30, 10, 200, 0, 0}, run(), 1e-3)
+	k.counted[""] = 1 << 40 // reset
+	k.count(map[string]uint64{"/a": 40, "/b": 50})
+	assert.InDeltaSlice(t, []float64{30, 10, 50, 0, 0}, run(), 1e-3)
 	require.NoError(t, m.Close())
 	assert.Empty(t, k.opened)
 }
 
-func TestACgroupThatCannotBeCountedHasTheAverageAndIsTriedAgain(t *testing.T) {
+// Counters of a cgroup have those of the cgroups inside.
+func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/x/b": 0}}
+	m := newMeter(newCounters(k, "instructions"))
+	at := began
+	run := func() []float64 {
+		at = at.Add(time.Second)
+		return workOf(t, m, at, Share{CPU: 90 * ms, Cgroup: "/a/x/b"}, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 50 * ms})
+	}
+	run()
+	k.count(map[string]uint64{"/a": 10, "": 50})
+	k.counted["/a"] += 90 * uint64(ms)
+	k.count(map[string]uint64{"/a/x/b": 90})
+	assert.InDeltaSlice(t, []float64{90, 10, 50}, run(), 1e-3)
+	// What of the inner one is not known is the outer one's, until it is.
+	k.refused = map[string]error{"/a/x/b": errors.New("refused")}
+	k.count(map[string]uint64{"": 50})
+	k.counted["/a"] += 200 * uint64(ms)
+	k.counted[""] += 200 * uint64(ms)
+	at = at.Add(time.Second)
+	shares := []Share{{CPU: 90 * ms, Cgroup: "/a/x/b"}, {CPU: 10 * ms, Cgroup: "/a"}, {CPU: 50 * ms}}
+	measured, err := m.Weigh(at, shares)
+	assert.True(t, measured)
+	require.ErrorContains(t, err, "some cgroups cannot be counted: refused")
+	assert.InDelta(t, 180, float64(shares[0].Work)/float64(ms), 1e-3)
+	assert.InDelta(t, 20, float64(shares[1].Work)/float64(ms), 1e-3)
+	assert.InDelta(t, 50, float64(shares[2].Work)/float64(ms), 1e-3)
+}
+
+// With procfs a process that runs for a millisecond now and then has its CPU time in ticks.
+func TestWhatWasCountedWaitsForTheCPUTimeInWhichItWas(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
+	m := newMeter(newCounters(k, "instructions"))
+	at := began
+	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
+	sum := 0.0
+	for i := range 30 {
+		k.count(map[string]uint64{"/a": 1})
+		at = at.Add(time.Second)
+		if i%10 == 9 {
+			sum += workOf(t, m, at, Share{CPU: 10 * ms, Cgroup: "/a"})[0]
+		} else {
+			workOf(t, m, at)
+		}
+	}
+	assert.InDelta(t, 30, sum, 1e-3)
+}
+
+func TestACgroupThatCannotBeCountedIsCountedWithWhatIsAroundItAndTriedAgain(t *testing.T) {
 	refusal := errors.New("too many open files")
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}, refused: map[string]error{"/b": refusal}}
 	m := newMeter(newCounters(k, "instructions"))
 	at := began
-	run := func(after time.Duration) []float64 {
+	run := func(after time.Duration) (work []float64, err error) {
 		at = at.Add(after)
-		return workOf(t, m, at, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 20 * ms, Cgroup: "/b"}, Share{CPU: 40 * ms})
+		shares := []Share{{CPU: 10 * ms, Cgroup: "/a"}, {CPU: 20 * ms, Cgroup: "/b"}, {CPU: 40 * ms}}
+		_, err = m.Weigh(at, shares)
+		for i := range shares {
+			work = append(work, float64(shares[i].Work)/float64(ms))
+		}
+		return work, err
 	}
-	require.ErrorIs(t, m.Weigh(at, []Share{{CPU: ms, Cgroup: "/a"}, {CPU: ms, Cgroup: "/b"}}), refusal, "nothing is known yet")
+	_, err := run(time.Second)
+	require.ErrorIs(t, err, refusal)
 	k.count(map[string]uint64{"/a": 30, "/b": 20, "": 10})
-	assert.InDeltaSlice(t, []float64{30, 60, 120}, run(time.Second), 1e-3, "what is beside them has b's in it")
+	got, err := run(time.Second)
+	require.ErrorIs(t, err, refusal, "though it is not tried again yet")
+	assert.InDeltaSlice(t, []float64{30, 10, 20}, got, 1e-3)
 	k.refused = nil
+	_, err = run(time.Second)
+	require.Error(t, err)
 	k.count(map[string]uint64{"/a": 30})
-	run(retryAfter)
+	_, err = run(retryAfter)
+	require.NoError(t, err)
 	k.count(map[string]uint64{"/a": 30, "/b": 20, "": 10})
-	assert.InDeltaSlice(t, []float64{30, 20, 10}, run(time.Second), 1e-3)
+	got, err = run(time.Second)
+	require.NoError(t, err)
+	assert.InDeltaSlice(t, []float64{30, 20, 10}, got, 1e-3)
 
 	k.refused = map[string]error{"/a": refusal} // what is open fails to be read
-	k.count(map[string]uint64{"/a": 30, "/b": 80})
-	assert.InDeltaSlice(t, []float64{40, 80, 160}, run(time.Second), 1e-3)
+	k.count(map[string]uint64{"/a": 30, "/b": 80, "": 10})
+	got, err = run(time.Second)
+	require.ErrorIs(t, err, refusal)
+	assert.InDeltaSlice(t, []float64{8, 80, 32}, got, 1e-3)
 	assert.Equal(t, map[string]int{"": 1, "/b": 1}, k.opened, "it is closed")
+	k.refused = nil
+	k.count(map[string]uint64{"/a": 1000})
+	_, err = run(retryAfter)
+	require.NoError(t, err)
+	k.count(map[string]uint64{"/a": 30, "/b": 80, "": 10})
+	got, err = run(time.Second)
+	require.NoError(t, err)
+	assert.InDeltaSlice(t, []float64{30, 80, 10}, got, 1e-3, "what was not watched is nobody's")
 	require.NoError(t, m.Close())
 }
 
@@ -102,17 +177,34 @@ func TestCountersThatFailAltogetherSayWhy(t *testing.T) {
 	refusal := errors.New("refused")
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"": refusal}}
 	m := newMeter(newCounters(k, "instructions"))
-	require.ErrorIs(t, m.Weigh(began, []Share{{CPU: ms}}), refusal)
+	measured, err := m.Weigh(began, []Share{{CPU: ms}})
+	require.ErrorIs(t, err, refusal)
+	assert.False(t, measured)
 }
 
 func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
-	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}}
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0, "/c": 0}}
 	m := newMeter(newCounters(k, "instructions"))
-	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"}, Share{CPU: ms, Cgroup: "/b"})
-	require.Len(t, k.opened, 3)
+	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"}, Share{CPU: ms, Cgroup: "/b"}, Share{CPU: ms, Cgroup: "/c"})
+	require.Len(t, k.opened, 4)
 	delete(k.counted, "/b")
-	workOf(t, m, began.Add(time.Second), Share{CPU: ms})
-	require.Len(t, k.opened, 3, "it is not looked for each time")
-	workOf(t, m, began.Add(time.Second+forgetAfter), Share{CPU: ms})
-	assert.Equal(t, map[string]int{"": 1, "/a": 1}, k.opened, "a sleeps")
+	delete(k.counted, "/c")
+	workOf(t, m, began.Add(time.Second), Share{CPU: ms, Cgroup: "/c"})
+	require.Len(t, k.opened, 4, "it is not looked for each time")
+	workOf(t, m, began.Add(forgetAfter), Share{CPU: ms})
+	assert.Equal(t, map[string]int{"": 1, "/a": 1, "/c": 1}, k.opened, "a sleeps, and c ran until now")
+	k.counted["/a"] = 1 // b is gone for good, and c too
+	workOf(t, m, began.Add(forgetAfter+time.Second), Share{CPU: ms})
+	require.Contains(t, k.opened, "/c", "not yet")
+	workOf(t, m, began.Add(2*forgetAfter), Share{CPU: ms})
+	assert.NotContains(t, k.opened, "/c")
+	require.NoError(t, m.Close())
+	assert.Empty(t, k.opened)
+}
+
+// A cgroup that goes between two looks is no trouble.
+func TestThatACgroupIsGoneIsNoTrouble(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"/a": fs.ErrNotExist}}
+	m := newMeter(newCounters(k, "instructions"))
+	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"})
 }

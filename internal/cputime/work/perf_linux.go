@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,11 +17,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// openCounter opens a counter of the kernel. It is a variable so that a test can record one.
-var openCounter = func(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
+// openPerfEvent is a variable so that a test can stand in for the kernel.
+var openPerfEvent = unix.PerfEventOpen
+
+// openCounter opens a counter of the kernel.
+func openCounter(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
 	for {
-		fd, err := unix.PerfEventOpen(attr, pid, cpu, group, flags|unix.PERF_FLAG_FD_CLOEXEC)
-		if err != unix.EINTR {
+		fd, err := openPerfEvent(attr, pid, cpu, group, flags|unix.PERF_FLAG_FD_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) {
 			return fd, withGrants(err)
 		}
 	}
@@ -196,6 +200,8 @@ type perf struct {
 	kind   uint32
 	config uint64
 	cpus   int
+	most   int // descriptors that there may be
+	opened int
 }
 
 var configs = map[Event]uint64{
@@ -232,7 +238,11 @@ func newPerf(root string, kind uint32, config uint64) (*perf, error) {
 	if !ok {
 		return nil, fmt.Errorf("present CPUs: %q is not understood", present)
 	}
-	return &perf{root: root, kind: kind, config: config, cpus: highest + 1}, nil
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return nil, err
+	}
+	return &perf{root: root, kind: kind, config: config, cpus: highest + 1, most: int(min(limit.Cur/2, math.MaxInt32))}, nil
 }
 
 // parseHighestCPU reads the last number of a list of CPUs, "0-63", "0" or "0-3,8-11" (Documentation/admin-guide/cputopology.rst).
@@ -268,25 +278,32 @@ func (p *perf) open(cgroup string) (count, error) {
 		defer func() { _ = dir.Close() }() // the counters hold it
 		pid, flags = int(dir.Fd()), unix.PERF_FLAG_PID_CGROUP
 	}
-	var c perfCount
+	if p.opened+p.cpus > p.most {
+		return nil, fmt.Errorf("it would take more than %d descriptors, half of what the process may have (LimitNOFILE, ulimit -n)", p.most)
+	}
+	c := &perfCount{perf: p}
 	for cpu := range p.cpus {
 		fd, err := openCounter(&attr, pid, cpu, -1, flags)
 		switch {
 		case err == nil:
-			c = append(c, perfCPU{fd: fd})
+			c.cpus = append(c.cpus, perfCPU{fd: fd})
+			p.opened++
 		case errors.Is(err, unix.ENODEV): // it is offline
 		default:
 			return nil, errors.Join(err, c.close())
 		}
 	}
-	if len(c) == 0 {
+	if len(c.cpus) == 0 {
 		return nil, unix.ENODEV
 	}
 	return c, nil
 }
 
-// perfCount is a counter on each CPU.
-type perfCount []perfCPU
+// perfCount is a counter on each CPU that was online when it was opened.
+type perfCount struct {
+	perf *perf
+	cpus []perfCPU
+}
 
 type perfCPU struct {
 	fd   int
@@ -294,39 +311,45 @@ type perfCPU struct {
 	sum  uint64
 }
 
-func (c perfCount) read() (sum uint64, err error) {
-	for i := range c {
+func (c *perfCount) read() (sum uint64, err error) {
+	for i := range c.cpus {
+		cpu := &c.cpus[i]
 		var buf [24]byte
-		n, err := unix.Read(c[i].fd, buf[:])
+		n, err := unix.Read(cpu.fd, buf[:])
 		if err != nil {
 			return 0, err
 		}
 		if n != len(buf) {
 			return 0, errShort
 		}
-		c[i].advance([3]uint64{
+		cpu.advance([3]uint64{
 			binary.NativeEndian.Uint64(buf[:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]),
 		})
-		sum += c[i].sum
+		sum += cpu.sum
 	}
 	return sum, nil
 }
 
 // advance adds what was counted since the reading before: as much more as it was to count for longer than it did, where
-// others had the hardware meanwhile (perf_event_open(2), multiplexing).
+// others had the hardware meanwhile (perf_event_open(2), multiplexing). Where they had it all the time the next reading
+// tells.
 func (c *perfCPU) advance(now [3]uint64) {
 	value, enabled, running := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1]), units.Advance(c.last[2], now[2])
-	if running > 0 && running < enabled {
+	if running == 0 && enabled > 0 {
+		return
+	}
+	if running < enabled {
 		value = units.MulDiv(value, enabled, running)
 	}
 	c.sum += value
 	c.last = now
 }
 
-func (c perfCount) close() error {
+func (c *perfCount) close() error {
 	var errs []error
-	for i := range c {
-		errs = append(errs, unix.Close(c[i].fd))
+	for i := range c.cpus {
+		errs = append(errs, unix.Close(c.cpus[i].fd))
 	}
+	c.perf.opened -= len(c.cpus)
 	return errors.Join(errs...)
 }

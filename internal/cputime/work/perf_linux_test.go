@@ -43,8 +43,8 @@ func TestCountsAreExtrapolatedForAsLongAsTheHardwareWasShared(t *testing.T) {
 	for _, step := range []struct{ value, enabled, running, want uint64 }{
 		{1000, 5_000_000, 5_000_000, 1000},
 		{1500, 9_000_000, 7_000_000, 2000},
-		{1500, 10_000_000, 7_000_000, 2000},
-		{1700, 11_000_000, 8_000_000, 2200},
+		{1500, 11_000_000, 7_000_000, 2000}, // which the next one tells
+		{1700, 13_000_000, 9_000_000, 2400},
 	} {
 		c.advance([3]uint64{step.value, step.enabled, step.running})
 		assert.Equal(t, step.want, c.sum)
@@ -69,9 +69,9 @@ func pipe(t *testing.T, numbers ...uint64) int {
 // replace makes the kernel open what a test says.
 func replace(t *testing.T, open func(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error)) {
 	t.Helper()
-	original := openCounter
-	openCounter = open
-	t.Cleanup(func() { openCounter = original })
+	original := openPerfEvent
+	openPerfEvent = open
+	t.Cleanup(func() { openPerfEvent = original })
 }
 
 // tree is a tree of this kernel's that shows the counters of clock cycles.
@@ -95,8 +95,11 @@ func tree(t *testing.T) string {
 }
 
 func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
+	before := descriptors(t)
 	var configs []uint64
-	replace(t, func(attr *unix.PerfEventAttr, pid, _, group, _ int) (int, error) {
+	replace(t, func(attr *unix.PerfEventAttr, pid, _, group, flags int) (int, error) {
+		assert.NotZero(t, flags&unix.PERF_FLAG_FD_CLOEXEC)
+		assert.EqualValues(t, unix.PERF_FORMAT_GROUP, attr.Read_format)
 		assert.EqualValues(t, 9, attr.Type)
 		assert.Equal(t, -1, pid)
 		configs = append(configs, attr.Config)
@@ -115,12 +118,71 @@ func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
 	assert.Equal(t, []uint64{2, 1}, configs)
 	got := workOf(t, m, began, Share{CPU: 10 * ms, LastCPU: 0})
 	assert.InDeltaSlice(t, []float64{22.5}, got, 1e-3, "3000 cycles in the time of 2000, to the power of 2")
-	require.Error(t, m.Weigh(began.Add(time.Second), []Share{{CPU: ms, LastCPU: 0}}), "a reading that is too short")
+	_, err = m.Weigh(began.Add(time.Second), []Share{{CPU: ms, LastCPU: 0}})
+	require.ErrorIs(t, err, errShort)
+	assert.Equal(t, before, descriptors(t), "both are closed")
 	require.NoError(t, m.Close())
 }
 
+func TestCountersThatAreOpenAreClosed(t *testing.T) {
+	before := descriptors(t)
+	fail := -1
+	replace(t, func(attr *unix.PerfEventAttr, _, cpu, _, flags int) (int, error) {
+		assert.NotZero(t, flags&unix.PERF_FLAG_FD_CLOEXEC)
+		if cpu == fail && attr.Config == 1 {
+			return -1, unix.EMFILE
+		}
+		return pipe(t, 2, 1000, 1000), nil
+	})
+	m, _, err := NewClock(tree(t), 2)
+	require.NoError(t, err)
+	assert.Equal(t, before+2, descriptors(t))
+	fail = 1
+	_, err = m.Weigh(began, []Share{{CPU: ms, LastCPU: 1}})
+	require.ErrorIs(t, err, unix.EMFILE)
+	assert.Equal(t, before+2, descriptors(t), "MPERF without APERF is no use")
+	require.NoError(t, m.Close())
+	assert.Equal(t, before, descriptors(t))
+}
+
+// Each event by its own number.
+func TestEachEventIsTheHardwares(t *testing.T) {
+	for event, config := range map[Event]uint64{Cycles: 0, Instructions: 1, CacheMisses: 3} { // include/uapi/linux/perf_event.h
+		replace(t, func(attr *unix.PerfEventAttr, _, _, _, _ int) (int, error) {
+			assert.EqualValues(t, 0, attr.Type)
+			assert.Equal(t, config, attr.Config, event)
+			assert.EqualValues(t, 3, attr.Read_format)
+			return -1, unix.ENOENT
+		})
+		_, err := NewCounters(tree(t), event)
+		require.Error(t, err)
+	}
+}
+
+// Else the collector could open no file of its own any more.
+func TestCountersTakeHalfOfTheDescriptorsAtMost(t *testing.T) {
+	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return pipe(t, 7, 100, 100), nil })
+	p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
+	require.NoError(t, err)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	assert.EqualValues(t, limit.Cur/2, p.most)
+	p.most = 7
+	first, err := p.open("")
+	require.NoError(t, err)
+	second, err := p.open("")
+	require.NoError(t, err)
+	_, err = p.open("")
+	require.ErrorContains(t, err, "LimitNOFILE")
+	require.NoError(t, first.close())
+	third, err := p.open("")
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(second.close(), third.close()))
+	assert.Zero(t, p.opened)
+}
+
 func TestARefusalSaysWhatToGrant(t *testing.T) {
-	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return -1, withGrants(unix.EACCES) })
+	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return -1, unix.EACCES })
 	root := tree(t)
 	_, _, err := NewClock(root, 1)
 	require.ErrorContains(t, err, "CAP_PERFMON")

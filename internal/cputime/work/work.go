@@ -22,6 +22,7 @@ type Meter struct {
 	source source
 	mean   uint64 // rate of all that was known lately
 	known  []bool // scratch
+	failed error  // at the last interval in which somebody ran
 }
 
 // source tells at what rate work was done.
@@ -30,7 +31,7 @@ type source interface {
 	begin(now time.Time, shares []Share)
 	// rate is the work per ns of CPU time, in units of 1/one; not ok where it is not known.
 	rate(*Share) (rate uint64, ok bool)
-	// trouble is why something is not known, nil for nothing to speak of.
+	// trouble is why something is not known that should be, nil if there is nothing. It stays until that is known.
 	trouble() error
 	name() string
 	close() error
@@ -47,9 +48,10 @@ func (m *Meter) Name() string { return m.source.name() }
 // Close closes what is open.
 func (m *Meter) Close() error { return m.source.close() }
 
-// Weigh sets the Work of all shares of an interval. Where nothing is known of any of them they all have the rate of
-// earlier intervals, and the error says why.
-func (m *Meter) Weigh(now time.Time, shares []Share) error {
+// Weigh sets the Work of all shares of an interval: where nothing is known of some of them, by the average of the others.
+// It is not measured where nothing is known of any: then Work says nothing. The error says what fails, whether or not
+// anything was measured.
+func (m *Meter) Weigh(now time.Time, shares []Share) (measured bool, err error) {
 	m.source.begin(now, shares)
 	m.known = m.known[:0]
 	var work, cpu uint64
@@ -65,13 +67,15 @@ func (m *Meter) Weigh(now time.Time, shares []Share) error {
 	if work > 0 {
 		m.mean = units.MulDiv(work, one, cpu)
 	}
+	ran := false
 	for i, known := range m.known {
 		if !known {
 			shares[i].Work = units.MulDiv(uint64(shares[i].CPU), m.mean, one)
 		}
+		ran = ran || shares[i].CPU > 0
 	}
-	if cpu == 0 && len(shares) > 0 {
-		return m.source.trouble()
+	if ran {
+		m.failed = m.source.trouble()
 	}
-	return nil
+	return cpu > 0 || !ran, m.failed
 }

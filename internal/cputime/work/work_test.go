@@ -46,7 +46,8 @@ func clockOf(exponent int, mhz map[int32]int) (*Meter, *ghz) {
 // workOf weighs, and returns the work in units of a ms at 1 GHz.
 func workOf(t *testing.T, m *Meter, now time.Time, shares ...Share) (work []float64) {
 	t.Helper()
-	require.NoError(t, m.Weigh(now, shares))
+	_, err := m.Weigh(now, shares)
+	require.NoError(t, err)
 	for i := range shares {
 		work = append(work, float64(shares[i].Work)/float64(ms))
 	}
@@ -75,12 +76,25 @@ func TestWhatIsNotKnownCountsAsTheAverageOfWhatIs(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{25}, got, 1e-3, "of earlier intervals where nothing is")
 }
 
-func TestWhereNothingIsKnownTheErrorSaysWhyAndAllAreAlike(t *testing.T) {
-	m, _ := clockOf(2, nil)
+func TestWhereNothingIsKnownItIsNotMeasuredAndTheErrorSaysWhy(t *testing.T) {
+	m, g := clockOf(2, nil)
 	shares := []Share{{CPU: 10 * ms, LastCPU: 0}, {CPU: 30 * ms, LastCPU: 1}}
-	require.ErrorIs(t, m.Weigh(began, shares), errNoCPU)
-	assert.Equal(t, []uint64{uint64(10 * ms), uint64(30 * ms)}, []uint64{shares[0].Work, shares[1].Work})
-	require.NoError(t, m.Weigh(began, nil), "nobody asks")
+	for range 3 { // the second time it is not even tried
+		measured, err := m.Weigh(began, shares)
+		assert.False(t, measured)
+		require.ErrorIs(t, err, errNoCPU)
+	}
+	measured, err := m.Weigh(began, nil)
+	assert.True(t, measured, "nobody ran")
+	require.ErrorIs(t, err, errNoCPU, "which tells nothing new")
+
+	g.mhz = map[int32]int{1: 500}
+	measured, err = m.Weigh(began.Add(retryAfter), shares)
+	require.NoError(t, err, "one that is offline is none")
+	assert.True(t, measured)
+	measured, err = m.Weigh(began.Add(retryAfter+1), shares[:1])
+	require.NoError(t, err)
+	assert.False(t, measured, "it alone ran")
 }
 
 func TestACPUIsReadOncePerIntervalAndLeftAloneWhenItCannotBe(t *testing.T) {
@@ -104,19 +118,20 @@ func TestACPUIsReadOncePerIntervalAndLeftAloneWhenItCannotBe(t *testing.T) {
 func TestWorkBeyondMeasureIsTheMost(t *testing.T) {
 	m, _ := clockOf(3, map[int32]int{0: math.MaxInt32})
 	shares := []Share{{CPU: math.MaxUint64, LastCPU: 0}, {CPU: math.MaxUint64, LastCPU: 0}}
-	require.NoError(t, m.Weigh(began, shares))
+	_, err := m.Weigh(began, shares)
+	require.NoError(t, err)
 	assert.Equal(t, uint64(math.MaxUint64), shares[0].Work)
 }
 
 func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 	byClock, _ := clockOf(2, map[int32]int{0: 1000, 1: 3000})
-	k := &kernel{counted: map[string]uint64{"": 5, "/a": 3}}
+	k := &kernel{counted: map[string]uint64{"": 5, "/a": 3, "/a/b": 1}}
 	for name, m := range map[string]*Meter{"clock": byClock, "counters": newMeter(newCounters(k, "x"))} {
-		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: "/a"}, {CPU: ms, LastCPU: 1}, {CPU: ms, LastCPU: -1}}
+		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: "/a"}, {CPU: ms, LastCPU: 1, Cgroup: "/a/b"}, {CPU: ms, LastCPU: -1}}
 		at := began
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			at = at.Add(time.Second)
-			if err := m.Weigh(at, shares); err != nil {
+			if _, err := m.Weigh(at, shares); err != nil {
 				panic(err)
 			}
 		}), name)
