@@ -35,6 +35,7 @@ type claimant struct {
 	carrier  int32  // its place among the carriers of idle energy, or none
 	excluded bool   // what it uses is static
 	size     uint64 // what its container requests
+	weight   uint64 // its part of idle energy is in proportion to
 	holds    int32  // lagging zones that owe it energy
 
 	// What the current interval brings it, until settle.
@@ -59,6 +60,8 @@ type Engine struct {
 	claimants []claimant
 	unused    []Claimant
 	carriers  []Claimant // those who may carry idle energy, unless by use
+	carried   uint64     // the sum of their weights
+	reweigh   bool       // something that these depend on has changed
 	touched   []Claimant
 	processes int // accounts of processes, without the others'
 	ended     int // accounts of the other entities that wait for their delivery
@@ -97,7 +100,7 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 	if e.cfg.MinEnergy == 0 {
 		e.admit(c, since)
 	}
-	c.running, c.carrier = true, none
+	c.running, c.carrier, e.reweigh = true, none, true
 	if holder := c.holder(); holder != none {
 		e.ledger.accounts[holder].running++
 	}
@@ -115,7 +118,7 @@ func (e *Engine) Stop(id Claimant) {
 	if !c.running {
 		return
 	}
-	c.running = false
+	c.running, e.reweigh = false, true
 	if at := c.carrier; at != none {
 		last := len(e.carriers) - 1
 		e.carriers[at] = e.carriers[last]
@@ -140,11 +143,15 @@ func (e *Engine) Exclude(id Claimant) {
 	if c.running && !c.excluded {
 		e.leaveHolder(c)
 	}
-	c.excluded, e.excluded = true, true
+	c.excluded, e.excluded, e.reweigh = true, true, true
 }
 
 // Resize says how much CPU time the container of a claimant requests, in any unit. 0 has no part.
-func (e *Engine) Resize(id Claimant, size uint64) { e.claimants[id].size = min(size, maxSize) }
+func (e *Engine) Resize(id Claimant, size uint64) {
+	if c := &e.claimants[id]; c.size != min(size, maxSize) {
+		c.size, e.reweigh = min(size, maxSize), true
+	}
+}
 
 // Close ends a claimant. What a lagging zone owes it still reaches it.
 func (e *Engine) Close(id Claimant) {

@@ -68,31 +68,50 @@ func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, of *spa
 		k.UnattributedIdle += units.Energy(s.next(b.unowned))
 		return
 	}
-	total := uint64(0)
-	for _, id := range e.carriers {
-		total += e.idleWeight(&e.claimants[id])
-	}
+	total := e.weighCarriers()
 	if total == 0 {
 		k.UnattributedIdle += idle
 		return
 	}
 	s := shares{amount: uint64(idle), total: total}
 	for _, id := range e.carriers {
-		if weight := e.idleWeight(&e.claimants[id]); weight > 0 {
+		if weight := e.claimants[id].weight; weight > 0 {
 			e.addIdle(p, Claim{Claimant: id}, units.Energy(s.next(weight)))
 		}
 	}
 }
 
+// weighCarriers returns what the parts of idle energy add up to, as a weight. Hardly anything that it depends on changes
+// from one interval to the next.
+func (e *Engine) weighCarriers() uint64 {
+	if e.reweigh {
+		e.carried, e.reweigh = 0, false
+		for _, id := range e.carriers {
+			c := &e.claimants[id]
+			c.weight = e.idleWeight(c)
+			e.carried += c.weight
+		}
+	}
+	return e.carried
+}
+
 // addIdle books a part of idle energy.
 func (e *Engine) addIdle(p Portion, claim Claim, energy units.Energy) {
 	recent := e.recentPart(energy, p.Elapsed)
-	process := int32(othersIndex)
-	if !claim.Unseen && e.claimants[claim.Claimant].accounts[Process] != none {
-		process = e.claimants[claim.Claimant].accounts[Process]
+	accounts := e.ledger.accounts
+	if claim.Claimant == Nobody {
+		accounts[othersIndex].addIdle(p.Kind, energy, recent)
+		return
 	}
-	e.ledger.accounts[process].addIdle(p.Kind, energy, recent)
-	e.eachGroup(claim.Claimant, func(a *Account) { a.addIdle(p.Kind, energy, recent) })
+	c := &e.claimants[claim.Claimant]
+	for entity, account := range c.accounts {
+		if Entity(entity) == Process && (account == none || claim.Unseen) {
+			account = othersIndex
+		}
+		if account != none {
+			accounts[account].addIdle(p.Kind, energy, recent)
+		}
+	}
 }
 
 func (a *Account) addIdle(kind int, energy, recent units.Energy) {
