@@ -16,9 +16,11 @@ import (
 type containerSizes struct {
 	files [2]memoryFiles
 	known map[string]*containerSize // by cgroup
-	now   time.Time
-	swept time.Time
-	buf   [32]byte
+	// unlinked says that some do not know what is around them.
+	unlinked bool
+	now      time.Time
+	swept    time.Time
+	buf      [32]byte
 }
 
 // memoryFiles are those of a version of cgroups (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
@@ -34,6 +36,7 @@ type containerSize struct {
 	charged  uint64         // bytes, with the containers inside
 	own      uint64         // without them
 	ok       bool
+	current  bool // it is asked for in the interval
 	at       time.Time
 	asked    bool   // for it, since the last sweep
 	resident uint64 // of its processes, in the interval
@@ -63,8 +66,7 @@ func (s *containerSizes) of(cgroup string) *containerSize {
 		for i, f := range s.files {
 			size.paths[i] = strings.TrimPrefix(cgroup, "/") + "/" + f.name
 		}
-		s.known[cgroup] = size
-		s.link()
+		s.known[cgroup], s.unlinked = size, true
 	}
 	size.asked = true
 	return size
@@ -72,6 +74,7 @@ func (s *containerSizes) of(cgroup string) *containerSize {
 
 // link finds the container around each.
 func (s *containerSizes) link() {
+	s.unlinked = false
 	for cgroup, size := range s.known {
 		size.up = nil
 		for dir := path.Dir(cgroup); len(dir) > 1 && size.up == nil; dir = path.Dir(dir) {
@@ -84,7 +87,7 @@ func (s *containerSizes) link() {
 func (s *containerSizes) begin(now time.Time) {
 	s.now = now
 	for _, size := range s.known {
-		size.resident = 0
+		size.resident, size.current = 0, false
 	}
 	if now.Sub(s.swept) >= forgetSizes {
 		s.swept = now
@@ -92,6 +95,9 @@ func (s *containerSizes) begin(now time.Time) {
 		for _, size := range s.known {
 			size.asked = false
 		}
+		s.unlinked = true
+	}
+	if s.unlinked {
 		s.link()
 	}
 }
@@ -102,14 +108,19 @@ func (s *containerSizes) finish() {
 		size.own = size.charged
 	}
 	for _, size := range s.known {
-		if size.ok && size.up != nil {
-			size.up.own -= min(size.charged, size.up.own)
+		up := size.up
+		for up != nil && !(up.current && up.ok) {
+			up = up.up
+		}
+		if size.current && size.ok && up != nil {
+			up.own -= min(size.charged, up.own)
 		}
 	}
 }
 
 // read brings a size up to date, which is not ok where no cgroup tells it.
 func (s *containerSizes) read(size *containerSize) {
+	size.current = true
 	if !size.at.IsZero() && s.now.Sub(size.at) < measureSizesAgain {
 		return
 	}

@@ -220,7 +220,9 @@ func TestTheSizesOfContainersThatAreGoneAreForgotten(t *testing.T) {
 	}
 	write("a/b", "what is not read counts for the one around it\n")
 	read(2*measureSizesAgain, "/a/b/c", "/a", "/a/b")
-	assert.EqualValues(t, 5000, sizes.of("/a").own)
+	assert.EqualValues(t, 4000, sizes.of("/a").own, "without the innermost")
+	read(2*measureSizesAgain, "/a")
+	assert.EqualValues(t, 5000, sizes.of("/a").own, "nobody is in the others any more")
 
 	read(2*forgetSizes, "/a")
 	require.Contains(t, sizes.known, "/a", "it is asked for")
@@ -253,6 +255,44 @@ func TestWhereClaimsComeFromIsKnown(t *testing.T) {
 	for _, o := range n.s.keys.origins {
 		assert.NotEqual(t, int32(-1), o.cpu)
 	}
+}
+
+// What an inner container holds is in the outer one's charge too.
+func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup })
+	outer := "/system.slice/docker-" + idA + ".scope"
+	inner := outer + "/docker/" + idB
+	n.host.Processes[20].Cgroup = "0::" + inner
+	n.host.Processes[30].Resident, n.host.Processes[40].Resident = 0, 0
+	n.host.Cgroups[outer], n.host.Cgroups[inner] = 0, 0
+	n.host.Memory[outer], n.host.Memory[inner] = 400*uint64(os.Getpagesize()), 300*uint64(os.Getpagesize())
+	n.start()
+	n.run(600*joule, map[int]int64{10: 200, 20: 200})
+	requireFigures(t, figures{60, 180, 0, 0, 240}, n.figures("active"))
+}
+
+// A zone that is late with the energy of such intervals must not mix units.
+func TestWhereAKeyIsNotMeasuredTheIntervalSaysSo(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) {
+		a.Key, a.Keys = KeyFrequency, map[power.Kind]KeyRule{power.Package: KeyMemory, power.DRAM: KeyFrequency}
+	})
+	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
+	n.s.keys = newKeys(n.s.cfg, zap.NewNop())
+	clocks := n.host.Clocks
+	n.host.Clocks = nil
+	n.start()
+	n.run(600*joule, map[int]int64{10: 200, 20: 200})
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.interval.Unweighed)
+	n.host.Clocks = clocks
+	for range 6 {
+		n.run(600*joule, map[int]int64{10: 200, 20: 200})
+	}
+	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledgers.interval.Unweighed)
+	for cpu := range clocks {
+		n.host.Clocks[cpu] = 0
+	}
+	n.run(600*joule, map[int]int64{10: 200, 20: 200})
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.interval.Unweighed)
 }
 
 // What a process held at last, it held until its end.

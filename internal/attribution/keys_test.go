@@ -131,6 +131,30 @@ func TestOfALateZoneCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *testing.T) 
 	assert.Equal(t, 21*units.Joule, b.energy(Process, "1"))
 }
 
+func TestUnweighedIdleEnergyIsSharedByCPUTime(t *testing.T) {
+	b := keyed(t, ByFirstWeight, IdleUsed)
+	b.iv.Unweighed[0] = true
+	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 300 * ms, Weights: weights{10, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{30, 0}})
+	assert.Equal(t, 9*units.Joule, b.find(Process, "1").Idle[pkg])
+}
+
+func TestOfAZoneThatIsGivenUpCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *testing.T) {
+	b := keyed(t, ByFirstWeight, IdleNobody)
+	p, q := b.open(1), b.open(2)
+	b.iv.Zones[0].OK = false
+	b.iv.Unweighed[0] = true
+	b.share(5*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{1, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{9, 0}})
+	b.iv.Unweighed[0] = false
+	zones := b.iv.Zones
+	b.iv.Zones = nil
+	b.iv.Claims = nil
+	b.at = b.at.Add(time.Second)
+	b.iv.At = b.at
+	b.e.Observe(&b.iv)
+	b.iv.Zones = zones
+	assert.InDelta(t, 4.5e6, float64(b.energy(Process, "1")), 1)
+}
+
 func TestWeightsOfLateZonesSaturate(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleNobody)
 	p, q := b.open(1), b.open(2)

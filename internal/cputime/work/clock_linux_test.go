@@ -85,7 +85,7 @@ func TestARateThatIsNoneIsNotKnownUntilItIs(t *testing.T) {
 	}
 }
 
-func descriptors(t *testing.T) int {
+func openDescriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
@@ -95,16 +95,16 @@ func descriptors(t *testing.T) int {
 func TestNoFileStaysOpen(t *testing.T) {
 	root := t.TempDir()
 	cpus(t, root, map[string]string{"cpu0": "3400000\n", "cpu3": "800000\n"})
-	before := descriptors(t)
+	before := openDescriptors(t)
 	m, _, err := NewClock(root, 1)
 	require.NoError(t, err)
 	workOf(t, m, began, Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 3})
-	assert.Equal(t, before+2, descriptors(t))
+	assert.Equal(t, before+2, openDescriptors(t))
 	cpus(t, root, map[string]string{"cpu3": "x\n"})
 	workOf(t, m, began.Add(time.Second), Share{CPU: ms, LastCPU: 0}, Share{CPU: ms, LastCPU: 3})
-	assert.Equal(t, before+1, descriptors(t), "what fails is closed")
+	assert.Equal(t, before+1, openDescriptors(t), "what fails is closed")
 	require.NoError(t, m.Close())
-	assert.Equal(t, before, descriptors(t))
+	assert.Equal(t, before, openDescriptors(t))
 }
 
 func FuzzParseKHz(f *testing.F) {

@@ -37,8 +37,8 @@ func NewCounters(root string, e Event) (*Meter, error) {
 type counts interface {
 	// open starts to count for a cgroup, for all that runs where that is "".
 	open(cgroup string) (count, error)
-	// exists says whether there still is such a cgroup.
-	exists(cgroup string) bool
+	// identity tells the cgroups that a path may name one after the other apart; not ok where it names none.
+	identity(cgroup string) (id uint64, ok bool)
 }
 
 // count is one counter, over all CPUs.
@@ -61,13 +61,15 @@ type counters struct {
 // those in it and in no known one below it, are its own.
 type group struct {
 	up      *group // the innermost around it, known or not; nil for everything
+	id      uint64 // of the cgroup that is counted
 	count   count
 	last    uint64
 	counted uint64 // in the interval
 	known   bool   // counted is
 	err     error
+	tries   int // to open it, since it was counted
 	retry   time.Time
-	asked   bool
+	asked   bool // for it, in the interval
 
 	own uint64 // counted, until there is CPU time in which it was
 	cpu uint64 // of the interval
@@ -78,7 +80,7 @@ const forgetAfter = time.Minute
 
 func newCounters(kernel counts, what string) *counters {
 	c := &counters{kernel: kernel, what: what, groups: map[string]*group{}}
-	c.advance("", &c.all, time.Time{}) // so that it has counted when it is asked first
+	c.open("", &c.all, time.Time{}) // so that it has counted when it is asked first
 	return c
 }
 
@@ -90,16 +92,20 @@ func (c *counters) begin(now time.Time, shares []Share) {
 	for _, g := range c.groups {
 		g.begin()
 	}
+	c.all.asked = true
+	fresh := false
 	for i := range shares {
 		if cgroup := shares[i].Cgroup; cgroup != "" {
 			g := c.groups[cgroup]
 			if g == nil {
-				g = &group{}
+				g, fresh = &group{}, true
 				c.groups[cgroup] = g
-				c.link()
 			}
 			g.asked = true
 		}
+	}
+	if fresh {
+		c.link()
 	}
 	c.advance("", &c.all, now)
 	for cgroup, g := range c.groups {
@@ -162,44 +168,59 @@ func (c *counters) link() {
 func (c *counters) advance(cgroup string, g *group, now time.Time) {
 	g.counted, g.known = 0, false
 	if g.count == nil {
-		if now.Before(g.retry) {
-			return
+		if g.asked && !now.Before(g.retry) {
+			c.open(cgroup, g, now)
 		}
-		opened, err := c.kernel.open(cgroup)
-		if err == nil {
-			g.last, err = opened.read()
-		}
-		g.err = err
-		if err != nil {
-			g.retry = now.Add(retryAfter)
-			if opened != nil {
-				_ = opened.close() // it was only read from
-			}
-			return
-		}
-		g.count = opened
 		return
 	}
 	total, err := g.count.read()
 	if err != nil {
 		g.err, g.retry = err, now.Add(retryAfter)
-		_ = g.count.close() // it was only read from
-		g.count = nil
+		c.stop(g)
 		return
 	}
 	g.counted, g.known = units.Advance(g.last, total), true
 	g.last = total
+	// The counter is the first cgroup's of this name, which may have been made anew.
+	if g.counted == 0 && g.asked && g != &c.all {
+		if id, ok := c.kernel.identity(cgroup); !ok || id != g.id {
+			g.known = false
+			c.stop(g)
+			c.open(cgroup, g, now)
+		}
+	}
+}
+
+func (c *counters) open(cgroup string, g *group, now time.Time) {
+	g.tries++
+	g.id, _ = c.kernel.identity(cgroup)
+	opened, err := c.kernel.open(cgroup)
+	if err == nil {
+		if g.last, err = opened.read(); err != nil {
+			_ = opened.close() // it was only read from
+		}
+	}
+	if g.err = err; err != nil {
+		g.retry = now.Add(retryAfter)
+		return
+	}
+	g.count, g.tries = opened, 0
+}
+
+func (*counters) stop(g *group) {
+	_ = g.count.close() // it was only read from
+	g.count = nil
 }
 
 // forget closes the counters of cgroups that are no more.
 func (c *counters) forget(now time.Time) {
 	c.looked = now
 	for cgroup, g := range c.groups {
-		if g.asked || c.kernel.exists(cgroup) {
+		if _, ok := c.kernel.identity(cgroup); ok || g.asked {
 			continue
 		}
 		if g.count != nil {
-			_ = g.count.close() // it was only read from
+			c.stop(g)
 		}
 		delete(c.groups, cgroup)
 	}
@@ -214,13 +235,14 @@ func (c *counters) rate(s *Share) (uint64, bool) {
 	return units.MulDiv(g.own, one, g.cpu), true
 }
 
-// trouble does not tell which cgroup fails, as they come and go. That one is gone is no trouble.
+// trouble does not tell which cgroup fails, as they come and go. One that is gone is no trouble, unless somebody goes on
+// running there.
 func (c *counters) trouble() error {
 	if c.all.err != nil {
 		return c.all.err
 	}
 	for _, g := range c.groups {
-		if g.err != nil && !errors.Is(g.err, fs.ErrNotExist) {
+		if g.err != nil && (g.tries > 1 || !errors.Is(g.err, fs.ErrNotExist)) {
 			return fmt.Errorf("some cgroups cannot be counted: %w", g.err)
 		}
 	}

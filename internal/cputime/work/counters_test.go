@@ -15,6 +15,7 @@ type kernel struct {
 	counted map[string]uint64 // so far, by cgroup
 	refused map[string]error  // to be opened, or to be read once it is
 	opened  map[string]int
+	ids     map[string]uint64 // another one once a cgroup was made anew
 }
 
 func (k *kernel) open(cgroup string) (count, error) {
@@ -25,17 +26,26 @@ func (k *kernel) open(cgroup string) (count, error) {
 		k.opened = map[string]int{}
 	}
 	k.opened[cgroup]++
-	return counted{k, cgroup}, nil
+	return counted{k, cgroup, k.ids[cgroup]}, nil
 }
 
-func (k *kernel) exists(cgroup string) bool { _, ok := k.counted[cgroup]; return ok }
+func (k *kernel) identity(cgroup string) (uint64, bool) {
+	_, ok := k.counted[cgroup]
+	return k.ids[cgroup], ok
+}
 
 type counted struct {
 	*kernel
 	cgroup string
+	id     uint64
 }
 
-func (c counted) read() (uint64, error) { return c.counted[c.cgroup], c.refused[c.cgroup] }
+func (c counted) read() (uint64, error) {
+	if c.ids[c.cgroup] != c.id {
+		return 0, nil // a cgroup that is no more
+	}
+	return c.counted[c.cgroup], c.refused[c.cgroup]
+}
 
 func (c counted) close() error {
 	if c.opened[c.cgroup]--; c.opened[c.cgroup] == 0 {
@@ -202,9 +212,69 @@ func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	assert.Empty(t, k.opened)
 }
 
-// A cgroup that goes between two looks is no trouble.
-func TestThatACgroupIsGoneIsNoTrouble(t *testing.T) {
+// A cgroup that goes between two looks is no trouble, one that is never found is.
+func TestThatACgroupIsGoneIsTroubleWhereSomebodyGoesOnRunning(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"/a": fs.ErrNotExist}}
 	m := newMeter(newCounters(k, "instructions"))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"})
+	workOf(t, m, began.Add(retryAfter), Share{CPU: ms})
+	_, err := m.Weigh(began.Add(2*retryAfter), []Share{{CPU: ms, Cgroup: "/a"}})
+	require.ErrorContains(t, err, "some cgroups cannot be counted")
+	require.NoError(t, m.Close())
+}
+
+// Docker restarts a container under its old path.
+func TestACgroupThatIsMadeAnewIsCountedAnew(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}, ids: map[string]uint64{"/a": 1}}
+	m := newMeter(newCounters(k, "instructions"))
+	at := began
+	run := func() []float64 {
+		k.count(map[string]uint64{"/a": 90, "": 10})
+		at = at.Add(time.Second)
+		return workOf(t, m, at, Share{CPU: 50 * ms, Cgroup: "/a"}, Share{CPU: 50 * ms})
+	}
+	run()
+	assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3)
+	k.ids["/a"] = 2
+	assert.InDeltaSlice(t, []float64{50, 50}, run(), 1e-3, "it is noticed")
+	assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3)
+	require.NoError(t, m.Close())
+	assert.Empty(t, k.opened)
+}
+
+// What of the one in the middle is not known is the outer one's, and none is subtracted from one that is gone.
+func TestThreeContainersInEachOther(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0, "/a/b/c": 0}, refused: map[string]error{"/a/b": errors.New("refused")}}
+	m := newMeter(newCounters(k, "instructions"))
+	at := began
+	run := func(after time.Duration) (work []float64) {
+		k.counted["/a/b/c"] += 40 * uint64(ms)
+		k.counted["/a/b"] += 60 * uint64(ms)
+		k.counted["/a"] += 70 * uint64(ms)
+		k.counted[""] += 100 * uint64(ms)
+		at = at.Add(after)
+		shares := []Share{{CPU: 10 * ms, Cgroup: "/a/b/c"}, {CPU: 10 * ms, Cgroup: "/a/b"}, {CPU: 10 * ms, Cgroup: "/a"}, {CPU: 10 * ms}}
+		_, _ = m.Weigh(at, shares)
+		for i := range shares {
+			work = append(work, float64(shares[i].Work)/float64(ms))
+		}
+		return work
+	}
+	run(time.Second)
+	assert.InDeltaSlice(t, []float64{40, 15, 15, 30}, run(time.Second), 1e-3)
+	k.refused = nil
+	run(retryAfter)
+	assert.InDeltaSlice(t, []float64{40, 20, 10, 30}, run(time.Second), 1e-3)
+
+	delete(k.counted, "/a/b") // alone, which no kernel does
+	at = at.Add(forgetAfter)
+	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
+	at = at.Add(forgetAfter)
+	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
+	require.NotContains(t, k.opened, "/a/b")
+	k.counted["/a/b/c"] += 40 * uint64(ms)
+	k.counted["/a"] += 70 * uint64(ms)
+	k.counted[""] += 100 * uint64(ms)
+	got := workOf(t, m, at.Add(time.Second), Share{CPU: 10 * ms, Cgroup: "/a/b/c"}, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms})
+	assert.InDeltaSlice(t, []float64{40, 30, 30}, got, 1e-3)
 }

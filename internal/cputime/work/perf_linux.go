@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,9 @@ var openPerfEvent = unix.PerfEventOpen
 func openCounter(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
 	for {
 		fd, err := openPerfEvent(attr, pid, cpu, group, flags|unix.PERF_FLAG_FD_CLOEXEC)
+		if err == nil {
+			descriptors.Add(1)
+		}
 		if !errors.Is(err, unix.EINTR) {
 			return fd, withGrants(err)
 		}
@@ -145,14 +149,17 @@ func (c *ratio) advance(now [2]uint64) {
 func (r *ratios) open(cpu int32) (*ratio, error) {
 	attr := unix.PerfEventAttr{Type: r.pmu, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Read_format: unix.PERF_FORMAT_GROUP}
 	c := &ratio{}
+	err := reserve(len(c.fds))
+	if err != nil {
+		return nil, err
+	}
 	attr.Config = r.mperf
-	var err error
 	if c.fds[0], err = openCounter(&attr, -1, int(cpu), -1, 0); err != nil {
 		return nil, fmt.Errorf("open MPERF of CPU %d: %w", cpu, err)
 	}
 	attr.Config = r.aperf
 	if c.fds[1], err = openCounter(&attr, -1, int(cpu), c.fds[0], 0); err != nil {
-		return nil, fmt.Errorf("open APERF of CPU %d: %w", cpu, errors.Join(err, unix.Close(c.fds[0])))
+		return nil, fmt.Errorf("open APERF of CPU %d: %w", cpu, errors.Join(err, closeCounter(c.fds[0])))
 	}
 	return c, nil
 }
@@ -173,7 +180,7 @@ func readGroup(fd int, values *[2]uint64) error {
 
 var errShort = errors.New("a counter's reading is too short")
 
-func (c *ratio) close() error { return errors.Join(unix.Close(c.fds[1]), unix.Close(c.fds[0])) }
+func (c *ratio) close() error { return errors.Join(closeCounter(c.fds[1]), closeCounter(c.fds[0])) }
 
 func (r *ratios) close() error {
 	var errs []error
@@ -200,8 +207,6 @@ type perf struct {
 	kind   uint32
 	config uint64
 	cpus   int
-	most   int // descriptors that there may be
-	opened int
 }
 
 var configs = map[Event]uint64{
@@ -238,11 +243,32 @@ func newPerf(root string, kind uint32, config uint64) (*perf, error) {
 	if !ok {
 		return nil, fmt.Errorf("present CPUs: %q is not understood", present)
 	}
+	return &perf{root: root, kind: kind, config: config, cpus: highest + 1}, nil
+}
+
+// descriptors are how many counters hold, of all meters of the process.
+var descriptors atomic.Int64
+
+// mostDescriptors is how many they may hold: half of what the process may, so that it can go on opening files.
+var mostDescriptors = func() (int64, error) {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return nil, err
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	return int64(min(limit.Cur/2, math.MaxInt64)), err
+}
+
+// reserve says whether so many more counters may be opened.
+func reserve(counters int) error {
+	most, err := mostDescriptors()
+	if err == nil && descriptors.Load()+int64(counters) > most {
+		err = fmt.Errorf("counters would take more than %d descriptors, half of what the process may have (LimitNOFILE, ulimit -n)", most)
 	}
-	return &perf{root: root, kind: kind, config: config, cpus: highest + 1, most: int(min(limit.Cur/2, math.MaxInt32))}, nil
+	return err
+}
+
+// closeCounter closes one that openCounter opened.
+func closeCounter(fd int) error {
+	descriptors.Add(-1)
+	return unix.Close(fd)
 }
 
 // parseHighestCPU reads the last number of a list of CPUs, "0-63", "0" or "0-3,8-11" (Documentation/admin-guide/cputopology.rst).
@@ -255,9 +281,14 @@ func parseHighestCPU(text []byte) (int, bool) {
 	return int(n), err == nil && n < maxCPUs
 }
 
-func (p *perf) exists(cgroup string) bool {
-	_, ok := cgroupDir(p.root, cgroup)
-	return ok
+func (p *perf) identity(cgroup string) (uint64, bool) {
+	dir, ok := cgroupDir(p.root, cgroup)
+	if !ok {
+		return 0, false
+	}
+	var s unix.Stat_t
+	err := unix.Stat(dir, &s)
+	return s.Ino, err == nil
 }
 
 func (p *perf) open(cgroup string) (count, error) {
@@ -278,32 +309,28 @@ func (p *perf) open(cgroup string) (count, error) {
 		defer func() { _ = dir.Close() }() // the counters hold it
 		pid, flags = int(dir.Fd()), unix.PERF_FLAG_PID_CGROUP
 	}
-	if p.opened+p.cpus > p.most {
-		return nil, fmt.Errorf("it would take more than %d descriptors, half of what the process may have (LimitNOFILE, ulimit -n)", p.most)
+	if err := reserve(p.cpus); err != nil {
+		return nil, err
 	}
-	c := &perfCount{perf: p}
+	var c perfCount
 	for cpu := range p.cpus {
 		fd, err := openCounter(&attr, pid, cpu, -1, flags)
 		switch {
 		case err == nil:
-			c.cpus = append(c.cpus, perfCPU{fd: fd})
-			p.opened++
+			c = append(c, perfCPU{fd: fd})
 		case errors.Is(err, unix.ENODEV): // it is offline
 		default:
 			return nil, errors.Join(err, c.close())
 		}
 	}
-	if len(c.cpus) == 0 {
+	if len(c) == 0 {
 		return nil, unix.ENODEV
 	}
 	return c, nil
 }
 
 // perfCount is a counter on each CPU that was online when it was opened.
-type perfCount struct {
-	perf *perf
-	cpus []perfCPU
-}
+type perfCount []perfCPU
 
 type perfCPU struct {
 	fd   int
@@ -311,9 +338,9 @@ type perfCPU struct {
 	sum  uint64
 }
 
-func (c *perfCount) read() (sum uint64, err error) {
-	for i := range c.cpus {
-		cpu := &c.cpus[i]
+func (c perfCount) read() (sum uint64, err error) {
+	for i := range c {
+		cpu := &c[i]
 		var buf [24]byte
 		n, err := unix.Read(cpu.fd, buf[:])
 		if err != nil {
@@ -345,11 +372,10 @@ func (c *perfCPU) advance(now [3]uint64) {
 	c.last = now
 }
 
-func (c *perfCount) close() error {
+func (c perfCount) close() error {
 	var errs []error
-	for i := range c.cpus {
-		errs = append(errs, unix.Close(c.cpus[i].fd))
+	for i := range c {
+		errs = append(errs, closeCounter(c[i].fd))
 	}
-	c.perf.opened -= len(c.cpus)
 	return errors.Join(errs...)
 }

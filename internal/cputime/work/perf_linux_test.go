@@ -95,7 +95,7 @@ func tree(t *testing.T) string {
 }
 
 func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
-	before := descriptors(t)
+	before := openDescriptors(t)
 	var configs []uint64
 	replace(t, func(attr *unix.PerfEventAttr, pid, _, group, flags int) (int, error) {
 		assert.NotZero(t, flags&unix.PERF_FLAG_FD_CLOEXEC)
@@ -120,12 +120,12 @@ func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{22.5}, got, 1e-3, "3000 cycles in the time of 2000, to the power of 2")
 	_, err = m.Weigh(began.Add(time.Second), []Share{{CPU: ms, LastCPU: 0}})
 	require.ErrorIs(t, err, errShort)
-	assert.Equal(t, before, descriptors(t), "both are closed")
+	assert.Equal(t, before, openDescriptors(t), "both are closed")
 	require.NoError(t, m.Close())
 }
 
 func TestCountersThatAreOpenAreClosed(t *testing.T) {
-	before := descriptors(t)
+	before := openDescriptors(t)
 	fail := -1
 	replace(t, func(attr *unix.PerfEventAttr, _, cpu, _, flags int) (int, error) {
 		assert.NotZero(t, flags&unix.PERF_FLAG_FD_CLOEXEC)
@@ -136,13 +136,13 @@ func TestCountersThatAreOpenAreClosed(t *testing.T) {
 	})
 	m, _, err := NewClock(tree(t), 2)
 	require.NoError(t, err)
-	assert.Equal(t, before+2, descriptors(t))
+	assert.Equal(t, before+2, openDescriptors(t))
 	fail = 1
 	_, err = m.Weigh(began, []Share{{CPU: ms, LastCPU: 1}})
 	require.ErrorIs(t, err, unix.EMFILE)
-	assert.Equal(t, before+2, descriptors(t), "MPERF without APERF is no use")
+	assert.Equal(t, before+2, openDescriptors(t), "MPERF without APERF is no use")
 	require.NoError(t, m.Close())
-	assert.Equal(t, before, descriptors(t))
+	assert.Equal(t, before, openDescriptors(t))
 }
 
 // Each event by its own number.
@@ -160,25 +160,36 @@ func TestEachEventIsTheHardwares(t *testing.T) {
 }
 
 // Else the collector could open no file of its own any more.
-func TestCountersTakeHalfOfTheDescriptorsAtMost(t *testing.T) {
-	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return pipe(t, 7, 100, 100), nil })
-	p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
+func TestAllCountersTogetherTakeHalfOfTheDescriptorsAtMost(t *testing.T) {
+	most, err := mostDescriptors()
 	require.NoError(t, err)
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	assert.EqualValues(t, limit.Cur/2, p.most)
-	p.most = 7
-	first, err := p.open("")
-	require.NoError(t, err)
-	second, err := p.open("")
+	assert.EqualValues(t, limit.Cur/2, most)
+	original := mostDescriptors
+	t.Cleanup(func() { mostDescriptors = original })
+	held := descriptors.Load()
+	mostDescriptors = func() (int64, error) { return held + 7, nil }
+
+	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return pipe(t, 7, 100, 100), nil })
+	var counters []count
+	for range 2 { // two keys, on three CPUs each
+		p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
+		require.NoError(t, err)
+		c, err := p.open("")
+		require.NoError(t, err)
+		counters = append(counters, c)
+	}
+	p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
 	require.NoError(t, err)
 	_, err = p.open("")
 	require.ErrorContains(t, err, "LimitNOFILE")
-	require.NoError(t, first.close())
-	third, err := p.open("")
-	require.NoError(t, err)
-	require.NoError(t, errors.Join(second.close(), third.close()))
-	assert.Zero(t, p.opened)
+	_, _, err = NewClock(tree(t), 1)
+	require.ErrorContains(t, err, "LimitNOFILE")
+	for _, c := range counters {
+		require.NoError(t, c.close())
+	}
+	assert.Equal(t, held, descriptors.Load())
 }
 
 func TestARefusalSaysWhatToGrant(t *testing.T) {
@@ -315,8 +326,13 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	require.NoError(t, err)
 	used := child.ProcessState.UserTime() + child.ProcessState.SystemTime()
 	assert.InEpsilon(t, used.Nanoseconds(), counted, 0.2, "its end is not counted, nor its beginning")
-	assert.True(t, p.exists(cgroup))
-	assert.False(t, p.exists(cgroup+"/no"))
+	id, ok := p.identity(cgroup)
+	assert.True(t, ok)
+	info, err := dir.Stat()
+	require.NoError(t, err)
+	assert.Equal(t, info.Sys().(*syscall.Stat_t).Ino, id)
+	_, ok = p.identity(cgroup + "/no")
+	assert.False(t, ok)
 }
 
 func TestTheHighestCPUIsTheLastOfTheList(t *testing.T) {
