@@ -33,6 +33,7 @@ type accounts struct {
 	closing  []attribution.Claimant
 	last     measurement
 	begun    bool
+	pass     uint64 // the last one that was booked
 }
 
 // booking is what is known of the process in a slot.
@@ -162,11 +163,14 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		a.identifier.Forget(e.Slot)
 		*b = booking{}
 	}
-	rows(t, !a.begun, func(p *cputime.Process) { a.identifier.Identify(p, t.Now) })
+	// Who is new is only told by the pass that found them, which may have been in vain.
+	everybody := !a.begun || t.Pass() != a.pass+1
+	a.pass = t.Pass()
+	rows(t, everybody, func(p *cputime.Process) { a.identifier.Identify(p, t.Now) })
 	anybody := a.identifier.Resolve()
 	// Containers' counters are held against all of their processes. Other than that, those that sleep are not
 	// looked at, but where they have a part.
-	rows(t, !a.begun || !a.exact || anybody || sleepers, func(p *cputime.Process) {
+	rows(t, everybody || !a.exact || anybody || sleepers, func(p *cputime.Process) {
 		b := &a.bySlot[p.Slot]
 		a.place(m, p, b)
 		add(b.claimant, p.Used, false, p, b.cgroup)

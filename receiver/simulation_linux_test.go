@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,9 +205,14 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 }
 
 // simulate plays a history and returns the first thing that was wrong.
-func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (*simulation, error) {
+func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (sim *simulation, err error) {
 	sim, stop := newSimulation(tb, seed)
 	defer stop()
+	defer func() {
+		if wrong := recover(); wrong != nil {
+			sim.rule, err = "nothing panics", fmt.Errorf("panic: %v\n%s", wrong, debug.Stack())
+		}
+	}()
 	for i, e := range events {
 		if *simSeed != 0 {
 			tb.Logf("%v event %d: %v", sim.life.Now(), i, e)

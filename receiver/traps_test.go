@@ -371,3 +371,15 @@ func TestTrap12VirtualMachinesAreReadFromArgumentsAndScopes(t *testing.T) {
 	assert.Equal(t, uuid, n.one("process.energy", pid(10)).attributes["vm.id"])
 	assert.NotContains(t, n.one("process.energy", pid(13)).attributes, "vm.id")
 }
+
+// A pass of which nothing came, as where the node's time could not be read after it, is the one that tells who is new.
+func TestAProcessThatAPassInVainHasFoundIsKnown(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	n.run(100*joule, nil)
+	n.host.Processes[7] = &hostsim.Process{Parent: 1, Comm: "late", Exe: "/bin/late", Start: int64(n.host.Uptime / hostsim.Tick)}
+	require.NoError(t, n.host.Render())
+	require.NoError(t, n.s.source.ReadProcesses(&n.s.table))
+	n.run(100*joule, map[int]int64{7: 100})
+	assert.Positive(t, n.sum("process.energy", attrs{"process.executable.name": "late"}))
+}

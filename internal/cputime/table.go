@@ -63,6 +63,9 @@ const Unbounded = units.CPUTime(math.MaxInt64)
 // Slots is the number of slots given out so far: every Slot is below it.
 func (t *Table) Slots() int { return int(t.slots) }
 
+// Pass numbers the passes that succeeded, from 1.
+func (t *Table) Pass() uint64 { return t.passes }
+
 // begin starts a pass: what was current becomes the pass before.
 func (t *Table) begin(now time.Duration) {
 	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
