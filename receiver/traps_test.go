@@ -380,6 +380,7 @@ func TestAProcessThatAPassInVainHasFoundIsKnown(t *testing.T) {
 	n.host.Processes[7] = &hostsim.Process{Parent: 1, Comm: "late", Exe: "/bin/late", Start: int64(n.host.Uptime / hostsim.Tick)}
 	require.NoError(t, n.host.Render())
 	require.NoError(t, n.s.source.ReadProcesses(&n.s.table))
+	n.run(100*joule, nil) // it sleeps
 	n.run(100*joule, map[int]int64{7: 100})
 	assert.Positive(t, n.sum("process.energy", attrs{"process.executable.name": "late"}))
 }
