@@ -109,7 +109,7 @@ func (s *containerSizes) finish() {
 	}
 	for _, size := range s.known {
 		up := size.up
-		for up != nil && !(up.current && up.ok) {
+		for up != nil && (!up.current || !up.ok) {
 			up = up.up
 		}
 		if size.current && size.ok && up != nil {
