@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime/work"
+	"github.com/energyreceiver/energyreceiver/internal/cputime/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -102,7 +102,7 @@ type keys struct {
 	sleepers bool
 
 	// Of the interval's claims, each:
-	shares  []work.Share
+	shares  []weigh.Share
 	origins []origin
 }
 
@@ -110,7 +110,7 @@ type keys struct {
 type weight struct {
 	key     KeyRule
 	what    string      // fails, for the log
-	meter   *work.Meter // nil for those of memory, and where there is none
+	meter   *weigh.Meter // nil for those of memory, and where there is none
 	refused error       // why there is none
 	failed  error       // what was not known of it in the interval
 }
@@ -160,9 +160,9 @@ func (k *keys) open(now time.Time) {
 		case KeyMemory, KeyMemoryCPUTime:
 			continue
 		case KeyFrequency:
-			w.meter, rejected, w.refused = work.NewClock(k.cfg.RootPath, k.cfg.Attribution.FrequencyExponent)
+			w.meter, rejected, w.refused = weigh.NewClock(k.cfg.RootPath, k.cfg.Attribution.FrequencyExponent)
 		default:
-			w.meter, w.refused = work.NewCounters(k.cfg.RootPath, work.Event(w.key))
+			w.meter, w.refused = weigh.NewCounters(k.cfg.RootPath, weigh.Event(w.key))
 		}
 		if w.refused != nil {
 			w.refused = fmt.Errorf("CPU time stands in: %w", w.refused)
@@ -204,7 +204,7 @@ func (k *keys) claimed(o origin) {
 	if k.sizes != nil && o.cgroup != "" && o.seen {
 		o.in = k.sizes.of(o.cgroup)
 	}
-	k.shares = append(k.shares, work.Share{LastCPU: o.cpu, Cgroup: o.cgroup})
+	k.shares = append(k.shares, weigh.Share{LastCPU: o.cpu, Cgroup: o.cgroup})
 	k.origins = append(k.origins, o)
 }
 

@@ -147,7 +147,7 @@ func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
 	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
 }
 
-// Counters are not among them: this machine has none. internal/cputime/work holds theirs.
+// Counters are not among them: this machine has none. internal/cputime/weigh holds theirs.
 func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	n := keyedNode(t, func(*AttributionConfig) {})
 	n.host.Cgroups["/a"], n.host.Memory["/a"] = 0, 1<<30

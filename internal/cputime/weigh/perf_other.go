@@ -1,6 +1,6 @@
 //go:build !linux
 
-package work
+package weigh
 
 import (
 	"errors"
