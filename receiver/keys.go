@@ -109,10 +109,10 @@ type keys struct {
 // weight is one of the engine's weights.
 type weight struct {
 	key     KeyRule
-	what    string      // fails, for the log
+	what    string       // fails, for the log
 	meter   *weigh.Meter // nil for those of memory, and where there is none
-	refused error       // why there is none
-	failed  error       // what was not known of it in the interval
+	refused error        // why there is none
+	failed  error        // what was not known of it in the interval
 }
 
 // origin is where a claim comes from.
