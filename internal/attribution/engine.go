@@ -32,11 +32,10 @@ type claimant struct {
 	earned   units.Energy       // before it had an account of its own
 	open     bool
 	running  bool
-	carrier  int32  // its place among the carriers of idle energy, or none
-	excluded bool   // what it uses is static
-	size     uint64 // what its container requests
-	weight   uint64 // its part of idle energy is in proportion to
-	holds    int32  // lagging zones that owe it energy
+	carriers int32 // those of idle energy that it is one of, or none
+	place    int32 // its place among these that have an account of their own, or none
+	excluded bool  // what it uses is static
+	holds    int32 // lagging zones that owe it energy
 
 	// What the current interval brings it, until settle.
 	touched bool
@@ -59,9 +58,7 @@ type Engine struct {
 	index     map[series]int32 // accounts by what they are
 	claimants []claimant
 	unused    []Claimant
-	carriers  []Claimant // those who may carry idle energy, unless by use
-	carried   uint64     // the sum of their weights
-	reweigh   bool       // something that these depend on has changed
+	idle      idleSharing
 	touched   []Claimant
 	processes int // accounts of processes, without the others'
 	ended     int // accounts of the other entities that wait for their delivery
@@ -74,7 +71,10 @@ type Engine struct {
 
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
-	e := &Engine{cfg: cfg, at: baseline, index: map[series]int32{}}
+	e := &Engine{
+		cfg: cfg, at: baseline, index: map[series]int32{},
+		idle: idleSharing{index: map[[numEntities]int32]int32{}},
+	}
 	e.ledger.accounts = []Account{{Entity: Process, Other: true, Start: baseline, refs: 1}}
 	e.ledger.removed = []bool{false}
 	return e
@@ -97,16 +97,10 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 			c.accounts[entity] = e.account(entity, &c.owner, since)
 		}
 	}
+	c.running = true
+	e.startCarrying(c)
 	if e.cfg.MinEnergy == 0 {
-		e.admit(c, since)
-	}
-	c.running, c.carrier, e.reweigh = true, none, true
-	if holder := c.holder(); holder != none {
-		e.ledger.accounts[holder].running++
-	}
-	if e.carries(c) {
-		c.carrier = int32(len(e.carriers))
-		e.carriers = append(e.carriers, id)
+		e.admit(id, since)
 	}
 	return id
 }
@@ -114,42 +108,26 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 // Stop says that a claimant has ended: it may still claim the CPU time of its last slice, and has no part of the
 // idle energy.
 func (e *Engine) Stop(id Claimant) {
-	c := &e.claimants[id]
-	if !c.running {
-		return
-	}
-	c.running, e.reweigh = false, true
-	if at := c.carrier; at != none {
-		last := len(e.carriers) - 1
-		e.carriers[at] = e.carriers[last]
-		e.claimants[e.carriers[at]].carrier = at
-		e.carriers, c.carrier = e.carriers[:last], none
-	}
-	if !c.excluded {
-		e.leaveHolder(c)
-	}
-}
-
-// leaveHolder has a claimant's container share its part of idle energy without it.
-func (e *Engine) leaveHolder(c *claimant) {
-	if holder := c.holder(); holder != none {
-		e.ledger.accounts[holder].running--
+	if c := &e.claimants[id]; c.running {
+		c.running = false
+		e.stopCarrying(id)
 	}
 }
 
 // Exclude makes what a claimant uses static from now on: its CPU time is not busy time, and it has no share.
 func (e *Engine) Exclude(id Claimant) {
-	c := &e.claimants[id]
-	if c.running && !c.excluded {
-		e.leaveHolder(c)
-	}
-	c.excluded, e.excluded, e.reweigh = true, true, true
+	e.stopCarrying(id)
+	e.claimants[id].excluded, e.excluded = true, true
 }
 
 // Resize says how much CPU time the container of a claimant requests, in any unit. 0 has no part.
 func (e *Engine) Resize(id Claimant, size uint64) {
-	if c := &e.claimants[id]; c.size != min(size, maxSize) {
-		c.size, e.reweigh = min(size, maxSize), true
+	holder := e.claimants[id].holder()
+	if holder == none {
+		return
+	}
+	if a := &e.ledger.accounts[holder]; a.size != min(size, maxSize) {
+		a.size, e.idle.reweigh = min(size, maxSize), true
 	}
 }
 
@@ -226,9 +204,11 @@ func (e *Engine) account(entity Entity, owner *Owner, start time.Time) int32 {
 }
 
 // admit gives a claimant's process its own account if there is a place for it.
-func (e *Engine) admit(c *claimant, start time.Time) {
+func (e *Engine) admit(id Claimant, start time.Time) {
 	if most := cmp.Or(e.cfg.MaxProcesses, maxProcesses); e.processes < most {
+		c := &e.claimants[id]
 		c.accounts[Process] = e.account(Process, &c.owner, start)
+		e.carryByName(id)
 	}
 }
 
@@ -485,7 +465,7 @@ func (e *Engine) settle() {
 			if start.Before(e.at) {
 				start = e.at
 			}
-			e.admit(c, start)
+			e.admit(id, start)
 		}
 		process := c.accounts[Process]
 		if process == none {

@@ -1,7 +1,9 @@
 package attribution_test
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -215,4 +217,138 @@ func TestAHugeRequestIsCutOff(t *testing.T) {
 	_, idle := n.joules()
 	assert.InDelta(t, 200, idle["A"], 1e-6)
 	assert.InDelta(t, 200, idle["B"], 1e-6)
+}
+
+// tenant is a process as one who would share idle energy process by process sees it.
+type tenant struct {
+	claimant                attribution.Claimant
+	pid, container, pod, vm string
+	holder                  string // whose part it shares
+	running, excluded       bool
+}
+
+// Processes start and end in containers, pods and virtual machines, in containers too; some get a series, sizes change,
+// some are excluded. What each has is what whoever goes over all processes comes to.
+func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
+	for _, rule := range []attribution.Idle{attribution.IdleEqual, attribution.IdleEqualContainers, attribution.IdleRequested} {
+		for seed := range uint64(40) {
+			random := rand.New(rand.NewPCG(seed, uint64(rule)))
+			at := time.Unix(1, 0)
+			e := attribution.New(attribution.Config{Rules: rulesOf(rule), MinEnergy: 5 * units.Joule}, at)
+			var tenants []*tenant
+			sizes, want := map[string]uint64{}, map[string]float64{}
+			series := func() map[string]float64 {
+				got := map[string]float64{}
+				for a := range e.Ledger().Accounts {
+					switch o := &a.Owner; {
+					case a.Other:
+						got["other"] = a.Idle[0].Joules()
+					case a.Entity == attribution.Process:
+						got[strconv.Itoa(int(o.Process.PID))] = a.Idle[0].Joules()
+					default:
+						got[[...]string{"", o.Container.ID, o.Pod.UID, o.VM.ID}[a.Entity]] = a.Idle[0].Joules()
+					}
+				}
+				return got
+			}
+			energy := units.Energy(0)
+			for step := range 60 {
+				for range random.IntN(4) {
+					o := attribution.Owner{Process: attribution.Program{PID: int32(len(tenants) + 1), Executable: "p"}}
+					n := &tenant{running: true, pid: strconv.Itoa(len(tenants) + 1)}
+					if random.IntN(3) > 0 {
+						o.Container.ID = fmt.Sprint("container ", random.IntN(3))
+						n.container, n.holder = o.Container.ID, o.Container.ID
+					}
+					if random.IntN(4) == 0 {
+						o.VM.ID = fmt.Sprint("vm ", random.IntN(2))
+						n.vm = o.VM.ID
+						if n.holder == "" {
+							n.holder = n.vm
+						}
+					}
+					if n.container == "" && random.IntN(4) == 0 {
+						o.Pod.UID = fmt.Sprint("pod ", random.IntN(2))
+						n.pod = o.Pod.UID
+						if n.holder == "" {
+							n.holder = n.pod
+						}
+					}
+					n.claimant = e.Open(o, at)
+					tenants = append(tenants, n)
+				}
+				for _, n := range tenants {
+					switch {
+					case !n.running:
+					case random.IntN(12) == 0:
+						e.Close(n.claimant)
+						n.running = false
+					case random.IntN(20) == 0:
+						e.Exclude(n.claimant)
+						n.excluded = true
+					case random.IntN(4) == 0 && n.holder != "":
+						sizes[n.holder] = random.Uint64N(3) * 512
+						e.Resize(n.claimant, sizes[n.holder])
+					}
+				}
+
+				members, all := map[string]float64{}, 0.0
+				for _, n := range tenants {
+					if n.running && !n.excluded {
+						members[n.holder]++
+					}
+				}
+				part := func(n *tenant) float64 {
+					switch {
+					case !n.running || n.excluded || rule != attribution.IdleEqual && n.holder == "":
+						return 0
+					case rule == attribution.IdleEqual:
+						return 1
+					case rule == attribution.IdleRequested:
+						return float64(sizes[n.holder]) / members[n.holder]
+					}
+					return 1 / members[n.holder]
+				}
+				for _, n := range tenants {
+					all += part(n)
+				}
+				had := series()
+				iv := attribution.Interval{At: at.Add(time.Second), Elapsed: time.Second, Busy: units.Second, Total: 2 * units.Second}
+				iv.Zones = []attribution.ZoneReading{{Total: energy, OK: true}}
+				if step > 0 {
+					energy += 20 * units.Joule
+					iv.Zones[0].Total = energy
+					for _, n := range tenants {
+						if n.running && random.IntN(4) == 0 {
+							iv.Claims = append(iv.Claims, attribution.Claim{Claimant: n.claimant, CPU: units.Second / 50})
+						}
+					}
+				}
+				before := e.Ledger().Kinds[0].Idle
+				e.Observe(&iv)
+				at = iv.At
+				idle := (e.Ledger().Kinds[0].Idle - before).Joules()
+				for _, n := range tenants {
+					if all == 0 {
+						break
+					}
+					joules := idle * part(n) / all
+					if _, named := had[n.pid]; named {
+						want[n.pid] += joules
+					} else {
+						want["other"] += joules
+					}
+					for _, group := range []string{n.container, n.pod, n.vm} {
+						want[group] += joules
+					}
+				}
+				for name, joules := range series() {
+					assert.InDelta(t, want[name], joules, 2e-6*float64(step+1), "%s of seed %d after step %d", name, seed, step)
+				}
+				if t.Failed() {
+					t.FailNow()
+				}
+			}
+		}
+	}
 }

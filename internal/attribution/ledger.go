@@ -43,8 +43,9 @@ type Account struct {
 	// Again says that the end was in an earlier collection, which was not accepted.
 	Again bool
 
-	refs    int32 // claimants that may still add to it
-	running int32 // claimants that share its idle energy
+	refs     int32  // claimants that may still add to it
+	carriers int32  // claimants that share its idle energy
+	size     uint64 // what Resize said
 }
 
 // Zone is the ledger of one hardware zone.
