@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
-
 	"github.com/energyreceiver/energyreceiver/internal/cputime/cgroups"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -152,28 +150,6 @@ func (c *cgroupPaths) lookAtAll() error {
 		}
 		return nil
 	})
-}
-
-// unifiedMount returns where the v2 hierarchy is mounted, as the host's first process sees it, or else this
-// one, and which of its cgroups that shows.
-func unifiedMount(root string) (mount, above string, err error) {
-	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
-	if err != nil {
-		return "", "", err
-	}
-	infos, err := mountInfo(proc.Proc(1))
-	if err != nil { // not permitted, or hidden altogether (hidepid)
-		infos, err = mountInfo(proc.Self())
-	}
-	if err != nil {
-		return "", "", err
-	}
-	for _, info := range infos {
-		if info.FSType == "cgroup2" {
-			return filepath.Join(root, info.MountPoint), info.Root, nil
-		}
-	}
-	return "", "", errNoHierarchy
 }
 
 // share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table.

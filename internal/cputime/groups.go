@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/prometheus/procfs"
-
 	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -161,38 +159,23 @@ func (g *Groups) mounts() error {
 // findMounts finds where the CPU counters of cgroups are: the mount points of the hierarchies that
 // have one, as the host's first process sees them, or else this one.
 func (g *Groups) findMounts() error {
-	proc, err := procfs.NewFS(filepath.Join(g.root, "proc"))
-	if err != nil {
-		return err
-	}
-	infos, err := mountInfo(proc.Proc(1))
-	if err != nil { // not permitted, or hidden altogether (hidepid)
-		infos, err = mountInfo(proc.Self())
-	}
+	infos, err := hostMounts(g.root)
 	if err != nil {
 		return err
 	}
 	for _, info := range infos {
-		at := filepath.Join(g.root, info.MountPoint)
 		_, accounts := info.SuperOptions["cpuacct"]
 		switch {
 		case info.FSType == "cgroup" && accounts:
-			g.counters = append(g.counters, counterFile{at, "cpuacct.usage", parseCPUAcct})
+			g.counters = append(g.counters, counterFile{info.MountPoint, "cpuacct.usage", parseCPUAcct})
 		case info.FSType == "cgroup2":
-			g.counters = append(g.counters, counterFile{at, "cpu.stat", parseCPUStat})
+			g.counters = append(g.counters, counterFile{info.MountPoint, "cpu.stat", parseCPUStat})
 		}
 	}
 	if len(g.counters) == 0 {
 		return errNoHierarchy
 	}
 	return nil
-}
-
-func mountInfo(p procfs.Proc, err error) ([]*procfs.MountInfo, error) {
-	if err != nil {
-		return nil, err
-	}
-	return p.MountInfo()
 }
 
 // counterFile is a file of each cgroup of one hierarchy.

@@ -48,6 +48,8 @@ type Identifier struct {
 	known           []entry
 	// placements holds what a cgroup file says, by its text: processes share few texts.
 	placements map[string]*Placement
+	namespace  namespace
+	outside    bool // a container's cgroup has no path below the host's mount point
 
 	vms       VMs
 	machines  []int32 // slots of the processes of virtual machines
@@ -82,11 +84,24 @@ func NewIdentifier(root string, wantCommandLine bool) *Identifier {
 		wantCommandLine: wantCommandLine,
 		buf:             make([]byte, 4096),
 		placements:      map[string]*Placement{},
+		namespace:       namespace{root: root},
 	}
 }
 
 // Close closes what the identifier holds open.
 func (id *Identifier) Close() error { return id.proc.Close() }
+
+// Outside tells why the cgroups of containers cannot be looked at, nil while they can or there are none: of those that
+// are outside of the reader's cgroup namespace only the end of the path is known.
+func (id *Identifier) Outside() error {
+	if !id.outside {
+		return nil
+	}
+	return fmt.Errorf("what containers' cgroups count and request cannot be read from the receiver's cgroup namespace: %w",
+		cmp.Or(id.namespace.failed, errElsewhere))
+}
+
+var errElsewhere = errors.New("their paths lead out of the mounted hierarchy")
 
 // Forget says that the process in a slot has ended.
 func (id *Identifier) Forget(slot int32) {
@@ -272,7 +287,8 @@ func (id *Identifier) placement(text string) *Placement {
 		if len(id.placements) > len(id.known) {
 			clear(id.placements) // it outgrew the processes: most of it is of some that ended
 		}
-		parsed := ParseCgroup([]byte(text))
+		parsed := ParseCgroup(id.namespace.absolute([]byte(text)))
+		id.outside = id.outside || strings.HasPrefix(parsed.Cgroup, "/..")
 		p = &parsed
 		id.placements[text] = p
 	}

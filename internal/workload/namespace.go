@@ -1,0 +1,57 @@
+package workload
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+)
+
+// namespace makes paths of cgroup v2 that are relative to the reader's cgroup namespace absolute.
+type namespace struct {
+	root   string // of the host's tree
+	asked  bool
+	begin  string // where the namespace begins, "/" where that is not known either
+	failed error  // why it is not known
+}
+
+// absolute returns the text of a cgroup file with the path of cgroup v2 as it is below the mount point of the host's
+// tree.
+func (n *namespace) absolute(text []byte) []byte {
+	if !n.asked {
+		n.asked = true
+		n.begin, n.failed = cputime.NamespaceRoot(n.root)
+	}
+	if n.failed != nil || n.begin == "/" {
+		return text
+	}
+	const unified = "0::"
+	var out []byte
+	for line := range bytes.Lines(text) {
+		if seen, ok := bytes.CutPrefix(line, []byte(unified)); ok {
+			seen, whole := bytes.CutSuffix(seen, []byte{'\n'})
+			line = append([]byte(unified), absolutePath(n.begin, string(seen))...)
+			if whole {
+				line = append(line, '\n')
+			}
+		}
+		out = append(out, line...)
+	}
+	return out
+}
+
+// absolutePath returns what a path that is seen from a namespace is where that begins at begin, an absolute path. What
+// is outside of the tree keeps as many "/.." as lead there.
+func absolutePath(begin, seen string) string {
+	begin = strings.TrimSuffix(begin, "/")
+	for begin != "" && (seen == "/.." || strings.HasPrefix(seen, "/../")) {
+		begin, seen = begin[:strings.LastIndexByte(begin, '/')], seen[len("/.."):]
+	}
+	if seen == "/" {
+		seen = ""
+	}
+	if begin+seen == "" {
+		return "/"
+	}
+	return begin + seen
+}

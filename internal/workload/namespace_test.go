@@ -1,0 +1,78 @@
+package workload
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+)
+
+func TestPathsInACgroupNamespaceAreMadeAbsolute(t *testing.T) {
+	const own = "/kubepods/burstable/podA/c"
+	for _, tt := range []struct{ begin, seen, want string }{
+		{own, "/", own},
+		{own, "/child", own + "/child"},
+		{own, "/..", "/kubepods/burstable/podA"},
+		{own, "/../d", "/kubepods/burstable/podA/d"},
+		{own, "/../../podB/e", "/kubepods/burstable/podB/e"},
+		{own, "/../../../besteffort/podC/f", "/kubepods/besteffort/podC/f"},
+		{own, "/../../../../init.scope", "/init.scope"},
+		{own, "/../../../..", "/"},
+		{own, "/../../../../../outside", "/../outside"},
+		{own, "/..hidden/x", own + "/..hidden/x"},
+		{"/a", "/b (deleted)", "/a/b (deleted)"},
+		{"/", "/b", "/b"},
+		{"/", "/", "/"},
+		{"/", "/../b", "/../b"},
+	} {
+		assert.Equal(t, tt.want, absolutePath(tt.begin, tt.seen), "%s from %s", tt.seen, tt.begin)
+	}
+	n := namespace{asked: true, begin: "/a/b"}
+	text := "9:name=systemd:/../x\n1:cpu:/\n0::/../c\n"
+	assert.Equal(t, "9:name=systemd:/../x\n1:cpu:/\n0::/a/c\n", string(n.absolute([]byte(text))), "of version 2 only")
+	assert.Equal(t, "0::/a/c", string(n.absolute([]byte("0::/../c"))))
+	n.failed = errors.New("not found")
+	assert.Equal(t, text, string(n.absolute([]byte(text))))
+}
+
+// In Kubernetes the receiver's container has a cgroup namespace, unless it is privileged.
+func TestContainersAreKnownWholeFromWithinACgroupNamespace(t *testing.T) {
+	i := newIdentified(t, false)
+	const pod = "/kubepods/burstable/pod"
+	own := pod + uidX + "/" + idA
+	i.id.namespace = namespace{asked: true, begin: own}
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
+	i.host.Processes[10] = p
+	for seen, want := range map[string]Placement{
+		"/":                                podded(idA, "", own, uidX, "Burstable"),
+		"/../../pod" + uidY + "/" + idB:    podded(idB, "", pod+uidY+"/"+idB, uidY, "Burstable"),
+		"/../../../pod" + uidY + "/" + idB: podded(idB, "", "/kubepods/pod"+uidY+"/"+idB, uidY, "Guaranteed"),
+		"/../../../../system.slice/docker-" + idB + ".scope": contained(idB, "docker", "/system.slice/docker-"+idB+".scope"),
+	} {
+		p.Cgroup = "0::" + seen
+		identity, _ := i.round(10)
+		assert.Equal(t, want, identity.Placement, seen)
+	}
+	require.NoError(t, i.id.Outside())
+	p.Cgroup = "0::/../../../../../docker-" + idB + ".scope"
+	i.round(10)
+	require.ErrorIs(t, i.id.Outside(), errElsewhere)
+}
+
+func TestWhereNamespacesCannotBeToldApartIsSaidOnceItMatters(t *testing.T) {
+	i := newIdentified(t, false)
+	failed := errors.New("no tree")
+	i.id.namespace = namespace{asked: true, failed: failed}
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
+	i.host.Processes[10] = p
+	p.Cgroup = "0::/user.slice"
+	i.round(10)
+	require.NoError(t, i.id.Outside())
+	p.Cgroup = "0::/../docker-" + idB + ".scope"
+	identity, _ := i.round(10)
+	assert.Equal(t, contained(idB, "docker", "/../docker-"+idB+".scope"), identity.Placement)
+	require.ErrorIs(t, i.id.Outside(), failed)
+}
