@@ -84,6 +84,9 @@ func (a *accounts) observe(m *measurement) {
 	}
 	if !a.begun { // what was used until now is nobody's
 		iv.Claims, iv.Unowned = iv.Claims[:0], 0
+		if a.keys != nil {
+			a.keys.forgetWork()
+		}
 	}
 	a.engine.Observe(iv)
 	for _, c := range a.closing {
@@ -142,7 +145,10 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		}
 		on := origin{cpu: -1, cgroup: cgroup, seen: !isUnseen}
 		if p != nil {
-			on.cpu, on.resident, on.held = p.LastCPU, p.Resident, min(elapsed, t.Now-p.Start)
+			on.cpu, on.resident = p.LastCPU, p.Resident
+			if !p.Zombie {
+				on.held = min(elapsed, t.Now-p.Start)
+			}
 		}
 		a.keys.claimed(on)
 	}
@@ -218,6 +224,14 @@ func (a *accounts) stand(path string) (c attribution.Claimant, cgroup string, ok
 	c = a.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, in.Cgroup, a.last.stamp)
 	a.end(c)
 	return c, in.Cgroup, true
+}
+
+// outside tells why containers' cgroups cannot be looked at, where anything is read there or told by their paths.
+func (a *accounts) outside() error {
+	if a.exact && a.requests == nil && (a.keys == nil || !a.keys.readCgroups()) && !a.exclusion.byCgroup() {
+		return nil
+	}
+	return a.identifier.Outside()
 }
 
 func (a *accounts) openClaimant(owner attribution.Owner, cgroup string, since time.Time) attribution.Claimant {

@@ -2,6 +2,9 @@ package receiver
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
@@ -40,6 +43,8 @@ type containerSize struct {
 	at       time.Time
 	asked    bool   // for it, since the last sweep
 	resident uint64 // of its processes, in the interval
+	failed   error  // why it is not ok
+	tries    int    // since it was ok
 }
 
 // measureSizesAgain is for how long a size is good, and forgetSizes how often those are forgotten that nobody asked for
@@ -127,13 +132,35 @@ func (s *containerSizes) read(size *containerSize) {
 	size.at, size.ok = s.now, false
 	for i, f := range s.files {
 		text, err := f.dir.Read(size.paths[i], s.buf[:])
-		if err != nil {
-			continue
+		if err == nil {
+			if size.charged, size.ok = parseCharge(text); size.ok {
+				size.failed, size.tries = nil, 0
+				return
+			}
+			err = errNoCharge
 		}
-		if size.charged, size.ok = parseCharge(text); size.ok {
-			break
+		if i == 0 || !errors.Is(err, fs.ErrNotExist) {
+			size.failed = err
 		}
 	}
+	size.tries++
+}
+
+var errNoCharge = errors.New("it is not a number")
+
+// trouble does not tell whose memory is not known, as they come and go. That of one that is gone is no trouble, unless
+// its processes go on.
+func (s *containerSizes) trouble() error {
+	var failed error
+	for _, size := range s.known {
+		if size.current && size.tries > 1 && (failed == nil || size.failed.Error() < failed.Error()) {
+			failed = size.failed
+		}
+	}
+	if failed == nil {
+		return nil
+	}
+	return fmt.Errorf("the memory of some containers is what is resident: that of their cgroups cannot be read: %w", failed)
 }
 
 // parseCharge reads a number of bytes. A line without its end may be cut short.

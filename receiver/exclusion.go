@@ -34,3 +34,5 @@ func (e *exclusion) matches(o *attribution.Owner, cgroup string) bool {
 	return match(e.cgroup, cgroup) || match(e.container, o.Container.ID) || match(e.pod, o.Pod.UID) ||
 		match(e.executable, o.Process.Executable)
 }
+
+func (e *exclusion) byCgroup() bool { return e != nil && e.cgroup != nil }

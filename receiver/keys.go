@@ -176,6 +176,13 @@ func (k *keys) open(now time.Time) {
 	}
 }
 
+// readCgroups says whether any key is measured by containers' cgroups.
+func (k *keys) readCgroups() bool {
+	return k.sizes != nil || slices.ContainsFunc(k.weights, func(w weight) bool {
+		return w.key == KeyCycles || w.key == KeyInstructions || w.key == KeyCacheMisses
+	})
+}
+
 // check tells of the keys that are not measured, or not of all.
 func (k *keys) check(c *conditions) {
 	for i := range k.weights {
@@ -216,6 +223,9 @@ func (k *keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attr
 		switch {
 		case w.key == KeyMemory || w.key == KeyMemoryCPUTime:
 			k.weighMemory(i, now, claims)
+			if k.sizes != nil {
+				w.failed = k.sizes.trouble()
+			}
 		case w.meter == nil:
 			unweighed[i], w.failed = true, w.refused
 		default:
@@ -230,6 +240,15 @@ func (k *keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attr
 		}
 	}
 	return unweighed
+}
+
+// forgetWork says that what was done until now is nobody's.
+func (k *keys) forgetWork() {
+	for i := range k.weights {
+		if m := k.weights[i].meter; m != nil {
+			m.Forget()
+		}
+	}
 }
 
 // The units of memory's weights: small enough for what runs in days on machines of any size.

@@ -9,9 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/filter"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -36,21 +38,22 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*AttributionConfig)
 		want figures
+		told []string
 	}{
-		"CPU time":        {func(*AttributionConfig) {}, figures{60, 60, 120, 0, 240}},
-		"frequency":       {func(a *AttributionConfig) { a.Key = KeyFrequency }, figures{120, 40, 80, 0, 240}},
-		"frequency²":      {func(a *AttributionConfig) { a.Key, a.FrequencyExponent = KeyFrequency, 2 }, figures{180, 20, 40, 0, 240}},
-		"memory":          {func(a *AttributionConfig) { a.Key = KeyMemory }, figures{24, 48, 72, 96, 240}},
-		"memory_cpu_time": {func(a *AttributionConfig) { a.Key = KeyMemoryCPUTime }, figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
+		"CPU time":        {edit: func(*AttributionConfig) {}, want: figures{60, 60, 120, 0, 240}},
+		"frequency":       {edit: func(a *AttributionConfig) { a.Key = KeyFrequency }, want: figures{120, 40, 80, 0, 240}},
+		"frequency²":      {edit: func(a *AttributionConfig) { a.Key, a.FrequencyExponent = KeyFrequency, 2 }, want: figures{180, 20, 40, 0, 240}},
+		"memory":          {edit: func(a *AttributionConfig) { a.Key = KeyMemory }, want: figures{24, 48, 72, 96, 240}},
+		"memory_cpu_time": {edit: func(a *AttributionConfig) { a.Key = KeyMemoryCPUTime }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
 		"memory of cgroups": { // A's has 600 pages, 100 of which are resident; B's tells nothing
 			func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup },
-			figures{96, 32, 48, 64, 240},
+			figures{96, 32, 48, 64, 240}, []string{"Degraded key memory"},
 		},
 		"of its zone alone": {
-			func(a *AttributionConfig) {
+			edit: func(a *AttributionConfig) {
 				a.Key, a.Keys = KeyMemory, map[power.Kind]KeyRule{power.Package: KeyCPUTime}
 			},
-			figures{60, 60, 120, 0, 240},
+			want: figures{60, 60, 120, 0, 240},
 		},
 	} {
 		n := keyedNode(t, c.edit)
@@ -59,11 +62,74 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 		n.start()
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 		requireFigures(t, c.want, n.figures("active"), name)
-		assert.Empty(t, n.status, name)
+		assert.Equal(t, c.told, n.told(), name)
 
 		before := n.figures("active")
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 		requireFigures(t, c.want, n.figures("active").less(before), name)
+	}
+}
+
+// A's container has a memory controller, B's has none.
+func TestMemoryThatACgroupDoesNotTellIsTold(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup })
+	scope := func(id string) string { return "/system.slice/docker-" + id + ".scope" }
+	n.host.Cgroups[scope(idA)], n.host.Cgroups[scope(idB)] = 0, 0
+	n.host.Memory[scope(idA)] = 600 * uint64(os.Getpagesize())
+	n.start()
+	for range 3 {
+		n.run(600*joule, map[int]int64{10: 100, 20: 100})
+	}
+	lines := n.logs.FilterMessage("Degraded").All()
+	require.Len(t, lines, 1)
+	assert.Equal(t, "the memory of some containers is what is resident: that of their cgroups cannot be read: no such file or directory",
+		lines[0].ContextMap()["error"])
+	n.host.Memory[scope(idB)] = 600 * uint64(os.Getpagesize())
+	n.run(600*joule, map[int]int64{10: 100, 20: 100})
+	assert.Equal(t, []string{"Degraded key memory", "Recovered key memory"}, n.told())
+}
+
+// As seen from a cgroup namespace whose place in the host's tree cannot be found.
+func TestCgroupsThatAreOutOfSightAreToldWhereTheyMatter(t *testing.T) {
+	exact := func(n *testNode) {
+		n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
+			return exactSource{cputime.NewProcfs(root)}, nil, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		edit func(*AttributionConfig)
+		with func(*testNode)
+		told []string
+	}{
+		"counters that show what processes do not": {told: []string{"Degraded containers' cgroups"}},
+		"not with an exact source":                 {with: exact},
+		"requests":                                 {func(a *AttributionConfig) { a.Idle = IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
+		"hardware counters": {
+			func(a *AttributionConfig) { a.Key = KeyCycles }, exact,
+			[]string{"Degraded containers' cgroups", "Degraded key cycles"},
+		},
+		"excluded": {
+			func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/x"}} }, exact,
+			[]string{"Degraded containers' cgroups"},
+		},
+		"not where others are excluded": {
+			edit: func(a *AttributionConfig) { a.Exclude.ContainerID = []filter.Config{{Strict: idB}} }, with: exact,
+		},
+	} {
+		n := sharedNode(t, func(a *AttributionConfig) {
+			if c.edit != nil {
+				c.edit(a)
+			}
+		})
+		n.host.Processes[10].Cgroup = "0::/../docker-" + idA + ".scope"
+		if c.with != nil {
+			c.with(n)
+		}
+		n.start()
+		for range 3 {
+			n.run(600*joule, map[int]int64{10: 100})
+		}
+		assert.ElementsMatch(t, c.told, n.told(), name)
 	}
 }
 

@@ -325,6 +325,7 @@ func (s *energyScraper) attribute(m *measurement) {
 		s.begin(m)
 	}
 	s.ledgers.observe(m)
+	s.conditions.check("containers' cgroups", s.ledgers.outside())
 	if s.keys != nil {
 		s.keys.check(s.conditions)
 	}

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
@@ -71,8 +73,10 @@ func (c *clock) begin(now time.Time, _ []Share) {
 	c.now = now
 }
 
+func (*clock) forget() {}
+
 func (c *clock) rate(s *Share) (uint64, bool) {
-	if s.LastCPU < 0 || s.LastCPU >= maxCPUs {
+	if s.CPU == 0 || s.LastCPU < 0 || s.LastCPU >= maxCPUs {
 		return 0, false
 	}
 	for int(s.LastCPU) >= len(c.cpus) {
@@ -101,18 +105,32 @@ func power(rate uint64, n int) uint64 {
 	return p
 }
 
-// trouble is that of the first CPU, where all of those fail that were ever asked for: one that was taken offline is none.
+// trouble is that of the first CPU that fails, but for those that may be offline as long as any other can be read.
 func (c *clock) trouble() error {
-	var first error
+	var offline error
+	readable := false
 	for i := range c.cpus {
 		switch last := &c.cpus[i]; {
-		case last.pass > 0 && last.err == nil:
-			return nil
-		case first == nil:
-			first = last.err
+		case last.pass == 0, last.err != nil && !c.now.Before(last.retry.Add(retryAfter)): // nobody runs there
+		case last.err == nil:
+			readable = true
+		case !isOffline(last.err):
+			return last.err
+		case offline == nil:
+			offline = last.err
 		}
 	}
-	return first
+	if readable {
+		return nil
+	}
+	return offline
+}
+
+// isOffline says whether an error is what is to be expected of a CPU that is offline: perf events have no such device,
+// and cpufreq no such file, or one that is busy where it was open before (drivers/cpufreq/cpufreq.c, show).
+func isOffline(err error) bool {
+	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EBUSY) ||
+		errors.Is(err, fs.ErrNotExist)
 }
 
 func (c *clock) name() string { return c.rates.name() }

@@ -37,13 +37,17 @@ func NewCounters(root string, e Event) (*Meter, error) {
 type counts interface {
 	// open starts to count for a cgroup, for all that runs where that is "".
 	open(cgroup string) (count, error)
+	// moved says whether other CPUs are online than at the last call: counters miss those that came meanwhile, and those
+	// that went and came back.
+	moved() bool
 	// identity tells the cgroups that a path may name one after the other apart; not ok where it names none.
 	identity(cgroup string) (id uint64, ok bool)
 }
 
 // count is one counter, over all CPUs.
 type count interface {
-	// read returns what was counted since it was opened, about where the hardware had to share its counters.
+	// read returns what was counted since it was opened, about where the hardware had to share its counters. It is
+	// errStopped where the counter of a CPU does not count any more, though it can be read.
 	read() (uint64, error)
 	close() error
 }
@@ -55,7 +59,11 @@ type counters struct {
 	groups map[string]*group // by cgroup, without all
 	all    group             // everything
 	looked time.Time
+	silent units.CPUTime // used since anything was counted
 }
+
+// errStopped is of a counter that was taken off its CPU, as when that goes offline.
+var errStopped = errors.New("a counter has stopped")
 
 // group is a cgroup with all below it. What was counted in it and in no known one below it, and the CPU time meanwhile of
 // those in it and in no known one below it, are its own.
@@ -71,12 +79,23 @@ type group struct {
 	retry   time.Time
 	asked   bool // for it, in the interval
 
-	own uint64 // counted, until there is CPU time in which it was
-	cpu uint64 // of the interval
+	own   uint64    // counted, until there is CPU time in which it was
+	since time.Time // own is, without CPU time
+	cpu   uint64    // of the interval
 }
 
-// forgetAfter is how often it is looked for cgroups that are no more.
-const forgetAfter = time.Minute
+// sweepAfter is how often it is looked for cgroups that are no more.
+const sweepAfter = time.Minute
+
+// Of what was counted the CPU time may come later, in ticks. What is older than keepOwn is taken for work whose CPU time is
+// that of the group around: of what came and went in a cgroup without being seen there.
+const keepOwn = 10 * time.Second
+
+// countless is how much CPU time without anything counted is taken for a machine whose counters do not count, as virtual
+// ones may not.
+const countless = units.Second
+
+var errCountless = errors.New("CPU time stands in: nothing is counted")
 
 func newCounters(kernel counts, what string) *counters {
 	c := &counters{kernel: kernel, what: what, groups: map[string]*group{}}
@@ -85,12 +104,19 @@ func newCounters(kernel counts, what string) *counters {
 }
 
 func (c *counters) begin(now time.Time, shares []Share) {
-	if now.Sub(c.looked) >= forgetAfter {
-		c.forget(now)
+	if now.Sub(c.looked) >= sweepAfter {
+		c.sweep(now)
 	}
-	c.all.begin()
+	if c.kernel.moved() {
+		c.restart()
+	}
+	c.all.begin(now)
 	for _, g := range c.groups {
-		g.begin()
+		g.begin(now)
+	}
+	c.all.giveUp(now)
+	for _, g := range c.groups {
+		g.giveUp(now)
 	}
 	c.all.asked = true
 	fresh := false
@@ -108,6 +134,10 @@ func (c *counters) begin(now time.Time, shares []Share) {
 		c.link()
 	}
 	c.advance("", &c.all, now)
+	if errors.Is(c.all.err, errStopped) {
+		c.restart()
+		c.advance("", &c.all, now)
+	}
 	for cgroup, g := range c.groups {
 		c.advance(cgroup, g, now)
 	}
@@ -121,18 +151,58 @@ func (c *counters) begin(now time.Time, shares []Share) {
 		}
 	}
 	for i := range shares {
+		c.silent = units.AddSaturating(c.silent, shares[i].CPU)
 		if g := c.of(&shares[i]); g != nil {
 			g.cpu = units.AddSaturating(g.cpu, uint64(shares[i].CPU))
 		}
 	}
+	if c.all.counted > 0 || !c.all.known {
+		c.silent = 0
+	}
 }
 
 // begin forgets what the last interval has used.
-func (g *group) begin() {
-	if g.cpu > 0 {
-		g.own, g.cpu = 0, 0
+func (g *group) begin(now time.Time) {
+	switch {
+	case g.cpu > 0:
+		g.own, g.cpu, g.since = 0, 0, time.Time{}
+	case g.own > 0 && g.since.IsZero():
+		g.since = now
 	}
 	g.asked = false
+}
+
+// giveUp leaves what has no CPU time to the group around.
+func (g *group) giveUp(now time.Time) {
+	if g.since.IsZero() || now.Sub(g.since) < keepOwn {
+		return
+	}
+	if around := g.up.nearest(); around != nil {
+		around.own = units.AddSaturating(around.own, g.own)
+	}
+	g.own, g.since = 0, time.Time{}
+}
+
+func (c *counters) forget() {
+	c.all.own = 0
+	for _, g := range c.groups {
+		g.own = 0
+	}
+}
+
+// restart has all counters opened anew.
+func (c *counters) restart() {
+	for _, g := range c.groups {
+		g.restart()
+	}
+	c.all.restart()
+}
+
+func (g *group) restart() {
+	if g.count != nil {
+		_ = g.count.close() // it was only read from
+	}
+	g.count, g.retry, g.own = nil, time.Time{}, 0
 }
 
 // nearest is the group, or else the innermost around it, of which it is known what was counted; nil if there is none.
@@ -212,8 +282,8 @@ func (*counters) stop(g *group) {
 	g.count = nil
 }
 
-// forget closes the counters of cgroups that are no more.
-func (c *counters) forget(now time.Time) {
+// sweep closes the counters of cgroups that are no more.
+func (c *counters) sweep(now time.Time) {
 	c.looked = now
 	for cgroup, g := range c.groups {
 		if _, ok := c.kernel.identity(cgroup); ok || g.asked {
@@ -235,16 +305,30 @@ func (c *counters) rate(s *Share) (uint64, bool) {
 	return units.MulDiv(g.own, one, g.cpu), true
 }
 
-// trouble does not tell which cgroup fails, as they come and go. One that is gone is no trouble, unless somebody goes on
-// running there.
+// trouble does not tell which cgroups fail, as they come and go, and not why each, as they are many. One that is gone is
+// no trouble, unless somebody goes on running there.
 func (c *counters) trouble() error {
 	if c.all.err != nil {
 		return c.all.err
 	}
+	if c.silent >= countless {
+		return errCountless
+	}
+	var first error
 	for _, g := range c.groups {
-		if g.err != nil && (g.tries > 1 || !errors.Is(g.err, fs.ErrNotExist)) {
-			return fmt.Errorf("some cgroups cannot be counted: %w", g.err)
+		if g.err == nil || g.tries <= 1 && errors.Is(g.err, fs.ErrNotExist) {
+			continue
 		}
+		err := g.err
+		if at := (*fs.PathError)(nil); errors.As(err, &at) {
+			err = at.Err
+		}
+		if first == nil || err.Error() < first.Error() {
+			first = err
+		}
+	}
+	if first != nil {
+		return fmt.Errorf("some cgroups cannot be counted: %w", first)
 	}
 	return nil
 }

@@ -16,9 +16,21 @@ type kernel struct {
 	refused map[string]error  // to be opened, or to be read once it is
 	opened  map[string]int
 	ids     map[string]uint64 // another one once a cgroup was made anew
+	others  bool              // CPUs are online than before
+	mended  bool              // by opening them anew
+	total   int               // that were opened
+}
+
+func (k *kernel) moved() (moved bool) {
+	moved, k.others = k.others, false
+	return moved
 }
 
 func (k *kernel) open(cgroup string) (count, error) {
+	if k.mended {
+		delete(k.refused, cgroup)
+	}
+	k.total++
 	if err := k.refused[cgroup]; err != nil {
 		return nil, err
 	}
@@ -201,12 +213,12 @@ func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	delete(k.counted, "/c")
 	workOf(t, m, began.Add(time.Second), Share{CPU: ms, Cgroup: "/c"})
 	require.Len(t, k.opened, 4, "it is not looked for each time")
-	workOf(t, m, began.Add(forgetAfter), Share{CPU: ms})
+	workOf(t, m, began.Add(sweepAfter), Share{CPU: ms})
 	assert.Equal(t, map[string]int{"": 1, "/a": 1, "/c": 1}, k.opened, "a sleeps, and c ran until now")
 	k.counted["/a"] = 1 // b is gone for good, and c too
-	workOf(t, m, began.Add(forgetAfter+time.Second), Share{CPU: ms})
+	workOf(t, m, began.Add(sweepAfter+time.Second), Share{CPU: ms})
 	require.Contains(t, k.opened, "/c", "not yet")
-	workOf(t, m, began.Add(2*forgetAfter), Share{CPU: ms})
+	workOf(t, m, began.Add(2*sweepAfter), Share{CPU: ms})
 	assert.NotContains(t, k.opened, "/c")
 	require.NoError(t, m.Close())
 	assert.Empty(t, k.opened)
@@ -267,9 +279,9 @@ func TestThreeContainersInEachOther(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{40, 20, 10, 30}, run(time.Second), 1e-3)
 
 	delete(k.counted, "/a/b") // alone, which no kernel does
-	at = at.Add(forgetAfter)
+	at = at.Add(sweepAfter)
 	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
-	at = at.Add(forgetAfter)
+	at = at.Add(sweepAfter)
 	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
 	require.NotContains(t, k.opened, "/a/b")
 	k.counted["/a/b/c"] += 40 * uint64(ms)
@@ -277,4 +289,106 @@ func TestThreeContainersInEachOther(t *testing.T) {
 	k.counted[""] += 100 * uint64(ms)
 	got := workOf(t, m, at.Add(time.Second), Share{CPU: 10 * ms, Cgroup: "/a/b/c"}, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms})
 	assert.InDeltaSlice(t, []float64{40, 30, 30}, got, 1e-3)
+}
+
+// Of a probe in a container that came and went unseen the CPU time is that of what started it, outside.
+func TestWorkWithoutCPUTimeIsThatOfWhatIsAround(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
+	m := newMeter(newCounters(k, "instructions"))
+	at := began
+	run := func(shares ...Share) []float64 {
+		at = at.Add(10 * time.Second)
+		return workOf(t, m, at, shares...)
+	}
+	run(Share{CPU: ms, Cgroup: "/a"}, Share{CPU: ms, Cgroup: "/a/b"}, Share{CPU: ms})
+	for range 360 {
+		k.counted["/a/b"] += 50 * uint64(ms)
+		k.counted["/a"] += 50 * uint64(ms)
+		k.counted[""] += 10_000 * uint64(ms)
+		run(Share{CPU: 10_000 * ms})
+	}
+	k.counted["/a/b"] += uint64(ms)
+	k.counted["/a"] += uint64(ms)
+	k.counted[""] += 10_001 * uint64(ms)
+	got := run(Share{CPU: ms, Cgroup: "/a/b"}, Share{CPU: 10_000 * ms})
+	assert.LessOrEqual(t, got[0], 101., "what came in the last ten seconds, and not of an hour")
+	assert.InDelta(t, 10_000, got[1], 101)
+	k.counted["/a"] += 10 * uint64(ms)
+	k.counted[""] += 10 * uint64(ms)
+	got = run(Share{CPU: ms, Cgroup: "/a"})
+	assert.LessOrEqual(t, got[0], 10.+3*50, "what is of the inner one is not for ever the outer one's")
+}
+
+func TestWhatIsForgottenIsNobodys(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
+	m := newMeter(newCounters(k, "instructions"))
+	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"}, Share{CPU: ms})
+	k.count(map[string]uint64{"/a": 30_000, "": 30_000})
+	workOf(t, m, began.Add(time.Second))
+	m.Forget()
+	k.count(map[string]uint64{"/a": 10, "": 100})
+	got := workOf(t, m, began.Add(2*time.Second), Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms})
+	assert.InDeltaSlice(t, []float64{10, 100}, got, 1e-3)
+}
+
+// A CPU that came online is counted from then on, for those too that were counted before.
+func TestWhereCPUsComeAndGoAllIsCountedAnew(t *testing.T) {
+	for name, spoil := range map[string]func(*kernel){
+		"others are online":           func(k *kernel) { k.others = true },
+		"one went and came meanwhile": func(k *kernel) { k.refused = map[string]error{"": errStopped} },
+	} {
+		k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
+		m := newMeter(newCounters(k, "instructions"))
+		at := began
+		run := func() []float64 {
+			k.count(map[string]uint64{"/a": 90, "": 10})
+			at = at.Add(time.Second)
+			return workOf(t, m, at, Share{CPU: 50 * ms, Cgroup: "/a"}, Share{CPU: 50 * ms})
+		}
+		run()
+		assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3, name)
+		k.counted[""] += 1 << 50 // what the old ones say is not used
+		spoil(k)
+		opened := k.total
+		shares := []Share{{CPU: 50 * ms, Cgroup: "/a"}, {CPU: 50 * ms}}
+		at = at.Add(time.Second)
+		if k.refused != nil {
+			k.mended = true
+		}
+		measured, err := m.Weigh(at, shares)
+		require.NoError(t, err, name)
+		assert.False(t, measured, name)
+		assert.Equal(t, opened+2, k.total, name)
+		assert.Equal(t, map[string]int{"": 1, "/a": 1}, k.opened, name)
+		assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3, name)
+		require.NoError(t, m.Close())
+		assert.Empty(t, k.opened)
+	}
+}
+
+func TestOfManyThatFailTheSameIsTold(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{}}
+	var shares []Share
+	for _, cgroup := range []string{"/a", "/b", "/c", "/d", "/e", "/f"} {
+		k.refused[cgroup] = &fs.PathError{Op: "open", Path: cgroup, Err: fs.ErrPermission}
+		shares = append(shares, Share{CPU: ms, Cgroup: cgroup})
+	}
+	k.refused["/f"] = errors.New("too many")
+	m := newMeter(newCounters(k, "instructions"))
+	for i := range 50 {
+		_, err := m.Weigh(began.Add(time.Duration(i)*time.Second), shares)
+		require.EqualError(t, err, "some cgroups cannot be counted: permission denied")
+	}
+}
+
+// As on a virtual machine whose hypervisor pretends to have counters.
+func TestCountersThatCountNothingAreTold(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0}}
+	m := newMeter(newCounters(k, "instructions"))
+	workOf(t, m, began, Share{CPU: countless / 2})
+	measured, err := m.Weigh(began.Add(time.Second), []Share{{CPU: countless / 2}})
+	assert.True(t, measured)
+	require.ErrorIs(t, err, errCountless)
+	k.count(map[string]uint64{"": 1})
+	workOf(t, m, began.Add(2*time.Second), Share{CPU: countless})
 }

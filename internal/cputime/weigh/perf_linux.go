@@ -207,6 +207,16 @@ type perf struct {
 	kind   uint32
 	config uint64
 	cpus   int
+	extra  []extended
+	online []byte // which CPUs are
+	buf    []byte
+}
+
+// extended is what the config of a hardware event has beside it on some CPUs: where these are of two kinds, each has a PMU
+// of its own, whose number is in the upper half (perf_event_open(2), PERF_TYPE_HARDWARE).
+type extended struct {
+	cpus   []bool
+	config uint64
 }
 
 var configs = map[Event]uint64{
@@ -239,11 +249,66 @@ func newPerf(root string, kind uint32, config uint64) (*perf, error) {
 	if err != nil {
 		return nil, err
 	}
-	highest, ok := parseHighestCPU(present)
+	cpus, ok := parseCPUs(present)
 	if !ok {
 		return nil, fmt.Errorf("present CPUs: %q is not understood", present)
 	}
-	return &perf{root: root, kind: kind, config: config, cpus: highest + 1}, nil
+	p := &perf{root: root, kind: kind, config: config, cpus: len(cpus), buf: make([]byte, 4096)}
+	if kind == unix.PERF_TYPE_HARDWARE {
+		if p.extra, err = findExtended(root); err != nil {
+			return nil, err
+		}
+	}
+	p.moved()
+	return p, nil
+}
+
+// findExtended finds the PMUs of the kinds of CPUs, where there is more than one (arch/x86/events/intel/core.c).
+func findExtended(root string) (all []extended, err error) {
+	for _, pmu := range []string{"cpu_core", "cpu_atom", "cpu_lowpower"} {
+		dir := filepath.Join(root, "sys/devices", pmu)
+		kind, err := readNumber(filepath.Join(dir, "type"), "")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list, err := os.ReadFile(filepath.Join(dir, "cpus"))
+		if err != nil {
+			return nil, err
+		}
+		cpus, ok := parseCPUs(list)
+		if !ok {
+			return nil, fmt.Errorf("CPUs of %s: %q is not understood", pmu, list)
+		}
+		all = append(all, extended{cpus, kind << 32})
+	}
+	return all, nil
+}
+
+// configOf is the event's config on a CPU.
+func (p *perf) configOf(cpu int) uint64 {
+	for _, e := range p.extra {
+		if cpu < len(e.cpus) && e.cpus[cpu] {
+			return p.config | e.config
+		}
+	}
+	return p.config
+}
+
+func (p *perf) moved() bool {
+	online, err := os.Open(filepath.Join(p.root, "sys/devices/system/cpu/online"))
+	if err != nil {
+		return false // without hotplug
+	}
+	defer func() { _ = online.Close() }() // it was only read from
+	n, err := online.Read(p.buf)
+	if err != nil || bytes.Equal(p.buf[:n], p.online) {
+		return false
+	}
+	p.online = append(p.online[:0], p.buf[:n]...)
+	return true
 }
 
 // descriptors are how many counters hold, of all meters of the process.
@@ -271,14 +336,24 @@ func closeCounter(fd int) error {
 	return unix.Close(fd)
 }
 
-// parseHighestCPU reads the last number of a list of CPUs, "0-63", "0" or "0-3,8-11" (Documentation/admin-guide/cputopology.rst).
-func parseHighestCPU(text []byte) (int, bool) {
-	list := bytes.TrimSpace(text)
-	if i := bytes.LastIndexAny(list, ",-"); i >= 0 {
-		list = list[i+1:]
+// parseCPUs reads a list of CPUs, "0-63", "0" or "0-3,8-11" (Documentation/admin-guide/cputopology.rst).
+func parseCPUs(text []byte) (cpus []bool, ok bool) {
+	for part := range bytes.SplitSeq(bytes.TrimSpace(text), []byte{','}) {
+		first, last, isRange := bytes.Cut(part, []byte{'-'})
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.ParseUint(string(first), 10, 32)
+		to, errTo := strconv.ParseUint(string(last), 10, 32)
+		if err != nil || errTo != nil || from > to || to >= maxCPUs || int(from) < len(cpus) {
+			return nil, false
+		}
+		cpus = append(cpus, make([]bool, int(from)-len(cpus))...)
+		for range to - from + 1 {
+			cpus = append(cpus, true)
+		}
 	}
-	n, err := strconv.ParseUint(string(list), 10, 32)
-	return int(n), err == nil && n < maxCPUs
+	return cpus, true
 }
 
 func (p *perf) identity(cgroup string) (uint64, bool) {
@@ -293,7 +368,7 @@ func (p *perf) identity(cgroup string) (uint64, bool) {
 
 func (p *perf) open(cgroup string) (count, error) {
 	attr := unix.PerfEventAttr{
-		Type: p.kind, Config: p.config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Type: p.kind, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
 	}
 	pid, flags := -1, 0
@@ -314,10 +389,11 @@ func (p *perf) open(cgroup string) (count, error) {
 	}
 	var c perfCount
 	for cpu := range p.cpus {
+		attr.Config = p.configOf(cpu)
 		fd, err := openCounter(&attr, pid, cpu, -1, flags)
 		switch {
 		case err == nil:
-			c = append(c, perfCPU{fd: fd})
+			c = append(c, perfCPU{fd: fd, always: cgroup == ""})
 		case errors.Is(err, unix.ENODEV): // it is offline
 		default:
 			return nil, errors.Join(err, c.close())
@@ -333,9 +409,10 @@ func (p *perf) open(cgroup string) (count, error) {
 type perfCount []perfCPU
 
 type perfCPU struct {
-	fd   int
-	last [3]uint64 // value, and how long it was to count and did, in ns
-	sum  uint64
+	fd     int
+	always bool      // it is to count at any time, not only while a cgroup's processes run
+	last   [3]uint64 // value, and how long it was to count and did, in ns
+	sum    uint64
 }
 
 func (c perfCount) read() (sum uint64, err error) {
@@ -349,9 +426,13 @@ func (c perfCount) read() (sum uint64, err error) {
 		if n != len(buf) {
 			return 0, errShort
 		}
-		cpu.advance([3]uint64{
+		now := [3]uint64{
 			binary.NativeEndian.Uint64(buf[:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]),
-		})
+		}
+		if cpu.always && now[1] == cpu.last[1] && now[1] > 0 {
+			return 0, errStopped
+		}
+		cpu.advance(now)
 		sum += cpu.sum
 	}
 	return sum, nil

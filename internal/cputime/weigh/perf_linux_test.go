@@ -335,16 +335,86 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	assert.False(t, ok)
 }
 
-func TestTheHighestCPUIsTheLastOfTheList(t *testing.T) {
-	for text, want := range map[string]int{"0\n": 0, "0-63\n": 63, "0-3,8-11\n": 11, "0,2\n": 2, "65535": 65535} {
-		got, ok := parseHighestCPU([]byte(text))
+func TestListsOfCPUs(t *testing.T) {
+	for text, want := range map[string]string{
+		"0\n": "1", "0-3\n": "1111", "0-1,4-5\n": "110011", "0,2\n": "101", "2": "001",
+	} {
+		cpus, ok := parseCPUs([]byte(text))
+		got := ""
+		for _, in := range cpus {
+			got += map[bool]string{true: "1", false: "0"}[in]
+		}
 		assert.True(t, ok, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "\n", "0-\n", "-\n", "0-x\n", "65536\n", "0-99999999999999999999\n"} {
-		_, ok := parseHighestCPU([]byte(text))
+	cpus, ok := parseCPUs([]byte("65535\n"))
+	assert.True(t, ok)
+	assert.Len(t, cpus, maxCPUs)
+	for _, text := range []string{
+		"", "\n", "0-\n", "-\n", "0-x\n", "65536\n", "0-99999999999999999999\n", "3-1\n", "1,0\n", "0-2,2\n", "0,\n",
+	} {
+		_, ok := parseCPUs([]byte(text))
 		assert.False(t, ok, text)
 	}
+}
+
+// Where CPUs are of two kinds the generic number alone counts on one of these only.
+func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
+	root := tree(t)
+	for name, text := range map[string]string{
+		"cpu_core/type": "4\n", "cpu_core/cpus": "0\n", "cpu_atom/type": "10\n", "cpu_atom/cpus": "1-2\n",
+	} {
+		path := filepath.Join(root, "sys/devices", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	opened := map[int]uint64{}
+	replace(t, func(attr *unix.PerfEventAttr, _, cpu, _, _ int) (int, error) {
+		opened[cpu] = attr.Config
+		return pipe(t, 7, 100, 100), nil
+	})
+	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS)
+	require.NoError(t, err)
+	c, err := p.open("")
+	require.NoError(t, err)
+	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1, 2: 10<<32 | 1}, opened)
+	require.NoError(t, c.close())
+	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/cpu_atom/cpus"), nil, 0o600))
+	_, err = newPerf(root, unix.PERF_TYPE_HARDWARE, 0)
+	require.ErrorContains(t, err, "CPUs of cpu_atom")
+}
+
+// The kernel takes the counters off a CPU that goes offline. They can be read as before.
+func TestACounterThatWasTakenOffItsCPUHasStopped(t *testing.T) {
+	for _, always := range []bool{true, false} {
+		c := perfCount{{fd: pipe(t, 7, 100, 100, 9, 200, 200, 9, 200, 200), always: always}}
+		for _, want := range []uint64{7, 9} {
+			sum, err := c.read()
+			require.NoError(t, err)
+			assert.Equal(t, want, sum)
+		}
+		_, err := c.read()
+		if always {
+			require.ErrorIs(t, err, errStopped)
+		} else {
+			require.NoError(t, err, "nobody of the cgroup ran")
+		}
+		descriptors.Add(1)
+		require.NoError(t, c.close())
+	}
+}
+
+func TestWhichCPUsAreOnlineIsLookedAtEachTime(t *testing.T) {
+	root := tree(t)
+	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, 0)
+	require.NoError(t, err)
+	assert.False(t, p.moved(), "no file is no hotplug")
+	online := filepath.Join(root, "sys/devices/system/cpu/online")
+	require.NoError(t, os.WriteFile(online, []byte("0-2\n"), 0o600))
+	assert.True(t, p.moved())
+	assert.False(t, p.moved())
+	require.NoError(t, os.WriteFile(online, []byte("0,2\n"), 0o600))
+	assert.True(t, p.moved())
 }
 
 func FuzzParseConfig(f *testing.F) {
@@ -358,8 +428,8 @@ func FuzzParseConfig(f *testing.F) {
 			assert.True(t, ok)
 			assert.Equal(t, n, again)
 		}
-		if n, ok := parseHighestCPU(text); ok && (n < 0 || n >= maxCPUs) {
-			t.Fatalf("%q is %d", text, n)
+		if cpus, ok := parseCPUs(text); ok && (len(cpus) == 0 || len(cpus) > maxCPUs || !cpus[len(cpus)-1]) {
+			t.Fatalf("%q is %v", text, cpus)
 		}
 	})
 }

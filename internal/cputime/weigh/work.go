@@ -31,6 +31,8 @@ type source interface {
 	begin(now time.Time, shares []Share)
 	// rate is the work per ns of CPU time, in units of 1/one; not ok where it is not known.
 	rate(*Share) (rate uint64, ok bool)
+	// forget says that what was done until now is nobody's.
+	forget()
 	// trouble is why something is not known that should be, nil if there is nothing. It stays until that is known.
 	trouble() error
 	name() string
@@ -44,6 +46,9 @@ func newMeter(s source) *Meter { return &Meter{source: s, mean: one} }
 
 // Name says what is measured, and how.
 func (m *Meter) Name() string { return m.source.name() }
+
+// Forget says that what was done until now, and has no CPU time yet, is nobody's.
+func (m *Meter) Forget() { m.source.forget() }
 
 // Close closes what is open.
 func (m *Meter) Close() error { return m.source.close() }

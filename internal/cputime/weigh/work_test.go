@@ -2,7 +2,9 @@ package weigh
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,13 +22,16 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type ghz struct {
 	mhz   map[int32]int
 	reads int
+	fails error // what reading CPU 13 does, which is no offline one
 }
 
-var errNoCPU = errors.New("no such CPU")
+var errNoCPU = fmt.Errorf("no such CPU: %w", syscall.ENODEV)
 
 func (g *ghz) read(cpu int32) (uint64, error) {
 	g.reads++
 	switch mhz := g.mhz[cpu]; {
+	case cpu == 13 && g.fails != nil:
+		return 0, g.fails
 	case mhz == 0:
 		return 0, errNoCPU
 	case mhz < 0:
@@ -136,4 +141,36 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 			}
 		}), name)
 	}
+}
+
+// One that is offline is none, and a CPU where nobody runs any more does not matter.
+func TestACPUThatCannotBeReadIsTold(t *testing.T) {
+	m, g := clockOf(1, map[int32]int{0: 1000})
+	g.fails = errors.New("too many open files")
+	at := began
+	run := func(cpus ...int32) error {
+		var shares []Share
+		for _, cpu := range cpus {
+			shares = append(shares, Share{CPU: ms, LastCPU: cpu})
+		}
+		_, err := m.Weigh(at, shares)
+		return err
+	}
+	require.NoError(t, run(0, 1))
+	require.ErrorIs(t, run(0, 1, 13), g.fails)
+	at = at.Add(time.Second)
+	require.ErrorIs(t, run(0), g.fails, "somebody may yet run there")
+	at = at.Add(retryAfter)
+	require.ErrorIs(t, run(0, 13), g.fails)
+	at = at.Add(2 * retryAfter)
+	require.NoError(t, run(0))
+	g.fails = nil
+	require.NoError(t, run(0, 13))
+}
+
+// With memory beside it, those who sleep are among the shares too: to read the rate of a CPU is to interrupt it.
+func TestWhereNobodyRanNoRateIsRead(t *testing.T) {
+	m, g := clockOf(1, map[int32]int{0: 1000, 1: 1000})
+	workOf(t, m, began, Share{CPU: ms, LastCPU: 0}, Share{LastCPU: 1})
+	assert.Equal(t, 1, g.reads)
 }
