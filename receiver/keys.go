@@ -106,13 +106,21 @@ type keys struct {
 	origins []origin
 }
 
+// meter is a *weigh.Meter, or a test's.
+type meter interface {
+	Weigh(time.Time, []weigh.Share) (measured bool, err error)
+	Forget()
+	Name() string
+	Close() error
+}
+
 // weight is one of the engine's weights.
 type weight struct {
 	key     KeyRule
-	what    string       // fails, for the log
-	meter   *weigh.Meter // nil for those of memory, and where there is none
-	refused error        // why there is none
-	failed  error        // what was not known of it in the interval
+	what    string // fails, for the log
+	meter   meter  // nil for those of memory, and where there is none
+	refused error  // why there is none
+	failed  error  // what was not known of it in the interval
 }
 
 // origin is where a claim comes from.
@@ -155,19 +163,21 @@ func (k *keys) open(now time.Time) {
 		if w.meter != nil {
 			continue
 		}
-		var rejected error
+		var opened *weigh.Meter
+		var rejected, err error
 		switch w.key {
 		case KeyMemory, KeyMemoryCPUTime:
 			continue
 		case KeyFrequency:
-			w.meter, rejected, w.refused = weigh.NewClock(k.cfg.RootPath, k.cfg.Attribution.FrequencyExponent)
+			opened, rejected, err = weigh.NewClock(k.cfg.RootPath, k.cfg.Attribution.FrequencyExponent)
 		default:
-			w.meter, w.refused = weigh.NewCounters(k.cfg.RootPath, weigh.Event(w.key))
+			opened, err = weigh.NewCounters(k.cfg.RootPath, weigh.Event(w.key))
 		}
-		if w.refused != nil {
-			w.refused = fmt.Errorf("CPU time stands in: %w", w.refused)
+		if err != nil {
+			w.refused = fmt.Errorf("CPU time stands in: %w", err)
 			continue
 		}
+		w.meter, w.refused = opened, nil
 		fields := []zap.Field{zap.String("key", string(w.key)), zap.String("by", w.meter.Name())}
 		if rejected != nil {
 			fields = append(fields, zap.NamedError("rejected", rejected))

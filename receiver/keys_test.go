@@ -14,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/cputime/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -68,6 +69,39 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 		requireFigures(t, c.want, n.figures("active").less(before), name)
 	}
+}
+
+// madeUp is a meter that counts how often it is told to forget.
+type madeUp struct {
+	forgotten int
+}
+
+func (*madeUp) Weigh(time.Time, []weigh.Share) (bool, error) { return false, nil }
+func (m *madeUp) Forget()                                    { m.forgotten++ }
+func (*madeUp) Name() string                                 { return "made up" }
+func (*madeUp) Close() error                                 { return nil }
+
+// After the source has changed it begins anew, and what was counted in the gap is nobody's.
+func TestWorkFromBeforeTheBaselineIsForgotten(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyCycles })
+	m := &madeUp{}
+	n.s.keys.weights[0].meter = m
+	n.start()
+	assert.Equal(t, 1, m.forgotten)
+	n.run(600*joule, map[int]int64{10: 100})
+	assert.Equal(t, 1, m.forgotten)
+	n.s.retire()
+	n.run(600*joule, map[int]int64{10: 100})
+	assert.Equal(t, 2, m.forgotten)
+}
+
+// A zombie's memory is given back. Until its end is known to the source it may have what it last had.
+func TestAZombieHoldsNoMemory(t *testing.T) {
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyMemory })
+	n.start()
+	n.host.Processes[40].State = 'Z'
+	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
+	requireFigures(t, figures{40, 80, 120, 0, 240}, n.figures("active"))
 }
 
 // A's container has a memory controller, B's has none.

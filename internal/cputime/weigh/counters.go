@@ -110,13 +110,9 @@ func (c *counters) begin(now time.Time, shares []Share) {
 	if c.kernel.moved() {
 		c.restart()
 	}
-	c.all.begin(now)
+	c.all.begin()
 	for _, g := range c.groups {
-		g.begin(now)
-	}
-	c.all.giveUp(now)
-	for _, g := range c.groups {
-		g.giveUp(now)
+		g.begin()
 	}
 	c.all.asked = true
 	fresh := false
@@ -156,31 +152,40 @@ func (c *counters) begin(now time.Time, shares []Share) {
 			g.cpu = units.AddSaturating(g.cpu, uint64(shares[i].CPU))
 		}
 	}
+	c.all.giveUp(now)
+	for _, g := range c.groups {
+		g.giveUp(now)
+	}
 	if c.all.counted > 0 || !c.all.known {
 		c.silent = 0
 	}
 }
 
 // begin forgets what the last interval has used.
-func (g *group) begin(now time.Time) {
-	switch {
-	case g.cpu > 0:
-		g.own, g.cpu, g.since = 0, 0, time.Time{}
-	case g.own > 0 && g.since.IsZero():
-		g.since = now
+func (g *group) begin() {
+	if g.cpu > 0 {
+		g.own, g.cpu = 0, 0
 	}
 	g.asked = false
 }
 
-// giveUp leaves what has no CPU time to the group around.
+// giveUp leaves what a group has counted and nobody claims to the innermost around it where somebody ran.
 func (g *group) giveUp(now time.Time) {
-	if g.since.IsZero() || now.Sub(g.since) < keepOwn {
-		return
+	switch {
+	case g.cpu > 0 || g.own == 0:
+		g.since = time.Time{}
+	case g.since.IsZero():
+		g.since = now
+	case now.Sub(g.since) >= keepOwn:
+		around := g.up
+		for around != nil && around.cpu == 0 {
+			around = around.up
+		}
+		if around != nil {
+			around.own = units.AddSaturating(around.own, g.own)
+		}
+		g.own, g.since = 0, time.Time{}
 	}
-	if around := g.up.nearest(); around != nil {
-		around.own = units.AddSaturating(around.own, g.own)
-	}
-	g.own, g.since = 0, time.Time{}
 }
 
 func (c *counters) forget() {

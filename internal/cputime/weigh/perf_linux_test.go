@@ -386,20 +386,28 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 
 // The kernel takes the counters off a CPU that goes offline. They can be read as before.
 func TestACounterThatWasTakenOffItsCPUHasStopped(t *testing.T) {
-	for _, always := range []bool{true, false} {
-		c := perfCount{{fd: pipe(t, 7, 100, 100, 9, 200, 200, 9, 200, 200), always: always}}
-		for _, want := range []uint64{7, 9} {
+	root := tree(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/fs/cgroup/a"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/present"), []byte("0\n"), 0o600))
+	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) {
+		return pipe(t, 0, 0, 0, 0, 0, 0, 7, 100, 100, 9, 200, 200, 9, 200, 200), nil
+	})
+	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, 0)
+	require.NoError(t, err)
+	for cgroup, always := range map[string]bool{"": true, "/a": false} {
+		c, err := p.open(cgroup)
+		require.NoError(t, err)
+		for _, want := range []uint64{0, 0, 7, 9} {
 			sum, err := c.read()
 			require.NoError(t, err)
 			assert.Equal(t, want, sum)
 		}
-		_, err := c.read()
+		_, err = c.read()
 		if always {
 			require.ErrorIs(t, err, errStopped)
 		} else {
 			require.NoError(t, err, "nobody of the cgroup ran")
 		}
-		descriptors.Add(1)
 		require.NoError(t, c.close())
 	}
 }
