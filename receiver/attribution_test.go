@@ -476,6 +476,22 @@ func TestSharesAreFoundFromWeights(t *testing.T) {
 	assert.Equal(t, sharesOfLinear(1), sharesOfLinear(0))
 }
 
+// With a request of one CPU and a limit of four, which is what an unset weight and a limit look like elsewhere.
+func TestTheKubeletSetsEachContainersWeight(t *testing.T) {
+	const container = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/cri-containerd-y.scope"
+	for name, files := range map[string]map[string]string{
+		"v2": {"cpu.weight": "100\n", "cpu.max": "400000 100000\n"},
+		"v1": {"cpu.shares": "1024\n", "cpu.cfs_quota_us": "400000\n", "cpu.cfs_period_us": "100000\n"},
+	} {
+		root := t.TempDir()
+		dir := map[string]string{"v2": container, "v1": "cpu,cpuacct" + container}
+		for file, content := range files {
+			write(t, filepath.Join(root, "sys/fs/cgroup", dir[name], file), content)
+		}
+		assert.EqualValues(t, 1024, newRequests(root, WeightQuadratic).of(container, time.Unix(1000, 0)), name)
+	}
+}
+
 func TestRequestsAreReadFromCgroupsOfBothVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -61,11 +62,13 @@ func (r *requests) due(now time.Time) bool {
 }
 
 // read reads a cgroup's request. Where there is none, its limit stands for it, as Kubernetes has it; without either
-// it is one CPU, what an unset weight stands for.
+// it is one CPU, what an unset weight stands for. The kubelet sets the weight of each container, so there a request of
+// one CPU is no unset one.
 func (r *requests) read(cgroup string) uint64 {
 	sys := filepath.Join(r.root, "sys/fs/cgroup")
+	isSet := strings.Contains(cgroup, "kubepods")
 	if weight, ok := readNumber(filepath.Join(sys, cgroup, "cpu.weight")); ok {
-		if weight != unsetWeight {
+		if weight != unsetWeight || isSet {
 			if r.quadratic {
 				return sharesOfQuadratic(weight)
 			}
@@ -84,7 +87,7 @@ func (r *requests) read(cgroup string) uint64 {
 		}
 		quota, hasQuota := readNumber(filepath.Join(dir, "cpu.cfs_quota_us")) // -1 is none, and no number
 		period, hasPeriod := readNumber(filepath.Join(dir, "cpu.cfs_period_us"))
-		if shares == oneCPU && hasQuota && hasPeriod && period > 0 {
+		if shares == oneCPU && !isSet && hasQuota && hasPeriod && period > 0 {
 			return max(oneCPU*min(quota, math.MaxUint32)/period, 1)
 		}
 		return shares
