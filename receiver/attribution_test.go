@@ -488,7 +488,7 @@ func TestTheKubeletSetsEachContainersWeight(t *testing.T) {
 		for file, content := range files {
 			write(t, filepath.Join(root, "sys/fs/cgroup", dir[name], file), content)
 		}
-		assert.EqualValues(t, 1024, newRequests(root, WeightQuadratic).of(container, time.Unix(1000, 0)), name)
+		assert.InEpsilon(t, 1024, newRequests(root, WeightQuadratic).of(container, time.Unix(1000, 0)), 0.01, name)
 	}
 }
 
