@@ -221,7 +221,7 @@ func (a *accounts) stand(path string) (c attribution.Claimant, cgroup string, ok
 	if !a.begun || (in.Container.ID == "" && in.Pod.UID == "") {
 		return attribution.Nobody, "", false
 	}
-	c = a.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, in.Cgroup, a.last.stamp)
+	c = a.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, a.last.stamp, in.Cgroup, path)
 	a.end(c)
 	return c, in.Cgroup, true
 }
@@ -234,9 +234,10 @@ func (a *accounts) outside() error {
 	return a.identifier.Outside()
 }
 
-func (a *accounts) openClaimant(owner attribution.Owner, cgroup string, since time.Time) attribution.Claimant {
+// openClaimant opens a claimant for who is in these cgroups: the container's, and the process's own.
+func (a *accounts) openClaimant(owner attribution.Owner, since time.Time, cgroups ...string) attribution.Claimant {
 	c := a.engine.Open(owner, since)
-	if a.exclusion.matches(&owner, cgroup) {
+	if a.exclusion.matches(&owner, a.last.reading, cgroups...) {
 		a.engine.Exclude(c)
 	}
 	return c
@@ -272,7 +273,7 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 		a.end(b.claimant)
 	}
 	b.open, b.cgroup = true, identity.Cgroup
-	b.claimant = a.openClaimant(a.owner(p, identity), identity.Cgroup, a.since(m, p))
+	b.claimant = a.openClaimant(a.owner(p, identity), a.since(m, p), identity.Cgroup, identity.ProcessCgroup)
 	if a.requests != nil {
 		a.engine.Resize(b.claimant, a.requests.of(b.cgroup, m.reading))
 	}

@@ -55,8 +55,10 @@ type AttributionConfig struct {
 
 // ExcludeConfig matches workloads: one that any list matches is excluded.
 type ExcludeConfig struct {
-	// Cgroup matches the paths of containers' cgroups.
+	// Cgroup matches the paths of containers' cgroups, and of the cgroups that processes are in.
 	Cgroup []filter.Config `mapstructure:"cgroup"`
+	// Namespace matches the Kubernetes namespaces of pods, as the kubelet's directories below /var/log/pods tell them.
+	Namespace []filter.Config `mapstructure:"namespace"`
 	// ContainerID, PodUID and ExecutableName match what the resource attributes say.
 	ContainerID    []filter.Config `mapstructure:"container_id"`
 	PodUID         []filter.Config `mapstructure:"pod_uid"`

@@ -131,6 +131,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"idle unknown", "attribution: {idle: all}", `attribution::idle: must be one of none, equal, requested, used, is "all"`},
 		{"idle_among unknown", "attribution: {idle_among: pods}", `attribution::idle_among: must be one of processes, containers, is "pods"`},
 		{"cpu_weight unknown", "attribution: {cpu_weight: new}", `attribution::cpu_weight: must be one of linear, quadratic, is "new"`},
+		{"namespace with no expression", `attribution: {exclude: {namespace: [{regexp: "("}]}}`, "attribution::exclude::namespace::0"},
 		{"exclude with no expression", `attribution: {exclude: {executable_name: [{regexp: "("}]}}`, "attribution::exclude::executable_name::0"},
 		{"collection_interval 0", "collection_interval: 0", `"collection_interval": requires positive value`},
 		{"collection_interval negative", "collection_interval: -1s", `"collection_interval": requires positive value`},

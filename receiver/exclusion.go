@@ -1,6 +1,9 @@
 package receiver
 
 import (
+	"slices"
+	"time"
+
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -8,31 +11,48 @@ import (
 
 // exclusion says whose energy counts as static.
 type exclusion struct {
-	cgroup, container, pod, executable filter.Filter // nil: none
+	cgroup, container, pod, namespace, executable filter.Filter // nil: none
+	namespaces                                    *podNamespaces
 }
 
 // newExclusion returns nil where nobody is excluded.
-func newExclusion(c *ExcludeConfig) *exclusion {
+func newExclusion(c *ExcludeConfig, root string) *exclusion {
 	create := func(configs []filter.Config) filter.Filter {
 		if len(configs) == 0 {
 			return nil
 		}
 		return filter.CreateFilter(configs)
 	}
-	e := &exclusion{create(c.Cgroup), create(c.ContainerID), create(c.PodUID), create(c.ExecutableName)}
+	e := &exclusion{
+		cgroup: create(c.Cgroup), container: create(c.ContainerID), pod: create(c.PodUID), namespace: create(c.Namespace),
+		executable: create(c.ExecutableName),
+	}
 	if *e == (exclusion{}) {
 		return nil
+	}
+	if e.namespace != nil {
+		e.namespaces = newPodNamespaces(root)
 	}
 	return e
 }
 
-func (e *exclusion) matches(o *attribution.Owner, cgroup string) bool {
+// matches says whether an owner is excluded, by what it is and by any of the cgroups that it is in.
+func (e *exclusion) matches(o *attribution.Owner, now time.Time, cgroups ...string) bool {
 	if e == nil {
 		return false
 	}
 	match := func(f filter.Filter, value string) bool { return f != nil && value != "" && f.Matches(value) }
-	return match(e.cgroup, cgroup) || match(e.container, o.Container.ID) || match(e.pod, o.Pod.UID) ||
-		match(e.executable, o.Process.Executable)
+	inCgroup := func(path string) bool { return match(e.cgroup, path) }
+	return slices.ContainsFunc(cgroups, inCgroup) || match(e.container, o.Container.ID) || match(e.pod, o.Pod.UID) ||
+		match(e.executable, o.Process.Executable) || e.namespace != nil && match(e.namespace, e.namespaces.of(o.Pod.UID, now))
+}
+
+// trouble is why it cannot be told who is excluded.
+func (e *exclusion) trouble() error {
+	if e == nil || e.namespaces == nil {
+		return nil
+	}
+	return e.namespaces.failed
 }
 
 func (e *exclusion) byCgroup() bool { return e != nil && e.cgroup != nil }

@@ -142,6 +142,7 @@ func (l *learning) rule(kind power.Kind) string {
 		{"cgroup", c.Exclude.Cgroup},
 		{"container_id", c.Exclude.ContainerID},
 		{"pod_uid", c.Exclude.PodUID},
+		{"namespace", c.Exclude.Namespace},
 		{"executable_name", c.Exclude.ExecutableName},
 	} {
 		for _, f := range list.filters {

@@ -326,6 +326,7 @@ func (s *energyScraper) attribute(m *measurement) {
 	}
 	s.ledgers.observe(m)
 	s.conditions.check("containers' cgroups", s.ledgers.outside())
+	s.conditions.check("exclusion", s.ledgers.exclusion.trouble())
 	if s.keys != nil {
 		s.keys.check(s.conditions)
 	}
@@ -345,12 +346,15 @@ func (s *energyScraper) begin(m *measurement) {
 		MaxProcesses: s.cfg.Processes.Max,
 	}
 	booking := &accounts{
-		engine:     attribution.New(cfg, m.stamp),
-		exact:      s.source.Exact(),
-		identifier: workload.NewIdentifier(s.cfg.RootPath, s.cfg.ResourceAttributes.ProcessCommandLine.Enabled),
+		engine: attribution.New(cfg, m.stamp),
+		exact:  s.source.Exact(),
+		identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
+			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
+			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
+		}),
 		containers: newContainers(cputime.NewGroups(s.cfg.RootPath)),
 		bootTime:   boot,
-		exclusion:  newExclusion(&s.cfg.Attribution.Exclude),
+		exclusion:  newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
 		keys:       s.keys,
 		kinds:      s.cfg.Zones,
 		zoneIndex:  map[*power.Zone]int{},

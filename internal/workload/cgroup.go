@@ -45,6 +45,29 @@ func ParseCgroup(b []byte) Placement {
 	return p
 }
 
+// ProcessCgroup reads the path of the process's own cgroup from the content of /proc/<pid>/cgroup: that of the hierarchy
+// that ParseCgroup prefers among those where it is not the root. It is empty where there is none.
+func ProcessCgroup(b []byte) string {
+	var best *cgroupLine
+	for line := range bytes.Lines(b) {
+		l, ok := readCgroupLine(line)
+		if !ok {
+			continue
+		}
+		l.levels = 0 // whatever it names
+		if l.path != "/" {
+			l.levels = 1
+		}
+		if best == nil || l.betterThan(best) {
+			best = &l
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	return best.path
+}
+
 // cgroupLine is one hierarchy's answer.
 type cgroupLine struct {
 	Placement

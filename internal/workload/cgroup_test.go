@@ -459,6 +459,16 @@ func FuzzParseCgroup(f *testing.F) {
 		if again := ParseCgroup([]byte(strings.Join(lines, "\n"))); again != p {
 			t.Errorf("with the lines reversed %+v, not %+v", again, p)
 		}
+		own := ProcessCgroup(b)
+		if again := ProcessCgroup([]byte(strings.Join(lines, "\n"))); again != own {
+			t.Errorf("with the lines reversed in %q, not %q", again, own)
+		}
+		if own != "" && !strings.Contains(string(b), ":"+own) {
+			t.Errorf("in %q, which is not there", own)
+		}
+		if own != "" && !strings.HasPrefix(absolutePath("/a/b", own), "/") {
+			t.Errorf("%q is nowhere", own)
+		}
 	})
 }
 
@@ -467,5 +477,24 @@ func BenchmarkParseCgroup(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		ParseCgroup(file)
+	}
+}
+
+func TestAProcesssOwnCgroupIsThatOfTheBestHierarchyThatDoesNotHaveItInTheRoot(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/a/b\n":           "/a/b",
+		"0::/a/b (deleted)\n": "/a/b",
+		"0::/\n":              "/",
+		"":                    "",
+		"junk\n":              "",
+		"9:memory:/m\n1:name=systemd:/s\n0::/u\n":    "/u",
+		"9:memory:/m\n1:name=systemd:/s\n0::/\n":     "/s",
+		"9:memory:/m\n4:cpu,cpuacct:/c\n0::/\n":      "/c",
+		"0::/\n4:cpu,cpuacct:/\n9:memory:/m\n":       "/m",
+		"9:memory:/m:with:colons\n4:cpu,cpuacct:/\n": "/m:with:colons",
+	} {
+		if got := ProcessCgroup([]byte(text)); got != want {
+			t.Errorf("%q is in %q, want %q", text, got, want)
+		}
 	}
 }

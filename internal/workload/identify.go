@@ -26,7 +26,14 @@ type Identity struct {
 	Path string
 	// CommandLine is the arguments, joined by spaces and cut to maxCommandLine bytes; empty unless wanted.
 	CommandLine string
+	// ProcessCgroup is the path of the process's own cgroup; empty unless wanted.
+	ProcessCgroup string
 	Placement
+}
+
+// Wanted says what of an Identity is to be found that not everybody needs.
+type Wanted struct {
+	CommandLine, ProcessCgroup bool
 }
 
 const (
@@ -42,12 +49,12 @@ const (
 // has not changed costs two reads and no allocation, or not even a read where the source of CPU times tells. A round is Forget for each process that ended, Identify
 // for each that is new or ran, then Resolve, and then Identity tells.
 type Identifier struct {
-	proc            *procdir.Dir
-	wantCommandLine bool
-	buf             []byte
-	known           []entry
+	proc   *procdir.Dir
+	wanted Wanted
+	buf    []byte
+	known  []entry
 	// placements holds what a cgroup file says, by its text: processes share few texts.
-	placements map[string]*Placement
+	placements map[string]*placement
 	namespace  namespace
 	outside    bool // a container's cgroup has no path below the host's mount point
 
@@ -77,14 +84,20 @@ type entry struct {
 	machine  bool // listed in machines
 }
 
+// placement is all that a cgroup file says.
+type placement struct {
+	Placement
+	own string // path of the process's own cgroup
+}
+
 // NewIdentifier returns an identifier for processes below root. It touches nothing.
-func NewIdentifier(root string, wantCommandLine bool) *Identifier {
+func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
-		proc:            procdir.New(filepath.Join(root, "proc")),
-		wantCommandLine: wantCommandLine,
-		buf:             make([]byte, 4096),
-		placements:      map[string]*Placement{},
-		namespace:       namespace{root: root},
+		proc:       procdir.New(filepath.Join(root, "proc")),
+		wanted:     wanted,
+		buf:        make([]byte, 4096),
+		placements: map[string]*placement{},
+		namespace:  namespace{root: root},
 	}
 }
 
@@ -140,16 +153,19 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 	if executed && !p.Kernel {
 		id.readArguments(p, e)
 	}
-	placement, read, err := id.readCgroup(p, e)
+	in, read, err := id.readCgroup(p, e)
 	// What the pass has told was so before the files were read: a change in between shows in the next one.
 	e.settled, e.seen, e.execs, e.cgroups = e.settled && err == nil, now, p.Execs, p.Cgroups
 	if read {
 		vm := e.identity.VM
-		e.identity.Placement = *placement
+		e.identity.Placement = in.Placement
+		if id.wanted.ProcessCgroup {
+			e.identity.ProcessCgroup = in.own
+		}
 		e.identity.VM = vm
 	}
 	e.changed = e.changed || e.identity != before
-	if e.fromArgs != argsBefore || (read && (placement.VM != VM{} || e.machine)) {
+	if e.fromArgs != argsBefore || (read && (in.VM != VM{} || e.machine)) {
 		id.unsettled = true
 		if !e.machine {
 			e.machine = true
@@ -173,7 +189,7 @@ func (id *Identifier) Resolve() (changed bool) {
 	id.processes = id.processes[:0]
 	for _, slot := range id.machines {
 		e := &id.known[slot]
-		id.processes = append(id.processes, VMProcess{Unique: e.unique, FromCgroup: id.placement(e.cgroup).VM, FromArgs: e.fromArgs})
+		id.processes = append(id.processes, VMProcess{Unique: e.unique, FromCgroup: id.placementOf(e.cgroup).VM, FromArgs: e.fromArgs})
 	}
 	id.vms.Resolve(id.processes)
 	for i, slot := range id.machines {
@@ -253,7 +269,7 @@ func (id *Identifier) readArguments(p *cputime.Process, e *entry) {
 	argv := SplitCommandLine(line)
 	e.unique = fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds())
 	e.fromArgs, _ = ParseVM(argv, p.Comm.String(), e.exe, e.unique)
-	if id.wantCommandLine {
+	if id.wanted.CommandLine {
 		e.identity.CommandLine = joinArguments(argv)
 	}
 }
@@ -271,25 +287,28 @@ func joinArguments(argv [][]byte) string {
 }
 
 // readCgroup returns what the process's cgroup file says, if that could be read and is something new.
-func (id *Identifier) readCgroup(p *cputime.Process, e *entry) (placement *Placement, isNew bool, err error) {
+func (id *Identifier) readCgroup(p *cputime.Process, e *entry) (in *placement, isNew bool, err error) {
 	text, err := id.readFile(p.PID, "cgroup")
 	if err != nil || len(text) == 0 || string(text) == e.cgroup {
 		return nil, false, err
 	}
 	e.cgroup = string(text)
-	return id.placement(e.cgroup), true, nil
+	return id.placementOf(e.cgroup), true, nil
 }
 
-// placement parses the text of a cgroup file, or knows it already.
-func (id *Identifier) placement(text string) *Placement {
+// placementOf parses the text of a cgroup file, or knows it already.
+func (id *Identifier) placementOf(text string) *placement {
 	p := id.placements[text]
 	if p == nil {
 		if len(id.placements) > len(id.known) {
 			clear(id.placements) // it outgrew the processes: most of it is of some that ended
 		}
-		parsed := ParseCgroup(id.namespace.absolute([]byte(text)))
-		id.outside = id.outside || strings.HasPrefix(parsed.Cgroup, "/..")
-		p = &parsed
+		absolute := id.namespace.absolute([]byte(text))
+		p = &placement{Placement: ParseCgroup(absolute)}
+		if id.wanted.ProcessCgroup {
+			p.own = ProcessCgroup(absolute)
+		}
+		id.outside = id.outside || strings.HasPrefix(p.Cgroup, "/..") || strings.HasPrefix(p.own, "/..")
 		id.placements[text] = p
 	}
 	return p

@@ -31,7 +31,7 @@ type identified struct {
 func newIdentified(t *testing.T, wantCommandLine bool) *identified {
 	t.Helper()
 	i := &identified{t: t, host: hostsim.New(t.TempDir())}
-	i.id = NewIdentifier(i.host.Root(), wantCommandLine)
+	i.id = NewIdentifier(i.host.Root(), Wanted{CommandLine: wantCommandLine})
 	t.Cleanup(func() {
 		if err := i.id.Close(); err != nil {
 			t.Error(err)

@@ -57,6 +57,15 @@ func TestContainersAreKnownWholeFromWithinACgroupNamespace(t *testing.T) {
 		assert.Equal(t, want, identity.Placement, seen)
 	}
 	require.NoError(t, i.id.Outside())
+	i.id.wanted.ProcessCgroup = true
+	p.Cgroup = "0::/../../../../system.slice/etcd.service"
+	identity, _ := i.round(10)
+	assert.Equal(t, "/system.slice/etcd.service", identity.ProcessCgroup)
+	require.NoError(t, i.id.Outside())
+	p.Cgroup = "0::/../../../../../etcd.service"
+	i.round(10)
+	require.ErrorIs(t, i.id.Outside(), errElsewhere)
+	i.id.outside = false
 	p.Cgroup = "0::/../../../../../docker-" + idB + ".scope"
 	i.round(10)
 	require.ErrorIs(t, i.id.Outside(), errElsewhere)
