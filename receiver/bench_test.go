@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -173,6 +174,75 @@ func BenchmarkRules(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkRulesInContainers is a collection with BPF of a machine whose processes are in a hundred containers, under
+// the presets by which these carry idle energy, and under the default.
+func BenchmarkRulesInContainers(b *testing.B) {
+	beside(b, func(b *testing.B) {
+		contain(b, 100)
+		for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetKavanagh} {
+			b.Run(string(preset), func(b *testing.B) {
+				s := realScraper(b, cputime.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's time comes in no ticks
+					cfg.Attribution.Preset, cfg.Attribution.RestUtilization = preset, 1
+				})
+				measureCPU(b, func() {
+					_, err := s.scrape(context.Background())
+					require.NoError(b, err)
+					s.accepted()
+				})
+			})
+		}
+	})
+}
+
+// contain moves this process's grandchildren, the crowd, into so many containers' cgroups, until the benchmark ends.
+func contain(b *testing.B, containers int) {
+	proc, err := procfs.NewFS("/proc")
+	require.NoError(b, err)
+	all, err := proc.AllProcs()
+	require.NoError(b, err)
+	parents := map[int]int{}
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil {
+			parents[p.PID] = stat.PPID
+		}
+	}
+	root := ""
+	for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err == nil {
+			root = mount
+		}
+	}
+	if root == "" || os.Getuid() != 0 {
+		b.Skip("takes root and a cgroup v2 hierarchy below /sys/fs/cgroup")
+	}
+	back := filepath.Join(root, "cgroup.procs")
+	move := func(pid int, to string) error { return os.WriteFile(to, []byte(strconv.Itoa(pid)), 0) }
+	var cgroups []string
+	for i := range containers {
+		dir := filepath.Join(root, fmt.Sprintf("docker-%064x.scope", i+1))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			b.Skip("cgroups cannot be made here: ", err)
+		}
+		cgroups = append(cgroups, dir)
+	}
+	var moved []int
+	b.Cleanup(func() {
+		for _, pid := range moved {
+			_ = move(pid, back) // it may have ended
+		}
+		for _, dir := range cgroups {
+			require.NoError(b, os.Remove(dir))
+		}
+	})
+	for pid, parent := range parents {
+		if parents[parent] == os.Getpid() {
+			require.NoError(b, move(pid, filepath.Join(cgroups[len(moved)%containers], "cgroup.procs")))
+			moved = append(moved, pid)
+		}
+	}
+	require.NotEmpty(b, moved)
 }
 
 // BenchmarkWindow is one window of many in a collection, ten milliseconds after the one before: with the
