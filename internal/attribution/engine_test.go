@@ -350,6 +350,86 @@ func TestUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
 	requireConserved(t, b.e, Amounts{})
 }
 
+func TestIdleEnergyByUseOfUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
+	b := keyed(t, ByCPUTime, IdleUsed)
+	b.iv.Unowned = 100 * ms
+	p, vm := b.open(1, inPod("A", "X")), b.open(2, inVM("vm"))
+	b.share(20*units.Joule,
+		Claim{Claimant: p, CPU: 100 * ms},
+		Claim{Claimant: p, CPU: 600 * ms, Unseen: true},
+		Claim{Claimant: vm, CPU: 200 * ms},
+		Claim{Claimant: vm, CPU: 400 * ms, Unseen: true},
+		Claim{Claimant: Nobody, CPU: 600 * ms, Unseen: true})
+	for _, c := range []struct {
+		entity Entity
+		id     string
+		want   units.Energy
+	}{{Process, "1", 1}, {Container, "A", 7}, {Pod, "X", 7}, {Process, "2", 2}, {VM, "vm", 6}, {Process, "other", 16}} {
+		assert.Equal(t, c.want*units.Joule, b.find(c.entity, c.id).Idle[pkg], c.id)
+	}
+	assert.Equal(t, 1*units.Joule, b.e.Ledger().Kinds[pkg].UnattributedIdle)
+}
+
+// Half of 20 W are idle. A process of a pod, one of a virtual machine and one of neither run; two sleep, and do not have
+// a series yet.
+func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
+	type entity struct {
+		Entity
+		id string
+	}
+	for _, c := range []struct {
+		rule Idle
+		want map[entity]float64
+	}{
+		{IdleEqual, map[entity]float64{
+			{Process, "1"}: 2, {Process, "2"}: 2, {Process, "3"}: 2, {Process, "other"}: 4, {Container, "A"}: 4, {Pod, "X"}: 4, {VM, "vm"}: 2,
+		}},
+		{IdleEqualContainers, map[entity]float64{
+			{Process, "1"}: 2.5, {Process, "2"}: 5, {Process, "3"}: 0, {Process, "other"}: 2.5, {Container, "A"}: 5, {Pod, "X"}: 5, {VM, "vm"}: 5,
+		}},
+		{IdleRequested, map[entity]float64{
+			{Process, "1"}: 4, {Process, "2"}: 2, {Process, "3"}: 0, {Process, "other"}: 4, {Container, "A"}: 8, {Pod, "X"}: 8, {VM, "vm"}: 2,
+		}},
+		{IdleUsed, map[entity]float64{
+			{Process, "1"}: 1, {Process, "2"}: 3, {Process, "3"}: 4, {Process, "other"}: 2, {Container, "A"}: 3, {Pod, "X"}: 3, {VM, "vm"}: 3,
+		}},
+	} {
+		rules := DefaultRules()
+		rules.Idle = c.rule
+		b := newBench(t, Config{Rules: rules, MinEnergy: 1})
+		pod, vm, host := b.open(1, inPod("A", "X")), b.open(2, inVM("vm")), b.open(3)
+		b.open(4, inPod("A", "X"))
+		b.open(5)
+		b.e.Resize(pod, 4)
+		b.e.Resize(vm, 1)
+		seconds := func(n int) {
+			for range n {
+				b.share(10*units.Joule, Claim{Claimant: pod, CPU: 100 * ms}, Claim{Claimant: pod, CPU: 200 * ms, Unseen: true},
+					Claim{Claimant: vm, CPU: 300 * ms}, Claim{Claimant: host, CPU: 400 * ms})
+			}
+		}
+		seconds(1) // with which they have a series
+		for n := range 3 {
+			b.e.HandedOut()
+			idle := map[entity]units.Energy{}
+			for e := range c.want {
+				a := b.find(e.Entity, e.id)
+				require.NotNil(t, a)
+				require.Zero(t, a.RecentIdle, e)
+				idle[e] = a.Idle[pkg]
+			}
+			seconds(1 + n)
+			elapsed := b.e.Ledger().Kinds[pkg].RecentTime
+			require.Equal(t, time.Duration(1+n)*time.Second, elapsed)
+			for e, want := range c.want {
+				a := b.find(e.Entity, e.id)
+				assert.InDelta(t, want, units.Watts(a.RecentIdle[pkg], elapsed), 1e-5, "rule %d, %v", c.rule, e)
+				assert.Equal(t, a.Idle[pkg]-idle[e], a.RecentIdle[pkg], "rule %d, %v", c.rule, e)
+			}
+		}
+	}
+}
+
 func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) {
 	b := newBench(t, Config{MinEnergy: 3 * units.Joule})
 	p := b.open(1, inContainer("A"))

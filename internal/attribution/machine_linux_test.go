@@ -109,11 +109,15 @@ func newLife(tb testing.TB) *hostsim.Life {
 
 func (n *observer) open(owner attribution.Owner, since time.Time) attribution.Claimant {
 	id := n.engine.Open(owner, since)
-	if n.sizes {
-		n.engine.Resize(id, uint64(len(owner.Container.ID))+uint64(owner.Process.PID)%3)
-	}
 	if n.oracle != nil {
 		n.check(n.oracle.open(id, owner, since))
+	}
+	if n.sizes {
+		size := uint64(owner.Process.PID * 37 % 5)
+		n.engine.Resize(id, size)
+		if n.oracle != nil {
+			n.oracle.resize(id, size)
+		}
 	}
 	return id
 }

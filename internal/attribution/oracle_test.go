@@ -49,13 +49,20 @@ func part(amount, share, whole uint64) within {
 	return within{quotient, quotient + 1}
 }
 
-// gains are energies by kind that an interval brings, and what of them lies in the current collection.
-type gains struct{ energy, recent [attribution.Zones]within }
+// divided is so many parts of so many of a number that is known to lie between two others.
+func (w within) divided(parts, whole int) within {
+	return within{part(w.from, uint64(parts), uint64(whole)).from, part(w.to, uint64(parts), uint64(whole)).to}
+}
+
+// gains are energies by kind that an interval brings, active and idle, and what of them lies in the current collection.
+type gains struct{ energy, recent, idle, recentIdle [attribution.Zones]within }
 
 func (g *gains) add(o *gains) {
 	for kind := range g.energy {
 		g.energy[kind].add(o.energy[kind])
 		g.recent[kind].add(o.recent[kind])
+		g.idle[kind].add(o.idle[kind])
+		g.recentIdle[kind].add(o.recentIdle[kind])
 	}
 }
 
@@ -102,7 +109,8 @@ type oracleKind struct {
 	recentActive, recentIdle uint64
 	recentTime               time.Duration
 	unattributed             uint64 // as it was compared last
-	nobodys                  within // since
+	unattributedIdle         uint64
+	nobodys, nobodysIdle     within // since
 }
 
 type oracleClaimant struct {
@@ -120,14 +128,16 @@ type oracleClaimant struct {
 
 type oracleAccount struct {
 	attribution.Account
-	energy [attribution.Zones]uint64 // as it was compared last
-	idle   [attribution.Zones]uint64
-	recent [attribution.Zones]uint64
-	cpu    uint64
-	gains  gains // since
+	amounts // as they were compared last
+	cpu     uint64
+	size    uint64
+	gains   gains // since
 	// unlisted is the part of a group's gains that is in the others' account.
 	unlisted gains
 }
+
+// amounts are the energies of an account by kind.
+type amounts struct{ energy, recent, idle, recentIdle [attribution.Zones]uint64 }
 
 // String names what the account is of.
 func (a *oracleAccount) String() string {
@@ -218,6 +228,24 @@ func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since ti
 		c.process = o.account(attribution.Process, owner, since)
 	}
 	o.claimants = append(o.claimants, c)
+	return nil
+}
+
+func (o *oracle) resize(id attribution.Claimant, size uint64) {
+	if holder := o.find(id).holder(); holder != nil {
+		holder.size = size
+	}
+}
+
+// holder is the container, or what counts as one, that a claimant has its part of idle energy from.
+func (c *oracleClaimant) holder() *oracleAccount {
+	for _, entity := range []attribution.Entity{attribution.Container, attribution.VM, attribution.Pod} {
+		for _, group := range c.groups {
+			if group.Entity == entity {
+				return group
+			}
+		}
+	}
 	return nil
 }
 
@@ -468,6 +496,7 @@ func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 		unowned = part(unowned, all, ran).from
 	}
 	whole := all + unowned
+	o.shareIdle(kind, energy-active, w, key, unowned, whole)
 	if whole == 0 {
 		k.nobodys.add(within{active, active})
 		return
@@ -489,6 +518,86 @@ func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 			group.unlisted.add(&g)
 		}
 	}
+}
+
+// shareIdle gives those their part of idle energy who carry it. By use they are those who have a part of the active
+// energy.
+func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unowned, whole uint64) {
+	k := &o.kinds[kind]
+	switch o.cfg.Rules.Idle {
+	case attribution.IdleNobody:
+		return
+	case attribution.IdleUsed:
+		if whole == 0 {
+			k.nobodysIdle.add(within{idle, idle})
+			return
+		}
+		k.nobodysIdle.add(part(idle, unowned, whole))
+		for _, claim := range w.claims {
+			process := o.others
+			if !claim.unseen && claim.by.process != nil {
+				process = claim.by.process
+			}
+			g := o.idleGains(kind, part(idle, claim.has[key], whole), w.elapsed)
+			process.gains.add(&g)
+			for _, group := range groupsOf(claim.by) {
+				group.gains.add(&g)
+				if process == o.others {
+					group.unlisted.add(&g)
+				}
+			}
+		}
+		return
+	}
+	carriers, sum := map[*oracleAccount][]*oracleClaimant{}, uint64(0) // by whom they have their part from
+	for _, c := range o.claimants {
+		if c.open && (o.cfg.Rules.Idle != attribution.IdleEqual || c.owner.Process.PID != 0) {
+			carriers[c.holder()] = append(carriers[c.holder()], c)
+		}
+	}
+	size := func(holder *oracleAccount) uint64 {
+		switch {
+		case o.cfg.Rules.Idle == attribution.IdleEqual:
+			return uint64(len(carriers[holder]))
+		case holder == nil:
+			return 0
+		case o.cfg.Rules.Idle == attribution.IdleRequested:
+			return holder.size
+		}
+		return 1
+	}
+	for holder := range carriers {
+		sum += size(holder)
+	}
+	if sum == 0 {
+		k.nobodysIdle.add(within{idle, idle})
+		return
+	}
+	for holder, all := range carriers {
+		share := part(idle, size(holder), sum)
+		unnamed := 0
+		for _, c := range all {
+			if c.process == nil {
+				unnamed++
+				continue
+			}
+			g := o.idleGains(kind, share.divided(1, len(all)), w.elapsed)
+			c.process.gains.add(&g)
+		}
+		g, rest := o.idleGains(kind, share, w.elapsed), o.idleGains(kind, share.divided(unnamed, len(all)), w.elapsed)
+		o.others.gains.add(&rest)
+		for _, group := range groupsOf(all[0]) {
+			group.gains.add(&g)
+			group.unlisted.add(&rest)
+		}
+	}
+}
+
+// idleGains are an idle energy that was used over elapsed.
+func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gains) {
+	g.idle[kind] = idle
+	g.recentIdle[kind] = within{o.recentPart(idle.from, elapsed), o.recentPart(idle.to, elapsed)}
+	return g
 }
 
 // recentPart is what of an energy that was used evenly over elapsed was used in the current collection.
@@ -565,7 +674,7 @@ func (o *oracle) handedOut() {
 		k.recentActive, k.recentIdle, k.recentTime = 0, 0, 0
 	}
 	for _, a := range o.accounts {
-		a.recent = [attribution.Zones]uint64{}
+		a.recent, a.recentIdle = [attribution.Zones]uint64{}, [attribution.Zones]uint64{}
 		a.Again = a.Ended
 	}
 }
@@ -600,7 +709,7 @@ func (o *oracle) compare(l *attribution.Ledger) error {
 	for a := range l.Accounts {
 		o.shown = append(o.shown, a)
 	}
-	grown := make([][attribution.Zones]uint64, len(o.accounts))
+	grown := make([]amounts, len(o.accounts))
 	for i, a := range o.accounts {
 		if err := o.compareAccount(a, &grown[i]); err != nil {
 			return fmt.Errorf("%v: %w", a, err)
@@ -629,7 +738,7 @@ func (o *oracle) compareZones(l *attribution.Ledger) error {
 	return nil
 }
 
-func (o *oracle) compareAccount(a *oracleAccount, grown *[attribution.Zones]uint64) error {
+func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 	i := slices.IndexFunc(o.shown, func(got *attribution.Account) bool {
 		return got.Entity == a.Entity && got.Other == a.Other && got.Owner == a.Owner
 	})
@@ -647,46 +756,55 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *[attribution.Zones]uint
 		return fmt.Errorf("CPU time is %d, not %d ns", got.CPU, a.cpu)
 	}
 	for kind := range a.energy {
-		now, recent := uint64(got.Energy[kind]), uint64(got.Recent[kind])
-		if now < a.energy[kind] || recent < a.recent[kind] {
-			return fmt.Errorf("kind %d goes down: %d after %d, recent %d after %d", kind, now, a.energy[kind], recent, a.recent[kind])
+		for _, e := range []struct {
+			name          string
+			now           units.Energy
+			before, grown *uint64
+			gains         within
+		}{
+			{"", got.Energy[kind], &a.energy[kind], &grown.energy[kind], a.gains.energy[kind]},
+			{" of this collection", got.Recent[kind], &a.recent[kind], &grown.recent[kind], a.gains.recent[kind]},
+			{" idle", got.Idle[kind], &a.idle[kind], &grown.idle[kind], a.gains.idle[kind]},
+			{" idle of this collection", got.RecentIdle[kind], &a.recentIdle[kind], &grown.recentIdle[kind], a.gains.recentIdle[kind]},
+		} {
+			now := uint64(e.now)
+			if now < *e.before {
+				return fmt.Errorf("kind %d goes down: %d after %d µJ%s", kind, now, *e.before, e.name)
+			}
+			if *e.grown = now - *e.before; !e.gains.holds(*e.grown) {
+				return fmt.Errorf("kind %d gains %d, not %+v µJ%s", kind, *e.grown, e.gains, e.name)
+			}
+			*e.before = now
 		}
-		grown[kind] = now - a.energy[kind]
-		if !a.gains.energy[kind].holds(grown[kind]) {
-			return fmt.Errorf("kind %d gains %d, not %+v µJ", kind, grown[kind], a.gains.energy[kind])
-		}
-		if more := recent - a.recent[kind]; !a.gains.recent[kind].holds(more) {
-			return fmt.Errorf("kind %d gains %d of this collection, not %+v µJ", kind, more, a.gains.recent[kind])
-		}
-		if idle := uint64(got.Idle[kind]); idle < a.idle[kind] {
-			return fmt.Errorf("idle energy of kind %d goes down: %d after %d", kind, idle, a.idle[kind])
-		}
-		a.idle[kind] = uint64(got.Idle[kind])
-		a.energy[kind], a.recent[kind] = now, recent
 	}
 	return nil
 }
 
 // compareGroups holds containers and virtual machines against their processes, and pods against their containers.
-func (o *oracle) compareGroups(grown [][attribution.Zones]uint64) error {
+func (o *oracle) compareGroups(grown []amounts) error {
 	for i, group := range o.accounts {
 		if group.Entity == attribution.Process {
 			continue
 		}
 		for kind := range group.energy {
-			sum := uint64(0)
+			var sum, idle uint64
 			for j, a := range o.accounts {
 				if group.has(a) {
-					sum += grown[j][kind]
+					sum += grown[j].energy[kind]
+					idle += grown[j].idle[kind]
 				}
 			}
-			unlisted := group.unlisted.energy[kind]
+			unlisted, unlistedIdle := group.unlisted.energy[kind], group.unlisted.idle[kind]
 			if group.Entity == attribution.Pod {
-				unlisted = within{} // every process of a pod is in one of its containers
+				unlisted, unlistedIdle = within{}, within{} // every process of a pod is in one of its containers
 			}
-			if rest := grown[i][kind] - sum; !unlisted.holds(rest) {
+			if rest := grown[i].energy[kind] - sum; !unlisted.holds(rest) {
 				return fmt.Errorf("%v gains %d µJ of kind %d and its parts %d, the rest is not %+v",
-					group, grown[i][kind], kind, sum, unlisted)
+					group, grown[i].energy[kind], kind, sum, unlisted)
+			}
+			if rest := grown[i].idle[kind] - idle; !unlistedIdle.holds(rest) {
+				return fmt.Errorf("%v gains %d idle µJ of kind %d and its parts %d, the rest is not %+v",
+					group, grown[i].idle[kind], kind, idle, unlistedIdle)
 			}
 		}
 	}
@@ -719,6 +837,11 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 			return fmt.Errorf("kind %d: %d µJ are unattributed after %d, not %+v more", kind, got.Unattributed, k.unattributed, k.nobodys)
 		}
 		k.unattributed, k.nobodys = uint64(got.Unattributed), within{}
+		if !k.nobodysIdle.holds(uint64(got.UnattributedIdle) - k.unattributedIdle) {
+			return fmt.Errorf("kind %d: %d idle µJ are unattributed after %d, not %+v more",
+				kind, got.UnattributedIdle, k.unattributedIdle, k.nobodysIdle)
+		}
+		k.unattributedIdle, k.nobodysIdle = uint64(got.UnattributedIdle), within{}
 
 		zones, waits := uint64(0), uint64(0)
 		for i := range o.zones {
