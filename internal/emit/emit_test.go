@@ -186,6 +186,120 @@ func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
 	}
 }
 
+// byState returns the values of a metric by whose they are, zone and state. Who is nobody by this attribute is "".
+func byState(md pmetric.Metrics, name, attribute string) map[string]float64 {
+	out := map[string]float64{}
+	for _, rm := range md.ResourceMetrics().All() {
+		who := ""
+		if id, ok := rm.Resource().Attributes().Get(attribute); ok {
+			who = id.AsString()
+		}
+		only := pmetric.NewMetrics()
+		rm.CopyTo(only.ResourceMetrics().AppendEmpty())
+		for _, p := range find(only, name) {
+			zone, _ := p.Attributes().Get(attrEnergyZone)
+			state, _ := p.Attributes().Get(attrEnergyState)
+			out[fmt.Sprint(who, " ", zone.Str(), " ", state.Str())] = p.DoubleValue()
+		}
+	}
+	return out
+}
+
+// Two processes run, each of a container, pod and machine of its own, children of the second that nobody saw, and somebody
+// who cannot be named: each of these four has a quarter. A fifth is active. In 10 s packages use 30 J and memory 10 J, and
+// then 120 J and 40 J in 20 s.
+func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
+	rules := attribution.DefaultRules()
+	rules.Idle = attribution.IdleUsed
+	e := attribution.New(attribution.Config{Rules: rules}, baseline)
+	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
+	observe(e, baseline, nil, 0)
+	end := baseline
+	cfg := all()
+	cfg.Idle = true
+	collect := func(elapsed time.Duration, total units.Energy) pmetric.Metrics {
+		end = end.Add(elapsed)
+		e.HandedOut()
+		e.Observe(&attribution.Interval{
+			At: end, Elapsed: elapsed, Busy: 2 * units.Second, Total: 10 * units.Second, Unowned: units.Second,
+			Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0, Total: 3 * total, OK: true}, {Zone: 1, Kind: 1, Total: total, OK: true}},
+			Claims: []attribution.Claim{
+				{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: units.Second}, {Claimant: second, CPU: units.Second, Unseen: true},
+			},
+		})
+		return New(cfg).Emit(e.Ledger(), zones, end)
+	}
+	before := collect(10*time.Second, 10*units.Joule)
+	after := collect(20*time.Second, 50*units.Joule)
+	for _, c := range []struct {
+		entity, attribute string
+		quarters          map[string]float64
+	}{
+		{"process", "process.pid", map[string]float64{"1": 1, "2": 1, "": 1}},
+		{"container", "container.id", map[string]float64{owner(0).Container.ID: 1, owner(1).Container.ID: 2}},
+		{"k8s.pod", "k8s.pod.uid", map[string]float64{"pod0": 1, "pod1": 2}},
+		{"vm", "vm.id", map[string]float64{"vm0": 1, "vm1": 2}},
+		{"system", "host.id", map[string]float64{"": 4}},
+		{"system.unattributed", "host.id", map[string]float64{"": 1}},
+	} {
+		early, late, watts := map[string]float64{}, map[string]float64{}, map[string]float64{}
+		for who, quarters := range c.quarters {
+			for zone, joules := range map[string]float64{"package": 30, "dram": 10} {
+				for state, part := range map[string]float64{stateActive: 0.2, stateIdle: 0.8} {
+					key := fmt.Sprint(who, " ", zone, " ", state)
+					early[key] = joules * part * quarters / 4
+					late[key] = 5 * early[key]
+					watts[key] = 4 * early[key] / 20
+				}
+			}
+		}
+		assert.InDeltaMapValues(t, early, byState(before, c.entity+".energy", c.attribute), 2e-6, c.entity)
+		assert.InDeltaMapValues(t, late, byState(after, c.entity+".energy", c.attribute), 2e-6, c.entity)
+		if c.entity != "system.unattributed" {
+			assert.InDeltaMapValues(t, watts, byState(after, c.entity+".power", c.attribute), 2e-6, c.entity)
+		}
+	}
+}
+
+// 40 and 44 W at rest are 2 W around the mean. Of the active power the first has a quarter.
+func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
+	split := attribution.NewBaseSplit(0.1, 20*time.Second)
+	e := attribution.New(attribution.Config{Rules: attribution.Rules{
+		Split: split.Active, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+	}}, baseline)
+	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
+	total, end := units.Energy(0), baseline
+	cfg := all()
+	cfg.Metrics.ProcessPowerUncertainty, cfg.Metrics.ContainerPowerUncertainty = true, true
+	cfg.Metrics.PodPowerUncertainty, cfg.Metrics.VMPowerUncertainty = true, true
+	collect := func(watts units.Energy, busy units.CPUTime, claims ...attribution.Claim) pmetric.Metrics {
+		e.HandedOut()
+		total, end = total+10*watts*units.Joule, end.Add(10*time.Second)
+		e.Observe(&attribution.Interval{
+			At: end, Elapsed: 10 * time.Second, Busy: busy, Total: 10 * units.Second,
+			Zones: []attribution.ZoneReading{{Total: total, OK: true}}, Claims: claims,
+		})
+		return New(cfg).Emit(e.Ledger(), zones, end)
+	}
+	loaded := []attribution.Claim{{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: 3 * units.Second}}
+	collect(0, 0)
+	learning := collect(40, 0)
+	collect(44, 0)
+	learned := collect(90, 4*units.Second, loaded...)
+	for entity, c := range map[string]struct {
+		attribute string
+		want      map[string]float64
+	}{
+		"process":   {"process.pid", map[string]float64{"1 package ": 0.5, "2 package ": 1.5, " package ": 0}},
+		"container": {"container.id", map[string]float64{owner(0).Container.ID + " package ": 0.5, owner(1).Container.ID + " package ": 1.5}},
+		"k8s.pod":   {"k8s.pod.uid", map[string]float64{"pod0 package ": 0.5, "pod1 package ": 1.5}},
+		"vm":        {"vm.id", map[string]float64{"vm0 package ": 0.5, "vm1 package ": 1.5}},
+	} {
+		assert.Empty(t, find(learning, entity+".power.uncertainty"), "nothing is known yet")
+		assert.InDeltaMapValues(t, c.want, byState(learned, entity+".power.uncertainty", c.attribute), 1e-6, entity)
+	}
+}
+
 func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 	e, claimants := engine(1)
 	e.HandedOut()
