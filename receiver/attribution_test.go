@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +19,10 @@ import (
 	"go.opentelemetry.io/collector/filter"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // sharedNode is a machine of one CPU with the containers A and B, of one process each, the process c of the host, and
@@ -188,6 +192,12 @@ func TestZonesCanHaveSplitsOfTheirOwn(t *testing.T) {
 // Half of the CPU is etcd's, which is excluded: a fifth of 600 J is active.
 func TestWhatIsExcludedIsStatic(t *testing.T) {
 	strict := func(s string) []filter.Config { return []filter.Config{{Strict: s}} }
+	pattern := func(s ...string) (f []filter.Config) {
+		for _, p := range s {
+			f = append(f, filter.Config{Regex: p})
+		}
+		return f
+	}
 	for name, c := range map[string]struct {
 		exclude ExcludeConfig
 		want    figures
@@ -197,6 +207,15 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		"cgroup":     {ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
 		"nobody":     {ExcludeConfig{PodUID: strict("none")}, figures{60, 60, 0, 300, 420}},
 		"several":    {ExcludeConfig{ContainerID: strict(idA), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
+
+		"a pattern of executables":      {ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
+		"a pattern of containers":       {ExcludeConfig{ContainerID: pattern("^" + idA[:12])}, figures{0, 60, 0, 300, 360}},
+		"a pattern of cgroups":          {ExcludeConfig{Cgroup: pattern(`docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
+		"a pattern that nobody matches": {ExcludeConfig{ExecutableName: pattern("^etc$"), PodUID: pattern(".*")}, figures{60, 60, 0, 300, 420}},
+		"several patterns":              {ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
+		"a pattern beside a name": {
+			ExcludeConfig{ExecutableName: append(strict("b"), pattern("^e")...)}, figures{60, 0, 0, 0, 60},
+		},
 	} {
 		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
 		n.start()
@@ -207,11 +226,20 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 
 func TestAPodIsExcludedByItsUID(t *testing.T) {
 	const uid = "0a1b2c3d-0000-4000-8000-00000000000a"
-	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.PodUID = []filter.Config{{Strict: uid}} })
-	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uid + "/" + idB
-	n.start()
-	n.run(600*joule, map[int]int64{10: 100, 20: 500})
-	requireFigures(t, figures{a: 60, node: 60}, n.figures("active"))
+	for _, c := range []struct {
+		filter filter.Config
+		want   figures
+	}{
+		{filter.Config{Strict: uid}, figures{a: 60, node: 60}},
+		{filter.Config{Regex: "^0a1b2c3d-.*a$"}, figures{a: 60, node: 60}},
+		{filter.Config{Regex: "^0a1b2c3d-.*b$"}, figures{a: 60, b: 300, node: 360}},
+	} {
+		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.PodUID = []filter.Config{c.filter} })
+		n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uid + "/" + idB
+		n.start()
+		n.run(600*joule, map[int]int64{10: 100, 20: 500})
+		requireFigures(t, c.want, n.figures("active"), c.filter)
+	}
 }
 
 func TestAProcessThatEndedCarriesNoIdleEnergyOfItsLastInterval(t *testing.T) {
@@ -242,6 +270,37 @@ func TestIdleEnergyFollowsWhatContainersRequest(t *testing.T) {
 	n.host.Run(50*time.Second, nil)
 	n.run(600*joule, map[int]int64{10: 100, 30: 100})
 	requireFigures(t, figures{a: 300 - 300*20.0/600, b: 300 - 300*20.0/600, node: 600 * 580.0 / 600}, n.figures("idle").less(before), "looked at again after a minute")
+}
+
+// B requests one CPU, by its weight or because that is unset. Many shares have the same weight.
+func TestRequestsFollowTheFormulaOfTheContainerRuntime(t *testing.T) {
+	for _, c := range []struct {
+		formula CPUWeight
+		a, b    string
+		want    float64 // what A requests, in CPUs
+	}{
+		{WeightLinear, "20\n", "39\n", 0.5},
+		{WeightLinear, "39\n", "100\n", 1},
+		{WeightQuadratic, "59\n", "100\n", 0.5},
+		{WeightQuadratic, "39\n", "100\n", 0.3},
+		{"", "59\n", "100\n", 0.5},
+	} {
+		n := sharedNode(t, func(a *AttributionConfig) {
+			a.Idle = IdleRequested
+			if c.formula != "" {
+				a.CPUWeight = c.formula
+			}
+		})
+		require.NoError(t, n.host.Render())
+		for id, weight := range map[string]string{idA: c.a, idB: c.b} {
+			write(t, filepath.Join(n.host.Root(), "sys/fs/cgroup", scope(id), "cpu.weight"), weight)
+		}
+		n.start()
+		n.run(600*joule, map[int]int64{10: 100})
+		idle := n.figures("idle")
+		assert.InDelta(t, 540, idle.a+idle.b, 1e-5)
+		assert.InEpsilon(t, c.want, idle.a/idle.b, 0.03, "%+v", c)
+	}
 }
 
 func write(t *testing.T, path, content string) {
@@ -320,6 +379,88 @@ func TestWhatWasLearnedSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 }
 
+// machine is what static power depends on, but for the split.
+type machine struct {
+	source           power.Source
+	zones            []power.Zone
+	cpuinfo, version string
+}
+
+// learning returns what is kept of a split on the machine, and the split, which may have been given it.
+func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribution.Rules) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath, cfg.Attribution.Split = t.TempDir(), SplitMinimum
+	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), m.cpuinfo)
+	write(t, filepath.Join(cfg.RootPath, "proc/version"), m.version)
+	var readings []power.Reading
+	for i := range m.zones {
+		readings = append(readings, power.Reading{Zone: &m.zones[i]})
+	}
+	l, rules := &learning{cfg: cfg, logger: zap.NewNop(), kept: kept}, cfg.Attribution.rules(cfg.Zones)
+	l.restore(&rules, readings, m.source)
+	return l, &rules
+}
+
+func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T) {
+	const first = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A CPU\n" +
+		"stepping\t: 7\nmicrocode\t: 0x1\ncpu MHz\t\t: 1200.000\n\n"
+	const second = "processor\t: 1\nmodel name\t: A CPU\n\n"
+	const arm = "processor\t: 0\nBogoMIPS\t: 50.00\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n" +
+		"CPU part\t: 0xd0c\nCPU revision\t: 1\n\n"
+	instead := func(before, now string) func(*machine) {
+		return func(m *machine) {
+			require.Contains(t, m.cpuinfo, before)
+			m.cpuinfo = strings.Replace(m.cpuinfo, before, now, 1)
+		}
+	}
+	for name, c := range map[string]struct {
+		on   string // /proc/cpuinfo
+		edit func(*machine)
+		kept bool
+	}{
+		"nothing":                {first + second, func(*machine) {}, true},
+		"the clock rate":         {first + second, instead("1200.000", "3700.000"), true},
+		"the order of the zones": {first + second, func(m *machine) { slices.Reverse(m.zones) }, true},
+
+		"a zone's name":     {first + second, func(m *machine) { m.zones[0].Name = "core" }, false},
+		"a zone's number":   {first + second, func(m *machine) { m.zones[0].ID = "intel-rapl:2" }, false},
+		"one zone less":     {first + second, func(m *machine) { m.zones = m.zones[:1] }, false},
+		"the source":        {first + second, func(m *machine) { m.source = power.Modeled }, false},
+		"the kernel":        {first + second, func(m *machine) { m.version = "Linux version 6.13\n" }, false},
+		"the vendor":        {first + second, instead("GenuineIntel", "AuthenticAMD"), false},
+		"the family":        {first + second, instead("family\t: 6", "family\t: 25"), false},
+		"the model":         {first + second, instead("85", "86"), false},
+		"the model's name":  {first + second, instead("A CPU", "Another CPU"), false},
+		"the stepping":      {first + second, instead("stepping\t: 7", "stepping\t: 8"), false},
+		"the microcode":     {first + second, instead("0x1", "0x2"), false},
+		"one CPU less":      {first + second, instead(second, ""), false},
+		"Arm, nothing":      {arm, func(*machine) {}, true},
+		"Arm, implementer":  {arm, instead("0x41", "0x42"), false},
+		"Arm, architecture": {arm, instead("architecture: 8", "architecture: 9"), false},
+		"Arm, variant":      {arm, instead("0x3", "0x4"), false},
+		"Arm, part":         {arm, instead("0xd0c", "0xd40"), false},
+		"Arm, revision":     {arm, instead("revision\t: 1", "revision\t: 2"), false},
+	} {
+		m := &machine{
+			source: power.Measured, cpuinfo: c.on, version: "Linux version 6.12\n",
+			zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}, {ID: "intel-rapl:1", Name: "package-1"}},
+		}
+		l, rules := m.learning(t, keptLearning{})
+		rules.Learned[0].Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2})
+		require.Equal(t, attribution.Learned, rules.Learned[0].Standing(0))
+		l.keep(rules)
+		c.edit(m)
+		l, rules = m.learning(t, l.kept)
+		if c.kept {
+			assert.Equal(t, attribution.Learned, rules.Learned[0].Standing(0), name)
+			assert.InDelta(t, 30, rules.Learned[0].StaticPower(0), 0, name)
+			continue
+		}
+		assert.Equal(t, attribution.Learning, rules.Learned[0].Standing(0), name)
+		assert.Empty(t, l.kept.Zones, "%s: nor is it kept for later", name)
+	}
+}
+
 func TestZonesThatComeLateAfterARestartFindWhatWasLearned(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
@@ -384,6 +525,19 @@ func TestWhatWasLearnedIsDroppedWithEachSettingThatItDependsOn(t *testing.T) {
 		assert.NotEqual(t, of(split, same), of(split, edit), split)
 	}
 	assert.NotEqual(t, of(SplitRegression, same), of(SplitRegression, func(c *AttributionConfig) { c.RegressionDegree = 3 }))
+	excluding := map[string]bool{of(SplitLearned, same): true}
+	for _, list := range []func(*ExcludeConfig) *[]filter.Config{
+		func(c *ExcludeConfig) *[]filter.Config { return &c.Cgroup },
+		func(c *ExcludeConfig) *[]filter.Config { return &c.Namespace },
+		func(c *ExcludeConfig) *[]filter.Config { return &c.ContainerID },
+		func(c *ExcludeConfig) *[]filter.Config { return &c.PodUID },
+		func(c *ExcludeConfig) *[]filter.Config { return &c.ExecutableName },
+	} {
+		excluding[of(SplitLearned, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "x"}} })] = true
+		excluding[of(SplitLearned, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Strict: "y"}} })] = true
+		excluding[of(SplitLearned, func(c *AttributionConfig) { *list(&c.Exclude) = []filter.Config{{Regex: "x"}} })] = true
+	}
+	assert.Len(t, excluding, 1+5*3)
 }
 
 func TestWhatWasLearnedIsStoredEveryFewMinutes(t *testing.T) {
@@ -451,17 +605,26 @@ func TestWhatIsLearnedGoesOnWhenTheSourceOfCPUTimesIsReplaced(t *testing.T) {
 	assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
 }
 
-// 40 and 44 W are 2 W around the mean; A has a third of the active power.
+// 40 and 44 W are 2 W around the mean; A has a sixth of the active power, B, in a pod, a third, and a virtual machine half.
 func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.BaseTime = SplitBase, 20*time.Second })
+	on := &n.s.cfg.Metrics
+	on.ContainerPowerUncertainty.Enabled, on.K8sPodPowerUncertainty.Enabled, on.VMPowerUncertainty.Enabled = true, true, true
+	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idB
+	n.host.Processes[30].Cgroup = `0::/machine.slice/machine-qemu\x2d1\x2da.scope`
 	n.start()
 	n.run(400*joule, map[int]int64{1: 10})
 	assert.Empty(t, n.points("process.power.uncertainty", nil))
 	n.run(440*joule, map[int]int64{1: 10})
-	n.run(900*joule, map[int]int64{10: 100, 30: 200})
-	assert.InDelta(t, 2.0/3, n.one("process.power.uncertainty", pid(10)).value, 1e-6)
-	assert.InDelta(t, 4.0/3, n.one("process.power.uncertainty", pid(30)).value, 1e-6)
-	assert.Zero(t, n.one("process.power.uncertainty", pid(20)).value)
+	n.run(900*joule, map[int]int64{10: 100, 20: 200, 30: 300})
+	assert.InDelta(t, 1.0/3, n.one("process.power.uncertainty", pid(10)).value, 1e-6)
+	assert.InDelta(t, 2.0/3, n.one("process.power.uncertainty", pid(20)).value, 1e-6)
+	assert.InDelta(t, 1, n.one("process.power.uncertainty", pid(30)).value, 1e-6)
+	assert.Zero(t, n.one("process.power.uncertainty", pid(40)).value)
+	assert.InDelta(t, 1.0/3, n.one("container.power.uncertainty", "container.id="+idA).value, 1e-6)
+	assert.InDelta(t, 2.0/3, n.one("container.power.uncertainty", "container.id="+idB).value, 1e-6)
+	assert.InDelta(t, 2.0/3, n.one("k8s.pod.power.uncertainty").value, 1e-6)
+	assert.InDelta(t, 1, n.one("vm.power.uncertainty").value, 1e-6)
 }
 
 func TestSharesAreFoundFromWeights(t *testing.T) {
