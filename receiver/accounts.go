@@ -31,6 +31,7 @@ type accounts struct {
 
 	interval attribution.Interval
 	closing  []attribution.Claimant
+	children []attribution.Claim // unseen ones of the excluded, scratch of claim
 	last     measurement
 	begun    bool
 	pass     uint64 // the last one that was booked
@@ -42,6 +43,8 @@ type booking struct {
 	claimant attribution.Claimant
 	cgroup   string      // of the container
 	grouped  bool        // it is part of a container, pod or virtual machine
+	excluded bool        // what it uses is static
+	pod      string      // the pod's UID
 	member   *membership // nil outside of containers
 }
 
@@ -155,6 +158,8 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	if a.keys != nil {
 		a.keys.begin()
 	}
+	a.children = a.children[:0]
+	a.excludeLate(m.reading)
 	for i := range t.Ended {
 		e := &t.Ended[i]
 		b := &a.bySlot[e.Slot]
@@ -181,9 +186,12 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		a.place(m, p, b)
 		add(b.claimant, p.Used, false, p, b.cgroup)
 		a.containers.explain(b.member, b.claimant, p.Used+p.Unseen)
-		if b.grouped {
+		switch {
+		case b.grouped:
 			add(b.claimant, p.Unseen, true, p, b.cgroup)
-		} else {
+		case b.excluded && p.Unseen > 0:
+			a.children = append(a.children, attribution.Claim{Claimant: b.claimant, CPU: p.Unseen})
+		default:
 			unseen += p.Unseen
 		}
 	})
@@ -201,11 +209,17 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 			unseen -= min(unseen, in.Used)
 		}
 	}
-	if !a.exact {
-		// What a container's counter showed may be in the child times of a process outside of it, too.
-		unseen = min(unseen, units.Advance(named, available))
+	ofProcesses := func(c attribution.Claimant, unseen units.CPUTime) {
+		if !a.exact {
+			// What a container's counter showed may be in the child times of a process outside of it, too.
+			unseen = min(unseen, units.Advance(named, available))
+		}
+		add(c, unseen, true, nil, "")
 	}
-	add(attribution.Nobody, unseen, true, nil, "")
+	for _, of := range a.children {
+		ofProcesses(of.Claimant, of.CPU)
+	}
+	ofProcesses(attribution.Nobody, unseen)
 
 	rest := units.Advance(named, available)
 	if !t.Hidden {
@@ -215,13 +229,16 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 }
 
 // stand opens a claimant, for this interval, that stands for processes of a cgroup which no pass saw. It is not
-// ok where the path names no container or pod: which virtual machine a cgroup is of only its processes tell.
+// ok where the path names no container or pod, and nobody who is excluded: which virtual machine a cgroup is of only its
+// processes tell.
 func (a *accounts) stand(path string) (c attribution.Claimant, cgroup string, ok bool) {
 	in := workload.ParseCgroup([]byte("0::" + path))
-	if !a.begun || (in.Container.ID == "" && in.Pod.UID == "") {
+	owner := attribution.Owner{Container: in.Container, Pod: in.Pod}
+	excluded := a.exclusion.matches(&owner, a.last.reading, in.Cgroup, path)
+	if !a.begun || !excluded && in.Container.ID == "" && in.Pod.UID == "" {
 		return attribution.Nobody, "", false
 	}
-	c = a.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, a.last.stamp, in.Cgroup, path)
+	c = a.openClaimant(owner, a.last.stamp, excluded)
 	a.end(c)
 	return c, in.Cgroup, true
 }
@@ -231,16 +248,28 @@ func (a *accounts) outside() error {
 	if a.exact && a.requests == nil && (a.keys == nil || !a.keys.readCgroups()) && !a.exclusion.byCgroup() {
 		return nil
 	}
-	return a.identifier.Outside()
+	return a.identifier.Outside(a.last.reading)
 }
 
-// openClaimant opens a claimant for who is in these cgroups: the container's, and the process's own.
-func (a *accounts) openClaimant(owner attribution.Owner, since time.Time, cgroups ...string) attribution.Claimant {
+func (a *accounts) openClaimant(owner attribution.Owner, since time.Time, excluded bool) attribution.Claimant {
 	c := a.engine.Open(owner, since)
-	if a.exclusion.matches(&owner, a.last.reading, cgroups...) {
+	if excluded {
 		a.engine.Exclude(c)
 	}
 	return c
+}
+
+// excludeLate excludes those of whose pods the namespaces have become known.
+func (a *accounts) excludeLate(now time.Time) {
+	if !a.exclusion.learned(now) {
+		return
+	}
+	for i := range a.bySlot {
+		if b := &a.bySlot[i]; b.open && !b.excluded && a.exclusion.matchesPod(b.pod, now) {
+			a.engine.Exclude(b.claimant)
+			b.excluded = true
+		}
+	}
 }
 
 // end ends a claimant with this interval, in which it may claim its last slice.
@@ -266,14 +295,19 @@ func rows(t *cputime.Table, all bool, yield func(*cputime.Process)) {
 // place opens a claimant for a process that has none, and another for one that has become someone else.
 func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 	identity, changed := a.identifier.Identity(p.Slot)
-	if !changed {
+	if moved := a.identifier.Moved(p.Slot); !changed && !moved {
+		return
+	}
+	owner := a.owner(p, identity)
+	excluded := a.exclusion.matches(&owner, m.reading, identity.Cgroup, identity.ProcessCgroup)
+	if !changed && excluded == b.excluded {
 		return
 	}
 	if b.open {
 		a.end(b.claimant)
 	}
-	b.open, b.cgroup = true, identity.Cgroup
-	b.claimant = a.openClaimant(a.owner(p, identity), a.since(m, p), identity.Cgroup, identity.ProcessCgroup)
+	b.open, b.cgroup, b.excluded, b.pod = true, identity.Cgroup, excluded, identity.Pod.UID
+	b.claimant = a.openClaimant(owner, a.since(m, p), excluded)
 	if a.requests != nil {
 		a.engine.Resize(b.claimant, a.requests.of(b.cgroup, m.reading))
 	}

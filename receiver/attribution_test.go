@@ -655,6 +655,15 @@ func TestTheKubeletSetsEachContainersWeight(t *testing.T) {
 	}
 }
 
+// A container of Docker's in a pod has no request, and a limit.
+func TestTheKubeletDoesNotSetTheWeightsOfContainersInItsContainers(t *testing.T) {
+	const inner = "/kubepods/burstable/pod11111111-2222-3333-4444-555555555555/x/docker/y"
+	root := t.TempDir()
+	write(t, filepath.Join(root, "sys/fs/cgroup", inner, "cpu.weight"), "100\n")
+	write(t, filepath.Join(root, "sys/fs/cgroup", inner, "cpu.max"), "400000 100000\n")
+	assert.EqualValues(t, 4096, newRequests(root, WeightQuadratic).of(inner, time.Unix(1000, 0)))
+}
+
 func TestRequestsAreReadFromCgroupsOfBothVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string

@@ -44,7 +44,21 @@ func (e *exclusion) matches(o *attribution.Owner, now time.Time, cgroups ...stri
 	match := func(f filter.Filter, value string) bool { return f != nil && value != "" && f.Matches(value) }
 	inCgroup := func(path string) bool { return match(e.cgroup, path) }
 	return slices.ContainsFunc(cgroups, inCgroup) || match(e.container, o.Container.ID) || match(e.pod, o.Pod.UID) ||
-		match(e.executable, o.Process.Executable) || e.namespace != nil && match(e.namespace, e.namespaces.of(o.Pod.UID, now))
+		match(e.executable, o.Process.Executable) || e.matchesPod(o.Pod.UID, now)
+}
+
+// matchesPod says whether all of a pod is excluded by its namespace.
+func (e *exclusion) matchesPod(uid string, now time.Time) bool {
+	if e.namespace == nil || uid == "" {
+		return false
+	}
+	namespace := e.namespaces.of(uid, now)
+	return namespace != "" && e.namespace.Matches(namespace)
+}
+
+// learned says whether namespaces have become known that were asked for before.
+func (e *exclusion) learned(now time.Time) bool {
+	return e != nil && e.namespaces != nil && e.namespaces.lookAgain(now)
 }
 
 // trouble is why it cannot be told who is excluded.

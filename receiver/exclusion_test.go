@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/filter"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 )
 
 const (
@@ -88,6 +91,89 @@ func TestWithoutTheKubeletsDirectoriesNobodyIsExcludedAndOneLineSaysSo(t *testin
 	assert.InDelta(t, 3*360, n.figures("active").node, 1)
 }
 
+// The directory is mounted late, say.
+func TestWhoIsThereAlreadyIsExcludedOnceTheNamespaceIsKnown(t *testing.T) {
+	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
+	n.host.Processes[10].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idA
+	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100, 20: 500})
+	requireFigures(t, figures{a: 60, b: 300, node: 360}, n.figures("active"))
+	podLogs(t, n, "shop_web_"+uidA, "kube-system_etcd-node1_"+uidB)
+	before := n.figures("active")
+	n.run(600*joule, map[int]int64{10: 100, 20: 500})
+	requireFigures(t, figures{a: 60, node: 60}, n.figures("active").less(before))
+	assert.Equal(t, []string{"Degraded exclusion", "Recovered exclusion"}, n.told())
+}
+
+// Two seconds of busy time are not the excluded service's.
+func TestChildrenOfTheExcludedThatNobodySawAreExcludedToo(t *testing.T) {
+	const service = "/system.slice/etcd.service"
+	for name, exclude := range map[string]ExcludeConfig{
+		"by its cgroup": {Cgroup: []filter.Config{{Strict: service}}}, "by its name": {ExecutableName: []filter.Config{{Strict: "etcd"}}},
+	} {
+		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = exclude })
+		n.host.Processes[40].Cgroup = "0::" + service
+		n.start()
+		child := &hostsim.Process{Parent: 40, Comm: "x"}
+		n.host.Processes[50] = child
+		n.host.Run(10*time.Second, map[int]int64{10: 100, 20: 100, 50: 400})
+		delete(n.host.Processes, 50)
+		n.host.Processes[40].CUser += child.User
+		for _, z := range n.host.Zones {
+			z.Energy += 600 * joule
+		}
+		n.scrape()
+		requireFigures(t, figures{60, 60, 0, 0, 120}, n.figures("active"), name)
+		assert.Zero(t, n.sum("process.energy", attrs{"process.executable.name": "other"}), name)
+		assert.Zero(t, n.sum("system.unattributed.energy", nil), name)
+	}
+}
+
+func TestAnExcludedServiceThatNoPassSawIsExcludedToo(t *testing.T) {
+	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
+	n.start()
+	source := &unseenSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	n.take(source)
+	source.in = []cputime.CgroupTime{{Path: "/system.slice/cron.service", Used: 400 * cputime.Tick}}
+	n.host.CPU.User += 400
+	n.host.CPU.Idle -= 400
+	n.run(600*joule, map[int]int64{10: 100, 20: 100})
+	requireFigures(t, figures{60, 60, 0, 0, 120}, n.figures("active"))
+	assert.Zero(t, n.sum("process.energy", attrs{"process.executable.name": "other"}))
+}
+
+// The place that a process earned stays its own, and so does what it earned.
+func TestAProcessThatMovesGoesOnUnlessThatExcludesIt(t *testing.T) {
+	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}} })
+	n.s.cfg.Processes.MinEnergy = 100
+	n.start()
+	for i, in := range []string{"/a", "/b", "/c"} {
+		n.host.Processes[30].Cgroup = "0::" + in
+		n.run(600*joule, map[int]int64{30: 200})
+		assert.InDelta(t, 120*float64(i+1), n.one("process.energy", "process.executable.name=c").value, 1e-3, in)
+	}
+	for _, in := range []string{"/excluded", "/excluded", "/d"} {
+		n.host.Processes[30].Cgroup = "0::" + in
+		n.run(600*joule, map[int]int64{30: 200})
+	}
+	assert.InDelta(t, 4*120, n.figures("active").node, 1e-3)
+}
+
+func TestWhatIsWrongStaysWrongWhileAPassFails(t *testing.T) {
+	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
+	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
+	n.start()
+	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	n.take(source)
+	n.run(600*joule, map[int]int64{10: 100})
+	source.fail = errRefused
+	n.run(600*joule, map[int]int64{10: 100})
+	source.fail = nil
+	n.run(600*joule, map[int]int64{10: 100})
+	assert.NotContains(t, n.told(), "Recovered exclusion")
+}
+
 // Pods whose directories were removed may have processes for a while. The directories are not listed for each of these.
 func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	root := t.TempDir()
@@ -95,19 +181,26 @@ func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_"+uidA), 0o755))
 	p, now := newPodNamespaces(root), time.Unix(1000, 0)
 	assert.Equal(t, "a", p.of(uidA, now))
-	assert.Empty(t, p.of("", now))
 	assert.Empty(t, p.of("x", now))
 	assert.Empty(t, p.of("y", now))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "c_d_x"), 0o755))
+	assert.Empty(t, p.of("x", now.Add(time.Hour)), "it waits for all to be looked for")
+	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain-1)))
+	assert.True(t, p.lookAgain(now.Add(lookForPodsAgain)))
+	assert.Equal(t, "c", p.of("x", now.Add(lookForPodsAgain)))
+	assert.False(t, p.lookAgain(now.Add(2*lookForPodsAgain)), "y is missing still")
+	assert.False(t, p.lookAgain(now.Add(giveUpPods)))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "e_f_y"), 0o755))
-	assert.Empty(t, p.of("x", now.Add(lookForPodAgain-1)))
-	assert.Empty(t, p.of("y", now.Add(lookForPodAgain-1)))
-	assert.Equal(t, "c", p.of("x", now.Add(lookForPodAgain)))
-	assert.Equal(t, "e", p.of("y", now.Add(lookForPodAgain)))
+	assert.False(t, p.lookAgain(now.Add(giveUpPods+lookForPodsAgain)), "it was given up")
+	assert.Equal(t, "e", p.of("y", now.Add(giveUpPods)), "until it is asked for again")
+
 	require.NoError(t, os.RemoveAll(dir))
 	assert.Equal(t, "a", p.of(uidA, now), "what is known stays")
-	assert.Empty(t, p.of("z", now.Add(lookForPodAgain)))
+	assert.Empty(t, p.of("z", now.Add(2*giveUpPods)))
 	require.ErrorIs(t, p.failed, fs.ErrNotExist)
+	assert.False(t, p.lookAgain(now.Add(4*giveUpPods)))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "g_h_z"), 0o755))
+	assert.True(t, p.lookAgain(now.Add(5*giveUpPods)), "while nothing can be read nobody is given up")
 }
 
 func FuzzParsePodLogs(f *testing.F) {

@@ -2,7 +2,6 @@ package receiver
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,12 +14,16 @@ import (
 type podNamespaces struct {
 	dir    string
 	known  map[string]string    // namespaces by UID
-	asked  map[string]time.Time // when it was last looked for pods that have no directory
-	failed error                // to list the directories
+	asked  map[string]time.Time // since when it is looked for pods that have no directory
+	looked time.Time
+	failed error // to list the directories
 }
 
-// lookForPodAgain is how often it is looked for a pod that has no directory.
-const lookForPodAgain = 10 * time.Second
+// lookForPodsAgain is how often it is looked for pods that have no directory, and giveUpPods for how long.
+const (
+	lookForPodsAgain = 10 * time.Second
+	giveUpPods       = 10 * time.Minute
+)
 
 func newPodNamespaces(root string) *podNamespaces {
 	return &podNamespaces{
@@ -28,27 +31,39 @@ func newPodNamespaces(root string) *podNamespaces {
 	}
 }
 
-// of returns the namespace of a pod, empty where it is not known.
+// of returns the namespace of a pod, empty where it is not known yet.
 func (p *podNamespaces) of(uid string, now time.Time) string {
-	if uid == "" {
-		return ""
-	}
-	if namespace, ok := p.known[uid]; ok {
+	namespace, ok := p.known[uid]
+	if _, asked := p.asked[uid]; ok || asked {
 		return namespace
 	}
-	if _, ok := p.asked[uid]; ok && now.Sub(p.asked[uid]) < lookForPodAgain {
-		return ""
-	}
-	p.list()
-	maps.DeleteFunc(p.asked, func(_ string, asked time.Time) bool { return now.Sub(asked) >= lookForPodAgain })
-	if _, ok := p.known[uid]; !ok {
+	p.list(now)
+	if namespace, ok = p.known[uid]; !ok {
 		p.asked[uid] = now
 	}
-	return p.known[uid]
+	return namespace
+}
+
+// lookAgain looks from time to time for the pods that were asked for, and says whether any has a directory now.
+func (p *podNamespaces) lookAgain(now time.Time) (found bool) {
+	if len(p.asked) == 0 || now.Sub(p.looked) < lookForPodsAgain {
+		return false
+	}
+	p.list(now)
+	for uid, since := range p.asked {
+		if _, ok := p.known[uid]; ok {
+			delete(p.asked, uid)
+			found = true
+		} else if p.failed == nil && now.Sub(since) >= giveUpPods {
+			delete(p.asked, uid)
+		}
+	}
+	return found
 }
 
 // list looks at all directories that are there, and forgets all others.
-func (p *podNamespaces) list() {
+func (p *podNamespaces) list(now time.Time) {
+	p.looked = now
 	entries, err := os.ReadDir(p.dir)
 	if p.failed = err; err != nil {
 		p.failed = fmt.Errorf("the namespaces of pods are not known: %w", err)

@@ -149,6 +149,7 @@ func (s *energyScraper) sample() {
 // scan measures and attributes, nil if that failed.
 func (s *energyScraper) scan() *measurement {
 	began := time.Now()
+	defer s.check()
 	m := s.measure()
 	if m == nil {
 		s.telemetry.failedScans++
@@ -325,6 +326,13 @@ func (s *energyScraper) attribute(m *measurement) {
 		s.begin(m)
 	}
 	s.ledgers.observe(m)
+}
+
+// check tells what is wrong with the ledgers, and was when they were last brought up to date.
+func (s *energyScraper) check() {
+	if s.ledgers == nil {
+		return
+	}
 	s.conditions.check("containers' cgroups", s.ledgers.outside())
 	s.conditions.check("exclusion", s.ledgers.exclusion.trouble())
 	if s.keys != nil {

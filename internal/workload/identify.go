@@ -67,6 +67,7 @@ type Identifier struct {
 type entry struct {
 	identity Identity
 	changed  bool // since Identity told it
+	moved    bool // since Moved told it
 	// seen is when all of it could be read, and execs and cgroups what the process had then.
 	seen     time.Duration
 	settled  bool
@@ -104,11 +105,21 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 // Close closes what the identifier holds open.
 func (id *Identifier) Close() error { return id.proc.Close() }
 
-// Outside tells why the cgroups of containers cannot be looked at, nil while they can or there are none: of those that
-// are outside of the reader's cgroup namespace only the end of the path is known.
-func (id *Identifier) Outside() error {
+// Outside tells why cgroups cannot be looked at, nil while they can or there are none: of those that are outside of the
+// reader's cgroup namespace only the end of the path is known. Where the namespace could not be found it is looked for
+// again.
+func (id *Identifier) Outside(now time.Time) error {
+	id.outside = id.outside && slices.ContainsFunc(id.known, func(e entry) bool {
+		return strings.HasPrefix(e.identity.Cgroup, "/..") || strings.HasPrefix(e.identity.ProcessCgroup, "/..")
+	})
 	if !id.outside {
 		return nil
+	}
+	if id.namespace.findAgain(now) {
+		clear(id.placements)
+		for i := range id.known {
+			id.known[i].cgroup, id.known[i].settled = "", false
+		}
 	}
 	return fmt.Errorf("what containers' cgroups count and request cannot be read from the receiver's cgroup namespace: %w",
 		cmp.Or(id.namespace.failed, errElsewhere))
@@ -164,6 +175,8 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 		}
 		e.identity.VM = vm
 	}
+	e.moved = e.moved || e.identity.ProcessCgroup != before.ProcessCgroup
+	before.ProcessCgroup = e.identity.ProcessCgroup
 	e.changed = e.changed || e.identity != before
 	if e.fromArgs != argsBefore || (read && (in.VM != VM{} || e.machine)) {
 		id.unsettled = true
@@ -202,11 +215,18 @@ func (id *Identifier) Resolve() (changed bool) {
 }
 
 // Identity returns what the process in a slot is, and whether that is something else than at the last call
-// for it. It is valid until the next call of Identify.
+// for it, but for its ProcessCgroup. It is valid until the next call of Identify.
 func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
 	return &e.identity, changed
+}
+
+// Moved says whether the process's ProcessCgroup is another than at the last call for it.
+func (id *Identifier) Moved(slot int32) (moved bool) {
+	e := &id.known[slot]
+	moved, e.moved = e.moved, false
+	return moved
 }
 
 // readExecutable updates the process's name and path and says whether it may have executed a program since.

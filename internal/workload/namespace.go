@@ -3,6 +3,7 @@ package workload
 import (
 	"bytes"
 	"strings"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 )
@@ -11,8 +12,26 @@ import (
 type namespace struct {
 	root   string // of the host's tree
 	asked  bool
-	begin  string // where the namespace begins, "/" where that is not known either
+	begin  string // where the namespace begins
 	failed error  // why it is not known
+	again  time.Time
+}
+
+// lookForNamespaceAgain is how long a namespace that was not found is left alone.
+const lookForNamespaceAgain = time.Minute
+
+// findAgain looks for a namespace that was not found, and says whether it is found now.
+func (n *namespace) findAgain(now time.Time) bool {
+	if n.failed == nil || now.Before(n.again) {
+		return false
+	}
+	if n.again.IsZero() { // it was looked for a moment ago
+		n.again = now.Add(lookForNamespaceAgain)
+		return false
+	}
+	n.again = now.Add(lookForNamespaceAgain)
+	n.begin, n.failed = cputime.NamespaceRoot(n.root)
+	return n.failed == nil
 }
 
 // absolute returns the text of a cgroup file with the path of cgroup v2 as it is below the mount point of the host's

@@ -64,8 +64,10 @@ type lastRate struct {
 const (
 	// maxCPUs bounds what a kernel may number.
 	maxCPUs = 1 << 16
-	// retryAfter is how long a CPU that cannot be read is left alone.
-	retryAfter = 10 * time.Second
+	// retryAfter is how long a CPU that cannot be read is left alone, and rememberFor for how long that is told though
+	// nobody runs there any more.
+	retryAfter  = 10 * time.Second
+	rememberFor = 10 * time.Minute
 )
 
 func (c *clock) begin(now time.Time, _ []Share) {
@@ -105,25 +107,33 @@ func power(rate uint64, n int) uint64 {
 	return p
 }
 
-// trouble is that of the first CPU that fails, but for those that may be offline as long as any other can be read.
+// trouble tells nothing of CPUs that may be offline as long as any other can be read, and not which CPUs fail.
 func (c *clock) trouble() error {
-	var offline error
+	var offline, failed error
 	readable := false
 	for i := range c.cpus {
 		switch last := &c.cpus[i]; {
-		case last.pass == 0, last.err != nil && !c.now.Before(last.retry.Add(retryAfter)): // nobody runs there
+		case last.pass == 0, last.err != nil && c.now.Sub(last.retry) >= rememberFor:
 		case last.err == nil:
 			readable = true
-		case !isOffline(last.err):
-			return last.err
-		case offline == nil:
-			offline = last.err
+		case isOffline(last.err):
+			offline = lesser(offline, last.err)
+		default:
+			failed = lesser(failed, last.err)
 		}
 	}
-	if readable {
-		return nil
+	if failed != nil || readable {
+		return failed
 	}
 	return offline
+}
+
+// lesser returns the error whose text comes first, so that of many that fail the same one is told each time.
+func lesser(a, b error) error {
+	if a == nil || b != nil && b.Error() < a.Error() {
+		return b
+	}
+	return a
 }
 
 // isOffline says whether an error is what is to be expected of a CPU that is offline: perf events have no such device,
@@ -173,7 +183,7 @@ func (c *cpufreq) read(cpu int32) (uint64, error) {
 		var err error
 		f, err = os.Open(filepath.Join(c.dir, "cpu"+strconv.Itoa(int(cpu)), "cpufreq/scaling_cur_freq"))
 		if err != nil {
-			return 0, err
+			return 0, withoutPath(err)
 		}
 		c.files[cpu] = f
 	}
@@ -184,10 +194,18 @@ func (c *cpufreq) read(cpu int32) (uint64, error) {
 		if rate, err = parseKHz(text); err == nil {
 			return rate, nil
 		}
-		err = fmt.Errorf("%s: %w", f.Name(), err)
+		err = fmt.Errorf("scaling_cur_freq: %w", err)
 	}
 	delete(c.files, cpu) // it may have been taken offline, and be another file when it returns
 	return 0, errors.Join(err, f.Close())
+}
+
+// withoutPath returns why an operation failed, but not with which file.
+func withoutPath(err error) error {
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		return at.Err
+	}
+	return err
 }
 
 var errNoRate = errors.New("no clock rate")

@@ -88,6 +88,19 @@ func TestARateThatIsNoneIsNotKnownUntilItIs(t *testing.T) {
 	}
 }
 
+// They run in turn.
+func TestOfManyCPUsThatFailTheSameIsTold(t *testing.T) {
+	root := t.TempDir()
+	cpus(t, root, map[string]string{"cpu0": "1000000\n", "cpu1": "x\n", "cpu2": "y\n", "cpu3": "\n"})
+	m, _, err := NewClock(root, 1)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	for i := range 600 {
+		_, err := m.Weigh(began.Add(time.Duration(i)*time.Second), []Share{{CPU: ms, LastCPU: 0}, {CPU: ms, LastCPU: int32(i/40%3 + 1)}})
+		require.EqualError(t, err, "scaling_cur_freq: no clock rate")
+	}
+}
+
 func openDescriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -324,13 +324,7 @@ func (c *counters) trouble() error {
 		if g.err == nil || g.tries <= 1 && errors.Is(g.err, fs.ErrNotExist) {
 			continue
 		}
-		err := g.err
-		if at := (*fs.PathError)(nil); errors.As(err, &at) {
-			err = at.Err
-		}
-		if first == nil || err.Error() < first.Error() {
-			first = err
-		}
+		first = lesser(first, withoutPath(g.err))
 	}
 	if first != nil {
 		return fmt.Errorf("some cgroups cannot be counted: %w", first)

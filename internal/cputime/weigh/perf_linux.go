@@ -155,11 +155,11 @@ func (r *ratios) open(cpu int32) (*ratio, error) {
 	}
 	attr.Config = r.mperf
 	if c.fds[0], err = openCounter(&attr, -1, int(cpu), -1, 0); err != nil {
-		return nil, fmt.Errorf("open MPERF of CPU %d: %w", cpu, err)
+		return nil, fmt.Errorf("open MPERF: %w", err)
 	}
 	attr.Config = r.aperf
 	if c.fds[1], err = openCounter(&attr, -1, int(cpu), c.fds[0], 0); err != nil {
-		return nil, fmt.Errorf("open APERF of CPU %d: %w", cpu, errors.Join(err, closeCounter(c.fds[0])))
+		return nil, fmt.Errorf("open APERF: %w", errors.Join(err, closeCounter(c.fds[0])))
 	}
 	return c, nil
 }
@@ -206,9 +206,9 @@ type perf struct {
 	root   string
 	kind   uint32
 	config uint64
-	cpus   int
-	extra  []extended
-	online []byte // which CPUs are
+	cpus   []bool     // which are to be counted, by number
+	extra  []extended // where CPUs are of several kinds
+	online []byte     // the file
 	buf    []byte
 }
 
@@ -245,22 +245,34 @@ func openPerf(root string, e Event) (counts, error) {
 }
 
 func newPerf(root string, kind uint32, config uint64) (*perf, error) {
-	present, err := os.ReadFile(filepath.Join(root, "sys/devices/system/cpu/present"))
-	if err != nil {
-		return nil, err
+	p := &perf{root: root, kind: kind, config: config, buf: make([]byte, 4096)}
+	p.readOnline()
+	return p, p.look()
+}
+
+// look finds which CPUs there are, and of which kinds. Those that are offline have no counters.
+func (p *perf) look() error {
+	list, what := p.online, "online"
+	if len(list) == 0 {
+		var err error
+		if list, err = os.ReadFile(filepath.Join(p.root, "sys/devices/system/cpu/present")); err != nil {
+			return err
+		}
+		what = "present"
 	}
-	cpus, ok := parseCPUs(present)
+	cpus, ok := parseCPUs(list)
 	if !ok {
-		return nil, fmt.Errorf("present CPUs: %q is not understood", present)
+		return fmt.Errorf("%s CPUs: %q is not understood", what, list)
 	}
-	p := &perf{root: root, kind: kind, config: config, cpus: len(cpus), buf: make([]byte, 4096)}
-	if kind == unix.PERF_TYPE_HARDWARE {
-		if p.extra, err = findExtended(root); err != nil {
-			return nil, err
+	var extra []extended
+	if p.kind == unix.PERF_TYPE_HARDWARE {
+		var err error
+		if extra, err = findExtended(p.root); err != nil {
+			return err
 		}
 	}
-	p.moved()
-	return p, nil
+	p.cpus, p.extra = cpus, extra
+	return nil
 }
 
 // findExtended finds the PMUs of the kinds of CPUs, where there is more than one (arch/x86/events/intel/core.c).
@@ -279,7 +291,7 @@ func findExtended(root string) (all []extended, err error) {
 			return nil, err
 		}
 		cpus, ok := parseCPUs(list)
-		if !ok {
+		if !ok && len(bytes.TrimSpace(list)) > 0 { // else all of them are offline
 			return nil, fmt.Errorf("CPUs of %s: %q is not understood", pmu, list)
 		}
 		all = append(all, extended{cpus, kind << 32})
@@ -298,6 +310,15 @@ func (p *perf) configOf(cpu int) uint64 {
 }
 
 func (p *perf) moved() bool {
+	if !p.readOnline() {
+		return false
+	}
+	_ = p.look() // else those that were there are tried
+	return true
+}
+
+// readOnline reads which CPUs are online, and says whether these are others than before.
+func (p *perf) readOnline() bool {
 	online, err := os.Open(filepath.Join(p.root, "sys/devices/system/cpu/online"))
 	if err != nil {
 		return false // without hotplug
@@ -384,11 +405,20 @@ func (p *perf) open(cgroup string) (count, error) {
 		defer func() { _ = dir.Close() }() // the counters hold it
 		pid, flags = int(dir.Fd()), unix.PERF_FLAG_PID_CGROUP
 	}
-	if err := reserve(p.cpus); err != nil {
+	count := 0
+	for _, there := range p.cpus {
+		if there {
+			count++
+		}
+	}
+	if err := reserve(count); err != nil {
 		return nil, err
 	}
 	var c perfCount
-	for cpu := range p.cpus {
+	for cpu, there := range p.cpus {
+		if !there {
+			continue
+		}
 		attr.Config = p.configOf(cpu)
 		fd, err := openCounter(&attr, pid, cpu, -1, flags)
 		switch {

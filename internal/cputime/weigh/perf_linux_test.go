@@ -379,9 +379,36 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1, 2: 10<<32 | 1}, opened)
 	require.NoError(t, c.close())
-	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/cpu_atom/cpus"), nil, 0o600))
+	// Of those that are offline the kernel tells no kind, and has no event.
+	clear(opened)
+	set := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices", name), []byte(text), 0o600))
+	}
+	set("system/cpu/online", "0\n")
+	set("cpu_atom/cpus", "\n")
+	assert.True(t, p.moved())
+	c, err = p.open("")
+	require.NoError(t, err)
+	assert.Equal(t, map[int]uint64{0: 4<<32 | 1}, opened)
+	require.NoError(t, c.close())
+	set("system/cpu/online", "0,2\n")
+	set("cpu_atom/cpus", "2\n")
+	assert.True(t, p.moved())
+	c, err = p.open("")
+	require.NoError(t, err)
+	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened)
+	require.NoError(t, c.close())
+
+	set("cpu_atom/cpus", "x\n")
 	_, err = newPerf(root, unix.PERF_TYPE_HARDWARE, 0)
 	require.ErrorContains(t, err, "CPUs of cpu_atom")
+	set("system/cpu/online", "0-1\n")
+	assert.True(t, p.moved())
+	clear(opened)
+	c, err = p.open("")
+	require.NoError(t, err)
+	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened, "those that were there are tried")
+	require.NoError(t, c.close())
 }
 
 // The kernel takes the counters off a CPU that goes offline. They can be read as before.

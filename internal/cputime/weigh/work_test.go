@@ -162,7 +162,9 @@ func TestACPUThatCannotBeReadIsTold(t *testing.T) {
 	require.ErrorIs(t, run(0), g.fails, "somebody may yet run there")
 	at = at.Add(retryAfter)
 	require.ErrorIs(t, run(0, 13), g.fails)
-	at = at.Add(2 * retryAfter)
+	at = at.Add(rememberFor)
+	require.ErrorIs(t, run(0), g.fails)
+	at = at.Add(retryAfter)
 	require.NoError(t, run(0))
 	g.fails = nil
 	require.NoError(t, run(0, 13))
