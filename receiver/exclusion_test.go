@@ -112,23 +112,30 @@ func TestChildrenOfTheExcludedThatNobodySawAreExcludedToo(t *testing.T) {
 	for name, exclude := range map[string]ExcludeConfig{
 		"by its cgroup": {Cgroup: []filter.Config{{Strict: service}}}, "by its name": {ExecutableName: []filter.Config{{Strict: "etcd"}}},
 	} {
-		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = exclude })
-		n.host.Processes[40].Cgroup = "0::" + service
-		n.start()
-		child := &hostsim.Process{Parent: 40, Comm: "x"}
-		n.host.Processes[50] = child
-		n.host.Run(10*time.Second, map[int]int64{10: 100, 20: 100, 50: 400})
-		delete(n.host.Processes, 50)
-		n.host.Processes[40].CUser += child.User
-		for _, z := range n.host.Zones {
-			z.Energy += 600 * joule
+		for _, exact := range []bool{false, true} {
+			n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = exclude })
+			if exact {
+				n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
+					return exactSource{cputime.NewProcfs(root)}, nil, nil
+				}
+			}
+			n.host.Processes[40].Cgroup = "0::" + service
+			n.start()
+			child := &hostsim.Process{Parent: 40, Comm: "x"}
+			n.host.Processes[50] = child
+			n.host.Run(10*time.Second, map[int]int64{10: 100, 20: 100, 50: 400})
+			delete(n.host.Processes, 50)
+			n.host.Processes[40].CUser += child.User
+			for _, z := range n.host.Zones {
+				z.Energy += 600 * joule
+			}
+			n.scrape()
+			requireFigures(t, figures{60, 60, 0, 0, 120}, n.figures("active"), name)
+			assert.Zero(t, n.sum("process.energy", attrs{"process.executable.name": "other"}), name)
+			assert.Zero(t, n.sum("system.unattributed.energy", nil), name)
+			n.run(600*joule, map[int]int64{10: 100, 20: 100})
+			requireFigures(t, figures{120, 120, 0, 0, 240}, n.figures("active"), "once")
 		}
-		n.scrape()
-		requireFigures(t, figures{60, 60, 0, 0, 120}, n.figures("active"), name)
-		assert.Zero(t, n.sum("process.energy", attrs{"process.executable.name": "other"}), name)
-		assert.Zero(t, n.sum("system.unattributed.energy", nil), name)
-		n.run(600*joule, map[int]int64{10: 100, 20: 100})
-		requireFigures(t, figures{120, 120, 0, 0, 240}, n.figures("active"), "once")
 	}
 }
 
