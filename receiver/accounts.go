@@ -31,7 +31,6 @@ type accounts struct {
 
 	interval attribution.Interval
 	closing  []attribution.Claimant
-	children []attribution.Claim // unseen ones of the excluded, scratch of claim
 	last     measurement
 	begun    bool
 	pass     uint64 // the last one that was booked
@@ -44,6 +43,7 @@ type booking struct {
 	cgroup   string      // of the container
 	grouped  bool        // it is part of a container, pod or virtual machine
 	excluded bool        // what it uses is static
+	whole    bool        // and what all of its cgroup does
 	pod      string      // the pod's UID
 	member   *membership // nil outside of containers
 }
@@ -158,7 +158,6 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	if a.keys != nil {
 		a.keys.begin()
 	}
-	a.children = a.children[:0]
 	a.excludeLate(m.reading)
 	for i := range t.Ended {
 		e := &t.Ended[i]
@@ -187,10 +186,8 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 		add(b.claimant, p.Used, false, p, b.cgroup)
 		a.containers.explain(b.member, b.claimant, p.Used+p.Unseen)
 		switch {
-		case b.grouped:
+		case b.grouped, b.whole && a.exact: // then it is what nobody saw in the same cgroup, else of children anywhere
 			add(b.claimant, p.Unseen, true, p, b.cgroup)
-		case b.excluded && p.Unseen > 0:
-			a.children = append(a.children, attribution.Claim{Claimant: b.claimant, CPU: p.Unseen})
 		default:
 			unseen += p.Unseen
 		}
@@ -209,17 +206,11 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 			unseen -= min(unseen, in.Used)
 		}
 	}
-	ofProcesses := func(c attribution.Claimant, unseen units.CPUTime) {
-		if !a.exact {
-			// What a container's counter showed may be in the child times of a process outside of it, too.
-			unseen = min(unseen, units.Advance(named, available))
-		}
-		add(c, unseen, true, nil, "")
+	if !a.exact {
+		// What a container's counter showed may be in the child times of a process outside of it, too.
+		unseen = min(unseen, units.Advance(named, available))
 	}
-	for _, of := range a.children {
-		ofProcesses(of.Claimant, of.CPU)
-	}
-	ofProcesses(attribution.Nobody, unseen)
+	add(attribution.Nobody, unseen, true, nil, "")
 
 	rest := units.Advance(named, available)
 	if !t.Hidden {
@@ -307,6 +298,7 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 		a.end(b.claimant)
 	}
 	b.open, b.cgroup, b.excluded, b.pod = true, identity.Cgroup, excluded, identity.Pod.UID
+	b.whole = a.exclusion.matchesCgroup(identity.ProcessCgroup)
 	b.claimant = a.openClaimant(owner, a.since(m, p), excluded)
 	if a.requests != nil {
 		a.engine.Resize(b.claimant, a.requests.of(b.cgroup, m.reading))

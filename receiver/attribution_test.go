@@ -641,7 +641,16 @@ func TestSharesAreFoundFromWeights(t *testing.T) {
 
 // With a request of one CPU and a limit of four, which is what an unset weight and a limit look like elsewhere.
 func TestTheKubeletSetsEachContainersWeight(t *testing.T) {
-	const container = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/cri-containerd-y.scope"
+	for _, container := range []string{
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/cri-containerd-y.scope",
+		"/system.slice/containerd.service/kubepods-burstable-podx.slice:cri-containerd:y",
+	} {
+		testTheKubeletsWeight(t, container)
+	}
+}
+
+func testTheKubeletsWeight(t *testing.T, container string) {
+	t.Helper()
 	for name, files := range map[string]map[string]string{
 		"v2": {"cpu.weight": "100\n", "cpu.max": "400000 100000\n"},
 		"v1": {"cpu.shares": "1024\n", "cpu.cfs_quota_us": "400000\n", "cpu.cfs_period_us": "100000\n"},

@@ -42,9 +42,13 @@ func (e *exclusion) matches(o *attribution.Owner, now time.Time, cgroups ...stri
 		return false
 	}
 	match := func(f filter.Filter, value string) bool { return f != nil && value != "" && f.Matches(value) }
-	inCgroup := func(path string) bool { return match(e.cgroup, path) }
-	return slices.ContainsFunc(cgroups, inCgroup) || match(e.container, o.Container.ID) || match(e.pod, o.Pod.UID) ||
+	return slices.ContainsFunc(cgroups, e.matchesCgroup) || match(e.container, o.Container.ID) || match(e.pod, o.Pod.UID) ||
 		match(e.executable, o.Process.Executable) || e.matchesPod(o.Pod.UID, now)
+}
+
+// matchesCgroup says whether all of a cgroup is excluded.
+func (e *exclusion) matchesCgroup(path string) bool {
+	return e != nil && e.cgroup != nil && path != "" && e.cgroup.Matches(path)
 }
 
 // matchesPod says whether all of a pod is excluded by its namespace.

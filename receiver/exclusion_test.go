@@ -106,36 +106,43 @@ func TestWhoIsThereAlreadyIsExcludedOnceTheNamespaceIsKnown(t *testing.T) {
 	assert.Equal(t, []string{"Degraded exclusion", "Recovered exclusion"}, n.told())
 }
 
-// Two seconds of busy time are not the excluded service's.
-func TestChildrenOfTheExcludedThatNobodySawAreExcludedToo(t *testing.T) {
+// With an exact source what a process leaves unseen is what nobody saw in the same cgroup. With procfs it is that of its
+// children, which may be anywhere.
+func TestWhatNobodySawInACgroupIsExcludedWithIt(t *testing.T) {
 	const service = "/system.slice/etcd.service"
-	for name, exclude := range map[string]ExcludeConfig{
-		"by its cgroup": {Cgroup: []filter.Config{{Strict: service}}}, "by its name": {ExecutableName: []filter.Config{{Strict: "etcd"}}},
+	byCgroup := ExcludeConfig{Cgroup: []filter.Config{{Strict: service}}}
+	byName := ExcludeConfig{ExecutableName: []filter.Config{{Strict: "etcd"}}}
+	static, active := figures{60, 60, 0, 0, 120}, figures{60, 60, 0, 0, 360}
+	for name, c := range map[string]struct {
+		exclude ExcludeConfig
+		exact   bool
+		want    figures
+	}{
+		"by its cgroup":              {byCgroup, true, static},
+		"by a name":                  {byName, true, active},
+		"by its cgroup, with procfs": {byCgroup, false, active},
+		"by a name, with procfs":     {byName, false, active},
 	} {
-		for _, exact := range []bool{false, true} {
-			n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = exclude })
-			if exact {
-				n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
-					return exactSource{cputime.NewProcfs(root)}, nil, nil
-				}
+		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
+		if c.exact {
+			n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
+				return exactSource{cputime.NewProcfs(root)}, nil, nil
 			}
-			n.host.Processes[40].Cgroup = "0::" + service
-			n.start()
-			child := &hostsim.Process{Parent: 40, Comm: "x"}
-			n.host.Processes[50] = child
-			n.host.Run(10*time.Second, map[int]int64{10: 100, 20: 100, 50: 400})
-			delete(n.host.Processes, 50)
-			n.host.Processes[40].CUser += child.User
-			for _, z := range n.host.Zones {
-				z.Energy += 600 * joule
-			}
-			n.scrape()
-			requireFigures(t, figures{60, 60, 0, 0, 120}, n.figures("active"), name)
-			assert.Zero(t, n.sum("process.energy", attrs{"process.executable.name": "other"}), name)
-			assert.Zero(t, n.sum("system.unattributed.energy", nil), name)
-			n.run(600*joule, map[int]int64{10: 100, 20: 100})
-			requireFigures(t, figures{120, 120, 0, 0, 240}, n.figures("active"), "once")
 		}
+		n.host.Processes[40].Cgroup = "0::" + service
+		n.start()
+		child := &hostsim.Process{Parent: 40, Comm: "x"}
+		n.host.Processes[50] = child
+		n.host.Run(10*time.Second, map[int]int64{10: 100, 20: 100, 50: 400})
+		delete(n.host.Processes, 50)
+		n.host.Processes[40].CUser += child.User
+		for _, z := range n.host.Zones {
+			z.Energy += 600 * joule
+		}
+		n.scrape()
+		requireFigures(t, c.want, n.figures("active"), name)
+		assert.InDelta(t, c.want.node-120, n.sum("process.energy", attrs{"process.executable.name": "other"}), 1e-3, name)
+		assert.Zero(t, n.sum("system.unattributed.energy", nil), name)
 	}
 }
 
@@ -197,20 +204,56 @@ func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	assert.Empty(t, p.of("x", now.Add(time.Hour)), "it waits for all to be looked for")
 	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain-1)))
 	assert.True(t, p.lookAgain(now.Add(lookForPodsAgain)))
+	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain)), "that was told")
 	assert.Equal(t, "c", p.of("x", now.Add(lookForPodsAgain)))
 	assert.False(t, p.lookAgain(now.Add(2*lookForPodsAgain)), "y is missing still")
-	assert.False(t, p.lookAgain(now.Add(giveUpPods)))
+	assert.False(t, p.lookAgain(now.Add(forgetPods)))
+	assert.Empty(t, p.asked, "it was given up")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "e_f_y"), 0o755))
-	assert.False(t, p.lookAgain(now.Add(giveUpPods+lookForPodsAgain)), "it was given up")
-	assert.Equal(t, "e", p.of("y", now.Add(giveUpPods)), "until it is asked for again")
+	assert.Equal(t, "e", p.of("y", now.Add(forgetPods)), "until it is asked for again")
+}
 
-	require.NoError(t, os.RemoveAll(dir))
-	assert.Equal(t, "a", p.of(uidA, now), "what is known stays")
-	assert.Empty(t, p.of("z", now.Add(2*giveUpPods)))
+// As on a node of short jobs.
+func TestNewPodsDoNotKeepOthersFromBeingFound(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "var/log/pods")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	p, now := newPodNamespaces(root), time.Unix(1000, 0)
+	assert.Empty(t, p.of("x", now))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "c_d_x"), 0o755))
+	now = now.Add(lookForPodsAgain / 2)
+	p.of("another", now)
+	assert.True(t, p.lookAgain(now))
+	assert.Equal(t, "c", p.of("x", now))
+}
+
+func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "var/log/pods")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_x"), 0o755))
+	p, now := newPodNamespaces(root), time.Unix(1000, 0)
+	assert.Equal(t, "a", p.of("x", now))
+	require.NoError(t, os.Remove(filepath.Join(dir, "a_b_x")))
+	p.of("y", now.Add(forgetPods-1))
+	assert.Equal(t, "a", p.of("x", now.Add(forgetPods-1)))
+	p.of("z", now.Add(forgetPods))
+	assert.Empty(t, p.of("x", now.Add(forgetPods)))
+}
+
+func TestWhileTheDirectoriesCannotBeListedNobodyIsGivenUpBelowABound(t *testing.T) {
+	root := t.TempDir()
+	p, now := newPodNamespaces(root), time.Unix(1000, 0)
+	assert.Empty(t, p.of("z", now))
 	require.ErrorIs(t, p.failed, fs.ErrNotExist)
-	assert.False(t, p.lookAgain(now.Add(4*giveUpPods)))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "g_h_z"), 0o755))
-	assert.True(t, p.lookAgain(now.Add(5*giveUpPods)), "while nothing can be read nobody is given up")
+	assert.False(t, p.lookAgain(now.Add(forgetPods)))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "var/log/pods/g_h_z"), 0o755))
+	assert.True(t, p.lookAgain(now.Add(2*forgetPods)))
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "var")))
+	for i := range 3 * maxAsked {
+		p.of(fmt.Sprint(i), now)
+	}
+	p.lookAgain(now.Add(4 * forgetPods))
+	assert.Len(t, p.asked, maxAsked)
 }
 
 func FuzzParsePodLogs(f *testing.F) {

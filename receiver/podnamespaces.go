@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,21 +14,29 @@ import (
 // (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory).
 type podNamespaces struct {
 	dir    string
-	known  map[string]string    // namespaces by UID
-	asked  map[string]time.Time // since when it is looked for pods that have no directory
+	known  map[string]podNamespace // by UID
+	asked  map[string]time.Time    // since when it is looked for pods that have no directory
+	found  bool                    // since lookAgain said so: any of these
 	looked time.Time
 	failed error // to list the directories
 }
 
-// lookForPodsAgain is how often it is looked for pods that have no directory, and giveUpPods for how long.
+type podNamespace struct {
+	name string
+	seen time.Time // when there was a directory last
+}
+
+// lookForPodsAgain is how often it is looked for pods that have no directory, and forgetPods for how long, and for how
+// long a pod without its directory is remembered: its processes may outlive that.
 const (
 	lookForPodsAgain = 10 * time.Second
-	giveUpPods       = 10 * time.Minute
+	forgetPods       = 10 * time.Minute
+	maxAsked         = 1000
 )
 
 func newPodNamespaces(root string) *podNamespaces {
 	return &podNamespaces{
-		dir: filepath.Join(root, "var/log/pods"), known: map[string]string{}, asked: map[string]time.Time{},
+		dir: filepath.Join(root, "var/log/pods"), known: map[string]podNamespace{}, asked: map[string]time.Time{},
 	}
 }
 
@@ -35,33 +44,29 @@ func newPodNamespaces(root string) *podNamespaces {
 func (p *podNamespaces) of(uid string, now time.Time) string {
 	namespace, ok := p.known[uid]
 	if _, asked := p.asked[uid]; ok || asked {
-		return namespace
+		return namespace.name
 	}
 	p.list(now)
 	if namespace, ok = p.known[uid]; !ok {
 		p.asked[uid] = now
 	}
-	return namespace
+	return namespace.name
 }
 
-// lookAgain looks from time to time for the pods that were asked for, and says whether any has a directory now.
+// lookAgain looks from time to time for the pods that were asked for, and says whether the directory of any was found
+// since the last call.
 func (p *podNamespaces) lookAgain(now time.Time) (found bool) {
-	if len(p.asked) == 0 || now.Sub(p.looked) < lookForPodsAgain {
-		return false
+	if len(p.asked) > 0 && now.Sub(p.looked) >= lookForPodsAgain {
+		p.list(now)
+		maps.DeleteFunc(p.asked, func(_ string, since time.Time) bool {
+			return now.Sub(since) >= forgetPods && (p.failed == nil || len(p.asked) > maxAsked)
+		})
 	}
-	p.list(now)
-	for uid, since := range p.asked {
-		if _, ok := p.known[uid]; ok {
-			delete(p.asked, uid)
-			found = true
-		} else if p.failed == nil && now.Sub(since) >= giveUpPods {
-			delete(p.asked, uid)
-		}
-	}
+	found, p.found = p.found, false
 	return found
 }
 
-// list looks at all directories that are there, and forgets all others.
+// list looks at all directories that are there.
 func (p *podNamespaces) list(now time.Time) {
 	p.looked = now
 	entries, err := os.ReadDir(p.dir)
@@ -69,12 +74,16 @@ func (p *podNamespaces) list(now time.Time) {
 		p.failed = fmt.Errorf("the namespaces of pods are not known: %w", err)
 		return
 	}
-	clear(p.known)
 	for _, e := range entries {
 		if namespace, uid, ok := parsePodLogs(e.Name()); ok {
-			p.known[uid] = namespace
+			p.known[uid] = podNamespace{namespace, now}
+			if _, asked := p.asked[uid]; asked {
+				delete(p.asked, uid)
+				p.found = true
+			}
 		}
 	}
+	maps.DeleteFunc(p.known, func(_ string, n podNamespace) bool { return now.Sub(n.seen) >= forgetPods })
 }
 
 // parsePodLogs reads the name of a directory of logs. Neither namespaces nor names nor UIDs have underscores.

@@ -67,7 +67,8 @@ func (r *requests) due(now time.Time) bool {
 // one CPU is no unset one.
 func (r *requests) read(cgroup string) uint64 {
 	sys := filepath.Join(r.root, "sys/fs/cgroup")
-	isSet := strings.Contains(cgroup, "kubepods") && strings.Contains(path.Base(path.Dir(cgroup)), "pod")
+	isSet := strings.Contains(path.Base(cgroup), "kubepods") || // in one name, runc's of a path for systemd
+		strings.Contains(cgroup, "kubepods") && strings.Contains(path.Base(path.Dir(cgroup)), "pod")
 	if weight, ok := readNumber(filepath.Join(sys, cgroup, "cpu.weight")); ok {
 		if weight != unsetWeight || isSet {
 			if r.quadratic {

@@ -98,7 +98,7 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		wanted:     wanted,
 		buf:        make([]byte, 4096),
 		placements: map[string]*placement{},
-		namespace:  namespace{root: root},
+		namespace:  namespace{find: func() (string, error) { return cputime.NamespaceRoot(root) }},
 	}
 }
 
@@ -109,17 +109,20 @@ func (id *Identifier) Close() error { return id.proc.Close() }
 // reader's cgroup namespace only the end of the path is known. Where the namespace could not be found it is looked for
 // again.
 func (id *Identifier) Outside(now time.Time) error {
-	id.outside = id.outside && slices.ContainsFunc(id.known, func(e entry) bool {
-		return strings.HasPrefix(e.identity.Cgroup, "/..") || strings.HasPrefix(e.identity.ProcessCgroup, "/..")
-	})
-	if !id.outside {
-		return nil
-	}
-	if id.namespace.findAgain(now) {
+	if id.outside && id.namespace.findAgain(now) {
 		clear(id.placements)
 		for i := range id.known {
-			id.known[i].cgroup, id.known[i].settled = "", false
+			if e := &id.known[i]; e.cgroup != "" {
+				before := e.identity
+				id.place(e, id.placementOf(e.cgroup))
+				e.compare(&before)
+			}
 		}
+		id.unsettled = true // those that sleep are looked at, too
+	}
+	id.outside = id.outside && slices.ContainsFunc(id.known, func(e entry) bool { return e.isOutside() })
+	if !id.outside {
+		return nil
 	}
 	return fmt.Errorf("what containers' cgroups count and request cannot be read from the receiver's cgroup namespace: %w",
 		cmp.Or(id.namespace.failed, errElsewhere))
@@ -168,16 +171,9 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 	// What the pass has told was so before the files were read: a change in between shows in the next one.
 	e.settled, e.seen, e.execs, e.cgroups = e.settled && err == nil, now, p.Execs, p.Cgroups
 	if read {
-		vm := e.identity.VM
-		e.identity.Placement = in.Placement
-		if id.wanted.ProcessCgroup {
-			e.identity.ProcessCgroup = in.own
-		}
-		e.identity.VM = vm
+		id.place(e, in)
 	}
-	e.moved = e.moved || e.identity.ProcessCgroup != before.ProcessCgroup
-	before.ProcessCgroup = e.identity.ProcessCgroup
-	e.changed = e.changed || e.identity != before
+	e.compare(&before)
 	if e.fromArgs != argsBefore || (read && (in.VM != VM{} || e.machine)) {
 		id.unsettled = true
 		if !e.machine {
@@ -185,6 +181,25 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 			id.machines = append(id.machines, p.Slot)
 		}
 	}
+}
+
+// place says where the process is, which tells its virtual machine only together with others.
+func (id *Identifier) place(e *entry, in *placement) {
+	vm := e.identity.VM
+	e.identity.Placement, e.identity.ProcessCgroup = in.Placement, in.own
+	e.identity.VM = vm
+	id.outside = id.outside || e.isOutside()
+}
+
+func (e *entry) isOutside() bool {
+	return strings.HasPrefix(e.identity.Cgroup, "/..") || strings.HasPrefix(e.identity.ProcessCgroup, "/..")
+}
+
+// compare notes what is not as it was before.
+func (e *entry) compare(before *Identity) {
+	e.moved = e.moved || e.identity.ProcessCgroup != before.ProcessCgroup
+	before.ProcessCgroup = e.identity.ProcessCgroup
+	e.changed = e.changed || e.identity != *before
 }
 
 // Resolve settles which virtual machines the processes are, which takes all of them at once. It says whether
@@ -328,7 +343,6 @@ func (id *Identifier) placementOf(text string) *placement {
 		if id.wanted.ProcessCgroup {
 			p.own = ProcessCgroup(absolute)
 		}
-		id.outside = id.outside || strings.HasPrefix(p.Cgroup, "/..") || strings.HasPrefix(p.own, "/..")
 		id.placements[text] = p
 	}
 	return p

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"strings"
 	"time"
-
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 )
 
 // namespace makes paths of cgroup v2 that are relative to the reader's cgroup namespace absolute.
 type namespace struct {
-	root   string // of the host's tree
+	find   func() (begin string, err error)
 	asked  bool
 	begin  string // where the namespace begins
 	failed error  // why it is not known
@@ -30,7 +28,7 @@ func (n *namespace) findAgain(now time.Time) bool {
 		return false
 	}
 	n.again = now.Add(lookForNamespaceAgain)
-	n.begin, n.failed = cputime.NamespaceRoot(n.root)
+	n.begin, n.failed = n.find()
 	return n.failed == nil
 }
 
@@ -39,7 +37,7 @@ func (n *namespace) findAgain(now time.Time) bool {
 func (n *namespace) absolute(text []byte) []byte {
 	if !n.asked {
 		n.asked = true
-		n.begin, n.failed = cputime.NamespaceRoot(n.root)
+		n.begin, n.failed = n.find()
 	}
 	if n.failed != nil || n.begin == "/" {
 		return text

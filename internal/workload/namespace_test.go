@@ -2,8 +2,6 @@ package workload
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -78,30 +76,54 @@ func TestContainersAreKnownWholeFromWithinACgroupNamespace(t *testing.T) {
 	require.ErrorIs(t, i.id.Outside(now), errElsewhere)
 }
 
+// found is a namespace that begins there, or cannot be found.
+func (i *identified) found(begin string, err error) {
+	i.id.namespace.find = func() (string, error) { return begin, err }
+}
+
 func TestWhereNamespacesCannotBeToldApartIsSaidOnceItMatters(t *testing.T) {
 	i := newIdentified(t, false)
 	failed := errors.New("no tree")
-	i.id.namespace = namespace{root: i.host.Root(), asked: true, failed: failed}
-	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
-	i.host.Processes[10] = p
-	p.Cgroup = "0::/user.slice"
+	i.found("", failed)
+	i.host.Processes[10] = &hostsim.Process{Comm: "app", Cgroup: "0::/user.slice"}
 	i.round(10)
 	require.NoError(t, i.id.Outside(now))
-	p.Cgroup = "0::/../docker-" + idB + ".scope"
+	i.host.Processes[10].Cgroup = "0::/../docker-" + idB + ".scope"
 	identity, _ := i.round(10)
 	assert.Equal(t, contained(idB, "docker", "/../docker-"+idB+".scope"), identity.Placement)
 	require.ErrorIs(t, i.id.Outside(now), failed)
-	require.ErrorIs(t, i.id.Outside(now.Add(lookForNamespaceAgain-1)), failed)
 
-	// The host's first process is not known here, and then it is.
-	require.NotErrorIs(t, i.id.Outside(now.Add(lookForNamespaceAgain)), failed)
-	mounts := filepath.Join(i.host.Root(), "proc/1/mountinfo")
-	require.NoError(t, os.MkdirAll(filepath.Dir(mounts), 0o755))
-	require.NoError(t, os.WriteFile(mounts, []byte("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"), 0o600))
-	require.ErrorIs(t, i.id.Outside(now.Add(2*lookForNamespaceAgain)), errElsewhere, "until it is looked at again")
-	assert.Empty(t, i.id.placements)
-	identity, changed := i.round(10)
-	assert.False(t, changed, "here it is what it was")
-	assert.Equal(t, contained(idB, "docker", "/../docker-"+idB+".scope"), identity.Placement)
-	require.ErrorIs(t, i.id.Outside(now.Add(3*lookForNamespaceAgain)), errElsewhere)
+	i.host.Processes[10].Cgroup = "0::/user.slice"
+	i.round(10)
+	require.NoError(t, i.id.Outside(now), "it has moved")
+	i.host.Processes[11] = &hostsim.Process{Comm: "app", Cgroup: "0::/../docker-" + idB + ".scope"}
+	i.round(10)
+	require.ErrorIs(t, i.id.Outside(now), failed, "another one, of which nothing has to be parsed")
+}
+
+// Those who sleep, too, which an exact source never shows again.
+func TestANamespaceThatIsFoundLaterChangesWhereEverybodyIs(t *testing.T) {
+	i := newIdentified(t, false)
+	i.id.wanted.ProcessCgroup = true
+	i.found("", errors.New("no tree"))
+	i.host.Processes[10] = &hostsim.Process{Comm: "pause", Cgroup: "0::/../docker-" + idB + ".scope"}
+	i.host.Processes[11] = &hostsim.Process{Comm: "etcd", Cgroup: "0::/../etcd.service"}
+	i.host.Processes[12] = &hostsim.Process{Comm: "init", Cgroup: "0::/"}
+	i.round(10)
+	i.round(11)
+	require.Error(t, i.id.Outside(now))
+	i.found("/own", nil)
+	require.Error(t, i.id.Outside(now.Add(lookForNamespaceAgain-1)), "it is left alone for a while")
+	require.NoError(t, i.id.Outside(now.Add(lookForNamespaceAgain)))
+	assert.True(t, i.id.Resolve(), "everybody is to be looked at")
+	identity, changed := i.id.Identity(10)
+	assert.True(t, changed)
+	assert.Equal(t, contained(idB, "docker", "/docker-"+idB+".scope"), identity.Placement)
+	identity, changed = i.id.Identity(11)
+	assert.False(t, changed)
+	assert.True(t, i.id.Moved(11))
+	assert.Equal(t, "/etcd.service", identity.ProcessCgroup)
+	identity, _ = i.id.Identity(12)
+	assert.Equal(t, "/own", identity.ProcessCgroup)
+	assert.False(t, i.id.Resolve())
 }

@@ -203,13 +203,14 @@ func readAgain(f *os.File, buf []byte) (int, error) {
 
 // perf is the counters of this kernel.
 type perf struct {
-	root   string
-	kind   uint32
-	config uint64
-	cpus   []bool     // which are to be counted, by number
-	extra  []extended // where CPUs are of several kinds
-	online []byte     // the file
-	buf    []byte
+	root    string
+	kind    uint32
+	config  uint64
+	cpus    []bool     // which are to be counted, by number
+	extra   []extended // where CPUs are of several kinds
+	online  []byte     // the file
+	unknown bool       // which CPUs these are
+	buf     []byte
 }
 
 // extended is what the config of a hardware event has beside it on some CPUs: where these are of two kinds, each has a PMU
@@ -310,11 +311,12 @@ func (p *perf) configOf(cpu int) uint64 {
 }
 
 func (p *perf) moved() bool {
-	if !p.readOnline() {
+	changed := p.readOnline()
+	if !changed && !p.unknown {
 		return false
 	}
-	_ = p.look() // else those that were there are tried
-	return true
+	p.unknown = p.look() != nil // then those that were there are tried
+	return changed || !p.unknown
 }
 
 // readOnline reads which CPUs are online, and says whether these are others than before.

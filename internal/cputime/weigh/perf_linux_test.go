@@ -409,6 +409,10 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened, "those that were there are tried")
 	require.NoError(t, c.close())
+	assert.False(t, p.moved())
+	set("cpu_atom/cpus", "1\n")
+	assert.True(t, p.moved(), "it is looked for them until they are known")
+	assert.False(t, p.moved())
 }
 
 // The kernel takes the counters off a CPU that goes offline. They can be read as before.
