@@ -54,7 +54,7 @@ func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.T
 		accounts++
 	}
 	m.out.EnsureCapacity(1 + accounts)
-	m.resource(8, func(pcommon.Map) {}, func(into pmetric.MetricSlice) {
+	m.resource(1, 8, func(pcommon.Map) {}, func(into pmetric.MetricSlice) {
 		m.hardware(into, zones)
 		m.system(into)
 	})
@@ -78,10 +78,10 @@ func (m *emission) next() pmetric.ResourceMetrics {
 }
 
 // resource appends a resource unless nothing is said of it or it is not to be kept.
-func (m *emission) resource(metrics int, describe func(pcommon.Map), measure func(pmetric.MetricSlice)) {
+func (m *emission) resource(attributes, metrics int, describe func(pcommon.Map), measure func(pmetric.MetricSlice)) {
 	rm := m.next()
 	attrs := rm.Resource().Attributes()
-	attrs.EnsureCapacity(9)
+	attrs.EnsureCapacity(attributes)
 	describe(attrs)
 	if m.Attributes.EnergySource && m.Source != "" {
 		attrs.PutStr("energy.source", string(m.Source))
@@ -244,7 +244,11 @@ func (m *emission) account(a *attribution.Account) {
 	if !which.energyOn && !which.powerOn && !which.uncertaintyOn && !which.cpuTimeOn {
 		return
 	}
-	m.resource(4, func(attrs pcommon.Map) { m.describe(a, attrs) }, func(into pmetric.MetricSlice) {
+	attributes := 4
+	if a.Entity == attribution.Process {
+		attributes = 9
+	}
+	m.resource(attributes, 4, func(attrs pcommon.Map) { m.describe(a, attrs) }, func(into pmetric.MetricSlice) {
 		most := len(m.Kinds)
 		if m.Idle {
 			most *= 2
