@@ -184,30 +184,28 @@ func (g *group) giveUp(now time.Time) {
 		if around != nil {
 			around.own = units.AddSaturating(around.own, g.own)
 		}
-		g.own, g.since = 0, time.Time{}
+		g.forget()
 	}
 }
 
 func (c *counters) forget() {
-	c.all.own = 0
+	c.all.forget()
 	for _, g := range c.groups {
-		g.own = 0
+		g.forget()
 	}
 }
+
+func (g *group) forget() { g.own, g.since = 0, time.Time{} }
 
 // restart has all counters opened anew.
 func (c *counters) restart() {
+	c.forget()
+	c.all.stop()
+	c.all.retry = time.Time{}
 	for _, g := range c.groups {
-		g.restart()
+		g.stop()
+		g.retry = time.Time{}
 	}
-	c.all.restart()
-}
-
-func (g *group) restart() {
-	if g.count != nil {
-		_ = g.count.close() // it was only read from
-	}
-	g.count, g.retry, g.own = nil, time.Time{}, 0
 }
 
 // nearest is the group, or else the innermost around it, of which it is known what was counted; nil if there is none.
@@ -251,7 +249,7 @@ func (c *counters) advance(cgroup string, g *group, now time.Time) {
 	total, err := g.count.read()
 	if err != nil {
 		g.err, g.retry = err, now.Add(retryAfter)
-		c.stop(g)
+		g.stop()
 		return
 	}
 	g.counted, g.known = units.Advance(g.last, total), true
@@ -260,7 +258,7 @@ func (c *counters) advance(cgroup string, g *group, now time.Time) {
 	if g.counted == 0 && g.asked && g != &c.all {
 		if id, ok := c.kernel.identity(cgroup); !ok || id != g.id {
 			g.known = false
-			c.stop(g)
+			g.stop()
 			c.open(cgroup, g, now)
 		}
 	}
@@ -282,8 +280,10 @@ func (c *counters) open(cgroup string, g *group, now time.Time) {
 	g.count, g.tries = opened, 0
 }
 
-func (*counters) stop(g *group) {
-	_ = g.count.close() // it was only read from
+func (g *group) stop() {
+	if g.count != nil {
+		_ = g.count.close() // it was only read from
+	}
 	g.count = nil
 }
 
@@ -294,9 +294,7 @@ func (c *counters) sweep(now time.Time) {
 		if _, ok := c.kernel.identity(cgroup); ok || g.asked {
 			continue
 		}
-		if g.count != nil {
-			c.stop(g)
-		}
+		g.stop()
 		delete(c.groups, cgroup)
 	}
 	c.link()

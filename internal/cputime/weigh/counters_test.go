@@ -324,7 +324,10 @@ func TestWhatIsForgottenIsNobodys(t *testing.T) {
 	workOf(t, m, began.Add(time.Second))
 	m.Forget()
 	k.count(map[string]uint64{"/a": 10, "": 100})
-	got := workOf(t, m, began.Add(2*time.Second), Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms})
+	got := workOf(t, m, began.Add(time.Second+keepOwn), Share{CPU: 10 * ms})
+	assert.InDeltaSlice(t, []float64{100}, got, 1e-3, "what waits since then has not waited for long")
+	k.count(map[string]uint64{"": 100})
+	got = workOf(t, m, began.Add(2*time.Second+keepOwn), Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms})
 	assert.InDeltaSlice(t, []float64{10, 100}, got, 1e-3)
 }
 
