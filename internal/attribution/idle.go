@@ -119,15 +119,14 @@ func (e *Engine) stopCarrying(id Claimant) {
 
 // weightOf is what a set of carriers carries together.
 func (e *Engine) weightOf(set *carriers) uint64 {
-	size := uint64(1)
-	switch e.cfg.Rules.Idle {
-	case IdleEqual:
+	if e.cfg.Rules.Idle == IdleEqual {
 		return uint64(set.count)
-	case IdleRequested:
-		size = e.ledger.accounts[holderOf(&set.accounts)].size
 	}
-	whole := e.ledger.accounts[holderOf(&set.accounts)].carriers
-	return units.MulDiv(size*sizeUnit, uint64(set.count), uint64(whole))
+	holder, size := &e.ledger.accounts[holderOf(&set.accounts)], uint64(1)
+	if e.cfg.Rules.Idle == IdleRequested {
+		size = holder.size
+	}
+	return units.MulDiv(size*sizeUnit, uint64(set.count), uint64(holder.carriers))
 }
 
 // shareIdle gives those their part of a portion's idle energy who carry it. Of what a zone was late with they are those

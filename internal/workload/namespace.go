@@ -23,10 +23,6 @@ func (n *namespace) findAgain(now time.Time) bool {
 	if n.failed == nil || now.Before(n.again) {
 		return false
 	}
-	if n.again.IsZero() { // it was looked for a moment ago
-		n.again = now.Add(lookForNamespaceAgain)
-		return false
-	}
 	n.again = now.Add(lookForNamespaceAgain)
 	n.begin, n.failed = n.find()
 	return n.failed == nil
