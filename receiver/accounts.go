@@ -291,6 +291,7 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 	}
 	owner := a.owner(p, identity)
 	excluded := a.exclusion.matches(&owner, m.reading, identity.Cgroup, identity.ProcessCgroup)
+	b.whole = a.exclusion.matchesCgroup(identity.ProcessCgroup)
 	if !changed && excluded == b.excluded {
 		return
 	}
@@ -298,7 +299,6 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 		a.end(b.claimant)
 	}
 	b.open, b.cgroup, b.excluded, b.pod = true, identity.Cgroup, excluded, identity.Pod.UID
-	b.whole = a.exclusion.matchesCgroup(identity.ProcessCgroup)
 	b.claimant = a.openClaimant(owner, a.since(m, p), excluded)
 	if a.requests != nil {
 		a.engine.Resize(b.claimant, a.requests.of(b.cgroup, m.reading))

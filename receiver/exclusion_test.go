@@ -125,9 +125,7 @@ func TestWhatNobodySawInACgroupIsExcludedWithIt(t *testing.T) {
 	} {
 		n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = c.exclude })
 		if c.exact {
-			n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
-				return exactSource{cputime.NewProcfs(root)}, nil, nil
-			}
+			n.openExact()
 		}
 		n.host.Processes[40].Cgroup = "0::" + service
 		n.start()
@@ -143,6 +141,29 @@ func TestWhatNobodySawInACgroupIsExcludedWithIt(t *testing.T) {
 		requireFigures(t, c.want, n.figures("active"), name)
 		assert.InDelta(t, c.want.node-120, n.sum("process.energy", attrs{"process.executable.name": "other"}), 1e-3, name)
 		assert.Zero(t, n.sum("system.unattributed.energy", nil), name)
+	}
+}
+
+// etcd is excluded by its name. What nobody saw is its cgroup's, and that is excluded once it has moved there.
+func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
+	n := sharedNode(t, func(a *AttributionConfig) {
+		a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
+		a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}}
+	})
+	n.openExact()
+	n.start()
+	n.run(600*joule, nil)
+	for _, c := range []struct {
+		in   string
+		want float64
+	}{{"/a", 240}, {"/excluded", 0}, {"/excluded", 0}, {"/b", 240}} {
+		n.host.Processes[40].Cgroup = "0::" + c.in
+		before := n.figures("active")
+		n.host.Processes[40].CUser += 400
+		n.host.CPU.User += 400
+		n.host.CPU.Idle -= 400
+		n.run(600*joule, map[int]int64{40: 1})
+		assert.InDelta(t, c.want, n.figures("active").less(before).node, 1, c.in)
 	}
 }
 
@@ -233,10 +254,13 @@ func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_x"), 0o755))
 	p, now := newPodNamespaces(root), time.Unix(1000, 0)
 	assert.Equal(t, "a", p.of("x", now))
+	now = now.Add(24 * time.Hour) // in which nobody had to list anything
 	require.NoError(t, os.Remove(filepath.Join(dir, "a_b_x")))
-	p.of("y", now.Add(forgetPods-1))
-	assert.Equal(t, "a", p.of("x", now.Add(forgetPods-1)))
-	p.of("z", now.Add(forgetPods))
+	for i, after := range []time.Duration{0, forgetPods - 1} {
+		p.of(fmt.Sprint("new ", i), now.Add(after))
+		assert.Equal(t, "a", p.of("x", now.Add(after)))
+	}
+	p.of("newest", now.Add(forgetPods))
 	assert.Empty(t, p.of("x", now.Add(forgetPods)))
 }
 

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/cputime/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -125,11 +124,7 @@ func TestMemoryThatACgroupDoesNotTellIsTold(t *testing.T) {
 
 // As seen from a cgroup namespace whose place in the host's tree cannot be found.
 func TestCgroupsThatAreOutOfSightAreToldWhereTheyMatter(t *testing.T) {
-	exact := func(n *testNode) {
-		n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
-			return exactSource{cputime.NewProcfs(root)}, nil, nil
-		}
-	}
+	exact := (*testNode).openExact
 	for name, c := range map[string]struct {
 		edit func(*AttributionConfig)
 		with func(*testNode)

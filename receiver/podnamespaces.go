@@ -22,12 +22,13 @@ type podNamespaces struct {
 }
 
 type podNamespace struct {
-	name string
-	seen time.Time // when there was a directory last
+	name   string
+	missed time.Time // since when it has had no directory
 }
 
 // lookForPodsAgain is how often it is looked for pods that have no directory, and forgetPods for how long, and for how
-// long a pod without its directory is remembered: its processes may outlive that.
+// long a pod without its directory is remembered: its processes may outlive that. While no directory can be listed, more
+// than maxAsked are not looked for as long as they like.
 const (
 	lookForPodsAgain = 10 * time.Second
 	forgetPods       = 10 * time.Minute
@@ -74,16 +75,24 @@ func (p *podNamespaces) list(now time.Time) {
 		p.failed = fmt.Errorf("the namespaces of pods are not known: %w", err)
 		return
 	}
+	there := map[string]bool{}
 	for _, e := range entries {
 		if namespace, uid, ok := parsePodLogs(e.Name()); ok {
-			p.known[uid] = podNamespace{namespace, now}
+			there[uid] = true
+			p.known[uid] = podNamespace{name: namespace}
 			if _, asked := p.asked[uid]; asked {
 				delete(p.asked, uid)
 				p.found = true
 			}
 		}
 	}
-	maps.DeleteFunc(p.known, func(_ string, n podNamespace) bool { return now.Sub(n.seen) >= forgetPods })
+	maps.DeleteFunc(p.known, func(uid string, n podNamespace) bool {
+		if !there[uid] && n.missed.IsZero() {
+			n.missed = now
+			p.known[uid] = n
+		}
+		return !there[uid] && now.Sub(n.missed) >= forgetPods
+	})
 }
 
 // parsePodLogs reads the name of a directory of logs. Neither namespaces nor names nor UIDs have underscores.

@@ -17,6 +17,13 @@ type exactSource struct {
 
 func (exactSource) Exact() bool { return true }
 
+// openExact has the node start with one.
+func (n *testNode) openExact() {
+	n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
+		return exactSource{cputime.NewProcfs(root)}, nil, nil
+	}
+}
+
 // energies runs one recorded workload, whose processes use a fraction of a tick in each interval, and returns
 // what each was billed, by a source that infers and by one that does not.
 func energies(t *testing.T, exact bool) (billed [3]float64) {
