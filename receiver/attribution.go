@@ -132,8 +132,8 @@ type presetRules struct {
 
 var presets = map[Preset]presetRules{
 	PresetKepler:     {SplitUtilization, IdleNone, AmongProcesses},
-	PresetKepler09:   {SplitMinimum, IdleEqual, AmongContainers},
-	PresetScaphandre: {SplitUtilization, IdleNone, AmongProcesses},
+	PresetKepler09:   {SplitMinimum, IdleEqual, AmongProcesses},
+	PresetScaphandre: {SplitUtilization, IdleUsed, AmongProcesses}, // active + idle = energy * CPU time / all CPU time
 	PresetSmartWatts: {SplitResting, IdleNone, AmongProcesses},
 	PresetKubeWatt:   {SplitRegression, IdleNone, AmongProcesses},
 	PresetKavanagh:   {SplitBase, IdleEqual, AmongContainers},

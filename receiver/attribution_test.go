@@ -80,15 +80,16 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 	}{
 		// P * busy/total, shared by CPU time.
 		PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
-		// P * process/total: the same.
-		PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
-		// The lowest power, 20 W, is idle, and equally the containers'. What is above it is shared by CPU time.
+		// P * process / sum of processes: both together are 150 J for A, 300 for B and 150 for c.
+		PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
+		// The lowest power, 20 W, is idle, and equally the five processes', init being one. What is above it is shared by CPU
+		// time.
 		PresetKepler09: {
 			learn: func(n *testNode) {
 				n.run(200*joule, map[int]int64{1: 10})
 				n.run(210*joule, map[int]int64{1: 20})
 			},
-			active: figures{100, 200, 100, 0, 400}, idle: figures{100, 100, 0, 0, 200},
+			active: figures{100, 200, 100, 0, 400}, idle: figures{40, 40, 40, 40, 200},
 		},
 		// At rest 40, 41, ... 49 W: median 44.5 and range 4.5 W, so 44.5 - 1.5*4.5 = 37.75 W are static.
 		PresetSmartWatts: {

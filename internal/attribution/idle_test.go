@@ -105,6 +105,22 @@ func TestIdleEnergyIsCarriedByWhomTheRuleNames(t *testing.T) {
 	}
 }
 
+// Scaphandre's formula, E * CPU of the process / sum of CPU: 60 W for 10 s on a node a third busy. The processes 1 to 4 use
+// 100, 80, 70 and 60 of the 310 ms.
+func TestActiveAndUsedIdleEnergyAreAllEnergyByCPUTime(t *testing.T) {
+	n := newShared(rulesOf(attribution.IdleUsed))
+	cpu := []units.CPUTime{100, 80, 70, 60}
+	n.interval(60, cpu...)
+	active, idle := n.joules()
+	var sum float64
+	for i, used := range cpu {
+		name := strconv.Itoa(i + 1)
+		assert.InDelta(t, 600*float64(used)/310, active[name]+idle[name], 2e-6, name)
+		sum += active[name] + idle[name]
+	}
+	assert.InDelta(t, 600, sum, 1e-9)
+}
+
 func TestWhoEndedCarriesNoIdleEnergy(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqual))
 	n.engine.Stop(n.claimants[1])

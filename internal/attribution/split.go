@@ -66,7 +66,8 @@ type gathering struct {
 }
 
 const (
-	// sampleLength is how long a sample is at least: shorter windows are put together.
+	// sampleLength is the length of a sample of windows shorter than that. A sample ends with the window whose end is
+	// nearest to it, as windows of a second are in truth of 0.9998 s, and so covers two thirds of it at least.
 	sampleLength = time.Second
 	// maxSampleLength is how long one may be: of a longer gap its average says too little.
 	maxSampleLength = 5 * time.Minute
@@ -107,7 +108,7 @@ func (s *StaticSplit) gather(k *learningKind, p Portion) {
 	g.busy += min(p.Busy, p.Total)
 	g.total += p.Total
 	g.elapsed += p.Elapsed
-	if g.elapsed < sampleLength {
+	if g.elapsed+p.Elapsed/2 < sampleLength {
 		return
 	}
 	seconds := g.elapsed.Seconds()

@@ -173,6 +173,33 @@ func TestShortWindowsAreOneSampleASecond(t *testing.T) {
 	assert.InDelta(t, 45, split.StaticPower(0), 1e-9)
 }
 
+// A ticker of a second has windows a little shorter, and one that is late a window that is much shorter.
+func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
+	for _, c := range []struct {
+		window  time.Duration
+		windows int // of a sample
+	}{
+		{time.Second, 1},
+		{999_800 * time.Microsecond, 1},
+		{950 * time.Millisecond, 1},
+		{667 * time.Millisecond, 1},
+		{666 * time.Millisecond, 2},
+		{499 * time.Millisecond, 2},
+		{99 * time.Millisecond, 10},
+		{101 * time.Millisecond, 10},
+	} {
+		split := attribution.NewRestingSplit(0.1) // learns of ten samples
+		p := interval(0, 5)
+		p.Elapsed = c.window
+		for range 10*c.windows - 1 {
+			split.Active(p)
+		}
+		assert.Equal(t, attribution.Learning, split.Standing(0), c.window)
+		split.Active(p)
+		assert.Equal(t, attribution.Learned, split.Standing(0), c.window)
+	}
+}
+
 func TestALongGapTeachesNothing(t *testing.T) {
 	split := attribution.NewMinimumSplit(0.1)
 	p := interval(0, 5)
