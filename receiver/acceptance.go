@@ -2,23 +2,70 @@ package receiver
 
 import (
 	"context"
+	"iter"
 
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// acceptance is the next consumer, and the one place where the receiver learns whether it took what was
-// scraped: the final values of what ended are kept until then. The scraper's controller calls it right
-// after the scrape, on the same goroutine.
+// acceptance is the next consumer, and the one place where the receiver learns whether the next consumer took
+// what was scraped: the final values of ended series are kept until then. The scraper's controller calls it
+// right after the scrape, on the same goroutine.
 type acceptance struct {
 	consumer.Metrics
 	accepted func()
 }
 
+// ConsumeMetrics hands on a collection in parts of bounded size. The collection is acknowledged only when all
+// parts are: after a part is refused the rest is not sent, and the next collection repeats all of it. Series are
+// cumulative, so a part that is sent twice changes nothing.
 func (a acceptance) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	if err := a.Metrics.ConsumeMetrics(ctx, md); err != nil {
-		return err
+	for part := range parts(md) {
+		if err := a.Metrics.ConsumeMetrics(ctx, part); err != nil {
+			return err
+		}
 	}
 	a.accepted()
 	return nil
+}
+
+const (
+	// maxPart bounds a part in bytes of OTLP protobuf before compression. It is half of the message size that
+	// gRPC servers take by default: an exporter drops a larger one for good.
+	maxPart = 2 << 20
+	// resourceRoom is added to the size of each resource, for the attributes that processors add later, such
+	// as the names of pods and nodes.
+	resourceRoom = 1 << 10
+)
+
+// parts splits a collection between resources, in their order. A collection that fits into one part is yielded
+// as it is; otherwise its resources move into the parts. A resource that is larger than a part is a part alone.
+func parts(md pmetric.Metrics) iter.Seq[pmetric.Metrics] {
+	return func(yield func(pmetric.Metrics) bool) {
+		if partSize(md) <= maxPart {
+			yield(md)
+			return
+		}
+		all := md.ResourceMetrics()
+		part, size := pmetric.NewMetrics(), 0
+		for i := range all.Len() {
+			next := pmetric.NewMetrics()
+			all.At(i).MoveTo(next.ResourceMetrics().AppendEmpty())
+			more := partSize(next)
+			if size > 0 && size+more > maxPart {
+				if !yield(part) {
+					return
+				}
+				part, size = pmetric.NewMetrics(), 0
+			}
+			next.ResourceMetrics().MoveAndAppendTo(part.ResourceMetrics())
+			size += more
+		}
+		yield(part)
+	}
+}
+
+func partSize(md pmetric.Metrics) int {
+	var m pmetric.ProtoMarshaler
+	return m.MetricsSize(md) + md.ResourceMetrics().Len()*resourceRoom
 }

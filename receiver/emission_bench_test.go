@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkEmission is the emission of processes in one zone: built directly, as internal/emit does, and with
-// the generated MetricsBuilder.
+// the generated MetricsBuilder. parts is the split of the result into requests of bounded size.
 func BenchmarkEmission(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	for _, n := range []int{500, 10_000} {
@@ -34,14 +34,25 @@ func BenchmarkEmission(b *testing.B) {
 		}
 		iv.Zones[0].Total = 100 * units.Joule
 		engine.Observe(&iv)
+		e := emit.New(emit.Config{
+			Metrics: emittedMetrics(&cfg.Metrics), Attributes: emittedAttributes(&cfg.ResourceAttributes),
+			Kinds: []power.Kind{power.Package}, Source: power.Measured,
+		})
+		zones := []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package}}
 		b.Run(fmt.Sprint(n, "/direct"), func(b *testing.B) {
-			e := emit.New(emit.Config{
-				Metrics: emittedMetrics(&cfg.Metrics), Attributes: emittedAttributes(&cfg.ResourceAttributes),
-				Kinds: []power.Kind{power.Package}, Source: power.Measured,
-			})
 			b.ReportAllocs()
 			for b.Loop() {
-				e.Emit(engine.Ledger(), []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package}}, time.Unix(11, 0))
+				e.Emit(engine.Ledger(), zones, time.Unix(11, 0))
+			}
+		})
+		b.Run(fmt.Sprint(n, "/parts"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				md := e.Emit(engine.Ledger(), zones, time.Unix(11, 0))
+				b.StartTimer()
+				for range parts(md) {
+				}
 			}
 		})
 		b.Run(fmt.Sprint(n, "/MetricsBuilder"), func(b *testing.B) {

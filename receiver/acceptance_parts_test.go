@@ -1,0 +1,147 @@
+package receiver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+// resourcesOf returns a collection with resources of one data point, numbered by its value, and one attribute of
+// the given size.
+func resourcesOf(sizes ...int) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	for i, size := range sizes {
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr("process.command_line", strings.Repeat("x", size))
+		rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty().SetEmptySum().DataPoints().AppendEmpty().SetIntValue(int64(i))
+	}
+	return md
+}
+
+func manyOf(n, size int) []int {
+	sizes := make([]int, n)
+	for i := range sizes {
+		sizes[i] = size
+	}
+	return sizes
+}
+
+// values returns the data points' values, in the order of the resources.
+func values(md pmetric.Metrics) []int64 {
+	var all []int64
+	for _, rm := range md.ResourceMetrics().All() {
+		all = append(all, rm.ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0).IntValue())
+	}
+	return all
+}
+
+func consume(t *testing.T, md pmetric.Metrics, next consumer.ConsumeMetricsFunc) (acknowledged bool, err error) {
+	t.Helper()
+	c, err := consumer.NewMetrics(next)
+	require.NoError(t, err)
+	err = acceptance{c, func() { acknowledged = true }}.ConsumeMetrics(t.Context(), md)
+	return acknowledged, err
+}
+
+func TestLargeCollectionIsHandedOnInBoundedPartsInOrder(t *testing.T) {
+	for name, test := range map[string]struct {
+		sizes []int
+		parts int
+	}{
+		"one resource":             {manyOf(1, 100), 1},
+		"500 common resources":     {manyOf(500, 300), 1},
+		"1500 of 4 KiB":            {manyOf(1500, 4<<10), 4},
+		"10000 small resources":    {manyOf(10_000, 10), 6},
+		"33 of 130 kB":             {manyOf(33, 130_000), 3},
+		"one larger than a part":   {[]int{10, 3 << 20, 10}, 3},
+		"the first larger than it": {[]int{3 << 20, 10}, 2},
+		"all but larger than one":  {manyOf(3, maxPart-resourceRoom-200), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []int64
+			parts := 0
+			acknowledged, err := consume(t, resourcesOf(test.sizes...), func(_ context.Context, md pmetric.Metrics) error {
+				parts++
+				got = append(got, values(md)...)
+				for _, rm := range md.ResourceMetrics().All() { // what processors add
+					rm.Resource().Attributes().PutStr("k8s.pod.name", strings.Repeat("p", resourceRoom-50))
+				}
+				if md.ResourceMetrics().Len() > 1 {
+					assert.LessOrEqual(t, new(pmetric.ProtoMarshaler).MetricsSize(md), 2<<20)
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			assert.True(t, acknowledged)
+			assert.Equal(t, test.parts, parts)
+			assert.Equal(t, values(resourcesOf(test.sizes...)), got)
+		})
+	}
+}
+
+func TestPartsWithTheLongestNamesOfKubernetesStayBelowTheLimitOfGRPC(t *testing.T) {
+	name, namespace := strings.Repeat("n", 253), strings.Repeat("s", 63)
+	n := newTestNode(t)
+	n.start()
+	n.run(joule, nil)
+	one := pmetric.NewMetrics() // the smallest resource that the receiver emits: the series "other"
+	for _, rm := range n.md.ResourceMetrics().All() {
+		if _, is := rm.Resource().Attributes().Get("process.executable.name"); is {
+			rm.CopyTo(one.ResourceMetrics().AppendEmpty())
+			break
+		}
+	}
+	require.Equal(t, 1, one.ResourceMetrics().Len())
+	md := pmetric.NewMetrics()
+	for range 10_000 {
+		one.ResourceMetrics().At(0).CopyTo(md.ResourceMetrics().AppendEmpty())
+	}
+	_, err := consume(t, md, func(_ context.Context, md pmetric.Metrics) error {
+		for _, rm := range md.ResourceMetrics().All() {
+			attributes := rm.Resource().Attributes()
+			attributes.PutStr("k8s.namespace.name", namespace)
+			for _, of := range []string{"host.name", "k8s.node.name", "k8s.pod.name", "k8s.deployment.name", "k8s.job.name"} {
+				attributes.PutStr(of, name)
+			}
+		}
+		assert.Less(t, new(pmetric.ProtoMarshaler).MetricsSize(md), 4<<20)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+func TestRefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
+	for refused := 1; refused <= 4; refused++ {
+		t.Run(fmt.Sprint("part ", refused), func(t *testing.T) {
+			parts := 0
+			acknowledged, err := consume(t, resourcesOf(manyOf(1500, 4<<10)...), func(context.Context, pmetric.Metrics) error {
+				if parts++; parts == refused {
+					return errRefused
+				}
+				return nil
+			})
+			require.ErrorIs(t, err, errRefused)
+			assert.False(t, acknowledged)
+			assert.Equal(t, refused, parts, "the rest is not sent")
+		})
+	}
+}
+
+func TestCollectionOfOnePartIsHandedOnAsItIs(t *testing.T) {
+	md := resourcesOf(manyOf(500, 300)...)
+	var got pmetric.Metrics
+	_, err := consume(t, md, func(_ context.Context, part pmetric.Metrics) error { got = part; return nil })
+	require.NoError(t, err)
+	assert.Equal(t, md, got)
+	assert.Equal(t, 500, got.ResourceMetrics().Len())
+	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
+	require.NoError(t, err)
+	a := acceptance{next, func() {}}
+	assert.Zero(t, testing.AllocsPerRun(10, func() { _ = a.ConsumeMetrics(context.Background(), md) }))
+}
