@@ -1,11 +1,13 @@
 package receiver
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -69,9 +71,11 @@ func (a *accounts) observe(m *measurement) {
 	iv.Total = m.node.Total - a.last.node.Total
 	iv.Claims = iv.Claims[:0]
 	iv.Zones = iv.Zones[:0]
-	for _, r := range m.readings {
+	for i := range m.readings {
+		r := &m.readings[i]
+		zone, replaced := a.zone(r)
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{
-			Zone: a.zone(r.Zone), Kind: slices.Index(a.kinds, r.Zone.Kind), Total: r.Total, OK: r.Err == nil,
+			Zone: zone, Kind: slices.Index(a.kinds, r.Zone.Kind), Total: r.Total, OK: r.Err == nil, Replaced: replaced,
 		})
 	}
 	a.claim(m, m.node.Process-a.last.node.Process)
@@ -113,14 +117,24 @@ func (a *accounts) finish(m *measurement) {
 	a.observe(&last)
 }
 
-func (a *accounts) zone(z *power.Zone) int {
-	i, ok := a.zoneIndex[z]
-	if !ok {
-		i = len(a.zones)
-		a.zones = append(a.zones, *z)
-		a.zoneIndex[z] = i
+// zone returns the engine's number of a zone, and reports whether the zone takes the place of one whose series it goes
+// on with. That is so until its first good reading.
+func (a *accounts) zone(r *power.Reading) (i int, replaced bool) {
+	if i, ok := a.zoneIndex[r.Zone]; ok {
+		return i, false
 	}
-	return i
+	i = slices.IndexFunc(a.zones, func(z power.Zone) bool { return emit.SameSeries(&z, r.Zone) })
+	replaced = i >= 0
+	switch {
+	case !replaced:
+		i = len(a.zones)
+		a.zones = append(a.zones, *r.Zone)
+	case r.Err != nil:
+		return i, replaced
+	}
+	maps.DeleteFunc(a.zoneIndex, func(_ *power.Zone, of int) bool { return of == i })
+	a.zoneIndex[r.Zone] = i
+	return i, replaced
 }
 
 // maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no sum of

@@ -158,7 +158,8 @@ func TestAContainerThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
 	assert.NotEmpty(t, n.points("container.energy", attrs{"container.id": idA}))
 }
 
-func TestAZoneEndsWhereAnotherOneTakesItsPlace(t *testing.T) {
+// The sockets of a machine change their places. The zones of their memory have equal attributes there.
+func TestAZoneThatTakesThePlaceOfAnotherGoesOnWithItsSeries(t *testing.T) {
 	n := newTestNode(t)
 	z := n.host.Zones
 	z["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12, Energy: 7 * joule}
@@ -176,29 +177,54 @@ func TestAZoneEndsWhereAnotherOneTakesItsPlace(t *testing.T) {
 	window()
 	require.NoError(t, n.host.Render())
 	n.s.sample()
-	last := n.s.ledgers.last.stamp
+	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.s.ledgers.last.stamp
 	z["intel-rapl:0"], z["intel-rapl:1"] = z["intel-rapl:1"], z["intel-rapl:0"]
 	z["intel-rapl:0:0"], z["intel-rapl:1:0"] = z["intel-rapl:1:0"], z["intel-rapl:0:0"]
 	window()
 	n.scrape()
 	taken := n.s.ledgers.last.stamp
 	for _, id := range []string{"intel-rapl:0:0", "intel-rapl:1:0"} {
-		both := n.points("hw.energy", nil, "hw.id="+id)
-		require.Len(t, both, 2, "the one that ended has its last value")
-		assert.InDelta(t, 20, both[0].value, 1e-6)
-		assert.Equal(t, last, both[0].at)
-		assert.Equal(t, taken, both[1].start)
-		assert.Equal(t, taken, both[1].at)
-		watts := n.points("hw.power", nil, "hw.id="+id)
-		require.Len(t, watts, 1, "of the time until then")
-		assert.Equal(t, last, watts[0].at)
+		energy := n.one("hw.energy", "hw.id="+id)
+		assert.InDelta(t, 20, energy.value, 1e-6, "what the counter shows at first was not used since")
+		assert.Equal(t, began, energy.start)
+		assert.Equal(t, taken, energy.at)
+		assert.InDelta(t, 1, n.one("hw.power", "hw.id="+id).value, 1e-6, "of the time until then")
+	}
+	for id, was := range map[string]string{"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"} {
+		energy, watts := n.one("hw.energy", "hw.id="+id, "hw.name="+was), n.one("hw.power", "hw.id="+id, "hw.name="+was)
+		assert.InDelta(t, 20, energy.value, 1e-6, "a series that ended has its last value")
+		assert.Equal(t, last, energy.at)
+		assert.True(t, watts.ended)
+		assert.Equal(t, taken, watts.at)
+		assert.Equal(t, taken, n.one("hw.energy", "hw.id="+id, "hw.name="+z[id].Name).start, "other attributes, another series")
 	}
 	window()
 	n.scrape()
 	for _, metric := range []string{"hw.energy", "hw.power"} {
 		for id := range z {
-			n.one(metric, "hw.id="+id)
+			n.one(metric, "hw.id="+id) // what ended was acknowledged
 		}
 	}
-	assert.InDelta(t, 10, n.one("hw.energy", "hw.id=intel-rapl:0:0").value, 1e-6)
+	assert.InDelta(t, 30, n.one("hw.energy", "hw.id=intel-rapl:0:0").value, 1e-6)
+	assert.InDelta(t, 10, n.one("hw.energy", "hw.id=intel-rapl:0").value, 1e-6)
+}
+
+func TestTheMachinesZoneGoesOnUnderAnotherName(t *testing.T) {
+	n := newTestNode(t)
+	z := n.host.Zones
+	z["intel-rapl:1"] = &hostsim.Zone{Name: "psys", Max: 1e12, Energy: 9 * joule}
+	n.start()
+	run := func() {
+		z["intel-rapl:1"].Energy += 200 * joule
+		n.run(100*joule, nil)
+	}
+	run()
+	z["intel-rapl:1"] = &hostsim.Zone{Name: "psys-1", Max: 1e12}
+	n.refuse = errRefused
+	run()
+	assert.InDelta(t, 200, n.one("hw.host.energy").value, 1e-6)
+	assert.Empty(t, n.points("hw.host.power", nil), "nothing is known of this interval")
+	run()
+	assert.InDelta(t, 400, n.one("hw.host.energy").value, 1e-6)
+	assert.InDelta(t, 20, n.one("hw.host.power").value, 1e-6)
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
 )
 
 var update = flag.Bool("update", false, "write the expected metrics of the recorded hosts")
@@ -47,6 +48,7 @@ func recorded(t *testing.T, name string) *testNode {
 		require.NoError(t, err)
 		n.md, err = n.s.scrape(t.Context())
 		require.NoError(t, err)
+		require.NoError(t, emittest.Duplicate(n.md))
 		n.accept()
 		n.balance()
 	}

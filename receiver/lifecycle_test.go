@@ -187,16 +187,24 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(700*joule, map[int]int64{10: 1000})
-	first := n.one("process.energy", pid(10), "energy.source=measured")
-	assert.Zero(t, first.value, "what the counter shows at first is not of this process")
-	assert.Equal(t, "measured", first.attributes["energy.source"])
-	assert.True(t, first.start.After(modeled.start))
-	assert.Equal(t, first.at, first.start)
-	assert.InDelta(t, 1200, n.one("process.energy", pid(10), "energy.source=modeled").value, 1e-5, "the last value")
+	last := n.one("process.energy", pid(10))
+	assert.Equal(t, "modeled", last.attributes["energy.source"])
+	assert.InDelta(t, 1200, last.value, 1e-5, "the last value")
+	for _, gauge := range []string{"process.power", "system.power", "hw.power"} {
+		for _, p := range n.points(gauge, nil) {
+			assert.True(t, p.ended, gauge)
+			assert.Equal(t, last.at, p.at, "after the last with a value")
+		}
+		assert.NotEmpty(t, n.points(gauge, nil))
+	}
 	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
 
 	n.run(50*joule, map[int]int64{10: 1000})
-	assert.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-6)
+	first := n.one("process.energy", pid(10))
+	assert.InDelta(t, 50, first.value, 1e-6, "what the counter showed at first is not of this process")
+	assert.Equal(t, "measured", first.attributes["energy.source"])
+	assert.Equal(t, last.at, first.start, "where the other ended")
+	assert.False(t, n.one("process.power", pid(10)).ended)
 	n.host.Zones["intel-rapl:0"].Content = "gone again\n"
 	n.run(10*joule, map[int]int64{10: 1000})
 	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "a sensor in use is waited for")
@@ -216,8 +224,7 @@ func TestCPUTimeStartsAnewWithTheSensor(t *testing.T) {
 	assert.InDelta(t, 3, n.one("process.cpu.time", pid(10)).value, 1e-9)
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(0, map[int]int64{10: 300})
-	assert.Zero(t, n.one("process.cpu.time", pid(10), "energy.source=measured").value, "its start is now")
-	assert.Zero(t, n.one("container.cpu.time", "energy.source=measured").value)
+	assert.InDelta(t, 3, n.one("process.cpu.time", pid(10), "energy.source=modeled").value, 1e-9, "its end")
 	n.run(0, map[int]int64{10: 200})
 	assert.InDelta(t, 2, n.one("process.cpu.time", pid(10)).value, 1e-9)
 	assert.InDelta(t, 2, n.one("container.cpu.time").value, 1e-9)

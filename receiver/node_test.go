@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -93,6 +94,7 @@ func (n *testNode) scrape() {
 	md, err := n.s.scrape(context.Background())
 	require.NoError(n.t, err)
 	n.md = md
+	require.NoError(n.t, emittest.Duplicate(md))
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return n.refuse })
 	require.NoError(n.t, err)
 	require.ErrorIs(n.t, acceptance{next, n.s.accepted}.ConsumeMetrics(context.Background(), md), n.refuse)
@@ -131,6 +133,7 @@ type point struct {
 	series     string
 	value      float64
 	start, at  time.Time
+	ended      bool // it has no recorded value
 }
 
 // points returns the points of a metric that have these attributes, "key=value" among them.
@@ -143,7 +146,8 @@ func (n *testNode) points(metric string, want attrs, more ...string) []point {
 					continue
 				}
 				for _, dp := range dataPoints(m).All() {
-					p := point{attributes: attrs{}, value: dp.DoubleValue(), start: dp.StartTimestamp().AsTime(), at: dp.Timestamp().AsTime()}
+					p := point{attributes: attrs{}, value: dp.DoubleValue(), start: dp.StartTimestamp().AsTime(), at: dp.Timestamp().AsTime(),
+						ended: dp.Flags().NoRecordedValue()}
 					var all []string
 					add := func(m pcommon.Map) {
 						for k, v := range m.All() {

@@ -3,6 +3,7 @@ package receiver
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,8 +41,8 @@ type energyScraper struct {
 	blind   *cputime.Node // what the source said of the node when its passes began to fail
 	meters  *meters
 	ledgers *ledgers   // nil until the first measurement
-	retired []*ledgers // of meters and sources that were replaced, until their last values were accepted
-	pending bool       // something was handed out and is not yet accepted
+	retired []*ledgers // of meters and sources that were replaced, until their last values were acknowledged
+	sent    *ledgers   // those in the last emission, nil once it was acknowledged
 	failed  int        // passes over the processes in a row
 	sampler sampler
 
@@ -55,6 +56,7 @@ type ledgers struct {
 	*accounts
 	emitter *emit.Emitter
 	rules   attribution.Rules
+	end     time.Time // when others took over
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -165,7 +167,7 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.adjustWindow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending = false // what was handed out before was refused
+	s.sent = nil // what was emitted before was refused
 	m := s.scan()
 	if now := s.now(); s.ledgers != nil && s.learning.due(now) {
 		s.learning.keep(&s.ledgers.rules)
@@ -307,17 +309,26 @@ func (s *energyScraper) retire() {
 	if s.ledgers != nil {
 		s.learning.keep(&s.ledgers.rules)
 		s.retired = append(s.retired, s.ledgers)
-		s.ledgers, s.pending = nil, false
+		if s.sent == s.ledgers {
+			s.sent = nil // without what came since
+		}
+		s.ledgers = nil
 	}
 }
 
-// dropRetired forgets the ledgers that were retired.
+// dropRetired forgets all ledgers that were retired.
 func (s *energyScraper) dropRetired() {
-	for _, l := range s.retired {
-		_ = l.identifier.Close() // it was only read from
-		s.telemetry.droppedSeries += int64(l.engine.Ledger().Dropped)
+	for len(s.retired) > 0 {
+		s.dropOldest()
 	}
-	s.retired = nil
+}
+
+// dropOldest forgets the ledgers that were retired first.
+func (s *energyScraper) dropOldest() {
+	l := s.retired[0]
+	s.retired = slices.Delete(s.retired, 0, 1)
+	_ = l.identifier.Close() // it was only read from
+	s.telemetry.droppedSeries += int64(l.engine.Ledger().Dropped)
 }
 
 // attribute books a measurement. The first one is the baseline.
@@ -384,28 +395,29 @@ func (s *energyScraper) begin(m *measurement) {
 		Scope:      metadata.ScopeName,
 		Version:    s.set.BuildInfo.Version,
 	})
-	s.ledgers = &ledgers{booking, emitter, rules}
-}
-
-func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
-	md := pmetric.NewMetrics()
-	// Those that ended come first and with their own last time, so that a series which they share with the
-	// live ones is seen to end before it starts anew, however often they are sent.
-	var ended time.Time
+	s.ledgers = &ledgers{accounts: booking, emitter: emitter, rules: rules}
 	for _, l := range s.retired {
-		ended = l.last.stamp
-		l.emit(ended).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+		if l.end.IsZero() {
+			l.end = m.stamp
+		}
 	}
-	if m.stamp.After(ended) { // else they begin where the others end, and have nothing to say yet
-		s.ledgers.emit(m.stamp).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
-	}
-	s.pending = true
-	return md
 }
 
-func (l *ledgers) emit(at time.Time) pmetric.Metrics {
-	md := l.emitter.Emit(l.engine.Ledger(), l.zones, at)
-	l.engine.HandedOut()
+// emit returns the ledgers, or those that were retired first. Ledgers of two meters or sources have series in common,
+// and many backends take one point of each series from a request, so they never share an emission: those that follow
+// are emitted when the end of the others was acknowledged. Until then they keep what they count.
+func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
+	for len(s.retired) > 0 {
+		l := s.retired[0]
+		if md := l.emitter.Final(l.engine.Ledger(), l.zones, l.end); md.DataPointCount() > 0 {
+			s.sent = l
+			return md
+		}
+		s.dropOldest() // without a zone that was ever read
+	}
+	s.sent = s.ledgers
+	md := s.ledgers.emitter.Emit(s.ledgers.engine.Ledger(), s.ledgers.zones, m.stamp)
+	s.ledgers.engine.HandedOut()
 	return md
 }
 
@@ -413,9 +425,12 @@ func (l *ledgers) emit(at time.Time) pmetric.Metrics {
 func (s *energyScraper) accepted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pending {
-		s.pending = false
+	switch s.sent {
+	case nil:
+	case s.ledgers:
 		s.ledgers.engine.Accepted()
-		s.dropRetired()
+	default:
+		s.dropOldest()
 	}
+	s.sent = nil
 }

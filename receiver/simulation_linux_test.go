@@ -35,6 +35,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -65,14 +66,18 @@ type simulation struct {
 	// deliveredCPU is what was in the accounts of processes that were removed.
 	deliveredCPU map[simProcess]units.CPUTime
 	sums         map[string]int64 // of series that ended, by metric and zone
-	collected    int
-	intervals    int
-	baseline     time.Time     // the first stamp
-	ran          time.Duration // what had run then
-	claimed      units.CPUTime // since then
-	wrong        error
-	rule         string // that was broken
-	trusted      bool   // what there ever was is not remembered
+	// gauges are the resources of the powers that the consumer has, by series, and lastIn the collections that had a
+	// resource last.
+	gauges    map[string]string
+	lastIn    map[string]int
+	collected int
+	intervals int
+	baseline  time.Time     // the first stamp
+	ran       time.Duration // what had run then
+	claimed   units.CPUTime // since then
+	wrong     error
+	rule      string // that was broken
+	trusted   bool   // what there ever was is not remembered
 }
 
 type ledgerZone struct {
@@ -152,6 +157,8 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 
 		deliveredCPU: map[simProcess]units.CPUTime{},
 		sums:         map[string]int64{},
+		gauges:       map[string]string{},
+		lastIn:       map[string]int{},
 	}
 	sim.faults = hostsim.NewFaults(sim.life)
 	sim.faults.Told = sim.told
@@ -487,13 +494,23 @@ var workloadMetrics = map[string]bool{
 
 // read holds what was handed out against what was before.
 func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
+	if err := emittest.Duplicate(md); err != nil {
+		sim.fail("one series, one point: %w", err)
+	}
+	watts := map[string]float64{}
 	for _, rm := range md.ResourceMetrics().All() {
 		created := sim.checkExists(rm.Resource().Attributes())
 		var resource strings.Builder
 		for k, v := range rm.Resource().Attributes().All() {
 			resource.WriteString(k + "=" + v.AsString() + ",")
 		}
+		if accepted {
+			sim.lastIn[resource.String()] = sim.collected
+		}
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if strings.HasSuffix(m.Name(), ".power") {
+				sim.readPower(m, resource.String(), accepted, watts)
+			}
 			if !workloadMetrics[m.Name()] {
 				continue
 			}
@@ -503,8 +520,18 @@ func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 			}
 		}
 	}
+	for zone, sum := range watts {
+		if sum > 1e-6 {
+			sim.fail("%s: processes have %v W more than the node", zone, sum)
+		}
+	}
 	if !accepted {
 		return
+	}
+	for series, resource := range sim.gauges {
+		if sim.lastIn[resource] < sim.collected {
+			sim.fail("the consumer was not told of the end of %s", series)
+		}
 	}
 	for _, s := range sim.seen {
 		if s.in < sim.collected && s.sent && s.in >= 0 && !strings.HasPrefix(s.metric, "hw.") {
@@ -521,6 +548,38 @@ func (sim *simulation) forget() {
 	sim.faults.Forget()
 	clear(sim.deliveredCPU)
 	maps.DeleteFunc(sim.seen, func(_ string, s *seenSeries) bool { return s.in == -1 })
+}
+
+// readPower keeps the powers that the consumer has. It adds those of processes, and subtracts the node's, by zone and
+// state.
+func (sim *simulation) readPower(m pmetric.Metric, resource string, accepted bool, watts map[string]float64) {
+	for _, p := range m.Gauge().DataPoints().All() {
+		series, zone, idle := m.Name()+" "+resource, "", false
+		for k, v := range p.Attributes().All() {
+			series += k + "=" + v.AsString() + ","
+			switch k {
+			case "energy.zone":
+				zone = v.AsString()
+			case "energy.state":
+				idle = v.AsString() == "idle"
+			}
+		}
+		switch ended := p.Flags().NoRecordedValue(); {
+		case accepted && ended:
+			delete(sim.gauges, series)
+		case accepted:
+			sim.gauges[series] = resource
+		}
+		if idle {
+			zone += ", idle"
+		}
+		switch m.Name() {
+		case "process.power":
+			watts[zone] += p.DoubleValue()
+		case "system.power":
+			watts[zone] -= p.DoubleValue()
+		}
+	}
 }
 
 func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPoint, accepted bool) {
@@ -661,7 +720,7 @@ func (sim *simulation) end() {
 	if n := len(sim.s.ledgers.containers.byCgroup); n > 0 {
 		sim.fail("%d containers are left", n)
 	}
-	if sim.s.retired != nil {
+	if len(sim.s.retired) > 0 {
 		sim.fail("retired ledgers are left")
 	}
 }

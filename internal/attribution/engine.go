@@ -291,7 +291,11 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 			e.ledger.Kinds[r.Kind] = Kind{Present: true, Start: iv.At}
 		}
 		return
+	case r.Replaced:
+		e.replace(z, r, iv)
+		return
 	}
+	z.Ended, z.Delivered, z.endSent = false, false, false
 	// A total that is not up to date may yet have grown: it was read in a pass of which nothing else could be.
 	energy := units.Advance(z.last, r.Total)
 	z.last = r.Total
@@ -319,6 +323,16 @@ func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
 		e.attribute(e.portionOf(z, g), g.claims, &g.span)
 		g.settled = true
 	}
+}
+
+// replace goes on with another meter of a zone from its first good reading on. Until then the zone is absent.
+func (e *Engine) replace(z *Zone, r ZoneReading, iv *Interval) {
+	e.giveUp(z, iv)
+	if !r.OK {
+		return
+	}
+	z.last, z.At, z.Unread, z.absence = r.Total, iv.At, 0, span{}
+	z.Ended, z.Delivered, z.endSent = false, false, false
 }
 
 // zonesOf is how many zones of a kind were ever read.
@@ -493,15 +507,18 @@ func (e *Engine) Ledger() *Ledger { return &e.ledger }
 func (e *Engine) HandedOut() {
 	l := &e.ledger
 	for i := range l.Zones {
-		l.Zones[i].Recent, l.Zones[i].RecentTime = 0, 0
+		z := &l.Zones[i]
+		z.Recent, z.RecentTime = 0, 0
+		z.endSent = z.Ended
 	}
 	for i := range l.Kinds {
 		k := &l.Kinds[i]
 		k.RecentTime, k.RecentActive, k.RecentIdle = 0, 0, 0
 	}
 	for i := range l.accounts {
-		l.accounts[i].Recent, l.accounts[i].RecentIdle = Amounts{}, Amounts{}
-		l.accounts[i].Again = l.accounts[i].Ended
+		a := &l.accounts[i]
+		a.Recent, a.RecentIdle = Amounts{}, Amounts{}
+		a.Again, a.Reported = a.Ended, a.Reported || !a.Ended
 	}
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0
 }
@@ -509,6 +526,10 @@ func (e *Engine) HandedOut() {
 // Accepted says that what was last handed out has reached its destination: accounts whose end was in it
 // are removed.
 func (e *Engine) Accepted() {
+	for i := range e.ledger.Zones {
+		z := &e.ledger.Zones[i]
+		z.Delivered = z.Ended && z.endSent
+	}
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
 		if e.ledger.removed[i] || !a.Ended || !a.Again {

@@ -138,3 +138,29 @@ func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	b.e.Open(owner, baseline)
 	assert.Equal(t, 2, b.living())
 }
+
+// A zone that waits with 5 J is replaced by another, whose counter is not read at first and then shows 1000 J.
+func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
+	b := newBench(t, Config{})
+	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
+	b.observe(0, 1, 1)
+	p := b.open(1)
+	z := &b.iv.Zones[1]
+	z.Total, z.OK = 5*units.Joule, false
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	z.Total, z.Replaced = 0, true
+	b.observe(units.Joule, 1, 1)
+	assert.Equal(t, 5*units.Joule, b.find(Process, "1").Energy[dram], "settled by those who ran")
+	z.Total, z.OK = 1000*units.Joule, true
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	zone := &b.e.Ledger().Zones[1]
+	assert.Equal(t, 5*units.Joule, zone.Energy, "a baseline")
+	assert.Equal(t, b.at, zone.At)
+	assert.False(t, zone.Ended)
+	z.Total, z.Replaced = 1003*units.Joule, false
+	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	assert.Equal(t, 8*units.Joule, zone.Energy)
+	assert.Equal(t, time.Second, zone.RecentTime, "of this interval alone")
+	assert.Equal(t, 8*units.Joule, b.find(Process, "1").Energy[dram])
+	requireConserved(t, b.e, Amounts{})
+}

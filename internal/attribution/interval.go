@@ -42,6 +42,9 @@ type ZoneReading struct {
 	// OK says that Total is up to date. Where it is not, the zone's energy and the CPU time that it will
 	// be shared by wait together for the next good reading.
 	OK bool
+	// Replaced marks a zone whose meter is another than before. Total does not follow the totals of that one: what is
+	// pending of them is settled, and the first reading that is OK is the new baseline. The zone's energy goes on.
+	Replaced bool
 }
 
 // Claim is CPU time that was used in an interval.

@@ -95,6 +95,7 @@ func (e *Engine) wait(z *Zone, energy units.Energy, iv *Interval) {
 // the zone return, its energy meanwhile is not billed to those who run then.
 func (e *Engine) giveUp(z *Zone, iv *Interval) {
 	z.Unread += iv.Elapsed
+	z.Ended = true
 	if z.kind == NotAttributed {
 		return
 	}

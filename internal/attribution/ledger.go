@@ -40,6 +40,8 @@ type Account struct {
 	CPU units.CPUTime
 	// Ended says that nothing will be added any more.
 	Ended bool
+	// Reported marks an account that was in an earlier collection before it ended.
+	Reported bool
 	// Again says that the end was in an earlier collection, which was not accepted.
 	Again bool
 
@@ -61,7 +63,10 @@ type Zone struct {
 
 	// Unread is the time since the last good reading, 0 while the zone can be read.
 	Unread time.Duration
+	// Ended marks a zone that is no longer among the readings, and Delivered one whose end was acknowledged.
+	Ended, Delivered bool
 
+	endSent bool // the end was in an earlier collection
 	kind    int
 	last    units.Energy
 	lag     *lag

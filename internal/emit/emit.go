@@ -43,12 +43,31 @@ type emission struct {
 	at     pcommon.Timestamp
 	out    pmetric.ResourceMetricsSlice
 	spare  bool // the last of out is empty
+	final  bool // all gauges end
 }
 
-// Emit returns the whole ledger as of at. zones names the ledger's zones by their number.
+// Emit returns the whole ledger as of at. zones names the ledger's zones by their number. The gauges of what has ended
+// have no value but the no-recorded-value flag.
 func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
+	return e.emit(ledger, zones, at, false)
+}
+
+// Final returns the whole ledger as of at, when all of it has ended.
+func (e *Emitter) Final(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
+	return e.emit(ledger, zones, at, true)
+}
+
+// SameSeries reports whether the points of two zones have the same metric and attributes.
+func SameSeries(a, b *power.Zone) bool {
+	if a.Kind == power.PSys && b.Kind == power.PSys {
+		return a.ID == b.ID
+	}
+	return *a == *b
+}
+
+func (e *Emitter) emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time, final bool) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	m := emission{Config: &e.cfg, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
+	m := emission{Config: &e.cfg, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics(), final: final}
 	accounts := 0
 	for range ledger.Accounts {
 		accounts++
@@ -115,7 +134,11 @@ func (m *emission) hardware(into pmetric.MetricSlice, zones []power.Zone) {
 			break
 		}
 		z := &m.ledger.Zones[i]
-		if !z.Present || (z.RecentTime == 0 && z.Unread > 0) {
+		ended := z.Ended || m.final
+		if !z.Present || z.Delivered {
+			continue
+		}
+		if !ended && z.RecentTime == 0 && z.Unread > 0 {
 			continue // not read in this collection: what its counter says now is not known
 		}
 		which := 0
@@ -133,12 +156,15 @@ func (m *emission) hardware(into pmetric.MetricSlice, zones []power.Zone) {
 				}
 			}
 		}
-		// As of the last reading: another zone may have taken its place, and its attributes, since.
 		at := pcommon.NewTimestampFromTime(z.At)
 		if on[which].energy {
 			describe(energy[which].add(pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules()))
 		}
-		if on[which].power && z.RecentTime > 0 {
+		switch {
+		case !on[which].power:
+		case ended:
+			describe(watts[which].end(m.at))
+		case z.RecentTime > 0:
 			describe(watts[which].add(0, at, units.Watts(z.Recent, z.RecentTime)))
 		}
 	}
@@ -177,7 +203,11 @@ func (m *emission) system(into pmetric.MetricSlice) {
 			if m.Metrics.SystemEnergy {
 				describe(energy.add(start, m.at, s.total.Joules()))
 			}
-			if m.Metrics.SystemPower && m.measured(i) {
+			switch {
+			case !m.Metrics.SystemPower:
+			case m.final:
+				describe(watts.end(m.at))
+			case m.measured(i):
 				describe(watts.add(0, m.at, units.Watts(s.recent, k.RecentTime)))
 			}
 		}
@@ -187,7 +217,11 @@ func (m *emission) system(into pmetric.MetricSlice) {
 				m.label(unattributed.add(start, m.at, k.UnattributedIdle.Joules()), name, stateIdle)
 			}
 		}
-		if m.Metrics.SystemSplitLearned && k.Standing != attribution.NothingToLearn {
+		switch {
+		case !m.Metrics.SystemSplitLearned || k.Standing == attribution.NothingToLearn:
+		case m.final:
+			learned.end(m.at).Attributes().PutStr(attrEnergyZone, string(name))
+		default:
 			value := 0.0
 			if k.Standing == attribution.Learned {
 				value = 1
@@ -195,9 +229,13 @@ func (m *emission) system(into pmetric.MetricSlice) {
 			learned.add(0, m.at, value).Attributes().PutStr(attrEnergyZone, string(name))
 		}
 	}
-	if m.Metrics.SystemCPUUtilization && m.ledger.Total > 0 {
-		p := points{metric: &systemCPUUtilization, into: into, most: 1}
-		p.add(0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
+	utilization := points{metric: &systemCPUUtilization, into: into, most: 1}
+	switch {
+	case !m.Metrics.SystemCPUUtilization:
+	case m.final:
+		utilization.end(m.at)
+	case m.ledger.Total > 0:
+		utilization.add(0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
 	}
 }
 
@@ -268,7 +306,13 @@ func (m *emission) account(a *attribution.Account) {
 					m.label(energy.add(start, m.at, a.Idle[i].Joules()), kind, stateIdle)
 				}
 			}
-			if !m.measured(i) || a.Again {
+			if a.Ended || m.final {
+				if a.Reported {
+					m.endPower(i, which, &watts, &uncertain)
+				}
+				continue
+			}
+			if !m.measured(i) {
 				continue
 			}
 			if which.powerOn {
@@ -287,6 +331,20 @@ func (m *emission) account(a *attribution.Account) {
 			cpuTime.add(start, m.at, a.CPU.Seconds())
 		}
 	})
+}
+
+// endPower ends the gauges of an account and a kind.
+func (m *emission) endPower(kind int, which entityMetrics, watts, uncertain *points) {
+	name := m.Kinds[kind]
+	if which.powerOn {
+		m.label(watts.end(m.at), name, stateActive)
+		if m.Idle {
+			m.label(watts.end(m.at), name, stateIdle)
+		}
+	}
+	if which.uncertaintyOn && m.ledger.Kinds[kind].Standing == attribution.Learned {
+		uncertain.end(m.at).Attributes().PutStr(attrEnergyZone, string(name))
+	}
 }
 
 func (m *emission) describe(a *attribution.Account, attrs pcommon.Map) {

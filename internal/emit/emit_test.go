@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -337,16 +338,31 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 	assert.Len(t, find(md, "system.energy"), 2)
 }
 
-func TestWhatEndedInAnEarlierCollectionHasNoPower(t *testing.T) {
+func TestThePowerOfWhatEndedHasNoRecordedValueUntilTheEndIsAcknowledged(t *testing.T) {
 	e, claimants := engine(1)
+	New(all()).Emit(e.Ledger(), zones, at)
+	e.HandedOut()
 	e.Close(claimants[0])
 	final := New(all()).Emit(e.Ledger(), zones, at)
-	assert.Len(t, find(final, "container.power"), 2, "it was there in this one")
 	e.HandedOut()
 	later := at.Add(10 * time.Second)
 	observe(e, later, nil, 30*units.Joule)
 	again := New(all()).Emit(e.Ledger(), zones, later)
 	for _, entity := range []string{"process", "container", "k8s.pod", "vm"} {
+		for moment, md := range map[time.Time]pmetric.Metrics{at: final, later: again} {
+			ended := 0
+			for key, p := range find(md, entity+".power") {
+				if !p.Flags().NoRecordedValue() {
+					assert.Contains(t, key, OthersName, "the others go on")
+					continue
+				}
+				ended++
+				assert.Equal(t, pmetric.NumberDataPointValueTypeEmpty, p.ValueType())
+				assert.Equal(t, moment, p.Timestamp().AsTime())
+			}
+			assert.Equal(t, 2, ended, "%s: package and DRAM", entity)
+			require.NoError(t, emittest.Duplicate(md))
+		}
 		want, got := find(final, entity+".energy"), find(again, entity+".energy")
 		require.Len(t, got, len(want), entity)
 		for key, p := range got {
@@ -354,13 +370,42 @@ func TestWhatEndedInAnEarlierCollectionHasNoPower(t *testing.T) {
 			assert.Equal(t, want[key].StartTimestamp(), p.StartTimestamp())
 			assert.Equal(t, later, p.Timestamp().AsTime())
 		}
-		for key := range find(again, entity+".power") {
-			assert.Contains(t, key, OthersName, "the others go on")
-		}
 	}
 	e.HandedOut()
 	e.Accepted()
-	assert.Empty(t, find(New(all()).Emit(e.Ledger(), zones, later), "container.energy"))
+	gone := New(all()).Emit(e.Ledger(), zones, later)
+	assert.Empty(t, find(gone, "container.energy"))
+	assert.Empty(t, find(gone, "container.power"))
+}
+
+// The collector's Prometheus exporter reads no point of a metric after the first without a value.
+func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
+	e, _ := engine(2)
+	e.HandedOut()
+	md := New(all()).Final(e.Ledger(), zones, at)
+	ended := 0
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Type() != pmetric.MetricTypeGauge {
+				continue
+			}
+			require.Equal(t, 1, m.Gauge().DataPoints().Len(), m.Name())
+			assert.True(t, m.Gauge().DataPoints().At(0).Flags().NoRecordedValue(), m.Name())
+			ended++
+		}
+	}
+	// Of two zones and the machine's, two kinds with two states each, the CPUs' utilization; of two of each entity and the
+	// others two kinds.
+	assert.Equal(t, 2+1+2*2+1+2*(2*4+1), ended)
+	require.NoError(t, emittest.Duplicate(md))
+}
+
+func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {
+	e, claimants := engine(1)
+	e.Close(claimants[0])
+	md := New(all()).Emit(e.Ledger(), zones, at)
+	assert.Len(t, find(md, "container.energy"), 2)
+	assert.Empty(t, find(md, "container.power"))
 }
 
 func TestKeepDecidesAfterEverythingIsKnownOfAResource(t *testing.T) {

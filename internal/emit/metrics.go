@@ -55,19 +55,7 @@ type points struct {
 func (p *points) add(start, at pcommon.Timestamp, value float64) pmetric.NumberDataPoint {
 	if !p.begun {
 		p.begun = true
-		m := p.into.AppendEmpty()
-		m.SetName(p.metric.name)
-		m.SetDescription(p.metric.description)
-		m.SetUnit(p.metric.unit)
-		if p.metric.sum {
-			s := m.SetEmptySum()
-			s.SetIsMonotonic(true)
-			s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-			p.slice = s.DataPoints()
-		} else {
-			p.slice = m.SetEmptyGauge().DataPoints()
-		}
-		p.slice.EnsureCapacity(p.most)
+		p.slice = p.begin(p.most)
 	}
 	point := p.slice.AppendEmpty()
 	if p.metric.sum {
@@ -76,4 +64,32 @@ func (p *points) add(start, at pcommon.Timestamp, value float64) pmetric.NumberD
 	point.SetTimestamp(at)
 	point.SetDoubleValue(value)
 	return point
+}
+
+// end appends a point with the no-recorded-value flag: the series has ended, and backends drop it at once instead of
+// when it has been silent for a while. Each has a metric of its own, as the collector's Prometheus exporter reads no
+// point of a metric after the first with that flag.
+func (p *points) end(at pcommon.Timestamp) pmetric.NumberDataPoint {
+	point := p.begin(1).AppendEmpty()
+	point.SetTimestamp(at)
+	point.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	return point
+}
+
+// begin appends the metric, with room for n points.
+func (p *points) begin(n int) (slice pmetric.NumberDataPointSlice) {
+	m := p.into.AppendEmpty()
+	m.SetName(p.metric.name)
+	m.SetDescription(p.metric.description)
+	m.SetUnit(p.metric.unit)
+	if p.metric.sum {
+		s := m.SetEmptySum()
+		s.SetIsMonotonic(true)
+		s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+		slice = s.DataPoints()
+	} else {
+		slice = m.SetEmptyGauge().DataPoints()
+	}
+	slice.EnsureCapacity(n)
+	return slice
 }
