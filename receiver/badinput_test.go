@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 )
@@ -80,7 +81,7 @@ func TestACommandLineOfAMegabyteIsCut(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "java", Exe: "/usr/bin/java", Args: []string{"java", strings.Repeat("é", 1<<19)}}
 	n.host.Processes[11] = &hostsim.Process{Parent: 1, Comm: "bytes", Exe: "/bin/bytes", Args: []string{strings.Repeat("a\xff", 1<<19)}}
 	n.host.Processes[12] = &hostsim.Process{Parent: 1, Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm",
-		Args: []string{"qemu-kvm", "-device", strings.Repeat("x", 100_000), "-uuid", "6f9619ff-8b86-4011-b42d-00cf4fc964ff"}}
+		Args: []string{"qemu-kvm", "-device", strings.Repeat("x", 60_000), "-uuid", "6f9619ff-8b86-4011-b42d-00cf4fc964ff"}}
 	n.start()
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 12: 100})
 	for _, p := range []int{10, 11, 12} {
@@ -89,7 +90,23 @@ func TestACommandLineOfAMegabyteIsCut(t *testing.T) {
 		assert.Greater(t, len(line), 4000)
 		assert.True(t, utf8.ValidString(line))
 	}
-	assert.Equal(t, "6f9619ff-8b86-4011-b42d-00cf4fc964ff", n.one("vm.energy").attributes["vm.id"], "all of it is looked at")
+	assert.Equal(t, "6f9619ff-8b86-4011-b42d-00cf4fc964ff", n.one("vm.energy").attributes["vm.id"], "the first 64 KiB are looked at")
+}
+
+func TestProcessesCannotMakeACollectionLarge(t *testing.T) {
+	n := newTestNode(t)
+	const hypervisors = 33
+	used := map[int]int64{}
+	for p := 10; p < 10+hypervisors; p++ {
+		n.host.Processes[p] = &hostsim.Process{Parent: 1, Comm: "qemu", Exe: "/tmp/qemu-system-x86_64",
+			Args: []string{"qemu", "-name", "guest=" + strings.Repeat("x", 130_000)}}
+		used[p] = 10
+	}
+	n.start()
+	n.run(100*joule, used)
+	assert.Len(t, n.points("vm.energy", nil), hypervisors)
+	var m pmetric.ProtoMarshaler
+	assert.Less(t, m.MetricsSize(n.md), 100_000)
 }
 
 func TestACgroupFileThatIsLongerThanAPageIsReadWhole(t *testing.T) {

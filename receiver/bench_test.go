@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -127,6 +128,82 @@ func BenchmarkTick(b *testing.B) {
 			})
 		}
 	})
+}
+
+// BenchmarkHostile is a collection beside 300 active processes: honest ones, and ones that are made to be expensive to
+// read. All of them run between two collections.
+func BenchmarkHostile(b *testing.B) {
+	const n, pause = 300, 150 * time.Millisecond
+	for _, c := range []struct {
+		name  string
+		start func(dir string) (stop func() error, err error)
+	}{
+		{"honest", func(dir string) (func() error, error) { return crowd.Start(dir, n, n) }},
+		{"nul bytes", func(dir string) (func() error, error) {
+			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "crowd", Fill: "nul"})
+		}},
+		{"short arguments", func(dir string) (func() error, error) {
+			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "crowd", Fill: "short"})
+		}},
+		{"hypervisors", func(dir string) (func() error, error) {
+			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "qemu-system-x86_64", Fill: "short"})
+		}},
+		{"named hypervisors", func(dir string) (func() error, error) {
+			name := []string{"-name", "guest=" + strings.Repeat("n", 100_000)}
+			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "qemu-system-x86_64", Fill: "long", Arguments: name})
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			stop, err := c.start(b.TempDir())
+			if errors.Is(err, crowd.ErrNoCompiler) {
+				b.Skip(err)
+			}
+			require.NoError(b, err)
+			defer func() { require.NoError(b, stop()) }()
+			for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+				b.Run(string(kind), func(b *testing.B) {
+					s := realScraper(b, kind, 0)
+					m := newMetronome(pause)
+					defer m.stop()
+					measureCPU(b, func() {
+						m.next()
+						_, err := s.scrape(context.Background())
+						require.NoError(b, err)
+						s.accepted()
+					})
+				})
+			}
+		})
+	}
+}
+
+// BenchmarkActive is a collection of which one process in twenty is active, a second and more after the one before as
+// by default: whatever is looked at once a second is looked at in each.
+func BenchmarkActive(b *testing.B) {
+	const pause = 1100 * time.Millisecond
+	for _, n := range crowds(b) {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			stop, err := crowd.Start(b.TempDir(), n, n/20)
+			if errors.Is(err, crowd.ErrNoCompiler) {
+				b.Skip(err)
+			}
+			require.NoError(b, err)
+			defer func() { require.NoError(b, stop()) }()
+			for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+				b.Run(string(kind), func(b *testing.B) {
+					s := realScraper(b, kind, 0)
+					m := newMetronome(pause)
+					defer m.stop()
+					measureCPU(b, func() {
+						m.next()
+						_, err := s.scrape(context.Background())
+						require.NoError(b, err)
+						s.accepted()
+					})
+				})
+			}
+		})
+	}
 }
 
 // BenchmarkRules is the same under each preset, and under the rules that are in none of them, with enough time between

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -23,18 +24,42 @@ var ErrNoCompiler = errors.New("no C compiler (gcc or cc) was found")
 // Start compiles the program into dir and starts n processes, of which active run for some 50 µs ten times
 // a second and the others sleep. It returns when all run; stop ends them and waits until they are gone.
 func Start(dir string, n, active int) (stop func() error, err error) {
+	return start(filepath.Join(dir, "crowd"), strconv.Itoa(n), strconv.Itoa(active))
+}
+
+// Hostile are processes that are made to be expensive to read.
+type Hostile struct {
+	Program string // name of their executable
+	// Fill is what their command line of 900 kB consists of: "nul" for NUL bytes, "short" for arguments of one letter,
+	// "long" for long arguments.
+	Fill string
+	// Arguments come before those of Fill "long".
+	Arguments []string
+}
+
+// StartHostile starts n active processes like Start. Each renames itself whenever it runs.
+func StartHostile(dir string, n int, h Hostile) (stop func() error, err error) {
+	const longest, arguments = 128<<10 - 1, 7 // MAX_ARG_STRLEN with its NUL, and some 900 kB
+	args := append([]string{strconv.Itoa(n), strconv.Itoa(n), h.Fill}, h.Arguments...)
+	for range arguments {
+		args = append(args, strings.Repeat("x", longest))
+	}
+	return start(filepath.Join(dir, h.Program), args...)
+}
+
+func start(program string, args ...string) (stop func() error, err error) {
 	compiler, err := findCompiler()
 	if err != nil {
 		return nil, err
 	}
-	code, program := filepath.Join(dir, "crowd.c"), filepath.Join(dir, "crowd")
+	code := program + ".c"
 	if err := os.WriteFile(code, source, 0o600); err != nil {
 		return nil, err
 	}
 	if out, err := exec.Command(compiler, "-O1", "-static", "-o", program, code).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile the crowd: %w: %s", err, out)
 	}
-	cmd := exec.Command(program, strconv.Itoa(n), strconv.Itoa(active))
+	cmd := exec.Command(program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,8 +27,40 @@ func TestACrowdComesAndGoes(t *testing.T) {
 	assert.Zero(t, running(t, program))
 }
 
+func TestAHostileCrowdRenamesItselfAndFillsItsCommandLine(t *testing.T) {
+	for fill, want := range map[string]string{"nul": "\x00\x00\x00\x00", "short": "a\x00a\x00", "long": "xxxx"} {
+		t.Run(fill, func(t *testing.T) {
+			dir := t.TempDir()
+			stop, err := StartHostile(dir, 2, Hostile{Program: "hostile", Fill: fill})
+			if errors.Is(err, ErrNoCompiler) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, stop()) }()
+			require.Eventually(t, func() bool {
+				renamed := 0
+				for _, p := range processes(t, filepath.Join(dir, "hostile")) {
+					comm, err := os.ReadFile(filepath.Join(p, "comm"))
+					require.NoError(t, err)
+					line, err := os.ReadFile(filepath.Join(p, "cmdline"))
+					require.NoError(t, err)
+					assert.Greater(t, len(line), 900_000)
+					assert.Contains(t, string(line[500_000:500_005]), want)
+					if strings.HasPrefix(string(comm), "renamed ") {
+						renamed++
+					}
+				}
+				return renamed == 2
+			}, time.Minute, 10*time.Millisecond)
+		})
+	}
+}
+
 // running counts the processes of a program; others of the machine come and go as they please.
-func running(t *testing.T, program string) (n int) {
+func running(t *testing.T, program string) int { return len(processes(t, program)) }
+
+// processes returns the directories of a program's processes below /proc.
+func processes(t *testing.T, program string) (dirs []string) {
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
 	require.NoError(t, err)
 	if len(links) == 0 {
@@ -35,10 +68,10 @@ func running(t *testing.T, program string) (n int) {
 	}
 	for _, link := range links {
 		if exe, err := os.Readlink(link); err == nil && strings.TrimSuffix(exe, " (deleted)") == program {
-			n++
+			dirs = append(dirs, filepath.Dir(link))
 		}
 	}
-	return n
+	return dirs
 }
 
 func TestACrowdWithoutACompilerSaysSo(t *testing.T) {

@@ -42,6 +42,7 @@ func ParseCgroup(b []byte) Placement {
 	if guest != nil {
 		p.VM = guest.VM
 	}
+	p.bound()
 	return p
 }
 
@@ -307,7 +308,11 @@ func containerAt(dirs []string, name string) (match, bool) {
 			return match{s, id, s.runtime}, true
 		}
 	}
-	for d := len(dirs) - 1; d >= 0; d-- {
+	farthest := len(dirs) - 1
+	if containersAnywhere(name) {
+		farthest = 0
+	}
+	for d := len(dirs) - 1; d >= farthest && d >= 0; d-- {
 		for i := range containersBelow {
 			s := &containersBelow[i]
 			if s.where != anywhere && d != len(dirs)-1 {
@@ -327,6 +332,17 @@ func containerAt(dirs []string, name string) (match, bool) {
 		return match{&plainShape, name, ""}, true
 	}
 	return match{}, false
+}
+
+// containersAnywhere reports whether the name may be that of a container whose runtime is told by any directory above
+// it. Few names may, so a deep path of others is read in one pass.
+func containersAnywhere(name string) bool {
+	for i := range containersBelow {
+		if s := &containersBelow[i]; s.where == anywhere && s.id(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // plainShape is what containers have whose cgroup has no children of its runtime's.

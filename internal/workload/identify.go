@@ -12,19 +12,19 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/procdir"
 )
 
-// Identity is what a process is and what it belongs to.
+// Identity is what a process is and what it belongs to. Names and ids have at most maxName bytes, the path and the
+// command line at most maxText; what is cut ends in an ellipsis.
 type Identity struct {
 	// Executable is the base name of the executable, or the task's name where that cannot be read.
 	Executable string
 	// Path is the executable's path, empty where it cannot be read.
 	Path string
-	// CommandLine is the arguments, joined by spaces and cut to maxCommandLine bytes; empty unless wanted.
+	// CommandLine is the arguments, joined by spaces; empty unless wanted.
 	CommandLine string
 	// ProcessCgroup is the path of the process's own cgroup; empty unless wanted.
 	ProcessCgroup string
@@ -37,17 +37,17 @@ type Wanted struct {
 }
 
 const (
-	// maxFile bounds how much of a cgroup file or command line is read: the kernel bounds neither.
-	maxFile = 1 << 20
-	// maxCommandLine bounds the attribute, not what is looked at for a virtual machine.
-	maxCommandLine = 4096
+	// maxFile bounds how much of a cgroup file, or of a hypervisor's command line, is read. The kernel does not bound
+	// the latter.
+	maxFile = 64 << 10
 	// deletedSuffix is what the kernel appends to the path of a file that was removed (d_path).
 	deletedSuffix = " (deleted)"
 )
 
 // Identifier finds out what processes are and belong to. It remembers each by its slot, so that one which
-// has not changed costs two reads and no allocation, or not even a read where the source of CPU times tells. A round is Forget for each process that ended, Identify
-// for each that is new or ran, then Resolve, and then Identity tells.
+// has not changed costs two reads and no allocation, or no read where the source of CPU times counts executions and
+// moves. A round is Forget for each process that ended, Identify for each that is new or ran, then Resolve, and then
+// Identity tells.
 type Identifier struct {
 	proc   *procdir.Dir
 	wanted Wanted
@@ -68,22 +68,34 @@ type entry struct {
 	identity Identity
 	changed  bool // since Identity told it
 	moved    bool // since Moved told it
-	// seen is when all of it could be read, and execs and cgroups what the process had then.
+	// seen is when it was looked at last; execs, cgroups, group and comm are what the process had then.
 	seen     time.Duration
-	settled  bool
 	execs    uint64
 	cgroups  uint64
+	group    uint64
+	comm     cputime.Comm
+	due      time.Duration // when it is looked at again though nothing tells that it changed
+	settled  bool          // all of it could be read, or may not be read
+	attempts int           // how often in a row that failed
 	cgroup   string
 	exe      string
-	comm     cputime.Comm
 	start    time.Duration
 	pid      int32
-	renamed  bool   // and nothing has told yet whether by executing a program
-	args     uint64 // hash of the command line, 0 where none was read
-	unique   string // of a virtual machine without a better id
+	pending  execution // whose command line could not be read yet
+	args     uint64    // hash of the begin of the command line, 0 where it was not read
+	unique   string    // of a virtual machine without a better id
 	fromArgs VM
 	machine  bool // listed in machines
 }
+
+// execution is whether a process has executed a program since it was looked at.
+type execution int8
+
+const (
+	unlikely execution = iota
+	possible           // it has another name, and the source does not count executions
+	certain
+)
 
 // placement is all that a cgroup file says.
 type placement struct {
@@ -96,7 +108,7 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
 		proc:       procdir.New(filepath.Join(root, "proc")),
 		wanted:     wanted,
-		buf:        make([]byte, 4096),
+		buf:        make([]byte, 2*maxText),
 		placements: map[string]*placement{},
 		namespace:  namespace{find: func() (string, error) { return cputime.NamespaceRoot(root) }},
 	}
@@ -138,14 +150,35 @@ func (id *Identifier) Forget(slot int32) {
 	}
 }
 
-// lookAgain is how often a process that ran is looked at though it has neither executed a program nor moved: its
-// executable may have been renamed.
-const lookAgain = time.Second
+// Where the source counts executions and moves, a process that shows neither is looked at again all the same, for its
+// executable may be renamed, or its cgroup (v1).
+const (
+	// lookAgain is how often at least.
+	lookAgain = 5 * time.Minute
+	// lookSoon is how often at most, of a process that has another name or that could not be read maxAttempts times.
+	lookSoon    = time.Minute
+	maxAttempts = 3
+)
 
-// isSame says whether the source tells that the process is what it was when it was last looked at.
+// isSame reports whether the process need not be looked at: the source tells that it is what it was, or what it would
+// cost is not worth it yet. A process can rename itself as often as it likes.
 func (e *entry) isSame(p *cputime.Process, now time.Duration) bool {
-	return p.Cgroups != 0 && e.settled && p.Cgroups == e.cgroups && p.Execs == e.execs && p.Comm == e.comm &&
-		!e.renamed && now >= e.seen && now-e.seen < lookAgain
+	switch {
+	case p.Cgroups == 0 || p.Cgroups != e.cgroups || p.Cgroup != e.group || p.Execs != e.execs || now < e.seen:
+		return false
+	case !e.settled && e.attempts < maxAttempts:
+		return false
+	case !e.settled, p.Comm != e.comm:
+		return now-e.seen < lookSoon
+	}
+	return now < e.due
+}
+
+// nextLook returns a time after seen, lookAgain at most, that depends on the slot: processes that were first seen together
+// are not looked at again together.
+func nextLook(slot int32, seen time.Duration) time.Duration {
+	phase := lookAgain * time.Duration(uint32(slot)*2654435761>>16) >> 16
+	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
 }
 
 // Identify reads what a process is, in a pass that began at now since boot. What cannot be read stays as it was; a
@@ -159,17 +192,29 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 	if fresh {
 		e.pid, e.start, e.changed = p.PID, p.Start, true
 	}
+	if p.Kernel && (fresh || p.Comm != e.comm) {
+		name := kernelThreadName(p.Comm.String())
+		e.changed = e.changed || name != e.identity.Executable
+		e.identity.Executable, e.comm = name, p.Comm
+	}
 	if e.isSame(p, now) {
 		return
 	}
 	before, argsBefore := e.identity, e.fromArgs
-	executed := id.readExecutable(p, e, fresh)
-	if executed && !p.Kernel {
-		id.readArguments(p, e)
+	e.settled = true
+	if !p.Kernel {
+		id.readProgram(p, e, fresh)
 	}
 	in, read, err := id.readCgroup(p, e)
+	if e.settled = e.settled && err == nil; e.settled || p.Cgroups != e.cgroups || p.Execs != e.execs {
+		e.attempts = 0
+	}
+	if !e.settled {
+		e.attempts++
+	}
 	// What the pass has told was so before the files were read: a change in between shows in the next one.
-	e.settled, e.seen, e.execs, e.cgroups = e.settled && err == nil, now, p.Execs, p.Cgroups
+	e.seen, e.due, e.comm = now, nextLook(p.Slot, now), p.Comm
+	e.execs, e.cgroups, e.group = p.Execs, p.Cgroups, p.Cgroup
 	if read {
 		id.place(e, in)
 	}
@@ -244,34 +289,35 @@ func (id *Identifier) Moved(slot int32) (moved bool) {
 	return moved
 }
 
-// readExecutable updates the process's name and path and says whether it may have executed a program since.
-// Where the executable cannot be read, that is left to the arguments.
-func (id *Identifier) readExecutable(p *cputime.Process, e *entry, fresh bool) (executed bool) {
-	renamed := e.renamed || p.Comm != e.comm
-	executed = fresh || renamed || p.Execs != e.execs
-	e.comm, e.renamed, e.settled = p.Comm, false, true
-	if p.Kernel {
-		if executed {
-			e.identity.Executable = kernelThreadName(p.Comm.String())
-		}
-		return executed
+// readProgram updates the process's name and path and, where they matter, its arguments.
+func (id *Identifier) readProgram(p *cputime.Process, e *entry, fresh bool) {
+	counted := p.Cgroups != 0 && e.cgroups != 0
+	switch {
+	case fresh, counted && p.Execs != e.execs:
+		e.pending = certain
+	case !counted && p.Comm != e.comm:
+		e.pending = max(e.pending, possible)
 	}
 	target, err := id.proc.LinkOf(p.PID, "exe", id.buf)
+	readable, forbidden := err == nil, errors.Is(err, fs.ErrPermission)
 	switch {
-	case err == nil && string(target) == e.exe:
-		return executed
-	case err == nil:
-		e.exe = string(target)
-		e.identity.Path = strings.ToValidUTF8(strings.TrimSuffix(e.exe, deletedSuffix), "\uFFFD")
-		e.identity.Executable = path.Base(e.identity.Path)
-		return true
-	case fresh:
-		e.identity.Executable = p.Comm.String()
-	default:
-		e.renamed = renamed
+	case readable && string(target) != e.exe:
+		e.pending, e.exe = certain, string(target)
+		program := strings.TrimSuffix(e.exe, deletedSuffix)
+		e.identity.Path, e.identity.Executable = bound(program, maxText), bound(path.Base(program), maxName)
+	case readable:
+	case fresh, e.pending == certain && forbidden:
+		e.becomeUnknown(p)
 	}
-	e.settled = errors.Is(err, fs.ErrPermission)
-	return executed
+	e.settled = readable || forbidden
+	if e.pending != unlikely {
+		id.readArguments(p, e, readable)
+	}
+}
+
+// becomeUnknown notes that the process executes a program of which only the task's name is known.
+func (e *entry) becomeUnknown(p *cputime.Process) {
+	e.exe, e.identity.Path, e.identity.Executable = "", "", p.Comm.String()
 }
 
 // kernelThreadName drops what a worker appends to its name for the work that it is at. A rescuer is named
@@ -288,37 +334,57 @@ func kernelThreadName(comm string) string {
 // argsSeed is that of the hashes of command lines.
 var argsSeed = maphash.MakeSeed()
 
-// readArguments looks at the command line, which everybody may read. One that changed together with the
-// task's name tells of an executed program where the executable itself cannot be read, as another user's.
-func (id *Identifier) readArguments(p *cputime.Process, e *entry) {
-	line, err := id.readFile(p.PID, "cmdline")
+// readArguments looks at the command line, which everybody may read, where it matters: if it is wanted, if the program
+// may be a hypervisor, and if the executable cannot be read. Then a command line that changed together with the task's
+// name tells of an executed program. A process chooses how long its command line is, so only the begin of it is read
+// unless the program is a hypervisor.
+func (id *Identifier) readArguments(p *cputime.Process, e *entry, readable bool) {
+	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.exe, deletedSuffix)) == nil {
+		e.pending, e.args, e.fromArgs = unlikely, 0, VM{}
+		return
+	}
+	line, err := id.proc.ReadOf(p.PID, "cmdline", id.buf[:maxText+1])
 	if err != nil || len(line) == 0 {
-		return // as in the midst of executing: looked at again if it was renamed
+		e.settled = false // as in the midst of executing
+		if !readable {
+			e.pending = possible
+		}
+		return
 	}
 	args := maphash.Bytes(argsSeed, line)
-	if e.renamed && args != e.args {
-		e.exe, e.identity.Path = "", ""
-		e.identity.Executable = p.Comm.String()
+	if e.pending == possible {
+		if args == e.args { // it has renamed itself
+			e.pending = unlikely
+			return
+		}
+		if !readable {
+			e.becomeUnknown(p)
+		}
 	}
-	e.args, e.renamed = args, false
-	argv := SplitCommandLine(line)
-	e.unique = fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds())
-	e.fromArgs, _ = ParseVM(argv, p.Comm.String(), e.exe, e.unique)
+	if e.settled || p.Cgroups == 0 {
+		e.pending = unlikely
+	}
+	e.args, e.fromArgs = args, VM{}
 	if id.wanted.CommandLine {
-		e.identity.CommandLine = joinArguments(argv)
+		e.identity.CommandLine = joinArguments(line)
 	}
+	comm := p.Comm.String()
+	if _, ok := ParseVM(line, comm, e.exe, ""); !ok {
+		return
+	}
+	if len(line) > maxText {
+		if line, err = id.readFile(p.PID, "cmdline"); err != nil {
+			e.pending, e.settled = certain, false
+			return
+		}
+	}
+	e.unique = boundID(fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds()))
+	e.fromArgs, _ = ParseVM(line, comm, e.exe, e.unique)
 }
 
-func joinArguments(argv [][]byte) string {
-	s := strings.ToValidUTF8(string(bytes.Join(argv, []byte{' '})), "\uFFFD")
-	if len(s) > maxCommandLine {
-		s = s[:maxCommandLine]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
-		s = strings.Clone(s) // lest it keep the rest of a long one
-	}
-	return s
+// joinArguments returns the arguments of a command line, or of the begin of one that is too long, joined by spaces.
+func joinArguments(line []byte) string {
+	return bound(string(bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '})), maxText)
 }
 
 // readCgroup returns what the process's cgroup file says, if that could be read and is something new.
@@ -358,6 +424,6 @@ func (id *Identifier) readFile(pid int32, name string) ([]byte, error) {
 		if len(b) < len(id.buf) || len(id.buf) >= maxFile {
 			return b, nil
 		}
-		id.buf = make([]byte, 4*len(id.buf))
+		id.buf = make([]byte, min(4*len(id.buf), maxFile))
 	}
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 )
 
@@ -222,7 +224,8 @@ func TestASlotThatIsUsedAgainRemembersNothing(t *testing.T) {
 }
 
 func TestTheCommandLineIsReadOnlyWhereItIsWanted(t *testing.T) {
-	long := strings.Repeat("x", maxCommandLine)
+	long := strings.Repeat("x", maxText)
+	cut := long[:maxText-len(ellipsis)] + ellipsis
 	for name, tt := range map[string]struct {
 		args []string
 		want string
@@ -231,9 +234,10 @@ func TestTheCommandLineIsReadOnlyWhereItIsWanted(t *testing.T) {
 		"none":                       {nil, ""},
 		"not UTF-8":                  {[]string{"a\xff", "b"}, "a\uFFFD b"},
 		"just fits":                  {[]string{long}, long},
-		"too long":                   {[]string{long + "y"}, long},
-		"cut within a character":     {[]string{long[1:] + "é"}, long[1:]},
-		"longer after replacement":   {[]string{strings.Repeat("a\xff", maxCommandLine/2)}, strings.Repeat("a\uFFFD", maxCommandLine/4)},
+		"too long":                   {[]string{long + "y"}, cut},
+		"cut within a character":     {[]string{long[:maxText-len(ellipsis)-1] + "éxxx"}, cut[1:]},
+		"longer after replacement":   {[]string{strings.Repeat("a\xff", maxText/2)}, strings.Repeat("a\uFFFD", maxText/4-1) + "a" + ellipsis},
+		"shorter after replacement":  {[]string{strings.Repeat("\xff", maxText+1)}, "\uFFFD" + ellipsis},
 		"a title that spaces follow": {[]string{"nginx: worker process"}, "nginx: worker process"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -245,7 +249,7 @@ func TestTheCommandLineIsReadOnlyWhereItIsWanted(t *testing.T) {
 				if !wanted {
 					want = ""
 				}
-				if strings.TrimSpace(got.CommandLine) != want || !utf8.ValidString(got.CommandLine) || len(got.CommandLine) > maxCommandLine {
+				if strings.TrimSpace(got.CommandLine) != want || !utf8.ValidString(got.CommandLine) || len(got.CommandLine) > maxText {
 					t.Errorf("wanted %v: %.60q of %d bytes, want %.60q of %d", wanted, got.CommandLine, len(got.CommandLine), want, len(want))
 				}
 			}
@@ -369,10 +373,10 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 }
 
 func TestACutCommandLineKeepsNothingOfTheRest(t *testing.T) {
-	argv := [][]byte{[]byte(strings.Repeat("x", 1<<20))}
+	line := []byte(strings.Repeat("x", 1<<20))
 	kept := make([]string, 64)
 	for i := range kept {
-		kept[i] = joinArguments(argv)
+		kept[i] = joinArguments(line)
 	}
 	var m runtime.MemStats
 	runtime.GC()
@@ -383,19 +387,21 @@ func TestACutCommandLineKeepsNothingOfTheRest(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-func TestAProcessThatMerelyRanIsReadOnceASecond(t *testing.T) {
+func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		now  time.Duration
 		edit func(*cputime.Process)
 		want string
 	}{
-		"it merely ran":                       {10*second + second/2, func(*cputime.Process) {}, "before"},
-		"a second ago":                        {11 * second, func(*cputime.Process) {}, "after"},
+		"it merely ran":                       {11 * second, func(*cputime.Process) {}, "before"},
+		"some minutes ago":                    {10*second + lookAgain, func(*cputime.Process) {}, "after"},
 		"the clock went back":                 {9 * second, func(*cputime.Process) {}, "after"},
 		"it executed a program":               {10 * second, func(p *cputime.Process) { p.Execs++ }, "after"},
 		"it moved":                            {10 * second, func(p *cputime.Process) { p.Cgroups++ }, "after"},
-		"it has another name":                 {10 * second, func(p *cputime.Process) { p.Comm[0] = 'x' }, "after"},
+		"its cgroup is another one":           {10 * second, func(p *cputime.Process) { p.Cgroup++ }, "after"},
+		"it has another name":                 {11 * second, func(p *cputime.Process) { p.Comm[0] = 'x' }, "before"},
+		"it has another name since a minute":  {10*second + lookSoon, func(p *cputime.Process) { p.Comm[0] = 'x' }, "after"},
 		"the source does not tell any longer": {10 * second, func(p *cputime.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -466,5 +472,183 @@ func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
 		if got, changed := i.id.Identity(10); got.CommandLine != want || !changed {
 			t.Errorf("%q, changed %v, want %q", got.CommandLine, changed, want)
 		}
+	}
+}
+
+// renamers are processes of which a test renames each before it looks at them again.
+func (i *identified) renamers() (rows []*cputime.Process) {
+	nul := strings.Repeat("\x00", 900_000)
+	for pid, p := range map[int]hostsim.Process{
+		10: {Comm: "app", Exe: "/bin/app", Args: []string{"app", nul}},
+		11: {Comm: "app", Args: []string{nul, "x"}},
+		12: {Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", strings.Repeat("a\x00", 400_000)}},
+		13: {Comm: "kworker/0:1", Kernel: true},
+	} {
+		i.host.Processes[pid] = &p
+		rows = append(rows, process(pid, &p))
+	}
+	return rows
+}
+
+func TestRenamingAllocatesNothing(t *testing.T) {
+	for _, counted := range []bool{false, true} {
+		for _, wanted := range []bool{false, true} {
+			i := newIdentified(t, wanted)
+			rows := i.renamers()
+			i.round(10)
+			now, names := time.Duration(0), byte(0)
+			look := func() {
+				now, names = now+10*time.Second, names+1
+				for _, p := range rows {
+					if !p.Kernel {
+						p.Comm[0] = 'a' + names%2
+					}
+					if counted {
+						p.Cgroups, p.Execs = 77, 3
+					}
+					i.id.Identify(p, now)
+				}
+				i.id.Resolve()
+			}
+			look()
+			if n := testing.AllocsPerRun(100, look); n > 0 {
+				t.Errorf("counted %v, command line wanted %v: %v allocations", counted, wanted, n)
+			}
+		}
+	}
+}
+
+// bytesRead returns how many bytes of each file of the host are read while f runs.
+func (i *identified) bytesRead(f func()) map[string]int {
+	read := map[string]int{}
+	restore := faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+		if rest, ok := strings.CutPrefix(path, i.host.Root()); ok {
+			read[filepath.Base(rest)] += len(got)
+		}
+		return got, err
+	})
+	defer restore()
+	f()
+	return read
+}
+
+func TestTheCommandLineIsReadOnlyOfHypervisors(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		process hostsim.Process
+		wanted  bool
+		want    int
+	}{
+		{"a program", hostsim.Process{Comm: "app", Exe: "/bin/app"}, false, 0},
+		{"a program whose command line is wanted", hostsim.Process{Comm: "app", Exe: "/bin/app"}, true, maxText + 1},
+		{"a program that cannot be read", hostsim.Process{Comm: "app"}, false, maxText + 1},
+		{"a program that calls itself a hypervisor", hostsim.Process{Comm: "qemu-kvm", Exe: "/bin/app"}, false, 0},
+		{"a hypervisor", hostsim.Process{Comm: "kvm", Exe: "/bin/kvm"}, false, 64 << 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			i := newIdentified(t, c.wanted)
+			c.process.Args = []string{"app", strings.Repeat("\x00", 900_000), "x"}
+			i.host.Processes[10] = &c.process
+			got := i.bytesRead(func() { i.round(10) })["cmdline"]
+			// What is read to find out how long it is counts, too.
+			if got < c.want || got > 2*c.want {
+				t.Errorf("%d bytes were read, want %d", got, c.want)
+			}
+			c.process.Comm = "renamed"
+			again := i.bytesRead(func() { i.round(10) })["cmdline"]
+			if most := min(c.want, maxText+1); again > most {
+				t.Errorf("%d bytes were read when it had renamed itself, want %d at most", again, most)
+			}
+		})
+	}
+}
+
+func TestAProcessThatRenamesItselfIsReadAsSeldomAsOneThatDoesNot(t *testing.T) {
+	i := newIdentified(t, false)
+	rows := i.renamers()
+	now := 10 * time.Second
+	look := func() {
+		now += 10 * time.Second
+		for _, p := range rows {
+			p.Cgroups, p.Execs = 77, 3
+			p.Comm[0]++
+			i.id.Identify(p, now)
+		}
+	}
+	for range maxAttempts {
+		i.round(10)
+		look()
+	}
+	links := 0
+	restore := faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") {
+			links++
+		}
+		return got, err
+	})
+	defer restore()
+	for range 60 { // ten minutes
+		look()
+	}
+	if most := 3 * int(10*time.Minute/lookSoon+1); links > most {
+		t.Errorf("three processes were looked at %d times in ten minutes, want %d at most", links, most)
+	}
+}
+
+func TestProcessesAreNotAllLookedAtAgainTogether(t *testing.T) {
+	const processes = 1000
+	due := map[time.Duration]int{}
+	for slot := range int32(processes) {
+		const seen = time.Hour + 3*time.Second
+		next := nextLook(slot, seen)
+		if next <= seen || next > seen+lookAgain {
+			t.Fatalf("slot %d: %v after %v", slot, next, seen)
+		}
+		if after := nextLook(slot, next); after != next+lookAgain {
+			t.Fatalf("slot %d: %v after %v", slot, after, next)
+		}
+		due[next/(10*time.Second)]++
+	}
+	for at, n := range due {
+		if n > 2*processes/int(lookAgain/(10*time.Second)) {
+			t.Errorf("%d of %d in ten seconds, number %d", n, processes, at)
+		}
+	}
+}
+
+// Where the source counts executions, another command line or name is no execution.
+func TestExecutingAProgramThatCannotBeReadIsToldByTheCount(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}
+	i.host.Processes[10] = p
+	row := process(10, p)
+	row.Cgroups, row.Execs = 77, 3
+	look := func(comm string, execs uint64) Identity {
+		if err := i.host.Render(); err != nil {
+			t.Fatal(err)
+		}
+		row.Comm, row.Execs = cputime.Comm{}, execs
+		copy(row.Comm[:], comm)
+		restore := faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") && p.Exe == "" {
+				return nil, fs.ErrPermission
+			}
+			return got, err
+		})
+		defer restore()
+		i.id.Identify(row, 0)
+		got, _ := i.id.Identity(10)
+		return *got
+	}
+	look("sh", 3)
+	p.Exe, p.Args = "", []string{"sudo"}
+	if got := look("sudo", 3); got.Path != "/bin/sh" {
+		t.Errorf("%+v", got)
+	}
+	if got := look("sudo", 4); got.Path != "" || got.Executable != "sudo" {
+		t.Errorf("%+v", got)
+	}
+	if got := look("renamed", 4); got.Executable != "sudo" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -5,24 +5,29 @@ import (
 	"strings"
 )
 
-// SplitCommandLine splits the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes (proc(5)),
-// into subslices of b. Empty arguments stay, but for those at the end: they cannot be told from the padding
-// that a program leaves when it overwrites its title. A title with spaces stays one argument, for what its
-// words were is lost.
-func SplitCommandLine(b []byte) [][]byte {
-	b = bytes.TrimRight(b, "\x00")
-	if len(b) == 0 {
-		return nil
+// arguments iterates over the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes (proc(5)). Empty
+// arguments count, but for those at the end: they cannot be told from the padding that a program leaves when it
+// overwrites its title. A title with spaces stays one argument, for what its words were is lost.
+type arguments struct {
+	rest []byte
+	left int // how many more are looked at
+}
+
+// maxArguments is how many arguments of a process are looked at.
+const maxArguments = 4096
+
+func newArguments(line []byte) arguments {
+	return arguments{bytes.TrimRight(line, "\x00"), maxArguments}
+}
+
+// next returns the next argument, a subslice of the line.
+func (a *arguments) next() (arg []byte, ok bool) {
+	if len(a.rest) == 0 || a.left == 0 {
+		return nil, false
 	}
-	argv := make([][]byte, 0, 1+bytes.Count(b, []byte{0}))
-	for {
-		i := bytes.IndexByte(b, 0)
-		if i < 0 {
-			return append(argv, b[:len(b):len(b)])
-		}
-		argv = append(argv, b[:i:i])
-		b = b[i+1:]
-	}
+	a.left--
+	arg, a.rest, _ = bytes.Cut(a.rest, []byte{0})
+	return arg[:len(arg):len(arg)], true
 }
 
 // hypervisor is a program that is a virtual machine while it runs.
@@ -32,7 +37,7 @@ type hypervisor struct {
 	prefixes []string // or what they start with
 	// describe reads the machine's own identity from the arguments behind the program's name. What it
 	// returns as uuid need not be one.
-	describe func(args [][]byte) (uuid, name string)
+	describe func(args arguments) (uuid, name string)
 }
 
 // hypervisors are the programs that are known. To support another one, add a line.
@@ -50,37 +55,40 @@ var hypervisors = []hypervisor{
 	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
 }
 
-// ParseVM tells whether a process is a virtual machine and which. It is one only if the program itself is a
-// hypervisor: by its executable, where that cannot be read by argv[0], and only where there are no arguments
-// either by comm. What else the arguments say does not count, so an editor with a hypervisor's name as its
-// argument is none.
+// ParseVM tells whether a process is a virtual machine and which, by the content of /proc/<pid>/cmdline. It is one only
+// if the program itself is a hypervisor: by its executable, where that cannot be read by argv[0], and only where there
+// are no arguments either by comm. What else the arguments say does not count, so an editor with a hypervisor's name as
+// its argument is none.
 //
 // The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique, which the
 // caller makes so that no other process on the node has it. It is never made from a name: names repeat.
-// argv is not kept.
-func ParseVM(argv [][]byte, comm, exe, unique string) (VM, bool) {
+// The line is not kept.
+func ParseVM(line []byte, comm, exe, unique string) (VM, bool) {
+	args := newArguments(line)
+	first, ok := args.next()
 	program := comm
 	if exe != "" {
-		program = strings.TrimSuffix(exe, " (deleted)") // as the kernel marks an executable that was replaced
-	} else if len(argv) > 0 {
-		program = string(argv[0])
+		program = strings.TrimSuffix(exe, deletedSuffix)
+	} else if ok {
+		program = string(first)
 	}
-	h := hypervisorOf(program[strings.LastIndexByte(program, '/')+1:])
+	h := hypervisorOf(program)
 	if h == nil {
 		return VM{}, false
 	}
 	vm := VM{ID: unique, Hypervisor: h.name}
-	if len(argv) > 1 {
-		id, name := h.describe(argv[1:])
-		if uuid, ok := machineUUID(id); ok {
-			vm.ID = uuid
-		}
-		vm.Name = strings.ToValidUTF8(name, "\uFFFD")
+	id, name := h.describe(args)
+	if uuid, ok := machineUUID(id); ok {
+		vm.ID = uuid
 	}
+	vm.Name = name
+	vm.bound()
 	return vm, true
 }
 
+// hypervisorOf returns the hypervisor that a program is by its path, nil if it is none.
 func hypervisorOf(program string) *hypervisor {
+	program = program[strings.LastIndexByte(program, '/')+1:]
 	// The wrapped programs of NixOS: .qemu-system-x86_64-wrapped.
 	if inner, ok := strings.CutSuffix(program, "-wrapped"); ok {
 		program = strings.TrimPrefix(inner, ".")
@@ -111,14 +119,28 @@ func machineUUID(s string) (string, bool) {
 // describeQEMU follows QEMU's qemu-options.hx and the way in which it parses it: options have one dash or
 // two, -uuid and the uuid of -smbios type=1 set the same variable, and the last one to set it wins; a
 // later -name changes what it names and no more.
-func describeQEMU(args [][]byte) (uuid, name string) {
-	for i := 0; i+1 < len(args); i++ {
-		option, ok := bytes.CutPrefix(args[i], []byte("-"))
+func describeQEMU(args arguments) (uuid, name string) {
+	for {
+		arg, ok := args.next()
+		if !ok {
+			return uuid, name
+		}
+		option, ok := bytes.CutPrefix(arg, []byte("-"))
 		if !ok {
 			continue
 		}
-		value := string(args[i+1])
-		switch string(bytes.TrimPrefix(option, []byte("-"))) {
+		option = bytes.TrimPrefix(option, []byte("-"))
+		switch string(option) {
+		case "uuid", "name", "smbios":
+		case "append": // the kernel's command line, which may look like anything
+		default:
+			continue
+		}
+		argument, ok := args.next()
+		if !ok {
+			return uuid, name
+		}
+		switch value := string(argument); string(option) {
 		case "uuid":
 			uuid = value
 		case "name":
@@ -140,13 +162,8 @@ func describeQEMU(args [][]byte) (uuid, name string) {
 			if kind == "1" && id != "" {
 				uuid = id
 			}
-		case "append": // the kernel's command line, which may look like anything
-		default:
-			continue
 		}
-		i++
 	}
-	return uuid, name
 }
 
 // eachQEMUOption goes through key=value,key=value, where a comma inside a value is written twice and the
@@ -189,7 +206,7 @@ func cutQEMUValue(s string) (value, rest string) {
 
 // describeFirecracker: --id is unique only if whoever starts Firecracker makes it so, and has a default.
 // So it is an identity where it is a UUID, and otherwise a name.
-func describeFirecracker(args [][]byte) (uuid, name string) {
+func describeFirecracker(args arguments) (uuid, name string) {
 	id := longOption(args, "--id")
 	switch {
 	case isUUID(id):
@@ -200,7 +217,7 @@ func describeFirecracker(args [][]byte) (uuid, name string) {
 	return "", id
 }
 
-func describeCloudHypervisor(args [][]byte) (uuid, name string) {
+func describeCloudHypervisor(args arguments) (uuid, name string) {
 	for field := range strings.SplitSeq(longOption(args, "--platform"), ",") {
 		if k, v, ok := strings.Cut(field, "="); ok && (k == "uuid" || k == "system_uuid") {
 			uuid = v
@@ -209,29 +226,31 @@ func describeCloudHypervisor(args [][]byte) (uuid, name string) {
 	return uuid, ""
 }
 
-func describeVirtualBox(args [][]byte) (uuid, name string) {
+func describeVirtualBox(args arguments) (uuid, name string) {
 	return longOption(args, "--startvm"), longOption(args, "--comment")
 }
 
-func describeNothing([][]byte) (uuid, name string) { return "", "" }
+func describeNothing(arguments) (uuid, name string) { return "", "" }
 
 // longOption returns the value of "--option value" or "--option=value", the last one if there are more.
 // What follows "--" is not options.
-func longOption(args [][]byte, option string) (value string) {
-	for i := 0; i < len(args); i++ {
-		arg := string(args[i])
-		if arg == "--" {
-			break
+func longOption(args arguments, option string) (value string) {
+	for {
+		arg, ok := args.next()
+		if !ok || string(arg) == "--" {
+			return value
 		}
-		if arg == option {
-			if i++; i < len(args) {
-				value = string(args[i])
+		behind, ok := bytes.CutPrefix(arg, []byte(option))
+		switch {
+		case !ok:
+		case len(behind) > 0 && behind[0] == '=':
+			value = string(behind[1:])
+		case len(behind) == 0:
+			if arg, ok := args.next(); ok {
+				value = string(arg)
 			}
-		} else if v, ok := strings.CutPrefix(arg, option+"="); ok {
-			value = v
 		}
 	}
-	return value
 }
 
 // MergeVM puts together what the cgroup and the arguments of one process say of its virtual machine. The

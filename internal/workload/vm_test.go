@@ -92,28 +92,20 @@ func vmCases() []vmCase {
 	}
 }
 
-func (c vmCase) args() [][]byte {
-	var argv [][]byte
-	for _, a := range c.argv {
-		argv = append(argv, []byte(a))
-	}
-	return argv
-}
+func (c vmCase) line() []byte { return []byte(strings.Join(c.argv, "\x00")) }
 
 func TestParseVMKnowsHypervisorsByTheirProgram(t *testing.T) {
 	t.Parallel()
 	for _, c := range vmCases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			argv := c.args()
-			got, ok := ParseVM(argv, c.comm, c.exe, unique)
+			line := c.line()
+			got, ok := ParseVM(line, c.comm, c.exe, unique)
 			if got != c.want || ok != (c.want != VM{}) {
 				t.Errorf("ParseVM(%q, %q, %q) = %+v, %v, want %+v", c.argv, c.comm, c.exe, got, ok, c.want)
 			}
-			for _, a := range argv {
-				for i := range a {
-					a[i] = 'X'
-				}
+			for i := range line {
+				line[i] = 'X'
 			}
 			if got != c.want {
 				t.Errorf("changed with the arguments: %+v", got)
@@ -122,7 +114,16 @@ func TestParseVMKnowsHypervisorsByTheirProgram(t *testing.T) {
 	}
 }
 
-func TestSplitCommandLine(t *testing.T) {
+// split returns all arguments of a command line.
+func split(line []byte) (argv [][]byte) {
+	args := newArguments(line)
+	for arg, ok := args.next(); ok; arg, ok = args.next() {
+		argv = append(argv, arg)
+	}
+	return argv
+}
+
+func TestArgumentsOfACommandLine(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, in string
@@ -140,7 +141,7 @@ func TestSplitCommandLine(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, a := range SplitCommandLine([]byte(c.in)) {
+			for _, a := range split([]byte(c.in)) {
 				got = append(got, string(a))
 			}
 			if !slices.Equal(got, c.want) {
@@ -150,22 +151,21 @@ func TestSplitCommandLine(t *testing.T) {
 	}
 }
 
-func TestSplitCommandLineTakesAMegabyte(t *testing.T) {
+func TestArgumentsAreBounded(t *testing.T) {
 	t.Parallel()
-	if n := len(SplitCommandLine(bytes.Repeat([]byte("x\x00"), 1<<19))); n != 1<<19 {
+	if n := len(split(bytes.Repeat([]byte("x\x00"), maxArguments+1))); n != maxArguments {
 		t.Errorf("%d arguments", n)
 	}
-	long := SplitCommandLine(bytes.Repeat([]byte("x"), 1<<20))
+	long := split(bytes.Repeat([]byte("x"), 1<<20))
 	if len(long) != 1 || len(long[0]) != 1<<20 {
 		t.Errorf("%d arguments", len(long))
 	}
 }
 
-func TestSplitCommandLineArgumentsCannotGrowIntoTheNext(t *testing.T) {
+func TestArgumentsCannotGrowIntoTheNext(t *testing.T) {
 	t.Parallel()
 	b := []byte("a\x00b\x00")
-	argv := SplitCommandLine(b)
-	_ = append(argv[0], 'X', 'Y')
+	_ = append(split(b)[0], 'X', 'Y')
 	if string(b) != "a\x00b\x00" {
 		t.Errorf("buffer is %q", b)
 	}
@@ -301,10 +301,12 @@ func TestResolveIsStable(t *testing.T) {
 
 func FuzzParseVM(f *testing.F) {
 	for _, c := range vmCases() {
-		f.Add([]byte(strings.Join(c.argv, "\x00")), c.comm, c.exe)
+		f.Add(c.line(), c.comm, c.exe)
 	}
+	f.Add([]byte("kvm\x00-name\x00guest="+strings.Repeat("é", maxName)), "", "/usr/bin/kvm")
+	f.Add(bytes.Repeat([]byte("kvm\x00-name\x00\x00"), 100), "", "")
 	f.Fuzz(func(t *testing.T, cmdline []byte, comm, exe string) {
-		vm, ok := ParseVM(SplitCommandLine(cmdline), comm, exe, unique)
+		vm, ok := ParseVM(cmdline, comm, exe, unique)
 		switch {
 		case !ok && vm != VM{}:
 			t.Errorf("no VM, and yet %+v", vm)
@@ -312,24 +314,26 @@ func FuzzParseVM(f *testing.F) {
 			t.Errorf("VM %+v", vm)
 		case ok && vm.ID != unique && !strings.Contains(strings.ToLower(string(cmdline)), vm.ID):
 			t.Errorf("uuid %q is made up", vm.ID)
-		case strings.ToValidUTF8(vm.Name, "") != vm.Name:
-			t.Errorf("name %q is not UTF-8", vm.Name)
+		case strings.ToValidUTF8(vm.Name, "") != vm.Name || len(vm.Name) > maxName:
+			t.Errorf("name %q of %d bytes", vm.Name, len(vm.Name))
 		}
 	})
 }
 
-func FuzzSplitCommandLine(f *testing.F) {
+func FuzzArguments(f *testing.F) {
 	for _, c := range vmCases() {
 		f.Add([]byte(strings.Join(c.argv, "\x00") + "\x00"))
 	}
 	f.Add([]byte("a\x00\x00b\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		argv := SplitCommandLine(b)
+		argv := split(b)
 		joined := bytes.Join(argv, []byte{0})
-		if trimmed := bytes.TrimRight(b, "\x00"); !bytes.Equal(joined, trimmed) {
+		trimmed := bytes.TrimRight(b, "\x00")
+		switch n := len(argv); {
+		case n == maxArguments && bytes.HasPrefix(trimmed, joined):
+		case !bytes.Equal(joined, trimmed):
 			t.Errorf("%q joined again is %q", argv, joined)
-		}
-		if n := len(argv); n > 0 && len(argv[n-1]) == 0 {
+		case n > 0 && len(argv[n-1]) == 0:
 			t.Errorf("%q ends in an empty argument", argv)
 		}
 	})

@@ -1,0 +1,57 @@
+package workload
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"unicode/utf8"
+)
+
+// The most bytes of an attribute. A process chooses its names, paths and arguments; the kernel bounds few of them.
+const (
+	maxName = 256  // names and ids
+	maxText = 4096 // paths and command lines
+)
+
+const ellipsis = "…"
+
+// bound returns s as valid UTF-8 of at most size bytes. What is cut ends in an ellipsis.
+func bound(s string, size int) string {
+	valid := strings.ToValidUTF8(s, "\uFFFD")
+	if max(len(s), len(valid)) <= size {
+		return valid
+	}
+	return prefix(valid, size-len(ellipsis)) + ellipsis
+}
+
+// boundID returns an id as valid UTF-8 of at most maxName bytes. Different ids stay different: what is cut ends in an
+// ellipsis and a hash of the whole.
+func boundID(id string) string {
+	if len(id) <= maxName && utf8.ValidString(id) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	hash := hex.EncodeToString(sum[:16])
+	return prefix(strings.ToValidUTF8(id, "\uFFFD"), maxName-len(ellipsis)-len(hash)) + ellipsis + hash
+}
+
+// prefix returns the whole characters of s, which is valid UTF-8, in its first size bytes.
+func prefix(s string, size int) string {
+	if len(s) <= size {
+		return s
+	}
+	for !utf8.RuneStart(s[size]) {
+		size--
+	}
+	return s[:size]
+}
+
+func (p *Placement) bound() {
+	p.Container.ID, p.Container.PodUID = boundID(p.Container.ID), boundID(p.Container.PodUID)
+	p.Pod.UID = boundID(p.Pod.UID)
+	p.VM.bound()
+}
+
+func (v *VM) bound() {
+	v.ID, v.Name = boundID(v.ID), bound(v.Name, maxName)
+}
