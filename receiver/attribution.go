@@ -2,12 +2,12 @@ package receiver
 
 import (
 	"math"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/filter"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -47,8 +47,10 @@ type AttributionConfig struct {
 	CPUWeight CPUWeight `mapstructure:"cpu_weight"`
 	// Exclude are the workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
-	// Storage is the storage extension that keeps what a split has learned; without one it learns anew at each start.
-	Storage *component.ID `mapstructure:"storage"`
+	// StateFile is the path of the file that keeps what a split has learned, and Storage the storage extension that keeps
+	// it instead. Without either it is learned again after each start.
+	StateFile string        `mapstructure:"state_file"`
+	Storage   *component.ID `mapstructure:"storage"`
 
 	_ struct{}
 }
@@ -203,6 +205,20 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 		oneOf(wrong, "attribution::idle_among", c.IdleAmong, AmongProcesses, AmongContainers)
 	}
 	oneOf(wrong, "attribution::cpu_weight", c.CPUWeight, WeightLinear, WeightQuadratic)
+	switch {
+	case c.StateFile != "" && !filepath.IsAbs(c.StateFile):
+		wrong("attribution::state_file", "must be an absolute path, is %q", c.StateFile)
+	case c.StateFile != "" && c.Storage != nil:
+		wrong("attribution::state_file", "must not be set together with attribution::storage")
+	}
+}
+
+// storeSetting returns the name of the setting that says where what is learned is kept.
+func (c *AttributionConfig) storeSetting() string {
+	if c.StateFile != "" {
+		return "attribution::state_file"
+	}
+	return "attribution::storage"
 }
 
 // maxStaticPower is more than any machine's, and maxRegressionSamples than a bucket remembers.
@@ -242,23 +258,6 @@ func (c *AttributionConfig) sharesIdle() bool { return c.idle() != IdleNone }
 // learns says whether a split of these zones has to learn.
 func (c *AttributionConfig) learns(zones []power.Kind) bool {
 	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
-}
-
-// warnOfUnused tells of splits and keys of zones that are not attributed.
-func (c *AttributionConfig) warnOfUnused(logger *zap.Logger, zones []power.Kind) {
-	for _, kind := range power.Kinds {
-		if slices.Contains(zones, kind) {
-			continue
-		}
-		if _, ok := c.Splits[kind]; ok {
-			logger.Warn("attribution::splits names a zone that is not among the zones, so its split is not used",
-				zap.String("zone", string(kind)))
-		}
-		if _, ok := c.Keys[kind]; ok {
-			logger.Warn("attribution::keys names a zone that is not among the zones, so its key is not used",
-				zap.String("zone", string(kind)))
-		}
-	}
 }
 
 // rules returns the rules for the ledger's columns.

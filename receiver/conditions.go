@@ -35,13 +35,13 @@ func (c *conditions) settle() {
 	for what, err := range c.now {
 		if old, ok := c.active[what]; !ok || old.Error() != err.Error() {
 			changed = true
-			c.logger.Warn("Degraded", zap.String("what", what), zap.Error(err))
+			c.logger.Warn("Collection degraded", zap.String("condition", what), zap.Error(err))
 		}
 	}
 	for what := range c.active {
 		if _, ok := c.now[what]; !ok {
 			changed = true
-			c.logger.Info("Recovered", zap.String("what", what))
+			c.logger.Info("Collection recovered", zap.String("condition", what))
 		}
 	}
 	c.active, c.now = c.now, c.active

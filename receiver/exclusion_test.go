@@ -87,7 +87,7 @@ func TestWithoutTheKubeletsDirectoriesNobodyIsExcludedAndOneLineSaysSo(t *testin
 		n.run(600*joule, map[int]int64{10: 100, 20: 500})
 	}
 	assert.Equal(t, []string{"Degraded exclusion"}, n.told())
-	assert.Contains(t, n.logs.FilterMessage("Degraded").All()[0].ContextMap()["error"], "the namespaces of pods are not known: open ")
+	assert.Contains(t, n.logs.FilterMessage("Collection degraded").All()[0].ContextMap()["error"], "the namespaces of pods are not known: open ")
 	assert.InDelta(t, 3*360, n.figures("active").node, 1)
 }
 

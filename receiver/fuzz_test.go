@@ -255,13 +255,13 @@ func FuzzWhatWasLearned(f *testing.F) {
 			}
 			learned[rule] = n.one("system.energy.split.learned").value
 			require.NoError(t, n.s.shutdown(t.Context()))
-			stored[rule] = s.stored[storageKey]
+			_, stored[rule], _ = bytes.Cut(s.stored[storageKey], []byte{'\n'})
 			require.Contains(t, string(stored[rule]), rules[rule])
 		}
 		b := stored[rule]
 		from := min(int(at), len(b))
 		to := min(from+int(length), len(b))
-		n := start(t, rule, &memoryStorage{stored: map[string][]byte{storageKey: slices.Concat(b[:from], put, b[to:])}})
+		n := start(t, rule, &memoryStorage{stored: map[string][]byte{storageKey: seal(slices.Concat(b[:from], put, b[to:]))}})
 		if from == to && len(put) == 0 {
 			n.run(600*joule, map[int]int64{10: 500})
 			require.InDelta(t, learned[rule], n.one("system.energy.split.learned").value, 0, "nothing was changed")

@@ -182,7 +182,7 @@ func (k *keys) open(now time.Time) {
 		if rejected != nil {
 			fields = append(fields, zap.NamedError("rejected", rejected))
 		}
-		k.logger.Info("CPU time is weighed", fields...)
+		k.logger.Info("Allocation key selected", fields...)
 	}
 }
 

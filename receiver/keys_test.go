@@ -113,7 +113,7 @@ func TestMemoryThatACgroupDoesNotTellIsTold(t *testing.T) {
 	for range 3 {
 		n.run(600*joule, map[int]int64{10: 100, 20: 100})
 	}
-	lines := n.logs.FilterMessage("Degraded").All()
+	lines := n.logs.FilterMessage("Collection degraded").All()
 	require.Len(t, lines, 1)
 	assert.Equal(t, "the memory of some containers is what is resident: that of their cgroups cannot be read: no such file or directory",
 		lines[0].ContextMap()["error"])
@@ -199,9 +199,9 @@ func TestWhereAKeyIsNotMeasuredCPUTimeStandsInAndOneLineSaysWhy(t *testing.T) {
 			n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 		}
 		requireFigures(t, figures{180, 180, 360, 0, 720}, n.figures("active"), key)
-		lines := n.logs.FilterMessage("Degraded").All()
+		lines := n.logs.FilterMessage("Collection degraded").All()
 		require.Len(t, lines, 1, key)
-		assert.Equal(t, "key "+string(key), lines[0].ContextMap()["what"])
+		assert.Equal(t, "key "+string(key), lines[0].ContextMap()["condition"])
 		assert.Contains(t, lines[0].ContextMap()["error"], "CPU time stands in: ")
 		require.Len(t, n.status, 1)
 		assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status())
@@ -218,13 +218,13 @@ func TestAKeyThatCanBeMeasuredLaterIsTakenThen(t *testing.T) {
 	for range 6 { // a minute
 		before := n.figures("active")
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
-		if len(n.logs.FilterMessage("Recovered").All()) > 0 {
+		if len(n.logs.FilterMessage("Collection recovered").All()) > 0 {
 			requireFigures(t, figures{120, 40, 80, 0, 240}, n.figures("active").less(before))
 			break
 		}
 		requireFigures(t, figures{60, 60, 120, 0, 240}, n.figures("active").less(before))
 	}
-	weighed := n.logs.FilterMessage("CPU time is weighed").All()
+	weighed := n.logs.FilterMessage("Allocation key selected").All()
 	require.Len(t, weighed, 1)
 	assert.Equal(t, "clock rate by cpufreq", weighed[0].ContextMap()["by"])
 	assert.Contains(t, weighed[0].ContextMap()["rejected"], "not those of this kernel", "why not by counters")

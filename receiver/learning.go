@@ -5,9 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -21,13 +24,26 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// learning keeps what splits have learned over new ledgers, and over restarts where there is a storage extension.
+// learning keeps what splits have learned over new ledgers, and over restarts where it is stored. Whatever is wrong with
+// the store costs what was learned, never the measuring.
 type learning struct {
 	cfg    *Config
 	logger *zap.Logger
-	client storage.Client // nil without an extension
-	kept   keptLearning
-	saved  time.Time
+	// connect opens the store. It is nil where nothing is stored, and once a storage extension has panicked: it may hold
+	// its locks for ever.
+	connect func(context.Context) (store, error)
+	store   store // nil while there is none
+	trouble error // what is wrong with the store, nil if nothing
+	kept    keptLearning
+	saved   time.Time
+}
+
+// store is the part of a storage.Client that learning needs.
+type store interface {
+	// Get returns nil for a key that is not there.
+	Get(ctx context.Context, key string) ([]byte, error)
+	Set(ctx context.Context, key string, value []byte) error
+	Close(ctx context.Context) error
 }
 
 // keptLearning is what is stored, as JSON.
@@ -51,33 +67,81 @@ const (
 	saveEvery = 5 * time.Minute
 )
 
-// open reads what was stored.
+// open reads what was stored. An extension that does not exist is the only error.
 func (l *learning) open(ctx context.Context, host component.Host, receiver component.ID) error {
-	id := l.cfg.Attribution.Storage
-	if id == nil {
+	id, file := l.cfg.Attribution.Storage, l.cfg.Attribution.StateFile
+	if id == nil && file == "" {
 		return nil
 	}
 	if !l.cfg.Attribution.learns(l.cfg.Zones) {
-		l.logger.Warn("attribution::storage has nothing to keep: no split of these zones learns", zap.Stringer("storage", id))
 		return nil
 	}
-	extension, ok := host.GetExtensions()[*id].(storage.Extension)
-	if !ok {
-		return fmt.Errorf("attribution::storage: %q is not a storage extension of this collector", id)
+	l.connect = func(context.Context) (store, error) { return stateFile(file), nil }
+	if id != nil {
+		extension, ok := host.GetExtensions()[*id].(storage.Extension)
+		if !ok {
+			return fmt.Errorf("attribution::storage: %q is not a storage extension of this collector", id)
+		}
+		l.connect = func(ctx context.Context) (store, error) {
+			return extension.GetClient(ctx, component.KindReceiver, receiver, storageName)
+		}
 	}
-	client, err := extension.GetClient(ctx, component.KindReceiver, receiver, storageName)
-	if err != nil {
-		return fmt.Errorf("attribution::storage: %w", err)
-	}
-	l.client = client
-	stored, err := client.Get(ctx, storageKey)
+	var stored []byte
+	err := l.use(ctx, func() (err error) {
+		stored, err = l.store.Get(ctx, storageKey)
+		return err
+	})
 	if err == nil && stored != nil {
-		err = json.Unmarshal(stored, &l.kept)
+		err = l.kept.decode(stored)
 	}
-	if err != nil { // what cannot be read is learned anew
-		l.kept = keptLearning{}
-		l.logger.Warn("What was learned of the static power cannot be read", zap.Error(err))
+	if err != nil {
+		l.trouble = fmt.Errorf("%s: what was learned of the static power cannot be read and is learned again: %w",
+			l.cfg.Attribution.storeSetting(), err)
 	}
+	return nil
+}
+
+// use calls f with the store open. A panic in it, or a fault on a file that the extension has mapped, is an error, and the
+// store is not used again. A panic on a goroutine of the extension's own still ends the collector.
+func (l *learning) use(ctx context.Context, f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			l.store, l.connect = nil, nil
+			err = fmt.Errorf("the storage extension panicked and is not used again: %v", r)
+		}
+	}()
+	if l.store == nil {
+		s, err := l.connect(ctx)
+		if err != nil {
+			return err
+		}
+		l.store = s
+	}
+	return f()
+}
+
+var errChecksum = errors.New("its checksum is wrong")
+
+// encode returns the JSON, preceded by a line with its checksum: a bit that flips in a number is no error of JSON.
+func (k *keptLearning) encode() ([]byte, error) {
+	b, err := json.Marshal(k)
+	return seal(b), err
+}
+
+func seal(b []byte) []byte { return fmt.Appendf(nil, "%08x\n%s", crc32.ChecksumIEEE(b), b) }
+
+// decode takes over what encode returned. After an error nothing is kept.
+func (k *keptLearning) decode(stored []byte) error {
+	_, b, _ := bytes.Cut(stored, []byte{'\n'})
+	if !bytes.Equal(stored, seal(b)) {
+		return errChecksum
+	}
+	var decoded keptLearning
+	if err := json.Unmarshal(b, &decoded); err != nil {
+		return err
+	}
+	*k = decoded
 	return nil
 }
 
@@ -90,7 +154,7 @@ func (l *learning) restore(rules *attribution.Rules, readings []power.Reading, s
 	hardware := hardwareOf(l.cfg.RootPath, source, readings)
 	if !slices.Equal(hardware, l.kept.Hardware) {
 		if l.kept.Hardware != nil {
-			l.logger.Info("The static power is learned anew: this is other hardware, firmware or another kernel",
+			l.logger.Info("Static power learned again: the hardware, its firmware or the kernel has changed",
 				zap.Strings("before", l.kept.Hardware), zap.Strings("now", hardware))
 		}
 		l.kept = keptLearning{Hardware: hardware}
@@ -152,9 +216,9 @@ func (l *learning) rule(kind power.Kind) string {
 	return rule
 }
 
-// due says whether it is time to store.
+// due reports whether it is time to store.
 func (l *learning) due(now time.Time) bool {
-	if l.client == nil {
+	if l.connect == nil {
 		return false
 	}
 	if l.saved.IsZero() {
@@ -163,29 +227,34 @@ func (l *learning) due(now time.Time) bool {
 	return now.Sub(l.saved) >= saveEvery
 }
 
-// save stores what is kept.
-func (l *learning) save(ctx context.Context, now time.Time) error {
-	if l.client == nil || l.kept.Hardware == nil {
-		return nil
+// save stores what is kept, and opens the store again if it could not be opened before.
+func (l *learning) save(ctx context.Context, now time.Time) {
+	if l.connect == nil || l.kept.Hardware == nil {
+		return
 	}
 	l.saved = now
-	stored, err := json.Marshal(&l.kept)
-	if err != nil {
-		return err
+	stored, err := l.kept.encode()
+	if err == nil {
+		err = l.use(ctx, func() error { return l.store.Set(ctx, storageKey, stored) })
 	}
-	if err := l.client.Set(ctx, storageKey, stored); err != nil {
-		return fmt.Errorf("what was learned of the static power cannot be stored: %w", err)
+	if l.trouble = nil; err != nil {
+		l.trouble = fmt.Errorf("%s: what was learned of the static power cannot be stored: %w", l.cfg.Attribution.storeSetting(), err)
 	}
-	return nil
 }
 
-func (l *learning) close(ctx context.Context) error {
-	if l.client == nil {
-		return nil
+// close stores what is kept for the last time. What is wrong then is only logged.
+func (l *learning) close(ctx context.Context, now time.Time) {
+	before := l.trouble
+	l.save(ctx, now)
+	if l.store != nil {
+		if err := l.use(ctx, func() error { return l.store.Close(ctx) }); err != nil && l.trouble == nil {
+			l.trouble = fmt.Errorf("%s: the store cannot be closed: %w", l.cfg.Attribution.storeSetting(), err)
+		}
 	}
-	client := l.client
-	l.client = nil
-	return client.Close(ctx)
+	l.store, l.connect = nil, nil
+	if l.trouble != nil && (before == nil || before.Error() != l.trouble.Error()) {
+		l.logger.Warn("Learned static power not stored", zap.Error(l.trouble))
+	}
 }
 
 // identifying are the lines of /proc/cpuinfo that tell one processor and its firmware from another, of x86 and Arm.

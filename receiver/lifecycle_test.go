@@ -51,8 +51,11 @@ func (n *testNode) scrapeAsIs() {
 func (n *testNode) told() []string {
 	var out []string
 	for _, e := range n.logs.All() {
-		if e.Message == "Degraded" || e.Message == "Recovered" {
-			out = append(out, fmt.Sprint(e.Message, " ", e.ContextMap()["what"]))
+		switch e.Message {
+		case "Collection degraded":
+			out = append(out, fmt.Sprint("Degraded ", e.ContextMap()["condition"]))
+		case "Collection recovered":
+			out = append(out, fmt.Sprint("Recovered ", e.ContextMap()["condition"]))
 		}
 	}
 	return out
@@ -171,7 +174,7 @@ func TestAutoWithoutASensorAndWithoutAModelInventsNothing(t *testing.T) {
 	}
 	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
 	require.Len(t, n.status, 1)
-	assert.ErrorContains(t, n.status[0].Err(), "no model is configured")
+	assert.ErrorContains(t, n.status[0].Err(), "no energy sensor found and no power model configured; no energy is reported")
 }
 
 func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {

@@ -71,10 +71,10 @@ func (m *meters) use(meter power.Meter, usable bool) {
 	}
 	m.inUse = meter
 	if meter == power.Meter(m.model) {
-		m.logger.Info("Energy is modeled from CPU utilization, not measured")
+		m.logger.Info("Meter selected: energy is modeled from CPU utilization, not measured", zap.String("meter", string(MeterModel)))
 		return
 	}
-	m.logger.Info("Energy is measured by powercap (RAPL)")
+	m.logger.Info("Meter selected: energy is measured by powercap (RAPL)", zap.String("meter", string(MeterPowercap)))
 }
 
 // readable says whether any zone can be read.
@@ -96,7 +96,7 @@ func (m *meters) report(readings []power.Reading, err error, standIn bool, c *co
 	case err == nil:
 	case absent && standIn && !errors.Is(err, fs.ErrPermission):
 	case absent && m.mayModel && m.model == nil:
-		c.check("energy sensor", fmt.Errorf("there is none and no model is configured to stand in, so no energy is reported: %w", err))
+		c.check("energy sensor", fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", err))
 	default:
 		c.check("energy sensor", withGrants(err))
 	}

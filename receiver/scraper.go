@@ -86,7 +86,6 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.warnOfSharedSeries()
-	s.cfg.Attribution.warnOfUnused(s.set.Logger, s.cfg.Zones)
 	source, rejected, err := s.open(s.cfg.CPUTime, s.cfg.RootPath)
 	if err != nil {
 		return err // only where the configuration insists on a source
@@ -101,11 +100,15 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 			fields = append(fields, zap.NamedError("lacks", err))
 		}
 	}
-	s.set.Logger.Info("CPU times are read", fields...)
+	s.set.Logger.Info("CPU time source selected", fields...)
+	for setting, reason := range s.cfg.withoutEffect(source.Exact()) {
+		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
+	}
 	if w := s.cfg.SamplingInterval; w > 0 && w < tickWindow && source.Exact() {
 		s.runtime = cputime.NewRuntime(s.cfg.RootPath)
 	}
 	s.sample()
+	s.conditions.check("learned static power", s.learning.trouble)
 	s.conditions.settle()
 	s.adjustWindow()
 	return s.observeSelf()
@@ -114,8 +117,8 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 func (s *energyScraper) warnOfSharedSeries() {
 	metrics, attributes := emittedMetrics(&s.cfg.Metrics), emittedAttributes(&s.cfg.ResourceAttributes)
 	for _, shared := range findSharedSeries(&metrics, &attributes) {
-		s.set.Logger.Warn("Without this resource attribute different series are identical, and a backend mixes them up",
-			zap.String("attribute", shared.attribute), zap.String("of", shared.of))
+		s.set.Logger.Warn("Resource attribute disabled: different series are identical, and a backend mixes them up",
+			zap.String("attribute", shared.attribute), zap.String("series", shared.of))
 	}
 }
 
@@ -125,11 +128,13 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.source == nil {
-		return s.learning.close(ctx) // it was never started
+		s.learning.close(ctx, s.now()) // it was never started
+		return nil
 	}
 	s.retire()
 	s.dropRetired()
-	errs := []error{s.learning.save(ctx, s.now()), s.learning.close(ctx), s.source.Close(), s.meters.close()}
+	s.learning.close(ctx, s.now())
+	errs := []error{s.source.Close(), s.meters.close()}
 	if s.runtime != nil {
 		errs = append(errs, s.runtime.Close())
 	}
@@ -171,8 +176,9 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	m := s.scan()
 	if now := s.now(); s.ledgers != nil && s.learning.due(now) {
 		s.learning.keep(&s.ledgers.rules)
-		s.conditions.check("learned static power", s.learning.save(ctx, now))
+		s.learning.save(ctx, now)
 	}
+	s.conditions.check("learned static power", s.learning.trouble)
 	s.conditions.settle()
 	if m == nil {
 		return pmetric.NewMetrics(), nil // told by the conditions; the next measurement covers this one
@@ -285,13 +291,13 @@ func (s *energyScraper) givesUp() bool {
 // fallBack goes on with procfs. Who ran since the last pass that succeeded is not known: the ledgers end with
 // that time as nobody's, and the measurement becomes the baseline of new ones.
 func (s *energyScraper) fallBack(m *measurement, why error) {
-	s.set.Logger.Warn("CPU times are read by procfs from now on", zap.String("instead of", s.source.Name()), zap.Error(why))
+	s.set.Logger.Warn("CPU time source replaced by procfs", zap.String("source", s.source.Name()), zap.Error(why))
 	if s.ledgers != nil {
 		s.ledgers.finish(m)
 	}
 	s.retire()
 	if err := s.source.Close(); err != nil {
-		s.set.Logger.Debug("Closing the source of CPU times", zap.Error(err))
+		s.set.Logger.Debug("CPU time source not closed", zap.Error(err))
 	}
 	if s.runtime != nil {
 		_ = s.runtime.Close() // it was only read from

@@ -42,7 +42,7 @@ func TestTrap13CountersThatOnlyRootMayReadAreReportedAndFoundLater(t *testing.T)
 		scrape()
 	}
 	assert.Empty(t, n.points("system.energy", nil))
-	degraded := n.logs.FilterMessage("Degraded").All()
+	degraded := n.logs.FilterMessage("Collection degraded").All()
 	require.Len(t, degraded, 1, "one line, not one per scrape")
 	assert.Contains(t, degraded[0].ContextMap()["error"], "CAP_DAC_READ_SEARCH")
 	require.Len(t, n.status, 1)

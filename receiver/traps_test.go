@@ -226,8 +226,8 @@ func TestTrap06AReadThatFailsOnceBillsNobodyForAnothersInterval(t *testing.T) {
 		assert.InDelta(t, 50, n.one("process.energy", pid(p), "energy.zone=package").value, 1e-6)
 		assert.InDelta(t, 10, n.one("process.energy", pid(p), "energy.zone=dram").value, 1e-6)
 	}
-	assert.Equal(t, 1, n.logs.FilterMessage("Degraded").Len())
-	assert.Equal(t, 1, n.logs.FilterMessage("Recovered").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("Collection degraded").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("Collection recovered").Len())
 }
 
 func TestTrap07OneOfTwoSocketsFails(t *testing.T) {

@@ -69,7 +69,7 @@ func TestACounterThatCouldWrapUnnoticedTurnsWindowsOn(t *testing.T) {
 		assert.Equal(t, c.want, n.s.sampler.window, c)
 		n.s.adjustWindow()
 	}
-	assert.Equal(t, 4, n.logs.FilterMessageSnippet("windows").Len(), "one line per change")
+	assert.Equal(t, 4, n.logs.FilterMessage("Attribution window changed").Len(), "one line per change")
 }
 
 func TestACounterThatCanBeReadOnlyLaterTurnsWindowsOnThen(t *testing.T) {
@@ -88,7 +88,7 @@ func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
 	n.start()
 	assert.Equal(t, time.Second, n.s.sampler.window)
 	assert.Nil(t, n.s.runtime)
-	assert.Contains(t, n.logs.FilterMessageSnippet("windows").All()[0].ContextMap()["because"], "too coarse")
+	assert.Contains(t, n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()["reason"], "too coarse")
 }
 
 func TestAConditionIsToldOncePerCollectionHoweverManyWindowsItComesAndGoesIn(t *testing.T) {
@@ -104,10 +104,10 @@ func TestAConditionIsToldOncePerCollectionHoweverManyWindowsItComesAndGoesIn(t *
 		}
 	}
 	n.run(0, nil)
-	assert.Equal(t, 1, n.logs.FilterMessage("Degraded").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("Collection degraded").Len())
 	assert.Len(t, n.status, 1)
 	n.run(0, nil)
-	assert.Equal(t, 1, n.logs.FilterMessage("Recovered").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("Collection recovered").Len())
 }
 
 // failingSource is an exact source that fails from a point on.
@@ -146,7 +146,7 @@ func TestASourceThatGoesOnFailingGivesWayToProcfs(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 1000})
 	assert.True(t, source.closed)
 	assert.False(t, n.s.source.Exact())
-	assert.Equal(t, 1, n.logs.FilterMessageSnippet("procfs from now on").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
 	assert.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6, "the old one's last values")
 	n.run(100*joule, map[int]int64{10: 1000})
 	assert.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6, "and a new series goes on")

@@ -162,7 +162,7 @@ func (r *raplRun) testReadError(t *testing.T) {
 		var degraded []string
 		for _, l := range log {
 			// powercap_sys.c makes EINVAL of whatever keeps the driver from reading.
-			if l.Msg == "Degraded" && strings.Contains(l.Error, "invalid argument") {
+			if l.Msg == "Collection degraded" && strings.Contains(l.Error, "invalid argument") {
 				degraded = append(degraded, l.Error)
 			}
 		}
@@ -170,7 +170,7 @@ func (r *raplRun) testReadError(t *testing.T) {
 			want := fmt.Sprintf("cannot read %s, %[1]s:0, %[1]s:1: ", second)
 			assert.Contains(t, degraded[len(degraded)-1], want, name)
 		}
-		assert.Equal(t, "Recovered", lastCondition(log), name)
+		assert.Equal(t, "Collection recovered", lastCondition(log), name)
 		var last time.Time // emission while the socket fails
 		for _, e := range r.emissions[name] {
 			if e.at().Before(r.facts.Recovered) {
@@ -209,7 +209,7 @@ func (r *raplRun) testReadError(t *testing.T) {
 func lastCondition(log []logLine) string {
 	last := ""
 	for _, l := range log {
-		if l.Msg == "Degraded" || l.Msg == "Recovered" {
+		if l.Msg == "Collection degraded" || l.Msg == "Collection recovered" {
 			last = l.Msg
 		}
 	}
@@ -219,7 +219,7 @@ func lastCondition(log []logLine) string {
 func (r *raplRun) testGrant(t *testing.T) {
 	var first logLine
 	for _, l := range r.logs["plain"] {
-		if l.Msg == "Degraded" {
+		if l.Msg == "Collection degraded" {
 			first = l
 			break
 		}
@@ -258,7 +258,7 @@ func (r *raplRun) testSources(t *testing.T) {
 	for name, want := range map[string]string{"root": "bpf (task stream)", "capability": "procfs", "plain": "procfs"} {
 		said := ""
 		for _, l := range r.logs[name] {
-			if l.Msg == "CPU times are read" {
+			if l.Msg == "CPU time source selected" {
 				said = l.Source
 				t.Logf("%s: %s, rejected: %q", name, l.Source, l.Rejected)
 				assert.Equal(t, want == "procfs", l.Rejected != "", "%s says why it did not take BPF", name)

@@ -212,7 +212,7 @@ func FuzzTable(f *testing.F) {
 
 // FuzzNote reads the newest warning from anything that a log can hold.
 func FuzzNote(f *testing.F) {
-	f.Add([]byte("2026-01-02T14:03:05.000Z\twarn\treceiver/conditions.go:1\tDegraded\t{\"what\": \"energy zones\", \"error\": \"permission denied\"}\n"))
+	f.Add([]byte("2026-01-02T14:03:05.000Z\twarn\treceiver/conditions.go:1\tCollection degraded\t{\"condition\": \"energy zones\", \"error\": \"permission denied\"}\n"))
 	f.Add([]byte("x\terror\ty\t\x1b[2J\xff\t{\"error\": \"\x07\n"))
 	f.Add([]byte("a\twarn\tb\n"))
 	f.Add([]byte("\n\t\t\t\t\n"))

@@ -135,7 +135,7 @@ func measureRAPL(atLeast time.Duration) error {
 	steps := []func() error{
 		func() error { return root.emits(1) },
 		func() error { return capable.emits(1) },
-		func() error { return plain.says("Degraded") },
+		func() error { return plain.says("Collection degraded") },
 		func() error { f.Powered = time.Now(); return set("powered", "1") },
 		func() error { return root.emits(3) },
 		func() error { return capable.emits(3) },
@@ -159,7 +159,7 @@ func measureRAPL(atLeast time.Duration) error {
 			return err
 		}
 	}
-	if err := plain.says("Recovered"); err != nil {
+	if err := plain.says("Collection recovered"); err != nil {
 		return err
 	}
 	if err := plain.emits(1); err != nil {

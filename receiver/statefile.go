@@ -1,0 +1,62 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// stateFile is the path of a file that holds one value. It is replaced as a whole, so that a crash leaves the old value or
+// the new one.
+type stateFile string
+
+// maxState is more than what is learned ever needs, and bounds what is read of a file that is not ours.
+const maxState = 1 << 20
+
+var errNoRegularFile = errors.New("not a regular file")
+
+// Get returns the content of the file, nil if there is none.
+func (f stateFile) Get(context.Context, string) ([]byte, error) {
+	info, err := os.Stat(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // to open a pipe would wait for a writer
+		return nil, &fs.PathError{Op: "open", Path: string(f), Err: errNoRegularFile}
+	}
+	file, err := os.Open(string(f))
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(file, maxState))
+	return content, errors.Join(err, file.Close())
+}
+
+// Set replaces the content of the file.
+func (f stateFile) Set(_ context.Context, _ string, content []byte) error {
+	name := string(f) + ".new"
+	_ = os.Remove(name) // of a crash; if it cannot be removed, it cannot be created either
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(name, string(f))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}
+
+// Close does nothing: the file is only open while it is read or written.
+func (stateFile) Close(context.Context) error { return nil }

@@ -1,0 +1,62 @@
+package receiver
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// withoutEffect calls yield with each setting that was changed from its default and does nothing, and why. exact is that of
+// the CPU time source in use.
+func (c *Config) withoutEffect(exact bool) iter.Seq2[string, string] {
+	return func(yield func(setting, reason string) bool) {
+		a, defaults := &c.Attribution, defaultAttribution()
+		splitIs := func(rules ...SplitRule) bool {
+			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(rules, a.splitOf(kind)) })
+		}
+		keyIs := func(keys ...KeyRule) bool {
+			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(keys, a.keyOf(kind)) })
+		}
+		type unused struct {
+			set, works      bool
+			setting, reason string
+		}
+		checks := []unused{
+			{c.Model.HasValue(), c.Meter != MeterPowercap, "model", "meter is powercap, which is never modeled"},
+			{
+				c.SamplingInterval > 0 && c.SamplingInterval < tickWindow, exact, "sampling_interval",
+				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, tickWindow),
+			},
+			{a.RestUtilization != defaults.RestUtilization, splitIs(SplitMinimum, SplitResting, SplitBase), "attribution::rest_utilization", "no zone has the split minimum, resting or base"},
+			{a.BaseTime != defaults.BaseTime, splitIs(SplitBase), "attribution::base_time", "no zone has the split base"},
+			{a.RegressionDegree != defaults.RegressionDegree, splitIs(SplitRegression), "attribution::regression_degree", "no zone has the split regression"},
+			{a.RegressionSamples != defaults.RegressionSamples, splitIs(SplitRegression), "attribution::regression_samples", "no zone has the split regression"},
+			{a.FrequencyExponent != defaults.FrequencyExponent, keyIs(KeyFrequency), "attribution::frequency_exponent", "no zone has the key frequency"},
+			{a.MemorySize != defaults.MemorySize, keyIs(KeyMemory, KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
+			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
+			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
+			{a.Storage != nil || a.StateFile != "", a.learns(c.Zones), a.storeSetting(), "no zone has a split that learns"},
+		}
+		for _, kind := range power.Kinds {
+			_, static := a.StaticPower[kind]
+			_, split := a.Splits[kind]
+			_, key := a.Keys[kind]
+			attributed := slices.Contains(c.Zones, kind)
+			fixed, reason := attributed && a.splitOf(kind) == SplitFixed, "the zone is not among zones"
+			if attributed {
+				reason = "the split of the zone is " + string(a.splitOf(kind)) + ", not fixed"
+			}
+			checks = append(checks,
+				unused{static, fixed, "attribution::static_power::" + string(kind), reason},
+				unused{split, attributed, "attribution::splits::" + string(kind), "the zone is not among zones"},
+				unused{key, attributed, "attribution::keys::" + string(kind), "the zone is not among zones"})
+		}
+		for _, check := range checks {
+			if check.set && !check.works && !yield(check.setting, check.reason) {
+				return
+			}
+		}
+	}
+}

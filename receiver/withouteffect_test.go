@@ -1,0 +1,86 @@
+package receiver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
+	of := func(edit func(*AttributionConfig)) func(*Config) {
+		return func(c *Config) { edit(&c.Attribution) }
+	}
+	pkg := func(rule SplitRule) map[power.Kind]SplitRule { return map[power.Kind]SplitRule{power.Package: rule} }
+	watts := map[power.Kind]float64{power.Package: 40}
+	model := configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	for name, c := range map[string]struct {
+		edit    func(*Config)
+		setting string // empty: all have an effect
+		reason  string
+	}{
+		"the defaults":          {func(*Config) {}, "", ""},
+		"a model for powercap":  {func(c *Config) { c.Meter, c.Model = MeterPowercap, model }, "model", "meter is powercap, which is never modeled"},
+		"a model":               {func(c *Config) { c.Model = model }, "", ""},
+		"short windows, procfs": {func(c *Config) { c.SamplingInterval = 200 * time.Millisecond }, "sampling_interval", "procfs counts CPU time in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},
+		"windows of a second":   {func(c *Config) { c.SamplingInterval = time.Second }, "", ""},
+		"static power, default": {of(func(a *AttributionConfig) { a.StaticPower = watts }), "attribution::static_power::package", "the split of the zone is utilization, not fixed"},
+		"static power, fixed": {of(func(a *AttributionConfig) {
+			a.Splits, a.StaticPower = map[power.Kind]SplitRule{power.Package: SplitFixed, power.DRAM: SplitMinimum}, watts
+		}), "", ""},
+		"static power, one zone": {of(func(a *AttributionConfig) { a.Splits, a.StaticPower = pkg(SplitFixed), watts }), "", ""},
+		"static power, no zone": {of(func(a *AttributionConfig) {
+			a.Splits, a.StaticPower = pkg(SplitFixed), map[power.Kind]float64{power.Package: 1, power.Core: 1}
+		}), "attribution::static_power::core", "the zone is not among zones"},
+		"a split of no zone": {of(func(a *AttributionConfig) {
+			a.Splits = map[power.Kind]SplitRule{power.Package: SplitMinimum, power.Core: SplitLearned}
+		}), "attribution::splits::core", "the zone is not among zones"},
+		"a key of no zone":         {of(func(a *AttributionConfig) { a.Keys = map[power.Kind]KeyRule{power.Core: KeyCycles} }), "attribution::keys::core", "the zone is not among zones"},
+		"idle_among, none":         {of(func(a *AttributionConfig) { a.IdleAmong = AmongContainers }), "attribution::idle_among", "attribution::idle is none, not equal"},
+		"idle_among, equal":        {of(func(a *AttributionConfig) { a.Idle, a.IdleAmong = IdleEqual, AmongContainers }), "", ""},
+		"cpu_weight, none":         {of(func(a *AttributionConfig) { a.CPUWeight = WeightLinear }), "attribution::cpu_weight", "attribution::idle is none, not requested"},
+		"cpu_weight, requested":    {of(func(a *AttributionConfig) { a.Idle, a.CPUWeight = IdleRequested, WeightLinear }), "", ""},
+		"memory_size, CPU time":    {of(func(a *AttributionConfig) { a.MemorySize = MemoryCgroup }), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
+		"memory_size, memory":      {of(func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup }), "", ""},
+		"frequency_exponent":       {of(func(a *AttributionConfig) { a.FrequencyExponent = 2 }), "attribution::frequency_exponent", "no zone has the key frequency"},
+		"frequency_exponent, used": {of(func(a *AttributionConfig) { a.Key, a.FrequencyExponent = KeyFrequency, 2 }), "", ""},
+		"rest_utilization":         {of(func(a *AttributionConfig) { a.RestUtilization = 0.1 }), "attribution::rest_utilization", "no zone has the split minimum, resting or base"},
+		"rest_utilization, used":   {of(func(a *AttributionConfig) { a.Split, a.RestUtilization = SplitResting, 0.1 }), "", ""},
+		"base_time":                {of(func(a *AttributionConfig) { a.Split, a.BaseTime = SplitMinimum, time.Hour }), "attribution::base_time", "no zone has the split base"},
+		"base_time, used":          {of(func(a *AttributionConfig) { a.Preset, a.BaseTime = PresetKavanagh, time.Hour }), "", ""},
+		"regression_degree":        {of(func(a *AttributionConfig) { a.RegressionDegree = 3 }), "attribution::regression_degree", "no zone has the split regression"},
+		"regression_samples":       {of(func(a *AttributionConfig) { a.RegressionSamples = 3 }), "attribution::regression_samples", "no zone has the split regression"},
+		"regression_samples, used": {of(func(a *AttributionConfig) { a.Splits, a.RegressionSamples = pkg(SplitRegression), 3 }), "", ""},
+		"storage":                  {of(func(a *AttributionConfig) { a.Storage = &storageID }), "attribution::storage", "no zone has a split that learns"},
+		"storage, used":            {of(func(a *AttributionConfig) { a.Split, a.Storage = SplitLearned, &storageID }), "", ""},
+		"state_file":               {of(func(a *AttributionConfig) { a.StateFile = "/var/lib/learned" }), "attribution::state_file", "no zone has a split that learns"},
+	} {
+		n := newTestNode(t, c.edit)
+		n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
+		n.start()
+		n.run(joule, nil)
+		told := n.logs.FilterMessage("Setting has no effect").All()
+		if c.setting == "" {
+			assert.Empty(t, told, name)
+			continue
+		}
+		if assert.Len(t, told, 1, name) {
+			assert.Equal(t, zap.WarnLevel, told[0].Level, name)
+			assert.Equal(t, map[string]any{"setting": c.setting, "reason": c.reason}, told[0].ContextMap(), name)
+		}
+	}
+}
+
+func TestShortWindowsHaveAnEffectWhereTheSourceIsExact(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.SamplingInterval, cfg.CPUTime = 20*time.Millisecond, cputime.KindBPF
+	for setting := range cfg.withoutEffect(true) {
+		t.Errorf("%s has an effect", setting)
+	}
+}
