@@ -68,7 +68,7 @@ func TestTheCounterOfAContainerHoldsThatOfTheOneInside(t *testing.T) {
 	n.host.Cgroups[scope(idA)+"/docker/"+idB] += (100 + 600) * hostsim.Tick
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
 	// 22.5 J of 900 ticks are active; what is within the rounding of two processes' times is nobody's.
-	assert.InDelta(t, 22.5*700/900, n.one("container.energy", "container.id="+idB).value, 0.1)
+	assert.InDelta(t, 22.5*700/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
 	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idA).value, 0.1)
 	assert.InDelta(t, 22.5*100/900, n.one("process.energy", pid(20)).value, 0.1)
 }
@@ -80,7 +80,7 @@ func TestTheChildrenOfTheOuterContainerAreItsOwn(t *testing.T) {
 	n.host.Cgroups[scope(idA)+"/docker/"+idB] += 100 * hostsim.Tick
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
 	assert.InDelta(t, 22.5*700/900, n.one("container.energy", "container.id="+idA).value, 0.1)
-	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idB).value, 0.1)
+	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
 }
 
 func TestTheInnerContainersEndIsNotTheOuters(t *testing.T) {
@@ -91,7 +91,7 @@ func TestTheInnerContainersEndIsNotTheOuters(t *testing.T) {
 	n.host.Cgroups[scope(idA)] += 100 * hostsim.Tick
 	n.run(100*joule, map[int]int64{10: 100})
 	n.run(0, nil)
-	assert.Empty(t, n.points("container.energy", nil, "container.id="+idB))
+	assert.Empty(t, n.points("container.energy", nil, "container.id="+idA+"/"+idB))
 	assert.InDelta(t, 2.5, n.one("container.energy", "container.id="+idA).value, 1e-6)
 }
 

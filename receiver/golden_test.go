@@ -148,7 +148,7 @@ func TestAKubernetesNodeHasPodsInPods(t *testing.T) {
 		"1f0c8a4e-7c1b-4f2e-9d3a-5b6c7d8e9f00": "Guaranteed",
 		"2a1d9b5f-8d2c-403f-8e4b-6c7d8e9f0a11": "Burstable",
 		"3b2eac60-9e3d-4140-9f5c-7d8e9fa0b122": "BestEffort",
-		"5d40ce82-b05f-4362-b17e-9fa0b1c2d344": "Burstable",
+		"667a97b4d1ee0b2845627f9cb9d6f3102d4a6784a1bedbf815324f6c89a6c3e0/5d40ce82-b05f-4362-b17e-9fa0b1c2d344": "Burstable", // kind's
 	} {
 		pod := n.one("k8s.pod.energy", "k8s.pod.uid="+uid, "k8s.pod.qos_class="+class).value
 		assert.InDelta(t, pod, n.sum("container.energy", attrs{"k8s.pod.uid": uid}), 1e-6)
@@ -170,7 +170,7 @@ func TestDockerInDockerIsTwoContainers(t *testing.T) {
 			most = c
 		}
 	}
-	assert.Regexp(t, "^bb", most.attributes["container.id"], "the build of the inner Docker")
+	assert.Regexp(t, "^aa[^/]*/bb", most.attributes["container.id"], "the build of the inner Docker")
 	assert.LessOrEqual(t, len(n.points("process.energy", attrs{"energy.zone": "package"})), 1+4, "the others and four")
 }
 

@@ -642,9 +642,16 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	}
 	has("container.id", sim.life.Containers)
 	has("k8s.pod.uid", sim.life.Pods)
-	// A virtual machine whose arguments came short is known by its process.
-	if id, ok := attributes.Get("vm.id"); !ok || !byProcess.MatchString(id.Str()) {
-		has("vm.id", sim.life.VMs)
+	// A virtual machine whose arguments came short is known by its process, and one that was moved into a container has
+	// its UUID from there.
+	if v, ok := attributes.Get("vm.id"); ok && !byProcess.MatchString(v.Str()) {
+		container, id, inside := strings.Cut(v.Str(), "/")
+		if !inside {
+			id = container
+		}
+		if inside && !sim.life.Containers[container] || !sim.life.VMs[id] {
+			sim.fail("there never was a vm.id %s", v.Str())
+		}
 	}
 	pid, ok := attributes.Get("process.pid")
 	if !ok {

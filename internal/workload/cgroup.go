@@ -16,12 +16,21 @@ import (
 // names the most levels of pods and containers wins; among equals cgroup v2, then cpuacct, cpu,
 // name=systemd and the rest. The order of the lines makes no difference.
 //
+// IDs of what is named by a delegate, such as a user's own service manager or a container, start with the
+// delegate's name and a slash; see delegate.
+//
 // A path that starts with "/.." is seen from a cgroup namespace; Cgroup then starts so too, and is
 // relative to the reader's own cgroup.
 //
 // The strings of the result share no memory with b.
 func ParseCgroup(b []byte) Placement {
-	var inside, guest *cgroupLine // the best line for the container and the pod, and for the VM
+	p, _ := parseCgroup(b)
+	return p
+}
+
+// parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is one, else of the process.
+func parseCgroup(b []byte) (Placement, delegate) {
+	var inside, guest, below *cgroupLine // the best line for the container and the pod, the VM, and the delegate
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
@@ -33,17 +42,24 @@ func ParseCgroup(b []byte) Placement {
 		if l.VM.ID != "" && (guest == nil || l.betterThan(guest)) {
 			guest = &l
 		}
+		if l.delegate.name != "" && (below == nil || l.betterThan(below)) {
+			below = &l
+		}
 	}
 	var p Placement
 	if inside != nil {
 		p = inside.Placement
 	}
 	p.VM = VM{}
-	if guest != nil {
-		p.VM = guest.VM
+	var by delegate
+	switch {
+	case guest != nil:
+		p.VM, by = guest.VM, guest.delegate
+	case below != nil:
+		by = below.delegate
 	}
 	p.bound()
-	return p
+	return p, by
 }
 
 // ProcessCgroup reads the path of the process's own cgroup from the content of /proc/<pid>/cgroup: that of the hierarchy
@@ -75,6 +91,7 @@ type cgroupLine struct {
 	levels    int // pods and containers that the path names, one inside the other
 	hierarchy int // how far the hierarchy is to be preferred, 0 the most
 	path      string
+	delegate  delegate // of the VM, else of the process
 }
 
 func (l *cgroupLine) betterThan(o *cgroupLine) bool {
@@ -128,6 +145,7 @@ func hierarchyRank(controllers []byte, unified bool) int {
 func readCgroupPath(path string, unified bool) cgroupLine {
 	var l cgroupLine
 	var pod Pod // the innermost so far
+	var in delegate
 	parts := strings.Split(path, "/")
 	above := 0 // parts[above:i] are the directories between the innermost container and parts[i]
 	end := -1
@@ -141,8 +159,9 @@ func readCgroupPath(path string, unified bool) cgroupLine {
 		}
 		dirs := parts[above:i]
 		slice, unit := splitSystemdPath(name)
-		if inner, ok := podAt(dirs, slice); ok {
+		if inner, ok := podAt(dirs, slice); ok && in.mayRunKubelet() {
 			pod = inner
+			pod.UID = in.qualify(inner.UID)
 			l.levels++
 			// A process in a pod and in none of its containers. Inside a container that runs pods of its
 			// own it stays with that container, so that container and pod agree.
@@ -151,15 +170,14 @@ func readCgroupPath(path string, unified bool) cgroupLine {
 			}
 		}
 		if vm, ok := vmAt(dirs, name); ok {
-			l.VM = vm
-			// Scope names are unique within one service manager: say which, unless it is the host's.
-			if q := managerOf(l.Container.ID, parts[:i]); q != "" {
-				l.VM.ID = q + "/" + vm.ID
-			}
+			vm.ID = in.qualify(vm.ID)
+			l.VM, l.delegate = vm, in
+			in = in.below(name)
 			continue
 		}
 		c, ok := containerAt(dirs, unit)
 		if !ok {
+			in = in.below(name)
 			continue
 		}
 		var next string
@@ -172,19 +190,115 @@ func readCgroupPath(path string, unified bool) cgroupLine {
 			// The supervisor beside the payload is not inside. This is an answer all the same: it must
 			// outrank a hierarchy where the two are not told apart.
 			l.levels++
+			if l.VM.ID == "" {
+				l.delegate = in
+			}
 			return l
 		case c.payload != "" && next == c.payload:
 			own += 1 + len(next)
 		case c.payloadInV2 && unified:
+			in = in.below(name)
 			continue
 		}
+		in = in.container(c.id)
 		l.levels++
 		l.Pod = pod
-		l.Container = Container{ID: c.id, Runtime: c.runtime, PodUID: pod.UID}
+		l.Container = Container{ID: in.name, Runtime: c.runtime, PodUID: pod.UID}
 		l.Cgroup = path[:own]
 		above = i + 1
 	}
+	if l.VM.ID == "" {
+		l.delegate = in
+	}
 	return l
+}
+
+// delegate is who may create cgroups in a part of the tree besides root (cgroup-v2.rst, "Delegation"). Names of cgroups
+// are all that tells a container, and a delegate is free to give another's. So the ID of whatever is below a delegate is
+// qualified by the delegate's name: it never equals the ID of anything outside.
+//
+// The delegate of a user is the user's own service manager, also for login sessions: user@1000.service. Other delegates
+// are containers, by their IDs, and units of systemd except those that are known to run containers or virtual machines
+// for the host. Names of delegates within each other are joined by slashes.
+//
+// The zero delegate is the host itself, whose IDs are not qualified.
+type delegate struct {
+	name   string
+	isUser bool // units of the same user are not told apart
+	noPods bool // no kubelet runs below
+}
+
+// qualify returns the ID of what the delegate calls id.
+func (d delegate) qualify(id string) string {
+	if d.name == "" {
+		return id
+	}
+	return boundID(d.name + "/" + id)
+}
+
+// mayRunKubelet reports whether a kubelet may have its root below the delegate: on the host, or in a container as kind's
+// nodes are. A user's manager and other units could only pretend to.
+func (d delegate) mayRunKubelet() bool { return !d.noPods }
+
+// container returns the delegate that a container below d is, by its qualified ID.
+func (d delegate) container(id string) delegate {
+	return delegate{name: d.qualify(id), noPods: d.noPods}
+}
+
+// below returns the delegate of the directory that is no container, below d.
+func (d delegate) below(dir string) delegate {
+	user, ok := userOf(dir)
+	switch {
+	case ok && d.isUser && (d.name == user || strings.HasSuffix(d.name, "/"+user)):
+		return d
+	case ok:
+		dir = user
+	case d.isUser || !isUnit(dir) || runsForHost(dir):
+		return d
+	case !printable(dir):
+		dir = strconv.QuoteToASCII(dir)
+	}
+	return delegate{name: d.qualify(dir), isUser: ok, noPods: true}
+}
+
+// userOf returns the service manager of the user whose directory this is: user-1000.slice with all sessions, or
+// user@1000.service itself.
+func userOf(dir string) (manager string, ok bool) {
+	uid, ok := strings.CutPrefix(dir, "user")
+	if !ok || uid == "" {
+		return "", false
+	}
+	suffix := ".service"
+	if uid[0] == '-' {
+		suffix = ".slice"
+	} else if uid[0] != '@' {
+		return "", false
+	}
+	uid, ok = strings.CutSuffix(uid[1:], suffix)
+	return "user@" + uid + ".service", ok && isDigits(uid)
+}
+
+// isUnit reports whether a directory is one that systemd may delegate: Delegate= is a setting of services and scopes.
+func isUnit(dir string) bool {
+	return strings.HasSuffix(dir, ".service") || strings.HasSuffix(dir, ".scope")
+}
+
+// hostRuntimes are the services that make cgroups for containers or virtual machines below their own, in some setups.
+// One that is missing here only has its name in IDs.
+var hostRuntimes = map[string]bool{
+	"containerd": true, "crio": true, "docker": true, "podman": true, "buildkit": true, "buildkitd": true,
+	"k3s": true, "k3s-agent": true, "rke2-server": true, "rke2-agent": true, "k0scontroller": true, "k0sworker": true,
+	"snap.docker.dockerd": true, "snap.microk8s.daemon-containerd": true,
+	"lxc": true, "lxd": true, "incus": true, "snap.lxd.daemon": true,
+	"garden": true, "guardian": true, "mesos-agent": true, "mesos-slave": true,
+	"libvirtd": true, "virtqemud": true, "virtchd": true, "virtlxcd": true,
+}
+
+// runsForHost reports whether a unit is a service that runs containers or virtual machines for the host.
+func runsForHost(unit string) bool {
+	service, ok := strings.CutSuffix(unit, ".service")
+	service, _, _ = strings.Cut(service, "@") // lxc@web
+	return ok && hostRuntimes[service]
 }
 
 // splitSystemdPath takes apart "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It appears
@@ -451,7 +565,7 @@ func libvirtMachine(name string) (machineDriver, string, bool) {
 		for _, d := range libvirtDrivers {
 			rest, ok := strings.CutPrefix(machine, d.prefix)
 			if _, numbered := cutNumber(rest); ok && rest != "" && (numbered || d.legacy) {
-				return d, machine, printable(machine)
+				return d, machine, isMachineName(machine)
 			}
 		}
 		return machineDriver{}, "", false
@@ -459,7 +573,7 @@ func libvirtMachine(name string) (machineDriver, string, bool) {
 	for _, d := range libvirtDrivers {
 		machine, ok := strings.CutSuffix(name, ".libvirt-"+strings.TrimSuffix(d.prefix, "-"))
 		if ok && machine != "" {
-			return d, machine, printable(machine)
+			return d, machine, isMachineName(machine)
 		}
 	}
 	return machineDriver{}, "", false
@@ -502,21 +616,6 @@ func cutNumber(s string) (rest string, ok bool) {
 		return s, false
 	}
 	return rest, true
-}
-
-// managerOf names the service manager that a scope below dirs belongs to: that of a container, of a user,
-// or, as "", of the host.
-func managerOf(container string, dirs []string) string {
-	if container != "" {
-		return container
-	}
-	for _, d := range dirs {
-		uid, ok := strings.CutPrefix(d, "user@")
-		if uid, unit := strings.CutSuffix(uid, ".service"); ok && unit && isDigits(uid) {
-			return d
-		}
-	}
-	return ""
 }
 
 // unescapeUnit undoes the \x2d of systemd.unit(5), "String Escaping for Inclusion in Unit Names". Dashes
@@ -587,6 +686,9 @@ func isName(s string) bool {
 
 // isLXCName: LXC's own directories (lxc.monitor.<name>, lxc.pivot) are not containers.
 func isLXCName(s string) bool { return isName(s) && !strings.HasPrefix(s, "lxc.") }
+
+// isMachineName: libvirt allows anything but slashes and controls.
+func isMachineName(s string) bool { return printable(s) && !strings.Contains(s, "/") }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 

@@ -25,6 +25,7 @@ const (
 	buildID    = "abcdefghijklmnopqrstuvwx0"
 	gardenID   = "01234567-89ab-cdef-0123-4567"
 	userUnit   = "/user.slice/user-1000.slice/user@1000.service"
+	aUsers     = "user@1000.service/" // what IDs start with below userUnit
 	podSlice   = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uidXSlice + ".slice"
 	podDir     = "/kubepods/burstable/pod" + uidX
 	kindSlices = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + uidYSlice + ".slice"
@@ -75,15 +76,15 @@ func cgroupCases() []cgroupCase {
 		{"docker below a parent of the user's", "/mygroup/" + idA, contained(idA, "", "/mygroup/"+idA)},
 		{"docker at the top", "/" + idA, contained(idA, "", "/"+idA)},
 		{"buildx builder", "/docker/buildx/" + idA, contained(idA, "docker", "/docker/buildx/"+idA)},
-		{"build step of a builder", "/docker/buildx/" + idA + "/buildkit/" + buildID, contained(buildID, "buildkit", "/docker/buildx/"+idA+"/buildkit/"+buildID)},
+		{"build step of a builder", "/docker/buildx/" + idA + "/buildkit/" + buildID, contained(idA+"/"+buildID, "buildkit", "/docker/buildx/"+idA+"/buildkit/"+buildID)},
 		{"build step of dockerd", "/docker/buildkit/" + buildID, contained(buildID, "buildkit", "/docker/buildkit/"+buildID)},
 		{"build step of dockerd as a scope", "/system.slice/docker-" + buildID + ".scope", contained(buildID, "docker", "/system.slice/docker-"+buildID+".scope")},
 		{"build step with the systemd path taken literally", "/system.slice/system.slice:docker:" + buildID, contained(buildID, "docker", "/system.slice/system.slice:docker:"+buildID)},
-		{"rootless docker", userUnit + "/user.slice/docker-" + idA + ".scope", contained(idA, "docker", userUnit+"/user.slice/docker-"+idA+".scope")},
-		{"rootless docker with cgroupfs", userUnit + "/app.slice/docker.service/docker/" + idA, contained(idA, "docker", userUnit+"/app.slice/docker.service/docker/"+idA)},
-		{"docker in docker", "/docker/" + idA + "/docker/" + idB, contained(idB, "docker", "/docker/"+idA+"/docker/"+idB)},
-		{"podman in docker", "/docker/" + idA + "/libpod_parent/libpod-" + idB, contained(idB, "podman", "/docker/"+idA+"/libpod_parent/libpod-"+idB)},
-		{"unknown runtime in docker", "/docker/" + idA + "/" + idB, contained(idB, "", "/docker/"+idA+"/"+idB)},
+		{"rootless docker", userUnit + "/user.slice/docker-" + idA + ".scope", contained(aUsers+idA, "docker", userUnit+"/user.slice/docker-"+idA+".scope")},
+		{"rootless docker with cgroupfs", userUnit + "/app.slice/docker.service/docker/" + idA, contained(aUsers+idA, "docker", userUnit+"/app.slice/docker.service/docker/"+idA)},
+		{"docker in docker", "/docker/" + idA + "/docker/" + idB, contained(idA+"/"+idB, "docker", "/docker/"+idA+"/docker/"+idB)},
+		{"podman in docker", "/docker/" + idA + "/libpod_parent/libpod-" + idB, contained(idA+"/"+idB, "podman", "/docker/"+idA+"/libpod_parent/libpod-"+idB)},
+		{"unknown runtime in docker", "/docker/" + idA + "/" + idB, contained(idA+"/"+idB, "", "/docker/"+idA+"/"+idB)},
 
 		// Podman
 		{"podman", "/machine.slice/libpod-" + idA + ".scope/container", contained(idA, "podman", "/machine.slice/libpod-"+idA+".scope")},
@@ -93,9 +94,9 @@ func cgroupCases() []cgroupCase {
 		{"podman pod's monitor with cgroupfs", "/libpod_parent/" + idB + "/conmon", Placement{}},
 		{"podman monitor with cgroupfs", "/libpod_parent/conmon", Placement{}},
 		{"podman monitor", "/machine.slice/libpod-conmon-" + idA + ".scope", Placement{}},
-		{"rootless podman", userUnit + "/user.slice/libpod-" + idA + ".scope/container", contained(idA, "podman", userUnit+"/user.slice/libpod-"+idA+".scope")},
+		{"rootless podman", userUnit + "/user.slice/libpod-" + idA + ".scope/container", contained(aUsers+idA, "podman", userUnit+"/user.slice/libpod-"+idA+".scope")},
 		{"rootless podman's own scope", userUnit + "/user.slice/podman-4711.scope", Placement{}},
-		{"podman in a unit of its own", "/system.slice/web.service/libpod-payload-" + idA, contained(idA, "podman", "/system.slice/web.service/libpod-payload-"+idA)},
+		{"podman in a unit of its own", "/system.slice/web.service/libpod-payload-" + idA, contained("web.service/"+idA, "podman", "/system.slice/web.service/libpod-payload-"+idA)},
 		{"podman monitor in a unit of its own", "/system.slice/web.service/runtime", Placement{}},
 
 		// Kubernetes
@@ -142,7 +143,7 @@ func cgroupCases() []cgroupCase {
 		},
 		{
 			"kind", "/system.slice/docker-" + idA + ".scope" + kindSlices + "/cri-containerd-" + idB + ".scope",
-			podded(idB, "containerd", "/system.slice/docker-"+idA+".scope"+kindSlices+"/cri-containerd-"+idB+".scope", uidY, "Burstable"),
+			podded(idA+"/"+idB, "containerd", "/system.slice/docker-"+idA+".scope"+kindSlices+"/cri-containerd-"+idB+".scope", idA+"/"+uidY, "Burstable"),
 		},
 		{
 			"kind, node's own process", "/docker/" + idA + "/kubelet.slice/kubelet.service",
@@ -154,11 +155,11 @@ func cgroupCases() []cgroupCase {
 		},
 		{
 			"kind in a pod", podDir + "/" + idA + kindSlices + "/cri-containerd-" + idB + ".scope",
-			podded(idB, "containerd", podDir+"/"+idA+kindSlices+"/cri-containerd-"+idB+".scope", uidY, "Burstable"),
+			podded(idA+"/"+idB, "containerd", podDir+"/"+idA+kindSlices+"/cri-containerd-"+idB+".scope", idA+"/"+uidY, "Burstable"),
 		},
 		{
 			"docker in a pod stays in the pod", podDir + "/" + idA + "/docker/" + idB,
-			podded(idB, "docker", podDir+"/"+idA+"/docker/"+idB, uidX, "Burstable"),
+			podded(idA+"/"+idB, "docker", podDir+"/"+idA+"/docker/"+idB, uidX, "Burstable"),
 		},
 		{
 			"systemd path taken literally",
@@ -208,8 +209,8 @@ func cgroupCases() []cgroupCase {
 		{"lxc's monitor in a directory", "/lxc/lxc.monitor.web", Placement{}},
 		{"proxmox container", "/lxc/101/ns/system.slice/cron.service", contained("101", "lxc", "/lxc/101")},
 		{"proxmox container's monitor", "/lxc.monitor/101", Placement{}},
-		{"lxc in lxc", "/lxc.payload.a/lxc.payload.b", contained("b", "lxc", "/lxc.payload.a/lxc.payload.b")},
-		{"docker in lxc", "/lxc.payload.a/docker/" + idA, contained(idA, "docker", "/lxc.payload.a/docker/"+idA)},
+		{"lxc in lxc", "/lxc.payload.a/lxc.payload.b", contained("a/b", "lxc", "/lxc.payload.a/lxc.payload.b")},
+		{"docker in lxc", "/lxc.payload.a/docker/" + idA, contained("a/"+idA, "docker", "/lxc.payload.a/docker/"+idA)},
 		{"lxc's service", "/system.slice/lxc.service", Placement{}},
 
 		// systemd-nspawn
@@ -235,7 +236,7 @@ func cgroupCases() []cgroupCase {
 		// Mesos
 		{"mesos", "/mesos/" + uidX, contained(uidX, "mesos", "/mesos/"+uidX)},
 		{"mesos with v2", "/mesos/" + uidX + "/leaf", contained(uidX, "mesos", "/mesos/"+uidX)},
-		{"mesos, nested", "/mesos/" + uidX + "/mesos/" + uidY + "/leaf", contained(uidY, "mesos", "/mesos/"+uidX+"/mesos/"+uidY)},
+		{"mesos, nested", "/mesos/" + uidX + "/mesos/" + uidY + "/leaf", contained(uidX+"/"+uidY, "mesos", "/mesos/"+uidX+"/mesos/"+uidY)},
 
 		{"mesos has no directories between", "/mesos/group/" + uidX, Placement{}},
 
@@ -264,7 +265,7 @@ func cgroupCases() []cgroupCase {
 			Placement{Container: Container{ID: idA, Runtime: "docker"}, Cgroup: "/docker/" + idA, VM: VM{idA + "/qemu-1-vm", "vm", "qemu"}},
 		},
 		{"a user's machine names the user's manager", userUnit + `/machine-qemu\x2d1\x2dvm.scope`, inVM("user@1000.service/machine-qemu-1-vm", "vm", "qemu")},
-		{"a manager that is no user's", "/user@\xe4.service/machine-qemu\\x2d1\\x2dvm.scope", inVM("machine-qemu-1-vm", "vm", "qemu")},
+		{"a unit with a name that cannot be exported", "/user@\xe4.service/machine-qemu\\x2d1\\x2dvm.scope", inVM(`"user@\xe4.service"/machine-qemu-1-vm`, "vm", "qemu")},
 		{"libvirt's lxc", `/machine.slice/machine-lxc\x2d12345\x2ddemo.scope/init.scope`, contained("lxc-12345-demo", "lxc", `/machine.slice/machine-lxc\x2d12345\x2ddemo.scope`)},
 		{"libvirt's lxc without systemd", "/machine/lxc-11111-container1.libvirt-lxc", contained("lxc-11111-container1", "lxc", "/machine/lxc-11111-container1.libvirt-lxc")},
 		{"libvirt's daemon", "/system.slice/libvirtd.service", Placement{}},
@@ -306,7 +307,7 @@ func cgroupCases() []cgroupCase {
 		{"cpuacct before the others", "9:memory:/docker/" + idA + "\n4:cpuacct:/docker/" + idB + "\n3:cpu:/docker/" + idC + "\n1:name=systemd:/docker/" + idA + "\n", contained(idB, "docker", "/docker/"+idB)},
 		{"cpu before systemd", "9:memory:/docker/" + idA + "\n3:cpu,cpuset:/docker/" + idC + "\n1:name=systemd:/docker/" + idA + "\n", contained(idC, "docker", "/docker/"+idC)},
 		{"systemd before the others", "9:memory:/docker/" + idA + "\n1:name=systemd:/docker/" + idB + "\n", contained(idB, "docker", "/docker/"+idB)},
-		{"innermost before v2", "4:memory:/docker/" + idA + "/docker/" + idB + "\n0::/docker/" + idA + "\n", contained(idB, "docker", "/docker/"+idA+"/docker/"+idB)},
+		{"innermost before v2", "4:memory:/docker/" + idA + "/docker/" + idB + "\n0::/docker/" + idA + "\n", contained(idA+"/"+idB, "docker", "/docker/"+idA+"/docker/"+idB)},
 		{
 			"kata: the pod is more than the overhead", "4:memory:/kata_overhead/" + idA + "\n3:cpu,cpuacct:" + podDir + "/kata_" + idA + "\n0::/kata_overhead/" + idA + "\n",
 			podded(idA, "kata", podDir+"/kata_"+idA, uidX, "Burstable"),
@@ -408,15 +409,15 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 		}
 	}
 	within := func(id string) bool {
-		return id == "" || slices.ContainsFunc(components, func(c string) bool {
+		return id == "" || strings.Contains(id, ellipsis) || slices.ContainsFunc(components, func(c string) bool {
 			return strings.Contains(c, id) || strings.Contains(unescapeUnit(c), id) ||
 				strings.Contains(strings.ReplaceAll(c, "_", "-"), id)
 		})
 	}
-	if id := p.Container.ID; !within(id) || !printable(id) || strings.ContainsAny(id, "/\n") {
+	if id := p.Container.ID; !within(unqualified(id)) || !printable(id) {
 		t.Errorf("container id %q is made up", id)
 	}
-	if !within(p.Pod.UID) || p.Pod.UID != "" && !isPodUID(p.Pod.UID) {
+	if uid := unqualified(p.Pod.UID); !within(uid) || uid != "" && !isPodUID(uid) && !strings.Contains(uid, ellipsis) {
 		t.Errorf("pod uid %q is made up", p.Pod.UID)
 	}
 	if p.Container.ID != "" && p.Container.PodUID != p.Pod.UID {
@@ -431,7 +432,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	}) {
 		t.Errorf("cgroup %q leads to no path", p.Cgroup)
 	}
-	if !within(p.VM.ID[strings.LastIndexByte(p.VM.ID, '/')+1:]) || !printable(p.VM.ID) || !printable(p.VM.Name) {
+	if !within(unqualified(p.VM.ID)) || !printable(p.VM.ID) || !printable(p.VM.Name) {
 		t.Errorf("VM %+v is made up", p.VM)
 	}
 	if p.VM.ID == "" && p.VM != (VM{}) {

@@ -100,7 +100,8 @@ const (
 // placement is all that a cgroup file says.
 type placement struct {
 	Placement
-	own string // path of the process's own cgroup
+	own      string   // path of the process's own cgroup
+	delegate delegate // of the virtual machine, else of the process
 }
 
 // NewIdentifier returns an identifier for processes below root. It touches nothing.
@@ -205,7 +206,12 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 	if !p.Kernel {
 		id.readProgram(p, e, fresh)
 	}
-	in, read, err := id.readCgroup(p, e)
+	var in *placement
+	var read bool
+	var err error
+	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
+		in, read, err = id.readCgroup(p, e)
+	}
 	if e.settled = e.settled && err == nil; e.settled || p.Cgroups != e.cgroups || p.Execs != e.execs {
 		e.attempts = 0
 	}
@@ -262,7 +268,11 @@ func (id *Identifier) Resolve() (changed bool) {
 	id.processes = id.processes[:0]
 	for _, slot := range id.machines {
 		e := &id.known[slot]
-		id.processes = append(id.processes, VMProcess{Unique: e.unique, FromCgroup: id.placementOf(e.cgroup).VM, FromArgs: e.fromArgs})
+		in, fromArgs := id.placementOf(e.cgroup), e.fromArgs
+		if isUUID(fromArgs.ID) {
+			fromArgs.ID = in.delegate.qualify(fromArgs.ID)
+		}
+		id.processes = append(id.processes, VMProcess{Unique: e.unique, FromCgroup: in.VM, FromArgs: fromArgs})
 	}
 	id.vms.Resolve(id.processes)
 	for i, slot := range id.machines {
@@ -405,7 +415,8 @@ func (id *Identifier) placementOf(text string) *placement {
 			clear(id.placements) // it outgrew the processes: most of it is of some that ended
 		}
 		absolute := id.namespace.absolute([]byte(text))
-		p = &placement{Placement: ParseCgroup(absolute)}
+		p = &placement{}
+		p.Placement, p.delegate = parseCgroup(absolute)
 		if id.wanted.ProcessCgroup {
 			p.own = ProcessCgroup(absolute)
 		}

@@ -264,7 +264,7 @@ func MergeVM(fromCgroup, fromArgs VM) VM {
 		return fromArgs
 	}
 	vm := fromArgs
-	if !isUUID(vm.ID) {
+	if !isUUID(unqualified(vm.ID)) {
 		vm.ID = fromCgroup.ID
 	}
 	if vm.Name == "" {
@@ -273,11 +273,14 @@ func MergeVM(fromCgroup, fromArgs VM) VM {
 	return vm
 }
 
+// unqualified returns an ID without its delegate.
+func unqualified(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
+
 // VMProcess is a process that its cgroup or its arguments put into a virtual machine.
 type VMProcess struct {
 	Unique     string // as given to ParseVM
 	FromCgroup VM     // Placement.VM, if any
-	FromArgs   VM     // ParseVM's, if any
+	FromArgs   VM     // ParseVM's, if any; a UUID is qualified by the delegate of the scope, else of the process
 
 	VM VM // what VMs.Resolve found
 }
@@ -299,46 +302,55 @@ type machine struct {
 //
 // A hypervisor has what MergeVM says, unless another one has that ID already: a copy of a machine may have
 // its UUID. Then it has the next best, its scope's or its own, and keeps that. Otherwise its ID changes only
-// to a UUID, once its arguments are readable. The other processes of its scope (a TPM, a file server) have
+// to a UUID, once its arguments are readable. Arguments alone are no match for a cgroup: a hypervisor in a
+// machine's scope takes the ID of one that is in none, even if that one is older. The other processes of its scope (a TPM, a file server) have
 // their hypervisor's VM, also when they outlive it; before one is seen, they have the scope's.
 func (v *VMs) Resolve(processes []VMProcess) {
 	machines := make(map[string]machine, len(processes))
 	owners := make(map[string]string, len(processes)) // by VM.ID, the Unique of who has it
 	scopes := make(map[string]VM, len(processes))
 
-	// Those that run keep what they have, whatever the order.
-	for _, p := range processes {
-		if m, ok := v.machines[p.Unique]; ok && p.FromArgs.ID != "" {
-			machines[p.Unique], owners[m.vm.ID] = m, p.Unique
-		}
-	}
-	for _, p := range processes {
-		if p.FromArgs.ID == "" {
-			continue
-		}
-		m, runs := machines[p.Unique]
-		had := m.vm.ID
-		m.vm = MergeVM(p.FromCgroup, p.FromArgs)
-		best := m.vm.ID
-		if runs && (!isUUID(best) || best == m.refused) {
-			best = had
-		}
-		for _, id := range []string{best, had, p.FromCgroup.ID, p.Unique} {
-			owner, taken := owners[id]
-			if id != "" && (!taken || owner == p.Unique) {
-				m.vm.ID = id
-				break
+	for _, inScope := range []bool{true, false} {
+		// Those that run keep what they have, whatever the order.
+		for _, p := range processes {
+			if p.FromArgs.ID == "" || (p.FromCgroup.ID != "") != inScope {
+				continue
+			}
+			if m, ok := v.machines[p.Unique]; ok {
+				machines[p.Unique] = m
+				if _, taken := owners[m.vm.ID]; !taken {
+					owners[m.vm.ID] = p.Unique
+				}
 			}
 		}
-		if m.vm.ID != best {
-			m.refused = best
-		}
-		if m.vm.ID != had {
-			delete(owners, had)
-		}
-		machines[p.Unique], owners[m.vm.ID] = m, p.Unique
-		if _, ok := scopes[p.FromCgroup.ID]; !ok {
-			scopes[p.FromCgroup.ID] = m.vm
+		for _, p := range processes {
+			if p.FromArgs.ID == "" || (p.FromCgroup.ID != "") != inScope {
+				continue
+			}
+			m, runs := machines[p.Unique]
+			had := m.vm.ID
+			m.vm = MergeVM(p.FromCgroup, p.FromArgs)
+			best := m.vm.ID
+			if runs && (!isUUID(unqualified(best)) || best == m.refused) {
+				best = had
+			}
+			for _, id := range []string{best, had, p.FromCgroup.ID, p.Unique} {
+				owner, taken := owners[id]
+				if id != "" && (!taken || owner == p.Unique) {
+					m.vm.ID = id
+					break
+				}
+			}
+			if m.vm.ID != best {
+				m.refused = best
+			}
+			if m.vm.ID != had && owners[had] == p.Unique {
+				delete(owners, had)
+			}
+			machines[p.Unique], owners[m.vm.ID] = m, p.Unique
+			if _, ok := scopes[p.FromCgroup.ID]; !ok {
+				scopes[p.FromCgroup.ID] = m.vm
+			}
 		}
 	}
 	delete(scopes, "") // those of hypervisors without a scope

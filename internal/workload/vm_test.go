@@ -257,12 +257,39 @@ func TestArgumentsThatBecomeReadableGiveTheUUID(t *testing.T) {
 func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
 	t.Parallel()
 	var v VMs
-	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, uuid1).in(3), helper(4, 3)), uuid1, "qemu-2-1", scope(3).ID, scope(3).ID)
+	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), uuid1, "qemu-2-1", scope(3).ID, scope(3).ID)
 	// The first ends: those that run do not inherit its ID, and one that starts may have it.
-	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, uuid1).in(3), helper(4, 3)), "qemu-2-1", scope(3).ID, scope(3).ID)
-	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, uuid1).in(3), qemu(5, uuid1)), "qemu-2-1", scope(3).ID, uuid1)
+	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), "qemu-2-1", scope(3).ID, scope(3).ID)
+	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), qemu(5, uuid1)), "qemu-2-1", scope(3).ID, uuid1)
 	// One that comes later loses to one that runs, wherever it stands.
 	wantIDs(t, resolve(&v, qemu(0, uuid1), qemu(5, uuid1)), "qemu-0-1", uuid1)
+	// So it is among those in scopes.
+	wantIDs(t, resolve(&v, qemu(6, uuid2).in(6)), uuid2)
+	wantIDs(t, resolve(&v, qemu(7, uuid2).in(7), qemu(6, uuid2).in(6), helper(8, 7)), scope(7).ID, uuid2, scope(7).ID)
+}
+
+// The arguments are what anybody writes; the scope is what the machine manager made.
+func TestArgumentsAloneNeverKeepAnIDFromAMachineInItsScope(t *testing.T) {
+	t.Parallel()
+	const forged, real = 1, 2
+	for name, processes := range map[string][]VMProcess{
+		"the real one is younger": {qemu(forged, uuid1), qemu(real, uuid1).in(1)},
+		"the real one is older":   {qemu(real, uuid1).in(1), qemu(forged, uuid1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := []string{"qemu-1-1", uuid1}
+			if processes[0].FromCgroup.ID != "" {
+				slices.Reverse(want)
+			}
+			for first := range processes {
+				var v VMs
+				resolve(&v, processes[first]) // it was there alone
+				wantIDs(t, resolve(&v, processes...), want...)
+				wantIDs(t, resolve(&v, processes...), want...)
+			}
+		})
+	}
 }
 
 func TestTwoHypervisorsInOneScopeAreTwoMachines(t *testing.T) {

@@ -1,0 +1,230 @@
+package workload
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+)
+
+// delegates are directories in which somebody else than the host may create cgroups, and what the IDs below start with.
+var delegates = map[string]string{
+	"a user's manager":          userUnit + "/",
+	"an application of a user":  userUnit + "/app.slice/app-x-1.scope/",
+	"a login session":           "/user.slice/user-1000.slice/session-3.scope/",
+	"a service":                 "/system.slice/ci.service/",
+	"a service's child":         "/system.slice/ci.service/jobs/1/",
+	"a user's pretended docker": userUnit + "/docker.service/",
+	"a container":               "/docker/" + idC + "/",
+	"a user in a container":     "/docker/" + idC + userUnit + "/",
+	"a container of a user":     userUnit + "/user.slice/libpod-" + idC + ".scope/container/",
+	"a machine":                 "/machine.slice/machine-box.scope/",
+}
+
+var delegateIDs = map[string]string{
+	"a user's manager":          aUsers,
+	"an application of a user":  aUsers,
+	"a login session":           aUsers,
+	"a service":                 "ci.service/",
+	"a service's child":         "ci.service/",
+	"a user's pretended docker": aUsers,
+	"a container":               idC + "/",
+	"a user in a container":     idC + "/" + aUsers,
+	"a container of a user":     aUsers + idC + "/",
+	"a machine":                 "machine-box.scope/",
+}
+
+// forgeries are names of cgroups that stand for something of the host's.
+func forgeries() map[string]string {
+	names := map[string]string{}
+	for _, c := range cgroupCases() {
+		if path, ok := strings.CutPrefix(c.file, "/"); ok && !strings.HasPrefix(path, "..") {
+			names[c.name] = path
+		}
+	}
+	return names
+}
+
+func TestWhatADelegateNamesIsNothingOfTheHosts(t *testing.T) {
+	t.Parallel()
+	for where, dir := range delegates {
+		around := ParseCgroup([]byte("0::" + dir)).Container.ID
+		for what, path := range forgeries() {
+			p, _ := parseCgroup([]byte("0::" + dir + path))
+			id := delegateIDs[where]
+			for kind, got := range map[string]string{"container": p.Container.ID, "VM": p.VM.ID} {
+				if got != "" && got != around && !strings.HasPrefix(got, id) {
+					t.Errorf("%s, %s: %s %q does not start with %q", where, what, kind, got, id)
+				}
+			}
+			if p.Pod.UID != "" && (where != "a container" || !strings.HasPrefix(p.Pod.UID, id)) {
+				t.Errorf("%s, %s: pod %q", where, what, p.Pod.UID)
+			}
+		}
+	}
+}
+
+// FuzzDelegatesCannotForge holds two sides against each other: whatever a user creates below the user's own manager, and
+// whatever there is outside.
+func FuzzDelegatesCannotForge(f *testing.F) {
+	for _, path := range forgeries() {
+		f.Add(path, "/"+path, uuid1)
+		f.Add(path, userUnit+"/"+path, uuid1)
+		f.Add(path, strings.ReplaceAll(userUnit, "1000", "1001")+"/"+path, uuid1)
+		f.Add(path, "/docker/"+idC+userUnit+"/"+path, uuid2)
+	}
+	f.Fuzz(func(t *testing.T, forged, outside, uuid string) {
+		if strings.Contains(forged+outside, "\n") {
+			return // no cgroup's name has one
+		}
+		isUsers := func(path string) bool {
+			return strings.HasPrefix(path, "/user.slice/user-1000.slice/") || strings.HasPrefix(path, "/user.slice/user-1000.slice (deleted)")
+		}
+		if isUsers(outside) || !strings.HasPrefix(outside, "/") || strings.Contains("/"+outside+"/", "/user@1000.service") ||
+			strings.Contains(outside, "/user-1000.slice") && !strings.HasPrefix(outside, "/docker/"+idC+"/") {
+			return
+		}
+		ids := func(path string) (ids [4]string) {
+			p, d := parseCgroup([]byte("0::" + path + "\n"))
+			return [4]string{p.Container.ID, p.Pod.UID, p.VM.ID, d.qualify(uuid)}
+		}
+		users, others := ids(userUnit+"/"+forged), ids(outside)
+		if users[1] != "" {
+			t.Errorf("a pod %q below a user's manager", users[1])
+		}
+		for i, id := range users {
+			if id != "" && !strings.HasPrefix(id, aUsers) {
+				t.Errorf("%q names %q", forged, id)
+			}
+			if id != "" && id == others[i] {
+				t.Errorf("both %q and %q name %q", forged, outside, id)
+			}
+		}
+	})
+}
+
+func TestHostRuntimesNameContainersForTheHost(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/system.slice/garden.service/" + gardenID:                                                            gardenID,
+		"/system.slice/k3s-agent.service/kubepods-burstable-pod" + uidXSlice + ".slice:cri-containerd:" + idA: idA,
+		"/system.slice/lxc@web.service/lxc.payload.web":                                                       "web",
+		"/system.slice/docker.service/docker/" + idA:                                                          idA,
+		"/system.slice/docker.service/web.service/docker/" + idA:                                              "web.service/" + idA,
+		"/system.slice/docker.service.d/docker/" + idA:                                                        idA, // no unit
+		"/system.slice/mydocker.service/docker/" + idA:                                                        "mydocker.service/" + idA,
+		"/system.slice/docker.scope/docker/" + idA:                                                            "docker.scope/" + idA,
+		"/user.slice/user-x.slice/docker/" + idA:                                                              idA, // no user's
+	} {
+		assert.Equal(t, want, ParseCgroup([]byte("0::"+path)).Container.ID, path)
+	}
+}
+
+func TestContainersNestedDeeplyHaveIDsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	path, ids := "0::", map[string]bool{}
+	for n := range 62 {
+		path += "/" + fmt.Sprintf("%064x", n%2)
+		id := ParseCgroup([]byte(path)).Container.ID
+		assert.False(t, ids[id], "%d: %s", n, id)
+		assert.LessOrEqual(t, len(id), maxName)
+		ids[id] = true
+	}
+}
+
+// hypervisor starts one with this UUID.
+func (i *identified) hypervisor(pid, start int, cgroup, uuid string) {
+	i.host.Processes[pid] = &hostsim.Process{
+		Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Start: int64(start), Cgroup: "0::" + cgroup,
+		Args: []string{"qemu-system-x86_64", "-name", "guest=vm", "-uuid", uuid},
+	}
+}
+
+func TestAVirtualMachineIsNamedAfterItsDelegate(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ cgroup, want string }{
+		"libvirt":                        {`/machine.slice/machine-qemu\x2d1\x2dvm.scope/libvirt/emulator`, uuid1},
+		"libvirt without systemd":        {"/machine/qemu-1-vm.libvirt-qemu/emulator", uuid1},
+		"libvirt without cgroups":        {"/system.slice/libvirtd.service", uuid1},
+		"proxmox":                        {"/qemu.slice/100.scope", uuid1},
+		"jailed":                         {"/firecracker/x", uuid1},
+		"no systemd":                     {"/", uuid1},
+		"incus":                          {"/system.slice/incus.service", uuid1},
+		"kubevirt":                       {podDir + "/" + idA, idA + "/" + uuid1},
+		"kubevirt with libvirt's cgroup": {podDir + "/" + idA + "/machine/qemu-1-vm.libvirt-qemu/emulator", idA + "/" + uuid1},
+		"kata":                           {podDir + "/kata_" + idA, idA + "/" + uuid1},
+		"a unit":                         {"/system.slice/microvm@a.service", "microvm@a.service/" + uuid1},
+		"a user's scope":                 {userUnit + `/machine-qemu\x2d1\x2dvm.scope`, aUsers + uuid1},
+		"a user's application":           {userUnit + "/app.slice/app-boxes.scope", aUsers + uuid1},
+		"a login session":                {"/user.slice/user-1000.slice/session-3.scope", aUsers + uuid1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newIdentified(t, false)
+			i.hypervisor(10, 100, tt.cgroup, uuid1)
+			identity, _ := i.round(10)
+			assert.Equal(t, VM{ID: tt.want, Name: "vm", Hypervisor: "qemu"}, identity.VM)
+		})
+	}
+}
+
+// Their UUIDs can be read by everybody on the node.
+func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
+	t.Parallel()
+	victims := map[string]string{
+		"libvirt": `/machine.slice/machine-qemu\x2d1\x2dvm.scope`, "proxmox": "/qemu.slice/100.scope",
+		"kubevirt": podDir + "/" + idA, "a user": strings.ReplaceAll(userUnit, "1000", "1001") + "/app.slice/boxes.scope",
+	}
+	for name, victim := range victims {
+		for where, dir := range delegates {
+			for _, start := range []int{100, 300} { // older and younger
+				i := newIdentified(t, false)
+				i.hypervisor(20, 200, victim, uuid1)
+				want, _ := i.round(20)
+				i.id.Forget(20)
+				i.hypervisor(10, start, strings.TrimSuffix(dir, "/"), uuid1)
+				delete(i.host.Processes, 20)
+				i.round(10) // alone for a while
+				i.hypervisor(20, 200, victim, uuid1)
+				got, _ := i.round(20)
+				forged, _ := i.id.Identity(10)
+				assert.Equal(t, want.VM, got.VM, "%s, forged in %s", name, where)
+				assert.True(t, strings.HasPrefix(forged.VM.ID, delegateIDs[where]), "%s: %s", where, forged.VM.ID)
+				assert.NotEqual(t, got.VM.ID, forged.VM.ID, where)
+			}
+		}
+	}
+}
+
+// Version 1 shows such a process in the root of each hierarchy, though its other threads run where they were.
+func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
+	t.Parallel()
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "4:cpu,cpuacct:/docker/" + idA}
+	i.host.Processes[10] = p
+	i.round(10)
+	p.Cgroup = "4:cpu,cpuacct:/"
+	row := process(10, p)
+	row.Zombie = true
+	if err := i.host.Render(); err != nil {
+		t.Fatal(err)
+	}
+	i.id.Identify(row, 0)
+	identity, changed := i.id.Identity(10)
+	assert.Equal(t, contained(idA, "docker", "/docker/"+idA), identity.Placement)
+	assert.False(t, changed)
+}
+
+func ExampleParseCgroup() {
+	id := strings.Repeat("0a", 32)
+	for _, path := range []string{"/system.slice", "/user.slice/user-1000.slice/user@1000.service/user.slice"} {
+		p := ParseCgroup([]byte("0::" + path + "/docker-" + id + ".scope\n"))
+		fmt.Println(strings.Replace(p.Container.ID, id, "0a0a...", 1))
+	}
+	// Output:
+	// 0a0a...
+	// user@1000.service/0a0a...
+}
