@@ -161,8 +161,14 @@ func runsIn(p *consumer) string {
 	return ""
 }
 
-// short is enough of an id to find it again.
+// short is enough of an id to find it again. An id that is qualified has enough of each part.
 func short(id string) string {
+	if delegate, name, found := strings.Cut(id, "/"); found {
+		if !strings.HasSuffix(delegate, ".service") && !strings.HasSuffix(delegate, ".scope") {
+			delegate = short(delegate)
+		}
+		return delegate + "/" + short(name)
+	}
 	if head, _, found := strings.Cut(id, "-"); found && len(head) == 8 { // a UUID
 		return head
 	}

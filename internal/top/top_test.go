@@ -414,3 +414,19 @@ func TestACommandIsStartedAndStopped(t *testing.T) {
 		assert.NoFileExists(t, o.logFile)
 	})
 }
+
+func TestIDsAreShortenedInEachPart(t *testing.T) {
+	a, b := strings.Repeat("a1", 32), strings.Repeat("b2", 32)
+	for id, want := range map[string]string{
+		a:                                      a[:12],
+		a + "/" + b:                            a[:12] + "/" + b[:12],
+		a + "/" + a + "/" + b:                  a[:12] + "/" + a[:12] + "/" + b[:12],
+		"user@1000.service/" + b:               "user@1000.service/" + b[:12],
+		"0a1b2c3d-0000-4000-8000-00000000000a": "0a1b2c3d",
+		"web":                                  "web",
+	} {
+		if got := short(id); got != want {
+			t.Errorf("%s: %s, want %s", id, got, want)
+		}
+	}
+}
