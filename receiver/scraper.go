@@ -46,9 +46,10 @@ type energyScraper struct {
 	failed  int        // passes over the processes in a row
 	sampler sampler
 
-	keys      *keys // nil where CPU time is the only one
-	telemetry telemetry
-	learning  learning
+	keys       *keys // nil where CPU time is the only one
+	visibility visibility
+	telemetry  telemetry
+	learning   learning
 }
 
 // ledgers is everything that was attributed with one meter and one source of CPU times.
@@ -163,6 +164,7 @@ func (s *energyScraper) scan() *measurement {
 		return nil
 	}
 	s.attribute(m)
+	s.visibility.observe(m, s)
 	s.telemetry.scanned(time.Since(began))
 	return m
 }
@@ -281,7 +283,7 @@ func (s *energyScraper) readProcesses() error {
 // maxFailed is how many passes may fail in a row before procfs is taken instead.
 const maxFailed = 3
 
-var errEndsLost = errors.New("the kernel did not tell of the end of some processes, as of more at once than its buffer has room for: what is not known of them is unattributed")
+var errEndsLost = errors.New("the kernel did not tell the end of some processes, as where more end at once than its buffer has room for: what is not known of them is unattributed")
 
 // givesUp says whether the source has failed so often that procfs is to be taken instead.
 func (s *energyScraper) givesUp() bool {
@@ -352,6 +354,7 @@ func (s *energyScraper) check() {
 	}
 	s.conditions.check("containers' cgroups", s.ledgers.outside())
 	s.conditions.check("exclusion", s.ledgers.exclusion.trouble())
+	s.visibility.check(s.conditions)
 	if s.keys != nil {
 		s.keys.check(s.conditions)
 	}

@@ -1,0 +1,100 @@
+package receiver
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componentstatus"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+)
+
+// reasons returns the errors that a condition began with, or went on with.
+func (n *testNode) reasons(condition string) (reasons []string) {
+	for _, e := range n.logs.FilterMessage("Collection degraded").All() {
+		if e.ContextMap()["condition"] == condition {
+			reasons = append(reasons, e.ContextMap()["error"].(string))
+		}
+	}
+	return reasons
+}
+
+func TestProcessesThatCannotBeSeenAreACondition(t *testing.T) {
+	for name, c := range map[string]struct {
+		second hostsim.Process
+		cause  string
+	}{
+		"a PID namespace": {hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}, "hostPID: true on Kubernetes, --pid=host with Docker"},
+		"a filter":        {hostsim.Process{Comm: "kthreadd", Kernel: true}, "sandbox"},
+	} {
+		n := newTestNode(t)
+		n.host.Processes[2] = &c.second
+		n.host.HiddenThreads = 300
+		n.start()
+		require.Equal(t, []string{"Degraded process visibility"}, n.told(), "%s: at the start", name)
+		require.Equal(t, componentstatus.StatusRecoverableError, n.status[len(n.status)-1].Status())
+		for range 20 {
+			n.host.CPU.User += 400
+			n.host.CPU.Idle -= 400
+			n.run(100*joule, nil)
+		}
+		require.Len(t, n.told(), 1, "%s: once, and not for what it causes", name)
+		assert.Contains(t, n.reasons("process visibility")[0], c.cause)
+		n.host.HiddenThreads = 0
+		for range 13 {
+			n.run(100*joule, map[int]int64{1: 10})
+		}
+		assert.Equal(t, []string{"Degraded process visibility", "Recovered process visibility"}, n.told(), name)
+	}
+}
+
+func TestProcessesThatAShortBurstHidesAreNoCondition(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	for i := range 30 {
+		n.host.HiddenThreads = 1000 * (i % 2)
+		n.run(100*joule, map[int]int64{1: 100})
+	}
+	assert.Empty(t, n.told())
+}
+
+// children has processes that no scan shows use the CPU for a tenth of the time, and their parent as much.
+func children(n *testNode, scans int, joules uint64) {
+	for range scans {
+		n.host.CPU.User += 100
+		n.host.CPU.Idle -= 100
+		n.host.HiddenThreads = 0
+		// An orphan that ended has no row where its time would show.
+		delete(n.host.Processes, 30)
+		n.run(joules*joule, map[int]int64{10: 100})
+		n.host.Processes[30] = &hostsim.Process{Comm: "orphan", Start: int64(n.host.Uptime / hostsim.Tick)}
+		require.NoError(n.t, n.host.Render())
+		n.s.sample()
+	}
+}
+
+func TestMuchUnattributedEnergyIsACondition(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	children(n, 3, 300)
+	require.Empty(t, n.told(), "not yet a minute")
+	children(n, 20, 300)
+	require.Equal(t, []string{"Degraded unattributed energy"}, n.told())
+	assert.Regexp(t, `^\d\d % of 6\.\d W of active power had no owner in the last 1m0s: procfs does not show .* CAP_BPF and CAP_PERFMON`,
+		n.reasons("unattributed energy")[0])
+	for range 20 {
+		n.run(300*joule, map[int]int64{10: 200})
+	}
+	assert.Equal(t, []string{"Degraded unattributed energy", "Recovered unattributed energy"}, n.told())
+}
+
+func TestUnattributedEnergyOfANodeAtRestIsNoCondition(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	children(n, 30, 1)
+	assert.Positive(t, n.sum("system.unattributed.energy", nil))
+	assert.Empty(t, n.told())
+}
