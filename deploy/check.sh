@@ -24,7 +24,7 @@ checks() {
 lacks() { echo "skipped  $1: lacks $2"; }
 
 # What the manifests put into the environment.
-export K8S_NODE_NAME=node OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
+export K8S_NODE_NAME=node K8S_POD_IP=127.0.0.1 OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
 
 # kubectl, where `make integration-k8s` has built it
 PATH=$PATH:$PWD/build/integration/kubernetes/bin

@@ -82,7 +82,7 @@ func TestHelmValuesAndManifestSayTheSame(t *testing.T) {
 	ofTheNode := []string{"proc", "sys-class", "sys-devices", "sys-fs-cgroup"}
 	assert.Equal(t, named(t, at(t, pod, "volumes"), ofTheNode...), values["extraVolumes"])
 	assert.Equal(t, named(t, at(t, container, "volumeMounts"), ofTheNode...), values["extraVolumeMounts"])
-	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])
+	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "K8S_POD_IP", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])
 
 	var role map[string]any
 	for _, d := range documents(t, "kubernetes/rbac.yaml") {
@@ -137,4 +137,52 @@ func TestKubernetesCollectorHoldsWhatTheLeanOneHolds(t *testing.T) {
 	for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers"} {
 		assert.Subset(t, fuller[kind], lean[kind], kind)
 	}
+}
+
+// shippedConfigs returns every collector configuration.
+func shippedConfigs(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	all := map[string]map[string]any{"helm/values.yaml": at(t, documents(t, "helm/values.yaml")[0], "alternateConfig").(map[string]any)}
+	for _, path := range []string{
+		"../config.yaml", "docker/config.yaml", "systemd/config.yaml", "kubernetes/config.yaml",
+		"kepler/config.yaml", "kepler/kubernetes.yaml", "prometheus/collector.yaml",
+	} {
+		all[path] = documents(t, path)[0]
+	}
+	return all
+}
+
+// docs/pipelines.md says why. TestShippedPipelinesLoseNothing of `make integration` runs them.
+func TestNothingInShippedPipelinesAcknowledgesTooEarly(t *testing.T) {
+	for path, config := range shippedConfigs(t) {
+		for _, processor := range strs(t, at(t, config, "service", "pipelines", "metrics", "processors")) {
+			kind, _, _ := strings.Cut(processor, "/")
+			assert.Contains(t, []string{"memory_limiter", "k8s_attributes", "resource", "filter", "transform"}, kind, path)
+		}
+		for name, exporter := range at(t, config, "exporters").(map[string]any) {
+			if strings.HasPrefix(name, "otlp_") {
+				assert.Equal(t, false, at(t, exporter, "sending_queue", "enabled"), path)
+				assert.Equal(t, false, at(t, exporter, "retry_on_failure", "enabled"), path)
+			} else {
+				assert.Equal(t, "prometheus", name, path)
+			}
+		}
+	}
+}
+
+func TestNothingListensOnAllAddressesButWithinContainers(t *testing.T) {
+	listens := regexp.MustCompile(`(?m)^ *endpoint: .*(0\.0\.0\.0|\[::\]).*$`)
+	allowed := map[string]string{
+		"docker/config.yaml":     "    endpoint: ${env:ENERGY_PROMETHEUS_ENDPOINT:-0.0.0.0:8889}",
+		"kepler/kubernetes.yaml": "    endpoint: 0.0.0.0:28282", // the pod's port, which is what is scraped
+	}
+	for path := range shippedConfigs(t) {
+		for _, line := range listens.FindAllString(read(t, path), -1) {
+			assert.Equal(t, allowed[path], line, path)
+		}
+	}
+}
+
+func TestStepsToADashboardSendFiguresWithoutASensor(t *testing.T) {
+	assert.NotNil(t, at(t, documents(t, "prometheus/collector.yaml")[0], "receivers", "energy", "model"))
 }

@@ -1,0 +1,403 @@
+//go:build linux
+
+package integration
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.yaml.in/yaml/v3"
+)
+
+// fault is what a backend does with a request.
+type fault struct {
+	name     string
+	http     int    // status of an OTLP/HTTP answer
+	grpc     string // status of an OTLP/gRPC answer
+	takes    bool   // the request is kept all the same
+	noAnswer bool
+	connects bool // false: nothing listens
+}
+
+var works = fault{name: "works", http: http.StatusOK, grpc: "0", takes: true, connects: true}
+
+var faults = []fault{
+	{name: "refuses for now", http: http.StatusServiceUnavailable, grpc: "14", connects: true},
+	{name: "refuses for good", http: http.StatusBadRequest, grpc: "3", connects: true},
+	{name: "is too busy", http: http.StatusTooManyRequests, grpc: "8", connects: true},
+	{name: "hangs", noAnswer: true, connects: true},
+	{name: "takes it and does not answer", takes: true, noAnswer: true, connects: true},
+	{name: "is dead"},
+}
+
+// backend takes OTLP by HTTP and by gRPC without TLS, at one address.
+type backend struct {
+	address string
+
+	mu       sync.Mutex
+	mode     fault
+	server   *http.Server
+	requests [][]byte // taken, in their order
+	answered int      // of them
+	parsed   []emission
+}
+
+func startBackend(t *testing.T) *backend {
+	t.Helper()
+	b := &backend{address: "127.0.0.1:0"}
+	b.become(t, works)
+	t.Cleanup(func() { b.become(t, fault{}) })
+	return b
+}
+
+// become changes how the backend behaves from the next request on.
+func (b *backend) become(t *testing.T, mode fault) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mode = mode
+	if !mode.connects && b.server != nil {
+		_ = b.server.Close() // it ends all connections
+		b.server = nil
+	}
+	if mode.connects && b.server == nil {
+		listener, err := net.Listen("tcp", b.address)
+		require.NoError(t, err)
+		b.address = listener.Addr().String()
+		b.server = &http.Server{Handler: b, Protocols: new(http.Protocols)}
+		b.server.Protocols.SetHTTP1(true)
+		b.server.Protocols.SetUnencryptedHTTP2(true)
+		server := b.server
+		go func() { _ = server.Serve(listener) }()
+	}
+}
+
+func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	isGRPC := r.Header.Get("Content-Type") == "application/grpc"
+	message, err := readMessage(r, isGRPC)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	b.mu.Lock()
+	mode := b.mode
+	if mode.takes {
+		b.requests = append(b.requests, message)
+	}
+	if mode.takes && !mode.noAnswer {
+		b.answered++
+	}
+	b.mu.Unlock()
+	switch {
+	case mode.noAnswer:
+		<-r.Context().Done()
+	case isGRPC:
+		w.Header().Set("Content-Type", "application/grpc")
+		if mode.grpc == "0" {
+			_, _ = w.Write(make([]byte, 5)) // an empty answer, not compressed
+		}
+		w.Header().Set(http.TrailerPrefix+"Grpc-Status", mode.grpc)
+	default:
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		w.WriteHeader(mode.http)
+	}
+}
+
+// readMessage returns the OTLP message of a request. A gRPC message follows a byte that tells whether it is compressed
+// and four bytes with its length.
+func readMessage(r *http.Request, isGRPC bool) ([]byte, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	compressed := r.Header.Get("Content-Encoding") == "gzip"
+	if isGRPC {
+		if len(body) < 5 || int(binary.BigEndian.Uint32(body[1:])) != len(body)-5 {
+			return nil, errors.New("not one gRPC message")
+		}
+		compressed = body[0] == 1
+		body = body[5:]
+	}
+	if !compressed {
+		return body, nil
+	}
+	unzip, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(unzip)
+}
+
+func (b *backend) taken() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answered
+}
+
+// emissions returns what the backend has taken. It is for one goroutine.
+func (b *backend) emissions(t *testing.T) []emission {
+	t.Helper()
+	b.mu.Lock()
+	more := b.requests[len(b.parsed):]
+	b.mu.Unlock()
+	for _, request := range more {
+		md, err := new(pmetric.ProtoUnmarshaler).UnmarshalMetrics(request)
+		require.NoError(t, err)
+		text, err := new(pmetric.JSONMarshaler).MarshalMetrics(md)
+		require.NoError(t, err)
+		b.parsed = append(b.parsed, parseEmission(t, text))
+	}
+	return b.parsed
+}
+
+// energyOf returns the last energy that emissions have of a process.
+func energyOf(emissions []emission, pid int) float64 {
+	for _, e := range slices.Backward(emissions) {
+		for _, p := range e.filter("process.energy", "process.pid="+strconv.Itoa(pid)) {
+			return p.value
+		}
+	}
+	return 0
+}
+
+// child returns the map at a key, and makes it where there is none.
+func child(m map[string]any, keys ...string) map[string]any {
+	for _, key := range keys {
+		next, ok := m[key].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			m[key] = next
+		}
+		m = next
+	}
+	return m
+}
+
+// startPipeline starts a collector with a shipped configuration, of which only what lies before and behind the pipeline
+// is changed: the receiver measures by a model, and each second; the exporter's timeout is as short. There is no API server
+// for k8s_attributes to ask: TestKubernetesDaemonSet has one.
+func startPipeline(t *testing.T, binary, config string, env ...string) *collector {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", config))
+	require.NoError(t, err)
+	var all map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	receiver := child(all, "receivers", "energy")
+	for key, value := range map[string]any{
+		"root_path": "/", "collection_interval": "1s", "initial_delay": "0s", "meter": "model", "zones": []string{"package"},
+		"model": map[string]any{"idle_power": 100, "max_power": 100}, "processes": map[string]any{"min_energy": 0, "max": 0},
+	} {
+		receiver[key] = value
+	}
+	for name := range child(all, "exporters") {
+		if strings.HasPrefix(name, "otlp_") {
+			child(all, "exporters", name)["timeout"] = "1s"
+		}
+	}
+	delete(all, "extensions")
+	delete(child(all, "service"), "extensions")
+	delete(child(all, "processors"), "k8s_attributes")
+	pipeline := child(all, "service", "pipelines", "metrics")
+	pipeline["processors"] = slices.DeleteFunc(pipeline["processors"].([]any), func(p any) bool { return p == "k8s_attributes" })
+	child(all, "service")["telemetry"] = map[string]any{"metrics": map[string]any{"level": "none"}, "logs": map[string]any{
+		"sampling": map[string]any{"enabled": false},
+	}}
+	changed, err := yaml.Marshal(all)
+	require.NoError(t, err)
+
+	dir := filepath.Join(cache(t), "pipelines")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	name := filepath.Join(dir, strings.NewReplacer("/", "-", ".yaml", "").Replace(config))
+	require.NoError(t, os.WriteFile(name+".yaml", changed, 0o600))
+	c := &collector{log: name + ".log", cmd: exec.Command(binary, "--config", name+".yaml")}
+	c.cmd.Env = append(os.Environ(), env...)
+	c.ended = startDaemon(t, c.cmd, c.log)
+	return c
+}
+
+// failures counts the exports that failed, whatever became of the data.
+func (c *collector) failures(t *testing.T) int {
+	t.Helper()
+	log, err := os.ReadFile(c.log)
+	require.NoError(t, err)
+	require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
+	return strings.Count(string(log), "Exporting failed.")
+}
+
+// kubernetesBinary is the collector of `make build-k8s`.
+func kubernetesBinary(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../build/k8s/otelcol-energy")
+	require.NoError(t, err)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("lacks %s: make build-k8s", path)
+	}
+	return path
+}
+
+// Each shipped pipeline that sends, against a backend with each fault in turn. In each, a process ends that the backend
+// knows, and others come and go. Whatever is lost of them is missing in the sum.
+func TestShippedPipelinesLoseNothing(t *testing.T) {
+	need(t)
+	load := build(t, "load")
+	for config, binary := range map[string]func(*testing.T) string{
+		"deploy/prometheus/collector.yaml": collectorBinary,
+		"deploy/kubernetes/config.yaml":    kubernetesBinary, // deploy/helm has the same
+	} {
+		t.Run(config, func(t *testing.T) {
+			b := startBackend(t)
+			c := startPipeline(t, binary(t), config, "PROMETHEUS=http://"+b.address,
+				"OTLP_ENDPOINT="+b.address, "OTLP_INSECURE=true", "K8S_NODE_NAME=node")
+			fails := func(more int) {
+				want := c.failures(t) + more
+				eventually(t, "exports fail, the log is in "+c.log, func() bool { return c.failures(t) >= want })
+			}
+			takes := func(more int) {
+				want := b.taken() + more
+				eventually(t, "the backend takes it, the log is in "+c.log, func() bool {
+					return c.failures(t) >= 0 && b.taken() >= want
+				})
+			}
+			type end struct {
+				fault  string
+				pid    int
+				before float64 // what was delivered of it before the fault
+			}
+			var ends []end
+			for _, f := range faults {
+				burner := exec.Command(load, "burn", "50", "0")
+				ended := startDaemon(t, burner, os.DevNull)
+				pid := burner.Process.Pid
+				eventually(t, "the process has energy", func() bool { return energyOf(b.emissions(t), pid) > 0 })
+				b.become(t, f)
+				ends = append(ends, end{f.name, pid, energyOf(b.emissions(t), pid)})
+				fails(2)
+				require.NoError(t, burner.Process.Kill())
+				<-ended
+				fails(1)
+				run(t, exec.Command(load, "child", "0.1"))
+				fails(2)
+				b.become(t, works)
+				takes(3)
+			}
+			c.stop(t)
+			emissions := b.emissions(t)
+			for _, e := range ends {
+				assert.Greaterf(t, energyOf(emissions, e.pid), e.before, "what a process used until it ended while the backend %s", e.fault)
+			}
+			requireBalance(t, emissions, "package")
+		})
+	}
+}
+
+// exposed is a line of the Prometheus text format.
+var exposed = regexp.MustCompile(`(?m)^([a-z_]+)\{(.*)\} (\S+) (\d+)$`)
+
+// scrape adds up the last values of all series so far, by metric.
+func scrape(t *testing.T, url string, last map[string]float64) (at int64, sums map[string]float64) {
+	t.Helper()
+	sums = map[string]float64{}
+	answer, err := http.Get(url)
+	if err != nil {
+		return 0, sums // it does not listen yet
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	for _, m := range exposed.FindAllStringSubmatch(string(text), -1) {
+		value, err := strconv.ParseFloat(m[3], 64)
+		require.NoError(t, err)
+		stamp, err := strconv.ParseInt(m[4], 10, 64)
+		require.NoError(t, err)
+		at = max(at, stamp)
+		last[m[1]+"{"+m[2]+"}"] = value
+	}
+	for series, value := range last {
+		name, labels, _ := strings.Cut(series, "{")
+		sums[name] += value
+		if strings.Contains(labels, `energy_state="active"`) {
+			sums[name+" active"] += value
+		}
+	}
+	return at, sums
+}
+
+// valueOf is the last energy of a process.
+func valueOf(last map[string]float64, metric string, pid int) float64 {
+	for _, label := range []string{"process_pid", "pid"} {
+		for series, value := range last {
+			if strings.HasPrefix(series, metric+"{") && strings.Contains(series, fmt.Sprintf(`%s="%d"`, label, pid)) {
+				return value
+			}
+		}
+	}
+	return 0
+}
+
+// Each shipped pipeline that is scraped keeps what ended for a scraper that comes seldom, within metric_expiration.
+func TestShippedPipelinesKeepWhatEndedForTheNextScrape(t *testing.T) {
+	need(t)
+	load := build(t, "load")
+	for config, binary := range map[string]func(*testing.T) string{
+		"config.yaml":                collectorBinary,
+		"deploy/systemd/config.yaml": collectorBinary,
+		"deploy/docker/config.yaml":  collectorBinary,
+		"deploy/kepler/config.yaml":  kubernetesBinary,
+	} {
+		t.Run(config, func(t *testing.T) {
+			address := "127.0.0.1:" + freePort(t)
+			c := startPipeline(t, binary(t), config, "ENERGY_PROMETHEUS_ENDPOINT="+address, "KEPLER_ENDPOINT="+address)
+			metric := "process_energy_joules_total"
+			if strings.Contains(config, "kepler") {
+				metric = "kepler_process_cpu_joules_total"
+			}
+			last := map[string]float64{}
+			look := func() (int64, map[string]float64) {
+				require.Falsef(t, c.hasEnded(), "the collector ended: %s", lastLine(c.log))
+				return scrape(t, "http://"+address+"/metrics", last)
+			}
+			burner := exec.Command(load, "burn", "50", "0")
+			ended := startDaemon(t, burner, os.DevNull)
+			pid := burner.Process.Pid
+			eventually(t, "the process has energy", func() bool { look(); return valueOf(last, metric, pid) > 0 })
+			before := valueOf(last, metric, pid)
+			run(t, exec.Command(load, "child", "1.5")) // longer than an interval
+			require.NoError(t, burner.Process.Kill())
+			<-ended
+			gone, _ := look()
+			ignored := map[string]float64{} // what this scraper sees meanwhile the other one does not
+			eventually(t, "two collections pass", func() bool {
+				at, _ := scrape(t, "http://"+address+"/metrics", ignored)
+				return at >= gone+2000
+			})
+			var sums map[string]float64
+			if metric == "process_energy_joules_total" {
+				eventually(t, "processes and unattributed are what is active", func() bool {
+					_, sums = look()
+					missing := sums["system_energy_joules_total active"] - sums[metric] - sums["system_unattributed_energy_joules_total"]
+					return sums[metric] > 0 && -0.5e-6 < missing && missing < 0.5e-6
+				})
+			}
+			look()
+			assert.Greater(t, valueOf(last, metric, pid), before)
+		})
+	}
+}
