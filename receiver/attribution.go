@@ -260,8 +260,8 @@ func (c *AttributionConfig) learns(zones []power.Kind) bool {
 	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
 }
 
-// rules returns the rules for the ledger's columns.
-func (c *AttributionConfig) rules(zones []power.Kind) attribution.Rules {
+// rules returns the rules for the ledger's columns, which are of these zones: the configured ones, or psys in their place.
+func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Rules {
 	rules := attribution.DefaultRules()
 	switch c.idle() {
 	case IdleEqual:
@@ -281,13 +281,14 @@ func (c *AttributionConfig) rules(zones []power.Kind) attribution.Rules {
 		static[i] = units.Energy(math.Round(c.StaticPower[kind] * float64(units.Joule)))
 	}
 	for i, kind := range zones {
-		rules.Keys[i] = c.engineKey(kind, zones)
+		rules.Keys[i] = c.engineKey(kind, configured)
 		learned := c.newLearnedSplit(c.splitOf(kind))
 		rules.Learned[i] = learned
+		_, stated := c.StaticPower[kind]
 		switch {
 		case learned != nil:
 			splits[i] = learned.Active
-		case c.splitOf(kind) == SplitFixed:
+		case c.splitOf(kind) == SplitFixed && stated:
 			splits[i] = attribution.FixedSplit(static)
 		default:
 			splits[i] = attribution.ByUtilization

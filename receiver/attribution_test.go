@@ -397,8 +397,8 @@ func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribu
 	for i := range m.zones {
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
-	l, rules := &learning{cfg: cfg, logger: zap.NewNop(), kept: kept}, cfg.Attribution.rules(cfg.Zones)
-	l.restore(&rules, readings, m.source)
+	l, rules := &learning{cfg: cfg, logger: zap.NewNop(), kept: kept}, cfg.Attribution.rules(cfg.Zones, cfg.Zones)
+	l.restore(&rules, cfg.Zones, readings, m.source)
 	return l, &rules
 }
 
@@ -449,7 +449,7 @@ func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T
 		l, rules := m.learning(t, keptLearning{})
 		rules.Learned[0].Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2})
 		require.Equal(t, attribution.Learned, rules.Learned[0].Standing(0))
-		l.keep(rules)
+		l.keep(rules, l.cfg.Zones)
 		c.edit(m)
 		l, rules = m.learning(t, l.kept)
 		if c.kept {

@@ -234,7 +234,7 @@ func TestAKeyThatCanBeMeasuredLaterIsTakenThen(t *testing.T) {
 func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
 	c := AttributionConfig{Key: KeyFrequency, Keys: map[power.Kind]KeyRule{power.DRAM: KeyMemory, power.Core: KeyCPUTime}}
-	rules := c.rules(zones)
+	rules := c.rules(zones, zones)
 	assert.Equal(t, [attribution.Zones]attribution.Key{
 		attribution.ByFirstWeight, attribution.BySecondWeight, attribution.ByCPUTime, attribution.ByFirstWeight,
 	}, rules.Keys)

@@ -147,8 +147,8 @@ func (k *keptLearning) decode(stored []byte) error {
 
 // restore gives new splits what is known, if the machine is the one that it was learned on. Before any zone could be
 // read that cannot be told.
-func (l *learning) restore(rules *attribution.Rules, readings []power.Reading, source power.Source) {
-	if len(readings) == 0 || !l.cfg.Attribution.learns(l.cfg.Zones) {
+func (l *learning) restore(rules *attribution.Rules, kinds []power.Kind, readings []power.Reading, source power.Source) {
+	if len(readings) == 0 || !l.cfg.Attribution.learns(kinds) {
 		return
 	}
 	hardware := hardwareOf(l.cfg.RootPath, source, readings)
@@ -159,7 +159,7 @@ func (l *learning) restore(rules *attribution.Rules, readings []power.Reading, s
 		}
 		l.kept = keptLearning{Hardware: hardware}
 	}
-	for i, kind := range l.cfg.Zones {
+	for i, kind := range kinds {
 		zone, ok := l.kept.Zones[kind]
 		if split := rules.Learned[i]; ok && split != nil && zone.Rule == l.rule(kind) {
 			split.Restore(i, zone.LearnedKind)
@@ -168,12 +168,12 @@ func (l *learning) restore(rules *attribution.Rules, readings []power.Reading, s
 }
 
 // keep takes over what splits have learned.
-func (l *learning) keep(rules *attribution.Rules) {
+func (l *learning) keep(rules *attribution.Rules, kinds []power.Kind) {
 	if l.kept.Hardware == nil {
 		return
 	}
 	zones := map[power.Kind]keptZone{}
-	for i, kind := range l.cfg.Zones {
+	for i, kind := range kinds {
 		if split := rules.Learned[i]; split != nil {
 			if state, ok := split.State(i); ok {
 				zones[kind] = keptZone{l.rule(kind), state}

@@ -316,14 +316,95 @@ func TestASensorWithNoneOfTheWantedZonesIsReported(t *testing.T) {
 	assert.Len(t, n.points("hw.energy", nil), 1)
 }
 
-func TestASensorOfThePlatformAloneIsMeasured(t *testing.T) {
+func TestASensorOfThePlatformAloneIsAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Zones["intel-rapl:0"].Name = "psys"
 	n.start()
 	n.host.Zones["intel-rapl:0"].Energy += 20 * joule
-	n.run(0, map[int]int64{1: 1000})
+	n.run(0, map[int]int64{1: 400})
 	assert.InDelta(t, 20, n.one("hw.host.energy", "energy.source=measured").value, 1e-6)
-	assert.Empty(t, n.points("system.energy", nil))
+	assert.InDelta(t, 8, n.one("system.energy", "energy.zone=psys", "energy.state=active").value, 1e-6)
+	assert.InDelta(t, 12, n.one("system.energy", "energy.zone=psys", "energy.state=idle").value, 1e-6)
+	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6)
+	assert.Equal(t, 1, n.logs.FilterMessage("Energy of psys is attributed: the machine has no other zone").Len())
+	assert.Empty(t, n.told(), "nothing is wrong")
+}
+
+// From the collection in which it is found a package is attributed, and psys is only measured, as on other machines. No
+// energy of psys is lost in between.
+func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
+	n := newTestNode(t)
+	psys := n.host.Zones["intel-rapl:0"]
+	psys.Name = "psys"
+	n.start()
+	found, total := 0, 0.0
+	for i := range 6 {
+		if i == 1 {
+			n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-0", Max: 1e12, Energy: 777 * joule}
+		}
+		psys.Energy += 20 * joule
+		n.run(10*joule, map[int]int64{1: 400})
+		total = max(total, n.sum("system.energy", nil, "energy.zone=psys"))
+		if len(n.points("system.energy", nil, "energy.zone=package")) > 0 {
+			found++
+		}
+	}
+	// The zones are looked for every ten seconds: psys was attributed until that found the package.
+	assert.Equal(t, 4, found)
+	assert.InDelta(t, 40, total, 1e-6)
+	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
+	assert.Empty(t, n.points("process.energy", nil, "energy.zone=psys"))
+	assert.InDelta(t, 80, n.one("hw.host.energy").value, 1e-6)
+	assert.Equal(t, 1, n.logs.FilterMessage("Energy of the configured zones is attributed").Len())
+}
+
+// A model is for a machine without a sensor, and psys is one. Where package is not asked for, psys does not stand in.
+func TestPSysStandsInForAPackageOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit  func(*Config)
+		zones []string // beside psys
+		want  string
+	}{
+		"default":             {func(*Config) {}, nil, "psys"},
+		"beside a package":    {func(*Config) {}, []string{"package-0"}, "package"},
+		"with a model":        {func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 1, MaxPower: 2}) }, nil, "psys"},
+		"of dram":             {func(c *Config) { c.Zones = []power.Kind{power.DRAM} }, nil, ""},
+		"of psys and package": {func(c *Config) { c.Zones = []power.Kind{power.PSys, power.Package} }, nil, "psys"},
+	} {
+		n := newTestNode(t, c.edit)
+		n.host.Zones["intel-rapl:0"].Name = "psys"
+		for i, zone := range c.zones {
+			n.host.Zones[fmt.Sprint("intel-rapl:", i+1)] = &hostsim.Zone{Name: zone, Max: 1e12}
+		}
+		n.start()
+		n.run(10*joule, map[int]int64{1: 400})
+		kinds := map[string]bool{}
+		for _, p := range n.points("system.energy", nil) {
+			kinds[p.attributes["energy.zone"]] = true
+		}
+		if c.want == "" {
+			assert.Empty(t, kinds, name)
+		} else {
+			assert.Equal(t, map[string]bool{c.want: true}, kinds, name)
+		}
+	}
+}
+
+func TestAStatedStaticPowerIsNotThatOfPSys(t *testing.T) {
+	for watts, want := range map[float64]float64{0: 8, 0.5: 15} { // of 20 J in 10 s, 40 % busy
+		n := newTestNode(t, func(c *Config) {
+			c.Zones = []power.Kind{power.Package}
+			c.Attribution.Split, c.Attribution.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 1}
+			if watts > 0 {
+				c.Attribution.StaticPower[power.PSys] = watts
+			}
+		})
+		n.host.Zones["intel-rapl:0"].Name = "psys"
+		n.start()
+		n.host.Zones["intel-rapl:0"].Energy += 20 * joule
+		n.run(0, map[int]int64{1: 400})
+		assert.InDelta(t, want, n.one("process.energy", pid(1)).value, 1e-6, watts)
+	}
 }
 
 func TestAnUnchangedProblemIsToldOnceAndAChangedOneAgain(t *testing.T) {

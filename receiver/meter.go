@@ -24,6 +24,7 @@ type meters struct {
 	sensor   *power.Powercap // nil if none is wanted
 	model    *power.Model    // nil if none is wanted
 	inUse    power.Meter     // nil while there is none
+	onlyPSys bool            // of the sensor's zones psys alone can be attributed
 	tallies  zoneTallies     // of the sensor's zones
 }
 
@@ -51,6 +52,7 @@ func (m *meters) read(s power.Sample, c *conditions) (readings []power.Reading, 
 	if m.sensor != nil {
 		measured, err := m.sensor.Read(s)
 		m.tallies.add(measured)
+		m.onlyPSys = m.hasOnlyPSys(measured)
 		standIn := m.model != nil && before != power.Meter(m.sensor) && !m.usable(measured)
 		m.report(measured, err, standIn, c)
 		if !standIn {
@@ -85,8 +87,25 @@ func readable(readings []power.Reading) bool {
 // usable says whether a zone that is to be attributed can be read.
 func (m *meters) usable(readings []power.Reading) bool {
 	return slices.ContainsFunc(readings, func(r power.Reading) bool {
-		return r.Err == nil && slices.Contains(m.zones, r.Zone.Kind)
+		return r.Err == nil && (slices.Contains(m.zones, r.Zone.Kind) || m.onlyPSys)
 	})
+}
+
+// hasOnlyPSys reports whether psys stands in for package: package is to be attributed, and psys is all that there is. The
+// sensor remembers zones that it has seen, so psys does not stand in for a package that is lost.
+func (m *meters) hasOnlyPSys(readings []power.Reading) bool {
+	return len(readings) > 0 && slices.Contains(m.zones, power.Package) &&
+		!slices.ContainsFunc(readings, func(r power.Reading) bool {
+			return r.Zone.Kind != power.PSys || slices.Contains(m.zones, power.PSys)
+		})
+}
+
+// attributed returns the kinds of zones whose energy is attributed.
+func (m *meters) attributed() []power.Kind {
+	if m.onlyPSys && (m.model == nil || m.inUse != power.Meter(m.model)) {
+		return []power.Kind{power.PSys}
+	}
+	return m.zones
 }
 
 // report notes what is wrong with the sensor. That there is none is nothing wrong where the model stands in.

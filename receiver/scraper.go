@@ -40,10 +40,11 @@ type energyScraper struct {
 	earlier cputime.Node  // what node was when the source in use took over
 	blind   *cputime.Node // what the source said of the node when its passes began to fail
 	meters  *meters
-	ledgers *ledgers   // nil until the first measurement
-	retired []*ledgers // of meters and sources that were replaced, until their last values were acknowledged
-	sent    *ledgers   // those in the last emission, nil once it was acknowledged
-	failed  int        // passes over the processes in a row
+	kinds   []power.Kind // that were attributed last
+	ledgers *ledgers     // nil until the first measurement
+	retired []*ledgers   // of meters and sources that were replaced, until their last values were acknowledged
+	sent    *ledgers     // those in the last emission, nil once it was acknowledged
+	failed  int          // passes over the processes in a row
 	sampler sampler
 
 	keys       *keys // nil where CPU time is the only one
@@ -177,7 +178,7 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	s.sent = nil // what was emitted before was refused
 	m := s.scan()
 	if now := s.now(); s.ledgers != nil && s.learning.due(now) {
-		s.learning.keep(&s.ledgers.rules)
+		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds)
 		s.learning.save(ctx, now)
 	}
 	s.conditions.check("learned static power", s.learning.trouble)
@@ -315,7 +316,7 @@ func (s *energyScraper) fallBack(m *measurement, why error) {
 // retire ends the ledgers. Their last values are emitted until they were accepted.
 func (s *energyScraper) retire() {
 	if s.ledgers != nil {
-		s.learning.keep(&s.ledgers.rules)
+		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds)
 		s.retired = append(s.retired, s.ledgers)
 		if s.sent == s.ledgers {
 			s.sent = nil // without what came since
@@ -339,8 +340,14 @@ func (s *energyScraper) dropOldest() {
 	s.telemetry.droppedSeries += int64(l.engine.Ledger().Dropped)
 }
 
-// attribute books a measurement. The first one is the baseline.
+// attribute books a measurement. The first one is the baseline. Where other kinds of zones are attributed from now on, the
+// ledgers end with it, and it is the baseline of new ones.
 func (s *energyScraper) attribute(m *measurement) {
+	if s.ledgers != nil && !slices.Equal(s.ledgers.kinds, s.meters.attributed()) {
+		s.ledgers.observe(m)
+		s.ledgers.finish(m)
+		s.retire()
+	}
 	if s.ledgers == nil {
 		s.begin(m)
 	}
@@ -366,8 +373,9 @@ func (s *energyScraper) begin(m *measurement) {
 	if err != nil {
 		boot = m.stamp.Add(-m.table.Now)
 	}
-	rules := s.cfg.Attribution.rules(s.cfg.Zones)
-	s.learning.restore(&rules, m.readings, s.meters.source())
+	kinds := s.attributedKinds()
+	rules := s.cfg.Attribution.rules(kinds, s.cfg.Zones)
+	s.learning.restore(&rules, kinds, m.readings, s.meters.source())
 	cfg := attribution.Config{
 		Rules:        rules,
 		MinEnergy:    s.cfg.Processes.minEnergy(),
@@ -384,7 +392,7 @@ func (s *energyScraper) begin(m *measurement) {
 		bootTime:   boot,
 		exclusion:  newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
 		keys:       s.keys,
-		kinds:      s.cfg.Zones,
+		kinds:      kinds,
 		zoneIndex:  map[*power.Zone]int{},
 	}
 	if rules.Idle == attribution.IdleRequested {
@@ -398,7 +406,7 @@ func (s *energyScraper) begin(m *measurement) {
 		Metrics:    emittedMetrics(&s.cfg.Metrics),
 		Attributes: emittedAttributes(&s.cfg.ResourceAttributes),
 		Keep:       keep,
-		Kinds:      s.cfg.Zones,
+		Kinds:      kinds,
 		Source:     s.meters.source(),
 		Idle:       rules.Idle != attribution.IdleNobody,
 		Scope:      metadata.ScopeName,
@@ -410,6 +418,22 @@ func (s *energyScraper) begin(m *measurement) {
 			l.end = m.stamp
 		}
 	}
+}
+
+// attributedKinds returns the kinds of zones that new ledgers are of, and logs where these are not the configured ones.
+func (s *energyScraper) attributedKinds() []power.Kind {
+	kinds, psys := s.meters.attributed(), []power.Kind{power.PSys}
+	switch before := s.kinds; {
+	case s.meters.onlyPSys && slices.Equal(kinds, psys) && !slices.Equal(before, psys):
+		s.set.Logger.Info("Energy of psys is attributed: the machine has no other zone")
+		if _, ok := s.cfg.Attribution.StaticPower[power.PSys]; !ok && s.cfg.Attribution.splitOf(power.PSys) == SplitFixed {
+			s.set.Logger.Warn("attribution::static_power has no psys: its energy is split by utilization")
+		}
+	case before != nil && !slices.Equal(kinds, before):
+		s.set.Logger.Info("Energy of the configured zones is attributed", zap.Any("zones", kinds))
+	}
+	s.kinds = kinds
+	return kinds
 }
 
 // emit returns the ledgers, or those that were retired first. Ledgers of two meters or sources have series in common,

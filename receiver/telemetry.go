@@ -85,9 +85,9 @@ func (s *energyScraper) observeSelf() error {
 	for entity, name := range entityNames {
 		entities[entity] = t.with(attribute.String("series.entity", name))
 	}
-	kinds := make([]metric.MeasurementOption, len(s.cfg.Zones))
-	for i, kind := range s.cfg.Zones {
-		kinds[i] = t.with(attribute.String("energy.zone", string(kind)))
+	kinds := map[power.Kind]metric.MeasurementOption{}
+	for _, kind := range power.Kinds {
+		kinds[kind] = t.with(attribute.String("energy.zone", string(kind)))
 	}
 	number := func(value func() int64) metric.Int64Callback {
 		option := t.with()
@@ -122,8 +122,8 @@ func (s *energyScraper) observeSelf() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.ledgers != nil {
-				for kind, option := range kinds {
-					o.Observe(s.ledgers.engine.Ledger().Waiting(kind).Joules(), option)
+				for i, kind := range s.ledgers.kinds {
+					o.Observe(s.ledgers.engine.Ledger().Waiting(i).Joules(), kinds[kind])
 				}
 			}
 			return nil

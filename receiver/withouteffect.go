@@ -44,13 +44,14 @@ func (c *Config) withoutEffect(exact bool) iter.Seq2[string, string] {
 			_, split := a.Splits[kind]
 			_, key := a.Keys[kind]
 			attributed := slices.Contains(c.Zones, kind)
-			fixed, reason := attributed && a.splitOf(kind) == SplitFixed, "the zone is not among zones"
-			if attributed {
+			mayBe := attributed || kind == power.PSys && slices.Contains(c.Zones, power.Package) // psys may stand in for package
+			fixed, reason := mayBe && a.splitOf(kind) == SplitFixed, "the zone is not among zones"
+			if mayBe {
 				reason = "the split of the zone is " + string(a.splitOf(kind)) + ", not fixed"
 			}
 			checks = append(checks,
 				unused{static, fixed, "attribution::static_power::" + string(kind), reason},
-				unused{split, attributed, "attribution::splits::" + string(kind), "the zone is not among zones"},
+				unused{split, mayBe, "attribution::splits::" + string(kind), "the zone is not among zones"},
 				unused{key, attributed, "attribution::keys::" + string(kind), "the zone is not among zones"})
 		}
 		for _, check := range checks {
