@@ -47,6 +47,9 @@ func readEmissions(t *testing.T, path string) []emission {
 	return all
 }
 
+// noRecordedValue is DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK (opentelemetry/proto/metrics/v1).
+const noRecordedValue = 1
+
 type keyValues []struct {
 	Key   string
 	Value struct {
@@ -77,6 +80,7 @@ func parseEmission(t *testing.T, line []byte) emission {
 			StartTimeUnixNano string
 			TimeUnixNano      string
 			AsDouble          *float64
+			Flags             uint32
 		}
 	}
 	var export struct {
@@ -105,6 +109,9 @@ func parseEmission(t *testing.T, line []byte) emission {
 				}
 				require.NotNilf(t, of, "%s is neither sum nor gauge", m.Name)
 				for _, dp := range of.DataPoints {
+					if dp.Flags&noRecordedValue != 0 {
+						continue // the series has ended
+					}
 					p := point{metric: m.Name, attributes: map[string]string{}}
 					rm.Resource.Attributes.into(p.attributes)
 					dp.Attributes.into(p.attributes)
