@@ -133,28 +133,22 @@ func BenchmarkTick(b *testing.B) {
 // BenchmarkHostile is a collection beside 300 active processes: honest ones, and ones that are made to be expensive to
 // read. All of them run between two collections.
 func BenchmarkHostile(b *testing.B) {
-	const n, pause = 300, 150 * time.Millisecond
+	const n, pause, qemu = 300, 150 * time.Millisecond, "qemu-system-x86_64"
 	for _, c := range []struct {
-		name  string
-		start func(dir string) (stop func() error, err error)
+		name     string
+		disguise crowd.Disguise
 	}{
-		{"honest", func(dir string) (func() error, error) { return crowd.Start(dir, n, n) }},
-		{"nul bytes", func(dir string) (func() error, error) {
-			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "crowd", Fill: "nul"})
-		}},
-		{"short arguments", func(dir string) (func() error, error) {
-			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "crowd", Fill: "short"})
-		}},
-		{"hypervisors", func(dir string) (func() error, error) {
-			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "qemu-system-x86_64", Fill: "short"})
-		}},
-		{"named hypervisors", func(dir string) (func() error, error) {
-			name := []string{"-name", "guest=" + strings.Repeat("n", 100_000)}
-			return crowd.StartHostile(dir, n, crowd.Hostile{Program: "qemu-system-x86_64", Fill: "long", Arguments: name})
+		{"honest", crowd.Disguise{Program: "crowd"}},
+		{"nul bytes", crowd.Disguise{Program: "crowd", Fill: "nul"}},
+		{"short arguments", crowd.Disguise{Program: "crowd", Fill: "short"}},
+		{"honest hypervisors", crowd.Disguise{Program: qemu}},
+		{"hypervisors with short arguments", crowd.Disguise{Program: qemu, Fill: "short"}},
+		{"hypervisors with a long name", crowd.Disguise{
+			Program: qemu, Fill: "long", Arguments: []string{"-name", "guest=" + strings.Repeat("n", 100_000)},
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			stop, err := c.start(b.TempDir())
+			stop, err := crowd.StartDisguised(b.TempDir(), n, c.disguise)
 			if errors.Is(err, crowd.ErrNoCompiler) {
 				b.Skip(err)
 			}
@@ -177,10 +171,10 @@ func BenchmarkHostile(b *testing.B) {
 	}
 }
 
-// BenchmarkActive is a collection of which one process in twenty is active, a second and more after the one before as
-// by default: whatever is looked at once a second is looked at in each.
+// BenchmarkActive is a collection ten seconds after the one before, as by default, beside a crowd of which one in twenty
+// is active. Two minutes of it (-benchtime 12x) have their share of what is done once in a minute.
 func BenchmarkActive(b *testing.B) {
-	const pause = 1100 * time.Millisecond
+	const pause = 10 * time.Second
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			stop, err := crowd.Start(b.TempDir(), n, n/20)

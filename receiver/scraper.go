@@ -267,6 +267,7 @@ func (s *energyScraper) readProcesses() error {
 	if s.ledgers != nil && !s.source.Exact() {
 		s.ledgers.containers.groups.Read()
 	}
+	s.table.Sizes = s.keys != nil && s.keys.sleepers
 	err := s.source.ReadProcesses(&s.table)
 	s.conditions.check("process CPU times", err)
 	if err != nil {

@@ -28,8 +28,10 @@ type BPF struct {
 	endings endings
 	cgroups *cgroupPaths
 	bootNow func() time.Duration
-	counted time.Duration // when the tasks were counted
-	hidden  bool          // what that said
+
+	described time.Duration // when the lister described all processes
+	counted   time.Duration // when the tasks were counted
+	hidden    bool          // whether more were there than listed
 
 	table   *Table  // whose rows are those of the previous listing, nil if none's are
 	rows    []int32 // the row of each process of that listing
@@ -90,6 +92,10 @@ const maxAwait = 60 * time.Second
 
 // maxGivenUp is how many of those that were not waited for any longer are remembered.
 const maxGivenUp = 1 << 16
+
+// describeAgain is how often all processes are described though they have not run: their parent may have ended, and the
+// kernel may have taken memory from them.
+const describeAgain = time.Minute
 
 // initialRoom is for how many processes the list has room at first.
 const initialRoom = 16384
@@ -259,8 +265,11 @@ func (b *BPF) Close() error {
 // ReadProcesses implements Source.
 func (b *BPF) ReadProcesses(t *Table) error {
 	now := b.bootNow()
-	recounts := now-b.counted >= recount || now < b.counted
-	known := b.table == t && t.passes > 0 && !recounts
+	late := describeAgain
+	if t.Sizes {
+		late = recount
+	}
+	known := b.table == t && t.passes > 0 && now-b.described < late && now >= b.described
 	b.table = nil // until the table has what this listing tells
 	// The list comes before the endings: a process that ends in between is in both, and kept for the next
 	// pass; the other way round it could be in neither.
@@ -313,7 +322,11 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		t.LostEnds += lostCount
 		t.Untraced = min(t.Untraced+min(units.CPUTime(lost), Unbounded), Unbounded)
 	}
-	if recounts {
+	if !known {
+		b.described = now
+	}
+	// Tasks that begin between the listing and the counting look hidden. They are counted again soon.
+	if !known || b.hidden && now-b.counted >= recount {
 		var threads uint64
 		for i := range l.Processes {
 			threads += uint64(l.Processes[i].Threads)

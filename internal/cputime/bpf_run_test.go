@@ -4,6 +4,9 @@ package cputime
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -147,4 +150,72 @@ func TestAnotherTableGetsAllRows(t *testing.T) {
 	assert.Len(t, second.Active, len(second.Processes), "all are new to it")
 	require.NoError(t, source.ReadProcesses(&first))
 	assert.Zero(t, first.kept)
+}
+
+// asked is a kernel that counts in how many passes all processes are described.
+type asked struct {
+	*fakeKernel
+	all int
+}
+
+func (k *asked) Update(all bool) (tasks.Listing, error) {
+	l := tasks.Listing{Processes: k.listed, Same: len(k.listed)}
+	if all {
+		k.all++
+		for i := range k.listed {
+			l.Changed = append(l.Changed, uint64(i))
+		}
+	}
+	return l, nil
+}
+
+func TestAllProcessesAreDescribedOnceAMinute(t *testing.T) {
+	for name, c := range map[string]struct {
+		interval time.Duration
+		sizes    bool
+		want     int
+	}{
+		"windows":                   {100 * time.Millisecond, false, 10},
+		"collections":               {10 * time.Second, false, 10},
+		"sizes, in windows":         {100 * time.Millisecond, true, 600},
+		"sizes, in collections":     {10 * time.Second, true, 60},
+		"collections that are rare": {2 * time.Minute, false, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
+			b := newBPF(t.TempDir(), k, k)
+			b.bootNow = func() time.Duration { return k.now }
+			table := &Table{Sizes: c.sizes}
+			for ; k.now < time.Hour+10*time.Minute; k.now += c.interval {
+				require.NoError(t, b.ReadProcesses(table))
+			}
+			assert.Equal(t, c.want, k.all)
+			k.now -= 5 * time.Minute
+			require.NoError(t, b.ReadProcesses(table))
+			assert.Equal(t, c.want+1, k.all, "the clock went back")
+		})
+	}
+}
+
+func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
+	root := t.TempDir()
+	tasksThere := func(n int) {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "proc"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, "proc/loadavg"), fmt.Appendf(nil, "0.00 0.00 0.00 1/%d 1\n", n), 0o600))
+	}
+	k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
+	b := newBPF(root, k, k)
+	b.bootNow = func() time.Duration { return k.now }
+	table := &Table{}
+	hidden := func(after time.Duration, there int) bool {
+		tasksThere(there)
+		k.now += after
+		require.NoError(t, b.ReadProcesses(table))
+		return table.Hidden
+	}
+	assert.True(t, hidden(0, 1000))
+	assert.True(t, hidden(recount/2, 1))
+	assert.False(t, hidden(recount/2, 1))
+	assert.Equal(t, 1, k.all, "and it takes no pass over all")
+	assert.True(t, hidden(describeAgain, 1000))
 }

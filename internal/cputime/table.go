@@ -13,6 +13,9 @@ import (
 // Table is one pass over the processes and what changed since the pass before. It is filled again and
 // again; its slices are valid until the next pass. The zero value is ready for the first.
 type Table struct {
+	// Sizes asks the source for sizes (Resident) that are a second old at most. Otherwise the size of a process that
+	// sleeps may be a minute old.
+	Sizes bool
 	// Now is when the pass began, since boot.
 	Now time.Duration
 	// Processes are all that run: by ascending PID, those of an exact source by age.

@@ -27,24 +27,27 @@ func Start(dir string, n, active int) (stop func() error, err error) {
 	return start(filepath.Join(dir, "crowd"), strconv.Itoa(n), strconv.Itoa(active))
 }
 
-// Hostile are processes that are made to be expensive to read.
-type Hostile struct {
+// Disguise is what processes look like.
+type Disguise struct {
 	Program string // name of their executable
-	// Fill is what their command line of 900 kB consists of: "nul" for NUL bytes, "short" for arguments of one letter,
-	// "long" for long arguments.
-	Fill string
-	// Arguments come before those of Fill "long".
+	// Fill is what a command line of 900 kB consists of: "nul" for NUL bytes, "short" for arguments of one letter,
+	// "long" for long arguments, which come behind Arguments. Where it is set each process renames itself, and changes
+	// its command line if that is "short", whenever it runs.
+	Fill      string
 	Arguments []string
 }
 
-// StartHostile starts n active processes like Start. Each renames itself whenever it runs.
-func StartHostile(dir string, n int, h Hostile) (stop func() error, err error) {
+// StartDisguised starts n active processes like Start.
+func StartDisguised(dir string, n int, d Disguise) (stop func() error, err error) {
 	const longest, arguments = 128<<10 - 1, 7 // MAX_ARG_STRLEN with its NUL, and some 900 kB
-	args := append([]string{strconv.Itoa(n), strconv.Itoa(n), h.Fill}, h.Arguments...)
-	for range arguments {
-		args = append(args, strings.Repeat("x", longest))
+	args := []string{strconv.Itoa(n), strconv.Itoa(n)}
+	if d.Fill != "" {
+		args = append(append(args, d.Fill), d.Arguments...)
+		for range arguments {
+			args = append(args, strings.Repeat("x", longest))
+		}
 	}
-	return start(filepath.Join(dir, h.Program), args...)
+	return start(filepath.Join(dir, d.Program), args...)
 }
 
 func start(program string, args ...string) (stop func() error, err error) {

@@ -27,11 +27,11 @@ func TestACrowdComesAndGoes(t *testing.T) {
 	assert.Zero(t, running(t, program))
 }
 
-func TestAHostileCrowdRenamesItselfAndFillsItsCommandLine(t *testing.T) {
+func TestADisguisedCrowdRenamesItselfAndFillsItsCommandLine(t *testing.T) {
 	for fill, want := range map[string]string{"nul": "\x00\x00\x00\x00", "short": "a\x00a\x00", "long": "xxxx"} {
 		t.Run(fill, func(t *testing.T) {
 			dir := t.TempDir()
-			stop, err := StartHostile(dir, 2, Hostile{Program: "hostile", Fill: fill})
+			stop, err := StartDisguised(dir, 2, Disguise{Program: "disguised", Fill: fill})
 			if errors.Is(err, ErrNoCompiler) {
 				t.Skip(err)
 			}
@@ -39,7 +39,7 @@ func TestAHostileCrowdRenamesItselfAndFillsItsCommandLine(t *testing.T) {
 			defer func() { assert.NoError(t, stop()) }()
 			require.Eventually(t, func() bool {
 				renamed := 0
-				for _, p := range processes(t, filepath.Join(dir, "hostile")) {
+				for _, p := range processes(t, filepath.Join(dir, "disguised")) {
 					comm, err := os.ReadFile(filepath.Join(p, "comm"))
 					require.NoError(t, err)
 					line, err := os.ReadFile(filepath.Join(p, "cmdline"))

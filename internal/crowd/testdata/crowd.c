@@ -2,8 +2,8 @@
  * them all when its standard input ends.
  *
  * crowd N ACTIVE FILL ROOM...: the same, but the active ones rename themselves whenever they work, and the command
- * line of all is N, ACTIVE, FILL and, over all of ROOM, NUL bytes (FILL is "nul"), arguments of one letter ("short")
- * or what ROOM has ("as it is"). */
+ * line of all is N, ACTIVE, FILL and, over all of ROOM, NUL bytes (FILL is "nul"), arguments of one letter ("short"; the
+ * first letter is another one each time) or what ROOM has ("long"). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static char *title; /* of what may be overwritten */
+
 static void rename_self(void)
 {
 	static unsigned n;
@@ -20,6 +22,8 @@ static void rename_self(void)
 
 	snprintf(name, sizeof name, "renamed %u", n++ % 1000);
 	prctl(PR_SET_NAME, name);
+	if (title && *title)
+		*title = 'a' + n % 26;
 }
 
 /* fill overwrites the arguments from first to last, which lie one behind the other. */
@@ -27,6 +31,8 @@ static void fill(char *kind, char *first, char *last)
 {
 	char *end = last + strlen(last), *c;
 
+	if (!strcmp(kind, "short"))
+		title = first;
 	for (c = first; c < end; c++)
 		if (!strcmp(kind, "nul"))
 			*c = 0;
