@@ -30,6 +30,7 @@ func emittedMetrics(m *metadata.MetricsConfig) emit.Metrics {
 		VMEnergy:                 m.VMEnergy.Enabled,
 		VMPower:                  m.VMPower.Enabled,
 
+		SystemCPUInfo:             m.SystemCPUInfo.Enabled,
 		SystemSplitLearned:        m.SystemEnergySplitLearned.Enabled,
 		ProcessPowerUncertainty:   m.ProcessPowerUncertainty.Enabled,
 		ContainerPowerUncertainty: m.ContainerPowerUncertainty.Enabled,

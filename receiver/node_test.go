@@ -93,7 +93,8 @@ func (n *testNode) scrape() {
 	require.NoError(n.t, n.host.Render())
 	md, err := n.s.scrape(context.Background())
 	require.NoError(n.t, err)
-	n.md = md
+	n.md = pmetric.NewMetrics()
+	md.CopyTo(n.md) // the next consumer may get it in parts
 	require.NoError(n.t, emittest.Duplicate(md))
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return n.refuse })
 	require.NoError(n.t, err)

@@ -51,6 +51,7 @@ type energyScraper struct {
 	visibility visibility
 	telemetry  telemetry
 	learning   learning
+	readCPUs   func(root string) ([]cputime.CPU, error) // cputime.ReadCPUs
 }
 
 // ledgers is everything that was attributed with one meter and one source of CPU times.
@@ -72,6 +73,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		conditions: newConditions(set.Logger),
 		now:        time.Now,
 		open:       cputime.Open,
+		readCPUs:   cputime.ReadCPUs,
 		meters:     m,
 		keys:       newKeys(cfg, set.Logger),
 		learning:   learning{cfg: cfg, logger: set.Logger},
@@ -409,6 +411,7 @@ func (s *energyScraper) begin(m *measurement) {
 		Keep:       keep,
 		Kinds:      kinds,
 		Source:     s.meters.source(),
+		CPUs:       s.cpus(),
 		Idle:       rules.Idle != attribution.IdleNobody,
 		Scope:      metadata.ScopeName,
 		Version:    s.set.BuildInfo.Version,
@@ -435,6 +438,21 @@ func (s *energyScraper) attributedKinds() []power.Kind {
 	}
 	s.kinds = kinds
 	return kinds
+}
+
+// cpus returns the node's CPUs where they are reported.
+func (s *energyScraper) cpus() (cpus []emit.CPU) {
+	if !s.cfg.Metrics.SystemCPUInfo.Enabled {
+		return nil
+	}
+	found, err := s.readCPUs(s.cfg.RootPath)
+	if err != nil {
+		s.set.Logger.Warn("CPU information not read", zap.Error(err))
+	}
+	for _, c := range found {
+		cpus = append(cpus, emit.CPU(c))
+	}
+	return cpus
 }
 
 // emit returns the ledgers, or those that were retired first. Ledgers of two meters or sources have series in common,

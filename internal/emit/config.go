@@ -18,6 +18,8 @@ type Config struct {
 	Source power.Source
 	// Idle says that idle energy has owners: what is attributed is emitted by state.
 	Idle bool
+	// CPUs are the node's logical CPUs.
+	CPUs []CPU
 	// Scope and Version name the instrumentation scope.
 	Scope, Version string
 }
@@ -29,6 +31,7 @@ type Metrics struct {
 	SystemEnergy, SystemPower       bool
 	SystemUnattributedEnergy        bool
 	SystemCPUUtilization            bool
+	SystemCPUInfo                   bool
 	SystemSplitLearned              bool
 	ProcessEnergy, ProcessPower     bool
 	ProcessCPUTime                  bool
@@ -38,6 +41,12 @@ type Metrics struct {
 	VMEnergy, VMPower               bool
 
 	ProcessPowerUncertainty, ContainerPowerUncertainty, PodPowerUncertainty, VMPowerUncertainty bool
+}
+
+// CPU describes a logical CPU. What is empty is left out.
+type CPU struct {
+	Number                       int
+	Vendor, Model, Package, Core string
 }
 
 // Attributes says which resource attributes are set.

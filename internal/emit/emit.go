@@ -19,6 +19,11 @@ const (
 	attrHwParent    = "hw.parent"
 	attrEnergyZone  = "energy.zone"
 	attrEnergyState = "energy.state"
+	attrCPUNumber   = "cpu.logical_number"
+	attrCPUVendor   = "host.cpu.vendor.id"
+	attrCPUModel    = "host.cpu.model.name"
+	attrCPUPackage  = "cpu.package.id"
+	attrCPUCore     = "cpu.core.id"
 )
 
 // The values of energy.state.
@@ -76,6 +81,7 @@ func (e *Emitter) emit(ledger *attribution.Ledger, zones []power.Zone, at time.T
 	m.resource(1, 8, func(pcommon.Map) {}, func(into pmetric.MetricSlice) {
 		m.hardware(into, zones)
 		m.system(into)
+		m.cpus(into)
 	})
 	for a := range ledger.Accounts {
 		m.account(a)
@@ -236,6 +242,31 @@ func (m *emission) system(into pmetric.MetricSlice) {
 		utilization.end(m.at)
 	case m.ledger.Total > 0:
 		utilization.add(0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
+	}
+}
+
+func (m *emission) cpus(into pmetric.MetricSlice) {
+	if !m.Metrics.SystemCPUInfo {
+		return
+	}
+	info := points{metric: &systemCPUInfo, into: into, most: len(m.CPUs)}
+	for i := range m.CPUs {
+		c := &m.CPUs[i]
+		var attrs pcommon.Map
+		if m.final {
+			attrs = info.end(m.at).Attributes()
+		} else {
+			attrs = info.add(0, m.at, 1).Attributes()
+		}
+		attrs.EnsureCapacity(5)
+		attrs.PutInt(attrCPUNumber, int64(c.Number))
+		for _, a := range [...]struct{ key, value string }{
+			{attrCPUVendor, c.Vendor}, {attrCPUModel, c.Model}, {attrCPUPackage, c.Package}, {attrCPUCore, c.Core},
+		} {
+			if a.value != "" {
+				attrs.PutStr(a.key, a.value)
+			}
+		}
 	}
 }
 

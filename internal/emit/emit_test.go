@@ -408,6 +408,23 @@ func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {
 	assert.Empty(t, find(md, "container.power"))
 }
 
+func TestEachCPUIsOneWithWhatIsKnownOfIt(t *testing.T) {
+	e, _ := engine(0)
+	cfg := all()
+	cfg.Metrics.SystemCPUInfo = true
+	cfg.CPUs = []CPU{{0, "GenuineIntel", "A CPU", "1", "2"}, {Number: 1}}
+	info := find(New(cfg).Emit(e.Ledger(), zones, at), "system.cpu.info")
+	require.Len(t, info, 2)
+	for _, want := range []string{
+		"map[cpu.core.id:2 cpu.logical_number:0 cpu.package.id:1 host.cpu.model.name:A CPU host.cpu.vendor.id:GenuineIntel]",
+		"map[cpu.logical_number:1]",
+	} {
+		p, ok := info["map[energy.source:measured] "+want]
+		require.True(t, ok, want)
+		assert.InDelta(t, 1, p.DoubleValue(), 0)
+	}
+}
+
 func TestKeepDecidesAfterEverythingIsKnownOfAResource(t *testing.T) {
 	e, _ := engine(100)
 	cfg := all()

@@ -24,6 +24,7 @@ var (
 	systemPower          = metric{"system.power", "Average power of the node over the interval just ended, all sockets together, split into active and idle.", "W", false}
 	systemUnattributed   = metric{"system.unattributed.energy", "Attributed energy that no process can be named for, since the receiver started.", "J", true}
 	systemCPUUtilization = metric{"system.cpu.utilization", "Share of the node's CPU time that was busy in the interval just ended, between 0 and 1.", "1", false}
+	systemCPUInfo        = metric{"system.cpu.info", "The node's logical CPUs, 1 for each.", "{cpu}", false}
 	systemSplitLearned   = metric{"system.energy.split.learned", "1 where energy is split by what was learned, 0 where it is split by utilization until enough was.", "1", false}
 	processEnergy        = metric{"process.energy", "Energy attributed to the process since its series began.", "J", true}
 	processPower         = metric{"process.power", "Average power attributed to the process over the interval just ended.", "W", false}

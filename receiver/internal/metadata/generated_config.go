@@ -307,6 +307,26 @@ func (ms *ProcessPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) e
 	return nil
 }
 
+// SystemCPUInfoMetricConfig provides config for the system.cpu.info metric.
+type SystemCPUInfoMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *SystemCPUInfoMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // SystemCPUUtilizationMetricConfig provides config for the system.cpu.utilization metric.
 type SystemCPUUtilizationMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -484,6 +504,7 @@ type MetricsConfig struct {
 	ProcessEnergy             ProcessEnergyMetricConfig             `mapstructure:"process.energy"`
 	ProcessPower              ProcessPowerMetricConfig              `mapstructure:"process.power"`
 	ProcessPowerUncertainty   ProcessPowerUncertaintyMetricConfig   `mapstructure:"process.power.uncertainty"`
+	SystemCPUInfo             SystemCPUInfoMetricConfig             `mapstructure:"system.cpu.info"`
 	SystemCPUUtilization      SystemCPUUtilizationMetricConfig      `mapstructure:"system.cpu.utilization"`
 	SystemEnergy              SystemEnergyMetricConfig              `mapstructure:"system.energy"`
 	SystemEnergySplitLearned  SystemEnergySplitLearnedMetricConfig  `mapstructure:"system.energy.split.learned"`
@@ -539,6 +560,9 @@ func DefaultMetricsConfig() MetricsConfig {
 			Enabled: true,
 		},
 		ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
+			Enabled: false,
+		},
+		SystemCPUInfo: SystemCPUInfoMetricConfig{
 			Enabled: false,
 		},
 		SystemCPUUtilization: SystemCPUUtilizationMetricConfig{

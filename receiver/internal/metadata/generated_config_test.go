@@ -71,6 +71,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 						Enabled: true,
 					},
+					SystemCPUInfo: SystemCPUInfoMetricConfig{
+						Enabled: true,
+					},
 					SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
 						Enabled: true,
 					},
@@ -162,6 +165,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 						Enabled: false,
 					},
+					SystemCPUInfo: SystemCPUInfoMetricConfig{
+						Enabled: false,
+					},
 					SystemCPUUtilization: SystemCPUUtilizationMetricConfig{
 						Enabled: false,
 					},
@@ -208,7 +214,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPowerMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPowerMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

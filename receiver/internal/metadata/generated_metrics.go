@@ -190,6 +190,10 @@ var MetricsInfo = metricsInfo{
 		Name:       "process.power.uncertainty",
 		Attributes: []string{"energy.zone"},
 	},
+	SystemCPUInfo: metricInfo{
+		Name:       "system.cpu.info",
+		Attributes: []string{"cpu.core.id", "cpu.logical_number", "cpu.package.id", "host.cpu.model.name", "host.cpu.vendor.id"},
+	},
 	SystemCPUUtilization: metricInfo{
 		Name: "system.cpu.utilization",
 	},
@@ -239,6 +243,7 @@ type metricsInfo struct {
 	ProcessEnergy             metricInfo
 	ProcessPower              metricInfo
 	ProcessPowerUncertainty   metricInfo
+	SystemCPUInfo             metricInfo
 	SystemCPUUtilization      metricInfo
 	SystemEnergy              metricInfo
 	SystemEnergySplitLearned  metricInfo
@@ -1056,6 +1061,62 @@ func newMetricProcessPowerUncertainty(cfg ProcessPowerUncertaintyMetricConfig) m
 	return m
 }
 
+type metricSystemCPUInfo struct {
+	data     pmetric.Metric            // data buffer for generated metric.
+	config   SystemCPUInfoMetricConfig // metric config provided by user.
+	capacity int                       // max observed number of data points added to the metric.
+}
+
+// init fills system.cpu.info metric with initial data.
+func (m *metricSystemCPUInfo) init() {
+	m.data.SetName("system.cpu.info")
+	m.data.SetDescription("The node's logical CPUs, 1 for each.")
+	m.data.SetUnit("{cpu}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricSystemCPUInfo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, cpuCoreIDAttributeValue string, cpuLogicalNumberAttributeValue int64, cpuPackageIDAttributeValue string, hostCPUModelNameAttributeValue string, hostCPUVendorIDAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("cpu.core.id", cpuCoreIDAttributeValue)
+	dp.Attributes().PutInt("cpu.logical_number", cpuLogicalNumberAttributeValue)
+	dp.Attributes().PutStr("cpu.package.id", cpuPackageIDAttributeValue)
+	dp.Attributes().PutStr("host.cpu.model.name", hostCPUModelNameAttributeValue)
+	dp.Attributes().PutStr("host.cpu.vendor.id", hostCPUVendorIDAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSystemCPUInfo) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSystemCPUInfo) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSystemCPUInfo(cfg SystemCPUInfoMetricConfig) metricSystemCPUInfo {
+	m := metricSystemCPUInfo{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricSystemCPUUtilization struct {
 	data     pmetric.Metric                   // data buffer for generated metric.
 	config   SystemCPUUtilizationMetricConfig // metric config provided by user.
@@ -1506,6 +1567,7 @@ type MetricsBuilder struct {
 	metricProcessEnergy             metricProcessEnergy
 	metricProcessPower              metricProcessPower
 	metricProcessPowerUncertainty   metricProcessPowerUncertainty
+	metricSystemCPUInfo             metricSystemCPUInfo
 	metricSystemCPUUtilization      metricSystemCPUUtilization
 	metricSystemEnergy              metricSystemEnergy
 	metricSystemEnergySplitLearned  metricSystemEnergySplitLearned
@@ -1554,6 +1616,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricProcessEnergy:             newMetricProcessEnergy(mbc.Metrics.ProcessEnergy),
 		metricProcessPower:              newMetricProcessPower(mbc.Metrics.ProcessPower),
 		metricProcessPowerUncertainty:   newMetricProcessPowerUncertainty(mbc.Metrics.ProcessPowerUncertainty),
+		metricSystemCPUInfo:             newMetricSystemCPUInfo(mbc.Metrics.SystemCPUInfo),
 		metricSystemCPUUtilization:      newMetricSystemCPUUtilization(mbc.Metrics.SystemCPUUtilization),
 		metricSystemEnergy:              newMetricSystemEnergy(mbc.Metrics.SystemEnergy),
 		metricSystemEnergySplitLearned:  newMetricSystemEnergySplitLearned(mbc.Metrics.SystemEnergySplitLearned),
@@ -1728,6 +1791,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricProcessEnergy.emit(ils.Metrics())
 	mb.metricProcessPower.emit(ils.Metrics())
 	mb.metricProcessPowerUncertainty.emit(ils.Metrics())
+	mb.metricSystemCPUInfo.emit(ils.Metrics())
 	mb.metricSystemCPUUtilization.emit(ils.Metrics())
 	mb.metricSystemEnergy.emit(ils.Metrics())
 	mb.metricSystemEnergySplitLearned.emit(ils.Metrics())
@@ -1840,6 +1904,11 @@ func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val 
 // RecordProcessPowerUncertaintyDataPoint adds a data point to process.power.uncertainty metric.
 func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
 	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+}
+
+// RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
+func (mb *MetricsBuilder) RecordSystemCPUInfoDataPoint(ts pcommon.Timestamp, val float64, cpuCoreIDAttributeValue string, cpuLogicalNumberAttributeValue int64, cpuPackageIDAttributeValue string, hostCPUModelNameAttributeValue string, hostCPUVendorIDAttributeValue string) {
+	mb.metricSystemCPUInfo.recordDataPoint(mb.startTime, ts, val, cpuCoreIDAttributeValue, cpuLogicalNumberAttributeValue, cpuPackageIDAttributeValue, hostCPUModelNameAttributeValue, hostCPUVendorIDAttributeValue)
 }
 
 // RecordSystemCPUUtilizationDataPoint adds a data point to system.cpu.utilization metric.

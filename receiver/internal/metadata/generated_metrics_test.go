@@ -113,6 +113,9 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
 
 			allMetricsCount++
+			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
+
+			allMetricsCount++
 			mb.RecordSystemCPUUtilizationDataPoint(ts, 1)
 			defaultMetricsCount++
 			allMetricsCount++
@@ -447,6 +450,33 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "system.cpu.info":
+					assert.False(t, validatedMetrics["system.cpu.info"], "Found a duplicate in the metrics slice: system.cpu.info")
+					validatedMetrics["system.cpu.info"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "The node's logical CPUs, 1 for each.", mi.Description())
+					assert.Equal(t, "{cpu}", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					cpuCoreIDAttrVal, ok := dp.Attributes().Get("cpu.core.id")
+					assert.True(t, ok)
+					assert.Equal(t, "cpu.core.id-val", cpuCoreIDAttrVal.Str())
+					cpuLogicalNumberAttrVal, ok := dp.Attributes().Get("cpu.logical_number")
+					assert.True(t, ok)
+					assert.EqualValues(t, 18, cpuLogicalNumberAttrVal.Int())
+					cpuPackageIDAttrVal, ok := dp.Attributes().Get("cpu.package.id")
+					assert.True(t, ok)
+					assert.Equal(t, "cpu.package.id-val", cpuPackageIDAttrVal.Str())
+					hostCPUModelNameAttrVal, ok := dp.Attributes().Get("host.cpu.model.name")
+					assert.True(t, ok)
+					assert.Equal(t, "host.cpu.model.name-val", hostCPUModelNameAttrVal.Str())
+					hostCPUVendorIDAttrVal, ok := dp.Attributes().Get("host.cpu.vendor.id")
+					assert.True(t, ok)
+					assert.Equal(t, "host.cpu.vendor.id-val", hostCPUVendorIDAttrVal.Str())
 				case "system.cpu.utilization":
 					assert.False(t, validatedMetrics["system.cpu.utilization"], "Found a duplicate in the metrics slice: system.cpu.utilization")
 					validatedMetrics["system.cpu.utilization"] = true
