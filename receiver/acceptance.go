@@ -2,9 +2,11 @@ package receiver
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
@@ -14,16 +16,25 @@ import (
 type acceptance struct {
 	consumer.Metrics
 	accepted func()
+	refused  func() // called when it is refused for good: the same data would be refused again
 }
 
 // ConsumeMetrics hands on a collection in parts of bounded size. The collection is acknowledged only when all
-// parts are: after a part is refused the rest is not sent, and the next collection repeats all of it. Series are
-// cumulative, so a part that is sent twice changes nothing.
+// parts are, and otherwise the next collection repeats all of it. Series are cumulative, so a part that is sent
+// twice changes nothing. After a part is refused the rest is not sent, unless the part is refused for good: what is
+// wrong with it may not be wrong with others.
 func (a acceptance) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+	var refused error
 	for part := range parts(md) {
-		if err := a.Metrics.ConsumeMetrics(ctx, part); err != nil {
-			return err
+		err := a.Metrics.ConsumeMetrics(ctx, part)
+		if err != nil && !consumererror.IsPermanent(err) {
+			return errors.Join(refused, err)
 		}
+		refused = errors.Join(refused, err)
+	}
+	if refused != nil {
+		a.refused()
+		return refused
 	}
 	a.accepted()
 	return nil

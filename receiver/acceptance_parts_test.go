@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
@@ -45,7 +46,7 @@ func consume(t *testing.T, md pmetric.Metrics, next consumer.ConsumeMetricsFunc)
 	t.Helper()
 	c, err := consumer.NewMetrics(next)
 	require.NoError(t, err)
-	err = acceptance{c, func() { acknowledged = true }}.ConsumeMetrics(t.Context(), md)
+	err = acceptance{c, func() { acknowledged = true }, func() {}}.ConsumeMetrics(t.Context(), md)
 	return acknowledged, err
 }
 
@@ -133,6 +134,21 @@ func TestRefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
 	}
 }
 
+func TestPartThatIsRefusedForGoodDoesNotHoldUpOthers(t *testing.T) {
+	var got []int64
+	acknowledged, err := consume(t, resourcesOf(manyOf(1500, 4<<10)...), func(_ context.Context, md pmetric.Metrics) error {
+		if values(md)[0] == 0 {
+			return consumererror.NewPermanent(errRefused)
+		}
+		got = append(got, values(md)...)
+		return nil
+	})
+	require.ErrorIs(t, err, errRefused)
+	assert.False(t, acknowledged)
+	assert.Greater(t, len(got), 1000)
+	assert.EqualValues(t, 1499, got[len(got)-1])
+}
+
 func TestCollectionOfOnePartIsHandedOnAsItIs(t *testing.T) {
 	md := resourcesOf(manyOf(500, 300)...)
 	var got pmetric.Metrics
@@ -142,6 +158,6 @@ func TestCollectionOfOnePartIsHandedOnAsItIs(t *testing.T) {
 	assert.Equal(t, 500, got.ResourceMetrics().Len())
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
 	require.NoError(t, err)
-	a := acceptance{next, func() {}}
+	a := acceptance{next, func() {}, func() {}}
 	assert.Zero(t, testing.AllocsPerRun(10, func() { _ = a.ConsumeMetrics(context.Background(), md) }))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
@@ -118,7 +119,7 @@ func (n *testNode) accept() {
 	n.t.Helper()
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
 	require.NoError(n.t, err)
-	require.NoError(n.t, acceptance{next, n.s.accepted}.ConsumeMetrics(context.Background(), n.md))
+	require.NoError(n.t, acceptance{next, n.s.accepted, n.s.refused}.ConsumeMetrics(context.Background(), n.md))
 }
 
 func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAWhile(t *testing.T) {
@@ -176,4 +177,65 @@ func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAW
 	assert.Empty(t, at(2).points("container.energy", nil))
 	// The interval of each was 100 J: 50 % busy in the first, 10 % in the other four.
 	assert.InDelta(t, 10+4*10, at(2).one("process.energy", pid(1)).value, 1e-6)
+}
+
+// collect lets ten seconds pass, scrapes, and hands the result to a next consumer.
+func (n *testNode) collect(next consumer.ConsumeMetricsFunc) {
+	n.t.Helper()
+	n.host.Run(10*time.Second, map[int]int64{1: 100})
+	n.host.Zones["intel-rapl:0"].Energy += 100 * joule
+	require.NoError(n.t, n.host.Render())
+	md, err := n.s.scrape(context.Background())
+	require.NoError(n.t, err)
+	n.md = md
+	c, err := consumer.NewMetrics(next)
+	require.NoError(n.t, err)
+	_ = acceptance{c, n.s.accepted, n.s.refused}.ConsumeMetrics(context.Background(), md) // the controller ignores it too
+}
+
+func TestNodeGoesOnWhereTheLastValuesOfAReplacedMeterAreRefusedForGood(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	n.run(100*joule, map[int]int64{1: 100})
+	n.s.retire()
+	var taken []time.Time
+	backend := func(_ context.Context, md pmetric.Metrics) error {
+		at := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0).Timestamp().AsTime()
+		if at.Before(n.s.ledgers.last.stamp) {
+			return consumererror.NewPermanent(errors.New("out of bounds"))
+		}
+		taken = append(taken, at)
+		return nil
+	}
+	down := func(context.Context, pmetric.Metrics) error { return consumererror.NewPermanent(errRefused) }
+	for range 4 * maxRefusals {
+		n.collect(down)
+	}
+	assert.Len(t, n.s.retired, 1, "a backend that takes nothing costs nothing")
+	for range 2*maxRefusals + 1 {
+		n.collect(backend)
+	}
+	assert.Empty(t, n.s.retired)
+	assert.NotEmpty(t, taken)
+	require.Equal(t, 1, n.logs.FilterMessageSnippet("Final values given up").Len())
+	assert.EqualValues(t, 2, n.logs.FilterMessageSnippet("Final values given up").All()[0].ContextMap()["series"], "the process and other")
+	before := len(taken)
+	n.collect(backend)
+	n.collect(backend)
+	assert.Len(t, taken, before+2)
+}
+
+func TestLastValuesOfAReplacedMeterOutliveRefusalsForGood(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	n.run(100*joule, map[int]int64{1: 100})
+	n.s.retire()
+	for range 4 * maxRefusals {
+		n.collect(func(context.Context, pmetric.Metrics) error { return consumererror.NewPermanent(errRefused) })
+	}
+	take := func(context.Context, pmetric.Metrics) error { return nil }
+	n.collect(take)
+	n.collect(take)
+	assert.Empty(t, n.s.retired)
+	assert.Zero(t, n.logs.FilterMessageSnippet("Final values given up").Len())
 }

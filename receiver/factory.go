@@ -46,6 +46,6 @@ func createMetrics(_ context.Context, set receiver.Settings, cfg component.Confi
 	if err != nil {
 		return nil, err
 	}
-	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, acceptance{next, s.accepted},
+	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, acceptance{next, s.accepted, s.refused},
 		scraperhelper.AddMetricsScraper(metadata.Type, m))
 }

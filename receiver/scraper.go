@@ -60,6 +60,8 @@ type ledgers struct {
 	emitter *emit.Emitter
 	rules   attribution.Rules
 	end     time.Time // when others took over
+	refused int       // how often the final values were refused for good
+	skip    bool      // the next emission is of the ledgers in use
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -455,12 +457,22 @@ func (s *energyScraper) cpus() (cpus []emit.CPU) {
 	return cpus
 }
 
+// maxRefusals is how often the next consumer may refuse the final values of retired ledgers for good, and take what
+// the ledgers in use have each time, until the retired ones are given up. Some backends refuse points that are too
+// old: without an end of that, the node would send nothing any more.
+const maxRefusals = 3
+
 // emit returns the ledgers, or those that were retired first. Ledgers of two meters or sources have series in common,
 // and many backends take one point of each series from a request, so they never share an emission: those that follow
-// are emitted when the end of the others was acknowledged. Until then they keep what they count.
+// are emitted when the end of the others was acknowledged, or in turns with it after it was refused for good. Until
+// then they keep what they count.
 func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
 	for len(s.retired) > 0 {
 		l := s.retired[0]
+		if l.skip {
+			l.skip = false
+			break
+		}
 		if md := l.emitter.Final(l.engine.Ledger(), l.zones, l.end); md.DataPointCount() > 0 {
 			s.sent = l
 			return md
@@ -481,8 +493,35 @@ func (s *energyScraper) accepted() {
 	case nil:
 	case s.ledgers:
 		s.ledgers.engine.Accepted()
+		if len(s.retired) > 0 && s.retired[0].refused >= maxRefusals {
+			s.giveUpOldest()
+		}
 	default:
 		s.dropOldest()
 	}
 	s.sent = nil
+}
+
+// refused is called when the next consumer has refused for good what scrape returned.
+func (s *energyScraper) refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sent != nil && s.sent != s.ledgers {
+		s.sent.refused++
+		s.sent.skip = true
+	}
+	s.sent = nil
+}
+
+// giveUpOldest forgets the ledgers that were retired first, undelivered.
+func (s *energyScraper) giveUpOldest() {
+	l := s.retired[0]
+	series := 0
+	for range l.engine.Ledger().Accounts {
+		series++
+	}
+	s.set.Logger.Error("Final values given up: the pipeline refuses them for good and takes newer ones",
+		zap.Int("series", series), zap.Time("ended", l.end))
+	s.telemetry.droppedSeries += int64(series)
+	s.dropOldest()
 }

@@ -273,7 +273,7 @@ func (sim *simulation) collect() {
 	if md.ResourceMetrics().Len() == 0 {
 		return // nothing could be measured, and the collector hands nothing on
 	}
-	consume := acceptance{sim, func() { sim.noteRemoved(sim.s.accepted) }}
+	consume := acceptance{sim, func() { sim.noteRemoved(sim.s.accepted) }, sim.s.refused}
 	_ = consume.ConsumeMetrics(context.Background(), md)
 }
 

@@ -248,7 +248,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyDroppedSeries, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_dropped_series",
-		metric.WithDescription("Series of containers, pods and virtual machines that ended and were given up before their last values were delivered. [Development]"),
+		metric.WithDescription("Series that ended and were given up before their last values were delivered. [Development]"),
 		metric.WithUnit("{series}"),
 	)
 	errs = errors.Join(errs, err)

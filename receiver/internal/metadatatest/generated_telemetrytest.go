@@ -38,7 +38,7 @@ func AssertEqualReceiverEnergyCPUTimeSource(t *testing.T, tt *componenttest.Tele
 func AssertEqualReceiverEnergyDroppedSeries(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_dropped_series",
-		Description: "Series of containers, pods and virtual machines that ended and were given up before their last values were delivered. [Development]",
+		Description: "Series that ended and were given up before their last values were delivered. [Development]",
 		Unit:        "{series}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
