@@ -107,6 +107,10 @@ func TestKeplersQueries(t *testing.T) {
 		promQL = strings.NewReplacer("CONTAINER", keplerContainer, "POD", keplerPod, "VM", keplerVM).Replace(promQL)
 		return p.query(t, time.Now(), promQL)
 	}
+	await := func(promQL string) (found []promSeries) {
+		eventually(t, "Prometheus has "+promQL, func() bool { found = query(promQL); return len(found) > 0 })
+		return found
+	}
 	eventually(t, "the machine, the container, the pod and the virtual machine have energy, the collector's log is in "+c.log, func() bool {
 		for _, of := range []string{`node_cpu_active_joules_total{zone="package"}`, `container_cpu_joules_total{zone="package",container_id="CONTAINER"}`,
 			`pod_cpu_joules_total{zone="package",pod_id="POD"}`, `vm_cpu_joules_total{zone="package",vm_id="VM"}`} {
@@ -118,12 +122,11 @@ func TestKeplersQueries(t *testing.T) {
 	})
 
 	for _, q := range keplerQueries {
-		assert.NotEmpty(t, query(q), q)
+		await(q)
 	}
 	scraped := []string{"__name__", "instance", "job", "node_name"}
 	for selector, labels := range keplerLabels {
-		found := query(selector)
-		assert.NotEmpty(t, found, selector)
+		found := await(selector)
 		for _, s := range found {
 			assert.ElementsMatch(t, append(slices.Clone(labels), scraped...), slices.Collect(maps.Keys(s.labels)), selector)
 			assert.Equal(t, "node-1", s.labels["node_name"])
@@ -131,7 +134,7 @@ func TestKeplersQueries(t *testing.T) {
 	}
 	assert.ElementsMatch(t, keptMetrics(t), keplerNames(query(`{__name__=~"kepler_.+"}`)), "as docs/kepler.md says")
 	for kind, selector := range map[string]string{"container": `container_id="CONTAINER"`, "vm": `vm_id="VM"`, "regular": `comm="load"`} {
-		assert.NotEmpty(t, query(fmt.Sprintf("kepler_process_cpu_watts{type=%q,%s}", kind, selector)), "a process of type %s", kind)
+		await(fmt.Sprintf("kepler_process_cpu_watts{type=%q,%s}", kind, selector))
 	}
 
 	// Of one collection, so in one scrape and with one time.

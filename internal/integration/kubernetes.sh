@@ -14,6 +14,8 @@ mkdir -p "$bin"
 log=$cache/kubernetes.log
 : >"$log"
 
+. internal/integration/tests.sh
+
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
 # Daemons are the test's to start.
@@ -80,14 +82,4 @@ fi
 builds_kubernetes
 [ -z "${BUILD_ONLY:-}" ] || exit 0
 
-status=0
-INTEGRATION=1 timeout 1800 go test -count=1 -v -timeout 29m -run "${RUN:-Kubernetes}" ./internal/integration 2>&1 |
-	tee "$cache/kubernetes-tests.log" || status=$?
-ran=$(grep -c '^--- PASS' "$cache/kubernetes-tests.log" || true)
-skipped=$(grep -c '^--- SKIP' "$cache/kubernetes-tests.log" || true)
-echo "$ran passed, $skipped skipped, the output is in $cache/kubernetes-tests.log"
-if [ "$status" = 0 ] && [ "$ran" = 0 ]; then
-	echo "no test ran: what each lacks is above" >&2
-	status=1
-fi
-exit "$status"
+tests "$cache/kubernetes-tests.log" -run "${RUN:-Kubernetes}"

@@ -131,11 +131,10 @@ func (p *prometheusServer) testRules(t *testing.T) {
 		for _, rule := range group.Rules {
 			count++
 			if rule.Record != "" {
-				eventually(t, "Prometheus records "+rule.Record, func() bool { return len(p.query(t, time.Now(), rule.Record)) > 0 })
+				p.await(t, rule.Record)
 			}
-			found := p.query(t, time.Now(), rule.Expr)
+			found := p.await(t, rule.Expr)
 			t.Logf("%s%s: %d series", rule.Record, rule.Alert, len(found))
-			assert.NotEmpty(t, found, "%s%s: %s", rule.Record, rule.Alert, rule.Expr)
 		}
 	}
 	assert.Greater(t, count, 10)
@@ -161,8 +160,7 @@ func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) 
 			count++
 			promQL := interpolate.Replace(target.Expr)
 			require.NotContains(t, promQL, "$", "a variable that is not known")
-			found := p.query(t, time.Now(), promQL)
-			assert.NotEmptyf(t, found, "%s, %s of %q: %s", row, panel.Title, node, promQL)
+			found := p.await(t, promQL)
 			if rows == nil {
 				for _, label := range panel.labels(target.LegendFormat) {
 					has := slices.ContainsFunc(found, func(s promSeries) bool { return s.labels[label] != "" })

@@ -134,6 +134,16 @@ func (p *prometheusServer) query(t *testing.T, at time.Time, promQL string) []pr
 	return found
 }
 
+// await waits until PromQL returns something, and returns it.
+func (p *prometheusServer) await(t *testing.T, promQL string) (found []promSeries) {
+	t.Helper()
+	eventually(t, "Prometheus has "+promQL, func() bool {
+		found = p.query(t, time.Now(), promQL)
+		return len(found) > 0
+	})
+	return found
+}
+
 func promTime(at time.Time) string {
 	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)
 }

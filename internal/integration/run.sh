@@ -12,6 +12,8 @@ mkdir -p "$cache/debs"
 log=$cache/prepare.log
 : >"$log"
 
+. internal/integration/tests.sh
+
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
 # Daemons are the tests' to start.
@@ -80,14 +82,4 @@ else
 	say "Nothing can be installed: that needs root and apt."
 fi
 
-status=0
-INTEGRATION=1 timeout 1800 go test -count=1 -v -timeout 29m -run "${RUN:-.}" -skip '^TestKubernetes' ./internal/integration 2>&1 |
-	tee "$cache/tests.log" || status=$?
-ran=$(grep -c '^--- PASS' "$cache/tests.log" || true)
-skipped=$(grep -c '^--- SKIP' "$cache/tests.log" || true)
-echo "$ran passed, $skipped skipped, the output is in $cache/tests.log"
-if [ "$status" = 0 ] && [ "$ran" = 0 ]; then
-	echo "no integration test ran: what each lacks is above" >&2
-	status=1
-fi
-exit "$status"
+tests "$cache/tests.log" -run "${RUN:-.}" -skip '^TestKubernetes'

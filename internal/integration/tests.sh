@@ -1,0 +1,25 @@
+# Sourced by run.sh and kubernetes.sh.
+
+# tests LOG ARGUMENTS... runs the integration tests with these arguments of go test, keeps their output in LOG, and
+# says how many passed, failed and were skipped. It fails where a test fails, where the run ends early, and where no
+# test ran.
+tests() {
+	local log=$1 status=0 passed failed skipped
+	shift
+	INTEGRATION=1 timeout 1800 go test -count=1 -v -timeout 29m "$@" ./internal/integration 2>&1 | tee "$log" || status=$?
+	passed=$(grep -c '^--- PASS' "$log" || true)
+	failed=$(grep -c '^--- FAIL' "$log" || true)
+	skipped=$(grep -c '^--- SKIP' "$log" || true)
+	echo
+	grep -E '^ *--- (FAIL|SKIP)' "$log" || true
+	echo "$passed passed, $failed failed, $skipped skipped; the output is in $log"
+	if [ "$failed" -gt 0 ]; then
+		return 1
+	elif [ "$status" != 0 ]; then
+		echo "the tests did not run to their end (status $status)" >&2
+		return 1
+	elif [ "$passed" = 0 ]; then
+		echo "no test ran: what each lacks is above" >&2
+		return 1
+	fi
+}
