@@ -30,6 +30,7 @@ type accounts struct {
 	zoneIndex map[*power.Zone]int
 
 	bySlot []booking
+	slack  units.Slack // of bySlot
 
 	interval attribution.Interval
 	closing  []attribution.Claimant
@@ -100,10 +101,37 @@ func (a *accounts) observe(m *measurement) {
 		a.engine.Close(c)
 	}
 	a.closing = a.closing[:0]
+	if t := m.table; t.Pass() > 0 && a.slack.Ample(len(t.Processes), len(a.bySlot), t.Now) {
+		a.compact(t)
+	}
 	a.last = *m
 	if !a.begun {
 		a.begun = true
 		a.containers.groups.Read() // so that the first interval has a counter to start from
+	}
+}
+
+// compact gives back the memory that was needed for more processes than there are.
+func (a *accounts) compact(t *cputime.Table) {
+	slots := t.Compact()
+	bySlot := make([]booking, len(slots))
+	for slot, before := range slots {
+		if int(before) < len(a.bySlot) {
+			bySlot[slot], a.bySlot[before] = a.bySlot[before], booking{}
+		}
+	}
+	for i := range a.bySlot { // of processes that ended in a scan that was not booked
+		if b := &a.bySlot[i]; b.open {
+			a.engine.Close(b.claimant)
+			a.containers.leave(b.member)
+		}
+	}
+	a.bySlot = bySlot
+	a.identifier.Compact(slots)
+	a.containers.byCgroup = units.Rebuilt(a.containers.byCgroup)
+	a.interval.Claims, a.closing = nil, nil
+	if a.keys != nil {
+		a.keys.shares, a.keys.origins = nil, nil
 	}
 }
 

@@ -253,6 +253,7 @@ func (sim *simulation) advance(e hostsim.Event) {
 		return
 	}
 	if e.B%3 == 0 {
+		sim.compact()
 		sim.s.sample()
 		sim.intervals++
 		sim.checkLedgers()
@@ -264,6 +265,7 @@ func (sim *simulation) advance(e hostsim.Event) {
 var errSimRefuses = errors.New("refused")
 
 func (sim *simulation) collect() {
+	sim.compact()
 	md, err := sim.s.scrape(context.Background())
 	if err != nil {
 		sim.fail("scrape: %w", err)
@@ -278,6 +280,13 @@ func (sim *simulation) collect() {
 }
 
 // Capabilities and ConsumeMetrics make the simulation the next consumer.
+// compact gives memory back between scans, as after a burst of processes: nothing may change by it.
+func (sim *simulation) compact() {
+	if l, table := sim.s.ledgers, &sim.s.table; l != nil && l.pass == table.Pass() && l.pass%3 == 0 {
+		l.compact(table)
+	}
+}
+
 func (*simulation) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
 func (sim *simulation) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {

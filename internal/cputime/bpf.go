@@ -25,6 +25,7 @@ type BPF struct {
 	nodeReader
 	name    string
 	list    lister
+	slack   units.Slack // of what is held for each process
 	endings endings
 	cgroups *cgroupPaths
 	bootNow func() time.Duration
@@ -335,8 +336,29 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	}
 	t.Hidden = b.hidden
 	t.addUp()
+	if b.slack.Ample(len(l.Processes), cap(b.rows), now) {
+		b.shrink(len(l.Processes))
+	}
 	t.passes++
 	return nil
+}
+
+// shrink gives back the memory that was needed for more processes than there are.
+func (b *BPF) shrink(processes int) {
+	b.rows, b.highest = slices.Clone(b.rows), slices.Clone(b.highest)
+	b.ended, b.missing, b.givenUp = units.Rebuilt(b.ended), units.Rebuilt(b.missing), units.Rebuilt(b.givenUp)
+	b.groups, b.parents, b.forks = map[uint64]int32{}, map[int32]int32{}, map[int32]int32{}
+	b.cgroups.shared = map[uint64]int{}
+	if l, ok := b.list.(shrinker); ok {
+		b.table = nil                               // the list begins anew
+		_ = l.Shrink(max(initialRoom, 2*processes)) // it goes on with the room that it has
+	}
+}
+
+// shrinker is a lister that can give back memory.
+type shrinker interface {
+	// Shrink leaves room for this many processes. After an error the room is what it was.
+	Shrink(room int) error
 }
 
 // update lists all processes, and what changed since the previous call if the lister tells.

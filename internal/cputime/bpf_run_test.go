@@ -130,6 +130,9 @@ func TestAPassOverWhatChangedIsThePassOverAll(t *testing.T) {
 				require.ElementsMatch(t, active, table.Active)
 				require.True(t, slices.IsSorted(table.Active))
 				require.Equal(t, [3]any{want.Run, want.Unseen, want.UnseenIn}, [3]any{table.Run, table.Unseen, table.UnseenIn})
+				if w.r.IntN(50) == 0 { // memory is given back
+					require.Equal(t, want.Compact(), table.Compact())
+				}
 			}
 			assert.Greater(t, quick, 400, "passes that kept rows")
 		})

@@ -24,6 +24,7 @@ type fakeKernel struct {
 	lost   uint64
 	err    error
 	now    time.Duration
+	shrunk []int
 }
 
 func (k *fakeKernel) Read() ([]tasks.Process, error) { return k.listed, k.err }
@@ -264,4 +265,63 @@ func TestTwiceAsManyProcessesInOnePassAreAllBilled(t *testing.T) {
 	}
 	require.NoError(t, b.ReadProcesses(table))
 	assert.EqualValues(t, 15_000, table.Run)
+}
+
+// Shrink makes the fake kernel a lister that can give back memory.
+func (k *fakeKernel) Shrink(room int) error {
+	k.shrunk = append(k.shrunk, room)
+	return nil
+}
+
+func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 40_000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Processes, 40_002)
+	for i := range 40_000 {
+		p := k.listed[2+i]
+		k.ends = append(k.ends, tasks.Ended{Pid: p.Pid, Start: p.Start, Run: 9, Parent: 1})
+	}
+	k.listed = k.listed[:2]
+	for range 200 { // seconds
+		k.listed[1].Run += 3
+		require.NoError(t, b.ReadProcesses(table))
+		require.Len(t, table.Processes, 2)
+		require.EqualValues(t, 3, table.Processes[1].Used)
+	}
+	assert.Equal(t, []int{initialRoom}, k.shrunk)
+	assert.Less(t, cap(b.rows), 100)
+	assert.EqualValues(t, 40_000*9+200*3, table.Run)
+}
+
+func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 100 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	require.EqualValues(t, 101, table.Processes[101].Slot)
+	k.listed = []tasks.Process{k.listed[0], k.listed[101]}
+	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5000})
+	require.NoError(t, b.ReadProcesses(table)) // of the others the end is not told: they are waited for
+	slots := table.Compact()
+	require.Len(t, slots, 101)
+	assert.EqualValues(t, 0, slots[0])
+	assert.EqualValues(t, 101, slots[100], "in the order of the rows")
+	assert.Equal(t, 101, table.Slots())
+	k.listed[1].Run += 5
+	k.listed = append(k.listed, tasks.Process{Pid: 500, Start: uint64(k.now), Run: 8, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	seen := map[int32]bool{}
+	for _, p := range table.Processes {
+		assert.False(t, seen[p.Slot], "slot %d is given to two", p.Slot)
+		seen[p.Slot] = true
+	}
+	last := table.Processes[len(table.Processes)-2]
+	assert.EqualValues(t, 199, last.PID)
+	assert.EqualValues(t, 100, last.Slot)
+	assert.EqualValues(t, 5, last.Used)
+	assert.False(t, last.Born)
 }

@@ -66,6 +66,20 @@ const Unbounded = units.CPUTime(math.MaxInt64)
 // Slots is the number of slots given out so far: every Slot is below it.
 func (t *Table) Slots() int { return int(t.slots) }
 
+// Compact gives the processes the slots from 0 on, in the order of their rows, and gives back the memory that was needed for
+// more of them. It returns the slot that each row had. What the scan told of processes that ended is gone.
+func (t *Table) Compact() (slots []int32) {
+	slots = make([]int32, len(t.Processes))
+	t.Processes, t.Active = slices.Clone(t.Processes), slices.Clone(t.Active)
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		slots[i], p.Slot = p.Slot, int32(i)
+	}
+	t.slots, t.free, t.freedByPass = int32(len(slots)), nil, nil
+	t.before, t.Ended, t.UnseenIn, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil
+	return slots
+}
+
 // Pass numbers the passes that succeeded, from 1.
 func (t *Table) Pass() uint64 { return t.passes }
 

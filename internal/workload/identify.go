@@ -143,6 +143,23 @@ func (id *Identifier) Outside(now time.Time) error {
 
 var errElsewhere = errors.New("their paths lead out of the mounted hierarchy")
 
+// Compact tells that the processes have the slots from 0 on, and had those in slots, and gives back the memory that was
+// needed for more of them.
+func (id *Identifier) Compact(slots []int32) {
+	known := make([]entry, len(slots))
+	id.machines = nil
+	for slot, before := range slots {
+		if int(before) < len(id.known) {
+			known[slot] = id.known[before]
+		}
+		if known[slot].machine {
+			id.machines = append(id.machines, int32(slot))
+		}
+	}
+	id.known, id.placements, id.processes = known, map[string]*placement{}, nil
+	id.unsettled = true
+}
+
 // Forget says that the process in a slot has ended.
 func (id *Identifier) Forget(slot int32) {
 	if int(slot) < len(id.known) {

@@ -213,6 +213,15 @@ func (s *Scan) runOnce() error {
 	return nil
 }
 
+// Shrink loads the program anew with room for this many processes, if that is less than half of the room that there is.
+// The next call lists all processes as new.
+func (s *Scan) Shrink(room int) error {
+	if room > len(s.processes)/processSize/2 {
+		return nil
+	}
+	return s.load(room)
+}
+
 // Close unloads the program.
 func (s *Scan) Close() error {
 	if s.loaded == nil {
@@ -250,6 +259,12 @@ func OpenStream() (*Stream, error) {
 		return nil, fmt.Errorf("attach the task stream: %w", err)
 	}
 	return &Stream{loaded: loaded, iter: iter, buf: make([]byte, 1024*processSize)}, nil
+}
+
+// Shrink gives back the memory of the last listing, which is not valid any more.
+func (s *Stream) Shrink(int) error {
+	s.out, s.early = nil, nil
+	return nil
 }
 
 // Read returns all processes, in the order in which they were created. The slice is valid until the next

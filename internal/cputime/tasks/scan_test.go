@@ -178,3 +178,20 @@ func TestAProcessThatIsMovedWhileItSleepsIsToldOf(t *testing.T) {
 	assert.NotEqual(t, before.Cgroups, after.Cgroups)
 	assert.Equal(t, before.Run, after.Run, "and it has not run")
 }
+
+func TestAScanThatGivesRoomBackListsAllProcessesAsNew(t *testing.T) {
+	s := openScan(t, 16384)
+	before := len(s.processes)
+	l, err := s.Update(true)
+	require.NoError(t, err)
+	listed := len(l.Processes)
+	require.NoError(t, s.Shrink(10_000), "less than half of the room is not worth it")
+	require.Len(t, s.processes, before)
+	require.NoError(t, s.Shrink(256))
+	assert.Less(t, len(s.processes), before/2)
+	l, err = s.Update(false)
+	require.NoError(t, err)
+	assert.Zero(t, l.Same)
+	assert.Len(t, l.Changed, len(l.Processes))
+	assert.InDelta(t, listed, len(l.Processes), 50)
+}

@@ -1,0 +1,43 @@
+package units
+
+import "time"
+
+// Slack decides when a table that has grown gives memory back. The zero Slack is ready to use.
+type Slack struct {
+	ample bool
+	since time.Duration
+}
+
+const (
+	// SlackTime is how long a table must have been too large, so that one that is filled again soon is left as it is.
+	SlackTime = time.Minute
+	// slackShare is the part of a table's capacity that must be in use, and leastCapacity is never too large.
+	slackShare    = 4
+	leastCapacity = 1024
+)
+
+// Ample reports whether used has been less than a quarter of capacity at every call for SlackTime. now is any clock that
+// does not step back.
+func (s *Slack) Ample(used, capacity int, now time.Duration) bool {
+	if capacity <= leastCapacity || used > capacity/slackShare {
+		s.ample = false
+		return false
+	}
+	if !s.ample {
+		s.ample, s.since = true, now
+	}
+	if now-s.since < SlackTime {
+		return false
+	}
+	s.ample = false
+	return true
+}
+
+// Rebuilt returns a copy of a map, which has room for its elements only: a map itself never shrinks.
+func Rebuilt[M ~map[K]V, K comparable, V any](m M) M {
+	small := make(M, len(m))
+	for k, v := range m {
+		small[k] = v
+	}
+	return small
+}
