@@ -178,6 +178,28 @@ func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 	}
 }
 
+// A server that ignores SIGCHLD starts children of 3 ms, one of which each pass comes upon. They have half of the CPU time,
+// and the process 10 the other half.
+func TestTrap03ShortChildrenThatNobodyWaitsForAreNotBilledToOthers(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a"}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "server", Exe: "/bin/server", IgnoresSIGCHLD: true}
+	child := func(number int) {
+		delete(n.host.Processes, 100+number-1)
+		n.host.Processes[100+number] = &hostsim.Process{Parent: 20, Comm: "child", Exe: "/bin/child", Start: ticksSince(n.host)}
+	}
+	child(0)
+	n.start()
+	for i := range 3 {
+		child(i + 1)
+		n.host.CPU.User += 500
+		n.host.CPU.Idle -= 500
+		n.run(100*joule, map[int]int64{10: 500})
+		assert.InDelta(t, 50*float64(i+1), n.one("process.energy", pid(10)).value, 1e-6)
+		assert.InDelta(t, 50*float64(i+1), n.sum("system.unattributed.energy", nil), 1e-6)
+	}
+}
+
 func TestTrap04StealIsNeitherBusyNorIdle(t *testing.T) {
 	n := newTestNode(t)
 	n.start()

@@ -224,6 +224,55 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	assert.Equal(t, 300*Tick, w.process(42).Unseen, "it waits for others; what it owed is past")
 }
 
+// Children of less than a tick have used nothing when they are seen, so nothing is missed when they end.
+func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
+	for _, ignores := range []bool{true, false} {
+		w := watch(t)
+		w.add(42, hostsim.Process{Parent: 1, IgnoresSIGCHLD: ignores})
+		w.add(43, hostsim.Process{Parent: 42})
+		w.pass()
+		untraced := func() {
+			t.Helper()
+			want := units.CPUTime(0)
+			if ignores {
+				want = Unbounded
+			}
+			assert.Equal(t, want, w.table.Untraced)
+		}
+		assert.Zero(t, w.table.Untraced, "no child has ended yet")
+		w.Run(10*time.Second, nil)
+		delete(w.Processes, 43)
+		w.unowned(500)
+		w.pass()
+		untraced()
+		w.Run(10*time.Second, nil)
+		w.unowned(500)
+		w.pass()
+		untraced() // as long as it lives, whether or not a pass comes upon a child
+
+		w.Run(10*time.Second, nil)
+		w.spend(42, 5)
+		w.pass()
+		assert.Zero(t, w.table.Untraced, "it waits now")
+	}
+}
+
+func TestIgnoresSIGCHLD(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tx\nSigIgn:\t0000000000010000\nSigCgt:\t0\n": true,
+		"Name:\tx\nSigIgn:\tffffffffffffffff\n":             true,
+		"Name:\tx\nSigIgn:\tfffffffffffeffff\n":             false,
+		"Name:\tx\nSigIgn:\t0000000000000000\n":             false,
+		"Name:\tx\nSigIgn:\t10000":                          true,
+		"Name:\tx\nSigIgn:\t1000":                           false,
+		"Name:\tx\nSigIgn:\tx0000\n":                        false,
+		"Name:\tSigIgn:\t0000000000010000\n":                false,
+		"":                                                  false,
+	} {
+		assert.Equal(t, want, ignoresSIGCHLD([]byte(status)), status)
+	}
+}
+
 func TestProcessWithoutAParentInSightIsUntraced(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 0}) // its parent is outside of the PID namespace

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -69,6 +70,24 @@ func parseProcess(b []byte, p *Process) error {
 	p.ChildCPU = ticks(uint64(max(cutime, 0))) + ticks(uint64(max(cstime, 0)))
 	p.Resident, p.LastCPU = parsePlaces(f)
 	return nil
+}
+
+// sigchld is SIGCHLD on every architecture that the collector is built for (signal(7)).
+const sigchld = 17
+
+// ignoresSIGCHLD reports whether the process of a /proc/<pid>/status ignores SIGCHLD (proc_pid_status(5), SigIgn).
+func ignoresSIGCHLD(status []byte) bool {
+	_, mask, ok := bytes.Cut(status, []byte("\nSigIgn:\t"))
+	if !ok {
+		return false
+	}
+	mask, _, _ = bytes.Cut(mask, []byte{'\n'})
+	const digit = (sigchld - 1) / 4 // from the right, each of four signals
+	if len(mask) <= digit {
+		return false
+	}
+	n, err := strconv.ParseUint(string(mask[len(mask)-1-digit]), 16, 4)
+	return err == nil && n>>((sigchld-1)%4)&1 == 1
 }
 
 // parsePlaces reads on behind the start time. Where that is not what it should be the process is nowhere: its times

@@ -80,7 +80,34 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	t.Hidden = unreadable > 0 || hides(p.tasks(), threads)
 	t.finish(units.Advance(p.passNode, p.node.Process))
 	p.passNode = p.node.Process
+	p.findDiscarding(t)
 	return nil
+}
+
+// findDiscarding looks for processes that ignore SIGCHLD. What their children use shows nowhere once they have ended, and
+// children of less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its
+// child times is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell of it.
+func (p *Procfs) findDiscarding(t *Table) {
+	looked := int32(0)
+	for i := range t.Ended {
+		e := &t.Ended[i]
+		if e.Kernel || e.Zombie || e.Parent == looked {
+			continue
+		}
+		looked = e.Parent
+		parent, old := find(t.Processes, e.Parent), t.previous(e.Parent)
+		if parent == nil || old == nil || parent.discards || parent.Start > e.Start || parent.ChildCPU > old.ChildCPU {
+			continue
+		}
+		b, err := p.proc.ReadOf(parent.PID, "status", p.buf)
+		parent.discards = err == nil && ignoresSIGCHLD(b)
+	}
+	for i := range t.Processes {
+		if t.Processes[i].discards {
+			t.Untraced = Unbounded
+			return
+		}
+	}
 }
 
 // readMissed looks for each process that the listing lacks but the pass before had: a listing of /proc can

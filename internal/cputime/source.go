@@ -69,6 +69,8 @@ type Process struct {
 	Unseen units.CPUTime
 	// owed is what its child times do not show yet of children that ended.
 	owed units.CPUTime
+	// discards says that it ignores SIGCHLD: the kernel adds the times of its children to nobody's when they end.
+	discards bool
 }
 
 // Ended is a process that the previous pass showed and this one does not.

@@ -135,6 +135,7 @@ func (p *Process) follow(old *Process) {
 	// What dips and recovers is nobody's twice.
 	p.CPU, p.ChildCPU = max(p.CPU, old.CPU), max(p.ChildCPU, old.ChildCPU)
 	p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
+	p.discards = old.discards && p.ChildCPU == old.ChildCPU
 }
 
 // isActive says whether the row belongs to Active.

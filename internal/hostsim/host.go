@@ -63,6 +63,7 @@ type Process struct {
 	Cgroup         string // the whole file, without the last newline; "0::/" when empty
 	Resident       int64  // pages
 	LastCPU        int
+	IgnoresSIGCHLD bool
 }
 
 // Zone is one powercap zone, in µJ.
@@ -193,6 +194,9 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 	r.write(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 %d 0 0 0 0 %d %d %d %d 20 0 %d 0 %d 0 %d%s %d%s\n",
 		pid, p.Comm, state, p.Parent, pid, pid, flags, p.User, p.System, p.CUser, p.CSystem, max(p.Threads, 1), p.Start,
 		p.Resident, strings.Repeat(" 0", 14), p.LastCPU, strings.Repeat(" 0", 13)))
+	if p.IgnoresSIGCHLD {
+		r.write(filepath.Join(dir, "status"), "Name:\t"+p.Comm+"\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000011000\nSigCgt:\t0000000000000000\n")
+	}
 	cgroup := p.Cgroup
 	if cgroup == "" {
 		cgroup = "0::/"
