@@ -131,7 +131,7 @@ func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAW
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = host.Root()
 	cfg.InitialDelay = 10 * time.Second
-	cfg.Processes = ProcessesConfig{}
+	cfg.Processes = SeriesConfig{}
 
 	var scrapes int
 	var got []pmetric.Metrics // what was accepted

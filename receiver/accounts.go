@@ -58,6 +58,8 @@ type measurement struct {
 	node     cputime.Node
 	table    *cputime.Table
 	readings []power.Reading
+
+	endsCollection bool // the ledger is emitted next
 }
 
 // observe books one measurement. The first one is the baseline.
@@ -70,6 +72,7 @@ func (a *accounts) observe(m *measurement) {
 	iv.Elapsed = m.reading.Sub(a.last.reading)
 	iv.Busy = m.node.Busy - a.last.node.Busy
 	iv.Total = m.node.Total - a.last.node.Total
+	iv.EndsCollection = m.endsCollection
 	iv.Claims = iv.Claims[:0]
 	iv.Zones = iv.Zones[:0]
 	for i := range m.readings {

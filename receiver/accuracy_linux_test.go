@@ -170,7 +170,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	cfg.RootPath = l.root
 	cfg.Meter = MeterPowercap
 	cfg.CPUTime = setting.source
-	cfg.Processes = ProcessesConfig{} // a series for each
+	cfg.Processes = SeriesConfig{} // a series for each
 	setting.configure(cfg)
 	if cfg.Attribution.Split == SplitFixed {
 		cfg.Attribution.StaticPower = l.rest()

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -36,8 +37,11 @@ type Config struct {
 	// SamplingInterval is the length of the windows that are attributed each by itself. 0 is one window per
 	// collection.
 	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
-	// Processes bounds which processes are reported one by one.
-	Processes ProcessesConfig `mapstructure:"processes"`
+	// Processes, Containers, Pods and VMs bound which of them are reported one by one.
+	Processes  SeriesConfig `mapstructure:"processes"`
+	Containers SeriesConfig `mapstructure:"containers"`
+	Pods       SeriesConfig `mapstructure:"pods"`
+	VMs        SeriesConfig `mapstructure:"vms"`
 	// Attribution is by which rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
 
@@ -75,12 +79,12 @@ type ModelPoint struct {
 	_ struct{}
 }
 
-// ProcessesConfig bounds which processes are reported one by one. The energy of the rest is in one series
-// with the process.executable.name "other".
-type ProcessesConfig struct {
-	// MinEnergy is what a process must have earned before it is reported, in joules. 0 reports all.
+// SeriesConfig bounds which processes, containers, pods or VMs are reported one by one. The energy of the rest is in one
+// series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
+type SeriesConfig struct {
+	// MinEnergy is what one must have earned before it is reported, in joules. 0 reports all.
 	MinEnergy float64 `mapstructure:"min_energy"`
-	// Max is how many processes are reported at once. 0 sets no limit.
+	// Max is how many are reported at once: those that use the most. 0 sets no limit.
 	Max int `mapstructure:"max"`
 
 	_ struct{}
@@ -121,12 +125,10 @@ func (c *Config) Validate() error {
 			wrong("zones", "must name %q, the zone that the model stands in for", power.Package)
 		}
 	}
-	if p := c.Processes.MinEnergy; !(p >= 0 && p <= maxMinEnergy) {
-		wrong("processes::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, p)
-	}
-	if c.Processes.Max < 0 {
-		wrong("processes::max", "must not be negative, is %d", c.Processes.Max)
-	}
+	c.Processes.validate(wrong, "processes")
+	c.Containers.validate(wrong, "containers")
+	c.Pods.validate(wrong, "pods")
+	c.VMs.validate(wrong, "vms")
 	c.Attribution.validate(wrong, c.Zones)
 	return errors.Join(errs...)
 }
@@ -201,7 +203,16 @@ func (m *ModelConfig) curve() (power.Curve, error) {
 	return power.NewCurve(points)
 }
 
-// minEnergy is the threshold in the engine's unit.
-func (p *ProcessesConfig) minEnergy() units.Energy {
-	return units.Energy(math.Round(p.MinEnergy * float64(units.Joule)))
+func (s *SeriesConfig) validate(wrong func(field, format string, args ...any), field string) {
+	if e := s.MinEnergy; !(e >= 0 && e <= maxMinEnergy) {
+		wrong(field+"::min_energy", "must be between 0 and %g joules, is %g", maxMinEnergy, e)
+	}
+	if s.Max < 0 {
+		wrong(field+"::max", "must not be negative, is %d", s.Max)
+	}
+}
+
+// limit returns the bounds in the engine's units.
+func (s *SeriesConfig) limit() attribution.Limit {
+	return attribution.Limit{MinEnergy: units.Energy(math.Round(s.MinEnergy * float64(units.Joule))), Max: s.Max}
 }

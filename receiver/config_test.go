@@ -45,7 +45,10 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	assert.Equal(t, cputime.Auto, cfg.CPUTime)
 	assert.Zero(t, cfg.SamplingInterval)
 	assert.Equal(t, []power.Kind{power.Package, power.DRAM}, cfg.Zones)
-	assert.Equal(t, ProcessesConfig{MinEnergy: 1, Max: 500}, cfg.Processes)
+	assert.Equal(t, SeriesConfig{MinEnergy: 1, Max: 500}, cfg.Processes)
+	assert.Equal(t, SeriesConfig{Max: 2000}, cfg.Containers)
+	assert.Equal(t, SeriesConfig{Max: 1000}, cfg.Pods)
+	assert.Equal(t, SeriesConfig{Max: 500}, cfg.VMs)
 	assert.False(t, cfg.Model.HasValue(), "nothing is estimated unless someone says so")
 }
 
@@ -99,6 +102,9 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"min_energy not a number", "processes: {min_energy: .nan}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is NaN"},
 		{"min_energy infinite", "processes: {min_energy: .inf}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is +Inf"},
 		{"max negative", "processes: {max: -1}", "processes::max: must not be negative, is -1"},
+		{"max of containers negative", "containers: {max: -1}", "containers::max: must not be negative, is -1"},
+		{"max of pods negative", "pods: {max: -2}", "pods::max: must not be negative, is -2"},
+		{"min_energy of VMs negative", "vms: {min_energy: -1}", "vms::min_energy: must be between 0 and 3.6e+12 joules, is -1"},
 		{"sampling_interval negative", "sampling_interval: -1s", "sampling_interval: must be 0 or from 10ms to collection_interval, is -1s"},
 		{"sampling_interval too short", "sampling_interval: 9ms", "sampling_interval: must be 0 or from 10ms to collection_interval, is 9ms"},
 		{"sampling_interval longer than the collection", "{collection_interval: 5s, sampling_interval: 6s}",
@@ -215,7 +221,7 @@ resource_attributes: {process.pid: {enabled: false}}
 	assert.Equal(t, "/hostfs", cfg.RootPath)
 	assert.Equal(t, []power.Kind{power.Package}, cfg.Zones, "a list replaces the default's, all of it")
 	assert.Equal(t, cputime.KindProcfs, cfg.CPUTime)
-	assert.Equal(t, units.Joule/4, cfg.Processes.minEnergy())
+	assert.Equal(t, units.Joule/4, cfg.Processes.limit().MinEnergy)
 	assert.Zero(t, cfg.Processes.Max)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.True(t, cfg.Metrics.ProcessEnergy.Enabled, "the others stay")
@@ -237,8 +243,8 @@ func TestAModelIsPresentOnlyWhereItIsWritten(t *testing.T) {
 
 func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {
 	for joules, want := range map[float64]units.Energy{0: 0, 1: 1_000_000, 1e-6: 1, 0.1: 100_000, maxMinEnergy: 3_600_000_000_000_000_000} {
-		p := ProcessesConfig{MinEnergy: joules}
-		assert.Equal(t, want, p.minEnergy(), joules)
+		p := SeriesConfig{MinEnergy: joules}
+		assert.Equal(t, want, p.limit().MinEnergy, joules)
 	}
 	cfg := mustLoad(t, "{}")
 	cfg.Processes.MinEnergy = math.Nextafter(maxMinEnergy, math.Inf(1))

@@ -31,7 +31,10 @@ func createDefaultConfig() component.Config {
 		Meter:                MeterAuto,
 		Zones:                []power.Kind{power.Package, power.DRAM},
 		CPUTime:              cputime.Auto,
-		Processes:            ProcessesConfig{MinEnergy: 1, Max: 500},
+		Processes:            SeriesConfig{MinEnergy: 1, Max: 500},
+		Containers:           SeriesConfig{Max: 2000},
+		Pods:                 SeriesConfig{Max: 1000},
+		VMs:                  SeriesConfig{Max: 500},
 		Attribution:          defaultAttribution(),
 	}
 }

@@ -45,7 +45,7 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n.host.Zones["intel-rapl:0"] = &hostsim.Zone{Name: "package-0", Max: 262_143_328_850, Energy: 5 * joule}
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = n.host.Root()
-	cfg.Processes = ProcessesConfig{}
+	cfg.Processes = SeriesConfig{}
 	for _, f := range edit {
 		f(cfg)
 	}

@@ -155,12 +155,12 @@ func (s *energyScraper) sample() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.tooSoon() {
-		s.scan()
+		s.scan(false)
 	}
 }
 
 // scan measures and attributes, nil if that failed.
-func (s *energyScraper) scan() *measurement {
+func (s *energyScraper) scan(endsCollection bool) *measurement {
 	began := time.Now()
 	defer s.check()
 	m := s.measure()
@@ -168,6 +168,7 @@ func (s *energyScraper) scan() *measurement {
 		s.telemetry.failedScans++
 		return nil
 	}
+	m.endsCollection = endsCollection
 	s.attribute(m)
 	s.visibility.observe(m, s)
 	s.telemetry.scanned(time.Since(began))
@@ -180,7 +181,7 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent = nil // what was emitted before was refused
-	m := s.scan()
+	m := s.scan(true)
 	if now := s.now(); s.ledgers != nil && s.learning.due(now) {
 		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds)
 		s.learning.save(ctx, now)
@@ -382,9 +383,13 @@ func (s *energyScraper) begin(m *measurement) {
 	rules := s.cfg.Attribution.rules(kinds, s.cfg.Zones)
 	s.learning.restore(&rules, kinds, m.readings, s.meters.source())
 	cfg := attribution.Config{
-		Rules:        rules,
-		MinEnergy:    s.cfg.Processes.minEnergy(),
-		MaxProcesses: s.cfg.Processes.Max,
+		Rules: rules,
+		Limits: attribution.Limits{
+			attribution.Process:   s.cfg.Processes.limit(),
+			attribution.Container: s.cfg.Containers.limit(),
+			attribution.Pod:       s.cfg.Pods.limit(),
+			attribution.VM:        s.cfg.VMs.limit(),
+		},
 	}
 	booking := &accounts{
 		engine: attribution.New(cfg, m.stamp),

@@ -165,7 +165,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = root
 	cfg.Meter = MeterPowercap
-	cfg.Processes = ProcessesConfig{MinEnergy: float64(seed / 2 % 3), Max: int(seed / 6 % 3 * 20)}
+	cfg.Processes = SeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: int(seed / 6 % 3 * 20)}
 	cfg.Metrics.ProcessCPUTime.Enabled = true
 	if seed%3 > 0 { // else the default rules
 		cfg.Attribution = AttributionConfig{

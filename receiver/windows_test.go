@@ -184,7 +184,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime = MeterModel, cputime.KindBPF
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
-	cfg.Processes = ProcessesConfig{}
+	cfg.Processes = SeriesConfig{}
 	cfg.SamplingInterval = 10 * time.Millisecond
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"cmp"
 	"math/bits"
 	"time"
 
@@ -10,13 +9,8 @@ import (
 
 // Config is how an engine attributes.
 type Config struct {
-	Rules Rules
-	// MinEnergy is what a process must have earned, over all kinds of zones, before it gets a series.
-	// Until then its energy is in the series of the others.
-	MinEnergy units.Energy
-	// MaxProcesses is how many processes may have a series at once, 0 for any number. One that ended
-	// keeps its place until its final values were accepted.
-	MaxProcesses int
+	Rules  Rules
+	Limits Limits
 }
 
 // Claimant is someone who may claim CPU time: a process while it runs one program in one place.
@@ -29,7 +23,9 @@ type claimant struct {
 	owner    Owner
 	since    time.Time
 	accounts [numEntities]int32 // index of its account of each entity, or none
-	earned   units.Energy       // before it had an account of its own
+	earned   units.Energy       // while it had no account of its own
+	rank     rank               // while it has none
+	queued   int32              // where it is in the queue of those that wait for one, or none
 	open     bool
 	running  bool
 	carriers int32 // those of idle energy that it is one of, or none
@@ -51,17 +47,23 @@ const (
 
 // Engine attributes energy. It is used from one goroutine.
 type Engine struct {
-	cfg    Config
-	ledger Ledger
-	at     time.Time // end of the last interval
+	cfg      Config
+	ledger   Ledger
+	baseline time.Time
+	at       time.Time // end of the last interval
 
 	index     map[series]int32 // accounts by what they are
 	claimants []claimant
 	unused    []Claimant
 	idle      idleSharing
 	touched   []Claimant
-	processes int // accounts of processes, without the others'
-	ended     int // accounts of the other entities that wait for their delivery
+
+	live               [numEntities]int     // series that go on, without the others'
+	ended              [numEntities]int     // series that wait for their delivery
+	others             [numEntities]int32   // accounts of the others, or none
+	waiting            [numEntities][]int32 // without a series: claimants of processes, accounts of the other entities
+	newcomers, holders queue                // scratch of contest
+	collections        uint64
 
 	excluded bool // somebody is, or was
 
@@ -72,11 +74,11 @@ type Engine struct {
 // New returns an engine whose totals are 0 at the baseline.
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
-		cfg: cfg, at: baseline, index: map[series]int32{},
+		cfg: cfg, baseline: baseline, at: baseline, index: map[series]int32{},
 		idle: idleSharing{index: map[[numEntities]int32]int32{}},
 	}
-	e.ledger.accounts = []Account{{Entity: Process, Other: true, Start: baseline, refs: 1}}
-	e.ledger.removed = []bool{false}
+	e.others = [numEntities]int32{Container: none, Pod: none, VM: none}
+	e.others[Process] = e.ledger.add(Account{Entity: Process, Other: true, Start: baseline, refs: 1})
 	return e
 }
 
@@ -89,19 +91,17 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 		id = Claimant(len(e.claimants))
 		e.claimants = append(e.claimants, claimant{})
 	}
-	e.claimants[id] = claimant{owner: owner, since: since, open: true}
+	e.claimants[id] = claimant{owner: owner, since: since, open: true, queued: none}
 	c := &e.claimants[id]
 	for entity := range numEntities {
 		c.accounts[entity] = none
 		if entity != Process {
-			c.accounts[entity] = e.account(entity, &c.owner, since)
+			c.accounts[entity] = e.account(entity, &c.owner, since, e.hasPlace(entity))
 		}
 	}
 	c.running = true
 	e.startCarrying(c)
-	if e.cfg.MinEnergy == 0 {
-		e.admit(id, since)
-	}
+	e.admit(id, e.cfg.Limits[Process].MinEnergy == 0 && e.hasPlace(Process))
 	return id
 }
 
@@ -154,62 +154,99 @@ func (e *Engine) releaseIfDone(id Claimant) {
 			e.end(account)
 		}
 	}
+	e.dequeue(Process, int32(id))
 	*c = claimant{}
 	e.unused = append(e.unused, id)
 }
 
-// maxEnded bounds how many accounts of what processes are part of wait for their delivery, and
-// maxProcesses how many processes have accounts where the configuration sets no limit: a pipeline may refuse
-// for ever.
-const (
-	maxEnded     = 10_000
-	maxProcesses = 1 << 17
-)
-
 // end ends an account that nobody adds to any more.
 func (e *Engine) end(account int32) {
 	a := &e.ledger.accounts[account]
-	a.refs, a.Ended = 0, true
-	if a.Entity == Process {
+	a.refs = 0
+	if a.queued != none {
+		e.toOthers(account)
+		e.dequeue(a.Entity, account)
+		e.remove(account)
 		return
 	}
-	if e.ended++; e.ended > maxEnded {
+	e.live[a.Entity]--
+	e.keepEnded(account)
+}
+
+// keepEnded keeps a series that ended until it was acknowledged, unless there are too many.
+func (e *Engine) keepEnded(account int32) {
+	a := &e.ledger.accounts[account]
+	a.Ended = true
+	e.ended[a.Entity]++
+	if e.ended[a.Entity] > e.cfg.Limits[a.Entity].ended() && !a.acknowledged {
+		e.toOthers(account)
 		e.remove(account)
 		e.ledger.Dropped++
 	}
 }
 
-// account returns the account of an owner's entity, none if the owner has no such entity. One that ended
-// and was not yet delivered goes on.
-func (e *Engine) account(entity Entity, owner *Owner, start time.Time) int32 {
+// account returns the account of an owner's entity, for one more claimant. It is none if the owner has no such entity,
+// or if it is a process and there is no place for its series. The account of another entity then waits for one. A
+// series that ended and was not yet acknowledged goes on.
+func (e *Engine) account(entity Entity, owner *Owner, start time.Time, place bool) int32 {
 	s, described, ok := owner.seriesOf(entity)
 	if !ok {
 		return none
 	}
-	i, ok := e.index[s]
-	if !ok {
-		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
-		e.index[s] = i
-		if entity == Process {
-			e.processes++
+	i, known := e.index[s]
+	if known && !e.ledger.accounts[i].Ended {
+		e.ledger.accounts[i].refs++
+		return i
+	}
+	if !known && entity != Process && e.cfg.Limits[entity].MinEnergy > 0 {
+		place = false
+	}
+	switch {
+	case !place && entity == Process:
+		return none
+	case !place:
+		twin := int32(none)
+		if known {
+			twin = i
 		}
+		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
+		if e.ledger.accounts[i].twin = twin; known {
+			e.ledger.accounts[twin].twin = i
+		}
+		e.enqueue(entity, i)
+	case !known:
+		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
+		e.live[entity]++
+	default:
+		a := &e.ledger.accounts[i]
+		a.Ended, a.Again, a.rank = false, false, rank{}
+		e.ended[entity]--
+		e.live[entity]++
 	}
-	a := &e.ledger.accounts[i]
-	a.refs++
-	if a.Ended && entity != Process {
-		e.ended--
-	}
-	a.Ended, a.Again = false, false
+	e.index[s] = i
+	e.ledger.accounts[i].refs = 1
 	return i
 }
 
-// admit gives a claimant's process its own account if there is a place for it.
-func (e *Engine) admit(id Claimant, start time.Time) {
-	if most := cmp.Or(e.cfg.MaxProcesses, maxProcesses); e.processes < most {
-		c := &e.claimants[id]
-		c.accounts[Process] = e.account(Process, &c.owner, start)
-		e.carryByName(id)
+// admit gives a claimant's process its own account if there is a place for it, or another claimant has it still.
+func (e *Engine) admit(id Claimant, place bool) {
+	c := &e.claimants[id]
+	start := c.since
+	if start.Before(e.at) {
+		start = e.at
 	}
+	i := e.account(Process, &c.owner, start, place)
+	if i == none {
+		return
+	}
+	a := &e.ledger.accounts[i]
+	if a.refs == 1 {
+		a.rank = c.rank
+		a.rank.gained -= min(a.rank.gained, sum(&a.Recent)+sum(&c.recent)) // which are in the account, or will be
+	}
+	a.claimant, c.accounts[Process] = id, i
+	e.dequeue(Process, int32(id))
+	e.carryByName(id)
 }
 
 // Observe attributes one interval.
@@ -242,7 +279,7 @@ func (e *Engine) Observe(iv *Interval) {
 			e.attribute(p, iv.Claims, &now)
 		}
 	}
-	e.settle()
+	e.settle(iv.EndsCollection)
 	for i := range l.Zones {
 		e.dropSettledLag(&l.Zones[i])
 	}
@@ -467,30 +504,62 @@ func (e *Engine) touch(id Claimant) *claimant {
 }
 
 // settle adds what the interval brought each claimant to its accounts.
-func (e *Engine) settle() {
+func (e *Engine) settle(endsCollection bool) {
+	undecided := e.touched[:0]
 	for _, id := range e.touched {
 		c := &e.claimants[id]
-		var sum units.Energy
-		for _, energy := range c.credit {
-			sum += energy
-		}
-		if c.accounts[Process] == none && c.earned+sum >= e.cfg.MinEnergy {
-			start := c.since
-			if start.Before(e.at) {
-				start = e.at
-			}
-			e.admit(id, start)
-		}
-		process := c.accounts[Process]
-		if process == none {
-			c.earned += sum
-			process = othersIndex
-		}
-		c.settleInto(&e.ledger.accounts[process])
 		e.eachGroup(id, c.settleInto)
-		c.touched, c.credit, c.recent, c.cpu = false, Amounts{}, Amounts{}, 0
+		if c.accounts[Process] == none {
+			e.qualify(id, endsCollection)
+		}
+		if endsCollection && c.queued != none {
+			undecided = append(undecided, id)
+			continue
+		}
+		e.settleProcess(c)
+	}
+	if endsCollection {
+		for entity := range numEntities {
+			e.contest(entity)
+		}
+		for _, id := range undecided {
+			e.settleProcess(&e.claimants[id])
+		}
+	}
+	for entity := Container; entity < numEntities; entity++ {
+		e.settleWaiting(entity)
 	}
 	e.touched = e.touched[:0]
+}
+
+// qualify gives a claimant's process its account if it has earned it by now, or has it wait for one. Who gets the last
+// places of a collection is decided among all at once.
+func (e *Engine) qualify(id Claimant, endsCollection bool) {
+	c := &e.claimants[id]
+	c.earned += sum(&c.credit)
+	if c.queued != none {
+		c.rank.gained += sum(&c.recent)
+	}
+	if c.earned == 0 || c.earned < e.cfg.Limits[Process].MinEnergy {
+		return
+	}
+	if e.hasPlace(Process) && !(endsCollection && c.running) {
+		e.admit(id, true)
+	}
+	if c.accounts[Process] == none && c.queued == none && c.running && c.owner.Process.PID != 0 {
+		c.rank.gained = sum(&c.recent)
+		e.enqueue(Process, int32(id))
+	}
+}
+
+// settleProcess adds it to the process's own account, or to the others'.
+func (e *Engine) settleProcess(c *claimant) {
+	process := c.accounts[Process]
+	if process == none {
+		process = othersIndex
+	}
+	c.settleInto(&e.ledger.accounts[process])
+	c.touched, c.credit, c.recent, c.cpu = false, Amounts{}, Amounts{}, 0
 }
 
 func (c *claimant) settleInto(a *Account) {
@@ -515,10 +584,16 @@ func (e *Engine) HandedOut() {
 		k := &l.Kinds[i]
 		k.RecentTime, k.RecentActive, k.RecentIdle = 0, 0, 0
 	}
+	e.collections++
+	forgive := e.collections%forgiveAfter == 0
 	for i := range l.accounts {
 		a := &l.accounts[i]
+		a.rank.next(&a.Recent, !a.Reported && a.live(), forgive)
 		a.Recent, a.RecentIdle = Amounts{}, Amounts{}
-		a.Again, a.Reported = a.Ended, a.Reported || !a.Ended
+		a.Again, a.Reported = a.Ended, a.Reported || a.live() || a.Other
+	}
+	for _, id := range e.waiting[Process] {
+		e.claimants[id].rank.next(&Amounts{}, false, forgive)
 	}
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0
 }
@@ -532,22 +607,23 @@ func (e *Engine) Accepted() {
 	}
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if e.ledger.removed[i] || !a.Ended || !a.Again {
-			continue
+		if a.acknowledged = a.Reported; a.Ended && a.Again {
+			e.remove(int32(i))
 		}
-		e.remove(int32(i))
 	}
 }
 
-// remove forgets an account that has ended.
+// remove forgets an account that has ended or never had a series.
 func (e *Engine) remove(account int32) {
 	a := &e.ledger.accounts[account]
+	if a.Ended {
+		e.ended[a.Entity]--
+	}
 	s, _, _ := a.Owner.seriesOf(a.Entity)
-	delete(e.index, s)
-	if a.Entity == Process {
-		e.processes--
+	if a.twin != none {
+		e.index[s], e.ledger.accounts[a.twin].twin = a.twin, none
 	} else {
-		e.ended--
+		delete(e.index, s)
 	}
 	e.ledger.remove(account)
 }

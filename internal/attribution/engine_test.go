@@ -396,7 +396,7 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 	} {
 		rules := DefaultRules()
 		rules.Idle = c.rule
-		b := newBench(t, Config{Rules: rules, MinEnergy: 1})
+		b := newBench(t, Config{Rules: rules, Limits: Limits{Process: {MinEnergy: 1}}})
 		pod, vm, host := b.open(1, inPod("A", "X")), b.open(2, inVM("vm")), b.open(3)
 		b.open(4, inPod("A", "X"))
 		b.open(5)
@@ -431,7 +431,7 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 }
 
 func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) {
-	b := newBench(t, Config{MinEnergy: 3 * units.Joule})
+	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 3 * units.Joule}}})
 	p := b.open(1, inContainer("A"))
 	run := func(energy units.Energy) { b.observe(energy, 1, 1, Claim{Claimant: p, CPU: 1}) }
 	run(2 * units.Joule)
@@ -446,8 +446,8 @@ func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) 
 	requireConserved(t, b.e, Amounts{})
 }
 
-func TestAProcessWaitsForAPlaceAndGetsTheOneThatWasDelivered(t *testing.T) {
-	b := newBench(t, Config{MinEnergy: 1, MaxProcesses: 1})
+func TestAProcessGetsThePlaceOfOneThatEndedBeforeThatIsDelivered(t *testing.T) {
+	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 1, Max: 1}}})
 	p, q := b.open(1), b.open(2)
 	run := func(claims ...Claim) { b.observe(units.Joule, 1, 1, claims...) }
 	run(Claim{Claimant: p, CPU: 1}, Claim{Claimant: q, CPU: 1})
@@ -455,11 +455,10 @@ func TestAProcessWaitsForAPlaceAndGetsTheOneThatWasDelivered(t *testing.T) {
 	require.Nil(t, b.find(Process, "2"))
 	b.e.Close(p)
 	run(Claim{Claimant: q, CPU: 1})
-	require.Nil(t, b.find(Process, "2"), "the place is taken until the end was delivered")
-	b.e.HandedOut()
-	b.e.Accepted()
-	run(Claim{Claimant: q, CPU: 1})
 	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, units.Joule/2, b.energy(Process, "1"), "until its end is acknowledged")
+	b.deliver()
+	require.Nil(t, b.find(Process, "1"))
 }
 
 func TestWhatEndedIsHandedOutUntilItIsAccepted(t *testing.T) {
@@ -542,7 +541,7 @@ func TestProcessesOfOneContainerShareItsAccountUntilTheLastEnds(t *testing.T) {
 }
 
 func TestALagForgetsClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
-	b := newBench(t, Config{MinEnergy: 1000 * units.Joule})
+	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 1000 * units.Joule}}})
 	b.iv.Zones[0].OK = false
 	const births = 3 * maxLagClaims
 	for i := range births {
@@ -564,7 +563,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	cfg := Config{Rules: DefaultRules()}
 	if r.IntN(2) == 0 {
-		cfg.MinEnergy, cfg.MaxProcesses = units.Energy(r.IntN(1000)), 1+r.IntN(20)
+		cfg.Limits[Process] = Limit{units.Energy(r.IntN(1000)), 1 + r.IntN(20)}
 	}
 	e := New(cfg, baseline)
 	type life struct {
@@ -658,8 +657,8 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			previous[s] = a.Energy[pkg]
 			require.False(t, a.Start.Before(baseline))
 		}
-		if cfg.MaxProcesses > 0 {
-			require.LessOrEqual(t, e.processes, cfg.MaxProcesses)
+		if most := cfg.Limits[Process].Max; most > 0 {
+			require.LessOrEqual(t, e.live[Process], most)
 		}
 		if r.IntN(3) > 0 {
 			e.HandedOut()
@@ -773,7 +772,7 @@ func BenchmarkIdle(b *testing.B) {
 				cfg := Config{Rules: DefaultRules()}
 				cfg.Rules.Idle = rule
 				if named == "named by use" {
-					cfg.MinEnergy = 1
+					cfg.Limits[Process].MinEnergy = 1
 				}
 				bench := newBench(b, cfg)
 				var claims []Claim

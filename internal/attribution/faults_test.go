@@ -111,7 +111,7 @@ func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
 }
 
 func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
-	b := newBench(t, Config{MinEnergy: units.Joule, MaxProcesses: 5})
+	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: units.Joule, Max: 5}}})
 	const births = maxEnded + 100
 	for i := range births {
 		p := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
@@ -122,7 +122,8 @@ func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, b.living(), maxEnded+5)
-	assert.EqualValues(t, 100, b.e.Ledger().Dropped)
+	assert.EqualValues(t, 100+births-5, b.e.Ledger().Dropped, "containers and processes")
+	assert.Equal(t, 100*units.Joule, b.energy(Container, "other"))
 	requireConserved(t, b.e, Amounts{})
 	b.deliver()
 	assert.Zero(t, b.living())

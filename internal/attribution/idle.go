@@ -92,6 +92,18 @@ func (e *Engine) carryByName(id Claimant) {
 	}
 }
 
+// carryUnnamed has a claimant carry its part in the account of the others again.
+func (e *Engine) carryUnnamed(c *claimant) {
+	if c.place == none {
+		return
+	}
+	set := &e.idle.sets[c.carriers]
+	last := len(set.named) - 1
+	set.named[c.place] = set.named[last]
+	e.claimants[set.named[c.place].claimant].place = c.place
+	set.named, c.place = set.named[:last], none
+}
+
 // stopCarrying leaves a claimant's part of idle energy to the others.
 func (e *Engine) stopCarrying(id Claimant) {
 	c := &e.claimants[id]
@@ -100,12 +112,7 @@ func (e *Engine) stopCarrying(id Claimant) {
 	}
 	idle := &e.idle
 	set := &idle.sets[c.carriers]
-	if c.place != none {
-		last := len(set.named) - 1
-		set.named[c.place] = set.named[last]
-		e.claimants[set.named[c.place].claimant].place = c.place
-		set.named, c.place = set.named[:last], none
-	}
+	e.carryUnnamed(c)
 	if holder := c.holder(); holder != none {
 		e.ledger.accounts[holder].carriers--
 	}

@@ -251,7 +251,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 		for seed := range uint64(40) {
 			random := rand.New(rand.NewPCG(seed, uint64(rule)))
 			at := time.Unix(1, 0)
-			e := attribution.New(attribution.Config{Rules: rulesOf(rule), MinEnergy: 5 * units.Joule}, at)
+			e := attribution.New(attribution.Config{Rules: rulesOf(rule), Limits: attribution.Limits{attribution.Process: {MinEnergy: 5 * units.Joule}}}, at)
 			var tenants []*tenant
 			sizes, want := map[string]uint64{}, map[string]float64{}
 			series := func() map[string]float64 {

@@ -26,6 +26,8 @@ type Interval struct {
 	// Unweighed are the weights of which nothing is known in it. CPU time stands in, also where a zone is late with the
 	// energy of this interval and of others.
 	Unweighed [Weights]bool
+	// EndsCollection says that the ledger is handed out after it. Those that use the most get their series then.
+	EndsCollection bool
 }
 
 // NotAttributed is the kind of a zone that is reported but not shared.

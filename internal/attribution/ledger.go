@@ -26,7 +26,8 @@ type Account struct {
 	Entity Entity
 	// Owner describes it; only the parts that its entity has are set.
 	Owner Owner
-	// Other marks the account of the processes that have no series of their own.
+	// Other marks the account of all of an entity that have no series of their own. Those of containers, pods and VMs
+	// exist once there is anything in them.
 	Other bool
 	// Start is when the totals were 0.
 	Start time.Time
@@ -48,6 +49,13 @@ type Account struct {
 	refs     int32  // claimants that may still add to it
 	carriers int32  // claimants that share its idle energy
 	size     uint64 // what Resize said
+
+	rank         rank
+	earned       units.Energy // while it had no series
+	claimant     Claimant     // of a process: who adds to it, the last one if there are several
+	queued       int32        // where it is in the queue of those without a series, or none
+	twin         int32        // the other account of the same series, one that ended and one without a series, or none
+	acknowledged bool         // a collection that it was reported in was
 }
 
 // Zone is the ledger of one hardware zone.
@@ -102,7 +110,7 @@ type Ledger struct {
 	// Elapsed is how long the current collection was; Busy and Total are the node's CPU time in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
-	// Dropped counts the accounts of containers, pods and VMs that ended and were given up undelivered,
+	// Dropped counts the series that ended and whose energy went to the others before any of it was acknowledged,
 	// because too many waited for that.
 	Dropped uint64
 
@@ -125,13 +133,14 @@ func (l *Ledger) Waiting(kind int) (sum units.Energy) {
 // Accounts calls yield for each account that lives, or has ended and was not yet delivered.
 func (l *Ledger) Accounts(yield func(*Account) bool) {
 	for i := range l.accounts {
-		if !l.removed[i] && !yield(&l.accounts[i]) {
+		if !l.removed[i] && l.accounts[i].queued == none && !yield(&l.accounts[i]) {
 			return
 		}
 	}
 }
 
 func (l *Ledger) add(a Account) int32 {
+	a.queued, a.twin = none, none
 	if n := len(l.unused); n > 0 {
 		i := l.unused[n-1]
 		l.unused = l.unused[:n-1]

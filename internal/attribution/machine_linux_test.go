@@ -76,7 +76,7 @@ func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
 	n := &observer{life: l, faults: hostsim.NewFaults(l), did: map[string]int{}, at: boot.Add(l.Now())}
 	n.engine = attribution.New(cfg, n.at)
 	if check {
-		n.oracle = newOracle(cfg, n.at)
+		n.oracle = newOracle(cfg, n.at, n.engine.Ledger())
 	}
 	l.OnEnd(func(t *hostsim.Task) { n.gone = append(n.gone, t) })
 	add := func(z *hostsim.Zone, kind int, of power.Kind) {
@@ -127,7 +127,7 @@ func (n *observer) close() {
 	for _, id := range n.closing {
 		n.engine.Close(id)
 		if n.oracle != nil {
-			n.oracle.close(id)
+			n.check(n.oracle.close(id))
 		}
 	}
 	n.closing = n.closing[:0]
@@ -165,7 +165,7 @@ func (n *observer) pass(leaveOpen bool) {
 	n.engine.Observe(iv)
 	n.at = at
 	if n.oracle != nil {
-		n.oracle.observe(iv, n.engine.Ledger())
+		n.check(n.oracle.observe(iv))
 		n.compare()
 	}
 	if !leaveOpen {

@@ -22,15 +22,24 @@ type oracle struct {
 	zones      []oracleZone
 	kinds      [attribution.Zones]oracleKind
 	claimants  []*oracleClaimant // who may still earn
+	groups     []*party          // containers, pods and VMs with claimants
 	accounts   []*oracleAccount
-	others     *oracleAccount
+	others     [entities]*oracleAccount
+	shown      *attribution.Ledger
+	dropped    uint64
+	unseen     int            // series that may have begun and been dropped in this interval
+	drops      [entities]bool // since this was checked
+	revived    [entities]int  // that had ended, since then
+	handovers  uint64
 	delivered  [attribution.Zones]uint64 // to processes whose accounts are gone
 	// deliveredIdle is the same of idle energy, whoever carries it.
 	deliveredIdle [attribution.Zones]uint64
 
 	touched []*oracleClaimant // in this interval, the first first
-	shown   []*attribution.Account
+	listed  []*attribution.Account
 }
+
+const entities = attribution.VM + 1
 
 // within is a number that is known to lie between two others.
 type within struct{ from, to uint64 }
@@ -114,26 +123,46 @@ type oracleKind struct {
 }
 
 type oracleClaimant struct {
+	party
 	id       attribution.Claimant
-	owner    attribution.Owner
-	since    time.Time
-	open     bool
-	groups   []*oracleAccount
-	process  *oracleAccount // nil: in the others'
-	earned   within         // before it had one
-	credit   gains
-	cpu      uint64
+	groups   []*party
 	touching bool
+	settling bool // it ran in intervals whose energy is known now
+}
+
+// party is a process, or a container, pod or VM, that has a series or none.
+type party struct {
+	open   bool // of a process
+	entity attribution.Entity
+	owner  attribution.Owner
+	since  time.Time
+	series *oracleAccount // nil: it is one of the others
+	size   uint64
+
+	earned        within // without a series
+	usage, gained within // as the engine's rank
+	lost          int
+	ranked        bool // it has waited for a place
+
+	// In the current interval. unlisted is what of a group's gains is in the account of the processes', or containers',
+	// others.
+	gains, unlisted gains
+	idle            gains // of a process, booked already
+	cpu             uint64
+	to              *oracleAccount
 }
 
 type oracleAccount struct {
 	attribution.Account
 	amounts // as they were compared last
 	cpu     uint64
-	size    uint64
 	gains   gains // since
 	// unlisted is the part of a group's gains that is in the others' account.
-	unlisted gains
+	unlisted     gains
+	acknowledged bool
+	folded       bool // its energy goes to the others
+	shared       bool // two processes had it at once
+	left         bool // nobody adds to it
 }
 
 // amounts are the energies of an account by kind.
@@ -144,7 +173,7 @@ func (a *oracleAccount) String() string {
 	o := &a.Owner
 	switch {
 	case a.Other:
-		return "the others"
+		return fmt.Sprintf("the others of entity %d", a.Entity)
 	case a.Entity == attribution.Process:
 		return fmt.Sprintf("process %d %s, created %v, in %q", o.Process.PID, o.Process.Path, o.Process.Start, o.Container.ID+o.VM.ID)
 	case a.Entity == attribution.Container:
@@ -156,10 +185,12 @@ func (a *oracleAccount) String() string {
 	}
 }
 
-func newOracle(cfg attribution.Config, baseline time.Time) *oracle {
-	o := &oracle{cfg: cfg, at: baseline}
-	o.others = &oracleAccount{Account: attribution.Account{Entity: attribution.Process, Other: true, Start: baseline}}
-	o.accounts = []*oracleAccount{o.others}
+func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Ledger) *oracle {
+	o := &oracle{cfg: cfg, at: baseline, shown: shown}
+	for entity := range entities {
+		o.others[entity] = &oracleAccount{Account: attribution.Account{Entity: entity, Other: true, Start: baseline}}
+	}
+	o.accounts = []*oracleAccount{o.others[attribution.Process]}
 	return o
 }
 
@@ -177,31 +208,64 @@ func describe(entity attribution.Entity, o attribution.Owner) (described attribu
 	}
 }
 
-func (o *oracle) account(entity attribution.Entity, owner attribution.Owner, start time.Time) *oracleAccount {
-	described, ok := describe(entity, owner)
-	if !ok {
-		return nil
-	}
+// findAccount returns the account of a series, or nil.
+func (o *oracle) findAccount(p *party) *oracleAccount {
 	for _, a := range o.accounts {
-		if a.Entity == entity && !a.Other && a.Owner == described {
-			a.Ended, a.Again = false, false
+		if a.Entity == p.entity && !a.Other && !a.folded && a.Owner == p.owner {
 			return a
 		}
 	}
-	a := &oracleAccount{Account: attribution.Account{Entity: entity, Owner: described, Start: start}}
-	o.accounts = append(o.accounts, a)
-	return a
+	return nil
 }
 
-// place says whether one more process may have an account.
-func (o *oracle) place() bool {
-	n := 0
+// startSeries gives a party its series. One that ended goes on.
+func (o *oracle) startSeries(p *party, start time.Time) {
+	if p.series = o.findAccount(p); p.series != nil {
+		if p.series.shared = !p.series.Ended; p.series.Ended {
+			o.revived[p.entity]++
+		}
+	} else {
+		p.series = &oracleAccount{Account: attribution.Account{Entity: p.entity, Owner: p.owner, Start: start}}
+		o.accounts = append(o.accounts, p.series)
+	}
+	p.series.Ended, p.series.Again = false, false
+}
+
+// live returns how many series of an entity live.
+func (o *oracle) live(entity attribution.Entity) (n int) {
 	for _, a := range o.accounts {
-		if a.Entity == attribution.Process && !a.Other {
+		if a.Entity == entity && !a.Other && !a.Ended && !a.folded {
 			n++
 		}
 	}
-	return o.cfg.MaxProcesses == 0 || n < o.cfg.MaxProcesses
+	return n
+}
+
+// grown reports whether the engine has a series of the party that is new or has more than before.
+func (o *oracle) grown(p *party) bool {
+	known := o.findAccount(p)
+	for a := range o.shown.Accounts {
+		if a.Entity == p.entity && !a.Other && a.Owner == p.owner {
+			return known == nil || uint64(a.CPU) > known.cpu || uint64(a.Energy[0]+a.Energy[1]) > known.energy[0]+known.energy[1]
+		}
+	}
+	return false
+}
+
+// place reports whether one more may live.
+func (o *oracle) place(entity attribution.Entity) bool {
+	most := o.cfg.Limits[entity].Max
+	return most == 0 || o.live(entity) < most
+}
+
+// shows reports whether the engine has a series of the party, one that lives if live.
+func (o *oracle) shows(p *party, live bool) bool {
+	for a := range o.shown.Accounts {
+		if a.Entity == p.entity && !a.Other && a.Owner == p.owner {
+			return !live || !a.Ended
+		}
+	}
+	return false
 }
 
 func (o *oracle) find(id attribution.Claimant) *oracleClaimant {
@@ -218,17 +282,61 @@ func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since ti
 	if c := o.find(id); c != nil {
 		return fmt.Errorf("claimant %d, %+v, is still to be credited and became %+v", id, c.owner, owner)
 	}
-	c := &oracleClaimant{id: id, owner: owner, since: since, open: true}
+	c := &oracleClaimant{id: id, party: party{open: true, entity: attribution.Process, owner: owner, since: since}}
 	for _, entity := range []attribution.Entity{attribution.Container, attribution.Pod, attribution.VM} {
-		if a := o.account(entity, owner, since); a != nil {
-			c.groups = append(c.groups, a)
+		described, ok := describe(entity, owner)
+		if !ok {
+			continue
 		}
+		i := slices.IndexFunc(o.groups, func(p *party) bool { return p.entity == entity && p.owner == described })
+		if i < 0 {
+			p := &party{entity: entity, owner: described, since: since}
+			if known := o.findAccount(p); (known != nil || o.cfg.Limits[entity].MinEnergy == 0) && o.place(entity) {
+				o.startSeries(p, since)
+			}
+			i = len(o.groups)
+			o.groups = append(o.groups, p)
+		}
+		c.groups = append(c.groups, o.groups[i])
 	}
-	if o.cfg.MinEnergy == 0 && o.place() {
-		c.process = o.account(attribution.Process, owner, since)
+	if shared := o.findAccount(&c.party); owner.Process.PID != 0 &&
+		(shared != nil && !shared.Ended || o.cfg.Limits[attribution.Process].MinEnergy == 0 && o.place(attribution.Process)) {
+		o.startSeries(&c.party, later(since, o.at))
 	}
 	o.claimants = append(o.claimants, c)
 	return nil
+}
+
+// admit gives a process its series if there is a place.
+func (o *oracle) admit(c *oracleClaimant) {
+	if o.place(attribution.Process) {
+		o.less(&c.party)
+		o.startSeries(&c.party, later(c.since, o.at))
+	}
+}
+
+// less takes what is in the series of a party that begins from what it has gained without one.
+func (o *oracle) less(p *party) {
+	if p.entity == attribution.Process {
+		p.gained = p.gained.less(total(&p.gains.recent))
+	}
+	if ended := o.findAccount(p); ended != nil {
+		p.gained = p.gained.less(exactly(&ended.recent)).less(total(&ended.gains.recent))
+	}
+}
+
+func exactly(amounts *[attribution.Zones]uint64) (w within) {
+	for _, energy := range amounts {
+		w.add(within{energy, energy})
+	}
+	return w
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 func (o *oracle) resize(id attribution.Claimant, size uint64) {
@@ -238,10 +346,10 @@ func (o *oracle) resize(id attribution.Claimant, size uint64) {
 }
 
 // holder is the container, or what counts as one, that a claimant has its part of idle energy from.
-func (c *oracleClaimant) holder() *oracleAccount {
+func (c *oracleClaimant) holder() *party {
 	for _, entity := range []attribution.Entity{attribution.Container, attribution.VM, attribution.Pod} {
 		for _, group := range c.groups {
-			if group.Entity == entity {
+			if group.entity == entity {
 				return group
 			}
 		}
@@ -249,19 +357,110 @@ func (c *oracleClaimant) holder() *oracleAccount {
 	return nil
 }
 
-func (o *oracle) close(id attribution.Claimant) {
+func (o *oracle) close(id attribution.Claimant) error {
 	o.find(id).open = false
-	o.end()
+	return o.end()
 }
 
-// end ends the accounts that nobody can add to any more.
-func (o *oracle) end() {
-	o.claimants = slices.DeleteFunc(o.claimants, func(c *oracleClaimant) bool { return !c.open && !o.owed(c) })
+// end ends the series that nobody can add to any more.
+func (o *oracle) end() error {
+	o.claimants = slices.DeleteFunc(o.claimants, func(c *oracleClaimant) bool { return !c.open && !c.settling && !o.owed(c) })
+	o.groups = slices.DeleteFunc(o.groups, func(p *party) bool {
+		return !slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool { return slices.Contains(c.groups, p) })
+	})
 	for _, a := range o.accounts {
-		if !a.Other && !slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool {
-			return c.process == a || slices.Contains(c.groups, a)
-		}) {
-			a.Ended = true
+		if a.Other || a.Ended || a.folded ||
+			slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool { return c.series == a }) ||
+			slices.ContainsFunc(o.groups, func(p *party) bool { return p.series == a }) {
+			continue
+		}
+		if err := o.keepEnded(a); err != nil {
+			return err
+		}
+	}
+	if err := o.checkDrops(); err != nil {
+		return err
+	}
+	o.dropFolded()
+	return nil
+}
+
+// keepEnded ends a series. Where too many wait, one of which nothing was acknowledged goes to the others.
+func (o *oracle) keepEnded(a *oracleAccount) error {
+	a.Ended = true
+	if o.shows(&party{entity: a.Entity, owner: a.Owner}, false) {
+		return nil
+	}
+	if o.cfg.Limits[a.Entity].Max == 0 || a.acknowledged {
+		return fmt.Errorf("%v was dropped, acknowledged %v", a, a.acknowledged)
+	}
+	o.dropped++
+	o.drops[a.Entity] = true
+	a.folded = true
+	return nil
+}
+
+// checkDrops holds that series were only dropped where as many wait as may.
+func (o *oracle) checkDrops() error {
+	for entity := range entities {
+		ended := 0
+		for _, a := range o.accounts {
+			if a.Entity == entity && a.Ended && !a.folded {
+				ended++
+			}
+		}
+		if most := o.cfg.Limits[entity].Max; o.drops[entity] && ended+o.revived[entity] < most {
+			return fmt.Errorf("a series of entity %d was dropped, and %d of %d wait", entity, ended, most)
+		}
+	}
+	o.drops, o.revived = [entities]bool{}, [entities]int{}
+	return nil
+}
+
+// fold moves an account to the others.
+func (o *oracle) fold(a *oracleAccount) {
+	others := o.others[a.Entity]
+	for kind := range a.energy {
+		for _, e := range []struct {
+			to     *within
+			exact  uint64
+			gained within
+		}{
+			{&others.gains.energy[kind], a.energy[kind], a.gains.energy[kind]},
+			{&others.gains.recent[kind], a.recent[kind], a.gains.recent[kind]},
+			{&others.gains.idle[kind], a.amounts.idle[kind], a.gains.idle[kind]},
+			{&others.gains.recentIdle[kind], a.recentIdle[kind], a.gains.recentIdle[kind]},
+		} {
+			e.to.add(within{e.exact, e.exact})
+			e.to.add(e.gained)
+		}
+	}
+	others.cpu += a.cpu
+}
+
+// dropFolded forgets the accounts that went to the others, and begins with others that are shown.
+func (o *oracle) dropFolded() {
+	for _, a := range o.accounts {
+		if !a.folded {
+			continue
+		}
+		o.fold(a)
+		for _, group := range o.accounts {
+			if group.Entity != attribution.Process && !group.Other && !group.left && group.has(a) {
+				group.unlisted.add(&a.gains)
+			}
+		}
+	}
+	o.accounts = slices.DeleteFunc(o.accounts, func(a *oracleAccount) bool { return a.folded })
+	for _, others := range o.others {
+		if slices.Contains(o.accounts, others) {
+			continue
+		}
+		for a := range o.shown.Accounts {
+			if a.Other && a.Entity == others.Entity {
+				o.accounts = append(o.accounts, others)
+				break
+			}
 		}
 	}
 }
@@ -280,7 +479,7 @@ func (o *oracle) touch(c *oracleClaimant) {
 	}
 }
 
-func (o *oracle) observe(iv *attribution.Interval, shown *attribution.Ledger) {
+func (o *oracle) observe(iv *attribution.Interval) error {
 	o.collection.Elapsed += iv.Elapsed
 	o.collection.Busy += iv.Busy
 	o.collection.Total += iv.Total
@@ -297,18 +496,34 @@ func (o *oracle) observe(iv *attribution.Interval, shown *attribution.Ledger) {
 			claim.by.cpu += claim.has[cpuTime]
 			continue
 		}
-		o.others.cpu += claim.has[cpuTime]
+		o.others[attribution.Process].cpu += claim.has[cpuTime]
 		for _, group := range groupsOf(claim.by) {
 			group.cpu += claim.has[cpuTime]
 		}
 	}
-	o.readZones(iv, this)
-	o.settle(shown)
-	o.end()
+	if err := o.readZones(iv, this); err != nil {
+		return err
+	}
+	o.unseen = 0
+	if err := o.settle(iv.EndsCollection); err != nil {
+		return err
+	}
+	if err := o.end(); err != nil {
+		return err
+	}
+	if o.dropped < o.shown.Dropped && o.shown.Dropped <= o.dropped+uint64(o.unseen) {
+		o.dropped = o.shown.Dropped
+	}
+	for entity := range entities {
+		if most := o.cfg.Limits[entity].Max; most > 0 && o.live(entity) > most {
+			return fmt.Errorf("%d series of entity %d live", o.live(entity), entity)
+		}
+	}
 	o.at = iv.At
+	return nil
 }
 
-func (o *oracle) readZones(iv *attribution.Interval, this *waiting) {
+func (o *oracle) readZones(iv *attribution.Interval, this *waiting) error {
 	var known [attribution.Zones]int // by kind, how many zones were read and can be split
 	var energies [attribution.Zones]uint64
 	listed := map[int]bool{}
@@ -341,6 +556,9 @@ func (o *oracle) readZones(iv *attribution.Interval, this *waiting) {
 		z.waiting.energy += energy
 		if z.waiting.elapsed > 5*time.Minute {
 			z.waiting.forget()
+			if err := o.end(); err != nil {
+				return err
+			}
 		}
 		if r.OK && z.waiting.total > 0 {
 			o.attribute(z.kind, 1, z.waiting.energy, z.waiting)
@@ -357,6 +575,7 @@ func (o *oracle) readZones(iv *attribution.Interval, this *waiting) {
 			o.attribute(kind, zones, energies[kind], this)
 		}
 	}
+	return nil
 }
 
 // begin is a zone's first good reading.
@@ -503,16 +722,19 @@ func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 	}
 	k.nobodys.add(part(active, unowned, whole))
 	for _, claim := range w.claims {
+		if claim.by != nil {
+			claim.by.settling = true
+		}
 		var g gains
 		share := part(active, claim.has[key], whole)
 		g.energy[kind] = share
 		g.recent[kind] = within{o.recentPart(share.from, w.elapsed), o.recentPart(share.to, w.elapsed)}
 		if !claim.unseen {
 			o.touch(claim.by)
-			claim.by.credit.add(&g)
+			claim.by.gains.add(&g)
 			continue
 		}
-		o.others.gains.add(&g)
+		o.others[attribution.Process].gains.add(&g)
 		for _, group := range groupsOf(claim.by) {
 			group.gains.add(&g)
 			group.unlisted.add(&g)
@@ -534,28 +756,31 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unowned, 
 		}
 		k.nobodysIdle.add(part(idle, unowned, whole))
 		for _, claim := range w.claims {
-			process := o.others
-			if !claim.unseen && claim.by.process != nil {
-				process = claim.by.process
+			process := o.others[attribution.Process]
+			if !claim.unseen && claim.by.series != nil {
+				process = claim.by.series
 			}
 			g := o.idleGains(kind, part(idle, claim.has[key], whole), w.elapsed)
 			process.gains.add(&g)
 			for _, group := range groupsOf(claim.by) {
 				group.gains.add(&g)
-				if process == o.others {
+				if process.Other {
 					group.unlisted.add(&g)
 				}
+			}
+			if !process.Other {
+				claim.by.idle.add(&g)
 			}
 		}
 		return
 	}
-	carriers, sum := map[*oracleAccount][]*oracleClaimant{}, uint64(0) // by whom they have their part from
+	carriers, sum := map[*party][]*oracleClaimant{}, uint64(0) // by whom they have their part from
 	for _, c := range o.claimants {
 		if c.open && (o.cfg.Rules.Idle != attribution.IdleEqual || c.owner.Process.PID != 0) {
 			carriers[c.holder()] = append(carriers[c.holder()], c)
 		}
 	}
-	size := func(holder *oracleAccount) uint64 {
+	size := func(holder *party) uint64 {
 		switch {
 		case o.cfg.Rules.Idle == attribution.IdleEqual:
 			return uint64(len(carriers[holder]))
@@ -577,15 +802,16 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unowned, 
 		share := part(idle, size(holder), sum)
 		unnamed := 0
 		for _, c := range all {
-			if c.process == nil {
+			if c.series == nil {
 				unnamed++
 				continue
 			}
 			g := o.idleGains(kind, share.divided(1, len(all)), w.elapsed)
-			c.process.gains.add(&g)
+			c.series.gains.add(&g)
+			c.idle.add(&g)
 		}
 		g, rest := o.idleGains(kind, share, w.elapsed), o.idleGains(kind, share.divided(unnamed, len(all)), w.elapsed)
-		o.others.gains.add(&rest)
+		o.others[attribution.Process].gains.add(&rest)
 		for _, group := range groupsOf(all[0]) {
 			group.gains.add(&g)
 			group.unlisted.add(&rest)
@@ -608,7 +834,7 @@ func (o *oracle) recentPart(energy uint64, elapsed time.Duration) uint64 {
 	return part(energy, uint64(o.collection.Elapsed), uint64(elapsed)).from
 }
 
-func groupsOf(c *oracleClaimant) []*oracleAccount {
+func groupsOf(c *oracleClaimant) []*party {
 	if c == nil {
 		return nil
 	}
@@ -616,52 +842,303 @@ func groupsOf(c *oracleClaimant) []*oracleAccount {
 }
 
 // settle books what the interval brought those who ran in it, who come first, and those who wait.
-func (o *oracle) settle(shown *attribution.Ledger) {
+func (o *oracle) settle(endsCollection bool) error {
 	for _, c := range o.touched {
-		var sum within
-		for _, energy := range c.credit.energy {
-			sum.add(energy)
-		}
-		earned := c.earned
-		earned.add(sum)
-		if c.process == nil && c.owner.Process.PID != 0 && o.place() && o.earnedEnough(c, earned, shown) {
-			start := c.since
-			if start.Before(o.at) {
-				start = o.at
-			}
-			c.process = o.account(attribution.Process, c.owner, start)
-		}
-		process := c.process
-		if process == nil {
-			c.earned = earned
-			process = o.others
-		}
-		process.gains.add(&c.credit)
-		process.cpu += c.cpu
 		for _, group := range c.groups {
-			group.gains.add(&c.credit)
+			group.gains.add(&c.gains)
 			group.cpu += c.cpu
-			if process == o.others {
-				group.unlisted.add(&c.credit)
+		}
+		if c.series != nil {
+			continue
+		}
+		c.earned.add(total(&c.gains.energy))
+		gained := total(&c.gains.recent)
+		enough := uint64(o.cfg.Limits[attribution.Process].MinEnergy)
+		if may := c.open && c.owner.Process.PID != 0 && c.earned.to > 0; c.ranked || may && c.earned.from >= max(enough, 1) {
+			c.gained.add(gained)
+			c.ranked = true
+		} else if may && c.earned.to >= enough { // a microjoule decides
+			c.gained.add(within{0, gained.to})
+			c.ranked = true
+		}
+		if c.owner.Process.PID != 0 && o.earnedEnough(c) && !(endsCollection && c.open) {
+			o.admit(c)
+		}
+	}
+	for _, c := range o.claimants {
+		c.to = c.series
+	}
+	for _, p := range o.groups {
+		p.to = p.series
+	}
+	for entity := range entities {
+		if err := o.contest(entity, endsCollection); err != nil {
+			return err
+		}
+	}
+	for _, p := range o.groups {
+		o.book(p)
+	}
+	for _, c := range o.claimants {
+		o.book(&c.party)
+	}
+	for _, c := range o.claimants {
+		listed := c.to != nil
+		for _, group := range c.groups {
+			if !listed {
+				group.unlisted.add(&c.gains)
+				group.unlisted.add(&c.idle)
 			}
 		}
-		c.credit, c.cpu, c.touching = gains{}, 0, false
 	}
+	for _, c := range o.claimants { // every process of a pod is in one of its containers
+		for _, pod := range c.groups {
+			if pod.entity == attribution.Pod {
+				pod.unlisted = gains{}
+			}
+		}
+	}
+	seen := map[*party]bool{}
+	for _, c := range o.claimants {
+		container := o.containerOf(c)
+		if container == nil || seen[container] || container.to != nil {
+			continue
+		}
+		seen[container] = true
+		for _, pod := range c.groups {
+			if pod.entity == attribution.Pod {
+				pod.unlisted.add(&container.gains)
+			}
+		}
+	}
+	for _, a := range o.accounts {
+		a.left = true
+	}
+	for _, p := range o.groups {
+		if p.to != nil {
+			p.to.unlisted.add(&p.unlisted)
+			p.to.left = false
+		}
+		p.gains, p.unlisted, p.cpu, p.to = gains{}, gains{}, 0, nil
+	}
+	for _, c := range o.claimants {
+		c.gains, c.idle, c.cpu, c.touching, c.settling, c.to = gains{}, gains{}, 0, false, false, nil
+	}
+	o.dropFolded()
 	o.touched = o.touched[:0]
+	return nil
 }
 
-// earnedEnough says whether a process has earned its account. Where a microjoule decides, the engine does.
-func (o *oracle) earnedEnough(c *oracleClaimant, earned within, shown *attribution.Ledger) bool {
-	enough := uint64(o.cfg.MinEnergy)
-	if !earned.holds(enough) || earned.from == enough {
-		return earned.from >= enough
-	}
-	for a := range shown.Accounts {
-		if a.Entity == attribution.Process && a.Owner == c.owner {
-			return !a.Ended
+func (o *oracle) containerOf(c *oracleClaimant) *party {
+	for _, group := range c.groups {
+		if group.entity == attribution.Container {
+			return group
 		}
 	}
-	return false
+	return nil
+}
+
+// book adds what the interval brought to the series, or to the others.
+func (o *oracle) book(p *party) {
+	if p.to == nil {
+		p.to = p.series
+	}
+	to := p.to
+	if to == nil {
+		to = o.others[p.entity]
+		if p.entity != attribution.Process {
+			p.earned.add(total(&p.gains.energy))
+			p.gained.add(total(&p.gains.recent))
+		}
+	}
+	to.gains.add(&p.gains)
+	to.cpu += p.cpu
+}
+
+func total(amounts *[attribution.Zones]within) (sum within) {
+	for _, energy := range amounts {
+		sum.add(energy)
+	}
+	return sum
+}
+
+// parties returns those of an entity.
+func (o *oracle) parties(entity attribution.Entity) (all []*party) {
+	if entity != attribution.Process {
+		for _, p := range o.groups {
+			if p.entity == entity {
+				all = append(all, p)
+			}
+		}
+		return all
+	}
+	for _, c := range o.claimants {
+		all = append(all, &c.party)
+	}
+	return all
+}
+
+// rank is how much a party has used lately.
+func (o *oracle) rank(p *party) within {
+	w := within{p.usage.from - p.usage.from/4, p.usage.to - p.usage.to/4}
+	w.add(p.gained)
+	if p.to != nil {
+		w.add(exactly(&p.to.recent))
+		w.add(total(&p.to.gains.recent))
+	}
+	if p.entity != attribution.Process || p.to != nil {
+		w.add(total(&p.gains.recent))
+	}
+	return w
+}
+
+// contest follows the engine in who has a series and who has none, and holds that against the rules: places are
+// taken as long as somebody may have one; at the end of a collection the largest take those of the smallest.
+func (o *oracle) contest(entity attribution.Entity, endsCollection bool) error {
+	limit := o.cfg.Limits[entity]
+	var newcomers, refused []*party
+	var displaced, stayed []*oracleAccount
+	ending := 0
+	keys := map[any]within{}
+	key := func(p *party) within { // of a newcomer
+		w := o.rank(p)
+		of := 8 + uint64(1)<<p.lost
+		return within{part(w.from, 9, of).from, part(w.to, 9, of).from}
+	}
+	for _, p := range o.parties(entity) {
+		leaves := !slices.ContainsFunc(o.claimants, func(c *oracleClaimant) bool {
+			return (&c.party == p || slices.Contains(c.groups, p)) && (c.open || o.owed(c))
+		})
+		if leaves && (p.series != nil || !o.grown(p)) {
+			if p.series == nil && o.may(p, endsCollection) {
+				o.unseen++ // it may have begun, ended and been dropped
+			}
+			if p.series != nil {
+				ending++ // with this interval, if it was not displaced in it
+				if endsCollection && !p.series.Reported && !o.shows(p, false) {
+					p.series.folded = true
+					o.unseen++
+				}
+			}
+			continue
+		}
+		if p.series == nil {
+			if o.may(p, endsCollection) && (leaves || o.shows(p, true)) {
+				keys[p] = key(p)
+				newcomers = append(newcomers, p)
+			} else if o.must(p, endsCollection) {
+				keys[p] = key(p)
+				refused = append(refused, p)
+			}
+			continue
+		}
+		w := o.rank(p)
+		if p.series.Reported {
+			w = within{w.from + w.from/8, w.to + w.to/8}
+		}
+		keys[p.series] = w
+		switch {
+		case slices.Contains(stayed, p.series):
+		case o.shows(p, true):
+			stayed = append(stayed, p.series)
+		default:
+			displaced = append(displaced, p.series)
+		}
+	}
+	if len(displaced) > 0 && !endsCollection {
+		return fmt.Errorf("%v lost its series in the midst of a collection", displaced[0])
+	}
+	for _, d := range displaced {
+		for _, n := range newcomers {
+			if keys[n].to <= keys[d].from {
+				return fmt.Errorf("%+v with %v took the place of %v with %v", n.owner, keys[n], d, keys[d])
+			}
+		}
+	}
+	if len(displaced) > len(newcomers)+o.unseen {
+		return fmt.Errorf("%d of entity %d lost their series to %d", len(displaced), entity, len(newcomers))
+	}
+	for _, r := range refused {
+		if limit.Max == 0 || ending+len(stayed)+len(newcomers)+o.unseen < limit.Max {
+			return fmt.Errorf("%+v has no series, %d of %d have", r.owner, len(stayed)+len(newcomers), limit.Max)
+		}
+		for _, s := range stayed {
+			if endsCollection && !s.shared && keys[r].from > keys[s].to {
+				return fmt.Errorf("%+v with %v has no series, %v with %v has", r.owner, keys[r], s, keys[s])
+			}
+		}
+	}
+	for _, p := range o.parties(entity) {
+		if p.series != nil && slices.Contains(displaced, p.series) {
+			if err := o.displace(p); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range newcomers {
+		o.less(p)
+		o.startSeries(p, later(p.since, o.at))
+	}
+	return nil
+}
+
+// less is a difference of which nothing is below 0.
+func (w within) less(o within) within {
+	return within{w.from - min(w.from, o.to), w.to - min(w.to, o.from)}
+}
+
+// may reports whether a party may get a series now, and must whether it has to where there is a place.
+func (o *oracle) may(p *party, endsCollection bool) bool { return o.earned(p, endsCollection).to > 0 }
+
+func (o *oracle) must(p *party, endsCollection bool) bool {
+	return o.earned(p, endsCollection).from > 0
+}
+
+// earned is 0 where it is not enough.
+func (o *oracle) earned(p *party, endsCollection bool) within {
+	earned := p.earned
+	if p.entity != attribution.Process {
+		earned.add(total(&p.gains.energy))
+	} else if !p.ranked || !p.open || !endsCollection {
+		return within{}
+	}
+	enough := uint64(o.cfg.Limits[p.entity].MinEnergy)
+	if earned.from < enough {
+		earned.from = 0
+	}
+	if earned.to < enough {
+		earned.to = 0
+	}
+	return earned
+}
+
+// displace ends a party's series.
+func (o *oracle) displace(p *party) error {
+	a := p.series
+	p.series, p.earned, p.ranked = nil, within{}, true
+	p.gained.add(exactly(&a.recent))
+	p.gained.add(total(&a.gains.recent))
+	p.gained.add(total(&p.gains.recent))
+	if a.Reported {
+		p.lost = min(p.lost+1, 6)
+		return o.keepEnded(a)
+	}
+	a.folded = true
+	if p.entity != attribution.Process {
+		p.earned = exactly(&a.energy)
+		p.earned.add(total(&a.gains.energy))
+		p.earned.add(total(&p.gains.energy))
+	}
+	return nil
+}
+
+// earnedEnough reports whether a process has earned its account. Where a microjoule decides, the engine does.
+func (o *oracle) earnedEnough(c *oracleClaimant) bool {
+	enough := max(uint64(o.cfg.Limits[attribution.Process].MinEnergy), 1)
+	if !c.earned.holds(enough) || c.earned.from == enough {
+		return c.earned.from >= enough
+	}
+	return o.shows(&c.party, true)
 }
 
 func (o *oracle) handedOut() {
@@ -673,21 +1150,41 @@ func (o *oracle) handedOut() {
 		k := &o.kinds[i]
 		k.recentActive, k.recentIdle, k.recentTime = 0, 0, 0
 	}
+	o.handovers++
+	for entity := range entities {
+		for _, p := range o.parties(entity) {
+			if p.series == nil && entity == attribution.Process && !p.ranked {
+				continue
+			}
+			p.to = p.series
+			p.usage, p.gained, p.to = o.rank(p), within{}, nil
+			if p.series != nil && !p.series.Reported {
+				recent := exactly(&p.series.recent).from
+				p.usage = within{max(p.usage.from, 4*recent), max(p.usage.to, 4*recent)}
+			}
+			if o.handovers%64 == 0 {
+				p.lost = max(p.lost-1, 0)
+			}
+		}
+	}
 	for _, a := range o.accounts {
 		a.recent, a.recentIdle = [attribution.Zones]uint64{}, [attribution.Zones]uint64{}
+		a.gains.recent, a.gains.recentIdle = [attribution.Zones]within{}, [attribution.Zones]within{}
 		a.Again = a.Ended
+		a.Reported = a.Reported || !a.Ended
 	}
 }
 
 func (o *oracle) accepted() {
 	o.accounts = slices.DeleteFunc(o.accounts, func(a *oracleAccount) bool {
 		if !a.Ended || !a.Again {
+			a.acknowledged = a.Reported
 			return false
 		}
 		if a.Entity == attribution.Process {
 			for kind := range o.delivered {
 				o.delivered[kind] += a.energy[kind]
-				o.deliveredIdle[kind] += a.idle[kind]
+				o.deliveredIdle[kind] += a.amounts.idle[kind]
 			}
 		}
 		return true
@@ -699,15 +1196,15 @@ func (o *oracle) compare(l *attribution.Ledger) error {
 	if l.Elapsed != o.collection.Elapsed || l.Busy != o.collection.Busy || l.Total != o.collection.Total {
 		return fmt.Errorf("the collection is %v with %d of %d ns, not %+v", l.Elapsed, l.Busy, l.Total, o.collection)
 	}
-	if l.Dropped != 0 {
-		return fmt.Errorf("%d accounts were dropped", l.Dropped)
+	if l.Dropped != o.dropped {
+		return fmt.Errorf("%d accounts were dropped, not %d", l.Dropped, o.dropped)
 	}
 	if err := o.compareZones(l); err != nil {
 		return err
 	}
-	o.shown = o.shown[:0]
+	o.listed = o.listed[:0]
 	for a := range l.Accounts {
-		o.shown = append(o.shown, a)
+		o.listed = append(o.listed, a)
 	}
 	grown := make([]amounts, len(o.accounts))
 	for i, a := range o.accounts {
@@ -715,8 +1212,8 @@ func (o *oracle) compare(l *attribution.Ledger) error {
 			return fmt.Errorf("%v: %w", a, err)
 		}
 	}
-	if len(o.shown) != len(o.accounts) {
-		return fmt.Errorf("there are %d accounts, not %d", len(o.shown), len(o.accounts))
+	if len(o.listed) != len(o.accounts) {
+		return fmt.Errorf("there are %d accounts, not %d", len(o.listed), len(o.accounts))
 	}
 	if err := o.compareGroups(grown); err != nil {
 		return err
@@ -739,13 +1236,13 @@ func (o *oracle) compareZones(l *attribution.Ledger) error {
 }
 
 func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
-	i := slices.IndexFunc(o.shown, func(got *attribution.Account) bool {
+	i := slices.IndexFunc(o.listed, func(got *attribution.Account) bool {
 		return got.Entity == a.Entity && got.Other == a.Other && got.Owner == a.Owner
 	})
 	if i < 0 {
 		return fmt.Errorf("is missing, ended %v", a.Ended)
 	}
-	got := o.shown[i]
+	got := o.listed[i]
 	if got.Ended != a.Ended || got.Again != a.Again {
 		return fmt.Errorf("ended %v, again %v, not %v and %v", got.Ended, got.Again, a.Ended, a.Again)
 	}
@@ -764,7 +1261,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 		}{
 			{"", got.Energy[kind], &a.energy[kind], &grown.energy[kind], a.gains.energy[kind]},
 			{" of this collection", got.Recent[kind], &a.recent[kind], &grown.recent[kind], a.gains.recent[kind]},
-			{" idle", got.Idle[kind], &a.idle[kind], &grown.idle[kind], a.gains.idle[kind]},
+			{" idle", got.Idle[kind], &a.amounts.idle[kind], &grown.idle[kind], a.gains.idle[kind]},
 			{" idle of this collection", got.RecentIdle[kind], &a.recentIdle[kind], &grown.recentIdle[kind], a.gains.recentIdle[kind]},
 		} {
 			now := uint64(e.now)
@@ -783,7 +1280,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 // compareGroups holds containers and virtual machines against their processes, and pods against their containers.
 func (o *oracle) compareGroups(grown []amounts) error {
 	for i, group := range o.accounts {
-		if group.Entity == attribution.Process {
+		if group.Entity == attribution.Process || group.Other || group.left {
 			continue
 		}
 		for kind := range group.energy {
@@ -795,9 +1292,6 @@ func (o *oracle) compareGroups(grown []amounts) error {
 				}
 			}
 			unlisted, unlistedIdle := group.unlisted.energy[kind], group.unlisted.idle[kind]
-			if group.Entity == attribution.Pod {
-				unlisted, unlistedIdle = within{}, within{} // every process of a pod is in one of its containers
-			}
 			if rest := grown[i].energy[kind] - sum; !unlisted.holds(rest) {
 				return fmt.Errorf("%v gains %d µJ of kind %d and its parts %d, the rest is not %+v",
 					group, grown[i].energy[kind], kind, sum, unlisted)
@@ -859,7 +1353,7 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 			return fmt.Errorf("kind %d: active, idle and what waits are %d µJ, the zones %d", kind, all, zones)
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
-		for _, a := range o.shown {
+		for _, a := range o.listed {
 			if a.Entity == attribution.Process {
 				processes += uint64(a.Energy[kind])
 				idle += uint64(a.Idle[kind])

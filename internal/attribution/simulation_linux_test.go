@@ -30,11 +30,16 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	cfg := attribution.Config{Rules: attribution.DefaultRules()}
 	switch seed % 4 {
 	case 1:
-		cfg.MinEnergy = units.Joule
+		cfg.Limits[attribution.Process].MinEnergy = units.Joule
 	case 2:
-		cfg.MinEnergy, cfg.MaxProcesses = 50*units.Joule, 6
+		cfg.Limits[attribution.Process] = attribution.Limit{MinEnergy: 50 * units.Joule, Max: 6}
 	case 3:
-		cfg.MaxProcesses = 9
+		cfg.Limits[attribution.Process].Max = 9
+	}
+	if seed%5 > 1 {
+		cfg.Limits[attribution.Container] = attribution.Limit{MinEnergy: units.Energy(seed%2) * units.Joule, Max: 2}
+		cfg.Limits[attribution.Pod] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
+		cfg.Limits[attribution.VM].Max = 1
 	}
 	var again attribution.Split
 	if split := otherSplits[seed/8%uint64(len(otherSplits))]; split != nil {
@@ -132,8 +137,9 @@ func (n *observer) advance(e hostsim.Event) {
 	n.life.Step(steps[e.A%uint32(len(steps))])
 	n.did["interval"]++
 	endsLate := e.B%4 == 0
+	n.interval.EndsCollection = e.B/4%3 > 0
 	n.pass(endsLate)
-	if e.B/4%3 == 0 {
+	if !n.interval.EndsCollection {
 		n.close()
 		return
 	}
@@ -287,6 +293,7 @@ func crowd(tb testing.TB, running int, rules attribution.Rules) *observer {
 // step is one interval with all that belongs to it.
 func (n *observer) step() {
 	n.life.Step(100 * time.Millisecond)
+	n.interval.EndsCollection = true
 	n.pass(false)
 	n.engine.HandedOut()
 	n.engine.Accepted()

@@ -32,7 +32,8 @@ const (
 	stateIdle   = "idle"
 )
 
-// OthersName is the process.executable.name of the series of all processes that have none of their own.
+// OthersName is the process.executable.name, container.id, k8s.pod.uid or vm.id of the series of all processes,
+// containers, pods or VMs that have none of their own.
 const OthersName = "other"
 
 // Emitter builds metrics from a ledger.
@@ -385,11 +386,20 @@ func (m *emission) describe(a *attribution.Account, attrs pcommon.Map) {
 		}
 	}
 	on, o := &m.Attributes, &a.Owner
-	if a.Entity == attribution.Process {
-		if a.Other {
+	if a.Other {
+		switch a.Entity {
+		case attribution.Process:
 			put(on.ProcessExecutableName, "process.executable.name", OthersName)
-			return
+		case attribution.Container:
+			put(on.ContainerID, "container.id", OthersName)
+		case attribution.Pod:
+			put(on.PodUID, "k8s.pod.uid", OthersName)
+		default:
+			put(on.VMID, "vm.id", OthersName)
 		}
+		return
+	}
+	if a.Entity == attribution.Process {
 		if on.ProcessPID {
 			attrs.PutInt("process.pid", int64(o.Process.PID))
 		}

@@ -1,0 +1,487 @@
+package attribution
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// limited returns limits of one entity.
+func limited(entity Entity, limit Limit) (l Limits) {
+	l[entity] = limit
+	return l
+}
+
+// collect observes the last interval of a collection, in which each claimant uses so many joules.
+func (b *bench) collect(joules map[Claimant]int) {
+	claims, sum := []Claim(nil), 0
+	for id := range Claimant(len(b.e.claimants)) {
+		if j := joules[id]; j > 0 {
+			claims = append(claims, Claim{Claimant: id, CPU: units.CPUTime(j)})
+			sum += j
+		}
+	}
+	b.iv.EndsCollection = true
+	b.observe(units.Energy(sum)*units.Joule, 1, 1, claims...)
+	b.iv.EndsCollection = false
+}
+
+// live returns the names of an entity's series that go on.
+func (b *bench) live(entity Entity) (names []string) {
+	for a := range b.e.Ledger().Accounts {
+		if a.Entity == entity && !a.Ended && !a.Other {
+			names = append(names, a.Owner.Process.Executable+a.Owner.Container.ID+a.Owner.VM.ID)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestTheLargestHaveTheSeriesWhoeverCameFirst(t *testing.T) {
+	for _, atOnce := range []bool{true, false} {
+		for seed := range uint64(20) {
+			order := rand.New(rand.NewPCG(seed, 3)).Perm(10)
+			if seed == 0 {
+				slices.Sort(order)
+			}
+			b := newBench(t, Config{Limits: limited(Process, Limit{units.Joule, 3})})
+			joules := map[Claimant]int{}
+			for _, n := range order {
+				joules[b.open(int32(n+1))] = n + 1
+				if !atOnce {
+					b.collect(joules)
+					b.deliver()
+				}
+			}
+			for range 30 {
+				b.collect(joules)
+				b.deliver()
+			}
+			assert.Equal(t, []string{"p10", "p8", "p9"}, b.live(Process), "order %v, at once %v", order, atOnce)
+		}
+	}
+}
+
+// A node of 500 daemons of 1 J each, each in a container, pod or VM of its own, gets a job of 100 J.
+func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T) {
+	for entity, in := range map[Entity]func(string) func(*Owner){
+		Process:   func(string) func(*Owner) { return func(*Owner) {} },
+		Container: inContainer,
+		Pod:       func(id string) func(*Owner) { return inPod("c"+id, id) },
+		VM:        inVM,
+	} {
+		for _, windows := range []int{1, 10} {
+			b := newBench(t, Config{Limits: limited(entity, Limit{units.Joule, 500})})
+			joules := map[Claimant]int{}
+			for i := range 500 {
+				joules[b.open(int32(i+1), in(fmt.Sprint(i+1)))] = 1
+			}
+			for range 20 {
+				b.collect(joules)
+				b.deliver()
+			}
+			job := b.open(501, in("501"))
+			joules[job] = 100
+			for range windows - 1 {
+				b.observe(100*units.Joule, 1, 1, Claim{Claimant: job, CPU: 1})
+			}
+			b.collect(joules)
+			a := b.find(entity, "501")
+			require.NotNil(t, a, "entity %d", entity)
+			assert.Equal(t, 100*units.Joule, a.Energy[pkg], "with what the last window brought it")
+			assert.Equal(t, a.Energy, a.Recent)
+			assert.Equal(t, b.at.Add(-time.Second), a.Start)
+			if others := b.find(entity, "other"); others != nil {
+				assert.Equal(t, units.Energy(windows-1)*100*units.Joule, others.Energy[pkg])
+			}
+			ended := 0
+			for a := range b.e.Ledger().Accounts {
+				if a.Entity == entity && a.Ended {
+					ended++
+					assert.Equal(t, 21*units.Joule, a.Energy[pkg], "its final value has all that it used")
+				}
+			}
+			assert.Equal(t, 1, ended)
+			assert.Equal(t, 500, b.e.live[entity])
+		}
+	}
+}
+
+// Two processes, or two containers, for one series.
+func TestNobodyFlaps(t *testing.T) {
+	const (
+		collections = 1000
+		most        = 2*(maxLost+1) + 2*collections/forgiveAfter
+	)
+	r := rand.New(rand.NewPCG(1, 4))
+	noisy := func(mean int) int { return mean/2 + r.IntN(mean+1) }
+	tests := map[string]struct {
+		use  func(n int) (a, b int)
+		most int
+	}{
+		"equal":       {func(int) (int, int) { return 100, 100 }, 0},
+		"nearly":      {func(int) (int, int) { return 100, 110 }, 0},
+		"equal noise": {func(int) (int, int) { return noisy(100), noisy(100) }, most},
+	}
+	for period := 1; period <= 7; period++ {
+		for name, small := range map[string]int{"alternate": 100, "alternate with pauses": 0} {
+			tests[fmt.Sprint(name, " every ", period)] = struct {
+				use  func(n int) (a, b int)
+				most int
+			}{func(n int) (int, int) {
+				if n/period%2 == 0 {
+					return noisy(1000), noisy(small)
+				}
+				return noisy(small), noisy(1000)
+			}, most}
+		}
+	}
+	for name, c := range tests {
+		for entity := Process; entity <= Container; entity++ {
+			b := newBench(t, Config{Limits: limited(entity, Limit{Max: 1})})
+			p, q := b.open(1, inContainer("A")), b.open(2, inContainer("B"))
+			displaced := 0
+			for n := range collections {
+				used, usedToo := c.use(n)
+				b.collect(map[Claimant]int{p: used, q: usedToo})
+				for a := range b.e.Ledger().Accounts {
+					if a.Entity == entity && a.Ended {
+						displaced++
+					}
+				}
+				b.deliver()
+			}
+			assert.LessOrEqual(t, displaced, c.most, "%s, entity %d", name, entity)
+		}
+	}
+}
+
+func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(Process, Limit{units.Joule, 1})})
+	p, q := b.open(1), b.open(2)
+	b.collect(map[Claimant]int{p: 10, q: 1})
+	b.deliver()
+	began := b.find(Process, "1").Start
+	b.collect(map[Claimant]int{p: 1, q: 50})
+	require.Equal(t, 11*units.Joule, b.energy(Process, "1"))
+	require.True(t, b.find(Process, "1").Ended)
+	assert.Equal(t, 50*units.Joule, b.energy(Process, "2"))
+	b.e.HandedOut() // refused
+	b.collect(map[Claimant]int{p: 500, q: 1})
+	a := b.find(Process, "1")
+	assert.False(t, a.Ended)
+	assert.False(t, a.Again)
+	assert.Equal(t, 511*units.Joule, a.Energy[pkg], "nobody knows of the end, so it goes on")
+	assert.Equal(t, began, a.Start)
+	b.deliver()
+	b.collect(map[Claimant]int{p: 1, q: 9000})
+	b.deliver()
+	require.Nil(t, b.find(Process, "1"))
+	b.collect(map[Claimant]int{p: 90000, q: 1})
+	assert.Equal(t, 90000*units.Joule, b.energy(Process, "1"), "another series")
+	assert.Equal(t, b.at.Add(-time.Second), b.find(Process, "1").Start)
+	requireConserved(t, b.e, Amounts{pkg: (511 + 1 + 51) * units.Joule})
+}
+
+func TestAContainerThatLosesItsSeriesLeavesItsPodAndGoesOnIfNobodyKnows(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(Container, Limit{Max: 1})})
+	p, q := b.open(1, inPod("A", "X")), b.open(2, inPod("B", "X"))
+	b.collect(map[Claimant]int{p: 10, q: 1})
+	began := b.find(Container, "A").Start
+	require.Equal(t, 1*units.Joule, b.energy(Container, "other"))
+	b.deliver()
+	b.collect(map[Claimant]int{p: 1, q: 50})
+	assert.True(t, b.find(Container, "A").Ended)
+	assert.Equal(t, 11*units.Joule, b.energy(Container, "A"))
+	assert.Equal(t, 50*units.Joule, b.energy(Container, "B"))
+	assert.Equal(t, 1*units.Joule, b.energy(Container, "other"))
+	assert.Equal(t, 62*units.Joule, b.energy(Pod, "X"))
+	b.e.HandedOut() // refused
+	b.observe(7*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	assert.Equal(t, 11*units.Joule, b.energy(Container, "A"), "final")
+	assert.Equal(t, 8*units.Joule, b.energy(Container, "other"))
+	b.collect(map[Claimant]int{p: 5000, q: 1})
+	assert.False(t, b.find(Container, "A").Ended)
+	assert.Equal(t, 5011*units.Joule, b.energy(Container, "A"))
+	assert.Equal(t, began, b.find(Container, "A").Start)
+	assert.True(t, b.find(Container, "B").Ended)
+	b.e.Close(p)
+	b.deliver()
+	assert.Equal(t, []string(nil), b.live(Container))
+	b.observe(units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
+	assert.Equal(t, 1*units.Joule, b.energy(Container, "B"), "there is a place")
+	b.e.Close(q)
+	b.deliver()
+	assert.Empty(t, b.e.index)
+	assert.Equal(t, [numEntities]int{}, b.e.live)
+	assert.Equal(t, [numEntities]int{}, b.e.ended)
+}
+
+// A pipeline refuses everything after it has acknowledged once, and in each collection there is a newcomer that uses
+// more than all before it.
+func TestAPipelineThatRefusesKeepsNoNewcomerOut(t *testing.T) {
+	const most = 5
+	var limits Limits
+	for entity := range limits {
+		limits[entity] = Limit{Max: most}
+	}
+	b := newBench(t, Config{Limits: limits})
+	joules := map[Claimant]int{}
+	var delivered Amounts
+	for i := range 50 {
+		name := fmt.Sprint(i + 1)
+		in := func(o *Owner) { inPod(name, name)(o); inVM(name)(o) }
+		joules[b.open(int32(i+1), in)] = int(100 * math.Pow(1.5, float64(i)))
+		b.collect(joules)
+		for entity := range numEntities {
+			a := b.find(entity, name)
+			require.NotNil(t, a, "entity %d of newcomer %s", entity, name)
+			require.LessOrEqual(t, b.e.live[entity], most)
+			require.LessOrEqual(t, b.e.ended[entity], 2*most)
+		}
+		require.LessOrEqual(t, len(b.e.ledger.accounts), int(numEntities)*(3*most+1+len(joules)))
+		b.e.HandedOut()
+		if i == most {
+			d := delivering{Engine: b.e}
+			d.accept()
+			delivered = d.delivered[Process].energy
+		}
+	}
+	requireConserved(t, b.e, delivered)
+}
+
+func TestTheIdleEnergyOfAProcessWithoutASeriesIsTheOthers(t *testing.T) {
+	rules := DefaultRules()
+	rules.Idle = IdleEqual
+	b := newBench(t, Config{Rules: rules, Limits: limited(Process, Limit{Max: 1})})
+	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("A"))
+	share := func(cpu ...units.CPUTime) {
+		b.iv.EndsCollection = true
+		b.observe(20*units.Joule, 100, 200, Claim{Claimant: p, CPU: cpu[0]}, Claim{Claimant: q, CPU: cpu[1]})
+		b.deliver()
+	}
+	share(99, 1)
+	for range 5 {
+		share(1, 99)
+	}
+	require.Equal(t, []string{"p2A"}, b.live(Process))
+	others, second := b.find(Process, "other").Idle[pkg], b.find(Process, "2").Idle[pkg]
+	share(1, 99)
+	assert.Equal(t, others+5*units.Joule, b.find(Process, "other").Idle[pkg])
+	assert.Equal(t, second+5*units.Joule, b.find(Process, "2").Idle[pkg])
+	b.e.Close(p)
+	share(1, 99)
+	assert.Equal(t, others+5*units.Joule, b.find(Process, "other").Idle[pkg])
+	assert.Equal(t, second+15*units.Joule, b.find(Process, "2").Idle[pkg])
+}
+
+func TestThePlacesOfThoseThatEndAreFreeForNewcomers(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(Process, Limit{Max: 2})})
+	p, q := b.open(1), b.open(2)
+	b.collect(map[Claimant]int{p: 10, q: 10})
+	b.deliver()
+	r := b.open(3)
+	b.e.Stop(p)
+	b.collect(map[Claimant]int{p: 10, q: 1, r: 100})
+	b.e.Close(p)
+	assert.Equal(t, []string{"p2", "p3"}, b.live(Process), "nobody lost a place")
+	assert.Equal(t, 2, b.e.live[Process])
+}
+
+// crowded returns a bench of so many processes in containers of their own, of which few have a series. Each process
+// uses as much as in the collection before.
+func crowded(tb testing.TB, processes int) (collect func()) {
+	limits := Limits{Process: {1, processes / 20}, Container: {Max: processes / 20}}
+	b := newBench(tb, Config{Limits: limits})
+	var claims []Claim
+	for i := range processes {
+		id := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
+		claims = append(claims, Claim{Claimant: id, CPU: units.CPUTime(1 + i%1000)})
+	}
+	b.iv.EndsCollection = true
+	collect = func() {
+		b.observe(1000*units.Joule, 500*ms, 1000*ms, claims...)
+		b.e.HandedOut()
+		b.e.Accepted()
+	}
+	for range 100 {
+		collect()
+	}
+	return collect
+}
+
+// totals are what all series of an entity have had.
+type totals struct {
+	energy, idle Amounts
+	cpu          units.CPUTime
+}
+
+func (s *totals) add(a *Account) {
+	for kind := range a.Energy {
+		s.energy[kind] += a.Energy[kind]
+		s.idle[kind] += a.Idle[kind]
+	}
+	s.cpu += a.CPU
+}
+
+// delivering is an engine with what its series had that were delivered.
+type delivering struct {
+	*Engine
+	delivered [numEntities]totals
+}
+
+func (d *delivering) totals() [numEntities]totals {
+	all := d.delivered
+	for a := range d.Ledger().Accounts {
+		all[a.Entity].add(a)
+	}
+	return all
+}
+
+func (d *delivering) accept() {
+	for a := range d.Ledger().Accounts {
+		if a.Ended && a.Again {
+			d.delivered[a.Entity].add(a)
+		}
+	}
+	d.Accepted()
+}
+
+// twins plays a random history to an engine with small limits and to one without, under each rule for idle energy.
+func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
+	r := rand.New(rand.NewPCG(seed, 5))
+	rules := DefaultRules()
+	rules.Idle = Idle(seed % 5)
+	var limits Limits
+	for entity := range limits {
+		limits[entity] = Limit{units.Energy(r.IntN(2)) * units.Joule, 1 + r.IntN(4)}
+	}
+	few := &delivering{Engine: New(Config{Rules: rules, Limits: limits}, baseline)}
+	all := &delivering{Engine: New(Config{Rules: rules}, baseline)}
+	engines := []*delivering{few, all}
+	iv := Interval{At: baseline, Zones: []ZoneReading{{Kind: pkg, OK: true}, {Zone: 1, Kind: dram, OK: true}}}
+	var living []Claimant
+	pid := int32(0)
+	for range intervals {
+		for r.IntN(2) == 0 {
+			pid++
+			o := Owner{Process: Program{PID: pid, Start: time.Duration(pid), Executable: "x"}}
+			if r.IntN(4) > 0 {
+				inPod(fmt.Sprint("c", r.IntN(8)), fmt.Sprint("pod", r.IntN(5)))(&o)
+			}
+			if r.IntN(3) == 0 {
+				inVM(fmt.Sprint("vm", r.IntN(5)))(&o)
+			}
+			id := few.Open(o, iv.At)
+			require.Equal(t, id, all.Open(o, iv.At))
+			for _, e := range engines {
+				e.Resize(id, uint64(pid%7))
+			}
+			living = append(living, id)
+		}
+		iv.Claims = iv.Claims[:0]
+		for _, id := range living {
+			if r.IntN(3) > 0 {
+				used := units.CPUTime(1) << r.IntN(30)
+				iv.Claims = append(iv.Claims, Claim{Claimant: id, CPU: used, Unseen: r.IntN(5) == 0})
+			}
+		}
+		var ending []Claimant
+		living = slices.DeleteFunc(living, func(id Claimant) bool {
+			if r.IntN(9) > 0 {
+				return false
+			}
+			ending = append(ending, id)
+			return true
+		})
+		iv.At, iv.Elapsed, iv.Unowned = iv.At.Add(time.Second), time.Second, units.CPUTime(r.IntN(1000))
+		iv.Busy, iv.Total = units.CPUTime(r.IntN(1000)), 1000
+		for i := range iv.Zones {
+			iv.Zones[i].Total += units.Energy(r.IntN(1e8))
+			iv.Zones[i].OK = r.IntN(6) > 0
+		}
+		iv.EndsCollection = r.IntN(3) > 0
+		accepted := r.IntN(3) > 0
+		for _, e := range engines {
+			for _, id := range ending {
+				e.Stop(id)
+			}
+			e.Observe(&iv)
+			for _, id := range ending {
+				e.Close(id)
+			}
+		}
+		require.Equal(t, all.totals(), few.totals(), "seed %d", seed)
+		for entity, limit := range limits {
+			require.LessOrEqual(t, few.live[entity], limit.Max)
+			require.LessOrEqual(t, few.ended[entity], 2*limit.Max)
+		}
+		if !iv.EndsCollection {
+			continue
+		}
+		for _, c := range few.claimants {
+			displaced += int(c.rank.lost)
+		}
+		for _, e := range engines {
+			e.HandedOut()
+			if accepted {
+				e.accept()
+			}
+		}
+		require.Equal(t, all.totals(), few.totals(), "seed %d", seed)
+	}
+	for _, e := range engines {
+		iv.Zones[0].OK, iv.Zones[1].OK, iv.Claims = true, true, nil
+		e.Observe(&iv)
+		for _, id := range living {
+			e.Close(id)
+		}
+		e.HandedOut()
+		e.accept()
+		for entity := range numEntities {
+			require.Zero(t, e.live[entity]+e.ended[entity]+len(e.waiting[entity]), "seed %d", seed)
+		}
+		require.Empty(t, e.index)
+	}
+	require.Equal(t, all.totals(), few.totals(), "seed %d", seed)
+	return displaced
+}
+
+// Whoever has a series, all series of an entity and the others have together what they would have without limits.
+func TestLimitsChangeNoSum(t *testing.T) {
+	displaced := 0
+	for seed := range uint64(200) {
+		displaced += twins(t, seed, 80)
+	}
+	assert.Greater(t, displaced, 1000, "or nothing was tested")
+}
+
+func FuzzLimitsChangeNoSum(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { twins(t, seed, 50) })
+}
+
+func TestTheContestForSeriesAllocatesNothing(t *testing.T) {
+	assert.Zero(t, testing.AllocsPerRun(100, crowded(t, 2000)))
+}
+
+// BenchmarkCrowded is a collection in which all processes and containers run and one in twenty has a series.
+func BenchmarkCrowded(b *testing.B) {
+	for _, processes := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(processes), func(b *testing.B) {
+			collect := crowded(b, processes)
+			b.ReportAllocs()
+			for b.Loop() {
+				collect()
+			}
+		})
+	}
+}
