@@ -290,6 +290,9 @@ func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Ru
 			splits[i] = learned.Active
 		case c.splitOf(kind) == SplitFixed && stated:
 			splits[i] = attribution.FixedSplit(static)
+			if c.Preset == PresetKubeWatt {
+				splits[i] = withoutExcluded(splits[i])
+			}
 		default:
 			splits[i] = attribution.ByUtilization
 			continue
@@ -300,6 +303,16 @@ func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Ru
 		rules.Split = func(p attribution.Portion) units.Energy { return splits[p.Kind](p) }
 	}
 	return rules
+}
+
+// withoutExcluded makes all active energy that of what is not excluded, as KubeWatt does: its static power holds what the
+// control plane draws at rest, and dynamic power is all that is above it (paragraph "Resilience Against Kepler's Pitfalls"
+// of "Existing Approaches to Container Energy Consumption Measurement Tools").
+func withoutExcluded(split attribution.Split) attribution.Split {
+	return func(p attribution.Portion) units.Energy {
+		p.Excluded = 0
+		return split(p)
+	}
 }
 
 // newLearnedSplit returns a split that learns, nil for one that does not.

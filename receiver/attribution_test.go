@@ -155,6 +155,52 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 	}
 }
 
+// The static power of 32.5 W holds what etcd draws at rest, a twentieth of the CPU, learned or stated. All power above it is
+// dynamic and the others', however much etcd uses later. Where processes outside of containers are excluded too, it is
+// containers' alone.
+func TestUnderKubeWattTheExcludedHaveNoPartOfDynamicPower(t *testing.T) {
+	stated := func(a *AttributionConfig) {
+		a.Split, a.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 32.5}
+	}
+	for name, c := range map[string]struct {
+		edit  func(*AttributionConfig)
+		learn bool
+		want  figures
+	}{
+		"learned": {func(a *AttributionConfig) { a.RegressionSamples = 2 }, true, figures{75, 150, 75, 0, 300}},
+		"stated":  {stated, false, figures{75, 150, 75, 0, 300}},
+		"containers only": {func(a *AttributionConfig) {
+			stated(a)
+			a.Exclude.Cgroup = []filter.Config{{Regex: `^/((init\.scope|(system|user)\.slice)(/.*)?)?$`}}
+		}, false, figures{100, 200, 0, 0, 300}},
+	} {
+		n := sharedNode(t, func(a *AttributionConfig) {
+			a.Preset = PresetKubeWatt
+			a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
+			c.edit(a)
+		})
+		for _, of := range []struct {
+			pid int
+			id  string
+		}{{10, idA}, {20, idB}} {
+			n.host.Processes[of.pid].Cgroup = "0::/kubepods.slice/kubepods-besteffort.slice/cri-containerd-" + of.id + ".scope"
+		}
+		n.host.Processes[30].Cgroup = "0::/system.slice/c.service"
+		n.start()
+		n.run(325*joule, map[int]int64{40: 50})
+		if c.learn {
+			for i := range int64(24) {
+				ticks := 225 + 50*(i%12)
+				n.run(uint64(325*joule+50*ticks*joule/100), map[int]int64{10: ticks, 40: 50})
+			}
+			require.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
+		}
+		before := n.figures("active")
+		n.run(625*joule, map[int]int64{10: 40, 20: 80, 30: 40, 40: 250}) // below 20 %, of which nothing is learned
+		requireFigures(t, c.want, n.figures("active").less(before), name)
+	}
+}
+
 func TestUntilASplitHasLearnedTheDefaultApplies(t *testing.T) {
 	for _, split := range learningSplits {
 		n := sharedNode(t, func(c *AttributionConfig) { c.Split = split })
