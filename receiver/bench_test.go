@@ -171,10 +171,9 @@ func BenchmarkHostile(b *testing.B) {
 	}
 }
 
-// BenchmarkActive is a collection ten seconds after the one before, as by default, beside a crowd of which one in twenty
-// is active. Two minutes of it (-benchtime 12x) have their share of what is done once in a minute.
+// BenchmarkActive is a collection beside a crowd of which one in twenty is active, ten seconds after the one before as
+// by default, and soon after it. Two minutes (-benchtime 12x) have their share of what is done once in a minute.
 func BenchmarkActive(b *testing.B) {
-	const pause = 10 * time.Second
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			stop, err := crowd.Start(b.TempDir(), n, n/20)
@@ -184,17 +183,19 @@ func BenchmarkActive(b *testing.B) {
 			require.NoError(b, err)
 			defer func() { require.NoError(b, stop()) }()
 			for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
-				b.Run(string(kind), func(b *testing.B) {
-					s := realScraper(b, kind, 0)
-					m := newMetronome(pause)
-					defer m.stop()
-					measureCPU(b, func() {
-						m.next()
-						_, err := s.scrape(context.Background())
-						require.NoError(b, err)
-						s.accepted()
+				for _, every := range []time.Duration{150 * time.Millisecond, 10 * time.Second} {
+					b.Run(fmt.Sprintf("%s/every=%s", kind, every), func(b *testing.B) {
+						s := realScraper(b, kind, 0)
+						m := newMetronome(every)
+						defer m.stop()
+						measureCPU(b, func() {
+							m.next()
+							_, err := s.scrape(context.Background())
+							require.NoError(b, err)
+							s.accepted()
+						})
 					})
-				})
+				}
 			}
 		})
 	}

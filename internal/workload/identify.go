@@ -85,7 +85,8 @@ type entry struct {
 	args     uint64    // hash of the begin of the command line, 0 where it was not read
 	unique   string    // of a virtual machine without a better id
 	fromArgs VM
-	machine  bool // listed in machines
+	argued   time.Duration // when the command line was read last
+	machine  bool          // listed in machines
 }
 
 // execution is whether a process has executed a program since it was looked at.
@@ -221,7 +222,7 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 	before, argsBefore := e.identity, e.fromArgs
 	e.settled = true
 	if !p.Kernel {
-		id.readProgram(p, e, fresh)
+		id.readProgram(p, e, fresh, now)
 	}
 	var in *placement
 	var read bool
@@ -317,7 +318,7 @@ func (id *Identifier) Moved(slot int32) (moved bool) {
 }
 
 // readProgram updates the process's name and path and, where they matter, its arguments.
-func (id *Identifier) readProgram(p *cputime.Process, e *entry, fresh bool) {
+func (id *Identifier) readProgram(p *cputime.Process, e *entry, fresh bool, now time.Duration) {
 	counted := p.Cgroups != 0 && e.cgroups != 0
 	switch {
 	case fresh, counted && p.Execs != e.execs:
@@ -338,7 +339,7 @@ func (id *Identifier) readProgram(p *cputime.Process, e *entry, fresh bool) {
 	}
 	e.settled = readable || forbidden
 	if e.pending != unlikely {
-		id.readArguments(p, e, readable)
+		id.readArguments(p, e, readable, now)
 	}
 }
 
@@ -363,13 +364,17 @@ var argsSeed = maphash.MakeSeed()
 
 // readArguments looks at the command line, which everybody may read, where it matters: if it is wanted, if the program
 // may be a hypervisor, and if the executable cannot be read. Then a command line that changed together with the task's
-// name tells of an executed program. A process chooses how long its command line is, so only the begin of it is read
-// unless the program is a hypervisor.
-func (id *Identifier) readArguments(p *cputime.Process, e *entry, readable bool) {
+// name tells of an executed program. A process chooses how long its command line is and how often it renames itself, so
+// only the begin of it is read unless the program is a hypervisor, whose name is no reason to read it sooner than lookSoon.
+func (id *Identifier) readArguments(p *cputime.Process, e *entry, readable bool, now time.Duration) {
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.exe, deletedSuffix)) == nil {
 		e.pending, e.args, e.fromArgs = unlikely, 0, VM{}
 		return
 	}
+	if e.fromArgs.ID != "" && e.pending == possible && now > e.argued && now-e.argued < lookSoon {
+		return
+	}
+	e.argued = now
 	line, err := id.proc.ReadOf(p.PID, "cmdline", id.buf[:maxText+1])
 	if err != nil || len(line) == 0 {
 		e.settled = false // as in the midst of executing

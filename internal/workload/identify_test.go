@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -592,6 +593,41 @@ func TestAProcessThatRenamesItselfIsReadAsSeldomAsOneThatDoesNot(t *testing.T) {
 	}
 	if most := 3 * int(10*time.Minute/lookSoon+1); links > most {
 		t.Errorf("three processes were looked at %d times in ten minutes, want %d at most", links, most)
+	}
+}
+
+func TestAHypervisorThatRenamesItselfIsReadOnceAMinuteWhereExecutionsAreNotCounted(t *testing.T) {
+	i := newIdentified(t, false)
+	p := &hostsim.Process{Comm: "a", Exe: "/bin/kvm"}
+	i.host.Processes[10] = p
+	now := 10 * time.Second
+	look := func(n int) {
+		now += 10 * time.Second
+		p.Comm = string(rune('a' + n%2))
+		p.Args = []string{strconv.Itoa(n), strings.Repeat("x", 100_000), "-uuid", uuid1}
+		if n == 60 {
+			p.Args = []string{"kvm", "-uuid", uuid2}
+		}
+		if err := i.host.Render(); err != nil {
+			t.Fatal(err)
+		}
+		i.id.Identify(process(10, p), now)
+	}
+	look(0)
+	read := i.bytesRead(func() {
+		for n := range 60 { // ten minutes
+			look(n)
+		}
+	})["cmdline"]
+	if most := int(10*time.Minute/lookSoon+1) * (maxFile + maxText + 1); read > most {
+		t.Errorf("%d bytes were read in ten minutes, want %d at most", read, most)
+	}
+	look(60)
+	now += lookSoon
+	look(60)
+	i.id.Resolve()
+	if got, _ := i.id.Identity(10); got.VM.ID != uuid2 {
+		t.Errorf("%+v", got.VM)
 	}
 }
 

@@ -14,7 +14,7 @@ type arguments struct {
 }
 
 // maxArguments is how many arguments of a process are looked at.
-const maxArguments = 4096
+const maxArguments = 1024
 
 func newArguments(line []byte) arguments {
 	return arguments{bytes.TrimRight(line, "\x00"), maxArguments}
