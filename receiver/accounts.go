@@ -268,7 +268,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 // ok where the path names no container or pod, and nobody who is excluded: which virtual machine a cgroup is of only its
 // processes tell.
 func (a *accounts) stand(path string) (c attribution.Claimant, cgroup string, ok bool) {
-	in := workload.ParseCgroup([]byte("0::" + path))
+	in := a.identifier.PlaceUnseen(path)
 	owner := attribution.Owner{Container: in.Container, Pod: in.Pod}
 	excluded := a.exclusion.matches(&owner, a.last.reading, in.Cgroup, path)
 	if !a.begun || !excluded && in.Container.ID == "" && in.Pod.UID == "" {

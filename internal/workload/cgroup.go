@@ -316,6 +316,8 @@ func splitSystemdPath(name string) (slice, unit string) {
 	return slice, prefix + "-" + id + ".scope"
 }
 
+const kata = "kata"
+
 // containerShape is one way in which a runtime names the cgroup of a container.
 type containerShape struct {
 	// dir is the directory's name up to the id for namedContainers, and the name of a directory above
@@ -361,7 +363,7 @@ var namedContainers = []containerShape{
 	// LXC's cgroup.h; also LXD and Incus, which write <project>_<name> outside the default project. A
 	// name in use gets a number behind it, which cannot be told from a name.
 	{dir: "lxc.payload.", runtime: "lxc", id: isLXCName, where: asScopeOrDir},
-	{dir: "kata_", runtime: "kata", id: isHex64, where: asScopeOrDir}, // Kata's host-cgroups.md
+	{dir: "kata_", runtime: kata, id: isHex64, where: asScopeOrDir}, // Kata's host-cgroups.md
 	// systemd-nspawn(1). Other machines that registered themselves have the same name, QEMU of
 	// systemd-vmspawn among them, but only nspawn makes the payload child.
 	{
@@ -389,8 +391,8 @@ var containersBelow = []containerShape{
 	{dir: "ecs", runtime: "containerd", id: isFargateID, where: anywhere},
 	// Cloud Foundry's Guardian: garden or garden-<tag>, and with CPU throttling good or bad below it.
 	{dir: "garden", runtime: "garden", id: isGardenHandle, where: anywhere, tagged: true},
-	{dir: "mesos", runtime: "mesos", id: isUUID, where: directly},         // Mesos' cgroups2-support.md
-	{dir: "kata_overhead", runtime: "kata", id: isHex64, where: anywhere}, // Kata's host-cgroups.md
+	{dir: "mesos", runtime: "mesos", id: isUUID, where: directly},       // Mesos' cgroups2-support.md
+	{dir: "kata_overhead", runtime: kata, id: isHex64, where: anywhere}, // Kata's host-cgroups.md
 	// lxc.system.conf(5), lxc.cgroup.pattern = lxc/%n; older LXC and Proxmox VE without the children.
 	{dir: "lxc", runtime: "lxc", id: isLXCName, where: directly, payload: "payload", monitor: "monitor"},
 }

@@ -55,6 +55,7 @@ type Identifier struct {
 	known  []entry
 	// placements holds what a cgroup file says, by its text: processes share few texts.
 	placements map[string]*placement
+	holders    holders
 	namespace  namespace
 	outside    bool // a container's cgroup has no path below the host's mount point
 
@@ -87,6 +88,7 @@ type entry struct {
 	fromArgs VM
 	argued   time.Duration // when the command line was read last
 	machine  bool          // listed in machines
+	holder   *holder       // of the container's ID
 }
 
 // execution is whether a process has executed a program since it was looked at.
@@ -112,6 +114,7 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		wanted:     wanted,
 		buf:        make([]byte, 2*maxText),
 		placements: map[string]*placement{},
+		holders:    holders{},
 		namespace:  namespace{find: func() (string, error) { return cputime.NamespaceRoot(root) }},
 	}
 }
@@ -125,6 +128,10 @@ func (id *Identifier) Close() error { return id.proc.Close() }
 func (id *Identifier) Outside(now time.Time) error {
 	if id.outside && id.namespace.findAgain(now) {
 		clear(id.placements)
+		clear(id.holders) // by cgroups that have other paths now
+		for i := range id.known {
+			id.known[i].holder = nil
+		}
 		for i := range id.known {
 			if e := &id.known[i]; e.cgroup != "" {
 				before := e.identity
@@ -165,6 +172,7 @@ func (id *Identifier) Compact(slots []int32) {
 func (id *Identifier) Forget(slot int32) {
 	if int(slot) < len(id.known) {
 		id.unsettled = id.unsettled || id.known[slot].machine
+		id.holders.release(id.known[slot].holder)
 		id.known[slot] = entry{}
 	}
 }
@@ -257,6 +265,12 @@ func (id *Identifier) place(e *entry, in *placement) {
 	vm := e.identity.VM
 	e.identity.Placement, e.identity.ProcessCgroup = in.Placement, in.own
 	e.identity.VM = vm
+	if e.holder == nil || e.holder.cgroup != in.Cgroup {
+		id.holders.release(e.holder)
+		e.holder = id.holders.hold(&e.identity.Placement)
+	} else {
+		e.identity.Container.ID = e.holder.id
+	}
 	id.outside = id.outside || e.isOutside()
 }
 
@@ -269,6 +283,13 @@ func (e *entry) compare(before *Identity) {
 	e.moved = e.moved || e.identity.ProcessCgroup != before.ProcessCgroup
 	before.ProcessCgroup = e.identity.ProcessCgroup
 	e.changed = e.changed || e.identity != *before
+}
+
+// PlaceUnseen returns where processes were that ran in the cgroup at path, in version 2, and were not identified.
+func (id *Identifier) PlaceUnseen(path string) Placement {
+	p := ParseCgroup([]byte("0::" + path))
+	p.Container.ID, _ = id.holders.idOf(&p)
+	return p
 }
 
 // Resolve settles which virtual machines the processes are, which takes all of them at once. It says whether

@@ -1,0 +1,63 @@
+package workload
+
+// holders are the containers that have processes, by their IDs.
+//
+// The cgroup that has an ID first keeps it. Another cgroup with the same ID is another container, as of another runtime
+// with the same name, or one that only pretends to be it: its ID is the path of its cgroup, for as long as it has
+// processes. Kata has two cgroups for each container, which are one.
+type holders map[string]*holder
+
+// others is the ID under which all containers without a series of their own are reported. No container has it.
+const others = "other"
+
+// holder is a container with processes.
+type holder struct {
+	id, cgroup, runtime string
+	processes           int
+}
+
+// idOf returns the ID of the container that a process is placed in, and what holds it already.
+func (h holders) idOf(p *Placement) (id string, by *holder) {
+	id = p.Container.ID
+	if id == "" {
+		return "", nil
+	}
+	other := boundID(p.Cgroup)
+	if by := h[other]; by != nil {
+		return other, by
+	}
+	by = h[id]
+	if by == nil && id == others {
+		return other, nil
+	}
+	if by == nil || by.cgroup == p.Cgroup || by.runtime == kata && p.Container.Runtime == kata {
+		return id, by
+	}
+	return other, nil
+}
+
+// hold counts a process into the container that it is placed in, and gives the placement the container's ID. It returns
+// nil outside of containers.
+func (h holders) hold(p *Placement) *holder {
+	id, by := h.idOf(p)
+	if id == "" {
+		return nil
+	}
+	if by == nil {
+		by = &holder{id: id, cgroup: p.Cgroup, runtime: p.Container.Runtime}
+		h[id] = by
+	}
+	p.Container.ID = id
+	by.processes++
+	return by
+}
+
+// release counts a process out. It takes the nil that hold returns.
+func (h holders) release(by *holder) {
+	if by == nil {
+		return
+	}
+	if by.processes--; by.processes == 0 && h[by.id] == by {
+		delete(h, by.id)
+	}
+}
