@@ -57,13 +57,16 @@ type AttributionConfig struct {
 
 // ExcludeConfig matches workloads: one that any list matches is excluded.
 type ExcludeConfig struct {
-	// Cgroup matches the paths of containers' cgroups, and of the cgroups that processes are in.
+	// Cgroup matches the paths of containers' cgroups, and of the cgroups that processes are in. Patterns match from the
+	// root of the path on.
 	Cgroup []filter.Config `mapstructure:"cgroup"`
 	// Namespace matches the Kubernetes namespaces of pods, as the kubelet's directories below /var/log/pods tell them.
 	Namespace []filter.Config `mapstructure:"namespace"`
-	// ContainerID, PodUID and ExecutableName match what the resource attributes say.
-	ContainerID    []filter.Config `mapstructure:"container_id"`
-	PodUID         []filter.Config `mapstructure:"pod_uid"`
+	// ContainerID and PodUID match these resource attributes of the host's own containers and pods.
+	ContainerID []filter.Config `mapstructure:"container_id"`
+	PodUID      []filter.Config `mapstructure:"pod_uid"`
+	// ExecutableName matches this resource attribute. It is for nodes whose users are trusted: anybody can give a program
+	// an excluded name.
 	ExecutableName []filter.Config `mapstructure:"executable_name"`
 
 	_ struct{}

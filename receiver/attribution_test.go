@@ -257,7 +257,7 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 
 		"a pattern of executables":      {ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
 		"a pattern of containers":       {ExcludeConfig{ContainerID: pattern("^" + idA[:12])}, figures{0, 60, 0, 300, 360}},
-		"a pattern of cgroups":          {ExcludeConfig{Cgroup: pattern(`docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
+		"a pattern of cgroups":          {ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
 		"a pattern that nobody matches": {ExcludeConfig{ExecutableName: pattern("^etc$"), PodUID: pattern(".*")}, figures{60, 60, 0, 300, 420}},
 		"several patterns":              {ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
 		"a pattern beside a name": {

@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/filter"
@@ -24,7 +25,7 @@ func newExclusion(c *ExcludeConfig, root string) *exclusion {
 		return filter.CreateFilter(configs)
 	}
 	e := &exclusion{
-		cgroup: create(c.Cgroup), container: create(c.ContainerID), pod: create(c.PodUID), namespace: create(c.Namespace),
+		cgroup: create(fromTheRoot(c.Cgroup)), container: create(c.ContainerID), pod: create(c.PodUID), namespace: create(c.Namespace),
 		executable: create(c.ExecutableName),
 	}
 	if *e == (exclusion{}) {
@@ -36,12 +37,30 @@ func newExclusion(c *ExcludeConfig, root string) *exclusion {
 	return e
 }
 
-// matches says whether an owner is excluded, by what it is and by any of the cgroups that it is in.
+// fromTheRoot has patterns match from the begin of a path on. A user can create cgroups with any name below the user's
+// own, so a pattern that matches the end of a path matches what everybody likes.
+func fromTheRoot(configs []filter.Config) []filter.Config {
+	anchored := slices.Clone(configs)
+	for i := range anchored {
+		if c := &anchored[i]; c.Regex != "" {
+			c.Regex = "^(?:" + c.Regex + ")"
+		}
+	}
+	return anchored
+}
+
+// isHosts reports whether the host named what has this id. Other ids are names in somebody else's part of the cgroup
+// tree, or paths of cgroups, and both have slashes.
+func isHosts(id string) bool { return !strings.Contains(id, "/") }
+
+// matches reports whether an owner is excluded, by what it is and by any of the cgroups that it is in.
 func (e *exclusion) matches(o *attribution.Owner, now time.Time, cgroups ...string) bool {
 	if e == nil {
 		return false
 	}
-	match := func(f filter.Filter, value string) bool { return f != nil && value != "" && f.Matches(value) }
+	match := func(f filter.Filter, value string) bool {
+		return f != nil && value != "" && isHosts(value) && f.Matches(value)
+	}
 	return slices.ContainsFunc(cgroups, e.matchesCgroup) || match(e.container, o.Container.ID) || match(e.pod, o.Pod.UID) ||
 		match(e.executable, o.Process.Executable) || e.matchesPod(o.Pod.UID, now)
 }
@@ -53,7 +72,7 @@ func (e *exclusion) matchesCgroup(path string) bool {
 
 // matchesPod says whether all of a pod is excluded by its namespace.
 func (e *exclusion) matchesPod(uid string, now time.Time) bool {
-	if e.namespace == nil || uid == "" {
+	if e.namespace == nil || uid == "" || !isHosts(uid) {
 		return false
 	}
 	namespace := e.namespaces.of(uid, now)

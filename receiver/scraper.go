@@ -110,6 +110,10 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	for setting, reason := range s.cfg.withoutEffect(source.Exact()) {
 		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
 	}
+	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {
+		s.set.Logger.Warn("Exclusion by executable name trusts every process on the node: anybody can give a program an excluded name",
+			zap.String("setting", "attribution::exclude::executable_name"))
+	}
 	if w := s.cfg.SamplingInterval; w > 0 && w < tickWindow && source.Exact() {
 		s.runtime = cputime.NewRuntime(s.cfg.RootPath)
 	}

@@ -1,0 +1,154 @@
+package receiver
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/filter"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+)
+
+const (
+	aUser      = "user@1000.service"
+	usersOwn   = "/user.slice/user-1000.slice/" + aUser
+	aMachine   = "0a1b2c3d-0000-4000-8000-0000000000cc"
+	podOfA     = "/kubepods/burstable/pod" + uidA + "/"
+	machineOfA = `/machine.slice/machine-qemu\x2d1\x2dvm.scope`
+)
+
+// attacked is a node with a container in a pod, a virtual machine, and a user who gives cgroups and arguments their
+// names. The user's processes use nine times as much.
+func attacked(t *testing.T, forged string) *testNode {
+	t.Helper()
+	n := newTestNode(t)
+	n.host.CPUs = 4
+	machine := func(cgroup string) *hostsim.Process {
+		return &hostsim.Process{
+			Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Cgroup: "0::" + cgroup,
+			Args: []string{"qemu-system-x86_64", "-name", "guest=vm", "-uuid", aMachine},
+		}
+	}
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: "0::" + podOfA + idA}
+	n.host.Processes[20] = machine(machineOfA)
+	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "x", Exe: "/bin/x", Cgroup: "0::" + forged + podOfA + idA}
+	n.host.Processes[40] = machine(forged + machineOfA)
+	n.host.Processes[50] = machine(forged)
+	return n
+}
+
+func TestNobodyIsBilledForAnothersCgroupsAndArguments(t *testing.T) {
+	for _, forged := range []string{usersOwn, usersOwn + "/docker.service", "/system.slice/ci.service", "/docker/" + idB} {
+		t.Run(forged, func(t *testing.T) {
+			n := attacked(t, forged)
+			n.start()
+			for range 3 {
+				n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 300, 40: 300, 50: 300})
+			}
+			first := n.one("process.energy", pid(10)).value
+			require.Positive(t, first)
+			assert.InDelta(t, first, n.one("container.energy", "container.id="+idA).value, 1e-6)
+			assert.InDelta(t, first, n.one("k8s.pod.energy", "k8s.pod.uid="+uidA).value, 1e-6)
+			assert.InDelta(t, n.one("process.energy", pid(20)).value, n.one("vm.energy", "vm.id="+aMachine).value, 1e-6)
+			requireEachSeriesOnce(t, n)
+			assert.InDelta(t, n.sum("system.energy", nil, "energy.state=active"),
+				n.sum("process.energy", nil)+n.sum("system.unattributed.energy", nil), 1e-5)
+		})
+	}
+}
+
+// requireEachSeriesOnce refuses two resources of the same attributes with the same metric.
+func requireEachSeriesOnce(t *testing.T, n *testNode) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, metric := range []string{"process.energy", "container.energy", "k8s.pod.energy", "vm.energy"} {
+		for _, p := range n.points(metric, nil) {
+			series := fmt.Sprint(metric, p.attributes)
+			require.False(t, seen[series], series)
+			seen[series] = true
+		}
+	}
+}
+
+// Rootless Podman, a Quadlet of root's, kind, Docker in LXC on Proxmox and KubeVirt.
+func TestWhatOthersRunIsMeasuredUnderTheirNames(t *testing.T) {
+	const kind = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0a1b2c3d_0000_4000_8000_00000000000a.slice"
+	for name, tt := range map[string]struct {
+		cgroup string
+		want   attrs
+	}{
+		"rootless podman": {usersOwn + "/user.slice/libpod-" + idB + ".scope/container", attrs{"container.id": aUser + "/" + idB, "container.runtime.name": "podman"}},
+		"quadlet":         {"/system.slice/web.service/libpod-payload-" + idB, attrs{"container.id": "web.service/" + idB, "container.runtime.name": "podman"}},
+		"kind": {
+			"/docker/" + idA + kind + "/cri-containerd-" + idB + ".scope",
+			attrs{"container.id": idA + "/" + idB, "container.runtime.name": "containerd", "k8s.pod.uid": idA + "/" + uidA},
+		},
+		"docker on proxmox": {"/lxc/101/ns/system.slice/docker-" + idB + ".scope", attrs{"container.id": "101/" + idB, "container.runtime.name": "docker"}},
+		"kubevirt":          {podOfA + idB, attrs{"container.id": idB, "k8s.pod.uid": uidA}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.host.Processes[10] = &hostsim.Process{
+				Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Cgroup: "0::" + tt.cgroup,
+				Args: []string{"qemu-system-x86_64", "-name", "guest=vm", "-uuid", aMachine},
+			}
+			n.start()
+			n.run(600*joule, map[int]int64{10: 100})
+			want := n.one("process.energy", pid(10)).value
+			require.Positive(t, want)
+			assert.InDelta(t, want, n.sum("container.energy", tt.want), 1e-6)
+			if uid := tt.want["k8s.pod.uid"]; uid != "" {
+				assert.InDelta(t, want, n.one("k8s.pod.energy", "k8s.pod.uid="+uid).value, 1e-6)
+			}
+			machine := n.one("vm.energy", "vm.name=vm")
+			assert.InDelta(t, want, machine.value, 1e-6)
+			assert.True(t, strings.HasSuffix(machine.attributes["vm.id"], "/"+aMachine), machine.attributes["vm.id"])
+		})
+	}
+}
+
+func TestNobodyIsExcludedByAForgedName(t *testing.T) {
+	any := []filter.Config{{Regex: "."}}
+	for name, tt := range map[string]struct {
+		cgroup string
+		config ExcludeConfig
+	}{
+		"container":              {usersOwn + "/docker-" + idB + ".scope", ExcludeConfig{ContainerID: []filter.Config{{Regex: idB}}}},
+		"container's pattern":    {usersOwn + "/docker-" + idB + ".scope", ExcludeConfig{ContainerID: any}},
+		"pod in a container":     {"/docker/" + idB + podOfA + idB, ExcludeConfig{PodUID: any}},
+		"namespace":              {"/docker/" + idB + podOfA + idB, ExcludeConfig{Namespace: any}},
+		"second cgroup of an id": {"/team/docker-" + idA + ".scope", ExcludeConfig{ContainerID: []filter.Config{{Regex: idA}}}},
+		"cgroup":                 {usersOwn + "/system.slice/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/system.slice/etcd.service$"}}}},
+		"cgroup's alternatives":  {usersOwn + "/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/a$|/etcd.service$"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := sharedNode(t, func(a *AttributionConfig) { a.Exclude = tt.config })
+			podLogs(t, n, "kube-system_etcd_"+uidA)
+			delete(n.host.Processes, 20)
+			n.host.Processes[30].Cgroup = "0::" + tt.cgroup
+			n.start()
+			n.run(600*joule, map[int]int64{10: 100, 30: 100})
+			assert.InDelta(t, 60, n.sum("process.energy", attrs{"process.pid": "30"}), 2e-3)
+		})
+	}
+}
+
+func TestExclusionByExecutableNameIsForTrustedNodes(t *testing.T) {
+	warnings := func(edit func(*AttributionConfig)) (found []string) {
+		n := sharedNode(t, edit)
+		n.start()
+		for _, e := range n.logs.All() {
+			if e.Level == zapcore.WarnLevel && strings.HasPrefix(e.Message, "Exclusion by executable name") {
+				found = append(found, fmt.Sprint(e.ContextMap()["setting"]))
+			}
+		}
+		return found
+	}
+	assert.Empty(t, warnings(func(a *AttributionConfig) { a.Exclude.PodUID = []filter.Config{{Strict: uidA}} }))
+	assert.Equal(t, []string{"attribution::exclude::executable_name"},
+		warnings(func(a *AttributionConfig) { a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }))
+}
