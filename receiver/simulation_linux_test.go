@@ -35,6 +35,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
@@ -165,7 +166,11 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = root
 	cfg.Meter = MeterPowercap
-	cfg.Processes = SeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: int(seed / 6 % 3 * 20)}
+	cfg.Processes = SeriesConfig{MinEnergy: float64(seed / 2 % 3), Max: [...]int{0, 4, 20}[seed/6%3]}
+	if seed%4 > 0 {
+		cfg.Containers = SeriesConfig{MinEnergy: float64(seed / 4 % 2), Max: 2}
+		cfg.Pods, cfg.VMs = SeriesConfig{Max: 1}, SeriesConfig{Max: 1}
+	}
 	cfg.Metrics.ProcessCPUTime.Enabled = true
 	if seed%3 > 0 { // else the default rules
 		cfg.Attribution = AttributionConfig{
@@ -645,7 +650,7 @@ func (sim *simulation) checkStart(metric string, start, created time.Time) {
 // checkExists refuses resources that never were. It returns when the process was created, if it is one.
 func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has := func(name string, known map[string]bool) {
-		if v, ok := attributes.Get(name); ok && !known[v.Str()] {
+		if v, ok := attributes.Get(name); ok && !known[v.Str()] && v.Str() != emit.OthersName {
 			sim.fail("there never was a %s %s", name, v.Str())
 		}
 	}
@@ -653,7 +658,7 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has("k8s.pod.uid", sim.life.Pods)
 	// A virtual machine whose arguments came short is known by its process, and one that was moved into a container has
 	// its UUID from there.
-	if v, ok := attributes.Get("vm.id"); ok && !byProcess.MatchString(v.Str()) {
+	if v, ok := attributes.Get("vm.id"); ok && v.Str() != emit.OthersName && !byProcess.MatchString(v.Str()) {
 		container, id, inside := strings.Cut(v.Str(), "/")
 		if !inside {
 			id = container

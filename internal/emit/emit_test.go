@@ -165,6 +165,27 @@ func TestWhatIsNotKnownOfAResourceIsLeftOut(t *testing.T) {
 	}, got)
 }
 
+func TestTheOthersOfEachEntitySayOnlyThat(t *testing.T) {
+	var limits attribution.Limits
+	for entity := range limits {
+		limits[entity].Max = 1
+	}
+	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules(), Limits: limits}, baseline)
+	claimants := []attribution.Claimant{e.Open(owner(0), baseline), e.Open(owner(1), baseline)}
+	observe(e, baseline, nil, 0)
+	observe(e, at, claimants, units.Joule)
+	cfg := all()
+	cfg.Source = ""
+	var got []map[string]any
+	for _, rm := range New(cfg).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
+		got = append(got, rm.Resource().Attributes().AsRaw())
+	}
+	assert.Len(t, got, 1+2*4)
+	for _, attribute := range []string{"process.executable.name", "container.id", "k8s.pod.uid", "vm.id"} {
+		assert.Contains(t, got, map[string]any{attribute: OthersName})
+	}
+}
+
 func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
 	e, _ := engine(1)
 	md := New(all()).Emit(e.Ledger(), zones, at)
