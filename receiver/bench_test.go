@@ -256,7 +256,7 @@ func BenchmarkRulesInContainers(b *testing.B) {
 		for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetKavanagh} {
 			b.Run(string(preset), func(b *testing.B) {
 				s := realScraper(b, cputime.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's time comes in no ticks
-					cfg.Attribution.Preset, cfg.Attribution.RestUtilization = preset, 1
+					cfg.Attribution.Preset, cfg.Attribution.RestUtilization, cfg.Attribution.IdleAmong = preset, 1, AmongContainers
 				})
 				measureCPU(b, func() {
 					_, err := s.scrape(context.Background())
