@@ -163,6 +163,9 @@ func TestNothingInShippedPipelinesAcknowledgesTooEarly(t *testing.T) {
 			if strings.HasPrefix(name, "otlp_") {
 				assert.Equal(t, false, at(t, exporter, "sending_queue", "enabled"), path)
 				assert.Equal(t, false, at(t, exporter, "retry_on_failure", "enabled"), path)
+				if strings.HasPrefix(name, "otlp_http") { // otlp_grpc has 5s by default
+					assert.Equal(t, "5s", at(t, exporter, "timeout"), path)
+				}
 			} else {
 				assert.Equal(t, "prometheus", name, path)
 			}
