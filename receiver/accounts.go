@@ -2,6 +2,7 @@ package receiver
 
 import (
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -114,7 +115,8 @@ func (a *accounts) observe(m *measurement) {
 	}
 }
 
-// compact gives back the memory that was needed for more processes than there are.
+// compact gives back the memory that was needed for more processes than there are, to the system too: Go itself would take
+// minutes, in which a collector hardly allocates.
 func (a *accounts) compact(t *cputime.Table) {
 	slots := t.Compact()
 	bySlot := make([]booking, len(slots))
@@ -136,6 +138,8 @@ func (a *accounts) compact(t *cputime.Table) {
 	if a.keys != nil {
 		a.keys.shares, a.keys.origins = nil, nil
 	}
+	a.engine.Compact()
+	go debug.FreeOSMemory()
 }
 
 // finish books a last interval of which nobody is known to have run in it.

@@ -562,6 +562,7 @@ func (sim *simulation) forget() {
 	sim.faults.Forget()
 	clear(sim.deliveredCPU)
 	maps.DeleteFunc(sim.seen, func(_ string, s *seenSeries) bool { return s.in == -1 })
+	maps.DeleteFunc(sim.lastIn, func(_ string, in int) bool { return in < sim.collected })
 }
 
 // readPower keeps the powers that the consumer has. It adds those of processes, and subtracts the node's, by zone and

@@ -2,6 +2,7 @@ package attribution
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -53,7 +54,7 @@ type Engine struct {
 	at       time.Time // end of the last interval
 
 	index     map[series]int32 // accounts by what they are
-	claimants []claimant
+	claimants []*claimant      // nil for one that is released
 	unused    []Claimant
 	idle      idleSharing
 	touched   []Claimant
@@ -89,10 +90,10 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 		id, e.unused = e.unused[n-1], e.unused[:n-1]
 	} else {
 		id = Claimant(len(e.claimants))
-		e.claimants = append(e.claimants, claimant{})
+		e.claimants = append(e.claimants, nil)
 	}
-	e.claimants[id] = claimant{owner: owner, since: since, open: true, queued: none}
-	c := &e.claimants[id]
+	e.claimants[id] = &claimant{owner: owner, since: since, open: true, queued: none}
+	c := e.claimants[id]
 	for entity := range numEntities {
 		c.accounts[entity] = none
 		if entity != Process {
@@ -108,7 +109,7 @@ func (e *Engine) Open(owner Owner, since time.Time) Claimant {
 // Stop says that a claimant has ended: it may still claim the CPU time of its last slice, and has no part of the
 // idle energy.
 func (e *Engine) Stop(id Claimant) {
-	if c := &e.claimants[id]; c.running {
+	if c := e.claimants[id]; c.running {
 		c.running = false
 		e.stopCarrying(id)
 	}
@@ -134,13 +135,13 @@ func (e *Engine) Resize(id Claimant, size uint64) {
 // Close ends a claimant. What a lagging zone owes it still reaches it.
 func (e *Engine) Close(id Claimant) {
 	e.Stop(id)
-	c := &e.claimants[id]
+	c := e.claimants[id]
 	c.open = false
 	e.releaseIfDone(id)
 }
 
 func (e *Engine) releaseIfDone(id Claimant) {
-	c := &e.claimants[id]
+	c := e.claimants[id]
 	if c.open || c.holds > 0 {
 		return
 	}
@@ -155,7 +156,7 @@ func (e *Engine) releaseIfDone(id Claimant) {
 		}
 	}
 	e.dequeue(Process, int32(id))
-	*c = claimant{}
+	e.claimants[id] = nil
 	e.unused = append(e.unused, id)
 }
 
@@ -230,7 +231,7 @@ func (e *Engine) account(entity Entity, owner *Owner, start time.Time, place boo
 
 // admit gives a claimant's process its own account if there is a place for it, or another claimant has it still.
 func (e *Engine) admit(id Claimant, place bool) {
-	c := &e.claimants[id]
+	c := e.claimants[id]
 	start := c.since
 	if start.Before(e.at) {
 		start = e.at
@@ -495,7 +496,7 @@ func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.En
 }
 
 func (e *Engine) touch(id Claimant) *claimant {
-	c := &e.claimants[id]
+	c := e.claimants[id]
 	if !c.touched {
 		c.touched = true
 		e.touched = append(e.touched, id)
@@ -507,7 +508,7 @@ func (e *Engine) touch(id Claimant) *claimant {
 func (e *Engine) settle(endsCollection bool) {
 	undecided := e.touched[:0]
 	for _, id := range e.touched {
-		c := &e.claimants[id]
+		c := e.claimants[id]
 		e.eachGroup(id, c.settleInto)
 		if c.accounts[Process] == none {
 			e.qualify(id, endsCollection)
@@ -523,7 +524,7 @@ func (e *Engine) settle(endsCollection bool) {
 			e.contest(entity)
 		}
 		for _, id := range undecided {
-			e.settleProcess(&e.claimants[id])
+			e.settleProcess(e.claimants[id])
 		}
 	}
 	for entity := Container; entity < numEntities; entity++ {
@@ -535,7 +536,7 @@ func (e *Engine) settle(endsCollection bool) {
 // qualify gives a claimant's process its account if it has earned it by now, or has it wait for one. Who gets the last
 // places of a collection is decided among all at once.
 func (e *Engine) qualify(id Claimant, endsCollection bool) {
-	c := &e.claimants[id]
+	c := e.claimants[id]
 	c.earned += sum(&c.credit)
 	if c.queued != none {
 		c.rank.gained += sum(&c.recent)
@@ -567,6 +568,34 @@ func (c *claimant) settleInto(a *Account) {
 		a.add(kind, c.credit[kind], c.recent[kind])
 	}
 	a.CPU += c.cpu
+}
+
+// Compact gives back the memory that was needed for more claimants and accounts than there are, between two intervals.
+func (e *Engine) Compact() {
+	e.claimants, e.unused = trimmed(e.claimants, e.unused, func(i int) bool { return e.claimants[i] == nil })
+	l := &e.ledger
+	l.accounts, l.unused = trimmed(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
+	l.removed = slices.Clone(l.removed[:len(l.accounts)])
+	e.index, e.idle.index = units.Rebuilt(e.index), units.Rebuilt(e.idle.index)
+	e.touched, e.newcomers, e.holders = nil, nil, nil
+	for entity := range e.waiting {
+		e.waiting[entity] = slices.Clone(e.waiting[entity])
+	}
+}
+
+// trimmed returns the table without its unused end, and the indices before it that are unused.
+func trimmed[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([]T, []I) {
+	n := len(table)
+	for n > 0 && isUnused(n-1) {
+		n--
+	}
+	var kept []I
+	for _, i := range unused {
+		if int(i) < n {
+			kept = append(kept, i)
+		}
+	}
+	return slices.Clone(table[:n]), slices.Clip(kept)
 }
 
 // Ledger returns what was attributed so far.

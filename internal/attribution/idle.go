@@ -84,7 +84,7 @@ func (e *Engine) startCarrying(c *claimant) {
 
 // carryByName has a claimant carry its part in its own account, which it has now.
 func (e *Engine) carryByName(id Claimant) {
-	c := &e.claimants[id]
+	c := e.claimants[id]
 	if account := c.accounts[Process]; c.carriers != none && account != none {
 		set := &e.idle.sets[c.carriers]
 		c.place = int32(len(set.named))
@@ -106,7 +106,7 @@ func (e *Engine) carryUnnamed(c *claimant) {
 
 // stopCarrying leaves a claimant's part of idle energy to the others.
 func (e *Engine) stopCarrying(id Claimant) {
-	c := &e.claimants[id]
+	c := e.claimants[id]
 	if c.carriers == none {
 		return
 	}
@@ -211,7 +211,7 @@ func (e *Engine) addIdle(p Portion, claim Claim, energy units.Energy) {
 		accounts[othersIndex].addIdle(p.Kind, energy, recent)
 		return
 	}
-	c := &e.claimants[claim.Claimant]
+	c := e.claimants[claim.Claimant]
 	for entity, account := range c.accounts {
 		if Entity(entity) == Process && (account == none || claim.Unseen) {
 			account = othersIndex

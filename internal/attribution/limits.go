@@ -158,8 +158,8 @@ func (e *Engine) contest(entity Entity) {
 			continue
 		}
 		if entity == Process {
-			switch c := &e.claimants[a.claimant]; {
-			case c.accounts[Process] != int32(i) || a.refs > 1:
+			switch c := e.claimants[a.claimant]; {
+			case c == nil || c.accounts[Process] != int32(i) || a.refs > 1:
 				continue // it changes hands
 			case !c.running && c.holds == 0:
 				leaving++ // before the ledger is handed out
@@ -193,7 +193,7 @@ func (e *Engine) contest(entity Entity) {
 // newcomer returns the key of one that waits for a place; ok is false where it may not have one yet.
 func (e *Engine) newcomer(entity Entity, i int32) (key uint64, ok bool) {
 	if entity == Process {
-		c := &e.claimants[i]
+		c := e.claimants[i]
 		return c.rank.newcomerKey(&Amounts{}), c.running && c.earned > 0 && c.earned >= e.cfg.Limits[Process].MinEnergy
 	}
 	a := &e.ledger.accounts[i]
@@ -209,7 +209,7 @@ func (e *Engine) displace(account int32) {
 	}
 	if a.Entity == Process {
 		id := a.claimant
-		c := &e.claimants[id]
+		c := e.claimants[id]
 		c.rank, c.earned = a.rank, 0
 		c.rank.gained += sum(&a.Recent)
 		e.carryUnnamed(c)

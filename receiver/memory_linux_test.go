@@ -1,0 +1,101 @@
+package receiver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// heap is what Go's heap holds after a collection, in bytes.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// crowded is a node whose processes come and go by the directories of /proc alone: the simulated host does not know of
+// them.
+type crowded struct {
+	*testNode
+	proc string
+	now  map[int]bool
+}
+
+func newCrowded(t *testing.T, edit ...func(*Config)) *crowded {
+	n := newTestNode(t, edit...)
+	n.host.CPUs, n.host.Cached = 64, true
+	require.NoError(t, n.host.Render())
+	return &crowded{n, filepath.Join(n.host.Root(), "proc"), map[int]bool{}}
+}
+
+// crowd has these processes run, and no other of its own.
+func (c *crowded) crowd(first, n int) {
+	c.t.Helper()
+	for pid := range c.now {
+		if pid < first || pid >= first+n {
+			require.NoError(c.t, os.RemoveAll(filepath.Join(c.proc, fmt.Sprint(pid))))
+			delete(c.now, pid)
+		}
+	}
+	for pid := first; pid < first+n; pid++ {
+		if c.now[pid] {
+			continue
+		}
+		dir := filepath.Join(c.proc, fmt.Sprint(pid))
+		require.NoError(c.t, os.Mkdir(dir, 0o755))
+		stat := fmt.Sprintf("%d (app) S 1 1 1 0 -1 4194560 0 0 0 0 %d 0 0 0 20 0 1 0 %d 0 0\n", pid, 1+pid%50, c.host.Uptime/(10*time.Millisecond))
+		require.NoError(c.t, os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600))
+		require.NoError(c.t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/user.slice\n"), 0o600))
+		c.now[pid] = true
+	}
+}
+
+// collect has ten seconds pass, in which init uses one of CPU time, and collects.
+func (c *crowded) collect(times int) {
+	c.t.Helper()
+	for range times {
+		c.host.Run(10*time.Second, map[int]int64{1: 100})
+		c.host.Zones["intel-rapl:0"].Energy += 100 * joule
+		init := c.host.Processes[1]
+		for name, content := range map[string]string{
+			"uptime":  fmt.Sprintf("%.2f 1.00\n", c.host.Uptime.Seconds()),
+			"loadavg": fmt.Sprintf("0.00 0.00 0.00 1/%d 1\n", 1+len(c.now)),
+			"stat":    fmt.Sprintf("cpu  %d 0 0 %d 0 0 0 0 0 0\nbtime %d\n", c.host.CPU.User, c.host.CPU.Idle, c.host.Booted.Unix()),
+			"1/stat":  fmt.Sprintf("1 (init) S 0 1 1 0 -1 4194560 0 0 0 0 %d 0 0 0 20 0 1 0 0 0 0\n", init.User),
+		} {
+			require.NoError(c.t, os.WriteFile(filepath.Join(c.proc, name), []byte(content), 0o600))
+		}
+		require.NoError(c.t, os.WriteFile(c.counter("intel-rapl:0"), fmt.Appendln(nil, c.host.Zones["intel-rapl:0"].Energy), 0o600))
+		_, err := c.s.scrape(c.t.Context())
+		require.NoError(c.t, err)
+		c.s.accepted()
+		require.Len(c.t, c.s.table.Processes, 1+len(c.now))
+	}
+}
+
+func TestMemoryComesBackAfterManyProcesses(t *testing.T) {
+	const processes = 34_000
+	n := newCrowded(t, func(c *Config) { c.Processes.Max = 500 })
+	n.crowd(1000, 100)
+	n.startAsIs()
+	collect := func(times int) uint64 {
+		n.collect(times)
+		return heap()
+	}
+	before := collect(3)
+	n.crowd(1000, processes)
+	peak := collect(2)
+	n.crowd(1000+processes-50, 100) // half of them were there before
+	after := collect(10)
+	t.Logf("before %.1f MB, at the peak %.1f MB, %.0f B a process, after %.1f MB",
+		float64(before)/1e6, float64(peak)/1e6, float64(peak-before)/processes, float64(after)/1e6)
+	assert.Less(t, float64(after), 1.1*float64(before)+1e6)
+}
