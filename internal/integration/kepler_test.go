@@ -5,6 +5,7 @@ package integration
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -44,7 +45,7 @@ scrape_configs:
     static_configs: [{targets: [ENDPOINT]}]
 `
 
-// keplerQueries are those of Kepler's documentation (Prometheus Queries in its metrics page) and of its dashboard.
+// keplerQueries are those of Kepler's documentation (Prometheus Queries in its metrics page).
 var keplerQueries = []string{
 	`kepler_container_cpu_watts{container_name="nginx"}`,
 	`kepler_node_cpu_watts{zone="package"}`,
@@ -52,29 +53,72 @@ var keplerQueries = []string{
 	`rate(kepler_node_cpu_joules_total{zone="package"}[1m])`,
 	`sum by (pod_name, pod_namespace) (rate(kepler_pod_cpu_joules_total[1m]))`,
 	`sum by (zone) (rate(kepler_node_cpu_joules_total[1m]))`,
-	`rate(kepler_node_cpu_joules_total{job="kepler", zone="package"}[20s])`,
-	`rate(kepler_process_cpu_joules_total{job="kepler", state="running", zone="package"}[20s])`,
-	`topk(10, kepler_vm_cpu_watts)`,
+}
+
+// The variables and the panels' expressions of Kepler's default dashboard, "Kepler Dashboard":
+// compose/default/grafana/dashboards/latest/dashboard.json in github.com/sustainable-computing-io/kepler at 905238ac, of
+// its 0.11 line.
+
+// keplerVariables have the values of a label of what a query finds. Those that depend on others come after them.
+var keplerVariables = []struct {
+	name, query, label string
+	all                bool // it may also be All
+}{
+	{"job", `kepler_node_cpu_watts`, "job", false},
+	{"zone", `kepler_node_cpu_watts{job="$job"}`, "zone", true},
+	{"node", `kepler_node_cpu_info{job="$job"}`, "instance", false},
+	{"namespace", `kepler_pod_cpu_watts{job="$job"}`, "pod_namespace", true},
+	{"pod", `kepler_pod_cpu_watts{job="$job", pod_namespace=~"$namespace"}`, "pod_name", true},
+	{"process", `label_join(count by (pid, comm) (kepler_process_cpu_watts{job="$job"}), "process", " | ", "comm", "pid")`, "pid", false},
+	{"container", `kepler_container_cpu_watts`, "container_name", true},
+	{"vm", `kepler_vm_cpu_watts{job="$job"}`, "vm_name", true},
+}
+
+// keplerPanels are the expressions, each with the labels that its panel shows.
+var keplerPanels = []struct{ expression, shows string }{
+	{`sum by (zone) (kepler_node_cpu_watts{job="$job", zone=~"$zone"})`, "zone"},
+	{`sum by (zone) (kepler_node_cpu_active_watts{job="$job", zone=~"$zone"})`, "zone"},
+	{`sum by (zone) (kepler_node_cpu_idle_watts{job="$job", zone=~"$zone"})`, "zone"},
+	{`count by (instance, model_name)(kepler_node_cpu_info{job="$job"})`, "instance model_name"},
+	{`group by (node_name,zone)(kepler_node_cpu_watts{job="$job"})`, "node_name zone"},
+	{`kepler_node_cpu_watts{job="$job", instance=~"$node", zone=~"$zone"}`, "zone instance"},
+	{`kepler_node_cpu_active_watts{job="$job", instance=~"$node", zone=~"$zone"}`, "zone instance"},
+	{`kepler_node_cpu_idle_watts{job="$job", instance=~"$node", zone=~"$zone"}`, "zone instance"},
+	{`topk(10,sum by (comm,zone)(kepler_process_cpu_watts{job="$job", zone=~"$zone"}))`, "comm zone"},
+	{`sum by (zone) (kepler_process_cpu_watts{job="$job", zone=~"$zone"})`, "zone"},
+	{`kepler_process_cpu_watts{job="$job", zone=~"$zone",pid="$process"}`, "zone comm"},
+	{`topk(10,sum by (container_name,zone)(kepler_container_cpu_watts{job="$job", zone=~"$zone"}))`, "container_name zone"},
+	{`sum by (zone) (kepler_container_cpu_watts{job="$job", zone=~"$zone"})`, "zone"},
+	{`kepler_container_cpu_watts{job="$job", zone=~"$zone",container_name=~"$container"}`, "zone container_name"},
+	{`topk(10,sum by (pod_namespace,zone)(kepler_pod_cpu_watts{job="$job", zone=~"$zone"}))`, "pod_namespace zone"},
+	{`sum by (zone) (kepler_pod_cpu_watts{job="$job", zone=~"$zone", pod_namespace=~"$namespace"})`, "zone"},
+	{`kepler_pod_cpu_watts{job="$job",pod_namespace=~"$namespace", zone=~"$zone",pod_name=~"$pod"}`, "zone pod_name"},
+	{`topk(10,sum by (vm_name,zone)(kepler_vm_cpu_watts{job="$job", zone=~"$zone"}))`, "vm_name zone"},
+	{`sum by (zone) (kepler_vm_cpu_watts{job="$job", zone=~"$zone"})`, "zone"},
+	{`kepler_vm_cpu_watts{job="$job", zone=~"$zone",vm_name=~"$vm"}`, "zone vm_name"},
 }
 
 // keplerLabels are those of Kepler's metrics of what the test runs, where each has a value.
 var keplerLabels = map[string][]string{
-	`kepler_node_cpu_joules_total`:                                {"zone"},
-	`kepler_node_cpu_watts`:                                       {"zone"},
-	`kepler_node_cpu_active_joules_total`:                         {"zone"},
-	`kepler_node_cpu_active_watts`:                                {"zone"},
-	`kepler_node_cpu_idle_joules_total`:                           {"zone"},
-	`kepler_node_cpu_idle_watts`:                                  {"zone"},
-	`kepler_node_cpu_usage_ratio`:                                 {},
-	`kepler_process_cpu_joules_total{container_id="CONTAINER"}`:   {"pid", "comm", "exe", "type", "state", "container_id", "zone"},
-	`kepler_process_cpu_watts{vm_id="VM"}`:                        {"pid", "comm", "exe", "type", "state", "vm_id", "zone"},
-	`kepler_process_cpu_seconds_total{vm_id="VM"}`:                {"pid", "comm", "exe", "type", "vm_id"},
-	`kepler_container_cpu_joules_total{container_id="CONTAINER"}`: {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
-	`kepler_container_cpu_watts{container_id="CONTAINER"}`:        {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
-	`kepler_pod_cpu_joules_total{pod_id="POD"}`:                   {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
-	`kepler_pod_cpu_watts{pod_id="POD"}`:                          {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
-	`kepler_vm_cpu_joules_total{vm_id="VM"}`:                      {"vm_id", "vm_name", "hypervisor", "state", "zone"},
-	`kepler_vm_cpu_watts{vm_id="VM"}`:                             {"vm_id", "vm_name", "hypervisor", "state", "zone"},
+	`kepler_node_cpu_joules_total`:                                 {"zone"},
+	`kepler_node_cpu_watts`:                                        {"zone"},
+	`kepler_node_cpu_active_joules_total`:                          {"zone"},
+	`kepler_node_cpu_active_watts`:                                 {"zone"},
+	`kepler_node_cpu_idle_joules_total`:                            {"zone"},
+	`kepler_node_cpu_idle_watts`:                                   {"zone"},
+	`kepler_node_cpu_usage_ratio`:                                  {},
+	`kepler_node_cpu_info{processor="0"}`:                          cpuLabels(),
+	`kepler_build_info`:                                            {"version"},
+	`kepler_process_cpu_joules_total{container_id="CONTAINER"}`:    {"pid", "comm", "exe", "type", "state", "container_id", "zone"},
+	`kepler_process_cpu_watts{vm_id="VM"}`:                         {"pid", "comm", "exe", "type", "state", "vm_id", "zone"},
+	`kepler_process_cpu_seconds_total{vm_id="VM"}`:                 {"pid", "comm", "exe", "type", "vm_id"},
+	`kepler_container_cpu_joules_total{container_id="CONTAINER"}`:  {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
+	`kepler_container_cpu_watts{container_id="CONTAINER"}`:         {"container_id", "container_name", "runtime", "state", "zone", "pod_id"},
+	`kepler_container_cpu_seconds_total{container_id="CONTAINER"}`: {"container_id", "container_name", "runtime", "pod_id"},
+	`kepler_pod_cpu_joules_total{pod_id="POD"}`:                    {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
+	`kepler_pod_cpu_watts{pod_id="POD"}`:                           {"pod_id", "pod_name", "pod_namespace", "state", "zone"},
+	`kepler_vm_cpu_joules_total{vm_id="VM"}`:                       {"vm_id", "vm_name", "hypervisor", "state", "zone"},
+	`kepler_vm_cpu_watts{vm_id="VM"}`:                              {"vm_id", "vm_name", "hypervisor", "state", "zone"},
 }
 
 const (
@@ -92,7 +136,7 @@ func TestKeplersQueries(t *testing.T) {
 	scrape := filepath.Join(t.TempDir(), "prometheus.yaml")
 	require.NoError(t, os.WriteFile(scrape, []byte(strings.ReplaceAll(keplerScrape, "ENDPOINT", endpoint)), 0o600))
 	p := startPrometheusWith(t, scrape)
-	startKeplerLoads(t)
+	load := startKeplerLoads(t)
 
 	overlay := filepath.Join(t.TempDir(), "settings.yaml")
 	require.NoError(t, os.WriteFile(overlay, []byte(strings.ReplaceAll(keplerSettings, "ROOT", sensor.root)), 0o600))
@@ -124,6 +168,7 @@ func TestKeplersQueries(t *testing.T) {
 	for _, q := range keplerQueries {
 		await(q)
 	}
+	testKeplersDashboard(t, query)
 	scraped := []string{"__name__", "instance", "job", "node_name"}
 	for selector, labels := range keplerLabels {
 		found := await(selector)
@@ -137,24 +182,83 @@ func TestKeplersQueries(t *testing.T) {
 		await(fmt.Sprintf("kepler_process_cpu_watts{type=%q,%s}", kind, selector))
 	}
 
-	// Of one collection, so in one scrape and with one time.
-	both := query(`kepler_node_cpu_active_joules_total + ignoring() kepler_node_cpu_idle_joules_total - ignoring() kepler_node_cpu_joules_total`)
-	require.Len(t, both, len(simulatedZones))
-	for _, s := range both {
-		assert.InDelta(t, 0, s.samples[0].value, 1e-6, "active and idle are the node, %s", s.labels["zone"])
-	}
+	eventually(t, "active and idle are the node in a scrape, unless it came while the exporter was given the next collection", func() bool {
+		both := query(`kepler_node_cpu_active_joules_total + ignoring() kepler_node_cpu_idle_joules_total - ignoring() kepler_node_cpu_joules_total`)
+		require.Len(t, both, len(simulatedZones))
+		return !slices.ContainsFunc(both, func(s promSeries) bool { return math.Abs(s.samples[0].value) > 1e-6 })
+	})
 	for zone, watts := range map[string]float64{"package": pipelinePower["intel-rapl:0"], "dram": pipelinePower["intel-rapl:0:0"]} {
 		// The median: a scan that is late by a tenth of a second is off by as much.
 		got := p.value(t, time.Now(), fmt.Sprintf(`quantile_over_time(0.5, kepler_node_cpu_watts{zone=%q}[1m])`, zone))
 		t.Logf("%s: %.2f W, truly %.0f W", zone, got, watts)
 		assert.InEpsilon(t, watts, got, 0.05, zone)
 	}
+
+	short := exec.Command(load, "burn", "30", "0")
+	startDaemonKeeping(t, short)
+	watts := fmt.Sprintf(`kepler_process_cpu_watts{pid="%d",zone="package"}`, short.Process.Pid)
+	eventually(t, "a process has power", func() bool { return len(query(watts+" > 0")) > 0 })
+	require.NoError(t, short.Process.Kill())
+	_ = short.Wait()
+	ended := time.Now()
+	eventually(t, "two collections have been made and scraped since it ended", func() bool {
+		return len(p.samples(t, `up{job="kepler"}`, ended.Add(3*time.Second), time.Now())) > 0
+	})
+	assert.Empty(t, query(watts), "the power of what ended is gone, with the scrape configuration that Kepler had")
+}
+
+// testKeplersDashboard opens Kepler's dashboard with the first value of each variable, and with All where it has that. No
+// variable may be without a value, no panel empty and no label that it shows missing.
+func testKeplersDashboard(t *testing.T, query func(string) []promSeries) {
+	var one, all []string // what strings.NewReplacer takes
+	for _, v := range keplerVariables {
+		var values []string
+		for _, s := range query(strings.NewReplacer(one...).Replace(v.query)) {
+			if value := s.labels[v.label]; value != "" {
+				values = append(values, value)
+			}
+		}
+		require.NotEmptyf(t, values, "the variable %s", v.name)
+		slices.Sort(values)
+		one = append(one, "$"+v.name, values[0])
+		if v.all {
+			values[0] = strings.Join(slices.Compact(values), "|")
+		}
+		all = append(all, "$"+v.name, values[0])
+	}
+	for _, panel := range keplerPanels {
+		for _, selected := range [][]string{one, all} {
+			q := strings.NewReplacer(selected...).Replace(panel.expression)
+			require.NotContains(t, q, "$")
+			found := query(q)
+			assert.NotEmpty(t, found, q)
+			for _, label := range strings.Fields(panel.shows) {
+				assert.True(t, slices.ContainsFunc(found, func(s promSeries) bool { return s.labels[label] != "" }), "%s in %s", label, q)
+			}
+		}
+	}
+	t.Logf("%d variables and %d expressions, with %v", len(keplerVariables), len(keplerPanels), one)
+}
+
+// cpuLabels are those of kepler_node_cpu_info for which /proc/cpuinfo has a value here.
+func cpuLabels() []string {
+	labels := []string{"processor"}
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for key, label := range map[string]string{
+		"vendor_id": "vendor_id", "model name": "model_name", "physical id": "physical_id", "core id": "core_id",
+	} {
+		if regexp.MustCompile(`(?m)^` + key + `\s*: \S`).Match(text) {
+			labels = append(labels, label)
+		}
+	}
+	return labels
 }
 
 // startKeplerLoads starts a process of its own, one in a pod's container and one that is a virtual machine.
-func startKeplerLoads(t *testing.T) {
+// It returns what they run.
+func startKeplerLoads(t *testing.T) (load string) {
 	t.Helper()
-	load := build(t, "load")
+	load = build(t, "load")
 	startDaemon(t, exec.Command(load, "burn", "20", "0"), os.DevNull)
 
 	inContainer := exec.Command(load, "burn", "30", "0")
@@ -170,6 +274,7 @@ func startKeplerLoads(t *testing.T) {
 	qemu := filepath.Join(t.TempDir(), "qemu-system-x86_64")
 	require.NoError(t, os.WriteFile(qemu, text, 0o700))
 	startDaemon(t, exec.Command(qemu, "-c", "while :; do :; done", "-name", "guest=vm1,debug-threads=on", "-uuid", keplerVM), os.DevNull)
+	return load
 }
 
 // startDaemonKeeping starts a daemon like startDaemon, which sets SysProcAttr anew.
