@@ -112,15 +112,15 @@ func TestWhatOthersRunIsMeasuredUnderTheirNames(t *testing.T) {
 }
 
 func TestNobodyIsExcludedByAForgedName(t *testing.T) {
-	any := []filter.Config{{Regex: "."}}
+	everyID := []filter.Config{{Regex: "."}}
 	for name, tt := range map[string]struct {
 		cgroup string
 		config ExcludeConfig
 	}{
 		"container":              {usersOwn + "/docker-" + idB + ".scope", ExcludeConfig{ContainerID: []filter.Config{{Regex: idB}}}},
-		"container's pattern":    {usersOwn + "/docker-" + idB + ".scope", ExcludeConfig{ContainerID: any}},
-		"pod in a container":     {"/docker/" + idB + podOfA + idB, ExcludeConfig{PodUID: any}},
-		"namespace":              {"/docker/" + idB + podOfA + idB, ExcludeConfig{Namespace: any}},
+		"container's pattern":    {usersOwn + "/docker-" + idB + ".scope", ExcludeConfig{ContainerID: everyID}},
+		"pod in a container":     {"/docker/" + idB + podOfA + idB, ExcludeConfig{PodUID: everyID}},
+		"namespace":              {"/docker/" + idB + podOfA + idB, ExcludeConfig{Namespace: everyID}},
 		"second cgroup of an id": {"/team/docker-" + idA + ".scope", ExcludeConfig{ContainerID: []filter.Config{{Regex: idA}}}},
 		"cgroup":                 {usersOwn + "/system.slice/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/system.slice/etcd.service$"}}}},
 		"cgroup's alternatives":  {usersOwn + "/etcd.service", ExcludeConfig{Cgroup: []filter.Config{{Regex: "/a$|/etcd.service$"}}}},

@@ -75,7 +75,7 @@ func TestAContainersIDIsFreeWhenItsProcessesHaveLeft(t *testing.T) {
 	i.in(10, "0::/docker/"+hexA)
 	assert.Equal(t, hexB, i.in(10, "0::/docker/"+hexB).ID)
 	assert.Equal(t, hexA, i.in(11, "0::/team/"+hexA).ID)
-	assert.Equal(t, "", i.in(10, "0::/").ID)
+	assert.Empty(t, i.in(10, "0::/").ID)
 	i.end(11)
 	assert.Empty(t, i.id.holders)
 }

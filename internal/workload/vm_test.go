@@ -271,10 +271,10 @@ func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
 // The arguments are what anybody writes; the scope is what the machine manager made.
 func TestArgumentsAloneNeverKeepAnIDFromAMachineInItsScope(t *testing.T) {
 	t.Parallel()
-	const forged, real = 1, 2
+	const forged, genuine = 1, 2
 	for name, processes := range map[string][]VMProcess{
-		"the real one is younger": {qemu(forged, uuid1), qemu(real, uuid1).in(1)},
-		"the real one is older":   {qemu(real, uuid1).in(1), qemu(forged, uuid1)},
+		"the real one is younger": {qemu(forged, uuid1), qemu(genuine, uuid1).in(1)},
+		"the real one is older":   {qemu(genuine, uuid1).in(1), qemu(forged, uuid1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
