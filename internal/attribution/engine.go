@@ -544,7 +544,7 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	if c.earned == 0 || c.earned < e.cfg.Limits[Process].MinEnergy {
 		return
 	}
-	if e.hasPlace(Process) && !(endsCollection && c.running) {
+	if e.hasPlace(Process) && (!endsCollection || !c.running) {
 		e.admit(id, true)
 	}
 	if c.accounts[Process] == none && c.queued == none && c.running && c.owner.Process.PID != 0 {

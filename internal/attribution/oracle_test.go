@@ -428,7 +428,7 @@ func (o *oracle) fold(a *oracleAccount) {
 		}{
 			{&others.gains.energy[kind], a.energy[kind], a.gains.energy[kind]},
 			{&others.gains.recent[kind], a.recent[kind], a.gains.recent[kind]},
-			{&others.gains.idle[kind], a.amounts.idle[kind], a.gains.idle[kind]},
+			{&others.gains.idle[kind], a.idle[kind], a.gains.idle[kind]},
 			{&others.gains.recentIdle[kind], a.recentIdle[kind], a.gains.recentIdle[kind]},
 		} {
 			e.to.add(within{e.exact, e.exact})
@@ -861,7 +861,7 @@ func (o *oracle) settle(endsCollection bool) error {
 			c.gained.add(within{0, gained.to})
 			c.ranked = true
 		}
-		if c.owner.Process.PID != 0 && o.earnedEnough(c) && !(endsCollection && c.open) {
+		if c.owner.Process.PID != 0 && o.earnedEnough(c) && (!endsCollection || !c.open) {
 			o.admit(c)
 		}
 	}
@@ -1184,7 +1184,7 @@ func (o *oracle) accepted() {
 		if a.Entity == attribution.Process {
 			for kind := range o.delivered {
 				o.delivered[kind] += a.energy[kind]
-				o.deliveredIdle[kind] += a.amounts.idle[kind]
+				o.deliveredIdle[kind] += a.idle[kind]
 			}
 		}
 		return true
@@ -1261,7 +1261,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 		}{
 			{"", got.Energy[kind], &a.energy[kind], &grown.energy[kind], a.gains.energy[kind]},
 			{" of this collection", got.Recent[kind], &a.recent[kind], &grown.recent[kind], a.gains.recent[kind]},
-			{" idle", got.Idle[kind], &a.amounts.idle[kind], &grown.idle[kind], a.gains.idle[kind]},
+			{" idle", got.Idle[kind], &a.idle[kind], &grown.idle[kind], a.gains.idle[kind]},
 			{" idle of this collection", got.RecentIdle[kind], &a.recentIdle[kind], &grown.recentIdle[kind], a.gains.recentIdle[kind]},
 		} {
 			now := uint64(e.now)
