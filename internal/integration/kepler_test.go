@@ -56,8 +56,7 @@ var keplerQueries = []string{
 }
 
 // The variables and the panels' expressions of Kepler's default dashboard, "Kepler Dashboard":
-// compose/default/grafana/dashboards/latest/dashboard.json in github.com/sustainable-computing-io/kepler at 905238ac, of
-// its 0.11 line.
+// compose/default/grafana/dashboards/latest/dashboard.json in github.com/sustainable-computing-io/kepler at 905238ac.
 
 // keplerVariables have the values of a label of what a query finds. Those that depend on others come after them.
 var keplerVariables = []struct {
