@@ -15,8 +15,13 @@ import (
 // right after the scrape, on the same goroutine.
 type acceptance struct {
 	consumer.Metrics
-	accepted func()
-	refused  func() // called when it is refused for good: the same data would be refused again
+	delivered func(delivery)
+}
+
+// delivery is what became of a collection.
+type delivery struct {
+	all, some bool // its parts were taken
+	permanent bool // what was not taken was refused for good: the same data would be refused again
 }
 
 // ConsumeMetrics hands on a collection in parts of bounded size. The collection is acknowledged only when all
@@ -24,20 +29,20 @@ type acceptance struct {
 // twice changes nothing. After a part is refused the rest is not sent, unless the part is refused for good: what is
 // wrong with it may not be wrong with others.
 func (a acceptance) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+	d := delivery{permanent: true}
 	var refused error
 	for part := range parts(md) {
 		err := a.Metrics.ConsumeMetrics(ctx, part)
-		if err != nil && !consumererror.IsPermanent(err) {
-			return errors.Join(refused, err)
-		}
 		refused = errors.Join(refused, err)
+		if err == nil {
+			d.some = true
+		} else if d.permanent = consumererror.IsPermanent(err); !d.permanent {
+			break
+		}
 	}
-	if refused != nil {
-		a.refused()
-		return refused
-	}
-	a.accepted()
-	return nil
+	d.all = refused == nil
+	a.delivered(d)
+	return refused
 }
 
 const (

@@ -46,7 +46,7 @@ func consume(t *testing.T, md pmetric.Metrics, next consumer.ConsumeMetricsFunc)
 	t.Helper()
 	c, err := consumer.NewMetrics(next)
 	require.NoError(t, err)
-	err = acceptance{c, func() { acknowledged = true }, func() {}}.ConsumeMetrics(t.Context(), md)
+	err = acceptance{c, func(d delivery) { acknowledged = d.all }}.ConsumeMetrics(t.Context(), md)
 	return acknowledged, err
 }
 
@@ -134,6 +134,31 @@ func TestRefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
 	}
 }
 
+func TestDeliveryTellsWhatWasTaken(t *testing.T) {
+	permanent := consumererror.NewPermanent(errRefused)
+	for name, test := range map[string]struct {
+		answers []error // to the parts
+		want    delivery
+	}{
+		"all":                             {[]error{nil, nil, nil, nil}, delivery{all: true, some: true, permanent: true}},
+		"none":                            {[]error{errRefused}, delivery{}},
+		"some":                            {[]error{nil, errRefused}, delivery{some: true}},
+		"none, for good":                  {[]error{permanent, permanent, permanent, permanent}, delivery{permanent: true}},
+		"some, the rest refused for good": {[]error{nil, permanent, nil, permanent}, delivery{some: true, permanent: true}},
+		"some, one not for good":          {[]error{nil, permanent, errRefused}, delivery{some: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parts := 0
+			next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { parts++; return test.answers[parts-1] })
+			require.NoError(t, err)
+			var got delivery
+			_ = acceptance{next, func(d delivery) { got = d }}.ConsumeMetrics(t.Context(), resourcesOf(manyOf(1500, 4<<10)...))
+			assert.Equal(t, test.want, got)
+			assert.Equal(t, len(test.answers), parts)
+		})
+	}
+}
+
 func TestPartThatIsRefusedForGoodDoesNotHoldUpOthers(t *testing.T) {
 	var got []int64
 	acknowledged, err := consume(t, resourcesOf(manyOf(1500, 4<<10)...), func(_ context.Context, md pmetric.Metrics) error {
@@ -158,6 +183,6 @@ func TestCollectionOfOnePartIsHandedOnAsItIs(t *testing.T) {
 	assert.Equal(t, 500, got.ResourceMetrics().Len())
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
 	require.NoError(t, err)
-	a := acceptance{next, func() {}, func() {}}
+	a := acceptance{next, func(delivery) {}}
 	assert.Zero(t, testing.AllocsPerRun(10, func() { _ = a.ConsumeMetrics(context.Background(), md) }))
 }

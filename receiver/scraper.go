@@ -494,10 +494,24 @@ func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
 	return md
 }
 
-// accepted is called when the next consumer has taken what scrape returned.
-func (s *energyScraper) accepted() {
+// delivered is called with what became of the metrics that scrape returned.
+func (s *energyScraper) delivered(d delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case d.all:
+		s.accepted()
+	case d.permanent:
+		s.refused()
+	}
+	if !d.all && d.some && s.ledgers != nil {
+		s.ledgers.engine.PartlyAccepted()
+	}
+	s.sent = nil
+}
+
+// accepted notes that the next consumer has taken all metrics.
+func (s *energyScraper) accepted() {
 	switch s.sent {
 	case nil:
 	case s.ledgers:
@@ -508,18 +522,14 @@ func (s *energyScraper) accepted() {
 	default:
 		s.dropOldest()
 	}
-	s.sent = nil
 }
 
-// refused is called when the next consumer has refused for good what scrape returned.
+// refused notes that the next consumer has refused metrics for good.
 func (s *energyScraper) refused() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.sent != nil && s.sent != s.ledgers {
 		s.sent.refused++
 		s.sent.skip = true
 	}
-	s.sent = nil
 }
 
 // giveUpOldest forgets the ledgers that were retired first, undelivered.

@@ -179,7 +179,8 @@ func (e *Engine) keepEnded(account int32) {
 	a := &e.ledger.accounts[account]
 	a.Ended = true
 	e.ended[a.Entity]++
-	if e.ended[a.Entity] > e.cfg.Limits[a.Entity].ended() && !a.acknowledged {
+	limit, ended := &e.cfg.Limits[a.Entity], e.ended[a.Entity]
+	if ended > limit.ended() && !a.acknowledged || ended > limit.ended()+limit.live() {
 		e.toOthers(account)
 		e.remove(account)
 		e.ledger.Dropped++
@@ -639,6 +640,15 @@ func (e *Engine) Accepted() {
 		if a.acknowledged = a.Reported; a.Ended && a.Again {
 			e.remove(int32(i))
 		}
+	}
+}
+
+// PartlyAccepted notes that some of what was last handed out has reached its destination. Which series is not known, so
+// the destination may know each of them.
+func (e *Engine) PartlyAccepted() {
+	for i := range e.ledger.accounts {
+		a := &e.ledger.accounts[i]
+		a.acknowledged = a.acknowledged || a.Reported
 	}
 }
 

@@ -131,6 +131,29 @@ func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
 	assert.Empty(t, b.e.index)
 }
 
+func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
+	for _, partly := range []bool{false, true} {
+		b := newBench(t, Config{Limits: Limits{Process: {Max: 2}}})
+		for i := range 4 {
+			p := b.open(int32(i + 1))
+			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+			b.e.HandedOut()
+			if partly {
+				b.e.PartlyAccepted()
+			}
+			b.e.Close(p)
+		}
+		others := 2 * units.Joule
+		if partly {
+			others = 0
+		}
+		assert.Equal(t, others, b.energy(Process, "other"), "acknowledged in part: %v", partly)
+		requireConserved(t, b.e, Amounts{})
+		b.deliver()
+		assert.Zero(t, b.living())
+	}
+}
+
 func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	b := newBench(t, Config{})
 	owner := Owner{Process: Program{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}

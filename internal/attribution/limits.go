@@ -17,7 +17,8 @@ type Limit struct {
 	// A series that ended has no part of it, so a pipeline that refuses everything keeps no newcomer out. It is kept
 	// until it was acknowledged. There are at most Max of those of which an earlier value was acknowledged. Of the
 	// others as many are kept; beyond that their energy goes to the others, where nothing of it is lost or counted
-	// twice, because nobody knows of the series.
+	// twice, because the destination does not know these series. After collections that were acknowledged in part,
+	// all of their series count as acknowledged, and only beyond twice Max is energy counted twice.
 	Max int
 }
 
