@@ -1,0 +1,83 @@
+package receiver
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/crowd"
+)
+
+// BenchmarkMemoryOfABurst runs the built collector, has 20,000 processes come and go, and reports its resident memory
+// before, with them, and a minute and a half after, in MiB. With a memory limit of 64 MiB it reports whether it lives.
+// ns/op means nothing here.
+func BenchmarkMemoryOfABurst(b *testing.B) {
+	const processes = 20_000
+	binary := filepath.Join("..", "build", "otelcol-energy")
+	if _, err := os.Stat(binary); err != nil {
+		b.Skipf("%v: make build", err)
+	}
+	for _, c := range []struct {
+		source  string
+		limited bool
+		env     string
+	}{{source: "bpf"}, {source: "procfs"}, {"bpf", true, "GOMEMLIMIT=48MiB"}, {"procfs", true, "GOMEMLIMIT=48MiB"}, {"bpf", true, "GOMEMLIMIT=off"}} {
+		b.Run(fmt.Sprintf("%s/limited=%t/%s", c.source, c.limited, c.env), func(b *testing.B) {
+			config := fmt.Sprintf(`
+receivers:
+  energy: {collection_interval: 2s, cpu_time: %s, meter: model, model: {idle_power: 40, max_power: 120}}
+processors:
+  memory_limiter: {check_interval: 1s, limit_mib: 48, spike_limit_mib: 8}
+exporters:
+  debug: {verbosity: basic}
+service:
+  pipelines: {metrics: {receivers: [energy], processors: [%s], exporters: [debug]}}
+  telemetry: {metrics: {level: none}, logs: {level: error}}
+`, c.source, map[bool]string{true: "memory_limiter"}[c.limited])
+			for b.Loop() {
+				command := `exec "$0" "$@"`
+				if c.limited {
+					group := filepath.Join("/sys/fs/cgroup/memory", fmt.Sprint("energy-burst-", os.Getpid())) // of cgroup v1
+					if err := os.Mkdir(group, 0o755); err != nil {
+						b.Skip(err)
+					}
+					defer func() { require.NoError(b, os.Remove(group)) }()
+					require.NoError(b, os.WriteFile(filepath.Join(group, "memory.limit_in_bytes"), fmt.Append(nil, 64<<20), 0o600))
+					command = "echo $$ > " + group + "/cgroup.procs; " + command
+				}
+				cmd := exec.Command("sh", "-c", command, binary, "--config", "yaml:"+config)
+				cmd.Env = append(os.Environ(), c.env)
+				var out bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &out
+				require.NoError(b, cmd.Start())
+				report := func(name string, after time.Duration) {
+					time.Sleep(after)
+					p, err := procfs.NewProc(cmd.Process.Pid)
+					require.NoError(b, err, out.String())
+					s, err := p.Stat()
+					require.NoError(b, err)
+					b.ReportMetric(float64(s.ResidentMemory())/(1<<20), name)
+				}
+				report("MiB-before", 10*time.Second)
+				stop, err := crowd.Start(b.TempDir(), processes, 100)
+				require.NoError(b, err)
+				report("MiB-peak", 15*time.Second)
+				require.NoError(b, stop())
+				report("MiB-after", 90*time.Second)
+				_ = cmd.Process.Signal(os.Interrupt)
+				lives := 1.0
+				if err := cmd.Wait(); err != nil {
+					lives = 0
+				}
+				b.ReportMetric(lives, "lives")
+			}
+		})
+	}
+}
