@@ -1,0 +1,127 @@
+package receiver
+
+import (
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// loadExample returns the receivers of testdata/config.yaml.
+func loadExample(t *testing.T) map[string]*confmap.Conf {
+	t.Helper()
+	all, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+	require.NoError(t, err)
+	receivers := map[string]*confmap.Conf{}
+	for id := range all.ToStringMap() {
+		sub, err := all.Sub(id)
+		require.NoError(t, err)
+		receivers[id] = sub
+	}
+	return receivers
+}
+
+func TestExampleConfigurationIsValid(t *testing.T) {
+	cfgs := map[string]*Config{}
+	for id, conf := range loadExample(t) {
+		cfg := createDefaultConfig().(*Config)
+		require.NoError(t, conf.Unmarshal(cfg), id)
+		require.NoError(t, confmap.Validate(cfg), id)
+		cfgs[id] = cfg
+	}
+	cfg := cfgs["energy"]
+	assert.Equal(t, 30*time.Second, cfg.CollectionInterval)
+	assert.Equal(t, []power.Kind{power.Package, power.DRAM, power.PSys}, cfg.Zones)
+	assert.Len(t, cfg.Model.Get().Points, 3)
+	assert.Equal(t, SeriesConfig{MinEnergy: 0.5, Max: 200}, cfg.Containers)
+	assert.Equal(t, SplitLearned, cfg.Attribution.Split)
+	assert.Equal(t, 55.0, cfg.Attribution.StaticPower[power.PSys])
+	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
+	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
+	assert.Equal(t, 120.0, cfgs["energy/powers"].Model.Get().MaxPower)
+	assert.Equal(t, component.MustNewIDWithName("file_storage", "energy"), *cfgs["energy/storage"].Attribution.Storage)
+}
+
+func TestExampleConfigurationHasEveryOption(t *testing.T) {
+	set := map[string]bool{}
+	for _, conf := range loadExample(t) {
+		collectKeys(conf.ToStringMap(), "", set)
+	}
+	options := optionsOf(reflect.TypeFor[Config](), "")
+	require.Contains(t, options, "attribution::exclude::cgroup", "nested options are found")
+	for _, option := range options {
+		assert.True(t, set[option], "%s is not in testdata/config.yaml", option)
+	}
+}
+
+// collectKeys adds the paths of all keys of a map, and of the maps in its lists.
+func collectKeys(m map[string]any, path string, into map[string]bool) {
+	for key, value := range m {
+		into[path+key] = true
+		switch v := value.(type) {
+		case map[string]any:
+			collectKeys(v, path+key+"::", into)
+		case []any:
+			for _, element := range v {
+				if m, ok := element.(map[string]any); ok {
+					collectKeys(m, path+key+"::", into)
+				}
+			}
+		}
+	}
+}
+
+// optionsOf lists the options of a configuration struct by their paths. Single metrics and resource attributes are
+// generated and have a test of their own.
+func optionsOf(t reflect.Type, path string) (options []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
+		return optionsOf(get.Type.Out(0), path)
+	}
+	if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[Config]().PkgPath() && path != "" {
+		return nil
+	}
+	for field := range fields(t) {
+		name, flags, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
+		switch {
+		case !field.IsExported():
+		case strings.Contains(flags, "squash"):
+			options = append(options, squashed(field.Type)...)
+		default:
+			options = append(options, path+name)
+			options = append(options, optionsOf(field.Type, path+name+"::")...)
+		}
+	}
+	return options
+}
+
+// squashed lists the options of an embedded struct of another package.
+func squashed(t reflect.Type) (options []string) {
+	for field := range fields(t) {
+		if name, _, _ := strings.Cut(field.Tag.Get("mapstructure"), ","); field.IsExported() && name != "" && name != "-" {
+			options = append(options, name)
+		}
+	}
+	return options
+}
+
+func fields(t reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			if !yield(t.Field(i)) {
+				return
+			}
+		}
+	}
+}
