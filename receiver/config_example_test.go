@@ -44,10 +44,10 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.Len(t, cfg.Model.Get().Points, 3)
 	assert.Equal(t, SeriesConfig{MinEnergy: 0.5, Max: 200}, cfg.Containers)
 	assert.Equal(t, SplitLearned, cfg.Attribution.Split)
-	assert.Equal(t, 55.0, cfg.Attribution.StaticPower[power.PSys])
+	assert.InDelta(t, 55, cfg.Attribution.StaticPower[power.PSys], 0)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
-	assert.Equal(t, 120.0, cfgs["energy/powers"].Model.Get().MaxPower)
+	assert.InDelta(t, 120, cfgs["energy/powers"].Model.Get().MaxPower, 0)
 	assert.Equal(t, component.MustNewIDWithName("file_storage", "energy"), *cfgs["energy/storage"].Attribution.Storage)
 }
 

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package cputime
+
+import "errors"
+
+// ReadCPUs fails: only Linux has /proc/cpuinfo.
+func ReadCPUs(string) ([]CPU, error) {
+	return nil, errors.New("CPU information: this platform has no /proc/cpuinfo")
+}
