@@ -192,7 +192,7 @@ func bootNow() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-var errOtherKernel = errors.New("the processes below root_path are not those of this kernel and PID namespace")
+var errOtherKernel = errors.New("the processes below root_path are not those of this kernel, PID namespace and time namespace")
 
 // isThisKernel says whether /proc below the root is this kernel's: a recorded tree is not.
 func (b *BPF) isThisKernel() error {

@@ -105,7 +105,7 @@ service:
 	said := fileText(t, filepath.Join(root, "var/lib/otelcol-energy/log"))
 	if bpfLacks == "" {
 		// The programs have been loaded by then: all that is wrong is the PID namespace, which is this test's.
-		assert.Contains(t, said, "not those of this kernel and PID namespace")
+		assert.Contains(t, said, "not those of this kernel, PID namespace and time namespace")
 	}
 	granted := fmt.Sprintf("%016x", 1<<unix.CAP_DAC_READ_SEARCH|1<<unix.CAP_SYS_PTRACE|1<<unix.CAP_BPF|1<<unix.CAP_PERFMON)
 	for _, set := range []string{"CapPrm", "CapEff", "CapBnd", "CapAmb"} {
