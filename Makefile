@@ -29,7 +29,7 @@ GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -no
 TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build build-k8s image validate check-deploy test integration integration-k8s generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
+.PHONY: help run top build build-k8s image validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ integration: build build-k8s ## hold the collector against a real RAPL driver, D
 
 integration-k8s: build-k8s ## hold the DaemonSet against a real API server and kubelet (root, apt; docs/deployment.md)
 	@internal/integration/kubernetes.sh
+
+attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; docs/integration.md)
+	@internal/integration/attack.sh
 
 generate: ## write the generated files anew
 	go generate -skip bpf2go ./...

@@ -57,8 +57,16 @@ type backend struct {
 	mode     fault
 	server   *http.Server
 	answered int // requests that it has taken, and said so
+	refused  int // and those that it has not
+	largest  int // bytes of a request, uncompressed
 	last     map[string]sample
+	taking   func(pmetric.Metrics) // what else is done with a request that it takes
 }
+
+// maxMessage is the size of a message that gRPC takes unless it is told otherwise.
+const maxMessage = 4 << 20
+
+var tooLarge = fault{name: "refuses what is too large", http: http.StatusRequestEntityTooLarge, grpc: "8", connects: true}
 
 // sample is the last point of a series.
 type sample struct {
@@ -71,7 +79,7 @@ type sample struct {
 
 func startBackend(t *testing.T) *backend {
 	t.Helper()
-	b := &backend{address: "127.0.0.1:0", last: map[string]sample{}}
+	b := &backend{address: "127.0.0.1:0", last: map[string]sample{}, taking: func(pmetric.Metrics) {}}
 	b.become(t, works)
 	t.Cleanup(func() { b.become(t, fault{}) })
 	return b
@@ -112,11 +120,19 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	b.mu.Lock()
 	mode := b.mode
-	if mode.takes {
-		b.keep(md)
+	if len(message) > maxMessage {
+		mode = tooLarge
 	}
-	if mode.takes && !mode.noAnswer {
-		b.answered++
+	b.largest = max(b.largest, len(message))
+	switch {
+	case mode.takes:
+		b.keep(md)
+		b.taking(md)
+		if !mode.noAnswer {
+			b.answered++
+		}
+	case !mode.noAnswer:
+		b.refused++
 	}
 	b.mu.Unlock()
 	switch {
@@ -163,6 +179,18 @@ func (b *backend) taken() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.answered
+}
+
+func (b *backend) refusals() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refused
+}
+
+func (b *backend) largestRequest() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.largest
 }
 
 // keep takes the energies of a request. What is older than what it has is not taken: a request that was given up by its

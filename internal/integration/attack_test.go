@@ -1,0 +1,506 @@
+//go:build linux
+
+package integration
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/crowd"
+)
+
+// attackConfig sends to a backend without a queue, so that the receiver learns what was taken. Its model has the same
+// power at any load, so that the energy of a collection is its time.
+const attackConfig = `
+receivers:
+  energy:
+    collection_interval: 1s
+    initial_delay: 0s
+    meter: model
+    model: {idle_power: 100, max_power: 100}
+    zones: [package]
+    cpu_time: SOURCE
+    processes: {min_energy: 0, max: 0}
+    metrics:
+      process.cpu.time: {enabled: true}
+      container.cpu.time: {enabled: true}
+processors:
+  memory_limiter: {check_interval: 100ms, limit_mib: LIMIT, spike_limit_mib: 1}
+exporters:
+  otlp_http:
+    endpoint: BACKEND
+    compression: none
+    sending_queue: {enabled: false}
+    retry_on_failure: {enabled: false}
+service:
+  telemetry: {metrics: {level: none}, logs: {encoding: json}}
+  pipelines:
+    metrics: {receivers: [energy], processors: [memory_limiter], exporters: [otlp_http]}
+`
+
+// attacked is a collector under attack and the backend that it sends to.
+type attacked struct {
+	*collector
+	*backend
+	requests []pmetric.Metrics // that the backend has taken; under its lock
+	parsed   []emission
+}
+
+// attack starts a collector, by what is before its path in a command line, and returns when its backend has the first
+// collection.
+func attack(t *testing.T, source string, before ...string) *attacked {
+	t.Helper()
+	a := startAttacked(t, source, 1024, before...)
+	a.takes(t, 1)
+	return a
+}
+
+func startAttacked(t *testing.T, source string, limitMiB int, before ...string) *attacked {
+	t.Helper()
+	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	a := &attacked{collector: &collector{log: filepath.Join(dir, source+".log")}, backend: startBackend(t)}
+	a.taking = func(md pmetric.Metrics) { a.requests = append(a.requests, md) }
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	text := strings.NewReplacer("SOURCE", source, "BACKEND", "http://"+a.address, "LIMIT", strconv.Itoa(limitMiB)).Replace(attackConfig)
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+	args := append(append([]string(nil), before...), collectorBinary(t), "--config", config)
+	a.cmd = exec.Command(args[0], args[1:]...)
+	a.ended = startDaemon(t, a.cmd, a.log)
+	return a
+}
+
+// takes waits until the backend has taken more collections.
+func (a *attacked) takes(t *testing.T, more int) {
+	t.Helper()
+	want := len(a.collections(t)) + more
+	eventually(t, "the backend takes what is sent, the log is in "+a.log, func() bool {
+		require.Falsef(t, a.hasEnded(), "the collector ended, its log is in %s", a.log)
+		return len(a.collections(t)) >= want
+	})
+}
+
+// collections are what the backend has taken, the parts of a collection together. The first part has the node's metrics.
+func (a *attacked) collections(t *testing.T) (all []emission) {
+	t.Helper()
+	a.mu.Lock()
+	more := a.requests[len(a.parsed):]
+	a.mu.Unlock()
+	for _, md := range more {
+		text, err := new(pmetric.JSONMarshaler).MarshalMetrics(md)
+		require.NoError(t, err)
+		a.parsed = append(a.parsed, parseEmission(t, text))
+	}
+	for _, e := range a.parsed {
+		first := slices.ContainsFunc(e, func(p point) bool { return strings.HasPrefix(p.metric, "system.") })
+		if n := len(all); n > 0 && !first {
+			all[n-1] = append(all[n-1], e...)
+			continue
+		}
+		all = append(all, slices.Clone(e))
+	}
+	return all
+}
+
+// requireBalance stops the collector and holds what its backend has taken against the rule that nothing is lost.
+func (a *attacked) requireBalance(t *testing.T) []emission {
+	t.Helper()
+	a.stop(t)
+	all := a.collections(t)
+	requireBalance(t, all, "package")
+	return all
+}
+
+// cpu is the CPU time that the collector has used.
+func (a *attacked) cpu(t *testing.T) time.Duration { return processCPU(t, a.cmd.Process.Pid) }
+
+func processCPU(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var ticks time.Duration
+	for _, f := range fields[11:13] { // utime and stime, proc_pid_stat(5)
+		n, err := strconv.Atoi(f)
+		require.NoError(t, err)
+		ticks += time.Duration(n)
+	}
+	return ticks * 10 * time.Millisecond
+}
+
+// residentMiB is a line of /proc/<pid>/status: VmRSS, or VmHWM, the most that it ever was.
+func residentMiB(t *testing.T, pid int, line string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), line+":")
+	require.True(t, found, line)
+	kib, err := strconv.Atoi(strings.Fields(rest)[0])
+	require.NoError(t, err)
+	return kib / 1024
+}
+
+// startHostile starts a program n times, with arguments, and waits until all run.
+func startHostile(t *testing.T, program, what string, n int, args func(i int) []string) (pids []int) {
+	t.Helper()
+	for i := range n {
+		cmd := exec.Command(program, args(i)...)
+		cmd.Env = append(os.Environ(), "HOSTILE="+what, "GOMAXPROCS=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill() // it may have ended already
+			_ = cmd.Wait()
+		})
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoErrorf(t, err, "%s said %q", program, line)
+		pids = append(pids, cmd.Process.Pid)
+	}
+	return pids
+}
+
+func none(int) []string { return nil }
+
+// copyAs copies a program under another name.
+func copyAs(t *testing.T, program, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(program)
+	require.NoError(t, err)
+	to := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(to, content, 0o755))
+	return to
+}
+
+// sources runs an attack with each source of CPU times that can be had.
+func sources(t *testing.T, test func(t *testing.T, source string)) {
+	need(t)
+	for _, source := range []string{"bpf", "procfs"} {
+		t.Run(source, func(t *testing.T) { test(t, source) })
+	}
+}
+
+// 33 processes that call themselves virtual machines with a name of 130 kB each made a collection that every backend
+// refuses, each time.
+func TestAttackNamesWithoutBounds(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		a := attack(t, source)
+		machine := copyAs(t, build(t, "hostile"), "qemu-system-x86_64")
+		startHostile(t, machine, "idle", 33, func(i int) []string {
+			return []string{"-name", fmt.Sprintf("guest=%d-", i) + strings.Repeat("ä", 65_000)}
+		})
+		a.takes(t, 5)
+		all := a.requireBalance(t)
+		assert.Zero(t, a.refusals(), "requests that are too large")
+		assert.LessOrEqual(t, a.largestRequest(), maxMessage/2, "bytes of the largest request")
+		machines := map[string]bool{}
+		for _, e := range all {
+			for _, p := range e {
+				for key, value := range p.attributes {
+					bound := 256
+					if key == "process.executable.path" {
+						bound = 4096
+					}
+					if len(value) > bound || !utf8.ValidString(value) {
+						t.Fatalf("%s has %d bytes", key, len(value))
+					}
+				}
+				if p.metric == "vm.energy" && strings.HasSuffix(p.attributes["vm.name"], "…") {
+					machines[p.series] = true
+				}
+			}
+		}
+		assert.Len(t, machines, 33)
+	})
+}
+
+// 300 processes that rename themselves, each with a command line of 900 kB of nothing, took half of a CPU.
+func TestAttackCommandLines(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		const processes, collections, windows = 300, 4, 3
+		hostile := build(t, "hostile")
+		cost := func(what string, args func(int) []string) (perCollection time.Duration) {
+			t.Run(what, func(t *testing.T) {
+				startHostile(t, hostile, what, processes, args)
+				a := attack(t, source)
+				a.takes(t, 1)
+				var costs []time.Duration // what else runs on the machine costs something too
+				for range windows {
+					before := a.cpu(t)
+					a.takes(t, collections)
+					costs = append(costs, (a.cpu(t)-before)/collections)
+				}
+				perCollection = slices.Min(costs)
+				a.requireBalance(t)
+			})
+			return perCollection
+		}
+		honest := cost("idle", none)
+		blank := cost("blank", func(int) []string {
+			args := make([]string, 7)
+			for i := range args {
+				args[i] = strings.Repeat("x", 130_000)
+			}
+			return args
+		})
+		t.Logf("%s: a collection beside %d honest processes takes %v of CPU time, beside hostile ones %v", source, processes, honest, blank)
+		// Their names change, which honest ones' do not. The benchmark in internal/workload is exact; this only catches
+		// what was 160 times as much.
+		assert.Less(t, blank, 5*honest+10*time.Millisecond)
+	})
+}
+
+// A user who names a cgroup of their own after a container has no part in the container's energy, and adds none to it.
+func TestAttackForgedContainer(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		load := build(t, "load")
+		sum := sha256.Sum256([]byte(t.Name()))
+		id := hex.EncodeToString(sum[:])
+		a := attack(t, source)
+		real := startIn(t, "docker/"+id, load, "burn", "20", "1.5")
+		forged := startIn(t, "user.slice/user-4711.slice/user@4711.service/app.slice/docker-"+id+".scope", load, "burn", "20", "1.5")
+		forgedPod := "5c1f7e0a_93b4_4a6d_8e21_b7d06f3c9a18"
+		inPod := startIn(t, "user.slice/user-4711.slice/user@4711.service/kubepods.slice/kubepods-pod"+forgedPod+".slice/cri-containerd-"+id+".scope",
+			load, "burn", "20", "1.5")
+		for _, cmd := range []*process{real, forged, inPod} {
+			cmd.waitDone(t)
+		}
+		a.takes(t, 2)
+		all := a.requireBalance(t)
+		assert.InDelta(t, 1.5, total(all, "container.cpu.time", "container.id="+id, "container.runtime.name=docker"), 0.2,
+			"seconds of the real container")
+		assert.Zero(t, total(all, "k8s.pod.energy", "k8s.pod.uid="+strings.ReplaceAll(forgedPod, "_", "-")), "a pod where no kubelet is")
+	})
+}
+
+// process is one that a test has started in a cgroup.
+type process struct {
+	cmd *exec.Cmd
+	out *bufio.Reader
+}
+
+// startIn starts a program in a cgroup that is made for it in every hierarchy, and removed at the end.
+func startIn(t *testing.T, cgroup, program string, args ...string) *process {
+	t.Helper()
+	var files []string
+	for _, hierarchy := range hierarchies(t) {
+		dir := hierarchy
+		for _, name := range strings.Split(cgroup, "/") {
+			dir = filepath.Join(dir, name)
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				require.ErrorIs(t, err, os.ErrExist)
+				continue
+			}
+			for _, set := range []string{"cpuset.cpus", "cpuset.mems"} { // those of version 1 begin empty
+				if value, err := os.ReadFile(filepath.Join(filepath.Dir(dir), set)); err == nil {
+					_ = os.WriteFile(filepath.Join(dir, set), value, 0)
+				}
+			}
+			made := dir
+			t.Cleanup(func() {
+				eventually(t, "the cgroup is empty", func() bool { return os.Remove(made) == nil })
+			})
+		}
+		files = append(files, filepath.Join(dir, "cgroup.procs"))
+	}
+	script := `for f in ` + strings.Join(files, " ") + `; do echo $$ >$f || exit 1; done; exec "$0" "$@"`
+	cmd := exec.Command("sh", append([]string{"-c", script, program}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it sleeps
+		_ = cmd.Wait()
+	})
+	return &process{cmd, bufio.NewReader(out)}
+}
+
+func (p *process) waitDone(t *testing.T) {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "done\n", line)
+}
+
+// hierarchies are the mount points of all cgroup hierarchies.
+func hierarchies(t *testing.T) (dirs []string) {
+	t.Helper()
+	for line := range strings.Lines(fileText(t, "/proc/self/mounts")) {
+		if fields := strings.Fields(line); fields[2] == "cgroup" || fields[2] == "cgroup2" {
+			dirs = append(dirs, fields[1])
+		}
+	}
+	require.NotEmpty(t, dirs)
+	return dirs
+}
+
+// The final values of thousands of processes, which ended while the backend refused, are held until it takes them.
+func TestAttackHeldSeries(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		const processes = 10_000
+		a := attack(t, source)
+		a.become(t, faults[0])
+		refusals := func(what string, more int) {
+			want := a.refusals() + more
+			eventually(t, what, func() bool { return a.refusals() >= want })
+		}
+		stop, err := crowd.Start(t.TempDir(), processes, 300)
+		if err != nil {
+			t.Skipf("lacks a crowd: %v", err)
+		}
+		refusals("collections are refused", 3)
+		require.NoError(t, stop())
+		refusals("collections are refused when all have ended", 3)
+		t.Logf("%s: %d MiB resident while %d ended series are held", source, residentMiB(t, a.cmd.Process.Pid, "VmRSS"), processes)
+		a.become(t, works)
+		a.takes(t, 3)
+		assert.LessOrEqual(t, a.largestRequest(), maxMessage/2, "bytes of the largest request")
+		resident := residentMiB(t, a.cmd.Process.Pid, "VmRSS")
+		all := a.requireBalance(t)
+		crowded := map[string]bool{}
+		for _, e := range all {
+			for _, p := range e.filter("process.energy", "process.executable.name=crowd") {
+				crowded[p.series] = true
+			}
+		}
+		t.Logf("%s: %d series of the crowd have arrived, %d MiB resident", source, len(crowded), resident)
+		assert.Greater(t, len(crowded), processes*9/10)
+	})
+}
+
+// A collector that is stopped for a while bills the whole time when it goes on.
+func TestAttackStopped(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		a := attack(t, source)
+		load := startIn(t, "docker/"+strings.Repeat("5", 64), build(t, "load"), "burn", "50", "4")
+		require.NoError(t, a.cmd.Process.Signal(unix.SIGSTOP))
+		load.waitDone(t) // eight seconds and more
+		require.NoError(t, a.cmd.Process.Signal(unix.SIGCONT))
+		a.takes(t, 2)
+		all := a.requireBalance(t)
+		assert.InDelta(t, 4, total(all, "container.cpu.time", "container.id="+strings.Repeat("5", 64)), 0.2)
+		requireModeledEnergy(t, all)
+	})
+}
+
+// requireModeledEnergy holds all energy against the model's 100 W.
+func requireModeledEnergy(t *testing.T, all []emission) {
+	t.Helper()
+	last := all[len(all)-1].filter("system.energy", "energy.state=active")[0]
+	assert.InEpsilon(t, 100*last.at.Sub(last.start).Seconds(), total(all, "system.energy"), 0.01, "J in %v", last.at.Sub(last.start))
+}
+
+// In a time namespace the clocks that processes are dated by are not the kernel's own, of which BPF tells
+// (time_namespaces(7)).
+func TestAttackOtherClocks(t *testing.T) {
+	need(t)
+	unshare := program(t, "unshare", "util-linux")
+	for _, offset := range []string{"1000000", "-20"} {
+		t.Run(offset, func(t *testing.T) {
+			a := attack(t, "auto", unshare, "--time", "--boottime", offset, "--monotonic", offset)
+			assert.Contains(t, fileText(t, a.log), "time namespace")
+			load := startIn(t, "docker/"+strings.Repeat("6", 64), build(t, "load"), "burn", "50", "1")
+			began := time.Now()
+			load.waitDone(t)
+			a.takes(t, 2)
+			all := a.requireBalance(t)
+			points := all[len(all)-1].filter("process.energy", "process.pid="+strconv.Itoa(load.cmd.Process.Pid))
+			require.NotEmpty(t, points)
+			assert.Positive(t, points[0].value)
+			created, err := time.Parse(time.RFC3339, points[0].attributes["process.creation.time"])
+			require.NoError(t, err)
+			assert.WithinDuration(t, began, created, 5*time.Second)
+			requireModeledEnergy(t, all)
+		})
+	}
+}
+
+// Where a runtime's filter of system calls refuses BPF, procfs takes its place and the log says why.
+func TestAttackBPFRefused(t *testing.T) {
+	need(t)
+	hostile := build(t, "hostile")
+	t.Setenv("HOSTILE", "deny-bpf")
+	a := attack(t, "auto", hostile)
+	assert.Contains(t, fileText(t, a.log), `"source":"procfs"`)
+	assert.Contains(t, fileText(t, a.log), "operation not permitted")
+	load := startIn(t, "docker/"+strings.Repeat("7", 64), build(t, "load"), "burn", "50", "1")
+	load.waitDone(t)
+	a.takes(t, 2)
+	assert.InDelta(t, 1, total(a.requireBalance(t), "container.cpu.time", "container.id="+strings.Repeat("7", 64)), 0.1)
+}
+
+// Containers are counted where a machine has cgroups of version 1 alone, and where it has version 2 alone.
+func TestAttackCgroupVersions(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		unshare := program(t, "unshare", "util-linux")
+		views := map[string]string{
+			"v1": `umount -R /sys/fs/cgroup && mount -t tmpfs cgroups /sys/fs/cgroup && mkdir /sys/fs/cgroup/cpuacct /sys/fs/cgroup/cpu &&
+				mount -t cgroup -o cpuacct cgroup /sys/fs/cgroup/cpuacct && mount -t cgroup -o cpu cgroup /sys/fs/cgroup/cpu`,
+			"v2": `umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup`,
+		}
+		for version, mount := range views {
+			t.Run(version, func(t *testing.T) {
+				check := exec.Command(unshare, "--mount", "--propagation", "private", "sh", "-c", mount)
+				if out, err := check.CombinedOutput(); err != nil {
+					t.Skipf("lacks cgroups of %s: %s", version, out)
+				}
+				a := attack(t, source, unshare, "--mount", "--propagation", "private", "sh", "-c", mount+` && exec "$0" "$@"`)
+				id := strings.Repeat(version[1:], 64)
+				burn := startIn(t, "docker/"+id, build(t, "load"), "burn", "40", "1")
+				burn.waitDone(t)
+				fork := startIn(t, "docker/"+strings.Repeat("c", 64), build(t, "load"), "fork", "0.5")
+				fork.waitDone(t)
+				a.takes(t, 2)
+				all := a.requireBalance(t)
+				assert.InDelta(t, 1, total(all, "container.cpu.time", "container.id="+id), 0.1)
+				assert.InDelta(t, 0.55, total(all, "container.cpu.time", "container.id="+strings.Repeat("c", 64)), 0.2, "short-lived children")
+			})
+		}
+	})
+}
+
+// What a memory limiter refuses while thousands of processes run is delivered when there is room again.
+func TestAttackMemoryLimit(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		const processes = 10_000
+		a := startAttacked(t, source, 48)
+		a.takes(t, 1)
+		stop, err := crowd.Start(t.TempDir(), processes, 300)
+		if err != nil {
+			t.Skipf("lacks a crowd: %v", err)
+		}
+		eventually(t, "the memory limiter refuses, the log is in "+a.log, func() bool {
+			require.Falsef(t, a.hasEnded(), "the collector ended, its log is in %s", a.log)
+			return strings.Contains(fileText(t, a.log), "Refusing data.")
+		})
+		require.NoError(t, stop())
+		a.takes(t, 3)
+		t.Logf("%s: %d MiB resident, %d at most", source, residentMiB(t, a.cmd.Process.Pid, "VmRSS"), residentMiB(t, a.cmd.Process.Pid, "VmHWM"))
+		a.stop(t)
+		// A collection of which only the first parts were taken does not add up by itself. The next one does.
+		all := a.collections(t)
+		assert.InDelta(t, total(all, "system.energy", "energy.state=active"),
+			total(all, "process.energy")+total(all, "system.unattributed.energy"), 0.5e-6, "processes and unattributed are active")
+		requireModeledEnergy(t, all)
+	})
+}

@@ -1,0 +1,94 @@
+//go:build linux
+
+// Command hostile does what an unprivileged process may do to mislead or to burden a reader of /proc. HOSTILE in the
+// environment names what; the arguments are for others to read.
+//
+//	idle         runs for a moment ten times a second
+//	rename       the same, and renames its task each time
+//	blank        the same, after it has overwritten its whole command line with NUL bytes
+//	deny-bpf     executes its arguments as a program that the kernel refuses bpf(2) and perf_event_open(2)
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	go func() {
+		<-signals
+		os.Exit(0)
+	}()
+	if err := run(os.Getenv("HOSTILE")); err != nil {
+		fmt.Fprintln(os.Stderr, "hostile:", err)
+		os.Exit(1)
+	}
+}
+
+func run(what string) error {
+	switch what {
+	case "idle":
+		return live(false)
+	case "rename":
+		return live(true)
+	case "blank":
+		for _, arg := range os.Args {
+			clear(unsafe.Slice(unsafe.StringData(arg), len(arg))) // the kernel's copy, of which the command line is read
+		}
+		return live(true)
+	case "deny-bpf":
+		if err := denyBPF(); err != nil {
+			return err
+		}
+		path, err := exec.LookPath(os.Args[1])
+		if err != nil {
+			return err
+		}
+		return unix.Exec(path, os.Args[1:], os.Environ())
+	}
+	return fmt.Errorf("HOSTILE=%q is not known", what)
+}
+
+// live runs until it is ended. It says "ready" first.
+func live(rename bool) error {
+	fmt.Println("ready")
+	for n := 0; ; n++ {
+		if rename {
+			if err := os.WriteFile("/proc/self/comm", fmt.Appendf(nil, "name-%d", n), 0); err != nil {
+				return err
+			}
+		}
+		for began := time.Now(); time.Since(began) < 50*time.Microsecond; {
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// denyBPF installs a filter of system calls, as container runtimes do (seccomp(2)), for all threads.
+func denyBPF() error {
+	const retErrno, retAllow, tsync = 0x00050000, 0x7fff0000, 1
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_BPF, Jt: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PERF_EVENT_OPEN, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: retErrno | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: retAllow},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	const setModeFilter = 1
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, setModeFilter, tsync, uintptr(unsafe.Pointer(&program))); errno != 0 {
+		return fmt.Errorf("seccomp: %w", errno)
+	}
+	return nil
+}
