@@ -26,8 +26,8 @@ lacks() { echo "skipped  $1: lacks $2"; }
 # What the manifests put into the environment.
 export K8S_NODE_NAME=node K8S_POD_IP=127.0.0.1 OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
 
-# kubectl, where `make integration-k8s` has built it
-PATH=$PATH:$PWD/build/integration/kubernetes/bin
+# kubectl and promtool, where `make integration-k8s` and `make integration` have built them
+PATH=$PATH:$PWD/build/integration/kubernetes/bin:$PWD/build/integration/prometheus
 
 for config in config.yaml deploy/systemd/config.yaml deploy/docker/config.yaml deploy/prometheus/collector.yaml; do
 	checks "$config, by the collector" build/otelcol-energy validate --config "$config"
@@ -48,6 +48,17 @@ if command -v kubectl >/dev/null; then
 	checks "deploy/kepler, by kubectl kustomize" kubectl kustomize deploy/kepler
 else
 	lacks deploy/kubernetes kubectl
+fi
+
+if command -v promtool >/dev/null; then
+	for config in prometheus scrape; do
+		checks "deploy/prometheus/$config.yaml, by promtool" promtool check config "deploy/prometheus/$config.yaml"
+	done
+	checks "deploy/prometheus/rules.yaml, by promtool check rules" \
+		promtool check rules --lint=all --lint-fatal deploy/prometheus/rules.yaml
+	checks "deploy/prometheus/rules.yaml, by promtool test rules" promtool test rules deploy/prometheus/rules_test.yaml
+else
+	lacks deploy/prometheus promtool
 fi
 
 if command -v systemd-analyze >/dev/null; then

@@ -163,6 +163,8 @@ func TestNothingInShippedPipelinesAcknowledgesTooEarly(t *testing.T) {
 			if strings.HasPrefix(name, "otlp_") {
 				assert.Equal(t, false, at(t, exporter, "sending_queue", "enabled"), path)
 				assert.Equal(t, false, at(t, exporter, "retry_on_failure", "enabled"), path)
+				assert.Equal(t, true, at(t, config, "service", "telemetry", "logs", "disable_stacktrace"),
+					"%s: each collection that cannot be sent is an error in the log", path)
 				if strings.HasPrefix(name, "otlp_http") { // otlp_grpc has 5s by default
 					assert.Equal(t, "5s", at(t, exporter, "timeout"), path)
 				}
@@ -188,4 +190,20 @@ func TestNothingListensOnAllAddressesButWithinContainers(t *testing.T) {
 
 func TestStepsToADashboardSendFiguresWithoutASensor(t *testing.T) {
 	assert.NotNil(t, at(t, documents(t, "prometheus/collector.yaml")[0], "receivers", "energy", "model"))
+}
+
+// core and uncore lie inside package, and psys holds all: what adds zones up names them by the variable.
+func TestPanelsShowTheZonesThatAreChosen(t *testing.T) {
+	text := read(t, "dashboards/energy.json")
+	matchers := regexp.MustCompile(`energy_zone=~?\\"([^"]*)\\"`).FindAllStringSubmatch(text, -1)
+	assert.NotEmpty(t, matchers)
+	for _, matcher := range matchers {
+		assert.Equal(t, "$zones", matcher[1])
+	}
+	sums := regexp.MustCompile(`"expr": "[^\n]*(system|process|container|pod|vm|unattributed)_energy_joules_total\{[^\n]*`).FindAllString(text, -1)
+	assert.NotEmpty(t, sums)
+	for _, sum := range sums {
+		assert.Equal(t, strings.Count(sum, "_energy_joules_total{"), strings.Count(sum, "$zones"), sum)
+	}
+	assert.Contains(t, text, `"query": "package and dram : package|dram, psys : psys"`)
 }

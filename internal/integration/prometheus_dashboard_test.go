@@ -143,7 +143,7 @@ func (p *prometheusServer) testRules(t *testing.T) {
 // testPanels runs the queries of all panels, or of those in some rows, for the nodes that match.
 func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) {
 	count, row := 0, ""
-	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$__rate_interval", "5m", "$__range", "6h")
+	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$zones", "package|dram", "$__rate_interval", "5m", "$__range", "6h")
 	for _, panel := range readDashboard(t).Panels {
 		if panel.Type == "row" {
 			row = panel.Title
