@@ -40,14 +40,20 @@ func crowds(b *testing.B) []int {
 func beside(b *testing.B, run func(b *testing.B)) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			stop, err := crowd.Start(b.TempDir(), n, n/100)
-			if errors.Is(err, crowd.ErrNoCompiler) {
-				b.Skip(err)
-			}
-			require.NoError(b, err)
-			defer func() { require.NoError(b, stop()) }()
+			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/100))
 			run(b)
 		})
+	}
+}
+
+// keepCrowd returns a function that takes the results of crowd.Start and stops the crowd at the end of the benchmark.
+func keepCrowd(b *testing.B) func(stop func() error, err error) {
+	return func(stop func() error, err error) {
+		if errors.Is(err, crowd.ErrNoCompiler) {
+			b.Skip(err)
+		}
+		require.NoError(b, err)
+		b.Cleanup(func() { require.NoError(b, stop()) })
 	}
 }
 
@@ -61,6 +67,20 @@ func measureCPU(b *testing.B, operation func()) {
 		operation()
 	}
 	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+// atIntervals is measureCPU of an operation that runs once per interval, so that it meets caches as cold as they then are.
+func atIntervals(b *testing.B, interval time.Duration, operation func()) {
+	m := newMetronome(interval)
+	defer m.stop()
+	measureCPU(b, func() { m.next(); operation() })
+}
+
+// collect is a collection that the next consumer takes.
+func collect(b *testing.B, s *energyScraper) {
+	_, err := s.scrape(context.Background())
+	require.NoError(b, err)
+	s.accepted()
 }
 
 func cpuTime(b *testing.B) time.Duration {
@@ -120,11 +140,7 @@ func BenchmarkTick(b *testing.B) {
 		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
 			b.Run(string(kind), func(b *testing.B) {
 				s := realScraper(b, kind, 0)
-				measureCPU(b, func() {
-					_, err := s.scrape(context.Background())
-					require.NoError(b, err)
-					s.accepted()
-				})
+				measureCPU(b, func() { collect(b, s) })
 			})
 		}
 	})
@@ -148,23 +164,11 @@ func BenchmarkHostile(b *testing.B) {
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			stop, err := crowd.StartDisguised(b.TempDir(), n, c.disguise)
-			if errors.Is(err, crowd.ErrNoCompiler) {
-				b.Skip(err)
-			}
-			require.NoError(b, err)
-			defer func() { require.NoError(b, stop()) }()
+			keepCrowd(b)(crowd.StartDisguised(b.TempDir(), n, c.disguise))
 			for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
 				b.Run(string(kind), func(b *testing.B) {
 					s := realScraper(b, kind, 0)
-					m := newMetronome(pause)
-					defer m.stop()
-					measureCPU(b, func() {
-						m.next()
-						_, err := s.scrape(context.Background())
-						require.NoError(b, err)
-						s.accepted()
-					})
+					atIntervals(b, pause, func() { collect(b, s) })
 				})
 			}
 		})
@@ -176,24 +180,12 @@ func BenchmarkHostile(b *testing.B) {
 func BenchmarkActive(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			stop, err := crowd.Start(b.TempDir(), n, n/20)
-			if errors.Is(err, crowd.ErrNoCompiler) {
-				b.Skip(err)
-			}
-			require.NoError(b, err)
-			defer func() { require.NoError(b, stop()) }()
+			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
 			for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
 				for _, every := range []time.Duration{150 * time.Millisecond, 10 * time.Second} {
 					b.Run(fmt.Sprintf("%s/every=%s", kind, every), func(b *testing.B) {
 						s := realScraper(b, kind, 0)
-						m := newMetronome(every)
-						defer m.stop()
-						measureCPU(b, func() {
-							m.next()
-							_, err := s.scrape(context.Background())
-							require.NoError(b, err)
-							s.accepted()
-						})
+						atIntervals(b, every, func() { collect(b, s) })
 					})
 				}
 			}
@@ -234,14 +226,7 @@ func BenchmarkRules(b *testing.B) {
 							}
 						}
 					}
-					m := newMetronome(pause)
-					defer m.stop()
-					measureCPU(b, func() {
-						m.next()
-						_, err := s.scrape(context.Background())
-						require.NoError(b, err)
-						s.accepted()
-					})
+					atIntervals(b, pause, func() { collect(b, s) })
 				})
 			}
 		}
@@ -258,11 +243,7 @@ func BenchmarkRulesInContainers(b *testing.B) {
 				s := realScraper(b, cputime.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's time comes in no ticks
 					cfg.Attribution.Preset, cfg.Attribution.RestUtilization, cfg.Attribution.IdleAmong = preset, 1, AmongContainers
 				})
-				measureCPU(b, func() {
-					_, err := s.scrape(context.Background())
-					require.NoError(b, err)
-					s.accepted()
-				})
+				measureCPU(b, func() { collect(b, s) })
 			})
 		}
 	})
@@ -321,15 +302,10 @@ func contain(b *testing.B, containers int) {
 // caches as cold as they then are. The floor is waking up and nothing else. ns/op means nothing here.
 func BenchmarkWindow(b *testing.B) {
 	const window = 10 * time.Millisecond
-	inWindows := func(b *testing.B, sample func()) {
-		m := newMetronome(window)
-		defer m.stop()
-		measureCPU(b, func() { m.next(); sample() })
-	}
 	beside(b, func(b *testing.B) {
-		b.Run("floor", func(b *testing.B) { inWindows(b, func() {}) })
+		b.Run("floor", func(b *testing.B) { atIntervals(b, window, func() {}) })
 		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
-			b.Run(string(kind), func(b *testing.B) { inWindows(b, realScraper(b, kind, window).sample) })
+			b.Run(string(kind), func(b *testing.B) { atIntervals(b, window, realScraper(b, kind, window).sample) })
 		}
 	})
 }

@@ -45,7 +45,7 @@ func (b *bench) live(entity Entity) (names []string) {
 	return names
 }
 
-func TestTheLargestHaveTheSeriesWhoeverCameFirst(t *testing.T) {
+func TestTheLargestHaveTheSeriesInAnyOrderOfArrival(t *testing.T) {
 	for _, atOnce := range []bool{true, false} {
 		for seed := range uint64(20) {
 			order := rand.New(rand.NewPCG(seed, 3)).Perm(10)
@@ -458,7 +458,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	return displaced
 }
 
-// Whoever has a series, all series of an entity and the others have together what they would have without limits.
+// Whichever have series, all series of an entity and the others have together what they would have without limits.
 func TestLimitsChangeNoSum(t *testing.T) {
 	displaced := 0
 	for seed := range uint64(200) {

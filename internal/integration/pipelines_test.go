@@ -150,7 +150,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readMessage returns the OTLP message of a request. A gRPC message follows a byte that tells whether it is compressed
+// readMessage returns the OTLP message of a request. A gRPC message follows a byte that is 1 if it is compressed
 // and four bytes with its length.
 func readMessage(r *http.Request, isGRPC bool) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)

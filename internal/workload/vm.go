@@ -55,7 +55,7 @@ var hypervisors = []hypervisor{
 	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
 }
 
-// ParseVM tells whether a process is a virtual machine and which, by the content of /proc/<pid>/cmdline. It is one only
+// ParseVM reports whether a process is a virtual machine, and which, by the content of /proc/<pid>/cmdline. It is one only
 // if the program itself is a hypervisor: by its executable, where that cannot be read by argv[0], and only where there
 // are no arguments either by comm. What else the arguments say does not count, so an editor with a hypervisor's name as
 // its argument is none.
