@@ -63,7 +63,7 @@ func (s *energyScraper) adjustWindow() {
 	if window == s.sampler.window {
 		return
 	}
-	s.set.Logger.Info("Attribution window changed", zap.Duration("window", cmp.Or(window, s.cfg.CollectionInterval)), zap.String("reason", why))
+	s.set.Logger.Info("Attribution window changed", zap.Stringer("window", cmp.Or(window, s.cfg.CollectionInterval)), zap.String("reason", why))
 	s.sampler.stop()
 	s.sampler.start(window, s.sample)
 }

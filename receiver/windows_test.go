@@ -88,7 +88,9 @@ func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
 	n.start()
 	assert.Equal(t, time.Second, n.s.sampler.window)
 	assert.Nil(t, n.s.runtime)
-	assert.Contains(t, n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()["reason"], "too coarse")
+	told := n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()
+	assert.Contains(t, told["reason"], "too coarse")
+	assert.Equal(t, "1s", told["window"])
 }
 
 func TestAConditionIsToldOncePerCollectionHoweverManyWindowsItComesAndGoesIn(t *testing.T) {

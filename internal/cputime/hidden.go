@@ -12,9 +12,9 @@ import (
 const kthreadd = 2
 
 var (
-	errNamespace = errors.New("the processes are those of a PID namespace: give the receiver the host's " +
+	errNamespace = errors.New("it shows one PID namespace only: run the receiver in the host's " +
 		"(hostPID: true on Kubernetes, --pid=host with Docker)")
-	errFiltered = errors.New("the listing is incomplete, as where a sandbox or a security module filters it")
+	errFiltered = errors.New("its list is incomplete, as where a sandbox or a security module filters it")
 )
 
 // WhyHidden returns the likely cause of processes that a scan of root into t could not see or read, and what to do.
