@@ -376,7 +376,7 @@ func (a *accounts) since(m *measurement, p *cputime.Process) time.Time {
 
 func (a *accounts) owner(p *cputime.Process, i *workload.Identity) attribution.Owner {
 	return attribution.Owner{
-		Process: attribution.Program{
+		Process: units.Process{
 			PID:         p.PID,
 			Start:       p.Start,
 			Created:     a.bootTime.Add(p.Start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 const (
@@ -51,7 +50,7 @@ func (b *bench) observe(energy units.Energy, busy, total units.CPUTime, claims .
 }
 
 func (b *bench) open(pid int32, edit ...func(*Owner)) Claimant {
-	o := Owner{Process: Program{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("p", pid)}}
+	o := Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("p", pid)}}
 	for _, f := range edit {
 		f(&o)
 	}
@@ -59,17 +58,17 @@ func (b *bench) open(pid int32, edit ...func(*Owner)) Claimant {
 }
 
 func inContainer(id string) func(*Owner) {
-	return func(o *Owner) { o.Container = workload.Container{ID: id} }
+	return func(o *Owner) { o.Container = units.Container{ID: id} }
 }
 
 func inPod(container, uid string) func(*Owner) {
 	return func(o *Owner) {
-		o.Container = workload.Container{ID: container, PodUID: uid}
-		o.Pod = workload.Pod{UID: uid}
+		o.Container = units.Container{ID: container, PodUID: uid}
+		o.Pod = units.Pod{UID: uid}
 	}
 }
 
-func inVM(id string) func(*Owner) { return func(o *Owner) { o.VM = workload.VM{ID: id} } }
+func inVM(id string) func(*Owner) { return func(o *Owner) { o.VM = units.VM{ID: id} } }
 
 // find returns the account of an entity, nil if there is none. id is a PID for processes, "other" for the
 // others'.
@@ -586,7 +585,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 		}
 		for r.IntN(3) == 0 {
 			pid++
-			o := Owner{Process: Program{PID: pid, Start: time.Duration(pid), Executable: "x"}}
+			o := Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: "x"}}
 			if r.IntN(2) == 0 {
 				inPod(fmt.Sprint("c", r.IntN(5)), "pod")(&o)
 			}

@@ -156,7 +156,7 @@ func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
 
 func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	b := newBench(t, Config{})
-	owner := Owner{Process: Program{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
+	owner := Owner{Process: units.Process{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
 	b.e.Open(owner, baseline)
 	owner.Process.CommandLine = "gzip file"
 	b.e.Open(owner, baseline)

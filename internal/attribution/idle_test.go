@@ -13,7 +13,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 // shared is a node with the processes 1 and 2 in container A, 3 in B, and 4 in none.
@@ -29,8 +28,8 @@ func newShared(rules attribution.Rules) *shared {
 	n.engine = attribution.New(attribution.Config{Rules: rules}, n.at)
 	for i, container := range []string{"A", "A", "B", ""} {
 		owner := attribution.Owner{
-			Process:   attribution.Program{PID: int32(i + 1), Executable: "p"},
-			Container: workload.Container{ID: container},
+			Process:   units.Process{PID: int32(i + 1), Executable: "p"},
+			Container: units.Container{ID: container},
 		}
 		n.claimants = append(n.claimants, n.engine.Open(owner, n.at))
 	}
@@ -213,8 +212,8 @@ func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	for pid := range 9000 {
 		owner := attribution.Owner{
-			Process:   attribution.Program{PID: int32(100 + pid), Executable: "p"},
-			Container: workload.Container{ID: "A"},
+			Process:   units.Process{PID: int32(100 + pid), Executable: "p"},
+			Container: units.Container{ID: "A"},
 		}
 		n.engine.Open(owner, n.at)
 	}
@@ -271,7 +270,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 			energy := units.Energy(0)
 			for step := range 60 {
 				for range random.IntN(4) {
-					o := attribution.Owner{Process: attribution.Program{PID: int32(len(tenants) + 1), Executable: "p"}}
+					o := attribution.Owner{Process: units.Process{PID: int32(len(tenants) + 1), Executable: "p"}}
 					n := &tenant{running: true, pid: strconv.Itoa(len(tenants) + 1)}
 					if random.IntN(3) > 0 {
 						o.Container.ID = fmt.Sprint("container ", random.IntN(3))

@@ -374,7 +374,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	for range intervals {
 		for r.IntN(2) == 0 {
 			pid++
-			o := Owner{Process: Program{PID: pid, Start: time.Duration(pid), Executable: "x"}}
+			o := Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: "x"}}
 			if r.IntN(4) > 0 {
 				inPod(fmt.Sprint("c", r.IntN(8)), fmt.Sprint("pod", r.IntN(5)))(&o)
 			}

@@ -241,7 +241,7 @@ func (n *observer) identify(o *observed, since time.Time) {
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	o.grouped = in.Container.ID != "" || in.Pod.UID != "" || in.VM.ID != ""
 	o.claimant = n.open(attribution.Owner{
-		Process:   attribution.Program{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe},
+		Process:   units.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe},
 		Container: in.Container, Pod: in.Pod, VM: in.VM,
 	}, since)
 }

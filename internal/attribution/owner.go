@@ -3,25 +3,15 @@ package attribution
 import (
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/workload"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Owner is whom CPU time belongs to: a process and what it is part of. The zero value of a part means none.
 type Owner struct {
-	Process   Program
-	Container workload.Container
-	Pod       workload.Pod
-	VM        workload.VM
-}
-
-// Program is a process that runs one program. When it executes another it is another owner.
-type Program struct {
-	PID         int32 // 0: no process that has a name
-	Start       time.Duration
-	Created     string // when, in ISO 8601
-	Executable  string // base name of the executable, or the task's name
-	Path        string // empty where it cannot be read
-	CommandLine string // empty where not wanted
+	Process   units.Process
+	Container units.Container
+	Pod       units.Pod
+	VM        units.VM
 }
 
 // series is what tells one series from another.

@@ -14,7 +14,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 var (
@@ -61,11 +60,11 @@ func engine(n int) (*attribution.Engine, []attribution.Claimant) {
 
 func owner(i int) attribution.Owner {
 	return attribution.Owner{
-		Process: attribution.Program{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
+		Process: units.Process{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
 			Executable: "app", Path: "/usr/bin/app", CommandLine: "app -x"},
-		Container: workload.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd", PodUID: fmt.Sprint("pod", i)},
-		Pod:       workload.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
-		VM:        workload.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
+		Container: units.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd", PodUID: fmt.Sprint("pod", i)},
+		Pod:       units.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
+		VM:        units.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
 	}
 }
 
@@ -147,8 +146,8 @@ func TestEveryResourceSaysWhoItIs(t *testing.T) {
 func TestWhatIsNotKnownOfAResourceIsLeftOut(t *testing.T) {
 	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
 	c := e.Open(attribution.Owner{
-		Process:   attribution.Program{PID: 7, Executable: "kworker/0:1"},
-		Container: workload.Container{ID: "c"}, VM: workload.VM{ID: "v"},
+		Process:   units.Process{PID: 7, Executable: "kworker/0:1"},
+		Container: units.Container{ID: "c"}, VM: units.VM{ID: "v"},
 	}, baseline)
 	observe(e, baseline, nil, 0)
 	observe(e, at, []attribution.Claimant{c}, units.Joule)

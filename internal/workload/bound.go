@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // The most bytes of an attribute. A process chooses its names, paths and arguments; the kernel bounds few of them.
@@ -49,9 +51,9 @@ func prefix(s string, size int) string {
 func (p *Placement) bound() {
 	p.Container.ID, p.Container.PodUID = boundID(p.Container.ID), boundID(p.Container.PodUID)
 	p.Pod.UID = boundID(p.Pod.UID)
-	p.VM.bound()
+	boundVM(&p.VM)
 }
 
-func (v *VM) bound() {
-	v.ID, v.Name = boundID(v.ID), bound(v.Name, maxName)
+func boundVM(vm *units.VM) {
+	vm.ID, vm.Name = boundID(vm.ID), bound(vm.Name, maxName)
 }

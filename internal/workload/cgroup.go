@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // ParseCgroup reads the content of /proc/<pid>/cgroup, whose format is cgroups(7)'s: one line
@@ -50,7 +52,7 @@ func parseCgroup(b []byte) (Placement, delegate) {
 	if inside != nil {
 		p = inside.Placement
 	}
-	p.VM = VM{}
+	p.VM = units.VM{}
 	var by delegate
 	switch {
 	case guest != nil:
@@ -144,7 +146,7 @@ func hierarchyRank(controllers []byte, unified bool) int {
 // readCgroupPath walks a path from the root to the leaf and keeps the innermost of what it finds.
 func readCgroupPath(path string, unified bool) cgroupLine {
 	var l cgroupLine
-	var pod Pod // the innermost so far
+	var pod units.Pod // the innermost so far
 	var in delegate
 	parts := strings.Split(path, "/")
 	above := 0 // parts[above:i] are the directories between the innermost container and parts[i]
@@ -203,7 +205,7 @@ func readCgroupPath(path string, unified bool) cgroupLine {
 		in = in.container(c.id)
 		l.levels++
 		l.Pod = pod
-		l.Container = Container{ID: in.name, Runtime: c.runtime, PodUID: pod.UID}
+		l.Container = units.Container{ID: in.name, Runtime: c.runtime, PodUID: pod.UID}
 		l.Cgroup = path[:own]
 		above = i + 1
 	}
@@ -494,11 +496,11 @@ func (s *containerShape) isAbove(dir string) bool {
 // cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with the systemd driver,
 // kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores; both below a root of the
 // administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed pods have no class in their path.
-func podAt(dirs []string, name string) (Pod, bool) {
+func podAt(dirs []string, name string) (units.Pod, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		at := strings.LastIndex(slice, "kubepods-")
 		if at < 0 || at > 0 && slice[at-1] != '-' {
-			return Pod{}, false
+			return units.Pod{}, false
 		}
 		rest := slice[at+len("kubepods-"):]
 		class := "Guaranteed"
@@ -508,13 +510,13 @@ func podAt(dirs []string, name string) (Pod, bool) {
 		uid, ok := strings.CutPrefix(rest, "pod")
 		uid = strings.ReplaceAll(uid, "_", "-")
 		if !ok || !isPodUID(uid) {
-			return Pod{}, false
+			return units.Pod{}, false
 		}
-		return Pod{UID: uid, QoSClass: class}, true
+		return units.Pod{UID: uid, QoSClass: class}, true
 	}
 	uid, ok := strings.CutPrefix(name, "pod")
 	if !ok || !isPodUID(uid) || len(dirs) == 0 {
-		return Pod{}, false
+		return units.Pod{}, false
 	}
 	// Seen from a cgroup namespace, the directories that the reader shares with the pod are "..".
 	class := ""
@@ -525,9 +527,9 @@ func podAt(dirs []string, name string) (Pod, bool) {
 		class = "Guaranteed"
 	}
 	if parent != "kubepods" && parent != ".." {
-		return Pod{}, false
+		return units.Pod{}, false
 	}
-	return Pod{UID: uid, QoSClass: class}, true
+	return units.Pod{UID: uid, QoSClass: class}, true
 }
 
 func qosClass(dir string) string {
@@ -583,10 +585,10 @@ func libvirtMachine(name string) (machineDriver, string, bool) {
 
 // vmAt tells whether the directory name, below dirs, holds a virtual machine. The emulator and the vCPUs
 // are in children of it, so all of them get this answer.
-func vmAt(dirs []string, name string) (VM, bool) {
+func vmAt(dirs []string, name string) (units.VM, bool) {
 	scope, isScope := strings.CutSuffix(name, ".scope")
 	if d, machine, ok := libvirtMachine(name); ok && d.vm {
-		vm := VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
+		vm := units.VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
 		if isScope {
 			vm.ID = "machine-" + machine
 		}
@@ -594,9 +596,9 @@ func vmAt(dirs []string, name string) (VM, bool) {
 	}
 	// Proxmox VE puts the machine with the number 100 into qemu.slice/100.scope.
 	if isScope && isDigits(scope) && len(dirs) > 0 && dirs[len(dirs)-1] == "qemu.slice" {
-		return VM{ID: scope, Hypervisor: "qemu"}, true
+		return units.VM{ID: scope, Hypervisor: "qemu"}, true
 	}
-	return VM{}, false
+	return units.VM{}, false
 }
 
 // guestName takes the guest's name from "1-vm1", and from "embed-<hash>-1-vm1" of libvirt's embedded driver.

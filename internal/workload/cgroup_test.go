@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Synthetic ids: nobody's.
@@ -39,20 +41,20 @@ type cgroupCase struct {
 
 // contained is the placement in a container and nothing else.
 func contained(id, runtime, cgroup string) Placement {
-	return Placement{Container: Container{ID: id, Runtime: runtime}, Cgroup: cgroup}
+	return Placement{Container: units.Container{ID: id, Runtime: runtime}, Cgroup: cgroup}
 }
 
 // podded is the placement in a container of pod uid.
 func podded(id, runtime, cgroup, uid, class string) Placement {
 	return Placement{
-		Container: Container{ID: id, Runtime: runtime, PodUID: uid},
-		Pod:       Pod{UID: uid, QoSClass: class},
+		Container: units.Container{ID: id, Runtime: runtime, PodUID: uid},
+		Pod:       units.Pod{UID: uid, QoSClass: class},
 		Cgroup:    cgroup,
 	}
 }
 
 func inVM(id, name, hypervisor string) Placement {
-	return Placement{VM: VM{ID: id, Name: name, Hypervisor: hypervisor}}
+	return Placement{VM: units.VM{ID: id, Name: name, Hypervisor: hypervisor}}
 }
 
 func cgroupCases() []cgroupCase {
@@ -125,9 +127,9 @@ func cgroupCases() []cgroupCase {
 		{"guaranteed pod with cgroupfs", "/kubepods/pod" + uidX + "/" + idA, podded(idA, "", "/kubepods/pod"+uidX+"/"+idA, uidX, "Guaranteed")},
 		{"best-effort pod with cgroupfs", "/kubepods/besteffort/pod" + uidX + "/" + idA, podded(idA, "", "/kubepods/besteffort/pod"+uidX+"/"+idA, uidX, "BestEffort")},
 		{"pod with cri-o and cgroupfs", podDir + "/crio-" + idA, podded(idA, "cri-o", podDir+"/crio-"+idA, uidX, "Burstable")},
-		{"pod's own cgroup", podSlice, Placement{Pod: Pod{uidX, "Burstable"}}},
-		{"pod's own cgroup with cgroupfs", podDir, Placement{Pod: Pod{uidX, "Burstable"}}},
-		{"monitor of cri-o in the pod", podSlice + "/crio-conmon-" + idA + ".scope", Placement{Pod: Pod{uidX, "Burstable"}}},
+		{"pod's own cgroup", podSlice, Placement{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}},
+		{"pod's own cgroup with cgroupfs", podDir, Placement{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}},
+		{"monitor of cri-o in the pod", podSlice + "/crio-conmon-" + idA + ".scope", Placement{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}},
 		{"monitor of cri-o", "/system.slice/crio-conmon-" + idA + ".scope", Placement{}},
 		{
 			"static pod", "/kubepods/burstable/pod" + uidStatic + "/" + idA,
@@ -262,7 +264,7 @@ func cgroupCases() []cgroupCase {
 		{
 			"libvirt in a container names the container: two of them may count alike",
 			"/docker/" + idA + "/machine/qemu-1-vm.libvirt-qemu/emulator",
-			Placement{Container: Container{ID: idA, Runtime: "docker"}, Cgroup: "/docker/" + idA, VM: VM{idA + "/qemu-1-vm", "vm", "qemu"}},
+			Placement{Container: units.Container{ID: idA, Runtime: "docker"}, Cgroup: "/docker/" + idA, VM: units.VM{ID: idA + "/qemu-1-vm", Name: "vm", Hypervisor: "qemu"}},
 		},
 		{"a user's machine names the user's manager", userUnit + `/machine-qemu\x2d1\x2dvm.scope`, inVM("user@1000.service/machine-qemu-1-vm", "vm", "qemu")},
 		{"a unit with a name that cannot be exported", "/user@\xe4.service/machine-qemu\\x2d1\\x2dvm.scope", inVM(`"user@\xe4.service"/machine-qemu-1-vm`, "vm", "qemu")},
@@ -386,7 +388,7 @@ func TestEmulatorAndVCPUsAreOneMachineAndTwoMachinesAreTwo(t *testing.T) {
 		`0::/machine.slice/machine-qemu\x2d%d\x2dvm.scope/libvirt/%s`,
 		"4:cpu,cpuacct:/machine/qemu-%d-vm.libvirt-qemu/%s\n0::/\n",
 	} {
-		parse := func(number int, child string) VM {
+		parse := func(number int, child string) units.VM {
 			return ParseCgroup(fmt.Appendf(nil, format, number, child)).VM
 		}
 		if e, c := parse(1, "emulator"), parse(1, "vcpu0"); e != c || e.ID == "" {
@@ -423,7 +425,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	if p.Container.ID != "" && p.Container.PodUID != p.Pod.UID {
 		t.Errorf("container of pod %q in pod %q", p.Container.PodUID, p.Pod.UID)
 	}
-	if (p.Container.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != Container{}) {
+	if (p.Container.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != units.Container{}) {
 		t.Errorf("container %+v at %q", p.Container, p.Cgroup)
 	}
 	if p.Cgroup != "" && !slices.ContainsFunc(paths, func(path string) bool {
@@ -435,7 +437,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	if !within(unqualified(p.VM.ID)) || !printable(p.VM.ID) || !printable(p.VM.Name) {
 		t.Errorf("VM %+v is made up", p.VM)
 	}
-	if p.VM.ID == "" && p.VM != (VM{}) {
+	if p.VM.ID == "" && p.VM != (units.VM{}) {
 		t.Errorf("VM without an id: %+v", p.VM)
 	}
 }

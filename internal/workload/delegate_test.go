@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // delegates are directories in which somebody else than the host may create cgroups, and what the IDs below start with.
@@ -166,7 +167,7 @@ func TestAVirtualMachineIsNamedAfterItsDelegate(t *testing.T) {
 			i := newIdentified(t, false)
 			i.hypervisor(10, 100, tt.cgroup, uuid1)
 			identity, _ := i.round(10)
-			assert.Equal(t, VM{ID: tt.want, Name: "vm", Hypervisor: "qemu"}, identity.VM)
+			assert.Equal(t, units.VM{ID: tt.want, Name: "vm", Hypervisor: "qemu"}, identity.VM)
 		})
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // in puts a process into a cgroup, and returns the container that it is then in.
-func (i *identified) in(pid int, cgroup string) Container {
+func (i *identified) in(pid int, cgroup string) units.Container {
 	i.t.Helper()
 	if i.host.Processes[pid] == nil {
 		i.host.Processes[pid] = &hostsim.Process{Comm: "app", Exe: "/bin/app"}
@@ -51,8 +52,8 @@ func TestTheFirstCgroupKeepsAContainersID(t *testing.T) {
 func TestContainersOfTwoRuntimesWithOneNameAreTwo(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
-	assert.Equal(t, Container{ID: "web", Runtime: "lxc"}, i.in(10, "0::/lxc.payload.web"))
-	assert.Equal(t, Container{ID: "/machine.slice/machine-web.scope/payload", Runtime: "systemd-nspawn"},
+	assert.Equal(t, units.Container{ID: "web", Runtime: "lxc"}, i.in(10, "0::/lxc.payload.web"))
+	assert.Equal(t, units.Container{ID: "/machine.slice/machine-web.scope/payload", Runtime: "systemd-nspawn"},
 		i.in(11, "0::/machine.slice/machine-web.scope/payload/init.scope"))
 	assert.Equal(t, "/lxc.payload.other", i.in(13, "0::/lxc.payload.other").ID, "what stands for those without a series")
 	long := "/" + strings.Repeat("x", 250) + "/lxc.payload.web"

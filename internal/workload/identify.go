@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Identity is what a process is and what it belongs to. Names and ids have at most maxName bytes, the path and the
@@ -85,7 +86,7 @@ type entry struct {
 	pending  execution // whose command line could not be read yet
 	args     uint64    // hash of the begin of the command line, 0 where it was not read
 	unique   string    // of a virtual machine without a better id
-	fromArgs VM
+	fromArgs units.VM
 	argued   time.Duration // when the command line was read last
 	machine  bool          // listed in machines
 	holder   *holder       // of the container's ID
@@ -251,7 +252,7 @@ func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
 		id.place(e, in)
 	}
 	e.compare(&before)
-	if e.fromArgs != argsBefore || (read && (in.VM != VM{} || e.machine)) {
+	if e.fromArgs != argsBefore || (read && (in.VM != units.VM{} || e.machine)) {
 		id.unsettled = true
 		if !e.machine {
 			e.machine = true
@@ -389,7 +390,7 @@ var argsSeed = maphash.MakeSeed()
 // only the begin of it is read unless the program is a hypervisor, whose name is no reason to read it sooner than lookSoon.
 func (id *Identifier) readArguments(p *cputime.Process, e *entry, readable bool, now time.Duration) {
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.exe, deletedSuffix)) == nil {
-		e.pending, e.args, e.fromArgs = unlikely, 0, VM{}
+		e.pending, e.args, e.fromArgs = unlikely, 0, units.VM{}
 		return
 	}
 	if e.fromArgs.ID != "" && e.pending == possible && now > e.argued && now-e.argued < lookSoon {
@@ -417,7 +418,7 @@ func (id *Identifier) readArguments(p *cputime.Process, e *entry, readable bool,
 	if e.settled || p.Cgroups == 0 {
 		e.pending = unlikely
 	}
-	e.args, e.fromArgs = args, VM{}
+	e.args, e.fromArgs = args, units.VM{}
 	if id.wanted.CommandLine {
 		e.identity.CommandLine = joinArguments(line)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 const (
@@ -96,7 +97,7 @@ func TestIdentity(t *testing.T) {
 		"a container": {
 			hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/docker-" + hexA + ".scope/sub"},
 			Identity{Executable: "app", Path: "/bin/app", Placement: Placement{
-				Container: Container{ID: hexA, Runtime: "docker"}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
+				Container: units.Container{ID: hexA, Runtime: "docker"}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
 			}},
 		},
 	} {
@@ -311,7 +312,7 @@ func TestHelpersInTheScopeHaveTheHypervisorsMachine(t *testing.T) {
 	}
 	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Start: 200,
 		Args: []string{"qemu-system-x86_64", "-name", "guest=web", "-uuid", uuid1}, Cgroup: scope + "/libvirt/emulator"}
-	want := VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
+	want := units.VM{ID: uuid1, Name: "web", Hypervisor: "qemu"}
 	helper, changed := i.round(9)
 	if helper.VM != want || !changed {
 		t.Errorf("the helper: %+v, changed %v", helper.VM, changed)
@@ -331,7 +332,7 @@ func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh", "start-vm"}}
 	i.host.Processes[10] = p
-	if got, _ := i.round(10); got.VM != (VM{}) {
+	if got, _ := i.round(10); got.VM != (units.VM{}) {
 		t.Errorf("%+v", got.VM)
 	}
 	p.Comm, p.Exe, p.Args = "qemu-kvm", "/usr/libexec/qemu-kvm", []string{"qemu-kvm", "-uuid", uuid1}
@@ -339,7 +340,7 @@ func TestAProcessThatExecutesAHypervisorIsAMachineFromThenOn(t *testing.T) {
 		t.Errorf("%+v, changed %v", got.VM, changed)
 	}
 	p.Comm, p.Exe, p.Args = "sh", "/bin/sh", []string{"sh"}
-	if got, changed := i.round(10); got.VM != (VM{}) || !changed {
+	if got, changed := i.round(10); got.VM != (units.VM{}) || !changed {
 		t.Errorf("%+v, changed %v", got.VM, changed)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // A second parser of cgroup files, by regular expressions. It is slow and simple, and shares no code with the first one
@@ -175,7 +177,7 @@ func naivePath(path string, unified bool) naiveLine {
 	l := naiveLine{path: path}
 	var delegates string
 	var user, noPods bool
-	var pod Pod
+	var pod units.Pod
 	enter := func(name string) {
 		if delegates != "" {
 			name = delegates + "/" + name
@@ -223,11 +225,11 @@ func naivePath(path string, unified bool) naiveLine {
 			slice, unit = m[1], m[2]+"-"+m[3]+".scope"
 		}
 		class := map[string]string{"burstable": "Burstable", "besteffort": "BestEffort"}
-		var found Pod
+		var found units.Pod
 		if m := naiveSlicePod.FindStringSubmatch(slice); m != nil {
-			found = Pod{UID: strings.ReplaceAll(m[2], "_", "-"), QoSClass: cmp.Or(class[m[1]], "Guaranteed")}
+			found = units.Pod{UID: strings.ReplaceAll(m[2], "_", "-"), QoSClass: cmp.Or(class[m[1]], "Guaranteed")}
 		} else if m := naivePod.FindStringSubmatch(behind + slice); m != nil && !strings.Contains(slice, "/") {
-			found = Pod{UID: m[3], QoSClass: class[m[2]]}
+			found = units.Pod{UID: m[3], QoSClass: class[m[2]]}
 			if m[1] == "kubepods" && m[2] == "" {
 				found.QoSClass = "Guaranteed"
 			}
@@ -246,13 +248,13 @@ func naivePath(path string, unified bool) naiveLine {
 			if m := naiveGuest.FindStringSubmatch(name); m != nil {
 				name = m[1]
 			}
-			l.VM = VM{ID: qualified(start + machine), Name: name, Hypervisor: map[string]string{"qemu": "qemu", "ch": "cloud-hypervisor"}[driver]}
+			l.VM = units.VM{ID: qualified(start + machine), Name: name, Hypervisor: map[string]string{"qemu": "qemu", "ch": "cloud-hypervisor"}[driver]}
 			l.delegate = delegates
 			other(dir)
 			continue
 		}
 		if m := naiveProxmox.FindStringSubmatch(behind + dir); m != nil {
-			l.VM, l.delegate = VM{ID: qualified(m[1]), Hypervisor: "qemu"}, delegates
+			l.VM, l.delegate = units.VM{ID: qualified(m[1]), Hypervisor: "qemu"}, delegates
 			other(dir)
 			continue
 		}
@@ -277,7 +279,7 @@ func naivePath(path string, unified bool) naiveLine {
 		enter(id)
 		user = false
 		l.Pod, l.Cgroup = pod, own
-		l.Container = Container{ID: delegates, Runtime: runtime, PodUID: pod.UID}
+		l.Container = units.Container{ID: delegates, Runtime: runtime, PodUID: pod.UID}
 		begin = i + 1
 	}
 	if l.VM.ID == "" {
@@ -319,14 +321,14 @@ func naiveParse(file string) (p Placement, delegate string) {
 			delegate = l.delegate
 		}
 	}
-	p.VM = VM{}
+	p.VM = units.VM{}
 	for _, l := range slices.Backward(lines) {
 		if l.VM.ID != "" {
 			p.VM, delegate = l.VM, l.delegate
 		}
 	}
 	p.Container.ID, p.Container.PodUID, p.Pod.UID = boundID(p.Container.ID), boundID(p.Container.PodUID), boundID(p.Pod.UID)
-	p.VM = VM{boundID(p.VM.ID), bound(p.VM.Name, maxName), p.VM.Hypervisor}
+	boundVM(&p.VM)
 	return p, delegate
 }
 

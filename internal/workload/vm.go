@@ -3,6 +3,8 @@ package workload
 import (
 	"bytes"
 	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // arguments iterates over the content of /proc/<pid>/cmdline, whose arguments end in NUL bytes (proc(5)). Empty
@@ -63,7 +65,7 @@ var hypervisors = []hypervisor{
 // The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique, which the
 // caller makes so that no other process on the node has it. It is never made from a name: names repeat.
 // The line is not kept.
-func ParseVM(line []byte, comm, exe, unique string) (VM, bool) {
+func ParseVM(line []byte, comm, exe, unique string) (units.VM, bool) {
 	args := newArguments(line)
 	first, ok := args.next()
 	program := comm
@@ -74,15 +76,15 @@ func ParseVM(line []byte, comm, exe, unique string) (VM, bool) {
 	}
 	h := hypervisorOf(program)
 	if h == nil {
-		return VM{}, false
+		return units.VM{}, false
 	}
-	vm := VM{ID: unique, Hypervisor: h.name}
+	vm := units.VM{ID: unique, Hypervisor: h.name}
 	id, name := h.describe(args)
 	if uuid, ok := machineUUID(id); ok {
 		vm.ID = uuid
 	}
 	vm.Name = name
-	vm.bound()
+	boundVM(&vm)
 	return vm, true
 }
 
@@ -256,7 +258,7 @@ func longOption(args arguments, option string) (value string) {
 // MergeVM puts together what the cgroup and the arguments of one process say of its virtual machine. The
 // ID is the UUID of the arguments, else the scope, which other processes of the machine are in too, else
 // the process's own. The name is the arguments', for libvirt shortens it in the scope's.
-func MergeVM(fromCgroup, fromArgs VM) VM {
+func MergeVM(fromCgroup, fromArgs units.VM) units.VM {
 	switch {
 	case fromArgs.ID == "":
 		return fromCgroup
@@ -278,22 +280,22 @@ func unqualified(id string) string { return id[strings.LastIndexByte(id, '/')+1:
 
 // VMProcess is a process that its cgroup or its arguments put into a virtual machine.
 type VMProcess struct {
-	Unique     string // as given to ParseVM
-	FromCgroup VM     // Placement.VM, if any
-	FromArgs   VM     // ParseVM's, if any; a UUID is qualified by the delegate of the scope, else of the process
+	Unique     string   // as given to ParseVM
+	FromCgroup units.VM // Placement.VM, if any
+	FromArgs   units.VM // ParseVM's, if any; a UUID is qualified by the delegate of the scope, else of the process
 
-	VM VM // what VMs.Resolve found
+	VM units.VM // what VMs.Resolve found
 }
 
 // VMs gives all processes of one virtual machine the same VM, and no two machines the same ID, as long as
 // they run. Its zero value is ready for use. It is not safe for concurrent use.
 type VMs struct {
-	machines map[string]machine // by the hypervisor's VMProcess.Unique
-	scopes   map[string]VM      // by the scope's ID, what its hypervisor is
+	machines map[string]machine  // by the hypervisor's VMProcess.Unique
+	scopes   map[string]units.VM // by the scope's ID, what its hypervisor is
 }
 
 type machine struct {
-	vm      VM
+	vm      units.VM
 	refused string // the ID that another machine had first
 }
 
@@ -308,7 +310,7 @@ type machine struct {
 func (v *VMs) Resolve(processes []VMProcess) {
 	machines := make(map[string]machine, len(processes))
 	owners := make(map[string]string, len(processes)) // by VM.ID, the Unique of who has it
-	scopes := make(map[string]VM, len(processes))
+	scopes := make(map[string]units.VM, len(processes))
 
 	for _, inScope := range []bool{true, false} {
 		// Those that run keep what they have, whatever the order.

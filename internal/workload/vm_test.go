@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 const (
@@ -19,12 +21,14 @@ type vmCase struct {
 	exe  string
 	comm string
 	argv []string
-	want VM // zero: none
+	want units.VM // zero: none
 }
 
 func vmCases() []vmCase {
 	const qemu = "/usr/bin/qemu-system-x86_64"
-	vm := func(id, name, hypervisor string) VM { return VM{ID: id, Name: name, Hypervisor: hypervisor} }
+	vm := func(id, name, hypervisor string) units.VM {
+		return units.VM{ID: id, Name: name, Hypervisor: hypervisor}
+	}
 	return []vmCase{
 		{"name and uuid", qemu, "qemu-system-x86", []string{qemu, "-name", "guest=vm7,debug-threads=on", "-uuid", uuid1, "-nographic"}, vm(uuid1, "vm7", "qemu")},
 		{"two dashes", qemu, "", []string{qemu, "--name", "vm7", "--uuid", uuid1}, vm(uuid1, "vm7", "qemu")},
@@ -101,7 +105,7 @@ func TestParseVMKnowsHypervisorsByTheirProgram(t *testing.T) {
 			t.Parallel()
 			line := c.line()
 			got, ok := ParseVM(line, c.comm, c.exe, unique)
-			if got != c.want || ok != (c.want != VM{}) {
+			if got != c.want || ok != (c.want != units.VM{}) {
 				t.Errorf("ParseVM(%q, %q, %q) = %+v, %v, want %+v", c.argv, c.comm, c.exe, got, ok, c.want)
 			}
 			for i := range line {
@@ -173,17 +177,17 @@ func TestArgumentsCannotGrowIntoTheNext(t *testing.T) {
 
 func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
 	t.Parallel()
-	scope := VM{"machine-qemu-1-vm1", "vm1", "qemu"}
+	scope := units.VM{ID: "machine-qemu-1-vm1", Name: "vm1", Hypervisor: "qemu"}
 	for _, c := range []struct {
 		name                       string
-		fromCgroup, fromArgs, want VM
+		fromCgroup, fromArgs, want units.VM
 	}{
-		{"nothing", VM{}, VM{}, VM{}},
-		{"scope alone", scope, VM{}, scope},
-		{"arguments alone", VM{}, VM{unique, "a", "qemu"}, VM{unique, "a", "qemu"}},
-		{"uuid", scope, VM{uuid1, "long-name", "qemu"}, VM{uuid1, "long-name", "qemu"}},
-		{"uuid without a name", scope, VM{uuid1, "", "qemu"}, VM{uuid1, "vm1", "qemu"}},
-		{"no uuid", scope, VM{unique, "a", "qemu"}, VM{"machine-qemu-1-vm1", "a", "qemu"}},
+		{"nothing", units.VM{}, units.VM{}, units.VM{}},
+		{"scope alone", scope, units.VM{}, scope},
+		{"arguments alone", units.VM{}, units.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, units.VM{ID: unique, Name: "a", Hypervisor: "qemu"}},
+		{"uuid", scope, units.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}, units.VM{ID: uuid1, Name: "long-name", Hypervisor: "qemu"}},
+		{"uuid without a name", scope, units.VM{ID: uuid1, Name: "", Hypervisor: "qemu"}, units.VM{ID: uuid1, Name: "vm1", Hypervisor: "qemu"}},
+		{"no uuid", scope, units.VM{ID: unique, Name: "a", Hypervisor: "qemu"}, units.VM{ID: "machine-qemu-1-vm1", Name: "a", Hypervisor: "qemu"}},
 	} {
 		if got := MergeVM(c.fromCgroup, c.fromArgs); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
@@ -192,11 +196,13 @@ func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
 }
 
 // scope and qemu are what a cgroup and a hypervisor's arguments say.
-func scope(n int) VM { return VM{fmt.Sprintf("machine-qemu-%d-vm", n), "vm", "qemu"} }
+func scope(n int) units.VM {
+	return units.VM{ID: fmt.Sprintf("machine-qemu-%d-vm", n), Name: "vm", Hypervisor: "qemu"}
+}
 
 func qemu(pid int, uuid string) VMProcess {
 	u := fmt.Sprintf("qemu-%d-1", pid)
-	vm := VM{uuid, "vm", "qemu"}
+	vm := units.VM{ID: uuid, Name: "vm", Hypervisor: "qemu"}
 	if uuid == "" {
 		vm.ID = u
 	}
@@ -335,7 +341,7 @@ func FuzzParseVM(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cmdline []byte, comm, exe string) {
 		vm, ok := ParseVM(cmdline, comm, exe, unique)
 		switch {
-		case !ok && vm != VM{}:
+		case !ok && vm != units.VM{}:
 			t.Errorf("no VM, and yet %+v", vm)
 		case ok && (vm.Hypervisor == "" || vm.ID != unique && !isUUID(vm.ID)):
 			t.Errorf("VM %+v", vm)

@@ -14,7 +14,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 // shape is how large a node is and what it reports.
@@ -79,11 +78,11 @@ func newNode(number int, s shape, now time.Time) *node {
 	})
 	var containers []attribution.Owner
 	for i := range s.containers {
-		pod := workload.Pod{UID: n.uid(), QoSClass: "Burstable"}
+		pod := units.Pod{UID: n.uid(), QoSClass: "Burstable"}
 		if i%podSize > 0 {
 			pod = containers[i-1].Pod
 		}
-		containers = append(containers, attribution.Owner{Pod: pod, Container: workload.Container{ID: n.hex(32), Runtime: "containerd", PodUID: pod.UID}})
+		containers = append(containers, attribution.Owner{Pod: pod, Container: units.Container{ID: n.hex(32), Runtime: "containerd", PodUID: pod.UID}})
 	}
 	for i := range s.processes {
 		var owner attribution.Owner
@@ -92,7 +91,7 @@ func newNode(number int, s shape, now time.Time) *node {
 		}
 		program := programs[n.random.IntN(len(programs))]
 		start := time.Duration(n.random.Int64N(int64(30 * 24 * time.Hour)))
-		owner.Process = attribution.Program{
+		owner.Process = units.Process{
 			PID: int32(1000 + 37*i), Start: start, Executable: program, Path: "/usr/bin/" + program,
 			Created: now.Add(-start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),
 		}
