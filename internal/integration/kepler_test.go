@@ -129,7 +129,7 @@ const (
 // The configuration that emits Kepler's metrics, in front of a Prometheus that scrapes it as it scraped Kepler.
 func TestKeplersQueries(t *testing.T) {
 	need(t)
-	program := keplerCollector(t)
+	program := kubernetesBinary(t)
 	sensor := startSensor(t)
 	endpoint := freeEndpoint(t)
 	scrape := filepath.Join(t.TempDir(), "prometheus.yaml")
@@ -315,17 +315,6 @@ func podCgroup(t *testing.T) *os.File {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, group.Close()) })
 	return group
-}
-
-// keplerCollector is what `make build-k8s` has built.
-func keplerCollector(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("../../build/k8s/otelcol-energy")
-	require.NoError(t, err)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("lacks %s: make build-k8s", path)
-	}
-	return path
 }
 
 // freeEndpoint is a port of loopback that nobody listens on.

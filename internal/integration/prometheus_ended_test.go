@@ -15,15 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const endedSettings = `
-receivers:
-  energy:
-    root_path: ROOT
-    meter: powercap
-    collection_interval: 1s
-    initial_delay: 0s
-    processes: {min_energy: 0, max: 500}
-`
+const endedSettings = sensorSettings + "    processes: {min_energy: 0, max: 500}\n"
 
 // The power of a process that ended is gone from Prometheus with the final value of its energy. Without that all those
 // that ended within five minutes would be added to those that run.

@@ -248,15 +248,17 @@ type pipelineRun struct {
 	joules   map[string]float64 // truly, by zone
 }
 
-const pipelineSettings = `
+// sensorSettings has the collector read a sensor of startSensor at each second.
+const sensorSettings = `
 receivers:
   energy:
     root_path: ROOT
     meter: powercap
     collection_interval: 1s
     initial_delay: 0s
-    processes: {min_energy: 0.5, max: 100}
 `
+
+const pipelineSettings = sensorSettings + "    processes: {min_energy: 0.5, max: 100}\n"
 
 // The documented pipeline: a sensor whose true energy is known, the collector with its shipped configuration, OTLP,
 // Prometheus with its own, PromQL. Two collectors run one after the other, and every counter wraps in both runs.
