@@ -22,7 +22,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/crowd"
-	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -99,7 +99,7 @@ func BenchmarkPass(b *testing.B) {
 			measureCPU(b, func() { libraryPass(b, proc) })
 		})
 		b.Run("floor", func(b *testing.B) {
-			dir := procdir.New("/proc")
+			dir := kernfs.New("/proc")
 			defer func() { require.NoError(b, dir.Close()) }()
 			buf := make([]byte, 4096)
 			measureCPU(b, func() {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -28,7 +28,7 @@ type containerSizes struct {
 
 // memoryFiles are those of a version of cgroups (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
 type memoryFiles struct {
-	dir  *procdir.Dir
+	dir  *kernfs.Dir
 	name string
 }
 
@@ -59,7 +59,7 @@ func newContainerSizes(root string) *containerSizes {
 	return &containerSizes{
 		known: map[string]*containerSize{},
 		files: [2]memoryFiles{
-			{procdir.New(sys), "memory.current"}, {procdir.New(filepath.Join(sys, "memory")), "memory.usage_in_bytes"},
+			{kernfs.New(sys), "memory.current"}, {kernfs.New(filepath.Join(sys, "memory")), "memory.usage_in_bytes"},
 		},
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 )
 
 // BenchmarkPass compares passes over the processes of this machine: the source's, the system calls alone
@@ -34,7 +34,7 @@ func BenchmarkPass(b *testing.B) {
 	})
 	b.Run("source=floor", func(b *testing.B) {
 		realProc(b)
-		dir, buf, n := procdir.New("/proc"), make([]byte, 4096), 0
+		dir, buf, n := kernfs.New("/proc"), make([]byte, 4096), 0
 		defer func() { _ = dir.Close() }()
 		b.ReportAllocs()
 		for b.Loop() {

@@ -7,13 +7,13 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // nodeReader reads the node's CPU time from /proc/stat, and other files of /proc that are no process's.
 type nodeReader struct {
-	proc *procdir.Dir
+	proc *kernfs.Dir
 	buf  []byte
 
 	node  Node
@@ -22,7 +22,7 @@ type nodeReader struct {
 }
 
 func newNodeReader(root string) nodeReader {
-	return nodeReader{proc: procdir.New(filepath.Join(root, "proc")), buf: make([]byte, 4096)}
+	return nodeReader{proc: kernfs.New(filepath.Join(root, "proc")), buf: make([]byte, 4096)}
 }
 
 // ReadNode returns the node's CPU time since the first call.

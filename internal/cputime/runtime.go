@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -16,7 +16,7 @@ import (
 // /proc/stat says was stolen in the second before. Unlike that of /proc/stat, this busy time has no
 // interrupts that came while nobody ran.
 type Runtime struct {
-	online *procdir.Dir
+	online *kernfs.Dir
 	buf    []byte
 	cpus   uint64
 	stat   nodeReader
@@ -35,7 +35,7 @@ const recount = time.Second
 // NewRuntime returns the CPU time of the node below root. It touches nothing.
 func NewRuntime(root string) *Runtime {
 	return &Runtime{
-		online: procdir.New(filepath.Join(root, "sys/devices/system/cpu")),
+		online: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")),
 		buf:    make([]byte, 4096),
 		stat:   newNodeReader(root),
 	}

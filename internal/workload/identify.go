@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
-	"github.com/energyreceiver/energyreceiver/internal/procdir"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -50,7 +50,7 @@ const (
 // moves. A round is Forget for each process that ended, Identify for each that is new or ran, then Resolve, and then
 // Identity tells.
 type Identifier struct {
-	proc   *procdir.Dir
+	proc   *kernfs.Dir
 	wanted Wanted
 	buf    []byte
 	known  []entry
@@ -111,7 +111,7 @@ type placement struct {
 // NewIdentifier returns an identifier for processes below root. It touches nothing.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
-		proc:       procdir.New(filepath.Join(root, "proc")),
+		proc:       kernfs.New(filepath.Join(root, "proc")),
 		wanted:     wanted,
 		buf:        make([]byte, 2*maxText),
 		placements: map[string]*placement{},

@@ -1,4 +1,4 @@
-package procdir
+package kernfs
 
 import (
 	"bytes"

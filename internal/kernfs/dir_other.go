@@ -1,6 +1,6 @@
 //go:build !linux
 
-package procdir
+package kernfs
 
 import (
 	"io"
