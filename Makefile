@@ -25,7 +25,7 @@ LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
 export GOWORK := off
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
-GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/top/*' -not -path 'internal/integration/*')
+GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/top/*' -not -path 'internal/test/*')
 TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
@@ -95,13 +95,13 @@ test: ## run all tests, with the race detector where there is a C compiler
 	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race ./...; done
 
 integration: build build-k8s ## hold the collector against a real RAPL driver, Docker and libvirt (root, apt; docs/integration.md)
-	@internal/integration/run.sh
+	@internal/test/integration/run.sh
 
 integration-k8s: build-k8s ## hold the DaemonSet against a real API server and kubelet (root, apt; docs/deployment.md)
-	@internal/integration/kubernetes.sh
+	@internal/test/integration/kubernetes.sh
 
 attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; docs/integration.md)
-	@internal/integration/attack.sh
+	@internal/test/integration/attack.sh
 
 generate: ## write the generated files anew
 	go generate -skip bpf2go ./...

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
 // Ten processes use 1 to 10 J in each collection, and three may have a series.

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
 // BenchmarkMemoryOfABurst runs the built collector, has 20,000 processes come and go, and reports its resident memory

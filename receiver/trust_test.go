@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/collector/filter"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/energyreceiver/energyreceiver/internal/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
 // BenchmarkPass compares passes over the processes of this machine: the source's, the system calls alone

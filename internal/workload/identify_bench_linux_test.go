@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
-	"github.com/energyreceiver/energyreceiver/internal/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
 // BenchmarkIdentify looks at 300 active processes, each of which has run and renamed itself since it was looked at ten

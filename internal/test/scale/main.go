@@ -4,7 +4,7 @@
 // attribution and emission, get the node's name as the shipped configurations set it, and go to the gateway as
 // OTLP over HTTP with gzip, each node at its time. What it measures goes to standard output:
 //
-//	go run ./internal/integration/scale -gateway build/otelcol-energy -to sink
+//	go run ./internal/test/scale -gateway build/otelcol-energy -to sink
 //
 // docs/scale.md has the figures and what follows from them.
 package main

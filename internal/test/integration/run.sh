@@ -5,14 +5,14 @@
 #   RUN=Docker          only the tests that match
 #   RAPL_SECONDS=60     how long the RAPL guest is measured at least; the default is 10
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 
 cache=build/integration
 mkdir -p "$cache/debs"
 log=$cache/prepare.log
 : >"$log"
 
-. internal/integration/tests.sh
+. internal/test/integration/tests.sh
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 

@@ -5,7 +5,7 @@
 #   RUN=Manifests       only the tests that match; all have Kubernetes in their names
 #   BUILD_ONLY=1        builds and runs nothing
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 
 version=1.34.4 # of Kubernetes; its libraries are 0.34.4
 cache=$PWD/build/integration
@@ -14,7 +14,7 @@ mkdir -p "$bin"
 log=$cache/kubernetes.log
 : >"$log"
 
-. internal/integration/tests.sh
+. internal/test/integration/tests.sh
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 

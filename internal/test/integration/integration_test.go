@@ -35,7 +35,7 @@ func program(t *testing.T, name, aptPackage string) string {
 // cache is the directory for what is downloaded or built once.
 func cache(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs("../../build/integration")
+	dir, err := filepath.Abs("../../../build/integration")
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	return dir
@@ -46,7 +46,7 @@ func collectorBinary(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("INTEGRATION_COLLECTOR")
 	if path == "" {
-		path = "../../build/otelcol-energy"
+		path = "../../../build/otelcol-energy"
 	}
 	path, err := filepath.Abs(path)
 	require.NoError(t, err)

@@ -200,13 +200,13 @@ func kubernetesPrograms(t *testing.T) string {
 // buildImage builds the shipped Dockerfile, and returns where the image is saved.
 func buildImage(t *testing.T) (path string) {
 	t.Helper()
-	if _, err := os.Stat("../../build/k8s/otelcol-energy"); err != nil {
+	if _, err := os.Stat("../../../build/k8s/otelcol-energy"); err != nil {
 		t.Skip("lacks build/k8s/otelcol-energy: make build-k8s")
 	}
 	path = filepath.Join(cache(t), "kubernetes", "image.tar")
 	t.Run("image", func(t *testing.T) { // so that dockerd ends with it
 		d := startDocker(t)
-		cmd := exec.Command("make", "-C", "../..", "image", "IMAGE="+imageTag)
+		cmd := exec.Command("make", "-C", "../../..", "image", "IMAGE="+imageTag)
 		cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+d.socket, "DOCKER_BUILDKIT=0")
 		run(t, cmd)
 		d.command(t, "save", "--output", path, imageTag)

@@ -258,7 +258,7 @@ func child(m map[string]any, keys ...string) map[string]any {
 // TestKubernetesDaemonSet has one.
 func startPipeline(t *testing.T, binary, config string, env ...string) *collector {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../..", config))
+	text, err := os.ReadFile(filepath.Join("../../..", config))
 	require.NoError(t, err)
 	var all map[string]any
 	require.NoError(t, yaml.Unmarshal(text, &all))
@@ -302,7 +302,7 @@ func (c *collector) failures(t *testing.T) int {
 // kubernetesBinary is the collector of `make build-k8s`.
 func kubernetesBinary(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../../build/k8s/otelcol-energy")
+	path, err := filepath.Abs("../../../build/k8s/otelcol-energy")
 	require.NoError(t, err)
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("lacks %s: make build-k8s", path)

@@ -44,7 +44,7 @@ type promSample struct {
 // shipped is the path of a file in deploy/.
 func shipped(t *testing.T, elements ...string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join(append([]string{"../../deploy"}, elements...)...))
+	path, err := filepath.Abs(filepath.Join(append([]string{"../../../deploy"}, elements...)...))
 	require.NoError(t, err)
 	return path
 }

@@ -3,7 +3,7 @@
 #
 #   RUN=TestAttackStopped   only the tests that match
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 mkdir -p build/integration
-. internal/integration/tests.sh
+. internal/test/integration/tests.sh
 tests build/integration/attacks.log -run "${RUN:-^TestAttack}"

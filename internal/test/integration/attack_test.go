@@ -23,7 +23,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
 // attackConfig sends to a backend without a queue, so that the receiver learns what was taken. Its model has the same

@@ -353,7 +353,7 @@ func (n *simulatedNode) telemetry(o *otlpMetrics) {
 // feed sends a day of a simulated cluster.
 func (p *prometheusServer) feed(t *testing.T) {
 	t.Helper()
-	documented, err := os.ReadFile("../../receiver/documentation.md")
+	documented, err := os.ReadFile("../../../receiver/documentation.md")
 	require.NoError(t, err)
 	now := time.Now()
 	c := newSimulatedCluster(now)

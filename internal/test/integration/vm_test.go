@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is Debian's kernel and what modules are built with, as internal/integration/prepare.sh has downloaded
+// kernel is Debian's kernel and what modules are built with, as internal/test/integration/prepare.sh has downloaded
 // them.
 type kernel struct {
 	release string // 6.1.0-56-amd64

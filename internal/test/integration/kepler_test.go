@@ -329,7 +329,7 @@ func freeEndpoint(t *testing.T) string {
 // keptMetrics are those that docs/kepler.md says are emitted on a machine without psys.
 func keptMetrics(t *testing.T) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/kepler.md")
+	page, err := os.ReadFile("../../../docs/kepler.md")
 	require.NoError(t, err)
 	var kept []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(kepler_[a-z_]+)` \\| yes ").FindAllSubmatch(page, -1) {
