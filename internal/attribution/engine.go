@@ -149,10 +149,13 @@ func (e *Engine) releaseIfDone(id Claimant) {
 		if account == none {
 			continue
 		}
-		if a := &e.ledger.accounts[account]; a.refs > 1 {
-			a.refs--
-		} else {
+		a := &e.ledger.accounts[account]
+		if a.refs == 1 {
 			e.end(account)
+			continue
+		}
+		if a.refs--; a.claimant == id {
+			a.claimant = none
 		}
 	}
 	e.dequeue(Process, int32(id))

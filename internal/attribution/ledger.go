@@ -52,7 +52,7 @@ type Account struct {
 
 	rank         rank
 	earned       units.Energy // while it had no series
-	claimant     Claimant     // of a process: who adds to it, the last one if there are several
+	claimant     Claimant     // of a process: who adds to it, the last one if there are several, none if that is released
 	queued       int32        // where it is in the queue of those without a series, or none
 	twin         int32        // the other account of the same series, one that ended and one without a series, or none
 	acknowledged bool         // a collection that it was reported in was

@@ -159,10 +159,10 @@ func (e *Engine) contest(entity Entity) {
 			continue
 		}
 		if entity == Process {
-			switch c := e.claimants[a.claimant]; {
-			case c == nil || c.accounts[Process] != int32(i) || a.refs > 1:
+			if a.claimant == none || a.refs > 1 {
 				continue // it changes hands
-			case !c.running && c.holds == 0:
+			}
+			if c := e.claimants[a.claimant]; !c.running && c.holds == 0 {
 				leaving++ // before the ledger is handed out
 				continue
 			}
@@ -228,7 +228,9 @@ func (e *Engine) displace(account int32) {
 		return
 	}
 	// The account stays its owner's and waits. Its series goes to an account of its own.
-	e.live[a.Entity]--
+	entity := a.Entity
+	e.live[entity]--
+	a.earned = 0
 	if a.Reported {
 		ended := *a
 		ended.refs, ended.carriers, ended.size = 0, 0, 0
@@ -240,8 +242,7 @@ func (e *Engine) displace(account int32) {
 		a.twin, e.ledger.accounts[i].twin = i, account
 		e.keepEnded(i)
 	}
-	a.earned = 0
-	e.enqueue(a.Entity, account)
+	e.enqueue(entity, account)
 }
 
 // begin gives an account that waits its series. What the current interval brought is its own. A series that ended and

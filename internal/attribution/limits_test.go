@@ -532,3 +532,23 @@ func TestCompactChangesNoSum(t *testing.T) {
 	}
 	require.ElementsMatch(t, ledgers[0], ledgers[1])
 }
+
+func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(Process, Limit{0, 1})})
+	first, waiting := b.open(1), b.open(2)
+	b.iv.Zones[0].OK = false
+	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // a zone lags, and owes it energy
+	second := b.open(1)                                // goes on with the series of the first
+	b.e.Close(first)
+	b.e.Close(second)
+	b.e.Compact() // the second is gone from the end of the table
+
+	b.iv.Zones[0].OK, b.iv.EndsCollection = true, true
+	b.observe(4*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
+	assert.Equal(t, units.Joule, b.find(Process, "1").Energy[pkg])
+	assert.Equal(t, 3*units.Joule, b.find(Process, "other").Energy[pkg])
+
+	b.deliver()
+	b.observe(3*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
+	assert.Equal(t, []string{"p2"}, b.live(Process))
+}
