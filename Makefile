@@ -12,11 +12,11 @@ CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
 
 COLLECTOR := build/otelcol-energy
 K8S_COLLECTOR := build/k8s/otelcol-energy
-TOP       := build/energy-top
+ENERGY    := build/energy
 LOG       := build/otelcol-energy.log
 
 # Modules of the checkout, the receiver first. The tools' modules hold no code.
-MODULES := . internal/top
+MODULES := . cmd/energy
 
 TOOL := go tool -modfile=internal/tools/go.mod
 LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
@@ -25,8 +25,8 @@ LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
 export GOWORK := off
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
-GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/top/*' -not -path 'internal/test/*')
-TOP_FILES := $(shell find internal/top -name '*.go' -not -name '*_test.go')
+GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
+ENERGY_FILES := $(shell find cmd/energy -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
 .PHONY: help run top build build-k8s image validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
@@ -40,13 +40,13 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 		echo "Only root may read this machine's energy counters, so nothing is measured: try sudo make run, or grant it as README.md says."; \
 		break; fi; done
 	@echo "The collector runs with $(CONFIG) and serves http://$(ENDPOINT)/metrics; its log is $(LOG). Ctrl-C ends it."
-	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(TOP) -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \
+	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \
 		-log $(LOG) -- $(COLLECTOR) --config $(CONFIG)
 
-top: $(TOP) ## show the top consumers of a collector that runs already
-	@$(TOP) -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s
+top: $(ENERGY) ## show the top consumers of a collector that runs already
+	@$(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s
 
-build: $(COLLECTOR) $(TOP) ## build the collector (build/otelcol-energy)
+build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 
 # Of what is built already nothing needs Go, which sudo often does not find.
 NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
@@ -67,10 +67,10 @@ $(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum internal/tools/go
 	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-k8s.yaml >build/k8s/builder.log 2>&1 || { cat build/k8s/builder.log >&2; exit 1; }
 	@touch $@
 
-$(TOP): internal/top/go.mod internal/top/go.sum $(TOP_FILES)
+$(ENERGY): cmd/energy/go.mod cmd/energy/go.sum $(ENERGY_FILES)
 	@$(NEED_GO)
 	@mkdir -p build
-	@CGO_ENABLED=0 go -C internal/top build -trimpath -o ../../$@ .
+	@CGO_ENABLED=0 go -C cmd/energy build -trimpath -o ../../$@ .
 	@touch $@
 
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector

@@ -1,11 +1,3 @@
-// Command energy-top shows who uses the node's energy, as a table in the terminal.
-//
-// It reads what a collector with the energy receiver serves through its Prometheus exporter:
-//
-//	energy-top [flags]                        a collector that runs already
-//	energy-top [flags] -- command [args...]   start the collector, and stop it at the end
-//
-// It is a module of its own, so that whoever imports the receiver does not get its dependencies.
 package main
 
 import (
@@ -35,29 +27,26 @@ type options struct {
 	terminal bool // redraw in place
 }
 
-func main() {
-	opts, err := parseFlags(os.Args[1:], os.Stderr)
+// top is the subcommand of that name.
+func top(args []string) error {
+	opts, err := parseFlags(args, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
-		return
+		return nil
 	}
 	if err != nil {
-		os.Exit(2)
+		return errUsage
 	}
 	if info, err := os.Stdout.Stat(); err == nil {
 		opts.terminal = info.Mode()&os.ModeCharDevice != 0
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err = run(ctx, opts, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "energy-top:", err)
-		os.Exit(1)
-	}
+	defer stop()
+	return run(ctx, opts, os.Stdout)
 }
 
 func parseFlags(args []string, usage io.Writer) (options, error) {
 	var o options
-	fs := flag.NewFlagSet("energy-top", flag.ContinueOnError)
+	fs := flag.NewFlagSet("energy top", flag.ContinueOnError)
 	fs.SetOutput(usage)
 	fs.StringVar(&o.endpoint, "endpoint", "http://127.0.0.1:8889/metrics", "URL of the collector's Prometheus exporter")
 	fs.IntVar(&o.rows, "n", 10, "rows of a table")
@@ -82,7 +71,7 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 		err = errors.New("-log is needed with a command")
 	}
 	if err != nil {
-		fmt.Fprintln(usage, "energy-top:", err)
+		fmt.Fprintln(usage, "energy top:", err)
 	}
 	return o, err
 }

@@ -430,3 +430,13 @@ func TestIDsAreShortenedInEachPart(t *testing.T) {
 		}
 	}
 }
+
+func TestUnknownCommandsAreRefused(t *testing.T) {
+	for want, args := range map[int][]string{0: {"help"}, 2: {"bottom"}} {
+		assert.Equal(t, want, exitCode(args), args)
+	}
+	assert.Equal(t, 2, exitCode(nil))
+	assert.Equal(t, 2, exitCode([]string{"top", "-n", "0"}))
+	assert.Equal(t, 0, exitCode([]string{"top", "-h"}))
+	assert.Equal(t, 1, exitCode([]string{"top", "-once", "-wait", "0", "-endpoint", "http://127.0.0.1:1/metrics"}))
+}

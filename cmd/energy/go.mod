@@ -1,4 +1,4 @@
-module github.com/energyreceiver/energyreceiver/internal/top
+module github.com/energyreceiver/energyreceiver/cmd/energy
 
 go 1.26.0
 

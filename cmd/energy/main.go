@@ -1,0 +1,57 @@
+// Command energy shows what a collector with the energy receiver measures:
+//
+//	energy top [flags]                        a table of a collector that runs already
+//	energy top [flags] -- command [args...]   the same of a collector that it starts, and stops at the end
+//
+// It reads what the collector serves through its Prometheus exporter.
+//
+// It is a module of its own, so that a program which imports the receiver does not get its dependencies.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+const usage = `Usage: energy COMMAND [flags]
+
+Commands:
+  top    show the top consumers of energy as a table
+
+energy COMMAND -h lists the flags of a command.
+`
+
+// errUsage reports bad arguments, which were explained already.
+var errUsage = errors.New("bad arguments")
+
+func main() { os.Exit(exitCode(os.Args[1:])) }
+
+func exitCode(args []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
+	switch command := args[0]; command {
+	case "top":
+		return report(command, top(args[1:]))
+	case "help", "-h", "-help", "--help":
+		fmt.Print(usage)
+		return 0
+	default:
+		fmt.Fprintf(os.Stderr, "energy: unknown command %q\n\n%s", command, usage)
+		return 2
+	}
+}
+
+func report(command string, err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errUsage):
+		return 2
+	default:
+		fmt.Fprintf(os.Stderr, "energy %s: %v\n", command, err)
+		return 1
+	}
+}
