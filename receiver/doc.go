@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package receiver is the collector's side of the energy receiver: its factory, its configuration and
 // the scraper, which measures, attributes and emits once per collection.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command energy shows what a collector with the energy receiver measures:
 //
 //	energy top [flags]                        a table of a collector that runs already

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package attribution is the engine: it splits each zone's energy into active and idle, and shares the
 // active part among those who used the CPU, exact to the microjoule in every interval.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cputime says who used the CPU: the node's busy and total time, and every process's.
 //
 // A Source fills one reused Table per pass; the Table compares it with the pass before and says who used

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package emit turns the ledger into OTLP metrics.
 //
 // It is the one room that knows pdata, joules and watts. Names, units and descriptions are those of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kernfs lists /proc and reads the small files below it without allocating.
 //
 // It keeps the directory open and one buffer for names, because a pass over ten thousand processes is

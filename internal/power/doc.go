@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package power says how much energy the node used: zones, their counters, and the meters that read them.
 //
 // A Meter turns whatever a machine offers (RAPL through powercap, a power curve) into monotonic totals

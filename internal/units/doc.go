@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package units holds the value types that the rooms hand to each other.
 //
 // Inside the project energy is whole microjoules and CPU time is whole nanoseconds, so that sums are

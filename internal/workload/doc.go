@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workload says what a process belongs to: a container, a pod, a virtual machine.
 //
 // It reads a process's cgroup, executable and command line and knows the paths and arguments that the

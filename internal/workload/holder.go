@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package workload
 
 // holders are the containers that have processes, by their IDs.

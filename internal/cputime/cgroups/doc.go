@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cgroups holds the BPF program that tells the path of every cgroup that is created, compiled.
 //
 // `make generate-bpf` compiles cgroups.bpf.c, and is the only thing that needs clang: what it writes is

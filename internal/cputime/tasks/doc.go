@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tasks holds the BPF programs that list processes with their CPU time, compiled.
 //
 // `make generate-bpf` compiles tasks.bpf.c, and is the only thing that needs clang: what it writes is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A process for the tests to watch. Arguments are done one after the other:
 //   burn:MS        use this much CPU time
 //   threads:N:US   N threads one after the other, each using this many microseconds of CPU time

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package emittest checks metrics as a backend that keeps one point of each series would see them.
 package emittest
 

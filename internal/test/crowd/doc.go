@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package crowd starts thousands of real processes for benchmarks, and ends them.
 //
 // They are forked from one small program, so that ten thousand take little memory. Only tests and

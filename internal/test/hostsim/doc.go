@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hostsim is a host that is made up, so that what is true of it is known.
 //
 // A Host renders itself as the /proc, cgroup and powercap trees that a kernel would show, in place, so

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package integration holds the built collector against real parts: a kernel's own RAPL driver in a virtual
 // machine, Docker, libvirt. `make integration` runs its tests; without that they are skipped.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Command scale is many nodes in front of one gateway. Each node's collections are made by the receiver's own

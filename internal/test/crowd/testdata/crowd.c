@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* crowd N ACTIVE: forks N processes, ACTIVE of which do a little work now and then, says "ready", and ends
  * them all when its standard input ends.
  *

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Command guest is the first process of a virtual machine, which it makes ready and powers off. What it does

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Command hostile does what an unprivileged process may do to mislead or to burden a reader of /proc. HOSTILE in the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Command load uses CPU time as told, for containers and virtual machines in tests:
