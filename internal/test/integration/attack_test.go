@@ -277,12 +277,12 @@ func TestAttackForgedContainer(t *testing.T) {
 		sum := sha256.Sum256([]byte(t.Name()))
 		id := hex.EncodeToString(sum[:])
 		a := attack(t, source)
-		real := startIn(t, "docker/"+id, load, "burn", "20", "1.5")
+		genuine := startIn(t, "docker/"+id, load, "burn", "20", "1.5")
 		forged := startIn(t, "user.slice/user-4711.slice/user@4711.service/app.slice/docker-"+id+".scope", load, "burn", "20", "1.5")
 		forgedPod := "5c1f7e0a_93b4_4a6d_8e21_b7d06f3c9a18"
 		inPod := startIn(t, "user.slice/user-4711.slice/user@4711.service/kubepods.slice/kubepods-pod"+forgedPod+".slice/cri-containerd-"+id+".scope",
 			load, "burn", "20", "1.5")
-		for _, cmd := range []*process{real, forged, inPod} {
+		for _, cmd := range []*process{genuine, forged, inPod} {
 			cmd.waitDone(t)
 		}
 		a.takes(t, 2)
