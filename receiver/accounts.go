@@ -107,7 +107,8 @@ func (a *accounts) observe(m *measurement) {
 		a.engine.Close(c)
 	}
 	a.closing = a.closing[:0]
-	if t := m.table; t.Pass() > 0 && a.slack.Ample(len(t.Processes), len(a.bySlot), t.Now) {
+	// Where a burst ends and the kernel did not tell the ends, the rows of the ended are there for as long as SlackTime.
+	if t := m.table; t.Pass() > 0 && a.slack.Ample(len(t.Processes)-t.Awaited(), len(a.bySlot), t.Now) {
 		a.compact(t)
 	}
 	a.last = *m
@@ -131,6 +132,7 @@ func (a *accounts) compact(t *cputime.Table) {
 		if b := &a.bySlot[i]; b.open {
 			a.engine.Close(b.claimant)
 			a.containers.leave(b.member)
+			a.identifier.Forget(int32(i))
 		}
 	}
 	a.bySlot = bySlot

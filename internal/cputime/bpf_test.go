@@ -327,3 +327,15 @@ func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
 	assert.EqualValues(t, 5, last.Used)
 	assert.False(t, last.Born)
 }
+
+func TestTheRowsOfProcessesWhoseEndIsNotToldAreCounted(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.listed = k.listed[:1]
+	awaited := 0
+	for range 70 { // seconds
+		require.NoError(t, b.ReadProcesses(table))
+		require.Equal(t, len(table.Processes)-1, table.Awaited())
+		awaited += table.Awaited()
+	}
+	assert.EqualValues(t, maxAwait/time.Second, awaited)
+}

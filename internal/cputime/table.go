@@ -68,6 +68,9 @@ const Unbounded = units.CPUTime(math.MaxInt64)
 // Slots is the number of slots given out so far: every Slot is below it.
 func (t *Table) Slots() int { return int(t.slots) }
 
+// Awaited returns how many rows are of processes that are gone and wait for their final CPU time.
+func (t *Table) Awaited() int { return len(t.awaited) }
+
 // Compact gives the processes the slots from 0 on, in the order of their rows, and gives back the memory that was needed for
 // more of them. It returns the slot that each row had. What the scan told of processes that ended is gone.
 func (t *Table) Compact() (slots []int32) {

@@ -1,0 +1,196 @@
+//go:build amd64 || arm64
+
+package receiver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/filter"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+
+	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// crowdedNode is a machine on which more processes than slackShare allows come and go between workloads that stay.
+type crowdedNode struct {
+	t       *testing.T
+	machine *hostsim.Machine
+	kernel  *hostsim.Kernel
+	s       *energyScraper
+	keeps   bool // it never gives memory back
+	points  [][]string
+}
+
+func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
+	curve, err := power.Linear(0, 60)
+	require.NoError(t, err)
+	b := &crowdedNode{t: t, keeps: keeps}
+	b.machine = hostsim.NewMachine(treeDir(t), &hostsim.Socket{CPUs: 64, Idle: 20, DRAMIdle: 3, Curve: curve})
+	b.kernel = hostsim.NewKernel(b.machine)
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath, cfg.Meter = b.machine.Host.Root(), MeterPowercap
+	cfg.Processes = SeriesConfig{}
+	edit(cfg)
+	require.NoError(t, cfg.Validate())
+	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
+	require.NoError(t, err)
+	b.s.now = b.machine.Host.Now
+	b.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
+		return cputime.NewBPFOver(root, b.kernel, b.kernel.Now), nil, nil
+	}
+	return b
+}
+
+func (b *crowdedNode) spawn(cgroup, exe string, args ...string) *hostsim.Task {
+	task := b.machine.Init().Spawn()
+	require.NotNil(b.t, task)
+	task.Exec(exe, append([]string{exe}, args...)...)
+	task.Move(cgroup)
+	task.Demand, task.Resident = 0.01*float64(1+task.PID%7), uint64(1+task.PID%5)<<20
+	return task
+}
+
+func (b *crowdedNode) end(tasks ...*hostsim.Task) {
+	for _, task := range tasks {
+		task.Exit()
+		task.Reap(false)
+	}
+}
+
+// collect has ten seconds pass, so often, each of which ends with a collection that is accepted.
+func (b *crowdedNode) collect(times int) {
+	b.t.Helper()
+	for range times {
+		b.machine.Step(10 * time.Second)
+		require.NoError(b.t, b.machine.Render())
+		if b.keeps && b.s.ledgers != nil {
+			b.s.ledgers.slack = units.Slack{}
+		}
+		md, err := b.s.scrape(context.Background())
+		require.NoError(b.t, err)
+		b.points = append(b.points, pointsOf(md))
+		b.s.accepted()
+	}
+}
+
+// pointsOf returns all points with what they are of, in an order of its own.
+func pointsOf(md pmetric.Metrics) (points []string) {
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				var dps pmetric.NumberDataPointSlice
+				switch m.Type() {
+				case pmetric.MetricTypeSum:
+					dps = m.Sum().DataPoints()
+				default:
+					dps = m.Gauge().DataPoints()
+				}
+				for _, p := range dps.All() {
+					points = append(points, fmt.Sprint(m.Name(), labels(rm.Resource().Attributes()), labels(p.Attributes()),
+						p.StartTimestamp(), p.Timestamp(), p.DoubleValue(), p.IntValue(), p.Flags()))
+				}
+			}
+		}
+	}
+	slices.Sort(points)
+	return points
+}
+
+func labels(m pcommon.Map) string {
+	var all []string
+	for k, v := range m.All() {
+		all = append(all, k+"="+v.AsString())
+	}
+	slices.Sort(all)
+	return "{" + strings.Join(all, " ") + "}"
+}
+
+// run is a burst of processes, and a minute and a half after it.
+func (b *crowdedNode) run() {
+	b.t.Helper()
+	id := func(c string) string { return strings.Repeat(c, 64) }
+	const pod = "/kubepods.slice/kubepods-pod01234567_89ab_cdef_0123_456789abcdef.slice"
+	first, second := "/system.slice/docker-"+id("a")+".scope", pod+"/cri-containerd-"+id("b")+".scope"
+	var stay []*hostsim.Task
+	workloads := func() {
+		stay = append(stay,
+			b.spawn("/system.slice/app.service", "/usr/bin/app"), b.spawn(first, "/usr/bin/web"), b.spawn(second, "/usr/bin/db"),
+			b.spawn("/machine.slice", "/usr/bin/qemu-system-x86_64", "-name", fmt.Sprint("guest=vm", len(stay)),
+				"-uuid", fmt.Sprintf("00000000-0000-0000-0000-%012d", len(stay))),
+			b.spawn("/system.slice/excluded.service", "/usr/bin/excluded"))
+	}
+	workloads()
+	require.NoError(b.t, b.machine.Render())
+	require.NoError(b.t, b.s.start(context.Background(), simHost{}))
+	b.t.Cleanup(func() { require.NoError(b.t, b.s.shutdown(context.Background())) })
+	b.collect(2)
+
+	var crowd []*hostsim.Task
+	for range 4 {
+		for i := range 400 {
+			crowd = append(crowd, b.spawn([...]string{"/user.slice", first, second}[i%3], "/usr/bin/make"))
+		}
+		workloads() // which get slots amid the crowd's
+	}
+	b.collect(2)
+	b.kernel.Late, b.kernel.Loses = 1, 1000 // whose rows are kept for a minute
+	b.end(crowd...)
+	b.collect(1)
+	for n := range 9 { // with a scan that fails before, at and after the time when memory is given back
+		b.kernel.Fails = n % 2
+		b.collect(1)
+	}
+	if slots := len(b.s.ledgers.bySlot); b.keeps {
+		require.Greater(b.t, slots, 1600)
+	} else {
+		require.Less(b.t, slots, 100)
+	}
+	stay[0].Exec("/usr/bin/other")
+	stay[5].Move(second)
+	stay[6].Move("/system.slice/excluded.service")
+	b.end(stay[7], stay[8], stay[11])
+	b.collect(1)
+	workloads()
+	b.collect(2)
+	b.kernel.Fails = maxFailed // and procfs takes over
+	b.collect(maxFailed + 3)
+}
+
+func TestNothingChangesWhenMemoryIsGivenBack(t *testing.T) {
+	for name, edit := range map[string]func(*Config){
+		"default": func(*Config) {},
+		"excluded by cgroup": func(c *Config) {
+			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
+		},
+		"by memory, idle energy shared": func(c *Config) {
+			c.Attribution.Key, c.Attribution.MemorySize = KeyMemory, MemoryCgroup
+			c.Attribution.Idle = IdleRequested
+			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
+		},
+		"few series": func(c *Config) {
+			c.Processes, c.Containers, c.VMs = SeriesConfig{MinEnergy: 1, Max: 4}, SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kept, shrunk := newCrowdedNode(t, true, edit), newCrowdedNode(t, false, edit)
+			kept.run()
+			shrunk.run()
+			for i := range kept.points {
+				require.Equal(t, kept.points[i], shrunk.points[i], "collection %d", i)
+			}
+		})
+	}
+}
