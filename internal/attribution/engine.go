@@ -226,6 +226,7 @@ func (e *Engine) account(entity Entity, owner *Owner, start time.Time, place boo
 		e.live[entity]++
 	default:
 		a := &e.ledger.accounts[i]
+		a.Reported = a.Reported || a.Again
 		a.Ended, a.Again, a.rank = false, false, rank{}
 		e.ended[entity]--
 		e.live[entity]++
@@ -653,7 +654,7 @@ func (e *Engine) Accepted() {
 func (e *Engine) PartlyAccepted() {
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		a.acknowledged = a.acknowledged || a.Reported
+		a.acknowledged = a.acknowledged || a.Reported || a.Again
 	}
 }
 

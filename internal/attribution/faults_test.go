@@ -156,6 +156,34 @@ func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
 	}
 }
 
+func TestASeriesThatGoesOnIsNotCountedTwice(t *testing.T) {
+	for name, answer := range map[string]func(*Engine){"accepted": (*Engine).Accepted, "in part": (*Engine).PartlyAccepted} {
+		for _, meanwhile := range []bool{false, true} { // it goes on before the destination has answered
+			b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
+			p := b.open(1)
+			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+			b.e.Close(p)
+			b.e.HandedOut()
+			if !meanwhile {
+				answer(b.e)
+			}
+			p = b.open(1)
+			if meanwhile {
+				answer(b.e)
+			}
+			larger := b.open(2)
+			b.iv.EndsCollection = true
+			b.observe(11*units.Joule, 11, 11, Claim{Claimant: p, CPU: 1}, Claim{Claimant: larger, CPU: 10})
+			sent := units.Joule
+			if name == "accepted" && !meanwhile {
+				sent = 0 // it was forgotten, and the second joule has no series
+			}
+			assert.Equal(t, units.Joule-sent, b.energy(Process, "other"), "%s, meanwhile: %v", name, meanwhile)
+			assert.Equal(t, []string{"p2"}, b.live(Process))
+		}
+	}
+}
+
 func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	b := newBench(t, Config{})
 	owner := Owner{Process: units.Process{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
