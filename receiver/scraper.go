@@ -506,8 +506,12 @@ func (s *energyScraper) delivered(d delivery) {
 	case d.permanent:
 		s.refused()
 	}
-	if !d.all && d.some && s.ledgers != nil {
+	switch {
+	case d.all || s.ledgers == nil:
+	case d.some:
 		s.ledgers.engine.PartlyAccepted()
+	default:
+		s.ledgers.engine.Refused()
 	}
 	s.sent = nil
 }

@@ -70,6 +70,8 @@ type Engine struct {
 
 	excluded bool // somebody is, or was
 
+	unanswered bool // what was handed out may yet reach its destination
+
 	sums   Amounts    // scratch of Observe
 	summed [Zones]int // zones in each sum
 }
@@ -185,7 +187,8 @@ func (e *Engine) keepEnded(account int32) {
 	a.Ended = true
 	e.ended[a.Entity]++
 	limit, ended := &e.cfg.Limits[a.Entity], e.ended[a.Entity]
-	if ended > limit.ended() && !a.acknowledged || ended > limit.ended()+limit.live() {
+	known := a.acknowledged || e.unanswered && a.Reported
+	if ended > limit.ended() && !known || ended > limit.ended()+limit.live() {
 		e.toOthers(account)
 		e.remove(account)
 		e.ledger.Dropped++
@@ -620,6 +623,7 @@ func (e *Engine) HandedOut() {
 		k := &l.Kinds[i]
 		k.RecentTime, k.RecentActive, k.RecentIdle = 0, 0, 0
 	}
+	e.unanswered = true
 	e.collections++
 	forgive := e.collections%forgiveAfter == 0
 	for i := range l.accounts {
@@ -637,6 +641,7 @@ func (e *Engine) HandedOut() {
 // Accepted says that what was last handed out has reached its destination: accounts whose end was in it
 // are removed.
 func (e *Engine) Accepted() {
+	e.unanswered = false
 	for i := range e.ledger.Zones {
 		z := &e.ledger.Zones[i]
 		z.Delivered = z.Ended && z.endSent
@@ -652,11 +657,15 @@ func (e *Engine) Accepted() {
 // PartlyAccepted notes that some of what was last handed out has reached its destination. Which series is not known, so
 // the destination may know each of them.
 func (e *Engine) PartlyAccepted() {
+	e.unanswered = false
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
 		a.acknowledged = a.acknowledged || a.Reported || a.Again
 	}
 }
+
+// Refused notes that nothing of what was last handed out has reached its destination.
+func (e *Engine) Refused() { e.unanswered = false }
 
 // remove forgets an account that has ended or never had a series.
 func (e *Engine) remove(account int32) {

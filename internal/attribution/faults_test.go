@@ -121,6 +121,7 @@ func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
 		b.e.Close(p)
 		if i%1000 == 0 {
 			b.e.HandedOut()
+			b.e.Refused()
 		}
 	}
 	assert.LessOrEqual(t, b.living(), maxEnded+5)
@@ -142,6 +143,8 @@ func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
 			b.e.HandedOut()
 			if partly {
 				b.e.PartlyAccepted()
+			} else {
+				b.e.Refused()
 			}
 			b.e.Close(p)
 		}
@@ -154,6 +157,20 @@ func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
 		b.deliver()
 		assert.Zero(t, b.living())
 	}
+}
+
+func TestWhatIsOnItsWayIsNotCountedTwice(t *testing.T) {
+	b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
+	first := b.open(1)
+	b.observe(units.Joule, 1, 1, Claim{Claimant: first, CPU: 1})
+	b.e.Close(first)
+	second := b.open(2)
+	b.observe(units.Joule, 1, 1, Claim{Claimant: second, CPU: 1})
+	b.e.HandedOut()
+	b.e.Close(second) // the destination has not answered yet
+	assert.Zero(t, b.energy(Process, "other"))
+	b.deliver()
+	assert.Zero(t, b.living())
 }
 
 func TestASeriesThatGoesOnIsNotCountedTwice(t *testing.T) {
