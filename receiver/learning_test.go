@@ -185,6 +185,16 @@ func TestAStateFileThatCannotBeWrittenCostsWhatWasLearnedOnly(t *testing.T) {
 	}
 }
 
+func TestAMissingDirectoryOfTheStateFileIsToldAtStart(t *testing.T) {
+	n := sharedNode(t, func(c *AttributionConfig) {
+		c.Split, c.StateFile = SplitMinimum, filepath.Join(t.TempDir(), "missing", "learned")
+	})
+	n.start()
+	assert.Equal(t, []string{"Degraded learned static power"}, n.told())
+	assert.ErrorContains(t, n.status[0].Err(), "no such file or directory")
+	require.NoError(t, n.s.shutdown(t.Context()))
+}
+
 // FuzzStateFile starts the receiver with anything in its state file.
 func FuzzStateFile(f *testing.F) {
 	f.Add([]byte("00000000\n{}"))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // stateFile is the path of a file that holds one value. It is replaced as a whole, so that a crash leaves the old value or
@@ -19,11 +20,13 @@ const maxState = 1 << 20
 
 var errNoRegularFile = errors.New("not a regular file")
 
-// Get returns the content of the file, nil if there is none.
+// Get returns the content of the file, nil if there is none. It fails if the file's directory does not exist, where Set
+// would fail.
 func (f stateFile) Get(context.Context, string) ([]byte, error) {
 	info, err := os.Stat(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		_, err = os.Stat(filepath.Dir(string(f)))
+		return nil, err
 	}
 	if err != nil {
 		return nil, err
