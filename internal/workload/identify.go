@@ -106,6 +106,7 @@ const (
 // placement is all that a cgroup file says.
 type placement struct {
 	Placement
+	text     string
 	own      string   // path of the process's own cgroup
 	delegate delegate // of the virtual machine, else of the process
 }
@@ -449,8 +450,12 @@ func (id *Identifier) readCgroup(p *cputime.Process, e *entry) (in *placement, i
 	if err != nil || len(text) == 0 || string(text) == e.cgroup {
 		return nil, false, err
 	}
-	e.cgroup = string(text)
-	return id.placementOf(e.cgroup), true, nil
+	known := id.placements[string(text)]
+	if known == nil {
+		known = id.placementOf(string(text))
+	}
+	e.cgroup = known.text // processes in the same cgroup share it
+	return known, true, nil
 }
 
 // placementOf parses the text of a cgroup file, or knows it already.
@@ -461,7 +466,7 @@ func (id *Identifier) placementOf(text string) *placement {
 			clear(id.placements) // it outgrew the processes: most of it is of some that ended
 		}
 		absolute := id.namespace.absolute([]byte(text))
-		p = &placement{}
+		p = &placement{text: text}
 		p.Placement, p.delegate = parseCgroup(absolute)
 		if id.wanted.ProcessCgroup {
 			p.own = ProcessCgroup(absolute)

@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
@@ -690,4 +692,12 @@ func TestExecutingAProgramThatCannotBeReadIsToldByTheCount(t *testing.T) {
 	if got := look("renamed", 4); got.Executable != "sudo" {
 		t.Errorf("%+v", got)
 	}
+}
+
+func TestProcessesInACgroupShareItsText(t *testing.T) {
+	t.Parallel()
+	i := newIdentified(t, false)
+	i.in(10, "0::/system.slice/docker-"+hexA+".scope")
+	i.in(11, "0::/system.slice/docker-"+hexA+".scope")
+	assert.Same(t, unsafe.StringData(i.id.known[10].cgroup), unsafe.StringData(i.id.known[11].cgroup))
 }
