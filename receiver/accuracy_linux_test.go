@@ -2,7 +2,7 @@
 
 //go:build amd64 || arm64
 
-package receiver
+package energyreceiver
 
 import (
 	"context"

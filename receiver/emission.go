@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package receiver
+package energyreceiver
 
 import (
 	"go.opentelemetry.io/collector/filter"

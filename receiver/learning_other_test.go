@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package receiver
+package energyreceiver
 
 import (
 	"os"
