@@ -13,14 +13,14 @@ type Limit struct {
 	// MinEnergy is the active energy, over all kinds of zones, that a process, container, pod or VM must have used
 	// before it gets a series.
 	MinEnergy units.Energy
-	// Max is how many series may be live at once, 0 for as many as memory is planned for. At the end of a collection
-	// those that use the most have them.
+	// Max is how many series may be live at once, 0 for as many as memory is planned for. When a collection ends, the
+	// largest users have the series.
 	//
-	// A series that ended has no part of it, so a pipeline that refuses everything keeps no newcomer out. It is kept
-	// until it was acknowledged. There are at most Max of those of which an earlier value was acknowledged. Of the
-	// others as many are kept; beyond that their energy goes to the others, where nothing of it is lost or counted
-	// twice, because the destination does not know these series. After collections that were acknowledged in part,
-	// all of their series count as acknowledged, and only beyond twice Max is energy counted twice.
+	// Series that ended are not counted, so a pipeline that refuses everything keeps no newcomer out. An ended series is
+	// kept until its end is acknowledged. Those with an acknowledged value are at most Max. As many are kept without
+	// one; the energy of further ones goes to the entity's other account, where it is neither lost nor counted twice,
+	// because the destination does not know these series. A collection that was acknowledged in part acknowledges all
+	// its series. Beyond twice Max, energy of ended series is counted twice.
 	Max int
 }
 

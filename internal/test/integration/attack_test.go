@@ -28,21 +28,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
-// attackConfig sends to a backend without a queue, so that the receiver learns what was taken. Its model has the same
-// power at any load, so that the energy of a collection is its time.
-const attackConfig = `
-receivers:
-  energy:
-    collection_interval: 1s
-    initial_delay: 0s
-    meter: model
-    model: {idle_power: 100, max_power: 100}
-    zones: [package]
-    cpu_time: SOURCE
-    processes: {min_energy: 0, max: 0}
-    metrics:
-      process.cpu.time: {enabled: true}
-      container.cpu.time: {enabled: true}
+// attackConfig sends to a backend without a queue, so that the receiver learns what was taken.
+const attackConfig = receiverConfig + `
 processors:
   memory_limiter: {check_interval: 100ms, limit_mib: LIMIT, spike_limit_mib: 1}
 exporters:

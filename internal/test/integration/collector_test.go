@@ -38,10 +38,10 @@ type collector struct {
 	cmd      *exec.Cmd
 }
 
-// collectorConfig has the model meter. Its power is the same however busy the machine is, so that the active
+// receiverConfig has the model meter. Its power is the same however busy the machine is, so that the active
 // energy, and with it what a second of CPU time is billed, does not hang on what else runs: with N CPUs it is
 // 100/N J, a little more where the kernel was busy with what is nobody's, such as interrupts.
-const collectorConfig = `
+const receiverConfig = `
 receivers:
   energy:
     collection_interval: 1s
@@ -54,6 +54,9 @@ receivers:
     metrics:
       process.cpu.time: {enabled: true}
       container.cpu.time: {enabled: true}
+`
+
+const collectorConfig = receiverConfig + `
 exporters:
   file:
     path: OUT
