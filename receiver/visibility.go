@@ -22,14 +22,14 @@ const (
 	leastUnattributed = 100_000
 )
 
-// visibility tells when processes cannot be seen, or when more active energy than usual has no owner.
+// visibility finds out when processes cannot be seen, or when more than a tenth of active energy has no owner. It judges
+// spans of a minute.
 type visibility struct {
-	ledgers *ledgers // of which the totals are
-	began   time.Time
-	// Since began:
-	active, unattributed units.Energy // when it began
-	scans, hidden        int
-	lostEnds             uint64
+	ledgers              *ledgers     // whose totals are compared
+	began                time.Time    // the start of the span
+	active, unattributed units.Energy // totals at the start of the span
+	scans, hidden        int          // scans in the span, and those in which processes were hidden
+	lostEnds             uint64       // in the span
 
 	hiddenProcesses, unowned error // nil where nothing is wrong
 }

@@ -638,8 +638,8 @@ func (e *Engine) HandedOut() {
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0
 }
 
-// Accepted says that what was last handed out has reached its destination: accounts whose end was in it
-// are removed.
+// Accepted notes that what was last handed out has reached its destination. Accounts whose end was in it are
+// removed.
 func (e *Engine) Accepted() {
 	e.unanswered = false
 	for i := range e.ledger.Zones {

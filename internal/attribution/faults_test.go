@@ -221,7 +221,7 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	z.Total, z.Replaced = 0, true
 	b.observe(units.Joule, 1, 1)
-	assert.Equal(t, 5*units.Joule, b.find(Process, "1").Energy[dram], "settled by those who ran")
+	assert.Equal(t, 5*units.Joule, b.find(Process, "1").Energy[dram], "shared by the CPU time of the interval")
 	z.Total, z.OK = 1000*units.Joule, true
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	zone := &b.e.Ledger().Zones[1]
