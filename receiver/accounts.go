@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
-	"github.com/energyreceiver/energyreceiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
 // accounts books what was measured: it turns a pass into the engine's interval, and opens and closes
@@ -58,8 +58,8 @@ type booking struct {
 type measurement struct {
 	reading  time.Time // with its monotonic part
 	stamp    time.Time
-	node     cputime.Node
-	table    *cputime.Table
+	node     cpu.Node
+	table    *cpu.Table
 	readings []power.Reading
 
 	endsCollection bool // the ledger is emitted next
@@ -120,7 +120,7 @@ func (a *accounts) observe(m *measurement) {
 
 // compact gives back the memory that was needed for more processes than there are, to the system too: Go itself would take
 // minutes, in which a collector hardly allocates.
-func (a *accounts) compact(t *cputime.Table) {
+func (a *accounts) compact(t *cpu.Table) {
 	slots := t.Compact()
 	bySlot := make([]booking, len(slots))
 	for slot, before := range slots {
@@ -149,7 +149,7 @@ func (a *accounts) compact(t *cputime.Table) {
 // finish books a last interval of which nobody is known to have run in it.
 func (a *accounts) finish(m *measurement) {
 	last := *m
-	last.table = &cputime.Table{}
+	last.table = &cpu.Table{}
 	a.observe(&last)
 	// No more readings come: what a zone still has coming is settled.
 	last.readings = nil
@@ -190,7 +190,7 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	sleepers := a.keys != nil && a.keys.sleepers
 	elapsed := m.reading.Sub(a.last.reading)
 	// p is the process whose time it is, or in whose stead it is claimed, and cgroup that of its container.
-	add := func(c attribution.Claimant, cpu units.CPUTime, isUnseen bool, p *cputime.Process, cgroup string) {
+	add := func(c attribution.Claimant, cpu units.CPUTime, isUnseen bool, p *cpu.Process, cgroup string) {
 		if cpu = min(cpu, maxClaim); cpu == 0 && (isUnseen || !sleepers) {
 			return
 		}
@@ -229,11 +229,11 @@ func (a *accounts) claim(m *measurement, available units.CPUTime) {
 	// Who is new is only told by the pass that found them, which may have been in vain.
 	everybody := !a.begun || t.Pass() != a.pass+1
 	a.pass = t.Pass()
-	rows(t, everybody, func(p *cputime.Process) { a.identifier.Identify(p, t.Now) })
+	rows(t, everybody, func(p *cpu.Process) { a.identifier.Identify(p, t.Now) })
 	anybody := a.identifier.Resolve()
 	// Containers' counters are held against all of their processes. Other than that, those that sleep are not
 	// looked at, but where they have a part.
-	rows(t, everybody || !a.exact || anybody || sleepers, func(p *cputime.Process) {
+	rows(t, everybody || !a.exact || anybody || sleepers, func(p *cpu.Process) {
 		b := &a.bySlot[p.Slot]
 		a.place(m, p, b)
 		add(b.claimant, p.Used, false, p, b.cgroup)
@@ -324,7 +324,7 @@ func (a *accounts) end(c attribution.Claimant) {
 
 // rows calls yield for all processes of a pass, or only for those that may have become somebody, or somebody else, or
 // have something to claim.
-func rows(t *cputime.Table, all bool, yield func(*cputime.Process)) {
+func rows(t *cpu.Table, all bool, yield func(*cpu.Process)) {
 	if all {
 		for i := range t.Processes {
 			yield(&t.Processes[i])
@@ -337,7 +337,7 @@ func rows(t *cputime.Table, all bool, yield func(*cputime.Process)) {
 }
 
 // place opens a claimant for a process that has none, and another for one that has become someone else.
-func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
+func (a *accounts) place(m *measurement, p *cpu.Process, b *booking) {
 	identity, changed := a.identifier.Identity(p.Slot)
 	if moved := a.identifier.Moved(p.Slot); !changed && !moved {
 		return
@@ -367,7 +367,7 @@ func (a *accounts) place(m *measurement, p *cputime.Process, b *booking) {
 
 // since is when a series of a process that is new to the engine was at 0: when the process was created, or
 // at the end of the interval before if that is later.
-func (a *accounts) since(m *measurement, p *cputime.Process) time.Time {
+func (a *accounts) since(m *measurement, p *cpu.Process) time.Time {
 	created := m.stamp.Add(p.Start - m.table.Now)
 	if created.Before(a.last.stamp) {
 		return a.last.stamp
@@ -378,7 +378,7 @@ func (a *accounts) since(m *measurement, p *cputime.Process) time.Time {
 	return created
 }
 
-func (a *accounts) owner(p *cputime.Process, i *workload.Identity) attribution.Owner {
+func (a *accounts) owner(p *cpu.Process, i *workload.Identity) attribution.Owner {
 	return attribution.Owner{
 		Process: units.Process{
 			PID:         p.PID,

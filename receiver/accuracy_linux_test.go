@@ -24,9 +24,9 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -184,10 +184,10 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	l.s, err = newEnergyScraper(cfg, set)
 	require.NoError(tb, err)
 	l.s.now = l.machine.Host.Now
-	if setting.source == cputime.KindBPF {
+	if setting.source == cpu.KindBPF {
 		kernel := hostsim.NewKernel(l.machine)
-		l.s.open = func(cputime.Kind, string) (cputime.Source, error, error) {
-			return cputime.NewBPFOver(l.root, kernel, kernel.Now), nil, nil
+		l.s.open = func(cpu.Kind, string) (cpu.Source, error, error) {
+			return cpu.NewBPFOver(l.root, kernel, kernel.Now), nil, nil
 		}
 	}
 	l.s.sampler.window = cfg.SamplingInterval // the lab's clock is the sampler
@@ -569,7 +569,7 @@ func labScenarioOf(t *testing.T, name string) labScenario {
 }
 
 // rule is the default rule in windows of a length, 0 for one per collection.
-func rule(source cputime.Kind, window time.Duration) labSetting {
+func rule(source cpu.Kind, window time.Duration) labSetting {
 	return labSetting{source: source, configure: inWindows(window)}
 }
 
@@ -583,7 +583,7 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 	for _, setting := range labSettings {
 		a := measure(t, steady, setting, labShort)
 		most := 1e-5 // of nanoseconds and microjoules
-		if setting.source == cputime.KindProcfs {
+		if setting.source == cpu.KindProcfs {
 			most = 2e-3 // ticks of 10 ms
 		}
 		assert.Less(t, a.misplaced, most, setting.name)
@@ -593,13 +593,13 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 
 func TestShortWindowsTellBurstsFromSteadyLoad(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
-	one := measure(t, bursts, rule(cputime.KindBPF, 0), labShort)
+	one := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
 	assert.Greater(t, one.misplaced, 0.3)
-	second := measure(t, bursts, rule(cputime.KindBPF, time.Second), labShort)
+	second := measure(t, bursts, rule(cpu.KindBPF, time.Second), labShort)
 	assert.Less(t, second.misplaced, one.misplaced/2)
-	short := measure(t, bursts, rule(cputime.KindBPF, 100*time.Millisecond), labShort)
+	short := measure(t, bursts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
 	assert.Less(t, short.misplaced, one.misplaced/4)
-	assert.Less(t, measure(t, bursts, rule(cputime.KindBPF, minWindow), labShort).misplaced, short.misplaced)
+	assert.Less(t, measure(t, bursts, rule(cpu.KindBPF, minWindow), labShort).misplaced, short.misplaced)
 }
 
 func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
@@ -613,15 +613,15 @@ func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
 
 func TestContainersBetweenTwoPassesNeedBPF(t *testing.T) {
 	containers := labScenarioOf(t, "Short-lived containers")
-	a := measure(t, containers, rule(cputime.KindProcfs, 0), labShort)
+	a := measure(t, containers, rule(cpu.KindProcfs, 0), labShort)
 	assert.Zero(t, a.reported["job"].sum())
-	a = measure(t, containers, rule(cputime.KindBPF, 0), labShort)
+	a = measure(t, containers, rule(cpu.KindBPF, 0), labShort)
 	assert.InDelta(t, 1, a.share("job"), 0.01)
 }
 
 func TestCPUTimeCannotTellSocketsClockRatesOrInstructionsApart(t *testing.T) {
 	for _, window := range []time.Duration{0, 100 * time.Millisecond} {
-		setting := rule(cputime.KindBPF, window)
+		setting := rule(cpu.KindBPF, window)
 		perCPU := func(a accuracy, workload string, cpus float64) float64 { return a.reported[workload].sum() / cpus }
 		equal := func(a accuracy, one string, cpus float64, other string, others float64) {
 			assert.InEpsilon(t, perCPU(a, one, cpus), perCPU(a, other, others), 1e-5, "%s and %s", one, other)
@@ -638,7 +638,7 @@ func TestKeysAndARightSplitHalveWhatIsMisplaced(t *testing.T) {
 	for _, name := range []string{"Mixed node", "Frequency scaling"} {
 		sc := labScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
-			byDefault := measure(t, sc, rule(cputime.KindBPF, window), labShort)
+			byDefault := measure(t, sc, rule(cpu.KindBPF, window), labShort)
 			a := measure(t, sc, keyed(SplitFixed, KeyFrequency, 2, KeyMemoryCPUTime, window), labShort)
 			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
 			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
@@ -659,8 +659,8 @@ func TestMemoryThatIsHeldTellsWhoseDRAMEnergyItIs(t *testing.T) {
 
 func TestInterruptsAreTheWorkloadsOrIdleInShortWindows(t *testing.T) {
 	interrupts := labScenarioOf(t, "Interrupts")
-	seen := measure(t, interrupts, rule(cputime.KindBPF, 0), labShort)
-	unseen := measure(t, interrupts, rule(cputime.KindBPF, 100*time.Millisecond), labShort)
+	seen := measure(t, interrupts, rule(cpu.KindBPF, 0), labShort)
+	unseen := measure(t, interrupts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
 	for _, a := range []accuracy{seen, unseen} {
 		assert.InDelta(t, 0.4/2.563, a.misplaced, 1e-3, "their part of all busy time, in no window anybody's")
 	}
@@ -672,7 +672,7 @@ func TestOnALoadCurveUtilizationIsOffByWhatTheFormulaSays(t *testing.T) {
 	off := map[string][]float64{}
 	for _, c := range labCurves(t) {
 		for _, load := range labLoads {
-			a := measure(t, underLoad(c, load), rule(cputime.KindBPF, 0), labShort)
+			a := measure(t, underLoad(c, load), rule(cpu.KindBPF, 0), labShort)
 			watts, rest := c.watts.Watts(load), c.watts[0].Watts
 			assert.InDelta(t, watts*load/(watts-rest)-1, a.active, 1e-3, "%s at %v", c.cpu, load)
 			assert.Less(t, a.misplaced, 1e-4)
@@ -698,7 +698,7 @@ func TestTheLearnedSplitFindsWhatLoadAddsOnLoadCurves(t *testing.T) {
 
 func TestWhatWasLearnedFromIsNotJudged(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
-	setting := rule(cputime.KindBPF, 100*time.Millisecond)
+	setting := rule(cpu.KindBPF, 100*time.Millisecond)
 	without := measure(t, bursts, setting, labShort)
 	setting.learns = time.Hour
 	with := measure(t, bursts, setting, labShort)

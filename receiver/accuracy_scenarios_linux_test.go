@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // labSetting is a way to configure the receiver.
@@ -26,19 +26,19 @@ type labSetting struct {
 	name string
 	// source is KindBPF for CPU times to the nanosecond and with every end, KindProcfs for /proc. Windows of less
 	// than a second need the former.
-	source    cputime.Kind
+	source    cpu.Kind
 	configure func(*Config)
 	// learns is how long it sees the machine under varied load before it is judged: whole collections.
 	learns time.Duration
 }
 
 var labSettings = []labSetting{
-	{name: "CPU time, 10 s, procfs", source: cputime.KindProcfs, configure: inWindows(0)},
-	{name: "CPU time, 10 s, BPF", source: cputime.KindBPF, configure: inWindows(0)},
-	{name: "CPU time, 1 s, procfs", source: cputime.KindProcfs, configure: inWindows(time.Second)},
-	{name: "CPU time, 1 s, BPF", source: cputime.KindBPF, configure: inWindows(time.Second)},
-	{name: "CPU time, 100 ms, BPF", source: cputime.KindBPF, configure: inWindows(100 * time.Millisecond)},
-	{name: "CPU time, 10 ms, BPF", source: cputime.KindBPF, configure: inWindows(10 * time.Millisecond)},
+	{name: "CPU time, 10 s, procfs", source: cpu.KindProcfs, configure: inWindows(0)},
+	{name: "CPU time, 10 s, BPF", source: cpu.KindBPF, configure: inWindows(0)},
+	{name: "CPU time, 1 s, procfs", source: cpu.KindProcfs, configure: inWindows(time.Second)},
+	{name: "CPU time, 1 s, BPF", source: cpu.KindBPF, configure: inWindows(time.Second)},
+	{name: "CPU time, 100 ms, BPF", source: cpu.KindBPF, configure: inWindows(100 * time.Millisecond)},
+	{name: "CPU time, 10 ms, BPF", source: cpu.KindBPF, configure: inWindows(10 * time.Millisecond)},
 }
 
 // labRules are the splits beside the default, and the presets. Those that learn take minutes, so they are measured only
@@ -101,7 +101,7 @@ func preset(p Preset) labSetting {
 
 // afterADay is a setting with a day to learn in, where there is something to learn.
 func afterADay(name string, configure func(*Config)) labSetting {
-	s := labSetting{name: name, source: cputime.KindBPF, configure: configure}
+	s := labSetting{name: name, source: cpu.KindBPF, configure: configure}
 	if cfg := s.config(); cfg.Attribution.learns(cfg.Zones) {
 		s.learns = 24 * time.Hour
 	}
@@ -137,7 +137,7 @@ var (
 )
 
 func idling(name string, idle IdleRule, among IdleAmong) labSetting {
-	return labSetting{name: name, source: cputime.KindBPF, configure: func(c *Config) {
+	return labSetting{name: name, source: cpu.KindBPF, configure: func(c *Config) {
 		c.Attribution.Split, c.Attribution.Idle, c.Attribution.IdleAmong = SplitFixed, idle, among
 	}}
 }

@@ -22,9 +22,9 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -112,14 +112,14 @@ func BenchmarkPass(b *testing.B) {
 				}))
 			})
 		})
-		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 			b.Run(string(kind), func(b *testing.B) {
-				source, _, err := cputime.Open(kind, "/")
+				source, _, err := cpu.Open(kind, "/")
 				if err != nil {
 					b.Skip(err)
 				}
 				defer func() { require.NoError(b, source.Close()) }()
-				var table cputime.Table
+				var table cpu.Table
 				measureCPU(b, func() { require.NoError(b, source.ReadProcesses(&table)) })
 			})
 		}
@@ -139,7 +139,7 @@ func libraryPass(b *testing.B, proc procfs.FS) {
 // BenchmarkTick is a whole collection: measure, identify, attribute, emit, accept.
 func BenchmarkTick(b *testing.B) {
 	beside(b, func(b *testing.B) {
-		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 			b.Run(string(kind), func(b *testing.B) {
 				s := realScraper(b, kind, 0)
 				measureCPU(b, func() { collect(b, s) })
@@ -167,7 +167,7 @@ func BenchmarkHostile(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			keepCrowd(b)(crowd.StartDisguised(b.TempDir(), n, c.disguise))
-			for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 				b.Run(string(kind), func(b *testing.B) {
 					s := realScraper(b, kind, 0)
 					atIntervals(b, pause, func() { collect(b, s) })
@@ -183,7 +183,7 @@ func BenchmarkActive(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
-			for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 				for _, every := range []time.Duration{150 * time.Millisecond, 10 * time.Second} {
 					b.Run(fmt.Sprintf("%s/every=%s", kind, every), func(b *testing.B) {
 						s := realScraper(b, kind, 0)
@@ -210,11 +210,11 @@ func BenchmarkRules(b *testing.B) {
 		rules = append(rules, AttributionConfig{Preset: PresetKepler, Key: key})
 	}
 	beside(b, func(b *testing.B) {
-		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 			for _, c := range rules {
 				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.Split, c.Idle, c.Key), func(b *testing.B) {
 					window := time.Duration(0)
-					if kind == cputime.KindBPF {
+					if kind == cpu.KindBPF {
 						window = pause / 2 // else the node's time would come in ticks
 					}
 					s := realScraper(b, kind, window, func(cfg *Config) {
@@ -242,7 +242,7 @@ func BenchmarkRulesInContainers(b *testing.B) {
 		contain(b, 100)
 		for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetKavanagh} {
 			b.Run(string(preset), func(b *testing.B) {
-				s := realScraper(b, cputime.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's time comes in no ticks
+				s := realScraper(b, cpu.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's time comes in no ticks
 					cfg.Attribution.Preset, cfg.Attribution.RestUtilization, cfg.Attribution.IdleAmong = preset, 1, AmongContainers
 				})
 				measureCPU(b, func() { collect(b, s) })
@@ -306,14 +306,14 @@ func BenchmarkWindow(b *testing.B) {
 	const window = 10 * time.Millisecond
 	beside(b, func(b *testing.B) {
 		b.Run("floor", func(b *testing.B) { atIntervals(b, window, func() {}) })
-		for _, kind := range []cputime.Kind{cputime.KindProcfs, cputime.KindBPF} {
+		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 			b.Run(string(kind), func(b *testing.B) { atIntervals(b, window, realScraper(b, kind, window).sample) })
 		}
 	})
 }
 
 // realScraper is the receiver on this machine, with the model for a meter and nothing that samples for it.
-func realScraper(b *testing.B, kind cputime.Kind, window time.Duration, edit ...func(*Config)) *energyScraper {
+func realScraper(b *testing.B, kind cpu.Kind, window time.Duration, edit ...func(*Config)) *energyScraper {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime, cfg.SamplingInterval = MeterModel, kind, window
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})

@@ -18,10 +18,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -49,8 +49,8 @@ func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
 	b.s.now = b.machine.Host.Now
-	b.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
-		return cputime.NewBPFOver(root, b.kernel, b.kernel.Now), nil, nil
+	b.s.open = func(_ cpu.Kind, root string) (cpu.Source, error, error) {
+		return cpu.NewBPFOver(root, b.kernel, b.kernel.Now), nil, nil
 	}
 	return b
 }

@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -35,7 +35,7 @@ type Config struct {
 	// Model is the power curve for a machine without a sensor. Without it nothing is estimated.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
 	// CPUTime is where CPU times come from: auto, bpf or procfs.
-	CPUTime cputime.Kind `mapstructure:"cpu_time"`
+	CPUTime cpu.Kind `mapstructure:"cpu_time"`
 	// SamplingInterval is the length of the windows that are attributed each by itself. 0 is one window per
 	// collection.
 	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
@@ -102,7 +102,7 @@ func (c *Config) Validate() error {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
 	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterModel)
-	oneOf(wrong, "cpu_time", c.CPUTime, cputime.Auto, cputime.KindBPF, cputime.KindProcfs)
+	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if c.InitialDelay < 0 {
 		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)
 	}

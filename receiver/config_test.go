@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // load reads a configuration as a collector does: the YAML over the defaults, unknown keys refused, then
@@ -44,7 +44,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	assert.Equal(t, 10*time.Second, cfg.CollectionInterval)
 	assert.Equal(t, "/", cfg.RootPath)
 	assert.Equal(t, MeterAuto, cfg.Meter)
-	assert.Equal(t, cputime.Auto, cfg.CPUTime)
+	assert.Equal(t, cpu.Auto, cfg.CPUTime)
 	assert.Zero(t, cfg.SamplingInterval)
 	assert.Equal(t, []power.Kind{power.Package, power.DRAM}, cfg.Zones)
 	assert.Equal(t, SeriesConfig{MinEnergy: 1, Max: 500}, cfg.Processes)
@@ -222,7 +222,7 @@ resource_attributes: {process.pid: {enabled: false}}
 	assert.Equal(t, 100*time.Millisecond, cfg.SamplingInterval)
 	assert.Equal(t, "/hostfs", cfg.RootPath)
 	assert.Equal(t, []power.Kind{power.Package}, cfg.Zones, "a list replaces the default's, all of it")
-	assert.Equal(t, cputime.KindProcfs, cfg.CPUTime)
+	assert.Equal(t, cpu.KindProcfs, cfg.CPUTime)
 	assert.Equal(t, units.Joule/4, cfg.Processes.limit().MinEnergy)
 	assert.Zero(t, cfg.Processes.Max)
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)

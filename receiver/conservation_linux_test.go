@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -42,7 +42,7 @@ func TestAContainerOfThisMachineThatLivedBetweenTwoPassesHasItsEnergy(t *testing
 	id := fmt.Sprintf("%064x", os.Getpid())
 	dir := filepath.Join(unifiedMount(t), "docker-"+id+".scope")
 	cfg := createDefaultConfig().(*Config)
-	cfg.Meter, cfg.CPUTime = MeterModel, cputime.KindBPF
+	cfg.Meter, cfg.CPUTime = MeterModel, cpu.KindBPF
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)

@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // take replaces the source of CPU times, and begins anew with it.
-func (n *testNode) take(source cputime.Source) {
+func (n *testNode) take(source cpu.Source) {
 	n.t.Helper()
 	require.NoError(n.t, n.s.source.Close())
-	n.s.source, n.s.table = source, cputime.Table{}
+	n.s.source, n.s.table = source, cpu.Table{}
 	n.s.retire()
 	n.s.dropRetired()
 	n.s.sample()
@@ -66,12 +66,12 @@ func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
 				n := newTestNode(t, c.edit)
 				n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 				n.start()
-				source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+				source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 				if windows {
 					online := filepath.Join(n.host.Root(), "sys/devices/system/cpu/online")
 					require.NoError(t, os.MkdirAll(filepath.Dir(online), 0o755))
 					require.NoError(t, os.WriteFile(online, []byte("0\n"), 0o644))
-					n.s.runtime = cputime.NewRuntime(n.host.Root())
+					n.s.runtime = cpu.NewRuntime(n.host.Root())
 				}
 				n.take(source)
 				n.run(100*joule, nil)
@@ -101,7 +101,7 @@ func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
 func TestEnergyThatNothingSplitsIsSettledWhenProcfsTakesOver(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
-	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
 	n.run(100*joule, nil)
 	unattributed := n.last("system.unattributed.energy")
@@ -115,13 +115,13 @@ func TestEnergyThatNothingSplitsIsSettledWhenProcfsTakesOver(t *testing.T) {
 
 // unseenSource is an exact source in whose next pass processes of some cgroups came and went.
 type unseenSource struct {
-	*cputime.Procfs
-	in []cputime.CgroupTime
+	*cpu.Procfs
+	in []cpu.CgroupTime
 }
 
 func (*unseenSource) Exact() bool { return true }
 
-func (u *unseenSource) ReadProcesses(t *cputime.Table) error {
+func (u *unseenSource) ReadProcesses(t *cpu.Table) error {
 	err := u.Procfs.ReadProcesses(t)
 	t.UnseenIn = u.in
 	for _, in := range u.in {
@@ -136,13 +136,13 @@ func TestAContainerThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.start()
-	source := &unseenSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	source := &unseenSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
 	began := n.s.ledgers.last.stamp
-	source.in = []cputime.CgroupTime{
-		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cputime.Tick},
-		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cputime.Tick}, // in a child, where no process lives
-		{Path: "/system.slice/cron.service", Used: 300 * cputime.Tick},
+	source.in = []cpu.CgroupTime{
+		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cpu.Tick},
+		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cpu.Tick}, // in a child, where no process lives
+		{Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},
 	}
 	n.host.CPU.User += 600
 	n.host.CPU.Idle -= 600

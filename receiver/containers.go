@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // containers knows which processes are in which container's cgroup, and asks the cgroups' own counters for
 // what none of them explains.
 type containers struct {
-	groups   *cputime.Groups
+	groups   *cpu.Groups
 	byCgroup map[string]*membership
 	ordered  []*membership // the innermost first
 	unsorted bool
@@ -25,7 +25,7 @@ type containers struct {
 // membership is a container's cgroup.
 type membership struct {
 	path      string
-	group     cputime.Group
+	group     cpu.Group
 	parent    *membership // the container that it is nested in
 	processes int
 	// some is one of the processes, seen in this pass, to claim for the others.
@@ -33,7 +33,7 @@ type membership struct {
 	seen bool
 }
 
-func newContainers(groups *cputime.Groups) *containers {
+func newContainers(groups *cpu.Groups) *containers {
 	return &containers{groups: groups, byCgroup: map[string]*membership{}}
 }
 
@@ -82,7 +82,7 @@ func (c *containers) explain(m *membership, claimant attribution.Claimant, used 
 func (c *containers) atMost(m *membership, inferred units.CPUTime) units.CPUTime {
 	c.link()
 	for ; m != nil; m = m.parent {
-		if room := c.groups.Room(m.group); room < cputime.Unbounded {
+		if room := c.groups.Room(m.group); room < cpu.Unbounded {
 			inferred = min(inferred, room)
 		}
 	}

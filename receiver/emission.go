@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/energyreceiver/energyreceiver/internal/emit"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/filter"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 const (
@@ -172,9 +172,9 @@ func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
 func TestAnExcludedServiceThatNoPassSawIsExcludedToo(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
 	n.start()
-	source := &unseenSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	source := &unseenSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
-	source.in = []cputime.CgroupTime{{Path: "/system.slice/cron.service", Used: 400 * cputime.Tick}}
+	source.in = []cpu.CgroupTime{{Path: "/system.slice/cron.service", Used: 400 * cpu.Tick}}
 	n.host.CPU.User += 400
 	n.host.CPU.Idle -= 400
 	n.run(600*joule, map[int]int64{10: 100, 20: 100})
@@ -204,7 +204,7 @@ func TestWhatIsWrongStaysWrongWhileAPassFails(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 	n.start()
-	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
 	n.run(600*joule, map[int]int64{10: 100})
 	source.fail = errRefused

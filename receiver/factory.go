@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/collector/scraper"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -32,7 +32,7 @@ func createDefaultConfig() component.Config {
 		RootPath:             "/",
 		Meter:                MeterAuto,
 		Zones:                []power.Kind{power.Package, power.DRAM},
-		CPUTime:              cputime.Auto,
+		CPUTime:              cpu.Auto,
 		Processes:            SeriesConfig{MinEnergy: 1, Max: 500},
 		Containers:           SeriesConfig{Max: 2000},
 		Pods:                 SeriesConfig{Max: 1000},

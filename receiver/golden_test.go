@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
-	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 )
 
 var update = flag.Bool("update", false, "write the expected metrics of the recorded hosts")
@@ -93,7 +93,7 @@ func unpack(archive, root string) error {
 // clockOf is the time of a tree, by its own account.
 func clockOf(t *testing.T, root string) time.Time {
 	t.Helper()
-	booted, err := cputime.BootTime(root)
+	booted, err := cpu.BootTime(root)
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(root, "proc/uptime"))
 	require.NoError(t, err)

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
 )
 
 // KeyRule is a value of the setting attribution::key.

@@ -15,10 +15,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime/weigh"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
 )
 
 // keyedNode is the shared node whose processes are on CPUs of 3, 1 and 1 GHz, and hold something.
@@ -244,7 +244,7 @@ func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
 	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
 }
 
-// Counters are not among them: this machine has none. internal/cputime/weigh holds theirs.
+// Counters are not among them: this machine has none. internal/usage/cpu/weigh holds theirs.
 func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	n := keyedNode(t, func(*AttributionConfig) {})
 	n.host.Cgroups["/a"], n.host.Memory["/a"] = 0, 1<<30

@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -107,8 +107,8 @@ func emitAll(t *testing.T, settings string) pmetric.Metrics {
 	h.Processes[30] = &hostsim.Process{Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64",
 		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "vm7", "-uuid", "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}}
 	h.Processes[40] = &hostsim.Process{Parent: 2, Comm: "kworker/0:1", Kernel: true}
-	n.s.readCPUs = func(string) ([]cputime.CPU, error) {
-		return []cputime.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
+	n.s.readCPUs = func(string) ([]cpu.CPU, error) {
+		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
 	n.start()
 	for i := range uint64(2) { // more the second time, so that what was learned is static is not all

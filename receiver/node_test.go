@@ -21,8 +21,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 

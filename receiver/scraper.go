@@ -16,11 +16,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
-	"github.com/energyreceiver/energyreceiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -34,13 +34,13 @@ type energyScraper struct {
 	now        func() time.Time
 	timeline   timeline
 
-	open    func(cputime.Kind, string) (cputime.Source, error, error) // cputime.Open
-	source  cputime.Source
-	runtime *cputime.Runtime // the node's CPU time where windows are too short for /proc/stat, else nil
-	table   cputime.Table
-	node    cputime.Node
-	earlier cputime.Node  // what node was when the source in use took over
-	blind   *cputime.Node // what the source said of the node when its passes began to fail
+	open    func(cpu.Kind, string) (cpu.Source, error, error) // cpu.Open
+	source  cpu.Source
+	runtime *cpu.Runtime // the node's CPU time where windows are too short for /proc/stat, else nil
+	table   cpu.Table
+	node    cpu.Node
+	earlier cpu.Node  // what node was when the source in use took over
+	blind   *cpu.Node // what the source said of the node when its passes began to fail
 	meters  *meters
 	kinds   []power.Kind // that were attributed last
 	ledgers *ledgers     // nil until the first measurement
@@ -53,7 +53,7 @@ type energyScraper struct {
 	visibility visibility
 	telemetry  telemetry
 	learning   learning
-	readCPUs   func(root string) ([]cputime.CPU, error) // cputime.ReadCPUs
+	readCPUs   func(root string) ([]cpu.CPU, error) // cpu.ReadCPUs
 }
 
 // ledgers is everything that was attributed with one meter and one source of CPU times.
@@ -76,8 +76,8 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		set:        set,
 		conditions: newConditions(set.Logger),
 		now:        time.Now,
-		open:       cputime.Open,
-		readCPUs:   cputime.ReadCPUs,
+		open:       cpu.Open,
+		readCPUs:   cpu.ReadCPUs,
 		meters:     m,
 		keys:       newKeys(cfg, set.Logger),
 		learning:   learning{cfg: cfg, logger: set.Logger},
@@ -117,7 +117,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 			zap.String("setting", "attribution::exclude::executable_name"))
 	}
 	if w := s.cfg.SamplingInterval; w > 0 && w < tickWindow && source.Exact() {
-		s.runtime = cputime.NewRuntime(s.cfg.RootPath)
+		s.runtime = cpu.NewRuntime(s.cfg.RootPath)
 	}
 	s.sample()
 	s.conditions.check("learned static power", s.learning.trouble)
@@ -235,7 +235,7 @@ func (s *energyScraper) measure() *measurement {
 }
 
 // readNode returns the node's CPU time so far, which goes on where the source before left it.
-func (s *energyScraper) readNode(now time.Time) (cputime.Node, error) {
+func (s *energyScraper) readNode(now time.Time) (cpu.Node, error) {
 	switch {
 	case s.runtime != nil && s.failed > 0:
 		return s.readBlindNode(now), nil
@@ -248,7 +248,7 @@ func (s *energyScraper) readNode(now time.Time) (cputime.Node, error) {
 
 // readBlindNode stands in for the runtime, which knows only what passes find: the node's CPU time stands still
 // until the source is given up, and then shows how busy the node was meanwhile by its ticks.
-func (s *energyScraper) readBlindNode(now time.Time) cputime.Node {
+func (s *energyScraper) readBlindNode(now time.Time) cpu.Node {
 	node, err := s.source.ReadNode()
 	if err == nil && s.blind == nil {
 		s.blind = &node
@@ -256,22 +256,22 @@ func (s *energyScraper) readBlindNode(now time.Time) cputime.Node {
 	if !s.givesUp() || s.ledgers == nil {
 		return s.node
 	}
-	var meanwhile cputime.Node
+	var meanwhile cpu.Node
 	if s.blind != nil {
-		meanwhile = cputime.Node{
+		meanwhile = cpu.Node{
 			Busy: units.Advance(s.blind.Busy, node.Busy), Total: units.Advance(s.blind.Total, node.Total),
 			Process: units.Advance(s.blind.Process, node.Process),
 		}
 	}
 	if err != nil || meanwhile.Total == 0 { // nothing says that the node was idle
 		elapsed := units.CPUTime(max(now.Sub(s.ledgers.last.reading), 0))
-		meanwhile = cputime.Node{Busy: elapsed, Total: elapsed, Process: elapsed}
+		meanwhile = cpu.Node{Busy: elapsed, Total: elapsed, Process: elapsed}
 	}
 	return plus(s.node, meanwhile)
 }
 
-func plus(a, b cputime.Node) cputime.Node {
-	return cputime.Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process}
+func plus(a, b cpu.Node) cpu.Node {
+	return cpu.Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process}
 }
 
 func (s *energyScraper) readProcesses() error {
@@ -300,7 +300,7 @@ var errEndsLost = errors.New("the kernel did not tell the end of some processes,
 
 // givesUp says whether the source has failed so often that procfs is to be taken instead.
 func (s *energyScraper) givesUp() bool {
-	return s.failed >= maxFailed && s.source.Exact() && s.cfg.CPUTime == cputime.Auto
+	return s.failed >= maxFailed && s.source.Exact() && s.cfg.CPUTime == cpu.Auto
 }
 
 // fallBack goes on with procfs. Who ran since the last pass that succeeded is not known: the ledgers end with
@@ -318,7 +318,7 @@ func (s *energyScraper) fallBack(m *measurement, why error) {
 		_ = s.runtime.Close() // it was only read from
 		s.runtime = nil
 	}
-	s.source, s.failed, s.earlier, s.table = cputime.NewProcfs(s.cfg.RootPath), 0, s.node, cputime.Table{}
+	s.source, s.failed, s.earlier, s.table = cpu.NewProcfs(s.cfg.RootPath), 0, s.node, cpu.Table{}
 	// Where these fail the next measurement begins them, and the energy until then is nobody's too.
 	_, err := s.source.ReadNode()
 	s.conditions.check("node CPU time", err)
@@ -381,7 +381,7 @@ func (s *energyScraper) check() {
 
 // begin starts new ledgers at a measurement.
 func (s *energyScraper) begin(m *measurement) {
-	boot, err := cputime.BootTime(s.cfg.RootPath)
+	boot, err := cpu.BootTime(s.cfg.RootPath)
 	if err != nil {
 		boot = m.stamp.Add(-m.table.Now)
 	}
@@ -404,7 +404,7 @@ func (s *energyScraper) begin(m *measurement) {
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
 		}),
-		containers: newContainers(cputime.NewGroups(s.cfg.RootPath)),
+		containers: newContainers(cpu.NewGroups(s.cfg.RootPath)),
 		bootTime:   boot,
 		exclusion:  newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
 		keys:       s.keys,

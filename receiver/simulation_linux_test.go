@@ -36,13 +36,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
-	"github.com/energyreceiver/energyreceiver/internal/emit"
-	"github.com/energyreceiver/energyreceiver/internal/emit/emittest"
-	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -125,7 +125,7 @@ func (o *oracle) add(raw uint64, at time.Time) {
 var simulations sync.Map
 
 var installReader = sync.OnceFunc(func() {
-	faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+	kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 		for root := path; len(root) > 1; root = filepath.Dir(root) {
 			if sim, ok := simulations.Load(root); ok {
 				return sim.(*simulation).faults.Read(path, got, err)
@@ -196,15 +196,15 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	if sim.exact {
 		sim.kernel = hostsim.NewKernel(machine)
 		sim.faults.Kernel = sim.kernel
-		sim.s.open = func(cputime.Kind, string) (cputime.Source, error, error) {
-			return cputime.NewBPFOver(root, sim.kernel, sim.kernel.Now), nil, nil
+		sim.s.open = func(cpu.Kind, string) (cpu.Source, error, error) {
+			return cpu.NewBPFOver(root, sim.kernel, sim.kernel.Now), nil, nil
 		}
 	}
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
 	if sim.exact && seed/18%2 == 0 {
-		sim.s.runtime = cputime.NewRuntime(root)
+		sim.s.runtime = cpu.NewRuntime(root)
 	}
 
 	if sim.s.ledgers != nil {

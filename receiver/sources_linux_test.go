@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // clockSeconds returns the seconds of a clock of CPU time.
@@ -24,15 +24,15 @@ func clockSeconds(t *testing.T, clock int32) float64 {
 }
 
 func TestBothSourcesOnThisMachineBillABurnAlike(t *testing.T) {
-	bpf, err := cputime.OpenBPF("/")
+	bpf, err := cpu.OpenBPF("/")
 	if err != nil {
 		t.Skipf("no BPF here: %v", err)
 	}
 	defer func() { require.NoError(t, bpf.Close()) }()
-	procfs := cputime.NewProcfs("/")
+	procfs := cpu.NewProcfs("/")
 	defer func() { require.NoError(t, procfs.Close()) }()
 	own := func() float64 { return clockSeconds(t, unix.CLOCK_PROCESS_CPUTIME_ID) }
-	var exact, ticks cputime.Table
+	var exact, ticks cpu.Table
 
 	first := own()
 	require.NoError(t, procfs.ReadProcesses(&ticks))
@@ -47,7 +47,7 @@ func TestBothSourcesOnThisMachineBillABurnAlike(t *testing.T) {
 	require.NoError(t, procfs.ReadProcesses(&ticks))
 	last := own()
 
-	for name, table := range map[string]*cputime.Table{"bpf": &exact, "procfs": &ticks} {
+	for name, table := range map[string]*cpu.Table{"bpf": &exact, "procfs": &ticks} {
 		used := 0.0
 		for _, p := range table.Processes {
 			if p.PID == int32(os.Getpid()) {

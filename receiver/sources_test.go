@@ -8,21 +8,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // exactSource is taken for one that shows all CPU time.
 type exactSource struct {
-	*cputime.Procfs
+	*cpu.Procfs
 }
 
 func (exactSource) Exact() bool { return true }
 
 // openExact has the node start with one.
 func (n *testNode) openExact() {
-	n.s.open = func(_ cputime.Kind, root string) (cputime.Source, error, error) {
-		return exactSource{cputime.NewProcfs(root)}, nil, nil
+	n.s.open = func(_ cpu.Kind, root string) (cpu.Source, error, error) {
+		return exactSource{cpu.NewProcfs(root)}, nil, nil
 	}
 }
 
@@ -36,8 +36,8 @@ func energies(t *testing.T, exact bool) (billed [3]float64) {
 	n.start()
 	if exact {
 		require.NoError(t, n.s.source.Close())
-		n.s.source = exactSource{cputime.NewProcfs(n.host.Root())}
-		n.s.table = cputime.Table{}
+		n.s.source = exactSource{cpu.NewProcfs(n.host.Root())}
+		n.s.table = cpu.Table{}
 		n.s.retire()
 		n.s.dropRetired()
 		n.s.sample()

@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
 )
@@ -67,7 +67,7 @@ func TestEachScanIsTimedWhetherItsWindowIsEmittedOrNot(t *testing.T) {
 func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
-	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root()), fail: errRefused}
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
 	require.NoError(t, n.s.source.Close())
 	n.s.source = source
 	n.scrapeAsIs()
@@ -173,15 +173,15 @@ func TestLostExitsAreCountedAndSurviveTheirSource(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
-	source := &losingSource{exactSource{cputime.NewProcfs(n.host.Root())}}
+	source := &losingSource{exactSource{cpu.NewProcfs(n.host.Root())}}
 	require.NoError(t, n.s.source.Close())
-	n.s.source, n.s.table = source, cputime.Table{}
+	n.s.source, n.s.table = source, cpu.Table{}
 	n.run(0, nil)
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "bpf")), whenever)
 	require.NoError(t, source.Close())
-	n.s.source, n.s.table = cputime.NewProcfs(n.host.Root()), cputime.Table{}
+	n.s.source, n.s.table = cpu.NewProcfs(n.host.Root()), cpu.Table{}
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 }
@@ -190,7 +190,7 @@ func TestLostExitsAreCountedAndSurviveTheirSource(t *testing.T) {
 type losingSource struct{ exactSource }
 
 func (losingSource) Name() string { return "bpf (task scan)" }
-func (s losingSource) ReadProcesses(t *cputime.Table) error {
+func (s losingSource) ReadProcesses(t *cpu.Table) error {
 	err := s.exactSource.ReadProcesses(t)
 	t.LostEnds = 3
 	return err

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 const (
@@ -72,7 +72,7 @@ func (v *visibility) judge(elapsed time.Duration, m *measurement, s *energyScrap
 		v.hiddenProcesses = nil
 	case v.hidden == v.scans && v.hiddenProcesses == nil:
 		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			cputime.WhyHidden(s.cfg.RootPath, m.table))
+			cpu.WhyHidden(s.cfg.RootPath, m.table))
 	}
 	active, unattributed := v.ledgers.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)

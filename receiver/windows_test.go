@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -116,14 +116,14 @@ func TestAConditionIsToldOncePerCollectionHoweverManyWindowsItComesAndGoesIn(t *
 
 // failingSource is an exact source that fails from a point on.
 type failingSource struct {
-	*cputime.Procfs
+	*cpu.Procfs
 	fail   error
 	closed bool
 }
 
 func (*failingSource) Exact() bool    { return true }
 func (f *failingSource) Close() error { f.closed = true; return f.Procfs.Close() }
-func (f *failingSource) ReadProcesses(t *cputime.Table) error {
+func (f *failingSource) ReadProcesses(t *cpu.Table) error {
 	if f.fail != nil {
 		return f.fail
 	}
@@ -134,9 +134,9 @@ func TestASourceThatGoesOnFailingGivesWayToProcfs(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
-	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root())}
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	require.NoError(t, n.s.source.Close())
-	n.s.source, n.s.table = source, cputime.Table{}
+	n.s.source, n.s.table = source, cpu.Table{}
 	n.s.retire()
 	n.s.dropRetired()
 	n.run(0, nil)
@@ -186,7 +186,7 @@ func TestWhatTheModelSaidLastIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
-	cfg.Meter, cfg.CPUTime = MeterModel, cputime.KindBPF
+	cfg.Meter, cfg.CPUTime = MeterModel, cpu.KindBPF
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
 	cfg.Processes = SeriesConfig{}
 	cfg.SamplingInterval = 10 * time.Millisecond
@@ -228,7 +228,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
-	source := &failingSource{Procfs: cputime.NewProcfs(n.host.Root()), fail: errRefused}
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
 	require.NoError(t, n.s.source.Close())
 	n.s.source = source
 	n.s.cfg.SamplingInterval, n.s.sampler.window = 10*time.Millisecond, 10*time.Millisecond

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
@@ -81,7 +81,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 
 func TestShortWindowsHaveAnEffectWhereTheSourceIsExact(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
-	cfg.SamplingInterval, cfg.CPUTime = 20*time.Millisecond, cputime.KindBPF
+	cfg.SamplingInterval, cfg.CPUTime = 20*time.Millisecond, cpu.KindBPF
 	for setting := range cfg.withoutEffect(true) {
 		t.Errorf("%s has an effect", setting)
 	}

@@ -9,8 +9,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
 )
 
 // Dir is a directory whose descriptor stays open between passes. The zero value is closed. It is used
@@ -74,7 +72,7 @@ func (d *Dir) Each(yield func(name []byte)) error {
 	if _, err := unix.Seek(d.fd, 0, 0); err != nil {
 		return d.fail("seek", err)
 	}
-	if _, err := faultpoint.Read(d.path, nil, nil); err != nil {
+	if _, err := Result(d.path, nil, nil); err != nil {
 		return d.fail("readdirent", err)
 	}
 	for {
@@ -155,8 +153,8 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 
 // got returns the result of a read of d.name, which has a NUL at its end.
 func (d *Dir) got(b []byte, err error) ([]byte, error) {
-	if faultpoint.Active() {
-		b, err = faultpoint.Read(d.path+"/"+string(d.name[:len(d.name)-1]), b, err)
+	if FaultsInjected() {
+		b, err = Result(d.path+"/"+string(d.name[:len(d.name)-1]), b, err)
 	}
 	if err != nil {
 		return nil, err

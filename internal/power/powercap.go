@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -184,7 +184,7 @@ func (p *Powercap) readZone(z *powercapZone) (units.Energy, error) {
 		z.file = f
 	}
 	n, err := pread(z.file, p.buf[:])
-	text, err := faultpoint.Read(z.path, p.buf[:n], err)
+	text, err := kernfs.Result(z.path, p.buf[:n], err)
 	if err != nil {
 		z.closeFile()
 		return 0, fmt.Errorf("powercap zone %s: %w", z.ID, err)
@@ -217,7 +217,7 @@ func (p *Powercap) discover() (int, error) {
 		return 0, fmt.Errorf("powercap meter: %w", fs.ErrClosed)
 	}
 	entries, err := os.ReadDir(p.dir)
-	_, err = faultpoint.Read(p.dir, nil, err)
+	_, err = kernfs.Result(p.dir, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		p.closeAll()
@@ -415,7 +415,7 @@ func (p *Powercap) readText(path string) (string, error) {
 	defer func() { _ = f.Close() }()
 	var b [256]byte
 	n, err := pread(f, b[:])
-	text, err := faultpoint.Read(path, b[:n], err)
+	text, err := kernfs.Result(path, b[:n], err)
 	if err != nil {
 		return "", fmt.Errorf("powercap attribute: %w", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // Identity is what a process is and what it belongs to. Names and ids have at most maxName bytes, the path and the
@@ -77,7 +77,7 @@ type entry struct {
 	execs    uint64
 	cgroups  uint64
 	group    uint64
-	comm     cputime.Comm
+	comm     cpu.Comm
 	due      time.Duration // when it is looked at again though nothing tells that it changed
 	settled  bool          // all of it could be read, or may not be read
 	attempts int           // how often in a row that failed
@@ -119,7 +119,7 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		buf:        make([]byte, 2*maxText),
 		placements: map[string]*placement{},
 		holders:    holders{},
-		namespace:  namespace{find: func() (string, error) { return cputime.NamespaceRoot(root) }},
+		namespace:  namespace{find: func() (string, error) { return cpu.NamespaceRoot(root) }},
 	}
 }
 
@@ -193,7 +193,7 @@ const (
 
 // isSame reports whether the process need not be looked at: the source tells that it is what it was, or what it would
 // cost is not worth it yet. A process can rename itself as often as it likes.
-func (e *entry) isSame(p *cputime.Process, now time.Duration) bool {
+func (e *entry) isSame(p *cpu.Process, now time.Duration) bool {
 	switch {
 	case p.Cgroups == 0 || p.Cgroups != e.cgroups || p.Cgroup != e.group || p.Execs != e.execs || now < e.seen:
 		return false
@@ -214,7 +214,7 @@ func nextLook(slot int32, seen time.Duration) time.Duration {
 
 // Identify reads what a process is, in a pass that began at now since boot. What cannot be read stays as it was; a
 // process of which nothing can be read is known by its task's name.
-func (id *Identifier) Identify(p *cputime.Process, now time.Duration) {
+func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	for len(id.known) <= int(p.Slot) {
 		id.known = append(id.known, entry{})
 	}
@@ -343,7 +343,7 @@ func (id *Identifier) Moved(slot int32) (moved bool) {
 }
 
 // readProgram updates the process's name and path and, where they matter, its arguments.
-func (id *Identifier) readProgram(p *cputime.Process, e *entry, fresh bool, now time.Duration) {
+func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time.Duration) {
 	counted := p.Cgroups != 0 && e.cgroups != 0
 	switch {
 	case fresh, counted && p.Execs != e.execs:
@@ -369,7 +369,7 @@ func (id *Identifier) readProgram(p *cputime.Process, e *entry, fresh bool, now 
 }
 
 // becomeUnknown notes that the process executes a program of which only the task's name is known.
-func (e *entry) becomeUnknown(p *cputime.Process) {
+func (e *entry) becomeUnknown(p *cpu.Process) {
 	e.exe, e.identity.Path, e.identity.Executable = "", "", p.Comm.String()
 }
 
@@ -391,7 +391,7 @@ var argsSeed = maphash.MakeSeed()
 // may be a hypervisor, and if the executable cannot be read. Then a command line that changed together with the task's
 // name tells of an executed program. A process chooses how long its command line is and how often it renames itself, so
 // only the begin of it is read unless the program is a hypervisor, whose name is no reason to read it sooner than lookSoon.
-func (id *Identifier) readArguments(p *cputime.Process, e *entry, readable bool, now time.Duration) {
+func (id *Identifier) readArguments(p *cpu.Process, e *entry, readable bool, now time.Duration) {
 	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.exe, deletedSuffix)) == nil {
 		e.pending, e.args, e.fromArgs = unlikely, 0, units.VM{}
 		return
@@ -445,7 +445,7 @@ func joinArguments(line []byte) string {
 }
 
 // readCgroup returns what the process's cgroup file says, if that could be read and is something new.
-func (id *Identifier) readCgroup(p *cputime.Process, e *entry) (in *placement, isNew bool, err error) {
+func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (in *placement, isNew bool, err error) {
 	text, err := id.readFile(p.PID, "cgroup")
 	if err != nil || len(text) == 0 || string(text) == e.cgroup {
 		return nil, false, err

@@ -12,8 +12,8 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // BenchmarkIdentify looks at 300 active processes, each of which has run and renamed itself since it was looked at ten
@@ -85,14 +85,14 @@ func cpuTime(b *testing.B) time.Duration {
 }
 
 // rowsOf returns a row for each process of a program.
-func rowsOf(b *testing.B, program string) (rows []cputime.Process) {
+func rowsOf(b *testing.B, program string) (rows []cpu.Process) {
 	all, err := procfs.AllProcs()
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, p := range all {
 		if exe, err := p.Executable(); err == nil && exe == program {
-			rows = append(rows, cputime.Process{PID: int32(p.PID), Slot: int32(len(rows)), Start: time.Second})
+			rows = append(rows, cpu.Process{PID: int32(p.PID), Slot: int32(len(rows)), Start: time.Second})
 		}
 	}
 	return rows

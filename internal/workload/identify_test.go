@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime"
-	"github.com/energyreceiver/energyreceiver/internal/faultpoint"
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 const (
@@ -48,8 +48,8 @@ func newIdentified(t *testing.T, wantCommandLine bool) *identified {
 	return i
 }
 
-func process(pid int, p *hostsim.Process) *cputime.Process {
-	q := &cputime.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
+func process(pid int, p *hostsim.Process) *cpu.Process {
+	q := &cpu.Process{PID: int32(pid), Slot: int32(pid), Start: time.Duration(p.Start) * hostsim.Tick, Kernel: p.Kernel}
 	copy(q.Comm[:15], p.Comm)
 	return q
 }
@@ -361,7 +361,7 @@ func TestLookingAgainAllocatesNothing(t *testing.T) {
 	i.host.Processes[14].Comm, i.host.Processes[14].Args = "java", []string{"java"}
 	i.host.Processes[15].Comm = "renamed"
 	i.round(10)
-	var rows []*cputime.Process
+	var rows []*cpu.Process
 	for pid, p := range i.host.Processes {
 		rows = append(rows, process(pid, p))
 	}
@@ -397,24 +397,24 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct {
 		now  time.Duration
-		edit func(*cputime.Process)
+		edit func(*cpu.Process)
 		want string
 	}{
-		"it merely ran":                       {11 * second, func(*cputime.Process) {}, "before"},
-		"some minutes ago":                    {10*second + lookAgain, func(*cputime.Process) {}, "after"},
-		"the clock went back":                 {9 * second, func(*cputime.Process) {}, "after"},
-		"it executed a program":               {10 * second, func(p *cputime.Process) { p.Execs++ }, "after"},
-		"it moved":                            {10 * second, func(p *cputime.Process) { p.Cgroups++ }, "after"},
-		"its cgroup is another one":           {10 * second, func(p *cputime.Process) { p.Cgroup++ }, "after"},
-		"it has another name":                 {11 * second, func(p *cputime.Process) { p.Comm[0] = 'x' }, "before"},
-		"it has another name since a minute":  {10*second + lookSoon, func(p *cputime.Process) { p.Comm[0] = 'x' }, "after"},
-		"the source does not tell any longer": {10 * second, func(p *cputime.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
+		"it merely ran":                       {11 * second, func(*cpu.Process) {}, "before"},
+		"some minutes ago":                    {10*second + lookAgain, func(*cpu.Process) {}, "after"},
+		"the clock went back":                 {9 * second, func(*cpu.Process) {}, "after"},
+		"it executed a program":               {10 * second, func(p *cpu.Process) { p.Execs++ }, "after"},
+		"it moved":                            {10 * second, func(p *cpu.Process) { p.Cgroups++ }, "after"},
+		"its cgroup is another one":           {10 * second, func(p *cpu.Process) { p.Cgroup++ }, "after"},
+		"it has another name":                 {11 * second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "before"},
+		"it has another name since a minute":  {10*second + lookSoon, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
+		"the source does not tell any longer": {10 * second, func(p *cpu.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
 			p := &hostsim.Process{Comm: "app", Exe: "/bin/before", Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
 			i.host.Processes[10] = p
-			identify := func(now time.Duration, edit func(*cputime.Process)) Identity {
+			identify := func(now time.Duration, edit func(*cpu.Process)) Identity {
 				if err := i.host.Render(); err != nil {
 					t.Fatal(err)
 				}
@@ -426,7 +426,7 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 				identity, _ := i.id.Identity(10)
 				return *identity
 			}
-			identify(10*second, func(*cputime.Process) {})
+			identify(10*second, func(*cpu.Process) {})
 			p.Exe, p.Cgroup = "/bin/after", "0::/system.slice/docker-"+hexB+".scope"
 			got, container := identify(tt.now, tt.edit), map[string]string{"before": hexA, "after": hexB}[tt.want]
 			if got.Executable != tt.want || got.Container.ID != container {
@@ -482,7 +482,7 @@ func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
 }
 
 // renamers are processes of which a test renames each before it looks at them again.
-func (i *identified) renamers() (rows []*cputime.Process) {
+func (i *identified) renamers() (rows []*cpu.Process) {
 	nul := strings.Repeat("\x00", 900_000)
 	for pid, p := range map[int]hostsim.Process{
 		10: {Comm: "app", Exe: "/bin/app", Args: []string{"app", nul}},
@@ -527,7 +527,7 @@ func TestRenamingAllocatesNothing(t *testing.T) {
 // bytesRead returns how many bytes of each file of the host are read while f runs.
 func (i *identified) bytesRead(f func()) map[string]int {
 	read := map[string]int{}
-	restore := faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 		if rest, ok := strings.CutPrefix(path, i.host.Root()); ok {
 			read[filepath.Base(rest)] += len(got)
 		}
@@ -586,7 +586,7 @@ func TestAProcessThatRenamesItselfIsReadAsSeldomAsOneThatDoesNot(t *testing.T) {
 		look()
 	}
 	links := 0
-	restore := faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 		if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") {
 			links++
 		}
@@ -668,9 +668,9 @@ func TestExecutingAProgramThatCannotBeReadIsToldByTheCount(t *testing.T) {
 		if err := i.host.Render(); err != nil {
 			t.Fatal(err)
 		}
-		row.Comm, row.Execs = cputime.Comm{}, execs
+		row.Comm, row.Execs = cpu.Comm{}, execs
 		copy(row.Comm[:], comm)
-		restore := faultpoint.Install(func(path string, got []byte, err error) ([]byte, error) {
+		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") && p.Exe == "" {
 				return nil, fs.ErrPermission
 			}

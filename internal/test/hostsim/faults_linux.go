@@ -248,7 +248,7 @@ func (f *Faults) plug() {
 	l.Host.CPUs--
 }
 
-// Read is a faultpoint.Reader.
+// Read is a kernfs.FaultFunc.
 func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 	rel := strings.TrimPrefix(path, f.Life.Host.Root())
 	if t := f.leaving; t != nil && err == nil && rel == filepath.Join("/proc", strconv.Itoa(t.PID), "stat") {

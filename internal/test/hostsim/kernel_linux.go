@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 // Kernel shows a machine's tasks as the BPF programs of a real kernel do: to the nanosecond, each with its

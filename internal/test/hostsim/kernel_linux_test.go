@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/cputime/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 func drained(t *testing.T, k *Kernel) (ended []tasks.Ended, lost, run uint64) {

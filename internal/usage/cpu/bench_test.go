@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"bytes"
+	"strconv"
+	"testing"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// BenchmarkPass compares passes over the processes of this machine: the source's, the system calls alone
+// that it cannot do without, and prometheus/procfs.
+func BenchmarkPass(b *testing.B) {
+	perProcess := func(b *testing.B, processes int) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(processes), "ns/process")
+		b.ReportMetric(float64(processes), "processes")
+	}
+	b.Run("source=procfs", func(b *testing.B) {
+		source := realProc(b)
+		var t Table
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := source.ReadNode(); err != nil {
+				b.Fatal(err)
+			}
+			if err := source.ReadProcesses(&t); err != nil {
+				b.Fatal(err)
+			}
+		}
+		perProcess(b, len(t.Processes))
+	})
+	b.Run("source=floor", func(b *testing.B) {
+		realProc(b)
+		dir, buf, n := kernfs.New("/proc"), make([]byte, 4096), 0
+		defer func() { _ = dir.Close() }()
+		b.ReportAllocs()
+		for b.Loop() {
+			n = 0
+			if err := dir.Each(func(name []byte) {
+				if pid, ok := parsePID(name); ok {
+					if _, err := dir.ReadOf(pid, "stat", buf); err == nil {
+						n++
+					}
+				}
+			}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		perProcess(b, n)
+	})
+	b.Run("source=prometheus", func(b *testing.B) {
+		realProc(b)
+		proc, err := procfs.NewFS("/proc")
+		if err != nil {
+			b.Fatal(err)
+		}
+		n := 0
+		b.ReportAllocs()
+		for b.Loop() {
+			n = 0
+			all, err := proc.AllProcs()
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, p := range all {
+				if _, err := p.Stat(); err == nil {
+					n++
+				}
+			}
+		}
+		perProcess(b, n)
+	})
+}
+
+func BenchmarkParseProcess(b *testing.B) {
+	text := []byte(statText("containerd-shim", "S", 1, 4194560, 123456, 23456, 3456, 456, 12, 1234567))
+	var p Process
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := parseProcess(text, &p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTable compares tables of 10,000 processes: the work of a pass but for reading.
+func BenchmarkTable(b *testing.B) {
+	const n = 10_000
+	row := func(pid int) Process {
+		return Process{PID: int32(pid), Parent: int32(pid / 8), Threads: 1, CPU: 1000 * Tick, ChildCPU: Tick}
+	}
+	for _, turnover := range []int{0, 1000} {
+		b.Run("turnover="+strconv.Itoa(turnover), func(b *testing.B) {
+			var t Table
+			now, first := 1000*hostsim.Tick, 1
+			b.ReportAllocs()
+			for b.Loop() {
+				now += 1000 * hostsim.Tick
+				first += turnover
+				if first > 3*n {
+					first = 1
+				}
+				t.begin(now)
+				t.Processes = append(t.Processes, row(1))
+				for pid := range n {
+					t.Processes = append(t.Processes, row(first+1+pid))
+				}
+				t.finish(Tick * 1000)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/process")
+		})
+	}
+}
+
+func BenchmarkParseNode(b *testing.B) {
+	text := append([]byte("cpu  123456789 2345 34567890 4567890123 56789 6789 78901 0 0 0\n"), bytes.Repeat([]byte("cpu0 1 2 3 4 5 6 7 8 9 10\n"), 64)...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := parseNode(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

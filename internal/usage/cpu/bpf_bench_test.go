@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// BenchmarkBPFPass compares passes over the processes of this machine, and over 10,000 made-up ones: all that a
+// pass does but for the kernel's part.
+func BenchmarkBPFPass(b *testing.B) {
+	pass := func(b *testing.B, source *BPF) {
+		var table Table
+		require.NoError(b, source.ReadProcesses(&table))
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := source.ReadProcesses(&table); err != nil {
+				b.Fatal(err)
+			}
+		}
+		n := len(table.Processes)
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/process")
+		b.ReportMetric(float64(n), "processes")
+	}
+	b.Run("source=scan", func(b *testing.B) {
+		source := openHere(b)
+		if !strings.Contains(source.Name(), "scan") {
+			b.Skip("the kernel lacks what the scan needs")
+		}
+		pass(b, source)
+	})
+	b.Run("source=stream", func(b *testing.B) {
+		refuse(b, &openScan, errNoKfunc)
+		pass(b, openHere(b))
+	})
+	// What a pass costs beside the kernel's part, and what it costs more where some order or some end is odd.
+	for _, c := range []struct {
+		name string
+		odd  func(k *fakeKernel)
+	}{
+		{"steady", func(*fakeKernel) {}},
+		{"unordered", func(k *fakeKernel) { k.listed[5000], k.listed[5001] = k.listed[5001], k.listed[5000] }},
+		{"awaited", func(k *fakeKernel) { k.listed = append(k.listed[:7000:7000], k.listed[7010:]...) }},
+		{"ends", func(k *fakeKernel) {
+			for i := range uint32(1000) {
+				k.ends = append(k.ends, tasks.Ended{Pid: 50_000 + i, Start: uint64(k.now) + uint64(i), Run: 1, Cgroup: rootCgroup, Parent: 100 + i})
+			}
+		}},
+	} {
+		b.Run("source=fake/"+c.name, func(b *testing.B) {
+			k := &fakeKernel{now: time.Hour}
+			for i := range uint32(10_000) {
+				k.listed = append(k.listed, tasks.Process{Pid: 100 + i, Start: uint64(100 + i), Run: uint64(i), Cgroup: 7, Threads: 1})
+			}
+			source := newBPF("/", k, k)
+			source.bootNow = func() time.Duration { return k.now }
+			var table Table
+			require.NoError(b, source.ReadProcesses(&table))
+			c.odd(k)
+			ends := k.ends
+			b.ReportAllocs()
+			for b.Loop() {
+				k.ends = ends
+				if err := source.ReadProcesses(&table); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/process")
+		})
+	}
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// The tests here watch the processes of the kernel that they run on.
+
+const us = units.CPUTime(time.Microsecond)
+
+// schedulerTick is the most that a process on a CPU has used without the kernel's sums showing it, where the
+// kernel's CONFIG_HZ is 100.
+const schedulerTick = 10 * ms
+
+// observed is this kernel, watched by BPF.
+type observed struct {
+	testing.TB
+	source *BPF
+	table  Table
+	passes int
+
+	billed map[identity]units.CPUTime // Used and LastSlice
+	unseen map[identity]units.CPUTime // given to this row
+	nobody units.CPUTime
+	inside map[uint64]units.CPUTime // all of that, by cgroup
+	lost   units.CPUTime
+}
+
+// observe makes the first pass. It skips the test where this machine cannot run the programs.
+func observe(t testing.TB) *observed {
+	t.Helper()
+	o := &observed{
+		TB: t, source: openHere(t),
+		billed: map[identity]units.CPUTime{}, unseen: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
+	}
+	o.pass()
+	return o
+}
+
+func openHere(t testing.TB) *BPF {
+	t.Helper()
+	source, err := OpenBPF("/")
+	skipUnlessPossible(t, err)
+	t.Cleanup(func() { assert.NoError(t, source.Close()) })
+	return source
+}
+
+// skipUnlessPossible skips a test for an error that says what this machine lacks, and fails it for any other.
+func skipUnlessPossible(t testing.TB, err error) {
+	t.Helper()
+	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {
+	case err == nil:
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		t.Skip("needs root, or CAP_BPF and CAP_PERFMON:", err)
+	case errors.Is(btf, fs.ErrNotExist):
+		t.Skip("the kernel has no BTF:", err)
+	case errors.Is(err, ebpf.ErrNotSupported):
+		t.Skip("the kernel lacks what the programs need:", err)
+	default:
+		require.NoError(t, err)
+	}
+}
+
+var tryScan = sync.OnceValue(func() error {
+	scan, err := openScan()
+	if err != nil {
+		return err
+	}
+	return scan.Close()
+})
+
+// bothLists runs a test with each way to list processes.
+func bothLists(t *testing.T, test func(t *testing.T)) {
+	t.Run("scan", func(t *testing.T) {
+		skipUnlessPossible(t, tryScan())
+		test(t)
+	})
+	t.Run("stream", func(t *testing.T) {
+		refuse(t, &openScan, errNoKfunc)
+		test(t)
+	})
+}
+
+var errNoKfunc = fmt.Errorf("load the task scan: %w", ebpf.ErrNotSupported)
+
+// refuse makes one of the functions that open programs fail.
+func refuse[T any](t testing.TB, open *func() (T, error), err error) {
+	opened := *open
+	*open = func() (T, error) { var none T; return none, err }
+	t.Cleanup(func() { *open = opened })
+}
+
+func (o *observed) pass() {
+	o.Helper()
+	require.NoError(o, o.source.ReadProcesses(&o.table))
+	o.passes++
+	t := &o.table
+	o.lost += t.Untraced
+	o.nobody += t.Unseen
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		id := identity{p.PID, p.Start}
+		o.billed[id] += p.Used
+		o.unseen[id] += p.Unseen
+		o.inside[p.Cgroup] += p.Used + p.Unseen
+	}
+	for i := range t.Ended {
+		e := &t.Ended[i]
+		o.billed[identity{e.PID, e.Start}] += e.LastSlice
+		o.inside[e.Cgroup] += e.LastSlice
+	}
+}
+
+// until makes passes until something holds, which must happen, however slow the machine is.
+func (o *observed) until(what string, holds func() bool) {
+	o.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if o.pass(); holds() {
+			return
+		}
+		if time.Now().After(end) {
+			require.FailNow(o, "not within a minute: "+what)
+		}
+	}
+}
+
+// row returns the row of a process that runs, which must be the only one.
+func (o *observed) row(pid int) *Process {
+	var row *Process
+	for i := range o.table.Processes {
+		if p := &o.table.Processes[i]; p.PID == int32(pid) && !p.Zombie {
+			require.Nil(o, row, "process %d has two rows", pid)
+			row = p
+		}
+	}
+	return row
+}
+
+func (o *observed) self() *Process {
+	o.Helper()
+	p := o.row(os.Getpid())
+	require.NotNil(o, p)
+	return p
+}
+
+// spin uses CPU time in one thread, however long it takes to be given it. Asking the kernel for that time brings
+// its sums up to date, and what they lack is the tests' concern: the last quarter is as many turns as took that
+// much before.
+func spin(d time.Duration) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	few := int(d / 50)
+	first := threadTime()
+	turns, used := 0, time.Duration(0)
+	for used < d/4*3 {
+		turn(few)
+		turns += few
+		used = threadTime() - first
+	}
+	turn(int(float64(turns) * max(0, float64(d-used)) / float64(used)))
+}
+
+func turn(n int) {
+	x := 0
+	for i := range n {
+		x ^= i
+	}
+	runtime.KeepAlive(x)
+}
+
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+func rusage(who int) units.CPUTime {
+	var r unix.Rusage
+	if err := unix.Getrusage(who, &r); err != nil {
+		return 0
+	}
+	return units.CPUTime(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func waited(cmd *exec.Cmd) units.CPUTime {
+	return units.CPUTime(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+}
+
+// burnerDir is where the tests' program is, once it is built.
+var burnerDir string
+
+var buildBurner = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "burner")
+	if err != nil {
+		return "", err
+	}
+	burnerDir = dir
+	path := filepath.Join(dir, "burn")
+	out, err := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", path, "testdata/burn.c").CombinedOutput()
+	if err != nil {
+		return dir, fmt.Errorf("gcc: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+// burner is testdata/burn.c at work.
+type burner struct {
+	testing.TB
+	*exec.Cmd
+	in  io.Closer
+	out *bufio.Reader
+}
+
+// startBurner starts testdata/burn.c, in a cgroup where one is given.
+func startBurner(t testing.TB, group *cgroup, acts ...string) *burner {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("there is no gcc to build testdata/burn.c with")
+	}
+	path, err := buildBurner()
+	require.NoError(t, err)
+	b := &burner{TB: t, Cmd: exec.Command(path, acts...)}
+	if group != nil {
+		b.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.dir.Fd())}
+	}
+	in, err := b.StdinPipe()
+	require.NoError(t, err)
+	out, err := b.StdoutPipe()
+	require.NoError(t, err)
+	b.in, b.out = in, bufio.NewReader(out)
+	require.NoError(t, b.Start())
+	t.Cleanup(func() {
+		if b.ProcessState == nil {
+			_ = b.Process.Kill()
+			_ = b.Wait()
+		}
+	})
+	return b
+}
+
+// said waits for the program to say that it has come so far.
+func (b *burner) said() {
+	b.Helper()
+	_, err := b.out.ReadString('\n')
+	require.NoError(b, err)
+}
+
+// end lets the program go on from where it waits, and waits for its end.
+func (b *burner) end() units.CPUTime {
+	b.Helper()
+	require.NoError(b, b.in.Close())
+	require.NoError(b, b.Wait())
+	return waited(b.Cmd)
+}
+
+// cgroup is a group of its own in the v2 hierarchy, whose cpu.stat is an account of CPU time that is kept
+// independently.
+type cgroup struct {
+	testing.TB
+	dir *os.File
+	id  uint64
+}
+
+// ownCgroupDir returns this process's directory in the v2 hierarchy.
+func ownCgroupDir(t testing.TB) string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	own, err := os.ReadFile("/proc/self/cgroup")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		if f := strings.Fields(before); strings.HasPrefix(after, "cgroup2 ") && len(f) > 4 {
+			for line := range strings.Lines(string(own)) {
+				if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+					return filepath.Join(f[4], path)
+				}
+			}
+		}
+	}
+	t.Skip("no cgroup v2 hierarchy is mounted")
+	return ""
+}
+
+func newCgroup(t testing.TB) *cgroup {
+	t.Helper()
+	path, err := os.MkdirTemp(ownCgroupDir(t), "energy-test-")
+	if err != nil {
+		t.Skip("no cgroup can be made:", err)
+	}
+	dir, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, dir.Close())
+		assert.Eventually(t, func() bool { return os.Remove(path) == nil }, 10*time.Second, 5*time.Millisecond, "its processes end")
+	})
+	info, err := dir.Stat()
+	require.NoError(t, err)
+	return &cgroup{TB: t, dir: dir, id: info.Sys().(*syscall.Stat_t).Ino}
+}
+
+// used returns the CPU time of all that ran in the cgroup, to the microsecond.
+func (c *cgroup) used() units.CPUTime {
+	c.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir.Name(), "cpu.stat"))
+	require.NoError(c, err)
+	rest, ok := strings.CutPrefix(string(text), "usage_usec ")
+	require.True(c, ok, "%q", text)
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseUint(line, 10, 64)
+	require.NoError(c, err)
+	return units.CPUTime(n) * us
+}
+
+// unlessMissed makes up to ten attempts, until one finds all that it looks for. Linux (6.18 at least) does not
+// make some calls of a tracepoint, those of a few milliseconds, after another program has left it, and tests of
+// other packages come and go at the same time. What is found twice is an error at once.
+func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
+	t.Helper()
+	for range 9 {
+		missing := attempt(t)
+		if missing == "" {
+			return
+		}
+		t.Log("once more:", missing)
+	}
+	assert.Empty(t, attempt(t), "missing ten times")
+}
+
+// soon makes passes until something holds that may never do so: some hundreds, which a slow machine takes longer for.
+func (o *observed) soon(holds func() bool) bool {
+	o.Helper()
+	for range 200 {
+		if o.pass(); holds() {
+			return true
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
+}
+
+// A process with one thread is exact. Of one with more a thread that is freed after the first is missing, but for
+// what the kernel's own sum has of it, which lacks what the thread used since the sum was last brought up to date:
+// more of it where a CPU has much else to do.
+func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
+	const exact, threads = 0.99998, 0.7
+	cases := map[string]struct {
+		least float64
+		acts  []string
+	}{
+		"one thread":                              {exact, []string{"burn:50"}},
+		"threads that are waited for":             {threads, []string{"threads:200:300"}},
+		"threads whose end wakes nobody":          {threads, []string{"loose:150:300"}},
+		"many threads at once":                    {threads, []string{"crowd:60:3000"}},
+		"the first thread leaves":                 {threads, []string{"burn:20", "leave:30", "threads:10:1000"}},
+		"another thread executes a program":       {threads, []string{"burn:20", "exec:30", "burn:10"}},
+		"one executes, and again from a thread":   {threads, []string{"threads:5:2000", "exec:10", "threads:5:2000", "exec:10", "burn:5"}},
+		"children that nobody sees":               {exact, []string{"fork:200:500"}},
+		"orphans":                                 {exact, []string{"orphan:100:500"}},
+		"children whose end its parent ignores":   {exact, []string{"ignore", "fork:100:500"}},
+		"the first thread leaves, others execute": {threads, []string{"leave:10", "exec:10", "threads:5:1000", "fork:20:1000"}},
+	}
+	bothLists(t, func(t *testing.T) {
+		o := observe(t)
+		for name, c := range cases {
+			t.Run(name, func(t *testing.T) {
+				o.TB = t
+				unlessMissed(t, func(t *testing.T) string {
+					group := newCgroup(t)
+					anchor := startBurner(t, group, "say", "wait") // a row for those that no pass sees
+					anchor.said()
+					o.pass()
+					worker := startBurner(t, group, c.acts...)
+					done := make(chan error, 1)
+					go func() { done <- worker.Wait() }()
+					o.until("it ends", func() bool {
+						select {
+						case err := <-done:
+							require.NoError(t, err)
+							return true
+						default:
+							return false
+						}
+					})
+					found := o.soon(func() bool { return float64(o.inside[group.id]) >= c.least*float64(group.used()) })
+					for range 3 { // and nothing is found again
+						o.pass()
+					}
+					off := time.Duration(o.inside[group.id]) - time.Duration(group.used())
+					require.LessOrEqual(t, off, 2*time.Microsecond)
+					assert.Zero(t, o.lost)
+					t.Logf("%v by cgroup, found %v", time.Duration(group.used()), off)
+					anchor.end()
+					if !found {
+						return off.String()
+					}
+					return ""
+				})
+			})
+		}
+	})
+}
+
+func TestBPFShowsWhatThisProcessUses(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		first := rusage(unix.RUSAGE_SELF)
+		o := observe(t)
+		p := o.self()
+		id := identity{p.PID, p.Start}
+		before := rusage(unix.RUSAGE_SELF)
+		spin(100 * time.Millisecond)
+		used := rusage(unix.RUSAGE_SELF) - before
+		require.Greater(t, used, 90*ms)
+		o.until("the scheduler has told", func() bool { return o.billed[id] >= used })
+		assert.LessOrEqual(t, o.billed[id], rusage(unix.RUSAGE_SELF)-first+schedulerTick)
+	})
+}
+
+// What a kernel says that does not allow BPF, has no types of itself (BTF), or has a verifier that refuses.
+func TestWhereTheKernelRefusesProcfsIsTakenAndOneLineSaysWhy(t *testing.T) {
+	for name, why := range map[string]error{
+		"locked down":       fmt.Errorf("load the task scan: %w", unix.EPERM),
+		"no types":          fmt.Errorf("load the task scan: no BTF found for kernel version 5.4.0: %w", ebpf.ErrNotSupported),
+		"no BPF at all":     unix.ENOSYS,
+		"verifier":          &ebpf.VerifierError{Cause: unix.EACCES, Log: []string{"0: R1=ctx()", "processed 1 insns"}},
+		"map is not mapped": fmt.Errorf("map the task scan's results: %w", unix.ENOMEM),
+	} {
+		t.Run(name, func(t *testing.T) {
+			refuse(t, &openScan, why)
+			refuse(t, &openStream, why)
+			source, rejected, err := Open(Auto, "/")
+			require.NoError(t, err)
+			defer func() { require.NoError(t, source.Close()) }()
+			assert.Equal(t, "procfs", source.Name())
+			require.ErrorIs(t, rejected, why)
+			assert.NotContains(t, rejected.Error(), "\n")
+			_, _, err = Open(KindBPF, "/")
+			require.ErrorIs(t, err, why)
+		})
+	}
+}

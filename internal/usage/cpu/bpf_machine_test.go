@@ -1,0 +1,561 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// of returns the sum of all processes that had a PID.
+func (*observed) of(pid int, sums map[identity]units.CPUTime) (sum units.CPUTime) {
+	for id, used := range sums {
+		if id.pid == int32(pid) {
+			sum += used
+		}
+	}
+	return sum
+}
+
+func TestBPFShowsTheTimeOfThreadsThatRunAndOfThoseThatEnded(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		first := rusage(unix.RUSAGE_SELF)
+		o := observe(t)
+		self := o.self()
+		id := identity{self.PID, self.Start}
+		before := rusage(unix.RUSAGE_SELF)
+		var stay, leave sync.WaitGroup
+		release := make(chan struct{})
+		for range 2 {
+			stay.Add(1)
+			go func() {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				spin(40 * time.Millisecond)
+				stay.Done()
+				<-release
+			}()
+			leave.Add(1)
+			go func() {
+				defer leave.Done()
+				runtime.LockOSThread() // the thread ends with the goroutine
+				spin(60 * time.Millisecond)
+			}()
+		}
+		leave.Wait()
+		stay.Wait()
+		close(release)
+		used := rusage(unix.RUSAGE_SELF) - before
+		require.Greater(t, used, 130*ms) // those that ended may lack a part of the 200
+		found := func() bool { return float64(o.billed[id]) >= 0.7*float64(used) }
+		require.True(t, o.soon(found), "%v of %v", o.billed[id], used)
+		assert.LessOrEqual(t, o.billed[id], rusage(unix.RUSAGE_SELF)-first+schedulerTick)
+	})
+}
+
+func TestBPFFindsAChildThatNoPassSaw(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		unlessMissed(t, func(t *testing.T) string {
+			group := newCgroup(t)
+			anchor := startBurner(t, group, "say", "wait")
+			anchor.said()
+			o := observe(t)
+			child := startBurner(t, group, "burn:50")
+			used := child.end()
+			found := o.soon(func() bool { return o.inside[group.id] >= used })
+			require.Less(t, o.inside[group.id], used+2*ms)
+			assert.Zero(t, o.of(child.Process.Pid, o.billed), "it never had a row")
+			assert.GreaterOrEqual(t, o.of(anchor.Process.Pid, o.unseen), o.inside[group.id]-ms, "it is its neighbour's")
+			anchor.end()
+			if !found {
+				return fmt.Sprintf("%v of %v", o.inside[group.id], used)
+			}
+			return ""
+		})
+	})
+}
+
+func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenPasses(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		unlessMissed(t, func(t *testing.T) string {
+			o := observe(t)
+			child := startBurner(t, nil, "burn:20", "say", "wait", "burn:30")
+			child.said()
+			o.pass()
+			row := o.row(child.Process.Pid)
+			require.NotNil(t, row)
+			assert.True(t, row.Born)
+			assert.Greater(t, row.Used, 5*ms)
+			used := child.end()
+			var last units.CPUTime
+			found := o.soon(func() bool {
+				for i := range o.table.Ended {
+					if e := &o.table.Ended[i]; e.PID == int32(child.Process.Pid) {
+						last = e.LastSlice
+						return true
+					}
+				}
+				return false
+			})
+			if !found {
+				return "its end"
+			}
+			assert.Greater(t, last, 25*ms)
+			assert.InDelta(t, float64(used), float64(o.of(child.Process.Pid, o.billed)), float64(2*ms))
+			return ""
+		})
+	})
+}
+
+// No pass sees any of these children. They take long enough for other programs to leave meanwhile, whenever it is
+// tried: see unlessMissed.
+func TestBPFFindsThreeHundredChildrenOf5msThatNoPassSaw(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		unlessMissed(t, func(t *testing.T) string {
+			group := newCgroup(t)
+			anchor := startBurner(t, group, "say", "wait")
+			anchor.said()
+			o := observe(t)
+			parent := startBurner(t, group, "fork:300:5000")
+			used := parent.end()
+			require.Greater(t, used, 1300*ms)
+			found := o.soon(func() bool { return float64(o.inside[group.id]) >= 0.97*float64(used) })
+			share := float64(o.inside[group.id]) / float64(used)
+			t.Logf("%d passes, %v, %.3f %% found", o.passes, time.Duration(used), 100*share)
+			require.Less(t, share, 1.01)
+			anchor.end()
+			if !found {
+				return fmt.Sprintf("%.3f %% found", 100*share)
+			}
+			return ""
+		})
+	})
+}
+
+func TestAProcessThatAnotherThreadMadeExecuteIsTheSameProcess(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		o := observe(t)
+		b := startBurner(t, nil, "burn:30", "say", "wait", "exec:30", "say", "burn:30", "wait")
+		b.said()
+		o.pass()
+		row := o.row(b.Process.Pid)
+		require.NotNil(t, row)
+		id, slot := identity{row.PID, row.Start}, row.Slot
+		_, err := b.in.(interface{ Write([]byte) (int, error) }).Write([]byte{1})
+		require.NoError(t, err)
+		b.said()
+		for range 3 {
+			o.pass()
+			for i := range o.table.Ended {
+				require.NotEqual(t, id.pid, o.table.Ended[i].PID, "it goes on")
+			}
+		}
+		row = o.row(b.Process.Pid)
+		require.NotNil(t, row)
+		same := identity{row.PID, row.Start}
+		assert.Equal(t, id, same)
+		assert.Equal(t, slot, row.Slot)
+		assert.EqualValues(t, 1, row.Threads)
+		assert.True(t, o.soon(func() bool { return o.billed[id] > 75*ms }), "both threads' time, before and after: %v", o.billed[id])
+		used := b.end()
+		assert.LessOrEqual(t, o.of(b.Process.Pid, o.billed), used+schedulerTick, "and none of it twice")
+	})
+}
+
+func TestAProcessWhoseFirstThreadLeftIsNoZombieForBPF(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		unlessMissed(t, func(t *testing.T) string {
+			o := observe(t)
+			b := startBurner(t, nil, "leave:20", "say", "wait", "burn:20")
+			b.said()
+			o.pass()
+			row := o.row(b.Process.Pid)
+			require.NotNil(t, row, "it is no zombie")
+			assert.EqualValues(t, 2, row.Threads, "the first is still counted")
+			assert.Greater(t, row.Used, 10*ms)
+			used := b.end()
+			found := func() units.CPUTime { return o.of(b.Process.Pid, o.billed) }
+			ended := o.soon(func() bool { return float64(found()) >= 0.7*float64(used) })
+			require.LessOrEqual(t, found(), used+schedulerTick, "none of it twice")
+			if !ended {
+				return fmt.Sprintf("%v of %v", found(), used)
+			}
+			return ""
+		})
+	})
+}
+
+func TestAProcessThatIsNotWaitedForIsAZombieForBPF(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		o := observe(t)
+		b := startBurner(t, nil, "burn:5")
+		o.until("it is a zombie", func() bool {
+			its := func(p Process) bool { return p.PID == int32(b.Process.Pid) }
+			i := slices.IndexFunc(o.table.Processes, its)
+			return i >= 0 && o.table.Processes[i].Zombie && o.table.Processes[i].Threads == 1 &&
+				!slices.ContainsFunc(o.table.awaited, its)
+		})
+		b.end()
+	})
+}
+
+func TestTheCgroupIsTheInodeOfItsDirectory(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		var own syscall.Stat_t
+		require.NoError(t, syscall.Stat(ownCgroupDir(t), &own))
+		group := newCgroup(t)
+		b := startBurner(t, group, "say", "wait")
+		b.said()
+		o := observe(t)
+		assert.Equal(t, own.Ino, o.self().Cgroup)
+		row := o.row(b.Process.Pid)
+		require.NotNil(t, row)
+		assert.Equal(t, group.id, row.Cgroup)
+		assert.NotEqual(t, own.Ino, group.id)
+		b.end()
+	})
+}
+
+// names returns which processes a list shows, by PID, and that it shows none twice.
+func names(t *testing.T, list lister) map[uint32]tasks.Process {
+	t.Helper()
+	rows, err := list.Read()
+	require.NoError(t, err)
+	all := map[uint32]tasks.Process{}
+	for i := range rows {
+		require.NotContains(t, all, rows[i].Pid, "listed twice")
+		all[rows[i].Pid] = rows[i]
+	}
+	return all
+}
+
+// openLists opens both lists that the kernel makes.
+func openLists(t *testing.T) (scan, stream lister) {
+	t.Helper()
+	scan, err := openScan()
+	skipUnlessPossible(t, err)
+	t.Cleanup(func() { require.NoError(t, scan.Close()) })
+	stream, err = openStream()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stream.Close()) })
+	return scan, stream
+}
+
+func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
+	scan, stream := openLists(t)
+	b := startBurner(t, nil, "leave:1", "say", "wait")
+	b.said()
+
+	listed := func() map[uint32]bool {
+		entries, err := os.ReadDir("/proc")
+		require.NoError(t, err)
+		pids := map[uint32]bool{}
+		for _, e := range entries {
+			if pid, ok := parsePID([]byte(e.Name())); ok {
+				pids[uint32(pid)] = true
+			}
+		}
+		return pids
+	}
+	// No two lists are of one moment: what is wrong is so each time.
+	unlessMissed(t, func(t *testing.T) string {
+		proc := listed()
+		before, inStream, after := names(t, scan), names(t, stream), names(t, scan)
+		procAfter := listed()
+		require.Contains(t, before, uint32(os.Getpid()))
+		var wrong []string
+		same := 0
+		for pid, p := range before {
+			q, lives := after[pid]
+			if !lives || q.Start != p.Start {
+				continue
+			}
+			s, ok := inStream[pid]
+			if !ok {
+				wrong = append(wrong, fmt.Sprintf("the stream lacks %d", pid))
+				continue
+			}
+			same++
+			assert.Equal(t, p.Start, s.Start)
+			if p.Parent == q.Parent && p.Parent != s.Parent || p.Cgroup == q.Cgroup && p.Cgroup != s.Cgroup {
+				wrong = append(wrong, fmt.Sprintf("parent and cgroup: %v is %v in the stream", p, s))
+			}
+			// The sum of a process dips where a thread of it ends.
+			if p.Run <= q.Run && p.Threads == q.Threads && (s.Run < p.Run || s.Run > q.Run) {
+				wrong = append(wrong, fmt.Sprintf("run: %d of %d is not between %d and %d", s.Run, pid, p.Run, q.Run))
+			}
+		}
+		assert.Greater(t, same, 1, "this process and its child at least")
+		for pid := range proc {
+			// Some sandboxes hide the process that runs them from BPF.
+			if pid != 1 && procAfter[pid] && before[pid].Pid != pid && after[pid].Pid != pid {
+				wrong = append(wrong, fmt.Sprintf("%d is in /proc alone", pid))
+			}
+		}
+		return strings.Join(wrong, "; ")
+	})
+	b.end()
+}
+
+func TestScanAndStreamAndProcfsAgreeOnWhereAProcessWasLastAndWhatItHolds(t *testing.T) {
+	scan, stream := openLists(t)
+	b := startBurner(t, nil, "say", "wait")
+	b.said()
+	// What runs meanwhile is elsewhere each time.
+	unlessMissed(t, func(t *testing.T) string {
+		before, inStream := names(t, scan), names(t, stream)
+		var shown Table
+		source := NewProcfs("/")
+		defer func() { require.NoError(t, source.Close()) }()
+		require.NoError(t, source.ReadProcesses(&shown))
+		after := names(t, scan)
+		var wrong []string
+		same, held := 0, uint64(0)
+		for i := range shown.Processes {
+			inProc := &shown.Processes[i]
+			pid := uint32(inProc.PID)
+			p := before[pid]
+			if q := after[pid]; p.Pid != pid || p.Threads != 1 || p.Run != q.Run || p.Cpu != q.Cpu || p.Resident != q.Resident {
+				continue
+			}
+			same++
+			held += p.Resident
+			if s := inStream[pid]; s.Cpu != p.Cpu || s.Resident != p.Resident {
+				wrong = append(wrong, fmt.Sprintf("%d is %+v and in the stream %+v", pid, p, s))
+			}
+			if inProc.LastCPU != int32(p.Cpu) || inProc.Resident != p.Resident*pageSize {
+				wrong = append(wrong, fmt.Sprintf("%d is %+v and in /proc on %d with %d bytes", pid, p, inProc.LastCPU, inProc.Resident))
+			}
+		}
+		assert.NotZero(t, same, "its child at least")
+		assert.NotZero(t, held, "its child is no kernel thread")
+		return strings.Join(wrong, "; ")
+	})
+	b.end()
+}
+
+// The scan tells of the thread that ran last, wherever the first thread sleeps.
+func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
+	scan, err := openScan()
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, scan.Close()) }()
+	var allowed unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	var cpus []int
+	for cpu := range 1024 {
+		if allowed.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	if len(cpus) < 2 {
+		t.Skip("needs two CPUs")
+	}
+	for i, cpu := range cpus[:2] {
+		b := startBurner(t, nil, fmt.Sprintf("on:%d", cpus[1-i]), "second:1", fmt.Sprintf("on:%d", cpu), "burn:20", "say", "wait")
+		b.said()
+		p, ok := names(t, scan)[uint32(b.Process.Pid)]
+		require.True(t, ok)
+		assert.EqualValues(t, cpu, p.Cpu)
+		b.end()
+	}
+}
+
+func TestAListWithoutRoomGrowsUntilItHoldsAll(t *testing.T) {
+	full, err := openScan()
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, full.Close()) }()
+	small, err := tasks.OpenScan(1)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, small.Close()) }()
+	before, grown, after := names(t, full), names(t, small), names(t, full)
+	for pid, p := range before {
+		if after[pid].Start == p.Start {
+			assert.Equal(t, p.Start, grown[pid].Start, "%d", pid)
+		}
+	}
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
+	bothLists(t, func(t *testing.T) {
+		openHere(t) // what the BPF library keeps for good is open now
+		host := hostsim.New(t.TempDir())
+		require.NoError(t, host.Render())
+		cycle := func() {
+			source, err := OpenBPF("/")
+			require.NoError(t, err)
+			var table Table
+			_, err = source.ReadNode()
+			require.NoError(t, err)
+			require.NoError(t, source.ReadProcesses(&table))
+			require.NoError(t, source.Close())
+			_, err = OpenBPF(host.Root())
+			require.Error(t, err)
+			_, err = OpenBPF(t.TempDir())
+			require.Error(t, err)
+		}
+		cycle()
+		before := openDescriptors(t)
+		for range 3 {
+			cycle()
+		}
+		assert.LessOrEqual(t, openDescriptors(t), before)
+	})
+}
+
+func TestWhatFailsToOpenLeavesNoDescriptorsBehind(t *testing.T) {
+	openHere(t)
+	refuse(t, &openEndings, errors.New("load the hook on process ends: refused"))
+	_, err := OpenBPF("/")
+	require.ErrorContains(t, err, "the hook on process ends")
+	before := openDescriptors(t)
+	for range 5 {
+		_, err := OpenBPF("/")
+		require.Error(t, err)
+	}
+	assert.LessOrEqual(t, openDescriptors(t), before)
+}
+
+func TestProcfsAndBPFAgreeWithinTheirClocks(t *testing.T) {
+	bpf := openHere(t)
+	proc := NewProcfs("/")
+	defer func() { require.NoError(t, proc.Close()) }()
+	b := startBurner(t, nil, "say", "wait", "burn:300", "say", "wait")
+	b.said()
+	var byBPF, byProc Table
+	read := func() (one, other units.CPUTime) {
+		_, err := proc.ReadNode()
+		require.NoError(t, err)
+		require.NoError(t, bpf.ReadProcesses(&byBPF))
+		require.NoError(t, proc.ReadProcesses(&byProc))
+		p := find(byProc.Processes, int32(b.Process.Pid))
+		require.NotNil(t, p)
+		for i := range byBPF.Processes {
+			if q := &byBPF.Processes[i]; q.PID == p.PID {
+				require.Equal(t, p.Start, q.Start.Truncate(time.Duration(Tick)))
+				require.Equal(t, p.Parent, q.Parent)
+				require.Equal(t, p.Threads, q.Threads)
+				require.Equal(t, p.Comm, q.Comm)
+				require.Equal(t, p.Kernel, q.Kernel)
+				return q.Used, p.Used
+			}
+		}
+		require.FailNow(t, "BPF does not list it")
+		return 0, 0
+	}
+	read()
+	_, err := b.in.(interface{ Write([]byte) (int, error) }).Write([]byte{1})
+	require.NoError(t, err)
+	b.said()
+	one, other := read()
+	assert.Greater(t, one, 250*ms)
+	assert.InDelta(t, float64(other), float64(one), float64(2*Tick+schedulerTick))
+	b.end()
+}
+
+func TestARootWithoutProcIsRefused(t *testing.T) {
+	root := t.TempDir()
+	_, err := OpenBPF(root)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.ErrorContains(t, err, filepath.Join(root, "proc"))
+	assert.NotContains(t, err.Error(), "\n")
+}
+
+func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
+	host := hostsim.New(t.TempDir())
+	require.NoError(t, host.Render())
+	dir := filepath.Join(host.Root(), "proc/sys/kernel/random")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	path := filepath.Join(dir, "boot_id")
+	require.NoError(t, os.WriteFile(path, []byte("00000000-0000-4000-8000-000000000000\n"), 0o600))
+	_, err := OpenBPF(host.Root())
+	require.ErrorIs(t, err, errOtherKernel)
+
+	// The same kernel, but its processes have other numbers there.
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, id, 0o600))
+	openHere(t)
+	_, err = OpenBPF(host.Root())
+	require.ErrorIs(t, err, errOtherKernel)
+}
+
+func TestAnErrorOfTheVerifierIsOneLine(t *testing.T) {
+	openHere(t)
+	log := &ebpf.VerifierError{Cause: unix.EINVAL, Log: strings.Split("0: (85) call unknown#1\n"+strings.Repeat("1: R1=ctx(off=0)\n", 400)+"calling invalid kernel function", "\n")}
+	refuse(t, &openScan, fmt.Errorf("load the task scan: %w", log))
+	source, rejected, err := Open(Auto, "/")
+	require.NoError(t, err)
+	assert.NoError(t, rejected)
+	assert.Equal(t, "bpf (task stream)", source.Name())
+	require.NoError(t, source.Close())
+
+	refuse(t, &openStream, fmt.Errorf("load the task stream: %w", log))
+	source, rejected, err = Open(Auto, "/")
+	require.NoError(t, err)
+	assert.Equal(t, "procfs", source.Name())
+	require.NoError(t, source.Close())
+	assert.ErrorContains(t, rejected, "task scan")
+	assert.ErrorContains(t, rejected, "task stream")
+	assert.ErrorContains(t, rejected, "calling invalid kernel function")
+	assert.NotContains(t, rejected.Error(), "\n")
+	assert.Less(t, len(rejected.Error()), 500)
+	_, _, err = Open(KindBPF, "/")
+	assert.ErrorContains(t, err, "read CPU times by BPF: load the task scan")
+	assert.NotContains(t, err.Error(), "\n")
+}
+
+func TestAGivenUpEndThatComesAfterAllIsNotBilledAgain(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	young := tasks.Process{Pid: 20, Start: uint64(k.now) + 1, Run: 30, Cgroup: 5, Threads: 1}
+	k.listed = append(k.listed, young)
+	require.NoError(t, b.ReadProcesses(table))
+	k.listed = k.listed[:2]
+	require.NoError(t, b.ReadProcesses(table))
+	k.now += maxAwait
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	run := table.Run
+	k.ends = []tasks.Ended{{Pid: 20, Start: young.Start, Run: 35, Cgroup: 5}}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Equal(t, run, table.Run)
+	assert.Empty(t, b.givenUp, "nor remembered any longer")
+}
+
+func TestTheWaitForEndsThatNeverComeTakesNoMoreAndMoreRoom(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 1000 {
+		k.listed = append(k.listed[:2], tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + 1, Run: 1, Threads: 1})
+		require.NoError(t, b.ReadProcesses(table)) // a second each
+	}
+	assert.LessOrEqual(t, len(table.awaited), 61)
+	assert.LessOrEqual(t, len(b.missing), 61)
+	assert.Less(t, table.Slots(), 70)
+	assert.LessOrEqual(t, len(b.givenUp), maxGivenUp)
+}

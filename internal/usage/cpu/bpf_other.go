@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux || !(amd64 || arm64)
+
+package cpu
+
+import "errors"
+
+// BPF is not to be had here.
+type BPF struct{ Procfs }
+
+// OpenBPF fails: the programs are compiled for Linux on amd64 and arm64.
+func OpenBPF(string) (*BPF, error) {
+	return nil, errors.New("there are no BPF programs for this platform")
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import "time"
+
+// Kernel is what a BPF source asks: which processes there are, which ended, and which cgroups were created.
+type Kernel interface {
+	lister
+	endings
+	DrainCgroups(yield func(id uint64, path string)) error
+}
+
+type cgroupsOf struct{ Kernel }
+
+func (c cgroupsOf) Drain(yield func(id uint64, path string)) error { return c.DrainCgroups(yield) }
+
+// NewBPFOver returns a BPF source over a kernel that is simulated. root is where that shows its files, and now
+// the clock that start times are taken from.
+func NewBPFOver(root string, k Kernel, now func() time.Duration) *BPF {
+	b := newBPF(root, k, k)
+	b.name, b.bootNow = "bpf (simulated)", now
+	b.cgroups.created = cgroupsOf{k}
+	return b
+}

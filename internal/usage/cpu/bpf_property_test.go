@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"cmp"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// life is one process of a made-up kernel, of which all is known.
+type life struct {
+	tasks.Process        // Run is all that it really used
+	shown         uint64 // the most that a list has shown of it
+	told          int    // the pass that tells of its end
+}
+
+// madeUp is a kernel in which processes live at random, as the lists and the ends of a real one would show
+// them: late, out of order, and with dips.
+type madeUp struct {
+	testing.TB
+	r        *rand.Rand
+	source   *BPF
+	table    Table
+	now      time.Duration
+	pass     int
+	nextPid  uint32
+	living   []*life
+	dead     []*life // whose ends are not told yet
+	between  func()  // happens after the list was read and before the ends are
+	drainErr error
+	lossy    bool
+
+	used   uint64 // what all processes used since the first pass
+	lost   uint64 // of those whose end was lost, what no list had shown
+	shared uint64 // what the kernel says of lost ends
+	count  uint64
+	billed units.CPUTime
+}
+
+func (w *madeUp) Read() ([]tasks.Process, error) {
+	list := make([]tasks.Process, 0, len(w.living))
+	for _, p := range w.living {
+		row := p.Process
+		switch w.r.IntN(8) {
+		case 0: // it is on a CPU
+			row.Run -= min(row.Run, w.r.Uint64N(4e6))
+		case 1: // one of its threads is ending
+			row.Run = w.r.Uint64N(row.Run + 1)
+		}
+		p.shown = max(p.shown, row.Run)
+		list = append(list, row)
+	}
+	if w.between != nil {
+		w.between()
+	}
+	return list, nil
+}
+
+func (w *madeUp) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+	if w.drainErr != nil {
+		return 0, 0, w.drainErr
+	}
+	w.dead = slices.DeleteFunc(w.dead, func(p *life) bool {
+		if p.told > w.pass {
+			return false
+		}
+		if w.lossy && w.r.IntN(20) == 0 {
+			w.lost += p.Run - p.shown
+			w.count++
+			w.shared += p.Run
+		} else {
+			yield(&tasks.Ended{Start: p.Start, Run: p.Run, Cgroup: p.Cgroup, Pid: p.Pid, Parent: p.Parent})
+		}
+		return true
+	})
+	count, run = w.count, w.shared
+	w.count, w.shared = 0, 0
+	return count, run, nil
+}
+
+func (*madeUp) Close() error { return nil }
+
+func (w *madeUp) spawn() {
+	w.now += time.Duration(w.r.Int64N(1e6))
+	w.nextPid++
+	if w.nextPid > 300 { // numbers are used again, within one interval too
+		w.nextPid = 2
+	}
+	if slices.ContainsFunc(w.living, func(p *life) bool { return p.Pid == w.nextPid }) {
+		return
+	}
+	p := &life{Process: tasks.Process{
+		Pid: w.nextPid, Start: uint64(w.now), Threads: 1 + w.r.Uint32N(3), Parent: 1 + w.r.Uint32N(300), Cgroup: 1 + w.r.Uint64N(6),
+	}}
+	i := len(w.living)
+	if i > 0 && w.r.IntN(10) == 0 { // two are created at the same time
+		i--
+	}
+	w.living = slices.Insert(w.living, i, p)
+}
+
+func (w *madeUp) act() {
+	switch n := w.r.IntN(10); {
+	case n < 3 || len(w.living) < 5:
+		w.spawn()
+	case n < 5 && len(w.living) > 20:
+		i := w.r.IntN(len(w.living))
+		p := w.living[i]
+		w.living = slices.Delete(w.living, i, i+1)
+		p.told = w.pass + w.r.IntN(4)
+		w.dead = append(w.dead, p)
+	default:
+		p := w.living[w.r.IntN(len(w.living))]
+		used := w.r.Uint64N(50e6)
+		p.Run += used
+		w.used += used
+	}
+}
+
+// read makes a pass and checks what holds after each.
+func (w *madeUp) read() {
+	w.Helper()
+	w.now += time.Duration(w.r.Int64N(int64(time.Second)))
+	w.pass++
+	require.NoError(w, w.source.ReadProcesses(&w.table))
+	t := &w.table
+	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b Process) int { return byAge(&a, &b) }))
+	taken := map[int32]bool{}
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		require.False(w, taken[p.Slot], "slot %d is given to two", p.Slot)
+		taken[p.Slot] = true
+		w.billed += p.Used + p.Unseen
+	}
+	for i := range t.Ended {
+		require.False(w, taken[t.Ended[i].Slot], "slot %d of one that ended is given on in the same pass", t.Ended[i].Slot)
+		taken[t.Ended[i].Slot] = true
+		w.billed += t.Ended[i].LastSlice
+	}
+	w.billed += t.Unseen
+	require.LessOrEqual(w, uint64(w.billed), w.used, "pass %d: more than was used", w.pass)
+}
+
+// begin lets a kernel live for a while before the first pass.
+func begin(t testing.TB, seed uint64) *madeUp {
+	w := &madeUp{TB: t, r: rand.New(rand.NewPCG(seed, 4)), now: time.Hour, nextPid: 1}
+	w.source = newBPF(t.TempDir(), w, w)
+	w.source.bootNow = func() time.Duration { return w.now }
+	for range 200 {
+		w.act()
+	}
+	w.now += 20 * time.Millisecond
+	r := w.r
+	w.r = rand.New(&still{}) // the first list shows all that was used before it
+	w.used = 0
+	for _, p := range w.dead {
+		p.shown = p.Run
+	}
+	w.read()
+	w.r = r
+	require.Zero(t, w.billed)
+	return w
+}
+
+// still is a source of numbers that always take the last choice.
+type still struct{}
+
+func (*still) Uint64() uint64 { return 1<<64 - 1 }
+
+// settle lets all ends be told, and shows all that was used.
+func (w *madeUp) settle() {
+	w.Helper()
+	w.between = nil
+	w.pass += 10
+	r := w.r
+	w.r = rand.New(&still{})
+	w.read()
+	w.r = r
+}
+
+func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, seed)
+			for i := range 300 {
+				w.between = nil
+				if w.r.IntN(2) == 0 { // some of it happens during the pass
+					w.between = func() {
+						for range w.r.IntN(10) {
+							w.act()
+						}
+					}
+				}
+				for range w.r.IntN(80) {
+					w.act()
+				}
+				if w.r.IntN(15) == 0 {
+					w.drainErr = errors.New("refused")
+					before := slices.Clone(w.table.Processes)
+					require.Error(t, w.source.ReadProcesses(&w.table))
+					require.Equal(t, before, w.table.Processes, "the table is as it was")
+					w.drainErr = nil
+				}
+				w.read()
+				require.Zero(t, w.table.Untraced)
+				if i%10 == 9 {
+					w.settle()
+					require.Equal(t, w.used, uint64(w.billed), "pass %d", w.pass)
+				}
+			}
+			w.settle()
+			assert.Equal(t, w.used, uint64(w.billed))
+			assert.Empty(t, w.source.ended)
+			assert.Empty(t, w.source.missing)
+			assert.Less(t, w.table.Slots(), 400)
+		})
+	}
+}
+
+func TestWhatTheKernelLosesOfEndsIsAllThatIsMissing(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(5) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, seed)
+			w.lossy = true
+			var untraced units.CPUTime
+			for range 200 {
+				for range w.r.IntN(60) {
+					w.act()
+				}
+				w.read()
+				untraced += w.table.Untraced
+			}
+			w.lossy = false
+			w.settle()
+			w.now += maxAwait // nobody tells of them any more
+			w.settle()
+			require.Positive(t, w.lost)
+			assert.Equal(t, w.used-w.lost, uint64(w.billed))
+			assert.GreaterOrEqual(t, uint64(untraced), w.lost, "the table says that much was not traced")
+			assert.Empty(t, w.table.awaited)
+		})
+	}
+}
+
+func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	start := uint64(k.now)
+	for i := range uint64(3) { // generations of PID 10 that no pass sees
+		k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: start + 1 + i, Run: 100, Cgroup: 5})
+	}
+	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5007, Cgroup: 7})
+	k.listed[1] = tasks.Process{Pid: 10, Start: start + 9, Run: 40, Cgroup: 7, Threads: 1}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.EqualValues(t, 7, table.Ended[0].LastSlice)
+	assert.EqualValues(t, 300, table.Processes[0].Unseen)
+	require.Len(t, table.Processes, 2)
+	assert.True(t, table.Processes[1].Born)
+	assert.EqualValues(t, 40, table.Processes[1].Used)
+	assert.NotEqual(t, table.Ended[0].Slot, table.Processes[1].Slot)
+}
+
+func TestAProcessThatWasBeingCreatedDuringThePassIsBilledFromItsStart(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	require.NoError(t, b.ReadProcesses(table))
+	// It took its start time long before the pass, but came on the list after it.
+	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now - 900*time.Millisecond), Run: 30, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 30, table.Processes[2].Used)
+}
+
+func TestAnEndFromBeforeTheFirstPassIsNobodys(t *testing.T) {
+	k := &fakeKernel{now: 100 * time.Second, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Cgroup: 5, Threads: 1}}}
+	k.ends = []tasks.Ended{{Pid: 20, Start: 5, Run: 1000, Cgroup: 5}}
+	k.count, k.lost = 3, 4000
+	b := newBPF(t.TempDir(), k, k)
+	b.bootNow = func() time.Duration { return k.now }
+	table := &Table{}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Untraced, "nor is what was lost then")
+	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(99 * time.Second), Run: 1000, Cgroup: 5}} // freed after the first pass
+	k.now += time.Second
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Processes[0].Unseen+table.Unseen)
+	assert.Zero(t, table.Run)
+}
+
+func TestAProcessThatIsListedAgainIsNotGivenUpForItsFirstAbsence(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	all := k.listed
+	k.listed = all[:1] // exec was making another thread its first
+	require.NoError(t, b.ReadProcesses(table))
+	k.listed = all
+	k.now += 2 * maxAwait
+	require.NoError(t, b.ReadProcesses(table))
+	require.False(t, table.Processes[1].Zombie)
+	k.listed = all[:1]
+	require.NoError(t, b.ReadProcesses(table))
+	require.Empty(t, table.Ended, "its end is waited for")
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5009, Cgroup: 7}}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.EqualValues(t, 9, table.Ended[0].LastSlice)
+}
+
+func TestAClockThatJumpsBackLosesNothing(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.now -= 50 * time.Second
+	k.listed[0].Run += 5
+	k.listed = append(k.listed[:1], tasks.Process{Pid: 20, Start: uint64(101500 * time.Millisecond), Run: 30, Threads: 1})
+	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(101600 * time.Millisecond), Run: 11, Cgroup: 5}}
+	require.NoError(t, b.ReadProcesses(table)) // 10 is awaited
+	assert.EqualValues(t, 5+30+11, table.Run)
+	k.now -= 40 * time.Second
+	require.NoError(t, b.ReadProcesses(table))
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5008, Cgroup: 7}}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 5+30+11+8, table.Run)
+	require.Len(t, table.Ended, 1)
+}
+
+func TestAListThatIsNotInOrderIsSorted(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	slices.Reverse(k.listed)
+	k.listed[0].Run += 3
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 3, table.Processes[1].Used)
+	assert.True(t, slices.IsSortedFunc(table.Processes, func(a, b Process) int { return cmp.Compare(a.Start, b.Start) }))
+	assert.Empty(t, table.Ended)
+}
+
+func TestParentsInACircleEndTheSearch(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	start := uint64(k.now) + 1
+	for i := range uint32(3) {
+		k.ends = append(k.ends, tasks.Ended{Pid: 30 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 30 + (i+1)%3})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 3, table.Unseen)
+}

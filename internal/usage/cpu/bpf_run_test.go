@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// tracked is a made-up kernel that also tells what changed, as the task scan does.
+type tracked struct {
+	*madeUp
+	slots   []tasks.Process // the scan's array: what it holds of those that did not change is from before
+	lasting int             // how many of them are of the previous listing
+	ends    []tasks.Ended
+}
+
+func (k *tracked) Update(all bool) (tasks.Listing, error) {
+	listed, err := k.Read()
+	if err != nil {
+		return tasks.Listing{}, err
+	}
+	if k.r.IntN(10) == 0 { // exec makes another thread the first: that process is missing for once
+		i := len(listed) - 1 - k.r.IntN(2)*k.r.IntN(len(listed))
+		listed = slices.Delete(listed, i, i+1)
+	}
+	l := tasks.Listing{Same: len(listed)}
+	for i, p := range listed {
+		p.Cgroups = p.Cgroup
+		if i == len(k.slots) {
+			k.slots = append(k.slots, tasks.Process{})
+		}
+		s := &k.slots[i]
+		if s.Pid != p.Pid || s.Start != p.Start {
+			l.Same = min(l.Same, i)
+		} else if s.Run == p.Run && s.Cgroup == p.Cgroup && !all {
+			continue
+		}
+		*s = p
+		l.Changed = append(l.Changed, uint64(i))
+	}
+	l.Processes = k.slots[:len(listed)]
+	return l, nil
+}
+
+func (k *tracked) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+	return k.madeUp.Drain(func(e *tasks.Ended) {
+		k.ends = append(k.ends, *e)
+		yield(e)
+	})
+}
+
+// retold is the same kernel's list and ends once more, without a word about what changed.
+type retold struct{ *tracked }
+
+func (k retold) Read() ([]tasks.Process, error) { return k.slots[:k.lasting], nil }
+
+func (k retold) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
+	for i := range k.ends {
+		yield(&k.ends[i])
+	}
+	k.ends = k.ends[:0]
+	return 0, 0, nil
+}
+
+func (retold) Update() {} // hides the other: it is no updater
+
+func TestAPassOverWhatChangedIsThePassOverAll(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, seed)
+			k := &tracked{madeUp: w}
+			w.source = newBPF(t.TempDir(), k, k)
+			reference := newBPF(t.TempDir(), retold{k}, retold{k})
+			w.source.bootNow = func() time.Duration { return w.now }
+			reference.bootNow = w.source.bootNow
+			var table, want Table
+			quick := 0
+			for pass := range 600 {
+				for range w.r.IntN(6) {
+					w.act()
+				}
+				for range w.r.IntN(4) { // they come and go between two passes
+					w.dead = append(w.dead, &life{told: w.pass, Process: tasks.Process{
+						Pid: 1000 + w.r.Uint32N(1000), Start: uint64(w.now), Run: w.r.Uint64N(1e6), Cgroup: 1 + w.r.Uint64N(6), Parent: 1 + w.r.Uint32N(300),
+					}})
+				}
+				if w.r.IntN(4) == 0 { // it took its start time before others that are on the list already
+					w.spawn()
+					w.living[len(w.living)-1].Start -= w.r.Uint64N(5e6)
+				}
+				if w.r.IntN(4) == 0 {
+					w.living[w.r.IntN(len(w.living))].Cgroup = 1 + w.r.Uint64N(6)
+				}
+				w.now += time.Duration(w.r.Int64N(int64(30 * time.Millisecond)))
+				w.pass++
+				if w.r.IntN(20) == 0 { // its list is read, and what it said of changes is lost
+					w.drainErr = errors.New("refused")
+					require.Error(t, w.source.ReadProcesses(&table))
+					w.drainErr = nil
+				}
+				require.NoError(t, w.source.ReadProcesses(&table))
+				k.lasting = len(w.source.rows)
+				require.NoError(t, reference.ReadProcesses(&want))
+				require.Zero(t, want.kept)
+				if table.kept > 0 {
+					quick++
+				}
+				require.Equal(t, want.Processes, table.Processes, "pass %d, %d rows kept", pass, table.kept)
+				require.Equal(t, want.Ended, table.Ended)
+				var active []int32
+				for i := range table.Processes {
+					if p := &table.Processes[i]; p.Born || p.Used > 0 || p.Unseen > 0 {
+						active = append(active, int32(i))
+					}
+				}
+				require.ElementsMatch(t, active, table.Active)
+				require.True(t, slices.IsSorted(table.Active))
+				require.Equal(t, [3]any{want.Run, want.Unseen, want.UnseenIn}, [3]any{table.Run, table.Unseen, table.UnseenIn})
+				if w.r.IntN(50) == 0 { // memory is given back
+					require.Equal(t, want.Compact(), table.Compact())
+				}
+			}
+			assert.Greater(t, quick, 400, "passes that kept rows")
+		})
+	}
+}
+
+func TestAnotherTableGetsAllRows(t *testing.T) {
+	w := begin(t, 1)
+	k := &tracked{madeUp: w}
+	source := newBPF(t.TempDir(), k, k)
+	source.bootNow = func() time.Duration { return w.now }
+	var first, second Table
+	for range 3 {
+		require.NoError(t, source.ReadProcesses(&first))
+	}
+	require.NoError(t, source.ReadProcesses(&second))
+	assert.Len(t, second.Processes, len(source.rows))
+	assert.Len(t, second.Active, len(second.Processes), "all are new to it")
+	require.NoError(t, source.ReadProcesses(&first))
+	assert.Zero(t, first.kept)
+}
+
+// asked is a kernel that counts in how many passes all processes are described.
+type asked struct {
+	*fakeKernel
+	all int
+}
+
+func (k *asked) Update(all bool) (tasks.Listing, error) {
+	l := tasks.Listing{Processes: k.listed, Same: len(k.listed)}
+	if all {
+		k.all++
+		for i := range k.listed {
+			l.Changed = append(l.Changed, uint64(i))
+		}
+	}
+	return l, nil
+}
+
+func TestAllProcessesAreDescribedOnceAMinute(t *testing.T) {
+	for name, c := range map[string]struct {
+		interval time.Duration
+		sizes    bool
+		want     int
+	}{
+		"windows":                   {100 * time.Millisecond, false, 10},
+		"collections":               {10 * time.Second, false, 10},
+		"sizes, in windows":         {100 * time.Millisecond, true, 600},
+		"sizes, in collections":     {10 * time.Second, true, 60},
+		"collections that are rare": {2 * time.Minute, false, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
+			b := newBPF(t.TempDir(), k, k)
+			b.bootNow = func() time.Duration { return k.now }
+			table := &Table{Sizes: c.sizes}
+			for ; k.now < time.Hour+10*time.Minute; k.now += c.interval {
+				require.NoError(t, b.ReadProcesses(table))
+			}
+			assert.Equal(t, c.want, k.all)
+			k.now -= 5 * time.Minute
+			require.NoError(t, b.ReadProcesses(table))
+			assert.Equal(t, c.want+1, k.all, "the clock went back")
+		})
+	}
+}
+
+func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
+	root := t.TempDir()
+	tasksThere := func(n int) {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "proc"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, "proc/loadavg"), fmt.Appendf(nil, "0.00 0.00 0.00 1/%d 1\n", n), 0o600))
+	}
+	k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
+	b := newBPF(root, k, k)
+	b.bootNow = func() time.Duration { return k.now }
+	table := &Table{}
+	hidden := func(after time.Duration, there int) bool {
+		tasksThere(there)
+		k.now += after
+		require.NoError(t, b.ReadProcesses(table))
+		return table.Hidden
+	}
+	assert.True(t, hidden(0, 1000))
+	assert.True(t, hidden(recount/2, 1))
+	assert.False(t, hidden(recount/2, 1))
+	assert.Equal(t, 1, k.all, "and it takes no pass over all")
+	assert.True(t, hidden(describeAgain, 1000))
+}

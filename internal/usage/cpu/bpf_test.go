@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// fakeKernel is a list of processes and of ends, for a BPF source without BPF.
+type fakeKernel struct {
+	listed []tasks.Process
+	ends   []tasks.Ended
+	count  uint64
+	lost   uint64
+	err    error
+	now    time.Duration
+	shrunk []int
+}
+
+func (k *fakeKernel) Read() ([]tasks.Process, error) { return k.listed, k.err }
+func (*fakeKernel) Close() error                     { return nil }
+
+func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
+	for i := range k.ends {
+		yield(&k.ends[i])
+	}
+	count, lost := k.count, k.lost
+	k.ends, k.count, k.lost = nil, 0, 0
+	return count, lost, nil
+}
+
+// fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first pass at 100 s.
+func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *Table) {
+	t.Helper()
+	k := &fakeKernel{now: 100 * time.Second}
+	k.listed = []tasks.Process{{Pid: 1, Start: 1, Run: 1000, Cgroup: 5, Threads: 1}, {Pid: 10, Start: 2, Run: 5000, Cgroup: 7, Parent: 1, Threads: 1}}
+	b := newBPF(t.TempDir(), k, k)
+	b.bootNow = func() time.Duration { k.now += time.Second; return k.now }
+	table := &Table{}
+	require.NoError(t, b.ReadProcesses(table))
+	return k, b, table
+}
+
+func TestBPFBillsWhatRanSinceThePassBefore(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	assert.Zero(t, table.Processes[0].Used, "the baseline")
+	assert.Zero(t, table.Run)
+	k.listed[0].Run += 7
+	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now) + 1, Run: 30, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 7, table.Processes[0].Used)
+	assert.EqualValues(t, 30, table.Processes[2].Used, "of a new one all")
+	assert.EqualValues(t, 37, table.Run)
+}
+
+func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
+	for name, late := range map[string]bool{"told at once": false, "told a pass later": true} {
+		t.Run(name, func(t *testing.T) {
+			k, b, table := fakeBPF(t)
+			k.listed = k.listed[:1]
+			end := tasks.Ended{Pid: 10, Start: 2, Run: 5123, Cgroup: 7, Parent: 1}
+			if late {
+				require.NoError(t, b.ReadProcesses(table))
+				require.Empty(t, table.Ended)
+				require.Len(t, table.Processes, 2, "it is waited for")
+				assert.True(t, table.Processes[1].Zombie)
+			}
+			k.ends = []tasks.Ended{end}
+			require.NoError(t, b.ReadProcesses(table))
+			require.Len(t, table.Ended, 1)
+			assert.EqualValues(t, 123, table.Ended[0].LastSlice)
+			assert.EqualValues(t, 123, table.Run)
+			assert.Zero(t, table.Unseen)
+			require.NoError(t, b.ReadProcesses(table))
+			assert.Empty(t, table.Ended, "once")
+		})
+	}
+}
+
+func TestBPFGivesUnseenTimeToItsCgroupOrItsParentOrNobody(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	start := uint64(k.now) + 1
+	k.ends = []tasks.Ended{
+		{Pid: 30, Start: start, Run: 11, Cgroup: 7, Parent: 999},
+		{Pid: 31, Start: start, Run: 13, Cgroup: rootCgroup, Parent: 32}, // whose parent has ended too
+		{Pid: 32, Start: start, Run: 17, Cgroup: rootCgroup, Parent: 1},
+		{Pid: 33, Start: start, Run: 19, Cgroup: 4711, Parent: 1},
+		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first pass
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 11, table.Processes[1].Unseen)
+	assert.EqualValues(t, 13+17, table.Processes[0].Unseen)
+	assert.EqualValues(t, 19, table.Unseen)
+	assert.EqualValues(t, 60, table.Run)
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Processes[1].Unseen+table.Processes[0].Unseen+table.Unseen, "once")
+}
+
+func TestAnEndThatComesWhileTheListStillShowsTheProcessIsKept(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Run)
+	k.listed = k.listed[:1]
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.EqualValues(t, 100, table.Ended[0].LastSlice)
+}
+
+func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.listed = k.listed[:1]
+	k.count, k.lost = 1, 5100
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 5100, table.Untraced)
+	assert.EqualValues(t, 1, table.LostEnds)
+	k.now += maxAwait
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.Zero(t, table.Ended[0].LastSlice)
+	assert.Zero(t, table.Untraced)
+	assert.Zero(t, table.LostEnds, "once")
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Processes[0].Unseen+table.Unseen, "its life was billed before")
+}
+
+func TestATimeThatDipsIsBilledOnce(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	run := k.listed[1].Run
+	k.listed[1].Run = 10 // a thread is between its end and the sum
+	require.NoError(t, b.ReadProcesses(table))
+	k.listed[1].Run = run + 5
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 5, table.Run)
+}
+
+func TestAPassThatFailsIsCoveredByTheNext(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.err = errors.New("refused")
+	k.listed[0].Run += 40
+	require.ErrorIs(t, b.ReadProcesses(table), k.err)
+	k.err = nil
+	k.listed[0].Run += 2
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 42, table.Processes[0].Used)
+}
+
+func TestAPassOfBPFAllocatesNothing(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 10_000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(100 + i), Run: uint64(i), Threads: 1})
+	}
+	pass := func() {
+		k.listed[77].Run++
+		require.NoError(t, b.ReadProcesses(table))
+	}
+	pass()
+	pass()
+	assert.LessOrEqual(t, testing.AllocsPerRun(20, pass), 20.0, "whatever the number of processes")
+}
+
+func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
+	host := hostsim.New(t.TempDir())
+	require.NoError(t, host.Render())
+	_, err := OpenBPF(host.Root())
+	require.Error(t, err)
+	source, rejected, err := Open(Auto, host.Root())
+	require.NoError(t, err)
+	assert.Error(t, rejected)
+	assert.Equal(t, "procfs", source.Name())
+	require.NoError(t, source.Close())
+	_, _, err = Open(KindBPF, host.Root())
+	require.Error(t, err)
+}
+
+func TestWithoutTheScanTheStreamIsTakenAndWithoutBothProcfs(t *testing.T) {
+	openHere(t)
+	refuse(t, &openScan, errNoKfunc)
+	source := openHere(t)
+	assert.Contains(t, source.Name(), "stream")
+	refuse(t, &openStream, errors.New("load the task stream: refused"))
+	procfs, rejected, err := Open(Auto, "/")
+	require.NoError(t, err)
+	assert.Equal(t, "procfs", procfs.Name())
+	assert.ErrorContains(t, rejected, "task stream")
+	assert.ErrorContains(t, rejected, "task scan")
+	assert.NotContains(t, rejected.Error(), "\n")
+	require.NoError(t, procfs.Close())
+}
+
+func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
+	scan, err := tasks.OpenScan(1)
+	skipUnlessPossible(t, err)
+	defer func() { require.NoError(t, scan.Close()) }()
+	pids := map[uint32]bool{}
+	for range 65 { // a page has room for 64
+		pids[uint32(startBurner(t, nil, "wait").Process.Pid)] = true
+	}
+	listed, err := scan.Read()
+	require.NoError(t, err)
+	for i := range listed {
+		delete(pids, listed[i].Pid)
+	}
+	assert.Empty(t, pids)
+}
+
+func TestABufferThatIsTooSmallSaysWhatWasLost(t *testing.T) {
+	openHere(t)
+	unlessMissed(t, func(t *testing.T) string {
+		ends, err := tasks.OpenEndings(4096)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, ends.Close()) }()
+		b := startBurner(t, nil, "fork:300:1")
+		require.NoError(t, b.Wait())
+		told, count, run := 0, uint64(0), units.CPUTime(0)
+		for range 200 {
+			c, r, err := ends.Drain(func(*tasks.Ended) { told++ })
+			require.NoError(t, err)
+			count, run = count+c, run+units.CPUTime(r)
+			if told+int(count) >= 301 {
+				assert.NotZero(t, count)
+				assert.NotZero(t, run)
+				return "" // every end is told or counted
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		return fmt.Sprintf("%d and %d of 301", told, count)
+	})
+}
+
+func TestAClockThatJumpsBillsNobodyTwice(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.now -= 50 * time.Second
+	k.listed[0].Run += 3
+	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(101 * time.Second), Run: 30, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 33, table.Run)
+	k.now += time.Hour
+	k.listed[0].Run += 4
+	k.listed = append(k.listed, tasks.Process{Pid: 21, Start: uint64(102 * time.Second), Run: 50, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 33+54, table.Run)
+}
+
+func TestTwiceAsManyProcessesInOnePassAreAllBilled(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 5000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Run: 2, Threads: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 10_000, table.Run)
+	for i := range 5000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(10_000 + i), Start: uint64(k.now) + uint64(i), Run: 1, Threads: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 15_000, table.Run)
+}
+
+// Shrink makes the fake kernel a lister that can give back memory.
+func (k *fakeKernel) Shrink(room int) error {
+	k.shrunk = append(k.shrunk, room)
+	return nil
+}
+
+func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 40_000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Processes, 40_002)
+	for i := range 40_000 {
+		p := k.listed[2+i]
+		k.ends = append(k.ends, tasks.Ended{Pid: p.Pid, Start: p.Start, Run: 9, Parent: 1})
+	}
+	k.listed = k.listed[:2]
+	for range 200 { // seconds
+		k.listed[1].Run += 3
+		require.NoError(t, b.ReadProcesses(table))
+		require.Len(t, table.Processes, 2)
+		require.EqualValues(t, 3, table.Processes[1].Used)
+	}
+	assert.Equal(t, []int{initialRoom}, k.shrunk)
+	assert.Less(t, cap(b.rows), 100)
+	assert.EqualValues(t, 40_000*9+200*3, table.Run)
+}
+
+func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	for i := range 100 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Threads: 1, Parent: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	require.EqualValues(t, 101, table.Processes[101].Slot)
+	k.listed = []tasks.Process{k.listed[0], k.listed[101]}
+	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5000})
+	require.NoError(t, b.ReadProcesses(table)) // of the others the end is not told: they are waited for
+	slots := table.Compact()
+	require.Len(t, slots, 101)
+	assert.EqualValues(t, 0, slots[0])
+	assert.EqualValues(t, 101, slots[100], "in the order of the rows")
+	assert.Equal(t, 101, table.Slots())
+	k.listed[1].Run += 5
+	k.listed = append(k.listed, tasks.Process{Pid: 500, Start: uint64(k.now), Run: 8, Threads: 1})
+	require.NoError(t, b.ReadProcesses(table))
+	seen := map[int32]bool{}
+	for _, p := range table.Processes {
+		assert.False(t, seen[p.Slot], "slot %d is given to two", p.Slot)
+		seen[p.Slot] = true
+	}
+	last := table.Processes[len(table.Processes)-2]
+	assert.EqualValues(t, 199, last.PID)
+	assert.EqualValues(t, 100, last.Slot)
+	assert.EqualValues(t, 5, last.Used)
+	assert.False(t, last.Born)
+}
+
+func TestTheRowsOfProcessesWhoseEndIsNotToldAreCounted(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.listed = k.listed[:1]
+	awaited := 0
+	for range 70 { // seconds
+		require.NoError(t, b.ReadProcesses(table))
+		require.Equal(t, len(table.Processes)-1, table.Awaited())
+		awaited += table.Awaited()
+	}
+	assert.EqualValues(t, maxAwait/time.Second, awaited)
+}

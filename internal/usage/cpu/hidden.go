@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/prometheus/procfs"
+)
+
+// kthreadd is the PID of the kernel's thread that starts the others, in the first PID namespace.
+const kthreadd = 2
+
+var (
+	errNamespace = errors.New("it shows one PID namespace only: run the receiver in the host's " +
+		"(hostPID: true on Kubernetes, --pid=host with Docker)")
+	errFiltered = errors.New("its list is incomplete, as where a sandbox or a security module filters it")
+)
+
+// WhyHidden returns the likely cause of processes that a scan of root into t could not see or read, and what to do.
+func WhyHidden(root string, t *Table) error {
+	proc := filepath.Join(root, "proc")
+	if option := hidepid(proc); option != "" {
+		return fmt.Errorf("%s is mounted with hidepid=%s: grant the receiver CAP_SYS_PTRACE, or mount it with gid= of one of its groups",
+			proc, option)
+	}
+	for i := range t.Processes {
+		if p := &t.Processes[i]; p.PID == kthreadd && p.Kernel {
+			return fmt.Errorf("%s: %w", proc, errFiltered)
+		}
+	}
+	return fmt.Errorf("%s: %w", proc, errNamespace)
+}
+
+// hidepid returns the mount option hidepid of a proc file system (proc(5)), empty if it hides nothing.
+func hidepid(mountPoint string) (option string) {
+	self, err := procfs.Self()
+	infos, err := mountInfo(self, err)
+	if err != nil {
+		return ""
+	}
+	for _, info := range infos { // the last one covers the others
+		if info.FSType == "proc" && info.MountPoint == mountPoint {
+			option = info.SuperOptions["hidepid"]
+		}
+	}
+	if option == "0" || option == "off" {
+		return ""
+	}
+	return option
+}

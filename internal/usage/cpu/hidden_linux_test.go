@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestHiddenProcessesAreExplained(t *testing.T) {
+	root := t.TempDir()
+	private := &Table{Processes: []Process{{PID: 1}, {PID: 2}}}
+	host := &Table{Processes: []Process{{PID: 1}, {PID: 2, Kernel: true}}}
+	require.ErrorIs(t, WhyHidden(root, private), errNamespace)
+	require.ErrorIs(t, WhyHidden(root, host), errFiltered)
+	require.ErrorIs(t, WhyHidden(root, &Table{}), errNamespace)
+
+	mount := filepath.Join(root, "proc")
+	require.NoError(t, os.Mkdir(mount, 0o700))
+	for option, hides := range map[string]bool{"hidepid=0": false, "hidepid=2": true, "hidepid=4": true} {
+		if err := unix.Mount("proc", mount, "proc", 0, option); err != nil {
+			t.Skipf("not permitted to mount: %v", err)
+		}
+		err := WhyHidden(root, private)
+		require.NoError(t, unix.Unmount(mount, 0))
+		if hides {
+			assert.ErrorContains(t, err, "is mounted with hidepid=", option)
+			assert.ErrorContains(t, err, "CAP_SYS_PTRACE", option)
+		} else {
+			assert.ErrorIs(t, err, errNamespace, option)
+		}
+	}
+}

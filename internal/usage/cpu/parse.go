@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// pageSize is the unit of resident sizes, in bytes.
+var pageSize = uint64(os.Getpagesize())
+
+// pfKthread marks a kernel thread in the flags of a task (include/linux/sched.h, PF_KTHREAD).
+const pfKthread = 0x00200000
+
+var (
+	errTruncated = errors.New("truncated")
+	errNumber    = errors.New("not a number where one belongs")
+	errReleased  = errors.New("the process is gone but for its name")
+)
+
+// parseProcess reads /proc/<pid>/stat (proc_pid_stat(5)) into p. The name may hold anything, brackets and
+// newlines too, so it ends at the last closing bracket.
+func parseProcess(b []byte, p *Process) error {
+	open, shut := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || shut < open {
+		return errTruncated
+	}
+	p.Comm = Comm{}
+	copy(p.Comm[:len(p.Comm)-1], b[open+1:shut])
+
+	var flags, utime, stime, start uint64
+	var cutime, cstime, parent, threads int64
+	f := fields{rest: b[shut+1:]}
+	state := f.next() // field 3
+	parent = f.int()  // 4
+	f.skip(4)         // 5 process group to 8 terminal's process group
+	flags = f.uint()  // 9
+	f.skip(4)         // 10 to 13: page faults
+	utime = f.uint()  // 14
+	stime = f.uint()  // 15
+	cutime = f.int()  // 16
+	cstime = f.int()  // 17
+	f.skip(2)         // 18 priority, 19 nice
+	threads = f.int() // 20
+	f.skip(1)         // 21
+	start = f.uint()  // 22
+	switch {
+	case f.err != nil:
+		return f.err
+	case len(f.rest) == 0: // the number may be cut short
+		return errTruncated
+	case start > math.MaxInt64/uint64(Tick):
+		return errNumber
+	case threads == 0: // read while it was being released: parent and times may be 0 as well
+		return errReleased
+	}
+	p.Parent = clampInt32(parent)
+	p.Threads = clampInt32(threads)
+	p.Kernel = flags&pfKthread != 0
+	// A first thread that ended is shown as a zombie too while other threads go on.
+	p.Zombie = threads == 1 && len(state) == 1 && (state[0] == 'Z' || state[0] == 'X')
+	p.Start = time.Duration(start) * time.Duration(Tick)
+	p.CPU = ticks(utime) + ticks(stime)
+	p.ChildCPU = ticks(uint64(max(cutime, 0))) + ticks(uint64(max(cstime, 0)))
+	p.Resident, p.LastCPU = parsePlaces(f)
+	return nil
+}
+
+// sigchld is SIGCHLD on every architecture that the collector is built for (signal(7)).
+const sigchld = 17
+
+// ignoresSIGCHLD reports whether the process of a /proc/<pid>/status ignores SIGCHLD (proc_pid_status(5), SigIgn).
+func ignoresSIGCHLD(status []byte) bool {
+	_, mask, ok := bytes.Cut(status, []byte("\nSigIgn:\t"))
+	if !ok {
+		return false
+	}
+	mask, _, _ = bytes.Cut(mask, []byte{'\n'})
+	const digit = (sigchld - 1) / 4 // from the right, each of four signals
+	if len(mask) <= digit {
+		return false
+	}
+	n, err := strconv.ParseUint(string(mask[len(mask)-1-digit]), 16, 4)
+	return err == nil && n>>((sigchld-1)%4)&1 == 1
+}
+
+// parsePlaces reads on behind the start time. Where that is not what it should be the process is nowhere: its times
+// are known, which is what counts.
+func parsePlaces(f fields) (resident uint64, cpu int32) {
+	f.skip(1)            // 23 virtual size
+	pages := f.int()     // 24
+	f.skip(14)           // 25 to 38
+	processor := f.int() // 39
+	if f.err != nil || len(f.rest) == 0 || processor < 0 || pages < 0 || uint64(pages) > math.MaxInt64/pageSize {
+		return 0, -1
+	}
+	return uint64(pages) * pageSize, clampInt32(processor)
+}
+
+// cpuTicks are the first eight columns of the "cpu" line of /proc/stat (proc_stat(5)); guest and
+// guest_nice, which follow, are inside user and nice.
+type cpuTicks [8]uint64
+
+const (
+	user = iota
+	nice
+	system
+	idle
+	iowait
+	irq
+	softirq
+	steal
+)
+
+// parseNode reads the first line of /proc/stat. Kernels before 2.6.11 lack columns; four suffice.
+func parseNode(b []byte) (cpuTicks, error) {
+	line, _, whole := bytes.Cut(b, []byte{'\n'})
+	rest, ok := bytes.CutPrefix(line, []byte("cpu "))
+	if !ok || !whole {
+		return cpuTicks{}, fmt.Errorf("no cpu line: %w", errTruncated)
+	}
+	var c cpuTicks
+	f := fields{rest: rest}
+	for i := range c {
+		if c[i] = f.uint(); f.err != nil {
+			if errors.Is(f.err, errTruncated) && i > idle {
+				break
+			}
+			return cpuTicks{}, f.err
+		}
+	}
+	return c, nil
+}
+
+// parseUptime reads the first number of /proc/uptime (proc_uptime(5)): seconds since boot with two
+// decimals, time in suspend included, like the start times of processes.
+func parseUptime(b []byte) (time.Duration, error) {
+	f := fields{rest: b}
+	whole, decimals, ok := bytes.Cut(f.next(), []byte{'.'})
+	s, err := parseUint(whole)
+	if err != nil {
+		return 0, err
+	}
+	c, err := parseUint(decimals)
+	if err != nil || !ok || len(decimals) != 2 || s > math.MaxInt64/uint64(2*time.Second) {
+		return 0, errNumber
+	}
+	return time.Duration(s)*time.Second + time.Duration(c)*10*time.Millisecond, nil
+}
+
+// parseThreads reads the number of tasks that exist on the whole system, whatever the reader may see, from
+// the fourth field of /proc/loadavg (proc_loadavg(5)).
+func parseThreads(b []byte) (uint64, error) {
+	f := fields{rest: b}
+	f.skip(3)
+	_, total, ok := bytes.Cut(f.next(), []byte{'/'})
+	if f.err != nil || !ok || len(f.rest) == 0 { // the number may be cut short
+		return 0, errTruncated
+	}
+	return parseUint(total)
+}
+
+// parsePID reads the name of a directory of /proc; ok is false for one that is no process's.
+func parsePID(name []byte) (pid int32, ok bool) {
+	n, err := parseUint(name)
+	if err != nil || name[0] == '0' || n > math.MaxInt32 {
+		return 0, false
+	}
+	return int32(n), true
+}
+
+func ticks(n uint64) units.CPUTime {
+	if n > math.MaxInt64/uint64(Tick) {
+		return math.MaxInt64
+	}
+	return units.CPUTime(n) * Tick
+}
+
+func clampInt32(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
+
+// fields walks over the fields of a line that spaces separate; after the first error it yields nothing.
+type fields struct {
+	rest []byte
+	err  error
+}
+
+func (f *fields) next() []byte {
+	b := f.rest
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\n') {
+		b = b[1:]
+	}
+	end := 0
+	for end < len(b) && b[end] != ' ' && b[end] != '\n' {
+		end++
+	}
+	if end == 0 && f.err == nil {
+		f.err = errTruncated
+	}
+	f.rest = b[end:]
+	return b[:end]
+}
+
+func (f *fields) skip(n int) {
+	for range n {
+		f.next()
+	}
+}
+
+func (f *fields) uint() uint64 {
+	b := f.next()
+	if f.err != nil {
+		return 0
+	}
+	n, err := parseUint(b)
+	f.err = err
+	return n
+}
+
+func (f *fields) int() int64 {
+	b := f.next()
+	if f.err != nil {
+		return 0
+	}
+	digits, negative := bytes.CutPrefix(b, []byte{'-'})
+	n, err := parseUint(digits)
+	if err == nil && n > math.MaxInt64 {
+		err = errNumber
+	}
+	f.err = err
+	if negative {
+		return -int64(n)
+	}
+	return int64(n)
+}
+
+func parseUint(b []byte) (uint64, error) {
+	if len(b) == 0 {
+		return 0, errTruncated
+	}
+	var n uint64
+	for _, c := range b {
+		d := uint64(c - '0')
+		if d > 9 || n > (math.MaxUint64-d)/10 {
+			return 0, errNumber
+		}
+		n = n*10 + d
+	}
+	return n, nil
+}

@@ -1,0 +1,810 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const ms = units.CPUTime(time.Millisecond)
+
+// watched is a made-up host and a source that watches it.
+type watched struct {
+	testing.TB
+	*hostsim.Host
+	source *Procfs
+	table  Table
+	node   Node
+}
+
+func watch(t testing.TB) *watched {
+	h := hostsim.New(t.TempDir())
+	w := &watched{TB: t, Host: h, source: NewProcfs(h.Root())}
+	t.Cleanup(func() { assert.NoError(t, w.source.Close()) })
+	return w
+}
+
+// add adds a process that has just started.
+func (w *watched) add(pid int, p hostsim.Process) *hostsim.Process {
+	p.Start = int64(w.Uptime / hostsim.Tick)
+	w.Processes[pid] = &p
+	return &p
+}
+
+// reap ends a process that its parent has waited for.
+func (w *watched) reap(pid int) {
+	p := w.Processes[pid]
+	delete(w.Processes, pid)
+	if parent := w.Processes[p.Parent]; parent != nil {
+		parent.CUser += p.User + p.CUser
+		parent.CSystem += p.System + p.CSystem
+	}
+}
+
+// spend lets time pass in which children of a process came, used ticks of CPU time, and were waited for.
+func (w *watched) spend(parent int, used int64) {
+	w.Processes[parent].CUser += used
+	w.CPU.User += used
+}
+
+func (w *watched) path(elem ...any) string {
+	parts := []string{w.Root(), "proc"}
+	for _, e := range elem {
+		parts = append(parts, fmt.Sprint(e))
+	}
+	return filepath.Join(parts...)
+}
+
+func (w *watched) pass() {
+	w.Helper()
+	require.NoError(w, w.Render())
+	w.scan()
+}
+
+// scan is a pass over the trees as they are.
+func (w *watched) scan() {
+	w.Helper()
+	node, err := w.source.ReadNode()
+	require.NoError(w, err)
+	w.node = node
+	require.NoError(w, w.source.ReadProcesses(&w.table))
+	w.check()
+}
+
+// check checks what holds after every pass.
+func (w *watched) check() {
+	w.Helper()
+	t := &w.table
+	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b Process) int { return byPID(&a, &b) }), "sorted")
+	slots := map[int32]bool{}
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		require.False(w, slots[p.Slot], "slot %d is given to two", p.Slot)
+		slots[p.Slot] = true
+		require.Less(w, int(p.Slot), t.Slots())
+		require.LessOrEqual(w, p.Used, p.CPU)
+	}
+	for i := range t.Ended {
+		s := t.Ended[i].Slot
+		require.False(w, slots[s], "slot %d of one that ended is given on in the same pass", s)
+		slots[s] = true
+	}
+	require.LessOrEqual(w, t.Untraced, Unbounded)
+}
+
+func ascending(t *Table) bool {
+	return slices.IsSortedFunc(t.Processes, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+}
+
+func (w *watched) process(pid int32) *Process {
+	w.Helper()
+	p := find(w.table.Processes, pid)
+	require.NotNil(w, p, "process %d is not in the table", pid)
+	return p
+}
+
+func (w *watched) used(pid int32) units.CPUTime {
+	w.Helper()
+	return w.process(pid).Used
+}
+
+func (w *watched) ended(pid int32) *Ended {
+	w.Helper()
+	for i := range w.table.Ended {
+		if w.table.Ended[i].PID == pid {
+			return &w.table.Ended[i]
+		}
+	}
+	require.FailNow(w, "it has not ended", "process %d", pid)
+	return nil
+}
+
+func (w *watched) pids() (pids []int32) {
+	for i := range w.table.Processes {
+		pids = append(pids, w.table.Processes[i].PID)
+	}
+	return pids
+}
+
+// unreadable puts something that cannot be read in the place of a file, until the returned function puts
+// the file back.
+func (w *watched) unreadable(path string) (restore func()) {
+	w.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(w, err)
+	require.NoError(w, os.Remove(path))
+	require.NoError(w, os.Mkdir(path, 0o700))
+	return func() {
+		require.NoError(w, os.Remove(path))
+		require.NoError(w, os.WriteFile(path, text, 0o600))
+	}
+}
+
+func TestFirstPassIsTheBaseline(t *testing.T) {
+	w := watch(t)
+	w.Processes[1].User, w.Processes[1].CUser = 5000, 7000
+	w.Processes[42] = &hostsim.Process{Parent: 1, Start: 99_999, User: 1, Comm: "cat"}
+	w.pass()
+	assert.Equal(t, []int32{1, 42}, w.pids())
+	for _, pid := range w.pids() {
+		p := w.process(pid)
+		assert.True(t, p.Born)
+		assert.Zero(t, p.Used)
+		assert.Zero(t, p.Unseen)
+	}
+	assert.Equal(t, 5000*Tick, w.process(1).CPU)
+	assert.Equal(t, "cat", w.process(42).Comm.String())
+	assert.Empty(t, w.table.Ended)
+	assert.Equal(t, Node{}, w.node)
+	assert.Equal(t, w.Uptime, w.table.Now)
+	assert.False(t, w.table.Hidden)
+	assert.Zero(t, w.table.Untraced)
+}
+
+func TestUsedIsTheTimeSinceThePassBefore(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.add(43, hostsim.Process{Parent: 1, User: 100})
+	w.pass()
+	w.Run(10*time.Second, map[int]int64{42: 300, 1: 5})
+	w.Processes[42].System += 20
+	w.pass()
+	assert.Equal(t, 320*Tick, w.used(42))
+	assert.Equal(t, 5*Tick, w.used(1))
+	assert.Zero(t, w.used(43))
+	assert.False(t, w.process(42).Born)
+	w.Run(10*time.Second, nil)
+	w.pass()
+	assert.Zero(t, w.used(42))
+}
+
+func TestProcessBornSinceThePassBeforeIsBilledFromItsStart(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	w.Run(10*time.Millisecond, nil)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.Run(10*time.Second, map[int]int64{42: 300})
+	w.pass()
+	assert.True(t, w.process(42).Born)
+	assert.Equal(t, 300*Tick, w.used(42))
+	w.Run(10*time.Second, map[int]int64{42: 1})
+	w.pass()
+	assert.False(t, w.process(42).Born)
+	assert.Equal(t, 1*Tick, w.used(42))
+}
+
+func TestProcessBornInTheTickOfThePassBeforeIsBilledFromItsStart(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	w.add(42, hostsim.Process{Parent: 1}) // after the pass, in the same 10 ms
+	w.Run(10*time.Second, map[int]int64{42: 300})
+	w.pass()
+	assert.Equal(t, 300*Tick, w.used(42))
+}
+
+func TestOlderProcessSeenForTheFirstTimeIsNotBilledItsLifetime(t *testing.T) {
+	w := watch(t)
+	w.Run(time.Hour, nil)
+	w.pass()
+	w.Processes[42] = &hostsim.Process{Parent: 1, Start: 100_000, User: 360_000, CUser: 10_000}
+	w.Run(10*time.Second, nil)
+	w.CPU.User += 370_000
+	w.pass()
+	assert.True(t, w.process(42).Born)
+	assert.Zero(t, w.used(42))
+	assert.Zero(t, w.process(42).Unseen, "nor its children")
+	w.Run(10*time.Second, map[int]int64{42: 7})
+	w.pass()
+	assert.Equal(t, 7*Tick, w.used(42))
+}
+
+func TestPidReuseStartsANewIdentity(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1, Comm: "old"})
+	w.Run(time.Second, map[int]int64{42: 90})
+	w.pass()
+	slot := w.process(42).Slot
+
+	w.Run(5*time.Second, nil)
+	w.reap(42)
+	w.add(42, hostsim.Process{Parent: 1, Comm: "new"})
+	w.Run(5*time.Second, map[int]int64{42: 30})
+	w.pass()
+	p := w.process(42)
+	assert.True(t, p.Born)
+	assert.Equal(t, 30*Tick, p.Used, "its own time, not less what the other used")
+	assert.Equal(t, "new", p.Comm.String())
+	assert.NotEqual(t, slot, p.Slot)
+	old := w.ended(42)
+	assert.Equal(t, slot, old.Slot)
+	assert.Equal(t, "old", old.Comm.String())
+	assert.Equal(t, 90*Tick, old.CPU)
+	assert.Zero(t, old.LastSlice)
+}
+
+func TestPidReuseWithMoreTimeThanTheOldOneHad(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.Run(time.Second, map[int]int64{42: 10})
+	w.pass()
+	w.reap(42)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.Run(10*time.Second, map[int]int64{42: 500})
+	w.pass()
+	assert.Equal(t, 500*Tick, w.used(42))
+	assert.Len(t, w.table.Ended, 1)
+}
+
+func TestTimesThatGoBackAreNobodysLoss(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.Run(time.Second, map[int]int64{42: 50})
+	w.pass()
+	w.Processes[42].User -= 20
+	w.pass()
+	assert.Zero(t, w.used(42))
+	assert.Equal(t, 50*Tick, w.process(42).CPU)
+	w.Processes[42].User += 25
+	w.pass()
+	assert.Equal(t, 5*Tick, w.used(42), "the other 20 were its own before")
+}
+
+func TestChildTimesThatGoBackAreNotBilledTwice(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1, CUser: 50})
+	w.Run(time.Second, nil)
+	w.pass()
+	for _, change := range []int64{-20, 20} {
+		w.Run(time.Second, nil)
+		w.CPU.User += 100 // that no process shows: nothing else limits what is inferred
+		w.Processes[42].CUser += change
+		w.pass()
+		assert.Zero(t, w.process(42).Unseen, "after %d", change)
+	}
+}
+
+func TestProcessThatExitsDuringTheScanHasEnded(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.add(43, hostsim.Process{Parent: 1})
+	w.pass()
+	w.Run(10*time.Second, map[int]int64{42: 3, 43: 4})
+	require.NoError(t, w.Render())
+	require.NoError(t, os.Remove(w.path(42, "stat"))) // the directory is still listed
+	w.scan()
+	assert.Equal(t, []int32{1, 43}, w.pids())
+	assert.Equal(t, int32(42), w.ended(42).PID)
+	assert.Equal(t, 4*Tick, w.used(43))
+	assert.False(t, w.table.Hidden, "it is not hidden, it is gone")
+}
+
+func TestProcessThatIsBeingReleasedDuringTheScanHasEnded(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.Run(time.Second, map[int]int64{42: 60})
+	w.pass()
+	w.Run(10*time.Second, map[int]int64{42: 300})
+	w.Processes[1].CUser += 360
+	require.NoError(t, w.Render())
+	released := statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0, w.Processes[42].Start)
+	require.NoError(t, os.WriteFile(w.path(42, "stat"), []byte(released), 0o600))
+	w.scan()
+	assert.Equal(t, 60*Tick, w.ended(42).CPU, "as it was, not the zeros that are left")
+	total := w.ended(42).LastSlice + w.process(1).Unseen
+	assert.Equal(t, 300*Tick, total, "and its parent's children are not billed for its life again")
+}
+
+func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
+	for name, spoil := range map[string]func(*watched) (restore func()){
+		"a directory in its place": func(w *watched) func() { return w.unreadable(w.path(42, "stat")) },
+		"cut short":                func(w *watched) func() { return w.cut(w.path(42, "stat"), 30) },
+		"empty":                    func(w *watched) func() { return w.cut(w.path(42, "stat"), 0) },
+		"not permitted":            func(w *watched) func() { return w.forbid(w.path(42, "stat")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			w.add(42, hostsim.Process{Parent: 1, Comm: "cat"})
+			w.add(43, hostsim.Process{Parent: 1})
+			w.Run(time.Second, map[int]int64{42: 60})
+			w.pass()
+			w.Run(10*time.Second, nil)
+			w.spend(42, 70)
+			w.pass()
+			require.Equal(t, 70*Tick, w.process(42).Unseen)
+			slot := w.process(42).Slot
+			var restore func()
+			for range 2 {
+				w.Run(10*time.Second, map[int]int64{42: 300, 43: 5})
+				require.NoError(t, w.Render())
+				restore = spoil(w)
+				w.scan()
+				p := w.process(42)
+				assert.Equal(t, Process{
+					PID: 42, Parent: 1, Threads: 1, Start: 1000 * time.Second, CPU: 60 * Tick, ChildCPU: 70 * Tick, Comm: p.Comm, Slot: slot,
+				}, *p, "as it was")
+				assert.Equal(t, "cat", p.Comm.String())
+				assert.True(t, w.table.Hidden)
+				assert.Empty(t, w.table.Ended)
+				assert.Equal(t, 5*Tick, w.used(43), "the others go on")
+				restore()
+			}
+			w.Run(10*time.Second, map[int]int64{42: 30})
+			w.pass()
+			assert.Equal(t, 630*Tick, w.used(42))
+			assert.Equal(t, slot, w.process(42).Slot)
+			assert.False(t, w.table.Hidden)
+		})
+	}
+}
+
+func (w *watched) cut(path string, n int) (restore func()) {
+	w.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(w, err)
+	require.NoError(w, os.WriteFile(path, text[:n], 0o600))
+	return func() { require.NoError(w, os.WriteFile(path, text, 0o600)) }
+}
+
+// forbid takes the permission to read a file, from root too: the thread's file system identity is changed.
+func (w *watched) forbid(path string) (restore func()) {
+	w.Helper()
+	require.NoError(w, os.Chmod(path, 0))
+	back := nobody(w)
+	return func() {
+		back()
+		require.NoError(w, os.Chmod(path, 0o600))
+	}
+}
+
+func TestUnreadableProcessThatNoPassHasSeenIsHidden(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	w.Run(10*time.Second, nil)
+	w.add(42, hostsim.Process{Parent: 1})
+	require.NoError(t, w.Render())
+	restore := w.unreadable(w.path(42, "stat"))
+	w.scan()
+	assert.Equal(t, []int32{1}, w.pids())
+	assert.True(t, w.table.Hidden)
+	restore()
+	w.pass()
+	assert.True(t, w.process(42).Born)
+	assert.Zero(t, w.used(42), "of what it used before nobody knows in which interval")
+}
+
+func TestChildThatEndedUnderAnUnreadableParentIsNotBilledAgain(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.add(43, hostsim.Process{Parent: 42})
+	w.Run(100*time.Second, map[int]int64{43: 9000})
+	w.pass()
+	w.Run(10*time.Second, map[int]int64{43: 100})
+	w.reap(43)
+	require.NoError(t, w.Render())
+	restore := w.unreadable(w.path(42, "stat"))
+	w.scan()
+	restore()
+	w.add(44, hostsim.Process{Parent: 1, Kernel: true}) // leaves time that no visible process used
+	w.Run(20*time.Second, map[int]int64{44: 2000})
+	delete(w.Processes, 44)
+	w.pass()
+	assert.LessOrEqual(t, w.process(42).Unseen, 100*Tick)
+}
+
+func TestFailedPassIsCoveredByTheNext(t *testing.T) {
+	for name, spoil := range map[string]func(*watched) (restore func()){
+		"uptime cannot be read": func(w *watched) func() { return w.unreadable(w.path("uptime")) },
+		"uptime is garbage":     func(w *watched) func() { return w.cut(w.path("uptime"), 2) },
+		"no uptime": func(w *watched) func() {
+			require.NoError(w, os.Rename(w.path("uptime"), w.path("elsewhere")))
+			return func() { require.NoError(w, os.Rename(w.path("elsewhere"), w.path("uptime"))) }
+		},
+		"no proc": func(w *watched) func() {
+			require.NoError(w, os.Rename(w.path(), w.path()+"-elsewhere"))
+			require.NoError(w, os.Mkdir(w.path(), 0o700))
+			return func() {
+				require.NoError(w, os.Remove(w.path()))
+				require.NoError(w, os.Rename(w.path()+"-elsewhere", w.path()))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			w.add(42, hostsim.Process{Parent: 1})
+			w.pass()
+			w.Run(10*time.Second, map[int]int64{42: 3})
+			w.pass()
+			before := w.table
+			rows := slices.Clone(before.Processes)
+
+			w.Run(10*time.Second, map[int]int64{42: 5})
+			w.add(43, hostsim.Process{Parent: 1})
+			require.NoError(t, w.Render())
+			if name == "no proc" { // the open directory would be read on
+				require.NoError(t, w.source.Close())
+			}
+			restore := spoil(w)
+			for range 2 {
+				require.Error(t, w.source.ReadProcesses(&w.table))
+				assert.Equal(t, rows, w.table.Processes, "the table is as it was")
+				assert.Equal(t, before.Now, w.table.Now)
+			}
+			restore()
+			w.Run(10*time.Second, map[int]int64{42: 7, 43: 20})
+			w.pass()
+			assert.Equal(t, 12*Tick, w.used(42))
+			assert.Equal(t, 20*Tick, w.used(43), "born since the last pass that came about")
+		})
+	}
+}
+
+func TestTableOfAPassThatBrokeOffIsAsItWas(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.add(43, hostsim.Process{Parent: 1})
+	w.HiddenThreads = 1000
+	w.pass()
+	w.Run(10*time.Second, map[int]int64{42: 3})
+	w.pass()
+	before, rows := w.table, slices.Clone(w.table.Processes)
+
+	w.table.begin(w.Uptime + time.Second) // a listing that fails in its midst
+	w.table.Processes = append(w.table.Processes, Process{PID: 1}, Process{PID: 42, CPU: 1000})
+	w.table.abort()
+	assert.Equal(t, rows, w.table.Processes)
+	assert.Equal(t, before.Now, w.table.Now)
+	assert.Equal(t, before.beforeNow, w.table.beforeNow)
+	assert.True(t, w.table.Hidden)
+
+	w.Run(10*time.Second, map[int]int64{42: 5})
+	w.pass()
+	assert.Equal(t, 5*Tick, w.used(42))
+}
+
+func TestProcThatIsNotThereIsFoundOnceItAppears(t *testing.T) {
+	w := watch(t)
+	_, err := w.source.ReadNode()
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, w.path())
+	err = w.source.ReadProcesses(&w.table)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	assert.Empty(t, w.table.Processes)
+	assert.Zero(t, w.table.Slots())
+	w.pass()
+	assert.Equal(t, []int32{1}, w.pids())
+	assert.Zero(t, w.used(1))
+}
+
+func TestProcThatIsMountedAnewIsFoundAgain(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	require.NoError(t, os.RemoveAll(w.path()))
+	_, err := w.source.ReadNode()
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Error(t, w.source.ReadProcesses(&w.table))
+	w.Run(10*time.Second, map[int]int64{1: 5})
+	w.pass()
+	assert.Equal(t, 5*Tick, w.used(1))
+}
+
+func TestSourceCanBeUsedAfterClose(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	require.NoError(t, w.source.Close())
+	require.NoError(t, w.source.Close())
+	w.Run(10*time.Second, map[int]int64{1: 5})
+	w.pass()
+	assert.Equal(t, 5*Tick, w.used(1))
+	assert.Equal(t, "procfs", w.source.Name())
+	var _ Source = w.source
+}
+
+func TestThreadsThatNoProcessShowsAreHidden(t *testing.T) {
+	for hidden, want := range map[int]bool{0: false, hiddenThreads: false, hiddenThreads + 1: true, 4000: true} {
+		w := watch(t)
+		w.add(42, hostsim.Process{Threads: 500})
+		w.HiddenThreads = hidden
+		w.pass()
+		assert.Equal(t, want, w.table.Hidden, "%d threads", hidden)
+	}
+}
+
+func TestWithoutLoadavgNothingIsTakenForHidden(t *testing.T) {
+	for name, spoil := range map[string]func(*watched) error{
+		"missing": func(w *watched) error { return os.Remove(w.path("loadavg")) },
+		"garbage": func(w *watched) error { return os.WriteFile(w.path("loadavg"), []byte("0.0 0.0 0.0 1/"), 0o600) },
+	} {
+		w := watch(t)
+		w.HiddenThreads = 1000
+		require.NoError(t, w.Render())
+		require.NoError(t, spoil(w))
+		w.scan()
+		assert.False(t, w.table.Hidden, name)
+	}
+}
+
+func TestPidsUpToFourMillionAndNamesThatAreNoProcess(t *testing.T) {
+	w := watch(t)
+	for _, pid := range []int{4194304, 4194303, 32768, 99, 100, 9} {
+		w.add(pid, hostsim.Process{Parent: 1})
+	}
+	require.NoError(t, w.Render())
+	for _, name := range []string{"self", "sys", "0", "007", "12x", "9999999999"} {
+		require.NoError(t, os.MkdirAll(w.path(name), 0o700))
+		require.NoError(t, os.WriteFile(w.path(name, "stat"), []byte(statText("cat", "S")), 0o600))
+	}
+	w.scan()
+	assert.Equal(t, []int32{1, 9, 99, 100, 32768, 4194303, 4194304}, w.pids())
+	w.Run(10*time.Second, map[int]int64{4194304: 7})
+	w.pass()
+	assert.Equal(t, 7*Tick, w.used(4194304))
+}
+
+func TestSlotIsGivenOnOnlyAPassAfterItsProcessEnded(t *testing.T) {
+	w := watch(t)
+	w.add(42, hostsim.Process{Parent: 1})
+	w.pass()
+	slot := w.process(42).Slot
+	w.reap(42)
+	w.add(43, hostsim.Process{Parent: 1})
+	w.pass()
+	assert.NotEqual(t, slot, w.process(43).Slot)
+	slots := w.table.Slots()
+	w.add(44, hostsim.Process{Parent: 1})
+	w.pass()
+	assert.Equal(t, slot, w.process(44).Slot)
+	assert.Equal(t, slots, w.table.Slots())
+}
+
+func TestSlotsDoNotGrowWithTurnover(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	for pid := 100; pid < 300; pid++ {
+		w.add(pid, hostsim.Process{Parent: 1})
+		w.pass()
+		w.reap(pid)
+	}
+	assert.LessOrEqual(t, w.table.Slots(), 4)
+}
+
+func realProc(t testing.TB) *Procfs {
+	t.Helper()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skipf("no /proc: %v", err)
+	}
+	source := NewProcfs("/")
+	t.Cleanup(func() { assert.NoError(t, source.Close()) })
+	return source
+}
+
+func TestBootTime(t *testing.T) {
+	w := watch(t)
+	_, err := BootTime(w.Root())
+	require.Error(t, err, "no proc")
+	require.NoError(t, w.Render())
+	got, err := BootTime(w.Root())
+	require.NoError(t, err)
+	assert.True(t, w.Booted.Equal(got))
+	require.NoError(t, os.Remove(w.path("stat")))
+	_, err = BootTime(w.Root())
+	require.Error(t, err)
+}
+
+func TestNodeCountsBusyTotalAndWhatProcessesCanUse(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	w.CPU = hostsim.CPU{
+		User: w.CPU.User + 1, Nice: 20, System: 300, Idle: w.CPU.Idle + 4000, IOWait: 50_000, IRQ: 600_000, SoftIRQ: 7_000_000,
+	}
+	w.pass()
+	assert.Equal(t, Node{Process: 321 * Tick, Busy: 7_600_321 * Tick, Total: 7_654_321 * Tick}, w.node)
+}
+
+func TestStealIsNeitherBusyNorTotal(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	w.CPU.Steal += 500
+	w.pass()
+	assert.Equal(t, Node{}, w.node)
+}
+
+func TestGuestTimeIsInsideUserTime(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	w.CPU.User += 100
+	w.CPU.Guest += 90
+	w.CPU.Nice += 50
+	w.CPU.GuestNice += 50
+	w.pass()
+	assert.Equal(t, Node{Process: 150 * Tick, Busy: 150 * Tick, Total: 150 * Tick}, w.node)
+}
+
+func TestColumnThatGoesBackStandsStill(t *testing.T) {
+	for name, back := range map[string]func(*hostsim.CPU){
+		"idle":                  func(c *hostsim.CPU) { c.Idle -= 90_000 },
+		"iowait":                func(c *hostsim.CPU) { c.IOWait -= 1000 },
+		"idle and iowait":       func(c *hostsim.CPU) { c.Idle -= 5; c.IOWait = 0 },
+		"interrupts":            func(c *hostsim.CPU) { c.IRQ = 0; c.SoftIRQ-- },
+		"a CPU's whole history": func(c *hostsim.CPU) { *c = hostsim.CPU{User: c.User / 2, System: c.System / 2, Idle: c.Idle / 2} },
+		"everything":            func(c *hostsim.CPU) { *c = hostsim.CPU{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			w.CPU = hostsim.CPU{User: 4000, System: 2000, Idle: 100_000, IOWait: 5000, IRQ: 300, SoftIRQ: 400}
+			w.pass()
+			w.Run(10*time.Second, map[int]int64{1: 100})
+			w.pass()
+			before := w.node
+			back(&w.CPU)
+			w.pass()
+			assert.Equal(t, before, w.node)
+			w.Run(10*time.Second, map[int]int64{1: 250})
+			w.pass()
+			assert.Equal(t, 250*Tick, w.node.Busy-before.Busy)
+			assert.Equal(t, 1000*Tick, w.node.Total-before.Total)
+		})
+	}
+}
+
+func TestNodeFiguresStayInOrderWhateverTheKernelPrints(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	number := func() uint64 {
+		if r.IntN(20) == 0 {
+			return math.MaxUint64 - r.Uint64N(1000) // a small negative number, printed without its sign
+		}
+		return r.Uint64N(1 << 40)
+	}
+	for range 20_000 {
+		var last, now cpuTicks
+		for i := range now {
+			last[i], now[i] = number(), number()
+		}
+		var n Node
+		n.add(&last, &now)
+		if n.Process > n.Busy || n.Busy > n.Total {
+			t.Fatalf("from %v to %v: %+v", last, now, n)
+		}
+	}
+}
+
+func TestNodeThatCannotBeReadStandsStillAndIsMadeUpFor(t *testing.T) {
+	w := watch(t)
+	w.pass()
+	w.Run(10*time.Second, map[int]int64{1: 100})
+	w.pass()
+	before := w.node
+	for name, spoil := range map[string]func() (restore func()){
+		"unreadable": func() func() { return w.unreadable(w.path("stat")) },
+		"garbage":    func() func() { return w.cut(w.path("stat"), 12) },
+	} {
+		restore := spoil()
+		node, err := w.source.ReadNode()
+		require.ErrorContains(t, err, w.path("stat"), name)
+		assert.Equal(t, before, node, name)
+		restore()
+	}
+	w.Run(10*time.Second, map[int]int64{1: 100})
+	w.pass()
+	assert.Equal(t, 100*Tick, w.node.Busy-before.Busy)
+}
+
+func TestOneCPULineLongerThanTheBuffer(t *testing.T) {
+	w := watch(t)
+	require.NoError(t, w.Render())
+	text, err := os.ReadFile(w.path("stat"))
+	require.NoError(t, err)
+	long := string(text) + strings.Repeat("cpu0 1 2 3 4 5 6 7 8 9 10\n", 1000)
+	require.NoError(t, os.WriteFile(w.path("stat"), []byte(long), 0o600))
+	_, err = w.source.ReadNode()
+	assert.NoError(t, err)
+}
+
+// tableOf fills a table without a source.
+func tableOf(t *Table, now time.Duration, node units.CPUTime, rows ...Process) {
+	t.begin(now)
+	t.Processes = append(t.Processes, rows...)
+	t.finish(node)
+}
+
+func TestTableSortsWhatASourceGivesInAnyOrder(t *testing.T) {
+	var table Table
+	tableOf(&table, time.Second, 0, Process{PID: 3}, Process{PID: 1}, Process{PID: 2})
+	tableOf(&table, 2*time.Second, 0, Process{PID: 2, CPU: 5}, Process{PID: 1, CPU: 7})
+	assert.True(t, ascending(&table))
+	assert.Equal(t, units.CPUTime(7), find(table.Processes, 1).Used)
+	assert.Equal(t, units.CPUTime(5), find(table.Processes, 2).Used)
+	require.Len(t, table.Ended, 1)
+	assert.Equal(t, int32(3), table.Ended[0].PID)
+}
+
+func TestPidWithAnEarlierStartIsAnotherProcessToo(t *testing.T) {
+	var table Table
+	tableOf(&table, 10*time.Second, 0, Process{PID: 7, Start: 5 * time.Second, CPU: 3})
+	tableOf(&table, 20*time.Second, 0, Process{PID: 7, Start: 4 * time.Second, CPU: 9})
+	assert.True(t, table.Processes[0].Born)
+	assert.Zero(t, table.Processes[0].Used)
+	assert.Len(t, table.Ended, 1)
+}
+
+func TestErrorsOfAProcessThatIsGone(t *testing.T) {
+	for err, want := range map[error]bool{
+		syscall.ENOENT: true, syscall.ESRCH: true, fs.ErrNotExist: true, errReleased: true,
+		syscall.EACCES: false, syscall.EISDIR: false, syscall.EMFILE: false, errTruncated: false, errors.New("other"): false,
+	} {
+		assert.Equal(t, want, gone(err), err)
+	}
+}
+
+// steady is a host with n processes, read so often that all buffers have grown.
+func steady(t testing.TB, n int) *watched {
+	w := watch(t)
+	for i := range n {
+		w.add(100+i, hostsim.Process{Parent: 1, Comm: "process " + strconv.Itoa(i)})
+	}
+	for range 3 {
+		w.Run(time.Second, nil)
+		w.pass()
+	}
+	return w
+}
+
+func TestPassAllocatesNothing(t *testing.T) {
+	for _, n := range []int{100, 500} {
+		w := steady(t, n)
+		var err error
+		allocated := testing.AllocsPerRun(20, func() {
+			if _, e := w.source.ReadNode(); e != nil {
+				err = e
+			}
+		})
+		require.NoError(t, err)
+		assert.Zero(t, allocated, "ReadNode")
+		allocated = testing.AllocsPerRun(20, func() {
+			if e := w.source.ReadProcesses(&w.table); e != nil {
+				err = e
+			}
+		})
+		require.NoError(t, err)
+		require.Len(t, w.table.Processes, n+1)
+		assert.Zero(t, allocated, "ReadProcesses of %d processes", n)
+	}
+}

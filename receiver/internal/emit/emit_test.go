@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emit
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+)
+
+var (
+	baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at       = baseline.Add(10 * time.Second)
+	kinds    = []power.Kind{power.Package, power.DRAM}
+	zones    = []power.Zone{
+		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package},
+		{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0"},
+		{ID: "intel-rapl:1", Name: "psys", Kind: power.PSys},
+	}
+)
+
+// all is a configuration that leaves nothing out.
+func all() Config {
+	return Config{
+		Metrics: Metrics{
+			HwEnergy: true, HwPower: true, HwHostEnergy: true, HwHostPower: true,
+			SystemEnergy: true, SystemPower: true, SystemUnattributedEnergy: true, SystemCPUUtilization: true,
+			ProcessEnergy: true, ProcessPower: true, ProcessCPUTime: true,
+			ContainerEnergy: true, ContainerPower: true, ContainerCPUTime: true,
+			PodEnergy: true, PodPower: true, VMEnergy: true, VMPower: true,
+		},
+		Attributes: Attributes{
+			ContainerID: true, ContainerRuntimeName: true, EnergySource: true, PodQoSClass: true, PodUID: true,
+			ProcessCommandLine: true, ProcessCreationTime: true, ProcessExecutableName: true,
+			ProcessExecutablePath: true, ProcessPID: true, VMHypervisor: true, VMID: true, VMName: true,
+		},
+		Kinds: kinds, Source: power.Measured, Scope: "scope", Version: "v1",
+	}
+}
+
+// engine has n processes, each of a container, pod and machine of its own, that have used the same CPU time.
+func engine(n int) (*attribution.Engine, []attribution.Claimant) {
+	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	claimants := make([]attribution.Claimant, n)
+	for i := range claimants {
+		claimants[i] = e.Open(owner(i), baseline)
+	}
+	observe(e, baseline, claimants, 0)
+	observe(e, at, claimants, 10*units.Joule)
+	return e, claimants
+}
+
+func owner(i int) attribution.Owner {
+	return attribution.Owner{
+		Process: units.Process{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
+			Executable: "app", Path: "/usr/bin/app", CommandLine: "app -x"},
+		Container: units.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd", PodUID: fmt.Sprint("pod", i)},
+		Pod:       units.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
+		VM:        units.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
+	}
+}
+
+// observe books an interval with total energy for each zone so far, half of it active.
+func observe(e *attribution.Engine, at time.Time, claimants []attribution.Claimant, total units.Energy) {
+	iv := attribution.Interval{At: at, Elapsed: 10 * time.Second, Busy: 5 * units.Second, Total: 10 * units.Second}
+	if total == 0 {
+		iv = attribution.Interval{At: at}
+	}
+	for i, kind := range []int{0, 1, attribution.NotAttributed} {
+		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: kind, Total: total, OK: true})
+	}
+	if total > 0 {
+		for _, c := range claimants {
+			iv.Claims = append(iv.Claims, attribution.Claim{Claimant: c, CPU: units.Second})
+		}
+	}
+	e.Observe(&iv)
+}
+
+// find returns the points of a metric, by their resource's and their own attributes.
+func find(md pmetric.Metrics, name string) map[string]pmetric.NumberDataPoint {
+	out := map[string]pmetric.NumberDataPoint{}
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Name() != name {
+				continue
+			}
+			var points pmetric.NumberDataPointSlice
+			if m.Type() == pmetric.MetricTypeSum {
+				points = m.Sum().DataPoints()
+			} else {
+				points = m.Gauge().DataPoints()
+			}
+			for _, p := range points.All() {
+				out[fmt.Sprint(rm.Resource().Attributes().AsRaw(), p.Attributes().AsRaw())] = p
+			}
+		}
+	}
+	return out
+}
+
+func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
+	var ledger attribution.Ledger
+	assert.Zero(t, New(all()).Emit(&ledger, nil, at).ResourceMetrics().Len())
+	assert.Zero(t, New(all()).Emit(&ledger, zones, at).ResourceMetrics().Len(), "zones that were never read")
+	fresh := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	cfg := all()
+	cfg.Metrics.ProcessCPUTime = false
+	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, at).ResourceMetrics().Len(), "no energy, nobody who has any")
+}
+
+func TestEveryResourceSaysWhoItIs(t *testing.T) {
+	e, _ := engine(1)
+	md := New(all()).Emit(e.Ledger(), zones, at)
+	var got []map[string]any
+	for _, rm := range md.ResourceMetrics().All() {
+		got = append(got, rm.Resource().Attributes().AsRaw())
+		require.Equal(t, 1, rm.ScopeMetrics().Len())
+		assert.Equal(t, "scope", rm.ScopeMetrics().At(0).Scope().Name())
+		assert.Equal(t, "v1", rm.ScopeMetrics().At(0).Scope().Version())
+		assert.Equal(t, schemaURL, rm.SchemaUrl())
+	}
+	container, pod, vm := fmt.Sprintf("%064x", 0), "pod0", "vm0"
+	assert.ElementsMatch(t, []map[string]any{
+		{"energy.source": "measured"},
+		{"energy.source": "measured", "process.executable.name": "other"},
+		{
+			"energy.source": "measured", "process.pid": int64(1), "process.creation.time": "2026-01-02T03:04:06.00Z",
+			"process.executable.name": "app", "process.executable.path": "/usr/bin/app", "process.command_line": "app -x",
+			"container.id": container, "k8s.pod.uid": pod, "vm.id": vm,
+		},
+		{"energy.source": "measured", "container.id": container, "container.runtime.name": "containerd", "k8s.pod.uid": pod},
+		{"energy.source": "measured", "k8s.pod.uid": pod, "k8s.pod.qos_class": "Burstable"},
+		{"energy.source": "measured", "vm.id": vm, "vm.name": "web", "vm.hypervisor": "qemu"},
+	}, got)
+}
+
+func TestWhatIsNotKnownOfAResourceIsLeftOut(t *testing.T) {
+	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	c := e.Open(attribution.Owner{
+		Process:   units.Process{PID: 7, Executable: "kworker/0:1"},
+		Container: units.Container{ID: "c"}, VM: units.VM{ID: "v"},
+	}, baseline)
+	observe(e, baseline, nil, 0)
+	observe(e, at, []attribution.Claimant{c}, units.Joule)
+	cfg := all()
+	cfg.Source = ""
+	var got []map[string]any
+	for _, rm := range New(cfg).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
+		got = append(got, rm.Resource().Attributes().AsRaw())
+	}
+	assert.ElementsMatch(t, []map[string]any{
+		{}, {"process.executable.name": "other"},
+		{"process.pid": int64(7), "process.executable.name": "kworker/0:1", "container.id": "c", "vm.id": "v"},
+		{"container.id": "c"}, {"vm.id": "v"},
+	}, got)
+}
+
+func TestTheOthersOfEachEntitySayOnlyThat(t *testing.T) {
+	var limits attribution.Limits
+	for entity := range limits {
+		limits[entity].Max = 1
+	}
+	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules(), Limits: limits}, baseline)
+	claimants := []attribution.Claimant{e.Open(owner(0), baseline), e.Open(owner(1), baseline)}
+	observe(e, baseline, nil, 0)
+	observe(e, at, claimants, units.Joule)
+	cfg := all()
+	cfg.Source = ""
+	var got []map[string]any
+	for _, rm := range New(cfg).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
+		got = append(got, rm.Resource().Attributes().AsRaw())
+	}
+	assert.Len(t, got, 1+2*4)
+	for _, attribute := range []string{"process.executable.name", "container.id", "k8s.pod.uid", "vm.id"} {
+		assert.Contains(t, got, map[string]any{attribute: OthersName})
+	}
+}
+
+func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
+	e, _ := engine(1)
+	md := New(all()).Emit(e.Ledger(), zones, at)
+	for name, want := range map[string]float64{
+		"hw.energy": 10, "hw.power": 1, "hw.host.energy": 10, "hw.host.power": 1,
+		"system.energy": 5, "system.power": 0.5, "system.cpu.utilization": 0.5,
+		"container.energy": 5, "container.power": 0.5, "container.cpu.time": 1,
+		"k8s.pod.energy": 5, "k8s.pod.power": 0.5, "vm.energy": 5, "vm.power": 0.5,
+	} {
+		points := find(md, name)
+		assert.NotEmpty(t, points, name)
+		for key, p := range points {
+			assert.InDelta(t, want, p.DoubleValue(), 1e-9, "%s %s", name, key)
+			assert.Equal(t, at, p.Timestamp().AsTime())
+		}
+	}
+	for key, p := range find(md, "system.unattributed.energy") {
+		assert.Zero(t, p.DoubleValue(), key)
+		assert.Equal(t, baseline, p.StartTimestamp().AsTime())
+	}
+}
+
+// byState returns the values of a metric by whose they are, zone and state. Who is nobody by this attribute is "".
+func byState(md pmetric.Metrics, name, attribute string) map[string]float64 {
+	out := map[string]float64{}
+	for _, rm := range md.ResourceMetrics().All() {
+		who := ""
+		if id, ok := rm.Resource().Attributes().Get(attribute); ok {
+			who = id.AsString()
+		}
+		only := pmetric.NewMetrics()
+		rm.CopyTo(only.ResourceMetrics().AppendEmpty())
+		for _, p := range find(only, name) {
+			zone, _ := p.Attributes().Get(attrEnergyZone)
+			state, _ := p.Attributes().Get(attrEnergyState)
+			out[fmt.Sprint(who, " ", zone.Str(), " ", state.Str())] = p.DoubleValue()
+		}
+	}
+	return out
+}
+
+// Two processes run, each of a container, pod and machine of its own, children of the second that nobody saw, and somebody
+// who cannot be named: each of these four has a quarter. A fifth is active. In 10 s packages use 30 J and memory 10 J, and
+// then 120 J and 40 J in 20 s.
+func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
+	rules := attribution.DefaultRules()
+	rules.Idle = attribution.IdleUsed
+	e := attribution.New(attribution.Config{Rules: rules}, baseline)
+	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
+	observe(e, baseline, nil, 0)
+	end := baseline
+	cfg := all()
+	cfg.Idle = true
+	collect := func(elapsed time.Duration, total units.Energy) pmetric.Metrics {
+		end = end.Add(elapsed)
+		e.HandedOut()
+		e.Observe(&attribution.Interval{
+			At: end, Elapsed: elapsed, Busy: 2 * units.Second, Total: 10 * units.Second, Unowned: units.Second,
+			Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0, Total: 3 * total, OK: true}, {Zone: 1, Kind: 1, Total: total, OK: true}},
+			Claims: []attribution.Claim{
+				{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: units.Second}, {Claimant: second, CPU: units.Second, Unseen: true},
+			},
+		})
+		return New(cfg).Emit(e.Ledger(), zones, end)
+	}
+	before := collect(10*time.Second, 10*units.Joule)
+	after := collect(20*time.Second, 50*units.Joule)
+	for _, c := range []struct {
+		entity, attribute string
+		quarters          map[string]float64
+	}{
+		{"process", "process.pid", map[string]float64{"1": 1, "2": 1, "": 1}},
+		{"container", "container.id", map[string]float64{owner(0).Container.ID: 1, owner(1).Container.ID: 2}},
+		{"k8s.pod", "k8s.pod.uid", map[string]float64{"pod0": 1, "pod1": 2}},
+		{"vm", "vm.id", map[string]float64{"vm0": 1, "vm1": 2}},
+		{"system", "host.id", map[string]float64{"": 4}},
+		{"system.unattributed", "host.id", map[string]float64{"": 1}},
+	} {
+		early, late, watts := map[string]float64{}, map[string]float64{}, map[string]float64{}
+		for who, quarters := range c.quarters {
+			for zone, joules := range map[string]float64{"package": 30, "dram": 10} {
+				for state, part := range map[string]float64{stateActive: 0.2, stateIdle: 0.8} {
+					key := fmt.Sprint(who, " ", zone, " ", state)
+					early[key] = joules * part * quarters / 4
+					late[key] = 5 * early[key]
+					watts[key] = 4 * early[key] / 20
+				}
+			}
+		}
+		assert.InDeltaMapValues(t, early, byState(before, c.entity+".energy", c.attribute), 2e-6, c.entity)
+		assert.InDeltaMapValues(t, late, byState(after, c.entity+".energy", c.attribute), 2e-6, c.entity)
+		if c.entity != "system.unattributed" {
+			assert.InDeltaMapValues(t, watts, byState(after, c.entity+".power", c.attribute), 2e-6, c.entity)
+		}
+	}
+}
+
+// 40 and 44 W at rest are 2 W around the mean. Of the active power the first has a quarter.
+func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
+	split := attribution.NewBaseSplit(0.1, 20*time.Second)
+	e := attribution.New(attribution.Config{Rules: attribution.Rules{
+		Split: split.Active, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+	}}, baseline)
+	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
+	total, end := units.Energy(0), baseline
+	cfg := all()
+	cfg.Metrics.ProcessPowerUncertainty, cfg.Metrics.ContainerPowerUncertainty = true, true
+	cfg.Metrics.PodPowerUncertainty, cfg.Metrics.VMPowerUncertainty = true, true
+	collect := func(watts units.Energy, busy units.CPUTime, claims ...attribution.Claim) pmetric.Metrics {
+		e.HandedOut()
+		total, end = total+10*watts*units.Joule, end.Add(10*time.Second)
+		e.Observe(&attribution.Interval{
+			At: end, Elapsed: 10 * time.Second, Busy: busy, Total: 10 * units.Second,
+			Zones: []attribution.ZoneReading{{Total: total, OK: true}}, Claims: claims,
+		})
+		return New(cfg).Emit(e.Ledger(), zones, end)
+	}
+	loaded := []attribution.Claim{{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: 3 * units.Second}}
+	collect(0, 0)
+	learning := collect(40, 0)
+	collect(44, 0)
+	learned := collect(90, 4*units.Second, loaded...)
+	for entity, c := range map[string]struct {
+		attribute string
+		want      map[string]float64
+	}{
+		"process":   {"process.pid", map[string]float64{"1 package ": 0.5, "2 package ": 1.5, " package ": 0}},
+		"container": {"container.id", map[string]float64{owner(0).Container.ID + " package ": 0.5, owner(1).Container.ID + " package ": 1.5}},
+		"k8s.pod":   {"k8s.pod.uid", map[string]float64{"pod0 package ": 0.5, "pod1 package ": 1.5}},
+		"vm":        {"vm.id", map[string]float64{"vm0 package ": 0.5, "vm1 package ": 1.5}},
+	} {
+		assert.Empty(t, find(learning, entity+".power.uncertainty"), "nothing is known yet")
+		assert.InDeltaMapValues(t, c.want, byState(learned, entity+".power.uncertainty", c.attribute), 1e-6, entity)
+	}
+}
+
+func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
+	e, claimants := engine(1)
+	e.HandedOut()
+	iv := attribution.Interval{At: at.Add(10 * time.Second), Elapsed: 10 * time.Second, Busy: units.Second, Total: 10 * units.Second,
+		Zones: []attribution.ZoneReading{
+			{Zone: 0, Kind: 0, Total: 20 * units.Joule, OK: true},
+			{Zone: 1, Kind: 1, Total: 10 * units.Joule},
+			{Zone: 2, Kind: attribution.NotAttributed, Total: 10 * units.Joule},
+		},
+		Claims: []attribution.Claim{{Claimant: claimants[0], CPU: units.Second}}}
+	e.Observe(&iv)
+	md := New(all()).Emit(e.Ledger(), zones, iv.At)
+	assert.Len(t, find(md, "hw.energy"), 1)
+	assert.Len(t, find(md, "hw.power"), 1)
+	assert.Empty(t, find(md, "hw.host.energy"))
+	assert.Empty(t, find(md, "hw.host.power"))
+	assert.Len(t, find(md, "system.energy"), 4, "what was attributed stays so")
+	assert.Len(t, find(md, "system.power"), 2, "and of the zone that was not read there is no power")
+	assert.Len(t, find(md, "process.energy"), 2*2)
+	assert.Len(t, find(md, "process.power"), 2*1)
+}
+
+func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
+	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	c := e.Open(owner(0), baseline)
+	reading := []attribution.ZoneReading{{Zone: 0, Kind: 0, OK: true}, {Zone: 1, Kind: 1}}
+	e.Observe(&attribution.Interval{At: baseline, Zones: reading})
+	reading[0].Total = units.Joule
+	e.Observe(&attribution.Interval{At: at, Elapsed: 10 * time.Second, Busy: 1, Total: 1, Zones: reading,
+		Claims: []attribution.Claim{{Claimant: c, CPU: 1}}})
+	md := New(all()).Emit(e.Ledger(), zones, at)
+	for _, name := range []string{"hw.energy", "system.unattributed.energy", "container.energy", "container.power"} {
+		assert.Len(t, find(md, name), 1, name)
+	}
+	assert.Len(t, find(md, "system.energy"), 2)
+}
+
+func TestThePowerOfWhatEndedHasNoRecordedValueUntilTheEndIsAcknowledged(t *testing.T) {
+	e, claimants := engine(1)
+	New(all()).Emit(e.Ledger(), zones, at)
+	e.HandedOut()
+	e.Close(claimants[0])
+	final := New(all()).Emit(e.Ledger(), zones, at)
+	e.HandedOut()
+	later := at.Add(10 * time.Second)
+	observe(e, later, nil, 30*units.Joule)
+	again := New(all()).Emit(e.Ledger(), zones, later)
+	for _, entity := range []string{"process", "container", "k8s.pod", "vm"} {
+		for moment, md := range map[time.Time]pmetric.Metrics{at: final, later: again} {
+			ended := 0
+			for key, p := range find(md, entity+".power") {
+				if !p.Flags().NoRecordedValue() {
+					assert.Contains(t, key, OthersName, "the others go on")
+					continue
+				}
+				ended++
+				assert.Equal(t, pmetric.NumberDataPointValueTypeEmpty, p.ValueType())
+				assert.Equal(t, moment, p.Timestamp().AsTime())
+			}
+			assert.Equal(t, 2, ended, "%s: package and DRAM", entity)
+			require.NoError(t, emittest.Duplicate(md))
+		}
+		want, got := find(final, entity+".energy"), find(again, entity+".energy")
+		require.Len(t, got, len(want), entity)
+		for key, p := range got {
+			assert.InDelta(t, want[key].DoubleValue(), p.DoubleValue(), 1e-9, key)
+			assert.Equal(t, want[key].StartTimestamp(), p.StartTimestamp())
+			assert.Equal(t, later, p.Timestamp().AsTime())
+		}
+	}
+	e.HandedOut()
+	e.Accepted()
+	gone := New(all()).Emit(e.Ledger(), zones, later)
+	assert.Empty(t, find(gone, "container.energy"))
+	assert.Empty(t, find(gone, "container.power"))
+}
+
+// The collector's Prometheus exporter reads no point of a metric after the first without a value.
+func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
+	e, _ := engine(2)
+	e.HandedOut()
+	md := New(all()).Final(e.Ledger(), zones, at)
+	ended := 0
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Type() != pmetric.MetricTypeGauge {
+				continue
+			}
+			require.Equal(t, 1, m.Gauge().DataPoints().Len(), m.Name())
+			assert.True(t, m.Gauge().DataPoints().At(0).Flags().NoRecordedValue(), m.Name())
+			ended++
+		}
+	}
+	// Of two zones and the machine's, two kinds with two states each, the CPUs' utilization; of two of each entity and the
+	// others two kinds.
+	assert.Equal(t, 2+1+2*2+1+2*(2*4+1), ended)
+	require.NoError(t, emittest.Duplicate(md))
+}
+
+func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {
+	e, claimants := engine(1)
+	e.Close(claimants[0])
+	md := New(all()).Emit(e.Ledger(), zones, at)
+	assert.Len(t, find(md, "container.energy"), 2)
+	assert.Empty(t, find(md, "container.power"))
+}
+
+func TestEachCPUIsOneWithWhatIsKnownOfIt(t *testing.T) {
+	e, _ := engine(0)
+	cfg := all()
+	cfg.Metrics.SystemCPUInfo = true
+	cfg.CPUs = []CPU{{0, "GenuineIntel", "A CPU", "1", "2"}, {Number: 1}}
+	info := find(New(cfg).Emit(e.Ledger(), zones, at), "system.cpu.info")
+	require.Len(t, info, 2)
+	for _, want := range []string{
+		"map[cpu.core.id:2 cpu.logical_number:0 cpu.package.id:1 host.cpu.model.name:A CPU host.cpu.vendor.id:GenuineIntel]",
+		"map[cpu.logical_number:1]",
+	} {
+		p, ok := info["map[energy.source:measured] "+want]
+		require.True(t, ok, want)
+		assert.InDelta(t, 1, p.DoubleValue(), 0)
+	}
+}
+
+func TestKeepDecidesAfterEverythingIsKnownOfAResource(t *testing.T) {
+	e, _ := engine(100)
+	cfg := all()
+	seen := 0
+	cfg.Keep = func(r pcommon.Resource) bool {
+		seen++
+		uid, ok := r.Attributes().Get("k8s.pod.uid")
+		return ok && uid.Str() == "pod42"
+	}
+	md := New(cfg).Emit(e.Ledger(), zones, at)
+	assert.Equal(t, 1+1+4*100, seen, "the node, the others, and four of each")
+	assert.Equal(t, 3, md.ResourceMetrics().Len(), "process, container and pod")
+	assert.Equal(t, 3*(2+2)+2, md.DataPointCount(), "energy and power of two zones, and CPU time of two of them")
+}
+
+func TestEmittingTwiceSaysTheSameTwice(t *testing.T) {
+	e, _ := engine(3)
+	emitter := New(all())
+	marshal := func() string {
+		b, err := new(pmetric.JSONMarshaler).MarshalMetrics(emitter.Emit(e.Ledger(), zones, at))
+		require.NoError(t, err)
+		return string(b)
+	}
+	first := marshal()
+	assert.Equal(t, first, marshal())
+}
+
+// allocationsPerAccount is what a process with two zones costs: its resource, scope, two metrics and the
+// four points with their attributes, 34 as measured.
+const allocationsPerAccount = 36
+
+func TestAllocationsPerAccountAreBounded(t *testing.T) {
+	cfg := all()
+	cfg.Metrics = Metrics{ProcessEnergy: true, ProcessPower: true}
+	cfg.Attributes = Attributes{EnergySource: true, ProcessPID: true, ProcessCreationTime: true, ProcessExecutableName: true, ProcessExecutablePath: true}
+	measure := func(n int) float64 {
+		e, _ := engine(n)
+		emitter := New(cfg)
+		return testing.AllocsPerRun(10, func() { emitter.Emit(e.Ledger(), zones, at) })
+	}
+	perAccount := (measure(200) - measure(100)) / 100
+	t.Logf("%.1f allocations per account", perAccount)
+	assert.LessOrEqual(t, perAccount, float64(allocationsPerAccount))
+}
+
+func BenchmarkEmit(b *testing.B) {
+	e, _ := engine(500)
+	cfg := all()
+	cfg.Metrics = Metrics{
+		HwEnergy: true, HwPower: true, HwHostEnergy: true, HwHostPower: true,
+		SystemEnergy: true, SystemPower: true, SystemUnattributedEnergy: true, ProcessEnergy: true, ProcessPower: true,
+	}
+	cfg.Attributes.ProcessCommandLine = false
+	emitter := New(cfg)
+	b.ReportAllocs()
+	for b.Loop() {
+		if emitter.Emit(e.Ledger(), zones, at).ResourceMetrics().Len() == 0 {
+			b.Fatal("nothing")
+		}
+	}
+}

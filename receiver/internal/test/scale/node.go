@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
+)
+
+// shape is how large a node is and what it reports.
+type shape struct {
+	processes, containers          int
+	withoutProcesses, withoutPower bool
+}
+
+const podSize = 2 // containers
+
+// points is how many data points a node reports in each collection, of two sockets with two zones each.
+func (s shape) points() int {
+	const kinds, zones, states = 2, 4, 2
+	amounts := 2 // energy and power
+	if s.withoutPower {
+		amounts = 1
+	}
+	workloads := s.containers + s.containers/podSize
+	if !s.withoutProcesses {
+		workloads += s.processes + 1 // the others
+	}
+	return amounts*(workloads*kinds+zones+states*kinds) + kinds // unattributed
+}
+
+// node is one machine: two sockets, and processes of which a third are in no container.
+type node struct {
+	name    string
+	random  *rand.Rand
+	engine  *attribution.Engine
+	emitter *emit.Emitter
+	now     time.Time
+	running []attribution.Claimant
+	totals  [4]units.Energy
+}
+
+var zones = []power.Zone{
+	{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package},
+	{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0"},
+	{ID: "intel-rapl:1", Name: "package-1", Kind: power.Package},
+	{ID: "intel-rapl:1:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:1"},
+}
+
+func newNode(number int, s shape, now time.Time) *node {
+	n := &node{
+		name:   fmt.Sprintf("node-%05d.example.com", number),
+		random: rand.New(rand.NewPCG(uint64(number), 1)), //nolint:gosec // the same at each run
+		engine: attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, now),
+		now:    now,
+	}
+	power := !s.withoutPower
+	n.emitter = emit.New(emit.Config{
+		Metrics: emit.Metrics{
+			HwEnergy: true, HwPower: power, SystemEnergy: true, SystemPower: power, SystemUnattributedEnergy: true,
+			ProcessEnergy: !s.withoutProcesses, ProcessPower: !s.withoutProcesses && power,
+			ContainerEnergy: true, ContainerPower: power, PodEnergy: true, PodPower: power,
+		},
+		Attributes: emit.Attributes{
+			ContainerID: true, ContainerRuntimeName: true, EnergySource: true, PodQoSClass: true, PodUID: true,
+			ProcessCreationTime: true, ProcessExecutableName: true, ProcessExecutablePath: true, ProcessPID: true,
+		},
+		Kinds: kinds, Source: "measured", Scope: "github.com/energyreceiver/energyreceiver/receiver", Version: "0.1.0-dev",
+	})
+	var containers []attribution.Owner
+	for i := range s.containers {
+		pod := units.Pod{UID: n.uid(), QoSClass: "Burstable"}
+		if i%podSize > 0 {
+			pod = containers[i-1].Pod
+		}
+		containers = append(containers, attribution.Owner{Pod: pod, Container: units.Container{ID: n.hex(32), Runtime: "containerd", PodUID: pod.UID}})
+	}
+	for i := range s.processes {
+		var owner attribution.Owner
+		if inside := i - s.processes/3; inside >= 0 && len(containers) > 0 {
+			owner = containers[inside%len(containers)]
+		}
+		program := programs[n.random.IntN(len(programs))]
+		start := time.Duration(n.random.Int64N(int64(30 * 24 * time.Hour)))
+		owner.Process = units.Process{
+			PID: int32(1000 + 37*i), Start: start, Executable: program, Path: "/usr/bin/" + program,
+			Created: now.Add(-start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),
+		}
+		n.running = append(n.running, n.engine.Open(owner, now))
+	}
+	n.step(0) // the baseline
+	return n
+}
+
+var kinds = []power.Kind{power.Package, power.DRAM}
+
+var programs = []string{"nginx", "java", "python3.12", "postgres", "redis-server", "node", "envoy", "containerd-shim-runc-v2",
+	"kubelet", "systemd", "sshd", "coredns", "fluent-bit", "etcd", "php-fpm8.2", "pause", "mysqld", "beam.smp"}
+
+func (n *node) hex(bytes int) string {
+	b := make([]byte, bytes)
+	for i := range b {
+		b[i] = byte(n.random.Uint32())
+	}
+	return hex.EncodeToString(b)
+}
+
+func (n *node) uid() string {
+	return n.hex(4) + "-" + n.hex(2) + "-" + n.hex(2) + "-" + n.hex(2) + "-" + n.hex(6)
+}
+
+// step lets time pass, in which one process in three runs.
+func (n *node) step(elapsed time.Duration) {
+	n.now = n.now.Add(elapsed)
+	iv := attribution.Interval{At: n.now, Elapsed: elapsed, Total: units.CPUTime(64 * elapsed)}
+	for i := range zones {
+		watts := 20 + n.random.Float64()*200
+		n.totals[i] += units.Energy(watts * elapsed.Seconds() * float64(units.Joule))
+		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: i % 2, Total: n.totals[i], OK: true})
+	}
+	if elapsed > 0 {
+		for _, c := range n.running {
+			if n.random.IntN(3) == 0 {
+				used := units.CPUTime(n.random.Int64N(int64(elapsed)))
+				iv.Claims = append(iv.Claims, attribution.Claim{Claimant: c, CPU: used})
+				iv.Busy += used
+			}
+		}
+		iv.Busy += units.CPUTime(elapsed / 100)
+		iv.Unowned = units.CPUTime(elapsed / 100)
+	}
+	n.engine.Observe(&iv)
+}
+
+// collect is the node's next collection, with its name on each resource.
+func (n *node) collect(interval time.Duration) pmetric.Metrics {
+	n.step(interval)
+	md := n.emitter.Emit(n.engine.Ledger(), zones, n.now)
+	n.engine.HandedOut()
+	n.engine.Accepted()
+	for _, rm := range md.ResourceMetrics().All() {
+		rm.Resource().Attributes().PutStr("host.name", n.name)
+		rm.Resource().Attributes().PutStr("k8s.node.name", n.name)
+	}
+	return md
+}
