@@ -6,4 +6,4 @@
 // committed. What must never be here: an interpretation of what the programs say.
 package tasks
 
-//go:generate go tool -modfile=../../tools/go.mod bpf2go -target amd64,arm64 -type process -type ended -type scanned tasks tasks.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go tool -modfile=../../../tools/go.mod bpf2go -target amd64,arm64 -type process -type ended -type scanned tasks tasks.bpf.c -- -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
