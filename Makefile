@@ -126,7 +126,7 @@ fmt: ## format all Go files
 bench: build ## run the benchmarks that BENCH matches, all if it is not set
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
-accuracy: ## measure how far from the truth the figures are, and write docs/accuracy.md anew
+accuracy: ## measure the error of attributed energy on simulated machines, and write docs/accuracy-tables.md
 	go test ./receiver -run '^TestTheAccuracyPageIsWhatTheLabMeasures$$' -count 1 -timeout 60m -accuracy.write
 
 soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets how many histories of a hundred)

@@ -30,7 +30,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-var accuracyWrite = flag.Bool("accuracy.write", false, "write the tables of docs/accuracy.md anew")
+var accuracyWrite = flag.Bool("accuracy.write", false, "write the tables of docs/accuracy-tables.md")
 
 // lab is the receiver on a machine of which it is known what each workload used.
 type lab struct {
@@ -379,7 +379,7 @@ const (
 	curveHorizon = 10 * time.Second
 )
 
-// labTables runs everything under these settings, and returns the tables of docs/accuracy.md.
+// labTables runs everything under these settings, and returns the tables of docs/accuracy-tables.md.
 func labTables(t *testing.T, settings []labSetting) string {
 	curves := labCurves(t)
 	cells := make([][]accuracy, len(labScenarios))
@@ -453,11 +453,11 @@ func labTables(t *testing.T, settings []labSetting) string {
 // labIdleTables tells who carries idle energy under each rule.
 func labIdleTables(t *testing.T) string {
 	var b strings.Builder
-	b.WriteString("\n### Who carries idle energy\n\n" +
-		"Parts of the node's idle energy, in percent. There is no truth to hold them against: what a machine draws at rest\n" +
-		"nobody causes. All rules share the same energy, to the microjoule, and leave active energy as it is. The split is\n" +
-		"`fixed`, so what is idle is what the machine truly draws at rest. Every container requests one CPU, but for\n" +
-		"those of which the scenario says otherwise.\n")
+	b.WriteString("\n### Idle allocation\n\n" +
+		"Parts of the node's idle energy, in percent. They have no true values to compare with, because no workload causes the power at rest.\n" +
+		"All rules share the same energy, to the microjoule, and leave active energy unchanged. The static power model is\n" +
+		"`fixed`, so idle energy is what the machine draws at rest. Every container requests one CPU unless the scenario\n" +
+		"says otherwise.\n")
 	for _, name := range labIdleScenarios {
 		sc := labScenarioOf(t, name)
 		var workloads []string
@@ -476,7 +476,7 @@ func labIdleTables(t *testing.T) string {
 			}
 			rows.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "\n| %s, `idle` | `%s` | other processes | nobody |\n|---|%s\n%s", name,
+		fmt.Fprintf(&b, "\n| %s, `idle` | `%s` | other processes | unattributed |\n|---|%s\n%s", name,
 			strings.Join(workloads, "` | `"), strings.Repeat("---|", len(workloads)+2), rows.String())
 	}
 	return b.String()
@@ -521,7 +521,7 @@ func signed(share float64) string {
 }
 
 const (
-	accuracyPage  = "../docs/accuracy.md"
+	accuracyPage  = "../docs/accuracy-tables.md"
 	accuracyBegin = "<!-- make accuracy writes what follows -->\n"
 	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
 )
@@ -587,7 +587,7 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 			most = 2e-3 // ticks of 10 ms
 		}
 		assert.Less(t, a.misplaced, most, setting.name)
-		assert.InDelta(t, 2.163/4-1, a.active, 5e-3, "%s: energy by utilisation is that much less than what the load used", setting.name)
+		assert.InDelta(t, 2.163/4-1, a.active, 5e-3, "%s: energy by utilization is that much less than what the load used", setting.name)
 	}
 }
 

@@ -150,7 +150,7 @@ func inWindows(length time.Duration) func(*Config) {
 // labScenario is a machine and what runs on it.
 type labScenario struct {
 	name        string
-	description string // for docs/accuracy.md
+	description string // for docs/accuracy-tables.md
 	// build makes the lab's machine and its workloads. The function that it returns is called every millisecond with
 	// the time since the beginning, before that millisecond passes; nil where nothing changes.
 	build func(*lab) (drive func(at time.Duration))
@@ -168,13 +168,13 @@ var labScenarios = []labScenario{
 		"Bursts",
 		"One socket of 4 CPUs, 20 W at rest and 120 W at full load. The process `steady` uses 20 % of the CPUs all the\n" +
 			"time, `burst` asks for all of them during 2 s of every 10 s. The clock rate follows the load as with the\n" +
-			"kernel's schedutil governor: 1.25 times the utilisation, at least 40 %.",
+			"kernel's schedutil governor: 1.25 times the utilization, at least 40 %.",
 		bursts,
 	},
 	{
 		"Short-lived children",
 		"One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. The main process of the container\n" +
-			"`builder` sleeps and starts a child every 10 ms, which runs for 5 ms; no pass ever sees one. The process\n" +
+			"`builder` sleeps and starts a child every 10 ms, which runs for 5 ms; no scan sees one. The process\n" +
 			"`server` and the container `web` run steadily with half a CPU each.",
 		shortLived,
 	},
@@ -222,7 +222,7 @@ var labScenarios = []labScenario{
 }
 
 // schedutil is the clock rate that the kernel's default governor asks for, relative to the highest, with a lowest
-// of 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilisation).
+// of 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
 func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
 
 // straight is a socket whose power goes with its load, from idle to full W.

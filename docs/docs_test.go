@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package docs_test checks that what the pages refer to exists.
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const root = ".."
+
+// pages returns the paths of all pages, relative to this folder.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && (entry.Name() == "build" || strings.HasPrefix(entry.Name(), ".")):
+			return fs.SkipDir
+		case filepath.Ext(path) == ".md":
+			found = append(found, path)
+		}
+		return nil
+	}))
+	return found
+}
+
+var (
+	codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading   = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	linked    = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	dropped   = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// text returns a page without its code blocks.
+func text(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return codeBlock.ReplaceAllString(string(content), "")
+}
+
+// anchors returns the fragments by which GitHub links to the headings of a page.
+func anchors(t *testing.T, path string) []string {
+	t.Helper()
+	var all []string
+	for _, h := range heading.FindAllStringSubmatch(text(t, path), -1) {
+		title := linked.ReplaceAllString(h[1], "$1")
+		all = append(all, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), ""), " ", "-"))
+	}
+	return all
+}
+
+func TestRelativeLinksAndAnchorsResolve(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, l := range link.FindAllStringSubmatch(text(t, page), -1) {
+			if strings.Contains(l[1], "://") || strings.HasPrefix(l[1], "mailto:") {
+				continue
+			}
+			file, anchor, hasAnchor := strings.Cut(l[1], "#")
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			_, err := os.Stat(target)
+			if assert.NoError(t, err, "%s links to %s", page, l[1]) && hasAnchor && filepath.Ext(target) == ".md" {
+				assert.Contains(t, anchors(t, target), anchor, "%s links to %s", page, l[1])
+			}
+		}
+	}
+}
