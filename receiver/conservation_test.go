@@ -20,8 +20,7 @@ import (
 // take replaces the source of CPU times, and begins anew with it.
 func (n *testNode) take(source cpu.Source) {
 	n.t.Helper()
-	require.NoError(n.t, n.s.source.Close())
-	n.s.source, n.s.table = source, cpu.Table{}
+	n.use(source)
 	n.s.retire()
 	n.s.dropRetired()
 	n.s.sample()
@@ -71,7 +70,7 @@ func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
 					online := filepath.Join(n.host.Root(), "sys/devices/system/cpu/online")
 					require.NoError(t, os.MkdirAll(filepath.Dir(online), 0o755))
 					require.NoError(t, os.WriteFile(online, []byte("0\n"), 0o644))
-					n.s.runtime = cpu.NewRuntime(n.host.Root())
+					n.window = cpu.TickWindow / 2
 				}
 				n.take(source)
 				n.run(100*joule, nil)
@@ -80,10 +79,10 @@ func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
 				used := map[int]int64{10: 600}
 
 				source.fail = errRefused
-				for range maxFailed {
+				for range 3 {
 					n.run(100*joule, used)
 				}
-				require.False(t, n.s.source.Exact())
+				require.False(t, n.s.cpu.Source().Exact())
 				assert.InDelta(t, 0.6*3*c.total, active.grown(), 1e-3, "nothing is lost")
 				assert.InDelta(t, 0.4*3*c.total, idle.grown(), 1e-3, "and it is split by what /proc/stat says")
 				assert.InDelta(t, 0.6*3*c.total, unattributed.grown(), 1e-3)
@@ -106,7 +105,7 @@ func TestEnergyThatNothingSplitsIsSettledWhenProcfsTakesOver(t *testing.T) {
 	n.run(100*joule, nil)
 	unattributed := n.last("system.unattributed.energy")
 	source.fail = errRefused
-	for range maxFailed {
+	for range 3 {
 		n.host.CPU.Idle -= 1000 // /proc/stat stands still
 		n.run(100*joule, nil)
 	}

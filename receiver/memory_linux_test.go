@@ -79,7 +79,7 @@ func (c *crowded) collect(times int) {
 		_, err := c.s.scrape(c.t.Context())
 		require.NoError(c.t, err)
 		c.s.accepted()
-		require.Len(c.t, c.s.table.Processes, 1+len(c.now))
+		require.Len(c.t, c.s.cpu.Table().Processes, 1+len(c.now))
 	}
 }
 

@@ -35,7 +35,8 @@ type testNode struct {
 	s      *energyScraper
 	logs   *observer.ObservedLogs
 	status []*componentstatus.Event
-	refuse error // what the next consumer answers
+	refuse error         // what the next consumer answers
+	window time.Duration // of the CPU time source that use takes
 	md     pmetric.Metrics
 	// finals are the last values of all series that there ever were, those of the node's active energy below 0.
 	finals     map[string]float64

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // sampler calls a function once per window, on a goroutine of its own, until it is stopped.
@@ -42,14 +44,10 @@ func (s *sampler) stop() {
 	s.window = 0
 }
 
-// tickWindow is the shortest window for a source that counts in ticks of 10 ms: a hundred of them, so that
-// a tick is one percent.
-const tickWindow = time.Second
-
 // tooSoon says whether a window is shorter than it should be since the source of CPU times became a coarser one: the
 // windows are adjusted between scrapes only.
 func (s *energyScraper) tooSoon() bool {
-	if s.sampler.window == 0 || s.source.Exact() || s.ledgers == nil {
+	if s.sampler.window == 0 || s.cpu.Source().Exact() || s.ledgers == nil {
 		return false
 	}
 	window, _ := s.window()
@@ -73,8 +71,8 @@ func (s *energyScraper) adjustWindow() {
 // window is how long the windows should be, and why; 0 is one per collection.
 func (s *energyScraper) window() (window time.Duration, why string) {
 	window, why = s.cfg.SamplingInterval, "sampling_interval says so"
-	if window > 0 && window < tickWindow && !s.source.Exact() {
-		window, why = tickWindow, "the source of CPU times is too coarse for a shorter sampling_interval"
+	if window > 0 && window < cpu.TickWindow && !s.cpu.Source().Exact() {
+		window, why = cpu.TickWindow, "the source of CPU times is too coarse for a shorter sampling_interval"
 	}
 	longest := cmp.Or(window, s.cfg.CollectionInterval)
 	if wrap := s.meters.soonestWrap() / 2; wrap > 0 && longest > wrap {

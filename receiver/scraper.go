@@ -17,7 +17,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -34,19 +33,13 @@ type energyScraper struct {
 	now        func() time.Time
 	timeline   timeline
 
-	open    func(cpu.Kind, string) (cpu.Source, error, error) // cpu.Open
-	source  cpu.Source
-	runtime *cpu.Runtime // the node's CPU time where windows are too short for /proc/stat, else nil
-	table   cpu.Table
-	node    cpu.Node
-	earlier cpu.Node  // what node was when the source in use took over
-	blind   *cpu.Node // what the source said of the node when its passes began to fail
+	open    func(cpu.Options) (reader *cpu.Reader, rejected, err error) // cpu.OpenReader
+	cpu     *cpu.Reader                                                 // nil until start
 	meters  *meters
 	kinds   []power.Kind // that were attributed last
 	ledgers *ledgers     // nil until the first measurement
 	retired []*ledgers   // of meters and sources that were replaced, until their last values were acknowledged
 	sent    *ledgers     // those in the last emission, nil once it was acknowledged
-	failed  int          // passes over the processes in a row
 	sampler sampler
 
 	keys       *keys // nil where CPU time is the only one
@@ -76,7 +69,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		set:        set,
 		conditions: newConditions(set.Logger),
 		now:        time.Now,
-		open:       cpu.Open,
+		open:       cpu.OpenReader,
 		readCPUs:   cpu.ReadCPUs,
 		meters:     m,
 		keys:       newKeys(cfg, set.Logger),
@@ -94,11 +87,15 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.warnOfSharedSeries()
-	source, rejected, err := s.open(s.cfg.CPUTime, s.cfg.RootPath)
+	reader, rejected, err := s.open(cpu.Options{
+		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.SamplingInterval, BeforeScan: s.readCgroups,
+	})
 	if err != nil {
 		return err // only where the configuration insists on a source
 	}
-	s.source = source
+	s.cpu = reader
+	s.cpu.Table().Sizes = s.keys != nil && s.keys.sleepers
+	source := reader.Source()
 	fields := []zap.Field{zap.String("source", source.Name())}
 	if rejected != nil {
 		fields = append(fields, zap.NamedError("rejected", rejected))
@@ -115,9 +112,6 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {
 		s.set.Logger.Warn("Exclusion by executable name trusts every process on the node: anybody can give a program an excluded name",
 			zap.String("setting", "attribution::exclude::executable_name"))
-	}
-	if w := s.cfg.SamplingInterval; w > 0 && w < tickWindow && source.Exact() {
-		s.runtime = cpu.NewRuntime(s.cfg.RootPath)
 	}
 	s.sample()
 	s.conditions.check("learned static power", s.learning.trouble)
@@ -139,17 +133,14 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.source == nil {
+	if s.cpu == nil {
 		s.learning.close(ctx, s.now()) // it was never started
 		return nil
 	}
 	s.retire()
 	s.dropRetired()
 	s.learning.close(ctx, s.now())
-	errs := []error{s.source.Close(), s.meters.close()}
-	if s.runtime != nil {
-		errs = append(errs, s.runtime.Close())
-	}
+	errs := []error{s.cpu.Close(), s.meters.close()}
 	if s.keys != nil {
 		errs = append(errs, s.keys.close())
 	}
@@ -204,125 +195,53 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 // node's CPU time, by which they are split, and the cgroups' counters before the processes.
 func (s *energyScraper) measure() *measurement {
 	now := s.now()
-	var failed error // of the processes
-	if s.runtime != nil {
-		failed = s.readProcesses()
-	}
-	node, err := s.readNode(now)
-	if err == nil {
-		s.node = node
-	}
+	node, err := s.cpu.ReadNode(now)
 	s.conditions.check("node CPU time", err)
-	readings, changed := s.meters.read(power.Sample{At: now, Busy: s.node.Busy, Total: s.node.Total}, s.conditions)
+	readings, changed := s.meters.read(power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
 	if changed {
 		s.retire()
 	}
 	if err != nil {
 		return nil
 	}
-	if s.runtime == nil {
-		failed = s.readProcesses()
-	}
-	m := &measurement{reading: now, stamp: s.timeline.at(now), node: s.node, table: &s.table, readings: readings}
-	if s.givesUp() {
-		s.fallBack(m, failed)
-		return m
-	}
-	if failed != nil {
+	source := s.cpu.Source().Name()
+	replaced, err := s.cpu.ReadProcesses()
+	s.conditions.check("process CPU times", err)
+	m := &measurement{reading: now, stamp: s.timeline.at(now), node: node, table: s.cpu.Table(), readings: readings}
+	switch {
+	case replaced:
+		s.set.Logger.Warn("CPU time source replaced by procfs", zap.String("source", source), zap.Error(err))
+		s.startOver(m)
+	case err != nil:
 		return nil
+	default:
+		s.observeEnds(m.table)
 	}
 	return m
 }
 
-// readNode returns the node's CPU time so far, which goes on where the source before left it.
-func (s *energyScraper) readNode(now time.Time) (cpu.Node, error) {
-	switch {
-	case s.runtime != nil && s.failed > 0:
-		return s.readBlindNode(now), nil
-	case s.runtime != nil:
-		return s.runtime.Node(&s.table, now)
-	}
-	node, err := s.source.ReadNode()
-	return plus(s.earlier, node), err
-}
-
-// readBlindNode stands in for the runtime, which knows only what passes find: the node's CPU time stands still
-// until the source is given up, and then shows how busy the node was meanwhile by its ticks.
-func (s *energyScraper) readBlindNode(now time.Time) cpu.Node {
-	node, err := s.source.ReadNode()
-	if err == nil && s.blind == nil {
-		s.blind = &node
-	}
-	if !s.givesUp() || s.ledgers == nil {
-		return s.node
-	}
-	var meanwhile cpu.Node
-	if s.blind != nil {
-		meanwhile = cpu.Node{
-			Busy: units.Advance(s.blind.Busy, node.Busy), Total: units.Advance(s.blind.Total, node.Total),
-			Process: units.Advance(s.blind.Process, node.Process),
-		}
-	}
-	if err != nil || meanwhile.Total == 0 { // nothing says that the node was idle
-		elapsed := units.CPUTime(max(now.Sub(s.ledgers.last.reading), 0))
-		meanwhile = cpu.Node{Busy: elapsed, Total: elapsed, Process: elapsed}
-	}
-	return plus(s.node, meanwhile)
-}
-
-func plus(a, b cpu.Node) cpu.Node {
-	return cpu.Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process}
-}
-
-func (s *energyScraper) readProcesses() error {
-	if s.ledgers != nil && !s.source.Exact() {
+// readCgroups reads the counters of cgroups, before a scan that they complete.
+func (s *energyScraper) readCgroups() {
+	if s.ledgers != nil {
 		s.ledgers.containers.groups.Read()
 	}
-	s.table.Sizes = s.keys != nil && s.keys.sleepers
-	err := s.source.ReadProcesses(&s.table)
-	s.conditions.check("process CPU times", err)
-	if err != nil {
-		s.failed++
-		return err
-	}
-	s.failed, s.blind = 0, nil
-	s.telemetry.lostExits += int64(s.table.LostEnds)
-	if s.source.Exact() && s.table.Untraced > 0 {
-		s.conditions.check("process ends", errEndsLost)
-	}
-	return nil
 }
-
-// maxFailed is how many passes may fail in a row before procfs is taken instead.
-const maxFailed = 3
 
 var errEndsLost = errors.New("the kernel did not tell the end of some processes, as where more end at once than its buffer has room for: what is not known of them is unattributed")
 
-// givesUp says whether the source has failed so often that procfs is to be taken instead.
-func (s *energyScraper) givesUp() bool {
-	return s.failed >= maxFailed && s.source.Exact() && s.cfg.CPUTime == cpu.Auto
+func (s *energyScraper) observeEnds(t *cpu.Table) {
+	s.telemetry.lostExits += int64(t.LostEnds)
+	if s.cpu.Source().Exact() && t.Untraced > 0 {
+		s.conditions.check("process ends", errEndsLost)
+	}
 }
 
-// fallBack goes on with procfs. Who ran since the last pass that succeeded is not known: the ledgers end with
-// that time as nobody's, and the measurement becomes the baseline of new ones.
-func (s *energyScraper) fallBack(m *measurement, why error) {
-	s.set.Logger.Warn("CPU time source replaced by procfs", zap.String("source", s.source.Name()), zap.Error(why))
+// startOver ends the ledgers with a measurement of which it is not known who ran. It becomes the baseline of new ones.
+func (s *energyScraper) startOver(m *measurement) {
 	if s.ledgers != nil {
 		s.ledgers.finish(m)
 	}
 	s.retire()
-	if err := s.source.Close(); err != nil {
-		s.set.Logger.Debug("CPU time source not closed", zap.Error(err))
-	}
-	if s.runtime != nil {
-		_ = s.runtime.Close() // it was only read from
-		s.runtime = nil
-	}
-	s.source, s.failed, s.earlier, s.table = cpu.NewProcfs(s.cfg.RootPath), 0, s.node, cpu.Table{}
-	// Where these fail the next measurement begins them, and the energy until then is nobody's too.
-	_, err := s.source.ReadNode()
-	s.conditions.check("node CPU time", err)
-	_ = s.readProcesses()
 }
 
 // retire ends the ledgers. Their last values are emitted until they were accepted.
@@ -399,7 +318,7 @@ func (s *energyScraper) begin(m *measurement) {
 	}
 	booking := &accounts{
 		engine: attribution.New(cfg, m.stamp),
-		exact:  s.source.Exact(),
+		exact:  s.cpu.Source().Exact(),
 		identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,

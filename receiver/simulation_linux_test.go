@@ -196,17 +196,16 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	if sim.exact {
 		sim.kernel = hostsim.NewKernel(machine)
 		sim.faults.Kernel = sim.kernel
-		sim.s.open = func(cpu.Kind, string) (cpu.Source, error, error) {
-			return cpu.NewBPFOver(root, sim.kernel, sim.kernel.Now), nil, nil
+		sim.s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
+			if seed/18%2 == 0 {
+				o.Window = cpu.TickWindow / 2 // the node's CPU time is what the scans find
+			}
+			return cpu.NewReader(cpu.NewBPFOver(root, sim.kernel, sim.kernel.Now), o), nil, nil
 		}
 	}
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
-	if sim.exact && seed/18%2 == 0 {
-		sim.s.runtime = cpu.NewRuntime(root)
-	}
-
 	if sim.s.ledgers != nil {
 		sim.baseline, sim.ran = sim.s.ledgers.last.stamp, machine.Ran()
 	}
@@ -289,7 +288,7 @@ func (sim *simulation) collect() {
 // Capabilities and ConsumeMetrics make the simulation the next consumer.
 // compact gives memory back between scans, as after a burst of processes: nothing may change by it.
 func (sim *simulation) compact() {
-	if l, table := sim.s.ledgers, &sim.s.table; l != nil && l.pass == table.Pass() && l.pass%3 == 0 {
+	if l, table := sim.s.ledgers, sim.s.cpu.Table(); l != nil && l.pass == table.Pass() && l.pass%3 == 0 {
 		l.compact(table)
 	}
 }

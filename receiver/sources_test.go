@@ -19,11 +19,23 @@ type exactSource struct {
 
 func (exactSource) Exact() bool { return true }
 
+// openAs returns a function for the scraper's open, that opens a test's source.
+func openAs(open func(root string) cpu.Source) func(cpu.Options) (*cpu.Reader, error, error) {
+	return func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o.Root), o), nil, nil }
+}
+
+// use replaces the CPU time source. What the node counted until then stays.
+func (n *testNode) use(source cpu.Source) {
+	n.t.Helper()
+	require.NoError(n.t, n.s.cpu.Close())
+	n.s.cpu = cpu.NewReader(source, cpu.Options{
+		Root: n.host.Root(), Kind: n.s.cfg.CPUTime, Window: n.window, BeforeScan: n.s.readCgroups,
+	})
+}
+
 // openExact has the node start with one.
 func (n *testNode) openExact() {
-	n.s.open = func(_ cpu.Kind, root string) (cpu.Source, error, error) {
-		return exactSource{cpu.NewProcfs(root)}, nil, nil
-	}
+	n.s.open = openAs(func(root string) cpu.Source { return exactSource{cpu.NewProcfs(root)} })
 }
 
 // energies runs one recorded workload, whose processes use a fraction of a tick in each interval, and returns
@@ -35,9 +47,7 @@ func energies(t *testing.T, exact bool) (billed [3]float64) {
 	}
 	n.start()
 	if exact {
-		require.NoError(t, n.s.source.Close())
-		n.s.source = exactSource{cpu.NewProcfs(n.host.Root())}
-		n.s.table = cpu.Table{}
+		n.use(exactSource{cpu.NewProcfs(n.host.Root())})
 		n.s.retire()
 		n.s.dropRetired()
 		n.s.sample()

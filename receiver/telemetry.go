@@ -103,7 +103,7 @@ func (s *energyScraper) observeSelf() error {
 		})
 	}
 	return errors.Join(
-		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.table.Processes)) })),
+		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.cpu.Table().Processes)) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
 		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.droppedSeries)),
@@ -111,7 +111,7 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *zoneTally) int64 { return z.wraps })),
 		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *zoneTally) int64 { return z.resets })),
 		b.RegisterReceiverEnergyCPUTimeSourceCallback(s.locked(func(o metric.Int64Observer) {
-			kind, _, _ := strings.Cut(s.source.Name(), " ") // "bpf (task scan)"
+			kind, _, _ := strings.Cut(s.cpu.Source().Name(), " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
 		})),
 		b.RegisterReceiverEnergySeriesCallback(s.locked(func(o metric.Int64Observer) {

@@ -68,8 +68,7 @@ func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
-	require.NoError(t, n.s.source.Close())
-	n.s.source = source
+	n.use(source)
 	n.scrapeAsIs()
 	n.s.sample()
 	metadatatest.AssertEqualReceiverEnergyFailedScans(t, tel, counts(observed[int64](2)), whenever)
@@ -174,14 +173,12 @@ func TestLostExitsAreCountedAndSurviveTheirSource(t *testing.T) {
 	n.start()
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
 	source := &losingSource{exactSource{cpu.NewProcfs(n.host.Root())}}
-	require.NoError(t, n.s.source.Close())
-	n.s.source, n.s.table = source, cpu.Table{}
+	n.use(source)
 	n.run(0, nil)
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "bpf")), whenever)
-	require.NoError(t, source.Close())
-	n.s.source, n.s.table = cpu.NewProcfs(n.host.Root()), cpu.Table{}
+	n.use(cpu.NewProcfs(n.host.Root()))
 	n.run(0, nil)
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 }

@@ -97,7 +97,7 @@ func (v *visibility) cause(s *energyScraper) error {
 	switch {
 	case v.lostEnds > 0:
 		return errEndsLost
-	case !s.source.Exact():
+	case !s.cpu.Source().Exact():
 		return errTooShort
 	default:
 		return errNoClaims

@@ -89,7 +89,6 @@ func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.SamplingInterval = 10 * time.Millisecond })
 	n.start()
 	assert.Equal(t, time.Second, n.s.sampler.window)
-	assert.Nil(t, n.s.runtime)
 	told := n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()
 	assert.Contains(t, told["reason"], "too coarse")
 	assert.Equal(t, "1s", told["window"])
@@ -135,21 +134,20 @@ func TestASourceThatGoesOnFailingGivesWayToProcfs(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
-	require.NoError(t, n.s.source.Close())
-	n.s.source, n.s.table = source, cpu.Table{}
+	n.use(source)
 	n.s.retire()
 	n.s.dropRetired()
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})
 	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
 	source.fail = errRefused
-	for range maxFailed - 1 {
+	for range 2 {
 		n.run(100*joule, map[int]int64{10: 1000})
 		require.Zero(t, n.md.DataPointCount())
 	}
 	n.run(100*joule, map[int]int64{10: 1000})
 	assert.True(t, source.closed)
-	assert.False(t, n.s.source.Exact())
+	assert.False(t, n.s.cpu.Source().Exact())
 	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
 	assert.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6, "the old one's last values")
 	n.run(100*joule, map[int]int64{10: 1000})
@@ -199,7 +197,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	began, found := time.Now(), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.table.Run > 0
+		return s.cpu.Table().Run > 0
 	}
 	for time.Since(began) < 300*time.Millisecond || !found() {
 		require.Less(t, time.Since(began), time.Minute, "the sampler finds what runs while nothing is scraped")
@@ -229,8 +227,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
-	require.NoError(t, n.s.source.Close())
-	n.s.source = source
+	n.use(source)
 	n.s.cfg.SamplingInterval, n.s.sampler.window = 10*time.Millisecond, 10*time.Millisecond
 	defer func() { n.s.sampler.window = 0 }() // nothing beats
 	window := func() time.Time {
@@ -239,10 +236,10 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 		n.s.sample()
 		return n.s.ledgers.last.reading
 	}
-	for range maxFailed {
+	for range 3 {
 		window()
 	}
-	require.False(t, n.s.source.Exact())
+	require.False(t, n.s.cpu.Source().Exact())
 	began := n.s.ledgers.last.reading
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // withoutEffect calls yield with each setting that was changed from its default and does nothing, and why. exact is that of
@@ -28,8 +29,8 @@ func (c *Config) withoutEffect(exact bool) iter.Seq2[string, string] {
 		checks := []unused{
 			{c.Model.HasValue(), c.Meter != MeterPowercap, "model", "meter is powercap, which is never modeled"},
 			{
-				c.SamplingInterval > 0 && c.SamplingInterval < tickWindow, exact, "sampling_interval",
-				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, tickWindow),
+				c.SamplingInterval > 0 && c.SamplingInterval < cpu.TickWindow, exact, "sampling_interval",
+				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, cpu.TickWindow),
 			},
 			{a.RestUtilization != defaults.RestUtilization, splitIs(SplitMinimum, SplitResting, SplitBase), "attribution::rest_utilization", "no zone has the split minimum, resting or base"},
 			{a.BaseTime != defaults.BaseTime, splitIs(SplitBase), "attribution::base_time", "no zone has the split base"},

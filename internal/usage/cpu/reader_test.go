@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// failing is an exact source whose scans fail while fail is set.
+type failing struct {
+	*Procfs
+	fail   error
+	closed bool
+}
+
+func (*failing) Exact() bool    { return true }
+func (f *failing) Close() error { f.closed = true; return f.Procfs.Close() }
+func (f *failing) ReadProcesses(t *Table) error {
+	if f.fail != nil {
+		return f.fail
+	}
+	return f.Procfs.ReadProcesses(t)
+}
+
+func newFailing(t *testing.T, kind Kind) (*hostsim.Host, *failing, *Reader) {
+	host := hostsim.New(t.TempDir())
+	source := &failing{Procfs: NewProcfs(host.Root())}
+	r := NewReader(source, Options{Root: host.Root(), Kind: kind})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return host, source, r
+}
+
+const busy = units.Second / 2
+
+// read lets a second pass in which the first process uses busy of a CPU, and reads one interval.
+func read(t *testing.T, host *hostsim.Host, r *Reader) (node Node, replaced bool, err error) {
+	host.Run(time.Second, map[int]int64{1: 50})
+	require.NoError(t, host.Render())
+	node, err = r.ReadNode(host.Now())
+	require.NoError(t, err)
+	replaced, err = r.ReadProcesses()
+	return node, replaced, err
+}
+
+func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
+	host, source, r := newFailing(t, Auto)
+	before, _, err := read(t, host, r)
+	require.NoError(t, err)
+	refused := errors.New("refused")
+	source.fail = refused
+	for scan := range 3 {
+		_, replaced, err := read(t, host, r)
+		require.ErrorIs(t, err, refused)
+		require.Equal(t, scan == 2, replaced)
+	}
+	assert.True(t, source.closed)
+	assert.Equal(t, "procfs", r.Source().Name())
+	after, _, err := read(t, host, r)
+	require.NoError(t, err)
+	assert.Equal(t, 4*busy, after.Busy-before.Busy, "the node's time goes on from where the source left it")
+	assert.Equal(t, busy, r.Table().Processes[0].Used, "and the next scan counts from procfs's first one")
+}
+
+func TestAScanThatSucceedsForgetsTheFailuresBefore(t *testing.T) {
+	host, source, r := newFailing(t, Auto)
+	for range 5 {
+		source.fail = errors.New("refused")
+		for range 2 {
+			_, replaced, err := read(t, host, r)
+			require.Error(t, err)
+			require.False(t, replaced)
+		}
+		source.fail = nil
+		_, _, err := read(t, host, r)
+		require.NoError(t, err)
+	}
+}
+
+func TestASourceThatTheConfigurationInsistsOnIsNotReplaced(t *testing.T) {
+	host, source, r := newFailing(t, KindBPF)
+	source.fail = errors.New("refused")
+	for range 10 {
+		_, replaced, err := read(t, host, r)
+		require.Error(t, err)
+		require.False(t, replaced)
+	}
+	assert.False(t, source.closed)
+}
