@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernfs lists /proc and reads the small files below it without allocating.
+// Package kernfs lists /proc and reads the small files of /proc and /sys without allocating, and parses the numbers in
+// them.
 //
-// It keeps the directory open and one buffer for names, because a pass over ten thousand processes is
-// made of nothing but these calls. It knows no format. What must never be here: parsing, a cache, a
-// file that is kept open, a meaning.
+// A Dir keeps a directory open, because a scan of ten thousand processes is made of nothing but reads below it. A File
+// keeps one file open that is read each interval. InjectFaults makes reads fail, for simulations. What must never be
+// here: what a file means, a cache.
 package kernfs

@@ -59,9 +59,8 @@ type Powercap struct {
 
 type powercapZone struct {
 	Zone
-	qualified string // own name after the parents', unique within a control type
-	path      string // of energy_uj
-	file      *os.File
+	qualified string      // own name after the parents', unique within a control type
+	file      kernfs.File // energy_uj
 	counter   *Counter
 	at        time.Time
 	failed    time.Time // when it last could not be read
@@ -165,45 +164,27 @@ func (p *Powercap) Close() error {
 	p.closed = true
 	var errs []error
 	for _, z := range p.zones {
-		if z.file != nil {
-			errs = append(errs, z.file.Close())
-			z.file = nil
-		}
+		errs = append(errs, z.file.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// readZone returns the raw counter. The descriptor is kept between passes: a sysfs attribute is
-// generated anew for each read at offset 0, and fails with ENODEV once the zone was unregistered.
+// readZone returns the raw counter. A sysfs attribute fails with ENODEV once its zone was unregistered.
 func (p *Powercap) readZone(z *powercapZone) (units.Energy, error) {
-	if z.file == nil {
-		f, err := p.open(z.path)
-		if err != nil {
-			return 0, fmt.Errorf("powercap zone %s: %w", z.ID, err)
-		}
-		z.file = f
-	}
-	n, err := pread(z.file, p.buf[:])
-	text, err := kernfs.Result(z.path, p.buf[:n], err)
+	text, err := z.file.Read(p.buf[:])
 	if err != nil {
-		z.closeFile()
 		return 0, fmt.Errorf("powercap zone %s: %w", z.ID, err)
 	}
-	raw, err := parseCounter(text)
+	raw, err := kernfs.ParseUintLine(text)
 	if err != nil {
 		z.closeFile()
-		return 0, fmt.Errorf("powercap zone %s: %s: %w", z.ID, z.path, err)
+		return 0, fmt.Errorf("powercap zone %s: %s: %w", z.ID, z.file.Path, err)
 	}
-	return raw, nil
+	return units.Energy(raw), nil
 }
 
 // closeFile makes the next read open the counter again.
-func (z *powercapZone) closeFile() {
-	if z.file != nil {
-		_ = z.file.Close() // opened for reading: nothing can be lost
-		z.file = nil
-	}
-}
+func (z *powercapZone) closeFile() { _ = z.file.Close() } // opened for reading: nothing can be lost
 
 // listedZone is what discovery found at one place.
 type listedZone struct {
@@ -358,7 +339,7 @@ func (p *Powercap) merge(found []listedZone, unread map[string]bool) {
 			byID[l.id] = &powercapZone{
 				Zone:      Zone{ID: l.id, Name: l.name, Kind: l.kind, Parent: parentOf(l.id)},
 				qualified: l.qualified,
-				path:      path,
+				file:      kernfs.File{Path: path, Open: func(path string) (*os.File, error) { return p.open(path) }},
 				counter:   NewCounter(l.kind, l.wrapAt),
 			}
 			continue
@@ -366,9 +347,9 @@ func (p *Powercap) merge(found []listedZone, unread map[string]bool) {
 		if l.wrapAt != 0 {
 			z.counter.SetWrapAt(l.wrapAt)
 		}
-		if z.path != path || !z.sameFile() {
+		if z.file.Path != path || z.file.Stale() {
 			z.closeFile()
-			z.path = path
+			z.file.Path = path
 		}
 	}
 
@@ -387,19 +368,6 @@ func (p *Powercap) merge(found []listedZone, unread map[string]bool) {
 	p.readings = make([]Reading, len(p.zones))
 }
 
-// sameFile reports whether the open counter, if any, is still the one at its path.
-func (z *powercapZone) sameFile() bool {
-	if z.file == nil {
-		return true
-	}
-	open, err := z.file.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(z.path)
-	return err == nil && os.SameFile(open, there)
-}
-
 func (p *Powercap) closeAll() {
 	for _, z := range p.zones {
 		z.closeFile()
@@ -408,14 +376,9 @@ func (p *Powercap) closeAll() {
 
 // readText returns the text of a small attribute as it is.
 func (p *Powercap) readText(path string) (string, error) {
-	f, err := p.open(path)
-	if err != nil {
-		return "", fmt.Errorf("powercap attribute: %w", err)
-	}
+	f := kernfs.File{Path: path, Open: p.open}
 	defer func() { _ = f.Close() }()
-	var b [256]byte
-	n, err := pread(f, b[:])
-	text, err := kernfs.Result(path, b[:n], err)
+	text, err := f.Read(make([]byte, 256))
 	if err != nil {
 		return "", fmt.Errorf("powercap attribute: %w", err)
 	}
@@ -443,53 +406,11 @@ func (p *Powercap) readRange(dir string) (units.Energy, bool) {
 	if err != nil {
 		return 0, !errors.Is(err, fs.ErrNotExist)
 	}
-	wrapAt, err := parseCounter([]byte(text))
+	wrapAt, err := kernfs.ParseUintLine([]byte(text))
 	if err != nil {
 		return 0, true
 	}
-	return wrapAt, true
-}
-
-var (
-	errCounterEmpty    = errors.New("empty energy counter")
-	errCounterCut      = errors.New("energy counter has no end of line, so it may be cut short")
-	errCounterDigits   = errors.New("energy counter is not a decimal number")
-	errCounterOverflow = errors.New("energy counter exceeds 64 bits")
-)
-
-// parseCounter reads an unsigned decimal number of microjoules, as powercap_sys.c prints it: digits and
-// a newline. More white space at the end is allowed, nothing else is. Without its newline a number may have
-// lost digits, and would look like a counter that was reset.
-func parseCounter(b []byte) (units.Energy, error) {
-	if len(b) > 0 && b[len(b)-1] != '\n' {
-		return 0, errCounterCut
-	}
-	for len(b) > 0 {
-		if c := b[len(b)-1]; c != '\n' && c != ' ' && c != '\t' && c != '\r' {
-			break
-		}
-		b = b[:len(b)-1]
-	}
-	if len(b) == 0 {
-		return 0, errCounterEmpty
-	}
-	const most = ^uint64(0)
-	var v uint64
-	overflow := false
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, errCounterDigits
-		}
-		d := uint64(c - '0')
-		if v > (most-d)/10 {
-			overflow = true
-		}
-		v = v*10 + d
-	}
-	if overflow {
-		return 0, errCounterOverflow
-	}
-	return units.Energy(v), nil
+	return units.Energy(wrapAt), true
 }
 
 // kindOf returns what the zone of the name measures. Packages are called package-N, on CPUs of several

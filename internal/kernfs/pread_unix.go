@@ -2,7 +2,7 @@
 
 //go:build unix
 
-package power
+package kernfs
 
 import (
 	"errors"

@@ -2,7 +2,7 @@
 
 //go:build !unix
 
-package power
+package kernfs
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// pread reads the beginning of f into b. There is no powercap here; this keeps the package building.
+// pread reads the beginning of f into b. There is no sysfs here; this keeps the package building.
 func pread(f *os.File, b []byte) (int, error) {
 	n, err := f.ReadAt(b, 0)
 	if errors.Is(err, io.EOF) {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernfs
+
+import "os"
+
+// File is a small file of /sys or /proc that is read again and again and stays open in between. The kernel makes its
+// text anew for each read at offset 0, so a read of an open file is one system call.
+//
+// Set Path; the first Read opens the file. A File is not safe for concurrent use.
+type File struct {
+	Path string
+	// Open replaces os.Open if it is not nil.
+	Open func(path string) (*os.File, error)
+
+	file *os.File // nil while closed
+}
+
+// Read reads the beginning of the file into buf and returns what it read. A file that fits into buf comes whole. After
+// an error the file is closed, and the next Read opens it again. Read allocates nothing while the file is open.
+func (f *File) Read(buf []byte) ([]byte, error) {
+	if f.file == nil {
+		open := f.Open
+		if open == nil {
+			open = os.Open
+		}
+		file, err := open(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		f.file = file
+	}
+	n, err := pread(f.file, buf)
+	text, err := Result(f.Path, buf[:n], err)
+	if err != nil {
+		_ = f.Close() // opened for reading: nothing can be lost
+		return nil, err
+	}
+	return text, nil
+}
+
+// IsOpen reports whether the file is open.
+func (f *File) IsOpen() bool { return f.file != nil }
+
+// Stale reports whether the file is open and is no longer the one at its path.
+func (f *File) Stale() bool {
+	if f.file == nil {
+		return false
+	}
+	open, err := f.file.Stat()
+	if err != nil {
+		return true
+	}
+	there, err := os.Stat(f.Path)
+	return err != nil || !os.SameFile(open, there)
+}
+
+// Close closes the file if it is open. A later Read opens it again.
+func (f *File) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	return err
+}

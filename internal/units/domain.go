@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+// Domain is hardware as something that is used: it has a utilization and users of its own. Each power zone names its
+// domain.
+//
+// NodeCPUs is all CPUs of the node. The CPUs of one socket are "package-0", or "package-0-die-1" where a package has
+// several dies: the names that the kernel's RAPL driver gives to their zones (drivers/powercap/intel_rapl_common.c,
+// rapl_add_package).
+type Domain string
+
+// NodeCPUs is the domain of all CPUs of the node.
+const NodeCPUs Domain = "node"
