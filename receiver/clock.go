@@ -4,9 +4,9 @@ package energyreceiver
 
 import "time"
 
-// timeline turns readings of the machine's clock into the timestamps of data points. They follow the wall
-// clock but never stand still or go back: after a step back they run at half speed until the wall clock
-// has caught up, so that no point is older than its start or than the one before.
+// timeline turns readings of the clock into timestamps of data points. Timestamps follow the wall clock but always
+// increase: after the wall clock steps back they advance at half speed until it has caught up. So no point is older than
+// its start time or than the point before. The zero timeline is ready to use.
 type timeline struct {
 	reading time.Time // with its monotonic part
 	stamp   time.Time // wall clock only

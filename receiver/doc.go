@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package energyreceiver is the collector's side of the energy receiver: its factory, its configuration and
-// the scraper, which measures, attributes and emits once per collection.
+// Package energyreceiver is an OpenTelemetry Collector receiver that measures the energy of a Linux node and attributes
+// it to processes, containers, pods and virtual machines.
 //
-// What must never be here: how energy is read, how CPU time is read, or how one is split by the other.
+// The package holds the collector's side: the factory, the configuration, the scraper, status and internal telemetry. It
+// reads no file of the host.
 package energyreceiver // import "github.com/energyreceiver/energyreceiver/receiver"
 
 //go:generate go tool -modfile=../internal/tools/go.mod mdatagen metadata.yaml

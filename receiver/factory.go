@@ -51,6 +51,6 @@ func createMetrics(_ context.Context, set receiver.Settings, cfg component.Confi
 	if err != nil {
 		return nil, err
 	}
-	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, acceptance{next, s.delivered},
+	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, nextConsumer{next, s.delivered},
 		scraperhelper.AddMetricsScraper(metadata.Type, m))
 }

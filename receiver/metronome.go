@@ -4,15 +4,15 @@ package energyreceiver
 
 import "time"
 
-// metronome beats once per window, until it is stopped. A beat that nobody waited for is not made up for.
+// metronome beats once per window until it is stopped. A beat that nobody waits for is lost.
 type metronome interface {
 	// next waits for a beat. It returns false, at once, when the metronome is stopped.
 	next() bool
 	stop()
 }
 
-// shortWindow is where waking up costs as much as what is done then: shorter windows have a timer of the kernel's,
-// which wakes one thread where one of Go's wakes several.
+// shortWindow is the window below which waking up costs as much as the scan. Shorter windows use a kernel timer, which
+// wakes one thread where a Go timer wakes several.
 const shortWindow = time.Second
 
 func newMetronome(window time.Duration) metronome {
@@ -24,7 +24,7 @@ func newMetronome(window time.Duration) metronome {
 	return &ticking{time.NewTicker(window), make(chan struct{})}
 }
 
-// ticking is a metronome by a timer of Go's.
+// ticking is a metronome that uses a Go timer.
 type ticking struct {
 	ticker *time.Ticker
 	done   chan struct{}

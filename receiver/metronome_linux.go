@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelTimer is a metronome by a timer of the kernel's (timerfd_create(2)).
+// kernelTimer is a metronome that uses a kernel timer (timerfd_create(2)).
 type kernelTimer struct {
 	file  *os.File
 	conn  syscall.RawConn
@@ -30,7 +30,7 @@ func newKernelTimer(window time.Duration) (metronome, error) {
 		_ = t.file.Close() // nothing was written
 		return nil, os.NewSyscallError("timerfd_settime", err)
 	}
-	// A file that cannot be waited for takes no deadline.
+	// SetReadDeadline fails if the runtime cannot poll the file.
 	if err := t.file.SetReadDeadline(time.Time{}); err != nil {
 		_ = t.file.Close() // nothing was written
 		return nil, err
@@ -39,7 +39,7 @@ func newKernelTimer(window time.Duration) (metronome, error) {
 		_ = t.file.Close() // nothing was written
 		return nil, err
 	}
-	// Raw, because it never blocks: to a call that may, Go wakes a thread of its own to watch over it.
+	// The read never blocks, so it is a raw system call. For other system calls the Go runtime may wake another thread.
 	t.read = func(fd uintptr) bool {
 		_, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&t.beats)), unsafe.Sizeof(t.beats))
 		return errno == 0

@@ -101,7 +101,7 @@ func (n *testNode) scrape() {
 	require.NoError(n.t, emittest.Duplicate(md))
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return n.refuse })
 	require.NoError(n.t, err)
-	require.ErrorIs(n.t, acceptance{next, n.s.delivered}.ConsumeMetrics(context.Background(), md), n.refuse)
+	require.ErrorIs(n.t, nextConsumer{next, n.s.delivered}.ConsumeMetrics(context.Background(), md), n.refuse)
 	n.balance()
 }
 

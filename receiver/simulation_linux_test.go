@@ -281,7 +281,7 @@ func (sim *simulation) collect() {
 	if md.ResourceMetrics().Len() == 0 {
 		return // nothing could be measured, and the collector hands nothing on
 	}
-	consume := acceptance{sim, func(d delivery) { sim.noteRemoved(func() { sim.s.delivered(d) }) }}
+	consume := nextConsumer{sim, func(d delivery) { sim.noteRemoved(func() { sim.s.delivered(d) }) }}
 	_ = consume.ConsumeMetrics(context.Background(), md)
 }
 

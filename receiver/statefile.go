@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 )
 
-// stateFile is the path of a file that holds one value. It is replaced as a whole, so that a crash leaves the old value or
-// the new one.
+// stateFile is the path of a file that holds one value. Set replaces the file as a whole, so that a crash leaves either the
+// old value or the new one.
 type stateFile string
 
-// maxState is more than what is learned ever needs, and bounds what is read of a file that is not ours.
+// maxState bounds what is read of a file that may not be ours, in bytes. A state needs less.
 const maxState = 1 << 20
 
 var errNoRegularFile = errors.New("not a regular file")

@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// telemetry is what the receiver tells of itself, under telemetry in metadata.yaml. Scans only count; the
-// collector asks for the counts when it collects its own metrics, so that a window costs one record.
+// telemetry holds the receiver's internal telemetry, which metadata.yaml describes. A scan only counts; the collector
+// reads the counts when it collects its own metrics. So a window costs one record.
 type telemetry struct {
 	builder  *metadata.TelemetryBuilder
 	receiver attribute.KeyValue
@@ -45,15 +45,15 @@ func (t *telemetry) scanned(took time.Duration) {
 	t.builder.ReceiverEnergyScanDuration.Record(context.Background(), took.Seconds(), t.scan...)
 }
 
-// zoneTally is what happened to a zone's counter besides counting.
+// zoneTally counts what happened to a zone's counter.
 type zoneTally struct {
 	readErrors, wraps, resets int64
 }
 
-// zoneTallies are those of all zones that a sensor ever had, by ID.
+// zoneTallies holds the tally of each zone that was ever read, by zone ID.
 type zoneTallies map[string]*zoneTally
 
-// add counts what readings tell. In a pass in which nothing happened it looks nothing up.
+// add counts the errors and events of readings.
 func (z zoneTallies) add(readings []power.Reading) {
 	for i := range readings {
 		r := &readings[i]
@@ -80,7 +80,7 @@ var entityNames = map[attribution.Entity]string{
 	attribution.Process: "process", attribution.Container: "container", attribution.Pod: "k8s.pod", attribution.VM: "vm",
 }
 
-// observeSelf registers what the collector calls to collect its own metrics. It ends with the builder.
+// observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts down.
 func (s *energyScraper) observeSelf() error {
 	t, b := &s.telemetry, s.telemetry.builder
 	entities := map[attribution.Entity]metric.MeasurementOption{}
@@ -133,7 +133,7 @@ func (s *energyScraper) observeSelf() error {
 	)
 }
 
-// locked makes a callback of what must not run beside a scan.
+// locked returns a callback that calls observe while no scan runs.
 func (s *energyScraper) locked(observe func(metric.Int64Observer)) metric.Int64Callback {
 	return func(_ context.Context, o metric.Int64Observer) error {
 		s.mu.Lock()

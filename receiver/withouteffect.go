@@ -11,7 +11,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// withoutEffect calls yield with each setting that was changed from its default and does nothing, and why. exact is that of
+// withoutEffect yields each setting that was changed from its default but has no effect, and the reason. exact is that of
 // the CPU time source in use.
 func (c *Config) withoutEffect(exact bool) iter.Seq2[string, string] {
 	return func(yield func(setting, reason string) bool) {

@@ -48,7 +48,7 @@ func consume(t *testing.T, md pmetric.Metrics, next consumer.ConsumeMetricsFunc)
 	t.Helper()
 	c, err := consumer.NewMetrics(next)
 	require.NoError(t, err)
-	err = acceptance{c, func(d delivery) { acknowledged = d.all }}.ConsumeMetrics(t.Context(), md)
+	err = nextConsumer{c, func(d delivery) { acknowledged = d.all }}.ConsumeMetrics(t.Context(), md)
 	return acknowledged, err
 }
 
@@ -154,7 +154,7 @@ func TestDeliveryTellsWhatWasTaken(t *testing.T) {
 			next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { parts++; return test.answers[parts-1] })
 			require.NoError(t, err)
 			var got delivery
-			_ = acceptance{next, func(d delivery) { got = d }}.ConsumeMetrics(t.Context(), resourcesOf(manyOf(1500, 4<<10)...))
+			_ = nextConsumer{next, func(d delivery) { got = d }}.ConsumeMetrics(t.Context(), resourcesOf(manyOf(1500, 4<<10)...))
 			assert.Equal(t, test.want, got)
 			assert.Equal(t, len(test.answers), parts)
 		})
@@ -185,6 +185,6 @@ func TestCollectionOfOnePartIsHandedOnAsItIs(t *testing.T) {
 	assert.Equal(t, 500, got.ResourceMetrics().Len())
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
 	require.NoError(t, err)
-	a := acceptance{next, func(delivery) {}}
+	a := nextConsumer{next, func(delivery) {}}
 	assert.Zero(t, testing.AllocsPerRun(10, func() { _ = a.ConsumeMetrics(context.Background(), md) }))
 }

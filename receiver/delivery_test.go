@@ -121,7 +121,7 @@ func (n *testNode) accept() {
 	n.t.Helper()
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
 	require.NoError(n.t, err)
-	require.NoError(n.t, acceptance{next, n.s.delivered}.ConsumeMetrics(context.Background(), n.md))
+	require.NoError(n.t, nextConsumer{next, n.s.delivered}.ConsumeMetrics(context.Background(), n.md))
 }
 
 func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAWhile(t *testing.T) {
@@ -192,7 +192,7 @@ func (n *testNode) collect(next consumer.ConsumeMetricsFunc) {
 	n.md = md
 	c, err := consumer.NewMetrics(next)
 	require.NoError(n.t, err)
-	_ = acceptance{c, n.s.delivered}.ConsumeMetrics(context.Background(), md) // the controller ignores it too
+	_ = nextConsumer{c, n.s.delivered}.ConsumeMetrics(context.Background(), md) // the controller ignores it too
 }
 
 func TestNodeGoesOnWhereTheLastValuesOfAReplacedMeterAreRefusedForGood(t *testing.T) {

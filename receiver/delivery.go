@@ -12,25 +12,26 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// acceptance is the next consumer, and the one place where the receiver learns whether the next consumer took
-// what was scraped: the final values of ended series are kept until then. The scraper's controller calls it
-// right after the scrape, on the same goroutine.
-type acceptance struct {
+// nextConsumer sends collections to the next consumer and reports what became of each. The scraper's controller calls
+// it right after the scrape, on the same goroutine. The final values of ended series are kept until the next consumer
+// acknowledges them.
+type nextConsumer struct {
 	consumer.Metrics
 	delivered func(delivery)
 }
 
-// delivery is what became of a collection.
+// delivery is the outcome of one collection.
 type delivery struct {
-	all, some bool // its parts were taken
-	permanent bool // what was not taken was refused for good: the same data would be refused again
+	// all and some report whether all, and at least one, of the collection's parts were acknowledged.
+	all, some bool
+	// permanent reports whether every error was permanent: the same data would be refused again.
+	permanent bool
 }
 
-// ConsumeMetrics hands on a collection in parts of bounded size. The collection is acknowledged only when all
-// parts are, and otherwise the next collection repeats all of it. Series are cumulative, so a part that is sent
-// twice changes nothing. After a part is refused the rest is not sent, unless the part is refused for good: what is
-// wrong with it may not be wrong with others.
-func (a acceptance) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+// ConsumeMetrics sends a collection in parts of bounded size. The collection is acknowledged only when all parts are;
+// otherwise the next collection repeats all of it. Series are cumulative, so a part that is sent twice changes nothing.
+// After a part is refused the rest is not sent, unless the error is permanent: it may concern that part only.
+func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	d := delivery{permanent: true}
 	var refused error
 	for part := range parts(md) {
@@ -48,16 +49,16 @@ func (a acceptance) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) erro
 }
 
 const (
-	// maxPart bounds a part in bytes of OTLP protobuf before compression. It is half of the message size that
-	// gRPC servers take by default: an exporter drops a larger one for good.
+	// maxPart bounds a part in bytes of OTLP protobuf before compression. It is half of the message size that gRPC
+	// servers accept by default. An exporter drops a larger message for good.
 	maxPart = 2 << 20
-	// resourceRoom is added to the size of each resource, for the attributes that processors add later, such
-	// as the names of pods and nodes.
+	// resourceRoom is added to the size of each resource, for attributes that processors add later, such as the names of
+	// pods and nodes.
 	resourceRoom = 1 << 10
 )
 
 // parts splits a collection between resources, in their order. A collection that fits into one part is yielded
-// as it is; otherwise its resources move into the parts. A resource that is larger than a part is a part alone.
+// unchanged; otherwise its resources move into the parts. A resource that is larger than a part is a part of its own.
 func parts(md pmetric.Metrics) iter.Seq[pmetric.Metrics] {
 	return func(yield func(pmetric.Metrics) bool) {
 		if partSize(md) <= maxPart {

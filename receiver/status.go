@@ -12,26 +12,27 @@ import (
 	"go.uber.org/zap"
 )
 
-// conditions is what is wrong at the moment. Only a change is told: one line in the log, one status event.
+// conditions holds what is wrong with the collection, by name. Each change is reported once: in the log, and as a status
+// event of the component.
 type conditions struct {
 	logger *zap.Logger
 	host   component.Host
 	active map[string]error
-	now    map[string]error // of the pass under way
+	now    map[string]error // of the current collection
 }
 
 func newConditions(logger *zap.Logger) *conditions {
 	return &conditions{logger: logger, active: map[string]error{}, now: map[string]error{}}
 }
 
-// check notes that something is wrong in this pass; a nil error is nothing wrong.
+// check records that a condition holds in the current collection. A nil error is ignored.
 func (c *conditions) check(what string, err error) {
 	if err != nil {
 		c.now[what] = err
 	}
 }
 
-// settle ends a pass and tells what changed since the one before.
+// settle ends a collection and reports what changed since the one before.
 func (c *conditions) settle() {
 	changed := false
 	for what, err := range c.now {
