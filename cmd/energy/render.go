@@ -3,23 +3,46 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// render makes the tables of one scrape.
+// render returns the tables of one scrape: the node, its largest consumers of each kind, and whether their energy adds up.
 func render(s *snapshot, sums check, rows int, now time.Time) string {
 	var b strings.Builder
-	line(&b, "NODE at "+now.Format("15:04:05"), "", "POWER", "ACTIVE", "IDLE", "")
+	renderNode(&b, s, now)
+	total := s.activePower()
+	renderProcesses(&b, s, sums, rows, total)
+	renderTable(&b, "CONTAINER", s.containers, rows, total, func(c *consumer) (string, string) {
+		note := c.labels["container_runtime_name"]
+		if uid := c.labels["k8s_pod_uid"]; uid != "" {
+			note = strings.TrimSpace(note + " pod " + short(uid))
+		}
+		return short(c.labels["container_id"]), note
+	})
+	renderTable(&b, "POD", s.pods, rows, total, func(c *consumer) (string, string) {
+		return c.labels["k8s_pod_uid"], c.labels["k8s_pod_qos_class"]
+	})
+	renderTable(&b, "VM", s.vms, rows, total, func(c *consumer) (string, string) {
+		return cmp.Or(c.labels["vm_name"], c.labels["vm_id"]), c.labels["vm_hypervisor"]
+	})
+	renderSums(&b, sums)
+	return b.String()
+}
+
+func renderNode(b *strings.Builder, s *snapshot, now time.Time) {
+	line(b, "NODE at "+now.Format("15:04:05"), "", "POWER", "ACTIVE", "IDLE", "")
 	for _, z := range s.zones {
 		name := z.name
 		if z.overlaps {
 			name += " (not added to package)"
 		}
-		line(&b, name, "", watts(z.activePower+z.idlePower), watts(z.activePower), watts(z.idlePower), "")
+		line(b, name, "", watts(z.activePower+z.idlePower), watts(z.activePower), watts(z.idlePower), "")
 	}
 	switch s.source {
 	case "modeled":
@@ -27,98 +50,77 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 	case "measured":
 		b.WriteString("Measured by the node's energy counters\n")
 	}
+}
 
-	total := s.activePower()
+// renderProcesses writes the table of processes, and below them what no single process is shown for.
+func renderProcesses(b *strings.Builder, s *snapshot, sums check, rows int, total float64) {
 	b.WriteString("\n")
-	line(&b, "PROCESS", "PID", "POWER", "ENERGY", "SHARE", "RUNS IN")
-	var live []*consumer
-	var other *consumer
-	ended := 0
-	for _, p := range s.processes {
-		switch {
-		case p.ended:
-			ended++
-		case isOther(p):
-			other = p
-		default:
-			live = append(live, p)
-		}
-	}
-	for _, p := range live[:min(rows, len(live))] {
-		row(&b, p, p.labels["process_executable_name"], p.labels["process_pid"], total, runsIn(p))
-	}
-	if len(live) > rows {
-		rest := &consumer{}
-		for _, p := range live[rows:] {
-			rest.power += p.power
-			rest.energy += p.energy
-		}
-		row(&b, rest, fmt.Sprintf("%d more", len(live)-rows), "", total, "")
-	}
-	if other != nil {
-		row(&b, other, "other", "", total, "too small or short-lived to be reported one by one")
+	line(b, "PROCESS", "PID", "POWER", "ENERGY", "SHARE", "RUNS IN")
+	live, ended := running(s.processes)
+	renderRows(b, slices.DeleteFunc(slices.Clone(live), isOther), rows, total, func(p *consumer) (string, string, string) {
+		return p.labels["process_executable_name"], p.labels["process_pid"], runsIn(p)
+	})
+	if i := slices.IndexFunc(live, isOther); i >= 0 {
+		row(b, live[i], "other", "", total, "too small or short-lived to be reported one by one")
 	}
 	if sums.ended > 0 || ended > 0 {
 		note := fmt.Sprintf("%d that ended lately", ended)
 		if sums.earlier > 0 {
 			note += fmt.Sprintf(", and %s before this table", joules(sums.earlier))
 		}
-		line(&b, "ended", "", "-", joules(sums.ended), "-", note)
+		line(b, "ended", "", "-", joules(sums.ended), "-", note)
 	}
-	line(&b, "unattributed", "", "-", joules(sums.unattributed), "-", "no process can be named for it")
-
-	table(&b, "CONTAINER", s.containers, rows, total, func(c *consumer) (string, string) {
-		note := c.labels["container_runtime_name"]
-		if uid := c.labels["k8s_pod_uid"]; uid != "" {
-			note = strings.TrimSpace(note + " pod " + short(uid))
-		}
-		return short(c.labels["container_id"]), note
-	})
-	table(&b, "POD", s.pods, rows, total, func(c *consumer) (string, string) {
-		return c.labels["k8s_pod_uid"], c.labels["k8s_pod_qos_class"]
-	})
-	table(&b, "VM", s.vms, rows, total, func(c *consumer) (string, string) {
-		name := c.labels["vm_name"]
-		if name == "" {
-			name = c.labels["vm_id"]
-		}
-		return name, c.labels["vm_hypervisor"]
-	})
-
-	sign := "="
-	if !sums.ok() {
-		sign = "IS NOT"
-	}
-	fmt.Fprintf(&b, "\nΣ processes %.6f J + unattributed %.6f J %s active %.6f J\n",
-		sums.processes.joules(), sums.unattributed.joules(), sign, sums.active.joules())
-	return b.String()
+	line(b, "unattributed", "", "-", joules(sums.unattributed), "-", "no process can be named for it")
 }
 
-// table is one of the groups: nothing where there are none of its kind.
-func table(b *strings.Builder, title string, all []*consumer, rows int, total float64, describe func(*consumer) (name, note string)) {
-	var live []*consumer
-	for _, c := range all {
-		if !c.ended {
-			live = append(live, c)
-		}
-	}
+// renderTable writes the table of one kind of consumers, or nothing if none of them runs.
+func renderTable(b *strings.Builder, title string, all []*consumer, rows int, total float64, describe func(*consumer) (name, note string)) {
+	live, _ := running(all)
 	if len(live) == 0 {
 		return
 	}
 	b.WriteString("\n")
 	line(b, title, "", "POWER", "ENERGY", "SHARE", "")
-	for _, c := range live[:min(rows, len(live))] {
+	renderRows(b, live, rows, total, func(c *consumer) (string, string, string) {
 		name, note := describe(c)
-		row(b, c, name, "", total, note)
-	}
-	if len(live) > rows {
-		rest := &consumer{}
-		for _, c := range live[rows:] {
-			rest.power += c.power
-			rest.energy += c.energy
+		return name, "", note
+	})
+}
+
+// running returns the consumers that have not ended, and how many have.
+func running(all []*consumer) (live []*consumer, ended int) {
+	for _, c := range all {
+		if !c.ended {
+			live = append(live, c)
 		}
-		row(b, rest, fmt.Sprintf("%d more", len(live)-rows), "", total, "")
 	}
+	return live, len(all) - len(live)
+}
+
+// renderRows writes a row for each of the first consumers, and one for the rest together.
+func renderRows(b *strings.Builder, all []*consumer, rows int, total float64, describe func(*consumer) (name, pid, note string)) {
+	for _, c := range all[:min(rows, len(all))] {
+		name, pid, note := describe(c)
+		row(b, c, name, pid, total, note)
+	}
+	if len(all) <= rows {
+		return
+	}
+	rest := &consumer{}
+	for _, c := range all[rows:] {
+		rest.power += c.power
+		rest.energy += c.energy
+	}
+	row(b, rest, fmt.Sprintf("%d more", len(all)-rows), "", total, "")
+}
+
+func renderSums(b *strings.Builder, sums check) {
+	sign := "="
+	if !sums.ok() {
+		sign = "IS NOT"
+	}
+	fmt.Fprintf(b, "\nΣ processes %.6f J + unattributed %.6f J %s active %.6f J\n",
+		sums.processes.joules(), sums.unattributed.joules(), sign, sums.active.joules())
 }
 
 func row(b *strings.Builder, c *consumer, name, pid string, total float64, note string) {
@@ -144,7 +146,7 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 	b.WriteString(strings.TrimRight(clean(fmt.Sprintf("%-*s %10s %12s %7s  %s", width, name, power, energy, share, note)), " ") + "\n")
 }
 
-// isOther tells the series that stands for all the small processes.
+// isOther reports whether the series is that of all processes without a series of their own.
 func isOther(c *consumer) bool {
 	return c.labels["process_pid"] == "" && c.labels["process_executable_name"] == "other"
 }
@@ -163,7 +165,7 @@ func runsIn(p *consumer) string {
 	return ""
 }
 
-// short is enough of an id to find it again. An id that is qualified has enough of each part.
+// short returns enough of an id to find it again. A qualified id is shortened part by part.
 func short(id string) string {
 	if delegate, name, found := strings.Cut(id, "/"); found {
 		if !strings.HasSuffix(delegate, ".service") && !strings.HasSuffix(delegate, ".scope") {
@@ -180,7 +182,7 @@ func short(id string) string {
 	return id
 }
 
-// clean keeps what others named from steering the terminal.
+// clean replaces unprintable characters, so that a name cannot control the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

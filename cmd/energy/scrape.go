@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,22 +228,9 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		}
 	}
 	slices.SortFunc(all, func(a, b *consumer) int {
-		switch {
-		case a.power != b.power:
-			return cmp(b.power, a.power)
-		case a.energy != b.energy:
-			return cmp(b.energy, a.energy)
-		}
-		return strings.Compare(a.key, b.key)
+		return cmp.Or(cmp.Compare(b.power, a.power), cmp.Compare(b.energy, a.energy), strings.Compare(a.key, b.key))
 	})
 	return all
-}
-
-func cmp[T float64 | microjoules](a, b T) int {
-	if a < b {
-		return -1
-	}
-	return 1
 }
 
 func labelsOf(m *dto.Metric) map[string]string {

@@ -93,64 +93,33 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	return show(ctx, o, out, exited)
 }
 
+// display is what top shows over its life.
+type display struct {
+	options
+	out       io.Writer
+	ledger    ledger
+	log       logTail
+	begin     time.Time
+	shown     bool // a table was
+	announced bool // that it waits was
+	sums      check
+	err       error // of the last scrape
+}
+
 func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{}) error {
-	// A collector that was started here has forgotten nothing yet: everything must add up.
-	ledger := ledger{strict: len(o.command) > 0}
-	log := logTail{path: o.logFile}
-	begin := time.Now()
+	d := display{options: o, out: out, log: logTail{path: o.logFile}, begin: time.Now()}
+	// A collector that was started here has dropped no series yet: everything must add up.
+	d.ledger.strict = len(o.command) > 0
 	var limit <-chan time.Time
 	if o.limit > 0 {
 		t := time.NewTimer(o.limit)
 		defer t.Stop()
 		limit = t.C
 	}
-	shown, announced := false, false
-	var sums check
 	for {
-		snap, err := scrape(ctx, o.endpoint)
-		if err == nil {
-			sums = ledger.add(snap)
-			// The exporter may be read while it takes in a batch: look again before calling it wrong.
-			for try := 0; try < 5 && !sums.ok() && ctx.Err() == nil; try++ {
-				pause(ctx, 100*time.Millisecond)
-				if again, err := scrape(ctx, o.endpoint); err == nil {
-					snap, sums = again, ledger.add(again)
-				}
-			}
-		}
-		next := o.interval
-		switch {
-		case ctx.Err() != nil:
-		case err == nil && snap.hasFigures():
-			if o.terminal && !o.once {
-				fmt.Fprint(out, clearScreen)
-			} else if shown {
-				fmt.Fprintln(out)
-			}
-			fmt.Fprint(out, render(snap, sums, o.rows, time.Now()))
-			if note := log.note(); note != "" {
-				fmt.Fprintln(out, note)
-			}
-			shown = true
-			if o.once {
-				return sums.err()
-			}
-		case !shown && time.Since(begin) >= o.wait && (o.once || err != nil):
-			return noFigures(o.endpoint, err, &log)
-		default:
-			waiting := !shown && time.Since(begin) < o.wait
-			switch {
-			case !announced:
-				fmt.Fprintf(out, "Waiting for figures from %s\n", o.endpoint)
-				announced = true
-			case shown && err != nil:
-				fmt.Fprintf(out, "No answer: %v\n", err)
-			case !shown && !waiting:
-				fmt.Fprintln(out, noFigures(o.endpoint, err, &log))
-			}
-			if waiting {
-				next = min(next, 500*time.Millisecond)
-			}
+		next, done, err := d.refresh(ctx)
+		if done {
+			return err
 		}
 		timer := time.NewTimer(next)
 		select {
@@ -163,15 +132,82 @@ func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{})
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", o.command[0], o.logFile, log.last(20))
+			return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", o.command[0], o.logFile, d.log.last(20))
 		case <-limit:
 			timer.Stop()
-			if !shown {
-				return noFigures(o.endpoint, err, &log)
+			if !d.shown {
+				return noFigures(o.endpoint, d.err, &d.log)
 			}
-			return sums.err()
+			return d.sums.err()
 		}
 	}
+}
+
+// refresh scrapes once and shows what came. It returns when to scrape again, or that top is done.
+func (d *display) refresh(ctx context.Context) (next time.Duration, done bool, err error) {
+	snap := d.scrape(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case d.err == nil && snap.hasFigures():
+		d.table(snap)
+		if d.once {
+			return 0, true, d.sums.err()
+		}
+	case !d.shown && time.Since(d.begin) >= d.wait && (d.once || d.err != nil):
+		return 0, true, noFigures(d.endpoint, d.err, &d.log)
+	default:
+		return d.explain(), false, nil
+	}
+	return d.interval, false, nil
+}
+
+// scrape reads the endpoint. The exporter may be read while it takes in a batch, so it is read again before sums that do
+// not add up are shown.
+func (d *display) scrape(ctx context.Context) *snapshot {
+	var snap *snapshot
+	if snap, d.err = scrape(ctx, d.endpoint); d.err != nil {
+		return snap
+	}
+	d.sums = d.ledger.add(snap)
+	for try := 0; try < 5 && !d.sums.ok() && ctx.Err() == nil; try++ {
+		pause(ctx, 100*time.Millisecond)
+		if again, err := scrape(ctx, d.endpoint); err == nil {
+			snap, d.sums = again, d.ledger.add(again)
+		}
+	}
+	return snap
+}
+
+// table shows the tables, over those before if the output is a terminal.
+func (d *display) table(snap *snapshot) {
+	if d.terminal && !d.once {
+		fmt.Fprint(d.out, clearScreen)
+	} else if d.shown {
+		fmt.Fprintln(d.out)
+	}
+	fmt.Fprint(d.out, render(snap, d.sums, d.rows, time.Now()))
+	if note := d.log.note(); note != "" {
+		fmt.Fprintln(d.out, note)
+	}
+	d.shown = true
+}
+
+// explain shows why there is no table, and returns when to look again.
+func (d *display) explain() (next time.Duration) {
+	waiting := !d.shown && time.Since(d.begin) < d.wait
+	switch {
+	case !d.announced:
+		fmt.Fprintf(d.out, "Waiting for figures from %s\n", d.endpoint)
+		d.announced = true
+	case d.shown && d.err != nil:
+		fmt.Fprintf(d.out, "No answer: %v\n", d.err)
+	case !d.shown && !waiting:
+		fmt.Fprintln(d.out, noFigures(d.endpoint, d.err, &d.log))
+	}
+	if waiting {
+		return min(d.interval, 500*time.Millisecond)
+	}
+	return d.interval
 }
 
 func noFigures(endpoint string, err error, log *logTail) error {
