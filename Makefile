@@ -37,7 +37,7 @@ help: ## show this list
 run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SECONDS=20 ends it)
 	@test -w $(LOG) || rm -f $(LOG) # sudo's
 	@for c in /sys/class/powercap/*/energy_uj; do if test -e $$c && ! test -r $$c; then \
-		echo "Only root may read this machine's energy counters, so nothing is measured: try sudo make run, or grant it as README.md says."; \
+		echo "Only root may read this machine's energy counters, so nothing is measured: try sudo make run, or grant it as docs/permissions.md says."; \
 		break; fi; done
 	@echo "The collector runs with $(CONFIG) and serves http://$(ENDPOINT)/metrics; its log is $(LOG). Ctrl-C ends it."
 	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \

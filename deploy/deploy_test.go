@@ -101,7 +101,7 @@ func TestHelmValuesAndManifestSayTheSame(t *testing.T) {
 func TestNothingIsGrantedThatThePageDoesNotName(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `CAP_[^|]*\\|")
 	capability := regexp.MustCompile(`CAP_[A-Z_]+`)
-	page := capability.FindAllString(strings.Join(row.FindAllString(read(t, "../docs/deployment.md"), -1), " "), -1)
+	page := capability.FindAllString(strings.Join(row.FindAllString(read(t, "../docs/permissions.md"), -1), " "), -1)
 	slices.Sort(page)
 	page = slices.Compact(page)
 
@@ -110,7 +110,7 @@ func TestNothingIsGrantedThatThePageDoesNotName(t *testing.T) {
 		line := regexp.MustCompile("(?m)^" + setting + "=.*$").FindString(unit)
 		granted := capability.FindAllString(line, -1)
 		slices.Sort(granted)
-		assert.Equal(t, page, granted, "%s= of the service and the table of docs/deployment.md", setting)
+		assert.Equal(t, page, granted, "%s= of the service and the table of docs/permissions.md", setting)
 	}
 
 	security := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec", "containers", "securityContext")

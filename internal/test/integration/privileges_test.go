@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// grant is a row of docs/deployment.md: who the collector runs as, and what it gets by that.
+// grant is a row of docs/permissions.md: who the collector runs as, and what it gets by that.
 type grant struct {
 	name         string
 	uid          uint32
