@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -206,7 +207,7 @@ func BenchmarkRules(b *testing.B) {
 	for _, idle := range []IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed} {
 		rules = append(rules, AttributionConfig{Preset: PresetKepler, Split: SplitLearned, Idle: idle})
 	}
-	for _, key := range keyRules[1:] {
+	for _, key := range claims.AllKeys[1:] {
 		rules = append(rules, AttributionConfig{Preset: PresetKepler, Key: key})
 	}
 	beside(b, func(b *testing.B) {
@@ -221,12 +222,8 @@ func BenchmarkRules(b *testing.B) {
 						a := &cfg.Attribution
 						a.Preset, a.Split, a.Idle, a.Key, a.RestUtilization = c.Preset, c.Split, c.Idle, c.Key, 1
 					})
-					if s.keys != nil {
-						for _, w := range s.keys.weights {
-							if w.refused != nil {
-								b.Skip(w.refused)
-							}
-						}
+					for _, err := range s.keys.Failed() {
+						b.Skip(err)
 					}
 					atIntervals(b, pause, func() { collect(b, s) })
 				})

@@ -20,7 +20,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -76,7 +75,7 @@ func (b *crowdedNode) collect(times int) {
 		b.machine.Step(10 * time.Second)
 		require.NoError(b.t, b.machine.Render())
 		if b.keeps && b.s.ledgers != nil {
-			b.s.ledgers.slack = units.Slack{}
+			b.s.ledgers.KeepMemory = true
 		}
 		md, err := b.s.scrape(context.Background())
 		require.NoError(b.t, err)
@@ -152,7 +151,7 @@ func (b *crowdedNode) run() {
 		b.kernel.Fails = n % 2
 		b.collect(1)
 	}
-	if slots := len(b.s.ledgers.bySlot); b.keeps {
+	if slots, _ := b.s.ledgers.Held(); b.keeps {
 		require.Greater(b.t, slots, 1600)
 	} else {
 		require.Less(b.t, slots, 100)

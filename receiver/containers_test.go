@@ -108,7 +108,7 @@ func TestAContainerThatComesBackAfterItsSeriesEndedStartsAnew(t *testing.T) {
 	require.Equal(t, first.series, n.one("container.energy").series, "its final value")
 	n.run(0, nil)
 	require.Empty(t, n.points("container.energy", nil))
-	ended := n.s.ledgers.last.stamp
+	ended := n.s.ledgers.Last().Stamp
 	n.host.Run(5*time.Second, nil)
 	n.host.Processes[12] = newborn(n.host)
 	n.host.Processes[12].Cgroup = docker(idA)
@@ -149,12 +149,13 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 			n.start()
 		}
 		n.run(0, nil)
-		require.Len(t, n.s.ledgers.containers.byCgroup, 2)
+		_, watched := n.s.ledgers.Held()
+		require.Equal(t, 2, watched)
 		n.host.Processes[10].Cgroup = "" // one leaves, the other ends
 		delete(n.host.Processes, 11)
 		n.run(0, map[int]int64{10: 1}) // one that does not run is not looked at
-		assert.Empty(t, n.s.ledgers.containers.byCgroup)
-		assert.Empty(t, n.s.ledgers.containers.ordered)
+		_, watched = n.s.ledgers.Held()
+		assert.Zero(t, watched)
 	}
 }
 

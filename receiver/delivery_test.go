@@ -39,7 +39,7 @@ func TestFinalValuesAreKeptUntilTheNextConsumerHasTakenThem(t *testing.T) {
 		for _, entity := range []string{"process", "container"} {
 			final := n.one(entity+".energy", "container.id="+idA)
 			assert.InDelta(t, 30, final.value, 1e-6)
-			assert.Equal(t, n.s.ledgers.last.stamp, final.at)
+			assert.Equal(t, n.s.ledgers.Last().Stamp, final.at)
 			watts := n.one(entity+".power", "container.id="+idA)
 			assert.True(t, watts.ended, "backends drop it")
 			assert.Zero(t, watts.value)
@@ -203,7 +203,7 @@ func TestNodeGoesOnWhereTheLastValuesOfAReplacedMeterAreRefusedForGood(t *testin
 	var taken []time.Time
 	backend := func(_ context.Context, md pmetric.Metrics) error {
 		at := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0).Timestamp().AsTime()
-		if at.Before(n.s.ledgers.last.stamp) {
+		if at.Before(n.s.ledgers.Last().Stamp) {
 			return consumererror.NewPermanent(errors.New("out of bounds"))
 		}
 		taken = append(taken, at)

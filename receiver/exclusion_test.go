@@ -3,11 +3,8 @@
 package energyreceiver
 
 import (
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -212,85 +209,4 @@ func TestWhatIsWrongStaysWrongWhileAPassFails(t *testing.T) {
 	source.fail = nil
 	n.run(600*joule, map[int]int64{10: 100})
 	assert.NotContains(t, n.told(), "Recovered exclusion")
-}
-
-// Pods whose directories were removed may have processes for a while. The directories are not listed for each of these.
-func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/log/pods")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_"+uidA), 0o755))
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Equal(t, "a", p.of(uidA, now))
-	assert.Empty(t, p.of("x", now))
-	assert.Empty(t, p.of("y", now))
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "c_d_x"), 0o755))
-	assert.Empty(t, p.of("x", now.Add(time.Hour)), "it waits for all to be looked for")
-	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain-1)))
-	assert.True(t, p.lookAgain(now.Add(lookForPodsAgain)))
-	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain)), "that was told")
-	assert.Equal(t, "c", p.of("x", now.Add(lookForPodsAgain)))
-	assert.False(t, p.lookAgain(now.Add(2*lookForPodsAgain)), "y is missing still")
-	assert.False(t, p.lookAgain(now.Add(forgetPods)))
-	assert.Empty(t, p.asked, "it was given up")
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "e_f_y"), 0o755))
-	assert.Equal(t, "e", p.of("y", now.Add(forgetPods)), "until it is asked for again")
-}
-
-// As on a node of short jobs.
-func TestNewPodsDoNotKeepOthersFromBeingFound(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/log/pods")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Empty(t, p.of("x", now))
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "c_d_x"), 0o755))
-	now = now.Add(lookForPodsAgain / 2)
-	p.of("another", now)
-	assert.True(t, p.lookAgain(now))
-	assert.Equal(t, "c", p.of("x", now))
-}
-
-func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "var/log/pods")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_x"), 0o755))
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Equal(t, "a", p.of("x", now))
-	now = now.Add(24 * time.Hour) // in which nobody had to list anything
-	require.NoError(t, os.Remove(filepath.Join(dir, "a_b_x")))
-	for i, after := range []time.Duration{0, forgetPods - 1} {
-		p.of(fmt.Sprint("new ", i), now.Add(after))
-		assert.Equal(t, "a", p.of("x", now.Add(after)))
-	}
-	p.of("newest", now.Add(forgetPods))
-	assert.Empty(t, p.of("x", now.Add(forgetPods)))
-}
-
-func TestWhileTheDirectoriesCannotBeListedNobodyIsGivenUpBelowABound(t *testing.T) {
-	root := t.TempDir()
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Empty(t, p.of("z", now))
-	require.ErrorIs(t, p.failed, fs.ErrNotExist)
-	assert.False(t, p.lookAgain(now.Add(forgetPods)))
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "var/log/pods/g_h_z"), 0o755))
-	assert.True(t, p.lookAgain(now.Add(2*forgetPods)))
-	require.NoError(t, os.RemoveAll(filepath.Join(root, "var")))
-	for i := range 3 * maxAsked {
-		p.of(fmt.Sprint(i), now)
-	}
-	p.lookAgain(now.Add(4 * forgetPods))
-	assert.Len(t, p.asked, maxAsked)
-}
-
-func FuzzParsePodLogs(f *testing.F) {
-	f.Add("kube-system_etcd-node1_" + uidB)
-	f.Add("a_b")
-	f.Add("__x")
-	f.Fuzz(func(t *testing.T, dir string) {
-		namespace, uid, ok := parsePodLogs(dir)
-		if ok && (namespace == "" || uid == "" || !strings.HasPrefix(dir, namespace+"_") || !strings.HasSuffix(dir, "_"+uid) ||
-			strings.Count(dir, "_") != 2) {
-			t.Fatal(fmt.Sprint(dir, " is ", namespace, " and ", uid))
-		}
-	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,45 +152,6 @@ func checkTotals(t *testing.T, md pmetric.Metrics, before map[string]float64) {
 
 func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint) string {
 	return fmt.Sprint(metric, " ", rm.Resource().Attributes().AsRaw(), p.Attributes().AsRaw(), p.StartTimestamp())
-}
-
-func FuzzParseLimit(f *testing.F) {
-	for _, content := range []string{"max 100000\n", "50000 100000\n", "1 1", "4294967295 1\n", "4294967296 1\n", "0 5\n", "5 0\n", "-1 5\n", "5\n", "1 2 3\n", ""} {
-		f.Add([]byte(content))
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		shares, ok := parseLimit(content)
-		if !ok {
-			return
-		}
-		fields := strings.Fields(string(content))
-		require.Len(t, fields, 2)
-		quota, quotaOK := new(big.Int).SetString(fields[0], 10)
-		period, periodOK := new(big.Int).SetString(fields[1], 10)
-		require.True(t, quotaOK && periodOK, "%q", content)
-		want, _ := new(big.Rat).SetFrac(quota, period).Float64()
-		require.InDelta(t, max(oneCPU*want, 1), float64(shares), 1, "%q", content)
-	})
-}
-
-func FuzzParseNumber(f *testing.F) {
-	for _, content := range []string{"100\n", "1024", "0\n", "-1\n", "18446744073709551615\n", "18446744073709551616\n", "70369281052674\n", " 7 \n", "7 8\n", "1e3\n", "0x10\n", "\n", ""} {
-		f.Add([]byte(content))
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		n, ok := parseNumber(content)
-		if charge, whole := parseCharge(content); whole && (!ok || charge != n || content[len(content)-1] != '\n') {
-			t.Fatalf("%q is a charge of %d", content, charge)
-		}
-		digits := bytes.TrimLeft(bytes.TrimSpace(content), "0")
-		if ok && n > 0 && fmt.Sprint(n) != string(digits) || ok && n == 0 && len(digits) > 0 {
-			t.Fatalf("%q is %d", content, n)
-		}
-		for _, sharesOf := range []func(uint64) uint64{sharesOfLinear, sharesOfQuadratic} {
-			shares, least := sharesOf(n), sharesOf(n/2)
-			require.True(t, least >= 2 && shares >= least && shares <= 262144, "a weight of %d is %d shares, of its half %d", n, shares, least)
-		}
-	})
 }
 
 func FuzzProcessors(f *testing.F) {

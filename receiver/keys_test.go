@@ -4,7 +4,6 @@ package energyreceiver
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,12 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/filter"
-	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
 )
 
@@ -72,7 +69,7 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 	}
 }
 
-// madeUp is a meter that counts how often it is told to forget.
+// madeUp is a weigher that counts how often it is told to forget.
 type madeUp struct {
 	forgotten int
 }
@@ -86,7 +83,9 @@ func (*madeUp) Close() error                                 { return nil }
 func TestWorkFromBeforeTheBaselineIsForgotten(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyCycles })
 	m := &madeUp{}
-	n.s.keys.weights[0].meter = m
+	options := n.s.cfg.keyOptions()
+	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error, error) { return m, nil, nil }
+	n.s.keys = claims.NewKeys(options)
 	n.start()
 	assert.Equal(t, 1, m.forgotten)
 	n.run(600*joule, map[int]int64{10: 100})
@@ -244,96 +243,31 @@ func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
 	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
 }
 
-// Counters are not among them: this machine has none. internal/usage/cpu/weigh holds theirs.
-func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
-	n := keyedNode(t, func(*AttributionConfig) {})
-	n.host.Cgroups["/a"], n.host.Memory["/a"] = 0, 1<<30
-	require.NoError(t, n.host.Render())
-	for _, key := range []KeyRule{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
-		cfg := createDefaultConfig().(*Config)
-		cfg.RootPath = n.host.Root()
-		cfg.Attribution.Key, cfg.Attribution.MemorySize = key, MemoryCgroup
-		k := newKeys(cfg, zap.NewNop())
-		claims := make([]attribution.Claim, 3)
-		at := n.host.Now()
-		assert.Zero(t, testing.AllocsPerRun(30, func() {
-			at = at.Add(time.Second)
-			k.begin()
-			for i := range claims {
-				claims[i].CPU = 5 * units.Second
-				k.claimed(origin{cpu: int32(i), cgroup: "/a", seen: i > 0, resident: 1 << 20, held: time.Second})
-			}
-			k.weigh(at, claims)
-			k.check(n.s.conditions)
-		}), key)
-		assert.NotZero(t, claims[2].Weights[0], key)
-		require.NoError(t, k.close())
-	}
+// watched is a weigher whose shares are looked at.
+type watched struct {
+	claims.Weigher
+	look func([]weigh.Share)
 }
 
-// Files come and go with their containers.
-func TestTheSizesOfContainersThatAreGoneAreForgotten(t *testing.T) {
-	root := t.TempDir()
-	sizes := newContainerSizes(root)
-	defer func() { require.NoError(t, sizes.close()) }()
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	read := func(after time.Duration, cgroups ...string) {
-		var all []*containerSize
-		for _, cgroup := range cgroups {
-			all = append(all, sizes.of(cgroup))
-		}
-		now = now.Add(after)
-		sizes.begin(now)
-		for _, size := range all {
-			sizes.read(size)
-		}
-		sizes.finish()
-	}
-	write := func(cgroup, text string) {
-		dir := filepath.Join(root, "sys/fs/cgroup/memory", cgroup)
-		require.NoError(t, os.MkdirAll(dir, 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "memory.usage_in_bytes"), []byte(text), 0o600))
-	}
-	read(0, "/a")
-	assert.False(t, sizes.of("/a").ok, "there is none")
-	write("a", "4096\n")
-	read(0, "/a")
-	assert.False(t, sizes.of("/a").ok, "it is not looked for each time")
-	read(measureSizesAgain, "/a")
-	require.True(t, sizes.of("/a").ok, "as version 1 has it")
-	assert.EqualValues(t, 4096, sizes.of("/a").own)
-	for name, text := range map[string]string{"empty": "", "cut short": "40", "a word": "max\n", "negative": "-1\n"} {
-		write("a", text)
-		read(2*measureSizesAgain, "/a")
-		assert.False(t, sizes.of("/a").ok, name)
-	}
-
-	write("a", "5000\n")
-	write("a/b", "3000\n")
-	write("a/b/c", "1000\n")
-	read(2*measureSizesAgain, "/a/b/c", "/a", "/a/b")
-	for cgroup, want := range map[string]uint64{"/a": 2000, "/a/b": 2000, "/a/b/c": 1000} {
-		assert.Equal(t, want, sizes.of(cgroup).own, "without those inside, %s", cgroup)
-	}
-	write("a/b", "what is not read counts for the one around it\n")
-	read(2*measureSizesAgain, "/a/b/c", "/a", "/a/b")
-	assert.EqualValues(t, 4000, sizes.of("/a").own, "without the innermost")
-	read(2*measureSizesAgain, "/a")
-	assert.EqualValues(t, 5000, sizes.of("/a").own, "nobody is in the others any more")
-
-	read(2*forgetSizes, "/a")
-	require.Contains(t, sizes.known, "/a", "it is asked for")
-	assert.EqualValues(t, 5000, sizes.of("/a").own, "after a pause, too")
-	clear(sizes.known)
-	read(0, "/a", "/x")
-	read(forgetSizes, "/a")
-	read(forgetSizes, "/a")
-	assert.Len(t, sizes.known, 1)
+func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err error) {
+	w.look(shares)
+	return w.Weigher.Weigh(now, shares)
 }
 
 // A child that nobody saw counts where its parent is, by clock rate and by cgroup.
 func TestWhereClaimsComeFromIsKnown(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyFrequency })
+	options, weighed := n.s.cfg.keyOptions(), 0
+	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error, error) {
+		w, rejected, err := claims.OpenWeigher(key, o)
+		return watched{w, func(shares []weigh.Share) {
+			for _, share := range shares {
+				assert.NotEqual(t, int32(-1), share.LastCPU)
+				weighed++
+			}
+		}}, rejected, err
+	}
+	n.s.keys = claims.NewKeys(options)
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	before := n.figures("active")
@@ -349,9 +283,7 @@ func TestWhereClaimsComeFromIsKnown(t *testing.T) {
 	n.scrape()
 	// The last slice of c counts at its 1 GHz, the children of a at the 3 GHz of a's CPU.
 	requireFigures(t, figures{120, 40, 80, 0, 240}, n.figures("active").less(before))
-	for _, o := range n.s.keys.origins {
-		assert.NotEqual(t, int32(-1), o.cpu)
-	}
+	assert.Positive(t, weighed)
 }
 
 // What an inner container holds is in the outer one's charge too.
@@ -375,22 +307,22 @@ func TestWhereAKeyIsNotMeasuredTheIntervalSaysSo(t *testing.T) {
 		a.Key, a.Keys = KeyFrequency, map[power.Kind]KeyRule{power.Package: KeyMemory, power.DRAM: KeyFrequency}
 	})
 	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
-	n.s.keys = newKeys(n.s.cfg, zap.NewNop())
+	n.s.keys = claims.NewKeys(n.s.cfg.keyOptions())
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.interval.Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Unweighed)
 	n.host.Clocks = clocks
 	for range 6 {
 		n.run(600*joule, map[int]int64{10: 200, 20: 200})
 	}
-	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledgers.interval.Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledgers.Interval().Unweighed)
 	for cpu := range clocks {
 		n.host.Clocks[cpu] = 0
 	}
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.interval.Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Unweighed)
 }
 
 // What a process held at last, it held until its end.
@@ -418,33 +350,4 @@ func TestThoseWhoSleepHoldTheirPartOfTheContainer(t *testing.T) {
 	n.start()
 	n.run(600*joule, map[int]int64{10: 200, 30: 200})
 	requireFigures(t, figures{120, 0, 120, 0, 240}, n.figures("active"))
-}
-
-// BenchmarkWeigh weighs 100 claims of as many processes on 64 CPUs, with a file of cpufreq for each.
-func BenchmarkWeigh(b *testing.B) {
-	h := hostsim.New(b.TempDir())
-	for cpu := range 64 {
-		h.Clocks[cpu] = 3_000_000
-	}
-	require.NoError(b, h.Render())
-	for _, key := range []KeyRule{KeyFrequency, KeyMemory, KeyMemoryCPUTime} {
-		b.Run(string(key), func(b *testing.B) {
-			cfg := createDefaultConfig().(*Config)
-			cfg.RootPath, cfg.Attribution.Key = h.Root(), key
-			k := newKeys(cfg, zap.NewNop())
-			defer func() { require.NoError(b, k.close()) }()
-			claims := make([]attribution.Claim, 100)
-			at := h.Now()
-			b.ReportAllocs()
-			for b.Loop() {
-				at = at.Add(time.Second)
-				k.begin()
-				for i := range claims {
-					claims[i].CPU = 5_000_000
-					k.claimed(origin{cpu: int32(i % 64), seen: true, resident: 1 << 26, held: time.Second})
-				}
-				k.weigh(at, claims)
-			}
-		})
-	}
 }

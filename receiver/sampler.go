@@ -51,7 +51,7 @@ func (s *energyScraper) tooSoon() bool {
 		return false
 	}
 	window, _ := s.window()
-	return s.sampler.window < window && s.now().Sub(s.ledgers.last.reading) < window
+	return s.sampler.window < window && s.now().Sub(s.ledgers.Last().ReadAt) < window
 }
 
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may have

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -42,7 +43,7 @@ type energyScraper struct {
 	sent    *ledgers     // those in the last emission, nil once it was acknowledged
 	sampler sampler
 
-	keys       *keys // nil where CPU time is the only one
+	keys       *claims.Keys // nil where CPU time is the only one
 	visibility visibility
 	telemetry  telemetry
 	learning   learning
@@ -51,12 +52,15 @@ type energyScraper struct {
 
 // ledgers is everything that was attributed with one meter and one source of CPU times.
 type ledgers struct {
-	*accounts
-	emitter *emit.Emitter
-	rules   attribution.Rules
-	end     time.Time // when others took over
-	refused int       // how often the final values were refused for good
-	skip    bool      // the next emission is of the ledgers in use
+	*claims.Builder
+	engine    *attribution.Engine
+	exclusion *workload.Exclusion
+	kinds     []power.Kind // of zones that are attributed
+	emitter   *emit.Emitter
+	rules     attribution.Rules
+	end       time.Time // when others took over
+	refused   int       // how often the final values were refused for good
+	skip      bool      // the next emission is of the ledgers in use
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -72,7 +76,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		open:       cpu.OpenReader,
 		readCPUs:   cpu.ReadCPUs,
 		meters:     m,
-		keys:       newKeys(cfg, set.Logger),
+		keys:       claims.NewKeys(cfg.keyOptions()),
 		learning:   learning{cfg: cfg, logger: set.Logger},
 	}
 	s.telemetry, err = newTelemetry(s)
@@ -94,7 +98,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err // only where the configuration insists on a source
 	}
 	s.cpu = reader
-	s.cpu.Table().Sizes = s.keys != nil && s.keys.sleepers
+	s.cpu.Table().Sizes = s.keys.Sleepers()
 	source := reader.Source()
 	fields := []zap.Field{zap.String("source", source.Name())}
 	if rejected != nil {
@@ -140,11 +144,7 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.retire()
 	s.dropRetired()
 	s.learning.close(ctx, s.now())
-	errs := []error{s.cpu.Close(), s.meters.close()}
-	if s.keys != nil {
-		errs = append(errs, s.keys.close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(s.cpu.Close(), s.meters.close(), s.keys.Close())
 }
 
 // sample attributes one window.
@@ -157,7 +157,7 @@ func (s *energyScraper) sample() {
 }
 
 // scan measures and attributes, nil if that failed.
-func (s *energyScraper) scan(endsCollection bool) *measurement {
+func (s *energyScraper) scan(endsCollection bool) *claims.Measurement {
 	began := time.Now()
 	defer s.check()
 	m := s.measure()
@@ -165,7 +165,7 @@ func (s *energyScraper) scan(endsCollection bool) *measurement {
 		s.telemetry.failedScans++
 		return nil
 	}
-	m.endsCollection = endsCollection
+	m.EndsCollection = endsCollection
 	s.attribute(m)
 	s.visibility.observe(m, s)
 	s.telemetry.scanned(time.Since(began))
@@ -193,7 +193,7 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 
 // measure reads the meter and the CPU times, nil if that failed. The energy counters are read next to the
 // node's CPU time, by which they are split, and the cgroups' counters before the processes.
-func (s *energyScraper) measure() *measurement {
+func (s *energyScraper) measure() *claims.Measurement {
 	now := s.now()
 	node, err := s.cpu.ReadNode(now)
 	s.conditions.check("node CPU time", err)
@@ -207,7 +207,7 @@ func (s *energyScraper) measure() *measurement {
 	source := s.cpu.Source().Name()
 	replaced, err := s.cpu.ReadProcesses()
 	s.conditions.check("process CPU times", err)
-	m := &measurement{reading: now, stamp: s.timeline.at(now), node: node, table: s.cpu.Table(), readings: readings}
+	m := &claims.Measurement{ReadAt: now, Stamp: s.timeline.at(now), Node: node, Table: s.cpu.Table(), Readings: readings}
 	switch {
 	case replaced:
 		s.set.Logger.Warn("CPU time source replaced by procfs", zap.String("source", source), zap.Error(err))
@@ -215,7 +215,7 @@ func (s *energyScraper) measure() *measurement {
 	case err != nil:
 		return nil
 	default:
-		s.observeEnds(m.table)
+		s.observeEnds(m.Table)
 	}
 	return m
 }
@@ -223,7 +223,7 @@ func (s *energyScraper) measure() *measurement {
 // readCgroups reads the counters of cgroups, before a scan that they complete.
 func (s *energyScraper) readCgroups() {
 	if s.ledgers != nil {
-		s.ledgers.containers.groups.Read()
+		s.ledgers.ReadCounters()
 	}
 }
 
@@ -237,9 +237,9 @@ func (s *energyScraper) observeEnds(t *cpu.Table) {
 }
 
 // startOver ends the ledgers with a measurement of which it is not known who ran. It becomes the baseline of new ones.
-func (s *energyScraper) startOver(m *measurement) {
+func (s *energyScraper) startOver(m *claims.Measurement) {
 	if s.ledgers != nil {
-		s.ledgers.finish(m)
+		s.ledgers.Finish(m)
 	}
 	s.retire()
 }
@@ -267,22 +267,33 @@ func (s *energyScraper) dropRetired() {
 func (s *energyScraper) dropOldest() {
 	l := s.retired[0]
 	s.retired = slices.Delete(s.retired, 0, 1)
-	_ = l.identifier.Close() // it was only read from
+	_ = l.Identifier.Close() // it was only read from
 	s.telemetry.droppedSeries += int64(l.engine.Ledger().Dropped)
 }
 
 // attribute books a measurement. The first one is the baseline. Where other kinds of zones are attributed from now on, the
 // ledgers end with it, and it is the baseline of new ones.
-func (s *energyScraper) attribute(m *measurement) {
+func (s *energyScraper) attribute(m *claims.Measurement) {
 	if s.ledgers != nil && !slices.Equal(s.ledgers.kinds, s.meters.attributed()) {
-		s.ledgers.observe(m)
-		s.ledgers.finish(m)
+		s.ledgers.Observe(m)
+		s.ledgers.Finish(m)
 		s.retire()
 	}
 	if s.ledgers == nil {
 		s.begin(m)
 	}
-	s.ledgers.observe(m)
+	s.ledgers.Observe(m)
+	s.logSelectedKeys()
+}
+
+func (s *energyScraper) logSelectedKeys() {
+	for _, selected := range s.keys.Selected() {
+		fields := []zap.Field{zap.String("key", string(selected.Key)), zap.String("by", selected.By)}
+		if selected.Rejected != nil {
+			fields = append(fields, zap.NamedError("rejected", selected.Rejected))
+		}
+		s.set.Logger.Info("Allocation key selected", fields...)
+	}
 }
 
 // check tells what is wrong with the ledgers, and was when they were last brought up to date.
@@ -290,23 +301,23 @@ func (s *energyScraper) check() {
 	if s.ledgers == nil {
 		return
 	}
-	s.conditions.check("containers' cgroups", s.ledgers.outside())
-	s.conditions.check("exclusion", s.ledgers.exclusion.trouble())
+	s.conditions.check("containers' cgroups", s.ledgers.Outside())
+	s.conditions.check("exclusion", s.ledgers.exclusion.Err())
 	s.visibility.check(s.conditions)
-	if s.keys != nil {
-		s.keys.check(s.conditions)
+	for key, err := range s.keys.Failed() {
+		s.conditions.check("key "+string(key), err)
 	}
 }
 
 // begin starts new ledgers at a measurement.
-func (s *energyScraper) begin(m *measurement) {
+func (s *energyScraper) begin(m *claims.Measurement) {
 	boot, err := cpu.BootTime(s.cfg.RootPath)
 	if err != nil {
-		boot = m.stamp.Add(-m.table.Now)
+		boot = m.Stamp.Add(-m.Table.Now)
 	}
 	kinds := s.attributedKinds()
 	rules := s.cfg.Attribution.rules(kinds, s.cfg.Zones)
-	s.learning.restore(&rules, kinds, m.readings, s.meters.source())
+	s.learning.restore(&rules, kinds, m.Readings, s.meters.source())
 	cfg := attribution.Config{
 		Rules: rules,
 		Limits: attribution.Limits{
@@ -316,28 +327,31 @@ func (s *energyScraper) begin(m *measurement) {
 			attribution.VM:        s.cfg.VMs.limit(),
 		},
 	}
-	booking := &accounts{
-		engine: attribution.New(cfg, m.stamp),
-		exact:  s.cpu.Source().Exact(),
-		identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
+	l := &ledgers{
+		engine: attribution.New(cfg, m.Stamp), exclusion: newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
+		kinds: kinds, rules: rules,
+	}
+	l.Builder = claims.NewBuilder(claims.Options{
+		Engine: l.engine,
+		Exact:  s.cpu.Source().Exact(),
+		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
 		}),
-		containers: newContainers(cpu.NewGroups(s.cfg.RootPath)),
-		bootTime:   boot,
-		exclusion:  newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
-		keys:       s.keys,
-		kinds:      kinds,
-		zoneIndex:  map[*power.Zone]int{},
-	}
-	if rules.Idle == attribution.IdleRequested {
-		booking.requests = newRequests(s.cfg.RootPath, s.cfg.Attribution.CPUWeight)
-	}
+		Groups:           cpu.NewGroups(s.cfg.RootPath),
+		BootTime:         boot,
+		Exclusion:        l.exclusion,
+		Keys:             s.keys,
+		Kinds:            kinds,
+		Requests:         rules.Idle == attribution.IdleRequested,
+		QuadraticWeights: s.cfg.Attribution.CPUWeight == WeightQuadratic,
+		Root:             s.cfg.RootPath,
+	})
 	var keep func(pcommon.Resource) bool
 	if f := newResourceFilter(&s.cfg.ResourceAttributes); f != nil {
 		keep = f.keep
 	}
-	emitter := emit.New(emit.Config{
+	l.emitter = emit.New(emit.Config{
 		Metrics:    emittedMetrics(&s.cfg.Metrics),
 		Attributes: emittedAttributes(&s.cfg.ResourceAttributes),
 		Keep:       keep,
@@ -348,10 +362,10 @@ func (s *energyScraper) begin(m *measurement) {
 		Scope:      metadata.ScopeName,
 		Version:    s.set.BuildInfo.Version,
 	})
-	s.ledgers = &ledgers{accounts: booking, emitter: emitter, rules: rules}
+	s.ledgers = l
 	for _, l := range s.retired {
 		if l.end.IsZero() {
-			l.end = m.stamp
+			l.end = m.Stamp
 		}
 	}
 }
@@ -396,21 +410,21 @@ const maxRefusals = 3
 // and many backends take one point of each series from a request, so they never share an emission: those that follow
 // are emitted when the end of the others was acknowledged, or in turns with it after it was refused for good. Until
 // then they keep what they count.
-func (s *energyScraper) emit(m *measurement) pmetric.Metrics {
+func (s *energyScraper) emit(m *claims.Measurement) pmetric.Metrics {
 	for len(s.retired) > 0 {
 		l := s.retired[0]
 		if l.skip {
 			l.skip = false
 			break
 		}
-		if md := l.emitter.Final(l.engine.Ledger(), l.zones, l.end); md.DataPointCount() > 0 {
+		if md := l.emitter.Final(l.engine.Ledger(), l.Zones(), l.end); md.DataPointCount() > 0 {
 			s.sent = l
 			return md
 		}
 		s.dropOldest() // without a zone that was ever read
 	}
 	s.sent = s.ledgers
-	md := s.ledgers.emitter.Emit(s.ledgers.engine.Ledger(), s.ledgers.zones, m.stamp)
+	md := s.ledgers.emitter.Emit(s.ledgers.engine.Ledger(), s.ledgers.Zones(), m.Stamp)
 	s.ledgers.engine.HandedOut()
 	return md
 }

@@ -36,6 +36,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -182,8 +183,8 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			Idle:      [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed}[seed/5%4],
 			IdleAmong: [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2],
 			Preset:    PresetKepler, CPUWeight: WeightQuadratic,
-			Key:        keyRules[seed/4%uint64(len(keyRules))],
-			Keys:       map[power.Kind]KeyRule{power.DRAM: keyRules[seed/28%uint64(len(keyRules))]},
+			Key:        claims.AllKeys[seed/4%uint64(len(claims.AllKeys))],
+			Keys:       map[power.Kind]KeyRule{power.DRAM: claims.AllKeys[seed/28%uint64(len(claims.AllKeys))]},
 			MemorySize: [...]MemorySize{MemoryResident, MemoryCgroup}[seed/8%2], FrequencyExponent: int(1 + seed/4%3),
 		}
 	}
@@ -207,7 +208,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
 	if sim.s.ledgers != nil {
-		sim.baseline, sim.ran = sim.s.ledgers.last.stamp, machine.Ran()
+		sim.baseline, sim.ran = sim.s.ledgers.Last().Stamp, machine.Ran()
 	}
 	sim.checkLedgers()
 	return sim, func() {
@@ -288,8 +289,8 @@ func (sim *simulation) collect() {
 // Capabilities and ConsumeMetrics make the simulation the next consumer.
 // compact gives memory back between scans, as after a burst of processes: nothing may change by it.
 func (sim *simulation) compact() {
-	if l, table := sim.s.ledgers, sim.s.cpu.Table(); l != nil && l.pass == table.Pass() && l.pass%3 == 0 {
-		l.compact(table)
+	if l, table := sim.s.ledgers, sim.s.cpu.Table(); l != nil && table.Pass()%3 == 0 {
+		l.Compact(table)
 	}
 }
 
@@ -346,7 +347,7 @@ func (sim *simulation) checkLedgers() {
 		var zones [attribution.Zones]units.Energy
 		for i := range ledger.Zones {
 			z := &ledger.Zones[i]
-			id := l.zones[i].ID
+			id := l.Zones()[i].ID
 			if z.Present {
 				at := ledgerZone{l, i}
 				base, ok := sim.bases[at]
@@ -358,12 +359,12 @@ func (sim *simulation) checkLedgers() {
 					sim.bases[at] = base
 				}
 				// What was read in a pass that failed otherwise is observed by the next.
-				observed := l == sim.s.ledgers && l.last.reading.Equal(sim.life.Host.Now())
+				observed := l == sim.s.ledgers && l.Last().ReadAt.Equal(sim.life.Host.Now())
 				if observed && z.Energy+base != units.Energy(sim.meters[id].total) {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
 				}
 			}
-			if kind := slices.Index(l.kinds, l.zones[i].Kind); kind >= 0 {
+			if kind := slices.Index(l.kinds, l.Zones()[i].Kind); kind >= 0 {
 				zones[kind] += z.Energy
 			}
 		}
@@ -404,10 +405,10 @@ func (sim *simulation) checkLedgers() {
 // checkInterval holds the last interval against the truth: nobody used more than it did.
 func (sim *simulation) checkInterval() {
 	l := sim.s.ledgers
-	if l == nil || !l.last.reading.Equal(sim.life.Host.Now()) {
+	if l == nil || !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
 		return // nothing was observed
 	}
-	iv := &l.interval
+	iv := l.Interval()
 	if iv.Busy > iv.Total {
 		sim.fail("busy %v of %v", time.Duration(iv.Busy), time.Duration(iv.Total))
 	}
@@ -740,7 +741,7 @@ func (sim *simulation) end() {
 			sim.fail("an account is left: %+v", *a)
 		}
 	}
-	if n := len(sim.s.ledgers.containers.byCgroup); n > 0 {
+	if _, n := sim.s.ledgers.Held(); n > 0 {
 		sim.fail("%d containers are left", n)
 	}
 	if len(sim.s.retired) > 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -35,24 +36,24 @@ type visibility struct {
 }
 
 // observe takes note of a scan whose measurement was attributed.
-func (v *visibility) observe(m *measurement, s *energyScraper) {
+func (v *visibility) observe(m *claims.Measurement, s *energyScraper) {
 	first := v.began.IsZero()
-	if v.ledgers != s.ledgers || m.reading.Before(v.began) {
+	if v.ledgers != s.ledgers || m.ReadAt.Before(v.began) {
 		v.begin(m, s.ledgers)
 	}
 	v.scans++
-	v.lostEnds += m.table.LostEnds
-	if m.table.Hidden {
+	v.lostEnds += m.Table.LostEnds
+	if m.Table.Hidden {
 		v.hidden++
 	}
-	if elapsed := m.reading.Sub(v.began); first || elapsed >= visibilitySpan {
+	if elapsed := m.ReadAt.Sub(v.began); first || elapsed >= visibilitySpan {
 		v.judge(elapsed, m, s)
 		v.begin(m, s.ledgers)
 	}
 }
 
-func (v *visibility) begin(m *measurement, l *ledgers) {
-	v.ledgers, v.began, v.scans, v.hidden, v.lostEnds = l, m.reading, 0, 0, 0
+func (v *visibility) begin(m *claims.Measurement, l *ledgers) {
+	v.ledgers, v.began, v.scans, v.hidden, v.lostEnds = l, m.ReadAt, 0, 0, 0
 	v.active, v.unattributed = l.totals()
 }
 
@@ -66,13 +67,13 @@ func (l *ledgers) totals() (active, unattributed units.Energy) {
 	return active, unattributed
 }
 
-func (v *visibility) judge(elapsed time.Duration, m *measurement, s *energyScraper) {
+func (v *visibility) judge(elapsed time.Duration, m *claims.Measurement, s *energyScraper) {
 	switch {
 	case v.hidden == 0:
 		v.hiddenProcesses = nil
 	case v.hidden == v.scans && v.hiddenProcesses == nil:
 		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			cpu.WhyHidden(s.cfg.RootPath, m.table))
+			cpu.WhyHidden(s.cfg.RootPath, m.Table))
 	}
 	active, unattributed := v.ledgers.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)

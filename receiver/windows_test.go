@@ -234,13 +234,13 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
 		require.NoError(t, n.host.Render())
 		n.s.sample()
-		return n.s.ledgers.last.reading
+		return n.s.ledgers.Last().ReadAt
 	}
 	for range 3 {
 		window()
 	}
 	require.False(t, n.s.cpu.Source().Exact())
-	began := n.s.ledgers.last.reading
+	began := n.s.ledgers.Last().ReadAt
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")
 	}

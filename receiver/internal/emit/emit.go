@@ -65,14 +65,6 @@ func (e *Emitter) Final(ledger *attribution.Ledger, zones []power.Zone, at time.
 	return e.emit(ledger, zones, at, true)
 }
 
-// SameSeries reports whether the points of two zones have the same metric and attributes.
-func SameSeries(a, b *power.Zone) bool {
-	if a.Kind == power.PSys && b.Kind == power.PSys {
-		return a.ID == b.ID
-	}
-	return *a == *b
-}
-
 func (e *Emitter) emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time, final bool) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	m := emission{Config: &e.cfg, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics(), final: final}

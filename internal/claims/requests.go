@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package claims
 
 import (
 	"bytes"
@@ -37,8 +37,9 @@ const (
 	unsetWeight = 100
 )
 
-func newRequests(root string, conversion CPUWeight) *requests {
-	return &requests{root: root, quadratic: conversion == WeightQuadratic, known: map[string]request{}}
+// newRequests returns the requests of the containers below root. quadratic is how the runtime makes a weight of shares.
+func newRequests(root string, quadratic bool) *requests {
+	return &requests{root: root, quadratic: quadratic, known: map[string]request{}}
 }
 
 // of returns the shares of the container with this cgroup, 0 where there is none.

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+	"time"
+)
+
+// Match reports whether a value is among those that a setting names. A nil Match matches nothing.
+type Match func(value string) bool
+
+func (m Match) matches(value string) bool { return m != nil && value != "" && m(value) }
+
+// Excluded is who is excluded: whoever any of it matches. Values are compared as [Identity] has them.
+type Excluded struct {
+	// Cgroup matches the path of the container's cgroup and of the process's own. A user can create cgroups with any name
+	// below the user's own, so it should match from the root of the path on.
+	Cgroup Match
+	// Container matches IDs and Pod matches UIDs, both of those alone that the host itself named.
+	Container, Pod Match
+	// Namespace matches the Kubernetes namespaces of pods.
+	Namespace Match
+	// Executable matches names of executables. Anybody can give a program any name.
+	Executable Match
+}
+
+// Exclusion decides whose energy counts as static. A nil Exclusion excludes nobody.
+type Exclusion struct {
+	by         Excluded
+	namespaces *podNamespaces // nil where Namespace is
+}
+
+// NewExclusion returns nil where nobody is excluded. It reads the namespaces of pods below root.
+func NewExclusion(by Excluded, root string) *Exclusion {
+	if by.Cgroup == nil && by.Container == nil && by.Pod == nil && by.Namespace == nil && by.Executable == nil {
+		return nil
+	}
+	e := &Exclusion{by: by}
+	if by.Namespace != nil {
+		e.namespaces = newPodNamespaces(root)
+	}
+	return e
+}
+
+// Excludes reports whether a process is excluded. An empty field of its identity matches nothing.
+func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
+	if e == nil {
+		return false
+	}
+	return e.ExcludesCgroup(i.Cgroup) || e.ExcludesCgroup(i.ProcessCgroup) ||
+		isHosts(i.Container.ID) && e.by.Container.matches(i.Container.ID) ||
+		isHosts(i.Pod.UID) && e.by.Pod.matches(i.Pod.UID) ||
+		isHosts(i.Executable) && e.by.Executable.matches(i.Executable) || e.ExcludesPod(i.Pod.UID, now)
+}
+
+// ExcludesCgroup reports whether all that runs in a cgroup is excluded.
+func (e *Exclusion) ExcludesCgroup(path string) bool {
+	return e != nil && e.by.Cgroup.matches(path)
+}
+
+// ExcludesPod reports whether all of a pod is excluded by its namespace.
+func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
+	if e == nil || e.namespaces == nil || uid == "" || !isHosts(uid) {
+		return false
+	}
+	return e.by.Namespace.matches(e.namespaces.of(uid, now))
+}
+
+// Resolved reports whether the namespace of a pod has become known, since the last call, that was not when it was asked
+// for. Who is in the pod may be excluded now.
+func (e *Exclusion) Resolved(now time.Time) bool {
+	return e != nil && e.namespaces != nil && e.namespaces.lookAgain(now)
+}
+
+// ByCgroup reports whether anybody is excluded by the path of a cgroup.
+func (e *Exclusion) ByCgroup() bool { return e != nil && e.by.Cgroup != nil }
+
+// Err returns why it cannot be told who is excluded, nil where it can.
+func (e *Exclusion) Err() error {
+	if e == nil || e.namespaces == nil {
+		return nil
+	}
+	return e.namespaces.failed
+}
+
+// isHosts reports whether the host itself named what has this id. Other ids are names in somebody else's part of the
+// cgroup tree, or paths of cgroups, and both have slashes.
+func isHosts(id string) bool { return !strings.Contains(id, "/") }
