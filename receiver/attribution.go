@@ -16,58 +16,58 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// AttributionConfig says how energy is attributed. docs/attribution.md explains the rules.
+// AttributionConfig selects the attribution rules, which docs/attribution.md explains.
 type AttributionConfig struct {
-	// Preset is a set of rules that follows a system of the field. What is set beside it takes its place.
+	// Preset selects the rules of another system. Settings beside it override single rules.
 	Preset Preset `mapstructure:"preset"`
-	// Split is how energy is split into active and idle; empty is the preset's.
+	// Split is the static power model, which splits energy into active and idle. Empty selects the preset's.
 	Split SplitRule `mapstructure:"split"`
-	// Splits are those of single kinds of zones.
+	// Splits overrides Split for single zone kinds.
 	Splits map[power.Kind]SplitRule `mapstructure:"splits"`
-	// StaticPower is the power of each kind of zone that the split fixed takes off, all sockets together, in watts.
+	// StaticPower is the static power of each zone kind for the model fixed, in watts, all sockets together.
 	StaticPower map[power.Kind]float64 `mapstructure:"static_power"`
-	// RestUtilization is up to which utilization, 0 to 1, the node is at rest, for the splits that learn there.
+	// RestUtilization is the highest utilization, above 0 up to 1, at which the node counts as at rest, for models that
+	// learn at rest.
 	RestUtilization float64 `mapstructure:"rest_utilization"`
-	// BaseTime is how long the split base averages.
+	// BaseTime is how long the model base averages.
 	BaseTime time.Duration `mapstructure:"base_time"`
-	// RegressionDegree is 1 or 3, and RegressionSamples what each bucket of the split regression needs.
+	// RegressionDegree is 1 or 3. RegressionSamples is how many samples each bucket of the model regression needs.
 	RegressionDegree  int `mapstructure:"regression_degree"`
 	RegressionSamples int `mapstructure:"regression_samples"`
-	// Key is what shares of active energy are in proportion to; empty is CPU time.
+	// Key is the allocation key: shares of active energy are in proportion to it. Empty selects CPU time.
 	Key KeyRule `mapstructure:"key"`
-	// Keys are those of single kinds of zones. There are at most two different ones beside CPU time.
+	// Keys overrides Key for single zone kinds. At most two different keys beside CPU time may be in use.
 	Keys map[power.Kind]KeyRule `mapstructure:"keys"`
-	// FrequencyExponent is the power of the clock rate, 1 to 3, that the key frequency weighs CPU time by.
+	// FrequencyExponent is 1, 2 or 3: the key frequency weights CPU time by the clock rate to this power.
 	FrequencyExponent int `mapstructure:"frequency_exponent"`
-	// MemorySize is what counts as the memory of a container, for the keys memory and memory_cpu_time.
+	// MemorySize selects what counts as a container's memory, for the keys memory and memory_cpu_time.
 	MemorySize MemorySize `mapstructure:"memory_size"`
-	// Idle is who carries idle energy; empty is the preset's.
+	// Idle is the idle allocation: who carries idle energy. Empty selects the preset's.
 	Idle IdleRule `mapstructure:"idle"`
-	// IdleAmong is among whom the rule equal shares it; empty is the preset's.
+	// IdleAmong selects among whom the rule equal shares idle energy. Empty selects the preset's.
 	IdleAmong IdleAmong `mapstructure:"idle_among"`
-	// CPUWeight is how the container runtime makes cpu.weight of CPU shares, for the rule requested.
+	// CPUWeight is how the container runtime converts CPU shares to cpu.weight, for the rule requested.
 	CPUWeight CPUWeight `mapstructure:"cpu_weight"`
-	// Exclude are the workloads whose energy counts as static.
+	// Exclude matches the workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
-	// StateFile is the path of the file that keeps what a split has learned, and Storage the storage extension that keeps
-	// it instead. Without either it is learned again after each start.
+	// StateFile is the path of the file that stores what static power models learn. Storage is the storage extension that
+	// stores it instead. Without either, models learn again after each start.
 	StateFile string        `mapstructure:"state_file"`
 	Storage   *component.ID `mapstructure:"storage"`
 
 	_ struct{}
 }
 
-// ExcludeConfig matches workloads: one that any list matches is excluded.
+// ExcludeConfig matches workloads. A workload is excluded if any list matches it.
 type ExcludeConfig struct {
-	// Cgroup matches the paths of containers' cgroups, and of the cgroups that processes are in. Patterns match from the
-	// root of the path on.
+	// Cgroup matches the paths of cgroups of containers and of processes. Patterns match from the root of the path on.
 	Cgroup []filter.Config `mapstructure:"cgroup"`
-	// Namespace matches the Kubernetes namespaces of pods, as the kubelet's directories below /var/log/pods tell them.
+	// Namespace matches the Kubernetes namespaces of pods, which are read from the kubelet's directories in /var/log/pods.
 	Namespace []filter.Config `mapstructure:"namespace"`
 	// ContainerID and PodUID match these resource attributes of the host's own containers and pods.
 	ContainerID []filter.Config `mapstructure:"container_id"`
 	PodUID      []filter.Config `mapstructure:"pod_uid"`
-	// ExecutableName matches this resource attribute. It is for nodes whose users are trusted: anybody can give a program
+	// ExecutableName matches this resource attribute. It is for nodes whose users are trusted: any user can give a program
 	// an excluded name.
 	ExecutableName []filter.Config `mapstructure:"executable_name"`
 
@@ -218,7 +218,7 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 	}
 }
 
-// storeSetting returns the name of the setting that says where what is learned is kept.
+// storeSetting returns the name of the setting that selects where learned state is stored.
 func (c *AttributionConfig) storeSetting() string {
 	if c.StateFile != "" {
 		return "attribution::state_file"
@@ -226,13 +226,13 @@ func (c *AttributionConfig) storeSetting() string {
 	return "attribution::storage"
 }
 
-// maxStaticPower is more than any machine's, and maxRegressionSamples than a bucket remembers.
+// maxStaticPower, in watts, is more than any machine's. maxRegressionSamples is how many samples a bucket remembers.
 const (
 	maxStaticPower       = 1e6
 	maxRegressionSamples = 1000
 )
 
-// splitOf is the split of a kind of zones.
+// splitOf returns the static power model of a zone kind.
 func (c *AttributionConfig) splitOf(kind power.Kind) SplitRule {
 	if split, ok := c.Splits[kind]; ok {
 		return split
@@ -257,10 +257,10 @@ func (c *AttributionConfig) idleAmong() IdleAmong {
 	return presets[c.Preset].among
 }
 
-// sharesIdle says whether idle energy has owners.
+// sharesIdle reports whether idle energy is shared.
 func (c *AttributionConfig) sharesIdle() bool { return c.idle() != IdleNone }
 
-// learns says whether a split of these zones has to learn.
+// learns reports whether a static power model of these zone kinds learns.
 func (c *AttributionConfig) learns(zones []power.Kind) bool {
 	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
 }

@@ -28,23 +28,22 @@ type Config struct {
 
 	// RootPath is where the host's root directory is: "/", or where it is mounted in a container.
 	RootPath string `mapstructure:"root_path"`
-	// Meter is where energy figures come from: auto, powercap or model.
+	// Meter selects where energy is read: auto, powercap or model.
 	Meter MeterKind `mapstructure:"meter"`
-	// Zones are the kinds of zones that are reported and attributed.
+	// Zones are the zone kinds that are reported and attributed.
 	Zones []power.Kind `mapstructure:"zones"`
-	// Model is the power curve for a machine without a sensor. Without it nothing is estimated.
+	// Model is the power curve of a machine without a sensor. Without it nothing is modeled.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
-	// CPUTime is where CPU times come from: auto, bpf or procfs.
+	// CPUTime selects the CPU time source: auto, bpf or procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
-	// SamplingInterval is the length of the windows that are attributed each by itself. 0 is one window per
-	// collection.
+	// SamplingInterval is the length of a window. Each window is attributed by itself. 0 means one window per collection.
 	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
 	// Processes, Containers, Pods and VMs bound which of them are reported one by one.
 	Processes  SeriesConfig `mapstructure:"processes"`
 	Containers SeriesConfig `mapstructure:"containers"`
 	Pods       SeriesConfig `mapstructure:"pods"`
 	VMs        SeriesConfig `mapstructure:"vms"`
-	// Attribution is by which rules.
+	// Attribution selects the attribution rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
 
 	_ struct{} // keyed literals only
@@ -60,12 +59,12 @@ const (
 	MeterModel    MeterKind = "model"
 )
 
-// ModelConfig is a power curve: either a straight line between two powers, or points.
+// ModelConfig is a power curve: a straight line between two powers, or points.
 type ModelConfig struct {
-	// IdlePower and MaxPower are the node's power in watts with no CPU busy and with all of them busy.
+	// IdlePower and MaxPower are the power in watts with no CPU busy and with all CPUs busy.
 	IdlePower float64 `mapstructure:"idle_power"`
 	MaxPower  float64 `mapstructure:"max_power"`
-	// Points are a curve in more detail, by ascending utilization. They replace the two powers.
+	// Points describe the curve in more detail, by ascending utilization. They replace the two powers.
 	Points []ModelPoint `mapstructure:"points"`
 
 	_ struct{}
@@ -81,18 +80,18 @@ type ModelPoint struct {
 	_ struct{}
 }
 
-// SeriesConfig bounds which processes, containers, pods or VMs are reported one by one. The energy of the rest is in one
-// series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
+// SeriesConfig bounds which processes, containers, pods or VMs have a series of their own. The energy of the rest is in
+// one series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
 type SeriesConfig struct {
-	// MinEnergy is what one must have earned before it is reported, in joules. 0 reports all.
+	// MinEnergy is the energy in joules that one must have used before it has a series. 0 means none.
 	MinEnergy float64 `mapstructure:"min_energy"`
-	// Max is how many are reported at once: those that use the most. 0 sets no limit.
+	// Max is how many have a series at once: those that use the most. 0 means no limit.
 	Max int `mapstructure:"max"`
 
 	_ struct{}
 }
 
-// Validate checks what can be known without looking at the machine. Each error names its field.
+// Validate checks what can be checked without the machine. Each error names its field.
 func (c *Config) Validate() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -135,10 +134,10 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// minWindow is the shortest window: shorter ones are mostly the cost of measuring them.
+// minWindow is the shortest window. Measuring a shorter one would cost more than what it shows.
 const minWindow = 10 * time.Millisecond
 
-// maxMinEnergy is a GWh: above it nothing would ever be reported.
+// maxMinEnergy is a GWh in joules. Above it nothing would ever be reported.
 const maxMinEnergy = 3.6e12
 
 func oneOf[T ~string](wrong func(field, format string, args ...any), field string, value T, allowed ...T) {
@@ -155,7 +154,7 @@ func join[T ~string](values []T) string {
 	return strings.Join(s, ", ")
 }
 
-// maxPower is a megawatt: no node has that.
+// maxPower is in watts. No node has a megawatt.
 const maxPower = 1e6
 
 // Validate checks the curve. Each error names its field.
