@@ -44,7 +44,7 @@ type energyScraper struct {
 	sampler sampler
 
 	keys       *claims.Keys // nil where CPU time is the only one
-	visibility visibility
+	visibility claims.Visibility
 	telemetry  telemetry
 	learning   learning
 	readCPUs   func(root string) ([]cpu.CPU, error) // cpu.ReadCPUs
@@ -167,7 +167,7 @@ func (s *energyScraper) scan(endsCollection bool) *claims.Measurement {
 	}
 	m.EndsCollection = endsCollection
 	s.attribute(m)
-	s.visibility.observe(m, s)
+	s.visibility.Observe(m, s.ledgers.Builder)
 	s.telemetry.scanned(time.Since(began))
 	return m
 }
@@ -227,12 +227,10 @@ func (s *energyScraper) readCgroups() {
 	}
 }
 
-var errEndsLost = errors.New("the kernel did not tell the end of some processes, as where more end at once than its buffer has room for: what is not known of them is unattributed")
-
 func (s *energyScraper) observeEnds(t *cpu.Table) {
 	s.telemetry.lostExits += int64(t.LostEnds)
 	if s.cpu.Source().Exact() && t.Untraced > 0 {
-		s.conditions.check("process ends", errEndsLost)
+		s.conditions.check("process ends", claims.ErrEndsLost)
 	}
 }
 
@@ -303,7 +301,8 @@ func (s *energyScraper) check() {
 	}
 	s.conditions.check("containers' cgroups", s.ledgers.Outside())
 	s.conditions.check("exclusion", s.ledgers.exclusion.Err())
-	s.visibility.check(s.conditions)
+	s.conditions.check("process visibility", s.visibility.Hidden())
+	s.conditions.check("unattributed energy", s.visibility.Unattributed())
 	for key, err := range s.keys.Failed() {
 		s.conditions.check("key "+string(key), err)
 	}

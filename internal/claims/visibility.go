@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package energyreceiver
+package claims
 
 import (
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -23,23 +22,30 @@ const (
 	leastUnattributed = 100_000
 )
 
-// visibility finds out when processes cannot be seen, or when more than a tenth of active energy has no owner. It judges
-// spans of a minute.
-type visibility struct {
-	ledgers              *ledgers     // whose totals are compared
+// Visibility judges whether scans show the processes of a node, and whether most of active energy has an owner. It judges
+// spans of a minute. The zero Visibility is ready to use.
+type Visibility struct {
+	builder              *Builder     // whose engine's totals are compared
 	began                time.Time    // the start of the span
 	active, unattributed units.Energy // totals at the start of the span
 	scans, hidden        int          // scans in the span, and those in which processes were hidden
 	lostEnds             uint64       // in the span
 
-	hiddenProcesses, unowned error // nil where nothing is wrong
+	hiddenProcesses, tooMuch error // nil where nothing is wrong
 }
 
-// observe takes note of a scan whose measurement was attributed.
-func (v *visibility) observe(m *claims.Measurement, s *energyScraper) {
+// Hidden returns why the energy of processes that cannot be seen is unattributed, nil where all can be seen.
+func (v *Visibility) Hidden() error { return v.hiddenProcesses }
+
+// Unattributed returns why more than a tenth of active energy is unattributed, nil where less is or the cause is that
+// processes are hidden.
+func (v *Visibility) Unattributed() error { return v.tooMuch }
+
+// Observe takes note of a measurement that b has observed.
+func (v *Visibility) Observe(m *Measurement, b *Builder) {
 	first := v.began.IsZero()
-	if v.ledgers != s.ledgers || m.ReadAt.Before(v.began) {
-		v.begin(m, s.ledgers)
+	if v.builder != b || m.ReadAt.Before(v.began) {
+		v.begin(m, b)
 	}
 	v.scans++
 	v.lostEnds += m.Table.LostEnds
@@ -47,45 +53,48 @@ func (v *visibility) observe(m *claims.Measurement, s *energyScraper) {
 		v.hidden++
 	}
 	if elapsed := m.ReadAt.Sub(v.began); first || elapsed >= visibilitySpan {
-		v.judge(elapsed, m, s)
-		v.begin(m, s.ledgers)
+		v.judge(elapsed, m)
+		v.begin(m, b)
 	}
 }
 
-func (v *visibility) begin(m *claims.Measurement, l *ledgers) {
-	v.ledgers, v.began, v.scans, v.hidden, v.lostEnds = l, m.ReadAt, 0, 0, 0
-	v.active, v.unattributed = l.totals()
+func (v *Visibility) begin(m *Measurement, b *Builder) {
+	v.builder, v.began, v.scans, v.hidden, v.lostEnds = b, m.ReadAt, 0, 0, 0
+	v.active, v.unattributed = b.totals()
 }
 
 // totals returns the active energy of all zones so far, and the unattributed part of it.
-func (l *ledgers) totals() (active, unattributed units.Energy) {
-	for i := range l.engine.Ledger().Kinds {
-		k := &l.engine.Ledger().Kinds[i]
-		active += k.Active
-		unattributed += k.Unattributed
+func (b *Builder) totals() (active, unattributed units.Energy) {
+	kinds := &b.Engine.Ledger().Kinds
+	for i := range kinds {
+		active += kinds[i].Active
+		unattributed += kinds[i].Unattributed
 	}
 	return active, unattributed
 }
 
-func (v *visibility) judge(elapsed time.Duration, m *claims.Measurement, s *energyScraper) {
+func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 	switch {
 	case v.hidden == 0:
 		v.hiddenProcesses = nil
 	case v.hidden == v.scans && v.hiddenProcesses == nil:
 		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			cpu.WhyHidden(s.cfg.RootPath, m.Table))
+			cpu.WhyHidden(v.builder.Root, m.Table))
 	}
-	active, unattributed := v.ledgers.totals()
+	active, unattributed := v.builder.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)
 	worth := float64(unattributed) >= leastUnattributed*elapsed.Seconds()
 	switch {
 	case v.hiddenProcesses != nil, !worth, unattributed < active/attributedAgain:
-		v.unowned = nil
-	case v.unowned == nil && unattributed > active/tooUnattributed:
-		v.unowned = fmt.Errorf("%.0f %% of %.1f W of active power had no owner in the last %v: %w",
-			100*float64(unattributed)/float64(active), active.Joules()/elapsed.Seconds(), elapsed.Round(time.Second), v.cause(s))
+		v.tooMuch = nil
+	case v.tooMuch == nil && unattributed > active/tooUnattributed:
+		v.tooMuch = fmt.Errorf("%.0f %% of %.1f W of active power had no owner in the last %v: %w",
+			100*float64(unattributed)/float64(active), active.Joules()/elapsed.Seconds(), elapsed.Round(time.Second), v.cause())
 	}
 }
+
+// ErrEndsLost says that the CPU time source missed processes that ended.
+var ErrEndsLost = errors.New("the kernel did not tell the end of some processes, as where more end at once than its buffer has room for: what is not known of them is unattributed")
 
 var (
 	errTooShort = errors.New("procfs does not show what processes use that come and go between two scans: " +
@@ -94,19 +103,13 @@ var (
 )
 
 // cause returns the likely cause of unattributed energy.
-func (v *visibility) cause(s *energyScraper) error {
+func (v *Visibility) cause() error {
 	switch {
 	case v.lostEnds > 0:
-		return errEndsLost
-	case !s.cpu.Source().Exact():
+		return ErrEndsLost
+	case !v.builder.Exact:
 		return errTooShort
 	default:
 		return errNoClaims
 	}
-}
-
-// check tells the conditions.
-func (v *visibility) check(c *conditions) {
-	c.check("process visibility", v.hiddenProcesses)
-	c.check("unattributed energy", v.unowned)
 }
