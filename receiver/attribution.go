@@ -279,8 +279,8 @@ func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Ru
 	case IdleUsed:
 		rules.Idle = attribution.IdleUsed
 	}
-	var static [attribution.Zones]units.Energy
-	var splits [attribution.Zones]attribution.Split
+	var static [attribution.MaxKinds]units.Energy
+	var splits [attribution.MaxKinds]attribution.Split
 	allDefault := true
 	for i, kind := range zones {
 		static[i] = units.Energy(math.Round(c.StaticPower[kind] * float64(units.Joule)))

@@ -495,7 +495,7 @@ func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T
 			zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}, {ID: "intel-rapl:1", Name: "package-1"}},
 		}
 		l, rules := m.learning(t, keptLearning{})
-		rules.Learned[0].Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2})
+		rules.Learned[0].Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
 		require.Equal(t, attribution.Learned, rules.Learned[0].Standing(0))
 		l.keep(rules, l.cfg.Zones)
 		c.edit(m)

@@ -24,15 +24,15 @@ func BenchmarkEmission(b *testing.B) {
 	for _, n := range []int{500, 10_000} {
 		engine := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, time.Unix(1, 0))
 		iv := attribution.Interval{
-			At: time.Unix(11, 0), Elapsed: 10 * time.Second, Busy: 1, Total: 2,
-			Zones: []attribution.ZoneReading{{OK: true}},
+			At: time.Unix(11, 0), Elapsed: 10 * time.Second,
+			Domains: []attribution.Usage{{Busy: 1, Total: 2}}, Zones: []attribution.ZoneReading{{OK: true}},
 		}
 		engine.Observe(&iv)
 		for i := range n {
 			owner := attribution.Owner{Process: units.Process{
 				PID: int32(i + 1), Created: "2026-01-02T03:04:05.00Z", Executable: "app", Path: "/usr/bin/app",
 			}}
-			iv.Claims = append(iv.Claims, attribution.Claim{Claimant: engine.Open(owner, time.Unix(1, 0)), CPU: 1})
+			iv.Domains[0].Claims = append(iv.Domains[0].Claims, attribution.Claim{Claimant: engine.Open(owner, time.Unix(1, 0)), CPU: 1})
 		}
 		iv.Zones[0].Total = 100 * units.Joule
 		engine.Observe(&iv)

@@ -76,9 +76,9 @@ func (c *AttributionConfig) weighed(zones []power.Kind) (weighed []KeyRule) {
 }
 
 // engineKey is how the engine names the key of a kind of zones.
-func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attribution.Key {
+func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attribution.AllocationKey {
 	if i := slices.Index(c.weighed(zones), c.keyOf(kind)); i >= 0 {
-		return attribution.ByFirstWeight + attribution.Key(i)
+		return attribution.ByFirstWeight + attribution.AllocationKey(i)
 	}
 	return attribution.ByCPUTime
 }

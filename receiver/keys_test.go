@@ -236,7 +236,7 @@ func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
 	c := AttributionConfig{Key: KeyFrequency, Keys: map[power.Kind]KeyRule{power.DRAM: KeyMemory, power.Core: KeyCPUTime}}
 	rules := c.rules(zones, zones)
-	assert.Equal(t, [attribution.Zones]attribution.Key{
+	assert.Equal(t, [attribution.MaxKinds]attribution.AllocationKey{
 		attribution.ByFirstWeight, attribution.BySecondWeight, attribution.ByCPUTime, attribution.ByFirstWeight,
 	}, rules.Keys)
 	assert.Equal(t, []KeyRule{KeyFrequency, KeyMemory}, c.weighed(zones))
@@ -312,17 +312,17 @@ func TestWhereAKeyIsNotMeasuredTheIntervalSaysSo(t *testing.T) {
 	n.host.Clocks = nil
 	n.start()
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Domains[0].Unweighed)
 	n.host.Clocks = clocks
 	for range 6 {
 		n.run(600*joule, map[int]int64{10: 200, 20: 200})
 	}
-	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledgers.Interval().Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledgers.Interval().Domains[0].Unweighed)
 	for cpu := range clocks {
 		n.host.Clocks[cpu] = 0
 	}
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Domains[0].Unweighed)
 }
 
 // What a process held at last, it held until its end.

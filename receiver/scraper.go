@@ -357,7 +357,7 @@ func (s *energyScraper) begin(m *claims.Measurement) {
 		Kinds:      kinds,
 		Source:     s.meters.source(),
 		CPUs:       s.cpus(),
-		Idle:       rules.Idle != attribution.IdleNobody,
+		Idle:       rules.Idle != attribution.IdleNone,
 		Scope:      metadata.ScopeName,
 		Version:    s.set.BuildInfo.Version,
 	})
@@ -424,7 +424,7 @@ func (s *energyScraper) emit(m *claims.Measurement) pmetric.Metrics {
 	}
 	s.sent = s.ledgers
 	md := s.ledgers.emitter.Emit(s.ledgers.engine.Ledger(), s.ledgers.Zones(), m.Stamp)
-	s.ledgers.engine.HandedOut()
+	s.ledgers.engine.Emitted()
 	return md
 }
 
@@ -441,7 +441,7 @@ func (s *energyScraper) delivered(d delivery) {
 	switch {
 	case d.all || s.ledgers == nil:
 	case d.some:
-		s.ledgers.engine.PartlyAccepted()
+		s.ledgers.engine.PartlyAcknowledged()
 	default:
 		s.ledgers.engine.Refused()
 	}
@@ -453,7 +453,7 @@ func (s *energyScraper) accepted() {
 	switch s.sent {
 	case nil:
 	case s.ledgers:
-		s.ledgers.engine.Accepted()
+		s.ledgers.engine.Acknowledged()
 		if len(s.retired) > 0 && s.retired[0].refused >= maxRefusals {
 			s.giveUpOldest()
 		}

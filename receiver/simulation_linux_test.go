@@ -65,7 +65,7 @@ type simulation struct {
 
 	meters    map[string]*oracle // by zone id
 	bases     map[ledgerZone]units.Energy
-	delivered map[*ledgers]*[attribution.Zones]units.Energy
+	delivered map[*ledgers]*[attribution.MaxKinds]units.Energy
 	seen      map[string]*seenSeries
 	// deliveredCPU is what was in the accounts of processes that were removed.
 	deliveredCPU map[simProcess]units.CPUTime
@@ -156,7 +156,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		exact:     seed%2 == 0,
 		meters:    map[string]*oracle{},
 		bases:     map[ledgerZone]units.Energy{},
-		delivered: map[*ledgers]*[attribution.Zones]units.Energy{},
+		delivered: map[*ledgers]*[attribution.MaxKinds]units.Energy{},
 		seen:      map[string]*seenSeries{},
 
 		deliveredCPU: map[simProcess]units.CPUTime{},
@@ -344,7 +344,7 @@ func (sim *simulation) all() []*ledgers {
 func (sim *simulation) checkLedgers() {
 	for _, l := range sim.all() {
 		ledger := l.engine.Ledger()
-		var zones [attribution.Zones]units.Energy
+		var zones [attribution.MaxKinds]units.Energy
 		for i := range ledger.Zones {
 			z := &ledger.Zones[i]
 			id := l.Zones()[i].ID
@@ -368,7 +368,7 @@ func (sim *simulation) checkLedgers() {
 				zones[kind] += z.Energy
 			}
 		}
-		var processes, containers, pods [attribution.Zones]units.Energy
+		var processes, containers, pods [attribution.MaxKinds]units.Energy
 		if d := sim.delivered[l]; d != nil {
 			processes = *d
 		}
@@ -388,7 +388,7 @@ func (sim *simulation) checkLedgers() {
 		}
 		for kind := range l.kinds {
 			k := &ledger.Kinds[kind]
-			if got := k.Active + k.Idle + ledger.Waiting(kind); got != zones[kind] {
+			if got := k.Active + k.Idle + ledger.Pending(kind); got != zones[kind] {
 				sim.fail("%s: active, idle and waiting are %d µJ, the zones %d", l.kinds[kind], got, zones[kind])
 			}
 			if got := processes[kind] + k.Unattributed; got != k.Active {
@@ -409,18 +409,19 @@ func (sim *simulation) checkInterval() {
 		return // nothing was observed
 	}
 	iv := l.Interval()
-	if iv.Busy > iv.Total {
-		sim.fail("busy %v of %v", time.Duration(iv.Busy), time.Duration(iv.Total))
+	node := &iv.Domains[0]
+	if node.Busy > node.Total {
+		sim.fail("busy %v of %v", time.Duration(node.Busy), time.Duration(node.Total))
 	}
 	if iv.Elapsed < 0 {
 		sim.fail("elapsed %v", iv.Elapsed)
 	}
-	for _, c := range iv.Claims {
+	for _, c := range node.Claims {
 		sim.claimed += c.CPU
 	}
 	if *simSeed != 0 && testing.Verbose() {
-		fmt.Printf("%v: busy %v of %v, unowned %v, claims %+v, ran %v\n", sim.life.Now(), time.Duration(iv.Busy), time.Duration(iv.Total),
-			time.Duration(iv.Unowned), iv.Claims, sim.life.Ran()-sim.ran)
+		fmt.Printf("%v: busy %v of %v, unattributed %v, claims %+v, ran %v\n", sim.life.Now(), time.Duration(node.Busy), time.Duration(node.Total),
+			time.Duration(node.Unattributed), node.Claims, sim.life.Ran()-sim.ran)
 	}
 	used := maps.Clone(sim.deliveredCPU)
 	for a := range l.engine.Ledger().Accounts {
@@ -493,7 +494,7 @@ func (sim *simulation) noteRemoved(accepted func()) {
 		delete(before, a)
 	}
 	if sim.delivered[l] == nil {
-		sim.delivered[l] = &[attribution.Zones]units.Energy{}
+		sim.delivered[l] = &[attribution.MaxKinds]units.Energy{}
 	}
 	for _, a := range before {
 		sim.deliveredCPU[processOf(&a)] += a.CPU

@@ -125,7 +125,7 @@ func (s *energyScraper) observeSelf() error {
 			defer s.mu.Unlock()
 			if s.ledgers != nil {
 				for i, kind := range s.ledgers.kinds {
-					o.Observe(s.ledgers.engine.Ledger().Waiting(i).Joules(), kinds[kind])
+					o.Observe(s.ledgers.engine.Ledger().Pending(i).Joules(), kinds[kind])
 				}
 			}
 			return nil

@@ -3,7 +3,6 @@
 package attribution
 
 import (
-	"math/bits"
 	"slices"
 	"time"
 
@@ -19,8 +18,8 @@ type Config struct {
 // Claimant is someone who may claim CPU time: a process while it runs one program in one place.
 type Claimant int32
 
-// Nobody is the claimant of unseen time that belongs to no container.
-const Nobody Claimant = -1
+// NoClaimant is the claimant of unseen time that belongs to no container.
+const NoClaimant Claimant = -1
 
 type claimant struct {
 	owner    Owner
@@ -34,7 +33,7 @@ type claimant struct {
 	carriers int32 // those of idle energy that it is one of, or none
 	place    int32 // its place among these that have an account of their own, or none
 	excluded bool  // what it uses is static
-	holds    int32 // lagging zones that owe it energy
+	pending  int32 // zones whose pending energy it has claims to
 
 	// What the current interval brings it, until settle.
 	touched bool
@@ -72,8 +71,9 @@ type Engine struct {
 
 	unanswered bool // what was handed out may yet reach its destination
 
-	sums   Amounts    // scratch of Observe
-	summed [Zones]int // zones in each sum
+	sums     []domainSums // of the interval that is observed, by domain
+	resolved []*pending   // that were attributed in it
+	spare    []*pending   // that are unused
 }
 
 // New returns an engine whose totals are 0 at the baseline.
@@ -125,8 +125,8 @@ func (e *Engine) Exclude(id Claimant) {
 	e.claimants[id].excluded, e.excluded = true, true
 }
 
-// Resize says how much CPU time the container of a claimant requests, in any unit. 0 has no part.
-func (e *Engine) Resize(id Claimant, size uint64) {
+// SetRequest says how much CPU time the container of a claimant requests, in any unit. 0 has no part.
+func (e *Engine) SetRequest(id Claimant, size uint64) {
 	holder := e.claimants[id].holder()
 	if holder == none {
 		return
@@ -146,7 +146,7 @@ func (e *Engine) Close(id Claimant) {
 
 func (e *Engine) releaseIfDone(id Claimant) {
 	c := e.claimants[id]
-	if c.open || c.holds > 0 {
+	if c.open || c.pending > 0 {
 		return
 	}
 	for _, account := range c.accounts {
@@ -229,8 +229,8 @@ func (e *Engine) account(entity Entity, owner *Owner, start time.Time, place boo
 		e.live[entity]++
 	default:
 		a := &e.ledger.accounts[i]
-		a.Reported = a.Reported || a.Again
-		a.Ended, a.Again, a.rank = false, false, rank{}
+		a.Reported = a.Reported || a.EndSent
+		a.Ended, a.EndSent, a.rank = false, false, rank{}
 		e.ended[entity]--
 		e.live[entity]++
 	}
@@ -260,61 +260,9 @@ func (e *Engine) admit(id Claimant, place bool) {
 	e.carryByName(id)
 }
 
-// Observe attributes one interval.
-func (e *Engine) Observe(iv *Interval) {
-	l := &e.ledger
-	l.Elapsed += iv.Elapsed
-	l.Busy += iv.Busy
-	l.Total += iv.Total
-	for _, claim := range iv.Claims {
-		e.claimCPU(claim)
-	}
-	e.sums, e.summed = Amounts{}, [Zones]int{}
-	for _, r := range iv.Zones {
-		e.observeZone(r, iv)
-	}
-	for i := range l.Zones {
-		z := &l.Zones[i]
-		if z.Present && !z.read {
-			e.giveUp(z, iv)
-		}
-		z.read = false
-	}
-	now := iv.span()
-	for kind, zones := range e.summed {
-		if zones > 0 {
-			p := Portion{
-				Kind: kind, Energy: e.sums[kind], Busy: iv.Busy, Total: iv.Total, Elapsed: iv.Elapsed,
-				Zones: zones, Of: e.zonesOf(kind),
-			}
-			e.attribute(p, iv.Claims, &now)
-		}
-	}
-	e.settle(iv.EndsCollection)
-	for i := range l.Zones {
-		e.dropSettledLag(&l.Zones[i])
-	}
-	for kind, learned := range e.cfg.Rules.Learned {
-		if learned != nil {
-			l.Kinds[kind].Standing = learned.Standing(kind)
-			l.Kinds[kind].Spread = learned.Spread(kind)
-		}
-	}
-	e.at = iv.At
-}
-
-func (e *Engine) claimCPU(claim Claim) {
-	if !claim.Unseen {
-		e.touch(claim.Claimant).cpu += claim.CPU
-		return
-	}
-	e.ledger.accounts[othersIndex].CPU += claim.CPU
-	e.eachGroup(claim.Claimant, func(a *Account) { a.CPU += claim.CPU })
-}
-
 // eachGroup calls yield for the accounts of what a claimant is part of.
 func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
-	if id == Nobody {
+	if id == NoClaimant {
 		return
 	}
 	for entity, account := range e.claimants[id].accounts {
@@ -324,185 +272,9 @@ func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
 	}
 }
 
-func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
-	for len(e.ledger.Zones) <= r.Zone {
-		e.ledger.Zones = append(e.ledger.Zones, Zone{})
-	}
-	z := &e.ledger.Zones[r.Zone]
-	defer func() { z.read = true }()
-	switch {
-	case !z.Present && !r.OK:
-		return
-	case !z.Present:
-		*z = Zone{Present: true, Start: iv.At, At: iv.At, kind: r.Kind, last: r.Total}
-		if r.Kind != NotAttributed && !e.ledger.Kinds[r.Kind].Present {
-			e.ledger.Kinds[r.Kind] = Kind{Present: true, Start: iv.At}
-		}
-		return
-	case r.Replaced:
-		e.replace(z, r, iv)
-		return
-	}
-	z.Ended, z.Delivered, z.endSent = false, false, false
-	// A total that is not up to date may yet have grown: it was read in a pass of which nothing else could be.
-	energy := units.Advance(z.last, r.Total)
-	z.last = r.Total
-	z.Energy += energy
-	z.Recent += energy
-	if r.OK || energy > 0 {
-		z.At = iv.At
-	}
-	if r.OK {
-		z.RecentTime += z.Unread + iv.Elapsed
-		z.Unread = 0
-	} else {
-		z.Unread += iv.Elapsed
-	}
-	if z.kind == NotAttributed {
-		return
-	}
-	if r.OK && iv.Total > 0 && z.lag == nil && z.absence == (span{}) {
-		e.sums[z.kind] += energy
-		e.summed[z.kind]++
-		return
-	}
-	e.wait(z, energy, iv)
-	if g := z.lag; r.OK && g.total > 0 {
-		e.attribute(e.portionOf(z, g), g.claims, &g.span)
-		g.settled = true
-	}
-}
-
-// replace goes on with another meter of a zone from its first good reading on. Until then the zone is absent.
-func (e *Engine) replace(z *Zone, r ZoneReading, iv *Interval) {
-	e.giveUp(z, iv)
-	if !r.OK {
-		return
-	}
-	z.last, z.At, z.Unread, z.absence = r.Total, iv.At, 0, span{}
-	z.Ended, z.Delivered, z.endSent = false, false, false
-}
-
-// zonesOf is how many zones of a kind were ever read.
-func (e *Engine) zonesOf(kind int) (n int) {
-	for i := range e.ledger.Zones {
-		if z := &e.ledger.Zones[i]; z.Present && z.kind == kind {
-			n++
-		}
-	}
-	return n
-}
-
-// attribute splits a portion and shares its parts.
-func (e *Engine) attribute(p Portion, claims []Claim, of *span) {
-	if e.excluded {
-		busy := p.Busy
-		p.Busy = units.Advance(e.excludedOf(claims), busy)
-		p.Excluded = busy - p.Busy
-	}
-	active := min(e.cfg.Rules.Split(p), p.Energy)
-	idle := p.Energy - active
-	k := &e.ledger.Kinds[p.Kind]
-	recent := func(energy units.Energy) units.Energy { return e.recentPart(energy, p.Elapsed) }
-	k.Active += active
-	k.Idle += idle
-	k.RecentActive += recent(active)
-	k.RecentIdle += recent(idle)
-	k.RecentTime = min(k.RecentTime+p.Elapsed, e.ledger.Elapsed)
-	e.shareIdle(p, idle, claims, of)
-
-	b := e.basisOf(p.Kind, claims, of)
-	s := e.sharesOf(active, claims, &b)
-	if s.total == 0 {
-		k.Unattributed += active
-		return
-	}
-	for i := range claims {
-		claim := &claims[i]
-		share := units.Energy(s.next(e.weight(b.key, claim)))
-		if claim.Unseen {
-			e.ledger.accounts[othersIndex].add(p.Kind, share, recent(share))
-			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent(share)) })
-			continue
-		}
-		c := e.touch(claim.Claimant)
-		c.credit[p.Kind] += share
-		c.recent[p.Kind] += recent(share)
-	}
-	k.Unattributed += units.Energy(s.next(b.unowned))
-}
-
-// basis is by what an energy is shared.
-type basis struct {
-	key     Key
-	unowned uint64 // what nobody that can be named has of it
-}
-
-// basisOf returns by what the energy of a kind is shared.
-func (e *Engine) basisOf(kind int, claims []Claim, of *span) basis {
-	key, unowned := e.cfg.Rules.Keys[kind], uint64(of.unowned)
-	if key == ByCPUTime || of.unweighed[key-ByFirstWeight] {
-		return basis{ByCPUTime, unowned}
-	}
-	var sum, cpu uint64
-	for i := range claims {
-		sum = units.AddSaturating(sum, e.weight(key, &claims[i]))
-		cpu = units.AddSaturating(cpu, e.weight(ByCPUTime, &claims[i]))
-	}
-	if sum == 0 || cpu == 0 && unowned > 0 {
-		return basis{ByCPUTime, unowned}
-	}
-	return basis{key, units.MulDiv(unowned, sum, cpu)}
-}
-
-// weight is what a claim has of a key.
-func (e *Engine) weight(key Key, claim *Claim) uint64 {
-	if e.isExcluded(claim) {
-		return 0
-	}
-	return claim.by(key)
-}
-
-func (e *Engine) isExcluded(claim *Claim) bool {
-	return e.excluded && claim.Claimant != Nobody && e.claimants[claim.Claimant].excluded
-}
-
-func (e *Engine) excludedOf(claims []Claim) (sum units.CPUTime) {
-	for i := range claims {
-		if e.isExcluded(&claims[i]) {
-			sum = units.AddSaturating(sum, claims[i].CPU)
-		}
-	}
-	return sum
-}
-
-// sharesOf prepares to share an amount. Weights whose sum does not fit are all made smaller alike: a process
-// may claim centuries where a kernel or a file lies.
-func (e *Engine) sharesOf(amount units.Energy, claims []Claim, b *basis) shares {
-	for shift := 0; ; shift += 16 {
-		total, overflow := b.unowned>>shift, uint64(0)
-		for i := range claims {
-			var carry uint64
-			total, carry = bits.Add64(total, e.weight(b.key, &claims[i])>>shift, 0)
-			overflow |= carry
-		}
-		if overflow == 0 {
-			return shares{amount: uint64(amount), total: total, shift: shift}
-		}
-	}
-}
-
 func (a *Account) add(kind int, energy, recent units.Energy) {
 	a.Energy[kind] += energy
 	a.Recent[kind] += recent
-}
-
-// recentPart is how much of an energy that was used over elapsed belongs to the current collection.
-func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.Energy {
-	if elapsed <= e.ledger.Elapsed {
-		return energy
-	}
-	return units.Energy(units.MulDiv(uint64(energy), uint64(e.ledger.Elapsed), uint64(elapsed)))
 }
 
 func (e *Engine) touch(id Claimant) *claimant {
@@ -587,7 +359,7 @@ func (e *Engine) Compact() {
 	l.accounts, l.unused = trimmed(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.index, e.idle.index = units.Rebuilt(e.index), units.Rebuilt(e.idle.index)
-	e.touched, e.newcomers, e.holders = nil, nil, nil
+	e.touched, e.newcomers, e.holders, e.spare = nil, nil, nil, nil
 	for entity := range e.waiting {
 		e.waiting[entity] = slices.Clone(e.waiting[entity])
 	}
@@ -611,8 +383,8 @@ func trimmed[T any, I ~int32](table []T, unused []I, isUnused func(int) bool) ([
 // Ledger returns what was attributed so far.
 func (e *Engine) Ledger() *Ledger { return &e.ledger }
 
-// HandedOut says that the ledger was read out: the next collection begins.
-func (e *Engine) HandedOut() {
+// Emitted says that the ledger was read out: the next collection begins.
+func (e *Engine) Emitted() {
 	l := &e.ledger
 	for i := range l.Zones {
 		z := &l.Zones[i]
@@ -630,7 +402,7 @@ func (e *Engine) HandedOut() {
 		a := &l.accounts[i]
 		a.rank.next(&a.Recent, !a.Reported && a.live(), forgive)
 		a.Recent, a.RecentIdle = Amounts{}, Amounts{}
-		a.Again, a.Reported = a.Ended, a.Reported || a.live() || a.Other
+		a.EndSent, a.Reported = a.Ended, a.Reported || a.live() || a.Other
 	}
 	for _, id := range e.waiting[Process] {
 		e.claimants[id].rank.next(&Amounts{}, false, forgive)
@@ -638,9 +410,9 @@ func (e *Engine) HandedOut() {
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0
 }
 
-// Accepted notes that what was last handed out has reached its destination. Accounts whose end was in it are
+// Acknowledged notes that what was last handed out has reached its destination. Accounts whose end was in it are
 // removed.
-func (e *Engine) Accepted() {
+func (e *Engine) Acknowledged() {
 	e.unanswered = false
 	for i := range e.ledger.Zones {
 		z := &e.ledger.Zones[i]
@@ -648,19 +420,19 @@ func (e *Engine) Accepted() {
 	}
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		if a.acknowledged = a.Reported; a.Ended && a.Again {
+		if a.acknowledged = a.Reported; a.Ended && a.EndSent {
 			e.remove(int32(i))
 		}
 	}
 }
 
-// PartlyAccepted notes that some of what was last handed out has reached its destination. Which series is not known, so
+// PartlyAcknowledged notes that some of what was last handed out has reached its destination. Which series is not known, so
 // the destination may know each of them.
-func (e *Engine) PartlyAccepted() {
+func (e *Engine) PartlyAcknowledged() {
 	e.unanswered = false
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
-		a.acknowledged = a.acknowledged || a.Reported || a.Again
+		a.acknowledged = a.acknowledged || a.Reported || a.EndSent
 	}
 }
 

@@ -29,6 +29,8 @@ type bench struct {
 	e  *Engine
 	at time.Time
 	iv Interval
+	// node is the usage of the node's CPUs in iv.
+	node *Usage
 }
 
 func newBench(t testing.TB, cfg Config) *bench {
@@ -38,6 +40,8 @@ func newBench(t testing.TB, cfg Config) *bench {
 	b := &bench{t: t, e: New(cfg, baseline), at: baseline}
 	b.iv.Zones = []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}
 	b.iv.At = baseline
+	b.iv.Domains = []Usage{{}}
+	b.node = &b.iv.Domains[0]
 	b.e.Observe(&b.iv)
 	return b
 }
@@ -46,7 +50,7 @@ func newBench(t testing.TB, cfg Config) *bench {
 func (b *bench) observe(energy units.Energy, busy, total units.CPUTime, claims ...Claim) {
 	b.at = b.at.Add(time.Second)
 	b.iv.At, b.iv.Elapsed = b.at, time.Second
-	b.iv.Busy, b.iv.Total, b.iv.Claims = busy, total, claims
+	b.node.Busy, b.node.Total, b.node.Claims = busy, total, claims
 	b.iv.Zones[0].Total += energy
 	b.e.Observe(&b.iv)
 }
@@ -204,14 +208,14 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	b := newBench(t, Config{})
 	p, q := b.open(1), b.open(2)
 	const most = ^units.CPUTime(0)
-	b.iv.Unowned = most
+	b.node.Unattributed = most
 	b.observe(30*units.Joule, 1, 1, Claim{Claimant: p, CPU: most}, Claim{Claimant: q, CPU: most})
 	for _, id := range []string{"1", "2"} {
 		assert.InDelta(t, 10*float64(units.Joule), float64(b.energy(Process, id)), 1)
 	}
 	requireConserved(t, b.e, Amounts{})
 
-	b.iv.Unowned, b.iv.Zones[0].OK = 0, false
+	b.node.Unattributed, b.iv.Zones[0].OK = 0, false
 	b.observe(0, 1, 1, Claim{Claimant: p, CPU: most}, Claim{Claimant: q, CPU: 1})
 	b.observe(0, 1, 1, Claim{Claimant: p, CPU: most})
 	b.iv.Zones[0].OK = true
@@ -246,8 +250,8 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	assert.Zero(t, b.energy(Process, "1"))
 	assert.Zero(t, b.e.Ledger().Kinds[pkg].RecentTime, "no power of an interval that was not measured")
 	b.e.Close(early) // it ends before its energy is known
-	b.e.HandedOut()
-	b.e.Accepted()
+	b.e.Emitted()
+	b.e.Acknowledged()
 	b.iv.Zones[0].OK = true
 	b.observe(20*units.Joule, 0, 1000*ms, Claim{Claimant: late, CPU: 100 * ms})
 	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"), "billed for its own interval")
@@ -266,7 +270,7 @@ func TestPowerAfterAGapIsOfTheIntervalJustEnded(t *testing.T) {
 	}
 	b.iv.Zones[0].OK = false
 	run(0)
-	b.e.HandedOut()
+	b.e.Emitted()
 	b.iv.Zones[0].OK = true
 	run(20 * units.Joule) // 10 W for two seconds
 	l := b.e.Ledger()
@@ -329,7 +333,7 @@ func TestAZoneThatIsNotAttributedIsOnlyReported(t *testing.T) {
 func TestUnownedTimeIsUnattributed(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1)
-	b.iv.Unowned = 300 * ms
+	b.node.Unattributed = 300 * ms
 	b.observe(10*units.Joule, 400*ms, 400*ms, Claim{Claimant: p, CPU: 100 * ms})
 	assert.Equal(t, units.Energy(2_500_000), b.energy(Process, "1"))
 	assert.Equal(t, units.Energy(7_500_000), b.e.Ledger().Kinds[pkg].Unattributed)
@@ -340,8 +344,8 @@ func TestUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
 	p := b.open(1, inPod("A", "X"))
 	b.observe(10*units.Joule, 1000*ms, 1000*ms,
 		Claim{Claimant: p, CPU: 100 * ms},
-		Claim{Claimant: p, CPU: 600 * ms, Unseen: true},
-		Claim{Claimant: Nobody, CPU: 300 * ms, Unseen: true})
+		Claim{Claimant: p, CPU: 600 * ms, ShortLived: true},
+		Claim{Claimant: NoClaimant, CPU: 300 * ms, ShortLived: true})
 	assert.Equal(t, 1*units.Joule, b.energy(Process, "1"), "not billed for its children")
 	assert.Equal(t, 7*units.Joule, b.energy(Container, "A"))
 	assert.Equal(t, 7*units.Joule, b.energy(Pod, "X"))
@@ -353,14 +357,14 @@ func TestUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
 
 func TestIdleEnergyByUseOfUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
 	b := keyed(t, ByCPUTime, IdleUsed)
-	b.iv.Unowned = 100 * ms
+	b.node.Unattributed = 100 * ms
 	p, vm := b.open(1, inPod("A", "X")), b.open(2, inVM("vm"))
 	b.share(20*units.Joule,
 		Claim{Claimant: p, CPU: 100 * ms},
-		Claim{Claimant: p, CPU: 600 * ms, Unseen: true},
+		Claim{Claimant: p, CPU: 600 * ms, ShortLived: true},
 		Claim{Claimant: vm, CPU: 200 * ms},
-		Claim{Claimant: vm, CPU: 400 * ms, Unseen: true},
-		Claim{Claimant: Nobody, CPU: 600 * ms, Unseen: true})
+		Claim{Claimant: vm, CPU: 400 * ms, ShortLived: true},
+		Claim{Claimant: NoClaimant, CPU: 600 * ms, ShortLived: true})
 	for _, c := range []struct {
 		entity Entity
 		id     string
@@ -379,7 +383,7 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 		id string
 	}
 	for _, c := range []struct {
-		rule Idle
+		rule IdleAllocation
 		want map[entity]float64
 	}{
 		{IdleEqual, map[entity]float64{
@@ -401,17 +405,17 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 		pod, vm, host := b.open(1, inPod("A", "X")), b.open(2, inVM("vm")), b.open(3)
 		b.open(4, inPod("A", "X"))
 		b.open(5)
-		b.e.Resize(pod, 4)
-		b.e.Resize(vm, 1)
+		b.e.SetRequest(pod, 4)
+		b.e.SetRequest(vm, 1)
 		seconds := func(n int) {
 			for range n {
-				b.share(10*units.Joule, Claim{Claimant: pod, CPU: 100 * ms}, Claim{Claimant: pod, CPU: 200 * ms, Unseen: true},
+				b.share(10*units.Joule, Claim{Claimant: pod, CPU: 100 * ms}, Claim{Claimant: pod, CPU: 200 * ms, ShortLived: true},
 					Claim{Claimant: vm, CPU: 300 * ms}, Claim{Claimant: host, CPU: 400 * ms})
 			}
 		}
 		seconds(1) // with which they have a series
 		for n := range 3 {
-			b.e.HandedOut()
+			b.e.Emitted()
 			idle := map[entity]units.Energy{}
 			for e := range c.want {
 				a := b.find(e.Entity, e.id)
@@ -466,24 +470,24 @@ func TestWhatEndedIsHandedOutUntilItIsAccepted(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1, inPod("A", "X"))
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
-	b.e.HandedOut()
-	b.e.Accepted()
+	b.e.Emitted()
+	b.e.Acknowledged()
 	require.NotNil(t, b.find(Process, "1"), "it lives")
 
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
-	b.e.HandedOut() // refused
+	b.e.Emitted() // refused
 	for range 3 {
 		b.observe(0, 1, 1)
 		a := b.find(Process, "1")
 		require.NotNil(t, a)
 		assert.Equal(t, 2*units.Joule, a.Energy[pkg])
 		assert.True(t, a.Ended)
-		assert.True(t, a.Again)
+		assert.True(t, a.EndSent)
 		assert.NotNil(t, b.find(Container, "A"))
-		b.e.HandedOut()
+		b.e.Emitted()
 	}
-	b.e.Accepted()
+	b.e.Acknowledged()
 	for _, entity := range []Entity{Process, Container, Pod} {
 		for _, id := range []string{"1", "A", "X"} {
 			assert.Nil(t, b.find(entity, id))
@@ -495,9 +499,9 @@ func TestWhatEndedIsHandedOutUntilItIsAccepted(t *testing.T) {
 func TestWhatEndedAfterItWasHandedOutIsNotRemovedByItsAcceptance(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1)
-	b.e.HandedOut()
+	b.e.Emitted()
 	b.e.Close(p)
-	b.e.Accepted()
+	b.e.Acknowledged()
 	require.NotNil(t, b.find(Process, "1"))
 }
 
@@ -522,8 +526,8 @@ func TestAContainerThatRestartsAfterItsEndWasDeliveredGetsANewStart(t *testing.T
 	p := b.open(1, inContainer("A"))
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
-	b.e.HandedOut()
-	b.e.Accepted()
+	b.e.Emitted()
+	b.e.Acknowledged()
 	b.observe(0, 1, 1)
 	again := b.at
 	q := b.open(2, inContainer("A"))
@@ -541,17 +545,17 @@ func TestProcessesOfOneContainerShareItsAccountUntilTheLastEnds(t *testing.T) {
 	assert.True(t, b.find(Container, "A").Ended)
 }
 
-func TestALagForgetsClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
+func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 1000 * units.Joule}}})
 	b.iv.Zones[0].OK = false
-	const births = 3 * maxLagClaims
+	const births = 3 * maxPendingClaims
 	for i := range births {
 		p := b.open(int32(i + 1))
 		b.observe(0, 1, 1, Claim{Claimant: p, CPU: 1})
 		b.e.Close(p)
 	}
-	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].lag.claims), maxLagClaims+1)
-	assert.LessOrEqual(t, len(b.e.claimants), maxLagClaims+2, "memory is bounded")
+	assert.LessOrEqual(t, len(b.e.ledger.Zones[0].pending.usage.Claims), maxPendingClaims+1)
+	assert.LessOrEqual(t, len(b.e.claimants), maxPendingClaims+2, "memory is bounded")
 	b.iv.Zones[0].OK = true
 	b.observe(births*units.Joule, 1, 1)
 	assert.Equal(t, births*units.Joule, b.energy(Process, "other"))
@@ -581,7 +585,8 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 	pid := int32(0)
 	for n := range intervals {
 		at = at.Add(time.Second)
-		iv := Interval{At: at, Elapsed: time.Second}
+		iv := Interval{At: at, Elapsed: time.Second, Domains: []Usage{{}}}
+		node := &iv.Domains[0]
 		if n == 0 {
 			iv.Elapsed = 0
 		}
@@ -595,19 +600,19 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 		}
 		for _, l := range living {
 			if r.IntN(2) == 0 {
-				iv.Claims = append(iv.Claims, Claim{Claimant: l.id, CPU: units.CPUTime(r.Uint64N(1 << 40)), Unseen: r.IntN(4) == 0})
+				node.Claims = append(node.Claims, Claim{Claimant: l.id, CPU: units.CPUTime(r.Uint64N(1 << 40)), ShortLived: r.IntN(4) == 0})
 			}
 		}
 		if r.IntN(3) == 0 {
-			iv.Claims = append(iv.Claims, Claim{Claimant: Nobody, CPU: units.CPUTime(r.Uint64N(1 << 40)), Unseen: true})
+			node.Claims = append(node.Claims, Claim{Claimant: NoClaimant, CPU: units.CPUTime(r.Uint64N(1 << 40)), ShortLived: true})
 		}
 		if r.IntN(3) == 0 {
-			iv.Unowned = units.CPUTime(r.Uint64N(1 << 40))
+			node.Unattributed = units.CPUTime(r.Uint64N(1 << 40))
 		}
-		iv.Busy = units.CPUTime(r.Uint64N(1 << 40))
-		iv.Total = iv.Busy + units.CPUTime(r.Uint64N(1<<42))
+		node.Busy = units.CPUTime(r.Uint64N(1 << 40))
+		node.Total = node.Busy + units.CPUTime(r.Uint64N(1<<42))
 		if r.IntN(8) == 0 {
-			iv.Busy, iv.Total = 0, 0
+			node.Busy, node.Total = 0, 0
 		}
 		for i, kind := range kinds {
 			ok := r.IntN(4) > 0 || n == 0 || n == intervals-1
@@ -620,7 +625,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			iv.Zones = append(iv.Zones, ZoneReading{Zone: i, Kind: kind, Total: known[i], OK: ok})
 		}
 		if n == intervals-1 {
-			iv.Total += 1 << 43 // so that everything that waits is split
+			node.Total += 1 << 43 // so that everything that waits is split
 		}
 		e.Observe(&iv)
 		living = slices.DeleteFunc(living, func(l life) bool {
@@ -643,8 +648,8 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 		for kind := range consumed {
 			waiting := units.Energy(0)
 			for i := range l.Zones {
-				if l.Zones[i].lag != nil && kinds[i] == kind {
-					waiting += l.Zones[i].lag.energy
+				if l.Zones[i].pending != nil && kinds[i] == kind {
+					waiting += l.Zones[i].pending.energy
 				}
 			}
 			require.Equal(t, consumed[kind], l.Kinds[kind].Active+l.Kinds[kind].Idle+waiting, "active + idle == zones")
@@ -662,7 +667,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			require.LessOrEqual(t, e.live[Process], most)
 		}
 		if r.IntN(3) > 0 {
-			e.HandedOut()
+			e.Emitted()
 			if r.IntN(3) > 0 {
 				for a := range l.Accounts {
 					if a.Ended {
@@ -675,7 +680,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 						delete(previous, s)
 					}
 				}
-				e.Accepted()
+				e.Acknowledged()
 				for a := range l.Accounts {
 					require.False(t, a.Ended)
 				}
@@ -683,7 +688,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 		}
 	}
 	for i := range e.Ledger().Zones {
-		require.Nil(t, e.Ledger().Zones[i].lag, "everything was settled at last")
+		require.Nil(t, e.Ledger().Zones[i].pending, "everything was settled at last")
 	}
 }
 
@@ -738,11 +743,11 @@ func TestObserveAllocatesNothingInTheSteadyState(t *testing.T) {
 	for i := range 100 {
 		claims = append(claims, Claim{Claimant: b.open(int32(i+1), inPod(fmt.Sprint(i%10), "X")), CPU: units.CPUTime(i + 1)})
 	}
-	claims = append(claims, Claim{Claimant: Nobody, Unseen: true, CPU: 7}, Claim{Claimant: 3, Unseen: true, CPU: 9})
+	claims = append(claims, Claim{Claimant: NoClaimant, ShortLived: true, CPU: 7}, Claim{Claimant: 3, ShortLived: true, CPU: 9})
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		b.observe(units.Joule, 500*ms, 1000*ms, claims...)
-		b.e.HandedOut()
-		b.e.Accepted()
+		b.e.Emitted()
+		b.e.Acknowledged()
 	}))
 }
 
@@ -766,8 +771,8 @@ func BenchmarkObserve(b *testing.B) {
 // account of its own; or all have one.
 func BenchmarkIdle(b *testing.B) {
 	for _, named := range []string{"named by use", "all named"} {
-		for rule, name := range map[Idle]string{
-			IdleNobody: "nobody", IdleEqual: "equal", IdleEqualContainers: "equal containers", IdleRequested: "requested", IdleUsed: "used",
+		for rule, name := range map[IdleAllocation]string{
+			IdleNone: "nobody", IdleEqual: "equal", IdleEqualContainers: "equal containers", IdleRequested: "requested", IdleUsed: "used",
 		} {
 			b.Run(name+", "+named, func(b *testing.B) {
 				cfg := Config{Rules: DefaultRules()}
@@ -779,7 +784,7 @@ func BenchmarkIdle(b *testing.B) {
 				var claims []Claim
 				for i := range 10_000 {
 					id := bench.open(int32(i+1), inContainer(fmt.Sprint(i%100)))
-					bench.e.Resize(id, 1024)
+					bench.e.SetRequest(id, 1024)
 					if i/100 == i%100 {
 						claims = append(claims, Claim{Claimant: id, CPU: 1})
 					}

@@ -24,8 +24,8 @@ func (b *bench) living() (n int) {
 }
 
 func (b *bench) deliver() {
-	b.e.HandedOut()
-	b.e.Accepted()
+	b.e.Emitted()
+	b.e.Acknowledged()
 }
 
 func TestAZoneThatFailsForGoodKeepsNoDeadSeriesAlive(t *testing.T) {
@@ -33,7 +33,7 @@ func TestAZoneThatFailsForGoodKeepsNoDeadSeriesAlive(t *testing.T) {
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
 	b.observe(0, 1, 1)
 	b.iv.Zones[1].OK = false
-	for i := range 2 * int(maxLag/time.Second) {
+	for i := range 2 * int(maxPending/time.Second) {
 		p := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
 		b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 		b.e.Close(p)
@@ -120,7 +120,7 @@ func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
 		b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 		b.e.Close(p)
 		if i%1000 == 0 {
-			b.e.HandedOut()
+			b.e.Emitted()
 			b.e.Refused()
 		}
 	}
@@ -140,9 +140,9 @@ func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
 		for i := range 4 {
 			p := b.open(int32(i + 1))
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
-			b.e.HandedOut()
+			b.e.Emitted()
 			if partly {
-				b.e.PartlyAccepted()
+				b.e.PartlyAcknowledged()
 			} else {
 				b.e.Refused()
 			}
@@ -166,7 +166,7 @@ func TestWhatIsOnItsWayIsNotCountedTwice(t *testing.T) {
 	b.e.Close(first)
 	second := b.open(2)
 	b.observe(units.Joule, 1, 1, Claim{Claimant: second, CPU: 1})
-	b.e.HandedOut()
+	b.e.Emitted()
 	b.e.Close(second) // the destination has not answered yet
 	assert.Zero(t, b.energy(Process, "other"))
 	b.deliver()
@@ -174,13 +174,13 @@ func TestWhatIsOnItsWayIsNotCountedTwice(t *testing.T) {
 }
 
 func TestASeriesThatGoesOnIsNotCountedTwice(t *testing.T) {
-	for name, answer := range map[string]func(*Engine){"accepted": (*Engine).Accepted, "in part": (*Engine).PartlyAccepted} {
+	for name, answer := range map[string]func(*Engine){"accepted": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it goes on before the destination has answered
 			b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
 			p := b.open(1)
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 			b.e.Close(p)
-			b.e.HandedOut()
+			b.e.Emitted()
 			if !meanwhile {
 				answer(b.e)
 			}

@@ -140,22 +140,23 @@ func (e *Engine) weightOf(set *carriers) uint64 {
 
 // shareIdle gives those their part of a portion's idle energy who carry it. Of what a zone was late with they are those
 // who run now.
-func (e *Engine) shareIdle(p Portion, idle units.Energy, claims []Claim, of *span) {
+func (e *Engine) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	k := &e.ledger.Kinds[p.Kind]
 	switch e.cfg.Rules.Idle {
-	case IdleNobody:
+	case IdleNone:
 		return
 	case IdleUsed:
-		b := e.basisOf(p.Kind, claims, of)
-		s := e.sharesOf(idle, claims, &b)
+		b := e.basis(p.Kind, u)
+		s := e.newShares(idle, u.Claims, &b)
 		if s.total == 0 {
 			k.UnattributedIdle += idle
 			return
 		}
-		for i := range claims {
-			e.addIdle(p, claims[i], units.Energy(s.next(e.weight(b.key, &claims[i]))))
+		for i := range u.Claims {
+			claim := &u.Claims[i]
+			e.addIdle(p, claim, units.Energy(s.next(e.weight(b.key, claim))))
 		}
-		k.UnattributedIdle += units.Energy(s.next(b.unowned))
+		k.UnattributedIdle += units.Energy(s.next(b.unattributed))
 		return
 	}
 	total := e.weighCarriers()
@@ -206,16 +207,16 @@ func (e *Engine) carry(p Portion, set *carriers, energy units.Energy) {
 }
 
 // addIdle books a part of idle energy.
-func (e *Engine) addIdle(p Portion, claim Claim, energy units.Energy) {
+func (e *Engine) addIdle(p Portion, claim *Claim, energy units.Energy) {
 	recent := e.recentPart(energy, p.Elapsed)
 	accounts := e.ledger.accounts
-	if claim.Claimant == Nobody {
+	if claim.Claimant == NoClaimant {
 		accounts[othersIndex].addIdle(p.Kind, energy, recent)
 		return
 	}
 	c := e.claimants[claim.Claimant]
 	for entity, account := range c.accounts {
-		if Entity(entity) == Process && (account == none || claim.Unseen) {
+		if Entity(entity) == Process && (account == none || claim.ShortLived) {
 			account = othersIndex
 		}
 		if account != none {

@@ -44,12 +44,14 @@ func (n *shared) interval(watts units.Energy, cpu ...units.CPUTime) {
 	n.energy += watts * units.Joule * 10
 	n.at = n.at.Add(10 * time.Second)
 	iv := attribution.Interval{
-		At: n.at, Elapsed: 10 * time.Second, Busy: 10 * units.Second, Total: 30 * units.Second,
-		Zones: []attribution.ZoneReading{{Total: n.energy, OK: true}},
+		At: n.at, Elapsed: 10 * time.Second,
+		Domains: []attribution.Usage{{Busy: 10 * units.Second, Total: 30 * units.Second}},
+		Zones:   []attribution.ZoneReading{{Total: n.energy, OK: true}},
 	}
+	node := &iv.Domains[0]
 	for i, c := range cpu {
 		if c > 0 {
-			iv.Claims = append(iv.Claims, attribution.Claim{Claimant: n.claimants[i], CPU: c * units.Second})
+			node.Claims = append(node.Claims, attribution.Claim{Claimant: n.claimants[i], CPU: c * units.Second})
 		}
 	}
 	n.engine.Observe(&iv)
@@ -71,7 +73,7 @@ func (n *shared) joules() (active, idle map[string]float64) {
 	return active, idle
 }
 
-func rulesOf(idle attribution.Idle) attribution.Rules {
+func rulesOf(idle attribution.IdleAllocation) attribution.Rules {
 	rules := attribution.DefaultRules()
 	rules.Idle = idle
 	return rules
@@ -81,10 +83,10 @@ func rulesOf(idle attribution.Idle) attribution.Rules {
 func TestIdleEnergyIsCarriedByWhomTheRuleNames(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		rule attribution.Idle
+		rule attribution.IdleAllocation
 		want map[string]float64
 	}{
-		{"nobody", attribution.IdleNobody, map[string]float64{"1": 0, "2": 0, "3": 0, "4": 0, "A": 0, "B": 0, "other": 0}},
+		{"nobody", attribution.IdleNone, map[string]float64{"1": 0, "2": 0, "3": 0, "4": 0, "A": 0, "B": 0, "other": 0}},
 		{"equal", attribution.IdleEqual, map[string]float64{"1": 100, "2": 100, "3": 100, "4": 100, "A": 200, "B": 100, "other": 0}},
 		{"equal containers", attribution.IdleEqualContainers,
 			map[string]float64{"1": 100, "2": 100, "3": 200, "4": 0, "A": 200, "B": 200, "other": 0}},
@@ -94,7 +96,7 @@ func TestIdleEnergyIsCarriedByWhomTheRuleNames(t *testing.T) {
 	} {
 		n := newShared(rulesOf(c.rule))
 		for i, size := range []uint64{1536, 1536, 512, 0} {
-			n.engine.Resize(n.claimants[i], size)
+			n.engine.SetRequest(n.claimants[i], size)
 		}
 		n.interval(60, 1, 1, 2, 4)
 		active, idle := n.joules()
@@ -137,7 +139,7 @@ func TestWhoEndedCarriesNoIdleEnergy(t *testing.T) {
 }
 
 func TestIdleEnergyThatNobodyCarriesIsUnattributed(t *testing.T) {
-	for _, rule := range []attribution.Idle{attribution.IdleRequested, attribution.IdleUsed} {
+	for _, rule := range []attribution.IdleAllocation{attribution.IdleRequested, attribution.IdleUsed} {
 		n := newShared(rulesOf(rule)) // nobody has a size
 		n.interval(60)                // nor runs
 		assert.Equal(t, 400*units.Joule, n.engine.Ledger().Kinds[0].UnattributedIdle)
@@ -166,7 +168,7 @@ func TestWhatTheExcludedUseIsStatic(t *testing.T) {
 func TestALearnedStaticPowerHoldsWhatTheExcludedUse(t *testing.T) {
 	split := attribution.NewBaseSplit(0.01, 10*time.Second)
 	n := newShared(attribution.Rules{
-		Split: split.Active, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+		Split: split.Active, Learned: [attribution.MaxKinds]*attribution.StaticSplit{split},
 	})
 	assert.Equal(t, attribution.Learning, n.engine.Ledger().Kinds[0].Standing)
 	n.engine.Exclude(n.claimants[3])
@@ -198,7 +200,7 @@ func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
 // Of 60 W are 12 W static. Of 10 s busy the excluded process 4 used 4, so of the 480 J above that 288 J are active.
 func TestUnderAFixedSplitTheOthersAreNotBilledForTheExcluded(t *testing.T) {
 	n := newShared(attribution.Rules{
-		Split: attribution.FixedSplit([attribution.Zones]units.Energy{12 * units.Joule}),
+		Split: attribution.FixedSplit([attribution.MaxKinds]units.Energy{12 * units.Joule}),
 	})
 	n.engine.Exclude(n.claimants[3])
 	n.interval(60, 1, 1, 4, 4)
@@ -229,7 +231,7 @@ func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
 func TestAHugeRequestIsCutOff(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleRequested))
 	for i, size := range []uint64{1 << 20, 1 << 20, math.MaxUint64, 0} {
-		n.engine.Resize(n.claimants[i], size)
+		n.engine.SetRequest(n.claimants[i], size)
 	}
 	n.interval(60)
 	_, idle := n.joules()
@@ -248,7 +250,7 @@ type tenant struct {
 // Processes start and end in containers, pods and virtual machines, in containers too; some get a series, sizes change,
 // some are excluded. What each has is what whoever goes over all processes comes to.
 func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
-	for _, rule := range []attribution.Idle{attribution.IdleEqual, attribution.IdleEqualContainers, attribution.IdleRequested} {
+	for _, rule := range []attribution.IdleAllocation{attribution.IdleEqual, attribution.IdleEqualContainers, attribution.IdleRequested} {
 		for seed := range uint64(40) {
 			random := rand.New(rand.NewPCG(seed, uint64(rule)))
 			at := time.Unix(1, 0)
@@ -306,7 +308,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 						n.excluded = true
 					case random.IntN(4) == 0 && n.holder != "":
 						sizes[n.holder] = random.Uint64N(3) * 512
-						e.Resize(n.claimant, sizes[n.holder])
+						e.SetRequest(n.claimant, sizes[n.holder])
 					}
 				}
 
@@ -331,18 +333,20 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 					all += part(n)
 				}
 				had := series()
-				iv := attribution.Interval{At: at.Add(time.Second), Elapsed: time.Second, Busy: units.Second, Total: 2 * units.Second}
+				node := attribution.Usage{Busy: units.Second, Total: 2 * units.Second}
+				iv := attribution.Interval{At: at.Add(time.Second), Elapsed: time.Second}
 				iv.Zones = []attribution.ZoneReading{{Total: energy, OK: true}}
 				if step > 0 {
 					energy += 20 * units.Joule
 					iv.Zones[0].Total = energy
 					for _, n := range tenants {
 						if n.running && random.IntN(4) == 0 {
-							iv.Claims = append(iv.Claims, attribution.Claim{Claimant: n.claimant, CPU: units.Second / 50})
+							node.Claims = append(node.Claims, attribution.Claim{Claimant: n.claimant, CPU: units.Second / 50})
 						}
 					}
 				}
 				before := e.Ledger().Kinds[0].Idle
+				iv.Domains = []attribution.Usage{node}
 				e.Observe(&iv)
 				at = iv.At
 				idle := (e.Ledger().Kinds[0].Idle - before).Joules()
@@ -367,8 +371,8 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 					t.FailNow()
 				}
 				if random.IntN(5) == 0 { // accounts that have ended make room for others
-					e.HandedOut()
-					e.Accepted()
+					e.Emitted()
+					e.Acknowledged()
 					there := series()
 					maps.DeleteFunc(want, func(name string, _ float64) bool { _, ok := there[name]; return !ok })
 					maps.DeleteFunc(sizes, func(name string, _ uint64) bool { _, ok := there[name]; return !ok })

@@ -8,94 +8,96 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Interval is what happened on the node since the interval before.
+// Interval is what the node's meters showed, and who used its hardware, since the interval before.
+//
+// The zero Interval is valid: no time passed, nothing was used and no zone is known. The engine keeps no part of an
+// Interval, so that its slices can be filled again for the next one.
 type Interval struct {
-	// At is when the interval ended, for the start of the series that begin in it.
+	// At is the end of the interval. Series that begin in it start no later.
 	At time.Time
-	// Elapsed is how long it was by a clock that never steps.
+	// Elapsed is the length of the interval by a clock that does not step.
 	Elapsed time.Duration
-	// Busy and Total are the node's CPU time in it. With a Total of 0 there is nothing to split by: the
-	// energy waits for the next interval.
-	Busy, Total units.CPUTime
-	// Zones are the readings at its end, of every zone that is known. What waits for one that is left out is
-	// settled, and what such a zone has used when it returns is shared by the CPU time of its absence too.
+	// Domains lists the usage of each domain. An index means the same domain in all intervals; the list may grow. Index
+	// 0 is the node's CPUs: only its claims add to the CPU time of accounts, and its utilization is the ledger's.
+	Domains []Usage
+	// Zones lists a reading of every known zone. A zone that is left out has ended, or is absent: what is pending for
+	// it is attributed, and the energy that it shows when it returns is shared by the CPU time of its absence too.
 	Zones []ZoneReading
-	// Claims are the CPU times of those who ran, and what others hold by which energy is shared.
-	Claims []Claim
-	// Unowned is the CPU time of those who ran and cannot be named: their energy is unattributed. They have as much of
-	// every key for it as the others on average.
-	Unowned units.CPUTime
-	// Unweighed are the weights of which nothing is known in it. CPU time stands in, also where a zone is late with the
-	// energy of this interval and of others.
-	Unweighed [Weights]bool
-	// EndsCollection says that the ledger is handed out after it. Those that use the most get their series then.
+	// EndsCollection reports whether the ledger is emitted after this interval. The places of a limited number of series
+	// go to the largest users then.
 	EndsCollection bool
+}
+
+// Usage is how much a domain was used during an interval, and by whom.
+//
+// The zero Usage is that of a domain whose utilization could not be read. There is nothing to divide energy by: it stays
+// pending until an interval with a Total.
+type Usage struct {
+	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and waiting for I/O. Busy
+	// counts for no more than Total.
+	Busy, Total units.CPUTime
+	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
+	Claims []Claim
+	// Unattributed is the CPU time of processes that cannot be named. Its energy is unattributed. Under another
+	// allocation key it weighs as much as claimed CPU time does on average.
+	Unattributed units.CPUTime
+	// Unweighed marks weights that have no data for this interval. The engine then falls back to CPU time, also for the
+	// other intervals that a zone's pending energy is of.
+	Unweighed [Weights]bool
 }
 
 // NotAttributed is the kind of a zone that is reported but not shared.
 const NotAttributed = -1
 
-// ZoneReading is one zone's counter at the end of an interval.
+// ZoneReading is the counter of one zone at the end of an interval.
 type ZoneReading struct {
-	// Zone numbers the zone from 0, the same in each interval.
+	// Zone is the index of the zone, the same in each interval. It counts from 0.
 	Zone int
-	// Kind is the ledger's column, below Zones, or NotAttributed.
+	// Domain is the index in Interval.Domains of the hardware that the zone measures. Where there is no such index, the
+	// domain has the zero Usage.
+	Domain int
+	// Kind is the index in Ledger.Kinds of the zone's kind, below MaxKinds, or NotAttributed.
 	Kind int
-	// Total is the zone's energy so far. It never goes down.
+	// Total is the energy that the zone has counted so far. It never decreases.
 	Total units.Energy
-	// OK says that Total is up to date. Where it is not, the zone's energy and the CPU time that it will
-	// be shared by wait together for the next good reading.
+	// OK reports whether Total is up to date. If false, the zone's energy is pending, together with the usage of its
+	// domain, until the next reading that is OK.
 	OK bool
-	// Replaced marks a zone whose meter is another than before. Total does not follow the totals of that one: what is
-	// pending of them is settled, and the first reading that is OK is the new baseline. The zone's energy goes on.
+	// Replaced reports whether another meter reads the zone than before, so that Total does not continue the totals
+	// before. Pending energy of those is attributed, and the first reading that is OK is the new baseline. The zone's
+	// own energy continues.
 	Replaced bool
 }
 
-// Claim is CPU time that was used in an interval.
+// Claim is one claimant's usage of a domain in an interval.
 type Claim struct {
-	// Claimant is who used it, or Nobody.
+	// Claimant is who used the domain, or NoClaimant.
 	Claimant Claimant
-	// Unseen says that it was not the claimant itself but processes beside it that nothing names, its
-	// short-lived children: what they earn is its container's, pod's and VM's, and in the series of the others.
-	Unseen bool
-	CPU    units.CPUTime
-	// Weights are what energy may be shared by instead, such as the work that was done in CPU, or the memory that was
-	// held and for how long, each in a unit that is the same in all intervals. There may be some without CPU.
+	// ShortLived reports whether the usage is not the claimant's own but that of short-lived processes beside it, such as
+	// its children. Their energy goes to the claimant's container, pod and VM, and to the other processes.
+	ShortLived bool
+	CPU        units.CPUTime
+	// Weights are what the claim weighs under the allocation keys other than CPU time: the work that was done, or the
+	// memory that was held and for how long, each in a unit that is the same in all intervals. A claim may have weight
+	// without CPU time.
 	Weights [Weights]uint64
 }
 
-// nothing says whether there is nothing to share anything by.
-func (c *Claim) nothing() bool { return c.CPU == 0 && c.Weights == [Weights]uint64{} }
+// empty reports whether the claim has no weight under any allocation key.
+func (c *Claim) empty() bool { return c.CPU == 0 && c.Weights == [Weights]uint64{} }
 
-// merge adds what else the same claimed.
-func (c *Claim) merge(o *Claim) {
+// add adds another claim of the same claimant.
+func (c *Claim) add(o *Claim) {
 	c.CPU = units.AddSaturating(c.CPU, o.CPU)
 	for i, weight := range o.Weights {
 		c.Weights[i] = units.AddSaturating(c.Weights[i], weight)
 	}
 }
 
-// by is what the claim has of a key.
-func (c *Claim) by(k Key) uint64 {
+// weight returns the claim's weight under an allocation key.
+func (c *Claim) weight(k AllocationKey) uint64 {
 	if k == ByCPUTime {
 		return uint64(c.CPU)
 	}
 	return c.Weights[k-ByFirstWeight]
-}
-
-// shares hands out amount in proportion to weights that add up to total, as differences of the running
-// prefix: the parts of a whole run of weights add up to amount exactly, and each is within one unit of its
-// exact value whatever the order.
-type shares struct {
-	amount, total  uint64
-	weights, given uint64
-	shift          int // by which weights are made smaller, total is already
-}
-
-func (s *shares) next(weight uint64) uint64 {
-	s.weights += weight >> s.shift
-	upTo := units.MulDiv(s.amount, s.weights, s.total)
-	share := upTo - s.given
-	s.given = upTo
-	return share
 }

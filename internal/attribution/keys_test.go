@@ -15,7 +15,7 @@ import (
 type weights = [Weights]uint64
 
 // keyed is a bench whose only kind is shared by a key.
-func keyed(t testing.TB, key Key, idle Idle) *bench {
+func keyed(t testing.TB, key AllocationKey, idle IdleAllocation) *bench {
 	rules := DefaultRules()
 	rules.Keys[pkg], rules.Idle = key, idle
 	return newBench(t, Config{Rules: rules})
@@ -28,7 +28,7 @@ func (b *bench) share(energy units.Energy, claims ...Claim) {
 
 func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 	for name, c := range map[string]struct {
-		key    Key
+		key    AllocationKey
 		first  Claim
 		second Claim
 		want   units.Energy // the first's, of 12 J
@@ -42,7 +42,7 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		"weights beyond measure":     {ByFirstWeight, Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, 6},
 		"nobody has any":             {ByFirstWeight, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
 	} {
-		b := keyed(t, c.key, IdleNobody)
+		b := keyed(t, c.key, IdleNone)
 		c.first.Claimant, c.second.Claimant = b.open(1), b.open(2)
 		b.share(12*units.Joule, c.first, c.second)
 		assert.Equal(t, c.want*units.Joule, b.energy(Process, "1"), name)
@@ -53,9 +53,9 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 
 // They used a quarter of the CPU time, so they have a quarter of whatever else there is.
 func TestTheUnownedHaveAsMuchOfAKeyAsTheOthersOnAverage(t *testing.T) {
-	for _, key := range []Key{ByCPUTime, ByFirstWeight, BySecondWeight} {
+	for _, key := range []AllocationKey{ByCPUTime, ByFirstWeight, BySecondWeight} {
 		b := keyed(t, key, IdleUsed)
-		b.iv.Unowned = 100 * ms
+		b.node.Unattributed = 100 * ms
 		b.share(12*units.Joule,
 			Claim{Claimant: b.open(1), CPU: 100 * ms, Weights: weights{70, 20}}, Claim{Claimant: b.open(2), CPU: 200 * ms, Weights: weights{20, 10}})
 		k := b.e.Ledger().Kinds[pkg]
@@ -65,16 +65,16 @@ func TestTheUnownedHaveAsMuchOfAKeyAsTheOthersOnAverage(t *testing.T) {
 	}
 }
 
-// Else those who sleep would have what the unowned alone have caused.
+// Else those who sleep would have what the unattributed alone have caused.
 func TestWhereOnlyTheUnownedRanWeightsAreNotTheKey(t *testing.T) {
-	b := keyed(t, BySecondWeight, IdleNobody)
-	b.iv.Unowned = 100 * ms
+	b := keyed(t, BySecondWeight, IdleNone)
+	b.node.Unattributed = 100 * ms
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}})
 	assert.Equal(t, 12*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
 }
 
 func TestWhereNobodyRanWeightsAreTheKeyAllTheSame(t *testing.T) {
-	b := keyed(t, BySecondWeight, IdleNobody)
+	b := keyed(t, BySecondWeight, IdleNone)
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}}, Claim{Claimant: b.open(2), Weights: weights{0, 40}})
 	assert.Equal(t, 4*units.Joule, b.energy(Process, "1"))
 }
@@ -87,10 +87,10 @@ func TestIdleEnergyByUseIsSharedByTheKey(t *testing.T) {
 }
 
 func TestTheExcludedHaveNothingOfAKey(t *testing.T) {
-	b := keyed(t, ByFirstWeight, IdleNobody)
+	b := keyed(t, ByFirstWeight, IdleNone)
 	static := b.open(1)
 	b.e.Exclude(static)
-	b.iv.Unowned = 100 * ms
+	b.node.Unattributed = 100 * ms
 	b.observe(24*units.Joule, 1300*ms, 2*units.Second,
 		Claim{Claimant: static, CPU: 300 * ms, Weights: weights{1000, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{10, 0}})
 	assert.Zero(t, b.energy(Process, "1"))
@@ -100,7 +100,7 @@ func TestTheExcludedHaveNothingOfAKey(t *testing.T) {
 
 // What a zone was late with is shared by all of the intervals: those who sleep in them count as well.
 func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
-	b := keyed(t, BySecondWeight, IdleNobody)
+	b := keyed(t, BySecondWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
 	b.share(0, Claim{Claimant: p, CPU: 100 * ms, Weights: weights{0, 30}}, Claim{Claimant: q, Weights: weights{0, 10}})
@@ -114,42 +114,42 @@ func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
 
 // Else those who ran while nothing was known would have nothing.
 func TestOfALateZoneCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *testing.T) {
-	b := keyed(t, ByFirstWeight, IdleNobody)
+	b := keyed(t, ByFirstWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
-	b.iv.Unweighed[0] = true
+	b.node.Unweighed[0] = true
 	b.share(0, Claim{Claimant: p, CPU: 900 * ms})
-	b.iv.Unweighed[0] = false
+	b.node.Unweighed[0] = false
 	b.iv.Zones[0].OK = true
 	b.share(10*units.Joule, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
 	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"))
 	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"))
 
-	b.iv.Unweighed[1] = true // is not its key
+	b.node.Unweighed[1] = true // is not its key
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{30, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
 	assert.Equal(t, 12*units.Joule, b.energy(Process, "1"))
-	b.iv.Unweighed[0] = true
+	b.node.Unweighed[0] = true
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{30, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
 	assert.Equal(t, 21*units.Joule, b.energy(Process, "1"))
 }
 
 func TestUnweighedIdleEnergyIsSharedByCPUTime(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleUsed)
-	b.iv.Unweighed[0] = true
+	b.node.Unweighed[0] = true
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 300 * ms, Weights: weights{10, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{30, 0}})
 	assert.Equal(t, 9*units.Joule, b.find(Process, "1").Idle[pkg])
 }
 
 func TestOfAZoneThatIsGivenUpCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *testing.T) {
-	b := keyed(t, ByFirstWeight, IdleNobody)
+	b := keyed(t, ByFirstWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
-	b.iv.Unweighed[0] = true
+	b.node.Unweighed[0] = true
 	b.share(5*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{1, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{9, 0}})
-	b.iv.Unweighed[0] = false
+	b.node.Unweighed[0] = false
 	zones := b.iv.Zones
 	b.iv.Zones = nil
-	b.iv.Claims = nil
+	b.node.Claims = nil
 	b.at = b.at.Add(time.Second)
 	b.iv.At = b.at
 	b.e.Observe(&b.iv)
@@ -158,7 +158,7 @@ func TestOfAZoneThatIsGivenUpCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *te
 }
 
 func TestWeightsOfLateZonesSaturate(t *testing.T) {
-	b := keyed(t, ByFirstWeight, IdleNobody)
+	b := keyed(t, ByFirstWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
 	for range 3 {
@@ -167,7 +167,7 @@ func TestWeightsOfLateZonesSaturate(t *testing.T) {
 	b.iv.Zones[0].OK = true
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{1, 0}})
 	assert.InDelta(t, 5e6, float64(b.energy(Process, "1")), 1)
-	b.iv.Unowned = ms
+	b.node.Unattributed = ms
 	b.share(12*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{Claimant: q, CPU: ms, Weights: weights{math.MaxUint64, 0}})
 	requireConserved(t, b.e, Amounts{})
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // Amounts are energies by zone kind.
-type Amounts [Zones]units.Energy
+type Amounts [MaxKinds]units.Energy
 
 // Account is the ledger of one series of a process, container, pod or VM.
 type Account struct {
@@ -45,12 +45,12 @@ type Account struct {
 	Ended bool
 	// Reported marks an account that was in an earlier collection before it ended.
 	Reported bool
-	// Again says that the end was in an earlier collection, which was not accepted.
-	Again bool
+	// EndSent says that the end was in an earlier collection, which was not accepted.
+	EndSent bool
 
 	refs     int32  // claimants that may still add to it
 	carriers int32  // claimants that share its idle energy
-	size     uint64 // what Resize said
+	size     uint64 // what SetRequest said
 
 	rank         rank
 	earned       units.Energy // while it had no series
@@ -79,9 +79,9 @@ type Zone struct {
 	endSent bool // the end was in an earlier collection
 	kind    int
 	last    units.Energy
-	lag     *lag
-	absence span // while it was not among the readings, if it was not at last
-	read    bool // it is among the readings of the current interval, good or not
+	domain  int
+	pending *pending // nil while it is read and attributed each interval
+	read    bool     // it is among the readings of the current interval, good or not
 }
 
 // Kind is the ledger of all zones of one kind together.
@@ -103,12 +103,14 @@ type Kind struct {
 	RecentActive units.Energy
 	RecentIdle   units.Energy
 	RecentTime   time.Duration
+
+	covered time.Duration // the longest portion of the current interval
 }
 
 // Ledger is everything that was attributed. It is the engine's own: valid until the next call to it.
 type Ledger struct {
 	Zones []Zone
-	Kinds [Zones]Kind
+	Kinds [MaxKinds]Kind
 	// Elapsed is how long the current collection was; Busy and Total are the node's CPU time in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
@@ -123,10 +125,10 @@ type Ledger struct {
 
 // Waiting returns the energy of a kind that was read and is not attributed yet, because its zone or the CPU
 // time of the same intervals could not be read: what a kind's zones used is Active, Idle and this.
-func (l *Ledger) Waiting(kind int) (sum units.Energy) {
+func (l *Ledger) Pending(kind int) (sum units.Energy) {
 	for i := range l.Zones {
-		if z := &l.Zones[i]; z.kind == kind && z.lag != nil {
-			sum += z.lag.energy
+		if z := &l.Zones[i]; z.kind == kind && z.pending != nil {
+			sum += z.pending.energy
 		}
 	}
 	return sum

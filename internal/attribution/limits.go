@@ -164,7 +164,7 @@ func (e *Engine) contest(entity Entity) {
 			if a.claimant == none || a.refs > 1 {
 				continue // it changes hands
 			}
-			if c := e.claimants[a.claimant]; !c.running && c.holds == 0 {
+			if c := e.claimants[a.claimant]; !c.running && c.pending == 0 {
 				leaving++ // before the ledger is handed out
 				continue
 			}

@@ -176,11 +176,11 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	require.Equal(t, 11*units.Joule, b.energy(Process, "1"))
 	require.True(t, b.find(Process, "1").Ended)
 	assert.Equal(t, 50*units.Joule, b.energy(Process, "2"))
-	b.e.HandedOut() // refused
+	b.e.Emitted() // refused
 	b.collect(map[Claimant]int{p: 500, q: 1})
 	a := b.find(Process, "1")
 	assert.False(t, a.Ended)
-	assert.False(t, a.Again)
+	assert.False(t, a.EndSent)
 	assert.Equal(t, 511*units.Joule, a.Energy[pkg], "nobody knows of the end, so it goes on")
 	assert.Equal(t, began, a.Start)
 	b.deliver()
@@ -206,7 +206,7 @@ func TestAContainerThatLosesItsSeriesLeavesItsPodAndGoesOnIfNobodyKnows(t *testi
 	assert.Equal(t, 50*units.Joule, b.energy(Container, "B"))
 	assert.Equal(t, 1*units.Joule, b.energy(Container, "other"))
 	assert.Equal(t, 62*units.Joule, b.energy(Pod, "X"))
-	b.e.HandedOut() // refused
+	b.e.Emitted() // refused
 	b.observe(7*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	assert.Equal(t, 11*units.Joule, b.energy(Container, "A"), "final")
 	assert.Equal(t, 8*units.Joule, b.energy(Container, "other"))
@@ -250,7 +250,7 @@ func TestAPipelineThatRefusesKeepsNoNewcomerOut(t *testing.T) {
 			require.LessOrEqual(t, b.e.ended[entity], 2*most)
 		}
 		require.LessOrEqual(t, len(b.e.ledger.accounts), int(numEntities)*(3*most+1+len(joules)))
-		b.e.HandedOut()
+		b.e.Emitted()
 		if i == most {
 			d := delivering{Engine: b.e}
 			d.accept()
@@ -312,8 +312,8 @@ func crowded(tb testing.TB, processes, most int) (collect func()) {
 	b.iv.EndsCollection = true
 	collect = func() {
 		b.observe(1000*units.Joule, 500*ms, 1000*ms, claims...)
-		b.e.HandedOut()
-		b.e.Accepted()
+		b.e.Emitted()
+		b.e.Acknowledged()
 	}
 	for range 100 {
 		collect()
@@ -351,18 +351,18 @@ func (d *delivering) totals() [numEntities]totals {
 
 func (d *delivering) accept() {
 	for a := range d.Ledger().Accounts {
-		if a.Ended && a.Again {
+		if a.Ended && a.EndSent {
 			d.delivered[a.Entity].add(a)
 		}
 	}
-	d.Accepted()
+	d.Acknowledged()
 }
 
 // twins plays a random history to an engine with small limits and to one without, under each rule for idle energy.
 func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	rules := DefaultRules()
-	rules.Idle = Idle(seed % 5)
+	rules.Idle = IdleAllocation(seed % 5)
 	var limits Limits
 	for entity := range limits {
 		limits[entity] = Limit{units.Energy(r.IntN(2)) * units.Joule, 1 + r.IntN(4)}
@@ -371,6 +371,8 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	all := &delivering{Engine: New(Config{Rules: rules}, baseline)}
 	engines := []*delivering{few, all}
 	iv := Interval{At: baseline, Zones: []ZoneReading{{Kind: pkg, OK: true}, {Zone: 1, Kind: dram, OK: true}}}
+	iv.Domains = []Usage{{}}
+	node := &iv.Domains[0]
 	var living []Claimant
 	pid := int32(0)
 	for range intervals {
@@ -386,15 +388,15 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 			id := few.Open(o, iv.At)
 			require.Equal(t, id, all.Open(o, iv.At))
 			for _, e := range engines {
-				e.Resize(id, uint64(pid%7))
+				e.SetRequest(id, uint64(pid%7))
 			}
 			living = append(living, id)
 		}
-		iv.Claims = iv.Claims[:0]
+		node.Claims = node.Claims[:0]
 		for _, id := range living {
 			if r.IntN(3) > 0 {
 				used := units.CPUTime(1) << r.IntN(30)
-				iv.Claims = append(iv.Claims, Claim{Claimant: id, CPU: used, Unseen: r.IntN(5) == 0})
+				node.Claims = append(node.Claims, Claim{Claimant: id, CPU: used, ShortLived: r.IntN(5) == 0})
 			}
 		}
 		var ending []Claimant
@@ -405,8 +407,8 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 			ending = append(ending, id)
 			return true
 		})
-		iv.At, iv.Elapsed, iv.Unowned = iv.At.Add(time.Second), time.Second, units.CPUTime(r.IntN(1000))
-		iv.Busy, iv.Total = units.CPUTime(r.IntN(1000)), 1000
+		iv.At, iv.Elapsed, node.Unattributed = iv.At.Add(time.Second), time.Second, units.CPUTime(r.IntN(1000))
+		node.Busy, node.Total = units.CPUTime(r.IntN(1000)), 1000
 		for i := range iv.Zones {
 			iv.Zones[i].Total += units.Energy(r.IntN(1e8))
 			iv.Zones[i].OK = r.IntN(6) > 0
@@ -436,7 +438,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 			}
 		}
 		for _, e := range engines {
-			e.HandedOut()
+			e.Emitted()
 			if accepted {
 				e.accept()
 			}
@@ -444,12 +446,12 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 		require.Equal(t, all.totals(), few.totals(), "seed %d", seed)
 	}
 	for _, e := range engines {
-		iv.Zones[0].OK, iv.Zones[1].OK, iv.Claims = true, true, nil
+		iv.Zones[0].OK, iv.Zones[1].OK, node.Claims = true, true, nil
 		e.Observe(&iv)
 		for _, id := range living {
 			e.Close(id)
 		}
-		e.HandedOut()
+		e.Emitted()
 		e.accept()
 		for entity := range numEntities {
 			require.Zero(t, e.live[entity]+e.ended[entity]+len(e.waiting[entity]), "seed %d", seed)
@@ -539,7 +541,7 @@ func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 	b := newBench(t, Config{Limits: limited(Process, Limit{0, 1})})
 	first, waiting := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
-	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // a zone lags, and owes it energy
+	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // its energy is pending
 	second := b.open(1)                                // goes on with the series of the first
 	b.e.Close(first)
 	b.e.Close(second)

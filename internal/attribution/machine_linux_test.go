@@ -44,7 +44,7 @@ type observer struct {
 	at          time.Time // end of the last interval
 	busy, total time.Duration
 	begun       bool
-	claimed     units.CPUTime // in all, with what was unowned
+	claimed     units.CPUTime // in all, with what was unattributed
 
 	stopped  int // so many more intervals have no CPU time of the node
 	unlisted int // so many more intervals no task is seen
@@ -61,7 +61,7 @@ type observed struct {
 	cgroup   string
 	claimant attribution.Claimant
 	grouped  bool
-	unnamed  bool // what it uses is unowned
+	unnamed  bool // what it uses is unattributed
 }
 
 type observedZone struct {
@@ -116,7 +116,7 @@ func (n *observer) open(owner attribution.Owner, since time.Time) attribution.Cl
 	}
 	if n.sizes {
 		size := uint64(owner.Process.PID * 37 % 5)
-		n.engine.Resize(id, size)
+		n.engine.SetRequest(id, size)
 		if n.oracle != nil {
 			n.oracle.resize(id, size)
 		}
@@ -138,16 +138,20 @@ func (n *observer) close() {
 // pass observes an interval. It may leave those who ended open.
 func (n *observer) pass(leaveOpen bool) {
 	iv := &n.interval
+	if iv.Domains == nil {
+		iv.Domains = make([]attribution.Usage, 1)
+	}
+	u := &iv.Domains[0]
 	at := boot.Add(n.life.Now())
 	iv.At, iv.Elapsed = at, at.Sub(n.at)
-	iv.Claims, iv.Unowned = iv.Claims[:0], 0
-	iv.Busy, iv.Total = 0, 0
-	iv.Unweighed = [attribution.Weights]bool{n.life.Now()/time.Millisecond%7 == 0, n.life.Now()/time.Millisecond%11 == 0}
+	u.Claims, u.Unattributed = u.Claims[:0], 0
+	u.Busy, u.Total = 0, 0
+	u.Unweighed = [attribution.Weights]bool{n.life.Now()/time.Millisecond%7 == 0, n.life.Now()/time.Millisecond%11 == 0}
 	if n.stopped > 0 {
 		n.stopped--
 	} else {
 		busy, total := n.life.CPUTimes()
-		iv.Busy, iv.Total = units.CPUTime(busy-n.busy), units.CPUTime(total-n.total)
+		u.Busy, u.Total = units.CPUTime(busy-n.busy), units.CPUTime(total-n.total)
 		n.busy, n.total = busy, total
 	}
 	n.readZones(at)
@@ -158,12 +162,12 @@ func (n *observer) pass(leaveOpen bool) {
 	}
 	if !n.begun { // what was used until now is nobody's
 		n.begun = true
-		iv.Claims, iv.Unowned = iv.Claims[:0], 0
+		u.Claims, u.Unattributed = u.Claims[:0], 0
 	}
-	for i := range iv.Claims {
-		n.claimed += iv.Claims[i].CPU
+	for i := range u.Claims {
+		n.claimed += u.Claims[i].CPU
 	}
-	n.claimed += iv.Unowned
+	n.claimed += u.Unattributed
 	n.engine.Observe(iv)
 	n.at = at
 	if n.oracle != nil {
@@ -252,7 +256,7 @@ func (n *observer) claim(o *observed) {
 	cpu := units.CPUTime(o.task.Used - o.used)
 	o.used = o.task.Used
 	if o.unnamed {
-		n.interval.Unowned += cpu
+		n.interval.Domains[0].Unattributed += cpu
 		return
 	}
 	claim := attribution.Claim{Claimant: o.claimant, CPU: cpu}
@@ -263,37 +267,37 @@ func (n *observer) claim(o *observed) {
 			claim.Weights[1] = uint64(o.task.PID*37%5) * uint64(n.interval.Elapsed.Milliseconds())
 		}
 	}
-	n.interval.Claims = append(n.interval.Claims, claim)
+	n.interval.Domains[0].Claims = append(n.interval.Domains[0].Claims, claim)
 }
 
 // missed claims for a task that came and went since the last pass: its parent stands for it where that is in
 // the same container, pod or virtual machine, or somebody who has no name; else it is nobody's.
 func (n *observer) missed(t *hostsim.Task) {
-	claim := attribution.Claim{Claimant: attribution.Nobody, Unseen: true, CPU: units.CPUTime(t.Used)}
+	claim := attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: units.CPUTime(t.Used)}
 	for i := range n.tasks {
 		if o := &n.tasks[i]; o.grouped && o.task.PID == t.Parent && o.cgroup == t.Cgroup {
 			claim.Claimant = o.claimant
 		}
 	}
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
-	if claim.Claimant == attribution.Nobody && in.Container.ID != "" {
+	if claim.Claimant == attribution.NoClaimant && in.Container.ID != "" {
 		claim.Claimant = n.open(attribution.Owner{Container: in.Container, Pod: in.Pod}, n.at)
 		n.closing = append(n.closing, claim.Claimant)
 		n.did["stand-in"]++
 	}
 	n.did["unseen"]++
-	n.interval.Claims = append(n.interval.Claims, claim)
+	n.interval.Domains[0].Claims = append(n.interval.Domains[0].Claims, claim)
 }
 
 // collect hands out what was attributed. late is what happens until it is known whether it was accepted.
 func (n *observer) collect(accepted bool, late func()) {
-	n.engine.HandedOut()
+	n.engine.Emitted()
 	if n.oracle != nil {
-		n.oracle.handedOut()
+		n.oracle.emitted()
 	}
 	late()
 	if accepted {
-		n.engine.Accepted()
+		n.engine.Acknowledged()
 		if n.oracle != nil {
 			n.oracle.accepted()
 		}

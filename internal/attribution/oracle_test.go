@@ -18,11 +18,12 @@ import (
 type oracle struct {
 	cfg        attribution.Config
 	split      attribution.Split // nil: by utilization, as told here
-	keys       [attribution.Zones]int
-	at         time.Time // end of the last interval
-	collection attribution.Interval
+	keys       [attribution.MaxKinds]int
+	at         time.Time                           // end of the last interval
+	longest    [attribution.MaxKinds]time.Duration // that energy was attributed of in the interval, by kind
+	collection collection
 	zones      []oracleZone
-	kinds      [attribution.Zones]oracleKind
+	kinds      [attribution.MaxKinds]oracleKind
 	claimants  []*oracleClaimant // who may still earn
 	groups     []*party          // containers, pods and VMs with claimants
 	accounts   []*oracleAccount
@@ -33,15 +34,21 @@ type oracle struct {
 	drops      [entities]bool // since this was checked
 	revived    [entities]int  // that had ended, since then
 	handovers  uint64
-	delivered  [attribution.Zones]uint64 // to processes whose accounts are gone
+	delivered  [attribution.MaxKinds]uint64 // to processes whose accounts are gone
 	// deliveredIdle is the same of idle energy, whoever carries it.
-	deliveredIdle [attribution.Zones]uint64
+	deliveredIdle [attribution.MaxKinds]uint64
 
 	touched []*oracleClaimant // in this interval, the first first
 	listed  []*attribution.Account
 }
 
 const entities = attribution.VM + 1
+
+// collection is how long the current collection is, and the CPU time of the node in it.
+type collection struct {
+	elapsed     time.Duration
+	busy, total units.CPUTime
+}
 
 // within is a number that is known to lie between two others.
 type within struct{ from, to uint64 }
@@ -66,7 +73,7 @@ func (w within) divided(parts, whole int) within {
 }
 
 // gains are energies by kind that an interval brings, active and idle, and what of them lies in the current collection.
-type gains struct{ energy, recent, idle, recentIdle [attribution.Zones]within }
+type gains struct{ energy, recent, idle, recentIdle [attribution.MaxKinds]within }
 
 func (g *gains) add(o *gains) {
 	for kind := range g.energy {
@@ -79,6 +86,7 @@ func (g *gains) add(o *gains) {
 
 type oracleZone struct {
 	known      bool
+	domain     int
 	kind       int
 	last       uint64
 	start, at  time.Time
@@ -92,10 +100,10 @@ type oracleZone struct {
 
 // waiting is the energy of some intervals and the CPU time by which it is to be shared.
 type waiting struct {
-	energy, busy, total, unowned uint64
-	elapsed                      time.Duration
-	claims                       []oracleClaim
-	unweighed                    [oracleKeys]bool // of it, something is not known
+	energy, busy, total, unattributed uint64
+	elapsed                           time.Duration
+	claims                            []oracleClaim
+	unweighed                         [oracleKeys]bool // of it, something is not known
 }
 
 // oracleClaim is a claim of one claimant, nil for nobody.
@@ -168,7 +176,7 @@ type oracleAccount struct {
 }
 
 // amounts are the energies of an account by kind.
-type amounts struct{ energy, recent, idle, recentIdle [attribution.Zones]uint64 }
+type amounts struct{ energy, recent, idle, recentIdle [attribution.MaxKinds]uint64 }
 
 // String names what the account is of.
 func (a *oracleAccount) String() string {
@@ -230,7 +238,7 @@ func (o *oracle) startSeries(p *party, start time.Time) {
 		p.series = &oracleAccount{Account: attribution.Account{Entity: p.entity, Owner: p.owner, Start: start}}
 		o.accounts = append(o.accounts, p.series)
 	}
-	p.series.Ended, p.series.Again = false, false
+	p.series.Ended, p.series.EndSent = false, false
 }
 
 // live returns how many series of an entity live.
@@ -327,7 +335,7 @@ func (o *oracle) less(p *party) {
 	}
 }
 
-func exactly(amounts *[attribution.Zones]uint64) (w within) {
+func exactly(amounts *[attribution.MaxKinds]uint64) (w within) {
 	for _, energy := range amounts {
 		w.add(within{energy, energy})
 	}
@@ -482,17 +490,14 @@ func (o *oracle) touch(c *oracleClaimant) {
 }
 
 func (o *oracle) observe(iv *attribution.Interval) error {
-	o.collection.Elapsed += iv.Elapsed
-	o.collection.Busy += iv.Busy
-	o.collection.Total += iv.Total
-	this := &waiting{busy: uint64(iv.Busy), total: uint64(iv.Total), unowned: uint64(iv.Unowned), elapsed: iv.Elapsed}
-	this.unweighed[work], this.unweighed[memory] = iv.Unweighed[0], iv.Unweighed[1]
-	for _, claim := range iv.Claims {
-		this.claims = append(this.claims, oracleClaim{
-			o.find(claim.Claimant), claim.Unseen, [oracleKeys]uint64{uint64(claim.CPU), claim.Weights[0], claim.Weights[1]},
-		})
+	o.collection.elapsed += iv.Elapsed
+	o.collection.busy += iv.Domains[0].Busy
+	o.collection.total += iv.Domains[0].Total
+	var these []*waiting // by domain
+	for i := range iv.Domains {
+		these = append(these, o.usage(&iv.Domains[i], iv.Elapsed))
 	}
-	for _, claim := range this.claims {
+	for _, claim := range these[0].claims {
 		if !claim.unseen {
 			o.touch(claim.by)
 			claim.by.cpu += claim.has[cpuTime]
@@ -503,7 +508,7 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 			group.cpu += claim.has[cpuTime]
 		}
 	}
-	if err := o.readZones(iv, this); err != nil {
+	if err := o.readZones(iv, these); err != nil {
 		return err
 	}
 	o.unseen = 0
@@ -525,9 +530,22 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 	return nil
 }
 
-func (o *oracle) readZones(iv *attribution.Interval, this *waiting) error {
-	var known [attribution.Zones]int // by kind, how many zones were read and can be split
-	var energies [attribution.Zones]uint64
+// usage is how a domain was used in an interval, with no energy.
+func (o *oracle) usage(u *attribution.Usage, elapsed time.Duration) *waiting {
+	w := &waiting{busy: uint64(u.Busy), total: uint64(u.Total), unattributed: uint64(u.Unattributed), elapsed: elapsed}
+	w.unweighed[work], w.unweighed[memory] = u.Unweighed[0], u.Unweighed[1]
+	for _, claim := range u.Claims {
+		w.claims = append(w.claims, oracleClaim{
+			o.find(claim.Claimant), claim.ShortLived, [oracleKeys]uint64{uint64(claim.CPU), claim.Weights[0], claim.Weights[1]},
+		})
+	}
+	return w
+}
+
+func (o *oracle) readZones(iv *attribution.Interval, these []*waiting) error {
+	known := make([][attribution.MaxKinds]int, len(these)) // by domain and kind, how many zones were read and can be split
+	energies := make([][attribution.MaxKinds]uint64, len(these))
+	o.longest = [attribution.MaxKinds]time.Duration{}
 	listed := map[int]bool{}
 	for _, r := range iv.Zones {
 		listed[r.Zone] = true
@@ -540,12 +558,13 @@ func (o *oracle) readZones(iv *attribution.Interval, this *waiting) error {
 			continue
 		}
 		energy := z.read(r, iv)
+		this := these[z.domain]
 		if z.kind == attribution.NotAttributed {
 			continue
 		}
 		if r.OK && this.total > 0 && z.waiting == nil && z.absent == nil {
-			known[z.kind]++
-			energies[z.kind] += energy
+			known[z.domain][z.kind]++
+			energies[z.domain][z.kind] += energy
 			continue
 		}
 		if z.waiting == nil {
@@ -563,19 +582,25 @@ func (o *oracle) readZones(iv *attribution.Interval, this *waiting) error {
 			}
 		}
 		if r.OK && z.waiting.total > 0 {
-			o.attribute(z.kind, 1, z.waiting.energy, z.waiting)
+			o.attribute(z.domain, z.kind, 1, z.waiting.energy, z.waiting)
 			z.waiting = nil
 		}
 	}
 	for i := range o.zones {
 		if z := &o.zones[i]; z.known && !listed[i] {
-			o.miss(z, this)
+			o.miss(z, these[z.domain])
 		}
 	}
-	for kind, zones := range known {
-		if zones > 0 {
-			o.attribute(kind, zones, energies[kind], this)
+	for domain := range known {
+		for kind, zones := range known[domain] {
+			if zones > 0 {
+				o.attribute(domain, kind, zones, energies[domain][kind], these[domain])
+			}
 		}
+	}
+	for kind := range o.kinds {
+		k := &o.kinds[kind]
+		k.recentTime = min(k.recentTime+o.longest[kind], o.collection.elapsed)
 	}
 	return nil
 }
@@ -585,7 +610,7 @@ func (o *oracle) begin(z *oracleZone, r attribution.ZoneReading, at time.Time) {
 	if !r.OK {
 		return
 	}
-	*z = oracleZone{known: true, kind: r.Kind, last: uint64(r.Total), start: at, at: at}
+	*z = oracleZone{known: true, domain: r.Domain, kind: r.Kind, last: uint64(r.Total), start: at, at: at}
 	if r.Kind != attribution.NotAttributed && !o.kinds[r.Kind].present {
 		o.kinds[r.Kind].present, o.kinds[r.Kind].start = true, at
 	}
@@ -628,14 +653,14 @@ func (o *oracle) miss(z *oracleZone, this *waiting) {
 		o.kinds[z.kind].active += w.energy
 		o.kinds[z.kind].nobodys.add(within{w.energy, w.energy})
 	default:
-		o.attribute(z.kind, 1, w.energy, w)
+		o.attribute(z.domain, z.kind, 1, w.energy, w)
 	}
 }
 
 func (w *waiting) add(o *waiting) {
 	w.busy += o.busy
 	w.total += o.total
-	w.unowned += o.unowned
+	w.unattributed += o.unattributed
 	w.elapsed += o.elapsed
 	for key := range w.unweighed {
 		w.unweighed[key] = w.unweighed[key] || o.unweighed[key]
@@ -649,7 +674,7 @@ func (w *waiting) addUnnamed(o *waiting) {
 	unnamed := *o
 	unnamed.claims = nil
 	for _, claim := range o.claims {
-		unnamed.unowned += claim.has[cpuTime]
+		unnamed.unattributed += claim.has[cpuTime]
 	}
 	w.add(&unnamed)
 }
@@ -688,19 +713,22 @@ func (w *waiting) forget() {
 	}
 }
 
-// attribute shares the energy of so many zones of a kind by the CPU time of the same intervals.
-func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
+// attribute shares the energy of so many zones of a domain and kind by the CPU time of the same intervals.
+func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
 	active := part(energy, min(w.busy, w.total), w.total).from
 	if o.split != nil {
-		of := 0
+		of, all := 0, 0
 		for _, z := range o.zones {
 			if z.known && z.kind == kind {
-				of++
+				all++
+				if z.domain == domain {
+					of++
+				}
 			}
 		}
 		active = min(energy, uint64(o.split(attribution.Portion{
-			Kind: kind, Energy: units.Energy(energy), Busy: units.CPUTime(w.busy), Total: units.CPUTime(w.total),
-			Elapsed: w.elapsed, Zones: zones, Of: of,
+			Domain: domain, Kind: kind, Energy: units.Energy(energy), Busy: units.CPUTime(w.busy), Total: units.CPUTime(w.total),
+			Elapsed: w.elapsed, Zones: zones, Of: of, OfAll: all,
 		})))
 	}
 	k := &o.kinds[kind]
@@ -708,21 +736,21 @@ func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 	k.idle += energy - active
 	k.recentActive += o.recentPart(active, w.elapsed)
 	k.recentIdle += o.recentPart(energy-active, w.elapsed)
-	k.recentTime = min(k.recentTime+w.elapsed, o.collection.Elapsed)
-	key, unowned := o.keys[kind], w.unowned
+	o.longest[kind] = max(o.longest[kind], w.elapsed)
+	key, unattributed := o.keys[kind], w.unattributed
 	all := w.sum(key)
-	if ran := w.sum(cpuTime); key != cpuTime && (w.unweighed[key] || all == 0 || ran == 0 && unowned > 0) {
+	if ran := w.sum(cpuTime); key != cpuTime && (w.unweighed[key] || all == 0 || ran == 0 && unattributed > 0) {
 		key, all = cpuTime, ran
 	} else if key != cpuTime && ran > 0 {
-		unowned = part(unowned, all, ran).from
+		unattributed = part(unattributed, all, ran).from
 	}
-	whole := all + unowned
-	o.shareIdle(kind, energy-active, w, key, unowned, whole)
+	whole := all + unattributed
+	o.shareIdle(kind, energy-active, w, key, unattributed, whole)
 	if whole == 0 {
 		k.nobodys.add(within{active, active})
 		return
 	}
-	k.nobodys.add(part(active, unowned, whole))
+	k.nobodys.add(part(active, unattributed, whole))
 	for _, claim := range w.claims {
 		if claim.by != nil {
 			claim.by.settling = true
@@ -746,17 +774,17 @@ func (o *oracle) attribute(kind, zones int, energy uint64, w *waiting) {
 
 // shareIdle gives those their part of idle energy who carry it. By use they are those who have a part of the active
 // energy.
-func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unowned, whole uint64) {
+func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unattributed, whole uint64) {
 	k := &o.kinds[kind]
 	switch o.cfg.Rules.Idle {
-	case attribution.IdleNobody:
+	case attribution.IdleNone:
 		return
 	case attribution.IdleUsed:
 		if whole == 0 {
 			k.nobodysIdle.add(within{idle, idle})
 			return
 		}
-		k.nobodysIdle.add(part(idle, unowned, whole))
+		k.nobodysIdle.add(part(idle, unattributed, whole))
 		for _, claim := range w.claims {
 			process := o.others[attribution.Process]
 			if !claim.unseen && claim.by.series != nil {
@@ -830,10 +858,10 @@ func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gain
 
 // recentPart is what of an energy that was used evenly over elapsed was used in the current collection.
 func (o *oracle) recentPart(energy uint64, elapsed time.Duration) uint64 {
-	if elapsed <= o.collection.Elapsed {
+	if elapsed <= o.collection.elapsed {
 		return energy
 	}
-	return part(energy, uint64(o.collection.Elapsed), uint64(elapsed)).from
+	return part(energy, uint64(o.collection.elapsed), uint64(elapsed)).from
 }
 
 func groupsOf(c *oracleClaimant) []*party {
@@ -957,7 +985,7 @@ func (o *oracle) book(p *party) {
 	to.cpu += p.cpu
 }
 
-func total(amounts *[attribution.Zones]within) (sum within) {
+func total(amounts *[attribution.MaxKinds]within) (sum within) {
 	for _, energy := range amounts {
 		sum.add(energy)
 	}
@@ -1143,8 +1171,8 @@ func (o *oracle) earnedEnough(c *oracleClaimant) bool {
 	return o.shows(&c.party, true)
 }
 
-func (o *oracle) handedOut() {
-	o.collection = attribution.Interval{}
+func (o *oracle) emitted() {
+	o.collection = collection{}
 	for i := range o.zones {
 		o.zones[i].recent, o.zones[i].recentTime = 0, 0
 	}
@@ -1170,16 +1198,16 @@ func (o *oracle) handedOut() {
 		}
 	}
 	for _, a := range o.accounts {
-		a.recent, a.recentIdle = [attribution.Zones]uint64{}, [attribution.Zones]uint64{}
-		a.gains.recent, a.gains.recentIdle = [attribution.Zones]within{}, [attribution.Zones]within{}
-		a.Again = a.Ended
+		a.recent, a.recentIdle = [attribution.MaxKinds]uint64{}, [attribution.MaxKinds]uint64{}
+		a.gains.recent, a.gains.recentIdle = [attribution.MaxKinds]within{}, [attribution.MaxKinds]within{}
+		a.EndSent = a.Ended
 		a.Reported = a.Reported || !a.Ended
 	}
 }
 
 func (o *oracle) accepted() {
 	o.accounts = slices.DeleteFunc(o.accounts, func(a *oracleAccount) bool {
-		if !a.Ended || !a.Again {
+		if !a.Ended || !a.EndSent {
 			a.acknowledged = a.Reported
 			return false
 		}
@@ -1195,7 +1223,7 @@ func (o *oracle) accepted() {
 
 // compare holds a ledger against what must be in it, and takes over what it says of the shares.
 func (o *oracle) compare(l *attribution.Ledger) error {
-	if l.Elapsed != o.collection.Elapsed || l.Busy != o.collection.Busy || l.Total != o.collection.Total {
+	if l.Elapsed != o.collection.elapsed || l.Busy != o.collection.busy || l.Total != o.collection.total {
 		return fmt.Errorf("the collection is %v with %d of %d ns, not %+v", l.Elapsed, l.Busy, l.Total, o.collection)
 	}
 	if l.Dropped != o.dropped {
@@ -1245,8 +1273,8 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 		return fmt.Errorf("is missing, ended %v", a.Ended)
 	}
 	got := o.listed[i]
-	if got.Ended != a.Ended || got.Again != a.Again {
-		return fmt.Errorf("ended %v, again %v, not %v and %v", got.Ended, got.Again, a.Ended, a.Again)
+	if got.Ended != a.Ended || got.EndSent != a.EndSent {
+		return fmt.Errorf("ended %v, again %v, not %v and %v", got.Ended, got.EndSent, a.Ended, a.EndSent)
 	}
 	if !got.Start.Equal(a.Start) {
 		return fmt.Errorf("start is %v, not %v", got.Start, a.Start)
@@ -1348,10 +1376,10 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 				}
 			}
 		}
-		if uint64(l.Waiting(kind)) != waits {
-			return fmt.Errorf("kind %d: %d µJ wait, not %d", kind, l.Waiting(kind), waits)
+		if uint64(l.Pending(kind)) != waits {
+			return fmt.Errorf("kind %d: %d µJ wait, not %d", kind, l.Pending(kind), waits)
 		}
-		if all := uint64(got.Active + got.Idle + l.Waiting(kind)); all != zones {
+		if all := uint64(got.Active + got.Idle + l.Pending(kind)); all != zones {
 			return fmt.Errorf("kind %d: active, idle and what waits are %d µJ, the zones %d", kind, all, zones)
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
@@ -1362,7 +1390,7 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 			}
 		}
 		shared := uint64(got.Idle)
-		if o.cfg.Rules.Idle == attribution.IdleNobody {
+		if o.cfg.Rules.Idle == attribution.IdleNone {
 			shared = 0
 		}
 		if idle+uint64(got.UnattributedIdle) != shared {

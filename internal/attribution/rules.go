@@ -9,10 +9,11 @@ import (
 )
 
 // Zones is the number of zone kinds that a ledger has columns for.
-const Zones = 8
+const MaxKinds = 8
 
 // Portion is what a split rule decides on: the energy of all zones of a kind over the same time.
 type Portion struct {
+	Domain int
 	Kind   int
 	Energy units.Energy
 	Busy   units.CPUTime // the node's busy time meanwhile, without that of the excluded
@@ -21,8 +22,9 @@ type Portion struct {
 	Excluded units.CPUTime
 	// Elapsed is how long it was.
 	Elapsed time.Duration
-	// Zones is how many zones the energy is of, and Of how many of the kind there are.
-	Zones, Of int
+	// Zones is how many zones the energy is of, Of how many of the kind there are in the domain, and OfAll in all
+	// domains.
+	Zones, Of, OfAll int
 	// Partial says that the energy is only of a part of Elapsed: nothing is learned of it.
 	Partial bool
 }
@@ -32,11 +34,11 @@ type Portion struct {
 type Split func(Portion) units.Energy
 
 // Key says what a claim's share of the active energy is in proportion to.
-type Key uint8
+type AllocationKey uint8
 
 // The keys: ByCPUTime, and those that whoever makes the claims gives a meaning to.
 const (
-	ByCPUTime Key = iota
+	ByCPUTime AllocationKey = iota
 	ByFirstWeight
 	BySecondWeight
 )
@@ -45,18 +47,18 @@ const (
 const Weights = int(BySecondWeight)
 
 // Idle says who carries the idle energy.
-type Idle uint8
+type IdleAllocation uint8
 
 // The rules for idle energy.
 const (
-	// IdleNobody leaves idle energy without an owner.
-	IdleNobody Idle = iota
+	// IdleNone leaves idle energy without an owner.
+	IdleNone IdleAllocation = iota
 	// IdleEqual shares it equally among the processes that run.
 	IdleEqual
 	// IdleEqualContainers shares it equally among the containers that run, virtual machines and pods whose containers
 	// are not known being containers too; each hands its part on to its processes equally.
 	IdleEqualContainers
-	// IdleRequested shares it among the same in proportion to what Resize said of them.
+	// IdleRequested shares it among the same in proportion to what SetRequest said of them.
 	IdleRequested
 	// IdleUsed shares it like the active energy of the same interval.
 	IdleUsed
@@ -66,10 +68,10 @@ const (
 type Rules struct {
 	Split Split
 	// Keys are those of the kinds. Where nobody has any weight, CPU time stands in.
-	Keys [Zones]Key
-	Idle Idle
+	Keys [MaxKinds]AllocationKey
+	Idle IdleAllocation
 	// Learned are the splits of the kinds whose split learns, else nil.
-	Learned [Zones]*StaticSplit
+	Learned [MaxKinds]*StaticSplit
 }
 
 // DefaultRules splits by CPU utilisation and shares by CPU time.

@@ -47,8 +47,8 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	if split := otherSplits[seed/8%uint64(len(otherSplits))]; split != nil {
 		cfg.Rules.Split, again = split(), split()
 	}
-	cfg.Rules.Idle = attribution.Idle(seed / 2 % 5)
-	var keys [attribution.Zones]int
+	cfg.Rules.Idle = attribution.IdleAllocation(seed / 2 % 5)
+	var keys [attribution.MaxKinds]int
 	if seed%3 > 0 {
 		cfg.Rules.Keys[drams], keys[drams] = attribution.BySecondWeight, memory
 	}
@@ -83,7 +83,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 var otherSplits = []func() attribution.Split{
 	nil,
 	func() attribution.Split {
-		return attribution.FixedSplit([attribution.Zones]units.Energy{packages: 40 * units.Joule, drams: 5 * units.Joule})
+		return attribution.FixedSplit([attribution.MaxKinds]units.Energy{packages: 40 * units.Joule, drams: 5 * units.Joule})
 	},
 	func() attribution.Split { return attribution.NewMinimumSplit(0.5).Active },
 	func() attribution.Split { return attribution.NewRestingSplit(0.5).Active },
@@ -123,7 +123,7 @@ func (n *observer) apply(e hostsim.Event) {
 		if len(n.tasks) > 0 {
 			o := &n.tasks[int(e.A)%len(n.tasks)]
 			o.unnamed = !o.unnamed
-			n.did["unowned"]++
+			n.did["unattributed"]++
 		}
 	case hostsim.ClockStep, hostsim.EndsLate, hostsim.EndsLost:
 	default:
@@ -205,7 +205,7 @@ func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
 		return
 	}
 	for _, name := range []string{
-		"interval", "unseen", "stand-in", "unowned", "zone cannot be read", "zone is read too late", "no CPU time", "no tasks",
+		"interval", "unseen", "stand-in", "unattributed", "zone cannot be read", "zone is read too late", "no CPU time", "no tasks",
 		hostsim.ZoneVanishes.String(), hostsim.ZoneReturns.String(), hostsim.Refuse.String(), hostsim.Suspend.String(),
 		hostsim.CPUOffline.String(), hostsim.ZoneWrapsTwice.String(), hostsim.ZoneResets.String(),
 	} {
@@ -259,17 +259,17 @@ func crowdRules() map[string]attribution.Rules {
 		split := create()
 		rules[name] = attribution.Rules{
 			Split:   split.Active,
-			Learned: [attribution.Zones]*attribution.StaticSplit{packages: split, drams: split},
+			Learned: [attribution.MaxKinds]*attribution.StaticSplit{packages: split, drams: split},
 		}
 	}
-	for idle, name := range map[attribution.Idle]string{
+	for idle, name := range map[attribution.IdleAllocation]string{
 		attribution.IdleEqual: "equal", attribution.IdleEqualContainers: "equal containers",
 		attribution.IdleRequested: "requested", attribution.IdleUsed: "used",
 	} {
 		rules[name] = attribution.Rules{Split: attribution.ByUtilization, Idle: idle}
 	}
 	rules["work and memory"] = attribution.Rules{
-		Split: attribution.ByUtilization, Keys: [attribution.Zones]attribution.Key{packages: attribution.ByFirstWeight, drams: attribution.BySecondWeight},
+		Split: attribution.ByUtilization, Keys: [attribution.MaxKinds]attribution.AllocationKey{packages: attribution.ByFirstWeight, drams: attribution.BySecondWeight},
 	}
 	return rules
 }
@@ -297,8 +297,8 @@ func (n *observer) step() {
 	n.life.Step(100 * time.Millisecond)
 	n.interval.EndsCollection = true
 	n.pass(false)
-	n.engine.HandedOut()
-	n.engine.Accepted()
+	n.engine.Emitted()
+	n.engine.Acknowledged()
 }
 
 func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) {
@@ -310,7 +310,7 @@ func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) 
 			}
 			assert.Zero(t, allocated(1000, n.step), "%d of 100 run, %s", running, name)
 			if !n.keys { // else those who sleep claim as well
-				assert.InDelta(t, running, len(n.interval.Claims), 1)
+				assert.InDelta(t, running, len(n.interval.Domains[0].Claims), 1)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ const (
 // that it splits: active = max(0, energy - static power * time). Until it has learned, it splits by utilization.
 type StaticSplit struct {
 	learn func() estimator
-	kinds [Zones]learningKind
+	kinds [MaxKinds]learningKind
 }
 
 // estimator learns the static power of the zones of one kind.

@@ -77,7 +77,7 @@ func day(r *rand.Rand, floor, peak float64, each func(load float64)) {
 func interval(load, watts float64) attribution.Portion {
 	const elapsed = 10 * time.Second
 	return attribution.Portion{
-		Energy: units.Energy(watts * elapsed.Seconds() * 1e6), Elapsed: elapsed, Zones: 1, Of: 1,
+		Energy: units.Energy(watts * elapsed.Seconds() * 1e6), Elapsed: elapsed, Zones: 1, Of: 1, OfAll: 1,
 		Busy: units.CPUTime(load * 16 * float64(elapsed)), Total: units.CPUTime(16 * elapsed),
 	}
 }

@@ -12,12 +12,12 @@ import (
 
 // FixedSplit calls active what a kind's zones used beyond a stated power in microwatts, by kind, without the part of it
 // that is the excluded's by CPU time: a stated power does not hold what they cause, as a learned one does.
-func FixedSplit(static [Zones]units.Energy) Split {
+func FixedSplit(static [MaxKinds]units.Energy) Split {
 	return func(p Portion) units.Energy {
-		if p.Elapsed <= 0 || p.Of == 0 {
+		if p.Elapsed <= 0 || p.OfAll == 0 {
 			return 0
 		}
-		nanoseconds := units.MulDiv(uint64(p.Elapsed), uint64(p.Zones), uint64(p.Of))
+		nanoseconds := units.MulDiv(uint64(p.Elapsed), uint64(p.Zones), uint64(p.OfAll))
 		idle := units.MulDiv(uint64(static[p.Kind]), nanoseconds, uint64(time.Second))
 		active := units.Advance(units.Energy(idle), p.Energy)
 		if p.Excluded == 0 {

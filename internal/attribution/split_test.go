@@ -21,11 +21,11 @@ func watts(split attribution.Split, load, watts float64) float64 {
 }
 
 func TestTheFixedSplitTakesOffAStatedPower(t *testing.T) {
-	split := attribution.FixedSplit([attribution.Zones]units.Energy{30 * units.Joule})
+	split := attribution.FixedSplit([attribution.MaxKinds]units.Energy{30 * units.Joule})
 	assert.InDelta(t, 45, watts(split, 0.5, 75), 0)
 	assert.InDelta(t, 0, watts(split, 0.5, 20), 0, "less than that is all idle")
 	p := interval(0.5, 75)
-	p.Zones, p.Of = 1, 2
+	p.Zones, p.Of, p.OfAll = 1, 1, 2
 	assert.Equal(t, 600*units.Joule, split(p), "one of two zones has half of it")
 	p.Elapsed = 0
 	assert.Zero(t, split(p))
@@ -149,10 +149,10 @@ func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
 	p.Zones, p.Of = 2, 2
 	split.Active(p)
 	p = interval(0.5, 50)
-	p.Zones, p.Of = 1, 2
+	p.Zones, p.Of, p.OfAll = 1, 1, 2
 	assert.Equal(t, 200*units.Joule, split.Active(p), "one of two zones has half of it")
 	p = interval(0, 10)
-	p.Zones, p.Of = 1, 2
+	p.Zones, p.Of, p.OfAll = 1, 1, 2
 	split.Active(p)
 	assert.InDelta(t, 60, split.StaticPower(0), 0, "and nothing is learned of one")
 	p = interval(0, 50)
@@ -214,7 +214,7 @@ func TestALongGapTeachesNothing(t *testing.T) {
 func TestAZoneThatIsGivenUpTeachesNothing(t *testing.T) {
 	split := attribution.NewBaseSplit(0.5, 10*time.Second)
 	engine := attribution.New(attribution.Config{Rules: attribution.Rules{
-		Split: split.Active, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+		Split: split.Active, Learned: [attribution.MaxKinds]*attribution.StaticSplit{split},
 	}}, time.Unix(0, 0))
 	for i, zones := range [][]attribution.ZoneReading{
 		{{OK: true}},
@@ -224,7 +224,7 @@ func TestAZoneThatIsGivenUpTeachesNothing(t *testing.T) {
 	} {
 		engine.Observe(&attribution.Interval{
 			At: time.Unix(10*int64(i), 0), Elapsed: 10 * time.Second,
-			Busy: units.Second, Total: 10 * units.Second, Zones: zones,
+			Domains: []attribution.Usage{{Busy: units.Second, Total: 10 * units.Second}}, Zones: zones,
 		})
 	}
 	k := engine.Ledger().Kinds[0]

@@ -115,12 +115,16 @@ func (a *Builder) Observe(m *Measurement) {
 		a.last = *m
 	}
 	iv := &a.interval
+	if iv.Domains == nil {
+		iv.Domains = make([]attribution.Usage, 1)
+	}
+	node := &iv.Domains[0]
 	iv.At = m.Stamp
 	iv.Elapsed = m.ReadAt.Sub(a.last.ReadAt)
-	iv.Busy = m.Node.Busy - a.last.Node.Busy
-	iv.Total = m.Node.Total - a.last.Node.Total
+	node.Busy = m.Node.Busy - a.last.Node.Busy
+	node.Total = m.Node.Total - a.last.Node.Total
 	iv.EndsCollection = m.EndsCollection
-	iv.Claims = iv.Claims[:0]
+	node.Claims = node.Claims[:0]
 	iv.Zones = iv.Zones[:0]
 	for i := range m.Readings {
 		r := &m.Readings[i]
@@ -131,17 +135,17 @@ func (a *Builder) Observe(m *Measurement) {
 	}
 	a.claim(m, m.Node.Process-a.last.Node.Process)
 	if a.Keys != nil {
-		iv.Unweighed = a.Keys.weigh(m.ReadAt, iv.Claims)
+		node.Unweighed = a.Keys.weigh(m.ReadAt, node.Claims)
 	}
 	if a.requests != nil && a.requests.due(m.ReadAt) {
 		for i := range a.bySlot {
 			if b := &a.bySlot[i]; b.open {
-				a.Engine.Resize(b.claimant, a.requests.of(b.cgroup, m.ReadAt))
+				a.Engine.SetRequest(b.claimant, a.requests.of(b.cgroup, m.ReadAt))
 			}
 		}
 	}
 	if !a.begun { // what was used until now is nobody's
-		iv.Claims, iv.Unowned = iv.Claims[:0], 0
+		node.Claims, node.Unattributed = node.Claims[:0], 0
 		if a.Keys != nil {
 			a.Keys.forgetWork()
 		}
@@ -186,7 +190,7 @@ func (a *Builder) Compact(t *cpu.Table) {
 	a.bySlot = bySlot
 	a.Identifier.Compact(slots)
 	a.containers.byCgroup = units.Rebuilt(a.containers.byCgroup)
-	a.interval.Claims, a.closing = nil, nil
+	a.interval.Domains[0].Claims, a.closing = nil, nil
 	if a.Keys != nil {
 		a.Keys.shares, a.Keys.origins = nil, nil
 	}
@@ -242,6 +246,7 @@ func (a *Builder) claim(m *Measurement, available units.CPUTime) {
 	for len(a.bySlot) < t.Slots() {
 		a.bySlot = append(a.bySlot, booking{})
 	}
+	node := &a.interval.Domains[0]
 	named, unseen := units.CPUTime(0), t.Unseen // unseen: of nothing that it is part of
 	sleepers := a.Keys.Sleepers()
 	elapsed := m.ReadAt.Sub(a.last.ReadAt)
@@ -250,7 +255,7 @@ func (a *Builder) claim(m *Measurement, available units.CPUTime) {
 		if cpu = min(cpu, maxClaim); cpu == 0 && (isUnseen || !sleepers) {
 			return
 		}
-		a.interval.Claims = append(a.interval.Claims, attribution.Claim{Claimant: c, Unseen: isUnseen, CPU: cpu})
+		node.Claims = append(node.Claims, attribution.Claim{Claimant: c, ShortLived: isUnseen, CPU: cpu})
 		named += cpu
 		if a.Keys == nil {
 			return
@@ -319,13 +324,13 @@ func (a *Builder) claim(m *Measurement, available units.CPUTime) {
 		// What a container's counter showed may be in the child times of a process outside of it, too.
 		unseen = min(unseen, units.Advance(named, available))
 	}
-	add(attribution.Nobody, unseen, true, nil, "")
+	add(attribution.NoClaimant, unseen, true, nil, "")
 
 	rest := units.Advance(named, available)
 	if !t.Hidden {
 		rest = min(rest, t.Untraced)
 	}
-	a.interval.Unowned = rest
+	node.Unattributed = rest
 }
 
 // stand opens a claimant, for this interval, that stands for processes of a cgroup which no pass saw. It is not
@@ -335,7 +340,7 @@ func (a *Builder) stand(path string) (c attribution.Claimant, cgroup string, ok 
 	in := a.Identifier.PlaceUnseen(path)
 	excluded := a.Exclusion.Excludes(&workload.Identity{Placement: in, ProcessCgroup: path}, a.last.ReadAt)
 	if !a.begun || !excluded && in.Container.ID == "" && in.Pod.UID == "" {
-		return attribution.Nobody, "", false
+		return attribution.NoClaimant, "", false
 	}
 	c = a.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, a.last.Stamp, excluded)
 	a.end(c)
@@ -408,7 +413,7 @@ func (a *Builder) place(m *Measurement, p *cpu.Process, b *booking) {
 	b.open, b.cgroup, b.excluded, b.pod = true, identity.Cgroup, excluded, identity.Pod.UID
 	b.claimant = a.openClaimant(a.owner(p, identity), a.since(m, p), excluded)
 	if a.requests != nil {
-		a.Engine.Resize(b.claimant, a.requests.of(b.cgroup, m.ReadAt))
+		a.Engine.SetRequest(b.claimant, a.requests.of(b.cgroup, m.ReadAt))
 	}
 	b.grouped = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != ""
 	if !a.Exact {

@@ -72,18 +72,20 @@ func owner(i int) attribution.Owner {
 
 // observe books an interval with total energy for each zone so far, half of it active.
 func observe(e *attribution.Engine, at time.Time, claimants []attribution.Claimant, total units.Energy) {
-	iv := attribution.Interval{At: at, Elapsed: 10 * time.Second, Busy: 5 * units.Second, Total: 10 * units.Second}
+	node := attribution.Usage{Busy: 5 * units.Second, Total: 10 * units.Second}
+	iv := attribution.Interval{At: at, Elapsed: 10 * time.Second}
 	if total == 0 {
-		iv = attribution.Interval{At: at}
+		node, iv.Elapsed = attribution.Usage{}, 0
 	}
 	for i, kind := range []int{0, 1, attribution.NotAttributed} {
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: kind, Total: total, OK: true})
 	}
 	if total > 0 {
 		for _, c := range claimants {
-			iv.Claims = append(iv.Claims, attribution.Claim{Claimant: c, CPU: units.Second})
+			node.Claims = append(node.Claims, attribution.Claim{Claimant: c, CPU: units.Second})
 		}
 	}
+	iv.Domains = []attribution.Usage{node}
 	e.Observe(&iv)
 }
 
@@ -242,13 +244,13 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 	cfg.Idle = true
 	collect := func(elapsed time.Duration, total units.Energy) pmetric.Metrics {
 		end = end.Add(elapsed)
-		e.HandedOut()
+		e.Emitted()
 		e.Observe(&attribution.Interval{
-			At: end, Elapsed: elapsed, Busy: 2 * units.Second, Total: 10 * units.Second, Unowned: units.Second,
+			At: end, Elapsed: elapsed,
 			Zones: []attribution.ZoneReading{{Zone: 0, Kind: 0, Total: 3 * total, OK: true}, {Zone: 1, Kind: 1, Total: total, OK: true}},
-			Claims: []attribution.Claim{
-				{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: units.Second}, {Claimant: second, CPU: units.Second, Unseen: true},
-			},
+			Domains: []attribution.Usage{{Busy: 2 * units.Second, Total: 10 * units.Second, Unattributed: units.Second, Claims: []attribution.Claim{
+				{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: units.Second}, {Claimant: second, CPU: units.Second, ShortLived: true},
+			}}},
 		})
 		return New(cfg).Emit(e.Ledger(), zones, end)
 	}
@@ -288,7 +290,7 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
 	split := attribution.NewBaseSplit(0.1, 20*time.Second)
 	e := attribution.New(attribution.Config{Rules: attribution.Rules{
-		Split: split.Active, Learned: [attribution.Zones]*attribution.StaticSplit{split},
+		Split: split.Active, Learned: [attribution.MaxKinds]*attribution.StaticSplit{split},
 	}}, baseline)
 	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
 	total, end := units.Energy(0), baseline
@@ -296,11 +298,12 @@ func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
 	cfg.Metrics.ProcessPowerUncertainty, cfg.Metrics.ContainerPowerUncertainty = true, true
 	cfg.Metrics.PodPowerUncertainty, cfg.Metrics.VMPowerUncertainty = true, true
 	collect := func(watts units.Energy, busy units.CPUTime, claims ...attribution.Claim) pmetric.Metrics {
-		e.HandedOut()
+		e.Emitted()
 		total, end = total+10*watts*units.Joule, end.Add(10*time.Second)
 		e.Observe(&attribution.Interval{
-			At: end, Elapsed: 10 * time.Second, Busy: busy, Total: 10 * units.Second,
-			Zones: []attribution.ZoneReading{{Total: total, OK: true}}, Claims: claims,
+			At: end, Elapsed: 10 * time.Second,
+			Domains: []attribution.Usage{{Busy: busy, Total: 10 * units.Second, Claims: claims}},
+			Zones:   []attribution.ZoneReading{{Total: total, OK: true}},
 		})
 		return New(cfg).Emit(e.Ledger(), zones, end)
 	}
@@ -325,14 +328,16 @@ func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
 
 func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 	e, claimants := engine(1)
-	e.HandedOut()
-	iv := attribution.Interval{At: at.Add(10 * time.Second), Elapsed: 10 * time.Second, Busy: units.Second, Total: 10 * units.Second,
+	e.Emitted()
+	iv := attribution.Interval{At: at.Add(10 * time.Second), Elapsed: 10 * time.Second,
 		Zones: []attribution.ZoneReading{
 			{Zone: 0, Kind: 0, Total: 20 * units.Joule, OK: true},
 			{Zone: 1, Kind: 1, Total: 10 * units.Joule},
 			{Zone: 2, Kind: attribution.NotAttributed, Total: 10 * units.Joule},
 		},
-		Claims: []attribution.Claim{{Claimant: claimants[0], CPU: units.Second}}}
+		Domains: []attribution.Usage{{
+			Busy: units.Second, Total: 10 * units.Second, Claims: []attribution.Claim{{Claimant: claimants[0], CPU: units.Second}},
+		}}}
 	e.Observe(&iv)
 	md := New(all()).Emit(e.Ledger(), zones, iv.At)
 	assert.Len(t, find(md, "hw.energy"), 1)
@@ -351,8 +356,8 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 	reading := []attribution.ZoneReading{{Zone: 0, Kind: 0, OK: true}, {Zone: 1, Kind: 1}}
 	e.Observe(&attribution.Interval{At: baseline, Zones: reading})
 	reading[0].Total = units.Joule
-	e.Observe(&attribution.Interval{At: at, Elapsed: 10 * time.Second, Busy: 1, Total: 1, Zones: reading,
-		Claims: []attribution.Claim{{Claimant: c, CPU: 1}}})
+	e.Observe(&attribution.Interval{At: at, Elapsed: 10 * time.Second, Zones: reading,
+		Domains: []attribution.Usage{{Busy: 1, Total: 1, Claims: []attribution.Claim{{Claimant: c, CPU: 1}}}}})
 	md := New(all()).Emit(e.Ledger(), zones, at)
 	for _, name := range []string{"hw.energy", "system.unattributed.energy", "container.energy", "container.power"} {
 		assert.Len(t, find(md, name), 1, name)
@@ -363,10 +368,10 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 func TestThePowerOfWhatEndedHasNoRecordedValueUntilTheEndIsAcknowledged(t *testing.T) {
 	e, claimants := engine(1)
 	New(all()).Emit(e.Ledger(), zones, at)
-	e.HandedOut()
+	e.Emitted()
 	e.Close(claimants[0])
 	final := New(all()).Emit(e.Ledger(), zones, at)
-	e.HandedOut()
+	e.Emitted()
 	later := at.Add(10 * time.Second)
 	observe(e, later, nil, 30*units.Joule)
 	again := New(all()).Emit(e.Ledger(), zones, later)
@@ -393,8 +398,8 @@ func TestThePowerOfWhatEndedHasNoRecordedValueUntilTheEndIsAcknowledged(t *testi
 			assert.Equal(t, later, p.Timestamp().AsTime())
 		}
 	}
-	e.HandedOut()
-	e.Accepted()
+	e.Emitted()
+	e.Acknowledged()
 	gone := New(all()).Emit(e.Ledger(), zones, later)
 	assert.Empty(t, find(gone, "container.energy"))
 	assert.Empty(t, find(gone, "container.power"))
@@ -403,7 +408,7 @@ func TestThePowerOfWhatEndedHasNoRecordedValueUntilTheEndIsAcknowledged(t *testi
 // The collector's Prometheus exporter reads no point of a metric after the first without a value.
 func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 	e, _ := engine(2)
-	e.HandedOut()
+	e.Emitted()
 	md := New(all()).Final(e.Ledger(), zones, at)
 	ended := 0
 	for _, rm := range md.ResourceMetrics().All() {

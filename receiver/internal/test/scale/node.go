@@ -123,7 +123,8 @@ func (n *node) uid() string {
 // step lets time pass, in which one process in three runs.
 func (n *node) step(elapsed time.Duration) {
 	n.now = n.now.Add(elapsed)
-	iv := attribution.Interval{At: n.now, Elapsed: elapsed, Total: units.CPUTime(64 * elapsed)}
+	iv := attribution.Interval{At: n.now, Elapsed: elapsed}
+	node := attribution.Usage{Total: units.CPUTime(64 * elapsed)}
 	for i := range zones {
 		watts := 20 + n.random.Float64()*200
 		n.totals[i] += units.Energy(watts * elapsed.Seconds() * float64(units.Joule))
@@ -133,13 +134,14 @@ func (n *node) step(elapsed time.Duration) {
 		for _, c := range n.running {
 			if n.random.IntN(3) == 0 {
 				used := units.CPUTime(n.random.Int64N(int64(elapsed)))
-				iv.Claims = append(iv.Claims, attribution.Claim{Claimant: c, CPU: used})
-				iv.Busy += used
+				node.Claims = append(node.Claims, attribution.Claim{Claimant: c, CPU: used})
+				node.Busy += used
 			}
 		}
-		iv.Busy += units.CPUTime(elapsed / 100)
-		iv.Unowned = units.CPUTime(elapsed / 100)
+		node.Busy += units.CPUTime(elapsed / 100)
+		node.Unattributed = units.CPUTime(elapsed / 100)
 	}
+	iv.Domains = []attribution.Usage{node}
 	n.engine.Observe(&iv)
 }
 
@@ -147,8 +149,8 @@ func (n *node) step(elapsed time.Duration) {
 func (n *node) collect(interval time.Duration) pmetric.Metrics {
 	n.step(interval)
 	md := n.emitter.Emit(n.engine.Ledger(), zones, n.now)
-	n.engine.HandedOut()
-	n.engine.Accepted()
+	n.engine.Emitted()
+	n.engine.Acknowledged()
 	for _, rm := range md.ResourceMetrics().All() {
 		rm.Resource().Attributes().PutStr("host.name", n.name)
 		rm.Resource().Attributes().PutStr("k8s.node.name", n.name)

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// domainSums is the energy of an interval that can be attributed at once, of the zones of one domain.
+type domainSums struct {
+	energy Amounts
+	zones  [MaxKinds]int // in each sum
+}
+
+// Observe attributes the energy of one interval.
+func (e *Engine) Observe(iv *Interval) {
+	e.startInterval(iv)
+	for _, r := range iv.Zones {
+		e.observeZone(r, iv)
+	}
+	for i := range e.ledger.Zones {
+		z := &e.ledger.Zones[i]
+		if z.Present && !z.read {
+			e.endZone(z, iv)
+		}
+		z.read = false
+	}
+	for domain := range e.sums {
+		e.attributeDomain(domain, iv)
+	}
+	e.settle(iv.EndsCollection)
+	e.dropResolved()
+	e.updateKinds()
+	e.at = iv.At
+}
+
+// startInterval adds an interval's CPU time.
+func (e *Engine) startInterval(iv *Interval) {
+	node := iv.usage(0)
+	l := &e.ledger
+	l.Elapsed += iv.Elapsed
+	l.Busy += node.Busy
+	l.Total += node.Total
+	for i := range node.Claims {
+		e.addCPU(&node.Claims[i])
+	}
+	clear(e.sums)
+	for len(e.sums) < len(iv.Domains) {
+		e.sums = append(e.sums, domainSums{})
+	}
+}
+
+// unknown is the usage of a domain that is not in an interval.
+var unknown Usage
+
+// usage returns the usage of a domain, which must not be changed.
+func (iv *Interval) usage(domain int) *Usage {
+	if domain < 0 || domain >= len(iv.Domains) {
+		return &unknown
+	}
+	return &iv.Domains[domain]
+}
+
+func (e *Engine) addCPU(claim *Claim) {
+	if !claim.ShortLived {
+		e.touch(claim.Claimant).cpu += claim.CPU
+		return
+	}
+	e.ledger.accounts[othersIndex].CPU += claim.CPU
+	e.eachGroup(claim.Claimant, func(a *Account) { a.CPU += claim.CPU })
+}
+
+// attributeDomain attributes the energy of the zones of a domain that were read in this interval and in the one before.
+func (e *Engine) attributeDomain(domain int, iv *Interval) {
+	sums := &e.sums[domain]
+	for kind, zones := range sums.zones {
+		if zones == 0 {
+			continue
+		}
+		u := iv.usage(domain)
+		e.attribute(Portion{
+			Domain: domain, Kind: kind, Energy: sums.energy[kind], Busy: u.Busy, Total: u.Total, Elapsed: iv.Elapsed,
+			Zones: zones,
+		}, u)
+	}
+}
+
+// observeZone adds a reading to its zone, and its energy to what is attributed in this interval or to what is pending.
+func (e *Engine) observeZone(r ZoneReading, iv *Interval) {
+	for len(e.ledger.Zones) <= r.Zone {
+		e.ledger.Zones = append(e.ledger.Zones, Zone{})
+	}
+	z := &e.ledger.Zones[r.Zone]
+	switch {
+	case !z.Present:
+		e.beginZone(z, r, iv.At)
+	case r.Replaced:
+		e.replaceZone(z, r, iv)
+	default:
+		energy := z.advance(r, iv.At, iv.Elapsed)
+		if z.kind != NotAttributed {
+			e.addZoneEnergy(z, r.OK, energy, iv)
+		}
+	}
+	z.read = true
+}
+
+// beginZone takes the first good reading of a zone as its baseline.
+func (e *Engine) beginZone(z *Zone, r ZoneReading, at time.Time) {
+	if !r.OK {
+		return
+	}
+	*z = Zone{Present: true, Start: at, At: at, domain: r.Domain, kind: r.Kind, last: r.Total}
+	if r.Kind != NotAttributed && !e.ledger.Kinds[r.Kind].Present {
+		e.ledger.Kinds[r.Kind] = Kind{Present: true, Start: at}
+	}
+}
+
+// replaceZone continues a zone with another meter, from the meter's first good reading. Until then the zone is absent.
+func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
+	e.endZone(z, iv)
+	if !r.OK {
+		return
+	}
+	if z.pending != nil {
+		e.drop(z.pending)
+		z.pending = nil
+	}
+	z.last, z.At, z.Unread = r.Total, iv.At, 0
+	z.Ended, z.Delivered, z.endSent = false, false, false
+}
+
+// advance adds a reading and returns the energy since the reading before. A reading that is not OK may have energy, too:
+// the zone was read, but something else of the interval was not.
+func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units.Energy {
+	z.Ended, z.Delivered, z.endSent = false, false, false
+	energy := units.Advance(z.last, r.Total)
+	z.last = r.Total
+	z.Energy += energy
+	z.Recent += energy
+	if r.OK || energy > 0 {
+		z.At = at
+	}
+	if r.OK {
+		z.RecentTime += z.Unread + elapsed
+		z.Unread = 0
+	} else {
+		z.Unread += elapsed
+	}
+	return energy
+}
+
+// addZoneEnergy adds what a zone used to the sum of its domain and kind, or postpones it.
+func (e *Engine) addZoneEnergy(z *Zone, ok bool, energy units.Energy, iv *Interval) {
+	u := iv.usage(z.domain)
+	if ok && u.Total > 0 && z.pending == nil {
+		sums := &e.sums[z.domain]
+		sums.energy[z.kind] += energy
+		sums.zones[z.kind]++
+		return
+	}
+	e.postpone(z, energy, u, iv.Elapsed)
+	if ok && z.pending.usage.Total > 0 {
+		e.resolve(z, false)
+	}
+}
+
+// updateKinds brings up to date what the ledger says of each kind beside its energy.
+func (e *Engine) updateKinds() {
+	l := &e.ledger
+	for kind := range l.Kinds {
+		k := &l.Kinds[kind]
+		k.RecentTime = min(k.RecentTime+k.covered, l.Elapsed)
+		k.covered = 0
+		if learned := e.cfg.Rules.Learned[kind]; learned != nil {
+			k.Standing = learned.Standing(kind)
+			k.Spread = learned.Spread(kind)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// attribute divides a portion into active and idle energy, and shares both among the users of its domain. Portion.Of and
+// Portion.OfAll are filled in here.
+func (e *Engine) attribute(p Portion, u *Usage) {
+	p.Of, p.OfAll = e.countZones(p.Domain, p.Kind)
+	if e.excluded {
+		busy := p.Busy
+		p.Busy = units.Advance(e.excludedCPU(u), busy)
+		p.Excluded = busy - p.Busy
+	}
+	active := min(e.cfg.Rules.Split(p), p.Energy)
+	idle := p.Energy - active
+	k := &e.ledger.Kinds[p.Kind]
+	k.Active += active
+	k.Idle += idle
+	k.RecentActive += e.recentPart(active, p.Elapsed)
+	k.RecentIdle += e.recentPart(idle, p.Elapsed)
+	k.covered = max(k.covered, p.Elapsed)
+	e.shareIdle(p, idle, u)
+	e.shareActive(p, active, u)
+}
+
+// shareActive shares active energy in proportion to the allocation key.
+func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
+	k := &e.ledger.Kinds[p.Kind]
+	b := e.basis(p.Kind, u)
+	s := e.newShares(active, u.Claims, &b)
+	if s.total == 0 {
+		k.Unattributed += active
+		return
+	}
+	for i := range u.Claims {
+		claim := &u.Claims[i]
+		share := units.Energy(s.next(e.weight(b.key, claim)))
+		recent := e.recentPart(share, p.Elapsed)
+		if claim.ShortLived {
+			e.ledger.accounts[othersIndex].add(p.Kind, share, recent)
+			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent) })
+			continue
+		}
+		c := e.touch(claim.Claimant)
+		c.credit[p.Kind] += share
+		c.recent[p.Kind] += recent
+	}
+	k.Unattributed += units.Energy(s.next(b.unattributed))
+}
+
+// countZones returns how many zones of a kind were ever read in a domain, and in all domains.
+func (e *Engine) countZones(domain, kind int) (of, ofAll int) {
+	for i := range e.ledger.Zones {
+		if z := &e.ledger.Zones[i]; z.Present && z.kind == kind {
+			ofAll++
+			if z.domain == domain {
+				of++
+			}
+		}
+	}
+	return of, ofAll
+}
+
+// basis is what energy is shared in proportion to.
+type basis struct {
+	key          AllocationKey
+	unattributed uint64 // weight that has no owner
+}
+
+// basis returns the allocation key in effect for a kind, and the unattributed share of its total weight.
+func (e *Engine) basis(kind int, u *Usage) basis {
+	key, unattributed := e.cfg.Rules.Keys[kind], uint64(u.Unattributed)
+	if key == ByCPUTime || u.Unweighed[key-ByFirstWeight] {
+		return basis{ByCPUTime, unattributed}
+	}
+	var sum, cpu uint64
+	for i := range u.Claims {
+		sum = units.AddSaturating(sum, e.weight(key, &u.Claims[i]))
+		cpu = units.AddSaturating(cpu, e.weight(ByCPUTime, &u.Claims[i]))
+	}
+	if sum == 0 || cpu == 0 && unattributed > 0 {
+		return basis{ByCPUTime, unattributed}
+	}
+	return basis{key, units.MulDiv(unattributed, sum, cpu)}
+}
+
+// weight returns a claim's weight under an allocation key, 0 for a claimant that is excluded.
+func (e *Engine) weight(key AllocationKey, claim *Claim) uint64 {
+	if e.isExcluded(claim) {
+		return 0
+	}
+	return claim.weight(key)
+}
+
+func (e *Engine) isExcluded(claim *Claim) bool {
+	return e.excluded && claim.Claimant != NoClaimant && e.claimants[claim.Claimant].excluded
+}
+
+// excludedCPU returns the CPU time that excluded claimants used.
+func (e *Engine) excludedCPU(u *Usage) (sum units.CPUTime) {
+	for i := range u.Claims {
+		if claim := &u.Claims[i]; e.isExcluded(claim) {
+			sum = units.AddSaturating(sum, claim.CPU)
+		}
+	}
+	return sum
+}
+
+// recentPart returns how much of the energy that was used over elapsed belongs to the current collection.
+func (e *Engine) recentPart(energy units.Energy, elapsed time.Duration) units.Energy {
+	if elapsed <= e.ledger.Elapsed {
+		return energy
+	}
+	return units.Energy(units.MulDiv(uint64(energy), uint64(e.ledger.Elapsed), uint64(elapsed)))
+}
+
+// shares divides an amount in proportion to weights that add up to total. Each share is the difference of two rounded
+// prefix sums, so that all shares together are exactly the amount, and each is within one unit of its exact value
+// whatever the order.
+type shares struct {
+	amount, total  uint64
+	weights, given uint64
+	shift          uint // scales weights down, as total already is
+}
+
+// newShares prepares to share an amount among claims. Where the sum of the weights does not fit into 64 bits, all of
+// them are scaled down alike: a kernel or a file may report centuries of CPU time.
+func (e *Engine) newShares(amount units.Energy, claims []Claim, b *basis) shares {
+	for shift := uint(0); ; shift += 16 {
+		total, overflow := b.unattributed>>shift, uint64(0)
+		for i := range claims {
+			var carry uint64
+			total, carry = bits.Add64(total, e.weight(b.key, &claims[i])>>shift, 0)
+			overflow |= carry
+		}
+		if overflow == 0 {
+			return shares{amount: uint64(amount), total: total, shift: shift}
+		}
+	}
+}
+
+// next returns the share of the next weight.
+func (s *shares) next(weight uint64) uint64 {
+	s.weights += weight >> s.shift
+	upTo := units.MulDiv(s.amount, s.weights, s.total)
+	share := upTo - s.given
+	s.given = upTo
+	return share
+}
