@@ -4,6 +4,7 @@ package kernfs
 
 import (
 	"encoding/binary"
+	"errors"
 	"io/fs"
 	"syscall"
 	"unsafe"
@@ -127,6 +128,25 @@ func (d *Dir) fail(op string, err error) error {
 func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 	d.name = append(d.name[:0], name...)
 	return d.read(buf)
+}
+
+// ReadIn reads the file <directory>/<sub>/name like Read. sub is a relative path.
+func (d *Dir) ReadIn(sub, name string, buf []byte) ([]byte, error) {
+	d.name = append(d.name[:0], sub...)
+	d.name = append(d.name, '/')
+	d.name = append(d.name, name...)
+	return d.read(buf)
+}
+
+// Has reports whether there is a file or directory <directory>/name, a relative path. Where that cannot be found out there
+// is one.
+func (d *Dir) Has(name string) bool {
+	if err := d.open(); err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	d.name = append(append(d.name[:0], name...), 0)
+	_, _, errno := syscall.Syscall(unix.SYS_FACCESSAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), unix.F_OK)
+	return errno != unix.ENOENT && errno != unix.ENOTDIR
 }
 
 // ReadOf reads the file <directory>/<pid>/name like Read.

@@ -117,6 +117,10 @@ func TestReadGivesWhatTheFileHolds(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, b)
 
+	b, err = d.ReadIn("4194304", "stat", buf)
+	require.NoError(t, err)
+	assert.Equal(t, "42", string(b))
+
 	b, err = d.Read("longer", buf)
 	require.NoError(t, err)
 	assert.Len(t, b, len(buf), "what fits")
@@ -126,6 +130,16 @@ func TestReadGivesWhatTheFileHolds(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, string(b))
 	}
+}
+
+func TestHasTellsWhatIsThere(t *testing.T) {
+	root := t.TempDir()
+	write(t, "1", root, "a", "b")
+	d := newDir(t, root)
+	for name, want := range map[string]bool{"a": true, "a/b": true, "c": false, "a/c": false, "a/b/c": false} {
+		assert.Equal(t, want, d.Has(name), name)
+	}
+	assert.False(t, newDir(t, filepath.Join(root, "c")).Has("a"), "no directory")
 }
 
 func TestLinkOfGivesTheTarget(t *testing.T) {
@@ -270,6 +284,8 @@ func TestNothingIsAllocatedPerCall(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"Each":                func() error { return d.Each(count) },
 		"Read":                func() error { _, err := d.Read("uptime", buf); return err },
+		"ReadIn":              func() error { _, err := d.ReadIn("self", "stat", buf); return err },
+		"Has":                 func() error { d.Has("uptime"); return nil },
 		"ReadOf":              func() error { _, err := d.ReadOf(pid, "stat", buf); return err },
 		"LinkOf":              func() error { _, err := d.LinkOf(pid, "exe", buf); return err },
 		"ReadOf of one gone":  func() error { _, err := d.ReadOf(math.MaxInt32, "stat", buf); return ignore(err, unix.ENOENT) },

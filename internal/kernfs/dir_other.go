@@ -5,7 +5,9 @@
 package kernfs
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -45,6 +47,17 @@ func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 		err = nil
 	}
 	return buf[:n], err
+}
+
+// ReadIn reads the file <directory>/<sub>/name into buf.
+func (d *Dir) ReadIn(sub, name string, buf []byte) ([]byte, error) {
+	return d.Read(filepath.Join(sub, name), buf)
+}
+
+// Has reports whether there is a file or directory <directory>/name.
+func (d *Dir) Has(name string) bool {
+	_, err := os.Stat(filepath.Join(d.path, name))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // ReadOf reads the file <directory>/<pid>/name into buf.

@@ -24,6 +24,10 @@ type CPUTime uint64
 // Second is one second of CPU time.
 const Second CPUTime = 1_000_000_000
 
+// Tick is the resolution of the CPU times in /proc. USER_HZ is 100 on every architecture that Go runs on (proc_pid_stat(5),
+// include/asm-generic/param.h).
+const Tick = Second / 100
+
 // Seconds returns t in seconds.
 func (t CPUTime) Seconds() float64 { return float64(t) / float64(Second) }
 

@@ -10,9 +10,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Tick is the resolution of the CPU times in /proc: USER_HZ is 100 on every architecture that Go runs on
-// (proc_pid_stat(5), sysconf(_SC_CLK_TCK)).
-const Tick = 10 * units.CPUTime(time.Millisecond)
+// Tick is the resolution of the CPU times in /proc.
+const Tick = units.Tick
 
 // Node is the node's CPU time over all CPUs since the first read. No figure ever goes down: a component
 // that the kernel lets step back (idle, iowait, a CPU taken offline) stands still instead.
