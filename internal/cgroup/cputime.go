@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strconv"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// cpuTime compares the CPU counter of a cgroup to what its processes are known to have used. The kernel counts there
+// whatever ran, however short: what the processes do not account for was used by short-lived ones.
+type cpuTime struct {
+	known     bool // the counter was read before
+	first     bool // it was read in this interval for the first time
+	current   bool // it was read in this interval
+	older     bool // the cgroup is older than its first processes
+	seen      bool // processes of the cgroup itself were accounted for in this interval
+	claimant  int32
+	processes int // that were accounted for in this interval, in the cgroup and in those inside
+
+	counter    units.CPUTime
+	base       units.CPUTime // the counter when watching began
+	accounted  units.CPUTime // what processes are known to have used since then
+	shortLived units.CPUTime // what was reported as short-lived since then
+}
+
+// ReadCPUTime reads the CPU counters of all nodes. They must be read before the processes are: what they are ahead of the
+// processes would look like time that nobody was seen to use.
+//
+// A counter that cannot be read stands still. A counter below the previous value is another cgroup's, which has taken the
+// place of the one before.
+func (t *Tree) ReadCPUTime() {
+	for _, n := range t.nodes {
+		c := &n.cpu
+		c.processes, c.first = 0, false
+		counter, ok := t.readCPUTime(n)
+		c.current = ok
+		if !ok {
+			continue
+		}
+		if counter < c.counter {
+			*c = cpuTime{current: true}
+		}
+		if !c.known {
+			c.known, c.first = true, true
+			if c.older {
+				c.base, c.accounted = counter, 0
+			}
+		}
+		c.counter = counter
+	}
+}
+
+// Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that it is known to have used
+// in the interval. A cgroup's counter holds that of the cgroups inside, so the nodes around are told, too. ShortLived
+// returns claimant, which is the caller's number for the process.
+func (n *Node) Account(claimant int32, used units.CPUTime) {
+	if n == nil {
+		return
+	}
+	n.cpu.claimant, n.cpu.seen = claimant, true
+	n.account(nil, used)
+}
+
+// account tells the nodes from n up to top, which is left out.
+func (n *Node) account(top *Node, used units.CPUTime) {
+	for ; n != top; n = n.parent {
+		n.cpu.processes++
+		n.cpu.accounted += used
+	}
+}
+
+// AccountMove takes note of what a process has used that left one cgroup for another, either of which may be nil. Which
+// of them counted it is not known, so the one that it left is told as well.
+func AccountMove(from, to *Node, used units.CPUTime) {
+	top := from
+	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
+		top = top.parent
+	}
+	from.account(top, used)
+}
+
+// Clamp returns inferred, or what the counters of the cgroup and of those around it leave unaccounted if that is less:
+// where several processes ended, their sum alone does not tell which of them used it.
+func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
+	for ; n != nil; n = n.parent {
+		if c := &n.cpu; c.current {
+			inferred = min(inferred, units.Advance(c.base+c.accounted+c.shortLived, c.counter))
+		}
+	}
+	return inferred
+}
+
+// ShortLived calls yield for each cgroup that a process was accounted for in this interval, the innermost first, with the
+// CPU time that its counter shows beyond what was accounted. first reports whether the counter was read for the first time,
+// so that it may hold what was used before the cgroup was watched.
+func (t *Tree) ShortLived(yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
+	for _, n := range t.nodes {
+		if n.cpu.seen {
+			n.cpu.seen = false
+			used := n.cpu.takeShortLived()
+			yield(n, n.cpu.claimant, used, n.cpu.first)
+			n.parent.account(nil, used)
+		}
+	}
+}
+
+// takeShortLived returns what the counter shows beyond what is accounted. The times of a process are rounded down to a
+// tick twice, user and system, so as much per process is not taken for anybody's.
+func (c *cpuTime) takeShortLived() units.CPUTime {
+	if !c.known {
+		return 0
+	}
+	rounding := units.CPUTime(c.processes) * 2 * units.Tick
+	used := units.Advance(c.base+c.accounted+c.shortLived+rounding, c.counter)
+	c.shortLived += used
+	return used
+}
+
+// rebase lets what was counted until now be nobody's: the next process that enters an empty cgroup has not used it.
+func (c *cpuTime) rebase() {
+	if c.known && c.current {
+		c.base, c.accounted, c.shortLived = c.counter, 0, 0
+	}
+}
+
+// readCPUTime reads the CPU counter of one cgroup. It is not ok if no hierarchy tells it.
+func (t *Tree) readCPUTime(n *Node) (used units.CPUTime, ok bool) {
+	all, _ := t.mounts.hierarchies()
+	if n.dir == "" {
+		return 0, false
+	}
+	for i := range all {
+		h := &all[i]
+		name, parse := "cpu.stat", parseCPUStat
+		switch {
+		case h.has(controllerCPUAcct):
+			name, parse = "cpuacct.usage", parseCPUAcct
+		case !h.v2:
+			continue
+		}
+		text, err := h.dir.ReadIn(n.dir, name, t.buf[:])
+		if err != nil {
+			continue
+		}
+		if used, err = parse(text); err == nil {
+			return used, true
+		}
+	}
+	return 0, false
+}
+
+// errMalformed is the error of a file that does not hold what it should, or not all of it.
+var errMalformed = errors.New("not a number")
+
+// parseCPUAcct reads cpuacct.usage of version 1, in nanoseconds (cgroup-v1/cpuacct.rst).
+func parseCPUAcct(text []byte) (units.CPUTime, error) {
+	n, err := parseLine(text)
+	return units.CPUTime(n), err
+}
+
+// parseCPUStat reads usage_usec, in microseconds, of cpu.stat of version 2 (cgroup-v2.rst). It is there whether or not the
+// cpu controller is enabled.
+func parseCPUStat(text []byte) (units.CPUTime, error) {
+	for line := range bytes.Lines(text) {
+		if digits, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
+			n, err := parseLine(digits)
+			if n > math.MaxUint64/1000 {
+				return 0, errMalformed
+			}
+			return units.CPUTime(n) * 1000, err
+		}
+	}
+	return 0, errMalformed
+}
+
+// parseLine reads a number that a newline ends: without it the number may be cut short.
+func parseLine(text []byte) (uint64, error) {
+	if !bytes.HasSuffix(text, []byte{'\n'}) {
+		return 0, errMalformed
+	}
+	return parseNumber(text)
+}
+
+func parseNumber(text []byte) (uint64, error) {
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil {
+		return 0, errMalformed
+	}
+	return n, nil
+}

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const (
+	service = "/system.slice/a.service"
+	ms      = units.CPUTime(time.Millisecond)
+)
+
+// node is a made-up host and the tree of its cgroups.
+type node struct {
+	*hostsim.Host
+	testing.TB
+	*Tree
+}
+
+func newNode(t testing.TB) *node {
+	h := hostsim.New(t.TempDir())
+	n := &node{Host: h, TB: t, Tree: New(Options{Root: h.Root()})}
+	t.Cleanup(func() { assert.NoError(t, n.Tree.Close()) })
+	return n
+}
+
+// count sets the counter of a cgroup and reads all of them.
+func (n *node) count(path string, usage units.CPUTime) {
+	n.Helper()
+	n.Cgroups[path] = time.Duration(usage)
+	require.NoError(n, n.Render())
+	n.ReadCPUTime()
+}
+
+func (n *node) write(text string, elem ...string) {
+	n.Helper()
+	path := filepath.Join(append([]string{n.Root()}, elem...)...)
+	require.NoError(n, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(n, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// shortLived returns what ShortLived tells of a cgroup.
+func (n *node) shortLived(of *Node) (found units.CPUTime) {
+	n.ShortLived(func(in *Node, _ int32, used units.CPUTime, _ bool) {
+		if in == of {
+			found += used
+		}
+	})
+	return found
+}
+
+// tracked returns a node whose first counter and first process have been seen.
+func (n *node) tracked(path string) *Node {
+	n.Helper()
+	a := n.Enter(path, true)
+	n.count(path, 0)
+	a.Account(0, 0)
+	require.Zero(n, n.shortLived(a))
+	return a
+}
+
+func TestACounterShowsWhatNoProcessAccountsFor(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 1000*ms)
+	a.Account(0, 300*ms)
+	assert.Equal(t, 1000*ms-300*ms-2*units.Tick, n.shortLived(a), "less what one process's times are rounded by")
+	assert.Zero(t, n.shortLived(a), "once")
+
+	n.count(service, 1500*ms)
+	a.Account(0, 100*ms)
+	assert.Equal(t, 400*ms, n.shortLived(a))
+	n.count(service, 1500*ms)
+	a.Account(0, 0)
+	assert.Zero(t, n.shortLived(a))
+}
+
+func TestRoundingIsNobodysTime(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	var accounted units.CPUTime
+	for round := range units.CPUTime(50) {
+		// Three processes, each up to two ticks ahead of what /proc shows of it.
+		n.count(service, accounted+(3*2*units.Tick-ms)*(round%2))
+		for range 3 {
+			a.Account(0, 7*units.Tick)
+			accounted += 7 * units.Tick
+		}
+		require.Zero(t, n.shortLived(a), "round %d", round)
+	}
+	n.count(service, accounted+3*2*units.Tick+5*ms)
+	for range 3 {
+		a.Account(0, 0)
+	}
+	assert.Equal(t, 5*ms, n.shortLived(a))
+}
+
+func TestProcessesThatAreAheadOfTheCounterAreMadeUpForFirst(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 100*ms)
+	a.Account(0, 400*ms) // the processes were read later than the counter
+	assert.Zero(t, n.shortLived(a))
+	n.count(service, 400*ms)
+	a.Account(0, 0)
+	assert.Zero(t, n.shortLived(a))
+	n.count(service, 520*ms)
+	a.Account(0, 0)
+	assert.Equal(t, 100*ms, n.shortLived(a))
+}
+
+func TestAllThatANewCgroupCountedIsItsProcesses(t *testing.T) {
+	n := newNode(t)
+	a := n.Enter(service, true)
+	a.Account(0, 30*ms)
+	assert.Zero(t, n.shortLived(a), "no counter was read yet")
+	n.count(service, 630*ms)
+	a.Account(0, 100*ms)
+	assert.Equal(t, 500*ms-2*units.Tick, n.shortLived(a), "what was used before its first reading, too")
+}
+
+func TestWhatAnOlderCgroupCountedBeforeIsNobodys(t *testing.T) {
+	n := newNode(t)
+	n.count(service, 3600*units.Second)
+	a := n.Enter(service, false)
+	a.Account(0, 30*ms)
+	assert.Zero(t, n.shortLived(a))
+	n.count(service, 3601*units.Second)
+	a.Account(0, 0)
+	assert.Zero(t, n.shortLived(a), "the baseline")
+	n.count(service, 3602*units.Second)
+	a.Account(0, 300*ms)
+	assert.Equal(t, 700*ms-2*units.Tick, n.shortLived(a))
+}
+
+func TestACgroupThatTurnsOutOlderLaterKeepsWhatItHas(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 500*ms)
+	n.Enter(a.path, false) // a process from before has moved in
+	a.Account(0, 100*ms)
+	assert.Equal(t, 400*ms-2*units.Tick, n.shortLived(a))
+}
+
+func TestCounterThatVanishedStandsStill(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 500*ms)
+	require.NoError(t, os.RemoveAll(filepath.Join(n.Root(), "sys/fs/cgroup", service)))
+	n.ReadCPUTime()
+	a.Account(0, 100*ms)
+	assert.Equal(t, 400*ms-2*units.Tick, n.shortLived(a), "what it last said holds")
+	n.ReadCPUTime()
+	a.Account(0, 100*ms)
+	assert.Zero(t, n.shortLived(a))
+}
+
+func TestCounterThatIsGarbageStandsStill(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": "", "a word": "usage_usec much\n", "another field": "user_usec 99999999\n", "negative": "usage_usec -5\n",
+		"beyond all numbers": "usage_usec 18446744073709551615\n",
+	} {
+		n := newNode(t)
+		a := n.tracked(service)
+		n.write(text, "sys/fs/cgroup", service, "cpu.stat")
+		n.ReadCPUTime()
+		a.Account(0, 0)
+		assert.Zero(t, n.shortLived(a), name)
+		n.count(service, 500*ms)
+		a.Account(0, 0)
+		assert.Equal(t, 500*ms-2*units.Tick, n.shortLived(a), name)
+	}
+}
+
+func TestCounterThatGoesBackShowsNothing(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 500*ms)
+	a.Account(0, 500*ms)
+	assert.Zero(t, n.shortLived(a))
+	n.count(service, 10*ms)
+	a.Account(0, 0)
+	assert.Zero(t, n.shortLived(a))
+}
+
+func TestARemovedCgroupLeavesNothingToTheNext(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 5000*ms)
+	a.Account(0, 0)
+	a.Leave()
+	delete(n.Cgroups, service)
+	require.NoError(t, n.Render())
+	n.Sweep()
+	assert.Empty(t, n.Nodes())
+
+	next := n.Enter(service, true)
+	n.count(service, 7000*ms)
+	next.Account(0, 100*ms)
+	assert.Equal(t, 6900*ms-2*units.Tick, n.shortLived(next), "all that the new one counted")
+}
+
+func TestAProcessThatEntersAnEmptyCgroupHasNotUsedWhatThatCounted(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	a.Leave()
+	n.count(service, 5000*ms)
+	n.Sweep()
+	require.Same(t, a, n.Enter(service, true), "its cgroup is still there")
+	n.count(service, 6000*ms)
+	a.Account(0, 100*ms)
+	assert.Equal(t, 900*ms-2*units.Tick, n.shortLived(a))
+}
+
+func TestCgroupsBesideEachOtherAreSeparate(t *testing.T) {
+	n := newNode(t)
+	a, b := n.tracked("/a"), n.tracked("/b")
+	n.count("/a", 100*ms)
+	n.count("/b", 900*ms)
+	a.Account(1, 0)
+	b.Account(2, 0)
+	found := map[int32]units.CPUTime{}
+	n.ShortLived(func(_ *Node, claimant int32, used units.CPUTime, _ bool) { found[claimant] = used })
+	assert.Equal(t, map[int32]units.CPUTime{1: 100*ms - 2*units.Tick, 2: 900*ms - 2*units.Tick}, found)
+}
+
+func TestTheCounterOfTheOuterCgroupHoldsWhatTheInnerOneUsed(t *testing.T) {
+	n := newNode(t)
+	outer, inner := n.tracked("/a"), n.tracked("/a/x/b")
+	n.Cgroups["/a/x/b"] = time.Duration(800 * ms)
+	n.count("/a", 1500*ms)
+	outer.Account(1, 100*ms)
+	inner.Account(2, 300*ms)
+	var order []string
+	found := map[int32]units.CPUTime{}
+	n.ShortLived(func(n *Node, claimant int32, used units.CPUTime, _ bool) {
+		order, found[claimant] = append(order, n.Path()), used
+	})
+	assert.Equal(t, []string{"/a/x/b", "/a"}, order)
+	assert.Equal(t, 500*ms-2*units.Tick, found[2])
+	// The rounding of both processes, and that of the inner one again.
+	assert.Equal(t, 1500*ms-100*ms-300*ms-found[2]-3*2*units.Tick, found[1])
+}
+
+func TestWhatIsInferredIsClampedToWhatTheCountersLeave(t *testing.T) {
+	n := newNode(t)
+	outer, inner := n.tracked("/a"), n.tracked("/a/b")
+	unread := n.Enter("/a/b/c", true)
+	n.Cgroups["/a/b"] = time.Duration(800 * ms)
+	n.count("/a", 1000*ms)
+	outer.Account(0, 500*ms)
+	assert.Equal(t, 500*ms, inner.Clamp(600*ms))
+	assert.Equal(t, 500*ms, unread.Clamp(600*ms))
+	inner.Account(0, 450*ms)
+	assert.Equal(t, 50*ms, inner.Clamp(600*ms))
+	assert.Equal(t, 600*ms, (*Node)(nil).Clamp(600*ms))
+}
+
+func TestWhatAProcessUsedThatMovedIsAccountedForWhereItWas(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string
+		want     []string // where it is accounted for, beside the one that it is in
+	}{
+		"out of all":        {"/a/b", "", []string{"/a", "/a/b"}},
+		"into one":          {"", "/a", nil},
+		"beside":            {"/a/b", "/a/c", []string{"/a/b"}},
+		"in":                {"/a", "/a/b", nil},
+		"out":               {"/a/b", "/a", []string{"/a/b"}},
+		"nowhere":           {"/a", "/a", nil},
+		"names begin alike": {"/a", "/ab", []string{"/a"}},
+	} {
+		tree := New(Options{})
+		tree.Node("/a")
+		AccountMove(tree.Node(c.from), tree.Node(c.to), ms)
+		var told []string
+		for _, n := range tree.Nodes() {
+			if n.cpu.accounted > 0 {
+				told = append(told, n.Path())
+			}
+		}
+		assert.ElementsMatch(t, c.want, told, name)
+	}
+}
+
+const (
+	mountV2      = "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+	mountCPU     = "30 24 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+	mountMemory  = "31 24 0:27 / /sys/fs/cgroup/memory rw,nosuid shared:10 - cgroup cgroup rw,memory\n"
+	mountUnified = "25 24 0:23 / /sys/fs/cgroup/unified rw,nosuid shared:5 - cgroup2 cgroup2 rw,nsdelegate\n"
+	mountOther   = "22 1 0:20 / /proc rw,nosuid - proc proc rw\n23 1 0:21 / /sys rw - sysfs sysfs rw\n40 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
+	mountTmpfs   = "24 23 0:22 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755\n"
+	v1           = "sys/fs/cgroup/cpu,cpuacct"
+	hybrid       = "sys/fs/cgroup/unified"
+	v2           = "sys/fs/cgroup"
+)
+
+func TestCounterIsFoundInEveryLayoutOfHierarchies(t *testing.T) {
+	for name, c := range map[string]struct {
+		mounts string
+		files  map[string]string
+		want   units.CPUTime
+	}{
+		"v2": {
+			mountOther + mountV2,
+			map[string]string{v2 + service + "/cpu.stat": "usage_usec 1500\n"}, 1_500_000,
+		},
+		"v1": {
+			mountOther + mountTmpfs + mountMemory + mountCPU,
+			map[string]string{v1 + service + "/cpuacct.usage": "1500123\n", "sys/fs/cgroup/memory" + service + "/cpuacct.usage": "9\n"}, 1_500_123,
+		},
+		"hybrid: the controller is in v1": {
+			mountOther + mountTmpfs + mountUnified + mountMemory + mountCPU,
+			map[string]string{v1 + service + "/cpuacct.usage": "1500123\n"}, 1_500_123,
+		},
+		"hybrid: only in v2": {
+			mountOther + mountTmpfs + mountCPU + mountUnified,
+			map[string]string{hybrid + service + "/cpu.stat": "user_usec 1\nusage_usec 70\n"}, 70_000,
+		},
+		"hybrid: garbage in v1": {
+			mountOther + mountTmpfs + mountCPU + mountUnified,
+			map[string]string{v1 + service + "/cpuacct.usage": "\n", hybrid + service + "/cpu.stat": "usage_usec 70\n"}, 70_000,
+		},
+		"elsewhere": {
+			"24 1 0:22 / /mnt/control rw - cgroup2 none rw\n",
+			map[string]string{"mnt/control" + service + "/cpu.stat": "usage_usec 1\n"}, 1000,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.write(c.mounts, "proc/1/mountinfo")
+			for path, text := range c.files {
+				n.write(text, path)
+			}
+			got, ok := n.readCPUTime(n.Node(service))
+			require.True(t, ok)
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestCgroupsThatCannotBeRead(t *testing.T) {
+	n := newNode(t)
+	a := n.Enter(service, true)
+	_, err := n.mounts.hierarchies()
+	require.ErrorIs(t, err, fs.ErrNotExist, "no proc")
+	n.Sweep() // another interval
+	n.write(mountOther+mountTmpfs, "proc/1/mountinfo")
+	_, err = n.mounts.hierarchies()
+	require.ErrorIs(t, err, errNoHierarchy)
+	n.Sweep()
+	n.write(mountTmpfs+mountMemory, "proc/1/mountinfo")
+	_, ok := n.readCPUTime(a)
+	assert.False(t, ok, "no hierarchy counts CPU time")
+
+	n = newNode(t)
+	n.write(mountCPU+mountUnified, "proc/1/mountinfo")
+	a = n.Enter(service, true)
+	n.ReadCPUTime()
+	a.Account(0, 0)
+	assert.Zero(t, n.shortLived(a), "without a counter nothing is short-lived")
+	for _, outside := range []string{"..", "../x", "/..", "/../../other", "/a/../../b"} {
+		n.write("usage_usec 5\n", hybrid, "a", outside, "cpu.stat")
+		_, ok := n.readCPUTime(n.Node(outside))
+		assert.False(t, ok, outside)
+		assert.False(t, n.exists(n.Node(outside)), outside)
+	}
+}
+
+func TestHierarchiesThatAreMountedLaterAreFound(t *testing.T) {
+	n := newNode(t)
+	a := n.Enter(service, true)
+	n.ReadCPUTime()
+	n.Sweep()
+	n.count(service, 100*ms)
+	a.Account(0, 0)
+	assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
+}
+
+func TestMountsAreLookedForOnceInAnInterval(t *testing.T) {
+	n := newNode(t)
+	first := n.Enter(service, true)
+	second := n.Enter("/b", true)
+	n.ReadCPUTime()
+	require.ErrorIs(t, n.mounts.failed, fs.ErrNotExist, "no proc")
+	n.Cgroups[service], n.Cgroups["/b"] = time.Second, time.Second
+	require.NoError(t, n.Render())
+	_, ok := n.readCPUTime(first)
+	assert.False(t, ok, "no second look in the interval")
+	n.Sweep()
+	n.ReadCPUTime()
+	first.Account(0, 0)
+	second.Account(0, 0)
+	n.ShortLived(func(_ *Node, _ int32, used units.CPUTime, _ bool) {
+		assert.Equal(t, units.Second-2*units.Tick, used, "but in the next")
+	})
+}
+
+func TestOwnMountsServeWhereThoseOfTheFirstProcessCannotBeRead(t *testing.T) {
+	for name, spoil := range map[string]func(*node) (restore func()){
+		"not permitted": func(n *node) func() {
+			require.NoError(n, os.Chmod(filepath.Join(n.Root(), "proc/1/mountinfo"), 0))
+			return nobody(n)
+		},
+		"unreadable": func(n *node) func() {
+			path := filepath.Join(n.Root(), "proc/1/mountinfo")
+			require.NoError(n, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
+			return func() {}
+		},
+		"hidden": func(n *node) func() {
+			require.NoError(n, os.RemoveAll(filepath.Join(n.Root(), "proc/1")))
+			return func() {}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.Cgroups[service] = time.Second
+			require.NoError(t, n.Render())
+			own := strconv.Itoa(os.Getpid())
+			n.write(mountV2, "proc", own, "mountinfo")
+			require.NoError(t, os.Symlink(own, filepath.Join(n.Root(), "proc/self")))
+			reachable(t, n.Root())
+			restore := spoil(n)
+			got, ok := n.readCPUTime(n.Node(service))
+			restore()
+			require.True(t, ok)
+			assert.Equal(t, units.Second, got)
+		})
+	}
+}
+
+// reachable lets everybody read a tree, and reach it.
+func reachable(t testing.TB, root string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		return os.Chmod(path, 0o755)
+	}))
+	for dir := filepath.Dir(root); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
+}
+
+func FuzzParseCPUAcct(f *testing.F) {
+	for _, s := range []string{"0\n", "77000000000\n", "18446744073709551615\n", "18446744073709551616\n", "77", "-5\n", " 5 \n", "5 6\n", "\n", ""} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := parseCPUAcct(b)
+		want, wantErr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		if wantErr == nil && !strings.HasSuffix(string(b), "\n") {
+			wantErr = errMalformed
+		}
+		if (err == nil) != (wantErr == nil) || err == nil && uint64(got) != want {
+			t.Fatalf("%q: %d, %v; want %d, %v", b, got, err, want, wantErr)
+		}
+	})
+}
+
+func FuzzPathsOfCgroupsStayInside(f *testing.F) {
+	for _, s := range []string{service, "/..", "/../x", "/a/..b/c", "/", "", "/a//b", "/...", "..", "//x", "///"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		if dir := dirOf(path); dir != "" {
+			assert.True(t, filepath.IsLocal(dir), "%q leads to %q", path, dir)
+		}
+	})
+}

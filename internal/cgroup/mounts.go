@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"cmp"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+var (
+	errNoHierarchy = errors.New("no cgroup hierarchy is mounted")
+	errNoUnified   = errors.New("cgroup v2 is not mounted")
+)
+
+// hierarchy is a mounted hierarchy of cgroups.
+type hierarchy struct {
+	dir *kernfs.Dir // the mount point, as this process can open it
+	// above is the cgroup that the mount point shows, relative to where the cgroup namespace of the mount's owner begins:
+	// "/" or, where that namespace sees only a part of the tree, "/..", "/../.." and so on.
+	above string
+	// controllers are those of a version 1 hierarchy. Version 2 has none here: all of its files are in one hierarchy.
+	controllers controllers
+	v2          bool
+}
+
+// controllers is a set of version 1 controllers.
+type controllers uint8
+
+const (
+	controllerCPU controllers = 1 << iota
+	controllerCPUAcct
+	controllerMemory
+	controllerPerfEvent
+)
+
+// The names of controllers in the options of a mount (cgroup-v1/cgroups.rst).
+var controllerNames = map[string]controllers{
+	"cpu": controllerCPU, "cpuacct": controllerCPUAcct, "memory": controllerMemory, "perf_event": controllerPerfEvent,
+}
+
+func (h *hierarchy) has(c controllers) bool { return h.controllers&c != 0 }
+
+// mounts finds the hierarchies of the host whose tree is at root, once.
+type mounts struct {
+	root   string
+	known  []hierarchy
+	failed error // why they are not known; then they are not looked for until retry is called
+}
+
+// hierarchies returns what is mounted: version 2 first, else in the order of the mounts.
+func (m *mounts) hierarchies() ([]hierarchy, error) {
+	if m.known == nil && m.failed == nil {
+		m.known, m.failed = findHierarchies(m.root)
+	}
+	return m.known, m.failed
+}
+
+// retry lets hierarchies be looked for again if they were not found.
+func (m *mounts) retry() { m.failed = nil }
+
+// close closes the mount points. They are opened again when they are needed.
+func (m *mounts) close() error {
+	var errs []error
+	for i := range m.known {
+		errs = append(errs, m.known[i].dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func findHierarchies(root string) ([]hierarchy, error) {
+	infos, err := hostMounts(root)
+	if err != nil {
+		return nil, err
+	}
+	var found []hierarchy
+	for _, info := range infos {
+		h := hierarchy{above: info.Root, v2: info.FSType == "cgroup2"}
+		if info.FSType == "cgroup" {
+			for name, controller := range controllerNames {
+				if _, ok := info.SuperOptions[name]; ok {
+					h.controllers |= controller
+				}
+			}
+		}
+		if h.v2 || h.controllers != 0 {
+			h.dir = kernfs.New(info.MountPoint)
+			found = append(found, h)
+		}
+	}
+	if found == nil {
+		return nil, errNoHierarchy
+	}
+	slices.SortStableFunc(found, func(a, b hierarchy) int { return cmp.Compare(a.version(), b.version()) })
+	return found, nil
+}
+
+// version orders hierarchies.
+func (h *hierarchy) version() int {
+	if h.v2 {
+		return 0
+	}
+	return 1
+}
+
+// unified returns the version 2 hierarchy.
+func (m *mounts) unified() (*hierarchy, error) {
+	all, err := m.hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	if !all[0].v2 {
+		return nil, errNoUnified
+	}
+	return &all[0], nil
+}
+
+// hostMounts returns the mounts of the host whose tree is at root, with their mount points as this process can open them:
+// as the host's first process has them, or else as this one has.
+func hostMounts(root string) ([]*procfs.MountInfo, error) {
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
+		return nil, err
+	}
+	infos, err := mountInfo(proc.Proc(1))
+	if err != nil { // not permitted, or hidden altogether (hidepid)
+		if infos, err = mountInfo(proc.Self()); err != nil {
+			return nil, err
+		}
+		// The host's are mounted below root, unless root only holds a /proc.
+		below := strings.TrimSuffix(root, "/") + "/"
+		mounted := func(info *procfs.MountInfo) bool { return strings.HasPrefix(info.MountPoint, below) }
+		if slices.ContainsFunc(infos, mounted) {
+			return slices.DeleteFunc(infos, func(info *procfs.MountInfo) bool { return !mounted(info) }), nil
+		}
+	}
+	for _, info := range infos {
+		info.MountPoint = filepath.Join(root, info.MountPoint)
+	}
+	return infos, nil
+}
+
+func mountInfo(p procfs.Proc, err error) ([]*procfs.MountInfo, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p.MountInfo()
+}

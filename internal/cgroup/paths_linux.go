@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"path"
+	"syscall"
+	"time"
+)
+
+// Paths finds the paths of version 2 cgroups by their ids: of those that it was told of, and of those that exist when it
+// is asked for an id that it does not know. The kernel never uses an id again.
+//
+// A path stays known after its cgroup is gone, because it is asked for when a process of that cgroup has ended. So Paths
+// forgets what was not asked for longest, and takes no part in the sweep of a Tree. Paths is not safe for concurrent use.
+type Paths struct {
+	mounts mounts
+
+	// recent and older hold what is known, an empty path for an id that has no directory. Older is dropped when recent
+	// is full.
+	recent, older map[uint64]string
+	room          int
+
+	nextWalk time.Time
+	now      func() time.Time
+}
+
+const (
+	// maxPaths is how many paths are remembered at least.
+	maxPaths = 8192
+	// walkEvery is how long the hierarchy is not walked again. walkShare bounds the time that walks take to this part of
+	// all time.
+	walkEvery = 10 * time.Second
+	walkShare = 100
+)
+
+// NewPaths returns the paths of the host whose tree is at root. It touches nothing.
+func NewPaths(root string) *Paths {
+	return &Paths{mounts: mounts{root: root}, recent: map[uint64]string{}, room: maxPaths, now: time.Now}
+}
+
+// Remember takes note of a cgroup's path.
+func (p *Paths) Remember(id uint64, path string) {
+	if len(p.recent) >= p.room {
+		p.older, p.recent = p.recent, map[uint64]string{}
+	}
+	p.recent[id] = path
+}
+
+func (p *Paths) known(id uint64) (path string, ok bool) {
+	if path, ok = p.recent[id]; ok {
+		return path, true
+	}
+	if path, ok = p.older[id]; ok {
+		p.Remember(id, path)
+	}
+	return path, ok
+}
+
+// Path returns the path of a cgroup below the root of the hierarchy, or "" if it is not known. It may walk the hierarchy,
+// at most every ten seconds and for a hundredth of all time.
+func (p *Paths) Path(id uint64) string {
+	found, ok := p.known(id)
+	if !ok && p.walk() == nil {
+		if found, ok = p.known(id); !ok {
+			p.Remember(id, "")
+		}
+	}
+	return found
+}
+
+var errWalked = errors.New("the cgroups were walked a moment ago")
+
+// walk remembers all cgroups that exist.
+func (p *Paths) walk() error {
+	began := p.now()
+	if began.Before(p.nextWalk) {
+		return errWalked
+	}
+	p.room = math.MaxInt // whatever their number, none may push out another
+	err := p.rememberAll()
+	p.room = max(maxPaths, 2*len(p.recent))
+	ended := p.now()
+	p.nextWalk = ended.Add(max(walkEvery, walkShare*ended.Sub(began)))
+	return err
+}
+
+func (p *Paths) rememberAll() error {
+	p.mounts.retry()
+	host, err := p.mounts.unified()
+	if err != nil {
+		return err
+	}
+	return walk(host.dir.Path(), func(below string, info fs.FileInfo) error {
+		// The inode's number is the id (fs/kernfs, since Linux 5.5).
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			p.Remember(stat.Ino, path.Join("/", host.above, below))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Conversion is how a container runtime converts the CPU shares of a request to a weight of version 2.
+type Conversion int
+
+// The conversions.
+const (
+	// QuadraticWeights is the conversion of runc since 1.3.2 and crun since 1.23.
+	QuadraticWeights Conversion = iota
+	// LinearWeights is the conversion of earlier versions.
+	LinearWeights
+)
+
+// OneCPU is the CPU shares of one CPU, as container runtimes have it.
+const OneCPU = 1024
+
+// RereadRequest is how long a request is good: it may be resized.
+const RereadRequest = time.Minute
+
+// unsetWeight is the cpu.weight of a cgroup that nobody set (cgroup-v2.rst).
+const unsetWeight = 100
+
+// request is how much CPU time a cgroup requests.
+type request struct {
+	shares uint64
+	read   time.Time
+}
+
+// Request returns how much CPU time the cgroup requests, in shares of which OneCPU are one CPU, 0 if no hierarchy tells or
+// n is nil. It is read from the weight that the container runtime gave the cgroup, at most once a minute.
+func (t *Tree) Request(n *Node, now time.Time) (shares uint64) {
+	if n == nil {
+		return 0
+	}
+	if r := &n.request; r.read.IsZero() || now.Sub(r.read) >= RereadRequest {
+		r.shares, r.read = t.readRequest(n), now
+	}
+	return n.request.shares
+}
+
+// readRequest reads a cgroup's request. Where there is none, its limit stands for it, as Kubernetes has it; without either
+// it is one CPU, what an unset weight stands for. The kubelet sets the weight of each container, so there a request of
+// one CPU is no unset one.
+func (t *Tree) readRequest(n *Node) (shares uint64) {
+	all, _ := t.mounts.hierarchies()
+	if n.dir == "" {
+		return 0
+	}
+	for i := range all {
+		ok := false
+		switch h := &all[i]; {
+		case h.v2:
+			shares, ok = t.readRequestV2(h, n)
+		case h.has(controllerCPU):
+			shares, ok = t.readRequestV1(h, n)
+		}
+		if ok {
+			return shares
+		}
+	}
+	return 0
+}
+
+func (t *Tree) readRequestV2(h *hierarchy, n *Node) (shares uint64, ok bool) {
+	weight, ok := t.readNumber(h, n, "cpu.weight")
+	if !ok {
+		return 0, false
+	}
+	if weight != unsetWeight || isKubelets(n.path) {
+		if t.options.Weights == LinearWeights {
+			return sharesOfLinear(weight), true
+		}
+		return sharesOfQuadratic(weight), true
+	}
+	if text, err := h.dir.ReadIn(n.dir, "cpu.max", t.buf[:]); err == nil {
+		if limit, ok := parseLimit(text); ok {
+			return limit, true
+		}
+	}
+	return OneCPU, true
+}
+
+func (t *Tree) readRequestV1(h *hierarchy, n *Node) (shares uint64, ok bool) {
+	shares, ok = t.readNumber(h, n, "cpu.shares")
+	if !ok || shares != OneCPU || isKubelets(n.path) {
+		return shares, ok
+	}
+	quota, hasQuota := t.readNumber(h, n, "cpu.cfs_quota_us") // -1 is none, and no number
+	period, hasPeriod := t.readNumber(h, n, "cpu.cfs_period_us")
+	if hasQuota && hasPeriod && period > 0 {
+		shares = max(OneCPU*min(quota, math.MaxUint32)/period, 1)
+	}
+	return shares, true
+}
+
+// isKubelets reports whether the kubelet made a container's cgroup and so set its weight.
+func isKubelets(cgroup string) bool {
+	return strings.Contains(path.Base(cgroup), "kubepods") || // in one name, runc's of a path for systemd
+		strings.Contains(cgroup, "kubepods") && strings.Contains(path.Base(path.Dir(cgroup)), "pod")
+}
+
+func (t *Tree) readNumber(h *hierarchy, n *Node, name string) (number uint64, ok bool) {
+	text, err := h.dir.ReadIn(n.dir, name, t.buf[:])
+	if err == nil {
+		number, err = parseNumber(text)
+	}
+	return number, err == nil
+}
+
+// sharesOfLinear undoes weight = 1 + (shares-2)*9999/262142, as runc before 1.3.2 and crun before 1.23 have it. Of the
+// 26 shares with the same weight it returns those in the middle, and for the lowest weight the lowest shares.
+func sharesOfLinear(weight uint64) uint64 {
+	if weight <= 1 {
+		return 2
+	}
+	weight = min(weight, 10000)
+	return min(2+((weight-1)*262142+262142/2)/9999, 262144)
+}
+
+// sharesOfQuadratic undoes weight = ceil(10^(l²/612 + 125*l/612 - 7/34)) with l = log2(shares), as runc 1.3.2 and crun
+// 1.23 have it: 2, 1024 and 262144 shares are weights of 1, 100 and 10000. Many shares have the same weight; it returns
+// those that are in the middle of them.
+func sharesOfQuadratic(weight uint64) uint64 {
+	weight = min(max(weight, 1), 10000)
+	if weight == 1 {
+		return 2
+	}
+	exact := func(weight float64) float64 {
+		return math.Exp2((-125 + math.Sqrt(125*125+4*(126+612*math.Log10(weight)))) / 2)
+	}
+	return uint64(math.Round(math.Sqrt(exact(float64(weight-1)) * exact(float64(weight)))))
+}
+
+// parseLimit reads the "quota period" of cpu.max, in shares. It is not ok where the quota is "max".
+func parseLimit(content []byte) (shares uint64, ok bool) {
+	fields := bytes.Fields(content)
+	if len(fields) != 2 {
+		return 0, false
+	}
+	quota, err := strconv.ParseUint(string(fields[0]), 10, 32)
+	if err != nil {
+		return 0, false
+	}
+	period, err := strconv.ParseUint(string(fields[1]), 10, 32)
+	if err != nil || period == 0 {
+		return 0, false
+	}
+	return max(OneCPU*quota/period, 1), true
+}

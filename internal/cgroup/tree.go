@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Options are what a Tree reads, and how.
+type Options struct {
+	// Root is the root of the host's file system.
+	Root string
+	// Weights is how the container runtime converts CPU shares to weights. The zero value is QuadraticWeights.
+	Weights Conversion
+}
+
+// Tree holds the cgroups of a host that somebody is interested in.
+//
+// A node is made by Enter or Node. It stays until a Sweep finds that no process is in it and that no hierarchy has its
+// cgroup any more. Nodes know the nearest node around them, so that what the counter of an inner cgroup shows can be told
+// from what only the outer one counted.
+//
+// An interval is ReadCPUTime, then the scan of the processes, then Account for all that the scan shows, then ShortLived,
+// and Sweep at its end. A Tree is not safe for concurrent use. Close releases its descriptors.
+type Tree struct {
+	options Options
+	mounts  mounts
+	byPath  map[string]*Node
+	nodes   []*Node   // longest paths first, so that each node comes before those around it
+	slots   []bool    // that are in use
+	now     time.Time // of the interval that memory is read for
+	buf     [1024]byte
+}
+
+// Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
+type Node struct {
+	path     string
+	dir      string // path relative to the mount point, "" if no mounted hierarchy can have it
+	parent   *Node  // the nearest node around it
+	members  int    // processes that entered and did not leave
+	removed  bool
+	cpu      cpuTime
+	memory   memory
+	request  request
+	attached []io.Closer // by Slot
+}
+
+// New returns the tree of the host. It touches nothing.
+func New(options Options) *Tree {
+	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}}
+}
+
+// Close closes the mount points and all that is attached to nodes.
+func (t *Tree) Close() error {
+	errs := []error{t.mounts.close()}
+	for _, n := range t.nodes {
+		errs = append(errs, n.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Path returns the path of the cgroup, which is below each hierarchy's mount point.
+func (n *Node) Path() string { return n.path }
+
+// Parent returns the nearest node around the cgroup, nil if there is none.
+func (n *Node) Parent() *Node { return n.parent }
+
+// Nodes returns all nodes, each before those around it. The slice is valid until a node is made or removed.
+func (t *Tree) Nodes() []*Node { return t.nodes }
+
+// Node returns the node of the cgroup at path, which it makes if there is none. It returns nil if path is empty.
+func (t *Tree) Node(path string) *Node {
+	if n := t.byPath[path]; n != nil || path == "" {
+		return n
+	}
+	n := &Node{path: path, dir: dirOf(path)}
+	t.byPath[path] = n
+	i, _ := slices.BinarySearchFunc(t.nodes, n, innermostFirst)
+	t.link(n, t.nodes[:i])
+	t.nodes = slices.Insert(t.nodes, i, n)
+	return n
+}
+
+// dirOf returns where a cgroup is, relative to a mount point. Paths that begin or go on with "/.." are outside of the
+// reader's cgroup namespace, and no mount point has them.
+func dirOf(path string) string {
+	if strings.Contains("/"+path+"/", "/../") {
+		return ""
+	}
+	return cmp.Or(strings.Trim(path, "/"), ".")
+}
+
+func innermostFirst(a, b *Node) int {
+	return cmp.Or(cmp.Compare(len(b.path), len(a.path)), cmp.Compare(a.path, b.path))
+}
+
+// link makes a new node a part of the tree. inner has all nodes that may be inside of it.
+func (t *Tree) link(n *Node, inner []*Node) {
+	for up := path.Dir(n.path); len(up) > 1 && n.parent == nil; up = path.Dir(up) {
+		n.parent = t.byPath[up]
+	}
+	for _, in := range inner {
+		if in.parent == n.parent && isInside(in.path, n.path) {
+			in.parent = n
+		}
+	}
+}
+
+// isInside reports whether a path is below another.
+func isInside(path, outer string) bool {
+	return len(path) > len(outer) && path[len(outer)] == '/' && path[:len(outer)] == outer
+}
+
+// Enter counts a process into the cgroup at path, and returns its node, nil if path is empty. newborn reports whether the
+// process was created since the last interval: a cgroup with older processes has used CPU time before it was watched.
+func (t *Tree) Enter(path string, newborn bool) *Node {
+	n := t.Node(path)
+	if n != nil {
+		n.members++
+		n.cpu.older = n.cpu.older || !newborn
+	}
+	return n
+}
+
+// Leave counts a process out. The node itself stays until the next Sweep.
+func (n *Node) Leave() {
+	if n != nil {
+		n.members--
+	}
+}
+
+// Sweep ends an interval: it removes the nodes that no process is in and whose cgroup is gone, and closes what is attached
+// to them. Hierarchies that could not be found are looked for again in the next interval.
+func (t *Tree) Sweep() {
+	defer t.mounts.retry()
+	swept := false
+	for _, n := range t.nodes {
+		if n.members > 0 {
+			continue
+		}
+		n.cpu.rebase()
+		n.removed = !t.exists(n)
+		swept = swept || n.removed
+	}
+	if !swept {
+		return
+	}
+	for _, n := range t.nodes {
+		for n.parent != nil && n.parent.removed {
+			n.parent = n.parent.parent
+		}
+	}
+	t.nodes = slices.DeleteFunc(t.nodes, func(n *Node) bool {
+		if n.removed {
+			_ = n.close() // it was only read from
+			delete(t.byPath, n.path)
+		}
+		return n.removed
+	})
+}
+
+// exists reports whether any hierarchy has the cgroup.
+func (t *Tree) exists(n *Node) bool {
+	all, _ := t.mounts.hierarchies()
+	return n.dir != "" && slices.ContainsFunc(all, func(h hierarchy) bool { return h.dir.Has(n.dir) })
+}
+
+// Restart forgets all processes and what is known of CPU times, as before the first interval. Nodes stay, with what is
+// attached to them.
+func (t *Tree) Restart() {
+	for _, n := range t.nodes {
+		n.members, n.cpu = 0, cpuTime{}
+	}
+}
+
+// Compact gives back memory that was needed for more nodes.
+func (t *Tree) Compact() {
+	t.byPath = units.Rebuilt(t.byPath)
+	t.nodes = slices.Clone(t.nodes)
+}
+
+// Slot is a place in every node of a tree where a reader outside of this package keeps what it knows of the cgroup.
+type Slot int
+
+// NewSlot returns a slot that nobody uses.
+func (t *Tree) NewSlot() Slot {
+	for i, used := range t.slots {
+		if !used {
+			t.slots[i] = true
+			return Slot(i)
+		}
+	}
+	t.slots = append(t.slots, true)
+	return Slot(len(t.slots) - 1)
+}
+
+// Release closes all that is attached at a slot, which somebody else may have then.
+func (t *Tree) Release(s Slot) error {
+	var errs []error
+	for _, n := range t.nodes {
+		if a := n.At(s); a != nil {
+			errs = append(errs, a.Close())
+			n.attached[s] = nil
+		}
+	}
+	t.slots[s] = false
+	return errors.Join(errs...)
+}
+
+// At returns what is attached to the node at a slot, nil if nothing is.
+func (n *Node) At(s Slot) io.Closer {
+	if int(s) < len(n.attached) {
+		return n.attached[s]
+	}
+	return nil
+}
+
+// Attach keeps c at a slot of the node. It is closed when the node is removed.
+func (n *Node) Attach(s Slot, c io.Closer) {
+	for int(s) >= len(n.attached) {
+		n.attached = append(n.attached, nil)
+	}
+	n.attached[s] = c
+}
+
+func (n *Node) close() error {
+	var errs []error
+	for _, a := range n.attached {
+		if a != nil {
+			errs = append(errs, a.Close())
+		}
+	}
+	n.attached = nil
+	return errors.Join(errs...)
+}
+
+// PerfEventDir returns the directory of the cgroup in the hierarchy that perf events can be counted for: that of the
+// version 1 controller, or else version 2 (perf_event_open(2), PERF_FLAG_PID_CGROUP). It is not ok if there is none.
+func (t *Tree) PerfEventDir(n *Node) (dir string, ok bool) {
+	all, _ := t.mounts.hierarchies()
+	for _, version1 := range []bool{true, false} {
+		for i := range all {
+			h := &all[i]
+			if n.dir != "" && h.has(controllerPerfEvent) == version1 && (version1 || h.v2) && h.dir.Has(n.dir) {
+				return path.Join(h.dir.Path(), n.dir), true
+			}
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func TestNodesKnowTheNearestAroundThemInWhateverOrderTheyCome(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	n := newNode(t)
+	inside := map[string]int{}
+	check := func() {
+		t.Helper()
+		want := map[string]string{}
+		for p := range n.byPath {
+			for up := path.Dir(p); up != "/" && want[p] == ""; up = path.Dir(up) {
+				if n.byPath[up] != nil {
+					want[p] = up
+				}
+			}
+		}
+		for _, in := range n.Nodes() {
+			parent := ""
+			if in.Parent() != nil {
+				parent = in.Parent().Path()
+				require.Greater(t, slices.Index(n.Nodes(), in.Parent()), slices.Index(n.Nodes(), in))
+			}
+			require.Equal(t, want[in.Path()], parent, in.Path())
+		}
+		require.Len(t, n.Nodes(), len(n.byPath))
+	}
+	for range 2000 {
+		p := strings.Repeat(fmt.Sprintf("/%d", r.IntN(3)), 1+r.IntN(2)) + strings.Repeat(fmt.Sprintf("/%d", r.IntN(12)), r.IntN(3))
+		switch r.IntN(5) {
+		case 0, 1:
+			n.Enter(p, true)
+			inside[p]++
+		case 2:
+			if inside[p] > 0 {
+				n.Node(p).Leave()
+				inside[p]--
+			}
+		case 3:
+			n.Node(p)
+		default:
+			n.Sweep()
+			for p, processes := range inside {
+				assert.Equal(t, processes > 0, n.byPath[p] != nil, p)
+			}
+		}
+		check()
+	}
+}
+
+func TestACgroupStaysAsLongAsAProcessIsInItOrItIsThere(t *testing.T) {
+	n := newNode(t)
+	n.Cgroups["/there"] = 0
+	require.NoError(t, n.Render())
+	there, used, asked := n.Enter("/there", true), n.Enter("/used", true), n.Node("/asked")
+	there.Leave()
+	n.Sweep()
+	assert.Equal(t, []*Node{there, used}, n.Nodes())
+	assert.NotSame(t, asked, n.Node("/asked"))
+	delete(n.Cgroups, "/there")
+	require.NoError(t, n.Render())
+	used.Leave()
+	n.Sweep()
+	assert.Empty(t, n.Nodes())
+	assert.Empty(t, n.byPath)
+}
+
+func TestNoProcessIsInNoCgroup(t *testing.T) {
+	n := newNode(t)
+	assert.Nil(t, n.Enter("", true))
+	assert.NotPanics(t, func() {
+		var none *Node
+		none.Leave()
+		none.Account(0, ms)
+		AccountMove(none, none, ms)
+	})
+}
+
+// closer counts how often it is closed.
+type closer struct{ closed int }
+
+var errClosed = errors.New("closed")
+
+func (c *closer) Close() error { c.closed++; return errClosed }
+
+func TestWhatIsAttachedIsClosedWithItsNode(t *testing.T) {
+	tree := New(Options{Root: t.TempDir()})
+	first, second := tree.NewSlot(), tree.NewSlot()
+	a, b := tree.Enter("/a", true), tree.Enter("/b", true)
+	var ca, cb, other closer
+	a.Attach(second, &ca)
+	b.Attach(second, &cb)
+	b.Attach(first, &other)
+	assert.Nil(t, a.At(first))
+	assert.Same(t, &ca, a.At(second))
+	a.Leave()
+	tree.Sweep()
+	assert.Equal(t, []int{1, 0, 0}, []int{ca.closed, cb.closed, other.closed})
+	require.ErrorIs(t, tree.Release(second), errClosed)
+	assert.Equal(t, []int{1, 1, 0}, []int{ca.closed, cb.closed, other.closed})
+	assert.Nil(t, b.At(second))
+	assert.Equal(t, second, tree.NewSlot(), "somebody else's")
+	require.ErrorIs(t, tree.Close(), errClosed)
+	assert.Equal(t, []int{1, 1, 1}, []int{ca.closed, cb.closed, other.closed})
+}
+
+func TestARestartKeepsCgroupsAndForgetsProcesses(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked("/a")
+	slot := n.NewSlot()
+	var c closer
+	a.Attach(slot, &c)
+	n.count("/a", 5000*ms)
+	n.Restart()
+	require.Same(t, a, n.Enter("/a", false))
+	n.ReadCPUTime()
+	a.Account(0, 0)
+	assert.Zero(t, n.shortLived(a), "the baseline")
+	n.count("/a", 6000*ms)
+	a.Account(0, 100*ms)
+	assert.Equal(t, 900*ms-20*ms, n.shortLived(a))
+	a.Leave()
+	delete(n.Cgroups, "/a")
+	require.NoError(t, n.Render())
+	n.Sweep()
+	assert.Equal(t, 1, c.closed)
+}
+
+func TestPerfEventsAreCountedInTheirOwnHierarchyIfThereIsOne(t *testing.T) {
+	const mountPerf = "33 24 0:29 / /sys/fs/cgroup/perf_event rw,nosuid shared:12 - cgroup cgroup rw,perf_event\n"
+	for name, c := range map[string]struct {
+		mounts, file, want string
+	}{
+		"v2":                      {mountV2, v2 + "/a/x", "sys/fs/cgroup/a"},
+		"v1":                      {mountTmpfs + mountMemory + mountPerf, "sys/fs/cgroup/perf_event/a/x", "sys/fs/cgroup/perf_event/a"},
+		"hybrid":                  {mountTmpfs + mountUnified + mountCPU, hybrid + "/a/x", "sys/fs/cgroup/unified/a"},
+		"hybrid, its own":         {mountTmpfs + mountUnified + mountPerf, "sys/fs/cgroup/perf_event/a/x", "sys/fs/cgroup/perf_event/a"},
+		"another controller's":    {mountTmpfs + mountCPU, v1 + "/a/x", ""},
+		"no such cgroup":          {mountV2, v2 + "/b/x", ""},
+		"nothing that is mounted": {mountOther, v2 + "/a/x", ""},
+	} {
+		n := newNode(t)
+		n.write(c.mounts, "proc/1/mountinfo")
+		n.write("", c.file)
+		dir, ok := n.PerfEventDir(n.Node("/a"))
+		assert.Equal(t, c.want != "", ok, name)
+		assert.Equal(t, c.want, strings.TrimPrefix(strings.TrimPrefix(dir, n.Root()), "/"), name)
+	}
+}
+
+func TestAnIntervalAllocatesNothing(t *testing.T) {
+	n := newNode(t)
+	for _, p := range []string{"/a", "/a/b", "/c", "/empty"} {
+		n.Cgroups[p], n.Memory[p] = time.Second, 1<<20
+	}
+	require.NoError(t, n.Render())
+	in := []*Node{n.Enter("/a", true), n.Enter("/a/b", true), n.Enter("/c", false), n.Enter("/gone", true)}
+	n.Node("/empty")
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	assert.Zero(t, testing.AllocsPerRun(20, func() { interval(n.Tree, in, now); now = now.Add(time.Second) }))
+	require.ErrorIs(t, n.MemoryErr(), fs.ErrNotExist, "of the one that is gone")
+}
+
+// interval is all that a tree does in one.
+func interval(t *Tree, in []*Node, now time.Time) {
+	t.ReadCPUTime()
+	t.BeginMemory(now)
+	for i, n := range in {
+		t.Enter(n.path, true).Leave()
+		n.Account(int32(i), ms)
+		t.AddResident(n, 1<<20)
+	}
+	t.EndMemory()
+	for _, n := range in {
+		_, _ = n.Memory(1 << 20)
+		_ = t.Request(n, time.Time{}.Add(1))
+	}
+	t.ShortLived(func(*Node, int32, units.CPUTime, bool) {})
+	t.Sweep()
+}
+
+// BenchmarkInterval is an interval of containers with one process each.
+func BenchmarkInterval(b *testing.B) {
+	for _, containers := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(containers), func(b *testing.B) {
+			n := newNode(b)
+			var paths []string
+			for i := range containers {
+				p := fmt.Sprintf("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%032x.slice/cri-containerd-%064x.scope", i, i)
+				n.Cgroups[p], n.Memory[p] = time.Second, 1<<20
+				paths = append(paths, p)
+			}
+			require.NoError(b, n.Render())
+			var in []*Node
+			for _, p := range paths {
+				in = append(in, n.Enter(p, true))
+			}
+			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(time.Second)
+				interval(n.Tree, in, now)
+			}
+		})
+	}
+}
