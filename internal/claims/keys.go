@@ -200,7 +200,18 @@ func (k *Keys) readCgroups() bool {
 }
 
 // begin starts an interval.
-func (k *Keys) begin() { k.shares, k.origins = k.shares[:0], k.origins[:0] }
+func (k *Keys) begin() {
+	if k != nil {
+		k.shares, k.origins = k.shares[:0], k.origins[:0]
+	}
+}
+
+// compact gives back the memory that was needed for more claims.
+func (k *Keys) compact() {
+	if k != nil {
+		k.shares, k.origins = nil, nil
+	}
+}
 
 // claimed says where the next claim comes from.
 func (k *Keys) claimed(o origin) {
@@ -213,6 +224,9 @@ func (k *Keys) claimed(o origin) {
 
 // weigh sets the weights of an interval's claims, and returns those of which nothing is known.
 func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
+	if k == nil {
+		return unweighed
+	}
 	k.open(now)
 	for i := range k.weights {
 		w := &k.weights[i]
@@ -240,6 +254,9 @@ func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attr
 
 // forgetWork says that what was done until now is nobody's.
 func (k *Keys) forgetWork() {
+	if k == nil {
+		return
+	}
 	for i := range k.weights {
 		if m := k.weights[i].weigher; m != nil {
 			m.Forget()

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// claimant is the process in a slot, as the engine knows it. The zero claimant is none.
+type claimant struct {
+	open       bool
+	id         attribution.Claimant
+	cgroup     string      // of its container, empty outside of containers
+	pod        string      // UID of its pod
+	inWorkload bool        // it is part of a container, pod or virtual machine
+	excluded   bool        // its energy is static
+	withCgroup bool        // it is excluded with all of its own cgroup
+	member     *membership // nil outside of containers, and with an exact source
+}
+
+// update opens a claimant for a process that has none, and another for one that has become someone else.
+func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
+	identity, changed := b.Identifier.Identity(p.Slot)
+	if moved := b.Identifier.Moved(p.Slot); !changed && !moved {
+		return
+	}
+	excluded := b.Exclusion.Excludes(identity, m.ReadAt)
+	c.withCgroup = b.Exclusion.ExcludesCgroup(identity.ProcessCgroup)
+	if !changed && excluded == c.excluded {
+		return
+	}
+	if c.open {
+		b.end(c.id)
+	}
+	c.open, c.cgroup, c.pod, c.excluded = true, identity.Cgroup, identity.Pod.UID, excluded
+	c.inWorkload = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != ""
+	c.id = b.openClaimant(b.owner(p, identity), b.since(p, m), excluded)
+	if b.requests != nil {
+		b.Engine.SetRequest(c.id, b.requests.of(c.cgroup, m.ReadAt))
+	}
+	if !b.Exact {
+		from := c.member
+		c.member = b.containers.enter(identity.Cgroup, b.begun && m.Table.BornSinceLastPass(p))
+		b.containers.leave(from)
+		b.containers.moved(from, c.member, p.Used+p.Unseen)
+	}
+}
+
+// claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between two scans, known only
+// by their cgroup. It is not ok if the path names no container or pod, unless the cgroup is excluded: only a virtual
+// machine's processes tell which one a cgroup is of.
+func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, cgroup string, ok bool) {
+	in := b.Identifier.PlaceUnseen(path)
+	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: in, ProcessCgroup: path}, b.last.ReadAt)
+	if !b.begun || !excluded && in.Container.ID == "" && in.Pod.UID == "" {
+		return attribution.NoClaimant, "", false
+	}
+	id = b.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, b.last.Stamp, excluded)
+	b.end(id)
+	return id, in.Cgroup, true
+}
+
+func (b *Builder) openClaimant(owner attribution.Owner, since time.Time, excluded bool) attribution.Claimant {
+	id := b.Engine.Open(owner, since)
+	if excluded {
+		b.Engine.Exclude(id)
+	}
+	return id
+}
+
+// excludeLate applies exclusions to pods whose namespace was resolved after they were first seen.
+func (b *Builder) excludeLate(m *Measurement) {
+	if !b.Exclusion.Resolved(m.ReadAt) {
+		return
+	}
+	for i := range b.claimants {
+		if c := &b.claimants[i]; c.open && !c.excluded && b.Exclusion.ExcludesPod(c.pod, m.ReadAt) {
+			b.Engine.Exclude(c.id)
+			c.excluded = true
+		}
+	}
+}
+
+// end ends a claimant with this interval, in which it may claim its last slice.
+func (b *Builder) end(id attribution.Claimant) {
+	b.Engine.Stop(id)
+	b.ended = append(b.ended, id)
+}
+
+// closeEnded closes the claimants that ended, once the engine has observed their last interval.
+func (b *Builder) closeEnded() {
+	for _, id := range b.ended {
+		b.Engine.Close(id)
+	}
+	b.ended = b.ended[:0]
+}
+
+// since returns when the series of a process that is new to the engine was at 0: when the process was created, or at the
+// end of the last interval if that is later.
+func (b *Builder) since(p *cpu.Process, m *Measurement) time.Time {
+	created := m.Stamp.Add(p.Start - m.Table.Now)
+	if created.Before(b.last.Stamp) {
+		return b.last.Stamp
+	}
+	if created.After(m.Stamp) {
+		return m.Stamp
+	}
+	return created
+}
+
+func (b *Builder) owner(p *cpu.Process, i *workload.Identity) attribution.Owner {
+	return attribution.Owner{
+		Process: units.Process{
+			PID:         p.PID,
+			Start:       p.Start,
+			Created:     b.BootTime.Add(p.Start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),
+			Executable:  i.Executable,
+			Path:        i.Path,
+			CommandLine: i.CommandLine,
+		},
+		Container: i.Container,
+		Pod:       i.Pod,
+		VM:        i.VM,
+	}
+}

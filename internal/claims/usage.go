@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"iter"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no sum of claims
+// overflows: a kernel may print a negative number as one near 2^64.
+const maxClaim units.CPUTime = 1 << 56
+
+// claimEnded claims the last slices of the processes that ended.
+func (b *Builder) claimEnded(m *Measurement) {
+	t := m.Table
+	for len(b.claimants) < t.Slots() {
+		b.claimants = append(b.claimants, claimant{})
+	}
+	for i := range t.Ended {
+		e := &t.Ended[i]
+		c := &b.claimants[e.Slot]
+		if !c.open {
+			continue
+		}
+		last := b.containers.atMost(c.member, e.LastSlice)
+		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, c.cgroup, &e.Process, m)
+		b.containers.explain(c.member, c.id, last)
+		b.end(c.id)
+		b.containers.leave(c.member)
+		b.Identifier.Forget(e.Slot)
+		*c = claimant{}
+	}
+}
+
+// identify finds out what processes are and belong to. It reports whether that may have changed for processes that did not
+// run, too.
+func (b *Builder) identify(m *Measurement) (changed bool) {
+	// New processes are reported only by the scan that first sees them. If that scan was not observed, identify all.
+	missed := !b.begun || m.Table.Pass() != b.scan+1
+	b.scan = m.Table.Pass()
+	for p := range rows(m.Table, missed) {
+		b.Identifier.Identify(p, m.Table.Now)
+	}
+	return b.Identifier.Resolve() || missed
+}
+
+// claimRunning claims what running processes used, and what short-lived processes used beside them. Processes that did not
+// run are looked at only if they may need another claimant, explain a container's counter or hold memory that counts.
+func (b *Builder) claimRunning(m *Measurement, changed bool) {
+	for p := range rows(m.Table, changed || !b.Exact || b.Keys.Sleepers()) {
+		c := &b.claimants[p.Slot]
+		b.update(c, p, m)
+		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, c.cgroup, p, m)
+		b.containers.explain(c.member, c.id, p.Used+p.Unseen)
+		// An exact source finds short-lived processes in the same cgroup, procfs among the children.
+		if c.inWorkload || c.withCgroup && b.Exact {
+			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.Unseen}, c.cgroup, p, m)
+		} else {
+			b.shortLived += p.Unseen
+		}
+	}
+}
+
+// claimByCounters claims what short-lived processes used in containers, as far as only the counters of the containers'
+// cgroups show it.
+func (b *Builder) claimByCounters(m *Measurement) {
+	b.containers.unseen(func(id attribution.Claimant, cgroup string, used units.CPUTime, atFirst bool) {
+		// The first reading of a cgroup's counter includes time before we watched it. Cap it at the CPU time that was
+		// available in the interval. Later readings have no such cap: the node's ticks miss what runs between two of them,
+		// and the counter does not.
+		if atFirst {
+			used = min(used, b.node.Total)
+		}
+		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: used}, cgroup, nil, m)
+	})
+}
+
+// claimByCgroups claims what short-lived processes used of which an exact source knows the cgroup, and of which no scan saw
+// any process there.
+func (b *Builder) claimByCgroups(m *Measurement) {
+	for _, in := range m.Table.UnseenIn {
+		if id, cgroup, ok := b.claimantForCgroup(in.Path); ok {
+			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, cgroup, nil, m)
+			b.shortLived -= min(b.shortLived, in.Used)
+		}
+	}
+}
+
+// claimRest claims what other short-lived processes used, for nobody. What remains of the CPU time that processes used is
+// unattributed, as far as processes are hidden or ended untraced.
+func (b *Builder) claimRest(m *Measurement) {
+	available := m.Node.Process - b.last.Node.Process
+	if !b.Exact {
+		// The child times of a process outside of a container may include what the container's counter showed.
+		b.shortLived = min(b.shortLived, units.Advance(b.claimed, available))
+	}
+	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, "", nil, m)
+
+	rest := units.Advance(b.claimed, available)
+	if !m.Table.Hidden {
+		rest = min(rest, m.Table.Untraced)
+	}
+	b.node.Unattributed = rest
+}
+
+// claim adds a claim to the interval. cgroup is that of the claimant's container; p is the process that used the time, or
+// beside which it was used, nil if that is not known.
+func (b *Builder) claim(c attribution.Claim, cgroup string, p *cpu.Process, m *Measurement) {
+	c.CPU = min(c.CPU, maxClaim)
+	if c.CPU == 0 && (c.ShortLived || !b.Keys.Sleepers()) {
+		return
+	}
+	b.node.Claims = append(b.node.Claims, c)
+	b.claimed += c.CPU
+	if b.Keys == nil {
+		return
+	}
+	on := origin{cpu: -1, cgroup: cgroup, seen: !c.ShortLived}
+	if p != nil {
+		on.cpu, on.resident = p.LastCPU, p.Resident
+		if !p.Zombie {
+			on.held = min(b.interval.Elapsed, m.Table.Now-p.Start)
+		}
+	}
+	b.Keys.claimed(on)
+}
+
+// rows returns all rows of a scan, or only those of processes that are new, ran or have something else to claim.
+func rows(t *cpu.Table, all bool) iter.Seq[*cpu.Process] {
+	return func(yield func(*cpu.Process) bool) {
+		n := len(t.Active)
+		if all {
+			n = len(t.Processes)
+		}
+		for i := range n {
+			row := i
+			if !all {
+				row = int(t.Active[i])
+			}
+			if !yield(&t.Processes[row]) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// zones numbers the zones of a meter for the engine. The zero zones are ready to use.
+type zones struct {
+	known []power.Zone // by number
+	index map[*power.Zone]int
+}
+
+// number returns the number of a zone. replaced reports whether the zone continues the series of another one, which is so
+// until its first good reading.
+func (z *zones) number(r *power.Reading) (i int, replaced bool) {
+	if i, ok := z.index[r.Zone]; ok {
+		return i, false
+	}
+	i = slices.IndexFunc(z.known, func(known power.Zone) bool { return sameSeries(&known, r.Zone) })
+	replaced = i >= 0
+	switch {
+	case !replaced:
+		i = len(z.known)
+		z.known = append(z.known, *r.Zone)
+	case r.Err != nil:
+		return i, replaced
+	}
+	maps.DeleteFunc(z.index, func(_ *power.Zone, of int) bool { return of == i })
+	if z.index == nil {
+		z.index = map[*power.Zone]int{}
+	}
+	z.index[r.Zone] = i
+	return i, replaced
+}
+
+// sameSeries reports whether the points of two zones have the same metric and attributes.
+func sameSeries(a, b *power.Zone) bool {
+	if a.Kind == power.PSys && b.Kind == power.PSys {
+		return a.ID == b.ID
+	}
+	return *a == *b
+}
