@@ -6,8 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"math"
-	"strconv"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -154,8 +154,7 @@ func (t *Tree) readCPUTime(n *Node) (used units.CPUTime, ok bool) {
 	return 0, false
 }
 
-// errMalformed is the error of a file that does not hold what it should, or not all of it.
-var errMalformed = errors.New("not a number")
+var errNoUsage = errors.New("cpu.stat has no usage_usec")
 
 // parseCPUAcct reads cpuacct.usage of version 1, in nanoseconds (cgroup-v1/cpuacct.rst).
 func parseCPUAcct(text []byte) (units.CPUTime, error) {
@@ -170,26 +169,22 @@ func parseCPUStat(text []byte) (units.CPUTime, error) {
 		if digits, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
 			n, err := parseLine(digits)
 			if n > math.MaxUint64/1000 {
-				return 0, errMalformed
+				return 0, kernfs.ErrRange
 			}
 			return units.CPUTime(n) * 1000, err
 		}
 	}
-	return 0, errMalformed
+	return 0, errNoUsage
 }
 
 // parseLine reads a number that a newline ends: without it the number may be cut short.
 func parseLine(text []byte) (uint64, error) {
 	if !bytes.HasSuffix(text, []byte{'\n'}) {
-		return 0, errMalformed
+		return 0, kernfs.ErrCut
 	}
 	return parseNumber(text)
 }
 
 func parseNumber(text []byte) (uint64, error) {
-	n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
-	if err != nil {
-		return 0, errMalformed
-	}
-	return n, nil
+	return kernfs.ParseUint(bytes.TrimSpace(text))
 }

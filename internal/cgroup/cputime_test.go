@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -464,7 +465,7 @@ func FuzzParseCPUAcct(f *testing.F) {
 		got, err := parseCPUAcct(b)
 		want, wantErr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 		if wantErr == nil && !strings.HasSuffix(string(b), "\n") {
-			wantErr = errMalformed
+			wantErr = kernfs.ErrCut
 		}
 		if (err == nil) != (wantErr == nil) || err == nil && uint64(got) != want {
 			t.Fatalf("%q: %d, %v; want %d, %v", b, got, err, want, wantErr)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -119,7 +120,7 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		buf:        make([]byte, 2*maxText),
 		placements: map[string]*placement{},
 		holders:    holders{},
-		namespace:  namespace{find: func() (string, error) { return cpu.NamespaceRoot(root) }},
+		namespace:  namespace{find: func() (string, error) { return cgroup.NamespaceRoot(root) }},
 	}
 }
 

@@ -239,7 +239,7 @@ type burner struct {
 }
 
 // startBurner starts testdata/burn.c, in a cgroup where one is given.
-func startBurner(t testing.TB, group *cgroup, acts ...string) *burner {
+func startBurner(t testing.TB, group *realCgroup, acts ...string) *burner {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("there is no gcc to build testdata/burn.c with")
@@ -280,9 +280,9 @@ func (b *burner) end() units.CPUTime {
 	return waited(b.Cmd)
 }
 
-// cgroup is a group of its own in the v2 hierarchy, whose cpu.stat is an account of CPU time that is kept
+// realCgroup is a group of its own in the v2 hierarchy, whose cpu.stat is an account of CPU time that is kept
 // independently.
-type cgroup struct {
+type realCgroup struct {
 	testing.TB
 	dir *os.File
 	id  uint64
@@ -309,7 +309,7 @@ func ownCgroupDir(t testing.TB) string {
 	return ""
 }
 
-func newCgroup(t testing.TB) *cgroup {
+func newCgroup(t testing.TB) *realCgroup {
 	t.Helper()
 	path, err := os.MkdirTemp(ownCgroupDir(t), "energy-test-")
 	if err != nil {
@@ -323,11 +323,11 @@ func newCgroup(t testing.TB) *cgroup {
 	})
 	info, err := dir.Stat()
 	require.NoError(t, err)
-	return &cgroup{TB: t, dir: dir, id: info.Sys().(*syscall.Stat_t).Ino}
+	return &realCgroup{TB: t, dir: dir, id: info.Sys().(*syscall.Stat_t).Ino}
 }
 
 // used returns the CPU time of all that ran in the cgroup, to the microsecond.
-func (c *cgroup) used() units.CPUTime {
+func (c *realCgroup) used() units.CPUTime {
 	c.Helper()
 	text, err := os.ReadFile(filepath.Join(c.dir.Name(), "cpu.stat"))
 	require.NoError(c, err)

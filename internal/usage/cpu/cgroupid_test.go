@@ -17,17 +17,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// madeUpCgroups is a v2 hierarchy of plain directories, and a list of what the kernel tells of.
+// madeUpCgroups is what the kernel tells of.
 type madeUpCgroups struct {
-	t     *testing.T
-	root  string
-	told  map[uint64]string
-	walks int
-	err   error
+	told map[uint64]string
+	err  error
 }
 
 func (m *madeUpCgroups) Drain(yield func(uint64, string)) error {
@@ -40,104 +38,11 @@ func (m *madeUpCgroups) Drain(yield func(uint64, string)) error {
 
 func (*madeUpCgroups) Close() error { return nil }
 
-func (m *madeUpCgroups) mkdir(path string) (id uint64) {
-	m.t.Helper()
-	dir := filepath.Join(m.root, "sys/fs/cgroup", path)
-	require.NoError(m.t, os.MkdirAll(dir, 0o755))
-	info, err := os.Stat(dir)
-	require.NoError(m.t, err)
-	return info.Sys().(*syscall.Stat_t).Ino
-}
-
-// newMadeUpCgroups returns paths that are read below a made-up root, on a clock that runs an hour at each look.
-func newMadeUpCgroups(t *testing.T) (*madeUpCgroups, *cgroupPaths) {
-	m := &madeUpCgroups{t: t, root: t.TempDir()}
-	require.NoError(t, os.MkdirAll(filepath.Join(m.root, "proc/1"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(m.root, "proc/1/mountinfo"),
-		[]byte("24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"), 0o644))
-	m.mkdir("")
-	c := newCgroupPaths(m.root)
-	c.created = m
-	now := time.Now()
-	c.now = func() time.Time { m.walks++; now = now.Add(time.Hour); return now }
-	return m, c
-}
-
-func TestACgroupIsKnownByItsIdAsLongAsItIsThereAndAfterwards(t *testing.T) {
-	m, c := newMadeUpCgroups(t)
-	id := m.mkdir("a.slice/b.scope")
-	assert.Equal(t, "/a.slice/b.scope", c.path(id))
-	require.NoError(t, os.RemoveAll(filepath.Join(m.root, "sys")))
-	assert.Equal(t, "/a.slice/b.scope", c.path(id))
-}
-
-func TestACgroupThatTheKernelToldOfNeedNotBeThereAnyMore(t *testing.T) {
-	m, c := newMadeUpCgroups(t)
-	m.told = map[uint64]string{4711: "/a.slice/gone.scope"}
-	c.learn()
-	assert.Equal(t, "/a.slice/gone.scope", c.path(4711))
-	assert.Zero(t, m.walks, "nothing was unknown")
-}
-
-func TestCgroupsAreWalkedForUnknownIdsOnlyAndNotTooOften(t *testing.T) {
-	m, c := newMadeUpCgroups(t)
-	id := m.mkdir("a")
-	now := time.Now()
-	c.now = func() time.Time { m.walks++; return now }
-	assert.Empty(t, c.path(1<<60))
-	walked := m.walks
-	require.NotZero(t, walked)
-	assert.Equal(t, "/a", c.path(id))
-	assert.Empty(t, c.path(1<<60))
-	assert.Equal(t, walked, m.walks, "one is known and the other known to be gone")
-	late := m.mkdir("late")
-	assert.Empty(t, c.path(late), "too soon")
-	now = now.Add(walkEvery)
-	assert.Equal(t, "/late", c.path(late))
-
-	now = now.Add(walkEvery)
-	c.now = func() time.Time { now = now.Add(time.Second); return now } // a walk takes a second
-	assert.Empty(t, c.path(1<<61))
-	last := m.mkdir("last")
-	now = now.Add((walkShare - 2) * time.Second)
-	assert.Empty(t, c.path(last), "walks take a hundredth of the time at most")
-	now = now.Add(2 * time.Second)
-	assert.Equal(t, "/last", c.path(last))
-}
-
-func TestPathsOfCgroupsAreForgottenWhenThereAreTooMany(t *testing.T) {
-	_, c := newMadeUpCgroups(t)
-	c.room = 100
-	c.remember(1, "/used")
-	for id := range uint64(10_000) {
-		c.remember(1000+id, "/x")
-		path, ok := c.known(1)
-		require.True(t, ok)
-		require.Equal(t, "/used", path)
-	}
-	assert.LessOrEqual(t, len(c.recent)+len(c.older), 200)
-	_, ok := c.known(1000)
-	assert.False(t, ok)
-}
-
-func TestAWalkForgetsNoneOfItsCgroupsHoweverMany(t *testing.T) {
-	m, c := newMadeUpCgroups(t)
-	var ids []uint64
-	for i := range 50 {
-		ids = append(ids, m.mkdir(fmt.Sprint(i)))
-	}
-	c.room = 10
-	require.NoError(t, c.walk())
-	for i, id := range ids {
-		path, _ := c.known(id)
-		assert.Equal(t, fmt.Sprint("/", i), path)
-	}
-}
-
 func TestTimeOfACgroupThatNoRowIsInIsItsOwn(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	m, c := newMadeUpCgroups(t)
-	b.cgroups = c
+	m := &madeUpCgroups{}
+	b.cgroups = newCgroupPaths(t.TempDir())
+	b.cgroups.created = m
 	start := uint64(k.now) + 1
 	m.told = map[uint64]string{4711: "/a", 4712: "/b"}
 	k.ends = []tasks.Ended{
@@ -169,9 +74,12 @@ func TestTheWalkFindsACgroupThatTheKernelDidNotTellOf(t *testing.T) {
 // source then says of it.
 func passAroundCgroup(t *testing.T, source *BPF, name string, remove bool) CgroupTime {
 	path := fmt.Sprintf("/energy-test-%d.slice/%s", os.Getpid(), name)
-	mount, above, err := unifiedMount("/")
-	if err != nil || above != "/" {
-		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", above, err)
+	mount := "/sys/fs/cgroup"
+	if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {
+		mount += "/unified"
+	}
+	if begin, err := cgroup.NamespaceRoot("/"); err != nil || begin != "/" {
+		t.Skipf("needs the root of a v2 hierarchy: is %q, %v", begin, err)
 	}
 	table := &Table{}
 	require.NoError(t, source.ReadProcesses(table))
