@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Has every file of deploy/ checked by the tool that will read it, and names what could not be had. Fails where a
-# tool complains. What needs an API server is in `make integration-k8s`.
+# Checks every file of deploy/ with the tool that reads it, and names the tools that are missing. Fails where a tool
+# reports an error. What needs an API server is in `make integration-k8s`.
 #
 #   HELM_CHART=directory    a copy of the opentelemetry-collector chart, else the chart's own address is asked
 set -euo pipefail
@@ -67,7 +67,7 @@ if command -v systemd-analyze >/dev/null; then
 		>"$scratch/otelcol-energy.service"
 	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze verify" \
 		systemd-analyze verify --man=no "$scratch/otelcol-energy.service"
-	# 3.0 of 10: what it is exposed to is the network and the processes that it reads.
+	# 3.0 of 10: the exposure is the network and the processes that it reads.
 	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze security" \
 		systemd-analyze security --offline=true --threshold=30 "$scratch/otelcol-energy.service"
 else
