@@ -80,3 +80,19 @@ func TestRelativeLinksAndAnchorsResolve(t *testing.T) {
 		}
 	}
 }
+
+func TestTroubleshootingHasEveryCondition(t *testing.T) {
+	files, err := filepath.Glob("../receiver/*.go")
+	require.NoError(t, err)
+	condition := regexp.MustCompile(`\bcheck\("([^"]+)"`)
+	page, found := text(t, "troubleshooting.md"), 0
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, name := range condition.FindAllStringSubmatch(string(source), -1) {
+			found++
+			assert.Contains(t, page, "| `"+name[1], "%s has this condition", file)
+		}
+	}
+	assert.Positive(t, found)
+}
