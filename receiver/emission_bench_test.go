@@ -37,10 +37,9 @@ func BenchmarkEmission(b *testing.B) {
 		iv.Zones[0].Total = 100 * units.Joule
 		engine.Observe(&iv)
 		e := emit.New(emit.Config{
-			Metrics: emittedMetrics(&cfg.Metrics), Attributes: emittedAttributes(&cfg.ResourceAttributes),
-			Kinds: []power.Kind{power.Package}, Source: power.Measured,
+			MetricsBuilderConfig: cfg.MetricsBuilderConfig, Kinds: []emit.Kind{{Zone: power.Package, Source: power.Measured}},
 		})
-		zones := []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package}}
+		zones := []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured}}
 		b.Run(fmt.Sprint(n, "/direct"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -68,9 +67,8 @@ func BenchmarkEmission(b *testing.B) {
 					rb.SetProcessCreationTime(a.Owner.Process.Created)
 					rb.SetProcessExecutableName(a.Owner.Process.Executable)
 					rb.SetProcessExecutablePath(a.Owner.Process.Path)
-					rb.SetEnergySourceMeasured()
-					mb.RecordProcessEnergyDataPoint(now, a.Energy[0].Joules(), metadata.AttributeEnergyStateActive, string(power.Package))
-					mb.RecordProcessPowerDataPoint(now, units.Watts(a.Recent[0], time.Second), metadata.AttributeEnergyStateActive, string(power.Package))
+					mb.RecordProcessEnergyDataPoint(now, a.Energy[0].Joules(), metadata.AttributeEnergySourceMeasured, metadata.AttributeEnergyStateActive, string(power.Package))
+					mb.RecordProcessPowerDataPoint(now, units.Watts(a.Recent[0], time.Second), metadata.AttributeEnergySourceMeasured, metadata.AttributeEnergyStateActive, string(power.Package))
 					mb.EmitForResource(metadata.WithResource(rb.Emit()))
 				}
 				mb.Emit()

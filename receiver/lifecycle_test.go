@@ -154,9 +154,10 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 	}
 	p := n.one("process.energy", pid(1))
 	assert.InDelta(t, 3*10*60*0.25, p.value, 1e-5, "25 % busy: 60 W")
-	for _, rm := range n.md.ResourceMetrics().All() {
-		source, _ := rm.Resource().Attributes().Get("energy.source")
-		assert.Equal(t, "modeled", source.AsString())
+	for _, metric := range []string{"hw.energy", "hw.power", "system.energy", "system.power", "system.unattributed.energy", "process.energy", "process.power"} {
+		points := n.points(metric, nil)
+		assert.NotEmpty(t, points, metric)
+		assert.Len(t, n.points(metric, attrs{"energy.source": "modeled"}), len(points), metric)
 	}
 	assert.Equal(t, "model:0", n.one("hw.energy").attributes["hw.id"])
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
@@ -229,9 +230,12 @@ func TestCPUTimeStartsAnewWithTheSensor(t *testing.T) {
 	assert.InDelta(t, 3, n.one("process.cpu.time", pid(10)).value, 1e-9)
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(0, map[int]int64{10: 300})
-	assert.InDelta(t, 3, n.one("process.cpu.time", pid(10), "energy.source=modeled").value, 1e-9, "its end")
+	last := n.one("process.cpu.time", pid(10))
+	assert.InDelta(t, 3, last.value, 1e-9, "its end")
 	n.run(0, map[int]int64{10: 200})
-	assert.InDelta(t, 2, n.one("process.cpu.time", pid(10)).value, 1e-9)
+	anew := n.one("process.cpu.time", pid(10))
+	assert.InDelta(t, 2, anew.value, 1e-9)
+	assert.Equal(t, last.at, anew.start)
 	assert.InDelta(t, 2, n.one("container.cpu.time").value, 1e-9)
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.uber.org/zap"
@@ -21,7 +20,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 // energyScraper measures and attributes once per window, and emits once per collection.
@@ -125,10 +123,9 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 }
 
 func (s *energyScraper) warnOfSharedSeries() {
-	metrics, attributes := emittedMetrics(&s.cfg.Metrics), emittedAttributes(&s.cfg.ResourceAttributes)
-	for _, shared := range findSharedSeries(&metrics, &attributes) {
+	for _, shared := range emit.FindSharedSeries(s.cfg.MetricsBuilderConfig) {
 		s.set.Logger.Warn("Resource attribute disabled: different series are identical, and a backend mixes them up",
-			zap.String("attribute", shared.attribute), zap.String("series", shared.of))
+			zap.String("attribute", shared.Attribute), zap.String("series", shared.Entity))
 	}
 }
 
@@ -346,20 +343,12 @@ func (s *energyScraper) begin(m *claims.Measurement) {
 		QuadraticWeights: s.cfg.Attribution.CPUWeight == WeightQuadratic,
 		Root:             s.cfg.RootPath,
 	})
-	var keep func(pcommon.Resource) bool
-	if f := newResourceFilter(&s.cfg.ResourceAttributes); f != nil {
-		keep = f.keep
-	}
 	l.emitter = emit.New(emit.Config{
-		Metrics:    emittedMetrics(&s.cfg.Metrics),
-		Attributes: emittedAttributes(&s.cfg.ResourceAttributes),
-		Keep:       keep,
-		Kinds:      kinds,
-		Source:     s.meters.source(),
-		CPUs:       s.cpus(),
-		Idle:       rules.Idle != attribution.IdleNone,
-		Scope:      metadata.ScopeName,
-		Version:    s.set.BuildInfo.Version,
+		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,
+		BuildInfo:            s.set.BuildInfo,
+		Kinds:                emittedKinds(kinds, s.meters.source()),
+		CPUs:                 s.cpus(),
+		Idle:                 rules.Idle != attribution.IdleNone,
 	})
 	s.ledgers = l
 	for _, l := range s.retired {
@@ -383,6 +372,14 @@ func (s *energyScraper) attributedKinds() []power.Kind {
 	}
 	s.kinds = kinds
 	return kinds
+}
+
+func emittedKinds(kinds []power.Kind, source power.Source) []emit.Kind {
+	out := make([]emit.Kind, len(kinds))
+	for i, kind := range kinds {
+		out[i] = emit.Kind{Zone: kind, Source: source}
+	}
+	return out
 }
 
 // cpus returns the node's CPUs where they are reported.

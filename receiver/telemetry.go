@@ -13,6 +13,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -76,16 +77,12 @@ func (z zoneTallies) add(readings []power.Reading) {
 	}
 }
 
-var entityNames = map[attribution.Entity]string{
-	attribution.Process: "process", attribution.Container: "container", attribution.Pod: "k8s.pod", attribution.VM: "vm",
-}
-
 // observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts down.
 func (s *energyScraper) observeSelf() error {
 	t, b := &s.telemetry, s.telemetry.builder
 	entities := map[attribution.Entity]metric.MeasurementOption{}
-	for entity, name := range entityNames {
-		entities[entity] = t.with(attribute.String("series.entity", name))
+	for entity := range attribution.Entity(len(attribution.Limits{})) {
+		entities[entity] = t.with(attribute.String("series.entity", emit.EntityName(entity)))
 	}
 	kinds := map[power.Kind]metric.MeasurementOption{}
 	for _, kind := range power.Kinds {
@@ -160,7 +157,7 @@ func (s *energyScraper) droppedSeries() int64 {
 }
 
 func (s *energyScraper) countSeries() map[attribution.Entity]int64 {
-	series := make(map[attribution.Entity]int64, len(entityNames))
+	series := map[attribution.Entity]int64{}
 	s.eachLedger(func(l *attribution.Ledger) {
 		for a := range l.Accounts {
 			if !a.Other {

@@ -30,6 +30,7 @@ type Zone struct {
 	Name   string // the zone's own name, "package-0"
 	Kind   Kind
 	Parent string // ID of the zone that contains it, empty at the top
+	Source Source // where its figures come from
 }
 
 // Event is what a counter did in a pass besides counting.
@@ -64,7 +65,7 @@ type Sample struct {
 	Total units.CPUTime
 }
 
-// Source says where a meter's figures come from; it is the value of the resource attribute energy.source.
+// Source is where energy figures come from, the value of the attribute energy.source.
 type Source string
 
 // The sources of energy figures.

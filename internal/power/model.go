@@ -84,7 +84,7 @@ type Model struct {
 
 // NewModel returns a meter that follows the curve.
 func NewModel(c Curve) *Model {
-	m := &Model{curve: c, zone: Zone{ID: "model:0", Name: "package-0", Kind: Package}}
+	m := &Model{curve: c, zone: Zone{ID: "model:0", Name: "package-0", Kind: Package, Source: Modeled}}
 	m.readings[0].Zone = &m.zone
 	return m
 }

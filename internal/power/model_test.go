@@ -113,7 +113,7 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 	if err != nil || len(rs) != 1 {
 		t.Fatalf("%+v, %v", rs, err)
 	}
-	if want := (Zone{ID: "model:0", Name: "package-0", Kind: Package}); *rs[0].Zone != want {
+	if want := (Zone{ID: "model:0", Name: "package-0", Kind: Package, Source: Modeled}); *rs[0].Zone != want {
 		t.Errorf("zone %+v, want %+v", *rs[0].Zone, want)
 	}
 	if r := rs[0]; r.Total != 0 || r.Event != Appeared || !r.At.Equal(after(0)) {

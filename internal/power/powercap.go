@@ -337,7 +337,7 @@ func (p *Powercap) merge(found []listedZone, unread map[string]bool) {
 		}
 		if z == nil {
 			byID[l.id] = &powercapZone{
-				Zone:      Zone{ID: l.id, Name: l.name, Kind: l.kind, Parent: parentOf(l.id)},
+				Zone:      Zone{ID: l.id, Name: l.name, Kind: l.kind, Parent: parentOf(l.id), Source: Measured},
 				qualified: l.qualified,
 				file:      kernfs.File{Path: path, Open: func(path string) (*os.File, error) { return p.open(path) }},
 				counter:   NewCounter(l.kind, l.wrapAt),

@@ -184,10 +184,10 @@ func TestPowercapZoneHasKindParentAndID(t *testing.T) {
 	tr.zone("intel-rapl:1", "psys")
 	rs := tr.read(tr.meter(), 0)
 	for _, want := range []Zone{
-		{ID: "intel-rapl:0", Name: "package-0", Kind: Package},
-		{ID: "intel-rapl:0:0", Name: "core", Kind: Core, Parent: "intel-rapl:0"},
-		{ID: "intel-rapl:0:0:1", Name: "uncore", Kind: Uncore, Parent: "intel-rapl:0:0"},
-		{ID: "intel-rapl:1", Name: "psys", Kind: PSys},
+		{ID: "intel-rapl:0", Name: "package-0", Kind: Package, Source: Measured},
+		{ID: "intel-rapl:0:0", Name: "core", Kind: Core, Parent: "intel-rapl:0", Source: Measured},
+		{ID: "intel-rapl:0:0:1", Name: "uncore", Kind: Uncore, Parent: "intel-rapl:0:0", Source: Measured},
+		{ID: "intel-rapl:1", Name: "psys", Kind: PSys, Source: Measured},
 	} {
 		if r, ok := rs[want.ID]; !ok || *r.Zone != want {
 			t.Errorf("zone %+v, want %+v", r.Zone, want)

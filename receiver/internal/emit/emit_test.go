@@ -4,48 +4,57 @@ package emit
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	conventions "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 var (
 	baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at       = baseline.Add(10 * time.Second)
-	kinds    = []power.Kind{power.Package, power.DRAM}
 	zones    = []power.Zone{
-		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package},
-		{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0"},
-		{ID: "intel-rapl:1", Name: "psys", Kind: power.PSys},
+		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured},
+		{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Source: power.Measured},
+		{ID: "intel-rapl:1", Name: "psys", Kind: power.PSys, Source: power.Measured},
 	}
 )
 
-// all is a configuration that leaves nothing out.
+// all is a configuration that leaves nothing out but the metrics of static power models and CPUs.
 func all() Config {
-	return Config{
-		Metrics: Metrics{
-			HwEnergy: true, HwPower: true, HwHostEnergy: true, HwHostPower: true,
-			SystemEnergy: true, SystemPower: true, SystemUnattributedEnergy: true, SystemCPUUtilization: true,
-			ProcessEnergy: true, ProcessPower: true, ProcessCPUTime: true,
-			ContainerEnergy: true, ContainerPower: true, ContainerCPUTime: true,
-			PodEnergy: true, PodPower: true, VMEnergy: true, VMPower: true,
-		},
-		Attributes: Attributes{
-			ContainerID: true, ContainerRuntimeName: true, EnergySource: true, PodQoSClass: true, PodUID: true,
-			ProcessCommandLine: true, ProcessCreationTime: true, ProcessExecutableName: true,
-			ProcessExecutablePath: true, ProcessPID: true, VMHypervisor: true, VMID: true, VMName: true,
-		},
-		Kinds: kinds, Source: power.Measured, Scope: "scope", Version: "v1",
+	cfg := Config{
+		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
+		BuildInfo:            component.BuildInfo{Version: "v1"},
+		Kinds:                []Kind{{power.Package, power.Measured}, {power.DRAM, power.Measured}},
 	}
+	m := &cfg.Metrics
+	m.ProcessCPUTime.Enabled, m.ContainerCPUTime.Enabled, m.SystemCPUUtilization.Enabled = true, true, true
+	cfg.ResourceAttributes.ProcessCommandLine.Enabled = true
+	return cfg
+}
+
+// only returns a configuration that has these metrics and no others.
+func only(names ...string) Config {
+	cfg := all()
+	metrics := reflect.ValueOf(&cfg.Metrics).Elem()
+	for i := range metrics.NumField() {
+		name := metrics.Type().Field(i).Tag.Get("mapstructure")
+		metrics.Field(i).FieldByName("Enabled").SetBool(slices.Contains(names, name))
+	}
+	return cfg
 }
 
 // engine has n processes, each of a container, pod and machine of its own, that have used the same CPU time.
@@ -117,7 +126,7 @@ func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
 	assert.Zero(t, New(all()).Emit(&ledger, zones, at).ResourceMetrics().Len(), "zones that were never read")
 	fresh := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
 	cfg := all()
-	cfg.Metrics.ProcessCPUTime = false
+	cfg.Metrics.ProcessCPUTime.Enabled = false
 	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, at).ResourceMetrics().Len(), "no energy, nobody who has any")
 }
 
@@ -128,22 +137,22 @@ func TestEveryResourceSaysWhoItIs(t *testing.T) {
 	for _, rm := range md.ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
 		require.Equal(t, 1, rm.ScopeMetrics().Len())
-		assert.Equal(t, "scope", rm.ScopeMetrics().At(0).Scope().Name())
+		assert.Equal(t, metadata.ScopeName, rm.ScopeMetrics().At(0).Scope().Name())
 		assert.Equal(t, "v1", rm.ScopeMetrics().At(0).Scope().Version())
-		assert.Equal(t, schemaURL, rm.SchemaUrl())
+		assert.Equal(t, conventions.SchemaURL, rm.SchemaUrl())
 	}
 	container, pod, vm := fmt.Sprintf("%064x", 0), "pod0", "vm0"
 	assert.ElementsMatch(t, []map[string]any{
-		{"energy.source": "measured"},
-		{"energy.source": "measured", "process.executable.name": "other"},
+		{},
+		{"process.executable.name": "other"},
 		{
-			"energy.source": "measured", "process.pid": int64(1), "process.creation.time": "2026-01-02T03:04:06.00Z",
+			"process.pid": int64(1), "process.creation.time": "2026-01-02T03:04:06.00Z",
 			"process.executable.name": "app", "process.executable.path": "/usr/bin/app", "process.command_line": "app -x",
 			"container.id": container, "k8s.pod.uid": pod, "vm.id": vm,
 		},
-		{"energy.source": "measured", "container.id": container, "container.runtime.name": "containerd", "k8s.pod.uid": pod},
-		{"energy.source": "measured", "k8s.pod.uid": pod, "k8s.pod.qos_class": "Burstable"},
-		{"energy.source": "measured", "vm.id": vm, "vm.name": "web", "vm.hypervisor": "qemu"},
+		{"container.id": container, "container.runtime.name": "containerd", "k8s.pod.uid": pod},
+		{"k8s.pod.uid": pod, "k8s.pod.qos_class": "Burstable"},
+		{"vm.id": vm, "vm.name": "web", "vm.hypervisor": "qemu"},
 	}, got)
 }
 
@@ -155,10 +164,8 @@ func TestWhatIsNotKnownOfAResourceIsLeftOut(t *testing.T) {
 	}, baseline)
 	observe(e, baseline, nil, 0)
 	observe(e, at, []attribution.Claimant{c}, units.Joule)
-	cfg := all()
-	cfg.Source = ""
 	var got []map[string]any
-	for _, rm := range New(cfg).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
+	for _, rm := range New(all()).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
 	}
 	assert.ElementsMatch(t, []map[string]any{
@@ -177,10 +184,8 @@ func TestTheOthersOfEachEntitySayOnlyThat(t *testing.T) {
 	claimants := []attribution.Claimant{e.Open(owner(0), baseline), e.Open(owner(1), baseline)}
 	observe(e, baseline, nil, 0)
 	observe(e, at, claimants, units.Joule)
-	cfg := all()
-	cfg.Source = ""
 	var got []map[string]any
-	for _, rm := range New(cfg).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
+	for _, rm := range New(all()).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
 	}
 	assert.Len(t, got, 1+2*4)
@@ -270,7 +275,7 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 		early, late, watts := map[string]float64{}, map[string]float64{}, map[string]float64{}
 		for who, quarters := range c.quarters {
 			for zone, joules := range map[string]float64{"package": 30, "dram": 10} {
-				for state, part := range map[string]float64{stateActive: 0.2, stateIdle: 0.8} {
+				for state, part := range map[string]float64{"active": 0.2, "idle": 0.8} {
 					key := fmt.Sprint(who, " ", zone, " ", state)
 					early[key] = joules * part * quarters / 4
 					late[key] = 5 * early[key]
@@ -295,8 +300,9 @@ func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
 	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
 	total, end := units.Energy(0), baseline
 	cfg := all()
-	cfg.Metrics.ProcessPowerUncertainty, cfg.Metrics.ContainerPowerUncertainty = true, true
-	cfg.Metrics.PodPowerUncertainty, cfg.Metrics.VMPowerUncertainty = true, true
+	m := &cfg.Metrics
+	m.ProcessPowerUncertainty.Enabled, m.ContainerPowerUncertainty.Enabled = true, true
+	m.K8sPodPowerUncertainty.Enabled, m.VMPowerUncertainty.Enabled = true, true
 	collect := func(watts units.Energy, busy units.CPUTime, claims ...attribution.Claim) pmetric.Metrics {
 		e.Emitted()
 		total, end = total+10*watts*units.Joule, end.Add(10*time.Second)
@@ -438,7 +444,7 @@ func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {
 func TestEachCPUIsOneWithWhatIsKnownOfIt(t *testing.T) {
 	e, _ := engine(0)
 	cfg := all()
-	cfg.Metrics.SystemCPUInfo = true
+	cfg.Metrics.SystemCPUInfo.Enabled = true
 	cfg.CPUs = []CPU{{0, "GenuineIntel", "A CPU", "1", "2"}, {Number: 1}}
 	info := find(New(cfg).Emit(e.Ledger(), zones, at), "system.cpu.info")
 	require.Len(t, info, 2)
@@ -446,25 +452,22 @@ func TestEachCPUIsOneWithWhatIsKnownOfIt(t *testing.T) {
 		"map[cpu.core.id:2 cpu.logical_number:0 cpu.package.id:1 host.cpu.model.name:A CPU host.cpu.vendor.id:GenuineIntel]",
 		"map[cpu.logical_number:1]",
 	} {
-		p, ok := info["map[energy.source:measured] "+want]
+		p, ok := info["map[] "+want]
 		require.True(t, ok, want)
 		assert.InDelta(t, 1, p.DoubleValue(), 0)
 	}
 }
 
-func TestKeepDecidesAfterEverythingIsKnownOfAResource(t *testing.T) {
+func TestResourcesAreFilteredByWhatIsKnownOfThem(t *testing.T) {
 	e, _ := engine(100)
 	cfg := all()
-	seen := 0
-	cfg.Keep = func(r pcommon.Resource) bool {
-		seen++
-		uid, ok := r.Attributes().Get("k8s.pod.uid")
-		return ok && uid.Str() == "pod42"
-	}
+	cfg.ResourceAttributes.K8sPodUID.MetricsInclude = []filter.Config{{Strict: "pod42"}}
+	cfg.ResourceAttributes.VMID.MetricsExclude = []filter.Config{{Regex: "^vm[0-9]+$"}}
 	md := New(cfg).Emit(e.Ledger(), zones, at)
-	assert.Equal(t, 1+1+4*100, seen, "the node, the others, and four of each")
-	assert.Equal(t, 3, md.ResourceMetrics().Len(), "process, container and pod")
-	assert.Equal(t, 3*(2+2)+2, md.DataPointCount(), "energy and power of two zones, and CPU time of two of them")
+	assert.Equal(t, 1+1+2, md.ResourceMetrics().Len(), "the node, the others, and one container and pod")
+	assert.Len(t, find(md, "container.energy"), 2)
+	assert.Len(t, find(md, "process.energy"), 2, "each process has a virtual machine, but the others")
+	assert.Empty(t, find(md, "vm.energy"))
 }
 
 func TestEmittingTwiceSaysTheSameTwice(t *testing.T) {
@@ -480,13 +483,13 @@ func TestEmittingTwiceSaysTheSameTwice(t *testing.T) {
 }
 
 // allocationsPerAccount is what a process with two zones costs: its resource, scope, two metrics and the
-// four points with their attributes, 34 as measured.
-const allocationsPerAccount = 36
+// four points with their attributes, 37 as measured.
+const allocationsPerAccount = 37
 
 func TestAllocationsPerAccountAreBounded(t *testing.T) {
-	cfg := all()
-	cfg.Metrics = Metrics{ProcessEnergy: true, ProcessPower: true}
-	cfg.Attributes = Attributes{EnergySource: true, ProcessPID: true, ProcessCreationTime: true, ProcessExecutableName: true, ProcessExecutablePath: true}
+	cfg := only("process.energy", "process.power")
+	a := &cfg.ResourceAttributes
+	a.ProcessCommandLine.Enabled, a.ContainerID.Enabled, a.K8sPodUID.Enabled, a.VMID.Enabled = false, false, false, false
 	measure := func(n int) float64 {
 		e, _ := engine(n)
 		emitter := New(cfg)
@@ -499,12 +502,9 @@ func TestAllocationsPerAccountAreBounded(t *testing.T) {
 
 func BenchmarkEmit(b *testing.B) {
 	e, _ := engine(500)
-	cfg := all()
-	cfg.Metrics = Metrics{
-		HwEnergy: true, HwPower: true, HwHostEnergy: true, HwHostPower: true,
-		SystemEnergy: true, SystemPower: true, SystemUnattributedEnergy: true, ProcessEnergy: true, ProcessPower: true,
-	}
-	cfg.Attributes.ProcessCommandLine = false
+	cfg := only("hw.energy", "hw.power", "hw.host.energy", "hw.host.power", "system.energy", "system.power",
+		"system.unattributed.energy", "process.energy", "process.power")
+	cfg.ResourceAttributes.ProcessCommandLine.Enabled = false
 	emitter := New(cfg)
 	b.ReportAllocs()
 	for b.Loop() {

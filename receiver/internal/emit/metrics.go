@@ -3,96 +3,111 @@
 package emit
 
 import (
+	"reflect"
+
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
+
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// schemaURL is the version of the semantic conventions that the names follow, sem_conv_version of
-// metadata.yaml.
-const schemaURL = "https://opentelemetry.io/schemas/1.43.0"
-
-// metric is the identity of a metric: what metadata.yaml says of it.
-type metric struct {
-	name, description, unit string
-	sum                     bool // a cumulative, monotonic sum; else a gauge
+// generated is what the generated MetricsBuilder makes of a configuration.
+type generated struct {
+	blank   pmetric.ResourceMetrics // with schema URL and scope, without metrics
+	metrics map[string]*metric      // those that are enabled
 }
 
-var (
-	hwEnergy             = metric{"hw.energy", "Energy used by a hardware zone, one per socket or die, since the zone was first read.", "J", true}
-	hwPower              = metric{"hw.power", "Average power of a hardware zone, one per socket or die, over the interval just ended.", "W", false}
-	hwHostEnergy         = metric{"hw.host.energy", "Energy used by the whole machine since its meter was first read.", "J", true}
-	hwHostPower          = metric{"hw.host.power", "Average power of the whole machine over the interval just ended.", "W", false}
-	systemEnergy         = metric{"system.energy", "Energy used by the node since the receiver started, all sockets together, split into active and idle.", "J", true}
-	systemPower          = metric{"system.power", "Average power of the node over the interval just ended, all sockets together, split into active and idle.", "W", false}
-	systemUnattributed   = metric{"system.unattributed.energy", "Attributed energy that no process can be named for, since the receiver started.", "J", true}
-	systemCPUUtilization = metric{"system.cpu.utilization", "Share of the node's CPU time that was busy in the interval just ended, between 0 and 1.", "1", false}
-	systemCPUInfo        = metric{"system.cpu.info", "The node's logical CPUs, 1 for each.", "{cpu}", false}
-	systemSplitLearned   = metric{"system.energy.split.learned", "1 where energy is split by what was learned, 0 where it is split by utilization until enough was.", "1", false}
-	processEnergy        = metric{"process.energy", "Energy attributed to the process since its series began.", "J", true}
-	processPower         = metric{"process.power", "Average power attributed to the process over the interval just ended.", "W", false}
-	processCPUTime       = metric{"process.cpu.time", "CPU time that the process used since its series began.", "s", true}
-	containerEnergy      = metric{"container.energy", "Energy attributed to the container since its series began.", "J", true}
-	containerPower       = metric{"container.power", "Average power attributed to the container over the interval just ended.", "W", false}
-	containerCPUTime     = metric{"container.cpu.time", "CPU time that the container used since its series began.", "s", true}
-	podEnergy            = metric{"k8s.pod.energy", "Energy attributed to the pod since its series began.", "J", true}
-	podPower             = metric{"k8s.pod.power", "Average power attributed to the pod over the interval just ended.", "W", false}
-	vmEnergy             = metric{"vm.energy", "Energy attributed to the virtual machine since its series began.", "J", true}
-	vmPower              = metric{"vm.power", "Average power attributed to the virtual machine over the interval just ended.", "W", false}
+// metric is an enabled metric. A nil *metric is one that is disabled, or that metadata.yaml does not have.
+type metric struct {
+	blank pmetric.Metric // without points
+	sum   bool           // cumulative; else a gauge
+}
 
-	processUncertainty   = metric{"process.power.uncertainty", "How far the process's power is typically off because the node's is from what was learned of it.", "W", false}
-	containerUncertainty = metric{"container.power.uncertainty", "How far the container's power is typically off because the node's is from what was learned of it.", "W", false}
-	podUncertainty       = metric{"k8s.pod.power.uncertainty", "How far the pod's power is typically off because the node's is from what was learned of it.", "W", false}
-	vmUncertainty        = metric{"vm.power.uncertainty", "How far the virtual machine's power is typically off because the node's is from what was learned of it.", "W", false}
-)
+// generate records a point of each metric with the generated MetricsBuilder and takes apart what it emits. So each name,
+// unit and description is written once, in metadata.yaml. The MetricsBuilder itself is too slow for each collection.
+func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) generated {
+	mb := metadata.NewMetricsBuilder(cfg, receiver.Settings{BuildInfo: info})
+	v := reflect.ValueOf(mb)
+	for i := range v.NumMethod() {
+		// Only the methods Record*DataPoint take a value.
+		if record := v.Method(i).Type(); record.NumIn() >= 2 && record.In(1).Kind() == reflect.Float64 {
+			in := make([]reflect.Value, record.NumIn())
+			for j := range in {
+				in[j] = reflect.Zero(record.In(j))
+			}
+			v.Method(i).Call(in)
+		}
+	}
+	g := generated{blank: pmetric.NewResourceMetrics(), metrics: map[string]*metric{}}
+	g.blank.ScopeMetrics().AppendEmpty()
+	for _, rm := range mb.Emit().ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			points(m).RemoveIf(func(pmetric.NumberDataPoint) bool { return true })
+			blank := pmetric.NewMetric()
+			m.CopyTo(blank)
+			g.metrics[m.Name()] = &metric{blank: blank, sum: m.Type() == pmetric.MetricTypeSum}
+		}
+		rm.ScopeMetrics().At(0).Metrics().RemoveIf(func(pmetric.Metric) bool { return true })
+		rm.CopyTo(g.blank)
+	}
+	return g
+}
 
-// points is where the data points of one metric of one resource go. The metric itself is appended with
-// its first point, so that none is ever empty.
-type points struct {
+// points returns the points of a sum or gauge.
+func points(m pmetric.Metric) pmetric.NumberDataPointSlice {
+	if m.Type() == pmetric.MetricTypeSum {
+		return m.Sum().DataPoints()
+	}
+	return m.Gauge().DataPoints()
+}
+
+// writer appends the points of one metric to one resource, and the metric itself with its first point, so that no metric
+// is without points. What is written to a writer without a metric is dropped.
+type writer struct {
 	metric *metric
 	into   pmetric.MetricSlice
-	most   int // how many points there can be
-	slice  pmetric.NumberDataPointSlice
+	most   int // how many points to expect
+	points pmetric.NumberDataPointSlice
 	begun  bool
 }
 
-func (p *points) add(start, at pcommon.Timestamp, value float64) pmetric.NumberDataPoint {
-	if !p.begun {
-		p.begun = true
-		p.slice = p.begin(p.most)
+// write appends a point. start is when the value was zero, and of no meaning for a gauge.
+func (w *writer) write(attributes pcommon.Map, start, at pcommon.Timestamp, value float64) {
+	if w.metric == nil {
+		return
 	}
-	point := p.slice.AppendEmpty()
-	if p.metric.sum {
-		point.SetStartTimestamp(start)
+	if !w.begun {
+		w.begun, w.points = true, w.begin(w.most)
 	}
-	point.SetTimestamp(at)
-	point.SetDoubleValue(value)
-	return point
+	p := w.points.AppendEmpty()
+	if w.metric.sum {
+		p.SetStartTimestamp(start)
+	}
+	p.SetTimestamp(at)
+	p.SetDoubleValue(value)
+	attributes.CopyTo(p.Attributes())
 }
 
 // end appends a point with the no-recorded-value flag: the series has ended, and backends drop it at once instead of
 // when it has been silent for a while. Each has a metric of its own, as the collector's Prometheus exporter reads no
 // point of a metric after the first with that flag.
-func (p *points) end(at pcommon.Timestamp) pmetric.NumberDataPoint {
-	point := p.begin(1).AppendEmpty()
-	point.SetTimestamp(at)
-	point.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	return point
+func (w *writer) end(attributes pcommon.Map, at pcommon.Timestamp) {
+	if w.metric == nil {
+		return
+	}
+	p := w.begin(1).AppendEmpty()
+	p.SetTimestamp(at)
+	p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	attributes.CopyTo(p.Attributes())
 }
 
 // begin appends the metric, with room for n points.
-func (p *points) begin(n int) (slice pmetric.NumberDataPointSlice) {
-	m := p.into.AppendEmpty()
-	m.SetName(p.metric.name)
-	m.SetDescription(p.metric.description)
-	m.SetUnit(p.metric.unit)
-	if p.metric.sum {
-		s := m.SetEmptySum()
-		s.SetIsMonotonic(true)
-		s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-		slice = s.DataPoints()
-	} else {
-		slice = m.SetEmptyGauge().DataPoints()
-	}
-	slice.EnsureCapacity(n)
-	return slice
+func (w *writer) begin(n int) pmetric.NumberDataPointSlice {
+	m := w.into.AppendEmpty()
+	w.metric.blank.CopyTo(m)
+	p := points(m)
+	p.EnsureCapacity(n)
+	return p
 }

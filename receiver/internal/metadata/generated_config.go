@@ -622,7 +622,6 @@ func (rac *ResourceAttributeConfig) Unmarshal(parser *confmap.Conf) error {
 type ResourceAttributesConfig struct {
 	ContainerID           ResourceAttributeConfig `mapstructure:"container.id"`
 	ContainerRuntimeName  ResourceAttributeConfig `mapstructure:"container.runtime.name"`
-	EnergySource          ResourceAttributeConfig `mapstructure:"energy.source"`
 	K8sPodQosClass        ResourceAttributeConfig `mapstructure:"k8s.pod.qos_class"`
 	K8sPodUID             ResourceAttributeConfig `mapstructure:"k8s.pod.uid"`
 	ProcessCommandLine    ResourceAttributeConfig `mapstructure:"process.command_line"`
@@ -641,9 +640,6 @@ func DefaultResourceAttributesConfig() ResourceAttributesConfig {
 			Enabled: true,
 		},
 		ContainerRuntimeName: ResourceAttributeConfig{
-			Enabled: true,
-		},
-		EnergySource: ResourceAttributeConfig{
 			Enabled: true,
 		},
 		K8sPodQosClass: ResourceAttributeConfig{

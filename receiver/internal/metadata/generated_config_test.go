@@ -102,7 +102,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 				ResourceAttributes: ResourceAttributesConfig{
 					ContainerID:           ResourceAttributeConfig{Enabled: true},
 					ContainerRuntimeName:  ResourceAttributeConfig{Enabled: true},
-					EnergySource:          ResourceAttributeConfig{Enabled: true},
 					K8sPodQosClass:        ResourceAttributeConfig{Enabled: true},
 					K8sPodUID:             ResourceAttributeConfig{Enabled: true},
 					ProcessCommandLine:    ResourceAttributeConfig{Enabled: true},
@@ -196,7 +195,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 				ResourceAttributes: ResourceAttributesConfig{
 					ContainerID:           ResourceAttributeConfig{Enabled: false},
 					ContainerRuntimeName:  ResourceAttributeConfig{Enabled: false},
-					EnergySource:          ResourceAttributeConfig{Enabled: false},
 					K8sPodQosClass:        ResourceAttributeConfig{Enabled: false},
 					K8sPodUID:             ResourceAttributeConfig{Enabled: false},
 					ProcessCommandLine:    ResourceAttributeConfig{Enabled: false},
@@ -244,7 +242,6 @@ func TestResourceAttributesConfig(t *testing.T) {
 			want: ResourceAttributesConfig{
 				ContainerID:           ResourceAttributeConfig{Enabled: true},
 				ContainerRuntimeName:  ResourceAttributeConfig{Enabled: true},
-				EnergySource:          ResourceAttributeConfig{Enabled: true},
 				K8sPodQosClass:        ResourceAttributeConfig{Enabled: true},
 				K8sPodUID:             ResourceAttributeConfig{Enabled: true},
 				ProcessCommandLine:    ResourceAttributeConfig{Enabled: true},
@@ -262,7 +259,6 @@ func TestResourceAttributesConfig(t *testing.T) {
 			want: ResourceAttributesConfig{
 				ContainerID:           ResourceAttributeConfig{Enabled: false},
 				ContainerRuntimeName:  ResourceAttributeConfig{Enabled: false},
-				EnergySource:          ResourceAttributeConfig{Enabled: false},
 				K8sPodQosClass:        ResourceAttributeConfig{Enabled: false},
 				K8sPodUID:             ResourceAttributeConfig{Enabled: false},
 				ProcessCommandLine:    ResourceAttributeConfig{Enabled: false},

@@ -45,6 +45,32 @@ var MapAttributeCPUTimeSource = map[string]AttributeCPUTimeSource{
 	"procfs": AttributeCPUTimeSourceProcfs,
 }
 
+// AttributeEnergySource specifies the value energy.source attribute.
+type AttributeEnergySource int
+
+const (
+	_ AttributeEnergySource = iota
+	AttributeEnergySourceMeasured
+	AttributeEnergySourceModeled
+)
+
+// String returns the string representation of the AttributeEnergySource.
+func (av AttributeEnergySource) String() string {
+	switch av {
+	case AttributeEnergySourceMeasured:
+		return "measured"
+	case AttributeEnergySourceModeled:
+		return "modeled"
+	}
+	return ""
+}
+
+// MapAttributeEnergySource is a helper map of string to AttributeEnergySource attribute value.
+var MapAttributeEnergySource = map[string]AttributeEnergySource{
+	"measured": AttributeEnergySourceMeasured,
+	"modeled":  AttributeEnergySourceModeled,
+}
+
 // AttributeEnergyState specifies the value energy.state attribute.
 type AttributeEnergyState int
 
@@ -137,58 +163,58 @@ var MetricsInfo = metricsInfo{
 	},
 	ContainerEnergy: metricInfo{
 		Name:       "container.energy",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	ContainerPower: metricInfo{
 		Name:       "container.power",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	ContainerPowerUncertainty: metricInfo{
 		Name:       "container.power.uncertainty",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone"},
 	},
 	HwEnergy: metricInfo{
 		Name:       "hw.energy",
-		Attributes: []string{"hw.id", "hw.name", "hw.parent", "hw.type"},
+		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type"},
 	},
 	HwHostEnergy: metricInfo{
 		Name:       "hw.host.energy",
-		Attributes: []string{"hw.id"},
+		Attributes: []string{"energy.source", "hw.id"},
 	},
 	HwHostPower: metricInfo{
 		Name:       "hw.host.power",
-		Attributes: []string{"hw.id"},
+		Attributes: []string{"energy.source", "hw.id"},
 	},
 	HwPower: metricInfo{
 		Name:       "hw.power",
-		Attributes: []string{"hw.id", "hw.name", "hw.parent", "hw.type"},
+		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type"},
 	},
 	K8sPodEnergy: metricInfo{
 		Name:       "k8s.pod.energy",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	K8sPodPower: metricInfo{
 		Name:       "k8s.pod.power",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	K8sPodPowerUncertainty: metricInfo{
 		Name:       "k8s.pod.power.uncertainty",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone"},
 	},
 	ProcessCPUTime: metricInfo{
 		Name: "process.cpu.time",
 	},
 	ProcessEnergy: metricInfo{
 		Name:       "process.energy",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	ProcessPower: metricInfo{
 		Name:       "process.power",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	ProcessPowerUncertainty: metricInfo{
 		Name:       "process.power.uncertainty",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone"},
 	},
 	SystemCPUInfo: metricInfo{
 		Name:       "system.cpu.info",
@@ -199,31 +225,31 @@ var MetricsInfo = metricsInfo{
 	},
 	SystemEnergy: metricInfo{
 		Name:       "system.energy",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	SystemEnergySplitLearned: metricInfo{
 		Name:       "system.energy.split.learned",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone"},
 	},
 	SystemPower: metricInfo{
 		Name:       "system.power",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	SystemUnattributedEnergy: metricInfo{
 		Name:       "system.unattributed.energy",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	VMEnergy: metricInfo{
 		Name:       "vm.energy",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	VMPower: metricInfo{
 		Name:       "vm.power",
-		Attributes: []string{"energy.state", "energy.zone"},
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	VMPowerUncertainty: metricInfo{
 		Name:       "vm.power.uncertainty",
-		Attributes: []string{"energy.zone"},
+		Attributes: []string{"energy.source", "energy.zone"},
 	},
 }
 
@@ -328,7 +354,7 @@ func (m *metricContainerEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -336,6 +362,7 @@ func (m *metricContainerEnergy) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -381,7 +408,7 @@ func (m *metricContainerPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -389,6 +416,7 @@ func (m *metricContainerPower) recordDataPoint(start pcommon.Timestamp, ts pcomm
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -434,7 +462,7 @@ func (m *metricContainerPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -442,6 +470,7 @@ func (m *metricContainerPowerUncertainty) recordDataPoint(start pcommon.Timestam
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -488,7 +517,7 @@ func (m *metricHwEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string) {
+func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -496,6 +525,7 @@ func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
 	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
@@ -545,7 +575,7 @@ func (m *metricHwHostEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwHostEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string) {
+func (m *metricHwHostEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -553,6 +583,7 @@ func (m *metricHwHostEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 }
 
@@ -597,7 +628,7 @@ func (m *metricHwHostPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwHostPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string) {
+func (m *metricHwHostPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -605,6 +636,7 @@ func (m *metricHwHostPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 }
 
@@ -649,7 +681,7 @@ func (m *metricHwPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string) {
+func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -657,6 +689,7 @@ func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
 	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
@@ -706,7 +739,7 @@ func (m *metricK8sPodEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -714,6 +747,7 @@ func (m *metricK8sPodEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -759,7 +793,7 @@ func (m *metricK8sPodPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -767,6 +801,7 @@ func (m *metricK8sPodPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -812,7 +847,7 @@ func (m *metricK8sPodPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -820,6 +855,7 @@ func (m *metricK8sPodPowerUncertainty) recordDataPoint(start pcommon.Timestamp, 
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -918,7 +954,7 @@ func (m *metricProcessEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -926,6 +962,7 @@ func (m *metricProcessEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommo
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -971,7 +1008,7 @@ func (m *metricProcessPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -979,6 +1016,7 @@ func (m *metricProcessPower) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1024,7 +1062,7 @@ func (m *metricProcessPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1032,6 +1070,7 @@ func (m *metricProcessPowerUncertainty) recordDataPoint(start pcommon.Timestamp,
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1184,7 +1223,7 @@ func (m *metricSystemEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1192,6 +1231,7 @@ func (m *metricSystemEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1237,7 +1277,7 @@ func (m *metricSystemEnergySplitLearned) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1245,6 +1285,7 @@ func (m *metricSystemEnergySplitLearned) recordDataPoint(start pcommon.Timestamp
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1289,7 +1330,7 @@ func (m *metricSystemPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1297,6 +1338,7 @@ func (m *metricSystemPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1344,7 +1386,7 @@ func (m *metricSystemUnattributedEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1352,6 +1394,7 @@ func (m *metricSystemUnattributedEnergy) recordDataPoint(start pcommon.Timestamp
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1399,7 +1442,7 @@ func (m *metricVMEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1407,6 +1450,7 @@ func (m *metricVMEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1452,7 +1496,7 @@ func (m *metricVMPower) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyStateAttributeValue string, energyZoneAttributeValue string) {
+func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1460,6 +1504,7 @@ func (m *metricVMPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
@@ -1505,7 +1550,7 @@ func (m *metricVMPowerUncertainty) init() {
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
+func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1513,6 +1558,7 @@ func (m *metricVMPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts p
 	dp.SetStartTimestamp(start)
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
 	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
 }
 
@@ -1639,12 +1685,6 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 	}
 	if mbc.ResourceAttributes.ContainerRuntimeName.MetricsExclude != nil {
 		mb.resourceAttributeExcludeFilter["container.runtime.name"] = filter.CreateFilter(mbc.ResourceAttributes.ContainerRuntimeName.MetricsExclude)
-	}
-	if mbc.ResourceAttributes.EnergySource.MetricsInclude != nil {
-		mb.resourceAttributeIncludeFilter["energy.source"] = filter.CreateFilter(mbc.ResourceAttributes.EnergySource.MetricsInclude)
-	}
-	if mbc.ResourceAttributes.EnergySource.MetricsExclude != nil {
-		mb.resourceAttributeExcludeFilter["energy.source"] = filter.CreateFilter(mbc.ResourceAttributes.EnergySource.MetricsExclude)
 	}
 	if mbc.ResourceAttributes.K8sPodQosClass.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["k8s.pod.qos_class"] = filter.CreateFilter(mbc.ResourceAttributes.K8sPodQosClass.MetricsInclude)
@@ -1837,53 +1877,53 @@ func (mb *MetricsBuilder) RecordContainerCPUTimeDataPoint(ts pcommon.Timestamp, 
 }
 
 // RecordContainerEnergyDataPoint adds a data point to container.energy metric.
-func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricContainerEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordContainerPowerDataPoint adds a data point to container.power metric.
-func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricContainerPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordContainerPowerUncertaintyDataPoint adds a data point to container.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
+	mb.metricContainerPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordHwEnergyDataPoint adds a data point to hw.energy metric.
-func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType) {
-	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType) {
+	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String())
 }
 
 // RecordHwHostEnergyDataPoint adds a data point to hw.host.energy metric.
-func (mb *MetricsBuilder) RecordHwHostEnergyDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string) {
-	mb.metricHwHostEnergy.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue)
+func (mb *MetricsBuilder) RecordHwHostEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string) {
+	mb.metricHwHostEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue)
 }
 
 // RecordHwHostPowerDataPoint adds a data point to hw.host.power metric.
-func (mb *MetricsBuilder) RecordHwHostPowerDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string) {
-	mb.metricHwHostPower.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue)
+func (mb *MetricsBuilder) RecordHwHostPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string) {
+	mb.metricHwHostPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue)
 }
 
 // RecordHwPowerDataPoint adds a data point to hw.power metric.
-func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType) {
-	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType) {
+	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String())
 }
 
 // RecordK8sPodEnergyDataPoint adds a data point to k8s.pod.energy metric.
-func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricK8sPodEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordK8sPodPowerDataPoint adds a data point to k8s.pod.power metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricK8sPodPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordK8sPodPowerUncertaintyDataPoint adds a data point to k8s.pod.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordK8sPodPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
+	mb.metricK8sPodPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordProcessCPUTimeDataPoint adds a data point to process.cpu.time metric.
@@ -1892,18 +1932,18 @@ func (mb *MetricsBuilder) RecordProcessCPUTimeDataPoint(ts pcommon.Timestamp, va
 }
 
 // RecordProcessEnergyDataPoint adds a data point to process.energy metric.
-func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricProcessEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordProcessPowerDataPoint adds a data point to process.power metric.
-func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricProcessPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordProcessPowerUncertaintyDataPoint adds a data point to process.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
+	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
@@ -1917,38 +1957,38 @@ func (mb *MetricsBuilder) RecordSystemCPUUtilizationDataPoint(ts pcommon.Timesta
 }
 
 // RecordSystemEnergyDataPoint adds a data point to system.energy metric.
-func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemEnergySplitLearnedDataPoint adds a data point to system.energy.split.learned metric.
-func (mb *MetricsBuilder) RecordSystemEnergySplitLearnedDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricSystemEnergySplitLearned.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemEnergySplitLearnedDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
+	mb.metricSystemEnergySplitLearned.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemPowerDataPoint adds a data point to system.power metric.
-func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemUnattributedEnergyDataPoint adds a data point to system.unattributed.energy metric.
-func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordVMEnergyDataPoint adds a data point to vm.energy metric.
-func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricVMEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordVMPowerDataPoint adds a data point to vm.power metric.
-func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energyStateAttributeValue.String(), energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricVMPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordVMPowerUncertaintyDataPoint adds a data point to vm.power.uncertainty metric.
-func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energyZoneAttributeValue string) {
-	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energyZoneAttributeValue)
+func (mb *MetricsBuilder) RecordVMPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
+	mb.metricVMPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // Reset resets metrics builder to its initial state. It should be used when external metrics source is restarted,

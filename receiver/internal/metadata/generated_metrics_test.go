@@ -71,46 +71,46 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordContainerCPUTimeDataPoint(ts, 1)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordContainerEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordContainerPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
-			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwEnergyDataPoint(ts, 1, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
+			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwHostEnergyDataPoint(ts, 1, "hw.id-val")
+			mb.RecordHwHostEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwHostPowerDataPoint(ts, 1, "hw.id-val")
+			mb.RecordHwHostPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwPowerDataPoint(ts, 1, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
+			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordK8sPodPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
-			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordK8sPodPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 
 			allMetricsCount++
 			mb.RecordProcessCPUTimeDataPoint(ts, 1)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordProcessEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordProcessPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
-			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 
 			allMetricsCount++
 			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
@@ -119,30 +119,29 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordSystemCPUUtilizationDataPoint(ts, 1)
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemEnergySplitLearnedDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordSystemEnergySplitLearnedDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergyStateActive, "energy.zone-val")
+			mb.RecordVMPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
-			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, "energy.zone-val")
+			mb.RecordVMPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 
 			rb := mb.NewResourceBuilder()
 			rb.SetContainerID("container.id-val")
 			rb.SetContainerRuntimeName("container.runtime.name-val")
-			rb.SetEnergySourceMeasured()
 			rb.SetK8sPodQosClass("k8s.pod.qos_class-val")
 			rb.SetK8sPodUID("k8s.pod.uid-val")
 			rb.SetProcessCommandLine("process.command_line-val")
@@ -209,6 +208,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -227,6 +229,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -245,6 +250,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -262,6 +270,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -288,6 +299,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -303,6 +317,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -318,6 +335,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -344,6 +364,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -362,6 +385,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -380,6 +406,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -411,6 +440,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -429,6 +461,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -447,6 +482,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -503,6 +541,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -521,6 +562,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
@@ -536,6 +580,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -556,6 +603,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -576,6 +626,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -594,6 +647,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
 					assert.True(t, ok)
 					assert.Equal(t, "active", energyStateAttrVal.Str())
@@ -612,6 +668,9 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
 					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())

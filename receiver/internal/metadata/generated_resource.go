@@ -35,20 +35,6 @@ func (rb *ResourceBuilder) SetContainerRuntimeName(val string) {
 	}
 }
 
-// SetEnergySourceMeasured sets "energy.source=measured" attribute.
-func (rb *ResourceBuilder) SetEnergySourceMeasured() {
-	if rb.config.EnergySource.Enabled {
-		rb.res.Attributes().PutStr("energy.source", "measured")
-	}
-}
-
-// SetEnergySourceModeled sets "energy.source=modeled" attribute.
-func (rb *ResourceBuilder) SetEnergySourceModeled() {
-	if rb.config.EnergySource.Enabled {
-		rb.res.Attributes().PutStr("energy.source", "modeled")
-	}
-}
-
 // SetK8sPodQosClass sets provided value as "k8s.pod.qos_class" attribute.
 func (rb *ResourceBuilder) SetK8sPodQosClass(val string) {
 	if rb.config.K8sPodQosClass.Enabled {

@@ -15,7 +15,6 @@ func TestResourceBuilder(t *testing.T) {
 			rb := NewResourceBuilder(cfg)
 			rb.SetContainerID("container.id-val")
 			rb.SetContainerRuntimeName("container.runtime.name-val")
-			rb.SetEnergySourceMeasured()
 			rb.SetK8sPodQosClass("k8s.pod.qos_class-val")
 			rb.SetK8sPodUID("k8s.pod.uid-val")
 			rb.SetProcessCommandLine("process.command_line-val")
@@ -32,9 +31,9 @@ func TestResourceBuilder(t *testing.T) {
 
 			switch tt {
 			case "default":
-				assert.Equal(t, 12, res.Attributes().Len())
+				assert.Equal(t, 11, res.Attributes().Len())
 			case "all_set":
-				assert.Equal(t, 13, res.Attributes().Len())
+				assert.Equal(t, 12, res.Attributes().Len())
 			case "none_set":
 				assert.Equal(t, 0, res.Attributes().Len())
 				return
@@ -50,11 +49,6 @@ func TestResourceBuilder(t *testing.T) {
 			assert.True(t, ok)
 			if ok {
 				assert.Equal(t, "container.runtime.name-val", containerRuntimeNameAttrVal.Str())
-			}
-			energySourceAttrVal, ok := res.Attributes().Get("energy.source")
-			assert.True(t, ok)
-			if ok {
-				assert.Equal(t, "measured", energySourceAttrVal.Str())
 			}
 			k8sPodQosClassAttrVal, ok := res.Attributes().Get("k8s.pod.qos_class")
 			assert.True(t, ok)

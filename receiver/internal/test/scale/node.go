@@ -10,12 +10,14 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
 // shape is how large a node is and what it reports.
@@ -52,10 +54,10 @@ type node struct {
 }
 
 var zones = []power.Zone{
-	{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package},
-	{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0"},
-	{ID: "intel-rapl:1", Name: "package-1", Kind: power.Package},
-	{ID: "intel-rapl:1:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:1"},
+	{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured},
+	{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0", Source: power.Measured},
+	{ID: "intel-rapl:1", Name: "package-1", Kind: power.Package, Source: power.Measured},
+	{ID: "intel-rapl:1:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:1", Source: power.Measured},
 }
 
 func newNode(number int, s shape, now time.Time) *node {
@@ -65,18 +67,8 @@ func newNode(number int, s shape, now time.Time) *node {
 		engine: attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, now),
 		now:    now,
 	}
-	power := !s.withoutPower
 	n.emitter = emit.New(emit.Config{
-		Metrics: emit.Metrics{
-			HwEnergy: true, HwPower: power, SystemEnergy: true, SystemPower: power, SystemUnattributedEnergy: true,
-			ProcessEnergy: !s.withoutProcesses, ProcessPower: !s.withoutProcesses && power,
-			ContainerEnergy: true, ContainerPower: power, PodEnergy: true, PodPower: power,
-		},
-		Attributes: emit.Attributes{
-			ContainerID: true, ContainerRuntimeName: true, EnergySource: true, PodQoSClass: true, PodUID: true,
-			ProcessCreationTime: true, ProcessExecutableName: true, ProcessExecutablePath: true, ProcessPID: true,
-		},
-		Kinds: kinds, Source: "measured", Scope: "github.com/energyreceiver/energyreceiver/receiver", Version: "0.1.0-dev",
+		MetricsBuilderConfig: s.metrics(), BuildInfo: component.BuildInfo{Version: "0.1.0-dev"}, Kinds: kinds,
 	})
 	var containers []attribution.Owner
 	for i := range s.containers {
@@ -103,7 +95,19 @@ func newNode(number int, s shape, now time.Time) *node {
 	return n
 }
 
-var kinds = []power.Kind{power.Package, power.DRAM}
+var kinds = []emit.Kind{{Zone: power.Package, Source: power.Measured}, {Zone: power.DRAM, Source: power.Measured}}
+
+// metrics returns what a node reports, by the receiver's defaults but for what the shape leaves out.
+func (s shape) metrics() metadata.MetricsBuilderConfig {
+	cfg := metadata.NewDefaultMetricsBuilderConfig()
+	m := &cfg.Metrics
+	m.ProcessEnergy.Enabled = !s.withoutProcesses
+	m.ProcessPower.Enabled = !s.withoutProcesses && !s.withoutPower
+	if s.withoutPower {
+		m.HwPower.Enabled, m.SystemPower.Enabled, m.ContainerPower.Enabled, m.K8sPodPower.Enabled = false, false, false, false
+	}
+	return cfg
+}
 
 var programs = []string{"nginx", "java", "python3.12", "postgres", "redis-server", "node", "envoy", "containerd-shim-runc-v2",
 	"kubelet", "systemd", "sshd", "coredns", "fluent-bit", "etcd", "php-fpm8.2", "pause", "mysqld", "beam.smp"}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/filter"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// everything enables all metrics and resource attributes but one.
+func everything(but string) func(*Config) {
+	return func(c *Config) {
+		for name, enabled := range switches(c) {
+			*enabled = name != but
+		}
+	}
+}
+
+// switches returns the setting enabled of each metric and resource attribute by its name.
+func switches(c *Config) map[string]*bool {
+	all := enabledBy(&c.Metrics)
+	maps.Copy(all, enabledBy(&c.ResourceAttributes))
+	return all
+}
+
+// enabledBy returns the addresses of the fields Enabled of a struct's fields by their keys.
+func enabledBy(settings any) map[string]*bool {
+	all := map[string]*bool{}
+	v := reflect.ValueOf(settings).Elem()
+	for i := range v.NumField() {
+		all[v.Type().Field(i).Tag.Get("mapstructure")] = v.Field(i).FieldByName("Enabled").Addr().Interface().(*bool)
+	}
+	return all
+}
+
+// emitAll returns what the receiver emits on a host where there is something to say of every metric and
+// every attribute. It is the same, to the bit, at each call with the same settings.
+func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
+	t.Helper()
+	n := newTestNode(t, append([]func(*Config){func(c *Config) {
+		root := c.RootPath
+		*c = *mustLoad(t, "zones: [package, core, uncore, dram]\nprocesses: {min_energy: 0.5}\n"+
+			"attribution: {split: base, base_time: 1s, rest_utilization: 1, idle: equal}")
+		c.RootPath = root
+	}}, options...)...)
+	h := n.host
+	n.s.now = func() time.Time { return h.Booted.Add(h.Uptime) }
+	for id, name := range map[string]string{"intel-rapl:1": "package-1", "intel-rapl:0:0": "core", "intel-rapl:0:1": "uncore",
+		"intel-rapl:0:2": "dram", "intel-rapl:2": "psys"} {
+		h.Zones[id] = &hostsim.Zone{Name: name, Max: 262_143_328_850}
+	}
+	const pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_00000000000a.slice/cri-containerd-"
+	h.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/usr/bin/app", Args: []string{"app", "--serve"}, Cgroup: "0::" + pod + idA + ".scope"}
+	h.Processes[20] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/usr/bin/job", Args: []string{"job"}, Cgroup: docker(idB)}
+	h.Processes[30] = &hostsim.Process{Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64",
+		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "vm7", "-uuid", "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}}
+	h.Processes[40] = &hostsim.Process{Parent: 2, Comm: "kworker/0:1", Kernel: true}
+	n.s.readCPUs = func(string) ([]cpu.CPU, error) {
+		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
+	}
+	n.start()
+	for i := range uint64(2) { // more the second time, so that what was learned is static is not all
+		for _, z := range h.Zones {
+			if z.Name == "core" || z.Name == "uncore" {
+				z.Energy += (5 + 15*i) * joule
+			} else if !strings.HasPrefix(z.Name, "package-") {
+				z.Energy += (30 + 30*i) * joule
+			}
+		}
+		h.Zones["intel-rapl:0"].Energy += (20 + 20*i) * joule
+		h.Zones["intel-rapl:1"].Energy += (20 + 20*i) * joule
+		h.Run(10*time.Second, map[int]int64{1: 1, 10: 200, 20: 100, 30: 300, 40: 10})
+		require.NoError(t, h.Render())
+		md, err := n.s.scrape(t.Context())
+		require.NoError(t, err)
+		n.md = md
+	}
+	return n.md
+}
+
+func TestEveryMetricHasTheAttributesOfItsDescription(t *testing.T) {
+	got := map[string]map[string]bool{}
+	for _, rm := range emitAll(t, everything("")).ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if got[m.Name()] == nil {
+				got[m.Name()] = map[string]bool{}
+			}
+			for _, p := range dataPoints(m).All() {
+				for key := range p.Attributes().All() {
+					got[m.Name()][key] = true
+				}
+			}
+		}
+	}
+	info := reflect.ValueOf(metadata.MetricsInfo)
+	require.Len(t, got, info.NumField())
+	for i := range info.NumField() {
+		name := info.Field(i).FieldByName("Name").String()
+		require.Contains(t, got, name)
+		assert.ElementsMatch(t, info.Field(i).FieldByName("Attributes").Interface(), slices.Collect(maps.Keys(got[name])), name)
+	}
+}
+
+func TestEveryResourceAttributeIsEmitted(t *testing.T) {
+	got := map[string]bool{}
+	for _, rm := range emitAll(t, everything("")).ResourceMetrics().All() {
+		for key := range rm.Resource().Attributes().All() {
+			got[key] = true
+		}
+	}
+	want := enabledBy(&createDefaultConfig().(*Config).ResourceAttributes)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
+}
+
+func TestOnlyWhatFewWantIsOffByDefault(t *testing.T) {
+	var off []string
+	for name, enabled := range switches(createDefaultConfig().(*Config)) {
+		if !*enabled {
+			off = append(off, name)
+		}
+	}
+	assert.ElementsMatch(t, []string{
+		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.utilization", "process.power.uncertainty",
+		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
+	}, off)
+}
+
+func TestSwitchingAMetricOffRemovesItAndNothingElse(t *testing.T) {
+	all := emitAll(t, everything(""))
+	for name := range enabledBy(&createDefaultConfig().(*Config).Metrics) {
+		want := pmetric.NewMetrics()
+		all.CopyTo(want)
+		want.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
+			metrics := rm.ScopeMetrics().At(0).Metrics()
+			metrics.RemoveIf(func(m pmetric.Metric) bool { return m.Name() == name })
+			return metrics.Len() == 0
+		})
+		require.NotEqual(t, text(t, all), text(t, want), name)
+		require.Equal(t, text(t, want), text(t, emitAll(t, everything(name))), name)
+	}
+}
+
+func TestSwitchingAResourceAttributeOffRemovesItAndNothingElse(t *testing.T) {
+	all := emitAll(t, everything(""))
+	for name := range enabledBy(&createDefaultConfig().(*Config).ResourceAttributes) {
+		want := pmetric.NewMetrics()
+		all.CopyTo(want)
+		for _, rm := range want.ResourceMetrics().All() {
+			rm.Resource().Attributes().Remove(name)
+		}
+		require.NotEqual(t, text(t, all), text(t, want), name)
+		require.Equal(t, text(t, want), text(t, emitAll(t, everything(name))), name)
+	}
+}
+
+func TestWithAllMetricsOffNothingIsEmitted(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		for _, enabled := range enabledBy(&c.Metrics) {
+			*enabled = false
+		}
+	})
+	n.start()
+	n.run(10*joule, map[int]int64{1: 100})
+	assert.Zero(t, n.md.ResourceMetrics().Len())
+}
+
+// text is all of the metrics, with the attributes of resources in alphabetical order.
+func text(t *testing.T, md pmetric.Metrics) string {
+	t.Helper()
+	for _, rm := range md.ResourceMetrics().All() {
+		sorted := pcommon.NewMap()
+		attributes := rm.Resource().Attributes()
+		raw := attributes.AsRaw()
+		for _, k := range slices.Sorted(maps.Keys(raw)) {
+			v, _ := attributes.Get(k)
+			v.CopyTo(sorted.PutEmpty(k))
+		}
+		sorted.MoveTo(attributes)
+	}
+	b, err := new(pmetric.JSONMarshaler).MarshalMetrics(md)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func TestResourcesAreFilteredByTheirAttributes(t *testing.T) {
+	all := emitAll(t, everything(""))
+	tests := []struct {
+		name, attribute  string
+		include, exclude []filter.Config
+		keep             func(value string) bool // of resources that have the attribute
+	}{
+		{name: "include a value", attribute: "container.id", include: []filter.Config{{Strict: idA}},
+			keep: func(v string) bool { return v == idA }},
+		{name: "include what none has", attribute: "container.id", include: []filter.Config{{Strict: "x"}},
+			keep: func(string) bool { return false }},
+		{name: "exclude a value", attribute: "container.id", exclude: []filter.Config{{Strict: idA}},
+			keep: func(v string) bool { return v != idA }},
+		{name: "exclude by an expression", attribute: "process.executable.name", exclude: []filter.Config{{Regex: "^(job|kworker.*)$"}},
+			keep: func(v string) bool { return v != "job" && !strings.HasPrefix(v, "kworker") }},
+		{name: "include one of several", attribute: "process.executable.name", include: []filter.Config{{Strict: "app"}, {Strict: "other"}},
+			keep: func(v string) bool { return v == "app" || v == "other" }},
+		{name: "include and exclude", attribute: "process.executable.path",
+			include: []filter.Config{{Regex: "^/usr/"}}, exclude: []filter.Config{{Strict: "/usr/bin/job"}},
+			keep: func(v string) bool { return strings.HasPrefix(v, "/usr/") && v != "/usr/bin/job" }},
+		{name: "a number", attribute: "process.pid", exclude: []filter.Config{{Strict: "30"}},
+			keep: func(v string) bool { return v != "30" }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			want := withoutResources(all, tt.attribute, func(v string) bool { return !tt.keep(v) })
+			require.NotEqual(t, all.ResourceMetrics().Len(), want.ResourceMetrics().Len())
+			assert.Equal(t, text(t, want), text(t, emitAll(t, everything(""), filtered(tt.attribute, tt.include, tt.exclude))))
+		})
+	}
+}
+
+func TestEveryResourceAttributeCanBeFilteredBy(t *testing.T) {
+	all := emitAll(t, everything(""))
+	for name := range enabledBy(&createDefaultConfig().(*Config).ResourceAttributes) {
+		value := ""
+		want := withoutResources(all, name, func(v string) bool {
+			if value == "" {
+				value = v
+			}
+			return v == value
+		})
+		require.NotEmpty(t, value, name)
+		require.Equal(t, text(t, want), text(t, emitAll(t, everything(""), filtered(name, nil, []filter.Config{{Strict: value}}))), name)
+	}
+}
+
+// withoutResources returns a copy without the resources of which a value of an attribute is to go.
+func withoutResources(md pmetric.Metrics, attribute string, gone func(value string) bool) pmetric.Metrics {
+	left := pmetric.NewMetrics()
+	md.CopyTo(left)
+	left.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
+		v, ok := rm.Resource().Attributes().Get(attribute)
+		return ok && gone(v.AsString())
+	})
+	return left
+}
+
+// filtered sets the filters of a resource attribute.
+func filtered(attribute string, include, exclude []filter.Config) func(*Config) {
+	return func(c *Config) {
+		v := reflect.ValueOf(&c.ResourceAttributes).Elem()
+		for i := range v.NumField() {
+			if v.Type().Field(i).Tag.Get("mapstructure") == attribute {
+				setting := v.Field(i).Addr().Interface().(*metadata.ResourceAttributeConfig)
+				setting.MetricsInclude, setting.MetricsExclude = include, exclude
+			}
+		}
+	}
+}

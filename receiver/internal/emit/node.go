@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emit
+
+import (
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// nodeMetrics are the metrics of the node itself.
+type nodeMetrics struct {
+	hwEnergy, hwPower, hwHostEnergy, hwHostPower *metric
+	energy, power, unattributed, learned         *metric
+	cpuUtilization, cpuInfo                      *metric
+}
+
+func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
+	info := &metadata.MetricsInfo
+	return nodeMetrics{
+		hwEnergy:       metrics[info.HwEnergy.Name],
+		hwPower:        metrics[info.HwPower.Name],
+		hwHostEnergy:   metrics[info.HwHostEnergy.Name],
+		hwHostPower:    metrics[info.HwHostPower.Name],
+		energy:         metrics[info.SystemEnergy.Name],
+		power:          metrics[info.SystemPower.Name],
+		unattributed:   metrics[info.SystemUnattributedEnergy.Name],
+		learned:        metrics[info.SystemEnergySplitLearned.Name],
+		cpuUtilization: metrics[info.SystemCPUUtilization.Name],
+		cpuInfo:        metrics[info.SystemCPUInfo.Name],
+	}
+}
+
+func (m *emission) emitNode(zones []power.Zone) {
+	attributes, into := m.resource()
+	if !m.filters.keep(attributes) {
+		return
+	}
+	m.emitZones(into, zones)
+	m.emitKinds(into)
+	m.emitCPUs(into)
+}
+
+// wholeMachine is the hw.type of zones that cover the whole machine, which are hw.host.* rather than hw.*.
+const wholeMachine metadata.AttributeHwType = -1
+
+// hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of their own.
+var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
+	power.Package: metadata.AttributeHwTypeCPU,
+	power.Core:    metadata.AttributeHwTypeCPU,
+	power.Uncore:  metadata.AttributeHwTypeCPU,
+	power.DRAM:    metadata.AttributeHwTypeMemory,
+	power.PSys:    wholeMachine,
+}
+
+// emitZones emits what the meters counted.
+func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
+	zones = zones[:min(len(zones), len(m.ledger.Zones))]
+	energy := writer{metric: m.node.hwEnergy, into: into, most: len(zones)}
+	watts := writer{metric: m.node.hwPower, into: into, most: len(zones)}
+	hostEnergy := writer{metric: m.node.hwHostEnergy, into: into, most: len(zones)}
+	hostWatts := writer{metric: m.node.hwHostPower, into: into, most: len(zones)}
+	for i := range zones {
+		switch hw, ok := hardwareTypes[zones[i].Kind]; {
+		case !ok:
+		case hw == wholeMachine:
+			m.emitZone(&m.ledger.Zones[i], texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID), &hostEnergy, &hostWatts)
+		default:
+			attributes := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID, attrHwType, hw.String(),
+				attrHwName, zones[i].Name, attrHwParent, zones[i].Parent)
+			m.emitZone(&m.ledger.Zones[i], attributes, &energy, &watts)
+		}
+	}
+}
+
+func (m *emission) emitZone(z *attribution.Zone, attributes pcommon.Map, energy, watts *writer) {
+	ended := z.Ended || m.final
+	if !z.Present || z.Delivered {
+		return
+	}
+	if !ended && z.RecentTime == 0 && z.Unread > 0 {
+		return // not read in this collection: what its counter says now is not known
+	}
+	at := pcommon.NewTimestampFromTime(z.At)
+	energy.write(attributes, pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules())
+	if ended {
+		watts.end(attributes, m.at)
+	} else if z.RecentTime > 0 {
+		watts.write(attributes, 0, at, units.Watts(z.Recent, z.RecentTime))
+	}
+}
+
+// emitKinds emits the node's energy, zones of one kind together.
+func (m *emission) emitKinds(into pmetric.MetricSlice) {
+	n := len(m.kinds)
+	energy := writer{metric: m.node.energy, into: into, most: 2 * n}
+	watts := writer{metric: m.node.power, into: into, most: 2 * n}
+	unattributed := writer{metric: m.node.unattributed, into: into, most: 2 * n}
+	learned := writer{metric: m.node.learned, into: into, most: n}
+	for i := range m.kinds {
+		k, of := &m.ledger.Kinds[i], &m.kinds[i]
+		if !k.Present {
+			continue
+		}
+		start := pcommon.NewTimestampFromTime(k.Start)
+		energy.write(of.active, start, m.at, k.Active.Joules())
+		energy.write(of.idle, start, m.at, k.Idle.Joules())
+		unattributed.write(of.attributed, start, m.at, k.Unattributed.Joules())
+		if m.idle {
+			unattributed.write(of.idle, start, m.at, k.UnattributedIdle.Joules())
+		}
+		if m.final {
+			watts.end(of.active, m.at)
+			watts.end(of.idle, m.at)
+		} else if k.RecentTime > 0 {
+			watts.write(of.active, 0, m.at, units.Watts(k.RecentActive, k.RecentTime))
+			watts.write(of.idle, 0, m.at, units.Watts(k.RecentIdle, k.RecentTime))
+		}
+		m.emitLearned(k, of, &learned)
+	}
+}
+
+// emitLearned emits whether the static power model of a kind is trained.
+func (m *emission) emitLearned(k *attribution.Kind, of *kindAttributes, learned *writer) {
+	switch {
+	case k.Standing == attribution.NothingToLearn:
+	case m.final:
+		learned.end(of.kind, m.at)
+	case k.Standing == attribution.Learned:
+		learned.write(of.kind, 0, m.at, 1)
+	default:
+		learned.write(of.kind, 0, m.at, 0)
+	}
+}
+
+func (m *emission) emitCPUs(into pmetric.MetricSlice) {
+	utilization := writer{metric: m.node.cpuUtilization, into: into, most: 1}
+	info := writer{metric: m.node.cpuInfo, into: into, most: len(m.cpus)}
+	if m.final {
+		utilization.end(noAttributes, m.at)
+	} else if m.ledger.Total > 0 {
+		utilization.write(noAttributes, 0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
+	}
+	for _, attributes := range m.cpus {
+		if m.final {
+			info.end(attributes, m.at)
+		} else {
+			info.write(attributes, 0, m.at, 1)
+		}
+	}
+}
+
+func (c *CPU) attributes() pcommon.Map {
+	m := texts(attrCPUVendor, c.Vendor, attrCPUModel, c.Model, attrCPUPackage, c.Package, attrCPUCore, c.Core)
+	m.PutInt(attrCPUNumber, int64(c.Number))
+	return m
+}
