@@ -184,6 +184,7 @@ type historyZone struct {
 	known        bool         // it had a good reading
 	absent       bool
 	replaced     bool // no good reading since
+	asked        int  // kind that its next good reading has
 }
 
 type historyClaimant struct {
@@ -210,14 +211,22 @@ func newDomainHistory(t testing.TB, seed uint64) *domainHistory {
 	h.iv = Interval{At: baseline, Domains: make([]Usage, historyDomains)}
 	for domain := range historyDomains {
 		for n := range zonesPerDomain {
-			kind := n % kindsPerDomain
-			if h.ownKinds {
-				kind += domain * kindsPerDomain
-			}
-			h.zones = append(h.zones, historyZone{domain: domain, kind: kind})
+			kind := h.kindsOf(domain)[n%kindsPerDomain]
+			h.zones = append(h.zones, historyZone{domain: domain, kind: kind, asked: kind})
 		}
 	}
 	return h
+}
+
+// kindsOf returns the kinds that the zones of a domain may have.
+func (h *domainHistory) kindsOf(domain int) (kinds []int) {
+	for kind := range kindsPerDomain {
+		if h.ownKinds {
+			kind += domain * kindsPerDomain
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds
 }
 
 // changeZones lets zones come and go, and what they show.
@@ -234,15 +243,18 @@ func (h *domainHistory) changeZones(last bool) {
 			z.replaced, z.total = true, units.Energy(r.Uint64N(1<<36))
 		}
 		ok := last || r.IntN(4) > 0
-		reading := ZoneReading{Zone: i, Domain: z.domain, Kind: z.kind, Total: z.total, OK: ok, Replaced: z.replaced}
+		if z.known && r.IntN(15) == 0 { // to another kind of its domain, or to none
+			z.asked = append(h.kindsOf(z.domain), NotAttributed)[r.IntN(kindsPerDomain+1)]
+		}
+		reading := ZoneReading{Zone: i, Domain: z.domain, Kind: z.asked, Total: z.total, OK: ok, Replaced: z.replaced}
 		if !ok && !z.replaced && r.IntN(2) == 0 {
 			reading.Total = z.shown // nothing was read
 		}
-		if !z.replaced && z.known {
+		if !z.replaced && z.known && z.kind != NotAttributed {
 			h.used[z.kind] += reading.Total - z.shown
 		}
 		if ok {
-			z.known, z.replaced = true, false
+			z.known, z.replaced, z.kind = true, false, z.asked
 		}
 		z.shown = reading.Total
 		h.iv.Zones = append(h.iv.Zones, reading)
@@ -322,6 +334,8 @@ func (h *domainHistory) check() {
 		k := &l.Kinds[kind]
 		require.Equal(h.t, h.used[kind], k.Active+k.Idle+l.Pending(kind), "kind %d: active, idle and pending are what its zones used", kind)
 		require.LessOrEqual(h.t, k.RecentTime, l.Elapsed)
+		ended := k.Present && !slices.ContainsFunc(h.zones, func(z historyZone) bool { return z.known && z.kind == kind && !z.absent && !z.replaced })
+		require.Equal(h.t, ended, k.Ended, "kind %d", kind)
 	}
 	if !h.ownKinds {
 		return
@@ -350,4 +364,95 @@ func TestEveryMicrojouleIsConservedPerKindAndDomain(t *testing.T) {
 			require.Zero(t, h.e.Ledger().Pending(kind), "seed %d: all is attributed at last", seed)
 		}
 	}
+}
+
+func TestAZoneThatBecomesAnotherKindSettlesUnderTheOldOne(t *testing.T) {
+	b := newBench(t, Config{})
+	p, q := b.open(1), b.open(2)
+	zone := &b.iv.Zones[0]
+	zone.OK = false
+	b.observe(3*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	zone.Kind = dram
+	b.observe(3*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	assert.Equal(t, 6*units.Joule, b.e.Ledger().Pending(pkg), "not before a good reading")
+	zone.OK = true
+	b.observe(3*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
+	b.observe(5*units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
+	assert.Equal(t, Amounts{pkg: 9 * units.Joule}, b.find(Process, "1").Energy)
+	assert.Equal(t, Amounts{dram: 5 * units.Joule}, b.find(Process, "2").Energy)
+	l := b.e.Ledger()
+	assert.Equal(t, 14*units.Joule, l.Zones[0].Energy, "its own total continues")
+	assert.True(t, l.Kinds[pkg].Ended)
+	assert.False(t, l.Kinds[dram].Ended)
+	assert.Equal(t, baseline.Add(3*time.Second), l.Kinds[dram].Start)
+	requireConserved(t, b.e, Amounts{})
+}
+
+func TestAZoneThatChangesItsKindWithoutAnyUtilizationLosesNothing(t *testing.T) {
+	b := newBench(t, Config{})
+	zone := &b.iv.Zones[0]
+	p := b.open(1)
+	zone.Kind = dram
+	b.observe(3*units.Joule, 0, 0, Claim{Claimant: p, CPU: 1})
+	b.e.Close(p)
+	assert.Equal(t, 3*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
+	assert.Zero(t, b.e.Ledger().Pending(pkg)+b.e.Ledger().Pending(dram))
+	b.observe(5*units.Joule, 1, 1)
+	assert.Equal(t, 5*units.Joule, b.e.Ledger().Kinds[dram].Unattributed)
+}
+
+func TestAZoneThatNoLongerStandsInIsReportedButNotAttributed(t *testing.T) {
+	b := newBench(t, Config{})
+	zone := &b.iv.Zones[0]
+	zone.Kind = NotAttributed
+	b.observe(3*units.Joule, 1, 1)
+	b.observe(3*units.Joule, 1, 1)
+	l := b.e.Ledger()
+	assert.Equal(t, 3*units.Joule, l.Kinds[pkg].Active, "the energy until it changed")
+	assert.Equal(t, 6*units.Joule, l.Zones[0].Energy)
+	assert.True(t, l.Kinds[pkg].Ended)
+	zone.Kind = pkg
+	b.observe(3*units.Joule, 1, 1)
+	assert.False(t, b.e.Ledger().Kinds[pkg].Ended)
+	b.observe(3*units.Joule, 1, 1)
+	assert.Equal(t, 6*units.Joule, l.Kinds[pkg].Active)
+	assert.Equal(t, baseline, l.Kinds[pkg].Start, "it goes on")
+}
+
+func TestAZoneThatChangesItsDomainIsSharedByTheNewOneFromThenOn(t *testing.T) {
+	b := twoSockets(t, Config{})
+	first, second := b.open(1), b.open(2)
+	b.use(1, ms, ms, Claim{Claimant: first, CPU: ms})
+	b.use(2, ms, ms, Claim{Claimant: second, CPU: ms})
+	b.iv.Zones[0].Domain = 2
+	b.second(3*units.Joule, 0)
+	b.second(5*units.Joule, 0)
+	assert.Equal(t, 3*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 5*units.Joule, b.energy(Process, "2"))
+}
+
+func TestTheEndOfAKindIsToldUntilItIsAcknowledged(t *testing.T) {
+	b := newBench(t, Config{})
+	there := b.iv.Zones
+	k := &b.e.Ledger().Kinds[pkg]
+	b.observe(units.Joule, 1, 1)
+	b.e.Emitted()
+	b.e.Acknowledged()
+	assert.False(t, k.Ended || k.Delivered)
+	b.iv.Zones = nil
+	b.e.Observe(&b.iv)
+	assert.True(t, k.Ended)
+	b.e.Acknowledged()
+	assert.False(t, k.Delivered, "the end was not in that collection")
+	b.e.Emitted()
+	b.e.Refused()
+	assert.False(t, k.Delivered)
+	b.e.Emitted()
+	b.e.Acknowledged()
+	b.e.Observe(&b.iv)
+	assert.True(t, k.Ended && k.Delivered)
+	b.iv.Zones = there
+	b.observe(units.Joule, 1, 1)
+	assert.False(t, k.Ended || k.Delivered, "it goes on")
+	assert.Equal(t, 2*units.Joule, k.Active)
 }

@@ -394,6 +394,7 @@ func (e *Engine) Emitted() {
 	for i := range l.Kinds {
 		k := &l.Kinds[i]
 		k.RecentTime, k.RecentActive, k.RecentIdle = 0, 0, 0
+		k.endSent = k.Ended
 	}
 	e.unanswered = true
 	e.collections++
@@ -417,6 +418,10 @@ func (e *Engine) Acknowledged() {
 	for i := range e.ledger.Zones {
 		z := &e.ledger.Zones[i]
 		z.Delivered = z.Ended && z.endSent
+	}
+	for i := range e.ledger.Kinds {
+		k := &e.ledger.Kinds[i]
+		k.Delivered = k.Ended && k.endSent
 	}
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]

@@ -57,6 +57,9 @@ type ZoneReading struct {
 	// domain has the zero Usage.
 	Domain int
 	// Kind is the index in Ledger.Kinds of the zone's kind, below MaxKinds, or NotAttributed.
+	//
+	// Domain and Kind may change, as when a zone that stood in for others is no longer needed. The energy up to the
+	// first good reading with the new ones is attributed under those before.
 	Kind int
 	// Total is the energy that the zone has counted so far. It never decreases.
 	Total units.Energy

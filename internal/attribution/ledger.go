@@ -93,6 +93,9 @@ type Kind struct {
 	// Unattributed is the part of Active that has no owner, and UnattributedIdle that of Idle where a rule shares it.
 	Unattributed     units.Energy
 	UnattributedIdle units.Energy
+	// Ended marks a kind whose zones have all ended or are of another kind now, and Delivered one whose end was
+	// acknowledged. Its totals continue if a zone returns.
+	Ended, Delivered bool
 	// Standing is how the split stands, and Spread how far power typically is from what it learned, as a standard
 	// deviation in watts, below 0 where it does not tell.
 	Standing Standing
@@ -105,6 +108,8 @@ type Kind struct {
 	RecentTime   time.Duration
 
 	covered time.Duration // the longest portion of the current interval
+	changed bool          // there was one
+	endSent bool          // the end was in an earlier collection
 }
 
 // Ledger is everything that was attributed. It is the engine's own: valid until the next call to it.

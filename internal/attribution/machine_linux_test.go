@@ -46,11 +46,13 @@ type observer struct {
 	begun       bool
 	claimed     units.CPUTime // in all, with what was unattributed
 
-	stopped  int // so many more intervals have no CPU time of the node
-	unlisted int // so many more intervals no task is seen
-	did      map[string]int
-	sizes    bool // containers have sizes
-	keys     bool // claims have weights: work, and memory
+	sockets       bool   // each is a domain
+	stopped       int    // so many more intervals have no CPU time of the node
+	socketStopped [2]int // or of a socket
+	unlisted      int    // so many more intervals no task is seen
+	did           map[string]int
+	sizes         bool // containers have sizes
+	keys          bool // claims have weights: work, and memory
 }
 
 // observed is a task that has a claimant.
@@ -67,6 +69,7 @@ type observed struct {
 type observedZone struct {
 	id      string
 	kind    int
+	domain  int // of its socket
 	zone    *hostsim.Zone
 	counter *power.Counter
 	failing int // so many more intervals it cannot be read
@@ -88,9 +91,12 @@ func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
 			}
 		}
 	}
-	for _, s := range l.Sockets {
+	for i, s := range l.Sockets {
 		add(s.Package, packages, power.Package)
 		add(s.DRAM, drams, power.DRAM)
+		for _, z := range n.zones[len(n.zones)-2:] {
+			z.domain = 1 + i
+		}
 	}
 	if psys := l.Host.Zones[fmt.Sprintf("intel-rapl:%d", len(l.Sockets))]; psys != nil {
 		add(psys, attribution.NotAttributed, power.PSys)
@@ -139,7 +145,7 @@ func (n *observer) close() {
 func (n *observer) pass(leaveOpen bool) {
 	iv := &n.interval
 	if iv.Domains == nil {
-		iv.Domains = make([]attribution.Usage, 1)
+		iv.Domains = make([]attribution.Usage, 1+len(n.life.Sockets))
 	}
 	u := &iv.Domains[0]
 	at := boot.Add(n.life.Now())
@@ -168,6 +174,9 @@ func (n *observer) pass(leaveOpen bool) {
 		n.claimed += u.Claims[i].CPU
 	}
 	n.claimed += u.Unattributed
+	if n.sockets {
+		n.divide(u)
+	}
 	n.engine.Observe(iv)
 	n.at = at
 	if n.oracle != nil {
@@ -176,6 +185,40 @@ func (n *observer) pass(leaveOpen bool) {
 	}
 	if !leaveOpen {
 		n.close()
+	}
+}
+
+// divide has each socket used by a part of those who used the node, some of whom use both. Of what is known of the node,
+// something may not be known of a socket.
+func (n *observer) divide(node *attribution.Usage) {
+	first := func(all uint64, claimant attribution.Claimant) uint64 { return all * (uint64(claimant+2) % 4) / 3 }
+	for socket := range n.life.Sockets {
+		u := &n.interval.Domains[1+socket]
+		part := func(all uint64, claimant attribution.Claimant) uint64 {
+			if socket == 0 {
+				return first(all, claimant)
+			}
+			return all - first(all, claimant)
+		}
+		const anybody = 2 // has a third in the second socket
+		*u = attribution.Usage{
+			Busy: units.CPUTime(part(uint64(node.Busy), anybody-1)), Total: node.Total / 2,
+			Unattributed: units.CPUTime(part(uint64(node.Unattributed), anybody)),
+			Unweighed:    [attribution.Weights]bool{n.life.Now()/time.Millisecond%7 == time.Duration(socket)}, Claims: u.Claims[:0],
+		}
+		if n.socketStopped[socket] > 0 {
+			n.socketStopped[socket]--
+			u.Busy, u.Total = 0, 0
+		}
+		for _, c := range node.Claims {
+			c.CPU = units.CPUTime(part(uint64(c.CPU), c.Claimant))
+			for i := range c.Weights {
+				c.Weights[i] = part(c.Weights[i], c.Claimant)
+			}
+			if c.CPU > 0 || c.Weights != [attribution.Weights]uint64{} {
+				u.Claims = append(u.Claims, c)
+			}
+		}
 	}
 }
 
@@ -194,7 +237,13 @@ func (n *observer) readZones(at time.Time) {
 			z.counter.Add(units.Energy(z.zone.Energy), at)
 		}
 		before := units.Energy(i) * 100 * units.Joule // its baseline
-		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Kind: z.kind, Total: before + z.counter.Total(), OK: ok})
+		domain := 0
+		if n.sockets {
+			domain = z.domain
+		}
+		iv.Zones = append(iv.Zones, attribution.ZoneReading{
+			Zone: i, Domain: domain, Kind: z.kind, Total: before + z.counter.Total(), OK: ok,
+		})
 	}
 }
 

@@ -30,6 +30,9 @@ func (e *Engine) Observe(iv *Interval) {
 	for domain := range e.sums {
 		e.attributeDomain(domain, iv)
 	}
+	for _, r := range iv.Zones {
+		e.moveZone(r, iv.At)
+	}
 	e.settle(iv.EndsCollection)
 	e.dropResolved()
 	e.updateKinds()
@@ -112,10 +115,29 @@ func (e *Engine) beginZone(z *Zone, r ZoneReading, at time.Time) {
 	if !r.OK {
 		return
 	}
-	*z = Zone{Present: true, Start: at, At: at, domain: r.Domain, kind: r.Kind, last: r.Total}
-	if r.Kind != NotAttributed && !e.ledger.Kinds[r.Kind].Present {
-		e.ledger.Kinds[r.Kind] = Kind{Present: true, Start: at}
+	*z = Zone{Present: true, Start: at, At: at, last: r.Total, domain: r.Domain, kind: r.Kind}
+	e.beginKind(r.Kind, at)
+}
+
+// beginKind marks a kind present from its first good reading.
+func (e *Engine) beginKind(kind int, at time.Time) {
+	if kind != NotAttributed && !e.ledger.Kinds[kind].Present {
+		e.ledger.Kinds[kind] = Kind{Present: true, Start: at}
 	}
+}
+
+// moveZone has a zone go on under another domain or kind, after its energy up to a good reading was attributed under the
+// one before.
+func (e *Engine) moveZone(r ZoneReading, at time.Time) {
+	z := &e.ledger.Zones[r.Zone]
+	if !r.OK || r.Kind == z.kind && r.Domain == z.domain {
+		return
+	}
+	if z.pending != nil {
+		e.resolve(z, false)
+	}
+	z.domain, z.kind = r.Domain, r.Kind
+	e.beginKind(r.Kind, at)
 }
 
 // replaceZone continues a zone with another meter, from the meter's first good reading. Until then the zone is absent.
@@ -152,7 +174,7 @@ func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units
 	return energy
 }
 
-// addZoneEnergy adds what a zone used to the sum of its domain and kind, or postpones it.
+// addZoneEnergy adds the energy of a zone to the sum of its domain and kind, or postpones it.
 func (e *Engine) addZoneEnergy(z *Zone, ok bool, energy units.Energy, iv *Interval) {
 	u := iv.usage(z.domain)
 	if ok && u.Total > 0 && z.pending == nil {
@@ -170,13 +192,31 @@ func (e *Engine) addZoneEnergy(z *Zone, ok bool, energy units.Energy, iv *Interv
 // updateKinds brings up to date what the ledger says of each kind beside its energy.
 func (e *Engine) updateKinds() {
 	l := &e.ledger
+	e.endKinds()
 	for kind := range l.Kinds {
 		k := &l.Kinds[kind]
 		k.RecentTime = min(k.RecentTime+k.covered, l.Elapsed)
-		k.covered = 0
+		k.covered, k.changed = 0, false
 		if learned := e.cfg.Rules.Learned[kind]; learned != nil {
 			k.Standing = learned.Standing(kind)
 			k.Spread = learned.Spread(kind)
+		}
+	}
+}
+
+// endKinds marks the kinds that have zones no longer. It must follow the attribution of an interval, which brings a kind
+// back to life.
+func (e *Engine) endKinds() {
+	var alive [MaxKinds]bool
+	for i := range e.ledger.Zones {
+		if z := &e.ledger.Zones[i]; z.Present && !z.Ended && z.kind != NotAttributed {
+			alive[z.kind] = true
+		}
+	}
+	for kind := range e.ledger.Kinds {
+		k := &e.ledger.Kinds[kind]
+		if k.Ended = k.Present && !alive[kind]; !k.Ended || k.changed {
+			k.Delivered, k.endSent = false, false
 		}
 	}
 }

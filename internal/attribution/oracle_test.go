@@ -21,6 +21,7 @@ type oracle struct {
 	keys       [attribution.MaxKinds]int
 	at         time.Time                           // end of the last interval
 	longest    [attribution.MaxKinds]time.Duration // that energy was attributed of in the interval, by kind
+	used       [attribution.MaxKinds]uint64        // by the zones of a kind, while they were of it
 	collection collection
 	zones      []oracleZone
 	kinds      [attribution.MaxKinds]oracleKind
@@ -94,6 +95,7 @@ type oracleZone struct {
 	recent     uint64
 	recentTime time.Duration
 	unread     time.Duration
+	gone       bool     // it is not among the readings
 	waiting    *waiting // nil: nothing
 	absent     *waiting // the CPU time of its absence, nobody's by name
 }
@@ -104,6 +106,7 @@ type waiting struct {
 	elapsed                           time.Duration
 	claims                            []oracleClaim
 	unweighed                         [oracleKeys]bool // of it, something is not known
+	partial                           bool             // its energy is not of all of the time
 }
 
 // oracleClaim is a claim of one claimant, nil for nobody.
@@ -122,7 +125,7 @@ const (
 )
 
 type oracleKind struct {
-	present                  bool
+	present, ended           bool
 	start                    time.Time
 	active, idle             uint64
 	recentActive, recentIdle uint64
@@ -562,6 +565,7 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*waiting) error {
 		if z.kind == attribution.NotAttributed {
 			continue
 		}
+		o.used[z.kind] += energy
 		if r.OK && this.total > 0 && z.waiting == nil && z.absent == nil {
 			known[z.domain][z.kind]++
 			energies[z.domain][z.kind] += energy
@@ -598,11 +602,37 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*waiting) error {
 			}
 		}
 	}
+	o.move(iv)
 	for kind := range o.kinds {
 		k := &o.kinds[kind]
+		k.ended = k.present && !slices.ContainsFunc(o.zones, func(z oracleZone) bool { return z.known && z.kind == kind && !z.gone })
 		k.recentTime = min(k.recentTime+o.longest[kind], o.collection.elapsed)
 	}
 	return nil
+}
+
+// move has zones go on with another domain or kind once they were read. What is still not attributed of the one before
+// cannot be any more.
+func (o *oracle) move(iv *attribution.Interval) {
+	for _, r := range iv.Zones {
+		z := &o.zones[r.Zone]
+		if !r.OK || z.kind == r.Kind && z.domain == r.Domain {
+			continue
+		}
+		if z.waiting != nil {
+			o.kinds[z.kind].active += z.waiting.energy
+			o.kinds[z.kind].nobodys.add(within{z.waiting.energy, z.waiting.energy})
+			z.waiting = nil
+		}
+		z.kind, z.domain = r.Kind, r.Domain
+		o.beginKind(r.Kind, iv.At)
+	}
+}
+
+func (o *oracle) beginKind(kind int, at time.Time) {
+	if kind != attribution.NotAttributed && !o.kinds[kind].present {
+		o.kinds[kind].present, o.kinds[kind].start = true, at
+	}
 }
 
 // begin is a zone's first good reading.
@@ -611,12 +641,11 @@ func (o *oracle) begin(z *oracleZone, r attribution.ZoneReading, at time.Time) {
 		return
 	}
 	*z = oracleZone{known: true, domain: r.Domain, kind: r.Kind, last: uint64(r.Total), start: at, at: at}
-	if r.Kind != attribution.NotAttributed && !o.kinds[r.Kind].present {
-		o.kinds[r.Kind].present, o.kinds[r.Kind].start = true, at
-	}
+	o.beginKind(r.Kind, at)
 }
 
 func (z *oracleZone) read(r attribution.ZoneReading, iv *attribution.Interval) uint64 {
+	z.gone = false
 	energy := uint64(r.Total) - z.last
 	z.last = uint64(r.Total)
 	z.energy += energy
@@ -636,6 +665,7 @@ func (z *oracleZone) read(r attribution.ZoneReading, iv *attribution.Interval) u
 // meanwhile is not asked for the energy that it has when it returns.
 func (o *oracle) miss(z *oracleZone, this *waiting) {
 	z.unread += this.elapsed
+	z.gone = true
 	if z.kind == attribution.NotAttributed {
 		return
 	}
@@ -653,6 +683,7 @@ func (o *oracle) miss(z *oracleZone, this *waiting) {
 		o.kinds[z.kind].active += w.energy
 		o.kinds[z.kind].nobodys.add(within{w.energy, w.energy})
 	default:
+		w.partial = true
 		o.attribute(z.domain, z.kind, 1, w.energy, w)
 	}
 }
@@ -728,7 +759,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
 		}
 		active = min(energy, uint64(o.split(attribution.Portion{
 			Domain: domain, Kind: kind, Energy: units.Energy(energy), Busy: units.CPUTime(w.busy), Total: units.CPUTime(w.total),
-			Elapsed: w.elapsed, Zones: zones, Of: of, OfAll: all,
+			Elapsed: w.elapsed, Zones: zones, Of: of, OfAll: all, Partial: w.partial,
 		})))
 	}
 	k := &o.kinds[kind]
@@ -1353,7 +1384,7 @@ func (a *oracleAccount) has(other *oracleAccount) bool {
 func (o *oracle) compareKinds(l *attribution.Ledger) error {
 	for kind := range o.kinds {
 		k, got := &o.kinds[kind], l.Kinds[kind]
-		if got.Present != k.present || !got.Start.Equal(k.start) || uint64(got.Active) != k.active || uint64(got.Idle) != k.idle ||
+		if got.Present != k.present || got.Ended != k.ended || !got.Start.Equal(k.start) || uint64(got.Active) != k.active || uint64(got.Idle) != k.idle ||
 			uint64(got.RecentActive) != k.recentActive || uint64(got.RecentIdle) != k.recentIdle || got.RecentTime != k.recentTime {
 			return fmt.Errorf("kind %d is %+v, not %+v", kind, got, *k)
 		}
@@ -1367,20 +1398,17 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 		}
 		k.unattributedIdle, k.nobodysIdle = uint64(got.UnattributedIdle), within{}
 
-		zones, waits := uint64(0), uint64(0)
+		waits := uint64(0)
 		for i := range o.zones {
-			if z := &o.zones[i]; z.known && z.kind == kind {
-				zones += z.energy
-				if z.waiting != nil {
-					waits += z.waiting.energy
-				}
+			if z := &o.zones[i]; z.known && z.kind == kind && z.waiting != nil {
+				waits += z.waiting.energy
 			}
 		}
 		if uint64(l.Pending(kind)) != waits {
 			return fmt.Errorf("kind %d: %d µJ wait, not %d", kind, l.Pending(kind), waits)
 		}
-		if all := uint64(got.Active + got.Idle + l.Pending(kind)); all != zones {
-			return fmt.Errorf("kind %d: active, idle and what waits are %d µJ, the zones %d", kind, all, zones)
+		if all := uint64(got.Active + got.Idle + l.Pending(kind)); all != o.used[kind] {
+			return fmt.Errorf("kind %d: active, idle and what waits are %d µJ, the zones %d", kind, all, o.used[kind])
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.listed {

@@ -115,6 +115,7 @@ func (e *Engine) resolve(z *Zone, partial bool) {
 		k := &e.ledger.Kinds[z.kind]
 		k.Active += g.energy
 		k.Unattributed += g.energy
+		k.changed = true
 	}
 }
 

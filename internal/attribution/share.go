@@ -25,7 +25,7 @@ func (e *Engine) attribute(p Portion, u *Usage) {
 	k.Idle += idle
 	k.RecentActive += e.recentPart(active, p.Elapsed)
 	k.RecentIdle += e.recentPart(idle, p.Elapsed)
-	k.covered = max(k.covered, p.Elapsed)
+	k.covered, k.changed = max(k.covered, p.Elapsed), true
 	e.shareIdle(p, idle, u)
 	e.shareActive(p, active, u)
 }

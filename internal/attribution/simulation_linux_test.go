@@ -61,6 +61,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	n := observe(life, cfg, true)
 	n.oracle.split, n.oracle.keys = again, keys
 	n.keys = seed%3 > 0
+	n.sockets = seed%7 > 2
 	n.sizes = true
 	if seed/4%2 == 1 { // memory is known later than packages
 		for _, z := range n.zones {
@@ -113,9 +114,22 @@ func (n *observer) apply(e hostsim.Event) {
 	case hostsim.ReadTorn:
 		zone.late = 1 + int(e.B%3)
 		n.did["zone is read too late"]++
+		if e.B>>8%4 == 0 {
+			zone.kind = []int{packages, drams, attribution.NotAttributed}[e.B>>12%3]
+			n.did["zone is of another kind"]++
+		}
+		if e.B>>8%4 == 1 {
+			zone.domain = int(e.B >> 12 % 3)
+			n.did["zone is of another domain"]++
+		}
 	case hostsim.ReadShort:
-		n.stopped = 1 + int(e.B%3)
-		n.did["no CPU time"]++
+		if e.B>>8%2 == 0 {
+			n.stopped = 1 + int(e.B%3)
+			n.did["no CPU time"]++
+		} else {
+			n.socketStopped[e.A%2] = 1 + int(e.B%3)
+			n.did["no CPU time of a socket"]++
+		}
 	case hostsim.ListFails:
 		n.unlisted = 1 + int(e.B%2)
 		n.did["no tasks"]++
@@ -205,7 +219,7 @@ func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
 		return
 	}
 	for _, name := range []string{
-		"interval", "unseen", "stand-in", "unattributed", "zone cannot be read", "zone is read too late", "no CPU time", "no tasks",
+		"interval", "unseen", "stand-in", "unattributed", "zone cannot be read", "zone is read too late", "no CPU time", "no CPU time of a socket", "zone is of another kind", "zone is of another domain", "no tasks",
 		hostsim.ZoneVanishes.String(), hostsim.ZoneReturns.String(), hostsim.Refuse.String(), hostsim.Suspend.String(),
 		hostsim.CPUOffline.String(), hostsim.ZoneWrapsTwice.String(), hostsim.ZoneResets.String(),
 	} {
