@@ -21,7 +21,7 @@ MODULES := . cmd/energy
 TOOL := go tool -modfile=internal/tools/go.mod
 LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
 
-# A workspace or version control that surrounds the checkout must not matter.
+# Ignore a workspace or version control that surrounds the checkout.
 export GOWORK := off
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
@@ -35,7 +35,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SECONDS=20 ends it)
-	@test -w $(LOG) || rm -f $(LOG) # sudo's
+	@test -w $(LOG) || rm -f $(LOG) # root's, of a run with sudo
 	@for c in /sys/class/powercap/*/energy_uj; do if test -e $$c && ! test -r $$c; then \
 		echo "Only root may read this machine's energy counters, so nothing is measured: try sudo make run, or grant it as docs/permissions.md says."; \
 		break; fi; done
@@ -48,7 +48,7 @@ top: $(ENERGY) ## show the top consumers of a collector that runs already
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 
-# Of what is built already nothing needs Go, which sudo often does not find.
+# What is built already needs no Go, which sudo often does not find.
 NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
 
 $(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES)
@@ -76,7 +76,7 @@ $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum $(ENERGY_FILES)
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
 	$(COLLECTOR) validate --config $(CONFIG)
 
-check-deploy: build build-k8s ## have the files of deploy/ checked by the tools that read them, where they can be had
+check-deploy: build build-k8s ## check the files of deploy/ with the tools that read them, as far as they are installed
 	@deploy/check.sh
 
 image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
@@ -94,19 +94,19 @@ test: ## run all tests, with the race detector where there is a C compiler
 	fi; \
 	for m in $(MODULES); do echo "go test $$race ./... ($$m)"; go -C $$m test $$race ./...; done
 
-integration: build build-k8s ## hold the collector against a real RAPL driver, Docker and libvirt (root, apt; docs/integration.md)
+integration: build build-k8s ## test the collector with a real RAPL driver, Docker, libvirt and Prometheus (root, apt; docs/integration.md)
 	@internal/test/integration/run.sh
 
-integration-k8s: build-k8s ## hold the DaemonSet against a real API server and kubelet (root, apt; docs/deployment.md)
+integration-k8s: build-k8s ## test the DaemonSet with a real API server and kubelet (root, apt; docs/deployment.md)
 	@internal/test/integration/kubernetes.sh
 
 attack: build ## attack the collector with hostile processes, forged cgroups and a failing backend (root; docs/integration.md)
 	@internal/test/integration/attack.sh
 
-generate: ## write the generated files anew
+generate: ## write the generated files
 	go generate -skip bpf2go ./...
 
-generate-bpf: ## compile the BPF programs anew (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
+generate-bpf: ## compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
 	go generate -run bpf2go ./...
 
 check-generate: ## fail where the generated files are not what `make generate` writes
