@@ -55,7 +55,7 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 // by their cgroup. It is not ok if the path names no container or pod, unless the cgroup is excluded: only a virtual
 // machine's processes tell which one a cgroup is of.
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, cgroup string, ok bool) {
-	in := b.Identifier.PlaceUnseen(path)
+	in := b.Identifier.PlaceShortLived(path)
 	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: in, ProcessCgroup: path}, b.last.ReadAt)
 	if !b.begun || !excluded && in.Container.ID == "" && in.Pod.UID == "" {
 		return attribution.NoClaimant, "", false

@@ -87,10 +87,10 @@ func TestWhatWasNotSeenIsPlacedAsWhatIs(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
 	i.in(10, "0::/docker/"+hexA)
-	assert.Equal(t, contained(hexA, "docker", "/docker/"+hexA), i.id.PlaceUnseen("/docker/"+hexA+"/child"))
-	assert.Equal(t, contained("/team/"+hexA, "", "/team/"+hexA), i.id.PlaceUnseen("/team/"+hexA))
-	assert.Equal(t, contained(hexB, "docker", "/docker/"+hexB), i.id.PlaceUnseen("/docker/"+hexB))
-	assert.Equal(t, Placement{}, i.id.PlaceUnseen("/system.slice"))
+	assert.Equal(t, contained(hexA, "docker", "/docker/"+hexA), i.id.PlaceShortLived("/docker/"+hexA+"/child"))
+	assert.Equal(t, contained("/team/"+hexA, "", "/team/"+hexA), i.id.PlaceShortLived("/team/"+hexA))
+	assert.Equal(t, contained(hexB, "docker", "/docker/"+hexB), i.id.PlaceShortLived("/docker/"+hexB))
+	assert.Equal(t, Placement{}, i.id.PlaceShortLived("/system.slice"))
 	assert.Len(t, i.id.holders, 1)
 }
 

@@ -3,16 +3,7 @@
 package workload
 
 import (
-	"bytes"
-	"cmp"
-	"errors"
-	"fmt"
-	"hash/maphash"
-	"io/fs"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
@@ -40,13 +31,9 @@ type Wanted struct {
 	CommandLine, ProcessCgroup bool
 }
 
-const (
-	// maxFile bounds how much of a cgroup file, or of a hypervisor's command line, is read. The kernel does not bound
-	// the latter.
-	maxFile = 64 << 10
-	// deletedSuffix is what the kernel appends to the path of a file that was removed (d_path).
-	deletedSuffix = " (deleted)"
-)
+// maxFile bounds how much of a cgroup file, or of a hypervisor's command line, is read. The kernel does not bound the
+// latter.
+const maxFile = 64 << 10
 
 // Identifier finds out what processes are and belong to. It remembers each by its slot, so that one which
 // has not changed costs two reads and no allocation, or no read where the source of CPU times counts executions and
@@ -95,23 +82,6 @@ type entry struct {
 	holder   *holder       // of the container's ID
 }
 
-// execution is whether a process has executed a program since it was looked at.
-type execution int8
-
-const (
-	unlikely execution = iota
-	possible           // it has another name, and the source does not count executions
-	certain
-)
-
-// placement is all that a cgroup file says.
-type placement struct {
-	Placement
-	text     string
-	own      string   // path of the process's own cgroup
-	delegate delegate // of the virtual machine, else of the process
-}
-
 // NewIdentifier returns an identifier for processes below root. It touches nothing.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
@@ -126,35 +96,6 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 
 // Close closes what the identifier holds open.
 func (id *Identifier) Close() error { return id.proc.Close() }
-
-// Outside tells why cgroups cannot be looked at, nil while they can or there are none: of those that are outside of the
-// reader's cgroup namespace only the end of the path is known. Where the namespace could not be found it is looked for
-// again.
-func (id *Identifier) Outside(now time.Time) error {
-	if id.outside && id.namespace.findAgain(now) {
-		clear(id.placements)
-		clear(id.holders) // by cgroups that have other paths now
-		for i := range id.known {
-			id.known[i].holder = nil
-		}
-		for i := range id.known {
-			if e := &id.known[i]; e.cgroup != "" {
-				before := e.identity
-				id.place(e, id.placementOf(e.cgroup))
-				e.compare(&before)
-			}
-		}
-		id.unsettled = true // those that sleep are looked at, too
-	}
-	id.outside = id.outside && slices.ContainsFunc(id.known, func(e entry) bool { return e.isOutside() })
-	if !id.outside {
-		return nil
-	}
-	return fmt.Errorf("what containers' cgroups count and request cannot be read from the receiver's cgroup namespace: %w",
-		cmp.Or(id.namespace.failed, errElsewhere))
-}
-
-var errElsewhere = errors.New("their paths lead out of the mounted hierarchy")
 
 // Compact tells that the processes have the slots from 0 on, and had those in slots, and gives back the memory that was
 // needed for more of them.
@@ -279,53 +220,11 @@ func (id *Identifier) place(e *entry, in *placement) {
 	id.outside = id.outside || e.isOutside()
 }
 
-func (e *entry) isOutside() bool {
-	return strings.HasPrefix(e.identity.Cgroup, "/..") || strings.HasPrefix(e.identity.ProcessCgroup, "/..")
-}
-
 // compare notes what is not as it was before.
 func (e *entry) compare(before *Identity) {
 	e.moved = e.moved || e.identity.ProcessCgroup != before.ProcessCgroup
 	before.ProcessCgroup = e.identity.ProcessCgroup
 	e.changed = e.changed || e.identity != *before
-}
-
-// PlaceUnseen returns where processes were that ran in the cgroup at path, in version 2, and were not identified.
-func (id *Identifier) PlaceUnseen(path string) Placement {
-	p := ParseCgroup([]byte("0::" + path))
-	p.Container.ID, _ = id.holders.idOf(&p)
-	return p
-}
-
-// Resolve settles which virtual machines the processes are, which takes all of them at once. It says whether
-// that may have changed what any process is, those that were not identified in this round too.
-func (id *Identifier) Resolve() (changed bool) {
-	if !id.unsettled {
-		return false
-	}
-	id.unsettled = false
-	id.machines = slices.DeleteFunc(id.machines, func(slot int32) bool { return !id.known[slot].machine })
-	slices.SortFunc(id.machines, func(a, b int32) int {
-		x, y := &id.known[a], &id.known[b]
-		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.pid, y.pid))
-	})
-	id.processes = id.processes[:0]
-	for _, slot := range id.machines {
-		e := &id.known[slot]
-		in, fromArgs := id.placementOf(e.cgroup), e.fromArgs
-		if isUUID(fromArgs.ID) {
-			fromArgs.ID = in.delegate.qualify(fromArgs.ID)
-		}
-		id.processes = append(id.processes, VMProcess{Unique: e.unique, FromCgroup: in.VM, FromArgs: fromArgs})
-	}
-	id.vms.Resolve(id.processes)
-	for i, slot := range id.machines {
-		e := &id.known[slot]
-		if vm := id.processes[i].VM; e.identity.VM != vm {
-			e.identity.VM, e.changed = vm, true
-		}
-	}
-	return true
 }
 
 // Identity returns what the process in a slot is, and whether that is something else than at the last call
@@ -341,140 +240,6 @@ func (id *Identifier) Moved(slot int32) (moved bool) {
 	e := &id.known[slot]
 	moved, e.moved = e.moved, false
 	return moved
-}
-
-// readProgram updates the process's name and path and, where they matter, its arguments.
-func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time.Duration) {
-	counted := p.Cgroups != 0 && e.cgroups != 0
-	switch {
-	case fresh, counted && p.Execs != e.execs:
-		e.pending = certain
-	case !counted && p.Comm != e.comm:
-		e.pending = max(e.pending, possible)
-	}
-	target, err := id.proc.LinkOf(p.PID, "exe", id.buf)
-	readable, forbidden := err == nil, errors.Is(err, fs.ErrPermission)
-	switch {
-	case readable && string(target) != e.exe:
-		e.pending, e.exe = certain, string(target)
-		program := strings.TrimSuffix(e.exe, deletedSuffix)
-		e.identity.Path, e.identity.Executable = bound(program, maxText), bound(path.Base(program), maxName)
-	case readable:
-	case fresh, e.pending == certain && forbidden:
-		e.becomeUnknown(p)
-	}
-	e.settled = readable || forbidden
-	if e.pending != unlikely {
-		id.readArguments(p, e, readable, now)
-	}
-}
-
-// becomeUnknown notes that the process executes a program of which only the task's name is known.
-func (e *entry) becomeUnknown(p *cpu.Process) {
-	e.exe, e.identity.Path, e.identity.Executable = "", "", p.Comm.String()
-}
-
-// kernelThreadName drops what a worker appends to its name for the work that it is at. A rescuer is named
-// for its queue (kernel/workqueue.c, wq_worker_comm and format_worker_id).
-func kernelThreadName(comm string) string {
-	if strings.HasPrefix(comm, "kworker/") && !strings.HasPrefix(comm, "kworker/R-") {
-		if i := strings.IndexAny(comm, "-+"); i > 0 {
-			return comm[:i]
-		}
-	}
-	return comm
-}
-
-// argsSeed is that of the hashes of command lines.
-var argsSeed = maphash.MakeSeed()
-
-// readArguments looks at the command line, which everybody may read, where it matters: if it is wanted, if the program
-// may be a hypervisor, and if the executable cannot be read. Then a command line that changed together with the task's
-// name tells of an executed program. A process chooses how long its command line is and how often it renames itself, so
-// only the begin of it is read unless the program is a hypervisor, whose name is no reason to read it sooner than lookSoon.
-func (id *Identifier) readArguments(p *cpu.Process, e *entry, readable bool, now time.Duration) {
-	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.exe, deletedSuffix)) == nil {
-		e.pending, e.args, e.fromArgs = unlikely, 0, units.VM{}
-		return
-	}
-	if e.fromArgs.ID != "" && e.pending == possible && now > e.argued && now-e.argued < lookSoon {
-		return
-	}
-	e.argued = now
-	line, err := id.proc.ReadOf(p.PID, "cmdline", id.buf[:maxText+1])
-	if err != nil || len(line) == 0 {
-		e.settled = false // as in the midst of executing
-		if !readable {
-			e.pending = possible
-		}
-		return
-	}
-	args := maphash.Bytes(argsSeed, line)
-	if e.pending == possible {
-		if args == e.args { // it has renamed itself
-			e.pending = unlikely
-			return
-		}
-		if !readable {
-			e.becomeUnknown(p)
-		}
-	}
-	if e.settled || p.Cgroups == 0 {
-		e.pending = unlikely
-	}
-	e.args, e.fromArgs = args, units.VM{}
-	if id.wanted.CommandLine {
-		e.identity.CommandLine = joinArguments(line)
-	}
-	comm := p.Comm.String()
-	if _, ok := ParseVM(line, comm, e.exe, ""); !ok {
-		return
-	}
-	if len(line) > maxText {
-		if line, err = id.readFile(p.PID, "cmdline"); err != nil {
-			e.pending, e.settled = certain, false
-			return
-		}
-	}
-	e.unique = boundID(fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds()))
-	e.fromArgs, _ = ParseVM(line, comm, e.exe, e.unique)
-}
-
-// joinArguments returns the arguments of a command line, or of the begin of one that is too long, joined by spaces.
-func joinArguments(line []byte) string {
-	return bound(string(bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '})), maxText)
-}
-
-// readCgroup returns what the process's cgroup file says, if that could be read and is something new.
-func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (in *placement, isNew bool, err error) {
-	text, err := id.readFile(p.PID, "cgroup")
-	if err != nil || len(text) == 0 || string(text) == e.cgroup {
-		return nil, false, err
-	}
-	known := id.placements[string(text)]
-	if known == nil {
-		known = id.placementOf(string(text))
-	}
-	e.cgroup = known.text // processes in the same cgroup share it
-	return known, true, nil
-}
-
-// placementOf parses the text of a cgroup file, or knows it already.
-func (id *Identifier) placementOf(text string) *placement {
-	p := id.placements[text]
-	if p == nil {
-		if len(id.placements) > len(id.known) {
-			clear(id.placements) // it outgrew the processes: most of it is of some that ended
-		}
-		absolute := id.namespace.absolute([]byte(text))
-		p = &placement{text: text}
-		p.Placement, p.delegate = parseCgroup(absolute)
-		if id.wanted.ProcessCgroup {
-			p.own = ProcessCgroup(absolute)
-		}
-		id.placements[text] = p
-	}
-	return p
 }
 
 // readFile reads a file of a process whole, up to maxFile.

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const kata = "kata"
+
+// containerShape is one way in which a runtime names the cgroup of a container.
+type containerShape struct {
+	// dir is the directory's name up to the id for namedContainers, and the name of a directory above
+	// it for containersBelow.
+	dir     string
+	runtime string // as container.runtime.name; Kubernetes' spelling in container statuses
+	id      func(string) bool
+	where   where
+
+	// payload and monitor are the children that some runtimes make for the container itself and for
+	// the process that looks after it.
+	payload, monitor string
+	payloadInV2      bool // in cgroup v2 the container is always in the payload child
+
+	escaped bool // the id is escaped for systemd
+	tagged  bool // dir may have a tag or a unit's suffix: garden-1, garden.service
+}
+
+type where int
+
+const (
+	asScope      where = iota // a systemd scope: dir + id + ".scope"
+	asScopeOrDir              // or the same without suffix, from a cgroupfs driver
+	asService                 // dir + id + ".service"
+	directly                  // the id is the child of dir
+	directlyAtTop
+	anywhere // the id is somewhere below dir
+)
+
+// namedContainers are the shapes whose directory's name starts with the runtime's mark. What a monitor's
+// name leaves after the mark (crio-conmon-<id>, libpod-conmon-<id>) is no id, so it is not inside.
+//
+// To support another runtime, add a line here or to containersBelow.
+var namedContainers = []containerShape{
+	// Docker Engine docs, "Runtime metrics", and moby's daemon; build steps have BuildKit's shorter ids.
+	{dir: "docker-", runtime: "docker", id: isDockerOrBuildkitID, where: asScope},
+	{dir: "cri-containerd-", runtime: "containerd", id: isHex64, where: asScope}, // containerd's CRI plugin
+	{dir: "nerdctl-", runtime: "containerd", id: isHex64, where: asScope},        // nerdctl's generateCgroupPath
+	{dir: "crio-", runtime: "cri-o", id: isHex64, where: asScopeOrDir},           // CRI-O's cgmgr
+	// podman-run(1) --cgroups=split (the default of Quadlet units), and libpod's getOCICgroupPath.
+	{dir: "libpod-payload-", runtime: "podman", id: isHex64, where: asScopeOrDir},
+	{dir: "libpod-", runtime: "podman", id: isHex64, where: asScopeOrDir},
+	// LXC's cgroup.h; also LXD and Incus, which write <project>_<name> outside the default project. A
+	// name in use gets a number behind it, which cannot be told from a name.
+	{dir: "lxc.payload.", runtime: "lxc", id: isLXCName, where: asScopeOrDir},
+	{dir: "kata_", runtime: kata, id: isHex64, where: asScopeOrDir}, // Kata's host-cgroups.md
+	// systemd-nspawn(1). Other machines that registered themselves have the same name, QEMU of
+	// systemd-vmspawn among them, but only nspawn makes the payload child.
+	{
+		dir: "machine-", runtime: "systemd-nspawn", id: isName, where: asScope, escaped: true,
+		payload: "payload", monitor: "supervisor", payloadInV2: true,
+	},
+	{
+		dir: "systemd-nspawn@", runtime: "systemd-nspawn", id: isName, where: asService, escaped: true,
+		payload: "payload", monitor: "supervisor", payloadInV2: true,
+	},
+}
+
+// containersBelow are the shapes where the directory is the id alone and one above it tells the runtime;
+// the nearest counts.
+var containersBelow = []containerShape{
+	{dir: "docker", runtime: "docker", id: isHex64, where: anywhere}, // moby; buildx has /docker/buildx/<id>
+	// BuildKit's executor/oci: <parent>/buildkit/<id>.
+	{dir: "buildkit", runtime: "buildkit", id: isBuildkitID, where: directly},
+	// containerd's oci package: /<namespace>/<id> unless the client says otherwise, with any name as id.
+	{dir: "default", runtime: "containerd", id: isName, where: directlyAtTop},
+	{dir: "k8s.io", runtime: "containerd", id: isName, where: directlyAtTop},
+	// The Amazon ECS agent makes /ecs/<task> and lets Docker make the container in it; AWS Fargate runs
+	// containerd from platform version 1.4, with ids of its own.
+	{dir: "ecs", runtime: "docker", id: isHex64, where: anywhere},
+	{dir: "ecs", runtime: "containerd", id: isFargateID, where: anywhere},
+	// Cloud Foundry's Guardian: garden or garden-<tag>, and with CPU throttling good or bad below it.
+	{dir: "garden", runtime: "garden", id: isGardenHandle, where: anywhere, tagged: true},
+	{dir: "mesos", runtime: "mesos", id: isUUID, where: directly},       // Mesos' cgroups2-support.md
+	{dir: "kata_overhead", runtime: kata, id: isHex64, where: anywhere}, // Kata's host-cgroups.md
+	// lxc.system.conf(5), lxc.cgroup.pattern = lxc/%n; older LXC and Proxmox VE without the children.
+	{dir: "lxc", runtime: "lxc", id: isLXCName, where: directly, payload: "payload", monitor: "monitor"},
+}
+
+// notContainersBelow are directories whose children look like a container's id and are not one.
+var notContainersBelow = map[string]bool{
+	"libpod_parent": true, // Podman's pods; their containers are libpod-<id>
+	"firecracker":   true, // Firecracker's jailer: virtual machines
+}
+
+// match is the container that a directory is.
+type match struct {
+	*containerShape
+	id, runtime string
+}
+
+// findContainer notes the container that a directory is.
+func findContainer(w *walk, name string) verdict {
+	_, unit := splitSystemdPath(name)
+	c, ok := containerAt(w.dirs(), unit)
+	if !ok {
+		return passed
+	}
+	own := w.end
+	switch next := w.next(); {
+	case c.monitor != "" && next == c.monitor:
+		// The supervisor beside the payload is not inside. This is an answer all the same: it must outrank a hierarchy where
+		// the two are not told apart.
+		w.line.levels++
+		return stopped
+	case c.payload != "" && next == c.payload:
+		own += 1 + len(next)
+	case c.payloadInV2 && w.unified:
+		return passed
+	}
+	w.by = w.by.container(c.id)
+	w.line.levels++
+	w.line.Pod = w.pod
+	w.line.Container = units.Container{ID: w.by.name, Runtime: c.runtime, PodUID: w.pod.UID}
+	w.line.Cgroup = w.path[:own]
+	w.above = w.at + 1
+	return entered
+}
+
+// containerAt reports whether the directory name, below the directories dirs, is a container's own cgroup.
+func containerAt(dirs []string, name string) (match, bool) {
+	if driver, id, ok := libvirtMachine(name); ok {
+		if driver.vm {
+			return match{}, false
+		}
+		return match{&plainShape, id, driver.name}, true
+	}
+	for i := range namedContainers {
+		s := &namedContainers[i]
+		id, ok := s.cut(name)
+		if ok && s.id(id) {
+			return match{s, id, s.runtime}, true
+		}
+	}
+	farthest := len(dirs) - 1
+	if containersAnywhere(name) {
+		farthest = 0
+	}
+	for d := len(dirs) - 1; d >= farthest && d >= 0; d-- {
+		for i := range containersBelow {
+			s := &containersBelow[i]
+			if s.where != anywhere && d != len(dirs)-1 {
+				continue
+			}
+			if s.where == directlyAtTop && d > 0 && dirs[d-1] != ".." {
+				continue
+			}
+			if s.isAbove(dirs[d]) && s.id(name) {
+				return match{s, name, s.runtime}, true
+			}
+		}
+	}
+	// A container under a parent of the user's own, as by docker run --cgroup-parent, or in a pod with
+	// the cgroupfs driver. Nothing but a container's id has this shape.
+	if isHex64(name) && (len(dirs) == 0 || !notContainersBelow[dirs[len(dirs)-1]]) {
+		return match{&plainShape, name, ""}, true
+	}
+	return match{}, false
+}
+
+// containersAnywhere reports whether the name may be that of a container whose runtime is told by any directory above
+// it. Few names may, so a deep path of others is read in one pass.
+func containersAnywhere(name string) bool {
+	for i := range containersBelow {
+		if s := &containersBelow[i]; s.where == anywhere && s.id(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// plainShape is what containers have whose cgroup has no children of its runtime's.
+var plainShape containerShape
+
+// cut takes the id from the name of a directory.
+func (s *containerShape) cut(name string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(name, s.dir)
+	if !ok {
+		return "", false
+	}
+	switch s.where {
+	case asScope:
+		id, ok = strings.CutSuffix(id, ".scope")
+	case asService:
+		id, ok = strings.CutSuffix(id, ".service")
+	default:
+		id = strings.TrimSuffix(id, ".scope")
+	}
+	if s.escaped {
+		id = unescapeUnit(id)
+	}
+	return id, ok
+}
+
+// isAbove tells whether dir is the directory that the shape has above its ids.
+func (s *containerShape) isAbove(dir string) bool {
+	rest, ok := strings.CutPrefix(dir, s.dir)
+	return ok && (rest == "" || s.tagged && (rest[0] == '-' || rest[0] == '.'))
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// findMachine notes the virtual machine that a directory is. The emulator and the vCPUs are in children of it, so all of
+// them get this answer.
+func findMachine(w *walk, name string) verdict {
+	if vm, ok := vmAt(w.dirs(), name); ok {
+		vm.ID = w.by.qualify(vm.ID)
+		w.line.VM, w.line.delegate = vm, w.by
+	}
+	return passed
+}
+
+// vmAt reports whether the directory name, below dirs, holds a virtual machine.
+func vmAt(dirs []string, name string) (units.VM, bool) {
+	scope, isScope := strings.CutSuffix(name, ".scope")
+	if d, machine, ok := libvirtMachine(name); ok && d.vm {
+		vm := units.VM{ID: machine, Name: guestName(strings.TrimPrefix(machine, d.prefix)), Hypervisor: d.name}
+		if isScope {
+			vm.ID = "machine-" + machine
+		}
+		return vm, true
+	}
+	// Proxmox VE puts the machine with the number 100 into qemu.slice/100.scope.
+	if isScope && isDigits(scope) && len(dirs) > 0 && dirs[len(dirs)-1] == "qemu.slice" {
+		return units.VM{ID: scope, Hypervisor: "qemu"}, true
+	}
+	return units.VM{}, false
+}
+
+// libvirtDrivers are the drivers of libvirt that make cgroups, by the names that these start with.
+var libvirtDrivers = []machineDriver{
+	{prefix: "qemu-", name: "qemu", vm: true, legacy: true},
+	{prefix: "ch-", name: "cloud-hypervisor", vm: true},
+	{prefix: "lxc-", name: "lxc", legacy: true},
+}
+
+type machineDriver struct {
+	prefix string
+	name   string // of the hypervisor or of the container runtime
+	vm     bool
+	legacy bool // there were releases that did not number their guests
+}
+
+// libvirtMachine reads the driver and the machine's name from a cgroup's name. libvirt's "Control Groups
+// Resource Management" gives the machine as <driver>-<number>-<name>, and the cgroup as machine-<machine>.scope,
+// escaped for systemd, or as <machine>.libvirt-<driver> without systemd.
+func libvirtMachine(name string) (machineDriver, string, bool) {
+	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
+		machine, ok := strings.CutPrefix(scope, "machine-")
+		if !ok {
+			return machineDriver{}, "", false
+		}
+		machine = unescapeUnit(machine)
+		for _, d := range libvirtDrivers {
+			rest, ok := strings.CutPrefix(machine, d.prefix)
+			if _, numbered := cutNumber(rest); ok && rest != "" && (numbered || d.legacy) {
+				return d, machine, isMachineName(machine)
+			}
+		}
+		return machineDriver{}, "", false
+	}
+	for _, d := range libvirtDrivers {
+		machine, ok := strings.CutSuffix(name, ".libvirt-"+strings.TrimSuffix(d.prefix, "-"))
+		if ok && machine != "" {
+			return d, machine, isMachineName(machine)
+		}
+	}
+	return machineDriver{}, "", false
+}
+
+// guestName takes the guest's name from "1-vm1", and from "embed-<hash>-1-vm1" of libvirt's embedded driver.
+// libvirt may have shortened it.
+func guestName(s string) string {
+	if rest, ok := strings.CutPrefix(s, "embed-"); ok && len(rest) > 9 && isHex(rest[:8]) && rest[8] == '-' {
+		if name, ok := cutNumber(rest[9:]); ok {
+			return name
+		}
+	}
+	name, _ := cutNumber(s)
+	return name
+}
+
+// cutNumber cuts the number of a running domain from "1-vm1".
+func cutNumber(s string) (rest string, ok bool) {
+	n, rest, ok := strings.Cut(s, "-")
+	if !ok || !isDigits(n) {
+		return s, false
+	}
+	return rest, true
+}

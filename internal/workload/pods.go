@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// findPod notes the pod that a directory is. Containers may be in it.
+func findPod(w *walk, name string) verdict {
+	slice, _ := splitSystemdPath(name)
+	pod, ok := podAt(w.dirs(), slice)
+	if !ok || !w.by.mayRunKubelet() {
+		return passed
+	}
+	pod.UID = w.by.qualify(pod.UID)
+	w.pod = pod
+	w.line.levels++
+	// A process in a pod and in none of its containers. Inside a container that runs pods of its own it stays with that
+	// container, so that container and pod agree.
+	if w.line.Container.ID == "" {
+		w.line.Pod = pod
+	}
+	return passed
+}
+
+// podAt reports whether the directory name, below dirs, is the cgroup of a Kubernetes pod. The kubelet's
+// cgroup manager writes kubepods/burstable/pod<uid> with the cgroupfs driver and, with the systemd driver,
+// kubepods-burstable-pod<uid>.slice, where the uid's dashes are underscores; both below a root of the
+// administrator's (kubelet.slice/kubelet-kubepods… in kind). Guaranteed pods have no class in their path.
+func podAt(dirs []string, name string) (units.Pod, bool) {
+	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
+		at := strings.LastIndex(slice, "kubepods-")
+		if at < 0 || at > 0 && slice[at-1] != '-' {
+			return units.Pod{}, false
+		}
+		rest := slice[at+len("kubepods-"):]
+		class := "Guaranteed"
+		if q, after, ok := strings.Cut(rest, "-"); ok && qosClass(q) != "" {
+			class, rest = qosClass(q), after
+		}
+		uid, ok := strings.CutPrefix(rest, "pod")
+		uid = strings.ReplaceAll(uid, "_", "-")
+		if !ok || !isPodUID(uid) {
+			return units.Pod{}, false
+		}
+		return units.Pod{UID: uid, QoSClass: class}, true
+	}
+	uid, ok := strings.CutPrefix(name, "pod")
+	if !ok || !isPodUID(uid) || len(dirs) == 0 {
+		return units.Pod{}, false
+	}
+	// Seen from a cgroup namespace, the directories that the reader shares with the pod are "..".
+	class := ""
+	parent := dirs[len(dirs)-1]
+	if c := qosClass(parent); c != "" && len(dirs) > 1 {
+		class, parent = c, dirs[len(dirs)-2]
+	} else if parent == "kubepods" {
+		class = "Guaranteed"
+	}
+	if parent != "kubepods" && parent != ".." {
+		return units.Pod{}, false
+	}
+	return units.Pod{UID: uid, QoSClass: class}, true
+}
+
+func qosClass(dir string) string {
+	switch dir {
+	case "burstable":
+		return "Burstable"
+	case "besteffort":
+		return "BestEffort"
+	}
+	return ""
+}

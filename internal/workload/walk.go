@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// kinds are the kinds of workloads that the path of a cgroup tells, in the order in which they look at each directory.
+//
+// To add a kind, write a file with its function and add a line here.
+var kinds = []kind{findPod, findMachine, findContainer}
+
+// kind looks at one directory of a path, and notes in the walk's line what workload the directory is.
+type kind func(w *walk, name string) verdict
+
+// verdict is what a kind knows of a directory.
+type verdict int
+
+const (
+	passed  verdict = iota // other kinds look at it, too
+	entered                // whatever is below is inside, and the walk's delegate is set
+	stopped                // the rest of the path tells nothing
+)
+
+// walk goes through a path from the root to the leaf. Its line keeps the innermost of what it finds.
+type walk struct {
+	line    cgroupLine
+	path    string
+	parts   []string // the directories of the path
+	unified bool     // the hierarchy is cgroup v2
+
+	at    int       // index of the current directory
+	end   int       // path[:end] is the path of the current directory
+	above int       // parts[above:at] are the directories between the innermost container and the current one
+	by    delegate  // who created the current directory
+	pod   units.Pod // the innermost pod so far
+}
+
+// readCgroupPath returns what the path of a cgroup tells.
+func readCgroupPath(path string, unified bool) cgroupLine {
+	w := walk{path: path, parts: strings.Split(path, "/"), unified: unified, end: -1}
+	for i, name := range w.parts {
+		w.at = i
+		w.end += 1 + len(name)
+		if name == "" {
+			if w.above == i {
+				w.above++
+			}
+			continue
+		}
+		if !w.look(name) {
+			break
+		}
+	}
+	if w.line.VM.ID == "" {
+		w.line.delegate = w.by
+	}
+	return w.line
+}
+
+// look has all kinds look at a directory. It reports whether the walk goes on.
+func (w *walk) look(name string) bool {
+	for _, find := range kinds {
+		switch find(w, name) {
+		case entered:
+			return true
+		case stopped:
+			return false
+		}
+	}
+	w.by = w.by.below(name)
+	return true
+}
+
+// dirs returns the directories between the innermost container and the current one.
+func (w *walk) dirs() []string { return w.parts[w.above:w.at] }
+
+// next returns the name of the next directory, empty at the end of the path.
+func (w *walk) next() string {
+	if w.at+1 < len(w.parts) {
+		return w.parts[w.at+1]
+	}
+	return ""
+}
