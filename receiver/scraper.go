@@ -157,13 +157,17 @@ func (s *energyScraper) sample() {
 func (s *energyScraper) scan(endsCollection bool) *claims.Measurement {
 	began := time.Now()
 	defer s.check()
-	m := s.measure()
+	m, replaced := s.measure()
 	if m == nil {
 		s.telemetry.failedScans++
 		return nil
 	}
 	m.EndsCollection = endsCollection
-	s.attribute(m)
+	if replaced && s.ledgers != nil {
+		s.ledgers.StartOver(m, s.cpu.Source().Exact())
+	} else {
+		s.attribute(m)
+	}
 	s.visibility.Observe(m, s.ledgers.Builder)
 	s.telemetry.scanned(time.Since(began))
 	return m
@@ -188,9 +192,10 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	return s.emit(m), nil
 }
 
-// measure reads the meter and the CPU times, nil if that failed. The energy counters are read next to the
+// measure reads the meter and the CPU times. m is nil if that failed. replaced reports whether the CPU time source was
+// replaced. The energy counters are read next to the
 // node's CPU time, by which they are split, and the cgroups' counters before the processes.
-func (s *energyScraper) measure() *claims.Measurement {
+func (s *energyScraper) measure() (m *claims.Measurement, replaced bool) {
 	now := s.now()
 	node, err := s.cpu.ReadNode(now)
 	s.conditions.check("node CPU time", err)
@@ -199,22 +204,21 @@ func (s *energyScraper) measure() *claims.Measurement {
 		s.retire()
 	}
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	source := s.cpu.Source().Name()
-	replaced, err := s.cpu.ReadProcesses()
+	replaced, err = s.cpu.ReadProcesses()
 	s.conditions.check("process CPU times", err)
-	m := &claims.Measurement{ReadAt: now, Stamp: s.timeline.at(now), Node: node, Table: s.cpu.Table(), Readings: readings}
+	m = &claims.Measurement{ReadAt: now, Stamp: s.timeline.at(now), Node: node, Table: s.cpu.Table(), Readings: readings}
 	switch {
 	case replaced:
 		s.set.Logger.Warn("CPU time source replaced by procfs", zap.String("source", source), zap.Error(err))
-		s.startOver(m)
 	case err != nil:
-		return nil
+		return nil, false
 	default:
 		s.observeEnds(m.Table)
 	}
-	return m
+	return m, replaced
 }
 
 // readCgroups reads the counters of cgroups, before a scan that they complete.
@@ -229,14 +233,6 @@ func (s *energyScraper) observeEnds(t *cpu.Table) {
 	if s.cpu.Source().Exact() && t.Untraced > 0 {
 		s.conditions.check("process ends", claims.ErrEndsLost)
 	}
-}
-
-// startOver ends the ledgers with a measurement of which it is not known who ran. It becomes the baseline of new ones.
-func (s *energyScraper) startOver(m *claims.Measurement) {
-	if s.ledgers != nil {
-		s.ledgers.Finish(m)
-	}
-	s.retire()
 }
 
 // retire ends the ledgers. Their last values are emitted until they were accepted.

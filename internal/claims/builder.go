@@ -137,6 +137,33 @@ func (b *Builder) Observe(m *Measurement) {
 	}
 }
 
+// StartOver continues with another CPU time source, of which m.Table is the first scan. Nothing shows who ran since the last
+// measurement, so the interval until m is observed without claims and its active energy becomes unattributed. Processes
+// keep their series.
+func (b *Builder) StartOver(m *Measurement, exact bool) {
+	without := *m
+	without.Table = &cpu.Table{}
+	b.Observe(&without)
+	b.last = *m
+
+	before := b.claimants
+	for slot := range before {
+		b.Identifier.Forget(int32(slot))
+		b.containers.leave(before[slot].member)
+	}
+	b.Exact, b.claimants = exact, make([]claimant, m.Table.Slots())
+	b.identify(m)
+	for p := range rows(m.Table, true) {
+		b.update(&b.claimants[p.Slot], p, m)
+	}
+	for i := range before { // after the new claimants are open, so that no series ends in between
+		if c := &before[i]; c.open {
+			b.Engine.Close(c.id)
+		}
+	}
+	b.Groups.Read() // so that the next interval has a counter to start from
+}
+
 // Finish observes a last interval without claims: its active energy becomes unattributed.
 func (b *Builder) Finish(m *Measurement) {
 	last := *m

@@ -117,7 +117,7 @@ func (b *Builder) owner(p *cpu.Process, i *workload.Identity) attribution.Owner 
 	return attribution.Owner{
 		Process: units.Process{
 			PID:         p.PID,
-			Start:       p.Start,
+			Start:       p.Start.Truncate(time.Duration(units.Tick)), // as every source shows it
 			Created:     b.BootTime.Add(p.Start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),
 			Executable:  i.Executable,
 			Path:        i.Path,
