@@ -37,17 +37,24 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 
 func renderNode(b *strings.Builder, s *snapshot, now time.Time) {
 	line(b, "NODE at "+now.Format("15:04:05"), "", "POWER", "ACTIVE", "IDLE", "")
+	modeled := slices.ContainsFunc(s.zones, func(z *zone) bool { return z.source == "modeled" })
+	measured := slices.ContainsFunc(s.zones, func(z *zone) bool { return z.source == "measured" })
 	for _, z := range s.zones {
 		name := z.name
 		if z.overlaps {
 			name += " (not added to package)"
 		}
+		if measured && z.source == "modeled" {
+			name += " (modeled)"
+		}
 		line(b, name, "", watts(z.activePower+z.idlePower), watts(z.activePower), watts(z.idlePower), "")
 	}
-	switch s.source {
-	case "modeled":
+	switch {
+	case modeled && measured:
+		b.WriteString("MODELED, not measured, where the zone says so: its figures come from the power curve in the configuration\n")
+	case modeled:
 		b.WriteString("MODELED, not measured: figures come from the power curve in the configuration\n")
-	case "measured":
+	case measured:
 		b.WriteString("Measured by the node's energy counters\n")
 	}
 }

@@ -46,13 +46,13 @@ type zone struct {
 	name                       string
 	activePower, idlePower     float64
 	active, idle, unattributed microjoules
-	overlaps                   bool // with package: not added up
+	source                     string // measured, modeled
+	overlaps                   bool   // with package: not added up
 	newest                     int64
 }
 
 // snapshot is what one scrape says.
 type snapshot struct {
-	source     string // measured, modeled
 	zones      []*zone
 	processes  []*consumer
 	containers []*consumer
@@ -148,7 +148,7 @@ func parse(r io.Reader) (*snapshot, error) {
 			f.add(zones[name], labels["energy_state"], valueOf(m))
 			zones[name].newest = max(zones[name].newest, m.GetTimestampMs())
 			if source := labels["energy_source"]; source != "" {
-				s.source = source
+				zones[name].source = source
 			}
 		}
 	}
@@ -199,8 +199,9 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		labels := labelsOf(m)
 		name := labels["energy_zone"]
 		idle := labels["energy_state"] == "idle"
-		delete(labels, "energy_zone")
-		delete(labels, "energy_state")
+		for _, label := range []string{"energy_zone", "energy_source", "energy_state"} {
+			delete(labels, label)
+		}
 		key := keyOf(labels)
 		c := byKey[key]
 		if c == nil {

@@ -71,6 +71,7 @@ func TestTables(t *testing.T) {
 	}{
 		{"measured", 3},
 		{"modeled", 10},
+		{"mixed", 10}, // package modeled, gpu measured, and a process that used both
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := load(t, tt.name+".prom")

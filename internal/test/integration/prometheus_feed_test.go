@@ -224,10 +224,10 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 		weights[w] = w.weight(hour) * w.noise.next()
 		sum += weights[w]
 	}
-	hosts := o.resource(map[string]string{"energy.source": n.source})
+	hosts := o.resource(nil)
 	resources := map[*simulatedWorkload][]*otlpResource{}
 	for _, w := range n.workloads {
-		resources[w] = w.resources(o, n.source)
+		resources[w] = w.resources(o)
 	}
 	zones := []struct {
 		zone, id, kind string
@@ -239,6 +239,7 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 	for _, z := range zones {
 		count := func(to *otlpResource, metric, key string, watts float64, attributes ...string) {
 			key = strings.Join(append([]string{metric, key}, attributes...), " ")
+			attributes = append(attributes, "energy.source", n.source)
 			n.counters[key] += watts * feedStep.Seconds()
 			o.add(to, metric+".energy", "J", true, n.counters[key], attributes...)
 			if metric != "system.unattributed" {
@@ -271,9 +272,9 @@ func (w *simulatedWorkload) metrics() []string {
 	}
 }
 
-func (w *simulatedWorkload) resources(o *otlpMetrics, source string) []*otlpResource {
+func (w *simulatedWorkload) resources(o *otlpMetrics) []*otlpResource {
 	merge := func(maps ...map[string]string) *otlpResource {
-		all := map[string]string{"energy.source": source}
+		all := map[string]string{}
 		for _, m := range maps {
 			for key, value := range m {
 				all[key] = value
