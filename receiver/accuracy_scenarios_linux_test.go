@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -227,12 +228,12 @@ func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0
 
 // straight is a socket whose power goes with its load, from idle to full W.
 func straight(cpus int, idle, full float64) *hostsim.Socket {
-	return &hostsim.Socket{CPUs: cpus, Idle: idle, Curve: power.Curve{{Utilization: 0, Watts: idle}, {Utilization: 1, Watts: full}}}
+	return &hostsim.Socket{CPUs: cpus, Idle: idle, Curve: model.Curve{{Utilization: 0, Watts: idle}, {Utilization: 1, Watts: full}}}
 }
 
 // concave is a socket with which the first load costs the most.
 func concave() *hostsim.Socket {
-	return &hostsim.Socket{CPUs: 8, Idle: 30, Curve: power.Curve{
+	return &hostsim.Socket{CPUs: 8, Idle: 30, Curve: model.Curve{
 		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
 	}}
 }
@@ -414,7 +415,7 @@ func underLoad(c labCurve, load float64) labScenario {
 type labCurve struct {
 	cpu     string
 	threads int
-	watts   power.Curve
+	watts   model.Curve
 }
 
 // labCurves are those of testdata/load-curves.csv, which names their source.
@@ -436,10 +437,10 @@ func labCurves(tb testing.TB) (curves []labCurve) {
 			curves = append(curves, labCurve{cpu: row[0], threads: int(number(row[1]))})
 		}
 		c := &curves[len(curves)-1]
-		c.watts = append(c.watts, power.Point{Utilization: number(row[2]) / 100, Watts: number(row[3])})
+		c.watts = append(c.watts, model.Point{Utilization: number(row[2]) / 100, Watts: number(row[3])})
 	}
 	for _, c := range curves {
-		_, err := power.NewCurve(c.watts)
+		_, err := model.NewCurve(c.watts)
 		require.NoError(tb, err, c.cpu)
 	}
 	return curves

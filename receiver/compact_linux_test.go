@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -35,7 +35,7 @@ type crowdedNode struct {
 }
 
 func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
-	curve, err := power.Linear(0, 60)
+	curve, err := model.Linear(0, 60)
 	require.NoError(t, err)
 	b := &crowdedNode{t: t, keeps: keeps}
 	b.machine = hostsim.NewMachine(treeDir(t), &hostsim.Socket{CPUs: 64, Idle: 20, DRAMIdle: 3, Curve: curve})

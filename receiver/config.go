@@ -16,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -193,15 +194,15 @@ func (m *ModelConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (m *ModelConfig) curve() (power.Curve, error) {
+func (m *ModelConfig) curve() (model.Curve, error) {
 	if len(m.Points) == 0 {
-		return power.Linear(m.IdlePower, m.MaxPower)
+		return model.Linear(m.IdlePower, m.MaxPower)
 	}
-	points := make([]power.Point, len(m.Points))
+	points := make([]model.Point, len(m.Points))
 	for i, p := range m.Points {
-		points[i] = power.Point{Utilization: p.Utilization, Watts: p.Power}
+		points[i] = model.Point{Utilization: p.Utilization, Watts: p.Power}
 	}
-	return power.NewCurve(points)
+	return model.NewCurve(points)
 }
 
 func (s *SeriesConfig) validate(wrong func(field, format string, args ...any), field string) {

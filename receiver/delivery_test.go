@@ -107,7 +107,7 @@ func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorIsAccepted(t *testing.T) {
 	require.NoError(t, n.host.Render())
 	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/stat")))
 	n.scrapeAsIs()
-	require.Equal(t, power.Measured, n.s.meters.source())
+	require.Equal(t, power.Measured, n.s.meters.source)
 	n.accept()
 	clear(n.finals)
 	n.refuse = nil

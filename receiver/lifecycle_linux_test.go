@@ -64,7 +64,7 @@ func TestDescriptorsDoNotGrowWithTheSwitchToTheSensor(t *testing.T) {
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(joule, map[int]int64{1: 100})
 	n.run(joule, map[int]int64{1: 100})
-	require.Equal(t, power.Measured, n.s.meters.source())
+	require.Equal(t, power.Measured, n.s.meters.source)
 	require.NoError(t, n.s.shutdown(t.Context()))
 	assert.LessOrEqual(t, descriptors(t), before)
 }

@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,87 +15,80 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 )
 
-// meters holds the meter in use and knows when to take another: with the meter auto, a model that stands
-// in for a sensor gives way as soon as the sensor can be read.
+// meters reads the meters that the configuration selects, logs which are in use and reports what is wrong with them.
 type meters struct {
-	logger *zap.Logger
-	zones  []power.Kind
-	// mayModel says that a model may stand in for the sensor, if one is configured.
-	mayModel bool
-	sensor   *power.Powercap // nil if none is wanted
-	model    *power.Model    // nil if none is wanted
-	inUse    power.Meter     // nil while there is none
-	onlyPSys bool            // of the sensor's zones psys alone can be attributed
-	tallies  zoneTallies     // of the sensor's zones
+	logger  *zap.Logger
+	zones   []power.Kind // that are configured
+	auto    bool         // a sensor that is not there may be replaced by a model
+	modeled bool         // a model is configured
+	set     *power.Set
+	// source is where the figures come from that are attributed, empty while there are none.
+	source   power.Source
+	onlyPSys bool        // psys stands in for package
+	tallies  zoneTallies // of the sensors' zones
+}
+
+// Each meter by its name, and what to log when it is selected.
+var meterMessages = map[MeterKind]string{
+	MeterPowercap: "Meter selected: energy is measured by powercap (RAPL)",
+	MeterModel:    "Meter selected: energy is modeled from CPU utilization, not measured",
 }
 
 func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
-	m := &meters{logger: logger, zones: cfg.Zones, mayModel: cfg.Meter == MeterAuto, tallies: zoneTallies{}}
-	if cfg.Meter != MeterModel {
-		m.sensor = power.NewPowercap(cfg.RootPath, func(k power.Kind) bool {
-			return k == power.PSys || slices.Contains(cfg.Zones, k)
-		})
+	m := &meters{logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, tallies: zoneTallies{}}
+	want := func(k power.Kind) bool { return k == power.PSys || slices.Contains(cfg.Zones, k) }
+	var members []power.Member
+	if m.auto || cfg.Meter == MeterPowercap {
+		members = append(members, power.Member{Name: string(MeterPowercap), Meter: powercap.New(cfg.RootPath, want)})
 	}
-	if cfg.Meter != MeterPowercap && cfg.Model.HasValue() {
+	if (m.auto || cfg.Meter == MeterModel) && cfg.Model.HasValue() {
 		curve, err := cfg.Model.Get().curve()
 		if err != nil {
 			return nil, err
 		}
-		m.model = power.NewModel(curve)
+		m.modeled = true
+		members = append(members, power.Member{Name: string(MeterModel), Meter: model.New(curve, power.Package), StandsIn: true})
 	}
+	m.set = power.NewSet(members...)
 	return m, nil
 }
 
-// read reads the meter in use. changed says that it is another than at the read before, whose totals have
-// nothing to do with these.
-func (m *meters) read(s power.Sample, c *conditions) (readings []power.Reading, changed bool) {
-	before := m.inUse
-	if m.sensor != nil {
-		measured, err := m.sensor.Read(s)
-		m.tallies.add(measured)
-		m.onlyPSys = m.hasOnlyPSys(measured)
-		standIn := m.model != nil && before != power.Meter(m.sensor) && !m.usable(measured)
-		m.report(measured, err, standIn, c)
-		if !standIn {
-			m.use(m.sensor, readable(measured))
-			return measured, m.inUse != before
+// read reads the meters. changed reports whether the source of what is attributed is another than before.
+func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readings []power.Reading, changed bool) {
+	readings = m.set.Read(ctx, s)
+	for _, meter := range m.set.Status() {
+		if len(meter.Took) > 0 {
+			m.logger.Info(meterMessages[MeterKind(meter.Name)], zap.String("meter", meter.Name), zap.Any("zones", meter.Took))
+		}
+		if !meter.StandsIn {
+			m.tallies.add(meter.Readings)
 		}
 	}
-	modeled, err := m.model.Read(s)
-	c.check("power model", err)
-	m.use(m.model, true)
-	return modeled, m.inUse != before
+	m.report(c)
+	m.onlyPSys = m.hasOnlyPSys(readings)
+	before := m.source
+	m.source = cmp.Or(m.sourceOf(readings), before)
+	return readings, m.source != before
 }
 
-// use takes a meter once it has something to say.
-func (m *meters) use(meter power.Meter, usable bool) {
-	if !usable || m.inUse == meter {
-		return
+// sourceOf returns where the figures of the first zone that is attributed and can be read come from.
+func (m *meters) sourceOf(readings []power.Reading) power.Source {
+	for _, kind := range m.attributed() {
+		for i := range readings {
+			if r := &readings[i]; r.Err == nil && r.Zone.Kind == kind {
+				return r.Zone.Source
+			}
+		}
 	}
-	m.inUse = meter
-	if meter == power.Meter(m.model) {
-		m.logger.Info("Meter selected: energy is modeled from CPU utilization, not measured", zap.String("meter", string(MeterModel)))
-		return
-	}
-	m.logger.Info("Meter selected: energy is measured by powercap (RAPL)", zap.String("meter", string(MeterPowercap)))
+	return ""
 }
 
-// readable says whether any zone can be read.
-func readable(readings []power.Reading) bool {
-	return slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Err == nil })
-}
-
-// usable says whether a zone that is to be attributed can be read.
-func (m *meters) usable(readings []power.Reading) bool {
-	return slices.ContainsFunc(readings, func(r power.Reading) bool {
-		return r.Err == nil && (slices.Contains(m.zones, r.Zone.Kind) || m.onlyPSys)
-	})
-}
-
-// hasOnlyPSys reports whether psys stands in for package: package is to be attributed, and psys is all that there is. The
-// sensor remembers zones that it has seen, so psys does not stand in for a package that is lost.
+// hasOnlyPSys reports whether psys stands in for package: package is to be attributed, and psys is all that there is. A
+// meter remembers zones that it has seen, so psys does not stand in for a package that is lost.
 func (m *meters) hasOnlyPSys(readings []power.Reading) bool {
 	return len(readings) > 0 && slices.Contains(m.zones, power.Package) &&
 		!slices.ContainsFunc(readings, func(r power.Reading) bool {
@@ -102,39 +96,65 @@ func (m *meters) hasOnlyPSys(readings []power.Reading) bool {
 		})
 }
 
-// attributed returns the kinds of zones whose energy is attributed.
+// attributed returns the zone kinds whose energy is attributed.
 func (m *meters) attributed() []power.Kind {
-	if m.onlyPSys && (m.model == nil || m.inUse != power.Meter(m.model)) {
+	if m.onlyPSys {
 		return []power.Kind{power.PSys}
 	}
 	return m.zones
 }
 
-// report notes what is wrong with the sensor. That there is none is nothing wrong where the model stands in.
-func (m *meters) report(readings []power.Reading, err error, standIn bool, c *conditions) {
-	absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones)
-	switch {
-	case err == nil:
-	case absent && standIn && !errors.Is(err, fs.ErrPermission):
-	case absent && m.mayModel && m.model == nil:
-		c.check("energy sensor", fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", err))
-	default:
-		c.check("energy sensor", withGrants(err))
+// report notes what is wrong with the meters.
+func (m *meters) report(c *conditions) {
+	c.check("energy sensor", m.trouble())
+	failed := m.set.Failed()
+	if len(failed) == 0 {
+		return
 	}
-	var failed []string
-	var first error
-	for _, r := range readings {
-		if r.Err != nil {
-			failed = append(failed, r.Zone.ID)
-			first = cmp.Or(first, r.Err)
-		}
+	ids := make([]string, len(failed))
+	for i := range failed {
+		ids[i] = failed[i].Zone.ID
 	}
-	if first != nil {
-		c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(failed, ", "), first)))
-	}
+	c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), failed[0].Err)))
 }
 
-// withGrants says what to grant where a permission is missing: since Linux 5.10 only root may read the
+// trouble returns what keeps sensors from being read. That there is no sensor of some sort is nothing wrong where there
+// is another meter.
+func (m *meters) trouble() error {
+	var missing, wrong []error
+	other := false // there is a meter
+	for _, meter := range m.set.Status() {
+		other = other || meter.InUse || meter.Err == nil
+		switch err := meter.Err; {
+		case err == nil:
+		case meter.InUse, !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, power.ErrNoZones):
+			wrong = append(wrong, err)
+		default:
+			missing = append(missing, err)
+		}
+	}
+	switch {
+	case other:
+		missing = slices.DeleteFunc(missing, func(err error) bool { return !errors.Is(err, fs.ErrPermission) })
+	case m.auto && !m.modeled && len(wrong) == 0:
+		return fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", joined(missing))
+	}
+	return withGrants(joined(append(wrong, missing...)))
+}
+
+// joined returns the errors as one, in one line, nil if there are none.
+func joined(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	err := errs[0]
+	for _, more := range errs[1:] {
+		err = fmt.Errorf("%w; %w", err, more)
+	}
+	return err
+}
+
+// withGrants adds what to grant where a permission is missing: since Linux 5.10 only root may read the
 // energy counters (CVE-2020-8694).
 func withGrants(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
@@ -143,25 +163,7 @@ func withGrants(err error) error {
 	return fmt.Errorf("%w: run the collector as root or with CAP_DAC_READ_SEARCH, or make energy_uj readable for its user", err)
 }
 
-// source says where the figures come from, empty while there are none.
-func (m *meters) source() power.Source {
-	if m.inUse == nil {
-		return ""
-	}
-	return m.inUse.Source()
-}
+// soonestWrap returns how soon a counter in use can wrap, 0 where none can.
+func (m *meters) soonestWrap() time.Duration { return m.set.SoonestWrap() }
 
-// soonestWrap is how soon a counter of the meter in use can wrap, 0 where none can.
-func (m *meters) soonestWrap() time.Duration {
-	if m.sensor == nil || m.inUse != power.Meter(m.sensor) {
-		return 0
-	}
-	return m.sensor.SoonestWrap()
-}
-
-func (m *meters) close() error {
-	if m.sensor == nil {
-		return nil
-	}
-	return m.sensor.Close()
-}
+func (m *meters) close() error { return m.set.Close() }

@@ -149,15 +149,15 @@ func (s *energyScraper) sample() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.tooSoon() {
-		s.scan(false)
+		s.scan(context.Background(), false)
 	}
 }
 
 // scan measures and attributes, nil if that failed.
-func (s *energyScraper) scan(endsCollection bool) *claims.Measurement {
+func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.Measurement {
 	began := time.Now()
 	defer s.check()
-	m, replaced := s.measure()
+	m, replaced := s.measure(ctx)
 	if m == nil {
 		s.telemetry.failedScans++
 		return nil
@@ -179,7 +179,7 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent = nil // what was emitted before was refused
-	m := s.scan(true)
+	m := s.scan(ctx, true)
 	if now := s.now(); s.ledgers != nil && s.learning.due(now) {
 		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds)
 		s.learning.save(ctx, now)
@@ -195,11 +195,11 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 // measure reads the meter and the CPU times. m is nil if that failed. replaced reports whether the CPU time source was
 // replaced. The energy counters are read next to the
 // node's CPU time, by which they are split, and the cgroups' counters before the processes.
-func (s *energyScraper) measure() (m *claims.Measurement, replaced bool) {
+func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, replaced bool) {
 	now := s.now()
 	node, err := s.cpu.ReadNode(now)
 	s.conditions.check("node CPU time", err)
-	readings, changed := s.meters.read(power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
+	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
 	if changed {
 		s.retire()
 	}
@@ -309,7 +309,7 @@ func (s *energyScraper) begin(m *claims.Measurement) {
 	}
 	kinds := s.attributedKinds()
 	rules := s.cfg.Attribution.rules(kinds, s.cfg.Zones)
-	s.learning.restore(&rules, kinds, m.Readings, s.meters.source())
+	s.learning.restore(&rules, kinds, m.Readings, s.meters.source)
 	cfg := attribution.Config{
 		Rules: rules,
 		Limits: attribution.Limits{
@@ -342,7 +342,7 @@ func (s *energyScraper) begin(m *claims.Measurement) {
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,
 		BuildInfo:            s.set.BuildInfo,
-		Kinds:                emittedKinds(kinds, s.meters.source()),
+		Kinds:                emittedKinds(kinds, s.meters.source),
 		CPUs:                 s.cpus(),
 		Idle:                 rules.Idle != attribution.IdleNone,
 	})

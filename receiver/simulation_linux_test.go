@@ -39,6 +39,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -145,7 +146,7 @@ func (simHost) Report(*componentstatus.Event)                       {}
 func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	installReader()
 	root := treeDir(tb)
-	curve, err := power.Linear(0, 60)
+	curve, err := model.Linear(0, 60)
 	require.NoError(tb, err)
 	machine := hostsim.NewMachine(root,
 		&hostsim.Socket{CPUs: 2, Idle: 20, DRAMIdle: 3, Curve: curve, Frequency: schedutil},

@@ -286,7 +286,7 @@ func TestAfterShutdownNobodyAsksTheReceiverAnyMore(t *testing.T) {
 func TestRecordingAScanAllocatesNothing(t *testing.T) {
 	n, _ := observedNode(t)
 	require.NoError(t, n.host.Render())
-	readings, _ := n.s.meters.read(power.Sample{At: n.host.Now()}, n.s.conditions)
+	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	require.NotEmpty(t, readings)
 	readings[0].Event = power.NoEvent // it is none after the first pass
 	assert.Zero(t, testing.AllocsPerRun(100, func() {

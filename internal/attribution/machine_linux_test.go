@@ -15,6 +15,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -87,7 +88,7 @@ func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
 	add := func(z *hostsim.Zone, kind int, of power.Kind) {
 		for id, there := range l.Host.Zones {
 			if there == z {
-				n.zones = append(n.zones, &observedZone{id: id, kind: kind, zone: z, counter: power.NewCounter(of, units.Energy(z.Max))})
+				n.zones = append(n.zones, &observedZone{id: id, kind: kind, zone: z, counter: power.NewCounter(power.MaxWatts(of), units.Energy(z.Max))})
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
 
 // newLife returns a machine of two sockets with package, core and DRAM each.
 func newLife(tb testing.TB) *hostsim.Life {
-	curve, err := power.Linear(0, 60)
+	curve, err := model.Linear(0, 60)
 	require.NoError(tb, err)
 	m := hostsim.NewMachine("",
 		&hostsim.Socket{CPUs: 4, Idle: 20, DRAMIdle: 3, Curve: curve},

@@ -10,12 +10,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The power that no real zone exceeds, in watts. A counter that implies more was reset, not advanced.
-// The largest sockets sold draw about 500 W and peak below 1 kW; the largest nodes that report psys stay
-// below 10 kW.
+// The power that no zone exceeds, in watts. A counter that implies more was reset, not advanced. The largest sockets
+// sold draw about 500 W and peak below 1 kW; the largest nodes stay below 10 kW.
 const (
 	MaxSocketWatts   = 1_500  // package, core, uncore and dram of one socket or die
-	MaxPlatformWatts = 10_000 // psys
+	MaxPlatformWatts = 10_000 // psys and platform
 )
 
 // smallestRange is less than any counter's range: the narrowest, of 32 bits in units of 15.3 µJ, has 65 kJ.
@@ -25,7 +24,7 @@ const smallestRange = 1000 * units.Joule
 // time is taken before the counter is read, so that two close reads may lie further apart than their times.
 const counterSlack = 10 * time.Millisecond
 
-// MaxWatts returns the bound on the power of one zone of the kind, in watts. An unknown kind has the widest.
+// MaxWatts returns the bound on the power of one zone of the kind, in watts. Any other kind has that of the whole machine.
 func MaxWatts(k Kind) uint64 {
 	switch k {
 	case Package, Core, Uncore, DRAM:
@@ -35,26 +34,30 @@ func MaxWatts(k Kind) uint64 {
 	}
 }
 
-// Counter turns the raw readings of one energy counter into a total that starts at 0 and never goes
-// down. What it cannot tell: a counter that wraps twice between two readings counts once, and one that
-// is reset so early that it might as well have wrapped within the power bound counts as wrapped.
+// Counter converts raw readings of one energy counter into a monotonic total that starts at zero.
+//
+// A raw value below the previous one is a wraparound if the energy it implies is possible for the zone's maximum power in
+// the elapsed time; otherwise it is a reset and adds nothing. A counter that wraps twice between two readings is counted
+// once.
+//
+// The zero Counter is not usable; call NewCounter. A Counter is not safe for concurrent use.
 type Counter struct {
 	watts  uint64       // bound on the power
-	wrapAt units.Energy // max_energy_range_uj, 0 if unknown
+	wrapAt units.Energy // 0 if unknown
 	total  units.Energy
 	prev   units.Energy
 	at     time.Time // of prev
 	seen   bool
 }
 
-// NewCounter returns a counter for a zone of the kind that wraps after wrapAt microjoules, 0 if that is
-// not known.
+// NewCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps to 0 after wrapAt; where
+// wrapAt is 0, each step back is a reset.
 //
 // The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj
 // (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15 or
 // 61 µJ) longer; the specification leaves that out, and so does this.
-func NewCounter(k Kind, wrapAt units.Energy) *Counter {
-	return &Counter{watts: MaxWatts(k), wrapAt: wrapAt}
+func NewCounter(maxWatts uint64, wrapAt units.Energy) *Counter {
+	return &Counter{watts: maxWatts, wrapAt: wrapAt}
 }
 
 // SetWrapAt replaces the value at which the counter wraps, 0 if it is not known.

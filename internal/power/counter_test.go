@@ -22,7 +22,7 @@ func after(d time.Duration) time.Time { return epoch.Add(d) }
 
 // step gives a new package counter the reading prev and, elapsed later, cur.
 func step(cur, prev, wrapAt units.Energy, elapsed time.Duration) (units.Energy, Event) {
-	c := NewCounter(Package, wrapAt)
+	c := NewCounter(MaxWatts(Package), wrapAt)
 	c.Add(prev, after(0))
 	return c.Add(cur, after(elapsed))
 }
@@ -48,7 +48,7 @@ func TestSpecificationCounterDeltas(t *testing.T) {
 }
 
 func TestCounterTotalStartsAtZeroNotAtTheRawValue(t *testing.T) {
-	c := NewCounter(Package, raplRange)
+	c := NewCounter(MaxWatts(Package), raplRange)
 	if d, e := c.Add(123_456_789, after(0)); d != 0 || e != Appeared || c.Total() != 0 {
 		t.Errorf("first reading: delta %d, event %d, total %d; want the baseline", d, e, c.Total())
 	}
@@ -62,7 +62,7 @@ func TestCounterThatStandsStillAddsNothing(t *testing.T) {
 }
 
 func TestTrap05CounterWrapStaysMonotonic(t *testing.T) {
-	c := NewCounter(Package, raplRange)
+	c := NewCounter(MaxWatts(Package), raplRange)
 	c.Add(raplRange-60*units.Joule, after(0))
 	c.Add(raplRange-10*units.Joule, after(time.Second))
 	if d, e := c.Add(40*units.Joule, after(2*time.Second)); d != 50*units.Joule || e != Wrapped {
@@ -91,7 +91,7 @@ func TestTrap05SmallStepBackIsNotAWrap(t *testing.T) {
 }
 
 func TestTrap05ResetToZeroIsNotAWrap(t *testing.T) {
-	c := NewCounter(Package, raplRange)
+	c := NewCounter(MaxWatts(Package), raplRange)
 	c.Add(0, after(0))
 	c.Add(500*units.Joule, after(10*time.Second))
 	if d, e := c.Add(3*units.Joule, after(20*time.Second)); d != 0 || e != Rebased {
@@ -118,7 +118,7 @@ func TestTrap05ImpossiblePowerIsAReset(t *testing.T) {
 			{raplRange - 5, most - 5, most, Wrapped},
 			{raplRange - 5, most - 4, 0, Rebased},
 		} {
-			c := NewCounter(kind, raplRange)
+			c := NewCounter(MaxWatts(kind), raplRange)
 			c.Add(tc.prev, after(0))
 			d, e := c.Add(tc.cur, after(10*time.Second))
 			if d != tc.want || e != tc.event {
@@ -135,7 +135,7 @@ func TestPowerBoundWidensWithTheTimeElapsed(t *testing.T) {
 }
 
 func TestPowerBoundCountsFromTheLastReading(t *testing.T) {
-	c := NewCounter(Package, raplRange)
+	c := NewCounter(MaxWatts(Package), raplRange)
 	c.Add(0, after(0))
 	c.Add(10, after(time.Hour))
 	if d, e := c.Add(10+2000*units.Joule, after(time.Hour+time.Second)); d != 0 || e != Rebased {
@@ -154,7 +154,7 @@ func TestTimeThatStandsStillOrGoesBackAdmitsTheSlackOnly(t *testing.T) {
 }
 
 func TestCounterTotalSaturates(t *testing.T) {
-	c := NewCounter(PSys, 0)
+	c := NewCounter(MaxWatts(PSys), 0)
 	c.Add(0, after(0))
 	c.Add(math.MaxUint64/2, after(100*365*24*time.Hour))
 	c.Add(math.MaxUint64, after(200*365*24*time.Hour))
@@ -171,7 +171,7 @@ func TestSumOfDeltasIsTheTrueEnergy(t *testing.T) {
 		wrapAt := 1_000_000 + rng.Uint64N(uint64(raplRange))
 		truth := rng.Uint64N(wrapAt)
 		first, now := truth, time.Duration(0)
-		c := NewCounter(Package, units.Energy(wrapAt))
+		c := NewCounter(MaxWatts(Package), units.Energy(wrapAt))
 		c.Add(units.Energy(truth%wrapAt), after(now))
 		wraps, wrapped := 0, 0
 		for range 200 {
@@ -219,12 +219,12 @@ func TestWrapsAfterIsTheWholeRangeAtTheHighestPower(t *testing.T) {
 		// Longer than a Duration.
 		{Package, math.MaxUint64, math.MaxInt64 / 1000 * time.Microsecond},
 	} {
-		c := NewCounter(tc.kind, tc.wrapAt)
+		c := NewCounter(MaxWatts(tc.kind), tc.wrapAt)
 		if got := c.WrapsAfter(); got != tc.want {
 			t.Errorf("%s with a range of %d: %v, want %v", tc.kind, tc.wrapAt, got, tc.want)
 		}
 	}
-	c := NewCounter(Package, 0)
+	c := NewCounter(MaxWatts(Package), 0)
 	c.SetWrapAt(1_500_000_000)
 	if got := c.WrapsAfter(); got != time.Second {
 		t.Errorf("a range that turned up later: %v", got)
@@ -243,7 +243,7 @@ func FuzzCounter(f *testing.F) {
 		if psys {
 			kind = PSys
 		}
-		counter := NewCounter(kind, units.Energy(wrapAt))
+		counter := NewCounter(MaxWatts(kind), units.Energy(wrapAt))
 		at := after(0)
 		most := new(big.Int).Mul( // nJ
 			new(big.Int).SetUint64(MaxWatts(kind)),

@@ -3,82 +3,96 @@
 package power
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Kind is what a zone measures. Zones of one kind are added up over sockets and dies.
+// Meter reads the energy of zones. One goroutine uses it.
+type Meter interface {
+	// Read returns every known zone, and is called once an interval. It does not block: a meter that is slow or remote
+	// reads on its own goroutine and returns what it has. The readings are valid until the next call. The error tells
+	// what kept all zones from being read; the error of one zone is in its Reading. Where there is nothing to read, the
+	// error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
+	Read(ctx context.Context, s Sample) ([]Reading, error)
+	// Close releases what the meter holds open. No Read follows.
+	Close() error
+}
+
+// ErrNoZones is returned by a meter whose interface is there but has no zone that can be used: none of a wanted kind, or
+// only zones that cannot be looked at.
+var ErrNoZones = errors.New("no usable zone")
+
+// Zone is one meter of one piece of hardware. Zones are told apart by their pointers: a meter returns the same pointer
+// for as long as it knows the zone.
+type Zone struct {
+	ID     string // as the system names it: "intel-rapl:0:1"
+	Name   string // for people: "package-0"
+	Kind   Kind
+	Parent string // ID of the zone that contains this one, empty at the top
+	Source Source
+	// Domain is the hardware that the zone measures, as something that is used.
+	Domain units.Domain
+	// MaxWatts is power that the zone never exceeds, in watts.
+	MaxWatts uint64
+}
+
+// Kind is a zone kind: what a zone measures. Zones of one kind are reported together, over all sockets and dies.
 type Kind string
 
-// The kinds of zones that the kernel's RAPL driver names
-// (drivers/powercap/intel_rapl_common.c, rapl_domain_names).
+// The zone kinds. All but Platform are the kernel's RAPL domains (drivers/powercap/intel_rapl_common.c,
+// rapl_domain_names).
 const (
-	Package Kind = "package" // a CPU socket or die: cores, uncore, cache
-	Core    Kind = "core"    // the cores, inside Package
-	Uncore  Kind = "uncore"  // integrated graphics and the rest, inside Package
-	DRAM    Kind = "dram"    // memory beside Package
-	PSys    Kind = "psys"    // the platform: everything above and more
+	Package  Kind = "package"  // a CPU socket or die: cores, uncore, cache
+	Core     Kind = "core"     // the cores, inside Package
+	Uncore   Kind = "uncore"   // integrated graphics and the rest, inside Package
+	DRAM     Kind = "dram"     // memory, beside Package
+	PSys     Kind = "psys"     // RAPL's platform domain: the package and what the vendor connects to it
+	Platform Kind = "platform" // the whole machine
 )
 
-// Kinds lists every kind in the order in which they are reported.
-var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys}
+// Kinds lists every zone kind, in the order in which they are reported.
+var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys, Platform}
 
-// Zone names one energy counter of the node.
-type Zone struct {
-	ID     string // directory name under /sys/class/powercap, "intel-rapl:0:1"
-	Name   string // the zone's own name, "package-0"
-	Kind   Kind
-	Parent string // ID of the zone that contains it, empty at the top
-	Source Source // where its figures come from
-}
+// Source is where a zone's figures come from: the value of the attribute energy.source.
+type Source string
 
-// Event is what a counter did in a pass besides counting.
-type Event uint8
-
-// The events of a counter.
+// The sources.
 const (
-	NoEvent  Event = iota
-	Wrapped        // passed its maximum and went on from 0
-	Rebased        // went back, or jumped further than any zone can: nothing is added, counting goes on from here
-	Appeared       // first good reading: the baseline
+	Measured Source = "measured"
+	Modeled  Source = "modeled"
 )
 
-// Reading is one zone in one pass.
-type Reading struct {
-	Zone *Zone
-	// Total is the energy since the zone's baseline. It never goes down. A pass that fails leaves it as
-	// it was, and the next good one adds what was missed.
-	Total units.Energy
-	// At is when Total was last brought up to date; zero until the first good read.
-	At time.Time
-	// Err is why this pass could not read the zone, nil if it could.
-	Err   error
-	Event Event
-}
-
-// Sample is the moment of a pass and the node's CPU time until then, for meters that derive power
-// from utilisation. Both times are cumulative and never go down.
+// Sample is the moment of a read and the node's CPU time until then, from which a model derives power. Both CPU times
+// are cumulative and never go down.
 type Sample struct {
 	At    time.Time // with a monotonic clock reading
 	Busy  units.CPUTime
 	Total units.CPUTime
 }
 
-// Source is where energy figures come from, the value of the attribute energy.source.
-type Source string
-
-// The sources of energy figures.
-const (
-	Measured Source = "measured"
-	Modeled  Source = "modeled"
-)
-
-// Meter reads the energy of the node's zones. It is used from one goroutine.
-type Meter interface {
-	// Read returns every known zone. The slice and the readings are valid until the next call.
-	// The error is for what keeps all zones from being read; a single zone's is in its Reading.
-	Read(Sample) ([]Reading, error)
-	Source() Source
-	Close() error
+// Reading is one zone in one read.
+type Reading struct {
+	Zone *Zone
+	// Total is the energy since the zone's first good read. It never goes down. A failed read leaves it as it was, and
+	// the next good one adds what was missed.
+	Total units.Energy
+	// At is when Total was last brought up to date; zero until the first good read.
+	At time.Time
+	// Err is why the zone could not be read, nil if it could.
+	Err   error
+	Event Event
 }
+
+// Event is what a counter did besides counting.
+type Event uint8
+
+// The events of a counter.
+const (
+	NoEvent  Event = iota
+	Wrapped        // passed its maximum and went on from 0
+	Rebased        // stepped back or jumped further than is possible: nothing is added, counting goes on from there
+	Appeared       // first good reading: the baseline
+)

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
 // Machine is a simulated computer of which it is known what each task cost: sockets with a power curve, and
@@ -57,7 +57,7 @@ type Socket struct {
 	// Idle is what the package draws at rest, DRAMIdle what its memory does, in W.
 	Idle, DRAMIdle float64
 	// Curve is the package's power over its load; only what it is above its first point counts.
-	Curve power.Curve
+	Curve model.Curve
 	// Frequency is the clock rate, relative to the nominal one, at a utilisation of 0 to 1. nil is 1 always.
 	Frequency func(utilization float64) float64
 	// Package, Core and DRAM are the zones, nil where there is none. Core is inside Package.

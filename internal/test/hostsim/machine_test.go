@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
 // rising is a socket of 4 CPUs that draws 20 W at rest and 80 W more at full load, and 3 W of memory.
 func rising() *Socket {
-	return &Socket{CPUs: 4, Idle: 20, DRAMIdle: 3, Curve: power.Curve{{Utilization: 0, Watts: 20}, {Utilization: 1, Watts: 100}}}
+	return &Socket{CPUs: 4, Idle: 20, DRAMIdle: 3, Curve: model.Curve{{Utilization: 0, Watts: 20}, {Utilization: 1, Watts: 100}}}
 }
 
 func machineOf(t testing.TB, sockets ...*Socket) *Machine { return NewMachine(t.TempDir(), sockets...) }
@@ -33,7 +33,7 @@ func task(m *Machine, socket int, demand float64) *Task {
 func TestWhatASocketUsesIsIdleItsTasksAndItsInterrupts(t *testing.T) {
 	bent := &Socket{
 		CPUs: 8, Idle: 30, DRAMIdle: 2,
-		Curve:     power.Curve{{Utilization: 0.02, Watts: 31}, {Utilization: 0.4, Watts: 90}, {Utilization: 0.9, Watts: 85}},
+		Curve:     model.Curve{{Utilization: 0.02, Watts: 31}, {Utilization: 0.4, Watts: 90}, {Utilization: 0.9, Watts: 85}},
 		Frequency: func(u float64) float64 { return 0.4 + 0.8*u },
 	}
 	m := machineOf(t, rising(), bent)
@@ -74,7 +74,7 @@ func TestWhatASocketUsesIsIdleItsTasksAndItsInterrupts(t *testing.T) {
 
 func TestPowerFollowsTheCurve(t *testing.T) {
 	for load, watts := range map[float64]float64{0: 15, 0.25: 15 + 30, 0.5: 15 + 60, 0.75: 15 + 65, 1: 15 + 70} {
-		s := &Socket{CPUs: 4, Idle: 15, Curve: power.Curve{{Utilization: 0, Watts: 10}, {Utilization: 0.5, Watts: 70}, {Utilization: 1, Watts: 80}}}
+		s := &Socket{CPUs: 4, Idle: 15, Curve: model.Curve{{Utilization: 0, Watts: 10}, {Utilization: 0.5, Watts: 70}, {Utilization: 1, Watts: 80}}}
 		m := machineOf(t, s)
 		task(m, 0, 4*load)
 		m.Step(10 * time.Second)

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package power
+package model
 
 import (
+	"context"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
+
+var epoch = time.Now() // with a monotonic reading, as samples have
+
+// after returns the sample time d after the start of the test.
+func after(d time.Duration) time.Time { return epoch.Add(d) }
+
+func newPackage(c Curve) *Meter { return New(c, power.Package) }
 
 func mustCurve(t testing.TB, points ...Point) Curve {
 	t.Helper()
@@ -21,13 +30,13 @@ func mustCurve(t testing.TB, points ...Point) Curve {
 }
 
 // load is the sample d after the start, with CPU times in seconds.
-func load(d time.Duration, busy, total float64) Sample {
-	return Sample{At: after(d), Busy: units.CPUTime(busy * 1e9), Total: units.CPUTime(total * 1e9)}
+func load(d time.Duration, busy, total float64) power.Sample {
+	return power.Sample{At: after(d), Busy: units.CPUTime(busy * 1e9), Total: units.CPUTime(total * 1e9)}
 }
 
-func readModel(t *testing.T, m *Model, s Sample) Reading {
+func readModel(t *testing.T, m *Meter, s power.Sample) power.Reading {
 	t.Helper()
-	rs, err := m.Read(s)
+	rs, err := m.Read(context.Background(), s)
 	if err != nil || len(rs) != 1 || rs[0].Err != nil {
 		t.Fatalf("Read: %+v, %v", rs, err)
 	}
@@ -108,26 +117,34 @@ func TestLinearRunsFromIdleToMaximum(t *testing.T) {
 }
 
 func TestModelIsOneModeledPackage(t *testing.T) {
-	var m Meter = NewModel(mustCurve(t, Point{0, 10}))
-	rs, err := m.Read(load(0, 5, 10))
+	var m power.Meter = newPackage(mustCurve(t, Point{0, 10}))
+	rs, err := m.Read(context.Background(), load(0, 5, 10))
 	if err != nil || len(rs) != 1 {
 		t.Fatalf("%+v, %v", rs, err)
 	}
-	if want := (Zone{ID: "model:0", Name: "package-0", Kind: Package, Source: Modeled}); *rs[0].Zone != want {
+	if want := (power.Zone{ID: "model:0", Name: "package-0", Kind: power.Package, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 1_500}); *rs[0].Zone != want {
 		t.Errorf("zone %+v, want %+v", *rs[0].Zone, want)
 	}
-	if r := rs[0]; r.Total != 0 || r.Event != Appeared || !r.At.Equal(after(0)) {
+	if r := rs[0]; r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) {
 		t.Errorf("first reading %+v is not a baseline", r)
 	}
-	if m.Source() != Modeled || m.Close() != nil || m.Close() != nil {
-		t.Errorf("source %q", m.Source())
+	if m.Close() != nil || m.Close() != nil {
+		t.Error("Close has an error")
+	}
+}
+
+func TestModelOfTheWholeMachineIsOneModeledPlatform(t *testing.T) {
+	r := readModel(t, New(mustCurve(t, Point{0, 10}), power.Platform), load(0, 5, 10))
+	want := power.Zone{ID: "model:0", Name: "platform", Kind: power.Platform, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 10_000}
+	if *r.Zone != want {
+		t.Errorf("zone %+v, want %+v", *r.Zone, want)
 	}
 }
 
 func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
-	m := NewModel(mustCurve(t, Point{0, 40}, Point{1, 120}))
+	m := newPackage(mustCurve(t, Point{0, 40}, Point{1, 120}))
 	readModel(t, m, load(0, 100, 1000))
-	if r := readModel(t, m, load(10*time.Second, 110, 1040)); r.Total != 600*units.Joule || r.Event != NoEvent {
+	if r := readModel(t, m, load(10*time.Second, 110, 1040)); r.Total != 600*units.Joule || r.Event != power.NoEvent {
 		t.Errorf("25 %% for 10 s: %+v, want 600 J", r)
 	}
 	if r := readModel(t, m, load(20*time.Second, 110, 1080)); r.Total != 1000*units.Joule || !r.At.Equal(after(20*time.Second)) {
@@ -137,8 +154,8 @@ func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
 
 func TestModelCarriesFractionsOfAMicrojoule(t *testing.T) {
 	const passes = 100_000
-	m := NewModel(mustCurve(t, Point{0, 1. / 3}))
-	var r Reading
+	m := newPackage(mustCurve(t, Point{0, 1. / 3}))
+	var r power.Reading
 	for i := range passes + 1 {
 		r = readModel(t, m, load(time.Duration(i)*time.Microsecond, 0, float64(i+1))) // 0.333 µJ each
 	}
@@ -148,7 +165,7 @@ func TestModelCarriesFractionsOfAMicrojoule(t *testing.T) {
 }
 
 func TestModelEnergyIsLateNotLostWhileCPUTimeStandsStill(t *testing.T) {
-	m := NewModel(mustCurve(t, Point{0, 40}, Point{1, 120}))
+	m := newPackage(mustCurve(t, Point{0, 40}, Point{1, 120}))
 	readModel(t, m, load(0, 0, 0))
 	readModel(t, m, load(time.Second, 0, 4))
 	for i := 2; i < 5; i++ {
@@ -162,7 +179,7 @@ func TestModelEnergyIsLateNotLostWhileCPUTimeStandsStill(t *testing.T) {
 }
 
 func TestModelClampsUtilization(t *testing.T) {
-	m := NewModel(mustCurve(t, Point{0, 40}, Point{1, 120}))
+	m := newPackage(mustCurve(t, Point{0, 40}, Point{1, 120}))
 	readModel(t, m, load(0, 10, 10))
 	if r := readModel(t, m, load(time.Second, 15, 11)); r.Total != 120*units.Joule {
 		t.Errorf("more busy than total: %+v, want 120 J", r)
@@ -173,7 +190,7 @@ func TestModelClampsUtilization(t *testing.T) {
 }
 
 func TestModelGoesOnWhenTimesWentBack(t *testing.T) {
-	m := NewModel(mustCurve(t, Point{0, 40}))
+	m := newPackage(mustCurve(t, Point{0, 40}))
 	readModel(t, m, load(0, 0, 100))
 	if r := readModel(t, m, load(time.Second, 0, 5)); r.Total != 0 || !r.At.Equal(after(0)) {
 		t.Errorf("CPU time went back: %+v", r)
@@ -187,11 +204,23 @@ func TestModelGoesOnWhenTimesWentBack(t *testing.T) {
 }
 
 func TestModelSaturates(t *testing.T) {
-	m := NewModel(mustCurve(t, Point{0, math.MaxFloat64}))
+	m := newPackage(mustCurve(t, Point{0, math.MaxFloat64}))
 	readModel(t, m, load(0, 0, 0))
 	for i := 1; i < 4; i++ {
 		if r := readModel(t, m, load(time.Duration(i)*time.Hour, 0, float64(i))); r.Total != math.MaxUint64 {
 			t.Errorf("pass %d: total %d", i, r.Total)
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	m := newPackage(mustCurve(b, Point{0, 40}, Point{0.5, 100}, Point{1, 120}))
+	d := time.Duration(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		d += time.Millisecond
+		if _, err := m.Read(context.Background(), load(d, d.Seconds()*2, d.Seconds()*4)); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package power
+package powercap
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
 func BenchmarkPowercapReadSixZones(b *testing.B) {
@@ -14,7 +17,7 @@ func BenchmarkPowercapReadSixZones(b *testing.B) {
 	tr.read(p, 0)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := p.Read(Sample{At: after(time.Second)}); err != nil {
+		if _, err := p.Read(context.Background(), power.Sample{At: after(time.Second)}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -28,18 +31,6 @@ func BenchmarkPowercapDiscoverSixZones(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := p.Discover(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkModelRead(b *testing.B) {
-	m := NewModel(mustCurve(b, Point{0, 40}, Point{0.5, 100}, Point{1, 120}))
-	d := time.Duration(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		d += time.Millisecond
-		if _, err := m.Read(load(d, d.Seconds()*2, d.Seconds()*4)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package power
+package powercap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,8 +17,17 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
+
+// raplRange is what a kernel with units of 61 µJ gives as max_energy_range_uj.
+const raplRange units.Energy = 262_143_328_850
+
+var epoch = time.Now() // with a monotonic reading, as samples have
+
+// after returns the sample time d after the start of the test.
+func after(d time.Duration) time.Time { return epoch.Add(d) }
 
 // tree is a host's root with a powercap class directory.
 type tree struct {
@@ -63,22 +73,22 @@ func (tr tree) remove(elem ...string) {
 }
 
 // meter returns a meter of all kinds, closed at the end of the test.
-func (tr tree) meter() *Powercap {
-	p := NewPowercap(tr.root, nil)
+func (tr tree) meter() *Meter {
+	p := New(tr.root, nil)
 	tr.Cleanup(func() { tr.ok(p.Close()) })
 	return p
 }
 
 // read reads at a time after the start and returns the readings by ID.
-func (tr tree) read(p *Powercap, d time.Duration) map[string]Reading {
+func (tr tree) read(p *Meter, d time.Duration) map[string]power.Reading {
 	tr.Helper()
-	rs, err := p.Read(Sample{At: after(d)})
+	rs, err := p.Read(context.Background(), power.Sample{At: after(d)})
 	tr.ok(err)
 	return byID(rs)
 }
 
-func byID(rs []Reading) map[string]Reading {
-	m := make(map[string]Reading, len(rs))
+func byID(rs []power.Reading) map[string]power.Reading {
+	m := make(map[string]power.Reading, len(rs))
 	for _, r := range rs {
 		m[r.Zone.ID] = r
 	}
@@ -86,9 +96,9 @@ func byID(rs []Reading) map[string]Reading {
 }
 
 // ids returns the IDs of the zones the meter finds, in its order.
-func (tr tree) ids(p *Powercap) []string {
+func (tr tree) ids(p *Meter) []string {
 	tr.Helper()
-	rs, err := p.Read(Sample{At: after(0)})
+	rs, err := p.Read(context.Background(), power.Sample{At: after(0)})
 	tr.ok(err)
 	var ids []string
 	for _, r := range rs {
@@ -97,14 +107,14 @@ func (tr tree) ids(p *Powercap) []string {
 	return ids
 }
 
-func (tr tree) expectIDs(p *Powercap, want ...string) {
+func (tr tree) expectIDs(p *Meter, want ...string) {
 	tr.Helper()
 	if got := tr.ids(p); !slices.Equal(got, want) {
 		tr.Errorf("zones %q, want %q", got, want)
 	}
 }
 
-func (tr tree) expectTotal(r Reading, want units.Energy) {
+func (tr tree) expectTotal(r power.Reading, want units.Energy) {
 	tr.Helper()
 	if r.Err != nil || r.Total != want {
 		tr.Errorf("total %d, error %v; want %d", r.Total, r.Err, want)
@@ -112,7 +122,7 @@ func (tr tree) expectTotal(r Reading, want units.Energy) {
 }
 
 // refuse makes the meter's opens of the zone's counter fail until the returned function is called.
-func refuse(p *Powercap, place string, err error) (stop func()) {
+func refuse(p *Meter, place string, err error) (stop func()) {
 	open := p.open
 	p.open = func(path string) (*os.File, error) {
 		if strings.HasSuffix(path, filepath.Join(place, "energy_uj")) {
@@ -124,7 +134,7 @@ func refuse(p *Powercap, place string, err error) (stop func()) {
 }
 
 // counterFile returns where the energy counter that the meter opened last will be.
-func counterFile(p *Powercap) **os.File {
+func counterFile(p *Meter) **os.File {
 	last, open := new(*os.File), p.open
 	p.open = func(path string) (*os.File, error) {
 		f, err := open(path)
@@ -136,24 +146,19 @@ func counterFile(p *Powercap) **os.File {
 	return last
 }
 
-func TestPowercapIsAMeasuringMeter(t *testing.T) {
-	var m Meter = NewPowercap(t.TempDir(), nil)
-	if m.Source() != Measured {
-		t.Errorf("source %q", m.Source())
-	}
-}
+var _ power.Meter = (*Meter)(nil)
 
 func TestPowercapCountsFromItsFirstReading(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
 	p := tr.meter()
 	r := tr.read(p, 0)["intel-rapl:0"]
-	if r.Total != 0 || r.Event != Appeared || !r.At.Equal(after(0)) || r.Err != nil {
+	if r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) || r.Err != nil {
 		t.Errorf("first reading %+v is not a baseline", r)
 	}
 	tr.energy("intel-rapl:0", 1000+30*units.Joule)
 	r = tr.read(p, time.Second)["intel-rapl:0"]
-	if r.Total != 30*units.Joule || r.Event != NoEvent || !r.At.Equal(after(time.Second)) {
+	if r.Total != 30*units.Joule || r.Event != power.NoEvent || !r.At.Equal(after(time.Second)) {
 		t.Errorf("second reading %+v, want 30 J", r)
 	}
 }
@@ -167,11 +172,11 @@ func TestTrap05PowercapWrapsAtItsRange(t *testing.T) {
 	tr.energy("intel-rapl:0", 20)
 	r := tr.read(p, time.Second)["intel-rapl:0"]
 	tr.expectTotal(r, 30)
-	if r.Event != Wrapped {
+	if r.Event != power.Wrapped {
 		t.Errorf("event %d, want Wrapped", r.Event)
 	}
 	tr.energy("intel-rapl:0", 15)
-	if r = tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != Rebased || r.Total != 30 {
+	if r = tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Rebased || r.Total != 30 {
 		t.Errorf("small step back: %+v, want the total of before, re-based", r)
 	}
 }
@@ -183,14 +188,33 @@ func TestPowercapZoneHasKindParentAndID(t *testing.T) {
 	tr.zone("intel-rapl:0:0:1", "uncore") // deeper than the driver goes, within what powercap allows
 	tr.zone("intel-rapl:1", "psys")
 	rs := tr.read(tr.meter(), 0)
-	for _, want := range []Zone{
-		{ID: "intel-rapl:0", Name: "package-0", Kind: Package, Source: Measured},
-		{ID: "intel-rapl:0:0", Name: "core", Kind: Core, Parent: "intel-rapl:0", Source: Measured},
-		{ID: "intel-rapl:0:0:1", Name: "uncore", Kind: Uncore, Parent: "intel-rapl:0:0", Source: Measured},
-		{ID: "intel-rapl:1", Name: "psys", Kind: PSys, Source: Measured},
+	for _, want := range []power.Zone{
+		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Domain: "package-0", MaxWatts: 1_500},
+		{ID: "intel-rapl:0:0", Name: "core", Kind: power.Core, Parent: "intel-rapl:0", Domain: "package-0", MaxWatts: 1_500},
+		{ID: "intel-rapl:0:0:1", Name: "uncore", Kind: power.Uncore, Parent: "intel-rapl:0:0", Domain: "package-0", MaxWatts: 1_500},
+		{ID: "intel-rapl:1", Name: "psys", Kind: power.PSys, Domain: units.NodeCPUs, MaxWatts: 10_000},
 	} {
+		want.Source = power.Measured
 		if r, ok := rs[want.ID]; !ok || *r.Zone != want {
 			t.Errorf("zone %+v, want %+v", r.Zone, want)
+		}
+	}
+}
+
+// A domain is what the kernel calls the package or die, so that the topology of its CPUs has the same name.
+func TestTheDomainOfAZoneIsItsPackage(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-1-die-0")
+	tr.zone("intel-rapl:0:0", "dram")
+	tr.zone("intel-rapl:1", "psys-1")
+	tr.zone("intel-rapl:2:0", "core") // of a package that was never seen
+	tr.zone("intel-rapl:3", "dram")   // of none
+	for id, want := range map[string]units.Domain{
+		"intel-rapl:0": "package-1-die-0", "intel-rapl:0:0": "package-1-die-0",
+		"intel-rapl:1": units.NodeCPUs, "intel-rapl:2:0": units.NodeCPUs, "intel-rapl:3": units.NodeCPUs,
+	} {
+		if z := tr.read(tr.meter(), 0)[id].Zone; z == nil || z.Domain != want {
+			t.Errorf("%s: %+v, want the domain %s", id, z, want)
 		}
 	}
 }
@@ -200,7 +224,7 @@ func TestPowercapReadsWantedKindsOnly(t *testing.T) {
 	tr.zone("intel-rapl:0", "package-0")
 	tr.zone("intel-rapl:0:0", "core")
 	tr.zone("intel-rapl:0:1", "dram")
-	p := NewPowercap(tr.root, func(k Kind) bool { return k == DRAM })
+	p := New(tr.root, func(k power.Kind) bool { return k == power.DRAM })
 	defer func() { tr.ok(p.Close()) }()
 	tr.expectIDs(p, "intel-rapl:0:1")
 }
@@ -223,7 +247,7 @@ func TestTrap08DieIsAPackage(t *testing.T) {
 	}
 	rs := tr.read(tr.meter(), 0)
 	for i := range 4 {
-		if r := rs[fmt.Sprintf("intel-rapl:%d", i)]; r.Zone == nil || r.Zone.Kind != Package {
+		if r := rs[fmt.Sprintf("intel-rapl:%d", i)]; r.Zone == nil || r.Zone.Kind != power.Package {
 			t.Errorf("die %d: %+v is not a package", i, r.Zone)
 		}
 	}
@@ -279,8 +303,8 @@ func TestTrap08RepeatDoesNotStandInForAnAbsentOwner(t *testing.T) {
 	p := tr.meter()
 	tr.expectIDs(p, "intel-rapl:0")
 	tr.remove("intel-rapl:0")
-	_, _ = p.Read(Sample{At: after(10 * time.Second)})
-	rs, _ := p.Read(Sample{At: after(11 * time.Second)})
+	_, _ = p.Read(context.Background(), power.Sample{At: after(10 * time.Second)})
+	rs, _ := p.Read(context.Background(), power.Sample{At: after(11 * time.Second)})
 	if len(rs) != 1 || rs[0].Zone.ID != "intel-rapl:0" || !errors.Is(rs[0].Err, fs.ErrNotExist) {
 		t.Errorf("readings %+v, want the owner, gone", rs)
 	}
@@ -320,7 +344,7 @@ func TestTrap08ZonesThatAppearAreNoticed(t *testing.T) {
 		t.Errorf("%d zones before the next discovery is due, want 1", n)
 	}
 	rs := tr.read(p, 10*time.Second)
-	if len(rs) != 2 || rs["intel-rapl:1"].Event != Appeared {
+	if len(rs) != 2 || rs["intel-rapl:1"].Event != power.Appeared {
 		t.Errorf("%+v, want the second to have appeared", rs)
 	}
 	if rs["intel-rapl:0"].Zone != first {
@@ -347,7 +371,7 @@ func TestTrap08ZoneThatVanishesAndReturnsLosesNothing(t *testing.T) {
 	tr.energy("intel-rapl:1", 1800)
 	r := tr.read(p, 12*time.Second)["intel-rapl:1"]
 	tr.expectTotal(r, 800)
-	if r.Event != NoEvent || !r.At.Equal(after(12*time.Second)) {
+	if r.Event != power.NoEvent || !r.At.Equal(after(12*time.Second)) {
 		t.Errorf("back: %+v", r)
 	}
 }
@@ -364,7 +388,7 @@ func TestTrap08AnotherZoneUnderAnOldIDIsNew(t *testing.T) {
 	tr.energy("intel-rapl:0:0", 9000)
 	rs := tr.read(p, 10*time.Second)
 	for id, r := range rs {
-		if r.Zone == before[id].Zone || r.Event != Appeared || r.Total != 0 {
+		if r.Zone == before[id].Zone || r.Event != power.Appeared || r.Total != 0 {
 			t.Errorf("%s: %+v goes on from another socket's", id, r)
 		}
 	}
@@ -431,7 +455,7 @@ func TestTrap06FailedReadIsCoveredByTheNext(t *testing.T) {
 	rs := tr.read(p, time.Second)
 	tr.expectTotal(rs["intel-rapl:0"], 1000)
 	bad := rs["intel-rapl:0:0"]
-	if bad.Err == nil || bad.Total != 0 || bad.Event != NoEvent || !bad.At.Equal(after(0)) {
+	if bad.Err == nil || bad.Total != 0 || bad.Event != power.NoEvent || !bad.At.Equal(after(0)) {
 		t.Errorf("failed zone: %+v; want total and time as they were, and why", bad)
 	}
 
@@ -534,13 +558,13 @@ func TestTrap13UnreadableCounterRecoversWhenItBecomesReadable(t *testing.T) {
 		if !errors.Is(r.Err, fs.ErrPermission) || !strings.Contains(r.Err.Error(), tr.path("intel-rapl:0", "energy_uj")) {
 			t.Errorf("error %v, want permission denied for the path", r.Err)
 		}
-		if r.Total != 0 || !r.At.IsZero() || r.Event != NoEvent {
+		if r.Total != 0 || !r.At.IsZero() || r.Event != power.NoEvent {
 			t.Errorf("%+v before any good read", r)
 		}
 		tr.expectTotal(rs["intel-rapl:0:0"], 0)
 	}
 	grant()
-	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Err != nil || r.Event != Appeared || r.Total != 0 {
+	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Err != nil || r.Event != power.Appeared || r.Total != 0 {
 		t.Errorf("granted: %+v, want the baseline", r)
 	}
 	tr.energy("intel-rapl:0", 1100)
@@ -617,7 +641,7 @@ func TestRangeThatIsMissingOrGarbageIsUnknown(t *testing.T) {
 			tr.energy("intel-rapl:0", raplRange)
 			tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0"], 10)
 			tr.energy("intel-rapl:0", 5)
-			if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != Rebased || r.Total != 10 {
+			if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Rebased || r.Total != 10 {
 				t.Errorf("step back: %+v, want it re-based", r)
 			}
 		})
@@ -677,7 +701,7 @@ func TestATinyRangeIsCountedWithAllTheSame(t *testing.T) {
 }
 
 // opens counts the files that the meter opens, by their names.
-func opens(p *Powercap) map[string]int {
+func opens(p *Meter) map[string]int {
 	counts := map[string]int{}
 	open := p.open
 	p.open = func(path string) (*os.File, error) {
@@ -692,7 +716,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	tr.zone("intel-rapl:0", "package-0")
 	p := tr.meter()
 	at := time.Duration(0)
-	pass := func() Reading {
+	pass := func() power.Reading {
 		at += 10 * time.Millisecond
 		return tr.read(p, at)["intel-rapl:0"]
 	}
@@ -749,7 +773,7 @@ func TestDiscoveryThatFailsIsRepeatedEverySecond(t *testing.T) {
 	}
 	counts := opens(p)
 	for at := time.Duration(0); at < 2*time.Second; at += 10 * time.Millisecond {
-		if _, err := p.Read(Sample{At: after(at)}); !errors.Is(err, ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+		if _, err := p.Read(context.Background(), power.Sample{At: after(at)}); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
 			t.Fatalf("after %v: %v, want no zones, and why", at, err)
 		}
 	}
@@ -768,13 +792,13 @@ func TestNoPowercapInterfaceSaysSoAndRecovers(t *testing.T) {
 		t.Errorf("Discover: %d, %v", n, err)
 	}
 	for i := range 2 {
-		rs, err := p.Read(Sample{At: after(time.Duration(i) * time.Second)})
+		rs, err := p.Read(context.Background(), power.Sample{At: after(time.Duration(i) * time.Second)})
 		if len(rs) != 0 || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Read: %+v, %v", rs, err)
 		}
 	}
 	tr.zone("intel-rapl:0", "package-0")
-	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != Appeared {
+	if r := tr.read(p, 2*time.Second)["intel-rapl:0"]; r.Event != power.Appeared {
 		t.Errorf("%+v, want the zone to have appeared", r)
 	}
 }
@@ -785,15 +809,15 @@ func TestNoUsableZoneSaysSoAndRecovers(t *testing.T) {
 	tr.ok(os.Symlink("nowhere", tr.path("intel-rapl:0"))) // masked in a container
 	p := tr.meter()
 	n, err := p.Discover()
-	if n != 0 || !errors.Is(err, ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
+	if n != 0 || !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Discover: %d, %v", n, err)
 	}
-	rs, err := p.Read(Sample{At: after(0)})
-	if len(rs) != 0 || !errors.Is(err, ErrNoZones) {
+	rs, err := p.Read(context.Background(), power.Sample{At: after(0)})
+	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) {
 		t.Errorf("Read: %+v, %v", rs, err)
 	}
 	tr.zone("intel-rapl:1", "package-0")
-	if rs := tr.read(p, time.Second); len(rs) != 1 || rs["intel-rapl:1"].Event != Appeared {
+	if rs := tr.read(p, time.Second); len(rs) != 1 || rs["intel-rapl:1"].Event != power.Appeared {
 		t.Errorf("%+v, want the zone to have appeared", rs)
 	}
 }
@@ -805,7 +829,7 @@ func TestNoUsableZoneTellsWhyOneCouldNotBeLookedAt(t *testing.T) {
 	p.open = func(path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
 	}
-	if _, err := p.Discover(); !errors.Is(err, ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+	if _, err := p.Discover(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error %v, want both no zones and permission denied", err)
 	}
 }
@@ -828,7 +852,7 @@ func TestWholeInterfaceThatVanishesKeepsItsZones(t *testing.T) {
 	tr.energy("intel-rapl:0", 1100)
 	tr.read(p, time.Second)
 	tr.remove()
-	rs, err := p.Read(Sample{At: after(10 * time.Second)})
+	rs, err := p.Read(context.Background(), power.Sample{At: after(10 * time.Second)})
 	if !errors.Is(err, fs.ErrNotExist) || len(rs) != 1 || !errors.Is(rs[0].Err, fs.ErrNotExist) || rs[0].Total != 100 {
 		t.Errorf("gone: %+v, %v", rs, err)
 	}
@@ -886,7 +910,7 @@ func TestReadDoesNotRepeatTheDiscoveryJustMade(t *testing.T) {
 func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
-	p := NewPowercap(tr.root, nil)
+	p := New(tr.root, nil)
 	f := counterFile(p)
 	tr.read(p, 0)
 	tr.ok(p.Close())
@@ -894,7 +918,7 @@ func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	if err := (*f).Close(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("the descriptor was open: %v", err)
 	}
-	if _, err := p.Read(Sample{At: after(0)}); !errors.Is(err, fs.ErrClosed) {
+	if _, err := p.Read(context.Background(), power.Sample{At: after(0)}); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Read after Close: %v", err)
 	}
 	if _, err := p.Discover(); !errors.Is(err, fs.ErrClosed) {
@@ -910,7 +934,7 @@ func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
 	tr.read(p, at)
 	if n := testing.AllocsPerRun(1000, func() {
 		at += time.Millisecond
-		if _, err := p.Read(Sample{At: after(at)}); err != nil {
+		if _, err := p.Read(context.Background(), power.Sample{At: after(at)}); err != nil {
 			t.Error(err)
 		}
 	}); n != 0 {
@@ -928,9 +952,9 @@ func sixZones(tr tree) {
 }
 
 func TestZoneNames(t *testing.T) {
-	for name, want := range map[string]Kind{
-		"package-0": Package, "package-12": Package, "package-0-die-1": Package, "core": Core, "uncore": Uncore,
-		"dram": DRAM, "psys": PSys, "psys-1": PSys, "psys-": "", "psys-x": "", "": "", "package": "", "package-": "", "package-x": "", "package-0-die-": "",
+	for name, want := range map[string]power.Kind{
+		"package-0": power.Package, "package-12": power.Package, "package-0-die-1": power.Package, "core": power.Core, "uncore": power.Uncore,
+		"dram": power.DRAM, "psys": power.PSys, "psys-1": power.PSys, "psys-": "", "psys-x": "", "": "", "package": "", "package-": "", "package-x": "", "package-0-die-": "",
 		"package-0-die-x": "", "package-0-1": "", "package--die-1": "", "Core": "", "dram2": "", "cpu0-cpufreq": "",
 	} {
 		if got, ok := kindOf(name); got != want || ok != (want != "") {
@@ -945,22 +969,11 @@ func FuzzZoneName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		kind, ok := kindOf(name)
-		if ok != slices.Contains(Kinds, kind) {
+		if ok != slices.Contains(power.Kinds, kind) {
 			t.Fatalf("%q is %q, %t", name, kind, ok)
 		}
 		if ok && !strings.HasPrefix(name, string(kind)) {
 			t.Fatalf("%q is %q", name, kind)
-		}
-	})
-}
-
-func FuzzCompareIDs(f *testing.F) {
-	f.Add("intel-rapl:2", "intel-rapl:10")
-	f.Add("a01", "a1")
-	f.Add("", "0")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if x, y := compareIDs(a, b), compareIDs(b, a); (x < 0) != (y > 0) || (x == 0) != (a == b) {
-			t.Fatalf("%q, %q: %d one way, %d the other", a, b, x, y)
 		}
 	})
 }

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Point is the power at one CPU utilization.
+type Point struct {
+	Utilization float64 // busy CPU time over total CPU time, 0 to 1
+	Watts       float64
+}
+
+// Curve is power over utilization: straight between its points, constant beyond the first and the last.
+// Make one with NewCurve or Linear, which check it.
+type Curve []Point
+
+// NewCurve returns the curve through the points. There must be at least one (a constant power), their
+// utilizations must lie within 0 to 1 and increase, their watts must be finite and not negative. The
+// error names the first point, by index, that is not so.
+func NewCurve(points []Point) (Curve, error) {
+	if len(points) == 0 {
+		return nil, errors.New("power curve: no points")
+	}
+	for i, p := range points {
+		switch {
+		case math.IsNaN(p.Utilization) || p.Utilization < 0 || p.Utilization > 1:
+			return nil, fmt.Errorf("power curve: point %d: utilization %v is not between 0 and 1", i, p.Utilization)
+		case i > 0 && p.Utilization <= points[i-1].Utilization:
+			return nil, fmt.Errorf("power curve: point %d: utilization %v is not above the %v before it",
+				i, p.Utilization, points[i-1].Utilization)
+		case math.IsNaN(p.Watts) || math.IsInf(p.Watts, 0) || p.Watts < 0:
+			return nil, fmt.Errorf("power curve: point %d: power of %v W is not a finite number from 0 up", i, p.Watts)
+		}
+	}
+	return append(Curve(nil), points...), nil
+}
+
+// Linear returns the straight line from idleWatts, with no CPU busy, to maxWatts, with all CPUs busy.
+// Both must be finite and not negative, and idleWatts not above maxWatts.
+func Linear(idleWatts, maxWatts float64) (Curve, error) {
+	if idleWatts > maxWatts {
+		return nil, fmt.Errorf("power curve: idle power of %v W is above the maximum of %v W", idleWatts, maxWatts)
+	}
+	return NewCurve([]Point{{Utilization: 0, Watts: idleWatts}, {Utilization: 1, Watts: maxWatts}})
+}
+
+// Watts returns the power at the utilization u, NaN counting as 0. A curve without points gives 0.
+func (c Curve) Watts(u float64) float64 {
+	if len(c) == 0 {
+		return 0
+	}
+	if math.IsNaN(u) || u <= c[0].Utilization {
+		return c[0].Watts
+	}
+	for i := 1; i < len(c); i++ {
+		if a, b := c[i-1], c[i]; u < b.Utilization {
+			return a.Watts + (b.Watts-a.Watts)*((u-a.Utilization)/(b.Utilization-a.Utilization))
+		}
+	}
+	return c[len(c)-1].Watts
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package powercap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may repeat its zones.
+const raplControl = "intel-rapl"
+
+// Discover lists the zones and returns how many are there now. It opens no counter, so it succeeds
+// where they may not be read. The error is fs.ErrNotExist where there is no powercap interface, power.ErrNoZones
+// (joined with what kept zones from being looked at, if anything did) where it has no zone to use, as in a container
+// whose runtime masks /sys/devices/virtual/powercap, and else what kept the directory from being read. Zones known from
+// before stay known.
+func (m *Meter) Discover() (int, error) {
+	n, err := m.discover()
+	m.fresh, m.again, m.unlisted = err == nil, err != nil, err
+	return n, err
+}
+
+func (m *Meter) discover() (int, error) {
+	if m.closed {
+		return 0, fmt.Errorf("powercap meter: %w", fs.ErrClosed)
+	}
+	entries, err := os.ReadDir(m.dir)
+	_, err = kernfs.Result(m.dir, nil, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		for _, z := range m.zones {
+			z.closeFile()
+		}
+		return 0, fmt.Errorf("no powercap interface below %s: %w", m.root, err)
+	case err != nil:
+		return 0, fmt.Errorf("list powercap zones: %w", err)
+	}
+	dirs := zoneDirs(m.dir, entries)
+	f := m.inspect(dirs)
+	m.merge(f)
+	switch {
+	case len(f.zones) > 0:
+		return len(f.zones), nil
+	case f.reason != nil:
+		return 0, fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, m.dir, f.reason)
+	}
+	return 0, fmt.Errorf("powercap: %w in %s (%d zone directories)", power.ErrNoZones, m.dir, len(dirs))
+}
+
+// zoneDirs returns the path of every zone directory by ID, given the entries of the class directory. The
+// kernel lists all zones flat in it, as links; copies of the tree may keep subzones only in their
+// parents, whose ID begins theirs.
+func zoneDirs(class string, entries []fs.DirEntry) map[string]string {
+	dirs := make(map[string]string, len(entries))
+	var parents []string // IDs of zones, names of control types
+	for _, e := range entries {
+		dirs[e.Name()] = filepath.Join(class, e.Name())
+		parents = append(parents, e.Name())
+	}
+	for len(parents) > 0 {
+		parent := parents[0]
+		parents = parents[1:]
+		children, err := os.ReadDir(dirs[parent])
+		if err != nil {
+			continue // a file, a dangling link, gone meanwhile: inspect says what matters
+		}
+		for _, e := range children {
+			id := e.Name()
+			if _, known := dirs[id]; known || !strings.HasPrefix(id, parent+":") {
+				continue
+			}
+			dirs[id] = filepath.Join(dirs[parent], id)
+			parents = append(parents, id)
+		}
+	}
+	for id := range dirs {
+		if !strings.Contains(id, ":") { // a control type
+			delete(dirs, id)
+		}
+	}
+	return dirs
+}
+
+// found is what a discovery found.
+type found struct {
+	zones  []foundZone
+	owner  map[string]string // control type that a qualified name belongs to
+	unread map[string]bool   // IDs that are there and could not be looked at
+	reason error             // why the first of them could not
+}
+
+// foundZone is a zone as its directory describes it.
+type foundZone struct {
+	id, name, control, qualified, dir string
+	kind                              power.Kind
+	wrapAt                            units.Energy
+}
+
+// inspect reads what the zone directories say of themselves and selects the zones to use.
+func (m *Meter) inspect(dirs map[string]string) found {
+	f := found{owner: make(map[string]string, len(dirs)), unread: make(map[string]bool)}
+	for _, z := range m.zones { // an owner that is away for now still owns
+		if controlOf(z.ID) == raplControl {
+			f.owner[z.qualified] = raplControl
+		}
+	}
+	for _, id := range ownersFirst(dirs) {
+		z := foundZone{id: id, dir: dirs[id], control: controlOf(id)}
+		var err error
+		if z.name, err = m.readName(z.dir); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				f.unread[id] = true
+				if f.reason == nil {
+					f.reason = err
+				}
+			}
+			continue
+		}
+		z.qualified = m.qualify(&z)
+		if !m.usable(&z) {
+			continue
+		}
+		if first, taken := f.owner[z.qualified]; taken && first != z.control {
+			continue // the same counter by another way: intel-rapl-mmio
+		}
+		f.owner[z.qualified] = z.control
+		f.zones = append(f.zones, z)
+	}
+	return f
+}
+
+// ownersFirst returns the IDs with those of intel-rapl first, which owns what others repeat, and parents before their
+// children.
+func ownersFirst(dirs map[string]string) []string {
+	ids := make([]string, 0, len(dirs))
+	for id := range dirs {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b string) int {
+		if ra, rb := controlOf(a) == raplControl, controlOf(b) == raplControl; ra != rb {
+			if ra {
+				return -1
+			}
+			return 1
+		}
+		return power.CompareIDs(a, b)
+	})
+	return ids
+}
+
+// qualify returns the zone's name after those of its parents, and remembers it for its children.
+func (m *Meter) qualify(z *foundZone) string {
+	qualified := z.name
+	if parent := parentOf(z.id); parent != "" {
+		above, ok := m.names[parent]
+		if !ok { // never seen: its place has to do
+			above = strings.TrimPrefix(parent, z.control)
+		}
+		qualified = above + "/" + z.name
+	}
+	m.names[z.id] = qualified
+	return qualified
+}
+
+// usable reports whether the zone is of a wanted kind and counts energy, and fills in its kind and range.
+func (m *Meter) usable(z *foundZone) bool {
+	var ok bool
+	if z.kind, ok = kindOf(z.name); !ok || !m.want(z.kind) {
+		return false
+	}
+	if _, err := os.Stat(filepath.Join(z.dir, "energy_uj")); errors.Is(err, fs.ErrNotExist) {
+		return false // limits power without counting energy
+	}
+	z.wrapAt, ok = m.readRange(z.dir)
+	return ok || z.control == raplControl // else not a counter that wraps: dtpm estimates
+}
+
+// merge brings the known zones up to what was found.
+func (m *Meter) merge(f found) {
+	byID := make(map[string]*zone, len(m.zones)+len(f.zones))
+	for _, z := range m.zones {
+		byID[z.ID] = z
+	}
+	present := make(map[string]bool, len(f.zones))
+	for i := range f.zones {
+		l := &f.zones[i]
+		present[l.id] = true
+		z := byID[l.id]
+		if z != nil && z.qualified != l.qualified { // sockets that came back in another order
+			z.closeFile()
+			z = nil
+		}
+		if z == nil {
+			byID[l.id] = m.newZone(l)
+			continue
+		}
+		if l.wrapAt != 0 {
+			z.counter.SetWrapAt(l.wrapAt)
+		}
+		if path := filepath.Join(l.dir, "energy_uj"); z.file.Path != path || z.file.Stale() {
+			z.closeFile()
+			z.file.Path = path
+		}
+	}
+
+	m.zones = m.zones[:0:0]
+	for id, z := range byID {
+		if first, taken := f.owner[z.qualified]; taken && first != controlOf(id) {
+			z.closeFile() // a repeat that was seen before its owner
+			continue
+		}
+		if !present[id] && !f.unread[id] {
+			z.closeFile() // vanished; the descriptor of a plain file would go on giving its last value
+		}
+		m.zones = append(m.zones, z)
+	}
+	slices.SortFunc(m.zones, func(a, b *zone) int { return power.CompareIDs(a.ID, b.ID) })
+	m.readings = make([]power.Reading, len(m.zones))
+}
+
+func (m *Meter) newZone(l *foundZone) *zone {
+	z := power.Zone{
+		ID: l.id, Name: l.name, Kind: l.kind, Parent: parentOf(l.id),
+		Source: power.Measured, Domain: domainOf(l.qualified), MaxWatts: power.MaxWatts(l.kind),
+	}
+	return &zone{
+		Zone:      z,
+		qualified: l.qualified,
+		file: kernfs.File{
+			Path: filepath.Join(l.dir, "energy_uj"),
+			Open: func(path string) (*os.File, error) { return m.open(path) },
+		},
+		counter: power.NewCounter(z.MaxWatts, l.wrapAt),
+	}
+}
+
+// readText returns the text of a small attribute as it is.
+func (m *Meter) readText(path string) (string, error) {
+	f := kernfs.File{Path: path, Open: m.open}
+	defer func() { _ = f.Close() }()
+	text, err := f.Read(make([]byte, 256))
+	if err != nil {
+		return "", fmt.Errorf("powercap attribute: %w", err)
+	}
+	return string(text), nil
+}
+
+var errNameCut = errors.New("the zone's name has no end of line")
+
+func (m *Meter) readName(dir string) (string, error) {
+	text, err := m.readText(filepath.Join(dir, "name"))
+	if err != nil {
+		return "", err
+	}
+	name, ok := strings.CutSuffix(text, "\n")
+	if !ok {
+		return "", fmt.Errorf("powercap attribute %s: %w", filepath.Join(dir, "name"), errNameCut)
+	}
+	return strings.TrimSpace(name), nil
+}
+
+// readRange returns where the zone's counter wraps, 0 if that cannot be made out, and reports whether the zone
+// has a range at all.
+func (m *Meter) readRange(dir string) (units.Energy, bool) {
+	text, err := m.readText(filepath.Join(dir, "max_energy_range_uj"))
+	if err != nil {
+		return 0, !errors.Is(err, fs.ErrNotExist)
+	}
+	wrapAt, err := kernfs.ParseUintLine([]byte(text))
+	if err != nil {
+		return 0, true
+	}
+	return units.Energy(wrapAt), true
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Set reads several meters side by side. Each zone kind has the zones of one meter at a time, because two meters of the
+// same thing must never be added up. The meters are in order of preference:
+//
+//	who has ever read a zone of the kind    whose zones of the kind are reported
+//	nobody                                  those of the first sensor that lists one, with their errors
+//	one meter or several                    those of the first of them, also while it fails
+//
+// So a meter gives way as soon as a preferred one reads the kind, and is never returned to: a sensor that fails is waited
+// for. Other kinds are not affected.
+//
+// A meter that only stands in (a model) also gives way where no sensor lists its kind but one reads a kind that covers it.
+//
+// A Set is not safe for concurrent use.
+type Set struct {
+	meters   []Status
+	kinds    []choice // by the index in Kinds
+	readings []Reading
+	failed   []Reading
+}
+
+// covers lists the kinds whose sensor makes a stand-in for the kind unnecessary: a part is not modeled where the whole is
+// measured.
+var covers = map[Kind][]Kind{
+	Package:  {PSys},
+	Platform: {PSys},
+}
+
+// Member is a meter of a Set.
+type Member struct {
+	Name  string // for messages
+	Meter Meter
+	// StandsIn marks a meter that is used only for what no sensor measures.
+	StandsIn bool
+}
+
+// Status is what the last Read of a Set found out about one of its meters.
+type Status struct {
+	Member
+	// Readings are those of all its zones, whether or not they are reported.
+	Readings []Reading
+	// Err is what kept all its zones from being read.
+	Err error
+	// Took lists the zone kinds that the Read gave to the meter.
+	Took []Kind
+	// InUse reports whether any zone kind is the meter's.
+	InUse bool
+}
+
+// choice is which meters know a zone kind: indices of meters, or their number where there is none.
+type choice struct {
+	read   int  // the first that has ever read a zone
+	listed int  // the first sensor that has ever listed one
+	gaveUp bool // a stand-in gave way to what covers the kind
+}
+
+// NewSet returns a set of the meters, which are in order of preference.
+func NewSet(members ...Member) *Set {
+	s := &Set{meters: make([]Status, len(members)), kinds: make([]choice, len(Kinds))}
+	for i := range members {
+		s.meters[i].Member = members[i]
+	}
+	for k := range s.kinds {
+		s.kinds[k] = choice{read: len(members), listed: len(members)}
+	}
+	return s
+}
+
+// Read reads all meters and returns the zones to report. The readings are valid until the next Read.
+func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
+	for i := range s.meters {
+		m := &s.meters[i]
+		m.Took = m.Took[:0]
+		m.Readings, m.Err = m.Meter.Read(ctx, sample)
+		for j := range m.Readings {
+			s.choose(i, &m.Readings[j])
+		}
+	}
+	s.readings, s.failed = s.readings[:0], s.failed[:0]
+	for i := range s.meters {
+		m := &s.meters[i]
+		m.InUse = false
+		for k := range s.kinds {
+			m.InUse = m.InUse || s.kinds[k].read == i
+		}
+		for j := range m.Readings {
+			s.collect(i, &m.Readings[j])
+		}
+	}
+	return s.readings
+}
+
+// choose gives the kind of a zone to its meter if no preferred one has read the kind.
+func (s *Set) choose(meter int, r *Reading) {
+	m, c := &s.meters[meter], &s.kinds[indexOf(r.Zone.Kind)]
+	if m.StandsIn {
+		if c.gaveUp = c.gaveUp || c.listed == len(s.meters) && s.covered(r.Zone.Kind); c.gaveUp {
+			if c.read == meter {
+				c.read = len(s.meters)
+			}
+			return
+		}
+	} else {
+		c.listed = min(c.listed, meter)
+	}
+	if c.read > meter && r.Err == nil {
+		c.read = meter
+		m.Took = append(m.Took, r.Zone.Kind)
+	}
+}
+
+// collect adds a reading to those that are reported, and to those that failed.
+func (s *Set) collect(meter int, r *Reading) {
+	c := &s.kinds[indexOf(r.Zone.Kind)]
+	if c.read == meter || c.read == len(s.meters) && c.listed == meter {
+		s.readings = append(s.readings, *r)
+	}
+	if r.Err != nil && c.read >= meter {
+		s.failed = append(s.failed, *r)
+	}
+}
+
+// covered reports whether a sensor has read a kind that covers k.
+func (s *Set) covered(k Kind) bool {
+	return slices.ContainsFunc(covers[k], func(by Kind) bool {
+		read := s.kinds[indexOf(by)].read
+		return read < len(s.meters) && !s.meters[read].StandsIn
+	})
+}
+
+func indexOf(k Kind) int { return slices.Index(Kinds, k) }
+
+// Status returns what the last Read found out about each meter. It is valid until the next Read.
+func (s *Set) Status() []Status { return s.meters }
+
+// Failed returns the zones that the last Read could not read and that would be reported if it could. It is valid until
+// the next Read.
+func (s *Set) Failed() []Reading { return s.failed }
+
+// SoonestWrap returns how soon a counter of a meter in use can wrap unnoticed, 0 where none can.
+func (s *Set) SoonestWrap() time.Duration {
+	var soonest time.Duration
+	for i := range s.meters {
+		m, ok := s.meters[i].Meter.(interface{ SoonestWrap() time.Duration })
+		if !ok || !s.meters[i].InUse {
+			continue
+		}
+		if after := m.SoonestWrap(); after > 0 && (soonest == 0 || after < soonest) {
+			soonest = after
+		}
+	}
+	return soonest
+}
+
+// Close closes all meters.
+func (s *Set) Close() error {
+	var errs []error
+	for i := range s.meters {
+		errs = append(errs, s.meters[i].Meter.Close())
+	}
+	return errors.Join(errs...)
+}

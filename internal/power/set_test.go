@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"testing"
+	"time"
+)
+
+// fake is a meter whose readings a test sets.
+type fake struct {
+	readings []Reading
+	err      error
+	closed   int
+	wrap     time.Duration
+}
+
+func (f *fake) Read(context.Context, Sample) ([]Reading, error) { return f.readings, f.err }
+func (f *fake) Close() error                                    { f.closed++; return f.err }
+func (f *fake) SoonestWrap() time.Duration                      { return f.wrap }
+
+// has gives the meter zones, one of each kind, that can be read.
+func (f *fake) has(id string, kinds ...Kind) *fake {
+	for _, k := range kinds {
+		f.readings = append(f.readings, Reading{Zone: &Zone{ID: id + ":" + string(k), Kind: k}})
+	}
+	return f
+}
+
+var errUnreadable = errors.New("cannot be read")
+
+func (f *fake) fail(k Kind, err error) {
+	for i := range f.readings {
+		if f.readings[i].Zone.Kind == k {
+			f.readings[i].Err = err
+		}
+	}
+}
+
+// setOf returns a set of a sensor, another sensor and a model.
+func setOf(first, second, model *fake) *Set {
+	return NewSet(Member{"first", first, false}, Member{"second", second, false}, Member{"model", model, true})
+}
+
+// expectZones reads the set and compares the IDs of the zones.
+func expectZones(t *testing.T, s *Set, want ...string) {
+	t.Helper()
+	var got []string
+	for _, r := range s.Read(context.Background(), Sample{}) {
+		got = append(got, r.Zone.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("zones %q, want %q", got, want)
+	}
+}
+
+func expectFailed(t *testing.T, s *Set, want ...string) {
+	t.Helper()
+	var got []string
+	for _, r := range s.Failed() {
+		got = append(got, r.Zone.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("failed zones %q, want %q", got, want)
+	}
+}
+
+// expectTook compares which zone kinds the last read gave to each meter.
+func expectTook(t *testing.T, s *Set, want ...[]Kind) {
+	t.Helper()
+	for i, st := range s.Status() {
+		if !slices.Equal(st.Took, want[i]) {
+			t.Errorf("%s took %q, want %q", st.Name, st.Took, want[i])
+		}
+	}
+}
+
+func TestEachKindHasTheZonesOfThePreferredMeter(t *testing.T) {
+	first, second := new(fake).has("first", Package, PSys), new(fake).has("second", Package, DRAM)
+	s := setOf(first, second, new(fake).has("model", Package))
+	expectZones(t, s, "first:package", "first:psys", "second:dram")
+	expectTook(t, s, []Kind{Package, PSys}, []Kind{DRAM}, nil)
+	expectZones(t, s, "first:package", "first:psys", "second:dram")
+	expectTook(t, s, nil, nil, nil)
+	for i, want := range []bool{true, true, false} {
+		if got := s.Status()[i].InUse; got != want {
+			t.Errorf("meter %d in use: %t", i, got)
+		}
+	}
+}
+
+func TestAModelStandsInUntilTheSensorCanBeReadAndNeverAgain(t *testing.T) {
+	first, model := new(fake).has("first", Package, DRAM), new(fake).has("model", Package)
+	s := setOf(first, new(fake), model)
+	first.fail(Package, errUnreadable)
+	expectZones(t, s, "first:dram", "model:package")
+	expectFailed(t, s, "first:package")
+	expectTook(t, s, []Kind{DRAM}, nil, []Kind{Package})
+	dram := s.readings[0].Zone
+
+	first.fail(Package, nil)
+	expectZones(t, s, "first:package", "first:dram")
+	expectFailed(t, s)
+	expectTook(t, s, []Kind{Package}, nil, nil)
+	if s.Status()[2].InUse || s.readings[1].Zone != dram {
+		t.Errorf("model in use: %t; dram is another zone: %t", s.Status()[2].InUse, s.readings[1].Zone != dram)
+	}
+
+	first.fail(Package, errUnreadable)
+	expectZones(t, s, "first:package", "first:dram")
+	expectFailed(t, s, "first:package")
+	first.readings = nil
+	expectZones(t, s)
+}
+
+func TestASensorGivesWayToAPreferredOneAsSoonAsThatCanBeRead(t *testing.T) {
+	first, second := new(fake), new(fake).has("second", Package)
+	s := setOf(first, second, new(fake))
+	expectZones(t, s, "second:package")
+	first.has("first", Package).fail(Package, errUnreadable)
+	expectZones(t, s, "second:package")
+	expectFailed(t, s, "first:package")
+	first.fail(Package, nil)
+	expectZones(t, s, "first:package")
+	second.fail(Package, errUnreadable)
+	first.fail(Package, errUnreadable)
+	expectZones(t, s, "first:package")
+	expectFailed(t, s, "first:package")
+}
+
+func TestAKindThatNobodyCanReadHasTheZonesOfTheFirstSensor(t *testing.T) {
+	first, second := new(fake).has("first", Package), new(fake).has("second", Package, DRAM)
+	first.fail(Package, errUnreadable)
+	second.fail(Package, errUnreadable)
+	second.fail(DRAM, errUnreadable)
+	s := setOf(first, second, new(fake))
+	expectZones(t, s, "first:package", "second:dram")
+	expectFailed(t, s, "first:package", "second:package", "second:dram")
+	for _, st := range s.Status() {
+		if st.InUse {
+			t.Errorf("%s is in use", st.Name)
+		}
+	}
+}
+
+func TestAModelGivesWayToAMeasuredWhole(t *testing.T) {
+	for _, kind := range []Kind{Package, Platform} {
+		first, model := new(fake).has("first", PSys), new(fake).has("model", kind)
+		s := setOf(first, new(fake), model)
+		expectZones(t, s, "first:psys")
+		first.fail(PSys, errUnreadable)
+		expectZones(t, s, "first:psys")
+		first.has("first", kind).fail(kind, errUnreadable) // once it gave way it does not come back
+		expectZones(t, s, "first:psys", "first:"+string(kind))
+	}
+}
+
+func TestAModelStandsInForAPackageThatIsThereAndCannotBeReadAlsoBesidePSys(t *testing.T) {
+	first := new(fake).has("first", PSys, Package)
+	first.fail(Package, errUnreadable)
+	expectZones(t, setOf(first, new(fake), new(fake).has("model", Package)), "first:psys", "model:package")
+}
+
+func TestAModelStandsInUntilTheMeasuredWholeCanBeRead(t *testing.T) {
+	first := new(fake).has("first", PSys)
+	first.fail(PSys, errUnreadable)
+	s := setOf(first, new(fake), new(fake).has("model", Package))
+	expectZones(t, s, "first:psys", "model:package")
+	first.fail(PSys, nil)
+	expectZones(t, s, "first:psys")
+	if s.Status()[2].InUse {
+		t.Error("the model is in use")
+	}
+}
+
+func TestTheStatusOfAMeterHasItsErrorAndAllItsZones(t *testing.T) {
+	first, second := new(fake).has("first", Package), new(fake).has("second", Package)
+	second.err = fs.ErrNotExist
+	s := setOf(first, second, new(fake))
+	expectZones(t, s, "first:package")
+	if st := s.Status()[1]; st.Name != "second" || !errors.Is(st.Err, fs.ErrNotExist) || len(st.Readings) != 1 || st.InUse {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestTheSoonestWrapIsThatOfAMeterInUse(t *testing.T) {
+	first, second := new(fake).has("first", Package), new(fake).has("second", DRAM)
+	first.wrap, second.wrap = 2*time.Minute, time.Minute
+	model := new(fake).has("model", Package)
+	model.wrap = time.Second
+	s := setOf(first, second, model)
+	if got := s.SoonestWrap(); got != 0 {
+		t.Errorf("before the first read: %v", got)
+	}
+	second.fail(DRAM, errUnreadable)
+	s.Read(context.Background(), Sample{})
+	if got := s.SoonestWrap(); got != 2*time.Minute {
+		t.Errorf("%v, want that of the only sensor in use", got)
+	}
+	second.fail(DRAM, nil)
+	s.Read(context.Background(), Sample{})
+	if got := s.SoonestWrap(); got != time.Minute {
+		t.Errorf("%v, want the sooner one", got)
+	}
+}
+
+func TestCloseClosesAllMeters(t *testing.T) {
+	first, second := &fake{err: errUnreadable}, &fake{err: fs.ErrClosed}
+	err := setOf(first, second, new(fake)).Close()
+	if first.closed != 1 || second.closed != 1 || !errors.Is(err, errUnreadable) || !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("closed %d and %d times, error %v", first.closed, second.closed, err)
+	}
+}
+
+func TestReadingASetAllocatesNothing(t *testing.T) {
+	first := new(fake).has("first", Package, DRAM, PSys)
+	first.fail(DRAM, errUnreadable)
+	s := setOf(first, new(fake), new(fake).has("model", Package, DRAM))
+	s.Read(context.Background(), Sample{})
+	if n := testing.AllocsPerRun(100, func() { s.Read(context.Background(), Sample{}) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkSetReadSixZones(b *testing.B) {
+	s := NewSet(Member{"first", new(fake).has("first", Package, Core, DRAM, Package, Core, DRAM), false},
+		Member{"model", new(fake).has("model", Package), true})
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Read(context.Background(), Sample{})
+	}
+}
