@@ -43,5 +43,5 @@ func sameSeries(a, b *power.Zone) bool {
 	if a.Kind == power.PSys && b.Kind == power.PSys {
 		return a.ID == b.ID
 	}
-	return *a == *b
+	return a.ID == b.ID && a.Name == b.Name && a.Kind == b.Kind && a.Parent == b.Parent
 }
