@@ -40,8 +40,9 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 
 // sameSeries reports whether the points of two zones have the same metric and attributes.
 func sameSeries(a, b *power.Zone) bool {
-	if a.Kind == power.PSys && b.Kind == power.PSys {
-		return a.ID == b.ID
+	if a.ID != b.ID || a.Kind != b.Kind || a.Source != b.Source {
+		return false
 	}
-	return a.ID == b.ID && a.Name == b.Name && a.Kind == b.Kind && a.Parent == b.Parent
+	wholeMachine := a.Kind == power.PSys || a.Kind == power.Platform // hw.host.energy has no name and parent
+	return wholeMachine || a.Name == b.Name && a.Parent == b.Parent
 }
