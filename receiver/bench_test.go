@@ -115,7 +115,7 @@ func BenchmarkPass(b *testing.B) {
 		})
 		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 			b.Run(string(kind), func(b *testing.B) {
-				source, _, err := cpu.Open(kind, "/")
+				source, _, err := cpu.Open(cpu.Options{Kind: kind, Root: "/"})
 				if err != nil {
 					b.Skip(err)
 				}

@@ -24,7 +24,7 @@ func clockSeconds(t *testing.T, clock int32) float64 {
 }
 
 func TestBothSourcesOnThisMachineBillABurnAlike(t *testing.T) {
-	bpf, err := cpu.OpenBPF("/")
+	bpf, err := cpu.OpenBPF("/", nil)
 	if err != nil {
 		t.Skipf("no BPF here: %v", err)
 	}

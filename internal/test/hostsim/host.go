@@ -25,6 +25,10 @@ type Host struct {
 	Booted time.Time
 	CPUs   int
 	CPU    CPU
+	// EachCPU are the lines of the CPUs that follow in /proc/stat, by number: of as many as are online, none if it is nil.
+	EachCPU []CPU
+	// Topology is where CPUs are, by number.
+	Topology []Place
 	// HiddenThreads are tasks that exist and no directory of /proc shows.
 	HiddenThreads int
 	Processes     map[int]*Process
@@ -47,8 +51,16 @@ type Host struct {
 	shownCgroups map[string]bool
 }
 
-// CPU is the first line of /proc/stat, in ticks.
+// CPU is a line of /proc/stat, in ticks.
 type CPU struct{ User, Nice, System, Idle, IOWait, IRQ, SoftIRQ, Steal, Guest, GuestNice int64 }
+
+// Place is where a CPU is.
+type Place struct{ Package, Die int }
+
+func (c CPU) String() string {
+	return fmt.Sprintf("%d %d %d %d %d %d %d %d %d %d", c.User, c.Nice, c.System, c.Idle, c.IOWait, c.IRQ, c.SoftIRQ, c.Steal,
+		c.Guest, c.GuestNice)
+}
 
 // Process is one directory of /proc. Times are in ticks.
 type Process struct {
@@ -128,8 +140,11 @@ func (h *Host) Render() error {
 	}
 	proc := func(name string) string { return filepath.Join("proc", name) }
 	c := h.CPU
-	r.write(proc("stat"), fmt.Sprintf("cpu  %d %d %d %d %d %d %d %d %d %d\nbtime %d\n", c.User, c.Nice, c.System,
-		c.Idle, c.IOWait, c.IRQ, c.SoftIRQ, c.Steal, c.Guest, c.GuestNice, h.Booted.Unix()))
+	var each strings.Builder
+	for cpu, c := range h.EachCPU[:min(len(h.EachCPU), h.CPUs)] {
+		fmt.Fprintf(&each, "cpu%d %v\n", cpu, c)
+	}
+	r.write(proc("stat"), fmt.Sprintf("cpu  %v\n%sbtime %d\n", c, each.String(), h.Booted.Unix()))
 	r.write(proc("uptime"), fmt.Sprintf("%.2f %.2f\n", h.Uptime.Seconds(), float64(c.Idle)/100))
 	threads := h.HiddenThreads
 	for _, pid := range slices.Sorted(maps.Keys(h.Processes)) {
@@ -158,6 +173,11 @@ func (h *Host) Render() error {
 	}
 	r.prune("sys/class/powercap", func(name string) bool { return h.Zones[name] == nil })
 	r.write("sys/devices/system/cpu/online", fmt.Sprintf("0-%d\n", max(h.CPUs, 1)-1))
+	for cpu, place := range h.Topology {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
+		r.write(dir+"physical_package_id", strconv.Itoa(place.Package)+"\n")
+		r.write(dir+"die_id", strconv.Itoa(place.Die)+"\n")
+	}
 	for path := range h.shownCgroups {
 		if _, ok := h.Cgroups[path]; !ok {
 			r.remove(filepath.Join("sys/fs/cgroup", path))

@@ -5,6 +5,7 @@
 package hostsim
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type Kernel struct {
 	ended   []tasks.Ended
 	run     uint64 // of the lost, since the last Drain
 	count   uint64
+	domains []int32 // by CPU, nil where nothing is divided
 }
 
 // NewKernel returns the kernel of a machine. There is one for each.
@@ -42,6 +44,22 @@ func NewKernel(m *Machine) *Kernel {
 	}
 	m.created = func(g *cgroup) { k.created = append(k.created, g) }
 	return k
+}
+
+// SetDomains makes the kernel divide CPU time by domain, and sets the domain of each CPU.
+func (k *Kernel) SetDomains(of []int32) error {
+	k.domains = of
+	return nil
+}
+
+// weights returns what a task used by domain, nil where nothing is divided.
+func (k *Kernel) weights(t *Task) []uint64 {
+	if k.domains == nil {
+		return nil
+	}
+	weights := make([]uint64, slices.Max(k.domains)+1)
+	weights[k.domains[k.machine.cpuOf(t)]] = uint64(t.Used)
+	return weights
 }
 
 // Now is the clock that start times are taken from.
@@ -105,6 +123,7 @@ func (k *Kernel) note(t *Task) {
 	}
 	k.ended = append(k.ended, tasks.Ended{
 		Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
+		Weights: k.weights(t),
 	})
 }
 

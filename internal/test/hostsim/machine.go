@@ -75,6 +75,8 @@ type Socket struct {
 	memory   float64
 	rate     float64
 	clock    float64 // rate of the last step, relative
+	ran      time.Duration
+	clocks   cpuClocks
 }
 
 // Energies are energies by zone kind, in µJ.
@@ -125,6 +127,14 @@ type cpuClocks struct {
 	user, system, idle, ioWait, irq, steal time.Duration
 }
 
+// each returns what each of so many CPUs shows that all had the same part in.
+func (c *cpuClocks) each(cpus int) CPU {
+	part := func(d time.Duration) int64 { return int64(d / time.Duration(cpus) / Tick) }
+	return CPU{
+		User: part(c.user), System: part(c.system), Idle: part(c.idle), IOWait: part(c.ioWait), IRQ: part(c.irq), Steal: part(c.steal),
+	}
+}
+
 type cgroup struct {
 	id   uint64
 	path string
@@ -142,6 +152,10 @@ func NewMachine(root string, sockets ...*Socket) *Machine {
 	m.Host.CPUs = 0
 	for i, s := range sockets {
 		m.Host.CPUs += s.CPUs
+		s.clocks.idle = m.Host.Uptime * time.Duration(s.CPUs)
+		for range s.CPUs {
+			m.Host.Topology = append(m.Host.Topology, Place{Package: i})
+		}
 		if s.Frequency != nil {
 			s.clock = s.Frequency(0)
 		}
@@ -300,7 +314,7 @@ func (m *Machine) Step(d time.Duration) {
 	seconds := d.Seconds()
 	have := max(1-m.Steal-m.IRQ, 0)
 	for _, s := range m.Sockets {
-		s.demand, s.weight, s.memory = 0, 0, 0
+		s.demand, s.weight, s.memory, s.ran = 0, 0, 0, 0
 	}
 	for _, t := range m.Tasks {
 		m.Sockets[t.Socket].demand += t.Demand
@@ -326,10 +340,17 @@ func (m *Machine) Step(d time.Duration) {
 	}
 	for _, t := range m.Tasks {
 		if t.Demand > 0 {
-			ran += t.step(m.Sockets[t.Socket], seconds)
+			s := m.Sockets[t.Socket]
+			s.ran += t.step(s, seconds)
 		}
 	}
-	m.account(d, ran)
+	online := m.Host.CPUs
+	for _, s := range m.Sockets {
+		ran += s.ran
+		m.account(&s.clocks, min(s.CPUs, online), d, s.ran)
+		online -= min(s.CPUs, online)
+	}
+	m.account(&m.clocks, m.Host.CPUs, d, ran)
 	if m.psys != nil {
 		m.psysFraction = m.psys.count(all + m.Platform*seconds*joule + m.psysFraction)
 	}
@@ -402,14 +423,13 @@ func (z *Zone) count(energy float64) float64 {
 	return energy - whole
 }
 
-// account books what the CPUs did in d, of which tasks ran so long.
-func (m *Machine) account(d, ran time.Duration) {
-	all := d * time.Duration(m.Host.CPUs)
+// account adds what CPUs did in d, of which tasks ran so long, to their clocks.
+func (m *Machine) account(c *cpuClocks, cpus int, d, ran time.Duration) {
+	all := d * time.Duration(cpus)
 	part := func(share float64) time.Duration { return time.Duration(share * float64(all)) }
 	irq, steal := part(m.IRQ), part(m.Steal)
 	rest := max(all-ran-irq-steal, 0)
 	ioWait := min(part(m.IOWait), rest)
-	c := &m.clocks
 	c.system += ran / 4
 	c.user += ran - ran/4
 	c.irq += irq
@@ -429,6 +449,12 @@ func (m *Machine) Show() {
 		User: int64(c.user/Tick) - off.User, System: int64(c.system/Tick) - off.System, Idle: int64(c.idle/Tick) - off.Idle,
 		IOWait: int64(c.ioWait/Tick) - off.IOWait, IRQ: int64(c.irq/Tick) - off.IRQ, Steal: int64(c.steal/Tick) - off.Steal,
 		Nice: h.CPU.Nice, SoftIRQ: h.CPU.SoftIRQ, Guest: h.CPU.Guest, GuestNice: h.CPU.GuestNice,
+	}
+	h.EachCPU = h.EachCPU[:0]
+	if len(m.Sockets) > 1 { // else nobody reads them
+		for _, s := range m.Sockets {
+			h.EachCPU = append(h.EachCPU, slices.Repeat([]CPU{s.clocks.each(s.CPUs)}, s.CPUs)...)
+		}
 	}
 	for _, t := range m.Tasks {
 		p := t.process

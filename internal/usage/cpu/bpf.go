@@ -45,10 +45,20 @@ type BPF struct {
 	givenUp map[identity]struct{}
 	lossEnd uint64 // the pass until which those that went missing may be among what was lost
 
+	weights [][]uint64          // of ended whose threads ended in more than one domain
+	one     [MaxDomains]uint64  // scratch of weightsOf
+	changes int                 // of the topology, that the programs were told of
+
 	groups  map[uint64]int32 // scratch of giveUnseen: a row of each cgroup
 	parents map[int32]int32  // scratch of giveUnseen: the row of each parent
 	forks   map[int32]int32  // who was the parent of each process that ended since the previous pass
 	note    func(*tasks.Ended)
+}
+
+// divider is a lister or endings that divides what threads used by domain.
+type divider interface {
+	// SetDomains sets the domain of each CPU, by its number.
+	SetDomains(of []int32) error
 }
 
 // lister lists all processes, about in the order in which they were created. A process may show less than
@@ -79,6 +89,9 @@ type ending struct {
 	run    units.CPUTime
 	cgroup uint64
 	parent int32
+	// where says where a divided node ran it: above 0 in the domain before that number, below 0 as weights, counted
+	// down from -1, say. It is 0 where that is not known.
+	where int32
 }
 
 // await says since when a process is gone whose end is not known, in which pass that was seen first and last, and
@@ -104,9 +117,12 @@ const describeAgain = time.Minute
 const initialRoom = 16384
 
 // OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and where the
-// processes below root are not this kernel's own.
-func OpenBPF(root string) (*BPF, error) {
+// processes below root are not this kernel's own. A topology that is not nil divides CPU time by its domains.
+func OpenBPF(root string, topology *Topology) (*BPF, error) {
 	b := newBPF(root, nil, nil)
+	if topology != nil {
+		b.divide(topology)
+	}
 	if err := b.open(); err != nil {
 		return nil, oneLine(err, b.Close())
 	}
@@ -115,9 +131,13 @@ func OpenBPF(root string) (*BPF, error) {
 
 // What the programs are opened with, so that a test can refuse them.
 var (
-	openScan    = func() (lister, error) { return orNil[lister](tasks.OpenScan(initialRoom)) }
-	openStream  = func() (lister, error) { return orNil[lister](tasks.OpenStream()) }
-	openEndings = func() (endings, error) { return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer)) }
+	openScan = func(domains int) (lister, error) {
+		return orNil[lister](tasks.OpenScan(initialRoom, domains))
+	}
+	openStream = func(domains int) (lister, error) { return orNil[lister](tasks.OpenStream(domains)) }
+	openEndings = func(domains int) (endings, error) {
+		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains))
+	}
 )
 
 // orNil keeps a nil pointer from becoming an interface that is not nil.
@@ -134,22 +154,41 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.name = "bpf (task scan)"
-	list, scanErr := openScan()
+	list, scanErr := openScan(len(b.domains))
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
 		var err error
-		if list, err = openStream(); err != nil {
+		if list, err = openStream(len(b.domains)); err != nil {
 			return oneLine(scanErr, err)
 		}
 	}
 	b.list = list
-	hook, err := openEndings()
+	hook, err := openEndings(len(b.domains))
 	if err != nil {
 		return err
 	}
 	b.endings = hook
 	b.cgroups.listen()
+	if err := b.setDomains(); err != nil {
+		return err
+	}
 	return b.sameProcesses()
+}
+
+// setDomains tells the programs which CPU is in which domain, where that has changed.
+func (b *BPF) setDomains() error {
+	if b.topology == nil || b.changes == b.topology.changes {
+		return nil
+	}
+	for _, program := range []any{b.list, b.endings} {
+		if d, ok := program.(divider); ok {
+			if err := d.SetDomains(b.topology.of); err != nil {
+				return err
+			}
+		}
+	}
+	b.changes = b.topology.changes
+	return nil
 }
 
 // oneLine joins errors as errors.Join does, but in one line.
@@ -270,10 +309,17 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	now := b.bootNow()
 	late := describeAgain
 	if t.Sizes {
-		late = recount
+		late = recheck
 	}
 	known := b.table == t && t.passes > 0 && now-b.described < late && now >= b.described
 	b.table = nil // until the table has what this listing tells
+	if b.topology != nil {
+		b.topology.Refresh(now)
+		if err := b.setDomains(); err != nil {
+			return err
+		}
+		t.divide(b.topology)
+	}
 	// The list comes before the endings: a process that ends in between is in both, and kept for the next
 	// pass; the other way round it could be in neither.
 	l, err := b.update(!known)
@@ -296,6 +342,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		kept = b.unmoved(t, &l)
 	}
 	t.beginKeeping(now, kept)
+	t.take(l.Weights)
 	for _, i := range l.Changed {
 		if int(i) < kept {
 			var p Process
@@ -329,7 +376,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 		b.described = now
 	}
 	// Tasks that begin between the listing and the counting look hidden. They are counted again soon.
-	if !known || b.hidden && now-b.counted >= recount {
+	if !known || b.hidden && now-b.counted >= recheck {
 		var threads uint64
 		for i := range l.Processes {
 			threads += uint64(l.Processes[i].Threads)
@@ -407,8 +454,31 @@ func (b *BPF) locate(t *Table, listed []tasks.Process, from int) {
 
 func (b *BPF) noteEnding(e *tasks.Ended) {
 	id := identity{int32(e.Pid), time.Duration(e.Start)}
-	b.ended[id] = ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent)}
+	b.ended[id] = ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent), where: b.where(e.Weights)}
 	b.forks[id.pid] = int32(e.Parent)
+}
+
+// where remembers where an ended process ran.
+func (b *BPF) where(weights []uint64) int32 {
+	in := slices.IndexFunc(weights, func(w uint64) bool { return w > 0 })
+	if in < 0 || !slices.ContainsFunc(weights[in+1:], func(w uint64) bool { return w > 0 }) {
+		return int32(in + 1)
+	}
+	b.weights = append(b.weights, slices.Clone(weights))
+	return -int32(len(b.weights))
+}
+
+// weightsOf returns in what proportion the domains ran an ended process, nil where nothing is divided.
+func (b *BPF) weightsOf(e ending) []uint64 {
+	if b.topology == nil {
+		return nil
+	}
+	if e.where < 0 {
+		return b.weights[-e.where-1]
+	}
+	b.one = [MaxDomains]uint64{}
+	b.one[max(e.where-1, 0)] = 1
+	return b.one[:len(b.domains)]
 }
 
 func fill(p *Process, t *tasks.Process) {
@@ -427,6 +497,7 @@ func fill(p *Process, t *tasks.Process) {
 
 		LastCPU:  int32(t.Cpu),
 		Resident: t.Resident * pageSize,
+		parts:    int32(t.Block),
 	}
 }
 
@@ -436,6 +507,7 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	if e, ok := b.ended[id]; ok {
 		delete(b.ended, id)
 		delete(b.missing, id)
+		p.parts = t.division.add(0, max(e.run, 1), b.weightsOf(e))
 		return e.run, true
 	}
 	w, ok := b.missing[id]
@@ -468,6 +540,7 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 // nearest ancestor's, or to nobody.
 func (b *BPF) giveUnseen(t *Table) {
 	if len(b.ended) == 0 {
+		b.weights = b.weights[:0]
 		return
 	}
 	clear(b.groups)
@@ -509,13 +582,17 @@ func (b *BPF) giveUnseen(t *Table) {
 			b.ancestor(e.parent, func(pid int32) bool { row = b.parents[pid]; return row >= 0 })
 		} else {
 			if row = b.groups[e.cgroup]; row < 0 {
-				b.cgroups.share(t, e.cgroup, e.run)
+				if i := b.cgroups.share(t, e.cgroup, e.run); i >= 0 {
+					in := &t.UnseenIn[i]
+					in.parts = t.division.add(in.parts, e.run, b.weightsOf(e))
+				}
 			}
 		}
 		if row >= 0 {
-			t.giveUnseen(row, e.run)
+			t.giveUnseen(row, e.run, b.weightsOf(e))
 		} else {
 			t.Unseen += e.run
+			t.nobody = t.division.add(t.nobody, e.run, b.weightsOf(e))
 		}
 	}
 }

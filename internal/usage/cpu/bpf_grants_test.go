@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(burnerDir)
 		os.Exit(code)
 	}
-	source, rejected, err := Open(Auto, "/")
+	source, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -64,7 +64,7 @@ func observe(t testing.TB) *observed {
 
 func openHere(t testing.TB) *BPF {
 	t.Helper()
-	source, err := OpenBPF("/")
+	source, err := OpenBPF("/", nil)
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { assert.NoError(t, source.Close()) })
 	return source
@@ -87,7 +87,7 @@ func skipUnlessPossible(t testing.TB, err error) {
 }
 
 var tryScan = sync.OnceValue(func() error {
-	scan, err := openScan()
+	scan, err := openScan(0)
 	if err != nil {
 		return err
 	}
@@ -109,10 +109,16 @@ func bothLists(t *testing.T, test func(t *testing.T)) {
 var errNoKfunc = fmt.Errorf("load the task scan: %w", ebpf.ErrNotSupported)
 
 // refuse makes one of the functions that open programs fail.
-func refuse[T any](t testing.TB, open *func() (T, error), err error) {
+func refuse[T any](t testing.TB, open *func(domains int) (T, error), err error) {
 	opened := *open
-	*open = func() (T, error) { var none T; return none, err }
+	*open = func(int) (T, error) { var none T; return none, err }
 	t.Cleanup(func() { *open = opened })
+}
+
+func refuseCreations(t testing.TB, err error) {
+	opened := openCreations
+	openCreations = func() (creations, error) { return nil, err }
+	t.Cleanup(func() { openCreations = opened })
 }
 
 func (o *observed) pass() {
@@ -455,13 +461,13 @@ func TestWhereTheKernelRefusesProcfsIsTakenAndOneLineSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			refuse(t, &openScan, why)
 			refuse(t, &openStream, why)
-			source, rejected, err := Open(Auto, "/")
+			source, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, source.Close()) }()
 			assert.Equal(t, "procfs", source.Name())
 			require.ErrorIs(t, rejected, why)
 			assert.NotContains(t, rejected.Error(), "\n")
-			_, _, err = Open(KindBPF, "/")
+			_, _, err = Open(Options{Kind: KindBPF, Root: "/"})
 			require.ErrorIs(t, err, why)
 		})
 	}

@@ -252,10 +252,10 @@ func names(t *testing.T, list lister) map[uint32]tasks.Process {
 // openLists opens both lists that the kernel makes.
 func openLists(t *testing.T) (scan, stream lister) {
 	t.Helper()
-	scan, err := openScan()
+	scan, err := openScan(0)
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { require.NoError(t, scan.Close()) })
-	stream, err = openStream()
+	stream, err = openStream(0)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stream.Close()) })
 	return scan, stream
@@ -356,7 +356,7 @@ func TestScanAndStreamAndProcfsAgreeOnWhereAProcessWasLastAndWhatItHolds(t *test
 
 // The scan tells of the thread that ran last, wherever the first thread sleeps.
 func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
-	scan, err := openScan()
+	scan, err := openScan(0)
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, scan.Close()) }()
 	var allowed unix.CPUSet
@@ -381,10 +381,10 @@ func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
 }
 
 func TestAListWithoutRoomGrowsUntilItHoldsAll(t *testing.T) {
-	full, err := openScan()
+	full, err := openScan(0)
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, full.Close()) }()
-	small, err := tasks.OpenScan(1)
+	small, err := tasks.OpenScan(1, 0)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, small.Close()) }()
 	before, grown, after := names(t, full), names(t, small), names(t, full)
@@ -408,16 +408,16 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 		host := hostsim.New(t.TempDir())
 		require.NoError(t, host.Render())
 		cycle := func() {
-			source, err := OpenBPF("/")
+			source, err := OpenBPF("/", nil)
 			require.NoError(t, err)
 			var table Table
 			_, err = source.ReadNode()
 			require.NoError(t, err)
 			require.NoError(t, source.ReadProcesses(&table))
 			require.NoError(t, source.Close())
-			_, err = OpenBPF(host.Root())
+			_, err = OpenBPF(host.Root(), nil)
 			require.Error(t, err)
-			_, err = OpenBPF(t.TempDir())
+			_, err = OpenBPF(t.TempDir(), nil)
 			require.Error(t, err)
 		}
 		cycle()
@@ -432,11 +432,11 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 func TestWhatFailsToOpenLeavesNoDescriptorsBehind(t *testing.T) {
 	openHere(t)
 	refuse(t, &openEndings, errors.New("load the hook on process ends: refused"))
-	_, err := OpenBPF("/")
+	_, err := OpenBPF("/", nil)
 	require.ErrorContains(t, err, "the hook on process ends")
 	before := openDescriptors(t)
 	for range 5 {
-		_, err := OpenBPF("/")
+		_, err := OpenBPF("/", nil)
 		require.Error(t, err)
 	}
 	assert.LessOrEqual(t, openDescriptors(t), before)
@@ -481,7 +481,7 @@ func TestProcfsAndBPFAgreeWithinTheirClocks(t *testing.T) {
 
 func TestARootWithoutProcIsRefused(t *testing.T) {
 	root := t.TempDir()
-	_, err := OpenBPF(root)
+	_, err := OpenBPF(root, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, filepath.Join(root, "proc"))
 	assert.NotContains(t, err.Error(), "\n")
@@ -494,7 +494,7 @@ func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	path := filepath.Join(dir, "boot_id")
 	require.NoError(t, os.WriteFile(path, []byte("00000000-0000-4000-8000-000000000000\n"), 0o600))
-	_, err := OpenBPF(host.Root())
+	_, err := OpenBPF(host.Root(), nil)
 	require.ErrorIs(t, err, errOtherKernel)
 
 	// The same kernel, but its processes have other numbers there.
@@ -502,7 +502,7 @@ func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, id, 0o600))
 	openHere(t)
-	_, err = OpenBPF(host.Root())
+	_, err = OpenBPF(host.Root(), nil)
 	require.ErrorIs(t, err, errOtherKernel)
 }
 
@@ -510,14 +510,14 @@ func TestAnErrorOfTheVerifierIsOneLine(t *testing.T) {
 	openHere(t)
 	log := &ebpf.VerifierError{Cause: unix.EINVAL, Log: strings.Split("0: (85) call unknown#1\n"+strings.Repeat("1: R1=ctx(off=0)\n", 400)+"calling invalid kernel function", "\n")}
 	refuse(t, &openScan, fmt.Errorf("load the task scan: %w", log))
-	source, rejected, err := Open(Auto, "/")
+	source, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 	require.NoError(t, err)
 	assert.NoError(t, rejected)
 	assert.Equal(t, "bpf (task stream)", source.Name())
 	require.NoError(t, source.Close())
 
 	refuse(t, &openStream, fmt.Errorf("load the task stream: %w", log))
-	source, rejected, err = Open(Auto, "/")
+	source, rejected, err = Open(Options{Kind: Auto, Root: "/"})
 	require.NoError(t, err)
 	assert.Equal(t, "procfs", source.Name())
 	require.NoError(t, source.Close())
@@ -526,7 +526,7 @@ func TestAnErrorOfTheVerifierIsOneLine(t *testing.T) {
 	assert.ErrorContains(t, rejected, "calling invalid kernel function")
 	assert.NotContains(t, rejected.Error(), "\n")
 	assert.Less(t, len(rejected.Error()), 500)
-	_, _, err = Open(KindBPF, "/")
+	_, _, err = Open(Options{Kind: KindBPF, Root: "/"})
 	assert.ErrorContains(t, err, "read CPU times by BPF: load the task scan")
 	assert.NotContains(t, err.Error(), "\n")
 }

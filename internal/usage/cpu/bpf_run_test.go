@@ -219,8 +219,8 @@ func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
 		return table.Hidden
 	}
 	assert.True(t, hidden(0, 1000))
-	assert.True(t, hidden(recount/2, 1))
-	assert.False(t, hidden(recount/2, 1))
+	assert.True(t, hidden(recheck/2, 1))
+	assert.False(t, hidden(recheck/2, 1))
 	assert.Equal(t, 1, k.all, "and it takes no pass over all")
 	assert.True(t, hidden(describeAgain, 1000))
 }

@@ -175,14 +175,14 @@ func TestAPassOfBPFAllocatesNothing(t *testing.T) {
 func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
 	host := hostsim.New(t.TempDir())
 	require.NoError(t, host.Render())
-	_, err := OpenBPF(host.Root())
+	_, err := OpenBPF(host.Root(), nil)
 	require.Error(t, err)
-	source, rejected, err := Open(Auto, host.Root())
+	source, rejected, err := Open(Options{Kind: Auto, Root: host.Root()})
 	require.NoError(t, err)
 	assert.Error(t, rejected)
 	assert.Equal(t, "procfs", source.Name())
 	require.NoError(t, source.Close())
-	_, _, err = Open(KindBPF, host.Root())
+	_, _, err = Open(Options{Kind: KindBPF, Root: host.Root()})
 	require.Error(t, err)
 }
 
@@ -192,7 +192,7 @@ func TestWithoutTheScanTheStreamIsTakenAndWithoutBothProcfs(t *testing.T) {
 	source := openHere(t)
 	assert.Contains(t, source.Name(), "stream")
 	refuse(t, &openStream, errors.New("load the task stream: refused"))
-	procfs, rejected, err := Open(Auto, "/")
+	procfs, rejected, err := Open(Options{Kind: Auto, Root: "/"})
 	require.NoError(t, err)
 	assert.Equal(t, "procfs", procfs.Name())
 	assert.ErrorContains(t, rejected, "task stream")
@@ -202,7 +202,7 @@ func TestWithoutTheScanTheStreamIsTakenAndWithoutBothProcfs(t *testing.T) {
 }
 
 func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
-	scan, err := tasks.OpenScan(1)
+	scan, err := tasks.OpenScan(1, 0)
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, scan.Close()) }()
 	pids := map[uint32]bool{}
@@ -220,7 +220,7 @@ func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
 func TestABufferThatIsTooSmallSaysWhatWasLost(t *testing.T) {
 	openHere(t)
 	unlessMissed(t, func(t *testing.T) string {
-		ends, err := tasks.OpenEndings(4096)
+		ends, err := tasks.OpenEndings(4096, 0)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, ends.Close()) }()
 		b := startBurner(t, nil, "fork:300:1")

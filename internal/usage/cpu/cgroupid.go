@@ -55,8 +55,9 @@ func (c *cgroupPaths) close() error {
 	return c.created.Close()
 }
 
-// share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table.
-func (c *cgroupPaths) share(t *Table, id uint64, used units.CPUTime) {
+// share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table. It returns
+// its index in UnseenIn, below 0 where the cgroup's path is not known.
+func (c *cgroupPaths) share(t *Table, id uint64, used units.CPUTime) int {
 	i, ok := c.shared[id]
 	if !ok {
 		i = -1
@@ -69,4 +70,5 @@ func (c *cgroupPaths) share(t *Table, id uint64, used units.CPUTime) {
 	if i >= 0 {
 		t.UnseenIn[i].Used += used
 	}
+	return i
 }

@@ -53,7 +53,7 @@ func TestTimeOfACgroupThatNoRowIsInIsItsOwn(t *testing.T) {
 		{Pid: 34, Start: start, Run: 23, Cgroup: 7},       // where a row is
 	}
 	require.NoError(t, b.ReadProcesses(table))
-	assert.ElementsMatch(t, []CgroupTime{{"/a", 24}, {"/b", 17}}, table.UnseenIn)
+	assert.ElementsMatch(t, []CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.UnseenIn)
 	assert.EqualValues(t, 24+17+19, table.Unseen)
 	require.NoError(t, b.ReadProcesses(table))
 	assert.Empty(t, table.UnseenIn, "once")
@@ -65,7 +65,7 @@ func TestTheKernelTellsThePathOfACgroupThatLivedBetweenTwoPasses(t *testing.T) {
 }
 
 func TestTheWalkFindsACgroupThatTheKernelDidNotTellOf(t *testing.T) {
-	refuse(t, &openCreations, errors.New("refused"))
+	refuseCreations(t, errors.New("refused"))
 	used := passAroundCgroup(t, openHere(t), "left.scope", false)
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }

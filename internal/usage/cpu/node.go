@@ -3,6 +3,7 @@
 package cpu
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -13,7 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// nodeReader reads the node's CPU time from /proc/stat, and other files of /proc that are no process's.
+// nodeReader reads the CPU time of the node and of its domains from /proc/stat, and other files of /proc that are no
+// process's.
 type nodeReader struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -21,6 +23,26 @@ type nodeReader struct {
 	node  Node
 	last  cpuTicks
 	begun bool
+
+	topology *Topology    // nil: the node is not divided
+	domains  []domainTime // by the topology's order
+	nodes    []Node       // what Domains returned last
+	cpus     []lastTicks  // by number
+}
+
+// domainTime is the CPU time of a domain. The domains' times are sums over their own CPUs; all of them together may
+// differ from the node's by some ticks, because the kernel rounds each line of /proc/stat.
+type domainTime struct {
+	Node
+	// had is what all columns grew by so far, of which stolen is the part that another machine had.
+	had, stolen units.CPUTime
+}
+
+// lastTicks is what was last read of a CPU.
+type lastTicks struct {
+	ticks, now cpuTicks
+	known      bool // it was read before
+	listed     bool // it is in the text that is being parsed
 }
 
 func newNodeReader(root string) nodeReader {
@@ -34,14 +56,89 @@ func (n *nodeReader) ReadNode() (Node, error) {
 		return n.node, err
 	}
 	now, err := parseNode(b)
+	if err == nil && n.topology != nil {
+		err = n.parseCPUs(b)
+	}
 	if err != nil {
 		return n.node, fmt.Errorf("%s: %w", n.path("stat"), err)
 	}
+	n.addCPUs()
 	if n.begun {
 		n.node.add(&n.last, &now)
 	}
 	n.last, n.begun = now, true
 	return n.node, nil
+}
+
+// divide makes the reader count CPU time by domain, too.
+func (n *nodeReader) divide(t *Topology) {
+	n.topology = t
+	n.domains, n.nodes = make([]domainTime, len(t.Domains())), make([]Node, len(t.Domains()))
+}
+
+// Domains returns the CPU time of each domain since the first ReadNode, in the order of the topology, nil where the node
+// is not divided. The slice is valid until the next ReadNode.
+func (n *nodeReader) Domains() []Node {
+	for i := range n.domains {
+		n.nodes[i] = n.domains[i].Node
+	}
+	return n.nodes
+}
+
+// lineRoom is more than the line of a CPU in /proc/stat takes: eleven numbers of at most 20 digits.
+const lineRoom = 256
+
+// parseCPUs reads the lines of the CPUs that are online, which follow that of the node. It notes what they show in cpus
+// and changes nothing else.
+func (n *nodeReader) parseCPUs(b []byte) error {
+	for i := range n.cpus {
+		n.cpus[i].listed = false
+	}
+	_, rest, _ := bytes.Cut(b, []byte{'\n'})
+	for {
+		line, after, whole := bytes.Cut(rest, []byte{'\n'})
+		columns, ok := bytes.CutPrefix(line, []byte("cpu"))
+		if !ok {
+			return nil
+		}
+		if !whole {
+			return errTruncated
+		}
+		cpu, now, err := parseCPU(columns)
+		if err != nil {
+			return err
+		}
+		for len(n.cpus) <= cpu {
+			n.cpus = append(n.cpus, lastTicks{})
+		}
+		n.cpus[cpu].now, n.cpus[cpu].listed = now, true
+		rest = after
+	}
+}
+
+// addCPUs adds what parseCPUs noted to the domains. The time of a CPU that comes online counts from then on.
+func (n *nodeReader) addCPUs() {
+	for i := range n.cpus {
+		c := &n.cpus[i]
+		if !c.listed {
+			continue
+		}
+		if c.known {
+			n.domains[n.topology.Of(int32(i))].add(&c.ticks, &c.now)
+		}
+		c.ticks, c.known = c.now, true
+	}
+}
+
+func (d *domainTime) add(last, now *cpuTicks) {
+	d.Node.add(last, now)
+	for column := range last {
+		grown := min(ticks(units.Advance(last[column], now[column])), maxColumn)
+		d.had += grown
+		if column == steal {
+			d.stolen += grown
+		}
+	}
 }
 
 // maxColumn bounds what a column can grow by between two reads, 18 years of CPU time, so that no sum of
@@ -79,6 +176,11 @@ func (n *nodeReader) path(name string) string { return filepath.Join(n.proc.Path
 
 // read reads one of the files that are not a process's.
 func (n *nodeReader) read(name string) ([]byte, error) {
+	if n.topology != nil {
+		if room := 4096 + lineRoom*len(n.topology.of); len(n.buf) < room {
+			n.buf = make([]byte, room)
+		}
+	}
 	b, err := n.proc.Read(name, n.buf)
 	if err != nil {
 		_ = n.proc.Close() // /proc may be mounted anew

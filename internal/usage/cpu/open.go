@@ -14,18 +14,26 @@ const (
 	KindProcfs Kind = "procfs"
 )
 
-// Open returns a source that reads the processes below root. With Auto it never fails, and rejected says
-// why BPF was not taken.
-func Open(kind Kind, root string) (source Source, rejected, err error) {
-	if kind == KindProcfs {
-		return NewProcfs(root), nil, nil
+// Open returns the CPU time source that the options select. With the kind Auto it never fails, and rejected tells why BPF
+// is not used.
+func Open(o Options) (source Source, rejected, err error) {
+	if o.Kind == KindProcfs {
+		return openProcfs(o), nil, nil
 	}
-	bpf, err := OpenBPF(root)
+	bpf, err := OpenBPF(o.Root, o.Topology)
 	switch {
 	case err == nil:
 		return bpf, nil, nil
-	case kind == KindBPF:
+	case o.Kind == KindBPF:
 		return nil, nil, fmt.Errorf("read CPU times by BPF: %w", err)
 	}
-	return NewProcfs(root), err, nil
+	return openProcfs(o), err, nil
+}
+
+func openProcfs(o Options) *Procfs {
+	p := NewProcfs(o.Root)
+	if o.Topology != nil {
+		p.divide(o.Topology)
+	}
+	return p
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -127,8 +128,11 @@ func parseNode(b []byte) (cpuTicks, error) {
 	if !ok || !whole {
 		return cpuTicks{}, fmt.Errorf("no cpu line: %w", errTruncated)
 	}
-	var c cpuTicks
-	f := fields{rest: rest}
+	return parseColumns(rest)
+}
+
+func parseColumns(b []byte) (c cpuTicks, err error) {
+	f := fields{rest: b}
 	for i := range c {
 		if c[i] = f.uint(); f.err != nil {
 			if errors.Is(f.err, errTruncated) && i > idle {
@@ -139,6 +143,20 @@ func parseNode(b []byte) (cpuTicks, error) {
 	}
 	return c, nil
 }
+
+// parseCPU reads the line of one CPU of /proc/stat behind its first three letters, like that of the node.
+func parseCPU(line []byte) (cpu int, c cpuTicks, err error) {
+	number, _, _ := bytes.Cut(line, []byte{' '})
+	n, err := kernfs.ParseUint(number)
+	if err != nil || n >= maxCPUs {
+		return 0, c, errNumber
+	}
+	c, err = parseColumns(line[len(number):])
+	return int(n), c, err
+}
+
+// maxCPUs bounds the numbers of CPUs; Linux is built for 8,192 at most.
+const maxCPUs = 1 << 16
 
 // parseUptime reads the first number of /proc/uptime (proc_uptime(5)): seconds since boot with two
 // decimals, time in suspend included, like the start times of processes.

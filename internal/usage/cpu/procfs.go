@@ -47,6 +47,10 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.path("uptime"), err)
 	}
+	if p.topology != nil {
+		p.topology.Refresh(now)
+		t.divide(p.topology)
+	}
 	t.begin(now)
 	var threads uint64
 	unreadable := 0

@@ -22,6 +22,8 @@ type Options struct {
 	// Window is how far the intervals are apart. If it is shorter than TickWindow, an exact source gives the node's CPU
 	// time, too.
 	Window time.Duration
+	// Topology, if set, divides CPU time by its domains, too. The Reader closes it.
+	Topology *Topology
 	// BeforeScan, if set, is called right before each scan of a source that is not exact, for counters that must be read
 	// before the processes are.
 	BeforeScan func()
@@ -39,6 +41,7 @@ type Reader struct {
 	table   Table
 	node    Node
 	earlier Node // what node was when the source in use took over
+	domains []domainNode
 
 	failures int       // failed scans in a row
 	scanned  time.Time // the last successful scan
@@ -47,10 +50,13 @@ type Reader struct {
 	blind    *Node     // /proc/stat when scans began to fail
 }
 
+// domainNode is what a Reader knows of a domain, as of the node.
+type domainNode struct{ node, earlier, blind Node }
+
 // OpenReader opens a CPU time source and returns a Reader of it. With the kind Auto it never fails, and rejected tells why
 // BPF is not used.
 func OpenReader(o Options) (r *Reader, rejected, err error) {
-	source, rejected, err := Open(o.Kind, o.Root)
+	source, rejected, err := Open(o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,8 +69,23 @@ func NewReader(source Source, o Options) *Reader {
 	if o.Window > 0 && o.Window < TickWindow && source.Exact() {
 		r.runtime = NewRuntime(o.Root)
 	}
+	if o.Topology != nil {
+		r.domains = make([]domainNode, len(o.Topology.Domains()))
+		if s, ok := source.(interface{ divide(*Topology) }); ok && source.Domains() == nil {
+			s.divide(o.Topology)
+		}
+		if r.runtime != nil {
+			r.runtime.divide(o.Topology)
+		}
+	}
 	return r
 }
+
+// Topology returns how the node's CPUs are divided, nil if they are not.
+func (r *Reader) Topology() *Topology { return r.options.Topology }
+
+// Domain returns the CPU time of a domain, by its index in the topology, as of the last ReadNode.
+func (r *Reader) Domain(i int) Node { return r.domains[i].node }
 
 // Source returns the CPU time source in use.
 func (r *Reader) Source() Source { return r.source }
@@ -90,11 +111,18 @@ func (r *Reader) readNode() (Node, error) {
 	switch {
 	case r.runtime == nil:
 		node, err := r.source.ReadNode()
+		for i, domain := range r.source.Domains() {
+			r.domains[i].node = plus(r.domains[i].earlier, domain)
+		}
 		return plus(r.earlier, node), err
 	case r.failures > 0:
 		return r.readBlind(), nil
 	default:
-		return r.runtime.Node(&r.table, r.now)
+		node, err := r.runtime.Node(&r.table, r.now)
+		for i := range r.domains {
+			r.domains[i].node = plus(r.domains[i].earlier, r.runtime.domain(i))
+		}
+		return node, err
 	}
 }
 
@@ -103,24 +131,39 @@ func (r *Reader) readNode() (Node, error) {
 // shows that the node was idle, and all of the time counts as busy.
 func (r *Reader) readBlind() Node {
 	node, err := r.source.ReadNode()
+	domains := r.source.Domains()
 	if err == nil && r.blind == nil {
 		r.blind = &node
+		for i := range domains {
+			r.domains[i].blind = domains[i]
+		}
 	}
 	if !r.shouldFallBack() || r.scanned.IsZero() {
 		return r.node
 	}
-	var meanwhile Node
-	if r.blind != nil {
-		meanwhile = Node{
-			Busy: units.Advance(r.blind.Busy, node.Busy), Total: units.Advance(r.blind.Total, node.Total),
-			Process: units.Advance(r.blind.Process, node.Process),
-		}
+	known := err == nil && r.blind != nil
+	for i := range r.domains {
+		d := &r.domains[i]
+		d.node = plus(d.node, r.meanwhile(known, d.blind, domains[i]))
 	}
-	if err != nil || meanwhile.Total == 0 {
+	if !known {
+		return plus(r.node, r.meanwhile(false, Node{}, Node{}))
+	}
+	return plus(r.node, r.meanwhile(true, *r.blind, node))
+}
+
+// meanwhile returns what the CPU time grew by from before to now, as far as that is known, or else the time since the
+// last successful scan, all of it busy.
+func (r *Reader) meanwhile(known bool, before, now Node) Node {
+	grown := Node{
+		Busy: units.Advance(before.Busy, now.Busy), Total: units.Advance(before.Total, now.Total),
+		Process: units.Advance(before.Process, now.Process),
+	}
+	if !known || grown.Total == 0 {
 		elapsed := units.CPUTime(max(r.now.Sub(r.scanned), 0))
-		meanwhile = Node{Busy: elapsed, Total: elapsed, Process: elapsed}
+		grown = Node{Busy: elapsed, Total: elapsed, Process: elapsed}
 	}
-	return plus(r.node, meanwhile)
+	return grown
 }
 
 func plus(a, b Node) Node {
@@ -170,7 +213,10 @@ func (r *Reader) fallBack() {
 		_ = r.runtime.Close() // it was only read from
 		r.runtime = nil
 	}
-	r.source, r.failures, r.earlier, r.table = NewProcfs(r.options.Root), 0, r.node, Table{Sizes: r.table.Sizes}
+	for i := range r.domains {
+		r.domains[i].earlier = r.domains[i].node
+	}
+	r.source, r.failures, r.earlier, r.table = openProcfs(r.options), 0, r.node, Table{Sizes: r.table.Sizes}
 	_, _ = r.source.ReadNode()
 	_ = r.scan()
 }
@@ -180,6 +226,9 @@ func (r *Reader) Close() error {
 	err := r.source.Close()
 	if r.runtime != nil {
 		err = errors.Join(err, r.runtime.Close())
+	}
+	if r.options.Topology != nil {
+		err = errors.Join(err, r.options.Topology.Close())
 	}
 	return err
 }

@@ -3,7 +3,6 @@
 package cpu
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -29,10 +28,16 @@ type Runtime struct {
 	node    Node
 	at      time.Time
 	run     units.CPUTime
+	domains []domainRuntime // by the topology's order
 }
 
-// recount is how often what seldom changes is looked at, however short the windows are.
-const recount = time.Second
+// domainRuntime is what Runtime knows of a domain.
+type domainRuntime struct {
+	node        Node
+	run         units.CPUTime
+	stolen, had units.CPUTime // as of Runtime
+	counted     domainTime    // the last time that /proc/stat was read
+}
 
 // NewRuntime returns the CPU time of the node below root. It touches nothing.
 func NewRuntime(root string) *Runtime {
@@ -50,7 +55,7 @@ func (r *Runtime) Close() error { return errors.Join(r.online.Close(), r.stat.pr
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	// The number of CPUs that was last known serves while it cannot be read: what the pass found that ran
 	// must not be lost.
-	if r.cpus == 0 || now.Sub(r.counted) >= recount {
+	if r.cpus == 0 || now.Sub(r.counted) >= recheck {
 		if err := r.countCPUs(); err != nil && r.cpus == 0 {
 			return r.node, err
 		}
@@ -58,18 +63,54 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 		r.counted = now
 	}
 	if !r.at.IsZero() {
+		elapsed := units.CPUTime(max(now.Sub(r.at), 0))
 		busy := units.Advance(r.run, t.Run)
-		total := units.CPUTime(max(now.Sub(r.at), 0)) * units.CPUTime(r.cpus)
+		total := elapsed * units.CPUTime(r.cpus)
 		total = max(busy, total-portion(total, r.stolen, r.had))
 		// What is untraced is bounded by the whole lives of those that ended, most of which was billed before.
-		busy += min(t.Untraced, total-busy)
-		r.node.Process += busy
-		r.node.Busy += busy
-		r.node.Total += total
+		untraced := min(t.Untraced, total-busy)
+		r.node.ran(busy+untraced, total)
+		r.addDomains(t, elapsed, untraced)
 	}
 	r.at, r.run = now, t.Run
+	for i := range r.domains {
+		r.domains[i].run = t.RunIn(i)
+	}
 	return r.node, nil
 }
+
+// ran adds time in which processes ran, of a total.
+func (n *Node) ran(busy, total units.CPUTime) {
+	n.Process += busy
+	n.Busy += busy
+	n.Total += total
+}
+
+// addDomains adds to the domains what ran in each. What is untraced may have run wherever there is room.
+func (r *Runtime) addDomains(t *Table, elapsed, untraced units.CPUTime) {
+	var busy, total [MaxDomains]units.CPUTime
+	var room units.CPUTime
+	for i := range r.domains {
+		d := &r.domains[i]
+		busy[i] = units.Advance(d.run, t.RunIn(i))
+		total[i] = elapsed * units.CPUTime(r.stat.topology.cpus[i])
+		total[i] = max(busy[i], total[i]-portion(total[i], d.stolen, d.had))
+		room += total[i] - busy[i]
+	}
+	for i := range r.domains {
+		free := total[i] - busy[i]
+		r.domains[i].node.ran(busy[i]+portion(free, untraced, max(room, untraced)), total[i])
+	}
+}
+
+// divide makes the runtime count CPU time by domain, too.
+func (r *Runtime) divide(t *Topology) {
+	r.stat.divide(t)
+	r.domains = make([]domainRuntime, len(t.Domains()))
+}
+
+// domain returns the CPU time of a domain since the first call of Node.
+func (r *Runtime) domain(i int) Node { return r.domains[i].node }
 
 // countStolen finds which part of the CPUs' time was stolen since it was last called. Where that cannot be read
 // the part stands that was last known.
@@ -78,13 +119,13 @@ func (r *Runtime) countStolen() {
 	if _, err := r.stat.ReadNode(); err != nil || !begun {
 		return
 	}
-	r.stolen, r.had = 0, 0
-	for column := range before {
-		grown := min(ticks(units.Advance(before[column], r.stat.last[column])), maxColumn)
-		r.had += grown
-		if column == steal {
-			r.stolen = grown
-		}
+	var node domainTime
+	node.add(&before, &r.stat.last)
+	r.stolen, r.had = node.stolen, node.had
+	for i := range r.domains {
+		d, now := &r.domains[i], r.stat.domains[i]
+		d.stolen, d.had = now.stolen-d.counted.stolen, now.had-d.counted.had
+		d.counted = now
 	}
 }
 
@@ -93,36 +134,10 @@ func (r *Runtime) countCPUs() error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", filepath.Join(r.online.Path(), "online"), err)
 	}
-	cpus, err := parseCPUList(list)
-	if err != nil {
+	cpus := uint64(0)
+	if err := kernfs.ParseList(list, func(int) { cpus++ }); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(r.online.Path(), "online"), err)
 	}
 	r.cpus = cpus
 	return nil
 }
-
-// parseCPUList counts the CPUs of a list like "0-3,5" (Documentation/admin-guide/cputopology.rst).
-func parseCPUList(b []byte) (uint64, error) {
-	var n uint64
-	for part := range bytes.SplitSeq(bytes.TrimSpace(b), []byte{','}) {
-		first, last, isRange := bytes.Cut(part, []byte{'-'})
-		from, err := parseUint(first)
-		if err != nil {
-			return 0, err
-		}
-		to := from
-		if isRange {
-			if to, err = parseUint(last); err != nil {
-				return 0, err
-			}
-		}
-		if to < from || to >= maxCPUs {
-			return 0, errNumber
-		}
-		n += to - from + 1
-	}
-	return n, nil
-}
-
-// maxCPUs bounds the numbers of CPUs; Linux is built for 8,192 at most.
-const maxCPUs = 1 << 16

@@ -3,10 +3,8 @@
 package cpu
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -99,36 +97,4 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 	host.CPU.Steal -= 10
 	_, total = window(time.Second, 0)
 	assert.Equal(t, 2*units.Second, total)
-}
-
-func TestACPUListIsCounted(t *testing.T) {
-	for list, want := range map[string]uint64{"0": 1, "0-3\n": 4, "0-1,4,6-7\n": 5, "0-65535": 65536} {
-		n, err := parseCPUList([]byte(list))
-		require.NoError(t, err, list)
-		assert.Equal(t, want, n, list)
-	}
-	for _, list := range []string{"", "\n", "a", "3-1", "0-", "-1", "0,,1", "0-99999999999"} {
-		_, err := parseCPUList([]byte(list))
-		assert.Error(t, err, list)
-	}
-}
-
-func FuzzParseCPUList(f *testing.F) {
-	for _, list := range []string{"0-3,5\n", "3-1", "0\n", "0-65535\n", "0-65536\n", "0,0\n", "0-1-2\n", "0,\n", "-1\n", "\n", "", "18446744073709551615-0\n"} {
-		f.Add([]byte(list))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		n, err := parseCPUList(b)
-		if err != nil {
-			return
-		}
-		parts := uint64(bytes.Count(b, []byte{','})) + 1
-		if n < parts || n > parts*maxCPUs {
-			t.Errorf("%q has %d CPUs", b, n)
-		}
-		more, err := parseCPUList(append(slices.Clone(bytes.TrimSpace(b)), ",7-9\n"...))
-		if err != nil || more != n+3 {
-			t.Errorf("%q has %d CPUs, with three more %d, %v", b, n, more, err)
-		}
-	})
 }

@@ -56,6 +56,7 @@ type Process struct {
 	// LastCPU is the CPU that it was last on, one of its threads that ran lately or its first; below 0 where
 	// that is not known.
 	LastCPU int32
+	parts   int32 // the block of Used in the table's division
 	// Resident is what it has in memory, in bytes, shared memory included. It is as inexact as the kernel's own
 	// counter in /proc/<pid>/stat (proc_pid_stat(5), rss).
 	Resident uint64
@@ -71,7 +72,8 @@ type Process struct {
 	// owed is what its child times do not show yet of children that ended.
 	owed units.CPUTime
 	// discards says that it ignores SIGCHLD: the kernel adds the times of its children to nobody's when they end.
-	discards bool
+	discards    bool
+	unseenParts int32 // the block of Unseen
 }
 
 // Ended is a process that the previous pass showed and this one does not.
@@ -84,8 +86,9 @@ type Ended struct {
 // CgroupTime is CPU time of one cgroup.
 type CgroupTime struct {
 	// Path is the cgroup's in the v2 hierarchy, below its root.
-	Path string
-	Used units.CPUTime
+	Path  string
+	Used  units.CPUTime
+	parts int32
 }
 
 // Source reads CPU time. It is used from one goroutine.
@@ -95,6 +98,8 @@ type Source interface {
 	// ReadProcesses makes one pass over all processes into the table. After an error the table is as it
 	// was, and the next pass covers what this one missed.
 	ReadProcesses(*Table) error
+	// Domains returns the CPU time of each domain of a node that is divided, as of the last ReadNode.
+	Domains() []Node
 	// Name is the source's name in the configuration.
 	Name() string
 	// Exact says that its passes show all CPU time, of those who ended too: there is nothing to infer.

@@ -58,6 +58,8 @@ type Table struct {
 
 	awaited []Process // rows of processes that are gone, whose final CPU time is not known yet
 
+	division
+
 	balance []int64 // scratch of traceChildren, by row
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show
 }
@@ -99,6 +101,7 @@ func (t *Table) begin(now time.Duration) {
 	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = 0, t.Active[:0]
+	t.division.begin()
 }
 
 // beginKeeping starts a pass like begin, whose first rows are those of the pass before: what changed in them is told
@@ -111,7 +114,7 @@ func (t *Table) beginKeeping(now time.Duration, kept int) {
 	for _, i := range t.Active {
 		if int(i) < kept {
 			p := &t.Processes[i]
-			p.Born, p.Used, p.Unseen = false, 0, 0
+			p.Born, p.Used, p.Unseen, p.parts, p.unseenParts = false, 0, 0, 0, 0
 		}
 	}
 	t.before = append(t.before[:0], t.Processes[kept:]...)
@@ -123,6 +126,7 @@ func (t *Table) beginKeeping(now time.Duration, kept int) {
 	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = kept, t.Active[:0]
+	t.division.begin()
 }
 
 // advance gives a row that was kept what the pass shows of it.
@@ -156,8 +160,9 @@ func (t *Table) activate() {
 }
 
 // giveUnseen says that children of a process used this much.
-func (t *Table) giveUnseen(row int32, run units.CPUTime) {
+func (t *Table) giveUnseen(row int32, run units.CPUTime, weights []uint64) {
 	p := &t.Processes[row]
+	p.unseenParts = t.division.add(p.unseenParts, run, weights)
 	if run > 0 && !p.isActive() {
 		t.Active = append(t.Active, row)
 	}
@@ -196,8 +201,9 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 
 	end := func(old *Process) {
 		e := Ended{Process: *old}
+		e.parts, e.unseenParts = 0, 0
 		if final != nil {
-			run, known := final(old)
+			run, known := final(&e.Process)
 			if !known {
 				e.Born, e.Used, e.Unseen, e.Zombie = false, 0, 0, true
 				t.awaited = append(t.awaited, e.Process)
@@ -297,6 +303,21 @@ func (t *Table) addUp() {
 		found += t.Ended[i].LastSlice
 	}
 	t.Run += found
+	if t.topology != nil {
+		t.addRunParts()
+	}
+}
+
+// addRunParts adds to the domains what addUp adds to Run.
+func (t *Table) addRunParts() {
+	t.addRun(t.NobodysParts())
+	for _, i := range t.Active {
+		t.addRun(t.Parts(&t.Processes[i]))
+		t.addRun(t.UnseenParts(&t.Processes[i]))
+	}
+	for i := range t.Ended {
+		t.addRun(t.LastParts(&t.Ended[i]))
+	}
 }
 
 func find(rows []Process, pid int32) *Process {

@@ -25,8 +25,57 @@ import (
 // Process is one process as the programs list it: times in nanoseconds, Start since boot.
 type Process = tasksProcess
 
-// Ended is what is left of a process that ended: Run is all that it used.
-type Ended = tasksEnded
+// Ended is what is left of a process that ended.
+type Ended struct {
+	Start uint64
+	// Run is all that it used.
+	Run         uint64
+	Cgroup      uint64
+	Pid, Parent uint32
+	// Weights are what its threads used by domain, each where it was last, nil where nothing is divided. They are valid
+	// until the next one is told of.
+	Weights []uint64
+}
+
+// maxDomains is MAX_DOMAINS of the programs.
+const maxDomains = len(tasksByDomain{}.Run)
+
+// divided sets the number of domains into which the programs divide what threads use, 0 for not at all. What only dividing
+// takes is left out then: the verifier removes the code, and older kernels lack the type of map.
+func divided(spec *ebpf.CollectionSpec, domains int) error {
+	if domains > maxDomains {
+		return fmt.Errorf("%d domains are more than %d", domains, maxDomains)
+	}
+	if domains > 0 {
+		cpus, err := ebpf.PossibleCPU()
+		if err != nil {
+			return err
+		}
+		if m := spec.Maps[tasksMapDomainOf]; m != nil {
+			m.MaxEntries = uint32(cpus)
+		}
+		if m := spec.Maps[tasksMapFreedByDomain]; m != nil {
+			m.MaxEntries = spec.Maps[tasksMapFreedThreads].MaxEntries
+		}
+	} else if m := spec.Maps[tasksMapThreadRuns]; m != nil {
+		*m = ebpf.MapSpec{Name: m.Name, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
+	}
+	return spec.Variables[tasksVarDomains].Set(uint32(domains))
+}
+
+// setDomains fills the map that says which domain a CPU is in.
+func setDomains(loaded *ebpf.Collection, of []int32) error {
+	m := loaded.Maps[tasksMapDomainOf]
+	for cpu, domain := range of {
+		if uint32(cpu) >= m.MaxEntries() {
+			break
+		}
+		if err := m.Put(uint32(cpu), uint32(domain)); err != nil {
+			return fmt.Errorf("set the domain of CPU %d: %w", cpu, err)
+		}
+	}
+	return nil
+}
 
 // The bits of Process.Flags.
 const (
@@ -52,7 +101,8 @@ func only(program string) (*ebpf.CollectionSpec, error) {
 
 // keepMaps takes out all maps but these, and those of the variables.
 func keepMaps(spec *ebpf.CollectionSpec, names ...string) {
-	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads} {
+	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads,
+		tasksMapDomainOf, tasksMapThreadRuns, tasksMapGrowth, tasksMapFreedByDomain} {
 		if !slices.Contains(names, name) {
 			delete(spec.Maps, name)
 		}
@@ -69,6 +119,11 @@ type Scan struct {
 	run       runAttr
 	result    tasksScanned
 	quick     bool // the last call
+
+	domains int
+	growth  []byte // nil where nothing is divided
+	of      []int32
+	scanned time.Time // the last call
 }
 
 // runAttr is the part of union bpf_attr (linux/bpf.h) for BPF_PROG_TEST_RUN.
@@ -91,6 +146,10 @@ type Listing struct {
 	Same int
 	// Changed are the indices, ascending, of those that ran or were changed since, and of new ones.
 	Changed []uint64
+	// Weights are blocks of a number for each domain: what the threads of a process used there since the call before, each
+	// in the domain where it was last. The first block is that of the processes whose Block is 1, and so on. Processes
+	// whose Block is 0 were in one domain, that of their CPU. It is nil where nothing is divided.
+	Weights []uint64
 }
 
 // withGrants says what to grant where a permission is missing. The library's own advice is about the limit of locked
@@ -104,14 +163,18 @@ func withGrants(err error) error {
 
 const processSize = int(unsafe.Sizeof(Process{}))
 
-// OpenScan loads the program with room for this many processes. There is more room when it is needed.
-func OpenScan(room int) (*Scan, error) {
+// OpenScan loads the program with room for this many processes, and divides what threads use into this many domains, 0
+// for not at all. There is more room when it is needed.
+func OpenScan(room, domains int) (*Scan, error) {
 	spec, err := only(tasksProgScan)
 	if err != nil {
 		return nil, err
 	}
-	keepMaps(spec, tasksMapProcesses, tasksMapSeen, tasksMapChanges)
-	s := &Scan{spec: spec}
+	keepMaps(spec, tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapDomainOf, tasksMapThreadRuns, tasksMapGrowth)
+	if err := divided(spec, domains); err != nil {
+		return nil, err
+	}
+	s := &Scan{spec: spec, domains: domains}
 	if err := s.load(room); err != nil {
 		return nil, err
 	}
@@ -134,25 +197,37 @@ func (s *Scan) load(room int) error {
 	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges} {
 		spec.Maps[name].MaxEntries = uint32(room)
 	}
+	if s.domains > 0 {
+		spec.Maps[tasksMapGrowth].MaxEntries = uint32((room + 1) * s.domains)
+	}
 	loaded, err := newCollection(spec)
 	if err != nil {
 		return fmt.Errorf("load the task scan: %w", withGrants(err))
 	}
-	processes, err := mapMemory(loaded.Maps[tasksMapProcesses].FD(), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	next := &Scan{loaded: loaded}
+	mapped := func(name, what string, size int) (memory []byte) {
+		if err == nil {
+			if memory, err = mapMemory(loaded.Maps[name].FD(), 0, (size+page-1)/page*page, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+				memory, err = nil, fmt.Errorf("map the task scan's %s: %w", what, err)
+			}
+		}
+		return memory
+	}
+	next.processes = mapped(tasksMapProcesses, "results", size)
+	next.changes = mapped(tasksMapChanges, "changes", room*8)
+	if s.domains > 0 {
+		next.growth = mapped(tasksMapGrowth, "growth", (room+1)*s.domains*8)
+		if err == nil {
+			err = setDomains(loaded, s.of)
+		}
+	}
+	if err == nil {
+		err = s.Close()
+	}
 	if err != nil {
-		loaded.Close()
-		return fmt.Errorf("map the task scan's results: %w", err)
+		return errors.Join(err, next.Close())
 	}
-	changes, err := mapMemory(loaded.Maps[tasksMapChanges].FD(), 0, (room*8+page-1)/page*page, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		loaded.Close()
-		return errors.Join(fmt.Errorf("map the task scan's changes: %w", err), unix.Munmap(processes))
-	}
-	if err := s.Close(); err != nil {
-		loaded.Close()
-		return errors.Join(err, unix.Munmap(processes), unix.Munmap(changes))
-	}
-	s.loaded, s.processes, s.changes = loaded, processes, changes
+	s.loaded, s.processes, s.changes, s.growth, s.scanned = loaded, next.processes, next.changes, next.growth, time.Time{}
 	s.run = runAttr{
 		program:     uint32(loaded.Programs[tasksProgScan].FD()),
 		context:     uint64(uintptr(unsafe.Pointer(&s.result))),
@@ -172,7 +247,7 @@ func (s *Scan) Read() ([]Process, error) {
 // process that has not run since may be as it was when it last ran; its CPU time and cgroups are as they are now.
 func (s *Scan) Update(all bool) (Listing, error) {
 	for {
-		s.result = tasksScanned{Same: math.MaxUint32}
+		s.result = tasksScanned{Same: math.MaxUint32, Elapsed: s.sinceLast()}
 		if all {
 			s.result.All = 1
 		}
@@ -193,8 +268,35 @@ func (s *Scan) Update(all bool) (Listing, error) {
 			Processes: unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(s.processes))), n),
 			Same:      int(s.result.Same),
 			Changed:   unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(s.changes))), s.result.Changed),
+			Weights:   s.weights(),
 		}, nil
 	}
+}
+
+// sinceLast returns the time since the call before, in nanoseconds, 0 in the first one and where nothing is divided.
+func (s *Scan) sinceLast() uint64 {
+	if s.domains == 0 {
+		return 0
+	}
+	last := s.scanned
+	if s.scanned = time.Now(); last.IsZero() {
+		return 0
+	}
+	return uint64(s.scanned.Sub(last))
+}
+
+func (s *Scan) weights() []uint64 {
+	if s.domains == 0 {
+		return nil
+	}
+	all := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(s.growth))), len(s.growth)/8)
+	return all[s.domains : (int(s.result.Blocks)+1)*s.domains]
+}
+
+// SetDomains sets the domain of each CPU, by its number.
+func (s *Scan) SetDomains(of []int32) error {
+	s.of = slices.Clone(of)
+	return setDomains(s.loaded, of)
 }
 
 // soon is how short a call is not worth telling Go's scheduler of, which wakes a thread to watch over every call that
@@ -231,7 +333,13 @@ func (s *Scan) Close() error {
 	}
 	s.loaded.Close()
 	s.loaded = nil
-	return errors.Join(unix.Munmap(s.processes), unix.Munmap(s.changes))
+	var err error
+	for _, memory := range [][]byte{s.processes, s.changes, s.growth} {
+		if memory != nil {
+			err = errors.Join(err, unix.Munmap(memory))
+		}
+	}
+	return err
 }
 
 // Stream lists all processes through a task iterator that is read like a file (Linux 5.8 and later). It
@@ -242,15 +350,22 @@ type Stream struct {
 	buf    []byte
 	out    []Process
 	early  []Process // threads that the kernel lists before their process
+
+	domains int
+	of      []int32
+	weights []uint64
 }
 
-// OpenStream loads the program.
-func OpenStream() (*Stream, error) {
+// OpenStream loads the program. It divides what threads use into this many domains, 0 for not at all.
+func OpenStream(domains int) (*Stream, error) {
 	spec, err := only(tasksProgStream)
 	if err != nil {
 		return nil, err
 	}
-	keepMaps(spec)
+	keepMaps(spec, tasksMapThreadRuns)
+	if err := divided(spec, domains); err != nil {
+		return nil, err
+	}
 	loaded, err := newCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load the task stream: %w", withGrants(err))
@@ -260,13 +375,25 @@ func OpenStream() (*Stream, error) {
 		loaded.Close()
 		return nil, fmt.Errorf("attach the task stream: %w", err)
 	}
-	return &Stream{loaded: loaded, iter: iter, buf: make([]byte, 1024*processSize)}, nil
+	return &Stream{loaded: loaded, iter: iter, buf: make([]byte, 1024*processSize), domains: domains}, nil
 }
 
 // Shrink gives back the memory of the last listing, which is not valid any more.
 func (s *Stream) Shrink(int) error {
-	s.out, s.early = nil, nil
+	s.out, s.early, s.weights = nil, nil, nil
 	return nil
+}
+
+// SetDomains sets the domain of each CPU, by its number.
+func (s *Stream) SetDomains(of []int32) error {
+	s.of = slices.Clone(of)
+	return nil
+}
+
+// Update returns all processes, as if all had changed since the call before.
+func (s *Stream) Update(bool) (Listing, error) {
+	listed, err := s.Read()
+	return Listing{Processes: listed, Weights: s.weights}, err
 }
 
 // Read returns all processes, in the order in which they were created. The slice is valid until the next
@@ -277,7 +404,7 @@ func (s *Stream) Read() ([]Process, error) {
 		return nil, fmt.Errorf("open the task stream: %w", err)
 	}
 	defer func() { _ = r.Close() }() // it was only read from
-	s.out, s.early = s.out[:0], s.early[:0]
+	s.out, s.early, s.weights = s.out[:0], s.early[:0], s.weights[:0]
 	kept := 0
 	for {
 		n, err := r.Read(s.buf[kept:])
@@ -303,13 +430,34 @@ func (s *Stream) Read() ([]Process, error) {
 func (s *Stream) add(t *Process) {
 	if t.Threads > 0 {
 		s.out = append(s.out, *t)
+		row := &s.out[len(s.out)-1]
+		if row.Block = 0; t.Threads > 1 {
+			s.divide(row, t)
+		}
 		return
 	}
 	if row := s.row(t.Pid); row != nil {
 		row.Run += t.Run
+		s.divide(row, t)
 		return
 	}
 	s.early = append(s.early, *t)
+}
+
+// divide adds what a thread used to its process's block.
+func (s *Stream) divide(row, thread *Process) {
+	if s.domains == 0 {
+		return
+	}
+	if row.Block == 0 {
+		s.weights = append(s.weights, make([]uint64, s.domains)...)
+		row.Block = uint32(len(s.weights) / s.domains)
+	}
+	domain := 0
+	if int(thread.Cpu) < len(s.of) {
+		domain = int(s.of[thread.Cpu])
+	}
+	s.weights[int(row.Block-1)*s.domains+domain] += uint64(thread.Block)
 }
 
 func (s *Stream) row(pid uint32) *Process {
@@ -332,6 +480,7 @@ func (s *Stream) sum() ([]Process, error) {
 			continue // its process has ended meanwhile
 		}
 		row.Run += t.Run
+		s.divide(row, t)
 		// A thread that ended between the two readings is in the later one of its process's dead threads.
 		row.Dead = min(row.Dead, t.Dead)
 	}
@@ -360,6 +509,9 @@ type Endings struct {
 	ring   *ringbuf.Reader
 	record ringbuf.Record
 	lost   lost
+
+	domains int
+	ended   Ended // what the last one that was told of is
 }
 
 type lost struct{ Count, Run uint64 }
@@ -367,19 +519,23 @@ type lost struct{ Count, Run uint64 }
 // EndingsBuffer is a buffer for some 100,000 endings between two reads.
 const EndingsBuffer = 4 << 20
 
-// OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages.
-func OpenEndings(buffer int) (*Endings, error) {
+// OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages. It divides what threads use
+// into this many domains, 0 for not at all.
+func OpenEndings(buffer, domains int) (*Endings, error) {
 	spec, err := only(tasksProgOnFree)
 	if err != nil {
 		return nil, err
 	}
-	keepMaps(spec, tasksMapEndings, tasksMapFreedThreads)
+	keepMaps(spec, tasksMapEndings, tasksMapFreedThreads, tasksMapDomainOf, tasksMapFreedByDomain)
+	if err := divided(spec, domains); err != nil {
+		return nil, err
+	}
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
 	loaded, err := newCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load the hook on process ends: %w", withGrants(err))
 	}
-	e := &Endings{loaded: loaded}
+	e := &Endings{loaded: loaded, domains: domains}
 	if e.ring, err = ringbuf.NewReader(loaded.Maps[tasksMapEndings]); err != nil {
 		loaded.Close()
 		return nil, fmt.Errorf("read the hook on process ends: %w", err)
@@ -402,8 +558,8 @@ func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
 		if err != nil {
 			return 0, 0, fmt.Errorf("read the ends of processes: %w", err)
 		}
-		if len(e.record.RawSample) >= int(unsafe.Sizeof(Ended{})) {
-			yield((*Ended)(unsafe.Pointer(unsafe.SliceData(e.record.RawSample))))
+		if len(e.record.RawSample) >= endedSize+8*e.domains {
+			yield(e.read())
 		}
 	}
 	var now lost
@@ -414,6 +570,21 @@ func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
 	e.lost = now
 	return count, run, nil
 }
+
+const endedSize = int(unsafe.Sizeof(tasksEnded{}))
+
+// read returns what the last record says.
+func (e *Endings) read() *Ended {
+	r := (*tasksEnded)(unsafe.Pointer(unsafe.SliceData(e.record.RawSample)))
+	e.ended = Ended{Start: r.Start, Run: r.Run, Cgroup: r.Cgroup, Pid: r.Pid, Parent: r.Parent}
+	if e.domains > 0 {
+		e.ended.Weights = unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(r), endedSize)), e.domains)
+	}
+	return &e.ended
+}
+
+// SetDomains sets the domain of each CPU, by its number.
+func (e *Endings) SetDomains(of []int32) error { return setDomains(e.loaded, of) }
 
 // Close detaches and unloads the hook.
 func (e *Endings) Close() error {

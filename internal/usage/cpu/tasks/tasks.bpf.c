@@ -121,7 +121,7 @@ struct process {
 	__u64 dead;  /* stream: ns on a CPU of the threads that ended, which run does not have there */
 	__u64 resident; /* pages */
 	__u32 cpu; /* the one that it was on last; scan: that its thread was on that began to run last */
-	__u32 reserved;
+	__u32 block; /* scan: of its threads' growth; stream: growth of the thread, in us; 0: cpu tells where it ran */
 };
 
 /* What is left of a process that ended. */
@@ -178,12 +178,46 @@ struct {
 	__type(value, __u64);
 } changes SEC(".maps");
 
+/* How many domains the node's CPUs are divided into, 0 where nothing is divided: then the verifier removes all that is
+ * about domains. */
+const volatile __u32 domains = 0;
+#define MAX_DOMAINS 16
+
+/* The domain of each CPU. Resized before it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} domain_of SEC(".maps");
+
+/* What each thread had used at the scan before. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64);
+} thread_runs SEC(".maps");
+
+/* What the threads of processes used since the scan before, by domain: a block of as many numbers for each process of
+ * several threads that ran. Block 0 is not used. Resized before it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} growth SEC(".maps");
+
 /* What scan is told, and tells. */
 struct scanned {
 	__u32 all;       /* in: describe those that did not change, too */
 	__u32 processes; /* how many there are, which may be more than the array holds */
 	__u32 same;      /* in: -1; how many of them, from the first, are the same as in the pass before */
 	__u32 changed;   /* how many of these are in changes */
+	__u64 elapsed;   /* in: ns since the pass before, 0 in the first */
+	__u32 blocks;    /* how many blocks of growth there are */
+	__u32 block;     /* scratch: that of the process whose threads come */
 };
 
 struct {
@@ -199,6 +233,20 @@ struct {
 	__type(key, struct process_key);
 	__type(value, __u64);
 } freed_threads SEC(".maps");
+
+struct by_domain {
+	__u64 run[MAX_DOMAINS];
+};
+
+/* The same by the domain that each of these threads was in last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct process_key);
+	__type(value, struct by_domain);
+} freed_by_domain SEC(".maps");
+
+const struct by_domain nothing = {};
 
 /* What the ring had no room for. */
 struct {
@@ -239,6 +287,58 @@ static __always_inline __u32 cpu_of(struct task_struct *t)
 	if (bpf_core_field_exists(((struct task_struct___cpu *)t)->cpu))
 		return ((struct task_struct___cpu *)t)->cpu;
 	return -1; /* a kernel for one CPU */
+}
+
+/* The domain of the CPU that a task was on last. */
+static __always_inline __u32 domain(struct task_struct *t)
+{
+	__u32 cpu = cpu_of(t), *of = bpf_map_lookup_elem(&domain_of, &cpu);
+
+	return of ? *of : 0;
+}
+
+/* What a thread used since the pass before. before is what it had used then where that is known, else -1. */
+static __always_inline __u64 grown(struct task_struct *t, __u64 before)
+{
+	__u64 run = t->se.sum_exec_runtime, *last;
+
+	last = bpf_task_storage_get(&thread_runs, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!last)
+		return 0;
+	if (before == -1)
+		before = *last;
+	if (*last != run)
+		*last = run;
+	return run > before ? run - before : 0;
+}
+
+/* Adds what a thread used to its process's block. Of one that was not watched before nothing tells how much that was, but
+ * that it is no more than the time since then. */
+static __always_inline void divide(struct scanned *result, struct task_struct *t, __u64 before)
+{
+	__u64 run, *part;
+	__u32 at;
+
+	if (is_released(t))
+		return;
+	run = grown(t, before);
+	if (run > result->elapsed)
+		run = result->elapsed;
+	if (!run)
+		return;
+	if (!result->block) {
+		result->block = ++result->blocks;
+		for (__u32 i = 0; i < domains && i < MAX_DOMAINS; i++) {
+			at = result->block * domains + i;
+			part = bpf_map_lookup_elem(&growth, &at);
+			if (part)
+				*part = 0;
+		}
+	}
+	at = result->block * domains + domain(t);
+	part = bpf_map_lookup_elem(&growth, &at);
+	if (part)
+		*part += run;
 }
 
 /* When a task last began to run, by a clock that all CPUs share, unlike exec_start. 0 where the kernel does not keep it
@@ -321,6 +421,10 @@ static __always_inline void note_threads(struct scanned *result, __u64 run, __u3
 		return;
 	p->run = run;
 	p->cpu = cpu;
+	if (domains) {
+		p->block = result->block;
+		result->block = 0;
+	}
 	if (s->run != run || s->cgroups != p->cgroups)
 		note_change(result, at);
 	s->run = run;
@@ -352,6 +456,8 @@ int scan(struct scanned *result)
 		if (tgid == last) { /* by number: exec makes any thread the leader */
 			if (!is_released(t))
 				run += t->se.sum_exec_runtime;
+			if (domains)
+				divide(result, t, -1);
 			sum = arrival(t);
 			if (sum > latest) {
 				latest = sum;
@@ -391,6 +497,8 @@ int scan(struct scanned *result)
 			run += t->se.sum_exec_runtime;
 		describe(p, t);
 		if (!alone) {
+			if (domains)
+				divide(result, t, s->alone ? s->run : -1);
 			s->alone = 0;
 			last = tgid;
 			latest = arrival(t);
@@ -398,6 +506,8 @@ int scan(struct scanned *result)
 			continue;
 		}
 		p->run = run;
+		if (domains)
+			p->block = 0;
 		s->run = sum;
 		s->cgroups = p->cgroups;
 		if (s->alone < SETTLED)
@@ -440,8 +550,40 @@ int stream(struct bpf_iter__task *ctx)
 	else
 		p.pid = t->tgid; /* no threads marks one that is no leader */
 	p.run = t->se.sum_exec_runtime;
+	if (domains) {
+		__u64 us = grown(t, -1) / 1000;
+
+		p.block = us > (__u32)-1 ? (__u32)-1 : us;
+		p.cpu = cpu_of(t);
+	}
 	bpf_seq_write(ctx->meta->seq, &p, sizeof(p));
 	return 0;
+}
+
+/* Notes in which domain a thread ended. */
+static __always_inline void free_by_domain(struct task_struct *t, const struct process_key *key, __u64 run)
+{
+	struct by_domain *by = bpf_map_lookup_elem(&freed_by_domain, key);
+	__u32 in = domain(t);
+
+	if (!by) {
+		bpf_map_update_elem(&freed_by_domain, key, &nothing, BPF_NOEXIST);
+		by = bpf_map_lookup_elem(&freed_by_domain, key);
+	}
+	if (by && in < MAX_DOMAINS)
+		__sync_fetch_and_add(&by->run[in], run);
+}
+
+/* Writes what all threads of a process used, by domain, behind its end: those that were freed before, and the last. */
+static __always_inline void end_by_domain(struct task_struct *t, const struct process_key *key, __u64 *parts)
+{
+	struct by_domain *by = bpf_map_lookup_elem(&freed_by_domain, key);
+	__u32 in = domain(t);
+
+	for (__u32 i = 0; i < domains && i < MAX_DOMAINS; i++)
+		parts[i] = (by ? by->run[i] : 0) + (i == in ? t->se.sum_exec_runtime : 0);
+	if (by)
+		bpf_map_delete_elem(&freed_by_domain, key);
 }
 
 /* Runs when a task is freed, after its last time on a CPU was counted: at sched_process_exit it is not, nor
@@ -461,6 +603,8 @@ int BPF_PROG(on_free, struct task_struct *t)
 	struct ended *e;
 
 	if (t->pid != t->tgid) {
+		if (domains)
+			free_by_domain(t, &key, run);
 		if (threads)
 			__sync_fetch_and_add(threads, run);
 		else if (bpf_map_update_elem(&freed_threads, &key, &run, BPF_NOEXIST)) {
@@ -476,8 +620,10 @@ int BPF_PROG(on_free, struct task_struct *t)
 	}
 	if (run < all)
 		run = all;
-	e = bpf_ringbuf_reserve(&endings, sizeof(*e), 0);
+	e = bpf_ringbuf_reserve(&endings, sizeof(*e) + domains * sizeof(__u64), 0);
 	if (!e) {
+		if (domains)
+			bpf_map_delete_elem(&freed_by_domain, &key);
 		__sync_fetch_and_add(&lost.count, 1);
 		__sync_fetch_and_add(&lost.run, run);
 		return 0;
@@ -487,6 +633,8 @@ int BPF_PROG(on_free, struct task_struct *t)
 	e->cgroup = t->cgroups->dfl_cgrp->kn->id;
 	e->pid = t->tgid;
 	e->parent = t->real_parent->tgid;
+	if (domains)
+		end_by_domain(t, &key, (__u64 *)(e + 1));
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 	return 0;
 }

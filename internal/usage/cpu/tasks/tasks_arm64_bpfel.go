@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type tasksByDomain struct {
+	_   structs.HostLayout
+	Run [16]uint64
+}
+
 type tasksEnded struct {
 	_      structs.HostLayout
 	Start  uint64
@@ -37,7 +42,7 @@ type tasksProcess struct {
 	Dead     uint64
 	Resident uint64
 	Cpu      uint32
-	Reserved uint32
+	Block    uint32
 }
 
 type tasksProcessKey struct {
@@ -53,6 +58,9 @@ type tasksScanned struct {
 	Processes uint32
 	Same      uint32
 	Changed   uint32
+	Elapsed   uint64
+	Blocks    uint32
+	Block     uint32
 }
 
 type tasksSeen struct {
@@ -69,14 +77,20 @@ type tasksSeen struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	tasksMapChanges       = "changes"
+	tasksMapDomainOf      = "domain_of"
 	tasksMapEndings       = "endings"
+	tasksMapFreedByDomain = "freed_by_domain"
 	tasksMapFreedThreads  = "freed_threads"
+	tasksMapGrowth        = "growth"
 	tasksMapProcesses     = "processes"
 	tasksMapSeen          = "seen"
+	tasksMapThreadRuns    = "thread_runs"
 	tasksProgOnFree       = "on_free"
 	tasksProgScan         = "scan"
 	tasksProgStream       = "stream"
+	tasksVarDomains       = "domains"
 	tasksVarLost          = "lost"
+	tasksVarNothing       = "nothing"
 	tasksVarUnusedEnded   = "unused_ended"
 	tasksVarUnusedProcess = "unused_process"
 	tasksVarUnusedScanned = "unused_scanned"
@@ -133,18 +147,24 @@ type tasksProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksMapSpecs struct {
-	Changes      *ebpf.MapSpec `ebpf:"changes"`
-	Endings      *ebpf.MapSpec `ebpf:"endings"`
-	FreedThreads *ebpf.MapSpec `ebpf:"freed_threads"`
-	Processes    *ebpf.MapSpec `ebpf:"processes"`
-	Seen         *ebpf.MapSpec `ebpf:"seen"`
+	Changes       *ebpf.MapSpec `ebpf:"changes"`
+	DomainOf      *ebpf.MapSpec `ebpf:"domain_of"`
+	Endings       *ebpf.MapSpec `ebpf:"endings"`
+	FreedByDomain *ebpf.MapSpec `ebpf:"freed_by_domain"`
+	FreedThreads  *ebpf.MapSpec `ebpf:"freed_threads"`
+	Growth        *ebpf.MapSpec `ebpf:"growth"`
+	Processes     *ebpf.MapSpec `ebpf:"processes"`
+	Seen          *ebpf.MapSpec `ebpf:"seen"`
+	ThreadRuns    *ebpf.MapSpec `ebpf:"thread_runs"`
 }
 
 // tasksVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksVariableSpecs struct {
+	Domains       *ebpf.VariableSpec `ebpf:"domains"`
 	Lost          *ebpf.VariableSpec `ebpf:"lost"`
+	Nothing       *ebpf.VariableSpec `ebpf:"nothing"`
 	UnusedEnded   *ebpf.VariableSpec `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.VariableSpec `ebpf:"unused_process"`
 	UnusedScanned *ebpf.VariableSpec `ebpf:"unused_scanned"`
@@ -170,20 +190,28 @@ func (o *tasksObjects) Close() error {
 //
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksMaps struct {
-	Changes      *ebpf.Map `ebpf:"changes"`
-	Endings      *ebpf.Map `ebpf:"endings"`
-	FreedThreads *ebpf.Map `ebpf:"freed_threads"`
-	Processes    *ebpf.Map `ebpf:"processes"`
-	Seen         *ebpf.Map `ebpf:"seen"`
+	Changes       *ebpf.Map `ebpf:"changes"`
+	DomainOf      *ebpf.Map `ebpf:"domain_of"`
+	Endings       *ebpf.Map `ebpf:"endings"`
+	FreedByDomain *ebpf.Map `ebpf:"freed_by_domain"`
+	FreedThreads  *ebpf.Map `ebpf:"freed_threads"`
+	Growth        *ebpf.Map `ebpf:"growth"`
+	Processes     *ebpf.Map `ebpf:"processes"`
+	Seen          *ebpf.Map `ebpf:"seen"`
+	ThreadRuns    *ebpf.Map `ebpf:"thread_runs"`
 }
 
 func (m *tasksMaps) Close() error {
 	return _TasksClose(
 		m.Changes,
+		m.DomainOf,
 		m.Endings,
+		m.FreedByDomain,
 		m.FreedThreads,
+		m.Growth,
 		m.Processes,
 		m.Seen,
+		m.ThreadRuns,
 	)
 }
 
@@ -191,7 +219,9 @@ func (m *tasksMaps) Close() error {
 //
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksVariables struct {
+	Domains       *ebpf.Variable `ebpf:"domains"`
 	Lost          *ebpf.Variable `ebpf:"lost"`
+	Nothing       *ebpf.Variable `ebpf:"nothing"`
 	UnusedEnded   *ebpf.Variable `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.Variable `ebpf:"unused_process"`
 	UnusedScanned *ebpf.Variable `ebpf:"unused_scanned"`

@@ -34,7 +34,7 @@ func skipUnlessPossible(t *testing.T, err error) {
 
 func openScan(t *testing.T, room int) *Scan {
 	t.Helper()
-	s, err := OpenScan(room)
+	s, err := OpenScan(room, 0)
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
@@ -61,7 +61,7 @@ func TestResultsThatCannotBeMappedAreAnErrorThatSaysSo(t *testing.T) {
 	openScan(t, 1)
 	before := openDescriptors(t)
 	noMemory(t)
-	s, err := OpenScan(1)
+	s, err := OpenScan(1, 0)
 	require.ErrorIs(t, err, unix.ENOMEM)
 	require.ErrorContains(t, err, "map the task scan's results")
 	assert.Nil(t, s)
@@ -72,13 +72,13 @@ func TestAProgramThatIsNotLoadedIsAnErrorThatSaysWhich(t *testing.T) {
 	original := newCollection
 	newCollection = func(*ebpf.CollectionSpec) (*ebpf.Collection, error) { return nil, ebpf.ErrNotSupported }
 	t.Cleanup(func() { newCollection = original })
-	_, err := OpenScan(1)
+	_, err := OpenScan(1, 0)
 	require.ErrorIs(t, err, ebpf.ErrNotSupported)
 	require.ErrorContains(t, err, "load the task scan")
-	_, err = OpenStream()
+	_, err = OpenStream(0)
 	require.ErrorIs(t, err, ebpf.ErrNotSupported)
 	require.ErrorContains(t, err, "load the task stream")
-	_, err = OpenEndings(4096)
+	_, err = OpenEndings(4096, 0)
 	require.ErrorIs(t, err, ebpf.ErrNotSupported)
 	require.ErrorContains(t, err, "load the hook on process ends")
 }
@@ -113,7 +113,7 @@ func TestAScanThatIsClosedTwiceIsClosed(t *testing.T) {
 
 func TestABufferThatIsNoPowerOfTwoIsRefused(t *testing.T) {
 	openScan(t, 1)
-	e, err := OpenEndings(5000)
+	e, err := OpenEndings(5000, 0)
 	require.ErrorContains(t, err, "load the hook on process ends")
 	assert.Nil(t, e)
 }
@@ -153,7 +153,7 @@ func TestAStreamOfNothingIsAnError(t *testing.T) {
 }
 
 func TestTheStreamIsInTheOrderOfCreation(t *testing.T) {
-	s, err := OpenStream()
+	s, err := OpenStream(0)
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	rows, err := s.Read()

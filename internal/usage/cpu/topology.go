@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// MaxDomains is how many domains a node's CPUs are divided into at most.
+const MaxDomains = 16
+
+// Why a Topology does not divide a node's CPUs.
+var (
+	errOneDomain      = errors.New("the node has one CPU package")
+	errTooManyDomains = fmt.Errorf("the node has more than %d CPU packages", MaxDomains)
+	errNoPackage      = errors.New("a CPU without a package")
+)
+
+// Topology divides the CPUs of a node into domains: a package each, or a die each where packages have several and each
+// die has energy counters of its own. The domains are those of the CPUs that are online when it is opened, and stay the
+// same. A CPU that comes online later belongs to the domain of its package; if that is not one of them, to the first.
+type Topology struct {
+	dir     *kernfs.Dir // sys/devices/system/cpu
+	buf     []byte
+	byDie   bool
+	places  []place // of the domains, in order
+	domains []units.Domain
+	of      []int32  // the domain of each CPU, by its number
+	online  []byte   // the list that was last read
+	cpus    []uint64 // how many CPUs of each domain are online
+	checked time.Duration
+	changes int // how often the CPUs that are online have changed
+}
+
+// place is where the CPUs of a domain are. die is 0 where dies do not count.
+type place struct{ physical, die uint64 }
+
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(p.physical, o.physical), cmp.Compare(p.die, o.die))
+}
+
+// OpenTopology reads the topology of the machine whose root directory is at root. It returns an error where that cannot
+// be read, and where there are fewer than two domains or more than MaxDomains.
+func OpenTopology(root string) (*Topology, error) {
+	t := &Topology{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
+	if err := t.open(root); err != nil {
+		_ = t.dir.Close() // it was only read from
+		return nil, fmt.Errorf("CPU topology: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Topology) open(root string) error {
+	list, err := t.dir.Read("online", t.buf)
+	if err != nil {
+		return err
+	}
+	var places []place
+	var failed error
+	if err := kernfs.ParseList(bytes.Clone(list), func(cpu int) {
+		p, err := t.place(cpu)
+		failed = cmp.Or(failed, err)
+		places = append(places, p)
+	}); err != nil || failed != nil {
+		return cmp.Or(err, failed)
+	}
+	slices.SortFunc(places, place.compare)
+	places = slices.Compact(places)
+	packages := slices.CompactFunc(slices.Clone(places), func(a, b place) bool { return a.physical == b.physical })
+	if t.byDie = len(places) > len(packages) && countsByDie(root); !t.byDie {
+		for i := range packages {
+			packages[i].die = 0
+		}
+		places = packages
+	}
+	switch {
+	case len(places) < 2:
+		return errOneDomain
+	case len(places) > MaxDomains:
+		return errTooManyDomains
+	}
+	t.places = places
+	for _, p := range places {
+		t.domains = append(t.domains, p.domain(t.byDie))
+	}
+	t.cpus = make([]uint64, len(places))
+	return t.read()
+}
+
+// countsByDie reports whether each die of a package has energy counters of its own. AMD's are the package's
+// (drivers/powercap/intel_rapl_common.c, arch/x86/events/rapl.c).
+func countsByDie(root string) bool {
+	cpus, err := ReadCPUs(root)
+	return err != nil || len(cpus) == 0 || cpus[0].Vendor != "AuthenticAMD" && cpus[0].Vendor != "HygonGenuine"
+}
+
+func (p place) domain(byDie bool) units.Domain {
+	name := "package-" + strconv.FormatUint(p.physical, 10)
+	if byDie {
+		name += "-die-" + strconv.FormatUint(p.die, 10)
+	}
+	return units.Domain(name)
+}
+
+// place reads where a CPU is. The kernel prints -1 for a package that it does not know, and kernels before 5.2 have no
+// die_id.
+func (t *Topology) place(cpu int) (place, error) {
+	dir := "cpu" + strconv.Itoa(cpu) + "/topology/"
+	physical, err := t.number(dir + "physical_package_id")
+	if err != nil {
+		return place{}, fmt.Errorf("CPU %d: %w: %w", cpu, errNoPackage, err)
+	}
+	die, err := t.number(dir + "die_id")
+	if err != nil {
+		die = 0
+	}
+	return place{physical, die}, nil
+}
+
+func (t *Topology) number(name string) (uint64, error) {
+	b, err := t.dir.Read(name, t.buf[:32])
+	if err != nil {
+		return 0, err
+	}
+	return kernfs.ParseUintLine(b)
+}
+
+// recheck is how often what seldom changes is looked at, however short the intervals are.
+const recheck = time.Second
+
+// Refresh reads the topology again if other CPUs are online than before. It looks once a second at most; now is the time
+// since boot. What cannot be read stays as it was.
+func (t *Topology) Refresh(now time.Duration) {
+	if now >= t.checked && now-t.checked < recheck {
+		return
+	}
+	t.checked = now
+	_ = t.read()
+}
+
+// read notes which CPUs are online and where new ones are.
+func (t *Topology) read() error {
+	b, err := t.dir.Read("online", t.buf)
+	if err != nil || bytes.Equal(b, t.online) {
+		return err
+	}
+	list := bytes.Clone(b)
+	of := slices.Clone(t.of)
+	cpus := make([]uint64, len(t.domains))
+	if err := kernfs.ParseList(list, func(cpu int) {
+		for len(of) <= cpu {
+			of = append(of, 0)
+		}
+		if p, err := t.place(cpu); err == nil {
+			of[cpu] = int32(t.at(p))
+		}
+		cpus[of[cpu]]++
+	}); err != nil {
+		return err
+	}
+	t.online, t.of, t.cpus = list, of, cpus
+	t.changes++
+	return nil
+}
+
+// at returns the domain of a place, the first where the place is in none.
+func (t *Topology) at(p place) int {
+	if !t.byDie {
+		p.die = 0
+	}
+	return max(slices.Index(t.places, p), 0)
+}
+
+// Domains returns the names of the domains.
+func (t *Topology) Domains() []units.Domain { return t.domains }
+
+// Of returns the index of a CPU's domain. A CPU that is not known is in the first.
+func (t *Topology) Of(cpu int32) int {
+	if cpu < 0 || int(cpu) >= len(t.of) {
+		return 0
+	}
+	return int(t.of[cpu])
+}
+
+// Index returns the index of a domain, and false where it is not one of the topology's. A die is in the domain of its
+// package where domains are packages.
+func (t *Topology) Index(d units.Domain) (int, bool) {
+	i := slices.Index(t.domains, d)
+	if i < 0 && !t.byDie {
+		whole, _, _ := strings.Cut(string(d), "-die-")
+		i = slices.Index(t.domains, units.Domain(whole))
+	}
+	return max(i, 0), i >= 0
+}
+
+// Close closes what the topology holds open.
+func (t *Topology) Close() error { return t.dir.Close() }
