@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+func TestPartsAddUpExactly(t *testing.T) {
+	require.NoError(t, quick.Check(func(amount units.CPUTime, a, b, c uint64) bool {
+		var parts [3]units.CPUTime
+		Divide(parts[:], amount, []uint64{a, b, c})
+		return parts[0]+parts[1]+parts[2] == amount
+	}, &quick.Config{MaxCount: 10_000}))
+	var parts [3]units.CPUTime
+	Divide(parts[:], 100, []uint64{0, 3, 1})
+	assert.Equal(t, [3]units.CPUTime{0, 75, 25}, parts)
+	Divide(parts[:], 100, []uint64{0, 0, 0})
+	assert.Equal(t, [3]units.CPUTime{100, 0, 0}, parts)
+}
+
+func TestATableThatDividesNothingHasNoParts(t *testing.T) {
+	table := &Table{}
+	assert.Nil(t, table.Parts(&Process{Used: 1}))
+	assert.Nil(t, table.NobodysParts())
+}
+
+func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
+	m := twoSockets(t, 2)
+	first, second := run(m, 0, 0.5), run(m, 1, 0.25)
+	source := openProcfs(Options{Root: m.Host.Root(), Topology: openTopology(t, m.Host.Root())})
+	table := &Table{}
+	scan := func() {
+		t.Helper()
+		m.Step(time.Second)
+		require.NoError(t, m.Render())
+		_, err := source.ReadNode()
+		require.NoError(t, err)
+		require.NoError(t, source.ReadProcesses(table))
+	}
+	scan()
+	scan()
+	parts := func(task *hostsim.Task) []units.CPUTime {
+		p := find(table.Processes, int32(task.PID))
+		require.NotZero(t, p.Used)
+		parts := slices.Clone(table.Parts(p))
+		assert.Equal(t, p.Used, parts[0]+parts[1])
+		return parts
+	}
+	assert.Zero(t, parts(first)[1])
+	assert.Zero(t, parts(second)[0])
+	first.Socket = 1
+	scan()
+	assert.Zero(t, parts(first)[0], "all of it")
+}
+
+// weighed is a kernel that says in which domains threads ran.
+type weighed struct {
+	*fakeKernel
+	weights []uint64
+}
+
+func (k *weighed) Update(bool) (tasks.Listing, error) {
+	return tasks.Listing{Processes: k.listed, Weights: k.weights}, nil
+}
+
+func TestBPFDividesAProcessByItsThreads(t *testing.T) {
+	fake, b, table := fakeBPF(t)
+	k := &weighed{fakeKernel: fake}
+	b.list = k
+	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	scan := func() {
+		t.Helper()
+		require.NoError(t, b.ReadProcesses(table))
+	}
+	scan()
+	k.listed[0].Run += 100
+	k.listed[0].Block = 1
+	k.listed[1].Run += 10
+	k.listed[1].Cpu = 1
+	k.weights = []uint64{1, 3}
+	scan()
+	assert.Equal(t, []units.CPUTime{25, 75}, table.Parts(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{0, 10}, table.Parts(&table.Processes[1]), "without a block, by its CPU")
+	assert.Equal(t, []units.CPUTime{25, 85}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
+
+	k.listed[0].Run += 100
+	k.weights = []uint64{0, 0}
+	scan()
+	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "no thread grew")
+	k.weights = nil
+	k.listed[0].Run += 100
+	scan()
+	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "the block is missing")
+}
+
+func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	require.NoError(t, b.ReadProcesses(table))
+	k.listed = k.listed[:1]
+	start := uint64(k.now) + 1
+	k.ends = []tasks.Ended{
+		{Pid: 10, Start: 2, Run: 5100, Cgroup: 7, Parent: 1, Weights: []uint64{4000, 1000}},
+		{Pid: 30, Start: start, Run: 11, Cgroup: 5, Parent: 1, Weights: []uint64{0, 11}},   // where a row is
+		{Pid: 31, Start: start, Run: 13, Cgroup: 5, Parent: 1, Weights: []uint64{13, 0}},   // and again
+		{Pid: 32, Start: start, Run: 20, Cgroup: 99, Parent: 77, Weights: []uint64{15, 5}}, // where nobody is
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.Equal(t, []units.CPUTime{80, 20}, table.LastParts(&table.Ended[0]))
+	assert.Equal(t, []units.CPUTime{13, 11}, table.UnseenParts(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{15, 5}, table.NobodysParts())
+	assert.Equal(t, []units.CPUTime{80 + 13 + 15, 20 + 11 + 5}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Equal(t, []units.CPUTime{0, 0}, table.UnseenParts(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{0, 0}, table.NobodysParts())
+}
+
+// The parts of all that a scan tells of are what ran, whatever happened.
+func TestTheDomainsHaveAllThatRan(t *testing.T) {
+	for name, exact := range map[string]bool{"procfs": false, "BPF": true} {
+		t.Run(name, func(t *testing.T) {
+			l := hostsim.NewLife(twoSockets(t, 2))
+			topology := openTopology(t, l.Host.Root())
+			var source Source = openProcfs(Options{Root: l.Host.Root(), Topology: topology})
+			if exact {
+				k := hostsim.NewKernel(l.Machine)
+				b := NewBPFOver(l.Host.Root(), k, k.Now)
+				b.divide(topology)
+				source = b
+			}
+			table := &Table{}
+			divided := units.CPUTime(0)
+			both := func(all units.CPUTime, parts []units.CPUTime) {
+				require.Len(t, parts, 2)
+				require.Equal(t, all, parts[0]+parts[1])
+				divided += parts[1]
+			}
+			for _, e := range hostsim.NewHistory(7, 3000, hostsim.CommonWeights()) {
+				if l.Apply(e); e.Act != hostsim.Advance {
+					continue
+				}
+				for i, task := range l.Tasks {
+					if i%3 == 0 {
+						task.Socket = int(e.B>>8) % 2
+					}
+				}
+				l.Step(time.Duration(e.A%3000) * time.Millisecond)
+				require.NoError(t, l.Render())
+				_, err := source.ReadNode()
+				require.NoError(t, err)
+				require.NoError(t, source.ReadProcesses(table))
+				for i := range table.Processes {
+					p := &table.Processes[i]
+					both(p.Used, table.Parts(p))
+					both(p.Unseen, table.UnseenParts(p))
+				}
+				for i := range table.Ended {
+					both(table.Ended[i].LastSlice, table.LastParts(&table.Ended[i]))
+				}
+				for i := range table.UnseenIn {
+					both(table.UnseenIn[i].Used, table.PartsIn(&table.UnseenIn[i]))
+				}
+				both(table.Unseen, table.NobodysParts())
+				if exact {
+					require.Equal(t, table.Run, table.RunIn(0)+table.RunIn(1))
+				}
+			}
+			assert.NotZero(t, divided)
+		})
+	}
+}
+
+// Threads are pinned to CPUs that are said to be packages of their own.
+func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
+	var allowed unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	if !allowed.IsSet(0) || !allowed.IsSet(1) {
+		t.Skip("needs CPUs 0 and 1")
+	}
+	bothLists(t, func(t *testing.T) {
+		topology := openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+		b, err := OpenBPF("/", topology)
+		skipUnlessPossible(t, err)
+		defer func() { require.NoError(t, b.Close()) }()
+		table := &Table{}
+		scan := func() *Process {
+			t.Helper()
+			require.NoError(t, b.ReadProcesses(table))
+			i := slices.IndexFunc(table.Processes, func(p Process) bool { return int(p.PID) == os.Getpid() })
+			require.GreaterOrEqual(t, i, 0)
+			return &table.Processes[i]
+		}
+		begin, done := make(chan struct{}), make(chan struct{})
+		pinned := func(cpu int, burns time.Duration) {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			var set unix.CPUSet
+			set.Set(cpu)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				t.Error(err)
+			}
+			done <- struct{}{}
+			<-begin
+			spin(burns)
+			done <- struct{}{}
+			<-begin
+		}
+		defer close(begin)
+		go pinned(0, 40*time.Millisecond)
+		go pinned(1, 160*time.Millisecond)
+		<-done
+		<-done
+		scan()
+		scan()
+		begin <- struct{}{}
+		begin <- struct{}{}
+		<-done
+		<-done
+		p := scan()
+		parts := table.Parts(p)
+		require.Equal(t, p.Used, parts[0]+parts[1])
+		require.Greater(t, p.Used, 150*ms)
+		share := float64(parts[1]) / float64(p.Used)
+		assert.InDelta(t, 0.8, share, 0.1, "%v of %v", parts, p.Used)
+		before := [2]units.CPUTime{table.RunIn(0), table.RunIn(1)}
+		scan()
+		assert.Equal(t, table.Run, table.RunIn(0)+table.RunIn(1))
+		assert.GreaterOrEqual(t, table.RunIn(1), before[1])
+	})
+}
+
+func TestBPFTellsWhereThreadsOfAProcessEnded(t *testing.T) {
+	var allowed unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	if !allowed.IsSet(0) || !allowed.IsSet(1) {
+		t.Skip("needs CPUs 0 and 1")
+	}
+	unlessMissed(t, func(t *testing.T) string {
+		topology := openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
+		b, err := OpenBPF("/", topology)
+		skipUnlessPossible(t, err)
+		defer func() { require.NoError(t, b.Close()) }()
+		table := &Table{}
+		require.NoError(t, b.ReadProcesses(table))
+		group := newCgroup(t)
+		anchor := startBurner(t, group, "say", "wait")
+		anchor.said()
+		require.NoError(t, b.ReadProcesses(table))
+		child := startBurner(t, group, "on:1", "burn:60")
+		used := child.end()
+		var first, second units.CPUTime
+		for range 50 {
+			require.NoError(t, b.ReadProcesses(table))
+			for i := range table.Processes {
+				if p := &table.Processes[i]; p.Cgroup == group.id {
+					parts := table.UnseenParts(p)
+					first, second = first+parts[0], second+parts[1]
+				}
+			}
+			if first+second >= used {
+				break
+			}
+			time.Sleep(5 * time.Millisecond) // the kernel frees it after a grace period
+		}
+		anchor.end()
+		if first+second < used {
+			return "its end"
+		}
+		assert.GreaterOrEqual(t, second, used-2*ms)
+		assert.Less(t, first, 2*ms)
+		return ""
+	})
+}
