@@ -45,9 +45,9 @@ type BPF struct {
 	givenUp map[identity]struct{}
 	lossEnd uint64 // the pass until which those that went missing may be among what was lost
 
-	weights [][]uint64          // of ended whose threads ended in more than one domain
-	one     [MaxDomains]uint64  // scratch of weightsOf
-	changes int                 // of the topology, that the programs were told of
+	weights [][]uint64         // of ended whose threads ended in more than one domain
+	one     [MaxDomains]uint64 // scratch of weightsOf
+	changes int                // of the topology, that the programs were told of
 
 	groups  map[uint64]int32 // scratch of giveUnseen: a row of each cgroup
 	parents map[int32]int32  // scratch of giveUnseen: the row of each parent
@@ -134,7 +134,7 @@ var (
 	openScan = func(domains int) (lister, error) {
 		return orNil[lister](tasks.OpenScan(initialRoom, domains))
 	}
-	openStream = func(domains int) (lister, error) { return orNil[lister](tasks.OpenStream(domains)) }
+	openStream  = func(domains int) (lister, error) { return orNil[lister](tasks.OpenStream(domains)) }
 	openEndings = func(domains int) (endings, error) {
 		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains))
 	}
