@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
@@ -84,9 +85,9 @@ func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attri
 }
 
 // keyOptions returns what weighs claims.
-func (c *Config) keyOptions() claims.KeyOptions {
+func (c *Config) keyOptions(cgroups *cgroup.Tree) claims.KeyOptions {
 	return claims.KeyOptions{
-		Root: c.RootPath, Keys: c.Attribution.weighed(c.Zones), FrequencyExponent: c.Attribution.FrequencyExponent,
+		Cgroups: cgroups, Keys: c.Attribution.weighed(c.Zones), FrequencyExponent: c.Attribution.FrequencyExponent,
 		CgroupMemory: c.Attribution.MemorySize == MemoryCgroup,
 	}
 }

@@ -83,7 +83,7 @@ func (*madeUp) Close() error                                 { return nil }
 func TestWorkFromBeforeTheBaselineIsForgotten(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyCycles })
 	m := &madeUp{}
-	options := n.s.cfg.keyOptions()
+	options := n.s.cfg.keyOptions(n.s.cgroups)
 	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error, error) { return m, nil, nil }
 	n.s.keys = claims.NewKeys(options)
 	n.start()
@@ -257,7 +257,7 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 // A child that nobody saw counts where its parent is, by clock rate and by cgroup.
 func TestWhereClaimsComeFromIsKnown(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyFrequency })
-	options, weighed := n.s.cfg.keyOptions(), 0
+	options, weighed := n.s.cfg.keyOptions(n.s.cgroups), 0
 	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error, error) {
 		w, rejected, err := claims.OpenWeigher(key, o)
 		return watched{w, func(shares []weigh.Share) {
@@ -307,7 +307,7 @@ func TestWhereAKeyIsNotMeasuredTheIntervalSaysSo(t *testing.T) {
 		a.Key, a.Keys = KeyFrequency, map[power.Kind]KeyRule{power.Package: KeyMemory, power.DRAM: KeyFrequency}
 	})
 	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
-	n.s.keys = claims.NewKeys(n.s.cfg.keyOptions())
+	n.s.keys = claims.NewKeys(n.s.cfg.keyOptions(n.s.cgroups))
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()

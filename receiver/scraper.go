@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -41,6 +42,7 @@ type energyScraper struct {
 	sent    *ledgers     // those in the last emission, nil once it was acknowledged
 	sampler sampler
 
+	cgroups    *cgroup.Tree
 	keys       *claims.Keys // nil where CPU time is the only one
 	visibility claims.Visibility
 	telemetry  telemetry
@@ -66,6 +68,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 	if err != nil {
 		return nil, err
 	}
+	cgroups := cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.CPUWeight == WeightLinear})
 	s := &energyScraper{
 		cfg:        cfg,
 		set:        set,
@@ -74,7 +77,8 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		open:       cpu.OpenReader,
 		readCPUs:   cpu.ReadCPUs,
 		meters:     m,
-		keys:       claims.NewKeys(cfg.keyOptions()),
+		cgroups:    cgroups,
+		keys:       claims.NewKeys(cfg.keyOptions(cgroups)),
 		learning:   learning{cfg: cfg, logger: set.Logger},
 	}
 	s.telemetry, err = newTelemetry(s)
@@ -141,7 +145,7 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.retire()
 	s.dropRetired()
 	s.learning.close(ctx, s.now())
-	return errors.Join(s.cpu.Close(), s.meters.close(), s.keys.Close())
+	return errors.Join(s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
 }
 
 // sample attributes one window.
@@ -330,14 +334,12 @@ func (s *energyScraper) begin(m *claims.Measurement) {
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
 		}),
-		Groups:           cpu.NewGroups(s.cfg.RootPath),
-		BootTime:         boot,
-		Exclusion:        l.exclusion,
-		Keys:             s.keys,
-		Kinds:            kinds,
-		Requests:         rules.Idle == attribution.IdleRequested,
-		QuadraticWeights: s.cfg.Attribution.CPUWeight == WeightQuadratic,
-		Root:             s.cfg.RootPath,
+		Cgroups:   s.cgroups,
+		BootTime:  boot,
+		Exclusion: l.exclusion,
+		Keys:      s.keys,
+		Kinds:     kinds,
+		Requests:  rules.Idle == attribution.IdleRequested,
 	})
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,

@@ -11,17 +11,6 @@ import (
 	"time"
 )
 
-// Conversion is how a container runtime converts the CPU shares of a request to a weight of version 2.
-type Conversion int
-
-// The conversions.
-const (
-	// QuadraticWeights is the conversion of runc since 1.3.2 and crun since 1.23.
-	QuadraticWeights Conversion = iota
-	// LinearWeights is the conversion of earlier versions.
-	LinearWeights
-)
-
 // OneCPU is the CPU shares of one CPU, as container runtimes have it.
 const OneCPU = 1024
 
@@ -78,7 +67,7 @@ func (t *Tree) readRequestV2(h *hierarchy, n *Node) (shares uint64, ok bool) {
 		return 0, false
 	}
 	if weight != unsetWeight || isKubelets(n.path) {
-		if t.options.Weights == LinearWeights {
+		if t.options.LinearWeights {
 			return sharesOfLinear(weight), true
 		}
 		return sharesOfQuadratic(weight), true

@@ -89,7 +89,7 @@ func TestARequestIsReadAgainAfterAMinute(t *testing.T) {
 	n.write(mountV2, "proc/1/mountinfo")
 	n.write("39\n", v2, "x/cpu.weight")
 	now := time.Unix(1000, 0)
-	linear := New(Options{Root: n.Root(), Weights: LinearWeights})
+	linear := New(Options{Root: n.Root(), LinearWeights: true})
 	defer func() { require.NoError(t, linear.Close()) }()
 	x := linear.Node("/x")
 	assert.InEpsilon(t, 1024, linear.Request(x, now), 0.02, "by the old formula")

@@ -18,8 +18,9 @@ import (
 type Options struct {
 	// Root is the root of the host's file system.
 	Root string
-	// Weights is how the container runtime converts CPU shares to weights. The zero value is QuadraticWeights.
-	Weights Conversion
+	// LinearWeights reports whether the container runtime converts CPU shares to weights as runc before 1.3.2 and crun before
+	// 1.23 did, instead of as they do since.
+	LinearWeights bool
 }
 
 // Tree holds the cgroups of a host that somebody is interested in.
@@ -57,6 +58,9 @@ type Node struct {
 func New(options Options) *Tree {
 	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}}
 }
+
+// Root returns the root of the host's file system.
+func (t *Tree) Root() string { return t.options.Root }
 
 // Close closes the mount points and all that is attached to nodes.
 func (t *Tree) Close() error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -21,18 +22,16 @@ type Options struct {
 	// containers' cgroups show the rest.
 	Exact      bool
 	Identifier *workload.Identifier
-	Groups     *cpu.Groups // the counters
+	// Cgroups is the tree of the host's cgroups. No other Builder may use it at the same time.
+	Cgroups *cgroup.Tree
 	// BootTime is when the machine was started.
 	BootTime  time.Time
 	Exclusion *workload.Exclusion // nil: nobody is excluded
 	Keys      *Keys               // nil: CPU time is the only one
 	// Kinds are the engine's kinds of zones. Zones of other kinds are reported, and not attributed.
 	Kinds []power.Kind
-	// Requests reports whether the engine needs to know what CPU time containers request. QuadraticWeights is how the
-	// container runtime makes a weight of a request: runc since 1.3.2, crun since 1.23.
-	Requests, QuadraticWeights bool
-	// Root is where the host's root directory is: "/", or where it is mounted in a container.
-	Root string
+	// Requests reports whether the engine needs to know what CPU time containers request.
+	Requests bool
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
 }
@@ -60,13 +59,13 @@ type Measurement struct {
 type Builder struct {
 	Options
 
-	containers *containers
-	requests   *requests // nil if the engine does not need them
-	zones      zones
+	zones zones
 
 	claimants []claimant // by slot
 	slack     units.Slack
 	ended     []attribution.Claimant // in this interval
+
+	requested time.Time // when the engine was told last what containers request
 
 	interval   attribution.Interval
 	node       *attribution.Usage // of the interval: the node's CPUs
@@ -80,12 +79,10 @@ type Builder struct {
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(options Options) *Builder {
-	b := &Builder{Options: options, containers: newContainers(options.Groups)}
+	b := &Builder{Options: options}
+	b.Cgroups.Restart()
 	b.interval.Domains = make([]attribution.Usage, 1)
 	b.node = &b.interval.Domains[0]
-	if options.Requests {
-		b.requests = newRequests(options.Root, options.QuadraticWeights)
-	}
 	return b
 }
 
@@ -100,11 +97,11 @@ func (b *Builder) Zones() []power.Zone { return b.zones.known }
 
 // Held returns how many processes there is room for, and how many containers' cgroups are watched.
 func (b *Builder) Held() (processes, containers int) {
-	return len(b.claimants), max(len(b.containers.byCgroup), len(b.containers.ordered))
+	return len(b.claimants), len(b.Cgroups.Nodes())
 }
 
 // ReadCounters reads the counters of containers' cgroups. Call it right before each scan that is not exact.
-func (b *Builder) ReadCounters() { b.Groups.Read() }
+func (b *Builder) ReadCounters() { b.Cgroups.ReadCPUTime() }
 
 // Observe has the engine attribute the interval since the last measurement. The first measurement is the baseline.
 func (b *Builder) Observe(m *Measurement) {
@@ -126,6 +123,7 @@ func (b *Builder) Observe(m *Measurement) {
 	}
 	b.Engine.Observe(&b.interval)
 	b.closeEnded()
+	b.Cgroups.Sweep()
 	// If the kernel did not tell the ends of a burst of processes, their rows stay for as long as units.SlackTime.
 	if t := m.Table; !b.KeepMemory && t.Pass() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
 		b.Compact(t)
@@ -133,7 +131,7 @@ func (b *Builder) Observe(m *Measurement) {
 	b.last = *m
 	if !b.begun {
 		b.begun = true
-		b.Groups.Read() // so that the first interval has a counter to start from
+		b.ReadCounters() // so that the first interval has a counter to start from
 	}
 }
 
@@ -149,8 +147,8 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	before := b.claimants
 	for slot := range before {
 		b.Identifier.Forget(int32(slot))
-		b.containers.leave(before[slot].member)
 	}
+	b.Cgroups.Restart()
 	b.Exact, b.claimants = exact, make([]claimant, m.Table.Slots())
 	b.identify(m)
 	for p := range rows(m.Table, true) {
@@ -161,7 +159,7 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 			b.Engine.Close(c.id)
 		}
 	}
-	b.Groups.Read() // so that the next interval has a counter to start from
+	b.ReadCounters() // so that the next interval has a counter to start from
 }
 
 // Finish observes a last interval without claims: its active energy becomes unattributed.
@@ -201,12 +199,13 @@ func (b *Builder) weigh(m *Measurement) {
 
 // updateRequests tells the engine what CPU time containers request, from time to time.
 func (b *Builder) updateRequests(m *Measurement) {
-	if b.requests == nil || !b.requests.due(m.ReadAt) {
+	if !b.Requests || m.ReadAt.Sub(b.requested) < cgroup.RereadRequest {
 		return
 	}
+	b.requested = m.ReadAt
 	for i := range b.claimants {
 		if c := &b.claimants[i]; c.open {
-			b.Engine.SetRequest(c.id, b.requests.of(c.cgroup, m.ReadAt))
+			b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
 		}
 	}
 }
@@ -234,22 +233,25 @@ func (b *Builder) Compact(t *cpu.Table) {
 	for i := range b.claimants { // of processes that ended in a scan that was not observed
 		if c := &b.claimants[i]; c.open {
 			b.Engine.Close(c.id)
-			b.containers.leave(c.member)
+			c.cgroup.Leave()
 			b.Identifier.Forget(int32(i))
 		}
 	}
 	b.claimants = claimants
 	b.Identifier.Compact(slots)
-	b.containers.byCgroup = units.Rebuilt(b.containers.byCgroup)
+	b.Cgroups.Compact()
 	b.node.Claims, b.ended = nil, nil
 	b.Keys.compact()
 	b.Engine.Compact()
 	go debug.FreeOSMemory()
 }
 
+// watchesCgroups reports whether anything is read from containers' cgroups.
+func (b *Builder) watchesCgroups() bool { return !b.Exact || b.Requests || b.Keys.readCgroups() }
+
 // Outside returns why containers' cgroups cannot be looked at, where anything is read there or told by their paths.
 func (b *Builder) Outside() error {
-	if b.Exact && b.requests == nil && !b.Keys.readCgroups() && !b.Exclusion.ByCgroup() {
+	if !b.watchesCgroups() && !b.Exclusion.ByCgroup() {
 		return nil
 	}
 	return b.Identifier.Outside(b.last.ReadAt)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
@@ -15,12 +16,11 @@ import (
 type claimant struct {
 	open       bool
 	id         attribution.Claimant
-	cgroup     string      // of its container, empty outside of containers
-	pod        string      // UID of its pod
-	inWorkload bool        // it is part of a container, pod or virtual machine
-	excluded   bool        // its energy is static
-	withCgroup bool        // it is excluded with all of its own cgroup
-	member     *membership // nil outside of containers, and with an exact source
+	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
+	pod        string       // UID of its pod
+	inWorkload bool         // it is part of a container, pod or virtual machine
+	excluded   bool         // its energy is static
+	withCgroup bool         // it is excluded with all of its own cgroup
 }
 
 // update opens a claimant for a process that has none, and another for one that has become someone else.
@@ -37,32 +37,42 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 	if c.open {
 		b.end(c.id)
 	}
-	c.open, c.cgroup, c.pod, c.excluded = true, identity.Cgroup, identity.Pod.UID, excluded
+	c.open, c.pod, c.excluded = true, identity.Pod.UID, excluded
 	c.inWorkload = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != ""
 	c.id = b.openClaimant(b.owner(p, identity), b.since(p, m), excluded)
-	if b.requests != nil {
-		b.Engine.SetRequest(c.id, b.requests.of(c.cgroup, m.ReadAt))
+	if b.watchesCgroups() {
+		b.enter(c, identity.Cgroup, p, m)
 	}
+	if b.Requests {
+		b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
+	}
+}
+
+// enter lets a process enter its container's cgroup, and leave the one that it was in.
+func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement) {
+	from := c.cgroup
+	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastPass(p))
+	from.Leave()
 	if !b.Exact {
-		from := c.member
-		c.member = b.containers.enter(identity.Cgroup, b.begun && m.Table.BornSinceLastPass(p))
-		b.containers.leave(from)
-		b.containers.moved(from, c.member, p.Used+p.Unseen)
+		cgroup.AccountMove(from, c.cgroup, p.Used+p.Unseen)
 	}
 }
 
 // claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between two scans, known only
 // by their cgroup. It is not ok if the path names no container or pod, unless the cgroup is excluded: only a virtual
 // machine's processes tell which one a cgroup is of.
-func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, cgroup string, ok bool) {
-	in := b.Identifier.PlaceShortLived(path)
-	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: in, ProcessCgroup: path}, b.last.ReadAt)
-	if !b.begun || !excluded && in.Container.ID == "" && in.Pod.UID == "" {
-		return attribution.NoClaimant, "", false
+func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
+	placed := b.Identifier.PlaceShortLived(path)
+	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
+	if !b.begun || !excluded && placed.Container.ID == "" && placed.Pod.UID == "" {
+		return attribution.NoClaimant, nil, false
 	}
-	id = b.openClaimant(attribution.Owner{Container: in.Container, Pod: in.Pod}, b.last.Stamp, excluded)
+	id = b.openClaimant(attribution.Owner{Container: placed.Container, Pod: placed.Pod}, b.last.Stamp, excluded)
 	b.end(id)
-	return id, in.Cgroup, true
+	if b.watchesCgroups() {
+		in = b.Cgroups.Node(placed.Cgroup)
+	}
+	return id, in, true
 }
 
 func (b *Builder) openClaimant(owner attribution.Owner, since time.Time, excluded bool) attribution.Claimant {

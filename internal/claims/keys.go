@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
 )
 
@@ -28,40 +28,79 @@ const (
 	KeyMemoryCPUTime Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
 )
 
-// AllKeys are all allocation keys.
-var AllKeys = []Key{
-	KeyCPUTime, KeyFrequency, KeyCycles, KeyInstructions, KeyCacheMisses, KeyMemory, KeyMemoryCPUTime,
+// keyTable has a line for each allocation key.
+var keyTable = []struct {
+	name Key
+	open func(Key, *KeyOptions) (w Weigher, rejected, err error) // nil: the engine has it without weights
+	// sleepers reports whether processes that did not run have a weight, and cgroups whether the key is measured by
+	// containers' cgroups; nil if never.
+	sleepers, cgroups func(*KeyOptions) bool
+}{
+	{name: KeyCPUTime},
+	{name: KeyFrequency, open: openClock},
+	{name: KeyCycles, open: openCounters, cgroups: always},
+	{name: KeyInstructions, open: openCounters, cgroups: always},
+	{name: KeyCacheMisses, open: openCounters, cgroups: always},
+	{name: KeyMemory, open: openMemory, sleepers: always, cgroups: ifCgroupMemory},
+	{name: KeyMemoryCPUTime, open: openMemory, sleepers: ifCgroupMemory, cgroups: ifCgroupMemory},
 }
+
+func always(*KeyOptions) bool           { return true }
+func ifCgroupMemory(o *KeyOptions) bool { return o.CgroupMemory }
+
+// AllKeys are all allocation keys.
+var AllKeys = func() (keys []Key) {
+	for i := range keyTable {
+		keys = append(keys, keyTable[i].name)
+	}
+	return keys
+}()
 
 // KeyOptions are what Keys measures, and how.
 type KeyOptions struct {
-	// Root is the root of the host's file system.
-	Root string
+	// Cgroups is the tree of the host's cgroups.
+	Cgroups *cgroup.Tree
 	// Keys are the keys beside CPU time, the one of the engine's first weight first.
 	Keys []Key
 	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time by.
 	FrequencyExponent int
-	// CgroupMemory says that the memory that a container holds is what its cgroup is charged with, and not what its
-	// processes have resident.
+	// CgroupMemory makes the memory that a container holds what its cgroup is charged with, instead of what its processes
+	// have resident.
 	CgroupMemory bool
-	// Open takes the place of OpenWeigher where it is not nil.
+	// Open replaces OpenWeigher if it is not nil.
 	Open func(Key, *KeyOptions) (w Weigher, rejected, err error)
 }
 
-// A Weigher measures the work that was done in CPU time, as *weigh.Meter does.
+// Weigher measures the weights of claims under one allocation key. Its methods are called from one goroutine.
 type Weigher interface {
-	Weigh(time.Time, []weigh.Share) (measured bool, err error)
+	// Weigh sets the Work of all shares of an interval, which are those of its claims. It is called once an interval. It
+	// reports whether anything was measured; if not, the engine falls back to CPU time. The error is why something is not
+	// known, whether or not anything was measured.
+	Weigh(now time.Time, shares []weigh.Share) (measured bool, err error)
+	// Forget drops what was measured until now, which is nobody's.
 	Forget()
+	// Name returns what is measured, and how.
 	Name() string
+	// Close releases what is open. No other method is called then.
 	Close() error
 }
 
 // OpenWeigher opens what measures a key. rejected is why it is not the best there is.
 func OpenWeigher(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
-	if key == KeyFrequency {
-		return weigh.NewClock(o.Root, o.FrequencyExponent)
+	for i := range keyTable {
+		if line := &keyTable[i]; line.name == key && line.open != nil {
+			return line.open(key, o)
+		}
 	}
-	w, err = weigh.NewCounters(o.Root, weigh.Event(key))
+	return nil, nil, fmt.Errorf("no allocation key %q", key)
+}
+
+func openClock(_ Key, o *KeyOptions) (w Weigher, rejected, err error) {
+	return weigh.NewClock(o.Cgroups.Root(), o.FrequencyExponent)
+}
+
+func openCounters(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
+	w, err = weigh.NewCounters(o.Cgroups, weigh.Event(key))
 	return w, nil, err
 }
 
@@ -78,31 +117,17 @@ type Keys struct {
 	selected []Selection // since Selected told
 	weights  []weight
 	retry    time.Time
-	sizes    *containerSizes // nil: what is resident is the size
-	// sleepers says that those who sleep count: they hold memory, or a part of their container's.
-	sleepers bool
+	shares   []weigh.Share // of the interval's claims
 
-	// Of the interval's claims, each:
-	shares  []weigh.Share
-	origins []origin
+	sleepers, cgroups bool // as in keyTable, of any key
 }
 
 // weight is one of the engine's weights.
 type weight struct {
 	key     Key
-	weigher Weigher // nil for those of memory, and where there is none
+	weigher Weigher // nil if there is none
 	refused error   // why there is none
 	failed  error   // what was not known of it in the interval
-}
-
-// origin is where a claim comes from.
-type origin struct {
-	cpu      int32          // where it ran last, or who stands for it; below 0 where that is not known
-	cgroup   string         // of its container, if it is in one
-	seen     bool           // it is a process that a pass has seen
-	resident uint64         // bytes
-	held     time.Duration  // in the interval
-	in       *containerSize // nil where that is not asked for, and outside of containers
 }
 
 // reopenAfter is how long a key that cannot be measured is left alone.
@@ -119,10 +144,12 @@ func NewKeys(options KeyOptions) *Keys {
 	}
 	for _, key := range options.Keys {
 		k.weights = append(k.weights, weight{key: key})
-		if (key == KeyMemory || key == KeyMemoryCPUTime) && options.CgroupMemory && k.sizes == nil {
-			k.sizes = newContainerSizes(options.Root)
+	}
+	for i := range keyTable {
+		if line := &keyTable[i]; slices.Contains(options.Keys, line.name) {
+			k.sleepers = k.sleepers || line.sleepers != nil && line.sleepers(&options)
+			k.cgroups = k.cgroups || line.cgroups != nil && line.cgroups(&options)
 		}
-		k.sleepers = k.sleepers || key == KeyMemory || k.sizes != nil
 	}
 	return k
 }
@@ -139,7 +166,7 @@ func (k *Keys) open(now time.Time) {
 	k.retry = now.Add(reopenAfter)
 	for i := range k.weights {
 		w := &k.weights[i]
-		if w.weigher != nil || w.key == KeyMemory || w.key == KeyMemoryCPUTime {
+		if w.weigher != nil {
 			continue
 		}
 		opened, rejected, err := k.options.Open(w.key, &k.options)
@@ -186,41 +213,28 @@ func (k *Keys) Close() error {
 			errs = append(errs, w.Close())
 		}
 	}
-	if k.sizes != nil {
-		errs = append(errs, k.sizes.close())
-	}
 	return errors.Join(errs...)
 }
 
 // readCgroups reports whether any key is measured by containers' cgroups.
-func (k *Keys) readCgroups() bool {
-	return k != nil && (k.sizes != nil || slices.ContainsFunc(k.weights, func(w weight) bool {
-		return w.key == KeyCycles || w.key == KeyInstructions || w.key == KeyCacheMisses
-	}))
-}
+func (k *Keys) readCgroups() bool { return k != nil && k.cgroups }
 
 // begin starts an interval.
 func (k *Keys) begin() {
 	if k != nil {
-		k.shares, k.origins = k.shares[:0], k.origins[:0]
+		k.shares = k.shares[:0]
 	}
 }
 
 // compact gives back the memory that was needed for more claims.
 func (k *Keys) compact() {
 	if k != nil {
-		k.shares, k.origins = nil, nil
+		k.shares = nil
 	}
 }
 
-// claimed says where the next claim comes from.
-func (k *Keys) claimed(o origin) {
-	if k.sizes != nil && o.cgroup != "" && o.seen {
-		o.in = k.sizes.of(o.cgroup)
-	}
-	k.shares = append(k.shares, weigh.Share{LastCPU: o.cpu, Cgroup: o.cgroup})
-	k.origins = append(k.origins, o)
-}
+// claimed takes note of what the next claim is to be weighed by.
+func (k *Keys) claimed(s weigh.Share) { k.shares = append(k.shares, s) }
 
 // weigh sets the weights of an interval's claims, and returns those of which nothing is known.
 func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
@@ -230,23 +244,14 @@ func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attr
 	k.open(now)
 	for i := range k.weights {
 		w := &k.weights[i]
-		switch {
-		case w.key == KeyMemory || w.key == KeyMemoryCPUTime:
-			k.weighMemory(i, now, claims)
-			if k.sizes != nil {
-				w.failed = k.sizes.trouble()
-			}
-		case w.weigher == nil:
+		if w.weigher == nil {
 			unweighed[i], w.failed = true, w.refused
-		default:
-			for c := range claims {
-				k.shares[c].CPU = claims[c].CPU
-			}
-			measured, err := w.weigher.Weigh(now, k.shares)
-			unweighed[i], w.failed = !measured, err
-			for c := range claims {
-				claims[c].Weights[i] = k.shares[c].Work
-			}
+			continue
+		}
+		measured, err := w.weigher.Weigh(now, k.shares)
+		unweighed[i], w.failed = !measured, err
+		for c := range claims {
+			claims[c].Weights[i] = k.shares[c].Work
 		}
 	}
 	return unweighed
@@ -260,57 +265,6 @@ func (k *Keys) forgetWork() {
 	for i := range k.weights {
 		if m := k.weights[i].weigher; m != nil {
 			m.Forget()
-		}
-	}
-}
-
-// The units of memory's weights: small enough for what runs in days on machines of any size.
-const (
-	memoryUnit = 4096 // bytes
-	heldUnit   = time.Millisecond
-	ranUnit    = time.Microsecond
-)
-
-// weighMemory weighs claims by the memory that they hold: for how long, or for how much CPU time. What nobody saw holds
-// nothing for any length of time, and what the others do on average while it ran.
-func (k *Keys) weighMemory(i int, now time.Time, claims []attribution.Claim) {
-	if k.sizes != nil {
-		k.sizes.begin(now)
-		for c := range k.origins {
-			if o := &k.origins[c]; o.in != nil {
-				o.in.resident += o.resident
-				k.sizes.read(o.in)
-			}
-		}
-		k.sizes.finish()
-	}
-	byCPUTime := k.weights[i].key == KeyMemoryCPUTime
-	var sum, cpu uint64
-	for c := range claims {
-		o := &k.origins[c]
-		if !o.seen {
-			claims[c].Weights[i] = 0
-			continue
-		}
-		bytes := o.resident
-		if o.in != nil && o.in.ok {
-			bytes = o.in.part(o.resident)
-		}
-		ran := uint64(claims[c].CPU) / uint64(ranUnit)
-		factor := uint64(max(o.held, 0) / heldUnit)
-		if byCPUTime {
-			factor = ran
-		}
-		weight := units.MulDiv(bytes/memoryUnit, factor, 1)
-		sum, cpu = units.AddSaturating(sum, weight), units.AddSaturating(cpu, ran)
-		claims[c].Weights[i] = weight
-	}
-	if !byCPUTime {
-		return
-	}
-	for c := range claims {
-		if !k.origins[c].seen {
-			claims[c].Weights[i] = units.MulDiv(uint64(claims[c].CPU)/uint64(ranUnit), sum, cpu)
 		}
 	}
 }

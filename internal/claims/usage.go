@@ -6,8 +6,10 @@ import (
 	"iter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
 )
 
 // maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no sum of claims
@@ -26,11 +28,14 @@ func (b *Builder) claimEnded(m *Measurement) {
 		if !c.open {
 			continue
 		}
-		last := b.containers.atMost(c.member, e.LastSlice)
+		last := e.LastSlice
+		if !b.Exact {
+			last = c.cgroup.Clamp(last)
+			c.cgroup.Account(int32(c.id), last)
+		}
 		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, c.cgroup, &e.Process, m)
-		b.containers.explain(c.member, c.id, last)
 		b.end(c.id)
-		b.containers.leave(c.member)
+		c.cgroup.Leave()
 		b.Identifier.Forget(e.Slot)
 		*c = claimant{}
 	}
@@ -55,7 +60,9 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		c := &b.claimants[p.Slot]
 		b.update(c, p, m)
 		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, c.cgroup, p, m)
-		b.containers.explain(c.member, c.id, p.Used+p.Unseen)
+		if !b.Exact {
+			c.cgroup.Account(int32(c.id), p.Used+p.Unseen)
+		}
 		// An exact source finds short-lived processes in the same cgroup, procfs among the children.
 		if c.inWorkload || c.withCgroup && b.Exact {
 			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.Unseen}, c.cgroup, p, m)
@@ -68,14 +75,14 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 // claimByCounters claims what short-lived processes used in containers, as far as only the counters of the containers'
 // cgroups show it.
 func (b *Builder) claimByCounters(m *Measurement) {
-	b.containers.unseen(func(id attribution.Claimant, cgroup string, used units.CPUTime, atFirst bool) {
+	b.Cgroups.ShortLived(func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
 		// The first reading of a cgroup's counter includes time before we watched it. Cap it at the CPU time that was
 		// available in the interval. Later readings have no such cap: the node's ticks miss what runs between two of them,
 		// and the counter does not.
-		if atFirst {
+		if first {
 			used = min(used, b.node.Total)
 		}
-		b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: used}, cgroup, nil, m)
+		b.claim(attribution.Claim{Claimant: attribution.Claimant(id), ShortLived: true, CPU: used}, in, nil, m)
 	})
 }
 
@@ -83,8 +90,8 @@ func (b *Builder) claimByCounters(m *Measurement) {
 // any process there.
 func (b *Builder) claimByCgroups(m *Measurement) {
 	for _, in := range m.Table.UnseenIn {
-		if id, cgroup, ok := b.claimantForCgroup(in.Path); ok {
-			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, cgroup, nil, m)
+		if id, node, ok := b.claimantForCgroup(in.Path); ok {
+			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, node, nil, m)
 			b.shortLived -= min(b.shortLived, in.Used)
 		}
 	}
@@ -98,7 +105,7 @@ func (b *Builder) claimRest(m *Measurement) {
 		// The child times of a process outside of a container may include what the container's counter showed.
 		b.shortLived = min(b.shortLived, units.Advance(b.claimed, available))
 	}
-	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, "", nil, m)
+	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, nil, nil, m)
 
 	rest := units.Advance(b.claimed, available)
 	if !m.Table.Hidden {
@@ -107,9 +114,9 @@ func (b *Builder) claimRest(m *Measurement) {
 	b.node.Unattributed = rest
 }
 
-// claim adds a claim to the interval. cgroup is that of the claimant's container; p is the process that used the time, or
+// claim adds a claim to the interval. in is the cgroup of the claimant's container; p is the process that used the time, or
 // beside which it was used, nil if that is not known.
-func (b *Builder) claim(c attribution.Claim, cgroup string, p *cpu.Process, m *Measurement) {
+func (b *Builder) claim(c attribution.Claim, in *cgroup.Node, p *cpu.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.Keys.Sleepers()) {
 		return
@@ -119,14 +126,14 @@ func (b *Builder) claim(c attribution.Claim, cgroup string, p *cpu.Process, m *M
 	if b.Keys == nil {
 		return
 	}
-	on := origin{cpu: -1, cgroup: cgroup, seen: !c.ShortLived}
+	share := weigh.Share{CPU: c.CPU, LastCPU: -1, Cgroup: in, ShortLived: c.ShortLived}
 	if p != nil {
-		on.cpu, on.resident = p.LastCPU, p.Resident
+		share.LastCPU, share.Resident = p.LastCPU, p.Resident
 		if !p.Zombie {
-			on.held = min(b.interval.Elapsed, m.Table.Now-p.Start)
+			share.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
 		}
 	}
-	b.Keys.claimed(on)
+	b.Keys.claimed(share)
 }
 
 // rows returns all rows of a scan, or only those of processes that are new, ran or have something else to claim.

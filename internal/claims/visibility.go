@@ -79,7 +79,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 		v.hiddenProcesses = nil
 	case v.hidden == v.scans && v.hiddenProcesses == nil:
 		v.hiddenProcesses = fmt.Errorf("some processes cannot be seen, and their energy is unattributed: %w",
-			cpu.WhyHidden(v.builder.Root, m.Table))
+			cpu.WhyHidden(v.builder.Cgroups.Root(), m.Table))
 	}
 	active, unattributed := v.builder.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)

@@ -37,7 +37,10 @@ func WhyHidden(root string, t *Table) error {
 // hidepid returns the mount option hidepid of a proc file system (proc(5)), empty if it hides nothing.
 func hidepid(mountPoint string) (option string) {
 	self, err := procfs.Self()
-	infos, err := mountInfo(self, err)
+	if err != nil {
+		return ""
+	}
+	infos, err := self.MountInfo()
 	if err != nil {
 		return ""
 	}

@@ -278,33 +278,6 @@ func TestNamesOfProcesses(t *testing.T) {
 	}
 }
 
-func TestCgroupCounters(t *testing.T) {
-	for text, want := range map[string]units.CPUTime{
-		"usage_usec 0\nuser_usec 0\nsystem_usec 0\n":       0,
-		"usage_usec 1234567\nuser_usec 1\nsystem_usec 2\n": 1234567 * 1000,
-		"user_usec 1\nsystem_usec 2\nusage_usec 3\n":       3000,
-		"usage_usec 5\n":                                    5000,
-		"usage_usec 18446744073709551\n":                    18446744073709551000,
-		"nr_periods 0\nusage_usec 7\nusage_usec_other 9 \n": 7000,
-	} {
-		got, err := parseCPUStat([]byte(text))
-		require.NoError(t, err, text)
-		assert.Equal(t, want, got, text)
-	}
-	for _, text := range []string{"", "\n", "user_usec 1\n", "usage_usec\n", "usage_usec \n", "usage_usec x\n", "usage_usec -1\n", "usage_usec 5", "usage_usec 1.5\n", "usage_usec 18446744073709552\n", "usage_usec 99999999999999999999\n"} {
-		got, err := parseCPUStat([]byte(text))
-		require.Error(t, err, "%q", text)
-		assert.Zero(t, got, "%q", text)
-	}
-	got, err := parseCPUAcct([]byte("1234567\n"))
-	require.NoError(t, err)
-	assert.Equal(t, units.CPUTime(1234567), got)
-	for _, text := range []string{"", "\n", "x\n", "1 2\n", "-1\n", "1234567", "18446744073709551616\n"} {
-		_, err := parseCPUAcct([]byte(text))
-		assert.Error(t, err, "%q", text)
-	}
-}
-
 func FuzzParseProcess(f *testing.F) {
 	for _, comm := range []string{"cat", "a) S 1 2", "(x", "\xff\n", ""} {
 		f.Add([]byte(statText(comm, "S")))
@@ -411,22 +384,6 @@ func FuzzParseThreads(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, err := parseThreads(b)
 		if err == nil && !strings.Contains(string(b), strconv.FormatUint(n, 10)) {
-			t.Fatalf("%q is %d", b, n)
-		}
-	})
-}
-
-func FuzzParseCPUStat(f *testing.F) {
-	for _, s := range []string{"usage_usec 5\nuser_usec 5\n", "user_usec 5\nusage_usec 7", "usage_usec 18446744073709551615\n", "usage_usec \n"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		n, err := parseCPUStat(b)
-		if err != nil {
-			assert.Zero(t, n)
-			return
-		}
-		if n%1000 != 0 || !strings.Contains(string(b), strconv.FormatUint(uint64(n/1000), 10)) {
 			t.Fatalf("%q is %d", b, n)
 		}
 	})

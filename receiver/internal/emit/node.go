@@ -50,12 +50,11 @@ const wholeMachine metadata.AttributeHwType = -1
 
 // hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of their own.
 var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
-	power.Package:  metadata.AttributeHwTypeCPU,
-	power.Core:     metadata.AttributeHwTypeCPU,
-	power.Uncore:   metadata.AttributeHwTypeCPU,
-	power.DRAM:     metadata.AttributeHwTypeMemory,
-	power.PSys:     wholeMachine,
-	power.Platform: wholeMachine,
+	power.Package: metadata.AttributeHwTypeCPU,
+	power.Core:    metadata.AttributeHwTypeCPU,
+	power.Uncore:  metadata.AttributeHwTypeCPU,
+	power.DRAM:    metadata.AttributeHwTypeMemory,
+	power.PSys:    wholeMachine,
 }
 
 // emitZones emits what the meters counted.
@@ -114,12 +113,10 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 		if m.idle {
 			unattributed.write(of.idle, start, m.at, k.UnattributedIdle.Joules())
 		}
-		switch {
-		case k.Delivered:
-		case k.Ended || m.final:
+		if m.final {
 			watts.end(of.active, m.at)
 			watts.end(of.idle, m.at)
-		case k.RecentTime > 0:
+		} else if k.RecentTime > 0 {
 			watts.write(of.active, 0, m.at, units.Watts(k.RecentActive, k.RecentTime))
 			watts.write(of.idle, 0, m.at, units.Watts(k.RecentIdle, k.RecentTime))
 		}
@@ -130,8 +127,8 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 // emitLearned emits whether the static power model of a kind is trained.
 func (m *emission) emitLearned(k *attribution.Kind, of *kindAttributes, learned *writer) {
 	switch {
-	case k.Standing == attribution.NothingToLearn || k.Delivered:
-	case k.Ended || m.final:
+	case k.Standing == attribution.NothingToLearn:
+	case m.final:
 		learned.end(of.kind, m.at)
 	case k.Standing == attribution.Learned:
 		learned.write(of.kind, 0, m.at, 1)

@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
+	"iter"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -25,25 +24,25 @@ const (
 )
 
 // NewCounters returns a meter that weighs CPU time by what the hardware counted meanwhile, for each container's cgroup
-// and for everything outside of them together. Within each, CPU time is all alike. It fails where the machine has
-// no such counters or the kernel does not allow reading them.
-func NewCounters(root string, e Event) (*Meter, error) {
-	kernel, err := openPerf(root, e)
+// and for everything outside of them together. Within each, CPU time is all alike. The counters of a cgroup are kept at its
+// node of the tree. It fails if the machine has no such counters or the kernel does not allow reading them.
+func NewCounters(tree *cgroup.Tree, e Event) (*Meter, error) {
+	kernel, err := openPerf(tree, e)
 	if err != nil {
 		return nil, err
 	}
-	return newMeter(newCounters(kernel, string(e)+" by perf events")), nil
+	return newMeter(newCounters(kernel, tree, string(e)+" by perf events")), nil
 }
 
-// counts are the counters of a kernel.
+// counts are the counters of a kernel. A nil node stands for all that runs.
 type counts interface {
-	// open starts to count for a cgroup, for all that runs where that is "".
-	open(cgroup string) (count, error)
-	// moved says whether other CPUs are online than at the last call: counters miss those that came meanwhile, and those
+	// open starts to count for a cgroup.
+	open(n *cgroup.Node) (count, error)
+	// moved reports whether other CPUs are online than at the last call: counters miss those that came meanwhile, and those
 	// that went and came back.
 	moved() bool
-	// identity tells the cgroups that a path may name one after the other apart; not ok where it names none.
-	identity(cgroup string) (id uint64, ok bool)
+	// identity tells the cgroups that a path may name one after the other apart. It is not ok if the path names none.
+	identity(n *cgroup.Node) (id uint64, ok bool)
 }
 
 // count is one counter, over all CPUs.
@@ -58,9 +57,9 @@ type count interface {
 type counters struct {
 	kernel counts
 	what   string
-	groups map[string]*group // by cgroup, without all
-	all    group             // everything
-	looked time.Time
+	tree   *cgroup.Tree
+	slot   cgroup.Slot   // of the tree's nodes, where their groups are
+	all    group         // everything
 	silent units.CPUTime // used since anything was counted
 }
 
@@ -70,24 +69,23 @@ var errStopped = errors.New("a counter has stopped")
 // group is a cgroup with all below it. What was counted in it and in no known one below it, and the CPU time meanwhile of
 // those in it and in no known one below it, are its own.
 type group struct {
-	up      *group // the innermost around it, known or not; nil for everything
-	id      uint64 // of the cgroup that is counted
-	count   count
-	last    uint64
-	counted uint64 // in the interval
-	known   bool   // counted is
-	err     error
-	tries   int // to open it, since it was counted
-	retry   time.Time
-	asked   bool // for it, in the interval
+	counters *counters
+	node     *cgroup.Node // nil for everything
+	id       uint64       // of the cgroup that is counted
+	count    count
+	last     uint64
+	counted  uint64 // in the interval
+	known    bool   // counted is
+	err      error
+	tries    int // to open it, since it was counted
+	retry    time.Time
+	asked    bool // for it, in the interval
 
 	own   uint64    // counted, until there is CPU time in which it was
 	since time.Time // own is, without CPU time
 	cpu   uint64    // of the interval
+	left  uint64    // counted without CPU time by cgroups inside that are gone, until the next interval
 }
-
-// sweepAfter is how often it is looked for cgroups that are no more.
-const sweepAfter = time.Minute
 
 // Of what was counted the CPU time may come later, in ticks. What is older than keepOwn is taken for work whose CPU time is
 // that of the group around: of what came and went in a cgroup without being seen there.
@@ -99,52 +97,100 @@ const countless = units.Second
 
 var errCountless = errors.New("CPU time stands in: nothing is counted")
 
-func newCounters(kernel counts, what string) *counters {
-	c := &counters{kernel: kernel, what: what, groups: map[string]*group{}}
-	c.open("", &c.all, time.Time{}) // so that it has counted when it is asked first
+func newCounters(kernel counts, tree *cgroup.Tree, what string) *counters {
+	c := &counters{kernel: kernel, what: what, tree: tree, slot: tree.NewSlot()}
+	c.all.counters = c
+	c.all.open(time.Time{}) // so that it has counted when it is asked first
 	return c
 }
 
-func (c *counters) begin(now time.Time, shares []Share) {
-	if now.Sub(c.looked) >= sweepAfter {
-		c.sweep(now)
+// at returns the group of a node, nil if there is none.
+func (c *counters) at(n *cgroup.Node) *group {
+	if n == nil {
+		return &c.all
 	}
+	g, _ := n.At(c.slot).(*group)
+	return g
+}
+
+// groups returns all groups, each before those around it.
+func (c *counters) groups() iter.Seq[*group] {
+	return func(yield func(*group) bool) {
+		for _, n := range c.tree.Nodes() {
+			if g := c.at(n); g != nil && !yield(g) {
+				return
+			}
+		}
+		yield(&c.all)
+	}
+}
+
+// around returns the innermost group around a group, nil if that is everything.
+func (g *group) around() *group {
+	if g.node == nil {
+		return nil
+	}
+	for n := g.node.Parent(); n != nil; n = n.Parent() {
+		if around := g.counters.at(n); around != nil {
+			return around
+		}
+	}
+	return &g.counters.all
+}
+
+func (c *counters) begin(now time.Time, shares []Share) {
 	if c.kernel.moved() {
 		c.restart()
 	}
-	c.all.begin()
-	for _, g := range c.groups {
+	for g := range c.groups() {
 		g.begin()
 	}
+	c.ask(shares)
+	c.read(now)
+	c.divide(shares)
+	for g := range c.groups() {
+		g.giveUp(now)
+	}
+	if c.all.counted > 0 || !c.all.known {
+		c.silent = 0
+	}
+}
+
+// ask takes note of the cgroups that are asked for in the interval.
+func (c *counters) ask(shares []Share) {
 	c.all.asked = true
-	fresh := false
 	for i := range shares {
-		if cgroup := shares[i].Cgroup; cgroup != "" {
-			g := c.groups[cgroup]
-			if g == nil {
-				g, fresh = &group{}, true
-				c.groups[cgroup] = g
-			}
-			g.asked = true
+		n := shares[i].Cgroup
+		g := c.at(n)
+		if g == nil {
+			g = &group{counters: c, node: n}
+			n.Attach(c.slot, g)
 		}
+		g.asked = true
 	}
-	if fresh {
-		c.link()
-	}
-	c.advance("", &c.all, now)
+}
+
+// read finds what was counted in the interval.
+func (c *counters) read(now time.Time) {
+	c.all.advance(now)
 	if errors.Is(c.all.err, errStopped) {
 		c.restart()
-		c.advance("", &c.all, now)
+		c.all.advance(now)
 	}
-	for cgroup, g := range c.groups {
-		c.advance(cgroup, g, now)
+	for g := range c.groups() {
+		if g != &c.all {
+			g.advance(now)
+		}
 	}
-	c.all.own = units.AddSaturating(c.all.own, c.all.counted)
-	for _, g := range c.groups {
+}
+
+// divide finds what was counted in each group and in no known one inside, and the CPU time of that.
+func (c *counters) divide(shares []Share) {
+	for g := range c.groups() {
 		g.own = units.AddSaturating(g.own, g.counted)
 	}
-	for _, g := range c.groups {
-		if around := g.up.nearest(); g.known && around != nil {
+	for g := range c.groups() {
+		if around := g.around().nearest(); g.known && around != nil {
 			around.own -= min(g.counted, around.own)
 		}
 	}
@@ -154,13 +200,6 @@ func (c *counters) begin(now time.Time, shares []Share) {
 			g.cpu = units.AddSaturating(g.cpu, uint64(shares[i].CPU))
 		}
 	}
-	c.all.giveUp(now)
-	for _, g := range c.groups {
-		g.giveUp(now)
-	}
-	if c.all.counted > 0 || !c.all.known {
-		c.silent = 0
-	}
 }
 
 // begin forgets what the last interval has used.
@@ -168,6 +207,7 @@ func (g *group) begin() {
 	if g.cpu > 0 {
 		g.own, g.cpu = 0, 0
 	}
+	g.own, g.left = units.AddSaturating(g.own, g.left), 0
 	g.asked = false
 }
 
@@ -179,9 +219,9 @@ func (g *group) giveUp(now time.Time) {
 	case g.since.IsZero():
 		g.since = now
 	case now.Sub(g.since) >= keepOwn:
-		around := g.up
+		around := g.around()
 		for around != nil && around.cpu == 0 {
-			around = around.up
+			around = around.around()
 		}
 		if around != nil {
 			around.own = units.AddSaturating(around.own, g.own)
@@ -191,21 +231,18 @@ func (g *group) giveUp(now time.Time) {
 }
 
 func (c *counters) forget() {
-	c.all.forget()
-	for _, g := range c.groups {
+	for g := range c.groups() {
 		g.forget()
 	}
 }
 
-func (g *group) forget() { g.own, g.since = 0, time.Time{} }
+func (g *group) forget() { g.own, g.left, g.since = 0, 0, time.Time{} }
 
 // restart has all counters opened anew.
 func (c *counters) restart() {
 	c.forget()
-	c.all.stop()
-	c.all.retry = time.Time{}
-	for _, g := range c.groups {
-		g.stop()
+	for g := range c.groups() {
+		_ = g.stop() // it was only read from
 		g.retry = time.Time{}
 	}
 }
@@ -213,63 +250,48 @@ func (c *counters) restart() {
 // nearest is the group, or else the innermost around it, of which it is known what was counted; nil if there is none.
 func (g *group) nearest() *group {
 	for g != nil && !g.known {
-		g = g.up
+		g = g.around()
 	}
 	return g
 }
 
 // of is the group whose own a share is.
-func (c *counters) of(s *Share) *group {
-	if s.Cgroup == "" {
-		return c.all.nearest()
-	}
-	return c.groups[s.Cgroup].nearest()
-}
-
-// link finds the group around each.
-func (c *counters) link() {
-	for cgroup, g := range c.groups {
-		g.up = &c.all
-		for dir := path.Dir(cgroup); len(dir) > 1; dir = path.Dir(dir) {
-			if around := c.groups[dir]; around != nil {
-				g.up = around
-				break
-			}
-		}
-	}
-}
+func (c *counters) of(s *Share) *group { return c.at(s.Cgroup).nearest() }
 
 // advance finds what was counted since the last call.
-func (c *counters) advance(cgroup string, g *group, now time.Time) {
+func (g *group) advance(now time.Time) {
 	g.counted, g.known = 0, false
 	if g.count == nil {
 		if g.asked && !now.Before(g.retry) {
-			c.open(cgroup, g, now)
+			g.open(now)
 		}
 		return
 	}
 	total, err := g.count.read()
 	if err != nil {
 		g.err, g.retry = err, now.Add(retryAfter)
-		g.stop()
+		_ = g.stop() // it was only read from
 		return
 	}
 	g.counted, g.known = units.Advance(g.last, total), true
 	g.last = total
 	// The counter is the first cgroup's of this name, which may have been made anew.
-	if g.counted == 0 && g.asked && g != &c.all {
-		if id, ok := c.kernel.identity(cgroup); !ok || id != g.id {
+	if g.counted == 0 && g.asked && g.node != nil {
+		if id, ok := g.counters.kernel.identity(g.node); !ok || id != g.id {
 			g.known = false
-			g.stop()
-			c.open(cgroup, g, now)
+			_ = g.stop() // it was only read from
+			g.open(now)
 		}
 	}
 }
 
-func (c *counters) open(cgroup string, g *group, now time.Time) {
+func (g *group) open(now time.Time) {
+	kernel := g.counters.kernel
 	g.tries++
-	g.id, _ = c.kernel.identity(cgroup)
-	opened, err := c.kernel.open(cgroup)
+	if g.node != nil {
+		g.id, _ = kernel.identity(g.node)
+	}
+	opened, err := kernel.open(g.node)
 	if err == nil {
 		if g.last, err = opened.read(); err != nil {
 			_ = opened.close() // it was only read from
@@ -282,24 +304,20 @@ func (c *counters) open(cgroup string, g *group, now time.Time) {
 	g.count, g.tries = opened, 0
 }
 
-func (g *group) stop() {
+func (g *group) stop() (err error) {
 	if g.count != nil {
-		_ = g.count.close() // it was only read from
+		err = g.count.close()
 	}
 	g.count = nil
+	return err
 }
 
-// sweep closes the counters of cgroups that are no more.
-func (c *counters) sweep(now time.Time) {
-	c.looked = now
-	for cgroup, g := range c.groups {
-		if _, ok := c.kernel.identity(cgroup); ok || g.asked {
-			continue
-		}
-		g.stop()
-		delete(c.groups, cgroup)
+// Close stops the counter of a cgroup that is gone. What it has counted without CPU time is left to what is around it.
+func (g *group) Close() error {
+	if around := g.around(); g.cpu == 0 && around != nil {
+		around.left = units.AddSaturating(around.left, g.own)
 	}
-	c.link()
+	return g.stop()
 }
 
 func (c *counters) rate(s *Share) (uint64, bool) {
@@ -320,7 +338,7 @@ func (c *counters) trouble() error {
 		return errCountless
 	}
 	var first error
-	for _, g := range c.groups {
+	for g := range c.groups() {
 		if g.err == nil || g.tries <= 1 && errors.Is(g.err, fs.ErrNotExist) {
 			continue
 		}
@@ -335,27 +353,5 @@ func (c *counters) trouble() error {
 func (c *counters) name() string { return c.what }
 
 func (c *counters) close() error {
-	var errs []error
-	for _, g := range c.groups {
-		if g.count != nil {
-			errs = append(errs, g.count.close())
-		}
-	}
-	if c.all.count != nil {
-		errs = append(errs, c.all.count.close())
-	}
-	c.groups, c.all = map[string]*group{}, group{}
-	return errors.Join(errs...)
-}
-
-// cgroupDir returns the directory of a cgroup that perf events can be counted for: that of the version 1
-// controller where there is one, or of the v2 hierarchy.
-func cgroupDir(root, cgroup string) (string, bool) {
-	for _, hierarchy := range []string{"sys/fs/cgroup/perf_event", "sys/fs/cgroup", "sys/fs/cgroup/unified"} {
-		dir := filepath.Join(root, hierarchy, cgroup)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir, true
-		}
-	}
-	return "", false
+	return errors.Join(c.all.stop(), c.tree.Release(c.slot))
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 )
 
 // kernel is one whose counters are set by the test.
@@ -21,6 +23,24 @@ type kernel struct {
 	others  bool              // CPUs are online than before
 	mended  bool              // by opening them anew
 	total   int               // that were opened
+	cgroups *cgroup.Tree
+}
+
+// tree returns the tree whose cgroups are counted. There are no directories of them.
+func (k *kernel) tree() *cgroup.Tree {
+	if k.cgroups == nil {
+		k.cgroups = cgroup.New(cgroup.Options{Root: "/nowhere"})
+	}
+	return k.cgroups
+}
+
+func (k *kernel) node(path string) *cgroup.Node { return k.tree().Node(path) }
+
+func pathOf(n *cgroup.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Path()
 }
 
 func (k *kernel) moved() (moved bool) {
@@ -28,7 +48,8 @@ func (k *kernel) moved() (moved bool) {
 	return moved
 }
 
-func (k *kernel) open(cgroup string) (count, error) {
+func (k *kernel) open(n *cgroup.Node) (count, error) {
+	cgroup := pathOf(n)
 	if k.mended {
 		delete(k.refused, cgroup)
 	}
@@ -43,9 +64,9 @@ func (k *kernel) open(cgroup string) (count, error) {
 	return counted{k, cgroup, k.ids[cgroup]}, nil
 }
 
-func (k *kernel) identity(cgroup string) (uint64, bool) {
-	_, ok := k.counted[cgroup]
-	return k.ids[cgroup], ok
+func (k *kernel) identity(n *cgroup.Node) (uint64, bool) {
+	_, ok := k.counted[n.Path()]
+	return k.ids[n.Path()], ok
 }
 
 type counted struct {
@@ -80,12 +101,12 @@ func (k *kernel) count(counts map[string]uint64) {
 // Two containers and what is beside them: what each counted is shared by CPU time within it.
 func TestTheWorkOfACgroupIsWhatWasCountedForIt(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 1 << 40, "/a": 1 << 20, "/b": 77}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func() []float64 {
 		at = at.Add(time.Second)
 		return workOf(t, m, at,
-			Share{CPU: 30 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 50 * ms, Cgroup: "/b"},
+			Share{CPU: 30 * ms, Cgroup: k.node("/a")}, Share{CPU: 10 * ms, Cgroup: k.node("/a")}, Share{CPU: 50 * ms, Cgroup: k.node("/b")},
 			Share{CPU: 10 * ms}, Share{CPU: 40 * ms})
 	}
 	k.count(map[string]uint64{"/a": 5, "/b": 6, "": 129})
@@ -104,11 +125,11 @@ func TestTheWorkOfACgroupIsWhatWasCountedForIt(t *testing.T) {
 // Counters of a cgroup have those of the cgroups inside.
 func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/x/b": 0}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func() []float64 {
 		at = at.Add(time.Second)
-		return workOf(t, m, at, Share{CPU: 90 * ms, Cgroup: "/a/x/b"}, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 50 * ms})
+		return workOf(t, m, at, Share{CPU: 90 * ms, Cgroup: k.node("/a/x/b")}, Share{CPU: 10 * ms, Cgroup: k.node("/a")}, Share{CPU: 50 * ms})
 	}
 	run()
 	k.count(map[string]uint64{"/a": 10, "": 50})
@@ -121,7 +142,7 @@ func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	k.counted["/a"] += 200 * uint64(ms)
 	k.counted[""] += 200 * uint64(ms)
 	at = at.Add(time.Second)
-	shares := []Share{{CPU: 90 * ms, Cgroup: "/a/x/b"}, {CPU: 10 * ms, Cgroup: "/a"}, {CPU: 50 * ms}}
+	shares := []Share{{CPU: 90 * ms, Cgroup: k.node("/a/x/b")}, {CPU: 10 * ms, Cgroup: k.node("/a")}, {CPU: 50 * ms}}
 	measured, err := m.Weigh(at, shares)
 	assert.True(t, measured)
 	require.ErrorContains(t, err, "some cgroups cannot be counted: refused")
@@ -133,15 +154,15 @@ func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 // With procfs a process that runs for a millisecond now and then has its CPU time in ticks.
 func TestWhatWasCountedWaitsForTheCPUTimeInWhichItWas(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	at := began
-	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
+	workOf(t, m, at, Share{CPU: ms, Cgroup: k.node("/a")})
 	sum := 0.0
 	for i := range 30 {
 		k.count(map[string]uint64{"/a": 1})
 		at = at.Add(time.Second)
 		if i%10 == 9 {
-			sum += workOf(t, m, at, Share{CPU: 10 * ms, Cgroup: "/a"})[0]
+			sum += workOf(t, m, at, Share{CPU: 10 * ms, Cgroup: k.node("/a")})[0]
 		} else {
 			workOf(t, m, at)
 		}
@@ -152,11 +173,11 @@ func TestWhatWasCountedWaitsForTheCPUTimeInWhichItWas(t *testing.T) {
 func TestACgroupThatCannotBeCountedIsCountedWithWhatIsAroundItAndTriedAgain(t *testing.T) {
 	refusal := errors.New("too many open files")
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}, refused: map[string]error{"/b": refusal}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func(after time.Duration) (work []float64, err error) {
 		at = at.Add(after)
-		shares := []Share{{CPU: 10 * ms, Cgroup: "/a"}, {CPU: 20 * ms, Cgroup: "/b"}, {CPU: 40 * ms}}
+		shares := []Share{{CPU: 10 * ms, Cgroup: k.node("/a")}, {CPU: 20 * ms, Cgroup: k.node("/b")}, {CPU: 40 * ms}}
 		_, err = m.Weigh(at, shares)
 		for i := range shares {
 			work = append(work, float64(shares[i].Work)/float64(ms))
@@ -200,7 +221,7 @@ func TestACgroupThatCannotBeCountedIsCountedWithWhatIsAroundItAndTriedAgain(t *t
 func TestCountersThatFailAltogetherSayWhy(t *testing.T) {
 	refusal := errors.New("refused")
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"": refusal}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	measured, err := m.Weigh(began, []Share{{CPU: ms}})
 	require.ErrorIs(t, err, refusal)
 	assert.False(t, measured)
@@ -208,31 +229,47 @@ func TestCountersThatFailAltogetherSayWhy(t *testing.T) {
 
 func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0, "/c": 0}}
-	m := newMeter(newCounters(k, "instructions"))
-	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"}, Share{CPU: ms, Cgroup: "/b"}, Share{CPU: ms, Cgroup: "/c"})
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	sleeps, ends := k.tree().Enter("/a", true), k.tree().Enter("/b", true)
+	workOf(t, m, began, Share{CPU: ms, Cgroup: sleeps}, Share{CPU: ms, Cgroup: ends}, Share{CPU: ms, Cgroup: k.node("/c")})
 	require.Len(t, k.opened, 4)
-	delete(k.counted, "/b")
-	delete(k.counted, "/c")
-	workOf(t, m, began.Add(time.Second), Share{CPU: ms, Cgroup: "/c"})
-	require.Len(t, k.opened, 4, "it is not looked for each time")
-	workOf(t, m, began.Add(sweepAfter), Share{CPU: ms})
-	assert.Equal(t, map[string]int{"": 1, "/a": 1, "/c": 1}, k.opened, "a sleeps, and c ran until now")
-	k.counted["/a"] = 1 // b is gone for good, and c too
-	workOf(t, m, began.Add(sweepAfter+time.Second), Share{CPU: ms})
-	require.Contains(t, k.opened, "/c", "not yet")
-	workOf(t, m, began.Add(2*sweepAfter), Share{CPU: ms})
-	assert.NotContains(t, k.opened, "/c")
+	k.tree().Sweep()
+	assert.Equal(t, map[string]int{"": 1, "/a": 1, "/b": 1}, k.opened, "nobody was ever seen in c")
+	ends.Leave()
+	k.counted["/b"] += 30 * uint64(ms)
+	k.counted[""] += 40 * uint64(ms)
+	got := workOf(t, m, began.Add(time.Second), Share{CPU: 10 * ms, Cgroup: ends}, Share{CPU: 10 * ms})
+	assert.InDeltaSlice(t, []float64{30, 10}, got, 1e-3, "what it counted until its end is its own")
+	k.tree().Sweep()
+	assert.Equal(t, map[string]int{"": 1, "/a": 1}, k.opened)
 	require.NoError(t, m.Close())
 	assert.Empty(t, k.opened)
+}
+
+// The CPU time of its last processes is told with what is around it.
+func TestWhatACgroupCountedThatIsGoneIsLeftToWhatIsAroundIt(t *testing.T) {
+	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	outer := k.tree().Enter("/a", true)
+	workOf(t, m, began, Share{CPU: ms, Cgroup: outer}, Share{CPU: ms, Cgroup: k.node("/a/b")}, Share{CPU: ms})
+	for _, cgroup := range []string{"", "/a", "/a/b"} {
+		k.counted[cgroup] += 50 * uint64(ms)
+	}
+	workOf(t, m, began.Add(time.Second), Share{CPU: ms, Cgroup: outer})
+	k.tree().Sweep()
+	require.NotContains(t, k.opened, "/a/b")
+	got := workOf(t, m, began.Add(2*time.Second), Share{CPU: 10 * ms, Cgroup: outer})
+	assert.InDeltaSlice(t, []float64{50}, got, 1e-3)
+	require.NoError(t, m.Close())
 }
 
 // A cgroup that goes between two looks is no trouble, one that is never found is.
 func TestThatACgroupIsGoneIsTroubleWhereSomebodyGoesOnRunning(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"/a": fs.ErrNotExist}}
-	m := newMeter(newCounters(k, "instructions"))
-	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"})
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")})
 	workOf(t, m, began.Add(retryAfter), Share{CPU: ms})
-	_, err := m.Weigh(began.Add(2*retryAfter), []Share{{CPU: ms, Cgroup: "/a"}})
+	_, err := m.Weigh(began.Add(2*retryAfter), []Share{{CPU: ms, Cgroup: k.node("/a")}})
 	require.ErrorContains(t, err, "some cgroups cannot be counted")
 	require.NoError(t, m.Close())
 }
@@ -240,12 +277,12 @@ func TestThatACgroupIsGoneIsTroubleWhereSomebodyGoesOnRunning(t *testing.T) {
 // Docker restarts a container under its old path.
 func TestACgroupThatIsMadeAnewIsCountedAnew(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}, ids: map[string]uint64{"/a": 1}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func() []float64 {
 		k.count(map[string]uint64{"/a": 90, "": 10})
 		at = at.Add(time.Second)
-		return workOf(t, m, at, Share{CPU: 50 * ms, Cgroup: "/a"}, Share{CPU: 50 * ms})
+		return workOf(t, m, at, Share{CPU: 50 * ms, Cgroup: k.node("/a")}, Share{CPU: 50 * ms})
 	}
 	run()
 	assert.InDeltaSlice(t, []float64{90, 10}, run(), 1e-3)
@@ -259,7 +296,7 @@ func TestACgroupThatIsMadeAnewIsCountedAnew(t *testing.T) {
 // What of the one in the middle is not known is the outer one's, and none is subtracted from one that is gone.
 func TestThreeContainersInEachOther(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0, "/a/b/c": 0}, refused: map[string]error{"/a/b": errors.New("refused")}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func(after time.Duration) (work []float64) {
 		k.counted["/a/b/c"] += 40 * uint64(ms)
@@ -267,7 +304,7 @@ func TestThreeContainersInEachOther(t *testing.T) {
 		k.counted["/a"] += 70 * uint64(ms)
 		k.counted[""] += 100 * uint64(ms)
 		at = at.Add(after)
-		shares := []Share{{CPU: 10 * ms, Cgroup: "/a/b/c"}, {CPU: 10 * ms, Cgroup: "/a/b"}, {CPU: 10 * ms, Cgroup: "/a"}, {CPU: 10 * ms}}
+		shares := []Share{{CPU: 10 * ms, Cgroup: k.node("/a/b/c")}, {CPU: 10 * ms, Cgroup: k.node("/a/b")}, {CPU: 10 * ms, Cgroup: k.node("/a")}, {CPU: 10 * ms}}
 		_, _ = m.Weigh(at, shares)
 		for i := range shares {
 			work = append(work, float64(shares[i].Work)/float64(ms))
@@ -280,29 +317,27 @@ func TestThreeContainersInEachOther(t *testing.T) {
 	run(retryAfter)
 	assert.InDeltaSlice(t, []float64{40, 20, 10, 30}, run(time.Second), 1e-3)
 
-	delete(k.counted, "/a/b") // alone, which no kernel does
-	at = at.Add(sweepAfter)
-	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
-	at = at.Add(sweepAfter)
-	workOf(t, m, at, Share{CPU: ms, Cgroup: "/a"})
+	k.tree().Enter("/a", true)
+	k.tree().Enter("/a/b/c", true)
+	k.tree().Sweep()
 	require.NotContains(t, k.opened, "/a/b")
 	k.counted["/a/b/c"] += 40 * uint64(ms)
 	k.counted["/a"] += 70 * uint64(ms)
 	k.counted[""] += 100 * uint64(ms)
-	got := workOf(t, m, at.Add(time.Second), Share{CPU: 10 * ms, Cgroup: "/a/b/c"}, Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms})
+	got := workOf(t, m, at.Add(time.Second), Share{CPU: 10 * ms, Cgroup: k.node("/a/b/c")}, Share{CPU: 10 * ms, Cgroup: k.node("/a")}, Share{CPU: 10 * ms})
 	assert.InDeltaSlice(t, []float64{40, 30, 30}, got, 1e-3)
 }
 
 // Of a probe in a container that came and went unseen the CPU time is that of what started it, outside.
 func TestWorkWithoutCPUTimeIsThatOfWhatIsAround(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func(shares ...Share) []float64 {
 		at = at.Add(10 * time.Second)
 		return workOf(t, m, at, shares...)
 	}
-	run(Share{CPU: ms, Cgroup: "/a"}, Share{CPU: ms, Cgroup: "/a/b"}, Share{CPU: ms})
+	run(Share{CPU: ms, Cgroup: k.node("/a")}, Share{CPU: ms, Cgroup: k.node("/a/b")}, Share{CPU: ms})
 	for i := range 360 {
 		k.counted["/a/b"] += 50 * uint64(ms)
 		k.counted["/a"] += 50 * uint64(ms)
@@ -313,15 +348,15 @@ func TestWorkWithoutCPUTimeIsThatOfWhatIsAround(t *testing.T) {
 	k.counted["/a/b"] += uint64(ms)
 	k.counted["/a"] += uint64(ms)
 	k.counted[""] += 10_001 * uint64(ms)
-	got := run(Share{CPU: ms, Cgroup: "/a/b"}, Share{CPU: 10_000 * ms})
+	got := run(Share{CPU: ms, Cgroup: k.node("/a/b")}, Share{CPU: 10_000 * ms})
 	assert.InDelta(t, 1, got[0], 1e-3, "nothing of an hour ago")
 	assert.InDelta(t, 10_000, got[1], 1e-3)
 }
 
 func TestWhatIsForgottenIsNobodys(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-	m := newMeter(newCounters(k, "instructions"))
-	workOf(t, m, began, Share{CPU: ms, Cgroup: "/a"}, Share{CPU: ms})
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")}, Share{CPU: ms})
 	k.count(map[string]uint64{"/a": 30_000, "": 30_000})
 	workOf(t, m, began.Add(time.Second))
 	m.Forget()
@@ -329,7 +364,7 @@ func TestWhatIsForgottenIsNobodys(t *testing.T) {
 	got := workOf(t, m, began.Add(time.Second+keepOwn), Share{CPU: 10 * ms})
 	assert.InDeltaSlice(t, []float64{100}, got, 1e-3, "what waits since then has not waited for long")
 	k.count(map[string]uint64{"": 100})
-	got = workOf(t, m, began.Add(2*time.Second+keepOwn), Share{CPU: 10 * ms, Cgroup: "/a"}, Share{CPU: 10 * ms})
+	got = workOf(t, m, began.Add(2*time.Second+keepOwn), Share{CPU: 10 * ms, Cgroup: k.node("/a")}, Share{CPU: 10 * ms})
 	assert.InDeltaSlice(t, []float64{10, 100}, got, 1e-3)
 }
 
@@ -340,19 +375,19 @@ func TestWhereCPUsComeAndGoAllIsCountedAnew(t *testing.T) {
 		"one went and came meanwhile": func(k *kernel) { k.refused = map[string]error{"": errStopped} },
 	} {
 		k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-		m := newMeter(newCounters(k, "instructions"))
+		m := newMeter(newCounters(k, k.tree(), "instructions"))
 		at := began
 		run := func() []float64 {
 			k.count(map[string]uint64{"/a": 1800, "": 200})
 			at = at.Add(time.Second)
-			return workOf(t, m, at, Share{CPU: countless, Cgroup: "/a"}, Share{CPU: countless})
+			return workOf(t, m, at, Share{CPU: countless, Cgroup: k.node("/a")}, Share{CPU: countless})
 		}
 		run()
 		assert.InDeltaSlice(t, []float64{1800, 200}, run(), 1e-3, name)
 		k.counted[""] += 1 << 50 // what the old ones say is not used
 		spoil(k)
 		opened := k.total
-		shares := []Share{{CPU: countless, Cgroup: "/a"}, {CPU: countless}}
+		shares := []Share{{CPU: countless, Cgroup: k.node("/a")}, {CPU: countless}}
 		at = at.Add(time.Second)
 		if k.refused != nil {
 			k.mended = true
@@ -373,10 +408,10 @@ func TestOfManyThatFailTheSameIsTold(t *testing.T) {
 	var shares []Share
 	for _, cgroup := range []string{"/a", "/b", "/c", "/d", "/e", "/f"} {
 		k.refused[cgroup] = &fs.PathError{Op: "open", Path: cgroup, Err: fs.ErrPermission}
-		shares = append(shares, Share{CPU: ms, Cgroup: cgroup})
+		shares = append(shares, Share{CPU: ms, Cgroup: k.node(cgroup)})
 	}
 	k.refused["/f"] = errors.New("too many")
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	for i := range 50 {
 		_, err := m.Weigh(began.Add(time.Duration(i)*time.Second), shares)
 		require.EqualError(t, err, "some cgroups cannot be counted: permission denied")
@@ -386,7 +421,7 @@ func TestOfManyThatFailTheSameIsTold(t *testing.T) {
 // As on a virtual machine whose hypervisor pretends to have counters.
 func TestCountersThatCountNothingAreTold(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}}
-	m := newMeter(newCounters(k, "instructions"))
+	m := newMeter(newCounters(k, k.tree(), "instructions"))
 	workOf(t, m, began, Share{CPU: countless / 2})
 	measured, err := m.Weigh(began.Add(time.Second), []Share{{CPU: countless / 2}})
 	assert.True(t, measured)

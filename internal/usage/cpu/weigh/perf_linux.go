@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -206,6 +207,7 @@ func readAgain(f *os.File, buf []byte) (int, error) {
 // perf is the counters of this kernel.
 type perf struct {
 	root    string
+	tree    *cgroup.Tree
 	kind    uint32
 	config  uint64
 	cpus    []bool     // which are to be counted, by number
@@ -229,15 +231,15 @@ var configs = map[Event]uint64{
 }
 
 // openPerf fails where the event cannot be counted for all that runs.
-func openPerf(root string, e Event) (counts, error) {
-	if err := isThisKernel(root); err != nil {
+func openPerf(tree *cgroup.Tree, e Event) (counts, error) {
+	if err := isThisKernel(tree.Root()); err != nil {
 		return nil, err
 	}
-	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, configs[e])
+	p, err := newPerf(tree, unix.PERF_TYPE_HARDWARE, configs[e])
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.open("")
+	all, err := p.open(nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the machine does not count %s", e)
 	}
@@ -247,8 +249,8 @@ func openPerf(root string, e Event) (counts, error) {
 	return p, all.close()
 }
 
-func newPerf(root string, kind uint32, config uint64) (*perf, error) {
-	p := &perf{root: root, kind: kind, config: config, buf: make([]byte, 4096)}
+func newPerf(tree *cgroup.Tree, kind uint32, config uint64) (*perf, error) {
+	p := &perf{root: tree.Root(), tree: tree, kind: kind, config: config, buf: make([]byte, 4096)}
 	p.readOnline()
 	return p, p.look()
 }
@@ -381,8 +383,8 @@ func parseCPUs(text []byte) (cpus []bool, ok bool) {
 	return cpus, true
 }
 
-func (p *perf) identity(cgroup string) (uint64, bool) {
-	dir, ok := cgroupDir(p.root, cgroup)
+func (p *perf) identity(n *cgroup.Node) (uint64, bool) {
+	dir, ok := p.tree.PerfEventDir(n)
 	if !ok {
 		return 0, false
 	}
@@ -391,16 +393,16 @@ func (p *perf) identity(cgroup string) (uint64, bool) {
 	return s.Ino, err == nil
 }
 
-func (p *perf) open(cgroup string) (count, error) {
+func (p *perf) open(n *cgroup.Node) (count, error) {
 	attr := unix.PerfEventAttr{
 		Type: p.kind, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Read_format: unix.PERF_FORMAT_TOTAL_TIME_ENABLED | unix.PERF_FORMAT_TOTAL_TIME_RUNNING,
 	}
 	pid, flags := -1, 0
-	if cgroup != "" {
-		path, ok := cgroupDir(p.root, cgroup)
+	if n != nil {
+		path, ok := p.tree.PerfEventDir(n)
 		if !ok {
-			return nil, &fs.PathError{Op: "open", Path: cgroup, Err: fs.ErrNotExist}
+			return nil, &fs.PathError{Op: "open", Path: n.Path(), Err: fs.ErrNotExist}
 		}
 		dir, err := os.Open(path)
 		if err != nil {
@@ -427,7 +429,7 @@ func (p *perf) open(cgroup string) (count, error) {
 		fd, err := openCounter(&attr, pid, cpu, -1, flags)
 		switch {
 		case err == nil:
-			c = append(c, perfCPU{fd: fd, always: cgroup == ""})
+			c = append(c, perfCPU{fd: fd, always: n == nil})
 		case errors.Is(err, unix.ENODEV): // it is offline
 		default:
 			return nil, errors.Join(err, c.close())

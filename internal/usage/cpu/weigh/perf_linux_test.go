@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 )
 
 // The readings of a CPU of 2.1 GHz at its rate, at 3.0, asleep, and at 0.7 GHz.
@@ -88,6 +90,7 @@ func tree(t *testing.T) string {
 		"sys/devices/msr/events/aperf":   "event=0x01\n",
 		"sys/devices/msr/events/mperf":   "event=0x02\n",
 		"sys/devices/system/cpu/present": "0-2\n",
+		"proc/1/mountinfo":               "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n",
 	} {
 		path := filepath.Join(root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -95,6 +98,8 @@ func tree(t *testing.T) string {
 	}
 	return root
 }
+
+func cgroupsOf(root string) *cgroup.Tree { return cgroup.New(cgroup.Options{Root: root}) }
 
 func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
 	before := openDescriptors(t)
@@ -156,7 +161,7 @@ func TestEachEventIsTheHardwares(t *testing.T) {
 			assert.EqualValues(t, 3, attr.Read_format)
 			return -1, unix.ENOENT
 		})
-		_, err := NewCounters(tree(t), event)
+		_, err := NewCounters(cgroupsOf(tree(t)), event)
 		require.Error(t, err)
 	}
 }
@@ -176,15 +181,15 @@ func TestAllCountersTogetherTakeHalfOfTheDescriptorsAtMost(t *testing.T) {
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return pipe(t, 7, 100, 100), nil })
 	var counters []count
 	for range 2 { // two keys, on three CPUs each
-		p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
+		p, err := newPerf(cgroupsOf(tree(t)), unix.PERF_TYPE_HARDWARE, 0)
 		require.NoError(t, err)
-		c, err := p.open("")
+		c, err := p.open(nil)
 		require.NoError(t, err)
 		counters = append(counters, c)
 	}
-	p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
+	p, err := newPerf(cgroupsOf(tree(t)), unix.PERF_TYPE_HARDWARE, 0)
 	require.NoError(t, err)
-	_, err = p.open("")
+	_, err = p.open(nil)
 	require.ErrorContains(t, err, "LimitNOFILE")
 	_, _, err = NewClock(tree(t), 1)
 	require.ErrorContains(t, err, "LimitNOFILE")
@@ -200,19 +205,19 @@ func TestARefusalSaysWhatToGrant(t *testing.T) {
 	_, _, err := NewClock(root, 1)
 	require.ErrorContains(t, err, "CAP_PERFMON")
 	require.ErrorContains(t, err, "MPERF")
-	_, err = NewCounters(root, Instructions)
+	_, err = NewCounters(cgroupsOf(root), Instructions)
 	require.ErrorContains(t, err, "count instructions")
 	require.ErrorContains(t, err, "CAP_PERFMON")
 }
 
 func TestAMachineWithoutTheCounterSaysSo(t *testing.T) {
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return -1, unix.ENOENT })
-	_, err := NewCounters(tree(t), CacheMisses)
+	_, err := NewCounters(cgroupsOf(tree(t)), CacheMisses)
 	require.EqualError(t, err, "the machine does not count cache_misses")
 }
 
 func TestCountersAreOfThisKernelAlone(t *testing.T) {
-	_, err := NewCounters(t.TempDir(), Cycles)
+	_, err := NewCounters(cgroupsOf(t.TempDir()), Cycles)
 	require.ErrorIs(t, err, errOtherKernel)
 }
 
@@ -229,7 +234,7 @@ func TestATreeThatIsNotUnderstoodIsAnError(t *testing.T) {
 	}
 	root := tree(t)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/present"), []byte("0-x\n"), 0o600))
-	_, err := NewCounters(root, Cycles)
+	_, err := NewCounters(cgroupsOf(root), Cycles)
 	require.ErrorContains(t, err, "is not understood")
 }
 
@@ -248,9 +253,9 @@ func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
 		opened = append(opened, fd)
 		return fd, nil
 	})
-	p, err := newPerf(tree(t), unix.PERF_TYPE_HARDWARE, 0)
+	p, err := newPerf(cgroupsOf(tree(t)), unix.PERF_TYPE_HARDWARE, 0)
 	require.NoError(t, err)
-	c, err := p.open("")
+	c, err := p.open(nil)
 	require.NoError(t, err)
 	sum, err := c.read()
 	require.NoError(t, err)
@@ -260,19 +265,19 @@ func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
 	require.NoError(t, c.close())
 
 	fail = true
-	_, err = p.open("")
+	_, err = p.open(nil)
 	require.ErrorIs(t, err, unix.EMFILE)
 	_, err = unix.FcntlInt(uintptr(opened[len(opened)-1]), unix.F_GETFD, 0)
 	require.ErrorIs(t, err, unix.EBADF, "it was closed")
-	_, err = p.open("/no/such/cgroup")
+	_, err = p.open(p.tree.Node("/no/such/cgroup"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // The kernel's clock that counts as a hardware counter does: of what ran on all CPUs it is the CPU time.
 func TestARealKernelCounts(t *testing.T) {
-	p, err := newPerf("/", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
+	p, err := newPerf(cgroupsOf("/"), unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
 	require.NoError(t, err)
-	all, err := p.open("")
+	all, err := p.open(nil)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOSYS) {
 		t.Skip("the kernel does not allow counting:", err)
 	}
@@ -294,7 +299,7 @@ func TestARealKernelCounts(t *testing.T) {
 
 // What a child in a cgroup of its own used is what was counted there, and what ran elsewhere is not.
 func TestARealKernelCountsForACgroup(t *testing.T) {
-	p, err := newPerf("/", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
+	p, err := newPerf(cgroupsOf("/"), unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
 	require.NoError(t, err)
 	var cgroup, path string
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
@@ -312,7 +317,7 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	defer func() {
 		assert.Eventually(t, func() bool { return os.Remove(path) == nil }, 10*time.Second, 5*time.Millisecond, "its process ends")
 	}()
-	c, err := p.open(cgroup)
+	c, err := p.open(p.tree.Node(cgroup))
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
 		t.Skip("the kernel does not allow counting for cgroups:", err)
 	}
@@ -328,12 +333,12 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 	require.NoError(t, err)
 	used := child.ProcessState.UserTime() + child.ProcessState.SystemTime()
 	assert.InEpsilon(t, used.Nanoseconds(), counted, 0.2, "its end is not counted, nor its beginning")
-	id, ok := p.identity(cgroup)
+	id, ok := p.identity(p.tree.Node(cgroup))
 	assert.True(t, ok)
 	info, err := dir.Stat()
 	require.NoError(t, err)
 	assert.Equal(t, info.Sys().(*syscall.Stat_t).Ino, id)
-	_, ok = p.identity(cgroup + "/no")
+	_, ok = p.identity(p.tree.Node(cgroup + "/no"))
 	assert.False(t, ok)
 }
 
@@ -375,9 +380,9 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 		opened[cpu] = attr.Config
 		return pipe(t, 7, 100, 100), nil
 	})
-	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS)
+	p, err := newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS)
 	require.NoError(t, err)
-	c, err := p.open("")
+	c, err := p.open(nil)
 	require.NoError(t, err)
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1, 2: 10<<32 | 1}, opened)
 	require.NoError(t, c.close())
@@ -389,25 +394,25 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	set("system/cpu/online", "0\n")
 	set("cpu_atom/cpus", "\n")
 	assert.True(t, p.moved())
-	c, err = p.open("")
+	c, err = p.open(nil)
 	require.NoError(t, err)
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1}, opened)
 	require.NoError(t, c.close())
 	set("system/cpu/online", "0,2\n")
 	set("cpu_atom/cpus", "2\n")
 	assert.True(t, p.moved())
-	c, err = p.open("")
+	c, err = p.open(nil)
 	require.NoError(t, err)
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened)
 	require.NoError(t, c.close())
 
 	set("cpu_atom/cpus", "x\n")
-	_, err = newPerf(root, unix.PERF_TYPE_HARDWARE, 0)
+	_, err = newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, 0)
 	require.ErrorContains(t, err, "CPUs of cpu_atom")
 	set("system/cpu/online", "0-1\n")
 	assert.True(t, p.moved())
 	clear(opened)
-	c, err = p.open("")
+	c, err = p.open(nil)
 	require.NoError(t, err)
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened, "those that were there are tried")
 	require.NoError(t, c.close())
@@ -425,10 +430,10 @@ func TestACounterThatWasTakenOffItsCPUHasStopped(t *testing.T) {
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) {
 		return pipe(t, 0, 0, 0, 0, 0, 0, 7, 100, 100, 9, 200, 200, 9, 200, 200), nil
 	})
-	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, 0)
+	p, err := newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, 0)
 	require.NoError(t, err)
 	for cgroup, always := range map[string]bool{"": true, "/a": false} {
-		c, err := p.open(cgroup)
+		c, err := p.open(p.tree.Node(cgroup))
 		require.NoError(t, err)
 		for _, want := range []uint64{0, 0, 7, 9} {
 			sum, err := c.read()
@@ -447,7 +452,7 @@ func TestACounterThatWasTakenOffItsCPUHasStopped(t *testing.T) {
 
 func TestWhichCPUsAreOnlineIsLookedAtEachTime(t *testing.T) {
 	root := tree(t)
-	p, err := newPerf(root, unix.PERF_TYPE_HARDWARE, 0)
+	p, err := newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, 0)
 	require.NoError(t, err)
 	assert.False(t, p.moved(), "no file is no hotplug")
 	online := filepath.Join(root, "sys/devices/system/cpu/online")

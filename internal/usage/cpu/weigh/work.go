@@ -5,17 +5,23 @@ package weigh
 import (
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Share is CPU time of somebody in an interval.
+// Share is what somebody used in an interval, to be weighed.
 type Share struct {
 	CPU units.CPUTime
 	// LastCPU is the CPU where it was used last, below 0 where that is not known.
 	LastCPU int32
-	// Cgroup is the path of the container's cgroup below the root of its hierarchy, empty outside of containers.
-	Cgroup string
-	// Work is what was done in CPU. Only its proportions mean anything, in one interval and between intervals.
+	// Cgroup is the container's, nil outside of containers.
+	Cgroup *cgroup.Node
+	// ShortLived reports whether no scan saw who used it. The rest is of those who were seen only.
+	ShortLived bool
+	// Resident is the memory that a process has resident, in bytes, and Held for how much of the interval.
+	Resident uint64
+	Held     time.Duration
+	// Work is the weight, which is to be found. Only its proportions mean anything, in one interval and between intervals.
 	Work uint64
 }
 

@@ -133,8 +133,8 @@ func TestWorkBeyondMeasureIsTheMost(t *testing.T) {
 func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 	byClock, _ := clockOf(2, map[int32]int{0: 1000, 1: 3000})
 	k := &kernel{counted: map[string]uint64{"": 5, "/a": 3, "/a/b": 1}}
-	for name, m := range map[string]*Meter{"clock": byClock, "counters": newMeter(newCounters(k, "x"))} {
-		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: "/a"}, {CPU: ms, LastCPU: 1, Cgroup: "/a/b"}, {CPU: ms, LastCPU: -1}}
+	for name, m := range map[string]*Meter{"clock": byClock, "counters": newMeter(newCounters(k, k.tree(), "x"))} {
+		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: k.node("/a")}, {CPU: ms, LastCPU: 1, Cgroup: k.node("/a/b")}, {CPU: ms, LastCPU: -1}}
 		at := began
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			at = at.Add(time.Second)
