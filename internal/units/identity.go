@@ -50,3 +50,17 @@ type VM struct {
 	// Hypervisor is qemu, cloud-hypervisor, firecracker or another hypervisor's name.
 	Hypervisor string
 }
+
+// SlurmStep is a step of a Slurm job as its cgroup path tells. The zero SlurmStep is none.
+type SlurmStep struct {
+	// ID is the number of the job. In a container, the container's ID and a slash come first.
+	ID string
+	// Step is the number of the step, or batch, extern or interactive. It is empty for what is in the job and in no step.
+	Step string
+}
+
+// SystemdUnit is a unit of the host's systemd: a service, a scope or another one that has a cgroup. All that a user's own
+// service manager runs is in the unit of that manager. The zero SystemdUnit is none.
+type SystemdUnit struct {
+	Name string
+}

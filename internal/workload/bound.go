@@ -53,6 +53,7 @@ func prefix(s string, size int) string {
 func (p *Placement) bound() {
 	p.Container.ID, p.Container.PodUID = boundID(p.Container.ID), boundID(p.Container.PodUID)
 	p.Pod.UID = boundID(p.Pod.UID)
+	p.Job.ID, p.Job.Step = boundID(p.Job.ID), boundID(p.Job.Step)
 	boundVM(&p.VM)
 }
 

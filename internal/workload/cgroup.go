@@ -14,8 +14,11 @@ type Placement struct {
 	Container units.Container // zero value: in none
 	Pod       units.Pod       // zero value: in none
 	VM        units.VM        // zero value: in none; ID is the machine scope's name
+	Job       units.SlurmStep // zero value: in none
+	Unit      units.SystemdUnit
 	// Cgroup is the path of the container's own cgroup (not of a child that the process is in), below
-	// each hierarchy's mount point: where the container's CPU counter is. Empty outside a container.
+	// each hierarchy's mount point: where the container's CPU counter is. Outside of a container it is that of the step
+	// of a Slurm job, and empty outside of these.
 	Cgroup string
 }
 
@@ -42,36 +45,42 @@ func ParseCgroup(b []byte) Placement {
 
 // parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is one, else of the process.
 func parseCgroup(b []byte) (Placement, delegate) {
-	var inside, guest, below *cgroupLine // the best line for the container and the pod, the VM, and the delegate
+	var inside, guest, job, unit, below cgroupLine // the best line for each part of the answer
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
 			continue
 		}
-		if l.levels > 0 && (inside == nil || l.betterThan(inside)) {
-			inside = &l
+		if l.levels > 0 {
+			inside.improve(&l)
 		}
-		if l.VM.ID != "" && (guest == nil || l.betterThan(guest)) {
-			guest = &l
+		if l.VM.ID != "" {
+			guest.improve(&l)
 		}
-		if l.delegate.name != "" && (below == nil || l.betterThan(below)) {
-			below = &l
+		switch {
+		case l.Job.ID == "" || l.Job.Step == "" && job.Job.Step != "":
+		case l.Job.Step != "" && job.Job.Step == "":
+			job = l
+		default:
+			job.improve(&l)
+		}
+		if l.Unit.Name != "" {
+			unit.improve(&l)
+		}
+		if l.delegate.name != "" {
+			below.improve(&l)
 		}
 	}
-	var p Placement
-	if inside != nil {
-		p = inside.Placement
-	}
-	p.VM = units.VM{}
-	var by delegate
-	switch {
-	case guest != nil:
-		p.VM, by = guest.VM, guest.delegate
-	case below != nil:
-		by = below.delegate
+	p := Placement{Container: inside.Container, Pod: inside.Pod, Cgroup: inside.Cgroup}
+	p.VM, p.Job, p.Unit = guest.VM, job.Job, unit.Unit
+	if p.Container.ID == "" {
+		p.Cgroup = job.jobCgroup
 	}
 	p.bound()
-	return p, by
+	if guest.VM.ID != "" {
+		return p, guest.delegate
+	}
+	return p, below.delegate
 }
 
 // ProcessCgroup reads the path of the process's own cgroup from the content of /proc/<pid>/cgroup: that of the hierarchy
@@ -104,6 +113,14 @@ type cgroupLine struct {
 	hierarchy int // how far the hierarchy is to be preferred, 0 the most
 	path      string
 	delegate  delegate // of the VM, else of the process
+	jobCgroup string   // path of the step's or the job's directory
+}
+
+// improve makes l the line if it is better, or the first one.
+func (best *cgroupLine) improve(l *cgroupLine) {
+	if best.path == "" || l.betterThan(best) {
+		*best = *l
+	}
 }
 
 func (l *cgroupLine) betterThan(o *cgroupLine) bool {

@@ -59,6 +59,12 @@ func inVM(id, name, hypervisor string) Placement {
 	return Placement{VM: units.VM{ID: id, Name: name, Hypervisor: hypervisor}}
 }
 
+const slurmScope = "/system.slice/slurmstepd.scope"
+
+func inJob(id, step, cgroup string) Placement {
+	return Placement{Job: units.SlurmStep{ID: id, Step: step}, Cgroup: cgroup}
+}
+
 func cgroupCases() []cgroupCase {
 	v1 := func(path string) string {
 		var b strings.Builder
@@ -275,6 +281,40 @@ func cgroupCases() []cgroupCase {
 		{"libvirt's daemon", "/system.slice/libvirtd.service", Placement{}},
 		{"jailed firecracker is no container", "/firecracker/" + idA, Placement{}},
 
+		// Slurm
+		{"slurm step", slurmScope + "/job_7/step_0/user/task_0", inJob("7", "0", slurmScope+"/job_7/step_0")},
+		{"slurmstepd", slurmScope + "/job_7/step_0/slurm", inJob("7", "0", slurmScope+"/job_7/step_0")},
+		{"slurm batch script", slurmScope + "/job_7/step_batch/user/task_0", inJob("7", "batch", slurmScope+"/job_7/step_batch")},
+		{"slurm session of ssh", slurmScope + "/job_7/step_extern/user/task_special", inJob("7", "extern", slurmScope+"/job_7/step_extern")},
+		{"slurm's salloc", slurmScope + "/job_7/step_interactive/user/task_0", inJob("7", "interactive", slurmScope+"/job_7/step_interactive")},
+		{"slurm heterogeneous step", slurmScope + "/job_7/step_0+1/user/task_0", inJob("7", "0+1", slurmScope+"/job_7/step_0+1")},
+		{"slurm of several nodes on a host", "/system.slice/n-1_slurmstepd.scope/job_7/step_0/user/task_0", inJob("7", "0", "/system.slice/n-1_slurmstepd.scope/job_7/step_0")},
+		{"slurm job itself", slurmScope + "/job_7", inJob("7", "", slurmScope+"/job_7")},
+		{"slurm with v1", v1("/slurm/uid_1000/job_7/step_0/task_0"), inJob("7", "0", "/slurm/uid_1000/job_7/step_0")},
+		{"slurm with v1 and a node's name", v1("/slurm_n1/uid_1000/job_7/step_batch/task_0"), inJob("7", "batch", "/slurm_n1/uid_1000/job_7/step_batch")},
+		{
+			"slurm with v1, the step in some hierarchies", "9:memory:/slurm/uid_1/job_7/step_0/task_0\n4:cpu,cpuacct:/slurm/uid_1/job_7\n1:name=systemd:/system.slice/slurmd.service\n",
+			inJob("7", "0", "/slurm/uid_1/job_7/step_0"),
+		},
+		{"podman in a slurm job", slurmScope + "/job_7/step_0/user/task_0/libpod-" + idA, Placement{
+			Container: units.Container{ID: "slurmstepd.scope/" + idA, Runtime: "podman"}, Job: units.SlurmStep{ID: "7", Step: "0"},
+			Cgroup: slurmScope + "/job_7/step_0/user/task_0/libpod-" + idA,
+		}},
+		{"slurm in a container", "/docker/" + idA + slurmScope + "/job_7/step_0", Placement{
+			Container: units.Container{ID: idA, Runtime: "docker"}, Job: units.SlurmStep{ID: idA + "/7", Step: "0"}, Cgroup: "/docker/" + idA,
+		}},
+		{"a job within a job is its outer one's", slurmScope + "/job_7/step_0/user/task_0" + slurmScope + "/job_8/step_9", inJob("7", "0", slurmScope+"/job_7/step_0")},
+		{"slurmd", slurmScope + "/system", Placement{}},
+		{"slurm job without a number", slurmScope + "/job_x/step_0", Placement{}},
+		{"slurm step of no shape", slurmScope + "/job_7/step_x", inJob("7", "", slurmScope+"/job_7")},
+		{"a job below no scope of slurm's", "/system.slice/slurm.service/job_7/step_0", Placement{}},
+		{"a job below a directory of the scope", slurmScope + "/x/job_7/step_0", Placement{}},
+		{"a user's pretended job", userUnit + "/slurmstepd.scope/job_7/step_0", Placement{}},
+		{"a user's pretended job as of v1", userUnit + "/slurm/uid_1000/job_7/step_0", Placement{}},
+		{"a unit's pretended job", "/system.slice/ci.service/slurmstepd.scope/job_7/step_0", Placement{}},
+		{"a container with a name like slurm's scope", "/lxc.payload.a_slurmstepd.scope/job_7/step_0", contained("a_slurmstepd", "lxc", "/lxc.payload.a_slurmstepd.scope")},
+		{"a container with the name of slurm's directory", "/default/slurm/uid_0/job_7", contained("slurm", "containerd", "/default/slurm")},
+
 		// Nothing of that
 		{"root", "/", Placement{}},
 		{"init", "/init.scope", Placement{}},
@@ -326,12 +366,19 @@ func (c cgroupCase) content() string {
 	return c.file
 }
 
+// parseWithoutUnit leaves out the unit of systemd: TestAUnitIsWhatSystemdHasIt is of these.
+func parseWithoutUnit(file string) Placement {
+	p := ParseCgroup([]byte(file))
+	p.Unit = units.SystemdUnit{}
+	return p
+}
+
 func TestParseCgroupFindsWhatTheMakersDocument(t *testing.T) {
 	t.Parallel()
 	for _, c := range cgroupCases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := ParseCgroup([]byte(c.content())); got != c.want {
+			if got := parseWithoutUnit(c.content()); got != c.want {
 				t.Errorf("ParseCgroup(%q)\n got %+v\nwant %+v", c.content(), got, c.want)
 			}
 		})
@@ -351,7 +398,7 @@ func TestParseCgroupDoesNotDependOnTheOrderOfLines(t *testing.T) {
 		lines := strings.Split(strings.TrimSuffix(c.content(), "\n"), "\n")
 		for range 10 {
 			shuffle.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
-			if got := ParseCgroup([]byte(strings.Join(lines, "\n"))); got != c.want {
+			if got := parseWithoutUnit(strings.Join(lines, "\n")); got != c.want {
 				t.Fatalf("%s: %q\n got %+v\nwant %+v", c.name, lines, got, c.want)
 			}
 		}
@@ -375,9 +422,11 @@ func TestParseCgroupKeepsNothingOfItsInput(t *testing.T) {
 	for _, c := range cgroupCases() {
 		b := []byte(c.content())
 		got := ParseCgroup(b)
+		got.Unit.Name = strings.ReplaceAll(got.Unit.Name, "X", "") // keeps it in use
 		for i := range b {
 			b[i] = 'X'
 		}
+		got.Unit = units.SystemdUnit{}
 		if got != c.want {
 			t.Errorf("%s: changed with the buffer: %+v", c.name, got)
 		}
@@ -427,7 +476,7 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	if p.Container.ID != "" && p.Container.PodUID != p.Pod.UID {
 		t.Errorf("container of pod %q in pod %q", p.Container.PodUID, p.Pod.UID)
 	}
-	if (p.Container.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != units.Container{}) {
+	if (p.Container.ID == "" && p.Job.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != units.Container{}) {
 		t.Errorf("container %+v at %q", p.Container, p.Cgroup)
 	}
 	if p.Cgroup != "" && !slices.ContainsFunc(paths, func(path string) bool {
@@ -438,6 +487,13 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	}
 	if !within(unqualified(p.VM.ID)) || !printable(p.VM.ID) || !printable(p.VM.Name) {
 		t.Errorf("VM %+v is made up", p.VM)
+	}
+	if job := unqualified(p.Job.ID); job != "" && !slices.Contains(components, "job_"+job) && !strings.Contains(job, ellipsis) ||
+		p.Job.Step != "" && (job == "" || !within(p.Job.Step)) {
+		t.Errorf("job %+v is made up", p.Job)
+	}
+	if unit := p.Unit.Name; unit != "" && !slices.Contains(components, unit) && !slices.Contains(components, "_"+unit) {
+		t.Errorf("unit %q is made up", unit)
 	}
 	if p.VM.ID == "" && p.VM != (units.VM{}) {
 		t.Errorf("VM without an id: %+v", p.VM)

@@ -19,7 +19,8 @@ import (
 type delegate struct {
 	name   string
 	isUser bool // units of the same user are not told apart
-	noPods bool // no kubelet runs below
+	// noAgents reports whether no agent of a cluster runs below.
+	noAgents bool
 }
 
 // qualify returns the ID of what the delegate calls id.
@@ -30,13 +31,13 @@ func (d delegate) qualify(id string) string {
 	return boundID(d.name + "/" + id)
 }
 
-// mayRunKubelet reports whether a kubelet may have its root below the delegate: on the host, or in a container as kind's
-// nodes are. A user's manager and other units could only pretend to.
-func (d delegate) mayRunKubelet() bool { return !d.noPods }
+// mayRunAgents reports whether the agent of a cluster, a kubelet or slurmd, may have its root below the delegate: on the
+// host, or in a container as kind's nodes are. A user's manager and other units could only pretend to.
+func (d delegate) mayRunAgents() bool { return !d.noAgents }
 
 // container returns the delegate that a container below d is, by its qualified ID.
 func (d delegate) container(id string) delegate {
-	return delegate{name: d.qualify(id), noPods: d.noPods}
+	return delegate{name: d.qualify(id), noAgents: d.noAgents}
 }
 
 // below returns the delegate of the directory that is no container, below d.
@@ -52,7 +53,7 @@ func (d delegate) below(dir string) delegate {
 	case !printable(dir):
 		dir = strconv.QuoteToASCII(dir)
 	}
-	return delegate{name: d.qualify(dir), isUser: ok, noPods: true}
+	return delegate{name: d.qualify(dir), isUser: ok, noAgents: true}
 }
 
 // userOf returns the service manager of the user whose directory this is: user-1000.slice with all sessions, or

@@ -58,10 +58,13 @@ func TestWhatADelegateNamesIsNothingOfTheHosts(t *testing.T) {
 		for what, path := range forgeries() {
 			p, _ := parseCgroup([]byte("0::" + dir + path))
 			id := delegateIDs[where]
-			for kind, got := range map[string]string{"container": p.Container.ID, "VM": p.VM.ID} {
+			for kind, got := range map[string]string{"container": p.Container.ID, "VM": p.VM.ID, "job": p.Job.ID} {
 				if got != "" && got != around && !strings.HasPrefix(got, id) {
 					t.Errorf("%s, %s: %s %q does not start with %q", where, what, kind, got, id)
 				}
+			}
+			if unit := ParseCgroup([]byte("0::" + dir)).Unit; p.Unit != unit {
+				t.Errorf("%s, %s: unit %q, not %q", where, what, p.Unit.Name, unit.Name)
 			}
 			if p.Pod.UID != "" && (where != "a container" || !strings.HasPrefix(p.Pod.UID, id)) {
 				t.Errorf("%s, %s: pod %q", where, what, p.Pod.UID)
@@ -90,13 +93,19 @@ func FuzzDelegatesCannotForge(f *testing.F) {
 			strings.Contains(outside, "/user-1000.slice") && !strings.HasPrefix(outside, "/docker/"+idC+"/") {
 			return
 		}
-		ids := func(path string) (ids [4]string) {
+		ids := func(path string) (ids [5]string) {
 			p, d := parseCgroup([]byte("0::" + path + "\n"))
-			return [4]string{p.Container.ID, p.Pod.UID, p.VM.ID, d.qualify(uuid)}
+			return [5]string{p.Container.ID, p.Pod.UID, p.VM.ID, d.qualify(uuid), p.Job.ID}
 		}
 		users, others := ids(userUnit+"/"+forged), ids(outside)
 		if users[1] != "" {
 			t.Errorf("a pod %q below a user's manager", users[1])
+		}
+		if users[4] != "" {
+			t.Errorf("a job %q below a user's manager", users[4])
+		}
+		if unit := ParseCgroup([]byte("0::" + userUnit + "/" + forged + "\n")).Unit.Name; unit != "user@1000.service" {
+			t.Errorf("the unit %q below a user's manager", unit)
 		}
 		for i, id := range users {
 			if id != "" && !strings.HasPrefix(id, aUsers) {

@@ -26,9 +26,20 @@ type Identity struct {
 	Placement
 }
 
-// Wanted says what of an Identity is to be found that not everybody needs.
+// Wanted selects what of an Identity is found that not everybody needs. The rest stays empty.
 type Wanted struct {
-	CommandLine, ProcessCgroup bool
+	CommandLine, ProcessCgroup, Jobs, Units bool
+}
+
+// of returns what is wanted of a placement.
+func (w Wanted) of(p Placement) Placement {
+	if !w.Jobs {
+		p.leaveJob()
+	}
+	if !w.Units {
+		p.Unit = units.SystemdUnit{}
+	}
+	return p
 }
 
 // maxFile bounds how much of a cgroup file, or of a hypervisor's command line, is read. The kernel does not bound the

@@ -81,6 +81,10 @@ var (
 	naiveNoName   = regexp.MustCompile(`\.(?:scope|service|slice)$`)
 	naiveFargate  = regexp.MustCompile(`^[0-9a-f]{32}-[0-9]+$`)
 	naiveBelow    = regexp.MustCompile(`^(?:.*/)?([^/]*)/` + hex64Re + `$`)
+	naiveJob      = regexp.MustCompile(`^/(?:(?:[^/]*_)?slurmstepd\.scope|slurm(?:_[^/]*)?/uid_[0-9]+)/job_([0-9]+)(?:/step_(batch|extern|interactive|[0-9]+(?:\+[0-9]+)?))?(?:/.*)?$`)
+	naiveUnitName = `(?:[-a-zA-Z0-9:_.\\]+|[-a-zA-Z0-9:_.\\]+@[-a-zA-Z0-9:_.\\@]+)`
+	naiveSlice    = regexp.MustCompile(`^_?` + naiveUnitName + `\.slice$`)
+	naiveInSlices = regexp.MustCompile(`^_?(` + naiveUnitName + `\.(?:service|scope|socket|mount|swap))$`)
 	naiveControls = regexp.MustCompile(`[\x00-\x1f\x7f]`)
 )
 
@@ -171,12 +175,27 @@ func naiveContainer(path, dir string) (id, runtime string, nspawn, lxcDir bool) 
 
 type naiveLine struct {
 	Placement
-	delegate, path string
-	levels, rank   int
+	delegate, path, jobCgroup string
+	levels, rank              int
+}
+
+// naiveSystemd returns the unit of systemd that a path is in.
+func naiveSystemd(path string) (unit units.SystemdUnit) {
+	for dir := range strings.SplitSeq(path, "/") {
+		if dir == "" || naiveSlice.MatchString(dir) && len(strings.TrimPrefix(dir, "_")) <= 255 {
+			continue
+		}
+		if m := naiveInSlices.FindStringSubmatch(dir); m != nil && len(m[1]) <= 255 {
+			unit.Name = m[1]
+		}
+		break
+	}
+	return unit
 }
 
 func naivePath(path string, unified bool) naiveLine {
 	l := naiveLine{path: path}
+	l.Unit = naiveSystemd(path)
 	var delegates string
 	var user, noPods bool
 	var pod units.Pod
@@ -211,7 +230,23 @@ func naivePath(path string, unified bool) naiveLine {
 	}
 	dirs := strings.Split(path, "/")
 	begin := 0 // of what is behind the innermost container
+	root := -1 // of Slurm's directories
 	for i, dir := range dirs {
+		if root >= 0 && root == begin-1 { // which are a container
+			root, l.Job, l.jobCgroup = -1, units.SlurmStep{}, ""
+		}
+		if m := naiveJob.FindStringSubmatch("/" + strings.Join(dirs[i:], "/")); m != nil && !noPods && l.Job.ID == "" {
+			root = i
+			l.Job = units.SlurmStep{ID: qualified(m[1]), Step: m[2]}
+			below := 2 // the scope and the job
+			if strings.HasPrefix(dirs[i+1], "uid_") {
+				below = 3
+			}
+			if m[2] != "" {
+				below++
+			}
+			l.jobCgroup = strings.Join(dirs[:i+below], "/")
+		}
 		if dir == "" {
 			if begin == i {
 				begin++
@@ -323,12 +358,23 @@ func naiveParse(file string) (p Placement, delegate string) {
 			delegate = l.delegate
 		}
 	}
-	p.VM = units.VM{}
+	p.VM, p.Job, p.Unit = units.VM{}, units.SlurmStep{}, units.SystemdUnit{}
+	jobCgroup := ""
 	for _, l := range slices.Backward(lines) {
 		if l.VM.ID != "" {
 			p.VM, delegate = l.VM, l.delegate
 		}
+		if l.Job.ID != "" && (l.Job.Step != "" || p.Job.Step == "") {
+			p.Job, jobCgroup = l.Job, l.jobCgroup
+		}
+		if l.Unit.Name != "" {
+			p.Unit = l.Unit
+		}
 	}
+	if p.Container.ID == "" {
+		p.Cgroup = jobCgroup
+	}
+	p.Job.ID, p.Job.Step = boundID(p.Job.ID), boundID(p.Job.Step)
 	p.Container.ID, p.Container.PodUID, p.Pod.UID = boundID(p.Container.ID), boundID(p.Container.PodUID), boundID(p.Pod.UID)
 	boundVM(&p.VM)
 	return p, delegate
@@ -338,6 +384,7 @@ func TestTheNaiveParserFindsWhatTheMakersDocument(t *testing.T) {
 	t.Parallel()
 	for _, c := range cgroupCases() {
 		got, _ := naiveParse(c.content())
+		got.Unit = units.SystemdUnit{}
 		assert.Equal(t, c.want, got, c.name)
 	}
 }
@@ -364,6 +411,10 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 	for _, dir := range slices.Sorted(maps.Values(delegates)) {
 		add(dir)
 	}
+	for range 20 { // which must be next to each other
+		dirs = append(dirs, "slurmstepd.scope/job_7", "slurmstepd.scope/job_7/step_0", "a_slurmstepd.scope/job_8/step_batch",
+			"slurm/uid_0/job_7/step_0", "slurm_n/uid_1/job_9/step_x", "lxc.payload.b_slurmstepd.scope/job_7/step_1")
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	dir := func() string {
 		d := dirs[r.IntN(len(dirs))]
@@ -381,7 +432,7 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 		return d
 	}
 	headers := []string{"0::", "0::", "0::", "4:cpu,cpuacct:", "1:name=systemd:", "9:memory:", "3:cpu:", "2:cpuacct:"}
-	pods, containers, machines, below := 0, 0, 0, 0
+	pods, containers, machines, jobs, services, below := 0, 0, 0, 0, 0, 0
 	for range 2000 {
 		var file strings.Builder
 		for range 1 + r.IntN(2)*r.IntN(3) {
@@ -405,12 +456,18 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 		if got.VM.ID != "" {
 			machines++
 		}
+		if got.Job.ID != "" {
+			jobs++
+		}
+		if got.Unit.Name != "" {
+			services++
+		}
 		if delegate != "" {
 			below++
 		}
 	}
-	if min(pods, containers, machines, below) < 50 {
-		t.Errorf("%d pods, %d containers, %d machines, %d delegates", pods, containers, machines, below)
+	if min(pods, containers, machines, jobs, services, below) < 50 {
+		t.Errorf("%d pods, %d containers, %d machines, %d jobs, %d units, %d delegates", pods, containers, machines, jobs, services, below)
 	}
 }
 

@@ -44,7 +44,8 @@ func (id *Identifier) placementOf(text string) *placement {
 		}
 		absolute := id.namespace.absolute([]byte(text))
 		p = &placement{text: text}
-		p.Placement, p.delegate = parseCgroup(absolute)
+		in, by := parseCgroup(absolute)
+		p.Placement, p.delegate = id.wanted.of(in), by
 		if id.wanted.ProcessCgroup {
 			p.own = ProcessCgroup(absolute)
 		}
@@ -55,7 +56,7 @@ func (id *Identifier) placementOf(text string) *placement {
 
 // PlaceShortLived returns where processes were that ran in the cgroup at path, in version 2, and were not identified.
 func (id *Identifier) PlaceShortLived(path string) Placement {
-	p := ParseCgroup([]byte("0::" + path))
+	p := id.wanted.of(ParseCgroup([]byte("0::" + path)))
 	p.Container.ID, _ = id.holders.idOf(&p)
 	return p
 }

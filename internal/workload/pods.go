@@ -12,7 +12,7 @@ import (
 func findPod(w *walk, name string) verdict {
 	slice, _ := splitSystemdPath(name)
 	pod, ok := podAt(w.dirs(), slice)
-	if !ok || !w.by.mayRunKubelet() {
+	if !ok || !w.by.mayRunAgents() {
 		return passed
 	}
 	pod.UID = w.by.qualify(pod.UID)

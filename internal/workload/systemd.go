@@ -7,6 +7,45 @@ import (
 	"strings"
 )
 
+// findUnit notes the unit of systemd that a path is in, as systemd has it (cg_path_get_unit in its cgroup-util.c): the
+// first directory that is no slice. Units of a user, or in a container, are within that one.
+func findUnit(w *walk, name string) verdict {
+	if w.behindSlices {
+		return passed
+	}
+	// Systemd puts a "_" before names that could be those of the kernel's files.
+	unit := strings.TrimPrefix(name, "_")
+	if strings.HasSuffix(unit, ".slice") && isUnitName(unit) {
+		return passed
+	}
+	w.behindSlices = true
+	if hasCgroup(unit) && isUnitName(unit) {
+		w.line.Unit.Name = unit
+	}
+	return passed
+}
+
+// hasCgroup reports whether a unit with this name has a cgroup that processes may be in (systemd.resource-control(5)).
+func hasCgroup(unit string) bool {
+	switch unit[strings.LastIndexByte(unit, '.')+1:] {
+	case "service", "scope", "socket", "mount", "swap":
+		return true
+	}
+	return false
+}
+
+// isUnitName reports whether a unit may have this name (systemd.unit(5)): at most 255 bytes, letters, digits and ":-_.\@",
+// a part before the type's suffix, and behind the @ of a template its instance.
+func isUnitName(s string) bool {
+	prefix := s[:max(strings.LastIndexByte(s, '.'), 0)]
+	if at := strings.IndexByte(prefix, '@'); prefix == "" || len(s) > 255 || at == 0 || at > 0 && at == len(prefix)-1 {
+		return false
+	}
+	return all(s, func(c byte) bool {
+		return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || strings.IndexByte(`:-_.\@`, c) >= 0
+	})
+}
+
 // splitSystemdPath takes apart "slice:prefix:name", the OCI cgroupsPath of the systemd driver. It appears
 // as a directory's name where runc or kata was not told to use that driver (runc's docs/systemd.md); it
 // means the slice, and in it the scope prefix-name. Other names are both slice and unit.

@@ -11,7 +11,7 @@ import (
 // kinds are the kinds of workloads that the path of a cgroup tells, in the order in which they look at each directory.
 //
 // To add a kind, write a file with its function and add a line here.
-var kinds = []kind{findPod, findMachine, findContainer}
+var kinds = []kind{findUnit, findSlurmStep, findPod, findMachine, findContainer}
 
 // kind looks at one directory of a path, and notes in the walk's line what workload the directory is.
 type kind func(w *walk, name string) verdict
@@ -25,7 +25,8 @@ const (
 	stopped                // the rest of the path tells nothing
 )
 
-// walk goes through a path from the root to the leaf. Its line keeps the innermost of what it finds.
+// walk goes through a path from the root to the leaf. Its line keeps the innermost of what it finds, of Slurm and systemd
+// the outermost.
 type walk struct {
 	line    cgroupLine
 	path    string
@@ -37,6 +38,9 @@ type walk struct {
 	above int       // parts[above:at] are the directories between the innermost container and the current one
 	by    delegate  // who created the current directory
 	pod   units.Pod // the innermost pod so far
+	slurm slurmWalk
+
+	behindSlices bool // a directory before was no slice of systemd
 }
 
 // readCgroupPath returns what the path of a cgroup tells.

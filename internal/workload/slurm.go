@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// findSlurmStep notes the step of a Slurm job that a directory is, or the job. slurmstepd makes
+//
+//	…/slurmstepd.scope/job_7/step_0/user/task_0     cgroup v2, or <node>_slurmstepd.scope (Slurm's cgroup_v2.html)
+//	/slurm/uid_1000/job_7/step_0/task_0             version 1, or slurm_<node> (Slurm's cgroups.html)
+//
+// and puts whatever the job starts there, sessions of pam_slurm_adopt too. The outermost job counts: whoever may create
+// cgroups in a job cannot leave it.
+func findSlurmStep(w *walk, name string) verdict {
+	switch {
+	case w.line.Job.ID != "":
+		if step, ok := strings.CutPrefix(name, "step_"); ok && w.at == w.slurm.job+1 && isSlurmStep(step) {
+			w.line.Job.Step = step
+			w.line.jobCgroup = w.path[:w.end]
+		}
+	case isSlurmRoot(name):
+		w.slurm = slurmWalk{by: w.by, root: w.at}
+	case w.isSlurmJob(name):
+		w.line.Job.ID = w.slurm.by.qualify(name[len("job_"):])
+		w.slurm.job = w.at
+		w.line.jobCgroup = w.path[:w.end]
+	}
+	return passed
+}
+
+// slurmWalk is what a walk knows of Slurm's directories.
+type slurmWalk struct {
+	by        delegate // who created the root
+	root, job int      // indices of the directories
+}
+
+// isSlurmRoot reports whether Slurm's jobs may be in a directory.
+func isSlurmRoot(name string) bool {
+	return isSlurmScope(name) || name == "slurm" || strings.HasPrefix(name, "slurm_")
+}
+
+func isSlurmScope(name string) bool {
+	return name == "slurmstepd.scope" || strings.HasSuffix(name, "_slurmstepd.scope")
+}
+
+// isSlurmJob reports whether the current directory is a job's, by its name and those around it. Below a user's manager
+// or another unit there are none, which could only pretend to be Slurm's, and neither directly in a container that is
+// called like Slurm's directories.
+func (w *walk) isSlurmJob(name string) bool {
+	id, ok := strings.CutPrefix(name, "job_")
+	if !ok || !isDigits(id) || w.slurm.root == 0 {
+		return false
+	}
+	root := w.parts[w.slurm.root]
+	if !w.slurm.by.mayRunAgents() || w.by != w.slurm.by.below(root) {
+		return false
+	}
+	if isSlurmScope(root) {
+		return w.slurm.root == w.at-1
+	}
+	uid, ok := strings.CutPrefix(w.parts[w.at-1], "uid_")
+	return ok && isDigits(uid) && w.slurm.root == w.at-2
+}
+
+// isSlurmStep reports whether a step has this name: a number, two for a component of a heterogeneous step, or one of
+// Slurm's own steps.
+func isSlurmStep(s string) bool {
+	switch s {
+	case "batch", "extern", "interactive":
+		return true
+	}
+	step, component, ok := strings.Cut(s, "+")
+	return isDigits(step) && (!ok || isDigits(component))
+}
+
+// leaveJob removes the job from a placement.
+func (p *Placement) leaveJob() {
+	p.Job = units.SlurmStep{}
+	if p.Container.ID == "" {
+		p.Cgroup = ""
+	}
+}
