@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -62,6 +63,9 @@ const (
 
 // ModelConfig is a power curve: a straight line between two powers, or points.
 type ModelConfig struct {
+	// Zone is what the curve is the power of: package, all CPU sockets of the node (the default), or platform, the whole
+	// machine.
+	Zone power.Kind `mapstructure:"zone"`
 	// IdlePower and MaxPower are the power in watts with no CPU busy and with all CPUs busy.
 	IdlePower float64 `mapstructure:"idle_power"`
 	MaxPower  float64 `mapstructure:"max_power"`
@@ -123,8 +127,8 @@ func (c *Config) Validate() error {
 		wrong("model", "must be set when meter is %q", MeterModel)
 	}
 	if c.Model.HasValue() && c.Meter != MeterPowercap {
-		if len(c.Zones) > 0 && !slices.Contains(c.Zones, power.Package) {
-			wrong("zones", "must name %q, the zone that the model stands in for", power.Package)
+		if zone := c.Model.Get().zone(); len(c.Zones) > 0 && !slices.Contains(c.Zones, zone) {
+			wrong("zones", "must name %q, the zone that the model stands in for", zone)
 		}
 	}
 	c.Processes.validate(wrong, "processes")
@@ -171,6 +175,7 @@ func (m *ModelConfig) Validate() error {
 		}
 		return possible
 	}
+	oneOf(wrong, "zone", m.zone(), power.Package, power.Platform)
 	twoPowers := m.IdlePower != 0 || m.MaxPower != 0
 	if len(m.Points) == 0 || twoPowers {
 		idle, most := watts("idle_power", m.IdlePower), watts("max_power", m.MaxPower)
@@ -193,6 +198,8 @@ func (m *ModelConfig) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+func (m *ModelConfig) zone() power.Kind { return cmp.Or(m.Zone, power.Package) }
 
 func (m *ModelConfig) curve() (model.Curve, error) {
 	if len(m.Points) == 0 {

@@ -165,6 +165,21 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 	assert.Empty(t, n.status)
 }
 
+func TestAModelOfTheWholeMachineIsTheHosts(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		c.Zones = []power.Kind{power.Platform}
+		c.Model = configoptional.Some(ModelConfig{Zone: power.Platform, IdlePower: 40, MaxPower: 120})
+	})
+	n.start() // RAPL's package is not asked for
+	n.run(10*joule, map[int]int64{1: 250})
+	assert.InDelta(t, 600, n.one("hw.host.energy", "hw.id=model:0", "energy.source=modeled").value, 1e-5, "25 % busy: 60 W")
+	assert.InDelta(t, 60, n.one("hw.host.power", "hw.id=model:0", "energy.source=modeled").value, 1e-6)
+	assert.Empty(t, n.points("hw.energy", nil))
+	assert.InDelta(t, 150, n.one("process.energy", pid(1), "energy.zone=platform", "energy.source=modeled").value, 1e-5)
+	assert.InDelta(t, 450, n.one("system.energy", "energy.zone=platform", "energy.state=idle").value, 1e-5)
+	assert.Empty(t, n.told())
+}
+
 func TestAutoWithoutASensorAndWithoutAModelInventsNothing(t *testing.T) {
 	n := newTestNode(t)
 	delete(n.host.Zones, "intel-rapl:0")

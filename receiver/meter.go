@@ -40,7 +40,9 @@ var meterMessages = map[MeterKind]string{
 
 func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
 	m := &meters{logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, tallies: zoneTallies{}}
-	want := func(k power.Kind) bool { return k == power.PSys || slices.Contains(cfg.Zones, k) }
+	want := func(k power.Kind) bool { // hw.host.energy is reported where it can be
+		return k == power.PSys || k == power.Platform || slices.Contains(cfg.Zones, k)
+	}
 	var members []power.Member
 	if m.auto || cfg.Meter == MeterPowercap {
 		members = append(members, power.Member{Name: string(MeterPowercap), Meter: powercap.New(cfg.RootPath, want)})
@@ -51,7 +53,8 @@ func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
 			return nil, err
 		}
 		m.modeled = true
-		members = append(members, power.Member{Name: string(MeterModel), Meter: model.New(curve, power.Package), StandsIn: true})
+		modeled := model.New(curve, cfg.Model.Get().zone())
+		members = append(members, power.Member{Name: string(MeterModel), Meter: modeled, StandsIn: true})
 	}
 	m.set = power.NewSet(members...)
 	return m, nil

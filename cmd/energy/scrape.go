@@ -155,7 +155,7 @@ func parse(r io.Reader) (*snapshot, error) {
 	_, hasPackage := zones["package"]
 	for _, name := range slices.SortedFunc(maps.Keys(zones), byZone) {
 		z := zones[name]
-		z.overlaps = hasPackage && (name == "core" || name == "uncore" || name == "psys")
+		z.overlaps = hasPackage && (name == "core" || name == "uncore" || name == "psys" || name == "platform")
 		s.zones = append(s.zones, z)
 	}
 	s.processes = consumersOf(families, "process", zones)

@@ -19,7 +19,8 @@ import (
 // So a meter gives way as soon as a preferred one reads the kind, and is never returned to: a sensor that fails is waited
 // for. Other kinds are not affected.
 //
-// A meter that only stands in (a model) also gives way where no sensor lists its kind but one reads a kind that covers it.
+// A meter that only stands in (a model) also gives way where no sensor lists its kind but one has read the kind that
+// contains it.
 //
 // A Set is not safe for concurrent use.
 type Set struct {
@@ -29,12 +30,9 @@ type Set struct {
 	failed   []Reading
 }
 
-// covers lists the kinds whose sensor makes a stand-in for the kind unnecessary: a part is not modeled where the whole is
+// container is the kind whose sensor makes a stand-in for a kind unnecessary: a part is not modeled where the whole is
 // measured.
-var covers = map[Kind][]Kind{
-	Package:  {PSys},
-	Platform: {PSys},
-}
+var container = map[Kind]Kind{Package: PSys}
 
 // Member is a meter of a Set.
 type Member struct {
@@ -61,7 +59,7 @@ type Status struct {
 type choice struct {
 	read   int  // the first that has ever read a zone
 	listed int  // the first sensor that has ever listed one
-	gaveUp bool // a stand-in gave way to what covers the kind
+	gaveUp bool // a stand-in gave way to what contains the kind
 }
 
 // NewSet returns a set of the meters, which are in order of preference.
@@ -104,7 +102,7 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 func (s *Set) choose(meter int, r *Reading) {
 	m, c := &s.meters[meter], &s.kinds[indexOf(r.Zone.Kind)]
 	if m.StandsIn {
-		if c.gaveUp = c.gaveUp || c.listed == len(s.meters) && s.covered(r.Zone.Kind); c.gaveUp {
+		if c.gaveUp = c.gaveUp || c.listed == len(s.meters) && s.contained(r.Zone.Kind); c.gaveUp {
 			if c.read == meter {
 				c.read = len(s.meters)
 			}
@@ -130,12 +128,14 @@ func (s *Set) collect(meter int, r *Reading) {
 	}
 }
 
-// covered reports whether a sensor has read a kind that covers k.
-func (s *Set) covered(k Kind) bool {
-	return slices.ContainsFunc(covers[k], func(by Kind) bool {
-		read := s.kinds[indexOf(by)].read
-		return read < len(s.meters) && !s.meters[read].StandsIn
-	})
+// contained reports whether a sensor has read the kind that contains k.
+func (s *Set) contained(k Kind) bool {
+	whole, ok := container[k]
+	if !ok {
+		return false
+	}
+	read := s.kinds[indexOf(whole)].read
+	return read < len(s.meters) && !s.meters[read].StandsIn
 }
 
 func indexOf(k Kind) int { return slices.Index(Kinds, k) }

@@ -147,16 +147,19 @@ func TestAKindThatNobodyCanReadHasTheZonesOfTheFirstSensor(t *testing.T) {
 	}
 }
 
-func TestAModelGivesWayToAMeasuredWhole(t *testing.T) {
-	for _, kind := range []Kind{Package, Platform} {
-		first, model := new(fake).has("first", PSys), new(fake).has("model", kind)
-		s := setOf(first, new(fake), model)
-		expectZones(t, s, "first:psys")
-		first.fail(PSys, errUnreadable)
-		expectZones(t, s, "first:psys")
-		first.has("first", kind).fail(kind, errUnreadable) // once it gave way it does not come back
-		expectZones(t, s, "first:psys", "first:"+string(kind))
-	}
+func TestAModelOfAPackageGivesWayToAMeasuredWhole(t *testing.T) {
+	first := new(fake).has("first", PSys)
+	s := setOf(first, new(fake), new(fake).has("model", Package))
+	expectZones(t, s, "first:psys")
+	first.fail(PSys, errUnreadable)
+	expectZones(t, s, "first:psys")
+	first.has("first", Package).fail(Package, errUnreadable) // once it gave way it does not come back
+	expectZones(t, s, "first:psys", "first:package")
+}
+
+func TestAModelOfTheWholeMachineIsUsedBesidePSys(t *testing.T) {
+	s := setOf(new(fake).has("first", PSys), new(fake), new(fake).has("model", Platform))
+	expectZones(t, s, "first:psys", "model:platform")
 }
 
 func TestAModelStandsInForAPackageThatIsThereAndCannotBeReadAlsoBesidePSys(t *testing.T) {

@@ -50,11 +50,12 @@ const wholeMachine metadata.AttributeHwType = -1
 
 // hardwareTypes has the hw.type of each kind of zones. Zones of other kinds are no hardware of their own.
 var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
-	power.Package: metadata.AttributeHwTypeCPU,
-	power.Core:    metadata.AttributeHwTypeCPU,
-	power.Uncore:  metadata.AttributeHwTypeCPU,
-	power.DRAM:    metadata.AttributeHwTypeMemory,
-	power.PSys:    wholeMachine,
+	power.Package:  metadata.AttributeHwTypeCPU,
+	power.Core:     metadata.AttributeHwTypeCPU,
+	power.Uncore:   metadata.AttributeHwTypeCPU,
+	power.DRAM:     metadata.AttributeHwTypeMemory,
+	power.PSys:     wholeMachine,
+	power.Platform: wholeMachine,
 }
 
 // emitZones emits what the meters counted.
