@@ -4,8 +4,10 @@ package emit
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -431,6 +433,38 @@ func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 	// others two kinds.
 	assert.Equal(t, 2+1+2*2+1+2*(2*4+1), ended)
 	require.NoError(t, emittest.Duplicate(md))
+}
+
+func TestTheGaugesOfAKindThatEndedEndUntilThatIsAcknowledged(t *testing.T) {
+	e, _ := engine(1)
+	e.Emitted()
+	newcomer := e.Open(owner(1), at)
+	dram := &e.Ledger().Kinds[1]
+	dram.Ended = true
+	ended := New(all()).Emit(e.Ledger(), zones, at)
+	dram.Delivered = true
+	gone := New(all()).Emit(e.Ledger(), zones, at)
+	for name, points := range map[string]int{"system.power": 2, "process.power": 2, "container.power": 1, "k8s.pod.power": 1, "vm.power": 1} {
+		for key, p := range find(ended, name) {
+			assert.Equal(t, strings.Contains(key, "energy.zone:dram"), p.Flags().NoRecordedValue(), key)
+		}
+		assert.Len(t, ofZone(ended, name, "dram"), points, name)
+		assert.Empty(t, ofZone(gone, name, "dram"), name)
+	}
+	for _, md := range []pmetric.Metrics{ended, gone} {
+		assert.Len(t, ofZone(md, "system.energy", "dram"), 2, "the totals go on")
+		assert.Len(t, ofZone(md, "container.energy", "dram"), 1, "not the newcomer's")
+		assert.Len(t, ofZone(md, "container.energy", "package"), 2)
+		require.NoError(t, emittest.Duplicate(md))
+	}
+	e.Close(newcomer)
+}
+
+// ofZone returns the points of a metric that have this energy.zone.
+func ofZone(md pmetric.Metrics, name, zone string) map[string]pmetric.NumberDataPoint {
+	points := find(md, name)
+	maps.DeleteFunc(points, func(key string, _ pmetric.NumberDataPoint) bool { return !strings.Contains(key, "energy.zone:"+zone) })
+	return points
 }
 
 func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {

@@ -140,12 +140,15 @@ func (m *emission) emitAccount(a *attribution.Account) {
 	uncertainty := writer{metric: e.uncertainty, into: into, most: len(m.kinds)}
 	start := pcommon.NewTimestampFromTime(a.Start)
 	for i := range m.kinds {
-		if !m.ledger.Kinds[i].Present {
+		k := &m.ledger.Kinds[i]
+		if !k.Present {
 			continue
 		}
-		energy.write(m.kinds[i].attributed, start, m.at, a.Energy[i].Joules())
-		if m.idle {
-			energy.write(m.kinds[i].idle, start, m.at, a.Idle[i].Joules())
+		if !k.Ended || a.Energy[i] > 0 || a.Idle[i] > 0 { // else it has nothing of the kind, and never will
+			energy.write(m.kinds[i].attributed, start, m.at, a.Energy[i].Joules())
+			if m.idle {
+				energy.write(m.kinds[i].idle, start, m.at, a.Idle[i].Joules())
+			}
 		}
 		m.emitPower(a, i, &watts, &uncertainty)
 	}
@@ -157,8 +160,11 @@ func (m *emission) emitAccount(a *attribution.Account) {
 func (m *emission) emitPower(a *attribution.Account, kind int, watts, uncertainty *writer) {
 	k, of := &m.ledger.Kinds[kind], &m.kinds[kind]
 	learned := k.Standing == attribution.Learned
+	ended := a.Ended || k.Ended || m.final
 	switch {
-	case (a.Ended || m.final) && a.Reported:
+	case k.Delivered || !ended && k.RecentTime == 0:
+	case ended && !a.Reported:
+	case ended:
 		watts.end(of.attributed, m.at)
 		if m.idle {
 			watts.end(of.idle, m.at)
@@ -166,7 +172,6 @@ func (m *emission) emitPower(a *attribution.Account, kind int, watts, uncertaint
 		if learned {
 			uncertainty.end(of.kind, m.at)
 		}
-	case a.Ended || m.final || k.RecentTime == 0:
 	default:
 		watts.write(of.attributed, 0, m.at, units.Watts(a.Recent[kind], k.RecentTime))
 		if m.idle {

@@ -114,10 +114,12 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 		if m.idle {
 			unattributed.write(of.idle, start, m.at, k.UnattributedIdle.Joules())
 		}
-		if m.final {
+		switch {
+		case k.Delivered:
+		case k.Ended || m.final:
 			watts.end(of.active, m.at)
 			watts.end(of.idle, m.at)
-		} else if k.RecentTime > 0 {
+		case k.RecentTime > 0:
 			watts.write(of.active, 0, m.at, units.Watts(k.RecentActive, k.RecentTime))
 			watts.write(of.idle, 0, m.at, units.Watts(k.RecentIdle, k.RecentTime))
 		}
@@ -128,8 +130,8 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 // emitLearned emits whether the static power model of a kind is trained.
 func (m *emission) emitLearned(k *attribution.Kind, of *kindAttributes, learned *writer) {
 	switch {
-	case k.Standing == attribution.NothingToLearn:
-	case m.final:
+	case k.Standing == attribution.NothingToLearn || k.Delivered:
+	case k.Ended || m.final:
 		learned.end(of.kind, m.at)
 	case k.Standing == attribution.Learned:
 		learned.write(of.kind, 0, m.at, 1)

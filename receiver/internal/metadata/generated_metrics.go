@@ -456,7 +456,7 @@ type metricContainerPowerUncertainty struct {
 // init fills container.power.uncertainty metric with initial data.
 func (m *metricContainerPowerUncertainty) init() {
 	m.data.SetName("container.power.uncertainty")
-	m.data.SetDescription("How far the container's power is typically off because the node's is from what was learned of it.")
+	m.data.SetDescription("Standard deviation of the container power estimate.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -841,7 +841,7 @@ type metricK8sPodPowerUncertainty struct {
 // init fills k8s.pod.power.uncertainty metric with initial data.
 func (m *metricK8sPodPowerUncertainty) init() {
 	m.data.SetName("k8s.pod.power.uncertainty")
-	m.data.SetDescription("How far the pod's power is typically off because the node's is from what was learned of it.")
+	m.data.SetDescription("Standard deviation of the pod power estimate.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1056,7 +1056,7 @@ type metricProcessPowerUncertainty struct {
 // init fills process.power.uncertainty metric with initial data.
 func (m *metricProcessPowerUncertainty) init() {
 	m.data.SetName("process.power.uncertainty")
-	m.data.SetDescription("How far the process's power is typically off because the node's is from what was learned of it.")
+	m.data.SetDescription("Standard deviation of the process power estimate.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1109,7 +1109,7 @@ type metricSystemCPUInfo struct {
 // init fills system.cpu.info metric with initial data.
 func (m *metricSystemCPUInfo) init() {
 	m.data.SetName("system.cpu.info")
-	m.data.SetDescription("The node's logical CPUs, 1 for each.")
+	m.data.SetDescription("Information about a logical CPU, with the value 1.")
 	m.data.SetUnit("{cpu}")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1271,7 +1271,7 @@ type metricSystemEnergySplitLearned struct {
 // init fills system.energy.split.learned metric with initial data.
 func (m *metricSystemEnergySplitLearned) init() {
 	m.data.SetName("system.energy.split.learned")
-	m.data.SetDescription("1 where energy is split by what was learned, 0 where it is split by utilization until enough was.")
+	m.data.SetDescription("Whether the static power model is trained (1) or the utilization rule is used (0).")
 	m.data.SetUnit("1")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1378,7 +1378,7 @@ type metricSystemUnattributedEnergy struct {
 // init fills system.unattributed.energy metric with initial data.
 func (m *metricSystemUnattributedEnergy) init() {
 	m.data.SetName("system.unattributed.energy")
-	m.data.SetDescription("Attributed energy that no process can be named for, since the receiver started.")
+	m.data.SetDescription("Attributed energy without an owner, since the receiver started.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -1544,7 +1544,7 @@ type metricVMPowerUncertainty struct {
 // init fills vm.power.uncertainty metric with initial data.
 func (m *metricVMPowerUncertainty) init() {
 	m.data.SetName("vm.power.uncertainty")
-	m.data.SetDescription("How far the virtual machine's power is typically off because the node's is from what was learned of it.")
+	m.data.SetDescription("Standard deviation of the virtual machine power estimate.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)

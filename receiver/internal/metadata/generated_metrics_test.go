@@ -243,7 +243,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["container.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "How far the container's power is typically off because the node's is from what was learned of it.", mi.Description())
+					assert.Equal(t, "Standard deviation of the container power estimate.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -399,7 +399,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["k8s.pod.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "How far the pod's power is typically off because the node's is from what was learned of it.", mi.Description())
+					assert.Equal(t, "Standard deviation of the pod power estimate.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -475,7 +475,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["process.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "How far the process's power is typically off because the node's is from what was learned of it.", mi.Description())
+					assert.Equal(t, "Standard deviation of the process power estimate.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -493,7 +493,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.cpu.info"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "The node's logical CPUs, 1 for each.", mi.Description())
+					assert.Equal(t, "Information about a logical CPU, with the value 1.", mi.Description())
 					assert.Equal(t, "{cpu}", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -555,7 +555,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.energy.split.learned"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "1 where energy is split by what was learned, 0 where it is split by utilization until enough was.", mi.Description())
+					assert.Equal(t, "Whether the static power model is trained (1) or the utilization rule is used (0).", mi.Description())
 					assert.Equal(t, "1", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -594,7 +594,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.unattributed.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Attributed energy that no process can be named for, since the receiver started.", mi.Description())
+					assert.Equal(t, "Attributed energy without an owner, since the receiver started.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -661,7 +661,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["vm.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "How far the virtual machine's power is typically off because the node's is from what was learned of it.", mi.Description())
+					assert.Equal(t, "Standard deviation of the virtual machine power estimate.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())

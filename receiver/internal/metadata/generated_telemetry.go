@@ -242,44 +242,44 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ReceiverEnergyCPUTimeSource, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_energy_cpu_time_source",
-		metric.WithDescription("1 for the source of CPU times in use. [Development]"),
+		metric.WithDescription("1 for the CPU time source in use. [Development]"),
 		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyDroppedSeries, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_dropped_series",
-		metric.WithDescription("Series that ended and were given up before their last values were delivered. [Development]"),
+		metric.WithDescription("Series that ended and were dropped before their last values were delivered. [Development]"),
 		metric.WithUnit("{series}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyFailedScans, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_failed_scans",
-		metric.WithDescription("Scans that could not read the CPU times, so that nothing was attributed. [Development]"),
+		metric.WithDescription("Scans that failed to read CPU times, so that nothing was attributed. [Development]"),
 		metric.WithUnit("{scan}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyLostExits, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_lost_exits",
-		metric.WithDescription("Processes that ended without the BPF program's word of their last CPU time. [Development]"),
+		metric.WithDescription("Processes whose end the BPF program did not report. [Development]"),
 		metric.WithUnit("{process}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyProcesses, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_energy_processes",
-		metric.WithDescription("Processes that the last scan found. [Development]"),
+		metric.WithDescription("Processes found by the last scan. [Development]"),
 		metric.WithUnit("{process}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyScanDuration, err = builder.meter.Float64Histogram(
 		"otelcol_receiver_energy_scan_duration",
-		metric.WithDescription("How long a scan took, from reading the counters to attributing their energy. [Development]"),
+		metric.WithDescription("Duration of a scan, from reading the counters to attributing their energy. [Development]"),
 		metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries([]float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5}...),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergySeries, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_energy_series",
-		metric.WithDescription("Series that the receiver keeps account of, those among them that ended and whose last values are not delivered yet. [Development]"),
+		metric.WithDescription("Series in use, and those that ended and whose last values are not delivered yet. [Development]"),
 		metric.WithUnit("{series}"),
 	)
 	errs = errors.Join(errs, err)
@@ -291,19 +291,19 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneReadErrors, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_zone_read_errors",
-		metric.WithDescription("Reads of a zone's energy counter that failed. [Development]"),
+		metric.WithDescription("Failed reads of a zone's energy counter. [Development]"),
 		metric.WithUnit("{read}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneResets, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_zone_resets",
-		metric.WithDescription("Times that a zone's energy counter went back, or jumped further than any zone can. [Development]"),
+		metric.WithDescription("Times that a zone's energy counter went back, or jumped further than is possible. [Development]"),
 		metric.WithUnit("{reset}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneWraps, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_zone_wraps",
-		metric.WithDescription("Times that a zone's energy counter passed its maximum and went on from 0. [Development]"),
+		metric.WithDescription("Wraparounds of a zone's energy counter. [Development]"),
 		metric.WithUnit("{wrap}"),
 	)
 	errs = errors.Join(errs, err)

@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) receiver.Settings {
 func AssertEqualReceiverEnergyCPUTimeSource(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_cpu_time_source",
-		Description: "1 for the source of CPU times in use. [Development]",
+		Description: "1 for the CPU time source in use. [Development]",
 		Unit:        "1",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -38,7 +38,7 @@ func AssertEqualReceiverEnergyCPUTimeSource(t *testing.T, tt *componenttest.Tele
 func AssertEqualReceiverEnergyDroppedSeries(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_dropped_series",
-		Description: "Series that ended and were given up before their last values were delivered. [Development]",
+		Description: "Series that ended and were dropped before their last values were delivered. [Development]",
 		Unit:        "{series}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -54,7 +54,7 @@ func AssertEqualReceiverEnergyDroppedSeries(t *testing.T, tt *componenttest.Tele
 func AssertEqualReceiverEnergyFailedScans(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_failed_scans",
-		Description: "Scans that could not read the CPU times, so that nothing was attributed. [Development]",
+		Description: "Scans that failed to read CPU times, so that nothing was attributed. [Development]",
 		Unit:        "{scan}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -70,7 +70,7 @@ func AssertEqualReceiverEnergyFailedScans(t *testing.T, tt *componenttest.Teleme
 func AssertEqualReceiverEnergyLostExits(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_lost_exits",
-		Description: "Processes that ended without the BPF program's word of their last CPU time. [Development]",
+		Description: "Processes whose end the BPF program did not report. [Development]",
 		Unit:        "{process}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -86,7 +86,7 @@ func AssertEqualReceiverEnergyLostExits(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualReceiverEnergyProcesses(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_processes",
-		Description: "Processes that the last scan found. [Development]",
+		Description: "Processes found by the last scan. [Development]",
 		Unit:        "{process}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -100,7 +100,7 @@ func AssertEqualReceiverEnergyProcesses(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualReceiverEnergyScanDuration(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.HistogramDataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_scan_duration",
-		Description: "How long a scan took, from reading the counters to attributing their energy. [Development]",
+		Description: "Duration of a scan, from reading the counters to attributing their energy. [Development]",
 		Unit:        "s",
 		Data: metricdata.Histogram[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -115,7 +115,7 @@ func AssertEqualReceiverEnergyScanDuration(t *testing.T, tt *componenttest.Telem
 func AssertEqualReceiverEnergySeries(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_series",
-		Description: "Series that the receiver keeps account of, those among them that ended and whose last values are not delivered yet. [Development]",
+		Description: "Series in use, and those that ended and whose last values are not delivered yet. [Development]",
 		Unit:        "{series}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -143,7 +143,7 @@ func AssertEqualReceiverEnergyWaitingEnergy(t *testing.T, tt *componenttest.Tele
 func AssertEqualReceiverEnergyZoneReadErrors(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_zone_read_errors",
-		Description: "Reads of a zone's energy counter that failed. [Development]",
+		Description: "Failed reads of a zone's energy counter. [Development]",
 		Unit:        "{read}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -159,7 +159,7 @@ func AssertEqualReceiverEnergyZoneReadErrors(t *testing.T, tt *componenttest.Tel
 func AssertEqualReceiverEnergyZoneResets(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_zone_resets",
-		Description: "Times that a zone's energy counter went back, or jumped further than any zone can. [Development]",
+		Description: "Times that a zone's energy counter went back, or jumped further than is possible. [Development]",
 		Unit:        "{reset}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -175,7 +175,7 @@ func AssertEqualReceiverEnergyZoneResets(t *testing.T, tt *componenttest.Telemet
 func AssertEqualReceiverEnergyZoneWraps(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_energy_zone_wraps",
-		Description: "Times that a zone's energy counter passed its maximum and went on from 0. [Development]",
+		Description: "Wraparounds of a zone's energy counter. [Development]",
 		Unit:        "{wrap}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
