@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -267,7 +268,7 @@ func (c *AttributionConfig) learns(zones []power.Kind) bool {
 
 // rules returns the rules for the ledger's columns, which are of these zones: the configured ones, or psys in their place.
 func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Rules {
-	rules := attribution.DefaultRules()
+	var rules attribution.Rules
 	switch c.idle() {
 	case IdleEqual:
 		rules.Idle = attribution.IdleEqual
@@ -279,60 +280,38 @@ func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Ru
 	case IdleUsed:
 		rules.Idle = attribution.IdleUsed
 	}
-	var static [attribution.MaxKinds]units.Energy
-	var splits [attribution.MaxKinds]attribution.Split
-	allDefault := true
-	for i, kind := range zones {
-		static[i] = units.Energy(math.Round(c.StaticPower[kind] * float64(units.Joule)))
-	}
 	for i, kind := range zones {
 		rules.Keys[i] = c.engineKey(kind, configured)
-		learned := c.newLearnedSplit(c.splitOf(kind))
-		rules.Learned[i] = learned
-		_, stated := c.StaticPower[kind]
-		switch {
-		case learned != nil:
-			splits[i] = learned.Active
-		case c.splitOf(kind) == SplitFixed && stated:
-			splits[i] = attribution.FixedSplit(static)
-			if c.Preset == PresetKubeWatt {
-				splits[i] = withoutExcluded(splits[i])
-			}
-		default:
-			splits[i] = attribution.ByUtilization
-			continue
-		}
-		allDefault = false
-	}
-	if !allDefault {
-		rules.Split = func(p attribution.Portion) units.Energy { return splits[p.Kind](p) }
+		rules.Models[i] = c.staticPowerModel(kind)
 	}
 	return rules
 }
 
-// withoutExcluded makes all active energy that of what is not excluded, as KubeWatt does: its static power holds what the
-// control plane draws at rest, and dynamic power is all that is above it (paragraph "Resilience Against Kepler's Pitfalls"
-// of "Existing Approaches to Container Energy Consumption Measurement Tools").
-func withoutExcluded(split attribution.Split) attribution.Split {
-	return func(p attribution.Portion) units.Energy {
-		p.Excluded = 0
-		return split(p)
-	}
-}
-
-// newLearnedSplit returns a split that learns, nil for one that does not.
-func (c *AttributionConfig) newLearnedSplit(rule SplitRule) *attribution.StaticSplit {
-	switch rule {
+// staticPowerModel returns a new static power model for a zone kind, nil where energy is divided by utilization.
+func (c *AttributionConfig) staticPowerModel(kind power.Kind) attribution.StaticPowerModel {
+	switch c.splitOf(kind) {
+	case SplitFixed:
+		watts, stated := c.StaticPower[kind]
+		if !stated {
+			return nil
+		}
+		return static.Fixed{
+			Power: units.Energy(math.Round(watts * float64(units.Joule))),
+			// KubeWatt's static power includes what the control plane draws at rest, and dynamic power is all that is above
+			// it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches to Container Energy Consumption
+			// Measurement Tools").
+			IncludesExcluded: c.Preset == PresetKubeWatt,
+		}
 	case SplitMinimum:
-		return attribution.NewMinimumSplit(c.RestUtilization)
+		return static.NewMinimum(c.RestUtilization)
 	case SplitResting:
-		return attribution.NewRestingSplit(c.RestUtilization)
+		return static.NewResting(c.RestUtilization)
 	case SplitRegression:
-		return attribution.NewRegressionSplit(c.RegressionDegree, c.RegressionSamples)
+		return static.NewRegression(c.RegressionDegree, c.RegressionSamples)
 	case SplitBase:
-		return attribution.NewBaseSplit(c.RestUtilization, c.BaseTime)
+		return static.NewBase(c.RestUtilization, c.BaseTime)
 	case SplitLearned:
-		return attribution.NewLearnedSplit()
+		return static.NewCurve()
 	default:
 		return nil
 	}

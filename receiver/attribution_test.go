@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -435,6 +436,10 @@ type machine struct {
 	cpuinfo, version string
 }
 
+func (m *machine) domains() []units.Domain {
+	return []units.Domain{units.NodeCPUs, "package-0", "package-1"}
+}
+
 // learning returns what is kept of a split on the machine, and the split, which may have been given it.
 func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribution.Rules) {
 	cfg := createDefaultConfig().(*Config)
@@ -446,8 +451,43 @@ func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribu
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
 	l, rules := &learning{cfg: cfg, logger: zap.NewNop(), kept: kept}, cfg.Attribution.rules(cfg.Zones, cfg.Zones)
-	l.restore(&rules, cfg.Zones, readings, m.source)
+	l.restore(&rules, cfg.Zones, m.domains(), readings, m.source)
 	return l, &rules
+}
+
+func TestWhatWasLearnedOfEachDomainIsKeptByItsName(t *testing.T) {
+	m := &machine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
+	l, rules := m.learning(t, keptLearning{})
+	for domain := range m.domains() {
+		watts := units.Energy(10 * (domain + 1))
+		rules.Models[0].Active(attribution.Portion{
+			Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 3,
+		})
+	}
+	l.keep(rules, l.cfg.Zones, m.domains())
+	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.kept.Zones)))
+	stored, err := l.kept.encode()
+	require.NoError(t, err)
+	var kept keptLearning
+	require.NoError(t, kept.decode(stored))
+	_, rules = m.learning(t, kept)
+	for domain := range m.domains() {
+		model := rules.Models[0].(*static.Model)
+		assert.InDelta(t, float64(10*(domain+1)), model.StaticPower(domain), 0)
+	}
+}
+
+// This was stored before there were domains.
+func TestWhatWasStoredBeforeThereWereDomainsIsTheNodes(t *testing.T) {
+	var kept keptLearning
+	require.NoError(t, kept.decode(seal([]byte(`{"Hardware":["source measured","zone intel-rapl:0 package-0","processors 0",""],`+
+		`"Zones":{"package":{"Rule":"minimum 0.05","Zones":1,"Static":25,"Learned":true,"Estimator":[0,0,0,0,0,0,25,60]}}}`))))
+	m := &machine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
+	_, rules := m.learning(t, kept)
+	model := rules.Models[0].(*static.Model)
+	assert.True(t, model.Trained(0))
+	assert.InDelta(t, 25, model.StaticPower(0), 0)
+	assert.False(t, model.Trained(1))
 }
 
 func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T) {
@@ -495,17 +535,18 @@ func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T
 			zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}, {ID: "intel-rapl:1", Name: "package-1"}},
 		}
 		l, rules := m.learning(t, keptLearning{})
-		rules.Learned[0].Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
-		require.Equal(t, attribution.Learned, rules.Learned[0].Standing(0))
-		l.keep(rules, l.cfg.Zones)
+		model := rules.Models[0].(*static.Model)
+		model.Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
+		require.True(t, model.Trained(0))
+		l.keep(rules, l.cfg.Zones, m.domains())
 		c.edit(m)
 		l, rules = m.learning(t, l.kept)
+		model = rules.Models[0].(*static.Model)
+		assert.Equal(t, c.kept, model.Trained(0), name)
 		if c.kept {
-			assert.Equal(t, attribution.Learned, rules.Learned[0].Standing(0), name)
-			assert.InDelta(t, 30, rules.Learned[0].StaticPower(0), 0, name)
+			assert.InDelta(t, 30, model.StaticPower(0), 0, name)
 			continue
 		}
-		assert.Equal(t, attribution.Learning, rules.Learned[0].Standing(0), name)
 		assert.Empty(t, l.kept.Zones, "%s: nor is it kept for later", name)
 	}
 }

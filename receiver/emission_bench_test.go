@@ -22,7 +22,7 @@ import (
 func BenchmarkEmission(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	for _, n := range []int{500, 10_000} {
-		engine := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, time.Unix(1, 0))
+		engine := attribution.New(attribution.Config{}, time.Unix(1, 0))
 		iv := attribution.Interval{
 			At: time.Unix(11, 0), Elapsed: 10 * time.Second,
 			Domains: []attribution.Usage{{Busy: 1, Total: 2}}, Zones: []attribution.ZoneReading{{OK: true}},

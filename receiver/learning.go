@@ -23,7 +23,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // learning keeps what splits have learned over new ledgers, and over restarts where it is stored. Whatever is wrong with
@@ -52,14 +54,24 @@ type store interface {
 type keptLearning struct {
 	// Hardware is what it was learned on.
 	Hardware []string
-	Zones    map[power.Kind]keptZone
+	// Zones is what is known of the zones of a kind in a domain, by storedName.
+	Zones map[string]keptZone
 }
 
-// keptZone is what is known of a kind of zones.
+// keptZone is what is known of the zones of a kind in a domain.
 type keptZone struct {
-	// Rule is the split with its settings.
+	// Rule is the static power model with its settings.
 	Rule string
-	attribution.LearnedKind
+	static.State
+}
+
+// storedName names the zones of a kind in a domain. Those of the node's CPUs have had the name of their kind since before
+// there were other domains.
+func storedName(domain units.Domain, kind power.Kind) string {
+	if domain == units.NodeCPUs {
+		return string(kind)
+	}
+	return string(domain) + " " + string(kind)
 }
 
 const (
@@ -147,9 +159,11 @@ func (k *keptLearning) decode(stored []byte) error {
 	return nil
 }
 
-// restore gives new splits what is known, if the machine is the one that it was learned on. Before any zone could be
-// read that cannot be told.
-func (l *learning) restore(rules *attribution.Rules, kinds []power.Kind, readings []power.Reading, source power.Source) {
+// restore gives new static power models what is known, if the machine is the one that it was learned on. Before any zone
+// could be read that is not known. kinds and domains are those of the rules, by their indices in the engine.
+func (l *learning) restore(
+	rules *attribution.Rules, kinds []power.Kind, domains []units.Domain, readings []power.Reading, source power.Source,
+) {
 	if len(readings) == 0 || !l.cfg.Attribution.learns(kinds) {
 		return
 	}
@@ -162,23 +176,32 @@ func (l *learning) restore(rules *attribution.Rules, kinds []power.Kind, reading
 		l.kept = keptLearning{Hardware: hardware}
 	}
 	for i, kind := range kinds {
-		zone, ok := l.kept.Zones[kind]
-		if split := rules.Learned[i]; ok && split != nil && zone.Rule == l.rule(kind) {
-			split.Restore(i, zone.LearnedKind)
+		model, ok := rules.Models[i].(*static.Model)
+		if !ok {
+			continue
+		}
+		for domain, name := range domains {
+			if zone, ok := l.kept.Zones[storedName(name, kind)]; ok && zone.Rule == l.rule(kind) {
+				model.Restore(domain, zone.State)
+			}
 		}
 	}
 }
 
-// keep takes over what splits have learned.
-func (l *learning) keep(rules *attribution.Rules, kinds []power.Kind) {
+// keep takes over what static power models have learned.
+func (l *learning) keep(rules *attribution.Rules, kinds []power.Kind, domains []units.Domain) {
 	if l.kept.Hardware == nil {
 		return
 	}
-	zones := map[power.Kind]keptZone{}
+	zones := map[string]keptZone{}
 	for i, kind := range kinds {
-		if split := rules.Learned[i]; split != nil {
-			if state, ok := split.State(i); ok {
-				zones[kind] = keptZone{l.rule(kind), state}
+		model, ok := rules.Models[i].(*static.Model)
+		if !ok {
+			continue
+		}
+		for domain, name := range domains {
+			if state, ok := model.State(domain); ok {
+				zones[storedName(name, kind)] = keptZone{l.rule(kind), state}
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
@@ -55,7 +56,8 @@ type ledgers struct {
 	*claims.Builder
 	engine    *attribution.Engine
 	exclusion *workload.Exclusion
-	kinds     []power.Kind // of zones that are attributed
+	kinds     []power.Kind   // of zones that are attributed
+	domains   []units.Domain // by their indices in the engine
 	emitter   *emit.Emitter
 	rules     attribution.Rules
 	end       time.Time // when others took over
@@ -185,7 +187,7 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	s.sent = nil // what was emitted before was refused
 	m := s.scan(ctx, true)
 	if now := s.now(); s.ledgers != nil && s.learning.due(now) {
-		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds)
+		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds, s.ledgers.domains)
 		s.learning.save(ctx, now)
 	}
 	s.conditions.check("learned static power", s.learning.trouble)
@@ -242,7 +244,7 @@ func (s *energyScraper) observeEnds(t *cpu.Table) {
 // retire ends the ledgers. Their last values are emitted until they were accepted.
 func (s *energyScraper) retire() {
 	if s.ledgers != nil {
-		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds)
+		s.learning.keep(&s.ledgers.rules, s.ledgers.kinds, s.ledgers.domains)
 		s.retired = append(s.retired, s.ledgers)
 		if s.sent == s.ledgers {
 			s.sent = nil // without what came since
@@ -312,8 +314,9 @@ func (s *energyScraper) begin(m *claims.Measurement) {
 		boot = m.Stamp.Add(-m.Table.Now)
 	}
 	kinds := s.attributedKinds()
+	domains := []units.Domain{units.NodeCPUs}
 	rules := s.cfg.Attribution.rules(kinds, s.cfg.Zones)
-	s.learning.restore(&rules, kinds, m.Readings, s.meters.source)
+	s.learning.restore(&rules, kinds, domains, m.Readings, s.meters.source)
 	cfg := attribution.Config{
 		Rules: rules,
 		Limits: attribution.Limits{
@@ -325,7 +328,7 @@ func (s *energyScraper) begin(m *claims.Measurement) {
 	}
 	l := &ledgers{
 		engine: attribution.New(cfg, m.Stamp), exclusion: newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
-		kinds: kinds, rules: rules,
+		kinds: kinds, domains: domains, rules: rules,
 	}
 	l.Builder = claims.NewBuilder(claims.Options{
 		Engine: l.engine,

@@ -202,7 +202,7 @@ const (
 
 func newDomainHistory(t testing.TB, seed uint64) *domainHistory {
 	h := &domainHistory{t: t, random: rand.New(rand.NewPCG(seed, 5)), ownKinds: seed%2 == 0}
-	cfg := Config{Rules: DefaultRules()}
+	cfg := Config{}
 	cfg.Rules.Idle = IdleAllocation(seed / 2 % 5)
 	if seed%3 == 0 {
 		cfg.Limits[Process] = Limit{units.Energy(h.random.IntN(1000)), 1 + h.random.IntN(9)}

@@ -67,6 +67,8 @@ type Engine struct {
 	newcomers, holders queue                // scratch of contest
 	collections        uint64
 
+	trained [MaxKinds]TrainedModel // those of the models that learn
+
 	excluded bool // somebody is, or was
 
 	unanswered bool // what was handed out may yet reach its destination
@@ -83,6 +85,9 @@ func New(cfg Config, baseline time.Time) *Engine {
 		idle: idleSharing{index: map[[numEntities]int32]int32{}},
 	}
 	e.others = [numEntities]int32{Container: none, Pod: none, VM: none}
+	for kind, model := range cfg.Rules.Models {
+		e.trained[kind], _ = model.(TrainedModel)
+	}
 	e.others[Process] = e.ledger.add(Account{Entity: Process, Other: true, Start: baseline, refs: 1})
 	return e
 }

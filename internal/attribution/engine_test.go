@@ -34,9 +34,6 @@ type bench struct {
 }
 
 func newBench(t testing.TB, cfg Config) *bench {
-	if cfg.Rules.Split == nil {
-		cfg.Rules = DefaultRules()
-	}
 	b := &bench{t: t, e: New(cfg, baseline), at: baseline}
 	b.iv.Zones = []ZoneReading{{Zone: 0, Kind: pkg, OK: true}}
 	b.iv.At = baseline
@@ -399,8 +396,7 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 			{Process, "1"}: 1, {Process, "2"}: 3, {Process, "3"}: 4, {Process, "other"}: 2, {Container, "A"}: 3, {Pod, "X"}: 3, {VM, "vm"}: 3,
 		}},
 	} {
-		rules := DefaultRules()
-		rules.Idle = c.rule
+		rules := Rules{Idle: c.rule}
 		b := newBench(t, Config{Rules: rules, Limits: Limits{Process: {MinEnergy: 1}}})
 		pod, vm, host := b.open(1, inPod("A", "X")), b.open(2, inVM("vm")), b.open(3)
 		b.open(4, inPod("A", "X"))
@@ -566,7 +562,7 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 // come and go, and acceptance that is refused at times, and holds the invariants after each interval.
 func randomHistory(t testing.TB, seed uint64, intervals int) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	cfg := Config{Rules: DefaultRules()}
+	cfg := Config{}
 	if r.IntN(2) == 0 {
 		cfg.Limits[Process] = Limit{units.Energy(r.IntN(1000)), 1 + r.IntN(20)}
 	}
@@ -775,7 +771,7 @@ func BenchmarkIdle(b *testing.B) {
 			IdleNone: "nobody", IdleEqual: "equal", IdleEqualContainers: "equal containers", IdleRequested: "requested", IdleUsed: "used",
 		} {
 			b.Run(name+", "+named, func(b *testing.B) {
-				cfg := Config{Rules: DefaultRules()}
+				cfg := Config{}
 				cfg.Rules.Idle = rule
 				if named == "named by use" {
 					cfg.Limits[Process].MinEnergy = 1

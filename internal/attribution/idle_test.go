@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -74,7 +75,7 @@ func (n *shared) joules() (active, idle map[string]float64) {
 }
 
 func rulesOf(idle attribution.IdleAllocation) attribution.Rules {
-	rules := attribution.DefaultRules()
+	var rules attribution.Rules
 	rules.Idle = idle
 	return rules
 }
@@ -166,14 +167,13 @@ func TestWhatTheExcludedUseIsStatic(t *testing.T) {
 
 // A base of 48 W that was learned while the excluded ran holds what they use.
 func TestALearnedStaticPowerHoldsWhatTheExcludedUse(t *testing.T) {
-	split := attribution.NewBaseSplit(0.01, 10*time.Second)
 	n := newShared(attribution.Rules{
-		Split: split.Active, Learned: [attribution.MaxKinds]*attribution.StaticSplit{split},
+		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.01, 10*time.Second)},
 	})
-	assert.Equal(t, attribution.Learning, n.engine.Ledger().Kinds[0].Standing)
+	assert.Equal(t, attribution.Training, n.engine.Ledger().Kinds[0].Model)
 	n.engine.Exclude(n.claimants[3])
 	n.interval(48, 0, 0, 0, 10)
-	assert.Equal(t, attribution.Learned, n.engine.Ledger().Kinds[0].Standing)
+	assert.Equal(t, attribution.Trained, n.engine.Ledger().Kinds[0].Model)
 	n.interval(60, 1, 1, 2, 6)
 	active, _ := n.joules()
 	assert.Equal(t, map[string]float64{"1": 30, "2": 30, "3": 60, "4": 0, "A": 60, "B": 60, "other": 0}, active)
@@ -198,9 +198,9 @@ func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
 }
 
 // Of 60 W are 12 W static. Of 10 s busy the excluded process 4 used 4, so of the 480 J above that 288 J are active.
-func TestUnderAFixedSplitTheOthersAreNotBilledForTheExcluded(t *testing.T) {
+func TestUnderAFixedStaticPowerTheOthersAreNotBilledForTheExcluded(t *testing.T) {
 	n := newShared(attribution.Rules{
-		Split: attribution.FixedSplit([attribution.MaxKinds]units.Energy{12 * units.Joule}),
+		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.Fixed{Power: 12 * units.Joule}},
 	})
 	n.engine.Exclude(n.claimants[3])
 	n.interval(60, 1, 1, 4, 4)

@@ -16,7 +16,7 @@ type weights = [Weights]uint64
 
 // keyed is a bench whose only kind is shared by a key.
 func keyed(t testing.TB, key AllocationKey, idle IdleAllocation) *bench {
-	rules := DefaultRules()
+	var rules Rules
 	rules.Keys[pkg], rules.Idle = key, idle
 	return newBench(t, Config{Rules: rules})
 }

@@ -96,10 +96,10 @@ type Kind struct {
 	// Ended marks a kind whose zones have all ended or are of another kind now, and Delivered one whose end was
 	// acknowledged. Its totals continue if a zone returns.
 	Ended, Delivered bool
-	// Standing is how the split stands, and Spread how far power typically is from what it learned, as a standard
-	// deviation in watts, below 0 where it does not tell.
-	Standing Standing
-	Spread   float64
+	// Model is the state of the kind's static power model, over all domains: Trained once each of them is. Spread is the
+	// standard deviation of the kind's power from what was learned, in watts, negative where that is not known.
+	Model  ModelState
+	Spread float64
 
 	// RecentActive and RecentIdle are what was attributed in the current collection and RecentTime is the
 	// time that it covers, all 0 when nothing was. The recent energy of accounts covers the same time.
@@ -111,6 +111,19 @@ type Kind struct {
 	changed bool          // there was one
 	endSent bool          // the end was in an earlier collection
 }
+
+// ModelState is whether a static power model has learned.
+type ModelState uint8
+
+// The states of a static power model.
+const (
+	// NoModel is the state of a kind whose model has nothing to learn.
+	NoModel ModelState = iota
+	// Training means that CPU utilization takes the model's place.
+	Training
+	// Trained means that the model is applied.
+	Trained
+)
 
 // Ledger is everything that was attributed. It is the engine's own: valid until the next call to it.
 type Ledger struct {

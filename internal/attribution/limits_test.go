@@ -261,7 +261,7 @@ func TestAPipelineThatRefusesKeepsNoNewcomerOut(t *testing.T) {
 }
 
 func TestTheIdleEnergyOfAProcessWithoutASeriesIsTheOthers(t *testing.T) {
-	rules := DefaultRules()
+	var rules Rules
 	rules.Idle = IdleEqual
 	b := newBench(t, Config{Rules: rules, Limits: limited(Process, Limit{Max: 1})})
 	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("A"))
@@ -361,7 +361,7 @@ func (d *delivering) accept() {
 // twins plays a random history to an engine with small limits and to one without, under each rule for idle energy.
 func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	r := rand.New(rand.NewPCG(seed, 5))
-	rules := DefaultRules()
+	var rules Rules
 	rules.Idle = IdleAllocation(seed % 5)
 	var limits Limits
 	for entity := range limits {
@@ -503,7 +503,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 	}
 	var ledgers [2][]total
 	for i, compacts := range []bool{false, true} {
-		b := newBench(t, Config{Rules: DefaultRules(), Limits: limited(Process, Limit{Max: 20})})
+		b := newBench(t, Config{Limits: limited(Process, Limit{Max: 20})})
 		var open []Claimant
 		for step := range 60 {
 			for n := range 40 {

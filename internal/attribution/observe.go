@@ -3,6 +3,7 @@
 package attribution
 
 import (
+	"math"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -197,11 +198,35 @@ func (e *Engine) updateKinds() {
 		k := &l.Kinds[kind]
 		k.RecentTime = min(k.RecentTime+k.covered, l.Elapsed)
 		k.covered, k.changed = 0, false
-		if learned := e.cfg.Rules.Learned[kind]; learned != nil {
-			k.Standing = learned.Standing(kind)
-			k.Spread = learned.Spread(kind)
+		if model := e.trained[kind]; model != nil {
+			k.Model, k.Spread = e.modelState(kind, model)
 		}
 	}
+}
+
+// modelState returns the state of a kind's model over the domains that have zones of the kind. The deviations of domains
+// are independent.
+func (e *Engine) modelState(kind int, model TrainedModel) (state ModelState, spread float64) {
+	state = Trained
+	known := false
+	for domain := range e.sums {
+		if of, _ := e.countZones(domain, kind); of == 0 {
+			continue
+		}
+		known = true
+		if !model.Trained(domain) {
+			return Training, -1
+		}
+		if s := model.Spread(domain); s < 0 || spread < 0 {
+			spread = -1
+		} else {
+			spread = math.Hypot(spread, s)
+		}
+	}
+	if !known {
+		return Training, -1
+	}
+	return state, spread
 }
 
 // endKinds marks the kinds that have zones no longer. It must follow the attribution of an interval, which brings a kind

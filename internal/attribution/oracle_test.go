@@ -17,7 +17,7 @@ import (
 // whole number below its exact value and the one above. What must be exact is exact.
 type oracle struct {
 	cfg        attribution.Config
-	split      attribution.Split // nil: by utilization, as told here
+	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: by utilization, as told here
 	keys       [attribution.MaxKinds]int
 	at         time.Time                           // end of the last interval
 	longest    [attribution.MaxKinds]time.Duration // that energy was attributed of in the interval, by kind
@@ -747,7 +747,7 @@ func (w *waiting) forget() {
 // attribute shares the energy of so many zones of a domain and kind by the CPU time of the same intervals.
 func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
 	active := part(energy, min(w.busy, w.total), w.total).from
-	if o.split != nil {
+	if model := o.models[kind]; model != nil {
 		of, all := 0, 0
 		for _, z := range o.zones {
 			if z.known && z.kind == kind {
@@ -757,7 +757,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
 				}
 			}
 		}
-		active = min(energy, uint64(o.split(attribution.Portion{
+		active = min(energy, uint64(model.Active(attribution.Portion{
 			Domain: domain, Kind: kind, Energy: units.Energy(energy), Busy: units.CPUTime(w.busy), Total: units.CPUTime(w.total),
 			Elapsed: w.elapsed, Zones: zones, Of: of, OfAll: all, Partial: w.partial,
 		})))

@@ -8,77 +8,89 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Zones is the number of zone kinds that a ledger has columns for.
+// MaxKinds is how many zone kinds a ledger has totals for. A kind is what is reported together: a kind of zone and the
+// source of its energy. Every account has room for all of them.
 const MaxKinds = 8
 
-// Portion is what a split rule decides on: the energy of all zones of a kind over the same time.
+// Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU utilization, share active
+// energy by CPU time and leave idle energy without an owner.
+type Rules struct {
+	// Models divide the energy of each kind into active and idle. Where there is none, the utilization of the CPUs does.
+	Models [MaxKinds]StaticPowerModel
+	// Keys are the allocation keys of each kind. Where no claim has any weight under a key, CPU time takes its place.
+	Keys [MaxKinds]AllocationKey
+	// Idle is who carries idle energy.
+	Idle IdleAllocation
+}
+
+// StaticPowerModel divides energy into an active part and an idle part, which the hardware needs whether or not it is
+// used. The engine calls it from one goroutine, in the order of the portions.
+type StaticPowerModel interface {
+	// Active returns the active part of a portion; the rest is idle. A result above Portion.Energy counts as
+	// Portion.Energy.
+	Active(Portion) units.Energy
+}
+
+// TrainedModel is a StaticPowerModel of one kind that learns from the portions that it divides.
+type TrainedModel interface {
+	StaticPowerModel
+	// Trained reports whether the model knows the static power of a domain.
+	Trained(domain int) bool
+	// Spread returns the standard deviation of the power of a domain's zones from what was learned, in watts. It is
+	// negative where that is not known.
+	Spread(domain int) float64
+}
+
+// Portion is energy that is divided into active and idle at once: that of zones of one kind and domain over the same time.
 type Portion struct {
-	Domain int
-	Kind   int
-	Energy units.Energy
-	Busy   units.CPUTime // the node's busy time meanwhile, without that of the excluded
-	Total  units.CPUTime // busy, idle and iowait; not 0
-	// Excluded is the busy time of the excluded.
-	Excluded units.CPUTime
-	// Elapsed is how long it was.
+	Domain, Kind int
+	Energy       units.Energy
+	// Busy is the domain's busy time meanwhile, without that of excluded claimants, which is Excluded.
+	Busy, Excluded units.CPUTime
+	// Total is the domain's busy time, idle time and time waiting for I/O. It is not 0.
+	Total   units.CPUTime
 	Elapsed time.Duration
 	// Zones is how many zones the energy is of, Of how many of the kind there are in the domain, and OfAll in all
 	// domains.
 	Zones, Of, OfAll int
-	// Partial says that the energy is only of a part of Elapsed: nothing is learned of it.
+	// Partial reports whether the energy is only of a part of Elapsed, so that there is nothing to learn from it.
 	Partial bool
 }
 
-// Split says how much of a portion is active; the rest is idle. What it returns beyond Portion.Energy is
-// cut off.
-type Split func(Portion) units.Energy
+// ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total, rounded down.
+func ByUtilization(p Portion) units.Energy {
+	busy := min(p.Busy, p.Total)
+	return units.Energy(units.MulDiv(uint64(p.Energy), uint64(busy), uint64(p.Total)))
+}
 
-// Key says what a claim's share of the active energy is in proportion to.
+// AllocationKey is what a claim's share of the active energy is in proportion to.
 type AllocationKey uint8
 
-// The keys: ByCPUTime, and those that whoever makes the claims gives a meaning to.
+// The allocation keys: CPU time, and weights whose meaning is up to who makes the claims.
 const (
 	ByCPUTime AllocationKey = iota
 	ByFirstWeight
 	BySecondWeight
 )
 
-// Weights is how many keys there are beside CPU time.
+// Weights is how many allocation keys there are beside CPU time.
 const Weights = int(BySecondWeight)
 
-// Idle says who carries the idle energy.
+// IdleAllocation is who carries idle energy.
 type IdleAllocation uint8
 
-// The rules for idle energy.
+// The idle allocations. Virtual machines, and pods whose containers are not known, count as containers.
 const (
 	// IdleNone leaves idle energy without an owner.
 	IdleNone IdleAllocation = iota
-	// IdleEqual shares it equally among the processes that run.
+	// IdleEqual shares it equally among the running processes.
 	IdleEqual
-	// IdleEqualContainers shares it equally among the containers that run, virtual machines and pods whose containers
-	// are not known being containers too; each hands its part on to its processes equally.
+	// IdleEqualContainers shares it equally among the running containers. Each container shares its part equally among
+	// its processes.
 	IdleEqualContainers
-	// IdleRequested shares it among the same in proportion to what SetRequest said of them.
+	// IdleRequested shares it among the running containers in proportion to the CPU time that they request, which
+	// Engine.SetRequest sets.
 	IdleRequested
 	// IdleUsed shares it like the active energy of the same interval.
 	IdleUsed
 )
-
-// Rules are the exchangeable parts of the attribution.
-type Rules struct {
-	Split Split
-	// Keys are those of the kinds. Where nobody has any weight, CPU time stands in.
-	Keys [MaxKinds]AllocationKey
-	Idle IdleAllocation
-	// Learned are the splits of the kinds whose split learns, else nil.
-	Learned [MaxKinds]*StaticSplit
-}
-
-// DefaultRules splits by CPU utilisation and shares by CPU time.
-func DefaultRules() Rules { return Rules{Split: ByUtilization} }
-
-// ByUtilization calls active what the CPU utilisation says: energy * busy / total, rounded down.
-func ByUtilization(p Portion) units.Energy {
-	busy := min(p.Busy, p.Total)
-	return units.Energy(units.MulDiv(uint64(p.Energy), uint64(busy), uint64(p.Total)))
-}

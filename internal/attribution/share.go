@@ -18,7 +18,7 @@ func (e *Engine) attribute(p Portion, u *Usage) {
 		p.Busy = units.Advance(e.excludedCPU(u), busy)
 		p.Excluded = busy - p.Busy
 	}
-	active := min(e.cfg.Rules.Split(p), p.Energy)
+	active := e.activePart(p)
 	idle := p.Energy - active
 	k := &e.ledger.Kinds[p.Kind]
 	k.Active += active
@@ -28,6 +28,14 @@ func (e *Engine) attribute(p Portion, u *Usage) {
 	k.covered, k.changed = max(k.covered, p.Elapsed), true
 	e.shareIdle(p, idle, u)
 	e.shareActive(p, active, u)
+}
+
+// activePart returns the active part of a portion under the model of its kind.
+func (e *Engine) activePart(p Portion) units.Energy {
+	if model := e.cfg.Rules.Models[p.Kind]; model != nil {
+		return min(model.Active(p), p.Energy)
+	}
+	return ByUtilization(p)
 }
 
 // shareActive shares active energy in proportion to the allocation key.

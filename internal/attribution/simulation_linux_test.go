@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -29,7 +31,7 @@ var (
 
 // run plays a history, and returns the first thing that the oracle found wrong.
 func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) {
-	cfg := attribution.Config{Rules: attribution.DefaultRules()}
+	cfg := attribution.Config{}
 	switch seed % 4 {
 	case 1:
 		cfg.Limits[attribution.Process].MinEnergy = units.Joule
@@ -43,9 +45,11 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 		cfg.Limits[attribution.Pod] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
 		cfg.Limits[attribution.VM].Max = 1
 	}
-	var again attribution.Split
-	if split := otherSplits[seed/8%uint64(len(otherSplits))]; split != nil {
-		cfg.Rules.Split, again = split(), split()
+	var again [attribution.MaxKinds]attribution.StaticPowerModel
+	if create := otherModels[seed/8%uint64(len(otherModels))]; create != nil {
+		for kind := packages; kind <= drams; kind++ {
+			cfg.Rules.Models[kind], again[kind] = create(), create()
+		}
 	}
 	cfg.Rules.Idle = attribution.IdleAllocation(seed / 2 % 5)
 	var keys [attribution.MaxKinds]int
@@ -59,7 +63,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	life.LimitPIDs(64)
 	life.AddPlatform(30)
 	n := observe(life, cfg, true)
-	n.oracle.split, n.oracle.keys = again, keys
+	n.oracle.models, n.oracle.keys = again, keys
 	n.keys = seed%3 > 0
 	n.sockets = seed%7 > 2
 	n.sizes = true
@@ -80,18 +84,16 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	return n, nil
 }
 
-// otherSplits are the splits beside that by utilization, which is nil.
-var otherSplits = []func() attribution.Split{
+// otherModels are static power models, and nil for the utilization.
+var otherModels = []func() attribution.StaticPowerModel{
 	nil,
-	func() attribution.Split {
-		return attribution.FixedSplit([attribution.MaxKinds]units.Energy{packages: 40 * units.Joule, drams: 5 * units.Joule})
-	},
-	func() attribution.Split { return attribution.NewMinimumSplit(0.5).Active },
-	func() attribution.Split { return attribution.NewRestingSplit(0.5).Active },
+	func() attribution.StaticPowerModel { return static.Fixed{Power: 20 * units.Joule} },
+	func() attribution.StaticPowerModel { return static.NewMinimum(0.5) },
+	func() attribution.StaticPowerModel { return static.NewResting(0.5) },
 	nil,
-	func() attribution.Split { return attribution.NewBaseSplit(0.5, time.Minute).Active },
-	func() attribution.Split { return attribution.NewRegressionSplit(1, 1).Active },
-	func() attribution.Split { return attribution.NewLearnedSplit().Active },
+	func() attribution.StaticPowerModel { return static.NewBase(0.5, time.Minute) },
+	func() attribution.StaticPowerModel { return static.NewRegression(1, 1) },
+	func() attribution.StaticPowerModel { return static.NewCurve() },
 }
 
 // steps are how long intervals are. In the first, no time passes.
@@ -240,7 +242,7 @@ func FuzzEngineAgreesWithTheOracle(f *testing.F) {
 func TestWhatTheMachineUsedIsInTheAccounts(t *testing.T) {
 	for seed := range uint64(8) {
 		life := newLife(t)
-		n := observe(life, attribution.Config{Rules: attribution.DefaultRules()}, true)
+		n := observe(life, attribution.Config{}, true)
 		n.pass(false)
 		for _, e := range hostsim.NewHistory(seed, 300, hostsim.CommonWeights()) {
 			n.apply(e)
@@ -268,22 +270,26 @@ func TestWhatTheMachineUsedIsInTheAccounts(t *testing.T) {
 
 // crowdRules are rules that a crowd is attributed by, the default first.
 func crowdRules() map[string]attribution.Rules {
-	rules := map[string]attribution.Rules{"default": attribution.DefaultRules()}
-	for name, create := range allLearned() {
-		split := create()
+	rules := map[string]attribution.Rules{"default": {}}
+	for name, create := range map[string]func() *static.Model{
+		"minimum":    func() *static.Model { return static.NewMinimum(0.1) },
+		"resting":    func() *static.Model { return static.NewResting(0.1) },
+		"base":       func() *static.Model { return static.NewBase(0.1, time.Minute) },
+		"regression": func() *static.Model { return static.NewRegression(3, 5) },
+		"learned":    static.NewCurve,
+	} {
 		rules[name] = attribution.Rules{
-			Split:   split.Active,
-			Learned: [attribution.MaxKinds]*attribution.StaticSplit{packages: split, drams: split},
+			Models: [attribution.MaxKinds]attribution.StaticPowerModel{packages: create(), drams: create()},
 		}
 	}
 	for idle, name := range map[attribution.IdleAllocation]string{
 		attribution.IdleEqual: "equal", attribution.IdleEqualContainers: "equal containers",
 		attribution.IdleRequested: "requested", attribution.IdleUsed: "used",
 	} {
-		rules[name] = attribution.Rules{Split: attribution.ByUtilization, Idle: idle}
+		rules[name] = attribution.Rules{Idle: idle}
 	}
 	rules["work and memory"] = attribution.Rules{
-		Split: attribution.ByUtilization, Keys: [attribution.MaxKinds]attribution.AllocationKey{packages: attribution.ByFirstWeight, drams: attribution.BySecondWeight},
+		Keys: [attribution.MaxKinds]attribution.AllocationKey{packages: attribution.ByFirstWeight, drams: attribution.BySecondWeight},
 	}
 	return rules
 }
@@ -322,7 +328,7 @@ func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) 
 			for range 20 {
 				n.step()
 			}
-			assert.Zero(t, allocated(1000, n.step), "%d of 100 run, %s", running, name)
+			assert.Zero(t, allocs.Count(1000, n.step), "%d of 100 run, %s", running, name)
 			if !n.keys { // else those who sleep claim as well
 				assert.InDelta(t, running, len(n.interval.Domains[0].Claims), 1)
 			}

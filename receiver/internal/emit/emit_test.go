@@ -19,6 +19,7 @@ import (
 	conventions "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
@@ -61,7 +62,7 @@ func only(names ...string) Config {
 
 // engine has n processes, each of a container, pod and machine of its own, that have used the same CPU time.
 func engine(n int) (*attribution.Engine, []attribution.Claimant) {
-	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	e := attribution.New(attribution.Config{}, baseline)
 	claimants := make([]attribution.Claimant, n)
 	for i := range claimants {
 		claimants[i] = e.Open(owner(i), baseline)
@@ -126,7 +127,7 @@ func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
 	var ledger attribution.Ledger
 	assert.Zero(t, New(all()).Emit(&ledger, nil, at).ResourceMetrics().Len())
 	assert.Zero(t, New(all()).Emit(&ledger, zones, at).ResourceMetrics().Len(), "zones that were never read")
-	fresh := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	fresh := attribution.New(attribution.Config{}, baseline)
 	cfg := all()
 	cfg.Metrics.ProcessCPUTime.Enabled = false
 	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, at).ResourceMetrics().Len(), "no energy, nobody who has any")
@@ -159,7 +160,7 @@ func TestEveryResourceSaysWhoItIs(t *testing.T) {
 }
 
 func TestWhatIsNotKnownOfAResourceIsLeftOut(t *testing.T) {
-	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	e := attribution.New(attribution.Config{}, baseline)
 	c := e.Open(attribution.Owner{
 		Process:   units.Process{PID: 7, Executable: "kworker/0:1"},
 		Container: units.Container{ID: "c"}, VM: units.VM{ID: "v"},
@@ -182,7 +183,7 @@ func TestTheOthersOfEachEntitySayOnlyThat(t *testing.T) {
 	for entity := range limits {
 		limits[entity].Max = 1
 	}
-	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules(), Limits: limits}, baseline)
+	e := attribution.New(attribution.Config{Limits: limits}, baseline)
 	claimants := []attribution.Claimant{e.Open(owner(0), baseline), e.Open(owner(1), baseline)}
 	observe(e, baseline, nil, 0)
 	observe(e, at, claimants, units.Joule)
@@ -241,7 +242,7 @@ func byState(md pmetric.Metrics, name, attribute string) map[string]float64 {
 // who cannot be named: each of these four has a quarter. A fifth is active. In 10 s packages use 30 J and memory 10 J, and
 // then 120 J and 40 J in 20 s.
 func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
-	rules := attribution.DefaultRules()
+	var rules attribution.Rules
 	rules.Idle = attribution.IdleUsed
 	e := attribution.New(attribution.Config{Rules: rules}, baseline)
 	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
@@ -295,9 +296,8 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 
 // 40 and 44 W at rest are 2 W around the mean. Of the active power the first has a quarter.
 func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
-	split := attribution.NewBaseSplit(0.1, 20*time.Second)
 	e := attribution.New(attribution.Config{Rules: attribution.Rules{
-		Split: split.Active, Learned: [attribution.MaxKinds]*attribution.StaticSplit{split},
+		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.1, 20*time.Second)},
 	}}, baseline)
 	first, second := e.Open(owner(0), baseline), e.Open(owner(1), baseline)
 	total, end := units.Energy(0), baseline
@@ -359,7 +359,7 @@ func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 }
 
 func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
-	e := attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, baseline)
+	e := attribution.New(attribution.Config{}, baseline)
 	c := e.Open(owner(0), baseline)
 	reading := []attribution.ZoneReading{{Zone: 0, Kind: 0, OK: true}, {Zone: 1, Kind: 1}}
 	e.Observe(&attribution.Interval{At: baseline, Zones: reading})

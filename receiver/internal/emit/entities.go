@@ -159,7 +159,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 // emitPower emits the gauges of an account and a kind.
 func (m *emission) emitPower(a *attribution.Account, kind int, watts, uncertainty *writer) {
 	k, of := &m.ledger.Kinds[kind], &m.kinds[kind]
-	learned := k.Standing == attribution.Learned
+	learned := k.Model == attribution.Trained
 	ended := a.Ended || k.Ended || m.final
 	switch {
 	case k.Delivered || !ended && k.RecentTime == 0:

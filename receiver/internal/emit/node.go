@@ -130,10 +130,10 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 // emitLearned emits whether the static power model of a kind is trained.
 func (m *emission) emitLearned(k *attribution.Kind, of *kindAttributes, learned *writer) {
 	switch {
-	case k.Standing == attribution.NothingToLearn || k.Delivered:
+	case k.Model == attribution.NoModel || k.Delivered:
 	case k.Ended || m.final:
 		learned.end(of.kind, m.at)
-	case k.Standing == attribution.Learned:
+	case k.Model == attribution.Trained:
 		learned.write(of.kind, 0, m.at, 1)
 	default:
 		learned.write(of.kind, 0, m.at, 0)

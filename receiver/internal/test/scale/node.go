@@ -64,7 +64,7 @@ func newNode(number int, s shape, now time.Time) *node {
 	n := &node{
 		name:   fmt.Sprintf("node-%05d.example.com", number),
 		random: rand.New(rand.NewPCG(uint64(number), 1)), //nolint:gosec // the same at each run
-		engine: attribution.New(attribution.Config{Rules: attribution.DefaultRules()}, now),
+		engine: attribution.New(attribution.Config{}, now),
 		now:    now,
 	}
 	n.emitter = emit.New(emit.Config{

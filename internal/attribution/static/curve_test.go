@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package attribution_test
+package static_test
 
 import (
 	"math"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -83,10 +84,10 @@ func interval(load, watts float64) attribution.Portion {
 }
 
 // worst is the largest error of the active energy at loads from 10 to 100 %, relative to what is measured above idle.
-func worst(split attribution.Split, c loadCurve) (worst, at float64) {
+func worst(active func(attribution.Portion) units.Energy, c loadCurve) (worst, at float64) {
 	for load := 0.1; load < 1.001; load += 0.05 {
 		truth := c.at(load) - c.at(0)
-		got := split(interval(load, c.at(load))).Joules() / 10
+		got := active(interval(load, c.at(load))).Joules() / 10
 		if e := got/truth - 1; math.Abs(e) > math.Abs(worst) {
 			worst, at = e, load
 		}
@@ -97,14 +98,14 @@ func worst(split attribution.Split, c loadCurve) (worst, at float64) {
 // flatAtFirst are the curves whose first point, at a load of 2.8 and 2.5 %, counts as rest.
 var flatAtFirst = []string{"Threadripper 1950X", "Xeon E3-1240 V2"}
 
-// learnedOver is a learned split after a day.
-func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *attribution.StaticSplit {
+// learnedOver is a learned model after a day.
+func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *static.Model {
 	r := rand.New(rand.NewPCG(seed, 2))
-	split := attribution.NewLearnedSplit()
+	model := static.NewCurve()
 	day(r, floor, peak, func(load float64) {
-		split.Active(interval(load, c.at(load)*(1+noise*r.NormFloat64())))
+		model.Active(interval(load, c.at(load)*(1+noise*r.NormFloat64())))
 	})
-	return split
+	return model
 }
 
 func TestTheLearnedCurveIsWithin10PercentAfterADay(t *testing.T) {
@@ -116,11 +117,11 @@ func TestTheLearnedCurveIsWithin10PercentAfterADay(t *testing.T) {
 			if c.name == "high idle floor, concave" && d.floor > 0.01 && d.noise > 0 {
 				most = 0.13 // the noise is half of what a load of 10 % adds
 			}
-			split := learnedOver(c, uint64(i), d.floor, d.peak, d.noise)
-			assert.Equal(t, attribution.Learned, split.Standing(0))
-			e, at := worst(split.Active, c)
+			model := learnedOver(c, uint64(i), d.floor, d.peak, d.noise)
+			assert.True(t, model.Trained(0))
+			e, at := worst(model.Active, c)
 			assert.LessOrEqual(t, math.Abs(e), most, "%s, %+v: at a load of %.2f, %.2f W at rest and not %.2f",
-				c.name, d, at, split.StaticPower(0), c.at(0))
+				c.name, d, at, model.StaticPower(0), c.at(0))
 		}
 	}
 }
@@ -142,10 +143,10 @@ func TestTheLearnedCurveReachesFarBelowTheLowestLoad(t *testing.T) {
 			case c.name == "slow knee":
 				most = 0.25
 			}
-			split := learnedOver(c, seed, 0.05, 0.5+0.2*float64(seed), 0.01)
-			e, at := worst(split.Active, c)
+			model := learnedOver(c, seed, 0.05, 0.5+0.2*float64(seed), 0.01)
+			e, at := worst(model.Active, c)
 			assert.LessOrEqual(t, math.Abs(e), most, "%s: at a load of %.2f, %.2f W at rest and not %.2f",
-				c.name, at, split.StaticPower(0), c.at(0))
+				c.name, at, model.StaticPower(0), c.at(0))
 		}
 	}
 }
@@ -156,9 +157,9 @@ func TestAStraightCurveIsLearnedWhateverTheNights(t *testing.T) {
 			if !slices.Contains([]string{"straight", "nothing at rest", "high idle floor", "late bend", "hyperthreads"}, c.name) {
 				continue
 			}
-			split := learnedOver(c, 1, floor, 0.6, 0.01)
-			assert.Equal(t, attribution.Learned, split.Standing(0), "%s at %v", c.name, floor)
-			e, _ := worst(split.Active, c)
+			model := learnedOver(c, 1, floor, 0.6, 0.01)
+			assert.True(t, model.Trained(0), "%s at %v", c.name, floor)
+			e, _ := worst(model.Active, c)
 			assert.Less(t, math.Abs(e), 0.07, "%s at %v", c.name, floor)
 		}
 	}
@@ -173,9 +174,9 @@ func TestABendBelowTheLowestLoadIsNotFound(t *testing.T) {
 		{loadCurves[1], 0.03}, {loadCurves[2], 0.03},
 		{loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.01)) + 80*u }}, 0.02},
 	} {
-		split := learnedOver(d.curve, 1, d.floor, 0.6, 0)
-		assert.Equal(t, attribution.Learned, split.Standing(0))
-		e, at := worst(split.Active, d.curve)
+		model := learnedOver(d.curve, 1, d.floor, 0.6, 0)
+		assert.True(t, model.Trained(0))
+		e, at := worst(model.Active, d.curve)
 		assert.Greater(t, math.Abs(e), 0.25, d.curve.name)
 		assert.InDelta(t, 0.1, at, 1e-9, "there it matters most")
 	}
@@ -185,8 +186,8 @@ func TestTheLearnedCurveSaysWhenModelsDisagree(t *testing.T) {
 	for _, c := range loadCurves {
 		if c.name == "early bend" || c.name == "convex" {
 			for seed := range uint64(3) {
-				split := learnedOver(c, seed, 0.1, 0.6, 0.01)
-				assert.Equal(t, attribution.Learning, split.Standing(0), c.name)
+				model := learnedOver(c, seed, 0.1, 0.6, 0.01)
+				assert.False(t, model.Trained(0), c.name)
 			}
 		}
 	}
@@ -195,10 +196,10 @@ func TestTheLearnedCurveSaysWhenModelsDisagree(t *testing.T) {
 func TestWhatIsLearnedIsBetterThanUtilization(t *testing.T) {
 	for i, floor := range []float64{0.01, 0.03, 0.05} {
 		for _, c := range loadCurves {
-			split := learnedOver(c, uint64(i), floor, 0.6, 0.01)
-			learned, _ := worst(split.Active, c)
+			model := learnedOver(c, uint64(i), floor, 0.6, 0.01)
+			learned, _ := worst(model.Active, c)
 			byUtilization, _ := worst(attribution.ByUtilization, c)
-			assert.Equal(t, attribution.Learned, split.Standing(0))
+			assert.True(t, model.Trained(0))
 			assert.Less(t, math.Abs(learned), math.Abs(byUtilization), "%s at %v", c.name, floor)
 		}
 	}
@@ -208,51 +209,51 @@ func TestWhatIsLearnedIsBetterThanUtilization(t *testing.T) {
 func TestTheLearnedCurveNeedsNoLoadsInBetween(t *testing.T) {
 	for _, c := range loadCurves {
 		r := rand.New(rand.NewPCG(1, 2))
-		split := attribution.NewLearnedSplit()
+		model := static.NewCurve()
 		for i := range 2000 {
 			load := 0.0005 * r.Float64()
 			if i/100%3 == 1 {
 				load = 0.95 + 0.05*r.Float64()
 			}
-			split.Active(interval(load, c.at(load)*(1+0.002*r.NormFloat64())))
+			model.Active(interval(load, c.at(load)*(1+0.002*r.NormFloat64())))
 		}
-		assert.Equal(t, attribution.Learned, split.Standing(0), c.name)
-		e, _ := worst(split.Active, c)
+		assert.True(t, model.Trained(0), c.name)
+		e, _ := worst(model.Active, c)
 		assert.Less(t, math.Abs(e), 0.12, c.name)
 	}
 }
 
 func TestTheLearnedCurveKeepsStillUntilItKnows(t *testing.T) {
 	c := loadCurves[3]
-	split := attribution.NewLearnedSplit()
+	model := static.NewCurve()
 	for i := range 1000 {
-		split.Active(interval(0.5+0.001*float64(i%300), 80))
+		model.Active(interval(0.5+0.001*float64(i%300), 80))
 	}
-	assert.Equal(t, attribution.Learning, split.Standing(0), "nothing is known of what is below half load")
+	assert.False(t, model.Trained(0), "nothing is known of what is below half load")
 	p := interval(0.5, c.at(0.5))
-	assert.Equal(t, attribution.ByUtilization(p), split.Active(p))
+	assert.Equal(t, attribution.ByUtilization(p), model.Active(p))
 }
 
 func TestTheLearnedCurveDoesNotTrustAFewSamples(t *testing.T) {
 	c := loadCurves[3]
-	split := attribution.NewLearnedSplit()
+	model := static.NewCurve()
 	for i := range 50 {
 		load := 0.01 * float64(i%5)
-		split.Active(interval(load, c.at(load)))
+		model.Active(interval(load, c.at(load)))
 	}
-	assert.Equal(t, attribution.Learning, split.Standing(0))
+	assert.False(t, model.Trained(0))
 }
 
 // A machine that draws 5 W more from one day on is known a few days later, and nothing jumps on the way.
 func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
 	c := loadCurves[3]
-	split := learnedOver(c, 1, 0, 0.7, 0.01)
+	model := learnedOver(c, 1, 0, 0.7, 0.01)
 	r := rand.New(rand.NewPCG(3, 4))
-	before := split.StaticPower(0)
+	before := model.StaticPower(0)
 	for range 5 {
 		day(r, 0, 0.7, func(load float64) {
-			split.Active(interval(load, (c.at(load)+5)*(1+0.01*r.NormFloat64())))
-			now := split.StaticPower(0)
+			model.Active(interval(load, (c.at(load)+5)*(1+0.01*r.NormFloat64())))
+			now := model.StaticPower(0)
 			assert.Less(t, math.Abs(now-before), 0.1, "W in 10 s")
 			before = now
 		})
@@ -263,22 +264,22 @@ func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
 // A machine that draws 20 W more from one day on, and from then on never rests, is known within two weeks.
 func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 	c := loadCurves[3]
-	split := learnedOver(c, 1, 0, 0.7, 0.01)
+	model := learnedOver(c, 1, 0, 0.7, 0.01)
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 14 {
 		day(r, 0.06, 0.7, func(load float64) {
-			split.Active(interval(load, (c.at(load)+20)*(1+0.01*r.NormFloat64())))
+			model.Active(interval(load, (c.at(load)+20)*(1+0.01*r.NormFloat64())))
 		})
 	}
-	assert.Equal(t, attribution.Learned, split.Standing(0))
-	assert.InDelta(t, 60, split.StaticPower(0), 1)
+	assert.True(t, model.Trained(0))
+	assert.InDelta(t, 60, model.StaticPower(0), 1)
 }
 
 func TestWithoutLoadToTellApartAllEnergyIsStatic(t *testing.T) {
 	flat := loadCurve{"flat", func(float64) float64 { return 4 }}
 	for seed, noise := range []float64{0, 0.001, 0.01} {
-		split := learnedOver(flat, uint64(seed), 0.01, 0.6, noise)
-		assert.InDelta(t, 4, split.StaticPower(0), 0.02)
+		model := learnedOver(flat, uint64(seed), 0.01, 0.6, noise)
+		assert.InDelta(t, 4, model.StaticPower(0), 0.02)
 	}
 }
 
@@ -290,13 +291,13 @@ func TestStaticPowerIsNeitherNegativeNorAboveThatAtTheLowestLoad(t *testing.T) {
 }
 
 func TestTheSpreadOfALearnedCurveIsThatOfTheSamples(t *testing.T) {
-	split := learnedOver(loadCurves[3], 1, 0, 0.7, 0.01)
-	assert.InDelta(t, 0.65, split.Spread(0), 0.15, "1 % of 40 to 96 W")
+	model := learnedOver(loadCurves[3], 1, 0, 0.7, 0.01)
+	assert.InDelta(t, 0.65, model.Spread(0), 0.15, "1 % of 40 to 96 W")
 }
 
 // BenchmarkTheLearnedCurve is one sample, a new estimate now and then included.
 func BenchmarkTheLearnedCurve(b *testing.B) {
-	split := attribution.NewLearnedSplit()
+	model := static.NewCurve()
 	var intervals []attribution.Portion
 	r := rand.New(rand.NewPCG(1, 2))
 	day(r, 0, 0.7, func(load float64) {
@@ -304,6 +305,6 @@ func BenchmarkTheLearnedCurve(b *testing.B) {
 	})
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		split.Active(intervals[i%len(intervals)])
+		model.Active(intervals[i%len(intervals)])
 	}
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package attribution
+package static
 
 import "math"
 
-// NewLearnedSplit learns the power over utilization and takes for static what it is at a utilization of 0.
-func NewLearnedSplit() *StaticSplit {
-	return newStaticSplit(func() estimator { return new(curve) })
+// NewCurve returns a model that learns the power over utilization. Its static power is that at a utilization of 0.
+func NewCurve() *Model {
+	return newModel(func() estimator { return new(curve) })
 }
 
 // curve learns the power over utilization, and takes for static power what it is at a utilization of 0: where the

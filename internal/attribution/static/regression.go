@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package attribution
+package static
 
 import "math"
 
-// NewRegressionSplit takes for static where a polynomial of power over utilization meets a utilization of 0. It is
-// fitted to the means of twelve buckets of utilization from 20 to 80 % once each of them has so many samples, so
-// that no load counts for more because it is frequent. The degree is 1 or 3. KubeWatt (Pijnacker, Setz and
+// NewRegression returns a model whose static power is a polynomial of power over utilization at a utilization of 0. The
+// polynomial, of degree 1 or 3, is fitted to the means of twelve buckets of utilization from 20 to 80 % once each of them
+// has the given number of samples, so that no load counts for more because it is frequent. KubeWatt (Pijnacker, Setz and
 // Andrikopoulos, 2025) learns so from a node that is in use.
-func NewRegressionSplit(degree, samples int) *StaticSplit {
-	return newStaticSplit(func() estimator { return &regression{degree: degree, enough: float64(samples)} })
+func NewRegression(degree, samples int) *Model {
+	return newModel(func() estimator { return &regression{degree: degree, enough: float64(samples)} })
 }
 
 type regression struct {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// told is a trained model whose state is set.
+type told struct {
+	trained map[int]bool
+	spread  map[int]float64
+}
+
+func (*told) Active(p attribution.Portion) units.Energy { return p.Energy + 1 }
+func (m *told) Trained(domain int) bool                 { return m.trained[domain] }
+func (m *told) Spread(domain int) float64               { return m.spread[domain] }
+
+func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
+	for name, c := range map[string]struct {
+		model  told
+		state  attribution.ModelState
+		spread float64
+	}{
+		"neither":               {told{}, attribution.Training, -1},
+		"one of them":           {told{trained: map[int]bool{1: true}, spread: map[int]float64{1: 2}}, attribution.Training, -1},
+		"both":                  {told{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: 4}}, attribution.Trained, 5},
+		"both, one spread":      {told{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: -1}}, attribution.Trained, -1},
+		"both, the other":       {told{map[int]bool{1: true, 2: true}, map[int]float64{1: -1, 2: 3}}, attribution.Trained, -1},
+		"a domain without zone": {told{map[int]bool{0: false, 1: true, 2: true}, map[int]float64{0: 9, 1: 3, 2: 4}}, attribution.Trained, 5},
+	} {
+		e := attribution.New(attribution.Config{Rules: attribution.Rules{
+			Models: [attribution.MaxKinds]attribution.StaticPowerModel{&c.model},
+		}}, time.Unix(0, 0))
+		iv := attribution.Interval{
+			Elapsed: time.Second, Domains: make([]attribution.Usage, 3),
+			Zones: []attribution.ZoneReading{{Zone: 0, Domain: 1, OK: true}, {Zone: 1, Domain: 2, OK: true}},
+		}
+		e.Observe(&iv)
+		k := &e.Ledger().Kinds[0]
+		assert.Equal(t, c.state, k.Model, name)
+		assert.InDelta(t, c.spread, k.Spread, 1e-12, name)
+		assert.Equal(t, attribution.NoModel, e.Ledger().Kinds[1].Model)
+	}
+}
+
+func TestNoModelMakesMoreActiveThanThereIs(t *testing.T) {
+	e := attribution.New(attribution.Config{Rules: attribution.Rules{
+		Models: [attribution.MaxKinds]attribution.StaticPowerModel{&told{}},
+	}}, time.Unix(0, 0))
+	iv := attribution.Interval{
+		Elapsed: time.Second, Domains: []attribution.Usage{{Total: 1}}, Zones: []attribution.ZoneReading{{OK: true}},
+	}
+	e.Observe(&iv)
+	iv.Zones[0].Total = units.Joule
+	e.Observe(&iv)
+	assert.Equal(t, units.Joule, e.Ledger().Kinds[0].Active)
+	assert.Zero(t, e.Ledger().Kinds[0].Idle)
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package static
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Fixed is a static power that is stated rather than learned.
+type Fixed struct {
+	// Power is the energy per second that all zones of the kind draw together, in all domains.
+	Power units.Energy
+	// IncludesExcluded reports whether Power includes all that excluded workloads draw, so that all energy above it is
+	// active. If false, their part of the energy above it, by CPU time, is idle as well.
+	IncludesExcluded bool
+}
+
+var _ attribution.StaticPowerModel = Fixed{}
+
+// Active returns the energy of a portion beyond its zones' part of the static power.
+func (f Fixed) Active(p attribution.Portion) units.Energy {
+	if p.Elapsed <= 0 || p.OfAll == 0 {
+		return 0
+	}
+	nanoseconds := units.MulDiv(uint64(p.Elapsed), uint64(p.Zones), uint64(p.OfAll))
+	idle := units.MulDiv(uint64(f.Power), nanoseconds, uint64(time.Second))
+	active := units.Advance(units.Energy(idle), p.Energy)
+	if p.Excluded == 0 || f.IncludesExcluded {
+		return active
+	}
+	return units.Energy(units.MulDiv(uint64(active), uint64(p.Busy), uint64(p.Busy+p.Excluded)))
+}

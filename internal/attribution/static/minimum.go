@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package static
+
+import "slices"
+
+// NewMinimum returns a model whose static power is the lowest power of the last week, of samples with at most the given
+// utilization, 0 to 1. Kepler up to 0.9 takes the lowest power ever seen.
+func NewMinimum(maxUtilization float64) *Model {
+	return newModel(func() estimator { return &minimum{maxUtilization: maxUtilization} })
+}
+
+// minimum keeps the lowest power of each of the last days that had a sample, today's last.
+type minimum struct {
+	maxUtilization float64
+	days           [minimumDays]float64 // 0: none
+	seconds        float64              // of today
+}
+
+const (
+	minimumDays = 7
+	day         = 24 * 60 * 60 // s
+)
+
+func (m *minimum) observe(s sample) {
+	if m.seconds += s.seconds; m.seconds >= day {
+		m.seconds = 0
+		if m.days[minimumDays-1] > 0 { // a day without any changes nothing
+			copy(m.days[:], m.days[1:])
+			m.days[minimumDays-1] = 0
+		}
+	}
+	today := &m.days[minimumDays-1]
+	if s.utilization <= m.maxUtilization && s.watts > 0 && (*today == 0 || s.watts < *today) {
+		*today = s.watts
+	}
+}
+
+func (m *minimum) estimate() (watts float64, ok bool) {
+	for _, w := range m.days {
+		if w > 0 && (!ok || w < watts) {
+			watts, ok = w, true
+		}
+	}
+	return watts, ok
+}
+
+func (*minimum) spread() float64 { return -1 }
+
+func (m *minimum) state() []float64 { return append(slices.Clone(m.days[:]), m.seconds) }
+
+func (m *minimum) restore(s []float64) bool {
+	if len(s) != minimumDays+1 || !plausible(maxWatts, s[:minimumDays]...) || !plausible(day, s[minimumDays]) {
+		return false
+	}
+	copy(m.days[:], s)
+	m.seconds = s[minimumDays]
+	return true
+}

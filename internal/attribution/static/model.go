@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package static
+
+import (
+	"math"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Model learns the static power of the zones of one kind from the portions that it divides, for each domain by itself.
+// Active energy is what the zones used beyond their static power: max(0, energy - static power * time). Until the
+// static power is known, the model divides by utilization.
+//
+// The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine, and is not safe for
+// concurrent use.
+type Model struct {
+	newEstimator func() estimator
+	domains      []domainModel
+}
+
+var _ attribution.TrainedModel = (*Model)(nil)
+
+// estimator learns the static power of the zones of a kind in one domain.
+type estimator interface {
+	// observe adds a sample.
+	observe(sample)
+	// estimate returns the static power in watts, and whether it is known.
+	estimate() (watts float64, ok bool)
+	// spread returns the standard deviation of the power from what the estimator expects, in watts. It is negative where
+	// the estimator expects nothing.
+	spread() float64
+	// state returns what was learned as finite numbers.
+	state() []float64
+	// restore takes back what state returned. It reports whether the state is of this kind of estimator and possible; if
+	// not, the estimator must not be used any more.
+	restore([]float64) bool
+}
+
+// sample is the average power of all zones of a kind in a domain over some time.
+type sample struct {
+	utilization float64 // 0 to 1
+	watts       float64
+	seconds     float64
+}
+
+// domainModel is what is known of one domain.
+type domainModel struct {
+	estimator estimator // nil before the first sample
+	zones     int       // that it was learned of
+	gathered  gathering
+	applied   float64 // static power in use in watts, once trained
+	trained   bool
+}
+
+// gathering is a sample that is not complete yet.
+type gathering struct {
+	energy      units.Energy
+	busy, total units.CPUTime
+	elapsed     time.Duration
+}
+
+const (
+	// sampleLength is the length of a sample of shorter windows. A sample ends with the window whose end is nearest to
+	// it, as windows of a second are in truth of 0.9998 s, and so covers at least two thirds of it.
+	sampleLength = time.Second
+	// maxSampleLength is the longest window that is a sample: the average over a longer gap says too little.
+	maxSampleLength = 5 * time.Minute
+	// adoption is the time constant with which the static power in use follows the estimate.
+	adoption = 10 * time.Minute
+)
+
+func newModel(newEstimator func() estimator) *Model { return &Model{newEstimator: newEstimator} }
+
+// domain returns what is known of a domain.
+func (m *Model) domain(i int) *domainModel {
+	for len(m.domains) <= i {
+		m.domains = append(m.domains, domainModel{})
+	}
+	return &m.domains[i]
+}
+
+// Active returns the active part of a portion, and learns from the portion.
+func (m *Model) Active(p attribution.Portion) units.Energy {
+	d := m.domain(p.Domain)
+	m.gather(d, p)
+	if !d.trained || p.Of == 0 {
+		return attribution.ByUtilization(p)
+	}
+	static := d.applied * float64(p.Zones) / float64(max(p.Of, d.zones)) * p.Elapsed.Seconds() * float64(units.Joule)
+	if static >= float64(p.Energy) {
+		return 0
+	}
+	return p.Energy - units.Energy(math.Round(static))
+}
+
+// gather learns from a portion that covers all zones of its kind and domain, also those that have not been read yet
+// since a restart.
+func (m *Model) gather(d *domainModel, p attribution.Portion) {
+	if p.Partial || p.Zones != p.Of || p.Of < d.zones || p.Elapsed <= 0 || p.Elapsed > maxSampleLength {
+		return
+	}
+	if d.zones != p.Of {
+		*d = domainModel{zones: p.Of} // what is known is not of these zones
+	}
+	if d.estimator == nil {
+		d.estimator = m.newEstimator()
+	}
+	g := &d.gathered
+	g.energy += p.Energy
+	g.busy += min(p.Busy, p.Total)
+	g.total += p.Total
+	g.elapsed += p.Elapsed
+	if g.elapsed+p.Elapsed/2 < sampleLength {
+		return
+	}
+	seconds := g.elapsed.Seconds()
+	d.estimator.observe(sample{
+		utilization: float64(g.busy) / float64(g.total),
+		watts:       g.energy.Joules() / seconds,
+		seconds:     seconds,
+	})
+	*g = gathering{}
+	d.follow(seconds)
+}
+
+// follow moves the static power in use towards the estimate. It takes the first estimate as it is.
+func (d *domainModel) follow(seconds float64) {
+	watts, ok := d.estimator.estimate()
+	switch {
+	case !ok:
+	case !d.trained:
+		d.trained, d.applied = true, watts
+	default:
+		d.applied += (watts - d.applied) * -math.Expm1(-seconds/adoption.Seconds())
+	}
+}
+
+// Trained reports whether the static power of a domain is known.
+func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
+
+// StaticPower returns the static power in use for a domain in watts, 0 before it is known.
+func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
+
+// Spread returns the standard deviation of the power of a domain's zones from what was learned, in watts. It is negative
+// before the static power is known, and where the method does not tell.
+func (m *Model) Spread(domain int) float64 {
+	if d := m.domain(domain); d.trained {
+		return d.estimator.spread()
+	}
+	return -1
+}
+
+// State is what a Model has learned of one domain, to be stored. The names of its fields are those of the stored JSON.
+type State struct {
+	// Zones is how many zones of the kind the domain had.
+	Zones int
+	// Static is the static power in use in watts, if Trained.
+	Static  float64
+	Trained bool `json:"Learned"`
+	// Estimator is what the method has learned.
+	Estimator []float64
+}
+
+// State returns what was learned of a domain; ok is false where that is nothing.
+func (m *Model) State(domain int) (state State, ok bool) {
+	d := m.domain(domain)
+	if d.estimator == nil {
+		return State{}, false
+	}
+	return State{Zones: d.zones, Static: d.applied, Trained: d.trained, Estimator: d.estimator.state()}, true
+}
+
+// Restore takes back what State returned. It reports whether the state is of the same method and possible; if not, the
+// model is left as it was.
+func (m *Model) Restore(domain int, state State) bool {
+	e := m.newEstimator()
+	if state.Zones <= 0 || !plausible(maxWatts, state.Static) || !e.restore(state.Estimator) {
+		return false
+	}
+	*m.domain(domain) = domainModel{estimator: e, zones: state.Zones, applied: state.Static, trained: state.Trained}
+	return true
+}
+
+// maxWatts is more than any machine draws.
+const maxWatts = 1e6
+
+// plausible reports whether all numbers are from 0 to most. NaN is not.
+func plausible(most float64, numbers ...float64) bool {
+	for _, n := range numbers {
+		if !(n >= 0 && n <= most) {
+			return false
+		}
+	}
+	return true
+}

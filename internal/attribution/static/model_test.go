@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package static_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// watts is the active power that a model finds in 10 s at a load.
+func watts(model attribution.StaticPowerModel, load, watts float64) float64 {
+	return model.Active(interval(load, watts)).Joules() / 10
+}
+
+func TestAFixedStaticPowerIsTakenOff(t *testing.T) {
+	model := static.Fixed{Power: 30 * units.Joule}
+	assert.InDelta(t, 45, watts(model, 0.5, 75), 0)
+	assert.InDelta(t, 0, watts(model, 0.5, 20), 0, "less than that is all idle")
+	p := interval(0.5, 75)
+	p.Zones, p.Of, p.OfAll = 1, 1, 2
+	assert.Equal(t, 600*units.Joule, model.Active(p), "one of two zones has half of it")
+	p.Elapsed = 0
+	assert.Zero(t, model.Active(p))
+}
+
+// 30, 26 and 28 W at rest and 20 W at a load that does not qualify: 26 W are static, 64 of 90 W active.
+func TestTheMinimumModelTakesTheLowestPowerThatQualifies(t *testing.T) {
+	model := static.NewMinimum(0.1)
+	assert.InDelta(t, 15, watts(model, 0.5, 30), 1e-9, "by utilization until there is one")
+	assert.False(t, model.Trained(0))
+	for _, w := range []float64{30, 26, 28} {
+		model.Active(interval(0.05, w))
+	}
+	model.Active(interval(0.5, 20))
+	for range 1000 {
+		model.Active(interval(0.5, 90))
+	}
+	assert.True(t, model.Trained(0))
+	assert.InDelta(t, 64, watts(model, 0.5, 90), 1e-3)
+	assert.InDelta(t, 0, watts(model, 0.5, 24), 0, "never less than nothing")
+}
+
+func TestTheMinimumRisesWithTheMachineWithinAWeek(t *testing.T) {
+	model := static.NewMinimum(0.1)
+	model.Active(interval(0, 20))
+	for range 6 * 24 * 360 {
+		model.Active(interval(0, 25))
+	}
+	assert.InDelta(t, 20, model.StaticPower(0), 1e-9)
+	for range 2 * 24 * 360 {
+		model.Active(interval(0, 25))
+	}
+	assert.InDelta(t, 25, model.StaticPower(0), 1e-3)
+}
+
+// At rest ten samples of 40, 41, ... 49 W: the median is 44.5, the quartiles 42.25 and 46.75, so static is
+// 44.5 - 1.5*4.5 = 37.75 W.
+func TestTheRestingModelIsMedianLessOneAndAHalfRangesAtRest(t *testing.T) {
+	model := static.NewResting(0.05)
+	for i := range 10 {
+		assert.False(t, model.Trained(0))
+		model.Active(interval(0.6, 120))
+		model.Active(interval(0.02, 40+float64(i)))
+	}
+	assert.True(t, model.Trained(0))
+	assert.InDelta(t, 37.75, model.StaticPower(0), 1e-9)
+	assert.InDelta(t, 120-37.75, watts(model, 0.6, 120), 1e-5)
+	assert.InDelta(t, 4.5/1.349, model.Spread(0), 1e-9)
+}
+
+// Samples of 50 and 54 W for 10 s each are 52 W over 20 s; what is under load does not count.
+func TestTheBaseModelIsTheMeanOfAnEmptyNode(t *testing.T) {
+	model := static.NewBase(0.05, 20*time.Second)
+	model.Active(interval(0.01, 50))
+	model.Active(interval(0.3, 100))
+	assert.False(t, model.Trained(0))
+	model.Active(interval(0.01, 54))
+	assert.True(t, model.Trained(0))
+	assert.InDelta(t, 52, model.StaticPower(0), 1e-9)
+	assert.InDelta(t, 48, watts(model, 0.3, 100), 1e-9)
+	assert.InDelta(t, 2, model.Spread(0), 1e-9)
+}
+
+func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		degree int
+		at     func(u float64) float64
+		want   float64
+	}{
+		"line":                     {1, func(u float64) float64 { return 40 + 80*u }, 40},
+		"line through a cubic":     {3, func(u float64) float64 { return 40 + 80*u }, 40},
+		"cubic":                    {3, func(u float64) float64 { return 30 + 120*u - 90*u*u + 40*u*u*u }, 30},
+		"falls below 0, clamped":   {1, func(u float64) float64 { return 100 * u * u }, 0},
+		"rises towards 0, clamped": {3, func(u float64) float64 { return 50 - 10*u }, 47.775},
+		// The line through u² at n points, h apart, has the height h²(n²-1)/12 - mean² at 0: 0.02979 - 0.24751.
+		"line of a parabola": {1, func(u float64) float64 { return 50 + 100*u*u }, 28.2286},
+	} {
+		model := static.NewRegression(c.degree, 3)
+		for i := range 12 {
+			u := 0.2225 + 0.05*float64(i)
+			for range 3 {
+				assert.False(t, model.Trained(0), "%s: bucket %d", name, i)
+				model.Active(interval(u, c.at(u)))
+			}
+		}
+		for range 50 {
+			model.Active(interval(0.95, 1000))
+			model.Active(interval(0.1, 1))
+		}
+		require.True(t, model.Trained(0), name)
+		assert.InDelta(t, c.want, model.StaticPower(0), 1e-3, name)
+	}
+}
+
+// Samples are 1.5 W above and below the curve. A line is off a parabola of 100 W at 12 points by
+// 100*0.05²*√((12²-1)(12²-4)/180) = 2.6366 W, and both are at right angles.
+func TestTheSpreadOfARegressionIsThatOfTheSamplesAndOfTheMeans(t *testing.T) {
+	for name, c := range map[string]struct {
+		degree           int
+		bent, off, wants float64
+	}{
+		"a line":                {1, 0, 0, 0},
+		"samples around a line": {1, 0, 1.5, 1.5},
+		"a parabola":            {1, 100, 0, 2.6366},
+		"samples around it":     {1, 100, 1.5, 3.0335},
+		"a cubic follows it":    {3, 100, 1.5, 1.5},
+	} {
+		model := static.NewRegression(c.degree, 10)
+		for i := range 12 * 10 {
+			u, sign := 0.2225+0.05*float64(i/10), float64(1-2*(i%2))
+			assert.InDelta(t, -1, model.Spread(0), 0, "nothing is known yet")
+			model.Active(interval(u, 40+80*u+c.bent*u*u+sign*c.off))
+		}
+		assert.InDelta(t, c.wants, model.Spread(0), 1e-3, name)
+	}
+}
+
+func TestALearnedStaticPowerIsOfAllZones(t *testing.T) {
+	model := static.NewBase(0.05, 10*time.Second)
+	p := interval(0, 60)
+	p.Zones, p.Of = 2, 2
+	model.Active(p)
+	p = interval(0.5, 50)
+	p.Zones, p.Of = 1, 2
+	assert.Equal(t, 200*units.Joule, model.Active(p), "one of two zones has half of it")
+	p = interval(0, 10)
+	p.Zones, p.Of = 1, 2
+	model.Active(p)
+	assert.InDelta(t, 60, model.StaticPower(0), 0, "and nothing is learned of one")
+	p = interval(0, 50)
+	p.Zones, p.Of = 1, 1
+	assert.Equal(t, 200*units.Joule, model.Active(p), "also where the other one is not known yet, as after a restart")
+	assert.InDelta(t, 60, model.StaticPower(0), 0)
+	p = interval(0.5, 100)
+	p.Zones, p.Of = 3, 3
+	assert.Equal(t, attribution.ByUtilization(p), model.Active(p), "of other zones nothing is known")
+}
+
+func TestShortWindowsAreOneSampleASecond(t *testing.T) {
+	model := static.NewMinimum(0.1)
+	for i := range 10 {
+		assert.False(t, model.Trained(0))
+		p := interval(0, 0)
+		p.Energy, p.Elapsed = units.Energy(i)*units.Joule, 100*time.Millisecond
+		model.Active(p)
+	}
+	assert.InDelta(t, 45, model.StaticPower(0), 1e-9)
+}
+
+// A ticker of a second has windows a little shorter, and one that is late a window that is much shorter.
+func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
+	for _, c := range []struct {
+		window  time.Duration
+		windows int // of a sample
+	}{
+		{time.Second, 1},
+		{999_800 * time.Microsecond, 1},
+		{950 * time.Millisecond, 1},
+		{667 * time.Millisecond, 1},
+		{666 * time.Millisecond, 2},
+		{499 * time.Millisecond, 2},
+		{99 * time.Millisecond, 10},
+		{101 * time.Millisecond, 10},
+	} {
+		model := static.NewResting(0.1) // learns of ten samples
+		p := interval(0, 5)
+		p.Elapsed = c.window
+		for range 10*c.windows - 1 {
+			model.Active(p)
+		}
+		assert.False(t, model.Trained(0), c.window)
+		model.Active(p)
+		assert.True(t, model.Trained(0), c.window)
+	}
+}
+
+func TestALongGapTeachesNothing(t *testing.T) {
+	model := static.NewMinimum(0.1)
+	p := interval(0, 5)
+	p.Elapsed = time.Hour
+	model.Active(p)
+	assert.False(t, model.Trained(0))
+}
+
+// A zone is read over 10 of the 20 s that it has coming: its 300 J are not 15 W over 20 s.
+func TestAZoneThatIsGivenUpTeachesNothing(t *testing.T) {
+	model := static.NewBase(0.5, 10*time.Second)
+	engine := attribution.New(attribution.Config{Rules: attribution.Rules{
+		Models: [attribution.MaxKinds]attribution.StaticPowerModel{model},
+	}}, time.Unix(0, 0))
+	for i, zones := range [][]attribution.ZoneReading{
+		{{OK: true}},
+		{{Total: 300 * units.Joule}},
+		{{Total: 300 * units.Joule}},
+		{},
+	} {
+		engine.Observe(&attribution.Interval{
+			At: time.Unix(10*int64(i), 0), Elapsed: 10 * time.Second,
+			Domains: []attribution.Usage{{Busy: units.Second, Total: 10 * units.Second}}, Zones: zones,
+		})
+	}
+	k := engine.Ledger().Kinds[0]
+	assert.Equal(t, 300*units.Joule, k.Active+k.Idle)
+	assert.False(t, model.Trained(0))
+}
+
+// all are the learned models, each with what it has to see.
+func allLearned() map[string]func() *static.Model {
+	return map[string]func() *static.Model{
+		"minimum":    func() *static.Model { return static.NewMinimum(0.1) },
+		"resting":    func() *static.Model { return static.NewResting(0.1) },
+		"base":       func() *static.Model { return static.NewBase(0.1, time.Minute) },
+		"regression": func() *static.Model { return static.NewRegression(3, 5) },
+		"learned":    static.NewCurve,
+	}
+}
+
+// varied is a load that comes by everything from 0 to 100 %.
+func varied(i int) (load, watts float64) {
+	load = float64(i%101) / 100
+	return load, 40 + 80*load + math.Sin(float64(i))
+}
+
+func TestWhatWasLearnedSurvives(t *testing.T) {
+	for name, create := range allLearned() {
+		before := create()
+		_, ok := before.State(0)
+		assert.False(t, ok, name)
+		for i := range 5000 {
+			before.Active(interval(varied(i)))
+		}
+		state, ok := before.State(0)
+		require.True(t, ok, name)
+		after := create()
+		require.True(t, after.Restore(0, state), name)
+		assert.True(t, after.Trained(0), name)
+		for i := range 500 {
+			p := interval(varied(i))
+			require.InDelta(t, float64(before.Active(p)), float64(after.Active(p)), 0.02*float64(p.Energy), name)
+		}
+		again, _ := after.State(0)
+		assert.Len(t, again.Estimator, len(state.Estimator), name)
+		assert.False(t, create().Restore(0, static.State{Zones: 1, Estimator: make([]float64, 999)}), name)
+		state.Estimator[0] = math.NaN()
+		assert.False(t, create().Restore(0, state), name)
+	}
+}
+
+func TestWhatCannotHaveBeenLearnedIsNotTakenBack(t *testing.T) {
+	for name, create := range allLearned() {
+		before := create()
+		for i := range 5000 {
+			before.Active(interval(varied(i)))
+		}
+		state, _ := before.State(0)
+		for i := range state.Estimator {
+			if name == "base" && i == 0 {
+				continue // is a time
+			}
+			for _, wrong := range []float64{-1, 1e30, math.NaN(), math.Inf(1)} {
+				right := state.Estimator[i]
+				state.Estimator[i] = wrong
+				assert.False(t, create().Restore(0, state), "%s: %g for number %d", name, wrong, i)
+				state.Estimator[i] = right
+			}
+		}
+		assert.True(t, create().Restore(0, state), name)
+		state.Static = 1e7
+		assert.False(t, create().Restore(0, state), name)
+	}
+}
+
+// More than a day, so that whatever happens now and then has happened: a new estimate, fading, the lowest power of another
+// day.
+func TestLearningAllocatesNothing(t *testing.T) {
+	for name, create := range allLearned() {
+		model := create()
+		i := 0
+		step := func() {
+			i++
+			model.Active(interval(varied(i)))
+		}
+		for range 1000 {
+			step()
+		}
+		assert.True(t, model.Trained(0), name)
+		assert.Zero(t, allocs.Count(9000, step), name)
+	}
+}
+
+func TestNoModelIsMoreThanAll(t *testing.T) {
+	for name, create := range allLearned() {
+		model := create()
+		for i := range 3000 {
+			p := interval(varied(i))
+			if i%7 == 0 {
+				p.Energy = units.Energy(i)
+			}
+			require.LessOrEqual(t, model.Active(p), p.Energy, name)
+		}
+	}
+}
+
+func BenchmarkModel(b *testing.B) {
+	for name, create := range allLearned() {
+		b.Run(name, func(b *testing.B) {
+			model := create()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				model.Active(interval(varied(i)))
+			}
+		})
+	}
+}
+
+// of returns a portion of a domain that has one of two zones.
+func of(domain int, load, watts float64) attribution.Portion {
+	p := interval(load, watts)
+	p.Domain, p.OfAll = domain, 2
+	return p
+}
+
+func TestEachDomainHasAStaticPowerOfItsOwn(t *testing.T) {
+	for name, create := range allLearned() {
+		both, first, second := create(), create(), create()
+		for i := range 5000 {
+			load, watts := varied(i)
+			one, two := of(1, load, watts), of(2, 1-load, 60+watts)
+			assert.Equal(t, first.Active(one), both.Active(one), name)
+			assert.Equal(t, second.Active(two), both.Active(two), name)
+		}
+		assert.InDelta(t, first.StaticPower(1), both.StaticPower(1), 0, name)
+		assert.InDelta(t, second.StaticPower(2), both.StaticPower(2), 0, name)
+		assert.InDelta(t, second.Spread(2), both.Spread(2), 0, name)
+		assert.True(t, both.Trained(1) && both.Trained(2), name)
+		assert.False(t, both.Trained(0), "%s: it has no zone", name)
+		assert.Greater(t, math.Abs(both.StaticPower(2)-both.StaticPower(1)), 5.0, name)
+	}
+}
+
+func TestAFixedStaticPowerIsDividedAmongTheZonesOfAllDomains(t *testing.T) {
+	model := static.Fixed{Power: 30 * units.Joule}
+	assert.Equal(t, 600*units.Joule, model.Active(of(1, 0.5, 75)))
+	assert.Equal(t, 350*units.Joule, model.Active(of(2, 0.5, 50)))
+	alone := of(1, 0.5, 75)
+	alone.OfAll = 1
+	assert.Equal(t, 450*units.Joule, model.Active(alone))
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package static
+
+import "slices"
+
+// NewResting returns a model whose static power is the median less 1.5 interquartile ranges of the power at rest, of the
+// last samples with at most the given utilization, 0 to 1. SmartWatts (Fieni et al., CCGRID 2020) takes all samples,
+// which under load have little to do with rest.
+func NewResting(maxUtilization float64) *Model {
+	return newModel(func() estimator { return &resting{maxUtilization: maxUtilization} })
+}
+
+// resting keeps the power of the last samples at rest.
+type resting struct {
+	maxUtilization float64
+	watts          [restingMemory]float64
+	next, n        int
+	sorted         [restingMemory]float64
+}
+
+const (
+	restingMemory = 120 // samples
+	fewestResting = 10
+)
+
+func (r *resting) observe(s sample) {
+	if s.utilization > r.maxUtilization {
+		return
+	}
+	r.watts[r.next] = s.watts
+	r.next = (r.next + 1) % restingMemory
+	r.n = min(r.n+1, restingMemory)
+	copy(r.sorted[:r.n], r.watts[:r.n])
+	slices.Sort(r.sorted[:r.n])
+}
+
+func (r *resting) estimate() (watts float64, ok bool) {
+	if r.n < fewestResting {
+		return 0, false
+	}
+	return max(r.quantile(0.5)-1.5*(r.quantile(0.75)-r.quantile(0.25)), 0), true
+}
+
+// quantile returns a quantile of the samples, interpolated between the two nearest to it.
+func (r *resting) quantile(q float64) float64 {
+	at := q * float64(r.n-1)
+	below := int(at)
+	above := min(below+1, r.n-1)
+	return r.sorted[below] + (at-float64(below))*(r.sorted[above]-r.sorted[below])
+}
+
+// spread returns the standard deviation of a normal distribution with the same interquartile range.
+func (r *resting) spread() float64 {
+	if r.n < fewestResting {
+		return -1
+	}
+	return (r.quantile(0.75) - r.quantile(0.25)) / 1.349
+}
+
+func (r *resting) state() []float64 {
+	s := make([]float64, 0, restingMemory) // the oldest first
+	for i := range r.n {
+		s = append(s, r.watts[(r.next-r.n+i+restingMemory)%restingMemory])
+	}
+	return s
+}
+
+func (r *resting) restore(s []float64) bool {
+	if len(s) > restingMemory || !plausible(maxWatts, s...) {
+		return false
+	}
+	for _, watts := range s {
+		r.observe(sample{watts: watts})
+	}
+	return true
+}
