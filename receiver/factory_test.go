@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pipeline"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+func TestFactoryIsOfTypeEnergy(t *testing.T) {
+	assert.Equal(t, component.MustNewType("energy"), NewFactory().Type())
+	assert.Equal(t, component.StabilityLevelAlpha, NewFactory().MetricsStability())
+}
+
+func TestDefaultConfigurationIsValid(t *testing.T) {
+	cfg := NewFactory().CreateDefaultConfig()
+	require.NoError(t, componenttest.CheckConfigStruct(cfg))
+	assert.NoError(t, confmap.Validate(cfg))
+}
+
+func TestFactoryCreatesAReceiverOfMetricsOnly(t *testing.T) {
+	factory := NewFactory()
+	set, cfg := receivertest.NewNopSettings(metadata.Type), factory.CreateDefaultConfig()
+	r, err := factory.CreateMetrics(t.Context(), set, cfg, consumertest.NewNop())
+	require.NoError(t, err)
+	assert.NoError(t, r.Shutdown(t.Context()), "without a start")
+	_, err = factory.CreateLogs(t.Context(), set, cfg, consumertest.NewNop())
+	require.ErrorIs(t, err, pipeline.ErrSignalNotSupported)
+	_, err = factory.CreateTraces(t.Context(), set, cfg, consumertest.NewNop())
+	assert.ErrorIs(t, err, pipeline.ErrSignalNotSupported)
+}
+
+func TestFactoryRefusesAPowerCurveThatIsNone(t *testing.T) {
+	factory := NewFactory()
+	cfg := factory.CreateDefaultConfig().(*Config)
+	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
+	_, err := factory.CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+	assert.Error(t, err)
+}
