@@ -96,3 +96,15 @@ func TestTroubleshootingHasEveryCondition(t *testing.T) {
 	}
 	assert.Positive(t, found)
 }
+
+// A path with a placeholder in angle brackets is checked up to the placeholder.
+func TestPathsOnTheContributorsPageExist(t *testing.T) {
+	page, err := os.ReadFile("contributing.md")
+	require.NoError(t, err)
+	paths := regexp.MustCompile(`\b(?:cmd|deploy|docs|internal|receiver)/[\w./-]*\w`).FindAllString(string(page), -1)
+	assert.NotEmpty(t, paths)
+	for _, path := range paths {
+		_, err := os.Stat(filepath.Join(root, path))
+		assert.NoError(t, err)
+	}
+}
