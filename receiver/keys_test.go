@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // keyedNode is the shared node whose processes are on CPUs of 3, 1 and 1 GHz, and hold something.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // Key is an allocation key: what a claimant's share of active energy is in proportion to.
@@ -28,7 +28,7 @@ const (
 	KeyMemoryCPUTime Key = "memory_cpu_time" // CPU time, weighted by the memory that is held
 )
 
-// keyTable has a line for each allocation key.
+// keyTable has a line for each allocation key. What measures a key is a file of package weigh.
 var keyTable = []struct {
 	name Key
 	open func(Key, *KeyOptions) (w Weigher, rejected, err error) // nil: the engine has it without weights
@@ -97,6 +97,14 @@ func OpenWeigher(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
 
 func openClock(_ Key, o *KeyOptions) (w Weigher, rejected, err error) {
 	return weigh.NewClock(o.Cgroups.Root(), o.FrequencyExponent)
+}
+
+func openMemory(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
+	cgroups := o.Cgroups
+	if !o.CgroupMemory {
+		cgroups = nil
+	}
+	return weigh.NewMemory(cgroups, key == KeyMemoryCPUTime), nil, nil
 }
 
 func openCounters(key Key, o *KeyOptions) (w Weigher, rejected, err error) {

@@ -14,10 +14,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// Counters are not among them: this machine has none. internal/usage/cpu/weigh holds theirs.
+// Counters are not among them: this machine has none. internal/usage/weigh holds theirs.
 func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	for cpu, khz := range []int64{3_000_000, 1_000_000, 1_000_000} {

@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
 // maxClaim bounds what one claimant can have used in an interval, two years of CPU time, so that no sum of claims

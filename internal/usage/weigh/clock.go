@@ -24,16 +24,16 @@ import (
 // since the last interval, where the kernel allows reading them; else what cpufreq tells below root
 // (Documentation/admin-guide/pm/cpufreq.rst), the rate at that moment. Why the former was not taken is in rejected; where
 // there is neither that is the error.
-func NewClock(root string, exponent int) (m *Meter, rejected, err error) {
+func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 	counted, rejected := openRatios(root)
 	if rejected == nil {
-		return newMeter(&clock{rates: counted, exponent: exponent}), nil, nil
+		return newByRate(&clock{rates: counted, exponent: exponent}), nil, nil
 	}
 	files := newCPUFreq(root)
 	if err := files.probe(); err != nil {
 		return nil, nil, fmt.Errorf("the kernel tells no clock rates: %w; %w", rejected, err)
 	}
-	return newMeter(&clock{rates: files, exponent: exponent}), rejected, nil
+	return newByRate(&clock{rates: files, exponent: exponent}), rejected, nil
 }
 
 var errNoCPUFreq = errors.New("there is no cpufreq driver")

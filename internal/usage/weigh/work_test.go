@@ -45,13 +45,13 @@ func (g *ghz) read(cpu int32) (uint64, error) {
 func (*ghz) name() string { return "made up" }
 func (*ghz) close() error { return nil }
 
-func clockOf(exponent int, mhz map[int32]int) (*Meter, *ghz) {
+func clockOf(exponent int, mhz map[int32]int) (*ByRate, *ghz) {
 	g := &ghz{mhz: mhz}
-	return newMeter(&clock{rates: g, exponent: exponent}), g
+	return newByRate(&clock{rates: g, exponent: exponent}), g
 }
 
 // workOf weighs, and returns the work in units of a ms at 1 GHz.
-func workOf(t *testing.T, m *Meter, now time.Time, shares ...Share) (work []float64) {
+func workOf(t *testing.T, m *ByRate, now time.Time, shares ...Share) (work []float64) {
 	t.Helper()
 	_, err := m.Weigh(now, shares)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestWorkBeyondMeasureIsTheMost(t *testing.T) {
 func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 	byClock, _ := clockOf(2, map[int32]int{0: 1000, 1: 3000})
 	k := &kernel{counted: map[string]uint64{"": 5, "/a": 3, "/a/b": 1}}
-	for name, m := range map[string]*Meter{"clock": byClock, "counters": newMeter(newCounters(k, k.tree(), "x"))} {
+	for name, m := range map[string]*ByRate{"clock": byClock, "counters": newByRate(newCounters(k, k.tree(), "x"))} {
 		shares := []Share{{CPU: ms, LastCPU: 0, Cgroup: k.node("/a")}, {CPU: ms, LastCPU: 1, Cgroup: k.node("/a/b")}, {CPU: ms, LastCPU: -1}}
 		at := began
 		assert.Zero(t, testing.AllocsPerRun(100, func() {

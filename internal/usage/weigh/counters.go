@@ -26,12 +26,12 @@ const (
 // NewCounters returns a meter that weighs CPU time by what the hardware counted meanwhile, for each container's cgroup
 // and for everything outside of them together. Within each, CPU time is all alike. The counters of a cgroup are kept at its
 // node of the tree. It fails if the machine has no such counters or the kernel does not allow reading them.
-func NewCounters(tree *cgroup.Tree, e Event) (*Meter, error) {
+func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	kernel, err := openPerf(tree, e)
 	if err != nil {
 		return nil, err
 	}
-	return newMeter(newCounters(kernel, tree, string(e)+" by perf events")), nil
+	return newByRate(newCounters(kernel, tree, string(e)+" by perf events")), nil
 }
 
 // counts are the counters of a kernel. A nil node stands for all that runs.

@@ -25,8 +25,8 @@ type Share struct {
 	Work uint64
 }
 
-// Meter weighs CPU time by the work that was done in it. It is used from one goroutine.
-type Meter struct {
+// ByRate weighs CPU time by the rate at which work was done in it. It is not safe for concurrent use.
+type ByRate struct {
 	source source
 	mean   uint64 // rate of all that was known lately
 	known  []bool // scratch
@@ -35,13 +35,13 @@ type Meter struct {
 
 // source tells at what rate work was done.
 type source interface {
-	// begin starts on the shares of the interval since the last call.
+	// begin starts an interval with its shares.
 	begin(now time.Time, shares []Share)
-	// rate is the work per ns of CPU time, in units of 1/one; not ok where it is not known.
+	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate is not known.
 	rate(*Share) (rate uint64, ok bool)
-	// forget says that what was done until now is nobody's.
+	// forget drops what was done until now, which is nobody's.
 	forget()
-	// trouble is why something is not known that should be, nil if there is nothing. It stays until that is known.
+	// trouble returns why something is not known that should be, nil if all is known.
 	trouble() error
 	name() string
 	close() error
@@ -50,21 +50,21 @@ type source interface {
 // one is a rate of 1.
 const one = 1 << 32
 
-func newMeter(s source) *Meter { return &Meter{source: s, mean: one} }
+func newByRate(s source) *ByRate { return &ByRate{source: s, mean: one} }
 
-// Name says what is measured, and how.
-func (m *Meter) Name() string { return m.source.name() }
+// Name returns what is measured, and how.
+func (m *ByRate) Name() string { return m.source.name() }
 
-// Forget says that what was done until now, and has no CPU time yet, is nobody's.
-func (m *Meter) Forget() { m.source.forget() }
+// Forget drops what was done until now and has no CPU time yet: it is nobody's.
+func (m *ByRate) Forget() { m.source.forget() }
 
 // Close closes what is open.
-func (m *Meter) Close() error { return m.source.close() }
+func (m *ByRate) Close() error { return m.source.close() }
 
-// Weigh sets the Work of all shares of an interval: where nothing is known of some of them, by the average of the others.
-// It is not measured where nothing is known of any: then Work says nothing. The error says what fails, whether or not
+// Weigh sets the Work of all shares of an interval. Shares whose rate is not known get the average rate of the others. It
+// reports whether any rate is known; if not, Work means nothing. The error is why something is not known, whether or not
 // anything was measured.
-func (m *Meter) Weigh(now time.Time, shares []Share) (measured bool, err error) {
+func (m *ByRate) Weigh(now time.Time, shares []Share) (measured bool, err error) {
 	m.source.begin(now, shares)
 	m.known = m.known[:0]
 	var work, cpu uint64

@@ -101,7 +101,7 @@ func (k *kernel) count(counts map[string]uint64) {
 // Two containers and what is beside them: what each counted is shared by CPU time within it.
 func TestTheWorkOfACgroupIsWhatWasCountedForIt(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 1 << 40, "/a": 1 << 20, "/b": 77}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func() []float64 {
 		at = at.Add(time.Second)
@@ -125,7 +125,7 @@ func TestTheWorkOfACgroupIsWhatWasCountedForIt(t *testing.T) {
 // Counters of a cgroup have those of the cgroups inside.
 func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/x/b": 0}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func() []float64 {
 		at = at.Add(time.Second)
@@ -154,7 +154,7 @@ func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 // With procfs a process that runs for a millisecond now and then has its CPU time in ticks.
 func TestWhatWasCountedWaitsForTheCPUTimeInWhichItWas(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
 	workOf(t, m, at, Share{CPU: ms, Cgroup: k.node("/a")})
 	sum := 0.0
@@ -173,7 +173,7 @@ func TestWhatWasCountedWaitsForTheCPUTimeInWhichItWas(t *testing.T) {
 func TestACgroupThatCannotBeCountedIsCountedWithWhatIsAroundItAndTriedAgain(t *testing.T) {
 	refusal := errors.New("too many open files")
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}, refused: map[string]error{"/b": refusal}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func(after time.Duration) (work []float64, err error) {
 		at = at.Add(after)
@@ -221,7 +221,7 @@ func TestACgroupThatCannotBeCountedIsCountedWithWhatIsAroundItAndTriedAgain(t *t
 func TestCountersThatFailAltogetherSayWhy(t *testing.T) {
 	refusal := errors.New("refused")
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"": refusal}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	measured, err := m.Weigh(began, []Share{{CPU: ms}})
 	require.ErrorIs(t, err, refusal)
 	assert.False(t, measured)
@@ -229,7 +229,7 @@ func TestCountersThatFailAltogetherSayWhy(t *testing.T) {
 
 func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0, "/c": 0}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	sleeps, ends := k.tree().Enter("/a", true), k.tree().Enter("/b", true)
 	workOf(t, m, began, Share{CPU: ms, Cgroup: sleeps}, Share{CPU: ms, Cgroup: ends}, Share{CPU: ms, Cgroup: k.node("/c")})
 	require.Len(t, k.opened, 4)
@@ -249,7 +249,7 @@ func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 // The CPU time of its last processes is told with what is around it.
 func TestWhatACgroupCountedThatIsGoneIsLeftToWhatIsAroundIt(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	outer := k.tree().Enter("/a", true)
 	workOf(t, m, began, Share{CPU: ms, Cgroup: outer}, Share{CPU: ms, Cgroup: k.node("/a/b")}, Share{CPU: ms})
 	for _, cgroup := range []string{"", "/a", "/a/b"} {
@@ -266,7 +266,7 @@ func TestWhatACgroupCountedThatIsGoneIsLeftToWhatIsAroundIt(t *testing.T) {
 // A cgroup that goes between two looks is no trouble, one that is never found is.
 func TestThatACgroupIsGoneIsTroubleWhereSomebodyGoesOnRunning(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"/a": fs.ErrNotExist}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")})
 	workOf(t, m, began.Add(retryAfter), Share{CPU: ms})
 	_, err := m.Weigh(began.Add(2*retryAfter), []Share{{CPU: ms, Cgroup: k.node("/a")}})
@@ -277,7 +277,7 @@ func TestThatACgroupIsGoneIsTroubleWhereSomebodyGoesOnRunning(t *testing.T) {
 // Docker restarts a container under its old path.
 func TestACgroupThatIsMadeAnewIsCountedAnew(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}, ids: map[string]uint64{"/a": 1}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func() []float64 {
 		k.count(map[string]uint64{"/a": 90, "": 10})
@@ -296,7 +296,7 @@ func TestACgroupThatIsMadeAnewIsCountedAnew(t *testing.T) {
 // What of the one in the middle is not known is the outer one's, and none is subtracted from one that is gone.
 func TestThreeContainersInEachOther(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0, "/a/b/c": 0}, refused: map[string]error{"/a/b": errors.New("refused")}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func(after time.Duration) (work []float64) {
 		k.counted["/a/b/c"] += 40 * uint64(ms)
@@ -331,7 +331,7 @@ func TestThreeContainersInEachOther(t *testing.T) {
 // Of a probe in a container that came and went unseen the CPU time is that of what started it, outside.
 func TestWorkWithoutCPUTimeIsThatOfWhatIsAround(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
 	run := func(shares ...Share) []float64 {
 		at = at.Add(10 * time.Second)
@@ -355,7 +355,7 @@ func TestWorkWithoutCPUTimeIsThatOfWhatIsAround(t *testing.T) {
 
 func TestWhatIsForgottenIsNobodys(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")}, Share{CPU: ms})
 	k.count(map[string]uint64{"/a": 30_000, "": 30_000})
 	workOf(t, m, began.Add(time.Second))
@@ -375,7 +375,7 @@ func TestWhereCPUsComeAndGoAllIsCountedAnew(t *testing.T) {
 		"one went and came meanwhile": func(k *kernel) { k.refused = map[string]error{"": errStopped} },
 	} {
 		k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
-		m := newMeter(newCounters(k, k.tree(), "instructions"))
+		m := newByRate(newCounters(k, k.tree(), "instructions"))
 		at := began
 		run := func() []float64 {
 			k.count(map[string]uint64{"/a": 1800, "": 200})
@@ -411,7 +411,7 @@ func TestOfManyThatFailTheSameIsTold(t *testing.T) {
 		shares = append(shares, Share{CPU: ms, Cgroup: k.node(cgroup)})
 	}
 	k.refused["/f"] = errors.New("too many")
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	for i := range 50 {
 		_, err := m.Weigh(began.Add(time.Duration(i)*time.Second), shares)
 		require.EqualError(t, err, "some cgroups cannot be counted: permission denied")
@@ -421,7 +421,7 @@ func TestOfManyThatFailTheSameIsTold(t *testing.T) {
 // As on a virtual machine whose hypervisor pretends to have counters.
 func TestCountersThatCountNothingAreTold(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}}
-	m := newMeter(newCounters(k, k.tree(), "instructions"))
+	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	workOf(t, m, began, Share{CPU: countless / 2})
 	measured, err := m.Weigh(began.Add(time.Second), []Share{{CPU: countless / 2}})
 	assert.True(t, measured)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claims
+package weigh
 
 import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/weigh"
 )
 
 // The units of memory's weights: small enough for what runs in days on machines of any size.
@@ -17,22 +16,23 @@ const (
 	ranUnit    = time.Microsecond
 )
 
-// memoryWeigher weighs claims by the memory that they hold: for how long, or for how much CPU time. Short-lived processes
-// hold nothing for any length of time, and what the others do on average while they ran.
-type memoryWeigher struct {
-	cgroups   *cgroup.Tree // nil: what processes have resident is the memory that a container holds
+// Memory weighs claims by the memory that they hold: for how long, or for how much CPU time. Short-lived processes hold
+// nothing for any length of time, and what the others hold on average while they ran.
+type Memory struct {
+	cgroups   *cgroup.Tree
 	byCPUTime bool
 }
 
-func openMemory(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
-	m := &memoryWeigher{byCPUTime: key == KeyMemoryCPUTime}
-	if o.CgroupMemory {
-		m.cgroups = o.Cgroups
-	}
-	return m, nil, nil
+// NewMemory returns what weighs claims by memory. If byCPUTime, the weight is memory times CPU time; else memory times the
+// time for which it was held. The processes of a container divide what its cgroup in the tree is charged with by what they
+// have resident. If cgroups is nil, or the tree does not tell the charge, what a process has resident is what it holds.
+func NewMemory(cgroups *cgroup.Tree, byCPUTime bool) *Memory {
+	return &Memory{cgroups: cgroups, byCPUTime: byCPUTime}
 }
 
-func (w *memoryWeigher) Weigh(now time.Time, shares []weigh.Share) (measured bool, err error) {
+// Weigh sets the Work of all shares of an interval. It always measures; the error is why the memory of some cgroups is not
+// known.
+func (w *Memory) Weigh(now time.Time, shares []Share) (measured bool, err error) {
 	if w.cgroups != nil {
 		w.readCgroups(now, shares)
 		err = w.cgroups.MemoryErr()
@@ -63,7 +63,7 @@ func (w *memoryWeigher) Weigh(now time.Time, shares []weigh.Share) (measured boo
 }
 
 // readCgroups reads what the cgroups of the shares are charged with.
-func (w *memoryWeigher) readCgroups(now time.Time, shares []weigh.Share) {
+func (w *Memory) readCgroups(now time.Time, shares []Share) {
 	w.cgroups.BeginMemory(now)
 	for i := range shares {
 		if s := &shares[i]; !s.ShortLived && s.Cgroup != nil {
@@ -74,7 +74,7 @@ func (w *memoryWeigher) readCgroups(now time.Time, shares []weigh.Share) {
 }
 
 // held returns the memory that a process holds, in bytes.
-func (w *memoryWeigher) held(s *weigh.Share) uint64 {
+func (w *Memory) held(s *Share) uint64 {
 	if w.cgroups != nil && s.Cgroup != nil {
 		if bytes, ok := s.Cgroup.Memory(s.Resident); ok {
 			return bytes
@@ -83,13 +83,16 @@ func (w *memoryWeigher) held(s *weigh.Share) uint64 {
 	return s.Resident
 }
 
-func (*memoryWeigher) Forget() {}
+// Forget does nothing: memory is as it is at the moment.
+func (*Memory) Forget() {}
 
-func (w *memoryWeigher) Name() string {
+// Name returns what is measured.
+func (w *Memory) Name() string {
 	if w.cgroups != nil {
 		return "what cgroups are charged with"
 	}
 	return "what is resident"
 }
 
-func (*memoryWeigher) Close() error { return nil }
+// Close does nothing: the tree is its owner's.
+func (*Memory) Close() error { return nil }
