@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attribution is the engine: it splits each zone's energy into active and idle, and shares the
-// active part among those who used the CPU, exact to the microjoule in every interval.
+// Package attribution is the engine: it divides the energy of each zone into active and idle, and shares it among those
+// who used the zone's hardware, exact to the microjoule in every interval.
 //
-// An Interval goes in, the Ledger comes out. What must never be here: I/O, a clock, any package but units and the
-// standard library, and floating point but in what a split learns.
+// Three words describe the hardware. A zone is one energy counter. A domain is hardware as something that is used, with a
+// utilization and users of its own: the node's CPUs, or those of one socket. A kind is what is reported together, such as
+// all packages that are measured. Each reading of a zone names its domain and its kind.
+//
+// Engine.Observe takes an Interval. The energy of zones of one domain and kind is a Portion, which a StaticPowerModel or
+// the utilization divides into active and idle. Active energy is shared among the domain's claims in proportion to an
+// AllocationKey, idle energy by the IdleAllocation. A zone that could not be read, or whose domain's utilization could
+// not, has its energy pending, together with the claims of its own domain, until it can. The result is the Ledger: totals
+// of zones, kinds and accounts, one account for each process, container, pod and VM that has a series.
+//
+// What must never be here: I/O, a clock, any package but units and the standard library, and floating point but in
+// Kind.Spread. The static power models that learn are in package static, which the engine knows as an interface.
 package attribution

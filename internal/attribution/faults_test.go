@@ -131,7 +131,7 @@ func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
 	b.deliver()
 	assert.Zero(t, b.living())
 	assert.Zero(t, b.e.ended)
-	assert.Empty(t, b.e.index)
+	assert.Empty(t, b.e.series)
 }
 
 func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {

@@ -222,7 +222,7 @@ func TestAContainerThatLosesItsSeriesLeavesItsPodAndGoesOnIfNobodyKnows(t *testi
 	assert.Equal(t, 1*units.Joule, b.energy(Container, "B"), "there is a place")
 	b.e.Close(q)
 	b.deliver()
-	assert.Empty(t, b.e.index)
+	assert.Empty(t, b.e.series)
 	assert.Equal(t, [numEntities]int{}, b.e.live)
 	assert.Equal(t, [numEntities]int{}, b.e.ended)
 }
@@ -454,9 +454,9 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 		e.Emitted()
 		e.accept()
 		for entity := range numEntities {
-			require.Zero(t, e.live[entity]+e.ended[entity]+len(e.waiting[entity]), "seed %d", seed)
+			require.Zero(t, e.live[entity]+e.ended[entity]+len(e.candidates[entity]), "seed %d", seed)
 		}
-		require.Empty(t, e.index)
+		require.Empty(t, e.series)
 	}
 	require.Equal(t, all.totals(), few.totals(), "seed %d", seed)
 	return displaced

@@ -8,7 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Owner is whom CPU time belongs to: a process and what it is part of. The zero value of a part means none.
+// Owner is who a claimant is: a process, and the container, pod and VM that it is part of. The zero value of a part means
+// none.
 type Owner struct {
 	Process   units.Process
 	Container units.Container
@@ -16,7 +17,7 @@ type Owner struct {
 	VM        units.VM
 }
 
-// series is what tells one series from another.
+// series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
 type series struct {
 	entity     Entity
 	id         string

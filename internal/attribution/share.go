@@ -13,7 +13,7 @@ import (
 // Portion.OfAll are filled in here.
 func (e *Engine) attribute(p Portion, u *Usage) {
 	p.Of, p.OfAll = e.countZones(p.Domain, p.Kind)
-	if e.excluded {
+	if e.excludes {
 		busy := p.Busy
 		p.Busy = units.Advance(e.excludedCPU(u), busy)
 		p.Excluded = busy - p.Busy
@@ -108,7 +108,7 @@ func (e *Engine) weight(key AllocationKey, claim *Claim) uint64 {
 }
 
 func (e *Engine) isExcluded(claim *Claim) bool {
-	return e.excluded && claim.Claimant != NoClaimant && e.claimants[claim.Claimant].excluded
+	return e.excludes && claim.Claimant != NoClaimant && e.claimants[claim.Claimant].excluded
 }
 
 // excludedCPU returns the CPU time that excluded claimants used.

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Claimant identifies who may claim usage: a process while it runs one program in one container, or what stands for
+// processes of a container that are not known by name. Engine.Open returns it, and it is valid until Engine.Close. Its
+// number is used again later.
+type Claimant int32
+
+// NoClaimant claims the usage of short-lived processes that belong to no container.
+const NoClaimant Claimant = -1
+
+type claimant struct {
+	owner    Owner
+	since    time.Time
+	accounts [numEntities]int32 // index of its account of each entity, or none
+	open     bool
+	running  bool
+	excluded bool
+	pending  int32 // zones whose pending energy it has claims to
+
+	// While its process has no series.
+	earned    units.Energy
+	rank      rank
+	candidate int32 // index in Engine.candidates, or none
+
+	idleGroup int32 // index of its idle-allocation group, or none
+	idleIndex int32 // index among the group's members that have an account of their own, or none
+
+	// What the current interval brings, until settle.
+	touched bool
+	credit  Amounts
+	recent  Amounts
+	cpu     units.CPUTime
+}
+
+// Open returns a new claimant. Its series start at since, which must not be before the baseline.
+func (e *Engine) Open(owner Owner, since time.Time) Claimant {
+	id := e.newClaimant()
+	c := &claimant{owner: owner, since: since, open: true, running: true, candidate: none}
+	e.claimants[id] = c
+	c.accounts[Process] = none
+	for entity := Process + 1; entity < numEntities; entity++ {
+		c.accounts[entity] = e.openAccount(entity, &c.owner, since, e.hasRoom(entity))
+	}
+	e.joinIdle(c)
+	e.openProcess(id, e.cfg.Limits[Process].MinEnergy == 0 && e.hasRoom(Process))
+	return id
+}
+
+func (e *Engine) newClaimant() Claimant {
+	if n := len(e.unused); n > 0 {
+		id := e.unused[n-1]
+		e.unused = e.unused[:n-1]
+		return id
+	}
+	e.claimants = append(e.claimants, nil)
+	return Claimant(len(e.claimants) - 1)
+}
+
+// Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no idle energy.
+func (e *Engine) Stop(id Claimant) {
+	if c := e.claimants[id]; c.running {
+		c.running = false
+		e.leaveIdle(id)
+	}
+}
+
+// Exclude makes the usage of a claimant static from now on: its CPU time is not busy time, and it has no share of any
+// energy.
+func (e *Engine) Exclude(id Claimant) {
+	e.leaveIdle(id)
+	e.claimants[id].excluded, e.excludes = true, true
+}
+
+// SetRequest sets the CPU time that the claimant's container requests, for IdleRequested. The unit is any that is the
+// same for all containers. At 0, as before the first call, the container carries no idle energy.
+func (e *Engine) SetRequest(id Claimant, request uint64) {
+	holder := idleHolder(&e.claimants[id].accounts)
+	if holder == none {
+		return
+	}
+	if a := &e.ledger.accounts[holder]; a.request != min(request, maxRequest) {
+		a.request, e.idle.stale = min(request, maxRequest), true
+	}
+}
+
+// Close ends a claimant. Energy that is pending for its claims still reaches its series, which end afterwards.
+func (e *Engine) Close(id Claimant) {
+	e.Stop(id)
+	e.claimants[id].open = false
+	e.releaseIfDone(id)
+}
+
+// releaseIfDone releases a claimant that is closed and has no pending claims.
+func (e *Engine) releaseIfDone(id Claimant) {
+	c := e.claimants[id]
+	if c.open || c.pending > 0 {
+		return
+	}
+	for _, account := range c.accounts {
+		if account == none {
+			continue
+		}
+		a := &e.ledger.accounts[account]
+		if a.refs == 1 {
+			e.endAccount(account)
+			continue
+		}
+		if a.refs--; a.claimant == id {
+			a.claimant = none
+		}
+	}
+	e.dequeue(Process, int32(id))
+	e.claimants[id] = nil
+	e.unused = append(e.unused, id)
+}
+
+// touch returns a claimant that gets something in the current interval.
+func (e *Engine) touch(id Claimant) *claimant {
+	c := e.claimants[id]
+	if !c.touched {
+		c.touched = true
+		e.touched = append(e.touched, id)
+	}
+	return c
+}
+
+// eachGroup calls yield for the accounts of a claimant's container, pod and VM.
+func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
+	if id == NoClaimant {
+		return
+	}
+	for entity, account := range e.claimants[id].accounts {
+		if Entity(entity) != Process && account != none {
+			yield(&e.ledger.accounts[account])
+		}
+	}
+}

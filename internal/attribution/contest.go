@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+// awardSeries gives the series of an entity to those that use the most. It is called at the end of a collection, after
+// what the last interval brought was added to the accounts, and before that of candidates goes to the others.
+func (e *Engine) awardSeries(entity Entity) {
+	e.findNewcomers(entity)
+	if len(e.newcomers) == 0 {
+		return
+	}
+	leaving := e.findIncumbents(entity)
+	e.newcomers.heapify()
+	e.incumbents.heapify()
+	for room := e.cfg.Limits[entity].live() - e.live[entity] + leaving; len(e.newcomers) > 0; room-- {
+		newcomer, displaced := e.newcomers.pop(), int32(none)
+		if room <= 0 {
+			if len(e.incumbents) == 0 || ^newcomer.key <= e.incumbents[0].key {
+				return
+			}
+			displaced = e.incumbents.pop().index
+		}
+		if entity == Process {
+			e.openProcess(Claimant(newcomer.index), true)
+		} else {
+			e.beginSeries(newcomer.index)
+		}
+		if displaced != none {
+			e.displace(displaced)
+		}
+	}
+}
+
+// findNewcomers lists the candidates that have earned a series, the complement of their keys so that the largest is
+// first.
+func (e *Engine) findNewcomers(entity Entity) {
+	e.newcomers = e.newcomers[:0]
+	for _, i := range e.candidates[entity] {
+		if key, ok := e.newcomerKey(entity, i); ok {
+			e.newcomers = append(e.newcomers, contender{^key, i})
+		}
+	}
+}
+
+// newcomerKey returns the key of a candidate; ok is false where it has not earned a series yet.
+func (e *Engine) newcomerKey(entity Entity, i int32) (key uint64, ok bool) {
+	if entity == Process {
+		c := e.claimants[i]
+		return c.rank.newcomerKey(&Amounts{}), c.running && c.earned > 0 && c.earned >= e.cfg.Limits[Process].MinEnergy
+	}
+	a := &e.ledger.accounts[i]
+	earned := a.earned + sum(&a.Energy)
+	return a.rank.newcomerKey(&a.Recent), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
+}
+
+// findIncumbents lists the series that can be displaced. leaving is how many others end before the ledger is emitted.
+func (e *Engine) findIncumbents(entity Entity) (leaving int) {
+	e.incumbents = e.incumbents[:0]
+	for i := range e.ledger.accounts {
+		a := &e.ledger.accounts[i]
+		if a.Entity != entity || !a.live() {
+			continue
+		}
+		if entity == Process {
+			if a.claimant == none || a.refs > 1 {
+				continue // it passes from one claimant to another
+			}
+			if c := e.claimants[a.claimant]; !c.running && c.pending == 0 {
+				leaving++
+				continue
+			}
+		}
+		e.incumbents = append(e.incumbents, contender{a.rank.incumbentKey(&a.Recent, a.Reported), int32(i)})
+	}
+	return leaving
+}
+
+// displace takes a series from its owner. It ends with what it has.
+func (e *Engine) displace(account int32) {
+	a := &e.ledger.accounts[account]
+	if a.Reported {
+		a.rank.lost = min(a.rank.lost+1, maxLost)
+	}
+	if a.Entity == Process {
+		e.displaceProcess(account)
+	} else {
+		e.displaceGroup(account)
+	}
+}
+
+func (e *Engine) displaceProcess(account int32) {
+	a := &e.ledger.accounts[account]
+	id := a.claimant
+	c := e.claimants[id]
+	c.rank, c.earned = a.rank, 0
+	c.rank.gained += sum(&a.Recent)
+	e.unnameIdleMember(c)
+	c.accounts[Process] = none
+	if c.running {
+		e.enqueue(Process, int32(id))
+	}
+	if a.Reported {
+		e.endAccount(account)
+		return
+	}
+	e.live[Process]--
+	e.moveToOthers(account)
+	e.removeAccount(account)
+}
+
+// displaceGroup makes the account of a container, pod or VM a candidate. Its series goes to an account of its own.
+func (e *Engine) displaceGroup(account int32) {
+	a := &e.ledger.accounts[account]
+	entity := a.Entity
+	e.live[entity]--
+	a.earned = 0
+	if a.Reported {
+		ended := *a
+		ended.refs, ended.idleMembers, ended.request = 0, 0, 0
+		i := e.ledger.add(ended)
+		a = &e.ledger.accounts[account]
+		a.rank.gained += sum(&a.Recent)
+		a.reset()
+		a.Reported, a.acknowledged = false, false
+		a.twin, e.ledger.accounts[i].twin = i, account
+		e.keepEnded(i)
+	}
+	e.enqueue(entity, account)
+}
+
+// beginSeries gives a candidate's account a series, with what the current interval brought. A series that ended and was
+// not acknowledged goes on.
+func (e *Engine) beginSeries(account int32) {
+	a := &e.ledger.accounts[account]
+	e.dequeue(a.Entity, account)
+	e.live[a.Entity]++
+	if a.Start.Before(e.at) {
+		a.Start = e.at
+	}
+	if a.twin != none {
+		ended := &e.ledger.accounts[a.twin]
+		a.merge(ended)
+		a.Start, a.Reported, a.acknowledged = ended.Start, ended.Reported, ended.acknowledged
+		a.rank.gained -= min(a.rank.gained, sum(&ended.Recent)) // it is in Recent again
+		e.removeAccount(a.twin)
+	}
+}
+
+// enqueue makes a claimant, or the account of another entity, a candidate.
+func (e *Engine) enqueue(entity Entity, i int32) {
+	*e.candidateIndex(entity, i) = int32(len(e.candidates[entity]))
+	e.candidates[entity] = append(e.candidates[entity], i)
+}
+
+func (e *Engine) dequeue(entity Entity, i int32) {
+	q, at := e.candidates[entity], e.candidateIndex(entity, i)
+	if *at == none {
+		return
+	}
+	last := len(q) - 1
+	q[*at] = q[last]
+	*e.candidateIndex(entity, q[*at]) = *at
+	*at = none
+	e.candidates[entity] = q[:last]
+}
+
+// candidateIndex returns where the index of a candidate is kept.
+func (e *Engine) candidateIndex(entity Entity, i int32) *int32 {
+	if entity == Process {
+		return &e.claimants[i].candidate
+	}
+	return &e.ledger.accounts[i].candidate
+}
+
+// contender is a claimant or an account that has a series or wants one.
+type contender struct {
+	key   uint64
+	index int32
+}
+
+// queue is a heap of contenders, the least key first.
+type queue []contender
+
+func (q queue) heapify() {
+	for i := len(q)/2 - 1; i >= 0; i-- {
+		q.down(i)
+	}
+}
+
+func (q queue) down(i int) {
+	for {
+		least := 2*i + 1
+		if least >= len(q) {
+			return
+		}
+		if right := least + 1; right < len(q) && q[right].key < q[least].key {
+			least = right
+		}
+		if q[i].key <= q[least].key {
+			return
+		}
+		q[i], q[least] = q[least], q[i]
+		i = least
+	}
+}
+
+func (q *queue) pop() contender {
+	old := *q
+	first, last := old[0], len(old)-1
+	old[0] = old[last]
+	*q = old[:last]
+	q.down(0)
+	return first
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import "time"
+
+// openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
+// entity, or if the entity is a process and there is no room for its series.
+//
+// A container, pod or VM for whose series there is no room has an account that is a candidate. A series that ended and
+// was not acknowledged goes on.
+func (e *Engine) openAccount(entity Entity, owner *Owner, start time.Time, room bool) int32 {
+	s, described, ok := owner.seriesOf(entity)
+	if !ok {
+		return none
+	}
+	i, known := e.series[s]
+	if known && !e.ledger.accounts[i].Ended {
+		e.ledger.accounts[i].refs++
+		return i
+	}
+	if !known && entity != Process && e.cfg.Limits[entity].MinEnergy > 0 {
+		room = false
+	}
+	switch {
+	case !room && entity == Process:
+		return none
+	case !room:
+		twin := int32(none)
+		if known {
+			twin = i
+		}
+		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
+		if e.ledger.accounts[i].twin = twin; known {
+			e.ledger.accounts[twin].twin = i
+		}
+		e.enqueue(entity, i)
+	case !known:
+		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
+		e.live[entity]++
+	default:
+		e.reviveAccount(i)
+	}
+	e.series[s] = i
+	e.ledger.accounts[i].refs = 1
+	return i
+}
+
+// reviveAccount has a series go on that ended.
+func (e *Engine) reviveAccount(account int32) {
+	a := &e.ledger.accounts[account]
+	a.Reported = a.Reported || a.EndSent
+	a.Ended, a.EndSent, a.rank = false, false, rank{}
+	e.ended[a.Entity]--
+	e.live[a.Entity]++
+}
+
+// openProcess gives a claimant's process its own account, if there is room for it or another claimant still has it.
+func (e *Engine) openProcess(id Claimant, room bool) {
+	c := e.claimants[id]
+	start := c.since
+	if start.Before(e.at) {
+		start = e.at
+	}
+	i := e.openAccount(Process, &c.owner, start, room)
+	if i == none {
+		return
+	}
+	a := &e.ledger.accounts[i]
+	if a.refs == 1 {
+		a.rank = c.rank
+		a.rank.gained -= min(a.rank.gained, sum(&a.Recent)+sum(&c.recent)) // which is in the account, or will be
+	}
+	a.claimant, c.accounts[Process] = id, i
+	e.dequeue(Process, int32(id))
+	e.nameIdleMember(id)
+}
+
+// endAccount marks an account as ended. It must have no claimants left.
+func (e *Engine) endAccount(account int32) {
+	a := &e.ledger.accounts[account]
+	a.refs = 0
+	if a.candidate != none {
+		e.moveToOthers(account)
+		e.dequeue(a.Entity, account)
+		e.removeAccount(account)
+		return
+	}
+	e.live[a.Entity]--
+	e.keepEnded(account)
+}
+
+// keepEnded keeps a series that ended until its end is acknowledged. Where there are too many of them, the energy of one
+// that the next consumer cannot know goes to the others.
+func (e *Engine) keepEnded(account int32) {
+	a := &e.ledger.accounts[account]
+	a.Ended = true
+	e.ended[a.Entity]++
+	limit, ended := &e.cfg.Limits[a.Entity], e.ended[a.Entity]
+	known := a.acknowledged || e.inFlight && a.Reported
+	if ended > limit.ended() && !known || ended > limit.ended()+limit.live() {
+		e.moveToOthers(account)
+		e.removeAccount(account)
+		e.ledger.Dropped++
+	}
+}
+
+// removeAccount removes an account that ended or never had a series.
+func (e *Engine) removeAccount(account int32) {
+	a := &e.ledger.accounts[account]
+	if a.Ended {
+		e.ended[a.Entity]--
+	}
+	s, _, _ := a.Owner.seriesOf(a.Entity)
+	if a.twin != none {
+		e.series[s], e.ledger.accounts[a.twin].twin = a.twin, none
+	} else {
+		delete(e.series, s)
+	}
+	e.ledger.remove(account)
+}
+
+// moveToOthers moves the energy of an account to its entity's others.
+func (e *Engine) moveToOthers(account int32) {
+	a := &e.ledger.accounts[account]
+	if a.empty() {
+		return
+	}
+	others := e.others[a.Entity]
+	if others == none {
+		others = e.ledger.add(Account{Entity: a.Entity, Other: true, Start: e.baseline, refs: 1})
+		e.others[a.Entity] = others
+		a = &e.ledger.accounts[account]
+	}
+	e.ledger.accounts[others].merge(a)
+	a.forgo()
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+// settle adds what the interval brought each claimant to its accounts.
+func (e *Engine) settle(endsCollection bool) {
+	undecided := e.touched[:0]
+	for _, id := range e.touched {
+		c := e.claimants[id]
+		e.eachGroup(id, c.settleInto)
+		if c.accounts[Process] == none {
+			e.qualify(id, endsCollection)
+		}
+		if endsCollection && c.candidate != none {
+			undecided = append(undecided, id)
+			continue
+		}
+		e.settleProcess(c)
+	}
+	if endsCollection {
+		for entity := range numEntities {
+			e.awardSeries(entity)
+		}
+		for _, id := range undecided {
+			e.settleProcess(e.claimants[id])
+		}
+	}
+	for entity := Process + 1; entity < numEntities; entity++ {
+		e.settleCandidates(entity)
+	}
+	e.touched = e.touched[:0]
+}
+
+// qualify gives a claimant's process its own account if it has earned one by now, or makes it a candidate. At the end of
+// a collection the remaining room is given out among all candidates at once.
+func (e *Engine) qualify(id Claimant, endsCollection bool) {
+	c := e.claimants[id]
+	c.earned += sum(&c.credit)
+	if c.candidate != none {
+		c.rank.gained += sum(&c.recent)
+	}
+	if c.earned == 0 || c.earned < e.cfg.Limits[Process].MinEnergy {
+		return
+	}
+	if e.hasRoom(Process) && (!endsCollection || !c.running) {
+		e.openProcess(id, true)
+	}
+	if c.accounts[Process] == none && c.candidate == none && c.running && c.owner.Process.PID != 0 {
+		c.rank.gained = sum(&c.recent)
+		e.enqueue(Process, int32(id))
+	}
+}
+
+// settleProcess adds what the interval brought to the process's own account, or to the others'.
+func (e *Engine) settleProcess(c *claimant) {
+	process := c.accounts[Process]
+	if process == none {
+		process = othersIndex
+	}
+	c.settleInto(&e.ledger.accounts[process])
+	c.touched, c.credit, c.recent, c.cpu = false, Amounts{}, Amounts{}, 0
+}
+
+func (c *claimant) settleInto(a *Account) {
+	for kind := range c.credit {
+		a.add(kind, c.credit[kind], c.recent[kind])
+	}
+	a.CPU += c.cpu
+}
+
+// settleCandidates gives series to the containers, pods or VMs that have earned one, as long as there is room, and moves
+// what the interval brought the others of the candidates.
+func (e *Engine) settleCandidates(entity Entity) {
+	for n := len(e.candidates[entity]) - 1; n >= 0; n-- {
+		i := e.candidates[entity][n]
+		if _, ok := e.newcomerKey(entity, i); ok && e.hasRoom(entity) {
+			e.beginSeries(i)
+		} else {
+			e.moveToOthers(i)
+		}
+	}
+}
