@@ -13,6 +13,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -266,8 +267,8 @@ func (c *AttributionConfig) learns(zones []power.Kind) bool {
 	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
 }
 
-// rules returns the rules for the ledger's columns, which are of these zones: the configured ones, or psys in their place.
-func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Rules {
+// rules returns the rules for the kinds of the ledger. zones are the configured zone kinds.
+func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attribution.Rules {
 	var rules attribution.Rules
 	switch c.idle() {
 	case IdleEqual:
@@ -280,9 +281,9 @@ func (c *AttributionConfig) rules(zones, configured []power.Kind) attribution.Ru
 	case IdleUsed:
 		rules.Idle = attribution.IdleUsed
 	}
-	for i, kind := range zones {
-		rules.Keys[i] = c.engineKey(kind, configured)
-		rules.Models[i] = c.staticPowerModel(kind)
+	for i, kind := range kinds {
+		rules.Keys[i] = c.engineKey(kind.Zone, zones)
+		rules.Models[i] = c.staticPowerModel(kind.Zone)
 	}
 	return rules
 }

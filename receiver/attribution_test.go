@@ -448,10 +448,11 @@ func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribu
 	write(t, filepath.Join(cfg.RootPath, "proc/version"), m.version)
 	var readings []power.Reading
 	for i := range m.zones {
+		m.zones[i].Source = m.source
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
-	l, rules := &learning{cfg: cfg, logger: zap.NewNop(), kept: kept}, cfg.Attribution.rules(cfg.Zones, cfg.Zones)
-	l.restore(&rules, cfg.Zones, m.domains(), readings, m.source)
+	l, rules := &learning{cfg: cfg, logger: zap.NewNop(), kept: kept}, cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones)
+	l.restore(&rules, cfg.ledgerKinds(), m.domains(), readings)
 	return l, &rules
 }
 
@@ -464,7 +465,7 @@ func TestWhatWasLearnedOfEachDomainIsKeptByItsName(t *testing.T) {
 			Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 3,
 		})
 	}
-	l.keep(rules, l.cfg.Zones, m.domains())
+	l.keep(rules, l.cfg.ledgerKinds(), m.domains())
 	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.kept.Zones)))
 	stored, err := l.kept.encode()
 	require.NoError(t, err)
@@ -538,7 +539,7 @@ func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T
 		model := rules.Models[0].(*static.Model)
 		model.Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
 		require.True(t, model.Trained(0))
-		l.keep(rules, l.cfg.Zones, m.domains())
+		l.keep(rules, l.cfg.ledgerKinds(), m.domains())
 		c.edit(m)
 		l, rules = m.learning(t, l.kept)
 		model = rules.Models[0].(*static.Model)
@@ -666,10 +667,7 @@ func TestWhatIsLearnedGoesOnWhenTheSourceOfCPUTimesIsReplaced(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
 	n.start()
 	n.run(200*joule, map[int]int64{1: 10})
-	n.s.mu.Lock()
-	n.s.retire()
-	n.s.mu.Unlock()
-	n.run(0, nil)
+	n.replaceSource()
 	n.run(600*joule, map[int]int64{10: 100})
 	assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
 }

@@ -74,13 +74,13 @@ func (b *crowdedNode) collect(times int) {
 	for range times {
 		b.machine.Step(10 * time.Second)
 		require.NoError(b.t, b.machine.Render())
-		if b.keeps && b.s.ledgers != nil {
-			b.s.ledgers.KeepMemory = true
+		if b.keeps && b.s.ledger != nil {
+			b.s.ledger.KeepMemory = true
 		}
 		md, err := b.s.scrape(context.Background())
 		require.NoError(b.t, err)
 		b.points = append(b.points, pointsOf(md))
-		b.s.accepted()
+		b.s.delivered(delivery{all: true, some: true})
 	}
 }
 
@@ -151,7 +151,7 @@ func (b *crowdedNode) run() {
 		b.kernel.Fails = n % 2
 		b.collect(1)
 	}
-	if slots, _ := b.s.ledgers.Held(); b.keeps {
+	if slots, _ := b.s.ledger.Held(); b.keeps {
 		require.Greater(b.t, slots, 1600)
 	} else {
 		require.Less(b.t, slots, 100)

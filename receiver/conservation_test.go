@@ -21,8 +21,8 @@ import (
 func (n *testNode) take(source cpu.Source) {
 	n.t.Helper()
 	n.use(source)
-	n.s.retire()
-	n.s.dropRetired()
+	n.s.ledger = nil
+	n.s.cgroups.Restart()
 	n.s.sample()
 }
 
@@ -97,7 +97,7 @@ func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
 	}
 }
 
-func TestEnergyThatNothingSplitsIsSettledWhenProcfsTakesOver(t *testing.T) {
+func TestEnergyThatNothingSplitsIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
@@ -137,7 +137,7 @@ func TestAContainerThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
 	n.start()
 	source := &unseenSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
-	began := n.s.ledgers.Last().Stamp
+	began := n.s.ledger.Last().Stamp
 	source.in = []cpu.CgroupTime{
 		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cpu.Tick},
 		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cpu.Tick}, // in a child, where no process lives
@@ -178,12 +178,12 @@ func TestAZoneThatTakesThePlaceOfAnotherGoesOnWithItsSeries(t *testing.T) {
 	window()
 	require.NoError(t, n.host.Render())
 	n.s.sample()
-	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.s.ledgers.Last().Stamp
+	began, last := n.one("hw.energy", "hw.id=intel-rapl:0:0").start, n.s.ledger.Last().Stamp
 	z["intel-rapl:0"], z["intel-rapl:1"] = z["intel-rapl:1"], z["intel-rapl:0"]
 	z["intel-rapl:0:0"], z["intel-rapl:1:0"] = z["intel-rapl:1:0"], z["intel-rapl:0:0"]
 	window()
 	n.scrape()
-	taken := n.s.ledgers.Last().Stamp
+	taken := n.s.ledger.Last().Stamp
 	for _, id := range []string{"intel-rapl:0:0", "intel-rapl:1:0"} {
 		energy := n.one("hw.energy", "hw.id="+id)
 		assert.InDelta(t, 20, energy.value, 1e-6, "what the counter shows at first was not used since")

@@ -108,7 +108,7 @@ func TestAContainerThatComesBackAfterItsSeriesEndedStartsAnew(t *testing.T) {
 	require.Equal(t, first.series, n.one("container.energy").series, "its final value")
 	n.run(0, nil)
 	require.Empty(t, n.points("container.energy", nil))
-	ended := n.s.ledgers.Last().Stamp
+	ended := n.s.ledger.Last().Stamp
 	n.host.Run(5*time.Second, nil)
 	n.host.Processes[12] = newborn(n.host)
 	n.host.Processes[12].Cgroup = docker(idA)
@@ -145,16 +145,16 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 		n.host.Processes[10].Cgroup = docker(id)
 		n.host.Processes[11] = newborn(n.host)
 		n.host.Processes[11].Cgroup = docker(id) + "/docker/" + idB
-		if n.s.ledgers == nil {
+		if n.s.ledger == nil {
 			n.start()
 		}
 		n.run(0, nil)
-		_, watched := n.s.ledgers.Held()
+		_, watched := n.s.ledger.Held()
 		require.Equal(t, 2, watched)
 		n.host.Processes[10].Cgroup = "" // one leaves, the other ends
 		delete(n.host.Processes, 11)
 		n.run(0, map[int]int64{10: 1}) // one that does not run is not looked at
-		_, watched = n.s.ledgers.Held()
+		_, watched = n.s.ledger.Held()
 		assert.Zero(t, watched)
 	}
 }

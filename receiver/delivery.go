@@ -20,26 +20,21 @@ type nextConsumer struct {
 	delivered func(delivery)
 }
 
-// delivery is the outcome of one collection.
-type delivery struct {
-	// all and some report whether all, and at least one, of the collection's parts were acknowledged.
-	all, some bool
-	// permanent reports whether every error was permanent: the same data would be refused again.
-	permanent bool
-}
+// delivery is the outcome of one collection: whether all, and whether some, of its parts were acknowledged.
+type delivery struct{ all, some bool }
 
 // ConsumeMetrics sends a collection in parts of bounded size. The collection is acknowledged only when all parts are;
 // otherwise the next collection repeats all of it. Series are cumulative, so a part that is sent twice changes nothing.
 // After a part is refused the rest is not sent, unless the error is permanent: it may concern that part only.
 func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	d := delivery{permanent: true}
+	var d delivery
 	var refused error
 	for part := range parts(md) {
 		err := a.Metrics.ConsumeMetrics(ctx, part)
 		refused = errors.Join(refused, err)
 		if err == nil {
 			d.some = true
-		} else if d.permanent = consumererror.IsPermanent(err); !d.permanent {
+		} else if !consumererror.IsPermanent(err) {
 			break
 		}
 	}

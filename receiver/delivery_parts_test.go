@@ -142,11 +142,11 @@ func TestDeliveryTellsWhatWasTaken(t *testing.T) {
 		answers []error // to the parts
 		want    delivery
 	}{
-		"all":                             {[]error{nil, nil, nil, nil}, delivery{all: true, some: true, permanent: true}},
+		"all":                             {[]error{nil, nil, nil, nil}, delivery{all: true, some: true}},
 		"none":                            {[]error{errRefused}, delivery{}},
 		"some":                            {[]error{nil, errRefused}, delivery{some: true}},
-		"none, for good":                  {[]error{permanent, permanent, permanent, permanent}, delivery{permanent: true}},
-		"some, the rest refused for good": {[]error{nil, permanent, nil, permanent}, delivery{some: true, permanent: true}},
+		"none, for good":                  {[]error{permanent, permanent, permanent, permanent}, delivery{}},
+		"some, the rest refused for good": {[]error{nil, permanent, nil, permanent}, delivery{some: true}},
 		"some, one not for good":          {[]error{nil, permanent, errRefused}, delivery{some: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

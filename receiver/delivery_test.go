@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -39,7 +38,7 @@ func TestFinalValuesAreKeptUntilTheNextConsumerHasTakenThem(t *testing.T) {
 		for _, entity := range []string{"process", "container"} {
 			final := n.one(entity+".energy", "container.id="+idA)
 			assert.InDelta(t, 30, final.value, 1e-6)
-			assert.Equal(t, n.s.ledgers.Last().Stamp, final.at)
+			assert.Equal(t, n.s.ledger.Last().Stamp, final.at)
 			watts := n.one(entity+".power", "container.id="+idA)
 			assert.True(t, watts.ended, "backends drop it")
 			assert.Zero(t, watts.value)
@@ -107,13 +106,12 @@ func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorIsAccepted(t *testing.T) {
 	require.NoError(t, n.host.Render())
 	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/stat")))
 	n.scrapeAsIs()
-	require.Equal(t, power.Measured, n.s.meters.source)
 	n.accept()
 	clear(n.finals)
 	n.refuse = nil
 	n.run(0, map[int]int64{1: 100})
 	n.run(10*joule, map[int]int64{1: 1000})
-	assert.Positive(t, n.one("process.energy", pid(1)).value)
+	assert.Positive(t, n.one("process.energy", pid(1), "energy.source=measured").value)
 }
 
 // accept hands what was last scraped to a next consumer that takes it.
@@ -195,49 +193,23 @@ func (n *testNode) collect(next consumer.ConsumeMetricsFunc) {
 	_ = nextConsumer{c, n.s.delivered}.ConsumeMetrics(context.Background(), md) // the controller ignores it too
 }
 
-func TestNodeGoesOnWhereTheLastValuesOfAReplacedMeterAreRefusedForGood(t *testing.T) {
-	n := newTestNode(t)
+func TestEndOfAModeledZoneIsDeliveredAfterRefusalsForGood(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120))
+	zone := n.host.Zones["intel-rapl:0"]
+	zone.Content = "not yet\n"
 	n.start()
-	n.run(100*joule, map[int]int64{1: 100})
-	n.s.retire()
-	var taken []time.Time
-	backend := func(_ context.Context, md pmetric.Metrics) error {
-		at := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0).Timestamp().AsTime()
-		if at.Before(n.s.ledgers.Last().Stamp) {
-			return consumererror.NewPermanent(errors.New("out of bounds"))
-		}
-		taken = append(taken, at)
-		return nil
+	n.run(0, map[int]int64{1: 500})
+	zone.Content = ""
+	refused := func(context.Context, pmetric.Metrics) error { return consumererror.NewPermanent(errRefused) }
+	for range 12 {
+		n.collect(refused)
 	}
-	down := func(context.Context, pmetric.Metrics) error { return consumererror.NewPermanent(errRefused) }
-	for range 4 * maxRefusals {
-		n.collect(down)
-	}
-	assert.Len(t, n.s.retired, 1, "a backend that takes nothing costs nothing")
-	for range 2*maxRefusals + 1 {
-		n.collect(backend)
-	}
-	assert.Empty(t, n.s.retired)
-	assert.NotEmpty(t, taken)
-	require.Equal(t, 1, n.logs.FilterMessageSnippet("Final values given up").Len())
-	assert.EqualValues(t, 2, n.logs.FilterMessageSnippet("Final values given up").All()[0].ContextMap()["series"], "the process and other")
-	before := len(taken)
-	n.collect(backend)
-	n.collect(backend)
-	assert.Len(t, taken, before+2)
-}
-
-func TestLastValuesOfAReplacedMeterOutliveRefusalsForGood(t *testing.T) {
-	n := newTestNode(t)
-	n.start()
-	n.run(100*joule, map[int]int64{1: 100})
-	n.s.retire()
-	for range 4 * maxRefusals {
-		n.collect(func(context.Context, pmetric.Metrics) error { return consumererror.NewPermanent(errRefused) })
-	}
-	take := func(context.Context, pmetric.Metrics) error { return nil }
-	n.collect(take)
-	n.collect(take)
-	assert.Empty(t, n.s.retired)
-	assert.Zero(t, n.logs.FilterMessageSnippet("Final values given up").Len())
+	modeled := n.sum("system.energy", attrs{"energy.source": "modeled"})
+	assert.Positive(t, modeled)
+	n.collect(func(context.Context, pmetric.Metrics) error { return nil })
+	assert.Len(t, n.points("hw.power", attrs{"energy.source": "modeled"}), 1, "its end")
+	n.collect(func(context.Context, pmetric.Metrics) error { return nil })
+	assert.Empty(t, n.points("hw.power", attrs{"energy.source": "modeled"}))
+	assert.InDelta(t, modeled, n.sum("system.energy", attrs{"energy.source": "modeled"}), 0, "what it counted stays")
+	assert.Positive(t, n.sum("system.energy", attrs{"energy.source": "measured"}))
 }

@@ -79,7 +79,7 @@ func (m *madeUp) Forget()                                    { m.forgotten++ }
 func (*madeUp) Name() string                                 { return "made up" }
 func (*madeUp) Close() error                                 { return nil }
 
-// After the source has changed it begins anew, and what was counted in the gap is nobody's.
+// After the CPU time source was replaced, what was counted since the last scan is dropped.
 func TestWorkFromBeforeTheBaselineIsForgotten(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyCycles })
 	m := &madeUp{}
@@ -90,8 +90,7 @@ func TestWorkFromBeforeTheBaselineIsForgotten(t *testing.T) {
 	assert.Equal(t, 1, m.forgotten)
 	n.run(600*joule, map[int]int64{10: 100})
 	assert.Equal(t, 1, m.forgotten)
-	n.s.retire()
-	n.run(600*joule, map[int]int64{10: 100})
+	n.replaceSource()
 	assert.Equal(t, 2, m.forgotten)
 }
 
@@ -235,7 +234,11 @@ func TestAKeyThatCanBeMeasuredLaterIsTakenThen(t *testing.T) {
 func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
 	c := AttributionConfig{Key: KeyFrequency, Keys: map[power.Kind]KeyRule{power.DRAM: KeyMemory, power.Core: KeyCPUTime}}
-	rules := c.rules(zones, zones)
+	var kinds []claims.Kind
+	for _, zone := range zones {
+		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
+	}
+	rules := c.rules(kinds, zones)
 	assert.Equal(t, [attribution.MaxKinds]attribution.AllocationKey{
 		attribution.ByFirstWeight, attribution.BySecondWeight, attribution.ByCPUTime, attribution.ByFirstWeight,
 	}, rules.Keys)
@@ -312,17 +315,17 @@ func TestWhereAKeyIsNotMeasuredTheIntervalSaysSo(t *testing.T) {
 	n.host.Clocks = nil
 	n.start()
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Domains[0].Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledger.Interval().Domains[0].Unweighed)
 	n.host.Clocks = clocks
 	for range 6 {
 		n.run(600*joule, map[int]int64{10: 200, 20: 200})
 	}
-	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledgers.Interval().Domains[0].Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{}, n.s.ledger.Interval().Domains[0].Unweighed)
 	for cpu := range clocks {
 		n.host.Clocks[cpu] = 0
 	}
 	n.run(600*joule, map[int]int64{10: 200, 20: 200})
-	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledgers.Interval().Domains[0].Unweighed)
+	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledger.Interval().Domains[0].Unweighed)
 }
 
 // What a process held at last, it held until its end.

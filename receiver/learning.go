@@ -24,12 +24,13 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// learning keeps what splits have learned over new ledgers, and over restarts where it is stored. Whatever is wrong with
-// the store costs what was learned, never the measuring.
+// learning keeps what static power models have learned over restarts, if a store is configured. Whatever is wrong with the
+// store costs what was learned, never the measuring.
 type learning struct {
 	cfg    *Config
 	logger *zap.Logger
@@ -65,13 +66,16 @@ type keptZone struct {
 	static.State
 }
 
-// storedName names the zones of a kind in a domain. Those of the node's CPUs have had the name of their kind since before
-// there were other domains.
-func storedName(domain units.Domain, kind power.Kind) string {
-	if domain == units.NodeCPUs {
-		return string(kind)
+// storedName names the zones of a kind in a domain. Measured zones of the node's CPUs have the name of their zone kind.
+func storedName(domain units.Domain, kind claims.Kind) string {
+	name := string(kind.Zone)
+	if domain != units.NodeCPUs {
+		name = string(domain) + " " + name
 	}
-	return string(domain) + " " + string(kind)
+	if kind.Source != power.Measured {
+		name += " " + string(kind.Source)
+	}
+	return name
 }
 
 const (
@@ -159,15 +163,13 @@ func (k *keptLearning) decode(stored []byte) error {
 	return nil
 }
 
-// restore gives new static power models what is known, if the machine is the one that it was learned on. Before any zone
-// could be read that is not known. kinds and domains are those of the rules, by their indices in the engine.
-func (l *learning) restore(
-	rules *attribution.Rules, kinds []power.Kind, domains []units.Domain, readings []power.Reading, source power.Source,
-) {
-	if len(readings) == 0 || !l.cfg.Attribution.learns(kinds) {
+// restore gives static power models what is stored, if it was learned on this machine. It does nothing before any zone is
+// known. kinds and domains are those of the ledger, by their index.
+func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
+	if len(readings) == 0 || !l.cfg.Attribution.learns(l.cfg.Zones) {
 		return
 	}
-	hardware := hardwareOf(l.cfg.RootPath, source, readings)
+	hardware := hardwareOf(l.cfg.RootPath, readings)
 	if !slices.Equal(hardware, l.kept.Hardware) {
 		if l.kept.Hardware != nil {
 			l.logger.Info("Static power learned again: the hardware, its firmware or the kernel has changed",
@@ -181,7 +183,7 @@ func (l *learning) restore(
 			continue
 		}
 		for domain, name := range domains {
-			if zone, ok := l.kept.Zones[storedName(name, kind)]; ok && zone.Rule == l.rule(kind) {
+			if zone, ok := l.kept.Zones[storedName(name, kind)]; ok && zone.Rule == l.rule(kind.Zone) {
 				model.Restore(domain, zone.State)
 			}
 		}
@@ -189,7 +191,7 @@ func (l *learning) restore(
 }
 
 // keep takes over what static power models have learned.
-func (l *learning) keep(rules *attribution.Rules, kinds []power.Kind, domains []units.Domain) {
+func (l *learning) keep(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain) {
 	if l.kept.Hardware == nil {
 		return
 	}
@@ -201,7 +203,7 @@ func (l *learning) keep(rules *attribution.Rules, kinds []power.Kind, domains []
 		}
 		for domain, name := range domains {
 			if state, ok := model.State(domain); ok {
-				zones[storedName(name, kind)] = keptZone{l.rule(kind), state}
+				zones[storedName(name, kind)] = keptZone{l.rule(kind.Zone), state}
 			}
 		}
 	}
@@ -290,8 +292,8 @@ var identifying = []string{
 
 // hardwareOf describes what static power depends on: where the figures come from, the zones, the processors, their
 // microcode and the kernel. What cannot be read is left out.
-func hardwareOf(root string, source power.Source, readings []power.Reading) []string {
-	hardware := []string{"source " + string(source)}
+func hardwareOf(root string, readings []power.Reading) []string {
+	hardware := []string{"source " + string(readings[0].Zone.Source)}
 	for _, r := range readings {
 		hardware = append(hardware, "zone "+r.Zone.ID+" "+r.Zone.Name)
 	}

@@ -208,11 +208,10 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(700*joule, map[int]int64{10: 1000})
-	last := n.one("process.energy", pid(10))
-	assert.Equal(t, "modeled", last.attributes["energy.source"])
+	last := n.one("process.energy", pid(10), "energy.source=modeled")
 	assert.InDelta(t, 1200, last.value, 1e-5, "the last value")
 	for _, gauge := range []string{"process.power", "system.power", "hw.power"} {
-		for _, p := range n.points(gauge, nil) {
+		for _, p := range n.points(gauge, attrs{"energy.source": "modeled"}) {
 			assert.True(t, p.ended, gauge)
 			assert.Equal(t, last.at, p.at, "after the last with a value")
 		}
@@ -221,11 +220,11 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
 
 	n.run(50*joule, map[int]int64{10: 1000})
-	first := n.one("process.energy", pid(10))
-	assert.InDelta(t, 50, first.value, 1e-6, "what the counter showed at first is not of this process")
-	assert.Equal(t, "measured", first.attributes["energy.source"])
-	assert.Equal(t, last.at, first.start, "where the other ended")
-	assert.False(t, n.one("process.power", pid(10)).ended)
+	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "what the counter showed at first is not of this process")
+	assert.InDelta(t, 1200, n.one("process.energy", pid(10), "energy.source=modeled").value, 1e-5)
+	power := n.one("process.power", pid(10))
+	assert.False(t, power.ended)
+	assert.Equal(t, "measured", power.attributes["energy.source"])
 	n.host.Zones["intel-rapl:0"].Content = "gone again\n"
 	n.run(10*joule, map[int]int64{10: 1000})
 	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "a sensor in use is waited for")
@@ -233,7 +232,7 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by powercap").Len())
 }
 
-func TestCPUTimeStartsAnewWithTheSensor(t *testing.T) {
+func TestCPUTimeGoesOnWithTheSensor(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120), func(c *Config) {
 		c.Metrics.ProcessCPUTime.Enabled = true
 		c.Metrics.ContainerCPUTime.Enabled = true
@@ -245,13 +244,13 @@ func TestCPUTimeStartsAnewWithTheSensor(t *testing.T) {
 	assert.InDelta(t, 3, n.one("process.cpu.time", pid(10)).value, 1e-9)
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(0, map[int]int64{10: 300})
-	last := n.one("process.cpu.time", pid(10))
-	assert.InDelta(t, 3, last.value, 1e-9, "its end")
+	before := n.one("process.cpu.time", pid(10))
+	assert.InDelta(t, 6, before.value, 1e-9)
 	n.run(0, map[int]int64{10: 200})
-	anew := n.one("process.cpu.time", pid(10))
-	assert.InDelta(t, 2, anew.value, 1e-9)
-	assert.Equal(t, last.at, anew.start)
-	assert.InDelta(t, 2, n.one("container.cpu.time").value, 1e-9)
+	after := n.one("process.cpu.time", pid(10))
+	assert.InDelta(t, 8, after.value, 1e-9)
+	assert.Equal(t, before.start, after.start)
+	assert.InDelta(t, 8, n.one("container.cpu.time").value, 1e-9)
 }
 
 func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
@@ -371,11 +370,12 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 		}
 	}
 	// The zones are looked for every ten seconds: psys was attributed until that found the package.
-	assert.Equal(t, 4, found)
+	assert.Equal(t, 5, found)
 	assert.InDelta(t, 40, total, 1e-6)
 	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
-	assert.Empty(t, n.points("process.energy", nil, "energy.zone=psys"))
-	assert.InDelta(t, 80, n.one("hw.host.energy").value, 1e-6)
+	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6, "what it used until then stays")
+	assert.Empty(t, n.points("process.power", nil, "energy.zone=psys"))
+	assert.InDelta(t, 120, n.one("hw.host.energy").value, 1e-6)
 	assert.Equal(t, 1, n.logs.FilterMessage("Energy of the configured zones is attributed").Len())
 }
 

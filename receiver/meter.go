@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +25,10 @@ type meters struct {
 	auto    bool         // a sensor that is not there may be replaced by a model
 	modeled bool         // a model is configured
 	set     *power.Set
-	// source is where the figures come from that are attributed, empty while there are none.
-	source   power.Source
-	onlyPSys bool        // psys stands in for package
-	tallies  zoneTallies // of the sensors' zones
+	// withoutStatic reports whether the static power of psys is needed, and not configured.
+	withoutStatic bool
+	onlyPSys      bool        // psys stands in for package
+	tallies       zoneTallies // of the sensors' zones
 }
 
 // Each meter by its name, and what to log when it is selected.
@@ -40,6 +39,8 @@ var meterMessages = map[MeterKind]string{
 
 func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
 	m := &meters{logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, tallies: zoneTallies{}}
+	_, stated := cfg.Attribution.StaticPower[power.PSys]
+	m.withoutStatic = !stated && cfg.Attribution.splitOf(power.PSys) == SplitFixed
 	want := func(k power.Kind) bool { // hw.host.energy is reported where it can be
 		return k == power.PSys || k == power.Platform || slices.Contains(cfg.Zones, k)
 	}
@@ -60,11 +61,12 @@ func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
 	return m, nil
 }
 
-// read reads the meters. changed reports whether the source of what is attributed is another than before.
+// read reads the meters. changed reports whether a zone kind is read from another meter than before.
 func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readings []power.Reading, changed bool) {
 	readings = m.set.Read(ctx, s)
 	for _, meter := range m.set.Status() {
 		if len(meter.Took) > 0 {
+			changed = true
 			m.logger.Info(meterMessages[MeterKind(meter.Name)], zap.String("meter", meter.Name), zap.Any("zones", meter.Took))
 		}
 		if !meter.StandsIn {
@@ -72,22 +74,23 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 		}
 	}
 	m.report(c)
-	m.onlyPSys = m.hasOnlyPSys(readings)
-	before := m.source
-	m.source = cmp.Or(m.sourceOf(readings), before)
-	return readings, m.source != before
+	m.updateAttributed(readings)
+	return readings, changed
 }
 
-// sourceOf returns where the figures of the first zone that is attributed and can be read come from.
-func (m *meters) sourceOf(readings []power.Reading) power.Source {
-	for _, kind := range m.attributed() {
-		for i := range readings {
-			if r := &readings[i]; r.Err == nil && r.Zone.Kind == kind {
-				return r.Zone.Source
-			}
+// updateAttributed notes which zone kinds are attributed, and logs a change.
+func (m *meters) updateAttributed(readings []power.Reading) {
+	before := m.onlyPSys
+	m.onlyPSys = m.hasOnlyPSys(readings)
+	switch {
+	case m.onlyPSys && !before:
+		m.logger.Info("Energy of psys is attributed: the machine has no other zone")
+		if m.withoutStatic {
+			m.logger.Warn("attribution::static_power has no psys: its energy is split by utilization")
 		}
+	case before && !m.onlyPSys:
+		m.logger.Info("Energy of the configured zones is attributed", zap.Any("zones", m.zones))
 	}
-	return ""
 }
 
 // hasOnlyPSys reports whether psys stands in for package: package is to be attributed, and psys is all that there is. A
@@ -102,10 +105,12 @@ func (m *meters) hasOnlyPSys(readings []power.Reading) bool {
 // attributed returns the zone kinds whose energy is attributed.
 func (m *meters) attributed() []power.Kind {
 	if m.onlyPSys {
-		return []power.Kind{power.PSys}
+		return onlyPSys
 	}
 	return m.zones
 }
+
+var onlyPSys = []power.Kind{power.PSys}
 
 // report notes what is wrong with the meters.
 func (m *meters) report(c *conditions) {

@@ -47,11 +47,11 @@ func (s *sampler) stop() {
 // tooSoon says whether a window is shorter than it should be since the source of CPU times became a coarser one: the
 // windows are adjusted between scrapes only.
 func (s *energyScraper) tooSoon() bool {
-	if s.sampler.window == 0 || s.cpu.Source().Exact() || s.ledgers == nil {
+	if s.sampler.window == 0 || s.cpu.Source().Exact() || s.ledger == nil {
 		return false
 	}
 	window, _ := s.window()
-	return s.sampler.window < window && s.now().Sub(s.ledgers.Last().ReadAt) < window
+	return s.sampler.window < window && s.now().Sub(s.ledger.Last().ReadAt) < window
 }
 
 // adjustWindow makes the windows as long as they should be: a meter that can be read only now may have

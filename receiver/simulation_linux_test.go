@@ -65,8 +65,8 @@ type simulation struct {
 	exact  bool
 
 	meters    map[string]*oracle // by zone id
-	bases     map[ledgerZone]units.Energy
-	delivered map[*ledgers]*[attribution.MaxKinds]units.Energy
+	bases     map[int]units.Energy
+	delivered [attribution.MaxKinds]units.Energy
 	seen      map[string]*seenSeries
 	// deliveredCPU is what was in the accounts of processes that were removed.
 	deliveredCPU map[simProcess]units.CPUTime
@@ -83,11 +83,6 @@ type simulation struct {
 	wrong     error
 	rule      string // that was broken
 	trusted   bool   // what there ever was is not remembered
-}
-
-type ledgerZone struct {
-	*ledgers
-	zone int
 }
 
 type seenSeries struct {
@@ -153,12 +148,11 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		&hostsim.Socket{CPUs: 2, Idle: 15, DRAMIdle: 2, Curve: curve})
 	machine.LimitPIDs(64)
 	sim = &simulation{
-		life:      hostsim.NewLife(machine),
-		exact:     seed%2 == 0,
-		meters:    map[string]*oracle{},
-		bases:     map[ledgerZone]units.Energy{},
-		delivered: map[*ledgers]*[attribution.MaxKinds]units.Energy{},
-		seen:      map[string]*seenSeries{},
+		life:   hostsim.NewLife(machine),
+		exact:  seed%2 == 0,
+		meters: map[string]*oracle{},
+		bases:  map[int]units.Energy{},
+		seen:   map[string]*seenSeries{},
 
 		deliveredCPU: map[simProcess]units.CPUTime{},
 		sums:         map[string]int64{},
@@ -208,8 +202,8 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
-	if sim.s.ledgers != nil {
-		sim.baseline, sim.ran = sim.s.ledgers.Last().Stamp, machine.Ran()
+	if sim.s.ledger != nil {
+		sim.baseline, sim.ran = sim.s.ledger.Last().Stamp, machine.Ran()
 	}
 	sim.checkLedgers()
 	return sim, func() {
@@ -290,7 +284,7 @@ func (sim *simulation) collect() {
 // Capabilities and ConsumeMetrics make the simulation the next consumer.
 // compact gives memory back between scans, as after a burst of processes: nothing may change by it.
 func (sim *simulation) compact() {
-	if l, table := sim.s.ledgers, sim.s.cpu.Table(); l != nil && table.Pass()%3 == 0 {
+	if l, table := sim.s.ledger, sim.s.cpu.Table(); l != nil && table.Pass()%3 == 0 {
 		l.Compact(table)
 	}
 }
@@ -333,46 +327,35 @@ func (sim *simulation) told(path string, got []byte, err error) {
 	o.add(raw, sim.life.Host.Now())
 }
 
-func (sim *simulation) all() []*ledgers {
-	all := slices.Clone(sim.s.retired)
-	if sim.s.ledgers != nil {
-		all = append(all, sim.s.ledgers)
-	}
-	return all
-}
-
 // checkLedgers holds the parts against the whole, to the microjoule.
 func (sim *simulation) checkLedgers() {
-	for _, l := range sim.all() {
-		ledger := l.engine.Ledger()
+	if l := sim.s.ledger; l != nil {
+		ledger := l.Engine.Ledger()
 		var zones [attribution.MaxKinds]units.Energy
 		for i := range ledger.Zones {
 			z := &ledger.Zones[i]
 			id := l.Zones()[i].ID
 			if z.Present {
-				at := ledgerZone{l, i}
-				base, ok := sim.bases[at]
+				base, ok := sim.bases[i]
 				if !ok {
 					base = units.Energy(sim.meters[id].total) - z.Energy
 					if z.Energy != 0 {
 						sim.fail("zone %s begins with %d µJ", id, z.Energy)
 					}
-					sim.bases[at] = base
+					sim.bases[i] = base
 				}
 				// What was read in a pass that failed otherwise is observed by the next.
-				observed := l == sim.s.ledgers && l.Last().ReadAt.Equal(sim.life.Host.Now())
+				observed := l.Last().ReadAt.Equal(sim.life.Host.Now())
 				if observed && z.Energy+base != units.Energy(sim.meters[id].total) {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
 				}
 			}
-			if kind := slices.Index(l.kinds, l.Zones()[i].Kind); kind >= 0 {
+			if kind := slices.Index(l.kinds, claims.Kind{Zone: l.Zones()[i].Kind, Source: l.Zones()[i].Source}); kind >= 0 {
 				zones[kind] += z.Energy
 			}
 		}
 		var processes, containers, pods [attribution.MaxKinds]units.Energy
-		if d := sim.delivered[l]; d != nil {
-			processes = *d
-		}
+		processes = sim.delivered
 		byPod := map[string]units.Energy{}
 		for a := range ledger.Accounts {
 			for kind, energy := range a.Energy {
@@ -405,7 +388,7 @@ func (sim *simulation) checkLedgers() {
 
 // checkInterval holds the last interval against the truth: nobody used more than it did.
 func (sim *simulation) checkInterval() {
-	l := sim.s.ledgers
+	l := sim.s.ledger
 	if l == nil || !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
 		return // nothing was observed
 	}
@@ -425,7 +408,7 @@ func (sim *simulation) checkInterval() {
 			time.Duration(node.Unattributed), node.Claims, sim.life.Ran()-sim.ran)
 	}
 	used := maps.Clone(sim.deliveredCPU)
-	for a := range l.engine.Ledger().Accounts {
+	for a := range l.Engine.Ledger().Accounts {
 		if a.Entity == attribution.Process && !a.Other {
 			used[processOf(a)] += a.CPU
 		}
@@ -478,10 +461,10 @@ func (sim *simulation) checkClaims() {
 
 // noteRemoved calls accepted and keeps what was in the accounts that it removes.
 func (sim *simulation) noteRemoved(accepted func()) {
-	l := sim.s.ledgers
+	l := sim.s.ledger
 	before := map[*attribution.Account]attribution.Account{}
 	if l != nil {
-		for a := range l.engine.Ledger().Accounts {
+		for a := range l.Engine.Ledger().Accounts {
 			if a.Entity == attribution.Process && a.Ended {
 				before[a] = *a
 			}
@@ -491,16 +474,13 @@ func (sim *simulation) noteRemoved(accepted func()) {
 	if l == nil {
 		return
 	}
-	for a := range l.engine.Ledger().Accounts {
+	for a := range l.Engine.Ledger().Accounts {
 		delete(before, a)
-	}
-	if sim.delivered[l] == nil {
-		sim.delivered[l] = &[attribution.MaxKinds]units.Energy{}
 	}
 	for _, a := range before {
 		sim.deliveredCPU[processOf(&a)] += a.CPU
 		for kind, energy := range a.Energy {
-			sim.delivered[l][kind] += energy
+			sim.delivered[kind] += energy
 		}
 	}
 }
@@ -733,21 +713,18 @@ func (sim *simulation) end() {
 		}
 		sim.collect()
 	}
-	if sim.s.ledgers == nil {
+	if sim.s.ledger == nil {
 		sim.fail("nothing could be measured without faults")
 		return
 	}
 	sim.checkClaims()
-	for a := range sim.s.ledgers.engine.Ledger().Accounts {
+	for a := range sim.s.ledger.Engine.Ledger().Accounts {
 		if pid := a.Owner.Process.PID; !a.Other && pid != 1 {
 			sim.fail("an account is left: %+v", *a)
 		}
 	}
-	if _, n := sim.s.ledgers.Held(); n > 0 {
+	if _, n := sim.s.ledger.Held(); n > 0 {
 		sim.fail("%d containers are left", n)
-	}
-	if len(sim.s.retired) > 0 {
-		sim.fail("retired ledgers are left")
 	}
 }
 

@@ -33,6 +33,17 @@ func (n *testNode) use(source cpu.Source) {
 	})
 }
 
+// replaceSource has procfs replace a source that fails.
+func (n *testNode) replaceSource() {
+	n.t.Helper()
+	n.use(&failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused})
+	for range 3 {
+		n.run(0, nil)
+	}
+	require.False(n.t, n.s.cpu.Source().Exact())
+	n.run(0, nil)
+}
+
 // openExact has the node start with one.
 func (n *testNode) openExact() {
 	n.s.open = openAs(func(root string) cpu.Source { return exactSource{cpu.NewProcfs(root)} })
@@ -48,8 +59,7 @@ func energies(t *testing.T, exact bool) (billed [3]float64) {
 	n.start()
 	if exact {
 		n.use(exactSource{cpu.NewProcfs(n.host.Root())})
-		n.s.retire()
-		n.s.dropRetired()
+		n.s.ledger = nil
 		n.s.sample()
 	}
 	// 137.7, 50.2 and 0.9 ticks of each 10 s interval; what /proc shows is the sum rounded down.

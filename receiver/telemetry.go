@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -24,9 +26,8 @@ type telemetry struct {
 	receiver attribute.KeyValue
 	scan     []metric.RecordOption
 
-	failedScans   int64
-	lostExits     int64
-	droppedSeries int64 // of ledgers that are gone
+	failedScans int64
+	lostExits   int64
 }
 
 func newTelemetry(s *energyScraper) (telemetry, error) {
@@ -120,10 +121,8 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyWaitingEnergyCallback(func(_ context.Context, o metric.Float64Observer) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.ledgers != nil {
-				for i, kind := range s.ledgers.kinds {
-					o.Observe(s.ledgers.engine.Ledger().Pending(i).Joules(), kinds[kind])
-				}
+			for kind, energy := range s.pendingEnergy() {
+				o.Observe(energy.Joules(), kinds[kind])
 			}
 			return nil
 		}),
@@ -140,30 +139,36 @@ func (s *energyScraper) locked(observe func(metric.Int64Observer)) metric.Int64C
 	}
 }
 
-// eachLedger calls yield for the ledgers in use and those whose last values wait to be accepted.
-func (s *energyScraper) eachLedger(yield func(*attribution.Ledger)) {
-	for _, l := range s.retired {
-		yield(l.engine.Ledger())
+// pendingEnergy returns the energy of each zone kind that was read and is not attributed yet.
+func (s *energyScraper) pendingEnergy() map[power.Kind]units.Energy {
+	pending := map[power.Kind]units.Energy{}
+	if s.ledger != nil {
+		l := s.ledger.Engine.Ledger()
+		for i, kind := range s.ledger.kinds {
+			if l.Kinds[i].Present || slices.Contains(s.cfg.Zones, kind.Zone) {
+				pending[kind.Zone] += l.Pending(i)
+			}
+		}
 	}
-	if s.ledgers != nil {
-		yield(s.ledgers.engine.Ledger())
-	}
+	return pending
 }
 
 func (s *energyScraper) droppedSeries() int64 {
-	dropped := s.telemetry.droppedSeries
-	s.eachLedger(func(l *attribution.Ledger) { dropped += int64(l.Dropped) })
-	return dropped
+	if s.ledger == nil {
+		return 0
+	}
+	return int64(s.ledger.Engine.Ledger().Dropped)
 }
 
 func (s *energyScraper) countSeries() map[attribution.Entity]int64 {
 	series := map[attribution.Entity]int64{}
-	s.eachLedger(func(l *attribution.Ledger) {
-		for a := range l.Accounts {
-			if !a.Other {
-				series[a.Entity]++
-			}
+	if s.ledger == nil {
+		return series
+	}
+	for a := range s.ledger.Engine.Ledger().Accounts {
+		if !a.Other {
+			series[a.Entity]++
 		}
-	})
+	}
 	return series
 }

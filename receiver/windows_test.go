@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -135,8 +138,7 @@ func TestASourceThatGoesOnFailingGivesWayToProcfs(t *testing.T) {
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
-	n.s.retire()
-	n.s.dropRetired()
+	n.s.ledger = nil
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{10: 1000})
 	require.InDelta(t, 100, n.one("process.energy", pid(10)).value, 1e-6)
@@ -179,9 +181,10 @@ func TestWhatTheModelSaidLastIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 	assert.InDelta(t, 9*40, n.sum("process.energy", modeled), 1e-6)
 	scrape() // refused: again
 	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
-	n.s.accepted()
+	n.s.delivered(delivery{all: true, some: true})
 	scrape()
-	assert.Empty(t, n.points("system.energy", modeled))
+	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6, "it stays")
+	assert.Empty(t, n.points("system.power", modeled))
 	assert.NotEmpty(t, n.points("system.energy", attrs{"energy.source": "measured"}))
 }
 
@@ -209,17 +212,18 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	require.NoError(t, err)
 	s.mu.Lock() // the sampler goes on
 	defer s.mu.Unlock()
-	l := s.ledgers.engine.Ledger()
+	l := s.ledger.Engine.Ledger()
+	modeled := slices.Index(s.ledger.kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity == attribution.Process {
-			processes += a.Energy[0].Joules()
+			processes += a.Energy[modeled].Joules()
 			if int(a.Owner.Process.PID) == os.Getpid() {
-				own += a.Energy[0].Joules()
+				own += a.Energy[modeled].Joules()
 			}
 		}
 	}
-	k := l.Kinds[0]
+	k := l.Kinds[modeled]
 	assert.InDelta(t, k.Active.Joules(), processes+k.Unattributed.Joules(), 1e-6)
 	assert.Greater(t, own, 0.0)
 	assert.Greater(t, k.Active.Joules()+k.Idle.Joules(), 0.3*40-1, "the model's idle power over that time, at the least")
@@ -237,13 +241,13 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
 		require.NoError(t, n.host.Render())
 		n.s.sample()
-		return n.s.ledgers.Last().ReadAt
+		return n.s.ledger.Last().ReadAt
 	}
 	for range 3 {
 		window()
 	}
 	require.False(t, n.s.cpu.Source().Exact())
-	began := n.s.ledgers.Last().ReadAt
+	began := n.s.ledger.Last().ReadAt
 	for range 99 {
 		require.Equal(t, began, window(), "too soon")
 	}

@@ -28,12 +28,18 @@ type Options struct {
 	BootTime  time.Time
 	Exclusion *workload.Exclusion // nil: nobody is excluded
 	Keys      *Keys               // nil: CPU time is the only one
-	// Kinds are the engine's kinds of zones. Zones of other kinds are reported, and not attributed.
-	Kinds []power.Kind
+	// Kinds are the kinds of the ledger, by their index.
+	Kinds []Kind
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
+}
+
+// Kind is a kind of the ledger: the zones of one zone kind and source together.
+type Kind struct {
+	Zone   power.Kind
+	Source power.Source
 }
 
 // Measurement is what one tick has read.
@@ -48,6 +54,8 @@ type Measurement struct {
 	Table *cpu.Table
 	// Readings are those of all known zones.
 	Readings []power.Reading
+	// Attributed are the zone kinds whose energy is attributed. Zones of other kinds are only reported.
+	Attributed []power.Kind
 	// EndsCollection reports whether the ledger is emitted next.
 	EndsCollection bool
 }
@@ -55,7 +63,7 @@ type Measurement struct {
 // Builder makes the engine's intervals of measurements: Observe turns what each process used since the last measurement
 // into claims, and opens and closes claimants as processes come, change and go.
 //
-// A Builder lasts as long as its meter, CPU time source and engine. It is not safe for concurrent use.
+// A Builder lasts as long as its engine. It is not safe for concurrent use.
 type Builder struct {
 	Options
 
@@ -136,11 +144,17 @@ func (b *Builder) Observe(m *Measurement) {
 }
 
 // StartOver continues with another CPU time source, of which m.Table is the first scan. Nothing shows who ran since the last
-// measurement, so the interval until m is observed without claims and its active energy becomes unattributed. Processes
-// keep their series.
+// measurement, so the interval until m is observed without claims and its active energy becomes unattributed; so does all
+// of its energy if nothing shows how busy the node was. Processes keep their series.
 func (b *Builder) StartOver(m *Measurement, exact bool) {
 	without := *m
-	without.Table = &cpu.Table{}
+	without.Table = &cpu.Table{Hidden: true}
+	if without.Node.Total == b.last.Node.Total {
+		elapsed := units.CPUTime(m.ReadAt.Sub(b.last.ReadAt))
+		without.Node = cpu.Node{
+			Busy: without.Node.Busy + elapsed, Total: without.Node.Total + elapsed, Process: without.Node.Process + elapsed,
+		}
+	}
 	b.Observe(&without)
 	b.last = *m
 
@@ -160,15 +174,7 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 		}
 	}
 	b.ReadCounters() // so that the next interval has a counter to start from
-}
-
-// Finish observes a last interval without claims: its active energy becomes unattributed.
-func (b *Builder) Finish(m *Measurement) {
-	last := *m
-	last.Table = &cpu.Table{}
-	b.Observe(&last)
-	last.Readings = nil // no more come: pending energy is attributed
-	b.Observe(&last)
+	b.Keys.forgetWork()
 }
 
 // beginInterval starts the interval that ends with a measurement, without claims.
@@ -185,11 +191,19 @@ func (b *Builder) beginInterval(m *Measurement) {
 		r := &m.Readings[i]
 		zone, replaced := b.zones.number(r)
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{
-			Zone: zone, Kind: slices.Index(b.Kinds, r.Zone.Kind), Total: r.Total, OK: r.Err == nil, Replaced: replaced,
+			Zone: zone, Kind: b.kind(r.Zone, m.Attributed), Total: r.Total, OK: r.Err == nil, Replaced: replaced,
 		})
 	}
 	b.claimed, b.shortLived = 0, m.Table.Unseen
 	b.Keys.begin()
+}
+
+// kind returns the index of a zone's kind in the ledger, attribution.NotAttributed if the zone is only reported.
+func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
+	if !slices.Contains(attributed, z.Kind) {
+		return attribution.NotAttributed
+	}
+	return slices.Index(b.Kinds, Kind{z.Kind, z.Source})
 }
 
 // weigh sets the claims' weights under the allocation keys.

@@ -71,17 +71,8 @@ func New(cfg Config) *Emitter {
 // Emit returns the whole ledger as of at. zones describes the ledger's zones, by their index. The gauges of what has
 // ended have no value but the no-recorded-value flag.
 func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
-	return e.emit(ledger, zones, at, false)
-}
-
-// Final is like Emit for a ledger that has ended as a whole: all gauges end.
-func (e *Emitter) Final(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
-	return e.emit(ledger, zones, at, true)
-}
-
-func (e *Emitter) emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time, final bool) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	m := emission{Emitter: e, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics(), final: final}
+	m := emission{Emitter: e, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
 	for i := range e.entities {
 		m.texts = append(m.texts, make([]string, max(0, len(e.entities[i].attributes)-len(m.texts)))...)
 	}
@@ -104,7 +95,6 @@ type emission struct {
 	ledger *attribution.Ledger
 	at     pcommon.Timestamp
 	out    pmetric.ResourceMetricsSlice
-	final  bool     // all gauges end
 	texts  []string // scratch, of the attributes of an account
 }
 

@@ -160,7 +160,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 func (m *emission) emitPower(a *attribution.Account, kind int, watts, uncertainty *writer) {
 	k, of := &m.ledger.Kinds[kind], &m.kinds[kind]
 	learned := k.Model == attribution.Trained
-	ended := a.Ended || k.Ended || m.final
+	ended := a.Ended || k.Ended
 	switch {
 	case k.Delivered || !ended && k.RecentTime == 0:
 	case ended && !a.Reported:

@@ -79,7 +79,7 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 }
 
 func (m *emission) emitZone(z *attribution.Zone, attributes pcommon.Map, energy, watts *writer) {
-	ended := z.Ended || m.final
+	ended := z.Ended
 	if !z.Present || z.Delivered {
 		return
 	}
@@ -116,7 +116,7 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 		}
 		switch {
 		case k.Delivered:
-		case k.Ended || m.final:
+		case k.Ended:
 			watts.end(of.active, m.at)
 			watts.end(of.idle, m.at)
 		case k.RecentTime > 0:
@@ -131,7 +131,7 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 func (m *emission) emitLearned(k *attribution.Kind, of *kindAttributes, learned *writer) {
 	switch {
 	case k.Model == attribution.NoModel || k.Delivered:
-	case k.Ended || m.final:
+	case k.Ended:
 		learned.end(of.kind, m.at)
 	case k.Model == attribution.Trained:
 		learned.write(of.kind, 0, m.at, 1)
@@ -143,17 +143,11 @@ func (m *emission) emitLearned(k *attribution.Kind, of *kindAttributes, learned 
 func (m *emission) emitCPUs(into pmetric.MetricSlice) {
 	utilization := writer{metric: m.node.cpuUtilization, into: into, most: 1}
 	info := writer{metric: m.node.cpuInfo, into: into, most: len(m.cpus)}
-	if m.final {
-		utilization.end(noAttributes, m.at)
-	} else if m.ledger.Total > 0 {
+	if m.ledger.Total > 0 {
 		utilization.write(noAttributes, 0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
 	}
 	for _, attributes := range m.cpus {
-		if m.final {
-			info.end(attributes, m.at)
-		} else {
-			info.write(attributes, 0, m.at, 1)
-		}
+		info.write(attributes, 0, m.at, 1)
 	}
 }
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
+)
+
+// ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts as long
+// as the receiver.
+type ledger struct {
+	*claims.Builder
+	emitter *emit.Emitter
+	rules   attribution.Rules
+	kinds   []claims.Kind // of the ledger, by their index
+	domains []units.Domain
+}
+
+// newLedger returns a ledger whose baseline is m.
+func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
+	boot, err := cpu.BootTime(s.cfg.RootPath)
+	if err != nil {
+		boot = m.Stamp.Add(-m.Table.Now)
+	}
+	l := &ledger{kinds: s.cfg.ledgerKinds(), domains: []units.Domain{units.NodeCPUs}}
+	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
+	l.Builder = claims.NewBuilder(claims.Options{
+		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits()}, m.Stamp),
+		Exact:  s.cpu.Source().Exact(),
+		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
+			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
+			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
+		}),
+		Cgroups:   s.cgroups,
+		BootTime:  boot,
+		Exclusion: newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
+		Keys:      s.keys,
+		Kinds:     l.kinds,
+		Requests:  l.rules.Idle == attribution.IdleRequested,
+	})
+	l.emitter = emit.New(emit.Config{
+		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,
+		BuildInfo:            s.set.BuildInfo,
+		Kinds:                emittedKinds(l.kinds),
+		CPUs:                 s.cpus(),
+		Idle:                 l.rules.Idle != attribution.IdleNone,
+	})
+	return l
+}
+
+// emit returns the ledger as metrics, as of at.
+func (l *ledger) emit(at time.Time) pmetric.Metrics {
+	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), at)
+	l.Engine.Emitted()
+	return md
+}
+
+// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds as measured, the modeled one, and psys,
+// which stands in for package where it is the only zone.
+func (c *Config) ledgerKinds() (kinds []claims.Kind) {
+	for _, zone := range c.Zones {
+		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
+	}
+	if slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, power.PSys) {
+		kinds = append(kinds, claims.Kind{Zone: power.PSys, Source: power.Measured})
+	}
+	if c.Model.HasValue() && c.Meter != MeterPowercap {
+		kinds = append(kinds, claims.Kind{Zone: c.Model.Get().zone(), Source: power.Modeled})
+	}
+	return kinds
+}
+
+func (c *Config) limits() attribution.Limits {
+	return attribution.Limits{
+		attribution.Process:   c.Processes.limit(),
+		attribution.Container: c.Containers.limit(),
+		attribution.Pod:       c.Pods.limit(),
+		attribution.VM:        c.VMs.limit(),
+	}
+}
+
+func emittedKinds(kinds []claims.Kind) []emit.Kind {
+	out := make([]emit.Kind, len(kinds))
+	for i, kind := range kinds {
+		out[i] = emit.Kind(kind)
+	}
+	return out
+}
+
+// cpus returns the node's CPUs, if they are reported.
+func (s *energyScraper) cpus() (cpus []emit.CPU) {
+	if !s.cfg.Metrics.SystemCPUInfo.Enabled {
+		return nil
+	}
+	found, err := s.readCPUs(s.cfg.RootPath)
+	if err != nil {
+		s.set.Logger.Warn("CPU information not read", zap.Error(err))
+	}
+	for _, c := range found {
+		cpus = append(cpus, emit.CPU(c))
+	}
+	return cpus
+}
