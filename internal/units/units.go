@@ -62,6 +62,15 @@ func MulDiv(a, b, c uint64) uint64 {
 	return q
 }
 
+// MulSaturating returns a*b, or the largest value where the product does not fit.
+func MulSaturating(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi > 0 {
+		return math.MaxUint64
+	}
+	return lo
+}
+
 // AddSaturating returns a+b, or the largest value where the sum does not fit.
 func AddSaturating[T ~uint64](a, b T) T {
 	if b > math.MaxUint64-a {

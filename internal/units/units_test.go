@@ -44,6 +44,14 @@ func TestMulDivKnownValues(t *testing.T) {
 	}
 }
 
+func TestMulSaturatingIsMulDivByOne(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 1000 {
+		a, b := r.Uint64()>>r.IntN(64), r.Uint64()>>r.IntN(64)
+		assert.Equal(t, exactMulDiv(a, b, 1), MulSaturating(a, b), "%d * %d", a, b)
+	}
+}
+
 func TestMulDivEqualsExactArithmetic(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	// Numbers of all lengths: uniform ones would nearly all be of 63 and 64 bits.

@@ -44,22 +44,27 @@ func (w *Memory) Weigh(now time.Time, shares []Share) (measured bool, err error)
 		if s.ShortLived {
 			continue
 		}
-		ran := uint64(s.CPU) / uint64(ranUnit)
 		factor := uint64(max(s.Held, 0) / heldUnit)
 		if w.byCPUTime {
-			factor = ran
+			factor = uint64(s.CPU) / uint64(ranUnit)
+			cpu = units.AddSaturating(cpu, factor)
 		}
-		s.Work = units.MulDiv(w.held(s)/memoryUnit, factor, 1)
-		sum, cpu = units.AddSaturating(sum, s.Work), units.AddSaturating(cpu, ran)
+		s.Work = units.MulSaturating(w.held(s)/memoryUnit, factor)
+		sum = units.AddSaturating(sum, s.Work)
 	}
 	if w.byCPUTime {
-		for i := range shares {
-			if s := &shares[i]; s.ShortLived {
-				s.Work = units.MulDiv(uint64(s.CPU)/uint64(ranUnit), sum, cpu)
-			}
-		}
+		weighShortLived(shares, sum, cpu)
 	}
 	return true, err
+}
+
+// weighShortLived gives short-lived processes the average weight per CPU time of the others.
+func weighShortLived(shares []Share, sum, cpu uint64) {
+	for i := range shares {
+		if s := &shares[i]; s.ShortLived {
+			s.Work = units.MulDiv(uint64(s.CPU)/uint64(ranUnit), sum, cpu)
+		}
+	}
 }
 
 // readCgroups reads what the cgroups of the shares are charged with.
