@@ -42,6 +42,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
+			Unit:          s.cfg.Metrics.SystemdUnitEnergy.Enabled || s.cfg.Metrics.SystemdUnitPower.Enabled,
 		}),
 		Cgroups:   s.cgroups,
 		BootTime:  boot,
@@ -82,12 +83,17 @@ func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 	return kinds
 }
 
+// maxHostSeries is how many series there may be of steps of Slurm jobs, and of units of systemd.
+const maxHostSeries = 2000
+
 func (c *Config) limits() attribution.Limits {
 	return attribution.Limits{
-		attribution.Process:   c.Processes.limit(),
-		attribution.Container: c.Containers.limit(),
-		attribution.Pod:       c.Pods.limit(),
-		attribution.VM:        c.VMs.limit(),
+		attribution.Process:     c.Processes.limit(),
+		attribution.Container:   c.Containers.limit(),
+		attribution.Pod:         c.Pods.limit(),
+		attribution.VM:          c.VMs.limit(),
+		attribution.SlurmStep:   {Max: maxHostSeries},
+		attribution.SystemdUnit: {Max: maxHostSeries},
 	}
 }
 

@@ -17,6 +17,8 @@ const (
 	Container
 	Pod
 	VM
+	SlurmStep
+	SystemdUnit
 	numEntities
 )
 

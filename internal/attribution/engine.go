@@ -67,7 +67,9 @@ func New(cfg Config, baseline time.Time) *Engine {
 	for kind, model := range cfg.Rules.Models {
 		e.trained[kind], _ = model.(TrainedModel)
 	}
-	e.others = [numEntities]int32{Container: none, Pod: none, VM: none}
+	for entity := range e.others {
+		e.others[entity] = none
+	}
 	e.others[Process] = e.ledger.add(Account{Entity: Process, Other: true, Start: baseline, refs: 1})
 	return e
 }

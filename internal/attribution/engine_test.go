@@ -73,6 +73,14 @@ func inPod(container, uid string) func(*Owner) {
 
 func inVM(id string) func(*Owner) { return func(o *Owner) { o.VM = units.VM{ID: id} } }
 
+func inJob(id string) func(*Owner) {
+	return func(o *Owner) { o.Job = units.SlurmStep{ID: id, Step: "0"} }
+}
+
+func inUnit(name string) func(*Owner) {
+	return func(o *Owner) { o.Unit = units.SystemdUnit{Name: name} }
+}
+
 // find returns the account of an entity, nil if there is none. id is a PID for processes, "other" for the
 // others'.
 func (b *bench) find(entity Entity, id string) *Account {
@@ -91,6 +99,10 @@ func (b *bench) find(entity Entity, id string) *Account {
 			name = a.Owner.Pod.UID
 		case entity == VM:
 			name = a.Owner.VM.ID
+		case entity == SlurmStep:
+			name = a.Owner.Job.ID
+		case entity == SystemdUnit:
+			name = a.Owner.Unit.Name
 		}
 		if name == id {
 			return a

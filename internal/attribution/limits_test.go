@@ -240,7 +240,7 @@ func TestAPipelineThatRefusesKeepsNoNewcomerOut(t *testing.T) {
 	var delivered Amounts
 	for i := range 50 {
 		name := fmt.Sprint(i + 1)
-		in := func(o *Owner) { inPod(name, name)(o); inVM(name)(o) }
+		in := func(o *Owner) { inPod(name, name)(o); inVM(name)(o); inJob(name)(o); inUnit(name)(o) }
 		joules[b.open(int32(i+1), in)] = int(100 * math.Pow(1.5, float64(i)))
 		b.collect(joules)
 		for entity := range numEntities {
@@ -384,6 +384,12 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 			}
 			if r.IntN(3) == 0 {
 				inVM(fmt.Sprint("vm", r.IntN(5)))(&o)
+			}
+			if r.IntN(3) == 0 {
+				inJob(fmt.Sprint(r.IntN(5)))(&o)
+			}
+			if r.IntN(3) == 0 {
+				inUnit(fmt.Sprint("unit", r.IntN(5)))(&o)
 			}
 			id := few.Open(o, iv.At)
 			require.Equal(t, id, all.Open(o, iv.At))

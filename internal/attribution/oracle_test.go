@@ -43,7 +43,7 @@ type oracle struct {
 	listed  []*attribution.Account
 }
 
-const entities = attribution.VM + 1
+const entities = attribution.SystemdUnit + 1
 
 // collection is how long the current collection is, and the CPU time of the node in it.
 type collection struct {
@@ -193,8 +193,12 @@ func (a *oracleAccount) String() string {
 		return "container " + o.Container.ID
 	case a.Entity == attribution.Pod:
 		return "pod " + o.Pod.UID
-	default:
+	case a.Entity == attribution.VM:
 		return "virtual machine " + o.VM.ID
+	case a.Entity == attribution.SlurmStep:
+		return fmt.Sprintf("job %s, step %s", o.Job.ID, o.Job.Step)
+	default:
+		return "unit " + o.Unit.Name
 	}
 }
 
@@ -216,8 +220,12 @@ func describe(entity attribution.Entity, o attribution.Owner) (described attribu
 		return attribution.Owner{Container: o.Container, Pod: o.Pod}, o.Container.ID != ""
 	case attribution.Pod:
 		return attribution.Owner{Pod: o.Pod}, o.Pod.UID != ""
-	default:
+	case attribution.VM:
 		return attribution.Owner{VM: o.VM}, o.VM.ID != ""
+	case attribution.SlurmStep:
+		return attribution.Owner{Job: o.Job}, o.Job.ID != ""
+	default:
+		return attribution.Owner{Unit: o.Unit}, o.Unit.Name != ""
 	}
 }
 
@@ -296,7 +304,7 @@ func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since ti
 		return fmt.Errorf("claimant %d, %+v, is still to be credited and became %+v", id, c.owner, owner)
 	}
 	c := &oracleClaimant{id: id, party: party{open: true, entity: attribution.Process, owner: owner, since: since}}
-	for _, entity := range []attribution.Entity{attribution.Container, attribution.Pod, attribution.VM} {
+	for entity := attribution.Container; entity < entities; entity++ {
 		described, ok := describe(entity, owner)
 		if !ok {
 			continue
@@ -861,22 +869,35 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unattribu
 	}
 	for holder, all := range carriers {
 		share := part(idle, size(holder), sum)
-		unnamed := 0
+		together := map[attribution.Owner][]*oracleClaimant{} // those that are part of the same
 		for _, c := range all {
-			if c.series == nil {
-				unnamed++
-				continue
-			}
-			g := o.idleGains(kind, share.divided(1, len(all)), w.elapsed)
-			c.series.gains.add(&g)
-			c.idle.add(&g)
+			in := c.owner
+			in.Process = units.Process{}
+			together[in] = append(together[in], c)
 		}
-		g, rest := o.idleGains(kind, share, w.elapsed), o.idleGains(kind, share.divided(unnamed, len(all)), w.elapsed)
-		o.others[attribution.Process].gains.add(&rest)
-		for _, group := range groupsOf(all[0]) {
-			group.gains.add(&g)
-			group.unlisted.add(&rest)
+		for _, some := range together {
+			o.carry(kind, some, share.divided(len(some), len(all)), w.elapsed)
 		}
+	}
+}
+
+// carry gives claimants that are part of the same their idle energy, of which each has as much.
+func (o *oracle) carry(kind int, all []*oracleClaimant, share within, elapsed time.Duration) {
+	unnamed := 0
+	for _, c := range all {
+		if c.series == nil {
+			unnamed++
+			continue
+		}
+		g := o.idleGains(kind, share.divided(1, len(all)), elapsed)
+		c.series.gains.add(&g)
+		c.idle.add(&g)
+	}
+	g, rest := o.idleGains(kind, share, elapsed), o.idleGains(kind, share.divided(unnamed, len(all)), elapsed)
+	o.others[attribution.Process].gains.add(&rest)
+	for _, group := range groupsOf(all[0]) {
+		group.gains.add(&g)
+		group.unlisted.add(&rest)
 	}
 }
 
@@ -1338,7 +1359,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 	return nil
 }
 
-// compareGroups holds containers and virtual machines against their processes, and pods against their containers.
+// compareGroups holds pods against their containers, and the others against their processes.
 func (o *oracle) compareGroups(grown []amounts) error {
 	for i, group := range o.accounts {
 		if group.Entity == attribution.Process || group.Other || group.left {
@@ -1376,8 +1397,12 @@ func (a *oracleAccount) has(other *oracleAccount) bool {
 		return other.Entity == attribution.Container && other.Owner.Container.PodUID == a.Owner.Pod.UID
 	case attribution.Container:
 		return other.Entity == attribution.Process && other.Owner.Container == a.Owner.Container
-	default:
+	case attribution.VM:
 		return other.Entity == attribution.Process && other.Owner.VM == a.Owner.VM
+	case attribution.SlurmStep:
+		return other.Entity == attribution.Process && other.Owner.Job == a.Owner.Job
+	default:
+		return other.Entity == attribution.Process && other.Owner.Unit == a.Owner.Unit
 	}
 }
 

@@ -15,6 +15,8 @@ type Owner struct {
 	Container units.Container
 	Pod       units.Pod
 	VM        units.VM
+	Job       units.SlurmStep
+	Unit      units.SystemdUnit
 }
 
 // series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
@@ -28,6 +30,8 @@ type series struct {
 	container  string
 	pod        string
 	vm         string
+	job        units.SlurmStep
+	unit       string
 }
 
 // seriesOf returns the series of an entity of the owner, and the part of the owner that it describes; ok
@@ -38,7 +42,7 @@ func (o *Owner) seriesOf(e Entity) (s series, described Owner, ok bool) {
 	case Process:
 		s.pid, s.start = o.Process.PID, o.Process.Start
 		s.id, s.executable, s.arguments = o.Process.Path, o.Process.Executable, o.Process.CommandLine
-		s.container, s.pod, s.vm = o.Container.ID, o.Pod.UID, o.VM.ID
+		s.container, s.pod, s.vm, s.job, s.unit = o.Container.ID, o.Pod.UID, o.VM.ID, o.Job, o.Unit.Name
 		return s, *o, s.pid != 0
 	case Container:
 		s.id, s.pod = o.Container.ID, o.Container.PodUID
@@ -46,8 +50,14 @@ func (o *Owner) seriesOf(e Entity) (s series, described Owner, ok bool) {
 	case Pod:
 		s.id = o.Pod.UID
 		return s, Owner{Pod: o.Pod}, s.id != ""
-	default:
+	case VM:
 		s.id = o.VM.ID
 		return s, Owner{VM: o.VM}, s.id != ""
+	case SlurmStep:
+		s.job = o.Job
+		return s, Owner{Job: o.Job}, o.Job.ID != ""
+	default:
+		s.unit = o.Unit.Name
+		return s, Owner{Unit: o.Unit}, s.unit != ""
 	}
 }

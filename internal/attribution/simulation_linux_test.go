@@ -44,6 +44,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 		cfg.Limits[attribution.Container] = attribution.Limit{MinEnergy: units.Energy(seed%2) * units.Joule, Max: 2}
 		cfg.Limits[attribution.Pod] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
 		cfg.Limits[attribution.VM].Max = 1
+		cfg.Limits[attribution.SystemdUnit].Max = 2
 	}
 	var again [attribution.MaxKinds]attribution.StaticPowerModel
 	if create := otherModels[seed/8%uint64(len(otherModels))]; create != nil {

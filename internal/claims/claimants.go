@@ -18,9 +18,9 @@ type claimant struct {
 	id         attribution.Claimant
 	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
 	pod        string       // UID of its pod
-	inWorkload bool         // it is part of a container, pod or virtual machine
+	inWorkload bool         // it is part of a container, pod, virtual machine or Slurm job
 	excluded   bool         // its energy is static
-	withCgroup bool         // it is excluded with all of its own cgroup
+	withCgroup bool         // all of its own cgroup is excluded, or in the same unit
 }
 
 // update opens a claimant for a process that has none, and another for one that has become someone else.
@@ -30,7 +30,7 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 		return
 	}
 	excluded := b.Exclusion.Excludes(identity, m.ReadAt)
-	c.withCgroup = b.Exclusion.ExcludesCgroup(identity.ProcessCgroup)
+	c.withCgroup = b.Exclusion.ExcludesCgroup(identity.ProcessCgroup) || identity.Unit.Name != ""
 	if !changed && excluded == c.excluded {
 		return
 	}
@@ -38,7 +38,7 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 		b.end(c.id)
 	}
 	c.open, c.pod, c.excluded = true, identity.Pod.UID, excluded
-	c.inWorkload = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != ""
+	c.inWorkload = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != "" || identity.Job.ID != ""
 	c.id = b.openClaimant(b.owner(p, identity), b.since(p, m), excluded)
 	if b.watchesCgroups() {
 		b.enter(c, identity.Cgroup, p, m)
@@ -59,15 +59,16 @@ func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement
 }
 
 // claimantForCgroup opens a claimant, for this interval, for processes that lived and ended between two scans, known only
-// by their cgroup. It is not ok if the path names no container or pod, unless the cgroup is excluded: only a virtual
-// machine's processes tell which one a cgroup is of.
+// by their cgroup. It is not ok if the path names no workload, unless the cgroup is excluded: only a virtual machine's
+// processes tell which one a cgroup is of.
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
 	placed := b.Identifier.PlaceShortLived(path)
 	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
-	if !b.begun || !excluded && placed.Container.ID == "" && placed.Pod.UID == "" {
+	owner := attribution.Owner{Container: placed.Container, Pod: placed.Pod, Job: placed.Job, Unit: placed.Unit}
+	if !b.begun || !excluded && owner == (attribution.Owner{}) {
 		return attribution.NoClaimant, nil, false
 	}
-	id = b.openClaimant(attribution.Owner{Container: placed.Container, Pod: placed.Pod}, b.last.Stamp, excluded)
+	id = b.openClaimant(owner, b.last.Stamp, excluded)
 	b.end(id)
 	if b.watchesCgroups() {
 		in = b.Cgroups.Node(placed.Cgroup)
@@ -136,5 +137,7 @@ func (b *Builder) owner(p *cpu.Process, i *workload.Identity) attribution.Owner 
 		Container: i.Container,
 		Pod:       i.Pod,
 		VM:        i.VM,
+		Job:       i.Job,
+		Unit:      i.Unit,
 	}
 }

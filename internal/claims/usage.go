@@ -63,7 +63,8 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		if !b.Exact {
 			c.cgroup.Account(int32(c.id), p.Used+p.Unseen)
 		}
-		// An exact source finds short-lived processes in the same cgroup, procfs among the children.
+		// An exact source finds short-lived processes in the same cgroup, procfs among the children, which are in the same
+		// workload but may be in another unit: those that a service leaves behind are children of init then.
 		if c.inWorkload || c.withCgroup && b.Exact {
 			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.Unseen}, c.cgroup, p, m)
 		} else {

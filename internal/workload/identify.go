@@ -28,18 +28,7 @@ type Identity struct {
 
 // Wanted selects what of an Identity is found that not everybody needs. The rest stays empty.
 type Wanted struct {
-	CommandLine, ProcessCgroup, Jobs, Units bool
-}
-
-// of returns what is wanted of a placement.
-func (w Wanted) of(p Placement) Placement {
-	if !w.Jobs {
-		p.leaveJob()
-	}
-	if !w.Units {
-		p.Unit = units.SystemdUnit{}
-	}
-	return p
+	CommandLine, ProcessCgroup, Unit bool
 }
 
 // maxFile bounds how much of a cgroup file, or of a hypervisor's command line, is read. The kernel does not bound the

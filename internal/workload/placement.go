@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -44,8 +45,7 @@ func (id *Identifier) placementOf(text string) *placement {
 		}
 		absolute := id.namespace.absolute([]byte(text))
 		p = &placement{text: text}
-		in, by := parseCgroup(absolute)
-		p.Placement, p.delegate = id.wanted.of(in), by
+		p.Placement, p.delegate = id.parse(absolute)
 		if id.wanted.ProcessCgroup {
 			p.own = ProcessCgroup(absolute)
 		}
@@ -54,9 +54,18 @@ func (id *Identifier) placementOf(text string) *placement {
 	return p
 }
 
+// parse reads a cgroup file, and leaves out what is not wanted.
+func (id *Identifier) parse(file []byte) (Placement, delegate) {
+	p, by := parseCgroup(file)
+	if !id.wanted.Unit {
+		p.Unit = units.SystemdUnit{}
+	}
+	return p, by
+}
+
 // PlaceShortLived returns where processes were that ran in the cgroup at path, in version 2, and were not identified.
 func (id *Identifier) PlaceShortLived(path string) Placement {
-	p := id.wanted.of(ParseCgroup([]byte("0::" + path)))
+	p, _ := id.parse([]byte("0::" + path))
 	p.Container.ID, _ = id.holders.idOf(&p)
 	return p
 }

@@ -2,11 +2,7 @@
 
 package workload
 
-import (
-	"strings"
-
-	"github.com/energyreceiver/energyreceiver/internal/units"
-)
+import "strings"
 
 // findSlurmStep notes the step of a Slurm job that a directory is, or the job. slurmstepd makes
 //
@@ -75,12 +71,4 @@ func isSlurmStep(s string) bool {
 	}
 	step, component, ok := strings.Cut(s, "+")
 	return isDigits(step) && (!ok || isDigits(component))
-}
-
-// leaveJob removes the job from a placement.
-func (p *Placement) leaveJob() {
-	p.Job = units.SlurmStep{}
-	if p.Container.ID == "" {
-		p.Cgroup = ""
-	}
 }

@@ -64,25 +64,23 @@ func TestAUnitIsWhatSystemdHasIt(t *testing.T) {
 }
 
 // Otherwise a process that moves from one service to another would begin a new series.
-func TestUnitsAndJobsAreLeftOutWhereNobodyWantsThem(t *testing.T) {
+func TestUnitsAreLeftOutWhereNobodyWantsThem(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/nginx.service"}
 	i.host.Processes[10] = p
 	i.round(10)
-	for _, cgroup := range []string{"/system.slice/ssh.service", slurmScope + "/job_7/step_0"} {
-		p.Cgroup = "0::" + cgroup
-		identity, changed := i.round(10)
-		assert.False(t, changed)
-		assert.Equal(t, Placement{}, identity.Placement)
-		assert.Equal(t, Placement{}, i.id.PlaceShortLived(cgroup))
-	}
+	p.Cgroup = "0::/system.slice/ssh.service"
+	identity, changed := i.round(10)
+	assert.False(t, changed)
+	assert.Equal(t, Placement{}, identity.Placement)
+	assert.Equal(t, Placement{}, i.id.PlaceShortLived("/system.slice/ssh.service"))
 }
 
 func TestAProcessThatMovesToAnotherUnitOrStepIsAnother(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
-	i.id.wanted.Units, i.id.wanted.Jobs = true, true
+	i.id.wanted.Unit = true
 	p := &hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/nginx.service"}
 	i.host.Processes[10] = p
 	identity, _ := i.round(10)

@@ -43,6 +43,9 @@ var entities = [len(attribution.Limits{})]entity{
 		{key: "container.id", text: containerID},
 		{key: "k8s.pod.uid", text: podUID},
 		{key: "vm.id", text: vmID},
+		{key: "slurm.job.id", text: jobID},
+		{key: "slurm.job.step", text: jobStep},
+		{key: "systemd.unit.name", text: unitName},
 	}},
 	attribution.Container: {prefix: "container", other: "container.id", attributes: []attribute{
 		{key: "container.id", text: containerID, distinguishes: true},
@@ -58,11 +61,21 @@ var entities = [len(attribution.Limits{})]entity{
 		{key: "vm.name", text: func(o *attribution.Owner) string { return o.VM.Name }},
 		{key: "vm.hypervisor", text: func(o *attribution.Owner) string { return o.VM.Hypervisor }},
 	}},
+	attribution.SlurmStep: {prefix: "slurm.job", other: "slurm.job.id", attributes: []attribute{
+		{key: "slurm.job.id", text: jobID, distinguishes: true},
+		{key: "slurm.job.step", text: jobStep, distinguishes: true},
+	}},
+	attribution.SystemdUnit: {prefix: "systemd.unit", other: "systemd.unit.name", attributes: []attribute{
+		{key: "systemd.unit.name", text: unitName, distinguishes: true},
+	}},
 }
 
 func containerID(o *attribution.Owner) string { return o.Container.ID }
 func podUID(o *attribution.Owner) string      { return o.Pod.UID }
 func vmID(o *attribution.Owner) string        { return o.VM.ID }
+func jobID(o *attribution.Owner) string       { return o.Job.ID }
+func jobStep(o *attribution.Owner) string     { return o.Job.Step }
+func unitName(o *attribution.Owner) string    { return o.Unit.Name }
 
 // EntityName returns the prefix of the names of an entity's metrics, such as process or k8s.pod.
 func EntityName(e attribution.Entity) string { return entities[e].prefix }

@@ -307,6 +307,46 @@ func (ms *ProcessPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) e
 	return nil
 }
 
+// SlurmJobEnergyMetricConfig provides config for the slurm.job.energy metric.
+type SlurmJobEnergyMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *SlurmJobEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// SlurmJobPowerMetricConfig provides config for the slurm.job.power metric.
+type SlurmJobPowerMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *SlurmJobPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // SystemCPUInfoMetricConfig provides config for the system.cpu.info metric.
 type SystemCPUInfoMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -427,6 +467,46 @@ func (ms *SystemUnattributedEnergyMetricConfig) Unmarshal(parser *confmap.Conf) 
 	return nil
 }
 
+// SystemdUnitEnergyMetricConfig provides config for the systemd.unit.energy metric.
+type SystemdUnitEnergyMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *SystemdUnitEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// SystemdUnitPowerMetricConfig provides config for the systemd.unit.power metric.
+type SystemdUnitPowerMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *SystemdUnitPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // VMEnergyMetricConfig provides config for the vm.energy metric.
 type VMEnergyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -504,12 +584,16 @@ type MetricsConfig struct {
 	ProcessEnergy             ProcessEnergyMetricConfig             `mapstructure:"process.energy"`
 	ProcessPower              ProcessPowerMetricConfig              `mapstructure:"process.power"`
 	ProcessPowerUncertainty   ProcessPowerUncertaintyMetricConfig   `mapstructure:"process.power.uncertainty"`
+	SlurmJobEnergy            SlurmJobEnergyMetricConfig            `mapstructure:"slurm.job.energy"`
+	SlurmJobPower             SlurmJobPowerMetricConfig             `mapstructure:"slurm.job.power"`
 	SystemCPUInfo             SystemCPUInfoMetricConfig             `mapstructure:"system.cpu.info"`
 	SystemCPUUtilization      SystemCPUUtilizationMetricConfig      `mapstructure:"system.cpu.utilization"`
 	SystemEnergy              SystemEnergyMetricConfig              `mapstructure:"system.energy"`
 	SystemEnergySplitLearned  SystemEnergySplitLearnedMetricConfig  `mapstructure:"system.energy.split.learned"`
 	SystemPower               SystemPowerMetricConfig               `mapstructure:"system.power"`
 	SystemUnattributedEnergy  SystemUnattributedEnergyMetricConfig  `mapstructure:"system.unattributed.energy"`
+	SystemdUnitEnergy         SystemdUnitEnergyMetricConfig         `mapstructure:"systemd.unit.energy"`
+	SystemdUnitPower          SystemdUnitPowerMetricConfig          `mapstructure:"systemd.unit.power"`
 	VMEnergy                  VMEnergyMetricConfig                  `mapstructure:"vm.energy"`
 	VMPower                   VMPowerMetricConfig                   `mapstructure:"vm.power"`
 	VMPowerUncertainty        VMPowerUncertaintyMetricConfig        `mapstructure:"vm.power.uncertainty"`
@@ -562,6 +646,12 @@ func DefaultMetricsConfig() MetricsConfig {
 		ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 			Enabled: false,
 		},
+		SlurmJobEnergy: SlurmJobEnergyMetricConfig{
+			Enabled: true,
+		},
+		SlurmJobPower: SlurmJobPowerMetricConfig{
+			Enabled: true,
+		},
 		SystemCPUInfo: SystemCPUInfoMetricConfig{
 			Enabled: false,
 		},
@@ -579,6 +669,12 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		SystemUnattributedEnergy: SystemUnattributedEnergyMetricConfig{
 			Enabled: true,
+		},
+		SystemdUnitEnergy: SystemdUnitEnergyMetricConfig{
+			Enabled: false,
+		},
+		SystemdUnitPower: SystemdUnitPowerMetricConfig{
+			Enabled: false,
 		},
 		VMEnergy: VMEnergyMetricConfig{
 			Enabled: true,
@@ -629,6 +725,9 @@ type ResourceAttributesConfig struct {
 	ProcessExecutableName ResourceAttributeConfig `mapstructure:"process.executable.name"`
 	ProcessExecutablePath ResourceAttributeConfig `mapstructure:"process.executable.path"`
 	ProcessPid            ResourceAttributeConfig `mapstructure:"process.pid"`
+	SlurmJobID            ResourceAttributeConfig `mapstructure:"slurm.job.id"`
+	SlurmJobStep          ResourceAttributeConfig `mapstructure:"slurm.job.step"`
+	SystemdUnitName       ResourceAttributeConfig `mapstructure:"systemd.unit.name"`
 	VMHypervisor          ResourceAttributeConfig `mapstructure:"vm.hypervisor"`
 	VMID                  ResourceAttributeConfig `mapstructure:"vm.id"`
 	VMName                ResourceAttributeConfig `mapstructure:"vm.name"`
@@ -661,6 +760,15 @@ func DefaultResourceAttributesConfig() ResourceAttributesConfig {
 			Enabled: true,
 		},
 		ProcessPid: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		SlurmJobID: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		SlurmJobStep: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		SystemdUnitName: ResourceAttributeConfig{
 			Enabled: true,
 		},
 		VMHypervisor: ResourceAttributeConfig{

@@ -71,6 +71,12 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 						Enabled: true,
 					},
+					SlurmJobEnergy: SlurmJobEnergyMetricConfig{
+						Enabled: true,
+					},
+					SlurmJobPower: SlurmJobPowerMetricConfig{
+						Enabled: true,
+					},
 					SystemCPUInfo: SystemCPUInfoMetricConfig{
 						Enabled: true,
 					},
@@ -87,6 +93,12 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: true,
 					},
 					SystemUnattributedEnergy: SystemUnattributedEnergyMetricConfig{
+						Enabled: true,
+					},
+					SystemdUnitEnergy: SystemdUnitEnergyMetricConfig{
+						Enabled: true,
+					},
+					SystemdUnitPower: SystemdUnitPowerMetricConfig{
 						Enabled: true,
 					},
 					VMEnergy: VMEnergyMetricConfig{
@@ -109,6 +121,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessExecutableName: ResourceAttributeConfig{Enabled: true},
 					ProcessExecutablePath: ResourceAttributeConfig{Enabled: true},
 					ProcessPid:            ResourceAttributeConfig{Enabled: true},
+					SlurmJobID:            ResourceAttributeConfig{Enabled: true},
+					SlurmJobStep:          ResourceAttributeConfig{Enabled: true},
+					SystemdUnitName:       ResourceAttributeConfig{Enabled: true},
 					VMHypervisor:          ResourceAttributeConfig{Enabled: true},
 					VMID:                  ResourceAttributeConfig{Enabled: true},
 					VMName:                ResourceAttributeConfig{Enabled: true},
@@ -164,6 +179,12 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessPowerUncertainty: ProcessPowerUncertaintyMetricConfig{
 						Enabled: false,
 					},
+					SlurmJobEnergy: SlurmJobEnergyMetricConfig{
+						Enabled: false,
+					},
+					SlurmJobPower: SlurmJobPowerMetricConfig{
+						Enabled: false,
+					},
 					SystemCPUInfo: SystemCPUInfoMetricConfig{
 						Enabled: false,
 					},
@@ -180,6 +201,12 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: false,
 					},
 					SystemUnattributedEnergy: SystemUnattributedEnergyMetricConfig{
+						Enabled: false,
+					},
+					SystemdUnitEnergy: SystemdUnitEnergyMetricConfig{
+						Enabled: false,
+					},
+					SystemdUnitPower: SystemdUnitPowerMetricConfig{
 						Enabled: false,
 					},
 					VMEnergy: VMEnergyMetricConfig{
@@ -202,6 +229,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					ProcessExecutableName: ResourceAttributeConfig{Enabled: false},
 					ProcessExecutablePath: ResourceAttributeConfig{Enabled: false},
 					ProcessPid:            ResourceAttributeConfig{Enabled: false},
+					SlurmJobID:            ResourceAttributeConfig{Enabled: false},
+					SlurmJobStep:          ResourceAttributeConfig{Enabled: false},
+					SystemdUnitName:       ResourceAttributeConfig{Enabled: false},
 					VMHypervisor:          ResourceAttributeConfig{Enabled: false},
 					VMID:                  ResourceAttributeConfig{Enabled: false},
 					VMName:                ResourceAttributeConfig{Enabled: false},
@@ -212,7 +242,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPowerMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmJobEnergyMetricConfig{}, SlurmJobPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPowerMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}
@@ -249,6 +279,9 @@ func TestResourceAttributesConfig(t *testing.T) {
 				ProcessExecutableName: ResourceAttributeConfig{Enabled: true},
 				ProcessExecutablePath: ResourceAttributeConfig{Enabled: true},
 				ProcessPid:            ResourceAttributeConfig{Enabled: true},
+				SlurmJobID:            ResourceAttributeConfig{Enabled: true},
+				SlurmJobStep:          ResourceAttributeConfig{Enabled: true},
+				SystemdUnitName:       ResourceAttributeConfig{Enabled: true},
 				VMHypervisor:          ResourceAttributeConfig{Enabled: true},
 				VMID:                  ResourceAttributeConfig{Enabled: true},
 				VMName:                ResourceAttributeConfig{Enabled: true},
@@ -266,6 +299,9 @@ func TestResourceAttributesConfig(t *testing.T) {
 				ProcessExecutableName: ResourceAttributeConfig{Enabled: false},
 				ProcessExecutablePath: ResourceAttributeConfig{Enabled: false},
 				ProcessPid:            ResourceAttributeConfig{Enabled: false},
+				SlurmJobID:            ResourceAttributeConfig{Enabled: false},
+				SlurmJobStep:          ResourceAttributeConfig{Enabled: false},
+				SystemdUnitName:       ResourceAttributeConfig{Enabled: false},
 				VMHypervisor:          ResourceAttributeConfig{Enabled: false},
 				VMID:                  ResourceAttributeConfig{Enabled: false},
 				VMName:                ResourceAttributeConfig{Enabled: false},

@@ -132,6 +132,8 @@ const (
 	AttributeSeriesEntityContainer
 	AttributeSeriesEntityK8sPod
 	AttributeSeriesEntityVM
+	AttributeSeriesEntitySlurmJob
+	AttributeSeriesEntitySystemdUnit
 )
 
 // String returns the string representation of the AttributeSeriesEntity.
@@ -145,16 +147,22 @@ func (av AttributeSeriesEntity) String() string {
 		return "k8s.pod"
 	case AttributeSeriesEntityVM:
 		return "vm"
+	case AttributeSeriesEntitySlurmJob:
+		return "slurm.job"
+	case AttributeSeriesEntitySystemdUnit:
+		return "systemd.unit"
 	}
 	return ""
 }
 
 // MapAttributeSeriesEntity is a helper map of string to AttributeSeriesEntity attribute value.
 var MapAttributeSeriesEntity = map[string]AttributeSeriesEntity{
-	"process":   AttributeSeriesEntityProcess,
-	"container": AttributeSeriesEntityContainer,
-	"k8s.pod":   AttributeSeriesEntityK8sPod,
-	"vm":        AttributeSeriesEntityVM,
+	"process":      AttributeSeriesEntityProcess,
+	"container":    AttributeSeriesEntityContainer,
+	"k8s.pod":      AttributeSeriesEntityK8sPod,
+	"vm":           AttributeSeriesEntityVM,
+	"slurm.job":    AttributeSeriesEntitySlurmJob,
+	"systemd.unit": AttributeSeriesEntitySystemdUnit,
 }
 
 var MetricsInfo = metricsInfo{
@@ -216,6 +224,14 @@ var MetricsInfo = metricsInfo{
 		Name:       "process.power.uncertainty",
 		Attributes: []string{"energy.source", "energy.zone"},
 	},
+	SlurmJobEnergy: metricInfo{
+		Name:       "slurm.job.energy",
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+	},
+	SlurmJobPower: metricInfo{
+		Name:       "slurm.job.power",
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+	},
 	SystemCPUInfo: metricInfo{
 		Name:       "system.cpu.info",
 		Attributes: []string{"cpu.core.id", "cpu.logical_number", "cpu.package.id", "host.cpu.model.name", "host.cpu.vendor.id"},
@@ -237,6 +253,14 @@ var MetricsInfo = metricsInfo{
 	},
 	SystemUnattributedEnergy: metricInfo{
 		Name:       "system.unattributed.energy",
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+	},
+	SystemdUnitEnergy: metricInfo{
+		Name:       "systemd.unit.energy",
+		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
+	},
+	SystemdUnitPower: metricInfo{
+		Name:       "systemd.unit.power",
 		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
 	VMEnergy: metricInfo{
@@ -269,12 +293,16 @@ type metricsInfo struct {
 	ProcessEnergy             metricInfo
 	ProcessPower              metricInfo
 	ProcessPowerUncertainty   metricInfo
+	SlurmJobEnergy            metricInfo
+	SlurmJobPower             metricInfo
 	SystemCPUInfo             metricInfo
 	SystemCPUUtilization      metricInfo
 	SystemEnergy              metricInfo
 	SystemEnergySplitLearned  metricInfo
 	SystemPower               metricInfo
 	SystemUnattributedEnergy  metricInfo
+	SystemdUnitEnergy         metricInfo
+	SystemdUnitPower          metricInfo
 	VMEnergy                  metricInfo
 	VMPower                   metricInfo
 	VMPowerUncertainty        metricInfo
@@ -1100,6 +1128,116 @@ func newMetricProcessPowerUncertainty(cfg ProcessPowerUncertaintyMetricConfig) m
 	return m
 }
 
+type metricSlurmJobEnergy struct {
+	data     pmetric.Metric             // data buffer for generated metric.
+	config   SlurmJobEnergyMetricConfig // metric config provided by user.
+	capacity int                        // max observed number of data points added to the metric.
+}
+
+// init fills slurm.job.energy metric with initial data.
+func (m *metricSlurmJobEnergy) init() {
+	m.data.SetName("slurm.job.energy")
+	m.data.SetDescription("Energy attributed to the step of the Slurm job since its series began.")
+	m.data.SetUnit("J")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricSlurmJobEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSlurmJobEnergy) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSlurmJobEnergy) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSlurmJobEnergy(cfg SlurmJobEnergyMetricConfig) metricSlurmJobEnergy {
+	m := metricSlurmJobEnergy{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricSlurmJobPower struct {
+	data     pmetric.Metric            // data buffer for generated metric.
+	config   SlurmJobPowerMetricConfig // metric config provided by user.
+	capacity int                       // max observed number of data points added to the metric.
+}
+
+// init fills slurm.job.power metric with initial data.
+func (m *metricSlurmJobPower) init() {
+	m.data.SetName("slurm.job.power")
+	m.data.SetDescription("Average power attributed to the step of the Slurm job over the interval just ended.")
+	m.data.SetUnit("W")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricSlurmJobPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSlurmJobPower) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSlurmJobPower) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSlurmJobPower(cfg SlurmJobPowerMetricConfig) metricSlurmJobPower {
+	m := metricSlurmJobPower{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricSystemCPUInfo struct {
 	data     pmetric.Metric            // data buffer for generated metric.
 	config   SystemCPUInfoMetricConfig // metric config provided by user.
@@ -1425,6 +1563,116 @@ func newMetricSystemUnattributedEnergy(cfg SystemUnattributedEnergyMetricConfig)
 	return m
 }
 
+type metricSystemdUnitEnergy struct {
+	data     pmetric.Metric                // data buffer for generated metric.
+	config   SystemdUnitEnergyMetricConfig // metric config provided by user.
+	capacity int                           // max observed number of data points added to the metric.
+}
+
+// init fills systemd.unit.energy metric with initial data.
+func (m *metricSystemdUnitEnergy) init() {
+	m.data.SetName("systemd.unit.energy")
+	m.data.SetDescription("Energy attributed to the systemd unit since its series began.")
+	m.data.SetUnit("J")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricSystemdUnitEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSystemdUnitEnergy) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSystemdUnitEnergy) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSystemdUnitEnergy(cfg SystemdUnitEnergyMetricConfig) metricSystemdUnitEnergy {
+	m := metricSystemdUnitEnergy{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricSystemdUnitPower struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   SystemdUnitPowerMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills systemd.unit.power metric with initial data.
+func (m *metricSystemdUnitPower) init() {
+	m.data.SetName("systemd.unit.power")
+	m.data.SetDescription("Average power attributed to the systemd unit over the interval just ended.")
+	m.data.SetUnit("W")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricSystemdUnitPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSystemdUnitPower) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSystemdUnitPower) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSystemdUnitPower(cfg SystemdUnitPowerMetricConfig) metricSystemdUnitPower {
+	m := metricSystemdUnitPower{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricVMEnergy struct {
 	data     pmetric.Metric       // data buffer for generated metric.
 	config   VMEnergyMetricConfig // metric config provided by user.
@@ -1613,12 +1861,16 @@ type MetricsBuilder struct {
 	metricProcessEnergy             metricProcessEnergy
 	metricProcessPower              metricProcessPower
 	metricProcessPowerUncertainty   metricProcessPowerUncertainty
+	metricSlurmJobEnergy            metricSlurmJobEnergy
+	metricSlurmJobPower             metricSlurmJobPower
 	metricSystemCPUInfo             metricSystemCPUInfo
 	metricSystemCPUUtilization      metricSystemCPUUtilization
 	metricSystemEnergy              metricSystemEnergy
 	metricSystemEnergySplitLearned  metricSystemEnergySplitLearned
 	metricSystemPower               metricSystemPower
 	metricSystemUnattributedEnergy  metricSystemUnattributedEnergy
+	metricSystemdUnitEnergy         metricSystemdUnitEnergy
+	metricSystemdUnitPower          metricSystemdUnitPower
 	metricVMEnergy                  metricVMEnergy
 	metricVMPower                   metricVMPower
 	metricVMPowerUncertainty        metricVMPowerUncertainty
@@ -1662,12 +1914,16 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricProcessEnergy:             newMetricProcessEnergy(mbc.Metrics.ProcessEnergy),
 		metricProcessPower:              newMetricProcessPower(mbc.Metrics.ProcessPower),
 		metricProcessPowerUncertainty:   newMetricProcessPowerUncertainty(mbc.Metrics.ProcessPowerUncertainty),
+		metricSlurmJobEnergy:            newMetricSlurmJobEnergy(mbc.Metrics.SlurmJobEnergy),
+		metricSlurmJobPower:             newMetricSlurmJobPower(mbc.Metrics.SlurmJobPower),
 		metricSystemCPUInfo:             newMetricSystemCPUInfo(mbc.Metrics.SystemCPUInfo),
 		metricSystemCPUUtilization:      newMetricSystemCPUUtilization(mbc.Metrics.SystemCPUUtilization),
 		metricSystemEnergy:              newMetricSystemEnergy(mbc.Metrics.SystemEnergy),
 		metricSystemEnergySplitLearned:  newMetricSystemEnergySplitLearned(mbc.Metrics.SystemEnergySplitLearned),
 		metricSystemPower:               newMetricSystemPower(mbc.Metrics.SystemPower),
 		metricSystemUnattributedEnergy:  newMetricSystemUnattributedEnergy(mbc.Metrics.SystemUnattributedEnergy),
+		metricSystemdUnitEnergy:         newMetricSystemdUnitEnergy(mbc.Metrics.SystemdUnitEnergy),
+		metricSystemdUnitPower:          newMetricSystemdUnitPower(mbc.Metrics.SystemdUnitPower),
 		metricVMEnergy:                  newMetricVMEnergy(mbc.Metrics.VMEnergy),
 		metricVMPower:                   newMetricVMPower(mbc.Metrics.VMPower),
 		metricVMPowerUncertainty:        newMetricVMPowerUncertainty(mbc.Metrics.VMPowerUncertainty),
@@ -1727,6 +1983,24 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 	}
 	if mbc.ResourceAttributes.ProcessPid.MetricsExclude != nil {
 		mb.resourceAttributeExcludeFilter["process.pid"] = filter.CreateFilter(mbc.ResourceAttributes.ProcessPid.MetricsExclude)
+	}
+	if mbc.ResourceAttributes.SlurmJobID.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["slurm.job.id"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobID.MetricsInclude)
+	}
+	if mbc.ResourceAttributes.SlurmJobID.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["slurm.job.id"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobID.MetricsExclude)
+	}
+	if mbc.ResourceAttributes.SlurmJobStep.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["slurm.job.step"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobStep.MetricsInclude)
+	}
+	if mbc.ResourceAttributes.SlurmJobStep.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["slurm.job.step"] = filter.CreateFilter(mbc.ResourceAttributes.SlurmJobStep.MetricsExclude)
+	}
+	if mbc.ResourceAttributes.SystemdUnitName.MetricsInclude != nil {
+		mb.resourceAttributeIncludeFilter["systemd.unit.name"] = filter.CreateFilter(mbc.ResourceAttributes.SystemdUnitName.MetricsInclude)
+	}
+	if mbc.ResourceAttributes.SystemdUnitName.MetricsExclude != nil {
+		mb.resourceAttributeExcludeFilter["systemd.unit.name"] = filter.CreateFilter(mbc.ResourceAttributes.SystemdUnitName.MetricsExclude)
 	}
 	if mbc.ResourceAttributes.VMHypervisor.MetricsInclude != nil {
 		mb.resourceAttributeIncludeFilter["vm.hypervisor"] = filter.CreateFilter(mbc.ResourceAttributes.VMHypervisor.MetricsInclude)
@@ -1831,12 +2105,16 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricProcessEnergy.emit(ils.Metrics())
 	mb.metricProcessPower.emit(ils.Metrics())
 	mb.metricProcessPowerUncertainty.emit(ils.Metrics())
+	mb.metricSlurmJobEnergy.emit(ils.Metrics())
+	mb.metricSlurmJobPower.emit(ils.Metrics())
 	mb.metricSystemCPUInfo.emit(ils.Metrics())
 	mb.metricSystemCPUUtilization.emit(ils.Metrics())
 	mb.metricSystemEnergy.emit(ils.Metrics())
 	mb.metricSystemEnergySplitLearned.emit(ils.Metrics())
 	mb.metricSystemPower.emit(ils.Metrics())
 	mb.metricSystemUnattributedEnergy.emit(ils.Metrics())
+	mb.metricSystemdUnitEnergy.emit(ils.Metrics())
+	mb.metricSystemdUnitPower.emit(ils.Metrics())
 	mb.metricVMEnergy.emit(ils.Metrics())
 	mb.metricVMPower.emit(ils.Metrics())
 	mb.metricVMPowerUncertainty.emit(ils.Metrics())
@@ -1946,6 +2224,16 @@ func (mb *MetricsBuilder) RecordProcessPowerUncertaintyDataPoint(ts pcommon.Time
 	mb.metricProcessPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
 }
 
+// RecordSlurmJobEnergyDataPoint adds a data point to slurm.job.energy metric.
+func (mb *MetricsBuilder) RecordSlurmJobEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSlurmJobEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordSlurmJobPowerDataPoint adds a data point to slurm.job.power metric.
+func (mb *MetricsBuilder) RecordSlurmJobPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSlurmJobPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
 // RecordSystemCPUInfoDataPoint adds a data point to system.cpu.info metric.
 func (mb *MetricsBuilder) RecordSystemCPUInfoDataPoint(ts pcommon.Timestamp, val float64, cpuCoreIDAttributeValue string, cpuLogicalNumberAttributeValue int64, cpuPackageIDAttributeValue string, hostCPUModelNameAttributeValue string, hostCPUVendorIDAttributeValue string) {
 	mb.metricSystemCPUInfo.recordDataPoint(mb.startTime, ts, val, cpuCoreIDAttributeValue, cpuLogicalNumberAttributeValue, cpuPackageIDAttributeValue, hostCPUModelNameAttributeValue, hostCPUVendorIDAttributeValue)
@@ -1974,6 +2262,16 @@ func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val f
 // RecordSystemUnattributedEnergyDataPoint adds a data point to system.unattributed.energy metric.
 func (mb *MetricsBuilder) RecordSystemUnattributedEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
 	mb.metricSystemUnattributedEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordSystemdUnitEnergyDataPoint adds a data point to systemd.unit.energy metric.
+func (mb *MetricsBuilder) RecordSystemdUnitEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemdUnitEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordSystemdUnitPowerDataPoint adds a data point to systemd.unit.power metric.
+func (mb *MetricsBuilder) RecordSystemdUnitPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
+	mb.metricSystemdUnitPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordVMEnergyDataPoint adds a data point to vm.energy metric.

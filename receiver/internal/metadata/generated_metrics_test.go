@@ -111,6 +111,12 @@ func TestMetricsBuilder(t *testing.T) {
 
 			allMetricsCount++
 			mb.RecordProcessPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
+			defaultMetricsCount++
+			allMetricsCount++
+			mb.RecordSlurmJobEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+			defaultMetricsCount++
+			allMetricsCount++
+			mb.RecordSlurmJobPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
 			mb.RecordSystemCPUInfoDataPoint(ts, 1, "cpu.core.id-val", 18, "cpu.package.id-val", "host.cpu.model.name-val", "host.cpu.vendor.id-val")
@@ -129,6 +135,12 @@ func TestMetricsBuilder(t *testing.T) {
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+
+			allMetricsCount++
+			mb.RecordSystemdUnitEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+
+			allMetricsCount++
+			mb.RecordSystemdUnitPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordVMEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
@@ -149,6 +161,9 @@ func TestMetricsBuilder(t *testing.T) {
 			rb.SetProcessExecutableName("process.executable.name-val")
 			rb.SetProcessExecutablePath("process.executable.path-val")
 			rb.SetProcessPid(11)
+			rb.SetSlurmJobID("slurm.job.id-val")
+			rb.SetSlurmJobStep("slurm.job.step-val")
+			rb.SetSystemdUnitName("systemd.unit.name-val")
 			rb.SetVMHypervisor("vm.hypervisor-val")
 			rb.SetVMID("vm.id-val")
 			rb.SetVMName("vm.name-val")
@@ -488,6 +503,50 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "slurm.job.energy":
+					assert.False(t, validatedMetrics["slurm.job.energy"], "Found a duplicate in the metrics slice: slurm.job.energy")
+					validatedMetrics["slurm.job.energy"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "Energy attributed to the step of the Slurm job since its series began.", mi.Description())
+					assert.Equal(t, "J", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "slurm.job.power":
+					assert.False(t, validatedMetrics["slurm.job.power"], "Found a duplicate in the metrics slice: slurm.job.power")
+					validatedMetrics["slurm.job.power"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "Average power attributed to the step of the Slurm job over the interval just ended.", mi.Description())
+					assert.Equal(t, "W", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
 				case "system.cpu.info":
 					assert.False(t, validatedMetrics["system.cpu.info"], "Found a duplicate in the metrics slice: system.cpu.info")
 					validatedMetrics["system.cpu.info"] = true
@@ -599,6 +658,50 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
 					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "systemd.unit.energy":
+					assert.False(t, validatedMetrics["systemd.unit.energy"], "Found a duplicate in the metrics slice: systemd.unit.energy")
+					validatedMetrics["systemd.unit.energy"] = true
+					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+					assert.Equal(t, "Energy attributed to the systemd unit since its series began.", mi.Description())
+					assert.Equal(t, "J", mi.Unit())
+					assert.True(t, mi.Sum().IsMonotonic())
+					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+					dp := mi.Sum().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
+					assert.True(t, ok)
+					assert.Equal(t, "active", energyStateAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "systemd.unit.power":
+					assert.False(t, validatedMetrics["systemd.unit.power"], "Found a duplicate in the metrics slice: systemd.unit.power")
+					validatedMetrics["systemd.unit.power"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "Average power attributed to the systemd unit over the interval just ended.", mi.Description())
+					assert.Equal(t, "W", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())

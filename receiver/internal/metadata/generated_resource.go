@@ -84,6 +84,27 @@ func (rb *ResourceBuilder) SetProcessPid(val int64) {
 	}
 }
 
+// SetSlurmJobID sets provided value as "slurm.job.id" attribute.
+func (rb *ResourceBuilder) SetSlurmJobID(val string) {
+	if rb.config.SlurmJobID.Enabled {
+		rb.res.Attributes().PutStr("slurm.job.id", val)
+	}
+}
+
+// SetSlurmJobStep sets provided value as "slurm.job.step" attribute.
+func (rb *ResourceBuilder) SetSlurmJobStep(val string) {
+	if rb.config.SlurmJobStep.Enabled {
+		rb.res.Attributes().PutStr("slurm.job.step", val)
+	}
+}
+
+// SetSystemdUnitName sets provided value as "systemd.unit.name" attribute.
+func (rb *ResourceBuilder) SetSystemdUnitName(val string) {
+	if rb.config.SystemdUnitName.Enabled {
+		rb.res.Attributes().PutStr("systemd.unit.name", val)
+	}
+}
+
 // SetVMHypervisor sets provided value as "vm.hypervisor" attribute.
 func (rb *ResourceBuilder) SetVMHypervisor(val string) {
 	if rb.config.VMHypervisor.Enabled {

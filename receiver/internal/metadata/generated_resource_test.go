@@ -22,6 +22,9 @@ func TestResourceBuilder(t *testing.T) {
 			rb.SetProcessExecutableName("process.executable.name-val")
 			rb.SetProcessExecutablePath("process.executable.path-val")
 			rb.SetProcessPid(11)
+			rb.SetSlurmJobID("slurm.job.id-val")
+			rb.SetSlurmJobStep("slurm.job.step-val")
+			rb.SetSystemdUnitName("systemd.unit.name-val")
 			rb.SetVMHypervisor("vm.hypervisor-val")
 			rb.SetVMID("vm.id-val")
 			rb.SetVMName("vm.name-val")
@@ -31,9 +34,9 @@ func TestResourceBuilder(t *testing.T) {
 
 			switch tt {
 			case "default":
-				assert.Equal(t, 11, res.Attributes().Len())
+				assert.Equal(t, 14, res.Attributes().Len())
 			case "all_set":
-				assert.Equal(t, 12, res.Attributes().Len())
+				assert.Equal(t, 15, res.Attributes().Len())
 			case "none_set":
 				assert.Equal(t, 0, res.Attributes().Len())
 				return
@@ -84,6 +87,21 @@ func TestResourceBuilder(t *testing.T) {
 			assert.True(t, ok)
 			if ok {
 				assert.EqualValues(t, 11, processPidAttrVal.Int())
+			}
+			slurmJobIDAttrVal, ok := res.Attributes().Get("slurm.job.id")
+			assert.True(t, ok)
+			if ok {
+				assert.Equal(t, "slurm.job.id-val", slurmJobIDAttrVal.Str())
+			}
+			slurmJobStepAttrVal, ok := res.Attributes().Get("slurm.job.step")
+			assert.True(t, ok)
+			if ok {
+				assert.Equal(t, "slurm.job.step-val", slurmJobStepAttrVal.Str())
+			}
+			systemdUnitNameAttrVal, ok := res.Attributes().Get("systemd.unit.name")
+			assert.True(t, ok)
+			if ok {
+				assert.Equal(t, "systemd.unit.name-val", systemdUnitNameAttrVal.Str())
 			}
 			vmHypervisorAttrVal, ok := res.Attributes().Get("vm.hypervisor")
 			assert.True(t, ok)
