@@ -69,6 +69,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	h.Processes[30] = &hostsim.Process{Parent: 1, Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64",
 		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "vm7", "-uuid", "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}}
 	h.Processes[40] = &hostsim.Process{Parent: 2, Comm: "kworker/0:1", Kernel: true}
+	h.Processes[50] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", Args: []string{"solve"}, Cgroup: "0::" + slurmStep}
 	n.s.readCPUs = func(string) ([]cpu.CPU, error) {
 		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
@@ -83,7 +84,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		}
 		h.Zones["intel-rapl:0"].Energy += (20 + 20*i) * joule
 		h.Zones["intel-rapl:1"].Energy += (20 + 20*i) * joule
-		h.Run(10*time.Second, map[int]int64{1: 1, 10: 200, 20: 100, 30: 300, 40: 10})
+		h.Run(10*time.Second, map[int]int64{1: 1, 10: 200, 20: 100, 30: 300, 40: 10, 50: 100})
 		require.NoError(t, h.Render())
 		md, err := n.s.scrape(t.Context())
 		require.NoError(t, err)
@@ -136,6 +137,7 @@ func TestOnlyWhatFewWantIsOffByDefault(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.utilization", "process.power.uncertainty",
 		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
+		"systemd.unit.energy", "systemd.unit.power",
 	}, off)
 }
 

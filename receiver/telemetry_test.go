@@ -90,7 +90,8 @@ func TestTheReceiverTellsHowManyProcessesAndSeriesItHas(t *testing.T) {
 		t.Helper()
 		metadatatest.AssertEqualReceiverEnergySeries(t, tel, counts(
 			observed(processes, "series.entity", "process"), observed(containers, "series.entity", "container"),
-			observed[int64](0, "series.entity", "k8s.pod"), observed[int64](0, "series.entity", "vm")), whenever)
+			observed[int64](0, "series.entity", "k8s.pod"), observed[int64](0, "series.entity", "vm"),
+			observed[int64](0, "series.entity", "slurm.job"), observed[int64](0, "series.entity", "systemd.unit")), whenever)
 	}
 	series(1, 1)
 	delete(n.host.Processes, 10)

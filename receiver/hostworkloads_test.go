@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+const (
+	slurmJob  = "/system.slice/slurmstepd.scope/job_7"
+	slurmStep = slurmJob + "/step_0/user/task_0"
+)
+
+// 60 J of 600 are active in each interval for each second of CPU time. Two processes of step 0, one of which is in a
+// container, the batch script, and another that only pretends to be in the job.
+func TestStepsOfASlurmJobHaveWhatTheirProcessesUse(t *testing.T) {
+	n := newTestNode(t)
+	for pid, cgroup := range map[int]string{
+		10: slurmStep, 11: slurmStep + "/libpod-" + idA, 12: slurmJob + "/step_batch/user/task_0",
+		13: "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7/step_0",
+	} {
+		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", Cgroup: "0::" + cgroup}
+	}
+	n.start()
+	n.run(600*joule, map[int]int64{10: 100, 11: 100, 12: 50, 13: 50})
+	step0 := n.one("slurm.job.energy", "slurm.job.id=7", "slurm.job.step=0").value
+	batch := n.one("slurm.job.energy", "slurm.job.id=7", "slurm.job.step=batch").value
+	processes := n.one("process.energy", pid(10)).value + n.one("process.energy", pid(11)).value
+	assert.Positive(t, step0)
+	assert.InDelta(t, processes, step0, 2e-6)
+	assert.InDelta(t, n.one("process.energy", pid(12)).value, batch, 1e-6)
+	assert.InDelta(t, step0+batch, n.sum("slurm.job.energy", attrs{"slurm.job.id": "7"}), 1e-9, "nobody else's")
+	assert.InDelta(t, step0/10, n.one("slurm.job.power", "slurm.job.step=0").value, 1e-6)
+	assert.InDelta(t, processes, n.sum("process.energy", attrs{"slurm.job.id": "7", "slurm.job.step": "0"}), 1e-9)
+	assert.InDelta(t, n.one("process.energy", pid(11)).value, n.one("container.energy").value, 1e-6)
+
+	// The series of a step ends with its processes. One that goes on is not touched by that.
+	delete(n.host.Processes, 12)
+	n.run(600*joule, map[int]int64{10: 100, 11: 100})
+	n.run(600*joule, map[int]int64{10: 100, 11: 100})
+	assert.Empty(t, n.points("slurm.job.energy", attrs{"slurm.job.step": "batch"}))
+	assert.Greater(t, n.one("slurm.job.energy", "slurm.job.step=0").value, step0)
+}
+
+// What came and went in a step between two scans is the step's, by its cgroup's counter and by its children.
+func TestShortLivedProcessesOfAStepAreTheSteps(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", Cgroup: "0::" + slurmStep}
+	n.host.Cgroups[slurmJob+"/step_0"] = time.Hour
+	n.start()
+	n.host.Cgroups[slurmJob+"/step_0"] += 4 * time.Second
+	n.host.Run(10*time.Second, map[int]int64{10: 100})
+	n.host.CPU.User += 300
+	n.host.CPU.Idle -= 300
+	n.host.Zones["intel-rapl:0"].Energy += 600 * joule
+	n.scrape()
+	step := n.one("slurm.job.energy").value
+	assert.InDelta(t, step, n.one("system.energy", "energy.state=active").value, 1e-6, "all of it")
+	assert.InEpsilon(t, 4*n.one("process.energy", pid(10)).value, step, 0.01, "by ticks")
+}
+
+func TestUnitsAreReportedWhereTheirMetricsAreEnabled(t *testing.T) {
+	for _, enabled := range []bool{false, true} {
+		n := newTestNode(t, func(c *Config) { c.Metrics.SystemdUnitEnergy.Enabled = enabled })
+		for pid, cgroup := range map[int]string{
+			10: "/system.slice/nginx.service", 11: "/system.slice/nginx.service/worker", 12: "/system.slice/docker-" + idA + ".scope",
+			13: "/user.slice/user-1000.slice/user@1000.service/app.slice/nginx.service",
+		} {
+			n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/usr/bin/app", Cgroup: "0::" + cgroup}
+		}
+		n.start()
+		n.run(600*joule, map[int]int64{10: 100, 11: 100, 12: 50, 13: 50})
+		if !enabled {
+			require.Empty(t, n.points("systemd.unit.energy", nil))
+			require.Empty(t, n.points("process.energy", attrs{"systemd.unit.name": "nginx.service"}))
+			for a := range n.s.ledgers.engine.Ledger().Accounts {
+				require.Zero(t, a.Owner.Unit, "nothing is spent on them")
+			}
+			continue
+		}
+		processes := n.one("process.energy", pid(10)).value + n.one("process.energy", pid(11)).value
+		assert.InDelta(t, processes, n.one("systemd.unit.energy", "systemd.unit.name=nginx.service").value, 2e-6)
+		assert.InDelta(t, processes, n.sum("process.energy", attrs{"systemd.unit.name": "nginx.service"}), 1e-9)
+		assert.InDelta(t, n.one("container.energy").value, n.one("systemd.unit.energy", "systemd.unit.name=docker-"+idA+".scope").value, 1e-6)
+		assert.InDelta(t, n.one("process.energy", pid(13)).value, n.one("systemd.unit.energy", "systemd.unit.name=user@1000.service").value, 1e-6)
+
+		n.host.Processes[11].Cgroup = "0::/system.slice/ssh.service"
+		n.run(600*joule, map[int]int64{10: 100, 11: 100})
+		assert.Positive(t, n.one("systemd.unit.energy", "systemd.unit.name=ssh.service").value)
+		assert.InDelta(t, n.sum("systemd.unit.energy", nil), n.sum("process.energy", attrs{})-n.withoutUnit(), 1e-5)
+	}
+}
+
+// withoutUnit is the energy of processes that are in no unit.
+func (n *testNode) withoutUnit() (sum float64) {
+	for _, p := range n.points("process.energy", nil) {
+		if _, ok := p.attributes["systemd.unit.name"]; !ok {
+			sum += p.value
+		}
+	}
+	return sum
+}
