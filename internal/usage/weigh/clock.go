@@ -3,12 +3,10 @@
 package weigh
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,11 +17,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// NewClock returns a meter that weighs CPU time by the clock rate of the CPU where it was used, to the power of exponent
-// (1 to 3). The rate is that of APERF over MPERF (Intel SDM volume 3, 16.2; AMD64 APM volume 2, 17.3), the average
-// since the last interval, where the kernel allows reading them; else what cpufreq tells below root
-// (Documentation/admin-guide/pm/cpufreq.rst), the rate at that moment. Why the former was not taken is in rejected; where
-// there is neither that is the error.
+// NewClock returns what weighs CPU time by the clock rate of the CPU where it was used, to the power of exponent (1 to 3).
+//
+// The rate is APERF over MPERF, the average since the last interval (Intel SDM volume 3, 16.2; AMD64 APM volume 2, 17.3). If
+// these cannot be read, rejected is why, and the rate is that of cpufreq at the moment, below root
+// (Documentation/admin-guide/pm/cpufreq.rst). If neither can be read, err is why.
 func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 	counted, rejected := openRatios(root)
 	if rejected == nil {
@@ -38,7 +36,7 @@ func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 
 var errNoCPUFreq = errors.New("there is no cpufreq driver")
 
-// clock is the work of clock cycles, or of powers of them.
+// clock tells the clock rate, or a power of it, of the CPU where time was used.
 type clock struct {
 	rates    rates
 	exponent int
@@ -47,17 +45,17 @@ type clock struct {
 	cpus     []lastRate // by number
 }
 
-// rates tells how fast CPUs are. Only the proportions of what it tells count.
+// rates reads the clock rates of CPUs. Only their proportions mean anything.
 type rates interface {
-	// read returns the rate of a CPU since it was read last, or at this moment, in units of 1/one; 0 for one
-	// that is not known yet.
+	// read returns the rate of a CPU since it was read last, or at this moment, in units of 1/one. It is 0 if it is not known
+	// yet.
 	read(cpu int32) (uint64, error)
 	name() string
 	close() error
 }
 
 type lastRate struct {
-	pass  uint64 // in which it was read last, or failed
+	pass  uint64 // the interval in which it was read last, or failed
 	rate  uint64
 	err   error     // why there is none, until there is
 	retry time.Time // a CPU that cannot be read is left alone until then
@@ -66,8 +64,8 @@ type lastRate struct {
 const (
 	// maxCPUs bounds what a kernel may number.
 	maxCPUs = 1 << 16
-	// retryAfter is how long a CPU that cannot be read is left alone, and rememberFor for how long that is told though
-	// nobody runs there any more.
+	// retryAfter is how long what cannot be read is left alone. rememberFor is how long a CPU is reported that cannot be read
+	// and where nobody runs any more.
 	retryAfter  = 10 * time.Second
 	rememberFor = 10 * time.Minute
 )
@@ -100,7 +98,7 @@ func (c *clock) rate(s *Share) (uint64, bool) {
 	return last.rate, last.rate > 0
 }
 
-// power is rate to the power of n, as far as it can be expressed.
+// power returns rate to the power of n, or the largest value if that does not fit.
 func power(rate uint64, n int) uint64 {
 	p := rate
 	for range n - 1 {
@@ -109,7 +107,8 @@ func power(rate uint64, n int) uint64 {
 	return p
 }
 
-// trouble tells nothing of CPUs that may be offline as long as any other can be read, and not which CPUs fail.
+// trouble returns why CPUs cannot be read, without which they are. CPUs that may be offline are no trouble if another one can
+// be read.
 func (c *clock) trouble() error {
 	var offline, failed error
 	readable := false
@@ -130,7 +129,7 @@ func (c *clock) trouble() error {
 	return offline
 }
 
-// lesser returns the error whose text comes first, so that of many that fail the same one is told each time.
+// lesser returns the error whose text comes first, so that of many errors the same one is reported each time.
 func lesser(a, b error) error {
 	if a == nil || b != nil && b.Error() < a.Error() {
 		return b
@@ -138,8 +137,8 @@ func lesser(a, b error) error {
 	return a
 }
 
-// isOffline says whether an error is what is to be expected of a CPU that is offline: perf events have no such device,
-// and cpufreq no such file, or one that is busy where it was open before (drivers/cpufreq/cpufreq.c, show).
+// isOffline reports whether an error is to be expected of a CPU that is offline: perf events have no such device, and cpufreq
+// has no such file, or a busy one if it was open before (drivers/cpufreq/cpufreq.c, show).
 func isOffline(err error) bool {
 	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EBUSY) ||
 		errors.Is(err, fs.ErrNotExist)
@@ -151,17 +150,17 @@ func (c *clock) close() error { return c.rates.close() }
 // cpufreq reads the files of the kernel's cpufreq subsystem.
 type cpufreq struct {
 	dir   string
-	files map[int32]*os.File
+	files map[int32]*kernfs.File
 	buf   [32]byte
 }
 
 func newCPUFreq(root string) *cpufreq {
-	return &cpufreq{dir: filepath.Join(root, "sys/devices/system/cpu"), files: map[int32]*os.File{}}
+	return &cpufreq{dir: filepath.Join(root, "sys/devices/system/cpu"), files: map[int32]*kernfs.File{}}
 }
 
 func (*cpufreq) name() string { return "clock rate by cpufreq" }
 
-// probe says whether any CPU tells its rate: the first may be offline.
+// probe returns an error unless any CPU tells its rate. The first may be offline.
 func (c *cpufreq) probe() error {
 	found, _ := filepath.Glob(filepath.Join(c.dir, "cpu[0-9]*/cpufreq/scaling_cur_freq"))
 	failed := errNoCPUFreq
@@ -180,29 +179,24 @@ func (c *cpufreq) probe() error {
 }
 
 func (c *cpufreq) read(cpu int32) (uint64, error) {
-	f, ok := c.files[cpu]
-	if !ok {
-		var err error
-		f, err = os.Open(filepath.Join(c.dir, "cpu"+strconv.Itoa(int(cpu)), "cpufreq/scaling_cur_freq"))
-		if err != nil {
-			return 0, withoutPath(err)
-		}
+	f := c.files[cpu]
+	if f == nil {
+		f = &kernfs.File{Path: filepath.Join(c.dir, "cpu"+strconv.Itoa(int(cpu)), "cpufreq/scaling_cur_freq")}
 		c.files[cpu] = f
 	}
-	n, err := readAgain(f, c.buf[:])
-	text, err := kernfs.Result(f.Name(), c.buf[:n], err)
-	if err == nil {
-		var rate uint64
-		if rate, err = parseKHz(text); err == nil {
-			return rate, nil
-		}
-		err = fmt.Errorf("scaling_cur_freq: %w", err)
+	text, err := f.Read(c.buf[:])
+	if err != nil {
+		return 0, withoutPath(err)
 	}
-	delete(c.files, cpu) // it may have been taken offline, and be another file when it returns
-	return 0, errors.Join(err, f.Close())
+	rate, err := parseKHz(text)
+	if err != nil {
+		// The CPU may have been taken offline. Its file is another one when it returns.
+		return 0, errors.Join(fmt.Errorf("scaling_cur_freq: %w", err), f.Close())
+	}
+	return rate, nil
 }
 
-// withoutPath returns why an operation failed, but not with which file.
+// withoutPath returns why an operation on a file failed, without the file's name.
 func withoutPath(err error) error {
 	if at := (*fs.PathError)(nil); errors.As(err, &at) {
 		return at.Err
@@ -212,20 +206,10 @@ func withoutPath(err error) error {
 
 var errNoRate = errors.New("no clock rate")
 
-// parseKHz reads a clock rate in kHz, 1 GHz being 1. A line without its end may be cut short.
+// parseKHz reads a clock rate in kHz, and returns it in units of 1/one GHz.
 func parseKHz(text []byte) (uint64, error) {
-	digits, whole := bytes.CutSuffix(text, []byte{'\n'})
-	if !whole || len(digits) == 0 {
-		return 0, errNoRate
-	}
-	var khz uint64
-	for _, d := range digits {
-		if d < '0' || d > '9' || khz > math.MaxUint32 {
-			return 0, errNoRate
-		}
-		khz = 10*khz + uint64(d-'0')
-	}
-	if khz == 0 || khz > math.MaxUint32 {
+	khz, err := kernfs.ParseUintLine(text)
+	if err != nil || khz == 0 || khz > math.MaxUint32 {
 		return 0, errNoRate
 	}
 	return units.MulDiv(khz, one, 1_000_000), nil

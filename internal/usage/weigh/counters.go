@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Event is what the hardware counts (perf_event_open(2), PERF_TYPE_HARDWARE).
+// Event is an event that hardware counts (perf_event_open(2), PERF_TYPE_HARDWARE).
 type Event string
 
 // The events.
@@ -23,9 +23,10 @@ const (
 	CacheMisses  Event = "cache_misses"
 )
 
-// NewCounters returns a meter that weighs CPU time by what the hardware counted meanwhile, for each container's cgroup
-// and for everything outside of them together. Within each, CPU time is all alike. The counters of a cgroup are kept at its
-// node of the tree. It fails if the machine has no such counters or the kernel does not allow reading them.
+// NewCounters returns what weighs CPU time by the events that the hardware counted meanwhile: for each container's cgroup,
+// and for everything outside of containers together. Within each, all CPU time has the same weight. The counters of a cgroup
+// are kept at its node of the tree, and closed with it. NewCounters fails if the machine has no such counters or the kernel
+// does not allow reading them.
 func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	kernel, err := openPerf(tree, e)
 	if err != nil {
@@ -34,40 +35,40 @@ func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 	return newByRate(newCounters(kernel, tree, string(e)+" by perf events")), nil
 }
 
-// counts are the counters of a kernel. A nil node stands for all that runs.
+// counts opens the counters of a kernel. A nil node stands for all that runs.
 type counts interface {
-	// open starts to count for a cgroup.
+	// open starts a counter for a cgroup.
 	open(n *cgroup.Node) (count, error)
-	// moved reports whether other CPUs are online than at the last call: counters miss those that came meanwhile, and those
-	// that went and came back.
+	// moved reports whether other CPUs are online than at the last call. Open counters miss CPUs that came since, and CPUs that
+	// went and came back.
 	moved() bool
-	// identity tells the cgroups that a path may name one after the other apart. It is not ok if the path names none.
+	// identity returns a number that tells a cgroup from a later one with the same path. It is not ok if there is none.
 	identity(n *cgroup.Node) (id uint64, ok bool)
 }
 
 // count is one counter, over all CPUs.
 type count interface {
-	// read returns what was counted since it was opened, about where the hardware had to share its counters. It is
-	// errStopped where the counter of a CPU does not count any more, though it can be read.
+	// read returns what was counted since the counter was opened; an estimate if the hardware was shared. The error is
+	// errStopped if the counter of a CPU can be read but does not count any more.
 	read() (uint64, error)
 	close() error
 }
 
-// counters is the work that a kernel's counters tell of.
+// counters tells the rate of events per CPU time in each cgroup.
 type counters struct {
 	kernel counts
 	what   string
 	tree   *cgroup.Tree
 	slot   cgroup.Slot   // of the tree's nodes, where their groups are
 	all    group         // everything
-	silent units.CPUTime // used since anything was counted
+	silent units.CPUTime // used since an event was counted
 }
 
-// errStopped is of a counter that was taken off its CPU, as when that goes offline.
+// errStopped is the error of a counter that was taken off its CPU, which happens when the CPU goes offline.
 var errStopped = errors.New("a counter has stopped")
 
-// group is a cgroup with all below it. What was counted in it and in no known one below it, and the CPU time meanwhile of
-// those in it and in no known one below it, are its own.
+// group is the counter of a cgroup, which includes the cgroups inside. Its own are the events, and the CPU time of claims,
+// that are in no group inside whose count is known.
 type group struct {
 	counters *counters
 	node     *cgroup.Node // nil for everything
@@ -75,24 +76,24 @@ type group struct {
 	count    count
 	last     uint64
 	counted  uint64 // in the interval
-	known    bool   // counted is
+	known    bool   // counted is valid
 	err      error
-	tries    int // to open it, since it was counted
+	tries    int // to open it since it was read last
 	retry    time.Time
-	asked    bool // for it, in the interval
+	asked    bool // a share of the interval is in it
 
-	own   uint64    // counted, until there is CPU time in which it was
-	since time.Time // own is, without CPU time
-	cpu   uint64    // of the interval
-	left  uint64    // counted without CPU time by cgroups inside that are gone, until the next interval
+	own   uint64    // events, kept until there is CPU time in which they were counted
+	since time.Time // own is kept without CPU time
+	cpu   uint64    // own CPU time of the interval
+	left  uint64    // events without CPU time of cgroups inside that are gone, for the next interval
 }
 
-// Of what was counted the CPU time may come later, in ticks. What is older than keepOwn is taken for work whose CPU time is
-// that of the group around: of what came and went in a cgroup without being seen there.
+// keepOwn is how long events are kept for CPU time that comes later, in ticks. Older ones were counted for processes that came
+// and went unseen, whose CPU time is claimed in a group around.
 const keepOwn = 10 * time.Second
 
-// countless is how much CPU time without anything counted is taken for a machine whose counters do not count, as virtual
-// ones may not.
+// countless is how much CPU time without any event makes a machine one whose counters do not count. Virtual machines may
+// pretend to have counters.
 const countless = units.Second
 
 var errCountless = errors.New("CPU time stands in: nothing is counted")
@@ -100,7 +101,7 @@ var errCountless = errors.New("CPU time stands in: nothing is counted")
 func newCounters(kernel counts, tree *cgroup.Tree, what string) *counters {
 	c := &counters{kernel: kernel, what: what, tree: tree, slot: tree.NewSlot()}
 	c.all.counters = c
-	c.all.open(time.Time{}) // so that it has counted when it is asked first
+	c.all.open(time.Time{}) // so that it has counted at the first interval
 	return c
 }
 
@@ -156,7 +157,7 @@ func (c *counters) begin(now time.Time, shares []Share) {
 	}
 }
 
-// ask takes note of the cgroups that are asked for in the interval.
+// ask marks the groups that shares of the interval are in, and makes those that are missing.
 func (c *counters) ask(shares []Share) {
 	c.all.asked = true
 	for i := range shares {
@@ -170,7 +171,7 @@ func (c *counters) ask(shares []Share) {
 	}
 }
 
-// read finds what was counted in the interval.
+// read reads what was counted in the interval.
 func (c *counters) read(now time.Time) {
 	c.all.advance(now)
 	if errors.Is(c.all.err, errStopped) {
@@ -184,7 +185,7 @@ func (c *counters) read(now time.Time) {
 	}
 }
 
-// divide finds what was counted in each group and in no known one inside, and the CPU time of that.
+// divide computes each group's own events and CPU time.
 func (c *counters) divide(shares []Share) {
 	for g := range c.groups() {
 		g.own = units.AddSaturating(g.own, g.counted)
@@ -202,7 +203,7 @@ func (c *counters) divide(shares []Share) {
 	}
 }
 
-// begin forgets what the last interval has used.
+// begin drops what the last interval has used.
 func (g *group) begin() {
 	if g.cpu > 0 {
 		g.own, g.cpu = 0, 0
@@ -211,7 +212,7 @@ func (g *group) begin() {
 	g.asked = false
 }
 
-// giveUp leaves what a group has counted and nobody claims to the innermost around it where somebody ran.
+// giveUp leaves events that were kept for too long to the innermost group around in which somebody ran.
 func (g *group) giveUp(now time.Time) {
 	switch {
 	case g.cpu > 0 || g.own == 0:
@@ -247,7 +248,7 @@ func (c *counters) restart() {
 	}
 }
 
-// nearest is the group, or else the innermost around it, of which it is known what was counted; nil if there is none.
+// nearest returns the group, or else the innermost around it, whose count is known, nil if there is none.
 func (g *group) nearest() *group {
 	for g != nil && !g.known {
 		g = g.around()
@@ -255,10 +256,10 @@ func (g *group) nearest() *group {
 	return g
 }
 
-// of is the group whose own a share is.
+// of returns the group whose own a share is, nil if no count is known.
 func (c *counters) of(s *Share) *group { return c.at(s.Cgroup).nearest() }
 
-// advance finds what was counted since the last call.
+// advance reads what was counted since the last call.
 func (g *group) advance(now time.Time) {
 	g.counted, g.known = 0, false
 	if g.count == nil {
@@ -275,7 +276,7 @@ func (g *group) advance(now time.Time) {
 	}
 	g.counted, g.known = units.Advance(g.last, total), true
 	g.last = total
-	// The counter is the first cgroup's of this name, which may have been made anew.
+	// The counter belongs to the first cgroup of this path. Another one may have taken its place.
 	if g.counted == 0 && g.asked && g.node != nil {
 		if id, ok := g.counters.kernel.identity(g.node); !ok || id != g.id {
 			g.known = false
@@ -328,8 +329,8 @@ func (c *counters) rate(s *Share) (uint64, bool) {
 	return units.MulDiv(g.own, one, g.cpu), true
 }
 
-// trouble does not tell which cgroups fail, as they come and go, and not why each, as they are many. One that is gone is
-// no trouble, unless somebody goes on running there.
+// trouble returns why cgroups cannot be counted. It names no cgroup, as they come and go, and one reason, as there are many.
+// A cgroup that is gone is no trouble unless somebody goes on running there.
 func (c *counters) trouble() error {
 	if c.all.err != nil {
 		return c.all.err

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package weigh
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// ratios reads the clock rate of each CPU from two counters of cycles that stand still while the CPU sleeps: APERF counts at
+// the actual rate, MPERF at a constant one.
+type ratios struct {
+	pmu          uint32
+	aperf, mperf uint64
+	cpus         map[int32]*ratio
+}
+
+type ratio struct {
+	fds  [2]int // of MPERF, which leads the group, and APERF
+	last [2]uint64
+	rate uint64
+}
+
+// openRatios finds the counters below the target of /sys/bus/event_source/devices/msr (arch/x86/events/msr.c). It fails if
+// those of the first CPU cannot be read.
+func openRatios(root string) (rates, error) {
+	if err := checkKernel(root); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(root, "sys/devices/msr")
+	pmu, err := readNumber(filepath.Join(dir, "type"), "")
+	if err != nil {
+		return nil, err
+	}
+	r := &ratios{pmu: uint32(pmu), cpus: map[int32]*ratio{}}
+	if r.aperf, err = readNumber(filepath.Join(dir, "events/aperf"), "event="); err != nil {
+		return nil, err
+	}
+	if r.mperf, err = readNumber(filepath.Join(dir, "events/mperf"), "event="); err != nil {
+		return nil, err
+	}
+	if _, err := r.read(0); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readNumber reads a decimal or 0x number that follows a prefix.
+func readNumber(path, prefix string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := parseConfig(text, prefix)
+	if !ok {
+		return 0, fmt.Errorf("%s: %q is not understood", path, text)
+	}
+	return n, nil
+}
+
+// parseConfig reads the description of an event that has one term (
+// Documentation/ABI/testing/sysfs-bus-event_source-devices-events).
+func parseConfig(text []byte, prefix string) (uint64, bool) {
+	digits, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte(prefix))
+	n, err := strconv.ParseUint(string(digits), 0, 32)
+	return n, ok && err == nil
+}
+
+func (*ratios) name() string { return "clock rate by APERF and MPERF" }
+
+func (r *ratios) read(cpu int32) (uint64, error) {
+	c, ok := r.cpus[cpu]
+	if !ok {
+		opened, err := r.open(cpu)
+		if err != nil {
+			return 0, err
+		}
+		c = opened
+		r.cpus[cpu] = c
+	}
+	var now [2]uint64
+	err := readGroup(c.fds[0], &now)
+	if err != nil {
+		delete(r.cpus, cpu)
+		return 0, errors.Join(err, c.close())
+	}
+	c.advance(now)
+	return c.rate, nil
+}
+
+// advance computes the rate since the last readings. The rate of a CPU that slept meanwhile stays.
+func (c *ratio) advance(now [2]uint64) {
+	mperf, aperf := units.Advance(c.last[0], now[0]), units.Advance(c.last[1], now[1])
+	if c.last != ([2]uint64{}) && mperf > 0 {
+		c.rate = units.MulDiv(aperf, one, mperf)
+	}
+	c.last = now
+}
+
+func (r *ratios) open(cpu int32) (*ratio, error) {
+	attr := unix.PerfEventAttr{Type: r.pmu, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Read_format: unix.PERF_FORMAT_GROUP}
+	c := &ratio{}
+	err := reserve(len(c.fds))
+	if err != nil {
+		return nil, err
+	}
+	attr.Config = r.mperf
+	if c.fds[0], err = openCounter(&attr, -1, int(cpu), -1, 0); err != nil {
+		return nil, fmt.Errorf("open MPERF: %w", err)
+	}
+	attr.Config = r.aperf
+	if c.fds[1], err = openCounter(&attr, -1, int(cpu), c.fds[0], 0); err != nil {
+		return nil, fmt.Errorf("open APERF: %w", errors.Join(err, closeCounter(c.fds[0])))
+	}
+	return c, nil
+}
+
+// readGroup reads the values of a group of two counters (PERF_FORMAT_GROUP: their number, then each value).
+func readGroup(fd int, values *[2]uint64) error {
+	var buf [24]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return err
+	}
+	if n != len(buf) || binary.NativeEndian.Uint64(buf[:]) != 2 {
+		return errShort
+	}
+	values[0], values[1] = binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:])
+	return nil
+}
+
+var errShort = errors.New("a counter's reading is too short")
+
+func (c *ratio) close() error { return errors.Join(closeCounter(c.fds[1]), closeCounter(c.fds[0])) }
+
+func (r *ratios) close() error {
+	var errs []error
+	for _, c := range r.cpus {
+		errs = append(errs, c.close())
+	}
+	clear(r.cpus)
+	return errors.Join(errs...)
+}
