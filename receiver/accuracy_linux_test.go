@@ -534,7 +534,7 @@ func TestTheAccuracyPageIsWhatTheLabMeasures(t *testing.T) {
 	tables, after, ok := strings.Cut(rest, accuracyEnd)
 	require.True(t, ok, "%s lacks %q", accuracyPage, accuracyEnd)
 	if *accuracyWrite {
-		measured := labTables(t, slices.Concat(labSettings, labRules, labKeys))
+		measured := labTables(t, slices.Concat(labSettings, labRules, labScopes, labKeys))
 		require.False(t, t.Failed())
 		require.NoError(t, os.WriteFile(accuracyPage, []byte(before+accuracyBegin+measured+accuracyEnd+after), 0o600))
 		return
@@ -544,7 +544,7 @@ func TestTheAccuracyPageIsWhatTheLabMeasures(t *testing.T) {
 	}
 	var settings []labSetting
 	lines := strings.SplitAfter(tables, "\n")
-	for _, setting := range slices.Concat(labSettings, labRules, labKeys) {
+	for _, setting := range slices.Concat(labSettings, labRules, labScopes, labKeys) {
 		cfg := &Config{}
 		setting.configure(cfg)
 		if cfg.SamplingInterval != minWindow && setting.learns == 0 {
@@ -628,6 +628,30 @@ func TestCPUTimeCannotTellSocketsClockRatesOrInstructionsApart(t *testing.T) {
 		equal(measure(t, labScenarioOf(t, "One container on one socket"), setting, labShort), "server", 0.6, "job", 6.5)
 		equal(measure(t, labScenarioOf(t, "Frequency scaling"), setting, labShort), "fast", 3.6, "slow", 0.8)
 		equal(measure(t, labScenarioOf(t, "Memory-bound and compute-bound"), setting, labShort), "compute", 1.5, "memory", 1.5)
+	}
+}
+
+func TestTheScopeZoneTellsSocketsAndTheirClockRatesApart(t *testing.T) {
+	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
+		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
+			node := measure(t, labScenarioOf(t, name), splitting(SplitFixed, 0), labShort)
+			assert.Greater(t, node.misplaced, 0.05, name)
+			zone := measure(t, labScenarioOf(t, name), byZone("", SplitFixed, source, 0), labShort)
+			assert.Less(t, zone.misplaced, 0.005, "%s, %s", name, source)
+			assert.InDelta(t, 0, zone.active, 1e-3, "%s, %s", name, source)
+		}
+	}
+}
+
+func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
+	for _, name := range []string{"Steady mix", "Bursts", "Short-lived children", "Memory-bound and compute-bound"} {
+		sc := labScenarioOf(t, name)
+		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
+			node := byZone("", SplitFixed, source, 0)
+			zone := node
+			node.configure = func(c *Config) { zone.configure(c); c.Attribution.Scope = ScopeNode }
+			assert.Equal(t, measure(t, sc, node, labShort).reported, measure(t, sc, zone, labShort).reported, "%s, %s", name, source)
+		}
 	}
 }
 
@@ -767,7 +791,7 @@ func TestTheLabsFiguresAreThoseOfItsDefinitions(t *testing.T) {
 }
 
 func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
-	all := slices.Concat(labSettings, labRules, labKeys)
+	all := slices.Concat(labSettings, labRules, labScopes, labKeys)
 	runs := map[string][]string{}
 	for _, setting := range all {
 		runs[setting.run()] = append(runs[setting.run()], setting.name)
@@ -809,7 +833,7 @@ func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 		assert.False(t, seen[sc.name], sc.name)
 		seen[sc.name] = true
 	}
-	for _, setting := range slices.Concat(labSettings, labRules, labKeys) {
+	for _, setting := range slices.Concat(labSettings, labRules, labScopes, labKeys) {
 		assert.False(t, seen[setting.name], setting.name)
 		seen[setting.name] = true
 	}

@@ -63,6 +63,33 @@ var labKeys = []labSetting{
 	keyed(SplitLearned, KeyFrequency, 2, KeyMemoryCPUTime, 100*time.Millisecond),
 }
 
+// labScopes divide each package's energy by its own CPUs. Both splits that are right for a package are among them.
+var labScopes = []labSetting{
+	byZone("", SplitUtilization, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindProcfs, 0),
+	byZone("", SplitFixed, cpu.KindBPF, time.Second), byZone("", SplitLearned, cpu.KindBPF, time.Second),
+	byZone(KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, time.Second),
+	byZone(KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond),
+}
+
+// byZone is a split with the scope zone and a key for memory, in windows of a length.
+func byZone(dram KeyRule, split SplitRule, source cpu.Kind, window time.Duration) labSetting {
+	name := "scope zone, " + string(split)
+	if dram != "" {
+		name += ", DRAM by " + string(dram)
+	}
+	of := map[cpu.Kind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}[source]
+	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], of), func(c *Config) {
+		inWindows(window)(c)
+		a := &c.Attribution
+		a.Scope, a.Split = ScopeZone, split
+		if dram != "" {
+			a.Keys = map[power.Kind]KeyRule{power.DRAM: dram}
+		}
+	})
+	s.source = source
+	return s
+}
+
 // keyed is a split with a key for packages, frequency to a power, and one for memory, in windows of a length.
 func keyed(split SplitRule, key KeyRule, exponent int, dram KeyRule, window time.Duration) labSetting {
 	name := string(split)

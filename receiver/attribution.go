@@ -22,6 +22,9 @@ import (
 type AttributionConfig struct {
 	// Preset selects the rules of another system. Settings beside it override single rules.
 	Preset Preset `mapstructure:"preset"`
+	// Scope selects whose utilization and users a zone's energy is split by: the whole node's, or those of the CPU package
+	// that the zone is of.
+	Scope Scope `mapstructure:"scope"`
 	// Split is the static power model, which splits energy into active and idle. Empty selects the preset's.
 	Split SplitRule `mapstructure:"split"`
 	// Splits overrides Split for single zone kinds.
@@ -87,6 +90,15 @@ const (
 	PresetSmartWatts Preset = "smartwatts"
 	PresetKubeWatt   Preset = "kubewatt"
 	PresetKavanagh   Preset = "kavanagh"
+)
+
+// Scope is a value of the setting attribution::scope.
+type Scope string
+
+// The scopes.
+const (
+	ScopeNode Scope = "node"
+	ScopeZone Scope = "zone"
 )
 
 // SplitRule is a value of the setting attribution::split.
@@ -157,6 +169,7 @@ var (
 func defaultAttribution() AttributionConfig {
 	return AttributionConfig{
 		Preset:            PresetKepler,
+		Scope:             ScopeNode,
 		RestUtilization:   0.05,
 		BaseTime:          5 * time.Minute,
 		RegressionDegree:  1,
@@ -170,6 +183,7 @@ func defaultAttribution() AttributionConfig {
 // validate checks what can be known without looking at the machine. Each error names its field.
 func (c *AttributionConfig) validate(wrong func(field, format string, args ...any), zones []power.Kind) {
 	oneOf(wrong, "attribution::preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
+	oneOf(wrong, "attribution::scope", c.Scope, ScopeNode, ScopeZone)
 	if c.Split != "" {
 		oneOf(wrong, "attribution::split", c.Split, splitRules...)
 	}

@@ -25,7 +25,7 @@ type ledger struct {
 	emitter *emit.Emitter
 	rules   attribution.Rules
 	kinds   []claims.Kind // of the ledger, by their index
-	domains []units.Domain
+	domains []units.Domain // of its zones, by their index
 }
 
 // newLedger returns a ledger whose baseline is m.
@@ -35,6 +35,10 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 		boot = m.Stamp.Add(-m.Table.Now)
 	}
 	l := &ledger{kinds: s.cfg.ledgerKinds(), domains: []units.Domain{units.NodeCPUs}}
+	topology := s.cpu.Topology()
+	if topology != nil {
+		l.domains = append(l.domains, topology.Domains()...)
+	}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	l.Builder = claims.NewBuilder(claims.Options{
 		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits()}, m.Stamp),
@@ -50,6 +54,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 		Keys:      s.keys,
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
+		Topology:  topology,
 	})
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,

@@ -76,8 +76,9 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.warnOfSharedSeries()
+	topology, undivided := s.openTopology()
 	reader, rejected, err := s.open(cpu.Options{
-		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.SamplingInterval, BeforeScan: s.readCgroups,
+		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.SamplingInterval, Topology: topology, BeforeScan: s.readCgroups,
 	})
 	if err != nil {
 		return err // only where the configuration insists on a source
@@ -95,7 +96,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		}
 	}
 	s.set.Logger.Info("CPU time source selected", fields...)
-	for setting, reason := range s.cfg.withoutEffect(source.Exact()) {
+	for setting, reason := range s.cfg.withoutEffect(source.Exact(), undivided) {
 		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
 	}
 	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {
@@ -107,6 +108,14 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	s.conditions.settle()
 	s.adjustWindow()
 	return s.observeSelf()
+}
+
+// openTopology returns how the node's CPUs are divided where attribution is by zone, or why they are not.
+func (s *energyScraper) openTopology() (*cpu.Topology, error) {
+	if s.cfg.Attribution.Scope != ScopeZone {
+		return nil, nil
+	}
+	return cpu.OpenTopology(s.cfg.RootPath)
 }
 
 func (s *energyScraper) warnOfSharedSeries() {
@@ -210,7 +219,8 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	replaced, err = s.cpu.ReadProcesses()
 	s.conditions.check("process CPU times", err)
 	m = &claims.Measurement{
-		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Table: s.cpu.Table(), Readings: readings, Attributed: s.meters.attributed(),
+		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Domains: s.cpu.Domains(), Table: s.cpu.Table(),
+		Readings: readings, Attributed: s.meters.attributed(),
 	}
 	switch {
 	case replaced:

@@ -12,8 +12,8 @@ import (
 )
 
 // withoutEffect yields each setting that was changed from its default but has no effect, and the reason. exact is that of
-// the CPU time source in use.
-func (c *Config) withoutEffect(exact bool) iter.Seq2[string, string] {
+// the CPU time source in use, and undivided is why the node's CPUs are not divided by package.
+func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, string] {
 	return func(yield func(setting, reason string) bool) {
 		a, defaults := &c.Attribution, defaultAttribution()
 		splitIs := func(rules ...SplitRule) bool {
@@ -32,6 +32,7 @@ func (c *Config) withoutEffect(exact bool) iter.Seq2[string, string] {
 				c.SamplingInterval > 0 && c.SamplingInterval < cpu.TickWindow, exact, "sampling_interval",
 				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, cpu.TickWindow),
 			},
+			{a.Scope == ScopeZone, undivided == nil, "attribution::scope", fmt.Sprint(undivided)},
 			{a.RestUtilization != defaults.RestUtilization, splitIs(SplitMinimum, SplitResting, SplitBase), "attribution::rest_utilization", "no zone has the split minimum, resting or base"},
 			{a.BaseTime != defaults.BaseTime, splitIs(SplitBase), "attribution::base_time", "no zone has the split base"},
 			{a.RegressionDegree != defaults.RegressionDegree, splitIs(SplitRegression), "attribution::regression_degree", "no zone has the split regression"},

@@ -59,6 +59,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"regression_degree":        {of(func(a *AttributionConfig) { a.RegressionDegree = 3 }), "attribution::regression_degree", "no zone has the split regression"},
 		"regression_samples":       {of(func(a *AttributionConfig) { a.RegressionSamples = 3 }), "attribution::regression_samples", "no zone has the split regression"},
 		"regression_samples, used": {of(func(a *AttributionConfig) { a.Splits, a.RegressionSamples = pkg(SplitRegression), 3 }), "", ""},
+		"scope":                    {of(func(a *AttributionConfig) { a.Scope = ScopeZone }), "attribution::scope", "CPU topology: the node has one CPU package"},
 		"storage":                  {of(func(a *AttributionConfig) { a.Storage = &storageID }), "attribution::storage", "no zone has a split that learns"},
 		"storage, used":            {of(func(a *AttributionConfig) { a.Split, a.Storage = SplitLearned, &storageID }), "", ""},
 		"state_file":               {of(func(a *AttributionConfig) { a.StateFile = "/var/lib/learned" }), "attribution::state_file", "no zone has a split that learns"},
@@ -82,7 +83,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 func TestShortWindowsHaveAnEffectWhereTheSourceIsExact(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.SamplingInterval, cfg.CPUTime = 20*time.Millisecond, cpu.KindBPF
-	for setting := range cfg.withoutEffect(true) {
+	for setting := range cfg.withoutEffect(true, nil) {
 		t.Errorf("%s has an effect", setting)
 	}
 }

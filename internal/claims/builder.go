@@ -32,6 +32,8 @@ type Options struct {
 	Kinds []Kind
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
+	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their own package.
+	Topology *cpu.Topology
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
 }
@@ -50,6 +52,8 @@ type Measurement struct {
 	Stamp time.Time
 	// Node is the node's CPU time so far.
 	Node cpu.Node
+	// Domains is the CPU time so far of each domain of the topology.
+	Domains []cpu.Node
 	// Table is the scan. The Builder reads it in Observe only.
 	Table *cpu.Table
 	// Readings are those of all known zones.
@@ -67,7 +71,8 @@ type Measurement struct {
 type Builder struct {
 	Options
 
-	zones zones
+	zones   zones
+	domains *domains // nil: all zones share the node's CPUs
 
 	claimants []claimant // by slot
 	slack     units.Slack
@@ -87,9 +92,9 @@ type Builder struct {
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(options Options) *Builder {
-	b := &Builder{Options: options}
+	b := &Builder{Options: options, domains: newDomains(options.Topology)}
 	b.Cgroups.Restart()
-	b.interval.Domains = make([]attribution.Usage, 1)
+	b.interval.Domains = make([]attribution.Usage, 1+b.domains.number())
 	b.node = &b.interval.Domains[0]
 	return b
 }
@@ -191,9 +196,11 @@ func (b *Builder) beginInterval(m *Measurement) {
 		r := &m.Readings[i]
 		zone, replaced := b.zones.number(r)
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{
-			Zone: zone, Kind: b.kind(r.Zone, m.Attributed), Total: r.Total, OK: r.Err == nil, Replaced: replaced,
+			Zone: zone, Domain: b.domains.of(r.Zone), Kind: b.kind(r.Zone, m.Attributed),
+			Total: r.Total, OK: r.Err == nil, Replaced: replaced,
 		})
 	}
+	b.domains.begin(m, iv.Domains[1:])
 	b.claimed, b.shortLived = 0, m.Table.Unseen
 	b.Keys.begin()
 }
@@ -206,9 +213,10 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 	return slices.Index(b.Kinds, Kind{z.Kind, z.Source})
 }
 
-// weigh sets the claims' weights under the allocation keys.
+// weigh sets the claims' weights under the allocation keys, and divides the claims by domain.
 func (b *Builder) weigh(m *Measurement) {
 	b.node.Unweighed = b.Keys.weigh(m.ReadAt, b.node.Claims)
+	b.domains.divide(b.node)
 }
 
 // updateRequests tells the engine what CPU time containers request, from time to time.
@@ -227,6 +235,7 @@ func (b *Builder) updateRequests(m *Measurement) {
 // dropUsage drops what was used until the baseline.
 func (b *Builder) dropUsage() {
 	b.node.Claims, b.node.Unattributed = b.node.Claims[:0], 0
+	b.domains.drop()
 	b.Keys.forgetWork()
 }
 
@@ -254,7 +263,11 @@ func (b *Builder) Compact(t *cpu.Table) {
 	b.claimants = claimants
 	b.Identifier.Compact(slots)
 	b.Cgroups.Compact()
-	b.node.Claims, b.ended = nil, nil
+	for i := range b.interval.Domains {
+		b.interval.Domains[i].Claims = nil
+	}
+	b.ended = nil
+	b.domains.compact()
 	b.Keys.compact()
 	b.Engine.Compact()
 	go debug.FreeOSMemory()

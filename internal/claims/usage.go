@@ -33,7 +33,11 @@ func (b *Builder) claimEnded(m *Measurement) {
 			last = c.cgroup.Clamp(last)
 			c.cgroup.Account(int32(c.id), last)
 		}
-		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, c.cgroup, &e.Process, m)
+		parts := t.LastParts(e)
+		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, parts, c.cgroup, &e.Process, m)
+		if !b.Exact {
+			b.domains.ranIn(c.cgroup, parts, &e.Process)
+		}
 		b.end(c.id)
 		c.cgroup.Leave()
 		b.Identifier.Forget(e.Slot)
@@ -56,19 +60,23 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 // claimRunning claims what running processes used, and what short-lived processes used beside them. Processes that did not
 // run are looked at only if they may need another claimant, explain a container's counter or hold memory that counts.
 func (b *Builder) claimRunning(m *Measurement, changed bool) {
-	for p := range rows(m.Table, changed || !b.Exact || b.Keys.Sleepers()) {
+	t := m.Table
+	for p := range rows(t, changed || !b.Exact || b.Keys.Sleepers()) {
 		c := &b.claimants[p.Slot]
 		b.update(c, p, m)
-		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, c.cgroup, p, m)
+		parts := t.Parts(p)
+		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, c.cgroup, p, m)
 		if !b.Exact {
 			c.cgroup.Account(int32(c.id), p.Used+p.Unseen)
+			b.domains.ranIn(c.cgroup, parts, p)
 		}
 		// An exact source finds short-lived processes in the same cgroup, procfs among the children, which are in the same
 		// workload but may be in another unit: those that a service leaves behind are children of init then.
 		if c.inWorkload || c.withCgroup && b.Exact {
-			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.Unseen}, c.cgroup, p, m)
+			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.Unseen}, t.UnseenParts(p), c.cgroup, p, m)
 		} else {
 			b.shortLived += p.Unseen
+			b.domains.noteShortLived(t.UnseenParts(p))
 		}
 	}
 }
@@ -83,17 +91,20 @@ func (b *Builder) claimByCounters(m *Measurement) {
 		if first {
 			used = min(used, b.node.Total)
 		}
-		b.claim(attribution.Claim{Claimant: attribution.Claimant(id), ShortLived: true, CPU: used}, in, nil, m)
+		b.claim(attribution.Claim{Claimant: attribution.Claimant(id), ShortLived: true, CPU: used}, b.domains.in(in), in, nil, m)
 	})
 }
 
 // claimByCgroups claims what short-lived processes used of which an exact source knows the cgroup, and of which no scan saw
 // any process there.
 func (b *Builder) claimByCgroups(m *Measurement) {
-	for _, in := range m.Table.UnseenIn {
+	for i := range m.Table.UnseenIn {
+		in := &m.Table.UnseenIn[i]
 		if id, node, ok := b.claimantForCgroup(in.Path); ok {
-			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, node, nil, m)
+			parts := m.Table.PartsIn(in)
+			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, parts, node, nil, m)
 			b.shortLived -= min(b.shortLived, in.Used)
+			b.domains.forgetShortLived(parts)
 		}
 	}
 }
@@ -106,7 +117,7 @@ func (b *Builder) claimRest(m *Measurement) {
 		// The child times of a process outside of a container may include what the container's counter showed.
 		b.shortLived = min(b.shortLived, units.Advance(b.claimed, available))
 	}
-	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, nil, nil, m)
+	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, m)
 
 	rest := units.Advance(b.claimed, available)
 	if !m.Table.Hidden {
@@ -115,15 +126,16 @@ func (b *Builder) claimRest(m *Measurement) {
 	b.node.Unattributed = rest
 }
 
-// claim adds a claim to the interval. in is the cgroup of the claimant's container; p is the process that used the time, or
+// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, if it is known. in is the cgroup of the claimant's container; p is the process that used the time, or
 // beside which it was used, nil if that is not known.
-func (b *Builder) claim(c attribution.Claim, in *cgroup.Node, p *cpu.Process, m *Measurement) {
+func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, in *cgroup.Node, p *cpu.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.Keys.Sleepers()) {
 		return
 	}
 	b.node.Claims = append(b.node.Claims, c)
 	b.claimed += c.CPU
+	b.domains.claimed(parts, p)
 	if b.Keys == nil {
 		return
 	}

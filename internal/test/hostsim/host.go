@@ -97,6 +97,7 @@ func New(root string) *Host {
 		Uptime:    1000 * time.Second,
 		Booted:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		CPUs:      1,
+		Topology:  []Place{{}},
 		Processes: map[int]*Process{1: {Comm: "init", Exe: "/sbin/init", Args: []string{"/sbin/init"}}},
 		Zones:     map[string]*Zone{},
 		Cgroups:   map[string]time.Duration{},

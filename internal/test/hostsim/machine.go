@@ -149,7 +149,7 @@ type cgroup struct {
 func NewMachine(root string, sockets ...*Socket) *Machine {
 	m := &Machine{Host: New(root), Sockets: sockets, byPID: map[int]*Task{}, cgroups: map[string]*cgroup{}, nextPID: 2, maxPID: 32768}
 	m.Host.Cached = true
-	m.Host.CPUs = 0
+	m.Host.CPUs, m.Host.Topology = 0, nil
 	for i, s := range sockets {
 		m.Host.CPUs += s.CPUs
 		s.clocks.idle = m.Host.Uptime * time.Duration(s.CPUs)

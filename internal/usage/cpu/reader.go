@@ -42,6 +42,7 @@ type Reader struct {
 	node    Node
 	earlier Node // what node was when the source in use took over
 	domains []domainNode
+	nodes   []Node // what Domains returned last
 
 	failures int       // failed scans in a row
 	scanned  time.Time // the last successful scan
@@ -70,7 +71,7 @@ func NewReader(source Source, o Options) *Reader {
 		r.runtime = NewRuntime(o.Root)
 	}
 	if o.Topology != nil {
-		r.domains = make([]domainNode, len(o.Topology.Domains()))
+		r.domains, r.nodes = make([]domainNode, len(o.Topology.Domains())), make([]Node, len(o.Topology.Domains()))
 		if s, ok := source.(interface{ divide(*Topology) }); ok && source.Domains() == nil {
 			s.divide(o.Topology)
 		}
@@ -84,8 +85,14 @@ func NewReader(source Source, o Options) *Reader {
 // Topology returns how the node's CPUs are divided, nil if they are not.
 func (r *Reader) Topology() *Topology { return r.options.Topology }
 
-// Domain returns the CPU time of a domain, by its index in the topology, as of the last ReadNode.
-func (r *Reader) Domain(i int) Node { return r.domains[i].node }
+// Domains returns the CPU time of each domain of the topology as of the last ReadNode, nil without a topology. The slice is
+// valid until the next call.
+func (r *Reader) Domains() []Node {
+	for i := range r.domains {
+		r.nodes[i] = r.domains[i].node
+	}
+	return r.nodes
+}
 
 // Source returns the CPU time source in use.
 func (r *Reader) Source() Source { return r.source }
