@@ -405,7 +405,7 @@ func labTables(t *testing.T, settings []labSetting) string {
 			loaded[i] = make([][]accuracy, len(settings))
 			for k, setting := range settings {
 				loaded[i][k] = make([]accuracy, len(labLoads))
-				if sameRun[k] != k || setting.isKeyed() {
+				if sameRun[k] != k || !setting.onCurves() {
 					continue
 				}
 				for n, load := range labLoads {
@@ -434,7 +434,7 @@ func labTables(t *testing.T, settings []labSetting) string {
 	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(labLoads)) + "\n")
 	for i, c := range curves {
 		for k, setting := range settings {
-			if setting.isKeyed() {
+			if !setting.onCurves() {
 				continue
 			}
 			fmt.Fprintf(&b, "| %s | %s |", c.cpu, setting.name)

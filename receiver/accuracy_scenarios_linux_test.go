@@ -108,10 +108,11 @@ func keyed(split SplitRule, key KeyRule, exponent int, dram KeyRule, window time
 
 var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}
 
-// isKeyed says whether anything but CPU time is a key.
-func (s *labSetting) isKeyed() bool {
+// onCurves reports whether the setting is measured on the load curves: a key other than CPU time changes nothing there, and
+// neither does the scope of a single package.
+func (s *labSetting) onCurves() bool {
 	cfg := s.config()
-	return len(cfg.Attribution.weighed(cfg.Zones)) > 0
+	return len(cfg.Attribution.weighed(cfg.Zones)) == 0 && cfg.Attribution.Scope == ScopeNode
 }
 
 // splitting is a split in windows of a length.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -307,6 +308,59 @@ func BenchmarkWindow(b *testing.B) {
 			b.Run(string(kind), func(b *testing.B) { atIntervals(b, window, realScraper(b, kind, window).sample) })
 		}
 	})
+}
+
+// BenchmarkScope is one window, of a collection or of 150 ms, beside a crowd of which one in twenty is active, on this
+// machine with its CPUs said to be in two packages that have a zone each.
+func BenchmarkScope(b *testing.B) {
+	for _, n := range crowds(b) {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
+			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+				for _, scope := range []Scope{ScopeNode, ScopeZone} {
+					b.Run(string(kind)+"/"+string(scope), func(b *testing.B) {
+						root, add := twoPackages(b)
+						s := realScraper(b, kind, 0, func(c *Config) {
+							c.RootPath, c.Meter, c.Attribution.Scope = root, MeterPowercap, scope
+						})
+						require.Equal(b, scope == ScopeZone, s.cpu.Topology() != nil)
+						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
+					})
+				}
+			}
+		})
+	}
+}
+
+// twoPackages returns a root where this machine has its processes, and its CPUs in two packages with a zone each. add adds
+// energy to these.
+func twoPackages(b *testing.B) (root string, add func()) {
+	root = b.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(root, name)
+		require.NoError(b, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(b, os.WriteFile(path, []byte(text), 0o600))
+	}
+	cpus := runtime.NumCPU()
+	write("sys/devices/system/cpu/online", fmt.Sprintf("0-%d\n", cpus-1))
+	for i := range cpus {
+		write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/physical_package_id", i), fmt.Sprintf("%d\n", i*2/cpus))
+	}
+	require.NoError(b, os.Symlink("/proc", filepath.Join(root, "proc")))
+	require.NoError(b, os.Symlink("/sys/fs", filepath.Join(root, "sys/fs")))
+	energy := 0
+	add = func() {
+		energy += 3_000_000
+		for i := range 2 {
+			write(fmt.Sprintf("sys/class/powercap/intel-rapl:%d/energy_uj", i), fmt.Sprintln(energy))
+		}
+	}
+	for i := range 2 {
+		write(fmt.Sprintf("sys/class/powercap/intel-rapl:%d/name", i), fmt.Sprintf("package-%d\n", i))
+		write(fmt.Sprintf("sys/class/powercap/intel-rapl:%d/max_energy_range_uj", i), "262143328850\n")
+	}
+	add()
+	return root, add
 }
 
 // realScraper is the receiver on this machine, with the model for a meter and nothing that samples for it.
