@@ -183,6 +183,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			MemorySize: [...]MemorySize{MemoryResident, MemoryCgroup}[seed/8%2], FrequencyExponent: int(1 + seed/4%3),
 		}
 	}
+	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/7%2]
 	require.NoError(tb, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
 	set.Logger = zap.NewNop()
@@ -403,6 +404,7 @@ func (sim *simulation) checkInterval() {
 	for _, c := range node.Claims {
 		sim.claimed += c.CPU
 	}
+	sim.checkDomains(iv)
 	if *simSeed != 0 && testing.Verbose() {
 		fmt.Printf("%v: busy %v of %v, unattributed %v, claims %+v, ran %v\n", sim.life.Now(), time.Duration(node.Busy), time.Duration(node.Total),
 			time.Duration(node.Unattributed), node.Claims, sim.life.Ran()-sim.ran)
@@ -424,6 +426,40 @@ func (sim *simulation) checkInterval() {
 		if cpu > units.CPUTime(t.Used+sim.rounding()) {
 			sim.fail("process %d has %v of CPU time, it used %v", t.PID, time.Duration(cpu), t.Used)
 		}
+	}
+}
+
+// checkDomains holds what the packages have against what the node has: it is divided, and nothing is lost.
+func (sim *simulation) checkDomains(iv *attribution.Interval) {
+	if len(iv.Domains) == 1 {
+		return
+	}
+	total := func(usages ...attribution.Usage) map[attribution.Claimant]attribution.Claim {
+		claims := map[attribution.Claimant]attribution.Claim{}
+		for _, u := range usages {
+			for _, c := range u.Claims {
+				all := claims[c.Claimant]
+				all.CPU += c.CPU
+				for i, weight := range c.Weights {
+					all.Weights[i] += weight
+				}
+				claims[c.Claimant] = all
+			}
+		}
+		return claims
+	}
+	if node, divided := total(iv.Domains[0]), total(iv.Domains[1:]...); !maps.Equal(node, divided) {
+		sim.fail("the node's claims are %v, and those of all packages %v", node, divided)
+	}
+	var unattributed units.CPUTime
+	for i := range iv.Domains[1:] {
+		u := &iv.Domains[1+i]
+		if unattributed += u.Unattributed; u.Busy > u.Total {
+			sim.fail("package %d is busy for %v of %v", i, time.Duration(u.Busy), time.Duration(u.Total))
+		}
+	}
+	if all := iv.Domains[0].Unattributed; unattributed != all {
+		sim.fail("of %v unattributed the packages have %v", time.Duration(all), time.Duration(unattributed))
 	}
 }
 
