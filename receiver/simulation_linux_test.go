@@ -192,6 +192,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	sim.s.now = machine.Host.Now
 	if sim.exact {
 		sim.kernel = hostsim.NewKernel(machine)
+		sim.kernel.Spreads = true
 		sim.faults.Kernel = sim.kernel
 		sim.s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
 			if seed/18%2 == 0 {

@@ -23,6 +23,8 @@ type Kernel struct {
 	Loses int
 	// Lost counts the ends that had no room.
 	Lost int
+	// Spreads makes every other task have threads that run in all domains.
+	Spreads bool
 
 	machine *Machine
 	listed  []tasks.Process
@@ -33,6 +35,7 @@ type Kernel struct {
 	run     uint64 // of the lost, since the last Drain
 	count   uint64
 	domains []int32 // by CPU, nil where nothing is divided
+	blocks  []uint64
 }
 
 // NewKernel returns the kernel of a machine. There is one for each.
@@ -59,8 +62,15 @@ func (k *Kernel) weights(t *Task) []uint64 {
 	}
 	weights := make([]uint64, slices.Max(k.domains)+1)
 	weights[k.domains[k.machine.cpuOf(t)]] = uint64(t.Used)
+	if k.spreads(t) {
+		for i := range weights {
+			weights[i] = uint64(t.Used) / uint64(2+i)
+		}
+	}
 	return weights
 }
+
+func (k *Kernel) spreads(t *Task) bool { return k.Spreads && t.PID%2 == 0 && k.domains != nil }
 
 // Now is the clock that start times are taken from.
 func (k *Kernel) Now() time.Duration { return k.machine.Now() }
@@ -77,9 +87,9 @@ func (k *Kernel) Update(bool) (tasks.Listing, error) {
 		k.Fails--
 		return tasks.Listing{}, syscall.ENOMEM
 	}
-	k.before, k.listed = k.listed, k.before[:0]
+	k.before, k.listed, k.blocks = k.listed, k.before[:0], k.blocks[:0]
 	k.list()
-	l := tasks.Listing{Processes: k.listed}
+	l := tasks.Listing{Processes: k.listed, Weights: k.blocks}
 	k.changed = k.changed[:0]
 	for l.Same < len(k.listed) && l.Same < len(k.before) && sameProcess(&k.listed[l.Same], &k.before[l.Same]) {
 		l.Same++
@@ -108,6 +118,11 @@ func (k *Kernel) list() {
 		}
 		if t.process.Kernel {
 			p.Flags |= tasks.KernelThread
+		}
+		if k.spreads(t) {
+			weights := k.weights(t)
+			k.blocks = append(k.blocks, weights...)
+			p.Block = uint32(len(k.blocks) / len(weights))
 		}
 		k.listed = append(k.listed, p)
 	}
