@@ -55,7 +55,7 @@ func TestSchemaHasEverySettingWithItsTypeDefaultAndValues(t *testing.T) {
 	s.object("", schema, reflect.ValueOf(createDefaultConfig().(*Config)).Elem())
 	assert.Equal(t, []string{
 		"attribution::cpu_weight", "attribution::idle", "attribution::idle_among", "attribution::key", "attribution::keys::package",
-		"attribution::memory_size", "attribution::preset", "attribution::split", "attribution::splits::package", "cpu_time", "meter", "zones::0",
+		"attribution::memory_size", "attribution::preset", "attribution::scope", "attribution::split", "attribution::splits::package", "cpu_time", "meter", "zones::0",
 	}, slices.Sorted(slices.Values(s.enums)), "settings whose values were compared")
 }
 

@@ -24,7 +24,7 @@ type ledger struct {
 	*claims.Builder
 	emitter *emit.Emitter
 	rules   attribution.Rules
-	kinds   []claims.Kind // of the ledger, by their index
+	kinds   []claims.Kind  // of the ledger, by their index
 	domains []units.Domain // of its zones, by their index
 }
 
