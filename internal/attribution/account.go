@@ -33,7 +33,7 @@ func sum(amounts *Amounts) (total units.Energy) {
 	return total
 }
 
-// Account is the totals of one process, container, pod or VM, or of all others of an entity together.
+// Account is the totals of one process or of what processes are part of, or of all others of an entity together.
 //
 // Totals never decrease while the account is in the ledger. An account that ended stays until its end is acknowledged,
 // and continues if its owner returns before that.
@@ -41,8 +41,8 @@ type Account struct {
 	Entity Entity
 	// Owner describes the owner. Only the parts that belong to the entity are set; none in an account of others.
 	Owner Owner
-	// Other marks the account of all of an entity that have no series of their own. Those of containers, pods and VMs
-	// exist once there is anything in them.
+	// Other marks the account of all of an entity that have no series of their own. Those of other entities than
+	// processes exist once there is anything in them.
 	Other bool
 	// Start is when the totals were 0.
 	Start time.Time

@@ -132,7 +132,7 @@ func (e *Engine) touch(id Claimant) *claimant {
 	return c
 }
 
-// eachGroup calls yield for the accounts of a claimant's container, pod and VM.
+// eachGroup calls yield for the accounts of what a claimant is part of.
 func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
 	if id == NoClaimant {
 		return

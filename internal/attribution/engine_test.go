@@ -201,7 +201,7 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	require.Equal(t, 5*units.Joule, b.energy(Process, "1"))
 	b.observe(0, 100*ms, 200*ms, claim)              // no energy
 	b.observe(1*units.Joule, 0, 200*ms, claim)       // no busy time: all idle
-	b.observe(2*units.Joule, 100*ms, 200*ms)         // nobody ran: unattributed
+	b.observe(2*units.Joule, 100*ms, 200*ms)         // no claims: unattributed
 	b.observe(0, 0, 0)                               // nothing at all
 	b.observe(0, 100*ms, 200*ms, Claim{Claimant: p}) // a claim of nothing
 	assert.Equal(t, 5*units.Joule, b.energy(Process, "1"))
@@ -571,7 +571,7 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 }
 
 // randomHistory runs a history that depends on nothing but the seed, with reads that fail, claimants that
-// come and go, and acceptance that is refused at times, and holds the invariants after each interval.
+// come and go, and emissions that are refused at times, and holds the invariants after each interval.
 func randomHistory(t testing.TB, seed uint64, intervals int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	cfg := Config{}
@@ -633,7 +633,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			iv.Zones = append(iv.Zones, ZoneReading{Zone: i, Kind: kind, Total: known[i], OK: ok})
 		}
 		if n == intervals-1 {
-			node.Total += 1 << 43 // so that everything that waits is split
+			node.Total += 1 << 43 // so that everything pending is attributed
 		}
 		e.Observe(&iv)
 		living = slices.DeleteFunc(living, func(l life) bool {
@@ -654,13 +654,13 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			require.Equal(t, known[i], l.Zones[i].Energy)
 		}
 		for kind := range consumed {
-			waiting := units.Energy(0)
+			pending := units.Energy(0)
 			for i := range l.Zones {
 				if l.Zones[i].pending != nil && kinds[i] == kind {
-					waiting += l.Zones[i].pending.energy
+					pending += l.Zones[i].pending.energy
 				}
 			}
-			require.Equal(t, consumed[kind], l.Kinds[kind].Active+l.Kinds[kind].Idle+waiting, "active + idle == zones")
+			require.Equal(t, consumed[kind], l.Kinds[kind].Active+l.Kinds[kind].Idle+pending, "active + idle == zones")
 		}
 		seen := map[series]bool{}
 		for a := range l.Accounts {

@@ -174,7 +174,7 @@ func TestWhatIsOnItsWayIsNotCountedTwice(t *testing.T) {
 }
 
 func TestASeriesThatGoesOnIsNotCountedTwice(t *testing.T) {
-	for name, answer := range map[string]func(*Engine){"accepted": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
+	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it goes on before the destination has answered
 			b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
 			p := b.open(1)
@@ -192,7 +192,7 @@ func TestASeriesThatGoesOnIsNotCountedTwice(t *testing.T) {
 			b.iv.EndsCollection = true
 			b.observe(11*units.Joule, 11, 11, Claim{Claimant: p, CPU: 1}, Claim{Claimant: larger, CPU: 10})
 			sent := units.Joule
-			if name == "accepted" && !meanwhile {
+			if name == "acknowledged" && !meanwhile {
 				sent = 0 // it was forgotten, and the second joule has no series
 			}
 			assert.Equal(t, units.Joule-sent, b.energy(Process, "other"), "%s, meanwhile: %v", name, meanwhile)
@@ -210,7 +210,7 @@ func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	assert.Equal(t, 2, b.living())
 }
 
-// A zone that waits with 5 J is replaced by another, whose counter is not read at first and then shows 1000 J.
+// A zone with 5 J pending is replaced by another, whose counter is not read at first and then shows 1000 J.
 func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})

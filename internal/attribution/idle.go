@@ -4,7 +4,7 @@ package attribution
 
 import "github.com/energyreceiver/energyreceiver/internal/units"
 
-// Idle energy that is not shared by use is carried by groups of claimants that have the same container, pod and VM. The
+// Idle energy that is not shared by use is carried by groups of claimants that are part of the same. The
 // members of a group carry equal parts. Nearly all of them have no series most of the time, so that a group's part is
 // added to few accounts.
 
@@ -25,7 +25,7 @@ type idleSharing struct {
 	stale  bool                         // the weights must be computed anew
 }
 
-// idleGroup is the claimants that have the same container, pod and VM.
+// idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
 type idleGroup struct {
 	accounts [numEntities]int32 // none for the process
 	count    int32

@@ -77,7 +77,7 @@ type Claim struct {
 	// Claimant is who used the domain, or NoClaimant.
 	Claimant Claimant
 	// ShortLived reports whether the usage is not the claimant's own but that of short-lived processes beside it, such as
-	// its children. Their energy goes to the claimant's container, pod and VM, and to the other processes.
+	// its children. Their energy goes to what the claimant is part of, and to the other processes.
 	ShortLived bool
 	CPU        units.CPUTime
 	// Weights are what the claim weighs under the allocation keys other than CPU time: the work that was done, or the

@@ -420,7 +420,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 			iv.Zones[i].OK = r.IntN(6) > 0
 		}
 		iv.EndsCollection = r.IntN(3) > 0
-		accepted := r.IntN(3) > 0
+		acknowledged := r.IntN(3) > 0
 		for _, e := range engines {
 			for _, id := range ending {
 				e.Stop(id)
@@ -445,7 +445,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 		}
 		for _, e := range engines {
 			e.Emitted()
-			if accepted {
+			if acknowledged {
 				e.accept()
 			}
 		}

@@ -321,7 +321,7 @@ func (n *observer) claim(o *observed) {
 }
 
 // missed claims for a task that came and went since the last pass: its parent stands for it where that is in
-// the same container, pod or virtual machine, or somebody who has no name; else it is nobody's.
+// the same container, pod or virtual machine, or somebody who has no name; else it belongs to nothing.
 func (n *observer) missed(t *hostsim.Task) {
 	claim := attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: units.CPUTime(t.Used)}
 	for i := range n.tasks {
@@ -335,21 +335,21 @@ func (n *observer) missed(t *hostsim.Task) {
 		n.closing = append(n.closing, claim.Claimant)
 		n.did["stand-in"]++
 	}
-	n.did["unseen"]++
+	n.did["short-lived"]++
 	n.interval.Domains[0].Claims = append(n.interval.Domains[0].Claims, claim)
 }
 
-// collect hands out what was attributed. late is what happens until it is known whether it was accepted.
-func (n *observer) collect(accepted bool, late func()) {
+// collect emits the ledger. late is what happens until that is acknowledged or refused.
+func (n *observer) collect(acknowledged bool, late func()) {
 	n.engine.Emitted()
 	if n.oracle != nil {
 		n.oracle.emitted()
 	}
 	late()
-	if accepted {
+	if acknowledged {
 		n.engine.Acknowledged()
 		if n.oracle != nil {
-			n.oracle.accepted()
+			n.oracle.acknowledged()
 		}
 	}
 	if n.oracle != nil {

@@ -31,10 +31,10 @@ type oracle struct {
 	others     [entities]*oracleAccount
 	shown      *attribution.Ledger
 	dropped    uint64
-	unseen     int            // series that may have begun and been dropped in this interval
+	undecided  int            // series that may have begun and been dropped in this interval
 	drops      [entities]bool // since this was checked
 	revived    [entities]int  // that had ended, since then
-	handovers  uint64
+	emissions  uint64
 	delivered  [attribution.MaxKinds]uint64 // to processes whose accounts are gone
 	// deliveredIdle is the same of idle energy, whoever carries it.
 	deliveredIdle [attribution.MaxKinds]uint64
@@ -95,13 +95,13 @@ type oracleZone struct {
 	recent     uint64
 	recentTime time.Duration
 	unread     time.Duration
-	gone       bool     // it is not among the readings
-	waiting    *waiting // nil: nothing
-	absent     *waiting // the CPU time of its absence, nobody's by name
+	gone       bool         // it is not among the readings
+	pending    *oracleUsage // nil: nothing
+	absent     *oracleUsage // the usage of its absence, without claims
 }
 
-// waiting is the energy of some intervals and the CPU time by which it is to be shared.
-type waiting struct {
+// oracleUsage is the energy of some intervals and the usage by which it is to be shared.
+type oracleUsage struct {
 	energy, busy, total, unattributed uint64
 	elapsed                           time.Duration
 	claims                            []oracleClaim
@@ -109,11 +109,11 @@ type waiting struct {
 	partial                           bool             // its energy is not of all of the time
 }
 
-// oracleClaim is a claim of one claimant, nil for nobody.
+// oracleClaim is a claim of one claimant, nil for none.
 type oracleClaim struct {
-	by     *oracleClaimant
-	unseen bool
-	has    [oracleKeys]uint64
+	by         *oracleClaimant
+	shortLived bool
+	has        [oracleKeys]uint64
 }
 
 // What claims have.
@@ -125,14 +125,14 @@ const (
 )
 
 type oracleKind struct {
-	present, ended           bool
-	start                    time.Time
-	active, idle             uint64
-	recentActive, recentIdle uint64
-	recentTime               time.Duration
-	unattributed             uint64 // as it was compared last
-	unattributedIdle         uint64
-	nobodys, nobodysIdle     within // since
+	present, ended                       bool
+	start                                time.Time
+	active, idle                         uint64
+	recentActive, recentIdle             uint64
+	recentTime                           time.Duration
+	unattributed                         uint64 // as it was compared last
+	unattributedIdle                     uint64
+	newUnattributed, newUnattributedIdle within // since
 }
 
 type oracleClaimant struct {
@@ -421,7 +421,7 @@ func (o *oracle) keepEnded(a *oracleAccount) error {
 	return nil
 }
 
-// checkDrops holds that series were only dropped where as many wait as may.
+// checkDrops reports an error if series were dropped though fewer than allowed had ended.
 func (o *oracle) checkDrops() error {
 	for entity := range entities {
 		ended := 0
@@ -489,7 +489,7 @@ func (o *oracle) dropFolded() {
 // owed says whether a claimant ran in intervals whose energy is not known yet.
 func (o *oracle) owed(c *oracleClaimant) bool {
 	return slices.ContainsFunc(o.zones, func(z oracleZone) bool {
-		return z.waiting != nil && slices.ContainsFunc(z.waiting.claims, func(claim oracleClaim) bool { return claim.by == c })
+		return z.pending != nil && slices.ContainsFunc(z.pending.claims, func(claim oracleClaim) bool { return claim.by == c })
 	})
 }
 
@@ -504,12 +504,12 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 	o.collection.elapsed += iv.Elapsed
 	o.collection.busy += iv.Domains[0].Busy
 	o.collection.total += iv.Domains[0].Total
-	var these []*waiting // by domain
+	var these []*oracleUsage // by domain
 	for i := range iv.Domains {
 		these = append(these, o.usage(&iv.Domains[i], iv.Elapsed))
 	}
 	for _, claim := range these[0].claims {
-		if !claim.unseen {
+		if !claim.shortLived {
 			o.touch(claim.by)
 			claim.by.cpu += claim.has[cpuTime]
 			continue
@@ -522,14 +522,14 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 	if err := o.readZones(iv, these); err != nil {
 		return err
 	}
-	o.unseen = 0
+	o.undecided = 0
 	if err := o.settle(iv.EndsCollection); err != nil {
 		return err
 	}
 	if err := o.end(); err != nil {
 		return err
 	}
-	if o.dropped < o.shown.Dropped && o.shown.Dropped <= o.dropped+uint64(o.unseen) {
+	if o.dropped < o.shown.Dropped && o.shown.Dropped <= o.dropped+uint64(o.undecided) {
 		o.dropped = o.shown.Dropped
 	}
 	for entity := range entities {
@@ -542,8 +542,8 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 }
 
 // usage is how a domain was used in an interval, with no energy.
-func (o *oracle) usage(u *attribution.Usage, elapsed time.Duration) *waiting {
-	w := &waiting{busy: uint64(u.Busy), total: uint64(u.Total), unattributed: uint64(u.Unattributed), elapsed: elapsed}
+func (o *oracle) usage(u *attribution.Usage, elapsed time.Duration) *oracleUsage {
+	w := &oracleUsage{busy: uint64(u.Busy), total: uint64(u.Total), unattributed: uint64(u.Unattributed), elapsed: elapsed}
 	w.unweighed[work], w.unweighed[memory] = u.Unweighed[0], u.Unweighed[1]
 	for _, claim := range u.Claims {
 		w.claims = append(w.claims, oracleClaim{
@@ -553,7 +553,7 @@ func (o *oracle) usage(u *attribution.Usage, elapsed time.Duration) *waiting {
 	return w
 }
 
-func (o *oracle) readZones(iv *attribution.Interval, these []*waiting) error {
+func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error {
 	known := make([][attribution.MaxKinds]int, len(these)) // by domain and kind, how many zones were read and can be split
 	energies := make([][attribution.MaxKinds]uint64, len(these))
 	o.longest = [attribution.MaxKinds]time.Duration{}
@@ -574,28 +574,28 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*waiting) error {
 			continue
 		}
 		o.used[z.kind] += energy
-		if r.OK && this.total > 0 && z.waiting == nil && z.absent == nil {
+		if r.OK && this.total > 0 && z.pending == nil && z.absent == nil {
 			known[z.domain][z.kind]++
 			energies[z.domain][z.kind] += energy
 			continue
 		}
-		if z.waiting == nil {
-			z.waiting = &waiting{}
+		if z.pending == nil {
+			z.pending = &oracleUsage{}
 			if z.absent != nil {
-				z.waiting, z.absent = z.absent, nil
+				z.pending, z.absent = z.absent, nil
 			}
 		}
-		z.waiting.add(this)
-		z.waiting.energy += energy
-		if z.waiting.elapsed > 5*time.Minute {
-			z.waiting.forget()
+		z.pending.add(this)
+		z.pending.energy += energy
+		if z.pending.elapsed > 5*time.Minute {
+			z.pending.forget()
 			if err := o.end(); err != nil {
 				return err
 			}
 		}
-		if r.OK && z.waiting.total > 0 {
-			o.attribute(z.domain, z.kind, 1, z.waiting.energy, z.waiting)
-			z.waiting = nil
+		if r.OK && z.pending.total > 0 {
+			o.attribute(z.domain, z.kind, 1, z.pending.energy, z.pending)
+			z.pending = nil
 		}
 	}
 	for i := range o.zones {
@@ -627,10 +627,10 @@ func (o *oracle) move(iv *attribution.Interval) {
 		if !r.OK || z.kind == r.Kind && z.domain == r.Domain {
 			continue
 		}
-		if z.waiting != nil {
-			o.kinds[z.kind].active += z.waiting.energy
-			o.kinds[z.kind].nobodys.add(within{z.waiting.energy, z.waiting.energy})
-			z.waiting = nil
+		if z.pending != nil {
+			o.kinds[z.kind].active += z.pending.energy
+			o.kinds[z.kind].newUnattributed.add(within{z.pending.energy, z.pending.energy})
+			z.pending = nil
 		}
 		z.kind, z.domain = r.Kind, r.Domain
 		o.beginKind(r.Kind, iv.At)
@@ -671,32 +671,32 @@ func (z *oracleZone) read(r attribution.ZoneReading, iv *attribution.Interval) u
 
 // miss is an interval in which a zone is not among the readings: what was read of it is shared, and who runs
 // meanwhile is not asked for the energy that it has when it returns.
-func (o *oracle) miss(z *oracleZone, this *waiting) {
+func (o *oracle) miss(z *oracleZone, this *oracleUsage) {
 	z.unread += this.elapsed
 	z.gone = true
 	if z.kind == attribution.NotAttributed {
 		return
 	}
 	if z.absent == nil {
-		z.absent = &waiting{}
+		z.absent = &oracleUsage{}
 	}
 	z.absent.addUnnamed(this)
-	w := z.waiting
-	z.waiting = nil
+	w := z.pending
+	z.pending = nil
 	switch {
 	case w == nil:
 	case w.energy == 0:
 		z.absent.addUnnamed(w)
 	case w.total == 0:
 		o.kinds[z.kind].active += w.energy
-		o.kinds[z.kind].nobodys.add(within{w.energy, w.energy})
+		o.kinds[z.kind].newUnattributed.add(within{w.energy, w.energy})
 	default:
 		w.partial = true
 		o.attribute(z.domain, z.kind, 1, w.energy, w)
 	}
 }
 
-func (w *waiting) add(o *waiting) {
+func (w *oracleUsage) add(o *oracleUsage) {
 	w.busy += o.busy
 	w.total += o.total
 	w.unattributed += o.unattributed
@@ -709,7 +709,7 @@ func (w *waiting) add(o *waiting) {
 	}
 }
 
-func (w *waiting) addUnnamed(o *waiting) {
+func (w *oracleUsage) addUnnamed(o *oracleUsage) {
 	unnamed := *o
 	unnamed.claims = nil
 	for _, claim := range o.claims {
@@ -718,12 +718,12 @@ func (w *waiting) addUnnamed(o *waiting) {
 	w.add(&unnamed)
 }
 
-func (w *waiting) claim(claim oracleClaim) {
+func (w *oracleUsage) claim(claim oracleClaim) {
 	if claim.has == [oracleKeys]uint64{} {
 		return
 	}
 	for i := range w.claims {
-		if same := &w.claims[i]; same.by == claim.by && same.unseen == claim.unseen {
+		if same := &w.claims[i]; same.by == claim.by && same.shortLived == claim.shortLived {
 			for key := range same.has {
 				same.has[key] += claim.has[key]
 			}
@@ -733,27 +733,27 @@ func (w *waiting) claim(claim oracleClaim) {
 	w.claims = append(w.claims, claim)
 }
 
-func (w *waiting) sum(key int) (sum uint64) {
+func (w *oracleUsage) sum(key int) (sum uint64) {
 	for _, claim := range w.claims {
 		sum += claim.has[key]
 	}
 	return sum
 }
 
-// forget makes the claims of those who ended nobody's.
-func (w *waiting) forget() {
+// forget takes the names off the claims of those that ended.
+func (w *oracleUsage) forget() {
 	before := w.claims
 	w.claims = nil
 	for _, claim := range before {
 		if claim.by != nil && !claim.by.open {
-			claim.by, claim.unseen = nil, true
+			claim.by, claim.shortLived = nil, true
 		}
 		w.claim(claim)
 	}
 }
 
 // attribute shares the energy of so many zones of a domain and kind by the CPU time of the same intervals.
-func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
+func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsage) {
 	active := part(energy, min(w.busy, w.total), w.total).from
 	if model := o.models[kind]; model != nil {
 		of, all := 0, 0
@@ -786,10 +786,10 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
 	whole := all + unattributed
 	o.shareIdle(kind, energy-active, w, key, unattributed, whole)
 	if whole == 0 {
-		k.nobodys.add(within{active, active})
+		k.newUnattributed.add(within{active, active})
 		return
 	}
-	k.nobodys.add(part(active, unattributed, whole))
+	k.newUnattributed.add(part(active, unattributed, whole))
 	for _, claim := range w.claims {
 		if claim.by != nil {
 			claim.by.settling = true
@@ -798,7 +798,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
 		share := part(active, claim.has[key], whole)
 		g.energy[kind] = share
 		g.recent[kind] = within{o.recentPart(share.from, w.elapsed), o.recentPart(share.to, w.elapsed)}
-		if !claim.unseen {
+		if !claim.shortLived {
 			o.touch(claim.by)
 			claim.by.gains.add(&g)
 			continue
@@ -813,20 +813,20 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *waiting) {
 
 // shareIdle gives those their part of idle energy who carry it. By use they are those who have a part of the active
 // energy.
-func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unattributed, whole uint64) {
+func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unattributed, whole uint64) {
 	k := &o.kinds[kind]
 	switch o.cfg.Rules.Idle {
 	case attribution.IdleNone:
 		return
 	case attribution.IdleUsed:
 		if whole == 0 {
-			k.nobodysIdle.add(within{idle, idle})
+			k.newUnattributedIdle.add(within{idle, idle})
 			return
 		}
-		k.nobodysIdle.add(part(idle, unattributed, whole))
+		k.newUnattributedIdle.add(part(idle, unattributed, whole))
 		for _, claim := range w.claims {
 			process := o.others[attribution.Process]
-			if !claim.unseen && claim.by.series != nil {
+			if !claim.shortLived && claim.by.series != nil {
 				process = claim.by.series
 			}
 			g := o.idleGains(kind, part(idle, claim.has[key], whole), w.elapsed)
@@ -864,7 +864,7 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *waiting, key int, unattribu
 		sum += size(holder)
 	}
 	if sum == 0 {
-		k.nobodysIdle.add(within{idle, idle})
+		k.newUnattributedIdle.add(within{idle, idle})
 		return
 	}
 	for holder, all := range carriers {
@@ -1093,13 +1093,13 @@ func (o *oracle) contest(entity attribution.Entity, endsCollection bool) error {
 		})
 		if leaves && (p.series != nil || !o.grown(p)) {
 			if p.series == nil && o.may(p, endsCollection) {
-				o.unseen++ // it may have begun, ended and been dropped
+				o.undecided++ // it may have begun, ended and been dropped
 			}
 			if p.series != nil {
 				ending++ // with this interval, if it was not displaced in it
 				if endsCollection && !p.series.Reported && !o.shows(p, false) {
 					p.series.folded = true
-					o.unseen++
+					o.undecided++
 				}
 			}
 			continue
@@ -1137,11 +1137,11 @@ func (o *oracle) contest(entity attribution.Entity, endsCollection bool) error {
 			}
 		}
 	}
-	if len(displaced) > len(newcomers)+o.unseen {
+	if len(displaced) > len(newcomers)+o.undecided {
 		return fmt.Errorf("%d of entity %d lost their series to %d", len(displaced), entity, len(newcomers))
 	}
 	for _, r := range refused {
-		if limit.Max == 0 || ending+len(stayed)+len(newcomers)+o.unseen < limit.Max {
+		if limit.Max == 0 || ending+len(stayed)+len(newcomers)+o.undecided < limit.Max {
 			return fmt.Errorf("%+v has no series, %d of %d have", r.owner, len(stayed)+len(newcomers), limit.Max)
 		}
 		for _, s := range stayed {
@@ -1232,7 +1232,7 @@ func (o *oracle) emitted() {
 		k := &o.kinds[i]
 		k.recentActive, k.recentIdle, k.recentTime = 0, 0, 0
 	}
-	o.handovers++
+	o.emissions++
 	for entity := range entities {
 		for _, p := range o.parties(entity) {
 			if p.series == nil && entity == attribution.Process && !p.ranked {
@@ -1244,7 +1244,7 @@ func (o *oracle) emitted() {
 				recent := exactly(&p.series.recent).from
 				p.usage = within{max(p.usage.from, 4*recent), max(p.usage.to, 4*recent)}
 			}
-			if o.handovers%64 == 0 {
+			if o.emissions%64 == 0 {
 				p.lost = max(p.lost-1, 0)
 			}
 		}
@@ -1257,7 +1257,7 @@ func (o *oracle) emitted() {
 	}
 }
 
-func (o *oracle) accepted() {
+func (o *oracle) acknowledged() {
 	o.accounts = slices.DeleteFunc(o.accounts, func(a *oracleAccount) bool {
 		if !a.Ended || !a.EndSent {
 			a.acknowledged = a.Reported
@@ -1326,7 +1326,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 	}
 	got := o.listed[i]
 	if got.Ended != a.Ended || got.EndSent != a.EndSent {
-		return fmt.Errorf("ended %v, again %v, not %v and %v", got.Ended, got.EndSent, a.Ended, a.EndSent)
+		return fmt.Errorf("ended %v, end sent %v, not %v and %v", got.Ended, got.EndSent, a.Ended, a.EndSent)
 	}
 	if !got.Start.Equal(a.Start) {
 		return fmt.Errorf("start is %v, not %v", got.Start, a.Start)
@@ -1413,27 +1413,27 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 			uint64(got.RecentActive) != k.recentActive || uint64(got.RecentIdle) != k.recentIdle || got.RecentTime != k.recentTime {
 			return fmt.Errorf("kind %d is %+v, not %+v", kind, got, *k)
 		}
-		if !k.nobodys.holds(uint64(got.Unattributed) - k.unattributed) {
-			return fmt.Errorf("kind %d: %d µJ are unattributed after %d, not %+v more", kind, got.Unattributed, k.unattributed, k.nobodys)
+		if !k.newUnattributed.holds(uint64(got.Unattributed) - k.unattributed) {
+			return fmt.Errorf("kind %d: %d µJ are unattributed after %d, not %+v more", kind, got.Unattributed, k.unattributed, k.newUnattributed)
 		}
-		k.unattributed, k.nobodys = uint64(got.Unattributed), within{}
-		if !k.nobodysIdle.holds(uint64(got.UnattributedIdle) - k.unattributedIdle) {
+		k.unattributed, k.newUnattributed = uint64(got.Unattributed), within{}
+		if !k.newUnattributedIdle.holds(uint64(got.UnattributedIdle) - k.unattributedIdle) {
 			return fmt.Errorf("kind %d: %d idle µJ are unattributed after %d, not %+v more",
-				kind, got.UnattributedIdle, k.unattributedIdle, k.nobodysIdle)
+				kind, got.UnattributedIdle, k.unattributedIdle, k.newUnattributedIdle)
 		}
-		k.unattributedIdle, k.nobodysIdle = uint64(got.UnattributedIdle), within{}
+		k.unattributedIdle, k.newUnattributedIdle = uint64(got.UnattributedIdle), within{}
 
-		waits := uint64(0)
+		pending := uint64(0)
 		for i := range o.zones {
-			if z := &o.zones[i]; z.known && z.kind == kind && z.waiting != nil {
-				waits += z.waiting.energy
+			if z := &o.zones[i]; z.known && z.kind == kind && z.pending != nil {
+				pending += z.pending.energy
 			}
 		}
-		if uint64(l.Pending(kind)) != waits {
-			return fmt.Errorf("kind %d: %d µJ wait, not %d", kind, l.Pending(kind), waits)
+		if uint64(l.Pending(kind)) != pending {
+			return fmt.Errorf("kind %d: %d µJ are pending, not %d", kind, l.Pending(kind), pending)
 		}
 		if all := uint64(got.Active + got.Idle + l.Pending(kind)); all != o.used[kind] {
-			return fmt.Errorf("kind %d: active, idle and what waits are %d µJ, the zones %d", kind, all, o.used[kind])
+			return fmt.Errorf("kind %d: active, idle and pending are %d µJ, the zones %d", kind, all, o.used[kind])
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.listed {
@@ -1447,10 +1447,10 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 			shared = 0
 		}
 		if idle+uint64(got.UnattributedIdle) != shared {
-			return fmt.Errorf("kind %d: processes carry %d µJ of idle energy and nobody %d, of %d", kind, idle, got.UnattributedIdle, shared)
+			return fmt.Errorf("kind %d: processes carry %d µJ of idle energy and %d are unattributed, of %d", kind, idle, got.UnattributedIdle, shared)
 		}
 		if processes+uint64(got.Unattributed) != uint64(got.Active) {
-			return fmt.Errorf("kind %d: processes have %d µJ and nobody %d, active are %d", kind, processes, got.Unattributed, got.Active)
+			return fmt.Errorf("kind %d: processes have %d µJ and %d are unattributed, active are %d", kind, processes, got.Unattributed, got.Active)
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Owner is who a claimant is: a process, and the container, pod and VM that it is part of. The zero value of a part means
-// none.
+// Owner is who a claimant is: a process, and the container, pod, VM, job step and unit that it is part of. The zero value
+// of a part means none.
 type Owner struct {
 	Process   units.Process
 	Container units.Container

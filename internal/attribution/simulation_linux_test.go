@@ -222,7 +222,7 @@ func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
 		return
 	}
 	for _, name := range []string{
-		"interval", "unseen", "stand-in", "unattributed", "zone cannot be read", "zone is read too late", "no CPU time", "no CPU time of a socket", "zone is of another kind", "zone is of another domain", "no tasks",
+		"interval", "short-lived", "stand-in", "unattributed", "zone cannot be read", "zone is read too late", "no CPU time", "no CPU time of a socket", "zone is of another kind", "zone is of another domain", "no tasks",
 		hostsim.ZoneVanishes.String(), hostsim.ZoneReturns.String(), hostsim.Refuse.String(), hostsim.Suspend.String(),
 		hostsim.CPUOffline.String(), hostsim.ZoneWrapsTwice.String(), hostsim.ZoneResets.String(),
 	} {
