@@ -127,7 +127,7 @@ bench: build ## run the benchmarks that BENCH matches, all if it is not set
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
 accuracy: ## measure the error of attributed energy on simulated machines, and write docs/accuracy-tables.md
-	go test ./receiver -run '^TestTheAccuracyPageIsWhatTheLabMeasures$$' -count 1 -timeout 60m -accuracy.write
+	go test ./receiver -run '^TestAccuracyTablesAreUpToDate$$' -count 1 -timeout 60m -accuracy.write
 
 soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets how many histories of a hundred)
 	go test ./receiver -run '^(TestNothingIsLostWhateverHappens|TestMemoryIsFlatUnderAThousandBirthsASecond)$$' -count 1 -v \

@@ -70,7 +70,7 @@ func named(t *testing.T, list any, names ...string) []any {
 	return found
 }
 
-func TestHelmValuesAndManifestSayTheSame(t *testing.T) {
+func TestHelmValuesMatchTheManifest(t *testing.T) {
 	values := documents(t, "helm/values.yaml")[0]
 	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
 	container := at(t, pod, "containers")
@@ -98,7 +98,7 @@ func TestHelmValuesAndManifestSayTheSame(t *testing.T) {
 }
 
 // The first column of the page's table of privileges names every capability that is granted anywhere.
-func TestNothingIsGrantedThatThePageDoesNotName(t *testing.T) {
+func TestEveryGrantedPrivilegeIsDocumented(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `CAP_[^|]*\\|")
 	capability := regexp.MustCompile(`CAP_[A-Z_]+`)
 	page := capability.FindAllString(strings.Join(row.FindAllString(read(t, "../docs/permissions.md"), -1), " "), -1)
@@ -134,7 +134,7 @@ func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
 	}
 }
 
-func TestKubernetesCollectorHoldsWhatTheLeanOneHolds(t *testing.T) {
+func TestKubernetesCollectorContainsTheLeanOne(t *testing.T) {
 	lean, fuller := documents(t, "../builder-config.yaml")[0], documents(t, "builder-config-k8s.yaml")[0]
 	for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers"} {
 		assert.Subset(t, fuller[kind], lean[kind], kind)
@@ -155,7 +155,7 @@ func shippedConfigs(t *testing.T) map[string]map[string]any {
 }
 
 // docs/pipelines.md says why. TestShippedPipelinesLoseNothing of `make integration` runs them.
-func TestNothingInShippedPipelinesAcknowledgesTooEarly(t *testing.T) {
+func TestShippedPipelinesAcknowledgeAfterDelivery(t *testing.T) {
 	for path, config := range shippedConfigs(t) {
 		for _, processor := range strs(t, at(t, config, "service", "pipelines", "metrics", "processors")) {
 			kind, _, _ := strings.Cut(processor, "/")
@@ -177,7 +177,7 @@ func TestNothingInShippedPipelinesAcknowledgesTooEarly(t *testing.T) {
 	}
 }
 
-func TestNothingListensOnAllAddressesButWithinContainers(t *testing.T) {
+func TestOnlyContainersListenOnAllAddresses(t *testing.T) {
 	listens := regexp.MustCompile(`(?m)^ *endpoint: .*(0\.0\.0\.0|\[::\]).*$`)
 	allowed := map[string]string{
 		"docker/config.yaml":     "    endpoint: ${env:ENERGY_PROMETHEUS_ENDPOINT:-0.0.0.0:8889}",
@@ -190,12 +190,12 @@ func TestNothingListensOnAllAddressesButWithinContainers(t *testing.T) {
 	}
 }
 
-func TestStepsToADashboardSendFiguresWithoutASensor(t *testing.T) {
+func TestDashboardStepsWorkWithoutASensor(t *testing.T) {
 	assert.NotNil(t, at(t, documents(t, "prometheus/collector.yaml")[0], "receivers", "energy", "model"))
 }
 
 // core and uncore lie inside package, and psys holds all: what adds zones up names them by the variable.
-func TestPanelsShowTheZonesThatAreChosen(t *testing.T) {
+func TestPanelsUseTheZoneVariable(t *testing.T) {
 	text := read(t, "dashboards/energy.json")
 	matchers := regexp.MustCompile(`energy_zone=~?\\"([^"]*)\\"`).FindAllStringSubmatch(text, -1)
 	assert.NotEmpty(t, matchers)

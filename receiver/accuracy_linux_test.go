@@ -524,9 +524,9 @@ const (
 	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
 )
 
-// TestTheAccuracyPageIsWhatTheLabMeasures, with -accuracy.write, makes it so. Else it leaves out the shortest windows,
+// TestAccuracyTablesAreUpToDate, with -accuracy.write, makes it so. Else it leaves out the shortest windows,
 // of which there are so many, and what has to learn for a day.
-func TestTheAccuracyPageIsWhatTheLabMeasures(t *testing.T) {
+func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	page, err := os.ReadFile(accuracyPage)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(page), accuracyBegin)
@@ -609,7 +609,7 @@ func TestShortLivedChildrensEnergyIsTheirContainers(t *testing.T) {
 	}
 }
 
-func TestContainersBetweenTwoPassesNeedBPF(t *testing.T) {
+func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
 	containers := labScenarioOf(t, "Short-lived containers")
 	a := measure(t, containers, rule(cpu.KindProcfs, 0), labShort)
 	assert.Zero(t, a.reported["job"].sum())
@@ -671,7 +671,7 @@ func TestKeysAndARightSplitHalveWhatIsMisplaced(t *testing.T) {
 	}
 }
 
-func TestMemoryThatIsHeldTellsWhoseDRAMEnergyItIs(t *testing.T) {
+func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 	sc := labScenarioOf(t, "Memory-bound and compute-bound")
 	for _, key := range []KeyRule{KeyMemory, KeyMemoryCPUTime} {
 		a := measure(t, sc, keyed(SplitFixed, KeyCPUTime, 1, key, 0), labShort)
@@ -690,7 +690,7 @@ func TestInterruptsAreTheWorkloadsOrIdleInShortWindows(t *testing.T) {
 }
 
 // The receiver on a load curve is held against the rule's formula on its figures: P·u against P - P(rest).
-func TestOnALoadCurveUtilizationIsOffByWhatTheFormulaSays(t *testing.T) {
+func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 	off := map[string][]float64{}
 	for _, c := range labCurves(t) {
 		for _, load := range labLoads {
@@ -706,7 +706,7 @@ func TestOnALoadCurveUtilizationIsOffByWhatTheFormulaSays(t *testing.T) {
 }
 
 // A morning is enough for the learned split, here of six hours after midnight.
-func TestTheLearnedSplitFindsWhatLoadAddsOnLoadCurves(t *testing.T) {
+func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 	setting := splitting(SplitLearned, 0)
 	setting.learns = 6 * time.Hour
 	for _, c := range labCurves(t) {
@@ -718,7 +718,7 @@ func TestTheLearnedSplitFindsWhatLoadAddsOnLoadCurves(t *testing.T) {
 	}
 }
 
-func TestWhatWasLearnedFromIsNotJudged(t *testing.T) {
+func TestLearningTimeIsExcludedFromTheMeasurement(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
 	setting := rule(cpu.KindBPF, 100*time.Millisecond)
 	without := measure(t, bursts, setting, labShort)
@@ -748,7 +748,7 @@ func TestADayHasAllLoads(t *testing.T) {
 	assert.Zero(t, l.workloads[0].tasks[0].Used)
 }
 
-func TestTheLabsFiguresAreThoseOfItsDefinitions(t *testing.T) {
+func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
 	socket := &hostsim.Socket{CPUs: 1}
 	l := &lab{tb: t, root: t.TempDir(), series: map[labSeries]float64{}}
 	l.on(socket)

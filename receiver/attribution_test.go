@@ -161,7 +161,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 // The static power of 32.5 W holds what etcd draws at rest, a twentieth of the CPU, learned or stated. All power above it is
 // dynamic and the others', however much etcd uses later. Where processes outside of containers are excluded too, it is
 // containers' alone.
-func TestUnderKubeWattTheExcludedHaveNoPartOfDynamicPower(t *testing.T) {
+func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 	stated := func(a *AttributionConfig) {
 		a.Split, a.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 32.5}
 	}
@@ -214,7 +214,7 @@ func TestUntilASplitHasLearnedTheDefaultApplies(t *testing.T) {
 	}
 }
 
-func TestASettingTakesThePlaceOfThePresets(t *testing.T) {
+func TestASettingOverridesThePreset(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) {
 		c.Preset, c.Idle, c.Split = PresetKepler09, IdleNone, SplitFixed
 		c.StaticPower = map[power.Kind]float64{power.Package: 12.5}
@@ -479,7 +479,7 @@ func TestWhatWasLearnedOfEachDomainIsKeptByItsName(t *testing.T) {
 }
 
 // This was stored before there were domains.
-func TestWhatWasStoredBeforeThereWereDomainsIsTheNodes(t *testing.T) {
+func TestModelsStoredWithoutDomainsBelongToTheNode(t *testing.T) {
 	var kept keptLearning
 	require.NoError(t, kept.decode(seal([]byte(`{"Hardware":["source measured","zone intel-rapl:0 package-0","processors 0",""],`+
 		`"Zones":{"package":{"Rule":"minimum 0.05","Zones":1,"Static":25,"Learned":true,"Estimator":[0,0,0,0,0,0,25,60]}}}`))))
@@ -575,7 +575,7 @@ func TestZonesThatComeLateAfterARestartFindWhatWasLearned(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x1", same), 0)
 }
 
-func TestAStopBeforeAnyZoneCouldBeReadForgetsNothing(t *testing.T) {
+func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
@@ -656,7 +656,7 @@ func sortedKeys(m map[string][]byte) (keys []string) {
 	return keys
 }
 
-func TestAStorageThatIsNoneIsAnErrorAtStart(t *testing.T) {
+func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })
 	require.NoError(t, n.host.Render())
 	require.ErrorContains(t, n.s.start(t.Context(), n), `attribution::storage: "file_storage" is not a storage extension`)

@@ -125,7 +125,7 @@ func TestACgroupFileThatIsLongerThanAPageIsReadWhole(t *testing.T) {
 	assert.InDelta(t, 10, n.one("container.energy", "container.id="+idA).value, 1e-6)
 }
 
-func TestTheHighestPid(t *testing.T) {
+func TestTheHighestPidIsMeasured(t *testing.T) {
 	const highest = 1 << 22 // PID_MAX_LIMIT
 	n := newTestNode(t)
 	n.host.Processes[highest] = &hostsim.Process{Parent: 1, Comm: "last", Exe: "/bin/last"}
@@ -176,7 +176,7 @@ func TestATaskMayHaveAnyName(t *testing.T) {
 	}
 }
 
-func TestAStatThatIsCutShortDropsNobodysEnergy(t *testing.T) {
+func TestATruncatedProcessStatLosesNoEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "other", Exe: "/bin/other"}
@@ -199,7 +199,7 @@ func TestAStatThatIsCutShortDropsNobodysEnergy(t *testing.T) {
 	assert.InDelta(t, 5, n.one("process.energy", pid(10)).value, 1e-6, "its time of before is known now")
 }
 
-func TestANodesStatThatIsCutShortIsCoveredByTheNextScrape(t *testing.T) {
+func TestATruncatedNodeStatIsCoveredByTheNextScrape(t *testing.T) {
 	for _, content := range []string{"", "cpu", "cpu  1 2", "cpu 1 2 3 x\n", "intr 1\n", strings.Repeat("9", 10_000)} {
 		n := newTestNode(t)
 		n.start()

@@ -167,7 +167,7 @@ func (b *crowdedNode) run() {
 	b.collect(6)
 }
 
-func TestNothingChangesWhenMemoryIsGivenBack(t *testing.T) {
+func TestCompactingChangesNoResult(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"default": func(*Config) {},
 		"excluded by cgroup": func(c *Config) {

@@ -178,7 +178,7 @@ func TestAllBadFieldsOfAModelAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSettingIsRefused(t *testing.T) {
+func TestUnknownSettingsAreRejected(t *testing.T) {
 	for yaml, want := range map[string]string{
 		"interval: 5s":          "invalid keys: interval",
 		"model: {idle: 40}":     "invalid keys: idle",
@@ -198,7 +198,7 @@ func TestWhatIsNoSettingIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFilterOfResourcesThatIsNoFilterIsAnError(t *testing.T) {
+func TestAnInvalidResourceFilterIsAnError(t *testing.T) {
 	for _, list := range []string{"metrics_include", "metrics_exclude"} {
 		_, err := load(t, "resource_attributes: {container.id: {"+list+`: [{regexp: "("}]}}`)
 		assert.ErrorContains(t, err, "container.id::"+list+"::0", list)
@@ -257,6 +257,6 @@ func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {
 	assert.ErrorContains(t, cfg.Validate(), "processes::min_energy")
 }
 
-func TestValidatingReportsNothingOfTheMachine(t *testing.T) {
+func TestValidationDoesNotDependOnTheMachine(t *testing.T) {
 	mustLoad(t, "root_path: /no/such/directory")
 }

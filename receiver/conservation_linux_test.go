@@ -38,7 +38,7 @@ func unifiedMount(t *testing.T) string {
 	return ""
 }
 
-func TestAContainerOfThisMachineThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
+func TestAContainerOfThisMachineThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	id := fmt.Sprintf("%064x", os.Getpid())
 	dir := filepath.Join(unifiedMount(t), "docker-"+id+".scope")
 	cfg := createDefaultConfig().(*Config)

@@ -50,7 +50,7 @@ func (c *tally) grown() (by float64) {
 	return by
 }
 
-func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
+func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 	model := func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120}) }
 	// In ten seconds the sensor counts 100 J, and the model 10 s of 88 W.
 	for name, c := range map[string]struct {
@@ -97,7 +97,7 @@ func TestWhatASourceFailedToReadIsNobodysWhenProcfsTakesOver(t *testing.T) {
 	}
 }
 
-func TestEnergyThatNothingSplitsIsUnattributedWhenProcfsTakesOver(t *testing.T) {
+func TestEnergyWithoutUtilizationIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
@@ -130,7 +130,7 @@ func (u *unseenSource) ReadProcesses(t *cpu.Table) error {
 	return err
 }
 
-func TestAContainerThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
+func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	const pod = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
@@ -160,7 +160,7 @@ func TestAContainerThatLivedBetweenTwoPassesHasItsEnergy(t *testing.T) {
 }
 
 // The sockets of a machine change their places. The zones of their memory have equal attributes there.
-func TestAZoneThatTakesThePlaceOfAnotherGoesOnWithItsSeries(t *testing.T) {
+func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 	n := newTestNode(t)
 	z := n.host.Zones
 	z["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12, Energy: 7 * joule}
@@ -210,7 +210,7 @@ func TestAZoneThatTakesThePlaceOfAnotherGoesOnWithItsSeries(t *testing.T) {
 	assert.InDelta(t, 10, n.one("hw.energy", "hw.id=intel-rapl:0").value, 1e-6)
 }
 
-func TestTheMachinesZoneGoesOnUnderAnotherName(t *testing.T) {
+func TestThePlatformZoneContinuesUnderAnotherName(t *testing.T) {
 	n := newTestNode(t)
 	z := n.host.Zones
 	z["intel-rapl:1"] = &hostsim.Zone{Name: "psys", Max: 1e12, Energy: 9 * joule}

@@ -24,7 +24,7 @@ func busyBeside(h *hostsim.Host, ticks int64) {
 
 func scope(id string) string { return "/system.slice/docker-" + id + ".scope" }
 
-func TestWhatAContainerUsedBeforeTheStartIsNotItsEnergy(t *testing.T) {
+func TestContainerCPUTimeFromBeforeTheStartIsNotAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA), User: 5}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
@@ -85,7 +85,7 @@ func TestTheChildrenOfTheOuterContainerAreItsOwn(t *testing.T) {
 	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
 }
 
-func TestTheInnerContainersEndIsNotTheOuters(t *testing.T) {
+func TestTheEndOfAnInnerContainerDoesNotEndTheOuterOne(t *testing.T) {
 	n := nested(t)
 	n.run(0, nil)
 	n.host.Processes[10].CUser += n.host.Processes[11].User
@@ -118,7 +118,7 @@ func TestAContainerThatComesBackAfterItsSeriesEndedStartsAnew(t *testing.T) {
 	assert.Equal(t, ended.Add(5*time.Second), again.start, "when its process was created")
 }
 
-func TestAContainerThatComesBackBeforeItsFinalValueWasTakenGoesOn(t *testing.T) {
+func TestAContainerThatComesBackBeforeItsFinalValueIsAcknowledgedContinues(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.start()
@@ -196,7 +196,7 @@ func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
 	assert.InDelta(t, 10+10, n.one("container.energy").value, 0.5, "one second of four each time, which used 40 J")
 }
 
-func TestTheTimeOfThoseThatEndedTogetherIsThatOfTheCgroupsThatCountedIt(t *testing.T) {
+func TestTimeOfProcessesThatEndedTogetherGoesToTheCgroupsThatCountedIt(t *testing.T) {
 	n := newTestNode(t)
 	for pid, id := range map[int]string{10: idA, 11: idB} {
 		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(id)}
@@ -218,7 +218,7 @@ func TestTheTimeOfThoseThatEndedTogetherIsThatOfTheCgroupsThatCountedIt(t *testi
 	assert.InDelta(t, before, n.one("container.energy", "container.id="+idB).value, 1)
 }
 
-func TestAProcessThatMovesTakesNothingAlong(t *testing.T) {
+func TestAProcessThatMovesLeavesItsPastTimeBehind(t *testing.T) {
 	n := newTestNode(t)
 	p := &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.host.Processes[10] = p
@@ -348,7 +348,7 @@ func TestAProcessThatLeavesAContainerIsBilledOnce(t *testing.T) {
 	assert.InDelta(t, 100, n.one("process.energy", pid(20)).value, 0.5)
 }
 
-func TestThePastOfACgroupIsBilledNoFurtherThanTheCPUsHadTime(t *testing.T) {
+func TestTheFirstReadingOfACgroupIsCappedAtTheAvailableCPUTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		most   float64
 		before func(n *testNode)

@@ -119,7 +119,7 @@ func TestPartsWithTheLongestNamesOfKubernetesStayBelowTheLimitOfGRPC(t *testing.
 	require.NoError(t, err)
 }
 
-func TestRefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
+func TestARefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
 	for refused := 1; refused <= 4; refused++ {
 		t.Run(fmt.Sprint("part ", refused), func(t *testing.T) {
 			parts := 0
@@ -136,7 +136,7 @@ func TestRefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
 	}
 }
 
-func TestDeliveryTellsWhatWasTaken(t *testing.T) {
+func TestDeliveryReportsWhatTheConsumerTook(t *testing.T) {
 	permanent := consumererror.NewPermanent(errRefused)
 	for name, test := range map[string]struct {
 		answers []error // to the parts

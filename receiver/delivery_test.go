@@ -77,7 +77,7 @@ func TestTheValuesOfAContainerThatCameAndWentWhileTheConsumerRefusedAreDelivered
 	assert.Empty(t, n.points("process.energy", nil, pid(10)))
 }
 
-func TestAnEmptyScrapeThatIsAcceptedDeliversNothing(t *testing.T) {
+func TestAnAcknowledgedEmptyScrapeDeliversNothing(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "job", Exe: "/bin/job"}
 	n.start()
@@ -96,7 +96,7 @@ func TestAnEmptyScrapeThatIsAcceptedDeliversNothing(t *testing.T) {
 	assert.Empty(t, n.points("process.energy", nil, pid(10)))
 }
 
-func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorIsAccepted(t *testing.T) {
+func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorSucceeds(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120))
 	n.host.Zones["intel-rapl:0"].Content = "not yet\n"
 	n.start()

@@ -127,7 +127,7 @@ func TestEveryResourceAttributeIsEmitted(t *testing.T) {
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(got)))
 }
 
-func TestOnlyWhatFewWantIsOffByDefault(t *testing.T) {
+func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 	var off []string
 	for name, enabled := range switches(createDefaultConfig().(*Config)) {
 		if !*enabled {

@@ -77,7 +77,7 @@ func TestAPodThatComesLaterIsExcludedToo(t *testing.T) {
 	requireFigures(t, figures{a: 60, node: 60}, n.figures("active").less(before))
 }
 
-func TestWithoutTheKubeletsDirectoriesNobodyIsExcludedAndOneLineSaysSo(t *testing.T) {
+func TestWithoutTheKubeletsDirectoriesNoPodIsExcludedAndOneLineIsLogged(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.start()
 	require.Empty(t, n.told(), "nobody is in a pod")
@@ -91,7 +91,7 @@ func TestWithoutTheKubeletsDirectoriesNobodyIsExcludedAndOneLineSaysSo(t *testin
 }
 
 // The directory is mounted late, say.
-func TestWhoIsThereAlreadyIsExcludedOnceTheNamespaceIsKnown(t *testing.T) {
+func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[10].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idA
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
@@ -107,7 +107,7 @@ func TestWhoIsThereAlreadyIsExcludedOnceTheNamespaceIsKnown(t *testing.T) {
 
 // With an exact source what a process leaves unseen is what nobody saw in the same cgroup. With procfs it is that of its
 // children, which may be anywhere.
-func TestWhatNobodySawInACgroupIsExcludedWithIt(t *testing.T) {
+func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 	const service = "/system.slice/etcd.service"
 	byCgroup := ExcludeConfig{Cgroup: []filter.Config{{Strict: service}}}
 	byName := ExcludeConfig{ExecutableName: []filter.Config{{Strict: "etcd"}}}
@@ -166,7 +166,7 @@ func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
 	}
 }
 
-func TestAnExcludedServiceThatNoPassSawIsExcludedToo(t *testing.T) {
+func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
 	n.start()
 	source := &unseenSource{Procfs: cpu.NewProcfs(n.host.Root())}
@@ -180,7 +180,7 @@ func TestAnExcludedServiceThatNoPassSawIsExcludedToo(t *testing.T) {
 }
 
 // The place that a process earned stays its own, and so does what it earned.
-func TestAProcessThatMovesGoesOnUnlessThatExcludesIt(t *testing.T) {
+func TestAProcessThatMovesContinuesUnlessTheMoveExcludesIt(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}} })
 	n.s.cfg.Processes.MinEnergy = 100
 	n.start()
@@ -197,7 +197,7 @@ func TestAProcessThatMovesGoesOnUnlessThatExcludesIt(t *testing.T) {
 	assert.InDelta(t, 120+3*60+120, n.figures("active").node, 1e-3)
 }
 
-func TestWhatIsWrongStaysWrongWhileAPassFails(t *testing.T) {
+func TestConditionsPersistWhileScansFail(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 	n.start()

@@ -41,7 +41,7 @@ func TestFactoryCreatesAReceiverOfMetricsOnly(t *testing.T) {
 	assert.ErrorIs(t, err, pipeline.ErrSignalNotSupported)
 }
 
-func TestFactoryRefusesAPowerCurveThatIsNone(t *testing.T) {
+func TestFactoryRejectsAnInvalidPowerCurve(t *testing.T) {
 	factory := NewFactory()
 	cfg := factory.CreateDefaultConfig().(*Config)
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})

@@ -80,7 +80,7 @@ func (*madeUp) Name() string                                 { return "made up" 
 func (*madeUp) Close() error                                 { return nil }
 
 // After the CPU time source was replaced, what was counted since the last scan is dropped.
-func TestWorkFromBeforeTheBaselineIsForgotten(t *testing.T) {
+func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyCycles })
 	m := &madeUp{}
 	options := n.s.cfg.keyOptions(n.s.cgroups)
@@ -104,7 +104,7 @@ func TestAZombieHoldsNoMemory(t *testing.T) {
 }
 
 // A's container has a memory controller, B's has none.
-func TestMemoryThatACgroupDoesNotTellIsTold(t *testing.T) {
+func TestUnreadableMemoryOfACgroupIsReported(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup })
 	scope := func(id string) string { return "/system.slice/docker-" + id + ".scope" }
 	n.host.Cgroups[scope(idA)], n.host.Cgroups[scope(idB)] = 0, 0
@@ -123,7 +123,7 @@ func TestMemoryThatACgroupDoesNotTellIsTold(t *testing.T) {
 }
 
 // As seen from a cgroup namespace whose place in the host's tree cannot be found.
-func TestCgroupsThatAreOutOfSightAreToldWhereTheyMatter(t *testing.T) {
+func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 	exact := (*testNode).openExact
 	for name, c := range map[string]struct {
 		edit func(*AttributionConfig)
@@ -190,7 +190,7 @@ func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
 	requireFigures(t, figures{240. * 100 / 420, 240. * 200 / 420, 240. * 120 / 420, 0, 240}, n.figures("active"))
 }
 
-func TestWhereAKeyIsNotMeasuredCPUTimeStandsInAndOneLineSaysWhy(t *testing.T) {
+func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
 	for _, key := range []KeyRule{KeyFrequency, KeyCycles, KeyInstructions, KeyCacheMisses} {
 		n := keyedNode(t, func(a *AttributionConfig) { a.Key = key })
 		clear(n.host.Clocks)
@@ -208,7 +208,7 @@ func TestWhereAKeyIsNotMeasuredCPUTimeStandsInAndOneLineSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAKeyThatCanBeMeasuredLaterIsTakenThen(t *testing.T) {
+func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyFrequency })
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
@@ -231,7 +231,7 @@ func TestAKeyThatCanBeMeasuredLaterIsTakenThen(t *testing.T) {
 	assert.Equal(t, componentstatus.StatusOK, n.status[len(n.status)-1].Status())
 }
 
-func TestEachZoneHasTheKeyThatIsItsOwn(t *testing.T) {
+func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
 	c := AttributionConfig{Key: KeyFrequency, Keys: map[power.Kind]KeyRule{power.DRAM: KeyMemory, power.Core: KeyCPUTime}}
 	var kinds []claims.Kind
@@ -258,7 +258,7 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 }
 
 // A child that nobody saw counts where its parent is, by clock rate and by cgroup.
-func TestWhereClaimsComeFromIsKnown(t *testing.T) {
+func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyFrequency })
 	options, weighed := n.s.cfg.keyOptions(n.s.cgroups), 0
 	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error, error) {
@@ -305,7 +305,7 @@ func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
 }
 
 // A zone that is late with the energy of such intervals must not mix units.
-func TestWhereAKeyIsNotMeasuredTheIntervalSaysSo(t *testing.T) {
+func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) {
 		a.Key, a.Keys = KeyFrequency, map[power.Kind]KeyRule{power.Package: KeyMemory, power.DRAM: KeyFrequency}
 	})
@@ -329,7 +329,7 @@ func TestWhereAKeyIsNotMeasuredTheIntervalSaysSo(t *testing.T) {
 }
 
 // What a process held at last, it held until its end.
-func TestMemoryOfThoseWhoEndedCounts(t *testing.T) {
+func TestMemoryOfEndedProcessesCounts(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyMemoryCPUTime })
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
@@ -345,7 +345,7 @@ func TestMemoryOfThoseWhoEndedCounts(t *testing.T) {
 }
 
 // All of a container's processes hold a part of what it is charged with, those who sleep too, whatever other keys say.
-func TestThoseWhoSleepHoldTheirPartOfTheContainer(t *testing.T) {
+func TestSleepingProcessesHoldTheirShareOfTheContainersMemory(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemoryCPUTime, MemoryCgroup })
 	n.host.Processes[20].Cgroup = docker(idA) // sleeps with 200 of its 300 pages
 	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0

@@ -47,7 +47,7 @@ func unwritable(t *testing.T) map[string]string {
 	return files
 }
 
-func TestAPipeIsNotWaitedFor(t *testing.T) {
+func TestAStateFileThatIsAPipeDoesNotBlock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "learned")
 	require.NoError(t, unix.Mkfifo(file, 0o600))
 	n := learner(t, inFile(file))

@@ -52,7 +52,7 @@ func learner(t *testing.T, edit func(*testNode)) *testNode {
 	return n
 }
 
-func TestABrokenStorageExtensionCostsWhatWasLearnedOnly(t *testing.T) {
+func TestABrokenStorageExtensionLosesOnlyTheLearnedModel(t *testing.T) {
 	fine := func() error { return nil }
 	fails := func() error { return errors.New("database not open") }
 	panics := func() error { panic("page 4 already freed") }
@@ -144,8 +144,8 @@ func TestWhatWasLearnedSurvivesARestartInAFile(t *testing.T) {
 	assert.Empty(t, again.told())
 }
 
-// TestABrokenStateFileCostsWhatWasLearnedOnly has each of them replaced when what was learned is stored next.
-func TestABrokenStateFileCostsWhatWasLearnedOnly(t *testing.T) {
+// TestABrokenStateFileLosesOnlyTheLearnedModel has each of them replaced when what was learned is stored next.
+func TestABrokenStateFileLosesOnlyTheLearnedModel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "learned")
 	require.NoError(t, learner(t, inFile(file)).s.shutdown(t.Context()))
 	good, err := os.ReadFile(file)
@@ -173,7 +173,7 @@ func TestABrokenStateFileCostsWhatWasLearnedOnly(t *testing.T) {
 	}
 }
 
-func TestAStateFileThatCannotBeWrittenCostsWhatWasLearnedOnly(t *testing.T) {
+func TestAnUnwritableStateFileLosesOnlyTheLearnedModel(t *testing.T) {
 	for name, file := range unwritable(t) {
 		n := learner(t, inFile(file))
 		told := n.told()
@@ -185,7 +185,7 @@ func TestAStateFileThatCannotBeWrittenCostsWhatWasLearnedOnly(t *testing.T) {
 	}
 }
 
-func TestAMissingDirectoryOfTheStateFileIsToldAtStart(t *testing.T) {
+func TestAMissingDirectoryOfTheStateFileIsReportedAtStart(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) {
 		c.Split, c.StateFile = SplitMinimum, filepath.Join(t.TempDir(), "missing", "learned")
 	})

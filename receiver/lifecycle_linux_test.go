@@ -111,7 +111,7 @@ func watch(t *testing.T, root string) func() []string {
 	}
 }
 
-func TestCreatingWithoutStartingTouchesNothing(t *testing.T) {
+func TestCreatingTheReceiverOpensNothing(t *testing.T) {
 	n := newTestNode(t)
 	require.NoError(t, n.host.Render())
 	opened := watch(t, n.host.Root())

@@ -165,7 +165,7 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 	assert.Empty(t, n.status)
 }
 
-func TestAModelOfTheWholeMachineIsTheHosts(t *testing.T) {
+func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Platform}
 		c.Model = configoptional.Some(ModelConfig{Zone: power.Platform, IdlePower: 40, MaxPower: 120})
@@ -180,7 +180,7 @@ func TestAModelOfTheWholeMachineIsTheHosts(t *testing.T) {
 	assert.Empty(t, n.told())
 }
 
-func TestAutoWithoutASensorAndWithoutAModelInventsNothing(t *testing.T) {
+func TestAutoWithoutASensorAndWithoutAModelReportsNoEnergy(t *testing.T) {
 	n := newTestNode(t)
 	delete(n.host.Zones, "intel-rapl:0")
 	n.start()
@@ -232,7 +232,7 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by powercap").Len())
 }
 
-func TestCPUTimeGoesOnWithTheSensor(t *testing.T) {
+func TestCPUTimeContinuesWhenTheSensorTakesOver(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120), func(c *Config) {
 		c.Metrics.ProcessCPUTime.Enabled = true
 		c.Metrics.ContainerCPUTime.Enabled = true
@@ -380,7 +380,7 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 }
 
 // A model is for a machine without a sensor, and psys is one. Where package is not asked for, psys does not stand in.
-func TestPSysStandsInForAPackageOnly(t *testing.T) {
+func TestPSysReplacesOnlyAMissingPackage(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit  func(*Config)
 		zones []string // beside psys
@@ -411,7 +411,7 @@ func TestPSysStandsInForAPackageOnly(t *testing.T) {
 	}
 }
 
-func TestAStatedStaticPowerIsNotThatOfPSys(t *testing.T) {
+func TestAFixedStaticPowerDoesNotApplyToPSys(t *testing.T) {
 	for watts, want := range map[float64]float64{0: 8, 0.5: 15} { // of 20 J in 10 s, 40 % busy
 		n := newTestNode(t, func(c *Config) {
 			c.Zones = []power.Kind{power.Package}
@@ -428,7 +428,7 @@ func TestAStatedStaticPowerIsNotThatOfPSys(t *testing.T) {
 	}
 }
 
-func TestAnUnchangedProblemIsToldOnceAndAChangedOneAgain(t *testing.T) {
+func TestAnUnchangedConditionIsLoggedOnceAndAChangedOneAgain(t *testing.T) {
 	n := newTestNode(t)
 	c := n.s.conditions
 	pass := func(what string, err error) {

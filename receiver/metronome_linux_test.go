@@ -40,7 +40,7 @@ func TestAMetronomeBeatsUntilItIsStopped(t *testing.T) {
 	assert.LessOrEqual(t, descriptors(t), before)
 }
 
-func TestAMetronomeThatIsWaitedForStopsAtOnce(t *testing.T) {
+func TestStopWakesAWaiterOfTheMetronome(t *testing.T) {
 	for name, m := range metronomes(t, 24*time.Hour) { // nobody waits for its beat
 		t.Run(name, func(t *testing.T) {
 			waiting := make(chan bool)
@@ -51,7 +51,7 @@ func TestAMetronomeThatIsWaitedForStopsAtOnce(t *testing.T) {
 	}
 }
 
-func TestShortWindowsHaveATimerOfTheKernels(t *testing.T) {
+func TestShortWindowsUseAKernelTimer(t *testing.T) {
 	for window, want := range map[time.Duration]metronome{10 * time.Millisecond: &kernelTimer{}, time.Second: &ticking{}} {
 		m := newMetronome(window)
 		assert.IsType(t, want, m, "%v", window)

@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-func TestADisabledAttributeThatTellsSeriesApartIsWarnedOfOnce(t *testing.T) {
+func TestDisablingAnIdentifyingAttributeLogsOneWarning(t *testing.T) {
 	type attributes = metadata.ResourceAttributesConfig
 	noContainers := func(c *Config) {
 		m := &c.Metrics

@@ -23,7 +23,7 @@ func clockSeconds(t *testing.T, clock int32) float64 {
 	return time.Duration(ts.Nano()).Seconds()
 }
 
-func TestBothSourcesOnThisMachineBillABurnAlike(t *testing.T) {
+func TestBothCPUTimeSourcesOnThisMachineAttributeAlike(t *testing.T) {
 	bpf, err := cpu.OpenBPF("/", nil)
 	if err != nil {
 		t.Skipf("no BPF here: %v", err)

@@ -79,7 +79,7 @@ func energies(t *testing.T, exact bool) (billed [3]float64) {
 	return billed
 }
 
-func TestBothKindsOfSourceBillAWorkloadAlikeWithinTheTick(t *testing.T) {
+func TestBothCPUTimeSourcesAttributeAlikeWithinATick(t *testing.T) {
 	byProcfs, byExact := energies(t, false), energies(t, true)
 	const joulesPerTick = 0.1 // 100 J in the 1,000 ticks of ten seconds
 	for i := range byProcfs {

@@ -51,7 +51,7 @@ func counts(points ...metricdata.DataPoint[int64]) []metricdata.DataPoint[int64]
 
 var whenever = metricdatatest.IgnoreTimestamp()
 
-func TestEachScanIsTimedWhetherItsWindowIsEmittedOrNot(t *testing.T) {
+func TestEveryScanIsTimed(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
 	n.run(10*joule, nil)
@@ -79,7 +79,7 @@ func TestAScanThatReadsNoCPUTimesIsCountedAsFailed(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyFailedScans(t, tel, counts(observed[int64](2)), whenever)
 }
 
-func TestTheReceiverTellsHowManyProcessesAndSeriesItHas(t *testing.T) {
+func TestTheReceiverReportsItsNumberOfProcessesAndSeries(t *testing.T) {
 	n, tel := observedNode(t, func(c *Config) { c.Processes.MinEnergy = 20 })
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "small", Exe: "/bin/small"}
@@ -104,7 +104,7 @@ func TestTheReceiverTellsHowManyProcessesAndSeriesItHas(t *testing.T) {
 	series(0, 0)
 }
 
-func TestWhatHappensToAZonesCounterIsCountedByZone(t *testing.T) {
+func TestCounterEventsAreCountedByZone(t *testing.T) {
 	n, tel := observedNode(t)
 	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
 	n.start()
@@ -142,7 +142,7 @@ func (n *testNode) scrapeLater() {
 	n.scrape()
 }
 
-func TestASensorThatAModelStandsInForStillHasItsErrorsCounted(t *testing.T) {
+func TestErrorsOfASensorReplacedByAModelAreStillCounted(t *testing.T) {
 	n, tel := observedNode(t, withModel(40, 120))
 	n.host.Zones["intel-rapl:0"].Content = "garbage\n"
 	n.start()
@@ -150,7 +150,7 @@ func TestASensorThatAModelStandsInForStillHasItsErrorsCounted(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyZoneReadErrors(t, tel, counts(observed[int64](2, "hw.id", "intel-rapl:0")), whenever)
 }
 
-func TestEnergyThatWaitsForItsZoneIsTold(t *testing.T) {
+func TestPendingEnergyIsReported(t *testing.T) {
 	n, tel := observedNode(t)
 	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
 	n.start()
@@ -171,7 +171,7 @@ func TestEnergyThatWaitsForItsZoneIsTold(t *testing.T) {
 	waiting(0)
 }
 
-func TestLostExitsAreCountedAndSurviveTheirSource(t *testing.T) {
+func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
 	metadatatest.AssertEqualReceiverEnergyCPUTimeSource(t, tel, counts(observed[int64](1, "cpu_time.source", "procfs")), whenever)
@@ -196,7 +196,7 @@ func (s losingSource) ReadProcesses(t *cpu.Table) error {
 	return err
 }
 
-func TestSeriesThatWereGivenUpAreCounted(t *testing.T) {
+func TestDroppedSeriesAreCounted(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
 	n.s.ledger.Engine.Ledger().Dropped = 5
@@ -253,7 +253,7 @@ func attributeSets(data metricdata.Aggregation) (sets []attribute.Set) {
 	return sets
 }
 
-func TestTwoReceiversDoNotMixUpWhatTheyTellOfThemselves(t *testing.T) {
+func TestTwoReceiversKeepTheirOwnTelemetryApart(t *testing.T) {
 	n, tel := observedNode(t)
 	n.start()
 	other := newTestNode(t)
@@ -268,7 +268,7 @@ func TestTwoReceiversDoNotMixUpWhatTheyTellOfThemselves(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](1), theirs), whenever)
 }
 
-func TestAfterShutdownNobodyAsksTheReceiverAnyMore(t *testing.T) {
+func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 	n, tel := observedNode(t)
 	n.startAsIs()
 	require.NoError(t, n.s.shutdown(t.Context()))

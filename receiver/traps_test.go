@@ -68,7 +68,7 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "ends once it was accepted")
 }
 
-func TestTrap03TimeOfChildrenThatNoPassSawGoesToNobodyVisible(t *testing.T) {
+func TestTrap03TimeOfShortLivedChildrenGoesToNoSampledProcess(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
@@ -84,7 +84,7 @@ func TestTrap03TimeOfChildrenThatNoPassSawGoesToNobodyVisible(t *testing.T) {
 	assert.Zero(t, n.one("system.unattributed.energy").value)
 }
 
-func TestTrap03ChildrenOutsideOfContainersAreTheOthers(t *testing.T) {
+func TestTrap03ShortLivedChildrenOutsideContainersAreOther(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/bin/make"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
@@ -117,7 +117,7 @@ func TestTrap03TheLastSliceOfAProcessIsItsOwn(t *testing.T) {
 	assert.InDelta(t, 0, n.one("process.energy", pid(10)).value, 1e-6)
 }
 
-func TestTrap03ACgroupsCounterShowsWhatNoProcessDoes(t *testing.T) {
+func TestTrap03ACgroupCounterCoversShortLivedProcesses(t *testing.T) {
 	n := newTestNode(t)
 	path := "/system.slice/docker-" + idA + ".scope"
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: "0::" + path}
@@ -132,7 +132,7 @@ func TestTrap03ACgroupsCounterShowsWhatNoProcessDoes(t *testing.T) {
 	assert.InDelta(t, 16, n.one("process.energy", pid(10)).value, 0.1)
 }
 
-func TestTrap03WhatNothingShowsIsUnattributed(t *testing.T) {
+func TestTrap03TimeThatNoSourceReportsIsUnattributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Comm: "orphan", Exe: "/bin/orphan"} // its parent is elsewhere
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
@@ -231,7 +231,7 @@ func TestTrap05ACounterThatWrapsOrStepsBackOrIsReset(t *testing.T) {
 	assert.InDelta(t, 152, n.sum("system.energy", nil), 1e-6)
 }
 
-func TestTrap06AReadThatFailsOnceBillsNobodyForAnothersInterval(t *testing.T) {
+func TestTrap06AFailedReadIsSharedByTheClaimsOfItsOwnInterval(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "early", Exe: "/bin/early"}
@@ -272,7 +272,7 @@ func TestTrap07OneOfTwoSocketsFails(t *testing.T) {
 	assert.InDelta(t, 10, n.one("process.power", pid(10)).value, 1e-3)
 }
 
-func TestTrap08ZonesAreWhatTheyAre(t *testing.T) {
+func TestTrap08ZonesHaveTheirKindAndParent(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Zones = power.Kinds })
 	z := n.host.Zones
 	z["intel-rapl:0"].Name = "package-0-die-0"
@@ -397,7 +397,7 @@ func TestTrap12VirtualMachinesAreReadFromArgumentsAndScopes(t *testing.T) {
 }
 
 // A pass of which nothing came, as where the node's time could not be read after it, is the one that tells who is new.
-func TestAProcessThatAPassInVainHasFoundIsKnown(t *testing.T) {
+func TestAProcessFirstSeenByAFailedScanIsIdentifiedByTheNext(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	n.run(100*joule, nil)

@@ -43,7 +43,7 @@ func attacked(t *testing.T, forged string) *testNode {
 	return n
 }
 
-func TestNobodyIsBilledForAnothersCgroupsAndArguments(t *testing.T) {
+func TestForgedCgroupsAndArgumentsShiftNoEnergy(t *testing.T) {
 	for _, forged := range []string{usersOwn, usersOwn + "/docker.service", "/system.slice/ci.service", "/docker/" + idB} {
 		t.Run(forged, func(t *testing.T) {
 			n := attacked(t, forged)
@@ -113,7 +113,7 @@ func TestWhatOthersRunIsMeasuredUnderTheirNames(t *testing.T) {
 	}
 }
 
-func TestNobodyIsExcludedByAForgedName(t *testing.T) {
+func TestAForgedNameExcludesNoOtherWorkload(t *testing.T) {
 	everyID := []filter.Config{{Regex: "."}}
 	for name, tt := range map[string]struct {
 		cgroup string

@@ -22,7 +22,7 @@ func (n *testNode) reasons(condition string) (reasons []string) {
 	return reasons
 }
 
-func TestProcessesThatCannotBeSeenAreACondition(t *testing.T) {
+func TestHiddenProcessesAreACondition(t *testing.T) {
 	for name, c := range map[string]struct {
 		second hostsim.Process
 		cause  string
@@ -51,7 +51,7 @@ func TestProcessesThatCannotBeSeenAreACondition(t *testing.T) {
 	}
 }
 
-func TestProcessesThatAShortBurstHidesAreNoCondition(t *testing.T) {
+func TestAShortBurstOfHiddenProcessesIsNoCondition(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	for i := range 30 {

@@ -77,7 +77,7 @@ func TestACounterThatCouldWrapUnnoticedTurnsWindowsOn(t *testing.T) {
 	assert.Equal(t, 4, n.logs.FilterMessage("Attribution window changed").Len(), "one line per change")
 }
 
-func TestACounterThatCanBeReadOnlyLaterTurnsWindowsOnThen(t *testing.T) {
+func TestACounterThatBecomesReadableLaterTurnsWindowsOn(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.CollectionInterval = time.Hour })
 	zone := n.host.Zones["intel-rapl:0"]
 	zone.Max, zone.Content = 150_000*joule, "garbage\n"
@@ -97,7 +97,7 @@ func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
 	assert.Equal(t, "1s", told["window"])
 }
 
-func TestAConditionIsToldOncePerCollectionHoweverManyWindowsItComesAndGoesIn(t *testing.T) {
+func TestAConditionIsLoggedOncePerCollection(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	zone := n.host.Zones["intel-rapl:0"]
@@ -132,7 +132,7 @@ func (f *failingSource) ReadProcesses(t *cpu.Table) error {
 	return f.Procfs.ReadProcesses(t)
 }
 
-func TestASourceThatGoesOnFailingGivesWayToProcfs(t *testing.T) {
+func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
@@ -159,7 +159,7 @@ func TestASourceThatGoesOnFailingGivesWayToProcfs(t *testing.T) {
 	assert.Equal(t, before.start, after.start)
 }
 
-func TestWhatTheModelSaidLastIsEmittedWhenTheSensorTakesOver(t *testing.T) {
+func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120}) })
 	zone := n.host.Zones["intel-rapl:0"]
 	zone.Content = "garbage\n"

@@ -116,7 +116,7 @@ func exposition(active, unattributed float64, processes map[string]float64) stri
 	return b.String()
 }
 
-func TestTheSumHolds(t *testing.T) {
+func TestProcessesAndUnattributedAddUpToActive(t *testing.T) {
 	first := exposition(10, 1, map[string]float64{"a": 4, "b": 5})
 	later := exposition(13, 1, map[string]float64{"b": 8}) // a ended, and its series was dropped
 	wrong := exposition(13.000001, 1, map[string]float64{"a": 4, "b": 8})
@@ -155,7 +155,7 @@ func TestTheSumHolds(t *testing.T) {
 	})
 }
 
-func TestIdleEnergyThatWorkloadsCarryIsNotShownAsTheirs(t *testing.T) {
+func TestIdleEnergyIsNotShownForWorkloads(t *testing.T) {
 	s := parseText(t, `# TYPE system_energy_joules_total counter
 system_energy_joules_total{energy_state="active",energy_zone="package"} 10
 system_energy_joules_total{energy_state="idle",energy_zone="package"} 30

@@ -431,7 +431,7 @@ func TestAZoneThatChangesItsDomainIsSharedByTheNewOneFromThenOn(t *testing.T) {
 	assert.Equal(t, 5*units.Joule, b.energy(Process, "2"))
 }
 
-func TestTheEndOfAKindIsToldUntilItIsAcknowledged(t *testing.T) {
+func TestTheEndOfAKindIsReportedUntilAcknowledged(t *testing.T) {
 	b := newBench(t, Config{})
 	there := b.iv.Zones
 	k := &b.e.Ledger().Kinds[pkg]

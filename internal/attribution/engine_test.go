@@ -339,7 +339,7 @@ func TestAZoneThatIsNotAttributedIsOnlyReported(t *testing.T) {
 	}
 }
 
-func TestUnownedTimeIsUnattributed(t *testing.T) {
+func TestTimeWithoutAnOwnerIsUnattributed(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1)
 	b.node.Unattributed = 300 * ms
@@ -348,7 +348,7 @@ func TestUnownedTimeIsUnattributed(t *testing.T) {
 	assert.Equal(t, units.Energy(7_500_000), b.e.Ledger().Kinds[pkg].Unattributed)
 }
 
-func TestUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
+func TestShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1, inPod("A", "X"))
 	b.observe(10*units.Joule, 1000*ms, 1000*ms,
@@ -364,7 +364,7 @@ func TestUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
 	requireConserved(t, b.e, Amounts{})
 }
 
-func TestIdleEnergyByUseOfUnseenTimeIsTheContainersAndTheOthers(t *testing.T) {
+func TestIdleEnergyByUseOfShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
 	b := keyed(t, ByCPUTime, IdleUsed)
 	b.node.Unattributed = 100 * ms
 	p, vm := b.open(1, inPod("A", "X")), b.open(2, inVM("vm"))
@@ -474,7 +474,7 @@ func TestAProcessGetsThePlaceOfOneThatEndedBeforeThatIsDelivered(t *testing.T) {
 	require.Nil(t, b.find(Process, "1"))
 }
 
-func TestWhatEndedIsHandedOutUntilItIsAccepted(t *testing.T) {
+func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1, inPod("A", "X"))
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
@@ -504,7 +504,7 @@ func TestWhatEndedIsHandedOutUntilItIsAccepted(t *testing.T) {
 	require.NotNil(t, b.find(Process, "other"))
 }
 
-func TestWhatEndedAfterItWasHandedOutIsNotRemovedByItsAcceptance(t *testing.T) {
+func TestSeriesThatEndAfterACollectionAreNotRemovedByItsAcknowledgment(t *testing.T) {
 	b := newBench(t, Config{})
 	p := b.open(1)
 	b.e.Emitted()

@@ -47,7 +47,7 @@ func TestAZoneThatFailsForGoodKeepsNoDeadSeriesAlive(t *testing.T) {
 	assert.Equal(t, 600*units.Joule, b.find(Process, "other").Energy[dram], "late, and not lost")
 }
 
-func TestAZoneThatIsReadNoMoreSettlesWhatItHadComing(t *testing.T) {
+func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
 	b.observe(0, 1, 1)
@@ -68,7 +68,7 @@ func TestAZoneThatIsReadNoMoreSettlesWhatItHadComing(t *testing.T) {
 	assert.Equal(t, 5*units.Joule, k.Active)
 }
 
-func TestThoseWhoRunWhenAZoneReturnsAreNotBilledForItsAbsence(t *testing.T) {
+func TestClaimantsOfAReturningZoneAreNotChargedForItsAbsence(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})
 	b.observe(0, 1, 1)
@@ -112,7 +112,7 @@ func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
 	assert.InDelta(t, 100, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-9)
 }
 
-func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
+func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: units.Joule, Max: 5}}})
 	const births = maxEnded + 100
 	for i := range births {
@@ -134,7 +134,7 @@ func TestAPipelineThatRefusesForEverCostsBoundedMemory(t *testing.T) {
 	assert.Empty(t, b.e.series)
 }
 
-func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
+func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 	for _, partly := range []bool{false, true} {
 		b := newBench(t, Config{Limits: Limits{Process: {Max: 2}}})
 		for i := range 4 {
@@ -159,7 +159,7 @@ func TestWhatTheDestinationMayKnowIsNotCountedTwice(t *testing.T) {
 	}
 }
 
-func TestWhatIsOnItsWayIsNotCountedTwice(t *testing.T) {
+func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
 	first := b.open(1)
 	b.observe(units.Joule, 1, 1, Claim{Claimant: first, CPU: 1})
@@ -173,7 +173,7 @@ func TestWhatIsOnItsWayIsNotCountedTwice(t *testing.T) {
 	assert.Zero(t, b.living())
 }
 
-func TestASeriesThatGoesOnIsNotCountedTwice(t *testing.T) {
+func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it goes on before the destination has answered
 			b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})

@@ -81,7 +81,7 @@ func rulesOf(idle attribution.IdleAllocation) attribution.Rules {
 }
 
 // 60 W for 10 s, a third of it active: 400 J are idle.
-func TestIdleEnergyIsCarriedByWhomTheRuleNames(t *testing.T) {
+func TestIdleEnergyFollowsTheIdleAllocation(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		rule attribution.IdleAllocation
@@ -125,7 +125,7 @@ func TestActiveAndUsedIdleEnergyAreAllEnergyByCPUTime(t *testing.T) {
 	assert.InDelta(t, 600, sum, 1e-9)
 }
 
-func TestWhoEndedCarriesNoIdleEnergy(t *testing.T) {
+func TestEndedProcessesCarryNoIdleEnergy(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqual))
 	n.engine.Stop(n.claimants[1])
 	n.interval(60, 1, 1, 2, 4)
@@ -139,7 +139,7 @@ func TestWhoEndedCarriesNoIdleEnergy(t *testing.T) {
 	assert.InDelta(t, 266.666666, idle["A"], 2e-6)
 }
 
-func TestIdleEnergyThatNobodyCarriesIsUnattributed(t *testing.T) {
+func TestIdleEnergyWithoutACarrierIsUnattributed(t *testing.T) {
 	for _, rule := range []attribution.IdleAllocation{attribution.IdleRequested, attribution.IdleUsed} {
 		n := newShared(rulesOf(rule)) // nobody has a size
 		n.interval(60)                // nor runs
@@ -154,7 +154,7 @@ func TestIdleEnergyThatNobodyCarriesIsUnattributed(t *testing.T) {
 }
 
 // Of 10 s busy of 30 the excluded process 4 used 4: a fifth of 60 W is active, and shared by the other three.
-func TestWhatTheExcludedUseIsStatic(t *testing.T) {
+func TestEnergyOfExcludedProcessesIsStatic(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqual))
 	n.engine.Exclude(n.claimants[3])
 	n.interval(60, 1, 1, 2, 4)
@@ -166,7 +166,7 @@ func TestWhatTheExcludedUseIsStatic(t *testing.T) {
 }
 
 // A base of 48 W that was learned while the excluded ran holds what they use.
-func TestALearnedStaticPowerHoldsWhatTheExcludedUse(t *testing.T) {
+func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.01, 10*time.Second)},
 	})
@@ -198,7 +198,7 @@ func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
 }
 
 // Of 60 W are 12 W static. Of 10 s busy the excluded process 4 used 4, so of the 480 J above that 288 J are active.
-func TestUnderAFixedStaticPowerTheOthersAreNotBilledForTheExcluded(t *testing.T) {
+func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.Fixed{Power: 12 * units.Joule}},
 	})

@@ -52,7 +52,7 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 }
 
 // They used a quarter of the CPU time, so they have a quarter of whatever else there is.
-func TestTheUnownedHaveAsMuchOfAKeyAsTheOthersOnAverage(t *testing.T) {
+func TestUnattributedTimeHasTheAverageWeight(t *testing.T) {
 	for _, key := range []AllocationKey{ByCPUTime, ByFirstWeight, BySecondWeight} {
 		b := keyed(t, key, IdleUsed)
 		b.node.Unattributed = 100 * ms
@@ -66,14 +66,14 @@ func TestTheUnownedHaveAsMuchOfAKeyAsTheOthersOnAverage(t *testing.T) {
 }
 
 // Else those who sleep would have what the unattributed alone have caused.
-func TestWhereOnlyTheUnownedRanWeightsAreNotTheKey(t *testing.T) {
+func TestWeightsAreIgnoredIfOnlyUnattributedTimeRan(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)
 	b.node.Unattributed = 100 * ms
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}})
 	assert.Equal(t, 12*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
 }
 
-func TestWhereNobodyRanWeightsAreTheKeyAllTheSame(t *testing.T) {
+func TestWeightsApplyWithoutAnyCPUTime(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}}, Claim{Claimant: b.open(2), Weights: weights{0, 40}})
 	assert.Equal(t, 4*units.Joule, b.energy(Process, "1"))
@@ -86,7 +86,7 @@ func TestIdleEnergyByUseIsSharedByTheKey(t *testing.T) {
 	requireConserved(t, b.e, Amounts{})
 }
 
-func TestTheExcludedHaveNothingOfAKey(t *testing.T) {
+func TestExcludedProcessesHaveNoWeight(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleNone)
 	static := b.open(1)
 	b.e.Exclude(static)
@@ -113,7 +113,7 @@ func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
 }
 
 // Else those who ran while nothing was known would have nothing.
-func TestOfALateZoneCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *testing.T) {
+func TestALateZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
@@ -140,7 +140,7 @@ func TestUnweighedIdleEnergyIsSharedByCPUTime(t *testing.T) {
 	assert.Equal(t, 9*units.Joule, b.find(Process, "1").Idle[pkg])
 }
 
-func TestOfAZoneThatIsGivenUpCPUTimeIsTheKeyWhereSomeIntervalsAreUnweighed(t *testing.T) {
+func TestADroppedZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false

@@ -118,7 +118,7 @@ func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T)
 }
 
 // Two processes, or two containers, for one series.
-func TestNobodyFlaps(t *testing.T) {
+func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 	const (
 		collections = 1000
 		most        = 2*(maxLost+1) + 2*collections/forgiveAfter
@@ -193,7 +193,7 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	requireConserved(t, b.e, Amounts{pkg: (511 + 1 + 51) * units.Joule})
 }
 
-func TestAContainerThatLosesItsSeriesLeavesItsPodAndGoesOnIfNobodyKnows(t *testing.T) {
+func TestAContainerThatLosesItsSeriesContinuesIfItsEndWasNotSent(t *testing.T) {
 	b := newBench(t, Config{Limits: limited(Container, Limit{Max: 1})})
 	p, q := b.open(1, inPod("A", "X")), b.open(2, inPod("B", "X"))
 	b.collect(map[Claimant]int{p: 10, q: 1})
@@ -229,7 +229,7 @@ func TestAContainerThatLosesItsSeriesLeavesItsPodAndGoesOnIfNobodyKnows(t *testi
 
 // A pipeline refuses everything after it has acknowledged once, and in each collection there is a newcomer that uses
 // more than all before it.
-func TestAPipelineThatRefusesKeepsNoNewcomerOut(t *testing.T) {
+func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	const most = 5
 	var limits Limits
 	for entity := range limits {
@@ -286,7 +286,7 @@ func TestTheIdleEnergyOfAProcessWithoutASeriesIsTheOthers(t *testing.T) {
 	assert.Equal(t, second+15*units.Joule, b.find(Process, "2").Idle[pkg])
 }
 
-func TestThePlacesOfThoseThatEndAreFreeForNewcomers(t *testing.T) {
+func TestEndedSeriesMakeRoomForNewOnes(t *testing.T) {
 	b := newBench(t, Config{Limits: limited(Process, Limit{Max: 2})})
 	p, q := b.open(1), b.open(2)
 	b.collect(map[Claimant]int{p: 10, q: 10})

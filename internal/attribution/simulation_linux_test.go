@@ -240,7 +240,7 @@ func FuzzEngineAgreesWithTheOracle(f *testing.F) {
 }
 
 // Without faults, what the accounts have in all is what the machine used.
-func TestWhatTheMachineUsedIsInTheAccounts(t *testing.T) {
+func TestAccountsContainTheEnergyTheMachineUsed(t *testing.T) {
 	for seed := range uint64(8) {
 		life := newLife(t)
 		n := observe(life, attribution.Config{}, true)

@@ -93,7 +93,7 @@ func TestACounterShowsWhatNoProcessAccountsFor(t *testing.T) {
 	assert.Zero(t, n.shortLived(a))
 }
 
-func TestRoundingIsNobodysTime(t *testing.T) {
+func TestRoundingIsNotShortLivedTime(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	var accounted units.CPUTime
@@ -113,7 +113,7 @@ func TestRoundingIsNobodysTime(t *testing.T) {
 	assert.Equal(t, 5*ms, n.shortLived(a))
 }
 
-func TestProcessesThatAreAheadOfTheCounterAreMadeUpForFirst(t *testing.T) {
+func TestProcessTimeAheadOfTheCounterIsOffsetFirst(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 100*ms)
@@ -127,7 +127,7 @@ func TestProcessesThatAreAheadOfTheCounterAreMadeUpForFirst(t *testing.T) {
 	assert.Equal(t, 100*ms, n.shortLived(a))
 }
 
-func TestAllThatANewCgroupCountedIsItsProcesses(t *testing.T) {
+func TestAllTimeOfANewCgroupBelongsToItsProcesses(t *testing.T) {
 	n := newNode(t)
 	a := n.Enter(service, true)
 	a.Account(0, 30*ms)
@@ -137,7 +137,7 @@ func TestAllThatANewCgroupCountedIsItsProcesses(t *testing.T) {
 	assert.Equal(t, 500*ms-2*units.Tick, n.shortLived(a), "what was used before its first reading, too")
 }
 
-func TestWhatAnOlderCgroupCountedBeforeIsNobodys(t *testing.T) {
+func TestEarlierTimeOfAnOlderCgroupIsNotAttributed(t *testing.T) {
 	n := newNode(t)
 	n.count(service, 3600*units.Second)
 	a := n.Enter(service, false)
@@ -151,7 +151,7 @@ func TestWhatAnOlderCgroupCountedBeforeIsNobodys(t *testing.T) {
 	assert.Equal(t, 700*ms-2*units.Tick, n.shortLived(a))
 }
 
-func TestACgroupThatTurnsOutOlderLaterKeepsWhatItHas(t *testing.T) {
+func TestACgroupFoundToBeOlderKeepsItsTime(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 500*ms)
@@ -260,7 +260,7 @@ func TestTheCounterOfTheOuterCgroupHoldsWhatTheInnerOneUsed(t *testing.T) {
 	assert.Equal(t, 1500*ms-100*ms-300*ms-found[2]-3*2*units.Tick, found[1])
 }
 
-func TestWhatIsInferredIsClampedToWhatTheCountersLeave(t *testing.T) {
+func TestInferredTimeIsClampedToTheCounters(t *testing.T) {
 	n := newNode(t)
 	outer, inner := n.tracked("/a"), n.tracked("/a/b")
 	unread := n.Enter("/a/b/c", true)
@@ -274,7 +274,7 @@ func TestWhatIsInferredIsClampedToWhatTheCountersLeave(t *testing.T) {
 	assert.Equal(t, 600*ms, (*Node)(nil).Clamp(600*ms))
 }
 
-func TestWhatAProcessUsedThatMovedIsAccountedForWhereItWas(t *testing.T) {
+func TestTimeOfAMovedProcessStaysInItsFormerCgroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to string
 		want     []string // where it is accounted for, beside the one that it is in

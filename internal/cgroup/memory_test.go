@@ -49,7 +49,7 @@ func (c *charges) write(cgroup, text string) {
 	c.node.write(text, "sys/fs/cgroup/memory", cgroup, "memory.usage_in_bytes")
 }
 
-func TestMemoryIsReadOncePerSecondAndNotWhereItCannotBe(t *testing.T) {
+func TestMemoryIsReadOncePerSecondIfReadable(t *testing.T) {
 	c := newCharges(t, mountTmpfs+mountCPU+mountMemory)
 	known := func() bool { _, ok := c.of("/a"); return ok }
 	c.read(0, "/a")
@@ -117,7 +117,7 @@ func TestMemoryIsFoundWhereTheControllerIsMounted(t *testing.T) {
 	}
 }
 
-func TestWhyMemoryIsNotKnownIsToldOnceAProcessGoesOn(t *testing.T) {
+func TestUnknownMemoryIsReportedOnceAProcessContinues(t *testing.T) {
 	c := newCharges(t, mountV2)
 	c.node.write("", v2, "cgroup.procs")
 	c.read(0, "/gone")

@@ -51,7 +51,7 @@ func TestACgroupIsKnownByItsIdAsLongAsItIsThereAndAfterwards(t *testing.T) {
 	assert.Equal(t, "/a.slice/b.scope", c.Path(id))
 }
 
-func TestACgroupThatTheKernelToldOfNeedNotBeThereAnyMore(t *testing.T) {
+func TestAReportedCgroupMayBeGone(t *testing.T) {
 	m, c := newMadeUpHierarchy(t)
 	c.Remember(4711, "/a.slice/gone.scope")
 	assert.Equal(t, "/a.slice/gone.scope", c.Path(4711))

@@ -83,7 +83,7 @@ func TestACgroupStaysAsLongAsAProcessIsInItOrItIsThere(t *testing.T) {
 	assert.Empty(t, n.byPath)
 }
 
-func TestNoProcessIsInNoCgroup(t *testing.T) {
+func TestAProcessWithoutACgroupHasNoNode(t *testing.T) {
 	n := newNode(t)
 	assert.Nil(t, n.Enter("", true))
 	assert.NotPanics(t, func() {

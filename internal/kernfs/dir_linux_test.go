@@ -132,7 +132,7 @@ func TestReadGivesWhatTheFileHolds(t *testing.T) {
 	}
 }
 
-func TestHasTellsWhatIsThere(t *testing.T) {
+func TestHasReportsExistingEntries(t *testing.T) {
 	root := t.TempDir()
 	write(t, "1", root, "a", "b")
 	d := newDir(t, root)
@@ -157,7 +157,7 @@ func TestLinkOfGivesTheTarget(t *testing.T) {
 	assert.Equal(t, "/usr", string(b), "what fits")
 }
 
-func TestErrorsSayWhatIsWrong(t *testing.T) {
+func TestErrorsIdentifyTheFailure(t *testing.T) {
 	root := t.TempDir()
 	write(t, "x", root, "7", "stat")
 	d := newDir(t, root)

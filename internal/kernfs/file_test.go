@@ -60,7 +60,7 @@ func TestAFileThatFailsIsOpenedAgain(t *testing.T) {
 	expectText(t, f, "12\n")
 }
 
-func TestAFileThatIsNotThereIsAnErrorUntilItIs(t *testing.T) {
+func TestAMissingFileIsAnErrorUntilItAppears(t *testing.T) {
 	f := &File{Path: filepath.Join(t.TempDir(), "file")}
 	if _, err := f.Read(make([]byte, 8)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v", err)

@@ -14,7 +14,7 @@ func numbers(b []byte) (ns []int, err error) {
 	return ns, err
 }
 
-func TestAListHasItsNumbersAndRanges(t *testing.T) {
+func TestParseListYieldsNumbersAndRanges(t *testing.T) {
 	for text, want := range map[string][]int{"0": {0}, "0-3\n": {0, 1, 2, 3}, "0-1,4,6-7\n": {0, 1, 4, 6, 7}} {
 		if got, err := numbers([]byte(text)); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q is %v, %v; want %v", text, got, err, want)

@@ -132,7 +132,7 @@ func TestASensorGivesWayToAPreferredOneAsSoonAsThatCanBeRead(t *testing.T) {
 	expectFailed(t, s, "first:package")
 }
 
-func TestAKindThatNobodyCanReadHasTheZonesOfTheFirstSensor(t *testing.T) {
+func TestAnUnreadableKindHasTheZonesOfTheFirstSensor(t *testing.T) {
 	first, second := new(fake).has("first", Package), new(fake).has("second", Package, DRAM)
 	first.fail(Package, errUnreadable)
 	second.fail(Package, errUnreadable)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestATableShrinksOnceItWasTooLargeForAMinute(t *testing.T) {
+func TestSlackReportsAmpleAfterAMinute(t *testing.T) {
 	type call struct {
 		used, capacity int
 		at             time.Duration

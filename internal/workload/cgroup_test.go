@@ -366,7 +366,7 @@ func (c cgroupCase) content() string {
 	return c.file
 }
 
-// parseWithoutUnit leaves out the unit of systemd: TestAUnitIsWhatSystemdHasIt is of these.
+// parseWithoutUnit leaves out the unit of systemd: TestUnitsAreNamedAsBySystemd is of these.
 func parseWithoutUnit(file string) Placement {
 	p := ParseCgroup([]byte(file))
 	p.Unit = units.SystemdUnit{}
@@ -433,7 +433,7 @@ func TestParseCgroupKeepsNothingOfItsInput(t *testing.T) {
 	}
 }
 
-func TestEmulatorAndVCPUsAreOneMachineAndTwoMachinesAreTwo(t *testing.T) {
+func TestEmulatorAndVCPUsAreOneMachine(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{
 		`0::/machine.slice/machine-qemu\x2d%d\x2dvm.scope/libvirt/%s`,
@@ -541,7 +541,7 @@ func BenchmarkParseCgroup(b *testing.B) {
 	}
 }
 
-func TestAProcesssOwnCgroupIsThatOfTheBestHierarchyThatDoesNotHaveItInTheRoot(t *testing.T) {
+func TestAProcesssCgroupIsThatOfTheBestHierarchyOutsideTheRoot(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/a/b\n":           "/a/b",
 		"0::/a/b (deleted)\n": "/a/b",

@@ -83,7 +83,7 @@ func TestAContainersIDIsFreeWhenItsProcessesHaveLeft(t *testing.T) {
 	assert.Empty(t, i.id.holders)
 }
 
-func TestWhatWasNotSeenIsPlacedAsWhatIs(t *testing.T) {
+func TestShortLivedCgroupsAreIdentifiedLikeOthers(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
 	i.in(10, "0::/docker/"+hexA)

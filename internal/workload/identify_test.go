@@ -216,7 +216,7 @@ func TestAProcessThatIsGoneAlreadyIsKnownByItsName(t *testing.T) {
 	}
 }
 
-func TestASlotThatIsUsedAgainRemembersNothing(t *testing.T) {
+func TestAReusedSlotStartsEmpty(t *testing.T) {
 	i := newIdentified(t, true)
 	i.host.Processes[10] = &hostsim.Process{Comm: "qemu-kvm", Exe: "/usr/libexec/qemu-kvm", Args: []string{"qemu-kvm", "-name", "a"},
 		Cgroup: "0::/system.slice/docker-" + hexA + ".scope"}
@@ -658,7 +658,7 @@ func TestProcessesAreNotAllLookedAtAgainTogether(t *testing.T) {
 }
 
 // Where the source counts executions, another command line or name is no execution.
-func TestExecutingAProgramThatCannotBeReadIsToldByTheCount(t *testing.T) {
+func TestAnExecOfAnUnreadableProgramIsDetectedByTheExecCount(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}
 	i.host.Processes[10] = p

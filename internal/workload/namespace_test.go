@@ -83,7 +83,7 @@ func (i *identified) found(begin string, err error) {
 	i.id.namespace.find = func() (string, error) { return begin, err }
 }
 
-func TestWhereNamespacesCannotBeToldApartIsSaidOnceItMatters(t *testing.T) {
+func TestIndistinguishableNamespacesAreReportedOnceTheyMatter(t *testing.T) {
 	i := newIdentified(t, false)
 	failed := errors.New("no tree")
 	i.found("", failed)
@@ -104,7 +104,7 @@ func TestWhereNamespacesCannotBeToldApartIsSaidOnceItMatters(t *testing.T) {
 }
 
 // Those who sleep, too, which an exact source never shows again.
-func TestANamespaceThatIsFoundLaterChangesWhereEverybodyIs(t *testing.T) {
+func TestANamespaceFoundLaterChangesAllPaths(t *testing.T) {
 	i := newIdentified(t, false)
 	i.id.wanted.ProcessCgroup = true
 	i.found("", errors.New("no tree"))

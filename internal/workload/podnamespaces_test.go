@@ -72,7 +72,7 @@ func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
 	assert.Empty(t, p.of("x", now.Add(forgetPods)))
 }
 
-func TestWhileTheDirectoriesCannotBeListedNobodyIsGivenUpBelowABound(t *testing.T) {
+func TestPodsAreKeptUpToABoundWhileDirectoriesCannotBeListed(t *testing.T) {
 	root := t.TempDir()
 	p, now := newPodNamespaces(root), time.Unix(1000, 0)
 	assert.Empty(t, p.of("z", now))

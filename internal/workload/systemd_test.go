@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-func TestAUnitIsWhatSystemdHasIt(t *testing.T) {
+func TestUnitsAreNamedAsBySystemd(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 255-len(".service"))
 	for path, want := range map[string]string{

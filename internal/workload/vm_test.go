@@ -313,7 +313,7 @@ func TestARestartedMachineHasItsUUIDAtOnce(t *testing.T) {
 	wantIDs(t, resolve(&v, helper(2, 1), qemu(3, uuid1).in(2)), uuid1, uuid1)
 }
 
-func TestForksOfAHypervisorAreItsMachineWhenTheCallerSaysSo(t *testing.T) {
+func TestForksOfAHypervisorBelongToItsMachineIfRequested(t *testing.T) {
 	t.Parallel()
 	var v VMs
 	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(1, uuid1), qemu(2, ""), qemu(2, "")), uuid1, uuid1, "qemu-2-1", "qemu-2-1")

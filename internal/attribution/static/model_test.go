@@ -203,7 +203,7 @@ func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 	}
 }
 
-func TestALongGapTeachesNothing(t *testing.T) {
+func TestALongGapIsNotLearnedFrom(t *testing.T) {
 	model := static.NewMinimum(0.1)
 	p := interval(0, 5)
 	p.Elapsed = time.Hour
@@ -212,7 +212,7 @@ func TestALongGapTeachesNothing(t *testing.T) {
 }
 
 // A zone is read over 10 of the 20 s that it has coming: its 300 J are not 15 W over 20 s.
-func TestAZoneThatIsGivenUpTeachesNothing(t *testing.T) {
+func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 	model := static.NewBase(0.5, 10*time.Second)
 	engine := attribution.New(attribution.Config{Rules: attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{model},

@@ -599,7 +599,7 @@ func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
 
 // A number that lost digits looks like a counter that was reset, and the next whole one would bring up to all
 // that it ever counted.
-func TestACounterThatIsCutShortFailsItsZoneAndInventsNothing(t *testing.T) {
+func TestATruncatedCounterFailsItsZoneOnly(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
 	tr.write("100000000\n", "intel-rapl:0", "energy_uj")
@@ -784,7 +784,7 @@ func TestDiscoveryThatFailsIsRepeatedEverySecond(t *testing.T) {
 	tr.expectTotal(tr.read(p, 2*time.Second)["intel-rapl:0"], 0)
 }
 
-func TestNoPowercapInterfaceSaysSoAndRecovers(t *testing.T) {
+func TestAMissingPowercapInterfaceIsAnErrorAndRecovers(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
 	n, err := p.Discover()
@@ -803,7 +803,7 @@ func TestNoPowercapInterfaceSaysSoAndRecovers(t *testing.T) {
 	}
 }
 
-func TestNoUsableZoneSaysSoAndRecovers(t *testing.T) {
+func TestAMissingUsableZoneIsAnErrorAndRecovers(t *testing.T) {
 	tr := newTree(t)
 	tr.ok(os.MkdirAll(tr.path("intel-rapl"), 0o700))
 	tr.ok(os.Symlink("nowhere", tr.path("intel-rapl:0"))) // masked in a container
@@ -822,7 +822,7 @@ func TestNoUsableZoneSaysSoAndRecovers(t *testing.T) {
 	}
 }
 
-func TestNoUsableZoneTellsWhyOneCouldNotBeLookedAt(t *testing.T) {
+func TestTheErrorOfNoUsableZoneNamesTheReadFailure(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
 	p := tr.meter()

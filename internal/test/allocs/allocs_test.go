@@ -10,7 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 )
 
-func TestWhatIsAllocatedNowAndThenIsCounted(t *testing.T) {
+func TestOccasionalAllocationsAreCounted(t *testing.T) {
 	i, kept := 0, []byte(nil)
 	assert.GreaterOrEqual(t, allocs.Count(1000, func() {
 		if i++; i%100 == 0 {

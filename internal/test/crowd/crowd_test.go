@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACrowdComesAndGoes(t *testing.T) {
+func TestACrowdStartsAndStops(t *testing.T) {
 	dir := t.TempDir()
 	stop, err := Start(dir, 50, 5)
 	if errors.Is(err, ErrNoCompiler) {
@@ -76,7 +76,7 @@ func processes(t *testing.T, program string) (dirs []string) {
 	return dirs
 }
 
-func TestACrowdWithoutACompilerSaysSo(t *testing.T) {
+func TestStartReportsAMissingCompiler(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := Start(t.TempDir(), 1, 0)
 	require.ErrorIs(t, err, ErrNoCompiler)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAReadingHasTwoClocksThatAreSetApart(t *testing.T) {
+func TestAReadingHasIndependentWallAndMonotonicClocks(t *testing.T) {
 	h := New(t.TempDir())
 	before := h.Now()
 	assert.True(t, before.Round(0).Equal(h.Booted.Add(h.Uptime)))

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAHistoryIsItsSeeds(t *testing.T) {
+func TestAHistoryIsDeterminedByItsSeed(t *testing.T) {
 	w := CommonWeights()
 	one, again, other := NewHistory(7, 100, w), NewHistory(7, 100, w), NewHistory(8, 100, w)
 	assert.Equal(t, one, again)
@@ -18,7 +18,7 @@ func TestAHistoryIsItsSeeds(t *testing.T) {
 	assert.Equal(t, NewHistory(7, 50, w), one[:50], "a longer one begins with it")
 }
 
-func TestActsComeAsOftenAsTheirWeightsSay(t *testing.T) {
+func TestActsOccurInProportionToTheirWeights(t *testing.T) {
 	count := map[Act]float64{}
 	for _, e := range NewHistory(1, 100_000, Weights{Advance: 1, Fork: 3, Exit: 0}) {
 		count[e.Act]++
@@ -29,7 +29,7 @@ func TestActsComeAsOftenAsTheirWeightsSay(t *testing.T) {
 }
 
 // A history from which events were taken out is one too: that is what shrinking rests on.
-func TestALifeRemembersWhateverEverWas(t *testing.T) {
+func TestALifeRemembersEverythingThatExisted(t *testing.T) {
 	for _, skip := range []int{0, 2, 3, 5} {
 		l := NewLife(machineOf(t, rising(), rising()))
 		l.MaxTasks = 12

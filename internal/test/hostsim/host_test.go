@@ -32,7 +32,7 @@ func text(t testing.TB, h *Host, path string) string {
 	return string(b)
 }
 
-func TestProcessesReadAsTheyAre(t *testing.T) {
+func TestRenderedProcessesParseAsGiven(t *testing.T) {
 	h := New(t.TempDir())
 	h.Processes[2] = &Process{Comm: "kthreadd", Kernel: true}
 	h.Processes[4194304] = &Process{
@@ -86,7 +86,7 @@ func withoutHidden(s procfs.ProcStat) procfs.ProcStat {
 	}
 }
 
-func TestNodeReadsAsItIs(t *testing.T) {
+func TestRenderedNodeParsesAsGiven(t *testing.T) {
 	h := New(t.TempDir())
 	h.CPU = CPU{User: 100, Nice: 200, System: 300, Idle: 400, IOWait: 500, IRQ: 600, SoftIRQ: 700, Steal: 800, Guest: 900, GuestNice: 1000}
 	h.Processes[2] = &Process{Threads: 5}
@@ -113,7 +113,7 @@ func TestNodeReadsAsItIs(t *testing.T) {
 	assert.Equal(t, "/sys/fs/cgroup", mounts[0].MountPoint)
 }
 
-func TestRunMovesTimeAndAddsUp(t *testing.T) {
+func TestRunAdvancesTimeConsistently(t *testing.T) {
 	h := New(t.TempDir())
 	h.CPUs = 4
 	h.Processes[2] = &Process{}
@@ -131,7 +131,7 @@ func TestRunMovesTimeAndAddsUp(t *testing.T) {
 	assert.Equal(t, idle, h.CPU.Idle, "never less idle, even where more was used than there is")
 }
 
-func TestZonesReadAsTheyAre(t *testing.T) {
+func TestRenderedZonesParseAsGiven(t *testing.T) {
 	h := New(t.TempDir())
 	h.Zones["intel-rapl:0"] = &Zone{Name: "package-0", Energy: 18446744073709551615, Max: 262143328850}
 	h.Zones["intel-rapl:0:0"] = &Zone{Name: "core", Content: "garbage", Max: 1}
@@ -178,7 +178,7 @@ func TestRenderingAgainShowsWhatChanged(t *testing.T) {
 	assert.Contains(t, text(t, h, "proc/7/stat"), "(new)")
 }
 
-func TestDescriptorsKeptOpenShowWhatIsRenderedLater(t *testing.T) {
+func TestOpenDescriptorsSeeLaterRenders(t *testing.T) {
 	h := New(t.TempDir())
 	require.NoError(t, h.Render())
 	dir, err := os.Open(filepath.Join(h.Root(), "proc"))
@@ -201,7 +201,7 @@ func TestDescriptorsKeptOpenShowWhatIsRenderedLater(t *testing.T) {
 	assert.Contains(t, string(b[:n]), " 4711 ")
 }
 
-func TestRenderSaysWhatItCannotWrite(t *testing.T) {
+func TestRenderReportsFilesItCannotWrite(t *testing.T) {
 	h := New(t.TempDir())
 	require.NoError(t, os.WriteFile(filepath.Join(h.Root(), "proc"), nil, 0o600))
 	assert.Error(t, h.Render())

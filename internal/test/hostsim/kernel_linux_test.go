@@ -58,7 +58,7 @@ func TestTheKernelListsTasksToTheNanosecond(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestTheKernelTellsWhatChangedSinceTheListBefore(t *testing.T) {
+func TestTheKernelReportsChangesSinceTheLastList(t *testing.T) {
 	m := machineOf(t, rising())
 	k := NewKernel(m)
 	a, b, c := task(m, 0, 0), task(m, 0, 0), task(m, 0, 0)
@@ -91,7 +91,7 @@ func TestTheKernelTellsWhatChangedSinceTheListBefore(t *testing.T) {
 	assert.Equal(t, []uint64{1}, changed)
 }
 
-func TestTheKernelTellsOfEachEndOnce(t *testing.T) {
+func TestTheKernelReportsEachEndOnce(t *testing.T) {
 	m := machineOf(t, rising())
 	k := NewKernel(m)
 	end := func(used time.Duration) *Task {
@@ -126,7 +126,7 @@ func TestTheKernelTellsOfEachEndOnce(t *testing.T) {
 	assert.Zero(t, lost+run)
 }
 
-func TestTheKernelTellsOfCgroupsThatWereThereAndThatCame(t *testing.T) {
+func TestTheKernelReportsExistingAndNewCgroups(t *testing.T) {
 	m := machineOf(t, rising())
 	a := task(m, 0, 0)
 	a.Move("/a")

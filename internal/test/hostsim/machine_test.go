@@ -30,7 +30,7 @@ func task(m *Machine, socket int, demand float64) *Task {
 	return t
 }
 
-func TestWhatASocketUsesIsIdleItsTasksAndItsInterrupts(t *testing.T) {
+func TestSocketEnergyIsIdlePlusTasksPlusInterrupts(t *testing.T) {
 	bent := &Socket{
 		CPUs: 8, Idle: 30, DRAMIdle: 2,
 		Curve:     model.Curve{{Utilization: 0.02, Watts: 31}, {Utilization: 0.4, Watts: 90}, {Utilization: 0.9, Watts: 85}},
@@ -103,7 +103,7 @@ func TestPowerGoesWithTheCubeOfTheClockRate(t *testing.T) {
 	assert.EqualValues(t, 1_500_000, m.Host.Clocks[3])
 }
 
-func TestACgroupIsChargedWithWhatAllBelowItHold(t *testing.T) {
+func TestACgroupIsChargedWithTheMemoryOfAllBelowIt(t *testing.T) {
 	m := machineOf(t, rising())
 	a, b := task(m, 0, 0), task(m, 0, 0)
 	a.Move("/x/y")
@@ -118,7 +118,7 @@ func TestACgroupIsChargedWithWhatAllBelowItHold(t *testing.T) {
 	assert.Equal(t, 2*page, m.Host.Memory["/x"])
 }
 
-func TestASocketAboveTheNominalLoadGoesOnInProportion(t *testing.T) {
+func TestPowerAboveTheNominalLoadIsExtrapolated(t *testing.T) {
 	s := rising()
 	m := machineOf(t, s)
 	a := task(m, 0, 4)
@@ -127,7 +127,7 @@ func TestASocketAboveTheNominalLoadGoesOnInProportion(t *testing.T) {
 	assert.InDelta(t, 1.5*80e6, a.Energy.Package, 1e-3)
 }
 
-func TestTasksCauseByIntensityMemoryAndTime(t *testing.T) {
+func TestTaskEnergyFollowsIntensityMemoryAndTime(t *testing.T) {
 	m := machineOf(t, rising(), rising())
 	base, intense, alone := task(m, 0, 1), task(m, 0, 1), task(m, 1, 0.5)
 	intense.Intensity, intense.Memory = 2, 6
@@ -140,7 +140,7 @@ func TestTasksCauseByIntensityMemoryAndTime(t *testing.T) {
 	assert.InDelta(t, 2*(3e6+6e6), m.Sockets[0].Energy.DRAM, 1e-3)
 }
 
-func TestEachGetsItsPartWhereMoreIsDemandedThanThereIs(t *testing.T) {
+func TestOverloadedCPUsAreSharedInProportionToDemand(t *testing.T) {
 	m := machineOf(t, rising())
 	m.Steal, m.IRQ = 0.25, 0.25
 	a, b := task(m, 0, 3), task(m, 0, 1)
@@ -149,7 +149,7 @@ func TestEachGetsItsPartWhereMoreIsDemandedThanThereIs(t *testing.T) {
 	assert.Equal(t, 4*time.Second, b.Used)
 }
 
-func TestTheCPUsTimesAreWhatPassed(t *testing.T) {
+func TestCPUTimesAddUpToElapsedTime(t *testing.T) {
 	m := machineOf(t, rising())
 	sum := func() CPU {
 		m.Show()
@@ -200,7 +200,7 @@ func TestParentsHaveTheTimesOfTheChildrenThatTheyWaitedFor(t *testing.T) {
 	assert.Equal(t, time.Second, m.Init().Waited, "with those of its own")
 }
 
-func TestOrphansAreInits(t *testing.T) {
+func TestOrphansAreAdoptedByInit(t *testing.T) {
 	m := machineOf(t, rising())
 	parent := task(m, 0, 0)
 	child := parent.Spawn()
@@ -210,7 +210,7 @@ func TestOrphansAreInits(t *testing.T) {
 	assert.Equal(t, 1, m.Host.Processes[child.PID].Parent)
 }
 
-func TestChildrenBeginInTheirParentsPlace(t *testing.T) {
+func TestChildrenInheritCgroupAndProgram(t *testing.T) {
 	m := machineOf(t, rising(), rising())
 	parent := task(m, 1, 1)
 	parent.Move("/a.slice/b.scope")
@@ -230,7 +230,7 @@ func TestChildrenBeginInTheirParentsPlace(t *testing.T) {
 	assert.Equal(t, "0::/a.slice/b.scope", p.Cgroup)
 }
 
-func TestCgroupsHaveWhatRanInThemAndBelow(t *testing.T) {
+func TestCgroupsCountTheTimeOfAllBelowThem(t *testing.T) {
 	m := machineOf(t, rising())
 	a := task(m, 0, 1)
 	a.Move("/a/b")
@@ -275,7 +275,7 @@ func TestNoPartOfANanosecondIsLost(t *testing.T) {
 	assert.InDelta(t, 300, float64(a.Used), 1)
 }
 
-func TestThePlatformHasEverything(t *testing.T) {
+func TestThePlatformZoneCountsEverything(t *testing.T) {
 	m := machineOf(t, rising(), rising())
 	m.AddPlatform(12)
 	task(m, 0, 2).Memory = 1
@@ -296,7 +296,7 @@ func TestProcessIDsAreUsedAgain(t *testing.T) {
 	assert.Equal(t, 2, m.Init().Spawn().PID)
 }
 
-func TestAMachineRendersWhatItIs(t *testing.T) {
+func TestAMachineRendersItsState(t *testing.T) {
 	m := machineOf(t, rising())
 	a := task(m, 0, 1)
 	a.Move("/a")

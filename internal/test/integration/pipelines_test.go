@@ -414,7 +414,7 @@ func valueOf(last map[string]float64, metric string, pid int) float64 {
 }
 
 // Each shipped pipeline that is scraped keeps what ended for a scraper that comes seldom, within metric_expiration.
-func TestShippedPipelinesKeepWhatEndedForTheNextScrape(t *testing.T) {
+func TestShippedPipelinesKeepEndedSeriesForTheNextScrape(t *testing.T) {
 	need(t)
 	load := build(t, "load")
 	for config, binary := range map[string]func(*testing.T) string{

@@ -15,7 +15,7 @@ import (
 )
 
 // The runner, with a go test of the test's own.
-func TestRunnerCountsWhatFailed(t *testing.T) {
+func TestRunnerCountsFailedTests(t *testing.T) {
 	for name, test := range map[string]struct {
 		output, status string
 		fails          bool

@@ -73,7 +73,7 @@ func TestBPFShowsTheTimeOfThreadsThatRunAndOfThoseThatEnded(t *testing.T) {
 	})
 }
 
-func TestBPFFindsAChildThatNoPassSaw(t *testing.T) {
+func TestBPFFindsAShortLivedChild(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		unlessMissed(t, func(t *testing.T) string {
 			group := newCgroup(t)
@@ -95,7 +95,7 @@ func TestBPFFindsAChildThatNoPassSaw(t *testing.T) {
 	})
 }
 
-func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenPasses(t *testing.T) {
+func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		unlessMissed(t, func(t *testing.T) string {
 			o := observe(t)
@@ -129,7 +129,7 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenPasses(t *testing.T) {
 
 // No pass sees any of these children. They take long enough for other programs to leave meanwhile, whenever it is
 // tried: see unlessMissed.
-func TestBPFFindsThreeHundredChildrenOf5msThatNoPassSaw(t *testing.T) {
+func TestBPFFindsThreeHundredShortLivedChildren(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		unlessMissed(t, func(t *testing.T) string {
 			group := newCgroup(t)

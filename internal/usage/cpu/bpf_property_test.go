@@ -277,7 +277,7 @@ func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T
 	assert.NotEqual(t, table.Ended[0].Slot, table.Processes[1].Slot)
 }
 
-func TestAProcessThatWasBeingCreatedDuringThePassIsBilledFromItsStart(t *testing.T) {
+func TestAProcessCreatedDuringTheScanIsCountedFromItsStart(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	require.NoError(t, b.ReadProcesses(table))
 	// It took its start time long before the pass, but came on the list after it.
@@ -286,7 +286,7 @@ func TestAProcessThatWasBeingCreatedDuringThePassIsBilledFromItsStart(t *testing
 	assert.EqualValues(t, 30, table.Processes[2].Used)
 }
 
-func TestAnEndFromBeforeTheFirstPassIsNobodys(t *testing.T) {
+func TestAnEndFromBeforeTheFirstScanIsIgnored(t *testing.T) {
 	k := &fakeKernel{now: 100 * time.Second, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Cgroup: 5, Threads: 1}}}
 	k.ends = []tasks.Ended{{Pid: 20, Start: 5, Run: 1000, Cgroup: 5}}
 	k.count, k.lost = 3, 4000
@@ -302,7 +302,7 @@ func TestAnEndFromBeforeTheFirstPassIsNobodys(t *testing.T) {
 	assert.Zero(t, table.Run)
 }
 
-func TestAProcessThatIsListedAgainIsNotGivenUpForItsFirstAbsence(t *testing.T) {
+func TestAProcessThatIsListedAgainIsKept(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	all := k.listed
 	k.listed = all[:1] // exec was making another thread its first

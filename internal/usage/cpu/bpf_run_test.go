@@ -78,7 +78,7 @@ func (k retold) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
 
 func (retold) Update() {} // hides the other: it is no updater
 
-func TestAPassOverWhatChangedIsThePassOverAll(t *testing.T) {
+func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

@@ -53,7 +53,7 @@ func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *Table) {
 	return k, b, table
 }
 
-func TestBPFBillsWhatRanSinceThePassBefore(t *testing.T) {
+func TestBPFCountsTimeSinceTheLastScan(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	assert.Zero(t, table.Processes[0].Used, "the baseline")
 	assert.Zero(t, table.Run)
@@ -89,7 +89,7 @@ func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
 	}
 }
 
-func TestBPFGivesUnseenTimeToItsCgroupOrItsParentOrNobody(t *testing.T) {
+func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	start := uint64(k.now) + 1
 	k.ends = []tasks.Ended{
@@ -137,7 +137,7 @@ func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
 	assert.Zero(t, table.Processes[0].Unseen+table.Unseen, "its life was billed before")
 }
 
-func TestATimeThatDipsIsBilledOnce(t *testing.T) {
+func TestATimeThatStepsBackAndRecoversIsCountedOnce(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	run := k.listed[1].Run
 	k.listed[1].Run = 10 // a thread is between its end and the sum
@@ -147,7 +147,7 @@ func TestATimeThatDipsIsBilledOnce(t *testing.T) {
 	assert.EqualValues(t, 5, table.Run)
 }
 
-func TestAPassThatFailsIsCoveredByTheNext(t *testing.T) {
+func TestAFailedBPFScanIsCoveredByTheNext(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.err = errors.New("refused")
 	k.listed[0].Run += 40
@@ -158,7 +158,7 @@ func TestAPassThatFailsIsCoveredByTheNext(t *testing.T) {
 	assert.EqualValues(t, 42, table.Processes[0].Used)
 }
 
-func TestAPassOfBPFAllocatesNothing(t *testing.T) {
+func TestABPFScanAllocatesNothing(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	for i := range 10_000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(100 + i), Run: uint64(i), Threads: 1})
@@ -217,7 +217,7 @@ func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
 	assert.Empty(t, pids)
 }
 
-func TestABufferThatIsTooSmallSaysWhatWasLost(t *testing.T) {
+func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 	openHere(t)
 	unlessMissed(t, func(t *testing.T) string {
 		ends, err := tasks.OpenEndings(4096, 0)
@@ -241,7 +241,7 @@ func TestABufferThatIsTooSmallSaysWhatWasLost(t *testing.T) {
 	})
 }
 
-func TestAClockThatJumpsBillsNobodyTwice(t *testing.T) {
+func TestAClockJumpCountsNoTimeTwice(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.now -= 50 * time.Second
 	k.listed[0].Run += 3
@@ -255,7 +255,7 @@ func TestAClockThatJumpsBillsNobodyTwice(t *testing.T) {
 	assert.EqualValues(t, 33+54, table.Run)
 }
 
-func TestTwiceAsManyProcessesInOnePassAreAllBilled(t *testing.T) {
+func TestTwiceAsManyProcessesInOneScanAreAllCounted(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	for i := range 5000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(k.now) + uint64(i), Run: 2, Threads: 1})
@@ -328,7 +328,7 @@ func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
 	assert.False(t, last.Born)
 }
 
-func TestTheRowsOfProcessesWhoseEndIsNotToldAreCounted(t *testing.T) {
+func TestRowsOfProcessesWithoutAReportedEndAreCounted(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed = k.listed[:1]
 	awaited := 0

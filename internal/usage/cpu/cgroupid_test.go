@@ -38,7 +38,7 @@ func (m *madeUpCgroups) Drain(yield func(uint64, string)) error {
 
 func (*madeUpCgroups) Close() error { return nil }
 
-func TestTimeOfACgroupThatNoRowIsInIsItsOwn(t *testing.T) {
+func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	m := &madeUpCgroups{}
 	b.cgroups = newCgroupPaths(t.TempDir())
@@ -59,12 +59,12 @@ func TestTimeOfACgroupThatNoRowIsInIsItsOwn(t *testing.T) {
 	assert.Empty(t, table.UnseenIn, "once")
 }
 
-func TestTheKernelTellsThePathOfACgroupThatLivedBetweenTwoPasses(t *testing.T) {
+func TestTheKernelReportsThePathOfACgroupThatLivedBetweenTwoScans(t *testing.T) {
 	used := passAroundCgroup(t, openHere(t), "short.scope", true)
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }
 
-func TestTheWalkFindsACgroupThatTheKernelDidNotTellOf(t *testing.T) {
+func TestTheWalkFindsAnUnreportedCgroup(t *testing.T) {
 	refuseCreations(t, errors.New("refused"))
 	used := passAroundCgroup(t, openHere(t), "left.scope", false)
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))

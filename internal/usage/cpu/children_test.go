@@ -20,7 +20,7 @@ import (
 // unowned lets the node use CPU time that no process shows.
 func (w *watched) unowned(n int64) { w.CPU.User += n }
 
-func TestChildBornAndReapedBetweenPassesShowsAtItsParent(t *testing.T) {
+func TestAChildThatLivedBetweenScansShowsInItsParentsChildTime(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1, Comm: "make"})
 	w.add(43, hostsim.Process{Parent: 1})
@@ -118,7 +118,7 @@ func TestDescendantsThatAllEndedShowAtTheNearestThatRuns(t *testing.T) {
 	assert.Zero(t, w.table.Untraced)
 }
 
-func TestShortChildThatAPassCatchesIsNotBilledForItsSiblings(t *testing.T) {
+func TestASampledShortChildIsNotChargedForItsSiblings(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1, Comm: "loop"})
 	w.pass()
@@ -420,7 +420,7 @@ func TestChildrenThatAProcessHadBeforeAreNotBilledAgainWhenItEnds(t *testing.T) 
 	assert.Zero(t, w.process(1).Unseen)
 }
 
-func TestTimeThatOneIntervalLeftIsNotTheNextOnes(t *testing.T) {
+func TestUnusedTimeIsNotCarriedToTheNextInterval(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.pass()

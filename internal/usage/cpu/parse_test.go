@@ -49,7 +49,7 @@ func TestEveryFieldOfAProcessIsRead(t *testing.T) {
 }
 
 // A kernel that tells less, or a line that is cut, still tells the times.
-func TestAProcessThatIsNowhereHasItsTimes(t *testing.T) {
+func TestTimesAreParsedWithoutCPUAndSize(t *testing.T) {
 	whole := statText("cat", "S")
 	for name, text := range map[string]string{
 		"it ends behind the start":  whole[:strings.Index(whole, " 1000 200 ")+3],
@@ -147,7 +147,7 @@ func TestNumbersAtTheirLimits(t *testing.T) {
 	assert.Equal(t, int32(0), p.Parent)
 }
 
-func TestStatsThatAreNone(t *testing.T) {
+func TestMalformedStatsAreErrors(t *testing.T) {
 	whole := statText("cat", "S")
 	for name, text := range map[string]string{
 		"empty":                    "",

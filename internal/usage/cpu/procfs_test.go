@@ -159,7 +159,7 @@ func (w *watched) unreadable(path string) (restore func()) {
 	}
 }
 
-func TestFirstPassIsTheBaseline(t *testing.T) {
+func TestTheFirstScanIsTheBaseline(t *testing.T) {
 	w := watch(t)
 	w.Processes[1].User, w.Processes[1].CUser = 5000, 7000
 	w.Processes[42] = &hostsim.Process{Parent: 1, Start: 99_999, User: 1, Comm: "cat"}
@@ -180,7 +180,7 @@ func TestFirstPassIsTheBaseline(t *testing.T) {
 	assert.Zero(t, w.table.Untraced)
 }
 
-func TestUsedIsTheTimeSinceThePassBefore(t *testing.T) {
+func TestUsedIsTheTimeSinceTheLastScan(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 1, User: 100})
@@ -197,7 +197,7 @@ func TestUsedIsTheTimeSinceThePassBefore(t *testing.T) {
 	assert.Zero(t, w.used(42))
 }
 
-func TestProcessBornSinceThePassBeforeIsBilledFromItsStart(t *testing.T) {
+func TestAProcessBornSinceTheLastScanIsCountedFromItsStart(t *testing.T) {
 	w := watch(t)
 	w.pass()
 	w.Run(10*time.Millisecond, nil)
@@ -212,7 +212,7 @@ func TestProcessBornSinceThePassBeforeIsBilledFromItsStart(t *testing.T) {
 	assert.Equal(t, 1*Tick, w.used(42))
 }
 
-func TestProcessBornInTheTickOfThePassBeforeIsBilledFromItsStart(t *testing.T) {
+func TestAProcessBornInTheTickOfTheLastScanIsCountedFromItsStart(t *testing.T) {
 	w := watch(t)
 	w.pass()
 	w.add(42, hostsim.Process{Parent: 1}) // after the pass, in the same 10 ms
@@ -274,7 +274,7 @@ func TestPidReuseWithMoreTimeThanTheOldOneHad(t *testing.T) {
 	assert.Len(t, w.table.Ended, 1)
 }
 
-func TestTimesThatGoBackAreNobodysLoss(t *testing.T) {
+func TestTimesThatGoBackLoseNothing(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(time.Second, map[int]int64{42: 50})
@@ -395,7 +395,7 @@ func (w *watched) forbid(path string) (restore func()) {
 	}
 }
 
-func TestUnreadableProcessThatNoPassHasSeenIsHidden(t *testing.T) {
+func TestAnUnreadableProcessThatWasNeverScannedIsHidden(t *testing.T) {
 	w := watch(t)
 	w.pass()
 	w.Run(10*time.Second, nil)
@@ -430,7 +430,7 @@ func TestChildThatEndedUnderAnUnreadableParentIsNotBilledAgain(t *testing.T) {
 	assert.LessOrEqual(t, w.process(42).Unseen, 100*Tick)
 }
 
-func TestFailedPassIsCoveredByTheNext(t *testing.T) {
+func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 	for name, spoil := range map[string]func(*watched) (restore func()){
 		"uptime cannot be read": func(w *watched) func() { return w.unreadable(w.path("uptime")) },
 		"uptime is garbage":     func(w *watched) func() { return w.cut(w.path("uptime"), 2) },
@@ -477,7 +477,7 @@ func TestFailedPassIsCoveredByTheNext(t *testing.T) {
 	}
 }
 
-func TestTableOfAPassThatBrokeOffIsAsItWas(t *testing.T) {
+func TestAnAbortedScanLeavesTheTableUnchanged(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 1})
@@ -579,7 +579,7 @@ func TestPidsUpToFourMillionAndNamesThatAreNoProcess(t *testing.T) {
 	assert.Equal(t, 7*Tick, w.used(4194304))
 }
 
-func TestSlotIsGivenOnOnlyAPassAfterItsProcessEnded(t *testing.T) {
+func TestASlotIsReusedOneScanAfterItsProcessEnded(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.pass()
@@ -787,7 +787,7 @@ func steady(t testing.TB, n int) *watched {
 	return w
 }
 
-func TestPassAllocatesNothing(t *testing.T) {
+func TestAScanAllocatesNothing(t *testing.T) {
 	for _, n := range []int{100, 500} {
 		w := steady(t, n)
 		var err error

@@ -171,7 +171,7 @@ func TestDomainsHaveTheCPUTimeOfTheirOwnCPUs(t *testing.T) {
 	assert.InDelta(t, float64(node.Total), float64(domains[0].Total+domains[1].Total), float64(20*Tick))
 }
 
-func TestACPUThatGoesOfflineLosesNothing(t *testing.T) {
+func TestTimeOfAnOfflineCPUIsKept(t *testing.T) {
 	m := twoSockets(t, 2)
 	h := m.Host
 	h.EachCPU = []hostsim.CPU{{User: 100}, {User: 200}, {User: 300}, {User: 400}}
@@ -196,7 +196,7 @@ func TestACPUThatGoesOfflineLosesNothing(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{5, 10}, read(4), "never back")
 }
 
-func TestALineOfACPUThatIsCutShortIsAnErrorAndChangesNothing(t *testing.T) {
+func TestATruncatedCPULineIsAnErrorAndChangesNothing(t *testing.T) {
 	m := twoSockets(t, 1)
 	source := openProcfs(Options{Root: m.Host.Root(), Topology: openTopology(t, m.Host.Root())})
 	text := "cpu  10 0 0 10\ncpu0 5 0 0 5\ncpu1 5 0 0 5\nbtime 1\n"

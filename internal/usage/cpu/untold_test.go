@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-func TestAnEndThatTheKernelDidNotTellOfIsUntracedOnce(t *testing.T) {
+func TestAnUnreportedEndIsUntracedOnce(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed = k.listed[:1]
 	require.NoError(t, b.ReadProcesses(table)) // a second after process 10 was listed
@@ -47,7 +47,7 @@ func TestAnEndThatMayBeAmongWhatWasLostIsNotCountedTwice(t *testing.T) {
 	assert.Zero(t, table.Untraced)
 }
 
-func TestAZombieWhoseEndIsNotToldOfHidesNothing(t *testing.T) {
+func TestAZombieWithoutAReportedEndHidesNothing(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed[1].Flags = tasks.Zombie
 	require.NoError(t, b.ReadProcesses(table))

@@ -47,7 +47,7 @@ func TestTheFirstCPUMayBeOffline(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-func TestWithoutClockRatesTheErrorSaysSo(t *testing.T) {
+func TestMissingClockRatesAreAnError(t *testing.T) {
 	m, _, err := NewClock(t.TempDir(), 1)
 	require.ErrorIs(t, err, errNoCPUFreq)
 	require.ErrorIs(t, err, errOtherKernel)
@@ -60,7 +60,7 @@ var noRates = map[string]string{
 	"beyond all rates": "4294967296\n", "very long": strings.Repeat("9", 100) + "\n", "two": "1 2\n",
 }
 
-func TestFilesThatTellNoRateAreRefused(t *testing.T) {
+func TestFilesWithoutARateAreRejected(t *testing.T) {
 	for name, text := range noRates {
 		root := t.TempDir()
 		cpus(t, root, map[string]string{"cpu0": text})
@@ -70,7 +70,7 @@ func TestFilesThatTellNoRateAreRefused(t *testing.T) {
 }
 
 // What is read is the file that is open: a CPU that was taken offline and returns has another.
-func TestARateThatIsNoneIsNotKnownUntilItIs(t *testing.T) {
+func TestAnInvalidRateIsUnknown(t *testing.T) {
 	for name, text := range noRates {
 		root := t.TempDir()
 		cpus(t, root, map[string]string{"cpu0": text, "cpu1": "2000000\n"})
@@ -91,7 +91,7 @@ func TestARateThatIsNoneIsNotKnownUntilItIs(t *testing.T) {
 }
 
 // They run in turn.
-func TestOfManyCPUsThatFailTheSameIsTold(t *testing.T) {
+func TestTheSameErrorIsReportedOfManyFailingCPUs(t *testing.T) {
 	root := t.TempDir()
 	cpus(t, root, map[string]string{"cpu0": "1000000\n", "cpu1": "x\n", "cpu2": "y\n", "cpu3": "\n"})
 	m, _, err := NewClock(root, 1)

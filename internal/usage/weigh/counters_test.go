@@ -99,7 +99,7 @@ func (k *kernel) count(counts map[string]uint64) {
 }
 
 // Two containers and what is beside them: what each counted is shared by CPU time within it.
-func TestTheWorkOfACgroupIsWhatWasCountedForIt(t *testing.T) {
+func TestTheWorkOfACgroupIsItsCount(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 1 << 40, "/a": 1 << 20, "/b": 77}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
@@ -152,7 +152,7 @@ func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 }
 
 // With procfs a process that runs for a millisecond now and then has its CPU time in ticks.
-func TestWhatWasCountedWaitsForTheCPUTimeInWhichItWas(t *testing.T) {
+func TestCountsWaitForTheirCPUTime(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
@@ -170,7 +170,7 @@ func TestWhatWasCountedWaitsForTheCPUTimeInWhichItWas(t *testing.T) {
 	assert.InDelta(t, 30, sum, 1e-3)
 }
 
-func TestACgroupThatCannotBeCountedIsCountedWithWhatIsAroundItAndTriedAgain(t *testing.T) {
+func TestAnUncountableCgroupIsCountedWithTheOneAroundItAndRetried(t *testing.T) {
 	refusal := errors.New("too many open files")
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/b": 0}, refused: map[string]error{"/b": refusal}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -218,7 +218,7 @@ func TestACgroupThatCannotBeCountedIsCountedWithWhatIsAroundItAndTriedAgain(t *t
 	require.NoError(t, m.Close())
 }
 
-func TestCountersThatFailAltogetherSayWhy(t *testing.T) {
+func TestTheErrorOfFailingCountersHasTheReason(t *testing.T) {
 	refusal := errors.New("refused")
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"": refusal}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -247,7 +247,7 @@ func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 }
 
 // The CPU time of its last processes is told with what is around it.
-func TestWhatACgroupCountedThatIsGoneIsLeftToWhatIsAroundIt(t *testing.T) {
+func TestCountsOfARemovedCgroupGoToTheOneAroundIt(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	outer := k.tree().Enter("/a", true)
@@ -264,7 +264,7 @@ func TestWhatACgroupCountedThatIsGoneIsLeftToWhatIsAroundIt(t *testing.T) {
 }
 
 // A cgroup that goes between two looks is no trouble, one that is never found is.
-func TestThatACgroupIsGoneIsTroubleWhereSomebodyGoesOnRunning(t *testing.T) {
+func TestARemovedCgroupIsAnErrorIfItsProcessesRun(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"/a": fs.ErrNotExist}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")})
@@ -275,7 +275,7 @@ func TestThatACgroupIsGoneIsTroubleWhereSomebodyGoesOnRunning(t *testing.T) {
 }
 
 // Docker restarts a container under its old path.
-func TestACgroupThatIsMadeAnewIsCountedAnew(t *testing.T) {
+func TestARecreatedCgroupGetsANewCounter(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}, ids: map[string]uint64{"/a": 1}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
@@ -329,7 +329,7 @@ func TestThreeContainersInEachOther(t *testing.T) {
 }
 
 // Of a probe in a container that came and went unseen the CPU time is that of what started it, outside.
-func TestWorkWithoutCPUTimeIsThatOfWhatIsAround(t *testing.T) {
+func TestCountsWithoutCPUTimeGoToTheCgroupAround(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	at := began
@@ -353,7 +353,7 @@ func TestWorkWithoutCPUTimeIsThatOfWhatIsAround(t *testing.T) {
 	assert.InDelta(t, 10_000, got[1], 1e-3)
 }
 
-func TestWhatIsForgottenIsNobodys(t *testing.T) {
+func TestForgottenCountsAreNotAttributed(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	workOf(t, m, began, Share{CPU: ms, Cgroup: k.node("/a")}, Share{CPU: ms})
@@ -369,7 +369,7 @@ func TestWhatIsForgottenIsNobodys(t *testing.T) {
 }
 
 // A CPU that came online is counted from then on, for those too that were counted before.
-func TestWhereCPUsComeAndGoAllIsCountedAnew(t *testing.T) {
+func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 	for name, spoil := range map[string]func(*kernel){
 		"others are online":           func(k *kernel) { k.others = true },
 		"one went and came meanwhile": func(k *kernel) { k.refused = map[string]error{"": errStopped} },
@@ -403,7 +403,7 @@ func TestWhereCPUsComeAndGoAllIsCountedAnew(t *testing.T) {
 	}
 }
 
-func TestOfManyThatFailTheSameIsTold(t *testing.T) {
+func TestTheSameErrorIsReportedOfManyFailingCounters(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{}}
 	var shares []Share
 	for _, cgroup := range []string{"/a", "/b", "/c", "/d", "/e", "/f"} {
@@ -419,7 +419,7 @@ func TestOfManyThatFailTheSameIsTold(t *testing.T) {
 }
 
 // As on a virtual machine whose hypervisor pretends to have counters.
-func TestCountersThatCountNothingAreTold(t *testing.T) {
+func TestCountersThatCountNothingAreReported(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
 	workOf(t, m, began, Share{CPU: countless / 2})

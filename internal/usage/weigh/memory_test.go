@@ -16,7 +16,7 @@ import (
 
 const page = 4096
 
-func TestMemoryCountsForAsLongAsItIsHeldOrAsMuchAsItsHolderRan(t *testing.T) {
+func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
 	shares := []Share{
 		{CPU: 10 * ms, Resident: 3 * page, Held: 10 * time.Second},
 		{CPU: 20 * ms, Resident: 5 * page, Held: 4 * time.Second},

@@ -153,7 +153,7 @@ func TestCountersThatAreOpenAreClosed(t *testing.T) {
 }
 
 // Each event by its own number.
-func TestEachEventIsTheHardwares(t *testing.T) {
+func TestEachEventHasItsPerfNumber(t *testing.T) {
 	for event, config := range map[Event]uint64{Cycles: 0, Instructions: 1, CacheMisses: 3} { // include/uapi/linux/perf_event.h
 		replace(t, func(attr *unix.PerfEventAttr, _, _, _, _ int) (int, error) {
 			assert.EqualValues(t, 0, attr.Type)
@@ -167,7 +167,7 @@ func TestEachEventIsTheHardwares(t *testing.T) {
 }
 
 // Else the collector could open no file of its own any more.
-func TestAllCountersTogetherTakeHalfOfTheDescriptorsAtMost(t *testing.T) {
+func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	most, err := mostDescriptors()
 	require.NoError(t, err)
 	var limit unix.Rlimit
@@ -199,7 +199,7 @@ func TestAllCountersTogetherTakeHalfOfTheDescriptorsAtMost(t *testing.T) {
 	assert.Equal(t, held, descriptors.Load())
 }
 
-func TestARefusalSaysWhatToGrant(t *testing.T) {
+func TestThePermissionErrorNamesWhatToGrant(t *testing.T) {
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return -1, unix.EACCES })
 	root := tree(t)
 	_, _, err := NewClock(root, 1)
@@ -210,7 +210,7 @@ func TestARefusalSaysWhatToGrant(t *testing.T) {
 	require.ErrorContains(t, err, "CAP_PERFMON")
 }
 
-func TestAMachineWithoutTheCounterSaysSo(t *testing.T) {
+func TestAMissingCounterIsAnError(t *testing.T) {
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return -1, unix.ENOENT })
 	_, err := NewCounters(cgroupsOf(tree(t)), CacheMisses)
 	require.EqualError(t, err, "the machine does not count cache_misses")
@@ -221,7 +221,7 @@ func TestCountersAreOfThisKernelAlone(t *testing.T) {
 	require.ErrorIs(t, err, errOtherKernel)
 }
 
-func TestATreeThatIsNotUnderstoodIsAnError(t *testing.T) {
+func TestAMalformedTreeIsAnError(t *testing.T) {
 	for name, text := range map[string]string{
 		"sys/devices/msr/type":         "msr\n",
 		"sys/devices/msr/events/aperf": "0x01\n",
@@ -423,7 +423,7 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 }
 
 // The kernel takes the counters off a CPU that goes offline. They can be read as before.
-func TestACounterThatWasTakenOffItsCPUHasStopped(t *testing.T) {
+func TestACounterOfAnOfflineCPUHasStopped(t *testing.T) {
 	root := tree(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/fs/cgroup/a"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices/system/cpu/present"), []byte("0\n"), 0o600))
@@ -450,7 +450,7 @@ func TestACounterThatWasTakenOffItsCPUHasStopped(t *testing.T) {
 	}
 }
 
-func TestWhichCPUsAreOnlineIsLookedAtEachTime(t *testing.T) {
+func TestOnlineCPUsAreReadEachTime(t *testing.T) {
 	root := tree(t)
 	p, err := newPerf(cgroupsOf(root), unix.PERF_TYPE_HARDWARE, 0)
 	require.NoError(t, err)

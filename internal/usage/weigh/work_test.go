@@ -70,7 +70,7 @@ func TestTimeIsWeighedByTheClockRateToAPower(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotKnownCountsAsTheAverageOfWhatIs(t *testing.T) {
+func TestUnknownRatesCountAsTheAverage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 3000, 2: -1})
 	got := workOf(t, m, began,
 		Share{CPU: 100 * ms, LastCPU: 0}, Share{CPU: 300 * ms, LastCPU: 1},
@@ -83,7 +83,7 @@ func TestWhatIsNotKnownCountsAsTheAverageOfWhatIs(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{25}, got, 1e-3, "of earlier intervals where nothing is")
 }
 
-func TestWhereNothingIsKnownItIsNotMeasuredAndTheErrorSaysWhy(t *testing.T) {
+func TestWithoutAnyRateTheKeyIsNotMeasured(t *testing.T) {
 	m, g := clockOf(2, nil)
 	shares := []Share{{CPU: 10 * ms, LastCPU: 0}, {CPU: 30 * ms, LastCPU: 1}}
 	for range 3 { // the second time it is not even tried
@@ -104,7 +104,7 @@ func TestWhereNothingIsKnownItIsNotMeasuredAndTheErrorSaysWhy(t *testing.T) {
 	assert.False(t, measured, "it alone ran")
 }
 
-func TestACPUIsReadOncePerIntervalAndLeftAloneWhenItCannotBe(t *testing.T) {
+func TestACPUIsReadOncePerIntervalAndSkippedAfterAFailure(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000})
 	at := began
 	share := func() {
@@ -122,7 +122,7 @@ func TestACPUIsReadOncePerIntervalAndLeftAloneWhenItCannotBe(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{1, 3}, got, 1e-6)
 }
 
-func TestWorkBeyondMeasureIsTheMost(t *testing.T) {
+func TestWorkSaturates(t *testing.T) {
 	m, _ := clockOf(3, map[int32]int{0: math.MaxInt32})
 	shares := []Share{{CPU: math.MaxUint64, LastCPU: 0}, {CPU: math.MaxUint64, LastCPU: 0}}
 	_, err := m.Weigh(began, shares)
@@ -146,7 +146,7 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 }
 
 // One that is offline is none, and a CPU where nobody runs any more does not matter.
-func TestACPUThatCannotBeReadIsTold(t *testing.T) {
+func TestAnUnreadableCPUIsReported(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000})
 	g.fails = errors.New("too many open files")
 	at := began
@@ -173,7 +173,7 @@ func TestACPUThatCannotBeReadIsTold(t *testing.T) {
 }
 
 // With memory beside it, those who sleep are among the shares too: to read the rate of a CPU is to interrupt it.
-func TestWhereNobodyRanNoRateIsRead(t *testing.T) {
+func TestRatesAreNotReadOfCPUsWithoutUsage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 1000})
 	workOf(t, m, began, Share{CPU: ms, LastCPU: 0}, Share{LastCPU: 1})
 	assert.Equal(t, 1, g.reads)

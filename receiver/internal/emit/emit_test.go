@@ -133,7 +133,7 @@ func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
 	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, at).ResourceMetrics().Len(), "no energy, nobody who has any")
 }
 
-func TestEveryResourceSaysWhoItIs(t *testing.T) {
+func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 	e, _ := engine(1)
 	md := New(all()).Emit(e.Ledger(), zones, at)
 	var got []map[string]any
@@ -159,7 +159,7 @@ func TestEveryResourceSaysWhoItIs(t *testing.T) {
 	}, got)
 }
 
-func TestWhatIsNotKnownOfAResourceIsLeftOut(t *testing.T) {
+func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 	e := attribution.New(attribution.Config{}, baseline)
 	c := e.Open(attribution.Owner{
 		Process:   units.Process{PID: 7, Executable: "kworker/0:1"},
@@ -178,7 +178,7 @@ func TestWhatIsNotKnownOfAResourceIsLeftOut(t *testing.T) {
 	}, got)
 }
 
-func TestTheOthersOfEachEntitySayOnlyThat(t *testing.T) {
+func TestOtherResourcesHaveOnlyTheirName(t *testing.T) {
 	var limits attribution.Limits
 	for entity := range limits {
 		limits[entity].Max = 1
@@ -295,7 +295,7 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 }
 
 // 40 and 44 W at rest are 2 W around the mean. Of the active power the first has a quarter.
-func TestTheUncertaintyOfEachIsThatOfItsPartOfTheActivePower(t *testing.T) {
+func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 	e := attribution.New(attribution.Config{Rules: attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.1, 20*time.Second)},
 	}}, baseline)
@@ -438,7 +438,7 @@ func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 	require.NoError(t, emittest.Duplicate(md))
 }
 
-func TestTheGaugesOfAKindThatEndedEndUntilThatIsAcknowledged(t *testing.T) {
+func TestGaugesOfAnEndedKindAreMarkedEndedUntilAcknowledged(t *testing.T) {
 	e, _ := engine(1)
 	e.Emitted()
 	newcomer := e.Open(owner(1), at)
@@ -478,7 +478,7 @@ func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {
 	assert.Empty(t, find(md, "container.power"))
 }
 
-func TestEachCPUIsOneWithWhatIsKnownOfIt(t *testing.T) {
+func TestEachCPUHasOneResourceWithItsKnownAttributes(t *testing.T) {
 	e, _ := engine(0)
 	cfg := all()
 	cfg.Metrics.SystemCPUInfo.Enabled = true
@@ -495,7 +495,7 @@ func TestEachCPUIsOneWithWhatIsKnownOfIt(t *testing.T) {
 	}
 }
 
-func TestResourcesAreFilteredByWhatIsKnownOfThem(t *testing.T) {
+func TestResourcesAreFilteredByTheirAttributeValues(t *testing.T) {
 	e, _ := engine(100)
 	cfg := all()
 	cfg.ResourceAttributes.K8sPodUID.MetricsInclude = []filter.Config{{Strict: "pod42"}}
@@ -507,7 +507,7 @@ func TestResourcesAreFilteredByWhatIsKnownOfThem(t *testing.T) {
 	assert.Empty(t, find(md, "vm.energy"))
 }
 
-func TestEmittingTwiceSaysTheSameTwice(t *testing.T) {
+func TestEmittingTwiceGivesTheSameResult(t *testing.T) {
 	e, _ := engine(3)
 	emitter := New(all())
 	marshal := func() string {

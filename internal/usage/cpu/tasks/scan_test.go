@@ -77,7 +77,7 @@ func (e *echo) untilQuiet(s *Scan) (row Process) {
 	return row
 }
 
-func TestAProcessIsToldOfWhenItRan(t *testing.T) {
+func TestAProcessIsListedWhenItRan(t *testing.T) {
 	s := openScan(t, 1024)
 	e := startEcho(t, "cat")
 	e.talk()
@@ -106,7 +106,7 @@ func TestEveryProcessIsDescribedWhereAllAreAskedFor(t *testing.T) {
 	assert.Contains(t, l.Changed, uint64(slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == e.cmd.Process.Pid })))
 }
 
-func TestThreadsAreAddedUpInEveryPass(t *testing.T) {
+func TestThreadsAreAddedUpInEveryScan(t *testing.T) {
 	s := openScan(t, 1024)
 	look(t, s, os.Getpid())
 	before, _ := look(t, s, os.Getpid())
@@ -129,7 +129,7 @@ func TestThreadsAreAddedUpInEveryPass(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-func TestExecutingAProgramShows(t *testing.T) {
+func TestExecutingAProgramIncrementsExecs(t *testing.T) {
 	s := openScan(t, 1024)
 	e := startEcho(t, "sh", "-c", "read line; exec cat")
 	before := e.untilQuiet(s)
@@ -166,7 +166,7 @@ func someCgroup(t *testing.T) (there, back string) {
 	return "", ""
 }
 
-func TestAProcessThatIsMovedWhileItSleepsIsToldOf(t *testing.T) {
+func TestAProcessThatIsMovedWhileItSleepsIsListed(t *testing.T) {
 	s := openScan(t, 1024)
 	there, back := someCgroup(t)
 	e := startEcho(t, "cat")

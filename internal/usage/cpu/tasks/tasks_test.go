@@ -57,7 +57,7 @@ func noMemory(t *testing.T) (restore func()) {
 	return restore
 }
 
-func TestResultsThatCannotBeMappedAreAnErrorThatSaysSo(t *testing.T) {
+func TestResultsThatCannotBeMappedAreAnError(t *testing.T) {
 	openScan(t, 1)
 	before := openDescriptors(t)
 	noMemory(t)
@@ -68,7 +68,7 @@ func TestResultsThatCannotBeMappedAreAnErrorThatSaysSo(t *testing.T) {
 	assert.LessOrEqual(t, openDescriptors(t), before, "nothing of it stays open")
 }
 
-func TestAProgramThatIsNotLoadedIsAnErrorThatSaysWhich(t *testing.T) {
+func TestTheErrorOfALoadNamesTheProgram(t *testing.T) {
 	original := newCollection
 	newCollection = func(*ebpf.CollectionSpec) (*ebpf.Collection, error) { return nil, ebpf.ErrNotSupported }
 	t.Cleanup(func() { newCollection = original })
@@ -145,7 +145,7 @@ func TestTheStreamAddsUpThreadsWhereverTheyAreListed(t *testing.T) {
 	}, rows)
 }
 
-func TestAStreamOfNothingIsAnError(t *testing.T) {
+func TestAnEmptyStreamIsAnError(t *testing.T) {
 	_, err := streamOf()
 	require.ErrorIs(t, err, errNothing)
 	_, err = streamOf(Process{Pid: 1, Run: 5})

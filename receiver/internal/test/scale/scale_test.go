@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-func TestANodeReportsAsManyPointsAsTheArithmeticSays(t *testing.T) {
+func TestANodeReportsTheComputedNumberOfPoints(t *testing.T) {
 	for _, s := range []shape{
 		{processes: 300, containers: 100},
 		{processes: 300, containers: 100, withoutProcesses: true},
@@ -59,7 +59,7 @@ func TestEnergyGoesOnFromCollectionToCollection(t *testing.T) {
 	assert.Greater(t, sum(n.collect(10*time.Second)), first)
 }
 
-func TestWhatIsRefusedIsSentAgainAndTheSinkCountsAllPoints(t *testing.T) {
+func TestRefusedCollectionsAreResentAndTheSinkCountsAllPoints(t *testing.T) {
 	s, err := startSink(0)
 	require.NoError(t, err)
 	defer s.close()
