@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is a directory whose descriptor stays open between passes. The zero value is closed. It is used
-// from one goroutine.
+// Dir is a directory whose descriptor stays open between calls. The zero value is closed. A Dir is not safe for
+// concurrent use.
 type Dir struct {
 	path    string
 	fd      int
@@ -22,10 +22,10 @@ type Dir struct {
 	name    []byte
 }
 
-// New returns the directory at path and touches nothing: it is opened by the first call that needs it.
+// New returns the directory at path. It opens nothing; the first read does.
 func New(path string) *Dir { return &Dir{path: path} }
 
-// Path returns the path that the directory was made with.
+// Path returns the path given to New.
 func (d *Dir) Path() string { return d.path }
 
 // Close closes the directory; a later call opens it again.
@@ -61,8 +61,7 @@ const (
 	direntName   = 19
 )
 
-// Each calls yield with the name of every entry, in the order in which the kernel lists them. The name is
-// valid during the call.
+// Each calls yield with the name of every entry, in the kernel's order. The name is valid during the call only.
 func (d *Dir) Each(yield func(name []byte)) error {
 	if err := d.open(); err != nil {
 		return err
@@ -92,8 +91,8 @@ func (d *Dir) Each(yield func(name []byte)) error {
 	}
 }
 
-// eachEntry calls yield with the name of every entry of what getdents64(2) filled in, and tells whether that is as it
-// should be.
+// eachEntry calls yield with the name of every entry in the result of getdents64(2). It reports whether the result is
+// well-formed.
 func eachEntry(b []byte, yield func(name []byte)) bool {
 	for len(b) > 0 {
 		if len(b) <= direntName {
@@ -116,15 +115,14 @@ func eachEntry(b []byte, yield func(name []byte)) bool {
 	return true
 }
 
-// fail closes the directory, so that the next call opens what is there then.
+// fail closes the directory, so that the next call opens it again.
 func (d *Dir) fail(op string, err error) error {
 	_ = d.Close()
 	return &fs.PathError{Op: op, Path: d.path, Err: err}
 }
 
-// Read reads the file <directory>/name with one call of read(2) into buf and returns what it got: a file
-// of /proc that fits comes whole. Errors are bare errno values, so that a process that is gone costs
-// no allocation.
+// Read reads the file <directory>/name with one call of read(2) into buf. A file of /proc that fits into buf is read
+// whole. Errors are bare errno values, so that reading a process that has ended allocates nothing.
 func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 	d.name = append(d.name[:0], name...)
 	return d.read(buf)
@@ -138,8 +136,8 @@ func (d *Dir) ReadIn(sub, name string, buf []byte) ([]byte, error) {
 	return d.read(buf)
 }
 
-// Has reports whether there is a file or directory <directory>/name, a relative path. Where that cannot be found out there
-// is one.
+// Has reports whether the file or directory <directory>/name exists, where name is a relative path. It returns true if
+// that cannot be determined.
 func (d *Dir) Has(name string) bool {
 	if err := d.open(); err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
@@ -171,7 +169,7 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 	return d.got(buf[:n], err)
 }
 
-// got returns the result of a read of d.name, which has a NUL at its end.
+// got returns the result of a read of d.name, which ends with a NUL.
 func (d *Dir) got(b []byte, err error) ([]byte, error) {
 	if FaultsInjected() {
 		b, err = Result(d.path+"/"+string(d.name[:len(d.name)-1]), b, err)

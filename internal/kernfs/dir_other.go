@@ -13,14 +13,14 @@ import (
 	"strconv"
 )
 
-// Dir reads trees in the shape of /proc on systems that have none, so that the project builds and its
-// recorded trees can be read there.
+// Dir reads trees in the shape of /proc on systems without one, so that the project builds there and its tests can read
+// recorded trees.
 type Dir struct{ path string }
 
 // New returns the directory at path.
 func New(path string) *Dir { return &Dir{path: path} }
 
-// Path returns the path that the directory was made with.
+// Path returns the path given to New.
 func (d *Dir) Path() string { return d.path }
 
 // Close does nothing.

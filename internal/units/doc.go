@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package units holds the value types that the rooms hand to each other.
+// Package units holds the value types that the other packages exchange.
 //
-// Inside the project energy is whole microjoules and CPU time is whole nanoseconds, so that sums are
-// exact. Joules, watts and seconds appear only at the edges: in configuration and in receiver/internal/emit.
-// What must never be here: I/O, floating-point state, or anything of the collector.
+// Inside the project energy is in whole microjoules and CPU time in whole nanoseconds, so that sums are exact. Joules,
+// watts and seconds appear only in the configuration and in receiver/internal/emit. The package does no I/O and imports
+// nothing of the collector.
 package units

@@ -2,8 +2,8 @@
 
 package units
 
-// Domain is hardware as something that is used: it has a utilization and users of its own. Each power zone names its
-// domain.
+// Domain is hardware whose use is measured on its own: it has its own utilization and its own claimants. Each power
+// zone names its domain.
 //
 // NodeCPUs is all CPUs of the node. The CPUs of one socket are "package-0", or "package-0-die-1" where a package has
 // several dies: the names that the kernel's RAPL driver gives to their zones (drivers/powercap/intel_rapl_common.c,

@@ -21,46 +21,47 @@ type Process struct {
 	CommandLine string
 }
 
-// Container is a container as its cgroup path tells. The zero Container is none.
+// Container identifies a container by its cgroup path. The zero Container is none.
 type Container struct {
-	// ID is as the runtime writes it, 64 hex digits for most. Where a user, a unit or another container made the cgroup,
-	// that one's name and a slash come first.
+	// ID is as the runtime writes it, usually 64 hex digits. If a user, a unit or another container made the cgroup,
+	// the name of that one and a slash come first.
 	ID string
-	// Runtime is docker, containerd, cri-o, podman, lxc or another runtime's name. It is empty where the path does not
-	// tell.
+	// Runtime is the name of the runtime: docker, containerd, cri-o, podman, lxc or another one. It is empty if the
+	// path does not contain it.
 	Runtime string
-	// PodUID is the UID of the container's pod, empty outside of a pod.
+	// PodUID is the UID of the container's pod. It is empty outside of a pod.
 	PodUID string
 }
 
-// Pod is a Kubernetes pod as its cgroup path tells. The zero Pod is none.
+// Pod identifies a Kubernetes pod by its cgroup path. The zero Pod is none.
 type Pod struct {
 	// UID is as the API server writes it, with dashes.
 	UID string
-	// QoSClass is Guaranteed, Burstable or BestEffort, empty where the path does not tell.
+	// QoSClass is Guaranteed, Burstable or BestEffort. It is empty if the path does not contain it.
 	QoSClass string
 }
 
-// VM is a virtual machine as its hypervisor's arguments or scope tell. The zero VM is none.
+// VM identifies a virtual machine by its hypervisor's arguments or scope. The zero VM is none.
 type VM struct {
 	// ID is the UUID, else the name of the machine's scope, else the identity of its hypervisor's process.
 	ID string
-	// Name is the guest's name, empty where neither tells.
+	// Name is the guest's name. It is empty if neither the arguments nor the scope contain it.
 	Name string
 	// Hypervisor is qemu, cloud-hypervisor, firecracker or another hypervisor's name.
 	Hypervisor string
 }
 
-// SlurmStep is a step of a Slurm job as its cgroup path tells. The zero SlurmStep is none.
+// SlurmStep identifies a step of a Slurm job by its cgroup path. The zero SlurmStep is none.
 type SlurmStep struct {
 	// ID is the number of the job. In a container, the container's ID and a slash come first.
 	ID string
-	// Step is the number of the step, or batch, extern or interactive. It is empty for what is in the job and in no step.
+	// Step is the number of the step, or batch, extern or interactive. It is empty for processes of the job outside of
+	// its steps.
 	Step string
 }
 
-// SystemdUnit is a unit of the host's systemd: a service, a scope or another one that has a cgroup. All that a user's own
-// service manager runs is in the unit of that manager. The zero SystemdUnit is none.
+// SystemdUnit is a unit of the host's systemd that has a cgroup: a service, a scope or another one. Everything that a
+// user's service manager runs belongs to the unit of that manager. The zero SystemdUnit is none.
 type SystemdUnit struct {
 	Name string
 }

@@ -4,21 +4,22 @@ package units
 
 import "time"
 
-// Slack decides when a table that has grown gives memory back. The zero Slack is ready to use.
+// Slack decides when to shrink a table that has grown. The zero Slack is ready to use.
 type Slack struct {
 	ample bool
 	since time.Duration
 }
 
 const (
-	// SlackTime is how long a table must have been too large, so that one that is filled again soon is left as it is.
+	// SlackTime is how long a table must have been too large, so that a table that soon grows again is left as it is.
 	SlackTime = time.Minute
-	// slackShare is the part of a table's capacity that must be in use, and leastCapacity is never too large.
+	// slackShare is the part of a table's capacity that must be in use. leastCapacity is a capacity that is never too
+	// large.
 	slackShare    = 4
 	leastCapacity = 1024
 )
 
-// Ample reports whether used has been less than a quarter of capacity at every call for SlackTime. now is any clock that
+// Ample reports whether used has been less than a quarter of capacity at every call for SlackTime. now is a clock that
 // does not step back.
 func (s *Slack) Ample(used, capacity int, now time.Duration) bool {
 	if capacity <= leastCapacity || used > capacity/slackShare {
@@ -35,7 +36,7 @@ func (s *Slack) Ample(used, capacity int, now time.Duration) bool {
 	return true
 }
 
-// Rebuilt returns a copy of a map, which has room for its elements only: a map itself never shrinks.
+// Rebuilt returns a copy of a map that is sized for its elements. Go maps never shrink.
 func Rebuilt[M ~map[K]V, K comparable, V any](m M) M {
 	small := make(M, len(m))
 	for k, v := range m {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// exactMulDiv is what MulDiv promises, in numbers without a limit.
+// exactMulDiv computes MulDiv with big integers.
 func exactMulDiv(a, b, c uint64) uint64 {
 	if c == 0 {
 		return 0
@@ -54,7 +54,7 @@ func TestMulSaturatingIsMulDivByOne(t *testing.T) {
 
 func TestMulDivEqualsExactArithmetic(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	// Numbers of all lengths: uniform ones would nearly all be of 63 and 64 bits.
+	// Random lengths: uniformly random numbers would nearly all have 63 or 64 bits.
 	number := func() uint64 { return r.Uint64() >> r.IntN(64) }
 	saturated := 0
 	for range 100_000 {

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// Count returns how many allocations so many calls of step make together. testing.AllocsPerRun rounds down to whole
-// allocations of each call, so that it misses what only some of them allocate.
+// Count returns how many allocations steps calls of step make together. testing.AllocsPerRun rounds down to whole
+// allocations per call, so it misses allocations that only some calls make.
 //
 // Allocations of other goroutines count as well. Count therefore returns the lowest of three measurements.
 func Count(steps int, step func()) uint64 {

@@ -20,28 +20,28 @@ import (
 //go:embed testdata/crowd.c
 var source []byte
 
-// ErrNoCompiler says that there is no C compiler to build the crowd's program with.
+// ErrNoCompiler is returned if there is no C compiler to build the crowd's program.
 var ErrNoCompiler = errors.New("no C compiler (gcc or cc) was found")
 
-// Start compiles the program into dir and starts n processes, of which active run for some 50 µs ten times
-// a second and the others sleep. It returns when all run; stop ends them and waits until they are gone.
+// Start compiles the program into dir and starts n processes. active of them run for about 50 µs ten times a second,
+// and the others sleep. Start returns when all run. stop ends them and waits until they are gone.
 func Start(dir string, n, active int) (stop func() error, err error) {
 	return start(filepath.Join(dir, "crowd"), strconv.Itoa(n), strconv.Itoa(active))
 }
 
-// Disguise is what processes look like.
+// Disguise is the appearance of processes.
 type Disguise struct {
-	Program string // name of their executable
-	// Fill is what a command line of 900 kB consists of: "nul" for NUL bytes, "short" for arguments of one letter,
-	// "long" for long arguments, which come behind Arguments. Where it is set each process renames itself, and changes
-	// its command line if that is "short", whenever it runs.
+	Program string // name of the executable
+	// Fill is the content of a command line of 900 kB: "nul" for NUL bytes, "short" for arguments of one letter, "long"
+	// for long arguments, which follow Arguments. If it is set, each process renames itself whenever it runs; if it is
+	// "short", it changes its command line too.
 	Fill      string
 	Arguments []string
 }
 
 // StartDisguised starts n active processes like Start.
 func StartDisguised(dir string, n int, d Disguise) (stop func() error, err error) {
-	const longest, arguments = 128<<10 - 1, 7 // MAX_ARG_STRLEN with its NUL, and some 900 kB
+	const longest, arguments = 128<<10 - 1, 7 // MAX_ARG_STRLEN with its NUL, and about 900 kB
 	args := []string{strconv.Itoa(n), strconv.Itoa(n)}
 	if d.Fill != "" {
 		args = append(append(args, d.Fill), d.Arguments...)
@@ -78,7 +78,7 @@ func start(program string, args ...string) (stop func() error, err error) {
 		return nil, err
 	}
 	stop = func() error {
-		// The program ends its children, waits for them and ends when its input does.
+		// The program ends its children, waits for them and exits when its input is closed.
 		return errors.Join(stdin.Close(), cmd.Wait())
 	}
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {

@@ -58,7 +58,7 @@ func TestADisguisedCrowdRenamesItselfAndFillsItsCommandLine(t *testing.T) {
 	}
 }
 
-// running counts the processes of a program; others of the machine come and go as they please.
+// running counts the processes of a program. Other processes of the machine do not matter.
 func running(t *testing.T, program string) int { return len(processes(t, program)) }
 
 // processes returns the directories of a program's processes below /proc.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostsim is a host that is made up, so that what is true of it is known.
+// Package hostsim simulates a host whose true CPU times and energies are known.
 //
-// A Host renders itself as the /proc, cgroup and powercap trees that a kernel would show, in place, so
-// that descriptors which a reader keeps open go on working. Only tests use it. What must never be here:
-// anything of the receiver's, or a figure that the receiver computed.
+// A Host renders itself as the /proc, cgroup and powercap trees that a kernel would show. It rewrites files in place,
+// so that open descriptors see later renders. The package is for tests, and imports nothing of the receiver.
 package hostsim

@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// The faults. What A and B of an Event mean is said with each.
+// The faults. The comment of each says what A and B of its Event select.
 const (
 	ReadFails      Act = FirstFault + iota // reads fail; A: of what, B: how often and with what
 	ReadShort                              // reads return the beginning only; A: of what, B: how often
 	ReadTorn                               // a read returns some fields as they were before; A: of what
-	ZoneVanishes                           // A: which
-	ZoneReturns                            // A: which of those that vanished
-	ZoneResets                             // a counter begins anew; A: which
-	ZoneStepsBack                          // a counter goes back a little; A: which, B: how far
-	ZoneWrapsTwice                         // time passes until a counter wrapped twice unobserved; A: which
-	CPUOffline                             // a CPU and its times are gone, or back again
-	Suspend                                // the machine sleeps; B: how long, and whether counters begin anew
-	Steal                                  // other machines have a part of the CPUs; B: how much
+	ZoneVanishes                           // A: which zone
+	ZoneReturns                            // A: which of the vanished zones
+	ZoneResets                             // a counter restarts at 0; A: which zone
+	ZoneStepsBack                          // a counter steps back a little; A: which zone, B: how far
+	ZoneWrapsTwice                         // time passes until a counter has wrapped twice; A: which zone
+	CPUOffline                             // a CPU and its times disappear, or come back
+	Suspend                                // the machine sleeps; B: how long, and whether counters restart at 0
+	Steal                                  // other machines use a share of the CPUs; B: how much
 	ClockStep                              // the wall clock is set; B: by how much
-	ExitMidScan                            // a process is gone when it is about to be read; A: which
-	Refuse                                 // the consumer refuses; B: how often
+	ExitMidScan                            // a process ends before the scan reads it; A: which
+	Refuse                                 // the consumer refuses collections; B: how many
 	ListFails                              // the kernel's list cannot be read; B: how often
-	EndsLate                               // ends are told later; B: how much
-	EndsLost                               // ends find no room; B: how many
+	EndsLate                               // ends are reported late; B: how many reads later
+	EndsLost                               // ends do not fit in the kernel's buffer; B: how many
 	numFaults
 )
 
@@ -61,28 +61,28 @@ func (w Weights) AddFaults(each int) Weights {
 	return w
 }
 
-// Errors are those that reads fail with.
+// Errors are the errors that reads fail with.
 var Errors = [...]syscall.Errno{syscall.EIO, syscall.EACCES, syscall.ENOENT, syscall.ESRCH}
 
-// targets are the ends of the paths of what may fail.
+// targets are suffixes of the paths that may fail.
 var targets = [...]string{
 	"/energy_uj", "/energy_uj", "/energy_uj", "/proc/stat", "/proc", "/powercap", "/cpu.stat", "/loadavg", "/uptime",
 	"/max_energy_range_uj", "/name", "/cmdline", "/cgroup", "/exe", "/stat", "/stat", "/stat", "/online",
 }
 
-// Faults applies faults to a Life and to what is read of it, and counts those that came to pass.
+// Faults applies faults to a Life and to what readers see of it. It counts the faults that took effect.
 type Faults struct {
 	Life   *Life
-	Kernel *Kernel // nil where nobody asks it
-	// Fired counts faults by name, those of reads by error.
+	Kernel *Kernel // nil if no BPF source reads it
+	// Fired counts faults by name, and failed reads by error.
 	Fired map[string]int
-	// Refusals is how often the consumer is to refuse.
+	// Refusals is how many collections the consumer still refuses.
 	Refusals int
-	// Told is called with all that is read, after faults.
+	// Told is called with the result of every read, after faults were applied.
 	Told func(path string, got []byte, err error)
 
 	armed   []armed
-	old     map[string][]byte // what was last read, by path
+	old     map[string][]byte // content of the last read, by path
 	hidden  []hiddenZone
 	leaving *Task
 	offline *CPU
@@ -114,7 +114,7 @@ func (f *Faults) Apply(e Event) {
 		if e.Act == ReadTorn {
 			a.left = 1
 		}
-		// Half of those of processes fail for one alone.
+		// Half of the failures of process files affect a single process.
 		if t := l.pick(e.A/64, runs); t != nil && a.target == "/stat" && e.A/32%2 == 0 {
 			a.target = filepath.Join("/proc", strconv.Itoa(t.PID), "stat")
 		}
@@ -163,7 +163,7 @@ func (f *Faults) Apply(e Event) {
 		l.Steal = float64(e.B%4) / 5
 		f.fired(e.Act)
 	case ClockStep:
-		l.Host.ClockStep += time.Duration(int32(e.B)) * time.Microsecond // up to 36 minutes, ahead or back
+		l.Host.ClockStep += time.Duration(int32(e.B)) * time.Microsecond // up to 36 minutes, forward or back
 		f.fired(e.Act)
 	case ExitMidScan:
 		if t := l.pick(e.A, runs); t != nil {
@@ -191,7 +191,7 @@ func (f *Faults) Apply(e Event) {
 
 func (f *Faults) fired(a Act) { f.Fired[a.String()]++ }
 
-// Refused says whether the consumer refuses this time.
+// Refused reports whether the consumer refuses this collection.
 func (f *Faults) Refused() bool {
 	if f.Refusals == 0 {
 		return false
@@ -201,7 +201,7 @@ func (f *Faults) Refused() bool {
 	return true
 }
 
-// zone returns a zone that is there.
+// zone returns an existing zone.
 func (f *Faults) zone(a uint32) (string, *Zone) {
 	var ids []string
 	for _, s := range [...]string{"intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:1", "intel-rapl:1:0", "intel-rapl:1:1"} {
@@ -231,7 +231,7 @@ func (f *Faults) wrapTwice(z *Zone) {
 	}
 }
 
-// plug takes a CPU with all its times away, or brings it back.
+// plug removes a CPU with all its times, or brings it back.
 func (f *Faults) plug() {
 	l := f.Life
 	if f.offline != nil {
@@ -256,7 +256,7 @@ func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 		if f.Life.Find(t.PID) == t && runs(t) {
 			f.fired(ExitMidScan)
 			f.Life.end(t, 2)
-			_ = f.Life.Render() // the next one tells
+			_ = f.Life.Render() // the next render reports the error
 			got, err = nil, syscall.ESRCH
 		}
 	}
@@ -271,7 +271,7 @@ func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 			f.fired(ReadFails)
 			got, err = nil, a.err
 		case ReadShort:
-			if len(got) < 2 || a.target == "/exe" { // a link is read whole
+			if len(got) < 2 || a.target == "/exe" { // links are always read whole
 				continue
 			}
 			got = got[:1+(int(a.err)*7+len(got)/2)%(len(got)-1)]
@@ -298,8 +298,8 @@ func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 	return got, err
 }
 
-// tear returns the first half of the fields of what is read, and the others as they were before: as if it had been
-// written in between. It returns nil where that makes no difference.
+// tear returns content whose first half of fields is new and whose second half is from the last read, as if the file
+// changed during the read. It returns nil if that makes no difference.
 func tear(got, before []byte) []byte {
 	fields, old := bytes.Split(got, []byte{' '}), bytes.Split(before, []byte{' '})
 	if len(fields) < 2 || len(fields) != len(old) || started(got) != started(before) {
@@ -312,7 +312,7 @@ func tear(got, before []byte) []byte {
 	return torn
 }
 
-// started returns when the process was created that a /proc/<pid>/stat is of, nothing for another file.
+// started returns the start time of the process if path is a /proc/<pid>/stat, else "".
 func started(stat []byte) string {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
@@ -321,10 +321,10 @@ func started(stat []byte) string {
 	return string(fields[19])
 }
 
-// Forget forgets what was read of files: a torn read has its old fields from there.
+// Forget drops the last reads, from which torn reads take their old fields.
 func (f *Faults) Forget() { clear(f.old) }
 
-// Disarm ends all faults but what they have done.
+// Disarm ends all faults. It does not undo their effects.
 func (f *Faults) Disarm() {
 	f.armed, f.leaving, f.Refusals = nil, nil, 0
 	f.Life.Steal = 0

@@ -9,41 +9,41 @@ import (
 	"time"
 )
 
-// Act is what happens in a history.
+// Act is a kind of event in a history.
 type Act uint8
 
-// The acts. What A and B of an Event mean beside the choice of the task is said with each.
+// The acts. A selects a task unless the comment says otherwise.
 const (
-	Advance Act = iota // let time pass and observe the machine; A: how long, B: how it is observed
-	Pass               // let a part of an interval pass unobserved; A: how long
-	Demand             // a task's demand becomes another; B: which
-	Fork               // a task creates another; B: its demand
+	Advance Act = iota // time passes, then the machine is observed; A: how long, B: how it is observed
+	Pass               // time passes unobserved; A: how long
+	Demand             // a task's demand changes; B: to what
+	Fork               // a task creates a child; B: the child's demand
 	Exit               // a task ends; B: whether and how its parent waits for it
-	Wait               // a zombie is waited for
+	Wait               // a parent waits for a zombie
 	Exec               // a task executes another program; B: which
 	Rename             // a task changes its name
 	Contain            // a container starts; B: by which runtime
-	Restart            // a container that was stopped starts again, under its old id
-	Stop               // a container stops with all its processes; B: whether its cgroup stays
+	Restart            // a stopped container starts again under its old id
+	Stop               // a container stops with all its processes; B: whether its cgroup remains
 	Enter              // a task moves into a container
 	Boot               // a virtual machine starts
-	Flicker            // a task creates a child that ends before anybody sees it; B: how much it runs
+	Flicker            // a task creates a child that ends before the next scan; B: how long it runs
 	numActs
-	// Faults are the acts from here on. They are the observer's to apply.
+	// Acts from here on are faults. The observer applies them.
 	FirstFault
 )
 
-// Event is one thing that happens. A and B are random numbers that choose among what there is: an event can
-// happen to any machine, so that a history from which some were taken out is a history too.
+// Event is one event of a history. A and B are random numbers that select among what exists at the time. Every event is
+// valid on every machine, so a history stays valid if events are removed.
 type Event struct {
 	Act  Act
 	A, B uint32
 }
 
-// Weights say how often acts happen, relative to each other.
+// Weights are the relative frequencies of acts.
 type Weights map[Act]int
 
-// CommonWeights are those of a busy host.
+// CommonWeights are the weights of a busy host.
 func CommonWeights() Weights {
 	return Weights{
 		Advance: 30, Pass: 6, Demand: 25, Fork: 10, Exit: 9, Wait: 5, Exec: 4, Rename: 2, Contain: 4, Restart: 2, Stop: 3,
@@ -72,12 +72,12 @@ func NewHistory(seed uint64, n int, w Weights) []Event {
 	return events
 }
 
-// Life is what lives on a machine, and remembers all that ever did.
+// Life is the population of a machine. It remembers everything that ever existed.
 type Life struct {
 	*Machine
-	// MaxTasks bounds how many live at once.
+	// MaxTasks bounds the number of live tasks.
 	MaxTasks int
-	// Programs, Containers, Pods and VMs are all that ever existed, the last three by id.
+	// Programs, Containers, Pods and VMs are all that ever existed. The last three are keyed by id.
 	Programs              map[Program]bool
 	Containers, Pods, VMs map[string]bool
 
@@ -85,7 +85,7 @@ type Life struct {
 	vms        int
 }
 
-// Program is a process while it had a name, its executable's or its own.
+// Program is a process while it has one name, its executable's or its own.
 type Program struct {
 	PID   int
 	Start int64 // in ticks
@@ -98,7 +98,7 @@ type Container struct {
 	Stopped         bool
 }
 
-// NewLife begins with a machine that runs nothing.
+// NewLife returns the life of a machine that runs only init.
 func NewLife(m *Machine) *Life {
 	l := &Life{
 		Machine: m, MaxTasks: 40,
@@ -108,14 +108,14 @@ func NewLife(m *Machine) *Life {
 	return l
 }
 
-// remember remembers what a task is called, by its executable and by its name.
+// remember records a task under the names of its executable and of itself.
 func (l *Life) remember(t *Task) {
 	p := t.process
 	l.Programs[Program{t.PID, p.Start, path.Base(p.Exe)}] = true
 	l.Programs[Program{t.PID, p.Start, p.Comm}] = true
 }
 
-// Each calls yield for the containers that there ever were.
+// Each calls yield for every container that ever existed.
 func (l *Life) Each(yield func(*Container)) {
 	for _, c := range l.containers {
 		yield(c)
@@ -127,7 +127,7 @@ var (
 	programs = [...]string{"/bin/sh", "/usr/bin/python3", "/opt/app/server", "/usr/lib/postgresql/bin/postgres", "/bin/stress ng"}
 )
 
-// pick returns a task, never init; nil if there is none.
+// pick returns a task other than init, or nil if there is none.
 func (l *Life) pick(a uint32, fits func(*Task) bool) *Task {
 	n := len(l.Tasks)
 	for i := range n {
@@ -141,7 +141,7 @@ func (l *Life) pick(a uint32, fits func(*Task) bool) *Task {
 
 func runs(t *Task) bool { return !t.Zombie }
 
-// Apply lets an event happen, unless it is one of the observer's.
+// Apply applies an event. It ignores faults, which are the observer's.
 func (l *Life) Apply(e Event) {
 	switch e.Act {
 	case Pass:
@@ -206,7 +206,7 @@ func (l *Life) Apply(e Event) {
 			t.Exec("/usr/bin/qemu-system-x86_64", "qemu-system-x86_64", "-name", fmt.Sprintf("guest=vm%d", l.vms), "-uuid", id)
 			t.Move(fmt.Sprintf("/machine.slice/machine-qemu\\x2d%d\\x2dvm%d.scope", l.vms, l.vms))
 			l.VMs[id] = true
-			l.VMs[fmt.Sprintf("machine-qemu-%d-vm%d", l.vms, l.vms)] = true // as its cgroup alone says
+			l.VMs[fmt.Sprintf("machine-qemu-%d-vm%d", l.vms, l.vms)] = true // known by its cgroup alone
 			l.remember(t)
 		}
 	}
@@ -230,11 +230,11 @@ func (l *Life) fork(parent *Task, demand float64) *Task {
 	return t
 }
 
-// end ends a task: most are waited for, some later, and of some nobody wants to know.
+// end ends a task. Most parents wait for it, some later, and some never.
 func (l *Life) end(t *Task, how uint32) {
 	t.Exit()
 	switch how % 8 {
-	case 0: // a zombie for now
+	case 0: // a zombie until a later Wait
 	case 1:
 		t.Reap(true)
 	default:
@@ -275,7 +275,7 @@ func (l *Life) inside(c *Container, e Event) {
 	t.Move(c.Cgroup)
 }
 
-// container returns one that is stopped or one that is not, nil if there is none.
+// container returns a stopped or a running container, or nil if there is none.
 func (l *Life) container(a uint32, stopped bool) *Container {
 	n := len(l.containers)
 	for i := range n {

@@ -28,7 +28,7 @@ func TestActsOccurInProportionToTheirWeights(t *testing.T) {
 	assert.InDelta(t, 75_000, count[Fork], 1000)
 }
 
-// A history from which events were taken out is one too: that is what shrinking rests on.
+// Shrinking a failing history relies on this.
 func TestALifeRemembersEverythingThatExisted(t *testing.T) {
 	for _, skip := range []int{0, 2, 3, 5} {
 		l := NewLife(machineOf(t, rising(), rising()))

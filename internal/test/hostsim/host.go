@@ -18,32 +18,32 @@ import (
 // Tick is the unit of the CPU times below: 10 ms, as USER_HZ is 100.
 const Tick = 10 * time.Millisecond
 
-// Host is the state of a made-up host. Change it as you like, then Render it.
+// Host is the state of a simulated host. Change its fields, then call Render.
 type Host struct {
-	// Uptime is the time since boot, and Booted when that was by the wall clock.
+	// Uptime is the time since boot. Booted is the wall-clock time of boot.
 	Uptime time.Duration
 	Booted time.Time
 	CPUs   int
 	CPU    CPU
-	// EachCPU are the lines of the CPUs that follow in /proc/stat, by number: of as many as are online, none if it is nil.
+	// EachCPU is the per-CPU lines of /proc/stat, by CPU number. If it is nil there are none.
 	EachCPU []CPU
-	// Topology is where CPUs are, by number.
+	// Topology is the position of CPUs, by number.
 	Topology []Place
-	// HiddenThreads are tasks that exist and no directory of /proc shows.
+	// HiddenThreads is the number of tasks that exist and have no directory in /proc.
 	HiddenThreads int
 	Processes     map[int]*Process
 	Zones         map[string]*Zone
-	// Cgroups are the usage counters, by path, of the v2 hierarchy that is mounted at /sys/fs/cgroup.
+	// Cgroups is the CPU time counter of each cgroup, by path in the v2 hierarchy mounted at /sys/fs/cgroup.
 	Cgroups map[string]time.Duration
-	// Memory is what cgroups of that hierarchy are charged with, in bytes, by path. One that is not named tells none.
+	// Memory is memory.current of cgroups of that hierarchy, in bytes, by path. Other cgroups have no such file.
 	Memory map[string]uint64
-	// Clocks are the clock rates of the CPUs that cpufreq tells, in kHz, by number.
+	// Clocks is the clock rate of CPUs as shown by cpufreq, in kHz, by number.
 	Clocks map[int]int64
-	// Suspended is how much of Uptime the machine slept, which its monotonic clock does not count.
+	// Suspended is the part of Uptime in which the machine slept. The monotonic clock does not count it.
 	Suspended time.Duration
-	// ClockStep is how far its wall clock was set ahead since it booted, or back.
+	// ClockStep is how far the wall clock was set forward since boot. It is negative if it was set back.
 	ClockStep time.Duration
-	// Cached says that nobody else changes the files: what was written once is not looked at again.
+	// Cached states that no one else changes the files, so that Render skips files whose content is unchanged.
 	Cached bool
 
 	root         string
@@ -51,10 +51,10 @@ type Host struct {
 	shownCgroups map[string]bool
 }
 
-// CPU is a line of /proc/stat, in ticks.
+// CPU is a CPU line of /proc/stat, in ticks.
 type CPU struct{ User, Nice, System, Idle, IOWait, IRQ, SoftIRQ, Steal, Guest, GuestNice int64 }
 
-// Place is where a CPU is.
+// Place is the position of a CPU in the machine.
 type Place struct{ Package, Die int }
 
 func (c CPU) String() string {
@@ -66,15 +66,15 @@ func (c CPU) String() string {
 type Process struct {
 	Parent         int
 	Comm           string
-	State          byte // 'S' when 0
-	Threads        int  // 1 when 0
+	State          byte // 'S' if 0
+	Threads        int  // 1 if 0
 	Kernel         bool
 	Start          int64 // since boot
 	User, System   int64
 	CUser, CSystem int64
-	Exe            string // the target of the link; there is none when empty
+	Exe            string // target of the link; no link if empty
 	Args           []string
-	Cgroup         string // the whole file, without the last newline; "0::/" when empty
+	Cgroup         string // the whole file without the last newline; "0::/" if empty
 	Resident       int64  // pages
 	LastCPU        int
 	IgnoresSIGCHLD bool
@@ -85,13 +85,13 @@ type Zone struct {
 	Name   string
 	Energy uint64
 	Max    uint64
-	// Content replaces the energy counter's text if it is not empty.
+	// Content replaces the text of the energy counter if it is not empty.
 	Content string
-	// NoMax leaves max_energy_range_uj out.
+	// NoMax omits max_energy_range_uj.
 	NoMax bool
 }
 
-// New returns a host with one CPU that booted 1,000 s ago, and an init process, rendered below root.
+// New returns a host with one CPU and an init process that booted 1,000 s ago. It is rendered below root.
 func New(root string) *Host {
 	h := &Host{
 		Uptime:    1000 * time.Second,
@@ -112,16 +112,15 @@ func New(root string) *Host {
 	return h
 }
 
-// Root is where the host is rendered.
+// Root returns the directory that the host is rendered in.
 func (h *Host) Root() string { return h.root }
 
-// Now is a reading of the host's clocks: the wall clock, and with it the monotonic clock, as time.Now has them.
+// Now returns the host's wall clock and monotonic clock as time.Now would.
 func (h *Host) Now() time.Time {
 	return reading(h.Booted.Add(h.Uptime+h.ClockStep), h.Uptime-h.Suspended)
 }
 
-// Run lets time pass. Each process uses as many ticks of user time as used says; the CPUs are idle for
-// the rest.
+// Run lets time pass. used is how many ticks of user time each process uses. The CPUs are idle for the rest.
 func (h *Host) Run(d time.Duration, used map[int]int64) {
 	h.Uptime += d
 	idle := int64(d/Tick) * int64(h.CPUs)
@@ -202,7 +201,7 @@ func (h *Host) Render() error {
 // renderer writes files below a root and keeps the first error.
 type renderer struct {
 	root    string
-	written map[string]string // what is there, by name, where nobody else writes; else nil
+	written map[string]string // content by name if Cached, else nil
 	err     error
 }
 
@@ -270,7 +269,7 @@ func (r *renderer) link(name, target string) {
 	}
 }
 
-// prune removes the entries of a directory that are no more.
+// prune removes the entries of a directory that no longer exist.
 func (r *renderer) prune(dir string, gone func(name string) bool) {
 	entries, err := os.ReadDir(filepath.Join(r.root, dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

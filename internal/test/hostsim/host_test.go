@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The trees are held against what prometheus/procfs reads in them: the tests of the receiver's own readers
-// rest on their being like a kernel's.
+// These tests parse the rendered trees with prometheus/procfs. The tests of the receiver's own readers rely on the
+// trees being like a kernel's.
 
 func render(t testing.TB, h *Host) procfs.FS {
 	t.Helper()
@@ -77,7 +77,7 @@ func TestRenderedProcessesParseAsGiven(t *testing.T) {
 	assert.Empty(t, args)
 }
 
-// withoutHidden drops what only prometheus/procfs itself can compare.
+// withoutHidden clears the fields that only prometheus/procfs itself can compare.
 func withoutHidden(s procfs.ProcStat) procfs.ProcStat {
 	return procfs.ProcStat{
 		PID: s.PID, Comm: s.Comm, State: s.State, PPID: s.PPID, PGRP: s.PGRP, Session: s.Session, TPGID: s.TPGID,

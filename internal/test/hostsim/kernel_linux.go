@@ -12,18 +12,18 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// Kernel shows a machine's tasks as the BPF programs of a real kernel do: to the nanosecond, each with its
-// cgroup, and each that ends with all that it used; and the cgroups that are created.
+// Kernel shows a machine's tasks as the BPF programs do on a real kernel: each with its cgroup and its CPU time in
+// nanoseconds, the final CPU time of each task that ends, and each cgroup that is created.
 type Kernel struct {
-	// Fails makes so many reads of the list fail.
+	// Fails is how many reads of the list fail from now on.
 	Fails int
-	// Late makes the ends of so many reads known one read later.
+	// Late is how many ends are reported one read later.
 	Late int
-	// Loses makes so many ends find no room in the buffer.
+	// Loses is how many ends do not fit in the buffer.
 	Loses int
-	// Lost counts the ends that had no room.
+	// Lost counts the ends that did not fit.
 	Lost int
-	// Spreads makes every other task have threads that run in all domains.
+	// Spreads gives every other task threads that run in all domains.
 	Spreads bool
 
 	machine *Machine
@@ -32,13 +32,13 @@ type Kernel struct {
 	changed []uint64
 	created []*cgroup
 	ended   []tasks.Ended
-	run     uint64 // of the lost, since the last Drain
+	run     uint64 // CPU time of the lost ends since the last Drain
 	count   uint64
-	domains []int32 // by CPU, nil where nothing is divided
+	domains []int32 // by CPU; nil if CPU time is not divided by domain
 	blocks  []uint64
 }
 
-// NewKernel returns the kernel of a machine. There is one for each.
+// NewKernel returns the kernel of a machine. A machine has one.
 func NewKernel(m *Machine) *Kernel {
 	k := &Kernel{machine: m}
 	m.ended = k.note
@@ -49,13 +49,13 @@ func NewKernel(m *Machine) *Kernel {
 	return k
 }
 
-// SetDomains makes the kernel divide CPU time by domain, and sets the domain of each CPU.
+// SetDomains sets the domain of each CPU, and divides CPU time by domain from now on.
 func (k *Kernel) SetDomains(of []int32) error {
 	k.domains = of
 	return nil
 }
 
-// weights returns what a task used by domain, nil where nothing is divided.
+// weights returns the task's CPU time by domain, or nil if it is not divided.
 func (k *Kernel) weights(t *Task) []uint64 {
 	if k.domains == nil {
 		return nil
@@ -72,16 +72,16 @@ func (k *Kernel) weights(t *Task) []uint64 {
 
 func (k *Kernel) spreads(t *Task) bool { return k.Spreads && t.PID%2 == 0 && k.domains != nil }
 
-// Now is the clock that start times are taken from.
+// Now returns the clock that start times are measured with.
 func (k *Kernel) Now() time.Duration { return k.machine.Now() }
 
-// Read returns all processes, the oldest first.
+// Read returns all processes, oldest first.
 func (k *Kernel) Read() ([]tasks.Process, error) {
 	l, err := k.Update(true)
 	return l.Processes, err
 }
 
-// Update returns all processes, the oldest first, and what changed since the last call that did not fail.
+// Update returns all processes, oldest first, and what changed since the last successful call.
 func (k *Kernel) Update(bool) (tasks.Listing, error) {
 	if k.Fails > 0 {
 		k.Fails--
@@ -142,8 +142,8 @@ func (k *Kernel) note(t *Task) {
 	})
 }
 
-// Drain calls yield for each process that ended since the last call, and returns how many there were besides
-// that nothing more is known of, and their CPU time.
+// Drain calls yield for each process that ended since the last call. It returns the number and the CPU time of ended
+// processes that were lost.
 func (k *Kernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
 	if k.Late > 0 {
 		k.Late--
@@ -158,8 +158,8 @@ func (k *Kernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) 
 	return count, run, nil
 }
 
-// DrainCgroups calls yield for each cgroup that was created since the last call, the first time also for those
-// that were there.
+// DrainCgroups calls yield for each cgroup that was created since the last call. The first call yields all existing
+// cgroups.
 func (k *Kernel) DrainCgroups(yield func(id uint64, path string)) error {
 	for _, g := range k.created {
 		yield(g.id, g.path)

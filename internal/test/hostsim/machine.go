@@ -13,30 +13,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// Machine is a simulated computer of which it is known what each task cost: sockets with a power curve, and
-// tasks that run on them. What a kernel would show of it is in Host. Its time passes in steps; the same
-// calls give the same machine.
+// Machine is a simulated computer that knows the true energy of each task. It has sockets with a power curve, and tasks
+// that run on them. Host shows what a kernel would show of it. Time passes in steps, and the same calls give the same
+// machine. A socket shows its clock rate unless that is the nominal one.
 //
-// It shows the clock rates of its CPUs at the moment when a socket has any but the nominal one.
-//
-// Its physics. A socket's load is the sum of what its tasks run, each CPU second weighted by the task's
-// Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f), over
-// its CPUs. The package draws Idle and, for its load, what Curve adds above its first point; DRAM draws its own
-// Idle and the Memory watts of each running task. At any moment what is drawn above Idle is caused by those that
-// run then, in proportion to what each weighs: that is the truth. What a socket used is what it used at rest, what
-// its tasks caused and what interrupts did.
+// The physics: a socket's load is the CPU time of its tasks over that of its CPUs, each CPU second weighted by the
+// task's Intensity and by the third power of the clock rate (dynamic power goes with f·V², and V with f). The package
+// draws Idle plus the difference between Curve at the load and at Curve's first point. DRAM draws its own Idle plus the
+// Memory watts of each running task. The power above Idle is caused by the running tasks in proportion to their
+// weights. A socket's energy is the sum of its idle energy, of its tasks' energy and of its interrupts' energy.
 type Machine struct {
 	Host    *Host
 	Sockets []*Socket
-	// Platform is what the machine draws beside its sockets, in W: psys has it, and no other zone.
+	// Platform is the power of everything but the sockets, in W. Only the psys zone counts it.
 	Platform float64
-	// Tasks are those that live, the oldest first.
+	// Tasks are the live tasks, oldest first.
 	Tasks []*Task
-	// Steal, IOWait and IRQ are what part of all CPU time they have, 0 to 1. Interrupts are busy time of no
-	// task and draw power as one of Intensity 1 would.
+	// Steal, IOWait and IRQ are shares of all CPU time, 0 to 1. Interrupts are busy time without a task, and draw power
+	// as a task of Intensity 1 would.
 	Steal, IOWait, IRQ float64
 
-	// Hidden is what /proc/stat leaves out: the times of CPUs that are offline.
+	// Hidden is the CPU times of offline CPUs, which /proc/stat omits.
 	Hidden CPU
 
 	clocks       cpuClocks
@@ -47,34 +44,35 @@ type Machine struct {
 	maxPID       int
 	psys         *Zone
 	psysFraction float64
-	ended        func(*Task)   // told of each task that is gone
-	created      func(*cgroup) // told of each cgroup
+	ended        func(*Task)   // called with each task that is gone
+	created      func(*cgroup) // called with each new cgroup
 }
 
 // Socket is one package and its memory.
 type Socket struct {
 	CPUs int
-	// Idle is what the package draws at rest, DRAMIdle what its memory does, in W.
+	// Idle is the power of the package at rest, DRAMIdle that of its memory, in W.
 	Idle, DRAMIdle float64
-	// Curve is the package's power over its load; only what it is above its first point counts.
+	// Curve is the package's power by load. Only the difference to its first point counts.
 	Curve model.Curve
-	// Frequency is the clock rate, relative to the nominal one, at a utilisation of 0 to 1. nil is 1 always.
+	// Frequency returns the clock rate relative to the nominal one at a utilization of 0 to 1. If it is nil the rate is
+	// always 1.
 	Frequency func(utilization float64) float64
-	// Package, Core and DRAM are the zones, nil where there is none. Core is inside Package.
+	// Package, Core and DRAM are the zones, or nil. Core is inside Package.
 	Package, Core, DRAM *Zone
 
-	// Energy and Idled are what package and DRAM used in all, and what of it at rest, in µJ.
+	// Energy is the total energy of package and DRAM, and Idled the part of it that was drawn at rest, in µJ.
 	Energy, Idled Energies
-	// Interrupts is what of the package's energy they caused, in µJ: it is no task's.
+	// Interrupts is the part of the package's energy that interrupts caused, in µJ. It belongs to no task.
 	Interrupts float64
 
-	fraction Energies // of a µJ, which no counter shows yet
+	fraction Energies // of a µJ, not yet counted
 	core     float64
 	demand   float64 // scratch of Step
 	weight   float64
 	memory   float64
 	rate     float64
-	clock    float64 // rate of the last step, relative
+	clock    float64 // relative rate of the last step
 	ran      time.Duration
 	clocks   cpuClocks
 }
@@ -82,37 +80,37 @@ type Socket struct {
 // Energies are energies by zone kind, in µJ.
 type Energies struct{ Package, DRAM float64 }
 
-// Add adds to both.
+// Add adds both energies of f.
 func (e *Energies) Add(o Energies) { e.Package += o.Package; e.DRAM += o.DRAM }
 
-// coreShare is how much of a package's dynamic power its cores draw.
+// coreShare is the share of the cores in a package's dynamic power.
 const coreShare = 0.75
 
-// Task is a process of a Machine. Change what it demands as you like.
+// Task is a process of a Machine. Callers may change its exported settings at any time.
 type Task struct {
 	PID, Parent int
-	// Born is when it was created, since boot.
+	// Born is the creation time since boot.
 	Born   time.Duration
 	Socket int
-	// Demand is how many CPUs it would keep busy, from now on.
+	// Demand is the number of CPUs that the task keeps busy.
 	Demand float64
-	// Intensity is its power for each CPU second, relative to others; 1 as Spawn makes it.
+	// Intensity is the power per CPU second relative to other tasks. Spawn sets 1.
 	Intensity float64
-	// Memory is what DRAM draws while one CPU runs it, in W.
+	// Memory is the DRAM power while one CPU runs the task, in W.
 	Memory float64
-	// Resident is what it has in memory, in bytes: its cgroup is charged with that.
+	// Resident is the resident memory in bytes, which is charged to the task's cgroup.
 	Resident uint64
-	Cgroup   string // its path in the v2 hierarchy
+	Cgroup   string // path in the v2 hierarchy
 
-	// Used is its CPU time so far, in ns.
+	// Used is the CPU time so far, in ns.
 	Used time.Duration
-	// Waited is the CPU time of its children that it waited for.
+	// Waited is the CPU time of the children that the task has waited for.
 	Waited time.Duration
-	// Energy is what it caused so far, in µJ.
+	// Energy is the energy that the task has caused so far, in µJ.
 	Energy Energies
-	// Zombie says that it has ended and was not waited for.
+	// Zombie states that the task has ended and its parent has not waited for it.
 	Zombie bool
-	// Adopted says that its parent ended before it.
+	// Adopted states that the task's parent ended first.
 	Adopted bool
 
 	machine  *Machine
@@ -122,12 +120,12 @@ type Task struct {
 	execs    uint64
 }
 
-// cpuClocks are the CPU times of the machine by what ran, in ns.
+// cpuClocks are the CPU times of the machine by state, in ns.
 type cpuClocks struct {
 	user, system, idle, ioWait, irq, steal time.Duration
 }
 
-// each returns what each of so many CPUs shows that all had the same part in.
+// each divides the times evenly among n CPUs.
 func (c *cpuClocks) each(cpus int) CPU {
 	part := func(d time.Duration) int64 { return int64(d / time.Duration(cpus) / Tick) }
 	return CPU{
@@ -144,8 +142,8 @@ type cgroup struct {
 	live int
 }
 
-// NewMachine returns a machine that has been up for 1,000 s and runs nothing but init, with the zones
-// package-<n>, and core and dram below each. Root is where it is rendered.
+// NewMachine returns a machine that booted 1,000 s ago and runs only init. Its zones are package-<n>, with core and
+// dram below each. It is rendered below root.
 func NewMachine(root string, sockets ...*Socket) *Machine {
 	m := &Machine{Host: New(root), Sockets: sockets, byPID: map[int]*Task{}, cgroups: map[string]*cgroup{}, nextPID: 2, maxPID: 32768}
 	m.Host.Cached = true
@@ -176,19 +174,19 @@ func (m *Machine) addZone(id, name string) *Zone {
 	return z
 }
 
-// AddPlatform adds a psys zone, which counts everything.
+// AddPlatform adds a psys zone that counts all energy of the machine.
 func (m *Machine) AddPlatform(watts float64) {
 	m.Platform = watts
 	m.psys = m.addZone(fmt.Sprintf("intel-rapl:%d", len(m.Sockets)), "psys")
 }
 
-// LimitPIDs makes process ids be used again after so many.
+// LimitPIDs reuses process ids after n of them.
 func (m *Machine) LimitPIDs(most int) { m.maxPID = most }
 
-// Now is the time since boot.
+// Now returns the time since boot.
 func (m *Machine) Now() time.Duration { return m.Host.Uptime }
 
-// Init is the first process, which adopts orphans.
+// Init returns the first process, which adopts orphans.
 func (m *Machine) Init() *Task { return m.Tasks[0] }
 
 func (m *Machine) newTask(pid, parent int, cgroup string) *Task {
@@ -203,8 +201,7 @@ func (m *Machine) newTask(pid, parent int, cgroup string) *Task {
 	return t
 }
 
-// Spawn creates a process whose parent is t. It is in its parent's cgroup and runs its parent's program
-// until it is told otherwise. It returns nil when no process id is free.
+// Spawn creates a child of t in the same cgroup and with the same program. It returns nil if no process id is free.
 func (t *Task) Spawn() *Task {
 	m := t.machine
 	pid := m.freePID()
@@ -250,10 +247,10 @@ func (t *Task) Move(path string) {
 	t.group.live++
 }
 
-// Shown is what the kernel shows of the task, to be changed: threads, name, state.
+// Shown returns the process as the kernel shows it. Callers may change threads, name and state.
 func (t *Task) Shown() *Process { return t.process }
 
-// Exit ends the task. Its children are init's from now on. It is a zombie until Reap.
+// Exit ends the task. Init adopts its children. It is a zombie until Reap.
 func (t *Task) Exit() {
 	t.Demand, t.Resident, t.Zombie = 0, 0, true
 	t.process.State, t.process.Exe, t.process.Args = 'Z', "", nil
@@ -264,8 +261,8 @@ func (t *Task) Exit() {
 	}
 }
 
-// Reap has the parent of a task that has exited wait for it: it is gone, and its CPU time is in its
-// parent's Waited, unless the parent ignores its children's ends.
+// Reap makes the parent wait for an exited task, which is then gone. Its CPU time is added to the parent's Waited,
+// unless the parent ignores SIGCHLD.
 func (t *Task) Reap(ignored bool) {
 	m := t.machine
 	if parent := m.Find(t.Parent); parent != nil && !ignored {
@@ -281,7 +278,7 @@ func (t *Task) Reap(ignored bool) {
 	m.Tasks = slices.Delete(m.Tasks, i, i+1)
 }
 
-// Find returns the task that has a process id, nil if none has.
+// Find returns the task with a process id, or nil if there is none.
 func (m *Machine) Find(pid int) *Task { return m.byPID[pid] }
 
 func (m *Machine) cgroup(path string) *cgroup {
@@ -292,7 +289,7 @@ func (m *Machine) cgroup(path string) *cgroup {
 			g.up = m.cgroup(gopath.Dir(path))
 		}
 		m.lastCgroup++
-		g.id = m.lastCgroup // the root's is 1, as in the kernel
+		g.id = m.lastCgroup // the root cgroup has id 1, as in the kernel
 		m.cgroups[path] = g
 		if m.created != nil {
 			m.created(g)
@@ -301,7 +298,7 @@ func (m *Machine) cgroup(path string) *cgroup {
 	return g
 }
 
-// RemoveCgroup removes a cgroup that has no processes; its counter is gone with it.
+// RemoveCgroup removes a cgroup without processes, and its counter.
 func (m *Machine) RemoveCgroup(path string) {
 	if g := m.cgroups[path]; g != nil && g.live == 0 {
 		delete(m.cgroups, path)
@@ -309,7 +306,7 @@ func (m *Machine) RemoveCgroup(path string) {
 	}
 }
 
-// Step lets time pass. Where the tasks of a socket demand more than it has, each gets its part.
+// Step lets time pass. If the tasks of a socket demand more CPUs than it has, they share them in proportion to demand.
 func (m *Machine) Step(d time.Duration) {
 	seconds := d.Seconds()
 	have := max(1-m.Steal-m.IRQ, 0)
@@ -359,7 +356,8 @@ func (m *Machine) Step(d time.Duration) {
 
 const joule = 1e6 // µJ
 
-// step counts what the socket uses in a time, in µJ. What a weight of 1 causes in it is left in demand and memory.
+// step computes the socket's energy for a time, in µJ. It sets the energy per unit of weight for the package and for
+// memory.
 func (s *Socket) step(seconds, irq float64) (used float64) {
 	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
 	cubed := 1.0
@@ -381,19 +379,19 @@ func (s *Socket) step(seconds, irq float64) (used float64) {
 
 	s.weight = 0
 	if weight > 0 {
-		s.weight = dynamic / weight * cubed // of a task's own weight
+		s.weight = dynamic / weight * cubed // per unit of a task's own weight
 		s.Interrupts += irq * float64(s.CPUs) * s.weight
 	}
 	return idle + dynamic + memoryIdle + memory
 }
 
-// above is what the package draws above Idle at a load, in W.
+// above returns the package's power above Idle at a load, in W.
 func (s *Socket) above(load float64) float64 {
 	if len(s.Curve) == 0 {
 		return 0
 	}
 	base := s.Curve[0].Watts
-	if load > 1 { // beyond what all CPUs draw at the nominal clock rate
+	if load > 1 { // more than all CPUs draw at the nominal clock rate
 		return (s.Curve.Watts(1) - base) * load
 	}
 	return s.Curve.Watts(load) - base
@@ -411,7 +409,7 @@ func (t *Task) step(s *Socket, seconds float64) time.Duration {
 	return time.Duration(whole)
 }
 
-// count adds to the counter, of which a zone may have none, and returns the part of a µJ that is left.
+// count adds energy to a counter, which may be nil, and returns the remaining fraction of a µJ.
 func (z *Zone) count(energy float64) float64 {
 	whole := math.Floor(energy)
 	if z != nil {
@@ -423,7 +421,7 @@ func (z *Zone) count(energy float64) float64 {
 	return energy - whole
 }
 
-// account adds what CPUs did in d, of which tasks ran so long, to their clocks.
+// account adds d to the CPU times, ran of which tasks used.
 func (m *Machine) account(c *cpuClocks, cpus int, d, ran time.Duration) {
 	all := d * time.Duration(cpus)
 	part := func(share float64) time.Duration { return time.Duration(share * float64(all)) }
@@ -438,10 +436,10 @@ func (m *Machine) account(c *cpuClocks, cpus int, d, ran time.Duration) {
 	c.idle += rest - ioWait
 }
 
-// Ran is the CPU time of all tasks that there ever were.
+// Ran returns the CPU time of all tasks that ever existed.
 func (m *Machine) Ran() time.Duration { return m.clocks.user + m.clocks.system }
 
-// Show brings the Host up to date.
+// Show updates the Host to the state of the machine.
 func (m *Machine) Show() {
 	h, c := m.Host, &m.clocks
 	off := m.Hidden
@@ -451,7 +449,7 @@ func (m *Machine) Show() {
 		Nice: h.CPU.Nice, SoftIRQ: h.CPU.SoftIRQ, Guest: h.CPU.Guest, GuestNice: h.CPU.GuestNice,
 	}
 	h.EachCPU = h.EachCPU[:0]
-	if len(m.Sockets) > 1 { // else nobody reads them
+	if len(m.Sockets) > 1 { // single-socket machines have no per-CPU lines
 		for _, s := range m.Sockets {
 			h.EachCPU = append(h.EachCPU, slices.Repeat([]CPU{s.clocks.each(s.CPUs)}, s.CPUs)...)
 		}
@@ -481,12 +479,12 @@ func (m *Machine) Show() {
 	}
 }
 
-// page is the size of a page of memory, in bytes, and nominal the clock rate of 1, in kHz.
+// page is the size of a memory page in bytes. nominal is the clock rate that is 1 in Frequency, in kHz.
 var page = uint64(os.Getpagesize())
 
 const nominal = 3_000_000
 
-// cpuOf is the CPU where the task was last: those of a socket have their turns.
+// cpuOf returns the CPU where the task ran last. Tasks take turns on the CPUs of their socket.
 func (m *Machine) cpuOf(t *Task) int {
 	first := 0
 	for _, s := range m.Sockets[:t.Socket] {
@@ -507,7 +505,7 @@ func (m *Machine) showClocks() {
 	}
 }
 
-// Render shows and writes the machine's trees.
+// Render updates the Host and writes its trees.
 func (m *Machine) Render() error {
 	m.Show()
 	return m.Host.Render()

@@ -16,14 +16,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
-// rising is a socket of 4 CPUs that draws 20 W at rest and 80 W more at full load, and 3 W of memory.
+// rising returns a socket of 4 CPUs that draws 20 W at rest and 80 W more at full load, and 3 W of DRAM.
 func rising() *Socket {
 	return &Socket{CPUs: 4, Idle: 20, DRAMIdle: 3, Curve: model.Curve{{Utilization: 0, Watts: 20}, {Utilization: 1, Watts: 100}}}
 }
 
 func machineOf(t testing.TB, sockets ...*Socket) *Machine { return NewMachine(t.TempDir(), sockets...) }
 
-// task is a process on a socket that demands so many CPUs.
+// task spawns a process on a socket that demands so many CPUs.
 func task(m *Machine, socket int, demand float64) *Task {
 	t := m.Init().Spawn()
 	t.Socket, t.Demand = socket, demand

@@ -4,12 +4,12 @@ package hostsim
 
 import "time"
 
-// OnEnd has told called with each task that is gone, when its parent has waited for it. It replaces who was told
-// before, a Kernel too.
+// OnEnd calls called with each task that is gone, after its parent has waited for it. It replaces the previous
+// function, including that of a Kernel.
 func (m *Machine) OnEnd(told func(*Task)) { m.ended = told }
 
-// CPUTimes is the CPU time of the machine since boot, to the nanosecond: what was busy with tasks and interrupts,
-// and that together with what was idle or waited for I/O. Stolen time is in neither.
+// CPUTimes returns the machine's CPU time since boot in nanoseconds: the time that tasks and interrupts kept CPUs busy,
+// and the total with idle and I/O wait. Neither includes stolen time.
 func (m *Machine) CPUTimes() (busy, total time.Duration) {
 	c := &m.clocks
 	busy = c.user + c.system + c.irq
