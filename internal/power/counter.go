@@ -46,7 +46,7 @@ type Counter struct {
 	wrapAt units.Energy // 0 if unknown
 	total  units.Energy
 	prev   units.Energy
-	at     time.Time // of prev
+	at     time.Time // when prev was read; where wrapAt is not known, when it was read first
 	seen   bool
 }
 
@@ -73,6 +73,9 @@ func (c *Counter) Total() units.Energy { return c.total }
 // suspended CPU uses next to nothing and its counter restarts, and a night asleep must not make room for
 // a jump that the minute awake could not have caused.
 func (c *Counter) Add(cur units.Energy, at time.Time) (units.Energy, Event) {
+	if c.seen && cur == c.prev && c.wrapAt == 0 {
+		return 0, NoEvent // it may be updated rarely, so the next step may hold the energy since it last changed
+	}
 	prev, elapsed := c.prev, at.Sub(c.at)
 	c.prev, c.at = cur, at
 	if !c.seen {

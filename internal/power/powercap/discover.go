@@ -19,27 +19,18 @@ import (
 // raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may repeat its zones.
 const raplControl = "intel-rapl"
 
-// Discover lists the zones and returns how many are there now. It opens no counter, so it succeeds
+// discover lists the zones and returns how many are there now. It opens no counter, so it succeeds
 // where they may not be read. The error is fs.ErrNotExist where there is no powercap interface, power.ErrNoZones
 // (joined with what kept zones from being looked at, if anything did) where it has no zone to use, as in a container
 // whose runtime masks /sys/devices/virtual/powercap, and else what kept the directory from being read. Zones known from
 // before stay known.
-func (m *Meter) Discover() (int, error) {
-	n, err := m.discover()
-	m.fresh, m.again, m.unlisted = err == nil, err != nil, err
-	return n, err
-}
-
 func (m *Meter) discover() (int, error) {
-	if m.closed {
-		return 0, fmt.Errorf("powercap meter: %w", fs.ErrClosed)
-	}
 	entries, err := os.ReadDir(m.dir)
 	_, err = kernfs.Result(m.dir, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, z := range m.zones {
-			z.closeFile()
+			z.CloseFile()
 		}
 		return 0, fmt.Errorf("no powercap interface below %s: %w", m.root, err)
 	case err != nil:
@@ -197,7 +188,7 @@ func (m *Meter) merge(f found) {
 		present[l.id] = true
 		z := byID[l.id]
 		if z != nil && z.qualified != l.qualified { // sockets that came back in another order
-			z.closeFile()
+			z.CloseFile()
 			z = nil
 		}
 		if z == nil {
@@ -205,27 +196,31 @@ func (m *Meter) merge(f found) {
 			continue
 		}
 		if l.wrapAt != 0 {
-			z.counter.SetWrapAt(l.wrapAt)
+			z.Counter.SetWrapAt(l.wrapAt)
 		}
-		if path := filepath.Join(l.dir, "energy_uj"); z.file.Path != path || z.file.Stale() {
-			z.closeFile()
-			z.file.Path = path
+		if path := filepath.Join(l.dir, "energy_uj"); z.File.Path != path || z.File.Stale() {
+			z.CloseFile()
+			z.File.Path = path
 		}
 	}
 
 	m.zones = m.zones[:0:0]
 	for id, z := range byID {
 		if first, taken := f.owner[z.qualified]; taken && first != controlOf(id) {
-			z.closeFile() // a repeat that was seen before its owner
+			z.CloseFile() // a repeat that was seen before its owner
 			continue
 		}
 		if !present[id] && !f.unread[id] {
-			z.closeFile() // vanished; the descriptor of a plain file would go on giving its last value
+			z.CloseFile() // vanished; the descriptor of a plain file would go on giving its last value
 		}
 		m.zones = append(m.zones, z)
 	}
 	slices.SortFunc(m.zones, func(a, b *zone) int { return power.CompareIDs(a.ID, b.ID) })
-	m.readings = make([]power.Reading, len(m.zones))
+	files := make([]*power.CounterFile, len(m.zones))
+	for i, z := range m.zones {
+		files[i] = &z.CounterFile
+	}
+	m.files.SetZones(files)
 }
 
 func (m *Meter) newZone(l *foundZone) *zone {
@@ -234,13 +229,15 @@ func (m *Meter) newZone(l *foundZone) *zone {
 		Source: power.Measured, Domain: domainOf(l.qualified), MaxWatts: power.MaxWatts(l.kind),
 	}
 	return &zone{
-		Zone:      z,
-		qualified: l.qualified,
-		file: kernfs.File{
-			Path: filepath.Join(l.dir, "energy_uj"),
-			Open: func(path string) (*os.File, error) { return m.open(path) },
+		CounterFile: power.CounterFile{
+			Zone: z,
+			File: kernfs.File{
+				Path: filepath.Join(l.dir, "energy_uj"),
+				Open: func(path string) (*os.File, error) { return m.open(path) },
+			},
+			Counter: power.NewCounter(z.MaxWatts, l.wrapAt),
 		},
-		counter: power.NewCounter(z.MaxWatts, l.wrapAt),
+		qualified: l.qualified,
 	}
 }
 

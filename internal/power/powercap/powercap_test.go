@@ -510,7 +510,7 @@ func TestFailedCounterIsReopened(t *testing.T) {
 	if r := tr.read(p, time.Second)["intel-rapl:0"]; r.Err == nil {
 		t.Fatal("no error from a closed descriptor")
 	}
-	if p.zones[0].file.IsOpen() {
+	if p.zones[0].File.IsOpen() {
 		t.Error("the descriptor that failed is kept")
 	}
 	tr.energy("intel-rapl:0", 1200)
@@ -549,8 +549,8 @@ func TestTrap13UnreadableCounterRecoversWhenItBecomesReadable(t *testing.T) {
 	tr.zone("intel-rapl:0:0", "dram")
 	p := tr.meter()
 	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
-	if n, err := p.Discover(); n != 2 || err != nil {
-		t.Errorf("Discover: %d, %v; want both zones and no error", n, err)
+	if n, err := p.discover(); n != 2 || err != nil {
+		t.Errorf("discover: %d, %v; want both zones and no error", n, err)
 	}
 	for i := range 2 {
 		rs := tr.read(p, time.Duration(i)*time.Second)
@@ -665,7 +665,7 @@ func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
 	p := tr.meter()
 	expect := func(want time.Duration) {
 		t.Helper()
-		if _, err := p.Discover(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := p.discover(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 		if got := p.SoonestWrap(); got != want {
@@ -730,7 +730,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 		clear(counts)
 	}
 	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
-	p.zones[0].closeFile()
+	p.zones[0].CloseFile()
 	pass()
 	expect("as it fails", "name", 0)
 	pass()
@@ -787,9 +787,9 @@ func TestDiscoveryThatFailsIsRepeatedEverySecond(t *testing.T) {
 func TestAMissingPowercapInterfaceIsAnErrorAndRecovers(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
-	n, err := p.Discover()
+	n, err := p.discover()
 	if n != 0 || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no powercap interface below "+tr.root) {
-		t.Errorf("Discover: %d, %v", n, err)
+		t.Errorf("discover: %d, %v", n, err)
 	}
 	for i := range 2 {
 		rs, err := p.Read(context.Background(), power.Sample{At: after(time.Duration(i) * time.Second)})
@@ -808,9 +808,9 @@ func TestAMissingUsableZoneIsAnErrorAndRecovers(t *testing.T) {
 	tr.ok(os.MkdirAll(tr.path("intel-rapl"), 0o700))
 	tr.ok(os.Symlink("nowhere", tr.path("intel-rapl:0"))) // masked in a container
 	p := tr.meter()
-	n, err := p.Discover()
+	n, err := p.discover()
 	if n != 0 || !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Discover: %d, %v", n, err)
+		t.Errorf("discover: %d, %v", n, err)
 	}
 	rs, err := p.Read(context.Background(), power.Sample{At: after(0)})
 	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) {
@@ -829,7 +829,7 @@ func TestTheErrorOfNoUsableZoneNamesTheReadFailure(t *testing.T) {
 	p.open = func(path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
 	}
-	if _, err := p.Discover(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+	if _, err := p.discover(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error %v, want both no zones and permission denied", err)
 	}
 }
@@ -839,8 +839,8 @@ func TestPowercapPathThatIsNoDirectoryIsAnError(t *testing.T) {
 	tr.ok(os.MkdirAll(filepath.Dir(tr.path()), 0o700))
 	tr.ok(os.WriteFile(tr.path(), nil, 0o600))
 	p := tr.meter()
-	if n, err := p.Discover(); n != 0 || !errors.Is(err, syscall.ENOTDIR) {
-		t.Errorf("Discover: %d, %v", n, err)
+	if n, err := p.discover(); n != 0 || !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("discover: %d, %v", n, err)
 	}
 }
 
@@ -881,29 +881,11 @@ func TestNewPowercapTouchesNothing(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
 	tr.zone("intel-rapl:0", "package-0")
-	if n, err := p.Discover(); n != 1 || err != nil {
-		t.Errorf("Discover: %d, %v", n, err)
+	if n, err := p.discover(); n != 1 || err != nil {
+		t.Errorf("discover: %d, %v", n, err)
 	}
-	if p.zones[0].file.IsOpen() {
-		t.Errorf("Discover opened a counter")
-	}
-}
-
-func TestReadDoesNotRepeatTheDiscoveryJustMade(t *testing.T) {
-	tr := newTree(t)
-	tr.zone("intel-rapl:0", "package-0")
-	p := tr.meter()
-	if _, err := p.Discover(); err != nil {
-		t.Fatal(err)
-	}
-	tr.zone("intel-rapl:1", "package-1")
-	for _, tc := range []struct {
-		at   time.Duration
-		want int
-	}{{5 * time.Second, 1}, {14 * time.Second, 1}, {15 * time.Second, 2}} {
-		if n := len(tr.read(p, tc.at)); n != tc.want {
-			t.Errorf("at %v: %d zones, want %d", tc.at, n, tc.want)
-		}
+	if p.zones[0].File.IsOpen() {
+		t.Errorf("discover opened a counter")
 	}
 }
 
@@ -920,9 +902,6 @@ func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	}
 	if _, err := p.Read(context.Background(), power.Sample{At: after(0)}); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Read after Close: %v", err)
-	}
-	if _, err := p.Discover(); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("Discover after Close: %v", err)
 	}
 }
 

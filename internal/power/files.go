@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const (
+	// How much sample time may pass until zones that appeared or vanished are looked for, and how much
+	// while something fails.
+	discoverEvery = 10 * time.Second
+	retryEvery    = time.Second
+)
+
+// CounterFile is a zone whose energy counter, in microjoules, is the number in a small file of the kernel.
+type CounterFile struct {
+	Zone
+	File    kernfs.File
+	Counter *Counter
+
+	at     time.Time // of the last good read
+	failed time.Time // when it last could not be read
+}
+
+// CloseFile makes the next read open the counter again.
+func (z *CounterFile) CloseFile() { _ = z.File.Close() } // opened for reading: nothing can be lost
+
+// CounterFiles is what meters have in common whose counters are files: it reads the zones, and decides when the meter
+// looks for zones.
+//
+// A zone once known stays known until the meter leaves it out. While it cannot be read its Reading says why and keeps its
+// Total; the next good read adds what was missed, as far as its counter shows it.
+//
+// Set Meter and Discover. A CounterFiles is not safe for concurrent use.
+type CounterFiles struct {
+	Meter string // its name, for errors
+	// Discover looks for zones and calls SetZones with all that are known then. The error tells what kept it from finding
+	// any.
+	Discover func() error
+
+	zones        []*CounterFile
+	readings     []Reading // of zones
+	buf          [32]byte  // 20 digits and a newline, with room to see what is too long
+	started      bool
+	discovered   time.Time // sample time of the last discovery
+	undiscovered error     // what that failed with
+	due          bool      // something began to fail: discover at the next Read
+	failing      bool      // a zone could not be read at the last Read
+	closed       bool
+}
+
+// SetZones replaces the known zones, in the order in which they are read.
+func (f *CounterFiles) SetZones(zones []*CounterFile) {
+	f.zones, f.readings = zones, make([]Reading, len(zones))
+}
+
+// Read reads the known zones, those that failed before too. It discovers zones at first, after a read in
+// which a zone began to fail, and every 10 s of sample time, or every second as long as anything fails. It
+// returns an error, that of the last discovery, only if no zone could be read because of it; after Close it
+// returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
+// allocates nothing.
+func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
+	if f.closed {
+		return nil, fmt.Errorf("%s meter: %w", f.Meter, fs.ErrClosed)
+	}
+	f.rediscover(at)
+	good := false
+	f.failing = false
+	for i, z := range f.zones {
+		r := &f.readings[i]
+		*r = Reading{Zone: &z.Zone, Total: z.Counter.Total(), At: z.at}
+		var raw units.Energy
+		if raw, r.Err = f.readZone(z); r.Err != nil {
+			f.failing = true
+			// It fails for the first time in a while: what is there may not be what was there.
+			f.due = f.due || at.Sub(z.failed) >= retryEvery
+			z.failed = at
+			continue
+		}
+		good = true
+		z.at = at
+		_, r.Event = z.Counter.Add(raw, at)
+		r.Total, r.At = z.Counter.Total(), at
+	}
+	if good {
+		return f.readings, nil
+	}
+	return f.readings, f.undiscovered
+}
+
+// rediscover discovers zones if that is due at the sample time.
+func (f *CounterFiles) rediscover(at time.Time) {
+	if f.started && !f.due && at.Sub(f.discovered) < f.discoverEvery() {
+		return
+	}
+	f.undiscovered = f.Discover()
+	// A directory that cannot be listed costs one system call: that is tried at every read.
+	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones)
+	f.started, f.discovered = true, at
+}
+
+// discoverEvery returns how much sample time may pass until the next discovery. One of all zones takes some
+// hundred system calls: too many for a hundred reads a second with a counter that nobody may read.
+func (f *CounterFiles) discoverEvery() time.Duration {
+	if f.failing || f.undiscovered != nil {
+		return retryEvery
+	}
+	return discoverEvery
+}
+
+// readZone returns the raw counter. An attribute of sysfs fails with ENODEV once its device was unregistered.
+func (f *CounterFiles) readZone(z *CounterFile) (units.Energy, error) {
+	text, err := z.File.Read(f.buf[:])
+	if err != nil {
+		return 0, fmt.Errorf("%s zone %s: %w", f.Meter, z.ID, err)
+	}
+	raw, err := kernfs.ParseUintLine(text)
+	if err != nil {
+		z.CloseFile()
+		return 0, fmt.Errorf("%s zone %s: %s: %w", f.Meter, z.ID, z.File.Path, err)
+	}
+	return units.Energy(raw), nil
+}
+
+// SoonestWrap returns how soon a known zone's counter can wrap at the highest power that the zone can have,
+// 0 where no range is known, or none that is real.
+func (f *CounterFiles) SoonestWrap() time.Duration {
+	var soonest time.Duration
+	for _, z := range f.zones {
+		if after := z.Counter.WrapsAfter(); after > 0 && (soonest == 0 || after < soonest) {
+			soonest = after
+		}
+	}
+	return soonest
+}
+
+// Close closes the counters. It may be called again; Read may not.
+func (f *CounterFiles) Close() error {
+	f.closed = true
+	var errs []error
+	for _, z := range f.zones {
+		errs = append(errs, z.File.Close())
+	}
+	return errors.Join(errs...)
+}

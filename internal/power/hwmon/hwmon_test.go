@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hwmon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+var _ power.Meter = (*Meter)(nil)
+
+var epoch = time.Now() // with a monotonic reading, as samples have
+
+// tree is a host's root with hwmon chips.
+type tree struct {
+	testing.TB
+	root string
+}
+
+// newTree makes the tree that a file of testdata describes: each line is "path = content" or "path -> target of the link".
+func newTree(t testing.TB, name string) tree {
+	t.Helper()
+	tr := tree{t, t.TempDir()}
+	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
+	tr.ok(err)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if path, target, ok := strings.Cut(line, " -> "); ok {
+			tr.ok(os.MkdirAll(filepath.Dir(tr.path(path)), 0o700))
+			tr.ok(os.Symlink(target, tr.path(path)))
+		} else if path, content, ok := strings.Cut(line, " ="); ok && line[0] != '#' {
+			tr.write(strings.TrimPrefix(content, " ")+"\n", path)
+		}
+	}
+	return tr
+}
+
+func (tr tree) ok(err error) {
+	tr.Helper()
+	if err != nil {
+		tr.Fatal(err)
+	}
+}
+
+func (tr tree) path(path string) string { return filepath.Join(tr.root, path) }
+
+func (tr tree) write(text, path string) {
+	tr.Helper()
+	tr.ok(os.MkdirAll(filepath.Dir(tr.path(path)), 0o700))
+	tr.ok(os.WriteFile(tr.path(path), []byte(text), 0o600))
+}
+
+// meter returns a meter of all kinds, closed at the end of the test.
+func (tr tree) meter() *Meter {
+	m := New(tr.root, nil)
+	tr.Cleanup(func() { tr.ok(m.Close()) })
+	return m
+}
+
+// read reads at a time after the start and returns the readings by ID.
+func (tr tree) read(m *Meter, d time.Duration) map[string]power.Reading {
+	tr.Helper()
+	rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(d)})
+	tr.ok(err)
+	byID := make(map[string]power.Reading, len(rs))
+	for _, r := range rs {
+		byID[r.Zone.ID] = r
+	}
+	return byID
+}
+
+func (tr tree) expectIDs(m *Meter, d time.Duration, want ...string) {
+	tr.Helper()
+	if got := slices.Sorted(maps.Keys(tr.read(m, d))); !slices.Equal(got, want) {
+		tr.Errorf("zones %q, want %q", got, want)
+	}
+}
+
+func (tr tree) expectTotal(r power.Reading, want units.Energy) {
+	tr.Helper()
+	if r.Err != nil || r.Total != want {
+		tr.Errorf("total %d, error %v; want %d", r.Total, r.Err, want)
+	}
+}
+
+const (
+	amd     = "sys/devices/platform/amd_energy.0/hwmon/hwmon2/"
+	socket0 = amd + "energy17_input"
+	socket1 = amd + "energy18_input"
+)
+
+func TestSocketsOfAMDEnergyArePackages(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	rs := tr.read(m, 0)
+	for id, domain := range map[string]units.Domain{"amd_energy.0:Esocket0": "package-0", "amd_energy.0:Esocket1": "package-1"} {
+		want := power.Zone{
+			ID: id, Name: id[len("amd_energy.0:"):], Kind: power.Package,
+			Source: power.Measured, Domain: domain, MaxWatts: 1_500,
+		}
+		if r := rs[id]; r.Zone == nil || *r.Zone != want || r.Event != power.Appeared || r.Total != 0 {
+			t.Errorf("%+v of %+v, want the baseline of %+v", r, r.Zone, want)
+		}
+	}
+	if len(rs) != 2 {
+		t.Errorf("%d zones, want 2", len(rs))
+	}
+	tr.write("501000\n", socket1)
+	rs = tr.read(m, time.Second)
+	tr.expectTotal(rs["amd_energy.0:Esocket0"], 0)
+	tr.expectTotal(rs["amd_energy.0:Esocket1"], 500_000)
+}
+
+// The driver has a counter for each NUMA node, all of which read the register of their package.
+func TestNodesOfOnePackageAreOneZone(t *testing.T) {
+	tr := newTree(t, "amd_energy_nps2")
+	tr.expectIDs(tr.meter(), 0, "amd_energy.0:Esocket0")
+}
+
+func TestANodeThatTakesThePlaceOfAnotherIsNotCountedBesideIt(t *testing.T) {
+	tr := newTree(t, "amd_energy_nps2")
+	m := tr.meter()
+	tr.expectIDs(m, 0, "amd_energy.0:Esocket0")
+	tr.write("\n", "sys/devices/system/node/node0/cpulist") // its CPUs are offline
+	tr.expectIDs(m, 10*time.Second, "amd_energy.0:Esocket1")
+}
+
+func TestWithoutNUMAThereIsOneSocket(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	tr.ok(os.RemoveAll(tr.path("sys/devices/system/node")))
+	rs := tr.read(tr.meter(), 0)
+	if r := rs["amd_energy.0:Esocket0"]; len(rs) != 1 || r.Zone == nil || r.Zone.Domain != units.NodeCPUs {
+		t.Errorf("%+v, want the first of the node's CPUs", rs)
+	}
+}
+
+func TestASocketWhosePackageIsNotKnownIsLeftOut(t *testing.T) {
+	for _, text := range []string{"-1\n", "", "x\n"} {
+		tr := newTree(t, "amd_energy")
+		tr.write(text, "sys/devices/system/cpu/cpu8/topology/physical_package_id")
+		tr.expectIDs(tr.meter(), 0, "amd_energy.0:Esocket0")
+	}
+	tr := newTree(t, "amd_energy")
+	tr.write("8-\n", "sys/devices/system/node/node1/cpulist")
+	tr.expectIDs(tr.meter(), 0, "amd_energy.0:Esocket0")
+}
+
+func TestChipsOfPOWER9ArePackagesWithMemoryAndTheSystemIsThePlatform(t *testing.T) {
+	tr := newTree(t, "ibmpowernv")
+	rs := tr.read(tr.meter(), 0)
+	for id, want := range map[string]power.Zone{
+		"System":        {Kind: power.Platform, Domain: units.NodeCPUs, MaxWatts: 10_000},
+		"Chip 0":        {Kind: power.Package, Domain: "package-0", MaxWatts: 1_500},
+		"Chip 0 Memory": {Kind: power.DRAM, Domain: "package-0", MaxWatts: 1_500},
+		"Chip 8":        {Kind: power.Package, Domain: "package-8", MaxWatts: 1_500},
+		"Chip 8 Memory": {Kind: power.DRAM, Domain: "package-8", MaxWatts: 1_500},
+	} {
+		want.ID, want.Name, want.Source = "opal-sensor:"+id, id, power.Measured
+		if r := rs[want.ID]; r.Zone == nil || *r.Zone != want {
+			t.Errorf("%+v, want %+v", r.Zone, want)
+		}
+	}
+	if len(rs) != 5 {
+		t.Errorf("%d zones, want 5", len(rs))
+	}
+}
+
+func TestOnlyWantedKindsAreRead(t *testing.T) {
+	tr := newTree(t, "ibmpowernv")
+	m := New(tr.root, func(k power.Kind) bool { return k == power.DRAM })
+	defer func() { tr.ok(m.Close()) }()
+	tr.expectIDs(m, 0, "opal-sensor:Chip 0 Memory", "opal-sensor:Chip 8 Memory")
+}
+
+func TestCountersOfUnknownMeaningAreListedAndNotUsed(t *testing.T) {
+	tr := newTree(t, "ibmpowernv")
+	tr.write("xe\n", "sys/class/hwmon/hwmon7/name")
+	tr.write("1\n", "sys/class/hwmon/hwmon7/energy2_input")
+	tr.write("1\n", "sys/class/hwmon/hwmon7/energy_input")
+	tr.write("1\n", "sys/class/hwmon/hwmon7/energyx_input")
+	tr.write("1\n", "sys/class/hwmon/hwmon8/energy1_input") // it has no name
+	m := tr.meter()
+	if n := len(tr.read(m, 0)); n != 5 {
+		t.Errorf("%d zones, want 5", n)
+	}
+	if want := []string{"ibmpowernv Fan", "ibmpowernv Chip 0 Vdd", "xe energy2"}; !slices.Equal(m.Unused(), want) {
+		t.Errorf("unused %q, want %q", m.Unused(), want)
+	}
+}
+
+func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	before := tr.read(m, 0)["amd_energy.0:Esocket0"].Zone
+	tr.write("900001000\n", socket0)
+	tr.expectTotal(tr.read(m, time.Second)["amd_energy.0:Esocket0"], 900_000_000)
+
+	dir := tr.path("sys/devices/platform/amd_energy.0/hwmon")
+	tr.ok(os.Remove(tr.path("sys/class/hwmon/hwmon2")))
+	tr.ok(os.Rename(filepath.Join(dir, "hwmon2"), filepath.Join(dir, "hwmon5")))
+	rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(11 * time.Second)})
+	if r := rs[0]; !errors.Is(err, power.ErrNoZones) || !errors.Is(r.Err, fs.ErrNotExist) || r.Total != 900_000_000 {
+		t.Errorf("gone: %+v, %v; want the total of before and why", r, err)
+	}
+
+	tr.ok(os.Symlink("../../devices/platform/amd_energy.0/hwmon/hwmon5", tr.path("sys/class/hwmon/hwmon5")))
+	socket0 := "sys/devices/platform/amd_energy.0/hwmon/hwmon5/energy17_input"
+	tr.write("70\n", socket0) // counts from 0 again
+	r := tr.read(m, 12*time.Second)["amd_energy.0:Esocket0"]
+	tr.expectTotal(r, 900_000_000)
+	if r.Event != power.Rebased || r.Zone != before {
+		t.Errorf("event %d, the same zone: %t", r.Event, r.Zone == before)
+	}
+	tr.write("170\n", socket0)
+	tr.expectTotal(tr.read(m, 13*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
+}
+
+func TestADriversOverflowIsAWrap(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	tr.write(strconv.Itoa(1<<48-100)+"\n", socket0)
+	m := tr.meter()
+	tr.read(m, 0)
+	tr.write("50\n", socket0)
+	r := tr.read(m, time.Second)["amd_energy.0:Esocket0"]
+	tr.expectTotal(r, 150)
+	if r.Event != power.Wrapped {
+		t.Errorf("event %d, want Wrapped", r.Event)
+	}
+	if m.SoonestWrap() < 24*time.Hour {
+		t.Errorf("soonest wrap %v", m.SoonestWrap())
+	}
+}
+
+// The counters of POWER9's controllers are brought up to date every 40 ms.
+func TestACounterThatIsUpdatedRarelyLosesNothing(t *testing.T) {
+	tr := newTree(t, "ibmpowernv")
+	m := tr.meter()
+	const chip = "sys/devices/platform/opal-sensor/hwmon/hwmon0/energy3_input"
+	var raw units.Energy = 1000
+	tr.read(m, 0)
+	for i := range 100 { // of 10 ms at 1 kW
+		if i%4 == 3 {
+			raw += 40 * units.Joule
+			tr.write(strconv.FormatUint(uint64(raw), 10)+"\n", chip)
+		}
+		tr.read(m, time.Duration(i+1)*10*time.Millisecond)
+	}
+	tr.expectTotal(tr.read(m, 2*time.Second)["opal-sensor:Chip 0"], 1000*units.Joule)
+}
+
+func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
+	for _, text := range []string{"", "\n", "abc\n", "-5\n", " 5\n", "0x10\n", "1.5\n", "5", "18446744073709551616\n"} {
+		t.Run(strconv.Quote(text), func(t *testing.T) {
+			tr := newTree(t, "amd_energy")
+			tr.write(text, socket0)
+			m := tr.meter()
+			rs := tr.read(m, 0)
+			tr.expectTotal(rs["amd_energy.0:Esocket1"], 0)
+			if err := rs["amd_energy.0:Esocket0"].Err; err == nil || !strings.Contains(err.Error(), "hwmon2/energy17_input") {
+				t.Errorf("error %v does not name the file", err)
+			}
+			tr.write("2000\n", socket0)
+			if r := tr.read(m, time.Second)["amd_energy.0:Esocket0"]; r.Err != nil || r.Event != power.Appeared {
+				t.Errorf("%+v, want the baseline", r)
+			}
+		})
+	}
+}
+
+// refuse makes the meter's opens of files whose path has the suffix fail until the returned function is called.
+func refuse(m *Meter, suffix string, err error) (stop func()) {
+	open := m.open
+	m.open = func(path string) (*os.File, error) {
+		if strings.HasSuffix(path, suffix) {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+		return open(path)
+	}
+	return func() { m.open = open }
+}
+
+func TestACounterThatMayNotBeReadRecoversWhenItMay(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	grant := refuse(m, "energy17_input", syscall.EACCES)
+	if r := tr.read(m, 0)["amd_energy.0:Esocket0"]; !errors.Is(r.Err, fs.ErrPermission) || r.Total != 0 {
+		t.Errorf("%+v, want permission denied", r)
+	}
+	grant()
+	if r := tr.read(m, time.Second)["amd_energy.0:Esocket0"]; r.Err != nil || r.Event != power.Appeared {
+		t.Errorf("%+v, want the baseline", r)
+	}
+}
+
+// Linux lets only root and its group read the labels of amd_energy too.
+func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := tr.meter()
+	grant := refuse(m, "_label", syscall.EACCES)
+	rs, err := m.Read(context.Background(), power.Sample{At: epoch})
+	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%+v, %v; want no zones, and why", rs, err)
+	}
+	grant()
+	tr.expectIDs(m, time.Second, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
+}
+
+func TestNoChipOfAKnownDriverSaysSoAndRecovers(t *testing.T) {
+	tr := tree{t, t.TempDir()}
+	m := tr.meter()
+	read := func(d time.Duration) error {
+		rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(d)})
+		if len(rs) != 0 {
+			t.Errorf("zones %+v", rs)
+		}
+		return err
+	}
+	if err := read(0); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no hwmon interface below "+tr.root) {
+		t.Errorf("no hwmon: %v", err)
+	}
+	tr.write("nvme\n", "sys/class/hwmon/hwmon0/name")
+	if err := read(time.Second); !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no energy: %v", err)
+	}
+	tr.write("ibmpowernv\n", "sys/class/hwmon/hwmon1/name")
+	tr.write("System\n", "sys/class/hwmon/hwmon1/energy1_label")
+	tr.write("5\n", "sys/class/hwmon/hwmon1/energy1_input")
+	tr.expectIDs(m, 2*time.Second, "ibmpowernv:System") // it has no device
+}
+
+func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {
+	tr := tree{t, t.TempDir()}
+	tr.write("", "sys/class/hwmon")
+	if _, err := tr.meter().Read(context.Background(), power.Sample{At: epoch}); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
+	tr := newTree(t, "ibmpowernv")
+	m := tr.meter()
+	at := time.Duration(0)
+	tr.read(m, at)
+	if n := testing.AllocsPerRun(1000, func() {
+		at += time.Millisecond
+		if _, err := m.Read(context.Background(), power.Sample{At: epoch.Add(at)}); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a read, want none", n)
+	}
+}
+
+func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
+	tr := newTree(t, "amd_energy")
+	m := New(tr.root, nil)
+	tr.read(m, 0)
+	tr.ok(m.Close())
+	tr.ok(m.Close())
+	for id, z := range m.zones {
+		if z.File.IsOpen() {
+			t.Errorf("%s is open", id)
+		}
+	}
+	if _, err := m.Read(context.Background(), power.Sample{At: epoch}); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Read after Close: %v", err)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	for _, tc := range []struct {
+		driver, label string
+		kind          power.Kind // empty if the meaning is not known
+		number        uint64
+	}{
+		{"amd_energy", "Esocket0", power.Package, 0},
+		{"amd_energy", "Esocket17", power.Package, 17},
+		{"amd_energy", "Esocket", "", 0},
+		{"amd_energy", "Esocket-1", "", 0},
+		{"amd_energy", "Esocket99999999999999999999", "", 0},
+		{"amd_energy", "Ecore000", "", 0},
+		{"amd_energy", "", "", 0},
+		{"ibmpowernv", "Chip 8", power.Package, 8},
+		{"ibmpowernv", "Chip 8 Memory", power.DRAM, 8},
+		{"ibmpowernv", "Chip 8 Vdd", "", 0},
+		{"ibmpowernv", "Chip", "", 0},
+		{"ibmpowernv", "Chip  Memory", "", 0},
+		{"ibmpowernv", "System", power.Platform, 0},
+		{"ibmpowernv", "System 1", "", 0},
+		{"k10temp", "System", "", 0},
+	} {
+		known, number := find(tc.driver, tc.label)
+		switch {
+		case known == nil && tc.kind != "", known != nil && (known.kind != tc.kind || number != tc.number):
+			t.Errorf("%s %q: %+v, %d; want %q, %d", tc.driver, tc.label, known, number, tc.kind, tc.number)
+		}
+	}
+}
+
+func FuzzLabel(f *testing.F) {
+	for _, label := range []string{"Esocket0", "Esocket", "Chip 0", "Chip 0 Memory", "Chip 18446744073709551616", "System", "", "energy1", "\xff#"} {
+		f.Add(label)
+	}
+	f.Fuzz(func(t *testing.T, label string) {
+		for _, c := range meanings {
+			number, ok := match(c.label, label)
+			pattern := regexp.MustCompile("^" + strings.Replace(regexp.QuoteMeta(c.label), "#", "([0-9]+)", 1) + "\\z")
+			found := pattern.FindStringSubmatch(label)
+			var want uint64
+			var err error
+			if len(found) > 1 {
+				want, err = strconv.ParseUint(found[1], 10, 64)
+			}
+			if ok != (found != nil && err == nil) || ok && number != want {
+				t.Fatalf("%q matches %q: %t, %d", label, c.label, ok, number)
+			}
+		}
+	})
+}
+
+func BenchmarkReadFiveZones(b *testing.B) {
+	tr := newTree(b, "ibmpowernv")
+	m := tr.meter()
+	tr.read(m, 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.Read(context.Background(), power.Sample{At: epoch.Add(time.Second)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDiscoverTwoOfEighteenCounters(b *testing.B) {
+	tr := newTree(b, "amd_energy")
+	m := tr.meter()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.discover(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
