@@ -30,7 +30,7 @@ type Config struct {
 
 	// RootPath is where the host's root directory is: "/", or where it is mounted in a container.
 	RootPath string `mapstructure:"root_path"`
-	// Meter selects where energy is read: auto, powercap or model.
+	// Meter selects where energy is read: auto, powercap, hwmon or model.
 	Meter MeterKind `mapstructure:"meter"`
 	// Zones are the zone kinds that are reported and attributed.
 	Zones []power.Kind `mapstructure:"zones"`
@@ -56,8 +56,9 @@ type MeterKind string
 
 // The meters.
 const (
-	MeterAuto     MeterKind = "auto" // powercap where there is one, else the model if it is configured
+	MeterAuto     MeterKind = "auto" // for each zone kind powercap, else hwmon, else the model if it is configured
 	MeterPowercap MeterKind = "powercap"
+	MeterHwmon    MeterKind = "hwmon"
 	MeterModel    MeterKind = "model"
 )
 
@@ -105,7 +106,7 @@ func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.RootPath) {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
-	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterModel)
+	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterHwmon, MeterModel)
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if c.InitialDelay < 0 {
 		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)
@@ -126,7 +127,7 @@ func (c *Config) Validate() error {
 	if c.Meter == MeterModel && !c.Model.HasValue() {
 		wrong("model", "must be set when meter is %q", MeterModel)
 	}
-	if c.Model.HasValue() && c.Meter != MeterPowercap {
+	if c.Model.HasValue() && c.mayModel() {
 		if zone := c.Model.Get().zone(); len(c.Zones) > 0 && !slices.Contains(c.Zones, zone) {
 			wrong("zones", "must name %q, the zone that the model stands in for", zone)
 		}
@@ -138,6 +139,9 @@ func (c *Config) Validate() error {
 	c.Attribution.validate(wrong, c.Zones)
 	return errors.Join(errs...)
 }
+
+// mayModel reports whether the meter may be a model.
+func (c *Config) mayModel() bool { return c.Meter == MeterAuto || c.Meter == MeterModel }
 
 // minWindow is the shortest window. Measuring a shorter one would cost more than what it shows.
 const minWindow = 10 * time.Millisecond

@@ -61,9 +61,9 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 	}{
 		{"root_path relative", "root_path: hostfs", `root_path: must be an absolute path, is "hostfs"`},
 		{"root_path empty", `root_path: ""`, `root_path: must be an absolute path, is ""`},
-		{"meter unknown", "meter: rapl", `meter: must be one of auto, powercap, model, is "rapl"`},
-		{"meter in capitals", "meter: Auto", `meter: must be one of auto, powercap, model, is "Auto"`},
-		{"meter empty", `meter: ""`, `meter: must be one of auto, powercap, model, is ""`},
+		{"meter unknown", "meter: rapl", `meter: must be one of auto, powercap, hwmon, model, is "rapl"`},
+		{"meter in capitals", "meter: Auto", `meter: must be one of auto, powercap, hwmon, model, is "Auto"`},
+		{"meter empty", `meter: ""`, `meter: must be one of auto, powercap, hwmon, model, is ""`},
 		{"cpu_time unknown", "cpu_time: perf", `cpu_time: must be one of auto, bpf, procfs, is "perf"`},
 		{"zones empty", "zones: []", "zones: must name at least one of package, core, uncore, dram, psys"},
 		{"zone unknown", "zones: [package, gpu]", `zones::1: must be one of package, core, uncore, dram, psys, platform, is "gpu"`},

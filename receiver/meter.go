@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/hwmon"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 )
@@ -25,6 +26,7 @@ type meters struct {
 	auto    bool         // a sensor that is not there may be replaced by a model
 	modeled bool         // a model is configured
 	set     *power.Set
+	hwmon   *hwmon.Meter // nil after its first read, or where it is not wanted
 	// withoutStatic reports whether the static power of psys is needed, and not configured.
 	withoutStatic bool
 	onlyPSys      bool        // psys stands in for package
@@ -34,6 +36,7 @@ type meters struct {
 // Each meter by its name, and what to log when it is selected.
 var meterMessages = map[MeterKind]string{
 	MeterPowercap: "Meter selected: energy is measured by powercap (RAPL)",
+	MeterHwmon:    "Meter selected: energy is measured by hwmon",
 	MeterModel:    "Meter selected: energy is modeled from CPU utilization, not measured",
 }
 
@@ -48,7 +51,11 @@ func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
 	if m.auto || cfg.Meter == MeterPowercap {
 		members = append(members, power.Member{Name: string(MeterPowercap), Meter: powercap.New(cfg.RootPath, want)})
 	}
-	if (m.auto || cfg.Meter == MeterModel) && cfg.Model.HasValue() {
+	if m.auto || cfg.Meter == MeterHwmon {
+		m.hwmon = hwmon.New(cfg.RootPath, want)
+		members = append(members, power.Member{Name: string(MeterHwmon), Meter: m.hwmon})
+	}
+	if cfg.mayModel() && cfg.Model.HasValue() {
 		curve, err := cfg.Model.Get().curve()
 		if err != nil {
 			return nil, err
@@ -72,6 +79,12 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 		if !meter.StandsIn {
 			m.tallies.add(meter.Readings)
 		}
+	}
+	if m.hwmon != nil {
+		if unused := m.hwmon.Unused(); len(unused) > 0 {
+			m.logger.Debug("Energy counters of unknown meaning not used", zap.Strings("hwmon", unused))
+		}
+		m.hwmon = nil
 	}
 	m.report(c)
 	m.updateAttributed(readings)
@@ -126,28 +139,32 @@ func (m *meters) report(c *conditions) {
 	c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), failed[0].Err)))
 }
 
-// trouble returns what keeps sensors from being read. That there is no sensor of some sort is nothing wrong where there
-// is another meter.
+// trouble returns what keeps sensors from being read. That a sensor is missing is nothing wrong where there is another
+// meter, but where a permission is missing for one that would be preferred.
 func (m *meters) trouble() error {
-	var missing, wrong []error
-	other := false // there is a meter
+	var wrong, missing, denied []error
+	other, sensor := false, false // there is a meter; there is a sensor that is preferred
 	for _, meter := range m.set.Status() {
-		other = other || meter.InUse || meter.Err == nil
 		switch err := meter.Err; {
 		case err == nil:
 		case meter.InUse, !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, power.ErrNoZones):
 			wrong = append(wrong, err)
 		default:
 			missing = append(missing, err)
+			if errors.Is(err, fs.ErrPermission) && !sensor {
+				denied = append(denied, err)
+			}
+			continue
 		}
+		other, sensor = true, sensor || !meter.StandsIn
 	}
 	switch {
 	case other:
-		missing = slices.DeleteFunc(missing, func(err error) bool { return !errors.Is(err, fs.ErrPermission) })
-	case m.auto && !m.modeled && len(wrong) == 0:
+		return withGrants(joined(append(wrong, denied...)))
+	case m.auto && !m.modeled:
 		return fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", joined(missing))
 	}
-	return withGrants(joined(append(wrong, missing...)))
+	return withGrants(joined(missing))
 }
 
 // joined returns the errors as one, in one line, nil if there are none.
@@ -168,7 +185,7 @@ func withGrants(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return fmt.Errorf("%w: run the collector as root or with CAP_DAC_READ_SEARCH, or make energy_uj readable for its user", err)
+	return fmt.Errorf("%w: run the collector as root or with CAP_DAC_READ_SEARCH, or make the energy counters readable for its user", err)
 }
 
 // soonestWrap returns how soon a counter in use can wrap, 0 where none can.

@@ -27,7 +27,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			setting, reason string
 		}
 		checks := []unused{
-			{c.Model.HasValue(), c.Meter != MeterPowercap, "model", "meter is powercap, which is never modeled"},
+			{c.Model.HasValue(), c.mayModel(), "model", "meter is " + string(c.Meter) + ", which is never modeled"},
 			{
 				c.SamplingInterval > 0 && c.SamplingInterval < cpu.TickWindow, exact, "sampling_interval",
 				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, cpu.TickWindow),

@@ -66,7 +66,8 @@ func (c *Counter) SetWrapAt(wrapAt units.Energy) { c.wrapAt = wrapAt }
 // Total returns the energy since the first reading. It saturates at 2^64-1 µJ.
 func (c *Counter) Total() units.Energy { return c.total }
 
-// Add takes the reading cur made at the given moment and returns what it added to the total.
+// Add takes the reading cur made at the given moment and returns what it added to the total. A counter without a known
+// range may be updated rarely: it is judged by the time since it last changed.
 //
 // A time without a monotonic clock reading is allowed, one before the last reading counts as no time
 // elapsed. The monotonic clock of Linux stands still while the machine is suspended. That is wanted: a

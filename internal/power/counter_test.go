@@ -57,6 +57,21 @@ func TestCounterTotalStartsAtZeroNotAtTheRawValue(t *testing.T) {
 	}
 }
 
+// A counter without a known range may be one that its driver updates rarely. Where the range is known, time in which it
+// stood still must not make a reset look like a wrap.
+func TestACounterWithoutARangeIsJudgedByTheTimeSinceItChanged(t *testing.T) {
+	for wrapAt, want := range map[units.Energy]Event{0: NoEvent, raplRange: Rebased} {
+		c := NewCounter(MaxSocketWatts, wrapAt)
+		c.Add(1000, after(0))
+		for ms := 10; ms < 1000; ms += 10 {
+			c.Add(1000, after(time.Duration(ms)*time.Millisecond))
+		}
+		if d, event := c.Add(1000+1000*units.Joule, after(time.Second)); event != want || (d > 0) != (want == NoEvent) {
+			t.Errorf("range %d: 1 kJ after 1 s: %d, event %d; want event %d", wrapAt, d, event, want)
+		}
+	}
+}
+
 func TestCounterThatStandsStillAddsNothing(t *testing.T) {
 	expectStep(t, 7, 7, raplRange, time.Second, 0, NoEvent)
 }

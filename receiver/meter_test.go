@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// hwmon sets the energy counters of a chip of POWER9, by their labels.
+func (n *testNode) hwmon(counters map[string]uint64) {
+	n.t.Helper()
+	dir := filepath.Join(n.host.Root(), "sys/class/hwmon/hwmon0")
+	require.NoError(n.t, os.MkdirAll(dir, 0o700))
+	write := func(name, text string) {
+		require.NoError(n.t, os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600))
+	}
+	write("name", "ibmpowernv")
+	for i, label := range []string{"Chip 0", "Chip 0 Memory", "System"} {
+		if energy, ok := counters[label]; ok {
+			write("energy"+strconv.Itoa(i+1)+"_label", label)
+			write("energy"+strconv.Itoa(i+1)+"_input", strconv.FormatUint(energy, 10))
+		}
+	}
+}
+
+func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
+	for _, meter := range []MeterKind{MeterAuto, MeterHwmon} {
+		n := newTestNode(t, withMeter(meter), withModel(40, 120))
+		delete(n.host.Zones, "intel-rapl:0")
+		n.hwmon(map[string]uint64{"Chip 0": 5 * joule, "Chip 0 Memory": 1 * joule, "System": 7 * joule})
+		n.start()
+		n.hwmon(map[string]uint64{"Chip 0": 105 * joule, "Chip 0 Memory": 21 * joule, "System": 307 * joule})
+		n.run(0, map[int]int64{1: 1000})
+		assert.InDelta(t, 100, n.one("process.energy", pid(1), "energy.zone=package", "energy.source=measured").value, 1e-6)
+		assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6)
+		assert.InDelta(t, 100, n.one("hw.energy", "hw.id=ibmpowernv:Chip 0", "hw.type=cpu").value, 1e-6)
+		assert.InDelta(t, 300, n.one("hw.host.energy", "hw.id=ibmpowernv:System").value, 1e-6)
+		assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by hwmon").Len())
+		assert.Empty(t, n.told(), "that there is no powercap is nothing wrong")
+	}
+}
+
+func TestPowercapIsPreferredToHwmon(t *testing.T) {
+	n := newTestNode(t)
+	n.hwmon(map[string]uint64{"Chip 0": 5 * joule, "Chip 0 Memory": 1 * joule})
+	n.start()
+	n.hwmon(map[string]uint64{"Chip 0": 500 * joule, "Chip 0 Memory": 21 * joule})
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
+	assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6, "which powercap does not have")
+	assert.Equal(t, "intel-rapl:0", n.one("hw.energy", "hw.type=cpu").attributes["hw.id"])
+	assert.Empty(t, n.told())
+}
+
+func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
+	n := newTestNode(t, withMeter(MeterHwmon), withModel(40, 120))
+	n.start()
+	n.run(10*joule, map[int]int64{1: 1000})
+	assert.Empty(t, n.points("hw.energy", nil))
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+}
+
+func TestAPermissionIsMissedOnlyForAMeterThatWouldBeUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		rapl bool
+		want []string
+	}{
+		"of no use beside powercap": {true, nil},
+		"that a model replaces":     {false, []string{"Degraded energy sensor"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t, withModel(40, 120))
+			if !c.rapl {
+				delete(n.host.Zones, "intel-rapl:0")
+			}
+			n.hwmon(map[string]uint64{"Chip 0": 5 * joule})
+			require.NoError(t, n.host.Render())
+			defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+				if strings.HasSuffix(path, "_label") {
+					return nil, fs.ErrPermission
+				}
+				return got, err
+			})()
+			n.start()
+			n.run(10*joule, map[int]int64{1: 1000})
+			assert.Equal(t, c.want, n.told())
+			if c.want != nil {
+				assert.ErrorContains(t, n.status[0].Err(), "CAP_DAC_READ_SEARCH")
+			}
+		})
+	}
+}
+
+func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120))
+	n.host.Zones["intel-rapl:0"].Name = "uncounted"
+	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
+	require.NoError(t, n.host.Render())
+	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
+	sources := map[power.Kind]power.Source{}
+	for _, r := range readings {
+		sources[r.Zone.Kind] = r.Zone.Source
+	}
+	assert.Equal(t, map[power.Kind]power.Source{power.Package: power.Modeled, power.DRAM: power.Measured}, sources)
+	assert.Equal(t, 2, n.logs.FilterMessageSnippet("Meter selected").Len())
+}
