@@ -108,3 +108,26 @@ func TestPathsOnTheContributorsPageExist(t *testing.T) {
 		assert.NoError(t, err)
 	}
 }
+
+// A name that ends in an ellipsis, as in a table's narrow column, is the beginning of one.
+func TestTestsNamedOnThePagesExist(t *testing.T) {
+	var sources strings.Builder
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			var source []byte
+			source, err = os.ReadFile(path)
+			sources.Write(source)
+		}
+		return err
+	}))
+	test := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9]*)(…|\\.\\.\\.)?`")
+	for _, page := range pages(t) {
+		for _, named := range test.FindAllStringSubmatch(text(t, page), -1) {
+			declaration := "func " + named[1]
+			if named[2] == "" {
+				declaration += "("
+			}
+			assert.True(t, strings.Contains(sources.String(), declaration), "%s names %s", page, named[1])
+		}
+	}
+}
