@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -661,7 +662,7 @@ func TestKeysAndARightSplitHalveWhatIsMisplaced(t *testing.T) {
 		sc := labScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
 			byDefault := measure(t, sc, rule(cpu.KindBPF, window), labShort)
-			a := measure(t, sc, keyed(SplitFixed, KeyFrequency, 2, KeyMemoryCPUTime, window), labShort)
+			a := measure(t, sc, keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, window), labShort)
 			assert.Less(t, a.misplaced, byDefault.misplaced/2, "%s, %v", name, window)
 			assert.Less(t, a.misplacedPackage, byDefault.misplacedPackage/2, "%s, %v", name, window)
 			if !math.IsNaN(a.misplacedDRAM) {
@@ -673,8 +674,8 @@ func TestKeysAndARightSplitHalveWhatIsMisplaced(t *testing.T) {
 
 func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 	sc := labScenarioOf(t, "Memory-bound and compute-bound")
-	for _, key := range []KeyRule{KeyMemory, KeyMemoryCPUTime} {
-		a := measure(t, sc, keyed(SplitFixed, KeyCPUTime, 1, key, 0), labShort)
+	for _, key := range []claims.Key{claims.KeyMemory, claims.KeyMemoryCPUTime} {
+		a := measure(t, sc, keyed(SplitFixed, claims.KeyCPUTime, 1, key, 0), labShort)
 		assert.Less(t, a.misplacedDRAM, 0.02, key)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -54,25 +55,25 @@ var labRules = []labSetting{
 
 // labKeys are keys beside CPU time, with a right split: with a wrong one they share what nobody caused, too.
 var labKeys = []labSetting{
-	keyed(SplitFixed, KeyFrequency, 1, KeyCPUTime, 0), keyed(SplitFixed, KeyFrequency, 1, KeyCPUTime, time.Second),
-	keyed(SplitFixed, KeyFrequency, 2, KeyCPUTime, time.Second), keyed(SplitFixed, KeyFrequency, 3, KeyCPUTime, time.Second),
-	keyed(SplitFixed, KeyCPUTime, 1, KeyMemory, time.Second), keyed(SplitFixed, KeyCPUTime, 1, KeyMemoryCPUTime, time.Second),
-	keyed(SplitFixed, KeyFrequency, 2, KeyMemoryCPUTime, time.Second),
-	keyed(SplitFixed, KeyFrequency, 2, KeyMemoryCPUTime, 100*time.Millisecond),
-	keyed(SplitLearned, KeyFrequency, 2, KeyMemoryCPUTime, time.Second),
-	keyed(SplitLearned, KeyFrequency, 2, KeyMemoryCPUTime, 100*time.Millisecond),
+	keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, 0), keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, time.Second),
+	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyCPUTime, time.Second), keyed(SplitFixed, claims.KeyFrequency, 3, claims.KeyCPUTime, time.Second),
+	keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemory, time.Second), keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemoryCPUTime, time.Second),
+	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, time.Second),
+	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, 100*time.Millisecond),
+	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, time.Second),
+	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, 100*time.Millisecond),
 }
 
 // labScopes divide each package's energy by its own CPUs. Both splits that are right for a package are among them.
 var labScopes = []labSetting{
 	byZone("", SplitUtilization, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindProcfs, 0),
 	byZone("", SplitFixed, cpu.KindBPF, time.Second), byZone("", SplitLearned, cpu.KindBPF, time.Second),
-	byZone(KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, time.Second),
-	byZone(KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond),
+	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, time.Second),
+	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond),
 }
 
 // byZone is a split with the scope zone and a key for memory, in windows of a length.
-func byZone(dram KeyRule, split SplitRule, source cpu.Kind, window time.Duration) labSetting {
+func byZone(dram claims.Key, split SplitRule, source cpu.Kind, window time.Duration) labSetting {
 	name := "scope zone, " + string(split)
 	if dram != "" {
 		name += ", DRAM by " + string(dram)
@@ -83,7 +84,7 @@ func byZone(dram KeyRule, split SplitRule, source cpu.Kind, window time.Duration
 		a := &c.Attribution
 		a.Scope, a.Split = ScopeZone, split
 		if dram != "" {
-			a.Keys = map[power.Kind]KeyRule{power.DRAM: dram}
+			a.Keys = map[power.Kind]claims.Key{power.DRAM: dram}
 		}
 	})
 	s.source = source
@@ -91,18 +92,18 @@ func byZone(dram KeyRule, split SplitRule, source cpu.Kind, window time.Duration
 }
 
 // keyed is a split with a key for packages, frequency to a power, and one for memory, in windows of a length.
-func keyed(split SplitRule, key KeyRule, exponent int, dram KeyRule, window time.Duration) labSetting {
+func keyed(split SplitRule, key claims.Key, exponent int, dram claims.Key, window time.Duration) labSetting {
 	name := string(split)
-	if key != KeyCPUTime {
+	if key != claims.KeyCPUTime {
 		name += ", " + string(key) + [...]string{"", "", "²", "³"}[exponent]
 	}
-	if dram != KeyCPUTime {
+	if dram != claims.KeyCPUTime {
 		name += ", DRAM by " + string(dram)
 	}
 	return afterADay(fmt.Sprintf("%s, %s, BPF", name, lengths[window]), func(c *Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
-		a.Split, a.Key, a.FrequencyExponent, a.Keys = split, key, exponent, map[power.Kind]KeyRule{power.DRAM: dram}
+		a.Split, a.Key, a.FrequencyExponent, a.Keys = split, key, exponent, map[power.Kind]claims.Key{power.DRAM: dram}
 	})
 }
 

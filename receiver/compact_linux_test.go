@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -174,7 +175,7 @@ func TestCompactingChangesNoResult(t *testing.T) {
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},
 		"by memory, idle energy shared": func(c *Config) {
-			c.Attribution.Key, c.Attribution.MemorySize = KeyMemory, MemoryCgroup
+			c.Attribution.Key, c.Attribution.MemorySize = claims.KeyMemory, MemoryCgroup
 			c.Attribution.Idle = IdleRequested
 			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
 		},

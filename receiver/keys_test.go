@@ -40,17 +40,17 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 		told []string
 	}{
 		"CPU time":        {edit: func(*AttributionConfig) {}, want: figures{60, 60, 120, 0, 240}},
-		"frequency":       {edit: func(a *AttributionConfig) { a.Key = KeyFrequency }, want: figures{120, 40, 80, 0, 240}},
-		"frequency²":      {edit: func(a *AttributionConfig) { a.Key, a.FrequencyExponent = KeyFrequency, 2 }, want: figures{180, 20, 40, 0, 240}},
-		"memory":          {edit: func(a *AttributionConfig) { a.Key = KeyMemory }, want: figures{24, 48, 72, 96, 240}},
-		"memory_cpu_time": {edit: func(a *AttributionConfig) { a.Key = KeyMemoryCPUTime }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
+		"frequency":       {edit: func(a *AttributionConfig) { a.Key = claims.KeyFrequency }, want: figures{120, 40, 80, 0, 240}},
+		"frequency²":      {edit: func(a *AttributionConfig) { a.Key, a.FrequencyExponent = claims.KeyFrequency, 2 }, want: figures{180, 20, 40, 0, 240}},
+		"memory":          {edit: func(a *AttributionConfig) { a.Key = claims.KeyMemory }, want: figures{24, 48, 72, 96, 240}},
+		"memory_cpu_time": {edit: func(a *AttributionConfig) { a.Key = claims.KeyMemoryCPUTime }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
 		"memory of cgroups": { // A's has 600 pages, 100 of which are resident; B's tells nothing
-			func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup },
+			func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup },
 			figures{96, 32, 48, 64, 240}, []string{"Degraded key memory"},
 		},
 		"of its zone alone": {
 			edit: func(a *AttributionConfig) {
-				a.Key, a.Keys = KeyMemory, map[power.Kind]KeyRule{power.Package: KeyCPUTime}
+				a.Key, a.Keys = claims.KeyMemory, map[power.Kind]claims.Key{power.Package: claims.KeyCPUTime}
 			},
 			want: figures{60, 60, 120, 0, 240},
 		},
@@ -81,7 +81,7 @@ func (*madeUp) Close() error                                 { return nil }
 
 // After the CPU time source was replaced, what was counted since the last scan is dropped.
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyCycles })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyCycles })
 	m := &madeUp{}
 	options := n.s.cfg.keyOptions(n.s.cgroups)
 	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error, error) { return m, nil, nil }
@@ -96,7 +96,7 @@ func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 
 // A zombie's memory is given back. Until its end is known to the source it may have what it last had.
 func TestAZombieHoldsNoMemory(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyMemory })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemory })
 	n.start()
 	n.host.Processes[40].State = 'Z'
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
@@ -105,7 +105,7 @@ func TestAZombieHoldsNoMemory(t *testing.T) {
 
 // A's container has a memory controller, B's has none.
 func TestUnreadableMemoryOfACgroupIsReported(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
 	scope := func(id string) string { return "/system.slice/docker-" + id + ".scope" }
 	n.host.Cgroups[scope(idA)], n.host.Cgroups[scope(idB)] = 0, 0
 	n.host.Memory[scope(idA)] = 600 * uint64(os.Getpagesize())
@@ -134,7 +134,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 		"not with an exact source":                 {with: exact},
 		"requests":                                 {func(a *AttributionConfig) { a.Idle = IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
 		"hardware counters": {
-			func(a *AttributionConfig) { a.Key = KeyCycles }, exact,
+			func(a *AttributionConfig) { a.Key = claims.KeyCycles }, exact,
 			[]string{"Degraded containers' cgroups", "Degraded key cycles"},
 		},
 		"excluded": {
@@ -164,7 +164,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 
 // The container's memory is its cgroup's, however much of it each process shares with the others.
 func TestProcessesDivideTheMemoryOfTheirCgroup(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
 	n.host.Processes[20].Cgroup = docker(idA)
 	n.host.Processes[40].Resident = 0
 	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
@@ -179,7 +179,7 @@ func TestProcessesDivideTheMemoryOfTheirCgroup(t *testing.T) {
 
 // It held its memory for 4 of 10 s.
 func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyMemory })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemory })
 	born := n.host.Processes[30]
 	delete(n.host.Processes, 30)
 	n.host.Processes[40].Resident = 0
@@ -191,7 +191,7 @@ func TestMemoryCountsForAsLongAsItIsHeld(t *testing.T) {
 }
 
 func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
-	for _, key := range []KeyRule{KeyFrequency, KeyCycles, KeyInstructions, KeyCacheMisses} {
+	for _, key := range []claims.Key{claims.KeyFrequency, claims.KeyCycles, claims.KeyInstructions, claims.KeyCacheMisses} {
 		n := keyedNode(t, func(a *AttributionConfig) { a.Key = key })
 		clear(n.host.Clocks)
 		n.start()
@@ -209,7 +209,7 @@ func TestAnUnavailableKeyFallsBackToCPUTimeAndOneLineIsLogged(t *testing.T) {
 }
 
 func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyFrequency })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyFrequency })
 	clocks := n.host.Clocks
 	n.host.Clocks = nil
 	n.start()
@@ -233,7 +233,7 @@ func TestAKeyIsUsedOnceItBecomesAvailable(t *testing.T) {
 
 func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	zones := []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore}
-	c := AttributionConfig{Key: KeyFrequency, Keys: map[power.Kind]KeyRule{power.DRAM: KeyMemory, power.Core: KeyCPUTime}}
+	c := AttributionConfig{Key: claims.KeyFrequency, Keys: map[power.Kind]claims.Key{power.DRAM: claims.KeyMemory, power.Core: claims.KeyCPUTime}}
 	var kinds []claims.Kind
 	for _, zone := range zones {
 		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
@@ -242,7 +242,7 @@ func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	assert.Equal(t, [attribution.MaxKinds]attribution.AllocationKey{
 		attribution.ByFirstWeight, attribution.BySecondWeight, attribution.ByCPUTime, attribution.ByFirstWeight,
 	}, rules.Keys)
-	assert.Equal(t, []KeyRule{KeyFrequency, KeyMemory}, c.weighed(zones))
+	assert.Equal(t, []claims.Key{claims.KeyFrequency, claims.KeyMemory}, c.weighed(zones))
 	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
 }
 
@@ -259,7 +259,7 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 
 // A child that nobody saw counts where its parent is, by clock rate and by cgroup.
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyFrequency })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyFrequency })
 	options, weighed := n.s.cfg.keyOptions(n.s.cgroups), 0
 	options.Open = func(key claims.Key, o *claims.KeyOptions) (claims.Weigher, error, error) {
 		w, rejected, err := claims.OpenWeigher(key, o)
@@ -291,7 +291,7 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 
 // What an inner container holds is in the outer one's charge too.
 func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
 	outer := "/system.slice/docker-" + idA + ".scope"
 	inner := outer + "/docker/" + idB
 	n.host.Processes[20].Cgroup = "0::" + inner
@@ -307,7 +307,7 @@ func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
 // A zone that is late with the energy of such intervals must not mix units.
 func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) {
-		a.Key, a.Keys = KeyFrequency, map[power.Kind]KeyRule{power.Package: KeyMemory, power.DRAM: KeyFrequency}
+		a.Key, a.Keys = claims.KeyFrequency, map[power.Kind]claims.Key{power.Package: claims.KeyMemory, power.DRAM: claims.KeyFrequency}
 	})
 	n.s.cfg.Zones = []power.Kind{power.Package, power.DRAM}
 	n.s.keys = claims.NewKeys(n.s.cfg.keyOptions(n.s.cgroups))
@@ -330,7 +330,7 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 
 // What a process held at last, it held until its end.
 func TestMemoryOfEndedProcessesCounts(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key = KeyMemoryCPUTime })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemoryCPUTime })
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	before := n.figures("active")
@@ -346,7 +346,7 @@ func TestMemoryOfEndedProcessesCounts(t *testing.T) {
 
 // All of a container's processes hold a part of what it is charged with, those who sleep too, whatever other keys say.
 func TestSleepingProcessesHoldTheirShareOfTheContainersMemory(t *testing.T) {
-	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemoryCPUTime, MemoryCgroup })
+	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemoryCPUTime, MemoryCgroup })
 	n.host.Processes[20].Cgroup = docker(idA) // sleeps with 200 of its 300 pages
 	n.host.Cgroups["/system.slice/docker-"+idA+".scope"] = 0
 	n.host.Memory["/system.slice/docker-"+idA+".scope"] = 900 * uint64(os.Getpagesize())

@@ -179,7 +179,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			IdleAmong: [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2],
 			Preset:    PresetKepler, CPUWeight: WeightQuadratic,
 			Key:        claims.AllKeys[seed/4%uint64(len(claims.AllKeys))],
-			Keys:       map[power.Kind]KeyRule{power.DRAM: claims.AllKeys[seed/28%uint64(len(claims.AllKeys))]},
+			Keys:       map[power.Kind]claims.Key{power.DRAM: claims.AllKeys[seed/28%uint64(len(claims.AllKeys))]},
 			MemorySize: [...]MemorySize{MemoryResident, MemoryCgroup}[seed/8%2], FrequencyExponent: int(1 + seed/4%3),
 		}
 	}

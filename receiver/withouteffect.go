@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -19,7 +20,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 		splitIs := func(rules ...SplitRule) bool {
 			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(rules, a.splitOf(kind)) })
 		}
-		keyIs := func(keys ...KeyRule) bool {
+		keyIs := func(keys ...claims.Key) bool {
 			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(keys, a.keyOf(kind)) })
 		}
 		type unused struct {
@@ -37,8 +38,8 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			{a.BaseTime != defaults.BaseTime, splitIs(SplitBase), "attribution::base_time", "no zone has the split base"},
 			{a.RegressionDegree != defaults.RegressionDegree, splitIs(SplitRegression), "attribution::regression_degree", "no zone has the split regression"},
 			{a.RegressionSamples != defaults.RegressionSamples, splitIs(SplitRegression), "attribution::regression_samples", "no zone has the split regression"},
-			{a.FrequencyExponent != defaults.FrequencyExponent, keyIs(KeyFrequency), "attribution::frequency_exponent", "no zone has the key frequency"},
-			{a.MemorySize != defaults.MemorySize, keyIs(KeyMemory, KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
+			{a.FrequencyExponent != defaults.FrequencyExponent, keyIs(claims.KeyFrequency), "attribution::frequency_exponent", "no zone has the key frequency"},
+			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
 			{a.Storage != nil || a.StateFile != "", a.learns(c.Zones), a.storeSetting(), "no zone has a split that learns"},

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -43,15 +44,15 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"a split of no zone": {of(func(a *AttributionConfig) {
 			a.Splits = map[power.Kind]SplitRule{power.Package: SplitMinimum, power.Core: SplitLearned}
 		}), "attribution::splits::core", "the zone is not among zones"},
-		"a key of no zone":         {of(func(a *AttributionConfig) { a.Keys = map[power.Kind]KeyRule{power.Core: KeyCycles} }), "attribution::keys::core", "the zone is not among zones"},
+		"a key of no zone":         {of(func(a *AttributionConfig) { a.Keys = map[power.Kind]claims.Key{power.Core: claims.KeyCycles} }), "attribution::keys::core", "the zone is not among zones"},
 		"idle_among, none":         {of(func(a *AttributionConfig) { a.IdleAmong = AmongContainers }), "attribution::idle_among", "attribution::idle is none, not equal"},
 		"idle_among, equal":        {of(func(a *AttributionConfig) { a.Idle, a.IdleAmong = IdleEqual, AmongContainers }), "", ""},
 		"cpu_weight, none":         {of(func(a *AttributionConfig) { a.CPUWeight = WeightLinear }), "attribution::cpu_weight", "attribution::idle is none, not requested"},
 		"cpu_weight, requested":    {of(func(a *AttributionConfig) { a.Idle, a.CPUWeight = IdleRequested, WeightLinear }), "", ""},
 		"memory_size, CPU time":    {of(func(a *AttributionConfig) { a.MemorySize = MemoryCgroup }), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
-		"memory_size, memory":      {of(func(a *AttributionConfig) { a.Key, a.MemorySize = KeyMemory, MemoryCgroup }), "", ""},
+		"memory_size, memory":      {of(func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup }), "", ""},
 		"frequency_exponent":       {of(func(a *AttributionConfig) { a.FrequencyExponent = 2 }), "attribution::frequency_exponent", "no zone has the key frequency"},
-		"frequency_exponent, used": {of(func(a *AttributionConfig) { a.Key, a.FrequencyExponent = KeyFrequency, 2 }), "", ""},
+		"frequency_exponent, used": {of(func(a *AttributionConfig) { a.Key, a.FrequencyExponent = claims.KeyFrequency, 2 }), "", ""},
 		"rest_utilization":         {of(func(a *AttributionConfig) { a.RestUtilization = 0.1 }), "attribution::rest_utilization", "no zone has the split minimum, resting or base"},
 		"rest_utilization, used":   {of(func(a *AttributionConfig) { a.Split, a.RestUtilization = SplitResting, 0.1 }), "", ""},
 		"base_time":                {of(func(a *AttributionConfig) { a.Split, a.BaseTime = SplitMinimum, time.Hour }), "attribution::base_time", "no zone has the split base"},

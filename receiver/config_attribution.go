@@ -3,19 +3,15 @@
 package energyreceiver
 
 import (
-	"math"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
-	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // AttributionConfig selects the attribution rules, which docs/attribution.md explains.
@@ -40,9 +36,9 @@ type AttributionConfig struct {
 	RegressionDegree  int `mapstructure:"regression_degree"`
 	RegressionSamples int `mapstructure:"regression_samples"`
 	// Key is the allocation key: shares of active energy are in proportion to it. Empty selects CPU time.
-	Key KeyRule `mapstructure:"key"`
+	Key claims.Key `mapstructure:"key"`
 	// Keys overrides Key for single zone kinds. At most two different keys beside CPU time may be in use.
-	Keys map[power.Kind]KeyRule `mapstructure:"keys"`
+	Keys map[power.Kind]claims.Key `mapstructure:"keys"`
 	// FrequencyExponent is 1, 2 or 3: the key frequency weights CPU time by the clock rate to this power.
 	FrequencyExponent int `mapstructure:"frequency_exponent"`
 	// MemorySize selects what counts as a container's memory, for the keys memory and memory_cpu_time.
@@ -101,24 +97,10 @@ const (
 	ScopeZone Scope = "zone"
 )
 
-// SplitRule is a value of the setting attribution::split.
-type SplitRule string
-
-// The splits.
-const (
-	SplitUtilization SplitRule = "utilization"
-	SplitFixed       SplitRule = "fixed"
-	SplitMinimum     SplitRule = "minimum"
-	SplitResting     SplitRule = "resting"
-	SplitRegression  SplitRule = "regression"
-	SplitBase        SplitRule = "base"
-	SplitLearned     SplitRule = "learned"
-)
-
 // IdleRule is a value of the setting attribution::idle.
 type IdleRule string
 
-// The rules for idle energy.
+// The idle allocations.
 const (
 	IdleNone      IdleRule = "none"
 	IdleEqual     IdleRule = "equal"
@@ -144,26 +126,13 @@ const (
 	WeightQuadratic CPUWeight = "quadratic" // since then
 )
 
-// presetRules are what a preset sets.
-type presetRules struct {
-	split SplitRule
-	idle  IdleRule
-	among IdleAmong
-}
+// MemorySize is a value of the setting attribution::memory_size.
+type MemorySize string
 
-var presets = map[Preset]presetRules{
-	PresetKepler:     {SplitUtilization, IdleNone, AmongProcesses},
-	PresetKepler09:   {SplitMinimum, IdleEqual, AmongProcesses},
-	PresetScaphandre: {SplitUtilization, IdleUsed, AmongProcesses}, // active + idle = energy * CPU time / all CPU time
-	PresetSmartWatts: {SplitResting, IdleNone, AmongProcesses},
-	PresetKubeWatt:   {SplitRegression, IdleNone, AmongProcesses},
-	PresetKavanagh:   {SplitBase, IdleEqual, AmongContainers},
-}
-
-var (
-	splitRules = []SplitRule{SplitUtilization, SplitFixed, SplitMinimum, SplitResting, SplitRegression, SplitBase, SplitLearned}
-	// learningSplits are those that must learn before they can be applied.
-	learningSplits = []SplitRule{SplitMinimum, SplitResting, SplitRegression, SplitBase, SplitLearned}
+// What counts as the memory that a container holds.
+const (
+	MemoryResident MemorySize = "resident" // what its processes have resident, shared memory once for each
+	MemoryCgroup   MemorySize = "cgroup"   // what its cgroup is charged with, caches of files too
 )
 
 func defaultAttribution() AttributionConfig {
@@ -180,7 +149,7 @@ func defaultAttribution() AttributionConfig {
 	}
 }
 
-// validate checks what can be known without looking at the machine. Each error names its field.
+// validate checks what can be checked without the machine. Each error names its field.
 func (c *AttributionConfig) validate(wrong func(field, format string, args ...any), zones []power.Kind) {
 	oneOf(wrong, "attribution::preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
 	oneOf(wrong, "attribution::scope", c.Scope, ScopeNode, ScopeZone)
@@ -248,86 +217,23 @@ const (
 	maxRegressionSamples = 1000
 )
 
-// splitOf returns the static power model of a zone kind.
-func (c *AttributionConfig) splitOf(kind power.Kind) SplitRule {
-	if split, ok := c.Splits[kind]; ok {
-		return split
+func (c *AttributionConfig) validateKeys(wrong func(field, format string, args ...any), zones []power.Kind) {
+	if c.Key != "" {
+		oneOf(wrong, "attribution::key", c.Key, claims.AllKeys...)
 	}
-	if c.Split != "" {
-		return c.Split
+	for kind := range c.Keys {
+		oneOf(wrong, "attribution::keys", kind, power.Kinds...)
 	}
-	return presets[c.Preset].split
-}
-
-func (c *AttributionConfig) idle() IdleRule {
-	if c.Idle != "" {
-		return c.Idle
-	}
-	return presets[c.Preset].idle
-}
-
-func (c *AttributionConfig) idleAmong() IdleAmong {
-	if c.IdleAmong != "" {
-		return c.IdleAmong
-	}
-	return presets[c.Preset].among
-}
-
-// sharesIdle reports whether idle energy is shared.
-func (c *AttributionConfig) sharesIdle() bool { return c.idle() != IdleNone }
-
-// learns reports whether a static power model of these zone kinds learns.
-func (c *AttributionConfig) learns(zones []power.Kind) bool {
-	return slices.ContainsFunc(zones, func(kind power.Kind) bool { return slices.Contains(learningSplits, c.splitOf(kind)) })
-}
-
-// rules returns the rules for the kinds of the ledger. zones are the configured zone kinds.
-func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attribution.Rules {
-	var rules attribution.Rules
-	switch c.idle() {
-	case IdleEqual:
-		rules.Idle = attribution.IdleEqual
-		if c.idleAmong() == AmongContainers {
-			rules.Idle = attribution.IdleEqualContainers
+	for _, kind := range power.Kinds {
+		if key, ok := c.Keys[kind]; ok {
+			oneOf(wrong, "attribution::keys::"+string(kind), key, claims.AllKeys...)
 		}
-	case IdleRequested:
-		rules.Idle = attribution.IdleRequested
-	case IdleUsed:
-		rules.Idle = attribution.IdleUsed
 	}
-	for i, kind := range kinds {
-		rules.Keys[i] = c.engineKey(kind.Zone, zones)
-		rules.Models[i] = c.staticPowerModel(kind.Zone)
+	if weighed := c.weighed(zones); len(weighed) > attribution.Weights {
+		wrong("attribution::keys", "may have at most %d different ones beside %s, has %s", attribution.Weights, claims.KeyCPUTime, join(weighed))
 	}
-	return rules
-}
-
-// staticPowerModel returns a new static power model for a zone kind, nil where energy is divided by utilization.
-func (c *AttributionConfig) staticPowerModel(kind power.Kind) attribution.StaticPowerModel {
-	switch c.splitOf(kind) {
-	case SplitFixed:
-		watts, stated := c.StaticPower[kind]
-		if !stated {
-			return nil
-		}
-		return static.Fixed{
-			Power: units.Energy(math.Round(watts * float64(units.Joule))),
-			// KubeWatt's static power includes what the control plane draws at rest, and dynamic power is all that is above
-			// it (paragraph "Resilience Against Kepler's Pitfalls" of "Existing Approaches to Container Energy Consumption
-			// Measurement Tools").
-			IncludesExcluded: c.Preset == PresetKubeWatt,
-		}
-	case SplitMinimum:
-		return static.NewMinimum(c.RestUtilization)
-	case SplitResting:
-		return static.NewResting(c.RestUtilization)
-	case SplitRegression:
-		return static.NewRegression(c.RegressionDegree, c.RegressionSamples)
-	case SplitBase:
-		return static.NewBase(c.RestUtilization, c.BaseTime)
-	case SplitLearned:
-		return static.NewCurve()
-	default:
-		return nil
+	if n := c.FrequencyExponent; n < 1 || n > 3 {
+		wrong("attribution::frequency_exponent", "must be 1, 2 or 3, is %d", n)
 	}
+	oneOf(wrong, "attribution::memory_size", c.MemorySize, MemoryResident, MemoryCgroup)
 }
