@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workload says what a process belongs to: a container, a pod, a virtual machine.
+// Package workload finds what a process belongs to, by what name, and who is excluded: containers, pods, virtual machines,
+// Slurm jobs, units of systemd.
 //
 // It reads a process's cgroup, executable and command line and knows the paths and arguments that the
 // makers of runtimes document. Identities come from there alone, never from an API server or a socket.

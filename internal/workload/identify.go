@@ -12,8 +12,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// Identity is what a process is and what it belongs to. Names and ids have at most maxName bytes, the path and the
-// command line at most maxText; what is cut ends in an ellipsis.
+// Identity is what a process is and what it belongs to.
+//
+// Two Identities that compare equal have the same series. Names and IDs have at most 256 bytes, the path and the command
+// line at most 4 KiB; longer ones end in an ellipsis.
 type Identity struct {
 	// Executable is the base name of the executable, or the task's name where that cannot be read.
 	Executable string
@@ -31,58 +33,58 @@ type Wanted struct {
 	CommandLine, ProcessCgroup, Unit bool
 }
 
-// maxFile bounds how much of a cgroup file, or of a hypervisor's command line, is read. The kernel does not bound the
-// latter.
+// maxFile bounds how much is read of a cgroup file or of a hypervisor's command line, which the kernel does not bound.
 const maxFile = 64 << 10
 
-// Identifier finds out what processes are and belong to. It remembers each by its slot, so that one which
-// has not changed costs two reads and no allocation, or no read where the source of CPU times counts executions and
-// moves. A round is Forget for each process that ended, Identify for each that is new or ran, then Resolve, and then
-// Identity tells.
+// Identifier finds the identities of processes, which it remembers by their slots: a process that has not changed costs two
+// reads and no allocation, or no read if the CPU time source counts executions and moves.
+//
+// For each scan, call Forget for each process that ended, Identify for each that is new or ran, and Resolve. Identity then
+// returns the result. An Identifier is not safe for concurrent use. Close releases its descriptors.
 type Identifier struct {
 	proc   *kernfs.Dir
 	wanted Wanted
 	buf    []byte
 	known  []entry
-	// placements holds what a cgroup file says, by its text: processes share few texts.
-	placements map[string]*placement
+	placements map[string]*placement // by the text of the cgroup file: processes share few texts
 	holders    holders
 	namespace  namespace
-	outside    bool // a container's cgroup has no path below the host's mount point
+	outside    bool // a cgroup has no path below the host's mount point
 
 	vms       VMs
 	machines  []int32 // slots of the processes of virtual machines
-	unsettled bool    // they changed since they were resolved
+	unsettled bool    // these changed since they were resolved
 	processes []VMProcess
 }
 
+// entry is the process in a slot. The zero entry is none.
 type entry struct {
 	identity Identity
-	changed  bool // since Identity told it
-	moved    bool // since Moved told it
-	// seen is when it was looked at last; execs, cgroups, group and comm are what the process had then.
+	changed  bool // since the last call of Identity
+	moved    bool // since the last call of Moved
+	// seen is when the process was last looked at; execs, cgroups, group and comm are what the scan showed then.
 	seen     time.Duration
 	execs    uint64
 	cgroups  uint64
 	group    uint64
 	comm     cpu.Comm
-	due      time.Duration // when it is looked at again though nothing tells that it changed
-	settled  bool          // all of it could be read, or may not be read
-	attempts int           // how often in a row that failed
-	cgroup   string
-	exe      string
+	due      time.Duration // when the process is looked at again even if nothing shows a change
+	settled  bool          // all files were read, or may not be read
+	attempts int           // failures to read them in a row
+	cgroup   string        // text of the cgroup file
+	exe      string        // target of the link exe
 	start    time.Duration
 	pid      int32
-	pending  execution // whose command line could not be read yet
-	args     uint64    // hash of the begin of the command line, 0 where it was not read
-	unique   string    // of a virtual machine without a better id
+	executed execution // since the command line was last read
+	args     uint64    // hash of the begin of the command line, 0 if it was not read
+	unique   string    // ID of a virtual machine without a better one
 	fromArgs units.VM
-	argued   time.Duration // when the command line was read last
+	argued   time.Duration // when the command line was last read
 	machine  bool          // listed in machines
 	holder   *holder       // of the container's ID
 }
 
-// NewIdentifier returns an identifier for processes below root. It touches nothing.
+// NewIdentifier returns an Identifier for the processes of the host whose root directory is at root. It reads nothing yet.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
 		proc:       kernfs.New(filepath.Join(root, "proc")),
@@ -94,11 +96,10 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 	}
 }
 
-// Close closes what the identifier holds open.
+// Close closes the descriptors that the Identifier holds.
 func (id *Identifier) Close() error { return id.proc.Close() }
 
-// Compact tells that the processes have the slots from 0 on, and had those in slots, and gives back the memory that was
-// needed for more of them.
+// Compact moves the process in slots[i] to slot i, and gives back the memory that was needed for more processes.
 func (id *Identifier) Compact(slots []int32) {
 	known := make([]entry, len(slots))
 	id.machines = nil
@@ -114,7 +115,7 @@ func (id *Identifier) Compact(slots []int32) {
 	id.unsettled = true
 }
 
-// Forget says that the process in a slot has ended.
+// Forget removes a process that has ended.
 func (id *Identifier) Forget(slot int32) {
 	if int(slot) < len(id.known) {
 		id.unsettled = id.unsettled || id.known[slot].machine
@@ -123,18 +124,18 @@ func (id *Identifier) Forget(slot int32) {
 	}
 }
 
-// Where the source counts executions and moves, a process that shows neither is looked at again all the same, for its
-// executable may be renamed, or its cgroup (v1).
+// If the source counts executions and moves, a process that shows neither is looked at again all the same: its executable
+// may be renamed, or its cgroup (v1).
 const (
-	// lookAgain is how often at least.
+	// lookAgain is the longest time until then.
 	lookAgain = 5 * time.Minute
-	// lookSoon is how often at most, of a process that has another name or that could not be read maxAttempts times.
+	// lookSoon is the shortest time for a process that has another name, or that could not be read maxAttempts times.
 	lookSoon    = time.Minute
 	maxAttempts = 3
 )
 
-// isSame reports whether the process need not be looked at: the source tells that it is what it was, or what it would
-// cost is not worth it yet. A process can rename itself as often as it likes.
+// isSame reports whether the process need not be looked at: the scan shows that it has not changed, or it was looked at a
+// moment ago. A process may rename itself as often as it likes, which must cost nothing.
 func (e *entry) isSame(p *cpu.Process, now time.Duration) bool {
 	switch {
 	case p.Cgroups == 0 || p.Cgroups != e.cgroups || p.Cgroup != e.group || p.Execs != e.execs || now < e.seen:
@@ -147,15 +148,15 @@ func (e *entry) isSame(p *cpu.Process, now time.Duration) bool {
 	return now < e.due
 }
 
-// nextLook returns a time after seen, lookAgain at most, that depends on the slot: processes that were first seen together
-// are not looked at again together.
+// nextLook returns when the process in a slot is due, at most lookAgain after seen. It differs between slots: processes
+// that were first seen together are not looked at again together.
 func nextLook(slot int32, seen time.Duration) time.Duration {
 	phase := lookAgain * time.Duration(uint32(slot)*2654435761>>16) >> 16
 	return seen + lookAgain - (seen+lookAgain-phase)%lookAgain
 }
 
-// Identify reads what a process is, in a pass that began at now since boot. What cannot be read stays as it was; a
-// process of which nothing can be read is known by its task's name.
+// Identify updates the identity of a process from a scan that began at now, since boot. What cannot be read stays as it was.
+// A process of which nothing can be read is known by its task's name.
 func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	for len(id.known) <= int(p.Slot) {
 		id.known = append(id.known, entry{})
@@ -179,34 +180,43 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 		id.readProgram(p, e, fresh, now)
 	}
 	var in *placement
-	var read bool
 	var err error
 	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
-		in, read, err = id.readCgroup(p, e)
+		in, err = id.readCgroup(p, e)
 	}
+	e.note(p, now, err)
+	if in != nil {
+		id.place(e, in)
+	}
+	e.compare(&before)
+	if e.fromArgs != argsBefore || in != nil && (in.VM != units.VM{} || e.machine) {
+		id.noteMachine(e, p.Slot)
+	}
+}
+
+// note records that the process was looked at. err is why its cgroup could not be read.
+func (e *entry) note(p *cpu.Process, now time.Duration, err error) {
 	if e.settled = e.settled && err == nil; e.settled || p.Cgroups != e.cgroups || p.Execs != e.execs {
 		e.attempts = 0
 	}
 	if !e.settled {
 		e.attempts++
 	}
-	// What the pass has told was so before the files were read: a change in between shows in the next one.
+	// The scan showed these before the files were read: a change in between shows in the next scan.
 	e.seen, e.due, e.comm = now, nextLook(p.Slot, now), p.Comm
 	e.execs, e.cgroups, e.group = p.Execs, p.Cgroups, p.Cgroup
-	if read {
-		id.place(e, in)
-	}
-	e.compare(&before)
-	if e.fromArgs != argsBefore || (read && (in.VM != units.VM{} || e.machine)) {
-		id.unsettled = true
-		if !e.machine {
-			e.machine = true
-			id.machines = append(id.machines, p.Slot)
-		}
+}
+
+// noteMachine lists a process of a virtual machine, whose machine may have changed.
+func (id *Identifier) noteMachine(e *entry, slot int32) {
+	id.unsettled = true
+	if !e.machine {
+		e.machine = true
+		id.machines = append(id.machines, slot)
 	}
 }
 
-// place says where the process is, which tells its virtual machine only together with others.
+// place sets the placement of a process, except for its virtual machine, which Resolve sets.
 func (id *Identifier) place(e *entry, in *placement) {
 	vm := e.identity.VM
 	e.identity.Placement, e.identity.ProcessCgroup = in.Placement, in.own
@@ -220,22 +230,22 @@ func (id *Identifier) place(e *entry, in *placement) {
 	id.outside = id.outside || e.isOutside()
 }
 
-// compare notes what is not as it was before.
+// compare records what is not as it was before.
 func (e *entry) compare(before *Identity) {
 	e.moved = e.moved || e.identity.ProcessCgroup != before.ProcessCgroup
 	before.ProcessCgroup = e.identity.ProcessCgroup
 	e.changed = e.changed || e.identity != *before
 }
 
-// Identity returns what the process in a slot is, and whether that is something else than at the last call
-// for it, but for its ProcessCgroup. It is valid until the next call of Identify.
+// Identity returns the identity of the process in a slot. It is valid until the next call of Identify. changed reports
+// whether it is another one than at the last call for the slot, except for its ProcessCgroup.
 func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
 	return &e.identity, changed
 }
 
-// Moved says whether the process's ProcessCgroup is another than at the last call for it.
+// Moved reports whether the ProcessCgroup of the process in a slot is another one than at the last call for the slot.
 func (id *Identifier) Moved(slot int32) (moved bool) {
 	e := &id.known[slot]
 	moved, e.moved = e.moved, false

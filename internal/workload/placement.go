@@ -14,7 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// placement is all that a cgroup file says.
+// placement is what a cgroup file tells.
 type placement struct {
 	Placement
 	text     string
@@ -22,26 +22,26 @@ type placement struct {
 	delegate delegate // of the virtual machine, else of the process
 }
 
-// readCgroup returns what the process's cgroup file says, if that could be read and is something new.
-func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (in *placement, isNew bool, err error) {
+// readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is the same as before.
+func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*placement, error) {
 	text, err := id.readFile(p.PID, "cgroup")
 	if err != nil || len(text) == 0 || string(text) == e.cgroup {
-		return nil, false, err
+		return nil, err
 	}
 	known := id.placements[string(text)]
 	if known == nil {
 		known = id.placementOf(string(text))
 	}
 	e.cgroup = known.text // processes in the same cgroup share it
-	return known, true, nil
+	return known, nil
 }
 
-// placementOf parses the text of a cgroup file, or knows it already.
+// placementOf returns what the text of a cgroup file tells.
 func (id *Identifier) placementOf(text string) *placement {
 	p := id.placements[text]
 	if p == nil {
 		if len(id.placements) > len(id.known) {
-			clear(id.placements) // it outgrew the processes: most of it is of some that ended
+			clear(id.placements) // it outgrew the processes: most of them ended
 		}
 		absolute := id.namespace.absolute([]byte(text))
 		p = &placement{text: text}
@@ -63,16 +63,16 @@ func (id *Identifier) parse(file []byte) (Placement, delegate) {
 	return p, by
 }
 
-// PlaceShortLived returns where processes were that ran in the cgroup at path, in version 2, and were not identified.
+// PlaceShortLived returns the placement of short-lived processes, which were not identified, by the path of their cgroup
+// in version 2.
 func (id *Identifier) PlaceShortLived(path string) Placement {
 	p, _ := id.parse([]byte("0::" + path))
 	p.Container.ID, _ = id.holders.idOf(&p)
 	return p
 }
 
-// Outside tells why cgroups cannot be looked at, nil while they can or there are none: of those that are outside of the
-// reader's cgroup namespace only the end of the path is known. Where the namespace could not be found it is looked for
-// again.
+// Outside returns why the cgroups of some processes cannot be read, nil if all can: only the end of the path is known of a
+// cgroup outside of the reader's cgroup namespace. It looks again for a namespace that could not be found.
 func (id *Identifier) Outside(now time.Time) error {
 	if id.outside && id.namespace.findAgain(now) {
 		clear(id.placements)

@@ -10,9 +10,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// MergeVM puts together what the cgroup and the arguments of one process say of its virtual machine. The
-// ID is the UUID of the arguments, else the scope, which other processes of the machine are in too, else
-// the process's own. The name is the arguments', for libvirt shortens it in the scope's.
+// MergeVM returns the virtual machine of a process from its cgroup and its arguments. The ID is the UUID in the arguments,
+// else the scope, which other processes of the machine are in too, else the process's own. The name in the arguments is
+// preferred: libvirt shortens it for the scope.
 func MergeVM(fromCgroup, fromArgs units.VM) units.VM {
 	switch {
 	case fromArgs.ID == "":
@@ -42,8 +42,8 @@ type VMProcess struct {
 	VM units.VM // what VMs.Resolve found
 }
 
-// VMs gives all processes of one virtual machine the same VM, and no two machines the same ID, as long as
-// they run. Its zero value is ready for use. It is not safe for concurrent use.
+// VMs gives all processes of a virtual machine the same VM, and no two machines the same ID, as long as they run. The
+// zero VMs is ready to use. It is not safe for concurrent use.
 type VMs struct {
 	machines map[string]machine  // by the hypervisor's VMProcess.Unique
 	scopes   map[string]units.VM // by the scope's ID, what its hypervisor is
@@ -54,82 +54,104 @@ type machine struct {
 	refused string // the ID that another machine had first
 }
 
-// Resolve sets the VM of each process. It wants all of them each time, the hypervisors by their age, for
-// what is not among them has ended.
+// Resolve sets the VM of each process. It takes all processes of virtual machines each time, hypervisors by their age:
+// a machine that is not among them has ended.
 //
-// A hypervisor has what MergeVM says, unless another one has that ID already: a copy of a machine may have
-// its UUID. Then it has the next best, its scope's or its own, and keeps that. Otherwise its ID changes only
-// to a UUID, once its arguments are readable. Arguments alone are no match for a cgroup: a hypervisor in a
-// machine's scope takes the ID of one that is in none, even if that one is older. The other processes of its scope (a TPM, a file server) have
-// their hypervisor's VM, also when they outlive it; before one is seen, they have the scope's.
+// A hypervisor has the VM that MergeVM returns, unless another one has that ID already, such as a copy of the machine. Then
+// it has the next best ID, that of its scope or its own, and keeps it. Otherwise its ID changes only to a UUID, once its
+// arguments are readable. A cgroup counts more than arguments: a hypervisor in a machine's scope takes the ID of one that
+// is in none, even if that one is older. The other processes of a scope, such as a TPM, have their hypervisor's VM, also
+// when they outlive it, and the scope's until a hypervisor is seen.
 func (v *VMs) Resolve(processes []VMProcess) {
-	machines := make(map[string]machine, len(processes))
-	owners := make(map[string]string, len(processes)) // by VM.ID, the Unique of who has it
-	scopes := make(map[string]units.VM, len(processes))
-
+	r := resolution{
+		before:   v,
+		machines: make(map[string]machine, len(processes)),
+		owners:   make(map[string]string, len(processes)),
+		scopes:   make(map[string]units.VM, len(processes)),
+	}
 	for _, inScope := range []bool{true, false} {
-		// Those that run keep what they have, whatever the order.
-		for _, p := range processes {
-			if p.FromArgs.ID == "" || (p.FromCgroup.ID != "") != inScope {
-				continue
-			}
-			if m, ok := v.machines[p.Unique]; ok {
-				machines[p.Unique] = m
-				if _, taken := owners[m.vm.ID]; !taken {
-					owners[m.vm.ID] = p.Unique
+		for _, step := range []func(*VMProcess){r.keep, r.choose} {
+			for i := range processes {
+				if p := &processes[i]; p.FromArgs.ID != "" && (p.FromCgroup.ID != "") == inScope {
+					step(p)
 				}
-			}
-		}
-		for _, p := range processes {
-			if p.FromArgs.ID == "" || (p.FromCgroup.ID != "") != inScope {
-				continue
-			}
-			m, runs := machines[p.Unique]
-			had := m.vm.ID
-			m.vm = MergeVM(p.FromCgroup, p.FromArgs)
-			best := m.vm.ID
-			if runs && (!isUUID(unqualified(best)) || best == m.refused) {
-				best = had
-			}
-			for _, id := range []string{best, had, p.FromCgroup.ID, p.Unique} {
-				owner, taken := owners[id]
-				if id != "" && (!taken || owner == p.Unique) {
-					m.vm.ID = id
-					break
-				}
-			}
-			if m.vm.ID != best {
-				m.refused = best
-			}
-			if m.vm.ID != had && owners[had] == p.Unique {
-				delete(owners, had)
-			}
-			machines[p.Unique], owners[m.vm.ID] = m, p.Unique
-			if _, ok := scopes[p.FromCgroup.ID]; !ok {
-				scopes[p.FromCgroup.ID] = m.vm
 			}
 		}
 	}
-	delete(scopes, "") // those of hypervisors without a scope
+	delete(r.scopes, "") // of hypervisors without a scope
 	for i := range processes {
 		p := &processes[i]
 		if p.FromArgs.ID != "" {
-			p.VM = machines[p.Unique].vm
-			continue
+			p.VM = r.machines[p.Unique].vm
+		} else {
+			p.VM = r.scopeOf(p)
 		}
-		if _, ok := scopes[p.FromCgroup.ID]; !ok {
-			scopes[p.FromCgroup.ID] = p.FromCgroup
-			if vm, ok := v.scopes[p.FromCgroup.ID]; ok {
-				scopes[p.FromCgroup.ID] = vm // its hypervisor is gone
-			}
-		}
-		p.VM = scopes[p.FromCgroup.ID]
 	}
-	v.machines, v.scopes = machines, scopes
+	v.machines, v.scopes = r.machines, r.scopes
 }
 
-// Resolve settles which virtual machines the processes are, which takes all of them at once. It says whether
-// that may have changed what any process is, those that were not identified in this round too.
+// resolution is one call of VMs.Resolve.
+type resolution struct {
+	before   *VMs
+	machines map[string]machine
+	owners   map[string]string // by VM.ID, the Unique of the hypervisor that has it
+	scopes   map[string]units.VM
+}
+
+// keep lets a hypervisor that was there before keep its ID, whatever the order of the processes.
+func (r *resolution) keep(p *VMProcess) {
+	m, ok := r.before.machines[p.Unique]
+	if !ok {
+		return
+	}
+	r.machines[p.Unique] = m
+	if _, taken := r.owners[m.vm.ID]; !taken {
+		r.owners[m.vm.ID] = p.Unique
+	}
+}
+
+// choose gives a hypervisor the best ID that no other one has.
+func (r *resolution) choose(p *VMProcess) {
+	m, known := r.machines[p.Unique]
+	had := m.vm.ID
+	m.vm = MergeVM(p.FromCgroup, p.FromArgs)
+	best := m.vm.ID
+	if known && (!isUUID(unqualified(best)) || best == m.refused) {
+		best = had
+	}
+	for _, id := range []string{best, had, p.FromCgroup.ID, p.Unique} {
+		owner, taken := r.owners[id]
+		if id != "" && (!taken || owner == p.Unique) {
+			m.vm.ID = id
+			break
+		}
+	}
+	if m.vm.ID != best {
+		m.refused = best
+	}
+	if m.vm.ID != had && r.owners[had] == p.Unique {
+		delete(r.owners, had)
+	}
+	r.machines[p.Unique], r.owners[m.vm.ID] = m, p.Unique
+	if _, ok := r.scopes[p.FromCgroup.ID]; !ok {
+		r.scopes[p.FromCgroup.ID] = m.vm
+	}
+}
+
+// scopeOf returns the VM of a process that is no hypervisor.
+func (r *resolution) scopeOf(p *VMProcess) units.VM {
+	scope := p.FromCgroup.ID
+	if _, ok := r.scopes[scope]; !ok {
+		r.scopes[scope] = p.FromCgroup
+		if vm, ok := r.before.scopes[scope]; ok {
+			r.scopes[scope] = vm // its hypervisor is gone
+		}
+	}
+	return r.scopes[scope]
+}
+
+// Resolve finds the virtual machines of all processes together. It reports whether the identity of any process may have
+// changed by that, including processes that were not identified in this round.
 func (id *Identifier) Resolve() (changed bool) {
 	if !id.unsettled {
 		return false
