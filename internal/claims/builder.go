@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// Options are what a Builder joins, and where it finds what it reads itself.
+// Options are what a Builder joins.
 type Options struct {
 	Engine *attribution.Engine
 	// Exact reports whether scans account for all CPU time, including processes that ended. If false, the counters of

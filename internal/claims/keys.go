@@ -77,7 +77,7 @@ type Weigher interface {
 	// reports whether anything was measured; if not, the engine falls back to CPU time. The error is why something is not
 	// known, whether or not anything was measured.
 	Weigh(now time.Time, shares []weigh.Share) (measured bool, err error)
-	// Forget drops what was measured until now, which is nobody's.
+	// Forget drops what was measured until now.
 	Forget()
 	// Name returns what is measured, and how.
 	Name() string
@@ -265,7 +265,7 @@ func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attr
 	return unweighed
 }
 
-// forgetWork says that what was done until now is nobody's.
+// forgetWork drops the work that was done until the baseline.
 func (k *Keys) forgetWork() {
 	if k == nil {
 		return

@@ -93,7 +93,7 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 	}
 }
 
-// ErrEndsLost says that the CPU time source missed processes that ended.
+// ErrEndsLost reports that the CPU time source missed the end of processes.
 var ErrEndsLost = errors.New("the kernel did not tell the end of some processes, as where more end at once than its buffer has room for: what is not known of them is unattributed")
 
 var (

@@ -9,7 +9,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Placement is what a cgroup file alone says of a process.
+// Placement is what a cgroup file alone tells of a process.
 type Placement struct {
 	Container units.Container // zero value: in none
 	Pod       units.Pod       // zero value: in none
@@ -22,22 +22,22 @@ type Placement struct {
 	Cgroup string
 }
 
-// ParseCgroup reads the content of /proc/<pid>/cgroup, whose format is cgroups(7)'s: one line
-// "hierarchy-id:controllers:/path" for each cgroup v1 hierarchy, and "0::/path" for cgroup v2. It never
-// fails: a line it cannot read says nothing, and a path it does not know is in no container.
+// ParseCgroup parses the content of /proc/<pid>/cgroup. Its format is described in cgroups(7): a line
+// "hierarchy-id:controllers:/path" for each hierarchy of version 1, and "0::/path" for version 2. ParseCgroup does not
+// fail: it ignores lines of another form, and a path of no known form is in no workload.
 //
-// In each path the innermost container and the innermost pod win, so a container of Docker in Docker or
-// of a kind cluster is found rather than the one around it. The pod is always the container's. Where hierarchies disagree, the path that
-// names the most levels of pods and containers wins; among equals cgroup v2, then cpuacct, cpu,
-// name=systemd and the rest. The order of the lines makes no difference.
+// The innermost container and the innermost pod of a path count, so that a container of Docker in Docker, or of a cluster
+// of kind, is found rather than the one around it. The pod is always the container's. If hierarchies disagree, the path
+// with the most levels of pods and containers counts; among equals version 2, then cpuacct, cpu, name=systemd and the
+// rest. The order of the lines makes no difference.
 //
-// IDs of what is named by a delegate, such as a user's own service manager or a container, start with the
-// delegate's name and a slash; see delegate.
+// The ID of whatever a delegate named, such as a user's own service manager or a container, starts with the delegate's
+// name and a slash.
 //
-// A path that starts with "/.." is seen from a cgroup namespace; Cgroup then starts so too, and is
-// relative to the reader's own cgroup.
+// A path that starts with "/.." is seen from a cgroup namespace. Cgroup then starts so too, and is relative to the
+// reader's own cgroup.
 //
-// The strings of the result share no memory with b.
+// The result shares no memory with b.
 func ParseCgroup(b []byte) Placement {
 	p, _ := parseCgroup(b)
 	return p
@@ -83,8 +83,8 @@ func parseCgroup(b []byte) (Placement, delegate) {
 	return p, below.delegate
 }
 
-// ProcessCgroup reads the path of the process's own cgroup from the content of /proc/<pid>/cgroup: that of the hierarchy
-// that ParseCgroup prefers among those where it is not the root. It is empty where there is none.
+// ProcessCgroup returns the path of the process's own cgroup from the content of /proc/<pid>/cgroup, in the hierarchy that
+// ParseCgroup prefers among those where the path is not the root. It is empty if there is none.
 func ProcessCgroup(b []byte) string {
 	var best *cgroupLine
 	for line := range bytes.Lines(b) {

@@ -39,8 +39,8 @@ const (
 	anywhere // the id is somewhere below dir
 )
 
-// namedContainers are the shapes whose directory's name starts with the runtime's mark. What a monitor's
-// name leaves after the mark (crio-conmon-<id>, libpod-conmon-<id>) is no id, so it is not inside.
+// namedContainers are the shapes whose directory's name starts with the runtime's mark. The rest of a monitor's name
+// (crio-conmon-<id>, libpod-conmon-<id>) is no id, so a monitor is not in the container.
 //
 // To support another runtime, add a line here or to containersBelow.
 var namedContainers = []containerShape{
@@ -68,8 +68,8 @@ var namedContainers = []containerShape{
 	},
 }
 
-// containersBelow are the shapes where the directory is the id alone and one above it tells the runtime;
-// the nearest counts.
+// containersBelow are the shapes whose directory's name is the id alone. A directory above it tells the runtime; the
+// nearest one counts.
 var containersBelow = []containerShape{
 	{dir: "docker", runtime: "docker", id: isHex64, where: anywhere}, // moby; buildx has /docker/buildx/<id>
 	// BuildKit's executor/oci: <parent>/buildkit/<id>.
@@ -95,13 +95,13 @@ var notContainersBelow = map[string]bool{
 	"firecracker":   true, // Firecracker's jailer: virtual machines
 }
 
-// match is the container that a directory is.
+// match is the result of containerAt.
 type match struct {
 	*containerShape
 	id, runtime string
 }
 
-// findContainer notes the container that a directory is.
+// findContainer finds containers.
 func findContainer(w *walk, name string) verdict {
 	_, unit := splitSystemdPath(name)
 	c, ok := containerAt(w.dirs(), unit)
@@ -181,10 +181,10 @@ func containersAnywhere(name string) bool {
 	return false
 }
 
-// plainShape is what containers have whose cgroup has no children of its runtime's.
+// plainShape is the shape of containers whose runtime makes no children in their cgroup.
 var plainShape containerShape
 
-// cut takes the id from the name of a directory.
+// cut returns the id in the name of a directory.
 func (s *containerShape) cut(name string) (id string, ok bool) {
 	id, ok = strings.CutPrefix(name, s.dir)
 	if !ok {
@@ -204,7 +204,7 @@ func (s *containerShape) cut(name string) (id string, ok bool) {
 	return id, ok
 }
 
-// isAbove tells whether dir is the directory that the shape has above its ids.
+// isAbove reports whether dir is the directory that the shape has above its ids.
 func (s *containerShape) isAbove(dir string) bool {
 	rest, ok := strings.CutPrefix(dir, s.dir)
 	return ok && (rest == "" || s.tagged && (rest[0] == '-' || rest[0] == '.'))

@@ -12,12 +12,12 @@ type Match func(value string) bool
 
 func (m Match) matches(value string) bool { return m != nil && value != "" && m(value) }
 
-// Excluded is who is excluded: whoever any of it matches. Values are compared as [Identity] has them.
+// Excluded selects the processes that are excluded: those that any of its fields matches, by the values that [Identity] has.
 type Excluded struct {
 	// Cgroup matches the path of the container's cgroup and of the process's own. A user can create cgroups with any name
 	// below the user's own, so it should match from the root of the path on.
 	Cgroup Match
-	// Container matches IDs and Pod matches UIDs, both of those alone that the host itself named.
+	// Container matches IDs of containers and Pod UIDs of pods. Both match only what the host itself named.
 	Container, Pod Match
 	// Namespace matches the Kubernetes namespaces of pods.
 	Namespace Match
@@ -25,13 +25,13 @@ type Excluded struct {
 	Executable Match
 }
 
-// Exclusion decides whose energy counts as static. A nil Exclusion excludes nobody.
+// Exclusion decides whose energy counts as static. A nil Exclusion excludes nobody. It is not safe for concurrent use.
 type Exclusion struct {
 	by         Excluded
 	namespaces *podNamespaces // nil where Namespace is
 }
 
-// NewExclusion returns nil where nobody is excluded. It reads the namespaces of pods below root.
+// NewExclusion returns an Exclusion for the host whose root directory is at root, nil if nobody is excluded.
 func NewExclusion(by Excluded, root string) *Exclusion {
 	if by.Cgroup == nil && by.Container == nil && by.Pod == nil && by.Namespace == nil && by.Executable == nil {
 		return nil
@@ -67,8 +67,8 @@ func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
 	return e.by.Namespace.matches(e.namespaces.of(uid, now))
 }
 
-// Resolved reports whether the namespace of a pod has become known, since the last call, that was not when it was asked
-// for. Who is in the pod may be excluded now.
+// Resolved reports whether, since the last call, the namespace of a pod was resolved that was not known when Excludes was
+// called for the pod. Processes in the pod may be excluded now.
 func (e *Exclusion) Resolved(now time.Time) bool {
 	return e != nil && e.namespaces != nil && e.namespaces.lookAgain(now)
 }
@@ -76,7 +76,7 @@ func (e *Exclusion) Resolved(now time.Time) bool {
 // ByCgroup reports whether anybody is excluded by the path of a cgroup.
 func (e *Exclusion) ByCgroup() bool { return e != nil && e.by.Cgroup != nil }
 
-// Err returns why it cannot be told who is excluded, nil where it can.
+// Err returns why the namespaces of pods are not known, nil if they are or nobody is excluded by them.
 func (e *Exclusion) Err() error {
 	if e == nil || e.namespaces == nil {
 		return nil
@@ -84,6 +84,6 @@ func (e *Exclusion) Err() error {
 	return e.namespaces.failed
 }
 
-// isHosts reports whether the host itself named what has this id. Other ids are names in somebody else's part of the
-// cgroup tree, or paths of cgroups, and both have slashes.
+// isHosts reports whether the host itself chose an ID. Other IDs are names in a delegate's part of the cgroup tree, or paths
+// of cgroups, and both have slashes.
 func isHosts(id string) bool { return !strings.Contains(id, "/") }

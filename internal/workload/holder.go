@@ -4,9 +4,9 @@ package workload
 
 // holders are the containers that have processes, by their IDs.
 //
-// The cgroup that has an ID first keeps it. Another cgroup with the same ID is another container, as of another runtime
-// with the same name, or one that only pretends to be it: its ID is the path of its cgroup, for as long as it has
-// processes. Kata has two cgroups for each container, which are one.
+// The first cgroup with an ID keeps it. Another cgroup with the same ID is another container, such as one of another runtime
+// with the same name, or one that only pretends to be the first: its ID is the path of its cgroup, for as long as it has
+// processes. The two cgroups that Kata has for each container are one.
 type holders map[string]*holder
 
 // others is the ID under which all containers without a series of their own are reported. No container has it.
@@ -18,7 +18,7 @@ type holder struct {
 	processes           int
 }
 
-// idOf returns the ID of the container that a process is placed in, and what holds it already.
+// idOf returns the ID of the container that a process is placed in, and its holder if there is one.
 func (h holders) idOf(p *Placement) (id string, by *holder) {
 	id = p.Container.ID
 	if id == "" {
@@ -38,8 +38,8 @@ func (h holders) idOf(p *Placement) (id string, by *holder) {
 	return other, nil
 }
 
-// hold counts a process into the container that it is placed in, and gives the placement the container's ID. It returns
-// nil outside of containers.
+// hold counts a process into its container, and sets the container's ID in the placement. It returns nil outside of
+// containers.
 func (h holders) hold(p *Placement) *holder {
 	id, by := h.idOf(p)
 	if id == "" {

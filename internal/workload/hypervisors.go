@@ -208,8 +208,8 @@ func cutQEMUValue(s string) (value, rest string) {
 	}
 }
 
-// describeFirecracker: --id is unique only if whoever starts Firecracker makes it so, and has a default.
-// So it is an identity where it is a UUID, and otherwise a name.
+// describeFirecracker reads --id, which has a default and is unique only if whoever starts Firecracker makes it so. It is
+// an identity only if it is a UUID, and else a name.
 func describeFirecracker(args arguments) (uuid, name string) {
 	id := longOption(args, "--id")
 	switch {

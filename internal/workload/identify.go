@@ -17,9 +17,9 @@ import (
 // Two Identities that compare equal have the same series. Names and IDs have at most 256 bytes, the path and the command
 // line at most 4 KiB; longer ones end in an ellipsis.
 type Identity struct {
-	// Executable is the base name of the executable, or the task's name where that cannot be read.
+	// Executable is the base name of the executable, or the task's name if the executable cannot be read.
 	Executable string
-	// Path is the executable's path, empty where it cannot be read.
+	// Path is the executable's path, empty if it cannot be read.
 	Path string
 	// CommandLine is the arguments, joined by spaces; empty unless wanted.
 	CommandLine string
@@ -42,10 +42,10 @@ const maxFile = 64 << 10
 // For each scan, call Forget for each process that ended, Identify for each that is new or ran, and Resolve. Identity then
 // returns the result. An Identifier is not safe for concurrent use. Close releases its descriptors.
 type Identifier struct {
-	proc   *kernfs.Dir
-	wanted Wanted
-	buf    []byte
-	known  []entry
+	proc       *kernfs.Dir
+	wanted     Wanted
+	buf        []byte
+	known      []entry
 	placements map[string]*placement // by the text of the cgroup file: processes share few texts
 	holders    holders
 	namespace  namespace

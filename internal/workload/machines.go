@@ -8,8 +8,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// findMachine notes the virtual machine that a directory is. The emulator and the vCPUs are in children of it, so all of
-// them get this answer.
+// findMachine finds virtual machines. The emulator and the vCPUs are in children of the machine's directory.
 func findMachine(w *walk, name string) verdict {
 	if vm, ok := vmAt(w.dirs(), name); ok {
 		vm.ID = w.by.qualify(vm.ID)
@@ -18,7 +17,7 @@ func findMachine(w *walk, name string) verdict {
 	return passed
 }
 
-// vmAt reports whether the directory name, below dirs, holds a virtual machine.
+// vmAt returns the virtual machine that the directory name, below dirs, is of.
 func vmAt(dirs []string, name string) (units.VM, bool) {
 	scope, isScope := strings.CutSuffix(name, ".scope")
 	if d, machine, ok := libvirtMachine(name); ok && d.vm {

@@ -11,16 +11,16 @@ import (
 // namespace makes paths of cgroup v2 that are relative to the reader's cgroup namespace absolute.
 type namespace struct {
 	find   func() (begin string, err error)
-	asked  bool
-	begin  string // where the namespace begins
-	failed error  // why it is not known
-	again  time.Time
+	sought bool
+	begin  string    // path of the namespace's root
+	failed error     // why that is not known
+	again  time.Time // when it is looked for again
 }
 
-// lookForNamespaceAgain is how long a namespace that was not found is left alone.
+// lookForNamespaceAgain is how often a namespace that could not be found is looked for.
 const lookForNamespaceAgain = time.Minute
 
-// findAgain looks for a namespace that was not found, and says whether it is found now.
+// findAgain looks for a namespace that could not be found. It reports whether it is found now.
 func (n *namespace) findAgain(now time.Time) bool {
 	if n.failed == nil || now.Before(n.again) {
 		return false
@@ -30,11 +30,10 @@ func (n *namespace) findAgain(now time.Time) bool {
 	return n.failed == nil
 }
 
-// absolute returns the text of a cgroup file with the path of cgroup v2 as it is below the mount point of the host's
-// tree.
+// absolute returns the text of a cgroup file with the path of cgroup v2 relative to the mount point of the host's tree.
 func (n *namespace) absolute(text []byte) []byte {
-	if !n.asked {
-		n.asked = true
+	if !n.sought {
+		n.sought = true
 		n.begin, n.failed = n.find()
 	}
 	if n.failed != nil || n.begin == "/" {
@@ -55,8 +54,8 @@ func (n *namespace) absolute(text []byte) []byte {
 	return out
 }
 
-// absolutePath returns what a path that is seen from a namespace is where that begins at begin, an absolute path. What
-// is outside of the tree keeps as many "/.." as lead there.
+// absolutePath returns the absolute path of what has the path seen in a namespace whose root is at begin. What is outside
+// of the tree keeps as many "/.." as lead there.
 func absolutePath(begin, seen string) string {
 	begin = strings.TrimSuffix(begin, "/")
 	for begin != "" && (seen == "/.." || strings.HasPrefix(seen, "/../")) {

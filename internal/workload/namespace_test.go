@@ -35,7 +35,7 @@ func TestPathsInACgroupNamespaceAreMadeAbsolute(t *testing.T) {
 	} {
 		assert.Equal(t, tt.want, absolutePath(tt.begin, tt.seen), "%s from %s", tt.seen, tt.begin)
 	}
-	n := namespace{asked: true, begin: "/a/b"}
+	n := namespace{sought: true, begin: "/a/b"}
 	text := "9:name=systemd:/../x\n1:cpu:/\n0::/../c\n"
 	assert.Equal(t, "9:name=systemd:/../x\n1:cpu:/\n0::/a/c\n", string(n.absolute([]byte(text))), "of version 2 only")
 	assert.Equal(t, "0::/a/c", string(n.absolute([]byte("0::/../c"))))
@@ -48,7 +48,7 @@ func TestContainersAreKnownWholeFromWithinACgroupNamespace(t *testing.T) {
 	i := newIdentified(t, false)
 	const pod = "/kubepods/burstable/pod"
 	own := pod + uidX + "/" + idA
-	i.id.namespace = namespace{asked: true, begin: own}
+	i.id.namespace = namespace{sought: true, begin: own}
 	p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
 	i.host.Processes[10] = p
 	for seen, want := range map[string]Placement{

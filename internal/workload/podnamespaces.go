@@ -17,20 +17,20 @@ import (
 type podNamespaces struct {
 	dir    string
 	known  map[string]podNamespace // by UID
-	asked  map[string]time.Time    // since when it is looked for pods that have no directory
-	found  bool                    // since lookAgain said so: any of these
+	asked  map[string]time.Time    // UIDs of pods without a directory, and since when these are looked for
+	found  bool                    // the directory of any of these was found since the last call of lookAgain
 	looked time.Time
-	failed error // to list the directories
+	failed error // why the directories could not be listed
 }
 
 type podNamespace struct {
 	name   string
-	missed time.Time // since when it has had no directory
+	missed time.Time // since when the pod has no directory
 }
 
-// lookForPodsAgain is how often it is looked for pods that have no directory, and forgetPods for how long, and for how
-// long a pod without its directory is remembered: its processes may outlive that. While no directory can be listed, more
-// than maxAsked are not looked for as long as they like.
+// lookForPodsAgain is how often pods without a directory are looked for, and forgetPods for how long. A pod whose directory
+// was removed is remembered for as long: its processes may outlive it. While no directory can be listed, up to maxAsked pods
+// are looked for without an end.
 const (
 	lookForPodsAgain = 10 * time.Second
 	forgetPods       = 10 * time.Minute
@@ -43,7 +43,7 @@ func newPodNamespaces(root string) *podNamespaces {
 	}
 }
 
-// of returns the namespace of a pod, empty where it is not known yet.
+// of returns the namespace of a pod, empty if it is not known yet.
 func (p *podNamespaces) of(uid string, now time.Time) string {
 	namespace, ok := p.known[uid]
 	if _, asked := p.asked[uid]; ok || asked {
@@ -56,8 +56,8 @@ func (p *podNamespaces) of(uid string, now time.Time) string {
 	return namespace.name
 }
 
-// lookAgain looks from time to time for the pods that were asked for, and says whether the directory of any was found
-// since the last call.
+// lookAgain looks from time to time for pods that of was called for and that had no directory. It reports whether any was
+// found since the last call.
 func (p *podNamespaces) lookAgain(now time.Time) (found bool) {
 	if len(p.asked) > 0 && now.Sub(p.looked) >= lookForPodsAgain {
 		p.list(now)
@@ -69,7 +69,7 @@ func (p *podNamespaces) lookAgain(now time.Time) (found bool) {
 	return found
 }
 
-// list looks at all directories that are there.
+// list reads the names of all directories.
 func (p *podNamespaces) list(now time.Time) {
 	p.looked = now
 	entries, err := os.ReadDir(p.dir)
@@ -97,7 +97,7 @@ func (p *podNamespaces) list(now time.Time) {
 	})
 }
 
-// parsePodLogs reads the name of a directory of logs. Neither namespaces nor names nor UIDs have underscores.
+// parsePodLogs parses the name of a directory of logs. Namespaces, names and UIDs have no underscores.
 func parsePodLogs(dir string) (namespace, uid string, ok bool) {
 	parts := strings.Split(dir, "_")
 	if len(parts) != 3 || parts[0] == "" || parts[2] == "" {

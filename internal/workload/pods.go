@@ -8,7 +8,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// findPod notes the pod that a directory is. Containers may be in it.
+// findPod finds pods.
 func findPod(w *walk, name string) verdict {
 	slice, _ := splitSystemdPath(name)
 	pod, ok := podAt(w.dirs(), slice)

@@ -4,13 +4,13 @@ package workload
 
 import "strings"
 
-// findSlurmStep notes the step of a Slurm job that a directory is, or the job. slurmstepd makes
+// findSlurmStep finds jobs of Slurm and their steps, in the directories that slurmstepd creates:
 //
 //	…/slurmstepd.scope/job_7/step_0/user/task_0     cgroup v2, or <node>_slurmstepd.scope (Slurm's cgroup_v2.html)
 //	/slurm/uid_1000/job_7/step_0/task_0             version 1, or slurm_<node> (Slurm's cgroups.html)
 //
-// and puts whatever the job starts there, sessions of pam_slurm_adopt too. The outermost job counts: whoever may create
-// cgroups in a job cannot leave it.
+// All processes of a job are in them, including those of sessions that pam_slurm_adopt adopted. The outermost job counts,
+// so that nobody leaves a job by creating cgroups in it.
 func findSlurmStep(w *walk, name string) verdict {
 	switch {
 	case w.line.Job.ID != "":

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// findUnit notes the unit of systemd that a path is in, as systemd has it (cg_path_get_unit in its cgroup-util.c): the
-// first directory that is no slice. Units of a user, or in a container, are within that one.
+// findUnit finds units of the host's systemd: the first directory that is no slice, as cg_path_get_unit in systemd's
+// cgroup-util.c has it. Units of a user's service manager, or in a container, are inside of that one.
 func findUnit(w *walk, name string) verdict {
 	if w.behindSlices {
 		return passed
 	}
-	// Systemd puts a "_" before names that could be those of the kernel's files.
+	// systemd puts a "_" before names that the kernel's files may have.
 	unit := strings.TrimPrefix(name, "_")
 	if strings.HasSuffix(unit, ".slice") && isUnitName(unit) {
 		return passed

@@ -13,20 +13,20 @@ import (
 // To add a kind, write a file with its function and add a line here.
 var kinds = []kind{findUnit, findSlurmStep, findPod, findMachine, findContainer}
 
-// kind looks at one directory of a path, and notes in the walk's line what workload the directory is.
+// kind looks at one directory of a path, and records in the walk's line which workload the directory is.
 type kind func(w *walk, name string) verdict
 
-// verdict is what a kind knows of a directory.
+// verdict is how a walk continues after a kind has looked at a directory.
 type verdict int
 
 const (
-	passed  verdict = iota // other kinds look at it, too
-	entered                // whatever is below is inside, and the walk's delegate is set
-	stopped                // the rest of the path tells nothing
+	passed  verdict = iota // the next kind looks at the directory
+	entered                // with the next directory; the kind has set walk.by
+	stopped                // not at all
 )
 
-// walk goes through a path from the root to the leaf. Its line keeps the innermost of what it finds, of Slurm and systemd
-// the outermost.
+// walk goes through a path from the root to the leaf. Its line has the innermost pod, container and virtual machine, and
+// the outermost Slurm job and unit.
 type walk struct {
 	line    cgroupLine
 	path    string
