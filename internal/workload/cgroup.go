@@ -116,10 +116,10 @@ type cgroupLine struct {
 	jobCgroup string   // path of the step's or the job's directory
 }
 
-// improve makes l the line if it is better, or the first one.
-func (best *cgroupLine) improve(l *cgroupLine) {
-	if best.path == "" || l.betterThan(best) {
-		*best = *l
+// improve replaces the line by another one if that is better, or if the line is the zero value.
+func (l *cgroupLine) improve(o *cgroupLine) {
+	if l.path == "" || o.betterThan(l) {
+		*l = *o
 	}
 }
 
