@@ -43,7 +43,7 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \
 		-log $(LOG) -- $(COLLECTOR) --config $(CONFIG)
 
-top: $(ENERGY) ## show the top consumers of a collector that runs already
+top: $(ENERGY) ## show the top consumers of a running collector
 	@$(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
@@ -76,7 +76,7 @@ $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum $(ENERGY_FILES)
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
 	$(COLLECTOR) validate --config $(CONFIG)
 
-check-deploy: build build-k8s ## check the files of deploy/ with the tools that read them, as far as they are installed
+check-deploy: build build-k8s ## check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
 image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
@@ -85,7 +85,7 @@ image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUN
 	@cp $(CA_BUNDLE) build/image/ca-certificates.crt
 	docker build --tag $(IMAGE) --file deploy/docker/Dockerfile build/image
 
-test: ## run all tests, with the race detector where there is a C compiler
+test: ## run all tests, with the race detector if there is a C compiler
 	@set -e; race=-race; \
 	if [ "$$(go env CGO_ENABLED)" != 1 ] || ! command -v $$(go env CC) >/dev/null; then \
 		why="the race detector needs a C compiler, and $$(go env CC) was not found or cgo is off"; \
@@ -109,7 +109,7 @@ generate: ## write the generated files
 generate-bpf: ## compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
 	go generate -run bpf2go ./...
 
-check-generate: ## fail where the generated files are not what `make generate` writes
+check-generate: ## fail if `make generate` would change a file
 	@internal/tools/check-generate.sh
 
 lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
@@ -123,7 +123,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
 
-bench: build ## run the benchmarks that BENCH matches, all if it is not set
+bench: build ## run the benchmarks that BENCH matches (default all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
 accuracy: ## measure the error of attributed energy on simulated machines, and write docs/accuracy-tables.md

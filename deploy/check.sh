@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks every file of deploy/ with the tool that reads it, and names the tools that are missing. Fails where a tool
-# reports an error. What needs an API server is in `make integration-k8s`.
+# Checks every file of deploy/ with the tool that reads it, and lists the tools that are missing. Fails if a tool
+# reports an error. Checks that need an API server are part of `make integration-k8s`.
 #
-#   HELM_CHART=directory    a copy of the opentelemetry-collector chart, else the chart's own address is asked
+#   HELM_CHART=directory    a copy of the opentelemetry-collector chart, else it is downloaded
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,7 +23,7 @@ checks() {
 }
 lacks() { echo "skipped  $1: lacks $2"; }
 
-# What the manifests put into the environment.
+# The environment variables that the manifests set.
 export K8S_NODE_NAME=node K8S_POD_IP=127.0.0.1 OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
 
 # kubectl and promtool, where `make integration-k8s` and `make integration` have built them

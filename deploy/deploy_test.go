@@ -33,7 +33,7 @@ func documents(t *testing.T, path string) []map[string]any {
 	return all
 }
 
-// at follows keys into maps, and takes the only element of lists on the way.
+// at follows keys into maps, and takes the only element of any list on the way.
 func at(t *testing.T, value any, keys ...string) any {
 	t.Helper()
 	for _, key := range keys {
@@ -58,7 +58,7 @@ func strs(t *testing.T, value any) []string {
 	return all
 }
 
-// named finds the list's elements with these names.
+// named returns the list's elements with these names.
 func named(t *testing.T, list any, names ...string) []any {
 	t.Helper()
 	var found []any
@@ -97,7 +97,7 @@ func TestHelmValuesMatchTheManifest(t *testing.T) {
 	assert.Equal(t, at(t, documents(t, "kubernetes/kustomization.yaml")[0], "images", "newTag"), at(t, values, "image", "tag"))
 }
 
-// The first column of the page's table of privileges names every capability that is granted anywhere.
+// The first column of the page's table of privileges names every capability that a file grants.
 func TestEveryGrantedPrivilegeIsDocumented(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `CAP_[^|]*\\|")
 	capability := regexp.MustCompile(`CAP_[A-Z_]+`)
@@ -141,7 +141,7 @@ func TestKubernetesCollectorContainsTheLeanOne(t *testing.T) {
 	}
 }
 
-// shippedConfigs returns every collector configuration.
+// shippedConfigs returns all shipped collector configurations.
 func shippedConfigs(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{"helm/values.yaml": at(t, documents(t, "helm/values.yaml")[0], "alternateConfig").(map[string]any)}
@@ -154,7 +154,7 @@ func shippedConfigs(t *testing.T) map[string]map[string]any {
 	return all
 }
 
-// docs/pipelines.md says why. TestShippedPipelinesLoseNothing of `make integration` runs them.
+// docs/pipelines.md has the reasons. TestShippedPipelinesLoseNothing of `make integration` runs these pipelines.
 func TestShippedPipelinesAcknowledgeAfterDelivery(t *testing.T) {
 	for path, config := range shippedConfigs(t) {
 		for _, processor := range strs(t, at(t, config, "service", "pipelines", "metrics", "processors")) {
@@ -181,7 +181,7 @@ func TestOnlyContainersListenOnAllAddresses(t *testing.T) {
 	listens := regexp.MustCompile(`(?m)^ *endpoint: .*(0\.0\.0\.0|\[::\]).*$`)
 	allowed := map[string]string{
 		"docker/config.yaml":     "    endpoint: ${env:ENERGY_PROMETHEUS_ENDPOINT:-0.0.0.0:8889}",
-		"kepler/kubernetes.yaml": "    endpoint: 0.0.0.0:28282", // the pod's port, which is what is scraped
+		"kepler/kubernetes.yaml": "    endpoint: 0.0.0.0:28282", // the pod's port, which Prometheus scrapes
 	}
 	for path := range shippedConfigs(t) {
 		for _, line := range listens.FindAllString(read(t, path), -1) {
@@ -194,7 +194,7 @@ func TestDashboardStepsWorkWithoutASensor(t *testing.T) {
 	assert.NotNil(t, at(t, documents(t, "prometheus/collector.yaml")[0], "receivers", "energy", "model"))
 }
 
-// core and uncore lie inside package, and psys holds all: what adds zones up names them by the variable.
+// core and uncore are inside package, and psys contains all. Panels that add zones up select them with the variable.
 func TestPanelsUseTheZoneVariable(t *testing.T) {
 	text := read(t, "dashboards/energy.json")
 	matchers := regexp.MustCompile(`energy_zone=~?\\"([^"]*)\\"`).FindAllStringSubmatch(text, -1)

@@ -26,8 +26,8 @@ type command struct {
 	exited  chan struct{}
 }
 
-// start runs argv with its output in logFile. It refuses to where endpoint's port is taken: the figures
-// would be somebody else's.
+// start runs argv with its output in logFile. It fails if endpoint's port is in use, as the figures would be those of
+// another collector.
 func start(argv []string, endpoint, logFile string) (*command, error) {
 	if err := portFree(endpoint); err != nil {
 		return nil, err
@@ -39,13 +39,13 @@ func start(argv []string, endpoint, logFile string) (*command, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:   true,            // Ctrl-C comes here alone, and stop does the rest
-		Pdeathsig: syscall.SIGTERM, // where this program is killed, so that nothing is left running
+		Setpgid:   true,            // Ctrl-C goes to this process alone, which then stops the command
+		Pdeathsig: syscall.SIGTERM, // if this process is killed, so that nothing keeps running
 	}
 	c := &command{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// Pdeathsig is the death of the thread: keep it until the command has ended.
+		// Pdeathsig is sent when the thread ends. Keep the thread until the command has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -63,7 +63,7 @@ func start(argv []string, endpoint, logFile string) (*command, error) {
 	return c, nil
 }
 
-// stop ends the command and returns when it has ended.
+// stop terminates the command and waits until it has ended.
 func (c *command) stop() {
 	_ = c.process.Signal(syscall.SIGTERM)
 	select {
@@ -92,7 +92,7 @@ func portFree(endpoint string) error {
 // logTail reads the collector's log.
 type logTail struct{ path string }
 
-// read returns the end of the log, 64 KiB at most.
+// read returns the end of the log, at most 64 KiB.
 func (l logTail) read() []byte {
 	if l.path == "" {
 		return nil
@@ -115,8 +115,8 @@ func (l logTail) last(n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// note is the newest warning or error of the log, empty if there is none. Its lines are
-// time, level, caller, message and fields, with tabs between them.
+// note returns the newest warning or error of the log, or "". Log lines are time, level, caller, message and fields,
+// separated by tabs.
 func (l logTail) note() string {
 	count, newest := 0, ""
 	for line := range bytes.Lines(l.read()) {
@@ -136,7 +136,7 @@ func (l logTail) note() string {
 	return fmt.Sprintf("%s   (%d in %s)", newest, count, l.path)
 }
 
-// reason is the field "error" of a log line.
+// reason returns the field "error" of a log line.
 func reason(fields string) string {
 	_, rest, found := strings.Cut(fields, `"error": "`)
 	if !found {

@@ -4,10 +4,10 @@ package main
 
 import "fmt"
 
-// ledger adds up the processes over scrapes. It remembers what processes had used whose series the
-// exporter has dropped since.
+// ledger adds up processes over scrapes. It remembers the CPU time and energy of processes whose series the exporter
+// has dropped.
 type ledger struct {
-	strict  bool // the collector was started here: nothing can have been dropped before the first scrape
+	strict  bool // the collector was started by this process: no series was dropped before the first scrape
 	begun   bool
 	last    map[string]microjoules
 	dropped microjoules
@@ -15,11 +15,11 @@ type ledger struct {
 	active  microjoules
 }
 
-// check is the sum that must hold: processes + unattributed == active, to the microjoule.
+// check is a sum that must hold: processes + unattributed == active, to the microjoule.
 type check struct {
 	processes    microjoules
-	ended        microjoules // of that, in processes that have ended
-	earlier      microjoules // of that, in processes that were gone before the first table
+	ended        microjoules // of which in processes that have ended
+	earlier      microjoules // of which in processes that were gone before the first table
 	unattributed microjoules
 	active       microjoules
 }
@@ -34,7 +34,7 @@ func (c check) err() error {
 		c.processes.joules(), c.unattributed.joules(), c.active.joules())
 }
 
-// add takes a scrape in; the same one may come twice.
+// add adds a scrape. The same one may come twice.
 func (l *ledger) add(s *snapshot) check {
 	var c check
 	for _, z := range s.zones {
@@ -43,7 +43,7 @@ func (l *ledger) add(s *snapshot) check {
 			c.unattributed += z.unattributed
 		}
 	}
-	if c.active < l.active { // the collector was started anew
+	if c.active < l.active { // the collector was restarted
 		*l = ledger{strict: l.strict}
 	}
 	l.active = c.active

@@ -7,7 +7,7 @@
 //
 // It reads what the collector serves through its Prometheus exporter.
 //
-// It is a module of its own, so that a program which imports the receiver does not get its dependencies.
+// It is a module of its own, so that programs which import the receiver do not get its dependencies.
 package main
 
 import (
@@ -24,7 +24,7 @@ Commands:
 energy COMMAND -h lists the flags of a command.
 `
 
-// errUsage reports bad arguments, which were explained already.
+// errUsage reports invalid arguments, which have already been explained.
 var errUsage = errors.New("bad arguments")
 
 func main() { os.Exit(exitCode(os.Args[1:])) }

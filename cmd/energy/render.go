@@ -51,7 +51,7 @@ func renderNode(b *strings.Builder, s *snapshot, now time.Time) {
 	}
 	switch {
 	case modeled && measured:
-		b.WriteString("MODELED, not measured, where the zone says so: its figures come from the power curve in the configuration\n")
+		b.WriteString("MODELED, not measured, for zones marked (modeled): their figures come from the power curve in the configuration\n")
 	case modeled:
 		b.WriteString("MODELED, not measured: figures come from the power curve in the configuration\n")
 	case measured:
@@ -59,7 +59,7 @@ func renderNode(b *strings.Builder, s *snapshot, now time.Time) {
 	}
 }
 
-// renderProcesses writes the table of processes, and below them what no single process is shown for.
+// renderProcesses writes the table of processes, and below it the CPU time and energy without a process of its own.
 func renderProcesses(b *strings.Builder, s *snapshot, sums check, rows int, total float64) {
 	b.WriteString("\n")
 	line(b, "PROCESS", "PID", "POWER", "ENERGY", "SHARE", "RUNS IN")
@@ -80,7 +80,7 @@ func renderProcesses(b *strings.Builder, s *snapshot, sums check, rows int, tota
 	line(b, "unattributed", "", "-", joules(sums.unattributed), "-", "no process can be named for it")
 }
 
-// renderTable writes the table of one kind of consumers, or nothing if none of them runs.
+// renderTable writes the table of one kind of consumer, or nothing if none of them runs.
 func renderTable(b *strings.Builder, title string, all []*consumer, rows int, total float64, describe func(*consumer) (name, note string)) {
 	live, _ := running(all)
 	if len(live) == 0 {
@@ -94,7 +94,7 @@ func renderTable(b *strings.Builder, title string, all []*consumer, rows int, to
 	})
 }
 
-// running returns the consumers that have not ended, and how many have.
+// running returns the consumers that have not ended, and the number of those that have.
 func running(all []*consumer) (live []*consumer, ended int) {
 	for _, c := range all {
 		if !c.ended {
@@ -104,7 +104,7 @@ func running(all []*consumer) (live []*consumer, ended int) {
 	return live, len(all) - len(live)
 }
 
-// renderRows writes a row for each of the first consumers, and one for the rest together.
+// renderRows writes a row for each of the first consumers, and one for all others.
 func renderRows(b *strings.Builder, all []*consumer, rows int, total float64, describe func(*consumer) (name, pid, note string)) {
 	for _, c := range all[:min(rows, len(all))] {
 		name, pid, note := describe(c)
@@ -143,7 +143,7 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 	if n := utf8.RuneCountInString(name); n > width {
 		name = string([]rune(name)[:width-1]) + "…"
 	}
-	if pid != "" { // shares the name's column
+	if pid != "" { // the PID is in the name's column
 		const rest = width - 9
 		if utf8.RuneCountInString(name) > rest {
 			name = string([]rune(name)[:rest-1]) + "…"
@@ -153,7 +153,7 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 	b.WriteString(strings.TrimRight(clean(fmt.Sprintf("%-*s %10s %12s %7s  %s", width, name, power, energy, share, note)), " ") + "\n")
 }
 
-// isOther reports whether the series is that of all processes without a series of their own.
+// isOther reports whether the series is that of all processes without their own.
 func isOther(c *consumer) bool {
 	return c.labels["process_pid"] == "" && c.labels["process_executable_name"] == "other"
 }
@@ -172,7 +172,7 @@ func runsIn(p *consumer) string {
 	return ""
 }
 
-// short returns enough of an id to find it again. A qualified id is shortened part by part.
+// short returns a prefix of an id that is long enough to find it. A qualified id is shortened part by part.
 func short(id string) string {
 	if delegate, name, found := strings.Cut(id, "/"); found {
 		if !strings.HasSuffix(delegate, ".service") && !strings.HasSuffix(delegate, ".scope") {

@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// maxBody bounds what is read of an answer: 64 MiB hold some 100,000 processes.
+// maxBody is the most that is read of a response: 64 MiB hold about 100,000 processes.
 const maxBody = 64 << 20
 
 // microjoules is energy as the receiver's ledger keeps it, so that sums can be compared exactly.
@@ -38,7 +38,7 @@ type consumer struct {
 	labels map[string]string
 	energy microjoules
 	power  float64
-	ended  bool // its last sample is older than the others'
+	ended  bool // its last sample is older than the newest
 }
 
 // zone is one kind of energy counter of the node.
@@ -47,11 +47,11 @@ type zone struct {
 	activePower, idlePower     float64
 	active, idle, unattributed microjoules
 	source                     string // measured, modeled
-	overlaps                   bool   // with package: not added up
+	overlaps                   bool   // part of package, or contains it: not added up
 	newest                     int64
 }
 
-// snapshot is what one scrape says.
+// snapshot is the content of one scrape.
 type snapshot struct {
 	zones      []*zone
 	processes  []*consumer
@@ -62,7 +62,7 @@ type snapshot struct {
 
 func (s *snapshot) hasFigures() bool { return len(s.zones) > 0 && len(s.processes) > 0 }
 
-// activePower is what the consumers share.
+// activePower is the power that the consumers share.
 func (s *snapshot) activePower() float64 {
 	sum := 0.0
 	for _, z := range s.zones {
@@ -98,7 +98,7 @@ func scrape(ctx context.Context, endpoint string) (*snapshot, error) {
 
 // families reads the Prometheus text format.
 func families(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
-	defer func() { // the parser panics at a sample without a name after a line of TYPE
+	defer func() { // the parser panics on a sample without a name after a TYPE line
 		if p := recover(); p != nil {
 			families, err = nil, fmt.Errorf("the parser failed: %v", p)
 		}
@@ -107,7 +107,7 @@ func families(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	return parser.TextToMetricFamilies(r)
 }
 
-// parse reads the names that the Prometheus exporter gives the receiver's metrics.
+// parse reads the receiver's metrics under the names that the Prometheus exporter gives them.
 func parse(r io.Reader) (*snapshot, error) {
 	families, err := families(r)
 	if err != nil {
@@ -165,7 +165,7 @@ func parse(r io.Reader) (*snapshot, error) {
 	return s, nil
 }
 
-// byZone puts package first, then dram, then the rest by name.
+// byZone sorts package first, then dram, then the rest by name.
 func byZone(a, b string) int {
 	rank := func(s string) int {
 		switch s {
@@ -182,8 +182,7 @@ func byZone(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// consumersOf adds up the zones of every consumer of a kind, the ones with the most power first. Its part of the idle
-// energy, if it has any, is left out.
+// consumersOf adds up the zones of each consumer of a kind, by descending power. Shares of idle energy are left out.
 func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[string]*zone) []*consumer {
 	energy, power := families[kind+"_energy_joules_total"].GetMetric(), families[kind+"_power_watts"].GetMetric()
 	newest := map[string]int64{}
@@ -212,7 +211,7 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 			c.ended = false
 		}
 		if z := zones[name]; idle || z != nil && z.overlaps {
-			return &consumer{} // counted in package, or not shown
+			return &consumer{} // part of package, or not shown
 		}
 		return c
 	}

@@ -78,8 +78,7 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 	return o, err
 }
 
-// run shows tables until ctx or the time limit ends it. The command, if there is one, is stopped before
-// run returns.
+// run shows tables until ctx or the time limit ends. It stops the command, if any, before it returns.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	var exited <-chan struct{}
 	if len(o.command) > 0 {
@@ -93,22 +92,22 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	return show(ctx, o, out, exited)
 }
 
-// display is what top shows over its life.
+// display is the state of top.
 type display struct {
 	options
 	out       io.Writer
 	ledger    ledger
 	log       logTail
 	begin     time.Time
-	shown     bool // a table was
-	announced bool // that it waits was
+	shown     bool // a table was shown
+	announced bool // the wait was announced
 	sums      check
 	err       error // of the last scrape
 }
 
 func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{}) error {
 	d := display{options: o, out: out, log: logTail{path: o.logFile}, begin: time.Now()}
-	// A collector that was started here has dropped no series yet: everything must add up.
+	// A collector started by this process has dropped no series yet, so everything must add up.
 	d.ledger.strict = len(o.command) > 0
 	var limit <-chan time.Time
 	if o.limit > 0 {
@@ -143,7 +142,7 @@ func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{})
 	}
 }
 
-// refresh scrapes once and shows what came. It returns when to scrape again, or that top is done.
+// refresh scrapes once and shows the result. It returns when to scrape again, or that top is done.
 func (d *display) refresh(ctx context.Context) (next time.Duration, done bool, err error) {
 	snap := d.scrape(ctx)
 	switch {
@@ -161,8 +160,8 @@ func (d *display) refresh(ctx context.Context) (next time.Duration, done bool, e
 	return d.interval, false, nil
 }
 
-// scrape reads the endpoint. The exporter may be read while it takes in a batch, so it is read again before sums that do
-// not add up are shown.
+// scrape reads the endpoint. The exporter may be read while it takes in a batch, so scrape reads again if sums do not
+// add up.
 func (d *display) scrape(ctx context.Context) *snapshot {
 	var snap *snapshot
 	if snap, d.err = scrape(ctx, d.endpoint); d.err != nil {
@@ -178,7 +177,7 @@ func (d *display) scrape(ctx context.Context) *snapshot {
 	return snap
 }
 
-// table shows the tables, over those before if the output is a terminal.
+// table writes the tables, over the previous ones if the output is a terminal.
 func (d *display) table(snap *snapshot) {
 	if d.terminal && !d.once {
 		fmt.Fprint(d.out, clearScreen)
@@ -192,7 +191,7 @@ func (d *display) table(snap *snapshot) {
 	d.shown = true
 }
 
-// explain shows why there is no table, and returns when to look again.
+// explain writes why there is no table, and returns when to look again.
 func (d *display) explain() (next time.Duration) {
 	waiting := !d.shown && time.Since(d.begin) < d.wait
 	switch {
@@ -215,7 +214,7 @@ func noFigures(endpoint string, err error, log *logTail) error {
 	if err != nil {
 		fmt.Fprintf(&b, "nothing to show from %s: %v\nIs the collector running? `make run` starts it.", endpoint, err)
 	} else {
-		fmt.Fprintf(&b, "%s answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` to stand in.", endpoint)
+		fmt.Fprintf(&b, "%s answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` configured.", endpoint)
 	}
 	if note := log.note(); note != "" {
 		b.WriteString("\n" + note)

@@ -29,7 +29,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// The test binary stands in for the collector where this variable is set.
+// The test binary acts as the collector if this variable is set.
 const standIn = "ENERGY_TOP_TEST_STAND_IN"
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func TestTables(t *testing.T) {
 	}{
 		{"measured", 3},
 		{"modeled", 10},
-		{"mixed", 10}, // package modeled, gpu measured, and a process that used both
+		{"mixed", 10}, // package is modeled, gpu measured, and one process used both
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := load(t, tt.name+".prom")
@@ -118,7 +118,7 @@ func exposition(active, unattributed float64, processes map[string]float64) stri
 
 func TestProcessesAndUnattributedAddUpToActive(t *testing.T) {
 	first := exposition(10, 1, map[string]float64{"a": 4, "b": 5})
-	later := exposition(13, 1, map[string]float64{"b": 8}) // a ended, and its series was dropped
+	later := exposition(13, 1, map[string]float64{"b": 8}) // a ended and its series was dropped
 	wrong := exposition(13.000001, 1, map[string]float64{"a": 4, "b": 8})
 	gap := exposition(10, 1, map[string]float64{"b": 5})
 
@@ -135,7 +135,7 @@ func TestProcessesAndUnattributedAddUpToActive(t *testing.T) {
 		require.NoError(t, l.add(parseText(t, first)).err())
 		require.ErrorContains(t, l.add(parseText(t, wrong)).err(), "13.000001")
 	})
-	t.Run("what ended before the first table is told apart", func(t *testing.T) {
+	t.Run("processes that ended before the first table are shown separately", func(t *testing.T) {
 		l := ledger{}
 		c := l.add(parseText(t, gap))
 		require.NoError(t, c.err())
@@ -182,7 +182,7 @@ func TestParseRejectsOtherText(t *testing.T) {
 	assert.False(t, s.hasFigures())
 }
 
-// FuzzTable shows whatever an endpoint answers, and adds it up.
+// FuzzTable renders arbitrary responses of an endpoint, and adds them up.
 func FuzzTable(f *testing.F) {
 	for _, name := range []string{"measured.prom", "modeled.prom"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
@@ -204,7 +204,7 @@ func FuzzTable(f *testing.F) {
 		}
 		l := ledger{}
 		sums := l.add(s)
-		_ = sums.err() // what does not add up is an error, and no more
+		_ = sums.err() // sums that do not add up are an error, not a panic
 		got := render(s, sums, 10, time.Date(2026, 1, 2, 14, 3, 5, 0, time.UTC))
 		assert.True(t, utf8.ValidString(got))
 		for _, r := range got {
@@ -213,7 +213,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// FuzzNote reads the newest warning from anything that a log can hold.
+// FuzzNote reads the newest warning of arbitrary logs.
 func FuzzNote(f *testing.F) {
 	f.Add([]byte("2026-01-02T14:03:05.000Z\twarn\treceiver/conditions.go:1\tCollection degraded\t{\"condition\": \"energy zones\", \"error\": \"permission denied\"}\n"))
 	f.Add([]byte("x\terror\ty\t\x1b[2J\xff\t{\"error\": \"\x07\n"))
@@ -257,7 +257,7 @@ func serve(t *testing.T, handler http.HandlerFunc) string {
 	return server.URL + "/metrics"
 }
 
-// freeAddress returns a loopback address that this process alone uses, so that no other takes the port in between.
+// freeAddress returns a loopback address that only this process uses, so that no other takes the port in between.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	own := net.IPv4(127, byte(1+os.Getpid()>>16), byte(os.Getpid()>>8), byte(os.Getpid()))
@@ -330,7 +330,7 @@ func TestTablesFollowEachOther(t *testing.T) {
 	require.NoError(t, run(t.Context(), o, io.Discard), "it ends by itself")
 }
 
-// tables says when it has two of them.
+// tables calls enough once two tables have been written to it.
 type tables struct {
 	bytes.Buffer
 	enough context.CancelFunc

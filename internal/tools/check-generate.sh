@@ -1,7 +1,6 @@
 #!/bin/sh
-# Generates anew and fails where that changed, added or removed a file: what lies in the checkout is then
-# not what the sources say. It compares with what was there before, not with the last commit, so it can
-# be run before committing too.
+# Generates all files anew and fails if that changes, adds or removes one. It compares with the files before the run,
+# not with the last commit, so it also works before committing.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -18,7 +17,7 @@ list() {
 }
 
 list >"$before"
-go generate -skip bpf2go ./... # compiling BPF needs clang: the objects in git are taken as they are
+go generate -skip bpf2go ./... # compiling BPF needs clang: the objects in git are not rebuilt
 list >"$after"
 
 drifted=$(sort "$before" "$after" | uniq -u | sed 's/^[0-9a-f]*  //' | sort -u)
@@ -28,7 +27,7 @@ if [ -n "$drifted" ]; then
 	exit 1
 fi
 
-# A generated file that nobody committed is missing in every other checkout.
+# A generated file that is not committed is missing in every other checkout.
 untracked=$(git ls-files --others --exclude-standard | while IFS= read -r file; do
 	case $file in
 	*/documentation.md | */generated_* | *_bpfel.* | *_bpfeb.*) echo "$file" ;;

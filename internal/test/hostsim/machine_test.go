@@ -95,7 +95,7 @@ func TestPowerGoesWithTheCubeOfTheClockRate(t *testing.T) {
 	a := task(m, 0, 2)
 	m.Show()
 	assert.Equal(t, map[int]int64{0: 1_200_000, 1: 1_200_000, 2: 1_200_000, 3: 1_200_000}, m.Host.Clocks,
-		"at rest, and of the other socket's CPUs nothing is told")
+		"at rest, and the other socket's CPUs have no entry")
 	m.Step(time.Second)
 	assert.InDelta(t, 40e6/8, a.Energy.Package, 1e-3)
 	assert.Equal(t, 2*time.Second, a.Used, "CPU time does not")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the attacks on the built collector. They need root and a C compiler; what a test lacks it names.
+# Runs the attacks on the built collector. They need root and a C compiler; a test that lacks something is skipped with the reason.
 #
-#   RUN=TestAttackStopped   only the tests that match
+#   RUN=TestAttackStopped   runs only the tests that match
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 mkdir -p build/integration

@@ -28,7 +28,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
-// attackConfig sends to a backend without a queue, so that the receiver learns what was taken.
+// attackConfig sends to a backend without a queue, so that the receiver learns which requests were acknowledged.
 const attackConfig = receiverConfig + `
 processors:
   memory_limiter: {check_interval: 100ms, limit_mib: LIMIT, spike_limit_mib: 1}
@@ -44,16 +44,15 @@ service:
     metrics: {receivers: [energy], processors: [memory_limiter], exporters: [otlp_http]}
 `
 
-// attacked is a collector under attack and the backend that it sends to.
+// attacked is a collector under attack and its backend.
 type attacked struct {
 	*collector
 	*backend
-	requests []pmetric.Metrics // that the backend has taken; under its lock
+	requests []pmetric.Metrics // acknowledged by the backend; guarded by its lock
 	parsed   []emission
 }
 
-// attack starts a collector, by what is before its path in a command line, and returns when its backend has the first
-// collection.
+// attack starts a collector whose command line has a prefix, and returns when its backend has the first collection.
 func attack(t *testing.T, source string, before ...string) *attacked {
 	t.Helper()
 	a := startAttacked(t, source, 1024, before...)
@@ -76,7 +75,7 @@ func startAttacked(t *testing.T, source string, limitMiB int, before ...string) 
 	return a
 }
 
-// takes waits until the backend has taken more collections.
+// takes waits until the backend has acknowledged more collections.
 func (a *attacked) takes(t *testing.T, more int) {
 	t.Helper()
 	want := len(a.collections(t)) + more
@@ -86,7 +85,8 @@ func (a *attacked) takes(t *testing.T, more int) {
 	})
 }
 
-// collections are what the backend has taken, the parts of a collection together. The first part has the node's metrics.
+// collections returns the collections that the backend has acknowledged. The first part of each has the node's metrics,
+// and the others follow it.
 func (a *attacked) collections(t *testing.T) (all []emission) {
 	t.Helper()
 	a.mu.Lock()
@@ -108,7 +108,7 @@ func (a *attacked) collections(t *testing.T) (all []emission) {
 	return all
 }
 
-// requireBalance stops the collector and holds what its backend has taken against the rule that nothing is lost.
+// requireBalance stops the collector and checks that the backend has all energy.
 func (a *attacked) requireBalance(t *testing.T) []emission {
 	t.Helper()
 	a.stop(t)
@@ -117,7 +117,7 @@ func (a *attacked) requireBalance(t *testing.T) []emission {
 	return all
 }
 
-// cpu is the CPU time that the collector has used.
+// cpu returns the CPU time of the collector.
 func (a *attacked) cpu(t *testing.T) time.Duration { return processCPU(t, a.cmd.Process.Pid) }
 
 func processCPU(t *testing.T, pid int) time.Duration {
@@ -134,7 +134,7 @@ func processCPU(t *testing.T, pid int) time.Duration {
 	return ticks * 10 * time.Millisecond
 }
 
-// residentMiB is a line of /proc/<pid>/status: VmRSS, or VmHWM, the most that it ever was.
+// residentMiB returns a line of /proc/<pid>/status in MiB: VmRSS, or VmHWM, its highest value so far.
 func residentMiB(t *testing.T, pid int, line string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -146,7 +146,7 @@ func residentMiB(t *testing.T, pid int, line string) int {
 	return kib / 1024
 }
 
-// startHostile starts a program n times, with arguments, and waits until all run.
+// startHostile starts a program n times with arguments, and waits until all run.
 func startHostile(t *testing.T, program, what string, n int, args func(i int) []string) (pids []int) {
 	t.Helper()
 	for i := range n {
@@ -169,7 +169,7 @@ func startHostile(t *testing.T, program, what string, n int, args func(i int) []
 
 func none(int) []string { return nil }
 
-// copyAs copies a program under another name.
+// copyAs copies a program to another name.
 func copyAs(t *testing.T, program, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(program)
@@ -179,7 +179,7 @@ func copyAs(t *testing.T, program, name string) string {
 	return to
 }
 
-// sources runs an attack with each source of CPU times that can be had.
+// sources runs an attack with each available CPU time source.
 func sources(t *testing.T, test func(t *testing.T, source string)) {
 	need(t)
 	for _, source := range []string{"bpf", "procfs"} {
@@ -187,8 +187,8 @@ func sources(t *testing.T, test func(t *testing.T, source string)) {
 	}
 }
 
-// 33 processes that call themselves virtual machines with a name of 130 kB each made a collection that every backend
-// refuses, each time.
+// 33 processes pretend to be virtual machines with names of 130 kB each. Unbounded names once made collections that
+// every backend refused.
 func TestAttackNamesWithoutBounds(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		a := attack(t, source)
@@ -221,7 +221,8 @@ func TestAttackNamesWithoutBounds(t *testing.T) {
 	})
 }
 
-// 300 processes that rename themselves, each with a command line of 900 kB of nothing, took half of a CPU.
+// 300 processes rename themselves, each with a command line of 900 kB of NUL bytes. Reading them once cost half of a
+// CPU.
 func TestAttackCommandLines(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		const processes, collections, windows = 300, 4, 3
@@ -231,7 +232,7 @@ func TestAttackCommandLines(t *testing.T) {
 				startHostile(t, hostile, what, processes, args)
 				a := attack(t, source)
 				a.takes(t, 1)
-				var costs []time.Duration // what else runs on the machine costs something too
+				var costs []time.Duration // other processes of the machine cost something too
 				for range windows {
 					before := a.cpu(t)
 					a.takes(t, collections)
@@ -251,13 +252,13 @@ func TestAttackCommandLines(t *testing.T) {
 			return args
 		})
 		t.Logf("%s: a collection beside %d honest processes takes %v of CPU time, beside hostile ones %v", source, processes, honest, blank)
-		// Their names change, which honest ones' do not. The benchmark in internal/workload is exact; this only catches
-		// what was 160 times as much.
+		// Honest processes do not change their names. The benchmark in internal/workload is exact; this test only
+		// catches a cost like the former one of 160 times as much.
 		assert.Less(t, blank, 5*honest+10*time.Millisecond)
 	})
 }
 
-// A user who names a cgroup of their own after a container has no part in the container's energy, and adds none to it.
+// A user who names a cgroup after a container gets no part of the container's energy, and adds none to it.
 func TestAttackForgedContainer(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		load := build(t, "load")
@@ -280,13 +281,13 @@ func TestAttackForgedContainer(t *testing.T) {
 	})
 }
 
-// process is one that a test has started in a cgroup.
+// process is a process that a test has started in a cgroup.
 type process struct {
 	cmd *exec.Cmd
 	out *bufio.Reader
 }
 
-// startIn starts a program in a cgroup that is made for it in every hierarchy, and removed at the end.
+// startIn starts a program in a new cgroup of every hierarchy. The cgroups are removed at the end of the test.
 func startIn(t *testing.T, cgroup, program string, args ...string) *process {
 	t.Helper()
 	var files []string
@@ -298,7 +299,7 @@ func startIn(t *testing.T, cgroup, program string, args ...string) *process {
 				require.ErrorIs(t, err, os.ErrExist)
 				continue
 			}
-			for _, set := range []string{"cpuset.cpus", "cpuset.mems"} { // those of version 1 begin empty
+			for _, set := range []string{"cpuset.cpus", "cpuset.mems"} { // empty at first in version 1
 				if value, err := os.ReadFile(filepath.Join(filepath.Dir(dir), set)); err == nil {
 					_ = os.WriteFile(filepath.Join(dir, set), value, 0)
 				}
@@ -331,7 +332,7 @@ func (p *process) waitDone(t *testing.T) {
 	require.Equal(t, "done\n", line)
 }
 
-// hierarchies are the mount points of all cgroup hierarchies.
+// hierarchies returns the mount points of all cgroup hierarchies.
 func hierarchies(t *testing.T) (dirs []string) {
 	t.Helper()
 	for line := range strings.Lines(fileText(t, "/proc/self/mounts")) {
@@ -343,7 +344,7 @@ func hierarchies(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// The final values of thousands of processes, which ended while the backend refused, are held until it takes them.
+// Final values of thousands of processes that end while the backend refuses are kept until it acknowledges them.
 func TestAttackHeldSeries(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		const processes = 10_000
@@ -377,7 +378,7 @@ func TestAttackHeldSeries(t *testing.T) {
 	})
 }
 
-// A collector that is stopped for a while bills the whole time when it goes on.
+// A collector that was stopped for a while attributes the energy of the whole time when it continues.
 func TestAttackStopped(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		a := attack(t, source)
@@ -392,14 +393,14 @@ func TestAttackStopped(t *testing.T) {
 	})
 }
 
-// requireModeledEnergy holds all energy against the model's 100 W.
+// requireModeledEnergy checks that all energy adds up to the model's 100 W.
 func requireModeledEnergy(t *testing.T, all []emission) {
 	t.Helper()
 	last := all[len(all)-1].filter("system.energy", "energy.state=active")[0]
 	assert.InEpsilon(t, 100*last.at.Sub(last.start).Seconds(), total(all, "system.energy"), 0.01, "J in %v", last.at.Sub(last.start))
 }
 
-// In a time namespace the clocks that processes are dated by are not the kernel's own, of which BPF tells
+// In a time namespace the clocks that processes are dated by differ from the kernel's own, which BPF reports
 // (time_namespaces(7)).
 func TestAttackOtherClocks(t *testing.T) {
 	need(t)
@@ -424,7 +425,7 @@ func TestAttackOtherClocks(t *testing.T) {
 	}
 }
 
-// Where a runtime's filter of system calls refuses BPF, procfs takes its place and the log says why.
+// If a runtime's system call filter refuses BPF, the receiver uses procfs and logs the reason.
 func TestAttackBPFRefused(t *testing.T) {
 	need(t)
 	hostile := build(t, "hostile")
@@ -438,7 +439,7 @@ func TestAttackBPFRefused(t *testing.T) {
 	assert.InDelta(t, 1, total(a.requireBalance(t), "container.cpu.time", "container.id="+strings.Repeat("7", 64)), 0.1)
 }
 
-// Containers are counted where a machine has cgroups of version 1 alone, and where it has version 2 alone.
+// Containers are measured on machines with cgroups of version 1 alone, and of version 2 alone.
 func TestAttackCgroupVersions(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		unshare := program(t, "unshare", "util-linux")
@@ -468,7 +469,7 @@ func TestAttackCgroupVersions(t *testing.T) {
 	})
 }
 
-// What a memory limiter refuses while thousands of processes run is delivered when there is room again.
+// Collections that a memory limiter refused are delivered when there is memory again.
 func TestAttackMemoryLimit(t *testing.T) {
 	sources(t, func(t *testing.T, source string) {
 		const processes = 10_000
@@ -486,7 +487,7 @@ func TestAttackMemoryLimit(t *testing.T) {
 		a.takes(t, 3)
 		t.Logf("%s: %d MiB resident, %d at most", source, residentMiB(t, a.cmd.Process.Pid, "VmRSS"), residentMiB(t, a.cmd.Process.Pid, "VmHWM"))
 		a.stop(t)
-		// A collection of which only the first parts were taken does not add up by itself. The next one does.
+		// A collection that was acknowledged in part does not add up. The next one does.
 		all := a.collections(t)
 		assert.InDelta(t, total(all, "system.energy", "energy.state=active"),
 			total(all, "process.energy")+total(all, "system.unattributed.energy"), 0.5e-6, "processes and unattributed are active")

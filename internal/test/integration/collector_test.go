@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds how long anything may take to come about. It only ends a run that went wrong.
+// patience is how long a test waits for anything. It only ends runs that went wrong.
 const patience = 5 * time.Minute
 
-// eventually waits until something holds, which does not hang on how fast the machine is.
+// eventually waits until a condition holds, however slow the machine is.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for began := time.Now(); !holds(); time.Sleep(50 * time.Millisecond) {
@@ -31,16 +31,16 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// collector is a collector of this machine's.
+// collector is a collector that measures this machine.
 type collector struct {
 	out, log string // files
 	ended    <-chan struct{}
 	cmd      *exec.Cmd
 }
 
-// receiverConfig has the model meter. Its power is the same however busy the machine is, so that the active
-// energy, and with it what a second of CPU time is billed, does not hang on what else runs: with N CPUs it is
-// 100/N J, a little more where the kernel was busy with what is nobody's, such as interrupts.
+// receiverConfig selects the model meter. Its power is constant, so the active energy and the energy per second of CPU
+// time do not depend on other load: with N CPUs a CPU second is 100/N J, a little more if the kernel used time that
+// belongs to no process, such as interrupts.
 const receiverConfig = `
 receivers:
   energy:
@@ -67,8 +67,8 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// startCollector starts a collector with a source of CPU times, and returns when it has its baseline. What it
-// sends and says is kept in build/integration/<test>.
+// startCollector starts a collector with a CPU time source, and returns when it has its baseline. Its output and its
+// log are kept in build/integration/<test>.
 func startCollector(t *testing.T, source string) *collector {
 	t.Helper()
 	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
@@ -86,7 +86,7 @@ func startCollector(t *testing.T, source string) *collector {
 	return c
 }
 
-// startDaemon starts a program that runs until the test ends. It is asked to end then, and waited for.
+// startDaemon starts a program that runs until the test ends. It is then terminated and waited for.
 func startDaemon(t *testing.T, cmd *exec.Cmd, logPath string) (ended <-chan struct{}) {
 	t.Helper()
 	log, err := os.Create(logPath)
@@ -96,7 +96,7 @@ func startDaemon(t *testing.T, cmd *exec.Cmd, logPath string) (ended <-chan stru
 	require.NoError(t, cmd.Start())
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended is not what is tested
+		_ = cmd.Wait() // the exit status is not tested
 		_ = log.Close()
 		close(done)
 	}()
@@ -122,7 +122,7 @@ func (c *collector) hasEnded() bool {
 	}
 }
 
-// stop ends the collector, which then has written everything.
+// stop ends the collector. All output has been written when it returns.
 func (c *collector) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, c.cmd.Process.Signal(unix.SIGTERM))
@@ -145,9 +145,9 @@ func (c *collector) emits(t *testing.T, more int) {
 	})
 }
 
-// lastLine is the last thing that a daemon said.
+// lastLine returns the last line of a log.
 func lastLine(path string) string {
-	text, _ := os.ReadFile(path) // then it said nothing
+	text, _ := os.ReadFile(path) // a missing log is empty
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[len(lines)-1]
 }

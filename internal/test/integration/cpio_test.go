@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeInitramfs writes an archive that the kernel unpacks as its first file system: programs and modules by
-// their path in it. The format is cpio's newc (Documentation/driver-api/early-userspace/buffer-format.rst).
+// writeInitramfs writes an archive that the kernel unpacks as its initial file system, of programs and modules by path.
+// The format is cpio's newc (Documentation/driver-api/early-userspace/buffer-format.rst).
 func writeInitramfs(t *testing.T, to string, files map[string]string) {
 	t.Helper()
 	out, err := os.Create(to)
@@ -47,5 +47,5 @@ func writeInitramfs(t *testing.T, to string, files map[string]string) {
 	require.NoError(t, out.Close())
 }
 
-// padding fills up to a multiple of four bytes.
+// padding pads to a multiple of four bytes.
 func padding(n int) string { return string(bytes.Repeat([]byte{0}, (4-n%4)%4)) }

@@ -25,13 +25,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docker is a daemon of the test's own.
+// docker is a daemon that the test has started.
 type docker struct {
 	client, socket string
 	http           http.Client
 }
 
-// dockerContainer is a container of the test's and what the counters say that it used, in seconds of CPU time.
+// dockerContainer is a container of the test and the CPU time that its counters show, in seconds.
 type dockerContainer struct {
 	name, parent, load, id string
 	restarts               bool
@@ -44,8 +44,8 @@ const (
 	burstableGroup = "/kubepods/burstable/pod" + podUID
 )
 
-// Containers with known loads, in Docker's own and in Kubernetes' cgroups, against what `docker stats` and the
-// cgroups' counters say.
+// Containers with known loads, in Docker's own cgroups and in those of Kubernetes, are compared with `docker stats` and
+// the cgroups' counters.
 func TestDockerContainers(t *testing.T) {
 	need(t)
 	d := startDocker(t)
@@ -73,7 +73,7 @@ func TestDockerContainers(t *testing.T) {
 		}
 	}
 	for _, c := range containers {
-		d.count(t, c) // they sleep: it stays like that
+		d.count(t, c) // they sleep, so nothing changes any more
 	}
 	for _, c := range collectors {
 		c.emits(t, 2)
@@ -100,19 +100,19 @@ func TestDockerContainers(t *testing.T) {
 	}
 }
 
-// testCPUTime holds a container's CPU time against its counters.
+// testCPUTime compares a container's CPU time with its counters.
 func (c *dockerContainer) testCPUTime(t *testing.T, emissions []emission, source string) {
 	got := total(emissions, "container.cpu.time", "container.id="+c.id)
 	energy := total(emissions, "container.energy", "container.id="+c.id)
 	t.Logf("%s, %s (%s): docker stats %.4f s, cgroup %.4f s, reported %.4f s (%+.2f %%), %.3f J",
 		source, c.name, c.load, c.byStats, c.byCgroup, got, 100*(got/c.byCgroup-1), energy)
-	// What creates a container uses some milliseconds before it is in the container's cgroup.
+	// Creating a container takes some milliseconds before its process is in the container's cgroup.
 	const bound, created = 0.02, 0.03
 	assert.InDelta(t, c.byCgroup, c.byStats, created, "%s: cgroup and docker stats", c.name)
 	assert.InDelta(t, c.byCgroup, got, bound*c.byCgroup+created, "%s by %s", c.name, source)
 }
 
-// testPods says that a pod has the energy of its containers, and is known by its cgroup.
+// testPods checks that a pod has the energy of its containers, and is identified by its cgroup.
 func testPods(t *testing.T, emissions []emission, containers []*dockerContainer) {
 	for uid, class := range map[string]string{podUID: "Burstable", otherPodUID: "BestEffort"} {
 		sum := 0.0
@@ -120,7 +120,7 @@ func testPods(t *testing.T, emissions []emission, containers []*dockerContainer)
 			if strings.HasSuffix(c.parent, uid) {
 				own := total(emissions, "container.energy", "container.id="+c.id)
 				assert.InDelta(t, own, total(emissions, "container.energy", "container.id="+c.id, "k8s.pod.uid="+uid), 1e-9,
-					"%s says which pod it is of", c.name)
+					"%s has the UID of its pod", c.name)
 				sum += own
 			}
 		}
@@ -134,12 +134,12 @@ func testPods(t *testing.T, emissions []emission, containers []*dockerContainer)
 	}
 }
 
-// startDocker starts a daemon that touches neither the network nor any other daemon's state. At the end it, its
-// mounts and its cgroups are gone.
+// startDocker starts a daemon that uses neither the network nor the state of another daemon. The daemon, its mounts and
+// its cgroups are removed at the end of the test.
 func startDocker(t *testing.T) *docker {
 	t.Helper()
 	daemon := program(t, "dockerd", "docker.io")
-	dir, err := os.MkdirTemp("", "docker-") // short, for the socket's name
+	dir, err := os.MkdirTemp("", "docker-") // short, as the path of a socket is limited
 	require.NoError(t, err)
 	d := &docker{client: program(t, "docker", "docker.io"), socket: filepath.Join(dir, "socket")}
 	before := cgroupDirs(t)
@@ -187,7 +187,7 @@ func (d *docker) command(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// importLoad makes an image of nothing but the load program.
+// importLoad makes an image that contains only the load program.
 func (d *docker) importLoad(t *testing.T) {
 	t.Helper()
 	content, err := os.ReadFile(build(t, "load"))
@@ -214,7 +214,7 @@ func (d *docker) run(t *testing.T, c *dockerContainer) {
 	require.Len(t, c.id, 64)
 }
 
-// waitDone waits until a container has used what it should, for the n-th time.
+// waitDone waits until a container has used its CPU time for the n-th time.
 func (d *docker) waitDone(t *testing.T, c *dockerContainer, n int) {
 	t.Helper()
 	eventually(t, c.name+" is done", func() bool {
@@ -222,7 +222,7 @@ func (d *docker) waitDone(t *testing.T, c *dockerContainer, n int) {
 	})
 }
 
-// count adds what a container has used to what it had used before it was restarted.
+// count adds the container's CPU time to that from before its restart.
 func (d *docker) count(t *testing.T, c *dockerContainer) {
 	t.Helper()
 	answer, err := d.http.Get("http://docker/containers/" + c.id + "/stats?stream=false&one-shot=true")
@@ -241,7 +241,7 @@ func (d *docker) count(t *testing.T, c *dockerContainer) {
 	c.byCgroup += cgroupUsage(t, strings.TrimSpace(d.command(t, "inspect", "--format={{.State.Pid}}", c.name)))
 }
 
-// cgroupUsage is the CPU time that the counter of a process's cgroup shows, in seconds.
+// cgroupUsage returns the CPU time of a process's cgroup by its counter, in seconds.
 func cgroupUsage(t *testing.T, pid string) float64 {
 	t.Helper()
 	groups, err := os.ReadFile("/proc/" + pid + "/cgroup")
@@ -267,7 +267,7 @@ func cgroupUsage(t *testing.T, pid string) float64 {
 	return float64(microseconds) / 1e6
 }
 
-// cgroupDirs lists the cgroups of all hierarchies that daemons of these tests may create and leave.
+// cgroupDirs lists the cgroups of all hierarchies that the daemons of these tests may create and leave behind.
 func cgroupDirs(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -280,7 +280,7 @@ func cgroupDirs(t *testing.T) map[string]bool {
 					if err == nil && entry.IsDir() {
 						found[path] = true
 					}
-					return nil // another's that went away meanwhile
+					return nil // another program removed it meanwhile
 				})
 			}
 		}
@@ -288,7 +288,7 @@ func cgroupDirs(t *testing.T) map[string]bool {
 	return found
 }
 
-// removeCgroups removes those that were not there before and hold nothing.
+// removeCgroups removes empty cgroups that were not there before.
 func removeCgroups(t *testing.T, before map[string]bool) {
 	t.Helper()
 	now := cgroupDirs(t)
@@ -300,7 +300,7 @@ func removeCgroups(t *testing.T, before map[string]bool) {
 	}
 	slices.SortFunc(dirs, func(a, b string) int { return len(b) - len(a) }) // children first
 	for _, dir := range dirs {
-		_ = os.Remove(dir) // another's, in use
+		_ = os.Remove(dir) // in use by another program
 	}
 	for dir := range cgroupDirs(t) {
 		for _, uid := range []string{podUID, otherPodUID} {
@@ -309,13 +309,13 @@ func removeCgroups(t *testing.T, before map[string]bool) {
 	}
 }
 
-// unmountBelow unmounts what a daemon has left below its directory.
+// unmountBelow unmounts the mounts that a daemon has left below its directory.
 func unmountBelow(t *testing.T, dir string) {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	require.NoError(t, err)
 	lines := strings.Split(string(mounts), "\n")
-	slices.Reverse(lines) // the last mounted first
+	slices.Reverse(lines) // last mounted first
 	for _, line := range lines {
 		fields := strings.Fields(line)
 		if len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {

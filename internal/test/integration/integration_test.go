@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// need skips a test that `make integration` did not start, or that runs without being root.
+// need skips a test unless `make integration` started it as root.
 func need(t *testing.T) {
 	t.Helper()
 	if os.Getenv("INTEGRATION") == "" {
@@ -24,7 +24,7 @@ func need(t *testing.T) {
 	}
 }
 
-// program returns the path of a program, and skips the test where there is none.
+// program returns the path of a program, or skips the test if it is missing.
 func program(t *testing.T, name, aptPackage string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -34,7 +34,7 @@ func program(t *testing.T, name, aptPackage string) string {
 	return path
 }
 
-// cache is the directory for what is downloaded or built once.
+// cache returns the directory for files that are downloaded or built once.
 func cache(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../../build/integration")
@@ -43,7 +43,7 @@ func cache(t *testing.T) string {
 	return dir
 }
 
-// collectorBinary is what `make build` has built, or what INTEGRATION_COLLECTOR names.
+// collectorBinary returns the collector built by `make build`, or the one that INTEGRATION_COLLECTOR names.
 func collectorBinary(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("INTEGRATION_COLLECTOR")
@@ -58,7 +58,7 @@ func collectorBinary(t *testing.T) string {
 	return path
 }
 
-// build compiles a program of this directory without anything that it would need at run time.
+// build compiles a program of this directory statically.
 func build(t *testing.T, name string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
@@ -68,7 +68,7 @@ func build(t *testing.T, name string) string {
 	return out
 }
 
-// run runs a command and returns what it printed.
+// run runs a command and returns its output.
 func run(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	out, err := cmd.CombinedOutput()

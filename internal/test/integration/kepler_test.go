@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keplerSettings are what the test sets beside the shipped configuration. The names of a container and its pod, which
-// k8s_attributes finds on a cluster, are given to all resources: only containers and pods may take them.
+// keplerSettings are the settings that differ from the shipped configuration. The names of a container and its pod,
+// which k8s_attributes finds on a cluster, are set on all resources: only containers and pods may use them.
 const keplerSettings = `
 receivers:
   energy: {root_path: ROOT, meter: powercap, collection_interval: 1s, initial_delay: 0s}
@@ -47,7 +47,7 @@ scrape_configs:
     static_configs: [{targets: [ENDPOINT]}]
 `
 
-// keplerQueries are those of Kepler's documentation (Prometheus Queries in its metrics page).
+// keplerQueries are the queries in Kepler's documentation (Prometheus Queries in its metrics page).
 var keplerQueries = []string{
 	`kepler_container_cpu_watts{container_name="nginx"}`,
 	`kepler_node_cpu_watts{zone="package"}`,
@@ -60,10 +60,11 @@ var keplerQueries = []string{
 // The variables and the panels' expressions of Kepler's default dashboard, "Kepler Dashboard":
 // compose/default/grafana/dashboards/latest/dashboard.json in github.com/sustainable-computing-io/kepler at 905238ac.
 
-// keplerVariables have the values of a label of what a query finds. Those that depend on others come after them.
+// keplerVariables are the variables of the dashboard: the values of a label in a query's result. A variable comes after
+// those that it depends on.
 var keplerVariables = []struct {
 	name, query, label string
-	all                bool // it may also be All
+	all                bool // the value All is allowed
 }{
 	{"job", `kepler_node_cpu_watts`, "job", false},
 	{"zone", `kepler_node_cpu_watts{job="$job"}`, "zone", true},
@@ -75,7 +76,7 @@ var keplerVariables = []struct {
 	{"vm", `kepler_vm_cpu_watts{job="$job"}`, "vm_name", true},
 }
 
-// keplerPanels are the expressions, each with the labels that its panel shows.
+// keplerPanels are the panels' expressions, each with the labels that the panel shows.
 var keplerPanels = []struct{ expression, shows string }{
 	{`sum by (zone) (kepler_node_cpu_watts{job="$job", zone=~"$zone"})`, "zone"},
 	{`sum by (zone) (kepler_node_cpu_active_watts{job="$job", zone=~"$zone"})`, "zone"},
@@ -99,7 +100,7 @@ var keplerPanels = []struct{ expression, shows string }{
 	{`kepler_vm_cpu_watts{job="$job", zone=~"$zone",vm_name=~"$vm"}`, "zone vm_name"},
 }
 
-// keplerLabels are those of Kepler's metrics of what the test runs, where each has a value.
+// keplerLabels are the labels of Kepler's metrics for the test's workloads, if they have a value.
 var keplerLabels = map[string][]string{
 	`kepler_node_cpu_joules_total`:                                 {"zone"},
 	`kepler_node_cpu_watts`:                                        {"zone"},
@@ -128,7 +129,7 @@ const (
 	keplerVM        = "0e9d7a6f-5c4b-4a29-98f7-e6d5c4b3a291"
 )
 
-// The configuration that emits Kepler's metrics, in front of a Prometheus that scrapes it as it scraped Kepler.
+// The configuration that emits Kepler's metrics, with a Prometheus that scrapes it as it scraped Kepler.
 func TestKeplersQueries(t *testing.T) {
 	need(t)
 	program := kubernetesBinary(t)
@@ -189,7 +190,7 @@ func TestKeplersQueries(t *testing.T) {
 		return !slices.ContainsFunc(both, func(s promSeries) bool { return math.Abs(s.samples[0].value) > 1e-6 })
 	})
 	for zone, watts := range map[string]float64{"package": pipelinePower["intel-rapl:0"], "dram": pipelinePower["intel-rapl:0:0"]} {
-		// The median: a scan that is late by a tenth of a second is off by as much.
+		// The median, because a scan that is late by a tenth of a second has an error of that size.
 		got := p.value(t, time.Now(), fmt.Sprintf(`quantile_over_time(0.5, kepler_node_cpu_watts{zone=%q}[1m])`, zone))
 		t.Logf("%s: %.2f W, truly %.0f W", zone, got, watts)
 		assert.InEpsilon(t, watts, got, 0.05, zone)
@@ -208,10 +209,10 @@ func TestKeplersQueries(t *testing.T) {
 	assert.Empty(t, query(watts), "the power of what ended is gone, with the scrape configuration that Kepler had")
 }
 
-// testKeplersDashboard opens Kepler's dashboard with the first value of each variable, and with All where it has that. No
-// variable may be without a value, no panel empty and no label that it shows missing.
+// testKeplersDashboard opens Kepler's dashboard with the first value of each variable, and with All if allowed. Every
+// variable must have a value, every panel must show data, and every label shown must be present.
 func testKeplersDashboard(t *testing.T, query func(string) []promSeries) {
-	var one, all []string // what strings.NewReplacer takes
+	var one, all []string // arguments of strings.NewReplacer
 	for _, v := range keplerVariables {
 		var values []string
 		for _, s := range query(strings.NewReplacer(one...).Replace(v.query)) {
@@ -241,7 +242,7 @@ func testKeplersDashboard(t *testing.T, query func(string) []promSeries) {
 	t.Logf("%d variables and %d expressions, with %v", len(keplerVariables), len(keplerPanels), one)
 }
 
-// cpuLabels are those of kepler_node_cpu_info for which /proc/cpuinfo has a value here.
+// cpuLabels are the labels of kepler_node_cpu_info for which /proc/cpuinfo has a value here.
 func cpuLabels() []string {
 	labels := []string{"processor"}
 	text, _ := os.ReadFile("/proc/cpuinfo")
@@ -255,8 +256,8 @@ func cpuLabels() []string {
 	return labels
 }
 
-// startKeplerLoads starts a process of its own, one in a pod's container and one that is a virtual machine.
-// It returns what they run.
+// startKeplerLoads starts a plain process, one in a pod's container and one that is a virtual machine. It returns their
+// executables.
 func startKeplerLoads(t *testing.T) (load string) {
 	t.Helper()
 	load = build(t, "load")
@@ -267,7 +268,7 @@ func startKeplerLoads(t *testing.T) (load string) {
 	inContainer.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd()), Pdeathsig: syscall.SIGTERM}
 	startDaemonKeeping(t, inContainer)
 
-	// A program is a virtual machine by its name. This one's arguments are QEMU's and its work is a shell's.
+	// A virtual machine is recognized by its program's name. This one has QEMU's arguments and runs a shell.
 	shell, err := exec.LookPath("sh")
 	require.NoError(t, err)
 	text, err := os.ReadFile(shell)
@@ -278,7 +279,7 @@ func startKeplerLoads(t *testing.T) (load string) {
 	return load
 }
 
-// startDaemonKeeping starts a daemon like startDaemon, which sets SysProcAttr anew.
+// startDaemonKeeping starts a daemon like startDaemon, which overwrites SysProcAttr.
 func startDaemonKeeping(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	require.NoError(t, cmd.Start())
@@ -288,7 +289,8 @@ func startDaemonKeeping(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// podCgroup makes the cgroup of a container as a kubelet with containerd does, in the v2 hierarchy, until the test ends.
+// podCgroup makes the cgroup of a container in the v2 hierarchy as a kubelet with containerd does. It is removed at the
+// end of the test.
 func podCgroup(t *testing.T) *os.File {
 	t.Helper()
 	mount := "/sys/fs/cgroup"
@@ -319,7 +321,7 @@ func podCgroup(t *testing.T) *os.File {
 	return group
 }
 
-// freeEndpoint is a port of loopback that nobody listens on.
+// freeEndpoint returns an unused port of loopback.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -328,7 +330,7 @@ func freeEndpoint(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// keptMetrics are those that docs/kepler.md says are emitted on a machine without psys.
+// keptMetrics are the metrics that docs/kepler.md lists for a machine without psys.
 func keptMetrics(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/kepler.md")

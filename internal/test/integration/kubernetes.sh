@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what a Kubernetes node is made of, once, and holds the DaemonSet of deploy/ against it. What cannot be had
-# is named by the test that lacks it. Fails where a test fails, and where none ran.
+# Builds the components of a Kubernetes node, once, and tests the DaemonSet of deploy/ on it. A test that lacks
+# something is skipped with the reason. Fails if a test fails, or if none ran.
 #
 #   RUN=Manifests       only the tests that match; all have Kubernetes in their names
 #   BUILD_ONLY=1        builds and runs nothing
@@ -18,7 +18,7 @@ log=$cache/kubernetes.log
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
-# Daemons are the test's to start.
+# Keeps apt from starting daemons: the test starts them.
 installs() {
 	local program=$1 package=$2 policy=/usr/sbin/policy-rc.d own=
 	if command -v "$program" >/dev/null; then

@@ -38,8 +38,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cluster is a real API server and a node, without the controllers: what a DaemonSet's controller would do the test
-// does itself. Pods have the node's network, so that all there is listens on loopback.
+// cluster is a real API server and a node, without controllers. The test does what a DaemonSet's controller would do.
+// Pods use the node's network, so everything listens on loopback.
 type cluster struct {
 	dir, programs string
 	etcd, api     string // addresses
@@ -53,14 +53,14 @@ const (
 	nodeName     = "node-of-the-test"
 	energySpace  = "energy"
 	workSpace    = "work"
-	webPod       = "web-5d4f8c7b9d-x7k2p" // named as a Deployment's
+	webPod       = "web-5d4f8c7b9d-x7k2p" // named like a pod of a Deployment
 	daemonPod    = "otelcol-energy-7hx4q"
 	imageTag     = "otelcol-energy:0.1.0-dev"
 	adminToken   = "admin"
 	kubeletToken = "kubelet"
 )
 
-// kubernetesLoad is a container with a known load, and what the node says of it.
+// kubernetesLoad is a container with a known load, and its CPU time as the node reports it.
 type kubernetesLoad struct {
 	pod, container, load string
 
@@ -68,8 +68,8 @@ type kubernetesLoad struct {
 	byKubelet float64 // seconds of CPU time
 }
 
-// The shipped manifests are what a real API server accepts, and their pod on a real kubelet measures, names and
-// sends what runs on the node.
+// A real API server accepts the shipped manifests, and their pod on a real kubelet measures, names and sends the node's
+// workloads.
 func TestKubernetesDaemonSet(t *testing.T) {
 	need(t)
 	programs := kubernetesPrograms(t)
@@ -82,7 +82,7 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	k.importImage(t, loadImage(t))
 	k.startNode(t)
 
-	// What is shipped, as it is. The namespace has to be there for what is in it to be admitted.
+	// The manifests as shipped. A namespace must exist before objects in it are admitted.
 	k.kubectl(t, "", "apply", "-f", shipped(t, "kubernetes", "namespace.yaml"))
 	said := k.kubectl(t, "", "apply", "--dry-run=server", "-k", shipped(t, "kubernetes"))
 	assert.Contains(t, said, "daemonset.apps/otelcol-energy created (server dry run)")
@@ -132,8 +132,8 @@ func TestKubernetesDaemonSet(t *testing.T) {
 	requireSameRate(t, emissions, members)
 }
 
-// testNames says that every figure of a pod has the names that the API server knows, from the first one on, and every
-// figure the node's.
+// testNames checks that every figure of a pod has the names that the API server knows, from the first one on, and that
+// every figure has the node's name.
 func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podUIDs []string) {
 	t.Helper()
 	containers, pods, processes := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -142,7 +142,7 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 			require.Equal(t, nodeName, p.attributes["k8s.node.name"], "%s %v", p.metric, p.attributes)
 			require.Equal(t, nodeName, p.attributes["host.name"], "%s %v", p.metric, p.attributes)
 			if !slices.Contains(podUIDs, p.attributes["k8s.pod.uid"]) {
-				continue // nobody's, or a pod's of this machine's own
+				continue // unattributed, or of another pod of this machine
 			}
 			require.NotContains(t, p.attributes, "k8s.container.name", "which is not known from the first figure on")
 			pod := p.attributes["k8s.pod.name"]
@@ -170,7 +170,7 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 				}
 			case "process.energy":
 				if i >= 0 {
-					if pod == webPod { // the other's children may have ended before their executable is looked at
+					if pod == webPod { // children of other pods may end before their executable is read
 						require.Equal(t, "/load", p.attributes["process.executable.path"], "which CAP_SYS_PTRACE shows")
 					}
 					processes[loads[i].container] = true
@@ -183,7 +183,7 @@ func testNames(t *testing.T, emissions []emission, loads []*kubernetesLoad, podU
 	assert.Equal(t, map[string]bool{webPod: true, "forks": true, daemonPod: true}, pods)
 }
 
-// kubernetesPrograms is where `make integration-k8s` builds them.
+// kubernetesPrograms is the directory in which `make integration-k8s` builds the programs.
 func kubernetesPrograms(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(cache(t), "kubernetes", "bin")
@@ -199,14 +199,14 @@ func kubernetesPrograms(t *testing.T) string {
 	return dir
 }
 
-// buildImage builds the shipped Dockerfile, and returns where the image is saved.
+// buildImage builds the shipped Dockerfile, and returns the path of the saved image.
 func buildImage(t *testing.T) (path string) {
 	t.Helper()
 	if _, err := os.Stat("../../../build/k8s/otelcol-energy"); err != nil {
 		t.Skip("lacks build/k8s/otelcol-energy: make build-k8s")
 	}
 	path = filepath.Join(cache(t), "kubernetes", "image.tar")
-	t.Run("image", func(t *testing.T) { // so that dockerd ends with it
+	t.Run("image", func(t *testing.T) { // ends dockerd too
 		d := startDocker(t)
 		cmd := exec.Command("make", "-C", "../../..", "image", "IMAGE="+imageTag)
 		cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+d.socket, "DOCKER_BUILDKIT=0")
@@ -219,7 +219,7 @@ func buildImage(t *testing.T) (path string) {
 	return path
 }
 
-// loadImage is an image of nothing but the load program, in the format of `docker save`.
+// loadImage returns an image with only the load program, in the format of `docker save`.
 func loadImage(t *testing.T) (path string) {
 	t.Helper()
 	content, err := os.ReadFile(build(t, "load"))
@@ -247,7 +247,7 @@ func loadImage(t *testing.T) (path string) {
 	return path
 }
 
-// freePort is one of loopback's that nobody listens on now.
+// freePort returns an unused port of loopback.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -259,7 +259,7 @@ func freePort(t *testing.T) string {
 // startCluster starts etcd, an API server and containerd.
 func startCluster(t *testing.T, programs string) *cluster {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k8s-") // short, for the sockets' names
+	dir, err := os.MkdirTemp("", "k8s-") // short, as the paths of sockets are limited
 	require.NoError(t, err)
 	k := &cluster{
 		dir: dir, programs: programs, etcd: "127.0.0.1:" + freePort(t), api: "127.0.0.1:" + freePort(t),
@@ -316,7 +316,7 @@ state = "DIR/containerd-state"
 	eventually(t, "containerd answers", func() bool {
 		return exec.Command("ctr", "--address="+k.containerd, "version").Run() == nil
 	})
-	t.Cleanup(func() { // before containerd ends: no sandbox outlives it
+	t.Cleanup(func() { // before containerd ends, so that no sandbox outlives it
 		k.endPods(t)
 	})
 	return k
@@ -338,7 +338,7 @@ func (k *cluster) daemon(t *testing.T, name, program string, args ...string) (en
 	return startDaemon(t, exec.Command(program, args...), k.log(name))
 }
 
-// certificates writes the API server's, which signs itself, and returns who trusts it.
+// certificates writes the API server's self-signed certificate, and returns a pool that trusts it.
 func (k *cluster) certificates(t *testing.T) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -372,7 +372,7 @@ current-context: x
 `, k.api, k.path("tls.crt"), token)), 0o600))
 }
 
-// kubectl runs a command, with an object for its standard input.
+// kubectl runs a command, with an object as its standard input.
 func (k *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(k.programs, "kubectl"), append([]string{"--kubeconfig=" + k.kubeconfig}, args...)...)
@@ -380,7 +380,7 @@ func (k *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	return run(t, cmd)
 }
 
-// createDefaults creates in a namespace what the controllers would.
+// createDefaults creates the objects of a namespace that controllers would create.
 func (k *cluster) createDefaults(t *testing.T, namespace string) {
 	t.Helper()
 	k.kubectl(t, "", "--namespace="+namespace, "create", "serviceaccount", "default")
@@ -392,12 +392,12 @@ func (k *cluster) importImage(t *testing.T, path string) {
 	run(t, exec.Command("ctr", "--address="+k.containerd, "--namespace=k8s.io", "images", "import", path))
 }
 
-// kubeletSets are what the kubelet changes of the machine.
+// kubeletSets lists the machine's settings that the kubelet changes.
 var kubeletSets = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
 
-// startNode starts a kubelet and waits until its node is there.
+// startNode starts a kubelet and waits until its node is registered.
 func (k *cluster) startNode(t *testing.T) {
 	t.Helper()
 	for _, name := range kubeletSets {
@@ -442,7 +442,7 @@ syncFrequency: 1s
 		}
 		return exec.Command(filepath.Join(k.programs, "kubectl"), "--kubeconfig="+k.kubeconfig, "get", "node", nodeName).Run() == nil
 	})
-	t.Cleanup(func() { // while there is a kubelet that takes their mounts and cgroups away
+	t.Cleanup(func() { // while the kubelet still removes their mounts and cgroups
 		cmd := exec.Command(filepath.Join(k.programs, "kubectl"), "--kubeconfig="+k.kubeconfig, "delete", "pods", "--all", "--all-namespaces",
 			"--grace-period=1", "--timeout=60s")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -466,10 +466,10 @@ func removeLogLinks(t *testing.T, to string) {
 			assert.NoError(t, os.Remove(link))
 		}
 	}
-	_ = os.Remove(dir) // where nobody else's is in it
+	_ = os.Remove(dir) // unless another program uses it
 }
 
-// endPods ends what the kubelet has left.
+// endPods ends the containers that the kubelet has left.
 func (k *cluster) endPods(t *testing.T) {
 	t.Helper()
 	ctr := func(args ...string) string {
@@ -489,8 +489,8 @@ func (k *cluster) endPods(t *testing.T) {
 
 type object = map[string]any
 
-// startDaemonSetPod does what the DaemonSet's controller would: a pod of the template, for the node. What differs
-// from the template is what this cluster differs in: it has no network of pods and no sensor.
+// startDaemonSetPod does what the DaemonSet's controller would do: it creates a pod of the template on the node. The
+// pod differs from the template where this cluster differs: it has no pod network and no sensor.
 func (k *cluster) startDaemonSetPod(t *testing.T, endpoint string) {
 	t.Helper()
 	var set struct {
@@ -503,7 +503,7 @@ func (k *cluster) startDaemonSetPod(t *testing.T, endpoint string) {
 	spec := set.Spec.Template.Spec
 	spec["nodeName"], spec["hostNetwork"] = nodeName, true
 	container := spec["containers"].([]any)[0].(object)
-	delete(container, "ports") // of the node's, with its network
+	delete(container, "ports") // the pod uses the node's network
 	health := freePort(t)
 	for _, probe := range []string{"startupProbe", "livenessProbe"} {
 		get := container[probe].(object)["httpGet"].(object)
@@ -548,7 +548,7 @@ func (k *cluster) create(t *testing.T, o object) {
 	k.kubectl(t, string(text), "create", "-f", "-")
 }
 
-// podUIDs are those of all pods that the API server knows.
+// podUIDs returns the UIDs of all pods that the API server knows.
 func (k *cluster) podUIDs(t *testing.T) []string {
 	t.Helper()
 	uids := strings.Fields(k.kubectl(t, "", "get", "pods", "--all-namespaces", "-o", "jsonpath={.items[*].metadata.uid}"))
@@ -592,7 +592,7 @@ func (k *cluster) waitRunning(t *testing.T, namespace, name string) {
 	})
 }
 
-// startLoads starts a pod for each name, owned as a Deployment's where its name looks like one's.
+// startLoads starts a pod for each name. A name like that of a Deployment's pod gets such an owner.
 func (k *cluster) startLoads(t *testing.T, loads []*kubernetesLoad) {
 	t.Helper()
 	containers := map[string][]any{}
@@ -631,7 +631,7 @@ func (k *cluster) startLoads(t *testing.T, loads []*kubernetesLoad) {
 	}
 }
 
-// podLog is what a pod's container has said, of all of its containers where none is named.
+// podLog returns the log of a pod's container, or of all its containers if none is named.
 func (k *cluster) podLog(t *testing.T, namespace, pod, container string) string {
 	t.Helper()
 	var all strings.Builder
@@ -639,7 +639,7 @@ func (k *cluster) podLog(t *testing.T, namespace, pod, container string) string 
 		if err == nil && !d.IsDir() && strings.Contains(path, "/"+namespace+"_"+pod+"_") && strings.Contains(path, "/"+container) {
 			all.WriteString(fileText(t, path))
 		}
-		return nil // not there yet
+		return nil // not created yet
 	})
 	return all.String()
 }
@@ -651,12 +651,12 @@ func (l *kubernetesLoad) waitDone(t *testing.T, k *cluster) {
 	})
 }
 
-// countByKubelet reads what the kubelet's cAdvisor says that a container has used, of a moment after it was done.
+// countByKubelet reads the CPU time that the kubelet's cAdvisor reports of a container, from after the load was done.
 func (k *cluster) countByKubelet(t *testing.T, l *kubernetesLoad, done time.Time) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // its own certificate
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // self-signed
 	defer client.CloseIdleConnections()
-	// It knows containers by their cgroups: their names it would ask of a containerd at its usual place.
+	// cAdvisor knows containers by their cgroups here: for names it would ask a containerd at the default address.
 	line := regexp.MustCompile(`(?m)^container_cpu_usage_seconds_total\{.*id="/kubepods/[^"]*/` + l.id + `".*\} (\S+) (\d+)$`)
 	eventually(t, "the kubelet has counted "+l.container, func() bool {
 		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://"+k.kubelet+"/metrics/cadvisor", nil)
@@ -678,7 +678,7 @@ func (k *cluster) countByKubelet(t *testing.T, l *kubernetesLoad, done time.Time
 	})
 }
 
-// testGrants says that the collector has what its manifest grants and nothing more.
+// testGrants checks that the collector has exactly the privileges that its manifest grants.
 func (k *cluster) testGrants(t *testing.T) {
 	var pid string
 	_, id, _ := strings.Cut(k.status(t, energySpace, daemonPod).ContainerStatuses[0].ContainerID, "://")
@@ -712,12 +712,12 @@ func (k *cluster) testGrants(t *testing.T) {
 	}
 }
 
-// gateway takes what the DaemonSet's collectors send.
+// gateway receives what the DaemonSet's collectors send.
 type gateway struct {
 	endpoint, out string
 }
 
-// startGateway starts a collector that writes into a file what it is sent.
+// startGateway starts a collector that writes everything it receives to a file.
 func startGateway(t *testing.T) *gateway {
 	t.Helper()
 	dir := filepath.Join(cache(t), "kubernetes")

@@ -23,13 +23,13 @@ import (
 type point struct {
 	metric     string
 	attributes map[string]string
-	// series tells it from all others of its metric: attributes and start.
+	// series identifies the series within its metric: attributes and start.
 	series    string
 	value     float64
 	start, at time.Time
 }
 
-// emission is what the collector sent at once.
+// emission is one export of the collector.
 type emission []point
 
 // readEmissions reads what the file exporter has written: OTLP in JSON, one export per line
@@ -103,7 +103,7 @@ func parseEmission(t *testing.T, line []byte) emission {
 		for _, sm := range rm.ScopeMetrics {
 			for _, m := range sm.Metrics {
 				if strings.HasPrefix(m.Name, "otelcol_") || !strings.HasPrefix(sm.Scope.Name, "github.com/energyreceiver/") {
-					continue // what the collector tells of itself
+					continue // the collector's own telemetry
 				}
 				of := m.Sum
 				if of == nil {
@@ -144,7 +144,7 @@ func unixNano(t *testing.T, text string) time.Time {
 	return time.Unix(0, n)
 }
 
-// at is the latest time that anything in it belongs to.
+// at returns the latest time of any point.
 func (e emission) at() time.Time {
 	var latest time.Time
 	for _, p := range e {
@@ -171,7 +171,7 @@ func (e emission) filter(metric string, want ...string) []point {
 	return found
 }
 
-// totals adds up the last values of all series that a metric had until an emission, each emission in turn.
+// totals returns, after each emission, the sum of the last values of all series that a metric had so far.
 func totals(emissions []emission, metric string, want ...string) []float64 {
 	last := map[string]float64{}
 	sum := 0.0
@@ -186,7 +186,7 @@ func totals(emissions []emission, metric string, want ...string) []float64 {
 	return sums
 }
 
-// total is the last of totals.
+// total returns the last of totals.
 func total(emissions []emission, metric string, want ...string) float64 {
 	if len(emissions) == 0 {
 		return 0
@@ -194,7 +194,7 @@ func total(emissions []emission, metric string, want ...string) float64 {
 	return totals(emissions, metric, want...)[len(emissions)-1]
 }
 
-// requireBalance holds processes and unattributed against active, zone by zone, after each emission.
+// requireBalance checks after each emission that processes and unattributed add up to active, zone by zone.
 func requireBalance(t *testing.T, emissions []emission, zones ...string) {
 	t.Helper()
 	for _, zone := range zones {
@@ -211,10 +211,11 @@ func requireBalance(t *testing.T, emissions []emission, zones ...string) {
 	}
 }
 
-// member is somebody who is billed: the metrics of its CPU time and its energy, and an attribute of both.
+// member is a workload: the metrics of its CPU time and its energy, and an attribute of both.
 type member struct{ cpu, energy, attribute string }
 
-// requireSameRate says that whoever used CPU time between two emissions is billed the same for each second of it.
+// requireSameRate checks that all workloads that used CPU time between two emissions got the same energy per second of
+// it.
 func requireSameRate(t *testing.T, emissions []emission, members []member) {
 	t.Helper()
 	used, billed := make([][]float64, len(members)), make([][]float64, len(members))

@@ -30,12 +30,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fault is what a backend does with a request.
+// fault is how a backend handles a request.
 type fault struct {
 	name     string
 	http     int    // status of an OTLP/HTTP answer
 	grpc     string // status of an OTLP/gRPC answer
-	takes    bool   // the request is kept all the same
+	takes    bool   // the request is stored all the same
 	noAnswer bool
 	connects bool // false: nothing listens
 }
@@ -51,21 +51,21 @@ var faults = []fault{
 	{name: "is dead"},
 }
 
-// backend takes OTLP by HTTP and by gRPC without TLS, at one address.
+// backend receives OTLP over HTTP and gRPC without TLS, at one address.
 type backend struct {
 	address string
 
 	mu       sync.Mutex
 	mode     fault
 	server   *http.Server
-	answered int // requests that it has taken, and said so
-	refused  int // and those that it has not
-	largest  int // bytes of a request, uncompressed
+	answered int // requests that it acknowledged
+	refused  int // requests that it did not acknowledge
+	largest  int // bytes of the largest request, uncompressed
 	last     map[string]sample
-	taking   func(pmetric.Metrics) // what else is done with a request that it takes
+	taking   func(pmetric.Metrics) // called with each request that it stores
 }
 
-// maxMessage is the size of a message that gRPC takes unless it is told otherwise.
+// maxMessage is gRPC's default limit of a message.
 const maxMessage = 4 << 20
 
 var tooLarge = fault{name: "refuses what is too large", http: http.StatusRequestEntityTooLarge, grpc: "8", connects: true}
@@ -87,7 +87,7 @@ func startBackend(t *testing.T) *backend {
 	return b
 }
 
-// become changes how the backend behaves from the next request on.
+// become changes how the backend handles requests from now on.
 func (b *backend) become(t *testing.T, mode fault) {
 	t.Helper()
 	b.mu.Lock()
@@ -195,13 +195,13 @@ func (b *backend) largestRequest() int {
 	return b.largest
 }
 
-// keep takes the energies of a request. What is older than what it has is not taken: a request that was given up by its
-// sender may arrive late.
+// keep stores the energies of a request. It ignores points older than the stored ones: a request that its sender has
+// given up may arrive late.
 func (b *backend) keep(md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		attributes := rm.Resource().Attributes().AsRaw()
 		resource := fmt.Sprint(attributes)
-		pid, _ := attributes["process.pid"].(int64) // else 0
+		pid, _ := attributes["process.pid"].(int64) // 0 if missing
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
 				if m.Type() != pmetric.MetricTypeSum {
@@ -242,7 +242,7 @@ func (b *backend) energyOf(pid int) float64 {
 	return b.sum(func(s sample) bool { return s.pid == int64(pid) })
 }
 
-// child returns the map at a key, and makes it where there is none.
+// child returns the map at a key, and creates it if it is missing.
 func child(m map[string]any, keys ...string) map[string]any {
 	for _, key := range keys {
 		next, ok := m[key].(map[string]any)
@@ -255,9 +255,8 @@ func child(m map[string]any, keys ...string) map[string]any {
 	return m
 }
 
-// startPipeline starts a collector with a shipped configuration, of which only what lies before and behind the pipeline
-// is changed: the receiver measures by a model, and each second. There is no API server for k8s_attributes to ask:
-// TestKubernetesDaemonSet has one.
+// startPipeline starts a collector with a shipped configuration. Only its ends are changed: the receiver uses a model
+// and collects every second. There is no API server for k8s_attributes; TestKubernetesDaemonSet has one.
 func startPipeline(t *testing.T, binary, config string, env ...string) *collector {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../..", config))
@@ -292,7 +291,7 @@ func startPipeline(t *testing.T, binary, config string, env ...string) *collecto
 	return c
 }
 
-// failures counts the exports that failed, whatever became of the data.
+// failures counts the exports that failed, whether or not the backend stored the data.
 func (c *collector) failures(t *testing.T) int {
 	t.Helper()
 	log, err := os.ReadFile(c.log)
@@ -301,7 +300,7 @@ func (c *collector) failures(t *testing.T) int {
 	return strings.Count(string(log), "Exporting failed.")
 }
 
-// kubernetesBinary is the collector of `make build-k8s`.
+// kubernetesBinary is the collector built by `make build-k8s`.
 func kubernetesBinary(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../../build/k8s/otelcol-energy")
@@ -312,9 +311,9 @@ func kubernetesBinary(t *testing.T) string {
 	return path
 }
 
-// Each shipped pipeline that sends, against a backend with each fault in turn. In each, a process ends that the backend
-// knows, and others come and go. Whatever is lost of them is missing in the sum. In between the sum may not hold: a
-// collection may come in parts, of which some are refused.
+// Each shipped pipeline that sends is run against a backend with each fault in turn. During each fault a process ends
+// that the backend knows, and others come and go. Energy that is lost is missing in the sum. The sum need not hold in
+// between: a collection may come in parts, some of which are refused.
 func TestShippedPipelinesLoseNothing(t *testing.T) {
 	need(t)
 	load := build(t, "load")
@@ -339,7 +338,7 @@ func TestShippedPipelinesLoseNothing(t *testing.T) {
 			type end struct {
 				fault  string
 				pid    int
-				before float64 // what was delivered of it before the fault
+				before float64 // its energy delivered before the fault
 			}
 			var ends []end
 			for _, f := range faults {
@@ -375,13 +374,13 @@ func TestShippedPipelinesLoseNothing(t *testing.T) {
 // exposed is a line of the Prometheus text format, with or without a timestamp.
 var exposed = regexp.MustCompile(`(?m)^([a-z_]+)\{(.*)\} (\S+)(?: \d+)?$`)
 
-// scrape adds up the last values of all series so far, by metric.
+// scrape reads the exporter and adds up the last values of all series so far, by metric.
 func scrape(t *testing.T, url string, last map[string]float64) (sums map[string]float64) {
 	t.Helper()
 	sums = map[string]float64{}
 	answer, err := http.Get(url)
 	if err != nil {
-		return sums // it does not listen yet
+		return sums // not listening yet
 	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
@@ -401,7 +400,7 @@ func scrape(t *testing.T, url string, last map[string]float64) (sums map[string]
 	return sums
 }
 
-// valueOf is the last energy of a process.
+// valueOf returns the last energy of a process.
 func valueOf(last map[string]float64, metric string, pid int) float64 {
 	for _, label := range []string{"process_pid", "pid"} {
 		for series, value := range last {
@@ -413,7 +412,7 @@ func valueOf(last map[string]float64, metric string, pid int) float64 {
 	return 0
 }
 
-// Each shipped pipeline that is scraped keeps what ended for a scraper that comes seldom, within metric_expiration.
+// Each shipped pipeline that is scraped keeps ended series for a scraper that comes seldom, within metric_expiration.
 func TestShippedPipelinesKeepEndedSeriesForTheNextScrape(t *testing.T) {
 	need(t)
 	load := build(t, "load")
@@ -444,7 +443,7 @@ func TestShippedPipelinesKeepEndedSeriesForTheNextScrape(t *testing.T) {
 			require.NoError(t, burner.Process.Kill())
 			<-ended
 			gone := look()[node]
-			ignored := map[string]float64{} // what this scraper sees meanwhile the other one does not
+			ignored := map[string]float64{} // metrics that the other scraper misses
 			eventually(t, "two collections pass, of 100 J each", func() bool {
 				return scrape(t, "http://"+address+"/metrics", ignored)[node] > gone+250
 			})

@@ -18,19 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// grant is a row of docs/permissions.md: who the collector runs as, and what it gets by that.
+// grant is a row of docs/permissions.md: the collector's user and privileges, and their effect.
 type grant struct {
 	name         string
 	uid          uint32
 	capabilities []uintptr
-	// measures: it reads counters that are root's alone. bpf: CPU times by BPF. executables: those of other users.
+	// measures: it reads counters that only root may read. bpf: it reads CPU times with BPF. executables: it reads
+	// those of other users.
 	measures, bpf, executables bool
 }
 
-// What each privilege buys, on counters as the kernel makes them, mode 0400 and root's, but for their place.
+// The effect of each privilege, with counters in another place but with the kernel's mode 0400 and owner root.
 func TestPrivileges(t *testing.T) {
 	need(t)
-	dir, err := os.MkdirTemp("", "privileges-") // t.TempDir is for its user alone
+	dir, err := os.MkdirTemp("", "privileges-") // t.TempDir is accessible to its user only
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -131,7 +132,7 @@ service:
 `)
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o644))
 
-	// The bounding set bounds what root gets at exec; a user gets the ambient set.
+	// The bounding set limits what root gets at exec. A user gets the ambient set.
 	set := "-all"
 	for _, c := range g.capabilities {
 		set += ",+" + capabilityNames[c]
@@ -154,9 +155,9 @@ service:
 	if g.bpf {
 		source = `"source":"bpf`
 	}
-	eventually(t, "the collector says "+source, func() bool { return says(source) })
+	eventually(t, "the collector logs "+source, func() bool { return says(source) })
 	if !g.measures {
-		eventually(t, "the collector says that it may not read", func() bool { return says("permission denied") })
+		eventually(t, "the collector logs that it may not read", func() bool { return says("permission denied") })
 		assert.NotContains(t, fileText(t, out), "system.energy")
 		return
 	}
@@ -179,7 +180,7 @@ service:
 	assert.Equal(t, "load", found[len(found)-1].attributes["process.executable.name"], "of the task, if not of the executable")
 }
 
-// capabilityNames are setpriv's.
+// capabilityNames returns setpriv's names.
 var capabilityNames = map[uintptr]string{
 	unix.CAP_DAC_READ_SEARCH: "dac_read_search",
 	unix.CAP_SYS_PTRACE:      "sys_ptrace",

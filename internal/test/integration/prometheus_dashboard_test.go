@@ -43,7 +43,7 @@ type dashboardPanel struct {
 	Title, Type string
 	GridPos     struct{ X, Y, W, H int }
 	Targets     []dashboardTarget
-	// of a table: its columns
+	// columns, if the panel is a table
 	Transformations []struct {
 		Options struct{ IndexByName map[string]int }
 	}
@@ -58,8 +58,8 @@ type ruleFile struct {
 	}
 }
 
-// Every query of the dashboard and the rules against Prometheus, with a simulated cluster of which a day is told and
-// a real collector of this machine.
+// Every query of the dashboard and the rules is run against Prometheus, with a day of a simulated cluster and a real
+// collector of this machine.
 func TestPrometheusDashboardAndRules(t *testing.T) {
 	need(t)
 	p := startPrometheus(t)
@@ -70,7 +70,7 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 	t.Run("EveryPanelReturnsSomething", func(t *testing.T) { p.testPanels(t, ".*", nil) })
 	t.Run("EveryPanelReturnsSomethingOfTwoNodes", func(t *testing.T) { p.testPanels(t, "(node-1|node-2)", nil) })
 	t.Run("PanelsReturnSomethingOfTheRealCollector", func(t *testing.T) {
-		// This machine has neither pods nor virtual machines that are the test's, and its energy has no host.name.
+		// This machine has neither pods nor virtual machines of the test, and its energy has no host.name.
 		p.testPanels(t, "", []string{"Node", "Processes"})
 		p.testPanels(t, "real", []string{"The receiver's own cost and health"})
 	})
@@ -84,8 +84,8 @@ func TestPrometheusDashboardAndRules(t *testing.T) {
 	})
 }
 
-// startRealAndSensorless starts a collector as shipped, with a model, and one that measures and has no sensor, and
-// waits until Prometheus has rates of them.
+// startRealAndSensorless starts one collector as shipped, with a model, and one without a sensor, and waits until
+// Prometheus has rates of them.
 func startRealAndSensorless(t *testing.T, p *prometheusServer) {
 	t.Helper()
 	const settings = `
@@ -142,7 +142,7 @@ func (p *prometheusServer) testRules(t *testing.T) {
 	assert.Greater(t, count, 10)
 }
 
-// testPanels runs the queries of all panels, or of those in some rows, for the nodes that match.
+// testPanels runs the queries of all panels, or of the panels in some rows, for the nodes that match.
 func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) {
 	count, row := 0, ""
 	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$zones", "package|dram", "$__rate_interval", "5m", "$__range", "6h")
@@ -178,7 +178,7 @@ func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) 
 	assert.Greater(t, count, 10)
 }
 
-// onEnergy says whether the panel shows something beside what the collector tells of itself.
+// onEnergy reports whether the panel shows anything but the collector's own telemetry.
 func (d dashboardPanel) onEnergy() bool {
 	return slices.ContainsFunc(d.Targets, func(t dashboardTarget) bool {
 		return !strings.Contains(t.Expr, "otelcol_")
@@ -187,7 +187,7 @@ func (d dashboardPanel) onEnergy() bool {
 
 var legendLabel = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
-// labels are those that the panel shows of a target's series.
+// labels returns the labels that the panel shows of a target's series.
 func (d dashboardPanel) labels(legend string) []string {
 	var names []string
 	for _, found := range legendLabel.FindAllStringSubmatch(legend, -1) {
@@ -211,7 +211,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// testAlerts says which nodes each alert speaks of.
+// testAlerts checks which nodes each alert fires for.
 func (p *prometheusServer) testAlerts(t *testing.T) {
 	want := map[string][]string{
 		"EnergyIsNotReported":  {"node-4"},
@@ -224,7 +224,7 @@ func (p *prometheusServer) testAlerts(t *testing.T) {
 	eventually(t, "alerts are pending", func() bool {
 		got = map[string][]string{}
 		for _, s := range p.query(t, time.Now(), `ALERTS`) {
-			// The real collector's own metrics have a host.name here, its energy has none.
+			// The real collector's own metrics have a host.name here. Its energy has none.
 			if host := s.labels["host_name"]; host != "" && host != "real" {
 				got[s.labels["alertname"]] = append(got[s.labels["alertname"]], host)
 			}
@@ -283,7 +283,7 @@ func (p *prometheusServer) testBrowser(t *testing.T) {
 		return string(out)
 	}
 	picture := filepath.Join(p.dir, "dashboard.png")
-	_ = os.Remove(picture) // not there yet
+	_ = os.Remove(picture) // not written yet
 	document := browse("--window-size=1480,2900", "--dump-dom", page)
 	require.Contains(t, document, `data-done="yes"`, "the page has come to its end")
 	assert.NotContains(t, document, `class="error"`)

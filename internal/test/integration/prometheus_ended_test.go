@@ -19,15 +19,15 @@ import (
 
 const endedSettings = sensorSettings + "    processes: {min_energy: 0, max: 500}\n"
 
-// The power of a process that ended is gone from Prometheus with the final value of its energy. Without that all those
-// that ended within five minutes would be added to those that run.
+// When a process ends, its power disappears from Prometheus with the final value of its energy. Otherwise the power of
+// all processes that ended within five minutes would be added to that of the running ones.
 func TestPrometheusDropsThePowerOfEndedProcessesOverOTLP(t *testing.T) {
 	need(t)
 	p := startPrometheus(t)
 	from := time.Now()
 	testPowerOfEndedProcesses(t, p, func(settings string) *collector { return p.startShipped(t, "collector", settings) })
 
-	// At each moment that was sent, processes have no more than the node.
+	// At every time sent, the processes have no more power than the node.
 	now := time.Now()
 	for _, zone := range []string{"package", "dram"} {
 		moments := p.samples(t, fmt.Sprintf(`system_power_watts{energy_zone=%q,energy_state="active"}`, zone), from, now)
@@ -56,7 +56,7 @@ func TestPrometheusDropsThePowerOfEndedProcessesThatItScraped(t *testing.T) {
 		return c
 	})
 
-	// A scrape may have a part of one collection and a part of the next, but nothing of those before.
+	// A scrape may mix two successive collections, but contains nothing older.
 	highest := 0.0
 	scrapes := p.samples(t, `up{job="energy"}`, from, time.Now())
 	for _, scrape := range scrapes {

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A cluster that this machine is not: what its receivers would have sent of the last day, under the names that
-// receiver/documentation.md documents.
+// A simulated cluster: what its receivers would have sent in the last day, under the names in
+// receiver/documentation.md.
 type simulatedCluster struct {
 	at    time.Time
 	begin time.Time
@@ -30,7 +30,7 @@ type simulatedCluster struct {
 
 type simulatedNode struct {
 	name, source string
-	from, to     float64 // hours of the day that is told in which it reports
+	from, to     float64 // hours of the simulated day in which it reports
 	unattributed float64 // share of its active energy
 	failingZone  string
 	utilization  func(hour float64) float64
@@ -40,7 +40,7 @@ type simulatedNode struct {
 	noise        noise
 }
 
-// simulatedWorkload is a process on the host, in a container of a pod's, or a virtual machine's.
+// simulatedWorkload is a process on the host, in a pod's container, or of a virtual machine.
 type simulatedWorkload struct {
 	namespace, pod, podUID, container, containerID string
 	vm, vmID                                       string
@@ -50,7 +50,7 @@ type simulatedWorkload struct {
 	noise                                          noise
 }
 
-// noise wanders around 1, in the same way in every run.
+// noise varies around 1, the same way in every run.
 type noise struct {
 	random *rand.Rand
 	off    float64
@@ -67,7 +67,7 @@ const feedHours, feedStep = 25.0, time.Minute
 
 func steady(w float64) func(float64) float64 { return func(float64) float64 { return w } }
 
-// daily swings around its weight and is highest at an hour.
+// daily varies around its weight and is highest at an hour.
 func daily(w, swing, peak float64) func(float64) float64 {
 	return func(hour float64) float64 { return w * (1 + swing*math.Cos(2*math.Pi*(hour-peak)/24)) }
 }
@@ -133,12 +133,12 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 	ailing := node("node-3", daily(0.3, 0.3, 12), pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), process("other", 0, 1))
 	ailing.source, ailing.unattributed = "modeled", 0.35
 	node("node-5", steady(0.1), process("kubelet", 866, 1)).failingZone = "intel-rapl:0:0"
-	// It was switched off an hour ago.
+	// A node that was switched off an hour ago.
 	node("node-4", steady(0.2), process("kubelet", 866, 1)).to = feedHours - 1
 	return c
 }
 
-// otlpMetrics collects the points of a node at a moment, as OTLP in JSON has them:
+// otlpMetrics collects the points of a node at one time, as OTLP in JSON:
 // https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 type otlpMetrics struct {
 	ResourceMetrics []*otlpResource `json:"resourceMetrics"`
@@ -176,7 +176,7 @@ func otlpText(key, value string) otlpAttribute {
 	return otlpAttribute{key, map[string]string{"stringValue": value}}
 }
 
-// point is one with attributes in pairs.
+// point is a point with attributes in pairs.
 func (o *otlpMetrics) point(attributes []string) map[string]any {
 	var list []otlpAttribute
 	for i := 0; i < len(attributes); i += 2 {
@@ -200,7 +200,7 @@ func (o *otlpMetrics) add(to *otlpResource, name, unit string, counts bool, valu
 	*metrics = append(*metrics, map[string]any{"name": name, "unit": unit, kind: points})
 }
 
-// step is what all nodes send at the next moment.
+// step returns what all nodes send at the next time.
 func (c *simulatedCluster) step() *otlpMetrics {
 	c.at = c.at.Add(feedStep)
 	o := &otlpMetrics{begin: c.begin, at: c.at}
@@ -260,7 +260,7 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 	}
 }
 
-// metrics are the beginnings of the names of what it is told by: itself, and what it is in.
+// metrics are the prefixes of the workload's metrics: its own, and those of the entities it is in.
 func (w *simulatedWorkload) metrics() []string {
 	switch {
 	case w.vm != "":
@@ -303,7 +303,7 @@ func (w *simulatedWorkload) resources(o *otlpMetrics) []*otlpResource {
 	}
 }
 
-// telemetry is what its collector tells of itself.
+// telemetry returns the own metrics of the node's collector.
 func (n *simulatedNode) telemetry(o *otlpMetrics) {
 	to := o.resource(map[string]string{"service.name": "otelcol-energy", "service.instance.id": n.name})
 	count := func(name, unit string, more float64, attributes ...string) {
@@ -374,8 +374,8 @@ func (p *prometheusServer) feed(t *testing.T) {
 	}
 }
 
-// requireDocumented says that the receiver has a metric of each name, with that unit. What the collector tells of
-// itself beyond the receiver is another's; the real collector shows that.
+// requireDocumented checks that the receiver documents a metric of each name and unit. Metrics of other components are
+// covered by the real collector.
 func requireDocumented(t *testing.T, metrics *otlpMetrics, documentation string) {
 	t.Helper()
 	for _, rm := range metrics.ResourceMetrics {

@@ -18,15 +18,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// simulatedSensor is a host's root with this machine's processes and a powercap tree of files. Its true energy is
-// known, and no wraparound hides it.
+// simulatedSensor is a host's root with this machine's processes and a powercap tree of plain files. Its true energy is
+// known, however often counters wrap.
 type simulatedSensor struct {
 	root  string
 	mu    sync.Mutex
 	watts map[string]float64 // by zone
 	now   simulatedTruth
 	past  []simulatedTruth
-	raw   map[string]float64 // what a zone's counter shows beyond its true energy, in microjoules
+	raw   map[string]float64 // counter minus true energy of a zone, in microjoules
 }
 
 type simulatedTruth struct {
@@ -34,12 +34,12 @@ type simulatedTruth struct {
 	joules map[string]float64
 }
 
-// simulatedRange is where the counters wrap, in microjoules: 32 bits of 2^-14 J, as in Intel's packages.
+// simulatedRange is the counters' range in microjoules: 32 bits of 2^-14 J, as in Intel's packages.
 const simulatedRange = 262143328850
 
 var simulatedZones = map[string]string{"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"}
 
-// startSensor makes a sensor that counts until the test ends. It draws nothing yet.
+// startSensor returns a sensor that counts until the test ends. Its power is 0 at first.
 func startSensor(t *testing.T) *simulatedSensor {
 	t.Helper()
 	s := &simulatedSensor{root: t.TempDir(), watts: map[string]float64{}, raw: map[string]float64{}}
@@ -86,7 +86,7 @@ func (s *simulatedSensor) counter(id string) string {
 	return filepath.Join(s.root, "sys/class/powercap", id, "energy_uj")
 }
 
-// wrapAfter sets the counters so that they wrap after some joules. A collector that runs would see a reset.
+// wrapAfter sets the counters so that they wrap after some joules. A running collector would see a reset.
 func (s *simulatedSensor) wrapAfter(t *testing.T, joules float64) {
 	t.Helper()
 	s.mu.Lock()
@@ -97,7 +97,7 @@ func (s *simulatedSensor) wrapAfter(t *testing.T, joules float64) {
 	require.NoError(t, s.count())
 }
 
-// draw changes the power of the zones, in watts.
+// draw sets the power of the zones, in watts.
 func (s *simulatedSensor) draw(t *testing.T, watts map[string]float64) {
 	t.Helper()
 	s.mu.Lock()
@@ -106,13 +106,13 @@ func (s *simulatedSensor) draw(t *testing.T, watts map[string]float64) {
 	s.watts = watts
 }
 
-// count counts what was drawn since the last time.
+// count counts the energy since the last call.
 func (s *simulatedSensor) count() error {
 	next := simulatedTruth{time.Now(), map[string]float64{}}
 	for id := range simulatedZones {
 		next.joules[id] = s.now.joules[id] + s.watts[id]*next.at.Sub(s.now.at).Seconds()
 		shown := uint64(math.Mod(1e6*next.joules[id]+s.raw[id], simulatedRange))
-		// In one write, and all digits anew: a reader sees the old number or the new one.
+		// The number is rewritten in one write, so that a reader sees the old or the new one.
 		file, err := os.OpenFile(s.counter(id), os.O_WRONLY|os.O_CREATE, 0o400)
 		if err != nil {
 			return err
@@ -130,7 +130,7 @@ func (s *simulatedSensor) count() error {
 	return nil
 }
 
-// joules is a zone's true energy at a moment, or now.
+// joules returns a zone's true energy at a time, or now.
 func (s *simulatedSensor) joules(id string, at time.Time) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,13 +26,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// prometheusServer is a Prometheus of the test's own.
+// prometheusServer is a Prometheus that the test has started.
 type prometheusServer struct {
 	url string
 	dir string // of its program and promtool
 }
 
-// promSeries is a series of an answer. An instant query's has one sample.
+// promSeries is a series in an answer. In an instant query's answer it has one sample.
 type promSeries struct {
 	labels  map[string]string
 	samples []promSample
@@ -43,7 +43,7 @@ type promSample struct {
 	value float64
 }
 
-// shipped is the path of a file in deploy/.
+// shipped returns the path of a file in deploy/.
 func shipped(t *testing.T, elements ...string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(append([]string{"../../../deploy"}, elements...)...))
@@ -81,8 +81,8 @@ var listening = regexp.MustCompile(`msg="Listening on" .*address=(127\.0\.0\.1:\
 
 var ruleInterval = regexp.MustCompile(`(?m)^(\s*(?:evaluation_)?interval:) \w+$`)
 
-// startPrometheus starts one with the shipped configuration. Its rules are evaluated each second, so that nobody has to
-// wait for them.
+// startPrometheus starts Prometheus with the shipped configuration. Its rules are evaluated every second, to keep the
+// test short.
 func startPrometheus(t *testing.T) *prometheusServer {
 	t.Helper()
 	config := t.TempDir()
@@ -94,8 +94,8 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	return startPrometheusWith(t, filepath.Join(config, "prometheus.yaml"))
 }
 
-// startPrometheusWith starts one with a configuration, and an empty database, on a port of loopback. Its blocks are so
-// long that a day can be told afterwards.
+// startPrometheusWith starts Prometheus with a configuration, and an empty database, on a port of loopback. Its blocks
+// are long enough to take a day of past samples.
 func startPrometheusWith(t *testing.T, config string) *prometheusServer {
 	t.Helper()
 	programs := prometheusPrograms(t)
@@ -112,7 +112,7 @@ func startPrometheusWith(t *testing.T, config string) *prometheusServer {
 		default:
 		}
 		if p.url == "" {
-			log, _ := os.ReadFile(logPath) // not there yet
+			log, _ := os.ReadFile(logPath) // not created yet
 			if found := listening.FindSubmatch(log); found != nil {
 				p.url = "http://" + string(found[1])
 			}
@@ -128,7 +128,7 @@ func startPrometheusWith(t *testing.T, config string) *prometheusServer {
 	return p
 }
 
-// query evaluates PromQL at a moment.
+// query evaluates PromQL at a time.
 func (p *prometheusServer) query(t *testing.T, at time.Time, promQL string) []promSeries {
 	t.Helper()
 	found, err := p.ask("query", url.Values{"query": {promQL}, "time": {promTime(at)}})
@@ -206,7 +206,7 @@ func (p *prometheusServer) ask(what string, values url.Values) ([]promSeries, er
 	return found, nil
 }
 
-// value is the only value of a query, NaN where there is none.
+// value returns the only value of a query, or NaN if there is none.
 func (p *prometheusServer) value(t *testing.T, at time.Time, promQL string) float64 {
 	t.Helper()
 	found := p.query(t, at, promQL)
@@ -217,7 +217,7 @@ func (p *prometheusServer) value(t *testing.T, at time.Time, promQL string) floa
 	return found[0].samples[0].value
 }
 
-// samples are those that a series, the only one that matches, has after one moment and until another.
+// samples returns the samples of the only matching series in a half-open period.
 func (p *prometheusServer) samples(t *testing.T, selector string, after, until time.Time) []promSample {
 	t.Helper()
 	found := p.query(t, until, fmt.Sprintf("%s[%dms]", selector, max(1, until.Sub(after).Milliseconds())))
@@ -228,8 +228,7 @@ func (p *prometheusServer) samples(t *testing.T, selector string, after, until t
 	return found[0].samples
 }
 
-// startShipped starts a collector with the configuration that is shipped for Prometheus, and what a test sets
-// differently.
+// startShipped starts a collector with the configuration shipped for Prometheus and some settings replaced.
 func (p *prometheusServer) startShipped(t *testing.T, name, settings string) *collector {
 	t.Helper()
 	overlay := filepath.Join(t.TempDir(), "settings.yaml")
@@ -241,16 +240,16 @@ func (p *prometheusServer) startShipped(t *testing.T, name, settings string) *co
 	return c
 }
 
-// pipelinePower is what the zones draw, in watts.
+// pipelinePower is the power of the zones, in watts.
 var pipelinePower = map[string]float64{"intel-rapl:0": 120, "intel-rapl:0:0": 15}
 
-// pipelineRun is what a collector sent to Prometheus from its baseline until it ended.
+// pipelineRun is a collector's output from its baseline to its end.
 type pipelineRun struct {
 	from, to time.Time
-	joules   map[string]float64 // truly, by zone
+	joules   map[string]float64 // true energy by zone
 }
 
-// sensorSettings has the collector read a sensor of startSensor at each second.
+// sensorSettings makes the collector read a sensor of startSensor every second.
 const sensorSettings = `
 receivers:
   energy:
@@ -263,7 +262,7 @@ receivers:
 const pipelineSettings = sensorSettings + "    processes: {min_energy: 0.5, max: 100}\n"
 
 // The documented pipeline: a sensor whose true energy is known, the collector with its shipped configuration, OTLP,
-// Prometheus with its own, PromQL. Two collectors run one after the other, and every counter wraps in both runs.
+// Prometheus with its own, PromQL. Two collectors run in sequence, and every counter wraps in both runs.
 func TestPrometheusOverOTLP(t *testing.T) {
 	need(t)
 	p := startPrometheus(t)
@@ -296,7 +295,8 @@ func TestPrometheusOverOTLP(t *testing.T) {
 			assert.InDelta(t, 1, p.value(t, now, fmt.Sprintf("resets(%s[%dms])", series, whole)), 0, "%s starts anew once", id)
 			highest := p.value(t, now, fmt.Sprintf("max_over_time(rate(%s[20s])[%dms:1s])", series, whole))
 			t.Logf("%s: highest rate over 20 s: %.2f W, truly %.0f W", id, highest, pipelinePower[id])
-			// A wrap or a restart taken for energy would show some 13,000 W. Twice the power leaves room for late readings.
+			// A wrap or a restart counted as energy would show about 13,000 W. Twice the power allows for late
+			// readings.
 			assert.Less(t, highest, 2*pipelinePower[id], id)
 		}
 	})
@@ -314,8 +314,8 @@ func TestPrometheusOverOTLP(t *testing.T) {
 	})
 }
 
-// runPipeline starts a collector, draws power once it has its baselines, holds the rates that Prometheus computes
-// against it, and ends the collector when all energy has arrived.
+// runPipeline starts a collector, draws power once it has its baselines, compares the rates that Prometheus computes
+// with the power, and ends the collector when all energy has arrived.
 func runPipeline(t *testing.T, p *prometheusServer, sensor *simulatedSensor, load string, n int) pipelineRun {
 	const window = 20 * time.Second
 	r := pipelineRun{from: time.Now(), joules: map[string]float64{}}
@@ -339,7 +339,7 @@ func runPipeline(t *testing.T, p *prometheusServer, sensor *simulatedSensor, loa
 		r.joules[id] = -sensor.joules(id, time.Now())
 	}
 
-	// Two processes burn all the time, others come and end.
+	// Two processes run all the time, others come and end.
 	for _, arguments := range []string{"burn 30 0", "burn 15 0", "burn 50 3", "burn 50 1"} {
 		startDaemon(t, exec.Command(load, strings.Fields(arguments)...), os.DevNull)
 	}
@@ -376,13 +376,13 @@ func runPipeline(t *testing.T, p *prometheusServer, sensor *simulatedSensor, loa
 	return r
 }
 
-// testBalanceInPromQL adds processes and unattributed up at each moment that a collector has sent.
+// testBalanceInPromQL adds up processes and unattributed at each time of a collection.
 func testBalanceInPromQL(t *testing.T, p *prometheusServer, n int, r pipelineRun) {
 	for _, zone := range []string{"package", "dram"} {
 		moments := p.samples(t, fmt.Sprintf(`system_energy_joules_total{energy_zone=%q,energy_state="active"}`, zone), r.from, r.to)
 		require.Greater(t, len(moments), 3)
 		for _, m := range moments {
-			// Those that have ended count with their last value.
+			// Ended series count with their last value.
 			since := m.at.Sub(r.from).Milliseconds()
 			got := p.value(t, m.at, fmt.Sprintf(`sum(last_over_time(process_energy_joules_total{energy_zone=%q}[%dms]) or vector(0))
 				+ sum(system_unattributed_energy_joules_total{energy_zone=%q})`, zone, since, zone))

@@ -44,7 +44,7 @@ type raplRun struct {
 	logs      map[string][]logLine
 }
 
-// truth is the module's true energy at a moment.
+// truth is the module's true energy at one time.
 type truth struct {
 	at     time.Time
 	joules map[string]float64 // by zone: package number/kind
@@ -55,10 +55,10 @@ type logLine struct {
 	Msg, Source, Rejected, Error, What string
 }
 
-// zones are those that the driver makes of the registers of two packages.
+// zones are the zones that the driver makes of the registers of two packages.
 var zones = []string{"0/package", "0/core", "0/dram", "1/package", "1/core", "1/dram", "0/psys"}
 
-// raplSeconds is how long everything is measured at least, before the fault.
+// raplSeconds is how long the guest is measured at least, before the fault.
 func raplSeconds(t *testing.T) int {
 	text := os.Getenv("RAPL_SECONDS")
 	if text == "" {
@@ -69,8 +69,8 @@ func raplSeconds(t *testing.T) int {
 	return n
 }
 
-// The kernel's own RAPL driver, on registers whose true energy is known, and three collectors beside each
-// other that read it: as root, as a user with CAP_DAC_READ_SEARCH alone, and as a user without.
+// The kernel's own RAPL driver, on registers whose true energy is known, and three collectors that read it side by
+// side: as root, as a user with CAP_DAC_READ_SEARCH alone, and as a user without.
 func TestRAPLDriverInAGuest(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -113,9 +113,9 @@ func (r *raplRun) testWraps(t *testing.T) {
 	}
 }
 
-// What the collector says of two moments is held against the true energy between them, so its time stamps are
-// measured too. A reader that is kept waiting between the clock and the counter is off by that long: it is the
-// median of many pairs of moments that counts, and the first against the last of a minute.
+// The energy between two times is compared with the true one, so the collector's time stamps are tested too. A reader
+// that is interrupted between the clock and the counter has an error of that length. The test therefore takes the
+// median of many pairs of times, and the first and the last of a minute.
 func (r *raplRun) testRates(t *testing.T) {
 	for _, name := range []string{"root", "capability", "plain"} {
 		for _, zone := range zones {
@@ -147,8 +147,8 @@ func (r *raplRun) testRates(t *testing.T) {
 	}
 }
 
-// Nothing draws power before the baselines and after the last collections, so how exact the moments are plays
-// no part: what is left are the arithmetic and the units of the driver (61.035 instead of 61.035156 µJ).
+// No power is drawn before the baselines and after the last collections, so time stamps do not matter. What remains are
+// the arithmetic and the units of the driver (61.035 instead of 61.035156 µJ).
 func (r *raplRun) testTotals(t *testing.T) {
 	for _, name := range []string{"root", "capability"} {
 		for _, zone := range zones {
@@ -163,7 +163,7 @@ func (r *raplRun) testReadError(t *testing.T) {
 	for name, log := range r.logs {
 		var degraded []string
 		for _, l := range log {
-			// powercap_sys.c makes EINVAL of whatever keeps the driver from reading.
+			// powercap_sys.c returns EINVAL whatever the driver's error is.
 			if l.Msg == "Collection degraded" && strings.Contains(l.Error, "invalid argument") {
 				degraded = append(degraded, l.Error)
 			}
@@ -186,7 +186,7 @@ func (r *raplRun) testReadError(t *testing.T) {
 				switch {
 				case p.sent.Before(r.facts.Failing):
 					before = p
-				case p.sent.Before(last): // the counters are read a little later than the emission says
+				case p.sent.Before(last): // the counters are read a little later than the emission's time
 					meanwhile = append(meanwhile, p)
 				case p.sent.After(r.facts.Recovered):
 					after = p
@@ -199,7 +199,7 @@ func (r *raplRun) testReadError(t *testing.T) {
 			} else if assert.Greater(t, len(meanwhile), 2, "%s, %s", name, zone) {
 				assert.Greater(t, meanwhile[len(meanwhile)-1].value, meanwhile[0].value, "%s, %s while the other socket fails", name, zone)
 			}
-			// In the end all is there. What was used while it failed is a third of it or more.
+			// At the end nothing is missing. The energy used during the failure is at least a third of it.
 			late := r.energy(zone, r.facts.Recovered) - r.energy(zone, r.facts.Failing)
 			r.within(t, fmt.Sprintf("%s, %s from before the error, %.1f J of it meanwhile", name, zone, late), 0.1,
 				r.energy(zone, after.at)-r.energy(zone, before.at), after.value-before.value)
@@ -207,7 +207,7 @@ func (r *raplRun) testReadError(t *testing.T) {
 	}
 }
 
-// lastCondition is the last thing said about what is wrong.
+// lastCondition returns the last logged condition.
 func lastCondition(log []logLine) string {
 	last := ""
 	for _, l := range log {
@@ -239,7 +239,7 @@ func (r *raplRun) testGrant(t *testing.T) {
 			}
 		}
 		assert.Greater(t, others, 3, "points of root before the grant")
-		// What is counted begins with the first read after the grant.
+		// Counting begins with the first read after the grant.
 		var ratios []float64
 		p := r.points(t, "plain", zone)
 		end := p[len(p)-1]
@@ -263,7 +263,7 @@ func (r *raplRun) testSources(t *testing.T) {
 			if l.Msg == "CPU time source selected" {
 				said = l.Source
 				t.Logf("%s: %s, rejected: %q", name, l.Source, l.Rejected)
-				assert.Equal(t, want == "procfs", l.Rejected != "", "%s says why it did not take BPF", name)
+				assert.Equal(t, want == "procfs", l.Rejected != "", "%s logs why it did not use BPF", name)
 			}
 		}
 		assert.Equal(t, want, said, name)
@@ -284,7 +284,7 @@ func (r *raplRun) testContainers(t *testing.T) {
 	for group, usage := range r.facts.Groups {
 		id := group[strings.LastIndexByte(group, '/')+1:]
 		id = strings.TrimSuffix(strings.TrimPrefix(id, "docker-"), ".scope")
-		// Both count from the container's birth to its end. A tick of /proc is 10 ms.
+		// Both count from the container's start to its end. A tick of /proc is 10 ms.
 		cgroup := float64(usage) / 1e6
 		bounds := map[string]float64{"root": 0.01, "capability": 0.02}
 		if strings.HasPrefix(id, "c3") {
@@ -296,7 +296,7 @@ func (r *raplRun) testContainers(t *testing.T) {
 				total(r.emissions[name], "container.cpu.time", "container.id="+id))
 		}
 	}
-	// The two that only burn ran all the time side by side: energy is shared like CPU time.
+	// The two steady loads ran side by side all the time: energy is shared like CPU time.
 	var energy, cpu []float64
 	for _, id := range []string{strings.Repeat("a1", 32), strings.Repeat("b2", 32)} {
 		energy = append(energy, total(r.emissions["root"], "container.energy", "container.id="+id, "energy.zone=package"))
@@ -307,7 +307,7 @@ func (r *raplRun) testContainers(t *testing.T) {
 	assert.InDelta(t, energy[0], pod, 1e-3, "the pod has the energy of its container")
 }
 
-// within holds a figure against the true one and says what came of it.
+// within compares a figure with the true one and logs the result.
 func (*raplRun) within(t *testing.T, what string, bound, want, got float64) {
 	t.Helper()
 	off := math.Abs(got-want) / math.Abs(want)
@@ -321,7 +321,7 @@ type sentPoint struct {
 	sent time.Time
 }
 
-// points returns what a collector has said of a zone over time.
+// points returns the points that a collector has sent of a zone.
 func (r *raplRun) points(t *testing.T, name, zone string) []sentPoint {
 	t.Helper()
 	metric, id := "hw.energy", r.id(t, zone)
@@ -340,8 +340,8 @@ func (r *raplRun) points(t *testing.T, name, zone string) []sentPoint {
 	return found
 }
 
-// id is what the driver calls a zone. It numbers what is not part of a package as it comes: psys between the
-// packages.
+// id returns the driver's id of a zone. Zones outside of packages are numbered in order of registration: psys comes
+// between the packages.
 func (r *raplRun) id(t *testing.T, zone string) string {
 	t.Helper()
 	socket, kind, _ := strings.Cut(zone, "/")
@@ -361,7 +361,7 @@ func (r *raplRun) id(t *testing.T, zone string) string {
 	return ""
 }
 
-// energy is the true energy of a zone at a moment, between two samples by the straight line.
+// energy returns the true energy of a zone at a time, interpolated between two samples.
 func (r *raplRun) energy(zone string, at time.Time) float64 {
 	for i, b := range r.truth {
 		if b.at.Before(at) {
@@ -377,7 +377,7 @@ func (r *raplRun) energy(zone string, at time.Time) float64 {
 	return r.truth[len(r.truth)-1].joules[zone]
 }
 
-// wraps is how often a zone's register had wrapped for certain at a moment.
+// wraps returns how often a zone's register had certainly wrapped at a time.
 func (r *raplRun) wraps(zone string, at time.Time) int {
 	n := 0
 	for _, s := range r.truth {
@@ -392,7 +392,7 @@ func (r *raplRun) wraps(zone string, at time.Time) int {
 // runGuest boots the guest and returns what it has sent.
 func runGuest(t *testing.T, qemu string, k kernel) *raplRun {
 	t.Helper()
-	dir := filepath.Join(cache(t), "rapl") // kept, to be looked at
+	dir := filepath.Join(cache(t), "rapl") // kept for inspection
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	initramfs := filepath.Join(t.TempDir(), "initramfs")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the integration tests need, as far as it can be had, and runs them. What cannot be had is named
-# by the test that lacks it. Fails where a test fails, and where none ran.
+# Installs the tools that the integration tests need, if available, and runs the tests. A test that lacks something
+# is skipped with the reason. Fails if a test fails, or if none ran.
 #
 #   RUN=Docker          only the tests that match
 #   RAPL_SECONDS=60     how long the RAPL guest is measured at least; the default is 10
@@ -16,7 +16,7 @@ log=$cache/prepare.log
 
 say() { printf '%s\n' "$*" | tee -a "$log"; }
 
-# Daemons are the tests' to start.
+# Keeps apt from starting daemons: the tests start them.
 without_services() {
 	local policy=/usr/sbin/policy-rc.d status=0
 	if [ -e "$policy" ]; then
@@ -37,7 +37,7 @@ update() {
 	timeout 60 apt-get update >>"$log" 2>&1 || say "apt-get update failed, see $log"
 }
 
-# installs the packages where a program is missing
+# installs the packages if a program is missing
 installs() {
 	local program=$1
 	shift
@@ -50,7 +50,7 @@ installs() {
 		apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1 || say "could not install $*, see $log"
 }
 
-# downloads the newest 6.1 kernel of Debian and what modules for it are built with
+# downloads the newest 6.1 kernel of Debian and the files to build modules for it
 downloads_kernel() {
 	if ls "$cache"/debs/linux-image-6.1.0-*.deb >/dev/null 2>&1; then
 		return
@@ -64,7 +64,7 @@ downloads_kernel() {
 	fi
 	local release=${image#linux-image-}
 	say "Downloading $image and its headers"
-	# The image comes last: with it, all is there.
+	# The image comes last: if it exists, the download is complete.
 	(cd "$cache/debs" && timeout 180 apt-get download "linux-headers-$release" "linux-headers-${release%-amd64}-common" \
 		linux-kbuild-6.1 linux-compiler-gcc-12-x86 && timeout 180 apt-get download "$image") >>"$log" 2>&1 ||
 		say "could not download $image, see $log"

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The runner, with a go test of the test's own.
+// The runner is run with a go test of its own.
 func TestRunnerCountsFailedTests(t *testing.T) {
 	for name, test := range map[string]struct {
 		output, status string

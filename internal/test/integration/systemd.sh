@@ -2,7 +2,7 @@
 # Starts a real systemd with one unit: systemd.sh DIRECTORY UNIT CGROUP
 #
 # It is the first process of namespaces of its own, on a copy of this machine's root that is written in DIRECTORY,
-# where root/ is what is laid over it. Its cgroups are below CGROUP in every hierarchy. It ends with this program.
+# with the files of DIRECTORY/root/ on top. Its cgroups are below CGROUP in every hierarchy. It ends with this program.
 set -euo pipefail
 dir=$1 unit=$2 cgroup=$3
 

@@ -1,8 +1,7 @@
 # Sourced by run.sh and kubernetes.sh.
 
 # tests LOG ARGUMENTS... runs the integration tests with these arguments of go test, keeps their output in LOG, and
-# says how many passed, failed and were skipped. It fails where a test fails, where the run ends early, and where no
-# test ran.
+# prints how many passed, failed and were skipped. It fails if a test fails, if the run ends early, or if no test ran.
 tests() {
 	local log=$1 status=0 passed failed skipped
 	shift
@@ -19,7 +18,7 @@ tests() {
 		echo "the tests did not run to their end (status $status)" >&2
 		return 1
 	elif [ "$passed" = 0 ]; then
-		echo "no test ran: what each lacks is above" >&2
+		echo "no test ran: the reasons are above" >&2
 		return 1
 	fi
 }

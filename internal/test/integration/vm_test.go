@@ -21,14 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is Debian's kernel and what modules are built with, as internal/test/integration/prepare.sh has downloaded
-// them.
+// kernel is Debian's kernel and the files to build modules for it, as run.sh has downloaded them.
 type kernel struct {
 	release string // 6.1.0-56-amd64
 	root    string // where the packages are unpacked
 }
 
-// debianKernel unpacks the newest 6.1 kernel that was downloaded, once.
+// debianKernel unpacks the newest downloaded 6.1 kernel, once.
 func debianKernel(t *testing.T) kernel {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -62,7 +61,7 @@ func debianKernel(t *testing.T) kernel {
 			run(t, exec.Command("dpkg-deb", "-x", deb, k.root))
 		}
 	}
-	// The headers name each other by the place that they are to be installed at.
+	// The headers refer to each other by their installed paths.
 	makefile := filepath.Join(k.headers(), "Makefile")
 	text, err := os.ReadFile(makefile)
 	require.NoError(t, err)
@@ -76,7 +75,7 @@ func (k kernel) headers() string { return filepath.Join(k.root, "usr/src/linux-h
 
 func (k kernel) image() string { return filepath.Join(k.root, "boot/vmlinuz-"+k.release) }
 
-// raplDriver is the kernel's own.
+// raplDriver returns the kernel's own driver.
 func (k kernel) raplDriver() string {
 	return filepath.Join(k.root, "lib/modules", k.release, "kernel/drivers/powercap/intel_rapl_common.ko")
 }
@@ -85,7 +84,7 @@ func (k kernel) raplDriver() string {
 func (k kernel) buildModule(t *testing.T, dir, name string) string {
 	t.Helper()
 	program(t, "make", "make")
-	compiler := "gcc-12" // the kernel's own
+	compiler := "gcc-12" // the one that built the kernel
 	if _, err := exec.LookPath(compiler); err != nil {
 		compiler = filepath.Base(program(t, "gcc", "gcc"))
 	}
@@ -95,11 +94,11 @@ func (k kernel) buildModule(t *testing.T, dir, name string) string {
 	return filepath.Join(out, name+".ko")
 }
 
-// machine is a virtual machine of the test's.
+// machine is a virtual machine of the test.
 type machine struct {
 	name, uuid string
 	load       string
-	used       float64 // seconds of CPU time by whom the test believes
+	used       float64 // seconds of CPU time by the reference
 }
 
 func machines() []*machine {
@@ -112,7 +111,7 @@ func machines() []*machine {
 // until is how much CPU time the busy machine uses while it is measured, in seconds.
 const until = 6
 
-// testMachines holds what a collector has sent of the machines against what they used.
+// testMachines compares what a collector has sent of the machines with their true CPU times.
 func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks string, all []*machine) {
 	for _, source := range []string{"procfs", "bpf"} {
 		t.Run(source, func(t *testing.T) {
@@ -128,7 +127,7 @@ func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks strin
 				got := total(emissions, "process.cpu.time", id)
 				energy := total(emissions, "vm.energy", id, "vm.name="+m.name, "vm.hypervisor=qemu")
 				t.Logf("%s, %s: used %.4f s, reported %.4f s (%+.2f %%), %.3f J", source, m.name, m.used, got, 100*(got/m.used-1), energy)
-				// What starts a machine uses some milliseconds before it is one.
+				// Starting a machine takes some milliseconds before its process is one.
 				assert.InDelta(t, m.used, got, 0.02*m.used+0.05, "%s by %s", m.name, source)
 				assert.InDelta(t, total(emissions, "process.energy", id), energy, 1e-4, "a machine has the energy of its processes")
 				members = append(members, member{"process.cpu.time", "vm.energy", id})
@@ -140,7 +139,7 @@ func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks strin
 	}
 }
 
-// startCollectors starts one for each source of CPU times. bpfLacks says why there is none with BPF.
+// startCollectors starts a collector for each CPU time source. If BPF is unavailable bpfLacks is the reason.
 func startCollectors(t *testing.T) (all map[string]*collector, bpfLacks string) {
 	t.Helper()
 	all = map[string]*collector{"procfs": startCollector(t, "procfs"), "bpf": startCollector(t, "bpf")}
@@ -151,7 +150,7 @@ func startCollectors(t *testing.T) (all map[string]*collector, bpfLacks string) 
 	return all, bpfLacks
 }
 
-// loadInitramfs has what a machine needs to run the load program.
+// loadInitramfs returns the files that a machine needs to run the load program.
 func loadInitramfs(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "initramfs")
@@ -163,7 +162,7 @@ func (m *machine) kernelArguments() string {
 	return fmt.Sprintf("console=ttyS0 quiet panic=-1 tsc=reliable guest.load=%q", m.load)
 }
 
-// Two machines of libvirt's against `virsh domstats`, which reads their cgroups: libvirt keeps the threads of
+// Two machines of libvirt are compared with `virsh domstats`, which reads their cgroups. libvirt keeps the threads of
 // the virtual CPUs in a cgroup of their own.
 func TestLibvirtMachines(t *testing.T) {
 	need(t)
@@ -195,10 +194,10 @@ func TestLibvirtMachines(t *testing.T) {
 	testMachines(t, collectors, bpfLacks, all)
 }
 
-// libvirt is a daemon of the test's own.
+// libvirt is a daemon that the test has started.
 type libvirt struct{ client, uri string }
 
-// startLibvirt starts a daemon whose configuration and state nobody else sees.
+// startLibvirt starts a daemon with its own configuration and state.
 func startLibvirt(t *testing.T) *libvirt {
 	t.Helper()
 	const packages = "libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients"
@@ -217,7 +216,7 @@ func startLibvirt(t *testing.T) *libvirt {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "libvirtd.conf"), []byte(daemonConfig), 0o600))
 	driverConfig := "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nremember_owner = 0\nnamespaces = []\nstdio_handler = \"file\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "qemu.conf"), []byte(driverConfig), 0o600))
-	// In a mount namespace of its own the daemon has its directories to itself.
+	// In its own mount namespace the daemon has its directories to itself.
 	const script = `set -e
 for d in /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do mkdir -p $d; mount -t tmpfs none $d; done
 cp "$1/qemu.conf" /etc/libvirt/
@@ -247,7 +246,7 @@ func (l *libvirt) virsh(t *testing.T, args ...string) string {
 	return run(t, exec.Command(l.client, append([]string{"--connect", l.uri}, args...)...))
 }
 
-// create makes a machine that does not run yet.
+// create creates a machine that does not run yet.
 func (l *libvirt) create(t *testing.T, m *machine, qemu string, k kernel, initramfs string) {
 	t.Helper()
 	domain := filepath.Join(t.TempDir(), m.name+".xml")
@@ -273,7 +272,7 @@ func (l *libvirt) create(t *testing.T, m *machine, qemu string, k kernel, initra
 	t.Cleanup(func() { l.virsh(t, "destroy", m.name) })
 }
 
-// cpuTotal is what libvirt says that a machine has used, in seconds.
+// cpuTotal returns the CPU time of a machine by libvirt, in seconds.
 func (l *libvirt) cpuTotal(t *testing.T, m *machine) float64 {
 	t.Helper()
 	said := l.virsh(t, "domstats", "--cpu-total", m.name)
@@ -284,7 +283,7 @@ func (l *libvirt) cpuTotal(t *testing.T, m *machine) float64 {
 	return float64(nanoseconds) / 1e9
 }
 
-// Two machines that nobody manages, known by their arguments alone, against the times of their processes.
+// Two machines without a manager, identified by their arguments alone, are compared with the times of their processes.
 func TestQEMUByHand(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
@@ -310,7 +309,7 @@ func TestQEMUByHand(t *testing.T) {
 	eventually(t, "the busy machine has used its CPU time", func() bool { return processTime(t, processes[0].Process.Pid) > until })
 	for _, cmd := range processes {
 		require.NoError(t, cmd.Process.Signal(unix.SIGSTOP))
-		t.Cleanup(func() { _ = cmd.Process.Signal(unix.SIGCONT) }) // so that it can end
+		t.Cleanup(func() { _ = cmd.Process.Signal(unix.SIGCONT) }) // a stopped process cannot end
 	}
 	for _, c := range collectors {
 		c.emits(t, 2)
@@ -322,7 +321,7 @@ func TestQEMUByHand(t *testing.T) {
 	testMachines(t, collectors, bpfLacks, all)
 }
 
-// processTime is the user and system time of a process in seconds (proc_pid_stat(5), fields 14 and 15).
+// processTime returns the user and system time of a process in seconds (proc_pid_stat(5), fields 14 and 15).
 func processTime(t *testing.T, pid int) float64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

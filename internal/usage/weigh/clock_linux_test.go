@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cpus writes what cpufreq shows of some CPUs.
+// cpus writes the cpufreq files of some CPUs.
 func cpus(t *testing.T, root string, rates map[string]string) {
 	t.Helper()
 	for cpu, rate := range rates {
@@ -69,7 +69,7 @@ func TestFilesWithoutARateAreRejected(t *testing.T) {
 	}
 }
 
-// What is read is the file that is open: a CPU that was taken offline and returns has another.
+// A CPU that was offline and returns has a new file, so the test replaces the file.
 func TestAnInvalidRateIsUnknown(t *testing.T) {
 	for name, text := range noRates {
 		root := t.TempDir()
@@ -90,7 +90,7 @@ func TestAnInvalidRateIsUnknown(t *testing.T) {
 	}
 }
 
-// They run in turn.
+// The subtests run in sequence.
 func TestTheSameErrorIsReportedOfManyFailingCPUs(t *testing.T) {
 	root := t.TempDir()
 	cpus(t, root, map[string]string{"cpu0": "1000000\n", "cpu1": "x\n", "cpu2": "y\n", "cpu3": "\n"})

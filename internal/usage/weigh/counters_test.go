@@ -14,19 +14,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 )
 
-// kernel is one whose counters are set by the test.
+// kernel simulates a kernel whose counters the test sets.
 type kernel struct {
 	counted map[string]uint64 // so far, by cgroup
-	refused map[string]error  // to be opened, or to be read once it is
+	refused map[string]error  // errors of opening, or of reading once open
 	opened  map[string]int
-	ids     map[string]uint64 // another one once a cgroup was made anew
-	others  bool              // CPUs are online than before
-	mended  bool              // by opening them anew
-	total   int               // that were opened
+	ids     map[string]uint64 // changed when a cgroup is recreated
+	others  bool              // other CPUs are online than before
+	mended  bool              // reopening the counters clears others
+	total   int               // counters that were opened
 	cgroups *cgroup.Tree
 }
 
-// tree returns the tree whose cgroups are counted. There are no directories of them.
+// tree returns the tree of the counted cgroups. Their directories do not exist.
 func (k *kernel) tree() *cgroup.Tree {
 	if k.cgroups == nil {
 		k.cgroups = cgroup.New(cgroup.Options{Root: "/nowhere"})
@@ -77,7 +77,7 @@ type counted struct {
 
 func (c counted) read() (uint64, error) {
 	if c.ids[c.cgroup] != c.id {
-		return 0, nil // a cgroup that is no more
+		return 0, nil // a cgroup that no longer exists
 	}
 	return c.counted[c.cgroup], c.refused[c.cgroup]
 }
@@ -98,7 +98,7 @@ func (k *kernel) count(counts map[string]uint64) {
 	}
 }
 
-// Two containers and what is beside them: what each counted is shared by CPU time within it.
+// Two containers and everything else: the count of each is divided by CPU time within it.
 func TestTheWorkOfACgroupIsItsCount(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 1 << 40, "/a": 1 << 20, "/b": 77}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -122,7 +122,7 @@ func TestTheWorkOfACgroupIsItsCount(t *testing.T) {
 	assert.Empty(t, k.opened)
 }
 
-// Counters of a cgroup have those of the cgroups inside.
+// The counter of a cgroup includes those of the cgroups inside.
 func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/x/b": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -136,7 +136,7 @@ func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	k.counted["/a"] += 90 * uint64(ms)
 	k.count(map[string]uint64{"/a/x/b": 90})
 	assert.InDeltaSlice(t, []float64{90, 10, 50}, run(), 1e-3)
-	// What of the inner one is not known is the outer one's, until it is.
+	// The inner cgroup's events count for the outer one until its own counter is known.
 	k.refused = map[string]error{"/a/x/b": errors.New("refused")}
 	k.count(map[string]uint64{"": 50})
 	k.counted["/a"] += 200 * uint64(ms)
@@ -151,7 +151,7 @@ func TestAContainerInAContainerIsCountedOnce(t *testing.T) {
 	assert.InDelta(t, 50, float64(shares[2].Work)/float64(ms), 1e-3)
 }
 
-// With procfs a process that runs for a millisecond now and then has its CPU time in ticks.
+// In procfs, a process that runs for a millisecond now and then gets its CPU time in ticks.
 func TestCountsWaitForTheirCPUTime(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -201,7 +201,7 @@ func TestAnUncountableCgroupIsCountedWithTheOneAroundItAndRetried(t *testing.T) 
 	require.NoError(t, err)
 	assert.InDeltaSlice(t, []float64{30, 20, 10}, got, 1e-3)
 
-	k.refused = map[string]error{"/a": refusal} // what is open fails to be read
+	k.refused = map[string]error{"/a": refusal} // open counters fail to be read
 	k.count(map[string]uint64{"/a": 30, "/b": 80, "": 10})
 	got, err = run(time.Second)
 	require.ErrorIs(t, err, refusal)
@@ -246,7 +246,7 @@ func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	assert.Empty(t, k.opened)
 }
 
-// The CPU time of its last processes is told with what is around it.
+// The CPU time of its last processes is claimed in the cgroup around.
 func TestCountsOfARemovedCgroupGoToTheOneAroundIt(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -263,7 +263,7 @@ func TestCountsOfARemovedCgroupGoToTheOneAroundIt(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-// A cgroup that goes between two looks is no trouble, one that is never found is.
+// A cgroup that disappears between two reads is no error. One that is never found is.
 func TestARemovedCgroupIsAnErrorIfItsProcessesRun(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}, refused: map[string]error{"/a": fs.ErrNotExist}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -293,7 +293,7 @@ func TestARecreatedCgroupGetsANewCounter(t *testing.T) {
 	assert.Empty(t, k.opened)
 }
 
-// What of the one in the middle is not known is the outer one's, and none is subtracted from one that is gone.
+// The events of an unknown middle cgroup count for the outer one. Nothing is subtracted for a cgroup that is gone.
 func TestThreeContainersInEachOther(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0, "/a/b/c": 0}, refused: map[string]error{"/a/b": errors.New("refused")}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -328,7 +328,7 @@ func TestThreeContainersInEachOther(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{40, 30, 30}, got, 1e-3)
 }
 
-// Of a probe in a container that came and went unseen the CPU time is that of what started it, outside.
+// The CPU time of a short-lived probe in a container is that of its starter, outside of the container.
 func TestCountsWithoutCPUTimeGoToTheCgroupAround(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0, "/a": 0, "/a/b": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
@@ -368,7 +368,7 @@ func TestForgottenCountsAreNotAttributed(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{10, 100}, got, 1e-3)
 }
 
-// A CPU that came online is counted from then on, for those too that were counted before.
+// A CPU that came online is counted from then on, also in cgroups that were counted before.
 func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 	for name, spoil := range map[string]func(*kernel){
 		"others are online":           func(k *kernel) { k.others = true },
@@ -384,7 +384,7 @@ func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 		}
 		run()
 		assert.InDeltaSlice(t, []float64{1800, 200}, run(), 1e-3, name)
-		k.counted[""] += 1 << 50 // what the old ones say is not used
+		k.counted[""] += 1 << 50 // counts of the old counters are not used
 		spoil(k)
 		opened := k.total
 		shares := []Share{{CPU: countless, Cgroup: k.node("/a")}, {CPU: countless}}

@@ -25,7 +25,7 @@ func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
 	}
 	for byCPUTime, want := range map[bool][]uint64{
 		false: {3 * 10_000, 5 * 4_000, 2 * 10_000, 0},
-		// The short-lived one holds the 130 page-ms per 30 ms of the others.
+		// The short-lived claim has the 130 page-ms per 30 ms of the others.
 		true: {3 * 10_000, 5 * 20_000, 0, 130_000},
 	} {
 		measured, err := NewMemory(nil, byCPUTime).Weigh(began, shares)
@@ -54,7 +54,7 @@ func TestAContainerHoldsWhatItsCgroupIsChargedWith(t *testing.T) {
 	shares := []Share{
 		{Cgroup: tree.Node("/a"), Resident: 100 * page, Held: time.Second},
 		{Cgroup: tree.Node("/a"), Resident: 200 * page, Held: time.Second},
-		{Cgroup: tree.Node("/b"), Resident: 5 * page, Held: time.Second}, // whose cgroup tells nothing
+		{Cgroup: tree.Node("/b"), Resident: 5 * page, Held: time.Second}, // has no memory.current
 		{Resident: 7 * page, Held: time.Second},
 	}
 	_, err := m.Weigh(began, shares)

@@ -21,7 +21,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 )
 
-// The readings of a CPU of 2.1 GHz at its rate, at 3.0, asleep, and at 0.7 GHz.
+// Readings of a CPU of 2.1 GHz at its nominal rate, at 3.0 GHz, asleep, and at 0.7 GHz.
 func TestTheRateIsThatOfAPERFOverMPERFSinceTheReadingBefore(t *testing.T) {
 	var c ratio
 	for i, step := range []struct {
@@ -41,13 +41,13 @@ func TestTheRateIsThatOfAPERFOverMPERFSinceTheReadingBefore(t *testing.T) {
 	}
 }
 
-// Readings of one CPU's counter in ns: it counted all the time, for half of it, not at all, and all of it again.
+// Readings of one CPU's counter in ns: it counted all the time, half of the time, not at all, and all the time again.
 func TestCountsAreExtrapolatedForAsLongAsTheHardwareWasShared(t *testing.T) {
 	var c perfCPU
 	for _, step := range []struct{ value, enabled, running, want uint64 }{
 		{1000, 5_000_000, 5_000_000, 1000},
 		{1500, 9_000_000, 7_000_000, 2000},
-		{1500, 11_000_000, 7_000_000, 2000}, // which the next one tells
+		{1500, 11_000_000, 7_000_000, 2000}, // the next reading covers this one
 		{1700, 13_000_000, 9_000_000, 2400},
 	} {
 		c.advance([3]uint64{step.value, step.enabled, step.running})
@@ -55,7 +55,7 @@ func TestCountsAreExtrapolatedForAsLongAsTheHardwareWasShared(t *testing.T) {
 	}
 }
 
-// pipe is a descriptor that holds these numbers, as a counter's does.
+// pipe returns a descriptor from which these numbers are read, like a counter's.
 func pipe(t *testing.T, numbers ...uint64) int {
 	t.Helper()
 	var fds [2]int
@@ -70,7 +70,7 @@ func pipe(t *testing.T, numbers ...uint64) int {
 	return fds[0]
 }
 
-// replace makes the kernel open what a test says.
+// replace replaces the kernel's perf_event_open.
 func replace(t *testing.T, open func(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error)) {
 	t.Helper()
 	original := openPerfEvent
@@ -78,7 +78,7 @@ func replace(t *testing.T, open func(attr *unix.PerfEventAttr, pid, cpu, group, 
 	t.Cleanup(func() { openPerfEvent = original })
 }
 
-// tree is a tree of this kernel's that shows the counters of clock cycles.
+// tree returns a root whose sysfs has the counters of clock cycles.
 func tree(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -152,7 +152,6 @@ func TestCountersThatAreOpenAreClosed(t *testing.T) {
 	assert.Equal(t, before, openDescriptors(t))
 }
 
-// Each event by its own number.
 func TestEachEventHasItsPerfNumber(t *testing.T) {
 	for event, config := range map[Event]uint64{Cycles: 0, Instructions: 1, CacheMisses: 3} { // include/uapi/linux/perf_event.h
 		replace(t, func(attr *unix.PerfEventAttr, _, _, _, _ int) (int, error) {
@@ -166,7 +165,7 @@ func TestEachEventHasItsPerfNumber(t *testing.T) {
 	}
 }
 
-// Else the collector could open no file of its own any more.
+// Otherwise the collector could open no other file.
 func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	most, err := mostDescriptors()
 	require.NoError(t, err)
@@ -238,7 +237,7 @@ func TestAMalformedTreeIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "is not understood")
 }
 
-// CPUs that are offline have no counter, and what was opened is closed when one fails for another reason.
+// Offline CPUs have no counter. If another CPU fails for another reason, the counters opened so far are closed.
 func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
 	var opened []int
 	fail := false
@@ -273,7 +272,8 @@ func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// The kernel's clock that counts as a hardware counter does: of what ran on all CPUs it is the CPU time.
+// The kernel has a software clock that counts like a hardware counter. Over all CPUs it shows the CPU time of
+// everything that ran.
 func TestARealKernelCounts(t *testing.T) {
 	p, err := newPerf(cgroupsOf("/"), unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
 	require.NoError(t, err)
@@ -285,7 +285,7 @@ func TestARealKernelCounts(t *testing.T) {
 	defer func() { require.NoError(t, all.close()) }()
 	before, err := all.read()
 	require.NoError(t, err)
-	runtime.LockOSThread() // whose clock it is
+	runtime.LockOSThread() // the clock is that of a thread
 	defer runtime.UnlockOSThread()
 	var from, now unix.Timespec
 	require.NoError(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &from))
@@ -297,7 +297,7 @@ func TestARealKernelCounts(t *testing.T) {
 	assert.Greater(t, after-before, uint64(20*ms)*9/10)
 }
 
-// What a child in a cgroup of its own used is what was counted there, and what ran elsewhere is not.
+// The counter of a child's cgroup shows what the child used, and nothing that ran elsewhere.
 func TestARealKernelCountsForACgroup(t *testing.T) {
 	p, err := newPerf(cgroupsOf("/"), unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK)
 	require.NoError(t, err)
@@ -365,7 +365,7 @@ func TestListsOfCPUs(t *testing.T) {
 	}
 }
 
-// Where CPUs are of two kinds the generic number alone counts on one of these only.
+// If CPUs are of two kinds, the generic event number counts on one kind only.
 func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	root := tree(t)
 	for name, text := range map[string]string{
@@ -386,7 +386,7 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 1: 10<<32 | 1, 2: 10<<32 | 1}, opened)
 	require.NoError(t, c.close())
-	// Of those that are offline the kernel tells no kind, and has no event.
+	// The kernel reports neither kind nor event of offline CPUs.
 	clear(opened)
 	set := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(root, "sys/devices", name), []byte(text), 0o600))
@@ -422,7 +422,7 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	assert.False(t, p.moved())
 }
 
-// The kernel takes the counters off a CPU that goes offline. They can be read as before.
+// The kernel removes the counters of a CPU that goes offline. They can still be read.
 func TestACounterOfAnOfflineCPUHasStopped(t *testing.T) {
 	root := tree(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/fs/cgroup/a"), 0o755))

@@ -9,39 +9,40 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Share is what somebody used in an interval, to be weighed.
+// Share is the usage of one claim in an interval, which is to be weighed.
 type Share struct {
 	CPU units.CPUTime
-	// LastCPU is the CPU where it was used last, below 0 where that is not known.
+	// LastCPU is the CPU where it ran last, or below 0 if that is not known.
 	LastCPU int32
-	// Cgroup is the container's, nil outside of containers.
+	// Cgroup is the container's node, nil outside of containers.
 	Cgroup *cgroup.Node
-	// ShortLived reports whether no scan saw who used it. The rest is of those who were seen only.
+	// ShortLived reports whether the claim is that of processes that lived between two scans. The fields below are set
+	// for the other claims only.
 	ShortLived bool
-	// Resident is the memory that a process has resident, in bytes, and Held for how much of the interval.
+	// Resident is the resident memory of the process in bytes. Held is for how much of the interval it was held.
 	Resident uint64
 	Held     time.Duration
-	// Work is the weight, which is to be found. Only its proportions mean anything, in one interval and between intervals.
+	// Work is the weight, set by Weigh. Only proportions of weights mean anything, within and between intervals.
 	Work uint64
 }
 
-// ByRate weighs CPU time by the rate at which work was done in it. It is not safe for concurrent use.
+// ByRate weighs CPU time by the rate at which work was done. It is not safe for concurrent use.
 type ByRate struct {
 	source source
-	mean   uint64 // rate of all that was known lately
+	mean   uint64 // of all rates known in the last intervals
 	known  []bool // scratch
-	failed error  // at the last interval in which somebody ran
+	failed error  // in the last interval with any CPU time
 }
 
-// source tells at what rate work was done.
+// source measures the rate at which work was done.
 type source interface {
 	// begin starts an interval with its shares.
 	begin(now time.Time, shares []Share)
 	// rate returns the work per ns of CPU time, in units of 1/one. It is not ok if the rate is not known.
 	rate(*Share) (rate uint64, ok bool)
-	// forget drops what was done until now, which is nobody's.
+	// forget discards the work done so far. It is not attributed.
 	forget()
-	// trouble returns why something is not known that should be, nil if all is known.
+	// trouble returns why a rate is missing that should be known, or nil.
 	trouble() error
 	name() string
 	close() error
@@ -52,18 +53,18 @@ const one = 1 << 32
 
 func newByRate(s source) *ByRate { return &ByRate{source: s, mean: one} }
 
-// Name returns what is measured, and how.
+// Name describes what is measured, and how.
 func (m *ByRate) Name() string { return m.source.name() }
 
-// Forget drops what was done until now and has no CPU time yet: it is nobody's.
+// Forget discards the work done so far that has no CPU time yet. It is not attributed.
 func (m *ByRate) Forget() { m.source.forget() }
 
-// Close closes what is open.
+// Close closes the source.
 func (m *ByRate) Close() error { return m.source.close() }
 
-// Weigh sets the Work of all shares of an interval. Shares whose rate is not known get the average rate of the others. It
-// reports whether any rate is known; if not, Work means nothing. The error is why something is not known, whether or not
-// anything was measured.
+// Weigh sets the Work of all shares of an interval. Shares whose rate is not known get the average rate of the others.
+// Weigh reports whether any rate is known; if not, Work means nothing. The error is why a rate is missing. It may be
+// set even if Weigh returns true.
 func (m *ByRate) Weigh(now time.Time, shares []Share) (measured bool, err error) {
 	m.source.begin(now, shares)
 	m.known = m.known[:0]

@@ -20,11 +20,12 @@ const ms = units.CPUTime(time.Millisecond)
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// ghz are CPUs at these rates in MHz; 0 is one that cannot be read, and below 0 one that is not known yet.
+// ghz is a source of CPUs with these rates in MHz. 0 is a CPU that cannot be read, below 0 one whose rate is not known
+// yet.
 type ghz struct {
 	mhz   map[int32]int
 	reads int
-	fails error // what reading CPU 13 does, which is no offline one
+	fails error // error of reading CPU 13, which is not offline
 }
 
 var errNoCPU = fmt.Errorf("no such CPU: %w", syscall.ENODEV)
@@ -50,7 +51,7 @@ func clockOf(exponent int, mhz map[int32]int) (*ByRate, *ghz) {
 	return newByRate(&clock{rates: g, exponent: exponent}), g
 }
 
-// workOf weighs, and returns the work in units of a ms at 1 GHz.
+// workOf weighs shares, and returns the work in ms at 1 GHz.
 func workOf(t *testing.T, m *ByRate, now time.Time, shares ...Share) (work []float64) {
 	t.Helper()
 	_, err := m.Weigh(now, shares)
@@ -86,7 +87,7 @@ func TestUnknownRatesCountAsTheAverage(t *testing.T) {
 func TestWithoutAnyRateTheKeyIsNotMeasured(t *testing.T) {
 	m, g := clockOf(2, nil)
 	shares := []Share{{CPU: 10 * ms, LastCPU: 0}, {CPU: 30 * ms, LastCPU: 1}}
-	for range 3 { // the second time it is not even tried
+	for range 3 { // the second time it is not retried
 		measured, err := m.Weigh(began, shares)
 		assert.False(t, measured)
 		require.ErrorIs(t, err, errNoCPU)
@@ -145,7 +146,7 @@ func TestWeighingAllocatesNothingInTheSteadyState(t *testing.T) {
 	}
 }
 
-// One that is offline is none, and a CPU where nobody runs any more does not matter.
+// An offline CPU is no error, and neither is a CPU where no process runs any more.
 func TestAnUnreadableCPUIsReported(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000})
 	g.fails = errors.New("too many open files")
@@ -172,7 +173,7 @@ func TestAnUnreadableCPUIsReported(t *testing.T) {
 	require.NoError(t, run(0, 13))
 }
 
-// With memory beside it, those who sleep are among the shares too: to read the rate of a CPU is to interrupt it.
+// With a memory key too, sleeping processes are among the shares. Reading the rate of a CPU interrupts it.
 func TestRatesAreNotReadOfCPUsWithoutUsage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 1000})
 	workOf(t, m, began, Share{CPU: ms, LastCPU: 0}, Share{LastCPU: 1})

@@ -2,11 +2,11 @@
 
 //go:build linux
 
-// Command guest is the first process of a virtual machine, which it makes ready and powers off. What it does
-// in between the kernel's command line says:
+// Command guest is the first process of a virtual machine. It sets the machine up, does what the kernel's command line
+// asks for, and powers the machine off:
 //
 //	guest.load="burn 30 0"    runs /load with these arguments until the machine is ended
-//	guest.seconds=20          measures emulated RAPL registers for so long and sends what came of it
+//	guest.seconds=20          measures emulated RAPL registers for that long and sends the result
 //	                          through the second serial port
 package main
 
@@ -73,7 +73,7 @@ func parseOptions(line string) map[string]string {
 		return !quoted && (r == ' ' || r == '\n')
 	}) {
 		key, value, _ := strings.Cut(word, "=")
-		if strings.HasPrefix(key, `"`) { // the kernel moves the quotes around the whole word
+		if strings.HasPrefix(key, `"`) { // the kernel puts the quotes around the whole word
 			key, value = strings.TrimPrefix(key, `"`), strings.TrimSuffix(value, `"`)
 		}
 		options[key] = strings.Trim(value, `"`)

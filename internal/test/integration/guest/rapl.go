@@ -28,51 +28,51 @@ const (
 	results = "/tmp/results"
 	truth   = "/proc/emulated_rapl"
 	module  = "/sys/module/emulated_rapl/parameters/"
-	// patience is how long anything may take to come about. It only bounds a run that went wrong.
+	// patience is how long the guest waits for anything. It only ends runs that went wrong.
 	patience = 5 * time.Minute
-	// user is nobody in particular.
+	// user is an arbitrary unprivileged user.
 	user = 1000
 )
 
-// facts is what happened, for the test outside.
+// facts is the record of a run that the test outside reads.
 type facts struct {
 	Kernel string
-	// Zones are the names of the zones by their IDs.
+	// Zones are the names of the zones by ID.
 	Zones map[string]string
 	// Modes are the permissions of the energy counters at the start.
 	Modes map[string]string
-	// Powered is when the zones began to use energy.
+	// Powered is when the zones began to draw power.
 	Powered time.Time
-	// Granted is when the counters were made readable for everybody.
+	// Granted is when the counters became readable for every user.
 	Granted time.Time
-	// Failing and Recovered are when the second package began to fail and when it was good again.
+	// Failing is when the second package began to fail, Recovered when it worked again.
 	Failing, Recovered time.Time
-	// Groups are the containers' CPU times by their cgroups' counters, in microseconds, when all was over.
+	// Groups are the final CPU times of the containers by their cgroups' counters, in microseconds.
 	Groups map[string]uint64
-	// Exits says how each collector ended.
+	// Exits are the exit states of the collectors.
 	Exits map[string]string
 }
 
-// Containers that use the CPU, by cgroup. Their ids are what the receiver knows them by.
+// Containers that use the CPU, by cgroup. The receiver identifies them by these ids.
 var containers = []struct{ group, load string }{
 	{"/kubepods/burstable/pod0f7e4c3a-5b1d-4e62-9c8f-2a6d1b3c4d5e/" + strings.Repeat("a1", 32), "burn 60 0"},
 	{"/system.slice/docker-" + strings.Repeat("b2", 32) + ".scope", "burn 20 0"},
 	{"/system.slice/docker-" + strings.Repeat("c3", 32) + ".scope", "fork 100000"},
 }
 
-// collector is one that runs as somebody.
+// collector is a collector that runs as some user.
 type collector struct {
 	name string
 	cmd  *exec.Cmd
 	ends chan error
 
-	out     *os.File // what it has sent
+	out     *os.File // its output
 	emitted int
-	rest    []byte // of a line that is not whole yet
+	rest    []byte // incomplete line
 }
 
-// measureRAPL runs three collectors side by side on the same registers: as root, as a user with the one
-// capability that the counters need, and as a user without.
+// measureRAPL runs three collectors side by side on the same registers: as root, as a user with the one capability that
+// the counters need, and as a user without.
 func measureRAPL(atLeast time.Duration) error {
 	f := facts{Zones: map[string]string{}, Modes: map[string]string{}, Groups: map[string]uint64{}, Exits: map[string]string{}}
 	var uts unix.Utsname
@@ -126,14 +126,14 @@ func measureRAPL(atLeast time.Duration) error {
 		return err
 	}
 	every := []*collector{root, capable, plain}
-	defer func() { // of a run that went wrong: they would write into what is sent
+	defer func() { // after a failure, so that they do not write into what is sent
 		for _, c := range every {
 			_ = c.cmd.Process.Kill()
 		}
 		stopFollowing()
 	}()
 
-	// Nothing draws power until the baselines are taken, so that what they count is all there was.
+	// No power is drawn until the baselines are taken, so that the collectors count all energy.
 	steps := []func() error{
 		func() error { return root.emits(1) },
 		func() error { return capable.emits(1) },
@@ -207,7 +207,7 @@ func measureRAPL(atLeast time.Duration) error {
 	if err := emit(every, 3); err != nil {
 		return err
 	}
-	// From here on the counters stand still, and the last figures are of all that there was.
+	// From here on the counters stand still, and the last figures contain all energy.
 	if err := set("powered", "0"); err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func set(parameter, value string) error {
 	return os.WriteFile(module+parameter, []byte(value), 0o600)
 }
 
-// follow writes down the true energy ten times a second.
+// follow records the true energy ten times a second.
 func follow(ctx context.Context) error {
 	out, err := os.Create(results + "/truth.txt")
 	if err != nil {
@@ -266,7 +266,7 @@ func follow(ctx context.Context) error {
 	return out.Close()
 }
 
-// allWrapped says whether every register has wrapped: "0/core=12,1" has once.
+// allWrapped reports whether every register has wrapped: "0/core=12,1" has once.
 func allWrapped() bool {
 	line, err := os.ReadFile(truth)
 	if err != nil {
@@ -280,7 +280,7 @@ func allWrapped() bool {
 	return true
 }
 
-// configuration reports every process, so that whatever is not billed right shows.
+// configuration gives every process a series, so that every wrong share shows.
 const configuration = `
 receivers:
   energy:
@@ -326,12 +326,12 @@ func start(name string, capabilities []uintptr, uid uint32) (*collector, error) 
 	return c, nil
 }
 
-// emissions is how often the collector has sent figures of the hardware. It reads what is new in the file.
+// emissions returns how often the collector has sent figures of the hardware. It reads the new part of the file.
 func (c *collector) emissions() int {
 	if c.out == nil {
 		var err error
 		if c.out, err = os.Open(filepath.Join(results, c.name+".json")); err != nil {
-			return 0 // not there yet
+			return 0 // not created yet
 		}
 	}
 	more, err := io.ReadAll(c.out)
@@ -354,7 +354,7 @@ func (c *collector) emissions() int {
 // emits waits for more emissions.
 func (c *collector) emits(more int) error { return emit([]*collector{c}, more) }
 
-// emit waits until each has emitted so many times more than now.
+// emit waits until each collector has emitted n more times.
 func emit(collectors []*collector, more int) error {
 	want := map[*collector]int{}
 	for _, c := range collectors {
@@ -370,7 +370,7 @@ func emit(collectors []*collector, more int) error {
 
 // says waits for a message in the collector's log.
 func (c *collector) says(message string) error {
-	return until(fmt.Sprintf("%s says %q", c.name, message), func() bool {
+	return until(fmt.Sprintf("%s logs %q", c.name, message), func() bool {
 		log, _ := os.ReadFile(filepath.Join(results, c.name+".log"))
 		return bytes.Contains(log, []byte(message))
 	})
@@ -396,7 +396,7 @@ func until(what string, holds func() bool) error {
 	return nil
 }
 
-// startLoads starts the containers. The function returned ends them and reads what they have used.
+// startLoads starts the containers. The returned function ends them and reads their CPU time.
 func startLoads(f *facts) (stop func() error, err error) {
 	const hierarchy = "/sys/fs/cgroup"
 	var running []*exec.Cmd
@@ -426,7 +426,7 @@ func startLoads(f *facts) (stop func() error, err error) {
 			}
 		}
 		for _, c := range containers {
-			// A child that the load had just started ends by itself.
+			// A child that the load has just started ends by itself.
 			if err := until("nothing runs in "+c.group, func() bool {
 				procs, err := os.ReadFile(hierarchy + c.group + "/cgroup.procs")
 				return err == nil && len(procs) == 0
@@ -449,7 +449,7 @@ func startLoads(f *facts) (stop func() error, err error) {
 	}, nil
 }
 
-// send packs a directory and writes it to the second serial port.
+// send archives a directory and writes it to the second serial port.
 func send(dir string) error {
 	port, err := os.OpenFile("/dev/ttyS1", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -460,7 +460,7 @@ func send(dir string) error {
 	if err != nil {
 		return err
 	}
-	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0 // bytes as they are
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0 // raw bytes
 	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
 	if err := unix.IoctlSetTermios(fd, unix.TCSETS, t); err != nil {
 		return err
@@ -468,7 +468,7 @@ func send(dir string) error {
 	if err := pack(port, dir); err != nil {
 		return err
 	}
-	if err := unix.IoctlSetInt(fd, unix.TCSBRK, 1); err != nil { // wait until it is sent
+	if err := unix.IoctlSetInt(fd, unix.TCSBRK, 1); err != nil { // wait until all is sent
 		return err
 	}
 	return port.Close()

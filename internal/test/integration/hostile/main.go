@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Command hostile does what an unprivileged process may do to mislead or to burden a reader of /proc. HOSTILE in the
-// environment names what; the arguments are for others to read.
+// Command hostile does what an unprivileged process may do to mislead or burden a reader of /proc. The environment
+// variable HOSTILE selects the attack; the arguments are only for others to read.
 //
 //	idle         runs for a moment ten times a second
 //	rename       the same, and renames its task each time
@@ -43,7 +43,7 @@ func run(what string) error {
 		return live(true)
 	case "blank":
 		for _, arg := range os.Args {
-			clear(unsafe.Slice(unsafe.StringData(arg), len(arg))) // the kernel's copy, of which the command line is read
+			clear(unsafe.Slice(unsafe.StringData(arg), len(arg))) // the kernel's copy, which /proc/<pid>/cmdline shows
 		}
 		return live(true)
 	case "deny-bpf":
@@ -59,7 +59,7 @@ func run(what string) error {
 	return fmt.Errorf("HOSTILE=%q is not known", what)
 }
 
-// live runs until it is ended. It says "ready" first.
+// live runs until it is killed. It first prints "ready".
 func live(rename bool) error {
 	fmt.Println("ready")
 	for n := 0; ; n++ {
@@ -74,7 +74,7 @@ func live(rename bool) error {
 	}
 }
 
-// denyBPF installs a filter of system calls, as container runtimes do (seccomp(2)), for all threads.
+// denyBPF installs a system call filter, as container runtimes do (seccomp(2)), for all threads.
 func denyBPF() error {
 	const retErrno, retAllow, tsync = 0x00050000, 0x7fff0000, 1
 	filter := []unix.SockFilter{

@@ -2,13 +2,13 @@
 
 //go:build linux
 
-// Command load uses CPU time as told, for containers and virtual machines in tests:
+// Command load uses a given amount of CPU time, for containers and virtual machines in tests:
 //
 //	load burn PERCENT SECONDS    uses that share of a CPU until it has used the seconds, 0 is for ever
 //	load fork SECONDS            starts children of some milliseconds, one after the other, until they have
 //	                             used the seconds
 //
-// The seconds are of CPU time. When they are used it says "done" and sleeps until it is ended.
+// The seconds are of CPU time. When they are used it prints "done" and sleeps until it is ended.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
-	go func() { // the first process of a PID namespace ends by no signal that it does not handle
+	go func() { // the first process of a PID namespace ignores signals that it does not handle
 		<-signals
 		os.Exit(0)
 	}()
@@ -62,21 +62,21 @@ func run(args []string) error {
 	select {} // the signal ends it
 }
 
-// burn uses a share of a CPU in periods.
+// burn uses a share of a CPU, in periods.
 func burn(share float64, until time.Duration) {
 	const period = 50 * time.Millisecond
 	next := time.Now()
 	for total := used(); until == 0 || total < until; total = used() {
 		spin(total + time.Duration(share*float64(period)))
 		next = next.Add(period)
-		if late := time.Since(next); late > 0 { // what a busy machine did not give is not made up for
+		if late := time.Since(next); late > 0 { // time that a busy machine did not grant is not made up for
 			next = next.Add(late)
 		}
 		time.Sleep(time.Until(next))
 	}
 }
 
-// childUses is how much each child uses, beyond what it takes to start it.
+// childUses is how much CPU time each child uses beyond that of starting it.
 const childUses = 3 * time.Millisecond
 
 func fork(until time.Duration) error {
@@ -97,12 +97,12 @@ func fork(until time.Duration) error {
 // spin uses the CPU until the process has used so much in all.
 func spin(until time.Duration) {
 	for used() < until {
-		for range 10_000 { // looking at the clock is not all that it does
+		for range 10_000 { // read the clock seldom
 		}
 	}
 }
 
-// used is the process's CPU time.
+// used returns the process's CPU time.
 func used() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {

@@ -2,13 +2,13 @@
 
 //go:build linux
 
-// Command scale is many nodes in front of one gateway. Each node's collections are made by the receiver's own
-// attribution and emission, get the node's name as the shipped configurations set it, and go to the gateway as
-// OTLP over HTTP with gzip, each node at its time. What it measures goes to standard output:
+// Command scale simulates many nodes that send to one gateway. The receiver's own attribution and emission make each
+// node's collections. They get the node's name as in the shipped configurations, and go to the gateway as OTLP over
+// HTTP with gzip, each node at its own time. The measurements are written to standard output:
 //
 //	go run ./receiver/internal/test/scale -gateway build/otelcol-energy -to sink
 //
-// docs/scale.md has the figures and what follows from them.
+// docs/scale.md has the figures and the conclusions.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// plan is what is simulated.
+// plan is the configuration of a simulation.
 type plan struct {
 	nodes    int
 	shape    shape

@@ -20,7 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// shape is how large a node is and what it reports.
+// shape is the size of a node and the metrics that it reports.
 type shape struct {
 	processes, containers          int
 	withoutProcesses, withoutPower bool
@@ -28,7 +28,7 @@ type shape struct {
 
 const podSize = 2 // containers
 
-// points is how many data points a node reports in each collection, of two sockets with two zones each.
+// points returns how many data points a node reports in each collection. A node has two sockets with two zones each.
 func (s shape) points() int {
 	const kinds, zones, states = 2, 4, 2
 	amounts := 2 // energy and power
@@ -37,12 +37,12 @@ func (s shape) points() int {
 	}
 	workloads := s.containers + s.containers/podSize
 	if !s.withoutProcesses {
-		workloads += s.processes + 1 // the others
+		workloads += s.processes + 1 // the series of other processes
 	}
 	return amounts*(workloads*kinds+zones+states*kinds) + kinds // unattributed
 }
 
-// node is one machine: two sockets, and processes of which a third are in no container.
+// node is a machine with two sockets. A third of its processes are in no container.
 type node struct {
 	name    string
 	random  *rand.Rand
@@ -97,7 +97,7 @@ func newNode(number int, s shape, now time.Time) *node {
 
 var kinds = []emit.Kind{{Zone: power.Package, Source: power.Measured}, {Zone: power.DRAM, Source: power.Measured}}
 
-// metrics returns what a node reports, by the receiver's defaults but for what the shape leaves out.
+// metrics returns the node's collection under the receiver's defaults, without the metrics that the shape omits.
 func (s shape) metrics() metadata.MetricsBuilderConfig {
 	cfg := metadata.NewDefaultMetricsBuilderConfig()
 	m := &cfg.Metrics
@@ -124,7 +124,7 @@ func (n *node) uid() string {
 	return n.hex(4) + "-" + n.hex(2) + "-" + n.hex(2) + "-" + n.hex(2) + "-" + n.hex(6)
 }
 
-// step lets time pass, in which one process in three runs.
+// step lets time pass, in which every third process runs.
 func (n *node) step(elapsed time.Duration) {
 	n.now = n.now.Add(elapsed)
 	iv := attribution.Interval{At: n.now, Elapsed: elapsed}
@@ -149,7 +149,7 @@ func (n *node) step(elapsed time.Duration) {
 	n.engine.Observe(&iv)
 }
 
-// collect is the node's next collection, with its name on each resource.
+// collect returns the node's next collection, with its name on each resource.
 func (n *node) collect(interval time.Duration) pmetric.Metrics {
 	n.step(interval)
 	md := n.emitter.Emit(n.engine.Ledger(), zones, n.now)

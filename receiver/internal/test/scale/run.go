@@ -30,13 +30,13 @@ import (
 
 const patience = 5 * time.Minute
 
-// agents is what the collections are and what packing them took.
+// agents is the set of collections and the cost of encoding them.
 type agents struct {
 	collections, points, bytes, packed int
 	cpu                                time.Duration
 }
 
-// message is a collection as it travels.
+// message is an encoded collection.
 type message struct {
 	body   []byte
 	points int
@@ -47,7 +47,7 @@ func (p *plan) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // it is of this run only
+	defer func() { _ = os.RemoveAll(dir) }() // not kept after the run
 	sink, err := startSink(p.away)
 	if err != nil {
 		return err
@@ -111,9 +111,9 @@ func (p *plan) run(out io.Writer) error {
 	return nil
 }
 
-// send makes all collections and sends each at its time.
+// send encodes all collections and sends each at its time.
 func (p *plan) send(endpoint, metrics string) (made agents, refused int, err error) {
-	runtime.LockOSThread() // pack's CPU time is its thread's
+	runtime.LockOSThread() // the CPU time of pack is measured per thread
 	defer runtime.UnlockOSThread()
 	now := time.Now()
 	nodes := make([]*node, p.nodes)
@@ -126,7 +126,7 @@ func (p *plan) send(endpoint, metrics string) (made agents, refused int, err err
 	fail := func(err error) {
 		select {
 		case failed <- err:
-		default: // the first is enough
+		default: // the first error is enough
 		}
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: p.nodes}}
@@ -192,7 +192,7 @@ func (a *agents) pack(md pmetric.Metrics) (message, error) {
 	return m, nil
 }
 
-// ownCPU is the thread's own: nothing else of this program is counted.
+// ownCPU returns the CPU time of the thread, without the rest of the program.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	const thread = 1 // RUSAGE_THREAD
@@ -200,10 +200,10 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// firstRetry and lastRetry are how long a collector's exporter waits by default until it sends again.
+// firstRetry and lastRetry are the default limits of the wait between two attempts of a collector's exporter.
 const firstRetry, lastRetry = 5 * time.Second, 30 * time.Second
 
-// post sends until it is accepted, as an agent does, and returns how often it was refused.
+// post sends until the gateway acknowledges, like an agent, and returns how often it was refused.
 func post(client *http.Client, url string, body []byte, retry time.Duration) (refused int, err error) {
 	for began := time.Now(); ; refused++ {
 		request, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
@@ -239,7 +239,7 @@ func scrape(url string) error {
 	return err
 }
 
-// gatewayConfig is of a gateway as docs/scale.md describes it.
+// gatewayConfig is the configuration of a gateway as described in docs/scale.md.
 const gatewayConfig = `
 receivers:
   otlp: {protocols: {http: {endpoint: RECEIVE}}}
@@ -285,7 +285,7 @@ func (p *plan) startGateway(dir, backend string) (gateway *program, endpoint, me
 	return gateway, "http://" + receive + "/v1/metrics", "http://" + serve + "/metrics", gateway.ready(receive)
 }
 
-// prometheusConfig keeps what tells series apart, as deploy/prometheus/prometheus.yaml does.
+// prometheusConfig promotes the attributes that distinguish series, as deploy/prometheus/prometheus.yaml does.
 const prometheusConfig = `
 otlp:
   promote_all_resource_attributes: true
@@ -321,7 +321,7 @@ func countSeries(url string) (int, error) {
 	return status.Data.HeadStats.NumSeries, err
 }
 
-// freeAddress is a port of loopback that nobody listens on.
+// freeAddress returns an unused port of loopback.
 func freeAddress() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -331,7 +331,7 @@ func freeAddress() string {
 	return l.Addr().String()
 }
 
-// program is one of which the cost is measured.
+// program is a process whose cost is measured.
 type program struct {
 	cmd    *exec.Cmd
 	log    string
@@ -361,7 +361,7 @@ func (p *program) ready(address string) error {
 			break
 		}
 	}
-	text, _ := os.ReadFile(p.log) // then it said nothing
+	text, _ := os.ReadFile(p.log) // a missing log is empty
 	return fmt.Errorf("%s does not listen: %s", p.cmd.Path, text)
 }
 
@@ -369,7 +369,7 @@ func (p *program) begin() { p.before = p.cpu() }
 
 func (p *program) used() time.Duration { return p.cpu() - p.before }
 
-// cpu is the user and system time of the program, 0 once it has ended.
+// cpu returns the user and system time of the program, or 0 once it has ended.
 func (p *program) cpu() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
@@ -387,7 +387,7 @@ func (p *program) cpu() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// peak is the most resident memory that the program has had.
+// peak returns the highest resident memory of the program so far.
 func (p *program) peak() int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)) // it has ended
 	for line := range strings.Lines(string(text)) {
@@ -404,10 +404,10 @@ func (p *program) end() {
 	_ = p.cmd.Wait()
 }
 
-// sink takes OTLP and counts it, once it is there.
+// sink receives OTLP and counts the points.
 type sink struct {
 	url                     string
-	away                    time.Time // until then it refuses
+	away                    time.Time // it refuses until then
 	server                  *http.Server
 	requests, bytes, points atomic.Int64
 }
@@ -438,7 +438,7 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request) {
 	s.points.Add(int64(points))
 }
 
-// read returns how many points a request has, and its size as it travelled.
+// read returns the number of points in a request, and its size as sent.
 func read(r *http.Request) (points, size int, err error) {
 	packed, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -462,7 +462,7 @@ func read(r *http.Request) (points, size int, err error) {
 	return md.DataPointCount(), len(packed), nil
 }
 
-// wait returns when all points have arrived.
+// wait waits until all points have arrived.
 func (s *sink) wait(points int) error {
 	for began := time.Now(); s.points.Load() < int64(points); time.Sleep(50 * time.Millisecond) {
 		if time.Since(began) > patience {
