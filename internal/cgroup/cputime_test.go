@@ -201,6 +201,26 @@ func TestCounterThatGoesBackShowsNothing(t *testing.T) {
 	assert.Zero(t, n.shortLived(a))
 }
 
+func TestACounterBelowTheLastValueIsAnotherCgroups(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 500*ms)
+	a.Account(0, 400*ms)
+	assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
+	n.count(service, 300*ms)
+	a.Account(0, 50*ms)
+	assert.Equal(t, 250*ms-2*units.Tick, n.shortLived(a), "all that the new one counted is its processes'")
+}
+
+func TestACgroupWhoseProcessesAreNotShownHasNoShortLivedOnes(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 500*ms)
+	n.ShortLived(func(n *Node, _ int32, _ units.CPUTime, _ bool) { assert.Fail(t, "there is nobody to claim it for", n.Path()) })
+	a.Account(0, 100*ms)
+	assert.Equal(t, 400*ms-2*units.Tick, n.shortLived(a), "it waits")
+}
+
 func TestARemovedCgroupLeavesNothingToTheNext(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)

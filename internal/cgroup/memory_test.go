@@ -75,6 +75,8 @@ func TestTheMemoryOfACgroupIsWithoutThoseInside(t *testing.T) {
 	for cgroup, want := range map[string]uint64{"/a": 2000, "/a/b": 2000, "/a/b/c": 1000} {
 		assert.Equal(t, want, c.own(cgroup), "without those inside, %s", cgroup)
 	}
+	c.read(2*rereadMemory, "/a/b/c", "/a")
+	assert.EqualValues(t, 4000, c.own("/a"), "nobody is in the one between them")
 	c.write("a/b", "what is not read counts for the one around it\n")
 	c.read(2*rereadMemory, "/a/b/c", "/a", "/a/b")
 	assert.EqualValues(t, 4000, c.own("/a"), "without the innermost")
