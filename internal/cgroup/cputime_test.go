@@ -35,7 +35,7 @@ type node struct {
 func newNode(t testing.TB) *node {
 	h := hostsim.New(t.TempDir())
 	n := &node{Host: h, TB: t, Tree: New(Options{Root: h.Root()})}
-	t.Cleanup(func() { assert.NoError(t, n.Tree.Close()) })
+	t.Cleanup(func() { assert.NoError(t, n.Close()) })
 	return n
 }
 
@@ -216,7 +216,9 @@ func TestACgroupWhoseProcessesAreNotShownHasNoShortLivedOnes(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 500*ms)
-	n.ShortLived(func(n *Node, _ int32, _ units.CPUTime, _ bool) { assert.Fail(t, "there is nobody to claim it for", n.Path()) })
+	n.ShortLived(func(n *Node, _ int32, _ units.CPUTime, _ bool) {
+		assert.Fail(t, "there is nobody to claim it for", n.Path())
+	})
 	a.Account(0, 100*ms)
 	assert.Equal(t, 400*ms-2*units.Tick, n.shortLived(a), "it waits")
 }

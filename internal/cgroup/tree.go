@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -35,9 +36,10 @@ type Tree struct {
 	options Options
 	mounts  mounts
 	byPath  map[string]*Node
-	nodes   []*Node   // longest paths first, so that each node comes before those around it
-	slots   []bool    // that are in use
-	now     time.Time // of the interval that memory is read for
+	inside  map[string]int // number of nodes below a path
+	nodes   []*Node        // longest paths first, so that each node comes before those around it
+	slots   []bool         // that are in use
+	now     time.Time      // of the interval that memory is read for
 	buf     [1024]byte
 }
 
@@ -56,7 +58,7 @@ type Node struct {
 
 // New returns the tree of the host. It touches nothing.
 func New(options Options) *Tree {
-	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}}
+	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}, inside: map[string]int{}}
 }
 
 // Root returns the root of the host's file system.
@@ -86,9 +88,9 @@ func (t *Tree) Node(path string) *Node {
 		return n
 	}
 	n := &Node{path: path, dir: dirOf(path)}
-	t.byPath[path] = n
 	i, _ := slices.BinarySearchFunc(t.nodes, n, innermostFirst)
 	t.link(n, t.nodes[:i])
+	t.byPath[path] = n
 	t.nodes = slices.Insert(t.nodes, i, n)
 	return n
 }
@@ -106,14 +108,38 @@ func innermostFirst(a, b *Node) int {
 	return cmp.Or(cmp.Compare(len(b.path), len(a.path)), cmp.Compare(a.path, b.path))
 }
 
-// link makes a new node a part of the tree. inner has all nodes that may be inside of it.
-func (t *Tree) link(n *Node, inner []*Node) {
-	for up := path.Dir(n.path); len(up) > 1 && n.parent == nil; up = path.Dir(up) {
-		n.parent = t.byPath[up]
+// link finds the node around a new node, and makes the new node the one around those inside it. longer has all nodes with
+// longer paths.
+func (t *Tree) link(n *Node, longer []*Node) {
+	for up := range around(n.path) {
+		if t.inside[up]++; n.parent == nil {
+			n.parent = t.byPath[up]
+		}
 	}
-	for _, in := range inner {
+	if t.inside[n.path] == 0 {
+		return
+	}
+	for _, in := range longer {
 		if in.parent == n.parent && isInside(in.path, n.path) {
 			in.parent = n
+		}
+	}
+}
+
+// unlink undoes link once no other node has n as its parent.
+func (t *Tree) unlink(n *Node) {
+	delete(t.byPath, n.path)
+	for up := range around(n.path) {
+		if t.inside[up]--; t.inside[up] == 0 {
+			delete(t.inside, up)
+		}
+	}
+}
+
+// around returns the paths of all cgroups around one, the innermost first, without the root.
+func around(cgroup string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for up := path.Dir(cgroup); len(up) > 1 && yield(up); up = path.Dir(up) {
 		}
 	}
 }
@@ -165,7 +191,7 @@ func (t *Tree) Sweep() {
 	t.nodes = slices.DeleteFunc(t.nodes, func(n *Node) bool {
 		if n.removed {
 			_ = n.close() // it was only read from
-			delete(t.byPath, n.path)
+			t.unlink(n)
 		}
 		return n.removed
 	})
@@ -187,7 +213,7 @@ func (t *Tree) Restart() {
 
 // Compact gives back memory that was needed for more nodes.
 func (t *Tree) Compact() {
-	t.byPath = units.Rebuilt(t.byPath)
+	t.byPath, t.inside = units.Rebuilt(t.byPath), units.Rebuilt(t.inside)
 	t.nodes = slices.Clone(t.nodes)
 }
 

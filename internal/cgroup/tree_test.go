@@ -42,6 +42,13 @@ func TestNodesKnowTheNearestAroundThemInWhateverOrderTheyCome(t *testing.T) {
 			require.Equal(t, want[in.Path()], parent, in.Path())
 		}
 		require.Len(t, n.Nodes(), len(n.byPath))
+		inner := map[string]int{}
+		for p := range n.byPath {
+			for up := path.Dir(p); up != "/"; up = path.Dir(up) {
+				inner[up]++
+			}
+		}
+		require.Equal(t, inner, n.inside)
 	}
 	for range 2000 {
 		p := strings.Repeat(fmt.Sprintf("/%d", r.IntN(3)), 1+r.IntN(2)) + strings.Repeat(fmt.Sprintf("/%d", r.IntN(12)), r.IntN(3))
@@ -81,6 +88,7 @@ func TestACgroupStaysAsLongAsAProcessIsInItOrItIsThere(t *testing.T) {
 	n.Sweep()
 	assert.Empty(t, n.Nodes())
 	assert.Empty(t, n.byPath)
+	assert.Empty(t, n.inside)
 }
 
 func TestAProcessWithoutACgroupHasNoNode(t *testing.T) {
@@ -238,6 +246,25 @@ func BenchmarkInterval(b *testing.B) {
 			for b.Loop() {
 				now = now.Add(time.Second)
 				interval(n.Tree, in, now)
+			}
+		})
+	}
+}
+
+// BenchmarkBurst is as many containers that come and go in one interval.
+func BenchmarkBurst(b *testing.B) {
+	for _, containers := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(containers), func(b *testing.B) {
+			var paths []string
+			for i := range containers {
+				paths = append(paths, fmt.Sprintf("/system.slice/docker-%064x.scope", i))
+			}
+			tree := New(Options{Root: b.TempDir()})
+			for b.Loop() {
+				for _, p := range paths {
+					tree.Node(p)
+				}
+				tree.Sweep()
 			}
 		})
 	}
