@@ -112,19 +112,19 @@ func TestEnergyWithoutUtilizationIsUnattributedWhenProcfsTakesOver(t *testing.T)
 	assert.InDelta(t, 300, unattributed.grown(), 1e-6)
 }
 
-// unseenSource is an exact source in whose next pass processes of some cgroups came and went.
-type unseenSource struct {
+// shortLivedSource is an exact source in whose next pass processes of some cgroups came and went.
+type shortLivedSource struct {
 	*cpu.Procfs
 	in []cpu.CgroupTime
 }
 
-func (*unseenSource) Exact() bool { return true }
+func (*shortLivedSource) Exact() bool { return true }
 
-func (u *unseenSource) ReadProcesses(t *cpu.Table) error {
+func (u *shortLivedSource) ReadProcesses(t *cpu.Table) error {
 	err := u.Procfs.ReadProcesses(t)
-	t.UnseenIn = u.in
+	t.ShortLivedIn = u.in
 	for _, in := range u.in {
-		t.Unseen += in.Used
+		t.ShortLived += in.Used
 	}
 	u.in = nil
 	return err
@@ -135,7 +135,7 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.start()
-	source := &unseenSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
 	began := n.s.ledger.Last().Stamp
 	source.in = []cpu.CgroupTime{

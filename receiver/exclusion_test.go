@@ -169,7 +169,7 @@ func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
 func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Regex: "^/system.slice/cron"}} })
 	n.start()
-	source := &unseenSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.take(source)
 	source.in = []cpu.CgroupTime{{Path: "/system.slice/cron.service", Used: 400 * cpu.Tick}}
 	n.host.CPU.User += 400

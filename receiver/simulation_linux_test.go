@@ -286,7 +286,7 @@ func (sim *simulation) collect() {
 // Capabilities and ConsumeMetrics make the simulation the next consumer.
 // compact gives memory back between scans, as after a burst of processes: nothing may change by it.
 func (sim *simulation) compact() {
-	if l, table := sim.s.ledger, sim.s.cpu.Table(); l != nil && table.Pass()%3 == 0 {
+	if l, table := sim.s.ledger, sim.s.cpu.Table(); l != nil && table.Scans()%3 == 0 {
 		l.Compact(table)
 	}
 }

@@ -138,7 +138,7 @@ func (b *Builder) Observe(m *Measurement) {
 	b.closeEnded()
 	b.Cgroups.Sweep()
 	// If the kernel did not tell the ends of a burst of processes, their rows stay for as long as units.SlackTime.
-	if t := m.Table; !b.KeepMemory && t.Pass() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
+	if t := m.Table; !b.KeepMemory && t.Scans() > 0 && b.slack.Ample(len(t.Processes)-t.Awaited(), len(b.claimants), t.Now) {
 		b.Compact(t)
 	}
 	b.last = *m
@@ -201,7 +201,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 		})
 	}
 	b.domains.begin(m, iv.Domains[1:])
-	b.claimed, b.shortLived = 0, m.Table.Unseen
+	b.claimed, b.shortLived = 0, m.Table.ShortLived
 	b.Keys.begin()
 }
 
@@ -243,7 +243,7 @@ func (b *Builder) dropUsage() {
 // minutes, in which a collector hardly allocates. Observe calls it a while after a burst of processes. It does nothing
 // unless the scan in t was observed.
 func (b *Builder) Compact(t *cpu.Table) {
-	if b.scan != t.Pass() {
+	if b.scan != t.Scans() {
 		return
 	}
 	slots := t.Compact()

@@ -51,10 +51,10 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 // enter lets a process enter its container's cgroup, and leave the one that it was in.
 func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement) {
 	from := c.cgroup
-	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastPass(p))
+	c.cgroup = b.Cgroups.Enter(path, b.begun && m.Table.BornSinceLastScan(p))
 	from.Leave()
 	if !b.Exact {
-		cgroup.AccountMove(from, c.cgroup, p.Used+p.Unseen)
+		cgroup.AccountMove(from, c.cgroup, p.Used+p.ShortLived)
 	}
 }
 

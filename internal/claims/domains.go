@@ -85,7 +85,7 @@ func (d *domains) begin(m *Measurement, usage []attribution.Usage) {
 	d.places, d.ofCgroups = d.places[:0], d.ofCgroups[:0]
 	clear(d.cgroups)
 	clear(d.shortLived)
-	d.noteShortLived(m.Table.NobodysParts())
+	d.noteShortLived(m.Table.UnplacedParts())
 }
 
 // claimed notes where the next claim's CPU time was used. Where parts tells nothing, it is where p was last, or else

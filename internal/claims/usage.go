@@ -33,7 +33,7 @@ func (b *Builder) claimEnded(m *Measurement) {
 			last = c.cgroup.Clamp(last)
 			c.cgroup.Account(int32(c.id), last)
 		}
-		parts := t.LastParts(e)
+		parts := t.LastSliceParts(e)
 		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, parts, c.cgroup, &e.Process, m)
 		if !b.Exact {
 			b.domains.ranIn(c.cgroup, parts, &e.Process)
@@ -49,8 +49,8 @@ func (b *Builder) claimEnded(m *Measurement) {
 // run, too.
 func (b *Builder) identify(m *Measurement) (changed bool) {
 	// New processes are reported only by the scan that first sees them. If that scan was not observed, identify all.
-	missed := !b.begun || m.Table.Pass() != b.scan+1
-	b.scan = m.Table.Pass()
+	missed := !b.begun || m.Table.Scans() != b.scan+1
+	b.scan = m.Table.Scans()
 	for p := range rows(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)
 	}
@@ -67,16 +67,16 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		parts := t.Parts(p)
 		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, c.cgroup, p, m)
 		if !b.Exact {
-			c.cgroup.Account(int32(c.id), p.Used+p.Unseen)
+			c.cgroup.Account(int32(c.id), p.Used+p.ShortLived)
 			b.domains.ranIn(c.cgroup, parts, p)
 		}
 		// An exact source finds short-lived processes in the same cgroup, procfs among the children, which are in the same
 		// workload but may be in another unit: those that a service leaves behind are children of init then.
 		if c.inWorkload || c.withCgroup && b.Exact {
-			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.Unseen}, t.UnseenParts(p), c.cgroup, p, m)
+			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), c.cgroup, p, m)
 		} else {
-			b.shortLived += p.Unseen
-			b.domains.noteShortLived(t.UnseenParts(p))
+			b.shortLived += p.ShortLived
+			b.domains.noteShortLived(t.ShortLivedParts(p))
 		}
 	}
 }
@@ -98,8 +98,8 @@ func (b *Builder) claimByCounters(m *Measurement) {
 // claimByCgroups claims what short-lived processes used of which an exact source knows the cgroup, and of which no scan saw
 // any process there.
 func (b *Builder) claimByCgroups(m *Measurement) {
-	for i := range m.Table.UnseenIn {
-		in := &m.Table.UnseenIn[i]
+	for i := range m.Table.ShortLivedIn {
+		in := &m.Table.ShortLivedIn[i]
 		if id, node, ok := b.claimantForCgroup(in.Path); ok {
 			parts := m.Table.PartsIn(in)
 			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, parts, node, nil, m)

@@ -49,8 +49,8 @@ type BPF struct {
 	one     [MaxDomains]uint64 // scratch of weightsOf
 	changes int                // of the topology, that the programs were told of
 
-	groups  map[uint64]int32 // scratch of giveUnseen: a row of each cgroup
-	parents map[int32]int32  // scratch of giveUnseen: the row of each parent
+	groups  map[uint64]int32 // scratch of giveShortLived: a row of each cgroup
+	parents map[int32]int32  // scratch of giveShortLived: the row of each parent
 	forks   map[int32]int32  // who was the parent of each process that ended since the previous pass
 	note    func(*tasks.Ended)
 }
@@ -311,7 +311,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if t.Sizes {
 		late = recheck
 	}
-	known := b.table == t && t.passes > 0 && now-b.described < late && now >= b.described
+	known := b.table == t && t.scans > 0 && now-b.described < late && now >= b.described
 	b.table = nil // until the table has what this listing tells
 	if b.topology != nil {
 		b.topology.Refresh(now)
@@ -332,9 +332,9 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	}
 	b.cgroups.learn()
 	if lostCount > 0 || lost > 0 { // either is told first
-		b.lossEnd = t.passes + 1 // one that ended after it was listed goes missing in the next pass
+		b.lossEnd = t.scans + 1 // one that ended after it was listed goes missing in the next pass
 	}
-	if t.passes == 0 {
+	if t.scans == 0 {
 		t.exact, t.baseline = true, now
 	}
 	kept := 0
@@ -357,18 +357,18 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, t) })
 	if len(b.missing) > len(t.awaited) {
 		for id, w := range b.missing {
-			if w.pass != t.passes { // it is listed again
+			if w.pass != t.scans { // it is listed again
 				delete(b.missing, id)
 			}
 		}
 	}
 	t.activate()
-	b.giveUnseen(t)
+	b.giveShortLived(t)
 	clear(b.forks)
 	slices.Sort(t.Active)
 	b.locate(t, l.Processes, kept)
 	b.table = t
-	if (lostCount > 0 || lost > 0) && t.passes > 0 {
+	if (lostCount > 0 || lost > 0) && t.scans > 0 {
 		t.LostEnds += lostCount
 		t.Untraced = min(t.Untraced+min(units.CPUTime(lost), Unbounded), Unbounded)
 	}
@@ -388,7 +388,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if b.slack.Ample(len(l.Processes), cap(b.rows), now) {
 		b.shrink(len(l.Processes))
 	}
-	t.passes++
+	t.scans++
 	return nil
 }
 
@@ -512,13 +512,13 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	}
 	w, ok := b.missing[id]
 	if !ok {
-		w.first, w.most = t.passes, t.longestLastSlice(p)
+		w.first, w.most = t.scans, t.longestLastSlice(p)
 	}
 	if !ok || t.Now < w.since {
 		w.since = t.Now
 	}
 	if t.Now-w.since < maxAwait {
-		w.pass = t.passes
+		w.pass = t.scans
 		b.missing[id] = w
 		return 0, false
 	}
@@ -536,9 +536,9 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	return p.CPU, true
 }
 
-// giveUnseen hands what ended without ever being in a pass to a row of the same cgroup, or else to its
+// giveShortLived hands what ended without ever being in a pass to a row of the same cgroup, or else to its
 // nearest ancestor's, or to nobody.
-func (b *BPF) giveUnseen(t *Table) {
+func (b *BPF) giveShortLived(t *Table) {
 	if len(b.ended) == 0 {
 		b.weights = b.weights[:0]
 		return
@@ -550,7 +550,7 @@ func (b *BPF) giveUnseen(t *Table) {
 		if rowOf(t.Processes, id) >= 0 { // it ended during the pass, which shows it
 			continue
 		}
-		if t.passes == 0 || b.isOld(id, t) {
+		if t.scans == 0 || b.isOld(id, t) {
 			delete(b.ended, id)
 			continue
 		}
@@ -583,15 +583,15 @@ func (b *BPF) giveUnseen(t *Table) {
 		} else {
 			if row = b.groups[e.cgroup]; row < 0 {
 				if i := b.cgroups.share(t, e.cgroup, e.run); i >= 0 {
-					in := &t.UnseenIn[i]
+					in := &t.ShortLivedIn[i]
 					in.parts = t.division.add(in.parts, e.run, b.weightsOf(e))
 				}
 			}
 		}
 		if row >= 0 {
-			t.giveUnseen(row, e.run, b.weightsOf(e))
+			t.giveShortLived(row, e.run, b.weightsOf(e))
 		} else {
-			t.Unseen += e.run
+			t.ShortLived += e.run
 			t.nobody = t.division.add(t.nobody, e.run, b.weightsOf(e))
 		}
 	}

@@ -127,13 +127,13 @@ func (o *observed) pass() {
 	o.passes++
 	t := &o.table
 	o.lost += t.Untraced
-	o.nobody += t.Unseen
+	o.nobody += t.ShortLived
 	for i := range t.Processes {
 		p := &t.Processes[i]
 		id := identity{p.PID, p.Start}
 		o.billed[id] += p.Used
-		o.unseen[id] += p.Unseen
-		o.inside[p.Cgroup] += p.Used + p.Unseen
+		o.unseen[id] += p.ShortLived
+		o.inside[p.Cgroup] += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]

@@ -143,14 +143,14 @@ func (w *madeUp) read() {
 		p := &t.Processes[i]
 		require.False(w, taken[p.Slot], "slot %d is given to two", p.Slot)
 		taken[p.Slot] = true
-		w.billed += p.Used + p.Unseen
+		w.billed += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
 		require.False(w, taken[t.Ended[i].Slot], "slot %d of one that ended is given on in the same pass", t.Ended[i].Slot)
 		taken[t.Ended[i].Slot] = true
 		w.billed += t.Ended[i].LastSlice
 	}
-	w.billed += t.Unseen
+	w.billed += t.ShortLived
 	require.LessOrEqual(w, uint64(w.billed), w.used, "pass %d: more than was used", w.pass)
 }
 
@@ -270,7 +270,7 @@ func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T
 	require.NoError(t, b.ReadProcesses(table))
 	require.Len(t, table.Ended, 1)
 	assert.EqualValues(t, 7, table.Ended[0].LastSlice)
-	assert.EqualValues(t, 300, table.Processes[0].Unseen)
+	assert.EqualValues(t, 300, table.Processes[0].ShortLived)
 	require.Len(t, table.Processes, 2)
 	assert.True(t, table.Processes[1].Born)
 	assert.EqualValues(t, 40, table.Processes[1].Used)
@@ -298,7 +298,7 @@ func TestAnEndFromBeforeTheFirstScanIsIgnored(t *testing.T) {
 	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(99 * time.Second), Run: 1000, Cgroup: 5}} // freed after the first pass
 	k.now += time.Second
 	require.NoError(t, b.ReadProcesses(table))
-	assert.Zero(t, table.Processes[0].Unseen+table.Unseen)
+	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived)
 	assert.Zero(t, table.Run)
 }
 
@@ -353,5 +353,5 @@ func TestParentsInACircleEndTheSearch(t *testing.T) {
 		k.ends = append(k.ends, tasks.Ended{Pid: 30 + i, Start: start, Run: 1, Cgroup: rootCgroup, Parent: 30 + (i+1)%3})
 	}
 	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 3, table.Unseen)
+	assert.EqualValues(t, 3, table.ShortLived)
 }

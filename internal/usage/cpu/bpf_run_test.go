@@ -125,13 +125,13 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				require.Equal(t, want.Ended, table.Ended)
 				var active []int32
 				for i := range table.Processes {
-					if p := &table.Processes[i]; p.Born || p.Used > 0 || p.Unseen > 0 {
+					if p := &table.Processes[i]; p.Born || p.Used > 0 || p.ShortLived > 0 {
 						active = append(active, int32(i))
 					}
 				}
 				require.ElementsMatch(t, active, table.Active)
 				require.True(t, slices.IsSorted(table.Active))
-				require.Equal(t, [3]any{want.Run, want.Unseen, want.UnseenIn}, [3]any{table.Run, table.Unseen, table.UnseenIn})
+				require.Equal(t, [3]any{want.Run, want.ShortLived, want.ShortLivedIn}, [3]any{table.Run, table.ShortLived, table.ShortLivedIn})
 				if w.r.IntN(50) == 0 { // memory is given back
 					require.Equal(t, want.Compact(), table.Compact())
 				}

@@ -82,7 +82,7 @@ func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
 			require.Len(t, table.Ended, 1)
 			assert.EqualValues(t, 123, table.Ended[0].LastSlice)
 			assert.EqualValues(t, 123, table.Run)
-			assert.Zero(t, table.Unseen)
+			assert.Zero(t, table.ShortLived)
 			require.NoError(t, b.ReadProcesses(table))
 			assert.Empty(t, table.Ended, "once")
 		})
@@ -100,12 +100,12 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first pass
 	}
 	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 11, table.Processes[1].Unseen)
-	assert.EqualValues(t, 13+17, table.Processes[0].Unseen)
-	assert.EqualValues(t, 19, table.Unseen)
+	assert.EqualValues(t, 11, table.Processes[1].ShortLived)
+	assert.EqualValues(t, 13+17, table.Processes[0].ShortLived)
+	assert.EqualValues(t, 19, table.ShortLived)
 	assert.EqualValues(t, 60, table.Run)
 	require.NoError(t, b.ReadProcesses(table))
-	assert.Zero(t, table.Processes[1].Unseen+table.Processes[0].Unseen+table.Unseen, "once")
+	assert.Zero(t, table.Processes[1].ShortLived+table.Processes[0].ShortLived+table.ShortLived, "once")
 }
 
 func TestAnEndThatComesWhileTheListStillShowsTheProcessIsKept(t *testing.T) {
@@ -134,7 +134,7 @@ func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
 	assert.Zero(t, table.LostEnds, "once")
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
 	require.NoError(t, b.ReadProcesses(table))
-	assert.Zero(t, table.Processes[0].Unseen+table.Unseen, "its life was billed before")
+	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived, "its life was billed before")
 }
 
 func TestATimeThatStepsBackAndRecoversIsCountedOnce(t *testing.T) {

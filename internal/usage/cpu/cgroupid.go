@@ -16,7 +16,7 @@ type cgroupPaths struct {
 	created  creations // nil if the kernel does not allow it: then only the hierarchy tells what it has
 	refused  error     // why
 	remember func(id uint64, path string)
-	shared   map[uint64]int // scratch of share: rows of the table's UnseenIn
+	shared   map[uint64]int // scratch of share: rows of the table's ShortLivedIn
 }
 
 // creations tells which cgroups were created.
@@ -56,19 +56,19 @@ func (c *cgroupPaths) close() error {
 }
 
 // share adds what was used in a cgroup that no row is in, and of which nothing else is known, to the table. It returns
-// its index in UnseenIn, below 0 where the cgroup's path is not known.
+// its index in ShortLivedIn, below 0 where the cgroup's path is not known.
 func (c *cgroupPaths) share(t *Table, id uint64, used units.CPUTime) int {
 	i, ok := c.shared[id]
 	if !ok {
 		i = -1
 		if path := c.Path(id); path != "" {
-			i = len(t.UnseenIn)
-			t.UnseenIn = append(t.UnseenIn, CgroupTime{Path: path})
+			i = len(t.ShortLivedIn)
+			t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: path})
 		}
 		c.shared[id] = i
 	}
 	if i >= 0 {
-		t.UnseenIn[i].Used += used
+		t.ShortLivedIn[i].Used += used
 	}
 	return i
 }

@@ -53,10 +53,10 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 		{Pid: 34, Start: start, Run: 23, Cgroup: 7},       // where a row is
 	}
 	require.NoError(t, b.ReadProcesses(table))
-	assert.ElementsMatch(t, []CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.UnseenIn)
-	assert.EqualValues(t, 24+17+19, table.Unseen)
+	assert.ElementsMatch(t, []CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.ShortLivedIn)
+	assert.EqualValues(t, 24+17+19, table.ShortLived)
 	require.NoError(t, b.ReadProcesses(table))
-	assert.Empty(t, table.UnseenIn, "once")
+	assert.Empty(t, table.ShortLivedIn, "once")
 }
 
 func TestTheKernelReportsThePathOfACgroupThatLivedBetweenTwoScans(t *testing.T) {
@@ -96,7 +96,7 @@ func passAroundCgroup(t *testing.T, source *BPF, name string, remove bool) Cgrou
 		}
 		for passes := 0; passes < 400; passes++ { // it tells of an end an RCU grace period later
 			require.NoError(t, source.ReadProcesses(table))
-			for _, in := range table.UnseenIn {
+			for _, in := range table.ShortLivedIn {
 				if in.Path == path {
 					return in
 				}

@@ -8,17 +8,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// traceChildren finds the CPU time that no visible process shows: the last slices of processes that
-// ended, and the whole life of children that came and went between two passes. When a process is waited
-// for, the kernel adds its times, and those of its own descendants, to the child times of the one that
-// waited (kernel/exit.c, wait_task_zombie; getrusage(2), RUSAGE_CHILDREN). So what a process's child times
-// grew by, less what was already known of its descendants that ended, is time that nobody was billed for.
+// traceChildren infers the CPU time that no row shows: the last slices of processes that ended, and short-lived children.
+// When a process is waited for, the kernel adds its times, and those of its own descendants, to the child times of the
+// process that waited (kernel/exit.c, wait_task_zombie; getrusage(2), RUSAGE_CHILDREN). So the growth of a process's child
+// times, less what the rows of its ended descendants had shown, is time that was not counted yet.
 //
-// limit is the CPU time of processes that the visible ones leave: inference never goes beyond it, so that
-// a mistaken parent cannot bill a long life twice.
+// limit is the CPU time of processes that the rows leave. Inferred time never exceeds it, so that a mistaken parent does
+// not count a long life twice.
 func (t *Table) traceChildren(limit units.CPUTime) {
 	for i := range t.Processes {
-		t.Processes[i].Unseen = 0
+		t.Processes[i].ShortLived = 0
 	}
 	t.balance = slices.Grow(t.balance[:0], len(t.Processes))[:len(t.Processes)]
 	grown := t.childTimeGrowth()
@@ -46,19 +45,19 @@ func (t *Table) traceChildren(limit units.CPUTime) {
 	t.giveLastSlices()
 	for i, b := range t.balance {
 		if b > 0 {
-			t.Processes[i].Unseen = units.CPUTime(b)
+			t.Processes[i].ShortLived = units.CPUTime(b)
 		}
 	}
 }
 
-// childTimeGrowth sets each row's balance to what its child times grew by since the previous pass.
+// childTimeGrowth sets the balance of each row to the growth of its child times since the previous scan.
 func (t *Table) childTimeGrowth() (grown bool) {
 	j := 0
 	for i := range t.Processes {
 		p := &t.Processes[i]
 		t.balance[i] = 0
 		if p.Born {
-			if t.BornSinceLastPass(p) {
+			if t.BornSinceLastScan(p) {
 				t.balance[i] = int64(p.ChildCPU)
 			}
 		} else {
@@ -73,8 +72,8 @@ func (t *Table) childTimeGrowth() (grown bool) {
 	return grown
 }
 
-// subtractKnown takes what was known of each process that ended from the balance of the row where its
-// time must show: its nearest ancestor that still runs.
+// subtractKnown subtracts what was known of each process that ended from the balance of the row where its time must show:
+// its nearest ancestor that still runs.
 func (t *Table) subtractKnown() {
 	t.tracer = t.tracer[:0]
 	for i := range t.Ended {
@@ -113,9 +112,9 @@ func (t *Table) survivingAncestor(p *Process) int {
 	return -1
 }
 
-// settleDeficits takes what a row could not show from its ancestors: the orphans of a process that ended in
-// the same interval are waited for further up. What is lacking there too the row owes: it was read before
-// it waited, or could not be read, and its child times will show it at the next pass.
+// settleDeficits moves a negative balance to the ancestors of its row: the orphans of a process that ended in the same
+// interval are waited for further up. If the ancestors lack the time too, the row owes it: it was read before it waited, or
+// could not be read, and its child times will show it in the next scan.
 func (t *Table) settleDeficits() {
 	for i := range t.balance {
 		for up, hops := i, 0; t.balance[i] < 0 && hops < len(t.balance); hops++ {
@@ -131,20 +130,20 @@ func (t *Table) settleDeficits() {
 		if t.balance[i] < 0 {
 			t.Processes[i].owed += units.CPUTime(-t.balance[i])
 			t.balance[i] = 0
-			t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets its children's times
+			t.Untraced = Unbounded // a parent that ignores SIGCHLD never gets the times of its children
 		}
 	}
 }
 
-// giveLastSlices hands positive balances to the processes that ended below that row, up to what each can
-// have used. The rest is left in the balance: children that no pass saw.
+// giveLastSlices gives positive balances to the processes that ended below that row, up to what each can have used. The
+// rest stays in the balance: it is that of short-lived children.
 func (t *Table) giveLastSlices() {
 	for i := range t.Ended {
 		row := t.tracer[i]
 		if row < 0 || t.balance[row] <= 0 {
 			continue
 		}
-		// All that ended below one row share its balance, so they are served together, at the first.
+		// All that ended below one row share its balance, so the first of them serves all.
 		shown := units.CPUTime(t.balance[row])
 		var most units.CPUTime
 		for k := i; k < len(t.Ended); k++ {
@@ -167,10 +166,9 @@ func (t *Table) giveLastSlices() {
 // maxThreads is more than any process has (PID_MAX_LIMIT).
 const maxThreads = 1 << 22
 
-// longestLastSlice bounds what a process can have used after it was last seen: no longer than the
-// interval, and no longer than it had lived until then. A 5 ms child that a pass happens to catch is
-// thereby not billed for the hundreds of its siblings that no pass caught, and a process that ran for
-// minutes gets its whole last slice.
+// longestLastSlice bounds what a process can have used since the previous scan: no longer than the interval, and no longer
+// than it had lived until then. So a 5 ms child that a scan happens to see is not billed for hundreds of siblings that no
+// scan saw, and a process that ran for minutes gets its whole last slice.
 func (t *Table) longestLastSlice(p *Process) units.CPUTime {
 	if p.Zombie {
 		return 0

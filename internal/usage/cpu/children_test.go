@@ -28,15 +28,15 @@ func TestAChildThatLivedBetweenScansShowsInItsParentsChildTime(t *testing.T) {
 	w.Run(10*time.Second, map[int]int64{42: 5, 43: 100})
 	w.spend(42, 400)
 	w.pass()
-	assert.Equal(t, 400*Tick, w.process(42).Unseen)
+	assert.Equal(t, 400*Tick, w.process(42).ShortLived)
 	assert.Equal(t, 5*Tick, w.used(42))
-	assert.Zero(t, w.process(43).Unseen, "not at whoever is visible")
-	assert.Zero(t, w.process(1).Unseen)
+	assert.Zero(t, w.process(43).ShortLived, "not at whoever is visible")
+	assert.Zero(t, w.process(1).ShortLived)
 	assert.Zero(t, w.table.Untraced)
 
 	w.Run(10*time.Second, nil)
 	w.pass()
-	assert.Zero(t, w.process(42).Unseen, "once")
+	assert.Zero(t, w.process(42).ShortLived, "once")
 }
 
 func TestChildrenOfAProcessBornInTheIntervalShowToo(t *testing.T) {
@@ -46,7 +46,7 @@ func TestChildrenOfAProcessBornInTheIntervalShowToo(t *testing.T) {
 	w.Run(10*time.Second, map[int]int64{42: 5})
 	w.spend(42, 400)
 	w.pass()
-	assert.Equal(t, 400*Tick, w.process(42).Unseen)
+	assert.Equal(t, 400*Tick, w.process(42).ShortLived)
 }
 
 func TestLastSliceOfAProcessThatEndedIsItsOwn(t *testing.T) {
@@ -60,7 +60,7 @@ func TestLastSliceOfAProcessThatEndedIsItsOwn(t *testing.T) {
 	w.pass()
 	assert.Equal(t, 300*Tick, w.ended(43).LastSlice)
 	assert.Equal(t, 1*Tick, w.used(42))
-	assert.Zero(t, w.process(42).Unseen, "neither the last slice nor the life before")
+	assert.Zero(t, w.process(42).ShortLived, "neither the last slice nor the life before")
 	assert.Zero(t, w.table.Untraced)
 }
 
@@ -74,7 +74,7 @@ func TestProcessThatEndedWithoutALastSlice(t *testing.T) {
 	w.unowned(1000) // there is CPU time that it could be billed for
 	w.pass()
 	assert.Zero(t, w.ended(43).LastSlice)
-	assert.Zero(t, w.process(1).Unseen)
+	assert.Zero(t, w.process(1).ShortLived)
 	assert.Zero(t, w.table.Untraced)
 }
 
@@ -96,7 +96,7 @@ func TestSeveralThatEndedShareWhatTheirParentShows(t *testing.T) {
 		assert.InDelta(t, float64(200*Tick), float64(w.ended(pid).LastSlice), 1, "nothing says which used how much")
 		sum += w.ended(pid).LastSlice
 	}
-	assert.InDelta(t, float64(600*Tick), float64(sum+w.process(42).Unseen), 3)
+	assert.InDelta(t, float64(600*Tick), float64(sum+w.process(42).ShortLived), 3)
 }
 
 func TestDescendantsThatAllEndedShowAtTheNearestThatRuns(t *testing.T) {
@@ -112,9 +112,9 @@ func TestDescendantsThatAllEndedShowAtTheNearestThatRuns(t *testing.T) {
 	w.reap(30)
 	w.reap(20)
 	w.pass()
-	sum := w.ended(20).LastSlice + w.ended(30).LastSlice + w.ended(40).LastSlice + w.process(10).Unseen
+	sum := w.ended(20).LastSlice + w.ended(30).LastSlice + w.ended(40).LastSlice + w.process(10).ShortLived
 	assert.InDelta(t, float64(90*Tick), float64(sum), 3)
-	assert.Zero(t, w.process(1).Unseen)
+	assert.Zero(t, w.process(1).ShortLived)
 	assert.Zero(t, w.table.Untraced)
 }
 
@@ -131,7 +131,7 @@ func TestASampledShortChildIsNotChargedForItsSiblings(t *testing.T) {
 	w.spend(42, 500)
 	w.pass()
 	assert.LessOrEqual(t, w.ended(1000).LastSlice, 3*Tick)
-	assert.Equal(t, 500*Tick, w.ended(1000).LastSlice+w.process(42).Unseen)
+	assert.Equal(t, 500*Tick, w.ended(1000).LastSlice+w.process(42).ShortLived)
 }
 
 func TestOrphanIsNotBilledForItsLifeAgainWhereItIsWaitedFor(t *testing.T) {
@@ -151,7 +151,7 @@ func TestOrphanIsNotBilledForItsLifeAgainWhereItIsWaitedFor(t *testing.T) {
 			w.reap(20) // by init
 			w.unowned(unowned)
 			w.pass()
-			sum := w.ended(10).LastSlice + w.ended(20).LastSlice + w.process(5).Unseen + w.process(1).Unseen
+			sum := w.ended(10).LastSlice + w.ended(20).LastSlice + w.process(5).ShortLived + w.process(1).ShortLived
 			assert.InDelta(t, float64(30*Tick), float64(sum), 2)
 			assert.Zero(t, w.table.Untraced)
 		})
@@ -168,10 +168,10 @@ func TestInferenceNeverGoesBeyondTheNodesTime(t *testing.T) {
 	w.Processes[6].CUser += 1000
 	w.unowned(400)
 	w.pass()
-	sum := w.process(5).Unseen + w.process(6).Unseen
+	sum := w.process(5).ShortLived + w.process(6).ShortLived
 	assert.InDelta(t, float64(400*Tick), float64(sum), 2)
-	assert.Positive(t, w.process(6).Unseen)
-	assert.Positive(t, w.process(5).Unseen)
+	assert.Positive(t, w.process(6).ShortLived)
+	assert.Positive(t, w.process(5).ShortLived)
 }
 
 func TestParentThatWaitsAfterItWasReadIsNotBilledForItsChildsLife(t *testing.T) {
@@ -188,20 +188,20 @@ func TestParentThatWaitsAfterItWasReadIsNotBilledForItsChildsLife(t *testing.T) 
 	w.pass()
 	assert.Equal(t, Unbounded, w.table.Untraced, "nothing shows the last slice yet")
 	assert.Zero(t, w.ended(43).LastSlice)
-	assert.Zero(t, w.process(42).Unseen)
+	assert.Zero(t, w.process(42).ShortLived)
 
 	w.Processes[43] = &child
 	w.reap(43)
 	w.Run(10*time.Second, nil)
 	w.unowned(1000)
 	w.pass()
-	assert.Equal(t, 100*Tick, w.process(42).Unseen, "the last slice, late; not the life")
+	assert.Equal(t, 100*Tick, w.process(42).ShortLived, "the last slice, late; not the life")
 	assert.Zero(t, w.table.Untraced)
 
 	w.Run(10*time.Second, nil)
 	w.spend(42, 70)
 	w.pass()
-	assert.Equal(t, 70*Tick, w.process(42).Unseen, "and nothing is owed after that")
+	assert.Equal(t, 70*Tick, w.process(42).ShortLived, "and nothing is owed after that")
 }
 
 func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
@@ -215,7 +215,7 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	w.pass()
 	assert.Equal(t, Unbounded, w.table.Untraced)
 	assert.Zero(t, w.ended(43).LastSlice)
-	assert.Zero(t, w.process(42).Unseen)
+	assert.Zero(t, w.process(42).ShortLived)
 
 	w.Run(20*time.Second, nil)
 	w.pass()
@@ -223,7 +223,7 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	w.Run(10*time.Second, nil)
 	w.spend(42, 300)
 	w.pass()
-	assert.Equal(t, 300*Tick, w.process(42).Unseen, "it waits for others; what it owed is past")
+	assert.Equal(t, 300*Tick, w.process(42).ShortLived, "it waits for others; what it owed is past")
 }
 
 // Children of less than a tick have used nothing when they are seen, so nothing is missed when they end.
@@ -299,7 +299,7 @@ func TestKernelThreadThatEndedIsUntracedUpToWhatItCanHaveUsed(t *testing.T) {
 	delete(w.Processes, 60)
 	w.pass()
 	assert.Equal(t, 10*units.Second+2*Tick, w.table.Untraced, "the interval")
-	assert.Zero(t, w.process(2).Unseen)
+	assert.Zero(t, w.process(2).ShortLived)
 
 	w.Run(10*time.Minute, nil)
 	delete(w.Processes, 61)
@@ -334,7 +334,7 @@ func TestZombieHasNoLastSlice(t *testing.T) {
 	w.spend(42, 30) // another child's
 	w.pass()
 	assert.Zero(t, w.ended(43).LastSlice)
-	assert.Equal(t, 30*Tick, w.process(42).Unseen)
+	assert.Equal(t, 30*Tick, w.process(42).ShortLived)
 	assert.Zero(t, w.table.Untraced)
 }
 
@@ -362,7 +362,7 @@ func TestZombieUnderAParentThatNeverWaitsGoesToInit(t *testing.T) {
 	w.unowned(800)
 	w.pass()
 	assert.Equal(t, 20*Tick, w.ended(42).LastSlice)
-	assert.Zero(t, w.process(1).Unseen)
+	assert.Zero(t, w.process(1).ShortLived)
 }
 
 func TestProcessWhoseFirstThreadEndedGoesOn(t *testing.T) {
@@ -389,8 +389,8 @@ func TestReusedPidOfAParentIsNotTheParent(t *testing.T) {
 	w.add(42, hostsim.Process{Parent: 1, Comm: "stranger"})
 	w.spend(42, 40)
 	w.pass()
-	assert.Equal(t, 40*Tick, w.process(42).Unseen, "its own children's")
-	assert.Equal(t, 300*Tick, w.ended(42).LastSlice+w.ended(43).LastSlice+w.process(10).Unseen)
+	assert.Equal(t, 40*Tick, w.process(42).ShortLived, "its own children's")
+	assert.Equal(t, 300*Tick, w.ended(42).LastSlice+w.ended(43).LastSlice+w.process(10).ShortLived)
 	assert.Zero(t, w.table.Untraced)
 }
 
@@ -403,7 +403,7 @@ func TestProcessThatReapedItsChildAndEndedIsBilledForBoth(t *testing.T) {
 	w.spend(42, 200) // came and went below it
 	w.reap(42)
 	w.pass()
-	assert.Equal(t, 250*Tick, w.ended(42).LastSlice+w.process(1).Unseen)
+	assert.Equal(t, 250*Tick, w.ended(42).LastSlice+w.process(1).ShortLived)
 }
 
 func TestChildrenThatAProcessHadBeforeAreNotBilledAgainWhenItEnds(t *testing.T) {
@@ -417,7 +417,7 @@ func TestChildrenThatAProcessHadBeforeAreNotBilledAgainWhenItEnds(t *testing.T) 
 	w.unowned(900)
 	w.pass()
 	assert.Equal(t, 50*Tick, w.ended(42).LastSlice)
-	assert.Zero(t, w.process(1).Unseen)
+	assert.Zero(t, w.process(1).ShortLived)
 }
 
 func TestUnusedTimeIsNotCarriedToTheNextInterval(t *testing.T) {
@@ -431,7 +431,7 @@ func TestUnusedTimeIsNotCarriedToTheNextInterval(t *testing.T) {
 	w.unowned(30)
 	w.Processes[42].CUser += 500
 	w.pass()
-	assert.Equal(t, 30*Tick, w.process(42).Unseen)
+	assert.Equal(t, 30*Tick, w.process(42).ShortLived)
 }
 
 func TestLastSliceOfAProcessWithManyThreads(t *testing.T) {
@@ -479,7 +479,7 @@ func TestParentsInACircleDoNotHang(t *testing.T) {
 
 func inferred(t *Table) (sum units.CPUTime) {
 	for i := range t.Processes {
-		sum += t.Processes[i].Unseen
+		sum += t.Processes[i].ShortLived
 	}
 	for i := range t.Ended {
 		sum += t.Ended[i].LastSlice
@@ -656,7 +656,7 @@ func live(t *testing.T, seed uint64, passes int, viaFiles bool) {
 		interval := inferred(&w.table)
 		for j := range w.table.Processes {
 			interval += w.table.Processes[j].Used
-			if w.table.Processes[j].Unseen > 0 {
+			if w.table.Processes[j].ShortLived > 0 {
 				unseen++
 			}
 		}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cpu says who used the CPU: the node's busy and total time, and every process's.
+// Package cpu reads who used the CPU: the busy and total time of the node, and what each process used.
 //
-// A Source fills one reused Table per pass; the Table compares it with the pass before and says who used
-// how much, who is new, who ended with which last slice, and what can only be inferred. What must never
-// be here: what a process belongs to, energy, the collector's types, an allocation per idle process.
+// A Reader reads both from a CPU time source, procfs or BPF, interval by interval. A Source scans the processes into a
+// reused Table, which compares each scan with the one before: what each process used, which are new, which ended with what
+// last slice, and what short-lived processes used that no scan saw. With a Topology all of it is divided by CPU package.
+// What must never be here: what a process belongs to, energy, the collector's types, an allocation for each idle process.
 package cpu

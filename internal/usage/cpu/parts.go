@@ -17,7 +17,7 @@ type division struct {
 	topology *Topology // nil: nothing is divided
 	weights  []uint64
 	parts    []units.CPUTime // what was returned last
-	nobody   int32           // the block of Table.Unseen
+	nobody   int32           // the block of Table.ShortLived
 	run      []units.CPUTime // what Table.Run is of each domain
 }
 
@@ -118,23 +118,23 @@ func (t *Table) divided(amount units.CPUTime, block int32, lastCPU int32) []unit
 // last one only.
 func (t *Table) Parts(p *Process) []units.CPUTime { return t.divided(p.Used, p.parts, p.LastCPU) }
 
-// UnseenParts returns p.Unseen divided by domain like Parts. With procfs, which shows nothing of the children, their time
+// ShortLivedParts returns p.ShortLived divided by domain like Parts. With procfs, which shows nothing of the children, their time
 // is in their parent's domain.
-func (t *Table) UnseenParts(p *Process) []units.CPUTime {
-	return t.divided(p.Unseen, p.unseenParts, p.LastCPU)
+func (t *Table) ShortLivedParts(p *Process) []units.CPUTime {
+	return t.divided(p.ShortLived, p.shortLivedParts, p.LastCPU)
 }
 
-// LastParts returns e.LastSlice divided by domain like Parts. With BPF it is divided as all that the threads of the
+// LastSliceParts returns e.LastSlice divided by domain like Parts. With BPF it is divided as all that the threads of the
 // process used in their lives, each in the domain where it was last.
-func (t *Table) LastParts(e *Ended) []units.CPUTime {
+func (t *Table) LastSliceParts(e *Ended) []units.CPUTime {
 	return t.divided(e.LastSlice, e.parts, e.LastCPU)
 }
 
-// PartsIn returns c.Used divided by domain like Parts, where c is one of UnseenIn.
+// PartsIn returns c.Used divided by domain like Parts, where c is one of ShortLivedIn.
 func (t *Table) PartsIn(c *CgroupTime) []units.CPUTime { return t.divided(c.Used, c.parts, 0) }
 
-// NobodysParts returns t.Unseen divided by domain like Parts.
-func (t *Table) NobodysParts() []units.CPUTime { return t.divided(t.Unseen, t.nobody, 0) }
+// UnplacedParts returns t.ShortLived divided by domain like Parts.
+func (t *Table) UnplacedParts() []units.CPUTime { return t.divided(t.ShortLived, t.nobody, 0) }
 
 // RunIn returns what Run is of a domain.
 func (t *Table) RunIn(domain int) units.CPUTime { return t.run[domain] }

@@ -37,7 +37,7 @@ func TestPartsAddUpExactly(t *testing.T) {
 func TestATableThatDividesNothingHasNoParts(t *testing.T) {
 	table := &Table{}
 	assert.Nil(t, table.Parts(&Process{Used: 1}))
-	assert.Nil(t, table.NobodysParts())
+	assert.Nil(t, table.UnplacedParts())
 }
 
 func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
@@ -123,13 +123,13 @@ func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 	}
 	require.NoError(t, b.ReadProcesses(table))
 	require.Len(t, table.Ended, 1)
-	assert.Equal(t, []units.CPUTime{80, 20}, table.LastParts(&table.Ended[0]))
-	assert.Equal(t, []units.CPUTime{13, 11}, table.UnseenParts(&table.Processes[0]))
-	assert.Equal(t, []units.CPUTime{15, 5}, table.NobodysParts())
+	assert.Equal(t, []units.CPUTime{80, 20}, table.LastSliceParts(&table.Ended[0]))
+	assert.Equal(t, []units.CPUTime{13, 11}, table.ShortLivedParts(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{15, 5}, table.UnplacedParts())
 	assert.Equal(t, []units.CPUTime{80 + 13 + 15, 20 + 11 + 5}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
 	require.NoError(t, b.ReadProcesses(table))
-	assert.Equal(t, []units.CPUTime{0, 0}, table.UnseenParts(&table.Processes[0]))
-	assert.Equal(t, []units.CPUTime{0, 0}, table.NobodysParts())
+	assert.Equal(t, []units.CPUTime{0, 0}, table.ShortLivedParts(&table.Processes[0]))
+	assert.Equal(t, []units.CPUTime{0, 0}, table.UnplacedParts())
 }
 
 // The parts of all that a scan tells of are what ran, whatever happened.
@@ -169,15 +169,15 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 				for i := range table.Processes {
 					p := &table.Processes[i]
 					both(p.Used, table.Parts(p))
-					both(p.Unseen, table.UnseenParts(p))
+					both(p.ShortLived, table.ShortLivedParts(p))
 				}
 				for i := range table.Ended {
-					both(table.Ended[i].LastSlice, table.LastParts(&table.Ended[i]))
+					both(table.Ended[i].LastSlice, table.LastSliceParts(&table.Ended[i]))
 				}
-				for i := range table.UnseenIn {
-					both(table.UnseenIn[i].Used, table.PartsIn(&table.UnseenIn[i]))
+				for i := range table.ShortLivedIn {
+					both(table.ShortLivedIn[i].Used, table.PartsIn(&table.ShortLivedIn[i]))
 				}
-				both(table.Unseen, table.NobodysParts())
+				both(table.ShortLived, table.UnplacedParts())
 				if exact {
 					require.Equal(t, table.Run, table.RunIn(0)+table.RunIn(1))
 				}
@@ -269,7 +269,7 @@ func TestBPFTellsWhereThreadsOfAProcessEnded(t *testing.T) {
 			require.NoError(t, b.ReadProcesses(table))
 			for i := range table.Processes {
 				if p := &table.Processes[i]; p.Cgroup == group.id {
-					parts := table.UnseenParts(p)
+					parts := table.ShortLivedParts(p)
 					first, second = first+parts[0], second+parts[1]
 				}
 			}

@@ -7,25 +7,20 @@ import (
 	"fmt"
 	"io/fs"
 	"syscall"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Procfs reads CPU times from /proc, with the resolution of a Tick. A pass allocates nothing once its
-// buffers have grown to the node's size.
+// Procfs is the CPU time source that reads /proc, with the resolution of a Tick. A scan allocates nothing once its
+// buffers have grown to the size of the node.
 type Procfs struct {
 	nodeReader
-	passNode units.CPUTime // node.Process at the last pass over processes
+	scanned units.CPUTime // node.Process at the last scan
 }
 
-// hides says whether a pass that showed this many tasks misses some of all that exist. Tasks come and go
-// between the pass and the reading of their number: the more there are, the more.
-func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
-
-const hiddenThreads = 16
-
-// NewProcfs returns a source that reads below root, "/" for this machine and "/hostfs" or the like for a
-// host's tree mounted in a container. It touches nothing.
+// NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted in a
+// container. It touches nothing.
 func NewProcfs(root string) *Procfs { return &Procfs{nodeReader: newNodeReader(root)} }
 
 // Name implements Source.
@@ -39,60 +34,129 @@ func (p *Procfs) Close() error { return p.proc.Close() }
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
-	b, err := p.read("uptime")
+	now, err := p.readUptime()
 	if err != nil {
 		return err
-	}
-	now, err := parseUptime(b)
-	if err != nil {
-		return fmt.Errorf("%s: %w", p.path("uptime"), err)
 	}
 	if p.topology != nil {
 		p.topology.Refresh(now)
 		t.divide(p.topology)
 	}
 	t.begin(now)
-	var threads uint64
-	unreadable := 0
-	row := func(pid int32) {
-		t.Processes = append(t.Processes, Process{})
-		q := &t.Processes[len(t.Processes)-1]
-		switch err := p.readProcess(pid, q); {
-		case err == nil:
-			threads += uint64(q.Threads)
-			return
-		case gone(err):
-		default:
-			// It runs, but not even its start can be read: it is as it was, and the next pass that can
-			// read it has the rest.
-			unreadable++
-			if old := t.previous(pid); old != nil {
-				*q = *old
-				return
-			}
-		}
-		t.Processes = t.Processes[:len(t.Processes)-1]
-	}
-	if err := p.proc.Each(func(name []byte) {
-		if pid, ok := parsePID(name); ok {
-			row(pid)
-		}
-	}); err != nil {
+	s := procfsScan{source: p, table: t}
+	if err := s.readListed(); err != nil {
 		t.abort()
 		return err
 	}
-	t.sort(byPID)
-	p.readMissed(t, row)
-	t.Hidden = unreadable > 0 || hides(p.tasks(), threads)
-	t.finish(units.Advance(p.passNode, p.node.Process))
-	p.passNode = p.node.Process
+	s.readMissed()
+	t.Hidden = s.unreadable || hides(p.tasks(), s.threads)
+	t.finish(units.Advance(p.scanned, p.node.Process))
+	p.scanned = p.node.Process
 	p.findDiscarding(t)
 	return nil
 }
 
-// findDiscarding looks for processes that ignore SIGCHLD. What their children use shows nowhere once they have ended, and
-// children of less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its
-// child times is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell of it.
+func (p *Procfs) readUptime() (time.Duration, error) {
+	b, err := p.read("uptime")
+	if err != nil {
+		return 0, err
+	}
+	now, err := parseUptime(b)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p.path("uptime"), err)
+	}
+	return now, nil
+}
+
+// procfsScan fills a table with rows.
+type procfsScan struct {
+	source     *Procfs
+	table      *Table
+	threads    uint64 // of all rows
+	unreadable bool   // a process could not be read
+}
+
+// readListed adds a row for each process in the listing of /proc.
+func (s *procfsScan) readListed() error {
+	if err := s.source.proc.Each(func(name []byte) {
+		if pid, ok := parsePID(name); ok {
+			s.add(pid)
+		}
+	}); err != nil {
+		return err
+	}
+	s.table.sort(byPID)
+	return nil
+}
+
+// readMissed adds a row for each process of the previous scan that the listing lacks and that still runs: a listing of
+// /proc can miss one.
+func (s *procfsScan) readMissed() {
+	t := s.table
+	listed, j := len(t.Processes), 0
+	for i := range t.before {
+		pid := t.before[i].PID
+		for j < listed && t.Processes[j].PID < pid {
+			j++
+		}
+		if j < listed && t.Processes[j].PID == pid {
+			continue
+		}
+		end := len(t.Processes)
+		s.add(pid)
+		// The number may be a thread's now: /proc has a directory for it with the times of its process, but does not list it.
+		if len(t.Processes) > end && t.Processes[end].Start != t.before[i].Start {
+			t.Processes = t.Processes[:end]
+		}
+	}
+	t.sort(byPID)
+}
+
+// add adds the row of a process, unless the process is gone. A process that cannot be read keeps its row of the previous
+// scan, and the next scan that can read it has the rest.
+func (s *procfsScan) add(pid int32) {
+	t := s.table
+	t.Processes = append(t.Processes, Process{})
+	q := &t.Processes[len(t.Processes)-1]
+	err := s.source.readProcess(pid, q)
+	if err == nil {
+		s.threads += uint64(q.Threads)
+		return
+	}
+	if !gone(err) {
+		s.unreadable = true
+		if old := t.previous(pid); old != nil {
+			*q = *old
+			return
+		}
+	}
+	t.Processes = t.Processes[:len(t.Processes)-1]
+}
+
+func (p *Procfs) readProcess(pid int32, q *Process) error {
+	b, err := p.proc.ReadOf(pid, "stat", p.buf)
+	if err != nil {
+		return err
+	}
+	q.PID = pid
+	return parseProcess(b, q)
+}
+
+// gone reports whether an error means that a process ended while it was being read.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, errReleased)
+}
+
+// hiddenThreads is how many tasks may come between a scan and the reading of their number.
+const hiddenThreads = 16
+
+// hides reports whether a scan that showed some tasks misses some of all that exist. Tasks come and go between the scan and
+// the reading of their number: the more there are, the more.
+func hides(all, shown uint64) bool { return all > shown+max(hiddenThreads, shown/100) }
+
+// findDiscarding looks for processes that ignore SIGCHLD. The kernel drops the times of their children, and children that
+// use less than a tick leave nothing that is missed. Only a process of which a child ended without adding to its child times
+// is looked at. SA_NOCLDWAIT has the same effect, and /proc does not tell it.
 func (p *Procfs) findDiscarding(t *Table) {
 	looked := int32(0)
 	for i := range t.Ended {
@@ -114,40 +178,4 @@ func (p *Procfs) findDiscarding(t *Table) {
 			return
 		}
 	}
-}
-
-// readMissed looks for each process that the listing lacks but the pass before had: a listing of /proc can
-// miss one that runs.
-func (p *Procfs) readMissed(t *Table, row func(int32)) {
-	listed, j := len(t.Processes), 0
-	for i := range t.before {
-		pid := t.before[i].PID
-		for j < listed && t.Processes[j].PID < pid {
-			j++
-		}
-		if j < listed && t.Processes[j].PID == pid {
-			continue
-		}
-		end := len(t.Processes)
-		row(pid)
-		// The number may be a thread's now: /proc shows that under its process's times, but does not list it.
-		if len(t.Processes) > end && t.Processes[end].Start != t.before[i].Start {
-			t.Processes = t.Processes[:end]
-		}
-	}
-	t.sort(byPID)
-}
-
-func (p *Procfs) readProcess(pid int32, q *Process) error {
-	b, err := p.proc.ReadOf(pid, "stat", p.buf)
-	if err != nil {
-		return err
-	}
-	q.PID = pid
-	return parseProcess(b, q)
-}
-
-// gone says that a process ended while it was being read.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, errReleased)
 }

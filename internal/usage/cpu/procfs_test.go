@@ -169,7 +169,7 @@ func TestTheFirstScanIsTheBaseline(t *testing.T) {
 		p := w.process(pid)
 		assert.True(t, p.Born)
 		assert.Zero(t, p.Used)
-		assert.Zero(t, p.Unseen)
+		assert.Zero(t, p.ShortLived)
 	}
 	assert.Equal(t, 5000*Tick, w.process(1).CPU)
 	assert.Equal(t, "cat", w.process(42).Comm.String())
@@ -231,7 +231,7 @@ func TestOlderProcessSeenForTheFirstTimeIsNotBilledItsLifetime(t *testing.T) {
 	w.pass()
 	assert.True(t, w.process(42).Born)
 	assert.Zero(t, w.used(42))
-	assert.Zero(t, w.process(42).Unseen, "nor its children")
+	assert.Zero(t, w.process(42).ShortLived, "nor its children")
 	w.Run(10*time.Second, map[int]int64{42: 7})
 	w.pass()
 	assert.Equal(t, 7*Tick, w.used(42))
@@ -298,7 +298,7 @@ func TestChildTimesThatGoBackAreNotBilledTwice(t *testing.T) {
 		w.CPU.User += 100 // that no process shows: nothing else limits what is inferred
 		w.Processes[42].CUser += change
 		w.pass()
-		assert.Zero(t, w.process(42).Unseen, "after %d", change)
+		assert.Zero(t, w.process(42).ShortLived, "after %d", change)
 	}
 }
 
@@ -329,7 +329,7 @@ func TestProcessThatIsBeingReleasedDuringTheScanHasEnded(t *testing.T) {
 	require.NoError(t, os.WriteFile(w.path(42, "stat"), []byte(released), 0o600))
 	w.scan()
 	assert.Equal(t, 60*Tick, w.ended(42).CPU, "as it was, not the zeros that are left")
-	total := w.ended(42).LastSlice + w.process(1).Unseen
+	total := w.ended(42).LastSlice + w.process(1).ShortLived
 	assert.Equal(t, 300*Tick, total, "and its parent's children are not billed for its life again")
 }
 
@@ -349,7 +349,7 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 			w.Run(10*time.Second, nil)
 			w.spend(42, 70)
 			w.pass()
-			require.Equal(t, 70*Tick, w.process(42).Unseen)
+			require.Equal(t, 70*Tick, w.process(42).ShortLived)
 			slot := w.process(42).Slot
 			var restore func()
 			for range 2 {
@@ -427,7 +427,7 @@ func TestChildThatEndedUnderAnUnreadableParentIsNotBilledAgain(t *testing.T) {
 	w.Run(20*time.Second, map[int]int64{44: 2000})
 	delete(w.Processes, 44)
 	w.pass()
-	assert.LessOrEqual(t, w.process(42).Unseen, 100*Tick)
+	assert.LessOrEqual(t, w.process(42).ShortLived, 100*Tick)
 }
 
 func TestAFailedScanIsCoveredByTheNext(t *testing.T) {

@@ -13,15 +13,15 @@ import (
 // Tick is the resolution of the CPU times in /proc.
 const Tick = units.Tick
 
-// Node is the node's CPU time over all CPUs since the first read. No figure ever goes down: a component
-// that the kernel lets step back (idle, iowait, a CPU taken offline) stands still instead.
+// Node is CPU time since the first read, summed over the CPUs of the node or of a domain. No figure ever decreases: where
+// the kernel's counter steps back (idle, iowait, a CPU taken offline), it stands still.
 type Node struct {
-	// Busy is user, nice, system, irq and softirq time. Guest time is inside user. Steal is neither busy
-	// nor total: another machine had that time.
+	// Busy is user, nice, system, irq and softirq time. Guest time is inside user. Steal time is neither in Busy nor in
+	// Total: it belongs to another machine.
 	Busy units.CPUTime
-	// Total is Busy, idle and iowait.
+	// Total is Busy, idle and iowait time.
 	Total units.CPUTime
-	// Process is user, nice and system time: what processes can account for.
+	// Process is user, nice and system time, which processes account for.
 	Process units.CPUTime
 }
 
@@ -34,52 +34,53 @@ func (c *Comm) String() string {
 	return strings.ToValidUTF8(string(b), "\uFFFD")
 }
 
-// Process is one process (thread group) in one pass. PID and Start identify it.
+// Process is one process (thread group) in one scan. PID and Start identify it.
 type Process struct {
 	PID     int32
-	Parent  int32 // its parent's PID, 0 where it has none or none that can be seen
+	Parent  int32 // PID of its parent, 0 if it has none or the parent is hidden
 	Threads int32
-	Kernel  bool          // a kernel thread: it has no executable
-	Zombie  bool          // ended, not waited for: its times are final
+	Kernel  bool          // a kernel thread, which has no executable
+	Zombie  bool          // ended and not waited for: its times are final
 	Start   time.Duration // since boot
-	// CPU is user and system time since Start, of all its threads, those that ended too.
+	// CPU is user and system time since Start of all threads, including those that ended.
 	CPU units.CPUTime
-	// ChildCPU is the user and system time of the descendants that ended and were waited for.
+	// ChildCPU is user and system time of descendants that ended and were waited for.
 	ChildCPU units.CPUTime
 	Comm     Comm
-	// Cgroup is the id of its cgroup in the v2 hierarchy, 0 where the source does not tell.
+	// Cgroup is the id of its cgroup in the v2 hierarchy, 0 if the source does not tell.
 	Cgroup uint64
-	// Cgroups is another one whenever the process moves in any hierarchy, v1 or v2, and Execs whenever it executes
-	// a program. Cgroups is 0 where the source tells neither.
+	// Cgroups changes whenever the process moves in any hierarchy, v1 or v2, and Execs whenever it executes a program.
+	// Cgroups is 0 if the source tells neither.
 	Cgroups uint64
 	Execs   uint64
-	// LastCPU is the CPU that it was last on, one of its threads that ran lately or its first; below 0 where
-	// that is not known.
+	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the first one (procfs). It is
+	// negative if unknown.
 	LastCPU int32
 	parts   int32 // the block of Used in the table's division
-	// Resident is what it has in memory, in bytes, shared memory included. It is as inexact as the kernel's own
-	// counter in /proc/<pid>/stat (proc_pid_stat(5), rss).
+	// Resident is its resident memory in bytes, including shared memory. It is as inexact as the kernel's counter in
+	// /proc/<pid>/stat (proc_pid_stat(5), rss).
 	Resident uint64
 
-	// Slot numbers the process for as long as it lives; a slot is used again later.
+	// Slot is the index of the process in tables beside this one. It stays the same while the process lives, and is
+	// reused later.
 	Slot int32
-	// Born says that this is the first pass that shows it.
+	// Born reports whether this is the first scan with the process.
 	Born bool
-	// Used is the CPU time since the previous pass.
+	// Used is the CPU time since the previous scan.
 	Used units.CPUTime
-	// Unseen is what its children used that came and went between the passes.
-	Unseen units.CPUTime
-	// owed is what its child times do not show yet of children that ended.
+	// ShortLived is the CPU time of short-lived processes beside it: its children, or with BPF those in its cgroup.
+	ShortLived units.CPUTime
+	// owed is the CPU time of children that ended which ChildCPU does not include yet.
 	owed units.CPUTime
-	// discards says that it ignores SIGCHLD: the kernel adds the times of its children to nobody's when they end.
-	discards    bool
-	unseenParts int32 // the block of Unseen
+	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
+	discards        bool
+	shortLivedParts int32 // the block of ShortLived
 }
 
-// Ended is a process that the previous pass showed and this one does not.
+// Ended is a process of the previous scan that is not in this one.
 type Ended struct {
 	Process // as last seen
-	// LastSlice is the CPU time between the previous pass and the end, as far as anything shows it.
+	// LastSlice is the CPU time between the previous scan and the end, as far as anything shows it.
 	LastSlice units.CPUTime
 }
 
@@ -91,18 +92,19 @@ type CgroupTime struct {
 	parts int32
 }
 
-// Source reads CPU time. It is used from one goroutine.
+// Source is a CPU time source. A Source is not safe for concurrent use.
 type Source interface {
-	// ReadNode returns the node's CPU time so far.
+	// ReadNode returns the node's CPU time since the first call.
 	ReadNode() (Node, error)
-	// ReadProcesses makes one pass over all processes into the table. After an error the table is as it
-	// was, and the next pass covers what this one missed.
+	// ReadProcesses scans all processes into the table. After an error the table is as it was, and the next scan covers
+	// what this one missed.
 	ReadProcesses(*Table) error
-	// Domains returns the CPU time of each domain of a node that is divided, as of the last ReadNode.
+	// Domains returns the CPU time of each domain as of the last ReadNode, nil if the source divides nothing.
 	Domains() []Node
-	// Name is the source's name in the configuration.
+	// Name returns the name of the source for logs.
 	Name() string
-	// Exact says that its passes show all CPU time, of those who ended too: there is nothing to infer.
+	// Exact reports whether scans account for all CPU time, including processes that ended. If false, the caller infers
+	// the rest from child times and cgroup counters.
 	Exact() bool
 	Close() error
 }

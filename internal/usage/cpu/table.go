@@ -12,36 +12,38 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Table is one pass over the processes and what changed since the pass before. It is filled again and
-// again; its slices are valid until the next pass. The zero value is ready for the first.
+// Table is a scan of the processes, compared with the previous scan. A Source fills the same Table again and again; its
+// slices are valid until the next scan.
+//
+// The first scan is the baseline: it lists all processes, and none has used anything. The zero Table is ready for it.
 type Table struct {
-	// Sizes asks the source for sizes (Resident) that are a second old at most. Otherwise the size of a process that
-	// sleeps may be a minute old.
+	// Sizes asks the source for values of Resident that are at most a second old. Otherwise that of a process that sleeps
+	// may be a minute old.
 	Sizes bool
-	// Now is when the pass began, since boot.
+	// Now is when the scan began, since boot.
 	Now time.Duration
-	// Processes are all that run: by ascending PID, those of an exact source by age.
+	// Processes lists all processes: by ascending PID, or those of an exact source the oldest first.
 	Processes []Process
-	// Active are the rows, ascending, of the processes that are new, ran, or had children that came and went.
+	// Active lists the rows, ascending, of the processes that are new, ran, or have short-lived processes beside them.
 	Active []int32
-	// Ended are those that ended since the previous pass.
+	// Ended lists the processes that ended since the previous scan.
 	Ended []Ended
-	// Unseen is what processes used that came and went between the passes and that belong to no row.
-	Unseen units.CPUTime
-	// UnseenIn says where the part of Unseen was used of which that is known.
-	UnseenIn []CgroupTime
-	// Run is all CPU time of processes that exact passes have found since the first: it never goes down.
+	// ShortLived is the CPU time of short-lived processes that belong to no row.
+	ShortLived units.CPUTime
+	// ShortLivedIn lists the cgroups of that part of ShortLived whose cgroups are known.
+	ShortLivedIn []CgroupTime
+	// Run is the CPU time of all processes that an exact source has found since the baseline. It never decreases.
 	Run units.CPUTime
-	// Hidden says that processes run which the pass could not see or read.
+	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool
-	// Untraced is the most that processes which ended can have used without anything showing it, up to
+	// Untraced is the most CPU time that processes which ended can have used without anything showing it, at most
 	// Unbounded.
 	Untraced units.CPUTime
-	// LostEnds is how many processes ended of whose end the pass of an exact source was not told.
+	// LostEnds is how many processes ended without the kernel telling an exact source of it.
 	LostEnds uint64
 
-	before    []Process // rows of the pass before, from kept on
-	kept      int       // how many rows, from the first, are those of the pass before
+	before    []Process // rows of the previous scan, from kept on
+	kept      int       // how many rows, from the first, are those of the previous scan
 	beforeNow time.Duration
 	undo      struct { // what begin overwrote
 		beforeNow time.Duration
@@ -50,13 +52,13 @@ type Table struct {
 	}
 	order       func(a, b *Process) int
 	exact       bool          // the source misses nothing that runs, and may show a time late but never too much
-	baseline    time.Duration // when the first pass of an exact source began
-	passes      uint64
-	slots       int32   // slots given out so far
-	free        []int32 // slots to give out again
-	freedByPass []int32 // slots whose processes ended in this pass: free from the next one on
+	baseline    time.Duration // when the first scan of an exact source began
+	scans       uint64
+	slots       int32   // slots in use or free
+	free        []int32 // slots to reuse
+	freedByScan []int32 // slots of processes that ended in this scan: free from the next one on
 
-	awaited []Process // rows of processes that are gone, whose final CPU time is not known yet
+	awaited []Process // rows of processes that are gone and whose final CPU time is not known yet
 
 	division
 
@@ -64,17 +66,17 @@ type Table struct {
 	tracer  []int32 // scratch of traceChildren: the row where each ended process's time must show
 }
 
-// Unbounded is the Table's Untraced where nothing limits it.
+// Unbounded is the value of Table.Untraced if nothing limits it.
 const Unbounded = units.CPUTime(math.MaxInt64)
 
-// Slots is the number of slots given out so far: every Slot is below it.
+// Slots returns a number that is above every Slot.
 func (t *Table) Slots() int { return int(t.slots) }
 
-// Awaited returns how many rows are of processes that are gone and wait for their final CPU time.
+// Awaited returns how many rows are those of processes that are gone and whose final CPU time is not known yet.
 func (t *Table) Awaited() int { return len(t.awaited) }
 
-// Compact gives the processes the slots from 0 on, in the order of their rows, and gives back the memory that was needed for
-// more of them. It returns the slot that each row had. What the scan told of processes that ended is gone.
+// Compact renumbers the slots from 0 on, in the order of the rows, and frees the memory that more processes needed. It
+// returns the slot that each row had. The processes that ended are dropped.
 func (t *Table) Compact() (slots []int32) {
 	slots = make([]int32, len(t.Processes))
 	t.Processes, t.Active = slices.Clone(t.Processes), slices.Clone(t.Active)
@@ -82,30 +84,29 @@ func (t *Table) Compact() (slots []int32) {
 		p := &t.Processes[i]
 		slots[i], p.Slot = p.Slot, int32(i)
 	}
-	t.slots, t.free, t.freedByPass = int32(len(slots)), nil, nil
-	t.before, t.Ended, t.UnseenIn, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil
+	t.slots, t.free, t.freedByScan = int32(len(slots)), nil, nil
+	t.before, t.Ended, t.ShortLivedIn, t.awaited, t.balance, t.tracer = nil, nil, nil, nil, nil, nil
 	return slots
 }
 
-// Pass numbers the passes that succeeded, from 1.
-func (t *Table) Pass() uint64 { return t.passes }
+// Scans returns how many scans have succeeded.
+func (t *Table) Scans() uint64 { return t.scans }
 
-// begin starts a pass: what was current becomes the pass before.
+// begin starts a scan: the current one becomes the previous one.
 func (t *Table) begin(now time.Duration) {
 	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
 	t.before, t.Processes = t.Processes, t.before[:0]
 	t.beforeNow, t.Now = t.Now, now
-	if t.passes == 0 {
-		t.beforeNow = now // nothing is younger than the first pass
+	if t.scans == 0 {
+		t.beforeNow = now // nothing is younger than the baseline
 	}
-	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
+	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = 0, t.Active[:0]
 	t.division.begin()
 }
 
-// beginKeeping starts a pass like begin, whose first rows are those of the pass before: what changed in them is told
-// to advance.
+// beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each of them that changed.
 func (t *Table) beginKeeping(now time.Duration, kept int) {
 	if kept == 0 {
 		t.begin(now)
@@ -114,22 +115,22 @@ func (t *Table) beginKeeping(now time.Duration, kept int) {
 	for _, i := range t.Active {
 		if int(i) < kept {
 			p := &t.Processes[i]
-			p.Born, p.Used, p.Unseen, p.parts, p.unseenParts = false, 0, 0, 0, 0
+			p.Born, p.Used, p.ShortLived, p.parts, p.shortLivedParts = false, 0, 0, 0, 0
 		}
 	}
 	t.before = append(t.before[:0], t.Processes[kept:]...)
 	t.Processes = t.Processes[:kept]
 	t.beforeNow, t.Now = t.Now, now
-	if t.passes == 0 {
-		t.beforeNow = now // nothing is younger than the first pass
+	if t.scans == 0 {
+		t.beforeNow = now // nothing is younger than the baseline
 	}
-	t.Hidden, t.Untraced, t.Unseen, t.UnseenIn = false, 0, 0, t.UnseenIn[:0]
+	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = kept, t.Active[:0]
 	t.division.begin()
 }
 
-// advance gives a row that was kept what the pass shows of it.
+// advance updates a row that was kept.
 func (t *Table) advance(row int32, now *Process) {
 	p := &t.Processes[row]
 	now.follow(p)
@@ -139,16 +140,16 @@ func (t *Table) advance(row int32, now *Process) {
 	}
 }
 
-// follow makes the row the next one of the same process.
+// follow compares the row with that of the same process in the previous scan.
 func (p *Process) follow(old *Process) {
-	// What dips and recovers is nobody's twice.
+	// Clamp: a time that steps back and recovers must not be counted twice.
 	p.CPU, p.ChildCPU = max(p.CPU, old.CPU), max(p.ChildCPU, old.ChildCPU)
 	p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
 	p.discards = old.discards && p.ChildCPU == old.ChildCPU
 }
 
-// isActive says whether the row belongs to Active.
-func (p *Process) isActive() bool { return p.Born || p.Used > 0 || p.Unseen > 0 }
+// isActive reports whether the row belongs to Active.
+func (p *Process) isActive() bool { return p.Born || p.Used > 0 || p.ShortLived > 0 }
 
 // activate lists the active rows among those that were not kept.
 func (t *Table) activate() {
@@ -159,17 +160,17 @@ func (t *Table) activate() {
 	}
 }
 
-// giveUnseen says that children of a process used this much.
-func (t *Table) giveUnseen(row int32, run units.CPUTime, weights []uint64) {
+// giveShortLived adds the CPU time of a short-lived process to a row.
+func (t *Table) giveShortLived(row int32, run units.CPUTime, weights []uint64) {
 	p := &t.Processes[row]
-	p.unseenParts = t.division.add(p.unseenParts, run, weights)
+	p.shortLivedParts = t.division.add(p.shortLivedParts, run, weights)
 	if run > 0 && !p.isActive() {
 		t.Active = append(t.Active, row)
 	}
-	p.Unseen += run
+	p.ShortLived += run
 }
 
-// abort undoes begin after a pass that failed.
+// abort undoes begin after a scan that failed.
 func (t *Table) abort() {
 	t.before, t.Processes = t.Processes[:0], t.before
 	t.Now, t.beforeNow = t.beforeNow, t.undo.beforeNow
@@ -177,35 +178,35 @@ func (t *Table) abort() {
 	t.activate()
 }
 
-// previous returns the row of a PID in the pass before, nil if there was none.
+// previous returns the row of a PID in the previous scan, nil if there was none.
 func (t *Table) previous(pid int32) *Process { return find(t.before, pid) }
 
-// finish compares the pass with the one before, and infers what no process shows. node is the CPU time that
-// processes can account for since then: inferred time never exceeds what it leaves.
+// finish compares the scan with the previous one and infers what no row shows. node is the CPU time that processes
+// account for since then: inferred time never exceeds what the rows leave of it.
 func (t *Table) finish(node units.CPUTime) {
 	used := t.match(byPID, nil)
 	t.traceChildren(units.Advance(used, node))
 	t.activate()
-	t.passes++
+	t.scans++
 }
 
-// match pairs the rows that were not kept with those of the pass before, both in this order, and returns what was used. Where
-// final is given it says of a process that is gone what it used in all; while that is not known yet the
-// row stays, and nothing is used.
+// match pairs the rows that were not kept with those of the previous scan, both in the given order, and returns the CPU
+// time used. final, if not nil, returns the final CPU time of a process that is gone; while that is not known the row
+// stays and uses nothing.
 func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
 	t.sort(order)
-	t.free = append(t.free, t.freedByPass...)
-	t.freedByPass = t.freedByPass[:0]
+	t.free = append(t.free, t.freedByScan...)
+	t.freedByScan = t.freedByScan[:0]
 	t.Ended = t.Ended[:0]
 	t.awaited = t.awaited[:0]
 
 	end := func(old *Process) {
 		e := Ended{Process: *old}
-		e.parts, e.unseenParts = 0, 0
+		e.parts, e.shortLivedParts = 0, 0
 		if final != nil {
 			run, known := final(&e.Process)
 			if !known {
-				e.Born, e.Used, e.Unseen, e.Zombie = false, 0, 0, true
+				e.Born, e.Used, e.ShortLived, e.Zombie = false, 0, 0, true
 				t.awaited = append(t.awaited, e.Process)
 				return
 			}
@@ -213,7 +214,7 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 			used += e.LastSlice
 		}
 		t.Ended = append(t.Ended, e)
-		t.freedByPass = append(t.freedByPass, old.Slot)
+		t.freedByScan = append(t.freedByScan, old.Slot)
 	}
 	j := 0
 	for i := t.kept; i < len(t.Processes); i++ {
@@ -240,7 +241,7 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 	return used
 }
 
-// sort puts the rows that were not kept in order. They nearly always are already.
+// sort sorts the rows that were not kept. They nearly always are in order already.
 func (t *Table) sort(order func(a, b *Process) int) {
 	s := (*rows)(t)
 	s.order = order
@@ -249,7 +250,7 @@ func (t *Table) sort(order func(a, b *Process) int) {
 	}
 }
 
-// rows sorts a table's rows in place: they are too large to be handed to a comparison by value.
+// rows sorts a table's rows in place. They are too large to compare by value.
 type rows Table
 
 func (r *rows) Len() int           { return len(r.Processes) - r.kept }
@@ -266,21 +267,20 @@ func (t *Table) bear(p *Process) {
 	}
 	p.Born = true
 	p.Used = 0
-	if t.BornSinceLastPass(p) {
+	if t.BornSinceLastScan(p) {
 		p.Used = p.CPU
 	}
 }
 
-// BornSinceLastPass says whether the process started after the previous pass. One that is older and was not seen
-// then (the first pass, a PID that a pass missed) has used its time before, when it was not watched. What an
-// exact source shows for the first time was being created during the previous pass at the earliest, whatever
-// the clock says.
-func (t *Table) BornSinceLastPass(p *Process) bool {
+// BornSinceLastScan reports whether the process started after the previous scan. If it did not, and the previous scan did
+// not have it (the baseline, a PID that a scan missed), its CPU time is from before we watched it. A process that an exact
+// source shows for the first time was being created during the previous scan at the earliest, whatever the clock says.
+func (t *Table) BornSinceLastScan(p *Process) bool {
 	since := t.beforeNow
 	if t.exact {
 		since = t.baseline
 	}
-	return t.passes > 0 && p.Start >= since.Truncate(time.Duration(Tick))
+	return t.scans > 0 && p.Start >= since.Truncate(time.Duration(Tick))
 }
 
 // byPID orders rows as /proc lists them.
@@ -293,11 +293,11 @@ func byAge(a, b *Process) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
 }
 
-// addUp adds to Run what an exact pass found.
+// addUp adds the CPU time that an exact scan found to Run.
 func (t *Table) addUp() {
-	found := t.Unseen
+	found := t.ShortLived
 	for _, i := range t.Active {
-		found += t.Processes[i].Used + t.Processes[i].Unseen
+		found += t.Processes[i].Used + t.Processes[i].ShortLived
 	}
 	for i := range t.Ended {
 		found += t.Ended[i].LastSlice
@@ -310,13 +310,13 @@ func (t *Table) addUp() {
 
 // addRunParts adds to the domains what addUp adds to Run.
 func (t *Table) addRunParts() {
-	t.addRun(t.NobodysParts())
+	t.addRun(t.UnplacedParts())
 	for _, i := range t.Active {
 		t.addRun(t.Parts(&t.Processes[i]))
-		t.addRun(t.UnseenParts(&t.Processes[i]))
+		t.addRun(t.ShortLivedParts(&t.Processes[i]))
 	}
 	for i := range t.Ended {
-		t.addRun(t.LastParts(&t.Ended[i]))
+		t.addRun(t.LastSliceParts(&t.Ended[i]))
 	}
 }
 
