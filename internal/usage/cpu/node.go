@@ -14,8 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// nodeReader reads the CPU time of the node and of its domains from /proc/stat, and other files of /proc that are no
-// process's.
+// nodeReader reads the CPU time of the node and of its domains from /proc/stat, and other files of /proc that do not belong
+// to a process.
 type nodeReader struct {
 	proc *kernfs.Dir
 	buf  []byte
@@ -88,8 +88,8 @@ func (n *nodeReader) Domains() []Node {
 // lineRoom is more than the line of a CPU in /proc/stat takes: eleven numbers of at most 20 digits.
 const lineRoom = 256
 
-// parseCPUs reads the lines of the CPUs that are online, which follow that of the node. It notes what they show in cpus
-// and changes nothing else.
+// parseCPUs reads the lines of the online CPUs, which follow the node's line. It stores them in cpus and changes nothing
+// else.
 func (n *nodeReader) parseCPUs(b []byte) error {
 	for i := range n.cpus {
 		n.cpus[i].listed = false
@@ -116,7 +116,7 @@ func (n *nodeReader) parseCPUs(b []byte) error {
 	}
 }
 
-// addCPUs adds what parseCPUs noted to the domains. The time of a CPU that comes online counts from then on.
+// addCPUs adds the growth of what parseCPUs stored to the domains. The first line of a CPU is its baseline.
 func (n *nodeReader) addCPUs() {
 	for i := range n.cpus {
 		c := &n.cpus[i]
@@ -141,8 +141,8 @@ func (d *domainTime) add(last, now *cpuTicks) {
 	}
 }
 
-// maxColumn bounds what a column can grow by between two reads, 18 years of CPU time, so that no sum of
-// columns overflows: a kernel may print a negative number as one near 2^64.
+// maxColumn bounds the growth of a column between two reads to 18 years of CPU time, so that no sum of columns overflows: a
+// kernel may print a negative number as one near 2^64.
 const maxColumn units.CPUTime = 1 << 59
 
 func (n *Node) add(last, now *cpuTicks) {
@@ -159,7 +159,7 @@ func (n *Node) add(last, now *cpuTicks) {
 	n.Total += busy + step(idle, iowait)
 }
 
-// BootTime returns when the machine booted by its wall clock, to the second.
+// BootTime returns when the machine booted, by its wall clock, in whole seconds.
 func BootTime(root string) (time.Time, error) {
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
 	if err != nil {
@@ -174,7 +174,7 @@ func BootTime(root string) (time.Time, error) {
 
 func (n *nodeReader) path(name string) string { return filepath.Join(n.proc.Path(), name) }
 
-// read reads one of the files that are not a process's.
+// read reads a file of /proc that does not belong to a process.
 func (n *nodeReader) read(name string) ([]byte, error) {
 	if n.topology != nil {
 		if room := 4096 + lineRoom*len(n.topology.of); len(n.buf) < room {
@@ -189,7 +189,7 @@ func (n *nodeReader) read(name string) ([]byte, error) {
 	return b, nil
 }
 
-// tasks returns the number of tasks of the whole system, 0 where it cannot be told.
+// tasks returns the number of tasks of the whole system, 0 if it is unknown.
 func (n *nodeReader) tasks() uint64 {
 	b, err := n.read("loadavg")
 	if err != nil {

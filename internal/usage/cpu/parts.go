@@ -10,15 +10,14 @@ import (
 
 // division is how a Table divides CPU time by domain. The zero division divides nothing.
 //
-// Of most processes all time goes to the domain of the CPU that they were last on, which their row tells. Where a source
-// knows more, weights has a block with a number for each domain, and time is divided in proportion to them. Block 0 is
-// nobody's.
+// By default all of a row's time belongs to the domain of Process.LastCPU. If the source knows more, weights has a block
+// with a number for each domain, and the time is divided in proportion to these. Block 0 is not used.
 type division struct {
 	topology *Topology // nil: nothing is divided
 	weights  []uint64
-	parts    []units.CPUTime // what was returned last
-	nobody   int32           // the block of Table.ShortLived
-	run      []units.CPUTime // what Table.Run is of each domain
+	parts    []units.CPUTime // returned last
+	unplaced int32           // the block of Table.ShortLived
+	run      []units.CPUTime // Table.Run by domain
 }
 
 // divide makes the table divide CPU time by domain from the next scan on.
@@ -36,17 +35,17 @@ func (d *division) begin() {
 		return
 	}
 	d.weights = append(d.weights[:0], make([]uint64, len(d.parts))...)
-	d.nobody = 0
+	d.unplaced = 0
 }
 
-// take takes blocks of weights from a source. They follow block 0, in the source's order.
+// take copies blocks of weights from a source. The first of them becomes block 1.
 func (d *division) take(weights []uint64) {
 	if d.topology != nil {
 		d.weights = append(d.weights[:len(d.parts)], weights...)
 	}
 }
 
-// block returns a block of weights, nil where there is none of that number.
+// block returns a block of weights, nil if there is none of that number.
 func (d *division) block(i int32) []uint64 {
 	n := len(d.parts)
 	from := int(i) * n
@@ -56,7 +55,8 @@ func (d *division) block(i int32) []uint64 {
 	return d.weights[from : from+n]
 }
 
-// add adds time that was used in proportion to weights to a block, which it makes where i is 0. It returns the block.
+// add divides used in proportion to weights and adds the parts to block i, or to a new block if i is 0. It returns the
+// block's number.
 func (d *division) add(i int32, used units.CPUTime, weights []uint64) int32 {
 	if d.topology == nil {
 		return 0
@@ -74,8 +74,8 @@ func (d *division) add(i int32, used units.CPUTime, weights []uint64) int32 {
 	return i
 }
 
-// Divide divides amount in proportion to weights. The parts add up to amount exactly, and each is within one unit of its
-// exact value. With no weight at all the first part is everything.
+// Divide sets parts to amount, divided in proportion to weights. The parts add up to amount exactly, and each is within one
+// unit of its exact value. If all weights are 0 the first part is amount.
 func Divide[W ~uint64](parts []units.CPUTime, amount units.CPUTime, weights []W) {
 	clear(parts)
 	var total, upTo uint64
@@ -95,7 +95,7 @@ func Divide[W ~uint64](parts []units.CPUTime, amount units.CPUTime, weights []W)
 	}
 }
 
-// divided returns an amount divided by a block of weights, or else all of it in the domain of a CPU.
+// divided returns amount divided by a block of weights, or if there is none all of it in the domain of a CPU.
 func (t *Table) divided(amount units.CPUTime, block int32, lastCPU int32) []units.CPUTime {
 	if t.topology == nil {
 		return nil
@@ -109,34 +109,34 @@ func (t *Table) divided(amount units.CPUTime, block int32, lastCPU int32) []unit
 	return t.parts
 }
 
-// Parts returns p.Used divided by domain, in the order of the topology; nil where the table divides nothing. The parts
-// add up to p.Used. They are valid until the next call of any method that returns parts.
+// Parts returns p.Used divided by domain, in the order of the topology, or nil if the table divides nothing. The parts add
+// up to p.Used. They are valid until the next call of a method that returns parts.
 //
-// With BPF what each thread used since the scan before is in the domain of the CPU that the thread was on last; what
-// threads used that ended meanwhile is divided as the others' time is. With procfs all that a process used is in the
-// domain of the CPU that it was on last. Either way a thread that changes its domain between two scans is counted in the
-// last one only.
+// With BPF, what each thread used since the previous scan belongs to the domain of the CPU that the thread was last on. The
+// time of threads that ended meanwhile is divided like that of the others. With procfs, all of p.Used belongs to the
+// domain of the CPU that the process was last on. Either way a thread that changes domains between two scans counts for
+// the last one only.
 func (t *Table) Parts(p *Process) []units.CPUTime { return t.divided(p.Used, p.parts, p.LastCPU) }
 
-// ShortLivedParts returns p.ShortLived divided by domain like Parts. With procfs, which shows nothing of the children, their time
-// is in their parent's domain.
+// ShortLivedParts returns p.ShortLived divided by domain like Parts: by where the short-lived processes ended (BPF), or all
+// in the domain of their parent (procfs).
 func (t *Table) ShortLivedParts(p *Process) []units.CPUTime {
 	return t.divided(p.ShortLived, p.shortLivedParts, p.LastCPU)
 }
 
-// LastSliceParts returns e.LastSlice divided by domain like Parts. With BPF it is divided as all that the threads of the
-// process used in their lives, each in the domain where it was last.
+// LastSliceParts returns e.LastSlice divided by domain like Parts. With BPF it is divided in proportion to what the threads
+// used in their whole lives, each in the domain that it was last in.
 func (t *Table) LastSliceParts(e *Ended) []units.CPUTime {
 	return t.divided(e.LastSlice, e.parts, e.LastCPU)
 }
 
-// PartsIn returns c.Used divided by domain like Parts, where c is one of ShortLivedIn.
+// PartsIn returns c.Used divided by domain like Parts. c is an element of ShortLivedIn.
 func (t *Table) PartsIn(c *CgroupTime) []units.CPUTime { return t.divided(c.Used, c.parts, 0) }
 
 // UnplacedParts returns t.ShortLived divided by domain like Parts.
-func (t *Table) UnplacedParts() []units.CPUTime { return t.divided(t.ShortLived, t.nobody, 0) }
+func (t *Table) UnplacedParts() []units.CPUTime { return t.divided(t.ShortLived, t.unplaced, 0) }
 
-// RunIn returns what Run is of a domain.
+// RunIn returns the part of t.Run in a domain, by its index in the topology.
 func (t *Table) RunIn(domain int) units.CPUTime { return t.run[domain] }
 
 func (t *Table) addRun(parts []units.CPUTime) {

@@ -12,18 +12,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Runtime gives the node's CPU time for windows that the ticks of /proc/stat cannot resolve: busy is what
-// an exact source's passes found that ran, and total is the time that the online CPUs had, less the part that
-// /proc/stat says was stolen in the second before. Unlike that of /proc/stat, this busy time has no
-// interrupts that came while nobody ran.
+// Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy is what the scans of an
+// exact source found that ran. Total is the time that the online CPUs had, less the part of it that /proc/stat counted as
+// stolen in the second before. Unlike the busy time of /proc/stat, this one does not include interrupts on an idle CPU.
+//
+// A Runtime is not safe for concurrent use.
 type Runtime struct {
 	online *kernfs.Dir
 	buf    []byte
 	cpus   uint64
 	stat   nodeReader
-	// stolen of had is the part of the CPUs' time that another machine had when it was last looked at.
+	// stolen of had is the part of the CPUs' time that another machine had, in the second before the last count.
 	stolen, had units.CPUTime
-	// counted is when the CPUs, and what was stolen of them, were counted.
+	// counted is when the CPUs and their stolen time were counted.
 	counted time.Time
 	node    Node
 	at      time.Time
@@ -48,13 +49,12 @@ func NewRuntime(root string) *Runtime {
 	}
 }
 
-// Close closes what it holds open.
+// Close closes the files.
 func (r *Runtime) Close() error { return errors.Join(r.online.Close(), r.stat.proc.Close()) }
 
-// Node returns the node's CPU time after a pass that began at now, which has a monotonic clock reading.
+// Node returns the node's CPU time after a scan that began at now, which must have a monotonic clock reading.
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
-	// The number of CPUs that was last known serves while it cannot be read: what the pass found that ran
-	// must not be lost.
+	// While the number of CPUs cannot be read the last one stands: what the scan found that ran must not be lost.
 	if r.cpus == 0 || now.Sub(r.counted) >= recheck {
 		if err := r.countCPUs(); err != nil && r.cpus == 0 {
 			return r.node, err
@@ -67,7 +67,7 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 		busy := units.Advance(r.run, t.Run)
 		total := elapsed * units.CPUTime(r.cpus)
 		total = max(busy, total-portion(total, r.stolen, r.had))
-		// What is untraced is bounded by the whole lives of those that ended, most of which was billed before.
+		// Untraced includes the whole lives of processes that ended, most of which was counted before.
 		untraced := min(t.Untraced, total-busy)
 		r.node.ran(busy+untraced, total)
 		r.addDomains(t, elapsed, untraced)
@@ -86,7 +86,7 @@ func (n *Node) ran(busy, total units.CPUTime) {
 	n.Total += total
 }
 
-// addDomains adds to the domains what ran in each. What is untraced may have run wherever there is room.
+// addDomains adds what ran in each domain to it. Untraced time is divided in proportion to the idle time of the domains.
 func (r *Runtime) addDomains(t *Table, elapsed, untraced units.CPUTime) {
 	var busy, total [MaxDomains]units.CPUTime
 	var room units.CPUTime
@@ -112,8 +112,8 @@ func (r *Runtime) divide(t *Topology) {
 // domain returns the CPU time of a domain since the first call of Node.
 func (r *Runtime) domain(i int) Node { return r.domains[i].node }
 
-// countStolen finds which part of the CPUs' time was stolen since it was last called. Where that cannot be read
-// the part stands that was last known.
+// countStolen counts which part of the CPUs' time was stolen since the last call. If that cannot be read the last known
+// part stands.
 func (r *Runtime) countStolen() {
 	before, begun := r.stat.last, r.stat.begun
 	if _, err := r.stat.ReadNode(); err != nil || !begun {

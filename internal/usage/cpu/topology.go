@@ -27,9 +27,11 @@ var (
 	errNoPackage      = errors.New("a CPU without a package")
 )
 
-// Topology divides the CPUs of a node into domains: a package each, or a die each where packages have several and each
-// die has energy counters of its own. The domains are those of the CPUs that are online when it is opened, and stay the
-// same. A CPU that comes online later belongs to the domain of its package; if that is not one of them, to the first.
+// Topology divides the CPUs of a node into domains. A domain is a package, or a die if packages have several dies with energy
+// counters of their own.
+//
+// The domains are fixed when the Topology is opened, by the CPUs that are online then. A CPU that comes online later belongs
+// to the domain of its package, or to the first domain if its package is new. A Topology is not safe for concurrent use.
 type Topology struct {
 	dir     *kernfs.Dir // sys/devices/system/cpu
 	buf     []byte
@@ -37,13 +39,13 @@ type Topology struct {
 	places  []place // of the domains, in order
 	domains []units.Domain
 	of      []int32  // the domain of each CPU, by its number
-	online  []byte   // the list that was last read
+	online  []byte   // the list of online CPUs that was last read
 	cpus    []uint64 // how many CPUs of each domain are online
 	checked time.Duration
-	changes int // how often the CPUs that are online have changed
+	changes int // how often the online CPUs have changed
 }
 
-// place is where the CPUs of a domain are. die is 0 where dies do not count.
+// place is where a CPU is. die is 0 if domains are packages.
 type place struct{ physical, die uint64 }
 
 func (p place) compare(o place) int {
@@ -136,11 +138,11 @@ func (t *Topology) number(name string) (uint64, error) {
 	return kernfs.ParseUintLine(b)
 }
 
-// recheck is how often what seldom changes is looked at, however short the intervals are.
+// recheck is how often what seldom changes is read, however short the intervals are.
 const recheck = time.Second
 
-// Refresh reads the topology again if other CPUs are online than before. It looks once a second at most; now is the time
-// since boot. What cannot be read stays as it was.
+// Refresh reads the topology again if the online CPUs have changed. It checks at most once a second; now is the time since
+// boot. What cannot be read stays as it was.
 func (t *Topology) Refresh(now time.Duration) {
 	if now >= t.checked && now-t.checked < recheck {
 		return
@@ -149,7 +151,7 @@ func (t *Topology) Refresh(now time.Duration) {
 	_ = t.read()
 }
 
-// read notes which CPUs are online and where new ones are.
+// read reads which CPUs are online and, if that has changed, where they are.
 func (t *Topology) read() error {
 	b, err := t.dir.Read("online", t.buf)
 	if err != nil || bytes.Equal(b, t.online) {
@@ -174,7 +176,7 @@ func (t *Topology) read() error {
 	return nil
 }
 
-// at returns the domain of a place, the first where the place is in none.
+// at returns the domain of a place, the first domain if it is in none.
 func (t *Topology) at(p place) int {
 	if !t.byDie {
 		p.die = 0
@@ -185,7 +187,7 @@ func (t *Topology) at(p place) int {
 // Domains returns the names of the domains.
 func (t *Topology) Domains() []units.Domain { return t.domains }
 
-// Of returns the index of a CPU's domain. A CPU that is not known is in the first.
+// Of returns the index of the domain of a CPU. An unknown CPU is in the first domain.
 func (t *Topology) Of(cpu int32) int {
 	if cpu < 0 || int(cpu) >= len(t.of) {
 		return 0
@@ -193,8 +195,8 @@ func (t *Topology) Of(cpu int32) int {
 	return int(t.of[cpu])
 }
 
-// Index returns the index of a domain, and false where it is not one of the topology's. A die is in the domain of its
-// package where domains are packages.
+// Index returns the index of a domain by its name, and reports whether the topology has it. If domains are packages, the
+// name of a die is in the domain of its package.
 func (t *Topology) Index(d units.Domain) (int, bool) {
 	i := slices.Index(t.domains, d)
 	if i < 0 && !t.byDie {
@@ -204,5 +206,5 @@ func (t *Topology) Index(d units.Domain) (int, bool) {
 	return max(i, 0), i >= 0
 }
 
-// Close closes what the topology holds open.
+// Close closes the directory that the topology is read from.
 func (t *Topology) Close() error { return t.dir.Close() }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// initialRoom is how many processes the list has room for at first.
+const initialRoom = 16384
+
+// What the programs are opened with, so that a test can refuse them.
+var (
+	openScan = func(domains int) (lister, error) {
+		return orNil[lister](tasks.OpenScan(initialRoom, domains))
+	}
+	openStream  = func(domains int) (lister, error) { return orNil[lister](tasks.OpenStream(domains)) }
+	openEndings = func(domains int) (endings, error) {
+		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains))
+	}
+)
+
+// orNil keeps a nil pointer from becoming an interface that is not nil.
+func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
+	if err != nil {
+		var none I
+		return none, err
+	}
+	return any(opened).(I), nil
+}
+
+// OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and where the
+// processes below root are not this kernel's own. A topology that is not nil divides CPU time by its domains.
+func OpenBPF(root string, topology *Topology) (*BPF, error) {
+	b := newBPF(root, nil, nil)
+	if topology != nil {
+		b.divide(topology)
+	}
+	if err := b.open(); err != nil {
+		return nil, oneLine(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *BPF) open() error {
+	if err := b.isThisKernel(); err != nil {
+		return err
+	}
+	b.name = "bpf (task scan)"
+	list, scanErr := openScan(len(b.domains))
+	if scanErr != nil {
+		b.name = "bpf (task stream)"
+		var err error
+		if list, err = openStream(len(b.domains)); err != nil {
+			return oneLine(scanErr, err)
+		}
+	}
+	b.list = list
+	hook, err := openEndings(len(b.domains))
+	if err != nil {
+		return err
+	}
+	b.endings = hook
+	b.cgroups.listen()
+	if err := b.setDomains(); err != nil {
+		return err
+	}
+	return b.sameProcesses()
+}
+
+// oneLine joins errors as errors.Join does, but in one line.
+func oneLine(errs ...error) error {
+	var all error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case all == nil:
+			all = err
+		default:
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+	}
+	return all
+}
+
+// bootNow is the clock that start times are taken from.
+func bootNow() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+var errOtherKernel = errors.New("the processes below root_path are not those of this kernel, PID namespace and time namespace")
+
+// isThisKernel returns an error unless /proc below the root is this kernel's. A recorded tree is not.
+func (b *BPF) isThisKernel() error {
+	const bootID = "sys/kernel/random/boot_id"
+	id, err := b.read(bootID)
+	if err != nil {
+		return err
+	}
+	id = bytes.Clone(id)
+	own := newNodeReader("/")
+	ownID, err := own.read(bootID)
+	err = errors.Join(err, own.proc.Close())
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(id, ownID) {
+		return errOtherKernel
+	}
+	return nil
+}
+
+// sameProcesses returns an error unless /proc below the root numbers processes as the kernel does: that of a container
+// with a PID namespace of its own does not.
+func (b *BPF) sameProcesses() error {
+	listed, err := b.list.Read()
+	if err != nil {
+		return err
+	}
+	same := 0
+	for i := range listed {
+		var p Process
+		text, err := b.proc.ReadOf(int32(listed[i].Pid), "stat", b.buf)
+		if err != nil || parseProcess(text, &p) != nil {
+			continue
+		}
+		if p.Start != time.Duration(listed[i].Start).Truncate(time.Duration(Tick)) {
+			return errOtherKernel
+		}
+		if same++; same == 8 {
+			break
+		}
+	}
+	if same == 0 {
+		return errOtherKernel
+	}
+	return nil
+}
