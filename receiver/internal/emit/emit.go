@@ -42,12 +42,12 @@ type CPU struct {
 
 // Emitter builds metrics from ledgers. It does not change, so its methods may be called concurrently.
 type Emitter struct {
-	blank    pmetric.ResourceMetrics // without attributes and metrics
+	generated
 	node     nodeMetrics
 	entities [len(entities)]entityMetrics
 	filters  filters
-	kinds    []kindAttributes
-	cpus     []pcommon.Map // the attributes of their points
+	kinds    []kindLabels
+	cpus     [][]label // of their points
 	idle     bool
 }
 
@@ -55,15 +55,15 @@ type Emitter struct {
 func New(cfg Config) *Emitter {
 	g := generate(cfg.MetricsBuilderConfig, cfg.BuildInfo)
 	settings := settingsByName(&cfg.ResourceAttributes)
-	e := &Emitter{blank: g.blank, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle}
+	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle}
 	for i := range entities {
 		e.entities[i] = entities[i].metrics(g.metrics, settings)
 	}
 	for _, k := range cfg.Kinds {
-		e.kinds = append(e.kinds, newKindAttributes(k, cfg.Idle))
+		e.kinds = append(e.kinds, newKindLabels(k, cfg.Idle))
 	}
 	for i := range cfg.CPUs {
-		e.cpus = append(e.cpus, cfg.CPUs[i].attributes())
+		e.cpus = append(e.cpus, cfg.CPUs[i].labels())
 	}
 	return e
 }
@@ -73,9 +73,6 @@ func New(cfg Config) *Emitter {
 func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	m := emission{Emitter: e, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
-	for i := range e.entities {
-		m.texts = append(m.texts, make([]string, max(0, len(e.entities[i].attributes)-len(m.texts)))...)
-	}
 	accounts := 0
 	for range ledger.Accounts {
 		accounts++
@@ -102,15 +99,46 @@ type emission struct {
 // is removed.
 func (m *emission) resource() (pcommon.Map, pmetric.MetricSlice) {
 	rm := m.out.AppendEmpty()
-	m.blank.CopyTo(rm)
-	return rm.Resource().Attributes(), rm.ScopeMetrics().At(0).Metrics()
+	rm.SetSchemaUrl(m.schemaURL)
+	sm := rm.ScopeMetrics().AppendEmpty()
+	sm.Scope().SetName(m.scope)
+	sm.Scope().SetVersion(m.version)
+	return rm.Resource().Attributes(), sm.Metrics()
 }
 
-// kindAttributes are the attributes of the points of one kind.
-type kindAttributes struct {
-	kind         pcommon.Map // energy.zone and energy.source
-	active, idle pcommon.Map // and energy.state
-	attributed   pcommon.Map // those of attributed active energy: active where idle energy is attributed too, else kind
+// label is an attribute that is known in advance. It is a number where its text is empty.
+type label struct {
+	key, text string
+	number    int64
+}
+
+// put writes labels that are not in a map yet.
+func put(labels []label, into pcommon.Map) {
+	into.EnsureCapacity(len(labels))
+	for i := range labels {
+		if l := &labels[i]; l.text != "" {
+			into.PutStr(l.key, l.text)
+		} else {
+			into.PutInt(l.key, l.number)
+		}
+	}
+}
+
+// texts returns a label for each pair of a key and a text that is not empty.
+func texts(pairs ...string) (labels []label) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			labels = append(labels, label{key: pairs[i], text: pairs[i+1]})
+		}
+	}
+	return labels
+}
+
+// kindLabels are the labels of the points of one kind.
+type kindLabels struct {
+	kind         []label // energy.zone and energy.source
+	active, idle []label // and energy.state
+	attributed   []label // those of attributed active energy: active where idle energy is attributed too, else kind
 }
 
 // The attributes of data points. metadata.MetricsInfo says which metric has which.
@@ -129,31 +157,17 @@ const (
 	attrCPUCore      = "cpu.core.id"
 )
 
-var noAttributes = pcommon.NewMap()
-
-func newKindAttributes(k Kind, idle bool) kindAttributes {
-	a := kindAttributes{
-		kind: texts(attrEnergyZone, string(k.Zone), attrEnergySource, string(k.Source)), active: pcommon.NewMap(), idle: pcommon.NewMap(),
+func newKindLabels(k Kind, idle bool) kindLabels {
+	zone, source := string(k.Zone), string(k.Source)
+	of := func(state string) []label {
+		return texts(attrEnergyZone, zone, attrEnergySource, source, attrEnergyState, state)
 	}
-	a.kind.CopyTo(a.active)
-	a.active.PutStr(attrEnergyState, metadata.AttributeEnergyStateActive.String())
-	a.kind.CopyTo(a.idle)
-	a.idle.PutStr(attrEnergyState, metadata.AttributeEnergyStateIdle.String())
-	a.attributed = a.kind
+	l := kindLabels{
+		kind: of(""), active: of(metadata.AttributeEnergyStateActive.String()), idle: of(metadata.AttributeEnergyStateIdle.String()),
+	}
+	l.attributed = l.kind
 	if idle {
-		a.attributed = a.active
+		l.attributed = l.active
 	}
-	return a
-}
-
-// texts returns a map of the pairs whose value is not empty.
-func texts(pairs ...string) pcommon.Map {
-	m := pcommon.NewMap()
-	m.EnsureCapacity(len(pairs) / 2)
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			m.PutStr(pairs[i], pairs[i+1])
-		}
-	}
-	return m
+	return l
 }

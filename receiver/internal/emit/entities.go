@@ -14,10 +14,13 @@ import (
 
 // entity says how the accounts of one entity are emitted.
 type entity struct {
-	prefix     string      // of the names of its metrics
-	other      string      // the attribute that is OthersName in the series of those that have none of their own
-	attributes []attribute // of its resources
+	prefix     string                   // of the names of its metrics
+	other      string                   // the attribute that is OthersName in the series of those that have none of their own
+	attributes [maxAttributes]attribute // of its resources
 }
+
+// maxAttributes is how many attributes a resource may have.
+const maxAttributes = 12
 
 // attribute is an attribute of a resource. It has a text or a number.
 type attribute struct {
@@ -34,7 +37,7 @@ const OthersName = "other"
 // entities has one entry for each entity. Its metrics are those of metadata.yaml that are named prefix.energy,
 // prefix.power, prefix.power.uncertainty and prefix.cpu.time.
 var entities = [len(attribution.Limits{})]entity{
-	attribution.Process: {prefix: "process", other: "process.executable.name", attributes: []attribute{
+	attribution.Process: {prefix: "process", other: "process.executable.name", attributes: [maxAttributes]attribute{
 		{key: "process.pid", number: func(o *attribution.Owner) int64 { return int64(o.Process.PID) }, distinguishes: true},
 		{key: "process.creation.time", text: func(o *attribution.Owner) string { return o.Process.Created }, distinguishes: true},
 		{key: "process.executable.name", text: func(o *attribution.Owner) string { return o.Process.Executable }},
@@ -47,25 +50,25 @@ var entities = [len(attribution.Limits{})]entity{
 		{key: "slurm.job.step", text: jobStep},
 		{key: "systemd.unit.name", text: unitName},
 	}},
-	attribution.Container: {prefix: "container", other: "container.id", attributes: []attribute{
+	attribution.Container: {prefix: "container", other: "container.id", attributes: [maxAttributes]attribute{
 		{key: "container.id", text: containerID, distinguishes: true},
 		{key: "k8s.pod.uid", text: podUID},
 		{key: "container.runtime.name", text: func(o *attribution.Owner) string { return o.Container.Runtime }},
 	}},
-	attribution.Pod: {prefix: "k8s.pod", other: "k8s.pod.uid", attributes: []attribute{
+	attribution.Pod: {prefix: "k8s.pod", other: "k8s.pod.uid", attributes: [maxAttributes]attribute{
 		{key: "k8s.pod.uid", text: podUID, distinguishes: true},
 		{key: "k8s.pod.qos_class", text: func(o *attribution.Owner) string { return o.Pod.QoSClass }},
 	}},
-	attribution.VM: {prefix: "vm", other: "vm.id", attributes: []attribute{
+	attribution.VM: {prefix: "vm", other: "vm.id", attributes: [maxAttributes]attribute{
 		{key: "vm.id", text: vmID, distinguishes: true},
 		{key: "vm.name", text: func(o *attribution.Owner) string { return o.VM.Name }},
 		{key: "vm.hypervisor", text: func(o *attribution.Owner) string { return o.VM.Hypervisor }},
 	}},
-	attribution.SlurmStep: {prefix: "slurm.job", other: "slurm.job.id", attributes: []attribute{
+	attribution.SlurmStep: {prefix: "slurm.job", other: "slurm.job.id", attributes: [maxAttributes]attribute{
 		{key: "slurm.job.id", text: jobID, distinguishes: true},
 		{key: "slurm.job.step", text: jobStep, distinguishes: true},
 	}},
-	attribution.SystemdUnit: {prefix: "systemd.unit", other: "systemd.unit.name", attributes: []attribute{
+	attribution.SystemdUnit: {prefix: "systemd.unit", other: "systemd.unit.name", attributes: [maxAttributes]attribute{
 		{key: "systemd.unit.name", text: unitName, distinguishes: true},
 	}},
 }
@@ -93,7 +96,7 @@ func (e *entity) metrics(metrics map[string]*metric, settings map[string]metadat
 		power:       metrics[e.prefix+".power"],
 		uncertainty: metrics[e.prefix+".power.uncertainty"],
 		cpuTime:     metrics[e.prefix+".cpu.time"],
-		attributes:  slices.DeleteFunc(slices.Clone(e.attributes), func(a attribute) bool { return !settings[a.key].Enabled }),
+		attributes:  slices.DeleteFunc(slices.Clone(e.attributes[:]), func(a attribute) bool { return !settings[a.key].Enabled }),
 	}
 	if settings[e.other].Enabled {
 		out.other = e.other
@@ -107,30 +110,25 @@ func (e *entityMetrics) any() bool {
 }
 
 // describe writes the attributes of an account's resource.
-func (m *emission) describe(a *attribution.Account, into pcommon.Map) {
-	e := &m.entities[a.Entity]
+func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	if a.Other {
 		if e.other != "" {
 			into.PutStr(e.other, OthersName)
 		}
 		return
 	}
-	known := 0
+	var known [maxAttributes]label
+	n := 0
 	for i := range e.attributes {
 		if at := &e.attributes[i]; at.number != nil {
-			known++
-		} else if m.texts[i] = at.text(&a.Owner); m.texts[i] != "" {
-			known++
+			known[n] = label{key: at.key, number: at.number(&a.Owner)}
+			n++
+		} else if text := at.text(&a.Owner); text != "" {
+			known[n] = label{key: at.key, text: text}
+			n++
 		}
 	}
-	into.EnsureCapacity(known)
-	for i := range e.attributes {
-		if at := &e.attributes[i]; at.number != nil {
-			into.PutInt(at.key, at.number(&a.Owner))
-		} else if m.texts[i] != "" {
-			into.PutStr(at.key, m.texts[i])
-		}
-	}
+	put(known[:n], into)
 }
 
 func (m *emission) emitAccount(a *attribution.Account) {
@@ -139,7 +137,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		return
 	}
 	attributes, into := m.resource()
-	m.describe(a, attributes)
+	e.describe(a, attributes)
 	if !m.filters.keep(attributes) {
 		return
 	}
@@ -166,7 +164,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		m.emitPower(a, i, &watts, &uncertainty)
 	}
 	cpuTime := writer{metric: e.cpuTime, into: into, most: 1}
-	cpuTime.write(noAttributes, start, m.at, a.CPU.Seconds())
+	cpuTime.write(nil, start, m.at, a.CPU.Seconds())
 }
 
 // emitPower emits the gauges of an account and a kind.

@@ -15,14 +15,16 @@ import (
 
 // generated is what the generated MetricsBuilder makes of a configuration.
 type generated struct {
-	blank   pmetric.ResourceMetrics // with schema URL and scope, without metrics
-	metrics map[string]*metric      // those that are enabled
+	schemaURL      string
+	scope, version string
+	metrics        map[string]*metric // those that are enabled
 }
 
 // metric is an enabled metric. A nil *metric is one that is disabled, or that metadata.yaml does not have.
 type metric struct {
-	blank pmetric.Metric // without points
-	sum   bool           // cumulative; else a gauge
+	name, description, unit string
+	sum, monotonic          bool // else a gauge
+	temporality             pmetric.AggregationTemporality
 }
 
 // generate records a point of each metric with the generated MetricsBuilder and takes apart what it emits. So each name,
@@ -40,27 +42,19 @@ func generate(cfg metadata.MetricsBuilderConfig, info component.BuildInfo) gener
 			v.Method(i).Call(in)
 		}
 	}
-	g := generated{blank: pmetric.NewResourceMetrics(), metrics: map[string]*metric{}}
-	g.blank.ScopeMetrics().AppendEmpty()
+	g := generated{metrics: map[string]*metric{}}
 	for _, rm := range mb.Emit().ResourceMetrics().All() {
-		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			points(m).RemoveIf(func(pmetric.NumberDataPoint) bool { return true })
-			blank := pmetric.NewMetric()
-			m.CopyTo(blank)
-			g.metrics[m.Name()] = &metric{blank: blank, sum: m.Type() == pmetric.MetricTypeSum}
+		sm := rm.ScopeMetrics().At(0)
+		g.schemaURL, g.scope, g.version = rm.SchemaUrl(), sm.Scope().Name(), sm.Scope().Version()
+		for _, m := range sm.Metrics().All() {
+			out := &metric{name: m.Name(), description: m.Description(), unit: m.Unit()}
+			if m.Type() == pmetric.MetricTypeSum {
+				out.sum, out.monotonic, out.temporality = true, m.Sum().IsMonotonic(), m.Sum().AggregationTemporality()
+			}
+			g.metrics[m.Name()] = out
 		}
-		rm.ScopeMetrics().At(0).Metrics().RemoveIf(func(pmetric.Metric) bool { return true })
-		rm.CopyTo(g.blank)
 	}
 	return g
-}
-
-// points returns the points of a sum or gauge.
-func points(m pmetric.Metric) pmetric.NumberDataPointSlice {
-	if m.Type() == pmetric.MetricTypeSum {
-		return m.Sum().DataPoints()
-	}
-	return m.Gauge().DataPoints()
 }
 
 // writer appends the points of one metric to one resource, and the metric itself with its first point, so that no metric
@@ -74,7 +68,7 @@ type writer struct {
 }
 
 // write appends a point. start is when the value was zero, and of no meaning for a gauge.
-func (w *writer) write(attributes pcommon.Map, start, at pcommon.Timestamp, value float64) {
+func (w *writer) write(labels []label, start, at pcommon.Timestamp, value float64) {
 	if w.metric == nil {
 		return
 	}
@@ -87,27 +81,36 @@ func (w *writer) write(attributes pcommon.Map, start, at pcommon.Timestamp, valu
 	}
 	p.SetTimestamp(at)
 	p.SetDoubleValue(value)
-	attributes.CopyTo(p.Attributes())
+	put(labels, p.Attributes())
 }
 
 // end appends a point with the no-recorded-value flag: the series has ended, and backends drop it at once instead of
 // when it has been silent for a while. Each has a metric of its own, as the collector's Prometheus exporter reads no
 // point of a metric after the first with that flag.
-func (w *writer) end(attributes pcommon.Map, at pcommon.Timestamp) {
+func (w *writer) end(labels []label, at pcommon.Timestamp) {
 	if w.metric == nil {
 		return
 	}
 	p := w.begin(1).AppendEmpty()
 	p.SetTimestamp(at)
 	p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	attributes.CopyTo(p.Attributes())
+	put(labels, p.Attributes())
 }
 
 // begin appends the metric, with room for n points.
-func (w *writer) begin(n int) pmetric.NumberDataPointSlice {
+func (w *writer) begin(n int) (points pmetric.NumberDataPointSlice) {
 	m := w.into.AppendEmpty()
-	w.metric.blank.CopyTo(m)
-	p := points(m)
-	p.EnsureCapacity(n)
-	return p
+	m.SetName(w.metric.name)
+	m.SetDescription(w.metric.description)
+	m.SetUnit(w.metric.unit)
+	if w.metric.sum {
+		s := m.SetEmptySum()
+		s.SetIsMonotonic(w.metric.monotonic)
+		s.SetAggregationTemporality(w.metric.temporality)
+		points = s.DataPoints()
+	} else {
+		points = m.SetEmptyGauge().DataPoints()
+	}
+	points.EnsureCapacity(n)
+	return points
 }

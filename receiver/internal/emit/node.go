@@ -71,14 +71,14 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 		case hw == wholeMachine:
 			m.emitZone(&m.ledger.Zones[i], texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID), &hostEnergy, &hostWatts)
 		default:
-			attributes := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID, attrHwType, hw.String(),
+			labels := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID, attrHwType, hw.String(),
 				attrHwName, zones[i].Name, attrHwParent, zones[i].Parent)
-			m.emitZone(&m.ledger.Zones[i], attributes, &energy, &watts)
+			m.emitZone(&m.ledger.Zones[i], labels, &energy, &watts)
 		}
 	}
 }
 
-func (m *emission) emitZone(z *attribution.Zone, attributes pcommon.Map, energy, watts *writer) {
+func (m *emission) emitZone(z *attribution.Zone, labels []label, energy, watts *writer) {
 	ended := z.Ended
 	if !z.Present || z.Delivered {
 		return
@@ -87,11 +87,11 @@ func (m *emission) emitZone(z *attribution.Zone, attributes pcommon.Map, energy,
 		return // not read in this collection: what its counter says now is not known
 	}
 	at := pcommon.NewTimestampFromTime(z.At)
-	energy.write(attributes, pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules())
+	energy.write(labels, pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules())
 	if ended {
-		watts.end(attributes, m.at)
+		watts.end(labels, m.at)
 	} else if z.RecentTime > 0 {
-		watts.write(attributes, 0, at, units.Watts(z.Recent, z.RecentTime))
+		watts.write(labels, 0, at, units.Watts(z.Recent, z.RecentTime))
 	}
 }
 
@@ -128,7 +128,7 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 }
 
 // emitLearned emits whether the static power model of a kind is trained.
-func (m *emission) emitLearned(k *attribution.Kind, of *kindAttributes, learned *writer) {
+func (m *emission) emitLearned(k *attribution.Kind, of *kindLabels, learned *writer) {
 	switch {
 	case k.Model == attribution.NoModel || k.Delivered:
 	case k.Ended:
@@ -144,15 +144,14 @@ func (m *emission) emitCPUs(into pmetric.MetricSlice) {
 	utilization := writer{metric: m.node.cpuUtilization, into: into, most: 1}
 	info := writer{metric: m.node.cpuInfo, into: into, most: len(m.cpus)}
 	if m.ledger.Total > 0 {
-		utilization.write(noAttributes, 0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
+		utilization.write(nil, 0, m.at, float64(m.ledger.Busy)/float64(m.ledger.Total))
 	}
 	for _, attributes := range m.cpus {
 		info.write(attributes, 0, m.at, 1)
 	}
 }
 
-func (c *CPU) attributes() pcommon.Map {
-	m := texts(attrCPUVendor, c.Vendor, attrCPUModel, c.Model, attrCPUPackage, c.Package, attrCPUCore, c.Core)
-	m.PutInt(attrCPUNumber, int64(c.Number))
-	return m
+func (c *CPU) labels() []label {
+	known := texts(attrCPUVendor, c.Vendor, attrCPUModel, c.Model, attrCPUPackage, c.Package, attrCPUCore, c.Core)
+	return append(known, label{key: attrCPUNumber, number: int64(c.Number)})
 }
