@@ -249,6 +249,7 @@ func (o *oracle) startSeries(p *party, start time.Time) {
 		p.series = &oracleAccount{Account: attribution.Account{Entity: p.entity, Owner: p.owner, Start: start}}
 		o.accounts = append(o.accounts, p.series)
 	}
+	p.series.Reported = p.series.Reported || p.series.EndSent // the next consumer may know it
 	p.series.Ended, p.series.EndSent = false, false
 }
 
