@@ -45,48 +45,59 @@ func ParseCgroup(b []byte) Placement {
 
 // parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is one, else of the process.
 func parseCgroup(b []byte) (Placement, delegate) {
-	var inside, guest, job, unit, below cgroupLine // the best line for each part of the answer
+	var inside, guest, job, unit, below *cgroupLine // the best line for each part of the answer, or nil
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
 			continue
 		}
 		if l.levels > 0 {
-			inside.improve(&l)
+			inside = best(inside, l)
 		}
 		if l.VM.ID != "" {
-			guest.improve(&l)
-		}
-		switch {
-		case l.Job.ID == "" || l.Job.Step == "" && job.Job.Step != "":
-		case l.Job.Step != "" && job.Job.Step == "":
-			job = l
-		default:
-			job.improve(&l)
+			guest = best(guest, l)
 		}
 		if l.Unit.Name != "" {
-			unit.improve(&l)
+			unit = best(unit, l)
 		}
 		if l.delegate.name != "" {
-			below.improve(&l)
+			below = best(below, l)
+		}
+		switch {
+		case l.Job.ID == "" || job != nil && job.Job.Step != "" && l.Job.Step == "":
+		case job != nil && job.Job.Step == "" && l.Job.Step != "":
+			job = l
+		default:
+			job = best(job, l)
 		}
 	}
-	p := Placement{Container: inside.Container, Pod: inside.Pod, Cgroup: inside.Cgroup}
-	p.VM, p.Job, p.Unit = guest.VM, job.Job, unit.Unit
-	if p.Container.ID == "" {
-		p.Cgroup = job.jobCgroup
+	var p Placement
+	var by delegate
+	if below != nil {
+		by = below.delegate
+	}
+	if inside != nil {
+		p.Container, p.Pod, p.Cgroup = inside.Container, inside.Pod, inside.Cgroup
+	}
+	if guest != nil {
+		p.VM, by = guest.VM, guest.delegate
+	}
+	if unit != nil {
+		p.Unit = unit.Unit
+	}
+	if job != nil {
+		if p.Job = job.Job; p.Container.ID == "" {
+			p.Cgroup = job.jobCgroup
+		}
 	}
 	p.bound()
-	if guest.VM.ID != "" {
-		return p, guest.delegate
-	}
-	return p, below.delegate
+	return p, by
 }
 
 // ProcessCgroup returns the path of the process's own cgroup from the content of /proc/<pid>/cgroup, in the hierarchy that
 // ParseCgroup prefers among those where the path is not the root. It is empty if there is none.
 func ProcessCgroup(b []byte) string {
-	var best *cgroupLine
+	var own *cgroupLine
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
@@ -96,14 +107,12 @@ func ProcessCgroup(b []byte) string {
 		if l.path != "/" {
 			l.levels = 1
 		}
-		if best == nil || l.betterThan(best) {
-			best = &l
-		}
+		own = best(own, l)
 	}
-	if best == nil {
+	if own == nil {
 		return ""
 	}
-	return best.path
+	return own.path
 }
 
 // cgroupLine is one hierarchy's answer.
@@ -116,11 +125,12 @@ type cgroupLine struct {
 	jobCgroup string   // path of the step's or the job's directory
 }
 
-// improve replaces the line by another one if that is better, or if the line is the zero value.
-func (l *cgroupLine) improve(o *cgroupLine) {
-	if l.path == "" || o.betterThan(l) {
-		*l = *o
+// best returns the better one of two lines, of which a may be nil.
+func best(a, b *cgroupLine) *cgroupLine {
+	if a == nil || b.betterThan(a) {
+		return b
 	}
+	return a
 }
 
 func (l *cgroupLine) betterThan(o *cgroupLine) bool {
@@ -133,15 +143,15 @@ func (l *cgroupLine) betterThan(o *cgroupLine) bool {
 	return l.path < o.path // any rule will do that does not depend on the order of the lines
 }
 
-func readCgroupLine(line []byte) (cgroupLine, bool) {
+func readCgroupLine(line []byte) (*cgroupLine, bool) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	id, rest, ok := bytes.Cut(line, []byte(":"))
 	if !ok {
-		return cgroupLine{}, false
+		return nil, false
 	}
 	controllers, raw, ok := bytes.Cut(rest, []byte(":")) // whatever colons follow are the path's own
 	if !ok || len(raw) == 0 || raw[0] != '/' {
-		return cgroupLine{}, false
+		return nil, false
 	}
 	// The kernel marks a cgroup that was removed under its last, dying processes.
 	path := strings.TrimSuffix(string(raw), " (deleted)")

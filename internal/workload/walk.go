@@ -44,8 +44,8 @@ type walk struct {
 }
 
 // readCgroupPath returns what the path of a cgroup tells.
-func readCgroupPath(path string, unified bool) cgroupLine {
-	w := walk{path: path, parts: strings.Split(path, "/"), unified: unified, end: -1}
+func readCgroupPath(path string, unified bool) *cgroupLine {
+	w := &walk{path: path, parts: strings.Split(path, "/"), unified: unified, end: -1}
 	for i, name := range w.parts {
 		w.at = i
 		w.end += 1 + len(name)
@@ -62,7 +62,7 @@ func readCgroupPath(path string, unified bool) cgroupLine {
 	if w.line.VM.ID == "" {
 		w.line.delegate = w.by
 	}
-	return w.line
+	return &w.line
 }
 
 // look has all kinds look at a directory. It reports whether the walk goes on.
