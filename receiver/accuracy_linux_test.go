@@ -33,33 +33,33 @@ import (
 
 var accuracyWrite = flag.Bool("accuracy.write", false, "write the tables of docs/accuracy-tables.md")
 
-// lab is the receiver on a machine of which it is known what each workload used.
+// lab runs the receiver on a simulated machine that knows the true energy of each workload.
 type lab struct {
 	tb        testing.TB
 	root      string
 	machine   *hostsim.Machine
 	workloads []*labWorkload
-	// containers counts them.
+	// containers counts the containers.
 	containers int
 	s          *energyScraper
-	series     map[labSeries]float64 // the last value of each, in J
+	series     map[labSeries]float64 // last value of each, in J
 }
 
-// labWorkload is a process of the host, or containers with all of their processes.
+// labWorkload is a process of the host, or containers with all their processes.
 type labWorkload struct {
 	name       string
-	containers []string        // ids of all that there ever were
-	tasks      []*hostsim.Task // all that there ever were
+	containers []string        // ids of all that ever existed
+	tasks      []*hostsim.Task // all that ever existed
 }
 
 type labSeries struct {
 	metric, resource, zone string
 	start                  pcommon.Timestamp
 	of                     string // the workload's name
-	idle                   bool   // else it is active energy
+	idle                   bool   // otherwise active energy
 }
 
-// joules are energies by zone.
+// joules is energy by zone.
 type joules struct{ pkg, dram float64 }
 
 func (j joules) sum() float64 { return j.pkg + j.dram }
@@ -72,7 +72,7 @@ func inJoules(e hostsim.Energies) joules { return joules{e.Package / 1e6, e.DRAM
 
 func (l *lab) on(sockets ...*hostsim.Socket) { l.machine = hostsim.NewMachine(l.root, sockets...) }
 
-// process adds a process of the host that demands so many CPUs of a socket.
+// process adds a process of the host that demands n CPUs of a socket.
 func (l *lab) process(name string, socket int, demand float64) *labWorkload {
 	w := &labWorkload{name: name}
 	l.workloads = append(l.workloads, w)
@@ -80,7 +80,7 @@ func (l *lab) process(name string, socket int, demand float64) *labWorkload {
 	return w
 }
 
-// container adds a container with one process.
+// container adds a workload of one container with one process.
 func (l *lab) container(name string, socket int, demand float64) *labWorkload {
 	w := &labWorkload{name: name}
 	l.workloads = append(l.workloads, w)
@@ -88,7 +88,7 @@ func (l *lab) container(name string, socket int, demand float64) *labWorkload {
 	return w
 }
 
-// contain starts a container of a workload, with one process.
+// contain adds a container with one process to a workload.
 func (l *lab) contain(w *labWorkload, socket int, demand float64) {
 	l.containers++
 	id := fmt.Sprintf("%064x", l.containers)
@@ -97,7 +97,7 @@ func (l *lab) contain(w *labWorkload, socket int, demand float64) {
 	l.requests(w, 1)
 }
 
-// requests sets how many CPUs a workload's last container requests, which its limit stands for here.
+// requests sets the CPU limit of a workload's last container, which its request is derived from.
 func (l *lab) requests(w *labWorkload, cpus int) {
 	dir := filepath.Join(l.root, "sys/fs/cgroup", w.tasks[len(w.tasks)-1].Cgroup)
 	require.NoError(l.tb, os.MkdirAll(dir, 0o700))
@@ -106,7 +106,7 @@ func (l *lab) requests(w *labWorkload, cpus int) {
 	}
 }
 
-// rest is what the machine's sockets draw at rest, in W by kind of zone.
+// rest returns the power of the machine's sockets at rest, in W by zone kind.
 func (l *lab) rest() map[power.Kind]float64 {
 	rest := map[power.Kind]float64{power.Package: 0, power.DRAM: 0}
 	for _, s := range l.machine.Sockets {
@@ -124,16 +124,16 @@ func (l *lab) begin(w *labWorkload, cgroup string, socket int, demand float64) {
 	w.tasks = append(w.tasks, t)
 }
 
-// weighs sets the intensity of a workload's first task, and what memory draws for each CPU it runs on, in W.
+// weighs sets the intensity of a workload's first task, and the power of memory per CPU that runs it, in W.
 func (w *labWorkload) weighs(intensity, memory float64) *labWorkload {
 	w.tasks[0].Intensity, w.tasks[0].Memory = intensity, memory
 	return w
 }
 
-// holds sets what the workload's first task has in memory, in bytes.
+// holds sets the resident memory of the workload's first task, in bytes.
 func (w *labWorkload) holds(resident uint64) { w.tasks[0].Resident = resident }
 
-// usualResident is what others have in memory, in bytes.
+// usualResident is the resident memory of other tasks, in bytes.
 const usualResident = 64 << 20
 
 // spawn adds a child of the workload's first task.
@@ -144,7 +144,7 @@ func (w *labWorkload) spawn() *hostsim.Task {
 	return t
 }
 
-// truth is what the workload caused.
+// truth returns the energy that the workload caused.
 func (w *labWorkload) truth() (j joules) {
 	for _, t := range w.tasks {
 		j = j.plus(inJoules(t.Energy))
@@ -152,20 +152,20 @@ func (w *labWorkload) truth() (j joules) {
 	return j
 }
 
-// accuracy is how far from the truth a receiver was. Errors are relative to it: 0.1 is 10 % too much.
+// accuracy is how far from the truth the receiver's figures are. Errors are relative: 0.1 is 10 % too much.
 type accuracy struct {
 	labTotals
 
-	active  float64 // of the node's active energy, against all that was used above idle
-	mean    float64 // of the workloads' errors without their signs
+	active  float64 // of the node's active energy, relative to all energy above idle
+	mean    float64 // of the absolute errors of the workloads
 	worst   float64
 	worstOf string
-	// misplaced is the part of all energy above idle that is at another workload than the one which caused it, by its
-	// share: of all zones, and of each.
+	// misplaced is the part of all energy above idle that is attributed to another workload than the one that caused
+	// it: of all zones, and of each.
 	misplaced, misplacedPackage, misplacedDRAM float64
 }
 
-// measure runs a scenario for a time, of whole collections, with the real receiver.
+// measure runs the real receiver on a scenario for a time, in whole collections.
 func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
 	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}}
 	drive := sc.build(l)
@@ -173,7 +173,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	cfg.RootPath = l.root
 	cfg.Meter = MeterPowercap
 	cfg.CPUTime = setting.source
-	cfg.Processes = SeriesConfig{} // a series for each
+	cfg.Processes = SeriesConfig{} // every process has a series
 	setting.configure(cfg)
 	if cfg.Attribution.Split == SplitFixed {
 		cfg.Attribution.StaticPower = l.rest()
@@ -220,7 +220,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	return l.totals().since(before).accuracy()
 }
 
-// collect has the receiver hand out a collection, which is accepted.
+// collect makes a collection and acknowledges it.
 func (l *lab) collect() {
 	md, err := l.s.scrape(context.Background())
 	require.NoError(l.tb, err)
@@ -250,7 +250,7 @@ func (l *lab) read(s labSeries, p pmetric.NumberDataPoint) {
 	l.series[s] = p.DoubleValue()
 }
 
-// workloadOf returns the name of the workload that a resource is, or is part of; else nothing.
+// workloadOf returns the name of the workload that a resource belongs to, or "".
 func (l *lab) workloadOf(resource pcommon.Map) string {
 	container, contained := resource.Get("container.id")
 	program, named := resource.Get("process.executable.name")
@@ -265,19 +265,19 @@ func (l *lab) workloadOf(resource pcommon.Map) string {
 	return ""
 }
 
-// labTotals is what was emitted so far and what is true.
+// labTotals is the emitted and the true energy so far.
 type labTotals struct {
 	workloads       []string
 	reported, truth map[string]joules // by workload
-	node, aboveIdle joules            // the node's active energy, and what was used above idle
+	node, aboveIdle joules            // the node's active energy, and all energy above idle
 	idle            idleTotals
 }
 
-// idleTotals is who carries idle energy.
+// idleTotals is the idle energy by carrier.
 type idleTotals struct {
 	workloads map[string]joules
-	// node is all of it, processes what is in the processes' series, unattributed what nobody carries, and idled what the
-	// machine drew at rest.
+	// node is all idle energy, processes that of the processes' series, unattributed the part without a carrier, and
+	// idled the machine's true energy at rest.
 	node, processes, unattributed, idled joules
 }
 
@@ -305,7 +305,7 @@ func (l *lab) totals() labTotals {
 	return t
 }
 
-// since is what came to the totals since then.
+// since returns the totals less earlier ones.
 func (t labTotals) since(before labTotals) labTotals {
 	for _, w := range t.workloads {
 		t.reported[w] = t.reported[w].less(before.reported[w])
@@ -319,10 +319,10 @@ func (t labTotals) since(before labTotals) labTotals {
 	return t
 }
 
-// labRounding is what the tables round away: of errors that look the same the first is the worst.
+// labRounding is the precision of the tables: of errors that print the same, the first is the worst.
 const labRounding = 5e-4
 
-// accuracy holds what was emitted against the truth.
+// accuracy compares the emitted energy with the truth.
 func (t labTotals) accuracy() accuracy {
 	a := accuracy{labTotals: t, active: off(t.node.sum(), t.aboveIdle.sum())}
 	for _, w := range t.workloads {
@@ -338,8 +338,8 @@ func (t labTotals) accuracy() accuracy {
 	return a
 }
 
-// misplaced is half the sum of the differences between the shares reported and true, those of no workload being one
-// more share. It is NaN where nothing was used above idle.
+// misplaced returns half the sum of the differences between the reported and the true shares, where everything outside
+// the workloads is one more share. It is NaN if no energy above idle was used.
 func (t labTotals) misplaced(of func(joules) float64) float64 {
 	if of(t.aboveIdle) < 1e-6 {
 		return math.NaN()
@@ -353,10 +353,10 @@ func (t labTotals) misplaced(of func(joules) float64) float64 {
 	return (distance + math.Abs(rest)) / 2
 }
 
-// off is how far a figure is from the truth, relative to that.
+// off returns the error of a figure relative to the true one.
 func off(reported, truth float64) float64 { return (reported - truth) / truth }
 
-// sum adds up the series of active energy of a metric that are of a workload.
+// sum adds up the series of a metric that hold a workload's active energy.
 func (l *lab) sum(metric, of string) joules { return l.sumOf(metric, of, false) }
 
 func (l *lab) sumOf(metric, of string, idle bool) (j joules) {
@@ -372,18 +372,19 @@ func (l *lab) sumOf(metric, of string, idle bool) (j joules) {
 	return j
 }
 
-// labHorizon is how long the tables' scenarios run, and curveHorizon those on the load curves, which are steady.
+// labHorizon is how long the tables' scenarios run, curveHorizon how long those on the load curves do, which are
+// steady.
 const (
 	labHorizon   = 30 * time.Second
 	curveHorizon = 10 * time.Second
 )
 
-// labTables runs everything under these settings, and returns the tables of docs/accuracy-tables.md.
+// labTables runs all scenarios under these settings, and returns the tables of docs/accuracy-tables.md.
 func labTables(t *testing.T, settings []labSetting) string {
 	curves := labCurves(t)
 	cells := make([][]accuracy, len(labScenarios))
 	loaded := make([][][]accuracy, len(curves))
-	sameRun := make([]int, len(settings)) // by setting, the first one with the same run
+	sameRun := make([]int, len(settings)) // by setting: the first setting with the same run
 	for k, setting := range settings {
 		sameRun[k] = slices.IndexFunc(settings, func(other labSetting) bool { return other.run() == setting.run() })
 	}
@@ -449,7 +450,7 @@ func labTables(t *testing.T, settings []labSetting) string {
 	return b.String()
 }
 
-// labIdleTables tells who carries idle energy under each rule.
+// labIdleTables returns the tables of who carries idle energy under each rule.
 func labIdleTables(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("\n### Idle allocation\n\n" +
@@ -481,7 +482,7 @@ func labIdleTables(t *testing.T) string {
 	return b.String()
 }
 
-// shares returns the workloads' parts of the node's idle energy, that of other processes and of nobody.
+// shares returns the shares of the workloads, of other processes and of unattributed energy in the node's idle energy.
 func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) {
 	micro := func(joules float64) int64 { return int64(math.Round(1e6 * joules)) }
 	for _, zone := range []func(joules) float64{func(j joules) float64 { return j.pkg }, func(j joules) float64 { return j.dram }} {
@@ -500,7 +501,7 @@ func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) 
 	return append(shares, others/i.node.sum(), 1-i.processes.sum()/i.node.sum())
 }
 
-// percent prints a share as a percentage to a tenth; a dash where there is none.
+// percent formats a share as a percentage with one decimal, or as a dash if there is none.
 func percent(share float64) string {
 	if math.IsNaN(share) {
 		return "-"
@@ -508,7 +509,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.1f %%", math.Abs(100*share))
 }
 
-// signed prints an error as a percentage with its sign.
+// signed formats an error as a percentage with its sign.
 func signed(share float64) string {
 	switch {
 	case math.Round(1000*share) == 0:
@@ -525,8 +526,8 @@ const (
 	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
 )
 
-// TestAccuracyTablesAreUpToDate, with -accuracy.write, makes it so. Else it leaves out the shortest windows,
-// of which there are so many, and what has to learn for a day.
+// TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it the shortest windows are left out,
+// because there are so many, and the settings that learn for a day.
 func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	page, err := os.ReadFile(accuracyPage)
 	require.NoError(t, err)
@@ -557,7 +558,7 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	require.Equal(t, labTables(t, settings), strings.Join(lines, ""), "make accuracy writes it anew")
 }
 
-// labShort is how long scenarios run of which facts are known: one collection.
+// labShort is how long the scenarios of the other tests run: one collection.
 const labShort = 10 * time.Second
 
 // labScenarioOf returns the scenario with a name.
@@ -567,12 +568,12 @@ func labScenarioOf(t *testing.T, name string) labScenario {
 	return labScenarios[i]
 }
 
-// rule is the default rule in windows of a length, 0 for one per collection.
+// rule is the default rule in windows of the given length. 0 is one window per collection.
 func rule(source cpu.Kind, window time.Duration) labSetting {
 	return labSetting{source: source, configure: inWindows(window)}
 }
 
-// share is what part of all active energy a workload was given, relative to its true part.
+// share is the part of all active energy that a workload was given, relative to its true part.
 func (a *accuracy) share(workload string) float64 {
 	return a.reported[workload].sum() / a.node.sum() / (a.truth[workload].sum() / a.aboveIdle.sum())
 }
@@ -581,7 +582,7 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 	steady := labScenarioOf(t, "Steady mix")
 	for _, setting := range labSettings {
 		a := measure(t, steady, setting, labShort)
-		most := 1e-5 // of nanoseconds and microjoules
+		most := 1e-5 // rounding of nanoseconds and microjoules
 		if setting.source == cpu.KindProcfs {
 			most = 2e-3 // ticks of 10 ms
 		}
@@ -656,7 +657,8 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 	}
 }
 
-// The default rule's error is the larger one of equal windows: against its single interval of 10 s they do better yet.
+// The default rule has the larger error in windows of equal length. Compared with its single interval of 10 s the
+// others are better still.
 func TestKeysAndARightSplitHalveWhatIsMisplaced(t *testing.T) {
 	for _, name := range []string{"Mixed node", "Frequency scaling"} {
 		sc := labScenarioOf(t, name)
@@ -690,7 +692,7 @@ func TestInterruptsAreTheWorkloadsOrIdleInShortWindows(t *testing.T) {
 	assert.InDelta(t, 0.1, seen.active-unseen.active, 1e-3, "busy by /proc/stat, and not by what ran")
 }
 
-// The receiver on a load curve is held against the rule's formula on its figures: P·u against P - P(rest).
+// The expected error follows from the rule's formula: P·u instead of P - P(rest).
 func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 	off := map[string][]float64{}
 	for _, c := range labCurves(t) {
@@ -703,10 +705,10 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 		}
 	}
 	assert.InDelta(t, -0.793, off["Intel Xeon E5-2620 v3"][0], 1e-3, "at a load of 10 %% most of what it added is missed")
-	assert.InDelta(t, 0.343, off["AMD Ryzen Threadripper 1950X"][3], 1e-3, "at full load idle is billed too")
+	assert.InDelta(t, 0.343, off["AMD Ryzen Threadripper 1950X"][3], 1e-3, "at full load idle energy is attributed too")
 }
 
-// A morning is enough for the learned split, here of six hours after midnight.
+// Six hours after midnight have enough different loads for the learned model.
 func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 	setting := splitting(SplitLearned, 0)
 	setting.learns = 6 * time.Hour
@@ -764,10 +766,10 @@ func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
 		{labSeries{metric: "system.energy", zone: "package"}, 40},
 		{labSeries{metric: "system.energy", zone: "dram"}, 10},
 		{labSeries{metric: "process.energy", of: "a", zone: "package"}, 20},
-		{labSeries{metric: "process.energy", of: "a", zone: "package", start: 1}, 4}, // began anew
+		{labSeries{metric: "process.energy", of: "a", zone: "package", start: 1}, 4}, // restarted
 		{labSeries{metric: "process.energy", of: "a", zone: "dram"}, 6},
 		{labSeries{metric: "container.energy", of: "b", zone: "package"}, 12},
-		{labSeries{metric: "process.energy", of: "b", zone: "package"}, 11}, // within the container's
+		{labSeries{metric: "process.energy", of: "b", zone: "package"}, 11}, // included in the container's
 		{labSeries{metric: "process.energy", zone: "dram"}, 4},
 		{labSeries{metric: "system.energy", zone: "package", idle: true}, 55},
 		{labSeries{metric: "system.energy", zone: "dram", idle: true}, 5},
@@ -775,7 +777,7 @@ func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
 		{labSeries{metric: "process.energy", of: "a", zone: "dram", idle: true}, 5},
 		{labSeries{metric: "container.energy", of: "b", zone: "package", idle: true}, 20},
 		{labSeries{metric: "process.energy", of: "b", zone: "package", idle: true}, 18},
-		{labSeries{metric: "process.energy", zone: "package", idle: true}, 9}, // 2 of them of b's children
+		{labSeries{metric: "process.energy", zone: "package", idle: true}, 9}, // 2 of them by b's children
 		{labSeries{metric: "system.unattributed.energy", zone: "package", idle: true}, 3},
 	} {
 		l.series[s.labSeries] = s.value
@@ -785,9 +787,9 @@ func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
 	assert.InDelta(t, -0.7, a.worst, 1e-9, "12 of 40 J")
 	assert.Equal(t, "b", a.worstOf)
 	assert.InDelta(t, (0.5+0.7)/2, a.mean, 1e-9, "30 of 60 J is the other")
-	assert.InDelta(t, 0.16, a.misplaced, 1e-9, "a 60 %% for 60, b 24 %% for 40, and nobody 16 %%")
-	assert.InDelta(t, 0.2, a.misplacedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and nobody 10 %%")
-	assert.InDelta(t, 0.4, a.misplacedDRAM, 1e-9, "a 60 %% for 100, and nobody 40 %%")
+	assert.InDelta(t, 0.16, a.misplaced, 1e-9, "a 60 %% for 60, b 24 %% for 40, and unattributed 16 %%")
+	assert.InDelta(t, 0.2, a.misplacedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and unattributed 10 %%")
+	assert.InDelta(t, 0.4, a.misplacedDRAM, 1e-9, "a 60 %% for 100, and unattributed 40 %%")
 	assert.InDeltaSlice(t, []float64{30. / 60, 20. / 60, 7. / 60, 3. / 60}, a.idle.shares(t, []string{"a", "b"}), 1e-9)
 }
 
@@ -812,7 +814,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 	}, shared)
 }
 
-// What run leaves out changes nothing of the active energy, here of an hour of learning.
+// Settings that run leaves out do not change active energy, here in an hour of learning.
 func TestAPresetSharesActiveEnergyAsItsSplitDoes(t *testing.T) {
 	c := labCurves(t)[0]
 	for _, pair := range [][2]labSetting{

@@ -23,14 +23,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// labSetting is a way to configure the receiver.
+// labSetting is a configuration of the receiver.
 type labSetting struct {
 	name string
-	// source is KindBPF for CPU times to the nanosecond and with every end, KindProcfs for /proc. Windows of less
-	// than a second need the former.
+	// source is KindBPF for CPU times in nanoseconds that include every end, KindProcfs for /proc. Windows of less than
+	// a second need KindBPF.
 	source    cpu.Kind
 	configure func(*Config)
-	// learns is how long it sees the machine under varied load before it is judged: whole collections.
+	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.
 	learns time.Duration
 }
 
@@ -43,8 +43,8 @@ var labSettings = []labSetting{
 	{name: "CPU time, 10 ms, BPF", source: cpu.KindBPF, configure: inWindows(10 * time.Millisecond)},
 }
 
-// labRules are the splits beside the default, and the presets. Those that learn take minutes, so they are measured only
-// when the page is written. Fixed is told what the machine truly draws at rest.
+// labRules are the static power models other than the default, and the presets. The learning ones take minutes, so they
+// are measured only when the page is written. Fixed gets the machine's true power at rest.
 var labRules = []labSetting{
 	splitting(SplitFixed, 0),
 	splitting(SplitMinimum, 0), splitting(SplitResting, 0), splitting(SplitBase, 0), splitting(SplitRegression, 0),
@@ -53,7 +53,8 @@ var labRules = []labSetting{
 	preset(PresetSmartWatts), preset(PresetKubeWatt), preset(PresetKavanagh),
 }
 
-// labKeys are keys beside CPU time, with a right split: with a wrong one they share what nobody caused, too.
+// labKeys are allocation keys other than CPU time, with a correct static power model. With a wrong one they also share
+// energy that no workload caused.
 var labKeys = []labSetting{
 	keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, 0), keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, time.Second),
 	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyCPUTime, time.Second), keyed(SplitFixed, claims.KeyFrequency, 3, claims.KeyCPUTime, time.Second),
@@ -64,7 +65,8 @@ var labKeys = []labSetting{
 	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, 100*time.Millisecond),
 }
 
-// labScopes divide each package's energy by its own CPUs. Both splits that are right for a package are among them.
+// labScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
+// among them.
 var labScopes = []labSetting{
 	byZone("", SplitUtilization, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindProcfs, 0),
 	byZone("", SplitFixed, cpu.KindBPF, time.Second), byZone("", SplitLearned, cpu.KindBPF, time.Second),
@@ -72,7 +74,7 @@ var labScopes = []labSetting{
 	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond),
 }
 
-// byZone is a split with the scope zone and a key for memory, in windows of a length.
+// byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
 func byZone(dram claims.Key, split SplitRule, source cpu.Kind, window time.Duration) labSetting {
 	name := "scope zone, " + string(split)
 	if dram != "" {
@@ -91,7 +93,8 @@ func byZone(dram claims.Key, split SplitRule, source cpu.Kind, window time.Durat
 	return s
 }
 
-// keyed is a split with a key for packages, frequency to a power, and one for memory, in windows of a length.
+// keyed returns a setting with a model, a key for packages with frequency to a power, and a key for memory, in windows
+// of a length.
 func keyed(split SplitRule, key claims.Key, exponent int, dram claims.Key, window time.Duration) labSetting {
 	name := string(split)
 	if key != claims.KeyCPUTime {
@@ -116,7 +119,7 @@ func (s *labSetting) onCurves() bool {
 	return len(cfg.Attribution.weighed(cfg.Zones)) == 0 && cfg.Attribution.Scope == ScopeNode
 }
 
-// splitting is a split in windows of a length.
+// splitting returns a setting with a static power model in windows of a length.
 func splitting(split SplitRule, window time.Duration) labSetting {
 	return afterADay(fmt.Sprintf("%s, %s, BPF", split, lengths[window]), func(c *Config) {
 		inWindows(window)(c)
@@ -124,12 +127,12 @@ func splitting(split SplitRule, window time.Duration) labSetting {
 	})
 }
 
-// preset is a preset in windows of a collection.
+// preset returns a setting with a preset in windows of a collection.
 func preset(p Preset) labSetting {
 	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset = p })
 }
 
-// afterADay is a setting with a day to learn in, where there is something to learn.
+// afterADay returns the setting with a day to learn in, if it learns.
 func afterADay(name string, configure func(*Config)) labSetting {
 	s := labSetting{name: name, source: cpu.KindBPF, configure: configure}
 	if cfg := s.config(); cfg.Attribution.learns(cfg.Zones) {
@@ -138,15 +141,15 @@ func afterADay(name string, configure func(*Config)) labSetting {
 	return s
 }
 
-// config is the configuration that the setting makes of the default.
+// config applies the setting to the default configuration.
 func (s *labSetting) config() *Config {
 	cfg := createDefaultConfig().(*Config)
 	s.configure(cfg)
 	return cfg
 }
 
-// run names all that active energy depends on, so that settings which differ in nothing else have one run together. Who
-// carries idle energy is not among it, which the idle tables hold.
+// run identifies everything that active energy depends on, so that settings with the same run are measured once. It
+// leaves out the idle allocation, which the idle tables measure.
 func (s *labSetting) run() string {
 	cfg := s.config()
 	a := cfg.Attribution
@@ -156,7 +159,7 @@ func (s *labSetting) run() string {
 	return fmt.Sprintf("%v %v %v %+v %+v", s.source, s.learns, cfg.SamplingInterval, a, rules)
 }
 
-// labIdleRules are who may carry idle energy, and labIdleScenarios where that tells something.
+// labIdleRules are the idle allocations, and labIdleScenarios the scenarios in which they differ.
 var (
 	labIdleRules = []labSetting{
 		idling("none", IdleNone, ""), idling("equal, among processes", IdleEqual, AmongProcesses),
@@ -172,17 +175,17 @@ func idling(name string, idle IdleRule, among IdleAmong) labSetting {
 	}}
 }
 
-// inWindows sets the length of the windows; 0 is one per collection, 10 s.
+// inWindows sets the length of the windows. 0 is one per collection, 10 s.
 func inWindows(length time.Duration) func(*Config) {
 	return func(c *Config) { c.SamplingInterval = length }
 }
 
-// labScenario is a machine and what runs on it.
+// labScenario is a machine and its workloads.
 type labScenario struct {
 	name        string
 	description string // for docs/accuracy-tables.md
-	// build makes the lab's machine and its workloads. The function that it returns is called every millisecond with
-	// the time since the beginning, before that millisecond passes; nil where nothing changes.
+	// build makes the lab's machine and its workloads. The function that it returns is called before every millisecond
+	// with the time since the beginning. It is nil if nothing changes.
 	build func(*lab) (drive func(at time.Duration))
 }
 
@@ -251,16 +254,16 @@ var labScenarios = []labScenario{
 	},
 }
 
-// schedutil is the clock rate that the kernel's default governor asks for, relative to the highest, with a lowest
-// of 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
+// schedutil is the clock rate that the kernel's default governor requests, relative to the highest, with a minimum of
+// 40 % (Documentation/scheduler/schedutil.rst: 1.25 times the utilization).
 func schedutil(utilization float64) float64 { return min(max(1.25*utilization, 0.4), 1) }
 
-// straight is a socket whose power goes with its load, from idle to full W.
+// straight returns a socket whose power rises linearly with its load, from idle to full W.
 func straight(cpus int, idle, full float64) *hostsim.Socket {
 	return &hostsim.Socket{CPUs: cpus, Idle: idle, Curve: model.Curve{{Utilization: 0, Watts: idle}, {Utilization: 1, Watts: full}}}
 }
 
-// concave is a socket with which the first load costs the most.
+// concave returns a socket whose first load costs the most power.
 func concave() *hostsim.Socket {
 	return &hostsim.Socket{CPUs: 8, Idle: 30, Curve: model.Curve{
 		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
@@ -291,8 +294,8 @@ func bursts(l *lab) func(time.Duration) {
 	return during(burst, 4, 3437*time.Millisecond, 2*time.Second)
 }
 
-// during makes a workload's first task demand so much from an offset into every 10 s on, for so long. The offset
-// is such that no window of 10 ms begins with it.
+// during sets the demand of a workload's first task for a part of every 10 s, from an offset on. No window of 10 ms
+// begins at the offset.
 func during(w *labWorkload, demand float64, from, length time.Duration) func(time.Duration) {
 	return func(at time.Duration) {
 		w.tasks[0].Demand = 0
@@ -309,7 +312,7 @@ func shortLived(l *lab) func(time.Duration) {
 	return withChildren(l.container("builder", 0, 0))
 }
 
-// withChildren has a workload's first task start children that live from 3 to 8 ms within every 10 ms.
+// withChildren makes a workload's first task start children that live for 3 to 8 ms in every 10 ms.
 func withChildren(w *labWorkload) func(time.Duration) {
 	var child *hostsim.Task
 	return func(at time.Duration) {
@@ -392,9 +395,8 @@ func mixedNode(l *lab) func(time.Duration) {
 	}
 }
 
-// day runs the machine of a scenario, without its workloads, under the load of days: each socket's goes up and down
-// within 24 h, from nearly nothing at night to 70 %, and varies around that from one 10 s to the next. after is called
-// every 10 s.
+// day runs the machine of a scenario, without its workloads, under a daily load: each socket's load rises and falls
+// within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to the next. after is called every 10 s.
 func (l *lab) day(length time.Duration, after func()) {
 	const step, whole = 10 * time.Second, 24 * time.Hour
 	demands := map[*hostsim.Task]float64{}
@@ -426,10 +428,10 @@ func (l *lab) day(length time.Duration, after func()) {
 	}
 }
 
-// labLoads are the loads that the machines of the load curves run at.
+// labLoads are the loads of the machines in the load curves.
 var labLoads = []float64{0.1, 0.4, 0.7, 1}
 
-// underLoad is a machine with the power curve of a real one that runs a process and a container steadily.
+// underLoad returns a machine with the power curve of a real one, on which a process and a container run steadily.
 func underLoad(c labCurve, load float64) labScenario {
 	return labScenario{name: c.cpu, build: func(l *lab) func(time.Duration) {
 		l.on(&hostsim.Socket{CPUs: c.threads, Idle: c.watts[0].Watts, Curve: c.watts})
@@ -440,14 +442,14 @@ func underLoad(c labCurve, load float64) labScenario {
 	}}
 }
 
-// labCurve is the measured power of a machine over its load.
+// labCurve is the measured power of a machine by load.
 type labCurve struct {
 	cpu     string
 	threads int
 	watts   model.Curve
 }
 
-// labCurves are those of testdata/load-curves.csv, which names their source.
+// labCurves returns the curves of testdata/load-curves.csv, which names their source.
 func labCurves(tb testing.TB) (curves []labCurve) {
 	f, err := os.Open("testdata/load-curves.csv")
 	require.NoError(tb, err)

@@ -67,7 +67,7 @@ func TestProcessesThatCannotBeReadAreNotLoggedOneByOne(t *testing.T) {
 		for _, name := range []string{"stat", "exe", "cgroup", "cmdline"} {
 			if p%2 == 0 || name != "stat" {
 				require.NoError(t, os.RemoveAll(filepath.Join(dir, name)))
-				require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755)) // there, and cannot be read
+				require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755)) // exists, and cannot be read
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestNamesOfDirectoriesThatAreNoPidsAreSkipped(t *testing.T) {
 	n.startAsIs()
 	n.host.Run(10*time.Second, map[int]int64{1: 100})
 	n.host.Zones["intel-rapl:0"].Energy += 100 * joule
-	for _, name := range []string{"stat", "uptime", "1/stat"} { // rendered without the others
+	for _, name := range []string{"stat", "uptime", "1/stat"} { // the other files are rendered
 		require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc", name)))
 	}
 	n.scrape()

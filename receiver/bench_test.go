@@ -30,7 +30,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// crowds are the numbers of processes that the benchmarks below run beside. CROWD sets one.
+// crowds are the numbers of processes that exist during the benchmarks. The variable CROWD sets one.
 func crowds(b *testing.B) []int {
 	if s := os.Getenv("CROWD"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -40,7 +40,7 @@ func crowds(b *testing.B) []int {
 	return []int{100, 1000, 10_000}
 }
 
-// beside runs benchmarks beside a crowd of which one in a hundred is active.
+// beside runs benchmarks with a crowd of processes, one in a hundred of which is active.
 func beside(b *testing.B, run func(b *testing.B)) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -61,10 +61,10 @@ func keepCrowd(b *testing.B) func(stop func() error, err error) {
 	}
 }
 
-// measureCPU runs an operation b.N times and reports the CPU time of each, user and system: the wall
-// clock counts what other processes do, too.
+// measureCPU runs an operation b.N times and reports the user and system CPU time of each. Wall time would include
+// other processes.
 func measureCPU(b *testing.B, operation func()) {
-	operation() // buffers grow
+	operation() // lets buffers grow
 	b.ReportAllocs()
 	before := cpuTime(b)
 	for b.Loop() {
@@ -73,14 +73,14 @@ func measureCPU(b *testing.B, operation func()) {
 	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
 }
 
-// atIntervals is measureCPU of an operation that runs once per interval, so that it meets caches as cold as they then are.
+// atIntervals is measureCPU for an operation that runs once per interval, so that caches are as cold as they then are.
 func atIntervals(b *testing.B, interval time.Duration, operation func()) {
 	m := newMetronome(interval)
 	defer m.stop()
 	measureCPU(b, func() { m.next(); operation() })
 }
 
-// collect is a collection that the next consumer takes.
+// collect makes a collection that the next consumer acknowledges.
 func collect(b *testing.B, s *energyScraper) {
 	_, err := s.scrape(context.Background())
 	require.NoError(b, err)
@@ -93,8 +93,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkPass is one pass over all processes: by each source, by the bare reads that procfs cannot do
-// without, and by the library that others use.
+// BenchmarkPass measures one scan of all processes: by each CPU time source, by the bare reads that procfs cannot do
+// without, and by prometheus/procfs.
 func BenchmarkPass(b *testing.B) {
 	beside(b, func(b *testing.B) {
 		b.Run("library", func(b *testing.B) {
@@ -128,7 +128,7 @@ func BenchmarkPass(b *testing.B) {
 	})
 }
 
-// libraryPass reads what procfs's and others' readers read of each process.
+// libraryPass reads the same files of each process with prometheus/procfs.
 func libraryPass(b *testing.B, proc procfs.FS) {
 	all, err := proc.AllProcs()
 	require.NoError(b, err)
@@ -138,7 +138,7 @@ func libraryPass(b *testing.B, proc procfs.FS) {
 	}
 }
 
-// BenchmarkTick is a whole collection: measure, identify, attribute, emit, accept.
+// BenchmarkTick measures a whole collection: measure, identify, attribute, emit, acknowledge.
 func BenchmarkTick(b *testing.B) {
 	beside(b, func(b *testing.B) {
 		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
@@ -150,8 +150,8 @@ func BenchmarkTick(b *testing.B) {
 	})
 }
 
-// BenchmarkHostile is a collection beside 300 active processes: honest ones, and ones that are made to be expensive to
-// read. All of them run between two collections.
+// BenchmarkHostile measures a collection with 300 active processes: honest ones, and ones made to be expensive to read.
+// All of them run between two collections.
 func BenchmarkHostile(b *testing.B) {
 	const n, pause, qemu = 300, 150 * time.Millisecond, "qemu-system-x86_64"
 	for _, c := range []struct {
@@ -179,8 +179,8 @@ func BenchmarkHostile(b *testing.B) {
 	}
 }
 
-// BenchmarkActive is a collection beside a crowd of which one in twenty is active, ten seconds after the one before as
-// by default, and soon after it. Two minutes (-benchtime 12x) have their share of what is done once in a minute.
+// BenchmarkActive measures a collection with a crowd of which one in twenty is active, ten seconds after the last one
+// as by default, and soon after it. Two minutes (-benchtime 12x) include what is done once a minute.
 func BenchmarkActive(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -197,8 +197,8 @@ func BenchmarkActive(b *testing.B) {
 	}
 }
 
-// BenchmarkRules is the same under each preset, and under the rules that are in none of them, with enough time between
-// two collections that there is energy to share.
+// BenchmarkRules measures the same under each preset, and under the rules that no preset uses. The time between two
+// collections is long enough that there is energy to share.
 func BenchmarkRules(b *testing.B) {
 	const pause = 20 * time.Millisecond
 	rules := []AttributionConfig{}
@@ -217,7 +217,7 @@ func BenchmarkRules(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%s %s %s %s", kind, c.Preset, c.Split, c.Idle, c.Key), func(b *testing.B) {
 					window := time.Duration(0)
 					if kind == cpu.KindBPF {
-						window = pause / 2 // else the node's time would come in ticks
+						window = pause / 2 // otherwise the node's CPU time would come in ticks
 					}
 					s := realScraper(b, kind, window, func(cfg *Config) {
 						a := &cfg.Attribution
@@ -233,14 +233,14 @@ func BenchmarkRules(b *testing.B) {
 	})
 }
 
-// BenchmarkRulesInContainers is a collection with BPF of a machine whose processes are in a hundred containers, under
-// the presets by which these carry idle energy, and under the default.
+// BenchmarkRulesInContainers measures a collection with BPF on a machine with a hundred containers, under the presets
+// that allocate idle energy to containers, and under the default.
 func BenchmarkRulesInContainers(b *testing.B) {
 	beside(b, func(b *testing.B) {
 		contain(b, 100)
 		for _, preset := range []Preset{PresetKepler, PresetKepler09, PresetKavanagh} {
 			b.Run(string(preset), func(b *testing.B) {
-				s := realScraper(b, cpu.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's time comes in no ticks
+				s := realScraper(b, cpu.KindBPF, 9*time.Millisecond, func(cfg *Config) { // so that the node's CPU time does not come in ticks
 					cfg.Attribution.Preset, cfg.Attribution.RestUtilization, cfg.Attribution.IdleAmong = preset, 1, AmongContainers
 				})
 				measureCPU(b, func() { collect(b, s) })
@@ -249,7 +249,7 @@ func BenchmarkRulesInContainers(b *testing.B) {
 	})
 }
 
-// contain moves this process's grandchildren, the crowd, into so many containers' cgroups, until the benchmark ends.
+// contain moves this process's grandchildren, the crowd, into the cgroups of n containers until the benchmark ends.
 func contain(b *testing.B, containers int) {
 	proc, err := procfs.NewFS("/proc")
 	require.NoError(b, err)
@@ -298,8 +298,8 @@ func contain(b *testing.B, containers int) {
 	require.NotEmpty(b, moved)
 }
 
-// BenchmarkWindow is one window of many in a collection, ten milliseconds after the one before: with the
-// caches as cold as they then are. The floor is waking up and nothing else. ns/op means nothing here.
+// BenchmarkWindow measures one of many windows in a collection, ten milliseconds after the last one, with caches as
+// cold as they then are. The floor is waking up alone. ns/op has no meaning here.
 func BenchmarkWindow(b *testing.B) {
 	const window = 10 * time.Millisecond
 	beside(b, func(b *testing.B) {
@@ -310,8 +310,8 @@ func BenchmarkWindow(b *testing.B) {
 	})
 }
 
-// BenchmarkScope is one window, of a collection or of 150 ms, beside a crowd of which one in twenty is active, on this
-// machine with its CPUs said to be in two packages that have a zone each.
+// BenchmarkScope measures one window, of a collection or of 150 ms, with a crowd of which one in twenty is active. The
+// machine's CPUs are presented as two packages with a zone each.
 func BenchmarkScope(b *testing.B) {
 	for _, n := range crowds(b) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -332,8 +332,8 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// twoPackages returns a root where this machine has its processes, and its CPUs in two packages with a zone each. add adds
-// energy to these.
+// twoPackages returns a root with this machine's processes, and its CPUs in two packages with a zone each. add adds
+// energy to the zones.
 func twoPackages(b *testing.B) (root string, add func()) {
 	root = b.TempDir()
 	write := func(name, text string) {
@@ -363,7 +363,7 @@ func twoPackages(b *testing.B) (root string, add func()) {
 	return root, add
 }
 
-// realScraper is the receiver on this machine, with the model for a meter and nothing that samples for it.
+// realScraper returns the receiver on this machine, with the model meter and without a sampler.
 func realScraper(b *testing.B, kind cpu.Kind, window time.Duration, edit ...func(*Config)) *energyScraper {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime, cfg.SamplingInterval = MeterModel, kind, window

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkCollector runs the built collector for twenty seconds and reports what it costs: the share of one
-// CPU, and its resident memory. ns/op means nothing here.
+// BenchmarkCollector runs the built collector for twenty seconds and reports its share of one CPU and its resident
+// memory. ns/op has no meaning here.
 func BenchmarkCollector(b *testing.B) {
 	binary := filepath.Join("..", "build", "otelcol-energy")
 	if _, err := os.Stat(binary); err != nil {
@@ -48,8 +48,8 @@ service:
 	})
 }
 
-// runCollector returns the collector's CPU time as a share of the time that it was watched, its start-up
-// left out, and its memory at the end.
+// runCollector returns the collector's CPU time as a share of the elapsed time after its start, and its memory at the
+// end.
 func runCollector(b *testing.B, binary, config string) (cpu, rss float64) {
 	cmd := exec.Command(binary, "--config", "yaml:"+config)
 	var out bytes.Buffer

@@ -25,13 +25,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// crowdedNode is a machine on which more processes than slackShare allows come and go between workloads that stay.
+// crowdedNode is a machine with lasting workloads, beside which more processes than slackShare allows come and go.
 type crowdedNode struct {
 	t       *testing.T
 	machine *hostsim.Machine
 	kernel  *hostsim.Kernel
 	s       *energyScraper
-	keeps   bool // it never gives memory back
+	keeps   bool // never gives memory back
 	points  [][]string
 }
 
@@ -69,7 +69,7 @@ func (b *crowdedNode) end(tasks ...*hostsim.Task) {
 	}
 }
 
-// collect has ten seconds pass, so often, each of which ends with a collection that is accepted.
+// collect advances by ten seconds n times. Each ends with a collection that is acknowledged.
 func (b *crowdedNode) collect(times int) {
 	b.t.Helper()
 	for range times {
@@ -85,7 +85,7 @@ func (b *crowdedNode) collect(times int) {
 	}
 }
 
-// pointsOf returns all points with what they are of, in an order of its own.
+// pointsOf returns all points with their resources and metrics, sorted.
 func pointsOf(md pmetric.Metrics) (points []string) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
@@ -117,7 +117,7 @@ func labels(m pcommon.Map) string {
 	return "{" + strings.Join(all, " ") + "}"
 }
 
-// run is a burst of processes, and a minute and a half after it.
+// run makes a burst of processes, and waits a minute and a half after it.
 func (b *crowdedNode) run() {
 	b.t.Helper()
 	id := func(c string) string { return strings.Repeat(c, 64) }
@@ -142,13 +142,13 @@ func (b *crowdedNode) run() {
 		for i := range 400 {
 			crowd = append(crowd, b.spawn([...]string{"/user.slice", first, second}[i%3], "/usr/bin/make"))
 		}
-		workloads() // which get slots amid the crowd's
+		workloads() // their slots are between those of the crowd
 	}
 	b.collect(2)
-	b.kernel.Late, b.kernel.Loses = 1, 1000 // whose rows are kept for a minute
+	b.kernel.Late, b.kernel.Loses = 1, 1000 // their rows are kept for a minute
 	b.end(crowd...)
 	b.collect(1)
-	for n := range 9 { // with a scan that fails before, at and after the time when memory is given back
+	for n := range 9 { // a scan fails before, while and after memory is given back
 		b.kernel.Fails = n % 2
 		b.collect(1)
 	}
@@ -164,7 +164,7 @@ func (b *crowdedNode) run() {
 	b.collect(1)
 	workloads()
 	b.collect(2)
-	b.kernel.Fails = 3 // and procfs takes over
+	b.kernel.Fails = 3 // procfs takes over
 	b.collect(6)
 }
 

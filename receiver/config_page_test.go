@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 )
 
-// configurationBlock returns the first block of docs/configuration.md.
+// configurationBlock returns the first code block of docs/configuration.md.
 func configurationBlock(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/configuration.md")

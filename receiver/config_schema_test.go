@@ -141,7 +141,7 @@ func (s *schemaCheck) setting(path string, schema *jsonschema.Schema, v reflect.
 	}
 }
 
-// fallback compares a default. One that is not stated is the zero value.
+// fallback compares a default. A default that is not stated is the zero value.
 func (s *schemaCheck) fallback(path string, stated any, v reflect.Value) {
 	if stated == nil {
 		assert.True(s.t, v.IsZero(), "default of %s: %v", path, v)
@@ -156,7 +156,7 @@ func (s *schemaCheck) fallback(path string, stated any, v reflect.Value) {
 
 var allowed = regexp.MustCompile(`must be one of (.*), is "no such value"`)
 
-// values compares the values of a setting with those that the error on another one names.
+// values compares the allowed values of a setting with those that its error lists.
 func (s *schemaCheck) values(path string, enum []any) {
 	var value any = "no such value"
 	keys := strings.Split(path, "::")

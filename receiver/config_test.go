@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// load reads a configuration as a collector does: the YAML over the defaults, unknown keys refused, then
-// every Validate that there is.
+// load reads a configuration like a collector: the YAML over the defaults, without unknown keys, followed by every
+// Validate.
 func load(t *testing.T, yaml string) (*Config, error) {
 	t.Helper()
 	retrieved, err := confmap.NewRetrievedFromYAML([]byte(yaml))
@@ -51,7 +51,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	assert.Equal(t, SeriesConfig{Max: 2000}, cfg.Containers)
 	assert.Equal(t, SeriesConfig{Max: 1000}, cfg.Pods)
 	assert.Equal(t, SeriesConfig{Max: 500}, cfg.VMs)
-	assert.False(t, cfg.Model.HasValue(), "nothing is estimated unless someone says so")
+	assert.False(t, cfg.Model.HasValue(), "nothing is modeled unless configured")
 }
 
 func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
@@ -70,7 +70,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"zone twice", "zones: [package, dram, package]", `zones::2: "package" is named twice`},
 		{"meter model without a model", "meter: model", `model: must be set when meter is "model"`},
 		{"meter model with an empty model", "{meter: model, model: {}}", "model: max_power: must be more than 0 watts, is 0"},
-		{"model without the zone that it stands in for", "{zones: [dram], model: {max_power: 1}}",
+		{"model without the zone that it models", "{zones: [dram], model: {max_power: 1}}",
 			`zones: must name "package", the zone that the model stands in for`},
 		{"model of the whole machine without its zone", "model: {zone: platform, max_power: 1}",
 			`zones: must name "platform", the zone that the model stands in for`},

@@ -24,7 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// unifiedMount returns where this machine's v2 hierarchy is.
+// unifiedMount returns the mount point of this machine's v2 hierarchy.
 func unifiedMount(t *testing.T) string {
 	t.Helper()
 	mounts, err := procfs.GetMounts()
@@ -56,11 +56,11 @@ func TestAContainerOfThisMachineThatLivedBetweenTwoScansHasItsEnergy(t *testing.
 	t.Cleanup(func() { _ = os.Remove(dir) })
 
 	n := &testNode{t: t}
-	// A kernel may miss calls of a tracepoint just after another program left it (seen with Linux 6.18).
+	// A kernel may miss calls of a tracepoint just after another program has left it (seen with Linux 6.18).
 	for range 20 {
 		live(t, dir)
 		require.NoError(t, os.Remove(dir))
-		for range 100 { // the kernel tells of an end an RCU grace period later
+		for range 100 { // the kernel reports an end an RCU grace period later
 			time.Sleep(20 * time.Millisecond)
 			n.md, err = s.scrape(t.Context())
 			require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestAContainerOfThisMachineThatLivedBetweenTwoScansHasItsEnergy(t *testing.
 	t.Error("its energy was never found")
 }
 
-// live has a process run in a cgroup for some milliseconds.
+// live runs a process in a cgroup for some milliseconds.
 func live(t *testing.T, cgroup string) {
 	t.Helper()
 	dir, err := os.Open(cgroup)

@@ -17,7 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// take replaces the source of CPU times, and begins anew with it.
+// take replaces the CPU time source, and starts over with it.
 func (n *testNode) take(source cpu.Source) {
 	n.t.Helper()
 	n.use(source)
@@ -26,7 +26,7 @@ func (n *testNode) take(source cpu.Source) {
 	n.s.sample()
 }
 
-// tally follows a metric over all series that it ever had.
+// tally follows the sum of a metric over all series that ever existed.
 type tally struct {
 	n      *testNode
 	metric string
@@ -34,14 +34,14 @@ type tally struct {
 	values map[string]float64
 }
 
-// last begins with what the metric's series say now.
+// last sets the baseline to the current values of the metric's series.
 func (n *testNode) last(metric string, with ...string) *tally {
 	c := &tally{n, metric, with, map[string]float64{}}
 	c.grown()
 	return c
 }
 
-// grown returns by how much the series grew since the last call.
+// grown returns how much the series grew since the last call.
 func (c *tally) grown() (by float64) {
 	for _, p := range c.n.points(c.metric, nil, c.with...) {
 		by += p.value - c.values[p.series]
@@ -84,9 +84,9 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 				}
 				require.False(t, n.s.cpu.Source().Exact())
 				assert.InDelta(t, 0.6*3*c.total, active.grown(), 1e-3, "nothing is lost")
-				assert.InDelta(t, 0.4*3*c.total, idle.grown(), 1e-3, "and it is split by what /proc/stat says")
+				assert.InDelta(t, 0.4*3*c.total, idle.grown(), 1e-3, "and split by the utilization of /proc/stat")
 				assert.InDelta(t, 0.6*3*c.total, unattributed.grown(), 1e-3)
-				assert.Zero(t, process.grown(), "nobody is billed for it")
+				assert.Zero(t, process.grown(), "and attributed to no process")
 
 				n.run(100*joule, used)
 				assert.InDelta(t, c.total, active.grown()+idle.grown(), 1e-3)
@@ -112,7 +112,7 @@ func TestEnergyWithoutUtilizationIsUnattributedWhenProcfsTakesOver(t *testing.T)
 	assert.InDelta(t, 300, unattributed.grown(), 1e-6)
 }
 
-// shortLivedSource is an exact source in whose next pass processes of some cgroups came and went.
+// shortLivedSource is an exact source whose next scan reports short-lived processes of some cgroups.
 type shortLivedSource struct {
 	*cpu.Procfs
 	in []cpu.CgroupTime
@@ -140,7 +140,7 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	began := n.s.ledger.Last().Stamp
 	source.in = []cpu.CgroupTime{
 		{Path: "/kubepods/burstable/pod" + pod + "/" + idB, Used: 100 * cpu.Tick},
-		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cpu.Tick}, // in a child, where no process lives
+		{Path: "/system.slice/docker-" + idA + ".scope/init", Used: 200 * cpu.Tick}, // in a child cgroup without live processes
 		{Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},
 	}
 	n.host.CPU.User += 600
@@ -155,11 +155,11 @@ func TestAContainerThatLivedBetweenTwoScansHasItsEnergy(t *testing.T) {
 	assert.InDelta(t, 60, n.one("process.energy", "process.executable.name=other").value, 1e-6)
 	assert.Zero(t, n.one("system.unattributed.energy").value)
 	n.run(0, nil)
-	assert.Empty(t, n.points("container.energy", attrs{"container.id": idB}), "ends once it was accepted")
+	assert.Empty(t, n.points("container.energy", attrs{"container.id": idB}), "gone once its end was acknowledged")
 	assert.NotEmpty(t, n.points("container.energy", attrs{"container.id": idA}))
 }
 
-// The sockets of a machine change their places. The zones of their memory have equal attributes there.
+// The sockets of a machine swap their numbers. The zones of their memory have equal attributes.
 func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 	n := newTestNode(t)
 	z := n.host.Zones
@@ -203,7 +203,7 @@ func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 	n.scrape()
 	for _, metric := range []string{"hw.energy", "hw.power"} {
 		for id := range z {
-			n.one(metric, "hw.id="+id) // what ended was acknowledged
+			n.one(metric, "hw.id="+id) // the ended series were acknowledged
 		}
 	}
 	assert.InDelta(t, 30, n.one("hw.energy", "hw.id=intel-rapl:0:0").value, 1e-6)

@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// busyBeside makes ticks of idle time busy, of which no process tells.
+// busyBeside makes ticks of idle time busy without a process that used them.
 func busyBeside(h *hostsim.Host, ticks int64) {
 	h.CPU.User += ticks
 	h.CPU.Idle -= ticks
@@ -28,7 +28,7 @@ func TestContainerCPUTimeFromBeforeTheStartIsNotAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA), User: 5}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.host.Cgroups[scope(idA)] = 40 * time.Hour // of children that nobody counts any more
+	n.host.Cgroups[scope(idA)] = 40 * time.Hour // by children of before the start
 	n.start()
 	n.host.Cgroups[scope(idA)] += time.Second
 	n.run(100*joule, map[int]int64{10: 100, 20: 100})
@@ -49,7 +49,7 @@ func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
 	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 0.1)
 }
 
-// nested is a container (A) that runs another one (B).
+// nested is a container (A) in which another one (B) runs.
 func nested(t *testing.T) *testNode {
 	n := newTestNode(t)
 	n.host.CPUs = 4
@@ -64,12 +64,12 @@ func nested(t *testing.T) *testNode {
 
 func TestTheCounterOfAContainerHoldsThatOfTheOneInside(t *testing.T) {
 	n := nested(t)
-	// 600 ticks of short-lived children inside, seen by both counters.
+	// 600 ticks of short-lived children in B, counted by both cgroups.
 	busyBeside(n.host, 600)
 	n.host.Cgroups[scope(idA)] += (100 + 100 + 600) * hostsim.Tick
 	n.host.Cgroups[scope(idA)+"/docker/"+idB] += (100 + 600) * hostsim.Tick
 	n.run(100*joule, map[int]int64{10: 100, 11: 100, 20: 100})
-	// 22.5 J of 900 ticks are active; what is within the rounding of two processes' times is nobody's.
+	// 22.5 J of 900 ticks are active. Time within the rounding of two processes is unattributed.
 	assert.InDelta(t, 22.5*700/900, n.one("container.energy", "container.id="+idA+"/"+idB).value, 0.1)
 	assert.InDelta(t, 22.5*100/900, n.one("container.energy", "container.id="+idA).value, 0.1)
 	assert.InDelta(t, 22.5*100/900, n.one("process.energy", pid(20)).value, 0.1)
@@ -151,9 +151,9 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 		n.run(0, nil)
 		_, watched := n.s.ledger.Held()
 		require.Equal(t, 2, watched)
-		n.host.Processes[10].Cgroup = "" // one leaves, the other ends
+		n.host.Processes[10].Cgroup = "" // one process leaves, the other ends
 		delete(n.host.Processes, 11)
-		n.run(0, map[int]int64{10: 1}) // one that does not run is not looked at
+		n.run(0, map[int]int64{10: 1}) // processes that do not run are not looked at
 		_, watched = n.s.ledger.Held()
 		assert.Zero(t, watched)
 	}
@@ -186,7 +186,7 @@ func TestAContainerThatWasEmptyForAWhileIsNotBilledItsPast(t *testing.T) {
 	n.run(100*joule, map[int]int64{1: 1000, 10: 2000})
 	delete(n.host.Processes, 10)
 	n.host.Processes[1].CUser += 2000
-	n.run(0, nil) // its cgroup stays
+	n.run(0, nil) // its cgroup remains
 	n.host.Processes[12] = newborn(n.host)
 	n.host.Processes[12].Cgroup = docker(idA)
 	n.host.Cgroups[scope(idA)] += time.Second
@@ -208,7 +208,7 @@ func TestTimeOfProcessesThatEndedTogetherGoesToTheCgroupsThatCountedIt(t *testin
 		n.host.Cgroups[scope(id)] += time.Second
 		delete(n.host.Processes, pid)
 	}
-	// Init's children's time is all that /proc shows of the ten seconds that one of them used.
+	// The child time of init is all that /proc shows of a process that ran for the ten seconds.
 	busyBeside(n.host, 1000)
 	n.host.Processes[1].CUser += 1200
 	n.host.Cgroups[scope(idA)] += 10 * time.Second
@@ -239,7 +239,7 @@ func TestAProcessThatMovesLeavesItsPastTimeBehind(t *testing.T) {
 	assert.InDelta(t, 40+40, n.one("container.energy", "container.id="+idA).value, 1e-6)
 	assert.InDelta(t, 30+30, n.one("container.energy", "container.id="+idB).value, 1e-6)
 	n.run(0, nil)
-	outside := n.one("process.energy", pid(10)) // the series of before have ended
+	outside := n.one("process.energy", pid(10)) // the earlier series have ended
 	assert.NotContains(t, outside.attributes, "container.id")
 	assert.InDelta(t, 20, outside.value, 1e-6)
 }
@@ -250,7 +250,7 @@ func TestAThousandContainersAreExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	id := func(i int) string { return fmt.Sprintf("%064x", i+1) }
 	used := map[int]int64{}
-	want := map[string]int64{} // ticks of each container
+	want := map[string]int64{} // ticks by container
 	for i := range 2000 {
 		n.host.Processes[100+i] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(id(i % 1000))}
 	}
@@ -287,7 +287,7 @@ func TestTenThousandProcessesAddUp(t *testing.T) {
 	n := newTestNode(t)
 	h := n.host
 	h.CPUs = 64
-	h.HiddenThreads = processes // the simulated host does not know of them
+	h.HiddenThreads = processes // the simulated host does not count them
 	proc := filepath.Join(h.Root(), "proc")
 	require.NoError(t, h.Render())
 	for i := range processes {
@@ -298,7 +298,7 @@ func TestTenThousandProcessesAddUp(t *testing.T) {
 	write := func() {
 		for i := range ticks {
 			stat := fmt.Sprintf("%d (app) S 1 1 1 0 -1 4194560 0 0 0 0 %d 0 0 0 20 0 1 0 5 0 0\n", first+i, ticks[i])
-			// Not cut first, as os.WriteFile does: file systems take their time over that.
+			// Not truncated first, as by os.WriteFile: that is slow on some file systems.
 			f, err := os.OpenFile(filepath.Join(proc, fmt.Sprint(first+i), "stat"), os.O_WRONLY|os.O_CREATE, 0o600)
 			require.NoError(t, err)
 			_, err = f.WriteString(stat)
@@ -339,7 +339,7 @@ func TestAProcessThatLeavesAContainerIsBilledOnce(t *testing.T) {
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
 	n.host.Cgroups[path] = time.Second
 	n.start()
-	n.host.Cgroups[path] += 5 * time.Second // counted where it was used
+	n.host.Cgroups[path] += 5 * time.Second // in the cgroup where it was used
 	n.host.Processes[10].Cgroup = ""
 	n.run(100*joule, map[int]int64{10: 500, 20: 500})
 	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 0.5)
@@ -353,7 +353,8 @@ func TestTheFirstReadingOfACgroupIsCappedAtTheAvailableCPUTime(t *testing.T) {
 		most   float64
 		before func(n *testNode)
 	}{
-		// Who enters a cgroup that nobody watched is taken for its first process: bounded by what the CPUs had.
+		// A process that enters a cgroup which was not watched counts as its first process. Its time is capped at that
+		// of the CPUs.
 		"from before the start": {10 + 40, func(n *testNode) {
 			n.host.Cgroups[scope(idA)] = time.Hour
 			n.start()
@@ -367,7 +368,7 @@ func TestTheFirstReadingOfACgroupIsCappedAtTheAvailableCPUTime(t *testing.T) {
 			delete(n.host.Processes, 10)
 			put := filepath.Join(n.host.Root(), "sys/fs/cgroup", scope(idA), "cpu.stat")
 			require.NoError(n.t, os.Remove(put))
-			require.NoError(n.t, os.Mkdir(put, 0o700)) // it cannot be read, and is there
+			require.NoError(n.t, os.Mkdir(put, 0o700)) // exists, and cannot be read
 			md, err := n.s.scrape(n.t.Context())
 			require.NoError(n.t, err)
 			n.md = md

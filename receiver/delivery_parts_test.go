@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// resourcesOf returns a collection with resources of one data point, numbered by its value, and one attribute of
+// resourcesOf returns a collection of resources with one data point, whose value is its number, and one attribute of
 // the given size.
 func resourcesOf(sizes ...int) pmetric.Metrics {
 	md := pmetric.NewMetrics()
@@ -35,7 +35,7 @@ func manyOf(n, size int) []int {
 	return sizes
 }
 
-// values returns the data points' values, in the order of the resources.
+// values returns the values of the data points, in order of the resources.
 func values(md pmetric.Metrics) []int64 {
 	var all []int64
 	for _, rm := range md.ResourceMetrics().All() {
@@ -72,7 +72,7 @@ func TestLargeCollectionIsHandedOnInBoundedPartsInOrder(t *testing.T) {
 			acknowledged, err := consume(t, resourcesOf(test.sizes...), func(_ context.Context, md pmetric.Metrics) error {
 				parts++
 				got = append(got, values(md)...)
-				for _, rm := range md.ResourceMetrics().All() { // what processors add
+				for _, rm := range md.ResourceMetrics().All() { // added by processors
 					rm.Resource().Attributes().PutStr("k8s.pod.name", strings.Repeat("p", resourceRoom-50))
 				}
 				if md.ResourceMetrics().Len() > 1 {
@@ -139,7 +139,7 @@ func TestARefusedPartLeavesTheCollectionUnacknowledged(t *testing.T) {
 func TestDeliveryReportsWhatTheConsumerTook(t *testing.T) {
 	permanent := consumererror.NewPermanent(errRefused)
 	for name, test := range map[string]struct {
-		answers []error // to the parts
+		answers []error // to each part
 		want    delivery
 	}{
 		"all":                             {[]error{nil, nil, nil, nil}, delivery{all: true, some: true}},

@@ -91,7 +91,7 @@ func TestAnAcknowledgedEmptyScrapeDeliversNothing(t *testing.T) {
 	n.scrapeAsIs()
 	n.accept()
 	n.run(0, nil)
-	assert.InDelta(t, 30, n.one("process.energy", pid(10)).value, 1e-6, "it was not in what was accepted")
+	assert.InDelta(t, 30, n.one("process.energy", pid(10)).value, 1e-6, "its end was not in the acknowledged collection")
 	n.run(0, nil)
 	assert.Empty(t, n.points("process.energy", nil, pid(10)))
 }
@@ -114,7 +114,7 @@ func TestAnEmptyScrapeRightAfterTheSwitchToTheSensorSucceeds(t *testing.T) {
 	assert.Positive(t, n.one("process.energy", pid(1), "energy.source=measured").value)
 }
 
-// accept hands what was last scraped to a next consumer that takes it.
+// accept sends the last scrape to a consumer that acknowledges it.
 func (n *testNode) accept() {
 	n.t.Helper()
 	next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
@@ -134,10 +134,10 @@ func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAW
 	cfg.Processes = SeriesConfig{}
 
 	var scrapes int
-	var got []pmetric.Metrics // what was accepted
+	var got []pmetric.Metrics // acknowledged collections
 	next, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
 		scrapes++
-		// The ten seconds until the next scrape. The job runs in the first ten and then is gone.
+		// Ten seconds pass until the next scrape. The job runs in the first ten and then ends.
 		switch used := map[int]int64{1: 100}; scrapes {
 		case 1:
 			used[10] = 400
@@ -163,7 +163,7 @@ func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAW
 		r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, next)
 		require.NoError(t, err)
 		require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
-		time.Sleep(65 * time.Second) // of the bubble's own clock
+		time.Sleep(65 * time.Second) // of the clock of the synctest bubble
 		require.NoError(t, r.Shutdown(t.Context()))
 	})
 	require.Equal(t, 6, scrapes)
@@ -175,11 +175,11 @@ func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAW
 	assert.True(t, at(1).one("process.power", pid(10)).ended)
 	assert.Empty(t, at(2).points("process.energy", nil, pid(10)))
 	assert.Empty(t, at(2).points("container.energy", nil))
-	// The interval of each was 100 J: 50 % busy in the first, 10 % in the other four.
+	// Each interval was 100 J: 50 % busy in the first, 10 % in the other four.
 	assert.InDelta(t, 10+4*10, at(2).one("process.energy", pid(1)).value, 1e-6)
 }
 
-// collect lets ten seconds pass, scrapes, and hands the result to a next consumer.
+// collect advances by ten seconds, scrapes, and sends the result to a consumer.
 func (n *testNode) collect(next consumer.ConsumeMetricsFunc) {
 	n.t.Helper()
 	n.host.Run(10*time.Second, map[int]int64{1: 100})
@@ -190,7 +190,7 @@ func (n *testNode) collect(next consumer.ConsumeMetricsFunc) {
 	n.md = md
 	c, err := consumer.NewMetrics(next)
 	require.NoError(n.t, err)
-	_ = nextConsumer{c, n.s.delivered}.ConsumeMetrics(context.Background(), md) // the controller ignores it too
+	_ = nextConsumer{c, n.s.delivered}.ConsumeMetrics(context.Background(), md) // the scraper controller ignores the error too
 }
 
 func TestEndOfAModeledZoneIsDeliveredAfterRefusalsForGood(t *testing.T) {

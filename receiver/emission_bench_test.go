@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// BenchmarkEmission is the emission of processes in one zone: built directly, as internal/emit does, and with
-// the generated MetricsBuilder. parts is the split of the result into requests of bounded size.
+// BenchmarkEmission measures the emission of processes in one zone: built directly, as internal/emit does, and with the
+// generated MetricsBuilder. parts is the division of the result into requests of bounded size.
 func BenchmarkEmission(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	for _, n := range []int{500, 10_000} {

@@ -47,8 +47,8 @@ func enabledBy(settings any) map[string]*bool {
 	return all
 }
 
-// emitAll returns what the receiver emits on a host where there is something to say of every metric and
-// every attribute. It is the same, to the bit, at each call with the same settings.
+// emitAll returns the metrics of a host with data for every metric and every attribute. Each call with the same
+// settings returns the same bits.
 func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	t.Helper()
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
@@ -74,7 +74,7 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
 	n.start()
-	for i := range uint64(2) { // more the second time, so that what was learned is static is not all
+	for i := range uint64(2) { // more the second time, so that not all power is static
 		for _, z := range h.Zones {
 			if z.Name == "core" || z.Name == "uncore" {
 				z.Energy += (5 + 15*i) * joule
@@ -180,7 +180,7 @@ func TestWithAllMetricsOffNothingIsEmitted(t *testing.T) {
 	assert.Zero(t, n.md.ResourceMetrics().Len())
 }
 
-// text is all of the metrics, with the attributes of resources in alphabetical order.
+// text formats all metrics, with the attributes of resources in alphabetical order.
 func text(t *testing.T, md pmetric.Metrics) string {
 	t.Helper()
 	for _, rm := range md.ResourceMetrics().All() {
@@ -245,7 +245,7 @@ func TestEveryResourceAttributeCanBeFilteredBy(t *testing.T) {
 	}
 }
 
-// withoutResources returns a copy without the resources of which a value of an attribute is to go.
+// withoutResources returns a copy without the resources that have an excluded attribute value.
 func withoutResources(md pmetric.Metrics, attribute string, gone func(value string) bool) pmetric.Metrics {
 	left := pmetric.NewMetrics()
 	md.CopyTo(left)

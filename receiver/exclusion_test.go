@@ -21,7 +21,7 @@ const (
 	uidB = "0a1b2c3d0000400080000000000000bb" // of a static pod
 )
 
-// etcd is a service of the host's, or one of an operator's that has moved itself into a cgroup below.
+// etcd is a service of the host, or one of an operator that has moved itself into a cgroup below.
 func TestAServiceIsExcludedByItsCgroup(t *testing.T) {
 	const service = "/system.slice/etcd.service"
 	for path, f := range map[string]filter.Config{
@@ -80,7 +80,7 @@ func TestAPodThatComesLaterIsExcludedToo(t *testing.T) {
 func TestWithoutTheKubeletsDirectoriesNoPodIsExcludedAndOneLineIsLogged(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.start()
-	require.Empty(t, n.told(), "nobody is in a pod")
+	require.Empty(t, n.told(), "no process is in a pod")
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 	for range 3 {
 		n.run(600*joule, map[int]int64{10: 100, 20: 500})
@@ -90,7 +90,7 @@ func TestWithoutTheKubeletsDirectoriesNoPodIsExcludedAndOneLineIsLogged(t *testi
 	assert.InDelta(t, 3*360, n.figures("active").node, 1)
 }
 
-// The directory is mounted late, say.
+// As if the directory were mounted late.
 func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.host.Processes[10].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idA
@@ -105,8 +105,8 @@ func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
 	assert.Equal(t, []string{"Degraded exclusion", "Recovered exclusion"}, n.told())
 }
 
-// With an exact source what a process leaves unseen is what nobody saw in the same cgroup. With procfs it is that of its
-// children, which may be anywhere.
+// An exact source reports the time of short-lived processes by cgroup. With procfs it appears as child time of the
+// parent, whose children may be in any cgroup.
 func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 	const service = "/system.slice/etcd.service"
 	byCgroup := ExcludeConfig{Cgroup: []filter.Config{{Strict: service}}}
@@ -143,7 +143,7 @@ func TestShortLivedProcessesAreExcludedWithTheirCgroup(t *testing.T) {
 	}
 }
 
-// etcd is excluded by its name. What nobody saw is its cgroup's, and that is excluded once it has moved there.
+// etcd is excluded by its name. Short-lived time belongs to its cgroup, which is excluded once etcd has moved there.
 func TestAnExcludedProcessThatMovesIntoAnExcludedCgroup(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) {
 		a.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}}
@@ -179,7 +179,7 @@ func TestAnExcludedServiceThatLivedBetweenTwoScansIsExcluded(t *testing.T) {
 	assert.Zero(t, n.sum("process.energy", attrs{"process.executable.name": "other"}))
 }
 
-// The place that a process earned stays its own, and so does what it earned.
+// The process keeps its series and its energy.
 func TestAProcessThatMovesContinuesUnlessTheMoveExcludesIt(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Cgroup = []filter.Config{{Strict: "/excluded"}} })
 	n.s.cfg.Processes.MinEnergy = 100
@@ -187,7 +187,7 @@ func TestAProcessThatMovesContinuesUnlessTheMoveExcludesIt(t *testing.T) {
 	n.run(600*joule, map[int]int64{30: 200})
 	for i, in := range []string{"/a", "/b", "/c"} {
 		n.host.Processes[30].Cgroup = "0::" + in
-		n.run(600*joule, map[int]int64{30: 100}) // less than what a series takes
+		n.run(600*joule, map[int]int64{30: 100}) // less than a series requires
 		assert.InDelta(t, 120+60*float64(i+1), n.one("process.energy", "process.executable.name=c").value, 1e-3, in)
 	}
 	for _, in := range []string{"/excluded", "/excluded", "/d"} {

@@ -22,8 +22,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// FuzzTick has the receiver look at a small host of which one file holds anything: once at its start or in
-// the middle, and then as it should be again.
+// FuzzTick runs the receiver on a small host in which one file has arbitrary content, at the start or in the middle,
+// and is then restored.
 func FuzzTick(f *testing.F) {
 	seeds := [][]byte{
 		nil, {0}, []byte("\n"), []byte("0\n"), []byte("-1\n"), []byte("18446744073709551615\n"), []byte("9223372036854775808"),
@@ -107,7 +107,7 @@ func FuzzTick(f *testing.F) {
 	})
 }
 
-// filesBelow returns the files and links below a directory, in the same order each time.
+// filesBelow returns the files and links below a directory, always in the same order.
 func filesBelow(t *testing.T, root string) []string {
 	var files []string
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -119,7 +119,7 @@ func filesBelow(t *testing.T, root string) []string {
 	return files
 }
 
-// put makes a file hold content, or a link lead to it.
+// put gives a file a content, or a link a target.
 func put(t *testing.T, name string, content []byte) {
 	if target := strings.ReplaceAll(string(content), "\x00", ""); filepath.Base(name) == "exe" {
 		require.NoError(t, os.Remove(name))
@@ -131,7 +131,7 @@ func put(t *testing.T, name string, content []byte) {
 	require.NoError(t, os.WriteFile(name, content, 0o600))
 }
 
-// checkTotals holds every value against what is possible, and every sum against what it was before.
+// checkTotals checks that every value is possible, and that no sum fell.
 func checkTotals(t *testing.T, md pmetric.Metrics, before map[string]float64) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
@@ -175,13 +175,13 @@ func FuzzProcessors(f *testing.F) {
 			}), line)
 		}
 		again := processorsOf(append(slices.Clone(info), "\nprocessor: 9\nmodel name: another\n"...))
-		if processors > 0 { // of a long line nothing more is read
+		if processors > 0 { // the rest of a long line is not read
 			require.Equal(t, lines[:len(lines)-1], again[:len(again)-1], "only the first one counts")
 		}
 	})
 }
 
-// FuzzWhatWasLearned changes what the receiver stored of what it learned, and starts it with that.
+// FuzzWhatWasLearned changes the learned models that the receiver stored, and starts it with them.
 func FuzzWhatWasLearned(f *testing.F) {
 	rules := []SplitRule{SplitMinimum, SplitResting, SplitBase, SplitRegression, SplitLearned}
 	stored := make([][]byte, len(rules))
@@ -197,7 +197,7 @@ func FuzzWhatWasLearned(f *testing.F) {
 	}
 	whole := uint16(math.MaxUint16)
 	for rule := range rules {
-		f.Add(byte(rule), uint16(0), uint16(0), []byte(nil)) // as it was stored
+		f.Add(byte(rule), uint16(0), uint16(0), []byte(nil)) // as stored
 		for _, content := range []string{"", "{", "null", "[]", `{"Zones":{"package":null}}`, `{"Hardware":["x"],"Zones":{}}`} {
 			f.Add(byte(rule), uint16(0), whole, []byte(content))
 		}

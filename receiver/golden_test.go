@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the expected metrics of the recor
 
 const hostsDir = "../testdata/hosts"
 
-// recorded is the receiver on a host of testdata (see the README there) at its last moment.
+// recorded runs the receiver on a host of testdata (see the README there) and returns it after the last scrape.
 func recorded(t *testing.T, name string) *testNode {
 	t.Helper()
 	dir := filepath.Join(hostsDir, name)
@@ -56,7 +56,7 @@ func recorded(t *testing.T, name string) *testNode {
 	}
 }
 
-// unpack changes a tree by an archive.
+// unpack applies an archive to a tree.
 func unpack(archive, root string) error {
 	a, err := txtar.ParseFile(archive)
 	if err != nil {
@@ -90,7 +90,7 @@ func unpack(archive, root string) error {
 	return nil
 }
 
-// clockOf is the time of a tree, by its own account.
+// clockOf returns the time of a tree according to its files.
 func clockOf(t *testing.T, root string) time.Time {
 	t.Helper()
 	booted, err := cpu.BootTime(root)
@@ -117,7 +117,7 @@ func TestHosts(t *testing.T) {
 			}
 			want, err := golden.ReadMetrics(file)
 			require.NoError(t, err)
-			// The order says nothing; everything else is compared, the timestamps too.
+			// The order has no meaning. Everything else is compared, including timestamps.
 			require.NoError(t, pmetrictest.CompareMetrics(want, n.md, pmetrictest.IgnoreResourceMetricsOrder(),
 				pmetrictest.IgnoreMetricsOrder(), pmetrictest.IgnoreMetricDataPointsOrder()))
 		})
@@ -129,7 +129,7 @@ func TestAHostIsTheSameEachTime(t *testing.T) {
 	assert.Equal(t, text(t, first.md), text(t, second.md))
 }
 
-// What the expected metrics must say, whoever updates them.
+// These facts must hold of the expected metrics, whoever updates them.
 
 func TestTwoSocketsAreOneNode(t *testing.T) {
 	n := recorded(t, "two-sockets")
@@ -189,7 +189,7 @@ func TestAVirtualMachineIsAllOfItsProcesses(t *testing.T) {
 func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
 	n := recorded(t, "cloud-vm")
 	assert.Len(t, n.points("system.energy", nil, "energy.source=modeled"), 2)
-	// 806 of 1600 ticks that were not stolen, then 38 of 3995.
+	// 806 of 1600 ticks without steal, then 38 of 3995.
 	assert.InDelta(t, 10*(25+70*806.0/1600)+20*(25+70*38.0/3995), n.sum("system.energy", nil), 1e-3)
 	assert.InDelta(t, 38.0/3995, n.one("system.cpu.utilization").value, 1e-4)
 	assert.Equal(t, "/usr/sbin/nginx", n.one("process.energy", pid(521)).attributes["process.executable.path"], "replaced while it runs")

@@ -35,7 +35,7 @@ func TestStepsOfASlurmJobHaveWhatTheirProcessesUse(t *testing.T) {
 	assert.Positive(t, step0)
 	assert.InDelta(t, processes, step0, 2e-6)
 	assert.InDelta(t, n.one("process.energy", pid(12)).value, batch, 1e-6)
-	assert.InDelta(t, step0+batch, n.sum("slurm.job.energy", attrs{"slurm.job.id": "7"}), 1e-9, "nobody else's")
+	assert.InDelta(t, step0+batch, n.sum("slurm.job.energy", attrs{"slurm.job.id": "7"}), 1e-9, "and no other process's")
 	assert.InDelta(t, step0/10, n.one("slurm.job.power", "slurm.job.step=0").value, 1e-6)
 	assert.InDelta(t, processes, n.sum("process.energy", attrs{"slurm.job.id": "7", "slurm.job.step": "0"}), 1e-9)
 	assert.InDelta(t, n.one("process.energy", pid(11)).value, n.one("container.energy").value, 1e-6)
@@ -48,7 +48,7 @@ func TestStepsOfASlurmJobHaveWhatTheirProcessesUse(t *testing.T) {
 	assert.Greater(t, n.one("slurm.job.energy", "slurm.job.step=0").value, step0)
 }
 
-// What came and went in a step between two scans is the step's, by its cgroup's counter and by its children.
+// Short-lived processes of a step are measured by its cgroup's counter and by child times.
 func TestShortLivedProcessesOfAStepAreTheSteps(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", Cgroup: "0::" + slurmStep}

@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// keyedNode is the shared node whose processes are on CPUs of 3, 1 and 1 GHz, and hold something.
+// keyedNode is the shared node with processes on CPUs of 3, 1 and 1 GHz that have resident memory.
 func keyedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
 	n := sharedNode(t, edit)
 	for cpu, khz := range []int64{3_000_000, 1_000_000, 1_000_000} {
@@ -44,7 +44,7 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 		"frequency²":      {edit: func(a *AttributionConfig) { a.Key, a.FrequencyExponent = claims.KeyFrequency, 2 }, want: figures{180, 20, 40, 0, 240}},
 		"memory":          {edit: func(a *AttributionConfig) { a.Key = claims.KeyMemory }, want: figures{24, 48, 72, 96, 240}},
 		"memory_cpu_time": {edit: func(a *AttributionConfig) { a.Key = claims.KeyMemoryCPUTime }, want: figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}},
-		"memory of cgroups": { // A's has 600 pages, 100 of which are resident; B's tells nothing
+		"memory of cgroups": { // A's has 600 pages, 100 of which are resident; B's has no memory.current
 			func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup },
 			figures{96, 32, 48, 64, 240}, []string{"Degraded key memory"},
 		},
@@ -69,7 +69,7 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 	}
 }
 
-// madeUp is a weigher that counts how often it is told to forget.
+// madeUp is a weigher that counts calls of Forget.
 type madeUp struct {
 	forgotten int
 }
@@ -79,7 +79,7 @@ func (m *madeUp) Forget()                                    { m.forgotten++ }
 func (*madeUp) Name() string                                 { return "made up" }
 func (*madeUp) Close() error                                 { return nil }
 
-// After the CPU time source was replaced, what was counted since the last scan is dropped.
+// When the CPU time source is replaced, counts since the last scan are dropped.
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyCycles })
 	m := &madeUp{}
@@ -94,7 +94,7 @@ func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	assert.Equal(t, 2, m.forgotten)
 }
 
-// A zombie's memory is given back. Until its end is known to the source it may have what it last had.
+// A zombie's memory is freed. Its last known memory counts until the source reports its end.
 func TestAZombieHoldsNoMemory(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemory })
 	n.start()
@@ -122,7 +122,7 @@ func TestUnreadableMemoryOfACgroupIsReported(t *testing.T) {
 	assert.Equal(t, []string{"Degraded key memory", "Recovered key memory"}, n.told())
 }
 
-// As seen from a cgroup namespace whose place in the host's tree cannot be found.
+// As seen from a cgroup namespace whose position in the host's tree cannot be found.
 func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 	exact := (*testNode).openExact
 	for name, c := range map[string]struct {
@@ -130,9 +130,9 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 		with func(*testNode)
 		told []string
 	}{
-		"counters that show what processes do not": {told: []string{"Degraded containers' cgroups"}},
-		"not with an exact source":                 {with: exact},
-		"requests":                                 {func(a *AttributionConfig) { a.Idle = IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
+		"counters of short-lived processes": {told: []string{"Degraded containers' cgroups"}},
+		"not with an exact source":          {with: exact},
+		"requests":                          {func(a *AttributionConfig) { a.Idle = IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
 		"hardware counters": {
 			func(a *AttributionConfig) { a.Key = claims.KeyCycles }, exact,
 			[]string{"Degraded containers' cgroups", "Degraded key cycles"},
@@ -162,7 +162,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 	}
 }
 
-// The container's memory is its cgroup's, however much of it each process shares with the others.
+// The container's memory is that of its cgroup, however much its processes share with others.
 func TestProcessesDivideTheMemoryOfTheirCgroup(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
 	n.host.Processes[20].Cgroup = docker(idA)
@@ -246,7 +246,7 @@ func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
 }
 
-// watched is a weigher whose shares are looked at.
+// watched is a weigher whose shares are checked.
 type watched struct {
 	claims.Weigher
 	look func([]weigh.Share)
@@ -257,7 +257,7 @@ func (w watched) Weigh(now time.Time, shares []weigh.Share) (measured bool, err 
 	return w.Weigher.Weigh(now, shares)
 }
 
-// A child that nobody saw counts where its parent is, by clock rate and by cgroup.
+// Short-lived children count at the CPU and cgroup of their parent.
 func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyFrequency })
 	options, weighed := n.s.cfg.keyOptions(n.s.cgroups), 0
@@ -274,7 +274,7 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	n.start()
 	n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 	before := n.figures("active")
-	// 100 ticks of a's were its children's, which ended; 200 of c's its last.
+	// 100 ticks of a are of its children, which ended. 200 ticks of c are its last slice.
 	n.host.Run(10*time.Second, nil)
 	n.host.CPU.User += 400
 	n.host.CPU.Idle -= 400
@@ -289,7 +289,7 @@ func TestShortLivedClaimsHaveTheCPUOfTheirParent(t *testing.T) {
 	assert.Positive(t, weighed)
 }
 
-// What an inner container holds is in the outer one's charge too.
+// The memory of an inner container is included in the outer one's charge.
 func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup })
 	outer := "/system.slice/docker-" + idA + ".scope"
@@ -304,7 +304,7 @@ func TestAContainerInAContainerHoldsItsOwnMemoryAlone(t *testing.T) {
 	assert.InDelta(t, 180, n.sum("container.energy", attrs{"container.id": idA + "/" + idB}), 2e-3)
 }
 
-// A zone that is late with the energy of such intervals must not mix units.
+// A zone whose reading is pending over such intervals must not mix units.
 func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) {
 		a.Key, a.Keys = claims.KeyFrequency, map[power.Kind]claims.Key{power.Package: claims.KeyMemory, power.DRAM: claims.KeyFrequency}
@@ -328,7 +328,7 @@ func TestAnIntervalWithoutAKeysMeasurementsIsMarkedUnweighed(t *testing.T) {
 	assert.Equal(t, [attribution.Weights]bool{false, true}, n.s.ledger.Interval().Domains[0].Unweighed)
 }
 
-// What a process held at last, it held until its end.
+// An ended process held its last known memory until its end.
 func TestMemoryOfEndedProcessesCounts(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyMemoryCPUTime })
 	n.start()
@@ -344,7 +344,7 @@ func TestMemoryOfEndedProcessesCounts(t *testing.T) {
 	requireFigures(t, figures{240. / 9, 480. / 9, 1440. / 9, 0, 240}, n.figures("active").less(before))
 }
 
-// All of a container's processes hold a part of what it is charged with, those who sleep too, whatever other keys say.
+// All of a container's processes hold a share of its memory, sleeping ones too, whatever other keys are used.
 func TestSleepingProcessesHoldTheirShareOfTheContainersMemory(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemoryCPUTime, MemoryCgroup })
 	n.host.Processes[20].Cgroup = docker(idA) // sleeps with 200 of its 300 pages

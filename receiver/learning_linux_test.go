@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unwritable returns files that cannot be replaced, by why.
+// unwritable returns files that cannot be replaced, by reason.
 func unwritable(t *testing.T) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func unwritable(t *testing.T) map[string]string {
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(at, "other"), bytes.Repeat([]byte{1}, 4096), 0o600))
 	}
-	delete(files, "a pipe") // it is replaced when what was learned is stored
+	delete(files, "a pipe") // it is replaced when the model is stored
 	return files
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unwritable returns files that cannot be replaced, by why.
+// unwritable returns files that cannot be replaced, by reason.
 func unwritable(t *testing.T) map[string]string {
 	directory := filepath.Join(t.TempDir(), "directory")
 	require.NoError(t, os.MkdirAll(filepath.Join(directory, "file"), 0o700))

@@ -38,7 +38,7 @@ func (s *brokenStorage) Set(ctx context.Context, key string, value []byte) error
 	return errors.Join(s.memoryStorage.Set(ctx, key, value), s.set())
 }
 
-// learner is a node whose split learns and is stored. It measures for as long as it takes to store twice.
+// learner is a node whose static power model learns and is stored. It runs long enough to store the model twice.
 func learner(t *testing.T, edit func(*testNode)) *testNode {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
 	edit(n)
@@ -76,7 +76,7 @@ func TestABrokenStorageExtensionLosesOnlyTheLearnedModel(t *testing.T) {
 				n.s.cfg.Attribution.Storage = &storageID
 				n.extensions = map[component.ID]component.Component{storageID: &c.s}
 			})
-			// What cannot be opened can be neither read nor stored: two texts of one condition.
+			// A storage that cannot be opened can be neither read nor written: one condition with two texts.
 			assert.Equal(t, c.told, slices.Compact(n.told()))
 			if c.told != nil {
 				assert.Equal(t, c.last, n.status[len(n.status)-1].Status())
@@ -119,7 +119,7 @@ func TestStorageIsOpenedAgainOnceItCanBe(t *testing.T) {
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 
-// inFile is the edit that has a node keep what it learns in a file.
+// inFile makes a node keep its learned model in a file.
 func inFile(file string) func(*testNode) {
 	return func(n *testNode) { n.s.cfg.Attribution.StateFile = file }
 }
@@ -144,7 +144,7 @@ func TestWhatWasLearnedSurvivesARestartInAFile(t *testing.T) {
 	assert.Empty(t, again.told())
 }
 
-// TestABrokenStateFileLosesOnlyTheLearnedModel has each of them replaced when what was learned is stored next.
+// TestABrokenStateFileLosesOnlyTheLearnedModel also checks that the file is replaced when the model is stored next.
 func TestABrokenStateFileLosesOnlyTheLearnedModel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "learned")
 	require.NoError(t, learner(t, inFile(file)).s.shutdown(t.Context()))
@@ -195,7 +195,7 @@ func TestAMissingDirectoryOfTheStateFileIsReportedAtStart(t *testing.T) {
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 
-// FuzzStateFile starts the receiver with anything in its state file.
+// FuzzStateFile starts the receiver with arbitrary content in its state file.
 func FuzzStateFile(f *testing.F) {
 	f.Add([]byte("00000000\n{}"))
 	f.Add(seal([]byte(`{"Hardware":["x"],"Zones":{"package":{"Rule":"minimum 0.05"}}}`)))

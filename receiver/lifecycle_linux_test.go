@@ -38,12 +38,12 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 			withModel(10, 20)(cfg)
 			edit(cfg)
 			before := descriptors(t)
-			synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
+			synctest.Test(t, func(t *testing.T) { // fails if a goroutine remains
 				sink := new(consumertest.MetricsSink)
 				r, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, sink)
 				require.NoError(t, err)
 				require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
-				time.Sleep(35 * time.Second) // of the bubble's own clock: no time passes
+				time.Sleep(35 * time.Second) // of the clock of the synctest bubble
 				assert.Greater(t, descriptors(t), before, "it is at work")
 				require.NoError(t, r.Shutdown(t.Context()))
 				assert.Len(t, sink.AllMetrics(), 4, "at the start and at every interval")
@@ -75,7 +75,7 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// watch returns a function that tells which files below a directory were opened since.
+// watch returns a function that returns the files below a directory that were opened since.
 func watch(t *testing.T, root string) func() []string {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)

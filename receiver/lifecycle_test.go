@@ -33,14 +33,14 @@ func withModel(idle, most float64) func(*Config) {
 
 func withMeter(m MeterKind) func(*Config) { return func(c *Config) { c.Meter = m } }
 
-// startAsIs starts on the tree as it is, without rendering the host first.
+// startAsIs starts on the existing tree, without rendering the host first.
 func (n *testNode) startAsIs() {
 	n.t.Helper()
 	require.NoError(n.t, n.s.start(context.Background(), n))
 	n.t.Cleanup(func() { require.NoError(n.t, n.s.shutdown(context.Background())) })
 }
 
-// scrapeAsIs scrapes the tree as it is, ten seconds later.
+// scrapeAsIs scrapes the existing tree ten seconds later.
 func (n *testNode) scrapeAsIs() {
 	n.t.Helper()
 	n.host.Uptime += 10 * time.Second
@@ -49,7 +49,7 @@ func (n *testNode) scrapeAsIs() {
 	n.md = md
 }
 
-// told returns what was logged as wrong or as right again, "Degraded energy sensor".
+// told returns the conditions that were logged as begun or ended, such as "Degraded energy sensor".
 func (n *testNode) told() []string {
 	var out []string
 	for _, e := range n.logs.All() {
@@ -71,7 +71,7 @@ func (n *testNode) statuses() []componentstatus.Status {
 	return out
 }
 
-// counter is the path of a zone's energy counter.
+// counter returns the path of a zone's energy counter.
 func (n *testNode) counter(id string) string {
 	return filepath.Join(n.host.Root(), "sys/class/powercap", id, "energy_uj")
 }
@@ -117,7 +117,7 @@ func TestProcThatAppearsAfterTheSensorIsTheBaselineOfBoth(t *testing.T) {
 	assert.Equal(t, []string{"Degraded node CPU time"}, n.told())
 	require.NoError(t, os.Rename(hidden, proc))
 	n.scrape()
-	assert.Zero(t, n.sum("system.energy", nil), "nobody's CPU time was watched meanwhile")
+	assert.Zero(t, n.sum("system.energy", nil), "no CPU time was measured meanwhile")
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
 }
@@ -170,7 +170,7 @@ func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 		c.Zones = []power.Kind{power.Platform}
 		c.Model = configoptional.Some(ModelConfig{Zone: power.Platform, IdlePower: 40, MaxPower: 120})
 	})
-	n.start() // RAPL's package is not asked for
+	n.start() // package is not read from RAPL
 	n.run(10*joule, map[int]int64{1: 250})
 	assert.InDelta(t, 600, n.one("hw.host.energy", "hw.id=model:0", "energy.source=modeled").value, 1e-5, "25 % busy: 60 W")
 	assert.InDelta(t, 60, n.one("hw.host.power", "hw.id=model:0", "energy.source=modeled").value, 1e-6)
@@ -254,7 +254,7 @@ func TestCPUTimeContinuesWhenTheSensorTakesOver(t *testing.T) {
 }
 
 func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
-	n := newTestNode(t, withMeter(MeterPowercap), withModel(40, 120)) // the model is not asked
+	n := newTestNode(t, withMeter(MeterPowercap), withModel(40, 120)) // the model is not used
 	zone := n.host.Zones["intel-rapl:0"]
 	delete(n.host.Zones, "intel-rapl:0")
 	n.start()
@@ -350,8 +350,8 @@ func TestASensorOfThePlatformAloneIsAttributed(t *testing.T) {
 	assert.Empty(t, n.told(), "nothing is wrong")
 }
 
-// From the collection in which it is found a package is attributed, and psys is only measured, as on other machines. No
-// energy of psys is lost in between.
+// From the collection in which a package is found, it is attributed and psys is only measured, as on other machines. No
+// energy of psys is lost meanwhile.
 func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 	n := newTestNode(t)
 	psys := n.host.Zones["intel-rapl:0"]
@@ -369,7 +369,7 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 			found++
 		}
 	}
-	// The zones are looked for every ten seconds: psys was attributed until that found the package.
+	// Zones are discovered every ten seconds: psys was attributed until the package was found.
 	assert.Equal(t, 5, found)
 	assert.InDelta(t, 40, total, 1e-6)
 	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
@@ -379,11 +379,12 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 	assert.Equal(t, 1, n.logs.FilterMessage("Energy of the configured zones is attributed").Len())
 }
 
-// A model is for a machine without a sensor, and psys is one. Where package is not asked for, psys does not stand in.
+// A model is for a machine without a sensor, and psys is a sensor. psys does not replace package if package is not
+// configured.
 func TestPSysReplacesOnlyAMissingPackage(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit  func(*Config)
-		zones []string // beside psys
+		zones []string // other than psys
 		want  string
 	}{
 		"default":             {func(*Config) {}, nil, "psys"},

@@ -17,9 +17,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
-// BenchmarkMemoryOfABurst runs the built collector, has processes come and go, and reports its resident memory before, with
-// them, and a minute and a half after, in MiB. Within a memory limit of 64 MiB it reports whether the collector lives with
-// them. ns/op means nothing here.
+// BenchmarkMemoryOfABurst runs the built collector, starts and ends many processes, and reports its resident memory in
+// MiB: before, with them, and a minute and a half after. With a memory limit of 64 MiB it reports whether the collector
+// survives. ns/op has no meaning here.
 func BenchmarkMemoryOfABurst(b *testing.B) {
 	binary := filepath.Join("..", "build", "otelcol-energy")
 	if _, err := os.Stat(binary); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heap is what Go's heap holds after a collection, in bytes.
+// heap returns the size of Go's heap after a garbage collection, in bytes.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -23,7 +23,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// crowded is a node whose processes come and go by the directories of /proc alone: the simulated host does not know of
+// crowded is a node whose processes come and go in the directories of /proc only. The simulated host does not count
 // them.
 type crowded struct {
 	*testNode
@@ -38,7 +38,7 @@ func newCrowded(t *testing.T, edit ...func(*Config)) *crowded {
 	return &crowded{n, filepath.Join(n.host.Root(), "proc"), map[int]bool{}}
 }
 
-// crowd has these processes run, and no other of its own.
+// crowd makes these processes run, and no others of the crowd.
 func (c *crowded) crowd(first, n int) {
 	c.t.Helper()
 	for pid := range c.now {
@@ -60,7 +60,7 @@ func (c *crowded) crowd(first, n int) {
 	}
 }
 
-// collect has ten seconds pass, in which init uses one of CPU time, and collects.
+// collect advances by ten seconds, in which init uses one second of CPU time, and collects.
 func (c *crowded) collect(times int) {
 	c.t.Helper()
 	for range times {
@@ -95,7 +95,7 @@ func TestMemoryComesBackAfterManyProcesses(t *testing.T) {
 	before := collect(3)
 	n.crowd(1000, processes)
 	peak := collect(2)
-	n.crowd(1000+processes-50, 100) // half of them were there before
+	n.crowd(1000+processes-50, 100) // half of them existed before
 	after := collect(10)
 	t.Logf("before %.1f MB, at the peak %.1f MB, %.0f B a process, after %.1f MB",
 		float64(before)/1e6, float64(peak)/1e6, float64(peak-before)/processes, float64(after)/1e6)

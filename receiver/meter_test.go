@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// hwmon sets the energy counters of a chip of POWER9, by their labels.
+// hwmon sets the energy counters of a POWER9 chip, by label.
 func (n *testNode) hwmon(counters map[string]uint64) {
 	n.t.Helper()
 	dir := filepath.Join(n.host.Root(), "sys/class/hwmon/hwmon0")

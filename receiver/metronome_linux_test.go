@@ -41,7 +41,7 @@ func TestAMetronomeBeatsUntilItIsStopped(t *testing.T) {
 }
 
 func TestStopWakesAWaiterOfTheMetronome(t *testing.T) {
-	for name, m := range metronomes(t, 24*time.Hour) { // nobody waits for its beat
+	for name, m := range metronomes(t, 24*time.Hour) { // no goroutine waits for its beat
 		t.Run(name, func(t *testing.T) {
 			waiting := make(chan bool)
 			go func() { waiting <- m.next() }()

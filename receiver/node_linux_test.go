@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// treeDir returns a directory for a host's trees: in memory where there is room, for the thousands of small
-// files of some hosts keep a disk busy for long.
+// treeDir returns a directory for a host's trees. It is in memory if there is enough, because the thousands of small
+// files of some hosts are slow on a disk.
 func treeDir(t testing.TB) string {
 	const memory, room = "/dev/shm", 256 << 20
 	var fs unix.Statfs_t

@@ -28,17 +28,17 @@ import (
 
 const joule = 1_000_000 // µJ
 
-// testNode is the receiver on a made-up host with one package zone.
+// testNode is the receiver on a simulated host with one package zone.
 type testNode struct {
 	t      *testing.T
 	host   *hostsim.Host
 	s      *energyScraper
 	logs   *observer.ObservedLogs
 	status []*componentstatus.Event
-	refuse error         // what the next consumer answers
-	window time.Duration // of the CPU time source that use takes
+	refuse error         // answer of the next consumer
+	window time.Duration // of the CPU time source passed to use
 	md     pmetric.Metrics
-	// finals are the last values of all series that there ever were, those of the node's active energy below 0.
+	// finals are the last values of all series that ever existed. Those of the node's active energy are negative.
 	finals     map[string]float64
 	extensions map[component.ID]component.Component
 }
@@ -77,7 +77,7 @@ func (n *testNode) start() {
 	n.t.Cleanup(func() { require.NoError(n.t, n.s.shutdown(context.Background())) })
 }
 
-// run lets ten seconds pass in which the package zones use energy and processes run, and scrapes.
+// run advances by ten seconds, in which the package zones use energy and processes run, and scrapes.
 func (n *testNode) run(energy uint64, used map[int]int64) {
 	n.t.Helper()
 	n.host.Run(10*time.Second, used)
@@ -89,8 +89,8 @@ func (n *testNode) run(energy uint64, used map[int]int64) {
 	n.scrape()
 }
 
-// scrape renders the host and scrapes it, hands the result to the next consumer, and holds the processes
-// against the node.
+// scrape renders and scrapes the host, sends the result to the next consumer, and checks that the processes add up to
+// the node.
 func (n *testNode) scrape() {
 	n.t.Helper()
 	require.NoError(n.t, n.host.Render())
@@ -105,7 +105,7 @@ func (n *testNode) scrape() {
 	n.balance()
 }
 
-// balance holds the processes that there ever were against the node, by the last values of all series.
+// balance checks by the last values of all series that all processes that ever existed add up to the node.
 func (n *testNode) balance() {
 	n.t.Helper()
 	difference := map[string]float64{}
@@ -137,7 +137,7 @@ type point struct {
 	series     string
 	value      float64
 	start, at  time.Time
-	ended      bool // it has no recorded value
+	ended      bool // it has the flag NoRecordedValue
 }
 
 // points returns the points of a metric that have these attributes, "key=value" among them.

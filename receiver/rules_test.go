@@ -28,8 +28,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// sharedNode is a machine of one CPU with the containers A and B, of one process each, the process c of the host, and
-// etcd, which presets of Kubernetes exclude.
+// sharedNode is a machine of one CPU with the containers A and B of one process each, the process c of the host, and
+// etcd, which the presets of Kubernetes exclude.
 func sharedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Package}
@@ -43,7 +43,7 @@ func sharedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
 	return n
 }
 
-// figures are what A, B, c, etcd and all have.
+// figures are the values of A, B, c, etcd and all together.
 type figures struct{ a, b, c, etcd, node float64 }
 
 func (n *testNode) figures(state string) figures {
@@ -72,21 +72,21 @@ func requireFigures(t *testing.T, want, got figures, more ...any) {
 	}
 }
 
-// After what each preset learns from, 600 J in 10 s, unless it says otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
+// After each preset has learned: 600 J in 10 s unless stated otherwise, with A, B and c busy for 1, 2 and 1 of 10 s.
 func TestPresetsFollowTheirFormulas(t *testing.T) {
 	for preset, c := range map[Preset]struct {
 		edit         func(*AttributionConfig)
 		learn        func(*testNode)
 		etcd         int64
-		joules       uint64 // 0: 600
+		joules       uint64 // 600 if 0
 		active, idle figures
 	}{
 		// P * busy/total, shared by CPU time.
 		PresetKepler: {active: figures{60, 120, 60, 0, 240}, idle: figures{node: 360}},
 		// P * process / sum of processes: both together are 150 J for A, 300 for B and 150 for c.
 		PresetScaphandre: {active: figures{60, 120, 60, 0, 240}, idle: figures{90, 180, 90, 0, 360}},
-		// The lowest power, 20 W, is idle, and equally the five processes', init being one. What is above it is shared by CPU
-		// time.
+		// The lowest power, 20 W, is idle, and shared equally by the five processes with init. Power above it is shared
+		// by CPU time.
 		PresetKepler09: {
 			learn: func(n *testNode) {
 				n.run(200*joule, map[int]int64{1: 10})
@@ -103,7 +103,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			},
 			active: figures{55.625, 111.25, 55.625, 0, 222.5}, idle: figures{node: 377.5},
 		},
-		// 30 W + 50 W * utilization, a twentieth of it etcd's: 32.5 W with nothing but the control plane.
+		// 30 W + 50 W * utilization, a twentieth of it by etcd: 32.5 W with the control plane alone.
 		PresetKubeWatt: {
 			edit: func(c *AttributionConfig) {
 				c.RegressionSamples = 2
@@ -119,7 +119,7 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 			joules: 525,
 			active: figures{50, 100, 50, 0, 200}, idle: figures{node: 325},
 		},
-		// Idle power, here 30 W, is divided evenly among the virtual machines; what is above it goes by use.
+		// Idle power, here 30 W, is shared equally by the virtual machines. Power above it is shared by use.
 		PresetKavanagh: {
 			learn: func(n *testNode) {
 				for range 30 {
@@ -158,9 +158,9 @@ func TestPresetsFollowTheirFormulas(t *testing.T) {
 	}
 }
 
-// The static power of 32.5 W holds what etcd draws at rest, a twentieth of the CPU, learned or stated. All power above it is
-// dynamic and the others', however much etcd uses later. Where processes outside of containers are excluded too, it is
-// containers' alone.
+// The static power of 32.5 W includes that of etcd, which uses a twentieth of the CPU, learned or configured. All power
+// above it is dynamic and belongs to the others, however much etcd uses later. If processes outside of containers are
+// excluded too, it belongs to the containers alone.
 func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 	stated := func(a *AttributionConfig) {
 		a.Split, a.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 32.5}
@@ -199,7 +199,7 @@ func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 			require.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
 		}
 		before := n.figures("active")
-		n.run(625*joule, map[int]int64{10: 40, 20: 80, 30: 40, 40: 250}) // below 20 %, of which nothing is learned
+		n.run(625*joule, map[int]int64{10: 40, 20: 80, 30: 40, 40: 250}) // nothing is learned below 20 %
 		requireFigures(t, c.want, n.figures("active").less(before), name)
 	}
 }
@@ -223,7 +223,7 @@ func TestASettingOverridesThePreset(t *testing.T) {
 	n.run(600*joule, map[int]int64{10: 100, 20: 100})
 	requireFigures(t, figures{237.5, 237.5, 0, 0, 475}, n.figures("active"))
 	assert.Empty(t, n.points("process.energy", nil, "energy.state=idle"))
-	assert.Empty(t, n.points("process.energy", nil, "energy.state=active"), "where there is one state none is told")
+	assert.Empty(t, n.points("process.energy", nil, "energy.state=active"), "a single state has no attribute")
 }
 
 func TestZonesCanHaveSplitsOfTheirOwn(t *testing.T) {
@@ -239,7 +239,7 @@ func TestZonesCanHaveSplitsOfTheirOwn(t *testing.T) {
 	assert.InDelta(t, 10, n.one("system.energy", "energy.zone=dram", "energy.state=active").value, 1e-6)
 }
 
-// Half of the CPU is etcd's, which is excluded: a fifth of 600 J is active.
+// etcd uses half of the CPU and is excluded, so a fifth of 600 J is active.
 func TestWhatIsExcludedIsStatic(t *testing.T) {
 	strict := func(s string) []filter.Config { return []filter.Config{{Strict: s}} }
 	pattern := func(s ...string) (f []filter.Config) {
@@ -255,14 +255,14 @@ func TestWhatIsExcludedIsStatic(t *testing.T) {
 		"executable": {ExcludeConfig{ExecutableName: strict("etcd")}, figures{60, 60, 0, 0, 120}},
 		"container":  {ExcludeConfig{ContainerID: strict(idA)}, figures{0, 60, 0, 300, 360}},
 		"cgroup":     {ExcludeConfig{Cgroup: strict(scope(idB))}, figures{60, 0, 0, 300, 360}},
-		"nobody":     {ExcludeConfig{PodUID: strict("none")}, figures{60, 60, 0, 300, 420}},
+		"none":       {ExcludeConfig{PodUID: strict("none")}, figures{60, 60, 0, 300, 420}},
 		"several":    {ExcludeConfig{ContainerID: strict(idA), ExecutableName: strict("etcd")}, figures{0, 60, 0, 0, 60}},
 
-		"a pattern of executables":      {ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
-		"a pattern of containers":       {ExcludeConfig{ContainerID: pattern("^" + idA[:12])}, figures{0, 60, 0, 300, 360}},
-		"a pattern of cgroups":          {ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
-		"a pattern that nobody matches": {ExcludeConfig{ExecutableName: pattern("^etc$"), PodUID: pattern(".*")}, figures{60, 60, 0, 300, 420}},
-		"several patterns":              {ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
+		"a pattern of executables":  {ExcludeConfig{ExecutableName: pattern("^et.*d$")}, figures{60, 60, 0, 0, 120}},
+		"a pattern of containers":   {ExcludeConfig{ContainerID: pattern("^" + idA[:12])}, figures{0, 60, 0, 300, 360}},
+		"a pattern of cgroups":      {ExcludeConfig{Cgroup: pattern(`/system.slice/docker-` + idB[:12] + `[0-9a-f]*\.scope$`)}, figures{60, 0, 0, 300, 360}},
+		"a pattern without a match": {ExcludeConfig{ExecutableName: pattern("^etc$"), PodUID: pattern(".*")}, figures{60, 60, 0, 300, 420}},
+		"several patterns":          {ExcludeConfig{ExecutableName: pattern("^x", "^a$", "tcd")}, figures{0, 60, 0, 0, 60}},
 		"a pattern beside a name": {
 			ExcludeConfig{ExecutableName: append(strict("b"), pattern("^e")...)}, figures{60, 0, 0, 0, 60},
 		},
@@ -322,12 +322,12 @@ func TestIdleEnergyFollowsWhatContainersRequest(t *testing.T) {
 	requireFigures(t, figures{a: 300 - 300*20.0/600, b: 300 - 300*20.0/600, node: 600 * 580.0 / 600}, n.figures("idle").less(before), "looked at again after a minute")
 }
 
-// B requests one CPU, by its weight or because that is unset. Many shares have the same weight.
+// B requests one CPU, by its weight or because that is unset. Many requests map to the same weight.
 func TestRequestsFollowTheFormulaOfTheContainerRuntime(t *testing.T) {
 	for _, c := range []struct {
 		formula CPUWeight
 		a, b    string
-		want    float64 // what A requests, in CPUs
+		want    float64 // request of A, in CPUs
 	}{
 		{WeightLinear, "20\n", "39\n", 0.5},
 		{WeightLinear, "39\n", "100\n", 1},
@@ -391,8 +391,8 @@ func (s *memoryStorage) Close(context.Context) error                      { s.cl
 
 var storageID = component.MustNewID("file_storage")
 
-// withStorage runs a receiver with a storage extension on a machine with this microcode, and returns whether its
-// split was learned after the first 10 s of 60 W at half load. Then it rests for 10 s at 30 W.
+// withStorage runs a receiver with a storage extension on a machine with this microcode, and returns whether its model
+// was learned after the first 10 s of 60 W at half load. Then the machine rests for 10 s at 30 W.
 func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (learned float64) {
 	t.Helper()
 	n := sharedNode(t, func(c *AttributionConfig) {
@@ -429,7 +429,7 @@ func TestWhatWasLearnedSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 }
 
-// machine is what static power depends on, but for the split.
+// machine is the part of the machine's identity that static power depends on, apart from the model.
 type machine struct {
 	source           power.Source
 	zones            []power.Zone
@@ -440,7 +440,7 @@ func (m *machine) domains() []units.Domain {
 	return []units.Domain{units.NodeCPUs, "package-0", "package-1"}
 }
 
-// learning returns what is kept of a split on the machine, and the split, which may have been given it.
+// learning returns the stored form of a model on the machine, and the model, which may have been restored.
 func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribution.Rules) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath, cfg.Attribution.Split = t.TempDir(), SplitMinimum
@@ -478,7 +478,7 @@ func TestWhatWasLearnedOfEachDomainIsKeptByItsName(t *testing.T) {
 	}
 }
 
-// This was stored before there were domains.
+// Stored by a version without domains.
 func TestModelsStoredWithoutDomainsBelongToTheNode(t *testing.T) {
 	var kept keptLearning
 	require.NoError(t, kept.decode(seal([]byte(`{"Hardware":["source measured","zone intel-rapl:0 package-0","processors 0",""],`+
@@ -567,7 +567,7 @@ func TestZonesThatComeLateAfterARestartFindWhatWasLearned(t *testing.T) {
 	n.run(0, nil)
 	n.run(0, nil)
 	n.host.Zones = zones
-	for range 10 { // it is looked for again only now and then
+	for range 10 { // it is looked for only now and then
 		n.run(600*joule, map[int]int64{10: 500})
 	}
 	assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
@@ -645,7 +645,7 @@ func TestWhatWasLearnedIsStoredEveryFewMinutes(t *testing.T) {
 	for range 31 {
 		n.run(300*joule, map[int]int64{1: 10})
 	}
-	assert.Len(t, n.logs.FilterMessage("Collection degraded").All(), 1, "told, and no scrape is lost")
+	assert.Len(t, n.logs.FilterMessage("Collection degraded").All(), 1, "logged, and no scrape is lost")
 	s.fails = nil
 }
 
@@ -672,7 +672,8 @@ func TestWhatIsLearnedGoesOnWhenTheSourceOfCPUTimesIsReplaced(t *testing.T) {
 	assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
 }
 
-// 40 and 44 W are 2 W around the mean; A has a sixth of the active power, B, in a pod, a third, and a virtual machine half.
+// 40 and 44 W are 2 W around the mean. A has a sixth of the active power, B, in a pod, a third, and a virtual machine
+// half.
 func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.BaseTime = SplitBase, 20*time.Second })
 	on := &n.s.cfg.Metrics

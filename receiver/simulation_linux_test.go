@@ -56,11 +56,11 @@ var (
 	simKeep    = flag.String("sim.keep", "", "the events of the history to keep, as `from-to,...`; empty is all")
 )
 
-// simulation is the receiver on a simulated host, held to what must be true after every interval.
+// simulation runs the receiver on a simulated host, and checks invariants after every interval.
 type simulation struct {
 	life   *hostsim.Life
 	faults *hostsim.Faults
-	kernel *hostsim.Kernel // nil: by procfs
+	kernel *hostsim.Kernel // nil with procfs
 	s      *energyScraper
 	exact  bool
 
@@ -68,33 +68,33 @@ type simulation struct {
 	bases     map[int]units.Energy
 	delivered [attribution.MaxKinds]units.Energy
 	seen      map[string]*seenSeries
-	// deliveredCPU is what was in the accounts of processes that were removed.
+	// deliveredCPU is the CPU time in the accounts of processes that were removed.
 	deliveredCPU map[simProcess]units.CPUTime
-	sums         map[string]int64 // of series that ended, by metric and zone
-	// gauges are the resources of the powers that the consumer has, by series, and lastIn the collections that had a
-	// resource last.
+	sums         map[string]int64 // of ended series, by metric and zone
+	// gauges are the resources of the power series that the consumer has. lastIn is the last collection with each
+	// resource.
 	gauges    map[string]string
 	lastIn    map[string]int
 	collected int
 	intervals int
 	baseline  time.Time     // the first stamp
-	ran       time.Duration // what had run then
+	ran       time.Duration // CPU time of all tasks until then
 	claimed   units.CPUTime // since then
 	wrong     error
-	rule      string // that was broken
-	trusted   bool   // what there ever was is not remembered
+	rule      string // the rule that was broken
+	trusted   bool   // earlier workloads are not remembered
 }
 
 type seenSeries struct {
 	metric, identity, zone string
 	start, at              pcommon.Timestamp
 	value                  int64 // µJ
-	delivered              int64 // the last that was accepted
-	in                     int   // the last collection that had it
-	sent                   bool  // and was accepted
+	delivered              int64 // the last acknowledged value
+	in                     int   // the last collection with this series
+	sent                   bool  // and it was acknowledged
 }
 
-// oracle is the specification's rule for one counter, once more and as plainly as can be.
+// oracle is the specification's rule for one counter, implemented a second time as plainly as possible.
 type oracle struct {
 	total, last uint64
 	at          time.Time
@@ -118,7 +118,7 @@ func (o *oracle) add(raw uint64, at time.Time) {
 	o.last, o.at, o.seen = raw, at, true
 }
 
-// simulations are those that run now, by the root of their hosts.
+// simulations are the running simulations by the root of their host.
 var simulations sync.Map
 
 var installReader = sync.OnceFunc(func() {
@@ -137,7 +137,7 @@ type simHost struct{}
 func (simHost) GetExtensions() map[component.ID]component.Component { return nil }
 func (simHost) Report(*componentstatus.Event)                       {}
 
-// newSimulation starts the receiver on a host. One with an odd seed is seen by procfs, the others as BPF would.
+// newSimulation starts the receiver on a host. It uses procfs if the seed is odd, and otherwise a simulated BPF source.
 func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	installReader()
 	root := treeDir(tb)
@@ -170,7 +170,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		cfg.Pods, cfg.VMs = SeriesConfig{Max: 1}, SeriesConfig{Max: 1}
 	}
 	cfg.Metrics.ProcessCPUTime.Enabled = true
-	if seed%3 > 0 { // else the default rules
+	if seed%3 > 0 { // otherwise the default rules
 		cfg.Attribution = AttributionConfig{
 			Split:           splitRules[seed/3%uint64(len(splitRules))],
 			StaticPower:     map[power.Kind]float64{power.Package: 40, power.DRAM: 5},
@@ -196,7 +196,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		sim.faults.Kernel = sim.kernel
 		sim.s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
 			if seed/18%2 == 0 {
-				o.Window = cpu.TickWindow / 2 // the node's CPU time is what the scans find
+				o.Window = cpu.TickWindow / 2 // the node's CPU time is that of the scans
 			}
 			return cpu.NewReader(cpu.NewBPFOver(root, sim.kernel, sim.kernel.Now), o), nil, nil
 		}
@@ -215,7 +215,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	}
 }
 
-// simulate plays a history and returns the first thing that was wrong.
+// simulate runs a history and returns the first rule that was broken.
 func simulate(tb testing.TB, seed uint64, events []hostsim.Event) (sim *simulation, err error) {
 	sim, stop := newSimulation(tb, seed)
 	defer stop()
@@ -249,7 +249,7 @@ var intervals = [...]time.Duration{
 	10 * time.Second, time.Minute, 10 * time.Minute,
 }
 
-// advance lets an interval pass and has the receiver observe it: as a window, or as the last one of a collection.
+// advance lets an interval pass and makes the receiver observe it: as a window, or as the last one of a collection.
 func (sim *simulation) advance(e hostsim.Event) {
 	sim.life.Step(intervals[e.A%uint32(len(intervals))])
 	if err := sim.life.Render(); err != nil {
@@ -277,22 +277,23 @@ func (sim *simulation) collect() {
 	sim.intervals++
 	sim.checkLedgers()
 	if md.ResourceMetrics().Len() == 0 {
-		return // nothing could be measured, and the collector hands nothing on
+		return // nothing could be measured, and the collector sends nothing
 	}
 	consume := nextConsumer{sim, func(d delivery) { sim.noteRemoved(func() { sim.s.delivered(d) }) }}
 	_ = consume.ConsumeMetrics(context.Background(), md)
 }
 
-// Capabilities and ConsumeMetrics make the simulation the next consumer.
-// compact gives memory back between scans, as after a burst of processes: nothing may change by it.
+// compact gives memory back between scans, as after a burst of processes. No result may change.
 func (sim *simulation) compact() {
 	if l, table := sim.s.ledger, sim.s.cpu.Table(); l != nil && table.Scans()%3 == 0 {
 		l.Compact(table)
 	}
 }
 
+// Capabilities implements consumer.Metrics.
 func (*simulation) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
 
+// ConsumeMetrics implements consumer.Metrics.
 func (sim *simulation) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
 	refused := sim.faults.Refused()
 	sim.collected++
@@ -310,7 +311,7 @@ func (sim *simulation) fail(format string, args ...any) {
 	}
 }
 
-// told keeps the oracles of the counters up to date: what the receiver read is what the meter counted.
+// told updates the oracle of a counter with the value that the receiver has read.
 func (sim *simulation) told(path string, got []byte, err error) {
 	id, ok := strings.CutSuffix(path, "/energy_uj")
 	if !ok || err != nil || !strings.HasSuffix(string(got), "\n") {
@@ -329,7 +330,7 @@ func (sim *simulation) told(path string, got []byte, err error) {
 	o.add(raw, sim.life.Host.Now())
 }
 
-// checkLedgers holds the parts against the whole, to the microjoule.
+// checkLedgers checks that the parts add up to the whole, to the microjoule.
 func (sim *simulation) checkLedgers() {
 	if l := sim.s.ledger; l != nil {
 		ledger := l.Engine.Ledger()
@@ -346,7 +347,7 @@ func (sim *simulation) checkLedgers() {
 					}
 					sim.bases[i] = base
 				}
-				// What was read in a pass that failed otherwise is observed by the next.
+				// The next scan observes what a failed scan has read.
 				observed := l.Last().ReadAt.Equal(sim.life.Host.Now())
 				if observed && z.Energy+base != units.Energy(sim.meters[id].total) {
 					sim.fail("zone %s has %d µJ, its meter counted %d", id, z.Energy, units.Energy(sim.meters[id].total)-base)
@@ -388,7 +389,7 @@ func (sim *simulation) checkLedgers() {
 	sim.checkInterval()
 }
 
-// checkInterval holds the last interval against the truth: nobody used more than it did.
+// checkInterval checks that in the last interval no process was given more time than it used.
 func (sim *simulation) checkInterval() {
 	l := sim.s.ledger
 	if l == nil || !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
@@ -417,12 +418,12 @@ func (sim *simulation) checkInterval() {
 		}
 	}
 	if fired := sim.faults.Fired; fired[syscall.ENOENT.Error()]+fired[syscall.ESRCH.Error()] > 0 && sim.rounding() > 0 {
-		return // one that procfs had to take for gone may have been given what others left behind
+		return // procfs had to count it as ended, so it may have been given the time of others
 	}
 	for p, cpu := range used {
 		t := sim.life.Find(int(p.pid))
 		if t == nil || p.started != t.Born/hostsim.Tick {
-			continue // what is known of its end is inferred by procfs, and late by BPF
+			continue // its end is inferred by procfs, and late with BPF
 		}
 		if cpu > units.CPUTime(t.Used+sim.rounding()) {
 			sim.fail("process %d has %v of CPU time, it used %v", t.PID, time.Duration(cpu), t.Used)
@@ -430,7 +431,7 @@ func (sim *simulation) checkInterval() {
 	}
 }
 
-// checkDomains holds what the packages have against what the node has: it is divided, and nothing is lost.
+// checkDomains checks that the packages' claims add up to the node's.
 func (sim *simulation) checkDomains(iv *attribution.Interval) {
 	if len(iv.Domains) == 1 {
 		return
@@ -473,7 +474,8 @@ func processOf(a *attribution.Account) simProcess {
 	return simProcess{a.Owner.Process.PID, a.Owner.Process.Start / hostsim.Tick}
 }
 
-// rounding is how much more a process may seem to have used than it did: user and system time are counted in ticks.
+// rounding returns how much more a process may seem to have used than it did: user and system time are counted in
+// ticks.
 func (sim *simulation) rounding() time.Duration {
 	if sim.exact && sim.faults.Fired["list fails"] == 0 {
 		return 0
@@ -481,12 +483,12 @@ func (sim *simulation) rounding() time.Duration {
 	return 2 * hostsim.Tick
 }
 
-// checkClaims holds all that was ever claimed against all that ever ran.
+// checkClaims compares all claims with the CPU time of all tasks.
 func (sim *simulation) checkClaims() {
 	ran, fired := units.CPUTime(sim.life.Ran()-sim.ran), sim.faults.Fired
 	most := ran + units.CPUTime(len(sim.life.Programs))*units.CPUTime(sim.rounding())
-	// Where procfs cannot tell whose cgroup a process is in, or that it still runs, its time may also be inferred,
-	// and that of an interval which no pass saw twice: from its parent's, and from its cgroup's counter.
+	// If procfs cannot tell whose cgroup a process is in, or that it still runs, its time may also be inferred, and
+	// time of unscanned intervals may be counted twice: from its parent's child time, and from its cgroup's counter.
 	byProcfs := !sim.exact || fired["list fails"] > 0
 	if blind := byProcfs && fired["reads that fail"]+fired["short read"] > 0; sim.claimed > most && !blind {
 		sim.fail("%v were claimed, and %v ran", time.Duration(sim.claimed), time.Duration(ran))
@@ -496,7 +498,7 @@ func (sim *simulation) checkClaims() {
 	}
 }
 
-// noteRemoved calls accepted and keeps what was in the accounts that it removes.
+// noteRemoved calls accepted and keeps the CPU time of the accounts that it removes.
 func (sim *simulation) noteRemoved(accepted func()) {
 	l := sim.s.ledger
 	before := map[*attribution.Account]attribution.Account{}
@@ -527,7 +529,7 @@ var workloadMetrics = map[string]bool{
 	"system.unattributed.energy": true, "hw.energy": true,
 }
 
-// read holds what was handed out against what was before.
+// read compares a collection with the earlier ones.
 func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 	if err := emittest.Duplicate(md); err != nil {
 		sim.fail("one series, one point: %w", err)
@@ -565,12 +567,12 @@ func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 	}
 	for series, resource := range sim.gauges {
 		if sim.lastIn[resource] < sim.collected {
-			sim.fail("the consumer was not told of the end of %s", series)
+			sim.fail("the end of %s was not sent", series)
 		}
 	}
 	for _, s := range sim.seen {
 		if s.in < sim.collected && s.sent && s.in >= 0 && !strings.HasPrefix(s.metric, "hw.") {
-			// It is gone: whatever it had is final.
+			// The resource is gone, so its values are final.
 			sim.sums[s.metric+s.zone] += s.delivered
 			s.in = -1
 			s.value, s.delivered = 0, 0
@@ -578,7 +580,7 @@ func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 	}
 }
 
-// forget forgets the series whose end was accepted: they are not missed if they come back.
+// forget forgets the series whose end was acknowledged. They may come back.
 func (sim *simulation) forget() {
 	sim.faults.Forget()
 	clear(sim.deliveredCPU)
@@ -586,8 +588,8 @@ func (sim *simulation) forget() {
 	maps.DeleteFunc(sim.lastIn, func(_ string, in int) bool { return in < sim.collected })
 }
 
-// readPower keeps the powers that the consumer has. It adds those of processes, and subtracts the node's, by zone and
-// state.
+// readPower keeps the power series that the consumer has. It adds the power of processes and subtracts the node's, by
+// zone and state.
 func (sim *simulation) readPower(m pmetric.Metric, resource string, accepted bool, watts map[string]float64) {
 	for _, p := range m.Gauge().DataPoints().All() {
 		series, zone, idle := m.Name()+" "+resource, "", false
@@ -643,7 +645,7 @@ func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPo
 	}
 	switch {
 	case s.in == -1:
-		sim.fail("%s is back after its end was accepted", identity)
+		sim.fail("%s is back after its end was acknowledged", identity)
 	case value < s.value:
 		sim.fail("%s went from %d µJ to %d", identity, s.value, value)
 	case at < s.at || at == s.at && value != s.value:
@@ -658,8 +660,8 @@ func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPo
 
 var byProcess = regexp.MustCompile(`^(worker-\d+|sh|qemu-system-x86(_64)?)-\d+-\d+$`)
 
-// checkStart refuses series that start before they can have: as long as the wall clock is right, before the process
-// was created or anything was watched.
+// checkStart rejects series that start too early: before the process was created or anything was measured, as far as
+// the wall clock is right.
 func (sim *simulation) checkStart(metric string, start, created time.Time) {
 	if sim.faults.Fired["clock step"]+sim.faults.Fired["suspend"] > 0 {
 		return
@@ -669,7 +671,7 @@ func (sim *simulation) checkStart(metric string, start, created time.Time) {
 	}
 }
 
-// checkExists refuses resources that never were. It returns when the process was created, if it is one.
+// checkExists rejects resources that never existed. It returns the creation time of a process.
 func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has := func(name string, known map[string]bool) {
 		if v, ok := attributes.Get(name); ok && !known[v.Str()] && v.Str() != emit.OthersName {
@@ -678,8 +680,8 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	}
 	has("container.id", sim.life.Containers)
 	has("k8s.pod.uid", sim.life.Pods)
-	// A virtual machine whose arguments came short is known by its process, and one that was moved into a container has
-	// its UUID from there.
+	// A virtual machine whose arguments were truncated is identified by its process, and one that was moved into a
+	// container by its UUID from there.
 	if v, ok := attributes.Get("vm.id"); ok && v.Str() != emit.OthersName && !byProcess.MatchString(v.Str()) {
 		container, id, inside := strings.Cut(v.Str(), "/")
 		if !inside {
@@ -706,7 +708,7 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	return at
 }
 
-// balance holds what the consumer has of all processes against what it has of the node.
+// balance checks that the consumer's energy of all processes adds up to the node's.
 func (sim *simulation) balance() {
 	have := maps.Clone(sim.sums)
 	for _, s := range sim.seen {
@@ -718,7 +720,7 @@ func (sim *simulation) balance() {
 			processes, unattributed := have["process.energy"+zone+state], have["system.unattributed.energy"+zone+state]
 			if !sim.s.cfg.Attribution.sharesIdle() {
 				if state == " idle" {
-					continue // nobody's
+					continue // unattributed
 				}
 				processes, unattributed = have["process.energy"+zone], have["system.unattributed.energy"+zone]
 			}
@@ -729,7 +731,7 @@ func (sim *simulation) balance() {
 	}
 }
 
-// end lets all that runs end and be delivered: then nothing may be left of it.
+// end lets all tasks end and delivers their final values. Nothing may remain afterwards.
 func (sim *simulation) end() {
 	if sim.wrong != nil {
 		return
@@ -765,7 +767,7 @@ func (sim *simulation) end() {
 	}
 }
 
-// kept returns the events of a history that a list like "0-10,15" names.
+// kept returns the events of a history that a list like "0-10,15" selects.
 func kept(events []hostsim.Event, list string) ([]hostsim.Event, error) {
 	if list == "" {
 		return events, nil
@@ -792,7 +794,7 @@ func kept(events []hostsim.Event, list string) ([]hostsim.Event, error) {
 	return out, nil
 }
 
-// listed names indices so that kept understands.
+// listed formats indices as kept reads them.
 func listed(indices []int) string {
 	if len(indices) == 0 {
 		return "none"
@@ -813,7 +815,7 @@ func listed(indices []int) string {
 	return strings.Join(parts, ",")
 }
 
-// shrink leaves events out of a history as long as it still breaks the rule, and returns those that it takes.
+// shrink removes events from a history while it still breaks the rule, and returns the rest.
 func shrink(tb testing.TB, seed uint64, rule string, events []hostsim.Event, budget time.Duration) []int {
 	indices := make([]int, len(events))
 	for i := range indices {
@@ -849,7 +851,7 @@ func history(seed uint64, n int) []hostsim.Event {
 	return hostsim.NewHistory(seed, n, w)
 }
 
-// TestNothingIsLostWhateverHappens plays random histories with random faults. With -sim.seed it plays one.
+// TestNothingIsLostWhateverHappens runs random histories with random faults. With -sim.seed it runs one.
 func TestNothingIsLostWhateverHappens(t *testing.T) {
 	if *simSeed != 0 {
 		events, err := kept(history(*simSeed, *simN), *simKeep)
@@ -876,7 +878,7 @@ func TestNothingIsLostWhateverHappens(t *testing.T) {
 	}
 }
 
-// manyHistories are enough for each fault to have come to pass a hundred times.
+// manyHistories are enough for each fault to occur a hundred times.
 const manyHistories = 2000
 
 func openFiles(t *testing.T) int {
@@ -885,7 +887,7 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// simulateMany plays histories with the seeds from 1 on, and returns which faults came to pass, and in how many
+// simulateMany runs histories with the seeds from 1 on. It returns the faults that occurred, and the number of
 // intervals.
 func simulateMany(t *testing.T, histories, events int) (fired map[string]int, intervals int) {
 	var mu sync.Mutex
@@ -918,8 +920,8 @@ func simulateMany(t *testing.T, histories, events int) (fired map[string]int, in
 	return fired, intervals
 }
 
-// TestMemoryIsFlatUnderAThousandBirthsASecond lets a thousand processes a second be born and end, in intervals of a
-// second: a third of them are seen to live, the others come and go between two intervals.
+// TestMemoryIsFlatUnderAThousandBirthsASecond creates and ends a thousand processes a second, in intervals of a second.
+// A third of them are seen by a scan, the others live between two scans.
 func TestMemoryIsFlatUnderAThousandBirthsASecond(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		t.Run(fmt.Sprintf("exact=%t", exact), func(t *testing.T) {

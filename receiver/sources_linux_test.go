@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// clockSeconds returns the seconds of a clock of CPU time.
+// clockSeconds returns the value of a CPU time clock in seconds.
 func clockSeconds(t *testing.T, clock int32) float64 {
 	t.Helper()
 	var ts unix.Timespec
@@ -54,7 +54,7 @@ func TestBothCPUTimeSourcesOnThisMachineAttributeAlike(t *testing.T) {
 				used = p.Used.Seconds()
 			}
 		}
-		const rounding = 0.03 // two roundings to a tick, or what threads on a CPU used since the last one
+		const rounding = 0.03 // two roundings to a tick, or the use of running threads since their last tick
 		assert.GreaterOrEqual(t, used, after-before-rounding, name)
 		assert.LessOrEqual(t, used, last-first+rounding, name)
 	}

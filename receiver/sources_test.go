@@ -12,19 +12,19 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// exactSource is taken for one that shows all CPU time.
+// exactSource reports that it accounts for all CPU time.
 type exactSource struct {
 	*cpu.Procfs
 }
 
 func (exactSource) Exact() bool { return true }
 
-// openAs returns a function for the scraper's open, that opens a test's source.
+// openAs returns a function for the scraper's open that opens the test's source.
 func openAs(open func(root string) cpu.Source) func(cpu.Options) (*cpu.Reader, error, error) {
 	return func(o cpu.Options) (*cpu.Reader, error, error) { return cpu.NewReader(open(o.Root), o), nil, nil }
 }
 
-// use replaces the CPU time source. What the node counted until then stays.
+// use replaces the CPU time source. The node's earlier CPU time stays counted.
 func (n *testNode) use(source cpu.Source) {
 	n.t.Helper()
 	require.NoError(n.t, n.s.cpu.Close())
@@ -33,7 +33,7 @@ func (n *testNode) use(source cpu.Source) {
 	})
 }
 
-// replaceSource has procfs replace a source that fails.
+// replaceSource makes procfs replace a source that fails.
 func (n *testNode) replaceSource() {
 	n.t.Helper()
 	n.use(&failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused})
@@ -44,13 +44,13 @@ func (n *testNode) replaceSource() {
 	n.run(0, nil)
 }
 
-// openExact has the node start with one.
+// openExact makes the node start with an exact source.
 func (n *testNode) openExact() {
 	n.s.open = openAs(func(root string) cpu.Source { return exactSource{cpu.NewProcfs(root)} })
 }
 
-// energies runs one recorded workload, whose processes use a fraction of a tick in each interval, and returns
-// what each was billed, by a source that infers and by one that does not.
+// energies runs a recorded workload whose processes use a fraction of a tick in each interval. It returns the energy of
+// each process, by a source that infers and by one that does not.
 func energies(t *testing.T, exact bool) (billed [3]float64) {
 	n := newTestNode(t)
 	for i := range billed {
@@ -62,7 +62,7 @@ func energies(t *testing.T, exact bool) (billed [3]float64) {
 		n.s.ledger = nil
 		n.s.sample()
 	}
-	// 137.7, 50.2 and 0.9 ticks of each 10 s interval; what /proc shows is the sum rounded down.
+	// 137.7, 50.2 and 0.9 ticks in each interval of 10 s. /proc shows the sum rounded down.
 	truth, shown := [3]float64{}, [3]int64{}
 	for range 20 {
 		used := map[int]int64{}

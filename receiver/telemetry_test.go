@@ -126,7 +126,7 @@ func TestCounterEventsAreCountedByZone(t *testing.T) {
 	second.Content = ""
 	n.run(0, nil)
 	first.Energy = first.Max - 100*joule
-	n.run(0, nil) // further than a socket can have come in ten seconds
+	n.run(0, nil) // more than a socket can use in ten seconds
 	first.Energy = 100 * joule
 	n.scrapeLater()
 	n.run(0, nil)
@@ -135,7 +135,7 @@ func TestCounterEventsAreCountedByZone(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyZoneWraps(t, tel, byZone(1, 0), whenever)
 }
 
-// scrapeLater scrapes after ten seconds in which nobody ran.
+// scrapeLater scrapes after ten seconds in which no process ran.
 func (n *testNode) scrapeLater() {
 	n.t.Helper()
 	n.host.Run(10*time.Second, nil)
@@ -163,7 +163,7 @@ func TestPendingEnergyIsReported(t *testing.T) {
 	waiting(0)
 	stat := n.host.CPU
 	n.host.Zones["intel-rapl:0"].Energy += 7 * joule
-	n.host.Uptime += 10 * time.Second // in which /proc/stat stands still
+	n.host.Uptime += 10 * time.Second // while /proc/stat stands still
 	n.scrape()
 	waiting(7)
 	require.Equal(t, stat, n.host.CPU)
@@ -186,7 +186,7 @@ func TestLostExitsAreCountedAcrossSources(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyLostExits(t, tel, counts(observed[int64](6)), whenever)
 }
 
-// losingSource is not told of three ends in each pass.
+// losingSource loses three ends in each scan.
 type losingSource struct{ exactSource }
 
 func (losingSource) Name() string { return "bpf (task scan)" }
@@ -230,7 +230,7 @@ func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {
 	}
 }
 
-// attributeSets are those of a metric's points.
+// attributeSets returns the attribute sets of a metric's points.
 func attributeSets(data metricdata.Aggregation) (sets []attribute.Set) {
 	switch d := data.(type) {
 	case metricdata.Sum[int64]:
@@ -272,7 +272,7 @@ func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 	n, tel := observedNode(t)
 	n.startAsIs()
 	require.NoError(t, n.s.shutdown(t.Context()))
-	n.s.mu.Lock() // a callback would wait for it for ever
+	n.s.mu.Lock() // a callback that takes the lock would block
 	defer n.s.mu.Unlock()
 	_, err := tel.GetMetric("otelcol_receiver_energy_processes")
 	assert.Error(t, err)
@@ -283,7 +283,7 @@ func TestRecordingAScanAllocatesNothing(t *testing.T) {
 	require.NoError(t, n.host.Render())
 	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	require.NotEmpty(t, readings)
-	readings[0].Event = power.NoEvent // it is none after the first pass
+	readings[0].Event = power.NoEvent // no event after the first scan
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		n.s.telemetry.scanned(time.Millisecond)
 		n.s.meters.tallies.add(readings)

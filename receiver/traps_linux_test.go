@@ -62,7 +62,7 @@ func TestTrap13CountersThatOnlyRootMayReadAreReportedAndFoundLater(t *testing.T)
 	assert.Equal(t, "measured", n.points("system.energy", nil)[0].attributes["energy.source"])
 }
 
-// readableForAll opens a tree, and the directories that lead to it, to every user.
+// readableForAll makes a tree, and the directories that lead to it, readable for every user.
 func readableForAll(t *testing.T, root string) {
 	open := func(path string) {
 		info, err := os.Lstat(path)

@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// The traps that other implementations fall into, each on the whole receiver. What one room alone answers
-// for is tested there as well.
+// The traps that other implementations fall into, each tested on the whole receiver. Traps of a single package are
+// tested there as well.
 
 const (
 	idA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -36,9 +36,9 @@ func TestTrap01TicksWithoutEnergyOrCPUKeepEveryTotal(t *testing.T) {
 	require.InDelta(t, 50, n.one("process.energy", pid(10)).value, 1e-9)
 	n.run(0, map[int]int64{10: 500})
 	n.run(100*joule, nil)
-	n.host.CPU.Idle -= 1000 // the last ten seconds are not counted: nothing to split by
+	n.host.CPU.Idle -= 1000 // the last ten seconds are not counted, so there is no utilization
 	n.run(100*joule, nil)
-	n.host.CPU.User += 100 // interrupts and noise, and nobody who ran
+	n.host.CPU.User += 100 // interrupts and noise, and no process ran
 	n.run(10*joule, nil)
 	p := n.one("process.energy", pid(10))
 	assert.InDelta(t, 50, p.value, 1e-9)
@@ -55,7 +55,7 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	first := n.one("process.energy", pid(10))
 	n.host.Run(5*time.Second, nil)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "new", Exe: "/bin/new", Start: ticksSince(n.host)}
-	n.host.Processes[1].CUser += 10000 // init waited for the old one, which did no more
+	n.host.Processes[1].CUser += 10000 // init waited for the old process, which did no more
 	n.run(100*joule, map[int]int64{10: 300})
 	second := n.one("process.energy", pid(10), "process.executable.name=new")
 	assert.True(t, second.start.After(first.start))
@@ -65,7 +65,7 @@ func TestTrap02AReusedPidIsAnotherProcess(t *testing.T) {
 	assert.InDelta(t, 20, second.value, 1e-9, "100 J, 300 of 1500 ticks")
 	assert.InDelta(t, 100, n.one("process.energy", "process.executable.name=old").value, 1e-9, "final value")
 	n.run(100*joule, nil)
-	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "ends once it was accepted")
+	assert.Empty(t, n.points("process.energy", nil, "process.executable.name=old"), "gone once its end was acknowledged")
 }
 
 func TestTrap03TimeOfShortLivedChildrenGoesToNoSampledProcess(t *testing.T) {
@@ -73,7 +73,7 @@ func TestTrap03TimeOfShortLivedChildrenGoesToNoSampledProcess(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
 	n.start()
-	n.host.Processes[10].CUser += 500 // of children that were born and waited for
+	n.host.Processes[10].CUser += 500 // of children that lived in the interval
 	n.host.CPU.User += 500
 	n.host.CPU.Idle -= 500
 	n.run(100*joule, map[int]int64{10: 100, 20: 100})
@@ -89,7 +89,7 @@ func TestTrap03ShortLivedChildrenOutsideContainersAreOther(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/bin/make"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "bystander", Exe: "/bin/bystander"}
 	n.start()
-	n.host.Processes[10].CUser += 500 // of children that were born and waited for
+	n.host.Processes[10].CUser += 500 // of children that lived in the interval
 	n.host.CPU.User += 500
 	n.host.CPU.Idle -= 500
 	n.run(100*joule, map[int]int64{10: 100, 20: 100})
@@ -123,10 +123,10 @@ func TestTrap03ACgroupCounterCoversShortLivedProcesses(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: "0::" + path}
 	n.host.Cgroups[path] = 77 * time.Second
 	n.start()
-	n.run(0, nil) // the counter's baseline
+	n.run(0, nil) // baseline of the counter
 	n.host.CPU.User += 600
 	n.host.CPU.Idle -= 600
-	n.host.Cgroups[path] += 8 * time.Second // two by the process, six by children that ignored it
+	n.host.Cgroups[path] += 8 * time.Second // two by the process, six by children that it did not wait for
 	n.run(80*joule, map[int]int64{10: 200})
 	assert.InDelta(t, 64, n.one("container.energy").value, 0.2)
 	assert.InDelta(t, 16, n.one("process.energy", pid(10)).value, 0.1)
@@ -168,8 +168,8 @@ func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 	for i := range 5 {
 		n.host.CPU.IOWait -= 900
 		if i%2 == 0 {
-			n.host.CPU.Idle -= 50_000 // a CPU goes offline and takes its idle time along
-			want += 100               // nothing is known but the 100 busy ticks
+			n.host.CPU.Idle -= 50_000 // a CPU goes offline with its idle time
+			want += 100               // only the 100 busy ticks count
 		} else {
 			want += 2.5 // 100 of 4000 ticks
 		}
@@ -180,8 +180,8 @@ func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 	}
 }
 
-// A server that ignores SIGCHLD starts children of 3 ms, one of which each pass comes upon. They have half of the CPU time,
-// and the process 10 the other half.
+// A server that ignores SIGCHLD starts children of 3 ms. Each scan sees one of them. They use half of the CPU time, and
+// process 10 the other half.
 func TestTrap03ShortChildrenThatNobodyWaitsForAreNotBilledToOthers(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a"}
@@ -264,7 +264,7 @@ func TestTrap07OneOfTwoSocketsFails(t *testing.T) {
 	n.host.Zones["intel-rapl:1"].Content = "-\n"
 	n.run(50*joule, map[int]int64{10: 1000})
 	assert.InDelta(t, 150, n.one("process.energy", pid(10)).value, 1e-6)
-	assert.Len(t, n.points("hw.energy", nil), 1, "what the other counter says is not known")
+	assert.Len(t, n.points("hw.energy", nil), 1, "the other counter is unknown")
 	n.host.Zones["intel-rapl:1"].Content = ""
 	n.run(50*joule, map[int]int64{10: 1000})
 	assert.InDelta(t, 300, n.one("process.energy", pid(10)).value, 1e-6)
@@ -326,7 +326,7 @@ func TestTrap09NothingThatAProcessDoesFailsTheTickOrDropsItsEnergy(t *testing.T)
 	assert.Equal(t, "gone", gone.attributes["process.executable.name"])
 	assert.Equal(t, "/bin/gone", gone.attributes["process.executable.path"])
 
-	// It ends between the listing and the reading: the directory is there, the file is not.
+	// It ends between the listing and the read: the directory exists, the file does not.
 	n.host.Run(10*time.Second, map[int]int64{10: 500})
 	n.host.Zones["intel-rapl:0"].Energy += 50 * joule
 	require.NoError(t, n.host.Render())
@@ -363,7 +363,7 @@ func TestTrap11AProcessThatMissesAScanIsNotBilledForItsLifetime(t *testing.T) {
 	n.run(100*joule, map[int]int64{10: 100, 1: 100})
 	stat := filepath.Join(n.host.Root(), "proc/10/stat")
 	require.NoError(t, os.Remove(stat))
-	require.NoError(t, os.Mkdir(stat, 0o755)) // cannot be read, and is there
+	require.NoError(t, os.Mkdir(stat, 0o755)) // exists, and cannot be read
 	n.host.Run(10*time.Second, map[int]int64{10: 100, 1: 100})
 	_, err := n.s.scrape(t.Context())
 	require.NoError(t, err)
@@ -396,7 +396,8 @@ func TestTrap12VirtualMachinesAreReadFromArgumentsAndScopes(t *testing.T) {
 	assert.NotContains(t, n.one("process.energy", pid(13)).attributes, "vm.id")
 }
 
-// A pass of which nothing came, as where the node's time could not be read after it, is the one that tells who is new.
+// A scan whose result is dropped, because the node's CPU time cannot be read after it, is the only one that reports the
+// new process.
 func TestAProcessFirstSeenByAFailedScanIsIdentifiedByTheNext(t *testing.T) {
 	n := newTestNode(t)
 	n.start()

@@ -23,8 +23,8 @@ const (
 	machineOfA = `/machine.slice/machine-qemu\x2d1\x2dvm.scope`
 )
 
-// attacked is a node with a container in a pod, a virtual machine, and a user who gives cgroups and arguments their
-// names. The user's processes use nine times as much.
+// attacked is a node with a container in a pod, a virtual machine, and a user who imitates their names in cgroups and
+// arguments. The user's processes use nine times as much.
 func attacked(t *testing.T, forged string) *testNode {
 	t.Helper()
 	n := newTestNode(t)
@@ -63,7 +63,7 @@ func TestForgedCgroupsAndArgumentsShiftNoEnergy(t *testing.T) {
 	}
 }
 
-// requireEachSeriesOnce refuses two resources of the same attributes with the same metric.
+// requireEachSeriesOnce fails if two resources with the same attributes have the same metric.
 func requireEachSeriesOnce(t *testing.T, n *testNode) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -76,7 +76,7 @@ func requireEachSeriesOnce(t *testing.T, n *testNode) {
 	}
 }
 
-// Rootless Podman, a Quadlet of root's, kind, Docker in LXC on Proxmox and KubeVirt.
+// Rootless Podman, a Quadlet of root, kind, Docker in LXC on Proxmox and KubeVirt.
 func TestWhatOthersRunIsMeasuredUnderTheirNames(t *testing.T) {
 	const kind = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0a1b2c3d_0000_4000_8000_00000000000a.slice"
 	for name, tt := range map[string]struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// reasons returns the errors that a condition began with, or went on with.
+// reasons returns the errors with which a condition began or continued.
 func (n *testNode) reasons(condition string) (reasons []string) {
 	for _, e := range n.logs.FilterMessage("Collection degraded").All() {
 		if e.ContextMap()["condition"] == condition {
@@ -61,13 +61,13 @@ func TestAShortBurstOfHiddenProcessesIsNoCondition(t *testing.T) {
 	assert.Empty(t, n.told())
 }
 
-// children has processes that no scan shows use the CPU for a tenth of the time, and their parent as much.
+// children makes processes that no scan shows use the CPU for a tenth of the time, and their parent as much.
 func children(n *testNode, scans int, joules uint64) {
 	for range scans {
 		n.host.CPU.User += 100
 		n.host.CPU.Idle -= 100
 		n.host.HiddenThreads = 0
-		// An orphan that ended has no row where its time would show.
+		// An orphan that ended has no row that could show its time.
 		delete(n.host.Processes, 30)
 		n.run(joules*joule, map[int]int64{10: 100})
 		n.host.Processes[30] = &hostsim.Process{Comm: "orphan", Start: int64(n.host.Uptime / hostsim.Tick)}

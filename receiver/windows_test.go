@@ -22,9 +22,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// burst runs ten seconds of two CPUs on which one process uses 20 % of a CPU steadily and another a whole
-// CPU for two seconds. A busy CPU draws 10 W at its low frequency and 30 W at the high one, which it has
-// while the second process runs; the package draws 10 W besides. It returns what each is billed.
+// burst runs ten seconds on two CPUs. One process uses 20 % of a CPU steadily and another a whole CPU for two seconds.
+// A busy CPU draws 10 W at its low frequency and 30 W at the high one, which it has while the second process runs. The
+// package draws 10 W besides. burst returns the energy of each process.
 func burst(t *testing.T, windows bool) (steady, bursting float64) {
 	n := newTestNode(t)
 	n.host.CPUs = 2
@@ -53,7 +53,7 @@ func burst(t *testing.T, windows bool) (steady, bursting float64) {
 func TestWindowsTellABurstFromTheSameTimeUsedSteadily(t *testing.T) {
 	steady, bursting := burst(t, false)
 	assert.InDelta(t, 18.8, steady, 1e-6)
-	assert.InDelta(t, 18.8, bursting, 1e-6, "one window cannot tell")
+	assert.InDelta(t, 18.8, bursting, 1e-6, "one window cannot distinguish them")
 	steady, bursting = burst(t, true)
 	assert.InDelta(t, 2*4.6+8*1.2, steady, 1e-5)
 	assert.InDelta(t, 2*23, bursting, 1e-5)
@@ -116,7 +116,7 @@ func TestAConditionIsLoggedOncePerCollection(t *testing.T) {
 	assert.Equal(t, 1, n.logs.FilterMessage("Collection recovered").Len())
 }
 
-// failingSource is an exact source that fails from a point on.
+// failingSource is an exact source that fails from some time on.
 type failingSource struct {
 	*cpu.Procfs
 	fail   error
@@ -166,7 +166,7 @@ func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 	n.start()
 	n.host.Run(9*time.Second, map[int]int64{1: 450})
 	require.NoError(t, n.host.Render())
-	n.s.sample() // a window that no scrape has emitted yet
+	n.s.sample() // a window that was not emitted yet
 	zone.Content = ""
 	n.host.Run(time.Second, nil)
 	require.NoError(t, n.host.Render())
@@ -179,7 +179,7 @@ func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 	modeled := attrs{"energy.source": "modeled"}
 	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
 	assert.InDelta(t, 9*40, n.sum("process.energy", modeled), 1e-6)
-	scrape() // refused: again
+	scrape() // refused again
 	assert.InDelta(t, 9*80, n.sum("system.energy", modeled), 1e-6)
 	n.s.delivered(delivery{all: true, some: true})
 	scrape()
@@ -210,7 +210,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	}
 	_, err = s.scrape(t.Context())
 	require.NoError(t, err)
-	s.mu.Lock() // the sampler goes on
+	s.mu.Lock() // the sampler is still running
 	defer s.mu.Unlock()
 	l := s.ledger.Engine.Ledger()
 	modeled := slices.Index(s.ledger.kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
@@ -236,7 +236,7 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root()), fail: errRefused}
 	n.use(source)
 	n.s.cfg.SamplingInterval, n.s.sampler.window = 10*time.Millisecond, 10*time.Millisecond
-	defer func() { n.s.sampler.window = 0 }() // nothing beats
+	defer func() { n.s.sampler.window = 0 }() // no metronome
 	window := func() time.Time {
 		n.host.Run(10*time.Millisecond, map[int]int64{10: 1})
 		require.NoError(t, n.host.Render())

@@ -25,7 +25,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 	model := configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
 	for name, c := range map[string]struct {
 		edit    func(*Config)
-		setting string // empty: all have an effect
+		setting string // empty if all have an effect
 		reason  string
 	}{
 		"the defaults":          {func(*Config) {}, "", ""},

@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// all is a configuration that leaves nothing out but the metrics of static power models and CPUs.
+// all returns a configuration with all metrics but those of static power models and CPUs.
 func all() Config {
 	cfg := Config{
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
@@ -60,7 +60,8 @@ func only(names ...string) Config {
 	return cfg
 }
 
-// engine has n processes, each of a container, pod and machine of its own, that have used the same CPU time.
+// engine returns an engine with n processes, each in its own container, pod and machine, that have used the same CPU
+// time.
 func engine(n int) (*attribution.Engine, []attribution.Claimant) {
 	e := attribution.New(attribution.Config{}, baseline)
 	claimants := make([]attribution.Claimant, n)
@@ -82,7 +83,7 @@ func owner(i int) attribution.Owner {
 	}
 }
 
-// observe books an interval with total energy for each zone so far, half of it active.
+// observe observes an interval after which each zone has counted total energy, half of it active.
 func observe(e *attribution.Engine, at time.Time, claimants []attribution.Claimant, total units.Energy) {
 	node := attribution.Usage{Busy: 5 * units.Second, Total: 10 * units.Second}
 	iv := attribution.Interval{At: at, Elapsed: 10 * time.Second}
@@ -130,7 +131,7 @@ func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
 	fresh := attribution.New(attribution.Config{}, baseline)
 	cfg := all()
 	cfg.Metrics.ProcessCPUTime.Enabled = false
-	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, at).ResourceMetrics().Len(), "no energy, nobody who has any")
+	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, at).ResourceMetrics().Len(), "without energy there are no metrics")
 }
 
 func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
@@ -219,7 +220,8 @@ func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
 	}
 }
 
-// byState returns the values of a metric by whose they are, zone and state. Who is nobody by this attribute is "".
+// byState returns the values of a metric by an attribute of the resource, zone and state. The attribute is "" if it is
+// missing.
 func byState(md pmetric.Metrics, name, attribute string) map[string]float64 {
 	out := map[string]float64{}
 	for _, rm := range md.ResourceMetrics().All() {
@@ -238,9 +240,9 @@ func byState(md pmetric.Metrics, name, attribute string) map[string]float64 {
 	return out
 }
 
-// Two processes run, each of a container, pod and machine of its own, children of the second that nobody saw, and somebody
-// who cannot be named: each of these four has a quarter. A fifth is active. In 10 s packages use 30 J and memory 10 J, and
-// then 120 J and 40 J in 20 s.
+// Two processes run, each in its own container, pod and machine. Short-lived children of the second one and
+// unattributed time have as much CPU time each, so each of these four has a quarter. A fifth is active. In 10 s
+// packages use 30 J and memory 10 J, and then 120 J and 40 J in 20 s.
 func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 	var rules attribution.Rules
 	rules.Idle = attribution.IdleUsed
@@ -294,7 +296,7 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 	}
 }
 
-// 40 and 44 W at rest are 2 W around the mean. Of the active power the first has a quarter.
+// 40 and 44 W at rest are 2 W around the mean. The first process has a quarter of the active power.
 func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 	e := attribution.New(attribution.Config{Rules: attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.1, 20*time.Second)},
@@ -413,7 +415,7 @@ func TestThePowerOfWhatEndedHasNoRecordedValueUntilTheEndIsAcknowledged(t *testi
 	assert.Empty(t, find(gone, "container.power"))
 }
 
-// The collector's Prometheus exporter reads no point of a metric after the first without a value.
+// The collector's Prometheus exporter stops reading a metric at the first point without a value.
 func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 	e, claimants := engine(2)
 	e.Emitted()
@@ -433,7 +435,8 @@ func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 			ended++
 		}
 	}
-	// Of two zones and the machine's, and two kinds with two states each; of two of each entity and the others two kinds.
+	// Two zones and the machine's, and two kinds with two states each; two of each entity and the other processes, with
+	// two kinds.
 	assert.Equal(t, 2+1+2*2+2*(2*4+1), ended)
 	require.NoError(t, emittest.Duplicate(md))
 }
@@ -519,8 +522,8 @@ func TestEmittingTwiceGivesTheSameResult(t *testing.T) {
 	assert.Equal(t, first, marshal())
 }
 
-// allocationsPerAccount is what a process with two zones costs: its resource, scope, two metrics and the
-// four points with their attributes, 37 as measured.
+// allocationsPerAccount is the cost of a process with two zones: its resource, scope, two metrics and the four points
+// with their attributes. 37 were measured.
 const allocationsPerAccount = 37
 
 func TestAllocationsPerAccountAreBounded(t *testing.T) {
