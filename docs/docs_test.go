@@ -99,14 +99,16 @@ func TestTroubleshootingHasEveryCondition(t *testing.T) {
 }
 
 // A path with a placeholder in angle brackets is checked up to the placeholder.
-func TestPathsOnTheContributorsPageExist(t *testing.T) {
-	page, err := os.ReadFile("contributing.md")
-	require.NoError(t, err)
-	paths := regexp.MustCompile(`\b(?:cmd|deploy|docs|internal|receiver)/[\w./-]*\w`).FindAllString(string(page), -1)
-	assert.NotEmpty(t, paths)
-	for _, path := range paths {
-		_, err := os.Stat(filepath.Join(root, path))
-		assert.NoError(t, err)
+func TestPathsOnThePagesExist(t *testing.T) {
+	address := regexp.MustCompile(`\w+://\S+`)
+	path := regexp.MustCompile(`(?:^|[\s(\x60./])((?:cmd|deploy|docs|internal|receiver)/[\w./-]*\w)`)
+	for _, page := range pages(t) {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, p := range path.FindAllSubmatch(address.ReplaceAll(content, nil), -1) {
+			_, err := os.Stat(filepath.Join(root, string(p[1])))
+			assert.NoError(t, err, "%s", page)
+		}
 	}
 }
 
