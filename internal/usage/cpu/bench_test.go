@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// BenchmarkPass compares passes over the processes of this machine: the source's, the system calls alone
+// BenchmarkPass compares scans over the processes of this machine: the source's, the system calls alone
 // that it cannot do without, and prometheus/procfs.
 func BenchmarkPass(b *testing.B) {
 	perProcess := func(b *testing.B, processes int) {
@@ -89,7 +89,7 @@ func BenchmarkParseProcess(b *testing.B) {
 	}
 }
 
-// BenchmarkTable compares tables of 10,000 processes: the work of a pass but for reading.
+// BenchmarkTable compares tables of 10,000 processes: the work of a scan but for reading.
 func BenchmarkTable(b *testing.B) {
 	const n = 10_000
 	row := func(pid int) Process {

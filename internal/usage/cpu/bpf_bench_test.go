@@ -14,10 +14,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// BenchmarkBPFPass compares passes over the processes of this machine, and over 10,000 made-up ones: all that a
-// pass does but for the kernel's part.
+// BenchmarkBPFPass compares scans over the processes of this machine, and over 10,000 made-up ones: all that a
+// scan does but for the kernel's part.
 func BenchmarkBPFPass(b *testing.B) {
-	pass := func(b *testing.B, source *BPF) {
+	scan := func(b *testing.B, source *BPF) {
 		var table Table
 		require.NoError(b, source.ReadProcesses(&table))
 		b.ReportAllocs()
@@ -35,13 +35,13 @@ func BenchmarkBPFPass(b *testing.B) {
 		if !strings.Contains(source.Name(), "scan") {
 			b.Skip("the kernel lacks what the scan needs")
 		}
-		pass(b, source)
+		scan(b, source)
 	})
 	b.Run("source=stream", func(b *testing.B) {
 		refuse(b, &openScan, errNoKfunc)
-		pass(b, openHere(b))
+		scan(b, openHere(b))
 	})
-	// What a pass costs beside the kernel's part, and what it costs more where some order or some end is odd.
+	// What a scan costs beside the kernel's part, and what it costs more where some order or some end is odd.
 	for _, c := range []struct {
 		name string
 		odd  func(k *fakeKernel)

@@ -42,7 +42,7 @@ type observed struct {
 	testing.TB
 	source *BPF
 	table  Table
-	passes int
+	scans int
 
 	billed map[identity]units.CPUTime // Used and LastSlice
 	unseen map[identity]units.CPUTime // given to this row
@@ -51,14 +51,14 @@ type observed struct {
 	lost   units.CPUTime
 }
 
-// observe makes the first pass. It skips the test where this machine cannot run the programs.
+// observe makes the first scan. It skips the test where this machine cannot run the programs.
 func observe(t testing.TB) *observed {
 	t.Helper()
 	o := &observed{
 		TB: t, source: openHere(t),
 		billed: map[identity]units.CPUTime{}, unseen: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
 	}
-	o.pass()
+	o.scan()
 	return o
 }
 
@@ -121,10 +121,10 @@ func refuseCreations(t testing.TB, err error) {
 	t.Cleanup(func() { openCreations = opened })
 }
 
-func (o *observed) pass() {
+func (o *observed) scan() {
 	o.Helper()
 	require.NoError(o, o.source.ReadProcesses(&o.table))
-	o.passes++
+	o.scans++
 	t := &o.table
 	o.lost += t.Untraced
 	o.nobody += t.ShortLived
@@ -142,11 +142,11 @@ func (o *observed) pass() {
 	}
 }
 
-// until makes passes until something holds, which must happen, however slow the machine is.
+// until makes scans until something holds, which must happen, however slow the machine is.
 func (o *observed) until(what string, holds func() bool) {
 	o.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if o.pass(); holds() {
+		if o.scan(); holds() {
 			return
 		}
 		if time.Now().After(end) {
@@ -360,11 +360,11 @@ func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
 	assert.Empty(t, attempt(t), "missing ten times")
 }
 
-// soon makes passes until something holds that may never do so: some hundreds, which a slow machine takes longer for.
+// soon makes scans until something holds that may never do so: some hundreds, which a slow machine takes longer for.
 func (o *observed) soon(holds func() bool) bool {
 	o.Helper()
 	for range 200 {
-		if o.pass(); holds() {
+		if o.scan(); holds() {
 			return true
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -400,9 +400,9 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 				o.TB = t
 				unlessMissed(t, func(t *testing.T) string {
 					group := newCgroup(t)
-					anchor := startBurner(t, group, "say", "wait") // a row for those that no pass sees
+					anchor := startBurner(t, group, "say", "wait") // a row for those that no scan sees
 					anchor.said()
-					o.pass()
+					o.scan()
 					worker := startBurner(t, group, c.acts...)
 					done := make(chan error, 1)
 					go func() { done <- worker.Wait() }()
@@ -417,7 +417,7 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 					})
 					found := o.soon(func() bool { return float64(o.inside[group.id]) >= c.least*float64(group.used()) })
 					for range 3 { // and nothing is found again
-						o.pass()
+						o.scan()
 					}
 					off := time.Duration(o.inside[group.id]) - time.Duration(group.used())
 					require.LessOrEqual(t, off, 2*time.Microsecond)

@@ -101,7 +101,7 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 			o := observe(t)
 			child := startBurner(t, nil, "burn:20", "say", "wait", "burn:30")
 			child.said()
-			o.pass()
+			o.scan()
 			row := o.row(child.Process.Pid)
 			require.NotNil(t, row)
 			assert.True(t, row.Born)
@@ -127,7 +127,7 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 	})
 }
 
-// No pass sees any of these children. They take long enough for other programs to leave meanwhile, whenever it is
+// No scan sees any of these children. They take long enough for other programs to leave meanwhile, whenever it is
 // tried: see unlessMissed.
 func TestBPFFindsThreeHundredShortLivedChildren(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestBPFFindsThreeHundredShortLivedChildren(t *testing.T) {
 			require.Greater(t, used, 1300*ms)
 			found := o.soon(func() bool { return float64(o.inside[group.id]) >= 0.97*float64(used) })
 			share := float64(o.inside[group.id]) / float64(used)
-			t.Logf("%d passes, %v, %.3f %% found", o.passes, time.Duration(used), 100*share)
+			t.Logf("%d scans, %v, %.3f %% found", o.scans, time.Duration(used), 100*share)
 			require.Less(t, share, 1.01)
 			anchor.end()
 			if !found {
@@ -157,7 +157,7 @@ func TestAProcessThatAnotherThreadMadeExecuteIsTheSameProcess(t *testing.T) {
 		o := observe(t)
 		b := startBurner(t, nil, "burn:30", "say", "wait", "exec:30", "say", "burn:30", "wait")
 		b.said()
-		o.pass()
+		o.scan()
 		row := o.row(b.Process.Pid)
 		require.NotNil(t, row)
 		id, slot := identity{row.PID, row.Start}, row.Slot
@@ -165,7 +165,7 @@ func TestAProcessThatAnotherThreadMadeExecuteIsTheSameProcess(t *testing.T) {
 		require.NoError(t, err)
 		b.said()
 		for range 3 {
-			o.pass()
+			o.scan()
 			for i := range o.table.Ended {
 				require.NotEqual(t, id.pid, o.table.Ended[i].PID, "it goes on")
 			}
@@ -188,7 +188,7 @@ func TestAProcessWhoseFirstThreadLeftIsNoZombieForBPF(t *testing.T) {
 			o := observe(t)
 			b := startBurner(t, nil, "leave:20", "say", "wait", "burn:20")
 			b.said()
-			o.pass()
+			o.scan()
 			row := o.row(b.Process.Pid)
 			require.NotNil(t, row, "it is no zombie")
 			assert.EqualValues(t, 2, row.Threads, "the first is still counted")

@@ -24,7 +24,7 @@ import (
 type life struct {
 	tasks.Process        // Run is all that it really used
 	shown         uint64 // the most that a list has shown of it
-	told          int    // the pass that tells of its end
+	told          int    // the scan that tells of its end
 }
 
 // madeUp is a kernel in which processes live at random, as the lists and the ends of a real one would show
@@ -35,7 +35,7 @@ type madeUp struct {
 	source   *BPF
 	table    Table
 	now      time.Duration
-	pass     int
+	scan     int
 	nextPid  uint32
 	living   []*life
 	dead     []*life // whose ends are not told yet
@@ -43,7 +43,7 @@ type madeUp struct {
 	drainErr error
 	lossy    bool
 
-	used   uint64 // what all processes used since the first pass
+	used   uint64 // what all processes used since the first scan
 	lost   uint64 // of those whose end was lost, what no list had shown
 	shared uint64 // what the kernel says of lost ends
 	count  uint64
@@ -74,7 +74,7 @@ func (w *madeUp) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) 
 		return 0, 0, w.drainErr
 	}
 	w.dead = slices.DeleteFunc(w.dead, func(p *life) bool {
-		if p.told > w.pass {
+		if p.told > w.scan {
 			return false
 		}
 		if w.lossy && w.r.IntN(20) == 0 {
@@ -120,7 +120,7 @@ func (w *madeUp) act() {
 		i := w.r.IntN(len(w.living))
 		p := w.living[i]
 		w.living = slices.Delete(w.living, i, i+1)
-		p.told = w.pass + w.r.IntN(4)
+		p.told = w.scan + w.r.IntN(4)
 		w.dead = append(w.dead, p)
 	default:
 		p := w.living[w.r.IntN(len(w.living))]
@@ -130,11 +130,11 @@ func (w *madeUp) act() {
 	}
 }
 
-// read makes a pass and checks what holds after each.
+// read makes a scan and checks what holds after each.
 func (w *madeUp) read() {
 	w.Helper()
 	w.now += time.Duration(w.r.Int64N(int64(time.Second)))
-	w.pass++
+	w.scan++
 	require.NoError(w, w.source.ReadProcesses(&w.table))
 	t := &w.table
 	require.True(w, slices.IsSortedFunc(t.Processes, func(a, b Process) int { return byAge(&a, &b) }))
@@ -146,15 +146,15 @@ func (w *madeUp) read() {
 		w.billed += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
-		require.False(w, taken[t.Ended[i].Slot], "slot %d of one that ended is given on in the same pass", t.Ended[i].Slot)
+		require.False(w, taken[t.Ended[i].Slot], "slot %d of one that ended is given on in the same scan", t.Ended[i].Slot)
 		taken[t.Ended[i].Slot] = true
 		w.billed += t.Ended[i].LastSlice
 	}
 	w.billed += t.ShortLived
-	require.LessOrEqual(w, uint64(w.billed), w.used, "pass %d: more than was used", w.pass)
+	require.LessOrEqual(w, uint64(w.billed), w.used, "scan %d: more than was used", w.scan)
 }
 
-// begin lets a kernel live for a while before the first pass.
+// begin lets a kernel live for a while before the first scan.
 func begin(t testing.TB, seed uint64) *madeUp {
 	w := &madeUp{TB: t, r: rand.New(rand.NewPCG(seed, 4)), now: time.Hour, nextPid: 1}
 	w.source = newBPF(t.TempDir(), w, w)
@@ -184,7 +184,7 @@ func (*still) Uint64() uint64 { return 1<<64 - 1 }
 func (w *madeUp) settle() {
 	w.Helper()
 	w.between = nil
-	w.pass += 10
+	w.scan += 10
 	r := w.r
 	w.r = rand.New(&still{})
 	w.read()
@@ -199,7 +199,7 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 			w := begin(t, seed)
 			for i := range 300 {
 				w.between = nil
-				if w.r.IntN(2) == 0 { // some of it happens during the pass
+				if w.r.IntN(2) == 0 { // some of it happens during the scan
 					w.between = func() {
 						for range w.r.IntN(10) {
 							w.act()
@@ -220,7 +220,7 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				require.Zero(t, w.table.Untraced)
 				if i%10 == 9 {
 					w.settle()
-					require.Equal(t, w.used, uint64(w.billed), "pass %d", w.pass)
+					require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
 				}
 			}
 			w.settle()
@@ -262,7 +262,7 @@ func TestWhatTheKernelLosesOfEndsIsAllThatIsMissing(t *testing.T) {
 func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	start := uint64(k.now)
-	for i := range uint64(3) { // generations of PID 10 that no pass sees
+	for i := range uint64(3) { // generations of PID 10 that no scan sees
 		k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: start + 1 + i, Run: 100, Cgroup: 5})
 	}
 	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5007, Cgroup: 7})
@@ -280,7 +280,7 @@ func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T
 func TestAProcessCreatedDuringTheScanIsCountedFromItsStart(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	require.NoError(t, b.ReadProcesses(table))
-	// It took its start time long before the pass, but came on the list after it.
+	// It took its start time long before the scan, but came on the list after it.
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now - 900*time.Millisecond), Run: 30, Threads: 1})
 	require.NoError(t, b.ReadProcesses(table))
 	assert.EqualValues(t, 30, table.Processes[2].Used)
@@ -295,7 +295,7 @@ func TestAnEndFromBeforeTheFirstScanIsIgnored(t *testing.T) {
 	table := &Table{}
 	require.NoError(t, b.ReadProcesses(table))
 	assert.Zero(t, table.Untraced, "nor is what was lost then")
-	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(99 * time.Second), Run: 1000, Cgroup: 5}} // freed after the first pass
+	k.ends = []tasks.Ended{{Pid: 21, Start: uint64(99 * time.Second), Run: 1000, Cgroup: 5}} // freed after the first scan
 	k.now += time.Second
 	require.NoError(t, b.ReadProcesses(table))
 	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived)

@@ -91,12 +91,12 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 			reference.bootNow = w.source.bootNow
 			var table, want Table
 			quick := 0
-			for pass := range 600 {
+			for scan := range 600 {
 				for range w.r.IntN(6) {
 					w.act()
 				}
-				for range w.r.IntN(4) { // they come and go between two passes
-					w.dead = append(w.dead, &life{told: w.pass, Process: tasks.Process{
+				for range w.r.IntN(4) { // they come and go between two scans
+					w.dead = append(w.dead, &life{told: w.scan, Process: tasks.Process{
 						Pid: 1000 + w.r.Uint32N(1000), Start: uint64(w.now), Run: w.r.Uint64N(1e6), Cgroup: 1 + w.r.Uint64N(6), Parent: 1 + w.r.Uint32N(300),
 					}})
 				}
@@ -108,7 +108,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 					w.living[w.r.IntN(len(w.living))].Cgroup = 1 + w.r.Uint64N(6)
 				}
 				w.now += time.Duration(w.r.Int64N(int64(30 * time.Millisecond)))
-				w.pass++
+				w.scan++
 				if w.r.IntN(20) == 0 { // its list is read, and what it said of changes is lost
 					w.drainErr = errors.New("refused")
 					require.Error(t, w.source.ReadProcesses(&table))
@@ -121,7 +121,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				if table.kept > 0 {
 					quick++
 				}
-				require.Equal(t, want.Processes, table.Processes, "pass %d, %d rows kept", pass, table.kept)
+				require.Equal(t, want.Processes, table.Processes, "scan %d, %d rows kept", scan, table.kept)
 				require.Equal(t, want.Ended, table.Ended)
 				var active []int32
 				for i := range table.Processes {
@@ -136,7 +136,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 					require.Equal(t, want.Compact(), table.Compact())
 				}
 			}
-			assert.Greater(t, quick, 400, "passes that kept rows")
+			assert.Greater(t, quick, 400, "scans that kept rows")
 		})
 	}
 }
@@ -157,7 +157,7 @@ func TestAnotherTableGetsAllRows(t *testing.T) {
 	assert.Zero(t, first.kept)
 }
 
-// asked is a kernel that counts in how many passes all processes are described.
+// asked is a kernel that counts in how many scans all processes are described.
 type asked struct {
 	*fakeKernel
 	all int
@@ -221,6 +221,6 @@ func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
 	assert.True(t, hidden(0, 1000))
 	assert.True(t, hidden(recheck/2, 1))
 	assert.False(t, hidden(recheck/2, 1))
-	assert.Equal(t, 1, k.all, "and it takes no pass over all")
+	assert.Equal(t, 1, k.all, "and it takes no scan over all")
 	assert.True(t, hidden(describeAgain, 1000))
 }

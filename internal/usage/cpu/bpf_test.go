@@ -41,7 +41,7 @@ func (k *fakeKernel) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
 	return count, lost, nil
 }
 
-// fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first pass at 100 s.
+// fakeBPF returns a source whose kernel runs process 1 in cgroup 5, after its first scan at 100 s.
 func fakeBPF(t *testing.T) (*fakeKernel, *BPF, *Table) {
 	t.Helper()
 	k := &fakeKernel{now: 100 * time.Second}
@@ -66,7 +66,7 @@ func TestBPFCountsTimeSinceTheLastScan(t *testing.T) {
 }
 
 func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
-	for name, late := range map[string]bool{"told at once": false, "told a pass later": true} {
+	for name, late := range map[string]bool{"told at once": false, "told a scan later": true} {
 		t.Run(name, func(t *testing.T) {
 			k, b, table := fakeBPF(t)
 			k.listed = k.listed[:1]
@@ -97,7 +97,7 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 		{Pid: 31, Start: start, Run: 13, Cgroup: rootCgroup, Parent: 32}, // whose parent has ended too
 		{Pid: 32, Start: start, Run: 17, Cgroup: rootCgroup, Parent: 1},
 		{Pid: 33, Start: start, Run: 19, Cgroup: 4711, Parent: 1},
-		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first pass
+		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first scan
 	}
 	require.NoError(t, b.ReadProcesses(table))
 	assert.EqualValues(t, 11, table.Processes[1].ShortLived)
@@ -163,13 +163,13 @@ func TestABPFScanAllocatesNothing(t *testing.T) {
 	for i := range 10_000 {
 		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(100 + i), Run: uint64(i), Threads: 1})
 	}
-	pass := func() {
+	scan := func() {
 		k.listed[77].Run++
 		require.NoError(t, b.ReadProcesses(table))
 	}
-	pass()
-	pass()
-	assert.LessOrEqual(t, testing.AllocsPerRun(20, pass), 20.0, "whatever the number of processes")
+	scan()
+	scan()
+	assert.LessOrEqual(t, testing.AllocsPerRun(20, scan), 20.0, "whatever the number of processes")
 }
 
 func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {

@@ -94,7 +94,7 @@ func passAroundCgroup(t *testing.T, source *BPF, name string, remove bool) Cgrou
 		if remove {
 			require.NoError(t, os.Remove(dir))
 		}
-		for passes := 0; passes < 400; passes++ { // it tells of an end an RCU grace period later
+		for scans := 0; scans < 400; scans++ { // it tells of an end an RCU grace period later
 			require.NoError(t, source.ReadProcesses(table))
 			for _, in := range table.ShortLivedIn {
 				if in.Path == path {

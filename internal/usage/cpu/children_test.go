@@ -24,10 +24,10 @@ func TestAChildThatLivedBetweenScansShowsInItsParentsChildTime(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1, Comm: "make"})
 	w.add(43, hostsim.Process{Parent: 1})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 5, 43: 100})
 	w.spend(42, 400)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 400*Tick, w.process(42).ShortLived)
 	assert.Equal(t, 5*Tick, w.used(42))
 	assert.Zero(t, w.process(43).ShortLived, "not at whoever is visible")
@@ -35,17 +35,17 @@ func TestAChildThatLivedBetweenScansShowsInItsParentsChildTime(t *testing.T) {
 	assert.Zero(t, w.table.Untraced)
 
 	w.Run(10*time.Second, nil)
-	w.pass()
+	w.scan()
 	assert.Zero(t, w.process(42).ShortLived, "once")
 }
 
 func TestChildrenOfAProcessBornInTheIntervalShowToo(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(10*time.Second, map[int]int64{42: 5})
 	w.spend(42, 400)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 400*Tick, w.process(42).ShortLived)
 }
 
@@ -54,10 +54,10 @@ func TestLastSliceOfAProcessThatEndedIsItsOwn(t *testing.T) {
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 42})
 	w.Run(100*time.Second, map[int]int64{43: 500})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 1, 43: 300})
 	w.reap(43)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 300*Tick, w.ended(43).LastSlice)
 	assert.Equal(t, 1*Tick, w.used(42))
 	assert.Zero(t, w.process(42).ShortLived, "neither the last slice nor the life before")
@@ -68,11 +68,11 @@ func TestProcessThatEndedWithoutALastSlice(t *testing.T) {
 	w := watch(t)
 	w.add(43, hostsim.Process{Parent: 1})
 	w.Run(100*time.Second, map[int]int64{43: 500})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.reap(43)
 	w.unowned(1000) // there is CPU time that it could be billed for
-	w.pass()
+	w.scan()
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Zero(t, w.process(1).ShortLived)
 	assert.Zero(t, w.table.Untraced)
@@ -85,12 +85,12 @@ func TestSeveralThatEndedShareWhatTheirParentShows(t *testing.T) {
 		w.add(pid, hostsim.Process{Parent: 42})
 	}
 	w.Run(100*time.Second, nil)
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{43: 100, 44: 200, 45: 300})
 	for pid := 43; pid < 46; pid++ {
 		w.reap(pid)
 	}
-	w.pass()
+	w.scan()
 	var sum units.CPUTime
 	for pid := int32(43); pid < 46; pid++ {
 		assert.InDelta(t, float64(200*Tick), float64(w.ended(pid).LastSlice), 1, "nothing says which used how much")
@@ -106,12 +106,12 @@ func TestDescendantsThatAllEndedShowAtTheNearestThatRuns(t *testing.T) {
 	w.add(30, hostsim.Process{Parent: 20})
 	w.add(40, hostsim.Process{Parent: 30})
 	w.Run(100*time.Second, map[int]int64{20: 50, 30: 60, 40: 70})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{10: 1, 20: 20, 30: 30, 40: 40})
 	w.reap(40)
 	w.reap(30)
 	w.reap(20)
-	w.pass()
+	w.scan()
 	sum := w.ended(20).LastSlice + w.ended(30).LastSlice + w.ended(40).LastSlice + w.process(10).ShortLived
 	assert.InDelta(t, float64(90*Tick), float64(sum), 3)
 	assert.Zero(t, w.process(1).ShortLived)
@@ -121,15 +121,15 @@ func TestDescendantsThatAllEndedShowAtTheNearestThatRuns(t *testing.T) {
 func TestASampledShortChildIsNotChargedForItsSiblings(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1, Comm: "loop"})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.spend(42, 500)
 	w.add(1000, hostsim.Process{Parent: 42}) // started in this very tick
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.reap(1000)
 	w.spend(42, 500)
-	w.pass()
+	w.scan()
 	assert.LessOrEqual(t, w.ended(1000).LastSlice, 3*Tick)
 	assert.Equal(t, 500*Tick, w.ended(1000).LastSlice+w.process(42).ShortLived)
 }
@@ -144,13 +144,13 @@ func TestOrphanIsNotBilledForItsLifeAgainWhereItIsWaitedFor(t *testing.T) {
 			w.add(10, hostsim.Process{Parent: 5, Comm: "bash"})
 			w.add(20, hostsim.Process{Parent: 10, Comm: "nohup"})
 			w.Run(100*time.Second, map[int]int64{10: 100, 20: 6000})
-			w.pass()
+			w.scan()
 			w.Run(10*time.Second, map[int]int64{10: 10, 20: 20})
 			w.reap(10) // by 5
 			w.Processes[20].Parent = 1
 			w.reap(20) // by init
 			w.unowned(unowned)
-			w.pass()
+			w.scan()
 			sum := w.ended(10).LastSlice + w.ended(20).LastSlice + w.process(5).ShortLived + w.process(1).ShortLived
 			assert.InDelta(t, float64(30*Tick), float64(sum), 2)
 			assert.Zero(t, w.table.Untraced)
@@ -162,12 +162,12 @@ func TestInferenceNeverGoesBeyondTheNodesTime(t *testing.T) {
 	w := watch(t)
 	w.add(5, hostsim.Process{Parent: 1})
 	w.add(6, hostsim.Process{Parent: 1})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{5: 30})
 	w.Processes[5].CUser += 3000 // twice too much
 	w.Processes[6].CUser += 1000
 	w.unowned(400)
-	w.pass()
+	w.scan()
 	sum := w.process(5).ShortLived + w.process(6).ShortLived
 	assert.InDelta(t, float64(400*Tick), float64(sum), 2)
 	assert.Positive(t, w.process(6).ShortLived)
@@ -179,13 +179,13 @@ func TestParentThatWaitsAfterItWasReadIsNotBilledForItsChildsLife(t *testing.T) 
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 42})
 	w.Run(100*time.Second, map[int]int64{43: 9000})
-	w.pass()
+	w.scan()
 
-	// The pass comes to 42 before it waits, and to 43 after that.
+	// The scan comes to 42 before it waits, and to 43 after that.
 	w.Run(10*time.Second, map[int]int64{43: 100})
 	child := *w.Processes[43]
 	delete(w.Processes, 43)
-	w.pass()
+	w.scan()
 	assert.Equal(t, Unbounded, w.table.Untraced, "nothing shows the last slice yet")
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Zero(t, w.process(42).ShortLived)
@@ -194,13 +194,13 @@ func TestParentThatWaitsAfterItWasReadIsNotBilledForItsChildsLife(t *testing.T) 
 	w.reap(43)
 	w.Run(10*time.Second, nil)
 	w.unowned(1000)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 100*Tick, w.process(42).ShortLived, "the last slice, late; not the life")
 	assert.Zero(t, w.table.Untraced)
 
 	w.Run(10*time.Second, nil)
 	w.spend(42, 70)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 70*Tick, w.process(42).ShortLived, "and nothing is owed after that")
 }
 
@@ -209,20 +209,20 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 42})
 	w.Run(100*time.Second, map[int]int64{43: 500})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{43: 300})
 	delete(w.Processes, 43) // and nobody's child times grow
-	w.pass()
+	w.scan()
 	assert.Equal(t, Unbounded, w.table.Untraced)
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Zero(t, w.process(42).ShortLived)
 
 	w.Run(20*time.Second, nil)
-	w.pass()
+	w.scan()
 	assert.Zero(t, w.table.Untraced, "that was of that interval")
 	w.Run(10*time.Second, nil)
 	w.spend(42, 300)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 300*Tick, w.process(42).ShortLived, "it waits for others; what it owed is past")
 }
 
@@ -232,7 +232,7 @@ func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
 		w := watch(t)
 		w.add(42, hostsim.Process{Parent: 1, IgnoresSIGCHLD: ignores})
 		w.add(43, hostsim.Process{Parent: 42})
-		w.pass()
+		w.scan()
 		untraced := func() {
 			t.Helper()
 			want := units.CPUTime(0)
@@ -245,16 +245,16 @@ func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
 		w.Run(10*time.Second, nil)
 		delete(w.Processes, 43)
 		w.unowned(500)
-		w.pass()
+		w.scan()
 		untraced()
 		w.Run(10*time.Second, nil)
 		w.unowned(500)
-		w.pass()
-		untraced() // as long as it lives, whether or not a pass comes upon a child
+		w.scan()
+		untraced() // as long as it lives, whether or not a scan comes upon a child
 
 		w.Run(10*time.Second, nil)
 		w.spend(42, 5)
-		w.pass()
+		w.scan()
 		assert.Zero(t, w.table.Untraced, "it waits now")
 	}
 }
@@ -279,10 +279,10 @@ func TestProcessWithoutAParentInSightIsUntraced(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 0}) // its parent is outside of the PID namespace
 	w.Run(100*time.Second, map[int]int64{42: 10})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 300})
 	w.reap(42)
-	w.pass()
+	w.scan()
 	assert.Equal(t, Unbounded, w.table.Untraced)
 	assert.Zero(t, w.ended(42).LastSlice)
 }
@@ -294,16 +294,16 @@ func TestKernelThreadThatEndedIsUntracedUpToWhatItCanHaveUsed(t *testing.T) {
 	w.Run(3*time.Second, nil)
 	w.add(61, hostsim.Process{Parent: 2, Kernel: true, Comm: "kworker/0:2"})
 	w.Run(100*time.Second, map[int]int64{60: 1000})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	delete(w.Processes, 60)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 10*units.Second+2*Tick, w.table.Untraced, "the interval")
 	assert.Zero(t, w.process(2).ShortLived)
 
 	w.Run(10*time.Minute, nil)
 	delete(w.Processes, 61)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 110*units.Second+2*Tick, w.table.Untraced, "no longer than it had lived")
 }
 
@@ -313,12 +313,12 @@ func TestUntracedNeverExceedsUnbounded(t *testing.T) {
 	w.add(60, hostsim.Process{Parent: 2, Kernel: true})
 	w.add(61, hostsim.Process{Parent: 2, Kernel: true})
 	w.Run(time.Minute, nil)
-	w.pass()
+	w.scan()
 	w.Run(time.Minute, nil)
 	for _, pid := range []int{42, 60, 61} {
 		delete(w.Processes, pid)
 	}
-	w.pass()
+	w.scan()
 	assert.Equal(t, Unbounded, w.table.Untraced)
 }
 
@@ -328,11 +328,11 @@ func TestZombieHasNoLastSlice(t *testing.T) {
 	w.add(43, hostsim.Process{Parent: 42})
 	w.Run(10*time.Second, map[int]int64{43: 500})
 	w.Processes[43].State = 'Z'
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.reap(43)
 	w.spend(42, 30) // another child's
-	w.pass()
+	w.scan()
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Equal(t, 30*Tick, w.process(42).ShortLived)
 	assert.Zero(t, w.table.Untraced)
@@ -341,10 +341,10 @@ func TestZombieHasNoLastSlice(t *testing.T) {
 func TestZombieWhoseParentIsNotSeenLeavesNothingUntraced(t *testing.T) {
 	w := watch(t)
 	w.add(43, hostsim.Process{Parent: 0, State: 'Z'})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.reap(43)
-	w.pass()
+	w.scan()
 	assert.Zero(t, w.table.Untraced)
 }
 
@@ -354,13 +354,13 @@ func TestZombieUnderAParentThatNeverWaitsGoesToInit(t *testing.T) {
 	w.add(43, hostsim.Process{Parent: 42})
 	w.Run(10*time.Second, map[int]int64{42: 100, 43: 500})
 	w.Processes[43].State = 'Z'
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 20})
 	w.Processes[43].Parent = 1
 	w.reap(42)
 	w.reap(43)
 	w.unowned(800)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 20*Tick, w.ended(42).LastSlice)
 	assert.Zero(t, w.process(1).ShortLived)
 }
@@ -369,10 +369,10 @@ func TestProcessWhoseFirstThreadEndedGoesOn(t *testing.T) {
 	w := watch(t)
 	w.add(43, hostsim.Process{Parent: 1, State: 'Z', Threads: 3})
 	w.Run(100*time.Second, map[int]int64{43: 500})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{43: 700})
 	w.reap(43)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 700*Tick, w.ended(43).LastSlice)
 }
 
@@ -382,13 +382,13 @@ func TestReusedPidOfAParentIsNotTheParent(t *testing.T) {
 	w.add(42, hostsim.Process{Parent: 10})
 	w.add(43, hostsim.Process{Parent: 42})
 	w.Run(100*time.Second, map[int]int64{42: 100, 43: 500})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{43: 300})
 	w.reap(43)
 	w.reap(42)
 	w.add(42, hostsim.Process{Parent: 1, Comm: "stranger"})
 	w.spend(42, 40)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 40*Tick, w.process(42).ShortLived, "its own children's")
 	assert.Equal(t, 300*Tick, w.ended(42).LastSlice+w.ended(43).LastSlice+w.process(10).ShortLived)
 	assert.Zero(t, w.table.Untraced)
@@ -398,11 +398,11 @@ func TestProcessThatReapedItsChildAndEndedIsBilledForBoth(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(100*time.Second, map[int]int64{42: 100})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 50})
 	w.spend(42, 200) // came and went below it
 	w.reap(42)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 250*Tick, w.ended(42).LastSlice+w.process(1).ShortLived)
 }
 
@@ -411,11 +411,11 @@ func TestChildrenThatAProcessHadBeforeAreNotBilledAgainWhenItEnds(t *testing.T) 
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(100*time.Second, map[int]int64{42: 100})
 	w.spend(42, 5000)
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 50})
 	w.reap(42)
 	w.unowned(900)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 50*Tick, w.ended(42).LastSlice)
 	assert.Zero(t, w.process(1).ShortLived)
 }
@@ -423,14 +423,14 @@ func TestChildrenThatAProcessHadBeforeAreNotBilledAgainWhenItEnds(t *testing.T) 
 func TestUnusedTimeIsNotCarriedToTheNextInterval(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.unowned(900)
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.unowned(30)
 	w.Processes[42].CUser += 500
-	w.pass()
+	w.scan()
 	assert.Equal(t, 30*Tick, w.process(42).ShortLived)
 }
 
@@ -439,10 +439,10 @@ func TestLastSliceOfAProcessWithManyThreads(t *testing.T) {
 	w.CPUs = 64
 	w.add(42, hostsim.Process{Parent: 1, Threads: 64})
 	w.Run(100*time.Second, nil)
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 64_000})
 	w.reap(42)
-	w.pass()
+	w.scan()
 	assert.Equal(t, 64_000*Tick, w.ended(42).LastSlice)
 }
 
@@ -616,7 +616,7 @@ func (w *world) act() {
 	}
 }
 
-// shown is the host as a pass would read it, without the way through files.
+// shown is the host as a scan would read it, without the way through files.
 func (w *world) shown() (rows []Process) {
 	for pid, p := range w.Processes {
 		rows = append(rows, Process{
@@ -628,12 +628,12 @@ func (w *world) shown() (rows []Process) {
 	return rows
 }
 
-// live lets a world live for as many passes and checks that all its CPU time is billed once.
-func live(t *testing.T, seed uint64, passes int, viaFiles bool) {
+// live lets a world live for as many scans and checks that all its CPU time is billed once.
+func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
 	w := &world{watched: watch(t), r: rand.New(rand.NewPCG(seed, 99)), nextPid: 100}
-	pass := func() {
+	scan := func() {
 		if viaFiles {
-			w.pass()
+			w.scan()
 			return
 		}
 		before := w.node.Process
@@ -644,15 +644,15 @@ func live(t *testing.T, seed uint64, passes int, viaFiles bool) {
 	for range 30 {
 		w.spawn(max(w.running(), 1))
 	}
-	pass()
+	scan()
 	var billed units.CPUTime
 	rounding, ended, unseen := 0, 0, 0
-	for i := range passes {
+	for i := range scans {
 		before := w.node.Process
 		for range w.r.IntN(60) {
 			w.act()
 		}
-		pass()
+		scan()
 		interval := inferred(&w.table)
 		for j := range w.table.Processes {
 			interval += w.table.Processes[j].Used
@@ -660,8 +660,8 @@ func live(t *testing.T, seed uint64, passes int, viaFiles bool) {
 				unseen++
 			}
 		}
-		require.LessOrEqual(t, interval, w.node.Process-before, "pass %d: beyond what the node used", i)
-		require.Zero(t, w.table.Untraced, "pass %d: every end can be traced", i)
+		require.LessOrEqual(t, interval, w.node.Process-before, "scan %d: beyond what the node used", i)
+		require.Zero(t, w.table.Untraced, "scan %d: every end can be traced", i)
 		require.False(t, w.table.Hidden)
 		billed += interval
 		for j := range w.table.Ended {
@@ -671,11 +671,11 @@ func live(t *testing.T, seed uint64, passes int, viaFiles bool) {
 			}
 		}
 		truth := units.CPUTime(w.truth) * Tick
-		require.LessOrEqual(t, billed, truth, "pass %d", i)
-		require.InDelta(t, float64(truth), float64(billed), float64(rounding), "pass %d", i)
+		require.LessOrEqual(t, billed, truth, "scan %d", i)
+		require.InDelta(t, float64(truth), float64(billed), float64(rounding), "scan %d", i)
 	}
-	assert.Greater(t, ended, passes/5, "last slices")
-	assert.Greater(t, unseen, passes/15, "children that no pass saw")
+	assert.Greater(t, ended, scans/5, "last slices")
+	assert.Greater(t, unseen, scans/15, "children that no scan saw")
 	assert.Less(t, w.table.Slots(), 200)
 }
 

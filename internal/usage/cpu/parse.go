@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -23,7 +24,6 @@ const pfKthread = 0x00200000
 
 var (
 	errTruncated = errors.New("truncated")
-	errNumber    = errors.New("not a number where one belongs")
 	errReleased  = errors.New("the process is gone but for its name")
 )
 
@@ -59,7 +59,7 @@ func parseProcess(b []byte, p *Process) error {
 	case len(f.rest) == 0: // the number may be cut short
 		return errTruncated
 	case start > math.MaxInt64/uint64(Tick):
-		return errNumber
+		return kernfs.ErrRange
 	case threads == 0: // read while it was being released: parent and times may be 0 as well
 		return errReleased
 	}
@@ -149,7 +149,7 @@ func parseCPU(line []byte) (cpu int, c cpuTicks, err error) {
 	number, _, _ := bytes.Cut(line, []byte{' '})
 	n, err := kernfs.ParseUint(number)
 	if err != nil || n >= maxCPUs {
-		return 0, c, errNumber
+		return 0, c, cmp.Or(err, kernfs.ErrRange)
 	}
 	c, err = parseColumns(line[len(number):])
 	return int(n), c, err
@@ -163,13 +163,13 @@ const maxCPUs = 1 << 16
 func parseUptime(b []byte) (time.Duration, error) {
 	f := fields{rest: b}
 	whole, decimals, ok := bytes.Cut(f.next(), []byte{'.'})
-	s, err := parseUint(whole)
+	s, err := kernfs.ParseUint(whole)
 	if err != nil {
 		return 0, err
 	}
-	c, err := parseUint(decimals)
+	c, err := kernfs.ParseUint(decimals)
 	if err != nil || !ok || len(decimals) != 2 || s > math.MaxInt64/uint64(2*time.Second) {
-		return 0, errNumber
+		return 0, kernfs.ErrSyntax
 	}
 	return time.Duration(s)*time.Second + time.Duration(c)*10*time.Millisecond, nil
 }
@@ -183,12 +183,12 @@ func parseThreads(b []byte) (uint64, error) {
 	if f.err != nil || !ok || len(f.rest) == 0 { // the number may be cut short
 		return 0, errTruncated
 	}
-	return parseUint(total)
+	return kernfs.ParseUint(total)
 }
 
 // parsePID reads the name of a directory of /proc; ok is false for one that is no process's.
 func parsePID(name []byte) (pid int32, ok bool) {
-	n, err := parseUint(name)
+	n, err := kernfs.ParseUint(name)
 	if err != nil || name[0] == '0' || n > math.MaxInt32 {
 		return 0, false
 	}
@@ -237,7 +237,7 @@ func (f *fields) uint() uint64 {
 	if f.err != nil {
 		return 0
 	}
-	n, err := parseUint(b)
+	n, err := kernfs.ParseUint(b)
 	f.err = err
 	return n
 }
@@ -248,28 +248,13 @@ func (f *fields) int() int64 {
 		return 0
 	}
 	digits, negative := bytes.CutPrefix(b, []byte{'-'})
-	n, err := parseUint(digits)
+	n, err := kernfs.ParseUint(digits)
 	if err == nil && n > math.MaxInt64 {
-		err = errNumber
+		err = kernfs.ErrRange
 	}
 	f.err = err
 	if negative {
 		return -int64(n)
 	}
 	return int64(n)
-}
-
-func parseUint(b []byte) (uint64, error) {
-	if len(b) == 0 {
-		return 0, errTruncated
-	}
-	var n uint64
-	for _, c := range b {
-		d := uint64(c - '0')
-		if d > 9 || n > (math.MaxUint64-d)/10 {
-			return 0, errNumber
-		}
-		n = n*10 + d
-	}
-	return n, nil
 }

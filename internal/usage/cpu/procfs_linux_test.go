@@ -35,7 +35,7 @@ func nobody(t testing.TB) (restore func()) {
 	}
 }
 
-// insert makes the table believe that the pass before showed a process.
+// insert makes the table believe that the scan before showed a process.
 func (t *Table) insert(p Process) {
 	p.Slot = t.slots
 	t.slots++
@@ -123,7 +123,7 @@ func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 	last := processTime(t)
 	assert.False(t, p.Born)
 	assert.Equal(t, slot, p.Slot)
-	// Each of user and system time is rounded down to a tick; the passes themselves use some time, too.
+	// Each of user and system time is rounded down to a tick; the scans themselves use some time, too.
 	const rounding = 2 * Tick
 	assert.Greater(t, p.Used, 300*ms-rounding)
 	assert.Less(t, p.Used, last-first+rounding)

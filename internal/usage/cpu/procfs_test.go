@@ -60,7 +60,7 @@ func (w *watched) reap(pid int) {
 	}
 }
 
-// spend lets time pass in which children of a process came, used ticks of CPU time, and were waited for.
+// spend lets time scan in which children of a process came, used ticks of CPU time, and were waited for.
 func (w *watched) spend(parent int, used int64) {
 	w.Processes[parent].CUser += used
 	w.CPU.User += used
@@ -74,14 +74,14 @@ func (w *watched) path(elem ...any) string {
 	return filepath.Join(parts...)
 }
 
-func (w *watched) pass() {
+func (w *watched) scan() {
 	w.Helper()
 	require.NoError(w, w.Render())
-	w.scan()
+	w.next()
 }
 
-// scan is a pass over the trees as they are.
-func (w *watched) scan() {
+// next scans the trees as they are.
+func (w *watched) next() {
 	w.Helper()
 	node, err := w.source.ReadNode()
 	require.NoError(w, err)
@@ -90,7 +90,7 @@ func (w *watched) scan() {
 	w.check()
 }
 
-// check checks what holds after every pass.
+// check checks what holds after every scan.
 func (w *watched) check() {
 	w.Helper()
 	t := &w.table
@@ -105,7 +105,7 @@ func (w *watched) check() {
 	}
 	for i := range t.Ended {
 		s := t.Ended[i].Slot
-		require.False(w, slots[s], "slot %d of one that ended is given on in the same pass", s)
+		require.False(w, slots[s], "slot %d of one that ended is given on in the same scan", s)
 		slots[s] = true
 	}
 	require.LessOrEqual(w, t.Untraced, Unbounded)
@@ -163,7 +163,7 @@ func TestTheFirstScanIsTheBaseline(t *testing.T) {
 	w := watch(t)
 	w.Processes[1].User, w.Processes[1].CUser = 5000, 7000
 	w.Processes[42] = &hostsim.Process{Parent: 1, Start: 99_999, User: 1, Comm: "cat"}
-	w.pass()
+	w.scan()
 	assert.Equal(t, []int32{1, 42}, w.pids())
 	for _, pid := range w.pids() {
 		p := w.process(pid)
@@ -184,56 +184,56 @@ func TestUsedIsTheTimeSinceTheLastScan(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 1, User: 100})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 300, 1: 5})
 	w.Processes[42].System += 20
-	w.pass()
+	w.scan()
 	assert.Equal(t, 320*Tick, w.used(42))
 	assert.Equal(t, 5*Tick, w.used(1))
 	assert.Zero(t, w.used(43))
 	assert.False(t, w.process(42).Born)
 	w.Run(10*time.Second, nil)
-	w.pass()
+	w.scan()
 	assert.Zero(t, w.used(42))
 }
 
 func TestAProcessBornSinceTheLastScanIsCountedFromItsStart(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	w.Run(10*time.Millisecond, nil)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(10*time.Second, map[int]int64{42: 300})
-	w.pass()
+	w.scan()
 	assert.True(t, w.process(42).Born)
 	assert.Equal(t, 300*Tick, w.used(42))
 	w.Run(10*time.Second, map[int]int64{42: 1})
-	w.pass()
+	w.scan()
 	assert.False(t, w.process(42).Born)
 	assert.Equal(t, 1*Tick, w.used(42))
 }
 
 func TestAProcessBornInTheTickOfTheLastScanIsCountedFromItsStart(t *testing.T) {
 	w := watch(t)
-	w.pass()
-	w.add(42, hostsim.Process{Parent: 1}) // after the pass, in the same 10 ms
+	w.scan()
+	w.add(42, hostsim.Process{Parent: 1}) // after the scan, in the same 10 ms
 	w.Run(10*time.Second, map[int]int64{42: 300})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 300*Tick, w.used(42))
 }
 
 func TestOlderProcessSeenForTheFirstTimeIsNotBilledItsLifetime(t *testing.T) {
 	w := watch(t)
 	w.Run(time.Hour, nil)
-	w.pass()
+	w.scan()
 	w.Processes[42] = &hostsim.Process{Parent: 1, Start: 100_000, User: 360_000, CUser: 10_000}
 	w.Run(10*time.Second, nil)
 	w.CPU.User += 370_000
-	w.pass()
+	w.scan()
 	assert.True(t, w.process(42).Born)
 	assert.Zero(t, w.used(42))
 	assert.Zero(t, w.process(42).ShortLived, "nor its children")
 	w.Run(10*time.Second, map[int]int64{42: 7})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 7*Tick, w.used(42))
 }
 
@@ -241,14 +241,14 @@ func TestPidReuseStartsANewIdentity(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1, Comm: "old"})
 	w.Run(time.Second, map[int]int64{42: 90})
-	w.pass()
+	w.scan()
 	slot := w.process(42).Slot
 
 	w.Run(5*time.Second, nil)
 	w.reap(42)
 	w.add(42, hostsim.Process{Parent: 1, Comm: "new"})
 	w.Run(5*time.Second, map[int]int64{42: 30})
-	w.pass()
+	w.scan()
 	p := w.process(42)
 	assert.True(t, p.Born)
 	assert.Equal(t, 30*Tick, p.Used, "its own time, not less what the other used")
@@ -265,11 +265,11 @@ func TestPidReuseWithMoreTimeThanTheOldOneHad(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(time.Second, map[int]int64{42: 10})
-	w.pass()
+	w.scan()
 	w.reap(42)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(10*time.Second, map[int]int64{42: 500})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 500*Tick, w.used(42))
 	assert.Len(t, w.table.Ended, 1)
 }
@@ -278,13 +278,13 @@ func TestTimesThatGoBackLoseNothing(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(time.Second, map[int]int64{42: 50})
-	w.pass()
+	w.scan()
 	w.Processes[42].User -= 20
-	w.pass()
+	w.scan()
 	assert.Zero(t, w.used(42))
 	assert.Equal(t, 50*Tick, w.process(42).CPU)
 	w.Processes[42].User += 25
-	w.pass()
+	w.scan()
 	assert.Equal(t, 5*Tick, w.used(42), "the other 20 were its own before")
 }
 
@@ -292,12 +292,12 @@ func TestChildTimesThatGoBackAreNotBilledTwice(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1, CUser: 50})
 	w.Run(time.Second, nil)
-	w.pass()
+	w.scan()
 	for _, change := range []int64{-20, 20} {
 		w.Run(time.Second, nil)
 		w.CPU.User += 100 // that no process shows: nothing else limits what is inferred
 		w.Processes[42].CUser += change
-		w.pass()
+		w.scan()
 		assert.Zero(t, w.process(42).ShortLived, "after %d", change)
 	}
 }
@@ -306,11 +306,11 @@ func TestProcessThatExitsDuringTheScanHasEnded(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 1})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 3, 43: 4})
 	require.NoError(t, w.Render())
 	require.NoError(t, os.Remove(w.path(42, "stat"))) // the directory is still listed
-	w.scan()
+	w.next()
 	assert.Equal(t, []int32{1, 43}, w.pids())
 	assert.Equal(t, int32(42), w.ended(42).PID)
 	assert.Equal(t, 4*Tick, w.used(43))
@@ -321,13 +321,13 @@ func TestProcessThatIsBeingReleasedDuringTheScanHasEnded(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	w.Run(time.Second, map[int]int64{42: 60})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 300})
 	w.Processes[1].CUser += 360
 	require.NoError(t, w.Render())
 	released := statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0, w.Processes[42].Start)
 	require.NoError(t, os.WriteFile(w.path(42, "stat"), []byte(released), 0o600))
-	w.scan()
+	w.next()
 	assert.Equal(t, 60*Tick, w.ended(42).CPU, "as it was, not the zeros that are left")
 	total := w.ended(42).LastSlice + w.process(1).ShortLived
 	assert.Equal(t, 300*Tick, total, "and its parent's children are not billed for its life again")
@@ -345,10 +345,10 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 			w.add(42, hostsim.Process{Parent: 1, Comm: "cat"})
 			w.add(43, hostsim.Process{Parent: 1})
 			w.Run(time.Second, map[int]int64{42: 60})
-			w.pass()
+			w.scan()
 			w.Run(10*time.Second, nil)
 			w.spend(42, 70)
-			w.pass()
+			w.scan()
 			require.Equal(t, 70*Tick, w.process(42).ShortLived)
 			slot := w.process(42).Slot
 			var restore func()
@@ -356,7 +356,7 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 				w.Run(10*time.Second, map[int]int64{42: 300, 43: 5})
 				require.NoError(t, w.Render())
 				restore = spoil(w)
-				w.scan()
+				w.next()
 				p := w.process(42)
 				assert.Equal(t, Process{
 					PID: 42, Parent: 1, Threads: 1, Start: 1000 * time.Second, CPU: 60 * Tick, ChildCPU: 70 * Tick, Comm: p.Comm, Slot: slot,
@@ -368,7 +368,7 @@ func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
 				restore()
 			}
 			w.Run(10*time.Second, map[int]int64{42: 30})
-			w.pass()
+			w.scan()
 			assert.Equal(t, 630*Tick, w.used(42))
 			assert.Equal(t, slot, w.process(42).Slot)
 			assert.False(t, w.table.Hidden)
@@ -397,16 +397,16 @@ func (w *watched) forbid(path string) (restore func()) {
 
 func TestAnUnreadableProcessThatWasNeverScannedIsHidden(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, nil)
 	w.add(42, hostsim.Process{Parent: 1})
 	require.NoError(t, w.Render())
 	restore := w.unreadable(w.path(42, "stat"))
-	w.scan()
+	w.next()
 	assert.Equal(t, []int32{1}, w.pids())
 	assert.True(t, w.table.Hidden)
 	restore()
-	w.pass()
+	w.scan()
 	assert.True(t, w.process(42).Born)
 	assert.Zero(t, w.used(42), "of what it used before nobody knows in which interval")
 }
@@ -416,17 +416,17 @@ func TestChildThatEndedUnderAnUnreadableParentIsNotBilledAgain(t *testing.T) {
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 42})
 	w.Run(100*time.Second, map[int]int64{43: 9000})
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{43: 100})
 	w.reap(43)
 	require.NoError(t, w.Render())
 	restore := w.unreadable(w.path(42, "stat"))
-	w.scan()
+	w.next()
 	restore()
 	w.add(44, hostsim.Process{Parent: 1, Kernel: true}) // leaves time that no visible process used
 	w.Run(20*time.Second, map[int]int64{44: 2000})
 	delete(w.Processes, 44)
-	w.pass()
+	w.scan()
 	assert.LessOrEqual(t, w.process(42).ShortLived, 100*Tick)
 }
 
@@ -450,9 +450,9 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := watch(t)
 			w.add(42, hostsim.Process{Parent: 1})
-			w.pass()
+			w.scan()
 			w.Run(10*time.Second, map[int]int64{42: 3})
-			w.pass()
+			w.scan()
 			before := w.table
 			rows := slices.Clone(before.Processes)
 
@@ -470,9 +470,9 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 			}
 			restore()
 			w.Run(10*time.Second, map[int]int64{42: 7, 43: 20})
-			w.pass()
+			w.scan()
 			assert.Equal(t, 12*Tick, w.used(42))
-			assert.Equal(t, 20*Tick, w.used(43), "born since the last pass that came about")
+			assert.Equal(t, 20*Tick, w.used(43), "born since the last scan that came about")
 		})
 	}
 }
@@ -482,9 +482,9 @@ func TestAnAbortedScanLeavesTheTableUnchanged(t *testing.T) {
 	w.add(42, hostsim.Process{Parent: 1})
 	w.add(43, hostsim.Process{Parent: 1})
 	w.HiddenThreads = 1000
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 3})
-	w.pass()
+	w.scan()
 	before, rows := w.table, slices.Clone(w.table.Processes)
 
 	w.table.begin(w.Uptime + time.Second) // a listing that fails in its midst
@@ -496,7 +496,7 @@ func TestAnAbortedScanLeavesTheTableUnchanged(t *testing.T) {
 	assert.True(t, w.table.Hidden)
 
 	w.Run(10*time.Second, map[int]int64{42: 5})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 5*Tick, w.used(42))
 }
 
@@ -509,30 +509,30 @@ func TestProcThatIsNotThereIsFoundOnceItAppears(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.Empty(t, w.table.Processes)
 	assert.Zero(t, w.table.Slots())
-	w.pass()
+	w.scan()
 	assert.Equal(t, []int32{1}, w.pids())
 	assert.Zero(t, w.used(1))
 }
 
 func TestProcThatIsMountedAnewIsFoundAgain(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	require.NoError(t, os.RemoveAll(w.path()))
 	_, err := w.source.ReadNode()
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.Error(t, w.source.ReadProcesses(&w.table))
 	w.Run(10*time.Second, map[int]int64{1: 5})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 5*Tick, w.used(1))
 }
 
 func TestSourceCanBeUsedAfterClose(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	require.NoError(t, w.source.Close())
 	require.NoError(t, w.source.Close())
 	w.Run(10*time.Second, map[int]int64{1: 5})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 5*Tick, w.used(1))
 	assert.Equal(t, "procfs", w.source.Name())
 	var _ Source = w.source
@@ -543,7 +543,7 @@ func TestThreadsThatNoProcessShowsAreHidden(t *testing.T) {
 		w := watch(t)
 		w.add(42, hostsim.Process{Threads: 500})
 		w.HiddenThreads = hidden
-		w.pass()
+		w.scan()
 		assert.Equal(t, want, w.table.Hidden, "%d threads", hidden)
 	}
 }
@@ -557,7 +557,7 @@ func TestWithoutLoadavgNothingIsTakenForHidden(t *testing.T) {
 		w.HiddenThreads = 1000
 		require.NoError(t, w.Render())
 		require.NoError(t, spoil(w))
-		w.scan()
+		w.next()
 		assert.False(t, w.table.Hidden, name)
 	}
 }
@@ -572,35 +572,35 @@ func TestPidsUpToFourMillionAndNamesThatAreNoProcess(t *testing.T) {
 		require.NoError(t, os.MkdirAll(w.path(name), 0o700))
 		require.NoError(t, os.WriteFile(w.path(name, "stat"), []byte(statText("cat", "S")), 0o600))
 	}
-	w.scan()
+	w.next()
 	assert.Equal(t, []int32{1, 9, 99, 100, 32768, 4194303, 4194304}, w.pids())
 	w.Run(10*time.Second, map[int]int64{4194304: 7})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 7*Tick, w.used(4194304))
 }
 
 func TestASlotIsReusedOneScanAfterItsProcessEnded(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
-	w.pass()
+	w.scan()
 	slot := w.process(42).Slot
 	w.reap(42)
 	w.add(43, hostsim.Process{Parent: 1})
-	w.pass()
+	w.scan()
 	assert.NotEqual(t, slot, w.process(43).Slot)
 	slots := w.table.Slots()
 	w.add(44, hostsim.Process{Parent: 1})
-	w.pass()
+	w.scan()
 	assert.Equal(t, slot, w.process(44).Slot)
 	assert.Equal(t, slots, w.table.Slots())
 }
 
 func TestSlotsDoNotGrowWithTurnover(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	for pid := 100; pid < 300; pid++ {
 		w.add(pid, hostsim.Process{Parent: 1})
-		w.pass()
+		w.scan()
 		w.reap(pid)
 	}
 	assert.LessOrEqual(t, w.table.Slots(), 4)
@@ -631,30 +631,30 @@ func TestBootTime(t *testing.T) {
 
 func TestNodeCountsBusyTotalAndWhatProcessesCanUse(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	w.CPU = hostsim.CPU{
 		User: w.CPU.User + 1, Nice: 20, System: 300, Idle: w.CPU.Idle + 4000, IOWait: 50_000, IRQ: 600_000, SoftIRQ: 7_000_000,
 	}
-	w.pass()
+	w.scan()
 	assert.Equal(t, Node{Process: 321 * Tick, Busy: 7_600_321 * Tick, Total: 7_654_321 * Tick}, w.node)
 }
 
 func TestStealIsNeitherBusyNorTotal(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	w.CPU.Steal += 500
-	w.pass()
+	w.scan()
 	assert.Equal(t, Node{}, w.node)
 }
 
 func TestGuestTimeIsInsideUserTime(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	w.CPU.User += 100
 	w.CPU.Guest += 90
 	w.CPU.Nice += 50
 	w.CPU.GuestNice += 50
-	w.pass()
+	w.scan()
 	assert.Equal(t, Node{Process: 150 * Tick, Busy: 150 * Tick, Total: 150 * Tick}, w.node)
 }
 
@@ -670,15 +670,15 @@ func TestColumnThatGoesBackStandsStill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := watch(t)
 			w.CPU = hostsim.CPU{User: 4000, System: 2000, Idle: 100_000, IOWait: 5000, IRQ: 300, SoftIRQ: 400}
-			w.pass()
+			w.scan()
 			w.Run(10*time.Second, map[int]int64{1: 100})
-			w.pass()
+			w.scan()
 			before := w.node
 			back(&w.CPU)
-			w.pass()
+			w.scan()
 			assert.Equal(t, before, w.node)
 			w.Run(10*time.Second, map[int]int64{1: 250})
-			w.pass()
+			w.scan()
 			assert.Equal(t, 250*Tick, w.node.Busy-before.Busy)
 			assert.Equal(t, 1000*Tick, w.node.Total-before.Total)
 		})
@@ -708,9 +708,9 @@ func TestNodeFiguresStayInOrderWhateverTheKernelPrints(t *testing.T) {
 
 func TestNodeThatCannotBeReadStandsStillAndIsMadeUpFor(t *testing.T) {
 	w := watch(t)
-	w.pass()
+	w.scan()
 	w.Run(10*time.Second, map[int]int64{1: 100})
-	w.pass()
+	w.scan()
 	before := w.node
 	for name, spoil := range map[string]func() (restore func()){
 		"unreadable": func() func() { return w.unreadable(w.path("stat")) },
@@ -723,7 +723,7 @@ func TestNodeThatCannotBeReadStandsStillAndIsMadeUpFor(t *testing.T) {
 		restore()
 	}
 	w.Run(10*time.Second, map[int]int64{1: 100})
-	w.pass()
+	w.scan()
 	assert.Equal(t, 100*Tick, w.node.Busy-before.Busy)
 }
 
@@ -782,7 +782,7 @@ func steady(t testing.TB, n int) *watched {
 	}
 	for range 3 {
 		w.Run(time.Second, nil)
-		w.pass()
+		w.scan()
 	}
 	return w
 }

@@ -51,7 +51,7 @@ func (e *echo) talk() {
 	require.NoError(e, err)
 }
 
-// look makes a pass over what changed, and says what it tells of a process and whether it told of it at all.
+// look makes a scan over what changed, and says what it tells of a process and whether it told of it at all.
 func look(t *testing.T, s *Scan, pid int) (row Process, changed bool) {
 	t.Helper()
 	l, err := s.Update(false)
@@ -61,7 +61,7 @@ func look(t *testing.T, s *Scan, pid int) (row Process, changed bool) {
 	return l.Processes[i], i >= l.Same || slices.Contains(l.Changed, uint64(i))
 }
 
-// untilQuiet makes passes until a process sleeps, and returns what they tell of it then.
+// untilQuiet makes scans until a process sleeps, and returns what they tell of it then.
 func (e *echo) untilQuiet(s *Scan) (row Process) {
 	e.Helper()
 	quiet := 0

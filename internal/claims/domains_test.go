@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// newTwoPackages returns the domains of a node whose CPU 0 is in one package and whose CPU 1 is in another.
+func newTwoPackages(t *testing.T) *domains {
+	root := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(root, "sys/devices/system/cpu", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	write("online", "0-1\n")
+	for i := range 2 {
+		write(fmt.Sprintf("cpu%d/topology/physical_package_id", i), fmt.Sprintln(i))
+	}
+	topology, err := cpu.OpenTopology(root)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, topology.Close()) })
+	return newDomains(topology)
+}
+
+// begin starts an interval in which each package had so much CPU time of processes.
+func begin(d *domains, usage []attribution.Usage, process ...units.CPUTime) {
+	m := &Measurement{Table: &cpu.Table{}, Domains: make([]cpu.Node, len(process))}
+	for i := range process {
+		if d.last != nil {
+			m.Domains[i] = d.last[i]
+		}
+	}
+	d.begin(m, usage)
+	for i, used := range process {
+		m.Domains[i].Busy += used
+		m.Domains[i].Process += used
+		m.Domains[i].Total += 1000
+	}
+	d.begin(m, usage)
+}
+
+func TestClaimsAreDividedByPackageAndAddUp(t *testing.T) {
+	d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
+	begin(d, usage, 100, 400)
+	node := attribution.Usage{Claims: []attribution.Claim{
+		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{7}},
+		{Claimant: 2, CPU: 101, Weights: [attribution.Weights]uint64{10, 1}},
+		{Claimant: 3, Weights: [attribution.Weights]uint64{5}},
+		{Claimant: 4, CPU: 8, ShortLived: true},
+	}, Unattributed: 90, Unweighed: [attribution.Weights]bool{true}}
+	d.claimed([]units.CPUTime{30, 0}, nil)
+	d.claimed([]units.CPUTime{25, 75}, nil)
+	d.claimed(nil, &cpu.Process{LastCPU: 1})
+	d.claimed(nil, nil) // as all before
+	d.divide(&node)
+	assert.Equal(t, []attribution.Claim{
+		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{7}},
+		{Claimant: 2, CPU: 25, Weights: [attribution.Weights]uint64{2}},
+		{Claimant: 4, CPU: 3, ShortLived: true},
+	}, usage[0].Claims)
+	assert.Equal(t, []attribution.Claim{
+		{Claimant: 2, CPU: 76, Weights: [attribution.Weights]uint64{8, 1}},
+		{Claimant: 3, Weights: [attribution.Weights]uint64{5}},
+		{Claimant: 4, CPU: 5, ShortLived: true},
+	}, usage[1].Claims)
+	assert.Equal(t, []units.CPUTime{100, 400}, []units.CPUTime{usage[0].Busy, usage[1].Busy})
+	assert.Equal(t, []units.CPUTime{10, 80}, []units.CPUTime{usage[0].Unattributed, usage[1].Unattributed},
+		"in proportion to what processes used there and no claim explains: 42 and 319")
+	for _, u := range usage {
+		assert.Equal(t, node.Unweighed, u.Unweighed)
+	}
+}
+
+func TestAZoneHasTheDomainOfItsPackage(t *testing.T) {
+	d := newTwoPackages(t)
+	for domain, want := range map[units.Domain]int{"package-0": 1, "package-1": 2, "package-2": 0, units.NodeCPUs: 0} {
+		assert.Equal(t, want, d.of(&power.Zone{Domain: domain}), domain)
+	}
+	var none *domains
+	assert.Zero(t, none.of(&power.Zone{Domain: "package-1"}), "a node that is not divided")
+	assert.Zero(t, none.number())
+}
