@@ -42,7 +42,7 @@ type observed struct {
 	testing.TB
 	source *BPF
 	table  Table
-	scans int
+	scans  int
 
 	billed map[identity]units.CPUTime // Used and LastSlice
 	unseen map[identity]units.CPUTime // given to this row
