@@ -25,12 +25,12 @@ func twoSockets(t testing.TB, cfg Config) *bench {
 	return b
 }
 
-// use sets how a domain is used in the next interval.
+// use sets the usage of a domain in the next interval.
 func (b *bench) use(domain int, busy, total units.CPUTime, claims ...Claim) {
 	b.iv.Domains[domain] = Usage{Busy: busy, Total: total, Claims: claims}
 }
 
-// second lets a second pass in which the zones of both sockets used energy.
+// second advances by a second, in which the zones of both sockets used energy.
 func (b *bench) second(energies ...units.Energy) {
 	b.at = b.at.Add(time.Second)
 	b.iv.At, b.iv.Elapsed = b.at, time.Second
@@ -115,7 +115,7 @@ func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
 	assert.Equal(t, 4*units.Joule, b.energy(Process, "1"))
 }
 
-// The zone uses 5 J in 5 s, so that of the active energy a microsecond of CPU time has a microjoule.
+// The zone uses 5 J in 5 s, so that a microsecond of CPU time has a microjoule of the active energy.
 func TestASlowZoneIsExactWithTheClaimsOfItsDomain(t *testing.T) {
 	b := twoSockets(t, Config{})
 	claimants := []Claimant{b.open(1), b.open(2), b.open(3)}
@@ -173,24 +173,24 @@ type domainHistory struct {
 	claimants []historyClaimant
 	used      [MaxKinds]units.Energy // by all zones of a kind
 	delivered Amounts
-	ownKinds  bool // no two domains have a kind in common
+	ownKinds  bool // no two domains share a zone kind
 	pid       int32
 }
 
 type historyZone struct {
 	domain, kind int
 	total        units.Energy // of the meter
-	shown        units.Energy // as the engine was told it last
+	shown        units.Energy // the last total that the engine has read
 	known        bool         // it had a good reading
 	absent       bool
 	replaced     bool // no good reading since
-	asked        int  // kind that its next good reading has
+	asked        int  // kind of its next good reading
 }
 
 type historyClaimant struct {
 	id   Claimant
 	pid  int32
-	uses map[int]bool // domains
+	uses map[int]bool // by domain
 }
 
 const (
@@ -218,7 +218,7 @@ func newDomainHistory(t testing.TB, seed uint64) *domainHistory {
 	return h
 }
 
-// kindsOf returns the kinds that the zones of a domain may have.
+// kindsOf returns the possible kinds of a domain's zones.
 func (h *domainHistory) kindsOf(domain int) (kinds []int) {
 	for kind := range kindsPerDomain {
 		if h.ownKinds {
@@ -229,7 +229,7 @@ func (h *domainHistory) kindsOf(domain int) (kinds []int) {
 	return kinds
 }
 
-// changeZones lets zones come and go, and what they show.
+// changeZones adds and removes zones, and changes their readings.
 func (h *domainHistory) changeZones(last bool) {
 	r := h.random
 	h.iv.Zones = h.iv.Zones[:0]
@@ -248,7 +248,7 @@ func (h *domainHistory) changeZones(last bool) {
 		}
 		reading := ZoneReading{Zone: i, Domain: z.domain, Kind: z.asked, Total: z.total, OK: ok, Replaced: z.replaced}
 		if !ok && !z.replaced && r.IntN(2) == 0 {
-			reading.Total = z.shown // nothing was read
+			reading.Total = z.shown // the read failed
 		}
 		if !z.replaced && z.known && z.kind != NotAttributed {
 			h.used[z.kind] += reading.Total - z.shown
@@ -261,7 +261,7 @@ func (h *domainHistory) changeZones(last bool) {
 	}
 }
 
-// changeUsage opens claimants, and has them use some of the domains.
+// changeUsage opens claimants and sets their use of the domains.
 func (h *domainHistory) changeUsage(last bool) {
 	r := h.random
 	for r.IntN(2) == 0 {
@@ -326,7 +326,7 @@ func (h *domainHistory) step(last bool) {
 	}
 }
 
-// check holds that no microjoule of any kind is lost, or of any domain where each has kinds of its own.
+// check verifies that no microjoule is lost of any kind, or of any domain if each has its own kinds.
 func (h *domainHistory) check() {
 	requireConserved(h.t, h.e, h.delivered)
 	l := h.e.Ledger()

@@ -23,7 +23,7 @@ const (
 
 var baseline = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// bench drives an engine: one zone of kind pkg unless a test adds others.
+// bench drives an engine. It has one zone of kind pkg unless a test adds others.
 type bench struct {
 	t  testing.TB
 	e  *Engine
@@ -43,7 +43,7 @@ func newBench(t testing.TB, cfg Config) *bench {
 	return b
 }
 
-// observe lets a second pass in which the zone used energy.
+// observe advances by a second, in which the zone used energy.
 func (b *bench) observe(energy units.Energy, busy, total units.CPUTime, claims ...Claim) {
 	b.at = b.at.Add(time.Second)
 	b.iv.At, b.iv.Elapsed = b.at, time.Second
@@ -81,8 +81,7 @@ func inUnit(name string) func(*Owner) {
 	return func(o *Owner) { o.Unit = units.SystemdUnit{Name: name} }
 }
 
-// find returns the account of an entity, nil if there is none. id is a PID for processes, "other" for the
-// others'.
+// find returns the account of an entity, or nil. id is the PID of a process, or "other" for the account of the others.
 func (b *bench) find(entity Entity, id string) *Account {
 	for a := range b.e.Ledger().Accounts {
 		var name string
@@ -117,7 +116,7 @@ func (b *bench) energy(entity Entity, id string) units.Energy {
 	return a.Energy[pkg]
 }
 
-// requireConserved holds the totals of a kind against each other.
+// requireConserved checks that the totals of a kind add up.
 func requireConserved(t testing.TB, e *Engine, delivered Amounts) {
 	t.Helper()
 	sums := delivered
@@ -203,7 +202,7 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	b.observe(1*units.Joule, 0, 200*ms, claim)       // no busy time: all idle
 	b.observe(2*units.Joule, 100*ms, 200*ms)         // no claims: unattributed
 	b.observe(0, 0, 0)                               // nothing at all
-	b.observe(0, 100*ms, 200*ms, Claim{Claimant: p}) // a claim of nothing
+	b.observe(0, 100*ms, 200*ms, Claim{Claimant: p}) // a claim of no time
 	assert.Equal(t, 5*units.Joule, b.energy(Process, "1"))
 	assert.Equal(t, 5*units.Joule, b.energy(Container, "A"))
 	k := b.e.Ledger().Kinds[pkg]
@@ -263,9 +262,9 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	b.e.Acknowledged()
 	b.iv.Zones[0].OK = true
 	b.observe(20*units.Joule, 0, 1000*ms, Claim{Claimant: late, CPU: 100 * ms})
-	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"), "billed for its own interval")
+	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"), "the energy of its own interval")
 	assert.Equal(t, 9*units.Joule, b.energy(Container, "A"))
-	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"), "not billed for the other's")
+	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"), "none of the other interval")
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle, "half of the time was busy")
 	assert.True(t, b.find(Process, "1").Ended, "the last credit ends it")
 	requireConserved(t, b.e, Amounts{})
@@ -295,7 +294,7 @@ func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: pkg, OK: true})
 	p, q := b.open(1), b.open(2)
 	second := &b.iv.Zones[1]
-	b.observe(0, 1000*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms}) // the second zone's baseline
+	b.observe(0, 1000*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms}) // baseline of the second zone
 	second.OK = false
 	b.observe(10*units.Joule, 1000*ms, 1000*ms, Claim{Claimant: p, CPU: 500 * ms})
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Active, "the first socket's goes on")
@@ -355,7 +354,7 @@ func TestShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
 		Claim{Claimant: p, CPU: 100 * ms},
 		Claim{Claimant: p, CPU: 600 * ms, ShortLived: true},
 		Claim{Claimant: NoClaimant, CPU: 300 * ms, ShortLived: true})
-	assert.Equal(t, 1*units.Joule, b.energy(Process, "1"), "not billed for its children")
+	assert.Equal(t, 1*units.Joule, b.energy(Process, "1"), "none of its children's energy")
 	assert.Equal(t, 7*units.Joule, b.energy(Container, "A"))
 	assert.Equal(t, 7*units.Joule, b.energy(Pod, "X"))
 	assert.Equal(t, 9*units.Joule, b.energy(Process, "other"))
@@ -384,8 +383,8 @@ func TestIdleEnergyByUseOfShortLivedTimeIsTheContainersAndTheOthers(t *testing.T
 	assert.Equal(t, 1*units.Joule, b.e.Ledger().Kinds[pkg].UnattributedIdle)
 }
 
-// Half of 20 W are idle. A process of a pod, one of a virtual machine and one of neither run; two sleep, and do not have
-// a series yet.
+// Half of 20 W is idle. A process of a pod, one of a virtual machine and one of neither run. Two others sleep and have
+// no series yet.
 func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 	type entity struct {
 		Entity
@@ -421,7 +420,7 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 					Claim{Claimant: vm, CPU: 300 * ms}, Claim{Claimant: host, CPU: 400 * ms})
 			}
 		}
-		seconds(1) // with which they have a series
+		seconds(1) // they have a series from now on
 		for n := range 3 {
 			b.e.Emitted()
 			idle := map[entity]units.Energy{}
@@ -570,8 +569,8 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	requireConserved(t, b.e, Amounts{})
 }
 
-// randomHistory runs a history that depends on nothing but the seed, with reads that fail, claimants that
-// come and go, and emissions that are refused at times, and holds the invariants after each interval.
+// randomHistory runs a history that depends only on the seed, with failed reads, short-lived claimants and refused
+// collections. It checks the invariants after each interval.
 func randomHistory(t testing.TB, seed uint64, intervals int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	cfg := Config{}
@@ -633,7 +632,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			iv.Zones = append(iv.Zones, ZoneReading{Zone: i, Kind: kind, Total: known[i], OK: ok})
 		}
 		if n == intervals-1 {
-			node.Total += 1 << 43 // so that everything pending is attributed
+			node.Total += 1 << 43 // everything pending is attributed now
 		}
 		e.Observe(&iv)
 		living = slices.DeleteFunc(living, func(l life) bool {
@@ -775,12 +774,12 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is an interval beside 10,000 processes in 100 containers, of which one in a hundred runs and has an
-// account of its own; or all have one.
+// BenchmarkIdle measures an interval with 10,000 processes in 100 containers. One in a hundred runs and has an account
+// of its own, or all have one.
 func BenchmarkIdle(b *testing.B) {
 	for _, named := range []string{"named by use", "all named"} {
 		for rule, name := range map[IdleAllocation]string{
-			IdleNone: "nobody", IdleEqual: "equal", IdleEqualContainers: "equal containers", IdleRequested: "requested", IdleUsed: "used",
+			IdleNone: "none", IdleEqual: "equal", IdleEqualContainers: "equal containers", IdleRequested: "requested", IdleUsed: "used",
 		} {
 			b.Run(name+", "+named, func(b *testing.B) {
 				cfg := Config{}

@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// living counts the accounts that have not been delivered, without the others'.
+// living counts the accounts whose end is not delivered, without those of the others.
 func (b *bench) living() (n int) {
 	for a := range b.e.Ledger().Accounts {
 		if !a.Other {
@@ -53,7 +53,7 @@ func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 	b.observe(0, 1, 1)
 	p := b.open(1, inContainer("A"))
 	b.iv.Zones[1].Total = 5 * units.Joule
-	b.observe(units.Joule, 0, 0) // read, but nothing to split it by
+	b.observe(units.Joule, 0, 0) // read, but without utilization
 	b.iv.Zones[1].OK = false
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
@@ -80,7 +80,7 @@ func TestClaimantsOfAReturningZoneAreNotChargedForItsAbsence(t *testing.T) {
 	b.observe(0, 0, 2*ms)
 	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
 	b.e.Close(early)
-	assert.True(t, b.find(Process, "1").Ended, "a zone that may never return keeps nobody")
+	assert.True(t, b.find(Process, "1").Ended, "a zone that may never return keeps no account")
 	b.iv.Zones = there
 	there[1].OK, there[1].Total = true, 10*units.Joule
 	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
@@ -175,7 +175,7 @@ func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
-		for _, meanwhile := range []bool{false, true} { // it goes on before the destination has answered
+		for _, meanwhile := range []bool{false, true} { // it continues before the destination has answered
 			b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
 			p := b.open(1)
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
@@ -193,7 +193,7 @@ func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 			b.observe(11*units.Joule, 11, 11, Claim{Claimant: p, CPU: 1}, Claim{Claimant: larger, CPU: 10})
 			sent := units.Joule
 			if name == "acknowledged" && !meanwhile {
-				sent = 0 // it was forgotten, and the second joule has no series
+				sent = 0 // it was dropped, and the second joule has no series
 			}
 			assert.Equal(t, units.Joule-sent, b.energy(Process, "other"), "%s, meanwhile: %v", name, meanwhile)
 			assert.Equal(t, []string{"p2"}, b.live(Process))
@@ -210,7 +210,7 @@ func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	assert.Equal(t, 2, b.living())
 }
 
-// A zone with 5 J pending is replaced by another, whose counter is not read at first and then shows 1000 J.
+// A zone with 5 J pending is replaced by another one, whose counter cannot be read at first and then shows 1000 J.
 func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b := newBench(t, Config{})
 	b.iv.Zones = append(b.iv.Zones, ZoneReading{Zone: 1, Kind: dram, OK: true})

@@ -40,7 +40,7 @@ func newShared(rules attribution.Rules) *shared {
 	return n
 }
 
-// interval is 10 s with the node a third busy: CPU seconds by process.
+// interval observes 10 s in which a third of the node's CPU time is busy. used is CPU seconds by process.
 func (n *shared) interval(watts units.Energy, cpu ...units.CPUTime) {
 	n.energy += watts * units.Joule * 10
 	n.at = n.at.Add(10 * time.Second)
@@ -58,7 +58,7 @@ func (n *shared) interval(watts units.Energy, cpu ...units.CPUTime) {
 	n.engine.Observe(&iv)
 }
 
-// joules returns what each series has, of active and idle energy.
+// joules returns the active and the idle energy of each series.
 func (n *shared) joules() (active, idle map[string]float64) {
 	active, idle = map[string]float64{}, map[string]float64{}
 	for a := range n.engine.Ledger().Accounts {
@@ -87,7 +87,7 @@ func TestIdleEnergyFollowsTheIdleAllocation(t *testing.T) {
 		rule attribution.IdleAllocation
 		want map[string]float64
 	}{
-		{"nobody", attribution.IdleNone, map[string]float64{"1": 0, "2": 0, "3": 0, "4": 0, "A": 0, "B": 0, "other": 0}},
+		{"none", attribution.IdleNone, map[string]float64{"1": 0, "2": 0, "3": 0, "4": 0, "A": 0, "B": 0, "other": 0}},
 		{"equal", attribution.IdleEqual, map[string]float64{"1": 100, "2": 100, "3": 100, "4": 100, "A": 200, "B": 100, "other": 0}},
 		{"equal containers", attribution.IdleEqualContainers,
 			map[string]float64{"1": 100, "2": 100, "3": 200, "4": 0, "A": 200, "B": 200, "other": 0}},
@@ -141,8 +141,8 @@ func TestEndedProcessesCarryNoIdleEnergy(t *testing.T) {
 
 func TestIdleEnergyWithoutACarrierIsUnattributed(t *testing.T) {
 	for _, rule := range []attribution.IdleAllocation{attribution.IdleRequested, attribution.IdleUsed} {
-		n := newShared(rulesOf(rule)) // nobody has a size
-		n.interval(60)                // nor runs
+		n := newShared(rulesOf(rule)) // no container has a size
+		n.interval(60)                // no process runs
 		assert.Equal(t, 400*units.Joule, n.engine.Ledger().Kinds[0].UnattributedIdle)
 	}
 	n := newShared(rulesOf(attribution.IdleEqual))
@@ -153,7 +153,7 @@ func TestIdleEnergyWithoutACarrierIsUnattributed(t *testing.T) {
 	assert.Equal(t, 400*units.Joule, n.engine.Ledger().Kinds[0].UnattributedIdle)
 }
 
-// Of 10 s busy of 30 the excluded process 4 used 4: a fifth of 60 W is active, and shared by the other three.
+// The excluded process 4 used 4 of 10 s busy, of 30 s in all. A fifth of 60 W is active, and shared by the other three.
 func TestEnergyOfExcludedProcessesIsStatic(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqual))
 	n.engine.Exclude(n.claimants[3])
@@ -165,7 +165,7 @@ func TestEnergyOfExcludedProcessesIsStatic(t *testing.T) {
 	assert.Zero(t, idle["4"])
 }
 
-// A base of 48 W that was learned while the excluded ran holds what they use.
+// The base of 48 W was learned while the excluded process ran, and includes it.
 func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.NewBase(0.01, 10*time.Second)},
@@ -179,7 +179,7 @@ func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 	assert.Equal(t, map[string]float64{"1": 30, "2": 30, "3": 60, "4": 0, "A": 60, "B": 60, "other": 0}, active)
 }
 
-// 60 W for 10 s, a third of it active and all of that used by 4: 400 J are idle.
+// 60 W for 10 s, a third of it active and all of that by process 4: 400 J are idle.
 func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	n.engine.Exclude(n.claimants[0])
@@ -197,7 +197,7 @@ func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
 	assert.Equal(t, want, idle, "and when that process has ended")
 }
 
-// Of 60 W are 12 W static. Of 10 s busy the excluded process 4 used 4, so of the 480 J above that 288 J are active.
+// 12 of 60 W are static. The excluded process 4 used 4 of 10 s busy, so 288 of the remaining 480 J are active.
 func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 	n := newShared(attribution.Rules{
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{static.Fixed{Power: 12 * units.Joule}},
@@ -227,7 +227,7 @@ func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
 	assert.InDelta(t, 200, idle["B"], 0.02)
 }
 
-// The largest size that counts is 1<<20: a quarter of a million containers of it do not overflow.
+// Sizes are capped at 1<<20: a quarter of a million containers of that size do not overflow.
 func TestAHugeRequestIsCutOff(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleRequested))
 	for i, size := range []uint64{1 << 20, 1 << 20, math.MaxUint64, 0} {
@@ -239,16 +239,16 @@ func TestAHugeRequestIsCutOff(t *testing.T) {
 	assert.InDelta(t, 200, idle["B"], 1e-6)
 }
 
-// tenant is a process as one who would share idle energy process by process sees it.
+// tenant is a process in a model that shares idle energy process by process.
 type tenant struct {
 	claimant                attribution.Claimant
 	pid, container, pod, vm string
-	holder                  string // whose part it shares
+	holder                  string // identifies the group whose share it has a part of
 	running, excluded       bool
 }
 
-// Processes start and end in containers, pods and virtual machines, in containers too; some get a series, sizes change,
-// some are excluded. What each has is what whoever goes over all processes comes to.
+// Processes start and end in containers, pods and virtual machines, also nested ones. Some get a series, sizes change,
+// some are excluded. The result must equal that of going over all processes.
 func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 	for _, rule := range []attribution.IdleAllocation{attribution.IdleEqual, attribution.IdleEqualContainers, attribution.IdleRequested} {
 		for seed := range uint64(40) {
@@ -370,7 +370,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 				if t.Failed() {
 					t.FailNow()
 				}
-				if random.IntN(5) == 0 { // accounts that have ended make room for others
+				if random.IntN(5) == 0 { // ended accounts make room for others
 					e.Emitted()
 					e.Acknowledged()
 					there := series()

@@ -14,14 +14,14 @@ import (
 
 type weights = [Weights]uint64
 
-// keyed is a bench whose only kind is shared by a key.
+// keyed returns a bench whose only kind is shared by a key.
 func keyed(t testing.TB, key AllocationKey, idle IdleAllocation) *bench {
 	var rules Rules
 	rules.Keys[pkg], rules.Idle = key, idle
 	return newBench(t, Config{Rules: rules})
 }
 
-// Half busy, so half of the energy is active.
+// Half of the time is busy, so half of the energy is active.
 func (b *bench) share(energy units.Energy, claims ...Claim) {
 	b.observe(2*energy, 1*units.Second, 2*units.Second, claims...)
 }
@@ -31,7 +31,7 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		key    AllocationKey
 		first  Claim
 		second Claim
-		want   units.Energy // the first's, of 12 J
+		want   units.Energy // of the first claimant, of 12 J
 	}{
 		"CPU time":                      {ByCPUTime, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
 		"CPU time, others are not read": {ByCPUTime, Claim{CPU: 100 * ms, Weights: weights{9, 9}}, Claim{CPU: 100 * ms}, 6},
@@ -40,7 +40,7 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		},
 		"the second, who ran or not": {BySecondWeight, Claim{CPU: 400 * ms, Weights: weights{0, 1}}, Claim{Weights: weights{0, 5}}, 2},
 		"weights beyond measure":     {ByFirstWeight, Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{CPU: ms, Weights: weights{math.MaxUint64, 0}}, 6},
-		"nobody has any":             {ByFirstWeight, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
+		"no claim has any":           {ByFirstWeight, Claim{CPU: 300 * ms}, Claim{CPU: 100 * ms}, 9},
 	} {
 		b := keyed(t, c.key, IdleNone)
 		c.first.Claimant, c.second.Claimant = b.open(1), b.open(2)
@@ -51,7 +51,7 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 	}
 }
 
-// They used a quarter of the CPU time, so they have a quarter of whatever else there is.
+// Unattributed time is a quarter of the CPU time, so it gets a quarter of the energy.
 func TestUnattributedTimeHasTheAverageWeight(t *testing.T) {
 	for _, key := range []AllocationKey{ByCPUTime, ByFirstWeight, BySecondWeight} {
 		b := keyed(t, key, IdleUsed)
@@ -65,7 +65,7 @@ func TestUnattributedTimeHasTheAverageWeight(t *testing.T) {
 	}
 }
 
-// Else those who sleep would have what the unattributed alone have caused.
+// Otherwise sleeping processes would get the energy of unattributed time.
 func TestWeightsAreIgnoredIfOnlyUnattributedTimeRan(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)
 	b.node.Unattributed = 100 * ms
@@ -98,7 +98,7 @@ func TestExcludedProcessesHaveNoWeight(t *testing.T) {
 	assert.Equal(t, 6*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed, "by CPU time, of what is not excluded")
 }
 
-// What a zone was late with is shared by all of the intervals: those who sleep in them count as well.
+// Pending energy of a zone is shared by the claims of all its intervals, with those of sleeping processes.
 func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
@@ -112,7 +112,7 @@ func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
 	assert.Equal(t, 10*units.Joule, b.energy(Process, "2"))
 }
 
-// Else those who ran while nothing was known would have nothing.
+// Otherwise processes that ran only in unweighed intervals would get nothing.
 func TestALateZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleNone)
 	p, q := b.open(1), b.open(2)
@@ -125,7 +125,7 @@ func TestALateZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
 	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"))
 	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"))
 
-	b.node.Unweighed[1] = true // is not its key
+	b.node.Unweighed[1] = true // not the key of the kind
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{30, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
 	assert.Equal(t, 12*units.Joule, b.energy(Process, "1"))
 	b.node.Unweighed[0] = true

@@ -36,7 +36,7 @@ func (b *bench) collect(joules map[Claimant]int) {
 	b.iv.EndsCollection = false
 }
 
-// live returns the names of an entity's series that go on.
+// live returns the names of the live series of an entity.
 func (b *bench) live(entity Entity) (names []string) {
 	for a := range b.e.Ledger().Accounts {
 		if a.Entity == entity && !a.Ended && !a.Other {
@@ -72,7 +72,7 @@ func TestTheLargestHaveTheSeriesInAnyOrderOfArrival(t *testing.T) {
 	}
 }
 
-// A node of 500 daemons of 1 J each, each in a container, pod or VM of its own, gets a job of 100 J.
+// A node of 500 daemons of 1 J each, each in its own container, pod or VM, gets a job of 100 J.
 func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T) {
 	for entity, in := range map[Entity]func(string) func(*Owner){
 		Process:   func(string) func(*Owner) { return func(*Owner) {} },
@@ -117,7 +117,7 @@ func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T)
 	}
 }
 
-// Two processes, or two containers, for one series.
+// Two processes, or two containers, compete for one series.
 func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 	const (
 		collections = 1000
@@ -181,7 +181,7 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	a := b.find(Process, "1")
 	assert.False(t, a.Ended)
 	assert.False(t, a.EndSent)
-	assert.Equal(t, 511*units.Joule, a.Energy[pkg], "nobody knows of the end, so it goes on")
+	assert.Equal(t, 511*units.Joule, a.Energy[pkg], "the end was not sent, so it continues")
 	assert.Equal(t, began, a.Start)
 	b.deliver()
 	b.collect(map[Claimant]int{p: 1, q: 9000})
@@ -227,8 +227,8 @@ func TestAContainerThatLosesItsSeriesContinuesIfItsEndWasNotSent(t *testing.T) {
 	assert.Equal(t, [numEntities]int{}, b.e.ended)
 }
 
-// A pipeline refuses everything after it has acknowledged once, and in each collection there is a newcomer that uses
-// more than all before it.
+// A pipeline acknowledges once and then refuses everything. In each collection there is a newcomer that uses more than
+// all before it.
 func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	const most = 5
 	var limits Limits
@@ -295,12 +295,12 @@ func TestEndedSeriesMakeRoomForNewOnes(t *testing.T) {
 	b.e.Stop(p)
 	b.collect(map[Claimant]int{p: 10, q: 1, r: 100})
 	b.e.Close(p)
-	assert.Equal(t, []string{"p2", "p3"}, b.live(Process), "nobody lost a place")
+	assert.Equal(t, []string{"p2", "p3"}, b.live(Process), "no series was displaced")
 	assert.Equal(t, 2, b.e.live[Process])
 }
 
-// crowded returns a bench of so many processes in containers of their own, of which so many have a series. Each process
-// uses as much as in the collection before.
+// crowded returns a bench of processes in their own containers, some of which have a series. Each process uses as much
+// as in the last collection.
 func crowded(tb testing.TB, processes, most int) (collect func()) {
 	limits := Limits{Process: {1, most}, Container: {Max: most}}
 	b := newBench(tb, Config{Limits: limits})
@@ -321,7 +321,7 @@ func crowded(tb testing.TB, processes, most int) (collect func()) {
 	return collect
 }
 
-// totals are what all series of an entity have had.
+// totals returns the energy of all series of an entity.
 type totals struct {
 	energy, idle Amounts
 	cpu          units.CPUTime
@@ -335,7 +335,7 @@ func (s *totals) add(a *Account) {
 	s.cpu += a.CPU
 }
 
-// delivering is an engine with what its series had that were delivered.
+// delivering is an engine with the totals of its delivered series.
 type delivering struct {
 	*Engine
 	delivered [numEntities]totals
@@ -358,7 +358,7 @@ func (d *delivering) accept() {
 	d.Acknowledged()
 }
 
-// twins plays a random history to an engine with small limits and to one without, under each rule for idle energy.
+// twins runs a random history on an engine with small limits and on one without, under each idle allocation.
 func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	var rules Rules
@@ -468,7 +468,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	return displaced
 }
 
-// Whichever have series, all series of an entity and the others have together what they would have without limits.
+// All series of an entity and the others add up to the same total as without limits, whichever have a series.
 func TestLimitsChangeNoSum(t *testing.T) {
 	displaced := 0
 	for seed := range uint64(200) {
@@ -486,8 +486,8 @@ func TestTheContestForSeriesAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, crowded(t, 2000, 100)))
 }
 
-// BenchmarkCrowded is a collection in which all of 10,000 processes and containers run, and 500 or all of each have a
-// series.
+// BenchmarkCrowded measures a collection in which all of 10,000 processes and containers run, and 500 or all of each
+// have a series.
 func BenchmarkCrowded(b *testing.B) {
 	for _, most := range []int{0, 500} {
 		b.Run(fmt.Sprint("max ", most), func(b *testing.B) {
@@ -500,7 +500,7 @@ func BenchmarkCrowded(b *testing.B) {
 	}
 }
 
-// What goes on after memory was given back is what would have gone on without.
+// After memory is given back everything continues as without it.
 func TestCompactChangesNoSum(t *testing.T) {
 	type total struct {
 		series series
@@ -515,7 +515,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 			for n := range 40 {
 				open = append(open, b.open(int32(1+100*step+n), inContainer(string(rune('A'+n%5)))))
 			}
-			if step%4 == 3 { // a burst ends, but for a few from its middle
+			if step%4 == 3 { // a burst ends, but for a few of its processes
 				for _, c := range slices.Concat(open[:70], open[75:]) {
 					b.e.Close(c)
 				}
@@ -548,7 +548,7 @@ func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 	first, waiting := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
 	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // its energy is pending
-	second := b.open(1)                                // goes on with the series of the first
+	second := b.open(1)                                // continues the series of the first
 	b.e.Close(first)
 	b.e.Close(second)
 	b.e.Compact() // the second is gone from the end of the table

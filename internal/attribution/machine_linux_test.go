@@ -28,16 +28,16 @@ const (
 
 var boot = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// observer drives an engine by a simulated machine, without files: it sees all tasks to the nanosecond, but those
-// that it is made to miss.
+// observer drives an engine with a simulated machine, without files. It sees all tasks to the nanosecond, except those
+// that a fault hides.
 type observer struct {
 	life   *hostsim.Life
 	faults *hostsim.Faults
 	engine *attribution.Engine
-	oracle *oracle // nil: nobody checks
-	wrong  error   // that the oracle found first
+	oracle *oracle // nil: results are not checked
+	wrong  error   // first error of the oracle
 
-	tasks       []observed // those that live, the oldest first
+	tasks       []observed // live tasks, oldest first
 	gone        []*hostsim.Task
 	zones       []*observedZone
 	interval    attribution.Interval
@@ -45,12 +45,12 @@ type observer struct {
 	at          time.Time // end of the last interval
 	busy, total time.Duration
 	begun       bool
-	claimed     units.CPUTime // in all, with what was unattributed
+	claimed     units.CPUTime // total, with unattributed time
 
-	sockets       bool   // each is a domain
-	stopped       int    // so many more intervals have no CPU time of the node
-	socketStopped [2]int // or of a socket
-	unlisted      int    // so many more intervals no task is seen
+	sockets       bool   // each socket is a domain
+	stopped       int    // the node has no CPU time for so many more intervals
+	socketStopped [2]int // the same of each socket
+	unlisted      int    // no task is seen for so many more intervals
 	did           map[string]int
 	sizes         bool // containers have sizes
 	keys          bool // claims have weights: work, and memory
@@ -59,12 +59,12 @@ type observer struct {
 // observed is a task that has a claimant.
 type observed struct {
 	task     *hostsim.Task
-	used     time.Duration // of its CPU time, what was claimed
+	used     time.Duration // part of its CPU time that was claimed
 	exe      string
 	cgroup   string
 	claimant attribution.Claimant
 	grouped  bool
-	unnamed  bool // what it uses is unattributed
+	unnamed  bool // its time is unattributed
 }
 
 type observedZone struct {
@@ -73,11 +73,11 @@ type observedZone struct {
 	domain  int // of its socket
 	zone    *hostsim.Zone
 	counter *power.Counter
-	failing int // so many more intervals it cannot be read
-	late    int // so many more intervals its total is known, but not as good
+	failing int // it cannot be read for so many more intervals
+	late    int // its readings are not OK for so many more intervals
 }
 
-// observe returns an observer of a life that is checked or not. Its first pass is to be the baseline.
+// observe returns an observer of a life that is checked or not. Its first scan is the baseline.
 func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
 	n := &observer{life: l, faults: hostsim.NewFaults(l), did: map[string]int{}, at: boot.Add(l.Now())}
 	n.engine = attribution.New(cfg, n.at)
@@ -106,7 +106,7 @@ func observe(l *hostsim.Life, cfg attribution.Config, check bool) *observer {
 	return n
 }
 
-// newLife returns a machine of two sockets with package, core and DRAM each.
+// newLife returns a machine of two sockets, each with package, core and DRAM.
 func newLife(tb testing.TB) *hostsim.Life {
 	curve, err := model.Linear(0, 60)
 	require.NoError(tb, err)
@@ -131,7 +131,7 @@ func (n *observer) open(owner attribution.Owner, since time.Time) attribution.Cl
 	return id
 }
 
-// close ends those who are known to have ended.
+// close closes the claimants that are known to have ended.
 func (n *observer) close() {
 	for _, id := range n.closing {
 		n.engine.Close(id)
@@ -142,7 +142,7 @@ func (n *observer) close() {
 	n.closing = n.closing[:0]
 }
 
-// pass observes an interval. It may leave those who ended open.
+// pass observes an interval. It may leave ended claimants open.
 func (n *observer) pass(leaveOpen bool) {
 	iv := &n.interval
 	if iv.Domains == nil {
@@ -167,7 +167,7 @@ func (n *observer) pass(leaveOpen bool) {
 	} else {
 		n.readTasks()
 	}
-	if !n.begun { // what was used until now is nobody's
+	if !n.begun { // earlier time is not attributed
 		n.begun = true
 		u.Claims, u.Unattributed = u.Claims[:0], 0
 	}
@@ -189,8 +189,8 @@ func (n *observer) pass(leaveOpen bool) {
 	}
 }
 
-// divide has each socket used by a part of those who used the node, some of whom use both. Of what is known of the node,
-// something may not be known of a socket.
+// divide divides the node's claims among the sockets. Some claimants use both. Something that is known of the node may
+// be unknown of a socket.
 func (n *observer) divide(node *attribution.Usage) {
 	first := func(all uint64, claimant attribution.Claimant) uint64 { return all * (uint64(claimant+2) % 4) / 3 }
 	for socket := range n.life.Sockets {
@@ -201,7 +201,7 @@ func (n *observer) divide(node *attribution.Usage) {
 			}
 			return all - first(all, claimant)
 		}
-		const anybody = 2 // has a third in the second socket
+		const anybody = 2 // a third of it is in the second socket
 		*u = attribution.Usage{
 			Busy: units.CPUTime(part(uint64(node.Busy), anybody-1)), Total: node.Total / 2,
 			Unattributed: units.CPUTime(part(uint64(node.Unattributed), anybody)),
@@ -250,7 +250,7 @@ func (n *observer) readZones(at time.Time) {
 
 func (n *observer) readTasks() {
 	now := n.life.Tasks
-	for _, t := range n.gone { // before those who are gone are forgotten
+	for _, t := range n.gone { // before ended tasks are forgotten
 		if t.Used > 0 && !slices.ContainsFunc(n.tasks, func(o observed) bool { return o.task == t }) {
 			n.missed(t)
 		}
@@ -311,7 +311,7 @@ func (n *observer) claim(o *observed) {
 	}
 	claim := attribution.Claim{Claimant: o.claimant, CPU: cpu}
 	if n.keys {
-		// Some CPU time does no work, some tasks have no memory, and those that sleep keep theirs.
+		// Some CPU time does no work, some tasks have no memory, and sleeping ones keep theirs.
 		claim.Weights[0] = uint64(cpu) / 1000 * uint64(o.task.PID%4)
 		if !o.task.Zombie {
 			claim.Weights[1] = uint64(o.task.PID*37%5) * uint64(n.interval.Elapsed.Milliseconds())
@@ -320,8 +320,8 @@ func (n *observer) claim(o *observed) {
 	n.interval.Domains[0].Claims = append(n.interval.Domains[0].Claims, claim)
 }
 
-// missed claims for a task that came and went since the last pass: its parent stands for it where that is in
-// the same container, pod or virtual machine, or somebody who has no name; else it belongs to nothing.
+// missed claims for a task that lived between two scans. Its parent is claimed for if it is in the same container, pod
+// or virtual machine, or else a claimant without a name. Otherwise the time is unattributed.
 func (n *observer) missed(t *hostsim.Task) {
 	claim := attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: units.CPUTime(t.Used)}
 	for i := range n.tasks {
@@ -339,7 +339,7 @@ func (n *observer) missed(t *hostsim.Task) {
 	n.interval.Domains[0].Claims = append(n.interval.Domains[0].Claims, claim)
 }
 
-// collect emits the ledger. late is what happens until that is acknowledged or refused.
+// collect emits the ledger. late is called before it is acknowledged or refused.
 func (n *observer) collect(acknowledged bool, late func()) {
 	n.engine.Emitted()
 	if n.oracle != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// told is a trained model whose state is set.
+// told is a trained model whose state the test sets.
 type told struct {
 	trained map[int]bool
 	spread  map[int]float64

@@ -29,7 +29,7 @@ var (
 	oracleEvents    = flag.Int("oracle.events", 400, "how many events a history has")
 )
 
-// run plays a history, and returns the first thing that the oracle found wrong.
+// run runs a history, and returns the first error that the oracle found.
 func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) {
 	cfg := attribution.Config{}
 	switch seed % 4 {
@@ -68,7 +68,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	n.keys = seed%3 > 0
 	n.sockets = seed%7 > 2
 	n.sizes = true
-	if seed/4%2 == 1 { // memory is known later than packages
+	if seed/4%2 == 1 { // memory becomes known later than packages
 		for _, z := range n.zones {
 			if z.kind == drams {
 				z.failing = 4
@@ -85,7 +85,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	return n, nil
 }
 
-// otherModels are static power models, and nil for the utilization.
+// otherModels are static power models, or nil for the utilization rule.
 var otherModels = []func() attribution.StaticPowerModel{
 	nil,
 	func() attribution.StaticPowerModel { return static.Fixed{Power: 20 * units.Joule} },
@@ -97,12 +97,12 @@ var otherModels = []func() attribution.StaticPowerModel{
 	func() attribution.StaticPowerModel { return static.NewCurve() },
 }
 
-// steps are how long intervals are. In the first, no time passes.
+// steps are the lengths of intervals. No time passes in the first one.
 var steps = [...]time.Duration{
 	0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second, 10 * time.Second, time.Minute,
 }
 
-// apply lets an event happen. The faults of reads are what they do to an interval here.
+// apply applies an event. Here, faults of reads are their effects on an interval.
 func (n *observer) apply(e hostsim.Event) {
 	zone := n.zones[e.A%uint32(len(n.zones))]
 	switch e.Act {
@@ -172,7 +172,7 @@ func historyOf(seed uint64, events int) []hostsim.Event {
 	return hostsim.NewHistory(seed, events, w.AddFaults(1))
 }
 
-// shrink leaves out events as long as what is left is found wrong.
+// shrink removes events as long as the rest still fails.
 func shrink(tb testing.TB, seed uint64, events []hostsim.Event) []hostsim.Event {
 	for size := len(events) / 2; size > 0; size /= 2 {
 		for from := 0; from+size <= len(events); {
@@ -187,8 +187,8 @@ func shrink(tb testing.TB, seed uint64, events []hostsim.Event) []hostsim.Event 
 	return events
 }
 
-// TestEngineAgreesWithTheOracleWhateverHappens plays random histories with faults of a machine and holds every account
-// of every interval against the oracle's. With -oracle.seed it plays one.
+// TestEngineAgreesWithTheOracleWhateverHappens runs random histories with faults of a machine, and compares every
+// account of every interval with the oracle's. With -oracle.seed it runs one.
 func TestEngineAgreesWithTheOracleWhateverHappens(t *testing.T) {
 	first, last := uint64(1), *oracleHistories
 	if *oracleSeed != 0 {
@@ -239,7 +239,7 @@ func FuzzEngineAgreesWithTheOracle(f *testing.F) {
 	})
 }
 
-// Without faults, what the accounts have in all is what the machine used.
+// Without faults, the accounts add up to the machine's energy.
 func TestAccountsContainTheEnergyTheMachineUsed(t *testing.T) {
 	for seed := range uint64(8) {
 		life := newLife(t)
@@ -269,7 +269,7 @@ func TestAccountsContainTheEnergyTheMachineUsed(t *testing.T) {
 	}
 }
 
-// crowdRules are rules that a crowd is attributed by, the default first.
+// crowdRules are rules to attribute a crowd by, the default first.
 func crowdRules() map[string]attribution.Rules {
 	rules := map[string]attribution.Rules{"default": {}}
 	for name, create := range map[string]func() *static.Model{
@@ -295,7 +295,7 @@ func crowdRules() map[string]attribution.Rules {
 	return rules
 }
 
-// crowd is a machine of 100 processes in 20 containers, of which so many run.
+// crowd is a machine of 100 processes in 20 containers, some of which run.
 func crowd(tb testing.TB, running int, rules attribution.Rules) *observer {
 	life := newLife(tb)
 	for i := range 99 {
@@ -313,7 +313,7 @@ func crowd(tb testing.TB, running int, rules attribution.Rules) *observer {
 	return n
 }
 
-// step is one interval with all that belongs to it.
+// step simulates and observes one interval.
 func (n *observer) step() {
 	n.life.Step(100 * time.Millisecond)
 	n.interval.EndsCollection = true
@@ -330,14 +330,14 @@ func TestTheSimulationAndTheEngineAllocateNothingInTheSteadyState(t *testing.T) 
 				n.step()
 			}
 			assert.Zero(t, allocs.Count(1000, n.step), "%d of 100 run, %s", running, name)
-			if !n.keys { // else those who sleep claim as well
+			if !n.keys { // otherwise sleeping processes claim as well
 				assert.InDelta(t, running, len(n.interval.Domains[0].Claims), 1)
 			}
 		}
 	}
 }
 
-// BenchmarkEngineInterval is an interval of 100 processes, two kinds and four zones, with the machine's own step.
+// BenchmarkEngineInterval measures an interval of 100 processes, two kinds and four zones, with the machine's own step.
 func BenchmarkEngineInterval(b *testing.B) {
 	for name, rules := range crowdRules() {
 		for _, running := range []int{33, 100} {

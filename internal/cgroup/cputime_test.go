@@ -25,7 +25,7 @@ const (
 	ms      = units.CPUTime(time.Millisecond)
 )
 
-// node is a made-up host and the tree of its cgroups.
+// node is a simulated host and the tree of its cgroups.
 type node struct {
 	*hostsim.Host
 	testing.TB
@@ -42,7 +42,7 @@ func newNode(t testing.TB) *node {
 // Root returns the root of the host's file system.
 func (n *node) Root() string { return n.Host.Root() }
 
-// count sets the counter of a cgroup and reads all of them.
+// count sets the counter of a cgroup and reads all counters.
 func (n *node) count(path string, usage units.CPUTime) {
 	n.Helper()
 	n.Cgroups[path] = time.Duration(usage)
@@ -57,7 +57,7 @@ func (n *node) write(text string, elem ...string) {
 	require.NoError(n, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// shortLived returns what ShortLived tells of a cgroup.
+// shortLived returns the short-lived time of a cgroup.
 func (n *node) shortLived(of *Node) (found units.CPUTime) {
 	n.ShortLived(func(in *Node, _ int32, used units.CPUTime, _ bool) {
 		if in == of {
@@ -67,7 +67,7 @@ func (n *node) shortLived(of *Node) (found units.CPUTime) {
 	return found
 }
 
-// tracked returns a node whose first counter and first process have been seen.
+// tracked returns a node whose first counter and first process have been read.
 func (n *node) tracked(path string) *Node {
 	n.Helper()
 	a := n.Enter(path, true)
@@ -98,7 +98,7 @@ func TestRoundingIsNotShortLivedTime(t *testing.T) {
 	a := n.tracked(service)
 	var accounted units.CPUTime
 	for round := range units.CPUTime(50) {
-		// Three processes, each up to two ticks ahead of what /proc shows of it.
+		// Three processes, each up to two ticks ahead of its times in /proc.
 		n.count(service, accounted+(3*2*units.Tick-ms)*(round%2))
 		for range 3 {
 			a.Account(0, 7*units.Tick)
@@ -117,7 +117,7 @@ func TestProcessTimeAheadOfTheCounterIsOffsetFirst(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 100*ms)
-	a.Account(0, 400*ms) // the processes were read later than the counter
+	a.Account(0, 400*ms) // the processes were read after the counter
 	assert.Zero(t, n.shortLived(a))
 	n.count(service, 400*ms)
 	a.Account(0, 0)
@@ -217,7 +217,7 @@ func TestACgroupWhoseProcessesAreNotShownHasNoShortLivedOnes(t *testing.T) {
 	a := n.tracked(service)
 	n.count(service, 500*ms)
 	n.ShortLived(func(n *Node, _ int32, _ units.CPUTime, _ bool) {
-		assert.Fail(t, "there is nobody to claim it for", n.Path())
+		assert.Fail(t, "there is no claimant for it", n.Path())
 	})
 	a.Account(0, 100*ms)
 	assert.Equal(t, 400*ms-2*units.Tick, n.shortLived(a), "it waits")
@@ -299,7 +299,7 @@ func TestInferredTimeIsClampedToTheCounters(t *testing.T) {
 func TestTimeOfAMovedProcessStaysInItsFormerCgroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to string
-		want     []string // where it is accounted for, beside the one that it is in
+		want     []string // cgroups that account for it, other than its own
 	}{
 		"out of all":        {"/a/b", "", []string{"/a", "/a/b"}},
 		"into one":          {"", "/a", nil},
@@ -468,7 +468,7 @@ func TestOwnMountsServeWhereThoseOfTheFirstProcessCannotBeRead(t *testing.T) {
 	}
 }
 
-// reachable lets everybody read a tree, and reach it.
+// reachable makes a tree, and the directories that lead to it, readable for every user.
 func reachable(t testing.TB, root string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

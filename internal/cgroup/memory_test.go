@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// charges is a node whose memory is read, one interval after the other.
+// charges is a node whose memory is read interval by interval.
 type charges struct {
 	*node
 	now time.Time
@@ -29,7 +29,7 @@ func (c *charges) read(after time.Duration, paths ...string) {
 	c.EndMemory()
 }
 
-// of returns the memory of a cgroup; without one that tells it, not ok.
+// of returns the memory of a cgroup. It is not ok if the cgroup has no memory file.
 func (c *charges) of(path string) (bytes uint64, ok bool) { return c.Node(path).Memory(4096) }
 
 func (c *charges) own(path string) uint64 {
@@ -73,15 +73,15 @@ func TestTheMemoryOfACgroupIsWithoutThoseInside(t *testing.T) {
 	c.write("a/b/c", "1000\n")
 	c.read(0, "/a/b/c", "/a", "/a/b")
 	for cgroup, want := range map[string]uint64{"/a": 2000, "/a/b": 2000, "/a/b/c": 1000} {
-		assert.Equal(t, want, c.own(cgroup), "without those inside, %s", cgroup)
+		assert.Equal(t, want, c.own(cgroup), "without the cgroups inside, %s", cgroup)
 	}
 	c.read(2*rereadMemory, "/a/b/c", "/a")
-	assert.EqualValues(t, 4000, c.own("/a"), "nobody is in the one between them")
+	assert.EqualValues(t, 4000, c.own("/a"), "no process is in the one between them")
 	c.write("a/b", "what is not read counts for the one around it\n")
 	c.read(2*rereadMemory, "/a/b/c", "/a", "/a/b")
 	assert.EqualValues(t, 4000, c.own("/a"), "without the innermost")
 	c.read(2*rereadMemory, "/a")
-	assert.EqualValues(t, 5000, c.own("/a"), "nobody is in the others any more")
+	assert.EqualValues(t, 5000, c.own("/a"), "no process is in the others any more")
 	require.NoError(t, os.RemoveAll(filepath.Join(c.Root(), "sys/fs/cgroup/memory/a/b")))
 	c.Enter("/a", true)
 	c.Sweep()
@@ -128,7 +128,7 @@ func TestUnknownMemoryIsReportedOnceAProcessContinues(t *testing.T) {
 	const prefix = "the memory of some containers is what is resident: that of their cgroups cannot be read: "
 	require.EqualError(t, c.MemoryErr(), prefix+"no such file or directory")
 	c.read(rereadMemory)
-	require.NoError(t, c.MemoryErr(), "nobody is in it")
+	require.NoError(t, c.MemoryErr(), "no process is in it")
 
 	c = newCharges(t, mountTmpfs+mountCPU)
 	c.read(0, "/a")

@@ -16,10 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideNamespace names, in the environment of this test as a process in a cgroup namespace, where that is to mount cgroup v2.
+// insideNamespace is an environment variable. This test, run as a process in a cgroup namespace, mounts cgroup v2 at
+// its value.
 const insideNamespace = "ENERGYRECEIVER_TEST_CGROUP_MOUNT"
 
-// unifiedOf returns where the version 2 hierarchy is mounted, and which of its cgroups that shows.
+// unifiedOf returns the mount point of the version 2 hierarchy, and the cgroup at its root.
 func unifiedOf(root string) (mount, above string, err error) {
 	h, err := (&mounts{root: root}).unified()
 	if err != nil {
@@ -72,7 +73,7 @@ func TestTheCgroupNamespaceOfAContainerIsFoundInTheHostsTree(t *testing.T) {
 	assert.Equal(t, "/", found, "of who has none")
 }
 
-// Where the host's first process may not be looked at, the mounts below root are the host's, and the others the container's.
+// If the host's first process cannot be read, mounts below root are the host's, and the others are the container's.
 func TestTheHostsMountsAreFoundAmongTheContainers(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "hostfs")
 	const line = "57 47 0:38 %s %s rw,relatime - cgroup2 cgroup2 rw\n"

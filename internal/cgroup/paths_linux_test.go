@@ -30,7 +30,7 @@ func (m *madeUpHierarchy) mkdir(path string) (id uint64) {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-// newMadeUpHierarchy returns paths that are read below a made-up root, on a clock that runs an hour at each look.
+// newMadeUpHierarchy returns paths below a simulated root, with a clock that advances by an hour at each reading.
 func newMadeUpHierarchy(t *testing.T) (*madeUpHierarchy, *Paths) {
 	m := &madeUpHierarchy{t: t, root: t.TempDir()}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.root, "proc/1"), 0o755))

@@ -19,14 +19,14 @@ func TestSharesAreFoundFromWeights(t *testing.T) {
 		assert.InEpsilon(t, float64(shares), float64(sharesOfLinear(weight)), 0.1, shares)
 		assert.Equal(t, weight, 1+(sharesOfLinear(weight)-2)*9999/262142, "and back")
 	}
-	for shares, weight := range map[uint64]uint64{2: 1, 100: 17, 512: 59, 1024: 100, 2000: 170, 2048: 174, 262144: 10000} { // by its new one
+	for shares, weight := range map[uint64]uint64{2: 1, 100: 17, 512: 59, 1024: 100, 2000: 170, 2048: 174, 262144: 10000} { // by runc's new formula
 		assert.InEpsilon(t, float64(shares), float64(sharesOfQuadratic(weight)), 0.03, shares)
 	}
 	assert.Equal(t, sharesOfQuadratic(10000), sharesOfQuadratic(1<<40))
 	assert.Equal(t, sharesOfLinear(1), sharesOfLinear(0))
 }
 
-// With a request of one CPU and a limit of four, which is what an unset weight and a limit look like elsewhere.
+// With a request of one CPU and a limit of four. An unset weight and a limit look the same in other environments.
 func TestTheKubeletSetsEachContainersWeight(t *testing.T) {
 	for _, container := range []string{
 		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/cri-containerd-y.scope",
@@ -46,7 +46,7 @@ func TestTheKubeletSetsEachContainersWeight(t *testing.T) {
 	}
 }
 
-// A container of Docker's in a pod has no request, and a limit.
+// A container of Docker in a pod has no request, and a limit.
 func TestTheKubeletDoesNotSetTheWeightsOfContainersInItsContainers(t *testing.T) {
 	const inner = "/kubepods/burstable/pod11111111-2222-3333-4444-555555555555/x/docker/y"
 	n := newNode(t)

@@ -207,7 +207,7 @@ func TestAnIntervalAllocatesNothing(t *testing.T) {
 	require.ErrorIs(t, n.MemoryErr(), fs.ErrNotExist, "of the one that is gone")
 }
 
-// interval is all that a tree does in one.
+// interval does everything that a tree does in an interval.
 func interval(t *Tree, in []*Node, now time.Time) {
 	t.ReadCPUTime()
 	t.BeginMemory(now)
@@ -225,7 +225,7 @@ func interval(t *Tree, in []*Node, now time.Time) {
 	t.Sweep()
 }
 
-// BenchmarkInterval is an interval of containers with one process each.
+// BenchmarkInterval measures an interval of containers with one process each.
 func BenchmarkInterval(b *testing.B) {
 	for _, containers := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(containers), func(b *testing.B) {
@@ -251,7 +251,7 @@ func BenchmarkInterval(b *testing.B) {
 	}
 }
 
-// BenchmarkBurst is as many containers that come and go in one interval.
+// BenchmarkBurst measures as many containers that come and go in one interval.
 func BenchmarkBurst(b *testing.B) {
 	for _, containers := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(containers), func(b *testing.B) {

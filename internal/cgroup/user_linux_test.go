@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody makes the goroutine a user without rights until the returned function is called. The files that it must still
-// reach have to be open to all.
+// nobody makes the goroutine an unprivileged user until the returned function is called. Files that it reads meanwhile
+// must be readable for all.
 func nobody(t testing.TB) (restore func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		return func() {} // has no rights over files of mode 0 anyway
+		return func() {} // already without rights to files of mode 0
 	}
 	runtime.LockOSThread()
 	setfsuid := func(uid int) {

@@ -17,7 +17,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// Counters are not among them: this machine has none. internal/usage/weigh holds theirs.
+// Hardware counters are left out: this machine has none. internal/usage/weigh has their benchmarks.
 func TestWeighingClaimsAllocatesNothingInTheSteadyState(t *testing.T) {
 	h := hostsim.New(t.TempDir())
 	for cpu, khz := range []int64{3_000_000, 1_000_000, 1_000_000} {

@@ -335,7 +335,7 @@ func FuzzEntries(f *testing.F) {
 			return names, ok
 		}
 		names, ok := list(b)
-		require.LessOrEqual(t, total, len(b), "nothing is told twice")
+		require.LessOrEqual(t, total, len(b), "nothing is listed twice")
 		for _, n := range names {
 			require.NotContains(t, n, "\x00")
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// raplRange is what a kernel with units of 61 µJ gives as max_energy_range_uj.
+// raplRange is max_energy_range_uj of a kernel with units of 61 µJ.
 const raplRange units.Energy = 262_143_328_850
 
-var epoch = time.Now() // with a monotonic reading, as samples have
+var epoch = time.Now() // with a monotonic reading, like samples
 
 // after returns the sample time d after the start of the test.
 func after(d time.Duration) time.Time { return epoch.Add(d) }
@@ -57,8 +57,8 @@ func TestCounterTotalStartsAtZeroNotAtTheRawValue(t *testing.T) {
 	}
 }
 
-// A counter without a known range may be one that its driver updates rarely. Where the range is known, time in which it
-// stood still must not make a reset look like a wrap.
+// A counter without a known range may be updated rarely by its driver. If the range is known, the time in which the
+// counter stood still must not make a reset look like a wrap.
 func TestACounterWithoutARangeIsJudgedByTheTimeSinceItChanged(t *testing.T) {
 	for wrapAt, want := range map[units.Energy]Event{0: NoEvent, raplRange: Rebased} {
 		c := NewCounter(MaxSocketWatts, wrapAt)
@@ -98,7 +98,7 @@ func TestTrap05StepBackFromAboveTheRangeIsRebased(t *testing.T) {
 }
 
 func TestTrap05SmallStepBackIsNotAWrap(t *testing.T) {
-	// With an hour, the power bound would let each of these pass for a wrap.
+	// With an hour, the power bound would accept each of these as a wrap.
 	const back = raplRange >> 14
 	expectStep(t, raplRange/2-1, raplRange/2, raplRange, time.Hour, 0, Rebased)
 	expectStep(t, raplRange/2-back, raplRange/2, raplRange, time.Hour, 0, Rebased)
@@ -179,7 +179,7 @@ func TestCounterTotalSaturates(t *testing.T) {
 	}
 }
 
-// A true counter that only wraps is followed to the microjoule, whatever its range and pace.
+// A counter that only wraps is followed to the microjoule, whatever its range and pace.
 func TestSumOfDeltasIsTheTrueEnergy(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -192,7 +192,7 @@ func TestSumOfDeltasIsTheTrueEnergy(t *testing.T) {
 		for range 200 {
 			elapsed := time.Duration(rng.Int64N(int64(15 * time.Minute)))
 			now += elapsed
-			// Below a whole range, less what would look like a small step back, and below the bound.
+			// Less than a whole range without the part that looks like a small step back, and below the power bound.
 			most := min(wrapAt-wrapAt>>14-1, MaxSocketWatts*uint64(elapsed)/1000)
 			before := truth
 			truth += rng.Uint64N(most + 1)
@@ -221,13 +221,13 @@ func TestWrapsAfterIsTheWholeRangeAtTheHighestPower(t *testing.T) {
 		want   time.Duration
 	}{
 		{Package, 262_143_328_850, 174_762_219 * time.Microsecond}, // in units of 61 µJ
-		{DRAM, 65_712_999_613, 43_808_666 * time.Microsecond},      // of 15.3 µJ
+		{DRAM, 65_712_999_613, 43_808_666 * time.Microsecond},      // in units of 15.3 µJ
 		{Core, 262_143_328_850, 174_762_219 * time.Microsecond},
 		{PSys, 262_143_328_850, 26_214_332 * time.Microsecond},
 		{Package, 1_500_000_000, time.Second},
 		{Package, 1_000_000_000, 666_666 * time.Microsecond},
 		{Package, 0, 0},
-		// No counter is that small: these are mistakes, and must not make anybody hurry.
+		// No counter is that small. These ranges are mistakes, and must not shorten the windows.
 		{Package, 999_999_999, 0},
 		{PSys, 100, 0},
 		{Package, 1, 0},

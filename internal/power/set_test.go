@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fake is a meter whose readings a test sets.
+// fake is a meter whose readings the test sets.
 type fake struct {
 	readings []Reading
 	err      error
@@ -23,7 +23,7 @@ func (f *fake) Read(context.Context, Sample) ([]Reading, error) { return f.readi
 func (f *fake) Close() error                                    { f.closed++; return f.err }
 func (f *fake) SoonestWrap() time.Duration                      { return f.wrap }
 
-// has gives the meter zones, one of each kind, that can be read.
+// has gives the meter readable zones, one of each kind.
 func (f *fake) has(id string, kinds ...Kind) *fake {
 	for _, k := range kinds {
 		f.readings = append(f.readings, Reading{Zone: &Zone{ID: id + ":" + string(k), Kind: k}})
@@ -41,7 +41,7 @@ func (f *fake) fail(k Kind, err error) {
 	}
 }
 
-// setOf returns a set of a sensor, another sensor and a model.
+// setOf returns a set of two sensors and a model.
 func setOf(first, second, model *fake) *Set {
 	return NewSet(Member{"first", first, false}, Member{"second", second, false}, Member{"model", model, true})
 }
@@ -69,7 +69,7 @@ func expectFailed(t *testing.T, s *Set, want ...string) {
 	}
 }
 
-// expectTook compares which zone kinds the last read gave to each meter.
+// expectTook compares which zone kinds each meter provided in the last read.
 func expectTook(t *testing.T, s *Set, want ...[]Kind) {
 	t.Helper()
 	for i, st := range s.Status() {

@@ -12,7 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Synthetic ids: nobody's.
+// Synthetic ids.
 var (
 	idA  = strings.Repeat("a1", 32)
 	idB  = strings.Repeat("b2", 32)
@@ -29,7 +29,7 @@ const (
 	buildID    = "abcdefghijklmnopqrstuvwx0"
 	gardenID   = "01234567-89ab-cdef-0123-4567"
 	userUnit   = "/user.slice/user-1000.slice/user@1000.service"
-	aUsers     = "user@1000.service/" // what IDs start with below userUnit
+	aUsers     = "user@1000.service/" // prefix of IDs below userUnit
 	podSlice   = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uidXSlice + ".slice"
 	podDir     = "/kubepods/burstable/pod" + uidX
 	kindSlices = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + uidYSlice + ".slice"
@@ -229,7 +229,7 @@ func cgroupCases() []cgroupCase {
 		{"nspawn service", "/machine.slice/systemd-nspawn@box.service/payload", contained("box", "systemd-nspawn", "/machine.slice/systemd-nspawn@box.service/payload")},
 		{"nspawn service's supervisor", "/machine.slice/systemd-nspawn@box.service/supervisor", Placement{}},
 		{
-			"nspawn service's supervisor, where another hierarchy does not tell it apart",
+			"nspawn service's supervisor, where another hierarchy does not distinguish it",
 			"4:cpu,cpuacct:/machine.slice/systemd-nspawn@box.service\n0::/machine.slice/systemd-nspawn@box.service/supervisor\n", Placement{},
 		},
 		{"nspawn with v1", v1("/machine.slice/machine-box.scope"), contained("box", "systemd-nspawn", "/machine.slice/machine-box.scope")},
@@ -315,14 +315,14 @@ func cgroupCases() []cgroupCase {
 		{"a container with a name like slurm's scope", "/lxc.payload.a_slurmstepd.scope/job_7/step_0", contained("a_slurmstepd", "lxc", "/lxc.payload.a_slurmstepd.scope")},
 		{"a container with the name of slurm's directory", "/default/slurm/uid_0/job_7", contained("slurm", "containerd", "/default/slurm")},
 
-		// Nothing of that
+		// None of these
 		{"root", "/", Placement{}},
 		{"init", "/init.scope", Placement{}},
 		{"service", "/system.slice/ssh.service", Placement{}},
 		{"session", "/user.slice/user-1000.slice/session-3.scope", Placement{}},
 		{"desktop application", userUnit + "/app.slice/app-gnome-firefox-1234.scope", Placement{}},
 		{"container engines", "/system.slice/docker.service", Placement{}},
-		{"32 hex digits in a place nobody documents", "/mygroup/" + task, Placement{}},
+		{"32 hex digits in an undocumented place", "/mygroup/" + task, Placement{}},
 		{"unit with hex digits in its name", "/system.slice/backup-" + idA + ".service", Placement{}},
 		{"podman's health check", "/system.slice/" + idA + ".service", Placement{}},
 		{"docker scope without an id", "/system.slice/docker-.scope", Placement{}},
@@ -331,7 +331,7 @@ func cgroupCases() []cgroupCase {
 		{"docker mount", "/system.slice/docker-" + idA + ".mount", Placement{}},
 		{"upper-case digits", "/docker/" + strings.ToUpper(idA), Placement{}},
 
-		// The file's form
+		// Formats of the file
 		{"empty", "0::", Placement{}},
 		{"removed cgroup", "/docker/" + idA + " (deleted)", contained(idA, "docker", "/docker/"+idA)},
 		{"removed scope", podSlice + "/cri-containerd-" + idA + ".scope (deleted)", podded(idA, "containerd", podSlice+"/cri-containerd-"+idA+".scope", uidX, "Burstable")},
@@ -366,7 +366,7 @@ func (c cgroupCase) content() string {
 	return c.file
 }
 
-// parseWithoutUnit leaves out the unit of systemd: TestUnitsAreNamedAsBySystemd is of these.
+// parseWithoutUnit omits the systemd unit, which TestUnitsAreNamedAsBySystemd covers.
 func parseWithoutUnit(file string) Placement {
 	p := ParseCgroup([]byte(file))
 	p.Unit = units.SystemdUnit{}
@@ -451,7 +451,7 @@ func TestEmulatorAndVCPUsAreOneMachine(t *testing.T) {
 	}
 }
 
-// checkPlacement holds a placement against the file that it was read from.
+// checkPlacement checks a placement against the file that it was read from.
 func checkPlacement(t *testing.T, file string, p Placement) {
 	t.Helper()
 	var paths, components []string

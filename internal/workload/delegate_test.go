@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// delegates are directories in which somebody else than the host may create cgroups, and what the IDs below start with.
+// delegates are directories in which others than the host may create cgroups, with the prefixes of IDs below them.
 var delegates = map[string]string{
 	"a user's manager":          userUnit + "/",
 	"an application of a user":  userUnit + "/app.slice/app-x-1.scope/",
@@ -40,7 +40,7 @@ var delegateIDs = map[string]string{
 	"a machine":                 "machine-box.scope/",
 }
 
-// forgeries are names of cgroups that stand for something of the host's.
+// forgeries are cgroup names that imitate the host's.
 func forgeries() map[string]string {
 	names := map[string]string{}
 	for _, c := range cgroupCases() {
@@ -73,8 +73,8 @@ func TestWhatADelegateNamesIsNothingOfTheHosts(t *testing.T) {
 	}
 }
 
-// FuzzDelegatesCannotForge holds two sides against each other: whatever a user creates below the user's own manager, and
-// whatever there is outside.
+// FuzzDelegatesCannotForge compares everything that a user creates below the user's own manager with everything
+// outside.
 func FuzzDelegatesCannotForge(f *testing.F) {
 	for _, path := range forgeries() {
 		f.Add(path, "/"+path, uuid1)
@@ -84,7 +84,7 @@ func FuzzDelegatesCannotForge(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, forged, outside, uuid string) {
 		if strings.Contains(forged+outside, "\n") {
-			return // no cgroup's name has one
+			return // not a valid name of a cgroup
 		}
 		isUsers := func(path string) bool {
 			return strings.HasPrefix(path, "/user.slice/user-1000.slice/") || strings.HasPrefix(path, "/user.slice/user-1000.slice (deleted)")
@@ -126,10 +126,10 @@ func TestHostRuntimesNameContainersForTheHost(t *testing.T) {
 		"/system.slice/lxc@web.service/lxc.payload.web":                                                       "web",
 		"/system.slice/docker.service/docker/" + idA:                                                          idA,
 		"/system.slice/docker.service/web.service/docker/" + idA:                                              "web.service/" + idA,
-		"/system.slice/docker.service.d/docker/" + idA:                                                        idA, // no unit
+		"/system.slice/docker.service.d/docker/" + idA:                                                        idA, // not a unit
 		"/system.slice/mydocker.service/docker/" + idA:                                                        "mydocker.service/" + idA,
 		"/system.slice/docker.scope/docker/" + idA:                                                            "docker.scope/" + idA,
-		"/user.slice/user-x.slice/docker/" + idA:                                                              idA, // no user's
+		"/user.slice/user-x.slice/docker/" + idA:                                                              idA, // not a user
 	} {
 		assert.Equal(t, want, ParseCgroup([]byte("0::"+path)).Container.ID, path)
 	}
@@ -147,7 +147,7 @@ func TestContainersNestedDeeplyHaveIDsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// hypervisor starts one with this UUID.
+// hypervisor starts a hypervisor with this UUID.
 func (i *identified) hypervisor(pid, start int, cgroup, uuid string) {
 	i.host.Processes[pid] = &hostsim.Process{
 		Comm: "qemu-system-x86", Exe: "/usr/bin/qemu-system-x86_64", Start: int64(start), Cgroup: "0::" + cgroup,
@@ -183,7 +183,7 @@ func TestAVirtualMachineIsNamedAfterItsDelegate(t *testing.T) {
 	}
 }
 
-// Their UUIDs can be read by everybody on the node.
+// Every user of the node can read the UUIDs.
 func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 	t.Parallel()
 	victims := map[string]string{
@@ -199,7 +199,7 @@ func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 				i.id.Forget(20)
 				i.hypervisor(10, start, strings.TrimSuffix(dir, "/"), uuid1)
 				delete(i.host.Processes, 20)
-				i.round(10) // alone for a while
+				i.round(10) // only the forger at first
 				i.hypervisor(20, 200, victim, uuid1)
 				got, _ := i.round(20)
 				forged, _ := i.id.Identity(10)
@@ -211,7 +211,7 @@ func TestNobodyTakesOverAnothersVirtualMachineByArguments(t *testing.T) {
 	}
 }
 
-// Version 1 shows such a process in the root of each hierarchy, though its other threads run where they were.
+// In version 1 such a process is in the root of each hierarchy, although its other threads stay in their cgroups.
 func TestAProcessWhoseFirstThreadHasEndedStaysInItsContainer(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)

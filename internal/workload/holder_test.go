@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// in puts a process into a cgroup, and returns the container that it is then in.
+// in moves a process to a cgroup, and returns the container that it is in then.
 func (i *identified) in(pid int, cgroup string) units.Container {
 	i.t.Helper()
 	if i.host.Processes[pid] == nil {
@@ -47,7 +47,7 @@ func TestTheFirstCgroupKeepsAContainersID(t *testing.T) {
 	for _, pid := range []int{11, 13, 14, 15} {
 		i.end(pid)
 	}
-	assert.Equal(t, hexA, i.in(16, "0::"+second).ID, "nobody has it")
+	assert.Equal(t, hexA, i.in(16, "0::"+second).ID, "no other container has it")
 	assert.Len(t, i.id.holders, 1)
 }
 
@@ -57,7 +57,7 @@ func TestContainersOfTwoRuntimesWithOneNameAreTwo(t *testing.T) {
 	assert.Equal(t, units.Container{ID: "web", Runtime: "lxc"}, i.in(10, "0::/lxc.payload.web"))
 	assert.Equal(t, units.Container{ID: "/machine.slice/machine-web.scope/payload", Runtime: "systemd-nspawn"},
 		i.in(11, "0::/machine.slice/machine-web.scope/payload/init.scope"))
-	assert.Equal(t, "/lxc.payload.other", i.in(13, "0::/lxc.payload.other").ID, "what stands for those without a series")
+	assert.Equal(t, "/lxc.payload.other", i.in(13, "0::/lxc.payload.other").ID, "the name of the series of all others")
 	long := "/" + strings.Repeat("x", 250) + "/lxc.payload.web"
 	assert.Equal(t, boundID(long), i.in(12, "0::"+long).ID)
 }

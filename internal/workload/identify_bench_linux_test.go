@@ -16,8 +16,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// BenchmarkIdentify looks at 300 active processes, each of which has run and renamed itself since it was looked at ten
-// seconds before, except the honest ones, which have run. ns/op means nothing here.
+// BenchmarkIdentify identifies 300 active processes again. Each has run and renamed itself in the ten seconds since the
+// last time, except the honest ones, which have run only. ns/op has no meaning here.
 func BenchmarkIdentify(b *testing.B) {
 	const processes, qemu = 300, "qemu-system-x86_64"
 	for _, c := range []struct {

@@ -29,7 +29,7 @@ const (
 	hexB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
-// identified is an identifier on a made-up host, where each process's slot is its PID.
+// identified is an identifier on a simulated host, where each process's slot is its PID.
 type identified struct {
 	t    *testing.T
 	host *hostsim.Host
@@ -54,7 +54,7 @@ func process(pid int, p *hostsim.Process) *cpu.Process {
 	return q
 }
 
-// round looks at all processes and returns what the one with this PID is.
+// round identifies all processes and returns the identity of the one with this PID.
 func (i *identified) round(pid int) (Identity, bool) {
 	i.t.Helper()
 	if err := i.host.Render(); err != nil {
@@ -144,8 +144,8 @@ func TestATaskThatRenamesItselfChangesNothing(t *testing.T) {
 	}
 }
 
-// A collector without root may not read the executables of other users' processes. Entrypoints of containers
-// execute the program that they are for.
+// A collector without root cannot read the executables of other users' processes. Entrypoints of containers execute the
+// container's program.
 func TestExecutingIsNoticedWhereTheExecutableCannotBeRead(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "entrypoint.sh", Args: []string{"/bin/sh", "/entrypoint.sh", "java"}}
@@ -157,7 +157,7 @@ func TestExecutingIsNoticedWhereTheExecutableCannotBeRead(t *testing.T) {
 	p.Comm = "GC Thread#0"
 	i.expect(10, Identity{Executable: "java"}, false) // renamed
 	p.Args = []string{"app.jar: idle"}
-	i.expect(10, Identity{Executable: "java"}, false) // its title
+	i.expect(10, Identity{Executable: "java"}, false) // it has set its title
 	p.Comm, p.Args = "app", []string{"app"}
 	i.expect(10, Identity{Executable: "app"}, true)
 }
@@ -226,7 +226,7 @@ func TestAReusedSlotStartsEmpty(t *testing.T) {
 	i.id.Forget(10)
 	i.host.Processes[10] = &hostsim.Process{Comm: "app"}
 	i.expect(10, Identity{Executable: "app"}, true)
-	i.id.Forget(99_999) // one that was never seen
+	i.id.Forget(99_999) // never seen
 }
 
 func TestTheCommandLineIsReadOnlyWhereItIsWanted(t *testing.T) {
@@ -400,15 +400,15 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 		edit func(*cpu.Process)
 		want string
 	}{
-		"it merely ran":                       {11 * second, func(*cpu.Process) {}, "before"},
-		"some minutes ago":                    {10*second + lookAgain, func(*cpu.Process) {}, "after"},
-		"the clock went back":                 {9 * second, func(*cpu.Process) {}, "after"},
-		"it executed a program":               {10 * second, func(p *cpu.Process) { p.Execs++ }, "after"},
-		"it moved":                            {10 * second, func(p *cpu.Process) { p.Cgroups++ }, "after"},
-		"its cgroup is another one":           {10 * second, func(p *cpu.Process) { p.Cgroup++ }, "after"},
-		"it has another name":                 {11 * second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "before"},
-		"it has another name since a minute":  {10*second + lookSoon, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
-		"the source does not tell any longer": {10 * second, func(p *cpu.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
+		"it merely ran":                      {11 * second, func(*cpu.Process) {}, "before"},
+		"some minutes ago":                   {10*second + lookAgain, func(*cpu.Process) {}, "after"},
+		"the clock went back":                {9 * second, func(*cpu.Process) {}, "after"},
+		"it executed a program":              {10 * second, func(p *cpu.Process) { p.Execs++ }, "after"},
+		"it moved":                           {10 * second, func(p *cpu.Process) { p.Cgroups++ }, "after"},
+		"its cgroup is another one":          {10 * second, func(p *cpu.Process) { p.Cgroup++ }, "after"},
+		"it has another name":                {11 * second, func(p *cpu.Process) { p.Comm[0] = 'x' }, "before"},
+		"it has another name since a minute": {10*second + lookSoon, func(p *cpu.Process) { p.Comm[0] = 'x' }, "after"},
+		"the source no longer reports it":    {10 * second, func(p *cpu.Process) { p.Cgroups, p.Execs = 0, 0 }, "after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIdentified(t, false)
@@ -481,7 +481,7 @@ func TestAProgramThatExecutesItselfAnewHasItsNewCommandLine(t *testing.T) {
 	}
 }
 
-// renamers are processes of which a test renames each before it looks at them again.
+// renamers are processes that the test renames before each identification.
 func (i *identified) renamers() (rows []*cpu.Process) {
 	nul := strings.Repeat("\x00", 900_000)
 	for pid, p := range map[int]hostsim.Process{
@@ -556,7 +556,7 @@ func TestTheCommandLineIsReadOnlyOfHypervisors(t *testing.T) {
 			c.process.Args = []string{"app", strings.Repeat("\x00", 900_000), "x"}
 			i.host.Processes[10] = &c.process
 			got := i.bytesRead(func() { i.round(10) })["cmdline"]
-			// What is read to find out how long it is counts, too.
+			// Reads to find the length count, too.
 			if got < c.want || got > 2*c.want {
 				t.Errorf("%d bytes were read, want %d", got, c.want)
 			}
@@ -657,7 +657,7 @@ func TestProcessesAreNotAllLookedAtAgainTogether(t *testing.T) {
 	}
 }
 
-// Where the source counts executions, another command line or name is no execution.
+// If the source counts executions, another command line or name alone is no execution.
 func TestAnExecOfAnUnreadableProgramIsDetectedByTheExecCount(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "sh", Exe: "/bin/sh", Args: []string{"sh"}}

@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// A second parser of cgroup files, by regular expressions. It is slow and simple, and shares no code with the first one
-// but the bound of IDs.
+// A second parser of cgroup files, with regular expressions. It is slow and simple, and shares only the bound of IDs
+// with the first one.
 
 const (
 	hex64Re = `[0-9a-f]{64}`
@@ -28,7 +28,7 @@ const (
 	nameRe  = `[A-Za-z0-9_][-A-Za-z0-9_.]{0,254}`
 )
 
-// naiveShapes are the containers with a mark in their own name. The pattern's group is the id.
+// naiveShapes are the containers that are marked by their own name. The pattern's group is the id.
 var naiveShapes = []struct {
 	pattern *regexp.Regexp
 	runtime string
@@ -44,8 +44,8 @@ var naiveShapes = []struct {
 	{regexp.MustCompile(`^systemd-nspawn@(.*)\.service$`), "systemd-nspawn"},
 }
 
-// naivePlaces are the containers in a place that tells the runtime. The first group is that place, and the second one the
-// id; of several the place that is nearest to the id counts.
+// naivePlaces are the containers that are marked by a directory above. The first group is the directory, the second one
+// the id. Of several matches the one nearest to the id counts.
 var naivePlaces = []struct {
 	pattern *regexp.Regexp
 	runtime string
@@ -103,8 +103,8 @@ func naiveIsName(s string) bool {
 	return naiveName.MatchString(s) && !naiveNoName.MatchString(s)
 }
 
-// naiveLibvirtMachine returns the driver and the name of the machine that libvirt has in a cgroup, and how it starts
-// there.
+// naiveLibvirtMachine returns the driver and the name of libvirt's machine in a cgroup, and the prefix of the
+// machine's scope.
 func naiveLibvirtMachine(dir string) (driver, machine, start string) {
 	if m := naiveScope.FindStringSubmatch(dir); m != nil {
 		machine = naiveUnescape(m[1])
@@ -120,8 +120,8 @@ func naiveLibvirtMachine(dir string) (driver, machine, start string) {
 	return driver, machine, start
 }
 
-// naiveContainer returns the container whose cgroup is the last directory of a path, which begins behind the container
-// around it.
+// naiveContainer returns the container whose cgroup is the last directory of a path, which starts after the enclosing
+// container.
 func naiveContainer(path, dir string) (id, runtime string, nspawn, lxcDir bool) {
 	if driver, machine, _ := naiveLibvirtMachine(dir); driver != "" {
 		if driver == "lxc" {
@@ -179,7 +179,7 @@ type naiveLine struct {
 	levels, rank              int
 }
 
-// naiveSystemd returns the unit of systemd that a path is in.
+// naiveSystemd returns the systemd unit that a path is in.
 func naiveSystemd(path string) (unit units.SystemdUnit) {
 	for dir := range strings.SplitSeq(path, "/") {
 		if dir == "" || naiveSlice.MatchString(dir) && len(strings.TrimPrefix(dir, "_")) <= 255 {
@@ -229,10 +229,10 @@ func naivePath(path string, unified bool) naiveLine {
 		return id
 	}
 	dirs := strings.Split(path, "/")
-	begin := 0 // of what is behind the innermost container
+	begin := 0 // of the part after the innermost container
 	root := -1 // of Slurm's directories
 	for i, dir := range dirs {
-		if root >= 0 && root == begin-1 { // which are a container
+		if root >= 0 && root == begin-1 { // they are a container
 			root, l.Job, l.jobCgroup = -1, units.SlurmStep{}, ""
 		}
 		if m := naiveJob.FindStringSubmatch("/" + strings.Join(dirs[i:], "/")); m != nil && !noPods && l.Job.ID == "" {
@@ -325,7 +325,7 @@ func naivePath(path string, unified bool) naiveLine {
 	return l
 }
 
-// naiveParse returns what parseCgroup does.
+// naiveParse has the results of parseCgroup.
 func naiveParse(file string) (p Placement, delegate string) {
 	var lines []naiveLine
 	for _, line := range strings.Split(file, "\n") {
@@ -350,7 +350,7 @@ func naiveParse(file string) (p Placement, delegate string) {
 	slices.SortFunc(lines, func(a, b naiveLine) int {
 		return cmp.Or(cmp.Compare(b.levels, a.levels), cmp.Compare(a.rank, b.rank), cmp.Compare(a.path, b.path))
 	})
-	for _, l := range slices.Backward(lines) { // the best one is the last to have its say
+	for _, l := range slices.Backward(lines) { // the best one is applied last
 		if l.levels > 0 {
 			p = l.Placement
 		}
@@ -389,7 +389,7 @@ func TestTheNaiveParserFindsWhatTheMakersDocument(t *testing.T) {
 	}
 }
 
-// TestParsersAgreeOnRandomFiles puts paths together from the directories that are in the cases, whole and changed.
+// TestParsersAgreeOnRandomFiles builds paths from the directories in the test cases, unchanged and changed.
 func TestParsersAgreeOnRandomFiles(t *testing.T) {
 	t.Parallel()
 	var dirs []string
@@ -411,7 +411,7 @@ func TestParsersAgreeOnRandomFiles(t *testing.T) {
 	for _, dir := range slices.Sorted(maps.Values(delegates)) {
 		add(dir)
 	}
-	for range 20 { // which must be next to each other
+	for range 20 { // as neighbors
 		dirs = append(dirs, "slurmstepd.scope/job_7", "slurmstepd.scope/job_7/step_0", "a_slurmstepd.scope/job_8/step_batch",
 			"slurm/uid_0/job_7/step_0", "slurm_n/uid_1/job_9/step_x", "lxc.payload.b_slurmstepd.scope/job_7/step_1")
 	}
@@ -480,7 +480,7 @@ func FuzzParseCgroupAgreesWithANaiveOne(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1000 {
-			return // regular expressions take long for them
+			return // too long for regular expressions
 		}
 		got, by := parseCgroup(b)
 		want, delegate := naiveParse(string(b))

@@ -78,7 +78,7 @@ func TestContainersAreKnownWholeFromWithinACgroupNamespace(t *testing.T) {
 	require.ErrorIs(t, i.id.Outside(now), errElsewhere)
 }
 
-// found is a namespace that begins there, or cannot be found.
+// found is a namespace that begins at a path, or cannot be found.
 func (i *identified) found(begin string, err error) {
 	i.id.namespace.find = func() (string, error) { return begin, err }
 }
@@ -103,7 +103,7 @@ func TestIndistinguishableNamespacesAreReportedOnceTheyMatter(t *testing.T) {
 	require.ErrorIs(t, i.id.Outside(now), failed, "another one, of which nothing has to be parsed")
 }
 
-// Those who sleep, too, which an exact source never shows again.
+// This includes sleeping processes, which an exact source does not list again.
 func TestANamespaceFoundLaterChangesAllPaths(t *testing.T) {
 	i := newIdentified(t, false)
 	i.id.wanted.ProcessCgroup = true

@@ -20,7 +20,8 @@ const (
 	uidB = "0a1b2c3d0000400080000000000000bb" // of a static pod
 )
 
-// Pods whose directories were removed may have processes for a while. The directories are not listed for each of these.
+// Pods whose directories were removed may keep processes for a while. The directories are not listed again for each of
+// them.
 func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "var/log/pods")
@@ -33,7 +34,7 @@ func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	assert.Empty(t, p.of("x", now.Add(time.Hour)), "it waits for all to be looked for")
 	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain-1)))
 	assert.True(t, p.lookAgain(now.Add(lookForPodsAgain)))
-	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain)), "that was told")
+	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain)), "that was reported")
 	assert.Equal(t, "c", p.of("x", now.Add(lookForPodsAgain)))
 	assert.False(t, p.lookAgain(now.Add(2*lookForPodsAgain)), "y is missing still")
 	assert.False(t, p.lookAgain(now.Add(forgetPods)))
@@ -62,7 +63,7 @@ func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_x"), 0o755))
 	p, now := newPodNamespaces(root), time.Unix(1000, 0)
 	assert.Equal(t, "a", p.of("x", now))
-	now = now.Add(24 * time.Hour) // in which nobody had to list anything
+	now = now.Add(24 * time.Hour) // nothing had to be listed meanwhile
 	require.NoError(t, os.Remove(filepath.Join(dir, "a_b_x")))
 	for i, after := range []time.Duration{0, forgetPods - 1} {
 		p.of(fmt.Sprint("new ", i), now.Add(after))

@@ -30,7 +30,7 @@ func TestUnitsAreNamedAsBySystemd(t *testing.T) {
 		slurmScope + "/job_7/step_0":                                    "slurmstepd.scope",
 		"/system.slice/" + long + ".service":                            long + ".service",
 
-		// What a user, a unit or a container has is within the host's unit.
+		// Cgroups of a user, a unit or a container are part of the host's unit.
 		userUnit + "/app.slice/app-x.scope":                       "user@1000.service",
 		userUnit + "/system.slice/nginx.service":                  "user@1000.service",
 		"/user.slice/user-1000.slice/session-3.scope/a.service":   "session-3.scope",
@@ -43,14 +43,14 @@ func TestUnitsAreNamedAsBySystemd(t *testing.T) {
 		"/":                                         "",
 		"/system.slice":                             "",
 		"/system.slice/system-getty.slice":          "",
-		"/../nginx.service":                         "", // where it is in the host's tree is not known
+		"/../nginx.service":                         "", // its position in the host's tree is unknown
 		"/mygroup/nginx.service":                    "",
 		"/system.slice/getty@.service":              "", // a template
 		"/system.slice/@a.service":                  "",
 		"/system.slice/a@b@.service":                "a@b@.service",
 		"/system.slice/.service":                    "",
 		"/system.slice/service":                     "",
-		"/system.slice/nginx.target":                "", // has no cgroup
+		"/system.slice/nginx.target":                "", // a target has no cgroup
 		"/system.slice/nginx.service.d":             "",
 		"/system.slice/a b.service":                 "",
 		"/system.slice/\xff.service":                "",
@@ -63,7 +63,7 @@ func TestUnitsAreNamedAsBySystemd(t *testing.T) {
 	assert.Equal(t, "ssh.service", ParseCgroup([]byte("4:memory:/\n1:name=systemd:/system.slice/ssh.service\n0::/\n")).Unit.Name)
 }
 
-// Otherwise a process that moves from one service to another would begin a new series.
+// Otherwise a process that moves from one service to another would start a new series.
 func TestUnitsAreLeftOutWhereNobodyWantsThem(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)

@@ -23,7 +23,7 @@ type vmCase struct {
 	exe  string
 	comm string
 	argv []string
-	want units.VM // zero: none
+	want units.VM // zero if there is none
 }
 
 func vmCases() []vmCase {
@@ -197,7 +197,7 @@ func TestMergeVMPrefersTheUUIDThenTheScopeThenTheProcess(t *testing.T) {
 	}
 }
 
-// scope and qemu are what a cgroup and a hypervisor's arguments say.
+// scope and qemu are the machine according to a cgroup and to a hypervisor's arguments.
 func scope(n int) units.VM {
 	return units.VM{ID: fmt.Sprintf("machine-qemu-%d-vm", n), Name: "vm", Hypervisor: "qemu"}
 }
@@ -217,7 +217,7 @@ func helper(pid, n int) VMProcess {
 	return VMProcess{Unique: fmt.Sprintf("swtpm-%d-1", pid), FromCgroup: scope(n)}
 }
 
-// resolve returns the IDs that the processes get.
+// resolve returns the IDs of the processes.
 func resolve(v *VMs, processes ...VMProcess) []string {
 	v.Resolve(processes)
 	var ids []string
@@ -241,7 +241,7 @@ func TestHelpersOfAScopeAreInTheirHypervisorsMachine(t *testing.T) {
 	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1), helper(3, 2), qemu(4, uuid2).in(2)), uuid1, uuid1, uuid2, uuid2)
 	// The hypervisor ends first.
 	wantIDs(t, resolve(&v, helper(1, 1), helper(3, 2), qemu(4, uuid2).in(2)), uuid1, uuid2, uuid2)
-	// When the scope is gone, what it was is forgotten.
+	// The machine is forgotten when its scope is gone.
 	wantIDs(t, resolve(&v, qemu(4, uuid2).in(2)), uuid2)
 	wantIDs(t, resolve(&v, helper(9, 1)), scope(1).ID)
 }
@@ -251,7 +251,7 @@ func TestAScopeWithoutAHypervisorIsItsOwnMachineUntilOneIsSeen(t *testing.T) {
 	var v VMs
 	wantIDs(t, resolve(&v, helper(1, 1)), scope(1).ID)
 	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, uuid1).in(1)), uuid1, uuid1)
-	// Arguments that cannot be read any more take nothing away.
+	// Arguments that become unreadable change nothing.
 	wantIDs(t, resolve(&v, helper(1, 1), qemu(2, "").in(1)), uuid1, uuid1)
 }
 
@@ -266,17 +266,17 @@ func TestCopiesOfAMachineDoNotShareAnID(t *testing.T) {
 	t.Parallel()
 	var v VMs
 	wantIDs(t, resolve(&v, qemu(1, uuid1), qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), uuid1, "qemu-2-1", scope(3).ID, scope(3).ID)
-	// The first ends: those that run do not inherit its ID, and one that starts may have it.
+	// The first hypervisor ends. The running ones do not inherit its ID, and a new one may have it.
 	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), helper(4, 3)), "qemu-2-1", scope(3).ID, scope(3).ID)
 	wantIDs(t, resolve(&v, qemu(2, uuid1), qemu(3, "").in(3), qemu(5, uuid1)), "qemu-2-1", scope(3).ID, uuid1)
-	// One that comes later loses to one that runs, wherever it stands.
+	// A later hypervisor does not get the ID of a running one, whatever its position.
 	wantIDs(t, resolve(&v, qemu(0, uuid1), qemu(5, uuid1)), "qemu-0-1", uuid1)
-	// So it is among those in scopes.
+	// The same holds in scopes.
 	wantIDs(t, resolve(&v, qemu(6, uuid2).in(6)), uuid2)
 	wantIDs(t, resolve(&v, qemu(7, uuid2).in(7), qemu(6, uuid2).in(6), helper(8, 7)), scope(7).ID, uuid2, scope(7).ID)
 }
 
-// The arguments are what anybody writes; the scope is what the machine manager made.
+// Any user can write arguments. The machine manager creates scopes.
 func TestArgumentsAloneNeverKeepAnIDFromAMachineInItsScope(t *testing.T) {
 	t.Parallel()
 	const forged, genuine = 1, 2
@@ -292,7 +292,7 @@ func TestArgumentsAloneNeverKeepAnIDFromAMachineInItsScope(t *testing.T) {
 			}
 			for first := range processes {
 				var v VMs
-				resolve(&v, processes[first]) // it was there alone
+				resolve(&v, processes[first]) // it was alone before
 				wantIDs(t, resolve(&v, processes...), want...)
 				wantIDs(t, resolve(&v, processes...), want...)
 			}
@@ -327,7 +327,7 @@ func TestResolveIsStable(t *testing.T) {
 	for range 3 {
 		wantIDs(t, resolve(&v, processes...), first...)
 	}
-	// Whatever the order, hypervisors that run keep their IDs.
+	// In any order, running hypervisors keep their IDs.
 	slices.Reverse(processes)
 	again := resolve(&v, processes...)
 	slices.Reverse(again)

@@ -16,13 +16,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// loadCurve is a machine's power over its load.
+// loadCurve is a machine's power by load.
 type loadCurve struct {
 	name string
 	at   func(load float64) float64
 }
 
-// through is the curve that is straight between points of load in percent and power in W, and flat beyond them.
+// through returns the curve that is straight between points of load in percent and power in W, and flat beyond them.
 func through(points ...float64) func(float64) float64 {
 	return func(load float64) float64 {
 		x := 100 * load
@@ -35,7 +35,7 @@ func through(points ...float64) func(float64) float64 {
 	}
 }
 
-// loadCurves are those of receiver/testdata/load-curves.csv, which names their source, and others of all shapes.
+// loadCurves are those of receiver/testdata/load-curves.csv, which names their source, and others of many shapes.
 var loadCurves = []loadCurve{
 	{"Xeon E5-2620 v3", through(0.0, 15.91, 10.0, 30.74, 20.0, 38.20, 30.0, 44.72, 40.5, 62.18, 50.2, 61.49,
 		60.0, 75.76, 69.9, 111.75, 80.8, 115.75, 89.7, 117.42, 99.6, 104.97)},
@@ -61,8 +61,8 @@ var loadCurves = []loadCurve{
 	{"slow knee", func(u float64) float64 { return 20 + 15*(1-math.Exp(-u/0.05)) + 80*u }},
 }
 
-// day is a machine's load over 24 h: lowest at night, highest in the afternoon, and varied from one 10 s to the next.
-// It is never below floor.
+// day returns a machine's load over 24 h: lowest at night, highest in the afternoon, and different from one 10 s to the
+// next. It is never below floor.
 func day(r *rand.Rand, floor, peak float64, each func(load float64)) {
 	for at := range 24 * 360 {
 		around := floor + (peak-floor)*(1-math.Cos(2*math.Pi*float64(at)/(24*360)))/2
@@ -74,7 +74,7 @@ func day(r *rand.Rand, floor, peak float64, each func(load float64)) {
 	}
 }
 
-// interval is one of 10 s on 16 CPUs.
+// interval returns an interval of 10 s on 16 CPUs.
 func interval(load, watts float64) attribution.Portion {
 	const elapsed = 10 * time.Second
 	return attribution.Portion{
@@ -83,7 +83,8 @@ func interval(load, watts float64) attribution.Portion {
 	}
 }
 
-// worst is the largest error of the active energy at loads from 10 to 100 %, relative to what is measured above idle.
+// worst returns the largest error of the active energy at loads from 10 to 100 %, relative to the measured energy above
+// idle.
 func worst(active func(attribution.Portion) units.Energy, c loadCurve) (worst, at float64) {
 	for load := 0.1; load < 1.001; load += 0.05 {
 		truth := c.at(load) - c.at(0)
@@ -95,10 +96,10 @@ func worst(active func(attribution.Portion) units.Energy, c loadCurve) (worst, a
 	return worst, at
 }
 
-// flatAtFirst are the curves whose first point, at a load of 2.8 and 2.5 %, counts as rest.
+// flatAtFirst are the curves whose first point, at a load of 2.8 or 2.5 %, counts as rest.
 var flatAtFirst = []string{"Threadripper 1950X", "Xeon E3-1240 V2"}
 
-// learnedOver is a learned model after a day.
+// learnedOver returns a learned model after a day.
 func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *static.Model {
 	r := rand.New(rand.NewPCG(seed, 2))
 	model := static.NewCurve()
@@ -115,7 +116,7 @@ func TestTheLearnedCurveIsWithin10PercentAfterADay(t *testing.T) {
 		for _, c := range loadCurves {
 			most := 0.1
 			if c.name == "high idle floor, concave" && d.floor > 0.01 && d.noise > 0 {
-				most = 0.13 // the noise is half of what a load of 10 % adds
+				most = 0.13 // the noise is half of what 10 % of load adds
 			}
 			model := learnedOver(c, uint64(i), d.floor, d.peak, d.noise)
 			assert.True(t, model.Trained(0))
@@ -132,7 +133,7 @@ func TestUtilizationMissesMostOfWhatLoadAdds(t *testing.T) {
 	assert.InDelta(t, 0.1, at, 1e-9)
 }
 
-// Nights at 5 % load say less about 0. A bend that is mostly below is worst.
+// Nights at 5 % load say less about the power at 0. A bend mostly below the load is worst.
 func TestTheLearnedCurveReachesFarBelowTheLowestLoad(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, c := range loadCurves {
@@ -165,7 +166,7 @@ func TestAStraightCurveIsLearnedWhateverTheNights(t *testing.T) {
 	}
 }
 
-// What is below the lowest load there ever was does not show in any sample, and the standing cannot tell.
+// Loads below the lowest one appear in no sample, and the model cannot tell.
 func TestABendBelowTheLowestLoadIsNotFound(t *testing.T) {
 	for _, d := range []struct {
 		curve loadCurve
@@ -244,7 +245,7 @@ func TestTheLearnedCurveDoesNotTrustAFewSamples(t *testing.T) {
 	assert.False(t, model.Trained(0))
 }
 
-// A machine that draws 5 W more from one day on is known a few days later, and nothing jumps on the way.
+// A machine that draws 5 W more from one day on is learned within a few days, without a jump.
 func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
 	c := loadCurves[3]
 	model := learnedOver(c, 1, 0, 0.7, 0.01)
@@ -261,7 +262,7 @@ func TestTheLearnedCurveDriftsWithTheMachine(t *testing.T) {
 	assert.InDelta(t, 45, before, 1)
 }
 
-// A machine that draws 20 W more from one day on, and from then on never rests, is known within two weeks.
+// A machine that draws 20 W more from one day on, and never rests from then on, is learned within two weeks.
 func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 	c := loadCurves[3]
 	model := learnedOver(c, 1, 0, 0.7, 0.01)
@@ -295,7 +296,7 @@ func TestTheSpreadOfALearnedCurveIsThatOfTheSamples(t *testing.T) {
 	assert.InDelta(t, 0.65, model.Spread(0), 0.15, "1 % of 40 to 96 W")
 }
 
-// BenchmarkTheLearnedCurve is one sample, a new estimate now and then included.
+// BenchmarkTheLearnedCurve measures one sample, including an occasional new estimate.
 func BenchmarkTheLearnedCurve(b *testing.B) {
 	model := static.NewCurve()
 	var intervals []attribution.Portion

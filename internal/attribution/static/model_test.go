@@ -16,7 +16,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// watts is the active power that a model finds in 10 s at a load.
+// watts returns the active power that a model finds in 10 s at a load.
 func watts(model attribution.StaticPowerModel, load, watts float64) float64 {
 	return model.Active(interval(load, watts)).Joules() / 10
 }
@@ -77,7 +77,7 @@ func TestTheRestingModelIsMedianLessOneAndAHalfRangesAtRest(t *testing.T) {
 	assert.InDelta(t, 4.5/1.349, model.Spread(0), 1e-9)
 }
 
-// Samples of 50 and 54 W for 10 s each are 52 W over 20 s; what is under load does not count.
+// Samples of 50 and 54 W for 10 s each are 52 W over 20 s. Samples under load do not count.
 func TestTheBaseModelIsTheMeanOfAnEmptyNode(t *testing.T) {
 	model := static.NewBase(0.05, 20*time.Second)
 	model.Active(interval(0.01, 50))
@@ -176,11 +176,11 @@ func TestShortWindowsAreOneSampleASecond(t *testing.T) {
 	assert.InDelta(t, 45, model.StaticPower(0), 1e-9)
 }
 
-// A ticker of a second has windows a little shorter, and one that is late a window that is much shorter.
+// A ticker of a second has windows slightly shorter than that, and a late one is followed by a much shorter window.
 func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 	for _, c := range []struct {
 		window  time.Duration
-		windows int // of a sample
+		windows int // in a sample
 	}{
 		{time.Second, 1},
 		{999_800 * time.Microsecond, 1},
@@ -191,7 +191,7 @@ func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 		{99 * time.Millisecond, 10},
 		{101 * time.Millisecond, 10},
 	} {
-		model := static.NewResting(0.1) // learns of ten samples
+		model := static.NewResting(0.1) // learns from ten samples
 		p := interval(0, 5)
 		p.Elapsed = c.window
 		for range 10*c.windows - 1 {
@@ -211,7 +211,7 @@ func TestALongGapIsNotLearnedFrom(t *testing.T) {
 	assert.False(t, model.Trained(0))
 }
 
-// A zone is read over 10 of the 20 s that it has coming: its 300 J are not 15 W over 20 s.
+// The zone is read over 10 of its 20 s: its 300 J are not 15 W over 20 s.
 func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 	model := static.NewBase(0.5, 10*time.Second)
 	engine := attribution.New(attribution.Config{Rules: attribution.Rules{
@@ -233,7 +233,7 @@ func TestADroppedZoneIsNotLearnedFrom(t *testing.T) {
 	assert.False(t, model.Trained(0))
 }
 
-// all are the learned models, each with what it has to see.
+// all are the learned models, each with loads that it learns from.
 func allLearned() map[string]func() *static.Model {
 	return map[string]func() *static.Model{
 		"minimum":    func() *static.Model { return static.NewMinimum(0.1) },
@@ -244,7 +244,7 @@ func allLearned() map[string]func() *static.Model {
 	}
 }
 
-// varied is a load that comes by everything from 0 to 100 %.
+// varied is a load that takes all values from 0 to 100 %.
 func varied(i int) (load, watts float64) {
 	load = float64(i%101) / 100
 	return load, 40 + 80*load + math.Sin(float64(i))
@@ -284,7 +284,7 @@ func TestWhatCannotHaveBeenLearnedIsNotTakenBack(t *testing.T) {
 		state, _ := before.State(0)
 		for i := range state.Estimator {
 			if name == "base" && i == 0 {
-				continue // is a time
+				continue // not a power but a time
 			}
 			for _, wrong := range []float64{-1, 1e30, math.NaN(), math.Inf(1)} {
 				right := state.Estimator[i]
@@ -299,8 +299,7 @@ func TestWhatCannotHaveBeenLearnedIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// More than a day, so that whatever happens now and then has happened: a new estimate, fading, the lowest power of another
-// day.
+// More than a day, so that everything occasional happens: a new estimate, fading, the lowest power of another day.
 func TestLearningAllocatesNothing(t *testing.T) {
 	for name, create := range allLearned() {
 		model := create()

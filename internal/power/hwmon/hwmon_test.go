@@ -23,7 +23,7 @@ import (
 
 var _ power.Meter = (*Meter)(nil)
 
-var epoch = time.Now() // with a monotonic reading, as samples have
+var epoch = time.Now() // with a monotonic reading, like samples
 
 // tree is a host's root with hwmon chips.
 type tree struct {
@@ -192,7 +192,7 @@ func TestCountersOfUnknownMeaningAreListedAndNotUsed(t *testing.T) {
 	tr.write("1\n", "sys/class/hwmon/hwmon7/energy2_input")
 	tr.write("1\n", "sys/class/hwmon/hwmon7/energy_input")
 	tr.write("1\n", "sys/class/hwmon/hwmon7/energyx_input")
-	tr.write("1\n", "sys/class/hwmon/hwmon8/energy1_input") // it has no name
+	tr.write("1\n", "sys/class/hwmon/hwmon8/energy1_input") // without a name
 	m := tr.meter()
 	if n := len(tr.read(m, 0)); n != 5 {
 		t.Errorf("%d zones, want 5", n)
@@ -245,7 +245,7 @@ func TestADriversOverflowIsAWrap(t *testing.T) {
 	}
 }
 
-// The counters of POWER9's controllers are brought up to date every 40 ms.
+// The counters of POWER9's controllers are updated every 40 ms.
 func TestACounterThatIsUpdatedRarelyLosesNothing(t *testing.T) {
 	tr := newTree(t, "ibmpowernv")
 	m := tr.meter()
@@ -339,7 +339,7 @@ func TestNoChipOfAKnownDriverSaysSoAndRecovers(t *testing.T) {
 	tr.write("ibmpowernv\n", "sys/class/hwmon/hwmon1/name")
 	tr.write("System\n", "sys/class/hwmon/hwmon1/energy1_label")
 	tr.write("5\n", "sys/class/hwmon/hwmon1/energy1_input")
-	tr.expectIDs(m, 2*time.Second, "ibmpowernv:System") // it has no device
+	tr.expectIDs(m, 2*time.Second, "ibmpowernv:System") // without a device
 }
 
 func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-var epoch = time.Now() // with a monotonic reading, as samples have
+var epoch = time.Now() // with a monotonic reading, like samples
 
 // after returns the sample time d after the start of the test.
 func after(d time.Duration) time.Time { return epoch.Add(d) }
@@ -29,7 +29,7 @@ func mustCurve(t testing.TB, points ...Point) Curve {
 	return c
 }
 
-// load is the sample d after the start, with CPU times in seconds.
+// load returns the sample d after the start, with CPU times in seconds.
 func load(d time.Duration, busy, total float64) power.Sample {
 	return power.Sample{At: after(d), Busy: units.CPUTime(busy * 1e9), Total: units.CPUTime(total * 1e9)}
 }
@@ -95,7 +95,7 @@ func TestCurveErrorNamesThePoint(t *testing.T) {
 		_, err := NewCurve(tc.points)
 		for _, part := range tc.want {
 			if err == nil || !strings.Contains(err.Error(), part) {
-				t.Errorf("NewCurve(%v): error %v does not say %q", tc.points, err, part)
+				t.Errorf("NewCurve(%v): error %v does not contain %q", tc.points, err, part)
 			}
 		}
 	}

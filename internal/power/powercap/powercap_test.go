@@ -21,10 +21,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// raplRange is what a kernel with units of 61 µJ gives as max_energy_range_uj.
+// raplRange is max_energy_range_uj of a kernel with units of 61 µJ.
 const raplRange units.Energy = 262_143_328_850
 
-var epoch = time.Now() // with a monotonic reading, as samples have
+var epoch = time.Now() // with a monotonic reading, like samples
 
 // after returns the sample time d after the start of the test.
 func after(d time.Duration) time.Time { return epoch.Add(d) }
@@ -95,7 +95,7 @@ func byID(rs []power.Reading) map[string]power.Reading {
 	return m
 }
 
-// ids returns the IDs of the zones the meter finds, in its order.
+// ids returns the IDs of the zones that the meter finds, in its order.
 func (tr tree) ids(p *Meter) []string {
 	tr.Helper()
 	rs, err := p.Read(context.Background(), power.Sample{At: after(0)})
@@ -133,7 +133,7 @@ func refuse(p *Meter, place string, err error) (stop func()) {
 	return func() { p.open = open }
 }
 
-// counterFile returns where the energy counter that the meter opened last will be.
+// counterFile returns a variable that holds the energy counter opened last.
 func counterFile(p *Meter) **os.File {
 	last, open := new(*os.File), p.open
 	p.open = func(path string) (*os.File, error) {
@@ -185,7 +185,7 @@ func TestPowercapZoneHasKindParentAndID(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
 	tr.zone("intel-rapl:0:0", "core")
-	tr.zone("intel-rapl:0:0:1", "uncore") // deeper than the driver goes, within what powercap allows
+	tr.zone("intel-rapl:0:0:1", "uncore") // deeper than the driver's zones, but allowed by powercap
 	tr.zone("intel-rapl:1", "psys")
 	rs := tr.read(tr.meter(), 0)
 	for _, want := range []power.Zone{
@@ -201,14 +201,14 @@ func TestPowercapZoneHasKindParentAndID(t *testing.T) {
 	}
 }
 
-// A domain is what the kernel calls the package or die, so that the topology of its CPUs has the same name.
+// Domains have the kernel's names of packages and dies, so that they agree with the topology of the CPUs.
 func TestTheDomainOfAZoneIsItsPackage(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-1-die-0")
 	tr.zone("intel-rapl:0:0", "dram")
 	tr.zone("intel-rapl:1", "psys-1")
-	tr.zone("intel-rapl:2:0", "core") // of a package that was never seen
-	tr.zone("intel-rapl:3", "dram")   // of none
+	tr.zone("intel-rapl:2:0", "core") // its package was never seen
+	tr.zone("intel-rapl:3", "dram")   // in no package
 	for id, want := range map[string]units.Domain{
 		"intel-rapl:0": "package-1-die-0", "intel-rapl:0:0": "package-1-die-0",
 		"intel-rapl:1": units.NodeCPUs, "intel-rapl:2:0": units.NodeCPUs, "intel-rapl:3": units.NodeCPUs,
@@ -271,7 +271,7 @@ func TestTrap08RepeatedZoneIsOne(t *testing.T) {
 	tr.zone("intel-rapl:0:0", "dram")
 	tr.zone("intel-rapl-mmio:0", "package-0")
 	tr.zone("intel-rapl-mmio:0:0", "dram")
-	tr.zone("intel-rapl-mmio:0:1", "uncore") // this one only the other way has
+	tr.zone("intel-rapl-mmio:0:1", "uncore") // only the mmio control type has it
 	tr.expectIDs(tr.meter(), "intel-rapl-mmio:0:1", "intel-rapl:0", "intel-rapl:0:0")
 }
 
@@ -280,7 +280,7 @@ func TestTrap08ZoneOfAnotherControlTypeAloneIsKept(t *testing.T) {
 	tr.zone("intel-rapl:0", "package-0")
 	tr.zone("intel-rapl:0:0", "dram")
 	tr.zone("intel-rapl-mmio:0", "package-1") // another socket
-	tr.zone("intel-rapl-mmio:0:0", "dram")    // whose memory is not the first one's
+	tr.zone("intel-rapl-mmio:0:0", "dram")    // not the memory of the first socket
 	tr.expectIDs(tr.meter(), "intel-rapl-mmio:0", "intel-rapl-mmio:0:0", "intel-rapl:0", "intel-rapl:0:0")
 }
 
@@ -325,7 +325,7 @@ func TestTrap08OtherDirectoriesAreSkipped(t *testing.T) {
 	tr.zone("intel-rapl:0", "package-0")
 	tr.zone("intel-rapl:1", "mystery")
 	tr.zone("intel-rapl:2", "package-2")
-	tr.remove("intel-rapl:2", "energy_uj") // caps power, counts nothing
+	tr.remove("intel-rapl:2", "energy_uj") // a zone that caps power and counts nothing
 	tr.zone("intel-rapl:3", "package-3")
 	tr.remove("intel-rapl:3", "name")
 	tr.ok(os.MkdirAll(tr.path("intel-rapl", "power"), 0o700))
@@ -434,7 +434,7 @@ func TestPowercapFindsSubzonesInTheirParentsDirectory(t *testing.T) {
 	tr.zone("intel-rapl:0", "package-0")
 	tr.zone("intel-rapl:0/intel-rapl:0:0", "core")
 	tr.zone("intel-rapl:0/intel-rapl:0:1", "dram")
-	tr.zone("intel-rapl:0:1", "dram") // listed flat as well
+	tr.zone("intel-rapl:0:1", "dram") // listed at the top level as well
 	tr.zone("intel-rapl/intel-rapl:1", "package-1")
 	tr.energy("intel-rapl:0/intel-rapl:0:1", 77)
 	p := tr.meter()
@@ -480,7 +480,7 @@ func TestTrap07EnergyOfAFailedSocketIsLateNotLost(t *testing.T) {
 		for _, id := range []string{"intel-rapl:0", "intel-rapl:1"} {
 			tr.energy(id, 1000+units.Energy(i)*50*units.Joule)
 		}
-		if i == 3 || i == 4 { // the kernel's answer when it cannot read the register
+		if i == 3 || i == 4 { // the kernel's error if it cannot read the register
 			tr.write("?", "intel-rapl:1", "energy_uj")
 		}
 		var now units.Energy
@@ -525,11 +525,11 @@ func TestTrap08ZonesThatAppearAreNoticedRightAfterAFailure(t *testing.T) {
 	tr.write("?", "intel-rapl:0", "energy_uj")
 	tr.zone("intel-rapl:1", "package-1")
 	if n := len(tr.read(p, time.Second)); n != 1 {
-		t.Errorf("%d zones in the pass that failed, want 1", n)
+		t.Errorf("%d zones in the failed scan, want 1", n)
 	}
 	tr.energy("intel-rapl:0", 1000)
 	if n := len(tr.read(p, 2*time.Second)); n != 2 {
-		t.Errorf("%d zones in the pass after it, want 2", n)
+		t.Errorf("%d zones in the next scan, want 2", n)
 	}
 }
 
@@ -597,8 +597,8 @@ func TestBadCounterTextFailsItsZoneOnly(t *testing.T) {
 	}
 }
 
-// A number that lost digits looks like a counter that was reset, and the next whole one would bring up to all
-// that it ever counted.
+// A number that lost digits looks like a reset counter, and the next whole number would add everything that was ever
+// counted.
 func TestATruncatedCounterFailsItsZoneOnly(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
@@ -700,7 +700,7 @@ func TestATinyRangeIsCountedWithAllTheSame(t *testing.T) {
 	tr.expectTotal(tr.read(p, time.Second)["intel-rapl:0"], 30)
 }
 
-// opens counts the files that the meter opens, by their names.
+// opens counts the files that the meter opens, by name.
 func opens(p *Meter) map[string]int {
 	counts := map[string]int{}
 	open := p.open
@@ -750,7 +750,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	}
 	expect("in two seconds after it recovered", "energy_uj", 1)
 
-	for i := range 200 { // now and then
+	for i := range 200 { // occasionally
 		text := "1100\n"
 		if i%2 == 0 {
 			text = "?"
@@ -917,7 +917,7 @@ func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations a pass, want none", n)
+		t.Errorf("%v allocations per read, want none", n)
 	}
 }
 

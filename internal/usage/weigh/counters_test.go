@@ -214,7 +214,7 @@ func TestAnUncountableCgroupIsCountedWithTheOneAroundItAndRetried(t *testing.T) 
 	k.count(map[string]uint64{"/a": 30, "/b": 80, "": 10})
 	got, err = run(time.Second)
 	require.NoError(t, err)
-	assert.InDeltaSlice(t, []float64{30, 80, 10}, got, 1e-3, "what was not watched is nobody's")
+	assert.InDeltaSlice(t, []float64{30, 80, 10}, got, 1e-3, "unwatched counts are unattributed")
 	require.NoError(t, m.Close())
 }
 
@@ -234,7 +234,7 @@ func TestTheCountersOfACgroupThatIsGoneAreClosed(t *testing.T) {
 	workOf(t, m, began, Share{CPU: ms, Cgroup: sleeps}, Share{CPU: ms, Cgroup: ends}, Share{CPU: ms, Cgroup: k.node("/c")})
 	require.Len(t, k.opened, 4)
 	k.tree().Sweep()
-	assert.Equal(t, map[string]int{"": 1, "/a": 1, "/b": 1}, k.opened, "nobody was ever seen in c")
+	assert.Equal(t, map[string]int{"": 1, "/a": 1, "/b": 1}, k.opened, "no process was ever seen in c")
 	ends.Leave()
 	k.counted["/b"] += 30 * uint64(ms)
 	k.counted[""] += 40 * uint64(ms)

@@ -414,7 +414,7 @@ func TestEachKindOfCPUsHasItsOwnCounter(t *testing.T) {
 	clear(opened)
 	c, err = p.open(nil)
 	require.NoError(t, err)
-	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened, "those that were there are tried")
+	assert.Equal(t, map[int]uint64{0: 4<<32 | 1, 2: 10<<32 | 1}, opened, "the present CPUs are tried")
 	require.NoError(t, c.close())
 	assert.False(t, p.moved())
 	set("cpu_atom/cpus", "1\n")
@@ -444,7 +444,7 @@ func TestACounterOfAnOfflineCPUHasStopped(t *testing.T) {
 		if always {
 			require.ErrorIs(t, err, errStopped)
 		} else {
-			require.NoError(t, err, "nobody of the cgroup ran")
+			require.NoError(t, err, "no process of the cgroup ran")
 		}
 		require.NoError(t, c.close())
 	}

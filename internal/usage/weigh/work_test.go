@@ -93,8 +93,8 @@ func TestWithoutAnyRateTheKeyIsNotMeasured(t *testing.T) {
 		require.ErrorIs(t, err, errNoCPU)
 	}
 	measured, err := m.Weigh(began, nil)
-	assert.True(t, measured, "nobody ran")
-	require.ErrorIs(t, err, errNoCPU, "which tells nothing new")
+	assert.True(t, measured, "no process ran")
+	require.ErrorIs(t, err, errNoCPU, "the error is unchanged")
 
 	g.mhz = map[int32]int{1: 500}
 	measured, err = m.Weigh(began.Add(retryAfter), shares)
