@@ -92,7 +92,6 @@ type emission struct {
 	ledger *attribution.Ledger
 	at     pcommon.Timestamp
 	out    pmetric.ResourceMetricsSlice
-	texts  []string // scratch, of the attributes of an account
 }
 
 // resource appends a resource without attributes and metrics. One that still has no metrics at the end of the emission
