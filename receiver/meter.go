@@ -21,12 +21,11 @@ import (
 
 // meters reads the meters that the configuration selects, logs which are in use and reports what is wrong with them.
 type meters struct {
-	logger  *zap.Logger
-	zones   []power.Kind // that are configured
-	auto    bool         // a sensor that is not there may be replaced by a model
-	modeled bool         // a model is configured
-	set     *power.Set
-	hwmon   *hwmon.Meter // nil after its first read, or where it is not wanted
+	logger *zap.Logger
+	zones  []power.Kind // that are configured
+	auto   bool         // a sensor that is not there may be replaced by a model
+	set    *power.Set
+	hwmon  *hwmon.Meter // nil after its first read, or where it is not wanted
 	// withoutStatic reports whether the static power of psys is needed, and not configured.
 	withoutStatic bool
 	onlyPSys      bool        // psys stands in for package
@@ -60,7 +59,6 @@ func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.modeled = true
 		modeled := model.New(curve, cfg.Model.Get().zone())
 		members = append(members, power.Member{Name: string(MeterModel), Meter: modeled, StandsIn: true})
 	}
@@ -142,41 +140,35 @@ func (m *meters) report(c *conditions) {
 // trouble returns what keeps sensors from being read. That a sensor is missing is nothing wrong where there is another
 // meter, but where a permission is missing for one that would be preferred.
 func (m *meters) trouble() error {
-	var wrong, missing, denied []error
-	other, sensor := false, false // there is a meter; there is a sensor that is preferred
-	for _, meter := range m.set.Status() {
-		switch err := meter.Err; {
-		case err == nil:
-		case meter.InUse, !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, power.ErrNoZones):
-			wrong = append(wrong, err)
-		default:
-			missing = append(missing, err)
-			if errors.Is(err, fs.ErrPermission) && !sensor {
-				denied = append(denied, err)
-			}
-			continue
+	status := m.set.Status()
+	other := slices.ContainsFunc(status, func(meter power.Status) bool { return !isMissing(&meter) })
+	preferred := false // there is a sensor that is preferred to what follows
+	var trouble error
+	for i := range status {
+		meter := &status[i]
+		missing := isMissing(meter)
+		if meter.Err != nil && (!missing || !other || !preferred && errors.Is(meter.Err, fs.ErrPermission)) {
+			trouble = joined(trouble, meter.Err)
 		}
-		other, sensor = true, sensor || !meter.StandsIn
+		preferred = preferred || !missing && !meter.StandsIn
 	}
-	switch {
-	case other:
-		return withGrants(joined(append(wrong, denied...)))
-	case m.auto && !m.modeled:
-		return fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", joined(missing))
+	if trouble != nil && !other && m.auto {
+		return fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", trouble)
 	}
-	return withGrants(joined(missing))
+	return withGrants(trouble)
 }
 
-// joined returns the errors as one, in one line, nil if there are none.
-func joined(errs []error) error {
-	if len(errs) == 0 {
-		return nil
+// isMissing reports whether there is nothing that the meter could read.
+func isMissing(meter *power.Status) bool {
+	return !meter.InUse && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
+}
+
+// joined returns two errors as one, in one line. The first may be nil.
+func joined(a, b error) error {
+	if a == nil {
+		return b
 	}
-	err := errs[0]
-	for _, more := range errs[1:] {
-		err = fmt.Errorf("%w; %w", err, more)
-	}
-	return err
+	return fmt.Errorf("%w; %w", a, b)
 }
 
 // withGrants adds what to grant where a permission is missing: since Linux 5.10 only root may read the

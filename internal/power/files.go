@@ -44,6 +44,9 @@ type CounterFiles struct {
 	// Discover looks for zones and calls SetZones with all that are known then. The error tells what kept it from finding
 	// any.
 	Discover func() error
+	// Patience is how much sample time passes between discoveries as long as no zone was ever found. 0 means a second, and
+	// no time where the meter's directory cannot be listed.
+	Patience time.Duration
 
 	zones        []*CounterFile
 	readings     []Reading // of zones
@@ -62,7 +65,7 @@ func (f *CounterFiles) SetZones(zones []*CounterFile) {
 }
 
 // Read reads the known zones, those that failed before too. It discovers zones at first, after a read in
-// which a zone began to fail, and every 10 s of sample time, or every second as long as anything fails. It
+// which a zone began to fail, and every 10 s of sample time, or every second as long as anything fails; see Patience. It
 // returns an error, that of the last discovery, only if no zone could be read because of it; after Close it
 // returns fs.ErrClosed. A read without discoveries and failures makes one system call per zone and
 // allocates nothing.
@@ -102,14 +105,17 @@ func (f *CounterFiles) rediscover(at time.Time) {
 	}
 	f.undiscovered = f.Discover()
 	// A directory that cannot be listed costs one system call: that is tried at every read.
-	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones)
+	f.due = f.undiscovered != nil && !errors.Is(f.undiscovered, ErrNoZones) && f.Patience == 0
 	f.started, f.discovered = true, at
 }
 
 // discoverEvery returns how much sample time may pass until the next discovery. One of all zones takes some
 // hundred system calls: too many for a hundred reads a second with a counter that nobody may read.
 func (f *CounterFiles) discoverEvery() time.Duration {
-	if f.failing || f.undiscovered != nil {
+	switch {
+	case len(f.zones) == 0 && f.Patience > 0:
+		return f.Patience
+	case f.failing || f.undiscovered != nil:
 		return retryEvery
 	}
 	return discoverEvery

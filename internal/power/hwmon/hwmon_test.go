@@ -316,7 +316,7 @@ func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
 		t.Errorf("%+v, %v; want no zones, and why", rs, err)
 	}
 	grant()
-	tr.expectIDs(m, time.Second, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
+	tr.expectIDs(m, patience, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
 }
 
 func TestNoChipOfAKnownDriverSaysSoAndRecovers(t *testing.T) {
@@ -333,13 +333,16 @@ func TestNoChipOfAKnownDriverSaysSoAndRecovers(t *testing.T) {
 		t.Errorf("no hwmon: %v", err)
 	}
 	tr.write("nvme\n", "sys/class/hwmon/hwmon0/name")
-	if err := read(time.Second); !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
+	if err := read(patience); !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no energy: %v", err)
 	}
 	tr.write("ibmpowernv\n", "sys/class/hwmon/hwmon1/name")
 	tr.write("System\n", "sys/class/hwmon/hwmon1/energy1_label")
 	tr.write("5\n", "sys/class/hwmon/hwmon1/energy1_input")
-	tr.expectIDs(m, 2*time.Second, "ibmpowernv:System") // without a device
+	if err := read(2*patience - time.Millisecond); !errors.Is(err, power.ErrNoZones) {
+		t.Errorf("before the next discovery is due: %v", err)
+	}
+	tr.expectIDs(m, 2*patience, "ibmpowernv:System") // without a device
 }
 
 func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {
@@ -347,6 +350,21 @@ func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {
 	tr.write("", "sys/class/hwmon")
 	if _, err := tr.meter().Read(context.Background(), power.Sample{At: epoch}); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestReadWhereThereIsNothingAllocatesNothing(t *testing.T) {
+	for name, tr := range map[string]tree{"no hwmon": {t, t.TempDir()}, "no energy": newTree(t, "nothing")} {
+		m := tr.meter()
+		at := time.Duration(0)
+		if n := testing.AllocsPerRun(1000, func() {
+			at += time.Millisecond
+			if _, err := m.Read(context.Background(), power.Sample{At: epoch.Add(at)}); err == nil {
+				t.Error("no error")
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations a read, want none", name, n)
+		}
 	}
 }
 
