@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 const (
@@ -50,11 +51,23 @@ func TestStepsOfASlurmJobHaveWhatTheirProcessesUse(t *testing.T) {
 
 // Short-lived processes of a step are measured by its cgroup's counter and by child times.
 func TestShortLivedProcessesOfAStepAreTheSteps(t *testing.T) {
+	for _, counter := range []bool{true, false} {
+		testShortLivedInAStep(t, counter)
+	}
+}
+
+func testShortLivedInAStep(t *testing.T, counter bool) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "make", Exe: "/usr/bin/make", Cgroup: "0::" + slurmStep}
-	n.host.Cgroups[slurmJob+"/step_0"] = time.Hour
+	if counter {
+		n.host.Cgroups[slurmJob+"/step_0"] = time.Hour
+	}
 	n.start()
-	n.host.Cgroups[slurmJob+"/step_0"] += 4 * time.Second
+	if counter {
+		n.host.Cgroups[slurmJob+"/step_0"] += 4 * time.Second
+	} else {
+		n.host.Processes[10].CUser += 300
+	}
 	n.host.Run(10*time.Second, map[int]int64{10: 100})
 	n.host.CPU.User += 300
 	n.host.CPU.Idle -= 300
@@ -63,6 +76,27 @@ func TestShortLivedProcessesOfAStepAreTheSteps(t *testing.T) {
 	step := n.one("slurm.job.energy").value
 	assert.InDelta(t, step, n.one("system.energy", "energy.state=active").value, 1e-6, "all of it")
 	assert.InEpsilon(t, 4*n.one("process.energy", pid(10)).value, step, 0.01, "by ticks")
+}
+
+// An exact source shows in which cgroups short-lived processes ran, with and without a process that a scan saw.
+func TestAnExactSourceShowsWhatRanInStepsAndUnits(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Metrics.SystemdUnitEnergy.Enabled = true })
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/usr/bin/nginx", Cgroup: "0::/system.slice/nginx.service"}
+	n.start()
+	source := &shortLivedSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	n.take(source)
+	source.in = []cpu.CgroupTime{
+		{Path: slurmStep, Used: 100 * cpu.Tick}, {Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},
+	}
+	n.host.Processes[10].CUser += 200 // which stands for those in the same cgroup
+	n.host.CPU.User += 600
+	n.host.CPU.Idle -= 600
+	n.run(100*joule, map[int]int64{10: 100})
+	assert.InDelta(t, 10, n.one("slurm.job.energy", "slurm.job.id=7", "slurm.job.step=0").value, 1e-6)
+	assert.InDelta(t, 30, n.one("systemd.unit.energy", "systemd.unit.name=cron.service").value, 1e-6)
+	assert.InDelta(t, 10, n.one("systemd.unit.energy", "systemd.unit.name=slurmstepd.scope").value, 1e-6)
+	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6)
+	assert.InDelta(t, 30, n.one("systemd.unit.energy", "systemd.unit.name=nginx.service").value, 1e-6)
 }
 
 func TestUnitsAreReportedWhereTheirMetricsAreEnabled(t *testing.T) {

@@ -804,3 +804,20 @@ func BenchmarkIdle(b *testing.B) {
 		}
 	}
 }
+
+func TestAProcessThatMovesToAnotherJobOrUnitHasAnotherSeries(t *testing.T) {
+	b := newBench(t, Config{})
+	for i, in := range []func(*Owner){inJob("1"), inJob("2"), inUnit("a"), inUnit("b")} {
+		id := b.open(1, in)
+		b.observe(units.Joule, 1, 1, Claim{Claimant: id, CPU: 1})
+		b.e.Close(id)
+		series := 0
+		for a := range b.e.Ledger().Accounts {
+			if a.Entity == Process && !a.Other {
+				series++
+				assert.Equal(t, units.Joule, a.Energy[pkg])
+			}
+		}
+		assert.Equal(t, i+1, series)
+	}
+}
