@@ -12,40 +12,40 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// oracle is the engine's arithmetic once more, from the design and as plainly as can be: every share by itself,
-// every sum anew, nothing merged, no order but that of who is first. A share is known to the microjoule, as the
-// whole number below its exact value and the one above. What must be exact is exact.
+// oracle implements the engine's arithmetic a second time, from the design and as plainly as possible: every share by
+// itself, every sum anew, nothing merged, no order but that of the claimants. A share is known to the microjoule: it is
+// the whole number below its exact value or the one above. What must be exact is compared exactly.
 type oracle struct {
 	cfg        attribution.Config
-	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: by utilization, as told here
+	models     [attribution.MaxKinds]attribution.StaticPowerModel // nil: the utilization rule
 	keys       [attribution.MaxKinds]int
 	at         time.Time                           // end of the last interval
-	longest    [attribution.MaxKinds]time.Duration // that energy was attributed of in the interval, by kind
-	used       [attribution.MaxKinds]uint64        // by the zones of a kind, while they were of it
+	longest    [attribution.MaxKinds]time.Duration // the longest time that energy was attributed over in the interval, by kind
+	used       [attribution.MaxKinds]uint64        // by the zones of a kind, while they had it
 	collection collection
 	zones      []oracleZone
 	kinds      [attribution.MaxKinds]oracleKind
-	claimants  []*oracleClaimant // who may still earn
+	claimants  []*oracleClaimant // their claims may still be attributed
 	groups     []*party          // containers, pods and VMs with claimants
 	accounts   []*oracleAccount
 	others     [entities]*oracleAccount
 	shown      *attribution.Ledger
 	dropped    uint64
 	undecided  int            // series that may have begun and been dropped in this interval
-	drops      [entities]bool // since this was checked
-	revived    [entities]int  // that had ended, since then
+	drops      [entities]bool // since the last check
+	revived    [entities]int  // ended series that continued, since then
 	emissions  uint64
-	delivered  [attribution.MaxKinds]uint64 // to processes whose accounts are gone
-	// deliveredIdle is the same of idle energy, whoever carries it.
+	delivered  [attribution.MaxKinds]uint64 // to processes whose accounts are removed
+	// deliveredIdle is the same for idle energy, whoever carries it.
 	deliveredIdle [attribution.MaxKinds]uint64
 
-	touched []*oracleClaimant // in this interval, the first first
+	touched []*oracleClaimant // in this interval, in order
 	listed  []*attribution.Account
 }
 
 const entities = attribution.SystemdUnit + 1
 
-// collection is how long the current collection is, and the CPU time of the node in it.
+// collection is the length of the current collection, and the node's CPU time in it.
 type collection struct {
 	elapsed     time.Duration
 	busy, total units.CPUTime
@@ -58,7 +58,7 @@ func (w *within) add(o within) { w.from, w.to = w.from+o.from, w.to+o.to }
 
 func (w within) holds(n uint64) bool { return w.from <= n && n <= w.to }
 
-// part is amount*share/whole, which need not be a whole number.
+// part is amount*share/whole, a rational number.
 func part(amount, share, whole uint64) within {
 	hi, lo := bits.Mul64(amount, share)
 	quotient, rest := bits.Div64(hi, lo, whole)
@@ -68,12 +68,12 @@ func part(amount, share, whole uint64) within {
 	return within{quotient, quotient + 1}
 }
 
-// divided is so many parts of so many of a number that is known to lie between two others.
+// divided returns n of m parts of a number that is known to lie between two others.
 func (w within) divided(parts, whole int) within {
 	return within{part(w.from, uint64(parts), uint64(whole)).from, part(w.to, uint64(parts), uint64(whole)).to}
 }
 
-// gains are energies by kind that an interval brings, active and idle, and what of them lies in the current collection.
+// gains are the active and idle energies of an interval by kind, and their parts in the current collection.
 type gains struct{ energy, recent, idle, recentIdle [attribution.MaxKinds]within }
 
 func (g *gains) add(o *gains) {
@@ -96,20 +96,20 @@ type oracleZone struct {
 	recentTime time.Duration
 	unread     time.Duration
 	gone       bool         // it is not among the readings
-	pending    *oracleUsage // nil: nothing
+	pending    *oracleUsage // nil if none
 	absent     *oracleUsage // the usage of its absence, without claims
 }
 
-// oracleUsage is the energy of some intervals and the usage by which it is to be shared.
+// oracleUsage is the energy of some intervals, and the usage that it is to be shared by.
 type oracleUsage struct {
 	energy, busy, total, unattributed uint64
 	elapsed                           time.Duration
 	claims                            []oracleClaim
-	unweighed                         [oracleKeys]bool // of it, something is not known
-	partial                           bool             // its energy is not of all of the time
+	unweighed                         [oracleKeys]bool // it lacks some weights
+	partial                           bool             // its energy does not cover all of its time
 }
 
-// oracleClaim is a claim of one claimant, nil for none.
+// oracleClaim is a claim of a claimant. The claimant is nil for unattributed time.
 type oracleClaim struct {
 	by         *oracleClaimant
 	shortLived bool
@@ -130,7 +130,7 @@ type oracleKind struct {
 	active, idle                         uint64
 	recentActive, recentIdle             uint64
 	recentTime                           time.Duration
-	unattributed                         uint64 // as it was compared last
+	unattributed                         uint64 // as last compared
 	unattributedIdle                     uint64
 	newUnattributed, newUnattributedIdle within // since
 }
@@ -140,48 +140,47 @@ type oracleClaimant struct {
 	id       attribution.Claimant
 	groups   []*party
 	touching bool
-	settling bool // it ran in intervals whose energy is known now
+	settling bool // it ran in intervals whose energy has become known
 }
 
-// party is a process, or a container, pod or VM, that has a series or none.
+// party is a process, container, pod or VM, with or without a series.
 type party struct {
-	open   bool // of a process
+	open   bool // set for processes
 	entity attribution.Entity
 	owner  attribution.Owner
 	since  time.Time
-	series *oracleAccount // nil: it is one of the others
+	series *oracleAccount // nil if it is one of the others
 	size   uint64
 
 	earned        within // without a series
-	usage, gained within // as the engine's rank
+	usage, gained within // as ranked by the engine
 	lost          int
-	ranked        bool // it has waited for a place
+	ranked        bool // it has been a candidate
 
-	// In the current interval. unlisted is what of a group's gains is in the account of the processes', or containers',
-	// others.
+	// In the current interval. unlisted is the part of a group's gains in the account of other processes or containers.
 	gains, unlisted gains
-	idle            gains // of a process, booked already
+	idle            gains // of a process, already added
 	cpu             uint64
 	to              *oracleAccount
 }
 
 type oracleAccount struct {
 	attribution.Account
-	amounts // as they were compared last
+	amounts // as last compared
 	cpu     uint64
 	gains   gains // since
-	// unlisted is the part of a group's gains that is in the others' account.
+	// unlisted is the part of a group's gains in the account of the others.
 	unlisted     gains
 	acknowledged bool
 	folded       bool // its energy goes to the others
-	shared       bool // two processes had it at once
-	left         bool // nobody adds to it
+	shared       bool // two processes had it at the same time
+	left         bool // no claimant adds to it
 }
 
 // amounts are the energies of an account by kind.
 type amounts struct{ energy, recent, idle, recentIdle [attribution.MaxKinds]uint64 }
 
-// String names what the account is of.
+// String returns the identity of the account.
 func (a *oracleAccount) String() string {
 	o := &a.Owner
 	switch {
@@ -211,7 +210,7 @@ func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Le
 	return o
 }
 
-// describe is what an account of an owner's entity says; ok is false where the owner has no such entity.
+// describe returns the identity of an owner's entity. It is not ok if the owner has no such entity.
 func describe(entity attribution.Entity, o attribution.Owner) (described attribution.Owner, ok bool) {
 	switch entity {
 	case attribution.Process:
@@ -239,7 +238,7 @@ func (o *oracle) findAccount(p *party) *oracleAccount {
 	return nil
 }
 
-// startSeries gives a party its series. One that ended goes on.
+// startSeries opens the series of a party. A series that ended continues.
 func (o *oracle) startSeries(p *party, start time.Time) {
 	if p.series = o.findAccount(p); p.series != nil {
 		if p.series.shared = !p.series.Ended; p.series.Ended {
@@ -253,7 +252,7 @@ func (o *oracle) startSeries(p *party, start time.Time) {
 	p.series.Ended, p.series.EndSent = false, false
 }
 
-// live returns how many series of an entity live.
+// live returns the number of live series of an entity.
 func (o *oracle) live(entity attribution.Entity) (n int) {
 	for _, a := range o.accounts {
 		if a.Entity == entity && !a.Other && !a.Ended && !a.folded {
@@ -263,7 +262,7 @@ func (o *oracle) live(entity attribution.Entity) (n int) {
 	return n
 }
 
-// grown reports whether the engine has a series of the party that is new or has more than before.
+// grown reports whether the party's series in the engine is new or has more energy than before.
 func (o *oracle) grown(p *party) bool {
 	known := o.findAccount(p)
 	for a := range o.shown.Accounts {
@@ -274,13 +273,13 @@ func (o *oracle) grown(p *party) bool {
 	return false
 }
 
-// place reports whether one more may live.
+// place reports whether there is room for one more series.
 func (o *oracle) place(entity attribution.Entity) bool {
 	most := o.cfg.Limits[entity].Max
 	return most == 0 || o.live(entity) < most
 }
 
-// shows reports whether the engine has a series of the party, one that lives if live.
+// shows reports whether the engine has a series of the party. If live is set, it must be live.
 func (o *oracle) shows(p *party, live bool) bool {
 	for a := range o.shown.Accounts {
 		if a.Entity == p.entity && !a.Other && a.Owner == p.owner {
@@ -299,7 +298,7 @@ func (o *oracle) find(id attribution.Claimant) *oracleClaimant {
 	return nil
 }
 
-// open must follow the engine's, whose id it is told.
+// open must be called after the engine's Open, with its id.
 func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since time.Time) error {
 	if c := o.find(id); c != nil {
 		return fmt.Errorf("claimant %d, %+v, is still to be credited and became %+v", id, c.owner, owner)
@@ -329,7 +328,7 @@ func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since ti
 	return nil
 }
 
-// admit gives a process its series if there is a place.
+// admit opens a series for a process if there is room.
 func (o *oracle) admit(c *oracleClaimant) {
 	if o.place(attribution.Process) {
 		o.less(&c.party)
@@ -337,7 +336,7 @@ func (o *oracle) admit(c *oracleClaimant) {
 	}
 }
 
-// less takes what is in the series of a party that begins from what it has gained without one.
+// less subtracts the contents of a party's new series from its gains without one.
 func (o *oracle) less(p *party) {
 	if p.entity == attribution.Process {
 		p.gained = p.gained.less(total(&p.gains.recent))
@@ -367,7 +366,7 @@ func (o *oracle) resize(id attribution.Claimant, size uint64) {
 	}
 }
 
-// holder is the container, or what counts as one, that a claimant has its part of idle energy from.
+// holder returns the container, or its substitute, that a claimant gets its share of idle energy from.
 func (c *oracleClaimant) holder() *party {
 	for _, entity := range []attribution.Entity{attribution.Container, attribution.VM, attribution.Pod} {
 		for _, group := range c.groups {
@@ -384,7 +383,7 @@ func (o *oracle) close(id attribution.Claimant) error {
 	return o.end()
 }
 
-// end ends the series that nobody can add to any more.
+// end ends the series without claimants.
 func (o *oracle) end() error {
 	o.claimants = slices.DeleteFunc(o.claimants, func(c *oracleClaimant) bool { return !c.open && !c.settling && !o.owed(c) })
 	o.groups = slices.DeleteFunc(o.groups, func(p *party) bool {
@@ -407,7 +406,8 @@ func (o *oracle) end() error {
 	return nil
 }
 
-// keepEnded ends a series. Where too many wait, one of which nothing was acknowledged goes to the others.
+// keepEnded ends a series. If too many ended series are kept, one that was never acknowledged is folded into the
+// others.
 func (o *oracle) keepEnded(a *oracleAccount) error {
 	a.Ended = true
 	if o.shows(&party{entity: a.Entity, owner: a.Owner}, false) {
@@ -439,7 +439,7 @@ func (o *oracle) checkDrops() error {
 	return nil
 }
 
-// fold moves an account to the others.
+// fold folds an account into the others.
 func (o *oracle) fold(a *oracleAccount) {
 	others := o.others[a.Entity]
 	for kind := range a.energy {
@@ -460,7 +460,7 @@ func (o *oracle) fold(a *oracleAccount) {
 	others.cpu += a.cpu
 }
 
-// dropFolded forgets the accounts that went to the others, and begins with others that are shown.
+// dropFolded forgets the folded accounts, and starts over with the engine's totals of the others.
 func (o *oracle) dropFolded() {
 	for _, a := range o.accounts {
 		if !a.folded {
@@ -487,7 +487,7 @@ func (o *oracle) dropFolded() {
 	}
 }
 
-// owed says whether a claimant ran in intervals whose energy is not known yet.
+// owed reports whether a claimant ran in intervals whose energy is still pending.
 func (o *oracle) owed(c *oracleClaimant) bool {
 	return slices.ContainsFunc(o.zones, func(z oracleZone) bool {
 		return z.pending != nil && slices.ContainsFunc(z.pending.claims, func(claim oracleClaim) bool { return claim.by == c })
@@ -542,7 +542,7 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 	return nil
 }
 
-// usage is how a domain was used in an interval, with no energy.
+// usage returns the usage of a domain in an interval, without energy.
 func (o *oracle) usage(u *attribution.Usage, elapsed time.Duration) *oracleUsage {
 	w := &oracleUsage{busy: uint64(u.Busy), total: uint64(u.Total), unattributed: uint64(u.Unattributed), elapsed: elapsed}
 	w.unweighed[work], w.unweighed[memory] = u.Unweighed[0], u.Unweighed[1]
@@ -555,7 +555,7 @@ func (o *oracle) usage(u *attribution.Usage, elapsed time.Duration) *oracleUsage
 }
 
 func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error {
-	known := make([][attribution.MaxKinds]int, len(these)) // by domain and kind, how many zones were read and can be split
+	known := make([][attribution.MaxKinds]int, len(these)) // by domain and kind: the number of zones that were read and can be split
 	energies := make([][attribution.MaxKinds]uint64, len(these))
 	o.longest = [attribution.MaxKinds]time.Duration{}
 	listed := map[int]bool{}
@@ -620,8 +620,8 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 	return nil
 }
 
-// move has zones go on with another domain or kind once they were read. What is still not attributed of the one before
-// cannot be any more.
+// move moves zones to another domain or kind once they were read. Energy that is still pending under the former one
+// becomes unattributed.
 func (o *oracle) move(iv *attribution.Interval) {
 	for _, r := range iv.Zones {
 		z := &o.zones[r.Zone]
@@ -644,7 +644,7 @@ func (o *oracle) beginKind(kind int, at time.Time) {
 	}
 }
 
-// begin is a zone's first good reading.
+// begin is called with a zone's first good reading.
 func (o *oracle) begin(z *oracleZone, r attribution.ZoneReading, at time.Time) {
 	if !r.OK {
 		return
@@ -670,8 +670,8 @@ func (z *oracleZone) read(r attribution.ZoneReading, iv *attribution.Interval) u
 	return energy
 }
 
-// miss is an interval in which a zone is not among the readings: what was read of it is shared, and who runs
-// meanwhile is not asked for the energy that it has when it returns.
+// miss handles an interval without a reading of a zone: its earlier energy is shared, and claimants of the absence get
+// nothing of the energy after its return.
 func (o *oracle) miss(z *oracleZone, this *oracleUsage) {
 	z.unread += this.elapsed
 	z.gone = true
@@ -741,7 +741,7 @@ func (w *oracleUsage) sum(key int) (sum uint64) {
 	return sum
 }
 
-// forget takes the names off the claims of those that ended.
+// forget removes ended claimants from the claims.
 func (w *oracleUsage) forget() {
 	before := w.claims
 	w.claims = nil
@@ -753,7 +753,7 @@ func (w *oracleUsage) forget() {
 	}
 }
 
-// attribute shares the energy of so many zones of a domain and kind by the CPU time of the same intervals.
+// attribute shares the energy of the zones of a domain and kind by the usage of the same intervals.
 func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsage) {
 	active := part(energy, min(w.busy, w.total), w.total).from
 	if model := o.models[kind]; model != nil {
@@ -812,7 +812,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 	}
 }
 
-// shareIdle gives those their part of idle energy who carry it. By use they are those who have a part of the active
+// shareIdle gives the carriers their share of idle energy. With allocation by use they are the claimants with active
 // energy.
 func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unattributed, whole uint64) {
 	k := &o.kinds[kind]
@@ -844,7 +844,7 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 		}
 		return
 	}
-	carriers, sum := map[*party][]*oracleClaimant{}, uint64(0) // by whom they have their part from
+	carriers, sum := map[*party][]*oracleClaimant{}, uint64(0) // by the party that they have their share from
 	for _, c := range o.claimants {
 		if c.open && (o.cfg.Rules.Idle != attribution.IdleEqual || c.owner.Process.PID != 0) {
 			carriers[c.holder()] = append(carriers[c.holder()], c)
@@ -870,7 +870,7 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 	}
 	for holder, all := range carriers {
 		share := part(idle, size(holder), sum)
-		together := map[attribution.Owner][]*oracleClaimant{} // those that are part of the same
+		together := map[attribution.Owner][]*oracleClaimant{} // by their common owner
 		for _, c := range all {
 			in := c.owner
 			in.Process = units.Process{}
@@ -882,7 +882,7 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 	}
 }
 
-// carry gives claimants that are part of the same their idle energy, of which each has as much.
+// carry shares idle energy equally among claimants of one owner.
 func (o *oracle) carry(kind int, all []*oracleClaimant, share within, elapsed time.Duration) {
 	unnamed := 0
 	for _, c := range all {
@@ -902,14 +902,14 @@ func (o *oracle) carry(kind int, all []*oracleClaimant, share within, elapsed ti
 	}
 }
 
-// idleGains are an idle energy that was used over elapsed.
+// idleGains returns the gains of idle energy that was used over elapsed.
 func (o *oracle) idleGains(kind int, idle within, elapsed time.Duration) (g gains) {
 	g.idle[kind] = idle
 	g.recentIdle[kind] = within{o.recentPart(idle.from, elapsed), o.recentPart(idle.to, elapsed)}
 	return g
 }
 
-// recentPart is what of an energy that was used evenly over elapsed was used in the current collection.
+// recentPart returns the part in the current collection of an energy that was used evenly over elapsed.
 func (o *oracle) recentPart(energy uint64, elapsed time.Duration) uint64 {
 	if elapsed <= o.collection.elapsed {
 		return energy
@@ -924,7 +924,7 @@ func groupsOf(c *oracleClaimant) []*party {
 	return c.groups
 }
 
-// settle books what the interval brought those who ran in it, who come first, and those who wait.
+// settle adds the interval's gains: first of the claimants that ran, then of those with pending energy.
 func (o *oracle) settle(endsCollection bool) error {
 	for _, c := range o.touched {
 		for _, group := range c.groups {
@@ -940,7 +940,7 @@ func (o *oracle) settle(endsCollection bool) error {
 		if may := c.open && c.owner.Process.PID != 0 && c.earned.to > 0; c.ranked || may && c.earned.from >= max(enough, 1) {
 			c.gained.add(gained)
 			c.ranked = true
-		} else if may && c.earned.to >= enough { // a microjoule decides
+		} else if may && c.earned.to >= enough { // within a microjoule the engine decides
 			c.gained.add(within{0, gained.to})
 			c.ranked = true
 		}
@@ -974,7 +974,7 @@ func (o *oracle) settle(endsCollection bool) error {
 			}
 		}
 	}
-	for _, c := range o.claimants { // every process of a pod is in one of its containers
+	for _, c := range o.claimants { // every process of a pod is in one of the pod's containers
 		for _, pod := range c.groups {
 			if pod.entity == attribution.Pod {
 				pod.unlisted = gains{}
@@ -1021,7 +1021,7 @@ func (o *oracle) containerOf(c *oracleClaimant) *party {
 	return nil
 }
 
-// book adds what the interval brought to the series, or to the others.
+// book adds the interval's gains to the series, or to the others.
 func (o *oracle) book(p *party) {
 	if p.to == nil {
 		p.to = p.series
@@ -1045,7 +1045,7 @@ func total(amounts *[attribution.MaxKinds]within) (sum within) {
 	return sum
 }
 
-// parties returns those of an entity.
+// parties returns the parties of an entity.
 func (o *oracle) parties(entity attribution.Entity) (all []*party) {
 	if entity != attribution.Process {
 		for _, p := range o.groups {
@@ -1061,7 +1061,7 @@ func (o *oracle) parties(entity attribution.Entity) (all []*party) {
 	return all
 }
 
-// rank is how much a party has used lately.
+// rank returns how much a party has used lately.
 func (o *oracle) rank(p *party) within {
 	w := within{p.usage.from - p.usage.from/4, p.usage.to - p.usage.to/4}
 	w.add(p.gained)
@@ -1075,8 +1075,8 @@ func (o *oracle) rank(p *party) within {
 	return w
 }
 
-// contest follows the engine in who has a series and who has none, and holds that against the rules: places are
-// taken as long as somebody may have one; at the end of a collection the largest take those of the smallest.
+// contest takes over from the engine who has a series, and checks it against the rules: there is no free place while a
+// candidate may have one, and at the end of a collection the largest candidates replace the smallest series.
 func (o *oracle) contest(entity attribution.Entity, endsCollection bool) error {
 	limit := o.cfg.Limits[entity]
 	var newcomers, refused []*party
@@ -1097,7 +1097,7 @@ func (o *oracle) contest(entity attribution.Entity, endsCollection bool) error {
 				o.undecided++ // it may have begun, ended and been dropped
 			}
 			if p.series != nil {
-				ending++ // with this interval, if it was not displaced in it
+				ending++ // in this interval, unless it was displaced in it
 				if endsCollection && !p.series.Reported && !o.shows(p, false) {
 					p.series.folded = true
 					o.undecided++
@@ -1165,19 +1165,19 @@ func (o *oracle) contest(entity attribution.Entity, endsCollection bool) error {
 	return nil
 }
 
-// less is a difference of which nothing is below 0.
+// less is a difference that is never negative.
 func (w within) less(o within) within {
 	return within{w.from - min(w.from, o.to), w.to - min(w.to, o.from)}
 }
 
-// may reports whether a party may get a series now, and must whether it has to where there is a place.
+// may reports whether a party may get a series now, and must whether it has to if there is room.
 func (o *oracle) may(p *party, endsCollection bool) bool { return o.earned(p, endsCollection).to > 0 }
 
 func (o *oracle) must(p *party, endsCollection bool) bool {
 	return o.earned(p, endsCollection).from > 0
 }
 
-// earned is 0 where it is not enough.
+// earned is 0 if it is not enough.
 func (o *oracle) earned(p *party, endsCollection bool) within {
 	earned := p.earned
 	if p.entity != attribution.Process {
@@ -1215,7 +1215,7 @@ func (o *oracle) displace(p *party) error {
 	return nil
 }
 
-// earnedEnough reports whether a process has earned its account. Where a microjoule decides, the engine does.
+// earnedEnough reports whether a process has earned its account. Within a microjoule the engine decides.
 func (o *oracle) earnedEnough(c *oracleClaimant) bool {
 	enough := max(uint64(o.cfg.Limits[attribution.Process].MinEnergy), 1)
 	if !c.earned.holds(enough) || c.earned.from == enough {
@@ -1274,7 +1274,7 @@ func (o *oracle) acknowledged() {
 	})
 }
 
-// compare holds a ledger against what must be in it, and takes over what it says of the shares.
+// compare compares a ledger with the oracle, and takes over the ledger's rounding of shares.
 func (o *oracle) compare(l *attribution.Ledger) error {
 	if l.Elapsed != o.collection.elapsed || l.Busy != o.collection.busy || l.Total != o.collection.total {
 		return fmt.Errorf("the collection is %v with %d of %d ns, not %+v", l.Elapsed, l.Busy, l.Total, o.collection)
@@ -1360,7 +1360,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 	return nil
 }
 
-// compareGroups holds pods against their containers, and the others against their processes.
+// compareGroups compares pods with their containers, and the others with their processes.
 func (o *oracle) compareGroups(grown []amounts) error {
 	for i, group := range o.accounts {
 		if group.Entity == attribution.Process || group.Other || group.left {
@@ -1391,7 +1391,7 @@ func (o *oracle) compareGroups(grown []amounts) error {
 	return nil
 }
 
-// has says whether another account is one of those that add up to the group's.
+// has reports whether another account is one of those that add up to the group's.
 func (a *oracleAccount) has(other *oracleAccount) bool {
 	switch a.Entity {
 	case attribution.Pod:

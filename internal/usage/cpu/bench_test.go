@@ -13,8 +13,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// BenchmarkPass compares scans over the processes of this machine: the source's, the system calls alone
-// that it cannot do without, and prometheus/procfs.
+// BenchmarkPass compares scans of this machine's processes: the source's, the system calls alone that a scan needs, and
+// prometheus/procfs.
 func BenchmarkPass(b *testing.B) {
 	perProcess := func(b *testing.B, processes int) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(processes), "ns/process")
@@ -89,7 +89,7 @@ func BenchmarkParseProcess(b *testing.B) {
 	}
 }
 
-// BenchmarkTable compares tables of 10,000 processes: the work of a scan but for reading.
+// BenchmarkTable measures tables of 10,000 processes: a scan without the reads.
 func BenchmarkTable(b *testing.B) {
 	const n = 10_000
 	row := func(pid int) Process {

@@ -14,8 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// BenchmarkBPFPass compares scans over the processes of this machine, and over 10,000 made-up ones: all that a
-// scan does but for the kernel's part.
+// BenchmarkBPFPass compares scans of this machine's processes and of 10,000 simulated ones, which measure a scan
+// without the kernel's part.
 func BenchmarkBPFPass(b *testing.B) {
 	scan := func(b *testing.B, source *BPF) {
 		var table Table
@@ -41,7 +41,7 @@ func BenchmarkBPFPass(b *testing.B) {
 		refuse(b, &openScan, errNoKfunc)
 		scan(b, openHere(b))
 	})
-	// What a scan costs beside the kernel's part, and what it costs more where some order or some end is odd.
+	// The cost of a scan without the kernel's part, and the additional cost of unsorted lists and unusual ends.
 	for _, c := range []struct {
 		name string
 		odd  func(k *fakeKernel)

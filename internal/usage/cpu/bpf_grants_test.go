@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openAsChild is set for a test binary that is to say which source it can open, as another user.
+// openAsChild is an environment variable. If it is set, the test binary prints which source it can open as another
+// user.
 const openAsChild = "ENERGY_TEST_OPEN"
 
 func TestMain(m *testing.M) {
@@ -36,14 +37,15 @@ func TestMain(m *testing.M) {
 	_ = source.Close()
 }
 
-// openAsNobody returns what Open says for a user without any capability but these, and the source's name here.
+// openAsNobody returns the result of Open for a user with only these capabilities, and the source's name for this
+// process.
 func openAsNobody(t *testing.T, capabilities ...uintptr) (said, here string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")
 	}
 	here = openHere(t).Name()
-	dir, err := os.MkdirTemp("", "grants") // t.TempDir is for its user alone
+	dir, err := os.MkdirTemp("", "grants") // t.TempDir is accessible to its user only
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))

@@ -29,34 +29,33 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The tests here watch the processes of the kernel that they run on.
+// These tests measure processes of the kernel that they run on.
 
 const us = units.CPUTime(time.Microsecond)
 
-// schedulerTick is the most that a process on a CPU has used without the kernel's sums showing it, where the
-// kernel's CONFIG_HZ is 100.
+// schedulerTick is the most CPU time of a running process that the kernel's sums lack if CONFIG_HZ is 100.
 const schedulerTick = 10 * ms
 
-// observed is this kernel, watched by BPF.
+// observed is this kernel, measured with BPF.
 type observed struct {
 	testing.TB
 	source *BPF
 	table  Table
 	scans  int
 
-	billed map[identity]units.CPUTime // Used and LastSlice
-	unseen map[identity]units.CPUTime // given to this row
-	nobody units.CPUTime
-	inside map[uint64]units.CPUTime // all of that, by cgroup
-	lost   units.CPUTime
+	billed     map[identity]units.CPUTime // Used plus LastSlice
+	shortLived map[identity]units.CPUTime // short-lived time given to this row
+	nobody     units.CPUTime
+	inside     map[uint64]units.CPUTime // all of both, by cgroup
+	lost       units.CPUTime
 }
 
-// observe makes the first scan. It skips the test where this machine cannot run the programs.
+// observe makes the first scan. It skips the test if this machine cannot run the programs.
 func observe(t testing.TB) *observed {
 	t.Helper()
 	o := &observed{
 		TB: t, source: openHere(t),
-		billed: map[identity]units.CPUTime{}, unseen: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
+		billed: map[identity]units.CPUTime{}, shortLived: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
 	}
 	o.scan()
 	return o
@@ -70,7 +69,8 @@ func openHere(t testing.TB) *BPF {
 	return source
 }
 
-// skipUnlessPossible skips a test for an error that says what this machine lacks, and fails it for any other.
+// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it for any other
+// error.
 func skipUnlessPossible(t testing.TB, err error) {
 	t.Helper()
 	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {
@@ -132,7 +132,7 @@ func (o *observed) scan() {
 		p := &t.Processes[i]
 		id := identity{p.PID, p.Start}
 		o.billed[id] += p.Used
-		o.unseen[id] += p.ShortLived
+		o.shortLived[id] += p.ShortLived
 		o.inside[p.Cgroup] += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
@@ -142,7 +142,7 @@ func (o *observed) scan() {
 	}
 }
 
-// until makes scans until something holds, which must happen, however slow the machine is.
+// until scans until a condition holds. It must hold eventually, however slow the machine is.
 func (o *observed) until(what string, holds func() bool) {
 	o.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -155,7 +155,7 @@ func (o *observed) until(what string, holds func() bool) {
 	}
 }
 
-// row returns the row of a process that runs, which must be the only one.
+// row returns the row of a running process, which must be the only one.
 func (o *observed) row(pid int) *Process {
 	var row *Process
 	for i := range o.table.Processes {
@@ -174,9 +174,8 @@ func (o *observed) self() *Process {
 	return p
 }
 
-// spin uses CPU time in one thread, however long it takes to be given it. Asking the kernel for that time brings
-// its sums up to date, and what they lack is the tests' concern: the last quarter is as many turns as took that
-// much before.
+// spin uses CPU time in one thread. Reading the thread's CPU time updates the kernel's sums, whose delay the tests are
+// about. The last quarter is therefore as many loops as that much time took before.
 func spin(d time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -219,7 +218,7 @@ func waited(cmd *exec.Cmd) units.CPUTime {
 	return units.CPUTime(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
 }
 
-// burnerDir is where the tests' program is, once it is built.
+// burnerDir is the directory of the compiled test program.
 var burnerDir string
 
 var buildBurner = sync.OnceValues(func() (string, error) {
@@ -236,7 +235,7 @@ var buildBurner = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// burner is testdata/burn.c at work.
+// burner is a running testdata/burn.c.
 type burner struct {
 	testing.TB
 	*exec.Cmd
@@ -244,7 +243,7 @@ type burner struct {
 	out *bufio.Reader
 }
 
-// startBurner starts testdata/burn.c, in a cgroup where one is given.
+// startBurner starts testdata/burn.c, in a cgroup if one is given.
 func startBurner(t testing.TB, group *realCgroup, acts ...string) *burner {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
@@ -271,14 +270,14 @@ func startBurner(t testing.TB, group *realCgroup, acts ...string) *burner {
 	return b
 }
 
-// said waits for the program to say that it has come so far.
+// said waits for the program to report its progress.
 func (b *burner) said() {
 	b.Helper()
 	_, err := b.out.ReadString('\n')
 	require.NoError(b, err)
 }
 
-// end lets the program go on from where it waits, and waits for its end.
+// end lets the program continue from where it waits, and waits for its end.
 func (b *burner) end() units.CPUTime {
 	b.Helper()
 	require.NoError(b, b.in.Close())
@@ -286,8 +285,7 @@ func (b *burner) end() units.CPUTime {
 	return waited(b.Cmd)
 }
 
-// realCgroup is a group of its own in the v2 hierarchy, whose cpu.stat is an account of CPU time that is kept
-// independently.
+// realCgroup is a cgroup of the v2 hierarchy. Its cpu.stat is an independent measurement of CPU time.
 type realCgroup struct {
 	testing.TB
 	dir *os.File
@@ -332,7 +330,7 @@ func newCgroup(t testing.TB) *realCgroup {
 	return &realCgroup{TB: t, dir: dir, id: info.Sys().(*syscall.Stat_t).Ino}
 }
 
-// used returns the CPU time of all that ran in the cgroup, to the microsecond.
+// used returns the CPU time of everything that ran in the cgroup, in microseconds.
 func (c *realCgroup) used() units.CPUTime {
 	c.Helper()
 	text, err := os.ReadFile(filepath.Join(c.dir.Name(), "cpu.stat"))
@@ -345,9 +343,9 @@ func (c *realCgroup) used() units.CPUTime {
 	return units.CPUTime(n) * us
 }
 
-// unlessMissed makes up to ten attempts, until one finds all that it looks for. Linux (6.18 at least) does not
-// make some calls of a tracepoint, those of a few milliseconds, after another program has left it, and tests of
-// other packages come and go at the same time. What is found twice is an error at once.
+// unlessMissed makes up to ten attempts, until one finds everything. Linux (6.18 at least) misses calls of a tracepoint
+// for some milliseconds after another program has left it, and tests of other packages come and go at the same time.
+// Time that is counted twice is an error at once.
 func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
 	t.Helper()
 	for range 9 {
@@ -360,7 +358,7 @@ func unlessMissed(t *testing.T, attempt func(t *testing.T) (missing string)) {
 	assert.Empty(t, attempt(t), "missing ten times")
 }
 
-// soon makes scans until something holds that may never do so: some hundreds, which a slow machine takes longer for.
+// soon scans until a condition holds that may never hold, some hundreds of times.
 func (o *observed) soon(holds func() bool) bool {
 	o.Helper()
 	for range 200 {
@@ -372,9 +370,8 @@ func (o *observed) soon(holds func() bool) bool {
 	return false
 }
 
-// A process with one thread is exact. Of one with more a thread that is freed after the first is missing, but for
-// what the kernel's own sum has of it, which lacks what the thread used since the sum was last brought up to date:
-// more of it where a CPU has much else to do.
+// The time of a process with one thread is exact. If a process has more, the time of a thread that is freed after the
+// first one comes from the kernel's sum, which lacks the time since its last update. That is longer on a busy CPU.
 func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 	const exact, threads = 0.99998, 0.7
 	cases := map[string]struct {
@@ -383,12 +380,12 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 	}{
 		"one thread":                              {exact, []string{"burn:50"}},
 		"threads that are waited for":             {threads, []string{"threads:200:300"}},
-		"threads whose end wakes nobody":          {threads, []string{"loose:150:300"}},
+		"threads whose end wakes no process":      {threads, []string{"loose:150:300"}},
 		"many threads at once":                    {threads, []string{"crowd:60:3000"}},
 		"the first thread leaves":                 {threads, []string{"burn:20", "leave:30", "threads:10:1000"}},
 		"another thread executes a program":       {threads, []string{"burn:20", "exec:30", "burn:10"}},
 		"one executes, and again from a thread":   {threads, []string{"threads:5:2000", "exec:10", "threads:5:2000", "exec:10", "burn:5"}},
-		"children that nobody sees":               {exact, []string{"fork:200:500"}},
+		"short-lived children":                    {exact, []string{"fork:200:500"}},
 		"orphans":                                 {exact, []string{"orphan:100:500"}},
 		"children whose end its parent ignores":   {exact, []string{"ignore", "fork:100:500"}},
 		"the first thread leaves, others execute": {threads, []string{"leave:10", "exec:10", "threads:5:1000", "fork:20:1000"}},
@@ -400,7 +397,7 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 				o.TB = t
 				unlessMissed(t, func(t *testing.T) string {
 					group := newCgroup(t)
-					anchor := startBurner(t, group, "say", "wait") // a row for those that no scan sees
+					anchor := startBurner(t, group, "say", "wait") // a row for processes that no scan sees
 					anchor.said()
 					o.scan()
 					worker := startBurner(t, group, c.acts...)
@@ -416,7 +413,7 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 						}
 					})
 					found := o.soon(func() bool { return float64(o.inside[group.id]) >= c.least*float64(group.used()) })
-					for range 3 { // and nothing is found again
+					for range 3 { // no time is found again
 						o.scan()
 					}
 					off := time.Duration(o.inside[group.id]) - time.Duration(group.used())
@@ -444,12 +441,12 @@ func TestBPFShowsWhatThisProcessUses(t *testing.T) {
 		spin(100 * time.Millisecond)
 		used := rusage(unix.RUSAGE_SELF) - before
 		require.Greater(t, used, 90*ms)
-		o.until("the scheduler has told", func() bool { return o.billed[id] >= used })
+		o.until("the scheduler has updated its sums", func() bool { return o.billed[id] >= used })
 		assert.LessOrEqual(t, o.billed[id], rusage(unix.RUSAGE_SELF)-first+schedulerTick)
 	})
 }
 
-// What a kernel says that does not allow BPF, has no types of itself (BTF), or has a verifier that refuses.
+// Errors of a kernel that does not allow BPF, has no types of itself (BTF), or whose verifier rejects a program.
 func TestWhereTheKernelRefusesProcfsIsTakenAndOneLineSaysWhy(t *testing.T) {
 	for name, why := range map[string]error{
 		"locked down":       fmt.Errorf("load the task scan: %w", unix.EPERM),

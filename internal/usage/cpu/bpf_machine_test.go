@@ -27,7 +27,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// of returns the sum of all processes that had a PID.
+// of returns the sum of all processes with a PID.
 func (*observed) of(pid int, sums map[identity]units.CPUTime) (sum units.CPUTime) {
 	for id, used := range sums {
 		if id.pid == int32(pid) {
@@ -66,7 +66,7 @@ func TestBPFShowsTheTimeOfThreadsThatRunAndOfThoseThatEnded(t *testing.T) {
 		stay.Wait()
 		close(release)
 		used := rusage(unix.RUSAGE_SELF) - before
-		require.Greater(t, used, 130*ms) // those that ended may lack a part of the 200
+		require.Greater(t, used, 130*ms) // a part of the 200 may be missing of the ended threads
 		found := func() bool { return float64(o.billed[id]) >= 0.7*float64(used) }
 		require.True(t, o.soon(found), "%v of %v", o.billed[id], used)
 		assert.LessOrEqual(t, o.billed[id], rusage(unix.RUSAGE_SELF)-first+schedulerTick)
@@ -85,7 +85,7 @@ func TestBPFFindsAShortLivedChild(t *testing.T) {
 			found := o.soon(func() bool { return o.inside[group.id] >= used })
 			require.Less(t, o.inside[group.id], used+2*ms)
 			assert.Zero(t, o.of(child.Process.Pid, o.billed), "it never had a row")
-			assert.GreaterOrEqual(t, o.of(anchor.Process.Pid, o.unseen), o.inside[group.id]-ms, "it is its neighbour's")
+			assert.GreaterOrEqual(t, o.of(anchor.Process.Pid, o.shortLived), o.inside[group.id]-ms, "it is its neighbour's")
 			anchor.end()
 			if !found {
 				return fmt.Sprintf("%v of %v", o.inside[group.id], used)
@@ -127,8 +127,8 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 	})
 }
 
-// No scan sees any of these children. They take long enough for other programs to leave meanwhile, whenever it is
-// tried: see unlessMissed.
+// No scan sees any of these children. They live long enough that other programs may leave the tracepoint meanwhile: see
+// unlessMissed.
 func TestBPFFindsThreeHundredShortLivedChildren(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		unlessMissed(t, func(t *testing.T) string {
@@ -236,7 +236,7 @@ func TestTheCgroupIsTheInodeOfItsDirectory(t *testing.T) {
 	})
 }
 
-// names returns which processes a list shows, by PID, and that it shows none twice.
+// names returns the processes of a list by PID, and checks that none is listed twice.
 func names(t *testing.T, list lister) map[uint32]tasks.Process {
 	t.Helper()
 	rows, err := list.Read()
@@ -277,7 +277,7 @@ func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
 		}
 		return pids
 	}
-	// No two lists are of one moment: what is wrong is so each time.
+	// No two lists are made at the same time. A real difference appears each time.
 	unlessMissed(t, func(t *testing.T) string {
 		proc := listed()
 		before, inStream, after := names(t, scan), names(t, stream), names(t, scan)
@@ -300,7 +300,7 @@ func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
 			if p.Parent == q.Parent && p.Parent != s.Parent || p.Cgroup == q.Cgroup && p.Cgroup != s.Cgroup {
 				wrong = append(wrong, fmt.Sprintf("parent and cgroup: %v is %v in the stream", p, s))
 			}
-			// The sum of a process dips where a thread of it ends.
+			// The sum of a process steps back when one of its threads ends.
 			if p.Run <= q.Run && p.Threads == q.Threads && (s.Run < p.Run || s.Run > q.Run) {
 				wrong = append(wrong, fmt.Sprintf("run: %d of %d is not between %d and %d", s.Run, pid, p.Run, q.Run))
 			}
@@ -321,7 +321,7 @@ func TestScanAndStreamAndProcfsAgreeOnWhereAProcessWasLastAndWhatItHolds(t *test
 	scan, stream := openLists(t)
 	b := startBurner(t, nil, "say", "wait")
 	b.said()
-	// What runs meanwhile is elsewhere each time.
+	// Other processes run on other CPUs each time.
 	unlessMissed(t, func(t *testing.T) string {
 		before, inStream := names(t, scan), names(t, stream)
 		var shown Table
@@ -354,7 +354,7 @@ func TestScanAndStreamAndProcfsAgreeOnWhereAProcessWasLastAndWhatItHolds(t *test
 	b.end()
 }
 
-// The scan tells of the thread that ran last, wherever the first thread sleeps.
+// The scan reports the CPU of the thread that ran last, wherever the first thread sleeps.
 func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
 	scan, err := openScan(0)
 	skipUnlessPossible(t, err)
@@ -404,7 +404,7 @@ func openDescriptors(t *testing.T) int {
 
 func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
-		openHere(t) // what the BPF library keeps for good is open now
+		openHere(t) // opens the descriptors that the BPF library keeps for good
 		host := hostsim.New(t.TempDir())
 		require.NoError(t, host.Render())
 		cycle := func() {
@@ -497,7 +497,7 @@ func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
 	_, err := OpenBPF(host.Root(), nil)
 	require.ErrorIs(t, err, errOtherKernel)
 
-	// The same kernel, but its processes have other numbers there.
+	// The same kernel, but its processes have other PIDs in this tree.
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, id, 0o600))

@@ -20,15 +20,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// life is one process of a made-up kernel, of which all is known.
+// life is one process of a simulated kernel.
 type life struct {
-	tasks.Process        // Run is all that it really used
-	shown         uint64 // the most that a list has shown of it
-	told          int    // the scan that tells of its end
+	tasks.Process        // Run is the true CPU time
+	shown         uint64 // the highest time that a list has shown
+	told          int    // the scan that reports its end
 }
 
-// madeUp is a kernel in which processes live at random, as the lists and the ends of a real one would show
-// them: late, out of order, and with dips.
+// madeUp is a simulated kernel in which processes live at random. Its lists and ends are like those of a real one:
+// late, out of order, and with steps back.
 type madeUp struct {
 	testing.TB
 	r        *rand.Rand
@@ -38,14 +38,14 @@ type madeUp struct {
 	scan     int
 	nextPid  uint32
 	living   []*life
-	dead     []*life // whose ends are not told yet
-	between  func()  // happens after the list was read and before the ends are
+	dead     []*life // their ends are not reported yet
+	between  func()  // called after the list was read and before the ends are
 	drainErr error
 	lossy    bool
 
 	used   uint64 // what all processes used since the first scan
-	lost   uint64 // of those whose end was lost, what no list had shown
-	shared uint64 // what the kernel says of lost ends
+	lost   uint64 // by processes whose end was lost, and not in any list
+	shared uint64 // as the kernel reports of lost ends
 	count  uint64
 	billed units.CPUTime
 }
@@ -96,7 +96,7 @@ func (*madeUp) Close() error { return nil }
 func (w *madeUp) spawn() {
 	w.now += time.Duration(w.r.Int64N(1e6))
 	w.nextPid++
-	if w.nextPid > 300 { // numbers are used again, within one interval too
+	if w.nextPid > 300 { // numbers are reused, within one interval too
 		w.nextPid = 2
 	}
 	if slices.ContainsFunc(w.living, func(p *life) bool { return p.Pid == w.nextPid }) {
@@ -130,7 +130,7 @@ func (w *madeUp) act() {
 	}
 }
 
-// read makes a scan and checks what holds after each.
+// read scans and checks the invariants.
 func (w *madeUp) read() {
 	w.Helper()
 	w.now += time.Duration(w.r.Int64N(int64(time.Second)))
@@ -146,7 +146,7 @@ func (w *madeUp) read() {
 		w.billed += p.Used + p.ShortLived
 	}
 	for i := range t.Ended {
-		require.False(w, taken[t.Ended[i].Slot], "slot %d of one that ended is given on in the same scan", t.Ended[i].Slot)
+		require.False(w, taken[t.Ended[i].Slot], "slot %d of an ended process is reused in the same scan", t.Ended[i].Slot)
 		taken[t.Ended[i].Slot] = true
 		w.billed += t.Ended[i].LastSlice
 	}
@@ -154,7 +154,7 @@ func (w *madeUp) read() {
 	require.LessOrEqual(w, uint64(w.billed), w.used, "scan %d: more than was used", w.scan)
 }
 
-// begin lets a kernel live for a while before the first scan.
+// begin runs the kernel for a while before the first scan.
 func begin(t testing.TB, seed uint64) *madeUp {
 	w := &madeUp{TB: t, r: rand.New(rand.NewPCG(seed, 4)), now: time.Hour, nextPid: 1}
 	w.source = newBPF(t.TempDir(), w, w)
@@ -164,7 +164,7 @@ func begin(t testing.TB, seed uint64) *madeUp {
 	}
 	w.now += 20 * time.Millisecond
 	r := w.r
-	w.r = rand.New(&still{}) // the first list shows all that was used before it
+	w.r = rand.New(&still{}) // the first list shows all earlier time
 	w.used = 0
 	for _, p := range w.dead {
 		p.shown = p.Run
@@ -175,12 +175,12 @@ func begin(t testing.TB, seed uint64) *madeUp {
 	return w
 }
 
-// still is a source of numbers that always take the last choice.
+// still is a random source that always selects the last choice.
 type still struct{}
 
 func (*still) Uint64() uint64 { return 1<<64 - 1 }
 
-// settle lets all ends be told, and shows all that was used.
+// settle reports all ends, and lists all CPU time.
 func (w *madeUp) settle() {
 	w.Helper()
 	w.between = nil
@@ -249,7 +249,7 @@ func TestWhatTheKernelLosesOfEndsIsAllThatIsMissing(t *testing.T) {
 			}
 			w.lossy = false
 			w.settle()
-			w.now += maxAwait // nobody tells of them any more
+			w.now += maxAwait // later ends are not reported any more
 			w.settle()
 			require.Positive(t, w.lost)
 			assert.Equal(t, w.used-w.lost, uint64(w.billed))
@@ -262,7 +262,7 @@ func TestWhatTheKernelLosesOfEndsIsAllThatIsMissing(t *testing.T) {
 func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	start := uint64(k.now)
-	for i := range uint64(3) { // generations of PID 10 that no scan sees
+	for i := range uint64(3) { // generations of PID 10 between two scans
 		k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: start + 1 + i, Run: 100, Cgroup: 5})
 	}
 	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5007, Cgroup: 7})
@@ -280,7 +280,7 @@ func TestPidsThatAreUsedAgainWithinAnIntervalAreProcessesOfTheirOwn(t *testing.T
 func TestAProcessCreatedDuringTheScanIsCountedFromItsStart(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	require.NoError(t, b.ReadProcesses(table))
-	// It took its start time long before the scan, but came on the list after it.
+	// It took its start time long before the scan, but was listed after it.
 	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now - 900*time.Millisecond), Run: 30, Threads: 1})
 	require.NoError(t, b.ReadProcesses(table))
 	assert.EqualValues(t, 30, table.Processes[2].Used)

@@ -20,11 +20,11 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// tracked is a made-up kernel that also tells what changed, as the task scan does.
+// tracked is a simulated kernel that also reports changes, as the task scan does.
 type tracked struct {
 	*madeUp
-	slots   []tasks.Process // the scan's array: what it holds of those that did not change is from before
-	lasting int             // how many of them are of the previous listing
+	slots   []tasks.Process // the scan's array; unchanged slots are stale
+	lasting int             // how many of them were in the last list
 	ends    []tasks.Ended
 }
 
@@ -33,7 +33,7 @@ func (k *tracked) Update(all bool) (tasks.Listing, error) {
 	if err != nil {
 		return tasks.Listing{}, err
 	}
-	if k.r.IntN(10) == 0 { // exec makes another thread the first: that process is missing for once
+	if k.r.IntN(10) == 0 { // exec makes another thread the first: the process is missing once
 		i := len(listed) - 1 - k.r.IntN(2)*k.r.IntN(len(listed))
 		listed = slices.Delete(listed, i, i+1)
 	}
@@ -63,7 +63,7 @@ func (k *tracked) Drain(yield func(*tasks.Ended)) (count, run uint64, err error)
 	})
 }
 
-// retold is the same kernel's list and ends once more, without a word about what changed.
+// retold is the same kernel's list and ends once more, without changes.
 type retold struct{ *tracked }
 
 func (k retold) Read() ([]tasks.Process, error) { return k.slots[:k.lasting], nil }
@@ -76,7 +76,7 @@ func (k retold) Drain(yield func(*tasks.Ended)) (uint64, uint64, error) {
 	return 0, 0, nil
 }
 
-func (retold) Update() {} // hides the other: it is no updater
+func (retold) Update() {} // hides the embedded method, so that it is no updater
 
 func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 	t.Parallel()
@@ -95,12 +95,12 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				for range w.r.IntN(6) {
 					w.act()
 				}
-				for range w.r.IntN(4) { // they come and go between two scans
+				for range w.r.IntN(4) { // they live between two scans
 					w.dead = append(w.dead, &life{told: w.scan, Process: tasks.Process{
 						Pid: 1000 + w.r.Uint32N(1000), Start: uint64(w.now), Run: w.r.Uint64N(1e6), Cgroup: 1 + w.r.Uint64N(6), Parent: 1 + w.r.Uint32N(300),
 					}})
 				}
-				if w.r.IntN(4) == 0 { // it took its start time before others that are on the list already
+				if w.r.IntN(4) == 0 { // it took its start time before others that are already listed
 					w.spawn()
 					w.living[len(w.living)-1].Start -= w.r.Uint64N(5e6)
 				}
@@ -109,7 +109,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				}
 				w.now += time.Duration(w.r.Int64N(int64(30 * time.Millisecond)))
 				w.scan++
-				if w.r.IntN(20) == 0 { // its list is read, and what it said of changes is lost
+				if w.r.IntN(20) == 0 { // the list is read, and its changes are lost
 					w.drainErr = errors.New("refused")
 					require.Error(t, w.source.ReadProcesses(&table))
 					w.drainErr = nil
@@ -157,7 +157,7 @@ func TestAnotherTableGetsAllRows(t *testing.T) {
 	assert.Zero(t, first.kept)
 }
 
-// asked is a kernel that counts in how many scans all processes are described.
+// asked is a kernel that counts the scans in which all processes are described.
 type asked struct {
 	*fakeKernel
 	all int
@@ -221,6 +221,6 @@ func TestTasksThatLookHiddenAreCountedAgainSoon(t *testing.T) {
 	assert.True(t, hidden(0, 1000))
 	assert.True(t, hidden(recheck/2, 1))
 	assert.False(t, hidden(recheck/2, 1))
-	assert.Equal(t, 1, k.all, "and it takes no scan over all")
+	assert.Equal(t, 1, k.all, "without a scan of all processes")
 	assert.True(t, hidden(describeAgain, 1000))
 }

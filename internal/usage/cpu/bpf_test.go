@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// fakeKernel is a list of processes and of ends, for a BPF source without BPF.
+// fakeKernel is a list of processes and ends for a BPF source without BPF.
 type fakeKernel struct {
 	listed []tasks.Process
 	ends   []tasks.Ended
@@ -66,7 +66,7 @@ func TestBPFCountsTimeSinceTheLastScan(t *testing.T) {
 }
 
 func TestBPFGivesAProcessItsExactLastSlice(t *testing.T) {
-	for name, late := range map[string]bool{"told at once": false, "told a scan later": true} {
+	for name, late := range map[string]bool{"reported at once": false, "reported a scan later": true} {
 		t.Run(name, func(t *testing.T) {
 			k, b, table := fakeBPF(t)
 			k.listed = k.listed[:1]
@@ -94,7 +94,7 @@ func TestBPFGivesShortLivedTimeToItsCgroupOrParentOrUnattributed(t *testing.T) {
 	start := uint64(k.now) + 1
 	k.ends = []tasks.Ended{
 		{Pid: 30, Start: start, Run: 11, Cgroup: 7, Parent: 999},
-		{Pid: 31, Start: start, Run: 13, Cgroup: rootCgroup, Parent: 32}, // whose parent has ended too
+		{Pid: 31, Start: start, Run: 13, Cgroup: rootCgroup, Parent: 32}, // its parent has ended too
 		{Pid: 32, Start: start, Run: 17, Cgroup: rootCgroup, Parent: 1},
 		{Pid: 33, Start: start, Run: 19, Cgroup: 4711, Parent: 1},
 		{Pid: 34, Start: uint64(time.Second), Run: 1 << 40, Cgroup: 7}, // before the first scan
@@ -134,7 +134,7 @@ func TestAnEndThatWasLostIsUntracedAndInventsNothing(t *testing.T) {
 	assert.Zero(t, table.LostEnds, "once")
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7}}
 	require.NoError(t, b.ReadProcesses(table))
-	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived, "its life was billed before")
+	assert.Zero(t, table.Processes[0].ShortLived+table.ShortLived, "its life was counted before")
 }
 
 func TestATimeThatStepsBackAndRecoversIsCountedOnce(t *testing.T) {
@@ -233,7 +233,7 @@ func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 			if told+int(count) >= 301 {
 				assert.NotZero(t, count)
 				assert.NotZero(t, run)
-				return "" // every end is told or counted
+				return "" // every end is reported or counted
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -307,7 +307,7 @@ func TestProcessesKeepTheirTimesWhenTheyGetOtherSlots(t *testing.T) {
 	require.EqualValues(t, 101, table.Processes[101].Slot)
 	k.listed = []tasks.Process{k.listed[0], k.listed[101]}
 	k.ends = append(k.ends, tasks.Ended{Pid: 10, Start: 2, Run: 5000})
-	require.NoError(t, b.ReadProcesses(table)) // of the others the end is not told: they are waited for
+	require.NoError(t, b.ReadProcesses(table)) // the ends of the others are awaited
 	slots := table.Compact()
 	require.Len(t, slots, 101)
 	assert.EqualValues(t, 0, slots[0])

@@ -22,7 +22,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// madeUpCgroups is what the kernel tells of.
+// madeUpCgroups are cgroups as the kernel reports them.
 type madeUpCgroups struct {
 	told map[uint64]string
 	err  error
@@ -49,8 +49,8 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 		{Pid: 30, Start: start, Run: 11, Cgroup: 4711},
 		{Pid: 31, Start: start, Run: 13, Cgroup: 4711},
 		{Pid: 32, Start: start, Run: 17, Cgroup: 4712},
-		{Pid: 33, Start: start, Run: 19, Cgroup: 1 << 60}, // of which nothing is known
-		{Pid: 34, Start: start, Run: 23, Cgroup: 7},       // where a row is
+		{Pid: 33, Start: start, Run: 19, Cgroup: 1 << 60}, // an unknown cgroup
+		{Pid: 34, Start: start, Run: 23, Cgroup: 7},       // a cgroup with a row
 	}
 	require.NoError(t, b.ReadProcesses(table))
 	assert.ElementsMatch(t, []CgroupTime{{Path: "/a", Used: 24}, {Path: "/b", Used: 17}}, table.ShortLivedIn)
@@ -60,19 +60,19 @@ func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 }
 
 func TestTheKernelReportsThePathOfACgroupThatLivedBetweenTwoScans(t *testing.T) {
-	used := passAroundCgroup(t, openHere(t), "short.scope", true)
+	used := scanAroundCgroup(t, openHere(t), "short.scope", true)
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }
 
 func TestTheWalkFindsAnUnreportedCgroup(t *testing.T) {
 	refuseCreations(t, errors.New("refused"))
-	used := passAroundCgroup(t, openHere(t), "left.scope", false)
+	used := scanAroundCgroup(t, openHere(t), "left.scope", false)
 	assert.Greater(t, used.Used, units.CPUTime(time.Millisecond))
 }
 
-// passAroundCgroup makes a cgroup, has a process live in it, removes it if it is told to, and returns what the
-// source then says of it.
-func passAroundCgroup(t *testing.T, source *BPF, name string, remove bool) CgroupTime {
+// scanAroundCgroup makes a cgroup, runs a process in it, removes it if remove is set, and returns what the source
+// reports of it.
+func scanAroundCgroup(t *testing.T, source *BPF, name string, remove bool) CgroupTime {
 	path := fmt.Sprintf("/energy-test-%d.slice/%s", os.Getpid(), name)
 	mount := "/sys/fs/cgroup"
 	if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {
@@ -88,13 +88,13 @@ func passAroundCgroup(t *testing.T, source *BPF, name string, remove bool) Cgrou
 		t.Skip("cannot make a cgroup:", err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir); _ = os.Remove(filepath.Dir(dir)) })
-	// A kernel may miss calls of a tracepoint just after another program left it (seen with Linux 6.18).
+	// A kernel may miss calls of a tracepoint just after another program has left it (seen with Linux 6.18).
 	for range 20 {
 		burnIn(t, dir)
 		if remove {
 			require.NoError(t, os.Remove(dir))
 		}
-		for scans := 0; scans < 400; scans++ { // it tells of an end an RCU grace period later
+		for scans := 0; scans < 400; scans++ { // the kernel reports an end an RCU grace period later
 			require.NoError(t, source.ReadProcesses(table))
 			for _, in := range table.ShortLivedIn {
 				if in.Path == path {
@@ -108,7 +108,7 @@ func passAroundCgroup(t *testing.T, source *BPF, name string, remove bool) Cgrou
 	return CgroupTime{}
 }
 
-// burnIn has a process live in a cgroup, which is made where there is none.
+// burnIn runs a process in a cgroup, which is created if it does not exist.
 func burnIn(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o755); !errors.Is(err, os.ErrExist) {

@@ -17,8 +17,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// unowned lets the node use CPU time that no process shows.
-func (w *watched) unowned(n int64) { w.CPU.User += n }
+// unattributed makes the node use CPU time that no process shows.
+func (w *watched) unattributed(n int64) { w.CPU.User += n }
 
 func TestAChildThatLivedBetweenScansShowsInItsParentsChildTime(t *testing.T) {
 	w := watch(t)
@@ -71,7 +71,7 @@ func TestProcessThatEndedWithoutALastSlice(t *testing.T) {
 	w.scan()
 	w.Run(10*time.Second, nil)
 	w.reap(43)
-	w.unowned(1000) // there is CPU time that it could be billed for
+	w.unattributed(1000) // CPU time that could be attributed to it
 	w.scan()
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Zero(t, w.process(1).ShortLived)
@@ -93,7 +93,7 @@ func TestSeveralThatEndedShareWhatTheirParentShows(t *testing.T) {
 	w.scan()
 	var sum units.CPUTime
 	for pid := int32(43); pid < 46; pid++ {
-		assert.InDelta(t, float64(200*Tick), float64(w.ended(pid).LastSlice), 1, "nothing says which used how much")
+		assert.InDelta(t, float64(200*Tick), float64(w.ended(pid).LastSlice), 1, "the division is unknown")
 		sum += w.ended(pid).LastSlice
 	}
 	assert.InDelta(t, float64(600*Tick), float64(sum+w.process(42).ShortLived), 3)
@@ -124,7 +124,7 @@ func TestASampledShortChildIsNotChargedForItsSiblings(t *testing.T) {
 	w.scan()
 	w.Run(10*time.Second, nil)
 	w.spend(42, 500)
-	w.add(1000, hostsim.Process{Parent: 42}) // started in this very tick
+	w.add(1000, hostsim.Process{Parent: 42}) // started in the tick of the scan
 	w.scan()
 	w.Run(10*time.Second, nil)
 	w.reap(1000)
@@ -135,7 +135,7 @@ func TestASampledShortChildIsNotChargedForItsSiblings(t *testing.T) {
 }
 
 func TestOrphanIsNotBilledForItsLifeAgainWhereItIsWaitedFor(t *testing.T) {
-	for name, unowned := range map[string]int64{"no other time": 0, "plenty of other time": 900} {
+	for name, unattributed := range map[string]int64{"no other time": 0, "plenty of other time": 900} {
 		t.Run(name, func(t *testing.T) {
 			w := watch(t)
 			w.add(3, hostsim.Process{Parent: 1, Comm: "containerd-shim"})
@@ -149,7 +149,7 @@ func TestOrphanIsNotBilledForItsLifeAgainWhereItIsWaitedFor(t *testing.T) {
 			w.reap(10) // by 5
 			w.Processes[20].Parent = 1
 			w.reap(20) // by init
-			w.unowned(unowned)
+			w.unattributed(unattributed)
 			w.scan()
 			sum := w.ended(10).LastSlice + w.ended(20).LastSlice + w.process(5).ShortLived + w.process(1).ShortLived
 			assert.InDelta(t, float64(30*Tick), float64(sum), 2)
@@ -166,7 +166,7 @@ func TestInferenceNeverGoesBeyondTheNodesTime(t *testing.T) {
 	w.Run(10*time.Second, map[int]int64{5: 30})
 	w.Processes[5].CUser += 3000 // twice too much
 	w.Processes[6].CUser += 1000
-	w.unowned(400)
+	w.unattributed(400)
 	w.scan()
 	sum := w.process(5).ShortLived + w.process(6).ShortLived
 	assert.InDelta(t, float64(400*Tick), float64(sum), 2)
@@ -193,7 +193,7 @@ func TestParentThatWaitsAfterItWasReadIsNotBilledForItsChildsLife(t *testing.T) 
 	w.Processes[43] = &child
 	w.reap(43)
 	w.Run(10*time.Second, nil)
-	w.unowned(1000)
+	w.unattributed(1000)
 	w.scan()
 	assert.Equal(t, 100*Tick, w.process(42).ShortLived, "the last slice, late; not the life")
 	assert.Zero(t, w.table.Untraced)
@@ -211,7 +211,7 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	w.Run(100*time.Second, map[int]int64{43: 500})
 	w.scan()
 	w.Run(10*time.Second, map[int]int64{43: 300})
-	delete(w.Processes, 43) // and nobody's child times grow
+	delete(w.Processes, 43) // and no child times grow
 	w.scan()
 	assert.Equal(t, Unbounded, w.table.Untraced)
 	assert.Zero(t, w.ended(43).LastSlice)
@@ -226,7 +226,7 @@ func TestParentThatIgnoresSIGCHLDLeavesItsChildrensTimeUntraced(t *testing.T) {
 	assert.Equal(t, 300*Tick, w.process(42).ShortLived, "it waits for others; what it owed is past")
 }
 
-// Children of less than a tick have used nothing when they are seen, so nothing is missed when they end.
+// Children of less than a tick show no time when they are scanned, so nothing is missing when they end.
 func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
 	for _, ignores := range []bool{true, false} {
 		w := watch(t)
@@ -244,13 +244,13 @@ func TestShortChildrenOfAParentThatIgnoresSIGCHLDAreUntraced(t *testing.T) {
 		assert.Zero(t, w.table.Untraced, "no child has ended yet")
 		w.Run(10*time.Second, nil)
 		delete(w.Processes, 43)
-		w.unowned(500)
+		w.unattributed(500)
 		w.scan()
 		untraced()
 		w.Run(10*time.Second, nil)
-		w.unowned(500)
+		w.unattributed(500)
 		w.scan()
-		untraced() // as long as it lives, whether or not a scan comes upon a child
+		untraced() // as long as it lives, whether or not a scan sees a child
 
 		w.Run(10*time.Second, nil)
 		w.spend(42, 5)
@@ -277,7 +277,7 @@ func TestIgnoresSIGCHLD(t *testing.T) {
 
 func TestProcessWithoutAParentInSightIsUntraced(t *testing.T) {
 	w := watch(t)
-	w.add(42, hostsim.Process{Parent: 0}) // its parent is outside of the PID namespace
+	w.add(42, hostsim.Process{Parent: 0}) // its parent is outside the PID namespace
 	w.Run(100*time.Second, map[int]int64{42: 10})
 	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 300})
@@ -331,7 +331,7 @@ func TestZombieHasNoLastSlice(t *testing.T) {
 	w.scan()
 	w.Run(10*time.Second, nil)
 	w.reap(43)
-	w.spend(42, 30) // another child's
+	w.spend(42, 30) // time of another child
 	w.scan()
 	assert.Zero(t, w.ended(43).LastSlice)
 	assert.Equal(t, 30*Tick, w.process(42).ShortLived)
@@ -359,7 +359,7 @@ func TestZombieUnderAParentThatNeverWaitsGoesToInit(t *testing.T) {
 	w.Processes[43].Parent = 1
 	w.reap(42)
 	w.reap(43)
-	w.unowned(800)
+	w.unattributed(800)
 	w.scan()
 	assert.Equal(t, 20*Tick, w.ended(42).LastSlice)
 	assert.Zero(t, w.process(1).ShortLived)
@@ -400,7 +400,7 @@ func TestProcessThatReapedItsChildAndEndedIsBilledForBoth(t *testing.T) {
 	w.Run(100*time.Second, map[int]int64{42: 100})
 	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 50})
-	w.spend(42, 200) // came and went below it
+	w.spend(42, 200) // by children that lived in the interval
 	w.reap(42)
 	w.scan()
 	assert.Equal(t, 250*Tick, w.ended(42).LastSlice+w.process(1).ShortLived)
@@ -414,7 +414,7 @@ func TestChildrenThatAProcessHadBeforeAreNotBilledAgainWhenItEnds(t *testing.T) 
 	w.scan()
 	w.Run(10*time.Second, map[int]int64{42: 50})
 	w.reap(42)
-	w.unowned(900)
+	w.unattributed(900)
 	w.scan()
 	assert.Equal(t, 50*Tick, w.ended(42).LastSlice)
 	assert.Zero(t, w.process(1).ShortLived)
@@ -425,10 +425,10 @@ func TestUnusedTimeIsNotCarriedToTheNextInterval(t *testing.T) {
 	w.add(42, hostsim.Process{Parent: 1})
 	w.scan()
 	w.Run(10*time.Second, nil)
-	w.unowned(900)
+	w.unattributed(900)
 	w.scan()
 	w.Run(10*time.Second, nil)
-	w.unowned(30)
+	w.unattributed(30)
 	w.Processes[42].CUser += 500
 	w.scan()
 	assert.Equal(t, 30*Tick, w.process(42).ShortLived)
@@ -446,7 +446,7 @@ func TestLastSliceOfAProcessWithManyThreads(t *testing.T) {
 	assert.Equal(t, 64_000*Tick, w.ended(42).LastSlice)
 }
 
-// A table that lies must neither hang nor make up CPU time.
+// Inconsistent tables must neither hang nor create CPU time.
 func TestParentsInACircleDoNotHang(t *testing.T) {
 	for name, parents := range map[string][]int32{
 		"its own parent":   {1, 2, 3, 4},
@@ -522,19 +522,19 @@ func TestTablesOfGarbageStayWithinTheNodesTime(t *testing.T) {
 	}
 }
 
-// world is a host whose processes live at random, of which the whole CPU time is known.
+// world is a host whose processes live at random, and whose true CPU time is known.
 type world struct {
 	*watched
 	r       *rand.Rand
 	living  []int
 	nextPid int
-	truth   int64 // ticks that all processes but kernel threads have used
+	truth   int64 // ticks used by all processes but kernel threads
 }
 
 func (w *world) spawn(parent int) int {
 	pid := w.nextPid
 	w.nextPid++
-	if w.nextPid > 1500 { // numbers are used again soon
+	if w.nextPid > 1500 { // numbers are soon reused
 		w.nextPid = 100
 	}
 	if w.Processes[pid] != nil {
@@ -545,7 +545,7 @@ func (w *world) spawn(parent int) int {
 	return pid
 }
 
-// running returns one of the processes that run, init never.
+// running returns a running process other than init.
 func (w *world) running() int {
 	for range 20 {
 		if len(w.living) == 0 {
@@ -558,7 +558,7 @@ func (w *world) running() int {
 	return 0
 }
 
-// exit ends a process: its orphans become init's, and its parent waits for it, now or later.
+// exit ends a process. Init adopts its children, and its parent waits for it, now or later.
 func (w *world) exit(pid int) {
 	for _, q := range w.living {
 		if w.Processes[q].Parent == pid {
@@ -616,7 +616,7 @@ func (w *world) act() {
 	}
 }
 
-// shown is the host as a scan would read it, without the way through files.
+// shown returns the host as a scan would read it, without files.
 func (w *world) shown() (rows []Process) {
 	for pid, p := range w.Processes {
 		rows = append(rows, Process{
@@ -628,7 +628,7 @@ func (w *world) shown() (rows []Process) {
 	return rows
 }
 
-// live lets a world live for as many scans and checks that all its CPU time is billed once.
+// live runs a world for n scans and checks that all its CPU time is counted once.
 func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
 	w := &world{watched: watch(t), r: rand.New(rand.NewPCG(seed, 99)), nextPid: 100}
 	scan := func() {
@@ -646,7 +646,7 @@ func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
 	}
 	scan()
 	var billed units.CPUTime
-	rounding, ended, unseen := 0, 0, 0
+	rounding, ended, shortLived := 0, 0, 0
 	for i := range scans {
 		before := w.node.Process
 		for range w.r.IntN(60) {
@@ -657,7 +657,7 @@ func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
 		for j := range w.table.Processes {
 			interval += w.table.Processes[j].Used
 			if w.table.Processes[j].ShortLived > 0 {
-				unseen++
+				shortLived++
 			}
 		}
 		require.LessOrEqual(t, interval, w.node.Process-before, "scan %d: beyond what the node used", i)
@@ -675,7 +675,7 @@ func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
 		require.InDelta(t, float64(truth), float64(billed), float64(rounding), "scan %d", i)
 	}
 	assert.Greater(t, ended, scans/5, "last slices")
-	assert.Greater(t, unseen, scans/15, "children that no scan saw")
+	assert.Greater(t, shortLived, scans/15, "children between two scans")
 	assert.Less(t, w.table.Slots(), 200)
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// statText is a /proc/<pid>/stat as a kernel writes it, with the fields that are read.
+// statText returns a /proc/<pid>/stat as a kernel writes it, with the fields that are parsed.
 func statText(comm, state string, fields ...any) string {
 	// parent, flags, utime, stime, cutime, cstime, threads, start, pages, CPU
 	f := []any{1, 0x400000, 3, 4, 5, 6, 7, 89, 200, 63}
@@ -48,7 +48,7 @@ func TestEveryFieldOfAProcessIsRead(t *testing.T) {
 	}, mustParse(t, statText("cat", "S")))
 }
 
-// A kernel that tells less, or a line that is cut, still tells the times.
+// Older kernels write fewer fields, and a line may be truncated after the times.
 func TestTimesAreParsedWithoutCPUAndSize(t *testing.T) {
 	whole := statText("cat", "S")
 	for name, text := range map[string]string{
@@ -115,7 +115,7 @@ func TestKernelThreadsAreKnownByTheirFlag(t *testing.T) {
 }
 
 func TestProcessThatIsBeingReleasedIsGone(t *testing.T) {
-	// do_task_stat() writes zeros where the signal structure is no more.
+	// do_task_stat() writes zeros if the signal structure has been freed.
 	err := parseProcess([]byte(statText("cat", "X", 0, 0x40000c, 0, 0, 0, 0, 0)), &Process{})
 	require.Error(t, err)
 	assert.True(t, gone(err))
@@ -182,7 +182,7 @@ func TestProcessCutShortIsAnErrorOrWhole(t *testing.T) {
 				continue
 			}
 			want := whole
-			if p.LastCPU < 0 { // cut behind its times
+			if p.LastCPU < 0 { // truncated after the times
 				want.LastCPU, want.Resident = -1, 0
 			}
 			require.Equal(t, want, p, "cut to %q", text[:n])
@@ -297,7 +297,7 @@ func FuzzParseProcess(f *testing.F) {
 		if p.CPU > 2*math.MaxInt64 || p.ChildCPU > 2*math.MaxInt64 || p.Comm[len(p.Comm)-1] != 0 {
 			t.Fatalf("%q is %+v", b, p)
 		}
-		// What was read once reads the same from a text that says just that.
+		// Formatting a parsed process and parsing it again gives the same process.
 		flags, state := 0, "S"
 		if p.Kernel {
 			flags = pfKthread
@@ -306,12 +306,12 @@ func FuzzParseProcess(f *testing.F) {
 			state = "Z"
 		}
 		if p.CPU > math.MaxInt64 || p.ChildCPU > math.MaxInt64 || p.CPU%Tick != 0 || p.ChildCPU%Tick != 0 || p.Threads == 0 {
-			return // of two times, or beyond what the ticks can say
+			return // the sum of two times, or out of range in ticks
 		}
 		comm, _, _ := bytes.Cut(p.Comm[:], []byte{0})
 		q := mustParse(t, statText(string(comm), state, p.Parent, flags, uint64(p.CPU/Tick), 0, 0, uint64(p.ChildCPU/Tick), p.Threads, int64(p.Start)/int64(Tick),
 			p.Resident/pageSize, p.LastCPU))
-		p.Comm = q.Comm // cut at the first NUL
+		p.Comm = q.Comm // ends at the first NUL
 		if q != p {
 			t.Fatalf("%q is %+v, and again %+v", b, p, q)
 		}
@@ -332,7 +332,7 @@ func FuzzParseProcessCutShort(f *testing.F) {
 			return
 		}
 		if parseProcess([]byte(text[:n]), &p) == nil {
-			if p.LastCPU < 0 { // cut behind its times
+			if p.LastCPU < 0 { // truncated after the times
 				whole.LastCPU, whole.Resident = p.LastCPU, p.Resident
 			}
 			assert.Equal(t, whole, p)

@@ -69,7 +69,7 @@ func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	assert.Zero(t, parts(first)[0], "all of it")
 }
 
-// weighed is a kernel that says in which domains threads ran.
+// weighed is a kernel that reports in which domains threads ran.
 type weighed struct {
 	*fakeKernel
 	weights []uint64
@@ -117,9 +117,9 @@ func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 	start := uint64(k.now) + 1
 	k.ends = []tasks.Ended{
 		{Pid: 10, Start: 2, Run: 5100, Cgroup: 7, Parent: 1, Weights: []uint64{4000, 1000}},
-		{Pid: 30, Start: start, Run: 11, Cgroup: 5, Parent: 1, Weights: []uint64{0, 11}},   // where a row is
+		{Pid: 30, Start: start, Run: 11, Cgroup: 5, Parent: 1, Weights: []uint64{0, 11}},   // a cgroup with a row
 		{Pid: 31, Start: start, Run: 13, Cgroup: 5, Parent: 1, Weights: []uint64{13, 0}},   // and again
-		{Pid: 32, Start: start, Run: 20, Cgroup: 99, Parent: 77, Weights: []uint64{15, 5}}, // where nobody is
+		{Pid: 32, Start: start, Run: 20, Cgroup: 99, Parent: 77, Weights: []uint64{15, 5}}, // a cgroup without rows
 	}
 	require.NoError(t, b.ReadProcesses(table))
 	require.Len(t, table.Ended, 1)
@@ -132,7 +132,7 @@ func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{0, 0}, table.UnplacedParts())
 }
 
-// The parts of all that a scan tells of are what ran, whatever happened.
+// The parts of everything that a scan reports add up to the CPU time that ran.
 func TestTheDomainsHaveAllThatRan(t *testing.T) {
 	for name, exact := range map[string]bool{"procfs": false, "BPF": true} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 	}
 }
 
-// Threads are pinned to CPUs that are said to be packages of their own.
+// Threads are pinned to CPUs that are presented as separate packages.
 func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 	var allowed unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &allowed))

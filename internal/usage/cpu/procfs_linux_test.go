@@ -16,12 +16,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// nobody makes the goroutine a user without rights until the returned function is called. The files that
-// it must still reach have to be open to all.
+// nobody makes the goroutine an unprivileged user until the returned function is called. Files that it reads meanwhile
+// must be readable for all.
 func nobody(t testing.TB) (restore func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		return func() {} // has no rights over files of mode 0 anyway
+		return func() {} // already without rights to files of mode 0
 	}
 	runtime.LockOSThread()
 	setfsuid := func(uid int) {
@@ -35,7 +35,7 @@ func nobody(t testing.TB) (restore func()) {
 	}
 }
 
-// insert makes the table believe that the scan before showed a process.
+// insert adds a process to the table as if the last scan had shown it.
 func (t *Table) insert(p Process) {
 	p.Slot = t.slots
 	t.slots++
@@ -43,8 +43,7 @@ func (t *Table) insert(p Process) {
 	t.sort(byPID)
 }
 
-// unlisted returns a thread of this process, which /proc shows by its number but does not list, and what
-// it shows.
+// unlisted returns a thread of this process, which /proc does not list but shows by its number, and its content.
 func unlisted(t *testing.T, source *Procfs) Process {
 	t.Helper()
 	tid, stop := make(chan int), make(chan struct{})
@@ -56,7 +55,7 @@ func unlisted(t *testing.T, source *Procfs) Process {
 	}
 	go thread()
 	own := <-tid
-	if own == os.Getpid() { // the process's first thread; it is taken now, so another is not
+	if own == os.Getpid() { // the process's first thread, which is now in use: the next one is another thread
 		go thread()
 		own = <-tid
 	}
@@ -123,7 +122,7 @@ func TestOwnCPUTimeIsFoundOnThisMachine(t *testing.T) {
 	last := processTime(t)
 	assert.False(t, p.Born)
 	assert.Equal(t, slot, p.Slot)
-	// Each of user and system time is rounded down to a tick; the scans themselves use some time, too.
+	// User and system time are each rounded down to a tick, and the scans use some time, too.
 	const rounding = 2 * Tick
 	assert.Greater(t, p.Used, 300*ms-rounding)
 	assert.Less(t, p.Used, last-first+rounding)

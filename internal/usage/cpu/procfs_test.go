@@ -27,7 +27,7 @@ import (
 
 const ms = units.CPUTime(time.Millisecond)
 
-// watched is a made-up host and a source that watches it.
+// watched is a simulated host and a source that scans it.
 type watched struct {
 	testing.TB
 	*hostsim.Host
@@ -60,7 +60,7 @@ func (w *watched) reap(pid int) {
 	}
 }
 
-// spend lets time scan in which children of a process came, used ticks of CPU time, and were waited for.
+// spend lets time pass in which children of a process started, used ticks of CPU time, and were waited for.
 func (w *watched) spend(parent int, used int64) {
 	w.Processes[parent].CUser += used
 	w.CPU.User += used
@@ -90,7 +90,7 @@ func (w *watched) next() {
 	w.check()
 }
 
-// check checks what holds after every scan.
+// check checks the invariants of a scan.
 func (w *watched) check() {
 	w.Helper()
 	t := &w.table
@@ -105,7 +105,7 @@ func (w *watched) check() {
 	}
 	for i := range t.Ended {
 		s := t.Ended[i].Slot
-		require.False(w, slots[s], "slot %d of one that ended is given on in the same scan", s)
+		require.False(w, slots[s], "slot %d of an ended process is reused in the same scan", s)
 		slots[s] = true
 	}
 	require.LessOrEqual(w, t.Untraced, Unbounded)
@@ -145,8 +145,7 @@ func (w *watched) pids() (pids []int32) {
 	return pids
 }
 
-// unreadable puts something that cannot be read in the place of a file, until the returned function puts
-// the file back.
+// unreadable replaces a file by something that cannot be read, until the returned function restores it.
 func (w *watched) unreadable(path string) (restore func()) {
 	w.Helper()
 	text, err := os.ReadFile(path)
@@ -295,7 +294,7 @@ func TestChildTimesThatGoBackAreNotBilledTwice(t *testing.T) {
 	w.scan()
 	for _, change := range []int64{-20, 20} {
 		w.Run(time.Second, nil)
-		w.CPU.User += 100 // that no process shows: nothing else limits what is inferred
+		w.CPU.User += 100 // by no visible process: nothing else limits the inferred time
 		w.Processes[42].CUser += change
 		w.scan()
 		assert.Zero(t, w.process(42).ShortLived, "after %d", change)
@@ -330,7 +329,7 @@ func TestProcessThatIsBeingReleasedDuringTheScanHasEnded(t *testing.T) {
 	w.next()
 	assert.Equal(t, 60*Tick, w.ended(42).CPU, "as it was, not the zeros that are left")
 	total := w.ended(42).LastSlice + w.process(1).ShortLived
-	assert.Equal(t, 300*Tick, total, "and its parent's children are not billed for its life again")
+	assert.Equal(t, 300*Tick, total, "and its life is not attributed to its parent's children again")
 }
 
 func TestUnreadableProcessIsBilledInFullOnceItCanBeRead(t *testing.T) {
@@ -384,7 +383,7 @@ func (w *watched) cut(path string, n int) (restore func()) {
 	return func() { require.NoError(w, os.WriteFile(path, text, 0o600)) }
 }
 
-// forbid takes the permission to read a file, from root too: the thread's file system identity is changed.
+// forbid removes the permission to read a file, for root too: it changes the thread's file system identity.
 func (w *watched) forbid(path string) (restore func()) {
 	w.Helper()
 	require.NoError(w, os.Chmod(path, 0))
@@ -408,7 +407,7 @@ func TestAnUnreadableProcessThatWasNeverScannedIsHidden(t *testing.T) {
 	restore()
 	w.scan()
 	assert.True(t, w.process(42).Born)
-	assert.Zero(t, w.used(42), "of what it used before nobody knows in which interval")
+	assert.Zero(t, w.used(42), "the interval of its earlier time is unknown")
 }
 
 func TestChildThatEndedUnderAnUnreadableParentIsNotBilledAgain(t *testing.T) {
@@ -459,7 +458,7 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 			w.Run(10*time.Second, map[int]int64{42: 5})
 			w.add(43, hostsim.Process{Parent: 1})
 			require.NoError(t, w.Render())
-			if name == "no proc" { // the open directory would be read on
+			if name == "no proc" { // the open directory could still be read
 				require.NoError(t, w.source.Close())
 			}
 			restore := spoil(w)
@@ -472,7 +471,7 @@ func TestAFailedScanIsCoveredByTheNext(t *testing.T) {
 			w.Run(10*time.Second, map[int]int64{42: 7, 43: 20})
 			w.scan()
 			assert.Equal(t, 12*Tick, w.used(42))
-			assert.Equal(t, 20*Tick, w.used(43), "born since the last scan that came about")
+			assert.Equal(t, 20*Tick, w.used(43), "born since the last complete scan")
 		})
 	}
 }
@@ -774,7 +773,7 @@ func TestErrorsOfAProcessThatIsGone(t *testing.T) {
 	}
 }
 
-// steady is a host with n processes, read so often that all buffers have grown.
+// steady returns a host with n processes that has been read until all buffers have grown.
 func steady(t testing.TB, n int) *watched {
 	w := watch(t)
 	for i := range n {

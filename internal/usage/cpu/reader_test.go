@@ -40,7 +40,7 @@ func newFailing(t *testing.T, kind Kind) (*hostsim.Host, *failing, *Reader) {
 
 const busy = units.Second / 2
 
-// read lets a second scan in which the first process uses busy of a CPU, and reads one interval.
+// read advances by a second in which the first process uses busy of a CPU, and reads one interval.
 func read(t *testing.T, host *hostsim.Host, r *Reader) (node Node, replaced bool, err error) {
 	host.Run(time.Second, map[int]int64{1: 50})
 	require.NoError(t, host.Render())

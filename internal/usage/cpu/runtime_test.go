@@ -43,7 +43,7 @@ func TestRuntimeResolvesWindowsShorterThanATick(t *testing.T) {
 	require.NoError(t, os.WriteFile(online, []byte("?"), 0o644))
 	assert.Equal(t, 6*units.Second, node(0).Total, "as many as were last known")
 	assert.Equal(t, 9*units.Second, node(3*units.Second).Total, "never less than what ran")
-	table.Untraced = 36_000 * units.Second // the whole life of one whose end was lost
+	table.Untraced = 36_000 * units.Second // the whole life of a process whose end was lost
 	before := r.node
 	lost := node(0)
 	assert.Equal(t, before.Total+units.Second, lost.Total)
@@ -84,7 +84,7 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 	assert.Equal(t, 300*millisecond, busy)
 	assert.Equal(t, 1500*millisecond, total)
 	for range 9 {
-		host.CPU.Steal += 10 // not looked at within a second
+		host.CPU.Steal += 10 // not read within a second
 		busy, total = window(100*time.Millisecond, 20*millisecond)
 		assert.Equal(t, 20*millisecond, busy)
 		assert.Equal(t, 150*millisecond, total, "as much is stolen as in the second before")
@@ -93,7 +93,7 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 	assert.Equal(t, 190*millisecond, total, "never less than what ran")
 	_, total = second(0, 0)
 	assert.Equal(t, 2*units.Second, total, "nothing is stolen any more")
-	host.CPU.Idle = 0 // a CPU went offline and took its idle time along
+	host.CPU.Idle = 0 // a CPU went offline with its idle time
 	host.CPU.Steal -= 10
 	_, total = window(time.Second, 0)
 	assert.Equal(t, 2*units.Second, total)

@@ -19,7 +19,7 @@ func TestAnUnreportedEndIsUntracedOnce(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.listed = k.listed[:1]
 	require.NoError(t, b.ReadProcesses(table)) // a second after process 10 was listed
-	assert.Zero(t, table.Untraced, "it may be told of yet")
+	assert.Zero(t, table.Untraced, "its end may still be reported")
 	assert.Zero(t, table.LostEnds)
 	k.now += maxAwait
 	require.NoError(t, b.ReadProcesses(table))

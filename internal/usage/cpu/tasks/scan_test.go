@@ -51,7 +51,7 @@ func (e *echo) talk() {
 	require.NoError(e, err)
 }
 
-// look makes a scan over what changed, and says what it tells of a process and whether it told of it at all.
+// look scans what changed, and returns what is reported of a process and whether it was reported at all.
 func look(t *testing.T, s *Scan, pid int) (row Process, changed bool) {
 	t.Helper()
 	l, err := s.Update(false)
@@ -61,7 +61,7 @@ func look(t *testing.T, s *Scan, pid int) (row Process, changed bool) {
 	return l.Processes[i], i >= l.Same || slices.Contains(l.Changed, uint64(i))
 }
 
-// untilQuiet makes scans until a process sleeps, and returns what they tell of it then.
+// untilQuiet scans until a process sleeps, and returns what is reported of it then.
 func (e *echo) untilQuiet(s *Scan) (row Process) {
 	e.Helper()
 	quiet := 0
@@ -73,7 +73,7 @@ func (e *echo) untilQuiet(s *Scan) (row Process) {
 			quiet++
 		}
 		return quiet == 3
-	}, time.Minute, time.Millisecond, "one that sleeps is not told of")
+	}, time.Minute, time.Millisecond, "a sleeping process is not reported")
 	return row
 }
 
@@ -123,7 +123,7 @@ func TestThreadsAreAddedUpInEveryScan(t *testing.T) {
 		}
 	}()
 	<-done
-	require.Eventually(t, func() bool { // a thread's last time is late, and so is what was used since the last tick
+	require.Eventually(t, func() bool { // a thread's last time, and time since the last tick, are late
 		after, changed := look(t, s, os.Getpid())
 		return changed && after.Run >= before.Run+uint64(burnt)
 	}, time.Minute, time.Millisecond)
@@ -142,7 +142,7 @@ func TestExecutingAProgramIncrementsExecs(t *testing.T) {
 	assert.Equal(t, after.Execs, e.untilQuiet(s).Execs)
 }
 
-// someCgroup makes a cgroup below one that exists already, and returns both's files that processes are moved by.
+// someCgroup makes a cgroup below an existing one, and returns the files of both that move processes.
 func someCgroup(t *testing.T) (there, back string) {
 	t.Helper()
 	var errs []error

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// skipUnlessPossible skips a test for an error that says what this machine lacks, and fails it for any other.
+// skipUnlessPossible skips a test if the error says that this machine lacks something, and fails it for any other
+// error.
 func skipUnlessPossible(t *testing.T, err error) {
 	t.Helper()
 	switch _, btf := os.Stat("/sys/kernel/btf/vmlinux"); {
@@ -118,7 +119,7 @@ func TestABufferThatIsNoPowerOfTwoIsRefused(t *testing.T) {
 	assert.Nil(t, e)
 }
 
-// streamOf returns what a stream makes of these tasks.
+// streamOf returns the processes that a stream makes of these tasks.
 func streamOf(tasks ...Process) ([]Process, error) {
 	s := &Stream{}
 	for i := range tasks {
@@ -130,7 +131,7 @@ func streamOf(tasks ...Process) ([]Process, error) {
 func TestTheStreamAddsUpThreadsWhereverTheyAreListed(t *testing.T) {
 	rows, err := streamOf(
 		Process{Pid: 300, Run: 1000, Dead: 70},                       // a thread with a lower number than its process
-		Process{Pid: 100, Start: 5, Threads: 3, Run: 10, Dead: 2},    // the tasks of others are between
+		Process{Pid: 100, Start: 5, Threads: 3, Run: 10, Dead: 2},    // the tasks of other processes are in between
 		Process{Pid: 200, Start: 4, Threads: 1, Run: 20},             // created before, with a higher number
 		Process{Pid: 100, Run: 30, Dead: 2},                          //
 		Process{Pid: 300, Start: 6, Threads: 2, Run: 400, Dead: 580}, // a thread ended since the first was listed
