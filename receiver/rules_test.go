@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/filter"
 	"go.uber.org/zap"
@@ -693,4 +694,12 @@ func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
 	assert.InDelta(t, 2.0/3, n.one("container.power.uncertainty", "container.id="+idB).value, 1e-6)
 	assert.InDelta(t, 2.0/3, n.one("k8s.pod.power.uncertainty").value, 1e-6)
 	assert.InDelta(t, 1, n.one("vm.power.uncertainty").value, 1e-6)
+}
+
+func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.Zones, cfg.Model = power.Kinds, configoptional.Some(ModelConfig{MaxPower: 1})
+	assert.LessOrEqual(t, len(cfg.ledgerKinds()), attribution.MaxKinds)
+	cfg.Zones = slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.PSys })
+	assert.LessOrEqual(t, len(cfg.ledgerKinds()), attribution.MaxKinds)
 }
