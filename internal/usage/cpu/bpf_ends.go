@@ -138,7 +138,7 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	if e, ok := b.ended[id]; ok {
 		delete(b.ended, id)
 		delete(b.missing, id)
-		p.parts = t.division.add(0, max(e.run, 1), b.weightsOf(e))
+		p.parts = t.addParts(0, max(e.run, 1), b.weightsOf(e))
 		return e.run, true
 	}
 	w, ok := b.missing[id]
@@ -215,7 +215,7 @@ func (b *BPF) giveShortLived(t *Table) {
 			if row = b.groups[e.cgroup]; row < 0 {
 				if i := b.cgroups.share(t, e.cgroup, e.run); i >= 0 {
 					in := &t.ShortLivedIn[i]
-					in.parts = t.division.add(in.parts, e.run, b.weightsOf(e))
+					in.parts = t.addParts(in.parts, e.run, b.weightsOf(e))
 				}
 			}
 		}
@@ -223,7 +223,7 @@ func (b *BPF) giveShortLived(t *Table) {
 			t.giveShortLived(row, e.run, b.weightsOf(e))
 		} else {
 			t.ShortLived += e.run
-			t.unplaced = t.division.add(t.unplaced, e.run, b.weightsOf(e))
+			t.unplaced = t.addParts(t.unplaced, e.run, b.weightsOf(e))
 		}
 	}
 }

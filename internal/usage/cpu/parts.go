@@ -29,8 +29,8 @@ func (t *Table) divide(topology *Topology) {
 	t.division = division{topology: topology, parts: make([]units.CPUTime, n), run: make([]units.CPUTime, n)}
 }
 
-// begin forgets the weights of the scan before.
-func (d *division) begin() {
+// beginDivision forgets the weights of the scan before.
+func (d *division) beginDivision() {
 	if d.topology == nil {
 		return
 	}
@@ -55,9 +55,9 @@ func (d *division) block(i int32) []uint64 {
 	return d.weights[from : from+n]
 }
 
-// add divides used in proportion to weights and adds the parts to block i, or to a new block if i is 0. It returns the
+// addParts divides used in proportion to weights and adds the parts to block i, or to a new block if i is 0. It returns the
 // block's number.
-func (d *division) add(i int32, used units.CPUTime, weights []uint64) int32 {
+func (d *division) addParts(i int32, used units.CPUTime, weights []uint64) int32 {
 	if d.topology == nil {
 		return 0
 	}

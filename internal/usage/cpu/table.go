@@ -103,7 +103,7 @@ func (t *Table) begin(now time.Duration) {
 	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = 0, t.Active[:0]
-	t.division.begin()
+	t.beginDivision()
 }
 
 // beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each of them that changed.
@@ -127,7 +127,7 @@ func (t *Table) beginKeeping(now time.Duration, kept int) {
 	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
 	t.LostEnds = 0
 	t.kept, t.Active = kept, t.Active[:0]
-	t.division.begin()
+	t.beginDivision()
 }
 
 // advance updates a row that was kept.
@@ -163,7 +163,7 @@ func (t *Table) activate() {
 // giveShortLived adds the CPU time of a short-lived process to a row.
 func (t *Table) giveShortLived(row int32, run units.CPUTime, weights []uint64) {
 	p := &t.Processes[row]
-	p.shortLivedParts = t.division.add(p.shortLivedParts, run, weights)
+	p.shortLivedParts = t.addParts(p.shortLivedParts, run, weights)
 	if run > 0 && !p.isActive() {
 		t.Active = append(t.Active, row)
 	}
