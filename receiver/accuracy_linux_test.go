@@ -684,12 +684,12 @@ func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 
 func TestInterruptsAreTheWorkloadsOrIdleInShortWindows(t *testing.T) {
 	interrupts := labScenarioOf(t, "Interrupts")
-	seen := measure(t, interrupts, rule(cpu.KindBPF, 0), labShort)
-	unseen := measure(t, interrupts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
-	for _, a := range []accuracy{seen, unseen} {
+	long := measure(t, interrupts, rule(cpu.KindBPF, 0), labShort)
+	short := measure(t, interrupts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
+	for _, a := range []accuracy{long, short} {
 		assert.InDelta(t, 0.4/2.563, a.misplaced, 1e-3, "their part of all busy time, in no window anybody's")
 	}
-	assert.InDelta(t, 0.1, seen.active-unseen.active, 1e-3, "busy by /proc/stat, and not by what ran")
+	assert.InDelta(t, 0.1, long.active-short.active, 1e-3, "busy by /proc/stat, and not by what ran")
 }
 
 // The expected error follows from the rule's formula: P·u instead of P - P(rest).

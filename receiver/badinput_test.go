@@ -29,14 +29,14 @@ func TestWithoutSysTheSensorIsReportedAndFoundLater(t *testing.T) {
 		assert.Empty(t, n.points("hw.energy", nil))
 		assert.Empty(t, n.points("process.energy", nil))
 	}
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
 	require.Len(t, n.status, 1)
 	assert.ErrorContains(t, n.status[0].Err(), "no powercap interface")
 	require.NoError(t, os.Rename(away, sys))
 	n.run(0, nil)
 	n.run(100*joule, map[int]int64{1: 500})
 	assert.InDelta(t, 50, n.one("process.energy", pid(1)).value, 1e-6)
-	assert.Equal(t, []string{"Degraded energy sensor", "Recovered energy sensor"}, n.told())
+	assert.Equal(t, []string{"Degraded energy sensor", "Recovered energy sensor"}, n.logged())
 }
 
 func TestWithoutSysTheModelWorks(t *testing.T) {
@@ -208,7 +208,7 @@ func TestATruncatedNodeStatIsCoveredByTheNextScrape(t *testing.T) {
 		require.NoError(t, os.WriteFile(stat, []byte(content), 0o600))
 		n.scrapeAsIs()
 		assert.Zero(t, n.md.MetricCount())
-		assert.Equal(t, []string{"Degraded node CPU time"}, n.told())
+		assert.Equal(t, []string{"Degraded node CPU time"}, n.logged())
 		n.run(100*joule, map[int]int64{1: 500})
 		assert.InDelta(t, 100, n.one("process.energy", pid(1)).value, 1e-6)
 	}

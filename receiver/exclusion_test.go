@@ -80,12 +80,12 @@ func TestAPodThatComesLaterIsExcludedToo(t *testing.T) {
 func TestWithoutTheKubeletsDirectoriesNoPodIsExcludedAndOneLineIsLogged(t *testing.T) {
 	n := sharedNode(t, func(a *AttributionConfig) { a.Exclude.Namespace = []filter.Config{{Strict: "kube-system"}} })
 	n.start()
-	require.Empty(t, n.told(), "no process is in a pod")
+	require.Empty(t, n.logged(), "no process is in a pod")
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidB + "/" + idB
 	for range 3 {
 		n.run(600*joule, map[int]int64{10: 100, 20: 500})
 	}
-	assert.Equal(t, []string{"Degraded exclusion"}, n.told())
+	assert.Equal(t, []string{"Degraded exclusion"}, n.logged())
 	assert.Contains(t, n.logs.FilterMessage("Collection degraded").All()[0].ContextMap()["error"], "the namespaces of pods are not known: open ")
 	assert.InDelta(t, 3*360, n.figures("active").node, 1)
 }
@@ -102,7 +102,7 @@ func TestRunningProcessesAreExcludedOnceTheirNamespaceIsKnown(t *testing.T) {
 	before := n.figures("active")
 	n.run(600*joule, map[int]int64{10: 100, 20: 500})
 	requireFigures(t, figures{a: 60, node: 60}, n.figures("active").less(before))
-	assert.Equal(t, []string{"Degraded exclusion", "Recovered exclusion"}, n.told())
+	assert.Equal(t, []string{"Degraded exclusion", "Recovered exclusion"}, n.logged())
 }
 
 // An exact source reports the time of short-lived processes by cgroup. With procfs it appears as child time of the
@@ -208,5 +208,5 @@ func TestConditionsPersistWhileScansFail(t *testing.T) {
 	n.run(600*joule, map[int]int64{10: 100})
 	source.fail = nil
 	n.run(600*joule, map[int]int64{10: 100})
-	assert.NotContains(t, n.told(), "Recovered exclusion")
+	assert.NotContains(t, n.logged(), "Recovered exclusion")
 }

@@ -141,7 +141,7 @@ func TestTwoSocketsAreOneNode(t *testing.T) {
 	assert.Len(t, n.points("hw.energy", attrs{"hw.name": "package-0"}), 1, "the memory-mapped registers repeat it")
 	assert.Len(t, n.points("process.energy", attrs{"process.pid": "9001", "energy.zone": "package"}), 2, "a script, and a shell with its pid")
 	assert.Len(t, n.points("process.energy", attrs{"process.pid": "4711", "energy.zone": "package"}), 2, "two programs of the batch job")
-	assert.Contains(t, n.told(), "Degraded energy zones")
+	assert.Contains(t, n.logged(), "Degraded energy zones")
 }
 
 func TestAKubernetesNodeHasPodsInPods(t *testing.T) {
@@ -197,5 +197,5 @@ func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
 	assert.NotContains(t, n.one("process.energy", pid(531)).attributes, "process.executable.path")
 	assert.Equal(t, "node server.js --token s3cr3t", n.one("process.energy", pid(540)).attributes["process.command_line"])
 	assert.Equal(t, "weird", n.one("process.energy", pid(560)).attributes["process.executable.name"])
-	assert.Empty(t, n.told())
+	assert.Empty(t, n.logged())
 }

@@ -35,9 +35,9 @@ func keyedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
 func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	for name, c := range map[string]struct {
-		edit func(*AttributionConfig)
-		want figures
-		told []string
+		edit   func(*AttributionConfig)
+		want   figures
+		logged []string
 	}{
 		"CPU time":        {edit: func(*AttributionConfig) {}, want: figures{60, 60, 120, 0, 240}},
 		"frequency":       {edit: func(a *AttributionConfig) { a.Key = claims.KeyFrequency }, want: figures{120, 40, 80, 0, 240}},
@@ -61,7 +61,7 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 		n.start()
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
 		requireFigures(t, c.want, n.figures("active"), name)
-		assert.Equal(t, c.told, n.told(), name)
+		assert.Equal(t, c.logged, n.logged(), name)
 
 		before := n.figures("active")
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 30: 200})
@@ -69,20 +69,20 @@ func TestActiveEnergyIsSharedByEachKey(t *testing.T) {
 	}
 }
 
-// madeUp is a weigher that counts calls of Forget.
-type madeUp struct {
+// fakeWeigher is a weigher that counts calls of Forget.
+type fakeWeigher struct {
 	forgotten int
 }
 
-func (*madeUp) Weigh(time.Time, []weigh.Share) (bool, error) { return false, nil }
-func (m *madeUp) Forget()                                    { m.forgotten++ }
-func (*madeUp) Name() string                                 { return "made up" }
-func (*madeUp) Close() error                                 { return nil }
+func (*fakeWeigher) Weigh(time.Time, []weigh.Share) (bool, error) { return false, nil }
+func (m *fakeWeigher) Forget()                                    { m.forgotten++ }
+func (*fakeWeigher) Name() string                                 { return "made up" }
+func (*fakeWeigher) Close() error                                 { return nil }
 
 // When the CPU time source is replaced, counts since the last scan are dropped.
 func TestWorkFromBeforeTheBaselineIsDiscarded(t *testing.T) {
 	n := keyedNode(t, func(a *AttributionConfig) { a.Key = claims.KeyCycles })
-	m := &madeUp{}
+	m := &fakeWeigher{}
 	options := n.s.cfg.keyOptions(n.s.cgroups)
 	options.Open = func(claims.Key, *claims.KeyOptions) (claims.Weigher, error, error) { return m, nil, nil }
 	n.s.keys = claims.NewKeys(options)
@@ -119,18 +119,18 @@ func TestUnreadableMemoryOfACgroupIsReported(t *testing.T) {
 		lines[0].ContextMap()["error"])
 	n.host.Memory[scope(idB)] = 600 * uint64(os.Getpagesize())
 	n.run(600*joule, map[int]int64{10: 100, 20: 100})
-	assert.Equal(t, []string{"Degraded key memory", "Recovered key memory"}, n.told())
+	assert.Equal(t, []string{"Degraded key memory", "Recovered key memory"}, n.logged())
 }
 
 // As seen from a cgroup namespace whose position in the host's tree cannot be found.
 func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 	exact := (*testNode).openExact
 	for name, c := range map[string]struct {
-		edit func(*AttributionConfig)
-		with func(*testNode)
-		told []string
+		edit   func(*AttributionConfig)
+		with   func(*testNode)
+		logged []string
 	}{
-		"counters of short-lived processes": {told: []string{"Degraded containers' cgroups"}},
+		"counters of short-lived processes": {logged: []string{"Degraded containers' cgroups"}},
 		"not with an exact source":          {with: exact},
 		"requests":                          {func(a *AttributionConfig) { a.Idle = IdleRequested }, exact, []string{"Degraded containers' cgroups"}},
 		"hardware counters": {
@@ -158,7 +158,7 @@ func TestInvisibleCgroupsAreReportedOnlyIfAKeyNeedsThem(t *testing.T) {
 		for range 3 {
 			n.run(600*joule, map[int]int64{10: 100})
 		}
-		assert.ElementsMatch(t, c.told, n.told(), name)
+		assert.ElementsMatch(t, c.logged, n.logged(), name)
 	}
 }
 

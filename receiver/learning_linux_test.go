@@ -51,7 +51,7 @@ func TestAStateFileThatIsAPipeDoesNotBlock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "learned")
 	require.NoError(t, unix.Mkfifo(file, 0o600))
 	n := learner(t, inFile(file))
-	assert.Equal(t, []string{"Degraded learned static power", "Recovered learned static power"}, n.told())
+	assert.Equal(t, []string{"Degraded learned static power", "Recovered learned static power"}, n.logged())
 	require.NoError(t, n.s.shutdown(t.Context()))
 	info, err := os.Stat(file)
 	require.NoError(t, err)
@@ -105,6 +105,6 @@ func TestAStorageExtensionMayFaultOnAFileThatItHasMapped(t *testing.T) {
 		n.s.cfg.Attribution.Storage = &storageID
 		n.extensions = map[component.ID]component.Component{storageID: s}
 	})
-	assert.Equal(t, []string{"Degraded learned static power"}, n.told())
+	assert.Equal(t, []string{"Degraded learned static power"}, n.logged())
 	require.NoError(t, n.s.shutdown(t.Context()))
 }

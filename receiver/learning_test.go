@@ -58,9 +58,9 @@ func TestABrokenStorageExtensionLosesOnlyTheLearnedModel(t *testing.T) {
 	panics := func() error { panic("page 4 already freed") }
 	const degraded, recovered = "Degraded learned static power", "Recovered learned static power"
 	for name, c := range map[string]struct {
-		s    brokenStorage
-		told []string
-		last componentstatus.Status
+		s      brokenStorage
+		logged []string
+		last   componentstatus.Status
 	}{
 		"opening fails":   {brokenStorage{nil, fails, fine, fine}, []string{degraded}, componentstatus.StatusRecoverableError},
 		"opening panics":  {brokenStorage{nil, panics, fine, fine}, []string{degraded}, componentstatus.StatusRecoverableError},
@@ -77,8 +77,8 @@ func TestABrokenStorageExtensionLosesOnlyTheLearnedModel(t *testing.T) {
 				n.extensions = map[component.ID]component.Component{storageID: &c.s}
 			})
 			// A storage that cannot be opened can be neither read nor written: one condition with two texts.
-			assert.Equal(t, c.told, slices.Compact(n.told()))
-			if c.told != nil {
+			assert.Equal(t, c.logged, slices.Compact(n.logged()))
+			if c.logged != nil {
 				assert.Equal(t, c.last, n.status[len(n.status)-1].Status())
 			}
 			require.NoError(t, n.s.shutdown(t.Context()))
@@ -97,7 +97,7 @@ func TestAStorageExtensionThatPanickedIsNotUsedAgain(t *testing.T) {
 	require.NoError(t, n.s.shutdown(t.Context()))
 	assert.Equal(t, 1, s.sets)
 	assert.Zero(t, s.closed, "it may hold a lock that it would wait for")
-	assert.Equal(t, []string{"Degraded learned static power"}, n.told())
+	assert.Equal(t, []string{"Degraded learned static power"}, n.logged())
 }
 
 func TestStorageIsOpenedAgainOnceItCanBe(t *testing.T) {
@@ -114,7 +114,7 @@ func TestStorageIsOpenedAgainOnceItCanBe(t *testing.T) {
 		n.s.cfg.Attribution.Storage = &storageID
 		n.extensions = map[component.ID]component.Component{storageID: s}
 	})
-	assert.Equal(t, []string{"Degraded learned static power", "Recovered learned static power"}, n.told())
+	assert.Equal(t, []string{"Degraded learned static power", "Recovered learned static power"}, n.logged())
 	assert.Equal(t, 2, s.sets)
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
@@ -128,7 +128,7 @@ func TestWhatWasLearnedSurvivesARestartInAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "learned")
 	n := learner(t, inFile(file))
 	require.NoError(t, n.s.shutdown(t.Context()))
-	assert.Empty(t, n.told())
+	assert.Empty(t, n.logged())
 	written, err := os.ReadDir(filepath.Dir(file))
 	require.NoError(t, err)
 	assert.Len(t, written, 1, "nothing temporary is left")
@@ -141,7 +141,7 @@ func TestWhatWasLearnedSurvivesARestartInAFile(t *testing.T) {
 	again.start()
 	again.run(600*joule, map[int]int64{10: 500})
 	assert.InDelta(t, 1, again.one("system.energy.split.learned").value, 0)
-	assert.Empty(t, again.told())
+	assert.Empty(t, again.logged())
 }
 
 // TestABrokenStateFileLosesOnlyTheLearnedModel also checks that the file is replaced when the model is stored next.
@@ -166,7 +166,7 @@ func TestABrokenStateFileLosesOnlyTheLearnedModel(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(file, content, 0o600))
 		n := learner(t, inFile(file))
-		assert.Equal(t, []string{"Degraded learned static power", "Recovered learned static power"}, n.told(), name)
+		assert.Equal(t, []string{"Degraded learned static power", "Recovered learned static power"}, n.logged(), name)
 		assert.Equal(t, componentstatus.StatusRecoverableError, n.status[0].Status(), name)
 		assert.ErrorContains(t, n.status[0].Err(), "attribution::state_file: what was learned of the static power cannot be read", name)
 		require.NoError(t, n.s.shutdown(t.Context()))
@@ -176,10 +176,10 @@ func TestABrokenStateFileLosesOnlyTheLearnedModel(t *testing.T) {
 func TestAnUnwritableStateFileLosesOnlyTheLearnedModel(t *testing.T) {
 	for name, file := range unwritable(t) {
 		n := learner(t, inFile(file))
-		told := n.told()
-		assert.Contains(t, told, "Degraded learned static power", name)
-		assert.NotContains(t, told, "Recovered learned static power", name)
-		assert.LessOrEqual(t, len(told), 2, "%s: once for reading, once for storing", name)
+		logged := n.logged()
+		assert.Contains(t, logged, "Degraded learned static power", name)
+		assert.NotContains(t, logged, "Recovered learned static power", name)
+		assert.LessOrEqual(t, len(logged), 2, "%s: once for reading, once for storing", name)
 		assert.Equal(t, componentstatus.StatusRecoverableError, n.status[len(n.status)-1].Status(), name)
 		require.NoError(t, n.s.shutdown(t.Context()), name)
 	}
@@ -190,7 +190,7 @@ func TestAMissingDirectoryOfTheStateFileIsReportedAtStart(t *testing.T) {
 		c.Split, c.StateFile = SplitMinimum, filepath.Join(t.TempDir(), "missing", "learned")
 	})
 	n.start()
-	assert.Equal(t, []string{"Degraded learned static power"}, n.told())
+	assert.Equal(t, []string{"Degraded learned static power"}, n.logged())
 	assert.ErrorContains(t, n.status[0].Err(), "no such file or directory")
 	require.NoError(t, n.s.shutdown(t.Context()))
 }

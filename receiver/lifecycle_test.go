@@ -49,8 +49,8 @@ func (n *testNode) scrapeAsIs() {
 	n.md = md
 }
 
-// told returns the conditions that were logged as begun or ended, such as "Degraded energy sensor".
-func (n *testNode) told() []string {
+// logged returns the conditions that were logged as begun or ended, such as "Degraded energy sensor".
+func (n *testNode) logged() []string {
 	var out []string
 	for _, e := range n.logs.All() {
 		switch e.Message {
@@ -83,7 +83,7 @@ func TestAnEmptyRootIsReportedAndDoesNotKeepTheReceiverFromStarting(t *testing.T
 		n.scrapeAsIs()
 		assert.Zero(t, n.md.MetricCount())
 	}
-	assert.ElementsMatch(t, []string{"Degraded node CPU time", "Degraded energy sensor"}, n.told(), "one line each")
+	assert.ElementsMatch(t, []string{"Degraded node CPU time", "Degraded energy sensor"}, n.logged(), "one line each")
 	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, n.statuses())
 	assert.ErrorContains(t, n.status[0].Err(), "proc/stat")
 	assert.ErrorContains(t, n.status[0].Err(), "no powercap interface")
@@ -92,7 +92,7 @@ func TestAnEmptyRootIsReportedAndDoesNotKeepTheReceiverFromStarting(t *testing.T
 	n.host.Zones["intel-rapl:0"].Energy += 1000 * joule
 	n.scrape()
 	assert.ElementsMatch(t, []string{"Degraded node CPU time", "Degraded energy sensor",
-		"Recovered node CPU time", "Recovered energy sensor"}, n.told())
+		"Recovered node CPU time", "Recovered energy sensor"}, n.logged())
 	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
 	assert.Zero(t, n.sum("system.energy", nil), "the baseline is when they appeared")
 	assert.Zero(t, n.one("hw.energy").value)
@@ -114,7 +114,7 @@ func TestProcThatAppearsAfterTheSensorIsTheBaselineOfBoth(t *testing.T) {
 	n.startAsIs()
 	n.host.Zones["intel-rapl:0"].Energy += 500 * joule
 	n.scrapeAsIs()
-	assert.Equal(t, []string{"Degraded node CPU time"}, n.told())
+	assert.Equal(t, []string{"Degraded node CPU time"}, n.logged())
 	require.NoError(t, os.Rename(hidden, proc))
 	n.scrape()
 	assert.Zero(t, n.sum("system.energy", nil), "no CPU time was measured meanwhile")
@@ -140,7 +140,7 @@ func TestProcThatGoesAwayForAWhileIsCoveredByTheNextScrape(t *testing.T) {
 			n.run(40*joule, map[int]int64{1: 1000})
 			assert.InDelta(t, 50, n.one("process.energy", pid(1)).value, 1e-6)
 			assert.InDelta(t, 40.0/30, n.one("process.power", pid(1)).value, 1e-6)
-			assert.Len(t, n.told(), 2)
+			assert.Len(t, n.logged(), 2)
 		})
 	}
 }
@@ -161,7 +161,7 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 	}
 	assert.Equal(t, "model:0", n.one("hw.energy").attributes["hw.id"])
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
-	assert.Empty(t, n.told(), "that is as it was configured")
+	assert.Empty(t, n.logged(), "that is as it was configured")
 	assert.Empty(t, n.status)
 }
 
@@ -177,7 +177,7 @@ func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	assert.Empty(t, n.points("hw.energy", nil))
 	assert.InDelta(t, 150, n.one("process.energy", pid(1), "energy.zone=platform", "energy.source=modeled").value, 1e-5)
 	assert.InDelta(t, 450, n.one("system.energy", "energy.zone=platform", "energy.state=idle").value, 1e-5)
-	assert.Empty(t, n.told())
+	assert.Empty(t, n.logged())
 }
 
 func TestAutoWithoutASensorAndWithoutAModelReportsNoEnergy(t *testing.T) {
@@ -190,7 +190,7 @@ func TestAutoWithoutASensorAndWithoutAModelReportsNoEnergy(t *testing.T) {
 			assert.Empty(t, n.points(metric, nil), metric)
 		}
 	}
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
 	require.Len(t, n.status, 1)
 	assert.ErrorContains(t, n.status[0].Err(), "no energy sensor found and no power model configured; no energy is reported")
 }
@@ -204,7 +204,7 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	modeled := n.one("process.energy", pid(10))
 	assert.InDelta(t, 1200, modeled.value, 1e-5)
 	assert.Equal(t, "modeled", modeled.attributes["energy.source"])
-	assert.Equal(t, []string{"Degraded energy zones"}, n.told())
+	assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
 
 	n.host.Zones["intel-rapl:0"].Content = ""
 	n.run(700*joule, map[int]int64{10: 1000})
@@ -217,7 +217,7 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 		}
 		assert.NotEmpty(t, n.points(gauge, nil))
 	}
-	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
+	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
 
 	n.run(50*joule, map[int]int64{10: 1000})
 	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "what the counter showed at first is not of this process")
@@ -261,7 +261,7 @@ func TestMeterPowercapWithoutASensorReportsItAndRecovers(t *testing.T) {
 	n.run(0, map[int]int64{1: 1000})
 	n.run(0, map[int]int64{1: 1000})
 	assert.Empty(t, n.points("system.energy", nil))
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
 	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, n.statuses())
 	n.host.Zones["intel-rapl:0"] = zone
 	n.run(0, map[int]int64{1: 1000})
@@ -283,12 +283,12 @@ func TestACounterWithoutANumberInItIsReportedAndRecovers(t *testing.T) {
 			n.run(10*joule, map[int]int64{1: 1000})
 			assert.Empty(t, n.points("hw.energy", nil))
 			assert.Empty(t, n.points("process.energy", nil))
-			assert.Equal(t, []string{"Degraded energy zones"}, n.told())
+			assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
 			n.host.Zones["intel-rapl:0"].Content = ""
 			n.run(10*joule, map[int]int64{1: 1000})
 			n.run(10*joule, map[int]int64{1: 1000})
 			assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
-			assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
+			assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
 		})
 	}
 }
@@ -299,12 +299,12 @@ func TestAnEmptyCounterIsReportedAndRecovers(t *testing.T) {
 	require.NoError(t, os.Truncate(n.counter("intel-rapl:0"), 0))
 	n.scrapeAsIs()
 	n.scrapeAsIs()
-	assert.Equal(t, []string{"Degraded energy zones"}, n.told())
+	assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
 	require.Len(t, n.status, 1)
 	assert.ErrorContains(t, n.status[0].Err(), "intel-rapl:0")
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 10, n.one("hw.energy").value, 1e-6)
-	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.told())
+	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
 }
 
 func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
@@ -318,7 +318,7 @@ func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
 	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6, "how far it went round is not known")
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 20, n.one("process.energy", pid(1)).value, 1e-6)
-	assert.Empty(t, n.told())
+	assert.Empty(t, n.logged())
 }
 
 func TestASensorWithNoneOfTheWantedZonesIsReported(t *testing.T) {
@@ -327,7 +327,7 @@ func TestASensorWithNoneOfTheWantedZonesIsReported(t *testing.T) {
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.Empty(t, n.points("hw.energy", nil))
 	assert.Empty(t, n.points("system.energy", nil))
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
 	n.run(10*joule, map[int]int64{1: 1000})
 	n.host.Zones["intel-rapl:0:0"].Energy += 3 * joule
@@ -347,7 +347,7 @@ func TestASensorOfThePlatformAloneIsAttributed(t *testing.T) {
 	assert.InDelta(t, 12, n.one("system.energy", "energy.zone=psys", "energy.state=idle").value, 1e-6)
 	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6)
 	assert.Equal(t, 1, n.logs.FilterMessage("Energy of psys is attributed: the machine has no other zone").Len())
-	assert.Empty(t, n.told(), "nothing is wrong")
+	assert.Empty(t, n.logged(), "nothing is wrong")
 }
 
 // From the collection in which a package is found, it is attributed and psys is only measured, as on other machines. No
@@ -432,23 +432,23 @@ func TestAFixedStaticPowerDoesNotApplyToPSys(t *testing.T) {
 func TestAnUnchangedConditionIsLoggedOnceAndAChangedOneAgain(t *testing.T) {
 	n := newTestNode(t)
 	c := n.s.conditions
-	pass := func(what string, err error) {
+	observe := func(what string, err error) {
 		if err != nil {
 			c.check(what, err)
 		}
 		c.settle()
 	}
 	c.host = n
-	pass("sensor", errors.New("a"))
-	pass("sensor", errors.New("a"))
+	observe("sensor", errors.New("a"))
+	observe("sensor", errors.New("a"))
 	assert.Len(t, n.status, 1)
-	pass("sensor", errors.New("b"))
+	observe("sensor", errors.New("b"))
 	assert.Len(t, n.status, 2)
-	pass("", nil)
-	pass("", nil)
+	observe("", nil)
+	observe("", nil)
 	assert.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError,
 		componentstatus.StatusRecoverableError, componentstatus.StatusOK}, n.statuses())
-	assert.Equal(t, []string{"Degraded sensor", "Degraded sensor", "Recovered sensor"}, n.told())
+	assert.Equal(t, []string{"Degraded sensor", "Degraded sensor", "Recovered sensor"}, n.logged())
 }
 
 func TestAZoneThatCannotBeReadIsNotReportedAsZero(t *testing.T) {

@@ -48,7 +48,7 @@ func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
 		assert.InDelta(t, 100, n.one("hw.energy", "hw.id=ibmpowernv:Chip 0", "hw.type=cpu").value, 1e-6)
 		assert.InDelta(t, 300, n.one("hw.host.energy", "hw.id=ibmpowernv:System").value, 1e-6)
 		assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by hwmon").Len())
-		assert.Empty(t, n.told(), "that there is no powercap is nothing wrong")
+		assert.Empty(t, n.logged(), "that there is no powercap is nothing wrong")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestPowercapIsPreferredToHwmon(t *testing.T) {
 	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
 	assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6, "which powercap does not have")
 	assert.Equal(t, "intel-rapl:0", n.one("hw.energy", "hw.type=cpu").attributes["hw.id"])
-	assert.Empty(t, n.told())
+	assert.Empty(t, n.logged())
 }
 
 func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
@@ -69,7 +69,7 @@ func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
 	n.start()
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.Empty(t, n.points("hw.energy", nil))
-	assert.Equal(t, []string{"Degraded energy sensor"}, n.told())
+	assert.Equal(t, []string{"Degraded energy sensor"}, n.logged())
 }
 
 func TestAPermissionIsMissedOnlyForAMeterThatWouldBeUsed(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAPermissionIsMissedOnlyForAMeterThatWouldBeUsed(t *testing.T) {
 			})()
 			n.start()
 			n.run(10*joule, map[int]int64{1: 1000})
-			assert.Equal(t, c.want, n.told())
+			assert.Equal(t, c.want, n.logged())
 			if c.want != nil {
 				assert.ErrorContains(t, n.status[0].Err(), "CAP_DAC_READ_SEARCH")
 			}

@@ -160,7 +160,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		lastIn:       map[string]int{},
 	}
 	sim.faults = hostsim.NewFaults(sim.life)
-	sim.faults.Told = sim.told
+	sim.faults.OnRead = sim.observeRead
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = root
 	cfg.Meter = MeterPowercap
@@ -311,8 +311,8 @@ func (sim *simulation) fail(format string, args ...any) {
 	}
 }
 
-// told updates the oracle of a counter with the value that the receiver has read.
-func (sim *simulation) told(path string, got []byte, err error) {
+// observeRead updates the oracle of a counter with the value that the receiver has read.
+func (sim *simulation) observeRead(path string, got []byte, err error) {
 	id, ok := strings.CutSuffix(path, "/energy_uj")
 	if !ok || err != nil || !strings.HasSuffix(string(got), "\n") {
 		return

@@ -34,20 +34,20 @@ func TestHiddenProcessesAreACondition(t *testing.T) {
 		n.host.Processes[2] = &c.second
 		n.host.HiddenThreads = 300
 		n.start()
-		require.Equal(t, []string{"Degraded process visibility"}, n.told(), "%s: at the start", name)
+		require.Equal(t, []string{"Degraded process visibility"}, n.logged(), "%s: at the start", name)
 		require.Equal(t, componentstatus.StatusRecoverableError, n.status[len(n.status)-1].Status())
 		for range 20 {
 			n.host.CPU.User += 400
 			n.host.CPU.Idle -= 400
 			n.run(100*joule, nil)
 		}
-		require.Len(t, n.told(), 1, "%s: once, and not for what it causes", name)
+		require.Len(t, n.logged(), 1, "%s: once, and not for what it causes", name)
 		assert.Contains(t, n.reasons("process visibility")[0], c.cause)
 		n.host.HiddenThreads = 0
 		for range 13 {
 			n.run(100*joule, map[int]int64{1: 10})
 		}
-		assert.Equal(t, []string{"Degraded process visibility", "Recovered process visibility"}, n.told(), name)
+		assert.Equal(t, []string{"Degraded process visibility", "Recovered process visibility"}, n.logged(), name)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestAShortBurstOfHiddenProcessesIsNoCondition(t *testing.T) {
 		n.host.HiddenThreads = 1000 * (i % 2)
 		n.run(100*joule, map[int]int64{1: 100})
 	}
-	assert.Empty(t, n.told())
+	assert.Empty(t, n.logged())
 }
 
 // children makes processes that no scan shows use the CPU for a tenth of the time, and their parent as much.
@@ -81,15 +81,15 @@ func TestMuchUnattributedEnergyIsACondition(t *testing.T) {
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
 	children(n, 3, 300)
-	require.Empty(t, n.told(), "not yet a minute")
+	require.Empty(t, n.logged(), "not yet a minute")
 	children(n, 20, 300)
-	require.Equal(t, []string{"Degraded unattributed energy"}, n.told())
+	require.Equal(t, []string{"Degraded unattributed energy"}, n.logged())
 	assert.Regexp(t, `^\d\d % of 6\.\d W of active power had no owner in the last 1m0s: procfs does not show .* CAP_BPF and CAP_PERFMON`,
 		n.reasons("unattributed energy")[0])
 	for range 20 {
 		n.run(300*joule, map[int]int64{10: 200})
 	}
-	assert.Equal(t, []string{"Degraded unattributed energy", "Recovered unattributed energy"}, n.told())
+	assert.Equal(t, []string{"Degraded unattributed energy", "Recovered unattributed energy"}, n.logged())
 }
 
 func TestUnattributedEnergyOfANodeAtRestIsNoCondition(t *testing.T) {
@@ -98,5 +98,5 @@ func TestUnattributedEnergyOfANodeAtRestIsNoCondition(t *testing.T) {
 	n.start()
 	children(n, 30, 1)
 	assert.Positive(t, n.sum("system.unattributed.energy", nil))
-	assert.Empty(t, n.told())
+	assert.Empty(t, n.logged())
 }

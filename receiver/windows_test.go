@@ -92,9 +92,9 @@ func TestWindowsAreNotShorterThanTheSourceCanResolve(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.SamplingInterval = 10 * time.Millisecond })
 	n.start()
 	assert.Equal(t, time.Second, n.s.sampler.window)
-	told := n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()
-	assert.Contains(t, told["reason"], "too coarse")
-	assert.Equal(t, "1s", told["window"])
+	logged := n.logs.FilterMessage("Attribution window changed").All()[0].ContextMap()
+	assert.Contains(t, logged["reason"], "too coarse")
+	assert.Equal(t, "1s", logged["window"])
 }
 
 func TestAConditionIsLoggedOncePerCollection(t *testing.T) {

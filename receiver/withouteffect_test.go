@@ -69,14 +69,14 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
 		n.start()
 		n.run(joule, nil)
-		told := n.logs.FilterMessage("Setting has no effect").All()
+		logged := n.logs.FilterMessage("Setting has no effect").All()
 		if c.setting == "" {
-			assert.Empty(t, told, name)
+			assert.Empty(t, logged, name)
 			continue
 		}
-		if assert.Len(t, told, 1, name) {
-			assert.Equal(t, zap.WarnLevel, told[0].Level, name)
-			assert.Equal(t, map[string]any{"setting": c.setting, "reason": c.reason}, told[0].ContextMap(), name)
+		if assert.Len(t, logged, 1, name) {
+			assert.Equal(t, zap.WarnLevel, logged[0].Level, name)
+			assert.Equal(t, map[string]any{"setting": c.setting, "reason": c.reason}, logged[0].ContextMap(), name)
 		}
 	}
 }

@@ -13,6 +13,7 @@
 // not, has its energy pending, together with the claims of its own domain, until it can. The result is the Ledger: totals
 // of zones, kinds and accounts, one account for each process, container, pod and VM that has a series.
 //
-// What must never be here: I/O, a clock, any package but units and the standard library, and floating point but in
-// Kind.Spread. The static power models that learn are in package static, which the engine knows as an interface.
+// The package does no I/O, has no clock, and imports only units and the standard library. It computes in integers; only
+// Kind.Spread is floating-point. The static power models that learn are in package static, which the engine uses through
+// an interface.
 package attribution

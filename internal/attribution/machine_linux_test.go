@@ -142,8 +142,8 @@ func (n *observer) close() {
 	n.closing = n.closing[:0]
 }
 
-// pass observes an interval. It may leave ended claimants open.
-func (n *observer) pass(leaveOpen bool) {
+// scan observes an interval. It may leave ended claimants open.
+func (n *observer) scan(leaveOpen bool) {
 	iv := &n.interval
 	if iv.Domains == nil {
 		iv.Domains = make([]attribution.Usage, 1+len(n.life.Sockets))

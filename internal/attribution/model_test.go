@@ -12,28 +12,28 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// told is a trained model whose state the test sets.
-type told struct {
+// fakeModel is a model whose state the test sets.
+type fakeModel struct {
 	trained map[int]bool
 	spread  map[int]float64
 }
 
-func (*told) Active(p attribution.Portion) units.Energy { return p.Energy + 1 }
-func (m *told) Trained(domain int) bool                 { return m.trained[domain] }
-func (m *told) Spread(domain int) float64               { return m.spread[domain] }
+func (*fakeModel) Active(p attribution.Portion) units.Energy { return p.Energy + 1 }
+func (m *fakeModel) Trained(domain int) bool                 { return m.trained[domain] }
+func (m *fakeModel) Spread(domain int) float64               { return m.spread[domain] }
 
 func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
 	for name, c := range map[string]struct {
-		model  told
+		model  fakeModel
 		state  attribution.ModelState
 		spread float64
 	}{
-		"neither":               {told{}, attribution.Training, -1},
-		"one of them":           {told{trained: map[int]bool{1: true}, spread: map[int]float64{1: 2}}, attribution.Training, -1},
-		"both":                  {told{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: 4}}, attribution.Trained, 5},
-		"both, one spread":      {told{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: -1}}, attribution.Trained, -1},
-		"both, the other":       {told{map[int]bool{1: true, 2: true}, map[int]float64{1: -1, 2: 3}}, attribution.Trained, -1},
-		"a domain without zone": {told{map[int]bool{0: false, 1: true, 2: true}, map[int]float64{0: 9, 1: 3, 2: 4}}, attribution.Trained, 5},
+		"neither":               {fakeModel{}, attribution.Training, -1},
+		"one of them":           {fakeModel{trained: map[int]bool{1: true}, spread: map[int]float64{1: 2}}, attribution.Training, -1},
+		"both":                  {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: 4}}, attribution.Trained, 5},
+		"both, one spread":      {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: -1}}, attribution.Trained, -1},
+		"both, the other":       {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: -1, 2: 3}}, attribution.Trained, -1},
+		"a domain without zone": {fakeModel{map[int]bool{0: false, 1: true, 2: true}, map[int]float64{0: 9, 1: 3, 2: 4}}, attribution.Trained, 5},
 	} {
 		e := attribution.New(attribution.Config{Rules: attribution.Rules{
 			Models: [attribution.MaxKinds]attribution.StaticPowerModel{&c.model},
@@ -52,7 +52,7 @@ func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
 
 func TestNoModelMakesMoreActiveThanThereIs(t *testing.T) {
 	e := attribution.New(attribution.Config{Rules: attribution.Rules{
-		Models: [attribution.MaxKinds]attribution.StaticPowerModel{&told{}},
+		Models: [attribution.MaxKinds]attribution.StaticPowerModel{&fakeModel{}},
 	}}, time.Unix(0, 0))
 	iv := attribution.Interval{
 		Elapsed: time.Second, Domains: []attribution.Usage{{Total: 1}}, Zones: []attribution.ZoneReading{{OK: true}},

@@ -75,7 +75,7 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 			}
 		}
 	}
-	n.pass(false)
+	n.scan(false)
 	for i, e := range events {
 		n.apply(e)
 		if n.wrong != nil {
@@ -157,7 +157,7 @@ func (n *observer) advance(e hostsim.Event) {
 	n.did["interval"]++
 	endsLate := e.B%4 == 0
 	n.interval.EndsCollection = e.B/4%3 > 0
-	n.pass(endsLate)
+	n.scan(endsLate)
 	if !n.interval.EndsCollection {
 		n.close()
 		return
@@ -244,13 +244,13 @@ func TestAccountsContainTheEnergyTheMachineUsed(t *testing.T) {
 	for seed := range uint64(8) {
 		life := newLife(t)
 		n := observe(life, attribution.Config{}, true)
-		n.pass(false)
+		n.scan(false)
 		for _, e := range hostsim.NewHistory(seed, 300, hostsim.CommonWeights()) {
 			n.apply(e)
 			require.NoError(t, n.wrong)
 		}
 		life.Step(time.Second)
-		n.pass(false)
+		n.scan(false)
 		require.NoError(t, n.wrong)
 
 		var used [2]float64
@@ -309,7 +309,7 @@ func crowd(tb testing.TB, running int, rules attribution.Rules) *observer {
 	}
 	n := observe(life, attribution.Config{Rules: rules}, false)
 	n.sizes, n.keys = true, rules.Keys[packages] != attribution.ByCPUTime
-	n.pass(false)
+	n.scan(false)
 	return n
 }
 
@@ -317,7 +317,7 @@ func crowd(tb testing.TB, running int, rules attribution.Rules) *observer {
 func (n *observer) step() {
 	n.life.Step(100 * time.Millisecond)
 	n.interval.EndsCollection = true
-	n.pass(false)
+	n.scan(false)
 	n.engine.Emitted()
 	n.engine.Acknowledged()
 }

@@ -312,13 +312,13 @@ func TestTimeOfAMovedProcessStaysInItsFormerCgroup(t *testing.T) {
 		tree := New(Options{})
 		tree.Node("/a")
 		AccountMove(tree.Node(c.from), tree.Node(c.to), ms)
-		var told []string
+		var reported []string
 		for _, n := range tree.Nodes() {
 			if n.cpu.accounted > 0 {
-				told = append(told, n.Path())
+				reported = append(reported, n.Path())
 			}
 		}
-		assert.ElementsMatch(t, c.want, told, name)
+		assert.ElementsMatch(t, c.want, reported, name)
 	}
 }
 

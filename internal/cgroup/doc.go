@@ -3,6 +3,5 @@
 // Package cgroup holds one tree of the host's cgroups: where they are mounted, what their counters show, what memory they
 // are charged with and how much CPU time they request.
 //
-// A Tree has a Node for each cgroup that somebody is interested in. What must never be here: what a path means, energy, a
-// type of the collector.
+// A Tree has a Node for each cgroup that a caller has asked for. Package workload interprets the paths.
 package cgroup

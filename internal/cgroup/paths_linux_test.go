@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// madeUpHierarchy is a version 2 hierarchy of plain directories.
-type madeUpHierarchy struct {
+// fakeHierarchy is a version 2 hierarchy of plain directories.
+type fakeHierarchy struct {
 	t     *testing.T
 	root  string
 	walks int
 }
 
-func (m *madeUpHierarchy) mkdir(path string) (id uint64) {
+func (m *fakeHierarchy) mkdir(path string) (id uint64) {
 	m.t.Helper()
 	dir := filepath.Join(m.root, "sys/fs/cgroup", path)
 	require.NoError(m.t, os.MkdirAll(dir, 0o755))
@@ -30,9 +30,9 @@ func (m *madeUpHierarchy) mkdir(path string) (id uint64) {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-// newMadeUpHierarchy returns paths below a simulated root, with a clock that advances by an hour at each reading.
-func newMadeUpHierarchy(t *testing.T) (*madeUpHierarchy, *Paths) {
-	m := &madeUpHierarchy{t: t, root: t.TempDir()}
+// newFakeHierarchy returns paths below a simulated root, with a clock that advances by an hour at each reading.
+func newFakeHierarchy(t *testing.T) (*fakeHierarchy, *Paths) {
+	m := &fakeHierarchy{t: t, root: t.TempDir()}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.root, "proc/1"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(m.root, "proc/1/mountinfo"),
 		[]byte("24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"), 0o644))
@@ -44,7 +44,7 @@ func newMadeUpHierarchy(t *testing.T) (*madeUpHierarchy, *Paths) {
 }
 
 func TestACgroupIsKnownByItsIdAsLongAsItIsThereAndAfterwards(t *testing.T) {
-	m, c := newMadeUpHierarchy(t)
+	m, c := newFakeHierarchy(t)
 	id := m.mkdir("a.slice/b.scope")
 	assert.Equal(t, "/a.slice/b.scope", c.Path(id))
 	require.NoError(t, os.RemoveAll(filepath.Join(m.root, "sys")))
@@ -52,14 +52,14 @@ func TestACgroupIsKnownByItsIdAsLongAsItIsThereAndAfterwards(t *testing.T) {
 }
 
 func TestAReportedCgroupMayBeGone(t *testing.T) {
-	m, c := newMadeUpHierarchy(t)
+	m, c := newFakeHierarchy(t)
 	c.Remember(4711, "/a.slice/gone.scope")
 	assert.Equal(t, "/a.slice/gone.scope", c.Path(4711))
 	assert.Zero(t, m.walks, "nothing was unknown")
 }
 
 func TestCgroupsAreWalkedForUnknownIdsOnlyAndNotTooOften(t *testing.T) {
-	m, c := newMadeUpHierarchy(t)
+	m, c := newFakeHierarchy(t)
 	id := m.mkdir("a")
 	now := time.Now()
 	c.now = func() time.Time { m.walks++; return now }
@@ -85,7 +85,7 @@ func TestCgroupsAreWalkedForUnknownIdsOnlyAndNotTooOften(t *testing.T) {
 }
 
 func TestPathsOfCgroupsAreForgottenWhenThereAreTooMany(t *testing.T) {
-	_, c := newMadeUpHierarchy(t)
+	_, c := newFakeHierarchy(t)
 	c.room = 100
 	c.Remember(1, "/used")
 	for id := range uint64(10_000) {
@@ -100,7 +100,7 @@ func TestPathsOfCgroupsAreForgottenWhenThereAreTooMany(t *testing.T) {
 }
 
 func TestAWalkForgetsNoneOfItsCgroupsHoweverMany(t *testing.T) {
-	m, c := newMadeUpHierarchy(t)
+	m, c := newFakeHierarchy(t)
 	var ids []uint64
 	for i := range 50 {
 		ids = append(ids, m.mkdir(fmt.Sprint(i)))

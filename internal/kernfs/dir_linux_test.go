@@ -56,10 +56,10 @@ func TestEachListsEveryEntryOnceAcrossSeveralCalls(t *testing.T) {
 	slices.Sort(want)
 
 	d := newDir(t, root)
-	for pass := range 2 {
+	for round := range 2 {
 		got, err := list(d)
 		require.NoError(t, err)
-		require.Equal(t, want, got, "pass %d", pass)
+		require.Equal(t, want, got, "round %d", round)
 	}
 
 	require.NoError(t, os.Remove(filepath.Join(root, longest)))

@@ -18,8 +18,8 @@ func InjectFaults(f FaultFunc) (restore func()) {
 	return func() { fault.Store(nil) }
 }
 
-// FaultsInjected reports whether a fault function is installed. Callers use it to avoid building a path that nobody
-// reads.
+// FaultsInjected reports whether a fault function is installed. Callers use it to avoid building a path that is not
+// used.
 func FaultsInjected() bool { return fault.Load() != nil }
 
 // Result returns the result of a read of path: got and err unless a fault function is installed. It allocates nothing.

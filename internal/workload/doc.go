@@ -3,7 +3,7 @@
 // Package workload finds what a process belongs to, by what name, and who is excluded: containers, pods, virtual machines,
 // Slurm jobs, units of systemd.
 //
-// It reads a process's cgroup, executable and command line and knows the paths and arguments that the
-// makers of runtimes document. Identities come from there alone, never from an API server or a socket.
-// What must never be here: CPU time, energy, the collector's types; and no id is ever made up.
+// It reads a process's cgroup, executable and command line, and interprets the paths and arguments that the makers of
+// runtimes document. Identities come from there alone, not from an API server or a socket. Every ID is found, never
+// invented.
 package workload

@@ -3,7 +3,7 @@
 // Package static has the static power models: they divide the energy of zones into an idle part, the static power that
 // the hardware draws whether or not it is used, and an active part.
 //
-// Fixed is told the static power. A Model learns it, by one of five methods that NewMinimum, NewResting, NewBase,
+// Fixed has a configured static power. A Model learns it, by one of five methods that NewMinimum, NewResting, NewBase,
 // NewRegression and NewCurve return. A new method is an estimator in a file of its own and a function that returns a
-// Model of it. What must never be here: I/O and a clock.
+// Model of it. The package does no I/O and has no clock.
 package static

@@ -153,14 +153,14 @@ func TestModelCountsThePowerOfTheUtilization(t *testing.T) {
 }
 
 func TestModelCarriesFractionsOfAMicrojoule(t *testing.T) {
-	const passes = 100_000
+	const reads = 100_000
 	m := newPackage(mustCurve(t, Point{0, 1. / 3}))
 	var r power.Reading
-	for i := range passes + 1 {
+	for i := range reads + 1 {
 		r = readModel(t, m, load(time.Duration(i)*time.Microsecond, 0, float64(i+1))) // 0.333 µJ each
 	}
-	if r.Total < passes/3-1 || r.Total > passes/3 {
-		t.Errorf("total %d µJ, want %d", r.Total, passes/3)
+	if r.Total < reads/3-1 || r.Total > reads/3 {
+		t.Errorf("total %d µJ, want %d", r.Total, reads/3)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestModelSaturates(t *testing.T) {
 	readModel(t, m, load(0, 0, 0))
 	for i := 1; i < 4; i++ {
 		if r := readModel(t, m, load(time.Duration(i)*time.Hour, 0, float64(i))); r.Total != math.MaxUint64 {
-			t.Errorf("pass %d: total %d", i, r.Total)
+			t.Errorf("read %d: total %d", i, r.Total)
 		}
 	}
 }

@@ -716,11 +716,11 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	tr.zone("intel-rapl:0", "package-0")
 	p := tr.meter()
 	at := time.Duration(0)
-	pass := func() power.Reading {
+	read := func() power.Reading {
 		at += 10 * time.Millisecond
 		return tr.read(p, at)["intel-rapl:0"]
 	}
-	pass()
+	read()
 	counts := opens(p)
 	expect := func(what, file string, want int) {
 		t.Helper()
@@ -731,12 +731,12 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 	}
 	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
 	p.zones[0].CloseFile()
-	pass()
+	read()
 	expect("as it fails", "name", 0)
-	pass()
+	read()
 	expect("right after", "name", 1)
 	for range 200 {
-		if r := pass(); r.Err == nil {
+		if r := read(); r.Err == nil {
 			t.Fatal("no error from a counter that may not be opened")
 		}
 	}
@@ -744,9 +744,9 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 
 	grant()
 	tr.energy("intel-rapl:0", 1100)
-	tr.expectTotal(pass(), 100)
+	tr.expectTotal(read(), 100)
 	for range 200 {
-		pass()
+		read()
 	}
 	expect("in two seconds after it recovered", "energy_uj", 1)
 
@@ -756,7 +756,7 @@ func TestAZoneThatFailsIsRetriedAtEveryPassAndDiscoveryEverySecond(t *testing.T)
 			text = "?"
 		}
 		tr.write(text, "intel-rapl:0", "energy_uj")
-		pass()
+		read()
 	}
 	if n := counts["name"]; n == 0 || n > 3 {
 		t.Errorf("%d discoveries in two seconds of a zone that comes and goes", n)

@@ -78,8 +78,8 @@ type Faults struct {
 	Fired map[string]int
 	// Refusals is how many collections the consumer still refuses.
 	Refusals int
-	// Told is called with the result of every read, after faults were applied.
-	Told func(path string, got []byte, err error)
+	// OnRead is called with the result of every read, after faults were applied.
+	OnRead func(path string, got []byte, err error)
 
 	armed   []armed
 	old     map[string][]byte // content of the last read, by path
@@ -292,8 +292,8 @@ func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 	if err == nil && len(got) > 0 {
 		f.old[rel] = append(f.old[rel][:0], got...)
 	}
-	if f.Told != nil {
-		f.Told(rel, got, err)
+	if f.OnRead != nil {
+		f.OnRead(rel, got, err)
 	}
 	return got, err
 }

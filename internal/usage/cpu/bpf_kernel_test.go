@@ -43,11 +43,11 @@ type observed struct {
 	table  Table
 	scans  int
 
-	billed     map[identity]units.CPUTime // Used plus LastSlice
-	shortLived map[identity]units.CPUTime // short-lived time given to this row
-	nobody     units.CPUTime
-	inside     map[uint64]units.CPUTime // all of both, by cgroup
-	lost       units.CPUTime
+	billed       map[identity]units.CPUTime // Used plus LastSlice
+	shortLived   map[identity]units.CPUTime // short-lived time given to this row
+	unattributed units.CPUTime
+	inside       map[uint64]units.CPUTime // all of both, by cgroup
+	lost         units.CPUTime
 }
 
 // observe makes the first scan. It skips the test if this machine cannot run the programs.
@@ -127,7 +127,7 @@ func (o *observed) scan() {
 	o.scans++
 	t := &o.table
 	o.lost += t.Untraced
-	o.nobody += t.ShortLived
+	o.unattributed += t.ShortLived
 	for i := range t.Processes {
 		p := &t.Processes[i]
 		id := identity{p.PID, p.Start}

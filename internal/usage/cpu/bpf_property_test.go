@@ -24,12 +24,12 @@ import (
 type life struct {
 	tasks.Process        // Run is the true CPU time
 	shown         uint64 // the highest time that a list has shown
-	told          int    // the scan that reports its end
+	reported      int    // the scan that reports its end
 }
 
-// madeUp is a simulated kernel in which processes live at random. Its lists and ends are like those of a real one:
+// randomKernel is a simulated kernel in which processes live at random. Its lists and ends are like those of a real one:
 // late, out of order, and with steps back.
-type madeUp struct {
+type randomKernel struct {
 	testing.TB
 	r        *rand.Rand
 	source   *BPF
@@ -50,7 +50,7 @@ type madeUp struct {
 	billed units.CPUTime
 }
 
-func (w *madeUp) Read() ([]tasks.Process, error) {
+func (w *randomKernel) Read() ([]tasks.Process, error) {
 	list := make([]tasks.Process, 0, len(w.living))
 	for _, p := range w.living {
 		row := p.Process
@@ -69,12 +69,12 @@ func (w *madeUp) Read() ([]tasks.Process, error) {
 	return list, nil
 }
 
-func (w *madeUp) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+func (w *randomKernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
 	if w.drainErr != nil {
 		return 0, 0, w.drainErr
 	}
 	w.dead = slices.DeleteFunc(w.dead, func(p *life) bool {
-		if p.told > w.scan {
+		if p.reported > w.scan {
 			return false
 		}
 		if w.lossy && w.r.IntN(20) == 0 {
@@ -91,9 +91,9 @@ func (w *madeUp) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) 
 	return count, run, nil
 }
 
-func (*madeUp) Close() error { return nil }
+func (*randomKernel) Close() error { return nil }
 
-func (w *madeUp) spawn() {
+func (w *randomKernel) spawn() {
 	w.now += time.Duration(w.r.Int64N(1e6))
 	w.nextPid++
 	if w.nextPid > 300 { // numbers are reused, within one interval too
@@ -112,7 +112,7 @@ func (w *madeUp) spawn() {
 	w.living = slices.Insert(w.living, i, p)
 }
 
-func (w *madeUp) act() {
+func (w *randomKernel) act() {
 	switch n := w.r.IntN(10); {
 	case n < 3 || len(w.living) < 5:
 		w.spawn()
@@ -120,7 +120,7 @@ func (w *madeUp) act() {
 		i := w.r.IntN(len(w.living))
 		p := w.living[i]
 		w.living = slices.Delete(w.living, i, i+1)
-		p.told = w.scan + w.r.IntN(4)
+		p.reported = w.scan + w.r.IntN(4)
 		w.dead = append(w.dead, p)
 	default:
 		p := w.living[w.r.IntN(len(w.living))]
@@ -131,7 +131,7 @@ func (w *madeUp) act() {
 }
 
 // read scans and checks the invariants.
-func (w *madeUp) read() {
+func (w *randomKernel) read() {
 	w.Helper()
 	w.now += time.Duration(w.r.Int64N(int64(time.Second)))
 	w.scan++
@@ -155,8 +155,8 @@ func (w *madeUp) read() {
 }
 
 // begin runs the kernel for a while before the first scan.
-func begin(t testing.TB, seed uint64) *madeUp {
-	w := &madeUp{TB: t, r: rand.New(rand.NewPCG(seed, 4)), now: time.Hour, nextPid: 1}
+func begin(t testing.TB, seed uint64) *randomKernel {
+	w := &randomKernel{TB: t, r: rand.New(rand.NewPCG(seed, 4)), now: time.Hour, nextPid: 1}
 	w.source = newBPF(t.TempDir(), w, w)
 	w.source.bootNow = func() time.Duration { return w.now }
 	for range 200 {
@@ -181,7 +181,7 @@ type still struct{}
 func (*still) Uint64() uint64 { return 1<<64 - 1 }
 
 // settle reports all ends, and lists all CPU time.
-func (w *madeUp) settle() {
+func (w *randomKernel) settle() {
 	w.Helper()
 	w.between = nil
 	w.scan += 10

@@ -22,7 +22,7 @@ import (
 
 // tracked is a simulated kernel that also reports changes, as the task scan does.
 type tracked struct {
-	*madeUp
+	*randomKernel
 	slots   []tasks.Process // the scan's array; unchanged slots are stale
 	lasting int             // how many of them were in the last list
 	ends    []tasks.Ended
@@ -57,7 +57,7 @@ func (k *tracked) Update(all bool) (tasks.Listing, error) {
 }
 
 func (k *tracked) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
-	return k.madeUp.Drain(func(e *tasks.Ended) {
+	return k.randomKernel.Drain(func(e *tasks.Ended) {
 		k.ends = append(k.ends, *e)
 		yield(e)
 	})
@@ -84,7 +84,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			w := begin(t, seed)
-			k := &tracked{madeUp: w}
+			k := &tracked{randomKernel: w}
 			w.source = newBPF(t.TempDir(), k, k)
 			reference := newBPF(t.TempDir(), retold{k}, retold{k})
 			w.source.bootNow = func() time.Duration { return w.now }
@@ -96,7 +96,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 					w.act()
 				}
 				for range w.r.IntN(4) { // they live between two scans
-					w.dead = append(w.dead, &life{told: w.scan, Process: tasks.Process{
+					w.dead = append(w.dead, &life{reported: w.scan, Process: tasks.Process{
 						Pid: 1000 + w.r.Uint32N(1000), Start: uint64(w.now), Run: w.r.Uint64N(1e6), Cgroup: 1 + w.r.Uint64N(6), Parent: 1 + w.r.Uint32N(300),
 					}})
 				}
@@ -143,7 +143,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 
 func TestAnotherTableGetsAllRows(t *testing.T) {
 	w := begin(t, 1)
-	k := &tracked{madeUp: w}
+	k := &tracked{randomKernel: w}
 	source := newBPF(t.TempDir(), k, k)
 	source.bootNow = func() time.Duration { return w.now }
 	var first, second Table

@@ -225,19 +225,19 @@ func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 		defer func() { require.NoError(t, ends.Close()) }()
 		b := startBurner(t, nil, "fork:300:1")
 		require.NoError(t, b.Wait())
-		told, count, run := 0, uint64(0), units.CPUTime(0)
+		reported, count, run := 0, uint64(0), units.CPUTime(0)
 		for range 200 {
-			c, r, err := ends.Drain(func(*tasks.Ended) { told++ })
+			c, r, err := ends.Drain(func(*tasks.Ended) { reported++ })
 			require.NoError(t, err)
 			count, run = count+c, run+units.CPUTime(r)
-			if told+int(count) >= 301 {
+			if reported+int(count) >= 301 {
 				assert.NotZero(t, count)
 				assert.NotZero(t, run)
 				return "" // every end is reported or counted
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		return fmt.Sprintf("%d and %d of 301", told, count)
+		return fmt.Sprintf("%d and %d of 301", reported, count)
 	})
 }
 

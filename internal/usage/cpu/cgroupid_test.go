@@ -22,29 +22,29 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// madeUpCgroups are cgroups as the kernel reports them.
-type madeUpCgroups struct {
-	told map[uint64]string
-	err  error
+// fakeCgroups are cgroups as the kernel reports them.
+type fakeCgroups struct {
+	reported map[uint64]string
+	err      error
 }
 
-func (m *madeUpCgroups) Drain(yield func(uint64, string)) error {
-	for id, path := range m.told {
+func (m *fakeCgroups) Drain(yield func(uint64, string)) error {
+	for id, path := range m.reported {
 		yield(id, path)
 	}
-	m.told = nil
+	m.reported = nil
 	return m.err
 }
 
-func (*madeUpCgroups) Close() error { return nil }
+func (*fakeCgroups) Close() error { return nil }
 
 func TestTimeOfACgroupWithoutRowsIsItsOwn(t *testing.T) {
 	k, b, table := fakeBPF(t)
-	m := &madeUpCgroups{}
+	m := &fakeCgroups{}
 	b.cgroups = newCgroupPaths(t.TempDir())
 	b.cgroups.created = m
 	start := uint64(k.now) + 1
-	m.told = map[uint64]string{4711: "/a", 4712: "/b"}
+	m.reported = map[uint64]string{4711: "/a", 4712: "/b"}
 	k.ends = []tasks.Ended{
 		{Pid: 30, Start: start, Run: 11, Cgroup: 4711},
 		{Pid: 31, Start: start, Run: 13, Cgroup: 4711},

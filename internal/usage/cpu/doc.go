@@ -5,5 +5,5 @@
 // A Reader reads both from a CPU time source, procfs or BPF, interval by interval. A Source scans the processes into a
 // reused Table, which compares each scan with the one before: what each process used, which are new, which ended with what
 // last slice, and what short-lived processes used that no scan saw. With a Topology all of it is divided by CPU package.
-// What must never be here: what a process belongs to, energy, the collector's types, an allocation for each idle process.
+// Scans allocate nothing for idle processes.
 package cpu

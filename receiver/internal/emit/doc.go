@@ -5,6 +5,5 @@
 // It is the one package that knows pdata, joules and watts. Names, units, descriptions and what is enabled come from the
 // generated package metadata. A new kind of workload is one entry of the table entities.
 //
-// What must never be here: arithmetic that changes a total, state between two emissions, a decision about who gets a
-// series.
+// The package changes no total, keeps no state between two emissions, and does not decide which accounts get a series.
 package emit
