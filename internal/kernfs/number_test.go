@@ -27,7 +27,7 @@ func TestNumbersAreDecimalDigitsOnly(t *testing.T) {
 }
 
 func TestALineWithoutANewlineIsRejected(t *testing.T) {
-	for text, want := range map[string]error{"12": ErrCut, "": ErrEmpty, "\n": ErrEmpty, "12\n\x00": ErrCut, " 12\n": ErrSyntax} {
+	for text, want := range map[string]error{"12": ErrCut, "": ErrEmpty, "\n": ErrEmpty, "12\n\x00": ErrCut, "-12\n": ErrSyntax} {
 		if n, err := ParseUintLine([]byte(text)); !errors.Is(err, want) || n != 0 {
 			t.Errorf("%q: %d, %v; want %v", text, n, err, want)
 		}

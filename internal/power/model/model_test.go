@@ -128,8 +128,10 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 	if r := rs[0]; r.Total != 0 || r.Event != power.Appeared || !r.At.Equal(after(0)) {
 		t.Errorf("first reading %+v is not a baseline", r)
 	}
-	if m.Close() != nil || m.Close() != nil {
-		t.Error("Close has an error")
+	for range 2 {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
