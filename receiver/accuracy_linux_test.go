@@ -486,7 +486,7 @@ func labIdleTables(t *testing.T) string {
 func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) {
 	micro := func(joules float64) int64 { return int64(math.Round(1e6 * joules)) }
 	for _, zone := range []func(joules) float64{func(j joules) float64 { return j.pkg }, func(j joules) float64 { return j.dram }} {
-		require.InDelta(t, zone(i.idled), zone(i.node), 1e-4, "what the machine drew at rest")
+		require.InDelta(t, zone(i.idled), zone(i.node), 1e-4, "the energy of the machine at rest")
 		if i.processes.sum() > 0 {
 			require.Equal(t, micro(zone(i.node)), micro(zone(i.processes)+zone(i.unattributed)), "to the microjoule")
 		}
@@ -497,7 +497,7 @@ func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) 
 		others -= share
 		shares = append(shares, share/i.node.sum())
 	}
-	require.GreaterOrEqual(t, others, -1e-6, "all that workloads carry is in their processes' series, or in the others'")
+	require.GreaterOrEqual(t, others, -1e-6, "the workloads' idle energy is in the series of their processes or of the others")
 	return append(shares, others/i.node.sum(), 1-i.processes.sum()/i.node.sum())
 }
 
@@ -555,7 +555,7 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 		}
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+setting.name+" |") })
 	}
-	require.Equal(t, labTables(t, settings), strings.Join(lines, ""), "make accuracy writes it anew")
+	require.Equal(t, labTables(t, settings), strings.Join(lines, ""), "run make accuracy to update it")
 }
 
 // labShort is how long the scenarios of the other tests run: one collection.
@@ -687,9 +687,9 @@ func TestInterruptsAreTheWorkloadsOrIdleInShortWindows(t *testing.T) {
 	long := measure(t, interrupts, rule(cpu.KindBPF, 0), labShort)
 	short := measure(t, interrupts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
 	for _, a := range []accuracy{long, short} {
-		assert.InDelta(t, 0.4/2.563, a.misplaced, 1e-3, "their part of all busy time, in no window anybody's")
+		assert.InDelta(t, 0.4/2.563, a.misplaced, 1e-3, "their share of all busy time, unattributed in every window")
 	}
-	assert.InDelta(t, 0.1, long.active-short.active, 1e-3, "busy by /proc/stat, and not by what ran")
+	assert.InDelta(t, 0.1, long.active-short.active, 1e-3, "busy in /proc/stat, and not among the tasks' time")
 }
 
 // The expected error follows from the rule's formula: P·u instead of P - P(rest).
@@ -704,7 +704,7 @@ func TestUtilizationErrorOnALoadCurveFollowsTheFormula(t *testing.T) {
 			off[c.cpu] = append(off[c.cpu], a.active)
 		}
 	}
-	assert.InDelta(t, -0.793, off["Intel Xeon E5-2620 v3"][0], 1e-3, "at a load of 10 %% most of what it added is missed")
+	assert.InDelta(t, -0.793, off["Intel Xeon E5-2620 v3"][0], 1e-3, "at a load of 10 %% most of the added power is missed")
 	assert.InDelta(t, 0.343, off["AMD Ryzen Threadripper 1950X"][3], 1e-3, "at full load idle energy is attributed too")
 }
 
@@ -786,7 +786,7 @@ func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
 	assert.InDelta(t, -0.5, a.active, 1e-9, "50 of 100 J")
 	assert.InDelta(t, -0.7, a.worst, 1e-9, "12 of 40 J")
 	assert.Equal(t, "b", a.worstOf)
-	assert.InDelta(t, (0.5+0.7)/2, a.mean, 1e-9, "30 of 60 J is the other")
+	assert.InDelta(t, (0.5+0.7)/2, a.mean, 1e-9, "the other 30 of 60 J")
 	assert.InDelta(t, 0.16, a.misplaced, 1e-9, "a 60 %% for 60, b 24 %% for 40, and unattributed 16 %%")
 	assert.InDelta(t, 0.2, a.misplacedPackage, 1e-9, "a 60 %% for 50, b 30 %% for 50, and unattributed 10 %%")
 	assert.InDelta(t, 0.4, a.misplacedDRAM, 1e-9, "a 60 %% for 100, and unattributed 40 %%")

@@ -92,7 +92,7 @@ func TestACommandLineOfAMegabyteIsCut(t *testing.T) {
 		assert.Greater(t, len(line), 4000)
 		assert.True(t, utf8.ValidString(line))
 	}
-	assert.Equal(t, "6f9619ff-8b86-4011-b42d-00cf4fc964ff", n.one("vm.energy").attributes["vm.id"], "the first 64 KiB are looked at")
+	assert.Equal(t, "6f9619ff-8b86-4011-b42d-00cf4fc964ff", n.one("vm.energy").attributes["vm.id"], "only the first 64 KiB are read")
 }
 
 func TestProcessesCannotMakeACollectionLarge(t *testing.T) {
@@ -196,7 +196,7 @@ func TestATruncatedProcessStatLosesNoEnergy(t *testing.T) {
 		assert.Len(t, n.points("process.energy", nil, pid(10)), 1, "%d bytes", length)
 	}
 	n.run(100*joule, map[int]int64{20: 100})
-	assert.InDelta(t, 5, n.one("process.energy", pid(10)).value, 1e-6, "its time of before is known now")
+	assert.InDelta(t, 5, n.one("process.energy", pid(10)).value, 1e-6, "its earlier time is known now")
 }
 
 func TestATruncatedNodeStatIsCoveredByTheNextScrape(t *testing.T) {

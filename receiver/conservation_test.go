@@ -90,7 +90,7 @@ func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
 
 				n.run(100*joule, used)
 				assert.InDelta(t, c.total, active.grown()+idle.grown(), 1e-3)
-				assert.InDelta(t, 0.6*c.total, process.grown(), 1e-3, "procfs bills what ran since")
+				assert.InDelta(t, 0.6*c.total, process.grown(), 1e-3, "procfs attributes the time since")
 				assert.Zero(t, unattributed.grown())
 			})
 		}
@@ -186,10 +186,10 @@ func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 	taken := n.s.ledger.Last().Stamp
 	for _, id := range []string{"intel-rapl:0:0", "intel-rapl:1:0"} {
 		energy := n.one("hw.energy", "hw.id="+id)
-		assert.InDelta(t, 20, energy.value, 1e-6, "what the counter shows at first was not used since")
+		assert.InDelta(t, 20, energy.value, 1e-6, "the first value is from before")
 		assert.Equal(t, began, energy.start)
 		assert.Equal(t, taken, energy.at)
-		assert.InDelta(t, 1, n.one("hw.power", "hw.id="+id).value, 1e-6, "of the time until then")
+		assert.InDelta(t, 1, n.one("hw.power", "hw.id="+id).value, 1e-6, "the time until then")
 	}
 	for id, was := range map[string]string{"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"} {
 		energy, watts := n.one("hw.energy", "hw.id="+id, "hw.name="+was), n.one("hw.power", "hw.id="+id, "hw.name="+was)
@@ -197,7 +197,7 @@ func TestAZoneThatReplacesAnotherContinuesItsSeries(t *testing.T) {
 		assert.Equal(t, last, energy.at)
 		assert.True(t, watts.ended)
 		assert.Equal(t, taken, watts.at)
-		assert.Equal(t, taken, n.one("hw.energy", "hw.id="+id, "hw.name="+z[id].Name).start, "other attributes, another series")
+		assert.Equal(t, taken, n.one("hw.energy", "hw.id="+id, "hw.name="+z[id].Name).start, "other attributes make another series")
 	}
 	window()
 	n.scrape()

@@ -276,10 +276,10 @@ func TestAThousandContainersAreExact(t *testing.T) {
 	for _, c := range containers {
 		cid := c.attributes["container.id"]
 		sum += c.value
-		assert.InDelta(t, processes[cid], c.value, 1e-9, "a container is its processes")
+		assert.InDelta(t, processes[cid], c.value, 1e-9, "a container has the energy of its processes")
 		assert.InDelta(t, active*float64(want[cid])/float64(total), c.value, 0.05)
 	}
-	assert.InDelta(t, active, sum, 1e-6, "and they are all of it")
+	assert.InDelta(t, active, sum, 1e-6, "and containers have all energy")
 }
 
 func TestTenThousandProcessesAddUp(t *testing.T) {

@@ -210,6 +210,6 @@ func TestEndOfAModeledZoneIsDeliveredAfterRefusalsForGood(t *testing.T) {
 	assert.Len(t, n.points("hw.power", attrs{"energy.source": "modeled"}), 1, "its end")
 	n.collect(func(context.Context, pmetric.Metrics) error { return nil })
 	assert.Empty(t, n.points("hw.power", attrs{"energy.source": "modeled"}))
-	assert.InDelta(t, modeled, n.sum("system.energy", attrs{"energy.source": "modeled"}), 0, "what it counted stays")
+	assert.InDelta(t, modeled, n.sum("system.energy", attrs{"energy.source": "modeled"}), 0, "its energy remains")
 	assert.Positive(t, n.sum("system.energy", attrs{"energy.source": "measured"}))
 }

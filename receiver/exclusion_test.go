@@ -37,7 +37,7 @@ func TestAServiceIsExcludedByItsCgroup(t *testing.T) {
 		n.host.Processes[40].Cgroup = "0::/user.slice"
 		before := n.figures("active")
 		n.run(600*joule, map[int]int64{10: 100, 20: 100, 40: 500})
-		requireFigures(t, figures{60, 60, 0, 300, 420}, n.figures("active").less(before), "it has moved out of it")
+		requireFigures(t, figures{60, 60, 0, 300, 420}, n.figures("active").less(before), "it has left the cgroup")
 	}
 }
 

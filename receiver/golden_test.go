@@ -158,7 +158,7 @@ func TestAKubernetesNodeHasPodsInPods(t *testing.T) {
 	}
 	assert.Len(t, n.points("k8s.pod.energy", nil), 5, "and the job's final value")
 	web := attrs{"k8s.pod.uid": "2a1d9b5f-8d2c-403f-8e4b-6c7d8e9f0a11"}
-	assert.InDelta(t, 3+0.6-0.02, n.sum("container.cpu.time", web), 1e-9, "its children, but for the rounding of its process's time")
+	assert.InDelta(t, 3+0.6-0.02, n.sum("container.cpu.time", web), 1e-9, "its children, less the rounding of its process's time")
 	assert.InDelta(t, 0.35, n.one("container.cpu.time", "container.runtime.name=docker").value, 1e-9, "the pod of kind is not in kind's container")
 }
 

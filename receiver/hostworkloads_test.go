@@ -88,7 +88,7 @@ func TestAnExactSourceShowsWhatRanInStepsAndUnits(t *testing.T) {
 	source.in = []cpu.CgroupTime{
 		{Path: slurmStep, Used: 100 * cpu.Tick}, {Path: "/system.slice/cron.service", Used: 300 * cpu.Tick},
 	}
-	n.host.Processes[10].CUser += 200 // which stands for those in the same cgroup
+	n.host.Processes[10].CUser += 200 // of children in the same cgroup
 	n.host.CPU.User += 600
 	n.host.CPU.Idle -= 600
 	n.run(100*joule, map[int]int64{10: 100})

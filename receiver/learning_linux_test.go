@@ -55,7 +55,7 @@ func TestAStateFileThatIsAPipeDoesNotBlock(t *testing.T) {
 	require.NoError(t, n.s.shutdown(t.Context()))
 	info, err := os.Stat(file)
 	require.NoError(t, err)
-	assert.True(t, info.Mode().IsRegular(), "it is replaced like a file that is broken")
+	assert.True(t, info.Mode().IsRegular(), "it is replaced like a broken file")
 }
 
 func TestAnotherUsersStateFileIsAnErrorToRead(t *testing.T) {

@@ -96,7 +96,7 @@ func TestAStorageExtensionThatPanickedIsNotUsedAgain(t *testing.T) {
 	})
 	require.NoError(t, n.s.shutdown(t.Context()))
 	assert.Equal(t, 1, s.sets)
-	assert.Zero(t, s.closed, "it may hold a lock that it would wait for")
+	assert.Zero(t, s.closed, "the extension may hold a lock")
 	assert.Equal(t, []string{"Degraded learned static power"}, n.logged())
 }
 

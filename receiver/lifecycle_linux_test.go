@@ -44,7 +44,7 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
 				time.Sleep(35 * time.Second) // of the clock of the synctest bubble
-				assert.Greater(t, descriptors(t), before, "it is at work")
+				assert.Greater(t, descriptors(t), before, "the receiver is running")
 				require.NoError(t, r.Shutdown(t.Context()))
 				assert.Len(t, sink.AllMetrics(), 4, "at the start and at every interval")
 			})

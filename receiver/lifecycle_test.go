@@ -161,7 +161,7 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 	}
 	assert.Equal(t, "model:0", n.one("hw.energy").attributes["hw.id"])
 	assert.Equal(t, 1, n.logs.FilterMessageSnippet("modeled").Len())
-	assert.Empty(t, n.logged(), "that is as it was configured")
+	assert.Empty(t, n.logged(), "as configured")
 	assert.Empty(t, n.status)
 }
 
@@ -220,7 +220,7 @@ func TestAutoSwitchesToTheSensorAsSoonAsItCanBeRead(t *testing.T) {
 	assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
 
 	n.run(50*joule, map[int]int64{10: 1000})
-	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "what the counter showed at first is not of this process")
+	assert.InDelta(t, 50, n.one("process.energy", pid(10), "energy.source=measured").value, 1e-6, "the counter's first value is from before the start")
 	assert.InDelta(t, 1200, n.one("process.energy", pid(10), "energy.source=modeled").value, 1e-5)
 	power := n.one("process.power", pid(10))
 	assert.False(t, power.ended)
@@ -315,7 +315,7 @@ func TestAZoneWithoutARangeIsReadUntilItWraps(t *testing.T) {
 	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
 	n.host.Zones["intel-rapl:0"].Energy = 1 * joule
 	n.run(0, map[int]int64{1: 1000})
-	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6, "how far it went round is not known")
+	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6, "the energy of a wrap without a range is unknown")
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 20, n.one("process.energy", pid(1)).value, 1e-6)
 	assert.Empty(t, n.logged())
@@ -373,7 +373,7 @@ func TestAZoneThatAppearsTakesThePlaceOfPSys(t *testing.T) {
 	assert.Equal(t, 5, found)
 	assert.InDelta(t, 40, total, 1e-6)
 	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
-	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6, "what it used until then stays")
+	assert.InDelta(t, 16, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6, "its energy until then remains")
 	assert.Empty(t, n.points("process.power", nil, "energy.zone=psys"))
 	assert.InDelta(t, 120, n.one("hw.host.energy").value, 1e-6)
 	assert.Equal(t, 1, n.logs.FilterMessage("Energy of the configured zones is attributed").Len())

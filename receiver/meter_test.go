@@ -48,7 +48,7 @@ func TestAutoTakesHwmonWhereThereIsNoPowercap(t *testing.T) {
 		assert.InDelta(t, 100, n.one("hw.energy", "hw.id=ibmpowernv:Chip 0", "hw.type=cpu").value, 1e-6)
 		assert.InDelta(t, 300, n.one("hw.host.energy", "hw.id=ibmpowernv:System").value, 1e-6)
 		assert.Equal(t, 1, n.logs.FilterMessageSnippet("measured by hwmon").Len())
-		assert.Empty(t, n.logged(), "that there is no powercap is nothing wrong")
+		assert.Empty(t, n.logged(), "a missing powercap interface is no condition")
 	}
 }
 
@@ -59,7 +59,7 @@ func TestPowercapIsPreferredToHwmon(t *testing.T) {
 	n.hwmon(map[string]uint64{"Chip 0": 500 * joule, "Chip 0 Memory": 21 * joule})
 	n.run(10*joule, map[int]int64{1: 1000})
 	assert.InDelta(t, 10, n.one("process.energy", pid(1), "energy.zone=package").value, 1e-6)
-	assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6, "which powercap does not have")
+	assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=dram").value, 1e-6, "a kind that powercap lacks")
 	assert.Equal(t, "intel-rapl:0", n.one("hw.energy", "hw.type=cpu").attributes["hw.id"])
 	assert.Empty(t, n.logged())
 }

@@ -426,7 +426,7 @@ func TestWhatWasLearnedSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.Equal(t, 5, s.sets)
 	assert.Equal(t, 5, s.closed)
 	s.stored = map[string][]byte{storageKey: seal([]byte("{"))}
-	assert.Zero(t, withStorage(t, s, "0x2", same), "what cannot be read is learned anew")
+	assert.Zero(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 }
 

@@ -77,10 +77,10 @@ func TestTrap03TimeOfShortLivedChildrenGoesToNoSampledProcess(t *testing.T) {
 	n.host.CPU.User += 500
 	n.host.CPU.Idle -= 500
 	n.run(100*joule, map[int]int64{10: 100, 20: 100})
-	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6, "the bystander pays for itself")
-	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6, "the parent is not its children")
+	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 1e-6, "the bystander has its own energy only")
+	assert.InDelta(t, 10, n.one("process.energy", pid(10)).value, 1e-6, "the parent has its own energy only")
 	assert.InDelta(t, 50, n.one("process.energy", "process.executable.name=other").value, 1e-6)
-	assert.InDelta(t, 60, n.one("container.energy").value, 1e-6, "the container has them")
+	assert.InDelta(t, 60, n.one("container.energy").value, 1e-6, "the container has the children's energy")
 	assert.Zero(t, n.one("system.unattributed.energy").value)
 }
 
@@ -226,7 +226,7 @@ func TestTrap05ACounterThatWrapsOrStepsBackOrIsReset(t *testing.T) {
 	assert.InDelta(t, 150, step(109*joule), 1e-6)
 	assert.InDelta(t, 150, step(1*joule), 1e-6, "a reset: nothing is added")
 	assert.InDelta(t, 151, step(2*joule), 1e-6)
-	assert.InDelta(t, 151, step(200_000*joule), 1e-6, "20 kW is no power of a package")
+	assert.InDelta(t, 151, step(200_000*joule), 1e-6, "20 kW is impossible for a package")
 	assert.InDelta(t, 152, step(200_001*joule), 1e-6)
 	assert.InDelta(t, 152, n.sum("system.energy", nil), 1e-6)
 }
@@ -293,7 +293,7 @@ func TestTrap08ZonesHaveTheirKindAndParent(t *testing.T) {
 	assert.InDelta(t, 20, n.sum("system.energy", attrs{"energy.zone": "package"}), 1e-6)
 	assert.InDelta(t, 6, n.sum("system.energy", attrs{"energy.zone": "dram"}), 1e-6)
 	assert.Len(t, n.points("hw.energy", nil), 5)
-	assert.Len(t, n.points("hw.energy", nil, "hw.id=intel-rapl:0"), 1, "the zone itself and not what repeats it")
+	assert.Len(t, n.points("hw.energy", nil, "hw.id=intel-rapl:0"), 1, "the zone itself, not its repetition")
 	core := n.one("hw.energy", "hw.name=core")
 	assert.Equal(t, "intel-rapl:1", core.attributes["hw.parent"])
 	assert.Equal(t, "cpu", core.attributes["hw.type"])

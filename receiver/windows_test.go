@@ -152,7 +152,7 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 	assert.False(t, n.s.cpu.Source().Exact())
 	assert.Equal(t, 1, n.logs.FilterMessage("CPU time source replaced by procfs").Len())
 	before := n.one("process.energy", pid(10))
-	assert.InDelta(t, 100, before.value, 1e-6, "nothing shows who ran since the last scan")
+	assert.InDelta(t, 100, before.value, 1e-6, "no source reports the time since the last scan")
 	n.run(100*joule, map[int]int64{10: 1000})
 	after := n.one("process.energy", pid(10))
 	assert.InDelta(t, 200, after.value, 1e-6, "its series goes on")
@@ -206,7 +206,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 		return s.cpu.Table().Run > 0
 	}
 	for time.Since(began) < 300*time.Millisecond || !found() {
-		require.Less(t, time.Since(began), time.Minute, "the sampler finds what runs while nothing is scraped")
+		require.Less(t, time.Since(began), time.Minute, "the sampler sees processes between scrapes")
 	}
 	_, err = s.scrape(t.Context())
 	require.NoError(t, err)

@@ -201,10 +201,10 @@ func (n *observer) divide(node *attribution.Usage) {
 			}
 			return all - first(all, claimant)
 		}
-		const anybody = 2 // a third of it is in the second socket
+		const divided = 2 // a claimant that has a third of its time in the second socket
 		*u = attribution.Usage{
-			Busy: units.CPUTime(part(uint64(node.Busy), anybody-1)), Total: node.Total / 2,
-			Unattributed: units.CPUTime(part(uint64(node.Unattributed), anybody)),
+			Busy: units.CPUTime(part(uint64(node.Busy), divided-1)), Total: node.Total / 2,
+			Unattributed: units.CPUTime(part(uint64(node.Unattributed), divided)),
 			Unweighed:    [attribution.Weights]bool{n.life.Now()/time.Millisecond%7 == time.Duration(socket)}, Claims: u.Claims[:0],
 		}
 		if n.socketStopped[socket] > 0 {

@@ -125,7 +125,7 @@ func TestWhatIsAttachedIsClosedWithItsNode(t *testing.T) {
 	require.ErrorIs(t, tree.Release(second), errClosed)
 	assert.Equal(t, []int{1, 1, 0}, []int{ca.closed, cb.closed, other.closed})
 	assert.Nil(t, b.At(second))
-	assert.Equal(t, second, tree.NewSlot(), "somebody else's")
+	assert.Equal(t, second, tree.NewSlot(), "another slot")
 	require.ErrorIs(t, tree.Close(), errClosed)
 	assert.Equal(t, []int{1, 1, 1}, []int{ca.closed, cb.closed, other.closed})
 }

@@ -117,7 +117,7 @@ func TestANamespaceFoundLaterChangesAllPaths(t *testing.T) {
 	i.found("/own", nil)
 	require.Error(t, i.id.Outside(now.Add(lookForNamespaceAgain-1)), "it is left alone for a while")
 	require.NoError(t, i.id.Outside(now.Add(lookForNamespaceAgain)))
-	assert.True(t, i.id.Resolve(), "everybody is to be looked at")
+	assert.True(t, i.id.Resolve(), "all processes are to be identified again")
 	identity, changed := i.id.Identity(10)
 	assert.True(t, changed)
 	assert.Equal(t, contained(idB, "docker", "/docker-"+idB+".scope"), identity.Placement)

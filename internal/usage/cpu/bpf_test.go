@@ -169,7 +169,7 @@ func TestABPFScanAllocatesNothing(t *testing.T) {
 	}
 	scan()
 	scan()
-	assert.LessOrEqual(t, testing.AllocsPerRun(20, scan), 20.0, "whatever the number of processes")
+	assert.LessOrEqual(t, testing.AllocsPerRun(20, scan), 20.0, "for any number of processes")
 }
 
 func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {

@@ -30,7 +30,7 @@ func TestAChildThatLivedBetweenScansShowsInItsParentsChildTime(t *testing.T) {
 	w.scan()
 	assert.Equal(t, 400*Tick, w.process(42).ShortLived)
 	assert.Equal(t, 5*Tick, w.used(42))
-	assert.Zero(t, w.process(43).ShortLived, "not at whoever is visible")
+	assert.Zero(t, w.process(43).ShortLived, "not at a visible process")
 	assert.Zero(t, w.process(1).ShortLived)
 	assert.Zero(t, w.table.Untraced)
 

@@ -343,7 +343,7 @@ func TestCountsWithoutCPUTimeGoToTheCgroupAround(t *testing.T) {
 		k.counted["/a"] += 50 * uint64(ms)
 		k.counted[""] += 10_000 * uint64(ms)
 		got := run(Share{CPU: 10_000 * ms})
-		assert.InDelta(t, 9_950+i%2*100, got[0], 1e-3, "what came in two windows is left to the one where somebody runs")
+		assert.InDelta(t, 9_950+i%2*100, got[0], 1e-3, "counts of two windows go to the window with CPU time")
 	}
 	k.counted["/a/b"] += uint64(ms)
 	k.counted["/a"] += uint64(ms)

@@ -162,7 +162,7 @@ func TestAnUnreadableCPUIsReported(t *testing.T) {
 	require.NoError(t, run(0, 1))
 	require.ErrorIs(t, run(0, 1, 13), g.fails)
 	at = at.Add(time.Second)
-	require.ErrorIs(t, run(0), g.fails, "somebody may yet run there")
+	require.ErrorIs(t, run(0), g.fails, "a process may still run there")
 	at = at.Add(retryAfter)
 	require.ErrorIs(t, run(0, 13), g.fails)
 	at = at.Add(rememberFor)

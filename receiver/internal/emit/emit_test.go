@@ -354,8 +354,8 @@ func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 	assert.Len(t, find(md, "hw.power"), 1)
 	assert.Empty(t, find(md, "hw.host.energy"))
 	assert.Empty(t, find(md, "hw.host.power"))
-	assert.Len(t, find(md, "system.energy"), 4, "what was attributed stays so")
-	assert.Len(t, find(md, "system.power"), 2, "and of the zone that was not read there is no power")
+	assert.Len(t, find(md, "system.energy"), 4, "attributed energy does not change")
+	assert.Len(t, find(md, "system.power"), 2, "and the unread zone has no power")
 	assert.Len(t, find(md, "process.energy"), 2*2)
 	assert.Len(t, find(md, "process.power"), 2*1)
 }

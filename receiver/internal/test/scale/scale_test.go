@@ -86,7 +86,7 @@ func TestRefusedCollectionsAreResentAndTheSinkCountsAllPoints(t *testing.T) {
 
 	answers = slices.Repeat([]int{http.StatusBadRequest}, 2)
 	_, err = post(server.Client(), server.URL, m.body, time.Millisecond)
-	assert.Error(t, err, "what is wrong is not sent again")
+	assert.Error(t, err, "an invalid request is not sent again")
 }
 
 func TestAProgramsCPUTimeIsThatOfItsUserAndSystemTime(t *testing.T) {
