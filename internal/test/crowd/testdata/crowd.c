@@ -4,8 +4,8 @@
  * them all when its standard input ends.
  *
  * crowd N ACTIVE FILL ROOM...: the same, but the active ones rename themselves whenever they work, and the command
- * line of all is N, ACTIVE, FILL and, over all of ROOM, NUL bytes (FILL is "nul"), arguments of one letter ("short"; the
- * first letter is another one each time) or what ROOM has ("long"). */
+ * line of all is N, ACTIVE, FILL and, in place of ROOM, NUL bytes (FILL is "nul"), arguments of one letter ("short"; the
+ * first letter changes each time) or ROOM itself ("long"). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char *title; /* of what may be overwritten */
+static char *title; /* the part that may be overwritten */
 
 static void rename_self(void)
 {
@@ -28,7 +28,7 @@ static void rename_self(void)
 		*title = 'a' + n % 26;
 }
 
-/* fill overwrites the arguments from first to last, which lie one behind the other. */
+/* fill overwrites the arguments from first to last, which are adjacent in memory. */
 static void fill(char *kind, char *first, char *last)
 {
 	char *end = last + strlen(last), *c;

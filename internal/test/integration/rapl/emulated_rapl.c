@@ -2,10 +2,10 @@
 /*
  * Energy registers for the kernel's own RAPL driver, on a machine that has none.
  *
- * intel_rapl_common reads registers through callbacks of whoever registers an interface with it. This
- * module answers them from a power model: every package has a constant power and one that follows its busy
- * CPUs. What the registers cannot show, because they are 32 bits wide and may fail, the model knows:
- * /proc/emulated_rapl tells the true energy of every zone and the moment it belongs to.
+ * intel_rapl_common reads registers through callbacks of the module that registers an interface with it. This
+ * module answers them from a power model: the power of a package is a constant plus a part that follows its busy
+ * CPUs. The registers are 32 bits wide and may fail. /proc/emulated_rapl shows the true energy of every zone, with
+ * the time that it belongs to.
  */
 #include <linux/cpu.h>
 #include <linux/intel_rapl.h>
@@ -18,7 +18,7 @@
 #include <linux/timekeeping.h>
 #include <linux/topology.h>
 
-/* Powers in milliwatts; times nanoseconds that is picojoules. */
+/* Powers in milliwatts. Multiplied by nanoseconds they are picojoules. */
 static uint package_mw = 20000;
 module_param(package_mw, uint, 0444);
 MODULE_PARM_DESC(package_mw, "constant power of a package");
@@ -35,7 +35,7 @@ static uint board_mw = 12000;
 module_param(board_mw, uint, 0444);
 MODULE_PARM_DESC(board_mw, "constant power of psys beyond packages and memory");
 
-/* Millijoules from the start of every register to where it wraps. */
+/* Millijoules until a register wraps after the start. */
 static uint package_room_mj = 1000000;
 module_param(package_room_mj, uint, 0444);
 static uint core_room_mj = 1000000;
@@ -51,24 +51,24 @@ MODULE_PARM_DESC(failing, "bit n: reading the energy of package n and its zones 
 
 /*
  * Units by which the driver understands the registers. The unit register holds exponents of 1/2: energy
- * 2^-14 J, power 2^-3 W, time 2^-10 s. On server CPUs the memory's unit is fixed, whatever that says
+ * 2^-14 J, power 2^-3 W, time 2^-10 s. On server CPUs the memory's unit is fixed
  * (drivers/powercap/intel_rapl_common.c, dram_domain_energy_unit).
  */
 #define UNITS ((10ULL << 16) | (14ULL << 8) | 3ULL)
 #define PJ_PER_J 1000000000000ULL
 #define PJ_PER_DRAM_UNIT 15300000ULL
 
-/* Register numbers: any that are not 0, for only this module sees them. */
+/* Register numbers: any that are not 0. Only this module sees them. */
 enum { UNIT = 1, PACKAGE_ENERGY, CORE_ENERGY, DRAM_ENERGY, PSYS_ENERGY, LIMIT };
 
 #define MAX_PACKAGES 8
 
-static DEFINE_SPINLOCK(lock); /* of all below */
+static DEFINE_SPINLOCK(lock); /* guards everything below */
 static bool powered;
-static u64 then_ns;		       /* when the sums were brought up to date */
+static u64 then_ns;		       /* time of the last update of the sums */
 static u64 powered_ns;		       /* time with power on */
 static u64 busy_ns[MAX_PACKAGES];      /* CPU time with power on */
-static u64 busy_then_ns[MAX_PACKAGES]; /* CPU time at then_ns, power or not */
+static u64 busy_then_ns[MAX_PACKAGES]; /* CPU time at then_ns, with power on or off */
 
 static struct rapl_package *packages[MAX_PACKAGES];
 static int package_count;
@@ -104,7 +104,7 @@ static void advance(void)
 	then_ns = now;
 }
 
-/* The true energy in picojoules, which last for 18 MJ. */
+/* The true energy in picojoules. 64 bits hold 18 MJ. */
 static u64 energy_pj(int reg, int package)
 {
 	u64 pj = 0;
@@ -132,7 +132,7 @@ static u64 to_units(int reg, u64 pj)
 	return mul_u64_u64_div_u64(pj, 1 << 14, PJ_PER_J);
 }
 
-/* What the register would show were it wide enough: its bits 0 to 31 are what it does show. */
+/* The value of the register if it were 64 bits wide. It has bits 0 to 31. */
 static u64 wide_register(int reg, int package)
 {
 	u64 room_mj = 0;
@@ -165,7 +165,7 @@ static int read_register(int cpu, struct reg_action *ra)
 		break;
 	case PSYS_ENERGY:
 		if (package != 0)
-			return -ENXIO; /* one platform: the driver then makes no zone of it */
+			return -ENXIO; /* one platform zone only: the driver makes none of this one */
 		fallthrough;
 	case PACKAGE_ENERGY:
 	case CORE_ENERGY:
@@ -184,7 +184,7 @@ static int read_register(int cpu, struct reg_action *ra)
 
 static int write_register(int cpu, struct reg_action *ra)
 {
-	return 0; /* limits are of no interest */
+	return 0; /* power limits are not emulated */
 }
 
 static int set_powered(const char *value, const struct kernel_param *param)
@@ -211,7 +211,7 @@ static void show_zone(struct seq_file *m, const char *name, int reg, int package
 		   wide_register(reg, package) >> 32);
 }
 
-/* One line: nanoseconds since the epoch, then package/zone=energy in microjoules,how often it wrapped. */
+/* One line: nanoseconds since the epoch, then package/zone=energy in microjoules,number of wraps. */
 static int show_truth(struct seq_file *m, void *unused)
 {
 	int i;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A process for the tests to watch. Arguments are done one after the other:
+// A process that the tests measure. It executes its arguments in order:
 //   burn:MS        use this much CPU time
 //   threads:N:US   N threads one after the other, each using this many microseconds of CPU time
-//   loose:N:US     the same, but nobody waits for the threads, so that nothing wakes up as they end
+//   loose:N:US     the same, but without a join, so that no thread wakes up as they end
 //   crowd:N:US     N threads at once
-//   orphan:N:US    as fork, but the children are nobody's: their parent ends before them
+//   orphan:N:US    as fork, but the parent of the children ends before them
 //   ignore         the ends of children are ignored from here on
 //   wait           until standard input is closed or has a byte
 //   say            write a line to standard output
@@ -42,8 +42,8 @@ static long nanoseconds(clockid_t clock)
 	return t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// burn uses CPU time, however long it takes to be given it. Asking the kernel for that time brings its sums up to
-// date, and what they lack is the watcher's concern: the last quarter is as many turns as took that much before.
+// burn uses CPU time. Reading the CPU time updates the kernel's sums, whose delay the tests are about. The last quarter
+// is therefore as many loops as that much time took before.
 static void burn(long us)
 {
 	const long aim = us * 1000, minute = 60000000000, few = 20 * us;
