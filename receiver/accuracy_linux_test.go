@@ -591,7 +591,7 @@ func TestSteadyLoadIsSharedRightlyInAnyWindows(t *testing.T) {
 	}
 }
 
-func TestShortWindowsTellBurstsFromSteadyLoad(t *testing.T) {
+func TestShortWindowsDistinguishBurstsFromSteadyLoad(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
 	one := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
 	assert.Greater(t, one.misplaced, 0.3)
@@ -619,7 +619,7 @@ func TestContainersBetweenTwoScansNeedBPF(t *testing.T) {
 	assert.InDelta(t, 1, a.share("job"), 0.01)
 }
 
-func TestCPUTimeCannotTellSocketsClockRatesOrInstructionsApart(t *testing.T) {
+func TestCPUTimeCannotDistinguishSocketsClockRatesOrInstructions(t *testing.T) {
 	for _, window := range []time.Duration{0, 100 * time.Millisecond} {
 		setting := rule(cpu.KindBPF, window)
 		perCPU := func(a accuracy, workload string, cpus float64) float64 { return a.reported[workload].sum() / cpus }
@@ -633,7 +633,7 @@ func TestCPUTimeCannotTellSocketsClockRatesOrInstructionsApart(t *testing.T) {
 	}
 }
 
-func TestTheScopeZoneTellsSocketsAndTheirClockRatesApart(t *testing.T) {
+func TestScopeZoneDistinguishesSocketsAndTheirClockRates(t *testing.T) {
 	for _, name := range []string{"One container on one socket", "Frequency scaling"} {
 		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
 			node := measure(t, labScenarioOf(t, name), splitting(SplitFixed, 0), labShort)
@@ -659,7 +659,7 @@ func TestTheScopeZoneChangesNothingOnOneSocket(t *testing.T) {
 
 // The default rule has the larger error in windows of equal length. Compared with its single interval of 10 s the
 // others are better still.
-func TestKeysAndARightSplitHalveWhatIsMisplaced(t *testing.T) {
+func TestKeysAndACorrectModelHalveMisplacedEnergy(t *testing.T) {
 	for _, name := range []string{"Mixed node", "Frequency scaling"} {
 		sc := labScenarioOf(t, name)
 		for _, window := range []time.Duration{time.Second, 100 * time.Millisecond} {
@@ -815,7 +815,7 @@ func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
 }
 
 // Settings that run leaves out do not change active energy, here in an hour of learning.
-func TestAPresetSharesActiveEnergyAsItsSplitDoes(t *testing.T) {
+func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 	c := labCurves(t)[0]
 	for _, pair := range [][2]labSetting{
 		{preset(PresetKepler09), splitting(SplitMinimum, 0)}, {preset(PresetKavanagh), splitting(SplitBase, 0)},

@@ -111,7 +111,7 @@ func TestProcessesCannotMakeACollectionLarge(t *testing.T) {
 	assert.Less(t, m.MetricsSize(n.md), 100_000)
 }
 
-func TestACgroupFileThatIsLongerThanAPageIsReadWhole(t *testing.T) {
+func TestACgroupFileLongerThanAPageIsReadInFull(t *testing.T) {
 	var b strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&b, "%d:name=hierarchy%d:/some/path/of/no/container/%s\n", i+2, i, strings.Repeat("x", 60))

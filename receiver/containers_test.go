@@ -75,7 +75,7 @@ func TestTheCounterOfAContainerHoldsThatOfTheOneInside(t *testing.T) {
 	assert.InDelta(t, 22.5*100/900, n.one("process.energy", pid(20)).value, 0.1)
 }
 
-func TestTheChildrenOfTheOuterContainerAreItsOwn(t *testing.T) {
+func TestChildrenOfTheOuterContainerBelongToIt(t *testing.T) {
 	n := nested(t)
 	busyBeside(n.host, 600)
 	n.host.Cgroups[scope(idA)] += (100 + 100 + 600) * hostsim.Tick
@@ -159,7 +159,7 @@ func TestAContainerWithoutProcessesIsForgotten(t *testing.T) {
 	}
 }
 
-func TestTheCounterOfAContainerThatComesBackBeginsAnew(t *testing.T) {
+func TestTheCounterOfARestartedContainerStartsOver(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: docker(idA)}
 	n.host.Cgroups[scope(idA)] = time.Hour

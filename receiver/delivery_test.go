@@ -57,7 +57,7 @@ func TestFinalValuesAreKeptUntilTheNextConsumerHasTakenThem(t *testing.T) {
 	assert.InDelta(t, 50, n.one("process.energy", pid(20)).value, 1e-6, "nothing was lost")
 }
 
-func TestTheValuesOfAContainerThatCameAndWentWhileTheConsumerRefusedAreDelivered(t *testing.T) {
+func TestValuesOfAContainerThatLivedWhileTheConsumerRefusedAreDelivered(t *testing.T) {
 	n := newTestNode(t)
 	n.start()
 	n.run(0, nil)
@@ -122,7 +122,7 @@ func (n *testNode) accept() {
 	require.NoError(n.t, nextConsumer{next, n.s.delivered}.ConsumeMetrics(context.Background(), n.md))
 }
 
-func TestTheWholeReceiverDeliversFinalValuesExactlyOnceToAConsumerThatFailsForAWhile(t *testing.T) {
+func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *testing.T) {
 	host := hostsim.New(treeDir(t))
 	zone := &hostsim.Zone{Name: "package-0", Max: 1e12}
 	host.Zones["intel-rapl:0"] = zone

@@ -20,7 +20,7 @@ const (
 
 // 60 J of 600 are active in each interval for each second of CPU time. Two processes of step 0, one of which is in a
 // container, the batch script, and another that only pretends to be in the job.
-func TestStepsOfASlurmJobHaveWhatTheirProcessesUse(t *testing.T) {
+func TestStepsOfASlurmJobHaveTheEnergyOfTheirProcesses(t *testing.T) {
 	n := newTestNode(t)
 	for pid, cgroup := range map[int]string{
 		10: slurmStep, 11: slurmStep + "/libpod-" + idA, 12: slurmJob + "/step_batch/user/task_0",
@@ -79,7 +79,7 @@ func testShortLivedInAStep(t *testing.T, counter bool) {
 }
 
 // An exact source shows in which cgroups short-lived processes ran, with and without a process that a scan saw.
-func TestAnExactSourceShowsWhatRanInStepsAndUnits(t *testing.T) {
+func TestAnExactSourceReportsShortLivedTimeOfStepsAndUnits(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.Metrics.SystemdUnitEnergy.Enabled = true })
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/usr/bin/nginx", Cgroup: "0::/system.slice/nginx.service"}
 	n.start()

@@ -124,7 +124,7 @@ func inFile(file string) func(*testNode) {
 	return func(n *testNode) { n.s.cfg.Attribution.StateFile = file }
 }
 
-func TestWhatWasLearnedSurvivesARestartInAFile(t *testing.T) {
+func TestALearnedModelSurvivesARestartInAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "learned")
 	n := learner(t, inFile(file))
 	require.NoError(t, n.s.shutdown(t.Context()))

@@ -76,7 +76,7 @@ func (n *testNode) counter(id string) string {
 	return filepath.Join(n.host.Root(), "sys/class/powercap", id, "energy_uj")
 }
 
-func TestAnEmptyRootIsReportedAndDoesNotKeepTheReceiverFromStarting(t *testing.T) {
+func TestAnEmptyRootIsReportedAndTheReceiverStarts(t *testing.T) {
 	n := newTestNode(t)
 	n.startAsIs()
 	for range 3 {
@@ -122,7 +122,7 @@ func TestProcThatAppearsAfterTheSensorIsTheBaselineOfBoth(t *testing.T) {
 	assert.InDelta(t, 10, n.one("process.energy", pid(1)).value, 1e-6)
 }
 
-func TestProcThatGoesAwayForAWhileIsCoveredByTheNextScrape(t *testing.T) {
+func TestATemporarilyMissingProcIsCoveredByTheNextScrape(t *testing.T) {
 	for _, file := range []string{"stat", "uptime"} {
 		t.Run(file, func(t *testing.T) {
 			n := newTestNode(t)

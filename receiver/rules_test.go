@@ -205,7 +205,7 @@ func TestKubeWattGivesExcludedProcessesNoDynamicPower(t *testing.T) {
 	}
 }
 
-func TestUntilASplitHasLearnedTheDefaultApplies(t *testing.T) {
+func TestTheUtilizationRuleAppliesUntilTheModelHasLearned(t *testing.T) {
 	for _, split := range learningSplits {
 		n := sharedNode(t, func(c *AttributionConfig) { c.Split = split })
 		n.start()
@@ -227,7 +227,7 @@ func TestASettingOverridesThePreset(t *testing.T) {
 	assert.Empty(t, n.points("process.energy", nil, "energy.state=active"), "a single state has no attribute")
 }
 
-func TestZonesCanHaveSplitsOfTheirOwn(t *testing.T) {
+func TestZonesCanHaveTheirOwnStaticPowerModels(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
 		c.Attribution.Splits = map[power.Kind]SplitRule{power.DRAM: SplitFixed}
 		c.Attribution.StaticPower = map[power.Kind]float64{power.DRAM: 2}
@@ -304,7 +304,7 @@ func TestAProcessThatEndedCarriesNoIdleEnergyOfItsLastInterval(t *testing.T) {
 	assert.InDelta(t, 270, n.sum("container.energy", attrs{"container.id": idB}, "energy.state=idle"), 1e-3)
 }
 
-func TestIdleEnergyFollowsWhatContainersRequest(t *testing.T) {
+func TestIdleEnergyFollowsContainerRequests(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Idle = IdleRequested })
 	require.NoError(t, n.host.Render())
 	weights := func(a, b string) {
@@ -415,7 +415,7 @@ func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Co
 	return learned
 }
 
-func TestWhatWasLearnedSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
+func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	same := func(*Config) {}
 	s := &memoryStorage{stored: map[string][]byte{}}
 	assert.Zero(t, withStorage(t, s, "0x1", same))
@@ -457,7 +457,7 @@ func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribu
 	return l, &rules
 }
 
-func TestWhatWasLearnedOfEachDomainIsKeptByItsName(t *testing.T) {
+func TestLearnedModelsAreStoredByDomain(t *testing.T) {
 	m := &machine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
 	l, rules := m.learning(t, keptLearning{})
 	for domain := range m.domains() {
@@ -492,7 +492,7 @@ func TestModelsStoredWithoutDomainsBelongToTheNode(t *testing.T) {
 	assert.False(t, model.Trained(1))
 }
 
-func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T) {
+func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 	const first = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A CPU\n" +
 		"stepping\t: 7\nmicrocode\t: 0x1\ncpu MHz\t\t: 1200.000\n\n"
 	const second = "processor\t: 1\nmodel name\t: A CPU\n\n"
@@ -553,7 +553,7 @@ func TestWhatWasLearnedIsDroppedWithWhateverOfTheMachineItDependsOn(t *testing.T
 	}
 }
 
-func TestZonesThatComeLateAfterARestartFindWhatWasLearned(t *testing.T) {
+func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
@@ -590,7 +590,7 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x1", same), 0)
 }
 
-func TestWhatWasLearnedIsDroppedWithEachSettingThatItDependsOn(t *testing.T) {
+func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 	of := func(split SplitRule, edit func(*AttributionConfig)) string {
 		cfg := createDefaultConfig().(*Config)
 		cfg.Attribution.Split = split
@@ -632,7 +632,7 @@ func TestWhatWasLearnedIsDroppedWithEachSettingThatItDependsOn(t *testing.T) {
 	assert.Len(t, excluding, 1+5*3)
 }
 
-func TestWhatWasLearnedIsStoredEveryFewMinutes(t *testing.T) {
+func TestTheLearnedModelIsStoredEveryFewMinutes(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })
 	n.extensions = map[component.ID]component.Component{storageID: s}
@@ -664,7 +664,7 @@ func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 
-func TestWhatIsLearnedGoesOnWhenTheSourceOfCPUTimesIsReplaced(t *testing.T) {
+func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
 	n.start()
 	n.run(200*joule, map[int]int64{1: 10})

@@ -182,7 +182,7 @@ func TestTrap04CountersThatStepBackNeverMakeNegativeOrHugeEnergy(t *testing.T) {
 
 // A server that ignores SIGCHLD starts children of 3 ms. Each scan sees one of them. They use half of the CPU time, and
 // process 10 the other half.
-func TestTrap03ShortChildrenThatNobodyWaitsForAreNotBilledToOthers(t *testing.T) {
+func TestTrap03ShortChildrenWithoutAWaitAreNotChargedToOthers(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "server", Exe: "/bin/server", IgnoresSIGCHLD: true}
@@ -314,7 +314,7 @@ func TestTrap08AZoneThatAppearsLaterIsNoticed(t *testing.T) {
 	assert.Less(t, n.one("hw.energy", "hw.id=intel-rapl:1").value, 31.0, "from its first reading on")
 }
 
-func TestTrap09NothingThatAProcessDoesFailsTheTickOrDropsItsEnergy(t *testing.T) {
+func TestTrap09NoProcessCanFailTheScanOrLoseItsEnergy(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a ) (b\n\xff"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "gone", Exe: "/bin/gone (deleted)"}

@@ -50,7 +50,7 @@ func burst(t *testing.T, windows bool) (steady, bursting float64) {
 	return n.one("process.energy", pid(10)).value, n.one("process.energy", pid(20)).value
 }
 
-func TestWindowsTellABurstFromTheSameTimeUsedSteadily(t *testing.T) {
+func TestWindowsDistinguishABurstFromSteadyUse(t *testing.T) {
 	steady, bursting := burst(t, false)
 	assert.InDelta(t, 18.8, steady, 1e-6)
 	assert.InDelta(t, 18.8, bursting, 1e-6, "one window cannot distinguish them")

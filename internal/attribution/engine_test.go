@@ -458,7 +458,7 @@ func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) 
 	requireConserved(t, b.e, Amounts{})
 }
 
-func TestAProcessGetsThePlaceOfOneThatEndedBeforeThatIsDelivered(t *testing.T) {
+func TestAnEndedSeriesIsReplacedBeforeItsEndIsDelivered(t *testing.T) {
 	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 1, Max: 1}}})
 	p, q := b.open(1), b.open(2)
 	run := func(claims ...Claim) { b.observe(units.Joule, 1, 1, claims...) }
@@ -711,7 +711,7 @@ func FuzzRandomHistories(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { randomHistory(t, seed, 40) })
 }
 
-func TestTheOrderOfClaimsMattersByAMicrojouleAtMost(t *testing.T) {
+func TestTheOrderOfClaimsChangesSharesByAtMostAMicrojoule(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		weights := make([]units.CPUTime, 1+r.IntN(50))

@@ -180,7 +180,7 @@ func TestLearnedStaticPowerIncludesExcludedProcesses(t *testing.T) {
 }
 
 // 60 W for 10 s, a third of it active and all of that by process 4: 400 J are idle.
-func TestAContainerOfWhichAProcessIsExcludedHasAWholeShare(t *testing.T) {
+func TestAContainerWithAnExcludedProcessHasAFullShare(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	n.engine.Exclude(n.claimants[0])
 	n.engine.Exclude(n.claimants[0])

@@ -77,7 +77,7 @@ func (n *node) tracked(path string) *Node {
 	return a
 }
 
-func TestACounterShowsWhatNoProcessAccountsFor(t *testing.T) {
+func TestACounterShowsShortLivedTime(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 1000*ms)
@@ -212,7 +212,7 @@ func TestACounterBelowTheLastValueIsAnotherCgroups(t *testing.T) {
 	assert.Equal(t, 250*ms-2*units.Tick, n.shortLived(a), "all that the new one counted is its processes'")
 }
 
-func TestACgroupWhoseProcessesAreNotShownHasNoShortLivedOnes(t *testing.T) {
+func TestACgroupWithHiddenProcessesHasNoShortLivedTime(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	n.count(service, 500*ms)
@@ -240,7 +240,7 @@ func TestARemovedCgroupLeavesNothingToTheNext(t *testing.T) {
 	assert.Equal(t, 6900*ms-2*units.Tick, n.shortLived(next), "all that the new one counted")
 }
 
-func TestAProcessThatEntersAnEmptyCgroupHasNotUsedWhatThatCounted(t *testing.T) {
+func TestAProcessThatEntersAnEmptyCgroupDoesNotGetItsEarlierTime(t *testing.T) {
 	n := newNode(t)
 	a := n.tracked(service)
 	a.Leave()
@@ -264,7 +264,7 @@ func TestCgroupsBesideEachOtherAreSeparate(t *testing.T) {
 	assert.Equal(t, map[int32]units.CPUTime{1: 100*ms - 2*units.Tick, 2: 900*ms - 2*units.Tick}, found)
 }
 
-func TestTheCounterOfTheOuterCgroupHoldsWhatTheInnerOneUsed(t *testing.T) {
+func TestTheCounterOfAnOuterCgroupIncludesTheInnerOne(t *testing.T) {
 	n := newNode(t)
 	outer, inner := n.tracked("/a"), n.tracked("/a/x/b")
 	n.Cgroups["/a/x/b"] = time.Duration(800 * ms)
@@ -435,7 +435,7 @@ func TestMountsAreLookedForOnceInAnInterval(t *testing.T) {
 	})
 }
 
-func TestOwnMountsServeWhereThoseOfTheFirstProcessCannotBeRead(t *testing.T) {
+func TestOwnMountsAreUsedIfThoseOfInitCannotBeRead(t *testing.T) {
 	for name, spoil := range map[string]func(*node) (restore func()){
 		"not permitted": func(n *node) func() {
 			require.NoError(n, os.Chmod(filepath.Join(n.Root(), "proc/1/mountinfo"), 0))
@@ -482,7 +482,7 @@ func reachable(t testing.TB, root string) {
 	}
 }
 
-func TestCountersAreParsedWholeOrNotAtAll(t *testing.T) {
+func TestTruncatedCountersAreRejected(t *testing.T) {
 	for text, want := range map[string]units.CPUTime{
 		"usage_usec 0\nuser_usec 0\nsystem_usec 0\n":       0,
 		"usage_usec 1234567\nuser_usec 1\nsystem_usec 2\n": 1234567 * 1000,

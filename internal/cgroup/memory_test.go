@@ -66,7 +66,7 @@ func TestMemoryIsReadOncePerSecondIfReadable(t *testing.T) {
 	}
 }
 
-func TestTheMemoryOfACgroupIsWithoutThoseInside(t *testing.T) {
+func TestTheMemoryOfACgroupExcludesInnerCgroups(t *testing.T) {
 	c := newCharges(t, mountTmpfs+mountMemory)
 	c.write("a", "5000\n")
 	c.write("a/b", "3000\n")
@@ -90,7 +90,7 @@ func TestTheMemoryOfACgroupIsWithoutThoseInside(t *testing.T) {
 	assert.EqualValues(t, 5000, c.own("/a"), "after a pause, too")
 }
 
-func TestProcessesDivideTheMemoryOfTheirCgroupByWhatTheyHaveResident(t *testing.T) {
+func TestProcessesDivideTheMemoryOfTheirCgroupByResidentMemory(t *testing.T) {
 	c := newCharges(t, mountV2)
 	c.node.write("9000\n", "sys/fs/cgroup/a/memory.current")
 	a := c.Node("/a")

@@ -19,7 +19,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-func TestNodesKnowTheNearestAroundThemInWhateverOrderTheyCome(t *testing.T) {
+func TestNodesKnowTheirNearestAncestorInAnyOrderOfCreation(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := newNode(t)
 	inside := map[string]int{}
@@ -109,7 +109,7 @@ var errClosed = errors.New("closed")
 
 func (c *closer) Close() error { c.closed++; return errClosed }
 
-func TestWhatIsAttachedIsClosedWithItsNode(t *testing.T) {
+func TestAttachedValuesAreClosedWithTheirNode(t *testing.T) {
 	tree := New(Options{Root: t.TempDir()})
 	first, second := tree.NewSlot(), tree.NewSlot()
 	a, b := tree.Enter("/a", true), tree.Enter("/b", true)

@@ -98,7 +98,7 @@ func TestReadsInsideOfEachDoNotDisturbTheListing(t *testing.T) {
 	assert.Len(t, seen, 4000)
 }
 
-func TestReadGivesWhatTheFileHolds(t *testing.T) {
+func TestReadReturnsTheContentOfTheFile(t *testing.T) {
 	root := t.TempDir()
 	write(t, "1000.00 1.00\n", root, "uptime")
 	write(t, "", root, "empty")

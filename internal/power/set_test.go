@@ -93,7 +93,7 @@ func TestEachKindHasTheZonesOfThePreferredMeter(t *testing.T) {
 	}
 }
 
-func TestAModelStandsInUntilTheSensorCanBeReadAndNeverAgain(t *testing.T) {
+func TestAModelIsUsedOnlyUntilTheSensorCanBeRead(t *testing.T) {
 	first, model := new(fake).has("first", Package, DRAM), new(fake).has("model", Package)
 	s := setOf(first, new(fake), model)
 	first.fail(Package, errUnreadable)
@@ -117,7 +117,7 @@ func TestAModelStandsInUntilTheSensorCanBeReadAndNeverAgain(t *testing.T) {
 	expectZones(t, s)
 }
 
-func TestASensorGivesWayToAPreferredOneAsSoonAsThatCanBeRead(t *testing.T) {
+func TestASensorIsReplacedByAPreferredOneOnceReadable(t *testing.T) {
 	first, second := new(fake), new(fake).has("second", Package)
 	s := setOf(first, second, new(fake))
 	expectZones(t, s, "second:package")
@@ -147,7 +147,7 @@ func TestAnUnreadableKindHasTheZonesOfTheFirstSensor(t *testing.T) {
 	}
 }
 
-func TestAModelOfAPackageGivesWayToAMeasuredWhole(t *testing.T) {
+func TestAModeledPackageIsReplacedByAMeasuredPSys(t *testing.T) {
 	first := new(fake).has("first", PSys)
 	s := setOf(first, new(fake), new(fake).has("model", Package))
 	expectZones(t, s, "first:psys")
@@ -162,13 +162,13 @@ func TestAModelOfTheWholeMachineIsUsedBesidePSys(t *testing.T) {
 	expectZones(t, s, "first:psys", "model:platform")
 }
 
-func TestAModelStandsInForAPackageThatIsThereAndCannotBeReadAlsoBesidePSys(t *testing.T) {
+func TestAModelIsUsedForAnUnreadablePackageBesidePSys(t *testing.T) {
 	first := new(fake).has("first", PSys, Package)
 	first.fail(Package, errUnreadable)
 	expectZones(t, setOf(first, new(fake), new(fake).has("model", Package)), "first:psys", "model:package")
 }
 
-func TestAModelStandsInUntilTheMeasuredWholeCanBeRead(t *testing.T) {
+func TestAModelIsUsedUntilPSysCanBeRead(t *testing.T) {
 	first := new(fake).has("first", PSys)
 	first.fail(PSys, errUnreadable)
 	s := setOf(first, new(fake), new(fake).has("model", Package))

@@ -51,7 +51,7 @@ func forgeries() map[string]string {
 	return names
 }
 
-func TestWhatADelegateNamesIsNothingOfTheHosts(t *testing.T) {
+func TestDelegatesCannotForgeIdentitiesOfTheHost(t *testing.T) {
 	t.Parallel()
 	for where, dir := range delegates {
 		around := ParseCgroup([]byte("0::" + dir)).Container.ID

@@ -44,7 +44,7 @@ func TestPathsInACgroupNamespaceAreMadeAbsolute(t *testing.T) {
 }
 
 // In Kubernetes the receiver's container has a cgroup namespace, unless it is privileged.
-func TestContainersAreKnownWholeFromWithinACgroupNamespace(t *testing.T) {
+func TestContainersHaveTheirFullIDsInACgroupNamespace(t *testing.T) {
 	i := newIdentified(t, false)
 	const pod = "/kubepods/burstable/pod"
 	own := pod + uidX + "/" + idA

@@ -64,7 +64,7 @@ func TestUnitsAreNamedAsBySystemd(t *testing.T) {
 }
 
 // Otherwise a process that moves from one service to another would start a new series.
-func TestUnitsAreLeftOutWhereNobodyWantsThem(t *testing.T) {
+func TestUnitsAreOmittedUnlessEnabled(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/nginx.service"}

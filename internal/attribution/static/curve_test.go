@@ -127,7 +127,7 @@ func TestTheLearnedCurveIsWithin10PercentAfterADay(t *testing.T) {
 	}
 }
 
-func TestUtilizationMissesMostOfWhatLoadAdds(t *testing.T) {
+func TestUtilizationMissesMostOfTheAddedPower(t *testing.T) {
 	e, at := worst(attribution.ByUtilization, loadCurves[0])
 	assert.InDelta(t, -0.793, e, 1e-3)
 	assert.InDelta(t, 0.1, at, 1e-9)
@@ -194,7 +194,7 @@ func TestTheLearnedCurveSaysWhenModelsDisagree(t *testing.T) {
 	}
 }
 
-func TestWhatIsLearnedIsBetterThanUtilization(t *testing.T) {
+func TestTheLearnedModelIsBetterThanUtilization(t *testing.T) {
 	for i, floor := range []float64{0.01, 0.03, 0.05} {
 		for _, c := range loadCurves {
 			model := learnedOver(c, uint64(i), floor, 0.6, 0.01)

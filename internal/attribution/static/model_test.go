@@ -250,7 +250,7 @@ func varied(i int) (load, watts float64) {
 	return load, 40 + 80*load + math.Sin(float64(i))
 }
 
-func TestWhatWasLearnedSurvives(t *testing.T) {
+func TestALearnedModelSurvivesARestart(t *testing.T) {
 	for name, create := range allLearned() {
 		before := create()
 		_, ok := before.State(0)
@@ -275,7 +275,7 @@ func TestWhatWasLearnedSurvives(t *testing.T) {
 	}
 }
 
-func TestWhatCannotHaveBeenLearnedIsNotTakenBack(t *testing.T) {
+func TestAnImpossibleStoredModelIsRejected(t *testing.T) {
 	for name, create := range allLearned() {
 		before := create()
 		for i := range 5000 {

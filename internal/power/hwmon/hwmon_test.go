@@ -319,7 +319,7 @@ func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
 	tr.expectIDs(m, patience, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
 }
 
-func TestNoChipOfAKnownDriverSaysSoAndRecovers(t *testing.T) {
+func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 	tr := tree{t, t.TempDir()}
 	m := tr.meter()
 	read := func(d time.Duration) error {

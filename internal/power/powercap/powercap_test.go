@@ -571,7 +571,7 @@ func TestTrap13UnreadableCounterRecoversWhenItBecomesReadable(t *testing.T) {
 	tr.expectTotal(tr.read(p, 3*time.Second)["intel-rapl:0"], 100)
 }
 
-func TestTrap13AllCountersUnreadableIsNotAnErrorOfTheWholePass(t *testing.T) {
+func TestTrap13AllCountersUnreadableIsNotAnErrorOfTheRead(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")
 	p := tr.meter()

@@ -431,7 +431,7 @@ func TestBPFFindsTheTimeOfACgroupHoweverItsProcessesLive(t *testing.T) {
 	})
 }
 
-func TestBPFShowsWhatThisProcessUses(t *testing.T) {
+func TestBPFShowsTheTimeOfThisProcess(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
@@ -447,7 +447,7 @@ func TestBPFShowsWhatThisProcessUses(t *testing.T) {
 }
 
 // Errors of a kernel that does not allow BPF, has no types of itself (BTF), or whose verifier rejects a program.
-func TestWhereTheKernelRefusesProcfsIsTakenAndOneLineSaysWhy(t *testing.T) {
+func TestProcfsIsUsedIfTheKernelRefusesBPFAndOneLineIsLogged(t *testing.T) {
 	for name, why := range map[string]error{
 		"locked down":       fmt.Errorf("load the task scan: %w", unix.EPERM),
 		"no types":          fmt.Errorf("load the task scan: no BTF found for kernel version 5.4.0: %w", ebpf.ErrNotSupported),

@@ -37,7 +37,7 @@ func (*observed) of(pid int, sums map[identity]units.CPUTime) (sum units.CPUTime
 	return sum
 }
 
-func TestBPFShowsTheTimeOfThreadsThatRunAndOfThoseThatEnded(t *testing.T) {
+func TestBPFShowsTheTimeOfRunningAndEndedThreads(t *testing.T) {
 	bothLists(t, func(t *testing.T) {
 		first := rusage(unix.RUSAGE_SELF)
 		o := observe(t)
@@ -317,7 +317,7 @@ func TestScanAndStreamAndProcListTheSameProcesses(t *testing.T) {
 	b.end()
 }
 
-func TestScanAndStreamAndProcfsAgreeOnWhereAProcessWasLastAndWhatItHolds(t *testing.T) {
+func TestScanAndStreamAndProcfsAgreeOnLastCPUAndResidentMemory(t *testing.T) {
 	scan, stream := openLists(t)
 	b := startBurner(t, nil, "say", "wait")
 	b.said()

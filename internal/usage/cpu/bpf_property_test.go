@@ -232,7 +232,7 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 	}
 }
 
-func TestWhatTheKernelLosesOfEndsIsAllThatIsMissing(t *testing.T) {
+func TestOnlyLostEndsAreMissing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(5) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

@@ -78,7 +78,7 @@ func TestProcessThatEndedWithoutALastSlice(t *testing.T) {
 	assert.Zero(t, w.table.Untraced)
 }
 
-func TestSeveralThatEndedShareWhatTheirParentShows(t *testing.T) {
+func TestEndedSiblingsShareTheirParentsChildTime(t *testing.T) {
 	w := watch(t)
 	w.add(42, hostsim.Process{Parent: 1})
 	for pid := 43; pid < 46; pid++ {
@@ -287,7 +287,7 @@ func TestProcessWithoutAParentInSightIsUntraced(t *testing.T) {
 	assert.Zero(t, w.ended(42).LastSlice)
 }
 
-func TestKernelThreadThatEndedIsUntracedUpToWhatItCanHaveUsed(t *testing.T) {
+func TestAnEndedKernelThreadIsUntracedUpToItsPossibleTime(t *testing.T) {
 	w := watch(t)
 	w.add(2, hostsim.Process{Kernel: true, Comm: "kthreadd"})
 	w.add(60, hostsim.Process{Parent: 2, Kernel: true, Comm: "kworker/0:1"})
@@ -338,7 +338,7 @@ func TestZombieHasNoLastSlice(t *testing.T) {
 	assert.Zero(t, w.table.Untraced)
 }
 
-func TestZombieWhoseParentIsNotSeenLeavesNothingUntraced(t *testing.T) {
+func TestAZombieWithAnInvisibleParentLeavesNothingUntraced(t *testing.T) {
 	w := watch(t)
 	w.add(43, hostsim.Process{Parent: 0, State: 'Z'})
 	w.scan()

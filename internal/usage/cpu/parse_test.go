@@ -170,7 +170,7 @@ func TestMalformedStatsAreErrors(t *testing.T) {
 	}
 }
 
-func TestProcessCutShortIsAnErrorOrWhole(t *testing.T) {
+func TestATruncatedStatIsAnErrorOrComplete(t *testing.T) {
 	for _, comm := range []string{"cat", "a) S 1 2 3", "(((", ")))", "x y\nz"} {
 		text := statText(comm, "S", 12, 34, 56, 78, 90, 11, 22, 33)
 		whole := mustParse(t, text)

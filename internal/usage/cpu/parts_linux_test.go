@@ -245,7 +245,7 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 	})
 }
 
-func TestBPFTellsWhereThreadsOfAProcessEnded(t *testing.T) {
+func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 	var allowed unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
 	if !allowed.IsSet(0) || !allowed.IsSet(1) {

@@ -628,7 +628,7 @@ func TestBootTime(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestNodeCountsBusyTotalAndWhatProcessesCanUse(t *testing.T) {
+func TestNodeCountsBusyTotalAndProcessTime(t *testing.T) {
 	w := watch(t)
 	w.scan()
 	w.CPU = hostsim.CPU{
@@ -684,7 +684,7 @@ func TestColumnThatGoesBackStandsStill(t *testing.T) {
 	}
 }
 
-func TestNodeFiguresStayInOrderWhateverTheKernelPrints(t *testing.T) {
+func TestNodeTimesStayConsistentForAnyInput(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	number := func() uint64 {
 		if r.IntN(20) == 0 {
@@ -744,7 +744,7 @@ func tableOf(t *Table, now time.Duration, node units.CPUTime, rows ...Process) {
 	t.finish(node)
 }
 
-func TestTableSortsWhatASourceGivesInAnyOrder(t *testing.T) {
+func TestTheTableSortsProcesses(t *testing.T) {
 	var table Table
 	tableOf(&table, time.Second, 0, Process{PID: 3}, Process{PID: 1}, Process{PID: 2})
 	tableOf(&table, 2*time.Second, 0, Process{PID: 2, CPU: 5}, Process{PID: 1, CPU: 7})

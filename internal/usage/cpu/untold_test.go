@@ -34,7 +34,7 @@ func TestAnUnreportedEndIsUntracedOnce(t *testing.T) {
 	assert.Zero(t, table.Run, "it was given up")
 }
 
-func TestAnEndThatMayBeAmongWhatWasLostIsNotCountedTwice(t *testing.T) {
+func TestAnEndThatMayHaveBeenLostIsNotCountedTwice(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.count, k.lost = 1, 5100 // it ended just after it was listed
 	require.NoError(t, b.ReadProcesses(table))

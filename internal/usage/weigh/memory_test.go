@@ -39,7 +39,7 @@ func TestMemoryIsWeighedByHoldingTimeOrCPUTime(t *testing.T) {
 	}
 }
 
-func TestAContainerHoldsWhatItsCgroupIsChargedWith(t *testing.T) {
+func TestAContainerHoldsTheMemoryChargedToItsCgroup(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
 		path := filepath.Join(root, name)

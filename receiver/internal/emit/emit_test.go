@@ -375,7 +375,7 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 	assert.Len(t, find(md, "system.energy"), 2)
 }
 
-func TestThePowerOfWhatEndedHasNoRecordedValueUntilTheEndIsAcknowledged(t *testing.T) {
+func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T) {
 	e, claimants := engine(1)
 	New(all()).Emit(e.Ledger(), zones, at)
 	e.Emitted()
