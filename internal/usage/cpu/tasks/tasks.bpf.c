@@ -149,14 +149,14 @@ struct {
 	__type(value, struct process);
 } processes SEC(".maps");
 
-/* By what a pass sees that a process has not changed since the one before: all else of one with a single thread
+/* By what a scan sees that a process has not changed since the one before: all else of one with a single thread
  * changes only when it runs. */
 struct seen {
 	__u64 start;
 	__u64 run; /* of a process with one thread: the thread's */
 	__u64 cgroups;
 	__u32 pid;
-	__u32 alone; /* for how many passes it had one thread, up to SETTLED */
+	__u32 alone; /* for how many scans it had one thread, up to SETTLED */
 };
 
 /* The time of a thread that ended may show a moment after the thread is gone. */
@@ -213,9 +213,9 @@ struct {
 struct scanned {
 	__u32 all;       /* in: describe those that did not change, too */
 	__u32 processes; /* how many there are, which may be more than the array holds */
-	__u32 same;      /* in: -1; how many of them, from the first, are the same as in the pass before */
+	__u32 same;      /* in: -1; how many of them, from the first, are the same as in the scan before */
 	__u32 changed;   /* how many of these are in changes */
-	__u64 elapsed;   /* in: ns since the pass before, 0 in the first */
+	__u64 elapsed;   /* in: ns since the scan before, 0 in the first */
 	__u32 blocks;    /* how many blocks of growth there are */
 	__u32 block;     /* scratch: that of the process whose threads come */
 };
@@ -297,7 +297,7 @@ static __always_inline __u32 domain(struct task_struct *t)
 	return of ? *of : 0;
 }
 
-/* What a thread used since the pass before. before is what it had used then where that is known, else -1. */
+/* What a thread used since the scan before. before is what it had used then where that is known, else -1. */
 static __always_inline __u64 grown(struct task_struct *t, __u64 before)
 {
 	__u64 run = t->se.sum_exec_runtime, *last;
