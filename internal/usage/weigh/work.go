@@ -16,8 +16,8 @@ type Share struct {
 	LastCPU int32
 	// Cgroup is the container's node, nil outside of containers.
 	Cgroup *cgroup.Node
-	// ShortLived reports whether the claim is that of processes that lived between two scans. The fields below are set
-	// for the other claims only.
+	// ShortLived reports whether the claim is that of processes that lived between two scans. Such a claim has no Resident and
+	// no Held.
 	ShortLived bool
 	// Resident is the resident memory of the process in bytes. Held is for how much of the interval it was held.
 	Resident uint64
