@@ -44,8 +44,8 @@ func (s *sampler) stop() {
 	s.window = 0
 }
 
-// tooSoon says whether a window is shorter than it should be since the source of CPU times became a coarser one: the
-// windows are adjusted between scrapes only.
+// tooSoon reports whether a window is shorter than the CPU time source resolves. That happens after procfs replaced BPF, until
+// the next collection adjusts the windows.
 func (s *energyScraper) tooSoon() bool {
 	if s.sampler.window == 0 || s.cpu.Source().Exact() || s.ledger == nil {
 		return false
@@ -70,7 +70,7 @@ func (s *energyScraper) adjustWindow() {
 
 // window is how long the windows should be, and why; 0 is one per collection.
 func (s *energyScraper) window() (window time.Duration, why string) {
-	window, why = s.cfg.SamplingInterval, "sampling_interval says so"
+	window, why = s.cfg.SamplingInterval, "sampling_interval is set"
 	if window > 0 && window < cpu.TickWindow && !s.cpu.Source().Exact() {
 		window, why = cpu.TickWindow, "the source of CPU times is too coarse for a shorter sampling_interval"
 	}

@@ -29,7 +29,7 @@ type cpuTime struct {
 }
 
 // ReadCPUTime reads the CPU counters of all nodes. They must be read before the processes are: what they are ahead of the
-// processes would look like time that nobody was seen to use.
+// processes would look like the time of short-lived processes.
 //
 // A counter that cannot be read stands still. A counter below the previous value is another cgroup's, which has taken the
 // place of the one before.
@@ -56,7 +56,7 @@ func (t *Tree) ReadCPUTime() {
 }
 
 // Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that it is known to have used
-// in the interval. A cgroup's counter holds that of the cgroups inside, so the nodes around are told, too. ShortLived
+// in the interval. A cgroup's counter holds that of the cgroups inside, so the nodes around it account for the time, too. ShortLived
 // returns claimant, which is the caller's number for the process.
 func (n *Node) Account(claimant int32, used units.CPUTime) {
 	if n == nil {
@@ -75,7 +75,7 @@ func (n *Node) account(top *Node, used units.CPUTime) {
 }
 
 // AccountMove takes note of what a process has used that left one cgroup for another, either of which may be nil. Which
-// of them counted it is not known, so the one that it left is told as well.
+// of them counted it is not known, so the one that it left accounts for it as well.
 func AccountMove(from, to *Node, used units.CPUTime) {
 	top := from
 	for top != nil && (to == nil || to != top && !isInside(to.path, top.path)) {
@@ -121,7 +121,7 @@ func (c *cpuTime) takeShortLived() units.CPUTime {
 	return used
 }
 
-// rebase lets what was counted until now be nobody's: the next process that enters an empty cgroup has not used it.
+// rebase drops what was counted until now: the next process that enters an empty cgroup has not used it.
 func (c *cpuTime) rebase() {
 	if c.known && c.current {
 		c.base, c.accounted, c.shortLived = c.counter, 0, 0

@@ -109,7 +109,7 @@ func (b *Builder) claimByCgroups(m *Measurement) {
 	}
 }
 
-// claimRest claims what other short-lived processes used, for nobody. What remains of the CPU time that processes used is
+// claimRest claims what other short-lived processes used, without a claimant. What remains of the CPU time that processes used is
 // unattributed, as far as processes are hidden or ended untraced.
 func (b *Builder) claimRest(m *Measurement) {
 	available := m.Node.Process - b.last.Node.Process

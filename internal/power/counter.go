@@ -117,7 +117,7 @@ func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 }
 
 // WrapsAfter returns how long the counter takes for its whole range at the zone's highest power, 0 where the
-// range is not known or so small that it cannot be true: nobody is to hurry for that.
+// range is not known or so small that it cannot be true: no reader needs to hurry for that.
 func (c *Counter) WrapsAfter() time.Duration {
 	if c.wrapAt < smallestRange {
 		return 0

@@ -69,7 +69,7 @@ func (b *curveBin) fade(keep float64) {
 	b.n, b.u, b.p, b.uu, b.up, b.pp = b.n*keep, b.u*keep, b.p*keep, b.uu*keep, b.up*keep, b.pp*keep
 }
 
-// plausible says whether the sums can be of so many samples, but for rounding.
+// plausible reports whether the sums are possible for so many samples, except for rounding.
 func (b *curveBin) plausible() bool {
 	n := b.n * (1 + 1e-6)
 	return plausible(curveMemory+1, b.n) && plausible(n, b.u, b.uu) && plausible(n*maxWatts, b.p, b.up) &&
@@ -135,7 +135,7 @@ const (
 	tooUncertain = 0.2
 	// negligible is a standard deviation as a part of the static power that never matters.
 	negligible = 0.005
-	// tooFar is the lowest utilization from which nothing is told about 0.
+	// tooFar is the lowest utilization from which the power at 0 cannot be extrapolated.
 	tooFar = 0.3
 	// reestimate is after how many samples the estimate is made anew.
 	reestimate = 20
