@@ -204,8 +204,8 @@ func (d *domains) divideClaim(c *attribution.Claim, place []units.CPUTime) {
 	}
 }
 
-// divideUnattributed divides the node's unattributed CPU time in proportion to what processes used in each domain and
-// nobody claims.
+// divideUnattributed divides the node's unattributed CPU time in proportion to the CPU time of each domain that no claim
+// covers.
 func (d *domains) divideUnattributed(all units.CPUTime) {
 	if all == 0 {
 		return

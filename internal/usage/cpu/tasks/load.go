@@ -33,7 +33,7 @@ type Ended struct {
 	Cgroup      uint64
 	Pid, Parent uint32
 	// Weights are what its threads used by domain, each where it was last, nil where nothing is divided. They are valid
-	// until the next one is told of.
+	// until the next end is reported.
 	Weights []uint64
 }
 
@@ -243,8 +243,8 @@ func (s *Scan) Read() ([]Process, error) {
 	return l.Processes, err
 }
 
-// Update returns all processes and what changed since the call before. Unless all is set, what is told of a
-// process that has not run since may be as it was when it last ran; its CPU time and cgroups are as they are now.
+// Update returns all processes and what changed since the last call. Unless all is set, the description of a process that
+// did not run may be as old as the time when it last ran. CPU times and cgroups are always current.
 func (s *Scan) Update(all bool) (Listing, error) {
 	for {
 		s.result = tasksScanned{Same: math.MaxUint32, Elapsed: s.sinceLast()}
@@ -299,8 +299,8 @@ func (s *Scan) SetDomains(of []int32) error {
 	return setDomains(s.loaded, of)
 }
 
-// soon is how short a call is not worth telling Go's scheduler of, which wakes a thread to watch over every call that
-// it is told of. One that it is not told of keeps the garbage collector waiting for that long.
+// soon is the longest call that is hidden from Go's scheduler. The scheduler wakes a thread to watch every call that it
+// sees. A hidden call delays the garbage collector until it returns.
 const soon = 500 * time.Microsecond
 
 func (s *Scan) runOnce() error {
