@@ -287,3 +287,18 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 		return ""
 	})
 }
+
+func TestARowThatIsNotActiveKeepsNoPartsOfAnEarlierScan(t *testing.T) {
+	m := twoSockets(t, 2)
+	table := &Table{}
+	table.divide(openTopology(t, m.Host.Root()))
+	table.begin(1)
+	table.Processes = append(table.Processes, Process{PID: 1})
+	table.scans = 1
+	table.giveShortLived(0, 3, []uint64{1, 0})
+	table.beginKeeping(2, 1)
+	table.giveShortLived(0, 0, []uint64{1, 0})
+	table.beginKeeping(3, 1)
+	table.giveShortLived(0, 9, []uint64{1, 2})
+	assert.Equal(t, []units.CPUTime{3, 6}, table.ShortLivedParts(&table.Processes[0]))
+}

@@ -96,17 +96,23 @@ func (t *Table) Scans() uint64 { return t.scans }
 func (t *Table) begin(now time.Duration) {
 	t.undo.beforeNow, t.undo.hidden, t.undo.untraced = t.beforeNow, t.Hidden, t.Untraced
 	t.before, t.Processes = t.Processes, t.before[:0]
+	t.clear(now, 0)
+}
+
+// clear drops what the previous scan found. The first kept rows stay.
+func (t *Table) clear(now time.Duration, kept int) {
 	t.beforeNow, t.Now = t.Now, now
 	if t.scans == 0 {
 		t.beforeNow = now // nothing is younger than the baseline
 	}
 	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
 	t.LostEnds = 0
-	t.kept, t.Active = 0, t.Active[:0]
+	t.kept, t.Active = kept, t.Active[:0]
 	t.beginDivision()
 }
 
-// beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each of them that changed.
+// beginKeeping starts a scan whose first rows are those of the previous one. Call advance for each of them that changed. The
+// scan must succeed: abort cannot undo it.
 func (t *Table) beginKeeping(now time.Duration, kept int) {
 	if kept == 0 {
 		t.begin(now)
@@ -120,14 +126,7 @@ func (t *Table) beginKeeping(now time.Duration, kept int) {
 	}
 	t.before = append(t.before[:0], t.Processes[kept:]...)
 	t.Processes = t.Processes[:kept]
-	t.beforeNow, t.Now = t.Now, now
-	if t.scans == 0 {
-		t.beforeNow = now // nothing is younger than the baseline
-	}
-	t.Hidden, t.Untraced, t.ShortLived, t.ShortLivedIn = false, 0, 0, t.ShortLivedIn[:0]
-	t.LostEnds = 0
-	t.kept, t.Active = kept, t.Active[:0]
-	t.beginDivision()
+	t.clear(now, kept)
 }
 
 // advance updates a row that was kept.
@@ -162,11 +161,14 @@ func (t *Table) activate() {
 
 // giveShortLived adds the CPU time of a short-lived process to a row.
 func (t *Table) giveShortLived(row int32, run units.CPUTime, weights []uint64) {
+	if run == 0 {
+		return // a row that is not active keeps nothing of a scan
+	}
 	p := &t.Processes[row]
-	p.shortLivedParts = t.addParts(p.shortLivedParts, run, weights)
-	if run > 0 && !p.isActive() {
+	if !p.isActive() {
 		t.Active = append(t.Active, row)
 	}
+	p.shortLivedParts = t.addParts(p.shortLivedParts, run, weights)
 	p.ShortLived += run
 }
 
@@ -227,7 +229,7 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 			p.follow(&t.before[j])
 			j++
 		} else {
-			t.bear(p)
+			t.add(p)
 		}
 		used += p.Used
 	}
@@ -258,7 +260,7 @@ func (r *rows) at(i int) *Process  { return &r.Processes[r.kept+i] }
 func (r *rows) Less(i, j int) bool { return r.order(r.at(i), r.at(j)) < 0 }
 func (r *rows) Swap(i, j int)      { a, b := r.at(i), r.at(j); *a, *b = *b, *a }
 
-func (t *Table) bear(p *Process) {
+func (t *Table) add(p *Process) {
 	if n := len(t.free); n > 0 {
 		p.Slot, t.free = t.free[n-1], t.free[:n-1]
 	} else {
