@@ -197,7 +197,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 		zone, replaced := b.zones.number(r)
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{
 			Zone: zone, Domain: b.domains.of(r.Zone), Kind: b.kind(r.Zone, m.Attributed),
-			Total: r.Total, OK: r.Err == nil, Replaced: replaced,
+			Total: r.Total, OK: b.zones.isNew(zone, r), Replaced: replaced,
 		})
 	}
 	b.domains.begin(m, iv.Domains[1:])

@@ -5,6 +5,7 @@ package claims
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
@@ -12,7 +13,21 @@ import (
 // zones numbers the zones of a meter for the engine. The zero zones are ready to use.
 type zones struct {
 	known []power.Zone // by number
+	read  []time.Time  // when the total was last brought up to date, by number
 	index map[*power.Zone]int
+}
+
+// isNew reports whether a reading has a total that was brought up to date since the last call. A meter that is slower than
+// the intervals returns the same reading again, and the zone's energy waits with the claims of the interval.
+func (z *zones) isNew(zone int, r *power.Reading) bool {
+	for zone >= len(z.read) {
+		z.read = append(z.read, time.Time{})
+	}
+	if r.Err != nil || r.At.Equal(z.read[zone]) {
+		return false
+	}
+	z.read[zone] = r.At
+	return true
 }
 
 // number returns the number of a zone. replaced reports whether the zone continues the series of another one, which is so

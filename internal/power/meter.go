@@ -13,12 +13,21 @@ import (
 // Meter reads the energy of zones. One goroutine uses it.
 type Meter interface {
 	// Read returns every known zone, and is called once an interval. It does not block: a meter that is slow or remote
-	// reads on its own goroutine and returns what it has. The readings are valid until the next call. The error tells
-	// what kept all zones from being read; the error of one zone is in its Reading. Where there is nothing to read, the
-	// error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
+	// reads on its own goroutine and returns what it has. A reading with the same At as before has nothing new: its zone
+	// waits with the claims of the interval. The readings are valid until the next call.
+	//
+	// The error tells what kept all zones from being read; the error of one zone is in its Reading. Where there is nothing
+	// to read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
 	Read(ctx context.Context, s Sample) ([]Reading, error)
 	// Close releases what the meter holds open. No Read follows.
 	Close() error
+}
+
+// Wrapper is a Meter whose counters wrap.
+type Wrapper interface {
+	// SoonestWrap returns how soon a counter can wrap unnoticed at the highest power of its zone, 0 if none can. The receiver
+	// reads more often than that.
+	SoonestWrap() time.Duration
 }
 
 // ErrNoZones is returned by a meter whose interface is there but has no zone that can be used: none of a wanted kind, or

@@ -151,7 +151,7 @@ func (s *Set) Failed() []Reading { return s.failed }
 func (s *Set) SoonestWrap() time.Duration {
 	var soonest time.Duration
 	for i := range s.meters {
-		m, ok := s.meters[i].Meter.(interface{ SoonestWrap() time.Duration })
+		m, ok := s.meters[i].Meter.(Wrapper)
 		if !ok || !s.meters[i].InUse {
 			continue
 		}
