@@ -29,7 +29,7 @@ func BenchmarkEmission(b *testing.B) {
 		}
 		engine.Observe(&iv)
 		for i := range n {
-			owner := attribution.Owner{Process: units.Process{
+			owner := units.Owner{Process: units.Process{
 				PID: int32(i + 1), Created: "2026-01-02T03:04:05.00Z", Executable: "app", Path: "/usr/bin/app",
 			}}
 			iv.Domains[0].Claims = append(iv.Domains[0].Claims, attribution.Claim{Claimant: engine.Open(owner, time.Unix(1, 0)), CPU: 1})

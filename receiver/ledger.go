@@ -88,18 +88,18 @@ func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 	return kinds
 }
 
-// maxHostSeries is how many series there may be of steps of Slurm jobs, and of units of systemd.
+// maxHostSeries is how many series there may be of an entity without a setting.
 const maxHostSeries = 2000
 
-func (c *Config) limits() attribution.Limits {
-	return attribution.Limits{
-		attribution.Process:     c.Processes.limit(),
-		attribution.Container:   c.Containers.limit(),
-		attribution.Pod:         c.Pods.limit(),
-		attribution.VM:          c.VMs.limit(),
-		attribution.SlurmStep:   {Max: maxHostSeries},
-		attribution.SystemdUnit: {Max: maxHostSeries},
+func (c *Config) limits() (limits attribution.Limits) {
+	for entity := range limits {
+		limits[entity].Max = maxHostSeries
 	}
+	limits[units.ProcessEntity] = c.Processes.limit()
+	limits[units.ContainerEntity] = c.Containers.limit()
+	limits[units.PodEntity] = c.Pods.limit()
+	limits[units.VMEntity] = c.VMs.limit()
+	return limits
 }
 
 func emittedKinds(kinds []claims.Kind) []emit.Kind {

@@ -363,12 +363,12 @@ func (sim *simulation) checkLedgers() {
 		for a := range ledger.Accounts {
 			for kind, energy := range a.Energy {
 				switch a.Entity {
-				case attribution.Process:
+				case units.ProcessEntity:
 					processes[kind] += energy
-				case attribution.Container:
+				case units.ContainerEntity:
 					containers[kind] += energy
-					byPod[a.Owner.Container.PodUID] += energy
-				case attribution.Pod:
+					byPod[a.Owner.Pod.UID] += energy
+				case units.PodEntity:
 					pods[kind] += energy
 				}
 			}
@@ -413,7 +413,7 @@ func (sim *simulation) checkInterval() {
 	}
 	used := maps.Clone(sim.deliveredCPU)
 	for a := range l.Engine.Ledger().Accounts {
-		if a.Entity == attribution.Process && !a.Other {
+		if a.Entity == units.ProcessEntity && !a.Other {
 			used[processOf(a)] += a.CPU
 		}
 	}
@@ -504,7 +504,7 @@ func (sim *simulation) noteRemoved(accepted func()) {
 	before := map[*attribution.Account]attribution.Account{}
 	if l != nil {
 		for a := range l.Engine.Ledger().Accounts {
-			if a.Entity == attribution.Process && a.Ended {
+			if a.Entity == units.ProcessEntity && a.Ended {
 				before[a] = *a
 			}
 		}

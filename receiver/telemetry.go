@@ -12,10 +12,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -81,9 +79,9 @@ func (z zoneTallies) add(readings []power.Reading) {
 // observeSelf registers the callbacks of the internal telemetry. They end when the builder shuts down.
 func (s *energyScraper) observeSelf() error {
 	t, b := &s.telemetry, s.telemetry.builder
-	entities := map[attribution.Entity]metric.MeasurementOption{}
-	for entity := range attribution.Entity(len(attribution.Limits{})) {
-		entities[entity] = t.with(attribute.String("series.entity", emit.EntityName(entity)))
+	entities := map[units.Entity]metric.MeasurementOption{}
+	for entity := range units.NumEntities {
+		entities[entity] = t.with(attribute.String("series.entity", entity.String()))
 	}
 	kinds := map[power.Kind]metric.MeasurementOption{}
 	for _, kind := range power.Kinds {
@@ -160,8 +158,8 @@ func (s *energyScraper) droppedSeries() int64 {
 	return int64(s.ledger.Engine.Ledger().Dropped)
 }
 
-func (s *energyScraper) countSeries() map[attribution.Entity]int64 {
-	series := map[attribution.Entity]int64{}
+func (s *energyScraper) countSeries() map[units.Entity]int64 {
+	series := map[units.Entity]int64{}
 	if s.ledger == nil {
 		return series
 	}

@@ -14,10 +14,10 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -216,7 +216,7 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	modeled := slices.Index(s.ledger.kinds, claims.Kind{Zone: power.Package, Source: power.Modeled})
 	var processes, own float64
 	for a := range l.Accounts {
-		if a.Entity == attribution.Process {
+		if a.Entity == units.ProcessEntity {
 			processes += a.Energy[modeled].Joules()
 			if int(a.Owner.Process.PID) == os.Getpid() {
 				own += a.Energy[modeled].Joules()

@@ -8,20 +8,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Entity is what an account belongs to.
-type Entity uint8
-
-// The entities that have accounts.
-const (
-	Process Entity = iota
-	Container
-	Pod
-	VM
-	SlurmStep
-	SystemdUnit
-	numEntities
-)
-
 // Amounts are energies by kind.
 type Amounts [MaxKinds]units.Energy
 
@@ -38,9 +24,9 @@ func sum(amounts *Amounts) (total units.Energy) {
 // Totals never decrease while the account is in the ledger. An account that ended stays until its end is acknowledged,
 // and continues if its owner returns before that.
 type Account struct {
-	Entity Entity
+	Entity units.Entity
 	// Owner describes the owner. Only the parts that belong to the entity are set; none in an account of others.
-	Owner Owner
+	Owner units.Owner
 	// Other marks the account of all of an entity that have no series of their own. Those of other entities than
 	// processes exist once there is anything in them.
 	Other bool

@@ -17,9 +17,9 @@ type Claimant int32
 const NoClaimant Claimant = -1
 
 type claimant struct {
-	owner    Owner
+	owner    units.Owner
 	since    time.Time
-	accounts [numEntities]int32 // index of its account of each entity, or none
+	accounts [units.NumEntities]int32 // index of its account of each entity, or none
 	open     bool
 	running  bool
 	excluded bool
@@ -41,16 +41,16 @@ type claimant struct {
 }
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline.
-func (e *Engine) Open(owner Owner, since time.Time) Claimant {
+func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 	id := e.newClaimant()
 	c := &claimant{owner: owner, since: since, open: true, running: true, candidate: none}
 	e.claimants[id] = c
-	c.accounts[Process] = none
-	for entity := Process + 1; entity < numEntities; entity++ {
+	c.accounts[units.ProcessEntity] = none
+	for entity := units.ProcessEntity + 1; entity < units.NumEntities; entity++ {
 		c.accounts[entity] = e.openAccount(entity, &c.owner, since, e.hasRoom(entity))
 	}
 	e.joinIdle(c)
-	e.openProcess(id, e.cfg.Limits[Process].MinEnergy == 0 && e.hasRoom(Process))
+	e.openProcess(id, e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && e.hasRoom(units.ProcessEntity))
 	return id
 }
 
@@ -117,7 +117,7 @@ func (e *Engine) releaseIfDone(id Claimant) {
 			a.claimant = none
 		}
 	}
-	e.dequeue(Process, int32(id))
+	e.dequeue(units.ProcessEntity, int32(id))
 	e.claimants[id] = nil
 	e.unused = append(e.unused, id)
 }
@@ -138,7 +138,7 @@ func (e *Engine) eachGroup(id Claimant, yield func(*Account)) {
 		return
 	}
 	for entity, account := range e.claimants[id].accounts {
-		if Entity(entity) != Process && account != none {
+		if units.Entity(entity) != units.ProcessEntity && account != none {
 			yield(&e.ledger.accounts[account])
 		}
 	}

@@ -2,9 +2,11 @@
 
 package attribution
 
+import "github.com/energyreceiver/energyreceiver/internal/units"
+
 // awardSeries gives the series of an entity to those that use the most. It is called at the end of a collection, after
 // what the last interval brought was added to the accounts, and before that of candidates goes to the others.
-func (e *Engine) awardSeries(entity Entity) {
+func (e *Engine) awardSeries(entity units.Entity) {
 	e.findNewcomers(entity)
 	if len(e.newcomers) == 0 {
 		return
@@ -20,7 +22,7 @@ func (e *Engine) awardSeries(entity Entity) {
 			}
 			displaced = e.incumbents.pop().index
 		}
-		if entity == Process {
+		if entity == units.ProcessEntity {
 			e.openProcess(Claimant(newcomer.index), true)
 		} else {
 			e.beginSeries(newcomer.index)
@@ -33,7 +35,7 @@ func (e *Engine) awardSeries(entity Entity) {
 
 // findNewcomers lists the candidates that have earned a series, the complement of their keys so that the largest is
 // first.
-func (e *Engine) findNewcomers(entity Entity) {
+func (e *Engine) findNewcomers(entity units.Entity) {
 	e.newcomers = e.newcomers[:0]
 	for _, i := range e.candidates[entity] {
 		if key, ok := e.newcomerKey(entity, i); ok {
@@ -43,10 +45,10 @@ func (e *Engine) findNewcomers(entity Entity) {
 }
 
 // newcomerKey returns the key of a candidate; ok is false where it has not earned a series yet.
-func (e *Engine) newcomerKey(entity Entity, i int32) (key uint64, ok bool) {
-	if entity == Process {
+func (e *Engine) newcomerKey(entity units.Entity, i int32) (key uint64, ok bool) {
+	if entity == units.ProcessEntity {
 		c := e.claimants[i]
-		return c.rank.newcomerKey(&Amounts{}), c.running && c.earned > 0 && c.earned >= e.cfg.Limits[Process].MinEnergy
+		return c.rank.newcomerKey(&Amounts{}), c.running && c.earned > 0 && c.earned >= e.cfg.Limits[units.ProcessEntity].MinEnergy
 	}
 	a := &e.ledger.accounts[i]
 	earned := a.earned + sum(&a.Energy)
@@ -54,14 +56,14 @@ func (e *Engine) newcomerKey(entity Entity, i int32) (key uint64, ok bool) {
 }
 
 // findIncumbents lists the series that can be displaced. leaving is how many others end before the ledger is emitted.
-func (e *Engine) findIncumbents(entity Entity) (leaving int) {
+func (e *Engine) findIncumbents(entity units.Entity) (leaving int) {
 	e.incumbents = e.incumbents[:0]
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
 		if a.Entity != entity || !a.live() {
 			continue
 		}
-		if entity == Process {
+		if entity == units.ProcessEntity {
 			if a.claimant == none || a.refs > 1 {
 				continue // it passes from one claimant to another
 			}
@@ -81,7 +83,7 @@ func (e *Engine) displace(account int32) {
 	if a.Reported {
 		a.rank.lost = min(a.rank.lost+1, maxLost)
 	}
-	if a.Entity == Process {
+	if a.Entity == units.ProcessEntity {
 		e.displaceProcess(account)
 	} else {
 		e.displaceGroup(account)
@@ -95,15 +97,15 @@ func (e *Engine) displaceProcess(account int32) {
 	c.rank, c.earned = a.rank, 0
 	c.rank.gained += sum(&a.Recent)
 	e.unnameIdleMember(c)
-	c.accounts[Process] = none
+	c.accounts[units.ProcessEntity] = none
 	if c.running {
-		e.enqueue(Process, int32(id))
+		e.enqueue(units.ProcessEntity, int32(id))
 	}
 	if a.Reported {
 		e.endAccount(account)
 		return
 	}
-	e.live[Process]--
+	e.live[units.ProcessEntity]--
 	e.moveToOthers(account)
 	e.removeAccount(account)
 }
@@ -147,12 +149,12 @@ func (e *Engine) beginSeries(account int32) {
 }
 
 // enqueue makes a claimant, or the account of another entity, a candidate.
-func (e *Engine) enqueue(entity Entity, i int32) {
+func (e *Engine) enqueue(entity units.Entity, i int32) {
 	*e.candidateIndex(entity, i) = int32(len(e.candidates[entity]))
 	e.candidates[entity] = append(e.candidates[entity], i)
 }
 
-func (e *Engine) dequeue(entity Entity, i int32) {
+func (e *Engine) dequeue(entity units.Entity, i int32) {
 	q, at := e.candidates[entity], e.candidateIndex(entity, i)
 	if *at == none {
 		return
@@ -165,8 +167,8 @@ func (e *Engine) dequeue(entity Entity, i int32) {
 }
 
 // candidateIndex returns where the index of a candidate is kept.
-func (e *Engine) candidateIndex(entity Entity, i int32) *int32 {
-	if entity == Process {
+func (e *Engine) candidateIndex(entity units.Entity, i int32) *int32 {
+	if entity == units.ProcessEntity {
 		return &e.claimants[i].candidate
 	}
 	return &e.ledger.accounts[i].candidate

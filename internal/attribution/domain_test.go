@@ -47,10 +47,10 @@ func TestEachZoneIsSharedByItsOwnDomain(t *testing.T) {
 	b.use(1, 900*ms, 1000*ms, Claim{Claimant: busy, CPU: 900 * ms})
 	b.use(2, 100*ms, 1000*ms, Claim{Claimant: calm, CPU: 100 * ms})
 	b.second(100*units.Joule, 50*units.Joule)
-	assert.Equal(t, 90*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 5*units.Joule, b.energy(Process, "2"))
-	assert.Equal(t, 95*units.Joule, b.energy(Container, "A"))
-	assert.Equal(t, 900*ms, b.find(Process, "1").CPU, "of the node's claims only")
+	assert.Equal(t, 90*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "2"))
+	assert.Equal(t, 95*units.Joule, b.energy(units.ContainerEntity, "A"))
+	assert.Equal(t, 900*ms, b.find(units.ProcessEntity, "1").CPU, "of the node's claims only")
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 95*units.Joule, k.Active)
 	assert.Equal(t, 55*units.Joule, k.Idle)
@@ -65,8 +65,8 @@ func TestAClaimantHasEnergyOfBothDomainsThatItUses(t *testing.T) {
 	b.use(1, 1000*ms, 1000*ms, Claim{Claimant: both, CPU: 250 * ms}, Claim{Claimant: one, CPU: 750 * ms})
 	b.use(2, 500*ms, 1000*ms, Claim{Claimant: both, CPU: 500 * ms})
 	b.second(100*units.Joule, 50*units.Joule)
-	assert.Equal(t, 50*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 75*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, 50*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 75*units.Joule, b.energy(units.ProcessEntity, "2"))
 }
 
 func TestPendingEnergyIsSharedByTheClaimsOfItsOwnDomain(t *testing.T) {
@@ -76,13 +76,13 @@ func TestPendingEnergyIsSharedByTheClaimsOfItsOwnDomain(t *testing.T) {
 	b.use(1, 1000*ms, 1000*ms, Claim{Claimant: first, CPU: 1000 * ms})
 	b.use(2, 1000*ms, 1000*ms, Claim{Claimant: second, CPU: 1000 * ms})
 	b.second(0, 7*units.Joule)
-	assert.Equal(t, 7*units.Joule, b.energy(Process, "2"), "the other domain does not wait")
+	assert.Equal(t, 7*units.Joule, b.energy(units.ProcessEntity, "2"), "the other domain does not wait")
 	b.e.Close(first)
 	b.iv.Zones[0].OK = true
 	b.use(1, 0, 1000*ms)
 	b.second(10*units.Joule, 7*units.Joule)
-	assert.Equal(t, 5*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 14*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 14*units.Joule, b.energy(units.ProcessEntity, "2"))
 	assert.Equal(t, 5*units.Joule, b.e.Ledger().Kinds[pkg].Idle)
 	requireConserved(t, b.e, Amounts{})
 }
@@ -97,8 +97,8 @@ func TestADomainWithoutUtilizationWaitsAlone(t *testing.T) {
 	b.use(1, 1000*ms, 1000*ms, Claim{Claimant: second, CPU: 100 * ms})
 	b.second(10*units.Joule, 0)
 	assert.Zero(t, b.e.Ledger().Pending(pkg))
-	assert.Equal(t, 10*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 17*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 17*units.Joule, b.energy(units.ProcessEntity, "2"))
 }
 
 func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
@@ -112,7 +112,7 @@ func TestAZoneOfADomainThatIsNotThereWaits(t *testing.T) {
 	b.iv.Domains = domains
 	b.use(2, ms, ms, Claim{Claimant: p, CPU: ms})
 	b.second(units.Joule, units.Joule)
-	assert.Equal(t, 4*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 4*units.Joule, b.energy(units.ProcessEntity, "1"))
 }
 
 // The zone uses 5 J in 5 s, so that a microsecond of CPU time has a microjoule of the active energy.
@@ -138,7 +138,7 @@ func TestASlowZoneIsExactWithTheClaimsOfItsDomain(t *testing.T) {
 		b.second(5*units.Joule, 0)
 		for i := range claimants {
 			microjoules := float64(used[i] / (ms / 1000))
-			assert.InDelta(t, microjoules, float64(b.energy(Process, fmt.Sprint(i+1))), 2*float64(second/5+1))
+			assert.InDelta(t, microjoules, float64(b.energy(units.ProcessEntity, fmt.Sprint(i+1))), 2*float64(second/5+1))
 		}
 	}
 }
@@ -205,7 +205,7 @@ func newDomainHistory(t testing.TB, seed uint64) *domainHistory {
 	cfg := Config{}
 	cfg.Rules.Idle = IdleAllocation(seed / 2 % 5)
 	if seed%3 == 0 {
-		cfg.Limits[Process] = Limit{units.Energy(h.random.IntN(1000)), 1 + h.random.IntN(9)}
+		cfg.Limits[units.ProcessEntity] = Limit{units.Energy(h.random.IntN(1000)), 1 + h.random.IntN(9)}
 	}
 	h.e = New(cfg, baseline)
 	h.iv = Interval{At: baseline, Domains: make([]Usage, historyDomains)}
@@ -266,7 +266,7 @@ func (h *domainHistory) changeUsage(last bool) {
 	r := h.random
 	for r.IntN(2) == 0 {
 		h.pid++
-		o := Owner{Process: units.Process{PID: h.pid, Start: time.Duration(h.pid)}}
+		o := units.Owner{Process: units.Process{PID: h.pid, Start: time.Duration(h.pid)}}
 		if r.IntN(2) == 0 {
 			inPod(fmt.Sprint("c", r.IntN(5)), "pod")(&o)
 		}
@@ -315,7 +315,7 @@ func (h *domainHistory) step(last bool) {
 		h.e.Emitted()
 		if h.random.IntN(3) > 0 {
 			for a := range h.e.Ledger().Accounts {
-				if a.Ended && a.Entity == Process {
+				if a.Ended && a.Entity == units.ProcessEntity {
 					for kind := range h.delivered {
 						h.delivered[kind] += a.Energy[kind]
 					}
@@ -342,7 +342,7 @@ func (h *domainHistory) check() {
 	}
 	for _, c := range h.claimants {
 		for a := range l.Accounts {
-			if a.Entity != Process || a.Owner.Process.PID != c.pid {
+			if a.Entity != units.ProcessEntity || a.Owner.Process.PID != c.pid {
 				continue
 			}
 			for kind, energy := range a.Energy {
@@ -378,8 +378,8 @@ func TestAZoneThatBecomesAnotherKindSettlesUnderTheOldOne(t *testing.T) {
 	zone.OK = true
 	b.observe(3*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.observe(5*units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
-	assert.Equal(t, Amounts{pkg: 9 * units.Joule}, b.find(Process, "1").Energy)
-	assert.Equal(t, Amounts{dram: 5 * units.Joule}, b.find(Process, "2").Energy)
+	assert.Equal(t, Amounts{pkg: 9 * units.Joule}, b.find(units.ProcessEntity, "1").Energy)
+	assert.Equal(t, Amounts{dram: 5 * units.Joule}, b.find(units.ProcessEntity, "2").Energy)
 	l := b.e.Ledger()
 	assert.Equal(t, 14*units.Joule, l.Zones[0].Energy, "its own total continues")
 	assert.True(t, l.Kinds[pkg].Ended)
@@ -427,8 +427,8 @@ func TestAZoneThatChangesItsDomainIsSharedByTheNewOneFromThenOn(t *testing.T) {
 	b.iv.Zones[0].Domain = 2
 	b.second(3*units.Joule, 0)
 	b.second(5*units.Joule, 0)
-	assert.Equal(t, 3*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 5*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, 3*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "2"))
 }
 
 func TestTheEndOfAKindIsReportedUntilAcknowledged(t *testing.T) {

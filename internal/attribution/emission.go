@@ -2,6 +2,8 @@
 
 package attribution
 
+import "github.com/energyreceiver/energyreceiver/internal/units"
+
 // Emitted notes that the ledger was emitted: the next collection begins. What is said of the emission later, with
 // Acknowledged, PartlyAcknowledged or Refused, is said of all that was emitted until then.
 func (e *Engine) Emitted() {
@@ -12,7 +14,7 @@ func (e *Engine) Emitted() {
 	for i := range e.ledger.accounts {
 		e.ledger.accounts[i].nextCollection(forgive)
 	}
-	for _, id := range e.candidates[Process] {
+	for _, id := range e.candidates[units.ProcessEntity] {
 		e.claimants[id].rank.next(&Amounts{}, false, forgive)
 	}
 }

@@ -36,10 +36,10 @@ type Engine struct {
 	trained   [MaxKinds]TrainedModel // those of the models that learn
 	excludes  bool                   // a claimant is excluded, or was
 
-	live       [numEntities]int     // series that go on, without the others'
-	ended      [numEntities]int     // series that ended and were not acknowledged yet
-	others     [numEntities]int32   // accounts of the others, or none
-	candidates [numEntities][]int32 // that have no series: claimants of processes, accounts of other entities
+	live       [units.NumEntities]int     // series that go on, without the others'
+	ended      [units.NumEntities]int     // series that ended and were not acknowledged yet
+	others     [units.NumEntities]int32   // accounts of the others, or none
+	candidates [units.NumEntities][]int32 // that have no series: claimants of processes, accounts of other entities
 
 	emissions uint64
 	inFlight  bool // the last emission was neither acknowledged nor refused yet
@@ -62,7 +62,7 @@ const othersIndex = 0
 func New(cfg Config, baseline time.Time) *Engine {
 	e := &Engine{
 		cfg: cfg, baseline: baseline, at: baseline, series: map[series]int32{},
-		idle: idleSharing{index: map[[numEntities]int32]int32{}},
+		idle: idleSharing{index: map[[units.NumEntities]int32]int32{}},
 	}
 	for kind, model := range cfg.Rules.Models {
 		e.trained[kind], _ = model.(TrainedModel)
@@ -70,7 +70,7 @@ func New(cfg Config, baseline time.Time) *Engine {
 	for entity := range e.others {
 		e.others[entity] = none
 	}
-	e.others[Process] = e.ledger.add(Account{Entity: Process, Other: true, Start: baseline, refs: 1})
+	e.others[units.ProcessEntity] = e.ledger.add(Account{Entity: units.ProcessEntity, Other: true, Start: baseline, refs: 1})
 	return e
 }
 

@@ -52,37 +52,37 @@ func (b *bench) observe(energy units.Energy, busy, total units.CPUTime, claims .
 	b.e.Observe(&b.iv)
 }
 
-func (b *bench) open(pid int32, edit ...func(*Owner)) Claimant {
-	o := Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("p", pid)}}
+func (b *bench) open(pid int32, edit ...func(*units.Owner)) Claimant {
+	o := units.Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: fmt.Sprint("p", pid)}}
 	for _, f := range edit {
 		f(&o)
 	}
 	return b.e.Open(o, b.at)
 }
 
-func inContainer(id string) func(*Owner) {
-	return func(o *Owner) { o.Container = units.Container{ID: id} }
+func inContainer(id string) func(*units.Owner) {
+	return func(o *units.Owner) { o.Container = units.Container{ID: id} }
 }
 
-func inPod(container, uid string) func(*Owner) {
-	return func(o *Owner) {
-		o.Container = units.Container{ID: container, PodUID: uid}
+func inPod(container, uid string) func(*units.Owner) {
+	return func(o *units.Owner) {
+		o.Container = units.Container{ID: container}
 		o.Pod = units.Pod{UID: uid}
 	}
 }
 
-func inVM(id string) func(*Owner) { return func(o *Owner) { o.VM = units.VM{ID: id} } }
+func inVM(id string) func(*units.Owner) { return func(o *units.Owner) { o.VM = units.VM{ID: id} } }
 
-func inJob(id string) func(*Owner) {
-	return func(o *Owner) { o.Job = units.SlurmStep{ID: id, Step: "0"} }
+func inJob(id string) func(*units.Owner) {
+	return func(o *units.Owner) { o.Job = units.SlurmStep{ID: id, Step: "0"} }
 }
 
-func inUnit(name string) func(*Owner) {
-	return func(o *Owner) { o.Unit = units.SystemdUnit{Name: name} }
+func inUnit(name string) func(*units.Owner) {
+	return func(o *units.Owner) { o.Unit = units.SystemdUnit{Name: name} }
 }
 
 // find returns the account of an entity, or nil. id is the PID of a process, or "other" for the account of the others.
-func (b *bench) find(entity Entity, id string) *Account {
+func (b *bench) find(entity units.Entity, id string) *Account {
 	for a := range b.e.Ledger().Accounts {
 		var name string
 		switch {
@@ -90,17 +90,17 @@ func (b *bench) find(entity Entity, id string) *Account {
 			continue
 		case a.Other:
 			name = "other"
-		case entity == Process:
+		case entity == units.ProcessEntity:
 			name = fmt.Sprint(a.Owner.Process.PID)
-		case entity == Container:
+		case entity == units.ContainerEntity:
 			name = a.Owner.Container.ID
-		case entity == Pod:
+		case entity == units.PodEntity:
 			name = a.Owner.Pod.UID
-		case entity == VM:
+		case entity == units.VMEntity:
 			name = a.Owner.VM.ID
-		case entity == SlurmStep:
+		case entity == units.SlurmStepEntity:
 			name = a.Owner.Job.ID
-		case entity == SystemdUnit:
+		case entity == units.SystemdUnitEntity:
 			name = a.Owner.Unit.Name
 		}
 		if name == id {
@@ -110,7 +110,7 @@ func (b *bench) find(entity Entity, id string) *Account {
 	return nil
 }
 
-func (b *bench) energy(entity Entity, id string) units.Energy {
+func (b *bench) energy(entity units.Entity, id string) units.Energy {
 	a := b.find(entity, id)
 	require.NotNilf(b.t, a, "account %d %s", entity, id)
 	return a.Energy[pkg]
@@ -121,7 +121,7 @@ func requireConserved(t testing.TB, e *Engine, delivered Amounts) {
 	t.Helper()
 	sums := delivered
 	for a := range e.Ledger().Accounts {
-		if a.Entity == Process {
+		if a.Entity == units.ProcessEntity {
 			for kind := range sums {
 				sums[kind] += a.Energy[kind]
 			}
@@ -139,25 +139,25 @@ func TestSplitsFortyWattsAtAQuarterBusyIntoTenActiveAndThirtyIdle(t *testing.T) 
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 10*units.Joule, k.Active)
 	assert.Equal(t, 30*units.Joule, k.Idle)
-	assert.Equal(t, 10*units.Joule, b.energy(VM, "vm"))
-	assert.InDelta(t, 10, units.Watts(b.find(VM, "vm").Recent[pkg], b.e.Ledger().Elapsed), 1e-9)
+	assert.Equal(t, 10*units.Joule, b.energy(units.VMEntity, "vm"))
+	assert.InDelta(t, 10, units.Watts(b.find(units.VMEntity, "vm").Recent[pkg], b.e.Ledger().Elapsed), 1e-9)
 }
 
 func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) {
 	b := newBench(t, Config{})
 	owners := []struct {
 		cpu  units.CPUTime
-		edit func(*Owner)
+		edit func(*units.Owner)
 		want units.Energy // mJ
 	}{
-		{100, func(*Owner) {}, 2000},
+		{100, func(*units.Owner) {}, 2000},
 		{80, inContainer("A"), 1600},
 		{70, inContainer("A"), 1400},
 		{60, inContainer("B"), 1200},
 		{200, inVM("qemu"), 4000},
 		{90, inPod("C", "X"), 1800},
 		{110, inPod("D", "X"), 2200},
-		{290, func(*Owner) {}, 5800},
+		{290, func(*units.Owner) {}, 5800},
 	}
 	var claims []Claim
 	for i, o := range owners {
@@ -165,13 +165,13 @@ func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) 
 	}
 	b.observe(60*units.Joule, 1000*ms, 3000*ms, claims...)
 	for i, o := range owners {
-		assert.Equalf(t, o.want*1000, b.energy(Process, fmt.Sprint(i+1)), "process %d", i+1)
+		assert.Equalf(t, o.want*1000, b.energy(units.ProcessEntity, fmt.Sprint(i+1)), "process %d", i+1)
 	}
 	for id, want := range map[string]units.Energy{"A": 3000, "B": 1200, "C": 1800, "D": 2200} {
-		assert.Equalf(t, want*1000, b.energy(Container, id), "container %s", id)
+		assert.Equalf(t, want*1000, b.energy(units.ContainerEntity, id), "container %s", id)
 	}
-	assert.Equal(t, 4*units.Joule, b.energy(Pod, "X"))
-	assert.Equal(t, 4*units.Joule, b.energy(VM, "qemu"))
+	assert.Equal(t, 4*units.Joule, b.energy(units.PodEntity, "X"))
+	assert.Equal(t, 4*units.Joule, b.energy(units.VMEntity, "qemu"))
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 20*units.Joule, k.Active)
 	assert.Equal(t, 40*units.Joule, k.Idle)
@@ -197,14 +197,14 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	p := b.open(1, inContainer("A"))
 	claim := Claim{Claimant: p, CPU: 100 * ms}
 	b.observe(10*units.Joule, 100*ms, 200*ms, claim)
-	require.Equal(t, 5*units.Joule, b.energy(Process, "1"))
+	require.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "1"))
 	b.observe(0, 100*ms, 200*ms, claim)              // no energy
 	b.observe(1*units.Joule, 0, 200*ms, claim)       // no busy time: all idle
 	b.observe(2*units.Joule, 100*ms, 200*ms)         // no claims: unattributed
 	b.observe(0, 0, 0)                               // nothing at all
 	b.observe(0, 100*ms, 200*ms, Claim{Claimant: p}) // a claim of no time
-	assert.Equal(t, 5*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 5*units.Joule, b.energy(Container, "A"))
+	assert.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 5*units.Joule, b.energy(units.ContainerEntity, "A"))
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 6*units.Joule, k.Active)
 	assert.Equal(t, 7*units.Joule, k.Idle)
@@ -219,7 +219,7 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	b.node.Unattributed = most
 	b.observe(30*units.Joule, 1, 1, Claim{Claimant: p, CPU: most}, Claim{Claimant: q, CPU: most})
 	for _, id := range []string{"1", "2"} {
-		assert.InDelta(t, 10*float64(units.Joule), float64(b.energy(Process, id)), 1)
+		assert.InDelta(t, 10*float64(units.Joule), float64(b.energy(units.ProcessEntity, id)), 1)
 	}
 	requireConserved(t, b.e, Amounts{})
 
@@ -228,7 +228,7 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	b.observe(0, 1, 1, Claim{Claimant: p, CPU: most})
 	b.iv.Zones[0].OK = true
 	b.observe(10*units.Joule, 1, 1)
-	assert.InDelta(t, 20*float64(units.Joule), float64(b.energy(Process, "1")), 1)
+	assert.InDelta(t, 20*float64(units.Joule), float64(b.energy(units.ProcessEntity, "1")), 1)
 	requireConserved(t, b.e, Amounts{})
 }
 
@@ -238,7 +238,7 @@ func TestEnergyWaitsWhereNoCPUTimePassed(t *testing.T) {
 	b.observe(10*units.Joule, 0, 0)
 	assert.Zero(t, b.e.Ledger().Kinds[pkg].Active+b.e.Ledger().Kinds[pkg].Idle)
 	b.observe(10*units.Joule, 100*ms, 200*ms, Claim{Claimant: p, CPU: 100 * ms})
-	assert.Equal(t, 10*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "1"))
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle)
 }
 
@@ -255,18 +255,18 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	early, late := b.open(1, inContainer("A")), b.open(2)
 	b.iv.Zones[0].OK = false
 	b.observe(0, 1000*ms, 1000*ms, Claim{Claimant: early, CPU: 900 * ms})
-	assert.Zero(t, b.energy(Process, "1"))
+	assert.Zero(t, b.energy(units.ProcessEntity, "1"))
 	assert.Zero(t, b.e.Ledger().Kinds[pkg].RecentTime, "no power of an interval that was not measured")
 	b.e.Close(early) // it ends before its energy is known
 	b.e.Emitted()
 	b.e.Acknowledged()
 	b.iv.Zones[0].OK = true
 	b.observe(20*units.Joule, 0, 1000*ms, Claim{Claimant: late, CPU: 100 * ms})
-	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"), "the energy of its own interval")
-	assert.Equal(t, 9*units.Joule, b.energy(Container, "A"))
-	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"), "none of the other interval")
+	assert.Equal(t, 9*units.Joule, b.energy(units.ProcessEntity, "1"), "the energy of its own interval")
+	assert.Equal(t, 9*units.Joule, b.energy(units.ContainerEntity, "A"))
+	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "2"), "none of the other interval")
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle, "half of the time was busy")
-	assert.True(t, b.find(Process, "1").Ended, "the last credit ends it")
+	assert.True(t, b.find(units.ProcessEntity, "1").Ended, "the last credit ends it")
 	requireConserved(t, b.e, Amounts{})
 }
 
@@ -282,8 +282,8 @@ func TestPowerAfterAGapIsOfTheIntervalJustEnded(t *testing.T) {
 	b.iv.Zones[0].OK = true
 	run(20 * units.Joule) // 10 W for two seconds
 	l := b.e.Ledger()
-	assert.Equal(t, 20*units.Joule, b.energy(Process, "1"))
-	assert.InDelta(t, 10, units.Watts(b.find(Process, "1").Recent[pkg], l.Elapsed), 1e-6)
+	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.InDelta(t, 10, units.Watts(b.find(units.ProcessEntity, "1").Recent[pkg], l.Elapsed), 1e-6)
 	assert.InDelta(t, 10, units.Watts(l.Kinds[pkg].RecentActive, l.Elapsed), 1e-6)
 	assert.InDelta(t, 10, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-6)
 }
@@ -301,8 +301,8 @@ func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
 	second.OK, second.Total = true, 20*units.Joule
 	b.observe(10*units.Joule, 1000*ms, 1000*ms, Claim{Claimant: q, CPU: 500 * ms})
 	assert.Equal(t, 40*units.Joule, b.e.Ledger().Kinds[pkg].Active)
-	assert.Equal(t, 20*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 20*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "2"))
 	requireConserved(t, b.e, Amounts{})
 }
 
@@ -343,7 +343,7 @@ func TestTimeWithoutAnOwnerIsUnattributed(t *testing.T) {
 	p := b.open(1)
 	b.node.Unattributed = 300 * ms
 	b.observe(10*units.Joule, 400*ms, 400*ms, Claim{Claimant: p, CPU: 100 * ms})
-	assert.Equal(t, units.Energy(2_500_000), b.energy(Process, "1"))
+	assert.Equal(t, units.Energy(2_500_000), b.energy(units.ProcessEntity, "1"))
 	assert.Equal(t, units.Energy(7_500_000), b.e.Ledger().Kinds[pkg].Unattributed)
 }
 
@@ -354,12 +354,12 @@ func TestShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
 		Claim{Claimant: p, CPU: 100 * ms},
 		Claim{Claimant: p, CPU: 600 * ms, ShortLived: true},
 		Claim{Claimant: NoClaimant, CPU: 300 * ms, ShortLived: true})
-	assert.Equal(t, 1*units.Joule, b.energy(Process, "1"), "none of its children's energy")
-	assert.Equal(t, 7*units.Joule, b.energy(Container, "A"))
-	assert.Equal(t, 7*units.Joule, b.energy(Pod, "X"))
-	assert.Equal(t, 9*units.Joule, b.energy(Process, "other"))
-	assert.Equal(t, 900*ms, b.find(Process, "other").CPU)
-	assert.Equal(t, 700*ms, b.find(Container, "A").CPU)
+	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "1"), "none of its children's energy")
+	assert.Equal(t, 7*units.Joule, b.energy(units.ContainerEntity, "A"))
+	assert.Equal(t, 7*units.Joule, b.energy(units.PodEntity, "X"))
+	assert.Equal(t, 9*units.Joule, b.energy(units.ProcessEntity, "other"))
+	assert.Equal(t, 900*ms, b.find(units.ProcessEntity, "other").CPU)
+	assert.Equal(t, 700*ms, b.find(units.ContainerEntity, "A").CPU)
 	requireConserved(t, b.e, Amounts{})
 }
 
@@ -374,10 +374,10 @@ func TestIdleEnergyByUseOfShortLivedTimeIsTheContainersAndTheOthers(t *testing.T
 		Claim{Claimant: vm, CPU: 400 * ms, ShortLived: true},
 		Claim{Claimant: NoClaimant, CPU: 600 * ms, ShortLived: true})
 	for _, c := range []struct {
-		entity Entity
+		entity units.Entity
 		id     string
 		want   units.Energy
-	}{{Process, "1", 1}, {Container, "A", 7}, {Pod, "X", 7}, {Process, "2", 2}, {VM, "vm", 6}, {Process, "other", 16}} {
+	}{{units.ProcessEntity, "1", 1}, {units.ContainerEntity, "A", 7}, {units.PodEntity, "X", 7}, {units.ProcessEntity, "2", 2}, {units.VMEntity, "vm", 6}, {units.ProcessEntity, "other", 16}} {
 		assert.Equal(t, c.want*units.Joule, b.find(c.entity, c.id).Idle[pkg], c.id)
 	}
 	assert.Equal(t, 1*units.Joule, b.e.Ledger().Kinds[pkg].UnattributedIdle)
@@ -387,7 +387,7 @@ func TestIdleEnergyByUseOfShortLivedTimeIsTheContainersAndTheOthers(t *testing.T
 // no series yet.
 func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 	type entity struct {
-		Entity
+		units.Entity
 		id string
 	}
 	for _, c := range []struct {
@@ -395,20 +395,20 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 		want map[entity]float64
 	}{
 		{IdleEqual, map[entity]float64{
-			{Process, "1"}: 2, {Process, "2"}: 2, {Process, "3"}: 2, {Process, "other"}: 4, {Container, "A"}: 4, {Pod, "X"}: 4, {VM, "vm"}: 2,
+			{units.ProcessEntity, "1"}: 2, {units.ProcessEntity, "2"}: 2, {units.ProcessEntity, "3"}: 2, {units.ProcessEntity, "other"}: 4, {units.ContainerEntity, "A"}: 4, {units.PodEntity, "X"}: 4, {units.VMEntity, "vm"}: 2,
 		}},
 		{IdleEqualContainers, map[entity]float64{
-			{Process, "1"}: 2.5, {Process, "2"}: 5, {Process, "3"}: 0, {Process, "other"}: 2.5, {Container, "A"}: 5, {Pod, "X"}: 5, {VM, "vm"}: 5,
+			{units.ProcessEntity, "1"}: 2.5, {units.ProcessEntity, "2"}: 5, {units.ProcessEntity, "3"}: 0, {units.ProcessEntity, "other"}: 2.5, {units.ContainerEntity, "A"}: 5, {units.PodEntity, "X"}: 5, {units.VMEntity, "vm"}: 5,
 		}},
 		{IdleRequested, map[entity]float64{
-			{Process, "1"}: 4, {Process, "2"}: 2, {Process, "3"}: 0, {Process, "other"}: 4, {Container, "A"}: 8, {Pod, "X"}: 8, {VM, "vm"}: 2,
+			{units.ProcessEntity, "1"}: 4, {units.ProcessEntity, "2"}: 2, {units.ProcessEntity, "3"}: 0, {units.ProcessEntity, "other"}: 4, {units.ContainerEntity, "A"}: 8, {units.PodEntity, "X"}: 8, {units.VMEntity, "vm"}: 2,
 		}},
 		{IdleUsed, map[entity]float64{
-			{Process, "1"}: 1, {Process, "2"}: 3, {Process, "3"}: 4, {Process, "other"}: 2, {Container, "A"}: 3, {Pod, "X"}: 3, {VM, "vm"}: 3,
+			{units.ProcessEntity, "1"}: 1, {units.ProcessEntity, "2"}: 3, {units.ProcessEntity, "3"}: 4, {units.ProcessEntity, "other"}: 2, {units.ContainerEntity, "A"}: 3, {units.PodEntity, "X"}: 3, {units.VMEntity, "vm"}: 3,
 		}},
 	} {
 		rules := Rules{Idle: c.rule}
-		b := newBench(t, Config{Rules: rules, Limits: Limits{Process: {MinEnergy: 1}}})
+		b := newBench(t, Config{Rules: rules, Limits: Limits{units.ProcessEntity: {MinEnergy: 1}}})
 		pod, vm, host := b.open(1, inPod("A", "X")), b.open(2, inVM("vm")), b.open(3)
 		b.open(4, inPod("A", "X"))
 		b.open(5)
@@ -443,34 +443,34 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 }
 
 func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 3 * units.Joule}}})
+	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: 3 * units.Joule}}})
 	p := b.open(1, inContainer("A"))
 	run := func(energy units.Energy) { b.observe(energy, 1, 1, Claim{Claimant: p, CPU: 1}) }
 	run(2 * units.Joule)
-	require.Nil(t, b.find(Process, "1"))
-	assert.Equal(t, 2*units.Joule, b.energy(Process, "other"))
+	require.Nil(t, b.find(units.ProcessEntity, "1"))
+	assert.Equal(t, 2*units.Joule, b.energy(units.ProcessEntity, "other"))
 	before := b.at
 	run(2 * units.Joule)
-	assert.Equal(t, 2*units.Joule, b.energy(Process, "1"), "the energy before stays where it was")
-	assert.Equal(t, 2*units.Joule, b.energy(Process, "other"))
-	assert.Equal(t, before, b.find(Process, "1").Start, "its total was 0 when that interval began")
-	assert.Equal(t, 4*units.Joule, b.energy(Container, "A"), "a container has all of it")
+	assert.Equal(t, 2*units.Joule, b.energy(units.ProcessEntity, "1"), "the energy before stays where it was")
+	assert.Equal(t, 2*units.Joule, b.energy(units.ProcessEntity, "other"))
+	assert.Equal(t, before, b.find(units.ProcessEntity, "1").Start, "its total was 0 when that interval began")
+	assert.Equal(t, 4*units.Joule, b.energy(units.ContainerEntity, "A"), "a container has all of it")
 	requireConserved(t, b.e, Amounts{})
 }
 
 func TestAnEndedSeriesIsReplacedBeforeItsEndIsDelivered(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 1, Max: 1}}})
+	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: 1, Max: 1}}})
 	p, q := b.open(1), b.open(2)
 	run := func(claims ...Claim) { b.observe(units.Joule, 1, 1, claims...) }
 	run(Claim{Claimant: p, CPU: 1}, Claim{Claimant: q, CPU: 1})
-	require.NotNil(t, b.find(Process, "1"))
-	require.Nil(t, b.find(Process, "2"))
+	require.NotNil(t, b.find(units.ProcessEntity, "1"))
+	require.Nil(t, b.find(units.ProcessEntity, "2"))
 	b.e.Close(p)
 	run(Claim{Claimant: q, CPU: 1})
-	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"))
-	assert.Equal(t, units.Joule/2, b.energy(Process, "1"), "until its end is acknowledged")
+	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "2"))
+	assert.Equal(t, units.Joule/2, b.energy(units.ProcessEntity, "1"), "until its end is acknowledged")
 	b.deliver()
-	require.Nil(t, b.find(Process, "1"))
+	require.Nil(t, b.find(units.ProcessEntity, "1"))
 }
 
 func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
@@ -479,28 +479,28 @@ func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Emitted()
 	b.e.Acknowledged()
-	require.NotNil(t, b.find(Process, "1"), "it lives")
+	require.NotNil(t, b.find(units.ProcessEntity, "1"), "it lives")
 
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
 	b.e.Emitted() // refused
 	for range 3 {
 		b.observe(0, 1, 1)
-		a := b.find(Process, "1")
+		a := b.find(units.ProcessEntity, "1")
 		require.NotNil(t, a)
 		assert.Equal(t, 2*units.Joule, a.Energy[pkg])
 		assert.True(t, a.Ended)
 		assert.True(t, a.EndSent)
-		assert.NotNil(t, b.find(Container, "A"))
+		assert.NotNil(t, b.find(units.ContainerEntity, "A"))
 		b.e.Emitted()
 	}
 	b.e.Acknowledged()
-	for _, entity := range []Entity{Process, Container, Pod} {
+	for _, entity := range []units.Entity{units.ProcessEntity, units.ContainerEntity, units.PodEntity} {
 		for _, id := range []string{"1", "A", "X"} {
 			assert.Nil(t, b.find(entity, id))
 		}
 	}
-	require.NotNil(t, b.find(Process, "other"))
+	require.NotNil(t, b.find(units.ProcessEntity, "other"))
 }
 
 func TestSeriesThatEndAfterACollectionAreNotRemovedByItsAcknowledgment(t *testing.T) {
@@ -509,7 +509,7 @@ func TestSeriesThatEndAfterACollectionAreNotRemovedByItsAcknowledgment(t *testin
 	b.e.Emitted()
 	b.e.Close(p)
 	b.e.Acknowledged()
-	require.NotNil(t, b.find(Process, "1"))
+	require.NotNil(t, b.find(units.ProcessEntity, "1"))
 }
 
 func TestAContainerThatComesBackBeforeItsEndWasDeliveredGoesOn(t *testing.T) {
@@ -519,7 +519,7 @@ func TestAContainerThatComesBackBeforeItsEndWasDeliveredGoesOn(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	n := 0
 	for a := range b.e.Ledger().Accounts {
-		if a.Entity == Container {
+		if a.Entity == units.ContainerEntity {
 			n++
 			assert.False(t, a.Ended)
 			assert.Equal(t, baseline, a.Start)
@@ -539,21 +539,21 @@ func TestAContainerThatRestartsAfterItsEndWasDeliveredGetsANewStart(t *testing.T
 	again := b.at
 	q := b.open(2, inContainer("A"))
 	b.observe(units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
-	assert.Equal(t, units.Joule, b.energy(Container, "A"))
-	assert.Equal(t, again, b.find(Container, "A").Start)
+	assert.Equal(t, units.Joule, b.energy(units.ContainerEntity, "A"))
+	assert.Equal(t, again, b.find(units.ContainerEntity, "A").Start)
 }
 
 func TestProcessesOfOneContainerShareItsAccountUntilTheLastEnds(t *testing.T) {
 	b := newBench(t, Config{})
 	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("A"))
 	b.e.Close(p)
-	assert.False(t, b.find(Container, "A").Ended)
+	assert.False(t, b.find(units.ContainerEntity, "A").Ended)
 	b.e.Close(q)
-	assert.True(t, b.find(Container, "A").Ended)
+	assert.True(t, b.find(units.ContainerEntity, "A").Ended)
 }
 
 func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: 1000 * units.Joule}}})
+	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: 1000 * units.Joule}}})
 	b.iv.Zones[0].OK = false
 	const births = 3 * maxPendingClaims
 	for i := range births {
@@ -565,7 +565,7 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	assert.LessOrEqual(t, len(b.e.claimants), maxPendingClaims+2, "memory is bounded")
 	b.iv.Zones[0].OK = true
 	b.observe(births*units.Joule, 1, 1)
-	assert.Equal(t, births*units.Joule, b.energy(Process, "other"))
+	assert.Equal(t, births*units.Joule, b.energy(units.ProcessEntity, "other"))
 	requireConserved(t, b.e, Amounts{})
 }
 
@@ -575,12 +575,12 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	cfg := Config{}
 	if r.IntN(2) == 0 {
-		cfg.Limits[Process] = Limit{units.Energy(r.IntN(1000)), 1 + r.IntN(20)}
+		cfg.Limits[units.ProcessEntity] = Limit{units.Energy(r.IntN(1000)), 1 + r.IntN(20)}
 	}
 	e := New(cfg, baseline)
 	type life struct {
 		id    Claimant
-		owner Owner
+		owner units.Owner
 	}
 	var living []life
 	var delivered, consumed Amounts
@@ -599,7 +599,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 		}
 		for r.IntN(3) == 0 {
 			pid++
-			o := Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: "x"}}
+			o := units.Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: "x"}}
 			if r.IntN(2) == 0 {
 				inPod(fmt.Sprint("c", r.IntN(5)), "pod")(&o)
 			}
@@ -663,27 +663,27 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 		}
 		seen := map[series]bool{}
 		for a := range l.Accounts {
-			s, _, _ := a.Owner.seriesOf(a.Entity)
+			s, _ := seriesOf(a.Entity, &a.Owner)
 			require.False(t, seen[s], "one account per series")
 			seen[s] = true
 			require.GreaterOrEqual(t, a.Energy[pkg], previous[s], "totals never go down")
 			previous[s] = a.Energy[pkg]
 			require.False(t, a.Start.Before(baseline))
 		}
-		if most := cfg.Limits[Process].Max; most > 0 {
-			require.LessOrEqual(t, e.live[Process], most)
+		if most := cfg.Limits[units.ProcessEntity].Max; most > 0 {
+			require.LessOrEqual(t, e.live[units.ProcessEntity], most)
 		}
 		if r.IntN(3) > 0 {
 			e.Emitted()
 			if r.IntN(3) > 0 {
 				for a := range l.Accounts {
 					if a.Ended {
-						if a.Entity == Process {
+						if a.Entity == units.ProcessEntity {
 							for kind := range delivered {
 								delivered[kind] += a.Energy[kind]
 							}
 						}
-						s, _, _ := a.Owner.seriesOf(a.Entity)
+						s, _ := seriesOf(a.Entity, &a.Owner)
 						delete(previous, s)
 					}
 				}
@@ -732,7 +732,7 @@ func TestTheOrderOfClaimsChangesSharesByAtMostAMicrojoule(t *testing.T) {
 			b.observe(energy, 1, 1, claims...)
 			out := make([]units.Energy, len(weights))
 			for i := range out {
-				out[i] = b.energy(Process, fmt.Sprint(i+1))
+				out[i] = b.energy(units.ProcessEntity, fmt.Sprint(i+1))
 			}
 			return out
 		}
@@ -785,7 +785,7 @@ func BenchmarkIdle(b *testing.B) {
 				cfg := Config{}
 				cfg.Rules.Idle = rule
 				if named == "named by use" {
-					cfg.Limits[Process].MinEnergy = 1
+					cfg.Limits[units.ProcessEntity].MinEnergy = 1
 				}
 				bench := newBench(b, cfg)
 				var claims []Claim
@@ -807,13 +807,13 @@ func BenchmarkIdle(b *testing.B) {
 
 func TestAProcessThatMovesToAnotherJobOrUnitHasAnotherSeries(t *testing.T) {
 	b := newBench(t, Config{})
-	for i, in := range []func(*Owner){inJob("1"), inJob("2"), inUnit("a"), inUnit("b")} {
+	for i, in := range []func(*units.Owner){inJob("1"), inJob("2"), inUnit("a"), inUnit("b")} {
 		id := b.open(1, in)
 		b.observe(units.Joule, 1, 1, Claim{Claimant: id, CPU: 1})
 		b.e.Close(id)
 		series := 0
 		for a := range b.e.Ledger().Accounts {
-			if a.Entity == Process && !a.Other {
+			if a.Entity == units.ProcessEntity && !a.Other {
 				series++
 				assert.Equal(t, units.Joule, a.Energy[pkg])
 			}

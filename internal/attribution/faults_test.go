@@ -44,7 +44,7 @@ func TestAZoneThatFailsForGoodKeepsNoDeadSeriesAlive(t *testing.T) {
 	assert.Zero(t, b.living())
 	b.iv.Zones[1].OK, b.iv.Zones[1].Total = true, 600*units.Joule
 	b.observe(0, 1, 1)
-	assert.Equal(t, 600*units.Joule, b.find(Process, "other").Energy[dram], "late, and not lost")
+	assert.Equal(t, 600*units.Joule, b.find(units.ProcessEntity, "other").Energy[dram], "late, and not lost")
 }
 
 func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
@@ -57,11 +57,11 @@ func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 	b.iv.Zones[1].OK = false
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.e.Close(p)
-	require.False(t, b.find(Process, "1").Ended, "the zone owes it")
+	require.False(t, b.find(units.ProcessEntity, "1").Ended, "the zone owes it")
 	b.iv.Zones = b.iv.Zones[:1]
 	b.observe(0, 1, 1)
-	assert.True(t, b.find(Process, "1").Ended)
-	assert.Equal(t, 5*units.Joule, b.find(Process, "1").Energy[dram])
+	assert.True(t, b.find(units.ProcessEntity, "1").Ended)
+	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Energy[dram])
 	b.deliver()
 	assert.Zero(t, b.living())
 	k := b.e.Ledger().Kinds[dram]
@@ -80,18 +80,18 @@ func TestClaimantsOfAReturningZoneAreNotChargedForItsAbsence(t *testing.T) {
 	b.observe(0, 0, 2*ms)
 	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
 	b.e.Close(early)
-	assert.True(t, b.find(Process, "1").Ended, "a zone that may never return keeps no account")
+	assert.True(t, b.find(units.ProcessEntity, "1").Ended, "a zone that may never return keeps no account")
 	b.iv.Zones = there
 	there[1].OK, there[1].Total = true, 10*units.Joule
 	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
 	k := b.e.Ledger().Kinds[dram]
 	assert.Equal(t, 4*units.Joule, k.Idle)
 	assert.Equal(t, 4*units.Joule, k.Unattributed)
-	assert.Equal(t, 2*units.Joule, b.find(Process, "2").Energy[dram])
+	assert.Equal(t, 2*units.Joule, b.find(units.ProcessEntity, "2").Energy[dram])
 	b.observe(0, 1, 1)
 	there[1].Total += units.Joule
 	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
-	assert.Equal(t, 3*units.Joule, b.find(Process, "2").Energy[dram], "it is as before")
+	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "2").Energy[dram], "it is as before")
 	requireConserved(t, b.e, Amounts{})
 }
 
@@ -108,12 +108,12 @@ func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
 	}
 	l := b.e.Ledger()
 	assert.InDelta(t, 100, units.Watts(l.Kinds[pkg].RecentActive, l.Kinds[pkg].RecentTime), 1e-9)
-	assert.InDelta(t, 100, units.Watts(b.find(Process, "1").Recent[pkg], l.Kinds[pkg].RecentTime), 1e-9)
+	assert.InDelta(t, 100, units.Watts(b.find(units.ProcessEntity, "1").Recent[pkg], l.Kinds[pkg].RecentTime), 1e-9)
 	assert.InDelta(t, 100, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-9)
 }
 
 func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{Process: {MinEnergy: units.Joule, Max: 5}}})
+	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {MinEnergy: units.Joule, Max: 5}}})
 	const births = maxEnded + 100
 	for i := range births {
 		p := b.open(int32(i+1), inContainer(fmt.Sprint(i)))
@@ -126,7 +126,7 @@ func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 	}
 	assert.LessOrEqual(t, b.living(), maxEnded+5)
 	assert.EqualValues(t, 100+births-5, b.e.Ledger().Dropped, "containers and processes")
-	assert.Equal(t, 100*units.Joule, b.energy(Container, "other"))
+	assert.Equal(t, 100*units.Joule, b.energy(units.ContainerEntity, "other"))
 	requireConserved(t, b.e, Amounts{})
 	b.deliver()
 	assert.Zero(t, b.living())
@@ -136,7 +136,7 @@ func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 
 func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 	for _, partly := range []bool{false, true} {
-		b := newBench(t, Config{Limits: Limits{Process: {Max: 2}}})
+		b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {Max: 2}}})
 		for i := range 4 {
 			p := b.open(int32(i + 1))
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
@@ -152,7 +152,7 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 		if partly {
 			others = 0
 		}
-		assert.Equal(t, others, b.energy(Process, "other"), "acknowledged in part: %v", partly)
+		assert.Equal(t, others, b.energy(units.ProcessEntity, "other"), "acknowledged in part: %v", partly)
 		requireConserved(t, b.e, Amounts{})
 		b.deliver()
 		assert.Zero(t, b.living())
@@ -160,7 +160,7 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 }
 
 func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
-	b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
+	b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {Max: 1}}})
 	first := b.open(1)
 	b.observe(units.Joule, 1, 1, Claim{Claimant: first, CPU: 1})
 	b.e.Close(first)
@@ -168,7 +168,7 @@ func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: second, CPU: 1})
 	b.e.Emitted()
 	b.e.Close(second) // the destination has not answered yet
-	assert.Zero(t, b.energy(Process, "other"))
+	assert.Zero(t, b.energy(units.ProcessEntity, "other"))
 	b.deliver()
 	assert.Zero(t, b.living())
 }
@@ -176,7 +176,7 @@ func TestSeriesInDeliveryAreNotCountedTwice(t *testing.T) {
 func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 	for name, answer := range map[string]func(*Engine){"acknowledged": (*Engine).Acknowledged, "in part": (*Engine).PartlyAcknowledged} {
 		for _, meanwhile := range []bool{false, true} { // it continues before the destination has answered
-			b := newBench(t, Config{Limits: Limits{Process: {Max: 1}}})
+			b := newBench(t, Config{Limits: Limits{units.ProcessEntity: {Max: 1}}})
 			p := b.open(1)
 			b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 			b.e.Close(p)
@@ -195,15 +195,15 @@ func TestAContinuedSeriesIsNotCountedTwice(t *testing.T) {
 			if name == "acknowledged" && !meanwhile {
 				sent = 0 // it was dropped, and the second joule has no series
 			}
-			assert.Equal(t, units.Joule-sent, b.energy(Process, "other"), "%s, meanwhile: %v", name, meanwhile)
-			assert.Equal(t, []string{"p2"}, b.live(Process))
+			assert.Equal(t, units.Joule-sent, b.energy(units.ProcessEntity, "other"), "%s, meanwhile: %v", name, meanwhile)
+			assert.Equal(t, []string{"p2"}, b.live(units.ProcessEntity))
 		}
 	}
 }
 
 func TestAnotherCommandLineIsAnotherSeries(t *testing.T) {
 	b := newBench(t, Config{})
-	owner := Owner{Process: units.Process{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
+	owner := units.Owner{Process: units.Process{PID: 7, Path: "/bin/busybox", CommandLine: "sh"}}
 	b.e.Open(owner, baseline)
 	owner.Process.CommandLine = "gzip file"
 	b.e.Open(owner, baseline)
@@ -221,7 +221,7 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	z.Total, z.Replaced = 0, true
 	b.observe(units.Joule, 1, 1)
-	assert.Equal(t, 5*units.Joule, b.find(Process, "1").Energy[dram], "shared by the CPU time of the interval")
+	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Energy[dram], "shared by the CPU time of the interval")
 	z.Total, z.OK = 1000*units.Joule, true
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	zone := &b.e.Ledger().Zones[1]
@@ -232,6 +232,6 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	assert.Equal(t, 8*units.Joule, zone.Energy)
 	assert.Equal(t, time.Second, zone.RecentTime, "of this interval alone")
-	assert.Equal(t, 8*units.Joule, b.find(Process, "1").Energy[dram])
+	assert.Equal(t, 8*units.Joule, b.find(units.ProcessEntity, "1").Energy[dram])
 	requireConserved(t, b.e, Amounts{})
 }

@@ -19,15 +19,15 @@ const (
 // idleSharing is who carries idle energy under an allocation that does not go by use.
 type idleSharing struct {
 	groups []idleGroup
-	index  map[[numEntities]int32]int32 // groups by their accounts
-	unused []int32                      // groups without members
-	weight uint64                       // of all groups
-	stale  bool                         // the weights must be computed anew
+	index  map[[units.NumEntities]int32]int32 // groups by their accounts
+	unused []int32                            // groups without members
+	weight uint64                             // of all groups
+	stale  bool                               // the weights must be computed anew
 }
 
 // idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
 type idleGroup struct {
-	accounts [numEntities]int32 // none for the process
+	accounts [units.NumEntities]int32 // none for the process
 	count    int32
 	named    []idleMember
 	weight   uint64
@@ -41,8 +41,8 @@ type idleMember struct {
 
 // idleHolder returns the account of the container that idle energy is given to, which is the first of a container, a VM
 // and a pod, or none.
-func idleHolder(accounts *[numEntities]int32) int32 {
-	for _, entity := range [...]Entity{Container, VM, Pod} {
+func idleHolder(accounts *[units.NumEntities]int32) int32 {
+	for _, entity := range [...]units.Entity{units.ContainerEntity, units.VMEntity, units.PodEntity} {
 		if account := accounts[entity]; account != none {
 			return account
 		}
@@ -69,7 +69,7 @@ func (e *Engine) joinIdle(c *claimant) {
 		return
 	}
 	key := c.accounts
-	key[Process] = none
+	key[units.ProcessEntity] = none
 	i, ok := e.idle.index[key]
 	if !ok {
 		i = e.idle.newGroup(key)
@@ -81,7 +81,7 @@ func (e *Engine) joinIdle(c *claimant) {
 	}
 }
 
-func (s *idleSharing) newGroup(key [numEntities]int32) (i int32) {
+func (s *idleSharing) newGroup(key [units.NumEntities]int32) (i int32) {
 	if n := len(s.unused); n > 0 {
 		i, s.unused = s.unused[n-1], s.unused[:n-1]
 	} else {
@@ -115,7 +115,7 @@ func (e *Engine) leaveIdle(id Claimant) {
 // nameIdleMember has a claimant carry idle energy in its own account, which it has now.
 func (e *Engine) nameIdleMember(id Claimant) {
 	c := e.claimants[id]
-	if account := c.accounts[Process]; c.idleGroup != none && account != none {
+	if account := c.accounts[units.ProcessEntity]; c.idleGroup != none && account != none {
 		group := &e.idle.groups[c.idleGroup]
 		c.idleIndex = int32(len(group.named))
 		group.named = append(group.named, idleMember{id, account})
@@ -171,7 +171,7 @@ func (e *Engine) addClaimIdle(p Portion, claim *Claim, energy units.Energy) {
 	}
 	c := e.claimants[claim.Claimant]
 	for entity, account := range c.accounts {
-		if Entity(entity) == Process && (account == none || claim.ShortLived) {
+		if units.Entity(entity) == units.ProcessEntity && (account == none || claim.ShortLived) {
 			account = othersIndex
 		}
 		if account != none {

@@ -30,9 +30,9 @@ func newShared(rules attribution.Rules) *shared {
 	n := &shared{at: time.Unix(1, 0)}
 	n.engine = attribution.New(attribution.Config{Rules: rules}, n.at)
 	for i, container := range []string{"A", "A", "B", ""} {
-		owner := attribution.Owner{
-			Process:   units.Process{PID: int32(i + 1), Executable: "p"},
-			Container: units.Container{ID: container},
+		owner := units.Owner{
+			Process:  units.Process{PID: int32(i + 1), Executable: "p"},
+			Workload: units.Workload{Container: units.Container{ID: container}},
 		}
 		n.claimants = append(n.claimants, n.engine.Open(owner, n.at))
 	}
@@ -66,7 +66,7 @@ func (n *shared) joules() (active, idle map[string]float64) {
 		switch {
 		case a.Other:
 			name = "other"
-		case a.Entity == attribution.Process:
+		case a.Entity == units.ProcessEntity:
 			name = strconv.Itoa(int(a.Owner.Process.PID))
 		}
 		active[name], idle[name] = a.Energy[0].Joules(), a.Idle[0].Joules()
@@ -215,9 +215,9 @@ func TestFixedStaticPowerDoesNotChargeOthersForTheExcluded(t *testing.T) {
 func TestAContainerOfThousandsOfProcessesHasNoLessThanOneOfOne(t *testing.T) {
 	n := newShared(rulesOf(attribution.IdleEqualContainers))
 	for pid := range 9000 {
-		owner := attribution.Owner{
-			Process:   units.Process{PID: int32(100 + pid), Executable: "p"},
-			Container: units.Container{ID: "A"},
+		owner := units.Owner{
+			Process:  units.Process{PID: int32(100 + pid), Executable: "p"},
+			Workload: units.Workload{Container: units.Container{ID: "A"}},
 		}
 		n.engine.Open(owner, n.at)
 	}
@@ -254,7 +254,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 		for seed := range uint64(40) {
 			random := rand.New(rand.NewPCG(seed, uint64(rule)))
 			at := time.Unix(1, 0)
-			e := attribution.New(attribution.Config{Rules: rulesOf(rule), Limits: attribution.Limits{attribution.Process: {MinEnergy: 5 * units.Joule}}}, at)
+			e := attribution.New(attribution.Config{Rules: rulesOf(rule), Limits: attribution.Limits{units.ProcessEntity: {MinEnergy: 5 * units.Joule}}}, at)
 			var tenants []*tenant
 			sizes, want := map[string]uint64{}, map[string]float64{}
 			series := func() map[string]float64 {
@@ -263,7 +263,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 					switch o := &a.Owner; {
 					case a.Other:
 						got["other"] = a.Idle[0].Joules()
-					case a.Entity == attribution.Process:
+					case a.Entity == units.ProcessEntity:
 						got[strconv.Itoa(int(o.Process.PID))] = a.Idle[0].Joules()
 					default:
 						got[[...]string{"", o.Container.ID, o.Pod.UID, o.VM.ID}[a.Entity]] = a.Idle[0].Joules()
@@ -274,7 +274,7 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 			energy := units.Energy(0)
 			for step := range 60 {
 				for range random.IntN(4) {
-					o := attribution.Owner{Process: units.Process{PID: int32(len(tenants) + 1), Executable: "p"}}
+					o := units.Owner{Process: units.Process{PID: int32(len(tenants) + 1), Executable: "p"}}
 					n := &tenant{running: true, pid: strconv.Itoa(len(tenants) + 1)}
 					if random.IntN(3) > 0 {
 						o.Container.ID = fmt.Sprint("container ", random.IntN(3))

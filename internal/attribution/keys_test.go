@@ -45,8 +45,8 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		b := keyed(t, c.key, IdleNone)
 		c.first.Claimant, c.second.Claimant = b.open(1), b.open(2)
 		b.share(12*units.Joule, c.first, c.second)
-		assert.Equal(t, c.want*units.Joule, b.energy(Process, "1"), name)
-		assert.Equal(t, (12-c.want)*units.Joule, b.energy(Process, "2"), name)
+		assert.Equal(t, c.want*units.Joule, b.energy(units.ProcessEntity, "1"), name)
+		assert.Equal(t, (12-c.want)*units.Joule, b.energy(units.ProcessEntity, "2"), name)
 		requireConserved(t, b.e, Amounts{})
 	}
 }
@@ -76,13 +76,13 @@ func TestWeightsAreIgnoredIfOnlyUnattributedTimeRan(t *testing.T) {
 func TestWeightsApplyWithoutAnyCPUTime(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}}, Claim{Claimant: b.open(2), Weights: weights{0, 40}})
-	assert.Equal(t, 4*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 4*units.Joule, b.energy(units.ProcessEntity, "1"))
 }
 
 func TestIdleEnergyByUseIsSharedByTheKey(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleUsed)
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 100 * ms, Weights: weights{30, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{10, 0}})
-	assert.Equal(t, 9*units.Joule, b.find(Process, "1").Idle[pkg])
+	assert.Equal(t, 9*units.Joule, b.find(units.ProcessEntity, "1").Idle[pkg])
 	requireConserved(t, b.e, Amounts{})
 }
 
@@ -93,8 +93,8 @@ func TestExcludedProcessesHaveNoWeight(t *testing.T) {
 	b.node.Unattributed = 100 * ms
 	b.observe(24*units.Joule, 1300*ms, 2*units.Second,
 		Claim{Claimant: static, CPU: 300 * ms, Weights: weights{1000, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{10, 0}})
-	assert.Zero(t, b.energy(Process, "1"))
-	assert.Equal(t, 6*units.Joule, b.energy(Process, "2"))
+	assert.Zero(t, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 6*units.Joule, b.energy(units.ProcessEntity, "2"))
 	assert.Equal(t, 6*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed, "by CPU time, of what is not excluded")
 }
 
@@ -108,8 +108,8 @@ func TestALateZoneIsSharedByTheKeyOfAllItsIntervals(t *testing.T) {
 	b.iv.Zones[0].OK = true
 	b.at = b.at.Add(time.Second)
 	b.share(16*units.Joule, Claim{Claimant: p, CPU: 100 * ms}, Claim{Claimant: q, Weights: weights{0, 20}})
-	assert.Equal(t, 6*units.Joule, b.energy(Process, "1"), "30 of 80")
-	assert.Equal(t, 10*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, 6*units.Joule, b.energy(units.ProcessEntity, "1"), "30 of 80")
+	assert.Equal(t, 10*units.Joule, b.energy(units.ProcessEntity, "2"))
 }
 
 // Otherwise processes that ran only in unweighed intervals would get nothing.
@@ -122,22 +122,22 @@ func TestALateZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
 	b.node.Unweighed[0] = false
 	b.iv.Zones[0].OK = true
 	b.share(10*units.Joule, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
-	assert.Equal(t, 9*units.Joule, b.energy(Process, "1"))
-	assert.Equal(t, 1*units.Joule, b.energy(Process, "2"))
+	assert.Equal(t, 9*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "2"))
 
 	b.node.Unweighed[1] = true // not the key of the kind
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{30, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
-	assert.Equal(t, 12*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 12*units.Joule, b.energy(units.ProcessEntity, "1"))
 	b.node.Unweighed[0] = true
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: 900 * ms, Weights: weights{30, 0}}, Claim{Claimant: q, CPU: 100 * ms, Weights: weights{70, 0}})
-	assert.Equal(t, 21*units.Joule, b.energy(Process, "1"))
+	assert.Equal(t, 21*units.Joule, b.energy(units.ProcessEntity, "1"))
 }
 
 func TestUnweighedIdleEnergyIsSharedByCPUTime(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleUsed)
 	b.node.Unweighed[0] = true
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 300 * ms, Weights: weights{10, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{30, 0}})
-	assert.Equal(t, 9*units.Joule, b.find(Process, "1").Idle[pkg])
+	assert.Equal(t, 9*units.Joule, b.find(units.ProcessEntity, "1").Idle[pkg])
 }
 
 func TestADroppedZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
@@ -154,7 +154,7 @@ func TestADroppedZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
 	b.iv.At = b.at
 	b.e.Observe(&b.iv)
 	b.iv.Zones = zones
-	assert.InDelta(t, 4.5e6, float64(b.energy(Process, "1")), 1)
+	assert.InDelta(t, 4.5e6, float64(b.energy(units.ProcessEntity, "1")), 1)
 }
 
 func TestWeightsOfLateZonesSaturate(t *testing.T) {
@@ -166,7 +166,7 @@ func TestWeightsOfLateZonesSaturate(t *testing.T) {
 	}
 	b.iv.Zones[0].OK = true
 	b.share(10*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{1, 0}})
-	assert.InDelta(t, 5e6, float64(b.energy(Process, "1")), 1)
+	assert.InDelta(t, 5e6, float64(b.energy(units.ProcessEntity, "1")), 1)
 	b.node.Unattributed = ms
 	b.share(12*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{Claimant: q, CPU: ms, Weights: weights{math.MaxUint64, 0}})
 	requireConserved(t, b.e, Amounts{})

@@ -26,7 +26,7 @@ type Limit struct {
 }
 
 // Limits are those of each entity.
-type Limits [numEntities]Limit
+type Limits [units.NumEntities]Limit
 
 // What is planned for where there is no limit, and at most for those that ended.
 const (
@@ -38,7 +38,9 @@ func (l *Limit) live() int  { return cmp.Or(l.Max, maxLive) }
 func (l *Limit) ended() int { return min(l.live(), maxEnded) }
 
 // hasRoom reports whether one more series of an entity may live.
-func (e *Engine) hasRoom(entity Entity) bool { return e.live[entity] < e.cfg.Limits[entity].live() }
+func (e *Engine) hasRoom(entity units.Entity) bool {
+	return e.live[entity] < e.cfg.Limits[entity].live()
+}
 
 // rank is what decides who has a series. It stays with a process, container, pod or VM as it gets a series and loses it.
 type rank struct {

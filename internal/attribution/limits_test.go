@@ -17,7 +17,7 @@ import (
 )
 
 // limited returns limits of one entity.
-func limited(entity Entity, limit Limit) (l Limits) {
+func limited(entity units.Entity, limit Limit) (l Limits) {
 	l[entity] = limit
 	return l
 }
@@ -37,7 +37,7 @@ func (b *bench) collect(joules map[Claimant]int) {
 }
 
 // live returns the names of the live series of an entity.
-func (b *bench) live(entity Entity) (names []string) {
+func (b *bench) live(entity units.Entity) (names []string) {
 	for a := range b.e.Ledger().Accounts {
 		if a.Entity == entity && !a.Ended && !a.Other {
 			names = append(names, a.Owner.Process.Executable+a.Owner.Container.ID+a.Owner.VM.ID)
@@ -54,7 +54,7 @@ func TestTheLargestHaveTheSeriesInAnyOrderOfArrival(t *testing.T) {
 			if seed == 0 {
 				slices.Sort(order)
 			}
-			b := newBench(t, Config{Limits: limited(Process, Limit{units.Joule, 3})})
+			b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{units.Joule, 3})})
 			joules := map[Claimant]int{}
 			for _, n := range order {
 				joules[b.open(int32(n+1))] = n + 1
@@ -67,18 +67,18 @@ func TestTheLargestHaveTheSeriesInAnyOrderOfArrival(t *testing.T) {
 				b.collect(joules)
 				b.deliver()
 			}
-			assert.Equal(t, []string{"p10", "p8", "p9"}, b.live(Process), "order %v, at once %v", order, atOnce)
+			assert.Equal(t, []string{"p10", "p8", "p9"}, b.live(units.ProcessEntity), "order %v, at once %v", order, atOnce)
 		}
 	}
 }
 
 // A node of 500 daemons of 1 J each, each in its own container, pod or VM, gets a job of 100 J.
 func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T) {
-	for entity, in := range map[Entity]func(string) func(*Owner){
-		Process:   func(string) func(*Owner) { return func(*Owner) {} },
-		Container: inContainer,
-		Pod:       func(id string) func(*Owner) { return inPod("c"+id, id) },
-		VM:        inVM,
+	for entity, in := range map[units.Entity]func(string) func(*units.Owner){
+		units.ProcessEntity:   func(string) func(*units.Owner) { return func(*units.Owner) {} },
+		units.ContainerEntity: inContainer,
+		units.PodEntity:       func(id string) func(*units.Owner) { return inPod("c"+id, id) },
+		units.VMEntity:        inVM,
 	} {
 		for _, windows := range []int{1, 10} {
 			b := newBench(t, Config{Limits: limited(entity, Limit{units.Joule, 500})})
@@ -147,7 +147,7 @@ func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 		}
 	}
 	for name, c := range tests {
-		for entity := Process; entity <= Container; entity++ {
+		for entity := units.ProcessEntity; entity <= units.ContainerEntity; entity++ {
 			b := newBench(t, Config{Limits: limited(entity, Limit{Max: 1})})
 			p, q := b.open(1, inContainer("A")), b.open(2, inContainer("B"))
 			displaced := 0
@@ -167,18 +167,18 @@ func TestSeriesDoNotAlternateBetweenEqualClaimants(t *testing.T) {
 }
 
 func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(Process, Limit{units.Joule, 1})})
+	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{units.Joule, 1})})
 	p, q := b.open(1), b.open(2)
 	b.collect(map[Claimant]int{p: 10, q: 1})
 	b.deliver()
-	began := b.find(Process, "1").Start
+	began := b.find(units.ProcessEntity, "1").Start
 	b.collect(map[Claimant]int{p: 1, q: 50})
-	require.Equal(t, 11*units.Joule, b.energy(Process, "1"))
-	require.True(t, b.find(Process, "1").Ended)
-	assert.Equal(t, 50*units.Joule, b.energy(Process, "2"))
+	require.Equal(t, 11*units.Joule, b.energy(units.ProcessEntity, "1"))
+	require.True(t, b.find(units.ProcessEntity, "1").Ended)
+	assert.Equal(t, 50*units.Joule, b.energy(units.ProcessEntity, "2"))
 	b.e.Emitted() // refused
 	b.collect(map[Claimant]int{p: 500, q: 1})
-	a := b.find(Process, "1")
+	a := b.find(units.ProcessEntity, "1")
 	assert.False(t, a.Ended)
 	assert.False(t, a.EndSent)
 	assert.Equal(t, 511*units.Joule, a.Energy[pkg], "the end was not sent, so it continues")
@@ -186,45 +186,45 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	b.deliver()
 	b.collect(map[Claimant]int{p: 1, q: 9000})
 	b.deliver()
-	require.Nil(t, b.find(Process, "1"))
+	require.Nil(t, b.find(units.ProcessEntity, "1"))
 	b.collect(map[Claimant]int{p: 90000, q: 1})
-	assert.Equal(t, 90000*units.Joule, b.energy(Process, "1"), "another series")
-	assert.Equal(t, b.at.Add(-time.Second), b.find(Process, "1").Start)
+	assert.Equal(t, 90000*units.Joule, b.energy(units.ProcessEntity, "1"), "another series")
+	assert.Equal(t, b.at.Add(-time.Second), b.find(units.ProcessEntity, "1").Start)
 	requireConserved(t, b.e, Amounts{pkg: (511 + 1 + 51) * units.Joule})
 }
 
 func TestAContainerThatLosesItsSeriesContinuesIfItsEndWasNotSent(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(Container, Limit{Max: 1})})
+	b := newBench(t, Config{Limits: limited(units.ContainerEntity, Limit{Max: 1})})
 	p, q := b.open(1, inPod("A", "X")), b.open(2, inPod("B", "X"))
 	b.collect(map[Claimant]int{p: 10, q: 1})
-	began := b.find(Container, "A").Start
-	require.Equal(t, 1*units.Joule, b.energy(Container, "other"))
+	began := b.find(units.ContainerEntity, "A").Start
+	require.Equal(t, 1*units.Joule, b.energy(units.ContainerEntity, "other"))
 	b.deliver()
 	b.collect(map[Claimant]int{p: 1, q: 50})
-	assert.True(t, b.find(Container, "A").Ended)
-	assert.Equal(t, 11*units.Joule, b.energy(Container, "A"))
-	assert.Equal(t, 50*units.Joule, b.energy(Container, "B"))
-	assert.Equal(t, 1*units.Joule, b.energy(Container, "other"))
-	assert.Equal(t, 62*units.Joule, b.energy(Pod, "X"))
+	assert.True(t, b.find(units.ContainerEntity, "A").Ended)
+	assert.Equal(t, 11*units.Joule, b.energy(units.ContainerEntity, "A"))
+	assert.Equal(t, 50*units.Joule, b.energy(units.ContainerEntity, "B"))
+	assert.Equal(t, 1*units.Joule, b.energy(units.ContainerEntity, "other"))
+	assert.Equal(t, 62*units.Joule, b.energy(units.PodEntity, "X"))
 	b.e.Emitted() // refused
 	b.observe(7*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
-	assert.Equal(t, 11*units.Joule, b.energy(Container, "A"), "final")
-	assert.Equal(t, 8*units.Joule, b.energy(Container, "other"))
+	assert.Equal(t, 11*units.Joule, b.energy(units.ContainerEntity, "A"), "final")
+	assert.Equal(t, 8*units.Joule, b.energy(units.ContainerEntity, "other"))
 	b.collect(map[Claimant]int{p: 5000, q: 1})
-	assert.False(t, b.find(Container, "A").Ended)
-	assert.Equal(t, 5011*units.Joule, b.energy(Container, "A"))
-	assert.Equal(t, began, b.find(Container, "A").Start)
-	assert.True(t, b.find(Container, "B").Ended)
+	assert.False(t, b.find(units.ContainerEntity, "A").Ended)
+	assert.Equal(t, 5011*units.Joule, b.energy(units.ContainerEntity, "A"))
+	assert.Equal(t, began, b.find(units.ContainerEntity, "A").Start)
+	assert.True(t, b.find(units.ContainerEntity, "B").Ended)
 	b.e.Close(p)
 	b.deliver()
-	assert.Equal(t, []string(nil), b.live(Container))
+	assert.Equal(t, []string(nil), b.live(units.ContainerEntity))
 	b.observe(units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
-	assert.Equal(t, 1*units.Joule, b.energy(Container, "B"), "there is a place")
+	assert.Equal(t, 1*units.Joule, b.energy(units.ContainerEntity, "B"), "there is a place")
 	b.e.Close(q)
 	b.deliver()
 	assert.Empty(t, b.e.series)
-	assert.Equal(t, [numEntities]int{}, b.e.live)
-	assert.Equal(t, [numEntities]int{}, b.e.ended)
+	assert.Equal(t, [units.NumEntities]int{}, b.e.live)
+	assert.Equal(t, [units.NumEntities]int{}, b.e.ended)
 }
 
 // A pipeline acknowledges once and then refuses everything. In each collection there is a newcomer that uses more than
@@ -240,21 +240,21 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	var delivered Amounts
 	for i := range 50 {
 		name := fmt.Sprint(i + 1)
-		in := func(o *Owner) { inPod(name, name)(o); inVM(name)(o); inJob(name)(o); inUnit(name)(o) }
+		in := func(o *units.Owner) { inPod(name, name)(o); inVM(name)(o); inJob(name)(o); inUnit(name)(o) }
 		joules[b.open(int32(i+1), in)] = int(100 * math.Pow(1.5, float64(i)))
 		b.collect(joules)
-		for entity := range numEntities {
+		for entity := range units.NumEntities {
 			a := b.find(entity, name)
 			require.NotNil(t, a, "entity %d of newcomer %s", entity, name)
 			require.LessOrEqual(t, b.e.live[entity], most)
 			require.LessOrEqual(t, b.e.ended[entity], 2*most)
 		}
-		require.LessOrEqual(t, len(b.e.ledger.accounts), int(numEntities)*(3*most+1+len(joules)))
+		require.LessOrEqual(t, len(b.e.ledger.accounts), int(units.NumEntities)*(3*most+1+len(joules)))
 		b.e.Emitted()
 		if i == most {
 			d := delivering{Engine: b.e}
 			d.accept()
-			delivered = d.delivered[Process].energy
+			delivered = d.delivered[units.ProcessEntity].energy
 		}
 	}
 	requireConserved(t, b.e, delivered)
@@ -263,7 +263,7 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 func TestTheIdleEnergyOfAProcessWithoutASeriesIsTheOthers(t *testing.T) {
 	var rules Rules
 	rules.Idle = IdleEqual
-	b := newBench(t, Config{Rules: rules, Limits: limited(Process, Limit{Max: 1})})
+	b := newBench(t, Config{Rules: rules, Limits: limited(units.ProcessEntity, Limit{Max: 1})})
 	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("A"))
 	share := func(cpu ...units.CPUTime) {
 		b.iv.EndsCollection = true
@@ -274,20 +274,20 @@ func TestTheIdleEnergyOfAProcessWithoutASeriesIsTheOthers(t *testing.T) {
 	for range 5 {
 		share(1, 99)
 	}
-	require.Equal(t, []string{"p2A"}, b.live(Process))
-	others, second := b.find(Process, "other").Idle[pkg], b.find(Process, "2").Idle[pkg]
+	require.Equal(t, []string{"p2A"}, b.live(units.ProcessEntity))
+	others, second := b.find(units.ProcessEntity, "other").Idle[pkg], b.find(units.ProcessEntity, "2").Idle[pkg]
 	share(1, 99)
-	assert.Equal(t, others+5*units.Joule, b.find(Process, "other").Idle[pkg])
-	assert.Equal(t, second+5*units.Joule, b.find(Process, "2").Idle[pkg])
+	assert.Equal(t, others+5*units.Joule, b.find(units.ProcessEntity, "other").Idle[pkg])
+	assert.Equal(t, second+5*units.Joule, b.find(units.ProcessEntity, "2").Idle[pkg])
 	b.e.Close(p)
 	b.observe(20*units.Joule, 100, 200, Claim{Claimant: q, CPU: 100})
 	b.deliver()
-	assert.Equal(t, others+5*units.Joule, b.find(Process, "other").Idle[pkg])
-	assert.Equal(t, second+15*units.Joule, b.find(Process, "2").Idle[pkg])
+	assert.Equal(t, others+5*units.Joule, b.find(units.ProcessEntity, "other").Idle[pkg])
+	assert.Equal(t, second+15*units.Joule, b.find(units.ProcessEntity, "2").Idle[pkg])
 }
 
 func TestEndedSeriesMakeRoomForNewOnes(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(Process, Limit{Max: 2})})
+	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{Max: 2})})
 	p, q := b.open(1), b.open(2)
 	b.collect(map[Claimant]int{p: 10, q: 10})
 	b.deliver()
@@ -295,14 +295,14 @@ func TestEndedSeriesMakeRoomForNewOnes(t *testing.T) {
 	b.e.Stop(p)
 	b.collect(map[Claimant]int{p: 10, q: 1, r: 100})
 	b.e.Close(p)
-	assert.Equal(t, []string{"p2", "p3"}, b.live(Process), "no series was displaced")
-	assert.Equal(t, 2, b.e.live[Process])
+	assert.Equal(t, []string{"p2", "p3"}, b.live(units.ProcessEntity), "no series was displaced")
+	assert.Equal(t, 2, b.e.live[units.ProcessEntity])
 }
 
 // crowded returns a bench of processes in their own containers, some of which have a series. Each process uses as much
 // as in the last collection.
 func crowded(tb testing.TB, processes, most int) (collect func()) {
-	limits := Limits{Process: {1, most}, Container: {Max: most}}
+	limits := Limits{units.ProcessEntity: {1, most}, units.ContainerEntity: {Max: most}}
 	b := newBench(tb, Config{Limits: limits})
 	var claims []Claim
 	for i := range processes {
@@ -338,10 +338,10 @@ func (s *totals) add(a *Account) {
 // delivering is an engine with the totals of its delivered series.
 type delivering struct {
 	*Engine
-	delivered [numEntities]totals
+	delivered [units.NumEntities]totals
 }
 
-func (d *delivering) totals() [numEntities]totals {
+func (d *delivering) totals() [units.NumEntities]totals {
 	all := d.delivered
 	for a := range d.Ledger().Accounts {
 		all[a.Entity].add(a)
@@ -378,7 +378,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 	for range intervals {
 		for r.IntN(2) == 0 {
 			pid++
-			o := Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: "x"}}
+			o := units.Owner{Process: units.Process{PID: pid, Start: time.Duration(pid), Executable: "x"}}
 			if r.IntN(4) > 0 {
 				inPod(fmt.Sprint("c", r.IntN(8)), fmt.Sprint("pod", r.IntN(5)))(&o)
 			}
@@ -459,7 +459,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 		}
 		e.Emitted()
 		e.accept()
-		for entity := range numEntities {
+		for entity := range units.NumEntities {
 			require.Zero(t, e.live[entity]+e.ended[entity]+len(e.candidates[entity]), "seed %d", seed)
 		}
 		require.Empty(t, e.series)
@@ -509,7 +509,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 	}
 	var ledgers [2][]total
 	for i, compacts := range []bool{false, true} {
-		b := newBench(t, Config{Limits: limited(Process, Limit{Max: 20})})
+		b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{Max: 20})})
 		var open []Claimant
 		for step := range 60 {
 			for n := range 40 {
@@ -535,7 +535,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 			}
 		}
 		for a := range b.e.Ledger().Accounts {
-			s, _, _ := a.Owner.seriesOf(a.Entity)
+			s, _ := seriesOf(a.Entity, &a.Owner)
 			ledgers[i] = append(ledgers[i], total{s, a.Other, a.Energy})
 		}
 		require.Less(t, len(b.e.claimants), 400)
@@ -544,7 +544,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 }
 
 func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
-	b := newBench(t, Config{Limits: limited(Process, Limit{0, 1})})
+	b := newBench(t, Config{Limits: limited(units.ProcessEntity, Limit{0, 1})})
 	first, waiting := b.open(1), b.open(2)
 	b.iv.Zones[0].OK = false
 	b.observe(0, 1, 1, Claim{Claimant: first, CPU: 1}) // its energy is pending
@@ -555,10 +555,10 @@ func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 
 	b.iv.Zones[0].OK, b.iv.EndsCollection = true, true
 	b.observe(4*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
-	assert.Equal(t, units.Joule, b.find(Process, "1").Energy[pkg])
-	assert.Equal(t, 3*units.Joule, b.find(Process, "other").Energy[pkg])
+	assert.Equal(t, units.Joule, b.find(units.ProcessEntity, "1").Energy[pkg])
+	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "other").Energy[pkg])
 
 	b.deliver()
 	b.observe(3*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
-	assert.Equal(t, []string{"p2"}, b.live(Process))
+	assert.Equal(t, []string{"p2"}, b.live(units.ProcessEntity))
 }

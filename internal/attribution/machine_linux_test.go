@@ -116,7 +116,7 @@ func newLife(tb testing.TB) *hostsim.Life {
 	return hostsim.NewLife(m)
 }
 
-func (n *observer) open(owner attribution.Owner, since time.Time) attribution.Claimant {
+func (n *observer) open(owner units.Owner, since time.Time) attribution.Claimant {
 	id := n.engine.Open(owner, since)
 	if n.oracle != nil {
 		n.check(n.oracle.open(id, owner, since))
@@ -296,9 +296,9 @@ func (n *observer) identify(o *observed, since time.Time) {
 	o.exe, o.cgroup = t.Shown().Exe, t.Cgroup
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	o.grouped = in.Container.ID != "" || in.Pod.UID != "" || in.VM.ID != "" || in.Job.ID != ""
-	o.claimant = n.open(attribution.Owner{
-		Process:   units.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe},
-		Container: in.Container, Pod: in.Pod, VM: in.VM, Job: in.Job, Unit: in.Unit,
+	o.claimant = n.open(units.Owner{
+		Process:  units.Process{PID: int32(t.PID), Start: t.Born, Executable: path.Base(o.exe), Path: o.exe},
+		Workload: in.Workload,
 	}, since)
 }
 
@@ -331,7 +331,7 @@ func (n *observer) missed(t *hostsim.Task) {
 	}
 	in := workload.ParseCgroup([]byte("0::" + t.Cgroup))
 	if claim.Claimant == attribution.NoClaimant && in.Container.ID != "" {
-		claim.Claimant = n.open(attribution.Owner{Container: in.Container, Pod: in.Pod, Job: in.Job, Unit: in.Unit}, n.at)
+		claim.Claimant = n.open(units.Owner{Workload: units.Workload{Container: in.Container, Pod: in.Pod, Job: in.Job, Unit: in.Unit}}, n.at)
 		n.closing = append(n.closing, claim.Claimant)
 		n.did["stand-in"]++
 	}

@@ -43,7 +43,7 @@ type oracle struct {
 	listed  []*attribution.Account
 }
 
-const entities = attribution.SystemdUnit + 1
+const entities = units.SystemdUnitEntity + 1
 
 // collection is the length of the current collection, and the node's CPU time in it.
 type collection struct {
@@ -146,8 +146,8 @@ type oracleClaimant struct {
 // party is a process, container, pod or VM, with or without a series.
 type party struct {
 	open   bool // set for processes
-	entity attribution.Entity
-	owner  attribution.Owner
+	entity units.Entity
+	owner  units.Owner
 	since  time.Time
 	series *oracleAccount // nil if it is one of the others
 	size   uint64
@@ -186,15 +186,15 @@ func (a *oracleAccount) String() string {
 	switch {
 	case a.Other:
 		return fmt.Sprintf("the others of entity %d", a.Entity)
-	case a.Entity == attribution.Process:
+	case a.Entity == units.ProcessEntity:
 		return fmt.Sprintf("process %d %s, created %v, in %q", o.Process.PID, o.Process.Path, o.Process.Start, o.Container.ID+o.VM.ID)
-	case a.Entity == attribution.Container:
+	case a.Entity == units.ContainerEntity:
 		return "container " + o.Container.ID
-	case a.Entity == attribution.Pod:
+	case a.Entity == units.PodEntity:
 		return "pod " + o.Pod.UID
-	case a.Entity == attribution.VM:
+	case a.Entity == units.VMEntity:
 		return "virtual machine " + o.VM.ID
-	case a.Entity == attribution.SlurmStep:
+	case a.Entity == units.SlurmStepEntity:
 		return fmt.Sprintf("job %s, step %s", o.Job.ID, o.Job.Step)
 	default:
 		return "unit " + o.Unit.Name
@@ -206,25 +206,25 @@ func newOracle(cfg attribution.Config, baseline time.Time, shown *attribution.Le
 	for entity := range entities {
 		o.others[entity] = &oracleAccount{Account: attribution.Account{Entity: entity, Other: true, Start: baseline}}
 	}
-	o.accounts = []*oracleAccount{o.others[attribution.Process]}
+	o.accounts = []*oracleAccount{o.others[units.ProcessEntity]}
 	return o
 }
 
 // describe returns the identity of an owner's entity. It is not ok if the owner has no such entity.
-func describe(entity attribution.Entity, o attribution.Owner) (described attribution.Owner, ok bool) {
+func describe(entity units.Entity, o units.Owner) (described units.Owner, ok bool) {
 	switch entity {
-	case attribution.Process:
+	case units.ProcessEntity:
 		return o, o.Process.PID != 0
-	case attribution.Container:
-		return attribution.Owner{Container: o.Container, Pod: o.Pod}, o.Container.ID != ""
-	case attribution.Pod:
-		return attribution.Owner{Pod: o.Pod}, o.Pod.UID != ""
-	case attribution.VM:
-		return attribution.Owner{VM: o.VM}, o.VM.ID != ""
-	case attribution.SlurmStep:
-		return attribution.Owner{Job: o.Job}, o.Job.ID != ""
+	case units.ContainerEntity:
+		return units.Owner{Workload: units.Workload{Container: o.Container, Pod: units.Pod{UID: o.Pod.UID}}}, o.Container.ID != ""
+	case units.PodEntity:
+		return units.Owner{Workload: units.Workload{Pod: o.Pod}}, o.Pod.UID != ""
+	case units.VMEntity:
+		return units.Owner{Workload: units.Workload{VM: o.VM}}, o.VM.ID != ""
+	case units.SlurmStepEntity:
+		return units.Owner{Workload: units.Workload{Job: o.Job}}, o.Job.ID != ""
 	default:
-		return attribution.Owner{Unit: o.Unit}, o.Unit.Name != ""
+		return units.Owner{Workload: units.Workload{Unit: o.Unit}}, o.Unit.Name != ""
 	}
 }
 
@@ -253,7 +253,7 @@ func (o *oracle) startSeries(p *party, start time.Time) {
 }
 
 // live returns the number of live series of an entity.
-func (o *oracle) live(entity attribution.Entity) (n int) {
+func (o *oracle) live(entity units.Entity) (n int) {
 	for _, a := range o.accounts {
 		if a.Entity == entity && !a.Other && !a.Ended && !a.folded {
 			n++
@@ -274,7 +274,7 @@ func (o *oracle) grown(p *party) bool {
 }
 
 // place reports whether there is room for one more series.
-func (o *oracle) place(entity attribution.Entity) bool {
+func (o *oracle) place(entity units.Entity) bool {
 	most := o.cfg.Limits[entity].Max
 	return most == 0 || o.live(entity) < most
 }
@@ -299,12 +299,12 @@ func (o *oracle) find(id attribution.Claimant) *oracleClaimant {
 }
 
 // open must be called after the engine's Open, with its id.
-func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since time.Time) error {
+func (o *oracle) open(id attribution.Claimant, owner units.Owner, since time.Time) error {
 	if c := o.find(id); c != nil {
 		return fmt.Errorf("claimant %d, %+v, is still to be credited and became %+v", id, c.owner, owner)
 	}
-	c := &oracleClaimant{id: id, party: party{open: true, entity: attribution.Process, owner: owner, since: since}}
-	for entity := attribution.Container; entity < entities; entity++ {
+	c := &oracleClaimant{id: id, party: party{open: true, entity: units.ProcessEntity, owner: owner, since: since}}
+	for entity := units.ContainerEntity; entity < entities; entity++ {
 		described, ok := describe(entity, owner)
 		if !ok {
 			continue
@@ -321,7 +321,7 @@ func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since ti
 		c.groups = append(c.groups, o.groups[i])
 	}
 	if shared := o.findAccount(&c.party); owner.Process.PID != 0 &&
-		(shared != nil && !shared.Ended || o.cfg.Limits[attribution.Process].MinEnergy == 0 && o.place(attribution.Process)) {
+		(shared != nil && !shared.Ended || o.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && o.place(units.ProcessEntity)) {
 		o.startSeries(&c.party, later(since, o.at))
 	}
 	o.claimants = append(o.claimants, c)
@@ -330,7 +330,7 @@ func (o *oracle) open(id attribution.Claimant, owner attribution.Owner, since ti
 
 // admit opens a series for a process if there is room.
 func (o *oracle) admit(c *oracleClaimant) {
-	if o.place(attribution.Process) {
+	if o.place(units.ProcessEntity) {
 		o.less(&c.party)
 		o.startSeries(&c.party, later(c.since, o.at))
 	}
@@ -338,7 +338,7 @@ func (o *oracle) admit(c *oracleClaimant) {
 
 // less subtracts the contents of a party's new series from its gains without one.
 func (o *oracle) less(p *party) {
-	if p.entity == attribution.Process {
+	if p.entity == units.ProcessEntity {
 		p.gained = p.gained.less(total(&p.gains.recent))
 	}
 	if ended := o.findAccount(p); ended != nil {
@@ -368,7 +368,7 @@ func (o *oracle) resize(id attribution.Claimant, size uint64) {
 
 // holder returns the container, or its substitute, that a claimant gets its share of idle energy from.
 func (c *oracleClaimant) holder() *party {
-	for _, entity := range []attribution.Entity{attribution.Container, attribution.VM, attribution.Pod} {
+	for _, entity := range []units.Entity{units.ContainerEntity, units.VMEntity, units.PodEntity} {
 		for _, group := range c.groups {
 			if group.entity == entity {
 				return group
@@ -468,7 +468,7 @@ func (o *oracle) dropFolded() {
 		}
 		o.fold(a)
 		for _, group := range o.accounts {
-			if group.Entity != attribution.Process && !group.Other && !group.left && group.has(a) {
+			if group.Entity != units.ProcessEntity && !group.Other && !group.left && group.has(a) {
 				group.unlisted.add(&a.gains)
 			}
 		}
@@ -515,7 +515,7 @@ func (o *oracle) observe(iv *attribution.Interval) error {
 			claim.by.cpu += claim.has[cpuTime]
 			continue
 		}
-		o.others[attribution.Process].cpu += claim.has[cpuTime]
+		o.others[units.ProcessEntity].cpu += claim.has[cpuTime]
 		for _, group := range groupsOf(claim.by) {
 			group.cpu += claim.has[cpuTime]
 		}
@@ -804,7 +804,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 			claim.by.gains.add(&g)
 			continue
 		}
-		o.others[attribution.Process].gains.add(&g)
+		o.others[units.ProcessEntity].gains.add(&g)
 		for _, group := range groupsOf(claim.by) {
 			group.gains.add(&g)
 			group.unlisted.add(&g)
@@ -826,7 +826,7 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 		}
 		k.newUnattributedIdle.add(part(idle, unattributed, whole))
 		for _, claim := range w.claims {
-			process := o.others[attribution.Process]
+			process := o.others[units.ProcessEntity]
 			if !claim.shortLived && claim.by.series != nil {
 				process = claim.by.series
 			}
@@ -870,7 +870,7 @@ func (o *oracle) shareIdle(kind int, idle uint64, w *oracleUsage, key int, unatt
 	}
 	for holder, all := range carriers {
 		share := part(idle, size(holder), sum)
-		together := map[attribution.Owner][]*oracleClaimant{} // by their common owner
+		together := map[units.Owner][]*oracleClaimant{} // by their common owner
 		for _, c := range all {
 			in := c.owner
 			in.Process = units.Process{}
@@ -895,7 +895,7 @@ func (o *oracle) carry(kind int, all []*oracleClaimant, share within, elapsed ti
 		c.idle.add(&g)
 	}
 	g, rest := o.idleGains(kind, share, elapsed), o.idleGains(kind, share.divided(unnamed, len(all)), elapsed)
-	o.others[attribution.Process].gains.add(&rest)
+	o.others[units.ProcessEntity].gains.add(&rest)
 	for _, group := range groupsOf(all[0]) {
 		group.gains.add(&g)
 		group.unlisted.add(&rest)
@@ -936,7 +936,7 @@ func (o *oracle) settle(endsCollection bool) error {
 		}
 		c.earned.add(total(&c.gains.energy))
 		gained := total(&c.gains.recent)
-		enough := uint64(o.cfg.Limits[attribution.Process].MinEnergy)
+		enough := uint64(o.cfg.Limits[units.ProcessEntity].MinEnergy)
 		if may := c.open && c.owner.Process.PID != 0 && c.earned.to > 0; c.ranked || may && c.earned.from >= max(enough, 1) {
 			c.gained.add(gained)
 			c.ranked = true
@@ -976,7 +976,7 @@ func (o *oracle) settle(endsCollection bool) error {
 	}
 	for _, c := range o.claimants { // every process of a pod is in one of the pod's containers
 		for _, pod := range c.groups {
-			if pod.entity == attribution.Pod {
+			if pod.entity == units.PodEntity {
 				pod.unlisted = gains{}
 			}
 		}
@@ -989,7 +989,7 @@ func (o *oracle) settle(endsCollection bool) error {
 		}
 		seen[container] = true
 		for _, pod := range c.groups {
-			if pod.entity == attribution.Pod {
+			if pod.entity == units.PodEntity {
 				pod.unlisted.add(&container.gains)
 			}
 		}
@@ -1014,7 +1014,7 @@ func (o *oracle) settle(endsCollection bool) error {
 
 func (o *oracle) containerOf(c *oracleClaimant) *party {
 	for _, group := range c.groups {
-		if group.entity == attribution.Container {
+		if group.entity == units.ContainerEntity {
 			return group
 		}
 	}
@@ -1029,7 +1029,7 @@ func (o *oracle) book(p *party) {
 	to := p.to
 	if to == nil {
 		to = o.others[p.entity]
-		if p.entity != attribution.Process {
+		if p.entity != units.ProcessEntity {
 			p.earned.add(total(&p.gains.energy))
 			p.gained.add(total(&p.gains.recent))
 		}
@@ -1046,8 +1046,8 @@ func total(amounts *[attribution.MaxKinds]within) (sum within) {
 }
 
 // parties returns the parties of an entity.
-func (o *oracle) parties(entity attribution.Entity) (all []*party) {
-	if entity != attribution.Process {
+func (o *oracle) parties(entity units.Entity) (all []*party) {
+	if entity != units.ProcessEntity {
 		for _, p := range o.groups {
 			if p.entity == entity {
 				all = append(all, p)
@@ -1069,7 +1069,7 @@ func (o *oracle) rank(p *party) within {
 		w.add(exactly(&p.to.recent))
 		w.add(total(&p.to.gains.recent))
 	}
-	if p.entity != attribution.Process || p.to != nil {
+	if p.entity != units.ProcessEntity || p.to != nil {
 		w.add(total(&p.gains.recent))
 	}
 	return w
@@ -1077,7 +1077,7 @@ func (o *oracle) rank(p *party) within {
 
 // contest takes over from the engine who has a series, and checks it against the rules: there is no free place while a
 // candidate may have one, and at the end of a collection the largest candidates replace the smallest series.
-func (o *oracle) contest(entity attribution.Entity, endsCollection bool) error {
+func (o *oracle) contest(entity units.Entity, endsCollection bool) error {
 	limit := o.cfg.Limits[entity]
 	var newcomers, refused []*party
 	var displaced, stayed []*oracleAccount
@@ -1180,7 +1180,7 @@ func (o *oracle) must(p *party, endsCollection bool) bool {
 // earned is 0 if it is not enough.
 func (o *oracle) earned(p *party, endsCollection bool) within {
 	earned := p.earned
-	if p.entity != attribution.Process {
+	if p.entity != units.ProcessEntity {
 		earned.add(total(&p.gains.energy))
 	} else if !p.ranked || !p.open || !endsCollection {
 		return within{}
@@ -1207,7 +1207,7 @@ func (o *oracle) displace(p *party) error {
 		return o.keepEnded(a)
 	}
 	a.folded = true
-	if p.entity != attribution.Process {
+	if p.entity != units.ProcessEntity {
 		p.earned = exactly(&a.energy)
 		p.earned.add(total(&a.gains.energy))
 		p.earned.add(total(&p.gains.energy))
@@ -1217,7 +1217,7 @@ func (o *oracle) displace(p *party) error {
 
 // earnedEnough reports whether a process has earned its account. Within a microjoule the engine decides.
 func (o *oracle) earnedEnough(c *oracleClaimant) bool {
-	enough := max(uint64(o.cfg.Limits[attribution.Process].MinEnergy), 1)
+	enough := max(uint64(o.cfg.Limits[units.ProcessEntity].MinEnergy), 1)
 	if !c.earned.holds(enough) || c.earned.from == enough {
 		return c.earned.from >= enough
 	}
@@ -1236,7 +1236,7 @@ func (o *oracle) emitted() {
 	o.emissions++
 	for entity := range entities {
 		for _, p := range o.parties(entity) {
-			if p.series == nil && entity == attribution.Process && !p.ranked {
+			if p.series == nil && entity == units.ProcessEntity && !p.ranked {
 				continue
 			}
 			p.to = p.series
@@ -1264,7 +1264,7 @@ func (o *oracle) acknowledged() {
 			a.acknowledged = a.Reported
 			return false
 		}
-		if a.Entity == attribution.Process {
+		if a.Entity == units.ProcessEntity {
 			for kind := range o.delivered {
 				o.delivered[kind] += a.energy[kind]
 				o.deliveredIdle[kind] += a.idle[kind]
@@ -1363,7 +1363,7 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 // compareGroups compares pods with their containers, and the others with their processes.
 func (o *oracle) compareGroups(grown []amounts) error {
 	for i, group := range o.accounts {
-		if group.Entity == attribution.Process || group.Other || group.left {
+		if group.Entity == units.ProcessEntity || group.Other || group.left {
 			continue
 		}
 		for kind := range group.energy {
@@ -1394,16 +1394,16 @@ func (o *oracle) compareGroups(grown []amounts) error {
 // has reports whether another account is one of those that add up to the group's.
 func (a *oracleAccount) has(other *oracleAccount) bool {
 	switch a.Entity {
-	case attribution.Pod:
-		return other.Entity == attribution.Container && other.Owner.Container.PodUID == a.Owner.Pod.UID
-	case attribution.Container:
-		return other.Entity == attribution.Process && other.Owner.Container == a.Owner.Container
-	case attribution.VM:
-		return other.Entity == attribution.Process && other.Owner.VM == a.Owner.VM
-	case attribution.SlurmStep:
-		return other.Entity == attribution.Process && other.Owner.Job == a.Owner.Job
+	case units.PodEntity:
+		return other.Entity == units.ContainerEntity && other.Owner.Pod.UID == a.Owner.Pod.UID
+	case units.ContainerEntity:
+		return other.Entity == units.ProcessEntity && other.Owner.Container == a.Owner.Container
+	case units.VMEntity:
+		return other.Entity == units.ProcessEntity && other.Owner.VM == a.Owner.VM
+	case units.SlurmStepEntity:
+		return other.Entity == units.ProcessEntity && other.Owner.Job == a.Owner.Job
 	default:
-		return other.Entity == attribution.Process && other.Owner.Unit == a.Owner.Unit
+		return other.Entity == units.ProcessEntity && other.Owner.Unit == a.Owner.Unit
 	}
 }
 
@@ -1438,7 +1438,7 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 		}
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.listed {
-			if a.Entity == attribution.Process {
+			if a.Entity == units.ProcessEntity {
 				processes += uint64(a.Energy[kind])
 				idle += uint64(a.Idle[kind])
 			}

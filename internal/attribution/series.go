@@ -2,15 +2,19 @@
 
 package attribution
 
-import "time"
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
 // entity, or if the entity is a process and there is no room for its series.
 //
 // A container, pod or VM for whose series there is no room has an account that is a candidate. A series that ended and
 // was not acknowledged goes on.
-func (e *Engine) openAccount(entity Entity, owner *Owner, start time.Time, room bool) int32 {
-	s, described, ok := owner.seriesOf(entity)
+func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time.Time, room bool) int32 {
+	s, ok := seriesOf(entity, owner)
 	if !ok {
 		return none
 	}
@@ -19,30 +23,41 @@ func (e *Engine) openAccount(entity Entity, owner *Owner, start time.Time, room 
 		e.ledger.accounts[i].refs++
 		return i
 	}
-	if !known && entity != Process && e.cfg.Limits[entity].MinEnergy > 0 {
+	if !known && entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0 {
 		room = false
 	}
 	switch {
-	case !room && entity == Process:
+	case !room && entity == units.ProcessEntity:
 		return none
 	case !room:
 		twin := int32(none)
 		if known {
 			twin = i
 		}
-		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
+		i = e.newAccount(entity, owner, start)
 		if e.ledger.accounts[i].twin = twin; known {
 			e.ledger.accounts[twin].twin = i
 		}
 		e.enqueue(entity, i)
 	case !known:
-		i = e.ledger.add(Account{Entity: entity, Owner: described, Start: start})
+		i = e.newAccount(entity, owner, start)
 		e.live[entity]++
 	default:
 		e.reviveAccount(i)
 	}
 	e.series[s] = i
 	e.ledger.accounts[i].refs = 1
+	return i
+}
+
+// newAccount adds the account of an entity of the owner.
+func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.Time) int32 {
+	i := e.ledger.add(Account{Entity: entity, Start: start})
+	described := &e.ledger.accounts[i].Owner
+	entity.Describe(&described.Workload, &owner.Workload)
+	if entity == units.ProcessEntity {
+		described.Process = owner.Process
+	}
 	return i
 }
 
@@ -62,7 +77,7 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 	if start.Before(e.at) {
 		start = e.at
 	}
-	i := e.openAccount(Process, &c.owner, start, room)
+	i := e.openAccount(units.ProcessEntity, &c.owner, start, room)
 	if i == none {
 		return
 	}
@@ -71,8 +86,8 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 		a.rank = c.rank
 		a.rank.gained -= min(a.rank.gained, sum(&a.Recent)+sum(&c.recent)) // which is in the account, or will be
 	}
-	a.claimant, c.accounts[Process] = id, i
-	e.dequeue(Process, int32(id))
+	a.claimant, c.accounts[units.ProcessEntity] = id, i
+	e.dequeue(units.ProcessEntity, int32(id))
 	e.nameIdleMember(id)
 }
 
@@ -111,7 +126,7 @@ func (e *Engine) removeAccount(account int32) {
 	if a.Ended {
 		e.ended[a.Entity]--
 	}
-	s, _, _ := a.Owner.seriesOf(a.Entity)
+	s, _ := seriesOf(a.Entity, &a.Owner)
 	if a.twin != none {
 		e.series[s], e.ledger.accounts[a.twin].twin = a.twin, none
 	} else {

@@ -2,13 +2,15 @@
 
 package attribution
 
+import "github.com/energyreceiver/energyreceiver/internal/units"
+
 // settle adds what the interval brought each claimant to its accounts.
 func (e *Engine) settle(endsCollection bool) {
 	undecided := e.touched[:0]
 	for _, id := range e.touched {
 		c := e.claimants[id]
 		e.eachGroup(id, c.settleInto)
-		if c.accounts[Process] == none {
+		if c.accounts[units.ProcessEntity] == none {
 			e.qualify(id, endsCollection)
 		}
 		if endsCollection && c.candidate != none {
@@ -18,14 +20,14 @@ func (e *Engine) settle(endsCollection bool) {
 		e.settleProcess(c)
 	}
 	if endsCollection {
-		for entity := range numEntities {
+		for entity := range units.NumEntities {
 			e.awardSeries(entity)
 		}
 		for _, id := range undecided {
 			e.settleProcess(e.claimants[id])
 		}
 	}
-	for entity := Process + 1; entity < numEntities; entity++ {
+	for entity := units.ProcessEntity + 1; entity < units.NumEntities; entity++ {
 		e.settleCandidates(entity)
 	}
 	e.touched = e.touched[:0]
@@ -39,21 +41,21 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	if c.candidate != none {
 		c.rank.gained += sum(&c.recent)
 	}
-	if c.earned == 0 || c.earned < e.cfg.Limits[Process].MinEnergy {
+	if c.earned == 0 || c.earned < e.cfg.Limits[units.ProcessEntity].MinEnergy {
 		return
 	}
-	if e.hasRoom(Process) && (!endsCollection || !c.running) {
+	if e.hasRoom(units.ProcessEntity) && (!endsCollection || !c.running) {
 		e.openProcess(id, true)
 	}
-	if c.accounts[Process] == none && c.candidate == none && c.running && c.owner.Process.PID != 0 {
+	if c.accounts[units.ProcessEntity] == none && c.candidate == none && c.running && c.owner.Process.PID != 0 {
 		c.rank.gained = sum(&c.recent)
-		e.enqueue(Process, int32(id))
+		e.enqueue(units.ProcessEntity, int32(id))
 	}
 }
 
 // settleProcess adds what the interval brought to the process's own account, or to the others'.
 func (e *Engine) settleProcess(c *claimant) {
-	process := c.accounts[Process]
+	process := c.accounts[units.ProcessEntity]
 	if process == none {
 		process = othersIndex
 	}
@@ -70,7 +72,7 @@ func (c *claimant) settleInto(a *Account) {
 
 // settleCandidates gives series to the containers, pods or VMs that have earned one, as long as there is room, and moves
 // what the interval brought the others of the candidates.
-func (e *Engine) settleCandidates(entity Entity) {
+func (e *Engine) settleCandidates(entity units.Entity) {
 	for n := len(e.candidates[entity]) - 1; n >= 0; n-- {
 		i := e.candidates[entity][n]
 		if _, ok := e.newcomerKey(entity, i); ok && e.hasRoom(entity) {

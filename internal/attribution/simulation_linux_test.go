@@ -34,17 +34,17 @@ func run(tb testing.TB, seed uint64, events []hostsim.Event) (*observer, error) 
 	cfg := attribution.Config{}
 	switch seed % 4 {
 	case 1:
-		cfg.Limits[attribution.Process].MinEnergy = units.Joule
+		cfg.Limits[units.ProcessEntity].MinEnergy = units.Joule
 	case 2:
-		cfg.Limits[attribution.Process] = attribution.Limit{MinEnergy: 50 * units.Joule, Max: 6}
+		cfg.Limits[units.ProcessEntity] = attribution.Limit{MinEnergy: 50 * units.Joule, Max: 6}
 	case 3:
-		cfg.Limits[attribution.Process].Max = 9
+		cfg.Limits[units.ProcessEntity].Max = 9
 	}
 	if seed%5 > 1 {
-		cfg.Limits[attribution.Container] = attribution.Limit{MinEnergy: units.Energy(seed%2) * units.Joule, Max: 2}
-		cfg.Limits[attribution.Pod] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
-		cfg.Limits[attribution.VM].Max = 1
-		cfg.Limits[attribution.SystemdUnit].Max = 2
+		cfg.Limits[units.ContainerEntity] = attribution.Limit{MinEnergy: units.Energy(seed%2) * units.Joule, Max: 2}
+		cfg.Limits[units.PodEntity] = attribution.Limit{MinEnergy: units.Energy(seed/2%2) * units.Joule, Max: 1}
+		cfg.Limits[units.VMEntity].Max = 1
+		cfg.Limits[units.SystemdUnitEntity].Max = 2
 	}
 	var again [attribution.MaxKinds]attribution.StaticPowerModel
 	if create := otherModels[seed/8%uint64(len(otherModels))]; create != nil {

@@ -18,7 +18,7 @@ type claimant struct {
 	id         attribution.Claimant
 	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
 	pod        string       // UID of its pod
-	inWorkload bool         // it is part of a container, pod, virtual machine or Slurm job
+	inWorkload bool         // it is part of a container, pod or other workload, not counting its unit
 	excluded   bool         // its energy is static
 	withCgroup bool         // all of its own cgroup is excluded, or in the same unit
 }
@@ -38,7 +38,9 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 		b.end(c.id)
 	}
 	c.open, c.pod, c.excluded = true, identity.Pod.UID, excluded
-	c.inWorkload = identity.Container.ID != "" || identity.Pod.UID != "" || identity.VM.ID != "" || identity.Job.ID != ""
+	beside := identity.Workload
+	beside.Unit = units.SystemdUnit{}
+	c.inWorkload = beside != units.Workload{}
 	c.id = b.openClaimant(b.owner(p, identity), b.since(p, m), excluded)
 	if b.watchesCgroups() {
 		b.enter(c, identity.Cgroup, p, m)
@@ -64,8 +66,9 @@ func (b *Builder) enter(c *claimant, path string, p *cpu.Process, m *Measurement
 func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *cgroup.Node, ok bool) {
 	placed := b.Identifier.PlaceShortLived(path)
 	excluded := b.Exclusion.Excludes(&workload.Identity{Placement: placed, ProcessCgroup: path}, b.last.ReadAt)
-	owner := attribution.Owner{Container: placed.Container, Pod: placed.Pod, Job: placed.Job, Unit: placed.Unit}
-	if !b.begun || !excluded && owner == (attribution.Owner{}) {
+	owner := units.Owner{Workload: placed.Workload}
+	owner.VM = units.VM{}
+	if !b.begun || !excluded && owner == (units.Owner{}) {
 		return attribution.NoClaimant, nil, false
 	}
 	id = b.openClaimant(owner, b.last.Stamp, excluded)
@@ -76,7 +79,7 @@ func (b *Builder) claimantForCgroup(path string) (id attribution.Claimant, in *c
 	return id, in, true
 }
 
-func (b *Builder) openClaimant(owner attribution.Owner, since time.Time, excluded bool) attribution.Claimant {
+func (b *Builder) openClaimant(owner units.Owner, since time.Time, excluded bool) attribution.Claimant {
 	id := b.Engine.Open(owner, since)
 	if excluded {
 		b.Engine.Exclude(id)
@@ -124,8 +127,8 @@ func (b *Builder) since(p *cpu.Process, m *Measurement) time.Time {
 	return created
 }
 
-func (b *Builder) owner(p *cpu.Process, i *workload.Identity) attribution.Owner {
-	return attribution.Owner{
+func (b *Builder) owner(p *cpu.Process, i *workload.Identity) units.Owner {
+	return units.Owner{
 		Process: units.Process{
 			PID:         p.PID,
 			Start:       p.Start.Truncate(time.Duration(units.Tick)), // as every source shows it
@@ -134,10 +137,6 @@ func (b *Builder) owner(p *cpu.Process, i *workload.Identity) attribution.Owner 
 			Path:        i.Path,
 			CommandLine: i.CommandLine,
 		},
-		Container: i.Container,
-		Pod:       i.Pod,
-		VM:        i.VM,
-		Job:       i.Job,
-		Unit:      i.Unit,
+		Workload: i.Workload,
 	}
 }

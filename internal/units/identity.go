@@ -29,8 +29,6 @@ type Container struct {
 	// Runtime is the name of the runtime: docker, containerd, cri-o, podman, lxc or another one. It is empty if the
 	// path does not contain it.
 	Runtime string
-	// PodUID is the UID of the container's pod. It is empty outside of a pod.
-	PodUID string
 }
 
 // Pod identifies a Kubernetes pod by its cgroup path. The zero Pod is none.
@@ -64,4 +62,141 @@ type SlurmStep struct {
 // user's service manager runs belongs to the unit of that manager. The zero SystemdUnit is none.
 type SystemdUnit struct {
 	Name string
+}
+
+// Workload is what a process is part of. The zero value of a part means none.
+type Workload struct {
+	Container Container
+	Pod       Pod // of the container, if the process is in one
+	VM        VM
+	Job       SlurmStep
+	Unit      SystemdUnit
+}
+
+// Owner is a process and what it is part of. Without a process it stands for processes that are not known by name.
+type Owner struct {
+	Process Process
+	Workload
+}
+
+// Entity is what an account belongs to: a process, or one part of a Workload.
+type Entity uint8
+
+// The entities that have accounts.
+const (
+	ProcessEntity Entity = iota
+	ContainerEntity
+	PodEntity
+	VMEntity
+	SlurmStepEntity
+	SystemdUnitEntity
+	NumEntities
+)
+
+// Key identifies a part of a workload, or all that a process is part of: the values of the attributes that distinguish
+// one. It has room for those of all entities.
+type Key [6]string
+
+// Attribute is a resource attribute whose value is a field of a workload.
+type Attribute struct {
+	Name string
+	// Field returns the field, which is empty if there is no value.
+	Field func(*Workload) *string
+	// Distinguishes marks an attribute without which different owners of the entity look the same. Those of an entity
+	// come first.
+	Distinguishes bool
+}
+
+// entities has the line of each entity. A process's attributes are those that distinguish the others.
+var entities = withProcess([NumEntities]entity{
+	ContainerEntity: {name: "container", attributes: []Attribute{
+		{"container.id", func(w *Workload) *string { return &w.Container.ID }, true},
+		{"k8s.pod.uid", podUID, false},
+		{"container.runtime.name", func(w *Workload) *string { return &w.Container.Runtime }, false},
+	}},
+	PodEntity: {name: "k8s.pod", attributes: []Attribute{
+		{"k8s.pod.uid", podUID, true},
+		{"k8s.pod.qos_class", func(w *Workload) *string { return &w.Pod.QoSClass }, false},
+	}},
+	VMEntity: {name: "vm", attributes: []Attribute{
+		{"vm.id", func(w *Workload) *string { return &w.VM.ID }, true},
+		{"vm.name", func(w *Workload) *string { return &w.VM.Name }, false},
+		{"vm.hypervisor", func(w *Workload) *string { return &w.VM.Hypervisor }, false},
+	}},
+	SlurmStepEntity: {name: "slurm.job", attributes: []Attribute{
+		{"slurm.job.id", func(w *Workload) *string { return &w.Job.ID }, true},
+		{"slurm.job.step", func(w *Workload) *string { return &w.Job.Step }, true},
+	}},
+	SystemdUnitEntity: {name: "systemd.unit", attributes: []Attribute{
+		{"systemd.unit.name", func(w *Workload) *string { return &w.Unit.Name }, true},
+	}},
+})
+
+func podUID(w *Workload) *string { return &w.Pod.UID }
+
+// entity is what all owners of an entity have in common.
+type entity struct {
+	name       string
+	attributes []Attribute
+	keys       []Attribute // those that distinguish owners of this entity or of another one
+}
+
+// withProcess adds the line of processes, and the keys.
+func withProcess(all [NumEntities]entity) [NumEntities]entity {
+	var distinguishing []Attribute
+	named := map[string]bool{}
+	for _, e := range all {
+		for _, a := range e.attributes {
+			if a.Distinguishes {
+				distinguishing = append(distinguishing, Attribute{Name: a.Name, Field: a.Field})
+				named[a.Name] = true
+			}
+		}
+	}
+	all[ProcessEntity] = entity{name: "process", attributes: distinguishing}
+	for i := range all {
+		for _, a := range all[i].attributes {
+			if named[a.Name] {
+				all[i].keys = append(all[i].keys, a)
+			}
+		}
+	}
+	return all
+}
+
+// String returns the prefix of the names of the entity's metrics, such as process or k8s.pod.
+func (e Entity) String() string { return entities[e].name }
+
+// Attributes returns the entity's attributes, the one that is empty where there is none of the entity first. A process
+// also has those of its Process, and here the attributes that distinguish what it is part of. The caller must not change
+// them.
+func (e Entity) Attributes() []Attribute { return entities[e].attributes }
+
+// Of reports whether an owner is or has one of the entity.
+func (e Entity) Of(o *Owner) bool {
+	if e == ProcessEntity {
+		return o.Process.PID != 0
+	}
+	return *entities[e].attributes[0].Field(&o.Workload) != ""
+}
+
+// Key returns what identifies the entity's part of a workload, and for a process all of the workload.
+func (e Entity) Key(w *Workload) (k Key) {
+	keys := entities[e].keys
+	for i := range keys {
+		k[i] = *keys[i].Field(w)
+	}
+	return k
+}
+
+// Describe sets into to the part of a workload that the entity's attributes are about.
+func (e Entity) Describe(into, w *Workload) {
+	if e == ProcessEntity {
+		*into = *w
+		return
+	}
+	attributes := entities[e].attributes
+	for i := range attributes {
+		*attributes[i].Field(into) = *attributes[i].Field(w)
+	}
 }

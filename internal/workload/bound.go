@@ -50,11 +50,16 @@ func prefix(s string, size int) string {
 	return s[:size]
 }
 
-func (p *Placement) bound() {
-	p.Container.ID, p.Container.PodUID = boundID(p.Container.ID), boundID(p.Container.PodUID)
-	p.Pod.UID = boundID(p.Pod.UID)
-	p.Job.ID, p.Job.Step = boundID(p.Job.ID), boundID(p.Job.Step)
-	boundVM(&p.VM)
+// boundWorkload bounds what distinguishes each part of a workload as an ID, and the rest as names.
+func boundWorkload(w *units.Workload) {
+	for _, a := range units.ProcessEntity.Attributes() {
+		*a.Field(w) = boundID(*a.Field(w))
+	}
+	for entity := units.ContainerEntity; entity < units.NumEntities; entity++ {
+		for _, a := range entity.Attributes() {
+			*a.Field(w) = bound(*a.Field(w), maxName)
+		}
+	}
 }
 
 func boundVM(vm *units.VM) {

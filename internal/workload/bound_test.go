@@ -97,7 +97,6 @@ func TestEveryAttributeIsBounded(t *testing.T) {
 				{got.CommandLine, 4096},
 				{got.Container.ID, 256},
 				{got.Container.Runtime, 256},
-				{got.Container.PodUID, 256},
 				{got.Pod.UID, 256},
 				{got.VM.ID, 256},
 				{got.VM.Name, 256},

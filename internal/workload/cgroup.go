@@ -11,11 +11,7 @@ import (
 
 // Placement is what a cgroup file alone tells of a process.
 type Placement struct {
-	Container units.Container // zero value: in none
-	Pod       units.Pod       // zero value: in none
-	VM        units.VM        // zero value: in none; ID is the machine scope's name
-	Job       units.SlurmStep // zero value: in none
-	Unit      units.SystemdUnit
+	units.Workload // the ID of a VM is its scope's name
 	// Cgroup is the path of the container's own cgroup (not of a child that the process is in), below
 	// each hierarchy's mount point: where the container's CPU counter is. Outside of a container it is that of the step
 	// of a Slurm job, and empty outside of these.
@@ -29,7 +25,8 @@ type Placement struct {
 // The innermost container and the innermost pod of a path count, so that a container of Docker in Docker, or of a cluster
 // of kind, is found rather than the one around it. The pod is always the container's. If hierarchies disagree, the path
 // with the most levels of pods and containers counts; among equals version 2, then cpuacct, cpu, name=systemd and the
-// rest. The order of the lines makes no difference.
+// rest. For each other kind of workload that holds for the paths that tell the most of it, such as a job's step beside the
+// job. The order of the lines makes no difference.
 //
 // The ID of whatever a delegate named, such as a user's own service manager or a container, starts with the delegate's
 // name and a slash.
@@ -45,7 +42,8 @@ func ParseCgroup(b []byte) Placement {
 
 // parseCgroup returns what ParseCgroup does, and the delegate of the virtual machine if there is one, else of the process.
 func parseCgroup(b []byte) (Placement, delegate) {
-	var inside, guest, job, unit, below *cgroupLine // the best line for each part of the answer, or nil
+	var inside, below *cgroupLine         // the best line for the container and its pod, and for the delegate, or nil
+	var of [units.NumEntities]*cgroupLine // and for each other part of the workload
 	for line := range bytes.Lines(b) {
 		l, ok := readCgroupLine(line)
 		if !ok {
@@ -54,21 +52,11 @@ func parseCgroup(b []byte) (Placement, delegate) {
 		if l.levels > 0 {
 			inside = best(inside, l)
 		}
-		if l.VM.ID != "" {
-			guest = best(guest, l)
-		}
-		if l.Unit.Name != "" {
-			unit = best(unit, l)
-		}
 		if l.delegate.name != "" {
 			below = best(below, l)
 		}
-		switch {
-		case l.Job.ID == "" || job != nil && job.Job.Step != "" && l.Job.Step == "":
-		case job != nil && job.Job.Step == "" && l.Job.Step != "":
-			job = l
-		default:
-			job = best(job, l)
+		for entity := units.VMEntity; entity < units.NumEntities; entity++ {
+			of[entity] = bestOf(entity, of[entity], l)
 		}
 	}
 	var p Placement
@@ -79,18 +67,18 @@ func parseCgroup(b []byte) (Placement, delegate) {
 	if inside != nil {
 		p.Container, p.Pod, p.Cgroup = inside.Container, inside.Pod, inside.Cgroup
 	}
-	if guest != nil {
-		p.VM, by = guest.VM, guest.delegate
-	}
-	if unit != nil {
-		p.Unit = unit.Unit
-	}
-	if job != nil {
-		if p.Job = job.Job; p.Container.ID == "" {
-			p.Cgroup = job.jobCgroup
+	for entity, line := range of {
+		if line != nil {
+			units.Entity(entity).Describe(&p.Workload, &line.Workload)
 		}
 	}
-	p.bound()
+	if guest := of[units.VMEntity]; guest != nil {
+		by = guest.delegate
+	}
+	if job := of[units.SlurmStepEntity]; job != nil && p.Container.ID == "" {
+		p.Cgroup = job.jobCgroup
+	}
+	boundWorkload(&p.Workload)
 	return p, by
 }
 
@@ -131,6 +119,34 @@ func best(a, b *cgroupLine) *cgroupLine {
 		return b
 	}
 	return a
+}
+
+// bestOf returns the line that tells the most of the entity, among equals the better one; a, and the result, may be nil.
+func bestOf(entity units.Entity, a, b *cgroupLine) *cgroupLine {
+	told := tells(entity, b)
+	switch {
+	case told == 0:
+		return a
+	case a == nil:
+		return b
+	}
+	switch before := tells(entity, a); {
+	case told > before:
+		return b
+	case told < before:
+		return a
+	}
+	return best(a, b)
+}
+
+// tells returns how many of the attributes that distinguish the entity a line tells.
+func tells(entity units.Entity, l *cgroupLine) (n int) {
+	for _, text := range entity.Key(&l.Workload) {
+		if text != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *cgroupLine) betterThan(o *cgroupLine) bool {

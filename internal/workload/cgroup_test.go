@@ -43,26 +43,25 @@ type cgroupCase struct {
 
 // contained is the placement in a container and nothing else.
 func contained(id, runtime, cgroup string) Placement {
-	return Placement{Container: units.Container{ID: id, Runtime: runtime}, Cgroup: cgroup}
+	return Placement{Workload: units.Workload{Container: units.Container{ID: id, Runtime: runtime}}, Cgroup: cgroup}
 }
 
 // podded is the placement in a container of pod uid.
 func podded(id, runtime, cgroup, uid, class string) Placement {
 	return Placement{
-		Container: units.Container{ID: id, Runtime: runtime, PodUID: uid},
-		Pod:       units.Pod{UID: uid, QoSClass: class},
-		Cgroup:    cgroup,
+		Workload: units.Workload{Container: units.Container{ID: id, Runtime: runtime}, Pod: units.Pod{UID: uid, QoSClass: class}},
+		Cgroup:   cgroup,
 	}
 }
 
 func inVM(id, name, hypervisor string) Placement {
-	return Placement{VM: units.VM{ID: id, Name: name, Hypervisor: hypervisor}}
+	return Placement{Workload: units.Workload{VM: units.VM{ID: id, Name: name, Hypervisor: hypervisor}}}
 }
 
 const slurmScope = "/system.slice/slurmstepd.scope"
 
 func inJob(id, step, cgroup string) Placement {
-	return Placement{Job: units.SlurmStep{ID: id, Step: step}, Cgroup: cgroup}
+	return Placement{Workload: units.Workload{Job: units.SlurmStep{ID: id, Step: step}}, Cgroup: cgroup}
 }
 
 func cgroupCases() []cgroupCase {
@@ -135,9 +134,9 @@ func cgroupCases() []cgroupCase {
 		{"guaranteed pod with cgroupfs", "/kubepods/pod" + uidX + "/" + idA, podded(idA, "", "/kubepods/pod"+uidX+"/"+idA, uidX, "Guaranteed")},
 		{"best-effort pod with cgroupfs", "/kubepods/besteffort/pod" + uidX + "/" + idA, podded(idA, "", "/kubepods/besteffort/pod"+uidX+"/"+idA, uidX, "BestEffort")},
 		{"pod with cri-o and cgroupfs", podDir + "/crio-" + idA, podded(idA, "cri-o", podDir+"/crio-"+idA, uidX, "Burstable")},
-		{"pod's own cgroup", podSlice, Placement{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}},
-		{"pod's own cgroup with cgroupfs", podDir, Placement{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}},
-		{"monitor of cri-o in the pod", podSlice + "/crio-conmon-" + idA + ".scope", Placement{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}},
+		{"pod's own cgroup", podSlice, Placement{Workload: units.Workload{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}}},
+		{"pod's own cgroup with cgroupfs", podDir, Placement{Workload: units.Workload{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}}},
+		{"monitor of cri-o in the pod", podSlice + "/crio-conmon-" + idA + ".scope", Placement{Workload: units.Workload{Pod: units.Pod{UID: uidX, QoSClass: "Burstable"}}}},
 		{"monitor of cri-o", "/system.slice/crio-conmon-" + idA + ".scope", Placement{}},
 		{
 			"static pod", "/kubepods/burstable/pod" + uidStatic + "/" + idA,
@@ -272,7 +271,13 @@ func cgroupCases() []cgroupCase {
 		{
 			"libvirt in a container names the container: two of them may count alike",
 			"/docker/" + idA + "/machine/qemu-1-vm.libvirt-qemu/emulator",
-			Placement{Container: units.Container{ID: idA, Runtime: "docker"}, Cgroup: "/docker/" + idA, VM: units.VM{ID: idA + "/qemu-1-vm", Name: "vm", Hypervisor: "qemu"}},
+			Placement{
+				Workload: units.Workload{
+					Container: units.Container{ID: idA, Runtime: "docker"},
+					VM:        units.VM{ID: idA + "/qemu-1-vm", Name: "vm", Hypervisor: "qemu"},
+				},
+				Cgroup: "/docker/" + idA,
+			},
 		},
 		{"a user's machine names the user's manager", userUnit + `/machine-qemu\x2d1\x2dvm.scope`, inVM("user@1000.service/machine-qemu-1-vm", "vm", "qemu")},
 		{"a unit with a name that cannot be exported", "/user@\xe4.service/machine-qemu\\x2d1\\x2dvm.scope", inVM(`"user@\xe4.service"/machine-qemu-1-vm`, "vm", "qemu")},
@@ -297,11 +302,11 @@ func cgroupCases() []cgroupCase {
 			inJob("7", "0", "/slurm/uid_1/job_7/step_0"),
 		},
 		{"podman in a slurm job", slurmScope + "/job_7/step_0/user/task_0/libpod-" + idA, Placement{
-			Container: units.Container{ID: "slurmstepd.scope/" + idA, Runtime: "podman"}, Job: units.SlurmStep{ID: "7", Step: "0"},
-			Cgroup: slurmScope + "/job_7/step_0/user/task_0/libpod-" + idA,
+			Workload: units.Workload{Container: units.Container{ID: "slurmstepd.scope/" + idA, Runtime: "podman"}, Job: units.SlurmStep{ID: "7", Step: "0"}},
+			Cgroup:   slurmScope + "/job_7/step_0/user/task_0/libpod-" + idA,
 		}},
 		{"slurm in a container", "/docker/" + idA + slurmScope + "/job_7/step_0", Placement{
-			Container: units.Container{ID: idA, Runtime: "docker"}, Job: units.SlurmStep{ID: idA + "/7", Step: "0"}, Cgroup: "/docker/" + idA,
+			Workload: units.Workload{Container: units.Container{ID: idA, Runtime: "docker"}, Job: units.SlurmStep{ID: idA + "/7", Step: "0"}}, Cgroup: "/docker/" + idA,
 		}},
 		{"a job within a job is its outer one's", slurmScope + "/job_7/step_0/user/task_0" + slurmScope + "/job_8/step_9", inJob("7", "0", slurmScope+"/job_7/step_0")},
 		{"slurmd", slurmScope + "/system", Placement{}},
@@ -472,9 +477,6 @@ func checkPlacement(t *testing.T, file string, p Placement) {
 	}
 	if uid := unqualified(p.Pod.UID); !within(uid) || uid != "" && !isPodUID(uid) && !strings.Contains(uid, ellipsis) {
 		t.Errorf("pod uid %q is made up", p.Pod.UID)
-	}
-	if p.Container.ID != "" && p.Container.PodUID != p.Pod.UID {
-		t.Errorf("container of pod %q in pod %q", p.Container.PodUID, p.Pod.UID)
 	}
 	if (p.Container.ID == "" && p.Job.ID == "") != (p.Cgroup == "") || (p.Container.ID == "" && p.Container != units.Container{}) {
 		t.Errorf("container %+v at %q", p.Container, p.Cgroup)

@@ -101,7 +101,7 @@ func TestIdentity(t *testing.T) {
 		"a container": {
 			hostsim.Process{Comm: "app", Exe: "/bin/app", Cgroup: "0::/system.slice/docker-" + hexA + ".scope/sub"},
 			Identity{Executable: "app", Path: "/bin/app", Placement: Placement{
-				Container: units.Container{ID: hexA, Runtime: "docker"}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
+				Workload: units.Workload{Container: units.Container{ID: hexA, Runtime: "docker"}}, Cgroup: "/system.slice/docker-" + hexA + ".scope",
 			}},
 		},
 	} {

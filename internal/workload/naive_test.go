@@ -316,7 +316,7 @@ func naivePath(path string, unified bool) naiveLine {
 		enter(id)
 		user = false
 		l.Pod, l.Cgroup = pod, own
-		l.Container = units.Container{ID: delegates, Runtime: runtime, PodUID: pod.UID}
+		l.Container = units.Container{ID: delegates, Runtime: runtime}
 		begin = i + 1
 	}
 	if l.VM.ID == "" {
@@ -375,7 +375,7 @@ func naiveParse(file string) (p Placement, delegate string) {
 		p.Cgroup = jobCgroup
 	}
 	p.Job.ID, p.Job.Step = boundID(p.Job.ID), boundID(p.Job.Step)
-	p.Container.ID, p.Container.PodUID, p.Pod.UID = boundID(p.Container.ID), boundID(p.Container.PodUID), boundID(p.Pod.UID)
+	p.Container.ID, p.Pod.UID = boundID(p.Container.ID), boundID(p.Pod.UID)
 	boundVM(&p.VM)
 	return p, delegate
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -44,7 +45,7 @@ type CPU struct {
 type Emitter struct {
 	generated
 	node     nodeMetrics
-	entities [len(entities)]entityMetrics
+	entities [units.NumEntities]entityMetrics
 	filters  filters
 	kinds    []kindLabels
 	cpus     [][]label // of their points
@@ -56,8 +57,8 @@ func New(cfg Config) *Emitter {
 	g := generate(cfg.MetricsBuilderConfig, cfg.BuildInfo)
 	settings := settingsByName(&cfg.ResourceAttributes)
 	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle}
-	for i := range entities {
-		e.entities[i] = entities[i].metrics(g.metrics, settings)
+	for entity := range units.NumEntities {
+		e.entities[entity] = newEntityMetrics(entity, g.metrics, settings)
 	}
 	for _, k := range cfg.Kinds {
 		e.kinds = append(e.kinds, newKindLabels(k, cfg.Idle))

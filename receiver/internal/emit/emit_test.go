@@ -73,13 +73,15 @@ func engine(n int) (*attribution.Engine, []attribution.Claimant) {
 	return e, claimants
 }
 
-func owner(i int) attribution.Owner {
-	return attribution.Owner{
+func owner(i int) units.Owner {
+	return units.Owner{
 		Process: units.Process{PID: int32(i + 1), Start: time.Second, Created: "2026-01-02T03:04:06.00Z",
 			Executable: "app", Path: "/usr/bin/app", CommandLine: "app -x"},
-		Container: units.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd", PodUID: fmt.Sprint("pod", i)},
-		Pod:       units.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
-		VM:        units.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
+		Workload: units.Workload{
+			Container: units.Container{ID: fmt.Sprintf("%064x", i), Runtime: "containerd"},
+			Pod:       units.Pod{UID: fmt.Sprint("pod", i), QoSClass: "Burstable"},
+			VM:        units.VM{ID: fmt.Sprint("vm", i), Name: "web", Hypervisor: "qemu"},
+		},
 	}
 }
 
@@ -162,9 +164,9 @@ func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 
 func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 	e := attribution.New(attribution.Config{}, baseline)
-	c := e.Open(attribution.Owner{
-		Process:   units.Process{PID: 7, Executable: "kworker/0:1"},
-		Container: units.Container{ID: "c"}, VM: units.VM{ID: "v"},
+	c := e.Open(units.Owner{
+		Process:  units.Process{PID: 7, Executable: "kworker/0:1"},
+		Workload: units.Workload{Container: units.Container{ID: "c"}, VM: units.VM{ID: "v"}},
 	}, baseline)
 	observe(e, baseline, nil, 0)
 	observe(e, at, []attribution.Claimant{c}, units.Joule)

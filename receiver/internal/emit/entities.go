@@ -3,8 +3,6 @@
 package emit
 
 import (
-	"slices"
-
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -12,96 +10,77 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// entity says how the accounts of one entity are emitted.
-type entity struct {
-	prefix     string                   // of the names of its metrics
-	other      string                   // the attribute that is OthersName in the series of those that have none of their own
-	attributes [maxAttributes]attribute // of its resources
-}
-
-// maxAttributes is how many attributes a resource may have.
-const maxAttributes = 12
-
-// attribute is an attribute of a resource. It has a text or a number.
-type attribute struct {
-	key           string
-	text          func(*attribution.Owner) string // left out where it is empty
-	number        func(*attribution.Owner) int64
-	distinguishes bool // without it, different entities have the same series
-}
-
 // OthersName is the process.executable.name, container.id, k8s.pod.uid or vm.id of the series of all processes,
 // containers, pods or VMs that have none of their own.
 const OthersName = "other"
 
-// entities has one entry for each entity. Its metrics are those of metadata.yaml that are named prefix.energy,
-// prefix.power, prefix.power.uncertainty and prefix.cpu.time.
-var entities = [len(attribution.Limits{})]entity{
-	attribution.Process: {prefix: "process", other: "process.executable.name", attributes: [maxAttributes]attribute{
-		{key: "process.pid", number: func(o *attribution.Owner) int64 { return int64(o.Process.PID) }, distinguishes: true},
-		{key: "process.creation.time", text: func(o *attribution.Owner) string { return o.Process.Created }, distinguishes: true},
-		{key: "process.executable.name", text: func(o *attribution.Owner) string { return o.Process.Executable }},
-		{key: "process.executable.path", text: func(o *attribution.Owner) string { return o.Process.Path }},
-		{key: "process.command_line", text: func(o *attribution.Owner) string { return o.Process.CommandLine }},
-		{key: "container.id", text: containerID},
-		{key: "k8s.pod.uid", text: podUID},
-		{key: "vm.id", text: vmID},
-		{key: "slurm.job.id", text: jobID},
-		{key: "slurm.job.step", text: jobStep},
-		{key: "systemd.unit.name", text: unitName},
-	}},
-	attribution.Container: {prefix: "container", other: "container.id", attributes: [maxAttributes]attribute{
-		{key: "container.id", text: containerID, distinguishes: true},
-		{key: "k8s.pod.uid", text: podUID},
-		{key: "container.runtime.name", text: func(o *attribution.Owner) string { return o.Container.Runtime }},
-	}},
-	attribution.Pod: {prefix: "k8s.pod", other: "k8s.pod.uid", attributes: [maxAttributes]attribute{
-		{key: "k8s.pod.uid", text: podUID, distinguishes: true},
-		{key: "k8s.pod.qos_class", text: func(o *attribution.Owner) string { return o.Pod.QoSClass }},
-	}},
-	attribution.VM: {prefix: "vm", other: "vm.id", attributes: [maxAttributes]attribute{
-		{key: "vm.id", text: vmID, distinguishes: true},
-		{key: "vm.name", text: func(o *attribution.Owner) string { return o.VM.Name }},
-		{key: "vm.hypervisor", text: func(o *attribution.Owner) string { return o.VM.Hypervisor }},
-	}},
-	attribution.SlurmStep: {prefix: "slurm.job", other: "slurm.job.id", attributes: [maxAttributes]attribute{
-		{key: "slurm.job.id", text: jobID, distinguishes: true},
-		{key: "slurm.job.step", text: jobStep, distinguishes: true},
-	}},
-	attribution.SystemdUnit: {prefix: "systemd.unit", other: "systemd.unit.name", attributes: [maxAttributes]attribute{
-		{key: "systemd.unit.name", text: unitName, distinguishes: true},
-	}},
+// processAttribute is an attribute of a process's resource. It has a text, which is left out where it is empty, or a number.
+type processAttribute struct {
+	name          string
+	text          func(*units.Process) string
+	number        func(*units.Process) int64
+	distinguishes bool // without it, different processes have the same series
 }
 
-func containerID(o *attribution.Owner) string { return o.Container.ID }
-func podUID(o *attribution.Owner) string      { return o.Pod.UID }
-func vmID(o *attribution.Owner) string        { return o.VM.ID }
-func jobID(o *attribution.Owner) string       { return o.Job.ID }
-func jobStep(o *attribution.Owner) string     { return o.Job.Step }
-func unitName(o *attribution.Owner) string    { return o.Unit.Name }
+// processAttributes are the attributes of a process itself. Those of what it is part of follow.
+var processAttributes = [...]processAttribute{
+	{name: "process.pid", number: func(p *units.Process) int64 { return int64(p.PID) }, distinguishes: true},
+	{name: "process.creation.time", text: func(p *units.Process) string { return p.Created }, distinguishes: true},
+	{name: otherProcesses, text: func(p *units.Process) string { return p.Executable }},
+	{name: "process.executable.path", text: func(p *units.Process) string { return p.Path }},
+	{name: "process.command_line", text: func(p *units.Process) string { return p.CommandLine }},
+}
 
-// EntityName returns the prefix of the names of an entity's metrics, such as process or k8s.pod.
-func EntityName(e attribution.Entity) string { return entities[e].prefix }
+// otherProcesses is the attribute that is OthersName in the series of other processes. For other entities it is the first.
+const otherProcesses = "process.executable.name"
+
+// maxAttributes is how many attributes a resource may have.
+const maxAttributes = len(processAttributes) + len(units.Key{})
 
 // entityMetrics are the enabled metrics and attributes of one entity.
 type entityMetrics struct {
 	energy, power, uncertainty, cpuTime *metric
-	attributes                          []attribute
-	other                               string // empty if it is disabled
+
+	process  []processAttribute
+	workload []units.Attribute
+	other    string   // empty if it is disabled
+	shared   []string // disabled attributes that distinguish
 }
 
-func (e *entity) metrics(metrics map[string]*metric, settings map[string]metadata.ResourceAttributeConfig) entityMetrics {
-	out := entityMetrics{
-		energy:      metrics[e.prefix+".energy"],
-		power:       metrics[e.prefix+".power"],
-		uncertainty: metrics[e.prefix+".power.uncertainty"],
-		cpuTime:     metrics[e.prefix+".cpu.time"],
-		attributes:  slices.DeleteFunc(slices.Clone(e.attributes[:]), func(a attribute) bool { return !settings[a.key].Enabled }),
+// newEntityMetrics returns the enabled ones of the metrics that metadata.yaml names after the entity.
+func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings map[string]metadata.ResourceAttributeConfig) entityMetrics {
+	name := entity.String()
+	e := entityMetrics{
+		energy:      metrics[name+".energy"],
+		power:       metrics[name+".power"],
+		uncertainty: metrics[name+".power.uncertainty"],
+		cpuTime:     metrics[name+".cpu.time"],
+		other:       otherProcesses,
 	}
-	if settings[e.other].Enabled {
-		out.other = e.other
+	enabled := func(name string, distinguishes bool) bool {
+		if distinguishes && !settings[name].Enabled {
+			e.shared = append(e.shared, name)
+		}
+		return settings[name].Enabled
 	}
-	return out
+	if entity != units.ProcessEntity {
+		e.other = entity.Attributes()[0].Name
+	} else {
+		for _, a := range processAttributes {
+			if enabled(a.name, a.distinguishes) {
+				e.process = append(e.process, a)
+			}
+		}
+	}
+	for _, a := range entity.Attributes() {
+		if enabled(a.Name, a.Distinguishes) {
+			e.workload = append(e.workload, a)
+		}
+	}
+	if !settings[e.other].Enabled {
+		e.other = ""
+	}
+	return e
 }
 
 // any reports whether a metric is enabled.
@@ -119,12 +98,19 @@ func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	}
 	var known [maxAttributes]label
 	n := 0
-	for i := range e.attributes {
-		if at := &e.attributes[i]; at.number != nil {
-			known[n] = label{key: at.key, number: at.number(&a.Owner)}
+	for i := range e.process {
+		if at := &e.process[i]; at.number != nil {
+			known[n] = label{key: at.name, number: at.number(&a.Owner.Process)}
 			n++
-		} else if text := at.text(&a.Owner); text != "" {
-			known[n] = label{key: at.key, text: text}
+		} else if text := at.text(&a.Owner.Process); text != "" {
+			known[n] = label{key: at.name, text: text}
+			n++
+		}
+	}
+	for i := range e.workload {
+		at := &e.workload[i]
+		if text := *at.Field(&a.Owner.Workload); text != "" {
+			known[n] = label{key: at.Name, text: text}
 			n++
 		}
 	}

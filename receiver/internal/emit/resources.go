@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -65,15 +66,13 @@ type SharedSeries struct{ Attribute, Entity string }
 func FindSharedSeries(cfg metadata.MetricsBuilderConfig) (shared []SharedSeries) {
 	metrics := generate(cfg, component.BuildInfo{}).metrics
 	settings := settingsByName(&cfg.ResourceAttributes)
-	for i := range entities {
-		e := &entities[i]
-		if enabled := e.metrics(metrics, settings); !enabled.any() {
+	for entity := range units.NumEntities {
+		e := newEntityMetrics(entity, metrics, settings)
+		if !e.any() {
 			continue
 		}
-		for _, a := range e.attributes {
-			if a.distinguishes && !settings[a.key].Enabled {
-				shared = append(shared, SharedSeries{a.key, e.prefix})
-			}
+		for _, name := range e.shared {
+			shared = append(shared, SharedSeries{name, entity.String()})
 		}
 	}
 	return shared

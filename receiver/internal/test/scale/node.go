@@ -70,16 +70,16 @@ func newNode(number int, s shape, now time.Time) *node {
 	n.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.metrics(), BuildInfo: component.BuildInfo{Version: "0.1.0-dev"}, Kinds: kinds,
 	})
-	var containers []attribution.Owner
+	var containers []units.Owner
 	for i := range s.containers {
 		pod := units.Pod{UID: n.uid(), QoSClass: "Burstable"}
 		if i%podSize > 0 {
 			pod = containers[i-1].Pod
 		}
-		containers = append(containers, attribution.Owner{Pod: pod, Container: units.Container{ID: n.hex(32), Runtime: "containerd", PodUID: pod.UID}})
+		containers = append(containers, units.Owner{Workload: units.Workload{Pod: pod, Container: units.Container{ID: n.hex(32), Runtime: "containerd"}}})
 	}
 	for i := range s.processes {
-		var owner attribution.Owner
+		var owner units.Owner
 		if inside := i - s.processes/3; inside >= 0 && len(containers) > 0 {
 			owner = containers[inside%len(containers)]
 		}
