@@ -43,7 +43,7 @@ type oracle struct {
 	listed  []*attribution.Account
 }
 
-const entities = units.SystemdUnitEntity + 1
+const entities = units.NumEntities
 
 // collection is the length of the current collection, and the node's CPU time in it.
 type collection struct {

@@ -93,8 +93,8 @@ const (
 	NumEntities
 )
 
-// Key identifies a part of a workload, or all that a process is part of: the values of the attributes that distinguish
-// one. It has room for those of all entities.
+// Key identifies a part of a workload, or all that a process is part of, by the values of attributes that distinguish. It
+// has room for those of all entities.
 type Key [6]string
 
 // Attribute is a resource attribute whose value is a field of a workload.
@@ -102,12 +102,14 @@ type Attribute struct {
 	Name string
 	// Field returns the field, which is empty if there is no value.
 	Field func(*Workload) *string
-	// Distinguishes marks an attribute without which different owners of the entity look the same. Those of an entity
-	// come first.
+	// Distinguishes marks an attribute without which different owners of the entity have the same series. The entity's
+	// first attribute does.
 	Distinguishes bool
 }
 
-// entities has the line of each entity. A process's attributes are those that distinguish the others.
+// entities has the line of each entity.
+//
+// To add an entity, add its type, its field of Workload, its constant and a line here, and enlarge Key.
 var entities = withProcess([NumEntities]entity{
 	ContainerEntity: {name: "container", attributes: []Attribute{
 		{"container.id", func(w *Workload) *string { return &w.Container.ID }, true},
@@ -141,7 +143,7 @@ type entity struct {
 	keys       []Attribute // those that distinguish owners of this entity or of another one
 }
 
-// withProcess adds the line of processes, and the keys.
+// withProcess adds the keys, and the line of processes, which have the attributes that distinguish what they are part of.
 func withProcess(all [NumEntities]entity) [NumEntities]entity {
 	var distinguishing []Attribute
 	named := map[string]bool{}
@@ -167,9 +169,8 @@ func withProcess(all [NumEntities]entity) [NumEntities]entity {
 // String returns the prefix of the names of the entity's metrics, such as process or k8s.pod.
 func (e Entity) String() string { return entities[e].name }
 
-// Attributes returns the entity's attributes, the one that is empty where there is none of the entity first. A process
-// also has those of its Process, and here the attributes that distinguish what it is part of. The caller must not change
-// them.
+// Attributes returns the entity's attributes. The first is empty where there is none of the entity. Those of a process are
+// the ones that distinguish what it is part of; it also has those of its Process. The caller must not change them.
 func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 
 // Of reports whether an owner is or has one of the entity.
@@ -189,14 +190,14 @@ func (e Entity) Key(w *Workload) (k Key) {
 	return k
 }
 
-// Describe sets into to the part of a workload that the entity's attributes are about.
-func (e Entity) Describe(into, w *Workload) {
+// Describe copies the fields of the entity's attributes from a workload, and for a process all of the workload.
+func (e Entity) Describe(into, from *Workload) {
 	if e == ProcessEntity {
-		*into = *w
+		*into = *from
 		return
 	}
 	attributes := entities[e].attributes
 	for i := range attributes {
-		*attributes[i].Field(into) = *attributes[i].Field(w)
+		*attributes[i].Field(into) = *attributes[i].Field(from)
 	}
 }
