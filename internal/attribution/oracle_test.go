@@ -223,8 +223,10 @@ func describe(entity units.Entity, o units.Owner) (described units.Owner, ok boo
 		return units.Owner{Workload: units.Workload{VM: o.VM}}, o.VM.ID != ""
 	case units.SlurmStepEntity:
 		return units.Owner{Workload: units.Workload{Job: o.Job}}, o.Job.ID != ""
-	default:
+	case units.SystemdUnitEntity:
 		return units.Owner{Workload: units.Workload{Unit: o.Unit}}, o.Unit.Name != ""
+	default: // these tests have none
+		return units.Owner{}, false
 	}
 }
 
