@@ -19,6 +19,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
@@ -88,10 +89,11 @@ func TestTheReceiverReportsItsNumberOfProcessesAndSeries(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyProcesses(t, tel, counts(observed[int64](3)), whenever)
 	series := func(processes, containers int64) {
 		t.Helper()
-		metadatatest.AssertEqualReceiverEnergySeries(t, tel, counts(
-			observed(processes, "series.entity", "process"), observed(containers, "series.entity", "container"),
-			observed[int64](0, "series.entity", "k8s.pod"), observed[int64](0, "series.entity", "vm"),
-			observed[int64](0, "series.entity", "slurm.job"), observed[int64](0, "series.entity", "systemd.unit")), whenever)
+		want := counts(observed(processes, "series.entity", "process"), observed(containers, "series.entity", "container"))
+		for entity := units.PodEntity; entity < units.NumEntities; entity++ {
+			want = append(want, observed[int64](0, "series.entity", entity.String()))
+		}
+		metadatatest.AssertEqualReceiverEnergySeries(t, tel, want, whenever)
 	}
 	series(1, 1)
 	delete(n.host.Processes, 10)

@@ -92,16 +92,8 @@ func (b *bench) find(entity units.Entity, id string) *Account {
 			name = "other"
 		case entity == units.ProcessEntity:
 			name = fmt.Sprint(a.Owner.Process.PID)
-		case entity == units.ContainerEntity:
-			name = a.Owner.Container.ID
-		case entity == units.PodEntity:
-			name = a.Owner.Pod.UID
-		case entity == units.VMEntity:
-			name = a.Owner.VM.ID
-		case entity == units.SlurmStepEntity:
-			name = a.Owner.Job.ID
-		case entity == units.SystemdUnitEntity:
-			name = a.Owner.Unit.Name
+		default:
+			name = *entity.Attributes()[0].Field(&a.Owner.Workload)
 		}
 		if name == id {
 			return a

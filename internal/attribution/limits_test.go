@@ -240,12 +240,16 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	var delivered Amounts
 	for i := range 50 {
 		name := fmt.Sprint(i + 1)
-		in := func(o *units.Owner) { inPod(name, name)(o); inVM(name)(o); inJob(name)(o); inUnit(name)(o) }
+		in := func(o *units.Owner) {
+			for _, a := range units.ProcessEntity.Attributes() {
+				*a.Field(&o.Workload) = name
+			}
+		}
 		joules[b.open(int32(i+1), in)] = int(100 * math.Pow(1.5, float64(i)))
 		b.collect(joules)
 		for entity := range units.NumEntities {
 			a := b.find(entity, name)
-			require.NotNil(t, a, "entity %d of newcomer %s", entity, name)
+			require.NotNil(t, a, "the %v of newcomer %s", entity, name)
 			require.LessOrEqual(t, b.e.live[entity], most)
 			require.LessOrEqual(t, b.e.ended[entity], 2*most)
 		}
