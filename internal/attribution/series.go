@@ -8,6 +8,25 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
+// series identifies the series of an account. Two accounts with the same series are the same to the next consumer.
+type series struct {
+	entity  units.Entity
+	process units.Process // none for other entities
+	in      units.Key
+}
+
+// seriesOf returns the series of an entity of the owner; ok is false when the owner has none.
+func seriesOf(e units.Entity, o *units.Owner) (s series, ok bool) {
+	if !e.Of(o) {
+		return series{}, false
+	}
+	s.entity, s.in = e, e.Key(&o.Workload)
+	if e == units.ProcessEntity {
+		s.process = o.Process
+	}
+	return s, true
+}
+
 // openAccount returns the account of an owner's entity, for one more claimant. It returns none if the owner has no such
 // entity, or if the entity is a process and there is no room for its series.
 //
@@ -50,7 +69,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 	return i
 }
 
-// newAccount adds the account of an entity of the owner.
+// newAccount adds an account of an entity of the owner and returns its index.
 func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.Time) int32 {
 	i := e.ledger.add(Account{Entity: entity, Start: start})
 	described := &e.ledger.accounts[i].Owner
