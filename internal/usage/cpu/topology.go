@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -100,9 +101,23 @@ func (t *Topology) open(root string) error {
 	return t.read()
 }
 
-// countsByDie reports whether each die of a package has energy counters of its own. AMD's are the package's
-// (drivers/powercap/intel_rapl_common.c, arch/x86/events/rapl.c).
+// countsByDie reports whether each die of a package has energy counters of its own, as the names of powercap's zones tell.
+// Counters that Intel's TPMI interface has are the package's (drivers/powercap/intel_rapl_common.c). Without zones the
+// vendor has to do: AMD's are the package's (arch/x86/events/rapl.c).
 func countsByDie(root string) bool {
+	names, _ := filepath.Glob(filepath.Join(root, "sys/class/powercap/*/name")) // the pattern is well-formed
+	byPackage := false
+	for _, name := range names {
+		text, _ := os.ReadFile(name) // a zone that has just gone tells nothing
+		rest, ok := strings.CutPrefix(string(text), "package-")
+		if strings.Contains(rest, "-die-") {
+			return true
+		}
+		byPackage = byPackage || ok
+	}
+	if byPackage {
+		return false
+	}
 	cpus, err := ReadCPUs(root)
 	return err != nil || len(cpus) == 0 || cpus[0].Vendor != "AuthenticAMD" && cpus[0].Vendor != "HygonGenuine"
 }

@@ -75,6 +75,23 @@ func TestDomainsAreNamedAsTheRAPLDriverNamesZones(t *testing.T) {
 	}
 }
 
+func TestZonesOfWholePackagesMakeTheirDiesOneDomain(t *testing.T) {
+	for _, zones := range []struct {
+		names []string
+		want  []units.Domain
+	}{
+		{[]string{"package-0", "package-1", "dram"}, []units.Domain{"package-0", "package-1"}},
+		{[]string{"package-0-die-0", "package-1-die-0", "psys"}, []units.Domain{"package-0-die-0", "package-0-die-1", "package-1-die-0"}},
+		{[]string{"psys"}, []units.Domain{"package-0-die-0", "package-0-die-1", "package-1-die-0"}},
+	} {
+		root := machineOf(t, [2]string{"0", "0"}, [2]string{"0", "1"}, [2]string{"1", "0"})
+		for i, name := range zones.names {
+			put(t, root, map[string]string{fmt.Sprintf("sys/class/powercap/intel-rapl:%d/name", i): name + "\n"})
+		}
+		assert.Equal(t, zones.want, openTopology(t, root).Domains(), zones.names)
+	}
+}
+
 func TestAZoneFindsItsDomain(t *testing.T) {
 	topology := openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
 	for domain, want := range map[units.Domain]int{"package-0": 0, "package-1": 1, "package-1-die-2": 1, "package-2": -1, units.NodeCPUs: -1} {
