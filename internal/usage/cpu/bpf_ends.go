@@ -21,7 +21,6 @@ type ends struct {
 	givenUp map[identity]struct{}
 	// lossEnd is the number of scans until which a process that goes missing may be one whose end was lost.
 	lossEnd uint64
-	weights [][]uint64         // of ended, whose threads ended in several domains
 	one     [MaxDomains]uint64 // scratch of weightsOf
 
 	groups  map[uint64]int32 // scratch of giveShortLived: a row of each cgroup
@@ -45,9 +44,8 @@ type ending struct {
 	run    units.CPUTime // in all
 	cgroup uint64
 	parent int32
-	// where tells in which domain it ran: the domain's index plus one, or negative the place in weights, counted from one.
-	// It is 0 if unknown.
-	where int32
+	domain int32               // where it ran, the first one if unknown
+	parts  *[MaxDomains]uint64 // what it used by domain, in proportion, if that was in several
 }
 
 // await is a process that is gone and whose end is not known: since when, in which scan that was seen first and last, and
@@ -105,18 +103,21 @@ func (b *BPF) forgetListed(t *Table) {
 
 func (b *BPF) noteEnding(e *tasks.Ended) {
 	id := identity{int32(e.Pid), time.Duration(e.Start)}
-	b.ended[id] = ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent), where: b.where(e.Weights)}
+	ended := ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent)}
+	ended.domain, ended.parts = ranIn(e.Weights)
+	b.ended[id] = ended
 	b.forks[id.pid] = int32(e.Parent)
 }
 
-// where returns ending.where of a process that ended.
-func (b *BPF) where(weights []uint64) int32 {
+// ranIn returns the domain in which a process ran, and what it used by domain if it ran in several.
+func ranIn(weights []uint64) (domain int32, parts *[MaxDomains]uint64) {
 	in := slices.IndexFunc(weights, func(w uint64) bool { return w > 0 })
 	if in < 0 || !slices.ContainsFunc(weights[in+1:], func(w uint64) bool { return w > 0 }) {
-		return int32(in + 1)
+		return int32(max(in, 0)), nil
 	}
-	b.weights = append(b.weights, slices.Clone(weights))
-	return -int32(len(b.weights))
+	parts = new([MaxDomains]uint64)
+	copy(parts[:], weights)
+	return int32(in), parts
 }
 
 // weightsOf returns what a process that ended used by domain, in proportion; nil if the node is not divided.
@@ -124,11 +125,11 @@ func (b *BPF) weightsOf(e ending) []uint64 {
 	if b.topology == nil {
 		return nil
 	}
-	if e.where < 0 {
-		return b.weights[-e.where-1]
+	if e.parts != nil {
+		return e.parts[:len(b.domains)]
 	}
 	b.one = [MaxDomains]uint64{}
-	b.one[max(e.where-1, 0)] = 1
+	b.one[e.domain] = 1
 	return b.one[:len(b.domains)]
 }
 
@@ -171,7 +172,6 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 // cgroup is not known (cgroup v1), it goes to the row of their nearest ancestor. The rest belongs to no row.
 func (b *BPF) giveShortLived(t *Table) {
 	if len(b.ended) == 0 {
-		b.weights = b.weights[:0]
 		return
 	}
 	clear(b.groups)

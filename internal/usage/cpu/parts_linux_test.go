@@ -132,6 +132,28 @@ func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{0, 0}, table.UnplacedParts())
 }
 
+func TestShortLivedProcessesOfSeveralDomainsTakeNoMemoryForLong(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	ends := make([]tasks.Ended, 1000)
+	inUse := func(scans int) uint64 {
+		for range scans {
+			for i := range ends {
+				ends[i] = tasks.Ended{Pid: uint32(100 + i), Start: uint64(k.now) + 1, Run: 5, Cgroup: 5, Parent: 1, Weights: []uint64{2, 3}}
+			}
+			k.ends = ends
+			require.NoError(t, b.ReadProcesses(table))
+		}
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := inUse(2)
+	assert.Less(t, inUse(200), before+1<<20)
+	runtime.KeepAlive(b)
+}
+
 // The parts of everything that a scan reports add up to the CPU time that ran.
 func TestTheDomainsHaveAllThatRan(t *testing.T) {
 	for name, exact := range map[string]bool{"procfs": false, "BPF": true} {
