@@ -31,6 +31,7 @@ type BPF struct {
 	counted   time.Duration // when the tasks were counted
 	hidden    bool          // whether there were more than listed
 	changes   int           // of the topology, that the programs know
+	undivided error         // why the list does not divide processes by domain, nil if it does or nothing is divided
 
 	table   *Table  // whose rows are those of the previous listing, nil if no table's are
 	rows    []int32 // the row of each process of that listing
@@ -91,8 +92,9 @@ func newBPF(root string, list lister, hook endings) *BPF {
 // Name implements Source.
 func (b *BPF) Name() string { return b.name }
 
-// Lacks returns what the source does without, nil if nothing: it finds short-lived containers only while their cgroups exist.
-func (b *BPF) Lacks() error { return b.cgroups.refused }
+// Lacks returns what the source does without, nil if nothing: it finds short-lived containers only while their cgroups exist,
+// or it divides a process as if all threads had been where the first one was last.
+func (b *BPF) Lacks() error { return oneLine(b.undivided, b.cgroups.refused) }
 
 // Exact implements Source.
 func (*BPF) Exact() bool { return true }

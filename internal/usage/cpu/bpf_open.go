@@ -60,7 +60,11 @@ func (b *BPF) open() error {
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
 		var err error
-		if list, err = openStream(len(b.domains)); err != nil {
+		if list, err = openStream(len(b.domains)); err != nil && b.topology != nil {
+			b.undivided = fmt.Errorf("what each thread of a process used: %w", err)
+			list, err = openStream(0) // before Linux 5.13 programs cannot note what each thread used
+		}
+		if err != nil {
 			return oneLine(scanErr, err)
 		}
 	}

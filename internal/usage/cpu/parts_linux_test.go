@@ -324,3 +324,30 @@ func TestARowThatIsNotActiveKeepsNoPartsOfAnEarlierScan(t *testing.T) {
 	table.giveShortLived(0, 9, []uint64{1, 2})
 	assert.Equal(t, []units.CPUTime{3, 6}, table.ShortLivedParts(&table.Processes[0]))
 }
+
+func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
+	openHere(t)
+	refuse(t, &openScan, errNoKfunc)
+	stream := openStream
+	openStream = func(domains int) (lister, error) {
+		if domains > 0 {
+			return nil, errNoKfunc
+		}
+		return stream(domains)
+	}
+	defer func() { openStream = stream }()
+	b, err := OpenBPF("/", openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	assert.Equal(t, "bpf (task stream)", b.Name())
+	require.ErrorContains(t, b.Lacks(), "what each thread of a process used")
+	table := &Table{}
+	require.NoError(t, b.ReadProcesses(table))
+	require.NoError(t, b.ReadProcesses(table))
+	for _, i := range table.Active {
+		p := &table.Processes[i]
+		parts := table.Parts(p)
+		assert.Equal(t, p.Used, parts[b.topology.Of(p.LastCPU)])
+		assert.Equal(t, p.Used, parts[0]+parts[1])
+	}
+}
