@@ -51,7 +51,7 @@ func (e *Exclusion) Excludes(i *Identity, now time.Time) bool {
 	return e.ExcludesCgroup(i.Cgroup) || e.ExcludesCgroup(i.ProcessCgroup) ||
 		isHosts(i.Container.ID) && e.by.Container.matches(i.Container.ID) ||
 		isHosts(i.Pod.UID) && e.by.Pod.matches(i.Pod.UID) ||
-		isHosts(i.Executable) && e.by.Executable.matches(i.Executable) || e.ExcludesPod(i.Pod.UID, now)
+		e.by.Executable.matches(i.Executable) || e.ExcludesPod(i.Pod.UID, now)
 }
 
 // ExcludesCgroup reports whether all that runs in a cgroup is excluded.
