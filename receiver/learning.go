@@ -81,7 +81,7 @@ func storedName(domain units.Domain, kind claims.Kind) string {
 const (
 	storageName = "attribution"
 	storageKey  = "learned"
-	// saveEvery is how often what was learned is stored, and at shutdown.
+	// saveEvery is the time between two saves. What was learned is saved at shutdown, too.
 	saveEvery = 5 * time.Minute
 )
 
@@ -126,7 +126,7 @@ func (l *learning) use(ctx context.Context, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.store, l.connect = nil, nil
-			err = fmt.Errorf("the storage extension panicked and is not used again: %v", r)
+			err = fmt.Errorf("the store panicked and is not used again: %v", r)
 		}
 	}()
 	if l.store == nil {
@@ -170,13 +170,14 @@ func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 		return
 	}
 	hardware := hardwareOf(l.cfg.RootPath, readings)
-	if !slices.Equal(hardware, l.kept.Hardware) {
+	if !sameHardware(l.kept.Hardware, hardware) {
 		if l.kept.Hardware != nil {
 			l.logger.Info("Static power learned again: the hardware, its firmware or the kernel has changed",
 				zap.Strings("before", l.kept.Hardware), zap.Strings("now", hardware))
 		}
-		l.kept = keptLearning{Hardware: hardware}
+		l.kept.Zones = nil
 	}
+	l.kept.Hardware = hardware
 	for i, kind := range kinds {
 		model, ok := rules.Models[i].(*static.Model)
 		if !ok {
@@ -295,7 +296,7 @@ var identifying = []string{
 func hardwareOf(root string, readings []power.Reading) []string {
 	hardware := []string{"source " + string(readings[0].Zone.Source)}
 	for _, r := range readings {
-		hardware = append(hardware, "zone "+r.Zone.ID+" "+r.Zone.Name)
+		hardware = append(hardware, zonePrefix+r.Zone.ID+" "+r.Zone.Name)
 	}
 	slices.Sort(hardware[1:])
 	if info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo")); err == nil {
@@ -305,6 +306,16 @@ func hardwareOf(root string, readings []power.Reading) []string {
 		hardware = append(hardware, strings.TrimSpace(string(version)))
 	}
 	return hardware
+}
+
+// zonePrefix is the start of the lines of zones.
+const zonePrefix = "zone "
+
+// sameHardware reports whether what was learned on the hardware before is of the hardware now. Zones may have been added,
+// as by a driver that is loaded late: a model whose kind and domain have more zones than it was learned of starts over.
+func sameHardware(before, now []string) bool {
+	added := func(line string) bool { return strings.HasPrefix(line, zonePrefix) && !slices.Contains(before, line) }
+	return slices.Equal(before, slices.DeleteFunc(slices.Clone(now), added))
 }
 
 // processorsOf says what /proc/cpuinfo tells of the first processor, and how many there are.

@@ -513,8 +513,11 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 		"the clock rate":         {first + second, instead("1200.000", "3700.000"), true},
 		"the order of the zones": {first + second, func(m *machine) { slices.Reverse(m.zones) }, true},
 
-		"a zone's name":     {first + second, func(m *machine) { m.zones[0].Name = "core" }, false},
-		"a zone's number":   {first + second, func(m *machine) { m.zones[0].ID = "intel-rapl:2" }, false},
+		"a zone's name":   {first + second, func(m *machine) { m.zones[0].Name = "core" }, false},
+		"a zone's number": {first + second, func(m *machine) { m.zones[0].ID = "intel-rapl:2" }, false},
+		"one zone more": {first + second, func(m *machine) {
+			m.zones = append(m.zones, power.Zone{ID: "intel-rapl:0:0", Name: "dram"})
+		}, true},
 		"one zone less":     {first + second, func(m *machine) { m.zones = m.zones[:1] }, false},
 		"the source":        {first + second, func(m *machine) { m.source = power.Modeled }, false},
 		"the kernel":        {first + second, func(m *machine) { m.version = "Linux version 6.13\n" }, false},
