@@ -64,6 +64,26 @@ func TestPowercapIsPreferredToHwmon(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
+// The zone of hwmon that has ended does not halve the static power of the one that powercap reads instead.
+func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
+	n := newTestNode(t, func(c *Config) {
+		c.Attribution.Split = SplitFixed
+		c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 10, power.DRAM: 0}
+	})
+	zone := n.host.Zones["intel-rapl:0"]
+	delete(n.host.Zones, "intel-rapl:0")
+	n.hwmon(map[string]uint64{"Chip 0": 5 * joule})
+	n.start()
+	n.hwmon(map[string]uint64{"Chip 0": 505 * joule})
+	n.run(0, map[int]int64{1: 500})
+	assert.InDelta(t, 100, n.one("system.energy", "energy.zone=package", "energy.state=idle").value, 1e-6)
+	n.host.Zones["intel-rapl:0"] = zone
+	n.run(0, map[int]int64{1: 500}) // the baseline
+	n.run(500*joule, map[int]int64{1: 500})
+	assert.InDelta(t, 200, n.one("system.energy", "energy.zone=package", "energy.state=idle").value, 1e-6)
+	assert.InDelta(t, 800, n.one("system.energy", "energy.zone=package", "energy.state=active").value, 1e-6)
+}
+
 func TestMeterHwmonWithoutACounterIsReported(t *testing.T) {
 	n := newTestNode(t, withMeter(MeterHwmon), withModel(40, 120))
 	n.start()

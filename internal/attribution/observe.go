@@ -4,6 +4,7 @@ package attribution
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -28,6 +29,7 @@ func (e *Engine) Observe(iv *Interval) {
 		}
 		z.read = false
 	}
+	e.supersedeZones()
 	for domain := range e.sums {
 		e.attributeDomain(domain, iv)
 	}
@@ -116,8 +118,26 @@ func (e *Engine) beginZone(z *Zone, r ZoneReading, at time.Time) {
 	if !r.OK {
 		return
 	}
-	*z = Zone{Present: true, Start: at, At: at, last: r.Total, domain: r.Domain, kind: r.Kind}
+	*z = Zone{Present: true, Start: at, At: at, last: r.Total, domain: r.Domain, kind: r.Kind, began: true}
 	e.beginKind(r.Kind, at)
+}
+
+// supersedeZones has each zone that began in the interval take the place of one of its domain and kind that has ended.
+func (e *Engine) supersedeZones() {
+	zones := e.ledger.Zones
+	for i := range zones {
+		z := &zones[i]
+		if !z.began {
+			continue
+		}
+		z.began = false
+		ended := slices.IndexFunc(zones, func(o Zone) bool {
+			return o.Ended && !o.superseded && o.kind == z.kind && o.domain == z.domain
+		})
+		if ended >= 0 {
+			zones[ended].superseded = true
+		}
+	}
 }
 
 // beginKind marks a kind present from its first good reading.
@@ -152,13 +172,13 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 		z.pending = nil
 	}
 	z.last, z.At, z.Unread = r.Total, iv.At, 0
-	z.Ended, z.Delivered, z.endSent = false, false, false
+	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
 }
 
 // advance adds a reading and returns the energy since the reading before. A reading that is not OK may have energy, too:
 // the zone was read, but something else of the interval was not.
 func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units.Energy {
-	z.Ended, z.Delivered, z.endSent = false, false, false
+	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
 	energy := units.Advance(z.last, r.Total)
 	z.last = r.Total
 	z.Energy += energy

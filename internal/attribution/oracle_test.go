@@ -96,6 +96,7 @@ type oracleZone struct {
 	recentTime time.Duration
 	unread     time.Duration
 	gone       bool         // it is not among the readings
+	superseded bool         // while it was gone another one of its domain and kind began
 	pending    *oracleUsage // nil if none
 	absent     *oracleUsage // the usage of its absence, without claims
 }
@@ -560,7 +561,7 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 	known := make([][attribution.MaxKinds]int, len(these)) // by domain and kind: the number of zones that were read and can be split
 	energies := make([][attribution.MaxKinds]uint64, len(these))
 	o.longest = [attribution.MaxKinds]time.Duration{}
-	listed := map[int]bool{}
+	listed, began := map[int]bool{}, []int{}
 	for _, r := range iv.Zones {
 		listed[r.Zone] = true
 		for len(o.zones) <= r.Zone {
@@ -568,7 +569,9 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 		}
 		z := &o.zones[r.Zone]
 		if !z.known {
-			o.begin(z, r, iv.At)
+			if o.begin(z, r, iv.At); z.known {
+				began = append(began, r.Zone)
+			}
 			continue
 		}
 		energy := z.read(r, iv)
@@ -605,6 +608,10 @@ func (o *oracle) readZones(iv *attribution.Interval, these []*oracleUsage) error
 		if z := &o.zones[i]; z.known && !listed[i] {
 			o.miss(z, these[z.domain])
 		}
+	}
+	slices.Sort(began) // the engine goes by index
+	for _, i := range began {
+		o.supersede(&o.zones[i])
 	}
 	for domain := range known {
 		for kind, zones := range known[domain] {
@@ -655,8 +662,18 @@ func (o *oracle) begin(z *oracleZone, r attribution.ZoneReading, at time.Time) {
 	o.beginKind(r.Kind, at)
 }
 
+// supersede has a zone that began take the place of one that is gone.
+func (o *oracle) supersede(by *oracleZone) {
+	for i := range o.zones {
+		if z := &o.zones[i]; z.gone && !z.superseded && z.kind == by.kind && z.domain == by.domain {
+			z.superseded = true
+			return
+		}
+	}
+}
+
 func (z *oracleZone) read(r attribution.ZoneReading, iv *attribution.Interval) uint64 {
-	z.gone = false
+	z.gone, z.superseded = false, false
 	energy := uint64(r.Total) - z.last
 	z.last = uint64(r.Total)
 	z.energy += energy
@@ -761,7 +778,7 @@ func (o *oracle) attribute(domain, kind, zones int, energy uint64, w *oracleUsag
 	if model := o.models[kind]; model != nil {
 		of, all := 0, 0
 		for _, z := range o.zones {
-			if z.known && z.kind == kind {
+			if z.known && !z.superseded && z.kind == kind {
 				all++
 				if z.domain == domain {
 					of++

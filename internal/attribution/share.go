@@ -63,10 +63,11 @@ func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
 	k.Unattributed += units.Energy(s.next(b.unattributed))
 }
 
-// countZones returns how many zones of a kind were ever read in a domain, and in all domains.
+// countZones returns how many zones of a kind were ever read in a domain, and in all domains, without those that others
+// have taken the place of.
 func (e *Engine) countZones(domain, kind int) (of, ofAll int) {
 	for i := range e.ledger.Zones {
-		if z := &e.ledger.Zones[i]; z.Present && z.kind == kind {
+		if z := &e.ledger.Zones[i]; z.Present && !z.superseded && z.kind == kind {
 			ofAll++
 			if z.domain == domain {
 				of++
