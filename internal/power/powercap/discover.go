@@ -19,12 +19,11 @@ import (
 // raplControl is the control type of the CPU's own registers, for Intel and AMD alike. Others may repeat its zones.
 const raplControl = "intel-rapl"
 
-// discover lists the zones and returns how many are there now. It opens no counter, so it succeeds
-// where they may not be read. The error is fs.ErrNotExist where there is no powercap interface, power.ErrNoZones
+// discover lists the zones that are there now. It opens no counter, so it succeeds where they may not be read. The error is fs.ErrNotExist where there is no powercap interface, power.ErrNoZones
 // (joined with what kept zones from being looked at, if anything did) where it has no zone to use, as in a container
 // whose runtime masks /sys/devices/virtual/powercap, and else what kept the directory from being read. Zones known from
 // before stay known.
-func (m *Meter) discover() (int, error) {
+func (m *Meter) discover() error {
 	entries, err := os.ReadDir(m.dir)
 	_, err = kernfs.Result(m.dir, nil, err)
 	switch {
@@ -32,20 +31,20 @@ func (m *Meter) discover() (int, error) {
 		for _, z := range m.zones {
 			z.CloseFile()
 		}
-		return 0, fmt.Errorf("no powercap interface below %s: %w", m.root, err)
+		return fmt.Errorf("no powercap interface below %s: %w", m.root, err)
 	case err != nil:
-		return 0, fmt.Errorf("list powercap zones: %w", err)
+		return fmt.Errorf("list powercap zones: %w", err)
 	}
 	dirs := zoneDirs(m.dir, entries)
 	f := m.inspect(dirs)
 	m.merge(f)
 	switch {
 	case len(f.zones) > 0:
-		return len(f.zones), nil
+		return nil
 	case f.reason != nil:
-		return 0, fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, m.dir, f.reason)
+		return fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, m.dir, f.reason)
 	}
-	return 0, fmt.Errorf("powercap: %w in %s (%d zone directories)", power.ErrNoZones, m.dir, len(dirs))
+	return fmt.Errorf("powercap: %w in %s (%d zone directories)", power.ErrNoZones, m.dir, len(dirs))
 }
 
 // zoneDirs returns the path of every zone directory by ID, given the entries of the class directory. The
@@ -100,7 +99,7 @@ type foundZone struct {
 // inspect reads what the zone directories say of themselves and selects the zones to use.
 func (m *Meter) inspect(dirs map[string]string) found {
 	f := found{owner: make(map[string]string, len(dirs)), unread: make(map[string]bool)}
-	for _, z := range m.zones { // an owner that is away for now still owns
+	for _, z := range m.zones { // a zone that is away for now keeps others from its counter
 		if controlOf(z.ID) == raplControl {
 			f.owner[z.qualified] = raplControl
 		}
@@ -154,7 +153,7 @@ func (m *Meter) qualify(z *foundZone) string {
 	qualified := z.name
 	if parent := parentOf(z.id); parent != "" {
 		above, ok := m.names[parent]
-		if !ok { // never seen: its place has to do
+		if !ok { // the parent was never seen: its number takes the place of its name
 			above = strings.TrimPrefix(parent, z.control)
 		}
 		qualified = above + "/" + z.name
@@ -184,21 +183,21 @@ func (m *Meter) merge(f found) {
 	}
 	present := make(map[string]bool, len(f.zones))
 	for i := range f.zones {
-		l := &f.zones[i]
-		present[l.id] = true
-		z := byID[l.id]
-		if z != nil && z.qualified != l.qualified { // sockets that came back in another order
+		seen := &f.zones[i]
+		present[seen.id] = true
+		z := byID[seen.id]
+		if z != nil && z.qualified != seen.qualified { // sockets that came back in another order
 			z.CloseFile()
 			z = nil
 		}
 		if z == nil {
-			byID[l.id] = m.newZone(l)
+			byID[seen.id] = m.newZone(seen)
 			continue
 		}
-		if l.wrapAt != 0 {
-			z.Counter.SetWrapAt(l.wrapAt)
+		if seen.wrapAt != 0 {
+			z.Counter.SetWrapAt(seen.wrapAt)
 		}
-		if path := filepath.Join(l.dir, "energy_uj"); z.File.Path != path || z.File.Stale() {
+		if path := filepath.Join(seen.dir, "energy_uj"); z.File.Path != path || z.File.Stale() {
 			z.CloseFile()
 			z.File.Path = path
 		}
@@ -223,21 +222,21 @@ func (m *Meter) merge(f found) {
 	m.files.SetZones(files)
 }
 
-func (m *Meter) newZone(l *foundZone) *zone {
+func (m *Meter) newZone(seen *foundZone) *zone {
 	z := power.Zone{
-		ID: l.id, Name: l.name, Kind: l.kind, Parent: parentOf(l.id),
-		Source: power.Measured, Domain: domainOf(l.qualified), MaxWatts: power.MaxWatts(l.kind),
+		ID: seen.id, Name: seen.name, Kind: seen.kind, Parent: parentOf(seen.id),
+		Source: power.Measured, Domain: domainOf(seen.qualified), MaxWatts: power.MaxWatts(seen.kind),
 	}
 	return &zone{
 		CounterFile: power.CounterFile{
 			Zone: z,
 			File: kernfs.File{
-				Path: filepath.Join(l.dir, "energy_uj"),
+				Path: filepath.Join(seen.dir, "energy_uj"),
 				Open: func(path string) (*os.File, error) { return m.open(path) },
 			},
-			Counter: power.NewCounter(z.MaxWatts, l.wrapAt),
+			Counter: power.NewCounter(z.MaxWatts, seen.wrapAt),
 		},
-		qualified: l.qualified,
+		qualified: seen.qualified,
 	}
 }
 

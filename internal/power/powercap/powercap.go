@@ -50,10 +50,7 @@ func New(root string, want func(power.Kind) bool) *Meter {
 		names: make(map[string]string),
 	}
 	m.files.Meter = "powercap"
-	m.files.Discover = func() error {
-		_, err := m.discover()
-		return err
-	}
+	m.files.Discover = m.discover
 	return m
 }
 

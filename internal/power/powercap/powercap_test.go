@@ -549,8 +549,8 @@ func TestTrap13UnreadableCounterRecoversWhenItBecomesReadable(t *testing.T) {
 	tr.zone("intel-rapl:0:0", "dram")
 	p := tr.meter()
 	grant := refuse(p, "intel-rapl:0", syscall.EACCES)
-	if n, err := p.discover(); n != 2 || err != nil {
-		t.Errorf("discover: %d, %v; want both zones and no error", n, err)
+	if err := p.discover(); len(p.zones) != 2 || err != nil {
+		t.Errorf("discover: %d zones, %v; want both and no error", len(p.zones), err)
 	}
 	for i := range 2 {
 		rs := tr.read(p, time.Duration(i)*time.Second)
@@ -665,7 +665,7 @@ func TestSoonestWrapIsThatOfTheZoneWhichWrapsFirst(t *testing.T) {
 	p := tr.meter()
 	expect := func(want time.Duration) {
 		t.Helper()
-		if _, err := p.discover(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := p.discover(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 		if got := p.SoonestWrap(); got != want {
@@ -787,9 +787,9 @@ func TestDiscoveryThatFailsIsRepeatedEverySecond(t *testing.T) {
 func TestAMissingPowercapInterfaceIsAnErrorAndRecovers(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
-	n, err := p.discover()
-	if n != 0 || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no powercap interface below "+tr.root) {
-		t.Errorf("discover: %d, %v", n, err)
+	err := p.discover()
+	if len(p.zones) != 0 || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "no powercap interface below "+tr.root) {
+		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 	for i := range 2 {
 		rs, err := p.Read(context.Background(), power.Sample{At: after(time.Duration(i) * time.Second)})
@@ -808,9 +808,9 @@ func TestAMissingUsableZoneIsAnErrorAndRecovers(t *testing.T) {
 	tr.ok(os.MkdirAll(tr.path("intel-rapl"), 0o700))
 	tr.ok(os.Symlink("nowhere", tr.path("intel-rapl:0"))) // masked in a container
 	p := tr.meter()
-	n, err := p.discover()
-	if n != 0 || !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("discover: %d, %v", n, err)
+	err := p.discover()
+	if len(p.zones) != 0 || !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 	rs, err := p.Read(context.Background(), power.Sample{At: after(0)})
 	if len(rs) != 0 || !errors.Is(err, power.ErrNoZones) {
@@ -829,7 +829,7 @@ func TestTheErrorOfNoUsableZoneNamesTheReadFailure(t *testing.T) {
 	p.open = func(path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EACCES}
 	}
-	if _, err := p.discover(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
+	if err := p.discover(); !errors.Is(err, power.ErrNoZones) || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("error %v, want both no zones and permission denied", err)
 	}
 }
@@ -839,8 +839,8 @@ func TestPowercapPathThatIsNoDirectoryIsAnError(t *testing.T) {
 	tr.ok(os.MkdirAll(filepath.Dir(tr.path()), 0o700))
 	tr.ok(os.WriteFile(tr.path(), nil, 0o600))
 	p := tr.meter()
-	if n, err := p.discover(); n != 0 || !errors.Is(err, syscall.ENOTDIR) {
-		t.Errorf("discover: %d, %v", n, err)
+	if err := p.discover(); len(p.zones) != 0 || !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 }
 
@@ -881,8 +881,8 @@ func TestNewPowercapTouchesNothing(t *testing.T) {
 	tr := newTree(t)
 	p := tr.meter()
 	tr.zone("intel-rapl:0", "package-0")
-	if n, err := p.discover(); n != 1 || err != nil {
-		t.Errorf("discover: %d, %v", n, err)
+	if err := p.discover(); len(p.zones) != 1 || err != nil {
+		t.Errorf("discover: %d zones, %v", len(p.zones), err)
 	}
 	if p.zones[0].File.IsOpen() {
 		t.Errorf("discover opened a counter")
