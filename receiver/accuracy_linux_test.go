@@ -187,7 +187,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	l.s.now = l.machine.Host.Now
 	if setting.source == cpu.KindBPF {
 		kernel := hostsim.NewKernel(l.machine)
-		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewBPFOver(root, kernel, kernel.Now) })
+		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
 	}
 	l.s.sampler.window = cfg.SamplingInterval // the lab's clock is the sampler
 	require.NoError(tb, l.machine.Render())

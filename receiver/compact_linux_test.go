@@ -49,7 +49,7 @@ func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
 	b.s.now = b.machine.Host.Now
-	b.s.open = openAs(func(root string) cpu.Source { return cpu.NewBPFOver(root, b.kernel, b.kernel.Now) })
+	b.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, b.kernel, b.kernel.Now) })
 	return b
 }
 

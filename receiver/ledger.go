@@ -19,7 +19,7 @@ import (
 )
 
 // ledger is the engine's ledger with what fills it and what emits it. It begins with the first measurement and lasts as long
-// as the receiver.
+// as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
 type ledger struct {
 	*claims.Builder
 	emitter *emit.Emitter

@@ -84,13 +84,13 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err // only where the configuration insists on a source
 	}
 	s.cpu = reader
-	s.cpu.Table().Sizes = s.keys.Sleepers()
+	s.cpu.Table().FreshResident = s.keys.Sleepers()
 	source := reader.Source()
 	fields := []zap.Field{zap.String("source", source.Name())}
 	if rejected != nil {
 		fields = append(fields, zap.NamedError("rejected", rejected))
 	}
-	if partial, ok := source.(interface{ Lacks() error }); ok {
+	if partial, ok := source.(cpu.Partial); ok {
 		if err := partial.Lacks(); err != nil {
 			fields = append(fields, zap.NamedError("lacks", err))
 		}
@@ -120,7 +120,7 @@ func (s *energyScraper) openTopology() (*cpu.Topology, error) {
 
 func (s *energyScraper) warnOfSharedSeries() {
 	for _, shared := range emit.FindSharedSeries(s.cfg.MetricsBuilderConfig) {
-		s.set.Logger.Warn("Resource attribute disabled: different series are identical, and a backend mixes them up",
+		s.set.Logger.Warn("Resource attribute disabled: without it several series cannot be told apart",
 			zap.String("attribute", shared.Attribute), zap.String("series", shared.Entity))
 	}
 }
@@ -154,11 +154,14 @@ func (s *energyScraper) sample() {
 // scrape is one collection: it reads the meters and the CPU times, attributes the energy since the last window, and returns
 // the ledger as metrics. If the CPU times cannot be read, it returns none: the conditions tell why, and the next collection
 // covers this one.
+//
+// A process's CPU time becomes a data point in cpu.Reader.ReadProcesses, claims.Builder.Observe, attribution.Engine.Observe,
+// emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.adjustWindow()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.emitted = false // the controller would have told that the last collection was delivered
+	s.emitted = false // still set only if the controller dropped the last collection without calling delivered
 	m := s.scan(ctx, true)
 	if now := s.now(); s.learning.due(now) {
 		s.keepLearned()

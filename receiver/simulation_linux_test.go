@@ -198,7 +198,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			if seed/18%2 == 0 {
 				o.Window = cpu.TickWindow / 2 // the node's CPU time is that of the scans
 			}
-			return cpu.NewReader(cpu.NewBPFOver(root, sim.kernel, sim.kernel.Now), o), nil, nil
+			return cpu.NewReader(cpu.NewSimulatedBPF(root, sim.kernel, sim.kernel.Now), o), nil, nil
 		}
 	}
 	require.NoError(tb, machine.Render())

@@ -63,8 +63,9 @@ type ZoneReading struct {
 	Kind int
 	// Total is the energy that the zone has counted so far. It never decreases.
 	Total units.Energy
-	// OK reports whether Total is up to date. If false, the zone's energy is pending, together with the usage of its
-	// domain, until the next reading that is OK.
+	// OK reports whether Total was brought up to date since the interval before. If false, the zone's energy is pending,
+	// together with the usage of its domain, until the next reading that is OK. Total may still have grown: in a window
+	// that became no interval, as its CPU time could not be read.
 	OK bool
 	// Replaced reports whether another meter reads the zone than before, so that Total does not continue the totals
 	// before. Pending energy of those is attributed, and the first reading that is OK is the new baseline. The zone's

@@ -175,8 +175,8 @@ func (e *Engine) replaceZone(z *Zone, r ZoneReading, iv *Interval) {
 	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
 }
 
-// advance adds a reading and returns the energy since the reading before. A reading that is not OK may have energy, too:
-// the zone was read, but something else of the interval was not.
+// advance adds a reading and returns the energy since the reading before. A reading that is not OK has energy, too, if the
+// total was brought up to date in a window whose CPU time could not be read, which has no interval of its own.
 func (z *Zone) advance(r ZoneReading, at time.Time, elapsed time.Duration) units.Energy {
 	z.Ended, z.Delivered, z.endSent, z.superseded = false, false, false, false
 	energy := units.Advance(z.last, r.Total)
@@ -226,8 +226,7 @@ func (e *Engine) updateKinds() {
 
 // modelState returns the state of a kind's model over the domains that have zones of the kind. The deviations of domains
 // are independent.
-func (e *Engine) modelState(kind int, model TrainedModel) (state ModelState, spread float64) {
-	state = Trained
+func (e *Engine) modelState(kind int, model TrainedModel) (_ ModelState, spread float64) {
 	known := false
 	for domain := range e.sums {
 		if of, _ := e.countZones(domain, kind); of == 0 {
@@ -246,11 +245,11 @@ func (e *Engine) modelState(kind int, model TrainedModel) (state ModelState, spr
 	if !known {
 		return Training, -1
 	}
-	return state, spread
+	return Trained, spread
 }
 
-// endKinds marks the kinds that have zones no longer. It must follow the attribution of an interval, which brings a kind
-// back to life.
+// endKinds marks the kinds that have zones no longer. It must follow the attribution of an interval, which may set
+// Kind.changed first.
 func (e *Engine) endKinds() {
 	var alive [MaxKinds]bool
 	for i := range e.ledger.Zones {

@@ -66,7 +66,8 @@ func ByUtilization(p Portion) units.Energy {
 // AllocationKey is what a claim's share of the active energy is in proportion to.
 type AllocationKey uint8
 
-// The allocation keys: CPU time, and weights whose meaning is up to who makes the claims.
+// The allocation keys: CPU time, and weights whose meaning is up to who makes the claims. A new way to weigh claims is not a
+// constant here but a line of claims.keyTable.
 const (
 	ByCPUTime AllocationKey = iota
 	ByFirstWeight

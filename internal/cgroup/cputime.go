@@ -28,8 +28,8 @@ type cpuTime struct {
 	shortLived units.CPUTime // what was reported as short-lived since then
 }
 
-// ReadCPUTime reads the CPU counters of all nodes. They must be read before the processes are: what they are ahead of the
-// processes would look like the time of short-lived processes.
+// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes would include time that the
+// scan lacks, which would look short-lived.
 //
 // A counter that cannot be read stands still. A counter below the previous value is another cgroup's, which has taken the
 // place of the one before.
@@ -110,7 +110,7 @@ func (t *Tree) ShortLived(yield func(n *Node, claimant int32, used units.CPUTime
 }
 
 // takeShortLived returns what the counter shows beyond what is accounted. The times of a process are rounded down to a
-// tick twice, user and system, so as much per process is not taken for anybody's.
+// tick twice, user and system, so up to two ticks per process are left out as rounding.
 func (c *cpuTime) takeShortLived() units.CPUTime {
 	if !c.known {
 		return 0

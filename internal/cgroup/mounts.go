@@ -22,9 +22,8 @@ var (
 // hierarchy is a mounted hierarchy of cgroups.
 type hierarchy struct {
 	dir *kernfs.Dir // the mount point, as this process can open it
-	// above is the cgroup that the mount point shows, relative to where the cgroup namespace of the mount's owner begins:
-	// "/" or, where that namespace sees only a part of the tree, "/..", "/../.." and so on.
-	above string
+	// mountRoot is the mount's root as mountinfo shows it: "/", or "/.." per level outside the namespace.
+	mountRoot string
 	// controllers are those of a version 1 hierarchy. Version 2 has none here: all of its files are in one hierarchy.
 	controllers controllers
 	v2          bool
@@ -81,7 +80,7 @@ func findHierarchies(root string) ([]hierarchy, error) {
 	}
 	var found []hierarchy
 	for _, info := range infos {
-		h := hierarchy{above: info.Root, v2: info.FSType == "cgroup2"}
+		h := hierarchy{mountRoot: info.Root, v2: info.FSType == "cgroup2"}
 		if info.FSType == "cgroup" {
 			for name, controller := range controllerNames {
 				if _, ok := info.SuperOptions[name]; ok {

@@ -26,7 +26,7 @@ func NamespaceRoot(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !strings.HasPrefix(host.above+"/", "/../") {
+	if !strings.HasPrefix(host.mountRoot+"/", "/../") {
 		return "/", nil
 	}
 	own, err := namespaceMount()

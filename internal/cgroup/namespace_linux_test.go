@@ -21,12 +21,12 @@ import (
 const insideNamespace = "ENERGYRECEIVER_TEST_CGROUP_MOUNT"
 
 // unifiedOf returns the mount point of the version 2 hierarchy, and the cgroup at its root.
-func unifiedOf(root string) (mount, above string, err error) {
+func unifiedOf(root string) (mount, mountRoot string, err error) {
 	h, err := (&mounts{root: root}).unified()
 	if err != nil {
 		return "", "", err
 	}
-	return h.dir.Path(), h.above, nil
+	return h.dir.Path(), h.mountRoot, nil
 }
 
 // The process of a container with a cgroup namespace of its own sees the host's cgroups as "/..".
@@ -39,9 +39,9 @@ func TestTheCgroupNamespaceOfAContainerIsFoundInTheHostsTree(t *testing.T) {
 		fmt.Printf("<%s %v>", found, err)
 		return
 	}
-	mount, above, err := unifiedOf("/")
-	if err != nil || above != "/" || os.Getuid() != 0 {
-		t.Skip("takes root and a cgroup v2 hierarchy in the initial cgroup namespace:", err, above)
+	mount, mountRoot, err := unifiedOf("/")
+	if err != nil || mountRoot != "/" || os.Getuid() != 0 {
+		t.Skip("takes root and a cgroup v2 hierarchy in the initial cgroup namespace:", err, mountRoot)
 	}
 	cgroup := fmt.Sprintf("/energyreceiver-test-%d", os.Getpid())
 	outer := filepath.Join(mount, cgroup)
@@ -84,14 +84,14 @@ func TestTheHostsMountsAreFoundAmongTheContainers(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(own, "mountinfo"), []byte(text), 0o600))
 	}
 	write(fmt.Sprintf(line, "/", "/sys/fs/cgroup") + fmt.Sprintf(line, "/../..", root+"/sys/fs/cgroup"))
-	mount, above, err := unifiedOf(root)
+	mount, mountRoot, err := unifiedOf(root)
 	require.NoError(t, err)
-	assert.Equal(t, []string{root + "/sys/fs/cgroup", "/../.."}, []string{mount, above})
+	assert.Equal(t, []string{root + "/sys/fs/cgroup", "/../.."}, []string{mount, mountRoot})
 
 	write(fmt.Sprintf(line, "/", "/sys/fs/cgroup"))
-	mount, above, err = unifiedOf(root)
+	mount, mountRoot, err = unifiedOf(root)
 	require.NoError(t, err)
-	assert.Equal(t, []string{root + "/sys/fs/cgroup", "/"}, []string{mount, above}, "a copy of a tree")
+	assert.Equal(t, []string{root + "/sys/fs/cgroup", "/"}, []string{mount, mountRoot}, "a copy of a tree")
 
 	_, err = NamespaceRoot(filepath.Join(root, "none"))
 	require.Error(t, err)

@@ -31,8 +31,7 @@ type Paths struct {
 const (
 	// maxPaths is how many paths are remembered at least.
 	maxPaths = 8192
-	// walkEvery is how long the hierarchy is not walked again. walkShare bounds the time that walks take to this part of
-	// all time.
+	// walkEvery is the least time between walks. Walks take at most 1/walkShare of all time.
 	walkEvery = 10 * time.Second
 	walkShare = 100
 )
@@ -97,7 +96,7 @@ func (p *Paths) rememberAll() error {
 	return walk(host.dir.Path(), func(below string, info fs.FileInfo) error {
 		// The inode's number is the id (fs/kernfs, since Linux 5.5).
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			p.Remember(stat.Ino, path.Join("/", host.above, below))
+			p.Remember(stat.Ino, path.Join("/", host.mountRoot, below))
 		}
 		return nil
 	})

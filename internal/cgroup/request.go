@@ -38,9 +38,8 @@ func (t *Tree) Request(n *Node, now time.Time) (shares uint64) {
 	return n.request.shares
 }
 
-// readRequest reads a cgroup's request. Where there is none, its limit stands for it, as Kubernetes has it; without either
-// it is one CPU, what an unset weight stands for. The kubelet sets the weight of each container, so there a request of
-// one CPU is no unset one.
+// readRequest reads a cgroup's request. Without a request the limit counts, without either one CPU. cpu.weight 100 may mean
+// "not set"; the kubelet always sets it, so there it means one CPU.
 func (t *Tree) readRequest(n *Node) (shares uint64) {
 	all, _ := t.mounts.hierarchies()
 	if n.dir == "" {

@@ -70,8 +70,8 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 			c.cgroup.Account(int32(c.id), p.Used+p.ShortLived)
 			b.domains.ranIn(c.cgroup, parts, p)
 		}
-		// An exact source finds short-lived processes in the same cgroup, procfs among the children, which are in the same
-		// workload but may be in another unit: those that a service leaves behind are children of init then.
+		// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the same workload, but
+		// after re-parenting to init perhaps another unit.
 		if c.inWorkload || c.withCgroup && b.Exact {
 			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), c.cgroup, p, m)
 		} else {
@@ -95,8 +95,8 @@ func (b *Builder) claimByCounters(m *Measurement) {
 	})
 }
 
-// claimByCgroups claims what short-lived processes used of which an exact source knows the cgroup, and of which no scan saw
-// any process there.
+// claimByCgroups claims the time of short-lived processes in cgroups (known from an exact source) where no scan saw a
+// process.
 func (b *Builder) claimByCgroups(m *Measurement) {
 	for i := range m.Table.ShortLivedIn {
 		in := &m.Table.ShortLivedIn[i]
@@ -126,8 +126,9 @@ func (b *Builder) claimRest(m *Measurement) {
 	b.node.Unattributed = rest
 }
 
-// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, if it is known. in is the cgroup of the claimant's container; p is the process that used the time, or
-// beside which it was used, nil if that is not known.
+// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, if it is known.
+// in is the cgroup of the claimant's container. p is the process that used the time, or beside which it was used, nil if
+// that is not known.
 func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, in *cgroup.Node, p *cpu.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.Keys.Sleepers()) {

@@ -40,8 +40,8 @@ type BPF struct {
 	ends
 }
 
-// lister lists all processes, about in the order in which they were created. A process may show less than
-// it did, while one of its threads ends, but never more than it used.
+// lister lists all processes, about in the order in which they were created. While a thread
+// ends, a process may show less CPU time than before. It never shows more than it used.
 type lister interface {
 	Read() ([]tasks.Process, error)
 	Close() error
@@ -156,11 +156,11 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	return nil
 }
 
-// mustDescribe reports whether the lister must describe all processes: the table has not what it told before, or too much
+// mustDescribe reports whether the lister must describe all processes: the table does not hold the previous listing, or too much
 // time has passed since.
 func (b *BPF) mustDescribe(t *Table, now time.Duration) bool {
 	late := describeAgain
-	if t.Sizes {
+	if t.FreshResident {
 		late = recheck
 	}
 	return b.table != t || t.scans == 0 || now < b.described || now-b.described >= late

@@ -190,7 +190,7 @@ func TestAllProcessesAreDescribedOnceAMinute(t *testing.T) {
 			k := &asked{fakeKernel: &fakeKernel{now: time.Hour, listed: []tasks.Process{{Pid: 1, Start: 1, Run: 1, Threads: 1}}}}
 			b := newBPF(t.TempDir(), k, k)
 			b.bootNow = func() time.Duration { return k.now }
-			table := &Table{Sizes: c.sizes}
+			table := &Table{FreshResident: c.sizes}
 			for ; k.now < time.Hour+10*time.Minute; k.now += c.interval {
 				require.NoError(t, b.ReadProcesses(table))
 			}

@@ -6,7 +6,7 @@ package cpu
 
 import "time"
 
-// Kernel is what a BPF source asks: which processes there are, which ended, and which cgroups were created.
+// Kernel is a simulated kernel that a BPF source asks: which processes there are, which ended, and which cgroups were created.
 type Kernel interface {
 	lister
 	endings
@@ -17,9 +17,9 @@ type cgroupsOf struct{ Kernel }
 
 func (c cgroupsOf) Drain(yield func(id uint64, path string)) error { return c.DrainCgroups(yield) }
 
-// NewBPFOver returns a BPF source over a kernel that is simulated. root is where that shows its files, and now
-// the clock that start times are taken from.
-func NewBPFOver(root string, k Kernel, now func() time.Duration) *BPF {
+// NewSimulatedBPF returns a BPF source that asks a simulated kernel. root is where that kernel shows its files, and now is
+// the clock of start times. Only tests call it.
+func NewSimulatedBPF(root string, k Kernel, now func() time.Duration) *BPF {
 	b := newBPF(root, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now
 	b.cgroups.created = cgroupsOf{k}

@@ -163,7 +163,7 @@ func TestTheDomainsHaveAllThatRan(t *testing.T) {
 			var source Source = openProcfs(Options{Root: l.Host.Root(), Topology: topology})
 			if exact {
 				k := hostsim.NewKernel(l.Machine)
-				b := NewBPFOver(l.Host.Root(), k, k.Now)
+				b := NewSimulatedBPF(l.Host.Root(), k, k.Now)
 				b.divide(topology)
 				source = b
 			}

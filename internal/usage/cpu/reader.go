@@ -72,7 +72,7 @@ func NewReader(source Source, o Options) *Reader {
 	}
 	if o.Topology != nil {
 		r.domains, r.nodes = make([]domainNode, len(o.Topology.Domains())), make([]Node, len(o.Topology.Domains()))
-		if s, ok := source.(interface{ divide(*Topology) }); ok && source.Domains() == nil {
+		if s, ok := source.(divisible); ok && source.Domains() == nil {
 			s.divide(o.Topology)
 		}
 		if r.runtime != nil {
@@ -223,7 +223,7 @@ func (r *Reader) fallBack() {
 	for i := range r.domains {
 		r.domains[i].earlier = r.domains[i].node
 	}
-	r.source, r.failures, r.earlier, r.table = openProcfs(r.options), 0, r.node, Table{Sizes: r.table.Sizes}
+	r.source, r.failures, r.earlier, r.table = openProcfs(r.options), 0, r.node, Table{FreshResident: r.table.FreshResident}
 	_, _ = r.source.ReadNode()
 	_ = r.scan()
 }

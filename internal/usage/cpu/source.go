@@ -108,3 +108,12 @@ type Source interface {
 	Exact() bool
 	Close() error
 }
+
+// Partial is a Source that may lack a part of what it is asked for.
+type Partial interface {
+	// Lacks returns what the source does without, nil if nothing.
+	Lacks() error
+}
+
+// divisible is a Source that divides CPU time by domain once it is told to.
+type divisible interface{ divide(*Topology) }

@@ -17,9 +17,9 @@ import (
 //
 // The first scan is the baseline: it lists all processes, and none has used anything. The zero Table is ready for it.
 type Table struct {
-	// Sizes asks the source for values of Resident that are at most a second old. Otherwise that of a process that sleeps
-	// may be a minute old.
-	Sizes bool
+	// FreshResident asks the source for values of Resident that are at most a second old. Otherwise that of a process that
+	// sleeps may be a minute old.
+	FreshResident bool
 	// Now is when the scan began, since boot.
 	Now time.Duration
 	// Processes lists all processes: by ascending PID, or those of an exact source the oldest first.
@@ -36,8 +36,7 @@ type Table struct {
 	Run units.CPUTime
 	// Hidden reports whether there are processes that the scan could not see or read.
 	Hidden bool
-	// Untraced is the most CPU time that processes which ended can have used without anything showing it, at most
-	// Unbounded.
+	// Untraced is an upper bound of the CPU time of ended processes that no counter showed, at most Unbounded.
 	Untraced units.CPUTime
 	// LostEnds is how many processes ended without the kernel telling an exact source of it.
 	LostEnds uint64
@@ -275,8 +274,8 @@ func (t *Table) add(p *Process) {
 }
 
 // BornSinceLastScan reports whether the process started after the previous scan. If it did not, and the previous scan did
-// not have it (the baseline, a PID that a scan missed), its CPU time is from before we watched it. A process that an exact
-// source shows for the first time was being created during the previous scan at the earliest, whatever the clock says.
+// not have it (the baseline, a PID that a scan missed), its CPU time is from before we watched it. An exact source misses
+// none, so only what started before the baseline is old.
 func (t *Table) BornSinceLastScan(p *Process) bool {
 	since := t.beforeNow
 	if t.exact {

@@ -107,8 +107,8 @@ func power(rate uint64, n int) uint64 {
 	return p
 }
 
-// trouble returns why CPUs cannot be read, without which they are. CPUs that may be offline are no trouble if another one can
-// be read.
+// trouble returns why CPUs cannot be read, without naming them. Errors that an offline CPU gives are ignored while any CPU
+// can be read.
 func (c *clock) trouble() error {
 	var offline, failed error
 	readable := false

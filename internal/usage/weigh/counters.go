@@ -39,9 +39,9 @@ func NewCounters(tree *cgroup.Tree, e Event) (*ByRate, error) {
 type counts interface {
 	// open starts a counter for a cgroup.
 	open(n *cgroup.Node) (count, error)
-	// moved reports whether other CPUs are online than at the last call. Open counters miss CPUs that came since, and CPUs that
+	// cpusChanged reports whether other CPUs are online than at the last call. Open counters miss CPUs that came since, and CPUs that
 	// went and came back.
-	moved() bool
+	cpusChanged() bool
 	// identity returns a number that tells a cgroup from a later one with the same path. It is not ok if there is none.
 	identity(n *cgroup.Node) (id uint64, ok bool)
 }
@@ -88,13 +88,13 @@ type group struct {
 	left  uint64    // events without CPU time of cgroups inside that are gone, for the next interval
 }
 
-// keepOwn is how long events are kept for CPU time that comes later, in ticks. Older ones were counted for processes that came
-// and went unseen, whose CPU time is claimed in a group around.
+// keepOwn is how long events wait for their CPU time: procfs shows it only tick by tick. Older events are of short-lived
+// processes, whose CPU time is claimed in a group around.
 const keepOwn = 10 * time.Second
 
-// countless is how much CPU time without any event makes a machine one whose counters do not count. Virtual machines may
-// pretend to have counters.
-const countless = units.Second
+// silentLimit: after this much CPU time without one event the counters are taken to be fake. Virtual machines may pretend to
+// have counters.
+const silentLimit = units.Second
 
 var errCountless = errors.New("CPU time stands in: nothing is counted")
 
@@ -140,7 +140,7 @@ func (g *group) around() *group {
 }
 
 func (c *counters) begin(now time.Time, shares []Share) {
-	if c.kernel.moved() {
+	if c.kernel.cpusChanged() {
 		c.restart()
 	}
 	for g := range c.groups() {
@@ -335,7 +335,7 @@ func (c *counters) trouble() error {
 	if c.all.err != nil {
 		return c.all.err
 	}
-	if c.silent >= countless {
+	if c.silent >= silentLimit {
 		return errCountless
 	}
 	var first error

@@ -43,9 +43,9 @@ func pathOf(n *cgroup.Node) string {
 	return n.Path()
 }
 
-func (k *kernel) moved() (moved bool) {
-	moved, k.others = k.others, false
-	return moved
+func (k *kernel) cpusChanged() (changed bool) {
+	changed, k.others = k.others, false
+	return changed
 }
 
 func (k *kernel) open(n *cgroup.Node) (count, error) {
@@ -380,14 +380,14 @@ func TestCountersReopenWhenCPUsComeOrGo(t *testing.T) {
 		run := func() []float64 {
 			k.count(map[string]uint64{"/a": 1800, "": 200})
 			at = at.Add(time.Second)
-			return workOf(t, m, at, Share{CPU: countless, Cgroup: k.node("/a")}, Share{CPU: countless})
+			return workOf(t, m, at, Share{CPU: silentLimit, Cgroup: k.node("/a")}, Share{CPU: silentLimit})
 		}
 		run()
 		assert.InDeltaSlice(t, []float64{1800, 200}, run(), 1e-3, name)
 		k.counted[""] += 1 << 50 // counts of the old counters are not used
 		spoil(k)
 		opened := k.total
-		shares := []Share{{CPU: countless, Cgroup: k.node("/a")}, {CPU: countless}}
+		shares := []Share{{CPU: silentLimit, Cgroup: k.node("/a")}, {CPU: silentLimit}}
 		at = at.Add(time.Second)
 		if k.refused != nil {
 			k.mended = true
@@ -422,10 +422,10 @@ func TestTheSameErrorIsReportedOfManyFailingCounters(t *testing.T) {
 func TestCountersThatCountNothingAreReported(t *testing.T) {
 	k := &kernel{counted: map[string]uint64{"": 0}}
 	m := newByRate(newCounters(k, k.tree(), "instructions"))
-	workOf(t, m, began, Share{CPU: countless / 2})
-	measured, err := m.Weigh(began.Add(time.Second), []Share{{CPU: countless / 2}})
+	workOf(t, m, began, Share{CPU: silentLimit / 2})
+	measured, err := m.Weigh(began.Add(time.Second), []Share{{CPU: silentLimit / 2}})
 	assert.True(t, measured)
 	require.ErrorIs(t, err, errCountless)
 	k.count(map[string]uint64{"": 1})
-	workOf(t, m, began.Add(2*time.Second), Share{CPU: countless})
+	workOf(t, m, began.Add(2*time.Second), Share{CPU: silentLimit})
 }

@@ -129,7 +129,7 @@ func (p *perf) configOf(cpu int) uint64 {
 	return p.config
 }
 
-func (p *perf) moved() bool {
+func (p *perf) cpusChanged() bool {
 	changed := p.readOnline()
 	if !changed && !p.unknown {
 		return false

@@ -9,15 +9,16 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// The units of memory's weights: small enough for what runs in days on machines of any size.
+// The units of memory's weights. They are coarse so that the sum of an interval's weights fits into 64 bits: 1 TiB may be held
+// for two years, or used by 100 CPUs for ten minutes. A larger sum saturates.
 const (
 	memoryUnit = 4096 // bytes
 	heldUnit   = time.Millisecond
 	ranUnit    = time.Microsecond
 )
 
-// Memory weighs claims by the memory that they hold: for how long, or for how much CPU time. Short-lived processes hold
-// nothing for any length of time, and what the others hold on average while they ran.
+// Memory weighs claims by the memory that they hold: for how long, or for how much CPU time. Short-lived processes
+// weigh nothing by time held; by CPU time they get the others' average weight.
 type Memory struct {
 	cgroups   *cgroup.Tree
 	byCPUTime bool
