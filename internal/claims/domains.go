@@ -26,6 +26,7 @@ type domains struct {
 
 	// Of the interval's claims, as many for each as there are domains:
 	places []units.CPUTime // in what proportion a claim is divided
+	placed []units.CPUTime // the sum of the places of all claims so far
 	// ofCgroups says in what proportion the processes of a cgroup ran, from the cgroup's index on.
 	ofCgroups []units.CPUTime
 	cgroups   map[*cgroup.Node]int
@@ -41,7 +42,7 @@ func newDomains(topology *cpu.Topology) *domains {
 	}
 	n := len(topology.Domains())
 	return &domains{
-		topology: topology, process: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
+		topology: topology, process: make([]units.CPUTime, n), placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
 		none: make([]units.CPUTime, n), cgroups: map[*cgroup.Node]int{},
 	}
 }
@@ -85,6 +86,7 @@ func (d *domains) begin(m *Measurement, usage []attribution.Usage) {
 	d.places, d.ofCgroups = d.places[:0], d.ofCgroups[:0]
 	clear(d.cgroups)
 	clear(d.shortLived)
+	clear(d.placed)
 	d.noteShortLived(m.Table.UnplacedParts())
 }
 
@@ -104,9 +106,10 @@ func (d *domains) claimed(parts []units.CPUTime, p *cpu.Process) {
 	case p != nil:
 		place[d.topology.Of(p.LastCPU)] = 1
 	default:
-		for i := range from {
-			place[i%n] = units.AddSaturating(place[i%n], d.places[i])
-		}
+		copy(place, d.placed)
+	}
+	for i := range place {
+		d.placed[i] = units.AddSaturating(d.placed[i], place[i])
 	}
 }
 

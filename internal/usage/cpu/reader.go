@@ -59,6 +59,9 @@ type domainNode struct{ node, earlier, blind Node }
 func OpenReader(o Options) (r *Reader, rejected, err error) {
 	source, rejected, err := Open(o)
 	if err != nil {
+		if o.Topology != nil {
+			err = errors.Join(err, o.Topology.Close())
+		}
 		return nil, nil, err
 	}
 	return NewReader(source, o), rejected, nil
