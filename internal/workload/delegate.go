@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// delegate is who may create cgroups in a part of the tree besides root (cgroup-v2.rst, "Delegation"). Names of cgroups
-// are all that tells a container, and a delegate is free to give another's. So the ID of whatever is below a delegate is
+// delegate is who may create cgroups in a part of the tree besides root (cgroup-v2.rst, "Delegation"). A container is
+// known only by its cgroup's name, and a delegate may use another container's. So the ID of whatever is below a delegate is
 // qualified by the delegate's name: it never equals the ID of anything outside.
 //
 // The delegate of a user is the user's own service manager, also for login sessions: user@1000.service. Other delegates
@@ -19,8 +19,9 @@ import (
 type delegate struct {
 	name   string
 	isUser bool // units of the same user are not told apart
-	// noAgents reports whether no agent of a cluster runs below.
-	noAgents bool
+	// untrusted marks a user's manager, a unit and what is below them: what looks like the root of a kubelet or slurmd there
+	// only pretends to be one. The host runs these agents, and so do containers, as kind's nodes are.
+	untrusted bool
 }
 
 // qualify returns the ID of what the delegate calls id.
@@ -31,13 +32,9 @@ func (d delegate) qualify(id string) string {
 	return boundID(d.name + "/" + id)
 }
 
-// mayRunAgents reports whether the agent of a cluster, a kubelet or slurmd, may have its root below the delegate: on the
-// host, or in a container as kind's nodes are. A user's manager and other units could only pretend to.
-func (d delegate) mayRunAgents() bool { return !d.noAgents }
-
 // container returns the delegate that a container below d is, by its qualified ID.
 func (d delegate) container(id string) delegate {
-	return delegate{name: d.qualify(id), noAgents: d.noAgents}
+	return delegate{name: d.qualify(id), untrusted: d.untrusted}
 }
 
 // below returns the delegate of the directory that is no container, below d.
@@ -53,7 +50,7 @@ func (d delegate) below(dir string) delegate {
 	case !printable(dir):
 		dir = strconv.QuoteToASCII(dir)
 	}
-	return delegate{name: d.qualify(dir), isUser: ok, noAgents: true}
+	return delegate{name: d.qualify(dir), isUser: ok, untrusted: true}
 }
 
 // userOf returns the service manager of the user whose directory this is: user-1000.slice with all sessions, or

@@ -9,8 +9,8 @@ package workload
 // processes. The two cgroups that Kata has for each container are one.
 type holders map[string]*holder
 
-// others is the ID under which all containers without a series of their own are reported. No container has it.
-const others = "other"
+// reservedID is the ID under which all containers without a series of their own are reported. No container has it.
+const reservedID = "other"
 
 // holder is a container with processes.
 type holder struct {
@@ -24,18 +24,18 @@ func (h holders) idOf(p *Placement) (id string, by *holder) {
 	if id == "" {
 		return "", nil
 	}
-	other := boundID(p.Cgroup)
-	if by := h[other]; by != nil {
-		return other, by
+	byPath := boundID(p.Cgroup)
+	if by := h[byPath]; by != nil {
+		return byPath, by
 	}
 	by = h[id]
-	if by == nil && id == others {
-		return other, nil
+	if by == nil && id == reservedID {
+		return byPath, nil
 	}
 	if by == nil || by.cgroup == p.Cgroup || by.runtime == kata && p.Container.Runtime == kata {
 		return id, by
 	}
-	return other, nil
+	return byPath, nil
 }
 
 // hold counts a process into its container, and sets the container's ID in the placement. It returns nil outside of

@@ -60,9 +60,8 @@ var hypervisors = []hypervisor{
 }
 
 // ParseVM reports whether a process is a virtual machine, and which, by the content of /proc/<pid>/cmdline. It is one only
-// if the program itself is a hypervisor: by its executable, where that cannot be read by argv[0], and only where there
-// are no arguments either by comm. What else the arguments say does not count, so an editor with a hypervisor's name as
-// its argument is none.
+// if its program is a hypervisor. The program is the executable; if that cannot be read, argv[0]; without arguments, comm.
+// Other arguments do not count: an editor with a hypervisor's name as its argument is none.
 //
 // The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique, which the
 // caller makes so that no other process on the node has it. It is never made from a name: names repeat.

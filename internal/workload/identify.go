@@ -42,14 +42,14 @@ const maxFile = 64 << 10
 // For each scan, call Forget for each process that ended, Identify for each that is new or ran, and Resolve. Identity then
 // returns the result. An Identifier is not safe for concurrent use. Close releases its descriptors.
 type Identifier struct {
-	proc       *kernfs.Dir
-	wanted     Wanted
-	buf        []byte
-	known      []entry
-	placements map[string]*placement // by the text of the cgroup file: processes share few texts
-	holders    holders
-	namespace  namespace
-	outside    bool // a cgroup has no path below the host's mount point
+	proc      *kernfs.Dir
+	wanted    Wanted
+	buf       []byte
+	known     []entry
+	cgroups   map[string]*cgroupText // by their text: processes share few
+	holders   holders
+	namespace namespace
+	outside   bool // a cgroup has no path below the host's mount point
 
 	vms       VMs
 	machines  []int32 // slots of the processes of virtual machines
@@ -87,12 +87,12 @@ type entry struct {
 // NewIdentifier returns an Identifier for the processes of the host whose root directory is at root. It reads nothing yet.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
-		proc:       kernfs.New(filepath.Join(root, "proc")),
-		wanted:     wanted,
-		buf:        make([]byte, 2*maxText),
-		placements: map[string]*placement{},
-		holders:    holders{},
-		namespace:  namespace{find: func() (string, error) { return cgroup.NamespaceRoot(root) }},
+		proc:      kernfs.New(filepath.Join(root, "proc")),
+		wanted:    wanted,
+		buf:       make([]byte, 2*maxText),
+		cgroups:   map[string]*cgroupText{},
+		holders:   holders{},
+		namespace: namespace{find: func() (string, error) { return cgroup.NamespaceRoot(root) }},
 	}
 }
 
@@ -111,7 +111,7 @@ func (id *Identifier) Compact(slots []int32) {
 			id.machines = append(id.machines, int32(slot))
 		}
 	}
-	id.known, id.placements, id.processes = known, map[string]*placement{}, nil
+	id.known, id.cgroups, id.processes = known, map[string]*cgroupText{}, nil
 	id.unsettled = true
 }
 
@@ -179,7 +179,7 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	if !p.Kernel {
 		id.readProgram(p, e, fresh, now)
 	}
-	var in *placement
+	var in *cgroupText
 	var err error
 	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
 		in, err = id.readCgroup(p, e)
@@ -217,7 +217,7 @@ func (id *Identifier) noteMachine(e *entry, slot int32) {
 }
 
 // place sets the placement of a process, except for its virtual machine, which Resolve sets.
-func (id *Identifier) place(e *entry, in *placement) {
+func (id *Identifier) place(e *entry, in *cgroupText) {
 	vm := e.identity.VM
 	e.identity.Placement, e.identity.ProcessCgroup = in.Placement, in.own
 	e.identity.VM = vm

@@ -302,8 +302,8 @@ func TestTheMemoryOfCgroupsIsBounded(t *testing.T) {
 			t.Fatalf("%d: %+v", n, got)
 		}
 	}
-	if most := len(i.id.known) + 1; len(i.id.placements) > most {
-		t.Errorf("%d cgroups are remembered for %d slots", len(i.id.placements), len(i.id.known))
+	if most := len(i.id.known) + 1; len(i.id.cgroups) > most {
+		t.Errorf("%d cgroups are remembered for %d slots", len(i.id.cgroups), len(i.id.known))
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// placement is what a cgroup file tells.
-type placement struct {
+// cgroupText is the text of a cgroup file and what it tells.
+type cgroupText struct {
 	Placement
 	text     string
 	own      string   // path of the process's own cgroup
@@ -23,33 +23,33 @@ type placement struct {
 }
 
 // readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is the same as before.
-func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*placement, error) {
+func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) {
 	text, err := id.readFile(p.PID, "cgroup")
 	if err != nil || len(text) == 0 || string(text) == e.cgroup {
 		return nil, err
 	}
-	known := id.placements[string(text)]
+	known := id.cgroups[string(text)]
 	if known == nil {
-		known = id.placementOf(string(text))
+		known = id.textOf(string(text))
 	}
 	e.cgroup = known.text // processes in the same cgroup share it
 	return known, nil
 }
 
-// placementOf returns what the text of a cgroup file tells.
-func (id *Identifier) placementOf(text string) *placement {
-	p := id.placements[text]
+// textOf returns the text of a cgroup file with what it tells.
+func (id *Identifier) textOf(text string) *cgroupText {
+	p := id.cgroups[text]
 	if p == nil {
-		if len(id.placements) > len(id.known) {
-			clear(id.placements) // it outgrew the processes: most of them ended
+		if len(id.cgroups) > len(id.known) {
+			clear(id.cgroups) // it outgrew the processes: most of them ended
 		}
 		absolute := id.namespace.absolute([]byte(text))
-		p = &placement{text: text}
+		p = &cgroupText{text: text}
 		p.Placement, p.delegate = id.parse(absolute)
 		if id.wanted.ProcessCgroup {
 			p.own = ProcessCgroup(absolute)
 		}
-		id.placements[text] = p
+		id.cgroups[text] = p
 	}
 	return p
 }
@@ -75,7 +75,7 @@ func (id *Identifier) PlaceShortLived(path string) Placement {
 // cgroup outside of the reader's cgroup namespace. It looks again for a namespace that could not be found.
 func (id *Identifier) Outside(now time.Time) error {
 	if id.outside && id.namespace.findAgain(now) {
-		clear(id.placements)
+		clear(id.cgroups)
 		clear(id.holders) // by cgroups that have other paths now
 		for i := range id.known {
 			id.known[i].holder = nil
@@ -83,7 +83,7 @@ func (id *Identifier) Outside(now time.Time) error {
 		for i := range id.known {
 			if e := &id.known[i]; e.cgroup != "" {
 				before := e.identity
-				id.place(e, id.placementOf(e.cgroup))
+				id.place(e, id.textOf(e.cgroup))
 				e.compare(&before)
 			}
 		}

@@ -43,16 +43,16 @@ func isSlurmScope(name string) bool {
 	return name == "slurmstepd.scope" || strings.HasSuffix(name, "_slurmstepd.scope")
 }
 
-// isSlurmJob reports whether the current directory is a job's, by its name and those around it. Below a user's manager
-// or another unit there are none, which could only pretend to be Slurm's, and neither directly in a container that is
-// called like Slurm's directories.
+// isSlurmJob reports whether the current directory is a job's, by its name and those around it. A directory below a user's
+// manager or another unit is never a job: anybody could have made it. Nor is one directly in a container that itself has
+// the name of a Slurm directory.
 func (w *walk) isSlurmJob(name string) bool {
 	id, ok := strings.CutPrefix(name, "job_")
 	if !ok || !isDigits(id) || w.slurm.root == 0 {
 		return false
 	}
 	root := w.parts[w.slurm.root]
-	if !w.slurm.by.mayRunAgents() || w.by != w.slurm.by.below(root) {
+	if w.slurm.by.untrusted || w.by != w.slurm.by.below(root) {
 		return false
 	}
 	if isSlurmScope(root) {

@@ -57,11 +57,18 @@ type machine struct {
 // Resolve sets the VM of each process. It takes all processes of virtual machines each time, hypervisors by their age:
 // a machine that is not among them has ended.
 //
-// A hypervisor has the VM that MergeVM returns, unless another one has that ID already, such as a copy of the machine. Then
-// it has the next best ID, that of its scope or its own, and keeps it. Otherwise its ID changes only to a UUID, once its
-// arguments are readable. A cgroup counts more than arguments: a hypervisor in a machine's scope takes the ID of one that
-// is in none, even if that one is older. The other processes of a scope, such as a TPM, have their hypervisor's VM, also
-// when they outlive it, and the scope's until a hypervisor is seen.
+// A hypervisor has the VM that MergeVM returns, but with the first of these IDs that no other hypervisor has:
+//
+//  1. the ID that it had, except that a UUID takes its place once the arguments are readable
+//  2. the UUID in its arguments
+//  3. the ID of its scope
+//  4. its own
+//
+// A UUID that another hypervisor had first, as that of a copied machine, is not taken later either. Hypervisors with a scope
+// choose first: one without a scope loses its ID to them, even if it is older.
+//
+// The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive it, and the scope's
+// until a hypervisor is seen.
 func (v *VMs) Resolve(processes []VMProcess) {
 	r := resolution{
 		before:   v,
@@ -165,7 +172,7 @@ func (id *Identifier) Resolve() (changed bool) {
 	id.processes = id.processes[:0]
 	for _, slot := range id.machines {
 		e := &id.known[slot]
-		in, fromArgs := id.placementOf(e.cgroup), e.fromArgs
+		in, fromArgs := id.textOf(e.cgroup), e.fromArgs
 		if isUUID(fromArgs.ID) {
 			fromArgs.ID = in.delegate.qualify(fromArgs.ID)
 		}

@@ -8,20 +8,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// kinds are the kinds of workloads that the path of a cgroup tells, in the order in which they look at each directory.
+// finders are the functions that look at each directory of a path, in order.
 //
-// To add a kind, write a file with its function and add a line here.
-var kinds = []kind{findUnit, findSlurmStep, findPod, findMachine, findContainer}
+// To add a kind of workload, write a file with its function and add a line here.
+var finders = []finder{findUnit, findSlurmStep, findPod, findMachine, findContainer}
 
-// kind looks at one directory of a path, and records in the walk's line which workload the directory is.
-type kind func(w *walk, name string) verdict
+// finder looks at one directory of a path, and records in the walk's line which workload the directory is.
+type finder func(w *walk, name string) verdict
 
-// verdict is how a walk continues after a kind has looked at a directory.
+// verdict is how a walk continues after a finder has looked at a directory.
 type verdict int
 
 const (
-	passed  verdict = iota // the next kind looks at the directory
-	entered                // with the next directory; the kind has set walk.by
+	passed  verdict = iota // the next finder looks at the directory
+	entered                // with the next directory; the finder has set walk.by
 	stopped                // not at all
 )
 
@@ -65,9 +65,9 @@ func readCgroupPath(path string, unified bool) *cgroupLine {
 	return &w.line
 }
 
-// look has all kinds look at a directory. It reports whether the walk goes on.
+// look has all finders look at a directory. It reports whether the walk goes on.
 func (w *walk) look(name string) bool {
-	for _, find := range kinds {
+	for _, find := range finders {
 		switch find(w, name) {
 		case entered:
 			return true
