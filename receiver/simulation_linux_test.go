@@ -43,7 +43,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -674,7 +673,7 @@ func (sim *simulation) checkStart(metric string, start, created time.Time) {
 // checkExists rejects resources that never existed. It returns the creation time of a process.
 func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has := func(name string, known map[string]bool) {
-		if v, ok := attributes.Get(name); ok && !known[v.Str()] && v.Str() != emit.OthersName {
+		if v, ok := attributes.Get(name); ok && !known[v.Str()] && v.Str() != units.OtherName {
 			sim.fail("there never was a %s %s", name, v.Str())
 		}
 	}
@@ -682,7 +681,7 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has("k8s.pod.uid", sim.life.Pods)
 	// A virtual machine whose arguments were truncated is identified by its process, and one that was moved into a
 	// container by its UUID from there.
-	if v, ok := attributes.Get("vm.id"); ok && v.Str() != emit.OthersName && !byProcess.MatchString(v.Str()) {
+	if v, ok := attributes.Get("vm.id"); ok && v.Str() != units.OtherName && !byProcess.MatchString(v.Str()) {
 		container, id, inside := strings.Cut(v.Str(), "/")
 		if !inside {
 			id = container

@@ -79,6 +79,10 @@ type Owner struct {
 	Workload
 }
 
+// OtherName names the series of all owners of an entity that have none of their own: it is the first attribute of the entity,
+// and of processes process.executable.name. No container has this ID.
+const OtherName = "other"
+
 // Entity is what an account belongs to: a process, or one part of a Workload.
 type Entity uint8
 

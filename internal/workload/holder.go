@@ -2,15 +2,14 @@
 
 package workload
 
+import "github.com/energyreceiver/energyreceiver/internal/units"
+
 // holders are the containers that have processes, by their IDs.
 //
 // The first cgroup with an ID keeps it. Another cgroup with the same ID is another container, such as one of another runtime
 // with the same name, or one that only pretends to be the first: its ID is the path of its cgroup, for as long as it has
 // processes. The two cgroups that Kata has for each container are one.
 type holders map[string]*holder
-
-// reservedID is the ID under which all containers without a series of their own are reported. No container has it.
-const reservedID = "other"
 
 // holder is a container with processes.
 type holder struct {
@@ -29,7 +28,7 @@ func (h holders) idOf(p *Placement) (id string, by *holder) {
 		return byPath, by
 	}
 	by = h[id]
-	if by == nil && id == reservedID {
+	if by == nil && id == units.OtherName {
 		return byPath, nil
 	}
 	if by == nil || by.cgroup == p.Cgroup || by.runtime == kata && p.Container.Runtime == kata {

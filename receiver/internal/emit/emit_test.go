@@ -196,7 +196,7 @@ func TestOtherResourcesHaveOnlyTheirName(t *testing.T) {
 	}
 	assert.Len(t, got, 1+2*4)
 	for _, attribute := range []string{"process.executable.name", "container.id", "k8s.pod.uid", "vm.id"} {
-		assert.Contains(t, got, map[string]any{attribute: OthersName})
+		assert.Contains(t, got, map[string]any{attribute: units.OtherName})
 	}
 }
 
@@ -392,7 +392,7 @@ func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T
 			ended := 0
 			for key, p := range find(md, entity+".power") {
 				if !p.Flags().NoRecordedValue() {
-					assert.Contains(t, key, OthersName, "the others go on")
+					assert.Contains(t, key, units.OtherName, "the others go on")
 					continue
 				}
 				ended++

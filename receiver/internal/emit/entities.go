@@ -10,10 +10,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// OthersName is the process.executable.name, container.id, k8s.pod.uid or vm.id of the series of all processes,
-// containers, pods or VMs that have none of their own.
-const OthersName = "other"
-
 // processAttribute is an attribute of a process's resource. It has a text, which is left out where it is empty, or a number.
 type processAttribute struct {
 	name          string
@@ -31,7 +27,8 @@ var processAttributes = [...]processAttribute{
 	{name: "process.command_line", text: func(p *units.Process) string { return p.CommandLine }},
 }
 
-// otherProcesses is the attribute that is OthersName in the series of other processes. For other entities it is the first.
+// otherProcesses is the attribute that is units.OtherName in the series of other processes. For other entities it is their
+// first.
 const otherProcesses = "process.executable.name"
 
 // maxAttributes is how many attributes a resource may have.
@@ -92,7 +89,7 @@ func (e *entityMetrics) any() bool {
 func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 	if a.Other {
 		if e.other != "" {
-			into.PutStr(e.other, OthersName)
+			into.PutStr(e.other, units.OtherName)
 		}
 		return
 	}
@@ -141,7 +138,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		if !k.Present {
 			continue
 		}
-		if !k.Ended || a.Energy[i] > 0 || a.Idle[i] > 0 { // else it has nothing of the kind, and never will
+		if !k.Ended || a.Energy[i] > 0 || a.Idle[i] > 0 { // else the kind ended before the account had any of it
 			energy.write(m.kinds[i].attributed, start, m.at, a.Energy[i].Joules())
 			if m.idle {
 				energy.write(m.kinds[i].idle, start, m.at, a.Idle[i].Joules())
