@@ -48,7 +48,7 @@ func TestDisablingAnIdentifyingAttributeLogsOneWarning(t *testing.T) {
 			n.run(joule, nil)
 			n.run(joule, nil)
 			var warned []string
-			for _, line := range n.logs.FilterMessageSnippet("series are identical").All() {
+			for _, line := range n.logs.FilterMessageSnippet("Resource attribute disabled").All() {
 				warned = append(warned, line.ContextMap()["attribute"].(string))
 			}
 			assert.Equal(t, c.want, warned)

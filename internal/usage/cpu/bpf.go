@@ -40,8 +40,8 @@ type BPF struct {
 	ends
 }
 
-// lister lists all processes, about in the order in which they were created. While a thread
-// ends, a process may show less CPU time than before. It never shows more than it used.
+// lister lists all processes, about in the order in which they were created. While a thread ends, a process may show less CPU
+// time than before. It never shows more than it used.
 type lister interface {
 	Read() ([]tasks.Process, error)
 	Close() error
