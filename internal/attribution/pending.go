@@ -120,7 +120,7 @@ func (e *Engine) resolve(z *Zone, partial bool) {
 }
 
 // endZone attributes what was read of a zone that is no longer among the readings. Of the time since, only the CPU time
-// is kept: should the zone return, its energy meanwhile is not attributed to those who run then.
+// is kept: should the zone return, its energy meanwhile is not attributed to claimants of that interval.
 func (e *Engine) endZone(z *Zone, iv *Interval) {
 	z.Unread += iv.Elapsed
 	z.Ended = true

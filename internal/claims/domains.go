@@ -17,7 +17,7 @@ import (
 //
 // A claim's weights under other allocation keys are divided in proportion to its CPU time in each package. A claim
 // without CPU time, of a process that sleeps and holds memory, is in the package where the process was last. So DRAM is
-// shared within each package by the memory of those who ran there, wherever that memory is.
+// shared within each package by the memory of the processes that ran there, wherever that memory is.
 type domains struct {
 	topology *cpu.Topology
 	usage    []attribution.Usage // Interval.Domains without the node's

@@ -207,7 +207,7 @@ func cutQEMUValue(s string) (value, rest string) {
 	}
 }
 
-// describeFirecracker reads --id, which has a default and is unique only if whoever starts Firecracker makes it so. It is
+// describeFirecracker reads --id, which has a default and is unique only if the caller makes it so. It is
 // an identity only if it is a UUID, and else a name.
 func describeFirecracker(args arguments) (uuid, name string) {
 	id := longOption(args, "--id")
