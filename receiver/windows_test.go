@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -252,4 +253,29 @@ func TestWindowsAreNoShorterThanTicksAllowOnceProcfsHasTakenOver(t *testing.T) {
 		require.Equal(t, began, window(), "too soon")
 	}
 	assert.Equal(t, time.Second, window().Sub(began))
+}
+
+func TestSeriesContinueWhereTheFirstScanByProcfsFails(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	n.use(source)
+	n.s.ledger = nil
+	n.run(0, nil)
+	n.run(100*joule, map[int]int64{10: 1000})
+	before := n.one("process.energy", pid(10))
+	source.fail = errRefused
+	for range 2 {
+		n.run(0, nil)
+	}
+	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/uptime")))
+	n.scrapeAsIs()
+	require.False(t, n.s.cpu.Source().Exact())
+	n.accept() // what ended would be forgotten
+	n.run(0, nil)
+	n.run(100*joule, map[int]int64{10: 1000})
+	after := n.one("process.energy", pid(10))
+	assert.InDelta(t, 200, after.value, 1e-6)
+	assert.Equal(t, before.start, after.start)
 }

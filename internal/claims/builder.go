@@ -173,9 +173,9 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	for p := range rows(m.Table, true) {
 		b.update(&b.claimants[p.Slot], p, m)
 	}
-	for i := range before { // after the new claimants are open, so that no series ends in between
+	for i := range before { // with the next interval: until then the first scan of the source may have failed
 		if c := &before[i]; c.open {
-			b.Engine.Close(c.id)
+			b.end(c.id)
 		}
 	}
 	b.ReadCounters() // so that the next interval has a counter to start from
@@ -266,6 +266,7 @@ func (b *Builder) Compact(t *cpu.Table) {
 	for i := range b.interval.Domains {
 		b.interval.Domains[i].Claims = nil
 	}
+	b.closeEnded()
 	b.ended = nil
 	b.domains.compact()
 	b.Keys.compact()

@@ -370,13 +370,21 @@ func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
 	if len(cpus) < 2 {
 		t.Skip("needs two CPUs")
 	}
-	for i, cpu := range cpus[:2] {
-		b := startBurner(t, nil, fmt.Sprintf("on:%d", cpus[1-i]), "second:1", fmt.Sprintf("on:%d", cpu), "burn:20", "say", "wait")
+	lastCPU := func(first, second int) uint32 {
+		b := startBurner(t, nil, fmt.Sprintf("on:%d", first), "second:1", fmt.Sprintf("on:%d", second), "burn:20", "say", "wait")
+		defer b.end()
 		b.said()
 		p, ok := names(t, scan)[uint32(b.Process.Pid)]
 		require.True(t, ok)
-		assert.EqualValues(t, cpu, p.Cpu)
-		b.end()
+		return p.Cpu
+	}
+	for i, cpu := range cpus[:2] {
+		got := lastCPU(cpus[1-i], cpu)
+		// On a busy machine the first thread may be preempted before it sleeps, and run last.
+		for try := 0; try < 10 && got != uint32(cpu); try++ {
+			got = lastCPU(cpus[1-i], cpu)
+		}
+		assert.EqualValues(t, cpu, got)
 	}
 }
 
