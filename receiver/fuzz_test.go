@@ -154,33 +154,6 @@ func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint
 	return fmt.Sprint(metric, " ", rm.Resource().Attributes().AsRaw(), p.Attributes().AsRaw(), p.StartTimestamp())
 }
 
-func FuzzProcessors(f *testing.F) {
-	f.Add([]byte("processor\t: 0\nvendor_id\t: V\nmodel name\t: A CPU\nmicrocode\t: 0x1\n\nprocessor\t: 1\nmicrocode\t: x\n"))
-	f.Add([]byte("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\nflags: a:b:c\n"))
-	f.Add([]byte("model name: before any processor\nprocessor\nprocessor:\n:\n\xff: \xfe\n"))
-	f.Add(bytes.Repeat([]byte("x"), 100_000))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, info []byte) {
-		lines := processorsOf(info)
-		var processors int
-		_, err := fmt.Sscanf(lines[len(lines)-1], "processors %d", &processors)
-		require.NoError(t, err)
-		require.LessOrEqual(t, processors, bytes.Count(info, []byte("processor")))
-		for _, line := range lines[:len(lines)-1] {
-			require.Positive(t, processors)
-			require.NotContains(t, line, "\n")
-			require.True(t, slices.ContainsFunc(identifying, func(key string) bool {
-				value, ok := strings.CutPrefix(line, key+" ")
-				return ok && bytes.Contains(info, []byte(key)) && bytes.Contains(info, []byte(value))
-			}), line)
-		}
-		again := processorsOf(append(slices.Clone(info), "\nprocessor: 9\nmodel name: another\n"...))
-		if processors > 0 { // the rest of a long line is not read
-			require.Equal(t, lines[:len(lines)-1], again[:len(again)-1], "only the first one counts")
-		}
-	})
-}
-
 // FuzzWhatWasLearned changes the learned models that the receiver stored, and starts it with them.
 func FuzzWhatWasLearned(f *testing.F) {
 	rules := []SplitRule{SplitMinimum, SplitResting, SplitBase, SplitRegression, SplitLearned}

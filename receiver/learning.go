@@ -3,15 +3,12 @@
 package energyreceiver
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -27,6 +24,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // learning keeps what static power models have learned over restarts, if a store is configured. Whatever is wrong with the
@@ -285,12 +283,6 @@ func (l *learning) close(ctx context.Context, now time.Time) {
 	}
 }
 
-// identifying are the lines of /proc/cpuinfo that tell one processor and its firmware from another, of x86 and Arm.
-var identifying = []string{
-	"vendor_id", "cpu family", "model", "model name", "stepping", "microcode",
-	"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
-}
-
 // hardwareOf describes what static power depends on: where the figures come from, the zones, the processors, their
 // microcode and the kernel. What cannot be read is left out.
 func hardwareOf(root string, readings []power.Reading) []string {
@@ -299,13 +291,7 @@ func hardwareOf(root string, readings []power.Reading) []string {
 		hardware = append(hardware, zonePrefix+r.Zone.ID+" "+r.Zone.Name)
 	}
 	slices.Sort(hardware[1:])
-	if info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo")); err == nil {
-		hardware = append(hardware, processorsOf(info)...)
-	}
-	if version, err := os.ReadFile(filepath.Join(root, "proc/version")); err == nil {
-		hardware = append(hardware, strings.TrimSpace(string(version)))
-	}
-	return hardware
+	return append(hardware, cpu.Hardware(root)...)
 }
 
 // zonePrefix is the start of the lines of zones.
@@ -316,22 +302,4 @@ const zonePrefix = "zone "
 func sameHardware(before, now []string) bool {
 	added := func(line string) bool { return strings.HasPrefix(line, zonePrefix) && !slices.Contains(before, line) }
 	return slices.Equal(before, slices.DeleteFunc(slices.Clone(now), added))
-}
-
-// processorsOf says what /proc/cpuinfo tells of the first processor, and how many there are.
-func processorsOf(info []byte) []string {
-	var out []string
-	processors := 0
-	lines := bufio.NewScanner(bytes.NewReader(info))
-	for lines.Scan() {
-		key, value, _ := strings.Cut(lines.Text(), ":")
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		if key == "processor" {
-			processors++
-		}
-		if processors == 1 && slices.Contains(identifying, key) {
-			out = append(out, key+" "+value)
-		}
-	}
-	return append(out, fmt.Sprint("processors ", processors))
 }
