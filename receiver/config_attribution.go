@@ -111,7 +111,7 @@ const (
 // IdleAmong is a value of the setting attribution::idle_among.
 type IdleAmong string
 
-// Those who share idle energy equally.
+// What shares idle energy equally.
 const (
 	AmongProcesses  IdleAmong = "processes"
 	AmongContainers IdleAmong = "containers"

@@ -129,7 +129,7 @@ func TestAHostIsTheSameEachTime(t *testing.T) {
 	assert.Equal(t, text(t, first.md), text(t, second.md))
 }
 
-// These facts must hold of the expected metrics, whoever updates them.
+// The expected metrics must hold these facts after every update.
 
 func TestTwoSocketsAreOneNode(t *testing.T) {
 	n := recorded(t, "two-sockets")

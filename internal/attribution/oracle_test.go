@@ -36,7 +36,7 @@ type oracle struct {
 	revived    [entities]int  // ended series that continued, since then
 	emissions  uint64
 	delivered  [attribution.MaxKinds]uint64 // to processes whose accounts are removed
-	// deliveredIdle is the same for idle energy, whoever carries it.
+	// deliveredIdle is the same for idle energy, under any idle allocation.
 	deliveredIdle [attribution.MaxKinds]uint64
 
 	touched []*oracleClaimant // in this interval, in order

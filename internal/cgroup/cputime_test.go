@@ -17,6 +17,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -439,7 +440,7 @@ func TestOwnMountsAreUsedIfThoseOfInitCannotBeRead(t *testing.T) {
 	for name, spoil := range map[string]func(*node) (restore func()){
 		"not permitted": func(n *node) func() {
 			require.NoError(n, os.Chmod(filepath.Join(n.Root(), "proc/1/mountinfo"), 0))
-			return nobody(n)
+			return unprivileged.Reads(n)
 		},
 		"unreadable": func(n *node) func() {
 			path := filepath.Join(n.Root(), "proc/1/mountinfo")

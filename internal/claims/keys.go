@@ -244,7 +244,7 @@ func (k *Keys) compact() {
 // claimed takes note of what the next claim is to be weighed by.
 func (k *Keys) claimed(s weigh.Share) { k.shares = append(k.shares, s) }
 
-// weigh sets the weights of an interval's claims, and returns those of which nothing is known.
+// weigh sets the weights of an interval's claims, and reports which weights have no data.
 func (k *Keys) weigh(now time.Time, claims []attribution.Claim) (unweighed [attribution.Weights]bool) {
 	if k == nil {
 		return unweighed

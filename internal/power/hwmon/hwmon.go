@@ -29,9 +29,8 @@ type Meter struct {
 	unused []string
 }
 
-// patience is how long it takes at most until the first zone is noticed. Most machines have none, and ten chips with other
-// sensors.
-const patience = time.Minute
+// searchEvery is how often a first zone is looked for. Most machines have none, and ten chips with other sensors.
+const searchEvery = time.Minute
 
 // New returns a meter for the zones below root, "/" or where the host's root is mounted. want reports whether zones of
 // the kind are to be read; nil means all. New touches nothing.
@@ -46,7 +45,7 @@ func New(root string, want func(power.Kind) bool) *Meter {
 		open:  os.Open,
 		zones: make(map[string]*power.CounterFile),
 	}
-	m.files.Meter, m.files.Discover, m.files.Patience = "hwmon", m.discover, patience
+	m.files.Meter, m.files.Discover, m.files.Patience = "hwmon", m.discover, searchEvery
 	return m
 }
 

@@ -316,7 +316,7 @@ func TestLabelsThatMayNotBeReadAreAnErrorUntilTheyMay(t *testing.T) {
 		t.Errorf("%+v, %v; want no zones, and why", rs, err)
 	}
 	grant()
-	tr.expectIDs(m, patience, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
+	tr.expectIDs(m, searchEvery, "amd_energy.0:Esocket0", "amd_energy.0:Esocket1")
 }
 
 func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
@@ -333,16 +333,16 @@ func TestAMissingChipOfAKnownDriverIsAnErrorAndRecovers(t *testing.T) {
 		t.Errorf("no hwmon: %v", err)
 	}
 	tr.write("nvme\n", "sys/class/hwmon/hwmon0/name")
-	if err := read(patience); !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
+	if err := read(searchEvery); !errors.Is(err, power.ErrNoZones) || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no energy: %v", err)
 	}
 	tr.write("ibmpowernv\n", "sys/class/hwmon/hwmon1/name")
 	tr.write("System\n", "sys/class/hwmon/hwmon1/energy1_label")
 	tr.write("5\n", "sys/class/hwmon/hwmon1/energy1_input")
-	if err := read(2*patience - time.Millisecond); !errors.Is(err, power.ErrNoZones) {
+	if err := read(2*searchEvery - time.Millisecond); !errors.Is(err, power.ErrNoZones) {
 		t.Errorf("before the next discovery is due: %v", err)
 	}
-	tr.expectIDs(m, 2*patience, "ibmpowernv:System") // without a device
+	tr.expectIDs(m, 2*searchEvery, "ibmpowernv:System") // without a device
 }
 
 func TestAHwmonPathThatIsNoDirectoryIsAnError(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -387,7 +388,7 @@ func (w *watched) cut(path string, n int) (restore func()) {
 func (w *watched) forbid(path string) (restore func()) {
 	w.Helper()
 	require.NoError(w, os.Chmod(path, 0))
-	back := nobody(w)
+	back := unprivileged.Reads(w)
 	return func() {
 		back()
 		require.NoError(w, os.Chmod(path, 0o600))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cgroup
+// Package unprivileged lets tests that run as root read files as another user does.
+package unprivileged
 
 import (
 	"os"
@@ -11,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody makes the goroutine an unprivileged user until the returned function is called. Files that it reads meanwhile
-// must be readable for all.
-func nobody(t testing.TB) (restore func()) {
+// Reads makes the goroutine read files as an unprivileged user until restore is called. Files that it reads meanwhile must
+// be readable for all. Other systems than Linux have no user for file accesses alone, and the test is skipped there.
+func Reads(t testing.TB) (restore func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		return func() {} // already without rights to files of mode 0

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+// Package unprivileged lets tests that run as root read files as another user does.
+package unprivileged
+
+import "testing"
+
+// Reads skips the test: only Linux has a user for file accesses alone.
+func Reads(t testing.TB) (restore func()) {
+	t.Skip("only Linux has a user for file accesses alone")
+	return func() {}
+}
