@@ -115,11 +115,11 @@ func (c *Config) Validate() error {
 		wrong("sampling_interval", "must be 0 or from %v to collection_interval, is %v", minWindow, w)
 	}
 	if len(c.Zones) == 0 {
-		wrong("zones", "must name at least one of %s", join(power.Kinds))
+		wrong("zones", "must name at least one of %s", join(power.Attributable))
 	}
 	for i, zone := range c.Zones {
 		field := fmt.Sprintf("zones::%d", i)
-		oneOf(wrong, field, zone, power.Kinds...)
+		oneOf(wrong, field, zone, power.Attributable...)
 		if slices.Contains(c.Zones[:i], zone) {
 			wrong(field, "%q is named twice", zone)
 		}

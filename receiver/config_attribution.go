@@ -156,7 +156,7 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 	if c.Split != "" {
 		oneOf(wrong, "attribution::split", c.Split, splitRules...)
 	}
-	for _, kind := range power.Kinds {
+	for _, kind := range power.Attributable {
 		if split, ok := c.Splits[kind]; ok {
 			oneOf(wrong, "attribution::splits::"+string(kind), split, splitRules...)
 		}
@@ -165,10 +165,10 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 		}
 	}
 	for kind := range c.Splits {
-		oneOf(wrong, "attribution::splits", kind, power.Kinds...)
+		oneOf(wrong, "attribution::splits", kind, power.Attributable...)
 	}
 	for kind := range c.StaticPower {
-		oneOf(wrong, "attribution::static_power", kind, power.Kinds...)
+		oneOf(wrong, "attribution::static_power", kind, power.Attributable...)
 	}
 	for _, kind := range zones {
 		if _, ok := c.StaticPower[kind]; !ok && c.splitOf(kind) == SplitFixed {
@@ -222,9 +222,9 @@ func (c *AttributionConfig) validateKeys(wrong func(field, format string, args .
 		oneOf(wrong, "attribution::key", c.Key, claims.AllKeys...)
 	}
 	for kind := range c.Keys {
-		oneOf(wrong, "attribution::keys", kind, power.Kinds...)
+		oneOf(wrong, "attribution::keys", kind, power.Attributable...)
 	}
-	for _, kind := range power.Kinds {
+	for _, kind := range power.Attributable {
 		if key, ok := c.Keys[kind]; ok {
 			oneOf(wrong, "attribution::keys::"+string(kind), key, claims.AllKeys...)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -24,46 +25,99 @@ type meters struct {
 	logger *zap.Logger
 	zones  []power.Kind // that are configured
 	auto   bool         // a sensor that is not there may be replaced by a model
-	set    *power.Set
-	hwmon  *hwmon.Meter // nil after its first read, or where it is not wanted
+	set    *power.Set   // nil until start
 	// withoutStatic reports whether the static power of psys is needed, and not configured.
 	withoutStatic bool
 	onlyPSys      bool        // psys stands in for package
 	tallies       zoneTallies // of the sensors' zones
+	unusedLogged  bool
 }
 
-// Each meter by its name, and what to log when it is selected.
-var meterMessages = map[MeterKind]string{
-	MeterPowercap: "Meter selected: energy is measured by powercap (RAPL)",
-	MeterHwmon:    "Meter selected: energy is measured by hwmon",
-	MeterModel:    "Meter selected: energy is modeled from CPU utilization, not measured",
+// meterOptions is what a meter is opened with.
+type meterOptions struct {
+	*Config
+	// want reports whether zones of a kind are to be read.
+	want func(power.Kind) bool
+	host component.Host
+	set  component.TelemetrySettings
 }
 
-func newMeters(cfg *Config, logger *zap.Logger) (*meters, error) {
+// uses reports whether the configuration selects a local meter.
+func (o *meterOptions) uses(kind MeterKind) bool { return o.Meter == MeterAuto || o.Meter == kind }
+
+// meterTable lists the meters in order of preference: those that the configuration describes, then those that are
+// discovered, then the model.
+var meterTable = []struct {
+	kind     MeterKind
+	selected string // logged when the meter is selected
+	standsIn bool   // see power.Member
+	// open returns nil if the configuration does not ask for the meter. It touches nothing of the machine.
+	open func(context.Context, *meterOptions) (power.Meter, error)
+}{
+	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, openPowercap},
+	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, openHwmon},
+	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, openModel},
+}
+
+func openPowercap(_ context.Context, o *meterOptions) (power.Meter, error) {
+	if !o.uses(MeterPowercap) {
+		return nil, nil
+	}
+	return powercap.New(o.RootPath, o.want), nil
+}
+
+func openHwmon(_ context.Context, o *meterOptions) (power.Meter, error) {
+	if !o.uses(MeterHwmon) {
+		return nil, nil
+	}
+	return hwmon.New(o.RootPath, o.want), nil
+}
+
+func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
+	if !o.mayModel() || !o.Model.HasValue() {
+		return nil, nil
+	}
+	curve, err := o.Model.Get().curve()
+	if err != nil {
+		return nil, err
+	}
+	return model.New(curve, o.Model.Get().zone()), nil
+}
+
+func newMeters(cfg *Config, logger *zap.Logger) *meters {
 	m := &meters{logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, tallies: zoneTallies{}}
 	_, stated := cfg.Attribution.StaticPower[power.PSys]
 	m.withoutStatic = !stated && cfg.Attribution.splitOf(power.PSys) == SplitFixed
-	want := func(k power.Kind) bool { // hw.host.energy is reported where it can be
-		return k == power.PSys || k == power.Platform || slices.Contains(cfg.Zones, k)
+	return m
+}
+
+// openMeters opens the meters that the configuration asks for.
+func openMeters(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+	options := &meterOptions{Config: cfg, host: host, set: set}
+	options.want = func(k power.Kind) bool { // what is only reported, too: hw.host.* and graphics cards
+		return k == power.PSys || k == power.Platform || k == power.GPU || slices.Contains(cfg.Zones, k)
 	}
 	var members []power.Member
-	if m.auto || cfg.Meter == MeterPowercap {
-		members = append(members, power.Member{Name: string(MeterPowercap), Meter: powercap.New(cfg.RootPath, want)})
-	}
-	if m.auto || cfg.Meter == MeterHwmon {
-		m.hwmon = hwmon.New(cfg.RootPath, want)
-		members = append(members, power.Member{Name: string(MeterHwmon), Meter: m.hwmon})
-	}
-	if cfg.mayModel() && cfg.Model.HasValue() {
-		curve, err := cfg.Model.Get().curve()
+	for _, entry := range meterTable {
+		meter, err := entry.open(ctx, options)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("open meter %s: %w", entry.kind, err)
 		}
-		modeled := model.New(curve, cfg.Model.Get().zone())
-		members = append(members, power.Member{Name: string(MeterModel), Meter: modeled, StandsIn: true})
+		if meter != nil {
+			members = append(members, power.Member{Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn})
+		}
 	}
-	m.set = power.NewSet(members...)
-	return m, nil
+	return power.NewSet(members...), nil
+}
+
+// selectedMessage returns what to log when a meter is selected.
+func selectedMessage(name string) string {
+	for _, entry := range meterTable {
+		if string(entry.kind) == name {
+			return entry.selected
+		}
+	}
+	return ""
 }
 
 // read reads the meters. changed reports whether a zone kind is read from another meter than before.
@@ -72,21 +126,29 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 	for _, meter := range m.set.Status() {
 		if len(meter.Took) > 0 {
 			changed = true
-			m.logger.Info(meterMessages[MeterKind(meter.Name)], zap.String("meter", meter.Name), zap.Any("zones", meter.Took))
+			m.logger.Info(selectedMessage(meter.Name), zap.String("meter", meter.Name), zap.Any("zones", meter.Took))
 		}
 		if !meter.StandsIn {
 			m.tallies.add(meter.Readings)
 		}
 	}
-	if m.hwmon != nil {
-		if unused := m.hwmon.Unused(); len(unused) > 0 {
-			m.logger.Debug("Energy counters of unknown meaning not used", zap.Strings("hwmon", unused))
-		}
-		m.hwmon = nil
-	}
+	m.logUnused()
 	m.report(c)
 	m.updateAttributed(readings)
 	return readings, changed
+}
+
+// logUnused logs once what meters found and do not use.
+func (m *meters) logUnused() {
+	if m.unusedLogged {
+		return
+	}
+	m.unusedLogged = true
+	for _, status := range m.set.Status() {
+		if meter, ok := status.Meter.(interface{ Unused() []string }); ok && len(meter.Unused()) > 0 {
+			m.logger.Debug("Sensors of unknown meaning not used", zap.Strings(status.Name, meter.Unused()))
+		}
+	}
 }
 
 // updateAttributed notes which zone kinds are attributed, and logs a change.

@@ -701,8 +701,8 @@ func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
 
 func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
-	cfg.Zones, cfg.Model = power.Kinds, configoptional.Some(ModelConfig{MaxPower: 1})
+	cfg.Zones, cfg.Model = power.Attributable, configoptional.Some(ModelConfig{MaxPower: 1})
 	assert.LessOrEqual(t, len(cfg.ledgerKinds()), attribution.MaxKinds)
-	cfg.Zones = slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.PSys })
+	cfg.Zones = slices.DeleteFunc(slices.Clone(power.Attributable), func(k power.Kind) bool { return k == power.PSys })
 	assert.LessOrEqual(t, len(cfg.ledgerKinds()), attribution.MaxKinds)
 }

@@ -34,9 +34,11 @@ type energyScraper struct {
 	readCPUs func(root string) ([]cpu.CPU, error)                        // cpu.ReadCPUs
 	cpu      *cpu.Reader                                                 // nil until start
 	meters   *meters
-	cgroups  *cgroup.Tree
-	keys     *claims.Keys // nil where CPU time is the only one
-	sampler  sampler
+	// openMeters opens what meters reads.
+	openMeters func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error)
+	cgroups    *cgroup.Tree
+	keys       *claims.Keys // nil where CPU time is the only one
+	sampler    sampler
 
 	ledger  *ledger // nil until the first measurement
 	emitted bool    // the last scrape returned the ledger, and it is not known yet whether it was delivered
@@ -47,10 +49,6 @@ type energyScraper struct {
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
-	m, err := newMeters(cfg, set.Logger)
-	if err != nil {
-		return nil, err
-	}
 	cgroups := cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.CPUWeight == WeightLinear})
 	s := &energyScraper{
 		cfg:        cfg,
@@ -59,11 +57,13 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		now:        time.Now,
 		open:       cpu.OpenReader,
 		readCPUs:   cpu.ReadCPUs,
-		meters:     m,
+		openMeters: openMeters,
+		meters:     newMeters(cfg, set.Logger),
 		cgroups:    cgroups,
 		keys:       claims.NewKeys(cfg.keyOptions(cgroups)),
 		learning:   learning{cfg: cfg, logger: set.Logger},
 	}
+	var err error
 	s.telemetry, err = newTelemetry(s)
 	return s, err
 }
@@ -76,6 +76,10 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.warnOfSharedSeries()
+	var err error
+	if s.meters.set, err = s.openMeters(ctx, s.cfg, host, s.set.TelemetrySettings); err != nil {
+		return err
+	}
 	topology, undivided := s.openTopology()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.SamplingInterval, Topology: topology, BeforeScan: s.readCgroups,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -35,7 +36,9 @@ func TestEnergyOfASlowMeterIsSharedAmongAllWhoRanMeanwhile(t *testing.T) {
 		n.host.Processes[10+pid] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	}
 	m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "slow", Name: "package-0", Kind: power.Package, Source: power.Measured}}}
-	n.s.meters.set = power.NewSet(power.Member{Name: string(MeterPowercap), Meter: m})
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(MeterPowercap), Meter: m}), nil
+	}
 	n.start()
 	for i := range 2 {
 		n.run(0, map[int]int64{10: 500})

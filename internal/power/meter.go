@@ -51,7 +51,7 @@ type Zone struct {
 // Kind is a zone kind: what a zone measures. Zones of one kind are reported together, over all sockets and dies.
 type Kind string
 
-// The zone kinds. All but Platform are the kernel's RAPL domains (drivers/powercap/intel_rapl_common.c,
+// The zone kinds. Package to PSys are the kernel's RAPL domains (drivers/powercap/intel_rapl_common.c,
 // rapl_domain_names).
 const (
 	Package  Kind = "package"  // a CPU socket or die: cores, uncore, cache
@@ -60,10 +60,15 @@ const (
 	DRAM     Kind = "dram"     // memory, beside Package
 	PSys     Kind = "psys"     // RAPL's platform domain: the package and what the vendor connects to it
 	Platform Kind = "platform" // the whole machine
+	GPU      Kind = "gpu"      // a graphics card with its memory
+	Other    Kind = "other"    // what is left of the whole machine without Package, DRAM and GPU
 )
 
 // Kinds lists every zone kind, in the order in which they are reported.
-var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys, Platform}
+var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys, Platform, GPU, Other}
+
+// Attributable lists the zone kinds whose energy can be attributed, in the same order. Who used a GPU is not known.
+var Attributable = []Kind{Package, Core, Uncore, DRAM, PSys, Platform, Other}
 
 // Source is where a zone's figures come from: the value of the attribute energy.source.
 type Source string
@@ -93,15 +98,19 @@ type Reading struct {
 	// Err is why the zone could not be read, nil if it could.
 	Err   error
 	Event Event
+	// Unmeasured is the time since the first good read that a power sensor did not cover. It has no energy.
+	Unmeasured time.Duration
 }
 
-// Event is what a counter did besides counting.
+// Event is what a counter or an integrator did besides counting.
 type Event uint8
 
-// The events of a counter.
+// The events of a counter, and of an integrator.
 const (
 	NoEvent  Event = iota
 	Wrapped        // passed its maximum and went on from 0
 	Rebased        // stepped back or jumped further than is possible: nothing is added, counting goes on from there
 	Appeared       // first good reading: the baseline
+	Gap            // came so late that nothing is assumed about the time since the reading before
+	Rejected       // was impossible and is not counted
 )
