@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+)
+
+// What keeps a request from being answered, with the setting that mends it.
+var (
+	ErrTimeout   = errors.New("no answer in time: the server is slow or cannot be reached; timeout is the limit")
+	ErrResolve   = errors.New("the server's name cannot be resolved")
+	ErrEnded     = errors.New("the server ended the connection")
+	ErrAuthority = errors.New("the server's certificate is not signed by a known authority: " +
+		"set tls::ca_file to the certificate that signed it, or tls::insecure_skip_verify if the network is trusted")
+	ErrHostname = errors.New("the server's certificate is for another name: " +
+		"set endpoint or tls::server_name_override to a name in it, or tls::insecure_skip_verify if the network is trusted")
+	ErrExpired = errors.New("the server's certificate has expired or is not valid yet: " +
+		"renew it, or set tls::insecure_skip_verify if the network is trusted")
+	ErrPlain = errors.New("the server does not speak TLS: set endpoint to its http:// address, if the network is trusted")
+)
+
+// explain returns why there is no answer. The text of err itself may have the request's URL, a port that is another each
+// time, or the time of day.
+func explain(err error) error {
+	if e := explainTLS(err); e != nil {
+		return e
+	}
+	if e, ok := errors.AsType[*redirectError](err); ok {
+		return e
+	}
+	timeout, isNet := errors.AsType[net.Error](err)
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	op, broke := errors.AsType[*net.OpError](err)
+	switch {
+	case errors.Is(err, errRedirects):
+		return errRedirects
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case unresolved:
+		return ErrResolve
+	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
+		return ErrTimeout
+	case broke && op.Op == "dial":
+		return withCause("cannot connect to the server", err)
+	case broke:
+		return withCause("the connection broke", err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return ErrEnded
+	}
+	return other(err)
+}
+
+// explainTLS returns what is wrong with the server's certificate, or nil.
+func explainTLS(err error) error {
+	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
+	_, hostname := errors.AsType[x509.HostnameError](err)
+	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	alert, refused := errors.AsType[tls.AlertError](err)
+	switch {
+	case authority:
+		return ErrAuthority
+	case hostname:
+		return ErrHostname
+	case isInvalid && invalid.Reason == x509.Expired:
+		return ErrExpired
+	case isInvalid:
+		return fmt.Errorf("the server's certificate is invalid: %w", invalid)
+	case noTLS, errors.Is(err, http.ErrSchemeMismatch):
+		return ErrPlain
+	case refused:
+		return fmt.Errorf("the server refuses TLS: %w", alert)
+	}
+	return nil
+}
+
+// withCause adds the error of the system call, if one failed. Nothing is wrapped: a connection that may not be made is no
+// fs.ErrPermission.
+func withCause(what string, err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errors.New(what + ": " + errno.Error())
+	}
+	return errors.New(what)
+}
+
+// other returns the first line of any other error, of the transport or an extension, without the URL.
+func other(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return fmt.Errorf("no answer: %.200s", text)
+}

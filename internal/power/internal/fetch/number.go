@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+)
+
+// The errors of Number.
+var (
+	ErrNoValue   = errors.New("there is no value")
+	ErrNotNumber = errors.New("the value is not a number")
+)
+
+// Number returns the finite number that a JSON value is, or that a string holds. The error is ErrNoValue for null, an empty
+// string and a value that is absent, else ErrNotNumber.
+func Number(value json.RawMessage) (float64, error) {
+	text, err := NumberText(value)
+	if err != nil {
+		return 0, err
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil { // out of range
+		return 0, ErrNotNumber
+	}
+	return number, nil
+}
+
+// NumberText is Number for who needs the digits as they were sent: a JSON number.
+func NumberText(value json.RawMessage) (string, error) {
+	value = bytes.TrimSpace(value)
+	if len(value) > 0 && value[0] == '"' {
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			return "", ErrNotNumber
+		}
+		value = bytes.TrimSpace([]byte(text))
+	}
+	switch {
+	case len(value) == 0, string(value) == "null":
+		return "", ErrNoValue
+	case value[0] != '-' && (value[0] < '0' || value[0] > '9'), !json.Valid(value):
+		return "", ErrNotNumber
+	}
+	return string(value), nil
+}
