@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 )
 
 // cpus writes the cpufreq files of some CPUs.
@@ -28,7 +30,7 @@ func TestTheClockRateIsReadFromCPUFreqWhereTheCountersCannotBe(t *testing.T) {
 	cpus(t, root, map[string]string{"cpu0": "3400000\n", "cpu3": "800000\n"})
 	m, rejected, err := NewClock(root, 1)
 	require.NoError(t, err)
-	require.ErrorIs(t, rejected, errOtherKernel, "counters are of this kernel, and the tree is not")
+	require.ErrorIs(t, rejected, perfevent.ErrOtherKernel, "counters are of this kernel, and the tree is not")
 	defer func() { require.NoError(t, m.Close()) }()
 	assert.Equal(t, "clock rate by cpufreq", m.Name())
 	got := workOf(t, m, began, Share{CPU: 10 * ms, LastCPU: 0}, Share{CPU: 10 * ms, LastCPU: 3})
@@ -50,7 +52,7 @@ func TestTheFirstCPUMayBeOffline(t *testing.T) {
 func TestMissingClockRatesAreAnError(t *testing.T) {
 	m, _, err := NewClock(t.TempDir(), 1)
 	require.ErrorIs(t, err, errNoCPUFreq)
-	require.ErrorIs(t, err, errOtherKernel)
+	require.ErrorIs(t, err, perfevent.ErrOtherKernel)
 	assert.NotContains(t, err.Error(), "\n")
 	assert.Nil(t, m)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -47,7 +48,7 @@ var configs = map[Event]uint64{
 
 // openPerf returns the counters of an event. It fails if the event cannot be counted for all that runs.
 func openPerf(tree *cgroup.Tree, e Event) (counts, error) {
-	if err := checkKernel(tree.Root()); err != nil {
+	if err := perfevent.CheckKernel(tree.Root()); err != nil {
 		return nil, err
 	}
 	p, err := newPerf(tree, unix.PERF_TYPE_HARDWARE, configs[e])
@@ -99,7 +100,7 @@ func (p *perf) look() error {
 func findExtended(root string) (all []extended, err error) {
 	for _, pmu := range []string{"cpu_core", "cpu_atom", "cpu_lowpower"} {
 		dir := filepath.Join(root, "sys/devices", pmu)
-		kind, err := readNumber(filepath.Join(dir, "type"), "")
+		kind, err := perfevent.ReadNumber(filepath.Join(dir, "type"), "")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -187,7 +188,7 @@ func (p *perf) open(n *cgroup.Node) (count, error) {
 			count++
 		}
 	}
-	if err := reserve(count); err != nil {
+	if err := perfevent.Reserve(count); err != nil {
 		return nil, err
 	}
 	var c perfCount
@@ -196,7 +197,7 @@ func (p *perf) open(n *cgroup.Node) (count, error) {
 			continue
 		}
 		attr.Config = p.configOf(cpu)
-		fd, err := openCounter(&attr, pid, cpu, -1, flags)
+		fd, err := perfevent.Open(&attr, pid, cpu, -1, flags)
 		switch {
 		case err == nil:
 			c = append(c, perfCPU{fd: fd, always: n == nil})
@@ -225,12 +226,8 @@ func (c perfCount) read() (sum uint64, err error) {
 	for i := range c {
 		cpu := &c[i]
 		var buf [24]byte
-		n, err := unix.Read(cpu.fd, buf[:])
-		if err != nil {
+		if err := perfevent.Read(cpu.fd, buf[:]); err != nil {
 			return 0, err
-		}
-		if n != len(buf) {
-			return 0, errShort
 		}
 		now := [3]uint64{
 			binary.NativeEndian.Uint64(buf[:]), binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:]),
@@ -262,7 +259,7 @@ func (c *perfCPU) advance(now [3]uint64) {
 func (c perfCount) close() error {
 	var errs []error
 	for i := range c {
-		errs = append(errs, closeCounter(c[i].fd))
+		errs = append(errs, perfevent.Close(c[i].fd))
 	}
 	return errors.Join(errs...)
 }

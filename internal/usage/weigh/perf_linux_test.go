@@ -5,7 +5,6 @@ package weigh
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 )
 
 // Readings of a CPU of 2.1 GHz at its nominal rate, at 3.0 GHz, asleep, and at 0.7 GHz.
@@ -73,9 +73,9 @@ func pipe(t *testing.T, numbers ...uint64) int {
 // replace replaces the kernel's perf_event_open.
 func replace(t *testing.T, open func(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error)) {
 	t.Helper()
-	original := openPerfEvent
-	openPerfEvent = open
-	t.Cleanup(func() { openPerfEvent = original })
+	original := perfevent.Kernel
+	perfevent.Kernel = open
+	t.Cleanup(func() { perfevent.Kernel = original })
 }
 
 // tree returns a root whose sysfs has the counters of clock cycles.
@@ -126,7 +126,7 @@ func TestTheClockCountersAreTakenWhereTheKernelAllowsIt(t *testing.T) {
 	got := workOf(t, m, began, Share{CPU: 10 * ms, LastCPU: 0})
 	assert.InDeltaSlice(t, []float64{22.5}, got, 1e-3, "3000 cycles in the time of 2000, to the power of 2")
 	_, err = m.Weigh(began.Add(time.Second), []Share{{CPU: ms, LastCPU: 0}})
-	require.ErrorIs(t, err, errShort)
+	require.ErrorIs(t, err, perfevent.ErrShort)
 	assert.Equal(t, before, openDescriptors(t), "both are closed")
 	require.NoError(t, m.Close())
 }
@@ -167,15 +167,15 @@ func TestEachEventHasItsPerfNumber(t *testing.T) {
 
 // Otherwise the collector could open no other file.
 func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
-	most, err := mostDescriptors()
+	most, err := perfevent.MostDescriptors()
 	require.NoError(t, err)
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	assert.EqualValues(t, limit.Cur/2, most)
-	original := mostDescriptors
-	t.Cleanup(func() { mostDescriptors = original })
-	held := descriptors.Load()
-	mostDescriptors = func() (int64, error) { return held + 7, nil }
+	original := perfevent.MostDescriptors
+	t.Cleanup(func() { perfevent.MostDescriptors = original })
+	held := perfevent.Descriptors()
+	perfevent.MostDescriptors = func() (int64, error) { return held + 7, nil }
 
 	replace(t, func(*unix.PerfEventAttr, int, int, int, int) (int, error) { return pipe(t, 7, 100, 100), nil })
 	var counters []count
@@ -195,7 +195,7 @@ func TestCountersUseAtMostHalfOfTheDescriptors(t *testing.T) {
 	for _, c := range counters {
 		require.NoError(t, c.close())
 	}
-	assert.Equal(t, held, descriptors.Load())
+	assert.Equal(t, held, perfevent.Descriptors())
 }
 
 func TestThePermissionErrorNamesWhatToGrant(t *testing.T) {
@@ -217,7 +217,7 @@ func TestAMissingCounterIsAnError(t *testing.T) {
 
 func TestCountersAreOfThisKernelAlone(t *testing.T) {
 	_, err := NewCounters(cgroupsOf(t.TempDir()), Cycles)
-	require.ErrorIs(t, err, errOtherKernel)
+	require.ErrorIs(t, err, perfevent.ErrOtherKernel)
 }
 
 func TestAMalformedTreeIsAnError(t *testing.T) {
@@ -260,7 +260,7 @@ func TestACounterIsOpenedOnEachCPUThatIsOnline(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 14, sum)
 	_, err = c.read()
-	require.ErrorIs(t, err, errShort)
+	require.ErrorIs(t, err, perfevent.ErrShort)
 	require.NoError(t, c.close())
 
 	fail = true
@@ -463,17 +463,10 @@ func TestOnlineCPUsAreReadEachTime(t *testing.T) {
 	assert.True(t, p.cpusChanged())
 }
 
-func FuzzParseConfig(f *testing.F) {
-	f.Add([]byte("event=0x01\n"))
+func FuzzParseCPUs(f *testing.F) {
 	f.Add([]byte("9\n"))
-	f.Add([]byte("event=0x3c,umask=0x01\n"))
 	f.Add([]byte("0-3,8-11\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if n, ok := parseConfig(text, "event="); ok {
-			again, ok := parseConfig(fmt.Appendf(nil, "event=%d\n", n), "event=")
-			assert.True(t, ok)
-			assert.Equal(t, n, again)
-		}
 		if cpus, ok := parseCPUs(text); ok && (len(cpus) == 0 || len(cpus) > maxCPUs || !cpus[len(cpus)-1]) {
 			t.Fatalf("%q is %v", text, cpus)
 		}

@@ -3,17 +3,15 @@
 package weigh
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -34,46 +32,25 @@ type ratio struct {
 // openRatios finds the counters below the target of /sys/bus/event_source/devices/msr (arch/x86/events/msr.c). It fails if
 // those of the first CPU cannot be read.
 func openRatios(root string) (rates, error) {
-	if err := checkKernel(root); err != nil {
+	if err := perfevent.CheckKernel(root); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(root, "sys/devices/msr")
-	pmu, err := readNumber(filepath.Join(dir, "type"), "")
+	pmu, err := perfevent.ReadNumber(filepath.Join(dir, "type"), "")
 	if err != nil {
 		return nil, err
 	}
 	r := &ratios{pmu: uint32(pmu), cpus: map[int32]*ratio{}}
-	if r.aperf, err = readNumber(filepath.Join(dir, "events/aperf"), "event="); err != nil {
+	if r.aperf, err = perfevent.ReadNumber(filepath.Join(dir, "events/aperf"), "event="); err != nil {
 		return nil, err
 	}
-	if r.mperf, err = readNumber(filepath.Join(dir, "events/mperf"), "event="); err != nil {
+	if r.mperf, err = perfevent.ReadNumber(filepath.Join(dir, "events/mperf"), "event="); err != nil {
 		return nil, err
 	}
 	if _, err := r.read(0); err != nil {
 		return nil, err
 	}
 	return r, nil
-}
-
-// readNumber reads a decimal or 0x number that follows a prefix.
-func readNumber(path, prefix string) (uint64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	n, ok := parseConfig(text, prefix)
-	if !ok {
-		return 0, fmt.Errorf("%s: %q is not understood", path, text)
-	}
-	return n, nil
-}
-
-// parseConfig reads the description of an event that has one term (
-// Documentation/ABI/testing/sysfs-bus-event_source-devices-events).
-func parseConfig(text []byte, prefix string) (uint64, bool) {
-	digits, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte(prefix))
-	n, err := strconv.ParseUint(string(digits), 0, 32)
-	return n, ok && err == nil
 }
 
 func (*ratios) name() string { return "clock rate by APERF and MPERF" }
@@ -110,17 +87,17 @@ func (c *ratio) advance(now [2]uint64) {
 func (r *ratios) open(cpu int32) (*ratio, error) {
 	attr := unix.PerfEventAttr{Type: r.pmu, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Read_format: unix.PERF_FORMAT_GROUP}
 	c := &ratio{}
-	err := reserve(len(c.fds))
+	err := perfevent.Reserve(len(c.fds))
 	if err != nil {
 		return nil, err
 	}
 	attr.Config = r.mperf
-	if c.fds[0], err = openCounter(&attr, -1, int(cpu), -1, 0); err != nil {
+	if c.fds[0], err = perfevent.Open(&attr, -1, int(cpu), -1, 0); err != nil {
 		return nil, fmt.Errorf("open MPERF: %w", err)
 	}
 	attr.Config = r.aperf
-	if c.fds[1], err = openCounter(&attr, -1, int(cpu), c.fds[0], 0); err != nil {
-		return nil, fmt.Errorf("open APERF: %w", errors.Join(err, closeCounter(c.fds[0])))
+	if c.fds[1], err = perfevent.Open(&attr, -1, int(cpu), c.fds[0], 0); err != nil {
+		return nil, fmt.Errorf("open APERF: %w", errors.Join(err, perfevent.Close(c.fds[0])))
 	}
 	return c, nil
 }
@@ -128,20 +105,19 @@ func (r *ratios) open(cpu int32) (*ratio, error) {
 // readGroup reads the values of a group of two counters (PERF_FORMAT_GROUP: their number, then each value).
 func readGroup(fd int, values *[2]uint64) error {
 	var buf [24]byte
-	n, err := unix.Read(fd, buf[:])
-	if err != nil {
+	if err := perfevent.Read(fd, buf[:]); err != nil {
 		return err
 	}
-	if n != len(buf) || binary.NativeEndian.Uint64(buf[:]) != 2 {
-		return errShort
+	if binary.NativeEndian.Uint64(buf[:]) != 2 {
+		return perfevent.ErrShort
 	}
 	values[0], values[1] = binary.NativeEndian.Uint64(buf[8:]), binary.NativeEndian.Uint64(buf[16:])
 	return nil
 }
 
-var errShort = errors.New("a counter's reading is too short")
-
-func (c *ratio) close() error { return errors.Join(closeCounter(c.fds[1]), closeCounter(c.fds[0])) }
+func (c *ratio) close() error {
+	return errors.Join(perfevent.Close(c.fds[1]), perfevent.Close(c.fds[0]))
+}
 
 func (r *ratios) close() error {
 	var errs []error
