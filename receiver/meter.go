@@ -51,12 +51,13 @@ var meterTable = []struct {
 	kind     MeterKind
 	selected string // logged when the meter is selected
 	standsIn bool   // see power.Member
+	family   string // see power.Member
 	// open returns nil if the configuration does not ask for the meter. It touches nothing of the machine.
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }{
-	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, openPowercap},
-	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, openHwmon},
-	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, openModel},
+	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", openPowercap},
+	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", openHwmon},
+	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", openModel},
 }
 
 func openPowercap(_ context.Context, o *meterOptions) (power.Meter, error) {
@@ -104,7 +105,9 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 			return nil, fmt.Errorf("open meter %s: %w", entry.kind, err)
 		}
 		if meter != nil {
-			members = append(members, power.Member{Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn})
+			members = append(members, power.Member{
+				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Family: entry.family,
+			})
 		}
 	}
 	return power.NewSet(members...), nil
@@ -200,7 +203,7 @@ func (m *meters) report(c *conditions) {
 }
 
 // trouble returns what keeps sensors from being read. That a sensor is missing is nothing wrong where there is another
-// meter, but where a permission is missing for one that would be preferred.
+// meter, but where a permission is missing for one that would be preferred and reads what no other one reads.
 func (m *meters) trouble() error {
 	status := m.set.Status()
 	other := slices.ContainsFunc(status, func(meter power.Status) bool { return !isMissing(&meter) })
@@ -208,6 +211,9 @@ func (m *meters) trouble() error {
 	var trouble error
 	for i := range status {
 		meter := &status[i]
+		if meter.Replaced {
+			continue
+		}
 		missing := isMissing(meter)
 		if meter.Err != nil && (!missing || !other || !preferred && errors.Is(meter.Err, fs.ErrPermission)) {
 			trouble = joined(trouble, meter.Err)

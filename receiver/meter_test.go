@@ -128,6 +128,9 @@ func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
 	n.host.Zones["intel-rapl:0"].Name = "uncounted"
 	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 1e12}
 	require.NoError(t, n.host.Render())
+	var err error
+	n.s.meters.set, err = n.s.openMeters(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
+	require.NoError(t, err)
 	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	sources := map[power.Kind]power.Source{}
 	for _, r := range readings {

@@ -19,8 +19,14 @@ import (
 // So a meter gives way as soon as a preferred one reads the kind, and is never returned to: a sensor that fails is waited
 // for. Other kinds are not affected.
 //
-// A meter that only stands in (a model) also gives way where no sensor lists its kind but one has read the kind that
+// A meter that only stands in (a model) also gives way where no sensor lists its kind but one has read a kind that
 // contains it.
+//
+// Meters of one family read the same registers, so only one of them is used, whatever kinds the others have:
+//
+//	who of the family has ever read a zone    who is used    who is read
+//	nobody                                    all            all
+//	one meter or several                      the first      that one and those before it, which take over once they can
 //
 // A Set is not safe for concurrent use.
 type Set struct {
@@ -28,11 +34,12 @@ type Set struct {
 	kinds    []choice // by the index in Kinds
 	readings []Reading
 	failed   []Reading
+	closed   error // of meters that retired
 }
 
-// container is the kind whose sensor makes a stand-in for a kind unnecessary: a part is not modeled where the whole is
+// containers are the kinds whose sensors make a stand-in for a kind unnecessary: a part is not modeled where the whole is
 // measured.
-var container = map[Kind]Kind{Package: PSys}
+var containers = map[Kind][]Kind{Package: {PSys, Platform}}
 
 // Member is a meter of a Set.
 type Member struct {
@@ -40,6 +47,8 @@ type Member struct {
 	Meter Meter
 	// StandsIn marks a meter that is used only for what no sensor measures.
 	StandsIn bool
+	// Family names the registers that the meter reads, where another meter reads the same ones.
+	Family string
 }
 
 // Status is what the last Read of a Set found out about one of its meters.
@@ -53,6 +62,11 @@ type Status struct {
 	Took []Kind
 	// InUse reports whether any zone kind is the meter's.
 	InUse bool
+	// Replaced reports whether another meter of the family is used.
+	Replaced bool
+
+	leads   bool // it is the one of its family that is used
+	retired bool // it is closed, because one that is preferred is used
 }
 
 // choice is which meters know a zone kind: indices of meters, or their number where there is none.
@@ -79,7 +93,13 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 	for i := range s.meters {
 		m := &s.meters[i]
 		m.Took = m.Took[:0]
+		if m.retired {
+			continue
+		}
 		m.Readings, m.Err = m.Meter.Read(ctx, sample)
+		if s.lead(i); m.Replaced {
+			continue
+		}
 		for j := range m.Readings {
 			s.choose(i, &m.Readings[j])
 		}
@@ -92,10 +112,45 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 			m.InUse = m.InUse || s.kinds[k].read == i
 		}
 		for j := range m.Readings {
-			s.collect(i, &m.Readings[j])
+			if !m.Replaced {
+				s.collect(i, &m.Readings[j])
+			}
 		}
 	}
 	return s.readings
+}
+
+// lead makes a meter the one of its family that is used, if it is preferred to the one that is and has read a zone.
+func (s *Set) lead(meter int) {
+	m := &s.meters[meter]
+	if m.Family == "" || m.leads || !slices.ContainsFunc(m.Readings, func(r Reading) bool { return r.Err == nil }) {
+		return
+	}
+	m.leads, m.Replaced = true, false
+	for i := range s.meters {
+		if i != meter && s.meters[i].Family == m.Family {
+			s.replace(i, i > meter)
+		}
+	}
+}
+
+// replace takes the zone kinds of a meter from it. If it retires it is not read again.
+func (s *Set) replace(meter int, retires bool) {
+	m := &s.meters[meter]
+	m.Replaced, m.leads = true, false
+	for k := range s.kinds {
+		c := &s.kinds[k]
+		if c.read == meter {
+			c.read = len(s.meters)
+		}
+		if c.listed == meter {
+			c.listed = len(s.meters)
+		}
+	}
+	if retires && !m.retired {
+		m.Readings, m.Err, m.retired = nil, nil, true
+		s.closed = errors.Join(s.closed, m.Meter.Close())
+	}
 }
 
 // choose gives the kind of a zone to its meter if no preferred one has read the kind.
@@ -128,14 +183,12 @@ func (s *Set) collect(meter int, r *Reading) {
 	}
 }
 
-// contained reports whether a sensor has read the kind that contains k.
+// contained reports whether a sensor has read a kind that contains k.
 func (s *Set) contained(k Kind) bool {
-	whole, ok := container[k]
-	if !ok {
-		return false
-	}
-	read := s.kinds[indexOf(whole)].read
-	return read < len(s.meters) && !s.meters[read].StandsIn
+	return slices.ContainsFunc(containers[k], func(whole Kind) bool {
+		read := s.kinds[indexOf(whole)].read
+		return read < len(s.meters) && !s.meters[read].StandsIn
+	})
 }
 
 func indexOf(k Kind) int { return slices.Index(Kinds, k) }
@@ -164,9 +217,11 @@ func (s *Set) SoonestWrap() time.Duration {
 
 // Close closes all meters.
 func (s *Set) Close() error {
-	var errs []error
+	errs := []error{s.closed}
 	for i := range s.meters {
-		errs = append(errs, s.meters[i].Meter.Close())
+		if m := &s.meters[i]; !m.retired {
+			errs = append(errs, m.Meter.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

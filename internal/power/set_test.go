@@ -15,11 +15,12 @@ import (
 type fake struct {
 	readings []Reading
 	err      error
+	reads    int
 	closed   int
 	wrap     time.Duration
 }
 
-func (f *fake) Read(context.Context, Sample) ([]Reading, error) { return f.readings, f.err }
+func (f *fake) Read(context.Context, Sample) ([]Reading, error) { f.reads++; return f.readings, f.err }
 func (f *fake) Close() error                                    { f.closed++; return f.err }
 func (f *fake) SoonestWrap() time.Duration                      { return f.wrap }
 
@@ -43,7 +44,8 @@ func (f *fake) fail(k Kind, err error) {
 
 // setOf returns a set of two sensors and a model.
 func setOf(first, second, model *fake) *Set {
-	return NewSet(Member{"first", first, false}, Member{"second", second, false}, Member{"model", model, true})
+	return NewSet(Member{Name: "first", Meter: first}, Member{Name: "second", Meter: second},
+		Member{Name: "model", Meter: model, StandsIn: true})
 }
 
 // expectZones reads the set and compares the IDs of the zones.
@@ -180,6 +182,75 @@ func TestAModelIsUsedUntilPSysCanBeRead(t *testing.T) {
 	}
 }
 
+func TestAModeledPackageIsReplacedByAMeasuredPlatform(t *testing.T) {
+	first := new(fake)
+	s := setOf(first, new(fake), new(fake).has("model", Package))
+	expectZones(t, s, "model:package") // a slow meter has not answered yet
+	first.has("first", Platform)
+	expectZones(t, s, "first:platform")
+	first.fail(Platform, errUnreadable)
+	expectZones(t, s, "first:platform")
+}
+
+// family returns a set of two sensors that read the same registers, another one and a model.
+func family(first, second, third, model *fake) *Set {
+	return NewSet(Member{Name: "first", Meter: first, Family: "rapl"}, Member{Name: "second", Meter: second, Family: "rapl"},
+		Member{Name: "third", Meter: third}, Member{Name: "model", Meter: model, StandsIn: true})
+}
+
+func TestOfAFamilyOnlyTheFirstThatCanBeReadIsUsed(t *testing.T) {
+	first, second := new(fake).has("first", Package), new(fake).has("second", Package, DRAM, PSys)
+	s := family(first, second, new(fake).has("third", DRAM), new(fake))
+	expectZones(t, s, "first:package", "third:dram")
+	expectZones(t, s, "first:package", "third:dram")
+	if second.reads != 0 || second.closed != 1 {
+		t.Errorf("the second one of the family was read %d times and closed %d times", second.reads, second.closed)
+	}
+	first.fail(Package, errUnreadable)
+	expectZones(t, s, "first:package", "third:dram")
+	expectFailed(t, s, "first:package")
+	if err := s.Close(); err != nil || first.closed != 1 || second.closed != 1 {
+		t.Errorf("closed %d and %d times, error %v", first.closed, second.closed, err)
+	}
+}
+
+func TestAFamilyIsReadByTheSecondWhileTheFirstCannotBeRead(t *testing.T) {
+	first, second := new(fake).has("first", Package, DRAM, Core), new(fake).has("second", Package, DRAM)
+	for _, k := range []Kind{Package, DRAM, Core} {
+		first.fail(k, errUnreadable)
+	}
+	s := family(first, second, new(fake), new(fake).has("model", Package))
+	expectZones(t, s, "second:package", "second:dram")
+	expectFailed(t, s) // the same registers are read
+	for i, want := range []bool{true, false, false, false} {
+		if got := s.Status()[i].Replaced; got != want {
+			t.Errorf("meter %d is replaced: %t", i, got)
+		}
+	}
+
+	first.fail(DRAM, nil) // takes over, with what it can read
+	expectZones(t, s, "first:dram", "first:core", "model:package")
+	expectFailed(t, s, "first:package", "first:core")
+	expectTook(t, s, []Kind{DRAM}, nil, nil, []Kind{Package})
+	if second.reads != 1 || second.closed != 1 || s.Status()[0].Replaced || !s.Status()[1].Replaced {
+		t.Errorf("the second one was read %d times and closed %d times", second.reads, second.closed)
+	}
+	first.fail(Package, nil)
+	expectZones(t, s, "first:package", "first:dram", "first:core")
+}
+
+func TestAFamilyThatNobodyCanReadIsThatOfTheFirst(t *testing.T) {
+	first, second := new(fake).has("first", Package), new(fake).has("second", Package)
+	first.fail(Package, errUnreadable)
+	second.fail(Package, errUnreadable)
+	s := family(first, second, new(fake), new(fake))
+	expectZones(t, s, "first:package")
+	expectFailed(t, s, "first:package", "second:package")
+	if first.reads != 1 || second.reads != 1 {
+		t.Errorf("read %d and %d times", first.reads, second.reads)
+	}
+}
+
 func TestTheStatusOfAMeterHasItsErrorAndAllItsZones(t *testing.T) {
 	first, second := new(fake).has("first", Package), new(fake).has("second", Package)
 	second.err = fs.ErrNotExist
@@ -230,8 +301,8 @@ func TestReadingASetAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkSetReadSixZones(b *testing.B) {
-	s := NewSet(Member{"first", new(fake).has("first", Package, Core, DRAM, Package, Core, DRAM), false},
-		Member{"model", new(fake).has("model", Package), true})
+	s := NewSet(Member{Name: "first", Meter: new(fake).has("first", Package, Core, DRAM, Package, Core, DRAM)},
+		Member{Name: "model", Meter: new(fake).has("model", Package), StandsIn: true})
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Read(context.Background(), Sample{})
