@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +38,7 @@ type Value struct {
 }
 
 // EnergyValue returns a value of an energy counter, which may be reset and never wraps. The zone's pointer must be the same
-// in each Poll.
+// in each Poll; another one with the same ID takes its place, with a total of its own.
 func EnergyValue(z *Zone, counter units.Energy, at time.Time) Value {
 	return Value{zone: z, energy: counter, at: at}
 }
@@ -206,17 +207,21 @@ func (p *Poller) take(v *Value) {
 	r.Total = units.AddSaturating(r.Total, energy)
 }
 
+// zone returns what is known of a zone. Another zone of the same ID gives way to it: the sensor reads it in another way.
 func (p *Poller) zone(zone *Zone) *polled {
-	for _, z := range p.zones {
-		if z.reading.Zone == zone {
-			return z
-		}
+	i := slices.IndexFunc(p.zones, func(z *polled) bool { return z.reading.Zone.ID == zone.ID })
+	if i >= 0 && p.zones[i].reading.Zone == zone {
+		return p.zones[i]
 	}
 	z := &polled{
 		reading: Reading{Zone: zone}, counter: NewCounter(zone.MaxWatts, 0),
 		integrator: NewIntegrator(zone.MaxWatts, p.options.LongestGap),
 	}
-	p.zones = append(p.zones, z)
+	if i >= 0 {
+		p.zones[i] = z
+	} else {
+		p.zones = append(p.zones, z)
+	}
 	return z
 }
 
