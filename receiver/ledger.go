@@ -73,19 +73,26 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 	return md
 }
 
-// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds as measured, the modeled one, and psys,
-// which stands in for package where it is the only zone.
+// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds as measured, those that may stand in for
+// package, and the modeled one.
 func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 	for _, zone := range c.Zones {
 		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
 	}
-	if slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, power.PSys) {
-		kinds = append(kinds, claims.Kind{Zone: power.PSys, Source: power.Measured})
+	for _, zone := range wholeMachine {
+		if c.mayStandIn(zone) {
+			kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
+		}
 	}
-	if c.Model.HasValue() && c.Meter != MeterPowercap {
+	if c.Model.HasValue() && c.mayModel() {
 		kinds = append(kinds, claims.Kind{Zone: c.Model.Get().zone(), Source: power.Modeled})
 	}
 	return kinds
+}
+
+// mayStandIn reports whether zones of a kind that is not configured may be attributed, in place of package.
+func (c *Config) mayStandIn(zone power.Kind) bool {
+	return slices.Contains(wholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)
 }
 
 // maxHostSeries is how many series there may be of an entity without a setting.

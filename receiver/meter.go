@@ -26,10 +26,10 @@ type meters struct {
 	zones  []power.Kind // that are configured
 	auto   bool         // a sensor that is not there may be replaced by a model
 	set    *power.Set   // nil until start
-	// withoutStatic reports whether the static power of psys is needed, and not configured.
-	withoutStatic bool
-	onlyPSys      bool        // psys stands in for package
-	tallies       zoneTallies // of the sensors' zones
+	// withoutStatic reports whether the static power of a zone kind is needed, and not configured.
+	withoutStatic func(power.Kind) bool
+	whole         []power.Kind // psys or platform, where it stands in for package
+	tallies       zoneTallies  // of the sensors' zones
 	unusedLogged  bool
 }
 
@@ -86,10 +86,13 @@ func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
 }
 
 func newMeters(cfg *Config, logger *zap.Logger) *meters {
-	m := &meters{logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, tallies: zoneTallies{}}
-	_, stated := cfg.Attribution.StaticPower[power.PSys]
-	m.withoutStatic = !stated && cfg.Attribution.splitOf(power.PSys) == SplitFixed
-	return m
+	return &meters{
+		logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, tallies: zoneTallies{},
+		withoutStatic: func(k power.Kind) bool {
+			_, stated := cfg.Attribution.StaticPower[k]
+			return !stated && cfg.Attribution.splitOf(k) == SplitFixed
+		},
+	}
 }
 
 // openMeters opens the meters that the configuration asks for.
@@ -156,37 +159,56 @@ func (m *meters) logUnused() {
 
 // updateAttributed notes which zone kinds are attributed, and logs a change.
 func (m *meters) updateAttributed(readings []power.Reading) {
-	before := m.onlyPSys
-	m.onlyPSys = m.hasOnlyPSys(readings)
-	switch {
-	case m.onlyPSys && !before:
-		m.logger.Info("Energy of psys is attributed: the machine has no other zone")
-		if m.withoutStatic {
-			m.logger.Warn("attribution::static_power has no psys: its energy is split by utilization")
-		}
-	case before && !m.onlyPSys:
+	before := m.whole
+	m.whole = m.standIn(readings)
+	if slices.Equal(m.whole, before) {
+		return
+	}
+	if m.whole == nil {
 		m.logger.Info("Energy of the configured zones is attributed", zap.Any("zones", m.zones))
+		return
+	}
+	kind := m.whole[0]
+	m.logger.Info("Energy of " + string(kind) + " is attributed: the machine has no other zone")
+	if m.withoutStatic(kind) {
+		m.logger.Warn("attribution::static_power has no " + string(kind) + ": its energy is split by utilization")
 	}
 }
 
-// hasOnlyPSys reports whether psys stands in for package: package is to be attributed, and psys is all that there is. A
-// meter remembers zones that it has seen, so psys does not stand in for a package that is lost.
-func (m *meters) hasOnlyPSys(readings []power.Reading) bool {
-	return len(readings) > 0 && slices.Contains(m.zones, power.Package) &&
-		!slices.ContainsFunc(readings, func(r power.Reading) bool {
-			return r.Zone.Kind != power.PSys || slices.Contains(m.zones, power.PSys)
-		})
+// wholeMachine are the zone kinds that stand in for package. Of several that can be read, the first does.
+var wholeMachine = []power.Kind{power.Platform, power.PSys}
+
+// standIn returns the zone kind that stands in for package, nil if none does: package is to be attributed, and there is no
+// zone of a configured kind. A meter remembers zones that it has seen, so nothing stands in for a package that is lost.
+func (m *meters) standIn(readings []power.Reading) []power.Kind {
+	if !slices.Contains(m.zones, power.Package) {
+		return nil
+	}
+	var read, listed [2]bool // by the index in wholeMachine
+	for i := range readings {
+		r := &readings[i]
+		if slices.Contains(m.zones, r.Zone.Kind) {
+			return nil
+		}
+		if k := slices.Index(wholeMachine, r.Zone.Kind); k >= 0 {
+			listed[k], read[k] = true, read[k] || !r.At.IsZero()
+		}
+	}
+	for _, there := range [...][2]bool{read, listed} {
+		if k := slices.Index(there[:], true); k >= 0 {
+			return wholeMachine[k : k+1]
+		}
+	}
+	return nil
 }
 
 // attributed returns the zone kinds whose energy is attributed.
 func (m *meters) attributed() []power.Kind {
-	if m.onlyPSys {
-		return onlyPSys
+	if m.whole != nil {
+		return m.whole
 	}
 	return m.zones
 }
-
-var onlyPSys = []power.Kind{power.PSys}
 
 // report notes what is wrong with the meters.
 func (m *meters) report(c *conditions) {

@@ -64,6 +64,60 @@ func TestPowercapIsPreferredToHwmon(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
+func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
+	for name, edit := range map[string]func(*Config){
+		"default":      func(*Config) {},
+		"with a model": withModel(40, 120),
+		"beside a zone of its own kind that is missing": func(c *Config) { c.Zones = []power.Kind{power.Package, power.PSys} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t, edit)
+			delete(n.host.Zones, "intel-rapl:0")
+			n.hwmon(map[string]uint64{"System": 7 * joule})
+			n.start()
+			n.hwmon(map[string]uint64{"System": 27 * joule})
+			n.run(0, map[int]int64{1: 400})
+			assert.InDelta(t, 20, n.one("hw.host.energy", "energy.source=measured").value, 1e-6)
+			assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=platform").value, 1e-6)
+			assert.Len(t, n.points("system.energy", nil), 2, "active and idle of platform")
+			assert.Equal(t, 1, n.logs.FilterMessage("Energy of platform is attributed: the machine has no other zone").Len())
+			assert.Zero(t, n.logs.FilterMessageSnippet("modeled").Len())
+			assert.Empty(t, n.logged(), "nothing is wrong")
+		})
+	}
+}
+
+// Only one zone kind is the whole machine: psys until there is a platform.
+func TestAPlatformTakesThePlaceOfPSys(t *testing.T) {
+	n := newTestNode(t)
+	psys := n.host.Zones["intel-rapl:0"]
+	psys.Name = "psys"
+	n.start()
+	psys.Energy += 20 * joule
+	n.run(0, map[int]int64{1: 400})
+	assert.Equal(t, "intel-rapl:0", n.one("hw.host.energy").attributes["hw.id"])
+	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6)
+	n.hwmon(map[string]uint64{"System": 7 * joule})
+	for range 7 { // hwmon looks for chips every minute
+		n.run(0, map[int]int64{1: 400})
+	}
+	psys.Energy += 20 * joule
+	n.hwmon(map[string]uint64{"System": 57 * joule})
+	n.run(0, map[int]int64{1: 400})
+	assert.InDelta(t, 50, n.one("hw.host.energy", "hw.id=ibmpowernv:System").value, 1e-6)
+	assert.Len(t, n.points("hw.host.energy", nil), 1)
+	assert.True(t, n.one("hw.host.power", "hw.id=intel-rapl:0").ended, "backends drop it")
+	assert.InDelta(t, 20, n.one("process.energy", pid(1), "energy.zone=platform").value, 1e-6)
+	assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=psys").value, 1e-6, "its energy until then remains")
+	assert.Equal(t, 1, n.logs.FilterMessage("Energy of psys is attributed: the machine has no other zone").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("Energy of platform is attributed: the machine has no other zone").Len())
+	for range 31 {
+		n.run(0, map[int]int64{1: 400})
+	}
+	assert.Len(t, n.points("hw.host.power", nil), 1)
+	assert.Empty(t, n.logged())
+}
+
 // The zone of hwmon that has ended does not halve the static power of the one that powercap reads instead.
 func TestAZoneOfAPreferredMeterHasTheWholeStaticPowerOfItsKind(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {

@@ -172,7 +172,7 @@ var splitRules, learningSplits = func() (all, learning []SplitRule) {
 	return all, learning
 }()
 
-// fixedModel returns nil for a zone kind without a stated static power: psys may stand in for package.
+// fixedModel returns nil for a zone kind without a stated static power: it stands in for package.
 func fixedModel(c *AttributionConfig, kind power.Kind) attribution.StaticPowerModel {
 	watts, stated := c.StaticPower[kind]
 	if !stated {

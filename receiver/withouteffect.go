@@ -49,7 +49,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			_, split := a.Splits[kind]
 			_, key := a.Keys[kind]
 			attributed := slices.Contains(c.Zones, kind)
-			mayBe := attributed || kind == power.PSys && slices.Contains(c.Zones, power.Package) // psys may stand in for package
+			mayBe := attributed || c.mayStandIn(kind)
 			fixed, reason := mayBe && a.splitOf(kind) == SplitFixed, "the zone is not among zones"
 			if mayBe {
 				reason = "the split of the zone is " + string(a.splitOf(kind)) + ", not fixed"

@@ -3,6 +3,8 @@
 package emit
 
 import (
+	"time"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
@@ -56,26 +58,49 @@ var hardwareTypes = map[power.Kind]metadata.AttributeHwType{
 	power.DRAM:     metadata.AttributeHwTypeMemory,
 	power.PSys:     wholeMachine,
 	power.Platform: wholeMachine,
+	power.GPU:      metadata.AttributeHwTypeGpu,
 }
 
-// emitZones emits what the meters counted.
+// remembered is how long backends show a series that is silent: what has a point without a value for that long is forgotten.
+const remembered = 5 * time.Minute
+
+// emitZones emits what the meters counted. Of the whole machine, psys is emitted only while there is no platform.
 func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 	zones = zones[:min(len(zones), len(m.ledger.Zones))]
 	energy := writer{metric: m.node.hwEnergy, into: into, most: len(zones)}
 	watts := writer{metric: m.node.hwPower, into: into, most: len(zones)}
 	hostEnergy := writer{metric: m.node.hwHostEnergy, into: into, most: len(zones)}
 	hostWatts := writer{metric: m.node.hwHostPower, into: into, most: len(zones)}
+	whole := m.platformSince(zones)
 	for i := range zones {
 		switch hw, ok := hardwareTypes[zones[i].Kind]; {
 		case !ok:
 		case hw == wholeMachine:
-			m.emitZone(&m.ledger.Zones[i], texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID), &hostEnergy, &hostWatts)
+			labels := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID)
+			if zones[i].Kind == power.PSys && !whole.IsZero() {
+				if m.at.AsTime().Sub(whole) < remembered {
+					hostWatts.end(labels, m.at)
+				}
+				continue
+			}
+			m.emitZone(&m.ledger.Zones[i], labels, &hostEnergy, &hostWatts)
 		default:
 			labels := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID, attrHwType, hw.String(),
 				attrHwName, zones[i].Name, attrHwParent, zones[i].Parent)
 			m.emitZone(&m.ledger.Zones[i], labels, &energy, &watts)
 		}
 	}
+}
+
+// platformSince returns since when there is a zone of kind platform, the zero time if there is none.
+func (m *emission) platformSince(zones []power.Zone) (since time.Time) {
+	for i := range zones {
+		z := &m.ledger.Zones[i]
+		if zones[i].Kind == power.Platform && z.Present && !z.Ended && (since.IsZero() || z.Start.Before(since)) {
+			since = z.Start
+		}
+	}
+	return since
 }
 
 func (m *emission) emitZone(z *attribution.Zone, labels []label, energy, watts *writer) {

@@ -104,6 +104,7 @@ const (
 	_ AttributeHwType = iota
 	AttributeHwTypeCPU
 	AttributeHwTypeMemory
+	AttributeHwTypeGpu
 )
 
 // String returns the string representation of the AttributeHwType.
@@ -113,6 +114,8 @@ func (av AttributeHwType) String() string {
 		return "cpu"
 	case AttributeHwTypeMemory:
 		return "memory"
+	case AttributeHwTypeGpu:
+		return "gpu"
 	}
 	return ""
 }
@@ -121,6 +124,7 @@ func (av AttributeHwType) String() string {
 var MapAttributeHwType = map[string]AttributeHwType{
 	"cpu":    AttributeHwTypeCPU,
 	"memory": AttributeHwTypeMemory,
+	"gpu":    AttributeHwTypeGpu,
 }
 
 // AttributeSeriesEntity specifies the value series.entity attribute.
