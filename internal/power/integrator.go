@@ -3,6 +3,7 @@
 package power
 
 import (
+	"math"
 	"math/bits"
 	"time"
 
@@ -18,68 +19,83 @@ import (
 //
 // The zero Integrator is not usable; call NewIntegrator. An Integrator is not safe for concurrent use.
 type Integrator struct {
-	watts      uint64        // bound on the power
+	most       uint64        // bound on the power, in µW
 	gap        time.Duration // the longest
 	total      units.Energy
-	remainder  uint64 // of total, in 2^-1 µW ns, below remainderUnit
-	power      uint64 // of the last good reading, in µW
+	remainder  uint64 // of total, in halves of a µW ns, below remainderUnit
+	power      uint64 // at the moment at, in µW
 	at         time.Time
-	seen       bool
+	seen       bool // at is known
+	skipped    bool // power is not known
 	unmeasured time.Duration
 }
 
-// remainderUnit is a microjoule in halves of µW ns.
+// remainderUnit is a microjoule in halves of a µW ns.
 const remainderUnit = 2 * uint64(time.Second)
 
 // NewIntegrator returns an integrator for a zone that never uses more than maxWatts.
 func NewIntegrator(maxWatts uint64, longestGap time.Duration) *Integrator {
-	return &Integrator{watts: maxWatts, gap: longestGap}
+	return &Integrator{most: units.MulSaturating(maxWatts, 1e6), gap: longestGap}
 }
 
 // Total returns the energy since the first good reading. It saturates at 2^64-1 µJ.
 func (i *Integrator) Total() units.Energy { return i.total }
 
-// Unmeasured returns the time between readings that no energy was added for.
+// Unmeasured returns the time between readings that no energy was added for. It saturates.
 func (i *Integrator) Unmeasured() time.Duration { return i.unmeasured }
 
 // Add takes a reading in microwatts that the sensor made at the given moment, averaged over the time before it, 0 where it is
 // the power of that moment. It returns what the reading added to the total.
 //
-// A reading below 0 or above the bound is Rejected and counts as not made. A reading that is no later than the one before
-// adds nothing.
+// A reading below 0 or above the bound is Rejected and counts as not made. A second reading of the same moment adds nothing.
+// An earlier one shows that the clock was set back: it is Rebased, adds nothing, and the next one counts from there. Readings
+// with a monotonic clock reading do not meet that; their time stands still while the machine is suspended.
 func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) (units.Energy, Event) {
-	if microwatts < 0 || uint64(microwatts) > i.watts*1e6 {
+	if microwatts < 0 || uint64(microwatts) > i.most {
 		return 0, Rejected
 	}
-	now, before := uint64(microwatts), i.power
-	elapsed := at.Sub(i.at)
-	if i.seen && elapsed <= 0 {
+	now, before, elapsed := uint64(microwatts), i.power, at.Sub(i.at)
+	first, blind := !i.seen, i.skipped || elapsed > i.gap
+	i.power, i.at, i.seen, i.skipped = now, at, true, false
+	switch {
+	case first:
+		return 0, Appeared
+	case elapsed < 0:
+		return 0, Rebased
+	case elapsed == 0:
 		return 0, NoEvent
 	}
-	seen := i.seen
-	i.power, i.at, i.seen = now, at, true
-	if !seen {
-		return 0, Appeared
-	}
 	covered := min(max(average, 0), elapsed)
-	if elapsed > i.gap {
-		i.unmeasured += elapsed - covered
+	if blind {
+		i.miss(elapsed - covered)
 		return i.add(2*now, covered, 0, 0), Gap
 	}
 	return i.add(2*now, covered, before+now, elapsed-covered), NoEvent
 }
 
+// Skip notes that the power is not known at a moment, and that the time until then is measured in another way, or is not
+// measured.
+func (i *Integrator) Skip(at time.Time, measured bool) {
+	if elapsed := at.Sub(i.at); i.seen && !measured && elapsed > 0 {
+		i.miss(elapsed)
+	}
+	i.at, i.seen, i.skipped = at, true, true
+}
+
+func (i *Integrator) miss(d time.Duration) {
+	i.unmeasured += min(d, math.MaxInt64-i.unmeasured)
+}
+
 // add adds two products of twice a power in µW and a time, and returns by how much the total grew.
 func (i *Integrator) add(power1 uint64, time1 time.Duration, power2 uint64, time2 time.Duration) units.Energy {
-	hi1, lo1 := bits.Mul64(power1, uint64(time1))
+	hi1, lo1 := bits.Mul64(power1, uint64(time1)) // below 2^127: times are below 2^63
 	hi2, lo2 := bits.Mul64(power2, uint64(time2))
-	lo, carry := bits.Add64(lo1, lo2, 0)
-	hi := hi1 + hi2 + carry
-	lo, carry = bits.Add64(lo, i.remainder, 0)
-	hi += carry
+	lo, carry1 := bits.Add64(lo1, lo2, 0)
+	lo, carry2 := bits.Add64(lo, i.remainder, 0)
+	hi := hi1 + hi2 + carry1 + carry2
 	before := i.total
 	if hi >= remainderUnit {
-		i.total = ^units.Energy(0)
+		i.total, i.remainder = ^units.Energy(0), 0
 		return i.total - before
 	}
 	energy, remainder := bits.Div64(hi, lo, remainderUnit)

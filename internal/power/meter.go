@@ -98,8 +98,10 @@ type Reading struct {
 	// Err is why the zone could not be read, nil if it could.
 	Err   error
 	Event Event
-	// Unmeasured is the time since the first good read that a power sensor did not cover. It has no energy.
-	Unmeasured time.Duration
+	// Unmeasured is the time since the first good read that a power sensor did not cover. It has no energy. Gaps is how many
+	// such times there were, and Rejected how many readings of the sensor were impossible and are not counted.
+	Unmeasured     time.Duration
+	Gaps, Rejected int64
 }
 
 // Event is what a counter or an integrator did besides counting.

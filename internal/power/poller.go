@@ -3,6 +3,7 @@
 package power
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,99 +11,85 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Sensor is asked for the power or energy of zones, and may take long to answer: a BMC, a web page, a chip on a slow bus. A
-// Poller makes a Meter of it. One goroutine uses it.
+// Poller makes a Meter of it. One goroutine at a time uses it.
 type Sensor interface {
 	// Poll asks once. It returns soon after ctx is done. The values are valid until the next call.
 	//
 	// The error tells what kept all zones from being read; the error of one zone is in its Value. Where there is nothing to
-	// read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
+	// read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again. While a state lasts, so does the text
+	// of its error: a changed text is logged again.
 	Poll(ctx context.Context) ([]Value, error)
 	// Close releases what the sensor holds open. No Poll follows.
 	Close() error
 }
 
-// Value is what a Sensor answered about one zone: an energy, a power or an error.
-type Value struct {
-	zone    *Zone
-	at      time.Time
-	isPower bool
-	energy  units.Energy
-	power   int64 // in µW
-	average time.Duration
-	err     error
-}
-
-// EnergyValue returns a value of an energy counter, which may be reset and never wraps. The zone's pointer must be the same
-// in each Poll; another one with the same ID takes its place, with a total of its own.
-func EnergyValue(z *Zone, counter units.Energy, at time.Time) Value {
-	return Value{zone: z, energy: counter, at: at}
-}
-
-// PowerValue returns a power in microwatts, averaged over the time before at, 0 where it is the power of that moment.
-func PowerValue(z *Zone, microwatts int64, average time.Duration, at time.Time) Value {
-	return Value{zone: z, isPower: true, power: microwatts, average: average, at: at}
-}
-
-// FailedValue returns why a zone could not be read.
-func FailedValue(z *Zone, err error) Value { return Value{zone: z, err: err} }
-
 // PollOptions say how a Sensor is asked.
 type PollOptions struct {
 	Name string // of the meter, for errors
-	// Every is the time from the start of one poll to the start of the next.
+	// Every is the time from the start of one poll to the start of the next. 0 means ten seconds. After a poll that took more
+	// than half of it, the sensor rests for as long as the poll took.
 	Every time.Duration
 	// Timeout is how long one poll may take. 0 means a minute.
 	Timeout time.Duration
-	// LongestGap is how far two readings of power may be apart to be integrated. 0 means the larger of two minutes and three
-	// times Every.
+	// LongestGap is how far two readings of power may be apart to be integrated. 0 means the largest of two minutes, three
+	// times Every and twice Timeout.
 	LongestGap time.Duration
+	// StandsStill is how long an energy counter may show the same value before its zone has an error. 0 means forever. It is
+	// for counters of what always uses energy, and more than the time in which the least power adds one unit.
+	StandsStill time.Duration
 }
 
 // Poller reads a Sensor on its own goroutine, so that it delays nobody, and integrates powers. It implements Meter.
 //
 // A Poller starts with the first Read and ends with Close. While a poll fails, zones keep their totals and their readings
-// have its error; polls that fail are repeated less and less often, up to every five minutes.
+// have its error; after the second failure in a row, polls are repeated less and less often, up to every five minutes. A zone
+// that good polls leave out for longer than the longest gap is left out of the readings until it is back. What an energy
+// counter counted meanwhile is added then.
 type Poller struct {
 	sensor  Sensor
 	options PollOptions
+	timeout error              // of a poll that has no answer in time
 	stop    context.CancelFunc // nil before the first Read
-	done    chan struct{}
+	done    chan error         // what Sensor.Close returned
 	closed  bool
 
 	readings []Reading
 
 	mu    sync.Mutex // of what follows
-	zones []*polled
+	zones []*polledZone
 	err   error // what the last poll failed with
-	began time.Time
 }
 
-// polled is a zone of a Poller.
-type polled struct {
-	reading    Reading
-	counter    *Counter
-	integrator *Integrator
-}
+const (
+	maxBackoff = 5 * time.Minute
+	// hangs is how long after its timeout a poll may return. One that ignores its context is reported then.
+	hangs = time.Second
+	// maxClose is how long Close waits for the sensor.
+	maxClose = 3 * time.Second
+)
 
-const maxBackoff = 5 * time.Minute
+var (
+	errHangs       = errors.New("the sensor still did not return from its last poll")
+	errNotListed   = errors.New("the sensor no longer reports this zone")
+	errStandsStill = errors.New("the energy counter stands still")
+)
 
 // NewPoller returns a meter that asks the sensor. It touches nothing.
 func NewPoller(sensor Sensor, options PollOptions) *Poller {
-	if options.Timeout == 0 {
-		options.Timeout = time.Minute
+	options.Every = cmp.Or(options.Every, 10*time.Second)
+	options.Timeout = cmp.Or(options.Timeout, time.Minute)
+	options.LongestGap = cmp.Or(options.LongestGap, max(2*time.Minute, 3*options.Every, 2*options.Timeout))
+	return &Poller{
+		sensor: sensor, options: options, done: make(chan error, 1),
+		timeout: fmt.Errorf("%s meter: no answer within %v", options.Name, options.Timeout),
 	}
-	if options.LongestGap == 0 {
-		options.LongestGap = max(2*time.Minute, 3*options.Every)
-	}
-	return &Poller{sensor: sensor, options: options, done: make(chan struct{})}
 }
 
-// Read returns what the last polls found. It returns no zones and no error before the first one has ended.
+// Read returns what the last polls found. It returns no zones and no error before the first one has ended. It waits for no
+// poll and allocates nothing.
 func (p *Poller) Read(context.Context, Sample) ([]Reading, error) {
 	switch {
 	case p.closed:
@@ -116,15 +103,17 @@ func (p *Poller) Read(context.Context, Sample) ([]Reading, error) {
 	defer p.mu.Unlock()
 	p.readings = p.readings[:0]
 	for _, z := range p.zones {
-		p.readings = append(p.readings, z.reading)
-		z.reading.Event = NoEvent
+		if !z.gone {
+			p.readings = append(p.readings, z.reading)
+			z.reading.Event = NoEvent
+		}
 	}
 	return p.readings, p.err
 }
 
-// run polls until ctx is done.
+// run polls until ctx is done, and closes the sensor.
 func (p *Poller) run(ctx context.Context) {
-	defer close(p.done)
+	defer func() { p.done <- p.sensor.Close() }()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failures := 0
@@ -140,17 +129,15 @@ func (p *Poller) run(ctx context.Context) {
 		} else {
 			failures++
 		}
-		timer.Reset(time.Until(began.Add(p.pause(failures))))
+		took := time.Since(began)
+		timer.Reset(max(p.pause(failures)-took, min(took, p.options.Timeout)))
 	}
 }
 
 // pause returns the time between the starts of two polls after so many that failed.
 func (p *Poller) pause(failures int) time.Duration {
 	pause := p.options.Every
-	for range failures {
-		if pause >= maxBackoff {
-			break
-		}
+	for ; failures > 1 && pause < maxBackoff; failures-- {
 		pause = min(2*pause, maxBackoff)
 	}
 	return pause
@@ -160,63 +147,63 @@ func (p *Poller) pause(failures int) time.Duration {
 func (p *Poller) poll(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.options.Timeout)
 	defer cancel()
+	ended := false
+	watchdog := time.AfterFunc(p.options.Timeout+hangs, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !ended {
+			p.fail(p.timeout)
+		}
+	})
+	defer watchdog.Stop()
 	values, err := p.sensor.Poll(ctx)
+	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = err
-	for _, z := range p.zones {
-		z.reading.Err = err
-		if err == nil {
-			z.reading.Err = errNoValue
-		}
-	}
-	for i := range values {
-		p.take(&values[i])
+	ended = true
+	switch {
+	case err == nil:
+		p.take(values, now)
+	case ctx.Err() == context.DeadlineExceeded: // where it came in the sensor's way differs from poll to poll
+		p.fail(p.timeout)
+	default:
+		p.fail(err)
 	}
 	return err == nil
 }
 
-var errNoValue = errors.New("the sensor no longer reports this zone")
+// fail notes what keeps all zones from being read.
+func (p *Poller) fail(err error) {
+	p.err = err
+	for _, z := range p.zones {
+		z.reading.Err = err
+	}
+}
 
-// take adds a value to its zone.
-func (p *Poller) take(v *Value) {
-	z := p.zone(v.zone)
-	r := &z.reading
-	r.Err = v.err
-	if v.err != nil {
-		return
+// take adds the values of a poll that has ended now.
+func (p *Poller) take(values []Value, now time.Time) {
+	p.err = nil
+	for i := range values {
+		v := &values[i]
+		z := p.zone(v.zone)
+		z.take(v, p.options.StandsStill)
+		z.listed, z.gone = now, false
 	}
-	var energy units.Energy
-	var event Event
-	if v.isPower {
-		energy, event = z.integrator.Add(v.power, v.average, v.at)
-		r.Unmeasured = z.integrator.Unmeasured()
-	} else {
-		energy, event = z.counter.Add(v.energy, v.at)
+	for _, z := range p.zones {
+		if absent := now.Sub(z.listed); absent > 0 {
+			z.reading.Err = errNotListed
+			z.gone = absent > p.options.LongestGap
+		}
 	}
-	if event == Rejected {
-		r.Err = fmt.Errorf("%d mW is impossible", v.power/1000)
-	}
-	if r.Event == NoEvent { // else the one before was not read yet
-		r.Event = event
-	}
-	// A counter that has not moved has nothing new: its zone waits until it moves.
-	if v.isPower && event != Rejected || energy > 0 || event != NoEvent && event != Rejected {
-		r.At = v.at
-	}
-	r.Total = units.AddSaturating(r.Total, energy)
 }
 
 // zone returns what is known of a zone. Another zone of the same ID gives way to it: the sensor reads it in another way.
-func (p *Poller) zone(zone *Zone) *polled {
-	i := slices.IndexFunc(p.zones, func(z *polled) bool { return z.reading.Zone.ID == zone.ID })
+func (p *Poller) zone(zone *Zone) *polledZone {
+	i := slices.IndexFunc(p.zones, func(z *polledZone) bool { return z.reading.Zone.ID == zone.ID })
 	if i >= 0 && p.zones[i].reading.Zone == zone {
 		return p.zones[i]
 	}
-	z := &polled{
-		reading: Reading{Zone: zone}, counter: NewCounter(zone.MaxWatts, 0),
-		integrator: NewIntegrator(zone.MaxWatts, p.options.LongestGap),
-	}
+	z := newPolledZone(zone, p.options.LongestGap)
 	if i >= 0 {
 		p.zones[i] = z
 	} else {
@@ -225,15 +212,23 @@ func (p *Poller) zone(zone *Zone) *polled {
 	return z
 }
 
-// Close ends the polls and closes the sensor. It may be called again; Read may not.
+// Close ends the polls and closes the sensor. It waits for up to three seconds; where the sensor does not return from a poll,
+// or from being closed, it returns an error, and the sensor is closed as soon as its poll ends. Close may be called again;
+// Read may not.
 func (p *Poller) Close() error {
-	if p.closed {
+	switch {
+	case p.closed:
 		return nil
+	case p.stop == nil:
+		p.closed = true
+		return p.sensor.Close()
 	}
 	p.closed = true
-	if p.stop != nil {
-		p.stop()
-		<-p.done
+	p.stop()
+	select {
+	case err := <-p.done:
+		return err
+	case <-time.After(maxClose):
+		return fmt.Errorf("%s meter: %w", p.options.Name, errHangs)
 	}
-	return p.sensor.Close()
 }

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const watt = 1_000_000 // µW
+
+// powerReading is one call of Integrator.Add and what it must return.
+type powerReading struct {
+	microwatts int64
+	average    time.Duration
+	at         time.Duration
+	energy     units.Energy
+	event      Event
+}
+
+func TestPowersAreIntegrated(t *testing.T) {
+	const s, j = time.Second, units.Joule
+	for name, tc := range map[string]struct {
+		readings   []powerReading
+		unmeasured time.Duration
+	}{
+		"the first reading is the baseline, whatever it averaged over": {
+			[]powerReading{{100 * watt, time.Minute, 0, 0, Appeared}}, 0,
+		},
+		"powers of a moment change evenly": {[]powerReading{
+			{100 * watt, 0, 0, 0, Appeared}, {200 * watt, 0, 10 * s, 1500 * j, NoEvent}, {0, 0, 11 * s, 100 * j, NoEvent},
+		}, 0},
+		"an average stands for its time, and the rest changes evenly": {[]powerReading{
+			{100 * watt, s, 0, 0, Appeared}, {200 * watt, s, 10 * s, 200*j + 9*150*j, NoEvent},
+		}, 0},
+		"an average reaches back to the reading before, and no further": {[]powerReading{
+			{100 * watt, time.Minute, 0, 0, Appeared}, {200 * watt, time.Minute, 5 * s, 1000 * j, NoEvent},
+			{300 * watt, 5 * s, 10 * s, 1500 * j, NoEvent},
+		}, 0},
+		"an average of a negative time is a power of a moment": {[]powerReading{
+			{100 * watt, -s, 0, 0, Appeared}, {200 * watt, -s, 10 * s, 1500 * j, NoEvent},
+		}, 0},
+		"nothing is assumed about a gap": {[]powerReading{
+			{100 * watt, 0, 0, 0, Appeared}, {100 * watt, 0, 60 * s, 6000 * j, NoEvent}, {100 * watt, 0, 121 * s, 0, Gap},
+			{100 * watt, 0, 122 * s, 100 * j, NoEvent},
+		}, 61 * s},
+		"but what the sensor averaged over": {[]powerReading{
+			{100 * watt, 0, 0, 0, Appeared}, {50 * watt, 60 * s, 100 * s, 3000 * j, Gap},
+			{50 * watt, 200 * s, 200 * s, 5000 * j, Gap},
+		}, 40 * s},
+		"an impossible power counts as not made": {[]powerReading{
+			{-1, 0, -s, 0, Rejected}, {100 * watt, 0, 0, 0, Appeared}, {-1, 0, s, 0, Rejected},
+			{math.MinInt64, s, 2 * s, 0, Rejected}, {1500*watt + 1, 0, 3 * s, 0, Rejected}, {math.MaxInt64, 0, 4 * s, 0, Rejected},
+			{200 * watt, 0, 10 * s, 1500 * j, NoEvent},
+		}, 0},
+		"the highest possible power is not": {[]powerReading{
+			{1500 * watt, 0, 0, 0, Appeared}, {1500 * watt, 0, s, 1500 * j, NoEvent},
+		}, 0},
+		"a gap of impossible powers is a gap": {[]powerReading{
+			{100 * watt, 0, 0, 0, Appeared}, {-1, 0, 40 * s, 0, Rejected}, {100 * watt, 0, 80 * s, 0, Gap},
+		}, 80 * s},
+		"of two readings of one moment the later one holds": {[]powerReading{
+			{100 * watt, 0, 0, 0, Appeared}, {300 * watt, 0, 0, 0, NoEvent}, {100 * watt, 0, 10 * s, 2000 * j, NoEvent},
+		}, 0},
+		"a clock that was set back takes one interval": {[]powerReading{
+			{100 * watt, 0, time.Hour, 0, Appeared}, {200 * watt, 0, 0, 0, Rebased}, {200 * watt, 0, 10 * s, 2000 * j, NoEvent},
+		}, 0},
+		"fractions of a microjoule are carried": {[]powerReading{
+			{1, 0, 0, 0, Appeared}, {1, 0, s / 2, 0, NoEvent}, {1, 0, s, 1, NoEvent}, {2, 0, 2 * s, 1, NoEvent},
+			{2, 0, 2*s + s/4, 1, NoEvent},
+		}, 0},
+	} {
+		i := NewIntegrator(MaxSocketWatts, time.Minute)
+		var total units.Energy
+		for n, r := range tc.readings {
+			energy, event := i.Add(r.microwatts, r.average, after(r.at))
+			if total += energy; energy != r.energy || event != r.event || i.Total() != total {
+				t.Errorf("%s: reading %d: %d µJ, event %d, total %d; want %d µJ, event %d, total %d",
+					name, n, energy, event, i.Total(), r.energy, r.event, total)
+			}
+		}
+		if i.Unmeasured() != tc.unmeasured {
+			t.Errorf("%s: %v unmeasured, want %v", name, i.Unmeasured(), tc.unmeasured)
+		}
+	}
+}
+
+func TestTimeThatIsSkippedHasNoEnergy(t *testing.T) {
+	i := NewIntegrator(MaxSocketWatts, time.Minute)
+	i.Skip(after(0), false) // before there was anything to measure
+	i.Add(100*watt, 0, after(10*time.Second))
+	if i.Total() != 0 || i.Unmeasured() != 10*time.Second {
+		t.Errorf("a power alone says nothing of the time before it: %d µJ, %v", i.Total(), i.Unmeasured())
+	}
+	i.Skip(after(20*time.Second), true)
+	i.Skip(after(30*time.Second), true)
+	if energy, event := i.Add(50*watt, time.Second, after(35*time.Second)); energy != 50*units.Joule || event != Gap {
+		t.Errorf("%d µJ, event %d; want that of its own average", energy, event)
+	}
+	if i.Unmeasured() != 14*time.Second {
+		t.Errorf("%v unmeasured, want 4 s more: the 20 s skipped were measured in another way", i.Unmeasured())
+	}
+}
+
+func TestAnIntegratorSaturates(t *testing.T) {
+	const century = 100 * 365 * 24 * time.Hour
+	i := NewIntegrator(math.MaxUint64, math.MaxInt64) // no bound
+	i.Add(math.MaxInt64, 0, after(0))
+	if energy, event := i.Add(math.MaxInt64, 0, after(century)); energy != math.MaxUint64 || event != NoEvent {
+		t.Errorf("%d µJ, event %d; want 2^64-1", energy, event)
+	}
+	if energy, _ := i.Add(math.MaxInt64, 0, after(2*century)); energy != 0 || i.Total() != math.MaxUint64 {
+		t.Errorf("%d µJ more, total %d; want it to stay", energy, i.Total())
+	}
+	i = NewIntegrator(MaxPlatformWatts, 0)
+	for n := range 5 {
+		i.Add(watt, 0, after(0).Add(time.Duration(n)*century))
+	}
+	if i.Unmeasured() != math.MaxInt64 || i.Total() != 0 {
+		t.Errorf("%v unmeasured, %d µJ", i.Unmeasured(), i.Total())
+	}
+}
+
+// powerOracle is the integral of readings, exact and as plain as possible. It takes no impossible ones.
+type powerOracle struct {
+	halves     *big.Int // of a µW ns
+	power      int64
+	at         time.Duration
+	seen       bool
+	unmeasured time.Duration
+}
+
+func (o *powerOracle) add(power int64, average, at, gap time.Duration) {
+	elapsed := at - o.at
+	if o.seen && elapsed > 0 {
+		covered := max(0, min(average, elapsed))
+		product := func(sum *big.Int, d time.Duration) { o.halves.Add(o.halves, sum.Mul(sum, big.NewInt(int64(d)))) }
+		product(new(big.Int).Mul(big.NewInt(2), big.NewInt(power)), covered)
+		if rest := elapsed - covered; elapsed > gap {
+			o.unmeasured += rest
+		} else {
+			product(new(big.Int).Add(big.NewInt(power), big.NewInt(o.power)), rest)
+		}
+	}
+	o.power, o.at, o.seen = power, at, true
+}
+
+// total returns the energy in whole microjoules.
+func (o *powerOracle) total() uint64 {
+	whole := new(big.Int).Quo(o.halves, big.NewInt(2e9))
+	if !whole.IsUint64() {
+		return math.MaxUint64
+	}
+	return whole.Uint64()
+}
+
+// The total is the exact integral, to the microjoule, over any number of readings.
+func TestAnIntegratorIsExact(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		most := uint64(1) << rng.IntN(40)
+		gap := time.Duration(1) << rng.IntN(45)
+		i, oracle := NewIntegrator(most, gap), &powerOracle{halves: new(big.Int)}
+		now, rejected := time.Duration(0), 0
+		for range 300 {
+			now += time.Duration(rng.Int64N(int64(gap) + int64(gap)/8 + 1))
+			average := time.Duration(rng.Int64N(int64(gap)+1)) - gap/8
+			power := rng.Int64N(int64(most)*1_100_000) - int64(most)*50_000
+			_, event := i.Add(power, average, after(now))
+			if possible := power >= 0 && power <= int64(most)*1_000_000; possible {
+				oracle.add(power, average, now, gap)
+			} else {
+				rejected++
+			}
+			if (event == Rejected) != (power < 0 || power > int64(most)*1_000_000) {
+				t.Fatalf("seed %d: %d µW of at most %d W: event %d", seed, power, most, event)
+			}
+			if uint64(i.Total()) != oracle.total() || i.Unmeasured() != oracle.unmeasured {
+				t.Fatalf("seed %d: %d µJ and %v unmeasured, exactly %d and %v",
+					seed, i.Total(), i.Unmeasured(), oracle.total(), oracle.unmeasured)
+			}
+		}
+		if rejected == 0 {
+			t.Fatalf("seed %d: nothing was rejected", seed)
+		}
+	}
+}
+
+func FuzzIntegrator(f *testing.F) {
+	f.Add(int64(100*watt), int64(200*watt), int64(150*watt), int64(time.Second), int64(10*time.Second), int64(0), uint64(1500))
+	f.Add(int64(-1), int64(0), int64(math.MaxInt64), int64(-1), int64(time.Hour), int64(time.Minute), uint64(10_000))
+	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64),
+		uint64(math.MaxUint64))
+	f.Add(int64(math.MinInt64), int64(1), int64(1), int64(math.MinInt64), int64(math.MinInt64), int64(math.MinInt64), uint64(0))
+	f.Add(int64(1), int64(1), int64(1), int64(0), int64(1), int64(0), uint64(1))
+	f.Fuzz(func(t *testing.T, a, b, c, average, elapsed, gap int64, most uint64) {
+		i, oracle := NewIntegrator(most, time.Duration(gap)), &powerOracle{halves: new(big.Int)}
+		// Two readings after the first, each no further than the other from it: no Duration overflows.
+		elapsed /= 2
+		for n, power := range []int64{a, b, c} {
+			at := time.Duration(n) * time.Duration(elapsed)
+			before, unmeasured := i.Total(), i.Unmeasured()
+			energy, event := i.Add(power, time.Duration(average), after(at))
+			if i.Total()-before != energy || i.Total() < before || i.Unmeasured() < unmeasured {
+				t.Fatalf("reading %d: the total went from %d to %d by %d, unmeasured from %v to %v",
+					n, before, i.Total(), energy, unmeasured, i.Unmeasured())
+			}
+			if energy > 0 && event != NoEvent && event != Gap {
+				t.Fatalf("reading %d: %d µJ with event %d", n, energy, event)
+			}
+			if event != Rejected {
+				oracle.add(power, time.Duration(average), at, time.Duration(gap))
+			}
+			if uint64(i.Total()) != oracle.total() || i.Unmeasured() != oracle.unmeasured {
+				t.Fatalf("reading %d: %d µJ and %v, exactly %d and %v", n, i.Total(), i.Unmeasured(), oracle.total(), oracle.unmeasured)
+			}
+		}
+	})
+}
