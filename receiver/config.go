@@ -56,8 +56,9 @@ type MeterKind string
 
 // The meters.
 const (
-	MeterAuto     MeterKind = "auto" // for each zone kind powercap, else hwmon, else the model if it is configured
+	MeterAuto     MeterKind = "auto" // for each zone kind powercap, else perf, else hwmon, else the model if it is configured
 	MeterPowercap MeterKind = "powercap"
+	MeterPerf     MeterKind = "perf"
 	MeterHwmon    MeterKind = "hwmon"
 	MeterModel    MeterKind = "model"
 )
@@ -106,7 +107,7 @@ func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.RootPath) {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
-	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterHwmon, MeterModel)
+	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterHwmon, MeterModel)
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if c.InitialDelay < 0 {
 		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)

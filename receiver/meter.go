@@ -56,6 +56,7 @@ var meterTable = []struct {
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }{
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", openPowercap},
+	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", openPerf},
 	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", openHwmon},
 	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", openModel},
 }
@@ -267,7 +268,7 @@ func withGrants(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return fmt.Errorf("%w: run the collector as root or with CAP_DAC_READ_SEARCH, or make the energy counters readable for its user", err)
+	return fmt.Errorf("%w: run the collector as root, with CAP_DAC_READ_SEARCH or with CAP_PERFMON, or make the energy counters readable for its user", err)
 }
 
 // soonestWrap returns how soon a counter in use can wrap, 0 where none can.

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package perf
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// kernel opens counters. Tests have one of their own.
+type kernel interface {
+	// check returns an error unless the files below root are this kernel's.
+	check(root string) error
+	// open starts a counter for each of a PMU's events on a CPU, from 0.
+	open(pmu uint32, configs []uint64, cpu int) (counters, error)
+}
+
+// counters count the events of one CPU.
+type counters interface {
+	// read reads all counters at once, in the order of their configs, and returns for how long they have counted, in ns. It
+	// does not allocate.
+	read(counts []uint64) (enabled uint64, err error)
+	close() error
+}
+
+// group is the wanted events of a PMU on one package, die or core, which one CPU of it counts.
+type group struct {
+	key     groupKey
+	pmu     uint32
+	cpu     int
+	configs []uint64
+	events  []source // one for each config
+
+	open    counters // nil until they could be opened
+	counts  []uint64 // of the current read
+	enabled uint64   // of the last read, in ns
+	failed  bool     // the last read failed
+	err     error    // why they are not open
+	tried   time.Time
+}
+
+// groupKey is what a group counts. It stays the same when another CPU counts it.
+type groupKey struct {
+	pmu  string
+	at   place
+	core uint64 // of power_core
+}
+
+// source is one event of a group.
+type source struct {
+	zone  *zone
+	scale scale
+	last  uint64 // counter at the last good read
+	rest  uint64 // of the last good read's energy, below a microjoule, in units of 1/scale.den
+}
+
+// errStopped is the error of counters that can be read but no longer count: the last CPU of their package or core went
+// offline.
+var errStopped = errors.New("the counter has stopped")
+
+// read adds what was counted since the last read to the zones. Counters that stopped, or failed twice, are opened anew.
+func (g *group) read(k kernel, at time.Time) error {
+	if g.open != nil {
+		err := g.collect()
+		if err == nil {
+			g.failed = false
+			return nil
+		}
+		if !g.failed && !errors.Is(err, errStopped) {
+			g.failed = true
+			return err
+		}
+	}
+	if g.err != nil && at.Sub(g.tried) < retryEvery {
+		return g.err
+	}
+	g.tried = at
+	if g.err = g.reopen(k); g.err != nil {
+		return g.err
+	}
+	return g.collect()
+}
+
+// collect adds what was counted since the last read to the zones.
+func (g *group) collect() error {
+	enabled, err := g.open.read(g.counts)
+	if err != nil {
+		return err
+	}
+	for i := range g.events {
+		g.events[i].advance(g.counts[i])
+	}
+	if enabled == g.enabled {
+		return errStopped
+	}
+	g.enabled = enabled
+	return nil
+}
+
+// advance adds the energy since the last read to the zone. A counter that steps back was reset.
+func (s *source) advance(now uint64) {
+	if delta := now - s.last; delta < 1<<63 {
+		s.zone.energy += s.scale.microjoules(delta, &s.rest)
+	}
+	s.last = now
+}
+
+// reopen opens the counters, and only then closes those that were open.
+func (g *group) reopen(k kernel) error {
+	fresh, err := k.open(g.pmu, g.configs, g.cpu)
+	if err != nil {
+		return err
+	}
+	_ = g.close() // they were only read from
+	g.open, g.enabled, g.failed = fresh, 0, false
+	for i := range g.events {
+		g.events[i].last = 0
+	}
+	return nil
+}
+
+// fail gives the error to the zones whose energy is not complete without the group.
+func (g *group) fail(err error) {
+	for i := range g.events {
+		if z := g.events[i].zone; z.err == nil {
+			z.err = err
+		}
+	}
+}
+
+// same reports whether o counts the same events. The CPU may be another one.
+func (g *group) same(o *group) bool {
+	return g.key == o.key && g.pmu == o.pmu && slices.Equal(g.configs, o.configs)
+}
+
+func (g *group) close() error {
+	if g.open == nil {
+		return nil
+	}
+	err := g.open.close()
+	g.open = nil
+	return err
+}

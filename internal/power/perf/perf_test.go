@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package perf
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+var (
+	_ power.Meter   = (*Meter)(nil)
+	_ power.Wrapper = (*Meter)(nil)
+)
+
+// machine is a host's root and a kernel that counts its energy.
+type machine struct {
+	*testing.T
+	root  string
+	meter *Meter
+	now   time.Time
+
+	joules  map[string]float64 // so far, by "PMU/config" or "PMU/config@CPU"
+	running uint64             // ns
+	offline map[int]bool
+	denied  error // of opening
+	failing error // of reading
+	foreign error // of check
+	open_   map[*fakeCounters]bool
+	opens   int
+	reads   int
+}
+
+// newMachine returns the machine that a file of testdata describes: each line is "path = content" or "path -> target".
+func newMachine(t *testing.T, name string, want ...power.Kind) *machine {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
+	require.NoError(t, err)
+	m := &machine{
+		T: t, root: t.TempDir(), now: time.Now(), joules: map[string]float64{}, offline: map[int]bool{}, open_: map[*fakeCounters]bool{},
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if path, target, ok := strings.Cut(line, " -> "); ok {
+			require.NoError(t, os.MkdirAll(filepath.Dir(m.path(path)), 0o700))
+			require.NoError(t, os.Symlink(target, m.path(path)))
+		} else if path, content, ok := strings.Cut(line, " = "); ok && line[0] != '#' {
+			m.write(path, content+"\n")
+		}
+	}
+	m.meter = New(m.root, func(k power.Kind) bool { return len(want) == 0 || slices.Contains(want, k) })
+	m.meter.kernel = m
+	return m
+}
+
+func (m *machine) path(path string) string { return filepath.Join(m.root, path) }
+
+func (m *machine) write(path, content string) {
+	m.Helper()
+	require.NoError(m, os.MkdirAll(filepath.Dir(m.path(path)), 0o700))
+	require.NoError(m, os.WriteFile(m.path(path), []byte(content), 0o600))
+}
+
+// read lets some time pass and reads the meter.
+func (m *machine) read(pass time.Duration) map[string]power.Reading {
+	m.Helper()
+	readings, err := m.tryRead(pass)
+	require.NoError(m, err)
+	return readings
+}
+
+func (m *machine) tryRead(pass time.Duration) (map[string]power.Reading, error) {
+	m.now = m.now.Add(pass)
+	m.running += uint64(pass) + 1
+	list, err := m.meter.Read(m.Context(), power.Sample{At: m.now})
+	readings := map[string]power.Reading{}
+	for _, r := range list {
+		readings[r.Zone.ID] = r
+	}
+	return readings, err
+}
+
+// check implements kernel.
+func (m *machine) check(root string) error {
+	assert.Equal(m, m.root, root)
+	return m.foreign
+}
+
+// open implements kernel.
+func (m *machine) open(pmu uint32, configs []uint64, cpu int) (counters, error) {
+	switch {
+	case m.denied != nil:
+		return nil, m.denied
+	case m.offline[cpu]:
+		return nil, syscall.ENODEV
+	}
+	m.opens++
+	c := &fakeCounters{m: m, pmu: pmu, configs: configs, cpu: cpu, began: m.running}
+	c.start = make([]uint64, len(configs))
+	c.values(c.start)
+	m.open_[c] = true
+	return c, nil
+}
+
+type fakeCounters struct {
+	m       *machine
+	pmu     uint32
+	configs []uint64
+	cpu     int
+	began   uint64
+	start   []uint64
+	stopped uint64 // running when they stopped
+	last    []uint64
+}
+
+// values sets what the registers show, in 2^-32 J.
+func (c *fakeCounters) values(v []uint64) {
+	for i, config := range c.configs {
+		name := strconv.Itoa(int(c.pmu)) + "/" + strconv.Itoa(int(config))
+		joules, ok := c.m.joules[name+"@"+strconv.Itoa(c.cpu)]
+		if !ok {
+			joules = c.m.joules[name]
+		}
+		v[i] = uint64(joules * (1 << 32))
+	}
+}
+
+func (c *fakeCounters) read(counts []uint64) (uint64, error) {
+	c.m.reads++
+	if c.m.failing != nil {
+		return 0, c.m.failing
+	}
+	if c.stopped > 0 {
+		copy(counts, c.last)
+		return c.stopped, nil
+	}
+	c.values(counts)
+	for i := range counts {
+		counts[i] -= c.start[i]
+	}
+	return c.m.running - c.began + 1, nil
+}
+
+// stop is what happens to the counters of a CPU that goes offline and leaves no other of its package.
+func (m *machine) stop(cpu int) {
+	m.offline[cpu] = true
+	for c := range m.open_ {
+		if c.cpu == cpu {
+			c.last = make([]uint64, len(c.configs))
+			_, _ = c.read(c.last)
+			c.stopped = m.running - c.began + 1
+		}
+	}
+}
+
+func (c *fakeCounters) close() error {
+	assert.True(c.m, c.m.open_[c], "closed twice")
+	delete(c.m.open_, c)
+	return nil
+}
+
+func joules(r power.Reading) float64 { return float64(r.Total) / float64(units.Joule) }
+
+// described is what a zone tells about itself.
+type described struct {
+	name   string
+	kind   power.Kind
+	domain units.Domain
+	parent string
+}
+
+func TestZonesOfRecordedMachines(t *testing.T) {
+	for name, want := range map[string]map[string]described{
+		"laptop": {
+			"power:energy-pkg:0":   {"package-0", power.Package, "package-0", ""},
+			"power:energy-cores:0": {"core", power.Core, "package-0", "power:energy-pkg:0"},
+			"power:energy-gpu:0":   {"uncore", power.Uncore, "package-0", "power:energy-pkg:0"},
+			"power:energy-ram:0":   {"dram", power.DRAM, "package-0", ""},
+			"power:energy-psys:0":  {"psys", power.PSys, units.NodeCPUs, ""},
+		},
+		"dies": {
+			"power:energy-pkg:0:0": {"package-0-die-0", power.Package, "package-0-die-0", ""},
+			"power:energy-pkg:0:1": {"package-0-die-1", power.Package, "package-0-die-1", ""},
+			"power:energy-pkg:1:0": {"package-1-die-0", power.Package, "package-1-die-0", ""},
+			"power:energy-pkg:1:1": {"package-1-die-1", power.Package, "package-1-die-1", ""},
+			"power:energy-ram:0:0": {"dram", power.DRAM, "package-0-die-0", ""},
+			"power:energy-ram:0:1": {"dram", power.DRAM, "package-0-die-1", ""},
+			"power:energy-ram:1:0": {"dram", power.DRAM, "package-1-die-0", ""},
+			"power:energy-ram:1:1": {"dram", power.DRAM, "package-1-die-1", ""},
+		},
+		"genoa": {
+			"power:energy-pkg:0":       {"package-0", power.Package, "package-0", ""},
+			"power:energy-pkg:1":       {"package-1", power.Package, "package-1", ""},
+			"power_core:energy-core:0": {"core", power.Core, "package-0", "power:energy-pkg:0"},
+			"power_core:energy-core:1": {"core", power.Core, "package-1", "power:energy-pkg:1"},
+		},
+		"genoa_ccd": {
+			"power:energy-pkg:0": {"package-0", power.Package, "package-0", ""},
+			"power:energy-pkg:1": {"package-1", power.Package, "package-1", ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, name)
+			m.read(0)
+			m.joules["24/5"] = 1 // psys is a zone when it moves
+			got := map[string]described{}
+			for id, r := range m.read(time.Second) {
+				got[id] = described{r.Zone.Name, r.Zone.Kind, r.Zone.Domain, r.Zone.Parent}
+				assert.Equal(t, power.Measured, r.Zone.Source)
+				assert.Equal(t, power.MaxWatts(r.Zone.Kind), r.Zone.MaxWatts)
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+func TestEnergyIsThatOfTheEvents(t *testing.T) {
+	m := newMachine(t, "laptop")
+	m.joules = map[string]float64{"24/1": 5, "24/2": 70, "24/3": 9, "24/4": 0.25, "24/5": 11}
+	for id, r := range m.read(0) {
+		assert.Equal(t, power.Appeared, r.Event, id)
+		assert.Zero(t, r.Total, id)
+	}
+	m.joules = map[string]float64{"24/1": 15, "24/2": 100, "24/3": 12.5, "24/4": 0.75, "24/5": 61}
+	got := map[string]float64{}
+	for id, r := range m.read(time.Second) {
+		require.NoError(t, r.Err)
+		assert.Equal(t, m.now, r.At)
+		got[id] = joules(r)
+	}
+	assert.Equal(t, map[string]float64{
+		"power:energy-cores:0": 10, "power:energy-pkg:0": 30, "power:energy-ram:0": 3.5, "power:energy-gpu:0": 0.5, "power:energy-psys:0": 50,
+	}, got)
+}
+
+func TestOneSystemCallReadsAllCountersOfACPU(t *testing.T) {
+	m := newMachine(t, "dies")
+	m.read(0)
+	assert.Equal(t, 4, m.opens)
+	before := m.reads
+	m.read(time.Second)
+	assert.Equal(t, 4, m.reads-before, "two events on four dies")
+}
+
+func TestOnlyWantedKindsAreCounted(t *testing.T) {
+	m := newMachine(t, "genoa", power.Package, power.DRAM)
+	assert.Len(t, m.read(0), 2)
+	assert.Equal(t, 2, m.opens, "no counter of each core")
+}
+
+func TestCoresAreSummedByPackage(t *testing.T) {
+	m := newMachine(t, "genoa", power.Core)
+	m.read(0)
+	assert.Equal(t, 4, m.opens)
+	m.joules = map[string]float64{"16/1@0": 1, "16/1@1": 2, "16/1@2": 4, "16/1@3": 8}
+	r := m.read(time.Second)
+	assert.InDelta(t, 3, joules(r["power_core:energy-core:0"]), 1e-6)
+	assert.InDelta(t, 12, joules(r["power_core:energy-core:1"]), 1e-6)
+}
+
+// The energy of a core that cannot be read for a while is late, not lost.
+func TestAPackageWaitsForAllOfItsCores(t *testing.T) {
+	m := newMachine(t, "genoa", power.Core)
+	m.read(0)
+	m.failing = syscall.EIO
+	m.joules = map[string]float64{"16/1@0": 1, "16/1@1": 2}
+	r, err := m.tryRead(time.Second)
+	require.NoError(t, err, "the zones have it")
+	require.ErrorIs(t, r["power_core:energy-core:0"].Err, syscall.EIO)
+	m.failing = nil
+	m.joules = map[string]float64{"16/1@0": 2, "16/1@1": 3}
+	assert.InDelta(t, 5, joules(m.read(time.Second)["power_core:energy-core:0"]), 1e-6)
+}
+
+func TestEachDieOfAMDShowsTheWholePackageAndIsCountedOnce(t *testing.T) {
+	m := newMachine(t, "genoa_ccd", power.Package)
+	m.read(0)
+	m.joules["15/2"] = 100
+	r := m.read(time.Second)
+	assert.Len(t, r, 2)
+	assert.InDelta(t, 100, joules(r["power:energy-pkg:0"]), 1e-6)
+}
+
+func TestPsysThatNeverMovesIsNoZone(t *testing.T) {
+	m := newMachine(t, "laptop", power.PSys)
+	m.read(0)
+	assert.Empty(t, m.read(time.Second))
+	m.joules["24/5"] = 3
+	assert.InDelta(t, 3, joules(m.read(time.Second)["power:energy-psys:0"]), 1e-6)
+}
+
+func TestTheCounterGoesOnWhenAnotherCPUCountsThePackage(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	m.read(0)
+	m.joules["24/2"] = 10
+	m.write("sys/devices/power/cpumask", "3\n") // the kernel has moved the counters
+	r := m.read(discoverEvery)["power:energy-pkg:0"]
+	assert.InDelta(t, 10, joules(r), 1e-6)
+	assert.Equal(t, 1, m.opens)
+	m.joules["24/2"] = 30
+	m.stop(0) // it has not
+	m.joules["24/2"] = 40
+	m.read(time.Second)
+	m.joules["24/2"] = 60
+	r = m.read(time.Second)["power:energy-pkg:0"]
+	require.NoError(t, r.Err)
+	assert.Equal(t, 2, m.opens)
+	assert.InDelta(t, 50, joules(r), 1e-6, "without the 10 J that nobody counted")
+	assert.Len(t, m.open_, 1)
+}
+
+func TestAPackageWithoutCPUsKeepsItsTotalUntilItIsBack(t *testing.T) {
+	m := newMachine(t, "dies", power.Package)
+	m.read(0)
+	m.joules["31/2"] = 100
+	m.read(time.Second)
+	m.joules["31/2"] = 150
+	m.stop(72)
+	m.write("sys/devices/power/cpumask", "0,24,48\n")
+	r := m.read(time.Second)
+	require.ErrorIs(t, r["power:energy-pkg:1:1"].Err, syscall.ENODEV)
+	for range 3 {
+		r = m.read(time.Second)
+		require.ErrorIs(t, r["power:energy-pkg:1:1"].Err, errOffline)
+		assert.Equal(t, "package-0-die-0", r["power:energy-pkg:0:0"].Zone.Name)
+		assert.InDelta(t, 150, joules(r["power:energy-pkg:0:0"]), 1e-6)
+	}
+	m.offline = nil
+	m.joules["31/2"] = 190
+	m.write("sys/devices/power/cpumask", "0,24,48,72\n")
+	m.read(time.Second)
+	m.joules["31/2"] = 210
+	back := m.read(time.Second)["power:energy-pkg:1:1"]
+	require.NoError(t, back.Err)
+	assert.InDelta(t, 170, joules(back), 1e-6)
+}
+
+func TestAMissingPermissionIsToldAndAGrantTakesEffect(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package, power.DRAM)
+	m.denied = syscall.EACCES
+	for range 3 {
+		r, err := m.tryRead(time.Second)
+		require.NoError(t, err)
+		assert.Len(t, r, 2)
+		for _, r := range r {
+			require.ErrorIs(t, r.Err, fs.ErrPermission)
+			assert.Zero(t, r.At)
+		}
+	}
+	m.denied = nil
+	assert.Equal(t, power.Appeared, m.read(time.Second)["power:energy-pkg:0"].Event)
+	m.joules["24/2"] = 5
+	assert.InDelta(t, 5, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
+}
+
+func TestOpeningIsTriedOnceASecond(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	tries := 0
+	m.meter.kernel = denier{m, &tries}
+	for range 100 {
+		_, _ = m.tryRead(10 * time.Millisecond)
+	}
+	assert.LessOrEqual(t, tries, 2)
+}
+
+// denier counts how often a counter is tried.
+type denier struct {
+	*machine
+	tries *int
+}
+
+func (d denier) open(uint32, []uint64, int) (counters, error) {
+	*d.tries++
+	return nil, syscall.EPERM
+}
+
+func TestAReadThatFailsOnceLosesNothing(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	m.read(0)
+	m.joules["24/2"], m.failing = 10, syscall.EIO
+	r := m.read(time.Second)["power:energy-pkg:0"]
+	require.ErrorIs(t, r.Err, syscall.EIO)
+	assert.Zero(t, r.Total)
+	m.joules["24/2"], m.failing = 25, nil
+	assert.InDelta(t, 25, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
+	assert.Equal(t, 1, m.opens)
+}
+
+// A PMU that is registered anew has another number, and the counters of the old one fail.
+func TestAPMUThatIsRegisteredAnewIsOpenedAnew(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	m.read(0)
+	m.joules["24/2"] = 10
+	m.read(time.Second)
+	m.write("sys/devices/power/type", "25\n")
+	m.joules["25/2"] = 1000
+	m.read(discoverEvery)
+	m.joules["25/2"] = 1005
+	r := m.read(time.Second)["power:energy-pkg:0"]
+	require.NoError(t, r.Err)
+	assert.InDelta(t, 15, joules(r), 1e-6)
+	assert.Len(t, m.open_, 1)
+}
+
+// After a suspend to RAM the registers start at 0, which the kernel takes for a wrap.
+func TestAJumpThatNoPackageCanCauseIsNotCounted(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	m.read(0)
+	m.joules["24/2"] = 262_000
+	r := m.read(time.Second)["power:energy-pkg:0"]
+	assert.Equal(t, power.Rebased, r.Event)
+	m.joules["24/2"] += 20
+	assert.InDelta(t, 20, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
+}
+
+func TestMachinesWithoutCounters(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(m *machine)
+		want   error
+	}{
+		"no PMU":       {func(m *machine) { require.NoError(m, os.RemoveAll(m.path("sys/devices/power"))) }, fs.ErrNotExist},
+		"no event":     {func(m *machine) { require.NoError(m, os.RemoveAll(m.path("sys/devices/power/events"))) }, power.ErrNoZones},
+		"no mask":      {func(m *machine) { require.NoError(m, os.Remove(m.path("sys/devices/power/cpumask"))) }, power.ErrNoZones},
+		"bad mask":     {func(m *machine) { m.write("sys/devices/power/cpumask", "0-x\n") }, power.ErrNoZones},
+		"empty mask":   {func(m *machine) { m.write("sys/devices/power/cpumask", "\n") }, power.ErrNoZones},
+		"bad type":     {func(m *machine) { m.write("sys/devices/power/type", "-1\n") }, power.ErrNoZones},
+		"other kernel": {func(m *machine) { m.foreign = errors.New("another kernel") }, power.ErrNoZones},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, "laptop", power.Package)
+			c.change(m)
+			r, err := m.tryRead(0)
+			require.ErrorIs(t, err, c.want)
+			assert.Empty(t, r)
+			assert.Zero(t, m.opens)
+		})
+	}
+	m := newMachine(t, "bulldozer")
+	_, err := m.tryRead(0)
+	require.ErrorIs(t, err, power.ErrNoZones)
+}
+
+func TestAnEventThatCannotBeConvertedIsLeftOut(t *testing.T) {
+	for name, text := range map[string]string{
+		"sys/devices/power/events/energy-ram":       "event=0x03,umask=0x1\n",
+		"sys/devices/power/events/energy-ram.unit":  "Watts\n",
+		"sys/devices/power/events/energy-ram.scale": "0x1p-32\n",
+	} {
+		m := newMachine(t, "laptop", power.Package, power.DRAM)
+		m.write(name, text)
+		r := m.read(0)
+		assert.Len(t, r, 1)
+		assert.Contains(t, r, "power:energy-pkg:0")
+
+		m = newMachine(t, "laptop", power.DRAM)
+		m.write(name, text)
+		_, err := m.tryRead(0)
+		require.ErrorIs(t, err, power.ErrNoZones)
+		require.ErrorContains(t, err, "energy-ram", "the event is named")
+	}
+}
+
+func TestTheMeterFindsAPMUThatComesLater(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	require.NoError(t, os.Rename(m.path("sys/devices/power"), m.path("sys/devices/away")))
+	_, err := m.tryRead(0)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, os.Rename(m.path("sys/devices/away"), m.path("sys/devices/power")))
+	assert.Len(t, m.read(time.Second), 1)
+}
+
+func TestCloseClosesAllCounters(t *testing.T) {
+	m := newMachine(t, "genoa")
+	m.read(0)
+	assert.Len(t, m.open_, 6)
+	require.NoError(t, m.meter.Close())
+	assert.Empty(t, m.open_)
+	require.NoError(t, m.meter.Close())
+	_, err := m.tryRead(time.Second)
+	require.ErrorIs(t, err, fs.ErrClosed)
+}
+
+func TestARegisterIsReadBeforeItCanWrapTwice(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	assert.Zero(t, m.meter.SoonestWrap())
+	m.read(0)
+	assert.Equal(t, 43*time.Second, m.meter.SoonestWrap().Truncate(time.Second))
+}
+
+func TestAReadDoesNotAllocate(t *testing.T) {
+	m := newMachine(t, "genoa")
+	m.read(0)
+	sample := power.Sample{At: m.now}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		m.running++
+		for c := range m.open_ {
+			c.last, c.stopped = c.start, m.running // without the strings of the fake
+		}
+		_, _ = m.meter.Read(context.Background(), sample)
+	}))
+}
