@@ -45,10 +45,43 @@ func (t *telemetry) scanned(took time.Duration) {
 	t.builder.ReceiverEnergyScanDuration.Record(context.Background(), took.Seconds(), t.scan...)
 }
 
-// zoneTally counts what happened to a zone's counter.
+// zoneTally counts what happened to a zone's counter or sensor.
 type zoneTally struct {
 	readErrors, wraps, resets int64
+	sensor                    sensorTally
+	// of is the zone that sensor counts, and before what zones of the same ID had counted.
+	of     *power.Zone
+	before sensorTally
 }
+
+// sensorTally is what a power sensor did not measure.
+type sensorTally struct {
+	gaps, rejected int64
+	unmeasured     time.Duration
+}
+
+func (t sensorTally) plus(o sensorTally) sensorTally {
+	return sensorTally{t.gaps + o.gaps, t.rejected + o.rejected, t.unmeasured + o.unmeasured}
+}
+
+// add counts the error and the event of a reading.
+func (t *zoneTally) add(r *power.Reading) {
+	switch {
+	case r.Err != nil:
+		t.readErrors++
+	case r.Event == power.Wrapped:
+		t.wraps++
+	case r.Event == power.Rebased:
+		t.resets++
+	}
+	if t.of != r.Zone {
+		t.of, t.before = r.Zone, t.sensorTotal()
+	}
+	t.sensor = sensorTally{r.Gaps, r.Rejected, r.Unmeasured}
+}
+
+// sensorTotal returns what the sensors of all zones of the ID did not measure.
+func (t *zoneTally) sensorTotal() sensorTally { return t.before.plus(t.sensor) }
 
 // zoneTallies holds the tally of each zone that was ever read, by zone ID.
 type zoneTallies map[string]*zoneTally
@@ -57,7 +90,7 @@ type zoneTallies map[string]*zoneTally
 func (z zoneTallies) add(readings []power.Reading) {
 	for i := range readings {
 		r := &readings[i]
-		if r.Err == nil && r.Event == power.NoEvent {
+		if r.Err == nil && r.Event == power.NoEvent && r.Gaps == 0 && r.Rejected == 0 && r.Unmeasured == 0 {
 			continue
 		}
 		tally := z[r.Zone.ID]
@@ -65,14 +98,7 @@ func (z zoneTallies) add(readings []power.Reading) {
 			tally = new(zoneTally)
 			z[r.Zone.ID] = tally
 		}
-		switch {
-		case r.Err != nil:
-			tally.readErrors++
-		case r.Event == power.Wrapped:
-			tally.wraps++
-		case r.Event == power.Rebased:
-			tally.resets++
-		}
+		tally.add(r)
 	}
 }
 
@@ -98,6 +124,14 @@ func (s *energyScraper) observeSelf() error {
 			}
 		})
 	}
+	unmeasured := func(_ context.Context, o metric.Float64Observer) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for id, tally := range s.meters.tallies {
+			o.Observe(tally.sensorTotal().unmeasured.Seconds(), t.with(attribute.String("hw.id", id)))
+		}
+		return nil
+	}
 	return errors.Join(
 		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.cpu.Table().Processes)) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
@@ -106,6 +140,9 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyZoneReadErrorsCallback(byZone(func(z *zoneTally) int64 { return z.readErrors })),
 		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *zoneTally) int64 { return z.wraps })),
 		b.RegisterReceiverEnergyZoneResetsCallback(byZone(func(z *zoneTally) int64 { return z.resets })),
+		b.RegisterReceiverEnergyZoneGapsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().gaps })),
+		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().rejected })),
+		b.RegisterReceiverEnergyZoneUnmeasuredTimeCallback(unmeasured),
 		b.RegisterReceiverEnergyCPUTimeSourceCallback(s.locked(func(o metric.Int64Observer) {
 			kind, _, _ := strings.Cut(s.cpu.Source().Name(), " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))

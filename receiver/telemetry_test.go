@@ -152,6 +152,37 @@ func TestErrorsOfASensorReplacedByAModelAreStillCounted(t *testing.T) {
 	metadatatest.AssertEqualReceiverEnergyZoneReadErrors(t, tel, counts(observed[int64](2, "hw.id", "intel-rapl:0")), whenever)
 }
 
+func TestWhatASensorDidNotMeasureIsReported(t *testing.T) {
+	n, tel := observedNode(t)
+	first, second := &power.Zone{ID: "psu"}, &power.Zone{ID: "psu"}
+	n.start()
+	delete(n.s.meters.tallies, "intel-rapl:0")
+	reading := power.Reading{Zone: first, Event: power.Appeared}
+	for _, step := range []struct {
+		zone                 *power.Zone
+		gaps, rejected       int64
+		unmeasured           time.Duration
+		allGaps, allRejected int64
+		allUnmeasured        float64
+	}{
+		{first, 0, 0, 0, 0, 0, 0},
+		{first, 2, 5, 90 * time.Second, 2, 5, 90},
+		{first, 3, 5, 100 * time.Second, 3, 5, 100},
+		{second, 0, 0, 0, 3, 5, 100}, // reads the same in another way
+		{second, 1, 2, time.Second, 4, 7, 101},
+		{second, 1, 2, time.Second, 4, 7, 101},
+	} {
+		reading.Zone, reading.Gaps, reading.Rejected, reading.Unmeasured = step.zone, step.gaps, step.rejected, step.unmeasured
+		n.s.meters.tallies.add([]power.Reading{reading})
+		reading.Event = power.NoEvent
+		psu := []string{"hw.id", "psu"}
+		metadatatest.AssertEqualReceiverEnergyZoneGaps(t, tel, counts(observed(step.allGaps, psu...)), whenever)
+		metadatatest.AssertEqualReceiverEnergyZoneRejectedReadings(t, tel, counts(observed(step.allRejected, psu...)), whenever)
+		metadatatest.AssertEqualReceiverEnergyZoneUnmeasuredTime(t, tel,
+			[]metricdata.DataPoint[float64]{observed(step.allUnmeasured, psu...)}, whenever)
+	}
+}
+
 func TestPendingEnergyIsReported(t *testing.T) {
 	n, tel := observedNode(t)
 	n.host.Zones["intel-rapl:1"] = &hostsim.Zone{Name: "package-1", Max: 262_143_328_850}
@@ -243,6 +274,10 @@ func attributeSets(data metricdata.Aggregation) (sets []attribute.Set) {
 		for _, p := range d.DataPoints {
 			sets = append(sets, p.Attributes)
 		}
+	case metricdata.Sum[float64]:
+		for _, p := range d.DataPoints {
+			sets = append(sets, p.Attributes)
+		}
 	case metricdata.Gauge[float64]:
 		for _, p := range d.DataPoints {
 			sets = append(sets, p.Attributes)
@@ -282,7 +317,7 @@ func TestTelemetryCallbacksAreUnregisteredAtShutdown(t *testing.T) {
 
 func TestRecordingAScanAllocatesNothing(t *testing.T) {
 	n, _ := observedNode(t)
-	require.NoError(t, n.host.Render())
+	n.start()
 	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	require.NotEmpty(t, readings)
 	readings[0].Event = power.NoEvent // no event after the first scan

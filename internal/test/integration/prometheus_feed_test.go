@@ -334,7 +334,10 @@ func (n *simulatedNode) telemetry(o *otlpMetrics) {
 			failed = 1
 		}
 		count(telemetry("zone_read_errors"), "1", failed, "hw.id", id)
-		count(telemetry("zone_resets"), "1", 0, "hw.id", id)
+		for _, name := range []string{"zone_resets", "zone_gaps", "zone_rejected_readings"} {
+			count(telemetry(name), "1", 0, "hw.id", id)
+		}
+		count(telemetry("zone_unmeasured_time"), "s", 0, "hw.id", id)
 		wraps := 0.0
 		if id == "intel-rapl:0" && o.at.Unix()/60%37 == 0 {
 			wraps = 1

@@ -25,20 +25,23 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                        metric.Meter
-	mu                           sync.Mutex
-	registrations                []metric.Registration
-	ReceiverEnergyCPUTimeSource  metric.Int64ObservableGauge
-	ReceiverEnergyDroppedSeries  metric.Int64ObservableCounter
-	ReceiverEnergyFailedScans    metric.Int64ObservableCounter
-	ReceiverEnergyLostExits      metric.Int64ObservableCounter
-	ReceiverEnergyProcesses      metric.Int64ObservableGauge
-	ReceiverEnergyScanDuration   metric.Float64Histogram
-	ReceiverEnergySeries         metric.Int64ObservableGauge
-	ReceiverEnergyWaitingEnergy  metric.Float64ObservableGauge
-	ReceiverEnergyZoneReadErrors metric.Int64ObservableCounter
-	ReceiverEnergyZoneResets     metric.Int64ObservableCounter
-	ReceiverEnergyZoneWraps      metric.Int64ObservableCounter
+	meter                              metric.Meter
+	mu                                 sync.Mutex
+	registrations                      []metric.Registration
+	ReceiverEnergyCPUTimeSource        metric.Int64ObservableGauge
+	ReceiverEnergyDroppedSeries        metric.Int64ObservableCounter
+	ReceiverEnergyFailedScans          metric.Int64ObservableCounter
+	ReceiverEnergyLostExits            metric.Int64ObservableCounter
+	ReceiverEnergyProcesses            metric.Int64ObservableGauge
+	ReceiverEnergyScanDuration         metric.Float64Histogram
+	ReceiverEnergySeries               metric.Int64ObservableGauge
+	ReceiverEnergyWaitingEnergy        metric.Float64ObservableGauge
+	ReceiverEnergyZoneGaps             metric.Int64ObservableCounter
+	ReceiverEnergyZoneReadErrors       metric.Int64ObservableCounter
+	ReceiverEnergyZoneRejectedReadings metric.Int64ObservableCounter
+	ReceiverEnergyZoneResets           metric.Int64ObservableCounter
+	ReceiverEnergyZoneUnmeasuredTime   metric.Float64ObservableCounter
+	ReceiverEnergyZoneWraps            metric.Int64ObservableCounter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -157,6 +160,21 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergyWaitingEnergyCallback(cb 
 	return nil
 }
 
+// RegisterReceiverEnergyZoneGapsCallback sets callback for observable ReceiverEnergyZoneGaps metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyZoneGapsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyZoneGaps, obs: o})
+		return nil
+	}, builder.ReceiverEnergyZoneGaps)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
 // RegisterReceiverEnergyZoneReadErrorsCallback sets callback for observable ReceiverEnergyZoneReadErrors metric.
 func (builder *TelemetryBuilder) RegisterReceiverEnergyZoneReadErrorsCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
@@ -172,12 +190,42 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergyZoneReadErrorsCallback(cb
 	return nil
 }
 
+// RegisterReceiverEnergyZoneRejectedReadingsCallback sets callback for observable ReceiverEnergyZoneRejectedReadings metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyZoneRejectedReadingsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyZoneRejectedReadings, obs: o})
+		return nil
+	}, builder.ReceiverEnergyZoneRejectedReadings)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
 // RegisterReceiverEnergyZoneResetsCallback sets callback for observable ReceiverEnergyZoneResets metric.
 func (builder *TelemetryBuilder) RegisterReceiverEnergyZoneResetsCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyZoneResets, obs: o})
 		return nil
 	}, builder.ReceiverEnergyZoneResets)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverEnergyZoneUnmeasuredTimeCallback sets callback for observable ReceiverEnergyZoneUnmeasuredTime metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyZoneUnmeasuredTimeCallback(cb metric.Float64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerFloat64{inst: builder.ReceiverEnergyZoneUnmeasuredTime, obs: o})
+		return nil
+	}, builder.ReceiverEnergyZoneUnmeasuredTime)
 	if err != nil {
 		return err
 	}
@@ -289,16 +337,34 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("J"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyZoneGaps, err = builder.meter.Int64ObservableCounter(
+		"otelcol_receiver_energy_zone_gaps",
+		metric.WithDescription("Times between two readings of a power sensor that were so long that nothing is assumed about them. [Development]"),
+		metric.WithUnit("{gap}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneReadErrors, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_zone_read_errors",
 		metric.WithDescription("Failed reads of a zone's energy counter. [Development]"),
 		metric.WithUnit("{read}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyZoneRejectedReadings, err = builder.meter.Int64ObservableCounter(
+		"otelcol_receiver_energy_zone_rejected_readings",
+		metric.WithDescription("Readings of a power sensor below zero or above what its zone can use. [Development]"),
+		metric.WithUnit("{reading}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneResets, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_energy_zone_resets",
 		metric.WithDescription("Times that a zone's energy counter went back, or jumped further than is possible. [Development]"),
 		metric.WithUnit("{reset}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyZoneUnmeasuredTime, err = builder.meter.Float64ObservableCounter(
+		"otelcol_receiver_energy_zone_unmeasured_time",
+		metric.WithDescription("Time that a zone's power sensor did not cover. [Development]"),
+		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneWraps, err = builder.meter.Int64ObservableCounter(
