@@ -36,6 +36,8 @@ type Config struct {
 	Zones []power.Kind `mapstructure:"zones"`
 	// Model is the power curve of a machine without a sensor. Without it nothing is modeled.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
+	// HTTP are power and energy readings in JSON documents on the network: plugs, PDUs, Prometheus.
+	HTTP []HTTPConfig `mapstructure:"http"`
 	// CPUTime selects the CPU time source: auto, bpf or procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
 	// SamplingInterval is the length of a window. Each window is attributed by itself. 0 means one window per collection.
@@ -57,6 +59,7 @@ type MeterKind string
 // The meters.
 const (
 	MeterAuto     MeterKind = "auto" // for each zone kind powercap, else perf, else hwmon, else the model if it is configured
+	MeterHTTP     MeterKind = "http" // is read where http is set
 	MeterPowercap MeterKind = "powercap"
 	MeterPerf     MeterKind = "perf"
 	MeterHwmon    MeterKind = "hwmon"
@@ -133,6 +136,7 @@ func (c *Config) Validate() error {
 			wrong("zones", "must name %q, the zone that the model stands in for", zone)
 		}
 	}
+	validateHTTP(wrong, c.HTTP, c.Zones)
 	c.Processes.validate(wrong, "processes")
 	c.Containers.validate(wrong, "containers")
 	c.Pods.validate(wrong, "pods")

@@ -99,8 +99,9 @@ func optionsOf(t reflect.Type, path string) (options []string) {
 		name, flags, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
 		switch {
 		case !field.IsExported():
-		case strings.Contains(flags, "squash"):
+		case strings.Contains(flags, "squash") && path == "":
 			options = append(options, squashed(field.Type)...)
+		case strings.Contains(flags, "squash"): // the collector's settings of clients have a page of their own
 		default:
 			options = append(options, path+name)
 			options = append(options, optionsOf(field.Type, path+name+"::")...)

@@ -37,13 +37,15 @@ func TestSchemaAcceptsTheExamples(t *testing.T) {
 		assert.NoError(t, schema.Validate(conf.ToStringMap()), id)
 	}
 	for name, settings := range map[string]map[string]any{
-		"misspelled":        {"zone": []any{"package"}},
-		"misspelled inside": {"attribution": map[string]any{"splitt": "base"}},
-		"no such value":     {"meter": "rapl"},
-		"no such zone":      {"attribution": map[string]any{"splits": map[string]any{"gpus": "base"}}},
-		"not a duration":    {"sampling_interval": "fast"},
-		"not a number":      {"processes": map[string]any{"max": "all"}},
-		"no such metric":    {"metrics": map[string]any{"process.joules": map[string]any{"enabled": true}}},
+		"misspelled":            {"zone": []any{"package"}},
+		"misspelled inside":     {"attribution": map[string]any{"splitt": "base"}},
+		"no such value":         {"meter": "rapl"},
+		"no such zone":          {"attribution": map[string]any{"splits": map[string]any{"gpus": "base"}}},
+		"not a duration":        {"sampling_interval": "fast"},
+		"misspelled in a list":  {"http": []any{map[string]any{"name": "a", "endpoint": "http://a", "unit": "W", "zones": "gpu"}}},
+		"an address is missing": {"http": []any{map[string]any{"name": "a", "unit": "W"}}},
+		"not a number":          {"processes": map[string]any{"max": "all"}},
+		"no such metric":        {"metrics": map[string]any{"process.joules": map[string]any{"enabled": true}}},
 	} {
 		assert.Error(t, schema.Validate(settings), name)
 	}
@@ -55,7 +57,8 @@ func TestSchemaHasEverySettingWithItsTypeDefaultAndValues(t *testing.T) {
 	s.object("", schema, reflect.ValueOf(createDefaultConfig().(*Config)).Elem())
 	assert.Equal(t, []string{
 		"attribution::cpu_weight", "attribution::idle", "attribution::idle_among", "attribution::key", "attribution::keys::package",
-		"attribution::memory_size", "attribution::preset", "attribution::scope", "attribution::split", "attribution::splits::package", "cpu_time", "meter", "model::zone", "zones::0",
+		"attribution::memory_size", "attribution::preset", "attribution::scope", "attribution::split", "attribution::splits::package", "cpu_time",
+		"http::0::unit", "http::0::zone", "meter", "model::zone", "zones::0",
 	}, slices.Sorted(slices.Values(s.enums)), "settings whose values were compared")
 }
 
@@ -69,12 +72,30 @@ type schemaCheck struct {
 // object compares the settings of a struct.
 func (s *schemaCheck) object(path string, schema *jsonschema.Schema, v reflect.Value) {
 	settings := settingsOf(v)
-	assert.ElementsMatch(s.t, slices.Collect(maps.Keys(settings)), slices.Collect(maps.Keys(schema.Properties)), "settings of %q", path)
+	properties := maps.Clone(schema.Properties)
+	for _, part := range schema.AllOf {
+		maps.Copy(properties, s.resolve(path, part).Properties)
+	}
+	assert.ElementsMatch(s.t, slices.Collect(maps.Keys(settings)), slices.Collect(maps.Keys(properties)), "settings of %q", path)
 	for name, v := range settings {
-		if property := schema.Properties[name]; property != nil {
+		if property := properties[name]; property != nil {
 			s.setting(path+name, property, v)
 		}
 	}
+}
+
+// resolve returns the definition that a schema refers to, or the schema.
+func (s *schemaCheck) resolve(path string, schema *jsonschema.Schema) *jsonschema.Schema {
+	if def, ok := strings.CutPrefix(schema.Ref, "#/$defs/"); ok {
+		schema = s.defs[def]
+		require.NotNil(s.t, schema, path)
+	}
+	return schema
+}
+
+// isCollectors reports whether a type is one of the collector's own settings, whose parts the schema leaves out.
+func isCollectors(t reflect.Type) bool {
+	return strings.HasPrefix(t.PkgPath(), "go.opentelemetry.io/collector/config/") && !strings.HasPrefix(t.Name(), "Optional[")
 }
 
 // settingsOf returns the fields of a struct by their keys.
@@ -99,12 +120,12 @@ func (s *schemaCheck) setting(path string, schema *jsonschema.Schema, v reflect.
 	if schema.Default != nil {
 		require.NoError(s.t, json.Unmarshal(schema.Default, &fallback), path)
 	}
-	if def, ok := strings.CutPrefix(schema.Ref, "#/$defs/"); ok {
-		schema = s.defs[def]
-		require.NotNil(s.t, schema, path)
-	}
+	schema = s.resolve(path, schema)
 	if get, ok := reflect.PointerTo(v.Type()).MethodByName("Get"); ok && strings.HasPrefix(v.Type().Name(), "Optional[") {
 		v = reflect.Zero(get.Type.Out(0).Elem())
+	}
+	if isCollectors(v.Type()) {
+		return
 	}
 	if len(schema.Enum) > 0 && schema.Type == "string" {
 		s.values(path, schema.Enum)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package httpmeter reads power and energy from JSON documents on the network: plugs, power distribution units and
+// Prometheus' query API. Each source is one number at one address, and one zone.
+package httpmeter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Source is a number in a JSON document, and what it measures.
+type Source struct {
+	// Name tells the source from the others. The ID of its zone is "http:" and the name.
+	Name    string
+	Client  *http.Client
+	URL     string
+	Pointer Pointer
+	Unit    Unit
+	// Kind is Platform, Package, DRAM or GPU.
+	Kind power.Kind
+	// Every is the time from one request to the next, and Timeout how long one may take.
+	Every   time.Duration
+	Timeout time.Duration
+}
+
+// Meter is the power.Meter of some sources, which may be of one kind: two plugs on two power supplies. Each has a
+// power.Poller of its own, so that one that does not answer delays no other.
+//
+// The zero Meter is not usable; call New.
+type Meter struct {
+	pollers  []*power.Poller
+	readings []power.Reading
+}
+
+// New returns a meter of the sources. It asks none of them.
+func New(sources []Source) *Meter {
+	m := new(Meter)
+	for i := range sources {
+		s := &sources[i]
+		m.pollers = append(m.pollers, power.NewPoller(newSensor(s), power.PollOptions{
+			Name: "http", Every: s.Every, Timeout: s.Timeout,
+		}))
+	}
+	return m
+}
+
+// Read returns what the last requests found. A source has no zone before its first request has ended. Why a source cannot
+// be read is in the reading of its zone.
+func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
+	m.readings = m.readings[:0]
+	var errs error
+	for _, p := range m.pollers {
+		readings, err := p.Read(ctx, s)
+		if len(readings) == 0 {
+			errs = errors.Join(errs, err)
+		}
+		m.readings = append(m.readings, readings...)
+	}
+	return m.readings, errs
+}
+
+// Close ends the requests that are under way. It may be called again; Read may not.
+func (m *Meter) Close() error {
+	errs := make([]error, len(m.pollers))
+	for i, p := range m.pollers {
+		errs[i] = p.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// sensor is the power.Sensor of one source.
+type sensor struct {
+	*Source
+	client *fetch.Client
+	zone   power.Zone
+}
+
+func newSensor(s *Source) *sensor {
+	domain := units.NodeCPUs
+	if s.Kind == power.GPU {
+		domain = units.Domain("gpu-" + s.Name)
+	}
+	return &sensor{Source: s, client: fetch.New(s.Client), zone: power.Zone{
+		ID: "http:" + s.Name, Name: s.Name, Kind: s.Kind,
+		Source: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(s.Kind),
+	}}
+}
+
+// Poll asks once. Its error is the zone's, too: so the zone is known before the source has ever answered.
+func (s *sensor) Poll(ctx context.Context) ([]power.Value, error) {
+	value, err := s.poll(ctx)
+	if err != nil {
+		value = power.FailedValue(&s.zone, err)
+	}
+	return []power.Value{value}, err
+}
+
+func (s *sensor) poll(ctx context.Context) (power.Value, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	if err != nil {
+		return power.Value{}, errURL // its text quotes the address
+	}
+	request.Header.Set("Accept", "application/json")
+	answer, err := s.client.Do(request)
+	if err != nil {
+		return power.Value{}, err
+	}
+	var document json.RawMessage
+	if err := answer.JSON(&document); err != nil {
+		return power.Value{}, err
+	}
+	value, err := s.Pointer.Find(document)
+	var micro uint64
+	if err == nil {
+		micro, err = s.Unit.Micro(value)
+	}
+	switch {
+	case err != nil:
+		return power.Value{}, fmt.Errorf("pointer %q: %w", s.Pointer, err)
+	case s.Unit.IsPower:
+		return power.PowerValue(&s.zone, int64(micro), 0, answer.At), nil
+	}
+	return power.EnergyValue(&s.zone, units.Energy(micro), answer.At), nil
+}
+
+var errURL = errors.New("endpoint is no address")
+
+func (s *sensor) Close() error {
+	s.Client.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package httpmeter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+var _ power.Meter = (*Meter)(nil)
+
+// device answers requests without a network: the transport of a client.
+type device func(*http.Request) (string, error)
+
+func (d device) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := d(r)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+func source(t testing.TB, name, pointer, unit string, d device) Source {
+	t.Helper()
+	return Source{
+		Name: name, Client: &http.Client{Transport: d}, URL: "http://plug.test/status", Pointer: mustPoint(t, pointer),
+		Unit: mustLookup(t, unit), Kind: power.Platform, Every: 10 * time.Second, Timeout: 5 * time.Second,
+	}
+}
+
+// start reads the meter, which has nothing yet, and waits for the first answers.
+func start(t testing.TB, m *Meter) {
+	t.Helper()
+	readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
+	require.NoError(t, err)
+	require.Empty(t, readings, "nobody was asked before")
+	synctest.Wait()
+}
+
+// readAll reads the meter once the requests of the moment have ended.
+func readAll(t testing.TB, m *Meter) map[string]power.Reading {
+	t.Helper()
+	synctest.Wait()
+	readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
+	require.NoError(t, err)
+	byID := map[string]power.Reading{}
+	for _, r := range readings {
+		byID[r.Zone.ID] = r
+	}
+	return byID
+}
+
+// poll asks a source once, in the time that is usual for a test.
+func poll(t testing.TB, s Source) (power.Value, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	return newSensor(&s).poll(ctx)
+}
+
+func TestACounterIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		polls := 0
+		m := New([]Source{source(t, "feed", "/aenergy/total", "Wh", func(*http.Request) (string, error) {
+			polls++
+			return fmt.Sprintf(`{"aenergy": {"total": %d.%03d}}`, 98765+polls/1000, polls%1000), nil
+		})})
+		defer func() { require.NoError(t, m.Close()) }()
+		start(t, m)
+		time.Sleep(3000 * 10 * time.Second)
+		r := readAll(t, m)["http:feed"]
+		require.NoError(t, r.Err)
+		assert.Equal(t, 3001, polls)
+		assert.Equal(t, units.Energy(3000*3_600_000), r.Total, "3000 times 0.001 Wh")
+		assert.Equal(t, power.Zone{
+			ID: "http:feed", Name: "feed", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: 10_000,
+		}, *r.Zone)
+	})
+}
+
+func TestAPowerIsIntegrated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New([]Source{source(t, "feed", "/apower", "W", func(*http.Request) (string, error) {
+			return `{"apower": 106.3}`, nil
+		})})
+		defer func() { require.NoError(t, m.Close()) }()
+		start(t, m)
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, units.Energy(600*106_300_000), readAll(t, m)["http:feed"].Total)
+	})
+}
+
+func TestACoarseCounterHasNothingNewUntilItsNextStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		m := New([]Source{source(t, "feed", "", "Wh", func(*http.Request) (string, error) {
+			return fmt.Sprint(int(100 * time.Since(began).Hours())), nil // 100 W: 36 s a step
+		})})
+		defer func() { require.NoError(t, m.Close()) }()
+		start(t, m)
+		at := map[time.Time]units.Energy{}
+		for range 60 {
+			time.Sleep(10 * time.Second)
+			r := readAll(t, m)["http:feed"]
+			at[r.At] = r.Total
+		}
+		assert.Len(t, at, 1+16, "the first reading, and the steps of ten minutes")
+		for moment, total := range at {
+			assert.Zero(t, total%(3600*units.Joule), moment)
+		}
+	})
+}
+
+func TestASourceThatHangsDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(r *http.Request) (string, error) {
+			<-r.Context().Done()
+			return "", r.Context().Err()
+		}
+		polls := 0
+		answers := func(*http.Request) (string, error) {
+			polls++
+			return "50", nil
+		}
+		m := New([]Source{source(t, "hangs", "", "W", hangs), source(t, "answers", "", "W", answers)})
+		defer func() { require.NoError(t, m.Close()) }()
+		start(t, m)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		rs := readAll(t, m)
+		assert.Equal(t, began, time.Now(), "a read does not wait")
+		assert.Equal(t, 7, polls)
+		assert.Equal(t, 60*50*units.Joule, rs["http:answers"].Total)
+		require.NoError(t, rs["http:answers"].Err)
+		assert.ErrorIs(t, rs["http:hangs"].Err, fetch.ErrTimeout)
+	})
+}
+
+func TestSourcesOfOneKindStandSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := func(*http.Request) (string, error) { return "50", nil }
+		sources := []Source{source(t, "a", "", "W", answers), source(t, "b", "", "W", answers), source(t, "card", "", "W", answers)}
+		sources[2].Kind = power.GPU
+		m := New(sources)
+		start(t, m)
+		rs := readAll(t, m)
+		assert.Len(t, rs, 3)
+		assert.Equal(t, rs["http:a"].Zone.Kind, rs["http:b"].Zone.Kind)
+		assert.Equal(t, units.Domain("gpu-card"), rs["http:card"].Zone.Domain, "a card is not used by whoever uses the CPUs")
+		require.NoError(t, m.Close())
+		require.NoError(t, m.Close())
+	})
+}
+
+// A source that gives nonsense keeps its energy, says why in words that stay the same, and goes on where it was.
+func TestABadAnswerIsOneClearStateAndLosesNothing(t *testing.T) {
+	for body, want := range map[string]string{
+		``:                           "the answer is not the expected JSON",
+		`<html>Please log in</html>`: "the answer is not the expected JSON",
+		`{"total": 5`:                "the answer is not the expected JSON",
+		`{"total": 5} {}`:            "the answer is not the expected JSON",
+		`{"total": 0x5}`:             "the answer is not the expected JSON",
+		`{"power": 5}`:               `pointer "/total": the answer has no member "total"`,
+		`[]`:                         `pointer "/total": "total" is no index of an array`,
+		`7`:                          `pointer "/total": the answer has nothing below which "total" could be`,
+		`{"total": null}`:            `pointer "/total": there is no value`,
+		`{"total": "NaN"}`:           `pointer "/total": the value is not a number`,
+		`{"total": "+Inf"}`:          `pointer "/total": the value is not a number`,
+		`{"total": [5]}`:             `pointer "/total": the value is not a number`,
+		`{"total": -5}`:              `pointer "/total": the number is negative`,
+		`{"total": 1e30}`:            `pointer "/total": the number is impossibly large`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			answer := `{"total": 1000}`
+			m := New([]Source{source(t, "feed", "/total", "J", func(*http.Request) (string, error) { return answer, nil })})
+			defer func() { require.NoError(t, m.Close()) }()
+			start(t, m)
+			answer = `{"total": 1500}`
+			time.Sleep(10 * time.Second)
+			before := readAll(t, m)["http:feed"]
+			assert.Equal(t, 500*units.Joule, before.Total)
+			answer = body
+			for range 2 {
+				time.Sleep(30 * time.Second)
+				r := readAll(t, m)["http:feed"]
+				assert.EqualError(t, r.Err, want, body)
+				assert.Equal(t, before.Total, r.Total, body)
+				assert.Equal(t, before.At, r.At, body)
+			}
+			answer = `{"total": 2000}`
+			time.Sleep(10 * time.Minute)
+			r := readAll(t, m)["http:feed"]
+			require.NoError(t, r.Err, body)
+			assert.Equal(t, 1000*units.Joule, r.Total, body)
+		})
+	}
+}
+
+func TestAnImpossiblePowerIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := `100`
+		m := New([]Source{source(t, "feed", "", "W", func(*http.Request) (string, error) { return answer, nil })})
+		defer func() { require.NoError(t, m.Close()) }()
+		start(t, m)
+		answer = `10001`
+		time.Sleep(10 * time.Second)
+		assert.Error(t, readAll(t, m)["http:feed"].Err)
+		answer = `100`
+		time.Sleep(10 * time.Second)
+		r := readAll(t, m)["http:feed"]
+		require.NoError(t, r.Err)
+		assert.Equal(t, 2000*units.Joule, r.Total)
+	})
+}
+
+func TestAZoneThatHasNeverAnsweredIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New([]Source{source(t, "feed", "", "W", func(*http.Request) (string, error) { return "", io.EOF })})
+		defer func() { require.NoError(t, m.Close()) }()
+		start(t, m)
+		r := readAll(t, m)["http:feed"]
+		assert.ErrorIs(t, r.Err, fetch.ErrEnded)
+		assert.True(t, r.At.IsZero())
+	})
+}
+
+func TestNoErrorHasTheAddress(t *testing.T) {
+	for name, d := range map[string]device{
+		"broken":   func(*http.Request) (string, error) { return "", errors.New("broken") },
+		"not JSON": func(r *http.Request) (string, error) { return r.URL.String(), nil },
+		"a string": func(r *http.Request) (string, error) { return `"` + r.URL.String() + `"`, nil },
+	} {
+		for _, url := range []string{"http://user:secret@plug.test/?key=secret", "http://plug.test/secret\x7f"} {
+			s := source(t, "feed", "", "W", d)
+			s.URL = url
+			_, err := poll(t, s)
+			require.Error(t, err, name)
+			assert.NotContains(t, err.Error(), "secret", name)
+		}
+	}
+}
+
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestAServerThatMisbehavesIsOneClearState(t *testing.T) {
+	elsewhere := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		t.Error("a redirect was followed")
+		_, _ = io.WriteString(w, "5")
+	})
+	encrypted := httptest.NewUnstartedServer(http.NotFoundHandler())
+	encrypted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	encrypted.StartTLS()
+	t.Cleanup(encrypted.Close)
+	for name, c := range map[string]struct {
+		url  string
+		want string
+	}{
+		"unauthorized": {serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no", http.StatusUnauthorized)
+		}), "the server answered 401 Unauthorized"},
+		"huge": {serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			for block := bytes.Repeat([]byte(" "), 1<<20); ; {
+				if _, err := w.Write(block); err != nil {
+					return // without end
+				}
+			}
+		}), "the answer is larger than 4 MiB"},
+		"drips": {serve(t, func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, " ")
+				w.(http.Flusher).Flush()
+				select {
+				case <-r.Context().Done():
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		}), fetch.ErrTimeout.Error()},
+		"redirects": {serve(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere, http.StatusFound)
+		}), fmt.Sprintf("the server redirects to another one, which is not followed: if %q is right, set endpoint to it", elsewhere)},
+		"wrong certificate": {encrypted.URL, fetch.ErrAuthority.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := source(t, "feed", "", "W", nil)
+			s.Client, s.URL = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, c.url
+			for range 2 {
+				_, err := poll(t, s)
+				assert.EqualError(t, err, c.want)
+			}
+		})
+	}
+}
