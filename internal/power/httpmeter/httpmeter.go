@@ -32,12 +32,13 @@ type Source struct {
 	Timeout time.Duration
 }
 
-// Meter is the power.Meter of some sources, which may be of one kind: two plugs on two power supplies. Each has a
-// power.Poller of its own, so that one that does not answer delays no other.
+// Meter is the power.Meter of some sources, several of which may be of one kind: two plugs on two power supplies. Each has
+// a power.Poller of its own, so that one that does not answer delays no other.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {
 	pollers  []*power.Poller
+	ids      []string // of the pollers' zones
 	readings []power.Reading
 }
 
@@ -45,27 +46,30 @@ type Meter struct {
 func New(sources []Source) *Meter {
 	m := new(Meter)
 	for i := range sources {
-		s := &sources[i]
-		m.pollers = append(m.pollers, power.NewPoller(newSensor(s), power.PollOptions{
-			Name: "http", Every: s.Every, Timeout: s.Timeout,
-		}))
+		s := newSensor(&sources[i])
+		m.ids = append(m.ids, s.zone.ID)
+		m.pollers = append(m.pollers, power.NewPoller(s, power.PollOptions{Name: "http", Every: s.Every, Timeout: s.Timeout}))
 	}
 	return m
 }
 
-// Read returns what the last requests found. A source has no zone before its first request has ended. Why a source cannot
-// be read is in the reading of its zone.
+// Read returns what the last requests found. A source has no zone before it has answered once. Why one with a zone cannot be
+// read is in the zone's reading; the error tells why others cannot.
 func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
 	m.readings = m.readings[:0]
-	var errs error
-	for _, p := range m.pollers {
+	var failed error
+	for i, p := range m.pollers {
 		readings, err := p.Read(ctx, s)
-		if len(readings) == 0 {
-			errs = errors.Join(errs, err)
+		switch {
+		case len(readings) > 0 || err == nil:
+			m.readings = append(m.readings, readings...)
+		case failed == nil:
+			failed = fmt.Errorf("%s: %w", m.ids[i], err)
+		default:
+			failed = fmt.Errorf("%w; %s: %w", failed, m.ids[i], err)
 		}
-		m.readings = append(m.readings, readings...)
 	}
-	return m.readings, errs
+	return m.readings, failed
 }
 
 // Close ends the requests that are under way. It may be called again; Read may not.
@@ -95,28 +99,20 @@ func newSensor(s *Source) *sensor {
 	}}
 }
 
-// Poll asks once. Its error is the zone's, too: so the zone is known before the source has ever answered.
+// Poll asks once.
 func (s *sensor) Poll(ctx context.Context) ([]power.Value, error) {
-	value, err := s.poll(ctx)
-	if err != nil {
-		value = power.FailedValue(&s.zone, err)
-	}
-	return []power.Value{value}, err
-}
-
-func (s *sensor) poll(ctx context.Context) (power.Value, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
-		return power.Value{}, errURL // its text quotes the address
+		return nil, errURL // its text quotes the address
 	}
 	request.Header.Set("Accept", "application/json")
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return power.Value{}, err
+		return nil, err
 	}
 	var document json.RawMessage
 	if err := answer.JSON(&document); err != nil {
-		return power.Value{}, err
+		return nil, err
 	}
 	value, err := s.Pointer.Find(document)
 	var micro uint64
@@ -125,11 +121,11 @@ func (s *sensor) poll(ctx context.Context) (power.Value, error) {
 	}
 	switch {
 	case err != nil:
-		return power.Value{}, fmt.Errorf("pointer %q: %w", s.Pointer, err)
+		return nil, fmt.Errorf("pointer %q: %w", s.Pointer, err)
 	case s.Unit.IsPower:
-		return power.PowerValue(&s.zone, int64(micro), 0, answer.At), nil
+		return []power.Value{power.PowerValue(&s.zone, int64(micro), 0, answer.At)}, nil
 	}
-	return power.EnergyValue(&s.zone, units.Energy(micro), answer.At), nil
+	return []power.Value{power.EnergyValue(&s.zone, units.Energy(micro), answer.At)}, nil
 }
 
 var errURL = errors.New("endpoint is no address")

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configauth"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// recipes returns the entries of http: in the code blocks of docs/meters.md, by name.
+func recipes(t *testing.T) map[string]HTTPConfig {
+	t.Helper()
+	page, err := os.ReadFile("../docs/meters.md")
+	require.NoError(t, err)
+	found := map[string]HTTPConfig{}
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(http:.*?)```").FindAllSubmatch(page, -1) {
+		retrieved, err := confmap.NewRetrievedFromYAML(block[1])
+		require.NoError(t, err)
+		conf, err := retrieved.AsConf()
+		require.NoError(t, err)
+		cfg := createDefaultConfig().(*Config)
+		require.NoError(t, conf.Unmarshal(cfg))
+		require.NoError(t, confmap.Validate(cfg))
+		for _, entry := range cfg.HTTP {
+			found[entry.Name] = entry
+		}
+	}
+	return found
+}
+
+// document is what a device answers at an address before and after it used some energy. The shapes are the vendors'.
+type document struct {
+	address       string
+	before, after string
+	used          units.Energy // within ten minutes
+}
+
+var documents = map[string]document{
+	// https://shelly-api-docs.shelly.cloud/gen2/ComponentsAndServices/Switch, as a Plug US answers
+	"shelly": {
+		"http://shelly.example/rpc/Switch.GetStatus?id=0",
+		`{"id":0, "source":"loopback", "output":true, "apower":10.7, "voltage":120.7, "current":0.133,
+			"aenergy":{"total":46791.262,"by_minute":[73.921,177.749,177.749],"minute_ts":1682952864}, "temperature":{"tC":47.9, "tF":118.3}}`,
+		`{"id":0, "source":"loopback", "output":true, "apower":10.7, "voltage":120.7, "current":0.133,
+			"aenergy":{"total":46793.045,"by_minute":[73.921,177.749,177.749],"minute_ts":1682953464}, "temperature":{"tC":47.9, "tF":118.3}}`,
+		6_418_800_000, // 1.783 Wh
+	},
+	// https://shelly-api-docs.shelly.cloud/gen1/#shelly-plug-plugs-status, shortened
+	"shelly-gen1": {
+		"http://shelly-gen1.example/status",
+		`{"time":"11:08","serial":1,"relays":[{"ison":true,"has_timer":false,"overpower":false}],
+			"meters":[{"power":2.21,"is_valid":true,"timestamp":1680779310,"counters":[2.115,2.114,2.142],"total":439237}],"uptime":18961214}`,
+		`{"time":"11:18","serial":1,"relays":[{"ison":true,"has_timer":false,"overpower":false}],
+			"meters":[{"power":2.21,"is_valid":true,"timestamp":1680779910,"counters":[2.115,2.114,2.142],"total":439259}],"uptime":18961814}`,
+		22 * 60 * units.Joule,
+	},
+	// https://tasmota.github.io/docs/Commands/, Status 8
+	"tasmota": {
+		"http://tasmota.example/cm?cmnd=Status%208",
+		`{"StatusSNS":{"Time":"2019-09-06T20:06:19","ENERGY":{"TotalStartTime":"2019-08-18T11:07:55","Total":0.003,"Yesterday":0.000,
+			"Today":0.003,"Power":26,"ApparentPower":25,"ReactivePower":25,"Factor":0.06,"Voltage":239,"Current":0.106}}}`,
+		`{"StatusSNS":{"Time":"2019-09-06T20:16:19","ENERGY":{"TotalStartTime":"2019-08-18T11:07:55","Total":0.007,"Yesterday":0.000,
+			"Today":0.007,"Power":26,"ApparentPower":25,"ReactivePower":25,"Factor":0.06,"Voltage":239,"Current":0.106}}}`,
+		4 * 3600 * units.Joule,
+	},
+	// https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries
+	"pdu-outlet-7": {
+		`http://prometheus.example:9090/api/v1/query?query=rPDU2OutletMeteredStatusPower{instance="pdu-1.example",rPDU2OutletMeteredStatusIndex="7"}`,
+		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"rPDU2OutletMeteredStatusPower",
+			"instance":"pdu-1.example","rPDU2OutletMeteredStatusIndex":"7"},"value":[1435781451.781,"412"]}]}}`,
+		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"rPDU2OutletMeteredStatusPower",
+			"instance":"pdu-1.example","rPDU2OutletMeteredStatusIndex":"7"},"value":[1435782051.781,"412"]}]}}`,
+		600 * 412 * units.Joule,
+	},
+}
+
+func httpOptions() *meterOptions {
+	return &meterOptions{host: componenttest.NewNopHost(), set: componenttest.NewNopTelemetrySettings()}
+}
+
+// answers is a transport that answers without a network.
+type answers func(*http.Request) string
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(a(r)))}, nil
+}
+
+func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
+	found := recipes(t)
+	require.Len(t, found, len(documents))
+	for name, d := range documents {
+		entry, ok := found[name]
+		require.True(t, ok, name)
+		source, err := entry.source(t.Context(), httpOptions())
+		require.NoError(t, err, name)
+		assert.Equal(t, power.Platform, source.Kind, name)
+		synctest.Test(t, func(t *testing.T) {
+			answer := d.before
+			source.Client = &http.Client{Transport: answers(func(r *http.Request) string {
+				assert.Equal(t, d.address, r.URL.String())
+				_, err := url.ParseRequestURI(r.URL.RequestURI()) // as a server does
+				assert.NoError(t, err)
+				return answer
+			})}
+			m := httpmeter.New([]httpmeter.Source{source})
+			defer func() { require.NoError(t, m.Close()) }()
+			_, err := m.Read(t.Context(), power.Sample{At: time.Now()})
+			require.NoError(t, err, name)
+			synctest.Wait()
+			time.Sleep(10 * time.Minute)
+			answer = d.after
+			synctest.Wait()
+			readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
+			require.NoError(t, err, name)
+			require.Len(t, readings, 1, name)
+			require.NoError(t, readings[0].Err, name)
+			if source.Unit.IsPower {
+				assert.Equal(t, d.used, readings[0].Total, name)
+				return
+			}
+			time.Sleep(source.Every)
+			synctest.Wait()
+			readings, err = m.Read(t.Context(), power.Sample{At: time.Now()})
+			require.NoError(t, err, name)
+			assert.Equal(t, d.used, readings[0].Total, name)
+		})
+	}
+}
+
+func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
+	for _, meter := range []MeterKind{MeterAuto, MeterPowercap} {
+		cfg := createDefaultConfig().(*Config)
+		cfg.Meter, cfg.HTTP = meter, []HTTPConfig{{Name: "a", Unit: "W"}}
+		set, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+		require.NoError(t, err)
+		assert.Equal(t, string(MeterHTTP), set.Status()[0].Name, "it is preferred")
+		require.NoError(t, set.Close())
+	}
+}
+
+func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.HTTP = []HTTPConfig{{Name: "a", Unit: "W"}}
+	cfg.HTTP[0].Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
+	_, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+	assert.ErrorContains(t, err, "open meter http: http::0: ")
+}
+
+func TestWrongSettingsOfHTTPAreNamed(t *testing.T) {
+	valid := func() map[string]any {
+		return map[string]any{"name": "a", "endpoint": "http://plug.example/status", "pointer": "/total", "unit": "Wh"}
+	}
+	for setting, values := range map[string][]any{
+		"name":     {""},
+		"endpoint": {"", "plug.example/secret", "ftp://plug.example/secret", "http:///secret", "http://plug.example/secret\x7f"},
+		"pointer":  {"total", "/a~2"},
+		"unit":     {"", "VA"},
+		"zone":     {"psys"},
+		"interval": {"-1s", "999ms"},
+		"timeout":  {"-1s"},
+	} {
+		for _, value := range values {
+			entry := valid()
+			entry[setting] = value
+			err := validated(t, map[string]any{"http": []any{entry}})
+			assert.ErrorContains(t, err, "http::0: "+setting+": ", "%s: %v", setting, value)
+			assert.NotContains(t, err.Error(), "secret")
+		}
+	}
+	require.NoError(t, validated(t, map[string]any{"http": []any{valid()}}))
+	assert.ErrorContains(t, validated(t, map[string]any{"http": []any{valid(), valid()}}), `http::1::name: "a" is used twice`)
+	memory := valid()
+	memory["zone"] = "dram"
+	err := validated(t, map[string]any{"http": []any{memory}, "zones": []any{"package"}})
+	assert.ErrorContains(t, err, `zones: must name "dram", the zone of http::0`)
+}
+
+// validated loads settings over the defaults and validates them.
+func validated(t *testing.T, settings map[string]any) error {
+	t.Helper()
+	cfg := createDefaultConfig().(*Config)
+	require.NoError(t, confmap.NewFromStringMap(settings).Unmarshal(cfg))
+	return confmap.Validate(cfg)
+}
