@@ -73,7 +73,7 @@ func openHwmon(_ context.Context, o *meterOptions) (power.Meter, error) {
 	if !o.uses(MeterHwmon) {
 		return nil, nil
 	}
-	return hwmon.New(o.RootPath, o.want), nil
+	return hwmon.New(hwmon.Options{Root: o.RootPath, Want: o.want}), nil
 }
 
 func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {

@@ -3,6 +3,7 @@
 package power
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,9 +45,12 @@ type CounterFiles struct {
 	// Discover looks for zones and calls SetZones with all that are known then. The error tells what kept it from finding
 	// any.
 	Discover func() error
-	// Patience is how much sample time passes between discoveries as long as no zone was ever found. 0 means a second, and
-	// no time where the meter's directory cannot be listed.
+	// Patience is how much sample time passes between discoveries as long as nothing that was found fails. 0 means 10 s; as
+	// long as no zone was ever found a second, and no time where the meter's directory cannot be listed.
 	Patience time.Duration
+	// Missing tells that a zone which the meter reads by other means has vanished. Zones are looked for as where one of the
+	// files fails.
+	Missing bool
 
 	zones        []*CounterFile
 	readings     []Reading // of zones
@@ -112,13 +116,11 @@ func (f *CounterFiles) rediscover(at time.Time) {
 // discoverEvery returns how much sample time may pass until the next discovery. One of all zones takes some
 // hundred system calls: too many for a hundred reads a second with a counter that nobody may read.
 func (f *CounterFiles) discoverEvery() time.Duration {
-	switch {
-	case len(f.zones) == 0 && f.Patience > 0:
-		return f.Patience
-	case f.failing || f.undiscovered != nil:
+	patient := len(f.zones) == 0 && f.Patience > 0
+	if f.failing || f.Missing || f.undiscovered != nil && !patient {
 		return retryEvery
 	}
-	return discoverEvery
+	return cmp.Or(f.Patience, discoverEvery)
 }
 
 // readZone returns the raw counter. An attribute of sysfs fails with ENODEV once its device was unregistered.

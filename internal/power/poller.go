@@ -26,6 +26,12 @@ type Sensor interface {
 	Close() error
 }
 
+// Pacer is a Sensor that learns from what it reads how often it is to be asked.
+type Pacer interface {
+	// Every returns the time from the start of the last poll to the start of the next. The goroutine that polls calls it.
+	Every() time.Duration
+}
+
 // PollOptions say how a Sensor is asked.
 type PollOptions struct {
 	Name string // of the meter, for errors
@@ -137,6 +143,9 @@ func (p *Poller) run(ctx context.Context) {
 // pause returns the time between the starts of two polls after so many that failed.
 func (p *Poller) pause(failures int) time.Duration {
 	pause := p.options.Every
+	if s, ok := p.sensor.(Pacer); ok {
+		pause = s.Every()
+	}
 	for ; failures > 1 && pause < maxBackoff; failures-- {
 		pause = min(2*pause, maxBackoff)
 	}

@@ -11,150 +11,167 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// input is an energy counter whose meaning is known.
-type input struct {
-	id    string // of its zone: the device's name and the label, "amd_energy.0:Esocket0"
-	path  string
-	label string
-	*meaning
-	domain units.Domain
+// chip is a hwmon directory with energy or power sensors.
+type chip struct {
+	driver  string // content of the file name
+	device  string // name of its device, the driver where it is a virtual one: "amd_energy.0", "0000:03:00.0"
+	path    string // of the device
+	dir     string // where the attributes are
+	sensors []*sensor
 }
 
-// discover brings the known zones up to what is there now. It opens no counter.
+// sensor is an energy or a power of a chip.
+type sensor struct {
+	chip  *chip
+	name  string // "energy1", "power1"
+	label string // as the driver or the firmware calls it, or empty
+	// Which files there are. A sensor with none of them is the product of a voltage and a current.
+	average, input bool
+}
+
+func (s *sensor) isEnergy() bool { return strings.HasPrefix(s.name, "energy") }
+
+// number returns the sensor's number: "1".
+func (s *sensor) number() string { return strings.TrimLeft(s.name, "energypow") }
+
+// files returns the files that hold the sensor's value.
+func (s *sensor) files(instant bool) []string {
+	in := func(name string) string { return filepath.Join(s.chip.dir, name) }
+	switch {
+	case s.average && !(s.input && instant):
+		return []string{in(s.name + "_average")}
+	case s.input:
+		return []string{in(s.name + "_input")}
+	}
+	return []string{in("in" + s.number() + "_input"), in("curr" + s.number() + "_input")}
+}
+
+// discover brings the known zones up to what is there now. It reads no sensor.
 func (m *Meter) discover() error {
 	entries, err := os.ReadDir(m.class)
 	_, err = kernfs.Result(m.class, nil, err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		m.merge(nil)
+		m.merge(nil, nil)
 		return fmt.Errorf("no hwmon interface below %s: %w", m.root, err)
 	case err != nil:
 		return fmt.Errorf("list hwmon chips: %w", err)
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return power.CompareIDs(a.Name(), b.Name()) })
-	var found []input
+	var chips []*chip
 	var reason error
-	m.unused = m.unused[:0]
 	for _, e := range entries {
-		inputs, err := m.inspect(filepath.Join(m.class, e.Name()))
-		found = append(found, inputs...)
+		c, err := m.inspect(filepath.Join(m.class, e.Name()))
+		if c != nil {
+			chips = append(chips, c)
+		}
 		reason = cmp.Or(reason, err)
 	}
-	m.merge(found)
+	found := m.assign(chips)
+	m.merge(found, chips)
 	switch {
 	case len(found) > 0:
 		return nil
+	case m.missing != nil:
+		return m.missing
 	case reason != nil:
 		return fmt.Errorf("hwmon: %w in %s: %w", power.ErrNoZones, m.class, reason)
 	}
 	return fmt.Errorf("hwmon: %w in %s (%d chips)", power.ErrNoZones, m.class, len(entries))
 }
 
-// inspect returns the energy counters of a hwmon directory that are used.
-func (m *Meter) inspect(dir string) ([]input, error) {
+// inspect returns the chip of a hwmon directory, nil if it has neither energy nor power. Some drivers, such as
+// acpi_power_meter before Linux 6.18, have their attributes in the directory of the device.
+func (m *Meter) inspect(dir string) (*chip, error) {
+	device, linkErr := filepath.EvalSymlinks(filepath.Join(dir, "device"))
 	driver, err := m.readText(filepath.Join(dir, "name"))
+	if errors.Is(err, fs.ErrNotExist) && linkErr == nil {
+		dir = filepath.Join(dir, "device")
+		driver, err = m.readText(filepath.Join(dir, "name"))
+	}
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil // it has just gone, or is no chip
 		}
 		return nil, err
 	}
-	device := driver // where it is a virtual one
-	if path, err := filepath.EvalSymlinks(filepath.Join(dir, "device")); err == nil {
-		device = filepath.Base(path)
+	c := &chip{driver: driver, device: driver, path: dir, dir: dir}
+	if linkErr == nil {
+		c.device, c.path = filepath.Base(device), device
 	}
-	var used []input
-	for _, name := range energyInputs(dir) {
-		if !isKnown(driver) {
-			m.unused = append(m.unused, driver+" "+name)
-			continue
-		}
-		label, err := m.readText(filepath.Join(dir, name+"_label"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return used, err
-		}
-		known, number := find(driver, label)
-		if known == nil {
-			m.unused = append(m.unused, driver+" "+cmp.Or(label, name))
-			continue
-		}
-		domain, counts := known.domain(m, number)
-		repeats := slices.ContainsFunc(used, func(u input) bool { return u.kind == known.kind && u.domain == domain })
-		if !counts || repeats || !m.want(known.kind) {
-			continue
-		}
-		used = append(used, input{
-			id: device + ":" + label, path: filepath.Join(dir, name+"_input"),
-			label: label, meaning: known, domain: domain,
-		})
+	if err := m.findSensors(c); err != nil || len(c.sensors) == 0 {
+		return nil, err
 	}
-	return used, nil
+	return c, nil
 }
 
-// energyInputs returns the energy counters of a hwmon directory, "energy1" for energy1_input, in order.
-func energyInputs(dir string) (names []string) {
-	entries, err := os.ReadDir(dir)
+// findSensors lists the sensors of a chip, energies first.
+func (m *Meter) findSensors(c *chip) error {
+	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		return nil // it has just gone
 	}
+	byName := make(map[string]*sensor)
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), "_input")
-		if _, isEnergy := match("energy#", name); ok && isEnergy {
-			names = append(names, name)
-		}
-	}
-	slices.SortFunc(names, power.CompareIDs)
-	return names
-}
-
-// merge makes the known zones those that were found and those that were known before. Of several with one ID the first
-// counts.
-func (m *Meter) merge(found []input) {
-	present := make(map[string]bool, len(found))
-	for i := range found {
-		f := &found[i]
-		if present[f.id] {
+		name, attribute, _ := strings.Cut(e.Name(), "_")
+		_, isEnergy := match("energy#", name)
+		_, isPower := match("power#", name)
+		if !(isEnergy && attribute == "input" || isPower && (attribute == "input" || attribute == "average")) {
 			continue
 		}
-		present[f.id] = true
-		if z := m.zones[f.id]; z == nil {
-			m.zones[f.id] = m.newZone(f)
-		} else if z.File.Path != f.path || z.File.Stale() {
-			z.CloseFile()
-			z.File.Path = f.path
+		if byName[name] == nil {
+			byName[name] = &sensor{chip: c, name: name}
+		}
+		byName[name].input = byName[name].input || attribute == "input"
+		byName[name].average = byName[name].average || attribute == "average"
+	}
+	for i := range bothFiles[c.driver] {
+		if n := strconv.Itoa(i + 1); slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "curr"+n+"_input" }) {
+			byName["power"+n] = &sensor{chip: c, name: "power" + n}
 		}
 	}
-	for id, z := range m.zones {
-		if present[id] {
+	for _, name := range slices.SortedFunc(maps.Keys(byName), power.CompareIDs) {
+		s := byName[name]
+		if s.label, err = m.label(s); err != nil {
+			return err
+		}
+		if m.isBattery(s) {
 			continue
 		}
-		z.CloseFile() // vanished; the descriptor of a plain file would go on giving its last value
-		if slices.ContainsFunc(found, func(f input) bool { return f.kind == z.Kind && f.domain == z.Domain }) {
-			delete(m.zones, id) // another one has taken its place
-		}
+		c.sensors = append(c.sensors, s)
 	}
-	m.files.SetZones(slices.SortedFunc(maps.Values(m.zones), func(a, b *power.CounterFile) int {
-		return power.CompareIDs(a.ID, b.ID)
-	}))
+	c.sensors = slices.DeleteFunc(c.sensors, func(s *sensor) bool { // a power that an energy says more exactly
+		energy := byName["energy"+s.number()]
+		return !s.isEnergy() && energy != nil && energy.label == s.label
+	})
+	return nil
 }
 
-func (m *Meter) newZone(f *input) *power.CounterFile {
-	z := power.Zone{
-		ID: f.id, Name: f.label, Kind: f.kind,
-		Source: power.Measured, Domain: f.domain, MaxWatts: power.MaxWatts(f.kind),
+// label returns what the driver calls a sensor, or the firmware in case of an ACPI power meter.
+func (m *Meter) label(s *sensor) (string, error) {
+	names := []string{s.name + "_label", s.name + "_oem_info"}
+	if !s.average && !s.input {
+		names = []string{"in" + s.number() + "_label"}
 	}
-	return &power.CounterFile{
-		Zone:    z,
-		File:    kernfs.File{Path: f.path, Open: func(path string) (*os.File, error) { return m.open(path) }},
-		Counter: power.NewCounter(z.MaxWatts, f.wrapAt),
+	for _, name := range names {
+		if text, err := m.readText(filepath.Join(s.chip.dir, name)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return text, err
+		}
 	}
+	return "", nil
+}
+
+// isBattery reports whether an ACPI power meter measures a battery.
+func (m *Meter) isBattery(s *sensor) bool {
+	text, err := m.readText(filepath.Join(s.chip.dir, s.name+"_is_battery"))
+	return err == nil && text == "1"
 }
 
 // readText returns the text of a small attribute without the white space around it.

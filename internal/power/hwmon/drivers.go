@@ -8,61 +8,125 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// meaning is what the energy counters of a driver with a label measure.
+// meaning is what the sensors of a driver measure that have a name or a label. In driver, sensor and label # stands for a
+// number; an empty sensor or label is any.
 type meaning struct {
 	driver string
-	label  string // # stands for a number
-	kind   power.Kind
-	// domain returns the domain of the counter with the number, and reports whether it counts anything.
-	domain func(m *Meter, number uint64) (units.Domain, bool)
-	wrapAt units.Energy // 0 if that is not known
+	sensor string // "power1"
+	label  string
+	// kind of the zones, or notUsed.
+	kind power.Kind
+	// domain returns what a sensor measures, and reports whether it measures anything. The number is the one in the label.
+	domain domainFunc
+
+	// only reports whether the meaning holds for the chip. nil means that it does.
+	only func(m *Meter, c *chip, chips []*chip) bool
+	// parent is the label of the sensor, with the same number, that contains this one. Where there is none the kind is whole.
+	parent string
+	whole  power.Kind
+
+	wrapAt  units.Energy  // of an energy counter, 0 if that is not known
+	every   time.Duration // how often it is read by a goroutine; 0 means energies with each collection, powers each second
+	instant bool          // powerN_input is read although there is a powerN_average
 }
 
-// meanings lists the counters that are used. Left out on purpose:
-//   - amd_energy's counters of single cores, Ecore#: there may be hundreds.
-//   - aem1 and aem2 (drivers/hwmon/ibmaem.c): a read asks the BMC and may take 30 s.
-//   - i915 and xe: graphics cards.
-//   - ltc2947, ltc4282, ina238, scmi_sensors, vexpress and the like: what is connected differs from board to board.
+// notUsed is the kind of sensors whose meaning is known and of no use: parts of what is measured already, limits.
+const notUsed power.Kind = ""
+
+type domainFunc func(m *Meter, c *chip, number uint64) (units.Domain, bool)
+
+// meanings lists the sensors that are used. Where chips of several drivers measure a kind, the driver that is listed first
+// counts, but for graphics cards, of which each is one zone. What is not listed is offered by Unused, as are those whose
+// meaning differs from machine to machine: ina2xx, ina3221 of unknown boards, ltc2947, lineage_pem, pmbus (pin, pout),
+// corsairpsu, scmi_sensors, vexpress; and aem2, which has two counters of which the driver does not say what they count.
 var meanings = []meaning{
 	// drivers/hwmon/amd_energy.c, Linux 5.8 to 5.12 and AMD's own module. It multiplies its count of 2^-16 J by 10^6 in
 	// 64 bits before it divides by 2^16, and so starts again after 2^48 µJ.
-	{"amd_energy", "Esocket#", power.Package, (*Meter).domainOfNode, 1 << 48},
-	// drivers/hwmon/ibmpowernv.c, POWER9. The labels are the firmware's (skiboot, hw/occ-sensor.c).
-	{"ibmpowernv", "System", power.Platform, wholeMachine, 0},
-	{"ibmpowernv", "Chip #", power.Package, domainOfPackage, 0},
-	{"ibmpowernv", "Chip # Memory", power.DRAM, domainOfPackage, 0},
+	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*Meter).domainOfNode, wrapAt: 1 << 48},
+	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
+
+	// drivers/hwmon/ibmpowernv.c, POWER8 and 9. The labels are the firmware's (skiboot, hw/occ-sensor.c).
+	{driver: "ibmpowernv", label: "System", kind: power.Platform, domain: node},
+	{driver: "ibmpowernv", label: "Chip #", kind: power.Package, domain: packageOf},
+	{driver: "ibmpowernv", label: "Chip # Memory", kind: power.DRAM, domain: packageOf},
+
+	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read asks the BMC and may take 30 s.
+	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second},
+	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and what the counters count
+
+	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware tells sockets apart by the text of power1_oem_info (edk2-nvidia,
+	// power meter SSDT). Grace contains CPU and SysIO; Module contains Grace and the GPU.
+	{driver: "power_meter", label: "Grace Power Socket #", kind: power.Package, domain: packageOf},
+	{driver: "power_meter", label: "CPU Power Socket #", kind: power.Core, domain: packageOf, parent: "Grace Power Socket #", whole: power.Package},
+	{driver: "power_meter", label: "SysIO Power Socket #", kind: power.Uncore, domain: packageOf, parent: "Grace Power Socket #", whole: power.Package},
+	{driver: "power_meter", kind: power.Platform, domain: node, only: oneMeterOfTheMachine},
+
+	// drivers/hwmon/macsmc-hwmon.c. The labels are those of arch/arm64/boot/dts/apple/hwmon-common.dtsi.
+	{driver: "macsmc_hwmon", label: "Total System Power", kind: power.Platform, domain: node},
+
+	// drivers/hwmon/ina3221.c on NVIDIA's Jetson modules. VDD_IN is the module's input (tegra*-p*.dtsi); the other rails
+	// are parts of it and of each other.
+	{driver: "ina3221", label: "VDD_IN", kind: power.Platform, domain: node, only: onJetson},
+	{driver: "ina3221", kind: notUsed, only: onJetson},
+
+	// drivers/hwmon/xgene-hwmon.c, APM X-Gene. The cores and the rest of the chip: together they are the package.
+	{driver: "apm_xgene", label: "CPU power", kind: power.Package, domain: node},
+	{driver: "apm_xgene", label: "IO power", kind: power.Package, domain: node},
+
+	// drivers/hwmon/fam15h_power.c. The power of the processor; power1_average is of the cores, and a read of it sleeps.
+	{driver: "fam15h_power", sensor: "power1", kind: power.Package, domain: node, instant: true},
+
+	// Graphics cards. drivers/gpu/drm/xe/xe_hwmon.c: energy1 is the card and energy2 the package on it. i915 has the card
+	// (i915_gt#: tiles). amdgpu: of an APU it is the power of the package, CPU included.
+	{driver: "xe", sensor: "energy#", kind: power.GPU, domain: card, every: time.Second},
+	{driver: "i915", sensor: "energy1", kind: power.GPU, domain: card, every: time.Second},
+	{driver: "i915_gt#", kind: notUsed},
+	{driver: "amdgpu", sensor: "power1", kind: power.GPU, domain: card, only: isCard},
+	{driver: "nouveau", sensor: "power1", kind: power.GPU, domain: card},
+
+	// drivers/power/supply/power_supply_hwmon.c. What a battery or an adapter gives is not what the machine uses.
+	{driver: "BAT#", kind: notUsed},
+	{driver: "AC", kind: notUsed},
+	{driver: "ADP#", kind: notUsed},
 }
 
-// isKnown reports whether the driver has counters that are used.
-func isKnown(driver string) bool {
-	return slices.ContainsFunc(meanings, func(c meaning) bool { return c.driver == driver })
-}
+// bothFiles lists the drivers that show voltages (inN_input, mV) and currents (currN_input, mA) of their first channels but
+// not the powers. Their sensor powerN is the product.
+var bothFiles = map[string]int{"ina3221": 3}
 
-// find returns the meaning of a driver's counter and the number in its label, nil if the meaning is not known.
-func find(driver, label string) (*meaning, uint64) {
+// find returns the meaning of a sensor and the number in its label, nil if the meaning is not known.
+func (m *Meter) find(s *sensor, chips []*chip) (*meaning, uint64) {
 	for i := range meanings {
-		if c := &meanings[i]; c.driver == driver {
-			if number, ok := match(c.label, label); ok {
-				return c, number
-			}
+		c := &meanings[i]
+		if _, ok := match(c.driver, s.chip.driver); !ok {
+			continue
 		}
+		if _, ok := match(c.sensor, s.name); !ok && c.sensor != "" {
+			continue
+		}
+		number, ok := match(c.label, s.label)
+		if !ok && c.label != "" || c.only != nil && !c.only(m, s.chip, chips) {
+			continue
+		}
+		return c, number
 	}
 	return nil, 0
 }
 
-// match reports whether the label is as the pattern says, and returns the number at the pattern's #.
-func match(pattern, label string) (number uint64, ok bool) {
+// match reports whether a text is as the pattern says, and returns the number at the pattern's #.
+func match(pattern, text string) (number uint64, ok bool) {
 	before, after, hasNumber := strings.Cut(pattern, "#")
 	if !hasNumber {
-		return 0, pattern == label
+		return 0, pattern == text
 	}
-	digits, ok := strings.CutPrefix(label, before)
+	digits, ok := strings.CutPrefix(text, before)
 	if !ok {
 		return 0, false
 	}
@@ -73,16 +137,21 @@ func match(pattern, label string) (number uint64, ok bool) {
 	return number, err == nil
 }
 
-func wholeMachine(*Meter, uint64) (units.Domain, bool) { return units.NodeCPUs, true }
+func node(*Meter, *chip, uint64) (units.Domain, bool) { return units.NodeCPUs, true }
 
-func domainOfPackage(_ *Meter, number uint64) (units.Domain, bool) {
+func packageOf(_ *Meter, _ *chip, number uint64) (units.Domain, bool) {
 	return units.Domain("package-" + strconv.FormatUint(number, 10)), true
+}
+
+// card returns the domain of a graphics card, whose device is named by its PCI address.
+func card(_ *Meter, c *chip, _ uint64) (units.Domain, bool) {
+	return units.Domain("gpu-" + c.device), true
 }
 
 // domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter for each node that is
 // possible, and reads the package's register through a CPU of the node. It reads nothing for a node without CPUs. A kernel
 // without NUMA has one node.
-func (m *Meter) domainOfNode(node uint64) (units.Domain, bool) {
+func (m *Meter) domainOfNode(_ *chip, node uint64) (units.Domain, bool) {
 	devices := filepath.Join(m.root, "sys/devices/system")
 	if _, err := os.Stat(filepath.Join(devices, "node")); err != nil {
 		return units.NodeCPUs, node == 0
@@ -107,5 +176,33 @@ func (m *Meter) domainOfNode(node uint64) (units.Domain, bool) {
 	if err != nil {
 		return "", false
 	}
-	return domainOfPackage(m, number)
+	return packageOf(m, nil, number)
+}
+
+// oneOfItsDriver reports whether no other chip has the same driver.
+func oneOfItsDriver(_ *Meter, c *chip, chips []*chip) bool {
+	return !slices.ContainsFunc(chips, func(other *chip) bool { return other != c && other.driver == c.driver })
+}
+
+// oneMeterOfTheMachine reports whether an ACPI power meter is the only one. A superchip's module is not the machine.
+func oneMeterOfTheMachine(m *Meter, c *chip, chips []*chip) bool {
+	module := slices.ContainsFunc(c.sensors, func(s *sensor) bool { return strings.HasPrefix(s.label, "Module Power") })
+	return !module && oneOfItsDriver(m, c, chips)
+}
+
+// onJetson reports whether the device tree is that of a board with an NVIDIA Tegra.
+func onJetson(m *Meter, _ *chip, _ []*chip) bool {
+	compatible, err := m.readText(filepath.Join(m.root, "sys/firmware/devicetree/base/compatible"))
+	return err == nil && strings.Contains(compatible, "nvidia,tegra")
+}
+
+// isCard reports whether an amdgpu is a card of its own and no APU. Only APUs have a vddnb, but for the MI300A
+// (drivers/gpu/drm/amd/pm/amdgpu_pm.c, hwmon_attributes_visible).
+func isCard(m *Meter, c *chip, _ []*chip) bool {
+	const mi300A = "0x74a0" // drivers/gpu/drm/amd/amdgpu/aqua_vanjaram.c
+	if id, err := m.readText(filepath.Join(c.path, "device")); err == nil && id == mi300A {
+		return false
+	}
+	voltage, err := m.readText(filepath.Join(c.dir, "in1_label"))
+	return err != nil || voltage != "vddnb"
 }

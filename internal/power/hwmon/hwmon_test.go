@@ -39,6 +39,9 @@ func newTree(t testing.TB, name string) tree {
 	tr.ok(err)
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, "zone: ") || strings.HasPrefix(line, "unused: ") {
+			continue
+		}
 		if path, target, ok := strings.Cut(line, " -> "); ok {
 			tr.ok(os.MkdirAll(filepath.Dir(tr.path(path)), 0o700))
 			tr.ok(os.Symlink(target, tr.path(path)))
@@ -66,7 +69,7 @@ func (tr tree) write(text, path string) {
 
 // meter returns a meter of all kinds, closed at the end of the test.
 func (tr tree) meter() *Meter {
-	m := New(tr.root, nil)
+	m := New(Options{Root: tr.root})
 	tr.Cleanup(func() { tr.ok(m.Close()) })
 	return m
 }
@@ -136,7 +139,7 @@ func TestANodeThatTakesThePlaceOfAnotherIsNotCountedBesideIt(t *testing.T) {
 	m := tr.meter()
 	tr.expectIDs(m, 0, "amd_energy.0:Esocket0")
 	tr.write("\n", "sys/devices/system/node/node0/cpulist") // its CPUs are offline
-	tr.expectIDs(m, 10*time.Second, "amd_energy.0:Esocket1")
+	tr.expectIDs(m, searchEvery, "amd_energy.0:Esocket1")
 }
 
 func TestWithoutNUMAThereIsOneSocket(t *testing.T) {
@@ -181,14 +184,14 @@ func TestChipsOfPOWER9ArePackagesWithMemoryAndTheSystemIsThePlatform(t *testing.
 
 func TestOnlyWantedKindsAreRead(t *testing.T) {
 	tr := newTree(t, "ibmpowernv")
-	m := New(tr.root, func(k power.Kind) bool { return k == power.DRAM })
+	m := New(Options{Root: tr.root, Want: func(k power.Kind) bool { return k == power.DRAM }})
 	defer func() { tr.ok(m.Close()) }()
 	tr.expectIDs(m, 0, "opal-sensor:Chip 0 Memory", "opal-sensor:Chip 8 Memory")
 }
 
 func TestCountersOfUnknownMeaningAreListedAndNotUsed(t *testing.T) {
 	tr := newTree(t, "ibmpowernv")
-	tr.write("xe\n", "sys/class/hwmon/hwmon7/name")
+	tr.write("mystery\n", "sys/class/hwmon/hwmon7/name")
 	tr.write("1\n", "sys/class/hwmon/hwmon7/energy2_input")
 	tr.write("1\n", "sys/class/hwmon/hwmon7/energy_input")
 	tr.write("1\n", "sys/class/hwmon/hwmon7/energyx_input")
@@ -197,7 +200,11 @@ func TestCountersOfUnknownMeaningAreListedAndNotUsed(t *testing.T) {
 	if n := len(tr.read(m, 0)); n != 5 {
 		t.Errorf("%d zones, want 5", n)
 	}
-	if want := []string{"ibmpowernv Fan", "ibmpowernv Chip 0 Vdd", "xe energy2"}; !slices.Equal(m.Unused(), want) {
+	if want := []string{
+		`{chip: ibmpowernv, device: "opal-sensor", sensor: "Fan"}`,
+		`{chip: ibmpowernv, device: "opal-sensor", sensor: "Chip 0 Vdd"}`,
+		`{chip: mystery, device: "mystery", sensor: "energy2"}`,
+	}; !slices.Equal(m.Unused(), want) {
 		t.Errorf("unused %q, want %q", m.Unused(), want)
 	}
 }
@@ -212,7 +219,7 @@ func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	dir := tr.path("sys/devices/platform/amd_energy.0/hwmon")
 	tr.ok(os.Remove(tr.path("sys/class/hwmon/hwmon2")))
 	tr.ok(os.Rename(filepath.Join(dir, "hwmon2"), filepath.Join(dir, "hwmon5")))
-	rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(11 * time.Second)})
+	rs, err := m.Read(context.Background(), power.Sample{At: epoch.Add(searchEvery + time.Second)})
 	if r := rs[0]; !errors.Is(err, power.ErrNoZones) || !errors.Is(r.Err, fs.ErrNotExist) || r.Total != 900_000_000 {
 		t.Errorf("gone: %+v, %v; want the total of before and why", r, err)
 	}
@@ -220,13 +227,13 @@ func TestAChipThatIsLoadedAgainUnderAnotherNumberGoesOn(t *testing.T) {
 	tr.ok(os.Symlink("../../devices/platform/amd_energy.0/hwmon/hwmon5", tr.path("sys/class/hwmon/hwmon5")))
 	socket0 := "sys/devices/platform/amd_energy.0/hwmon/hwmon5/energy17_input"
 	tr.write("70\n", socket0) // counts from 0 again
-	r := tr.read(m, 12*time.Second)["amd_energy.0:Esocket0"]
+	r := tr.read(m, searchEvery+2*time.Second)["amd_energy.0:Esocket0"]
 	tr.expectTotal(r, 900_000_000)
 	if r.Event != power.Rebased || r.Zone != before {
 		t.Errorf("event %d, the same zone: %t", r.Event, r.Zone == before)
 	}
 	tr.write("170\n", socket0)
-	tr.expectTotal(tr.read(m, 13*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
+	tr.expectTotal(tr.read(m, searchEvery+3*time.Second)["amd_energy.0:Esocket0"], 900_000_100)
 }
 
 func TestADriversOverflowIsAWrap(t *testing.T) {
@@ -385,7 +392,7 @@ func TestReadInSteadyStateAllocatesNothing(t *testing.T) {
 
 func TestCloseClosesDescriptorsAndMayBeRepeated(t *testing.T) {
 	tr := newTree(t, "amd_energy")
-	m := New(tr.root, nil)
+	m := New(Options{Root: tr.root})
 	tr.read(m, 0)
 	tr.ok(m.Close())
 	tr.ok(m.Close())
@@ -421,7 +428,10 @@ func TestLabels(t *testing.T) {
 		{"ibmpowernv", "System 1", "", 0},
 		{"k10temp", "System", "", 0},
 	} {
-		known, number := find(tc.driver, tc.label)
+		known, number := new(Meter).find(&sensor{chip: &chip{driver: tc.driver}, name: "energy1", label: tc.label}, nil)
+		if known != nil && known.kind == notUsed {
+			known = nil
+		}
 		switch {
 		case known == nil && tc.kind != "", known != nil && (known.kind != tc.kind || number != tc.number):
 			t.Errorf("%s %q: %+v, %d; want %q, %d", tc.driver, tc.label, known, number, tc.kind, tc.number)

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hwmon
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// input is a sensor that is used.
+type input struct {
+	*sensor
+	is     *meaning
+	number uint64 // in the label
+	zone   power.Zone
+}
+
+// assign returns the sensors that are used, of the kinds that are wanted, and notes those that could be named.
+func (m *Meter) assign(chips []*chip) []input {
+	named := m.findNamed(chips)
+	var known []input
+	m.unused = m.unused[:0]
+	for _, c := range chips {
+		for _, s := range c.sensors {
+			if slices.ContainsFunc(named, func(f input) bool { return f.sensor == s }) {
+				continue
+			}
+			f, ok := m.meaningOf(s, chips)
+			switch {
+			case !ok:
+				m.unused = append(m.unused, s.String())
+			case f.is.kind != notUsed && !slices.ContainsFunc(known, f.repeats):
+				known = append(known, f)
+			}
+		}
+	}
+	addParents(known)
+	found := append(named, preferred(known, named)...)
+	return slices.DeleteFunc(found, func(f input) bool { return !m.want(f.zone.Kind) })
+}
+
+// meaningOf returns what the table says of a sensor, and reports whether it says anything.
+func (m *Meter) meaningOf(s *sensor, chips []*chip) (input, bool) {
+	is, number := m.find(s, chips)
+	if is == nil {
+		return input{}, false
+	}
+	if is.kind == notUsed {
+		return input{sensor: s, is: is}, true
+	}
+	domain, counts := is.domain(m, s.chip, number)
+	if !counts {
+		return input{sensor: s, is: &meaning{}}, true
+	}
+	f := newInput(s, is, is.kind, domain)
+	f.number = number
+	return f, true
+}
+
+// repeats reports whether another sensor measures the same.
+func (f *input) repeats(other input) bool {
+	return f.chip == other.chip && f.is == other.is && f.zone.Domain == other.zone.Domain
+}
+
+// id returns the ID of the sensor's zone.
+func (s *sensor) id() string { return s.chip.device + ":" + cmp.Or(s.label, s.name) }
+
+// String returns the sensor as the configuration names it.
+func (s *sensor) String() string {
+	return fmt.Sprintf("{chip: %s, device: %q, sensor: %q}", s.chip.driver, s.chip.device, cmp.Or(s.label, s.name))
+}
+
+func newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
+	name := cmp.Or(s.label, s.chip.driver)
+	if kind == power.GPU {
+		name = s.chip.driver // labels are "PPT" and "card"
+	}
+	return input{sensor: s, is: is, zone: power.Zone{
+		ID: s.id(), Name: name, Kind: kind,
+		Source: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(kind),
+	}}
+}
+
+// addParents gives each sensor its parent, or the kind that it has where the parent has no sensor.
+func addParents(known []input) {
+	for i := range known {
+		f := &known[i]
+		if f.is.parent == "" {
+			continue
+		}
+		label := strings.ReplaceAll(f.is.parent, "#", strconv.FormatUint(f.number, 10))
+		parent := slices.IndexFunc(known, func(g input) bool { return g.is.driver == f.is.driver && g.label == label })
+		if parent < 0 {
+			f.zone.Kind = f.is.whole
+		} else {
+			f.zone.Parent = known[parent].zone.ID
+		}
+	}
+}
+
+// preferred returns the known sensors without those of kinds that other sensors measure: named ones, or those of a driver
+// that is listed first. A graphics card is a kind by itself.
+func preferred(known, named []input) []input {
+	same := func(a, b *input) bool {
+		return a.zone.Kind == b.zone.Kind && (a.zone.Kind != power.GPU || a.zone.Domain == b.zone.Domain)
+	}
+	rank := func(f *input) int {
+		return slices.IndexFunc(meanings, func(c meaning) bool { return c.driver == f.is.driver })
+	}
+	return slices.DeleteFunc(slices.Clone(known), func(f input) bool {
+		return slices.ContainsFunc(named, func(g input) bool { return same(&f, &g) }) ||
+			slices.ContainsFunc(known, func(g input) bool { return same(&f, &g) && rank(&g) < rank(&f) })
+	})
+}
+
+// findNamed returns the sensors that the configuration names, and notes which of them were never found.
+func (m *Meter) findNamed(chips []*chip) (found []input) {
+	m.missing = nil
+	for i := range m.named {
+		n := &m.named[i]
+		sensors := n.in(chips)
+		var err error
+		switch {
+		case len(sensors) == 1:
+			s := sensors[0]
+			m.seen[i] = true
+			found = append(found, newInput(s, &meaning{driver: s.chip.driver, every: time.Second}, n.Kind, n.domain(s.chip)))
+		case len(sensors) > 1:
+			err = fmt.Errorf("hwmon::sensors::%d: %d chips %q have a sensor %q: name the device, such as %q", i, len(sensors), n.Chip, n.Sensor, sensors[0].chip.device)
+		case !m.seen[i]:
+			err = fmt.Errorf("hwmon::sensors::%d: there is no chip %q with a sensor %q", i, strings.TrimSpace(n.Chip+" "+n.Device), n.Sensor)
+		}
+		m.missing = cmp.Or(m.missing, err)
+	}
+	return found
+}
+
+// in returns the sensors that are named.
+func (n *Sensor) in(chips []*chip) (found []*sensor) {
+	for _, c := range chips {
+		if c.driver != n.Chip || n.Device != "" && c.device != n.Device {
+			continue
+		}
+		if i := slices.IndexFunc(c.sensors, func(s *sensor) bool { return s.name == n.Sensor || s.label == n.Sensor }); i >= 0 {
+			found = append(found, c.sensors[i])
+		}
+	}
+	return found
+}
+
+func (n *Sensor) domain(c *chip) units.Domain {
+	if n.Kind == power.GPU {
+		return units.Domain("gpu-" + c.device)
+	}
+	return units.NodeCPUs
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hwmon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// A file of testdata describes a machine. Beside its files (see newTree) it lists the zones that are read,
+// "zone: ID | kind | domain | parent", and the sensors that are offered, "unused: ...".
+func TestEachMachineHasExactlyItsZones(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t, name)
+			synctest.Test(t, func(t *testing.T) {
+				m := New(Options{Root: tr.root})
+				defer func() { tr.ok(m.Close()) }()
+				readings := tr.poll(m)
+				var zones []string
+				for _, r := range readings {
+					if r.Err != nil || r.At.IsZero() {
+						t.Errorf("%s: read at %v, error %v", r.Zone.ID, r.At, r.Err)
+					}
+					zones = append(zones, strings.TrimSpace(fmt.Sprintf("%s | %s | %s | %s", r.Zone.ID, r.Zone.Kind, r.Zone.Domain, r.Zone.Parent)))
+				}
+				wantZones, wantUnused := expectations(t, file)
+				slices.Sort(zones)
+				if !slices.Equal(zones, wantZones) {
+					t.Errorf("zones\n%s\nwant\n%s", strings.Join(zones, "\n"), strings.Join(wantZones, "\n"))
+				}
+				if !slices.Equal(m.Unused(), wantUnused) {
+					t.Errorf("unused\n%s\nwant\n%s", strings.Join(m.Unused(), "\n"), strings.Join(wantUnused, "\n"))
+				}
+			})
+		})
+	}
+}
+
+// poll reads a meter after its goroutines have read. It must be called in a bubble of synctest.
+func (tr tree) poll(m *Meter) []power.Reading {
+	tr.Helper()
+	read := func() []power.Reading {
+		readings, err := m.Read(tr.Context(), power.Sample{At: time.Now()})
+		if err != nil && !errors.Is(err, power.ErrNoZones) {
+			tr.Error(err)
+		}
+		return readings
+	}
+	read() // starts them
+	synctest.Wait()
+	return read()
+}
+
+func expectations(t *testing.T, file string) (zones, unused []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if zone, ok := strings.CutPrefix(line, "zone: "); ok {
+			zones = append(zones, strings.TrimSpace(zone))
+		} else if sensor, ok := strings.CutPrefix(line, "unused: "); ok {
+			unused = append(unused, strings.TrimSpace(sensor))
+		}
+	}
+	slices.Sort(zones)
+	return zones, unused
+}

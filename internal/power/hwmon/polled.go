@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hwmon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// How often sensors are read: at the interval that they average over, within these bounds, or each second where the driver
+// tells no interval.
+const (
+	shortestEvery = 50 * time.Millisecond
+	defaultEvery  = time.Second
+	longestEvery  = time.Minute
+	longestGap    = 3 * longestEvery
+)
+
+// polledZone is a zone that a goroutine reads.
+type polledZone struct {
+	chip *polledChip
+	target
+}
+
+// target is what a goroutine is to read for a zone.
+type target struct {
+	zone     *power.Zone
+	paths    []string      // one file, or two whose product counts
+	interval string        // file with the time in ms that a power is averaged over; empty if there is none
+	isEnergy bool          // in µJ; else power in µW
+	every    time.Duration // 0 means defaultEvery
+	gone     bool          // the files have vanished
+}
+
+// polledChip reads the polled zones of one chip. It is the power.Sensor of a power.Poller.
+//
+// A graphics card that is suspended is not read, because that would wake it: it counts as using nothing. A card that may
+// suspend itself is read less often than it takes to do so, because each read counts as use.
+type polledChip struct {
+	driver, device string
+	poller         *power.Poller
+	next           atomic.Pointer[[]target] // what the meter found last
+	vanished       atomic.Bool              // a file is no longer where it was
+
+	// Of the goroutine:
+	targets    *[]target // that zones were made from
+	zones      []*zoneReader
+	every      time.Duration
+	open       func(string) (*os.File, error)
+	pm         string // folder of the device's power management
+	maySuspend bool
+	status     kernfs.File // "suspended", "active"
+	values     []power.Value
+	buf        [32]byte
+}
+
+func newPolledChip(c *chip, open func(string) (*os.File, error)) *polledChip {
+	p := &polledChip{driver: c.driver, device: c.device, open: open, pm: filepath.Join(c.path, "power")}
+	p.status = kernfs.File{Path: filepath.Join(p.pm, "runtime_status"), Open: open}
+	p.poller = power.NewPoller(p, power.PollOptions{Name: "hwmon", Every: defaultEvery, LongestGap: longestGap})
+	return p
+}
+
+// Every returns the shortest period of the chip's zones.
+func (p *polledChip) Every() time.Duration { return p.every }
+
+// Poll reads the zones.
+func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
+	p.update()
+	p.values = p.values[:0]
+	suspended, vanished := p.isSuspended(), false
+	for _, z := range p.zones {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		v, err := z.poll(p.buf[:], suspended)
+		if err != nil && p.isSuspended() { // meanwhile
+			v, err = power.PowerValue(z.zone, 0, 0, time.Now()), nil
+		}
+		vanished = vanished || errors.Is(err, fs.ErrNotExist)
+		p.values = append(p.values, v)
+	}
+	p.vanished.Store(vanished)
+	return p.values, nil
+}
+
+// update takes over what the meter found since the last poll.
+func (p *polledChip) update() {
+	next := p.next.Load()
+	if next == p.targets {
+		return
+	}
+	p.targets = next
+	before := make(map[*power.Zone]*zoneReader, len(p.zones))
+	for _, z := range p.zones {
+		before[z.zone] = z
+	}
+	p.zones, p.every = nil, longestEvery
+	isCard := false
+	for i := range *next {
+		t := &(*next)[i]
+		z := before[t.zone]
+		delete(before, t.zone)
+		if z == nil {
+			z = new(zoneReader)
+		}
+		z.update(t, p.open)
+		p.zones = append(p.zones, z)
+		p.every = min(p.every, z.period())
+		isCard = isCard || t.zone.Kind == power.GPU
+	}
+	for _, z := range before {
+		z.close()
+	}
+	if p.maySuspend = isCard && p.text("control") == "auto"; p.maySuspend {
+		delay, _ := kernfs.ParseUint([]byte(p.text("autosuspend_delay_ms"))) // fails where it never suspends
+		p.every = max(p.every, min(2*milliseconds(delay), longestGap))
+	}
+}
+
+// milliseconds returns a time of up to an hour.
+func milliseconds(ms uint64) time.Duration {
+	return min(time.Duration(min(ms, 1<<32))*time.Millisecond, time.Hour)
+}
+
+// text returns a file of the device's power management.
+func (p *polledChip) text(name string) string {
+	f := kernfs.File{Path: filepath.Join(p.pm, name), Open: p.open}
+	defer func() { _ = f.Close() }()
+	text, err := f.Read(p.buf[:])
+	if err != nil {
+		return ""
+	}
+	return string(trim(text))
+}
+
+// isSuspended reports whether a read would wake the device.
+func (p *polledChip) isSuspended() bool {
+	if !p.maySuspend {
+		return false
+	}
+	text, err := p.status.Read(p.buf[:])
+	return err == nil && (string(trim(text)) == "suspended" || string(trim(text)) == "suspending")
+}
+
+func trim(text []byte) []byte {
+	for len(text) > 0 && (text[len(text)-1] == '\n' || text[len(text)-1] == ' ') {
+		text = text[:len(text)-1]
+	}
+	return text
+}
+
+// Close closes the files.
+func (p *polledChip) Close() error {
+	for _, z := range p.zones {
+		z.close()
+	}
+	return p.status.Close()
+}
+
+// zoneReader reads one zone.
+type zoneReader struct {
+	target
+	files   []kernfs.File
+	average time.Duration // 0 if it is not known
+	last    power.Value   // of the last good read
+	good    bool          // the last read was
+}
+
+// update makes the zone read the target's files.
+func (z *zoneReader) update(t *target, open func(string) (*os.File, error)) {
+	same := len(z.files) == len(t.paths)
+	for i := range z.files {
+		same = same && z.files[i].Path == t.paths[i] && !z.files[i].Stale()
+	}
+	z.target = *t
+	if !same || t.gone {
+		z.close()
+		z.files = make([]kernfs.File, len(t.paths))
+		for i, path := range t.paths {
+			z.files[i] = kernfs.File{Path: path, Open: open}
+		}
+	}
+	z.average = 0
+	if t.interval == "" {
+		return
+	}
+	f := kernfs.File{Path: t.interval, Open: open}
+	defer func() { _ = f.Close() }()
+	var buf [32]byte
+	if text, err := f.Read(buf[:]); err == nil {
+		ms, _ := kernfs.ParseUintLine(text) // some have none
+		z.average = milliseconds(ms)
+	}
+}
+
+// period returns how often the zone is read.
+func (z *zoneReader) period() time.Duration {
+	if z.average > 0 {
+		return min(max(z.average, shortestEvery), longestEvery)
+	}
+	return cmp.Or(z.every, defaultEvery)
+}
+
+func (z *zoneReader) close() {
+	for i := range z.files {
+		_ = z.files[i].Close() // opened for reading: nothing can be lost
+	}
+}
+
+// errBusy is what the kernel says while a sensor has no value yet: the next read may have one.
+const errBusy = syscall.EAGAIN
+
+// poll reads the zone, unless its device is suspended. A sensor that is busy once has nothing new.
+func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
+	if suspended {
+		return power.PowerValue(z.zone, 0, 0, time.Now()), nil
+	}
+	wasGood := z.good
+	v, err := z.read(buf)
+	switch {
+	case err == nil:
+		z.last, z.good = v, true
+		return v, nil
+	case errors.Is(err, errBusy) && wasGood:
+		z.good = false
+		return z.last, nil
+	}
+	z.good = false
+	err = fmt.Errorf("hwmon zone %s: %w", z.zone.ID, err)
+	return power.FailedValue(z.zone, err), err
+}
+
+// The reasons for which a value is rejected, beside those of kernfs.
+var (
+	errNegative = errors.New("power is negative")
+	errTooHigh  = errors.New("power is impossibly high")
+)
+
+// read reads the zone's files.
+func (z *zoneReader) read(buf []byte) (power.Value, error) {
+	product, high := uint64(1), uint64(0)
+	for i := range z.files {
+		f := &z.files[i]
+		text, err := f.Read(buf)
+		if err != nil {
+			return power.Value{}, err
+		}
+		if !z.isEnergy && len(text) > 1 && text[0] == '-' {
+			return power.Value{}, errNegative
+		}
+		n, err := kernfs.ParseUintLine(text)
+		if err != nil {
+			_ = f.Close()
+			return power.Value{}, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if high, product = bits.Mul64(product, n); high != 0 {
+			return power.Value{}, errTooHigh
+		}
+	}
+	now := time.Now()
+	if z.isEnergy {
+		return power.EnergyValue(z.zone, units.Energy(product), now), nil
+	}
+	if product > z.zone.MaxWatts*1e6 {
+		return power.Value{}, errTooHigh
+	}
+	return power.PowerValue(z.zone, int64(product), z.average, now), nil
+}
