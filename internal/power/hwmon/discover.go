@@ -70,6 +70,7 @@ func (m *Meter) discover() error {
 	for _, e := range entries {
 		c, err := m.inspect(filepath.Join(m.class, e.Name()))
 		if c != nil {
+			c.number(chips)
 			chips = append(chips, c)
 		}
 		reason = cmp.Or(reason, err)
@@ -87,10 +88,28 @@ func (m *Meter) discover() error {
 	return fmt.Errorf("hwmon: %w in %s (%d chips)", power.ErrNoZones, m.class, len(entries))
 }
 
-// inspect returns the chip of a hwmon directory, nil if it has neither energy nor power. Some drivers, such as
+// number makes the names of devices unique where a driver makes several chips of one device: one of each socket. They
+// are made in the same order each time.
+func (c *chip) number(before []*chip) {
+	n := 0
+	for _, other := range before {
+		if other.driver == c.driver && other.path == c.path {
+			n++
+		}
+	}
+	if n > 0 {
+		c.device += "-" + strconv.Itoa(n)
+	}
+}
+
+// inspect returns the chip of a hwmon directory, nil if it has neither energy nor power, or shows what a battery or an
+// adapter gives (drivers/power/supply/power_supply_hwmon.c), which is not what the machine uses. Some drivers, such as
 // acpi_power_meter before Linux 6.18, have their attributes in the directory of the device.
 func (m *Meter) inspect(dir string) (*chip, error) {
 	device, linkErr := filepath.EvalSymlinks(filepath.Join(dir, "device"))
+	if filepath.Base(filepath.Dir(device)) == "power_supply" {
+		return nil, nil
+	}
 	driver, err := m.readText(filepath.Join(dir, "name"))
 	if errors.Is(err, fs.ErrNotExist) && linkErr == nil {
 		dir = filepath.Join(dir, "device")

@@ -52,6 +52,9 @@ var meanings = []meaning{
 	{driver: "amd_energy", label: "Esocket#", kind: power.Package, domain: (*Meter).domainOfNode, wrapAt: 1 << 48},
 	{driver: "amd_energy", label: "Ecore#", kind: notUsed},
 
+	// drivers/platform/x86/amd/hsmp/hwmon.c, Linux 6.16: the power of one EPYC socket. A chip does not tell of which.
+	{driver: "amd_hsmp_hwmon", sensor: "power1", kind: power.Package, domain: node},
+
 	// drivers/hwmon/ibmpowernv.c, POWER8 and 9. The labels are the firmware's (skiboot, hw/occ-sensor.c).
 	{driver: "ibmpowernv", label: "System", kind: power.Platform, domain: node},
 	{driver: "ibmpowernv", label: "Chip #", kind: power.Package, domain: packageOf},
@@ -74,11 +77,12 @@ var meanings = []meaning{
 	// drivers/hwmon/ina3221.c on NVIDIA's Jetson modules. VDD_IN is the module's input (tegra*-p*.dtsi); the other rails
 	// are parts of it and of each other.
 	{driver: "ina3221", label: "VDD_IN", kind: power.Platform, domain: node, only: onJetson},
-	{driver: "ina3221", kind: notUsed, only: onJetson},
+	{driver: "ina3221", kind: notUsed, only: besideVDDIn},
 
-	// drivers/hwmon/xgene-hwmon.c, APM X-Gene. The cores and the rest of the chip: together they are the package.
+	// drivers/hwmon/xgene-hwmon.c, APM X-Gene, Ampere Altra. The cores and the rest of the chip: together they are the package.
 	{driver: "apm_xgene", label: "CPU power", kind: power.Package, domain: node},
 	{driver: "apm_xgene", label: "IO power", kind: power.Package, domain: node},
+	{driver: "altra_hwmon", label: "Core Energy #", kind: notUsed}, // of Ampere's own kernel; nothing is known of the rest of the chip
 
 	// drivers/hwmon/fam15h_power.c. The power of the processor; power1_average is of the cores, and a read of it sleeps.
 	{driver: "fam15h_power", sensor: "power1", kind: power.Package, domain: node, instant: true},
@@ -90,11 +94,6 @@ var meanings = []meaning{
 	{driver: "i915_gt#", kind: notUsed},
 	{driver: "amdgpu", sensor: "power1", kind: power.GPU, domain: card, only: isCard},
 	{driver: "nouveau", sensor: "power1", kind: power.GPU, domain: card},
-
-	// drivers/power/supply/power_supply_hwmon.c. What a battery or an adapter gives is not what the machine uses.
-	{driver: "BAT#", kind: notUsed},
-	{driver: "AC", kind: notUsed},
-	{driver: "ADP#", kind: notUsed},
 }
 
 // bothFiles lists the drivers that show voltages (inN_input, mV) and currents (currN_input, mA) of their first channels but
@@ -194,6 +193,11 @@ func oneMeterOfTheMachine(m *Meter, c *chip, chips []*chip) bool {
 func onJetson(m *Meter, _ *chip, _ []*chip) bool {
 	compatible, err := m.readText(filepath.Join(m.root, "sys/firmware/devicetree/base/compatible"))
 	return err == nil && strings.Contains(compatible, "nvidia,tegra")
+}
+
+// besideVDDIn reports whether a chip on such a board measures the module's input beside other rails.
+func besideVDDIn(m *Meter, c *chip, chips []*chip) bool {
+	return onJetson(m, c, chips) && slices.ContainsFunc(c.sensors, func(s *sensor) bool { return s.label == "VDD_IN" })
 }
 
 // isCard reports whether an amdgpu is a card of its own and no APU. Only APUs have a vddnb, but for the MI300A
