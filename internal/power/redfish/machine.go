@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxMembers bounds how many systems, chassis or power supplies are looked at. A rack's manager has more, and is no BMC.
+const maxMembers = 64
+
+type collection struct{ Members []link }
+
+// system is a ComputerSystem.
+type system struct {
+	path         string
+	UUID         string
+	SerialNumber string
+	Links        struct{ Chassis []link }
+}
+
+// chassis is a Chassis.
+type chassis struct {
+	path           string
+	ChassisType    string
+	Environment    link `json:"EnvironmentMetrics"`
+	PowerSubsystem link
+	Power          link
+	Links          struct {
+		ComputerSystems, Contains []link
+		ContainedBy               link
+	}
+}
+
+// members returns the paths of a collection's members.
+func (s *service) members(ctx context.Context, of string) ([]string, error) {
+	var c collection
+	if _, err := s.get(ctx, of, &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", name(of), err)
+	}
+	return paths(c.Members, of)
+}
+
+// paths returns the paths of links, which name says where they were found.
+func paths(links []link, in string) ([]string, error) {
+	if len(links) > maxMembers {
+		return nil, fmt.Errorf("%s has more than %d members", name(in), maxMembers)
+	}
+	found := make([]string, len(links))
+	for i, l := range links {
+		found[i] = clean(l.Path)
+	}
+	return found, nil
+}
+
+// clean makes paths comparable: some services end them with a slash.
+func clean(p string) string { return strings.TrimRight(p, "/") }
+
+// id returns the ID of a resource, which is the end of its path.
+func id(p string) string { return path.Base(p) }
+
+// name returns the path of a resource below the service root, for people.
+func name(p string) string { return strings.TrimPrefix(clean(p), rootPath) }
+
+// ids returns the IDs of resources, for errors that stay the same.
+func ids(paths []string) string {
+	names := make([]string, len(paths))
+	for i, p := range paths {
+		names[i] = id(p)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+func (s *service) system(ctx context.Context, p string) (*system, error) {
+	found := &system{path: p}
+	if _, err := s.get(ctx, p, found); err != nil {
+		return nil, fmt.Errorf("%s: %w", name(p), err)
+	}
+	return found, nil
+}
+
+func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
+	found := &chassis{path: p}
+	if _, err := s.get(ctx, p, found); err != nil {
+		return nil, fmt.Errorf("%s: %w", name(p), err)
+	}
+	return found, nil
+}
+
+// findSystem returns the system that is this machine: the one of the options, the only one, or the one with the UUID or
+// serial number that the firmware told the kernel.
+func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
+	if err := s.service.login(ctx); err != nil {
+		return nil, err
+	}
+	all, err := s.service.members(ctx, s.service.root.Systems.Path)
+	if err != nil {
+		return nil, err
+	}
+	if want := s.options.System; want != "" {
+		i := slices.IndexFunc(all, func(p string) bool { return id(p) == want })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no system %q; the service has: %s", want, ids(all))
+		}
+		return s.service.system(ctx, all[i])
+	}
+	switch len(all) {
+	case 0:
+		return nil, errors.New("the service has no system")
+	case 1:
+		return s.service.system(ctx, all[0])
+	}
+	return s.matchSystem(ctx, all)
+}
+
+// matchSystem returns the one of several systems that is this machine.
+func (s *Sensor) matchSystem(ctx context.Context, all []string) (*system, error) {
+	uuid, serial := s.dmi("product_uuid"), s.dmi("product_serial")
+	var byUUID, bySerial []*system
+	for _, p := range all {
+		candidate, err := s.service.system(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if sameUUID(candidate.UUID, uuid) {
+			byUUID = append(byUUID, candidate)
+		}
+		if serial != "" && strings.TrimSpace(candidate.SerialNumber) == serial {
+			bySerial = append(bySerial, candidate)
+		}
+	}
+	switch {
+	case len(byUUID) == 1:
+		return byUUID[0], nil
+	case len(bySerial) == 1:
+		return bySerial[0], nil
+	case uuid == "" && serial == "":
+		return nil, fmt.Errorf("the service has several systems, and this machine's UUID in /sys/class/dmi/id cannot be read: "+
+			"set system to one of: %s", ids(all))
+	}
+	return nil, fmt.Errorf("the service has several systems, and not exactly one has this machine's UUID or serial number: "+
+		"set system to one of: %s", ids(all))
+}
+
+// dmi returns what the firmware told the kernel about the machine, empty if that cannot be read: mostly it is only for root.
+func (s *Sensor) dmi(file string) string {
+	text, _ := os.ReadFile(filepath.Join(s.options.Root, "sys/class/dmi/id", file))
+	return strings.TrimSpace(string(text))
+}
+
+// sameUUID reports whether two texts are the same UUID, also where one has the first three fields in SMBIOS' byte order
+// (DSP0134, 7.2.1), as some BMCs have (https://github.com/metal-stack/go-hal/issues/57).
+func sameUUID(a, b string) bool {
+	a, b = strings.ToLower(strings.TrimSpace(a)), strings.ToLower(strings.TrimSpace(b))
+	return isUUID(a) && isUUID(b) && (a == b || a == swapped(b))
+}
+
+// isUUID reports whether a text has the form of a UUID that is not all one digit, as where the firmware has none.
+func isUUID(s string) bool {
+	if len(s) != 36 || strings.Trim(s, s[:1]+"-") == "" {
+		return false
+	}
+	for i, r := range []byte(s) {
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (r == '-') || !dash && !strings.ContainsRune("0123456789abcdef", rune(r)) {
+			return false
+		}
+	}
+	return true
+}
+
+// swapped returns a UUID with the bytes of its first three fields in the other order.
+func swapped(uuid string) string {
+	u := []byte(uuid)
+	for _, field := range [][2]int{{0, 8}, {9, 13}, {14, 18}} {
+		for i, j := field[0], field[1]-2; i < j; i, j = i+2, j-2 {
+			u[i], u[i+1], u[j], u[j+1] = u[j], u[j+1], u[i], u[i+1]
+		}
+	}
+	return string(u)
+}

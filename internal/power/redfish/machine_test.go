@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfish_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	rt "github.com/energyreceiver/energyreceiver/internal/power/redfish/redfishtest"
+)
+
+// host makes a root directory with what the firmware told the kernel.
+func host(t *testing.T, uuid, serial string) string {
+	t.Helper()
+	root := t.TempDir()
+	dir := filepath.Join(root, "sys/class/dmi/id")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "product_uuid"), []byte(uuid+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "product_serial"), []byte(serial+"\n"), 0o600))
+	return root
+}
+
+// several are three machines behind one service, of 100, 200 and 300 W, in an enclosure of 700 W.
+func several() rt.Tree {
+	tree := rt.Lenovo(rt.Live{Watts: 100})
+	const enclosure = "/redfish/v1/Chassis/Enclosure"
+	var systems, nodes []string
+	for i, id := range []string{"Node1", "Node2", "Node3"} {
+		system, chassis := "/redfish/v1/Systems/"+id, "/redfish/v1/Chassis/"+id
+		systems, nodes = append(systems, system), append(nodes, chassis)
+		tree[system] = rt.Resource("ComputerSystem.v1_20_0.ComputerSystem", id, rt.Object{
+			"UUID":         []string{rt.LenovoUUID, rt.DellUUID, rt.HPEUUID}[i],
+			"SerialNumber": []string{"CN01", "CN02", "CN02"}[i],
+			"Links":        rt.Object{"Chassis": rt.Links(chassis, enclosure)},
+		})
+		tree[chassis] = rt.Resource("Chassis.v1_20_0.Chassis", id, rt.Object{
+			"ChassisType": "Sled", "Power": rt.Link(chassis + "/Power"),
+			"Links": rt.Object{"ComputerSystems": rt.Links(system), "ContainedBy": rt.Link(enclosure)},
+		})
+		tree[chassis+"/Power"] = rt.Resource("Power.v1_6_1.Power", "Power", rt.Object{
+			"PowerControl": []any{rt.Object{"PowerConsumedWatts": 100 * (i + 1)}},
+		})
+	}
+	tree[enclosure] = rt.Resource("Chassis.v1_20_0.Chassis", "Enclosure", rt.Object{
+		"ChassisType": "RackMount", "Power": rt.Link(enclosure + "/Power"),
+		"Links": rt.Object{"ComputerSystems": rt.Links(systems...), "Contains": rt.Links(nodes...)},
+	})
+	tree[enclosure+"/Power"] = rt.Resource("Power.v1_6_1.Power", "Power", rt.Object{
+		"PowerControl": []any{rt.Object{"PowerConsumedWatts": 700}},
+	})
+	tree["/redfish/v1/Systems"] = rt.Collection("ComputerSystemCollection", "Systems", rt.Links(systems...)...)
+	tree["/redfish/v1/Chassis"] = rt.Collection("ChassisCollection", "Chassis", rt.Links(append(nodes, enclosure)...)...)
+	return tree
+}
+
+func TestTheSystemOfSeveralIsThisMachines(t *testing.T) {
+	for name, c := range map[string]struct {
+		uuid, serial, system string
+		want                 string
+	}{
+		"by its UUID":                    {uuid: rt.DellUUID, want: "Chassis/Node2/Power PowerConsumedWatts"},
+		"by its UUID in capitals":        {uuid: "30313736-3839-5A43-3331-333030315832", want: "Chassis/Node3/Power PowerConsumedWatts"},
+		"by its UUID in the other order": {uuid: rt.LenovoProductUUID, want: "Chassis/Node1/Power PowerConsumedWatts"},
+		"by its serial number":           {uuid: "ffffffff-ffff-ffff-ffff-ffffffffffff", serial: "CN01", want: "Chassis/Node1/Power PowerConsumedWatts"},
+		"by the configuration":           {uuid: rt.DellUUID, system: "Node3", want: "Chassis/Node3/Power PowerConsumedWatts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := host(t, c.uuid, c.serial)
+			withService(t, several(), func(b *bench) {
+				b.options.Root, b.options.System = root, c.system
+				assert.Equal(b, c.want, b.one(time.Second).Zone.Name)
+			})
+		})
+	}
+}
+
+func TestASystemThatCannotBeFoundIsAnErrorThatListsAll(t *testing.T) {
+	for name, c := range map[string]struct{ uuid, serial, system, want string }{
+		"unknown":              {uuid: "11111111-2222-3333-4444-555555555555", want: "not exactly one has this machine's UUID or serial number: set system to one of: Node1, Node2, Node3"},
+		"a serial number of 2": {serial: "CN02", want: "set system to one of: Node1, Node2, Node3"},
+		"nothing can be read":  {want: "this machine's UUID in /sys/class/dmi/id cannot be read: set system to one of: Node1, Node2, Node3"},
+		"misspelled":           {system: "node1", want: `there is no system "node1"; the service has: Node1, Node2, Node3`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := host(t, c.uuid, c.serial)
+			withService(t, several(), func(b *bench) {
+				b.options.Root, b.options.System = root, c.system
+				assert.Contains(b, b.failure(), c.want)
+			})
+		})
+	}
+}
+
+// chassisTree is a system with chassis of these types, each with power of its own, and what contains what.
+func chassisTree(types map[string]string, contains map[string][]string) rt.Tree {
+	tree := dell()
+	var all []string
+	for id, kind := range types {
+		path := "/redfish/v1/Chassis/" + id
+		all = append(all, path)
+		var parts []string
+		for _, part := range contains[id] {
+			parts = append(parts, "/redfish/v1/Chassis/"+part)
+		}
+		tree[path] = rt.Resource("Chassis.v1_23_0.Chassis", id, rt.Object{
+			"ChassisType": kind, "EnvironmentMetrics": rt.Link(path + "/EnvironmentMetrics"),
+			"Links": rt.Object{"ComputerSystems": rt.Links("/redfish/v1/Systems/System.Embedded.1"), "Contains": rt.Links(parts...)},
+		})
+		tree[path+"/EnvironmentMetrics"] = rt.Resource("EnvironmentMetrics.v1_3_0.EnvironmentMetrics", "EnvironmentMetrics", rt.Object{
+			"PowerWatts": rt.Object{"Reading": 300},
+		})
+	}
+	tree["/redfish/v1/Systems/System.Embedded.1"]["Links"] = rt.Object{"Chassis": rt.Links(all...)}
+	tree["/redfish/v1/Chassis"] = rt.Collection("ChassisCollection", "Chassis", rt.Links(all...)...)
+	return tree
+}
+
+func TestOneOfSeveralChassisIsTheMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		types    map[string]string
+		contains map[string][]string
+	}{
+		"its GPU trays are parts":                    {map[string]string{"Self": "RackMount", "GPU1": "Module", "GPU2": "Module"}, map[string][]string{"Self": {"GPU1", "GPU2"}}},
+		"trays that nothing contains are parts, too": {map[string]string{"Self": "RackMount", "GPU1": "Module", "Drives": "StorageEnclosure"}, nil},
+		"an enclosure is not it":                     {map[string]string{"Self": "RackMount", "Outer": "Enclosure"}, map[string][]string{"Outer": {"Self"}}},
+		"what contains a sled is not it":             {map[string]string{"Self": "Sled", "Outer": "RackMount", "GPU1": "Module"}, map[string][]string{"Outer": {"Self"}, "Self": {"GPU1"}}},
+		"an enclosure alone is it":                   {map[string]string{"Self": "Enclosure"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withService(t, chassisTree(c.types, c.contains), func(b *bench) {
+				first := b.one(time.Second)
+				assert.Equal(b, "Chassis/Self/EnvironmentMetrics PowerWatts", first.Zone.Name)
+			})
+		})
+	}
+}
+
+func TestChassisThatCannotBeToldApartAreAnErrorUntilOneIsChosen(t *testing.T) {
+	tree := chassisTree(map[string]string{"A": "RackMount", "B": "RackMount"}, nil)
+	withService(t, tree, func(b *bench) {
+		assert.Contains(b, b.failure(), "several chassis may be this machine: set chassis to one of: A, B")
+	})
+	withService(t, tree, func(b *bench) {
+		b.options.Chassis = "B"
+		assert.Equal(b, "Chassis/B/EnvironmentMetrics PowerWatts", b.one(time.Second).Zone.Name)
+	})
+	withService(t, tree, func(b *bench) {
+		b.options.Chassis = "C"
+		assert.Contains(b, b.failure(), `there is no chassis "C"; the service has: A, B`)
+	})
+}
+
+func TestAChassisThatIsSharedIsNotThisMachine(t *testing.T) {
+	tree := several()
+	delete(tree, "/redfish/v1/Chassis/Node1")
+	tree["/redfish/v1/Systems/Node1"]["Links"] = rt.Object{"Chassis": rt.Links("/redfish/v1/Chassis/Enclosure")}
+	withService(t, tree, func(b *bench) {
+		b.options.System = "Node1"
+		assert.Contains(b, b.failure(), "chassis Enclosure has other systems, too: its power is not this machine's")
+	})
+}
+
+func TestAChassisThatOnlyItselfNamesItsSystemIsFound(t *testing.T) {
+	tree := several()
+	delete(tree["/redfish/v1/Systems/Node2"], "Links")
+	withService(t, tree, func(b *bench) {
+		b.options.System = "Node2"
+		assert.Equal(b, "Chassis/Node2/Power PowerConsumedWatts", b.one(time.Second).Zone.Name)
+	})
+}
+
+func TestAMachineWithoutAnyPowerIsAnErrorThatSaysWhatWasTried(t *testing.T) {
+	tree := dell()
+	tree[rt.DellEnvironment] = rt.Resource("EnvironmentMetrics.v1_3_0.EnvironmentMetrics", "EnvironmentMetrics", nil)
+	withService(t, tree, func(b *bench) {
+		b.server.Fail(rt.Status(403), rt.Path(rt.DellPower))
+		assert.Equal(b, "redfish bmc.example: Chassis/System.Embedded.1 has no power that can be read: "+
+			"Chassis/System.Embedded.1/EnvironmentMetrics: there is no value; "+
+			"Chassis/System.Embedded.1/PowerSubsystem: the server answered 404 Not Found (ResourceMissingAtURI); "+
+			"Chassis/System.Embedded.1/Power: the server answered 403 Forbidden", b.failure())
+	})
+	for _, key := range []string{"EnvironmentMetrics", "PowerSubsystem", "Power"} {
+		delete(tree["/redfish/v1/Chassis/System.Embedded.1"], key)
+	}
+	withService(t, tree, func(b *bench) {
+		assert.Equal(b, "redfish bmc.example: Chassis/System.Embedded.1 has no EnvironmentMetrics, PowerSubsystem or Power", b.failure())
+	})
+}
+
+func TestACollectionOfTooManyIsRefused(t *testing.T) {
+	tree := dell()
+	tree["/redfish/v1/Systems"] = rt.Collection("ComputerSystemCollection", "Systems", rt.Links(make([]string, 65)...)...)
+	withService(t, tree, func(b *bench) {
+		assert.Contains(b, b.failure(), "Systems has more than 64 members")
+	})
+}

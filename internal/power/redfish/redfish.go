@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package redfish reads the power or energy of the whole machine from its BMC by Redfish (DMTF DSP0266, schemas DSP8010).
+//
+// The figure is taken from the first of these resources of the machine's own chassis that has one:
+//
+//	EnvironmentMetrics                             EnergyJoules, EnergykWh, PowerWatts
+//	PowerSubsystem/PowerSupplies/{id}/Metrics      EnergykWh, InputPowerWatts, OutputPowerWatts: the sum of all supplies
+//	Power                                          PowerControl[].PowerConsumedWatts
+//
+// Several chassis are never added up: what contains several machines is not this one, and what is part of this one is in its
+// figure.
+package redfish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
+)
+
+// maxWatts is power that no machine with one BMC exceeds. The largest, with eight GPUs, have supplies for some 20 kW.
+const maxWatts = 30_000
+
+// maxLogout bounds how long Close waits for the BMC.
+const maxLogout = 2 * time.Second
+
+// Options describe a Redfish service and which of its systems is this machine.
+type Options struct {
+	// Client sends the requests. Its Timeout bounds each of them.
+	Client *http.Client
+	// Endpoint is the scheme, host and port of the service: https://bmc.example.
+	Endpoint string
+	// Username is the account's. Without one nothing is logged in: requests are as Client sends them.
+	Username string
+	// Password returns the account's password, and is called at each login. Its error must not contain it.
+	Password func() (string, error)
+	// System and Chassis are the IDs of this machine's, where they cannot be found or are to be others.
+	System, Chassis string
+	// Root is where the host's root directory is: the machine's UUID and serial number tell which system it is.
+	Root string
+}
+
+// Sensor reads one zone, of kind platform, with the system's UUID in its ID. It implements power.Sensor.
+type Sensor struct {
+	service service
+	options Options
+	source  *source // nil until chosen
+	values  [1]power.Value
+}
+
+// New returns a sensor that asks the service. It sends nothing.
+func New(options Options) (*Sensor, error) {
+	base, err := ParseEndpoint(options.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return &Sensor{
+		options: options,
+		service: service{client: fetch.New(options.Client), base: base, username: options.Username, password: options.Password},
+	}, nil
+}
+
+// ErrEndpoint is returned for an address that is not one of a service.
+var ErrEndpoint = errors.New("must be the address of a BMC, such as https://bmc.example, without a path, user or password")
+
+// ParseEndpoint returns the address of a service as a URL. Its error does not quote the text, which may have a password.
+func ParseEndpoint(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil, u.Scheme != "https" && u.Scheme != "http", u.Hostname() == "", u.User != nil, u.RawQuery != "", u.Fragment != "",
+		u.Path != "" && u.Path != "/":
+		return nil, ErrEndpoint
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
+}
+
+// Poll returns the machine's energy or power. At first, and when what it read is gone, it looks for the machine's system,
+// chassis and resource.
+func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
+	value, err := s.poll(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("redfish %s: %w", s.service.base.Host, err)
+	}
+	s.values[0] = value
+	return s.values[:], nil
+}
+
+func (s *Sensor) poll(ctx context.Context) (power.Value, error) {
+	if s.source != nil && !s.source.due() {
+		value, err := s.source.read(ctx, &s.service)
+		if !errors.Is(err, errGone) {
+			return value, err
+		}
+	}
+	chosen, value, err := s.choose(ctx)
+	if err != nil {
+		return power.Value{}, err
+	}
+	s.source = chosen
+	return value, nil
+}
+
+// Close ends the session.
+func (s *Sensor) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), maxLogout)
+	defer cancel()
+	if err := s.service.logout(ctx); err != nil {
+		return fmt.Errorf("redfish %s: the session was not ended and expires by itself: %w", s.service.base.Host, err)
+	}
+	return nil
+}

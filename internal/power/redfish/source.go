@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redfish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+const (
+	// maxMisses is how many polls in a row may lack the figure that is read until another one is looked for.
+	maxMisses = 3
+	// stale is how long a resource may carry the same time.
+	stale = 10 * time.Minute
+	// supplyChoice is how long the same power supplies are read, or supplyPatience times as long as it took to find them. One
+	// that was plugged in meanwhile is not counted.
+	supplyChoice   = time.Hour
+	supplyPatience = 100
+)
+
+var (
+	errGone  = errors.New("the resource is gone")
+	errStale = errors.New("the time of the reading stands still")
+	errZero  = errors.New("it reads 0 or less, which no running machine uses")
+	errRange = errors.New("it reads more than any machine uses")
+)
+
+// source is where the machine's energy or power is read: one resource, or one of each power supply.
+type source struct {
+	name    string // for people
+	paths   []string
+	related []string // the paths of the machine's system and chassis
+	expires time.Time
+	zone    power.Zone // without Name
+
+	counters [len(figures)]counter
+	figure   int         // that is read, or -1
+	current  *power.Zone // of the figure
+	misses   int         // polls in a row without it
+
+	stamp   string    // what time the resource said it is
+	stamped time.Time // when it said that first
+}
+
+// choose finds the machine and returns the first source that has a figure, with its first value.
+func (s *Sensor) choose(ctx context.Context) (*source, power.Value, error) {
+	sys, err := s.findSystem(ctx)
+	if err != nil {
+		return nil, power.Value{}, err
+	}
+	ch, err := s.findChassis(ctx, sys)
+	if err != nil {
+		return nil, power.Value{}, err
+	}
+	var tried []string
+	for _, find := range []func(context.Context, *chassis) (*source, error){
+		func(_ context.Context, c *chassis) (*source, error) { return single(c.Environment) },
+		s.supplies,
+		func(_ context.Context, c *chassis) (*source, error) { return single(c.Power) },
+	} {
+		candidate, err := find(ctx, ch)
+		if candidate == nil && err == nil {
+			continue
+		}
+		var value power.Value
+		if err == nil {
+			candidate.begin(sys, ch, s.source)
+			value, err = candidate.first(ctx, &s.service)
+		}
+		if err == nil {
+			return candidate, value, nil
+		}
+		if !isAbout(err) {
+			return nil, power.Value{}, err
+		}
+		tried = append(tried, err.Error())
+	}
+	if len(tried) == 0 {
+		return nil, power.Value{}, fmt.Errorf("%s has no EnvironmentMetrics, PowerSubsystem or Power", name(ch.path))
+	}
+	return nil, power.Value{}, fmt.Errorf("%s has no power that can be read: %s", name(ch.path), strings.Join(tried, "; "))
+}
+
+// isAbout reports whether an error is about one resource, so that another one may be better.
+func isAbout(err error) bool {
+	switch fetch.Status(err) {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone,
+		http.StatusInternalServerError, http.StatusNotImplemented:
+		return true
+	}
+	for _, e := range []error{fetch.ErrNotJSON, fetch.ErrTooLarge, fetch.ErrNoValue, fetch.ErrNotNumber, errZero, errRange, errGone} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// single returns a resource as a source, nil where there is none.
+func single(l link) (*source, error) {
+	if l.Path == "" {
+		return nil, nil
+	}
+	return &source{name: name(l.Path), paths: []string{clean(l.Path)}}, nil
+}
+
+// supplies returns the chassis' power supplies as a source, nil where there are none.
+func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
+	if c.PowerSubsystem.Path == "" {
+		return nil, nil
+	}
+	began := time.Now()
+	var subsystem struct{ PowerSupplies link }
+	if _, err := s.service.get(ctx, c.PowerSubsystem.Path, &subsystem); err != nil {
+		return nil, fmt.Errorf("%s: %w", name(c.PowerSubsystem.Path), err)
+	}
+	if subsystem.PowerSupplies.Path == "" {
+		return nil, nil
+	}
+	members, err := s.service.members(ctx, subsystem.PowerSupplies.Path)
+	if err != nil {
+		return nil, err
+	}
+	found := &source{name: name(subsystem.PowerSupplies.Path)}
+	for _, p := range members {
+		var supply struct {
+			Metrics link
+			Status  struct{ State string }
+		}
+		if _, err := s.service.get(ctx, p, &supply); err != nil {
+			return nil, fmt.Errorf("%s: %w", name(p), err)
+		}
+		switch {
+		case slices.Contains([]string{"Absent", "Disabled", "UnavailableOffline"}, supply.Status.State):
+		case supply.Metrics.Path == "":
+			return nil, fmt.Errorf("%s has no Metrics: %w", name(p), fetch.ErrNoValue)
+		default:
+			found.paths = append(found.paths, clean(supply.Metrics.Path))
+		}
+	}
+	if len(found.paths) == 0 {
+		return nil, nil
+	}
+	now := time.Now()
+	found.expires = now.Add(max(supplyChoice, supplyPatience*now.Sub(began)))
+	return found, nil
+}
+
+// begin says which machine the source is of. Where it is the source that was read before, it goes on with its zone.
+func (s *source) begin(sys *system, ch *chassis, before *source) {
+	machine := strings.ToLower(strings.TrimSpace(sys.UUID))
+	if !isUUID(machine) {
+		machine = id(sys.path)
+	}
+	s.related = []string{sys.path, ch.path}
+	s.figure = -1
+	s.zone = power.Zone{
+		ID: "redfish:" + machine, Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: maxWatts,
+	}
+	if before != nil && before.name == s.name && before.zone.ID == s.zone.ID && slices.Equal(before.paths, s.paths) {
+		s.counters, s.figure, s.current = before.counters, before.figure, before.current
+		s.stamp, s.stamped = before.stamp, before.stamped
+	}
+}
+
+// due reports whether the choice is to be made again.
+func (s *source) due() bool {
+	return s.misses >= maxMisses || !s.expires.IsZero() && time.Now().After(s.expires)
+}
+
+// first reads the source after it was chosen. A figure that is missing is an error.
+func (s *source) first(ctx context.Context, from *service) (power.Value, error) {
+	all, err := s.fetch(ctx, from)
+	if err != nil {
+		return power.Value{}, err
+	}
+	if err := s.pick(&all); err != nil {
+		return power.Value{}, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return s.value(&all), nil
+}
+
+// read returns the present value. The error is errGone where the resource is not there any more.
+func (s *source) read(ctx context.Context, from *service) (power.Value, error) {
+	all, err := s.fetch(ctx, from)
+	if err != nil {
+		return power.Value{}, err
+	}
+	if err := all.readings[s.figure].err; err != nil {
+		s.misses++
+		return power.FailedValue(s.current, fmt.Errorf("%s: %w", s.current.Name, err)), nil
+	}
+	s.misses = 0
+	if err := s.pick(&all); err != nil {
+		return power.Value{}, err
+	}
+	return s.value(&all), nil
+}
+
+// fetch reads all resources and adds up their figures.
+func (s *source) fetch(ctx context.Context, from *service) (totals, error) {
+	var all totals
+	for i, p := range s.paths {
+		var m metrics
+		at, err := from.get(ctx, p, &m)
+		switch fetch.Status(err) {
+		case http.StatusNotFound, http.StatusGone:
+			return totals{}, fmt.Errorf("%s: %w", name(p), errGone)
+		}
+		if err != nil {
+			return totals{}, fmt.Errorf("%s: %w", name(p), err)
+		}
+		all.add(i == 0, &m, s.related, at)
+	}
+	all.check()
+	return all, nil
+}
+
+// pick decides which figure is read: the first counter that is fine enough and moves, or power; else the first counter.
+func (s *source) pick(all *totals) error {
+	best, bestFine := -1, false
+	watts := all.watts()
+	for i := range figures {
+		r := &all.readings[i]
+		if r.err != nil {
+			continue
+		}
+		fine := !figures[i].energy || s.counters[i].isFine(r, watts, all.at)
+		if best < 0 || fine && !bestFine {
+			best, bestFine = i, fine
+		}
+	}
+	if best < 0 {
+		return all.err()
+	}
+	if best != s.figure {
+		zone := s.zone
+		zone.Name = s.name + " " + figures[best].name
+		s.figure, s.current = best, &zone
+		s.stamp = ""
+	}
+	return nil
+}
+
+// value returns the value of the figure. A power whose time has not changed is the one from before.
+func (s *source) value(all *totals) power.Value {
+	r := &all.readings[s.figure]
+	if figures[s.figure].energy {
+		return power.EnergyValue(s.current, units.Energy(r.value), all.at)
+	}
+	at := all.at
+	if r.stamp != "" {
+		if r.stamp != s.stamp {
+			s.stamp, s.stamped = r.stamp, at
+		}
+		if at.Sub(s.stamped) > stale {
+			return power.FailedValue(s.current, fmt.Errorf("%s: %w", s.current.Name, errStale))
+		}
+		at = s.stamped
+	}
+	return power.PowerValue(s.current, int64(r.value), r.average, at)
+}
