@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ipmi reads the power of the whole machine from its BMC (baseboard management controller), by the command Get Power
+// Reading of DCMI (Data Center Manageability Interface 1.5) through the kernel's device /dev/ipmi0.
+package ipmi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Sensor is the power.Sensor of a BMC. It has one zone, because several devices are as a rule several ways to one BMC: that of
+// the first device whose BMC knows its power, which is called after it: "ipmi0".
+//
+// DCMI's current power is taken as that of the moment. Where the BMC also has rolling averages (DCMI's enhanced system power
+// statistics), the power is the average over the longest window that is no longer than the time between two polls: it misses
+// nothing of a power that changes meanwhile.
+//
+// The device is open during a poll only. So the kernel's driver can be unloaded, an answer that comes late goes to nobody,
+// and nothing is taken from other programs that use the device: the kernel hands answers to who asked.
+//
+// The zero Sensor is not usable; call New.
+type Sensor struct {
+	root  string
+	every time.Duration
+	open  func(path string) (device, error)
+
+	path   string      // of the device that was read last, empty before the first
+	zone   *power.Zone // nil until there was a reading
+	window window      // the rolling average that is read, 0 where it is the current power
+	chosen bool        // window is known
+	values [1]power.Value
+}
+
+// device sends requests to a BMC.
+type device interface {
+	// request sends a request of the network function for groups, and returns the response from its completion code on. It
+	// returns soon after ctx is done.
+	request(ctx context.Context, command byte, data []byte) ([]byte, error)
+	Close() error
+}
+
+// New returns a sensor for the devices below root, "/" or where the host's root is mounted, that will be polled so often. It
+// touches nothing.
+func New(root string, every time.Duration) *Sensor {
+	return &Sensor{root: root, every: every, open: openDevice}
+}
+
+// Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones where no BMC has ever told
+// its power and that is no failure: it has no DCMI or no sensor, or the device may not be opened (then it is also
+// fs.ErrPermission).
+func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
+	paths, err := s.devices()
+	if err != nil {
+		return nil, err
+	}
+	var reason error
+	for _, path := range paths {
+		value, err := s.read(ctx, path)
+		if err == nil {
+			s.path, s.values[0] = path, value
+			return s.values[:], nil
+		}
+		reason = cmp.Or(reason, fmt.Errorf("BMC %s: %w", name(path), err))
+	}
+	if s.zone == nil && isMissing(reason) {
+		reason = fmt.Errorf("%w: %w", power.ErrNoZones, reason)
+	}
+	return nil, reason
+}
+
+// isMissing reports whether the error says that there is nothing to read rather than that reading failed.
+func isMissing(err error) bool {
+	return isRefused(err) || errors.Is(err, errNoPower) || errors.Is(err, fs.ErrPermission)
+}
+
+// devices returns the paths of the devices to read: that which was read last, or all that there are.
+func (s *Sensor) devices() ([]string, error) {
+	if _, err := os.Stat(s.path); err == nil {
+		return []string{s.path}, nil
+	}
+	var paths []string
+	for _, place := range [][2]string{{"dev", "ipmi"}, {"dev/ipmi", ""}, {"dev/ipmidev", ""}} { // as udev and others name them
+		dir := filepath.Join(s.root, place[0])
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if number, ok := strings.CutPrefix(e.Name(), place[1]); ok && isNumber(number) {
+				paths = append(paths, filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("no BMC device, as ipmi0, in %s: %w", filepath.Join(s.root, "dev"), fs.ErrNotExist)
+	}
+	slices.SortStableFunc(paths, func(a, b string) int { return power.CompareIDs(name(a), name(b)) })
+	return paths, nil
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// name returns what the device is called, wherever it is: "ipmi0".
+func name(path string) string {
+	base := filepath.Base(path)
+	return "ipmi" + strings.TrimPrefix(base, "ipmi")
+}
+
+// errNoPower is the answer of a BMC that knows no power.
+var errNoPower = errors.New("it reports no power")
+
+// read reads the power by one device. Once there is a zone, the value says where the BMC knows no power.
+func (s *Sensor) read(ctx context.Context, path string) (power.Value, error) {
+	d, err := s.open(path)
+	if err != nil {
+		return power.Value{}, err
+	}
+	defer func() { _ = d.Close() }() // nothing can be lost
+	if !s.chosen {
+		s.choose(ctx, d)
+	}
+	r, err := get(ctx, d, s.window)
+	if s.window != 0 && isRefused(err) {
+		s.window = 0
+		r, err = get(ctx, d, s.window)
+	}
+	if err != nil {
+		return power.Value{}, err
+	}
+	at := time.Now()
+	watts := r.current
+	if s.window != 0 {
+		watts = r.average
+	}
+	switch {
+	case !r.active:
+		err = fmt.Errorf("%w: its power measurement is not active", errNoPower)
+	case !hasPower(watts):
+		err = fmt.Errorf("%w: its reading is %d W", errNoPower, watts)
+	}
+	if s.zone == nil && err == nil {
+		s.zone = &power.Zone{
+			ID: name(path), Name: "BMC", Kind: power.Platform, Source: power.Measured,
+			Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(power.Platform),
+		}
+	}
+	switch {
+	case s.zone == nil:
+		return power.Value{}, err
+	case err != nil:
+		return power.FailedValue(s.zone, err), nil
+	}
+	return power.PowerValue(s.zone, int64(watts)*1e6, s.window.duration(), at), nil
+}
+
+// choose finds out which rolling average to read, if any.
+func (s *Sensor) choose(ctx context.Context, d device) {
+	w, err := s.longestWindow(ctx, d)
+	if err == nil && w != 0 {
+		var sinceReset, rolling powerReading
+		if sinceReset, err = get(ctx, d, 0); err == nil {
+			rolling, err = get(ctx, d, w)
+		}
+		if err == nil && rolling.isOf(w, &sinceReset) { // some BMCs have one statistic whatever is requested
+			s.window = w
+		}
+	}
+	s.chosen = err == nil || isRefused(err) || errors.Is(err, errMalformed)
+}
+
+// longestWindow returns the longest rolling average of the BMC that is no longer than the time between two polls, 0 if it has
+// none.
+func (s *Sensor) longestWindow(ctx context.Context, d device) (longest window, err error) {
+	response, err := d.request(ctx, commandCapabilities, []byte{groupDCMI, parameterStatistics})
+	if err != nil {
+		return 0, err
+	}
+	windows, err := parseWindows(response)
+	for _, w := range windows {
+		if w.duration() <= s.every && w.duration() > longest.duration() {
+			longest = w
+		}
+	}
+	return longest, err
+}
+
+// get requests a power reading.
+func get(ctx context.Context, d device, w window) (powerReading, error) {
+	response, err := d.request(ctx, commandPowerReading, powerRequest(w))
+	if err != nil {
+		return powerReading{}, err
+	}
+	return parsePower(response)
+}
+
+// Close does nothing: no device is open between polls.
+func (*Sensor) Close() error { return nil }
