@@ -30,8 +30,10 @@ type Config struct {
 
 	// RootPath is where the host's root directory is: "/", or where it is mounted in a container.
 	RootPath string `mapstructure:"root_path"`
-	// Meter selects where energy is read: auto, powercap, hwmon or model.
+	// Meter selects where energy is read: auto, powercap, hwmon, ipmi or model.
 	Meter MeterKind `mapstructure:"meter"`
+	// IPMI says how the BMC is asked.
+	IPMI IPMIConfig `mapstructure:"ipmi"`
 	// Zones are the zone kinds that are reported and attributed.
 	Zones []power.Kind `mapstructure:"zones"`
 	// Model is the power curve of a machine without a sensor. Without it nothing is modeled.
@@ -58,11 +60,12 @@ type MeterKind string
 
 // The meters.
 const (
-	MeterAuto     MeterKind = "auto" // for each zone kind powercap, else perf, else hwmon, else the model if it is configured
+	MeterAuto     MeterKind = "auto" // for each zone kind powercap, else perf, else hwmon, else ipmi, else the model if it is configured
 	MeterHTTP     MeterKind = "http" // is read where http is set
 	MeterPowercap MeterKind = "powercap"
 	MeterPerf     MeterKind = "perf"
 	MeterHwmon    MeterKind = "hwmon"
+	MeterIPMI     MeterKind = "ipmi"
 	MeterModel    MeterKind = "model"
 )
 
@@ -110,7 +113,7 @@ func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.RootPath) {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
-	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterHwmon, MeterModel)
+	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterHwmon, MeterIPMI, MeterModel)
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if c.InitialDelay < 0 {
 		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)
@@ -137,6 +140,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	validateHTTP(wrong, c.HTTP, c.Zones)
+	c.IPMI.validate(wrong)
 	c.Processes.validate(wrong, "processes")
 	c.Containers.validate(wrong, "containers")
 	c.Pods.validate(wrong, "pods")

@@ -31,6 +31,7 @@ func createDefaultConfig() component.Config {
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		RootPath:             "/",
 		Meter:                MeterAuto,
+		IPMI:                 IPMIConfig{Interval: minIPMIInterval},
 		Zones:                []power.Kind{power.Package, power.DRAM},
 		CPUTime:              cpu.Auto,
 		Processes:            SeriesConfig{MinEnergy: 1, Max: 500},

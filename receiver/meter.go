@@ -59,6 +59,7 @@ var meterTable = []struct {
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", openPowercap},
 	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", openPerf},
 	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", openHwmon},
+	{MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", openIPMI},
 	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", openModel},
 }
 
@@ -240,7 +241,9 @@ func (m *meters) trouble() error {
 		}
 		missing := isMissing(meter)
 		if meter.Err != nil && (!missing || !other || !preferred && errors.Is(meter.Err, fs.ErrPermission)) {
-			trouble = joined(trouble, meter.Err)
+			if trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist) { // one that is not there is enough
+				trouble = joined(trouble, meter.Err)
+			}
 		}
 		preferred = preferred || !missing && !meter.StandsIn
 	}
@@ -250,9 +253,10 @@ func (m *meters) trouble() error {
 	return withGrants(trouble)
 }
 
-// isMissing reports whether there is nothing that the meter could read.
+// isMissing reports whether there is nothing that the meter could read, or it has not yet answered.
 func isMissing(meter *power.Status) bool {
-	return !meter.InUse && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
+	unknown := meter.Err == nil && len(meter.Readings) == 0
+	return !meter.InUse && (unknown || errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
 }
 
 // joined returns two errors as one, in one line. The first may be nil.

@@ -30,6 +30,8 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 	}{
 		"the defaults":          {func(*Config) {}, "", ""},
 		"a model for powercap":  {func(c *Config) { c.Meter, c.Model = MeterPowercap, model }, "model", "meter is powercap, which is never modeled"},
+		"ipmi for powercap":     {func(c *Config) { c.Meter, c.IPMI.Interval = MeterPowercap, time.Minute }, "ipmi::interval", "meter is powercap, which asks no BMC"},
+		"ipmi":                  {func(c *Config) { c.IPMI.Interval = time.Minute }, "", ""},
 		"a model":               {func(c *Config) { c.Model = model }, "", ""},
 		"short windows, procfs": {func(c *Config) { c.SamplingInterval = 200 * time.Millisecond }, "sampling_interval", "procfs counts CPU time in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},
 		"windows of a second":   {func(c *Config) { c.SamplingInterval = time.Second }, "", ""},
