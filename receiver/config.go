@@ -38,6 +38,8 @@ type Config struct {
 	Zones []power.Kind `mapstructure:"zones"`
 	// Model is the power curve of a machine without a sensor. Without it nothing is modeled.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
+	// Hwmon names sensors of hwmon chips of which the receiver does not know what they measure.
+	Hwmon HwmonConfig `mapstructure:"hwmon"`
 	// HTTP are power and energy readings in JSON documents on the network: plugs, PDUs, Prometheus.
 	HTTP []HTTPConfig `mapstructure:"http"`
 	// CPUTime selects the CPU time source: auto, bpf or procfs.
@@ -139,6 +141,7 @@ func (c *Config) Validate() error {
 			wrong("zones", "must name %q, the zone that the model stands in for", zone)
 		}
 	}
+	c.Hwmon.validate(wrong, c.Zones)
 	validateHTTP(wrong, c.HTTP, c.Zones)
 	c.IPMI.validate(wrong)
 	c.Processes.validate(wrong, "processes")

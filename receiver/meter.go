@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/hwmon"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 )
@@ -68,13 +67,6 @@ func openPowercap(_ context.Context, o *meterOptions) (power.Meter, error) {
 		return nil, nil
 	}
 	return powercap.New(o.RootPath, o.want), nil
-}
-
-func openHwmon(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterHwmon) {
-		return nil, nil
-	}
-	return hwmon.New(hwmon.Options{Root: o.RootPath, Want: o.want}), nil
 }
 
 func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
@@ -155,7 +147,7 @@ func (m *meters) logUnused() {
 	m.unusedLogged = true
 	for _, status := range m.set.Status() {
 		if meter, ok := status.Meter.(interface{ Unused() []string }); ok && len(meter.Unused()) > 0 {
-			m.logger.Debug("Sensors of unknown meaning not used", zap.Strings(status.Name, meter.Unused()))
+			m.logger.Info("Sensors of unknown meaning not used. They can be named in the configuration", zap.String("meter", status.Name), zap.Strings("sensors", meter.Unused()))
 		}
 	}
 }

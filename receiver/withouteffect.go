@@ -30,6 +30,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 		checks := []unused{
 			{c.Model.HasValue(), c.mayModel(), "model", "meter is " + string(c.Meter) + ", which is never modeled"},
 			{c.IPMI.Interval != minIPMIInterval, c.Meter == MeterAuto || c.Meter == MeterIPMI, "ipmi::interval", "meter is " + string(c.Meter) + ", which asks no BMC"},
+			{len(c.Hwmon.Sensors) > 0, c.Meter == MeterAuto || c.Meter == MeterHwmon, "hwmon", "meter is " + string(c.Meter) + ", which reads no hwmon"},
 			{
 				c.SamplingInterval > 0 && c.SamplingInterval < cpu.TickWindow, exact, "sampling_interval",
 				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, cpu.TickWindow),

@@ -32,9 +32,11 @@ type meaning struct {
 	parent string
 	whole  power.Kind
 
-	wrapAt  units.Energy  // of an energy counter, 0 if that is not known
-	every   time.Duration // how often it is read by a goroutine; 0 means energies with each collection, powers each second
-	instant bool          // powerN_input is read although there is a powerN_average
+	wrapAt units.Energy  // of an energy counter, 0 if that is not known
+	every  time.Duration // how often it is read by a goroutine; 0 means energies with each collection, powers each second
+	// standsStill is how long a counter that is polled may show the same value. 0 means forever.
+	standsStill time.Duration
+	instant     bool // powerN_input is read although there is a powerN_average
 }
 
 // notUsed is the kind of sensors whose meaning is known and of no use: parts of what is measured already, limits.
@@ -60,8 +62,9 @@ var meanings = []meaning{
 	{driver: "ibmpowernv", label: "Chip #", kind: power.Package, domain: packageOf},
 	{driver: "ibmpowernv", label: "Chip # Memory", kind: power.DRAM, domain: packageOf},
 
-	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read asks the BMC and may take 30 s.
-	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second},
+	// drivers/hwmon/ibmaem.c, version 1: one counter of the machine. A read asks the BMC and may take 30 s; where the BMC does
+	// not answer it has the value of before.
+	{driver: "aem1", sensor: "energy1", kind: power.Platform, domain: node, only: oneOfItsDriver, every: 5 * time.Second, standsStill: time.Minute},
 	{driver: "aem2", sensor: "power#", kind: notUsed}, // limits, and what the counters count
 
 	// drivers/hwmon/acpi_power_meter.c. NVIDIA's firmware tells sockets apart by the text of power1_oem_info (edk2-nvidia,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -67,10 +68,10 @@ type polledChip struct {
 	buf        [32]byte
 }
 
-func newPolledChip(c *chip, open func(string) (*os.File, error)) *polledChip {
+func newPolledChip(c *chip, standsStill time.Duration, open func(string) (*os.File, error)) *polledChip {
 	p := &polledChip{driver: c.driver, device: c.device, open: open, pm: filepath.Join(c.path, "power")}
 	p.status = kernfs.File{Path: filepath.Join(p.pm, "runtime_status"), Open: open}
-	p.poller = power.NewPoller(p, power.PollOptions{Name: "hwmon", Every: defaultEvery, LongestGap: longestGap})
+	p.poller = power.NewPoller(p, power.PollOptions{Name: "hwmon", LongestGap: longestGap, StandsStill: standsStill})
 	return p
 }
 
@@ -244,39 +245,35 @@ func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
 	return power.FailedValue(z.zone, err), err
 }
 
-// The reasons for which a value is rejected, beside those of kernfs.
-var (
-	errNegative = errors.New("power is negative")
-	errTooHigh  = errors.New("power is impossibly high")
-)
-
-// read reads the zone's files.
+// read reads the zone's files. Impossible powers are for the Poller to reject.
 func (z *zoneReader) read(buf []byte) (power.Value, error) {
-	product, high := uint64(1), uint64(0)
+	product, negative := uint64(1), false
 	for i := range z.files {
 		f := &z.files[i]
 		text, err := f.Read(buf)
 		if err != nil {
 			return power.Value{}, err
 		}
-		if !z.isEnergy && len(text) > 1 && text[0] == '-' {
-			return power.Value{}, errNegative
+		if !z.isEnergy && len(text) > 0 && text[0] == '-' {
+			text, negative = text[1:], true
 		}
 		n, err := kernfs.ParseUintLine(text)
 		if err != nil {
 			_ = f.Close()
 			return power.Value{}, fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if high, product = bits.Mul64(product, n); high != 0 {
-			return power.Value{}, errTooHigh
+		high, low := bits.Mul64(product, n)
+		if product = low; high != 0 {
+			product = math.MaxUint64
 		}
 	}
 	now := time.Now()
 	if z.isEnergy {
 		return power.EnergyValue(z.zone, units.Energy(product), now), nil
 	}
-	if product > z.zone.MaxWatts*1e6 {
-		return power.Value{}, errTooHigh
+	microwatts := int64(min(product, math.MaxInt64))
+	if negative {
+		microwatts = -microwatts
 	}
-	return power.PowerValue(z.zone, int64(product), z.average, now), nil
+	return power.PowerValue(z.zone, microwatts, z.average, now), nil
 }

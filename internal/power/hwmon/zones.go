@@ -65,7 +65,7 @@ func (m *Meter) mergePolled(f *input) {
 	z := m.polled[f.zone.ID]
 	if z == nil || z.zone.Kind != f.zone.Kind {
 		zone := f.zone
-		z = &polledZone{chip: m.chipOf(f.chip), target: target{zone: &zone}}
+		z = &polledZone{chip: m.chipOf(f), target: target{zone: &zone}}
 		m.polled[zone.ID] = z
 	}
 	z.target = target{zone: z.zone, paths: f.files(f.is.instant), isEnergy: f.isEnergy(), every: f.is.every}
@@ -74,14 +74,14 @@ func (m *Meter) mergePolled(f *input) {
 	}
 }
 
-// chipOf returns what reads the polled zones of a chip.
-func (m *Meter) chipOf(c *chip) *polledChip {
+// chipOf returns what reads the polled zones of the input's chip.
+func (m *Meter) chipOf(f *input) *polledChip {
 	for _, p := range m.chips {
-		if p.device == c.device && p.driver == c.driver {
+		if p.device == f.chip.device && p.driver == f.chip.driver {
 			return p
 		}
 	}
-	p := newPolledChip(c, m.openFile)
+	p := newPolledChip(f.chip, f.is.standsStill, m.openFile)
 	m.chips = append(m.chips, p)
 	slices.SortFunc(m.chips, func(a, b *polledChip) int { return power.CompareIDs(a.device, b.device) })
 	return p
