@@ -43,7 +43,6 @@ type target struct {
 	interval string        // file with the time in ms that a power is averaged over; empty if there is none
 	isEnergy bool          // in µJ; else power in µW
 	every    time.Duration // 0 means defaultEvery
-	gone     bool          // the files have vanished
 }
 
 // polledChip reads the polled zones of one chip. It is the power.Sensor of a power.Poller.
@@ -188,7 +187,7 @@ func (z *zoneReader) update(t *target, open func(string) (*os.File, error)) {
 		same = same && z.files[i].Path == t.paths[i] && !z.files[i].Stale()
 	}
 	z.target = *t
-	if !same || t.gone {
+	if !same {
 		z.close()
 		z.files = make([]kernfs.File, len(t.paths))
 		for i, path := range t.paths {

@@ -131,6 +131,39 @@ func TestGraceContainsItsCPUAndSysIO(t *testing.T) {
 	})
 }
 
+func TestTheCPUIsNotThePackageOnceThereIsAGrace(t *testing.T) {
+	tr := newTree(t, "acpi_grace")
+	link := tr.path("sys/class/hwmon/hwmon2")
+	tr.ok(os.Remove(link))
+	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
+		kinds := func() (kinds string) {
+			for _, r := range tr.poll(m) {
+				kinds += string(r.Zone.Kind) + " "
+			}
+			return kinds
+		}
+		if got := kinds(); got != "package package " {
+			t.Errorf("without: %s", got)
+		}
+		tr.ok(os.Symlink("../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI000D:01/hwmon/hwmon2", link))
+		later(searchEvery)
+		tr.poll(m)
+		later(time.Second)
+		if got := kinds(); got != "package core uncore " {
+			t.Errorf("with: %s", got)
+		}
+	})
+}
+
+func TestThePowerOfFamily15hIsThatOfTheProcessor(t *testing.T) {
+	tr := newTree(t, "fam15h")
+	tr.bubble(t, Options{}, func(_ *testing.T, m *Meter) {
+		tr.one(m, "0000:00:18.4:power1")
+		later(10 * time.Second)
+		tr.expectTotal(tr.one(m, "0000:00:18.4:power1"), 480*units.Joule)
+	})
+}
+
 func TestAVoltageTimesACurrentIsAPower(t *testing.T) {
 	tr := newTree(t, "jetson_orin_nx")
 	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {

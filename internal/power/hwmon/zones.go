@@ -40,7 +40,7 @@ func (m *Meter) merge(found []input, chips []*chip) {
 	m.files.SetZones(slices.SortedFunc(maps.Values(m.zones), func(a, b *power.CounterFile) int {
 		return power.CompareIDs(a.ID, b.ID)
 	}))
-	m.publish(present)
+	m.publish()
 }
 
 func (m *Meter) mergeCounter(f *input) {
@@ -115,13 +115,11 @@ func (m *Meter) forget(present map[string]bool, added []*input, chips []*chip) {
 }
 
 // publish tells the goroutines what to read.
-func (m *Meter) publish(present map[string]bool) {
+func (m *Meter) publish() {
 	targets := make(map[*polledChip][]target, len(m.chips))
 	for _, id := range slices.SortedFunc(maps.Keys(m.polled), power.CompareIDs) {
 		z := m.polled[id]
-		t := z.target
-		t.gone = !present[id]
-		targets[z.chip] = append(targets[z.chip], t)
+		targets[z.chip] = append(targets[z.chip], z.target)
 	}
 	for _, c := range m.chips {
 		next := targets[c]
