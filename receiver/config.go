@@ -42,6 +42,8 @@ type Config struct {
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
 	// HTTP are power and energy readings in JSON documents on the network: plugs, PDUs, Prometheus.
 	HTTP []HTTPConfig `mapstructure:"http"`
+	// Redfish is this machine's BMC. Without it none is asked.
+	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
 	// CPUTime selects the CPU time source: auto, bpf or procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
 	// SamplingInterval is the length of a window. Each window is attributed by itself. 0 means one window per collection.
@@ -62,8 +64,9 @@ type MeterKind string
 
 // The meters.
 const (
-	MeterAuto     MeterKind = "auto" // for each zone kind powercap, else perf, else hwmon, else ipmi, else the model if it is configured
-	MeterHTTP     MeterKind = "http" // is read where http is set
+	MeterAuto     MeterKind = "auto"    // for each zone kind powercap, else perf, else hwmon, else ipmi, else the model if it is configured
+	MeterHTTP     MeterKind = "http"    // is read where http is set
+	MeterRedfish  MeterKind = "redfish" // is read where redfish is set
 	MeterPowercap MeterKind = "powercap"
 	MeterPerf     MeterKind = "perf"
 	MeterHwmon    MeterKind = "hwmon"

@@ -55,6 +55,7 @@ var meterTable = []struct {
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }{
 	{MeterHTTP, "Meter selected: energy is measured by the devices of the setting http", false, "", openHTTP},
+	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", openRedfish},
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", openPowercap},
 	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", openPerf},
 	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", openHwmon},
