@@ -28,9 +28,12 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		setting string // empty if all have an effect
 		reason  string
 	}{
-		"the defaults":          {func(*Config) {}, "", ""},
-		"a model for powercap":  {func(c *Config) { c.Meter, c.Model = MeterPowercap, model }, "model", "meter is powercap, which is never modeled"},
-		"ipmi for powercap":     {func(c *Config) { c.Meter, c.IPMI.Interval = MeterPowercap, time.Minute }, "ipmi::interval", "meter is powercap, which asks no BMC"},
+		"the defaults":         {func(*Config) {}, "", ""},
+		"a model for powercap": {func(c *Config) { c.Meter, c.Model = MeterPowercap, model }, "model", "meter is powercap, which is never modeled"},
+		"ipmi for powercap":    {func(c *Config) { c.Meter, c.IPMI.Interval = MeterPowercap, time.Minute }, "ipmi::interval", "meter is powercap, which asks no BMC"},
+		"sensors for powercap": {func(c *Config) {
+			c.Meter, c.Hwmon.Sensors = MeterPowercap, []HwmonSensor{{Chip: "a", Sensor: "power1", Zone: power.Platform}}
+		}, "hwmon", "meter is powercap, which reads no hwmon"},
 		"ipmi":                  {func(c *Config) { c.IPMI.Interval = time.Minute }, "", ""},
 		"a model":               {func(c *Config) { c.Model = model }, "", ""},
 		"short windows, procfs": {func(c *Config) { c.SamplingInterval = 200 * time.Millisecond }, "sampling_interval", "procfs counts CPU time in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -129,9 +130,11 @@ func (m *Meter) Unused() []string { return m.unused }
 
 // Close ends the goroutines and closes the files. It may be called again; Read may not.
 func (m *Meter) Close() error {
-	errs := []error{m.files.Close()}
-	for _, c := range m.chips {
-		errs = append(errs, c.poller.Close())
+	errs := make([]error, len(m.chips), len(m.chips)+1)
+	var wg sync.WaitGroup
+	for i, c := range m.chips { // each may wait for a chip that does not answer
+		wg.Go(func() { errs[i] = c.poller.Close() })
 	}
-	return errors.Join(errs...)
+	wg.Wait()
+	return errors.Join(append(errs, m.files.Close())...)
 }

@@ -465,6 +465,18 @@ func BenchmarkPollOnePower(b *testing.B) {
 	}
 }
 
+func BenchmarkReadGrace(b *testing.B) {
+	tr := newTree(b, "acpi_grace")
+	m := tr.meter()
+	at := power.Sample{At: time.Now()}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.Read(context.Background(), at); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkDiscoverGrace(b *testing.B) {
 	tr := newTree(b, "acpi_grace")
 	m := tr.meter()

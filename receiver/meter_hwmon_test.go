@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// supplies makes two chips whose meaning is not known, with energy counters in J.
+func (n *testNode) supplies(counters ...string) {
+	n.t.Helper()
+	for i, counter := range counters {
+		device := "0-002" + string(rune('0'+i))
+		class := filepath.Join(n.host.Root(), "sys/class/hwmon")
+		dir := filepath.Join(n.host.Root(), "sys/devices/i2c-0", device)
+		require.NoError(n.t, os.MkdirAll(dir, 0o700))
+		require.NoError(n.t, os.MkdirAll(filepath.Join(class, "hwmon"+device), 0o700))
+		_ = os.Symlink(dir, filepath.Join(class, "hwmon"+device, "device"))
+		for name, text := range map[string]string{"name": "psu", "energy1_input": counter + "000000"} {
+			require.NoError(n.t, os.WriteFile(filepath.Join(class, "hwmon"+device, name), []byte(text+"\n"), 0o600))
+		}
+	}
+}
+
+// What the log says is what the configuration takes.
+func TestSensorsOfUnknownMeaningAreLoggedAsTheyAreNamed(t *testing.T) {
+	n := newTestNode(t)
+	n.supplies("5")
+	n.start()
+	n.run(0, nil)
+	logged := n.logs.FilterMessageSnippet("Sensors of unknown meaning").All()
+	require.Len(t, logged, 1)
+	sensors := logged[0].ContextMap()["sensors"].([]any)
+	require.Len(t, sensors, 1)
+	retrieved, err := confmap.NewRetrievedFromYAML([]byte(sensors[0].(string)))
+	require.NoError(t, err)
+	conf, err := retrieved.AsConf()
+	require.NoError(t, err)
+	var sensor HwmonSensor
+	require.NoError(t, conf.Unmarshal(&sensor))
+	assert.Equal(t, HwmonSensor{Chip: "psu", Device: "0-0020", Sensor: "energy1"}, sensor)
+}
+
+func TestNamedSensorsAreTheWholeMachineTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTestNode(t, func(c *Config) {
+			c.Hwmon.Sensors = []HwmonSensor{
+				{Chip: "psu", Device: "0-0020", Sensor: "energy1", Zone: power.Platform},
+				{Chip: "psu", Device: "0-0021", Sensor: "energy1", Zone: power.Platform},
+				{Chip: "psu", Device: "0-0029", Sensor: "energy1", Zone: power.Platform},
+			}
+		})
+		n.supplies("5", "6")
+		n.start()
+		n.run(0, nil) // starts the goroutines
+		time.Sleep(time.Second)
+		n.supplies("105", "206")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n.run(0, nil)
+		assert.InDelta(t, 300, n.sum("hw.host.energy", nil), 1e-6)
+		assert.Equal(t, []string{"Degraded energy sensor"}, n.logged(), "the third is missing")
+		assert.ErrorContains(t, n.status[0].Err(), `hwmon::sensors::2: there is no chip "psu 0-0029" with a sensor "energy1"`)
+	})
+}
