@@ -108,6 +108,7 @@ func (c *HTTPConfig) source(ctx context.Context, o *meterOptions) (httpmeter.Sou
 		return httpmeter.Source{}, fmt.Errorf("no unit %q", c.Unit)
 	}
 	settings := c.ClientConfig
+	settings.Timeout = 0 // the poller has it: two limits would end a request with one error or the other
 	settings.IdleConnTimeout = cmp.Or(settings.IdleConnTimeout, idleConnTimeout)
 	client, err := settings.ToClient(ctx, o.host.GetExtensions(), o.set)
 	if err != nil {

@@ -157,6 +157,17 @@ func TestHTTPIsReadWhateverMeterSays(t *testing.T) {
 	}
 }
 
+func TestOneTimeLimitEndsARequest(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
+		entry := HTTPConfig{Name: "a", Unit: "W"}
+		entry.Timeout = timeout
+		source, err := entry.source(t.Context(), httpOptions())
+		require.NoError(t, err)
+		assert.Equal(t, want, source.Timeout)
+		assert.Zero(t, source.Client.Timeout, "else the error is one or the other")
+	}
+}
+
 func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.HTTP = []HTTPConfig{{Name: "a", Unit: "W"}}
