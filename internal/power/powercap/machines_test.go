@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package powercap
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Zones of machines as they were published, and what each is: "ID name max_energy_range_uj" and "ID kind domain parent".
+func TestEachMachineHasExactlyItsZones(t *testing.T) {
+	for _, m := range []struct {
+		name, source string
+		zones, want  []string
+	}{
+		{
+			"Kaby Lake laptop", "https://github.com/powercap/powercap/issues/3",
+			[]string{
+				"intel-rapl:0 package-0 262143328850", "intel-rapl:0:0 core 262143328850", "intel-rapl:0:1 uncore 262143328850",
+				"intel-rapl:0:2 dram 262143328850", "intel-rapl:1 psys 262143328850", "intel-rapl-mmio:0 package-0 262143328850",
+			},
+			[]string{
+				"intel-rapl:0 package package-0 ", "intel-rapl:0:0 core package-0 intel-rapl:0", "intel-rapl:0:1 uncore package-0 intel-rapl:0",
+				"intel-rapl:0:2 dram package-0 intel-rapl:0", "intel-rapl:1 psys node ",
+			},
+		},
+		{
+			"Haswell desktop", "https://github.com/intel/thermal_daemon/issues/45",
+			[]string{
+				"intel-rapl:0 package-0 262143999938", "intel-rapl:0:0 core 262143999938", "intel-rapl:0:1 uncore 262143999938",
+				"intel-rapl:0:2 dram 262143999938",
+			},
+			[]string{
+				"intel-rapl:0 package package-0 ", "intel-rapl:0:0 core package-0 intel-rapl:0", "intel-rapl:0:1 uncore package-0 intel-rapl:0",
+				"intel-rapl:0:2 dram package-0 intel-rapl:0",
+			},
+		},
+		{
+			"laptop without a counter of its memory", "https://github.com/ColinIanKing/powerstat/issues/15",
+			[]string{
+				"intel-rapl:0 package-0 262143328850", "intel-rapl:0:0 core 262143328850", "intel-rapl:0:1 uncore 262143328850",
+				"intel-rapl:1 psys 262143328850",
+			},
+			[]string{
+				"intel-rapl:0 package package-0 ", "intel-rapl:0:0 core package-0 intel-rapl:0", "intel-rapl:0:1 uncore package-0 intel-rapl:0",
+				"intel-rapl:1 psys node ",
+			},
+		},
+		{
+			"server whose psys counts whole joules", "https://github.com/intel/powertelemetry/issues/3",
+			[]string{"intel-rapl:0 package-0 262143328850", "intel-rapl:0:0 dram 65712999613", "intel-rapl:1 psys 4294967295000000"},
+			[]string{"intel-rapl:0 package package-0 ", "intel-rapl:0:0 dram package-0 intel-rapl:0", "intel-rapl:1 psys node "},
+		},
+		{
+			"two sockets with memory", "https://github.com/sustainable-computing-io/kepler/issues/120",
+			[]string{
+				"intel-rapl:0 package-0 262143328850", "intel-rapl:0:0 dram 65712999613",
+				"intel-rapl:1 package-1 262143328850", "intel-rapl:1:0 dram 65712999613",
+			},
+			[]string{
+				"intel-rapl:0 package package-0 ", "intel-rapl:0:0 dram package-0 intel-rapl:0",
+				"intel-rapl:1 package package-1 ", "intel-rapl:1:0 dram package-1 intel-rapl:1",
+			},
+		},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			tr := newTree(t)
+			for _, line := range m.zones {
+				f := strings.Fields(line)
+				tr.zone(f[0], f[1])
+				tr.write(f[2]+"\n", f[0], "max_energy_range_uj")
+				tr.energy(f[0], 60_293*units.Joule)
+			}
+			readings, err := tr.meter().Read(t.Context(), power.Sample{At: epoch})
+			tr.ok(err)
+			var got []string
+			for _, r := range readings {
+				got = append(got, fmt.Sprintf("%s %s %s %s", r.Zone.ID, r.Zone.Kind, r.Zone.Domain, r.Zone.Parent))
+			}
+			if !slices.Equal(got, m.want) {
+				t.Errorf("%s\nzones\n%s\nwant\n%s", m.source, strings.Join(got, "\n"), strings.Join(m.want, "\n"))
+			}
+		})
+	}
+}
