@@ -90,7 +90,7 @@ func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, erro
 	m.readings = append(m.readings[:0], counters...)
 	for _, c := range m.chips {
 		readings, pollErr := c.poller.Read(ctx, s)
-		if err == nil {
+		if err == nil && len(readings) == 0 { // else it is in the readings
 			err = pollErr
 		}
 		for i := range readings {

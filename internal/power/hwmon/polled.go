@@ -77,11 +77,14 @@ func newPolledChip(c *chip, standsStill time.Duration, open func(string) (*os.Fi
 // Every returns the shortest period of the chip's zones.
 func (p *polledChip) Every() time.Duration { return p.every }
 
-// Poll reads the zones.
+// Poll reads the zones. It returns an error where all of them fail: firmware that cannot read its meter makes the kernel log
+// something each time, so it is asked less and less often. Files that have vanished cost nothing to look for.
 func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
 	p.update()
 	p.values = p.values[:0]
 	suspended, vanished := p.isSuspended(), false
+	var failure error
+	failed := 0
 	for _, z := range p.zones {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -90,10 +93,17 @@ func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
 		if err != nil && p.isSuspended() { // meanwhile
 			v, err = power.PowerValue(z.zone, 0, 0, time.Now()), nil
 		}
-		vanished = vanished || errors.Is(err, fs.ErrNotExist)
+		if err != nil {
+			failed++
+			failure = cmp.Or(failure, err)
+			vanished = vanished || errors.Is(err, fs.ErrNotExist)
+		}
 		p.values = append(p.values, v)
 	}
 	p.vanished.Store(vanished)
+	if failed > 0 && failed == len(p.zones) && !vanished {
+		return nil, failure
+	}
 	return p.values, nil
 }
 

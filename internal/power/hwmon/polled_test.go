@@ -213,7 +213,7 @@ func TestABadPowerFailsItsZoneOnlyUntilItIsGood(t *testing.T) {
 				return got, err
 			})()
 			tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
-				tr.one(m, id)
+				began := tr.one(m, id).At
 				later(10 * time.Second)
 				failing = true
 				later(time.Second)
@@ -228,8 +228,47 @@ func TestABadPowerFailsItsZoneOnlyUntilItIsGood(t *testing.T) {
 				}
 				tr.expectTotal(tr.one(m, "ACPI000D:02:CPU Power Socket 0"), 21*61*units.Joule)
 				failing = false
-				later(9 * time.Second)
-				tr.expectTotal(tr.one(m, id), 30*123*units.Joule) // 11 s without a value are no gap
+				later(15 * time.Second) // it was asked less and less often
+				r = tr.one(m, id)
+				measured := r.At.Sub(began)
+				if measured < 30*time.Second {
+					t.Errorf("read up to %v", measured)
+				}
+				tr.expectTotal(r, units.Energy(measured.Milliseconds())*123_000) // 11 s without a value are no gap
+			})
+		})
+	}
+}
+
+// Each time may be some lines in the kernel's log.
+func TestASensorThatKeepsFailingIsReadLessAndLessOften(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		reads int // in ten minutes
+	}{
+		"a failure": {syscall.ENODATA, 12},
+		"vanished":  {fs.ErrNotExist, 600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t, "acpi_one")
+			reads := 0
+			defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+				if strings.HasSuffix(path, "power1_average") {
+					reads++
+					return nil, c.err
+				}
+				return got, err
+			})()
+			tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
+				_, _ = m.Read(t.Context(), power.Sample{At: time.Now()})
+				later(10 * time.Minute)
+				if reads < c.reads-2 || reads > c.reads+2 {
+					t.Errorf("%d reads, want about %d", reads, c.reads)
+				}
+				rs, err := m.Read(t.Context(), power.Sample{At: time.Now()})
+				if len(rs) == 0 && !errors.Is(err, c.err) || len(rs) > 0 && (!errors.Is(rs[0].Err, c.err) || err != nil) {
+					t.Errorf("%+v, %v", rs, err)
+				}
 			})
 		})
 	}
