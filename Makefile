@@ -134,6 +134,7 @@ soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets 
 		-timeout 120m -sim.histories $(HISTORIES) -sim.seconds 600
 	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
 		-oracle.histories 5000 -oracle.events 1000
+	go test ./internal/power -run '^TestOtherAgreesWithTheReferenceWhateverHappens$$' -count 1 -v -other.histories 1000
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
 	@set -e; for m in $(MODULES); do for package in $$(go -C $$m list ./...); do \

@@ -94,8 +94,15 @@ func newMeters(cfg *Config, logger *zap.Logger) *meters {
 // openMeters opens the meters that the configuration asks for.
 func openMeters(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 	options := &meterOptions{Config: cfg, host: host, set: set}
-	options.want = func(k power.Kind) bool { // what is only reported, too: hw.host.* and graphics cards
-		return k == power.PSys || k == power.Platform || k == power.GPU || slices.Contains(cfg.Zones, k)
+	derivesOther := slices.Contains(cfg.Zones, power.Other)
+	options.want = func(k power.Kind) bool {
+		switch k {
+		case power.PSys, power.Platform, power.GPU: // what is only reported, too: hw.host.* and graphics cards
+			return true
+		case power.Package, power.DRAM:
+			return derivesOther || slices.Contains(cfg.Zones, k)
+		}
+		return slices.Contains(cfg.Zones, k)
 	}
 	var members []power.Member
 	for _, entry := range meterTable {
@@ -109,7 +116,11 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 			})
 		}
 	}
-	return power.NewSet(members...), nil
+	zones := power.NewSet(members...)
+	if derivesOther {
+		zones.Remainder = new(power.Remainder)
+	}
+	return zones, nil
 }
 
 // selectedMessage returns what to log when a meter is selected.
@@ -209,6 +220,9 @@ func (m *meters) attributed() []power.Kind {
 // report notes what is wrong with the meters.
 func (m *meters) report(c *conditions) {
 	c.check("energy sensor", m.trouble())
+	if m.set.Remainder != nil {
+		c.check("zone other", m.set.Remainder.Err())
+	}
 	failed := m.set.Failed()
 	if len(failed) == 0 {
 		return

@@ -143,6 +143,14 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyZoneGapsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().gaps })),
 		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().rejected })),
 		b.RegisterReceiverEnergyZoneUnmeasuredTimeCallback(unmeasured),
+		b.RegisterReceiverEnergyOtherDeficitCallback(func(_ context.Context, o metric.Float64Observer) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.meters.set.Remainder != nil {
+				o.Observe(s.meters.set.Remainder.Deficit().Joules(), t.with())
+			}
+			return nil
+		}),
 		b.RegisterReceiverEnergyCPUTimeSourceCallback(s.locked(func(o metric.Int64Observer) {
 			kind, _, _ := strings.Cut(s.cpu.Source().Name(), " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))

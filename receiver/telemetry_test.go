@@ -237,7 +237,7 @@ func TestDroppedSeriesAreCounted(t *testing.T) {
 }
 
 func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {
-	n, tel := observedNode(t)
+	n, tel := observedNode(t, withOther)
 	n.start()
 	description, err := os.ReadFile("metadata.yaml")
 	require.NoError(t, err)

@@ -30,6 +30,9 @@ import (
 //
 // A Set is not safe for concurrent use.
 type Set struct {
+	// Remainder, if it is not nil, derives the zone other from the zones that are reported.
+	Remainder *Remainder
+
 	meters   []Status
 	kinds    []choice // by the index in Kinds
 	readings []Reading
@@ -116,6 +119,9 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 				s.collect(i, &m.Readings[j])
 			}
 		}
+	}
+	if s.Remainder != nil {
+		s.readings = s.Remainder.add(s.readings, sample.At)
 	}
 	return s.readings
 }

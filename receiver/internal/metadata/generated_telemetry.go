@@ -32,6 +32,7 @@ type TelemetryBuilder struct {
 	ReceiverEnergyDroppedSeries        metric.Int64ObservableCounter
 	ReceiverEnergyFailedScans          metric.Int64ObservableCounter
 	ReceiverEnergyLostExits            metric.Int64ObservableCounter
+	ReceiverEnergyOtherDeficit         metric.Float64ObservableGauge
 	ReceiverEnergyProcesses            metric.Int64ObservableGauge
 	ReceiverEnergyScanDuration         metric.Float64Histogram
 	ReceiverEnergySeries               metric.Int64ObservableGauge
@@ -106,6 +107,21 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergyLostExitsCallback(cb metr
 		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyLostExits, obs: o})
 		return nil
 	}, builder.ReceiverEnergyLostExits)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverEnergyOtherDeficitCallback sets callback for observable ReceiverEnergyOtherDeficit metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyOtherDeficitCallback(cb metric.Float64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerFloat64{inst: builder.ReceiverEnergyOtherDeficit, obs: o})
+		return nil
+	}, builder.ReceiverEnergyOtherDeficit)
 	if err != nil {
 		return err
 	}
@@ -310,6 +326,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_energy_lost_exits",
 		metric.WithDescription("Processes whose end the BPF program did not report. [Development]"),
 		metric.WithUnit("{process}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyOtherDeficit, err = builder.meter.Float64ObservableGauge(
+		"otelcol_receiver_energy_other_deficit",
+		metric.WithDescription("Energy by which package, dram and gpu have got ahead of the meter of the whole machine. [Development]"),
+		metric.WithUnit("J"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyProcesses, err = builder.meter.Int64ObservableGauge(

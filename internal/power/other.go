@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Remainder derives a zone of kind Other: the energy of the whole machine without that of its parts. The whole are the
+// measured zones of kind Platform, or of PSys where there is none. The parts are those of Package, DRAM and GPU.
+//
+// The zone is brought up to date at the times of the whole's own readings. The parts' totals at such a time are interpolated
+// between the readings before and after it, so a part that is slower is waited for. With D = whole - parts, each since the
+// same time, the zone's total is the largest D so far, and the deficit is how far D is below it. A deficit comes from meters
+// that lag or disagree, and is paid back before the total grows again: the total never goes down, and parts and other add
+// up to the whole whenever the deficit is 0.
+//
+//	what happens                                      effect on the zone
+//	the whole cannot be read                          it waits
+//	the whole is replaced, or missed a time           the energy of that time is not in it
+//	a part cannot be read for more than two minutes   it contains the part's energy, which becomes a deficit once the part is read
+//	a part appears                                    it contains what the part used before its first reading
+//	a package or its DRAM is modeled                  it ends: an estimate is not subtracted from what is measured
+//	no part was ever read, or there is no whole       it is not there
+//
+// The zero Remainder is ready to use. A Remainder is not safe for concurrent use.
+type Remainder struct {
+	zone    Zone
+	tracks  []*track // of all wholes and parts that were ever read
+	modeled Kind     // of a part that is modeled, empty if none is
+
+	// candidate is the time that is settled next, zero if there is none: that of the whole's first reading since the time
+	// that was settled last.
+	candidate time.Time
+	accepted  time.Time // sample time at which the candidate became known
+	restart   bool      // nothing is known about the time between the settled one and the candidate
+
+	settled time.Time    // zero before the first
+	balance int64        // D until then, in µJ
+	total   units.Energy // the largest balance
+
+	// Of the time since the deficit was last 0:
+	wholeEnergy units.Energy
+	elapsed     time.Duration
+	told        bool // it was more than noise
+}
+
+const (
+	// partPatience is how long a part is waited for.
+	partPatience = 2 * time.Minute
+	// Less of a deficit is noise, such as that of a BMC that follows a minute late: noiseTime of the whole's power, and a
+	// noiseShare of its energy.
+	noiseTime  = 5 * time.Minute
+	noiseShare = 0.01
+	// maxStep bounds what one zone adds to the balance at once, and maxBalance the balance, in µJ, so that nothing overflows.
+	maxStep    = 1 << 54
+	maxBalance = 1 << 61
+)
+
+// Deficit returns by how much the parts used more than the whole since the zone's total last grew.
+func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) - m.balance) }
+
+// Err returns why the zone does not have the energy that it should: a part is modeled, or the deficit was more than noise
+// and is not paid back yet.
+func (m *Remainder) Err() error {
+	switch {
+	case m.modeled != "":
+		return fmt.Errorf("%s is modeled, and an estimate is not subtracted from what is measured; no energy is reported for other", m.modeled)
+	case m.told:
+		return errDeficit
+	}
+	return nil
+}
+
+var errDeficit = errors.New("package, dram and gpu used more energy than the meter of the whole machine counted; other stands still until that is made up for")
+
+// add appends the zone's reading to those that it is derived from. now is the sample time.
+func (m *Remainder) add(readings []Reading, now time.Time) []Reading {
+	if !m.update(readings) {
+		return readings
+	}
+	if m.accept(now) {
+		m.settle(now)
+	}
+	if m.settled.IsZero() {
+		return readings
+	}
+	return append(readings, Reading{Zone: &m.zone, Total: m.total, At: m.settled})
+}
+
+// update notes what was read of the whole and its parts, and reports whether both are there.
+func (m *Remainder) update(readings []Reading) bool {
+	for _, t := range m.tracks {
+		t.present = false
+	}
+	m.modeled = ""
+	for i := range readings {
+		switch r := &readings[i]; {
+		case !isPart(r.Zone.Kind) && !isWhole(r.Zone.Kind) || r.At.IsZero():
+		case r.Zone.Source == Measured:
+			m.track(r.Zone).update(r)
+		case isPart(r.Zone.Kind):
+			m.modeled = r.Zone.Kind
+		}
+	}
+	whole, part := m.selectWhole()
+	switch {
+	case !whole:
+		m.modeled = "" // there would be no zone either way
+		return false
+	case m.modeled != "":
+		m.restart, m.candidate = true, time.Time{}
+		return false
+	}
+	return part
+}
+
+func isPart(k Kind) bool  { return k == Package || k == DRAM || k == GPU }
+func isWhole(k Kind) bool { return k == Platform || k == PSys }
+
+// track returns the track of a zone.
+func (m *Remainder) track(z *Zone) *track {
+	for _, t := range m.tracks {
+		if t.zone == z {
+			return t
+		}
+	}
+	t := &track{zone: z, points: make([]point, 0, maxPoints)}
+	m.tracks = append(m.tracks, t)
+	return t
+}
+
+// selectWhole decides which tracks are the whole, and reports whether there are any, and any parts. Where they are not those
+// of before, nothing is known about the time between.
+func (m *Remainder) selectWhole() (whole, part bool) {
+	kind := PSys
+	for _, t := range m.tracks {
+		if t.present && t.zone.Kind == Platform {
+			kind = Platform
+		}
+	}
+	var watts uint64
+	for _, t := range m.tracks {
+		part = part || isPart(t.zone.Kind)
+		is := t.present && t.zone.Kind == kind
+		if is {
+			whole = true
+			watts += t.zone.MaxWatts
+		}
+		if t.whole != is {
+			t.whole = is
+			m.restart, m.candidate = true, time.Time{}
+		}
+	}
+	if whole {
+		m.zone = Zone{
+			ID: string(Other), Name: string(Other), Kind: Other, Source: Measured, Domain: units.NodeCPUs, MaxWatts: watts,
+		}
+	}
+	return whole, part
+}
+
+// accept makes the time of the whole's last reading the candidate if there is none, and reports whether there is one then.
+// If the whole has several zones, it is the time of the first.
+func (m *Remainder) accept(now time.Time) bool {
+	if !m.candidate.IsZero() {
+		return true
+	}
+	first := m.tracks[slices.IndexFunc(m.tracks, func(t *track) bool { return t.whole })]
+	at := first.last().at
+	if !at.After(m.settled) && !first.setBack {
+		return false
+	}
+	m.candidate, m.accepted = at, now
+	m.restart = m.restart || first.setBack
+	first.setBack = false
+	for _, t := range m.tracks {
+		t.known = false
+	}
+	return true
+}
+
+// settle brings the zone up to date at the candidate, once all zones of the whole, and the parts that are waited for, have a
+// reading that is no earlier.
+func (m *Remainder) settle(now time.Time) {
+	complete, patient := true, now.Sub(m.accepted) < partPatience
+	for _, t := range m.tracks {
+		if m.uses(t) {
+			complete = t.resolve(m.candidate, patient) && complete
+		}
+		if t.whole && t.missedBetween(m.settled, m.candidate) {
+			m.restart = true
+		}
+	}
+	if !complete {
+		return
+	}
+	var whole, parts int64
+	for _, t := range m.tracks {
+		switch {
+		case !m.uses(t):
+		case t.whole:
+			whole += t.settle()
+		default:
+			parts += t.settle()
+		}
+	}
+	if !m.restart {
+		m.advance(whole, parts, m.candidate.Sub(m.settled))
+	}
+	m.settled, m.candidate, m.restart = m.candidate, time.Time{}, false
+}
+
+// uses reports whether a track is a part or of the whole.
+func (m *Remainder) uses(t *track) bool { return t.whole || isPart(t.zone.Kind) }
+
+// advance adds what the whole and the parts used in a time.
+func (m *Remainder) advance(whole, parts int64, elapsed time.Duration) {
+	m.balance = min(max(m.balance+whole-parts, -maxBalance), maxBalance)
+	m.total = max(m.total, units.Energy(max(m.balance, 0)))
+	deficit := float64(m.Deficit())
+	if deficit == 0 {
+		m.wholeEnergy, m.elapsed, m.told = 0, 0, false
+		return
+	}
+	m.wholeEnergy += units.Energy(max(whole, 0))
+	m.elapsed += elapsed
+	energy := float64(m.wholeEnergy)
+	m.told = m.told || deficit > noiseShare*energy && deficit*m.elapsed.Seconds() > energy*noiseTime.Seconds()
+}
+
+// track is what is known of a whole or a part.
+type track struct {
+	zone    *Zone
+	present bool // it is among the readings
+	whole   bool // it is the whole, or a zone of it
+	// abandoned marks a part that was waited for in vain. It is not waited for until it has a new reading.
+	abandoned bool
+
+	points     []point // readings, by time
+	unmeasured time.Duration
+	missed     [2]point // the readings between which a time was missed last
+	setBack    bool     // the clock of the readings was set back
+
+	settled units.Energy // total at the time that was settled last, or in the first reading
+	value   units.Energy // total at the candidate, if it is known
+	known   bool
+}
+
+// point is a zone's total at a time.
+type point struct {
+	at    time.Time
+	total units.Energy
+}
+
+// A track keeps its last two points, and of those before them the last maxPoints-2 that are at least pointSpacing apart: a
+// whole may say only later what it had counted.
+const (
+	maxPoints    = 64
+	pointSpacing = time.Second
+)
+
+func (t *track) last() *point { return &t.points[len(t.points)-1] }
+
+// update notes a reading.
+func (t *track) update(r *Reading) {
+	t.present = true
+	p := point{r.At, r.Total}
+	if len(t.points) == 0 {
+		t.points, t.settled, t.unmeasured = append(t.points, p), p.total, r.Unmeasured
+		return
+	}
+	last := *t.last()
+	if p.at.Equal(last.at) {
+		return
+	}
+	t.abandoned = false
+	if r.Unmeasured > t.unmeasured || r.Event == Rebased {
+		t.missed, t.unmeasured = [2]point{last, p}, r.Unmeasured
+	}
+	if p.at.Before(last.at) {
+		t.points, t.setBack = t.points[:0], true
+	}
+	t.add(p)
+}
+
+func (t *track) add(p point) {
+	n := len(t.points)
+	switch {
+	case n >= 3 && t.points[n-2].at.Sub(t.points[n-3].at) < pointSpacing:
+		t.points[n-2] = t.points[n-1]
+		t.points = t.points[:n-1]
+	case n == maxPoints:
+		copy(t.points, t.points[1:])
+		t.points = t.points[:n-1]
+	}
+	t.points = append(t.points, p)
+}
+
+// missedBetween reports whether some of the time between two times was missed.
+func (t *track) missedBetween(from, to time.Time) bool {
+	return t.missed[0].at.Before(to) && t.missed[1].at.After(from)
+}
+
+// resolve finds the total at a time, and reports whether it is known. That of a part that is not waited for is the last one.
+func (t *track) resolve(at time.Time, patient bool) bool {
+	switch {
+	case t.known:
+	case !t.last().at.Before(at):
+		t.value, t.known = t.interpolate(at), true
+	case !t.whole && (!t.present || t.abandoned || !patient):
+		t.value, t.abandoned = t.last().total, true
+	}
+	return t.known || t.abandoned
+}
+
+// interpolate returns the total at a time that is not after the last point. Before the first point it is that of the first.
+func (t *track) interpolate(at time.Time) units.Energy {
+	i := len(t.points) - 1
+	for i > 0 && !t.points[i-1].at.Before(at) {
+		i--
+	}
+	if i == 0 {
+		return t.points[0].total
+	}
+	a, b := t.points[i-1], t.points[i]
+	gained := units.Advance(a.total, b.total)
+	return a.total + units.Energy(units.MulDiv(uint64(gained), uint64(at.Sub(a.at)), uint64(b.at.Sub(a.at))))
+}
+
+// settle makes the total at the candidate the settled one, and returns by how much it grew.
+func (t *track) settle() int64 {
+	grown := min(units.Advance(t.settled, t.value), maxStep)
+	shrunk := min(units.Advance(t.value, t.settled), maxStep)
+	t.settled = t.value
+	return int64(grown) - int64(shrunk)
+}

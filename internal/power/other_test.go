@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// node is a machine whose zones the test reads, at times after the start.
+type node struct {
+	testing.TB
+	remainder Remainder
+	readings  []Reading
+}
+
+// zone adds a measured zone and returns its number.
+func (n *node) zone(k Kind) int {
+	n.readings = append(n.readings, Reading{Zone: &Zone{ID: string(k), Kind: k, Source: Measured, MaxWatts: 1000}})
+	return len(n.readings) - 1
+}
+
+// count sets the total of a zone, in joules, as read at a time in seconds.
+func (n *node) count(zone int, seconds, joules float64) {
+	r := &n.readings[zone]
+	r.At, r.Total = after(time.Duration(seconds*float64(time.Second))), units.Energy(joules*float64(units.Joule))
+}
+
+// read reads the machine at a time in seconds and returns the zone other, nil if there is none.
+func (n *node) read(seconds float64) *Reading {
+	readings := n.remainder.add(n.readings[:len(n.readings):len(n.readings)], after(time.Duration(seconds*float64(time.Second))))
+	if len(readings) == len(n.readings) {
+		return nil
+	}
+	return &readings[len(readings)-1]
+}
+
+// expect reads the machine and compares the total of the zone other, when it was brought up to date, and the deficit.
+func (n *node) expect(seconds, joules, at, deficit float64) {
+	n.Helper()
+	r := n.read(seconds)
+	if r == nil {
+		n.Fatalf("after %g s: no zone", seconds)
+	}
+	if got := r.At.Sub(after(0)).Seconds(); r.Total.Joules() != joules || got != at || n.remainder.Deficit().Joules() != deficit {
+		n.Errorf("after %g s: %g J at %g s, deficit %g J; want %g J at %g s, deficit %g J",
+			seconds, r.Total.Joules(), got, n.remainder.Deficit().Joules(), joules, at, deficit)
+	}
+}
+
+func (n *node) expectNone(seconds float64) {
+	n.Helper()
+	if r := n.read(seconds); r != nil {
+		n.Errorf("after %g s: %+v, want no zone", seconds, *r)
+	}
+}
+
+// newNode returns a machine with a platform and a package, of which the baseline is taken.
+func newNode(t testing.TB) (n *node, platform, pkg int) {
+	n = &node{TB: t}
+	platform, pkg = n.zone(Platform), n.zone(Package)
+	n.count(platform, 0, 0)
+	n.count(pkg, 0, 0)
+	n.expect(0, 0, 0, 0)
+	return n, platform, pkg
+}
+
+func TestOtherIsThePlatformWithoutItsParts(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	dram, gpu, core := n.zone(DRAM), n.zone(GPU), n.zone(Core)
+	for _, zone := range []int{dram, gpu, core} {
+		n.count(zone, 0, 5)
+	}
+	n.expect(0, 0, 0, 0)
+	n.count(platform, 10, 1000)
+	n.count(pkg, 10, 300)
+	n.count(dram, 10, 55)
+	n.count(gpu, 10, 105)
+	n.count(core, 10, 205)
+	n.expect(10, 550, 10, 0)
+	want := Zone{ID: "other", Name: "other", Kind: Other, Source: Measured, Domain: units.NodeCPUs, MaxWatts: 1000}
+	if r := n.read(10); *r.Zone != want || r.Err != nil {
+		t.Errorf("%+v of %+v", *r, *r.Zone)
+	}
+}
+
+func TestPartsAreInterpolatedAtTheReadingOfThePlatform(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.count(pkg, 10, 100)
+	n.expect(10, 0, 0, 0)
+	n.count(platform, 15, 1000)
+	n.count(pkg, 20, 200)
+	n.expect(20, 850, 15, 0)
+	n.expect(30, 850, 15, 0) // nothing new
+}
+
+func TestAPlatformThatSaysLaterWhatItCountedIsComparedWithThePartsOfThen(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	for s := 1.0; s <= 60; s++ { // a second at 100 W and one at rest
+		n.count(pkg, s, 100*float64(int(s+1)/2))
+		n.expect(s, 0, 0, 0)
+	}
+	n.count(platform, 20.5, 2000)
+	n.expect(61, 950, 20.5, 0)
+}
+
+// The candidate is the first reading of the platform, and not one that came while the part was waited for.
+func TestASlowPartIsWaitedFor(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	gpu := n.zone(GPU)
+	n.count(gpu, 0, 0)
+	for s := 10.0; s <= 50; s += 10 {
+		n.count(platform, s, 100*s)
+		n.count(pkg, s, 10*s)
+		n.expect(s, 0, 0, 0)
+	}
+	n.count(gpu, 60, 600)
+	n.count(pkg, 60, 600)
+	n.expect(60, 800, 10, 0) // 1000 - 100 - 100
+	n.expect(70, 5000-500-500, 50, 0)
+}
+
+func TestADeficitIsCarriedAndPaidBack(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.count(platform, 10, 1000)
+	n.count(pkg, 10, 400)
+	n.expect(10, 600, 10, 0)
+	n.count(platform, 20, 1500)
+	n.count(pkg, 20, 1200)
+	n.expect(20, 600, 20, 300)
+	n.count(platform, 30, 2000)
+	n.count(pkg, 30, 1500)
+	n.expect(30, 600, 30, 100)
+	n.count(platform, 40, 2500)
+	n.count(pkg, 40, 1600)
+	n.expect(40, 900, 40, 0)
+	if n.remainder.Err() != nil {
+		t.Errorf("a deficit of 10 s is noise: %v", n.remainder.Err())
+	}
+}
+
+func TestAPartThatFailsIsWaitedForTwoMinutesAndThenIsADeficitWhenItReturns(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	dram := n.zone(DRAM)
+	n.count(dram, 0, 0)
+	n.expect(0, 0, 0, 0)
+	for s := 10.0; s <= 200; s += 10 {
+		n.count(platform, s, 100*s)
+		n.count(dram, s, 10*s)
+		switch {
+		case s < 130:
+			n.expect(s, 0, 0, 0)
+		case s == 130: // without the package
+			n.expect(s, 900, 10, 0)
+		default:
+			n.expect(s, 90*s, s, 0)
+		}
+	}
+	n.count(platform, 210, 21000)
+	n.count(dram, 210, 2100)
+	n.count(pkg, 210, 6300)
+	n.expect(210, 18000, 210, 18000-(21000-2100-6300))
+	n.count(platform, 220, 40000)
+	n.count(dram, 220, 2200)
+	n.expect(220, 18000, 210, 5400) // the package is waited for again
+	n.count(pkg, 230, 6500)
+	n.expect(230, 40000-2200-6400, 220, 0)
+}
+
+func TestAPartThatVanishesIsNotWaitedFor(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.count(pkg, 10, 100)
+	n.count(platform, 10, 1000)
+	n.expect(10, 900, 10, 0)
+	n.readings = n.readings[:1]
+	n.count(platform, 20, 2000)
+	n.expect(20, 1900, 20, 0)
+}
+
+func TestAPartThatAppearsOrIsReplacedCountsFromItsFirstReading(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.count(platform, 10, 1000)
+	n.count(pkg, 10, 100)
+	dram := n.zone(DRAM)
+	n.count(dram, 10, 777)
+	n.expect(10, 900, 10, 0)
+	n.count(platform, 20, 2000)
+	n.count(dram, 20, 787)
+	n.readings[pkg].Zone = &Zone{Kind: Package, Source: Measured}
+	n.count(pkg, 15, 0)
+	n.expect(20, 900, 10, 0)
+	n.count(pkg, 25, 100)
+	n.count(dram, 25, 787)
+	n.expect(25, 900+1000-50-10, 20, 0)
+}
+
+func TestTheTimeInWhichThePlatformIsReplacedIsNotInOther(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.count(platform, 10, 1000)
+	n.count(pkg, 10, 1500)
+	n.expect(10, 0, 10, 500)
+	n.readings[platform].Zone = &Zone{Kind: Platform, Source: Measured}
+	n.count(platform, 15, 0)
+	n.count(pkg, 20, 2500)
+	n.expect(20, 0, 15, 500) // the deficit is still to be paid back
+	n.count(platform, 20, 1200)
+	n.expect(20, 200, 20, 0) // 1200 - 500 - 500
+}
+
+func TestTheTimeThatThePlatformMissedIsNotInOther(t *testing.T) {
+	for name, miss := range map[string]func(*Reading){
+		"gap of a power sensor": func(r *Reading) { r.Unmeasured += time.Minute },
+		"reset of a counter":    func(r *Reading) { r.Event = Rebased },
+	} {
+		n, platform, pkg := newNode(t)
+		n.count(platform, 10, 1000)
+		n.count(pkg, 10, 100)
+		n.expect(10, 900, 10, 0)
+		n.count(platform, 100, 1000)
+		n.count(pkg, 100, 1000)
+		miss(&n.readings[platform])
+		n.expect(100, 900, 100, 0)
+		n.readings[platform].Event = NoEvent
+		n.count(platform, 110, 2000)
+		n.count(pkg, 110, 1100)
+		n.expect(110, 1800, 110, 0)
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}
+
+func TestPSysIsTheWholeUntilThereIsAPlatform(t *testing.T) {
+	n := &node{TB: t}
+	psys, pkg := n.zone(PSys), n.zone(Package)
+	n.count(psys, 0, 0)
+	n.count(pkg, 0, 0)
+	n.expect(0, 0, 0, 0)
+	n.count(psys, 10, 500)
+	n.count(pkg, 10, 100)
+	n.expect(10, 400, 10, 0)
+	platform := n.zone(Platform)
+	n.count(psys, 20, 1000)
+	n.expect(20, 400, 10, 0) // no platform was read yet, and the package is late
+	n.count(pkg, 20, 200)
+	n.expect(20, 800, 20, 0)
+	n.count(platform, 25, 0)
+	n.count(psys, 30, 1500)
+	n.count(pkg, 30, 300)
+	n.expect(30, 800, 25, 0)
+	n.count(platform, 35, 2000)
+	n.count(pkg, 35, 400)
+	n.expect(35, 800+2000-150, 35, 0)
+}
+
+func TestThePlatformIsTheSumOfItsSupplies(t *testing.T) {
+	n, first, pkg := newNode(t)
+	second := n.zone(Platform)
+	n.count(second, 5, 0)
+	n.count(first, 10, 1000)
+	n.count(pkg, 10, 200)
+	n.expect(10, 0, 0, 0) // the second one is waited for
+	n.count(second, 15, 500)
+	n.count(pkg, 20, 400)
+	n.expect(20, 0, 10, 0)
+	n.count(first, 20, 2000)
+	n.count(second, 25, 1000)
+	n.expect(25, 1000+500-200, 20, 0)
+	if w := n.read(25).Zone.MaxWatts; w != 2000 {
+		t.Errorf("at most %d W", w)
+	}
+}
+
+func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
+	for _, kinds := range [][]Kind{{Platform}, {Platform, PSys, Core}, {Package, DRAM}, {PSys, Other}, nil} {
+		n := &node{TB: t}
+		for _, k := range kinds {
+			n.count(n.zone(k), 0, 0)
+		}
+		n.expectNone(0)
+	}
+	n := &node{TB: t}
+	platform, pkg := n.zone(Platform), n.zone(Package)
+	n.count(platform, 0, 0)
+	n.readings[pkg].Err = errUnreadable
+	n.expectNone(0)
+	n.count(platform, 5, 100)
+	n.count(pkg, 10, 50)
+	n.expect(10, 0, 5, 0)
+}
+
+func TestAModeledPartMakesNoOther(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	dram := n.zone(DRAM)
+	n.count(dram, 0, 0)
+	measured := n.readings[pkg].Zone
+	n.readings[pkg].Zone = &Zone{Kind: Package, Source: Modeled}
+	n.count(platform, 10, 1000)
+	n.count(pkg, 10, 100)
+	n.expectNone(10)
+	if err := n.remainder.Err(); err == nil || !strings.HasPrefix(err.Error(), "package is modeled") {
+		t.Errorf("error %v", err)
+	}
+	n.readings[pkg].Zone = measured
+	n.count(platform, 20, 2000)
+	n.count(pkg, 20, 200)
+	n.count(dram, 20, 0)
+	n.expect(20, 0, 20, 0)
+	if n.remainder.Err() != nil {
+		t.Error(n.remainder.Err())
+	}
+	n.readings = n.readings[1:]
+	n.readings[0].Zone = &Zone{Kind: Package, Source: Modeled}
+	n.expectNone(30)
+	if n.remainder.Err() != nil {
+		t.Errorf("without a whole there is nothing to tell: %v", n.remainder.Err())
+	}
+}
+
+func TestADeficitIsToldOnceItIsMoreThanNoiseAndUntilItIsPaidBack(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	second, from := 0.0, 0.0
+	run := func(seconds, watts, used float64) { // since the last run
+		for end := second + seconds; second < end; {
+			second++
+			n.count(platform, second, n.readings[platform].Total.Joules()+watts)
+			from += used
+			n.count(pkg, second, from)
+			n.read(second)
+		}
+	}
+	expect := func(told bool) {
+		t.Helper()
+		if err := n.remainder.Err(); (err != nil) != told {
+			t.Errorf("after %g s: deficit %g J, error %v", second, n.remainder.Deficit().Joules(), err)
+		}
+	}
+	run(1000, 200, 100)
+	run(60, 200, 400) // a BMC that follows a minute late
+	expect(false)
+	run(60, 400, 200)
+	run(5000, 200, 201) // half a percent
+	expect(false)
+	run(300, 200, 100)
+	if n.remainder.Deficit() != 0 {
+		t.Fatal(n.remainder.Deficit())
+	}
+	run(290, 200, 400)
+	expect(false)
+	run(20, 200, 400)
+	expect(true)
+	run(600, 200, 100)
+	expect(true)
+	run(21, 200, 100)
+	expect(false)
+}
+
+func TestAClockThatIsSetBackStopsNothing(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.count(platform, 100, 1000)
+	n.count(pkg, 100, 100)
+	n.expect(100, 900, 100, 0)
+	n.count(platform, 50, 1500)
+	n.count(pkg, 110, 110)
+	n.expect(110, 900, 50, 0)
+	n.count(platform, 60, 2500)
+	n.expect(110, 900+1000-10, 60, 0)
+}
+
+func TestASetReportsOtherOfTheZonesThatItReports(t *testing.T) {
+	bmc, rapl := new(fake), new(fake)
+	bmc.readings = []Reading{{Zone: &Zone{ID: "bmc", Kind: Platform, Source: Measured}, At: after(0)}}
+	rapl.readings = []Reading{
+		{Zone: &Zone{ID: "rapl:psys", Kind: PSys, Source: Measured}, At: after(0)},
+		{Zone: &Zone{ID: "rapl:package", Kind: Package, Source: Measured}, At: after(0)},
+	}
+	s := setOf(bmc, rapl, new(fake))
+	expectZones(t, s, "bmc", "rapl:psys", "rapl:package")
+	s.Remainder = new(Remainder)
+	expectZones(t, s, "bmc", "rapl:psys", "rapl:package", "other")
+	bmc.readings[0].At, bmc.readings[0].Total = after(time.Second), 500
+	rapl.readings[1].At, rapl.readings[1].Total = after(time.Second), 100
+	if rs := s.Read(context.Background(), Sample{At: after(time.Second)}); rs[3].Total != 400 {
+		t.Errorf("%+v", rs[3])
+	}
+}
+
+func TestDerivingOtherAllocatesNothing(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	second := 0.0
+	if allocs := testing.AllocsPerRun(1000, func() {
+		second++
+		n.count(platform, second-0.5, 300*second)
+		n.count(pkg, second, 100*second)
+		n.readings = n.remainder.add(n.readings, after(time.Duration(second*float64(time.Second))))[:2]
+	}); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+func BenchmarkDeriveOtherOfSixZones(b *testing.B) {
+	n, platform, pkg := newNode(b)
+	parts := []int{pkg, n.zone(Package), n.zone(DRAM), n.zone(DRAM), n.zone(GPU)}
+	b.ReportAllocs()
+	for second := 1.0; b.Loop(); second++ {
+		n.count(platform, second-0.5, 300*second)
+		for _, zone := range parts {
+			n.count(zone, second, 50*second)
+		}
+		n.readings = n.remainder.add(n.readings, after(time.Duration(second*float64(time.Second))))[:6]
+	}
+}
