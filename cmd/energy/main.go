@@ -4,6 +4,7 @@
 //
 //	energy top [flags]                        a table of a collector that runs already
 //	energy top [flags] -- command [args...]   the same of a collector that it starts, and stops at the end
+//	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //
 // It reads what the collector serves through its Prometheus exporter.
 //
@@ -19,7 +20,8 @@ import (
 const usage = `Usage: energy COMMAND [flags]
 
 Commands:
-  top    show the top consumers of energy as a table
+  top        show the top consumers of energy as a table
+  calibrate  fit a power curve to a wall meter's record
 
 energy COMMAND -h lists the flags of a command.
 `
@@ -37,6 +39,8 @@ func exitCode(args []string) int {
 	switch command := args[0]; command {
 	case "top":
 		return report(command, top(args[1:]))
+	case "calibrate":
+		return report(command, calibrate(args[1:]))
 	case "help", "-h", "-help", "--help":
 		fmt.Print(usage)
 		return 0

@@ -74,6 +74,15 @@ func (s *snapshot) activePower() float64 {
 }
 
 func scrape(ctx context.Context, endpoint string) (*snapshot, error) {
+	found, err := fetch(ctx, http.DefaultClient, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotOf(found), nil
+}
+
+// fetch reads the metrics of an endpoint.
+func fetch(ctx context.Context, client *http.Client, endpoint string) (map[string]*dto.MetricFamily, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
@@ -81,7 +90,7 @@ func scrape(ctx context.Context, endpoint string) (*snapshot, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", "text/plain;version=0.0.4")
-	res, err := http.DefaultClient.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		var op *net.OpError
 		if errors.Is(err, syscall.ECONNREFUSED) && errors.As(err, &op) {
@@ -93,7 +102,11 @@ func scrape(ctx context.Context, endpoint string) (*snapshot, error) {
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the answer is %s", res.Status)
 	}
-	return parse(io.LimitReader(res.Body, maxBody))
+	found, err := families(io.LimitReader(res.Body, maxBody))
+	if err != nil {
+		return nil, fmt.Errorf("not the Prometheus text format: %w", err)
+	}
+	return found, nil
 }
 
 // families reads the Prometheus text format.
@@ -107,12 +120,8 @@ func families(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	return parser.TextToMetricFamilies(r)
 }
 
-// parse reads the receiver's metrics under the names that the Prometheus exporter gives them.
-func parse(r io.Reader) (*snapshot, error) {
-	families, err := families(r)
-	if err != nil {
-		return nil, fmt.Errorf("not the Prometheus text format: %w", err)
-	}
+// snapshotOf reads the receiver's metrics under the names that the Prometheus exporter gives them.
+func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 	s := &snapshot{}
 	zones := map[string]*zone{}
 	for _, f := range []struct {
@@ -162,7 +171,7 @@ func parse(r io.Reader) (*snapshot, error) {
 	s.containers = consumersOf(families, "container", zones)
 	s.pods = consumersOf(families, "k8s_pod", zones)
 	s.vms = consumersOf(families, "vm", zones)
-	return s, nil
+	return s
 }
 
 // byZone sorts package first, then dram, then the rest by name.

@@ -57,6 +57,14 @@ func load(t *testing.T, name string) *snapshot {
 	return parseText(t, string(data))
 }
 
+func parse(r io.Reader) (*snapshot, error) {
+	found, err := families(r)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotOf(found), nil
+}
+
 func parseText(t *testing.T, text string) *snapshot {
 	t.Helper()
 	s, err := parse(strings.NewReader(text))
