@@ -210,11 +210,11 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"short plateaus":  {change: func(s *server) { s.plateau = 80 }, want: "never steady for long enough"},
 		"another day":     {change: func(s *server) { s.clock = 86_400 }, want: "no time in common: they are 82800 s apart"},
 		"wrong clock":     {change: func(s *server) { s.clock = 200 }, want: "wall.csv: "},
-		"another machine": {wall: func(w string) string { return shuffled(w) }, want: "does not follow the load"},
+		"another machine": {wall: shuffled, want: "does not follow the load"},
 		"only NaN":        {wall: func(w string) string { return readings.ReplaceAllString(w, ";NaN") }, want: "no reading of a power"},
 		"a word":          {wall: func(w string) string { return strings.Replace(w, ";118", ";high", 1) }, want: "is not a power in watts"},
 		"empty":           {wall: func(string) string { return "" }, want: "no reading of a power"},
-		"gaps everywhere": {wall: func(w string) string { return gaps(w) }, want: "all left out because of gaps"},
+		"gaps everywhere": {wall: gaps, want: "all left out because of gaps"},
 		"no such zone":    {args: []string{"-zone", "psys"}, want: `no zone "psys"; it has dcmi:0, intel-rapl:0, `},
 	} {
 		t.Run(name, func(t *testing.T) {
