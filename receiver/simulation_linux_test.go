@@ -60,6 +60,7 @@ type simulation struct {
 	life   *hostsim.Life
 	faults *hostsim.Faults
 	kernel *hostsim.Kernel // nil with procfs
+	slow   *slowPlatform   // nil where powercap is the only meter
 	s      *energyScraper
 	exact  bool
 
@@ -169,10 +170,13 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		cfg.Pods, cfg.VMs = SeriesConfig{Max: 1}, SeriesConfig{Max: 1}
 	}
 	cfg.Metrics.ProcessCPUTime.Enabled = true
+	if seed/2%3 > 0 {
+		cfg.Zones = append(slices.Clone(cfg.Zones), power.Platform)
+	}
 	if seed%3 > 0 { // otherwise the default rules
 		cfg.Attribution = AttributionConfig{
 			Split:           splitRules[seed/3%uint64(len(splitRules))],
-			StaticPower:     map[power.Kind]float64{power.Package: 40, power.DRAM: 5},
+			StaticPower:     map[power.Kind]float64{power.Package: 40, power.DRAM: 5, power.Platform: 90},
 			RestUtilization: 0.5, BaseTime: time.Minute, RegressionDegree: 1, RegressionSamples: 1,
 			Idle:      [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed}[seed/5%4],
 			IdleAmong: [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2],
@@ -200,6 +204,9 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			return cpu.NewReader(cpu.NewSimulatedBPF(root, sim.kernel, sim.kernel.Now), o), nil, nil
 		}
 	}
+	if slices.Contains(cfg.Zones, power.Platform) {
+		sim.addSlowMeter(seed)
+	}
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
@@ -211,6 +218,24 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		simulations.Delete(root)
 		require.NoError(tb, sim.s.shutdown(context.Background()))
 		require.NoError(tb, os.RemoveAll(root))
+	}
+}
+
+// addSlowMeter has the receiver read a slow meter of the whole machine beside powercap.
+func (sim *simulation) addSlowMeter(seed uint64) {
+	sim.slow = &slowPlatform{life: sim.life, state: sim.faults.Slow, every: int(1 + seed/6%4), power: seed/3%2 == 0}
+	sim.meters[slowID] = &sim.slow.seen
+	open := sim.s.openMeters
+	sim.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+		powercap, err := open(ctx, cfg, host, set)
+		if err != nil {
+			return nil, err
+		}
+		members := []power.Member{{Name: "slow", Meter: sim.slow}}
+		for _, m := range powercap.Status() {
+			members = append(members, m.Member)
+		}
+		return power.NewSet(members...), nil
 	}
 }
 
@@ -333,6 +358,9 @@ func (sim *simulation) observeRead(path string, got []byte, err error) {
 func (sim *simulation) checkLedgers() {
 	if l := sim.s.ledger; l != nil {
 		ledger := l.Engine.Ledger()
+		if sim.slow != nil && l.Last().ReadAt.Equal(sim.life.Host.Now()) {
+			sim.slow.observe()
+		}
 		var zones [attribution.MaxKinds]units.Energy
 		for i := range ledger.Zones {
 			z := &ledger.Zones[i]
@@ -525,7 +553,7 @@ func (sim *simulation) noteRemoved(accepted func()) {
 
 var workloadMetrics = map[string]bool{
 	"process.energy": true, "container.energy": true, "k8s.pod.energy": true, "vm.energy": true, "system.energy": true,
-	"system.unattributed.energy": true, "hw.energy": true,
+	"system.unattributed.energy": true, "hw.energy": true, "hw.host.energy": true,
 }
 
 // read compares a collection with the earlier ones.
@@ -570,13 +598,24 @@ func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 		}
 	}
 	for _, s := range sim.seen {
-		if s.in < sim.collected && s.sent && s.in >= 0 && !strings.HasPrefix(s.metric, "hw.") {
+		if s.in < sim.collected && s.sent && s.in >= 0 && !strings.HasPrefix(s.metric, "hw.") && !sim.absent(s.zone) {
 			// The resource is gone, so its values are final.
 			sim.sums[s.metric+s.zone] += s.delivered
 			s.in = -1
 			s.value, s.delivered = 0, 0
 		}
 	}
+}
+
+// absent reports whether all zones of a kind are gone, of the slow meter: their series continue once they are back. The zone is
+// as in seenSeries.
+func (sim *simulation) absent(zone string) bool {
+	if !strings.HasPrefix(zone, " "+string(power.Platform)) {
+		return false
+	}
+	l := sim.s.ledger
+	i := slices.Index(l.kinds, claims.Kind{Zone: power.Platform, Source: power.Measured})
+	return l.Engine.Ledger().Kinds[i].Ended
 }
 
 // forget forgets the series whose end was acknowledged. They may come back.
@@ -744,7 +783,7 @@ func (sim *simulation) end() {
 		t.Reap(false)
 	}
 	sim.life.Each(func(c *hostsim.Container) { sim.life.RemoveCgroup(c.Cgroup) })
-	for range 4 {
+	for range 9 { // a slow meter has news every fourth time
 		sim.life.Step(61 * time.Second)
 		if err := sim.life.Render(); err != nil {
 			sim.fail("render: %w", err)

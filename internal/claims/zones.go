@@ -45,6 +45,9 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 	case r.Err != nil:
 		return i, replaced
 	}
+	if i < len(z.read) {
+		z.read[i] = time.Time{} // the other zone's total is new, also if both are of the same moment
+	}
 	maps.DeleteFunc(z.index, func(_ *power.Zone, of int) bool { return of == i })
 	if z.index == nil {
 		z.index = map[*power.Zone]int{}

@@ -33,6 +33,11 @@ const (
 	ListFails                              // the kernel's list cannot be read; B: how often
 	EndsLate                               // ends are reported late; B: how many reads later
 	EndsLost                               // ends do not fit in the kernel's buffer; B: how many
+	MeterLate                              // a slow meter tells what it measured before; B: how often
+	MeterFails                             // a slow meter cannot be read; B: how often
+	MeterRejects                           // a slow meter's readings are impossible; B: how often
+	MeterVanishes                          // a slow meter's zone is no longer listed, or is again
+	MeterReplaced                          // a slow meter's zone is read in another way
 	numFaults
 )
 
@@ -45,6 +50,8 @@ var names = map[Act]string{
 	ZoneWrapsTwice: "zone wraps twice", CPUOffline: "CPU unplugged or back", Suspend: "suspend", Steal: "steal",
 	ClockStep: "clock step", ExitMidScan: "exit mid-scan", Refuse: "consumer refuses", ListFails: "list fails",
 	EndsLate: "ends late", EndsLost: "ends lost",
+	MeterLate: "slow meter late", MeterFails: "slow meter fails", MeterRejects: "slow meter rejects",
+	MeterVanishes: "slow meter vanishes or is back", MeterReplaced: "slow meter replaced",
 }
 
 // String returns the act's name.
@@ -74,6 +81,7 @@ var targets = [...]string{
 type Faults struct {
 	Life   *Life
 	Kernel *Kernel // nil if no BPF source reads it
+	Slow   *SlowMeter
 	// Fired counts faults by name, and failed reads by error.
 	Fired map[string]int
 	// Refusals is how many collections the consumer still refuses.
@@ -86,6 +94,13 @@ type Faults struct {
 	hidden  []hiddenZone
 	leaving *Task
 	offline *CPU
+}
+
+// SlowMeter is what a meter that has news only now and then does next.
+type SlowMeter struct {
+	Late, Fails, Rejects int  // for so many of its values
+	Vanished             bool // its zone is not listed
+	Replaced             int  // how often another zone took its place
 }
 
 type armed struct {
@@ -102,7 +117,7 @@ type hiddenZone struct {
 
 // NewFaults returns the faults of a life.
 func NewFaults(l *Life) *Faults {
-	return &Faults{Life: l, Fired: map[string]int{}, old: map[string][]byte{}}
+	return &Faults{Life: l, Slow: &SlowMeter{}, Fired: map[string]int{}, old: map[string][]byte{}}
 }
 
 // Apply applies an event that is a fault.
@@ -186,6 +201,25 @@ func (f *Faults) Apply(e Event) {
 			f.Kernel.Loses += int(1 + e.B%3)
 			f.fired(e.Act)
 		}
+	default:
+		f.Slow.apply(e)
+		f.fired(e.Act)
+	}
+}
+
+func (m *SlowMeter) apply(e Event) {
+	more := int(1 + e.B%3)
+	switch e.Act {
+	case MeterLate:
+		m.Late += more
+	case MeterFails:
+		m.Fails += more
+	case MeterRejects:
+		m.Rejects += more
+	case MeterVanishes:
+		m.Vanished = !m.Vanished
+	case MeterReplaced:
+		m.Replaced++
 	}
 }
 
@@ -337,4 +371,5 @@ func (f *Faults) Disarm() {
 	if f.Kernel != nil {
 		f.Kernel.Fails, f.Kernel.Late, f.Kernel.Loses = 0, 0, 0
 	}
+	*f.Slow = SlowMeter{Replaced: f.Slow.Replaced}
 }

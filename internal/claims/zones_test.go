@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// A zone that is replaced has its baseline at the first good reading of the other one, although both show the same moment, as
+// where the device tells it.
+func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
+	var z zones
+	at := time.Now()
+	before, other := &power.Zone{ID: "bmc", Kind: power.Platform}, &power.Zone{ID: "bmc", Kind: power.Platform}
+	for i, step := range []struct {
+		reading       power.Reading
+		replaced, new bool
+	}{
+		{power.Reading{Zone: before, At: at}, false, true},
+		{power.Reading{Zone: before, At: at}, false, false},
+		{power.Reading{Zone: other, At: at, Err: errors.New("not yet")}, true, false},
+		{power.Reading{Zone: other, At: at}, true, true},
+		{power.Reading{Zone: other, At: at}, false, false},
+		{power.Reading{Zone: other, At: at.Add(1)}, false, true},
+	} {
+		zone, replaced := z.number(&step.reading)
+		assert.Zero(t, zone)
+		assert.Equal(t, step.replaced, replaced, "reading %d", i)
+		assert.Equal(t, step.new, z.isNew(zone, &step.reading), "reading %d", i)
+	}
+}
