@@ -41,10 +41,12 @@ func TestFactoryCreatesAReceiverOfMetricsOnly(t *testing.T) {
 	assert.ErrorIs(t, err, pipeline.ErrSignalNotSupported)
 }
 
-func TestFactoryRejectsAnInvalidPowerCurve(t *testing.T) {
+func TestAnInvalidPowerCurveIsRejectedAtStart(t *testing.T) {
 	factory := NewFactory()
 	cfg := factory.CreateDefaultConfig().(*Config)
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
-	_, err := factory.CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
-	assert.Error(t, err)
+	r, err := factory.CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+	require.NoError(t, err)
+	require.ErrorContains(t, r.Start(t.Context(), componenttest.NewNopHost()), "open meter model: ")
+	assert.NoError(t, r.Shutdown(t.Context()))
 }
