@@ -76,6 +76,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	installs docker docker-cli # in docker.io before Debian 13
 	installs libvirtd libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
 	installs virsh libvirt-clients
+	installs redfishtool redfishtool
 	installs chromium chromium fonts-dejavu-core
 	downloads_kernel
 else
