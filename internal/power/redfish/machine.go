@@ -64,10 +64,20 @@ func paths(links []link, in string) ([]string, error) {
 func clean(p string) string { return strings.TrimRight(p, "/") }
 
 // id returns the ID of a resource, which is the end of its path.
-func id(p string) string { return path.Base(p) }
+func id(p string) string { return short(path.Base(p)) }
 
 // name returns the path of a resource below the service root, for people.
-func name(p string) string { return strings.TrimPrefix(clean(p), rootPath) }
+func name(p string) string { return short(strings.TrimPrefix(clean(p), rootPath)) }
+
+// short returns a text of the service with a bound on its length, for zones and logs.
+func short(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s[:min(len(s), 120)])
+}
 
 // ids returns the IDs of resources, for errors that stay the same.
 func ids(paths []string) string {
