@@ -20,14 +20,16 @@ const (
 	retryEvery    = time.Second
 )
 
-// CounterFile is a zone whose energy counter, in microjoules, is the number in a small file of the kernel.
+// CounterFile is a zone whose energy counter is the number in a small file of the kernel.
 type CounterFile struct {
 	Zone
 	File    kernfs.File
 	Counter *Counter
 
-	at     time.Time // of the last good read
-	failed time.Time // when it last could not be read
+	raw    units.Energy // what the last read found
+	err    error        // or failed with
+	at     time.Time    // of the last good read
+	failed time.Time    // when it last could not be read
 }
 
 // CloseFile makes the next read open the counter again.
@@ -51,10 +53,14 @@ type CounterFiles struct {
 	// Missing tells that a zone which the meter reads by other means has vanished. Zones are looked for as where one of the
 	// files fails.
 	Missing bool
+	// Parse returns the energy in a counter's text. nil means that it is a number of microjoules.
+	Parse func(text []byte) (units.Energy, error)
+	// Torn reports whether counters changed while all were read: then they are read again, up to three times. nil means no.
+	Torn func() bool
 
 	zones        []*CounterFile
 	readings     []Reading // of zones
-	buf          [32]byte  // 20 digits and a newline, with room to see what is too long
+	buf          [64]byte  // 20 digits, a unit, a time and a newline, with room to see what is too long
 	started      bool
 	discovered   time.Time // sample time of the last discovery
 	undiscovered error     // what that failed with
@@ -78,13 +84,13 @@ func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 		return nil, fmt.Errorf("%s meter: %w", f.Meter, fs.ErrClosed)
 	}
 	f.rediscover(at)
+	f.readZones()
 	good := false
 	f.failing = false
 	for i, z := range f.zones {
 		r := &f.readings[i]
 		*r = Reading{Zone: &z.Zone, Total: z.Counter.Total(), At: z.at}
-		var raw units.Energy
-		if raw, r.Err = f.readZone(z); r.Err != nil {
+		if r.Err = z.err; r.Err != nil {
 			f.failing = true
 			// It fails for the first time in a while: what is there may not be what was there.
 			f.due = f.due || at.Sub(z.failed) >= retryEvery
@@ -93,7 +99,7 @@ func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 		}
 		good = true
 		z.at = at
-		_, r.Event = z.Counter.Add(raw, at)
+		_, r.Event = z.Counter.Add(z.raw, at)
 		r.Total, r.At = z.Counter.Total(), at
 	}
 	if good {
@@ -123,18 +129,38 @@ func (f *CounterFiles) discoverEvery() time.Duration {
 	return cmp.Or(f.Patience, discoverEvery)
 }
 
+// readZones reads the counters so that they belong together.
+func (f *CounterFiles) readZones() {
+	for range 3 {
+		for _, z := range f.zones {
+			z.raw, z.err = f.readZone(z)
+		}
+		if f.Torn == nil || !f.Torn() {
+			return
+		}
+	}
+}
+
 // readZone returns the raw counter. An attribute of sysfs fails with ENODEV once its device was unregistered.
 func (f *CounterFiles) readZone(z *CounterFile) (units.Energy, error) {
 	text, err := z.File.Read(f.buf[:])
 	if err != nil {
 		return 0, fmt.Errorf("%s zone %s: %w", f.Meter, z.ID, err)
 	}
-	raw, err := kernfs.ParseUintLine(text)
+	raw, err := f.parse(text)
 	if err != nil {
 		z.CloseFile()
 		return 0, fmt.Errorf("%s zone %s: %s: %w", f.Meter, z.ID, z.File.Path, err)
 	}
-	return units.Energy(raw), nil
+	return raw, nil
+}
+
+func (f *CounterFiles) parse(text []byte) (units.Energy, error) {
+	if f.Parse != nil {
+		return f.Parse(text)
+	}
+	raw, err := kernfs.ParseUintLine(text)
+	return units.Energy(raw), err
 }
 
 // SoonestWrap returns how soon a known zone's counter can wrap at the highest power that the zone can have,

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cray
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+var (
+	_ power.Meter   = (*Meter)(nil)
+	_ power.Wrapper = (*Meter)(nil)
+)
+
+// node is a node's directory of counters, with a meter.
+type node struct {
+	*testing.T
+	*Meter
+	root      string
+	now       time.Time
+	freshness int
+}
+
+// newNode makes the directory that a file of testdata describes, and returns the zones that it names.
+func newNode(t *testing.T, name string) (n *node, zones []string) {
+	n = &node{T: t, root: t.TempDir(), now: time.Now()}
+	if name != "" {
+		text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			if zone, ok := strings.CutPrefix(line, "zone: "); ok {
+				zones = append(zones, zone)
+			} else if file, content, ok := strings.Cut(line, " = "); ok && line[0] != '#' {
+				n.write(file, content)
+			}
+		}
+	}
+	n.Meter = New(n.root, nil)
+	t.Cleanup(func() { assert.NoError(t, n.Close()) })
+	return n, zones
+}
+
+func (n *node) path(file string) string { return filepath.Join(n.root, "sys/cray/pm_counters", file) }
+
+func (n *node) write(file, content string) {
+	n.Helper()
+	require.NoError(n, os.MkdirAll(n.path(""), 0o700))
+	require.NoError(n, os.WriteFile(n.path(file), []byte(content+"\n"), 0o600))
+}
+
+// measure lets time pass, in which the controller measures, and sets counters in joules.
+func (n *node) measure(elapsed time.Duration, counters map[string]int) {
+	n.Helper()
+	n.now = n.now.Add(elapsed)
+	n.freshness++
+	n.write("freshness", strconv.Itoa(n.freshness))
+	for file, joules := range counters {
+		n.write(file, fmt.Sprintf("%d J 1718000000400123 us", joules))
+	}
+}
+
+// zones reads the meter and returns the readings by the names of the zones.
+func (n *node) zones() map[string]power.Reading {
+	n.Helper()
+	readings, err := n.Read(n.Context(), power.Sample{At: n.now})
+	require.NoError(n, err)
+	byName := map[string]power.Reading{}
+	for _, r := range readings {
+		byName[r.Zone.Name] = r
+	}
+	return byName
+}
+
+func TestZonesOfRecordedMachines(t *testing.T) {
+	for _, name := range []string{"ex_epyc", "ex_gh200", "xc50"} {
+		t.Run(name, func(t *testing.T) {
+			n, want := newNode(t, name)
+			readings, err := n.Read(t.Context(), power.Sample{At: n.now})
+			require.NoError(t, err)
+			var got []string
+			for _, r := range readings {
+				z := r.Zone
+				got = append(got, strings.TrimSpace(fmt.Sprintf("%s | %s | %s | %s | %s", z.ID, z.Name, z.Kind, z.Domain, z.Parent)))
+				assert.Equal(t, power.Measured, z.Source)
+				require.NoError(t, r.Err)
+				assert.Equal(t, power.Appeared, r.Event)
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+func TestOnlyWantedKindsAreRead(t *testing.T) {
+	n, _ := newNode(t, "ex_gh200")
+	n.want = func(k power.Kind) bool { return k == power.Package }
+	assert.Equal(t, []string{"cpu"}, slices.Collect(maps.Keys(n.zones())))
+}
+
+func TestJoulesAreCounted(t *testing.T) {
+	n, _ := newNode(t, "ex_gh200")
+	n.zones()
+	n.measure(10*time.Second, map[string]int{"energy": 434567890 + 15020, "accel2_energy": 76543212 + 2510})
+	got := n.zones()
+	assert.Equal(t, 15020*units.Joule, got["node"].Total)
+	assert.Equal(t, 2510*units.Joule, got["accel2"].Total)
+	assert.Equal(t, n.now, got["node"].At)
+}
+
+func TestNothingIsNewUntilTheControllerMeasures(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	first := n.zones()["node"]
+	n.now = n.now.Add(40 * time.Millisecond)
+	n.write("energy", "98765999 J 1718000000400123 us")
+	again := n.zones()["node"]
+	assert.Equal(t, first.At, again.At)
+	assert.Zero(t, again.Total)
+	assert.Equal(t, power.NoEvent, again.Event)
+	n.measure(60*time.Millisecond, nil)
+	assert.Equal(t, n.now, n.zones()["node"].At)
+}
+
+func TestAControllerThatStopsMeasuringIsAnErrorUntilItGoesOn(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	n.now = n.now.Add(frozenAfter - time.Millisecond)
+	require.NoError(t, n.zones()["cpu"].Err)
+	n.now = n.now.Add(time.Millisecond)
+	require.EqualError(t, n.zones()["cpu"].Err, errFrozen.Error())
+	n.now = n.now.Add(time.Minute)
+	require.Error(t, n.zones()["cpu"].Err)
+	n.measure(time.Second, map[string]int{"cpu_energy": 41233867 + 5000})
+	got := n.zones()["cpu"]
+	require.NoError(t, got.Err)
+	assert.Equal(t, 5000*units.Joule, got.Total, "with what was missed")
+}
+
+func TestCountersThatChangeWhileTheyAreReadAreReadAgain(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	n.measure(time.Second, map[string]int{"cpu_energy": 41233867 + 100, "energy": 98765432 + 300})
+	measured := false
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.HasSuffix(path, "/energy") && !measured { // after cpu_energy was read
+			measured = true
+			n.measure(0, map[string]int{"cpu_energy": 41233867 + 200, "energy": 98765432 + 600})
+			return []byte("98766032 J 1718000000400123 us\n"), nil
+		}
+		return got, err
+	})()
+	got := n.zones()
+	assert.Equal(t, 600*units.Joule, got["node"].Total)
+	assert.Equal(t, 200*units.Joule, got["cpu"].Total, "the part belongs to the whole")
+}
+
+func TestCountersThatNeverStandStillAreReadThreeTimes(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	reads, freshness := 0, 0
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		switch filepath.Base(path) {
+		case "freshness":
+			freshness++
+			return []byte(strconv.Itoa(freshness)), nil
+		case "energy":
+			reads++
+		}
+		return got, err
+	})()
+	n.now = n.now.Add(time.Second)
+	require.NoError(t, n.zones()["node"].Err)
+	assert.Equal(t, 3, reads)
+}
+
+func TestAControllerThatRestartsInventsNothing(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	n.write("startup", "1719000000000000")
+	n.write("generation", "1")
+	n.measure(10*time.Second, map[string]int{"energy": 3100})
+	got := n.zones()["node"]
+	assert.Equal(t, power.Rebased, got.Event)
+	assert.Zero(t, got.Total)
+	n.measure(10*time.Second, map[string]int{"energy": 6200})
+	assert.Equal(t, 3100*units.Joule, n.zones()["node"].Total)
+}
+
+func TestAPowerCapThatChangesMattersNot(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	n.write("generation", "13 1718000000400123 us")
+	n.measure(10*time.Second, map[string]int{"energy": 98765432 + 3310})
+	got := n.zones()["node"]
+	assert.Equal(t, power.NoEvent, got.Event)
+	assert.Equal(t, 3310*units.Joule, got.Total)
+}
+
+func TestACardIsThereOnceItHasCounted(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	assert.NotContains(t, n.zones(), "accel")
+	n.measure(time.Minute, map[string]int{"accel_energy": 5})
+	assert.Contains(t, n.zones(), "accel")
+	n.measure(time.Minute, map[string]int{"accel_energy": 0}) // a restart
+	require.Contains(t, n.zones(), "accel")
+}
+
+func TestBadCountersAreErrorsAndInventNothing(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": "", "no unit": "98765499", "watts": "98765499 W 1718000000400123 us", "negative": "-5 J 1718000000400123 us",
+		"a unit that begins alike": "98765499 JJ", "no number": "J", "not a number": "nan J", "a fraction": "98765499.5 J",
+		"too large": "18446744073710 J 1 us", "far too large": "99999999999999999999999 J", "kilojoules": "98765499 kJ 1 us",
+		"long": strings.Repeat("9", 100) + " J",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, _ := newNode(t, "ex_epyc")
+			before := n.zones()["node"]
+			n.measure(time.Second, nil)
+			n.write("energy", text)
+			got := n.zones()
+			require.Error(t, got["node"].Err)
+			assert.Equal(t, before.At, got["node"].At)
+			require.NoError(t, got["cpu"].Err, "others are read")
+			n.measure(9*time.Second, map[string]int{"energy": 98765432 + 3310})
+			assert.Equal(t, 3310*units.Joule, n.zones()["node"].Total)
+		})
+	}
+}
+
+func TestAnImpossibleJumpIsAReset(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	n.measure(10*time.Second, map[string]int{"energy": 2e9})
+	got := n.zones()["node"]
+	assert.Equal(t, power.Rebased, got.Event)
+	assert.Zero(t, got.Total)
+}
+
+func TestWithoutFreshnessEachReadIsNew(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	require.NoError(t, os.Remove(n.path("freshness")))
+	n.zones()
+	n.now = n.now.Add(time.Minute)
+	n.write("energy", "98775432 J 1718000000400123 us")
+	got := n.zones()["node"]
+	require.NoError(t, got.Err)
+	assert.Equal(t, 10000*units.Joule, got.Total)
+	assert.Equal(t, n.now, got.At)
+}
+
+func TestAMachineOfAnotherMakeHasNoCounters(t *testing.T) {
+	n, _ := newNode(t, "")
+	for range 2 {
+		readings, err := n.Read(t.Context(), power.Sample{At: n.now})
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		assert.Empty(t, readings)
+	}
+	opened := 0
+	defer kernfs.InjectFaults(func(_ string, got []byte, err error) ([]byte, error) { opened++; return got, err })()
+	_, _ = n.Read(t.Context(), power.Sample{At: n.now.Add(time.Second)})
+	assert.Zero(t, opened, "it is looked for once a minute")
+	n.write("energy", "5 J")
+	n.now = n.now.Add(searchEvery)
+	assert.Contains(t, n.zones(), "node")
+}
+
+func TestADirectoryWithoutEnergyHasNoZones(t *testing.T) {
+	n, _ := newNode(t, "")
+	n.write("power", "331 W")
+	n.write("freshness", "5")
+	_, err := n.Read(t.Context(), power.Sample{At: n.now})
+	require.ErrorIs(t, err, power.ErrNoZones)
+}
+
+func TestCountersThatVanishFailAndComeBack(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	before := n.zones()["node"]
+	require.NoError(t, os.Rename(n.path(""), n.path("")+"_gone")) // the module is unloaded
+	restore := kernfs.InjectFaults(func(_ string, _ []byte, err error) ([]byte, error) {
+		return nil, cmp.Or(err, error(syscall.ENODEV)) // of open files
+	})
+	for _, want := range []error{syscall.ENODEV, fs.ErrNotExist, fs.ErrNotExist} {
+		n.now = n.now.Add(time.Second)
+		readings, err := n.Read(t.Context(), power.Sample{At: n.now})
+		require.Len(t, readings, 3)
+		require.ErrorIs(t, readings[0].Err, want, "%v", err)
+	}
+	restore()
+	require.NoError(t, os.Rename(n.path("")+"_gone", n.path("")))
+	n.measure(7*time.Second, map[string]int{"energy": 98765432 + 3310})
+	got := n.zones()["node"]
+	require.NoError(t, got.Err)
+	assert.Same(t, before.Zone, got.Zone)
+	assert.Equal(t, 3310*units.Joule, got.Total)
+}
+
+func TestReadAfterCloseFails(t *testing.T) {
+	n, _ := newNode(t, "ex_epyc")
+	n.zones()
+	require.NoError(t, n.Close())
+	require.NoError(t, n.Close())
+	n.measure(time.Second, nil)
+	_, err := n.Read(t.Context(), power.Sample{At: n.now})
+	require.ErrorIs(t, err, fs.ErrClosed)
+}
+
+func TestReadsAllocateNothing(t *testing.T) {
+	n, _ := newNode(t, "ex_gh200")
+	n.zones()
+	freshness := 0
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.HasSuffix(path, "freshness") {
+			freshness++
+			got[0] = byte('1' + freshness/4%9)
+		}
+		return got, err
+	})()
+	at := n.now
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		at = at.Add(10 * time.Millisecond)
+		_, _ = n.Read(t.Context(), power.Sample{At: at})
+	}))
+}
+
+func FuzzParseEnergy(f *testing.F) {
+	for _, seed := range []string{"123456789 J 1718000000400123 us\n", "598732067 J\n", "0 J", "5 W", "", " J", "18446744073709551615 J"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := parseEnergy(text)
+		if err != nil {
+			assert.Zero(t, got)
+			return
+		}
+		fields := strings.FieldsFunc(string(text), func(r rune) bool { return r == ' ' || r == '\n' })
+		require.GreaterOrEqual(t, len(fields), 2)
+		joules, err := strconv.ParseUint(fields[0], 10, 64)
+		require.NoError(t, err)
+		assert.Equal(t, "J", fields[1])
+		assert.Equal(t, units.Energy(joules)*units.Joule, got)
+	})
+}
