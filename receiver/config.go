@@ -30,7 +30,7 @@ type Config struct {
 
 	// RootPath is where the host's root directory is: "/", or where it is mounted in a container.
 	RootPath string `mapstructure:"root_path"`
-	// Meter selects where energy is read: auto, powercap, hwmon, ipmi or model.
+	// Meter selects where energy is read: auto, powercap, perf, cray, hwmon, ipmi or model.
 	Meter MeterKind `mapstructure:"meter"`
 	// IPMI says how the BMC is asked.
 	IPMI IPMIConfig `mapstructure:"ipmi"`
@@ -64,11 +64,12 @@ type MeterKind string
 
 // The meters.
 const (
-	MeterAuto     MeterKind = "auto"    // for each zone kind powercap, else perf, else hwmon, else ipmi, else the model if it is configured
+	MeterAuto     MeterKind = "auto"    // for each zone kind powercap, else perf, else cray, else hwmon, else ipmi, else the model if it is configured
 	MeterHTTP     MeterKind = "http"    // is read where http is set
 	MeterRedfish  MeterKind = "redfish" // is read where redfish is set
 	MeterPowercap MeterKind = "powercap"
 	MeterPerf     MeterKind = "perf"
+	MeterCray     MeterKind = "cray"
 	MeterHwmon    MeterKind = "hwmon"
 	MeterIPMI     MeterKind = "ipmi"
 	MeterModel    MeterKind = "model"
@@ -118,7 +119,7 @@ func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.RootPath) {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
-	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterHwmon, MeterIPMI, MeterModel)
+	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI, MeterModel)
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if c.InitialDelay < 0 {
 		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)

@@ -61,9 +61,9 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 	}{
 		{"root_path relative", "root_path: hostfs", `root_path: must be an absolute path, is "hostfs"`},
 		{"root_path empty", `root_path: ""`, `root_path: must be an absolute path, is ""`},
-		{"meter unknown", "meter: rapl", `meter: must be one of auto, powercap, perf, hwmon, ipmi, model, is "rapl"`},
-		{"meter in capitals", "meter: Auto", `meter: must be one of auto, powercap, perf, hwmon, ipmi, model, is "Auto"`},
-		{"meter empty", `meter: ""`, `meter: must be one of auto, powercap, perf, hwmon, ipmi, model, is ""`},
+		{"meter unknown", "meter: rapl", `meter: must be one of auto, powercap, perf, cray, hwmon, ipmi, model, is "rapl"`},
+		{"meter in capitals", "meter: Auto", `meter: must be one of auto, powercap, perf, cray, hwmon, ipmi, model, is "Auto"`},
+		{"meter empty", `meter: ""`, `meter: must be one of auto, powercap, perf, cray, hwmon, ipmi, model, is ""`},
 		{"ipmi interval too short", "ipmi: {interval: 1s}", "ipmi::interval: must be at least 5s, is 1s"},
 		{"ipmi interval negative", "ipmi: {interval: -5s}", "ipmi::interval: must be at least 5s, is -5s"},
 		{"hwmon sensor without a chip", "hwmon: {sensors: [{sensor: power1, zone: platform}]}", "hwmon::sensors::0::chip: must not be empty"},

@@ -58,6 +58,7 @@ var meterTable = []struct {
 	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", openRedfish},
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", openPowercap},
 	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", openPerf},
+	{MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", openCray},
 	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", openHwmon},
 	{MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", openIPMI},
 	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", openModel},

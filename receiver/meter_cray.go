@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/cray"
+)
+
+func openCray(_ context.Context, o *meterOptions) (power.Meter, error) {
+	if !o.uses(MeterCray) {
+		return nil, nil
+	}
+	return cray.New(o.RootPath, o.want), nil
+}
