@@ -42,8 +42,7 @@ func (m *Meter) assign(chips []*chip) []input {
 		}
 	}
 	addParents(known)
-	found := append(named, preferred(known, named)...)
-	return slices.DeleteFunc(found, func(f input) bool { return !m.want(f.zone.Kind) })
+	return slices.DeleteFunc(slices.Concat(named, preferred(known, named)), func(f input) bool { return !m.want(f.zone.Kind) })
 }
 
 // meaningOf returns what the table says of a sensor, and reports whether it says anything.

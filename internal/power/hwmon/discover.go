@@ -39,13 +39,16 @@ type sensor struct {
 func (s *sensor) isEnergy() bool { return strings.HasPrefix(s.name, "energy") }
 
 // number returns the sensor's number: "1".
-func (s *sensor) number() string { return strings.TrimLeft(s.name, "energypow") }
+func (s *sensor) number() string { return strings.TrimLeft(s.name, "enrgypow") }
+
+// averages reports whether the average is read. instant prefers the input.
+func (s *sensor) averages(instant bool) bool { return s.average && (!s.input || !instant) }
 
 // files returns the files that hold the sensor's value.
 func (s *sensor) files(instant bool) []string {
 	in := func(name string) string { return filepath.Join(s.chip.dir, name) }
 	switch {
-	case s.average && !(s.input && instant):
+	case s.averages(instant):
 		return []string{in(s.name + "_average")}
 	case s.input:
 		return []string{in(s.name + "_input")}
@@ -142,14 +145,16 @@ func (m *Meter) findSensors(c *chip) error {
 		name, attribute, _ := strings.Cut(e.Name(), "_")
 		_, isEnergy := match("energy#", name)
 		_, isPower := match("power#", name)
-		if !(isEnergy && attribute == "input" || isPower && (attribute == "input" || attribute == "average")) {
+		isInput := attribute == "input" && (isEnergy || isPower)
+		isAverage := attribute == "average" && isPower
+		if !isInput && !isAverage {
 			continue
 		}
 		if byName[name] == nil {
 			byName[name] = &sensor{chip: c, name: name}
 		}
-		byName[name].input = byName[name].input || attribute == "input"
-		byName[name].average = byName[name].average || attribute == "average"
+		byName[name].input = byName[name].input || isInput
+		byName[name].average = byName[name].average || isAverage
 	}
 	for i := range bothFiles[c.driver] {
 		if n := strconv.Itoa(i + 1); slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "curr"+n+"_input" }) {

@@ -69,7 +69,7 @@ func (m *Meter) mergePolled(f *input) {
 		m.polled[zone.ID] = z
 	}
 	z.target = target{zone: z.zone, paths: f.files(f.is.instant), isEnergy: f.isEnergy(), every: f.is.every}
-	if f.average && !(f.input && f.is.instant) {
+	if f.averages(f.is.instant) {
 		z.interval = filepath.Join(f.chip.dir, f.name+"_average_interval")
 	}
 }
