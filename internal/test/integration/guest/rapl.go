@@ -45,6 +45,12 @@ type facts struct {
 	Powered time.Time
 	// Granted is when the counters became readable for every user.
 	Granted time.Time
+	// Paranoid is the kernel's perf_event_paranoid at the start.
+	Paranoid string
+	// Moved is when the CPU that counts the second package's events went offline, Back when it was online again. CPUMasks
+	// are the masks of the power PMU before, meanwhile and after that.
+	Moved, Back time.Time
+	CPUMasks    []string
 	// Failing is when the second package began to fail, Recovered when it worked again.
 	Failing, Recovered time.Time
 	// Groups are the final CPU times of the containers by their cgroups' counters, in microseconds.
@@ -71,8 +77,8 @@ type collector struct {
 	rest    []byte // incomplete line
 }
 
-// measureRAPL runs three collectors side by side on the same registers: as root, as a user with the one capability that
-// the counters need, and as a user without.
+// measureRAPL runs four collectors side by side on the same registers: as root, as a user with the one capability that
+// the counters need, and as a user without; and by perf events, as a user with the one capability that these need.
 func measureRAPL(atLeast time.Duration) error {
 	f := facts{Zones: map[string]string{}, Modes: map[string]string{}, Groups: map[string]uint64{}, Exits: map[string]string{}}
 	var uts unix.Utsname
@@ -113,21 +119,26 @@ func measureRAPL(atLeast time.Duration) error {
 	followed := make(chan error, 1)
 	go func() { followed <- follow(following) }()
 
-	root, err := start("root", nil, 0)
+	root, err := start("root", "powercap", nil, 0)
 	if err != nil {
 		return err
 	}
-	capable, err := start("capability", []uintptr{unix.CAP_DAC_READ_SEARCH}, user)
+	capable, err := start("capability", "powercap", []uintptr{unix.CAP_DAC_READ_SEARCH}, user)
 	if err != nil {
 		return err
 	}
-	plain, err := start("plain", nil, user)
+	plain, err := start("plain", "powercap", nil, user)
+	if err != nil {
+		return err
+	}
+	byPerf, err := start("perf", "perf", []uintptr{unix.CAP_PERFMON}, user)
 	if err != nil {
 		return err
 	}
 	every := []*collector{root, capable, plain}
+	all := append([]*collector{byPerf}, every...)
 	defer func() { // after a failure, so that they do not write into what is sent
-		for _, c := range every {
+		for _, c := range all {
 			_ = c.cmd.Process.Kill()
 		}
 		stopFollowing()
@@ -137,6 +148,7 @@ func measureRAPL(atLeast time.Duration) error {
 	steps := []func() error{
 		func() error { return root.emits(1) },
 		func() error { return capable.emits(1) },
+		func() error { return allowPerf(&f, byPerf) },
 		func() error { return plain.says("Collection degraded") },
 		func() error { f.Powered = time.Now(); return set("powered", "1") },
 		func() error { return root.emits(3) },
@@ -175,6 +187,10 @@ func measureRAPL(atLeast time.Duration) error {
 		return err
 	}
 
+	if err := moveCounters(&f, all); err != nil {
+		return err
+	}
+
 	second := ""
 	for id, name := range f.Zones {
 		if name == "package-1" {
@@ -204,17 +220,17 @@ func measureRAPL(atLeast time.Duration) error {
 	if err := stopLoads(); err != nil {
 		return err
 	}
-	if err := emit(every, 3); err != nil {
+	if err := emit(all, 3); err != nil {
 		return err
 	}
 	// From here on the counters stand still, and the last figures contain all energy.
 	if err := set("powered", "0"); err != nil {
 		return err
 	}
-	if err := emit(every, 3); err != nil {
+	if err := emit(all, 3); err != nil {
 		return err
 	}
-	for _, c := range every {
+	for _, c := range all {
 		f.Exits[c.name] = c.stop()
 	}
 	stopFollowing()
@@ -226,6 +242,50 @@ func measureRAPL(atLeast time.Duration) error {
 		return err
 	}
 	return os.WriteFile(results+"/facts.json", text, 0o600)
+}
+
+// allowPerf lets CAP_PERFMON be enough for perf events. Debian's kernel wants CAP_SYS_ADMIN at its own level 3.
+func allowPerf(f *facts, byPerf *collector) error {
+	const paranoid = "/proc/sys/kernel/perf_event_paranoid"
+	level, err := os.ReadFile(paranoid)
+	if err != nil {
+		return err
+	}
+	f.Paranoid = strings.TrimSpace(string(level))
+	if err := byPerf.says("Collection degraded"); err != nil {
+		return err
+	}
+	if err := os.WriteFile(paranoid, []byte("2"), 0o600); err != nil {
+		return err
+	}
+	if err := byPerf.says("Collection recovered"); err != nil {
+		return err
+	}
+	return byPerf.emits(1)
+}
+
+// moveCounters takes the CPU that counts the second package's events offline for some collections.
+func moveCounters(f *facts, collectors []*collector) error {
+	const cpu = "/sys/devices/system/cpu/cpu2/online"
+	note := func() error {
+		mask, err := os.ReadFile("/sys/bus/event_source/devices/power/cpumask")
+		f.CPUMasks = append(f.CPUMasks, strings.TrimSpace(string(mask)))
+		return err
+	}
+	for _, step := range []func() error{
+		note,
+		func() error { f.Moved = time.Now(); return os.WriteFile(cpu, []byte("0"), 0o600) },
+		func() error { return emit(collectors, 4) },
+		note,
+		func() error { f.Back = time.Now(); return os.WriteFile(cpu, []byte("1"), 0o600) },
+		func() error { return emit(collectors, 3) },
+		note,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func insertModule(path, params string) error {
@@ -286,7 +346,7 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    meter: powercap
+    meter: METER
     zones: [package, dram, core, psys]
     processes: {min_energy: 0, max: 0}
     metrics:
@@ -302,10 +362,10 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-func start(name string, capabilities []uintptr, uid uint32) (*collector, error) {
+func start(name, meter string, capabilities []uintptr, uid uint32) (*collector, error) {
 	c := &collector{name: name, ends: make(chan error, 1)}
 	config := filepath.Join("/tmp", name+".yaml")
-	text := strings.NewReplacer("RESULTS", results, "NAME", name).Replace(configuration)
+	text := strings.NewReplacer("RESULTS", results, "NAME", name, "METER", meter).Replace(configuration)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil { //nolint:gosec // read by another user
 		return nil, err
 	}

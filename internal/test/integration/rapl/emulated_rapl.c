@@ -6,12 +6,17 @@
  * module answers them from a power model: the power of a package is a constant plus a part that follows its busy
  * CPUs. The registers are 32 bits wide and may fail. /proc/emulated_rapl shows the true energy of every zone, with
  * the time that it belongs to.
+ *
+ * A PMU named power counts the same energy by perf events, on one CPU of each package, as arch/x86/events/rapl.c
+ * does. It does not fail.
  */
 #include <linux/cpu.h>
+#include <linux/cpuhotplug.h>
 #include <linux/intel_rapl.h>
 #include <linux/kernel_stat.h>
 #include <linux/math64.h>
 #include <linux/module.h>
+#include <linux/perf_event.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
@@ -63,7 +68,7 @@ enum { UNIT = 1, PACKAGE_ENERGY, CORE_ENERGY, DRAM_ENERGY, PSYS_ENERGY, LIMIT };
 
 #define MAX_PACKAGES 8
 
-static DEFINE_SPINLOCK(lock); /* guards everything below */
+static DEFINE_SPINLOCK(lock); /* guards everything below; perf reads in interrupts */
 static bool powered;
 static u64 then_ns;		       /* time of the last update of the sums */
 static u64 powered_ns;		       /* time with power on */
@@ -157,6 +162,7 @@ static u64 wide_register(int reg, int package)
 static int read_register(int cpu, struct reg_action *ra)
 {
 	int package = topology_physical_package_id(cpu);
+	unsigned long flags;
 	u64 value = 0;
 
 	switch (ra->reg) {
@@ -172,10 +178,10 @@ static int read_register(int cpu, struct reg_action *ra)
 	case DRAM_ENERGY:
 		if (package < 0 || package >= MAX_PACKAGES || test_bit(package, &failing))
 			return -EIO;
-		spin_lock(&lock);
+		spin_lock_irqsave(&lock, flags);
 		advance();
 		value = (u32)wide_register(ra->reg, package);
-		spin_unlock(&lock);
+		spin_unlock_irqrestore(&lock, flags);
 		break;
 	}
 	ra->value = value & ra->mask;
@@ -190,14 +196,15 @@ static int write_register(int cpu, struct reg_action *ra)
 static int set_powered(const char *value, const struct kernel_param *param)
 {
 	bool on;
+	unsigned long flags;
 	int err = kstrtobool(value, &on);
 
 	if (err)
 		return err;
-	spin_lock(&lock);
+	spin_lock_irqsave(&lock, flags);
 	advance();
 	powered = on;
-	spin_unlock(&lock);
+	spin_unlock_irqrestore(&lock, flags);
 	return 0;
 }
 
@@ -214,9 +221,10 @@ static void show_zone(struct seq_file *m, const char *name, int reg, int package
 /* One line: nanoseconds since the epoch, then package/zone=energy in microjoules,number of wraps. */
 static int show_truth(struct seq_file *m, void *unused)
 {
+	unsigned long flags;
 	int i;
 
-	spin_lock(&lock);
+	spin_lock_irqsave(&lock, flags);
 	advance();
 	seq_printf(m, "%llu", ktime_get_real_ns());
 	for (i = 0; i < package_count; i++) {
@@ -226,8 +234,170 @@ static int show_truth(struct seq_file *m, void *unused)
 	}
 	show_zone(m, "psys", PSYS_ENERGY, 0);
 	seq_putc(m, '\n');
-	spin_unlock(&lock);
+	spin_unlock_irqrestore(&lock, flags);
 	return 0;
+}
+
+/* The configs of the events (arch/x86/events/rapl.c). */
+static const int event_registers[] = { [1] = CORE_ENERGY, [2] = PACKAGE_ENERGY, [3] = DRAM_ENERGY, [5] = PSYS_ENERGY };
+
+static struct cpumask counting; /* one CPU of each package */
+static enum cpuhp_state hotplug;
+
+/* What the event has to count, in 2^-32 J since the start. Only the first package has the sensor of psys. */
+static u64 event_energy(struct perf_event *event)
+{
+	int package = topology_physical_package_id(event->cpu);
+	int reg = event_registers[event->attr.config];
+	unsigned long flags;
+	u64 pj;
+
+	if (reg == PSYS_ENERGY && package != 0)
+		return 0;
+	spin_lock_irqsave(&lock, flags);
+	advance();
+	pj = energy_pj(reg, package);
+	spin_unlock_irqrestore(&lock, flags);
+	return mul_u64_u64_div_u64(pj, 1ULL << 32, PJ_PER_J);
+}
+
+static void event_read(struct perf_event *event)
+{
+	u64 now = event_energy(event);
+
+	local64_add(now - local64_xchg(&event->hw.prev_count, now), &event->count);
+}
+
+static void event_start(struct perf_event *event, int flags)
+{
+	local64_set(&event->hw.prev_count, event_energy(event));
+	event->hw.state = 0;
+}
+
+static void event_stop(struct perf_event *event, int flags)
+{
+	if (!(event->hw.state & PERF_HES_STOPPED))
+		event_read(event);
+	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
+}
+
+static int event_add(struct perf_event *event, int flags)
+{
+	event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
+	if (flags & PERF_EF_START)
+		event_start(event, flags);
+	return 0;
+}
+
+static void event_del(struct perf_event *event, int flags)
+{
+	event_stop(event, flags);
+}
+
+static int event_init(struct perf_event *event)
+{
+	int package;
+
+	if (event->attr.type != event->pmu->type)
+		return -ENOENT;
+	if (event->attr.sample_period || event->cpu < 0)
+		return -EINVAL;
+	if (event->attr.config >= ARRAY_SIZE(event_registers) || !event_registers[event->attr.config])
+		return -EINVAL;
+	package = topology_physical_package_id(event->cpu);
+	if (package < 0 || package >= MAX_PACKAGES)
+		return -EINVAL;
+	return 0;
+}
+
+#define ENERGY_EVENT(_event, _var, _config)                                                        \
+	PMU_EVENT_ATTR_STRING(_event, _var, "event=" _config);                                     \
+	PMU_EVENT_ATTR_STRING(_event.unit, _var##_unit, "Joules");                                 \
+	PMU_EVENT_ATTR_STRING(_event.scale, _var##_scale, "2.3283064365386962890625e-10")
+#define ENERGY_ATTRS(_var) &_var.attr.attr, &_var##_unit.attr.attr, &_var##_scale.attr.attr
+
+ENERGY_EVENT(energy-cores, energy_cores, "0x01");
+ENERGY_EVENT(energy-pkg, energy_pkg, "0x02");
+ENERGY_EVENT(energy-ram, energy_ram, "0x03");
+ENERGY_EVENT(energy-psys, energy_psys, "0x05");
+
+static struct attribute *event_attrs[] = {
+	ENERGY_ATTRS(energy_cores), ENERGY_ATTRS(energy_pkg), ENERGY_ATTRS(energy_ram), ENERGY_ATTRS(energy_psys), NULL,
+};
+
+static const struct attribute_group event_group = { .name = "events", .attrs = event_attrs };
+
+PMU_FORMAT_ATTR(event, "config:0-7");
+
+static struct attribute *format_attrs[] = { &format_attr_event.attr, NULL };
+
+static const struct attribute_group format_group = { .name = "format", .attrs = format_attrs };
+
+static ssize_t cpumask_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	return cpumap_print_to_pagebuf(true, buf, &counting);
+}
+static DEVICE_ATTR_RO(cpumask);
+
+static struct attribute *cpumask_attrs[] = { &dev_attr_cpumask.attr, NULL };
+
+static const struct attribute_group cpumask_group = { .attrs = cpumask_attrs };
+
+static const struct attribute_group *pmu_groups[] = { &event_group, &format_group, &cpumask_group, NULL };
+
+static struct pmu power_pmu = {
+	.module = THIS_MODULE,
+	.attr_groups = pmu_groups,
+	.task_ctx_nr = perf_invalid_context,
+	.capabilities = PERF_PMU_CAP_NO_EXCLUDE,
+	.event_init = event_init,
+	.add = event_add,
+	.del = event_del,
+	.start = event_start,
+	.stop = event_stop,
+	.read = event_read,
+};
+
+static int cpu_online_again(unsigned int cpu)
+{
+	struct cpumask both;
+
+	if (!cpumask_and(&both, &counting, topology_core_cpumask(cpu)))
+		cpumask_set_cpu(cpu, &counting);
+	return 0;
+}
+
+/* Another CPU of the package takes over its counters, if there is one. */
+static int cpu_offline_soon(unsigned int cpu)
+{
+	int other = cpumask_any_but(topology_core_cpumask(cpu), cpu);
+
+	if (!cpumask_test_and_clear_cpu(cpu, &counting) || other >= nr_cpu_ids)
+		return 0;
+	cpumask_set_cpu(other, &counting);
+	perf_pmu_migrate_context(&power_pmu, cpu, other);
+	return 0;
+}
+
+static int register_pmu(void)
+{
+	int err = perf_pmu_register(&power_pmu, "power", -1);
+
+	if (err)
+		return err;
+	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "emulated_rapl", cpu_online_again, cpu_offline_soon);
+	if (err < 0) {
+		perf_pmu_unregister(&power_pmu);
+		return err;
+	}
+	hotplug = err;
+	return 0;
+}
+
+static void unregister_pmu(void)
+{
+	cpuhp_remove_state_nocalls(hotplug);
+	perf_pmu_unregister(&power_pmu);
 }
 
 static struct rapl_if_priv interface = {
@@ -285,8 +455,12 @@ static int __init emulated_rapl_init(void)
 	if (IS_ERR(interface.control_type))
 		return PTR_ERR(interface.control_type);
 	err = add_packages();
-	if (!err && !proc_create_single("emulated_rapl", 0444, NULL, show_truth))
+	if (!err)
+		err = register_pmu();
+	if (!err && !proc_create_single("emulated_rapl", 0444, NULL, show_truth)) {
+		unregister_pmu();
 		err = -ENOMEM;
+	}
 	if (err) {
 		remove_packages();
 		powercap_unregister_control_type(interface.control_type);
@@ -297,6 +471,7 @@ static int __init emulated_rapl_init(void)
 static void __exit emulated_rapl_exit(void)
 {
 	remove_proc_entry("emulated_rapl", NULL);
+	unregister_pmu();
 	remove_packages();
 	powercap_unregister_control_type(interface.control_type);
 }
