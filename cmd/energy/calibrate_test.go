@@ -273,6 +273,21 @@ func TestAGapCostsThePlateauThatItIsIn(t *testing.T) {
 	assert.Contains(t, text, "1 left out")
 }
 
+// Fans that start in the middle of a plateau.
+func TestAPlateauWhosePowerIsNotSteadyIsLeftOut(t *testing.T) {
+	s := kavanagh()
+	r, wall := s.run()
+	lines := strings.Split(wall, "\n")
+	for i := 450; i < 600; i++ { // the second half of the second plateau
+		at, power, _ := strings.Cut(lines[i], ";")
+		lines[i] = at + ";" + strings.Replace(power, "13", "14", 1)
+	}
+	f, _, err := fitFiles(t, r, strings.Join(lines, "\n"), "-wall", "wall.csv")
+	require.NoError(t, err)
+	assert.Len(t, f.levels, len(s.loads)-1)
+	assert.Equal(t, 1, f.left)
+}
+
 func TestACollectorThatRestartsHasAGap(t *testing.T) {
 	s := kavanagh()
 	r, wall := s.run()

@@ -98,11 +98,9 @@ func (g *group) collect() error {
 	return nil
 }
 
-// advance adds the energy since the last read to the zone. A counter that steps back was reset.
+// advance adds the energy since the last read to the zone. A count that steps back is more than power.Counter takes for possible.
 func (s *source) advance(now uint64) {
-	if delta := now - s.last; delta < 1<<63 {
-		s.zone.energy += s.scale.microjoules(delta, &s.rest)
-	}
+	s.zone.energy += s.scale.microjoules(now-s.last, &s.rest)
 	s.last = now
 }
 

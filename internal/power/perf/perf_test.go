@@ -34,15 +34,15 @@ type machine struct {
 	meter *Meter
 	now   time.Time
 
-	joules  map[string]float64 // so far, by "PMU/config" or "PMU/config@CPU"
-	running uint64             // ns
-	offline map[int]bool
-	denied  error // of opening
-	failing error // of reading
-	foreign error // of check
-	open_   map[*fakeCounters]bool
-	opens   int
-	reads   int
+	joules   map[string]float64 // so far, by "PMU/config" or "PMU/config@CPU"
+	running  uint64             // ns
+	offline  map[int]bool
+	denied   error // of opening
+	failing  error // of reading
+	foreign  error // of check
+	counting map[*fakeCounters]bool
+	opens    int
+	reads    int
 }
 
 // newMachine returns the machine that a file of testdata describes: each line is "path = content" or "path -> target".
@@ -51,7 +51,7 @@ func newMachine(t *testing.T, name string, want ...power.Kind) *machine {
 	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 	require.NoError(t, err)
 	m := &machine{
-		T: t, root: t.TempDir(), now: time.Now(), joules: map[string]float64{}, offline: map[int]bool{}, open_: map[*fakeCounters]bool{},
+		T: t, root: t.TempDir(), now: time.Now(), joules: map[string]float64{}, offline: map[int]bool{}, counting: map[*fakeCounters]bool{},
 	}
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -112,7 +112,7 @@ func (m *machine) open(pmu uint32, configs []uint64, cpu int) (counters, error) 
 	c := &fakeCounters{m: m, pmu: pmu, configs: configs, cpu: cpu, began: m.running}
 	c.start = make([]uint64, len(configs))
 	c.values(c.start)
-	m.open_[c] = true
+	m.counting[c] = true
 	return c, nil
 }
 
@@ -158,7 +158,7 @@ func (c *fakeCounters) read(counts []uint64) (uint64, error) {
 // stop is what happens to the counters of a CPU that goes offline and leaves no other of its package.
 func (m *machine) stop(cpu int) {
 	m.offline[cpu] = true
-	for c := range m.open_ {
+	for c := range m.counting {
 		if c.cpu == cpu {
 			c.last = make([]uint64, len(c.configs))
 			_, _ = c.read(c.last)
@@ -168,8 +168,8 @@ func (m *machine) stop(cpu int) {
 }
 
 func (c *fakeCounters) close() error {
-	assert.True(c.m, c.m.open_[c], "closed twice")
-	delete(c.m.open_, c)
+	assert.True(c.m, c.m.counting[c], "closed twice")
+	delete(c.m.counting, c)
 	return nil
 }
 
@@ -320,7 +320,7 @@ func TestTheCounterGoesOnWhenAnotherCPUCountsThePackage(t *testing.T) {
 	require.NoError(t, r.Err)
 	assert.Equal(t, 2, m.opens)
 	assert.InDelta(t, 50, joules(r), 1e-6, "without the 10 J that nobody counted")
-	assert.Len(t, m.open_, 1)
+	assert.Len(t, m.counting, 1)
 }
 
 func TestAPackageWithoutCPUsKeepsItsTotalUntilItIsBack(t *testing.T) {
@@ -347,6 +347,49 @@ func TestAPackageWithoutCPUsKeepsItsTotalUntilItIsBack(t *testing.T) {
 	back := m.read(time.Second)["power:energy-pkg:1:1"]
 	require.NoError(t, back.Err)
 	assert.InDelta(t, 170, joules(back), 1e-6)
+}
+
+func TestACounterThatStepsBackAddsNothing(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	m.read(0)
+	m.joules["24/2"] = 50
+	m.read(time.Second)
+	m.joules["24/2"] = 40
+	assert.Equal(t, power.Rebased, m.read(time.Second)["power:energy-pkg:0"].Event)
+	m.joules["24/2"] = 45
+	assert.InDelta(t, 55, joules(m.read(time.Second)["power:energy-pkg:0"]), 1e-6)
+}
+
+func TestAnotherCPUIsFoundAtTheNextRead(t *testing.T) {
+	m := newMachine(t, "laptop", power.Package)
+	m.read(0)
+	m.stop(0)
+	m.write("sys/devices/power/cpumask", "1\n")
+	first := m.read(10 * time.Millisecond)["power:energy-pkg:0"]
+	require.ErrorIs(t, first.Err, syscall.ENODEV)
+	m.read(retryEvery)
+	second := m.read(10 * time.Millisecond)["power:energy-pkg:0"]
+	require.NoError(t, second.Err)
+
+	m.stop(1)
+	m.write("sys/devices/power/cpumask", "2\n")
+	m.read(10 * time.Millisecond)
+	assert.Equal(t, 1, m.meter.groups[0].cpu)
+	m.read(10 * time.Millisecond)
+	assert.Equal(t, 2, m.meter.groups[0].cpu)
+}
+
+func TestZonesKeepTheirNamesWhileAllOtherDiesAreOffline(t *testing.T) {
+	m := newMachine(t, "dies", power.Package)
+	m.read(0)
+	m.write("sys/devices/power/cpumask", "0,48\n")
+	m.joules["31/2"] = 10
+	r := m.read(discoverEvery)
+	assert.Len(t, r, 4)
+	require.NoError(t, r["power:energy-pkg:0:0"].Err)
+	require.ErrorIs(t, r["power:energy-pkg:0:1"].Err, errOffline)
+	m.write("sys/devices/power/cpumask", "0,24,48,72\n")
+	assert.InDelta(t, 10, joules(m.read(time.Second)["power:energy-pkg:0:1"]), 1e-6, "what was counted before it went is not lost")
 }
 
 func TestAMissingPermissionIsToldAndAGrantTakesEffect(t *testing.T) {
@@ -413,7 +456,7 @@ func TestAPMUThatIsRegisteredAnewIsOpenedAnew(t *testing.T) {
 	r := m.read(time.Second)["power:energy-pkg:0"]
 	require.NoError(t, r.Err)
 	assert.InDelta(t, 15, joules(r), 1e-6)
-	assert.Len(t, m.open_, 1)
+	assert.Len(t, m.counting, 1)
 }
 
 // After a suspend to RAM the registers start at 0, which the kernel takes for a wrap.
@@ -486,9 +529,9 @@ func TestTheMeterFindsAPMUThatComesLater(t *testing.T) {
 func TestCloseClosesAllCounters(t *testing.T) {
 	m := newMachine(t, "genoa")
 	m.read(0)
-	assert.Len(t, m.open_, 6)
+	assert.Len(t, m.counting, 6)
 	require.NoError(t, m.meter.Close())
-	assert.Empty(t, m.open_)
+	assert.Empty(t, m.counting)
 	require.NoError(t, m.meter.Close())
 	_, err := m.tryRead(time.Second)
 	require.ErrorIs(t, err, fs.ErrClosed)
@@ -507,7 +550,7 @@ func TestAReadDoesNotAllocate(t *testing.T) {
 	sample := power.Sample{At: m.now}
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		m.running++
-		for c := range m.open_ {
+		for c := range m.counting {
 			c.last, c.stopped = c.start, m.running // without the strings of the fake
 		}
 		_, _ = m.meter.Read(context.Background(), sample)
