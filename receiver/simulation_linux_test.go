@@ -61,6 +61,7 @@ type simulation struct {
 	faults *hostsim.Faults
 	kernel *hostsim.Kernel // nil with procfs
 	slow   *slowPlatform   // nil where powercap is the only meter
+	other  *otherOracle    // nil where other is not attributed
 	s      *energyScraper
 	exact  bool
 
@@ -83,6 +84,7 @@ type simulation struct {
 	wrong     error
 	rule      string // the rule that was broken
 	trusted   bool   // earlier workloads are not remembered
+	faultless bool   // the history has no faults
 }
 
 type seenSeries struct {
@@ -151,8 +153,10 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		life:   hostsim.NewLife(machine),
 		exact:  seed%2 == 0,
 		meters: map[string]*oracle{},
-		bases:  map[int]units.Energy{},
-		seen:   map[string]*seenSeries{},
+
+		faultless: seed%5 == 0,
+		bases:     map[int]units.Energy{},
+		seen:      map[string]*seenSeries{},
 
 		deliveredCPU: map[simProcess]units.CPUTime{},
 		sums:         map[string]int64{},
@@ -172,11 +176,14 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	cfg.Metrics.ProcessCPUTime.Enabled = true
 	if seed/2%3 > 0 {
 		cfg.Zones = append(slices.Clone(cfg.Zones), power.Platform)
+		if seed/2%3 > 1 {
+			cfg.Zones = append(cfg.Zones, power.Other)
+		}
 	}
 	if seed%3 > 0 { // otherwise the default rules
 		cfg.Attribution = AttributionConfig{
 			Split:           splitRules[seed/3%uint64(len(splitRules))],
-			StaticPower:     map[power.Kind]float64{power.Package: 40, power.DRAM: 5, power.Platform: 90},
+			StaticPower:     map[power.Kind]float64{power.Package: 40, power.DRAM: 5, power.Platform: 90, power.Other: 45},
 			RestUtilization: 0.5, BaseTime: time.Minute, RegressionDegree: 1, RegressionSamples: 1,
 			Idle:      [...]IdleRule{IdleNone, IdleEqual, IdleRequested, IdleUsed}[seed/5%4],
 			IdleAmong: [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2],
@@ -205,7 +212,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		}
 	}
 	if slices.Contains(cfg.Zones, power.Platform) {
-		sim.addSlowMeter(seed)
+		sim.addSlowMeter(seed, slices.Contains(cfg.Zones, power.Other))
 	}
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
@@ -222,9 +229,16 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 }
 
 // addSlowMeter has the receiver read a slow meter of the whole machine beside powercap.
-func (sim *simulation) addSlowMeter(seed uint64) {
-	sim.slow = &slowPlatform{life: sim.life, state: sim.faults.Slow, every: int(1 + seed/6%4), power: seed/3%2 == 0}
+func (sim *simulation) addSlowMeter(seed uint64, other bool) {
+	sim.slow = &slowPlatform{
+		life: sim.life, state: sim.faults.Slow, every: int(1 + seed/6%4), power: seed/3%2 == 0,
+		scale: [...]float64{1, 0.98}[seed/5%2], beside: [...]float64{0, 50, 50}[seed/10%3],
+	}
 	sim.meters[slowID] = &sim.slow.seen
+	if other {
+		sim.other = &otherOracle{parts: map[time.Time]units.Energy{}}
+		sim.meters[string(power.Other)] = &sim.other.seen
+	}
 	open := sim.s.openMeters
 	sim.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
 		powercap, err := open(ctx, cfg, host, set)
@@ -235,7 +249,24 @@ func (sim *simulation) addSlowMeter(seed uint64) {
 		for _, m := range powercap.Status() {
 			members = append(members, m.Member)
 		}
-		return power.NewSet(members...), nil
+		zones := power.NewSet(members...)
+		zones.Remainder = powercap.Remainder
+		return zones, nil
+	}
+}
+
+// observeDerived updates the oracles of what is not read from files.
+func (sim *simulation) observeDerived() {
+	l := sim.s.ledger
+	if sim.slow == nil || !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
+		return
+	}
+	sim.slow.observe()
+	if sim.other == nil {
+		return
+	}
+	if err := sim.other.observe(l.Last().Readings, sim.s.meters.set.Remainder.Deficit(), sim.faultless); err != nil {
+		sim.fail("other is the whole without its parts: %w", err)
 	}
 }
 
@@ -358,9 +389,7 @@ func (sim *simulation) observeRead(path string, got []byte, err error) {
 func (sim *simulation) checkLedgers() {
 	if l := sim.s.ledger; l != nil {
 		ledger := l.Engine.Ledger()
-		if sim.slow != nil && l.Last().ReadAt.Equal(sim.life.Host.Now()) {
-			sim.slow.observe()
-		}
+		sim.observeDerived()
 		var zones [attribution.MaxKinds]units.Energy
 		for i := range ledger.Zones {
 			z := &ledger.Zones[i]
@@ -607,15 +636,16 @@ func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
 	}
 }
 
-// absent reports whether all zones of a kind are gone, of the slow meter: their series continue once they are back. The zone is
-// as in seenSeries.
+// absent reports whether all zones of a kind are gone, as the slow meter's may be: their series continue once they are back.
+// The zone is as in seenSeries.
 func (sim *simulation) absent(zone string) bool {
-	if !strings.HasPrefix(zone, " "+string(power.Platform)) {
+	fields := strings.Fields(zone)
+	if len(fields) == 0 {
 		return false
 	}
-	l := sim.s.ledger
-	i := slices.Index(l.kinds, claims.Kind{Zone: power.Platform, Source: power.Measured})
-	return l.Engine.Ledger().Kinds[i].Ended
+	l, kind := sim.s.ledger, power.Kind(fields[0])
+	i := slices.Index(l.kinds, claims.Kind{Zone: kind, Source: power.Measured})
+	return (kind == power.Platform || kind == power.Other) && l.Engine.Ledger().Kinds[i].Ended
 }
 
 // forget forgets the series whose end was acknowledged. They may come back.
@@ -883,7 +913,7 @@ func shrink(tb testing.TB, seed uint64, rule string, events []hostsim.Event, bud
 
 func history(seed uint64, n int) []hostsim.Event {
 	w := hostsim.CommonWeights()
-	if seed%5 > 0 {
+	if seed%5 > 0 { // see simulation.faultless
 		w = w.AddFaults(1)
 	}
 	return hostsim.NewHistory(seed, n, w)

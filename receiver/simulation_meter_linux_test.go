@@ -7,6 +7,7 @@ package energyreceiver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -20,6 +21,8 @@ type slowPlatform struct {
 	state *hostsim.SlowMeter
 	every int  // reads from one value to the next
 	power bool // it shows powers, otherwise a counter
+	// scale is what it shows of the energy of the sockets and of beside, in W.
+	scale, beside float64
 
 	reads, replaced int
 	counter         *power.Counter
@@ -47,11 +50,11 @@ var (
 )
 
 func (m *slowPlatform) now(at time.Time) measurement {
-	energy := 50e6 * m.life.Now().Seconds()
+	energy := joule * m.beside * m.life.Now().Seconds()
 	for _, s := range m.life.Sockets {
 		energy += s.Energy.Package + s.Energy.DRAM
 	}
-	return measurement{at, units.Energy(energy)}
+	return measurement{at, units.Energy(m.scale * energy)}
 }
 
 func (m *slowPlatform) begin() {
@@ -106,6 +109,7 @@ func (m *slowPlatform) poll(v measurement) {
 			watts = float64(v.energy-m.value.energy) / elapsed.Seconds()
 		}
 		energy, r.Event = m.integrator.Add(int64(watts), elapsed, v.at)
+		r.Unmeasured = m.integrator.Unmeasured()
 	} else {
 		energy, r.Event = m.counter.Add(v.energy, v.at)
 	}
@@ -137,4 +141,51 @@ func (m *slowPlatform) observe() {
 	}
 	m.seen.total += uint64(r.Total) - m.seen.last
 	m.seen.last = uint64(r.Total)
+}
+
+// otherOracle checks the zone other: whole and parts are what it was derived from.
+type otherOracle struct {
+	seen  oracle // what the ledger has to count
+	parts map[time.Time]units.Energy
+	// Of the first time of the zone.
+	began        bool
+	whole, first units.Energy
+}
+
+// observe notes the readings of an interval. Where nothing ever failed, other and the parts have to be the whole, as soon as
+// nothing is owed.
+func (o *otherOracle) observe(readings []power.Reading, deficit units.Energy, faultless bool) error {
+	var whole, other *power.Reading
+	var parts units.Energy
+	var at time.Time
+	for i := range readings {
+		r := &readings[i]
+		switch r.Zone.Kind {
+		case power.Platform:
+			whole = r
+		case power.Other:
+			other = r
+		case power.Package, power.DRAM:
+			parts, at = parts+r.Total, r.At
+		}
+	}
+	o.parts[at] = parts
+	if other == nil {
+		return nil
+	}
+	if uint64(other.Total) < o.seen.total {
+		return fmt.Errorf("other went from %d µJ to %d", o.seen.total, other.Total)
+	}
+	o.seen.total = uint64(other.Total)
+	parts, known := o.parts[other.At]
+	if !faultless || !known || whole == nil || !whole.At.Equal(other.At) {
+		return nil
+	}
+	if !o.began {
+		o.began, o.whole, o.first = true, whole.Total, parts
+	}
+	if got := other.Total + parts - o.first; got != whole.Total-o.whole+deficit {
+		return fmt.Errorf("other and its parts are %d µJ, the whole %d with a deficit of %d", got, whole.Total-o.whole, deficit)
+	}
+	return nil
 }
