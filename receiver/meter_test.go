@@ -185,6 +185,7 @@ func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
 	var err error
 	n.s.meters.set, err = n.s.openMeters(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
 	require.NoError(t, err)
+	defer func() { require.NoError(t, n.s.meters.close()) }()
 	readings, _ := n.s.meters.read(t.Context(), power.Sample{At: n.host.Now()}, n.s.conditions)
 	sources := map[power.Kind]power.Source{}
 	for _, r := range readings {
