@@ -29,7 +29,7 @@ GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -no
 ENERGY_FILES := $(shell find cmd/energy -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top build build-k8s image validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
+.PHONY: help run top calibrate build build-k8s image validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 
 top: $(ENERGY) ## show the top consumers of a running collector
 	@$(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s
+
+calibrate: $(ENERGY) ## fit a power curve to a wall meter: FLAGS="-for 55m -wall wall.csv"
+	@$(ENERGY) calibrate -endpoint http://$(ENDPOINT)/metrics $(FLAGS)
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 

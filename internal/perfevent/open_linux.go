@@ -3,9 +3,11 @@
 package perfevent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +29,16 @@ func Open(attr *unix.PerfEventAttr, pid, cpu, group, flags int) (int, error) {
 	}
 }
 
-// withGrants adds what to grant to an error of missing permission (perf_event_open(2)).
+// withGrants adds what to grant to an error of missing permission (perf_event_open(2)). Debian and Ubuntu have a level 3 and
+// above, at which CAP_PERFMON is not enough.
 func withGrants(err error) error {
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("%w: it takes CAP_PERFMON", err)
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+		return err
 	}
-	return err
+	if level, _ := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); len(level) > 0 && level[0] > '2' {
+		return fmt.Errorf("%w: it takes CAP_PERFMON and kernel.perf_event_paranoid below 3, which is %s", err, bytes.TrimSpace(level))
+	}
+	return fmt.Errorf("%w: it takes CAP_PERFMON", err)
 }
 
 // descriptors is how many descriptors the open counters of this process hold.

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package perf
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/perfevent"
+)
+
+// The kernel's software clocks count like the events of a PMU.
+func TestARealKernelReadsAGroupAtOnce(t *testing.T) {
+	held := perfevent.Descriptors()
+	c, err := linux{}.open(unix.PERF_TYPE_SOFTWARE, []uint64{unix.PERF_COUNT_SW_CPU_CLOCK, unix.PERF_COUNT_SW_CONTEXT_SWITCHES}, 0)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOENT) {
+		t.Skip("the kernel does not allow counting:", err)
+	}
+	require.NoError(t, err)
+	var counts [2]uint64
+	first, err := c.read(counts[:])
+	require.NoError(t, err)
+	clock := counts[0]
+	second, err := c.read(counts[:])
+	require.NoError(t, err)
+	assert.Greater(t, second, first, "it counts")
+	assert.Greater(t, counts[0], clock)
+	_, err = c.read(counts[:1])
+	require.ErrorIs(t, err, perfevent.ErrShort, "a group of another size")
+	require.NoError(t, c.close())
+	assert.Equal(t, held, perfevent.Descriptors())
+
+	_, err = linux{}.open(unix.PERF_TYPE_SOFTWARE, []uint64{unix.PERF_COUNT_SW_CPU_CLOCK, 1 << 30}, 0)
+	require.Error(t, err)
+	assert.Equal(t, held, perfevent.Descriptors(), "what was open is closed")
+}
