@@ -84,6 +84,9 @@ func (r *record) parseLine(line string) error {
 	if err := cmp.Or(err, err2); err != nil {
 		return err
 	}
+	if !(seconds > 0 && seconds < math.MaxInt32*2) || math.IsInf(value, 0) {
+		return fmt.Errorf("%q is no time and value", line)
+	}
 	id := strings.TrimSuffix(head[3], line[at:])
 	if id != "" {
 		if id, err = strconv.Unquote(id); err != nil {

@@ -13,6 +13,7 @@ var (
 	errNoOverlap  = errors.New("the records have no time in common")
 	errUnrelated  = errors.New("does not follow the load")
 	errLagAtBound = errors.New("the lag may be longer than was looked for")
+	errTooLong    = errors.New("the records have too much time in common, so that a time in them may be wrong")
 )
 
 const (
@@ -20,6 +21,8 @@ const (
 	leastCorrelation = 0.7
 	// leastSteps is how many steps of the coarser record are needed to align them.
 	leastSteps = 30
+	// longest is how much time, in seconds, two records have in common at most.
+	longest = 30 * 86_400
 )
 
 // Align returns how many seconds the series lags behind the load: what happens at t is in the series at t + lag. It is the lag
@@ -29,7 +32,7 @@ func Align(load, series *Series, most float64) (lag, correlation float64, err er
 	if err != nil {
 		return 0, 0, err
 	}
-	step := max(load.step(), series.step(), (to-from)/5000)
+	step := max(load.step(), series.step(), (to-from)/5000, most/500) // the last two bound the work
 	if to-from < leastSteps*step {
 		return 0, 0, fmt.Errorf("%w: only %.0f s, at a step of %.1f s", errNoOverlap, to-from, step)
 	}
@@ -63,6 +66,9 @@ func common(a, b *Series) (from, to float64, err error) {
 	if from, to = max(aFrom, bFrom), min(aTo, bTo); from >= to {
 		apart := from - to
 		return 0, 0, fmt.Errorf("%w: they are %.0f s apart, which may be a wrong clock or time zone", errNoOverlap, apart)
+	}
+	if to-from > longest {
+		return 0, 0, fmt.Errorf("%w: %.0f days", errTooLong, (to-from)/86_400)
 	}
 	return from, to, nil
 }
