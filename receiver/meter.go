@@ -232,39 +232,75 @@ func (m *meters) report(c *conditions) {
 	for i := range failed {
 		ids[i] = failed[i].Zone.ID
 	}
-	c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), failed[0].Err)))
+	reason := failed[0].Err
+	if i := slices.IndexFunc(failed, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) }); i > 0 {
+		if !errors.Is(reason, fs.ErrPermission) {
+			reason = joined(reason, failed[i].Err)
+		}
+	}
+	c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), reason)))
 }
 
-// trouble returns what keeps sensors from being read. That a sensor is missing is nothing wrong where there is another
-// meter, but where a permission is missing for one that would be preferred and reads what no other one reads.
+// trouble returns what keeps sensors from being read. That one is missing is nothing wrong where there is another meter, or
+// may be one: it has not answered yet.
 func (m *meters) trouble() error {
 	status := m.set.Status()
-	other := slices.ContainsFunc(status, func(meter power.Status) bool { return !isMissing(&meter) })
-	preferred := false // there is a sensor that is preferred to what follows
+	alone := !slices.ContainsFunc(status, func(meter power.Status) bool { return isThere(&meter) || isWaiting(&meter) })
 	var trouble error
 	for i := range status {
 		meter := &status[i]
-		if meter.Replaced {
-			continue
+		told := false
+		switch {
+		case meter.Replaced || meter.Err == nil:
+		case isMissing(meter):
+			told = alone || errors.Is(meter.Err, fs.ErrPermission) && isMissed(meter, status[:i])
+		default:
+			told = m.tellsFailure(meter)
 		}
-		missing := isMissing(meter)
-		if meter.Err != nil && (!missing || !other || !preferred && errors.Is(meter.Err, fs.ErrPermission)) {
-			if trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist) { // one that is not there is enough
-				trouble = joined(trouble, meter.Err)
-			}
+		if told && (trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist)) { // one that is not there is enough
+			trouble = joined(trouble, meter.Err)
 		}
-		preferred = preferred || !missing && !meter.StandsIn
 	}
-	if trouble != nil && !other && m.auto {
+	if trouble != nil && alone && m.auto {
 		return fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", trouble)
 	}
 	return withGrants(trouble)
 }
 
-// isMissing reports whether there is nothing that the meter could read, or it has not yet answered.
+// tellsFailure reports whether it is to be told that a meter fails: it is in use or may be, or the configuration asks for it. If
+// zones fail with the same error, they tell it.
+func (m *meters) tellsFailure(meter *power.Status) bool {
+	if slices.ContainsFunc(m.set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
+		return false
+	}
+	configured := !m.auto || meter.Name == string(MeterHTTP) || meter.Name == string(MeterRedfish)
+	return configured || meter.InUse || len(meter.Readings) == 0
+}
+
+// isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL, which has
+// the package, is missed beside sensors of the whole machine, too.
+func isMissed(meter *power.Status, preferred []power.Status) bool {
+	return !slices.ContainsFunc(preferred, func(p power.Status) bool {
+		if meter.Family == "" {
+			return isThere(&p) || isWaiting(&p)
+		}
+		return slices.ContainsFunc(p.Readings, func(r power.Reading) bool { return r.Zone.Kind == power.Package && r.Err == nil })
+	})
+}
+
+// isMissing reports whether there is nothing that the meter could read.
 func isMissing(meter *power.Status) bool {
-	unknown := meter.Err == nil && len(meter.Readings) == 0
-	return !meter.InUse && (unknown || errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
+	return !meter.InUse && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
+}
+
+// isWaiting reports whether the meter has not answered yet.
+func isWaiting(meter *power.Status) bool {
+	return !meter.Replaced && meter.Err == nil && len(meter.Readings) == 0
+}
+
+// isThere reports whether there is something that the meter reads, or fails to.
+func isThere(meter *power.Status) bool {
+	return !meter.Replaced && !isMissing(meter) && !isWaiting(meter)
 }
 
 // joined returns two errors as one, in one line. The first may be nil.

@@ -3,19 +3,26 @@
 package energyreceiver
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // hwmon sets the energy counters of a POWER9 chip, by label.
@@ -193,4 +200,161 @@ func TestAModelAndASensorAreUsedSideBySide(t *testing.T) {
 	}
 	assert.Equal(t, map[power.Kind]power.Source{power.Package: power.Modeled, power.DRAM: power.Measured}, sources)
 	assert.Equal(t, 2, n.logs.FilterMessageSnippet("Meter selected").Len())
+}
+
+// A model is used until a slow meter has answered. What it had counted stays, and its series end.
+func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
+	n := newTestNode(t, withModel(40, 120))
+	bmc := &fakeMeter{}
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		curve, err := n.s.cfg.Model.Get().curve()
+		return power.NewSet(power.Member{Name: string(MeterRedfish), Meter: bmc},
+			power.Member{Name: string(MeterModel), Meter: model.New(curve, power.Package), StandsIn: true}), err
+	}
+	n.host.Processes[2] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	assert.Empty(t, n.logged(), "nothing is said while it has not answered")
+	n.run(0, map[int]int64{2: 500})
+	modeled := n.one("process.energy", pid(2), "energy.source=modeled").value
+	assert.InDelta(t, 400, modeled, 1e-6)
+	zone := &power.Zone{ID: "bmc", Kind: power.Platform, Source: power.Measured}
+	for i := range 3 {
+		bmc.readings = []power.Reading{{Zone: zone, Total: units.Energy(1000*i) * joule, At: n.host.Now().Add(9 * time.Second)}}
+		n.run(0, map[int]int64{2: 500})
+	}
+	assert.InDelta(t, 1000, n.one("process.energy", pid(2), "energy.zone=platform").value, 1e-6)
+	assert.InDelta(t, 2000, n.one("hw.host.energy", "hw.id=bmc").value, 1e-6)
+	assert.InDelta(t, modeled, n.one("process.energy", pid(2), "energy.source=modeled").value, 1e-6)
+	assert.Empty(t, n.points("process.power", nil, "energy.source=modeled"))
+	assert.Empty(t, n.logged())
+}
+
+// fakeMeter returns what the test sets.
+type fakeMeter struct {
+	readings []power.Reading
+	err      error
+}
+
+func (m *fakeMeter) Read(context.Context, power.Sample) ([]power.Reading, error) {
+	return m.readings, m.err
+}
+
+func (*fakeMeter) Close() error { return nil }
+
+func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
+	missing := func(text string) *fakeMeter { return &fakeMeter{err: fmt.Errorf("%s: %w", text, fs.ErrNotExist)} }
+	denied := func(text string) *fakeMeter {
+		return &fakeMeter{err: fmt.Errorf("%s: %w: %w", text, power.ErrNoZones, fs.ErrPermission)}
+	}
+	reads := func(kind power.Kind, err error) *fakeMeter {
+		zone := &power.Zone{ID: string(kind), Kind: kind, Source: power.Measured}
+		return &fakeMeter{readings: []power.Reading{{Zone: zone, Err: err, At: time.Now()}}}
+	}
+	fails := func(err error) *fakeMeter { return &fakeMeter{err: err} }
+	both := func(kind power.Kind, err error) *fakeMeter {
+		m := reads(kind, err)
+		m.err = err
+		return m
+	}
+	refused := errors.New("the BMC refuses the login")
+	waits := &fakeMeter{}
+	const grants = ": run the collector as root"
+	for name, c := range map[string]struct {
+		edit   func(*Config)
+		meters map[MeterKind]*fakeMeter
+		sensor string // what is said, empty if nothing
+		zones  string
+	}{
+		"nothing": {
+			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterPerf: missing("no perf"), MeterIPMI: missing("no BMC")},
+			sensor: "no energy sensor found and no power model configured; no energy is reported: no powercap: file does not exist",
+		},
+		"a BMC has not answered yet": {
+			meters: map[MeterKind]*fakeMeter{MeterRedfish: waits, MeterPowercap: missing("no powercap"), MeterPerf: denied("perf"), MeterIPMI: waits},
+			sensor: "perf: no usable zone: permission denied" + grants,
+		},
+		"only BMCs, which have not answered yet": {
+			meters: map[MeterKind]*fakeMeter{MeterRedfish: waits, MeterPowercap: missing("no powercap"), MeterIPMI: waits},
+		},
+		"a BMC that is configured and fails": {
+			meters: map[MeterKind]*fakeMeter{MeterRedfish: fails(refused), MeterPowercap: missing("no powercap"), MeterPerf: missing("no perf")},
+			sensor: "the BMC refuses the login",
+		},
+		"the same beside RAPL": {
+			meters: map[MeterKind]*fakeMeter{MeterRedfish: fails(refused), MeterPowercap: reads(power.Package, nil)},
+			sensor: "the BMC refuses the login",
+		},
+		"a BMC that was read and fails": {
+			meters: map[MeterKind]*fakeMeter{MeterRedfish: both(power.Platform, refused), MeterPowercap: reads(power.Package, nil)},
+			zones:  "cannot read platform: the BMC refuses the login",
+		},
+		"a meter that is not used because another one is": {
+			meters: map[MeterKind]*fakeMeter{MeterRedfish: reads(power.Platform, nil), MeterIPMI: both(power.Platform, refused)},
+		},
+		"the same, configured": {
+			meters: map[MeterKind]*fakeMeter{MeterHTTP: reads(power.Platform, nil), MeterRedfish: both(power.Platform, refused)},
+			sensor: "the BMC refuses the login",
+		},
+		"several fail": {
+			meters: map[MeterKind]*fakeMeter{MeterHTTP: fails(errors.New("http:a: timeout")), MeterRedfish: fails(refused), MeterPowercap: reads(power.Package, nil)},
+			sensor: "http:a: timeout; the BMC refuses the login",
+		},
+		"RAPL may not be read": {
+			meters: map[MeterKind]*fakeMeter{MeterHTTP: reads(power.Platform, nil), MeterPowercap: missing("no powercap"), MeterPerf: denied("perf")},
+			sensor: "perf: no usable zone: permission denied" + grants,
+		},
+		"the package may be read by perf, not by powercap": {
+			meters: map[MeterKind]*fakeMeter{MeterPowercap: reads(power.Package, fs.ErrPermission), MeterPerf: reads(power.Package, nil)},
+		},
+		"a BMC may not be read": {
+			meters: map[MeterKind]*fakeMeter{MeterPowercap: reads(power.Package, nil), MeterIPMI: denied("BMC ipmi0")},
+		},
+		"a BMC alone may not be read": {
+			edit:   withModel(40, 120),
+			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterIPMI: denied("BMC ipmi0"), MeterModel: {readings: modeled()}},
+			sensor: "BMC ipmi0: no usable zone: permission denied" + grants,
+		},
+		"a model stands in": {
+			edit:   withModel(40, 120),
+			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterPerf: missing("no perf"), MeterModel: {readings: modeled()}},
+		},
+		"zones of several meters": {
+			meters: map[MeterKind]*fakeMeter{MeterHTTP: reads(power.DRAM, errors.New("timeout")), MeterPowercap: reads(power.Package, fs.ErrPermission)},
+			zones:  "cannot read dram, package: timeout; permission denied" + grants,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.edit == nil {
+				c.edit = func(*Config) {}
+			}
+			n := newTestNode(t, c.edit)
+			var members []power.Member
+			for _, entry := range meterTable {
+				if m := c.meters[entry.kind]; m != nil {
+					members = append(members, power.Member{Name: string(entry.kind), Meter: m, StandsIn: entry.standsIn, Family: entry.family})
+				}
+			}
+			n.s.meters.set = power.NewSet(members...)
+			for range 2 {
+				n.s.meters.read(t.Context(), power.Sample{At: time.Now()}, n.s.conditions)
+				for condition, want := range map[string]string{"energy sensor": c.sensor, "energy zones": c.zones} {
+					got := ""
+					if err := n.s.conditions.now[condition]; err != nil {
+						got = err.Error()
+					}
+					if strings.HasSuffix(want, grants) {
+						got, _, _ = strings.Cut(got, strings.TrimPrefix(grants, ": "))
+						got += strings.TrimPrefix(grants, ": ")
+					}
+					assert.Equal(t, want, got, condition)
+				}
+				n.s.conditions.settle()
+			}
+			assert.LessOrEqual(t, len(n.logged()), 1, "it is logged once")
+		})
+	}
+}
+
+func modeled() []power.Reading {
+	return []power.Reading{{Zone: &power.Zone{ID: "model:0", Kind: power.Package, Source: power.Modeled}, At: time.Now()}}
 }

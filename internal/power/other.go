@@ -313,7 +313,7 @@ func (t *track) resolve(at time.Time, patient bool) bool {
 	case t.known:
 	case !t.last().at.Before(at):
 		t.value, t.known = t.interpolate(at), true
-	case !t.whole && (!t.present || t.abandoned || !patient):
+	case !t.whole && (!t.present || !patient):
 		t.value, t.abandoned = t.last().total, true
 	}
 	return t.known || t.abandoned

@@ -32,6 +32,13 @@ type Pacer interface {
 	Every() time.Duration
 }
 
+// Finder is a Sensor that knows at once whether there may be something to poll.
+type Finder interface {
+	// Find returns why there is nothing to poll: fs.ErrNotExist or ErrNoZones. It does not block, and is called before the first
+	// Poll only.
+	Find() error
+}
+
 // PollOptions say how a Sensor is asked.
 type PollOptions struct {
 	Name string // of the meter, for errors
@@ -62,6 +69,9 @@ type Poller struct {
 	done    chan error         // what Sensor.Close returned
 	closed  bool
 
+	notFound error     // what the Finder found last
+	looked   time.Time // sample time of that
+
 	readings []Reading
 
 	mu    sync.Mutex // of what follows
@@ -71,6 +81,8 @@ type Poller struct {
 
 const (
 	maxBackoff = 5 * time.Minute
+	// findEvery is how often a Finder is asked.
+	findEvery = time.Minute
 	// hangs is how long after its timeout a poll may return. One that ignores its context is reported then.
 	hangs = time.Second
 	// maxClose is how long Close waits for the sensor.
@@ -95,12 +107,15 @@ func NewPoller(sensor Sensor, options PollOptions) *Poller {
 }
 
 // Read returns what the last polls found. It returns no zones and no error before the first one has ended. It waits for no
-// poll and allocates nothing.
-func (p *Poller) Read(context.Context, Sample) ([]Reading, error) {
+// poll and allocates nothing. A Finder that finds nothing is asked again after a minute of sample time, and is not polled.
+func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 	switch {
 	case p.closed:
 		return nil, fmt.Errorf("%s meter: %w", p.options.Name, fs.ErrClosed)
 	case p.stop == nil:
+		if err := p.find(s.At); err != nil {
+			return nil, err
+		}
 		ctx, stop := context.WithCancel(context.Background())
 		p.stop = stop
 		go p.run(ctx)
@@ -115,6 +130,15 @@ func (p *Poller) Read(context.Context, Sample) ([]Reading, error) {
 		}
 	}
 	return p.readings, p.err
+}
+
+// find returns why there is nothing to poll.
+func (p *Poller) find(at time.Time) error {
+	finder, ok := p.sensor.(Finder)
+	if ok && (p.notFound == nil || at.Sub(p.looked) >= findEvery) {
+		p.notFound, p.looked = finder.Find(), at
+	}
+	return p.notFound
 }
 
 // run polls until ctx is done, and closes the sensor.

@@ -115,6 +115,45 @@ func TestAPollerReturnsWhatTheLastPollFound(t *testing.T) {
 	})
 }
 
+// finding is a Sensor that knows whether there is something to poll.
+type finding struct {
+	scripted
+	err   error
+	finds int
+}
+
+func (f *finding) Find() error { f.finds++; return f.err }
+
+func TestAPollerOfNothingKnowsItAtOnceAndLooksEachMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &finding{err: fs.ErrNotExist}
+		f.poll = func(context.Context) ([]Value, error) { return nil, ErrNoZones }
+		p := NewPoller(f, PollOptions{})
+		for s := range 119 {
+			if _, err := p.Read(t.Context(), Sample{At: after(time.Duration(s) * time.Second)}); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("after %d s: %v", s, err)
+			}
+		}
+		synctest.Wait()
+		if f.finds != 2 || len(f.polls) != 0 {
+			t.Errorf("looked for %d times and polled %d times", f.finds, len(f.polls))
+		}
+		f.err = nil
+		for s := range 3 {
+			_, err := p.Read(t.Context(), Sample{At: after(time.Duration(120+s) * time.Second)})
+			if synctest.Wait(); (err != nil) != (s > 0) {
+				t.Errorf("after %d s: %v", 120+s, err)
+			}
+		}
+		if f.finds != 3 || len(f.polls) != 1 {
+			t.Errorf("looked for %d times and polled %d times", f.finds, len(f.polls))
+		}
+		if err := p.Close(); err != nil || f.closed != 1 {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAPollOfHalfAMinuteDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		zone := platform("bmc")

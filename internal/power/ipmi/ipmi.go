@@ -57,6 +57,12 @@ func New(root string, every time.Duration) *Sensor {
 	return &Sensor{root: root, every: every, open: openDevice}
 }
 
+// Find returns fs.ErrNotExist where there is no device.
+func (s *Sensor) Find() error {
+	_, err := s.devices()
+	return err
+}
+
 // Poll reads the power. The error is fs.ErrNotExist where there is no device, and power.ErrNoZones where no BMC has ever told
 // its power and that is no failure: it has no DCMI or no sensor, or the device may not be opened (then it is also
 // fs.ErrPermission).
