@@ -126,6 +126,7 @@ func TestOneOfSeveralChassisIsTheMachine(t *testing.T) {
 		contains map[string][]string
 	}{
 		"its GPU trays are parts":                    {map[string]string{"Self": "RackMount", "GPU1": "Module", "GPU2": "Module"}, map[string][]string{"Self": {"GPU1", "GPU2"}}},
+		"what it contains is a part":                 {map[string]string{"Self": "RackMount", "Tray": "RackMount"}, map[string][]string{"Self": {"Tray"}}},
 		"trays that nothing contains are parts, too": {map[string]string{"Self": "RackMount", "GPU1": "Module", "Drives": "StorageEnclosure"}, nil},
 		"an enclosure is not it":                     {map[string]string{"Self": "RackMount", "Outer": "Enclosure"}, map[string][]string{"Outer": {"Self"}}},
 		"what contains a sled is not it":             {map[string]string{"Self": "Sled", "Outer": "RackMount", "GPU1": "Module"}, map[string][]string{"Outer": {"Self"}, "Self": {"GPU1"}}},
@@ -168,6 +169,9 @@ func TestAChassisThatIsSharedIsNotThisMachine(t *testing.T) {
 func TestAChassisThatOnlyItselfNamesItsSystemIsFound(t *testing.T) {
 	tree := several()
 	delete(tree["/redfish/v1/Systems/Node2"], "Links")
+	const rack = "/redfish/v1/Chassis/Neighbor"
+	tree[rack] = rt.Resource("Chassis.v1_20_0.Chassis", "Neighbor", rt.Object{"ChassisType": "Sled"})
+	tree["/redfish/v1/Chassis"]["Members"] = append(tree["/redfish/v1/Chassis"]["Members"].([]any), rt.Link(rack))
 	withService(t, tree, func(b *bench) {
 		b.options.System = "Node2"
 		assert.Equal(b, "Chassis/Node2/Power PowerConsumedWatts", b.one(time.Second).Zone.Name)

@@ -247,7 +247,19 @@ func TestAnAverageIsReadWhereThereIsNoOtherFigure(t *testing.T) {
 		b.server.Set(rt.DellPower, []any{rt.Object{"PowerMetrics": rt.Object{"AverageConsumedWatts": 250, "IntervalInMin": 1}}}, "PowerControl")
 		first := b.one(time.Second)
 		assert.Equal(b, "Chassis/System.Embedded.1/Power AverageConsumedWatts", first.Zone.Name)
-		assert.Equal(b, 250*60*units.Joule, b.one(time.Minute).Total-first.Total)
+		second := b.one(time.Minute)
+		assert.Equal(b, 250*60*units.Joule, second.Total-first.Total)
+		b.server.Set(rt.DellPower, []any{rt.Object{"PowerMetrics": rt.Object{"AverageConsumedWatts": 350, "IntervalInMin": 1}}}, "PowerControl")
+		assert.Equal(b, 350*10*units.Joule, b.one(10*time.Second).Total-second.Total, "it stands for the time before it")
+	})
+}
+
+func TestAnAverageOfALongTimeIsNotRead(t *testing.T) {
+	tree := rt.HPE(rt.Live{Watts: 300})
+	delete(tree["/redfish/v1/Chassis/1"], "PowerSubsystem")
+	delete(tree[rt.HPEPower]["PowerControl"].([]any)[0].(rt.Object), "PowerConsumedWatts")
+	withService(t, tree, func(b *bench) {
+		assert.Contains(b, b.failure(), "Chassis/1/Power: there is no value")
 	})
 }
 
@@ -294,6 +306,10 @@ func TestAFigureThatIsMissingForAMomentIsWaitedFor(t *testing.T) {
 		assert.Same(b, first.Zone, second.Zone)
 		assert.Equal(b, 300*30*units.Joule, second.Total-first.Total)
 		b.server.Set(rt.DellEnvironment, nil, "PowerWatts")
+		readings, err = b.read(20 * time.Second)
+		require.NoError(b, err)
+		assert.Error(b, readings[0].Err, "only polls in a row count")
+		assert.Same(b, first.Zone, readings[0].Zone)
 		assert.Contains(b, b.one(time.Minute).Zone.Name, "Power PowerConsumedWatts", "another one is looked for in the end")
 	})
 }
