@@ -118,7 +118,7 @@ func (c *RedfishConfig) password() (string, error) {
 	}
 	text, err := os.ReadFile(c.PasswordFile)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		return "", fmt.Errorf("password_file: %v", failed.Err)
+		return "", errors.New("password_file: " + failed.Err.Error())
 	}
 	password := strings.TrimRight(string(text), "\r\n")
 	if password == "" {

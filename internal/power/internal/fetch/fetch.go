@@ -68,7 +68,7 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 		return nil, explain(err)
 	}
 	answer := &Answer{Header: resp.Header, At: time.Now()}
-	defer resp.Body.Close() // nothing can be lost
+	defer func() { _ = resp.Body.Close() }() // read: nothing can be lost
 	good := resp.StatusCode >= 200 && resp.StatusCode <= 299
 	if good && resp.ContentLength > MaxAnswer {
 		return nil, ErrTooLarge

@@ -101,7 +101,7 @@ func TestAnEndlessAnswerIsAnErrorAndNotRead(t *testing.T) {
 	}{"of stated length": {1 << 30, 0}, "of unknown length": {-1, 3 * fetch.MaxAnswer}} {
 		body := &endless{}
 		_, err := get(t, &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, ContentLength: c.length, Body: body}, nil
+			return &http.Response{StatusCode: http.StatusOK, ContentLength: c.length, Body: body}, nil
 		})}, "http://plug.example")
 		assert.Equal(t, fetch.ErrTooLarge, err, name)
 		assert.LessOrEqual(t, body.read, c.most, name)
@@ -142,7 +142,7 @@ func TestAServerThatDoesNotAnswerIsToldInStableWords(t *testing.T) {
 	refusing, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, refusing.Close())
-	ending := serve(t, func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) })
+	ending := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(secure.Close)
 	secure.Config.ErrorLog = nil
@@ -182,7 +182,7 @@ func TestASlowAnswerIsBoundedByTheTimeout(t *testing.T) {
 			return nil, r.Context().Err()
 		},
 		"drips": func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, ContentLength: -1, Body: drip{r.Context()}}, nil
+			return &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: drip{r.Context()}}, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
