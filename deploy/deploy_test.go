@@ -194,7 +194,7 @@ func TestDashboardStepsWorkWithoutASensor(t *testing.T) {
 	assert.NotNil(t, at(t, documents(t, "prometheus/collector.yaml")[0], "receivers", "energy", "model"))
 }
 
-// core and uncore are inside package, and psys contains all. Panels that add zones up select them with the variable.
+// core and uncore are inside package, platform and psys contain it. Panels that add zones up select them with the variable.
 func TestPanelsUseTheZoneVariable(t *testing.T) {
 	text := read(t, "dashboards/energy.json")
 	matchers := regexp.MustCompile(`energy_zone=~?\\"([^"]*)\\"`).FindAllStringSubmatch(text, -1)
@@ -207,5 +207,5 @@ func TestPanelsUseTheZoneVariable(t *testing.T) {
 	for _, sum := range sums {
 		assert.Equal(t, strings.Count(sum, "_energy_joules_total{"), strings.Count(sum, "$zones"), sum)
 	}
-	assert.Contains(t, text, `"query": "package and dram : package|dram, psys : psys"`)
+	assert.Contains(t, text, `"query": "package and dram : package|dram, with other : package|dram|other, platform : platform, psys : psys"`)
 }

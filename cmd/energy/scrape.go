@@ -162,9 +162,11 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 		}
 	}
 	_, hasPackage := zones["package"]
+	_, hasPlatform := zones["platform"]
 	for _, name := range slices.SortedFunc(maps.Keys(zones), byZone) {
 		z := zones[name]
-		z.overlaps = hasPackage && (name == "core" || name == "uncore" || name == "psys" || name == "platform")
+		z.overlaps = hasPackage && (name == "core" || name == "uncore" || name == "psys" || name == "platform") ||
+			hasPlatform && name == "psys"
 		s.zones = append(s.zones, z)
 	}
 	s.processes = consumersOf(families, "process", zones)
