@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
+	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -211,4 +213,29 @@ func validated(t *testing.T, settings map[string]any) error {
 	cfg := createDefaultConfig().(*Config)
 	require.NoError(t, confmap.NewFromStringMap(settings).Unmarshal(cfg))
 	return confmap.Validate(cfg)
+}
+
+// remote is a meter that answers after its first read.
+type remote struct{ answer []power.Reading }
+
+func (r *remote) Read(context.Context, power.Sample) ([]power.Reading, error) {
+	answer := r.answer
+	r.answer = []power.Reading{{Zone: &power.Zone{ID: "http:a", Kind: power.Platform, Source: power.Measured}}}
+	return answer, nil
+}
+
+func (*remote) Close() error { return nil }
+
+func TestTheFirstAnswerIsWaitedForBeforeASensorIsMissed(t *testing.T) {
+	n := newTestNode(t)
+	delete(n.host.Zones, "intel-rapl:0")
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(
+			power.Member{Name: string(MeterHTTP), Meter: new(remote)},
+			power.Member{Name: string(MeterPowercap), Meter: powercap.New(n.host.Root(), nil)},
+		), nil
+	}
+	n.start()
+	n.run(0, nil)
+	assert.Empty(t, n.logged())
 }
