@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,12 +117,13 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.Equal(t, power.Platform, source.Kind, name)
 		synctest.Test(t, func(t *testing.T) {
-			answer := d.before
+			var answer atomic.Value
+			answer.Store(d.before)
 			source.Client = &http.Client{Transport: answers(func(r *http.Request) string {
 				assert.Equal(t, d.address, r.URL.String())
 				_, err := url.ParseRequestURI(r.URL.RequestURI()) // as a server does
 				assert.NoError(t, err)
-				return answer
+				return answer.Load().(string)
 			})}
 			m := httpmeter.New([]httpmeter.Source{source})
 			defer func() { require.NoError(t, m.Close()) }()
@@ -129,8 +131,8 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 			require.NoError(t, err, name)
 			synctest.Wait()
 			time.Sleep(10 * time.Minute)
-			answer = d.after
 			synctest.Wait()
+			answer.Store(d.after)
 			readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
 			require.NoError(t, err, name)
 			require.Len(t, readings, 1, name)

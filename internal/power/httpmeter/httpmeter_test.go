@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +38,17 @@ func (d device) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
+// says returns an answer that a test may change.
+func says(text string) *answer {
+	a := new(answer)
+	a.Store(text)
+	return a
+}
+
+type answer struct{ atomic.Value }
+
+func (a *answer) device(*http.Request) (string, error) { return a.Load().(string), nil }
+
 func source(t testing.TB, name, pointer, unit string, d device) Source {
 	t.Helper()
 	return Source{
@@ -54,10 +66,14 @@ func start(t testing.TB, m *Meter) {
 	synctest.Wait()
 }
 
-// readAll reads the meter once the requests of the moment have ended.
+// pass lets time pass, and the requests of its last moment end.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func readAll(t testing.TB, m *Meter) map[string]power.Reading {
 	t.Helper()
-	synctest.Wait()
 	readings, err := m.Read(t.Context(), power.Sample{At: time.Now()})
 	require.NoError(t, err)
 	byID := map[string]power.Reading{}
@@ -84,7 +100,7 @@ func TestACounterIsExact(t *testing.T) {
 		})})
 		defer func() { require.NoError(t, m.Close()) }()
 		start(t, m)
-		time.Sleep(3000 * 10 * time.Second)
+		pass(3000 * 10 * time.Second)
 		r := readAll(t, m)["http:feed"]
 		require.NoError(t, r.Err)
 		assert.Equal(t, 3001, polls)
@@ -102,7 +118,7 @@ func TestAPowerIsIntegrated(t *testing.T) {
 		})})
 		defer func() { require.NoError(t, m.Close()) }()
 		start(t, m)
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		assert.Equal(t, units.Energy(600*106_300_000), readAll(t, m)["http:feed"].Total)
 	})
 }
@@ -117,7 +133,7 @@ func TestACoarseCounterHasNothingNewUntilItsNextStep(t *testing.T) {
 		start(t, m)
 		at := map[time.Time]units.Energy{}
 		for range 60 {
-			time.Sleep(10 * time.Second)
+			pass(10 * time.Second)
 			r := readAll(t, m)["http:feed"]
 			at[r.At] = r.Total
 		}
@@ -147,7 +163,7 @@ func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 		m := New([]Source{source(t, "hangs", "", "W", hangs), source(t, "answers", "", "W", answers)})
 		defer func() { require.NoError(t, m.Close()) }()
 		start(t, m)
-		time.Sleep(65 * time.Second)
+		pass(65 * time.Second)
 		began := time.Now()
 		rs := readAll(t, m)
 		assert.Equal(t, began, time.Now(), "a read does not wait")
@@ -193,24 +209,24 @@ func TestABadAnswerIsOneClearStateAndLosesNothing(t *testing.T) {
 		`{"total": 1e30}`:            `pointer "/total": the number is impossibly large`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			answer := `{"total": 1000}`
-			m := New([]Source{source(t, "feed", "/total", "J", func(*http.Request) (string, error) { return answer, nil })})
+			answer := says(`{"total": 1000}`)
+			m := New([]Source{source(t, "feed", "/total", "J", answer.device)})
 			defer func() { require.NoError(t, m.Close()) }()
 			start(t, m)
-			answer = `{"total": 1500}`
-			time.Sleep(10 * time.Second)
+			answer.Store(`{"total": 1500}`)
+			pass(10 * time.Second)
 			before := readAll(t, m)["http:feed"]
 			assert.Equal(t, 500*units.Joule, before.Total)
-			answer = body
+			answer.Store(body)
 			for range 2 {
-				time.Sleep(30 * time.Second)
+				pass(30 * time.Second)
 				r := readAll(t, m)["http:feed"]
 				assert.EqualError(t, r.Err, want, body)
 				assert.Equal(t, before.Total, r.Total, body)
 				assert.Equal(t, before.At, r.At, body)
 			}
-			answer = `{"total": 2000}`
-			time.Sleep(10 * time.Minute)
+			answer.Store(`{"total": 2000}`)
+			pass(10 * time.Minute)
 			r := readAll(t, m)["http:feed"]
 			require.NoError(t, r.Err, body)
 			assert.Equal(t, 1000*units.Joule, r.Total, body)
@@ -220,15 +236,15 @@ func TestABadAnswerIsOneClearStateAndLosesNothing(t *testing.T) {
 
 func TestAnImpossiblePowerIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answer := `100`
-		m := New([]Source{source(t, "feed", "", "W", func(*http.Request) (string, error) { return answer, nil })})
+		answer := says(`100`)
+		m := New([]Source{source(t, "feed", "", "W", answer.device)})
 		defer func() { require.NoError(t, m.Close()) }()
 		start(t, m)
-		answer = `10001`
-		time.Sleep(10 * time.Second)
+		answer.Store(`10001`)
+		pass(10 * time.Second)
 		assert.Error(t, readAll(t, m)["http:feed"].Err)
-		answer = `100`
-		time.Sleep(10 * time.Second)
+		answer.Store(`100`)
+		pass(10 * time.Second)
 		r := readAll(t, m)["http:feed"]
 		require.NoError(t, r.Err)
 		assert.Equal(t, 2000*units.Joule, r.Total)
