@@ -140,7 +140,8 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 	for _, meter := range m.set.Status() {
 		if len(meter.Took) > 0 {
 			changed = true
-			m.logger.Info(selectedMessage(meter.Name), zap.String("meter", meter.Name), zap.Any("zones", meter.Took))
+			m.logger.Info(selectedMessage(meter.Name), zap.String("meter", meter.Name), zap.Any("zones", meter.Took),
+				zap.Strings("names", namesOf(&meter)))
 		}
 		if !meter.StandsIn {
 			m.tallies.add(meter.Readings)
@@ -150,6 +151,16 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 	m.report(c)
 	m.updateAttributed(readings)
 	return readings, changed
+}
+
+// namesOf returns the names of the zones of the kinds that a meter was given.
+func namesOf(meter *power.Status) (names []string) {
+	for i := range meter.Readings {
+		if zone := meter.Readings[i].Zone; slices.Contains(meter.Took, zone.Kind) {
+			names = append(names, zone.Name)
+		}
+	}
+	return names
 }
 
 // logUnused logs once what meters found and do not use.

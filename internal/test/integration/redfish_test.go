@@ -28,10 +28,11 @@ var redfishShapes = map[string]struct {
 	system  string
 	chassis string
 	id      string // hw.id
+	zone    string // its name
 }{
-	"dell":   {redfishtest.Dell, "System.Embedded.1", "System.Embedded.1", "redfish:" + redfishtest.DellUUID},
-	"hpe":    {redfishtest.HPE, "1", "1", "redfish:" + redfishtest.HPEUUID},
-	"lenovo": {redfishtest.Lenovo, "1", "1", "redfish:" + redfishtest.LenovoUUID},
+	"dell":   {redfishtest.Dell, "System.Embedded.1", "System.Embedded.1", "redfish:" + redfishtest.DellUUID, "Chassis/System.Embedded.1/EnvironmentMetrics PowerWatts"},
+	"hpe":    {redfishtest.HPE, "1", "1", "redfish:" + redfishtest.HPEUUID, "Chassis/1/PowerSubsystem/PowerSupplies InputPowerWatts"},
+	"lenovo": {redfishtest.Lenovo, "1", "1", "redfish:" + redfishtest.LenovoUUID, "Chassis/1/Power PowerConsumedWatts"},
 }
 
 // startBMC serves a BMC by TLS, and returns its address and a file with its certificate.
@@ -135,6 +136,7 @@ func TestRedfishCollectorReportsTheBMCsWatts(t *testing.T) {
 				return c.hasEnded() || c.contains(c.out, `"asDouble":314`) && c.contains(c.out, "hw.host.power")
 			})
 			assert.True(t, c.contains(c.out, shape.id), "hw.id")
+			assert.True(t, c.contains(c.log, shape.zone), "what is read is logged")
 			c.stop(t)
 			open, created, refused := server.Sessions()
 			assert.Equal(t, [3]int{0, 1, 0}, [3]int{open, created, refused}, "sessions open, opened and logins refused")
