@@ -395,7 +395,7 @@ func TestInvalidCalibrateArgumentsAreRejected(t *testing.T) {
 func FuzzReadRecord(f *testing.F) {
 	f.Add(recordHeader + "\n1700000000.000,utilization,,,0.5\n1700000000.000,cpu,true,\"intel-rapl:0\",12.5\n")
 	f.Add(recordHeader + "\n1,,,,\n")
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Fuzz(func(_ *testing.T, text string) {
 		r, err := readRecord(strings.NewReader(text))
 		if err != nil || r.check() != nil {
 			return
