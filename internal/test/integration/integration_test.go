@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,9 +62,15 @@ func collectorBinary(t *testing.T) string {
 // build compiles a program of this directory statically.
 func build(t *testing.T, name string) string {
 	t.Helper()
+	return buildFor(t, runtime.GOARCH, name)
+}
+
+// buildFor compiles a program of this directory statically for a processor.
+func buildFor(t *testing.T, processor, name string) string {
+	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./"+name)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+processor)
 	run(t, cmd)
 	return out
 }

@@ -8,6 +8,7 @@
 //	guest.load="burn 30 0"    runs /load with these arguments until the machine is ended
 //	guest.seconds=20          measures emulated RAPL registers for that long and sends the result
 //	                          through the second serial port
+//	guest.agent=/dev/ttyS1    does what the test asks for through that port
 package main
 
 import (
@@ -49,6 +50,9 @@ func run() error {
 		cmd := exec.Command("/load", strings.Fields(load)...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		return cmd.Run()
+	}
+	if port, ok := options["guest.agent"]; ok {
+		return serve(port)
 	}
 	n, err := strconv.Atoi(options["guest.seconds"])
 	if err != nil {

@@ -25,9 +25,10 @@ import (
 )
 
 const (
-	results = "/tmp/results"
-	truth   = "/proc/emulated_rapl"
-	module  = "/sys/module/emulated_rapl/parameters/"
+	results   = "/tmp/results"
+	truth     = "/proc/emulated_rapl"
+	hierarchy = "/sys/fs/cgroup"
+	module    = "/sys/module/emulated_rapl/parameters/"
 	// patience is how long the guest waits for anything. It only ends runs that went wrong.
 	patience = 5 * time.Minute
 	// user is an arbitrary unprivileged user.
@@ -458,7 +459,6 @@ func until(what string, holds func() bool) error {
 
 // startLoads starts the containers. The returned function ends them and reads their CPU time.
 func startLoads(f *facts) (stop func() error, err error) {
-	const hierarchy = "/sys/fs/cgroup"
 	var running []*exec.Cmd
 	for _, c := range containers {
 		dir := hierarchy + c.group
@@ -511,27 +511,34 @@ func startLoads(f *facts) (stop func() error, err error) {
 
 // send archives a directory and writes it to the second serial port.
 func send(dir string) error {
-	port, err := os.OpenFile("/dev/ttyS1", os.O_RDWR|unix.O_NOCTTY, 0)
+	port, err := openRaw("/dev/ttyS1")
 	if err != nil {
-		return err
-	}
-	fd := int(port.Fd())
-	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		return err
-	}
-	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0 // raw bytes
-	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, t); err != nil {
 		return err
 	}
 	if err := pack(port, dir); err != nil {
 		return err
 	}
-	if err := unix.IoctlSetInt(fd, unix.TCSBRK, 1); err != nil { // wait until all is sent
+	if err := unix.IoctlSetInt(int(port.Fd()), unix.TCSBRK, 1); err != nil { // wait until all is sent
 		return err
 	}
 	return port.Close()
+}
+
+// openRaw opens a serial port that passes bytes as they are.
+func openRaw(path string) (*os.File, error) {
+	port, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	fd := int(port.Fd())
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
+	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return port, unix.IoctlSetTermios(fd, unix.TCSETS, t)
 }
 
 func pack(to io.Writer, dir string) error {

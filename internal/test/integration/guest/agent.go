@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Agent does in the machine what the test outside asks for. Its methods are called by net/rpc, in JSON, over a serial
+// port, one at a time.
+type Agent struct {
+	processes map[string]*process
+	counts    map[Lines]*lineCount
+}
+
+// lineCount is how many lines a file has up to an offset.
+type lineCount struct {
+	offset int64
+	lines  int
+}
+
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error // once it has ended
+}
+
+// Module is a kernel module to load.
+type Module struct{ Path, Params string }
+
+// Program is a program to start.
+type Program struct {
+	Name string // of the log: /tmp/<Name>.log
+	Args []string
+	// Group is the cgroup, below the hierarchy's root. It is created.
+	Group string
+}
+
+// File is what to write into a file.
+type File struct{ Path, Text string }
+
+// Lines selects lines of a file.
+type Lines struct{ Path, With string }
+
+// None is an answer without content.
+type None struct{}
+
+// serve answers calls from the port until the other side ends the machine. The line "ready" comes first, after whatever
+// the port said before.
+func serve(port string) error {
+	file, err := openRaw(port)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(file, "\nready\n"); err != nil {
+		return err
+	}
+	server := rpc.NewServer()
+	if err := server.Register(&Agent{processes: map[string]*process{}, counts: map[Lines]*lineCount{}}); err != nil {
+		return err
+	}
+	server.ServeCodec(jsonrpc.NewServerCodec(file))
+	return errors.New("the port was closed")
+}
+
+// Load loads modules in order. One that is loaded already is left as it is.
+func (*Agent) Load(modules []Module, _ *None) error {
+	for _, m := range modules {
+		if err := insertModule(m.Path, m.Params); err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start starts a program. Its output goes to its log.
+func (a *Agent) Start(p Program, _ *None) error {
+	log, err := os.Create(logOf(p.Name))
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(p.Args[0], p.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if p.Group != "" {
+		dir := hierarchy + p.Group
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the kernel makes them so, too
+			return err
+		}
+		group, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = group.Close() }()
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	started := &process{cmd: cmd, ended: make(chan struct{})}
+	a.processes[p.Name] = started
+	go func() {
+		started.err = errors.Join(cmd.Wait(), log.Close())
+		close(started.ended)
+	}()
+	return nil
+}
+
+// Runs fails if a program has ended.
+func (a *Agent) Runs(name string, _ *None) error {
+	p := a.processes[name]
+	select {
+	case <-p.ended:
+		return fmt.Errorf("%s has ended: %w", name, p.err)
+	default:
+		return nil
+	}
+}
+
+// Stop terminates a program and waits for it. It fails if the program fails.
+func (a *Agent) Stop(name string, _ *None) error {
+	p := a.processes[name]
+	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		return fmt.Errorf("stop %s: %w", name, err)
+	}
+	if <-p.ended; p.err != nil {
+		return fmt.Errorf("%s ended: %w", name, p.err)
+	}
+	return nil
+}
+
+// Find returns the paths that match a pattern, sorted, and no error where there are none.
+func (*Agent) Find(pattern string, paths *[]string) error {
+	found, err := filepath.Glob(pattern)
+	slices.Sort(found)
+	*paths = append([]string{}, found...) // nil would be no answer
+	return err
+}
+
+// Count counts the lines of a file that contain a text. A missing file has none. The file may have grown since the last
+// count, of which only the rest is read.
+func (a *Agent) Count(of Lines, count *int) error {
+	counted := a.counts[of]
+	if counted == nil {
+		counted = &lineCount{}
+		a.counts[of] = counted
+	}
+	*count = counted.lines
+	file, err := os.Open(of.Path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(counted.offset, io.SeekStart); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return err
+	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may not be whole yet
+	for line := range bytes.Lines(text) {
+		if bytes.Contains(line, []byte(of.With)) {
+			counted.lines++
+		}
+	}
+	counted.offset += int64(len(text))
+	*count = counted.lines
+	return nil
+}
+
+// Read returns the content of a file, compressed by gzip.
+func (*Agent) Read(path string, zipped *[]byte) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var to bytes.Buffer
+	w := gzip.NewWriter(&to)
+	if _, err := w.Write(text); err != nil {
+		return err
+	}
+	err = w.Close()
+	*zipped = to.Bytes()
+	return err
+}
+
+// Write writes a file.
+func (*Agent) Write(f File, _ *None) error {
+	return os.WriteFile(f.Path, []byte(f.Text), 0o600)
+}
+
+// Now returns the machine's clock, in nanoseconds of Unix time.
+func (*Agent) Now(_ None, now *int64) error { //nolint:unparam // net/rpc wants it
+	*now = time.Now().UnixNano()
+	return nil
+}
+
+// PowerOff ends the machine.
+func (*Agent) PowerOff(_ None, _ *None) error {
+	return unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+func logOf(name string) string { return filepath.Join("/tmp", name+".log") }

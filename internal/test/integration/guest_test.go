@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net"
+	"net/rpc"
+	"net/rpc/jsonrpc"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// guest is a virtual machine whose first process does what the test asks for: see guest/agent.go. It ends with the test.
+type guest struct {
+	dir   string // of what it sent and said, kept for inspection
+	calls *rpc.Client
+	ended <-chan struct{}
+}
+
+// guestOptions describe a virtual machine.
+type guestOptions struct {
+	name  string // of its directory in build/integration
+	files map[string]string
+	// command is QEMU without the serial ports, and with the kernel's file and arguments.
+	command []string
+	// console and port are the options of QEMU for the console and for the port of the agent, which is the chardev "agent".
+	console, port []string
+	// inherit are files that QEMU opens as /dev/fd/3 and so on.
+	inherit []*os.File
+}
+
+// startGuest starts a machine and returns when its first process answers.
+func startGuest(t *testing.T, o *guestOptions) *guest {
+	t.Helper()
+	g := &guest{dir: filepath.Join(cache(t), o.name)}
+	require.NoError(t, os.RemoveAll(g.dir))
+	require.NoError(t, os.MkdirAll(g.dir, 0o755))
+	temporary, err := os.MkdirTemp("", "guest-") // a socket's path is short
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temporary)) })
+	initramfs := filepath.Join(temporary, "initramfs")
+	writeInitramfs(t, initramfs, o.files)
+	socket := filepath.Join(temporary, "agent")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+
+	cmd := exec.Command(o.command[0], o.command[1:]...)
+	cmd.Args = append(cmd.Args, "-initrd", initramfs, "-nodefaults", "-display", "none", "-no-reboot",
+		"-chardev", "file,id=console,path="+filepath.Join(g.dir, "console.log"), "-chardev", "socket,id=agent,path="+socket)
+	cmd.Args = append(append(cmd.Args, o.console...), o.port...)
+	cmd.ExtraFiles = o.inherit
+	started := time.Now()
+	g.ended = startDaemon(t, cmd, filepath.Join(g.dir, "qemu.log"))
+	require.NoError(t, listener.SetDeadline(time.Now().Add(patience)))
+	conn, err := listener.Accept()
+	require.NoError(t, err, "QEMU connects, its log is in %s", g.dir)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	from := bufio.NewReader(conn)
+	for line := ""; line != "ready\n"; {
+		line, err = from.ReadString('\n')
+		require.NoErrorf(t, err, "the guest comes up, its console is in %s", g.dir)
+	}
+	require.NoError(t, conn.SetReadDeadline(time.Time{}))
+	g.calls = jsonrpc.NewClient(struct {
+		io.Reader
+		io.WriteCloser
+	}{from, conn})
+	t.Logf("%s is up after %.1f s", o.name, time.Since(started).Seconds())
+	return g
+}
+
+// call calls a method of the agent.
+func (g *guest) call(t *testing.T, method string, argument, answer any) {
+	t.Helper()
+	require.NoError(t, g.try(t, method, argument, answer))
+}
+
+// try calls a method of the agent that may fail.
+func (g *guest) try(t *testing.T, method string, argument, answer any) error {
+	t.Helper()
+	call := g.calls.Go("Agent."+method, argument, answer, nil)
+	select {
+	case <-call.Done:
+		return call.Error
+	case <-g.ended:
+		t.Fatalf("the guest ended, see %s", g.dir)
+	case <-time.After(patience):
+		t.Fatalf("%s: no answer within %v, see %s", method, patience, g.dir)
+	}
+	return nil
+}
+
+// runs reports whether the guest has not ended.
+func (g *guest) runs() bool {
+	select {
+	case <-g.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// loads loads modules that are files of the guest, in order.
+func (g *guest) loads(t *testing.T, paths ...string) {
+	t.Helper()
+	type module struct{ Path, Params string }
+	var modules []module
+	for _, path := range paths {
+		modules = append(modules, module{Path: path})
+	}
+	g.call(t, "Load", modules, &struct{}{})
+}
+
+// starts starts a program in a cgroup, in the root's if that is empty.
+func (g *guest) starts(t *testing.T, name, group string, args ...string) {
+	t.Helper()
+	g.call(t, "Start", struct {
+		Name, Group string
+		Args        []string
+	}{name, group, args}, &struct{}{})
+}
+
+func (g *guest) writes(t *testing.T, path, text string) {
+	t.Helper()
+	g.call(t, "Write", struct{ Path, Text string }{path, text}, &struct{}{})
+}
+
+func (g *guest) finds(t *testing.T, pattern string) (paths []string) {
+	t.Helper()
+	g.call(t, "Find", pattern, &paths)
+	return paths
+}
+
+// counts counts the lines of a file with a text.
+func (g *guest) counts(t *testing.T, path, with string) (n int) {
+	t.Helper()
+	g.call(t, "Count", struct{ Path, With string }{path, with}, &n)
+	return n
+}
+
+// reads returns the content of a file.
+func (g *guest) reads(t *testing.T, path string) (string, error) {
+	t.Helper()
+	var zipped []byte
+	if err := g.try(t, "Read", path, &zipped); err != nil {
+		return "", err
+	}
+	unzip, err := gzip.NewReader(bytes.NewReader(zipped))
+	require.NoError(t, err)
+	text, err := io.ReadAll(unzip)
+	require.NoError(t, err)
+	return string(text), nil
+}
+
+// keeps copies a file of the guest's /tmp into its directory and returns the path there.
+func (g *guest) keeps(t *testing.T, name string) string {
+	t.Helper()
+	text, err := g.reads(t, "/tmp/"+name)
+	require.NoError(t, err)
+	path := filepath.Join(g.dir, name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// powersOff ends the guest.
+func (g *guest) powersOff(t *testing.T) {
+	t.Helper()
+	g.calls.Go("Agent.PowerOff", struct{}{}, &struct{}{}, nil)
+	select {
+	case <-g.ended:
+	case <-time.After(patience):
+		t.Fatalf("the guest does not end, see %s", g.dir)
+	}
+}
