@@ -70,8 +70,37 @@ downloads_kernel() {
 		say "could not download $image, see $log"
 }
 
+# downloads the newest 6.18 kernels for amd64 and arm64 from Debian 13's backports. apt looks there by a list and a
+# state of its own, so the machine's sources stay as they are.
+downloads_backports() {
+	if ls "$cache"/debs/linux-image-6.18.*_amd64.deb "$cache"/debs/linux-image-6.18.*_arm64.deb >/dev/null 2>&1; then
+		return
+	fi
+	local apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg architecture image
+	apt=$PWD/$cache/apt
+	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+	echo "deb [signed-by=$keyring] http://deb.debian.org/debian trixie-backports main" >"$apt/sources.list"
+	local options=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$apt/lists"
+		-o Dir::Cache="$apt/cache" -o APT::Architecture=amd64 -o APT::Architectures::=arm64)
+	timeout 60 apt-get "${options[@]}" update >>"$log" 2>&1 || say "apt-get update of trixie-backports failed, see $log"
+	for architecture in amd64 arm64; do
+		image=$(apt-cache "${options[@]}" search --names-only "^linux-image-6\.18\.[0-9]+\+deb13-$architecture\$" |
+			awk '{print $1}' | sort -V | tail -n 1)
+		if [ -z "$image" ]; then
+			say "trixie-backports has no linux-image-6.18.*-$architecture"
+			continue
+		fi
+		say "Downloading $image"
+		(cd "$cache/debs" && timeout 180 apt-get "${options[@]}" download "$image:$architecture") >>"$log" 2>&1 ||
+			say "could not download $image, see $log"
+	done
+}
+
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	installs qemu-system-x86_64 qemu-system-x86 seabios
+	installs qemu-system-aarch64 qemu-system-arm
+	installs iasl acpica-tools
+	installs xz xz-utils
 	installs dockerd docker.io
 	installs docker docker-cli # in docker.io before Debian 13
 	installs libvirtd libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
@@ -79,6 +108,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	installs redfishtool redfishtool
 	installs chromium chromium fonts-dejavu-core
 	downloads_kernel
+	downloads_backports
 else
 	say "Nothing can be installed: that needs root and apt."
 fi

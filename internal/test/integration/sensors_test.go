@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The kernel's own drivers for ACPI power meters, a BMC, IBM's Active Energy Manager and PMBus, on devices that the test
+// emulates. The truth is a consumption that changes while collectors read it, and what they read fails meanwhile.
+func TestSensorsInAGuest(t *testing.T) {
+	need(t)
+	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
+	collector, init := collectorBinary(t), build(t, "guest")
+	t.Parallel() // with the ARM guest: most of their time they wait for sensors
+	for _, version := range []string{"6.1.", "6.18."} {
+		t.Run("Linux"+strings.TrimSuffix(version, "."), func(t *testing.T) {
+			k := guestKernel(t, version, "amd64")
+			t.Parallel()
+			s := &sensors{consumed: newConsumption(idleWatts), repeats: version == "6.1.", patient: version == "6.1."}
+			s.boots(t, qemu, k, map[string]string{"init": init, "otelcol-energy": collector})
+			s.measures(t)
+			s.compares(t)
+		})
+	}
+}
+
+// idleWatts is the power before the first readings and after the last ones. A BMC that says 0 W has no sensor.
+const idleWatts = 2
+
+// sensors are a guest with emulated sensors and the collectors that read them.
+type sensors struct {
+	*guest
+	consumed *consumption
+	acpi     *acpiMeters
+	bmc      *bmc
+	chip     *usbChip // nil where the kernel has no driver
+
+	hwmon, ipmi, named *guestCollector
+	// repeats reports whether the ACPI driver repeats its last value where the firmware's method fails: it forgets the error
+	// in Linux 6.1.
+	repeats bool
+	// patient reports whether the BMC stays away until its energy counter, which the driver repeats, counts as standing
+	// still. That takes a minute.
+	patient bool
+
+	unknown, failing during // of the first ACPI meter, in emissions of hwmon
+	gone             during // of the BMC, in emissions of ipmi
+	unplugged        during // of the chip, in emissions of named
+}
+
+// ids are what the collector calls the sensors.
+const (
+	grace = "ACPI000D:00:Grace Power Socket 0"
+	cpu   = "ACPI000D:01:CPU Power Socket 0"
+	aem   = "aem.0:energy1"
+	dcmi  = "ipmi0"
+	pmbus = "0-0058:pin"
+)
+
+func (s *sensors) boots(t *testing.T, qemu string, k kernel, files map[string]string) {
+	t.Helper()
+	modules := k.addModules(t, files, "acpi_power_meter", "ipmi_si", "ipmi_devintf", "ibmaem")
+	s.acpi, s.bmc = newACPIMeters(t, s.consumed), newBMC(t, s.consumed, 5) // with an average of 5 s
+	o := &guestOptions{
+		name: "sensors-" + k.release, files: files, inherit: []*os.File{s.acpi.memory},
+		console: []string{"-serial", "chardev:console"}, port: []string{"-serial", "chardev:agent"},
+		command: []string{
+			qemu, "-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "Skylake-Server", "-smp", "2", "-kernel", k.image(),
+			"-append", "console=ttyS0 quiet panic=-1 tsc=reliable guest.agent=/dev/ttyS1 " + s.acpi.kernelArguments(),
+		},
+	}
+	o.command = append(append(o.command, s.acpi.qemu()...), s.bmc.qemu()...)
+	if k.modules(t)["pmbus"] != "" {
+		modules = append(modules, k.addModules(t, files, chipModules...)...)
+		s.chip = newUSBChip(t, s.consumed)
+		o.command = append(o.command, s.chip.qemu()...)
+	}
+	s.guest = startGuest(t, o)
+	s.loads(t, modules...)
+	if s.chip != nil {
+		s.addsChip(t)
+	}
+	eventually(t, "the drivers have found their devices", func() bool {
+		return len(s.finds(t, "/dev/ipmi0")) == 1 && len(s.finds(t, "/sys/class/hwmon/hwmon*/device/energy1_input")) == 1 &&
+			len(s.finds(t, "/sys/bus/acpi/devices/ACPI000D:*/power1_average"))+len(s.finds(t, "/sys/class/hwmon/hwmon*/power1_average")) >= 2
+	})
+}
+
+// measures runs the collectors while the power changes and sensors fail.
+func (s *sensors) measures(t *testing.T) {
+	t.Helper()
+	s.hwmon = s.startsCollector(t, "hwmon", "meter: hwmon", "zones: [package, core, platform]", "cpu_time: procfs")
+	s.ipmi = s.startsCollector(t, "ipmi", "meter: ipmi", "zones: [platform]", "cpu_time: procfs")
+	if s.chip != nil {
+		s.named = s.startsCollector(t, "pmbus", "meter: hwmon", "hwmon: {sensors: [{chip: pmbus, sensor: pin, zone: dram}]}",
+			"zones: [dram]", "cpu_time: procfs")
+	}
+	s.readings(t, 1)
+	reach(t, s.consumed, 300, 5*time.Second)
+	reach(t, s.consumed, 180, 5*time.Second)
+	reach(t, s.consumed, 250, 3*time.Second)
+	s.readings(t, 2) // of the power that stays as it is
+	s.breaksACPI(t)
+	s.breaksBMC(t)
+	reach(t, s.consumed, idleWatts, 4*time.Second)
+	s.readings(t, 2)
+	s.hwmon.stops(t)
+	s.ipmi.stops(t)
+	if s.chip != nil {
+		s.named.stops(t)
+	}
+	s.powersOff(t)
+}
+
+// readings waits until every sensor was read so many times more.
+func (s *sensors) readings(t *testing.T, more int) {
+	t.Helper()
+	s.hwmon.measures(t, more, grace, cpu, aem)
+	s.ipmi.measures(t, more, dcmi)
+	if s.chip != nil {
+		s.named.measures(t, more, pmbus)
+	}
+}
+
+// reach changes the power and waits until it is reached.
+func reach(t *testing.T, consumed *consumption, watts float64, over time.Duration) {
+	t.Helper()
+	consumed.changes(watts, over)
+	end := time.Now().Add(over)
+	eventually(t, "the power is reached", func() bool { return time.Now().After(end) })
+}
+
+// breaksACPI makes the first of the power meters fail in two ways while the power stays as it is.
+func (s *sensors) breaksACPI(t *testing.T) {
+	t.Helper()
+	s.acpi.fails(acpiFirstUnknown)
+	s.hwmon.says(t, degraded, 0)
+	s.unknown = s.hwmon.lasts(t, 3)
+	s.acpi.fails(0)
+	s.hwmon.says(t, recovered, 0)
+
+	s.acpi.fails(acpiFirstFails)
+	if !s.repeats {
+		s.hwmon.says(t, degraded, 1)
+	}
+	s.failing = s.hwmon.lasts(t, 3)
+	s.acpi.fails(0)
+	if !s.repeats {
+		s.hwmon.says(t, recovered, 1)
+	}
+}
+
+// breaksBMC makes the BMC and the chip vanish and come back while the power stays as it is.
+func (s *sensors) breaksBMC(t *testing.T) {
+	t.Helper()
+	s.bmc.vanishes()
+	if s.chip != nil {
+		s.chip.vanishes()
+	}
+	s.ipmi.says(t, degraded, 0)
+	s.gone = s.ipmi.lasts(t, 3)
+	if s.patient {
+		s.hwmon.says(t, "cannot read "+aem+": the energy counter stands still", 0)
+	}
+	s.bmc.appears(t)
+	if s.chip != nil {
+		s.named.says(t, "cannot read "+pmbus, 0)
+		s.unplugged = s.named.lasts(t, 3)
+		s.chip.appears(t)
+		s.addsChip(t)
+		s.named.says(t, recovered, 0)
+	}
+	s.ipmi.says(t, recovered, 0)
+	s.hwmon.measures(t, 1, aem)
+	if s.patient {
+		s.hwmon.says(t, recovered, 1)
+	}
+}
+
+const degraded, recovered = "Collection degraded", "Collection recovered"
+
+func (s *sensors) compares(t *testing.T) {
+	t.Helper()
+	s.hwmon.requireEnergy(t, grace, s.consumed, 1, 0.01)
+	s.hwmon.requireEnergy(t, cpu, s.consumed, cpuShare, 0.01)
+	s.hwmon.requireEnergy(t, aem, s.consumed, 1, 0.005)
+	s.ipmi.requireEnergy(t, dcmi, s.consumed, 1, 0.02)
+
+	assert.Zero(t, s.hwmon.gained(grace, s.unknown), "energy of a meter that does not know its power")
+	assert.Positive(t, s.hwmon.gained(cpu, s.unknown), "energy of the other meter")
+	assert.Equal(t, s.repeats, s.hwmon.gained(grace, s.failing) > 0, "energy of a meter whose method fails")
+	assert.Zero(t, s.ipmi.gained(dcmi, s.gone), "energy without the BMC")
+	assert.Contains(t, s.hwmon.degraded(), "cannot read "+grace)
+	assert.Contains(t, s.hwmon.degraded(), "no data available")
+	assert.Contains(t, s.ipmi.degraded(), "completion code 0xd2")
+	requireBalance(t, s.hwmon.emissions, "package", "core", "platform")
+	requireBalance(t, s.ipmi.emissions, "platform")
+	if s.named != nil {
+		s.named.requireEnergy(t, pmbus, s.consumed, 1, 0.02)
+		assert.Zero(t, s.named.gained(pmbus, s.unplugged), "energy of a chip that is not there")
+		requireBalance(t, s.named.emissions, "dram")
+	}
+}
+
+// chipModules are the drivers of a usbChip.
+var chipModules = []string{"xhci_pci", "i2c_tiny_usb", "pmbus"}
+
+// addsChip makes the kernel use the chip once its bus is there, as it does not look for PMBus devices by itself.
+func (g *guest) addsChip(t *testing.T) {
+	t.Helper()
+	var bus string
+	eventually(t, "the USB adapter's bus is there", func() bool {
+		for _, name := range g.finds(t, "/sys/bus/i2c/devices/i2c-*/name") {
+			if text, err := g.reads(t, name); err == nil && strings.HasPrefix(text, "i2c-tiny-usb") {
+				bus = filepath.Dir(name)
+			}
+		}
+		return bus != ""
+	})
+	g.writes(t, bus+"/new_device", "pmbus 0x58")
+	require.NotEmpty(t, g.finds(t, bus+"/*-0058/hwmon/hwmon*"), "the driver knows the chip")
+}
