@@ -30,7 +30,7 @@ func EnergyValue(z *Zone, counter units.Energy, at time.Time) Value {
 
 // PowerValue returns a power in microwatts, averaged over the time before at, 0 where it is the power of that moment. A value
 // with the same moment as the one before has nothing new.
-func PowerValue(z *Zone, microwatts int64, average time.Duration, at time.Time) Value {
+func PowerValue(z *Zone, microwatts int64, average time.Duration, at time.Time) Value { //nolint:revive // stands beside EnergyValue
 	return Value{zone: z, isPower: true, power: microwatts, average: average, at: at}
 }
 

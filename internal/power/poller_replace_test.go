@@ -38,7 +38,7 @@ func TestAZoneThatIsReadInAnotherWayTakesThePlaceOfTheOneWithItsID(t *testing.T)
 			s.zones[i] = power.Zone{ID: "redfish:1", Kind: power.Platform, MaxWatts: power.MaxPlatformWatts}
 		}
 		p := power.NewPoller(s, power.PollOptions{Name: "redfish", Every: 10 * time.Second})
-		defer p.Close()
+		defer func() { require.NoError(t, p.Close()) }()
 		read := func() power.Reading {
 			synctest.Wait()
 			readings, err := p.Read(t.Context(), power.Sample{})
