@@ -210,6 +210,7 @@ func TestNoCollectionWaitsForAPoll(t *testing.T) {
 			}
 			assert.Equal(t, time.Duration(i+1)*10*time.Second, time.Since(began), "the end of collection %d", i)
 		}
+		synctest.Wait()
 		assert.InDelta(t, 10, bmc.polls, 1, "it rests for as long as it takes to answer")
 		assert.InDelta(t, 54_000, host, 1e-6, "100 W from the first to the last answer")
 		assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
