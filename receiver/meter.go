@@ -48,20 +48,21 @@ func (o *meterOptions) uses(kind MeterKind) bool { return o.Meter == MeterAuto |
 // discovered, then the model.
 var meterTable = []struct {
 	kind     MeterKind
-	selected string // logged when the meter is selected
-	standsIn bool   // see power.Member
-	family   string // see power.Member
+	selected string     // logged when the meter is selected
+	standsIn bool       // see power.Member
+	family   string     // see power.Member
+	only     power.Kind // see power.Member
 	// open returns nil if the configuration does not ask for the meter. It touches nothing of the machine.
 	open func(context.Context, *meterOptions) (power.Meter, error)
 }{
-	{MeterHTTP, "Meter selected: energy is measured by the devices of the setting http", false, "", openHTTP},
-	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", openRedfish},
-	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", openPowercap},
-	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", openPerf},
-	{MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", openCray},
-	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", openHwmon},
-	{MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", openIPMI},
-	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", openModel},
+	{MeterHTTP, "Meter selected: energy is measured by the devices of the setting http", false, "", "", openHTTP},
+	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", power.Platform, openRedfish},
+	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
+	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},
+	{MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", "", openCray},
+	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", "", openHwmon},
+	{MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", power.Platform, openIPMI},
+	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", "", openModel},
 }
 
 func openPowercap(_ context.Context, o *meterOptions) (power.Meter, error) {
@@ -113,7 +114,7 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 		}
 		if meter != nil {
 			members = append(members, power.Member{
-				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Family: entry.family,
+				Name: string(entry.kind), Meter: meter, StandsIn: entry.standsIn, Family: entry.family, Only: entry.only,
 			})
 		}
 	}

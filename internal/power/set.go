@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -28,6 +29,8 @@ import (
 //	nobody                                    all            all
 //	one meter or several                      the first      that one and those before it, which take over once they can
 //
+// A meter whose zones are all of one kind is not asked in vain: it is closed once a preferred meter has read the kind.
+//
 // A Set is not safe for concurrent use.
 type Set struct {
 	// Remainder, if it is not nil, derives the zone other from the zones that are reported.
@@ -37,7 +40,9 @@ type Set struct {
 	kinds    []choice // by the index in Kinds
 	readings []Reading
 	failed   []Reading
-	closed   error // of meters that retired
+
+	closing sync.WaitGroup
+	closed  []error // what closing each meter returned, by its index
 }
 
 // containers are the kinds whose sensors make a stand-in for a kind unnecessary: a part is not modeled where the whole is
@@ -52,6 +57,8 @@ type Member struct {
 	StandsIn bool
 	// Family names the registers that the meter reads, where another meter reads the same ones.
 	Family string
+	// Only is the kind of all zones that the meter can have, empty where they may be of several kinds.
+	Only Kind
 }
 
 // Status is what the last Read of a Set found out about one of its meters.
@@ -65,11 +72,11 @@ type Status struct {
 	Took []Kind
 	// InUse reports whether any zone kind is the meter's.
 	InUse bool
-	// Replaced reports whether another meter of the family is used.
+	// Replaced reports whether another meter is used in its place.
 	Replaced bool
 
 	leads   bool // it is the one of its family that is used
-	retired bool // it is closed, because one that is preferred is used
+	retired bool // it is closed: no Read follows
 }
 
 // choice is which meters know a zone kind: indices of meters, or their number where there is none.
@@ -81,7 +88,7 @@ type choice struct {
 
 // NewSet returns a set of the meters, which are in order of preference.
 func NewSet(members ...Member) *Set {
-	s := &Set{meters: make([]Status, len(members)), kinds: make([]choice, len(Kinds))}
+	s := &Set{meters: make([]Status, len(members)), kinds: make([]choice, len(Kinds)), closed: make([]error, len(members))}
 	for i := range members {
 		s.meters[i].Member = members[i]
 	}
@@ -96,6 +103,9 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 	for i := range s.meters {
 		m := &s.meters[i]
 		m.Took = m.Took[:0]
+		if m.Only != "" && s.kinds[indexOf(m.Only)].read < i {
+			s.replace(i, true)
+		}
 		if m.retired {
 			continue
 		}
@@ -153,10 +163,20 @@ func (s *Set) replace(meter int, retires bool) {
 			c.listed = len(s.meters)
 		}
 	}
-	if retires && !m.retired {
-		m.Readings, m.Err, m.retired = nil, nil, true
-		s.closed = errors.Join(s.closed, m.Meter.Close())
+	if retires {
+		m.Readings, m.Err = nil, nil
+		s.retire(meter)
 	}
+}
+
+// retire closes a meter, without waiting for one that does not return from what it does.
+func (s *Set) retire(meter int) {
+	m := &s.meters[meter]
+	if m.retired {
+		return
+	}
+	m.retired = true
+	s.closing.Go(func() { s.closed[meter] = m.Meter.Close() })
 }
 
 // choose gives the kind of a zone to its meter if no preferred one has read the kind.
@@ -221,13 +241,11 @@ func (s *Set) SoonestWrap() time.Duration {
 	return soonest
 }
 
-// Close closes all meters.
+// Close closes all meters at once, so that it takes as long as the slowest of them.
 func (s *Set) Close() error {
-	errs := []error{s.closed}
 	for i := range s.meters {
-		if m := &s.meters[i]; !m.retired {
-			errs = append(errs, m.Meter.Close())
-		}
+		s.retire(i)
 	}
-	return errors.Join(errs...)
+	s.closing.Wait()
+	return errors.Join(s.closed...)
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -203,6 +204,7 @@ func TestOfAFamilyOnlyTheFirstThatCanBeReadIsUsed(t *testing.T) {
 	s := family(first, second, new(fake).has("third", DRAM), new(fake))
 	expectZones(t, s, "first:package", "third:dram")
 	expectZones(t, s, "first:package", "third:dram")
+	s.closing.Wait()
 	if second.reads != 0 || second.closed != 1 {
 		t.Errorf("the second one of the family was read %d times and closed %d times", second.reads, second.closed)
 	}
@@ -232,6 +234,7 @@ func TestAFamilyIsReadByTheSecondWhileTheFirstCannotBeRead(t *testing.T) {
 	expectZones(t, s, "first:dram", "first:core", "model:package")
 	expectFailed(t, s, "first:package", "first:core")
 	expectTook(t, s, []Kind{DRAM}, nil, nil, []Kind{Package})
+	s.closing.Wait()
 	if second.reads != 1 || second.closed != 1 || s.Status()[0].Replaced || !s.Status()[1].Replaced {
 		t.Errorf("the second one was read %d times and closed %d times", second.reads, second.closed)
 	}
@@ -249,6 +252,58 @@ func TestAFamilyThatNobodyCanReadIsThatOfTheFirst(t *testing.T) {
 	if first.reads != 1 || second.reads != 1 {
 		t.Errorf("read %d and %d times", first.reads, second.reads)
 	}
+}
+
+func TestAMeterOfOneKindIsClosedOnceAPreferredOneHasReadTheKind(t *testing.T) {
+	first, second := new(fake).has("first", Platform), new(fake).has("second", Platform)
+	s := NewSet(Member{Name: "first", Meter: first, Only: Platform}, Member{Name: "second", Meter: second, Only: Platform})
+	first.fail(Platform, errUnreadable)
+	expectZones(t, s, "second:platform")
+	expectZones(t, s, "second:platform")
+
+	first.fail(Platform, nil)
+	expectZones(t, s, "first:platform")
+	first.fail(Platform, errUnreadable)
+	expectZones(t, s, "first:platform")
+	s.closing.Wait()
+	if second.reads != 2 || second.closed != 1 || first.closed != 0 {
+		t.Errorf("read %d times, closed %d times; the preferred one closed %d times", second.reads, second.closed, first.closed)
+	}
+	if st := s.Status()[1]; !st.Replaced || st.InUse || st.Err != nil || len(st.Readings) > 0 {
+		t.Errorf("%+v", st)
+	}
+	if err := s.Close(); err != nil || second.closed != 1 || first.closed != 1 {
+		t.Errorf("closed %d and %d times, error %v", first.closed, second.closed, err)
+	}
+}
+
+// hanging is a meter that takes its time to close.
+type hanging struct {
+	fake
+	takes time.Duration
+}
+
+func (h *hanging) Close() error { time.Sleep(h.takes); return h.fake.Close() }
+
+func TestMetersThatHangAreNotWaitedForInARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second, third := new(fake), &hanging{takes: 3 * time.Second}, &hanging{takes: 2 * time.Second}
+		s := NewSet(Member{Name: "first", Meter: first}, Member{Name: "second", Meter: second, Only: Platform}, Member{Name: "third", Meter: third})
+		second.has("second", Platform)
+		expectZones(t, s, "second:platform")
+		first.has("first", Platform)
+		began := time.Now()
+		expectZones(t, s, "first:platform")
+		if took := time.Since(began); took != 0 {
+			t.Errorf("a read took %v", took)
+		}
+		if err := s.Close(); err != nil || second.closed != 1 || third.closed != 1 {
+			t.Errorf("closed %d and %d times, error %v", second.closed, third.closed, err)
+		}
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("closing took %v, want the time of the slowest", took)
+		}
+	})
 }
 
 func TestTheStatusOfAMeterHasItsErrorAndAllItsZones(t *testing.T) {
