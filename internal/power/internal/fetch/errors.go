@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"syscall"
 )
@@ -51,6 +52,8 @@ func explain(err error) error {
 		return ErrResolve
 	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
 		return ErrTimeout
+	case broke && op.Op == "proxyconnect":
+		return withCause("cannot connect to the proxy", err)
 	case broke && op.Op == "dial":
 		return withCause("cannot connect to the server", err)
 	case broke:
@@ -94,11 +97,15 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
+// untold is what the text of an error may have from the server or from a setting, such as a proxy's password, or what is another
+// for each request: what is quoted, and the numbers of HTTP/2's streams.
+var untold = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
+
 // other returns the first line of any other error, of the transport or an extension, without the URL.
 func other(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	return fmt.Errorf("no answer: %.200s", text)
+	return fmt.Errorf("no answer: %.200s", untold.ReplaceAllString(text, "…"))
 }

@@ -7,13 +7,16 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -147,6 +150,9 @@ func TestAServerThatDoesNotAnswerIsToldInStableWords(t *testing.T) {
 	t.Cleanup(secure.Close)
 	secure.Config.ErrorLog = nil
 	trusting := secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	proxied := &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: refusing.Addr().String(), User: url.UserPassword("user", "hunter2")}),
+	}}
 	client := func(c *tls.Config) *http.Client {
 		tr := &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}
 		return &http.Client{Transport: tr}
@@ -157,6 +163,7 @@ func TestAServerThatDoesNotAnswerIsToldInStableWords(t *testing.T) {
 		want   string
 	}{
 		"refuses":           {client(nil), "http://" + refusing.Addr().String(), "cannot connect to the server: connection refused"},
+		"has no proxy":      {proxied, secure.URL, "cannot connect to the proxy: connection refused"},
 		"ends":              {client(nil), ending.URL, fetch.ErrEnded.Error()},
 		"is not known":      {client(nil), secure.URL, fetch.ErrAuthority.Error()},
 		"has another name":  {client(&tls.Config{RootCAs: trusting, ServerName: "bmc.invalid"}), secure.URL, fetch.ErrHostname.Error()},
@@ -245,4 +252,39 @@ func TestAConnectionThatMayNotBeMadeIsNoPermissionOfFiles(t *testing.T) {
 	_, err := get(t, &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, refused })}, "http://bmc.example")
 	assert.EqualError(t, err, "cannot connect to the server: permission denied")
 	assert.NotErrorIs(t, err, fs.ErrPermission)
+}
+
+func TestNothingThatAServerOrASettingSaysIsQuoted(t *testing.T) {
+	var answers atomic.Int64
+	for name, c := range map[string]struct{ answer, want string }{
+		"another protocol":     {"SSH-2.0-hunter2-%d\r\n", "no answer: net/http: HTTP/1.x transport connection broken: malformed HTTP response …"},
+		"a broken header":      {"HTTP/1.1 200 OK\r\nhunter2 %d\r\n\r\n", "no answer: net/http: HTTP/1.x transport connection broken: malformed MIME header: missing colon: …"},
+		"a broken redirection": {"HTTP/1.1 302 Found\r\nLocation: http://hunter2:%d:1/\r\nContent-Length: 0\r\n\r\n", "no answer: failed to parse Location header …: parse …: invalid port … after host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, l.Close()) })
+			go func() {
+				for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+					_, _ = conn.Read(make([]byte, 4096))
+					_, _ = fmt.Fprintf(conn, c.answer, answers.Add(1))
+					_ = conn.Close()
+				}
+			}()
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			for range 2 {
+				_, err := get(t, client, "http://"+l.Addr().String())
+				assert.EqualError(t, err, c.want)
+			}
+		})
+	}
+	for text, want := range map[string]string{
+		`invalid proxy address "http://user:hunter2@[": missing port`:                        "no answer: invalid proxy address …: missing port",
+		"stream error: stream ID 5; INTERNAL_ERROR; received from peer":                      "no answer: stream error: stream …; INTERNAL_ERROR; received from peer",
+		`http2: server sent GOAWAY; LastStreamID=7, ErrCode=NO_ERROR, debug="hunter2 \"a\""`: "no answer: http2: server sent GOAWAY; LastStream…, ErrCode=NO_ERROR, debug=…",
+	} {
+		_, err := get(t, &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New(text) })}, "http://bmc.invalid")
+		assert.EqualError(t, err, want)
+	}
 }
