@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"time"
@@ -107,10 +108,7 @@ func (c *HTTPConfig) source(ctx context.Context, o *meterOptions) (httpmeter.Sou
 	if !ok {
 		return httpmeter.Source{}, fmt.Errorf("no unit %q", c.Unit)
 	}
-	settings := c.ClientConfig
-	settings.Timeout = 0 // the poller has it: two limits would end a request with one error or the other
-	settings.IdleConnTimeout = cmp.Or(settings.IdleConnTimeout, idleConnTimeout)
-	client, err := settings.ToClient(ctx, o.host.GetExtensions(), o.set)
+	client, err := o.client(ctx, c.ClientConfig, 0) // the poller has the timeout: two would end a request with one error or the other
 	if err != nil {
 		return httpmeter.Source{}, err
 	}
@@ -118,4 +116,16 @@ func (c *HTTPConfig) source(ctx context.Context, o *meterOptions) (httpmeter.Sou
 		Name: c.Name, Client: client, URL: c.Endpoint, Pointer: pointer, Unit: unit, Kind: c.zone(),
 		Every: cmp.Or(c.Interval, httpInterval), Timeout: cmp.Or(c.Timeout, httpTimeout),
 	}, nil
+}
+
+// client returns a client with the collector's settings and a timeout, 0 for none. Its error does not have proxy_url, in which
+// a password may be.
+func (o *meterOptions) client(ctx context.Context, settings confighttp.ClientConfig, timeout time.Duration) (*http.Client, error) {
+	settings.Timeout = timeout
+	settings.IdleConnTimeout = cmp.Or(settings.IdleConnTimeout, idleConnTimeout)
+	client, err := settings.ToClient(ctx, o.host.GetExtensions(), o.set)
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return nil, errors.New("proxy_url: must be an address")
+	}
+	return client, err
 }

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configauth"
+	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
@@ -178,6 +179,23 @@ func TestAnAuthenticatorThatIsNotThereIsAnErrorAtStart(t *testing.T) {
 	cfg.HTTP[0].Auth = configoptional.Some(configauth.Config{AuthenticatorID: component.MustNewID("basicauth")})
 	_, err := openMeters(t.Context(), cfg, componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 	assert.ErrorContains(t, err, "open meter http: http::0: ")
+}
+
+func TestAProxysPasswordIsInNoError(t *testing.T) {
+	for _, open := range []func(confighttp.ClientConfig) error{
+		func(c confighttp.ClientConfig) error {
+			_, err := (&HTTPConfig{ClientConfig: c, Unit: "W"}).source(t.Context(), httpOptions())
+			return err
+		},
+		func(c confighttp.ClientConfig) error {
+			_, err := (&RedfishConfig{ClientConfig: c}).sensor(t.Context(), httpOptions())
+			return err
+		},
+	} {
+		err := open(confighttp.ClientConfig{Endpoint: "http://bmc.example", ProxyURL: "http://user:pass%word@proxy.example"})
+		require.ErrorContains(t, err, "proxy_url")
+		assert.NotContains(t, err.Error(), "pass")
+	}
 }
 
 func TestWrongSettingsOfHTTPAreNamed(t *testing.T) {

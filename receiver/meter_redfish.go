@@ -97,10 +97,7 @@ func openRedfish(ctx context.Context, o *meterOptions) (power.Meter, error) {
 }
 
 func (c *RedfishConfig) sensor(ctx context.Context, o *meterOptions) (*redfish.Sensor, error) {
-	settings := c.ClientConfig
-	settings.Timeout = cmp.Or(settings.Timeout, redfishTimeout)
-	settings.IdleConnTimeout = cmp.Or(settings.IdleConnTimeout, idleConnTimeout)
-	client, err := settings.ToClient(ctx, o.host.GetExtensions(), o.set)
+	client, err := o.client(ctx, c.ClientConfig, cmp.Or(c.Timeout, redfishTimeout))
 	if err != nil {
 		return nil, err
 	}
