@@ -178,7 +178,10 @@ func (m *Meter) locate(pmus []pmu) ([]*group, error) {
 	if m.countsWholePackages() {
 		groups = firstOfPackages(groups)
 	}
-	m.byDie = m.byDie || countsByDie(groups)
+	if !m.byDie && countsByDie(groups) { // only one die of each package was online: what was called the package was a die
+		m.drop(nil)
+		m.byDie, m.zones = true, nil
+	}
 	for i, g := range groups {
 		if !m.byDie && g.key.pmu == "power" {
 			groups[i].key.at.die = 0
@@ -304,9 +307,6 @@ func (m *Meter) merge(groups []*group) {
 		groups[i] = m.groups[at]
 	}
 	m.drop(groups)
-	for _, z := range m.zones {
-		z.groups = 0
-	}
 	for _, g := range groups {
 		for i := range g.events {
 			g.events[i].zone.groups++

@@ -23,8 +23,8 @@ import (
 // 0, "power:energy-pkg:0:1" on its die 1. Where cores are wanted and only the power_core PMU counts them (AMD, each core by
 // itself), the zone "power_core:energy-core:0" is the sum over the cores of package 0.
 //
-// A zone once seen stays known. The kernel moves a counter to another CPU of its package or core when its CPU goes offline, so
-// counters stay open for as long as they count.
+// A zone once seen stays known, unless it turns out to be that of a die. The kernel moves a counter to another CPU of its
+// package or core when its CPU goes offline, so counters stay open for as long as they count.
 //
 // The zero Meter is not usable; call New.
 type Meter struct {

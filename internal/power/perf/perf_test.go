@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -390,6 +391,25 @@ func TestZonesKeepTheirNamesWhileAllOtherDiesAreOffline(t *testing.T) {
 	require.ErrorIs(t, r["power:energy-pkg:0:1"].Err, errOffline)
 	m.write("sys/devices/power/cpumask", "0,24,48,72\n")
 	assert.InDelta(t, 10, joules(m.read(time.Second)["power:energy-pkg:0:1"]), 1e-6, "what was counted before it went is not lost")
+}
+
+func TestDiesThatComeOnlineLaterMakeZonesOfDies(t *testing.T) {
+	m := newMachine(t, "dies", power.Package)
+	m.write("sys/devices/power/cpumask", "0,48\n")
+	assert.Equal(t, []string{"power:energy-pkg:0", "power:energy-pkg:1"}, slices.Sorted(maps.Keys(m.read(0))))
+	m.write("sys/devices/power/cpumask", "0,24,48,72\n")
+	m.joules["31/2"] = 10
+	r := m.read(discoverEvery)
+	assert.Len(t, r, 4)
+	for id, reading := range r {
+		assert.NoError(t, reading.Err, id)
+		assert.Zero(t, reading.Total, id)
+	}
+	m.joules["31/2"] = 15
+	r = m.read(time.Second)
+	for id, reading := range r {
+		assert.InDelta(t, 5, joules(reading), 1e-6, id)
+	}
 }
 
 func TestAMissingPermissionIsToldAndAGrantTakesEffect(t *testing.T) {
