@@ -62,8 +62,9 @@ func TestNamedSensorsAreTheWholeMachineTogether(t *testing.T) {
 		})
 		n.supplies("5", "6")
 		n.start()
-		n.run(0, nil) // starts the goroutines
-		time.Sleep(time.Second)
+		synctest.Wait() // for the first polls
+		n.run(0, nil)
+		time.Sleep(1500 * time.Millisecond) // between two polls, which must not find a file half written
 		n.supplies("105", "206")
 		time.Sleep(time.Second)
 		synctest.Wait()
