@@ -11,10 +11,12 @@ import (
 )
 
 // The power that no zone exceeds, in watts. A counter that implies more was reset, not advanced. The largest sockets
-// sold draw about 500 W and peak below 1 kW; the largest nodes stay below 10 kW.
+// sold draw about 500 W and peak below 1 kW; the largest nodes, with eight GPUs, have supplies for some 20 kW, and their CPUs
+// stay below 10 kW.
 const (
 	MaxSocketWatts   = 1_500  // package, core, uncore and dram of one socket or die
-	MaxPlatformWatts = 10_000 // psys and platform
+	MaxPSysWatts     = 10_000 // psys, whose counter wraps
+	MaxPlatformWatts = 30_000 // platform, and whatever else
 )
 
 // smallestRange is less than any counter's range: the narrowest, of 32 bits in units of 15.3 µJ, has 65 kJ.
@@ -29,6 +31,8 @@ func MaxWatts(k Kind) uint64 {
 	switch k {
 	case Package, Core, Uncore, DRAM:
 		return MaxSocketWatts
+	case PSys:
+		return MaxPSysWatts
 	default:
 		return MaxPlatformWatts
 	}

@@ -330,7 +330,7 @@ func TestAFailureOfAKnownZoneIsItsErrorUntilItRecovers(t *testing.T) {
 		"not active":   func(m machine) { m.now.active = false },
 		"0 W":          func(m machine) { m.now.current = 0 },
 		"all ones":     func(m machine) { m.now.current = 0xffff },
-		"impossible":   func(m machine) { m.now.current = 30_000 },
+		"impossible":   func(m machine) { m.now.current = 40_000 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, &board{now: healthy(100)}, func(m machine) {

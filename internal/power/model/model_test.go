@@ -137,7 +137,7 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 
 func TestModelOfTheWholeMachineIsOneModeledPlatform(t *testing.T) {
 	r := readModel(t, New(mustCurve(t, Point{0, 10}), power.Platform), load(0, 5, 10))
-	want := power.Zone{ID: "model:0", Name: "platform", Kind: power.Platform, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: 10_000}
+	want := power.Zone{ID: "model:0", Name: "platform", Kind: power.Platform, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts}
 	if *r.Zone != want {
 		t.Errorf("zone %+v, want %+v", *r.Zone, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
 )
 
@@ -141,7 +142,7 @@ func (t *totals) add(isFirst bool, m *metrics, related []string, at time.Time) {
 func (t *totals) check() {
 	for i := range figures {
 		r := &t.readings[i]
-		most := float64(maxWatts * 1e6)
+		most := float64(power.MaxPlatformWatts * 1e6)
 		if figures[i].energy {
 			most = 1 << 62 // a thousand GWh
 		}

@@ -24,9 +24,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
 )
 
-// maxWatts is power that no machine with one BMC exceeds. The largest, with eight GPUs, have supplies for some 20 kW.
-const maxWatts = 30_000
-
 // maxLogout bounds how long Close waits for the BMC.
 const maxLogout = 2 * time.Second
 
