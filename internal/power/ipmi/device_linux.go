@@ -21,7 +21,7 @@ type (
 	systemInterface struct { // struct ipmi_system_interface_addr
 		kind    int32
 		channel int16
-		lun     uint8
+		_       uint8 // logical unit number: 0
 	}
 	message struct { // struct ipmi_msg
 		netFn   uint8
