@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,8 @@ var _ power.Sensor = (*Sensor)(nil)
 
 // board is what a BMC answers.
 type board struct {
+	mu           sync.Mutex // held by the test, but while time passes
+	hangs        bool
 	code         types.CompletionCode
 	now          powerReading
 	windows      map[window]powerReading
@@ -70,6 +73,8 @@ func (b *board) serve(t *testing.T) func() device {
 	handlers.RegisterAllHandlers(commands)
 	commands.RegisterFunc(types.CommandGetDCMICapParam,
 		func(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			b.capabilities++
 			assert.Equal(t, []byte{0xdc, 5}, req)
 			if b.noWindows != 0 {
@@ -83,6 +88,8 @@ func (b *board) serve(t *testing.T) func() device {
 		})
 	commands.RegisterFunc(types.CommandGetDCMIPowerReading,
 		func(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			require.Len(t, req, 4)
 			assert.Equal(t, byte(0xdc), req[0])
 			b.requests = append(b.requests, req[1])
@@ -132,11 +139,18 @@ func run(t *testing.T, b *board, test func(m machine)) {
 			if _, err := os.Stat(path); err != nil {
 				return nil, err
 			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.hangs {
+				return answer(func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }), nil
+			}
 			return connect(), nil
 		}
 		m := machine{t, b, s, power.NewPoller(s, power.PollOptions{Name: "ipmi", Every: every})}
 		defer func() { assert.NoError(t, m.Poller.Close()) }()
 		m.add("ipmi0")
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		test(m)
 	})
 }
@@ -155,8 +169,16 @@ func (m machine) remove(name string) {
 func (m machine) read() ([]power.Reading, error) {
 	m.Helper()
 	_, _ = m.Read(m.Context(), power.Sample{})
-	synctest.Wait()
+	m.pass(0)
 	return m.Read(m.Context(), power.Sample{})
+}
+
+// pass lets time pass, until the polls that are due have ended or hang.
+func (m machine) pass(d time.Duration) {
+	m.board.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	m.board.mu.Lock()
 }
 
 // one returns the reading of the only zone.
@@ -195,7 +217,7 @@ func TestPowerIsThatOfTheMomentWhereTheBMCHasNoRollingAverage(t *testing.T) {
 				}, r.Zone)
 				assert.Equal(m, time.Now(), r.At)
 				b.now = healthy(200)
-				time.Sleep(every)
+				m.pass(every)
 				assert.Equal(m, 750*units.Joule, m.one().Total, "as it changed from one reading to the next")
 				assert.Equal(m, 1, b.capabilities, "asked once")
 			})
@@ -210,14 +232,14 @@ func TestTheLongestRollingAverageThatFitsIsRead(t *testing.T) {
 	run(t, b, func(m machine) {
 		m.one()
 		b.windows[0x05] = averaged(0x05, 200)
-		time.Sleep(every)
+		m.pass(every)
 		assert.Equal(m, 1000*units.Joule, m.one().Total, "the average stands for all of the time")
 		assert.Equal(m, []byte{1, 2, 2, 2}, b.requests, "both are compared once")
 
 		delete(b.windows, 0x05) // as after an update of its firmware
-		time.Sleep(every)
+		m.pass(every)
 		assert.NoError(m, m.one().Err)
-		time.Sleep(every)
+		m.pass(every)
 		m.one()
 		assert.Equal(m, []byte{1, 2, 2, 2, 2, 1, 1}, b.requests)
 	})
@@ -228,7 +250,7 @@ func TestABMCThatIsBusyAtFirstIsAskedAgainForItsRollingAverages(t *testing.T) {
 	run(t, b, func(m machine) {
 		m.one()
 		b.noWindows = 0
-		time.Sleep(every)
+		m.pass(every)
 		m.one()
 		assert.Equal(m, 2, b.capabilities)
 		assert.Equal(m, []byte{1, 1, 2, 2}, b.requests)
@@ -256,7 +278,7 @@ func energyError(t *testing.T, change time.Duration, windows map[window]powerRea
 				b.windows[0x05] = averaged(0x05, uint16(math.Round(ofWindow/every.Seconds())))
 				ofWindow = 0
 			}
-			time.Sleep(step)
+			m.pass(step)
 			if polled {
 				m.one()
 			}
@@ -336,7 +358,7 @@ func TestAFailureOfAKnownZoneIsItsErrorUntilItRecovers(t *testing.T) {
 			run(t, &board{now: healthy(100)}, func(m machine) {
 				before := m.one()
 				fail(m)
-				time.Sleep(every)
+				m.pass(every)
 				readings, _ := m.read()
 				require.Len(m, readings, 1)
 				require.Error(m, readings[0].Err)
@@ -345,7 +367,7 @@ func TestAFailureOfAKnownZoneIsItsErrorUntilItRecovers(t *testing.T) {
 
 				m.code, m.now = 0, healthy(300)
 				m.add("ipmi0")
-				time.Sleep(every)
+				m.pass(every)
 				after := m.one()
 				require.NoError(m, after.Err)
 				assert.Same(m, before.Zone, after.Zone)
@@ -360,7 +382,7 @@ func TestADeviceWithAnotherNameContinuesTheZone(t *testing.T) {
 		before := m.one()
 		m.remove("ipmi0")
 		m.add("ipmidev/1")
-		time.Sleep(every)
+		m.pass(every)
 		after := m.one()
 		assert.Same(m, before.Zone, after.Zone)
 		assert.Equal(m, 500*units.Joule, after.Total)
@@ -400,27 +422,21 @@ func (answer) Close() error                                                    {
 func TestABMCThatHangsDelaysNobody(t *testing.T) {
 	run(t, &board{now: healthy(100)}, func(m machine) {
 		m.one()
-		open := m.open
-		m.open = func(string) (device, error) {
-			return answer(func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }), nil
-		}
-		time.Sleep(every)
+		m.hangs = true
+		m.pass(every)
 		began := time.Now()
 		assert.NoError(m, m.one().Err, "the poll has not ended")
 		assert.Equal(m, began, time.Now())
-		time.Sleep(time.Minute)
+		m.pass(time.Minute)
 		readings, err := m.read()
 		require.EqualError(m, err, "ipmi meter: no answer within 1m0s")
 		require.Error(m, readings[0].Err)
-		m.open = open
-		time.Sleep(time.Minute)
+		m.hangs = false
+		m.pass(time.Minute)
 		require.NoError(m, m.one().Err)
 
-		m.open = func(string) (device, error) {
-			return answer(func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }), nil
-		}
-		time.Sleep(every)
-		synctest.Wait()
+		m.hangs = true
+		m.pass(every)
 		began = time.Now()
 		require.NoError(m, m.Poller.Close())
 		assert.Equal(m, began, time.Now())
