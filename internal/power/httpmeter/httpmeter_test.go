@@ -106,7 +106,7 @@ func TestACounterIsExact(t *testing.T) {
 		assert.Equal(t, 3001, polls)
 		assert.Equal(t, units.Energy(3000*3_600_000), r.Total, "3000 times 0.001 Wh")
 		assert.Equal(t, power.Zone{
-			ID: "http:feed", Name: "feed", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: 10_000,
+			ID: "http:feed", Name: "feed", Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: 30_000,
 		}, *r.Zone)
 	})
 }
@@ -240,7 +240,7 @@ func TestAnImpossiblePowerIsNotCounted(t *testing.T) {
 		m := New([]Source{source(t, "feed", "", "W", answer.device)})
 		defer func() { require.NoError(t, m.Close()) }()
 		start(t, m)
-		answer.Store(`10001`)
+		answer.Store(`30001`)
 		pass(10 * time.Second)
 		assert.Error(t, readAll(t, m)["http:feed"].Err)
 		answer.Store(`100`)

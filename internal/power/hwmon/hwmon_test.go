@@ -166,7 +166,7 @@ func TestChipsOfPOWER9ArePackagesWithMemoryAndTheSystemIsThePlatform(t *testing.
 	tr := newTree(t, "ibmpowernv")
 	rs := tr.read(tr.meter(), 0)
 	for id, want := range map[string]power.Zone{
-		"System":        {Kind: power.Platform, Domain: units.NodeCPUs, MaxWatts: 10_000},
+		"System":        {Kind: power.Platform, Domain: units.NodeCPUs, MaxWatts: 30_000},
 		"Chip 0":        {Kind: power.Package, Domain: "package-0", MaxWatts: 1_500},
 		"Chip 0 Memory": {Kind: power.DRAM, Domain: "package-0", MaxWatts: 1_500},
 		"Chip 8":        {Kind: power.Package, Domain: "package-8", MaxWatts: 1_500},
