@@ -142,29 +142,26 @@ func (o *calibrateOptions) obtain(ctx context.Context) (*record, error) {
 			return nil, err
 		}
 	}
+	var file *os.File
+	if o.record != "" {
+		var err error
+		if file, err = os.Create(o.record); err != nil {
+			return nil, err
+		}
+	}
 	if o.length > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, o.length)
 		defer stop()
 	}
 	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.every, patience)
+	if file != nil { // also what there is of a record that ended early
+		err = errors.Join(err, r.write(file), file.Close())
+	}
 	if err != nil {
 		return nil, err
 	}
-	if o.record != "" {
-		if err := o.write(r); err != nil {
-			return nil, err
-		}
-	}
 	return r, r.check()
-}
-
-func (o *calibrateOptions) write(r *record) error {
-	f, err := os.Create(o.record)
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.write(f), f.Close())
 }
 
 // fitted is the result of a calibration.

@@ -35,7 +35,11 @@ func (f *fitted) render(out io.Writer) {
 
 // renderModel writes the curve as the receiver's configuration.
 func (f *fitted) renderModel(out io.Writer) {
-	fmt.Fprintf(out, "receivers:\n  energy:\n    model:\n      zone: %s\n      points:\n", f.zoneKind)
+	fmt.Fprint(out, "receivers:\n  energy:\n")
+	if f.zoneKind == "platform" { // is not among the zones without being named
+		fmt.Fprint(out, "    zones: [platform]\n")
+	}
+	fmt.Fprintf(out, "    model:\n      zone: %s\n      points:\n", f.zoneKind)
 	points, low, high := wholeCurve(f.curve)
 	for _, p := range points {
 		fmt.Fprintf(out, "        - {utilization: %s, power: %s}\n", strconv.FormatFloat(p.X, 'f', -1, 64), strconv.FormatFloat(p.Y, 'f', 1, 64))

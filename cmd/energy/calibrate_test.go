@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,7 +89,7 @@ func (s *server) run() (*record, string) {
 			r.zone("intel-rapl:0", "cpu", false).add(calibration.Point{Time: now, Value: 0.9 * cpu})
 			r.zone("intel-rapl:0:0", "memory", false).add(calibration.Point{Time: now, Value: 0.1 * cpu})
 			r.zone("intel-rapl:0:1", "cpu", true).add(calibration.Point{Time: now, Value: 0.6 * cpu})
-			r.zone("dcmi:0", "host", false).add(calibration.Point{Time: now, Value: bmc})
+			r.zone("ipmi0", "host", false).add(calibration.Point{Time: now, Value: bmc})
 			busy = 0
 		}
 	}
@@ -215,7 +217,7 @@ func TestWhyNothingCanBeFitted(t *testing.T) {
 		"a word":          {wall: func(w string) string { return strings.Replace(w, ";118", ";high", 1) }, want: "is not a power in watts"},
 		"empty":           {wall: func(string) string { return "" }, want: "no reading of a power"},
 		"gaps everywhere": {wall: gaps, want: "all left out because of gaps"},
-		"no such zone":    {args: []string{"-zone", "psys"}, want: `no zone "psys"; it has dcmi:0, intel-rapl:0, `},
+		"no such zone":    {args: []string{"-zone", "psys"}, want: `no zone "psys"; it has ipmi0, intel-rapl:0, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := kavanagh()
@@ -334,12 +336,12 @@ func TestAMalformedRecordIsRejected(t *testing.T) {
 // exporter answers as the collector's Prometheus exporter.
 type exporter struct {
 	began time.Time
-	fails bool
+	fails atomic.Bool
 	at    bool // samples have their time
 }
 
 func (e *exporter) RoundTrip(*http.Request) (*http.Response, error) {
-	if e.fails {
+	if e.fails.Load() {
 		return nil, io.ErrUnexpectedEOF
 	}
 	interval := time.Since(e.began) / (10 * time.Second)
@@ -350,7 +352,7 @@ func (e *exporter) RoundTrip(*http.Request) (*http.Response, error) {
 	text := fmt.Sprintf(`# TYPE hw_energy_joules_total counter
 hw_energy_joules_total{hw_id="intel-rapl:0",hw_type="cpu"} %d%[2]s
 # TYPE hw_host_energy_joules_total counter
-hw_host_energy_joules_total{hw_id="dcmi:0"} %[3]d%[2]s
+hw_host_energy_joules_total{hw_id="ipmi0"} %[3]d%[2]s
 # TYPE system_cpu_utilization_ratio gauge
 system_cpu_utilization_ratio 0.%[4]d%[2]s
 `, 100*interval, stamp, 200*interval, interval%10)
@@ -366,8 +368,8 @@ func TestEachCollectionIsRecordedOnce(t *testing.T) {
 			r, err := collect(ctx, &http.Client{Transport: e}, "http://collector/metrics", time.Second, time.Minute)
 			require.NoError(t, err)
 			require.Len(t, r.utilization, 7)
-			assert.Len(t, r.zones["dcmi:0"].reads, 7)
-			assert.Equal(t, "host", r.zones["dcmi:0"].kind)
+			assert.Len(t, r.zones["ipmi0"].reads, 7)
+			assert.Equal(t, "host", r.zones["ipmi0"].kind)
 			last := r.zones["intel-rapl:0"].reads[6]
 			assert.InDelta(t, 600, last.Value, 0)
 			assert.InDelta(t, float64(e.began.Add(time.Minute).UnixMilli())/1e3, last.Time, 1.001)
@@ -375,11 +377,19 @@ func TestEachCollectionIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func TestACollectorThatDoesNotAnswerEndsTheRecord(t *testing.T) {
+func TestACollectorThatNoLongerAnswersEndsTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := collect(t.Context(), &http.Client{Transport: &exporter{fails: true}}, "http://collector/metrics", time.Second, time.Minute)
+		e := &exporter{began: time.Now()}
+		time.AfterFunc(25*time.Second, func() { e.fails.Store(true) })
+		r, err := collect(t.Context(), &http.Client{Transport: e}, "http://collector/metrics", time.Second, time.Minute)
 		require.ErrorContains(t, err, "no answer from http://collector/metrics for 1m0s")
+		assert.Len(t, r.utilization, 3, "what was recorded is kept")
 	})
+}
+
+func TestAFileThatCannotBeWrittenIsToldBeforeTheTimeIsSpent(t *testing.T) {
+	o := calibrateOptions{record: filepath.Join(t.TempDir(), "no", "file"), endpoint: "http://127.0.0.1:0", every: time.Second}
+	require.ErrorIs(t, o.run(t.Context(), io.Discard), fs.ErrNotExist)
 }
 
 func TestInvalidCalibrateArgumentsAreRejected(t *testing.T) {

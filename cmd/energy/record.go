@@ -150,6 +150,7 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 }
 
 // collect scrapes the endpoint until ctx is done, which ends the record, or the collector did not answer for longer than patience.
+// It returns the record with the error, too.
 func collect(ctx context.Context, client *http.Client, endpoint string, every, patience time.Duration) (*record, error) {
 	r := &record{zones: map[string]*meterZone{}}
 	ticker := time.NewTicker(every)
@@ -164,7 +165,7 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every, p
 			answered = time.Now()
 			r.take(found, answered)
 		case time.Since(answered) >= patience:
-			return nil, fmt.Errorf("no answer from %s for %v: %w", endpoint, patience, err)
+			return r, fmt.Errorf("no answer from %s for %v: %w", endpoint, patience, err)
 		}
 		select {
 		case <-ctx.Done():
