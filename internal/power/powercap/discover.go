@@ -44,7 +44,7 @@ func (m *Meter) discover() error {
 	case f.reason != nil:
 		return fmt.Errorf("powercap: %w in %s: %w", power.ErrNoZones, m.dir, f.reason)
 	}
-	return fmt.Errorf("powercap: %w in %s (%d zone directories)", power.ErrNoZones, m.dir, len(dirs))
+	return fmt.Errorf("powercap: %w in %s (%d zone directories, none of a configured zone kind)", power.ErrNoZones, m.dir, len(dirs))
 }
 
 // zoneDirs returns the path of every zone directory by ID, given the entries of the class directory. The
