@@ -30,6 +30,8 @@ type meters struct {
 	whole         []power.Kind // psys or platform, where it stands in for package
 	tallies       zoneTallies  // of the sensors' zones
 	unusedLogged  bool
+	lacksSince    time.Time // sample time at which the zone other was first found to lack something
+	lacksLogged   bool
 }
 
 // meterOptions is what a meter is opened with.
@@ -149,6 +151,7 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 		}
 	}
 	m.logUnused()
+	m.logLacks(s.At)
 	m.report(c)
 	m.updateAttributed(readings)
 	return readings, changed
@@ -174,6 +177,19 @@ func (m *meters) logUnused() {
 		if meter, ok := status.Meter.(interface{ Unused() []string }); ok && len(meter.Unused()) > 0 {
 			m.logger.Info("Sensors of unknown meaning not used. They can be named in the configuration", zap.String("meter", status.Name), zap.Strings("sensors", meter.Unused()))
 		}
+	}
+}
+
+// logLacks logs once why there is no zone other, if that is so a minute after the first read. By then most meters have answered.
+func (m *meters) logLacks(at time.Time) {
+	r := m.set.Remainder
+	switch {
+	case r == nil || r.Lacks() == "" || m.lacksLogged:
+	case m.lacksSince.IsZero():
+		m.lacksSince = at
+	case at.Sub(m.lacksSince) >= time.Minute:
+		m.lacksLogged = true
+		m.logger.Warn("Zone other not reported: no meter has read " + r.Lacks())
 	}
 }
 

@@ -291,9 +291,8 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 		"a meter that is not used because another one is": {
 			meters: map[MeterKind]*fakeMeter{MeterRedfish: reads(power.Platform, nil), MeterIPMI: both(power.Platform, refused)},
 		},
-		"the same, configured": {
+		"the same, configured: it is closed": {
 			meters: map[MeterKind]*fakeMeter{MeterHTTP: reads(power.Platform, nil), MeterRedfish: both(power.Platform, refused)},
-			sensor: "the BMC refuses the login",
 		},
 		"several fail": {
 			meters: map[MeterKind]*fakeMeter{MeterHTTP: fails(errors.New("http:a: timeout")), MeterRedfish: fails(refused), MeterPowercap: reads(power.Package, nil)},
@@ -331,7 +330,9 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 			var members []power.Member
 			for _, entry := range meterTable {
 				if m := c.meters[entry.kind]; m != nil {
-					members = append(members, power.Member{Name: string(entry.kind), Meter: m, StandsIn: entry.standsIn, Family: entry.family})
+					members = append(members, power.Member{
+						Name: string(entry.kind), Meter: m, StandsIn: entry.standsIn, Family: entry.family, Only: entry.only,
+					})
 				}
 			}
 			n.s.meters.set = power.NewSet(members...)

@@ -57,6 +57,7 @@ func TestOtherIsAttributedLikeAnyZone(t *testing.T) {
 	assert.InDelta(t, 100, n.one("hw.host.energy").value, 1e-6)
 	assert.Len(t, n.points("hw.energy", nil), 2, "other is no hardware")
 	assert.Empty(t, n.logged())
+	assert.Zero(t, n.logs.FilterMessageSnippet("Zone other not reported").Len())
 }
 
 func TestIdleEnergyOfOtherIsShared(t *testing.T) {
@@ -82,10 +83,30 @@ func TestOtherIsNotReportedWithoutAPart(t *testing.T) {
 	delete(n.host.Zones, "intel-rapl:0:0")
 	n.start()
 	n.hwmon(map[string]uint64{"System": 100 * joule})
-	n.run(0, map[int]int64{1: 125})
+	for range 7 {
+		n.run(0, map[int]int64{1: 125})
+	}
 	assert.Len(t, n.points("system.energy", nil, "energy.zone=platform"), 2, "platform stands in for package")
 	assert.Len(t, n.points("system.energy", nil), 2)
 	assert.Empty(t, n.logged())
+	assert.Equal(t, 1, n.logs.FilterMessage("Zone other not reported: no meter has read package, dram or gpu").Len())
+}
+
+func TestOtherIsNotReportedWithoutTheWholeMachine(t *testing.T) {
+	n := newTestNode(t, withOther)
+	n.start()
+	said := n.logs.FilterMessage
+	const message = "Zone other not reported: no meter has read platform or psys"
+	for range 5 {
+		n.run(10*joule, map[int]int64{1: 125})
+		assert.Zero(t, said(message).Len(), "a BMC may not have answered yet")
+	}
+	for range 5 {
+		n.run(10*joule, map[int]int64{1: 125})
+	}
+	assert.Empty(t, n.points("system.energy", nil, "energy.zone=other"))
+	assert.Empty(t, n.logged())
+	assert.Equal(t, 1, said(message).Len(), "once")
 }
 
 func TestADeficitOfOtherIsACondition(t *testing.T) {

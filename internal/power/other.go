@@ -33,6 +33,7 @@ type Remainder struct {
 	zone    Zone
 	tracks  []*track // of all wholes and parts that were ever read
 	modeled Kind     // of a part that is modeled, empty if none is
+	lacks   string   // what is not there, empty if nothing
 
 	// candidate is the time that is settled next, zero if there is none: that of the whole's first reading since the time
 	// that was settled last.
@@ -64,6 +65,10 @@ const (
 
 // Deficit returns by how much the parts used more than the whole since the zone's total last grew.
 func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) - m.balance) }
+
+// Lacks returns what no meter has read and without which the zone is not there: the whole or any part. It is empty where both
+// are there.
+func (m *Remainder) Lacks() string { return m.lacks }
 
 // Err returns why the zone does not have the energy that it should: a part is modeled, or the deficit was more than noise
 // and is not paid back yet.
@@ -109,15 +114,19 @@ func (m *Remainder) update(readings []Reading) bool {
 		}
 	}
 	whole, part := m.selectWhole()
+	m.lacks = ""
 	switch {
 	case !whole:
+		m.lacks = "platform or psys"
 		m.modeled = "" // there would be no zone either way
-		return false
 	case m.modeled != "":
 		m.restart, m.candidate = true, time.Time{}
-		return false
+	case !part:
+		m.lacks = "package, dram or gpu"
+	default:
+		return true
 	}
-	return part
+	return false
 }
 
 func isPart(k Kind) bool  { return k == Package || k == DRAM || k == GPU }

@@ -294,12 +294,21 @@ func TestThePlatformIsTheSumOfItsSupplies(t *testing.T) {
 }
 
 func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
-	for _, kinds := range [][]Kind{{Platform}, {Platform, PSys, Core}, {Package, DRAM}, {PSys, Other}, nil} {
+	const whole, part = "platform or psys", "package, dram or gpu"
+	for _, c := range []struct {
+		kinds []Kind
+		lacks string
+	}{
+		{[]Kind{Platform}, part}, {[]Kind{Platform, PSys, Core}, part}, {[]Kind{Package, DRAM}, whole}, {[]Kind{PSys, Other}, part}, {nil, whole},
+	} {
 		n := &node{TB: t}
-		for _, k := range kinds {
+		for _, k := range c.kinds {
 			n.count(n.zone(k), 0, 0)
 		}
 		n.expectNone(0)
+		if got := n.remainder.Lacks(); got != c.lacks {
+			t.Errorf("with %q it lacks %q, want %q", c.kinds, got, c.lacks)
+		}
 	}
 	n := &node{TB: t}
 	platform, pkg := n.zone(Platform), n.zone(Package)
@@ -309,6 +318,9 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 	n.count(platform, 5, 100)
 	n.count(pkg, 10, 50)
 	n.expect(10, 0, 5, 0)
+	if got := n.remainder.Lacks(); got != "" {
+		t.Errorf("it lacks %q", got)
+	}
 }
 
 func TestAModeledPartMakesNoOther(t *testing.T) {
