@@ -66,7 +66,7 @@ func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) 
 		return 0, NoEvent
 	}
 	covered := min(max(average, 0), elapsed)
-	if blind {
+	if blind && covered < elapsed {
 		i.miss(elapsed - covered)
 		return i.add(2*now, covered, 0, 0), Gap
 	}

@@ -51,7 +51,7 @@ func TestPowersAreIntegrated(t *testing.T) {
 		}, 61 * s},
 		"but what the sensor averaged over": {[]powerReading{
 			{100 * watt, 0, 0, 0, Appeared}, {50 * watt, 60 * s, 100 * s, 3000 * j, Gap},
-			{50 * watt, 200 * s, 200 * s, 5000 * j, Gap},
+			{50 * watt, 200 * s, 200 * s, 5000 * j, NoEvent},
 		}, 40 * s},
 		"an impossible power counts as not made": {[]powerReading{
 			{-1, 0, -s, 0, Rejected}, {100 * watt, 0, 0, 0, Appeared}, {-1, 0, s, 0, Rejected},

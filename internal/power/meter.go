@@ -113,6 +113,6 @@ const (
 	Wrapped        // passed its maximum and went on from 0
 	Rebased        // stepped back or jumped further than is possible: nothing is added, counting goes on from there
 	Appeared       // first good reading: the baseline
-	Gap            // came so late that nothing is assumed about the time since the reading before
+	Gap            // came so late that nothing is assumed about a time since the reading before
 	Rejected       // was impossible and is not counted
 )

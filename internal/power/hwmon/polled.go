@@ -91,7 +91,7 @@ func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
 		}
 		v, err := z.poll(p.buf[:], suspended)
 		if err != nil && p.isSuspended() { // meanwhile
-			v, err = power.PowerValue(z.zone, 0, 0, time.Now()), nil
+			v, err = z.asleep(), nil
 		}
 		if err != nil {
 			failed++
@@ -237,7 +237,7 @@ const errBusy = syscall.EAGAIN
 // poll reads the zone, unless its device is suspended. A sensor that is busy once has nothing new.
 func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
 	if suspended {
-		return power.PowerValue(z.zone, 0, 0, time.Now()), nil
+		return z.asleep(), nil
 	}
 	wasGood := z.good
 	v, err := z.read(buf)
@@ -252,6 +252,16 @@ func (z *zoneReader) poll(buf []byte, suspended bool) (power.Value, error) {
 	z.good = false
 	err = fmt.Errorf("hwmon zone %s: %w", z.zone.ID, err)
 	return power.FailedValue(z.zone, err), err
+}
+
+// asleep is the value while the device is suspended: no power. What a counter has counted before, it shows afterwards, so that no
+// time since its last reading is unmeasured.
+func (z *zoneReader) asleep() power.Value {
+	var average time.Duration
+	if z.isEnergy {
+		average = math.MaxInt64
+	}
+	return power.PowerValue(z.zone, 0, average, time.Now())
 }
 
 // read reads the zone's files. Impossible powers are for the Poller to reject.

@@ -419,7 +419,11 @@ func TestTheCounterOfACardCountsWhatItUsedBeforeItSlept(t *testing.T) {
 		tr.expectTotal(tr.one(m, id), 0)
 		tr.write("active\n", pci+"power/runtime_status")
 		later(time.Second)
-		tr.expectTotal(tr.one(m, id), 60*units.Joule)
+		r := tr.one(m, id)
+		tr.expectTotal(r, 60*units.Joule)
+		if r.Gaps != 0 || r.Unmeasured != 0 {
+			tr.Errorf("%d gaps, %v unmeasured of what the counter counts", r.Gaps, r.Unmeasured)
+		}
 	})
 }
 
