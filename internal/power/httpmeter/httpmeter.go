@@ -47,11 +47,18 @@ func New(sources []Source) *Meter {
 	m := new(Meter)
 	for i := range sources {
 		s := newSensor(&sources[i])
+		options := power.PollOptions{Name: "http", Every: s.Every, Timeout: s.Timeout}
+		if s.Kind == power.Platform { // parts may be off
+			options.StandsStill = standsStill
+		}
 		m.ids = append(m.ids, s.zone.ID)
-		m.pollers = append(m.pollers, power.NewPoller(s, power.PollOptions{Name: "http", Every: s.Every, Timeout: s.Timeout}))
+		m.pollers = append(m.pollers, power.NewPoller(s, options))
 	}
 	return m
 }
+
+// standsStill is how long the counter of a machine may stand still. At 6 W, a small computer's, 1 kWh takes that long.
+const standsStill = 7 * 24 * time.Hour
 
 // Read returns what the last requests found. A source has no zone before it has answered once. Why one with a zone cannot be
 // read is in the zone's reading; the error tells why others cannot.

@@ -144,6 +144,35 @@ func TestACoarseCounterHasNothingNewUntilItsNextStep(t *testing.T) {
 	})
 }
 
+func TestACounterThatStandsStillForAWeekIsFrozen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		frozen := func(*http.Request) (string, error) { return "98765.4", nil }
+		coarse := func(*http.Request) (string, error) { return fmt.Sprint(int(time.Since(began).Hours() / 160)), nil } // 6.25 W
+		sources := []Source{
+			source(t, "frozen", "", "kWh", frozen), source(t, "coarse", "", "kWh", coarse), source(t, "sleeps", "", "kWh", frozen),
+		}
+		for i := range sources {
+			sources[i].Every = time.Hour
+		}
+		sources[2].Kind = power.GPU
+		m := New(sources)
+		defer func() { require.NoError(t, m.Close()) }()
+		start(t, m)
+		for hour := range 30 * 24 {
+			pass(time.Hour)
+			rs := readAll(t, m)
+			require.NoError(t, rs["http:coarse"].Err, hour)
+			require.NoError(t, rs["http:sleeps"].Err, hour)
+			if hour+1 <= 7*24 {
+				require.NoError(t, rs["http:frozen"].Err, hour)
+			} else {
+				require.EqualError(t, rs["http:frozen"].Err, "the energy counter stands still", hour)
+			}
+		}
+	})
+}
+
 func TestASourceThatHangsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := false
