@@ -65,11 +65,14 @@ if command -v systemd-analyze >/dev/null; then
 	# The program is not installed on this machine.
 	sed "s#/usr/local/bin/otelcol-energy#$PWD/build/otelcol-energy#" deploy/systemd/otelcol-energy.service \
 		>"$scratch/otelcol-energy.service"
-	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze verify" \
-		systemd-analyze verify --man=no "$scratch/otelcol-energy.service"
+	# A line that systemd does not know is a warning only, with the path of its file.
+	verify='out=$(systemd-analyze verify --man=no "$0" 2>&1) && ! grep otelcol-energy.service <<<"$out" || { echo "$out"; exit 1; }'
+	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze verify" bash -c "$verify" "$scratch/otelcol-energy.service"
 	# 3.0 of 10: the exposure is the network and the processes that it reads.
 	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze security" \
 		systemd-analyze security --offline=true --threshold=30 "$scratch/otelcol-energy.service"
+	install -D -m 0644 deploy/systemd/ipmi.conf "$scratch/otelcol-energy.service.d/ipmi.conf"
+	checks "deploy/systemd/ipmi.conf, by systemd-analyze verify" bash -c "$verify" "$scratch/otelcol-energy.service"
 else
 	lacks deploy/systemd systemd-analyze
 fi
