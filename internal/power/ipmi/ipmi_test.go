@@ -175,10 +175,10 @@ func (m machine) read() ([]power.Reading, error) {
 
 // pass lets time pass, until the polls that are due have ended or hang.
 func (m machine) pass(d time.Duration) {
-	m.board.mu.Unlock()
+	m.mu.Unlock()
 	time.Sleep(d)
 	synctest.Wait()
-	m.board.mu.Lock()
+	m.mu.Lock()
 }
 
 // one returns the reading of the only zone.
