@@ -341,6 +341,32 @@ func TestAPolledChipIsFoundAgain(t *testing.T) {
 	}
 }
 
+func TestAChipThatComesBackAsAnotherDeviceLeavesNoGoroutine(t *testing.T) {
+	const dir = "sys/devices/LNXSYSTM:00/LNXSYBUS:00/"
+	tr := newTree(t, "acpi_one")
+	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
+		before := "ACPI000D:00"
+		for _, device := range []string{"ACPI000D:02", "ACPI000D:03"} {
+			tr.poll(m)
+			tr.ok(os.Rename(tr.path(dir+before), tr.path(dir+device)))
+			tr.ok(os.Remove(tr.path("sys/class/hwmon/hwmon0")))
+			tr.ok(os.Remove(tr.path(dir + device + "/hwmon/hwmon0/device")))
+			tr.ok(os.Symlink("../../../"+device, tr.path(dir+device+"/hwmon/hwmon0/device")))
+			tr.ok(os.Symlink("../../devices/LNXSYSTM:00/LNXSYBUS:00/"+device+"/hwmon/hwmon0", tr.path("sys/class/hwmon/hwmon0")))
+			later(searchEvery)
+			tr.poll(m)
+			later(time.Second)
+			if r := tr.one(m, device+":power1"); r.Err != nil {
+				t.Error(r.Err)
+			}
+			before = device
+		}
+		if n := len(m.chips); n != 1 {
+			t.Errorf("%d chips are polled, want that which is there", n)
+		}
+	})
+}
+
 func TestASecondMeterMakesTheMeaningOfTheFirstUnknown(t *testing.T) {
 	tr := newTree(t, "acpi_two")
 	second := tr.path("sys/class/hwmon/hwmon1")

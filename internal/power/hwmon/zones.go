@@ -114,15 +114,19 @@ func (m *Meter) forget(present map[string]bool, added []*input, chips []*chip) {
 	}
 }
 
-// publish tells the goroutines what to read.
+// publish tells the goroutines what to read, and ends those that have nothing left.
 func (m *Meter) publish() {
 	targets := make(map[*polledChip][]target, len(m.chips))
 	for _, id := range slices.SortedFunc(maps.Keys(m.polled), power.CompareIDs) {
 		z := m.polled[id]
 		targets[z.chip] = append(targets[z.chip], z.target)
 	}
-	for _, c := range m.chips {
+	m.chips = slices.DeleteFunc(m.chips, func(c *polledChip) bool {
 		next := targets[c]
 		c.next.Store(&next)
-	}
+		if len(next) == 0 {
+			go func() { _ = c.poller.Close() }() // waits for a chip that does not answer; its files were only read from
+		}
+		return len(next) == 0
+	})
 }
