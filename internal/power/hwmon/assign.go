@@ -42,7 +42,7 @@ func (m *Meter) assign(chips []*chip) []input {
 		}
 	}
 	addParents(known)
-	return slices.DeleteFunc(slices.Concat(named, preferred(known, named)), func(f input) bool { return !m.want(f.zone.Kind) })
+	return slices.DeleteFunc(slices.Concat(named, m.preferred(known, named)), func(f input) bool { return !m.want(f.zone.Kind) })
 }
 
 // meaningOf returns what the table says of a sensor, and reports whether it says anything.
@@ -104,9 +104,9 @@ func addParents(known []input) {
 	}
 }
 
-// preferred returns the known sensors without those of kinds that other sensors measure: named ones, or those of a driver
-// that is listed first. A graphics card is a kind by itself.
-func preferred(known, named []input) []input {
+// preferred returns the known sensors without those of kinds that the configuration names a sensor for, also while that one
+// is not there, or that a driver measures that is listed first. A graphics card is a kind by itself.
+func (m *Meter) preferred(known, named []input) []input {
 	same := func(a, b *input) bool {
 		return a.zone.Kind == b.zone.Kind && (a.zone.Kind != power.GPU || a.zone.Domain == b.zone.Domain)
 	}
@@ -114,7 +114,8 @@ func preferred(known, named []input) []input {
 		return slices.IndexFunc(meanings, func(c meaning) bool { return c.driver == f.is.driver })
 	}
 	return slices.DeleteFunc(slices.Clone(known), func(f input) bool {
-		return slices.ContainsFunc(named, func(g input) bool { return same(&f, &g) }) ||
+		return f.zone.Kind != power.GPU && slices.ContainsFunc(m.named, func(n Sensor) bool { return n.Kind == f.zone.Kind }) ||
+			slices.ContainsFunc(named, func(g input) bool { return same(&f, &g) }) ||
 			slices.ContainsFunc(known, func(g input) bool { return same(&f, &g) && rank(&g) < rank(&f) })
 	})
 }
