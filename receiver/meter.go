@@ -4,11 +4,8 @@ package energyreceiver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -244,108 +241,6 @@ func (m *meters) attributed() []power.Kind {
 		return m.whole
 	}
 	return m.zones
-}
-
-// report notes what is wrong with the meters.
-func (m *meters) report(c *conditions) {
-	c.check("energy sensor", m.trouble())
-	if m.set.Remainder != nil {
-		c.check("zone other", m.set.Remainder.Err())
-	}
-	failed := m.set.Failed()
-	if len(failed) == 0 {
-		return
-	}
-	ids := make([]string, len(failed))
-	for i := range failed {
-		ids[i] = failed[i].Zone.ID
-	}
-	reason := failed[0].Err
-	if i := slices.IndexFunc(failed, func(r power.Reading) bool { return errors.Is(r.Err, fs.ErrPermission) }); i > 0 {
-		if !errors.Is(reason, fs.ErrPermission) {
-			reason = joined(reason, failed[i].Err)
-		}
-	}
-	c.check("energy zones", withGrants(fmt.Errorf("cannot read %s: %w", strings.Join(ids, ", "), reason)))
-}
-
-// trouble returns what keeps sensors from being read. That one is missing is nothing wrong where there is another meter, or
-// may be one: it has not answered yet.
-func (m *meters) trouble() error {
-	status := m.set.Status()
-	alone := !slices.ContainsFunc(status, func(meter power.Status) bool { return isThere(&meter) || isWaiting(&meter) })
-	var trouble error
-	for i := range status {
-		meter := &status[i]
-		told := false
-		switch {
-		case meter.Replaced || meter.Err == nil:
-		case isMissing(meter):
-			told = alone || errors.Is(meter.Err, fs.ErrPermission) && isMissed(meter, status[:i])
-		default:
-			told = m.tellsFailure(meter)
-		}
-		if told && (trouble == nil || !errors.Is(meter.Err, fs.ErrNotExist)) { // one that is not there is enough
-			trouble = joined(trouble, meter.Err)
-		}
-	}
-	if trouble != nil && alone && m.auto {
-		return fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", trouble)
-	}
-	return withGrants(trouble)
-}
-
-// tellsFailure reports whether it is to be told that a meter fails: it is in use or may be, or the configuration asks for it. If
-// zones fail with the same error, they tell it.
-func (m *meters) tellsFailure(meter *power.Status) bool {
-	if slices.ContainsFunc(m.set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
-		return false
-	}
-	configured := !m.auto || meter.Name == string(MeterHTTP) || meter.Name == string(MeterRedfish)
-	return configured || meter.InUse || len(meter.Readings) == 0
-}
-
-// isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL, which has
-// the package, is missed beside sensors of the whole machine, too.
-func isMissed(meter *power.Status, preferred []power.Status) bool {
-	return !slices.ContainsFunc(preferred, func(p power.Status) bool {
-		if meter.Family == "" {
-			return isThere(&p) || isWaiting(&p)
-		}
-		return slices.ContainsFunc(p.Readings, func(r power.Reading) bool { return r.Zone.Kind == power.Package && r.Err == nil })
-	})
-}
-
-// isMissing reports whether there is nothing that the meter could read.
-func isMissing(meter *power.Status) bool {
-	return !meter.InUse && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones))
-}
-
-// isWaiting reports whether the meter has not answered yet.
-func isWaiting(meter *power.Status) bool {
-	return !meter.Replaced && meter.Err == nil && len(meter.Readings) == 0
-}
-
-// isThere reports whether there is something that the meter reads, or fails to.
-func isThere(meter *power.Status) bool {
-	return !meter.Replaced && !isMissing(meter) && !isWaiting(meter)
-}
-
-// joined returns two errors as one, in one line. The first may be nil.
-func joined(a, b error) error {
-	if a == nil {
-		return b
-	}
-	return fmt.Errorf("%w; %w", a, b)
-}
-
-// withGrants adds what to grant where a permission is missing: since Linux 5.10 only root may read the
-// energy counters (CVE-2020-8694).
-func withGrants(err error) error {
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	return fmt.Errorf("%w: run the collector as root, with CAP_DAC_READ_SEARCH or with CAP_PERFMON, or make the energy counters readable for its user", err)
 }
 
 // soonestWrap returns how soon a counter in use can wrap, 0 where none can.

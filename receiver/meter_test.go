@@ -229,6 +229,19 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	assert.Empty(t, n.logged())
 }
 
+func TestABMCIsNotAskedForWhatAPreferredMeterReads(t *testing.T) {
+	n := newTestNode(t)
+	set, err := openMeters(t.Context(), n.s.cfg, n, n.s.set.TelemetrySettings)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, set.Close()) }()
+	only := map[string]power.Kind{}
+	for _, meter := range set.Status() {
+		only[meter.Name] = meter.Only
+	}
+	assert.Equal(t, power.Platform, only[string(MeterIPMI)])
+	assert.Empty(t, only[string(MeterHwmon)])
+}
+
 // fakeMeter returns what the test sets.
 type fakeMeter struct {
 	readings []power.Reading
@@ -312,6 +325,11 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 			edit:   withModel(40, 120),
 			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterIPMI: denied("BMC ipmi0"), MeterModel: {readings: modeled()}},
 			sensor: "BMC ipmi0: no usable zone: permission denied" + grants,
+		},
+		"a BMC alone may not be read, and there is no model": {
+			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterIPMI: denied("BMC ipmi0")},
+			sensor: "no energy sensor found and no power model configured; no energy is reported: no powercap: file does not exist; " +
+				"BMC ipmi0: no usable zone: permission denied" + grants,
 		},
 		"a model stands in": {
 			edit:   withModel(40, 120),
