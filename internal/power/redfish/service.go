@@ -217,6 +217,7 @@ func (s *service) do(ctx context.Context, method, path string, body []byte) (*fe
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("OData-Version", "4.0")
+	req.Close = method == http.MethodDelete // nothing follows the end of the session
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

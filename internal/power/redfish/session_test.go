@@ -4,6 +4,7 @@ package redfish_test
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -248,4 +249,29 @@ func TestTLS(t *testing.T) {
 	assert.Equal(t, [2]int{0, 1}, [2]int{open, created})
 	assert.ErrorContains(t, poll(&http.Client{Transport: &http.Transport{}}, web.URL), "set tls::ca_file")
 	assert.ErrorContains(t, poll(web.Client(), "http"+strings.TrimPrefix(web.URL, "https")), "400 Bad Request")
+}
+
+func TestTheConnectionEndsWithTheSession(t *testing.T) {
+	closed := make(chan struct{}, 1)
+	web := httptest.NewUnstartedServer(rt.New(dell()))
+	web.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	web.Start()
+	defer web.Close()
+	sensor, err := redfish.New(redfish.Options{
+		Client:   &http.Client{Transport: &http.Transport{}},
+		Endpoint: web.URL, Username: rt.Username, Password: func() (string, error) { return rt.Password, nil },
+	})
+	require.NoError(t, err)
+	_, err = sensor.Poll(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, sensor.Close())
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("the connection is still open")
+	}
 }
