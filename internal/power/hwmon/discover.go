@@ -39,7 +39,9 @@ type sensor struct {
 func (s *sensor) isEnergy() bool { return strings.HasPrefix(s.name, "energy") }
 
 // number returns the sensor's number: "1".
-func (s *sensor) number() string { return strings.TrimLeft(s.name, "enrgypow") }
+func (s *sensor) number() string {
+	return strings.TrimPrefix(strings.TrimPrefix(s.name, "energy"), "power")
+}
 
 // averages reports whether the average is read. instant prefers the input.
 func (s *sensor) averages(instant bool) bool { return s.average && (!s.input || !instant) }
