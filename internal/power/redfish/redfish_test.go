@@ -416,6 +416,7 @@ func TestBadAnswersAreOneClearState(t *testing.T) {
 		"is an error":        {rt.Status(503), "the server answered 503 Service Unavailable"},
 		"is elsewhere":       {rt.Redirect("http://elsewhere.example/redfish/v1/"), `redirects to another one, which is not followed: if "http://elsewhere.example:80" is right`},
 		"is a loop":          {rt.Redirect("/redfish/v1/"), "redirects more than 5 times"},
+		"is another's":       {rt.Text(`{"hello": "world"}`), "there is no Redfish service at the endpoint, or it is switched off"},
 		"is no service":      {rt.Status(404), "there is no Redfish service at the endpoint, or it is switched off"},
 		"goes to no address": {rt.Redirect("http://%zz"), "no answer: "},
 	} {

@@ -149,6 +149,9 @@ func (s *service) readRoot(ctx context.Context) error {
 	case err != nil && status != http.StatusUnauthorized:
 		return fmt.Errorf("service root: %w", err)
 	}
+	if err == nil && *root == (serviceRoot{}) { // the password is not for whatever answers there
+		return errNoService
+	}
 	root.Systems.Path = cmp.Or(root.Systems.Path, rootPath+"Systems")
 	root.Chassis.Path = cmp.Or(root.Chassis.Path, rootPath+"Chassis")
 	root.Links.Sessions.Path = cmp.Or(root.Links.Sessions.Path, rootPath+"SessionService/Sessions")
