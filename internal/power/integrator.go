@@ -19,14 +19,14 @@ import (
 //
 // The zero Integrator is not usable; call NewIntegrator. An Integrator is not safe for concurrent use.
 type Integrator struct {
-	most       uint64        // bound on the power, in µW
-	gap        time.Duration // the longest
+	maxPower   uint64 // in µW; a reading above is rejected
+	longestGap time.Duration
 	total      units.Energy
 	remainder  uint64 // of total, in halves of a µW ns, below remainderUnit
-	power      uint64 // at the moment at, in µW
+	power      uint64 // at the time at, in µW
 	at         time.Time
-	seen       bool // at is known
-	skipped    bool // power is not known
+	started    bool // at is known
+	skipped    bool // power is not known, because Skip was the last call
 	unmeasured time.Duration
 }
 
@@ -35,7 +35,7 @@ const remainderUnit = 2 * uint64(time.Second)
 
 // NewIntegrator returns an integrator for a zone that never uses more than maxWatts.
 func NewIntegrator(maxWatts uint64, longestGap time.Duration) *Integrator {
-	return &Integrator{most: units.MulSaturating(maxWatts, 1e6), gap: longestGap}
+	return &Integrator{maxPower: units.MulSaturating(maxWatts, 1e6), longestGap: longestGap}
 }
 
 // Total returns the energy since the first good reading. It saturates at 2^64-1 µJ.
@@ -44,19 +44,20 @@ func (i *Integrator) Total() units.Energy { return i.total }
 // Unmeasured returns the time between readings that no energy was added for. It saturates.
 func (i *Integrator) Unmeasured() time.Duration { return i.unmeasured }
 
-// Add takes a reading in microwatts that the sensor made at the given moment, averaged over the time before it, 0 where it is
-// the power of that moment. It returns what the reading added to the total.
+// Add adds a reading, a power in microwatts, and returns by how much the total grew. The reading is the mean over the time
+// average that ends at the time at; an average of 0 stands for the instantaneous power.
 //
-// A reading below 0 or above the bound is Rejected and counts as not made. A second reading of the same moment adds nothing.
-// An earlier one shows that the clock was set back: it is Rebased, adds nothing, and the next one counts from there. Readings
-// with a monotonic clock reading do not meet that; their time stands still while the machine is suspended.
+// A reading below 0 or above the zone's maximum power is Rejected and otherwise ignored. A second reading of the same time
+// adds nothing. A reading of an earlier time shows that the clock was set back: it is Rebased, adds nothing, and the next
+// reading counts from there. That cannot happen to times with a monotonic clock reading, which do not advance while the
+// machine is suspended.
 func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) (units.Energy, Event) {
-	if microwatts < 0 || uint64(microwatts) > i.most {
+	if microwatts < 0 || uint64(microwatts) > i.maxPower {
 		return 0, Rejected
 	}
-	now, before, elapsed := uint64(microwatts), i.power, at.Sub(i.at)
-	first, blind := !i.seen, i.skipped || elapsed > i.gap
-	i.power, i.at, i.seen, i.skipped = now, at, true, false
+	power, previous, elapsed := uint64(microwatts), i.power, at.Sub(i.at)
+	first, gap := !i.started, i.skipped || elapsed > i.longestGap
+	i.power, i.at, i.started, i.skipped = power, at, true, false
 	switch {
 	case first:
 		return 0, Appeared
@@ -66,27 +67,28 @@ func (i *Integrator) Add(microwatts int64, average time.Duration, at time.Time) 
 		return 0, NoEvent
 	}
 	covered := min(max(average, 0), elapsed)
-	if blind && covered < elapsed {
-		i.miss(elapsed - covered)
-		return i.add(2*now, covered, 0, 0), Gap
+	if gap && covered < elapsed {
+		i.addUnmeasured(elapsed - covered)
+		return i.add(2*power, covered, 0, 0), Gap
 	}
-	return i.add(2*now, covered, before+now, elapsed-covered), NoEvent
+	return i.add(2*power, covered, previous+power, elapsed-covered), NoEvent
 }
 
-// Skip notes that the power is not known at a moment, and that the time until then is measured in another way, or is not
-// measured.
+// Skip says that the power at a time is not known. measured reports whether the energy until then was counted in another way.
+// If it was not, the time since the last reading adds to Unmeasured.
 func (i *Integrator) Skip(at time.Time, measured bool) {
-	if elapsed := at.Sub(i.at); i.seen && !measured && elapsed > 0 {
-		i.miss(elapsed)
+	if elapsed := at.Sub(i.at); i.started && !measured && elapsed > 0 {
+		i.addUnmeasured(elapsed)
 	}
-	i.at, i.seen, i.skipped = at, true, true
+	i.at, i.started, i.skipped = at, true, true
 }
 
-func (i *Integrator) miss(d time.Duration) {
+func (i *Integrator) addUnmeasured(d time.Duration) {
 	i.unmeasured += min(d, math.MaxInt64-i.unmeasured)
 }
 
-// add adds two products of twice a power in µW and a time, and returns by how much the total grew.
+// add adds the energy of two times, and returns by how much the total grew. Its powers are twice the mean power of their time,
+// in µW: the sum of two readings is twice their mean, and needs no division.
 func (i *Integrator) add(power1 uint64, time1 time.Duration, power2 uint64, time2 time.Duration) units.Energy {
 	hi1, lo1 := bits.Mul64(power1, uint64(time1)) // below 2^127: times are below 2^63
 	hi2, lo2 := bits.Mul64(power2, uint64(time2))

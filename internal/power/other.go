@@ -11,8 +11,8 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Remainder derives a zone of kind Other: the energy of the whole machine without that of its parts. The whole are the
-// measured zones of kind Platform, or of PSys where there is none. The parts are those of Package, DRAM and GPU.
+// Remainder derives a zone of kind Other: the energy of the whole machine without that of its parts. The whole is
+// the measured zones of kind Platform, or of PSys where there is none. The parts are the zones of Package, DRAM and GPU.
 //
 // The zone is brought up to date at the times of the whole's own readings. The parts' totals at such a time are interpolated
 // between the readings before and after it, so a part that is slower is waited for. With D = whole - parts, each since the
@@ -35,27 +35,27 @@ type Remainder struct {
 	modeled Kind     // of a part that is modeled, empty if none is
 	lacks   string   // what is not there, empty if nothing
 
-	// candidate is the time that is settled next, zero if there is none: that of the whole's first reading since the time
-	// that was settled last.
+	// candidate is the time up to which energy is settled next: that of the first reading of the whole that was seen after
+	// settled. It is zero if there is none yet.
 	candidate time.Time
-	accepted  time.Time // sample time at which the candidate became known
-	restart   bool      // nothing is known about the time between the settled one and the candidate
+	proposed  time.Time // sample time at which the candidate was chosen
+	restart   bool      // the time from settled to candidate is left out: the whole changed, or missed some of it
 
-	settled time.Time    // zero before the first
-	balance int64        // D until then, in µJ
+	settled time.Time    // up to when the total is known; zero before the first time
+	balance int64        // D at the time settled, in µJ
 	total   units.Energy // the largest balance
 
 	// Of the time since the deficit was last 0:
 	wholeEnergy units.Energy
 	elapsed     time.Duration
-	told        bool // it was more than noise
+	excessive   bool // the deficit was more than noise
 }
 
 const (
 	// partPatience is how long a part is waited for.
 	partPatience = 2 * time.Minute
-	// Less of a deficit is noise, such as that of a BMC that follows a minute late: noiseTime of the whole's power, and a
-	// noiseShare of its energy.
+	// A deficit is noise, such as that of a BMC that follows a minute late, while it is below what the whole uses in noiseTime,
+	// or below noiseShare of what the whole has used since the deficit began.
 	noiseTime  = 5 * time.Minute
 	noiseShare = 0.01
 	// maxStep bounds what one zone adds to the balance at once, and maxBalance the balance, in µJ, so that nothing overflows.
@@ -76,7 +76,7 @@ func (m *Remainder) Err() error {
 	switch {
 	case m.modeled != "":
 		return fmt.Errorf("%s is modeled, and an estimate is not subtracted from what is measured; no energy is reported for other", m.modeled)
-	case m.told:
+	case m.excessive:
 		return errDeficit
 	}
 	return nil
@@ -89,7 +89,7 @@ func (m *Remainder) add(readings []Reading, now time.Time) []Reading {
 	if !m.update(readings) {
 		return readings
 	}
-	if m.accept(now) {
+	if m.propose(now) {
 		m.settle(now)
 	}
 	if m.settled.IsZero() {
@@ -156,13 +156,13 @@ func (m *Remainder) selectWhole() (whole, part bool) {
 	var watts uint64
 	for _, t := range m.tracks {
 		part = part || isPart(t.zone.Kind)
-		is := t.present && t.zone.Kind == kind
-		if is {
+		selected := t.present && t.zone.Kind == kind
+		if selected {
 			whole = true
 			watts += t.zone.MaxWatts
 		}
-		if t.whole != is {
-			t.whole = is
+		if t.whole != selected {
+			t.whole = selected
 			m.restart, m.candidate = true, time.Time{}
 		}
 	}
@@ -174,9 +174,9 @@ func (m *Remainder) selectWhole() (whole, part bool) {
 	return whole, part
 }
 
-// accept makes the time of the whole's last reading the candidate if there is none, and reports whether there is one then.
+// propose makes the time of the whole's last reading the candidate if there is none, and reports whether there is one then.
 // If the whole has several zones, it is the time of the first.
-func (m *Remainder) accept(now time.Time) bool {
+func (m *Remainder) propose(now time.Time) bool {
 	if !m.candidate.IsZero() {
 		return true
 	}
@@ -185,7 +185,7 @@ func (m *Remainder) accept(now time.Time) bool {
 	if !at.After(m.settled) && !first.setBack {
 		return false
 	}
-	m.candidate, m.accepted = at, now
+	m.candidate, m.proposed = at, now
 	m.restart = m.restart || first.setBack
 	first.setBack = false
 	for _, t := range m.tracks {
@@ -197,7 +197,7 @@ func (m *Remainder) accept(now time.Time) bool {
 // settle brings the zone up to date at the candidate, once all zones of the whole, and the parts that are waited for, have a
 // reading that is no earlier.
 func (m *Remainder) settle(now time.Time) {
-	complete, patient := true, now.Sub(m.accepted) < partPatience
+	complete, patient := true, now.Sub(m.proposed) < partPatience
 	for _, t := range m.tracks {
 		if m.uses(t) {
 			complete = t.resolve(m.candidate, patient) && complete
@@ -234,13 +234,13 @@ func (m *Remainder) advance(whole, parts int64, elapsed time.Duration) {
 	m.total = max(m.total, units.Energy(max(m.balance, 0)))
 	deficit := float64(m.Deficit())
 	if deficit == 0 {
-		m.wholeEnergy, m.elapsed, m.told = 0, 0, false
+		m.wholeEnergy, m.elapsed, m.excessive = 0, 0, false
 		return
 	}
 	m.wholeEnergy += units.Energy(max(whole, 0))
 	m.elapsed += elapsed
 	energy := float64(m.wholeEnergy)
-	m.told = m.told || deficit > noiseShare*energy && deficit*m.elapsed.Seconds() > energy*noiseTime.Seconds()
+	m.excessive = m.excessive || deficit > noiseShare*energy && deficit*m.elapsed.Seconds() > energy*noiseTime.Seconds()
 }
 
 // track is what is known of a whole or a part.
@@ -253,7 +253,7 @@ type track struct {
 
 	points     []point // readings, by time
 	unmeasured time.Duration
-	missed     [2]point // the readings between which a time was missed last
+	missed     [2]point // the last two readings between which some time was not measured
 	setBack    bool     // the clock of the readings was set back
 
 	settled units.Energy // total at the time that was settled last, or in the first reading
@@ -268,7 +268,7 @@ type point struct {
 }
 
 // A track keeps its last two points, and of those before them the last maxPoints-2 that are at least pointSpacing apart: a
-// whole may say only later what it had counted.
+// reading of the whole may arrive long after the time that it is of.
 const (
 	maxPoints    = 64
 	pointSpacing = time.Second
@@ -311,7 +311,7 @@ func (t *track) add(p point) {
 	t.points = append(t.points, p)
 }
 
-// missedBetween reports whether some of the time between two times was missed.
+// missedBetween reports whether some of the time between two times was not measured.
 func (t *track) missedBetween(from, to time.Time) bool {
 	return t.missed[0].at.Before(to) && t.missed[1].at.After(from)
 }

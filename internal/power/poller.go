@@ -34,8 +34,8 @@ type Pacer interface {
 
 // Finder is a Sensor that knows at once whether there may be something to poll.
 type Finder interface {
-	// Find returns why there is nothing to poll: fs.ErrNotExist or ErrNoZones. It does not block, and is called before the first
-	// Poll only.
+	// Find returns nil if there may be something to poll, and why there is nothing if not: fs.ErrNotExist or ErrNoZones. It does
+	// not block, and is called before the first Poll only.
 	Find() error
 }
 
@@ -69,12 +69,12 @@ type Poller struct {
 	done    chan error         // what Sensor.Close returned
 	closed  bool
 
-	notFound error     // what the Finder found last
-	looked   time.Time // sample time of that
+	notFound error     // what the last Find returned
+	foundAt  time.Time // sample time of the last Find
 
 	readings []Reading
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards what follows
 	zones []*polledZone
 	err   error // what the last poll failed with
 }
@@ -83,8 +83,9 @@ const (
 	maxBackoff = 5 * time.Minute
 	// findEvery is how often a Finder is asked.
 	findEvery = time.Minute
-	// hangs is how long after its timeout a poll may return. One that ignores its context is reported then.
-	hangs = time.Second
+	// hangGrace is how long after its timeout a poll may still return. After that the timeout is reported although the poll
+	// goes on: the sensor ignores its context.
+	hangGrace = time.Second
 	// maxClose is how long Close waits for the sensor.
 	maxClose = 3 * time.Second
 )
@@ -135,8 +136,8 @@ func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 // find returns why there is nothing to poll.
 func (p *Poller) find(at time.Time) error {
 	finder, ok := p.sensor.(Finder)
-	if ok && (p.notFound == nil || at.Sub(p.looked) >= findEvery) {
-		p.notFound, p.looked = finder.Find(), at
+	if ok && (p.notFound == nil || at.Sub(p.foundAt) >= findEvery) {
+		p.notFound, p.foundAt = finder.Find(), at
 	}
 	return p.notFound
 }
@@ -181,7 +182,7 @@ func (p *Poller) poll(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.options.Timeout)
 	defer cancel()
 	ended := false
-	watchdog := time.AfterFunc(p.options.Timeout+hangs, func() {
+	watchdog := time.AfterFunc(p.options.Timeout+hangGrace, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !ended {
@@ -197,7 +198,7 @@ func (p *Poller) poll(ctx context.Context) bool {
 	switch {
 	case err == nil:
 		p.take(values, now)
-	case ctx.Err() == context.DeadlineExceeded: // where it came in the sensor's way differs from poll to poll
+	case ctx.Err() == context.DeadlineExceeded: // the sensor's own error may differ from poll to poll, and would be logged each time
 		p.fail(p.timeout)
 	default:
 		p.fail(err)
@@ -205,7 +206,7 @@ func (p *Poller) poll(ctx context.Context) bool {
 	return err == nil
 }
 
-// fail notes what keeps all zones from being read.
+// fail sets the error of all zones.
 func (p *Poller) fail(err error) {
 	p.err = err
 	for _, z := range p.zones {
@@ -213,7 +214,8 @@ func (p *Poller) fail(err error) {
 	}
 }
 
-// take adds the values of a poll that has ended now.
+// take adds the values of a poll that ended at the time now. A zone that they leave out has an error, and no reading once it
+// was left out for longer than the longest gap.
 func (p *Poller) take(values []Value, now time.Time) {
 	p.err = nil
 	for i := range values {
@@ -230,7 +232,8 @@ func (p *Poller) take(values []Value, now time.Time) {
 	}
 }
 
-// zone returns what is known of a zone. Another zone of the same ID gives way to it: the sensor reads it in another way.
+// zone returns the state of a zone, and makes it for a new one. A zone with the ID of another replaces it: the sensor reads it
+// in another way than before.
 func (p *Poller) zone(zone *Zone) *polledZone {
 	i := slices.IndexFunc(p.zones, func(z *polledZone) bool { return z.reading.Zone.ID == zone.ID })
 	if i >= 0 && p.zones[i].reading.Zone == zone {

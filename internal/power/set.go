@@ -17,8 +17,8 @@ import (
 //	nobody                                  those of the first sensor that lists one, with their errors
 //	one meter or several                    those of the first of them, also while it fails
 //
-// So a meter gives way as soon as a preferred one reads the kind, and is never returned to: a sensor that fails is waited
-// for. Other kinds are not affected.
+// So a meter loses the kind as soon as a preferred one reads it, and does not get it back when that one fails: zones of a
+// failing sensor wait until it is back. Other kinds are not affected.
 //
 // A meter that only stands in (a model) also gives way where no sensor lists its kind but one has read a kind that
 // contains it.
@@ -41,8 +41,8 @@ type Set struct {
 	readings []Reading
 	failed   []Reading
 
-	closing sync.WaitGroup
-	closed  []error // what closing each meter returned, by its index
+	closing   sync.WaitGroup
+	closeErrs []error // what closing each meter returned, by its index
 }
 
 // containers are the kinds whose sensors make a stand-in for a kind unnecessary: a part is not modeled where the whole is
@@ -75,20 +75,20 @@ type Status struct {
 	// Replaced reports whether another meter is used in its place.
 	Replaced bool
 
-	leads   bool // it is the one of its family that is used
+	leads   bool // of its family, this meter is used
 	retired bool // it is closed: no Read follows
 }
 
-// choice is which meters know a zone kind: indices of meters, or their number where there is none.
+// choice says which meter a zone kind is read from. Meters are given by their index; the number of meters stands for none.
 type choice struct {
-	read   int  // the first that has ever read a zone
-	listed int  // the first sensor that has ever listed one
-	gaveUp bool // a stand-in gave way to what contains the kind
+	read   int  // the first meter that has ever read a zone of the kind
+	listed int  // the first sensor that has ever listed one, whether or not it could be read
+	gaveUp bool // stand-ins are no longer used, because a kind that contains this one is measured
 }
 
 // NewSet returns a set of the meters, which are in order of preference.
 func NewSet(members ...Member) *Set {
-	s := &Set{meters: make([]Status, len(members)), kinds: make([]choice, len(Kinds)), closed: make([]error, len(members))}
+	s := &Set{meters: make([]Status, len(members)), kinds: make([]choice, len(Kinds)), closeErrs: make([]error, len(members))}
 	for i := range members {
 		s.meters[i].Member = members[i]
 	}
@@ -136,7 +136,8 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 	return s.readings
 }
 
-// lead makes a meter the one of its family that is used, if it is preferred to the one that is and has read a zone.
+// lead makes the meter the one of its family that is used, once it has read a zone. It is only called for meters that are
+// preferred to the one in use, as all others are closed.
 func (s *Set) lead(meter int) {
 	m := &s.meters[meter]
 	if m.Family == "" || m.leads || !slices.ContainsFunc(m.Readings, func(r Reading) bool { return r.Err == nil }) {
@@ -176,7 +177,7 @@ func (s *Set) retire(meter int) {
 		return
 	}
 	m.retired = true
-	s.closing.Go(func() { s.closed[meter] = m.Meter.Close() })
+	s.closing.Go(func() { s.closeErrs[meter] = m.Meter.Close() })
 }
 
 // choose gives the kind of a zone to its meter if no preferred one has read the kind.
@@ -247,5 +248,5 @@ func (s *Set) Close() error {
 		s.retire(i)
 	}
 	s.closing.Wait()
-	return errors.Join(s.closed...)
+	return errors.Join(s.closeErrs...)
 }
