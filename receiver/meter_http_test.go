@@ -95,6 +95,15 @@ var documents = map[string]document{
 			"instance":"pdu-1.example","rPDU2OutletMeteredStatusIndex":"7"},"value":[1435782051.781,"412"]}]}}`,
 		600 * 412 * units.Joule,
 	},
+	// https://docs.nvidia.com/datacenter/dcgm/latest/reference/dcgm-exporter-metrics.html, as Prometheus answers
+	"gpu-0": {
+		`http://prometheus.example:9090/api/v1/query?query=DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{Hostname="node-7",gpu="0"}`,
+		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+			"Hostname":"node-7","gpu":"0"},"value":[1435781451.781,"82473829182"]}]}}`,
+		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+			"Hostname":"node-7","gpu":"0"},"value":[1435782051.781,"82653829183"]}]}}`,
+		180_000_001_000, // 180000.001 J
+	},
 }
 
 func httpOptions() *meterOptions {
@@ -116,7 +125,11 @@ func TestRecipesOnThePageReadTheVendorsDocuments(t *testing.T) {
 		require.True(t, ok, name)
 		source, err := entry.source(t.Context(), httpOptions())
 		require.NoError(t, err, name)
-		assert.Equal(t, power.Platform, source.Kind, name)
+		if name == "gpu-0" {
+			assert.Equal(t, power.GPU, source.Kind, name)
+		} else {
+			assert.Equal(t, power.Platform, source.Kind, name)
+		}
 		synctest.Test(t, func(t *testing.T) {
 			var answer atomic.Value
 			answer.Store(d.before)
