@@ -248,7 +248,7 @@ type track struct {
 	zone    *Zone
 	present bool // it is among the readings
 	whole   bool // it is the whole, or a zone of it
-	// abandoned marks a part that was waited for in vain. It is not waited for until it has a new reading.
+	// abandoned marks a part that had nothing new in the time that it was waited for. It is not waited for until it has a new reading.
 	abandoned bool
 
 	points     []point // readings, by time

@@ -29,7 +29,7 @@ import (
 //	nobody                                    all            all
 //	one meter or several                      the first      that one and those before it, which take over once they can
 //
-// A meter whose zones are all of one kind is not asked in vain: it is closed once a preferred meter has read the kind.
+// A meter whose zones are all of one kind is not asked for nothing: it is closed once a preferred meter has read the kind.
 //
 // A Set is not safe for concurrent use.
 type Set struct {
