@@ -338,6 +338,8 @@ type exporter struct {
 	began time.Time
 	fails atomic.Bool
 	at    bool // samples have their time
+	// steady keeps the utilization the same.
+	steady bool
 }
 
 func (e *exporter) RoundTrip(*http.Request) (*http.Response, error) {
@@ -349,22 +351,26 @@ func (e *exporter) RoundTrip(*http.Request) (*http.Response, error) {
 	if e.at {
 		stamp = fmt.Sprintf(" %d", e.began.Add(interval*10*time.Second).UnixMilli())
 	}
+	steady := interval % 10
+	if e.steady {
+		steady = 5
+	}
 	text := fmt.Sprintf(`# TYPE hw_energy_joules_total counter
 hw_energy_joules_total{hw_id="intel-rapl:0",hw_type="cpu"} %d%[2]s
 # TYPE hw_host_energy_joules_total counter
 hw_host_energy_joules_total{hw_id="ipmi0"} %[3]d%[2]s
 # TYPE system_cpu_utilization_ratio gauge
 system_cpu_utilization_ratio 0.%[4]d%[2]s
-`, 100*interval, stamp, 200*interval, interval%10)
+`, 100*interval, stamp, 200*interval, steady)
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
 func TestEachCollectionIsRecordedOnce(t *testing.T) {
-	for _, stamped := range []bool{true, false} {
+	for _, with := range []struct{ at, steady bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 65*time.Second)
 			defer stop()
-			e := &exporter{began: time.Now(), at: stamped}
+			e := &exporter{began: time.Now(), at: with.at, steady: with.steady}
 			r, err := collect(ctx, &http.Client{Transport: e}, "http://collector/metrics", time.Second, time.Minute)
 			require.NoError(t, err)
 			require.Len(t, r.utilization, 7)

@@ -118,28 +118,39 @@ func (z *meterZone) add(p calibration.Point) {
 	}
 }
 
-// take adds what a scrape at the time found. Samples without a time of their own have that of the scrape, as far as they are new.
+// take adds what a scrape at the time found. Samples without a time of their own have that of the scrape, if the collector has
+// measured since the one before: then an energy or the utilization is another.
 func (r *record) take(families map[string]*dto.MetricFamily, now time.Time) {
+	measured := false
 	for name, whole := range map[string]bool{"hw_energy_joules_total": false, "hw_host_energy_joules_total": true} {
 		for _, m := range families[name].GetMetric() {
-			labels := labelsOf(m)
-			kind := labels["hw_type"]
-			if whole {
-				kind = "host"
-			}
-			z := r.zone(labels["hw_id"], cmp.Or(kind, "other"), kind == "cpu" && labels["hw_parent"] != "")
-			if n := len(z.reads); m.TimestampMs == nil && n > 0 && z.reads[n-1].Value == valueOf(m) {
-				continue
-			}
-			z.add(calibration.Point{Time: timeOf(m, now), Value: valueOf(m)})
+			measured = r.takeEnergy(m, whole, now) || measured
 		}
 	}
 	for _, m := range families["system_cpu_utilization_ratio"].GetMetric() {
 		p := calibration.Point{Time: timeOf(m, now), Value: valueOf(m)}
-		if n := len(r.utilization); n == 0 || p.Time > r.utilization[n-1].Time && (m.TimestampMs != nil || p.Value != r.utilization[n-1].Value) {
+		n := len(r.utilization)
+		isNew := n == 0 || m.TimestampMs != nil || measured || p.Value != r.utilization[n-1].Value
+		if isNew && (n == 0 || p.Time > r.utilization[n-1].Time) {
 			r.utilization = append(r.utilization, p)
 		}
 	}
+}
+
+// takeEnergy adds the energy of a zone, and reports whether it has grown.
+func (r *record) takeEnergy(m *dto.Metric, whole bool, now time.Time) bool {
+	labels := labelsOf(m)
+	kind := labels["hw_type"]
+	if whole {
+		kind = "host"
+	}
+	z := r.zone(labels["hw_id"], cmp.Or(kind, "other"), kind == "cpu" && labels["hw_parent"] != "")
+	n := len(z.reads)
+	grown := n > 0 && z.reads[n-1].Value != valueOf(m)
+	if n == 0 || grown || m.TimestampMs != nil {
+		z.add(calibration.Point{Time: timeOf(m, now), Value: valueOf(m)})
+	}
+	return grown
 }
 
 func timeOf(m *dto.Metric, now time.Time) float64 {
