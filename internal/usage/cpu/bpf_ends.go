@@ -144,7 +144,7 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	}
 	w, ok := b.missing[id]
 	if !ok {
-		w.first, w.most = t.scans, t.longestLastSlice(p)
+		w.first, w.most = t.scans, t.longestRun(p)
 	}
 	if !ok || t.Now < w.since {
 		w.since = t.Now

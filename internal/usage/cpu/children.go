@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"slices"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -170,12 +171,19 @@ const maxThreads = 1 << 22
 // than it had lived until then. So a 5 ms child that a scan happens to see is not billed for hundreds of siblings that no
 // scan saw, and a process that ran for minutes gets its whole last slice.
 func (t *Table) longestLastSlice(p *Process) units.CPUTime {
+	return mostIn(min(t.Now-t.beforeNow, t.beforeNow-p.Start), p)
+}
+
+// longestRun bounds what a process can have used since the previous scan, however young it was then.
+func (t *Table) longestRun(p *Process) units.CPUTime { return mostIn(t.Now-t.beforeNow, p) }
+
+// mostIn bounds what a process can use in a time.
+func mostIn(d time.Duration, p *Process) units.CPUTime {
 	if p.Zombie {
 		return 0
 	}
-	lived := min(t.Now-t.beforeNow, t.beforeNow-p.Start)
 	// User and system time are each rounded down to a tick.
-	return units.CPUTime(max(lived, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*Tick
+	return units.CPUTime(max(d, 0))*units.CPUTime(min(max(p.Threads, 1), maxThreads)) + 2*Tick
 }
 
 // portion is amount * part / whole without overflow; part must not exceed whole.

@@ -34,6 +34,18 @@ func TestAnUnreportedEndIsUntracedOnce(t *testing.T) {
 	assert.Zero(t, table.Run, "it was given up")
 }
 
+func TestAnUnreportedEndOfAYoungProcessIsUntracedForTheWholeInterval(t *testing.T) {
+	k, b, table := fakeBPF(t)
+	k.listed = append(k.listed, tasks.Process{Pid: 20, Start: uint64(k.now - time.Millisecond), Run: 30, Cgroup: 7, Threads: 3})
+	require.NoError(t, b.ReadProcesses(table))
+	k.listed = k.listed[:2]
+	k.now += 9 * time.Second // and one when it is read: ten times as long as it had lived
+	require.NoError(t, b.ReadProcesses(table))
+	k.now += maxAwait
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Equal(t, 3*10*units.Second+2*Tick, table.Untraced)
+}
+
 func TestAnEndThatMayHaveBeenLostIsNotCountedTwice(t *testing.T) {
 	k, b, table := fakeBPF(t)
 	k.count, k.lost = 1, 5100 // it ended just after it was listed
