@@ -316,13 +316,14 @@ func (t *track) missedBetween(from, to time.Time) bool {
 	return t.missed[0].at.Before(to) && t.missed[1].at.After(from)
 }
 
-// resolve finds the total at a time, and reports whether it is known. That of a part that is not waited for is the last one.
+// resolve finds the total at a time, and reports whether it is known. That of a part that is not waited for is the last one, also
+// where the time before, of another whole, was an earlier one and the part's total then was interpolated.
 func (t *track) resolve(at time.Time, patient bool) bool {
 	switch {
 	case t.known:
 	case !t.last().at.Before(at):
 		t.value, t.known = t.interpolate(at), true
-	case !t.whole && (!t.present || !patient):
+	case !t.whole && (!t.present || t.abandoned || !patient):
 		t.value, t.abandoned = t.last().total, true
 	}
 	return t.known || t.abandoned
