@@ -26,7 +26,7 @@ type HTTPConfig struct {
 	Name string `mapstructure:"name"`
 	// Pointer is the JSON pointer to the number (RFC 6901). Empty if the document is the number.
 	Pointer string `mapstructure:"pointer"`
-	// Unit is what the number is in. It tells whether it is a power or an energy.
+	// Unit is the unit of the number, of a power or of an energy.
 	Unit string `mapstructure:"unit"`
 	// Zone is what is measured: platform (the default), package, dram or gpu.
 	Zone power.Kind `mapstructure:"zone"`

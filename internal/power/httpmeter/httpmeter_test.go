@@ -211,7 +211,7 @@ func TestSourcesOfOneKindStandSideBySide(t *testing.T) {
 		rs := readAll(t, m)
 		assert.Len(t, rs, 3)
 		assert.Equal(t, rs["http:a"].Zone.Kind, rs["http:b"].Zone.Kind)
-		assert.Equal(t, units.Domain("gpu-card"), rs["http:card"].Zone.Domain, "a card is not used by whoever uses the CPUs")
+		assert.Equal(t, units.Domain("gpu-card"), rs["http:card"].Zone.Domain, "a card is a domain of its own")
 		require.NoError(t, m.Close())
 		require.NoError(t, m.Close())
 	})
