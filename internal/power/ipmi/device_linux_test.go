@@ -16,7 +16,7 @@ import (
 // The sizes and offsets of linux/ipmi.h where a long has 64 bits, as on amd64, arm64 and ppc64le.
 func TestStructuresAreTheKernels(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
-		t.Skip("another layout")
+		t.Skip("a long has 32 bits here, and the structures another layout")
 	}
 	assert.EqualValues(t, 8, unsafe.Sizeof(systemInterface{}))
 	assert.EqualValues(t, 40, unsafe.Sizeof(sent{}))
