@@ -268,3 +268,14 @@ func (p *Poller) Close() error {
 		return fmt.Errorf("%s meter: %w", p.options.Name, errHangs)
 	}
 }
+
+// ClosePollers closes the pollers side by side, so that it waits no longer than for one of them.
+func ClosePollers(pollers ...*Poller) error {
+	errs := make([]error, len(pollers))
+	var closing sync.WaitGroup
+	for i, p := range pollers {
+		closing.Go(func() { errs[i] = p.Close() })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}

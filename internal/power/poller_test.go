@@ -342,6 +342,30 @@ func TestAPollThatIgnoresItsContextBlocksNobody(t *testing.T) {
 	})
 }
 
+func TestHungPollersCloseSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		pollers := make([]*Poller, 4)
+		for i := range pollers {
+			pollers[i] = NewPoller(&scripted{poll: func(context.Context) ([]Value, error) {
+				<-release
+				return nil, nil
+			}}, PollOptions{Name: "http"})
+			_, _ = pollers[i].Read(t.Context(), Sample{})
+		}
+		synctest.Wait()
+		began := time.Now()
+		err := ClosePollers(pollers...)
+		if took := time.Since(began); took != maxClose {
+			t.Errorf("took %v, want %v", took, maxClose)
+		}
+		if errs, ok := err.(interface{ Unwrap() []error }); !ok || len(errs.Unwrap()) != len(pollers) {
+			t.Errorf("error %v, want one of each", err)
+		}
+		close(release)
+	})
+}
+
 func TestCloseEndsAPollAndReturnsTheSensorsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sensor := &scripted{close: func() error { return errBroken }}

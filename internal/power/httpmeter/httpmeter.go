@@ -81,11 +81,7 @@ func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, erro
 
 // Close ends the requests that are under way. It may be called again; Read may not.
 func (m *Meter) Close() error {
-	errs := make([]error, len(m.pollers))
-	for i, p := range m.pollers {
-		errs[i] = p.Close()
-	}
-	return errors.Join(errs...)
+	return power.ClosePollers(m.pollers...)
 }
 
 // sensor is the power.Sensor of one source.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -130,11 +129,9 @@ func (m *Meter) Unused() []string { return m.unused }
 
 // Close ends the goroutines and closes the files. It may be called again; Read may not.
 func (m *Meter) Close() error {
-	errs := make([]error, len(m.chips), len(m.chips)+1)
-	var wg sync.WaitGroup
-	for i, c := range m.chips { // each may wait for a chip that does not answer
-		wg.Go(func() { errs[i] = c.poller.Close() })
+	pollers := make([]*power.Poller, len(m.chips))
+	for i, c := range m.chips {
+		pollers[i] = c.poller
 	}
-	wg.Wait()
-	return errors.Join(append(errs, m.files.Close())...)
+	return errors.Join(power.ClosePollers(pollers...), m.files.Close())
 }

@@ -3,6 +3,7 @@
 package hwmon
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -154,7 +155,7 @@ func (p *polledChip) text(name string) string {
 	if err != nil {
 		return ""
 	}
-	return string(trim(text))
+	return string(bytes.TrimSpace(text))
 }
 
 // isSuspended reports whether a read would wake the device.
@@ -163,14 +164,8 @@ func (p *polledChip) isSuspended() bool {
 		return false
 	}
 	text, err := p.status.Read(p.buf[:])
-	return err == nil && (string(trim(text)) == "suspended" || string(trim(text)) == "suspending")
-}
-
-func trim(text []byte) []byte {
-	for len(text) > 0 && (text[len(text)-1] == '\n' || text[len(text)-1] == ' ') {
-		text = text[:len(text)-1]
-	}
-	return text
+	state := string(bytes.TrimSpace(text))
+	return err == nil && (state == "suspended" || state == "suspending")
 }
 
 // Close closes the files.
