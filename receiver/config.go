@@ -3,7 +3,6 @@
 package energyreceiver
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -36,8 +34,15 @@ type Config struct {
 	IPMI IPMIConfig `mapstructure:"ipmi"`
 	// Zones are the zone kinds that are reported and attributed.
 	Zones []power.Kind `mapstructure:"zones"`
-	// Model is the power curve of a machine without a sensor. Without it nothing is modeled.
+	// Model says how energy is estimated that no sensor measures. Without it nothing is modeled.
 	Model configoptional.Optional[ModelConfig] `mapstructure:"model"`
+	// PowercapPath is a powercap tree that the hypervisor writes for this virtual machine. It is read in place of the machine's
+	// own; its energy is reported, not measured.
+	PowercapPath string `mapstructure:"powercap_path"`
+	// Hypervisor is asked over vsock what energy this virtual machine was attributed. Without it nobody is asked.
+	Hypervisor configoptional.Optional[HypervisorConfig] `mapstructure:"hypervisor"`
+	// Guests says how the virtual machines of this node are told their energy. Without it they are told nothing.
+	Guests configoptional.Optional[GuestsConfig] `mapstructure:"guests"`
 	// Hwmon names sensors of hwmon chips of which the receiver does not know what they measure.
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
 	// HTTP are power and energy readings in JSON documents on the network: plugs, PDUs, Prometheus.
@@ -64,40 +69,17 @@ type MeterKind string
 
 // The meters.
 const (
-	MeterAuto     MeterKind = "auto"    // for each zone kind powercap, else perf, else cray, else hwmon, else ipmi, else the model if it is configured
-	MeterHTTP     MeterKind = "http"    // is read where http is set
-	MeterRedfish  MeterKind = "redfish" // is read where redfish is set
-	MeterPowercap MeterKind = "powercap"
-	MeterPerf     MeterKind = "perf"
-	MeterCray     MeterKind = "cray"
-	MeterHwmon    MeterKind = "hwmon"
-	MeterIPMI     MeterKind = "ipmi"
-	MeterModel    MeterKind = "model"
+	MeterAuto       MeterKind = "auto"    // for each zone kind powercap, else perf, else cray, else hwmon, else ipmi, else the model if it is configured
+	MeterHTTP       MeterKind = "http"    // is read where http is set
+	MeterRedfish    MeterKind = "redfish" // is read where redfish is set
+	MeterPowercap   MeterKind = "powercap"
+	MeterPerf       MeterKind = "perf"
+	MeterCray       MeterKind = "cray"
+	MeterHwmon      MeterKind = "hwmon"
+	MeterIPMI       MeterKind = "ipmi"
+	MeterModel      MeterKind = "model"
+	MeterHypervisor MeterKind = "hypervisor" // is asked where hypervisor is set
 )
-
-// ModelConfig is a power curve: a straight line between two powers, or points.
-type ModelConfig struct {
-	// Zone is what the curve is the power of: package, all CPU sockets of the node (the default), or platform, the whole
-	// machine.
-	Zone power.Kind `mapstructure:"zone"`
-	// IdlePower and MaxPower are the power in watts with no CPU busy and with all CPUs busy.
-	IdlePower float64 `mapstructure:"idle_power"`
-	MaxPower  float64 `mapstructure:"max_power"`
-	// Points describe the curve in more detail, by ascending utilization. They replace the two powers.
-	Points []ModelPoint `mapstructure:"points"`
-
-	_ struct{}
-}
-
-// ModelPoint is one point of a power curve.
-type ModelPoint struct {
-	// Utilization is the busy share of the node's CPU time, 0 to 1.
-	Utilization float64 `mapstructure:"utilization"`
-	// Power is the node's power at it, in watts.
-	Power float64 `mapstructure:"power"`
-
-	_ struct{}
-}
 
 // SeriesConfig bounds which processes, containers, pods or VMs have a series of their own. The energy of the rest is in
 // one series, whose process.executable.name, container.id, k8s.pod.uid or vm.id is "other".
@@ -177,59 +159,6 @@ func join[T ~string](values []T) string {
 		s[i] = string(v)
 	}
 	return strings.Join(s, ", ")
-}
-
-// maxPower is in watts. No node has a megawatt.
-const maxPower = 1e6
-
-// Validate checks the curve. Each error names its field.
-func (m *ModelConfig) Validate() error {
-	var errs []error
-	wrong := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
-	}
-	watts := func(field string, w float64) bool {
-		possible := w >= 0 && w <= maxPower
-		if !possible {
-			wrong(field, "must be between 0 and %g watts, is %g", maxPower, w)
-		}
-		return possible
-	}
-	oneOf(wrong, "zone", m.zone(), power.Package, power.Platform)
-	twoPowers := m.IdlePower != 0 || m.MaxPower != 0
-	if len(m.Points) == 0 || twoPowers {
-		idle, most := watts("idle_power", m.IdlePower), watts("max_power", m.MaxPower)
-		switch {
-		case len(m.Points) > 0:
-			wrong("points", "must not be set together with idle_power and max_power")
-		case most && m.MaxPower == 0:
-			wrong("max_power", "must be more than 0 watts, is 0")
-		case idle && most && m.MaxPower < m.IdlePower:
-			wrong("max_power", "must be at least idle_power, %g watts, is %g", m.IdlePower, m.MaxPower)
-		}
-	}
-	for i, p := range m.Points {
-		if u := p.Utilization; !(u >= 0 && u <= 1) {
-			wrong(fmt.Sprintf("points::%d::utilization", i), "must be between 0 and 1, is %g", u)
-		} else if i > 0 && u <= m.Points[i-1].Utilization {
-			wrong(fmt.Sprintf("points::%d::utilization", i), "must be above the %g before it, is %g", m.Points[i-1].Utilization, u)
-		}
-		watts(fmt.Sprintf("points::%d::power", i), p.Power)
-	}
-	return errors.Join(errs...)
-}
-
-func (m *ModelConfig) zone() power.Kind { return cmp.Or(m.Zone, power.Package) }
-
-func (m *ModelConfig) curve() (model.Curve, error) {
-	if len(m.Points) == 0 {
-		return model.Linear(m.IdlePower, m.MaxPower)
-	}
-	points := make([]model.Point, len(m.Points))
-	for i, p := range m.Points {
-		points[i] = model.Point{Utilization: p.Utilization, Watts: p.Power}
-	}
-	return model.NewCurve(points)
 }
 
 func (s *SeriesConfig) validate(wrong func(field, format string, args ...any), field string) {

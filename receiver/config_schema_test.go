@@ -58,7 +58,7 @@ func TestSchemaHasEverySettingWithItsTypeDefaultAndValues(t *testing.T) {
 	assert.Equal(t, []string{
 		"attribution::cpu_weight", "attribution::idle", "attribution::idle_among", "attribution::key", "attribution::keys::package",
 		"attribution::memory_size", "attribution::preset", "attribution::scope", "attribution::split", "attribution::splits::package", "cpu_time",
-		"http::0::unit", "http::0::zone", "hwmon::sensors::0::zone", "meter", "model::zone", "zones::0",
+		"http::0::unit", "http::0::zone", "hwmon::sensors::0::zone", "meter", "model::idle", "model::zone", "zones::0",
 	}, slices.Sorted(slices.Values(s.enums)), "settings whose values were compared")
 }
 
@@ -89,6 +89,9 @@ func (s *schemaCheck) resolve(path string, schema *jsonschema.Schema) *jsonschem
 	if def, ok := strings.CutPrefix(schema.Ref, "#/$defs/"); ok {
 		schema = s.defs[def]
 		require.NotNil(s.t, schema, path)
+	}
+	if n := len(schema.OneOf); n > 0 { // a short form, then the settings
+		return s.resolve(path, schema.OneOf[n-1])
 	}
 	return schema
 }

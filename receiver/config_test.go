@@ -189,9 +189,9 @@ func TestAllBadFieldsOfAModelAreNamedAtOnce(t *testing.T) {
 
 func TestUnknownSettingsAreRejected(t *testing.T) {
 	for yaml, want := range map[string]string{
-		"interval: 5s":          "invalid keys: interval",
-		"model: {idle: 40}":     "invalid keys: idle",
-		"processes: {limit: 5}": "invalid keys: limit",
+		"interval: 5s":                                       "invalid keys: interval",
+		"model: {idling: 40}":                                "invalid keys: idling",
+		"processes: {limit: 5}":                              "invalid keys: limit",
 		"model: {points: [{utilization: 0, watts: 1}]}":      "invalid keys: watts",
 		"metrics: {process.energie: {enabled: false}}":       "invalid keys: process.energie",
 		"metrics: {process.energy: {on: false}}":             "invalid keys: on",

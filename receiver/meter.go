@@ -12,8 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/model"
-	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 )
 
 // meters reads the meters that the configuration selects, logs which are in use and reports what is wrong with them.
@@ -56,30 +54,13 @@ var meterTable = []struct {
 }{
 	{MeterHTTP, "Meter selected: energy is measured by the devices of the setting http", false, "", "", openHTTP},
 	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", power.Platform, openRedfish},
+	{MeterHypervisor, "Meter selected: energy is reported by the hypervisor, over vsock", false, "rapl", "", openHypervisor},
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
 	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},
 	{MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", "", openCray},
 	{MeterHwmon, "Meter selected: energy is measured by hwmon", false, "", "", openHwmon},
 	{MeterIPMI, "Meter selected: energy is measured by the BMC (IPMI DCMI)", false, "", power.Platform, openIPMI},
 	{MeterModel, "Meter selected: energy is modeled from CPU utilization, not measured", true, "", "", openModel},
-}
-
-func openPowercap(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterPowercap) {
-		return nil, nil
-	}
-	return powercap.New(o.RootPath, o.want), nil
-}
-
-func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.mayModel() || !o.Model.HasValue() {
-		return nil, nil
-	}
-	curve, err := o.Model.Get().curve()
-	if err != nil {
-		return nil, err
-	}
-	return model.New(curve, o.Model.Get().zone()), nil
 }
 
 func newMeters(cfg *Config, logger *zap.Logger) *meters {

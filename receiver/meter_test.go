@@ -209,7 +209,7 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
 		curve, err := n.s.cfg.Model.Get().curve()
 		return power.NewSet(power.Member{Name: string(MeterRedfish), Meter: bmc},
-			power.Member{Name: string(MeterModel), Meter: model.New(curve, power.Package), StandsIn: true}), err
+			power.Member{Name: string(MeterModel), Meter: model.New(model.ZoneCurve{Kind: power.Package, Curve: curve}), StandsIn: true}), err
 	}
 	n.host.Processes[2] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()

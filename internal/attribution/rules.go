@@ -10,7 +10,7 @@ import (
 
 // MaxKinds is how many zone kinds a ledger has totals for. A kind is what is reported together: a kind of zone and the
 // source of its energy. Every account has room for all of them.
-const MaxKinds = 8
+const MaxKinds = 16
 
 // Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU utilization, share active
 // energy by CPU time and leave idle energy without an owner.

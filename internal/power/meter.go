@@ -77,6 +77,7 @@ type Source string
 const (
 	Measured Source = "measured"
 	Modeled  Source = "modeled"
+	Reported Source = "reported" // by the hypervisor, to the virtual machine that this is
 )
 
 // Sample is the moment of a read and the node's CPU time until then, from which a model derives power. Both CPU times

@@ -6,74 +6,104 @@ package model
 import (
 	"context"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Meter is a power.Meter that follows a power curve. It has one modeled zone and never fails. The zero Meter is not
-// usable; call New.
-type Meter struct {
-	curve   Curve
-	zone    power.Zone
-	counted time.Time // until when energy was counted
-	busy    units.CPUTime
-	total   units.CPUTime
-	started bool
-	// rest is the part of a microjoule that Total does not yet hold, 0 up to 1. Dropped at every read it would add up.
-	rest     float64
-	readings [1]power.Reading
+// ZoneCurve is the power of one zone kind, over all zones of the kind together.
+type ZoneCurve struct {
+	Kind  power.Kind
+	Curve Curve
+	// Basis says what the curve was made from, for people. It is empty where the configuration states the curve.
+	Basis string
+	// ExpectedError is the mean absolute error of the power that is to be expected, relative to the power: 0.06 is 6 %. 0 means that
+	// it is not known.
+	ExpectedError float64
 }
 
-// New returns a meter whose zone is of the kind and has the power of the curve: power.Package, all CPU sockets of the
-// node together, or power.Platform, the whole machine.
-func New(c Curve, kind power.Kind) *Meter {
-	m := &Meter{curve: c, zone: power.Zone{
-		ID: "model:0", Name: string(kind), Kind: kind,
-		Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(kind),
-	}}
-	if kind == power.Package {
-		m.zone.Name = "package-0"
+// Meter is a power.Meter that follows power curves. Its zones are modeled, and it never fails. The zero Meter is not usable; call
+// New.
+type Meter struct {
+	zones    []zone
+	counted  time.Time // until when energy was counted
+	busy     units.CPUTime
+	total    units.CPUTime
+	started  bool
+	readings []power.Reading
+}
+
+// zone is one curve with its zone.
+type zone struct {
+	power.Zone
+	curve Curve
+	// rest is the part of a microjoule that the total does not yet hold, 0 up to 1. Dropped at every read it would add up.
+	rest float64
+}
+
+// New returns a meter with a zone for each curve: of power.Package, all CPU sockets of the node together, power.DRAM, all its
+// memory, or power.Platform, the whole machine. There is one curve a kind.
+func New(curves ...ZoneCurve) *Meter {
+	m := &Meter{zones: make([]zone, len(curves)), readings: make([]power.Reading, len(curves))}
+	for i, c := range curves {
+		z := &m.zones[i]
+		*z = zone{curve: c.Curve, Zone: power.Zone{
+			ID: "model:" + strconv.Itoa(i), Name: string(c.Kind), Kind: c.Kind,
+			Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxWatts(c.Kind),
+		}}
+		if c.Kind == power.Package {
+			z.Name = "package-0"
+		}
+		m.readings[i].Zone = &z.Zone
 	}
-	m.readings[0].Zone = &m.zone
 	return m
 }
 
 // Close does nothing.
 func (*Meter) Close() error { return nil }
 
-// Read adds the curve's power at the utilization since the last read, over the time since. Where CPU
+// Read adds each curve's power at the utilization since the last read, over the time since. Where CPU
 // time did not advance there is no utilization: Total and At stay, and the next read counts for both.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	r := &m.readings[0]
-	r.Event = power.NoEvent
 	if !m.started {
 		m.started = true
 		m.counted, m.busy, m.total = s.At, s.Busy, s.Total
-		r.At, r.Event = s.At, power.Appeared
-		return m.readings[:], nil
+		for i := range m.readings {
+			m.readings[i].At, m.readings[i].Event = s.At, power.Appeared
+		}
+		return m.readings, nil
 	}
-
+	for i := range m.readings {
+		m.readings[i].Event = power.NoEvent
+	}
 	elapsed := s.At.Sub(m.counted)
 	busy, total := units.Advance(m.busy, s.Busy), units.Advance(m.total, s.Total)
 	if s.Total < m.total { // against the contract of Sample: go on from here rather than wait it out
 		m.busy, m.total = s.Busy, s.Total
 	}
 	if elapsed <= 0 || total == 0 {
-		return m.readings[:], nil
+		return m.readings, nil
 	}
 	m.counted, m.busy, m.total = s.At, s.Busy, s.Total
 
 	utilization := min(float64(busy)/float64(total), 1)
-	used := m.curve.Watts(utilization)*elapsed.Seconds()*float64(units.Joule) + m.rest
+	for i := range m.zones {
+		m.zones[i].add(&m.readings[i], utilization, elapsed)
+		m.readings[i].At = s.At
+	}
+	return m.readings, nil
+}
+
+// add adds the energy of the time elapsed to the zone's total.
+func (z *zone) add(r *power.Reading, utilization float64, elapsed time.Duration) {
+	used := z.curve.Watts(utilization)*elapsed.Seconds()*float64(units.Joule) + z.rest
 	whole, rest := math.Modf(used)
-	m.rest = rest
+	z.rest = rest
 	if room := ^units.Energy(0) - r.Total; whole < float64(room) {
 		r.Total += units.Energy(whole)
 	} else { // saturate: a conversion of more than 64 bits is undefined
-		r.Total, m.rest = ^units.Energy(0), 0
+		r.Total, z.rest = ^units.Energy(0), 0
 	}
-	r.At = s.At
-	return m.readings[:], nil
 }

@@ -18,7 +18,7 @@ var epoch = time.Now() // with a monotonic reading, like samples
 // after returns the sample time d after the start of the test.
 func after(d time.Duration) time.Time { return epoch.Add(d) }
 
-func newPackage(c Curve) *Meter { return New(c, power.Package) }
+func newPackage(c Curve) *Meter { return New(ZoneCurve{Kind: power.Package, Curve: c}) }
 
 func mustCurve(t testing.TB, points ...Point) Curve {
 	t.Helper()
@@ -136,7 +136,7 @@ func TestModelIsOneModeledPackage(t *testing.T) {
 }
 
 func TestModelOfTheWholeMachineIsOneModeledPlatform(t *testing.T) {
-	r := readModel(t, New(mustCurve(t, Point{0, 10}), power.Platform), load(0, 5, 10))
+	r := readModel(t, New(ZoneCurve{Kind: power.Platform, Curve: mustCurve(t, Point{0, 10})}), load(0, 5, 10))
 	want := power.Zone{ID: "model:0", Name: "platform", Kind: power.Platform, Source: power.Modeled, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts}
 	if *r.Zone != want {
 		t.Errorf("zone %+v, want %+v", *r.Zone, want)
