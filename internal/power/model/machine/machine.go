@@ -4,13 +4,19 @@
 // cloud.
 package machine
 
+import "errors"
+
 // Machine is what is known of a machine. Fields that are not known are zero.
 type Machine struct {
+	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64.
+	Arch string
 	// CPU is the name as the system shows it: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On Arm it is the implementer's
-	// name and the part's: "Arm Neoverse-N1".
+	// name and the part's: "Arm Neoverse-N1". Where CPUs are of several kinds, it is that of most.
 	CPU string
+	// Chip is the processor that has such CPUs, where the name does not say it and the cloud does: "AWS Graviton2".
+	Chip string
 	// Vendor, Family, Model and Stepping are those of /proc/cpuinfo on x86 ("GenuineIntel", 6, 85, 7). On Arm Vendor is the
-	// implementer and Model the part of MIDR_EL1.
+	// implementer's name ("Arm"), Model the part of MIDR_EL1 (0xd0c) and Stepping its revision.
 	Vendor                  string
 	Family, Model, Stepping int
 	// Threads are the CPUs that are online, Cores the cores and Sockets the packages that they are in. A virtual machine shows
@@ -18,8 +24,17 @@ type Machine struct {
 	Threads, Cores, Sockets int
 	// Memory is MemTotal in bytes.
 	Memory uint64
+	// Product is the machine's make, by its firmware: "Dell Inc. PowerEdge R740", "Raspberry Pi 4 Model B Rev 1.4".
+	Product string
 	// Virtual reports whether the machine is virtual.
 	Virtual bool
-	// Cloud and Instance are the public cloud, as the catalog calls it (aws, azure, gcp), and its type of the machine ("m5.large").
+	// Cloud is the public cloud in the words of cloud.provider in the semantic conventions: aws, azure, gcp, alibaba_cloud. Instance
+	// is its type of the machine: "m5.large".
 	Cloud, Instance string
+}
+
+// Read returns what is known of the machine whose root directory is at root. getenv returns the value of an environment variable,
+// like os.Getenv. The error is that nothing shows what CPUs the machine has; the rest of the Machine is known all the same.
+func Read(root string, getenv func(string) string) (Machine, error) {
+	return Machine{}, errors.New("not yet read")
 }
