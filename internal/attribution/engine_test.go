@@ -535,6 +535,29 @@ func TestAContainerThatRestartsAfterItsEndWasDeliveredGetsANewStart(t *testing.T
 	assert.Equal(t, again, b.find(units.ContainerEntity, "A").Start)
 }
 
+func TestAVirtualMachineThatIsStartedAgainHasItsNewContextIDAndTheSameSeries(t *testing.T) {
+	withCID := func(cid uint32) func(*units.Owner) {
+		return func(o *units.Owner) { o.VM = units.VM{ID: "vm", Name: "web", CID: cid} }
+	}
+	b := newBench(t, Config{})
+	cid := func() uint32 { return b.find(units.VMEntity, "vm").Owner.VM.CID }
+	first := b.open(1, withCID(3))
+	b.observe(units.Joule, ms, ms, Claim{Claimant: first, CPU: ms})
+	assert.Equal(t, uint32(3), cid())
+
+	second := b.open(2, withCID(4))
+	b.e.Close(first)
+	assert.Equal(t, uint32(4), cid(), "while the first has not ended")
+
+	b.e.Close(second)
+	assert.Zero(t, cid(), "of a machine that ended")
+
+	third := b.open(3, withCID(5))
+	b.observe(units.Joule, ms, ms, Claim{Claimant: third, CPU: ms})
+	assert.Equal(t, units.VM{ID: "vm", Name: "web", CID: 5}, b.find(units.VMEntity, "vm").Owner.VM)
+	assert.Equal(t, 2*units.Joule, b.energy(units.VMEntity, "vm"))
+}
+
 func TestProcessesOfOneContainerShareItsAccountUntilTheLastEnds(t *testing.T) {
 	b := newBench(t, Config{})
 	p, q := b.open(1, inContainer("A")), b.open(2, inContainer("A"))

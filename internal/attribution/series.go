@@ -40,6 +40,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 	i, known := e.series[s]
 	if known && !e.ledger.accounts[i].Ended {
 		e.ledger.accounts[i].refs++
+		e.updateCID(i, owner)
 		return i
 	}
 	if !known && entity != units.ProcessEntity && e.cfg.Limits[entity].MinEnergy > 0 {
@@ -63,6 +64,7 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 		e.live[entity]++
 	default:
 		e.reviveAccount(i)
+		e.updateCID(i, owner)
 	}
 	e.series[s] = i
 	e.ledger.accounts[i].refs = 1
@@ -78,6 +80,13 @@ func (e *Engine) newAccount(entity units.Entity, owner *units.Owner, start time.
 		described.Process = owner.Process
 	}
 	return i
+}
+
+// updateCID sets a virtual machine's context ID, which is another one when the machine was started again.
+func (e *Engine) updateCID(account int32, owner *units.Owner) {
+	if a := &e.ledger.accounts[account]; a.Entity == units.VMEntity {
+		a.Owner.VM.CID = owner.VM.CID
+	}
 }
 
 // reviveAccount has a series go on that ended.
@@ -128,7 +137,7 @@ func (e *Engine) endAccount(account int32) {
 // that the next consumer cannot know goes to the others.
 func (e *Engine) keepEnded(account int32) {
 	a := &e.ledger.accounts[account]
-	a.Ended = true
+	a.Ended, a.Owner.VM.CID = true, 0 // another machine may get the CID
 	e.ended[a.Entity]++
 	limit, ended := &e.cfg.Limits[a.Entity], e.ended[a.Entity]
 	known := a.acknowledged || e.inFlight && a.Reported

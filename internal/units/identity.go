@@ -47,6 +47,9 @@ type VM struct {
 	Name string
 	// Hypervisor is qemu, cloud-hypervisor, firecracker or another hypervisor's name.
 	Hypervisor string
+	// CID is the context ID by which the host's AF_VSOCK sockets know the guest (vsock(7)), 0 if it has none. It is no
+	// attribute: a machine that is started again with the same ID may have another one.
+	CID uint32
 }
 
 // SlurmStep identifies a step of a Slurm job by its cgroup path. The zero SlurmStep is none.
@@ -194,7 +197,8 @@ func (e Entity) Key(w *Workload) (k Key) {
 	return k
 }
 
-// Describe copies the fields of the entity's attributes from a workload, and for a process all of the workload.
+// Describe copies the fields of the entity's attributes from a workload, of a virtual machine also its CID, and for a
+// process all of the workload.
 func (e Entity) Describe(into, from *Workload) {
 	if e == ProcessEntity {
 		*into = *from
@@ -203,5 +207,8 @@ func (e Entity) Describe(into, from *Workload) {
 	attributes := entities[e].attributes
 	for i := range attributes {
 		*attributes[i].Field(into) = *attributes[i].Field(from)
+	}
+	if e == VMEntity {
+		into.VM.CID = from.VM.CID
 	}
 }

@@ -9,10 +9,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// fill gives each text of a value another content.
+// fill gives each text of a value another content, and each number one that is not 0.
 func fill(v reflect.Value, prefix string) {
-	if v.Kind() == reflect.String {
+	switch v.Kind() {
+	case reflect.String:
 		v.SetString(prefix)
+		return
+	case reflect.Uint32:
+		v.SetUint(7)
 		return
 	}
 	for i := range v.NumField() {
@@ -32,7 +36,7 @@ func TestEveryEntityHasALine(t *testing.T) {
 	assert.Len(t, ProcessEntity.Attributes(), len(Key{}), "a key has room for all that distinguishes")
 }
 
-func TestEveryFieldOfAWorkloadIsAnAttribute(t *testing.T) {
+func TestEveryFieldOfAWorkloadIsDescribed(t *testing.T) {
 	var from, into Workload
 	fill(reflect.ValueOf(&from).Elem(), "")
 	for entity := ContainerEntity; entity < NumEntities; entity++ {
@@ -65,7 +69,7 @@ func TestAnEntityDescribesOnlyItsPart(t *testing.T) {
 func TestWhatDoesNotDistinguishIsNoPartOfAKey(t *testing.T) {
 	a := Workload{Container: Container{ID: "c"}, Pod: Pod{UID: "p"}, VM: VM{ID: "v"}, Job: SlurmStep{ID: "7", Step: "0"}, Unit: SystemdUnit{"u"}}
 	b := a
-	b.Container.Runtime, b.Pod.QoSClass, b.VM.Name, b.VM.Hypervisor = "docker", "Burstable", "web", "qemu"
+	b.Container.Runtime, b.Pod.QoSClass, b.VM.Name, b.VM.Hypervisor, b.VM.CID = "docker", "Burstable", "web", "qemu", 3
 	for entity := range NumEntities {
 		assert.Equal(t, entity.Key(&a), entity.Key(&b), "%v", entity)
 	}

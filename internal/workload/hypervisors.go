@@ -4,6 +4,10 @@ package workload
 
 import (
 	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -39,9 +43,8 @@ type hypervisor struct {
 	name     string
 	programs []string // base names of its executable
 	prefixes []string // or what they start with
-	// describe reads the machine's own identity from the arguments behind the program's name. What it
-	// returns as uuid need not be one.
-	describe func(args arguments) (uuid, name string)
+	// describe reads the machine's own identity from the arguments behind the program's name. The ID need not be a UUID.
+	describe func(args arguments) units.VM
 }
 
 // hypervisors are the programs that are known. To support another one, add a line.
@@ -53,7 +56,8 @@ var hypervisors = []hypervisor{
 	{name: "cloud-hypervisor", programs: []string{"cloud-hypervisor", "cloud-hypervisor-static"}, describe: describeCloudHypervisor},
 	// Firecracker's docs/jailer.md; releases are named firecracker-v<version>-<arch>.
 	{name: "firecracker", programs: []string{"firecracker"}, prefixes: []string{"firecracker-v"}, describe: describeFirecracker},
-	{name: "crosvm", programs: []string{"crosvm"}, describe: describeNothing},
+	// crosvm's book, "Vsock device".
+	{name: "crosvm", programs: []string{"crosvm"}, describe: describeCrosvm},
 	// VirtualBox's manual, "VBoxHeadless": VBoxManage starts it with --comment <name> --startvm <uuid>.
 	{name: "virtualbox", programs: []string{"VBoxHeadless", "VirtualBoxVM", "VBoxSDL"}, describe: describeVirtualBox},
 	{name: "vmware", programs: []string{"vmware-vmx", "vmware-vmx-debug", "vmware-vmx-stats"}, describe: describeNothing},
@@ -64,7 +68,8 @@ var hypervisors = []hypervisor{
 // Other arguments do not count: an editor with a hypervisor's name as its argument is none.
 //
 // The machine's ID is its UUID in lower case, where the arguments have one, and otherwise unique, which the
-// caller makes so that no other process on the node has it. It is never made from a name: names repeat.
+// caller makes so that no other process on the node has it. It is never made from a name: names repeat. Its CID is that of
+// a vsock device that it was started with.
 // The line is not kept.
 func ParseVM(line []byte, comm, exe, unique string) (units.VM, bool) {
 	args := newArguments(line)
@@ -79,12 +84,11 @@ func ParseVM(line []byte, comm, exe, unique string) (units.VM, bool) {
 	if h == nil {
 		return units.VM{}, false
 	}
-	vm := units.VM{ID: unique, Hypervisor: h.name}
-	id, name := h.describe(args)
-	if uuid, ok := machineUUID(id); ok {
-		vm.ID = uuid
+	vm := h.describe(args)
+	if vm.ID, ok = machineUUID(vm.ID); !ok {
+		vm.ID = unique
 	}
-	vm.Name = name
+	vm.Hypervisor = h.name
 	boundVM(&vm)
 	return vm, true
 }
@@ -121,12 +125,12 @@ func machineUUID(s string) (string, bool) {
 
 // describeQEMU follows QEMU's qemu-options.hx and the way in which it parses it: options have one dash or
 // two, -uuid and the uuid of -smbios type=1 set the same variable, and the last one to set it wins; a
-// later -name changes what it names and no more.
-func describeQEMU(args arguments) (uuid, name string) {
+// later -name changes what it names and no more. A guest uses one vsock device, the first.
+func describeQEMU(args arguments) (vm units.VM) {
 	for {
 		arg, ok := args.next()
 		if !ok {
-			return uuid, name
+			return vm
 		}
 		option, ok := bytes.CutPrefix(arg, []byte("-"))
 		if !ok {
@@ -134,39 +138,95 @@ func describeQEMU(args arguments) (uuid, name string) {
 		}
 		option = bytes.TrimPrefix(option, []byte("-"))
 		switch string(option) {
-		case "uuid", "name", "smbios":
+		case "uuid", "name", "smbios", "device":
 		case "append": // the kernel's command line, which may look like anything
 		default:
 			continue
 		}
 		argument, ok := args.next()
 		if !ok {
-			return uuid, name
+			return vm
 		}
 		switch value := string(argument); string(option) {
 		case "uuid":
-			uuid = value
+			vm.ID = value
 		case "name":
 			eachQEMUOption(value, "guest", func(k, v string) {
 				if k == "guest" {
-					name = v
+					vm.Name = v
 				}
 			})
 		case "smbios":
-			var kind, id string
-			eachQEMUOption(value, "", func(k, v string) {
-				switch k {
-				case "type":
-					kind = v
-				case "uuid":
-					id = v
-				}
-			})
-			if kind == "1" && id != "" {
-				uuid = id
+			if uuid := smbiosUUID(value); uuid != "" {
+				vm.ID = uuid
+			}
+		case "device":
+			if vm.CID == 0 {
+				vm.CID = vsockCID(value)
 			}
 		}
 	}
+}
+
+// smbiosUUID returns the uuid of an -smbios option of type 1, empty if it has none.
+func smbiosUUID(value string) string {
+	var kind, id string
+	eachQEMUOption(value, "", func(k, v string) {
+		switch k {
+		case "type":
+			kind = v
+		case "uuid":
+			id = v
+		}
+	})
+	if kind != "1" {
+		return ""
+	}
+	return id
+}
+
+// vsockDevices are QEMU's devices whose guests the host reaches by AF_VSOCK (hw/virtio/vhost-vsock*.c). With
+// vhost-user-vsock-* a program on the host puts the connections on Unix sockets.
+var vsockDevices = []string{"vhost-vsock-pci", "vhost-vsock-pci-non-transitional", "vhost-vsock-device", "vhost-vsock-ccw"}
+
+// vsockCID returns the context ID of a -device option, 0 if it is no vsock device. libvirt writes devices as JSON.
+func vsockCID(value string) uint32 {
+	if !strings.Contains(value, "vsock") {
+		return 0
+	}
+	var driver, cid string
+	if strings.HasPrefix(value, "{") {
+		var device struct {
+			Driver string      `json:"driver"`
+			CID    json.Number `json:"guest-cid"`
+		}
+		if json.Unmarshal([]byte(value), &device) != nil {
+			return 0
+		}
+		driver, cid = device.Driver, device.CID.String()
+	} else {
+		eachQEMUOption(value, "driver", func(k, v string) {
+			switch k {
+			case "driver":
+				driver = v
+			case "guest-cid":
+				cid = v
+			}
+		})
+	}
+	if !slices.Contains(vsockDevices, driver) {
+		return 0
+	}
+	return guestCID(cid)
+}
+
+// guestCID returns a guest's context ID, 0 if it is none: 0 to 2 and the largest have meanings of their own (vsock(7)).
+func guestCID(s string) uint32 {
+	cid, err := strconv.ParseUint(s, 0, 32)
+	if err != nil || cid <= 2 || cid == math.MaxUint32 {
+		return 0
+	}
+	return uint32(cid)
 }
 
 // eachQEMUOption goes through key=value,key=value, where a comma inside a value is written twice and the
@@ -208,32 +268,44 @@ func cutQEMUValue(s string) (value, rest string) {
 }
 
 // describeFirecracker reads --id, which has a default and is unique only if the caller makes it so. It is
-// an identity only if it is a UUID, and else a name.
-func describeFirecracker(args arguments) (uuid, name string) {
+// an identity only if it is a UUID, and else a name. Its vsock is a Unix socket on the host, whatever the guest's context
+// ID is (docs/vsock.md); so is Cloud Hypervisor's.
+func describeFirecracker(args arguments) units.VM {
 	id := longOption(args, "--id")
 	switch {
 	case isUUID(id):
-		return id, ""
+		return units.VM{ID: id}
 	case id == "anonymous-instance":
-		return "", ""
+		return units.VM{}
 	}
-	return "", id
+	return units.VM{Name: id}
 }
 
-func describeCloudHypervisor(args arguments) (uuid, name string) {
+func describeCloudHypervisor(args arguments) (vm units.VM) {
 	for field := range strings.SplitSeq(longOption(args, "--platform"), ",") {
 		if k, v, ok := strings.Cut(field, "="); ok && (k == "uuid" || k == "system_uuid") {
-			uuid = v
+			vm.ID = v
 		}
 	}
-	return uuid, ""
+	return vm
 }
 
-func describeVirtualBox(args arguments) (uuid, name string) {
-	return longOption(args, "--startvm"), longOption(args, "--comment")
+// describeCrosvm reads --cid, or the cid of --vsock, whose key may be left out.
+func describeCrosvm(args arguments) units.VM {
+	cid := longOption(args, "--cid")
+	eachQEMUOption(longOption(args, "--vsock"), "cid", func(k, v string) {
+		if k == "cid" {
+			cid = v
+		}
+	})
+	return units.VM{CID: guestCID(cid)}
 }
 
-func describeNothing(arguments) (uuid, name string) { return "", "" }
+func describeVirtualBox(args arguments) units.VM {
+	return units.VM{ID: longOption(args, "--startvm"), Name: longOption(args, "--comment")}
+}
+
+func describeNothing(arguments) units.VM { return units.VM{} }
 
 // longOption returns the value of "--option value" or "--option=value", the last one if there are more.
 // What follows "--" is not options.

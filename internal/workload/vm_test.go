@@ -5,9 +5,12 @@ package workload
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -74,6 +77,30 @@ func vmCases() []vmCase {
 		{"cloud-hypervisor", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--api-socket", "/run/x"}, vm(unique, "", "cloud-hypervisor")},
 		{"cloud-hypervisor with a uuid", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--platform", "num_pci_segments=1,uuid=" + uuid1}, vm(uuid1, "", "cloud-hypervisor")},
 		{"crosvm", "/usr/bin/crosvm", "", []string{"crosvm", "run", "vmlinux"}, vm(unique, "", "crosvm")},
+		// docs/book/src/devices/vsock.md of crosvm, and before it was --vsock; Android's and ChromeOS's pages with a =
+		{"crosvm with a context ID", "/usr/bin/crosvm", "", []string{"crosvm", "run", "--cid", "3", "-c", "4", "vmlinux"}, withCID(3, vm(unique, "", "crosvm"))},
+		{"crosvm of Android", "/apex/com.android.virt/bin/crosvm", "", []string{"crosvm", "run", "--cid=5", "--disable-sandbox", "--bios=bootloader"}, withCID(5, vm(unique, "", "crosvm"))},
+		{"crosvm with --vsock", "/usr/bin/crosvm", "", []string{"crosvm", "run", "--vsock", "3", "vmlinux"}, withCID(3, vm(unique, "", "crosvm"))},
+		{"crosvm with --vsock's keys", "/usr/bin/crosvm", "", []string{"crosvm", "run", "--vsock", "device=/dev/vhost-vsock,cid=33", "vmlinux"}, withCID(33, vm(unique, "", "crosvm"))},
+		{"crosvm's number of CPUs is no context ID", "/usr/bin/crosvm", "", []string{"crosvm", "run", "-c", "4", "vmlinux"}, vm(unique, "", "crosvm")},
+
+		// QEMU's own examples, one a bus, and those of Kata Containers.
+		{"vsock", qemu, "", []string{qemu, "-device", "vhost-vsock-pci,id=vhost-vsock-pci0,guest-cid=3", "-enable-kvm"}, withCID(3, vm(unique, "", "qemu"))},
+		{"vsock of a microvm", qemu, "", []string{qemu, "-M", "microvm", "-device", "vhost-vsock-device,guest-cid=42"}, withCID(42, vm(unique, "", "qemu"))},
+		{"vsock of a mainframe", "/usr/bin/qemu-system-s390x", "", []string{"qemu-system-s390x", "-device", "vhost-vsock-ccw,id=vsock0,guest-cid=42,devno=fe.1.1234"}, withCID(42, vm(unique, "", "qemu"))},
+		{"vsock of a modern device", qemu, "", []string{qemu, "--device", "vhost-vsock-pci-non-transitional,guest-cid=4294967294"}, withCID(4294967294, vm(unique, "", "qemu"))},
+		{"vsock of kata", "/opt/kata/bin/qemu-system-x86_64", "", []string{"qemu", "-name", "sandbox-1", "-uuid", uuid1, "-device", "virtio-9p-pci,disable-modern=false,fsdev=extra", "-device", "vhost-vsock-pci,disable-modern=true,vhostfd=3,id=vsock-3104105,guest-cid=3104105,romfile="}, withCID(3104105, vm(uuid1, "sandbox-1", "qemu"))},
+		{"vsock of libvirt", qemu, "", libvirtArguments(), withCID(7, vm("ec9eebba-8ba1-4de3-8ec0-caa6fd808ad4", "web", "qemu"))},
+		{"vsock of libvirt before it wrote JSON", qemu, "", []string{qemu, "-device", "vhost-vsock-pci,id=vsock0,guest-cid=4,vhostfd=6789,bus=pci.0,addr=0x2"}, withCID(4, vm(unique, "", "qemu"))},
+		{"vsock with the driver's key", qemu, "", []string{qemu, "-device", "guest-cid=0x10,driver=vhost-vsock-pci"}, withCID(16, vm(unique, "", "qemu"))},
+		{"the first of two vsock devices", qemu, "", []string{qemu, "-device", "vhost-vsock-pci,guest-cid=5", "-device", "vhost-vsock-pci,guest-cid=6"}, withCID(5, vm(unique, "", "qemu"))},
+		{"vsock without a context ID", qemu, "", []string{qemu, "-device", "vhost-vsock-pci"}, vm(unique, "", "qemu")},
+		{"vsock by a program of the host", qemu, "", []string{qemu, "-device", "vhost-user-vsock-pci,guest-cid=5,chardev=c"}, vm(unique, "", "qemu")},
+		{"another device with a context ID", qemu, "", []string{qemu, "-device", "virtio-net-pci,guest-cid=5,id=vsock"}, vm(unique, "", "qemu")},
+		{"broken JSON", qemu, "", []string{qemu, "-device", `{"driver":"vhost-vsock-pci","guest-cid":5`}, vm(unique, "", "qemu")},
+		{"a context ID that is no number", qemu, "", []string{qemu, "-device", `{"driver":"vhost-vsock-pci","guest-cid":5.5}`}, vm(unique, "", "qemu")},
+		{"a context ID in the kernel's command line", qemu, "", []string{qemu, "-append", "-device vhost-vsock-pci,guest-cid=5"}, vm(unique, "", "qemu")},
+		{"cloud-hypervisor's vsock is a Unix socket", "/usr/bin/cloud-hypervisor", "", []string{"cloud-hypervisor", "--vsock", "cid=3,socket=/tmp/ch.vsock"}, vm(unique, "", "cloud-hypervisor")},
 		{"virtualbox", "/usr/lib/virtualbox/VBoxHeadless", "", []string{"/usr/lib/virtualbox/VBoxHeadless", "--comment", "box 1", "--startvm", uuid1, "--vrde", "config"}, vm(uuid1, "box 1", "virtualbox")},
 		{"virtualbox by name", "/usr/lib/virtualbox/VBoxHeadless", "", []string{"VBoxHeadless", "--startvm", "box"}, vm(unique, "", "virtualbox")},
 		{"vmware", "/usr/lib/vmware/bin/vmware-vmx", "", []string{"vmware-vmx", "-uuid", uuid1}, vm(unique, "", "vmware")},
@@ -95,6 +122,38 @@ func vmCases() []vmCase {
 		{name: "TPM", exe: "/usr/bin/swtpm", argv: []string{"swtpm", "socket"}},
 		{name: "kernel thread", comm: "kvm-nx-lpage-re"},
 		{name: "nothing known"},
+	}
+}
+
+func withCID(cid uint32, vm units.VM) units.VM { vm.CID = cid; return vm }
+
+// libvirtArguments are what libvirt 9 starts QEMU with, shortened.
+func libvirtArguments() []string {
+	return []string{
+		"/usr/bin/qemu-system-x86_64", "-name", "guest=web,debug-threads=on", "-S",
+		"-object", `{"qom-type":"secret","id":"masterKey0","format":"raw","file":"/var/lib/libvirt/qemu/domain-2-web/master-key.aes"}`,
+		"-machine", "pc-q35-6.2,usb=off,vmport=off,dump-guest-core=off,memory-backend=pc.ram", "-accel", "kvm", "-m", "2048",
+		"-uuid", "ec9eebba-8ba1-4de3-8ec0-caa6fd808ad4", "-no-user-config", "-nodefaults", "-boot", "strict=on",
+		"-device", `{"driver":"pcie-root-port","port":16,"chassis":1,"id":"pci.1","bus":"pcie.0","multifunction":true,"addr":"0x2"}`,
+		"-device", `{"driver":"virtio-net-pci","netdev":"hostnet0","id":"net0","mac":"52:54:00:03:16:5a","bus":"pci.1","addr":"0x0"}`,
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-device", `{"driver":"vhost-vsock-pci","id":"vsock0","guest-cid":7,"vhostfd":"28","bus":"pci.7","addr":"0x0"}`,
+		"-msg", "timestamp=on",
+	}
+}
+
+func TestContextIDsOfTheHostAndReservedOnesAreNoGuests(t *testing.T) {
+	t.Parallel()
+	for _, cid := range []string{"0", "1", "2", "4294967295", "4294967296", "18446744073709551615", "-1", "", "x", "3x"} {
+		for _, argv := range [][]string{
+			{"/usr/bin/kvm", "-device", "vhost-vsock-pci,guest-cid=" + cid},
+			{"/usr/bin/kvm", "-device", `{"driver":"vhost-vsock-pci","guest-cid":` + cid + `}`},
+			{"/usr/bin/crosvm", "run", "--cid", cid},
+		} {
+			if vm, ok := ParseVM(vmCase{argv: argv}.line(), "", argv[0], unique); !ok || vm.CID != 0 {
+				t.Errorf("%q: %+v, %v", argv, vm, ok)
+			}
+		}
 	}
 }
 
@@ -234,6 +293,47 @@ func wantIDs(t *testing.T, got []string, want ...string) {
 	}
 }
 
+func (p VMProcess) cid(cid uint32) VMProcess { p.FromArgs.CID = cid; return p }
+
+// resolveCIDs returns the context IDs of the processes.
+func resolveCIDs(v *VMs, processes ...VMProcess) []uint32 {
+	v.Resolve(processes)
+	var cids []uint32
+	for _, p := range processes {
+		cids = append(cids, p.VM.CID)
+	}
+	return cids
+}
+
+func TestHelpersHaveTheContextIDOfTheirMachineWhileItRuns(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	assert.Equal(t, []uint32{3, 3, 0}, resolveCIDs(&v, helper(1, 1), qemu(2, uuid1).in(1).cid(3), helper(3, 2)))
+	assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, helper(1, 1), qemu(4, uuid2).in(2).cid(3)), "another machine has it")
+}
+
+func TestAMachineThatIsStartedAgainHasItsNewContextID(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	assert.Equal(t, []uint32{3}, resolveCIDs(&v, qemu(1, uuid1).in(1).cid(3)))
+	assert.Equal(t, []uint32{4}, resolveCIDs(&v, qemu(2, uuid1).in(2).cid(4)))
+	assert.Equal(t, []uint32{5}, resolveCIDs(&v, qemu(2, uuid1).in(2).cid(5)), "it executed another program")
+}
+
+// Any user can write arguments. The kernel gives a context ID to one guest.
+func TestAContextIDIsThatOfTheMachineThatHadItFirst(t *testing.T) {
+	t.Parallel()
+	var v VMs
+	genuine, forged := qemu(2, uuid1).cid(3), qemu(1, uuid2).cid(3)
+	assert.Equal(t, []uint32{3}, resolveCIDs(&v, genuine))
+	for range 3 {
+		assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, forged, genuine))
+	}
+	assert.Equal(t, []uint32{3}, resolveCIDs(&v, forged), "free again")
+	assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, forged, genuine.in(1)), "a scope takes it from arguments alone")
+	assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, forged, genuine.in(1)))
+}
+
 func TestHelpersOfAScopeAreInTheirHypervisorsMachine(t *testing.T) {
 	t.Parallel()
 	var v VMs
@@ -349,6 +449,8 @@ func FuzzParseVM(f *testing.F) {
 			t.Errorf("VM %+v", vm)
 		case ok && vm.ID != unique && !strings.Contains(strings.ToLower(string(cmdline)), vm.ID):
 			t.Errorf("uuid %q is made up", vm.ID)
+		case vm.CID != 0 && (vm.CID <= 2 || vm.CID == math.MaxUint32):
+			t.Errorf("context ID %d", vm.CID)
 		case strings.ToValidUTF8(vm.Name, "") != vm.Name || len(vm.Name) > maxName:
 			t.Errorf("name %q of %d bytes", vm.Name, len(vm.Name))
 		}

@@ -42,7 +42,7 @@ type VMProcess struct {
 	VM units.VM // what VMs.Resolve found
 }
 
-// VMs gives all processes of a virtual machine the same VM, and no two machines the same ID, as long as they run. The
+// VMs gives all processes of a virtual machine the same VM, and no two machines the same ID or CID, as long as they run. The
 // zero VMs is ready to use. It is not safe for concurrent use.
 type VMs struct {
 	machines map[string]machine  // by the hypervisor's VMProcess.Unique
@@ -67,13 +67,17 @@ type machine struct {
 // A UUID that another hypervisor had first, as that of a copied machine, is not taken later either. Hypervisors with a scope
 // choose first: one without a scope loses its ID to them, even if it is older.
 //
-// The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive it, and the scope's
-// until a hypervisor is seen.
+// A CID that another hypervisor has is not taken while that one runs: the kernel lets only one guest have it, and arguments may
+// claim anything. Hypervisors with a scope choose first here, too.
+//
+// The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive it, then without a CID, and
+// the scope's until a hypervisor is seen.
 func (v *VMs) Resolve(processes []VMProcess) {
 	r := resolution{
 		before:   v,
 		machines: make(map[string]machine, len(processes)),
 		owners:   make(map[string]string, len(processes)),
+		cids:     make(map[uint32]string, len(processes)),
 		scopes:   make(map[string]units.VM, len(processes)),
 	}
 	for _, inScope := range []bool{true, false} {
@@ -102,6 +106,7 @@ type resolution struct {
 	before   *VMs
 	machines map[string]machine
 	owners   map[string]string // by VM.ID, the Unique of the hypervisor that has it
+	cids     map[uint32]string // the same by VM.CID
 	scopes   map[string]units.VM
 }
 
@@ -114,6 +119,9 @@ func (r *resolution) keep(p *VMProcess) {
 	r.machines[p.Unique] = m
 	if _, taken := r.owners[m.vm.ID]; !taken {
 		r.owners[m.vm.ID] = p.Unique
+	}
+	if _, taken := r.cids[m.vm.CID]; !taken && m.vm.CID == p.FromArgs.CID {
+		r.cids[m.vm.CID] = p.Unique
 	}
 }
 
@@ -139,6 +147,11 @@ func (r *resolution) choose(p *VMProcess) {
 	if m.vm.ID != had && r.owners[had] == p.Unique {
 		delete(r.owners, had)
 	}
+	if owner, taken := r.cids[m.vm.CID]; taken && owner != p.Unique {
+		m.vm.CID = 0
+	} else {
+		r.cids[m.vm.CID] = p.Unique
+	}
 	r.machines[p.Unique], r.owners[m.vm.ID] = m, p.Unique
 	if _, ok := r.scopes[p.FromCgroup.ID]; !ok {
 		r.scopes[p.FromCgroup.ID] = m.vm
@@ -151,7 +164,8 @@ func (r *resolution) scopeOf(p *VMProcess) units.VM {
 	if _, ok := r.scopes[scope]; !ok {
 		r.scopes[scope] = p.FromCgroup
 		if vm, ok := r.before.scopes[scope]; ok {
-			r.scopes[scope] = vm // its hypervisor is gone
+			vm.CID = 0 // its hypervisor is gone, and another machine may get it
+			r.scopes[scope] = vm
 		}
 	}
 	return r.scopes[scope]
