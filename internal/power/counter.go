@@ -54,7 +54,7 @@ type Counter struct {
 	seen   bool
 }
 
-// NewCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps to 0 after wrapAt; where
+// NewCounter returns a counter for a zone that never uses more than maxWatts; math.MaxUint64 bounds nothing. Its raw value wraps to 0 after wrapAt; where
 // wrapAt is 0, each step back is a reset.
 //
 // The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj

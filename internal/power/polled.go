@@ -10,12 +10,14 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Value is what a Sensor answered about one zone: an energy, a power or an error.
+// Value is what a Sensor answered about one zone: a counter, a total, a power or an error.
 type Value struct {
 	zone    *Zone
 	at      time.Time
 	isPower bool
+	isTotal bool
 	energy  units.Energy
+	event   Event
 	power   int64 // in µW
 	average time.Duration
 	err     error
@@ -26,6 +28,13 @@ type Value struct {
 // of its own.
 func EnergyValue(z *Zone, counter units.Energy, at time.Time) Value {
 	return Value{zone: z, energy: counter, at: at}
+}
+
+// TotalValue returns the energy since the zone's first good reading, which the sensor adds up itself and which never goes down, and
+// what its counter did besides counting. A value with the same moment as the one before has nothing new; one with another moment
+// has, also where the total is the same: no energy was used in between.
+func TotalValue(z *Zone, total units.Energy, event Event, at time.Time) Value {
+	return Value{zone: z, isTotal: true, energy: total, event: event, at: at}
 }
 
 // PowerValue returns a power in microwatts, averaged over the time before at, 0 where it is the power of that moment. A value
@@ -64,6 +73,8 @@ func (z *polledZone) take(v *Value, standsStill time.Duration) {
 	case v.err != nil:
 	case v.isPower:
 		z.takePower(v)
+	case v.isTotal:
+		z.takeTotal(v)
 	default:
 		z.takeEnergy(v, standsStill)
 	}
@@ -107,6 +118,15 @@ func (z *polledZone) takeEnergy(v *Value, standsStill time.Duration) {
 	known := min(counted, z.ahead)
 	z.ahead -= known
 	z.add(counted-known, event, v.at)
+}
+
+func (z *polledZone) takeTotal(v *Value) {
+	r := &z.reading
+	if v.at.Equal(r.At) {
+		return
+	}
+	r.Total, r.At = v.energy, v.at
+	z.note(v.event)
 }
 
 // add adds energy up to a moment.

@@ -20,7 +20,7 @@ type Report struct {
 	Generation uint64
 	// Time is when the energy was attributed, by the host's clock.
 	Time time.Time
-	// Zones has one zone a kind.
+	// Zones has one zone a kind. What others than this package wrote may have more.
 	Zones []Zone
 }
 
@@ -29,6 +29,28 @@ type Zone struct {
 	Kind power.Kind
 	// Energy is the total of the epoch. It never goes down.
 	Energy units.Energy
+	// ID, Name and Parent are those of the zone in the powercap tree that it was read from. Where ID is empty they are those of Place.
+	ID, Name, Parent string
+	// Range is where the counter wraps in a tree that others wrote, 0 if that is not known.
+	Range units.Energy
+}
+
+// Place returns the ID and the name that the zone of a kind has in a virtual machine's powercap tree, and the ID of the zone that
+// its directory is in, empty at the top. Psys and platform have one place: both are the whole machine.
+func Place(k power.Kind) (id, name, parent string) {
+	const top = "intel-rapl:0"
+	switch k {
+	case power.Package:
+		return top, "package-0", ""
+	case power.DRAM:
+		return top + ":0", "dram", top
+	case power.Core:
+		return top + ":1", "core", top
+	case power.Uncore:
+		return top + ":2", "uncore", top
+	default:
+		return "intel-rapl:1", "psys", ""
+	}
 }
 
 // VM is what a virtual machine was attributed since the receiver of the host started.

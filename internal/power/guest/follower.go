@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Follower makes values of a power.Sensor of the reports that a virtual machine reads again and again, over whichever way.
+//
+// A report is news if its epoch or generation differs from those of the one before. Within an epoch any step up is energy: what
+// the host learned late comes at once. Under another epoch, or after a step down, counting goes on from the new total, and
+// nothing is added. News without energy says that none was used.
+//
+// Reports without an epoch are not those of this package. Their steps are bounded by the power of the zone, and a counter with
+// a range wraps.
+//
+// Where nothing is new for longer than three of the host's usual intervals, and at least 30 s, every zone has an error, and what
+// is reported later is added then. Time is that of the guest's monotonic clock, which stands still while the guest is suspended.
+// The host's clock is only told.
+//
+// The zero Follower is not usable; call NewFollower. A Follower is not safe for concurrent use.
+type Follower struct {
+	from string // what is read, for errors
+	want func(power.Kind) bool
+
+	last    Report // the last news, without its zones
+	started bool   // there was a report
+	since   time.Time
+	gaps    [5]time.Duration // the last times between news, 0 where there were fewer
+	newest  int              // index of the newest of gaps
+	zones   []*followed
+	values  []power.Value
+	stale   error // made when the news became stale
+}
+
+// Nothing new is stale after minPatience or later. As long as the host's interval is not known, that is after firstPatience.
+const (
+	minPatience   = 30 * time.Second
+	firstPatience = 3 * time.Minute
+)
+
+// maxRange is the highest total that a zone can have: what Place's trees state as their range, 2^63-1 µJ.
+const maxRange units.Energy = math.MaxInt64
+
+var (
+	errNothingNew = errors.New("the hypervisor reports nothing new")
+	errBeyond     = errors.New("the energy is beyond the range of the counter")
+)
+
+// followed is a zone with its total.
+type followed struct {
+	power.Zone
+	counter *power.Counter // of the epoch
+	total   units.Energy
+	// Of the last news:
+	event  power.Event
+	err    error
+	listed bool
+}
+
+// NewFollower returns a follower of reports. from says in errors what they are read from. want reports whether zones of the kind
+// are to be read; nil means all.
+func NewFollower(from string, want func(power.Kind) bool) *Follower {
+	if want == nil {
+		want = func(power.Kind) bool { return true }
+	}
+	return &Follower{from: from, want: want}
+}
+
+// Values returns the values of a report, which was read at the time now. They are valid until the next call. The error is that
+// the report has no zone of a wanted kind.
+func (f *Follower) Values(r *Report, now time.Time) ([]power.Value, error) {
+	if !f.started || r.Epoch != f.last.Epoch || r.Generation != f.last.Generation {
+		f.take(r, now)
+	}
+	return f.current(now, errNothingNew)
+}
+
+// Waiting returns the values where there is no report at the time now, for a reason that is likely to pass: they have nothing new.
+// Once that is stale, the error is the reason.
+func (f *Follower) Waiting(reason error, now time.Time) ([]power.Value, error) {
+	if f.since.IsZero() {
+		f.since = now
+	}
+	if f.started {
+		return f.current(now, reason)
+	}
+	if now.Sub(f.since) <= minPatience {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%s: %w", f.from, reason)
+}
+
+// take notes the news of a report.
+func (f *Follower) take(r *Report, now time.Time) {
+	if f.started {
+		f.newest = (f.newest + 1) % len(f.gaps)
+		f.gaps[f.newest] = now.Sub(f.since)
+	}
+	moved := f.started && r.Epoch != f.last.Epoch
+	for _, z := range f.zones {
+		z.listed = false
+	}
+	for i := range r.Zones {
+		if f.want(r.Zones[i].Kind) {
+			f.zone(&r.Zones[i]).take(&r.Zones[i], r.Epoch, now, moved)
+		}
+	}
+	f.last, f.since, f.started, f.stale = *r, now, true, nil
+	f.last.Zones = nil
+}
+
+// zone returns the state of a reported zone, and makes it for a new one.
+func (f *Follower) zone(reported *Zone) *followed {
+	zone := power.Zone{
+		ID: reported.ID, Name: reported.Name, Kind: reported.Kind, Parent: reported.Parent,
+		Source: power.Reported, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts, // of all sockets together
+	}
+	if zone.ID == "" {
+		zone.ID, zone.Name, zone.Parent = Place(reported.Kind)
+	}
+	i := slices.IndexFunc(f.zones, func(z *followed) bool { return z.ID == zone.ID })
+	switch {
+	case i < 0:
+		i = len(f.zones)
+		f.zones = append(f.zones, &followed{Zone: zone})
+	case f.zones[i].Zone != zone: // another zone has taken the ID
+		f.zones[i] = &followed{Zone: zone}
+	}
+	return f.zones[i]
+}
+
+// take adds what the report has of the zone. moved reports whether its epoch has just begun.
+func (z *followed) take(reported *Zone, epoch string, now time.Time, moved bool) {
+	z.listed, z.event, z.err = true, power.NoEvent, nil
+	again := z.counter != nil && moved
+	if z.counter == nil || moved {
+		z.counter = newCounter(reported, epoch)
+	}
+	if reported.Energy > maxRange {
+		z.err = fmt.Errorf("zone %s: %w", z.ID, errBeyond)
+		return
+	}
+	var energy units.Energy
+	if energy, z.event = z.counter.Add(reported.Energy, now); again {
+		z.event = power.Rebased
+	}
+	z.total = units.AddSaturating(z.total, energy)
+}
+
+// newCounter returns a counter of the zone in an epoch, empty where there are none.
+func newCounter(z *Zone, epoch string) *power.Counter {
+	switch {
+	case epoch != "":
+		return power.NewCounter(math.MaxUint64, 0) // no step is too large
+	case z.Range > 0 && z.Range < maxRange:
+		return power.NewCounter(power.MaxWatts(z.Kind), z.Range)
+	}
+	return power.NewCounter(power.MaxPlatformWatts, 0)
+}
+
+// current returns the values of all zones as of the last news, or why they have nothing new if that is stale.
+func (f *Follower) current(now time.Time, reason error) ([]power.Value, error) {
+	if f.stale == nil && now.Sub(f.since) > f.patience() {
+		f.stale = f.staleFor(reason)
+	}
+	f.values = f.values[:0]
+	for _, z := range f.zones {
+		if !z.listed {
+			continue
+		}
+		if err := cmp.Or(f.stale, z.err); err != nil {
+			f.values = append(f.values, power.FailedValue(&z.Zone, err))
+			continue
+		}
+		f.values = append(f.values, power.TotalValue(&z.Zone, z.total, z.event, f.since))
+		z.event = power.NoEvent
+	}
+	if len(f.values) == 0 {
+		return nil, fmt.Errorf("%s: no zone of a configured zone kind", f.from)
+	}
+	return f.values, nil
+}
+
+// staleFor returns the error of stale news. Its text stays the same until there are others.
+func (f *Follower) staleFor(reason error) error {
+	if f.last.Time.IsZero() {
+		return fmt.Errorf("%s is stale: %w", f.from, reason)
+	}
+	return fmt.Errorf("%s is stale: %w since %s by its clock", f.from, reason, f.last.Time.UTC().Format(time.RFC3339))
+}
+
+// patience returns how long nothing may be new: three times the median of the last gaps.
+func (f *Follower) patience() time.Duration {
+	sorted := f.gaps
+	slices.Sort(sorted[:])
+	known := sorted[:]
+	for len(known) > 0 && known[0] == 0 {
+		known = known[1:]
+	}
+	if len(known) == 0 {
+		return firstPatience
+	}
+	return max(minPatience, 3*known[len(known)/2])
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// reported is a sensor whose report a test sets.
+type reported struct {
+	*Follower
+	report *Report
+	err    error
+}
+
+func (s *reported) Poll(context.Context) ([]power.Value, error) {
+	if s.err != nil {
+		return s.Waiting(s.err, time.Now())
+	}
+	return s.Values(s.report, time.Now())
+}
+
+func (s *reported) Close() error { return nil }
+
+// bubble reads a poller of reports in a synctest bubble.
+type bubble struct {
+	*testing.T
+	*reported
+	meter *power.Poller
+}
+
+func follow(t *testing.T, test func(*bubble)) {
+	synctest.Test(t, func(t *testing.T) {
+		sensor := &reported{Follower: NewFollower("the tree", nil), report: &Report{Epoch: "a"}}
+		b := &bubble{t, sensor, power.NewPoller(sensor, power.PollOptions{Name: "powercap", Every: time.Second})}
+		defer func() { assert.NoError(t, b.meter.Close()) }()
+		test(b)
+	})
+}
+
+// tell makes another report with the package's energy in joules.
+func (b *bubble) tell(joules uint64) {
+	zones := []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}
+	b.report = &Report{Epoch: b.report.Epoch, Generation: b.report.Generation + 2, Zones: zones}
+}
+
+// read returns the package's reading after a time.
+func (b *bubble) read(after time.Duration) power.Reading {
+	b.Helper()
+	time.Sleep(after)
+	synctest.Wait()
+	readings, err := b.meter.Read(b.Context(), power.Sample{At: time.Now()})
+	synctest.Wait()
+	require.NoError(b, err)
+	if len(readings) == 0 {
+		return power.Reading{}
+	}
+	require.Len(b, readings, 1)
+	return readings[0]
+}
+
+// begin reads the first report, of a total of 100 J.
+func (b *bubble) begin() {
+	b.Helper()
+	b.tell(100)
+	b.read(0)
+	r := b.read(0)
+	require.Equal(b, power.Appeared, r.Event)
+	require.Zero(b, r.Total)
+}
+
+func TestReportedZoneIsThatOfThePlace(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		assert.Equal(t, power.Zone{
+			ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Reported, Domain: units.NodeCPUs, MaxWatts: 30_000,
+		}, *b.read(0).Zone)
+	})
+}
+
+func TestNewGenerationIsNewsAlsoWithoutEnergy(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		first := b.read(5 * time.Second)
+		b.tell(100)
+		second := b.read(5 * time.Second)
+		assert.Zero(t, second.Total)
+		assert.Equal(t, 6*time.Second, second.At.Sub(first.At), "the poll after the report")
+		assert.Equal(t, second.At, b.read(5*time.Second).At, "the same report again has nothing new")
+	})
+}
+
+func TestNoStepIsTooLargeWithinAnEpoch(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		b.tell(1_000_000_100) // what a BMC that was away for months had counted
+		r := b.read(time.Second)
+		assert.Equal(t, 1_000_000_000*units.Joule, r.Total)
+		assert.Equal(t, power.NoEvent, r.Event)
+	})
+}
+
+func TestAnotherEpochRebases(t *testing.T) {
+	for name, total := range map[string]uint64{"a lower total": 7, "a higher one": 5000, "the same": 150} {
+		t.Run(name, func(t *testing.T) {
+			follow(t, func(b *bubble) {
+				b.begin()
+				b.tell(150)
+				assert.Equal(t, 50*units.Joule, b.read(time.Second).Total)
+				b.report.Epoch = "b"
+				b.report.Generation = 0
+				b.tell(total)
+				r := b.read(time.Second)
+				assert.Equal(t, 50*units.Joule, r.Total)
+				assert.Equal(t, power.Rebased, r.Event)
+				b.tell(total + 3)
+				r = b.read(time.Second)
+				assert.Equal(t, 53*units.Joule, r.Total)
+				assert.Equal(t, power.NoEvent, r.Event)
+			})
+		})
+	}
+}
+
+func TestStepDownWithinAnEpochRebases(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		b.tell(40)
+		r := b.read(time.Second)
+		assert.Zero(t, r.Total)
+		assert.Equal(t, power.Rebased, r.Event)
+		b.tell(41)
+		assert.Equal(t, units.Joule, b.read(time.Second).Total)
+	})
+}
+
+func TestStaleNewsAreAnErrorAndTheirEnergyComesLater(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		for range 4 {
+			b.tell(100)
+			b.read(20 * time.Second)
+		}
+		told := b.read(40 * time.Second)
+		require.NoError(t, told.Err)
+		stale := b.read(3 * time.Second)
+		require.EqualError(t, stale.Err, "the tree is stale: the hypervisor reports nothing new")
+		assert.Equal(t, told.Total, stale.Total)
+		assert.Equal(t, told.At, stale.At)
+		text := stale.Err
+		assert.Equal(t, text, b.read(time.Hour).Err, "the text of a lasting state")
+		b.tell(900)
+		back := b.read(time.Second)
+		require.NoError(t, back.Err)
+		assert.Equal(t, 800*units.Joule, back.Total)
+	})
+}
+
+func TestFrequentReportsAreStaleAfterHalfAMinute(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		for range 5 {
+			b.tell(100)
+			b.read(time.Second)
+		}
+		require.NoError(t, b.read(30*time.Second).Err)
+		require.Error(t, b.read(2*time.Second).Err)
+	})
+}
+
+func TestOneLateReportDoesNotMakeTheFollowerPatient(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		for _, gap := range []time.Duration{time.Second, time.Second, time.Hour, time.Second} {
+			b.tell(100)
+			b.read(gap)
+		}
+		require.Error(t, b.read(time.Minute).Err)
+	})
+}
+
+func TestOneReportIsStaleAfterThreeMinutes(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		require.NoError(t, b.read(3*time.Minute).Err)
+		require.Error(t, b.read(2*time.Second).Err)
+	})
+}
+
+func TestStaleErrorHasTheTimeOfTheHost(t *testing.T) {
+	f := NewFollower("the tree", nil)
+	now := time.Now()
+	r := Report{Time: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), Zones: []Zone{{Kind: power.Package}}}
+	_, err := f.Values(&r, now)
+	require.NoError(t, err)
+	_, err = f.Values(&r, now.Add(time.Hour))
+	require.NoError(t, err)
+	assert.EqualError(t, f.stale, "the tree is stale: the hypervisor reports nothing new since 2026-11-22T08:00:00Z by its clock")
+}
+
+func TestImpossibleTotalIsAnErrorAndNoEnergy(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		b.tell(0)
+		b.report.Zones[0].Energy = math.MaxUint64
+		r := b.read(time.Second)
+		require.ErrorIs(t, r.Err, errBeyond)
+		assert.Zero(t, r.Total)
+		b.tell(105)
+		r = b.read(time.Second)
+		require.NoError(t, r.Err)
+		assert.Equal(t, 5*units.Joule, r.Total)
+	})
+}
+
+func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.report.Epoch = ""
+		b.begin()
+		b.tell(100 + 31_000)
+		r := b.read(time.Second)
+		assert.Equal(t, power.Rebased, r.Event)
+		assert.Zero(t, r.Total)
+		b.tell(100 + 31_000 + 29_000)
+		assert.Equal(t, 29_000*units.Joule, b.read(time.Second).Total)
+	})
+	follow(t, func(b *bubble) {
+		b.report.Epoch = ""
+		for i, joules := range []uint64{262_000, 20} {
+			b.tell(joules)
+			b.report.Zones[0].Range = 262_143 * units.Joule
+			b.read(0)
+			r := b.read(time.Second)
+			if i == 1 {
+				assert.Equal(t, power.Wrapped, r.Event)
+				assert.Equal(t, 163*units.Joule, r.Total)
+			}
+		}
+	})
+}
+
+func TestWaitingForTheFirstReport(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.err = assert.AnError
+		b.read(0)
+		assert.Empty(t, b.read(29*time.Second))
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		_, err := b.meter.Read(t.Context(), power.Sample{At: time.Now()})
+		require.ErrorIs(t, err, assert.AnError)
+	})
+}
+
+func TestAZoneOfAnotherKindWithTheSameIDHasItsOwnTotal(t *testing.T) {
+	f := NewFollower("the tree", nil)
+	now := time.Now()
+	for i, kind := range []power.Kind{power.PSys, power.Package} {
+		r := Report{Epoch: "a", Generation: uint64(i), Zones: []Zone{{ID: "intel-rapl:1", Name: string(kind), Kind: kind, Energy: 9}}}
+		values, err := f.Values(&r, now.Add(time.Duration(i)*time.Second))
+		require.NoError(t, err)
+		require.Len(t, values, 1)
+	}
+	assert.Zero(t, f.zones[0].total)
+	assert.Equal(t, power.Package, f.zones[0].Kind)
+}
+
+func TestOnlyWantedKindsAreFollowed(t *testing.T) {
+	f := NewFollower("the tree", func(k power.Kind) bool { return k == power.DRAM })
+	r := Report{Zones: []Zone{{Kind: power.Package}}}
+	_, err := f.Values(&r, time.Now())
+	require.EqualError(t, err, "the tree: no zone of a configured zone kind")
+	r = Report{Generation: 1, Zones: []Zone{{Kind: power.Package}, {Kind: power.DRAM}}}
+	values, err := f.Values(&r, time.Now())
+	require.NoError(t, err)
+	assert.Len(t, values, 1)
+}
+
+func TestFollowingAllocatesNothing(t *testing.T) {
+	f := NewFollower("the tree", nil)
+	r := Report{Epoch: "a", Zones: []Zone{{Kind: power.Package}, {Kind: power.DRAM}}}
+	now := time.Now()
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		now = now.Add(time.Second)
+		r.Generation += 2
+		r.Zones[0].Energy += 1000
+		_, _ = f.Values(&r, now)
+	}))
+}
