@@ -4,11 +4,15 @@
 // cloud.
 package machine
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+)
 
 // Machine is what is known of a machine. Fields that are not known are zero.
 type Machine struct {
-	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64.
+	// Arch is the architecture of its CPUs, in Go's words: amd64, arm64, arm.
 	Arch string
 	// CPU is the name as the system shows it: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz". On Arm it is the implementer's
 	// name and the part's: "Arm Neoverse-N1". Where CPUs are of several kinds, it is that of most.
@@ -33,8 +37,27 @@ type Machine struct {
 	Cloud, Instance string
 }
 
+// errNoCPU is returned where neither /proc/cpuinfo nor sysfs shows a CPU.
+var errNoCPU = errors.New("no CPU found")
+
 // Read returns what is known of the machine whose root directory is at root. getenv returns the value of an environment variable,
 // like os.Getenv. The error is that nothing shows what CPUs the machine has; the rest of the Machine is known all the same.
 func Read(root string, getenv func(string) string) (Machine, error) {
-	return Machine{}, errors.New("not yet read")
+	var m Machine
+	info, err := readCPUInfo(filepath.Join(root, "proc/cpuinfo"))
+	info.describe(&m)
+	m.count(filepath.Join(root, "sys/devices/system/cpu"))
+	m.Memory = readMemory(filepath.Join(root, "proc/meminfo"))
+	f := readFirmware(root)
+	m.Product = f.product()
+	m.Cloud, m.Instance = f.cloud(getenv)
+	m.Virtual = f.virtual(&info, m.Instance)
+	m.Chip = chip(m.Cloud, m.CPU)
+	if m.Threads == 0 {
+		if err == nil {
+			err = errNoCPU
+		}
+		return m, fmt.Errorf("identify the machine: %w", err)
+	}
+	return m, nil
 }

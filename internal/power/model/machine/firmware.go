@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+// firmware is what the firmware tells of the machine: SMBIOS's tables in /sys/class/dmi/id (drivers/firmware/dmi-id.c), of which
+// those that only root may read are left out, else a device tree.
+type firmware struct {
+	vendor, productName, biosVendor, biosVersion, assetTag string
+	model                                                  string // of the device tree
+	hypervisorNode                                         bool   // the device tree has a hypervisor
+	virtualBoard                                           bool   // the device tree is that of a virtual board
+	hypervisor                                             string // sys/hypervisor/type: xen
+}
+
+func readFirmware(root string) firmware {
+	read := func(name string) string { return printable(readSmall(filepath.Join(root, name))) }
+	dmi := func(name string) string { return read("sys/class/dmi/id/" + name) }
+	// proc/device-tree is a link to an absolute path, which leads out of the root.
+	const tree = "sys/firmware/devicetree/base"
+	f := firmware{
+		vendor: dmi("sys_vendor"), productName: dmi("product_name"), biosVendor: dmi("bios_vendor"), biosVersion: dmi("bios_version"),
+		assetTag:   dmi("chassis_asset_tag"),
+		hypervisor: read("sys/hypervisor/type"),
+		model:      read(tree + "/model"),
+	}
+	_, err := os.Stat(filepath.Join(root, tree, "hypervisor"))
+	f.hypervisorNode = err == nil
+	// QEMU, Firecracker, Cloud Hypervisor and kvmtool have a board of that name.
+	f.virtualBoard = strings.HasPrefix(read(tree+"/compatible"), "linux,dummy-virt")
+	return f
+}
+
+// readSmall returns the beginning of a file, up to a NUL, with which strings of a device tree end. It is empty if the file cannot be
+// read.
+func readSmall(path string) []byte {
+	file := kernfs.File{Path: path}
+	defer func() { _ = file.Close() }() // it was only read
+	text, err := file.Read(make([]byte, 256))
+	if err != nil {
+		return nil
+	}
+	text, _, _ = bytes.Cut(text, []byte{0})
+	return text
+}
+
+// product returns the machine's make.
+func (f *firmware) product() string {
+	if f.vendor == "" && f.productName == "" {
+		return f.model
+	}
+	return strings.TrimSpace(f.vendor + " " + f.productName)
+}
+
+// cloud returns the public cloud, and the type of the machine, empty where they are not known. The variable ENERGY_INSTANCE_TYPE comes
+// before what the firmware shows, and that before host.type and cloud.provider in OTEL_RESOURCE_ATTRIBUTES.
+func (f *firmware) cloud(getenv func(string) string) (cloud, instance string) {
+	i := slices.IndexFunc(clouds, func(c sign) bool { return c.shownBy(f) })
+	if i >= 0 {
+		cloud = clouds[i].cloud
+	}
+	attributes := resourceAttributes(getenv("OTEL_RESOURCE_ATTRIBUTES"))
+	if cloud == "" {
+		cloud = attributes["cloud.provider"]
+	}
+	switch {
+	case getenv(InstanceVariable) != "":
+		instance = printable([]byte(getenv(InstanceVariable)))
+	case cloud == "aws" && strings.Contains(f.productName, "."): // since Nitro; before it is "HVM domU"
+		instance = f.productName
+	default:
+		instance = attributes["host.type"]
+	}
+	return cloud, instance
+}
+
+// InstanceVariable is the environment variable that tells the machine's type in its cloud, where nothing on the machine does.
+const InstanceVariable = "ENERGY_INSTANCE_TYPE"
+
+// resourceAttributes returns the attributes in a list of key=value pairs, with commas between them and percent-encoded values
+// (https://opentelemetry.io/docs/specs/otel/resource/sdk/). Pairs that are not well-formed are left out.
+func resourceAttributes(list string) map[string]string {
+	attributes := map[string]string{}
+	for pair := range strings.SplitSeq(list, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if value, err := url.PathUnescape(strings.TrimSpace(value)); ok && err == nil {
+			attributes[strings.TrimSpace(key)] = printable([]byte(value))
+		}
+	}
+	return attributes
+}
+
+// sign is a text by which a cloud's machines are known.
+type sign struct {
+	field func(*firmware) string
+	text  string // is in the field
+	cloud string
+}
+
+func (s *sign) shownBy(f *firmware) bool { return strings.Contains(s.field(f), s.text) }
+
+func vendor(f *firmware) string      { return f.vendor }
+func productName(f *firmware) string { return f.productName }
+func biosVendor(f *firmware) string  { return f.biosVendor }
+func biosVersion(f *firmware) string { return f.biosVersion }
+func assetTag(f *firmware) string    { return f.assetTag }
+
+// clouds are the signs by which cloud-init, too, knows a cloud without a network (its tools/ds-identify), in the words of
+// cloud.provider where the semantic conventions have one.
+var clouds = []sign{
+	{vendor, "Amazon EC2", "aws"},
+	{biosVersion, "amazon", "aws"}, // Xen: "4.11.amazon"
+	{productName, "Google Compute Engine", "gcp"},
+	{assetTag, "7783-7084-3265-9085-8269-3286-77", "azure"},
+	{assetTag, "OracleCloud.com", "oracle_cloud"},
+	{vendor, "Alibaba Cloud", "alibaba_cloud"},
+	{vendor, "Tencent Cloud", "tencent_cloud"},
+	{vendor, "Hetzner", "hetzner"},
+	{vendor, "Vultr", "vultr"},
+	{vendor, "Akamai", "akamai_cloud"},
+	{vendor, "Linode", "akamai_cloud"},
+	{vendor, "DigitalOcean", "digitalocean"},
+	{vendor, "Scaleway", "scaleway"},
+	{vendor, "UpCloud", "upcloud"},
+	{productName, "Exoscale", "exoscale"},
+}
+
+// virtual reports whether the machine is virtual. On x86 the CPU tells. Elsewhere the firmware does, and a type of a cloud's machine
+// that is called metal has no hypervisor.
+func (f *firmware) virtual(info *cpuInfo, instance string) bool {
+	switch {
+	case info.hypervisor || f.hypervisor != "" || f.hypervisorNode || f.virtualBoard:
+		return true
+	case info.flags || strings.Contains(instance, "metal"):
+		return false
+	}
+	return slices.ContainsFunc(hypervisors, func(name string) bool {
+		return strings.Contains(f.vendor, name) || strings.Contains(f.productName, name) || strings.Contains(f.biosVendor, name)
+	})
+}
+
+// hypervisors are in the vendor's or product's name of a virtual machine (systemd's src/basic/virt.c has such a list).
+var hypervisors = []string{
+	"QEMU", "KVM", "KubeVirt", "OpenStack", "VMware", "VirtualBox", "innotek GmbH", "Xen", "Bochs", "Parallels", "BHYVE", "Hyper-V",
+	"Virtual Machine", "Apple Virtualization", "Amazon EC2", "Google Compute Engine", "Alibaba Cloud ECS", "vServer", "Droplet",
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+)
+
+func noEnv(string) string { return "" }
+
+func env(variables map[string]string) func(string) string {
+	return func(name string) string { return variables[name] }
+}
+
+// extract writes the files of an archive into a directory.
+func extract(t testing.TB, files []txtar.File) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for _, f := range files {
+		path := filepath.Join(root, f.Name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// fields returns the fields of a machine that are known, a line each.
+func fields(m *Machine) (lines string) {
+	v := reflect.ValueOf(*m)
+	for i := range v.NumField() {
+		if !v.Field(i).IsZero() {
+			lines += fmt.Sprintf("%s: %v\n", v.Type().Field(i).Name, v.Field(i))
+		}
+	}
+	return lines
+}
+
+func TestMachinesAreKnownByTheirFiles(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, files := string(archive.Files[0].Data), archive.Files[1:]
+			m, err := Read(extract(t, files), noEnv)
+			if err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(want, fields(&m)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInstanceTypeComesFromTheEnvironmentWhereTheFirmwareDoesNotTell(t *testing.T) {
+	const attributes = "OTEL_RESOURCE_ATTRIBUTES"
+	google := firmware{productName: "Google Compute Engine"}
+	amazon := firmware{vendor: "Amazon EC2", productName: "m5.large"}
+	for _, tc := range []struct {
+		name            string
+		firmware        firmware
+		env             map[string]string
+		cloud, instance string
+	}{
+		{"nothing", firmware{}, nil, "", ""},
+		{"variable", google, map[string]string{InstanceVariable: "n2-standard-2"}, "gcp", "n2-standard-2"},
+		{"attribute", google, map[string]string{attributes: "service.name=a,host.type=n2-standard-2"}, "gcp", "n2-standard-2"},
+		{"attributes without firmware", firmware{}, map[string]string{attributes: "cloud.provider=aws,host.type=m5.large"}, "aws", "m5.large"},
+		{"firmware before attribute", amazon, map[string]string{attributes: "cloud.provider=gcp,host.type=n2-standard-2"}, "aws", "m5.large"},
+		{"variable before all", amazon, map[string]string{InstanceVariable: "m5.xlarge", attributes: "host.type=m4.large"}, "aws", "m5.xlarge"},
+		{"percent encoding", google, map[string]string{attributes: " host.type = n2%2Dstandard%2D2 "}, "gcp", "n2-standard-2"},
+		{"not well-formed", google, map[string]string{attributes: "host.type,=,host.type=%zz,cloud.provider"}, "gcp", ""},
+		{"control characters", google, map[string]string{InstanceVariable: "a\nb\x1b[0m"}, "gcp", "a?b?[0m"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cloud, instance := tc.firmware.cloud(env(tc.env))
+			if cloud != tc.cloud || instance != tc.instance {
+				t.Errorf("%q, %q; want %q, %q", cloud, instance, tc.cloud, tc.instance)
+			}
+		})
+	}
+}
+
+func TestMachineWithoutCPUsIsAnError(t *testing.T) {
+	for name, files := range map[string]string{
+		"no files":     "",
+		"empty":        "-- proc/cpuinfo --\n-- sys/devices/system/cpu/online --\n\n",
+		"garbage":      "-- proc/cpuinfo --\n\x00\xff:::\n: :\nprocessor\n-- sys/devices/system/cpu/online --\n4-1,x\n",
+		"a cut number": "-- proc/cpuinfo --\nmodel name\t: x\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := extract(t, append(txtar.Parse([]byte(files)).Files, txtar.File{Name: "proc/meminfo", Data: []byte("MemTotal: 8 kB\n")}))
+			m, err := Read(root, noEnv)
+			if err == nil || !strings.HasPrefix(err.Error(), "identify the machine: ") {
+				t.Errorf("error %v", err)
+			}
+			if m.Threads != 0 || m.Memory != 8192 {
+				t.Errorf("%+v: want the memory and no CPU", m)
+			}
+		})
+	}
+}
+
+func TestCPUsAreCountedWithoutCPUInfo(t *testing.T) {
+	root := extract(t, txtar.Parse([]byte("-- sys/devices/system/cpu/online --\n0-3,8\n")).Files)
+	m, err := Read(root, noEnv)
+	if err != nil || m.Threads != 5 || m.Cores != 0 || m.Sockets != 0 || m.CPU != "" {
+		t.Errorf("%+v, %v; want 5 threads", m, err)
+	}
+}
+
+// x86 returns the text of a processor in /proc/cpuinfo.
+func x86(number int, name string) string {
+	return fmt.Sprintf("processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: %s\nstepping\t: 7\n"+
+		"flags\t\t: fpu %s\n\n", number, name, strings.Repeat("flag ", 300))
+}
+
+func arm(number, part int) string {
+	return fmt.Sprintf("processor\t: %d\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0x%x\nCPU revision\t: 2\n\n", number, part)
+}
+
+func describe(text string) (m Machine) {
+	info := parseCPUInfo(strings.NewReader(text))
+	info.describe(&m)
+	return m
+}
+
+func TestLastLineThatIsCutOffDoesNotCount(t *testing.T) {
+	whole := x86(0, "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz")
+	for i := range len(whole) {
+		m := describe(whole[:i])
+		if m.CPU != "" && m.CPU != "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz" || m.Model != 0 && m.Model != 85 {
+			t.Fatalf("%d bytes: %+v", i, m)
+		}
+		two := describe(whole + x86(1, "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz")[:i])
+		if two.CPU != "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz" {
+			t.Fatalf("second processor with %d bytes: %+v", i, two)
+		}
+	}
+}
+
+func TestKindOfMostCPUsNamesTheMachine(t *testing.T) {
+	text := arm(0, 0xd05) + arm(1, 0xd0b) + arm(2, 0xd0b) + arm(3, 0xd44)
+	if m := describe(text); m.CPU != "Arm Cortex-A76" || m.Threads != 4 || m.Model != 0xd0b {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestUnknownArmCPUIsToldByItsNumbers(t *testing.T) {
+	for text, want := range map[string]string{
+		"processor: 0\nCPU implementer: 0x41\nCPU part: 0xfff\n":             "Arm part 0xfff",
+		"processor: 0\nCPU implementer: 0x99\nCPU part: 0x001\n":             "Arm implementer 0x99 part 0x001",
+		"processor: 0\nCPU implementer: 0x41\n":                              "Arm CPU",
+		"processor: 0\nCPU implementer: x\nCPU part: 99999999999999999999\n": "Arm implementer 0x00 part 0x000",
+	} {
+		if m := describe(text); m.CPU != want {
+			t.Errorf("%q: %q, want %q", text, m.CPU, want)
+		}
+	}
+}
+
+func TestLinesLongerThanTheBufferAreSkipped(t *testing.T) {
+	long := "flags\t: " + strings.Repeat("flag ", maxLine) + "hypervisor\n"
+	m := describe("processor\t: 0\n" + long + "vendor_id\t: GenuineIntel\nmodel name\t: A\nflags\t: fpu\n\n" + long)
+	if m.CPU != "A" || m.Threads != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestNamesHoldNoControlCharacters(t *testing.T) {
+	m := describe("processor\t: 0\nvendor_id\t: Genu\x1bineIntel\nmodel name\t: A\xffB\u00a0" + strings.Repeat("C", 500) + "\nflags\t: fpu\n")
+	if m.Vendor != "Genu?ineIntel" || !strings.HasPrefix(m.CPU, "A?B?CCC") || len(m.CPU) > maxText {
+		t.Errorf("%q %q", m.Vendor, m.CPU)
+	}
+}
+
+func TestMemoryIsReadInBytes(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"MemTotal:       16318432 kB\nMemFree: 1 kB\n": 16318432 << 10,
+		"MemFree: 1 kB\nMemTotal: 2 kB\n":              2048,
+		"":                                             0,
+		"MemTotal:       163184":                       0,
+		"MemTotal: -5 kB\n":                            0,
+		"MemTotal: 18446744073709551615 kB\n":          0,
+		"MemTotal: 5 MB\n":                             0,
+	} {
+		if got := memTotal([]byte(text)); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func FuzzCPUInfo(f *testing.F) {
+	f.Add(x86(0, "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz"))
+	f.Add(arm(0, 0xd0c) + arm(1, 0xd40))
+	f.Add("processor\t: 0\nCPU implementer\t: 0x61\nCPU part\t: 0x022")
+	f.Fuzz(func(t *testing.T, text string) {
+		m := describe(text)
+		for _, name := range []string{m.CPU, m.Vendor} {
+			if len(name) > 2*maxText || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
+				t.Errorf("%q", name)
+			}
+		}
+		if m.Threads < 0 || m.Family < 0 || m.Model < 0 || m.Stepping < 0 || m.Threads == 0 && m.CPU != "" {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+func FuzzEnvironment(f *testing.F) {
+	f.Add("m5.large", "host.type=a,cloud.provider=aws")
+	f.Add("", "host.type=%41,=,,")
+	f.Fuzz(func(t *testing.T, instance, attributes string) {
+		cloud, instance := (&firmware{}).cloud(env(map[string]string{InstanceVariable: instance, "OTEL_RESOURCE_ATTRIBUTES": attributes}))
+		if len(cloud) > maxText || len(instance) > maxText {
+			t.Errorf("%q %q", cloud, instance)
+		}
+	})
+}
+
+// BenchmarkRead reads a machine with 1,024 CPUs: two threads a core, 128 cores a socket.
+func BenchmarkRead(b *testing.B) {
+	var info strings.Builder
+	files := []txtar.File{{Name: "sys/devices/system/cpu/online", Data: []byte("0-1023\n")}}
+	for i := range 1024 {
+		info.WriteString(x86(i, "Intel(R) Xeon(R) 6787P"))
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", i)
+		files = append(files,
+			txtar.File{Name: dir + "core_cpus_list", Data: fmt.Appendf(nil, "%d-%d\n", i&^1, i|1)},
+			txtar.File{Name: dir + "package_cpus_list", Data: fmt.Appendf(nil, "%d-%d\n", i&^255, i|255)})
+	}
+	root := extract(b, append(files, txtar.File{Name: "proc/cpuinfo", Data: []byte(info.String())}))
+	b.ReportAllocs()
+	for b.Loop() {
+		if m, err := Read(root, noEnv); err != nil || m.Threads != 1024 || m.Cores != 512 || m.Sockets != 4 {
+			b.Fatal(m, err)
+		}
+	}
+}
