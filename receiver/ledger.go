@@ -73,21 +73,37 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 	return md
 }
 
-// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds as measured, those that may stand in for
-// package, and the modeled one.
+// ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for package as
+// measured, the same as reported where a hypervisor reports, and those that may be modeled.
 func (c *Config) ledgerKinds() (kinds []claims.Kind) {
-	for _, zone := range c.Zones {
-		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
-	}
+	attributed := slices.Clone(c.Zones)
 	for _, zone := range wholeMachine {
 		if c.mayStandIn(zone) {
-			kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
+			attributed = append(attributed, zone)
 		}
 	}
-	if c.Model.HasValue() && c.mayModel() {
-		kinds = append(kinds, claims.Kind{Zone: c.Model.Get().zone(), Source: power.Modeled})
+	add := func(source power.Source, zones []power.Kind) {
+		for _, zone := range zones {
+			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
+		}
 	}
+	add(power.Measured, attributed)
+	if c.PowercapPath != "" || c.Hypervisor.HasValue() {
+		add(power.Reported, slices.DeleteFunc(attributed, func(zone power.Kind) bool { return zone == power.Other }))
+	}
+	add(power.Modeled, c.modeledKinds())
 	return kinds
+}
+
+// modeledKinds returns the zone kinds that may be modeled: the whole machine, or the package and the memory beside it.
+func (c *Config) modeledKinds() []power.Kind {
+	switch {
+	case !c.Model.HasValue() || !c.mayModel():
+		return nil
+	case c.Model.Get().zone() != power.Package:
+		return []power.Kind{c.Model.Get().zone()}
+	}
+	return []power.Kind{power.Package, power.DRAM}
 }
 
 // mayStandIn reports whether zones of a kind that is not configured may be attributed, in place of package.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -520,6 +521,7 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 		}, true},
 		"one zone less":     {first + second, func(m *machine) { m.zones = m.zones[:1] }, false},
 		"the source":        {first + second, func(m *machine) { m.source = power.Modeled }, false},
+		"a hypervisor":      {first + second, func(m *machine) { m.source = power.Reported }, false},
 		"the kernel":        {first + second, func(m *machine) { m.version = "Linux version 6.13\n" }, false},
 		"the vendor":        {first + second, instead("GenuineIntel", "AuthenticAMD"), false},
 		"the family":        {first + second, instead("family\t: 6", "family\t: 25"), false},
@@ -700,9 +702,48 @@ func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
 }
 
 func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
-	cfg := createDefaultConfig().(*Config)
-	cfg.Zones, cfg.Model = power.Attributable, configoptional.Some(ModelConfig{MaxPower: 1})
-	assert.LessOrEqual(t, len(cfg.ledgerKinds()), attribution.MaxKinds)
-	cfg.Zones = slices.DeleteFunc(slices.Clone(power.Attributable), func(k power.Kind) bool { return k == power.PSys })
-	assert.LessOrEqual(t, len(cfg.ledgerKinds()), attribution.MaxKinds)
+	for _, zones := range [][]power.Kind{
+		power.Attributable,
+		slices.DeleteFunc(slices.Clone(power.Attributable), func(k power.Kind) bool { return k == power.PSys }),
+		{power.Package},
+	} {
+		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {Auto: true}} {
+			cfg := createDefaultConfig().(*Config)
+			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
+			cfg.PowercapPath, cfg.Hypervisor = "/run/energy", configoptional.Some(HypervisorConfig{VsockPort: 1})
+			kinds := cfg.ledgerKinds()
+			assert.LessOrEqual(t, len(kinds), attribution.MaxKinds)
+			for i, kind := range kinds {
+				assert.NotContains(t, kinds[:i], kind)
+			}
+		}
+	}
+}
+
+func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
+	kinds := func(source power.Source, zones ...power.Kind) (kinds []claims.Kind) {
+		for _, zone := range zones {
+			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
+		}
+		return kinds
+	}
+	measured := kinds(power.Measured, power.Package, power.DRAM, power.Other, power.Platform, power.PSys)
+	reported := kinds(power.Reported, power.Package, power.DRAM, power.Platform, power.PSys)
+	modeled := kinds(power.Modeled, power.Package, power.DRAM)
+	for name, c := range map[string]struct {
+		edit func(*Config)
+		want []claims.Kind
+	}{
+		"sensors":              {func(*Config) {}, measured},
+		"a powercap tree":      {func(c *Config) { c.PowercapPath = "/run/energy" }, slices.Concat(measured, reported)},
+		"a hypervisor":         {func(c *Config) { c.Hypervisor = configoptional.Some(HypervisorConfig{VsockPort: 1}) }, slices.Concat(measured, reported)},
+		"a model":              {func(c *Config) { c.Model = configoptional.Some(ModelConfig{Auto: true}) }, slices.Concat(measured, modeled)},
+		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
+		"a model without use":  {func(c *Config) { c.Meter, c.Model = MeterPowercap, configoptional.Some(ModelConfig{Auto: true}) }, measured},
+	} {
+		cfg := createDefaultConfig().(*Config)
+		cfg.Zones = []power.Kind{power.Package, power.DRAM, power.Other}
+		c.edit(cfg)
+		assert.Equal(t, c.want, cfg.ledgerKinds(), name)
+	}
 }

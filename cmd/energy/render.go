@@ -37,23 +37,27 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 
 func renderNode(b *strings.Builder, s *snapshot, now time.Time) {
 	line(b, "NODE at "+now.Format("15:04:05"), "", "POWER", "ACTIVE", "IDLE", "")
-	modeled := slices.ContainsFunc(s.zones, func(z *zone) bool { return z.source == "modeled" })
-	measured := slices.ContainsFunc(s.zones, func(z *zone) bool { return z.source == "measured" })
+	has := func(source string) bool {
+		return slices.ContainsFunc(s.zones, func(z *zone) bool { return z.source == source })
+	}
+	modeled, measured, reported := has("modeled"), has("measured"), has("reported")
 	for _, z := range s.zones {
 		name := z.name
 		if z.overlaps {
 			name += " (not added to package)"
 		}
-		if measured && z.source == "modeled" {
+		if (measured || reported) && z.source == "modeled" {
 			name += " (modeled)"
 		}
 		line(b, name, "", watts(z.activePower+z.idlePower), watts(z.activePower), watts(z.idlePower), "")
 	}
 	switch {
-	case modeled && measured:
-		b.WriteString("MODELED, not measured, for zones marked (modeled): their figures come from the power curve in the configuration\n")
+	case modeled && (measured || reported):
+		b.WriteString("MODELED, not measured, for zones marked (modeled): their figures come from a power curve\n")
 	case modeled:
-		b.WriteString("MODELED, not measured: figures come from the power curve in the configuration\n")
+		b.WriteString("MODELED, not measured: figures come from a power curve\n")
+	case reported:
+		b.WriteString("Reported by the hypervisor\n")
 	case measured:
 		b.WriteString("Measured by the node's energy counters\n")
 	}

@@ -46,7 +46,7 @@ type zone struct {
 	name                       string
 	activePower, idlePower     float64
 	active, idle, unattributed microjoules
-	source                     string // measured, modeled
+	source                     string // measured, modeled, reported
 	overlaps                   bool   // part of package, or contains it: not added up
 	newest                     int64
 }

@@ -25,14 +25,14 @@ import (
 //	the whole is replaced, or missed a time           the energy of that time is not in it
 //	a part cannot be read for more than two minutes   it contains the part's energy, which becomes a deficit once the part is read
 //	a part appears                                    it contains what the part used before its first reading
-//	a package or its DRAM is modeled                  it ends: an estimate is not subtracted from what is measured
+//	a package or its DRAM is modeled or reported      it ends: only what is measured is subtracted from what is measured
 //	no part was ever read, or there is no whole       it is not there
 //
 // The zero Remainder is ready to use. A Remainder is not safe for concurrent use.
 type Remainder struct {
 	zone    Zone
 	tracks  []*track // of all wholes and parts that were ever read
-	modeled Kind     // of a part that is modeled, empty if none is
+	foreign *Zone    // a part that is not measured, nil if all are
 	lacks   string   // what is not there, empty if nothing
 
 	// candidate is the time up to which energy is settled next: that of the first reading of the whole that was seen after
@@ -70,12 +70,13 @@ func (m *Remainder) Deficit() units.Energy { return units.Energy(int64(m.total) 
 // are there.
 func (m *Remainder) Lacks() string { return m.lacks }
 
-// Err returns why the zone does not have the energy that it should: a part is modeled, or the deficit was more than noise
+// Err returns why the zone does not have the energy that it should: a part is not measured, or the deficit was more than noise
 // and is not paid back yet.
 func (m *Remainder) Err() error {
 	switch {
-	case m.modeled != "":
-		return fmt.Errorf("%s is modeled, and an estimate is not subtracted from what is measured; no energy is reported for other", m.modeled)
+	case m.foreign != nil:
+		return fmt.Errorf("%s is %s, and only what is measured is subtracted from what is measured; no energy is reported for other",
+			m.foreign.Kind, m.foreign.Source)
 	case m.excessive:
 		return errDeficit
 	}
@@ -103,14 +104,14 @@ func (m *Remainder) update(readings []Reading) bool {
 	for _, t := range m.tracks {
 		t.present = false
 	}
-	m.modeled = ""
+	m.foreign = nil
 	for i := range readings {
 		switch r := &readings[i]; {
 		case !isPart(r.Zone.Kind) && !isWhole(r.Zone.Kind) || r.At.IsZero():
 		case r.Zone.Source == Measured:
 			m.track(r.Zone).update(r)
 		case isPart(r.Zone.Kind):
-			m.modeled = r.Zone.Kind
+			m.foreign = r.Zone
 		}
 	}
 	whole, part := m.selectWhole()
@@ -118,8 +119,8 @@ func (m *Remainder) update(readings []Reading) bool {
 	switch {
 	case !whole:
 		m.lacks = "platform or psys"
-		m.modeled = "" // there would be no zone either way
-	case m.modeled != "":
+		m.foreign = nil // there would be no zone either way
+	case m.foreign != nil:
 		m.restart, m.candidate = true, time.Time{}
 	case !part:
 		m.lacks = "package, dram or gpu"

@@ -323,6 +323,40 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 	}
 }
 
+func TestAReportedPartMakesNoOther(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	n.readings[pkg].Zone = &Zone{Kind: Package, Source: Reported}
+	n.count(platform, 10, 1000)
+	n.count(pkg, 10, 100)
+	n.expectNone(10)
+	if err := n.remainder.Err(); err == nil || !strings.HasPrefix(err.Error(), "package is reported") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// The memory's model gives way to the sensor of the whole machine, so its energy is in other.
+func TestOtherHasTheMemoryThatNothingMeasures(t *testing.T) {
+	sensor, model := new(fake), new(fake).has("model", DRAM)
+	model.readings[0].Zone.Source = Modeled
+	s := setOf(sensor, new(fake), model)
+	s.Remainder = new(Remainder)
+	expectZones(t, s, "model:dram")
+	sensor.has("sensor", Package, Platform)
+	for at := range 3 {
+		for i, watts := range []units.Energy{10, 25} {
+			r := &sensor.readings[i]
+			r.Zone.Source, r.At, r.Total = Measured, after(time.Duration(at)*time.Second), units.Energy(at)*watts
+		}
+		readings := s.Read(context.Background(), Sample{At: after(time.Duration(at) * time.Second)})
+		if other := readings[len(readings)-1]; len(readings) != 3 || other.Zone.Kind != Other || other.Total != units.Energy(15*at) {
+			t.Errorf("after %d s: %d zones, the last is %v with %d µJ", at, len(readings), other.Zone, other.Total)
+		}
+	}
+	if err := s.Remainder.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAModeledPartMakesNoOther(t *testing.T) {
 	n, platform, pkg := newNode(t)
 	dram := n.zone(DRAM)

@@ -20,8 +20,13 @@ import (
 // So a meter loses the kind as soon as a preferred one reads it, and does not get it back when that one fails: zones of a
 // failing sensor wait until it is back. Other kinds are not affected.
 //
-// A meter that only stands in (a model) also gives way where no sensor lists its kind but one has read a kind that
-// contains it.
+// A meter that only stands in (a model) gives a kind up for good where a part would be modeled beside the whole:
+//
+//	the whole machine (platform or psys) is measured or reported, and    package      dram
+//	no sensor lists the kind                                             given up     given up
+//	a sensor lists it and has never read it                              stands in    given up
+//
+// What is not modeled is in the zone other.
 //
 // Meters of one family read the same registers, so only one of them is used, whatever kinds the others have:
 //
@@ -46,8 +51,8 @@ type Set struct {
 }
 
 // containers are the kinds whose sensors make a stand-in for a kind unnecessary: a part is not modeled where the whole is
-// measured.
-var containers = map[Kind][]Kind{Package: {PSys, Platform}}
+// measured. PSys contains the memory beside the processors (Intel SDM, volume 4, MSR_PLATFORM_ENERGY_COUNTER).
+var containers = map[Kind][]Kind{Package: {PSys, Platform}, DRAM: {PSys, Platform}}
 
 // Member is a meter of a Set.
 type Member struct {
@@ -180,11 +185,13 @@ func (s *Set) retire(meter int) {
 	s.closing.Go(func() { s.closeErrs[meter] = m.Meter.Close() })
 }
 
-// choose gives the kind of a zone to its meter if no preferred one has read the kind.
+// choose gives the kind of a zone to its meter if no preferred one has read the kind. A package that a sensor only lists is still
+// modeled: without it nothing but the whole machine could be attributed.
 func (s *Set) choose(meter int, r *Reading) {
 	m, c := &s.meters[meter], &s.kinds[indexOf(r.Zone.Kind)]
 	if m.StandsIn {
-		if c.gaveUp = c.gaveUp || c.listed == len(s.meters) && s.contained(r.Zone.Kind); c.gaveUp {
+		needed := c.listed < len(s.meters) && r.Zone.Kind == Package
+		if c.gaveUp = c.gaveUp || !needed && s.contained(r.Zone.Kind); c.gaveUp {
 			if c.read == meter {
 				c.read = len(s.meters)
 			}

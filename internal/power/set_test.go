@@ -193,6 +193,66 @@ func TestAModeledPackageIsReplacedByAMeasuredPlatform(t *testing.T) {
 	expectZones(t, s, "first:platform")
 }
 
+// A model has a package and memory. Which of them is used depends on what else can be read, then and later.
+func TestAModelOfPackageAndMemoryStandsInForWhatNothingMeasures(t *testing.T) {
+	const pkg, dram = "model:package", "model:dram"
+	appears := func(kinds ...Kind) func(*fake) { return func(sensor *fake) { sensor.has("sensor", kinds...) } }
+	fails := func(kinds ...Kind) func(*fake) {
+		return func(sensor *fake) {
+			for _, k := range kinds {
+				sensor.fail(k, errUnreadable)
+			}
+		}
+	}
+	vanishes := func(sensor *fake) { sensor.readings = nil }
+	type step struct {
+		does func(*fake)
+		want []string
+	}
+	for name, steps := range map[string][]step{
+		"nothing is measured":               {{appears(), []string{pkg, dram}}},
+		"the package is measured":           {{appears(Package), []string{"sensor:package", dram}}},
+		"the memory is measured":            {{appears(DRAM), []string{"sensor:dram", pkg}}},
+		"both are measured":                 {{appears(Package, DRAM), []string{"sensor:package", "sensor:dram"}}},
+		"psys is measured":                  {{appears(PSys), []string{"sensor:psys"}}},
+		"platform is measured":              {{appears(Platform), []string{"sensor:platform"}}},
+		"package and platform are measured": {{appears(Package, Platform), []string{"sensor:package", "sensor:platform"}}},
+		"package and psys are measured":     {{appears(Package, PSys), []string{"sensor:package", "sensor:psys"}}},
+		"a graphics card is measured":       {{appears(GPU), []string{"sensor:gpu", pkg, dram}}},
+		"the package's sensor appears late": {
+			{appears(), []string{pkg, dram}},
+			{appears(Package), []string{"sensor:package", dram}},
+			{fails(Package), []string{"sensor:package", dram}},
+		},
+		"the memory's sensor appears late and is lost": {
+			{appears(Package), []string{"sensor:package", dram}},
+			{appears(DRAM), []string{"sensor:package", "sensor:dram"}},
+			{fails(DRAM), []string{"sensor:package", "sensor:dram"}},
+			{vanishes, nil},
+		},
+		"the whole machine's sensor appears late and is lost": {
+			{appears(Package), []string{"sensor:package", dram}},
+			{appears(Platform), []string{"sensor:package", "sensor:platform"}},
+			{fails(Platform), []string{"sensor:package", "sensor:platform"}},
+			{vanishes, nil},
+		},
+		"the memory's sensor cannot be read": {
+			{func(sensor *fake) { sensor.has("sensor", Package, DRAM).fail(DRAM, errUnreadable) }, []string{"sensor:package", dram}},
+			{appears(Platform), []string{"sensor:package", "sensor:dram", "sensor:platform"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sensor := new(fake)
+			s := setOf(sensor, new(fake), new(fake).has("model", Package, DRAM))
+			for _, step := range steps {
+				step.does(sensor)
+				expectZones(t, s, step.want...)
+				expectZones(t, s, step.want...)
+			}
+		})
+	}
+}
+
 // family returns a set of two sensors that read the same registers, another one and a model.
 func family(first, second, third, model *fake) *Set {
 	return NewSet(Member{Name: "first", Meter: first, Family: "rapl"}, Member{Name: "second", Meter: second, Family: "rapl"},

@@ -52,6 +52,7 @@ const (
 	_ AttributeEnergySource = iota
 	AttributeEnergySourceMeasured
 	AttributeEnergySourceModeled
+	AttributeEnergySourceReported
 )
 
 // String returns the string representation of the AttributeEnergySource.
@@ -61,6 +62,8 @@ func (av AttributeEnergySource) String() string {
 		return "measured"
 	case AttributeEnergySourceModeled:
 		return "modeled"
+	case AttributeEnergySourceReported:
+		return "reported"
 	}
 	return ""
 }
@@ -69,6 +72,7 @@ func (av AttributeEnergySource) String() string {
 var MapAttributeEnergySource = map[string]AttributeEnergySource{
 	"measured": AttributeEnergySourceMeasured,
 	"modeled":  AttributeEnergySourceModeled,
+	"reported": AttributeEnergySourceReported,
 }
 
 // AttributeEnergyState specifies the value energy.state attribute.
