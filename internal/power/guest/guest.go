@@ -53,11 +53,15 @@ func Place(k power.Kind) (id, name, parent string) {
 	}
 }
 
-// VM is what a virtual machine was attributed since the receiver of the host started.
+// VM is what a virtual machine was attributed since Start.
 type VM struct {
 	ID, Name string
 	// CID is the machine's vsock context ID (vsock(7)), 0 if it has none.
 	CID uint32
-	// Zones has the energy of each zone kind. A total that goes down is that of a series that began anew.
+	// Start is when the totals were 0. A series that began anew has another one.
+	Start time.Time
+	// Zones has the energy of each zone kind. A total that goes down is that of a series that began anew, too.
 	Zones []Zone
+	// Ended marks a machine that stopped, or is no longer told: these are its last totals.
+	Ended bool
 }

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// PublisherOptions say how virtual machines are told.
+type PublisherOptions struct {
+	// Path is the directory that has the tree of each virtual machine in a directory of its own. Its parent must exist. Empty means
+	// that no trees are written.
+	Path string
+}
+
+// Publisher tells the virtual machines of this host what they were attributed: it writes their trees, on its own goroutine, and has the
+// reports for what serves them. Its methods may be called concurrently, and wait for no disk.
+//
+// Trees and reports have epochs of their own. The epoch of a tree lasts as long as the tree. That of a report begins with the publisher.
+type Publisher struct {
+	path string
+	wake chan struct{} // holds one element while there may be something to write
+	stop chan struct{}
+	done chan struct{}
+	// abandoned reports whether Close no longer waits.
+	abandoned atomic.Bool
+	closing   sync.Once
+
+	mu       sync.Mutex // guards what follows
+	machines map[string]*machine
+	round    uint64              // counts calls of Publish
+	dirs     map[string]*machine // that run, by the directory that they have
+	cids     map[uint32]*machine // that run; nil for a context ID that several have
+	refused  error               // who is not told, of the last Publish
+	trouble  error               // what kept trees from being written the last time
+	writing  time.Time           // when the trees began to be written, zero while they are not
+
+	// Of the goroutine.
+	trees map[string]*tree
+}
+
+// machine is a virtual machine that is told or was lately.
+type machine struct {
+	id, want string // want is the directory that it should have, empty if there is none
+	cid      uint32
+	hosts    bool // its ID is the host's: no user and no container can have another machine's
+	running  bool
+	round    uint64    // of the last Publish that had it
+	seen     time.Time // when that was
+	start    time.Time // VM.Start
+
+	epoch      string
+	generation uint64
+	at         time.Time
+	zones      []machineZone
+
+	dir     string // that it has, empty if none
+	written uint64 // generation that its tree has
+}
+
+// machineZone is the total of a zone, and the last that was given of it.
+type machineZone struct {
+	Zone
+	last  units.Energy
+	round uint64 // of the last Publish that had it
+}
+
+// job is what one tree is to be written.
+type job struct {
+	machine    *machine
+	dir, id    string
+	hosts      bool
+	generation uint64
+	at         time.Time
+	zones      []Zone
+}
+
+const (
+	// keepStopped is how long a machine is remembered that is not among those that are published. After that it goes on from its
+	// tree.
+	keepStopped = time.Hour
+	// slowWrite is how long it may take to write all trees before that is an error.
+	slowWrite = 30 * time.Second
+	// maxClose is how long Close waits for the disk.
+	maxClose = 3 * time.Second
+	// mostNamed is how many virtual machines an error names.
+	mostNamed = 3
+)
+
+var (
+	errSlow  = fmt.Errorf("writing the trees takes longer than %v", slowWrite)
+	errHangs = errors.New("the trees still were not written")
+)
+
+// NewPublisher returns a publisher. Close ends it.
+func NewPublisher(options PublisherOptions) *Publisher {
+	p := &Publisher{
+		path: options.Path, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		machines: map[string]*machine{}, dirs: map[string]*machine{}, cids: map[uint32]*machine{}, trees: map[string]*tree{},
+	}
+	if p.path == "" {
+		close(p.done)
+	} else {
+		go p.run()
+	}
+	return p
+}
+
+// Publish takes what all virtual machines were attributed until a moment. vms has one of each ID, and is not kept. A machine that is
+// left out has stopped. What could not be written before is written now.
+func (p *Publisher) Publish(vms []VM, at time.Time) {
+	p.mu.Lock()
+	now := time.Now()
+	p.round++
+	for i := range vms {
+		p.take(&vms[i], at, now)
+	}
+	for id, m := range p.machines {
+		m.running = m.running && m.round == p.round
+		if now.Sub(m.seen) > keepStopped {
+			delete(p.machines, id)
+		}
+	}
+	p.refused = errors.Join(p.assignDirs(), p.assignCIDs())
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take adds what a machine was attributed since the last time.
+func (p *Publisher) take(vm *VM, at, now time.Time) {
+	m := p.machines[vm.ID]
+	if m == nil {
+		m = &machine{id: vm.ID, hosts: !strings.Contains(vm.ID, "/"), epoch: rand.Text(), start: vm.Start}
+		p.machines[m.id] = m
+	} else if m.round == p.round {
+		return
+	}
+	changed := m.add(vm, p.round)
+	m.round, m.seen = p.round, now
+	if vm.Ended && !m.running && !changed {
+		return
+	}
+	m.running, m.cid, m.want = !vm.Ended, vm.CID, dirOf(vm)
+	m.generation++
+	m.at = at
+}
+
+// add adds what is new in the totals, and reports whether anything is.
+func (m *machine) add(vm *VM, round uint64) (changed bool) {
+	anew := !m.start.Equal(vm.Start)
+	m.start = vm.Start
+	for i := range vm.Zones {
+		given := &vm.Zones[i]
+		j := slices.IndexFunc(m.zones, func(z machineZone) bool { return z.Kind == given.Kind })
+		if j < 0 {
+			j = len(m.zones)
+			m.zones = append(m.zones, machineZone{Zone: Zone{Kind: given.Kind}})
+		}
+		z := &m.zones[j]
+		if anew || given.Energy < z.last {
+			z.last = 0
+		}
+		changed = changed || given.Energy != z.last
+		z.Energy = min(units.AddSaturating(z.Energy, given.Energy-z.last), maxEnergy)
+		z.last, z.round = given.Energy, round
+	}
+	if anew {
+		for i := range m.zones {
+			if z := &m.zones[i]; z.round != round {
+				z.last = 0
+			}
+		}
+	}
+	return changed
+}
+
+// appendZones appends the zones of the last Publish that had the machine.
+func (m *machine) appendZones(zones []Zone) []Zone {
+	for i := range m.zones {
+		if z := &m.zones[i]; z.round == m.round {
+			zones = append(zones, z.Zone)
+		}
+	}
+	return zones
+}
+
+// dirOf returns the directory that a machine should have: its name, else its ID, else none.
+func dirOf(vm *VM) string {
+	for _, name := range [...]string{vm.Name, vm.ID} {
+		if safeName(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// assignDirs gives each machine that runs its directory, and returns who has none. A machine of the host comes before one that a user or
+// a container runs, whose name anybody can choose; then the one that had the directory keeps it.
+func (p *Publisher) assignDirs() error {
+	if p.path == "" {
+		return nil
+	}
+	clear(p.dirs)
+	for _, m := range p.machines {
+		if !m.running || m.want == "" {
+			continue
+		}
+		if other := p.dirs[m.want]; other == nil || compareClaims(m, other) < 0 {
+			p.dirs[m.want] = m
+		}
+	}
+	var refused refusals
+	for _, m := range p.machines {
+		switch {
+		case !m.running:
+			if owner := p.dirs[m.dir]; owner != nil && owner != m {
+				m.dir = ""
+			}
+		case m.want == "":
+			m.dir = ""
+			refused.add("virtual machine with the ID %.80q: neither its name nor its ID can be the name of a directory", m.id)
+		case p.dirs[m.want] == m:
+			m.dir = m.want
+		default:
+			m.dir = ""
+			refused.add("virtual machine with the ID %.80q: the one with the ID %.80q has the same name, %q", m.id, p.dirs[m.want].id, m.want)
+		}
+	}
+	return refused.err("no directory for")
+}
+
+// compareClaims compares the claims of two machines on the directory that both should have.
+func compareClaims(a, b *machine) int {
+	rank := func(m *machine) int {
+		switch {
+		case m.hosts && m.dir == m.want:
+			return 0
+		case m.hosts:
+			return 1
+		case m.dir == m.want:
+			return 2
+		}
+		return 3
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.id, b.id))
+}
+
+// assignCIDs finds the machine of each vsock context ID, and returns which cannot be told apart. A machine of the host comes before one
+// that a user or a container runs: the kernel gives each context ID once, but its arguments can claim any.
+func (p *Publisher) assignCIDs() error {
+	clear(p.cids)
+	var contested []*machine
+	for _, hosts := range [...]bool{true, false} {
+		for _, m := range p.machines {
+			if !m.running || m.cid == 0 || m.hosts != hosts {
+				continue
+			}
+			other, taken := p.cids[m.cid]
+			switch {
+			case !taken:
+				p.cids[m.cid] = m
+			case other == nil || other.hosts == hosts:
+				p.cids[m.cid] = nil
+				contested = append(contested, m)
+			}
+		}
+	}
+	var refused refusals
+	for _, m := range contested {
+		refused.add("vsock context ID %d", m.cid)
+	}
+	return refused.err("several virtual machines have")
+}
+
+// Report returns what the machine with a vsock context ID was attributed. ok is false if none runs that has it, or several.
+func (p *Publisher) Report(cid uint32) (r Report, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.cids[cid]
+	if m == nil {
+		return Report{}, false
+	}
+	return Report{Epoch: m.epoch, Generation: m.generation, Time: m.at, Zones: m.appendZones(nil)}, true
+}
+
+// Err returns why machines are not told, nil if all are. Its text is the same as long as that is so.
+func (p *Publisher) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	trouble := p.trouble
+	if !p.writing.IsZero() && time.Since(p.writing) > slowWrite {
+		trouble = fmt.Errorf("%s: %w", p.path, errSlow)
+	}
+	return errors.Join(p.refused, trouble)
+}
+
+// Close writes what was published last and ends the publisher. It waits for up to three seconds; where the disk does not answer, it
+// returns an error, and nothing more is written once it does. Report goes on to return the last reports.
+func (p *Publisher) Close() error {
+	p.closing.Do(func() { close(p.stop) })
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(maxClose):
+		p.abandoned.Store(true)
+		return fmt.Errorf("%s: %w", p.path, errHangs)
+	}
+}
+
+// run writes trees until the publisher is closed.
+func (p *Publisher) run() {
+	defer close(p.done)
+	for {
+		select {
+		case <-p.wake:
+			p.writeTrees()
+		case <-p.stop:
+			p.writeTrees()
+			return
+		}
+	}
+}
+
+// writeTrees writes the trees of all machines of which there is something new.
+func (p *Publisher) writeTrees() {
+	err := p.do(p.collectJobs())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trouble, p.writing = err, time.Time{}
+}
+
+// collectJobs returns what is to be written, and forgets the trees of machines that are forgotten.
+func (p *Publisher) collectJobs() (jobs []job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writing = time.Now()
+	for _, m := range p.machines {
+		if m.dir != "" && m.written != m.generation {
+			jobs = append(jobs, job{m, m.dir, m.id, m.hosts, m.generation, m.at, m.appendZones(nil)})
+		}
+	}
+	for dir, t := range p.trees {
+		if p.machines[t.id] == nil {
+			delete(p.trees, dir)
+		}
+	}
+	return jobs
+}
+
+func (p *Publisher) do(jobs []job) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	trees, err := openTrees(p.path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.path, cause(err))
+	}
+	defer trees.Close()
+	var refused refusals
+	var all error
+	for i := range jobs {
+		if p.abandoned.Load() {
+			return nil
+		}
+		switch err := p.writeTree(trees, &jobs[i]); {
+		case err == nil:
+		case ofWholeDisk(err):
+			all = fmt.Errorf("%s: %w", p.path, cause(err))
+		default:
+			refused.add("%s: %w", jobs[i].dir, err)
+		}
+	}
+	return errors.Join(all, refused.err(p.path+":"))
+}
+
+// writeTree does a job.
+func (p *Publisher) writeTree(trees *os.Root, job *job) error {
+	t := p.trees[job.dir]
+	if t == nil || t.id != job.id {
+		opened, owner, err := openTree(trees, job.dir, job.id)
+		switch {
+		case err != nil:
+			return cause(err)
+		case owner == "" || owner == job.id:
+		case !job.hosts && !strings.Contains(owner, "/"):
+			return errOfAnother
+		case p.yield(job, owner):
+			return nil
+		}
+		t, p.trees[job.dir] = opened, opened
+	}
+	err := t.write(trees, job.at, job.zones)
+	if err == nil {
+		p.mu.Lock()
+		job.machine.written = job.generation
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// yield gives the directory of a job to the machine whose tree is in it, if that runs and should have the directory as well.
+func (p *Publisher) yield(job *job, owner string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	other := p.machines[owner]
+	if other == nil || !other.running || other.want != job.dir || p.dirs[job.dir] != job.machine {
+		return false
+	}
+	job.machine.dir, other.dir, p.dirs[job.dir] = "", job.dir, other
+	return true
+}
+
+// openTrees opens the directory that has the trees, and makes it if only that is missing.
+func openTrees(path string) (*os.Root, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			return nil, err
+		}
+		return os.OpenRoot(path)
+	}
+	if err == nil && !info.IsDir() { // to open a pipe would wait for a writer
+		err = errNoDirectory
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(path)
+}
+
+// ofWholeDisk reports whether an error says nothing about the tree at which it occurred.
+func ofWholeDisk(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+	}, func(errno syscall.Errno) bool { return errors.Is(err, errno) })
+}
+
+// refusals are errors of single machines.
+type refusals []error
+
+func (r *refusals) add(format string, args ...any) { *r = append(*r, fmt.Errorf(format, args...)) }
+
+// err returns the first refusals, in an order that does not change, and the number of the others; nil if there are none.
+func (r refusals) err(what string) error {
+	if len(r) == 0 {
+		return nil
+	}
+	slices.SortFunc(r, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	r = slices.CompactFunc(r, func(a, b error) bool { return a.Error() == b.Error() })
+	texts := make([]string, 0, mostNamed)
+	for _, err := range r[:min(len(r), mostNamed)] {
+		texts = append(texts, err.Error())
+	}
+	more := ""
+	if n := len(r) - mostNamed; n > 0 {
+		more = fmt.Sprintf("; and %d more", n)
+	}
+	return fmt.Errorf("%s %s%s", what, strings.Join(texts, "; "), more)
+}
