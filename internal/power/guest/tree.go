@@ -45,28 +45,24 @@ const maxWord = 512
 // newFile is where a file of a tree is written before it is renamed. There is one at most.
 const newFile = ".new"
 
-// treeZones says where a tree has the zone of a kind, and by which name. A kind has the same place in each tree, so that no counter
-// is ever another zone's. The kinds that cover the whole machine share theirs.
-var treeZones = [...]struct {
-	kind      power.Kind
-	dir, name string
-}{
-	{power.Package, "intel-rapl:0", "package-0"},
-	{power.DRAM, "intel-rapl:0/intel-rapl:0:0", "dram"},
-	{power.Core, "intel-rapl:0/intel-rapl:0:1", "core"},
-	{power.Uncore, "intel-rapl:0/intel-rapl:0:2", "uncore"},
-	{power.PSys, "intel-rapl:1", "psys"},
-	{power.Platform, "intel-rapl:1", "psys"},
-}
+// treeKinds are the kinds that a tree shows, each in its Place: a kind has the same place in each tree, so that no counter is ever
+// another zone's. What is left of a host without its package and memory is not told: no powercap tree has a zone for it.
+var treeKinds = [...]power.Kind{power.Package, power.DRAM, power.Core, power.Uncore, power.PSys, power.Platform}
 
-// whole is the place that the kinds share that cover the whole machine.
+// whole is the place, by its number, of the kinds that cover the whole machine: psys and platform.
 const (
-	whole      = 4
-	treePlaces = 5
+	whole     = 4
+	numPlaces = 5
 )
 
-// place returns where the i-th kind of treeZones is among those that differ.
-func place(i int) int { return min(i, whole) }
+// placeOf returns the number of the place of the i-th kind of a tree.
+func placeOf(i int) int { return min(i, whole) }
+
+// directory returns the directory of a place, and the name of its zone.
+func directory(place int) (dir, name string) {
+	id, name, parent := Place(treeKinds[place])
+	return path.Join(parent, id), name
+}
 
 // tree is the directory of a virtual machine as it was last written, with what is needed to go on from there. One goroutine uses it.
 //
@@ -82,11 +78,11 @@ type tree struct {
 	epoch      string
 	generation uint64 // even
 	// total is what the tree shows, by place.
-	total [treePlaces]units.Energy
-	// told is what the virtual machine was attributed, as it was given to the last write that succeeded, by the index in treeZones.
-	told [len(treeZones)]units.Energy
-	// kinds is what the files show, as indices in treeZones, -1 for none, by place.
-	kinds [treePlaces]int
+	total [numPlaces]units.Energy
+	// told is what the virtual machine was attributed, as it was given to the last write that succeeded, by the index in treeKinds.
+	told [len(treeKinds)]units.Energy
+	// kinds is what the files show, as indices in treeKinds, -1 for none, by place.
+	kinds [numPlaces]int
 	// prepared reports whether all files are there that do not change.
 	prepared bool
 }
@@ -103,7 +99,7 @@ var (
 // cannot be understood, or is of a virtual machine of another ID, a new epoch begins; owner is the ID that the directory has then.
 // Nothing is written.
 func openTree(trees *os.Root, dir, id string) (t *tree, owner string, err error) {
-	t = &tree{dir: dir, id: id, kinds: [treePlaces]int{-1, -1, -1, -1, -1}}
+	t = &tree{dir: dir, id: id, kinds: [numPlaces]int{-1, -1, -1, -1, -1}}
 	root, err := openDirectory(trees, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		t.epoch = rand.Text()
@@ -116,7 +112,7 @@ func openTree(trees *os.Root, dir, id string) (t *tree, owner string, err error)
 	owner, err = t.read(root)
 	switch {
 	case errors.Is(err, errMisunderstood), err == nil && owner != id:
-		t.epoch, t.total = rand.Text(), [treePlaces]units.Energy{}
+		t.epoch, t.total = rand.Text(), [numPlaces]units.Energy{}
 	case err != nil:
 		return nil, "", err
 	}
@@ -153,8 +149,9 @@ func (t *tree) read(root *os.Root) (owner string, err error) {
 	if t.epoch, err = readWord(root, epochFile); err != nil || !safeName(t.epoch) {
 		return owner, errors.Join(err, errMisunderstood)
 	}
-	for i, zone := range treeZones[:treePlaces] {
-		text, err := readWord(root, path.Join(zone.dir, energyFile))
+	for p := range t.total {
+		dir, _ := directory(p)
+		text, err := readWord(root, path.Join(dir, energyFile))
 		if err != nil {
 			return owner, err
 		}
@@ -165,7 +162,7 @@ func (t *tree) read(root *os.Root) (owner string, err error) {
 		if err != nil {
 			return owner, errMisunderstood
 		}
-		t.total[i] = units.Energy(energy)
+		t.total[p] = units.Energy(energy)
 	}
 	return owner, nil
 }
@@ -235,7 +232,8 @@ func (t *tree) tryWrite(trees *os.Root, at time.Time, zones []Zone) (err error) 
 		if i < 0 {
 			continue
 		}
-		if err := putNumber(root, path.Join(treeZones[i].dir, energyFile), uint64(next.total[p])); err != nil {
+		dir, _ := directory(p)
+		if err := putNumber(root, path.Join(dir, energyFile), uint64(next.total[p])); err != nil {
 			return err
 		}
 	}
@@ -252,16 +250,14 @@ func (t *tree) tryWrite(trees *os.Root, at time.Time, zones []Zone) (err error) 
 // add adds what was attributed since the last generation. Of two kinds that cover the whole machine the tree shows the first that it
 // had.
 func (t *tree) add(zones []Zone) {
-	var now [len(treeZones)]*Zone
+	var now [len(treeKinds)]*Zone
 	for i := range zones {
-		for j := range treeZones {
-			if zones[i].Kind == treeZones[j].kind {
-				now[j] = &zones[i]
-			}
+		if j := slices.Index(treeKinds[:], zones[i].Kind); j >= 0 {
+			now[j] = &zones[i]
 		}
 	}
 	before := t.kinds[whole]
-	t.kinds = [treePlaces]int{-1, -1, -1, -1, -1}
+	t.kinds = [numPlaces]int{-1, -1, -1, -1, -1}
 	if before >= 0 && now[before] != nil {
 		t.kinds[whole] = before
 	}
@@ -269,7 +265,7 @@ func (t *tree) add(zones []Zone) {
 		if zone == nil {
 			continue
 		}
-		p := place(i)
+		p := placeOf(i)
 		if t.kinds[p] < 0 {
 			t.kinds[p] = i
 		}
@@ -289,14 +285,14 @@ func (t *tree) prepare(root *os.Root) error {
 		return err
 	}
 	for p, i := range slices.Backward(t.kinds[:]) {
-		dir := treeZones[p].dir
+		dir, name := directory(p)
 		if i < 0 {
-			for _, name := range []string{energyFile, nameFile, rangeFile, ""} {
-				_ = root.Remove(path.Join(dir, name)) // of a zone that may never have been there
+			for _, file := range []string{energyFile, nameFile, rangeFile, ""} {
+				_ = root.Remove(path.Join(dir, file)) // of a zone that may never have been there
 			}
 			continue
 		}
-		if err := makeZone(root, dir, treeZones[i].name); err != nil {
+		if err := makeZone(root, dir, name); err != nil {
 			return err
 		}
 	}

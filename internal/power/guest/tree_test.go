@@ -62,7 +62,7 @@ func (d *trees) files() map[string]string {
 
 func zones(energies ...any) (zones []Zone) {
 	for i := 0; i < len(energies); i += 2 {
-		zones = append(zones, Zone{energies[i].(power.Kind), units.Energy(energies[i+1].(int))})
+		zones = append(zones, Zone{Kind: energies[i].(power.Kind), Energy: units.Energy(energies[i+1].(int))})
 	}
 	return zones
 }
