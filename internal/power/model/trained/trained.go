@@ -1,4 +1,186 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trained reads and writes power models that were trained on a machine with meters.
+// Package trained reads and writes power models that were trained on a machine with meters: those of the command energy train, and
+// those that Kepler Model Server publishes. Of several it chooses the one that fits a machine.
 package trained
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+)
+
+// Kinds lists the zone kinds that a model can have, in the order in which Curves returns them.
+var Kinds = []power.Kind{power.Package, power.Core, power.Uncore, power.DRAM, power.PSys, power.Platform}
+
+// Options say what is wanted of a model.
+type Options struct {
+	// Want reports whether zones of the kind are to be modeled. nil means all.
+	Want func(power.Kind) bool
+	// NoIdle leaves out the power that the model has with no CPU busy.
+	NoIdle bool
+}
+
+func (o *Options) wants(k power.Kind) bool { return o.Want == nil || o.Want(k) }
+
+// Curves returns the power curves of the machine m, from the model in the file at path, or from the one that fits best of the models
+// *.json in the directory at path. A model fits if it was trained on a machine that has, best first:
+//
+//  1. the same CPU and as many threads
+//  2. the same CPU; the power is in proportion to the number of threads, so that a virtual machine has its share
+//  3. a CPU of the same vendor, family and model; again in proportion to the number of threads
+//
+// Of several that fit as well the one with the smallest error is taken, then the first by name. A model that does not fit is never
+// taken, also if it is the only one. One that does not say what it was trained on, as Kepler Model Server's may, fits if path is its
+// file.
+//
+// The error tells why there are no curves. Where there are, it tells which files of the directory were not read, and which zones of
+// the model cannot be used.
+func Curves(path string, m machine.Machine, o Options) ([]model.ZoneCurve, error) {
+	found, err := read(path)
+	if found == nil {
+		return nil, err
+	}
+	best := found.choose(&m, &o)
+	if best == nil {
+		return nil, errors.Join(found.noneFits(&m, &o), err)
+	}
+	curves, refused := best.curves(&m, &o)
+	return curves, errors.Join(refused, err)
+}
+
+// trainedModel is a model with the file that it is from.
+type trainedModel struct {
+	name    string // of the file
+	by      string // who trained it: "energy train"
+	machine machine.Machine
+	zones   map[power.Kind]zone
+	refused error // why zones of the file are not among zones
+}
+
+// zone is a zone kind of a model.
+type zone interface {
+	// curve returns the power of the zone on a machine.
+	curve(k power.Kind, s *scale) (model.Curve, error)
+	// relativeError returns the mean absolute error on the machine that the model was trained on, relative to the power. It is 0
+	// if it is not known.
+	relativeError() float64
+}
+
+// scale is the size of the machine that a model is for beside the one that it was trained on.
+type scale struct {
+	threads int     // of the machine that it is for
+	share   float64 // of the other machine's threads
+	memory  float64 // share of the other machine's memory
+}
+
+// The median error of a machine's power where it is taken from machines with the same CPU, and from machines whose CPU is of the
+// same architecture, in proportion to the number of chips: SPECpower results of 619 systems, each left out in turn.
+const (
+	errorOfSameCPU   = 0.058
+	errorOfSameModel = 0.099
+)
+
+// curves returns the curves of the wanted zones. The error tells which of them cannot be used.
+func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve, error) {
+	s := scale{threads: m.Threads, share: ratio(float64(m.Threads), float64(t.machine.Threads))}
+	s.memory = s.share
+	if m.Memory > 0 && t.machine.Memory > 0 {
+		s.memory = float64(m.Memory) / float64(t.machine.Memory)
+	}
+	how := t.fit(m)
+	basis := t.basis(how, m)
+	var curves []model.ZoneCurve
+	errs := []error{t.refused}
+	for _, k := range Kinds {
+		z := t.zones[k]
+		if z == nil || !o.wants(k) {
+			continue
+		}
+		c, err := z.curve(k, &s)
+		if err == nil && o.NoIdle {
+			c, err = withoutIdle(c)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", t.name, k, err))
+			continue
+		}
+		curves = append(curves, model.ZoneCurve{Kind: k, Curve: c, Basis: basis, ExpectedError: how.expectedError(z.relativeError())})
+	}
+	return curves, errors.Join(errs...)
+}
+
+// ratio returns a / b, 1 where one of both is not known.
+func ratio(a, b float64) float64 {
+	if a <= 0 || b <= 0 {
+		return 1
+	}
+	return a / b
+}
+
+// withoutIdle returns the power above that with no CPU busy.
+func withoutIdle(c model.Curve) (model.Curve, error) {
+	points := make([]model.Point, len(c))
+	for i, p := range c {
+		points[i] = model.Point{Utilization: p.Utilization, Watts: max(p.Watts-c.Watts(0), 0)}
+	}
+	return model.NewCurve(points)
+}
+
+// expectedError returns the error that is to be expected where a model with an error is used.
+func (f fit) expectedError(err float64) float64 {
+	switch f {
+	case sameCPU:
+		return max(err, errorOfSameCPU)
+	case sameModel:
+		return max(err, errorOfSameModel)
+	default:
+		return err
+	}
+}
+
+// basis says for people what the curves were made from.
+func (t *trainedModel) basis(how fit, m *machine.Machine) string {
+	text := fmt.Sprintf("model %s of %s, trained on ", t.name, t.by)
+	switch how {
+	case unstated:
+		return text + "an unstated machine"
+	case exact:
+		return text + "the same CPU"
+	case sameCPU:
+		text += "the same CPU"
+	default:
+		text += t.machine.CPU
+	}
+	if t.machine.Threads != m.Threads {
+		text += fmt.Sprintf(", %d of whose %d threads are here", m.Threads, t.machine.Threads)
+	}
+	return text
+}
+
+// largestError returns the largest error of the wanted zones, infinity if none is known.
+func (t *trainedModel) largestError(o *Options) float64 {
+	largest := 0.0
+	for k, z := range t.zones {
+		if o.wants(k) {
+			largest = max(largest, z.relativeError())
+		}
+	}
+	if largest == 0 {
+		return math.Inf(1)
+	}
+	return largest
+}
+
+func (t *trainedModel) hasWanted(o *Options) bool {
+	for k := range t.zones {
+		if o.wants(k) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trained
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+)
+
+const (
+	// maxSize bounds a file, in bytes. One of energy train has one or two kilobytes.
+	maxSize = 1 << 20
+	// maxFiles bounds how many files of a directory are read, by name.
+	maxFiles = 1000
+	// maxListed bounds what an error lists.
+	maxListed = 10
+)
+
+// models are those of a directory, or one.
+type models struct {
+	path string
+	of   []*trainedModel
+	// alone reports whether path is the file of the only one.
+	alone bool
+}
+
+// read reads the model at path, or those in the directory at path. The error tells which files could not be read. If none could, there
+// are no models.
+func read(path string) (*models, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		m, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return &models{path: path, of: []*trainedModel{m}, alone: true}, nil
+	}
+	names, err := filepath.Glob(filepath.Join(escape(path), "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	found := &models{path: path}
+	var errs list
+	for i, name := range names { // sorted
+		if i == maxFiles {
+			errs = append(errs, fmt.Errorf("%d files are not read: at most %d models are allowed", len(names)-i, maxFiles))
+			break
+		}
+		m, err := readFile(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		found.of = append(found.of, m)
+	}
+	if len(found.of) == 0 {
+		return nil, errors.Join(fmt.Errorf("no trained model *.json in %s", path), errs.join())
+	}
+	return found, errs.join()
+}
+
+// escape returns a pattern that matches a path only.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// list is errors of which the first are told.
+type list []error
+
+func (l list) join() error {
+	if more := len(l) - maxListed; more > 0 {
+		l = append(l[:maxListed:maxListed], fmt.Errorf("%d files more could not be read", more))
+	}
+	return errors.Join(l...)
+}
+
+var errNotRegular = errors.New("not a file that holds data")
+
+// readFile reads the model in a file.
+func readFile(path string) (*trainedModel, error) {
+	data, err := readBounded(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := parse(data, filepath.Base(path))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	info, err := os.Stat(path) // opening a pipe could block
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w", path, errNotRegular)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxSize)
+	}
+	return data, nil
+}
+
+// fit is how well a model fits a machine, best first.
+type fit int
+
+const (
+	exact fit = iota
+	sameCPU
+	sameModel
+	unstated // it does not say what it was trained on
+	different
+)
+
+// fit returns how well the model fits a machine.
+func (t *trainedModel) fit(m *machine.Machine) fit {
+	of := &t.machine
+	key := cpuKey(of.CPU)
+	switch {
+	case *of == machine.Machine{}:
+		return unstated
+	case of.Chip != m.Chip:
+		return different
+	case key != "" && key == cpuKey(m.CPU):
+		if of.Threads == m.Threads {
+			return exact
+		}
+		return sameCPU
+	case of.Vendor != "" && of.Model != 0 && of.Vendor == m.Vendor && of.Family == m.Family && of.Model == m.Model:
+		return sameModel
+	}
+	return different
+}
+
+// choose returns the model that fits best, nil if none fits.
+func (ms *models) choose(m *machine.Machine, o *Options) *trainedModel {
+	var best *trainedModel
+	for _, t := range ms.of {
+		f := t.fit(m)
+		if f == different || f == unstated && !ms.alone || !t.hasWanted(o) {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(f, best.fit(m)), cmp.Compare(t.largestError(o), best.largestError(o)),
+			strings.Compare(t.name, best.name)) < 0 {
+			best = t
+		}
+	}
+	return best
+}
+
+// noneFits returns the error that names what was looked for, and what there is.
+func (ms *models) noneFits(m *machine.Machine, o *Options) error {
+	var there []string
+	for i, t := range ms.of {
+		if i == maxListed {
+			there = append(there, fmt.Sprintf("%d more", len(ms.of)-i))
+			break
+		}
+		text := fmt.Sprintf("%s is of %s", t.name, describe(&t.machine))
+		if !t.hasWanted(o) {
+			text += ", and has none of the zones"
+		}
+		there = append(there, text)
+	}
+	return fmt.Errorf("no trained model in %s fits this machine, %s: %s", ms.path, describe(m), strings.Join(there, "; "))
+}
+
+// describe says for people what a machine is.
+func describe(m *machine.Machine) string {
+	if *m == (machine.Machine{}) {
+		return "an unstated machine"
+	}
+	text := cmp.Or(m.CPU, "unknown CPU")
+	if m.Chip != "" {
+		text += " (" + m.Chip + ")"
+	}
+	if m.Vendor != "" && m.Model != 0 {
+		text += fmt.Sprintf(" (%s family %d model %d)", m.Vendor, m.Family, m.Model)
+	}
+	return text + fmt.Sprintf(" with %d threads", m.Threads)
+}
+
+// cpuKey returns what of a CPU's name tells CPUs apart, so that names compare as equal that differ in marks, clock rate and number of
+// cores. Kepler Model Server writes "intel_xeon_e5_2686v4" for "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of
+// its node_type_index.py).
+func cpuKey(name string) string {
+	name, _, _ = strings.Cut(strings.ToLower(name), "@")
+	name, _, _ = strings.Cut(name, " with ") // graphics
+	name = strings.NewReplacer("(r)", " ", "(tm)", " ", "®", " ", "™", " ").Replace(name)
+	words := strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '-' || r == '_' || r == '\t' })
+	var kept []string
+	for i, w := range words {
+		isCount := strings.Trim(w, "0123456789") == "" && i+1 < len(words) && words[i+1] == "core"
+		if w != "cpu" && w != "processor" && w != "core" && !isCount {
+			kept = append(kept, w)
+		}
+	}
+	return strings.Join(kept, "")
+}
