@@ -2,6 +2,20 @@
 
 package energyreceiver
 
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/guest"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
 // GuestsConfig says how the virtual machines of this node are told the energy that they were attributed.
 type GuestsConfig struct {
 	// Path is a directory in which each virtual machine has a directory with a powercap tree, to be shared with it read-only.
@@ -10,4 +24,97 @@ type GuestsConfig struct {
 	VsockPort int `mapstructure:"vsock_port"`
 
 	_ struct{}
+}
+
+// maxVsockPort is the largest port. The one above means any port (VMADDR_PORT_ANY).
+const maxVsockPort = math.MaxUint32 - 1
+
+// Validate checks the settings. Each error names its field.
+func (c *GuestsConfig) Validate() error {
+	var errs []error
+	if c.Path == "" && c.VsockPort == 0 {
+		errs = append(errs, errors.New("path: must be set where vsock_port is not"))
+	}
+	if c.Path != "" && !filepath.IsAbs(c.Path) {
+		errs = append(errs, fmt.Errorf("path: must be an absolute path, is %q", c.Path))
+	}
+	if port := int64(c.VsockPort); port < 0 || port > maxVsockPort {
+		errs = append(errs, fmt.Errorf("vsock_port: must be between 0 and %d, is %d", maxVsockPort, port))
+	}
+	return errors.Join(errs...)
+}
+
+// guests tells the virtual machines of this node what they were attributed.
+type guests struct {
+	publisher *guest.Publisher // nil where none is told
+	vms       []guest.VM       // of the last collection
+}
+
+func (g *guests) open(cfg *Config) {
+	if cfg.Guests.HasValue() {
+		g.publisher = guest.NewPublisher(guest.PublisherOptions{Path: cfg.Guests.Get().Path})
+	}
+}
+
+// tell publishes what a collection ends with, if there was one, and returns what keeps machines from being told.
+func (g *guests) tell(l *ledger, m *claims.Measurement) error {
+	if g.publisher == nil {
+		return nil
+	}
+	if m != nil {
+		g.collect(l)
+		g.publisher.Publish(g.vms, m.Stamp)
+	}
+	return g.publisher.Err()
+}
+
+// collect lists the virtual machines that have a series, with those that have ended.
+func (g *guests) collect(l *ledger) {
+	n := 0
+	for a := range l.Engine.Ledger().Accounts {
+		if a.Entity != units.VMEntity || a.Other {
+			continue
+		}
+		if n == len(g.vms) {
+			g.vms = append(g.vms, guest.VM{})
+		}
+		vm := &g.vms[n]
+		n++
+		*vm = guest.VM{
+			ID: a.Owner.VM.ID, Name: a.Owner.VM.Name, CID: a.Owner.VM.CID, Start: a.Start, Ended: a.Ended,
+			Zones: l.zonesOf(a, vm.Zones[:0]),
+		}
+	}
+	clear(g.vms[n:])
+	g.vms = g.vms[:n]
+}
+
+// zonesOf appends what an account has of each zone kind that is read, active and idle, from all sources.
+func (l *ledger) zonesOf(a *attribution.Account, zones []guest.Zone) []guest.Zone {
+	kinds := &l.Engine.Ledger().Kinds
+	read := func(kind power.Kind) bool {
+		for i := range l.kinds {
+			if l.kinds[i].Zone == kind && kinds[i].Present && !kinds[i].Ended {
+				return true
+			}
+		}
+		return false
+	}
+	for i, kind := range l.kinds {
+		j := slices.IndexFunc(zones, func(z guest.Zone) bool { return z.Kind == kind.Zone })
+		switch {
+		case j >= 0:
+			zones[j].Energy += a.Energy[i] + a.Idle[i]
+		case read(kind.Zone):
+			zones = append(zones, guest.Zone{Kind: kind.Zone, Energy: a.Energy[i] + a.Idle[i]})
+		}
+	}
+	return zones
+}
+
+func (g *guests) close() error {
+	if g.publisher == nil {
+		return nil
+	}
+	return g.publisher.Close()
 }

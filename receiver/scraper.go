@@ -46,6 +46,7 @@ type energyScraper struct {
 	visibility claims.Visibility
 	telemetry  telemetry
 	learning   learning
+	guests     guests
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -88,6 +89,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err // only where the configuration insists on a source
 	}
 	s.cpu = reader
+	s.guests.open(s.cfg)
 	s.cpu.Table().FreshResident = s.keys.Sleepers()
 	source := reader.Source()
 	fields := []zap.Field{zap.String("source", source.Name())}
@@ -143,7 +145,7 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	if s.ledger != nil {
 		_ = s.ledger.Identifier.Close() // it was only read from
 	}
-	return errors.Join(s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
+	return errors.Join(s.guests.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
 }
 
 // sample attributes one window.
@@ -172,6 +174,7 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.learning.save(ctx, now)
 	}
 	s.conditions.check("learned static power", s.learning.trouble)
+	s.conditions.check("guests", s.guests.tell(s.ledger, m))
 	s.conditions.settle()
 	if m == nil {
 		return pmetric.NewMetrics(), nil
