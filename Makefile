@@ -129,8 +129,9 @@ fmt: ## format all Go files
 bench: build ## run the benchmarks that BENCH matches (default all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
-accuracy: ## measure the error of attributed energy on simulated machines, and write docs/accuracy-tables.md
+accuracy: ## measure the error of attributed energy on simulated machines, and of models; write docs/accuracy-tables.md, docs/accuracy.md
 	go test ./receiver -run '^TestAccuracyTablesAreUpToDate$$' -count 1 -timeout 60m -accuracy.write
+	go test ./internal/power/model/catalog -run LeaveOneOut -count 1 -accuracy.write
 
 soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets how many histories of a hundred)
 	go test ./receiver -run '^(TestNothingIsLostWhateverHappens|TestMemoryIsFlatUnderAThousandBirthsASecond)$$' -count 1 -v \

@@ -367,7 +367,7 @@ func twoPackages(b *testing.B) (root string, add func()) {
 func realScraper(b *testing.B, kind cpu.Kind, window time.Duration, edit ...func(*Config)) *energyScraper {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime, cfg.SamplingInterval = MeterModel, kind, window
-	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
 	for _, f := range edit {
 		f(cfg)
 	}

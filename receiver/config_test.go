@@ -111,6 +111,8 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 			"model: points::0::power: must be between 0 and 1e+06 watts, is -3"},
 		{"points together with idle_power", "model: {idle_power: 1, points: [{utilization: 0, power: 1}]}",
 			"model: points: must not be set together with idle_power and max_power"},
+		{"a shape that there is not", "model: {max_power: 1, shape: round}", `model: shape: must be one of server, linear, intel-skylake, `},
+		{"a shape of points", "model: {shape: server, points: [{utilization: 0, power: 1}]}", "model: shape: must not be set together with file or points"},
 		{"points together with max_power", "model: {max_power: 1, points: [{utilization: 0, power: 1}]}",
 			"model: points: must not be set together with idle_power and max_power"},
 		{"min_energy negative", "processes: {min_energy: -0.1}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is -0.1"},
@@ -254,7 +256,7 @@ resource_attributes: {process.pid: {enabled: false}}
 func TestAModelIsPresentOnlyWhereItIsWritten(t *testing.T) {
 	assert.False(t, mustLoad(t, "meter: auto").Model.HasValue())
 	assert.False(t, mustLoad(t, "model:").Model.HasValue(), "a key without a value")
-	cfg := mustLoad(t, "model: {idle_power: 0, max_power: 120}")
+	cfg := mustLoad(t, "model: {idle_power: 0, max_power: 120, shape: linear}")
 	require.True(t, cfg.Model.HasValue())
 	curve, err := cfg.Model.Get().curve()
 	require.NoError(t, err)

@@ -43,7 +43,7 @@ func TestAContainerOfThisMachineThatLivedBetweenTwoScansHasItsEnergy(t *testing.
 	dir := filepath.Join(unifiedMount(t), "docker-"+id+".scope")
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime = MeterModel, cpu.KindBPF
-	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
 	if err := s.start(t.Context(), componenttest.NewNopHost()); err != nil {

@@ -51,7 +51,9 @@ func (c *tally) grown() (by float64) {
 }
 
 func TestTimeOfFailedScansIsUnattributedWhenProcfsTakesOver(t *testing.T) {
-	model := func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120}) }
+	model := func(c *Config) {
+		c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+	}
 	// In ten seconds the sensor counts 100 J, and the model 10 s of 88 W.
 	for name, c := range map[string]struct {
 		edit  func(*Config)

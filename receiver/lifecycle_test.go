@@ -27,7 +27,7 @@ func newborn(h *hostsim.Host) *hostsim.Process {
 
 func withModel(idle, most float64) func(*Config) {
 	return func(c *Config) {
-		c.Model = configoptional.Some(ModelConfig{IdlePower: idle, MaxPower: most})
+		c.Model = configoptional.Some(ModelConfig{IdlePower: idle, MaxPower: most, Shape: "linear"})
 	}
 }
 
@@ -168,7 +168,7 @@ func TestAutoTakesTheModelWhereThereIsNoSensor(t *testing.T) {
 func TestAModelOfTheWholeMachineIsReportedForTheHost(t *testing.T) {
 	n := newTestNode(t, func(c *Config) {
 		c.Zones = []power.Kind{power.Platform}
-		c.Model = configoptional.Some(ModelConfig{Zone: power.Platform, IdlePower: 40, MaxPower: 120})
+		c.Model = configoptional.Some(ModelConfig{Zone: power.Platform, IdlePower: 40, MaxPower: 120, Shape: "linear"})
 	})
 	n.start() // package is not read from RAPL
 	n.run(10*joule, map[int]int64{1: 250})

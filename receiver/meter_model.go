@@ -12,6 +12,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
 )
 
 // ModelConfig says how energy is estimated. Exactly one of these is set: Auto, File, MaxPower (with IdlePower) or Points. The
@@ -27,7 +28,7 @@ type ModelConfig struct {
 	// IdlePower and MaxPower are the power in watts with no CPU busy and with all CPUs busy.
 	IdlePower float64 `mapstructure:"idle_power"`
 	MaxPower  float64 `mapstructure:"max_power"`
-	// Shape is how the power goes from idle to max_power.
+	// Shape is how the power goes from idle to full load, a name that catalog.Shape knows. Empty means the default's.
 	Shape string `mapstructure:"shape"`
 	// Points describe the curve in more detail, by ascending utilization. They replace the two powers.
 	Points []ModelPoint `mapstructure:"points"`
@@ -81,7 +82,12 @@ func (m *ModelConfig) Validate() error {
 	if w := m.MemoryPower; !(w >= 0 && w <= maxMemoryPower) {
 		wrong("memory_power", "must be between 0 and %g watts per GiB, is %g", float64(maxMemoryPower), w)
 	}
+	if _, err := catalog.Shape(m.Shape); err != nil {
+		wrong("shape", "%w", err)
+	}
 	switch {
+	case m.Shape != "" && (m.File != "" || len(m.Points) > 0):
+		wrong("shape", "must not be set together with file or points")
 	case m.Auto && m.File != "":
 		wrong("file", "must not be set together with auto")
 	case (m.Auto || m.File != "") && (m.IdlePower != 0 || m.MaxPower != 0 || len(m.Points) > 0):
@@ -130,7 +136,7 @@ func (m *ModelConfig) zone() power.Kind { return cmp.Or(m.Zone, power.Package) }
 
 func (m *ModelConfig) curve() (model.Curve, error) {
 	if len(m.Points) == 0 {
-		return model.Linear(m.IdlePower, m.MaxPower)
+		return catalog.Between(m.IdlePower, m.MaxPower, m.Shape)
 	}
 	points := make([]model.Point, len(m.Points))
 	for i, p := range m.Points {

@@ -48,7 +48,7 @@ func BenchmarkPunctuality(b *testing.B) {
 		for _, slow := range []bool{false, true} {
 			cfg := createDefaultConfig().(*Config)
 			cfg.CollectionInterval, cfg.InitialDelay, cfg.Meter = interval, 0, MeterModel
-			cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+			cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
 			if slow {
 				plug := HTTPConfig{Name: "bmc", Unit: "W", Interval: time.Second}
 				plug.Endpoint, plug.Timeout = bmc.URL, time.Minute

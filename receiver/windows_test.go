@@ -161,7 +161,9 @@ func TestASourceThatKeepsFailingIsReplacedByProcfs(t *testing.T) {
 }
 
 func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120}) })
+	n := newTestNode(t, func(c *Config) {
+		c.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
+	})
 	zone := n.host.Zones["intel-rapl:0"]
 	zone.Content = "garbage\n"
 	n.start()
@@ -192,7 +194,7 @@ func TestTheLastModeledValueIsEmittedWhenTheSensorTakesOver(t *testing.T) {
 func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime = MeterModel, cpu.KindBPF
-	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
 	cfg.Processes = SeriesConfig{}
 	cfg.SamplingInterval = 10 * time.Millisecond
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))

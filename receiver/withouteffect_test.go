@@ -22,7 +22,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 	}
 	pkg := func(rule SplitRule) map[power.Kind]SplitRule { return map[power.Kind]SplitRule{power.Package: rule} }
 	watts := map[power.Kind]float64{power.Package: 40}
-	model := configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120})
+	model := configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
 	for name, c := range map[string]struct {
 		edit    func(*Config)
 		setting string // empty if all have an effect

@@ -1,4 +1,246 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog makes power curves from what a machine is.
+// Package catalog makes power curves from what a machine is: measured curves of a few CPUs, the thermal design power (TDP) of a
+// few thousand, their families, and the hosts of cloud instance types. The lists are embedded; each says its source and licence.
 package catalog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+)
+
+// Options say which curves to make, and how.
+type Options struct {
+	// Kinds are the zone kinds to model: power.Package, power.DRAM and power.Platform, in this order. Others are ignored.
+	Kinds []power.Kind
+	// WithoutIdle leaves the host's idle power out of a virtual machine's curves: they are its dynamic power only.
+	WithoutIdle bool
+	// MemoryPower is the power of memory in watts per GiB, at any load. 0 means that of the catalog.
+	MemoryPower float64
+	// Shape is how the power goes from idle to full load, a name that Shape knows. Empty means as the catalog has it.
+	Shape string
+}
+
+// The largest machine that Curves believes in.
+const (
+	maxThreads = 1 << 16
+	maxMemory  = 1 << 50 // bytes
+)
+
+// Curves returns the curves of the machine. The error says which curves could not be made, and why; the others are returned.
+//
+// The power of a package is that of, in this order: the machine's own CPU model where it was measured, the TDP of the CPU model,
+// its family, any server. A virtual machine has the part of its host that its CPUs are of the host's threads.
+func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
+	if m.Threads < 1 || m.Threads > maxThreads {
+		return nil, fmt.Errorf("no power model: the machine has %d CPUs", m.Threads)
+	}
+	h := find(m)
+	var curves []model.ZoneCurve
+	var errs []error
+	for _, make := range []struct {
+		kind  power.Kind
+		curve func(Options) (model.ZoneCurve, error)
+	}{{power.Package, h.packages}, {power.DRAM, h.memory}, {power.Platform, h.platform}} {
+		if !slices.Contains(o.Kinds, make.kind) {
+			continue
+		}
+		curve, err := make.curve(o)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("no power model of %s: %w", make.kind, err))
+			continue
+		}
+		curve.Kind = make.kind
+		curves = append(curves, curve)
+	}
+	return curves, errors.Join(errs...)
+}
+
+// host is a machine, or what a virtual machine runs on, and what the lists have of it.
+type host struct {
+	machine.Machine
+	measured *measuredMachine // nil unless the CPU model was measured
+	cpu      cpu              // zero where it is not listed
+	family   string           // empty where it is not known
+	typical  perCore          // of the family, or of all servers
+	threads  int              // of one chip
+	// all is the number of threads of a virtual machine's host, 0 where it is not known.
+	all int
+}
+
+// find looks the machine up in the lists.
+func find(m machine.Machine) host {
+	h := host{Machine: m}
+	instance := lookupInstance(m.Cloud, m.Instance)
+	if instance.metal() {
+		h.Virtual = false
+	}
+	h.measured, h.cpu = lookupMeasured(m.CPU), lookupCPU(m.CPU)
+	if h.cpu.tdp == 0 && instance.cpu != "" {
+		h.measured, h.cpu = lookupMeasured(instance.cpu), lookupCPU(instance.cpu)
+	}
+	h.family = h.cpu.family
+	if h.family == "" {
+		h.family = familyOf(m, instance.cpu)
+	}
+	h.typical = typicalCore(h.family)
+	h.threads = h.threadsOfChip(instance.hostThreads)
+	if h.Virtual && instance.hostThreads >= max(m.Threads, h.threads) {
+		h.all = instance.hostThreads
+	}
+	return h
+}
+
+// threadsOfChip returns the threads of one chip: twice its listed cores (on Arm its cores), else what the TDP is worth at the power of a core of
+// the family, rounded to a whole part of the host's threads where they are known. 0 where the CPU is not listed.
+func (h *host) threadsOfChip(ofHost int) int {
+	switch {
+	case h.cpu.tdp == 0:
+		return 0
+	case h.cpu.cores > 0:
+		return h.cpu.cores * threadsPerCore(h.family)
+	}
+	estimate := max(1, int(h.cpu.tdp/h.typical.watts+0.5)*threadsPerCore(h.family))
+	if ofHost > 0 {
+		chips := max(1, (ofHost+estimate/2)/estimate)
+		return max(1, ofHost/chips)
+	}
+	return estimate
+}
+
+// chips returns how many chips' power the machine has, a part of one where it is virtual.
+func (h *host) chips(threadsOfChip int) float64 {
+	if h.Virtual {
+		return float64(h.Threads) / float64(threadsOfChip)
+	}
+	return float64(h.sockets())
+}
+
+// sockets returns the machine's sockets, 1 where they are not known.
+func (h *host) sockets() int { return min(max(1, h.Sockets), h.Threads) }
+
+// part says which part of its host a virtual machine has, for the basis.
+func (h *host) part(threadsOfChip int, o Options) string {
+	switch {
+	case !h.Virtual:
+		return ", " + plural(h.sockets(), "chip")
+	case h.all > 0:
+		return fmt.Sprintf(", %d of %s of the host%s", h.Threads, plural(h.all, "thread"), withoutIdle(o))
+	}
+	return fmt.Sprintf(", %s where a chip has %d%s", plural(h.Threads, "thread"), threadsOfChip, withoutIdle(o))
+}
+
+func withoutIdle(o Options) string {
+	if o.WithoutIdle {
+		return ", without idle power"
+	}
+	return ""
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// packages returns the curve of all the machine's sockets together.
+func (h *host) packages(o Options) (model.ZoneCurve, error) {
+	z := model.ZoneCurve{ExpectedError: h.packageError()}
+	var watts func(u float64) float64
+	switch {
+	case h.measured != nil:
+		watts = scaled(h.measured.curve(), h.chips(h.measured.threads/h.measured.chips)/float64(h.measured.chips))
+		z.Basis = h.measured.cpu + ": measured" + h.part(h.measured.threads/h.measured.chips, o)
+	case h.cpu.tdp > 0:
+		watts = scaled(reference(""), h.cpu.tdp*h.chips(h.threads))
+		z.Basis = fmt.Sprintf("%s: TDP %g W, shape of server CPUs%s", h.cpu.name, h.cpu.tdp, h.part(h.threads, o))
+	default:
+		watts = scaled(reference(""), h.typical.watts*h.cores())
+		z.Basis = fmt.Sprintf("%s: TDP of %.2g W a core, shape of server CPUs, %s", h.typical.name, h.typical.watts, plural(h.Threads, "thread"))
+		if h.Virtual {
+			z.Basis += withoutIdle(o)
+		}
+	}
+	var err error
+	z.Curve, err = h.finish(watts, o)
+	return z, err
+}
+
+// cores returns the cores of the machine, for a CPU that is not listed. A virtual machine has what its threads are of its host's cores.
+func (h *host) cores() float64 {
+	if !h.Virtual && h.Cores > 0 && h.Cores <= h.Threads {
+		return float64(h.Cores)
+	}
+	return float64(h.Threads) / float64(threadsPerCore(h.family))
+}
+
+// finish applies the options to a curve and samples it.
+func (h *host) finish(watts func(u float64) float64, o Options) (model.Curve, error) {
+	if o.Shape != "" {
+		shaped, err := Between(watts(0), watts(1), o.Shape)
+		if err != nil {
+			return nil, err
+		}
+		watts = shaped.Watts
+	}
+	var off float64
+	if h.Virtual && o.WithoutIdle {
+		off = watts(0)
+	}
+	return sample(func(u float64) float64 { return max(0, watts(u)-off) })
+}
+
+// memory returns the curve of all the machine's memory.
+func (h *host) memory(o Options) (model.ZoneCurve, error) {
+	if h.Memory == 0 || h.Memory > maxMemory {
+		return model.ZoneCurve{}, fmt.Errorf("the machine has %d bytes of memory", h.Memory)
+	}
+	if o.MemoryPower > 0 {
+		return Memory(h.Memory, o.MemoryPower)
+	}
+	gib := float64(h.Memory) / (1 << 30)
+	o.Shape = "" // memory has its own
+	curve, err := h.finish(scaled(memoryReference(""), gib), o)
+	z := model.ZoneCurve{
+		Curve: curve, ExpectedError: memoryError,
+		Basis: fmt.Sprintf("%.3g GiB of memory of servers with DDR4", gib),
+	}
+	if h.Virtual {
+		z.Basis += withoutIdle(o)
+	}
+	return z, err
+}
+
+// Memory returns the curve of memory of a stated power, in watts per GiB at any load.
+func Memory(bytes uint64, wattsPerGiB float64) (model.ZoneCurve, error) {
+	curve, err := model.NewCurve([]model.Point{{Watts: float64(bytes) / (1 << 30) * wattsPerGiB}})
+	return model.ZoneCurve{Kind: power.DRAM, Curve: curve}, err
+}
+
+// platform returns the curve of the whole machine at the wall.
+func (h *host) platform(o Options) (model.ZoneCurve, error) {
+	s := lookupSystems(h.family)
+	threads := h.threads
+	if threads == 0 {
+		threads = s.threads
+	}
+	shape := o.Shape
+	if shape == "" {
+		shape = DefaultShape
+	}
+	chips := h.chips(threads)
+	curve, err := Between(s.idle*chips, s.full*chips, shape)
+	if err != nil {
+		return model.ZoneCurve{}, err
+	}
+	o.Shape = ""
+	z := model.ZoneCurve{ExpectedError: s.spread, Basis: s.name + ": whole systems at the wall (SPECpower)" + h.part(threads, o)}
+	z.Curve, err = h.finish(curve.Watts, o)
+	return z, err
+}

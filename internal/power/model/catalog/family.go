@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+)
+
+// x86Families are the families of the lists by the family and model of CPUID (Linux, arch/x86/include/asm/intel-family.h and
+// arch/x86/kernel/cpu/amd.c). Of models with several lines the first counts whose highest stepping is not below the machine's.
+var x86Families = []struct {
+	vendor        string
+	family        int
+	model, toward int // the range of models
+	stepping      int // the highest
+	name          string
+}{
+	{"GenuineIntel", 6, 42, 42, 15, "intel-sandybridge"},
+	{"GenuineIntel", 6, 45, 45, 15, "intel-sandybridge"},
+	{"GenuineIntel", 6, 58, 58, 15, "intel-ivybridge"},
+	{"GenuineIntel", 6, 62, 62, 15, "intel-ivybridge"},
+	{"GenuineIntel", 6, 60, 60, 15, "intel-haswell"},
+	{"GenuineIntel", 6, 63, 63, 15, "intel-haswell"},
+	{"GenuineIntel", 6, 69, 70, 15, "intel-haswell"},
+	{"GenuineIntel", 6, 61, 61, 15, "intel-broadwell"},
+	{"GenuineIntel", 6, 71, 71, 15, "intel-broadwell"},
+	{"GenuineIntel", 6, 79, 79, 15, "intel-broadwell"},
+	{"GenuineIntel", 6, 86, 86, 15, "intel-broadwell"},
+	{"GenuineIntel", 6, 78, 78, 15, "intel-skylake-client"},
+	{"GenuineIntel", 6, 94, 94, 15, "intel-skylake-client"},
+	{"GenuineIntel", 6, 85, 85, 4, "intel-skylake"},
+	{"GenuineIntel", 6, 85, 85, 15, "intel-cascadelake"}, // 10 and 11 are Cooper Lake, its successor in name only
+	{"GenuineIntel", 6, 142, 142, 15, "intel-coffeelake"},
+	{"GenuineIntel", 6, 158, 158, 15, "intel-coffeelake"},
+	{"GenuineIntel", 6, 106, 106, 15, "intel-icelake"},
+	{"GenuineIntel", 6, 108, 108, 15, "intel-icelake"},
+	{"GenuineIntel", 6, 143, 143, 15, "intel-sapphirerapids"},
+	{"GenuineIntel", 6, 207, 207, 15, "intel-emeraldrapids"},
+	{"GenuineIntel", 6, 173, 174, 15, "intel-graniterapids"},
+	{"AuthenticAMD", 23, 0, 15, 15, "amd-epyc-gen1"},
+	{"AuthenticAMD", 23, 48, 63, 15, "amd-epyc-gen2"},
+	{"AuthenticAMD", 25, 0, 15, 15, "amd-epyc-gen3"},
+	{"AuthenticAMD", 25, 16, 31, 15, "amd-epyc-gen4"},
+	{"AuthenticAMD", 25, 160, 175, 15, "amd-epyc-gen4"},
+	{"AuthenticAMD", 26, 0, 31, 15, "amd-epyc-gen5"},
+}
+
+// familyWords are what names say of the family: those of hypervisors' CPU models ("Intel Xeon Processor (Cascadelake)"), of instance types and
+// of Arm's cores. Words are as key makes them, without spaces.
+var familyWords = []struct{ word, name string }{
+	{"sandybridge", "intel-sandybridge"},
+	{"ivybridge", "intel-ivybridge"},
+	{"haswell", "intel-haswell"},
+	{"broadwell", "intel-broadwell"},
+	{"skylake", "intel-skylake"},
+	{"cascadelake", "intel-cascadelake"},
+	{"coffeelake", "intel-coffeelake"},
+	{"icelake", "intel-icelake"},
+	{"sapphirerapids", "intel-sapphirerapids"},
+	{"emeraldrapids", "intel-emeraldrapids"},
+	{"graniterapids", "intel-graniterapids"},
+	{"epyc1st", "amd-epyc-gen1"},
+	{"epycrome", "amd-epyc-gen2"},
+	{"epyc2nd", "amd-epyc-gen2"},
+	{"epyc7r32", "amd-epyc-gen2"},
+	{"epycmilan", "amd-epyc-gen3"},
+	{"epyc3rd", "amd-epyc-gen3"},
+	{"epycgenoa", "amd-epyc-gen4"},
+	{"epyc9r14", "amd-epyc-gen4"},
+	{"epycturin", "amd-epyc-gen5"},
+	{"epyc9r45", "amd-epyc-gen5"},
+	{"epyc9r05", "amd-epyc-gen5"},
+	{"epyc7571", "amd-epyc-gen1"},
+	{"neoversen1", "arm-neoverse-n1"},
+	{"graviton2", "arm-neoverse-n1"},
+	{"neoversev2", "arm-neoverse-v2"},
+	{"graviton4", "arm-neoverse-v2"},
+	{"grace", "arm-neoverse-v2"},
+	{"neoverse", "arm"},
+	{"graviton", "arm"},
+}
+
+// familyOf returns the family of a machine whose CPU is not listed, from CPUID's numbers, its name, or the CPU that its instance type has; empty
+// where none of them says it.
+func familyOf(m machine.Machine, instanceCPU string) string {
+	for _, f := range x86Families {
+		if m.Vendor == f.vendor && m.Family == f.family && m.Model >= f.model && m.Model <= f.toward && m.Stepping <= f.stepping {
+			return f.name
+		}
+	}
+	for _, name := range [...]string{m.CPU, instanceCPU} {
+		if len(name) > maxName {
+			continue
+		}
+		name = together.Replace(strings.ToLower(name))
+		for _, f := range familyWords {
+			if strings.Contains(name, f.word) {
+				return f.name
+			}
+		}
+	}
+	return ""
+}
+
+var together = strings.NewReplacer(" ", "", "-", "", "_", "")
+
+// threadsPerCore is 2 on x86, where servers have simultaneous multithreading, and 1 on Arm, where none of the list's has.
+func threadsPerCore(family string) int {
+	if strings.HasPrefix(family, "arm") {
+		return 1
+	}
+	return 2
+}
+
+// isXeonScalable reports whether the family is one of those that the median curve was measured on.
+func isXeonScalable(family string) bool {
+	switch family {
+	case "intel-skylake", "intel-skylake-server", "intel-cascadelake":
+		return true
+	}
+	return false
+}

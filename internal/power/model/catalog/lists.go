@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	_ "embed"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The lists are searched line by line where they are, and nothing of them is kept.
+var (
+	//go:embed data/cpus.csv
+	cpuList string
+	//go:embed data/instances.csv
+	instanceList string
+	//go:embed data/families.csv
+	familyList string
+)
+
+// lines returns the fields of each line of a list, without comments and the line of titles. No field has a comma or a quote in it. The fields
+// are valid until the next line.
+func lines(list string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		fields := make([]string, 0, 16)
+		titles := true
+		for line := range strings.Lines(list) {
+			line = strings.TrimRight(line, "\r\n")
+			if line == "" || line[0] == '#' {
+				continue
+			}
+			if titles {
+				titles = false
+				continue
+			}
+			fields = fields[:0]
+			for more := true; more; {
+				var field string
+				field, line, more = strings.Cut(line, ",")
+				fields = append(fields, field)
+			}
+			if !yield(fields) {
+				return
+			}
+		}
+	}
+}
+
+// numberOf returns the number of a field, 0 for an empty one.
+func numberOf(field string) float64 {
+	f, _ := strconv.ParseFloat(field, 64) // a test reads every line
+	return f
+}
+
+// cpu is a line of the list of CPUs.
+type cpu struct {
+	name   string
+	tdp    float64 // watts
+	cores  int     // 0 where it is not known
+	family string  // empty where it is not known
+}
+
+func cpuOf(fields []string) cpu {
+	return cpu{name: fields[0], tdp: numberOf(fields[1]), cores: int(numberOf(fields[2])), family: fields[3]}
+}
+
+// lookupCPU returns the CPU of that name, the zero cpu if it is not listed.
+func lookupCPU(name string) (found cpu) {
+	wanted := key(name)
+	if wanted == "" {
+		return cpu{}
+	}
+	last := wanted[strings.LastIndexByte(wanted, ' ')+1:] // most lines do not have it: no key is made of them
+	for fields := range lines(cpuList) {
+		if hasWord(fields[0], last) && key(fields[0]) == wanted {
+			return cpuOf(fields)
+		}
+	}
+	return cpu{}
+}
+
+// hasWord reports whether the ASCII name has the word, which is in lower case, in it.
+func hasWord(name, word string) bool {
+	for i := 0; i+len(word) <= len(name); i++ {
+		if strings.EqualFold(name[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
+}
+
+// perCore is the typical CPU of a family.
+type perCore struct {
+	name     string
+	watts    float64 // TDP of a core, the median
+	ofFamily bool
+}
+
+// typicalCore returns the typical CPU of the family, or that of all servers where the family has none.
+func typicalCore(family string) perCore {
+	if tdp := tdpPerCore(func(f string) bool { return f == family && family != "" }); len(tdp) > 0 {
+		return perCore{name: "A CPU of the family " + family, watts: median(tdp), ofFamily: true}
+	}
+	return perCore{name: "An unknown CPU", watts: median(tdpPerCore(func(f string) bool { return f != "" }))}
+}
+
+// tdpPerCore returns the TDP per core, in watts, of the CPUs of the wanted families.
+func tdpPerCore(wanted func(family string) bool) (watts []float64) {
+	for fields := range lines(cpuList) {
+		if c := cpuOf(fields); c.cores > 0 && wanted(c.family) {
+			watts = append(watts, c.tdp/float64(c.cores))
+		}
+	}
+	return watts
+}
+
+// instance is a cloud instance type, the zero instance if it is not listed.
+type instance struct {
+	name string
+	// cpu is empty where it is not known, or where the type runs on several.
+	cpu         string
+	hostThreads int // 0 where it is not known
+}
+
+// metal reports whether the type is a whole machine without a hypervisor: "c5.metal", "m7i.metal-24xl".
+func (i instance) metal() bool {
+	_, size, _ := strings.Cut(i.name, ".")
+	return size == "metal" || strings.HasPrefix(size, "metal-")
+}
+
+// lookupInstance returns the type of the cloud's machine.
+func lookupInstance(cloud, name string) (found instance) {
+	name = strings.TrimPrefix(name, "Standard_") // Azure's
+	for fields := range lines(instanceList) {
+		if fields[0] != cloud || !strings.EqualFold(fields[1], name) {
+			continue
+		}
+		next := instance{name: fields[1], cpu: fields[2], hostThreads: int(numberOf(fields[3]))}
+		if found.name != "" && found.cpu != next.cpu {
+			next.cpu = ""
+		}
+		found = next
+	}
+	return found
+}
+
+// systems is the power of whole systems of a family at the wall, per chip.
+type systems struct {
+	name       string
+	idle, full float64 // watts
+	threads    int     // of a chip
+	// spread is half of what the middle 80 % of the systems span, relative to the median: the mean of idle and full load.
+	spread float64
+}
+
+// lookupSystems returns the systems of the family, or of the median family where it is not listed.
+func lookupSystems(family string) systems {
+	var all []systems
+	for f := range lines(familyList) {
+		s := systems{name: "Family " + f[0], idle: numberOf(f[2]), full: numberOf(f[5]), threads: int(numberOf(f[8]))}
+		s.spread = ((numberOf(f[4])-numberOf(f[3]))/s.idle + (numberOf(f[7])-numberOf(f[6]))/s.full) / 4
+		if f[0] == family {
+			return s
+		}
+		all = append(all, s)
+	}
+	return medianSystems(all)
+}
+
+// medianSystems returns a system of the median power per thread. Its spread is that of the families' powers.
+func medianSystems(all []systems) systems {
+	var idle, full []float64
+	for _, s := range all {
+		idle = append(idle, s.idle/float64(s.threads))
+		full = append(full, s.full/float64(s.threads))
+	}
+	const threads = 64
+	half := func(sorted []float64) float64 { return (slices.Max(sorted) - slices.Min(sorted)) / 2 / median(sorted) }
+	spread := (half(idle) + half(full)) / 2
+	return systems{name: "An unknown family", idle: median(idle) * threads, full: median(full) * threads, threads: threads, spread: spread}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import "strings"
+
+// maxName is the longest name that key looks at. CPUID has 48 bytes.
+const maxName = 256
+
+// marks are signs of brands and the words "core 2" of old brands, which are written together in cpuinfo.
+var marks = strings.NewReplacer("(r)", " ", "(tm)", " ", "(c)", " ", "-", " ", "_", " ", ",", " ")
+
+// noise are words that are in some names of a CPU and not in others.
+var noise = map[string]bool{
+	"intel": true, "amd": true, "cpu": true, "processor": true, "apu": true, "extreme": true, "edition": true, "series": true, "gen": true, "the": true,
+}
+
+// counts are the words before "core": "8-Core Processor", "64-Cores", "Quad-Core AMD Opteron".
+var counts = map[string]bool{"single": true, "dual": true, "triple": true, "quad": true, "six": true, "eight": true, "twelve": true, "sixteen": true}
+
+// key returns what two names of one CPU have in common: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz" and "Intel Xeon Platinum 8259CL" are
+// both "xeon platinum 8259cl". It is empty for a name that says nothing, or is no name.
+func key(name string) string {
+	if len(name) > maxName {
+		return ""
+	}
+	name, _, _ = strings.Cut(strings.ToLower(strings.ToValidUTF8(name, " ")), "@")
+	for _, graphics := range [...]string{" with ", " w/ "} { // "with Radeon Graphics", "with IBPB"
+		name, _, _ = strings.Cut(name, graphics)
+	}
+	words := strings.FieldsFunc(marks.Replace(name), func(r rune) bool { return r <= ' ' || r > '~' })
+	kept := words[:0]
+	for i, w := range words {
+		switch {
+		case noise[w] || ordinal(w) || w == "0" && len(kept) > 0: // "Xeon(R) CPU E5-2670 0"
+		case (w == "core" || w == "cores") && i > 0 && (counts[words[i-1]] || number(words[i-1])):
+			if n := len(kept); n > 0 && kept[n-1] == words[i-1] {
+				kept = kept[:n-1]
+			}
+		case w == "x" && i+1 < len(words) && words[i+1] == "series": // "Core i9-10940X X-series"
+		case (w == "gold" || w == "silver") && i > 0 && (words[i-1] == "pentium" || words[i-1] == "celeron"):
+		default:
+			kept = append(kept, w)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+// ordinal reports whether the word is a generation: "11th".
+func ordinal(w string) bool {
+	return len(w) > 2 && number(w[:len(w)-2]) && strings.Contains("st nd rd th", w[len(w)-2:])
+}
+
+func number(w string) bool { return w != "" && strings.Trim(w, "0123456789") == "" }
