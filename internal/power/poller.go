@@ -47,6 +47,8 @@ type PollOptions struct {
 	Every time.Duration
 	// Timeout is how long one poll may take. 0 means a minute.
 	Timeout time.Duration
+	// MaxBackoff is the longest time between polls that fail. 0 means five minutes.
+	MaxBackoff time.Duration
 	// LongestGap is how far two readings of power may be apart to be integrated. 0 means the largest of two minutes, three
 	// times Every and twice Timeout.
 	LongestGap time.Duration
@@ -58,7 +60,7 @@ type PollOptions struct {
 // Poller reads a Sensor on its own goroutine, so that it delays nobody, and integrates powers. It implements Meter.
 //
 // A Poller starts with the first Read and ends with Close. While a poll fails, zones keep their totals and their readings
-// have its error; after the second failure in a row, polls are repeated less and less often, up to every five minutes. A zone
+// have its error; after the second failure in a row, polls are repeated less and less often, up to every MaxBackoff. A zone
 // that good polls leave out for longer than the longest gap is left out of the readings until it is back. What an energy
 // counter counted meanwhile is added then.
 type Poller struct {
@@ -80,7 +82,6 @@ type Poller struct {
 }
 
 const (
-	maxBackoff = 5 * time.Minute
 	// findEvery is how often a Finder is asked.
 	findEvery = time.Minute
 	// hangGrace is how long after its timeout a poll may still return. After that the timeout is reported although the poll
@@ -100,6 +101,7 @@ var (
 func NewPoller(sensor Sensor, options PollOptions) *Poller {
 	options.Every = cmp.Or(options.Every, 10*time.Second)
 	options.Timeout = cmp.Or(options.Timeout, time.Minute)
+	options.MaxBackoff = cmp.Or(options.MaxBackoff, 5*time.Minute)
 	options.LongestGap = cmp.Or(options.LongestGap, max(2*time.Minute, 3*options.Every, 2*options.Timeout))
 	return &Poller{
 		sensor: sensor, options: options, done: make(chan error, 1),
@@ -171,8 +173,8 @@ func (p *Poller) pause(failures int) time.Duration {
 	if s, ok := p.sensor.(Pacer); ok {
 		pause = s.Every()
 	}
-	for ; failures > 1 && pause < maxBackoff; failures-- {
-		pause = min(2*pause, maxBackoff)
+	for most := p.options.MaxBackoff; failures > 1 && pause < most; failures-- {
+		pause = min(2*pause, most)
 	}
 	return pause
 }

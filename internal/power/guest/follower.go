@@ -48,9 +48,6 @@ const (
 	firstPatience = 3 * time.Minute
 )
 
-// maxRange is the highest total that a zone can have: what Place's trees state as their range, 2^63-1 µJ.
-const maxRange units.Energy = math.MaxInt64
-
 var (
 	errNothingNew = errors.New("the hypervisor reports nothing new")
 	errBeyond     = errors.New("the energy is beyond the range of the counter")
@@ -146,7 +143,7 @@ func (z *followed) take(reported *Zone, epoch string, now time.Time, moved bool)
 	if z.counter == nil || moved {
 		z.counter = newCounter(reported, epoch)
 	}
-	if reported.Energy > maxRange {
+	if reported.Energy > maxEnergy {
 		z.err = fmt.Errorf("zone %s: %w", z.ID, errBeyond)
 		return
 	}
@@ -162,7 +159,7 @@ func newCounter(z *Zone, epoch string) *power.Counter {
 	switch {
 	case epoch != "":
 		return power.NewCounter(math.MaxUint64, 0) // no step is too large
-	case z.Range > 0 && z.Range < maxRange:
+	case z.Range > 0 && z.Range < maxEnergy:
 		return power.NewCounter(power.MaxWatts(z.Kind), z.Range)
 	}
 	return power.NewCounter(power.MaxPlatformWatts, 0)

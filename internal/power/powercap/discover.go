@@ -151,7 +151,7 @@ func ownersFirst(dirs map[string]string) []string {
 // qualify returns the zone's name after those of its parents, and remembers it for its children.
 func (m *Meter) qualify(z *foundZone) string {
 	qualified := z.name
-	if parent := parentOf(z.id); parent != "" {
+	if parent := ParentOf(z.id); parent != "" {
 		above, ok := m.names[parent]
 		if !ok { // the parent was never seen: its number takes the place of its name
 			above = strings.TrimPrefix(parent, z.control)
@@ -165,7 +165,7 @@ func (m *Meter) qualify(z *foundZone) string {
 // usable reports whether the zone is of a wanted kind and counts energy, and fills in its kind and range.
 func (m *Meter) usable(z *foundZone) bool {
 	var ok bool
-	if z.kind, ok = kindOf(z.name); !ok || !m.want(z.kind) {
+	if z.kind, ok = KindOf(z.name); !ok || !m.want(z.kind) {
 		return false
 	}
 	if _, err := os.Stat(filepath.Join(z.dir, "energy_uj")); errors.Is(err, fs.ErrNotExist) {
@@ -224,7 +224,7 @@ func (m *Meter) merge(f found) {
 
 func (m *Meter) newZone(seen *foundZone) *zone {
 	z := power.Zone{
-		ID: seen.id, Name: seen.name, Kind: seen.kind, Parent: parentOf(seen.id),
+		ID: seen.id, Name: seen.name, Kind: seen.kind, Parent: ParentOf(seen.id),
 		Source: power.Measured, Domain: domainOf(seen.qualified), MaxWatts: power.MaxWatts(seen.kind),
 	}
 	return &zone{

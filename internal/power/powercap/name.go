@@ -9,10 +9,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// kindOf returns the kind of the zone with the name, and reports whether it is one of RAPL's. Packages are called
+// KindOf returns the kind of the zone with the name, and reports whether it is one of RAPL's. Packages are called
 // package-N, on CPUs of several dies package-N-die-M, and the platform zone of a package other than the first psys-N
 // (drivers/powercap/intel_rapl_common.c, rapl_add_package and rapl_init_domains).
-func kindOf(name string) (power.Kind, bool) {
+func KindOf(name string) (power.Kind, bool) {
 	switch k := power.Kind(name); k {
 	case power.Core, power.Uncore, power.DRAM, power.PSys:
 		return k, true
@@ -35,7 +35,7 @@ func kindOf(name string) (power.Kind, bool) {
 // domainOf returns the domain of the zone with the qualified name: the package at its top, else the node's CPUs.
 func domainOf(qualified string) units.Domain {
 	top, _, _ := strings.Cut(qualified, "/")
-	if kind, _ := kindOf(top); kind == power.Package {
+	if kind, _ := KindOf(top); kind == power.Package {
 		return units.Domain(top)
 	}
 	return units.NodeCPUs
@@ -51,8 +51,8 @@ func controlOf(id string) string {
 	return control
 }
 
-// parentOf returns the ID of the zone around the given one, empty at the top.
-func parentOf(id string) string {
+// ParentOf returns the ID of the zone around the given one, empty at the top.
+func ParentOf(id string) string {
 	parent := id[:max(strings.LastIndexByte(id, ':'), 0)]
 	if !strings.Contains(parent, ":") {
 		return "" // the control type

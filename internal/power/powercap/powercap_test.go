@@ -936,7 +936,7 @@ func TestZoneNames(t *testing.T) {
 		"dram": power.DRAM, "psys": power.PSys, "psys-1": power.PSys, "psys-": "", "psys-x": "", "": "", "package": "", "package-": "", "package-x": "", "package-0-die-": "",
 		"package-0-die-x": "", "package-0-1": "", "package--die-1": "", "Core": "", "dram2": "", "cpu0-cpufreq": "",
 	} {
-		if got, ok := kindOf(name); got != want || ok != (want != "") {
+		if got, ok := KindOf(name); got != want || ok != (want != "") {
 			t.Errorf("%q is %q, %t; want %q", name, got, ok, want)
 		}
 	}
@@ -947,7 +947,7 @@ func FuzzZoneName(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		kind, ok := kindOf(name)
+		kind, ok := KindOf(name)
 		if ok != slices.Contains(power.Kinds, kind) {
 			t.Fatalf("%q is %q, %t", name, kind, ok)
 		}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// Tree is a power.Sensor of the powercap tree that the hypervisor writes for this virtual machine. It opens and closes its files in
+// each Poll, so that the share can be mounted and unmounted at any time. A Poll of a share that hangs does not return; the
+// power.Poller tells it.
+type Tree struct {
+	path     string
+	reader   reader
+	follower *Follower
+}
+
+// NewTree returns a sensor of the tree at path. want reports whether zones of the kind are to be read; nil means all. It touches
+// nothing.
+func NewTree(path string, want func(power.Kind) bool) *Tree {
+	return &Tree{path: path, reader: reader{path: path, want: want}, follower: NewFollower("powercap_path "+path, want)}
+}
+
+// PollOptions returns how the sensor is to be asked, for the meter with the name.
+func PollOptions(name string) power.PollOptions {
+	return power.PollOptions{Name: name, Every: time.Second, Timeout: 5 * time.Second, MaxBackoff: 10 * time.Second}
+}
+
+// Poll reads the tree. A tree that is not there is an error like any other, not fs.ErrNotExist: it is configured.
+func (t *Tree) Poll(context.Context) ([]power.Value, error) {
+	report, err := t.reader.read()
+	now := time.Now()
+	switch {
+	case err == nil:
+		return t.follower.Values(report, now)
+	case errors.Is(err, errHalfWritten):
+		return t.follower.Waiting(err, now)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("powercap_path %s: %v", t.path, err) //nolint:errorlint // see above
+	}
+	return nil, fmt.Errorf("powercap_path %s: %w", t.path, err)
+}
+
+// Close does nothing: between polls nothing is open.
+func (t *Tree) Close() error { return nil }

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// mounted reads a tree by a meter, in a synctest bubble.
+type mounted struct {
+	shared
+	meter *power.Poller
+}
+
+func mount(t *testing.T, test func(*mounted)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shared{t, filepath.Join(t.TempDir(), "energy")}
+		m := &mounted{s, power.NewPoller(NewTree(s.path, nil), PollOptions("powercap"))}
+		defer func() { assert.NoError(t, m.meter.Close()) }()
+		test(m)
+	})
+}
+
+// read returns what the meter has after a time.
+func (m *mounted) read(after time.Duration) ([]power.Reading, error) {
+	time.Sleep(after)
+	synctest.Wait()
+	readings, err := m.meter.Read(m.Context(), power.Sample{At: time.Now()})
+	synctest.Wait()
+	return readings, err
+}
+
+// pkg returns the reading of the package after a time.
+func (m *mounted) pkg(after time.Duration) power.Reading {
+	m.Helper()
+	readings, err := m.read(after)
+	require.NoError(m, err)
+	require.NotEmpty(m, readings)
+	return readings[0]
+}
+
+func TestTreeMayBeMountedLater(t *testing.T) {
+	mount(t, func(m *mounted) {
+		_, err := m.read(0)
+		require.NoError(t, err)
+		_, err = m.read(time.Second)
+		require.EqualError(t, err, "powercap_path "+m.path+": no such file or directory")
+		require.False(t, errors.Is(err, fs.ErrNotExist), "what is configured is missed")
+		require.NoError(t, os.Mkdir(m.path, 0o755))
+		_, err = m.read(time.Hour)
+		require.EqualError(t, err, "powercap_path "+m.path+": no zone with energy_uj: is the share mounted, and does the hypervisor write to it?")
+		m.put(ours)
+		m.read(10 * time.Second)
+		readings, err := m.read(time.Second)
+		require.NoError(t, err)
+		assert.Len(t, readings, 3)
+	})
+}
+
+func TestTreeKeepsItsTotalsWhileItCannotBeRead(t *testing.T) {
+	mount(t, func(m *mounted) {
+		m.put(ours)
+		m.read(0)
+		m.read(time.Second)
+		m.write("intel-rapl:0/energy_uj", "1000005\n")
+		m.write("generation", "6\n")
+		require.Equal(t, units.Energy(5), m.pkg(time.Second+1).Total)
+		require.NoError(t, os.Rename(m.path, m.path+".gone"))
+		r, err := m.read(time.Hour)
+		require.Error(t, err)
+		require.Error(t, r[0].Err)
+		require.Equal(t, units.Energy(5), r[0].Total)
+		require.NoError(t, os.Rename(m.path+".gone", m.path))
+		m.write("intel-rapl:0/energy_uj", "1000009\n")
+		m.write("generation", "8\n")
+		m.read(10 * time.Second)
+		back := m.pkg(time.Second)
+		require.NoError(t, back.Err)
+		assert.Equal(t, units.Energy(9), back.Total)
+	})
+}
+
+func TestHalfWrittenTreeIsToldOnceThatLasts(t *testing.T) {
+	mount(t, func(m *mounted) {
+		m.put(ours)
+		m.write("generation", "5\n")
+		m.read(0)
+		readings, err := m.read(30 * time.Second)
+		require.NoError(t, err)
+		require.Empty(t, readings)
+		_, err = m.read(2 * time.Second)
+		require.EqualError(t, err, "powercap_path "+m.path+": it is half-written")
+		m.write("generation", "6\n")
+		m.read(10 * time.Second)
+		require.NoError(t, m.pkg(time.Second).Err)
+		m.write("generation", "7\n")
+		assert.EqualError(t, m.pkg(time.Hour).Err, "powercap_path "+m.path+" is stale: it is half-written since 2023-11-14T22:13:20Z by its clock")
+	})
+}
+
+func TestTreeOfAnotherHostRebases(t *testing.T) {
+	mount(t, func(m *mounted) {
+		m.put(ours)
+		m.read(0)
+		m.read(time.Second)
+		require.NoError(t, os.RemoveAll(m.path))
+		m.put(ours)
+		m.write("epoch", "ANOTHER\n")
+		m.write("intel-rapl:0/energy_uj", "7000000\n")
+		r := m.pkg(time.Second)
+		assert.Zero(t, r.Total)
+		assert.Equal(t, power.Rebased, r.Event)
+	})
+}
+
+func BenchmarkTree(b *testing.B) {
+	for name, archive := range map[string]string{"nothing new": ours, "news": ours, "without generations": scaphandre, "kernel's layout": kernels} {
+		b.Run(name, func(b *testing.B) {
+			s := newShared(b)
+			s.put(archive)
+			r := s.reader()
+			b.ReportAllocs()
+			for b.Loop() {
+				if name == "news" {
+					r.known = false
+				}
+				if _, err := r.read(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
