@@ -74,7 +74,8 @@ func (l *ledger) emit(at time.Time) pmetric.Metrics {
 }
 
 // ledgerKinds returns the kinds that the ledger may have: the configured zone kinds and those that may stand in for package as
-// measured, the same as reported where a hypervisor reports, and those that may be modeled.
+// measured, the same as reported where a hypervisor reports, and those that may be modeled. Accounts have memory up to the last kind
+// that is in use, so what is likely in use comes first.
 func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 	attributed := slices.Clone(c.Zones)
 	for _, zone := range wholeMachine {
@@ -87,10 +88,10 @@ func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 			kinds = append(kinds, claims.Kind{Zone: zone, Source: source})
 		}
 	}
-	add(power.Measured, attributed)
 	if c.PowercapPath != "" || c.Hypervisor.HasValue() {
-		add(power.Reported, slices.DeleteFunc(attributed, func(zone power.Kind) bool { return zone == power.Other }))
+		add(power.Reported, slices.DeleteFunc(slices.Clone(attributed), func(zone power.Kind) bool { return zone == power.Other }))
 	}
+	add(power.Measured, attributed)
 	add(power.Modeled, c.modeledKinds())
 	return kinds
 }

@@ -735,8 +735,8 @@ func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
 		want []claims.Kind
 	}{
 		"sensors":              {func(*Config) {}, measured},
-		"a powercap tree":      {func(c *Config) { c.PowercapPath = "/run/energy" }, slices.Concat(measured, reported)},
-		"a hypervisor":         {func(c *Config) { c.Hypervisor = configoptional.Some(HypervisorConfig{VsockPort: 1}) }, slices.Concat(measured, reported)},
+		"a powercap tree":      {func(c *Config) { c.PowercapPath = "/run/energy" }, slices.Concat(reported, measured)},
+		"a hypervisor":         {func(c *Config) { c.Hypervisor = configoptional.Some(HypervisorConfig{VsockPort: 1}) }, slices.Concat(reported, measured)},
 		"a model":              {func(c *Config) { c.Model = configoptional.Some(ModelConfig{Auto: true}) }, slices.Concat(measured, modeled)},
 		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
 		"a model without use":  {func(c *Config) { c.Meter, c.Model = MeterPowercap, configoptional.Some(ModelConfig{Auto: true}) }, measured},

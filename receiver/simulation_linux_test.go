@@ -418,7 +418,8 @@ func (sim *simulation) checkLedgers() {
 		processes = sim.delivered
 		byPod := map[string]units.Energy{}
 		for a := range ledger.Accounts {
-			for kind, energy := range a.Energy {
+			for kind := range attribution.MaxKinds {
+				energy := a.Amounts(kind).Energy
 				switch a.Entity {
 				case units.ProcessEntity:
 					processes[kind] += energy
@@ -582,7 +583,8 @@ func (sim *simulation) noteRemoved(accepted func()) {
 	}
 	for _, a := range before {
 		sim.deliveredCPU[processOf(&a)] += a.CPU
-		for kind, energy := range a.Energy {
+		for kind := range attribution.MaxKinds {
+			energy := a.Amounts(kind).Energy
 			sim.delivered[kind] += energy
 		}
 	}

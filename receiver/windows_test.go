@@ -220,9 +220,9 @@ func TestShortWindowsOnThisMachineConserveEnergy(t *testing.T) {
 	var processes, own float64
 	for a := range l.Accounts {
 		if a.Entity == units.ProcessEntity {
-			processes += a.Energy[modeled].Joules()
+			processes += a.Amounts(modeled).Energy.Joules()
 			if int(a.Owner.Process.PID) == os.Getpid() {
-				own += a.Energy[modeled].Joules()
+				own += a.Amounts(modeled).Energy.Joules()
 			}
 		}
 	}

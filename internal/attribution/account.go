@@ -3,20 +3,19 @@
 package attribution
 
 import (
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Amounts are energies by kind.
-type Amounts [MaxKinds]units.Energy
-
-// sum returns the energy of all kinds, at most the largest Energy.
-func sum(amounts *Amounts) (total units.Energy) {
-	for _, energy := range amounts {
-		total = units.AddSaturating(total, energy)
-	}
-	return total
+// Amounts are what an account has of one kind.
+type Amounts struct {
+	// Energy is the active energy since the account's start, and Recent that of the current collection. Divided by
+	// Kind.RecentTime, Recent is the average power.
+	Energy, Recent units.Energy
+	// Idle is the idle energy that the account carries beside Energy, and RecentIdle that of the current collection.
+	Idle, RecentIdle units.Energy
 }
 
 // Account is the totals of one process or of what processes are part of, or of all others of an entity together.
@@ -32,11 +31,6 @@ type Account struct {
 	Other bool
 	// Start is when the totals were 0.
 	Start time.Time
-	// Energy is the active energy since Start, and Recent that of the current collection. Divided by Kind.RecentTime,
-	// Recent is the average power.
-	Energy, Recent Amounts
-	// Idle is the idle energy that the account carries beside Energy, and RecentIdle that of the current collection.
-	Idle, RecentIdle Amounts
 	// CPU is the CPU time since Start, of the node's CPUs.
 	CPU units.CPUTime
 	// Ended marks an account to which nothing is added any more.
@@ -45,6 +39,8 @@ type Account struct {
 	Reported bool
 	// EndSent marks an account whose end was in an earlier emission, which was not acknowledged.
 	EndSent bool
+
+	amounts []Amounts // by kind; those of further kinds are 0
 
 	refs         int32    // claimants that may still add to it
 	claimant     Claimant // of a process: the last that adds to it, or none
@@ -62,36 +58,81 @@ type Account struct {
 // live reports whether the account is a series that goes on.
 func (a *Account) live() bool { return a.candidate == none && !a.Ended && !a.Other }
 
+// Amounts returns what the account has of a kind.
+func (a *Account) Amounts(kind int) Amounts {
+	if kind >= len(a.amounts) {
+		return Amounts{}
+	}
+	return a.amounts[kind]
+}
+
+// active returns the active energy of all kinds, at most the largest Energy.
+func (a *Account) active() (sum units.Energy) {
+	for i := range a.amounts {
+		sum = units.AddSaturating(sum, a.amounts[i].Energy)
+	}
+	return sum
+}
+
+// recent returns the active energy of all kinds in the current collection, at most the largest Energy.
+func (a *Account) recent() (sum units.Energy) {
+	for i := range a.amounts {
+		sum = units.AddSaturating(sum, a.amounts[i].Recent)
+	}
+	return sum
+}
+
 func (a *Account) empty() bool {
-	var zero Amounts
-	return a.CPU == 0 && a.Energy == zero && a.Idle == zero
+	for i := range a.amounts {
+		if m := &a.amounts[i]; m.Energy > 0 || m.Idle > 0 {
+			return false
+		}
+	}
+	return a.CPU == 0
+}
+
+// grow makes room for the first kinds.
+func (a *Account) grow(kinds int) {
+	if n := len(a.amounts); n < kinds {
+		a.amounts = slices.Grow(a.amounts, kinds-n)[:kinds]
+		clear(a.amounts[n:])
+	}
 }
 
 func (a *Account) add(kind int, energy, recent units.Energy) {
-	a.Energy[kind] += energy
-	a.Recent[kind] += recent
+	a.grow(kind + 1)
+	m := &a.amounts[kind]
+	m.Energy += energy
+	m.Recent += recent
 }
 
 func (a *Account) addIdle(kind int, energy, recent units.Energy) {
-	a.Idle[kind] += energy
-	a.RecentIdle[kind] += recent
+	a.grow(kind + 1)
+	m := &a.amounts[kind]
+	m.Idle += energy
+	m.RecentIdle += recent
 }
 
 func (a *Account) merge(o *Account) {
-	for kind := range a.Energy {
-		a.add(kind, o.Energy[kind], o.Recent[kind])
-		a.addIdle(kind, o.Idle[kind], o.RecentIdle[kind])
+	a.grow(len(o.amounts))
+	for kind := range o.amounts {
+		m, of := &a.amounts[kind], &o.amounts[kind]
+		m.Energy += of.Energy
+		m.Recent += of.Recent
+		m.Idle += of.Idle
+		m.RecentIdle += of.RecentIdle
 	}
 	a.CPU += o.CPU
 }
 
 func (a *Account) reset() {
-	a.Energy, a.Recent, a.Idle, a.RecentIdle, a.CPU = Amounts{}, Amounts{}, Amounts{}, Amounts{}, 0
+	clear(a.amounts)
+	a.CPU = 0
 }
 
 // forgo resets an account whose energy went to the others, and keeps what it counts for in its rank.
 func (a *Account) forgo() {
-	a.earned = units.AddSaturating(a.earned, sum(&a.Energy))
-	a.rank.gained = units.AddSaturating(a.rank.gained, sum(&a.Recent))
+	a.earned = units.AddSaturating(a.earned, a.active())
+	a.rank.gained = units.AddSaturating(a.rank.gained, a.recent())
 	a.reset()
 }

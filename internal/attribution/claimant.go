@@ -3,6 +3,7 @@
 package attribution
 
 import (
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -34,16 +35,14 @@ type claimant struct {
 	idleIndex int32 // index among the group's members that have an account of their own, or none
 
 	// What the current interval brings, until settle.
-	touched bool
-	credit  Amounts
-	recent  Amounts
+	touched int32 // index in Engine.touched, or none
 	cpu     units.CPUTime
 }
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline.
 func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 	id := e.newClaimant()
-	c := &claimant{owner: owner, since: since, open: true, running: true, candidate: none}
+	c := &claimant{owner: owner, since: since, open: true, running: true, candidate: none, touched: none}
 	e.claimants[id] = c
 	c.accounts[units.ProcessEntity] = none
 	for entity := units.ProcessEntity + 1; entity < units.NumEntities; entity++ {
@@ -125,11 +124,35 @@ func (e *Engine) releaseIfDone(id Claimant) {
 // touch returns a claimant that gets something in the current interval.
 func (e *Engine) touch(id Claimant) *claimant {
 	c := e.claimants[id]
-	if !c.touched {
-		c.touched = true
+	if c.touched == none {
+		c.touched = int32(len(e.touched))
 		e.touched = append(e.touched, id)
+		n := len(e.gains)
+		e.gains = slices.Grow(e.gains, e.kinds)[:n+e.kinds]
+		clear(e.gains[n:])
 	}
 	return c
+}
+
+// gain is the active energy of one kind that the current interval brings a claimant, and the part of it that belongs to the
+// current collection.
+type gain struct{ energy, recent units.Energy }
+
+// gainsOf returns what the current interval brings a claimant until settle, by kind.
+func (e *Engine) gainsOf(c *claimant) []gain {
+	if c.touched == none {
+		return nil
+	}
+	i := int(c.touched) * e.kinds
+	return e.gains[i : i+e.kinds]
+}
+
+// recentOf returns the sum of what the current interval brings a claimant, at most the largest Energy.
+func (e *Engine) recentOf(c *claimant) (sum units.Energy) {
+	for _, g := range e.gainsOf(c) {
+		sum = units.AddSaturating(sum, g.recent)
+	}
+	return sum
 }
 
 // eachGroup calls yield for the accounts of what a claimant is part of.

@@ -48,11 +48,11 @@ func (e *Engine) findNewcomers(entity units.Entity) {
 func (e *Engine) newcomerKey(entity units.Entity, i int32) (key uint64, ok bool) {
 	if entity == units.ProcessEntity {
 		c := e.claimants[i]
-		return c.rank.newcomerKey(&Amounts{}), c.running && c.earned > 0 && c.earned >= e.cfg.Limits[units.ProcessEntity].MinEnergy
+		return c.rank.newcomerKey(0), c.running && c.earned > 0 && c.earned >= e.cfg.Limits[units.ProcessEntity].MinEnergy
 	}
 	a := &e.ledger.accounts[i]
-	earned := a.earned + sum(&a.Energy)
-	return a.rank.newcomerKey(&a.Recent), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
+	earned := a.earned + a.active()
+	return a.rank.newcomerKey(a.recent()), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
 }
 
 // findIncumbents lists the series that can be displaced. leaving is how many others end before the ledger is emitted.
@@ -72,7 +72,7 @@ func (e *Engine) findIncumbents(entity units.Entity) (leaving int) {
 				continue
 			}
 		}
-		e.incumbents = append(e.incumbents, contender{a.rank.incumbentKey(&a.Recent, a.Reported), int32(i)})
+		e.incumbents = append(e.incumbents, contender{a.rank.incumbentKey(a.recent(), a.Reported), int32(i)})
 	}
 	return leaving
 }
@@ -95,7 +95,7 @@ func (e *Engine) displaceProcess(account int32) {
 	id := a.claimant
 	c := e.claimants[id]
 	c.rank, c.earned = a.rank, 0
-	c.rank.gained += sum(&a.Recent)
+	c.rank.gained += a.recent()
 	e.unnameIdleMember(c)
 	c.accounts[units.ProcessEntity] = none
 	if c.running {
@@ -121,7 +121,7 @@ func (e *Engine) displaceGroup(account int32) {
 		ended.refs, ended.idleMembers, ended.request = 0, 0, 0
 		i := e.ledger.add(ended)
 		a = &e.ledger.accounts[account]
-		a.rank.gained += sum(&a.Recent)
+		a.rank.gained += a.recent()
 		a.reset()
 		a.Reported, a.acknowledged = false, false
 		a.twin, e.ledger.accounts[i].twin = i, account
@@ -143,7 +143,7 @@ func (e *Engine) beginSeries(account int32) {
 		ended := &e.ledger.accounts[a.twin]
 		a.merge(ended)
 		a.Start, a.Reported, a.acknowledged = ended.Start, ended.Reported, ended.acknowledged
-		a.rank.gained -= min(a.rank.gained, sum(&ended.Recent)) // it is in Recent again
+		a.rank.gained -= min(a.rank.gained, ended.recent()) // it is in Recent again
 		e.removeAccount(a.twin)
 	}
 }

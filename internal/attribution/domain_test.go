@@ -84,7 +84,7 @@ func TestPendingEnergyIsSharedByTheClaimsOfItsOwnDomain(t *testing.T) {
 	assert.Equal(t, 5*units.Joule, b.energy(units.ProcessEntity, "1"))
 	assert.Equal(t, 14*units.Joule, b.energy(units.ProcessEntity, "2"))
 	assert.Equal(t, 5*units.Joule, b.e.Ledger().Kinds[pkg].Idle)
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestADomainWithoutUtilizationWaitsAlone(t *testing.T) {
@@ -171,8 +171,8 @@ type domainHistory struct {
 	iv        Interval
 	zones     []historyZone
 	claimants []historyClaimant
-	used      [MaxKinds]units.Energy // by all zones of a kind
-	delivered Amounts
+	used      byKind // by all zones of a kind
+	delivered byKind
 	ownKinds  bool // no two domains share a zone kind
 	pid       int32
 }
@@ -317,7 +317,7 @@ func (h *domainHistory) step(last bool) {
 			for a := range h.e.Ledger().Accounts {
 				if a.Ended && a.Entity == units.ProcessEntity {
 					for kind := range h.delivered {
-						h.delivered[kind] += a.Energy[kind]
+						h.delivered[kind] += a.Amounts(kind).Energy
 					}
 				}
 			}
@@ -345,7 +345,8 @@ func (h *domainHistory) check() {
 			if a.Entity != units.ProcessEntity || a.Owner.Process.PID != c.pid {
 				continue
 			}
-			for kind, energy := range a.Energy {
+			for kind := range MaxKinds {
+				energy := a.Amounts(kind).Energy
 				if !c.uses[kind/kindsPerDomain] {
 					require.Zero(h.t, energy, "process %d has energy of a domain that it never used", c.pid)
 				}
@@ -378,14 +379,14 @@ func TestAZoneThatBecomesAnotherKindSettlesUnderTheOldOne(t *testing.T) {
 	zone.OK = true
 	b.observe(3*units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	b.observe(5*units.Joule, 1, 1, Claim{Claimant: q, CPU: 1})
-	assert.Equal(t, Amounts{pkg: 9 * units.Joule}, b.find(units.ProcessEntity, "1").Energy)
-	assert.Equal(t, Amounts{dram: 5 * units.Joule}, b.find(units.ProcessEntity, "2").Energy)
+	assert.Equal(t, []Amounts{pkg: {Energy: 9 * units.Joule, Recent: 9 * units.Joule}}, b.find(units.ProcessEntity, "1").amounts)
+	assert.Equal(t, []Amounts{dram: {Energy: 5 * units.Joule, Recent: 5 * units.Joule}}, b.find(units.ProcessEntity, "2").amounts)
 	l := b.e.Ledger()
 	assert.Equal(t, 14*units.Joule, l.Zones[0].Energy, "its own total continues")
 	assert.True(t, l.Kinds[pkg].Ended)
 	assert.False(t, l.Kinds[dram].Ended)
 	assert.Equal(t, baseline.Add(3*time.Second), l.Kinds[dram].Start)
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestAZoneThatChangesItsKindWithoutAnyUtilizationLosesNothing(t *testing.T) {

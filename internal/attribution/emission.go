@@ -15,7 +15,7 @@ func (e *Engine) Emitted() {
 		e.ledger.accounts[i].nextCollection(forgive)
 	}
 	for _, id := range e.candidates[units.ProcessEntity] {
-		e.claimants[id].rank.next(&Amounts{}, false, forgive)
+		e.claimants[id].rank.next(0, false, forgive)
 	}
 }
 
@@ -35,8 +35,10 @@ func (l *Ledger) nextCollection() {
 }
 
 func (a *Account) nextCollection(forgive bool) {
-	a.rank.next(&a.Recent, !a.Reported && a.live(), forgive)
-	a.Recent, a.RecentIdle = Amounts{}, Amounts{}
+	a.rank.next(a.recent(), !a.Reported && a.live(), forgive)
+	for i := range a.amounts {
+		a.amounts[i].Recent, a.amounts[i].RecentIdle = 0, 0
+	}
 	a.EndSent, a.Reported = a.Ended, a.Reported || a.live() || a.Other
 }
 

@@ -45,7 +45,9 @@ type Engine struct {
 	inFlight  bool // the last emission was neither acknowledged nor refused yet
 
 	// Scratch of Observe.
+	kinds                 int          // of the ledger, up to the last that was present when the interval began
 	touched               []Claimant   // that got something in the interval
+	gains                 []gain       // of those that are touched, kinds each
 	sums                  []domainSums // by domain
 	resolved              []*pending   // whose energy was attributed in the interval
 	spare                 []*pending   // that are unused
@@ -84,7 +86,7 @@ func (e *Engine) Compact() {
 	l.accounts, l.unused = trimmed(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
-	e.touched, e.newcomers, e.incumbents, e.spare = nil, nil, nil, nil
+	e.touched, e.gains, e.newcomers, e.incumbents, e.spare = nil, nil, nil, nil, nil
 	for entity := range e.candidates {
 		e.candidates[entity] = slices.Clone(e.candidates[entity])
 	}

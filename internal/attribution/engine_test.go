@@ -105,17 +105,20 @@ func (b *bench) find(entity units.Entity, id string) *Account {
 func (b *bench) energy(entity units.Entity, id string) units.Energy {
 	a := b.find(entity, id)
 	require.NotNilf(b.t, a, "account %d %s", entity, id)
-	return a.Energy[pkg]
+	return a.Amounts(pkg).Energy
 }
 
+// byKind are energies by kind.
+type byKind = [MaxKinds]units.Energy
+
 // requireConserved checks that the totals of a kind add up.
-func requireConserved(t testing.TB, e *Engine, delivered Amounts) {
+func requireConserved(t testing.TB, e *Engine, delivered byKind) {
 	t.Helper()
 	sums := delivered
 	for a := range e.Ledger().Accounts {
 		if a.Entity == units.ProcessEntity {
 			for kind := range sums {
-				sums[kind] += a.Energy[kind]
+				sums[kind] += a.Amounts(kind).Energy
 			}
 		}
 	}
@@ -132,7 +135,7 @@ func TestSplitsFortyWattsAtAQuarterBusyIntoTenActiveAndThirtyIdle(t *testing.T) 
 	assert.Equal(t, 10*units.Joule, k.Active)
 	assert.Equal(t, 30*units.Joule, k.Idle)
 	assert.Equal(t, 10*units.Joule, b.energy(units.VMEntity, "vm"))
-	assert.InDelta(t, 10, units.Watts(b.find(units.VMEntity, "vm").Recent[pkg], b.e.Ledger().Elapsed), 1e-9)
+	assert.InDelta(t, 10, units.Watts(b.find(units.VMEntity, "vm").Amounts(pkg).Recent, b.e.Ledger().Elapsed), 1e-9)
 }
 
 func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) {
@@ -167,7 +170,7 @@ func TestSharesSixtyWattsAmongTheSevenProcessesOfTheSpecification(t *testing.T) 
 	k := b.e.Ledger().Kinds[pkg]
 	assert.Equal(t, 20*units.Joule, k.Active)
 	assert.Equal(t, 40*units.Joule, k.Idle)
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestRemaindersAreNeitherLostNorInvented(t *testing.T) {
@@ -179,7 +182,7 @@ func TestRemaindersAreNeitherLostNorInvented(t *testing.T) {
 	for range 1000 {
 		b.observe(10, 1, 1, claims...) // 10 µJ among 7
 	}
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 	assert.Equal(t, units.Energy(10_000), b.e.Ledger().Kinds[pkg].Active)
 }
 
@@ -201,7 +204,7 @@ func TestAnIntervalWithoutEnergyOrBusyTimeOrClaimsKeepsEveryTotal(t *testing.T) 
 	assert.Equal(t, 6*units.Joule, k.Active)
 	assert.Equal(t, 7*units.Joule, k.Idle)
 	assert.Equal(t, 1*units.Joule, k.Unattributed)
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
@@ -213,7 +216,7 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	for _, id := range []string{"1", "2"} {
 		assert.InDelta(t, 10*float64(units.Joule), float64(b.energy(units.ProcessEntity, id)), 1)
 	}
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 
 	b.node.Unattributed, b.iv.Zones[0].OK = 0, false
 	b.observe(0, 1, 1, Claim{Claimant: p, CPU: most}, Claim{Claimant: q, CPU: 1})
@@ -221,7 +224,7 @@ func TestClaimsThatDoNotFitTogetherAreSharedAllTheSame(t *testing.T) {
 	b.iv.Zones[0].OK = true
 	b.observe(10*units.Joule, 1, 1)
 	assert.InDelta(t, 20*float64(units.Joule), float64(b.energy(units.ProcessEntity, "1")), 1)
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestEnergyWaitsWhereNoCPUTimePassed(t *testing.T) {
@@ -259,7 +262,7 @@ func TestAZoneThatMissesAReadIsSharedByTheCPUTimeOfBothIntervals(t *testing.T) {
 	assert.Equal(t, 1*units.Joule, b.energy(units.ProcessEntity, "2"), "none of the other interval")
 	assert.Equal(t, 10*units.Joule, b.e.Ledger().Kinds[pkg].Idle, "half of the time was busy")
 	assert.True(t, b.find(units.ProcessEntity, "1").Ended, "the last credit ends it")
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestPowerAfterAGapIsOfTheIntervalJustEnded(t *testing.T) {
@@ -275,7 +278,7 @@ func TestPowerAfterAGapIsOfTheIntervalJustEnded(t *testing.T) {
 	run(20 * units.Joule) // 10 W for two seconds
 	l := b.e.Ledger()
 	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "1"))
-	assert.InDelta(t, 10, units.Watts(b.find(units.ProcessEntity, "1").Recent[pkg], l.Elapsed), 1e-6)
+	assert.InDelta(t, 10, units.Watts(b.find(units.ProcessEntity, "1").Amounts(pkg).Recent, l.Elapsed), 1e-6)
 	assert.InDelta(t, 10, units.Watts(l.Kinds[pkg].RecentActive, l.Elapsed), 1e-6)
 	assert.InDelta(t, 10, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-6)
 }
@@ -295,7 +298,7 @@ func TestWhenOneOfTwoSocketsFailsItsEnergyIsLateNotLost(t *testing.T) {
 	assert.Equal(t, 40*units.Joule, b.e.Ledger().Kinds[pkg].Active)
 	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "1"))
 	assert.Equal(t, 20*units.Joule, b.energy(units.ProcessEntity, "2"))
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestAZoneThatAppearsLaterStartsAtItsBaseline(t *testing.T) {
@@ -352,7 +355,7 @@ func TestShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
 	assert.Equal(t, 9*units.Joule, b.energy(units.ProcessEntity, "other"))
 	assert.Equal(t, 900*ms, b.find(units.ProcessEntity, "other").CPU)
 	assert.Equal(t, 700*ms, b.find(units.ContainerEntity, "A").CPU)
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestIdleEnergyByUseOfShortLivedTimeIsTheContainersAndTheOthers(t *testing.T) {
@@ -370,7 +373,7 @@ func TestIdleEnergyByUseOfShortLivedTimeIsTheContainersAndTheOthers(t *testing.T
 		id     string
 		want   units.Energy
 	}{{units.ProcessEntity, "1", 1}, {units.ContainerEntity, "A", 7}, {units.PodEntity, "X", 7}, {units.ProcessEntity, "2", 2}, {units.VMEntity, "vm", 6}, {units.ProcessEntity, "other", 16}} {
-		assert.Equal(t, c.want*units.Joule, b.find(c.entity, c.id).Idle[pkg], c.id)
+		assert.Equal(t, c.want*units.Joule, b.find(c.entity, c.id).Amounts(pkg).Idle, c.id)
 	}
 	assert.Equal(t, 1*units.Joule, b.e.Ledger().Kinds[pkg].UnattributedIdle)
 }
@@ -419,16 +422,16 @@ func TestTheIdlePowerOfACollectionIsItsIdleEnergyOverItsTime(t *testing.T) {
 			for e := range c.want {
 				a := b.find(e.Entity, e.id)
 				require.NotNil(t, a)
-				require.Zero(t, a.RecentIdle, e)
-				idle[e] = a.Idle[pkg]
+				require.Zero(t, a.Amounts(pkg).RecentIdle, e)
+				idle[e] = a.Amounts(pkg).Idle
 			}
 			seconds(1 + n)
 			elapsed := b.e.Ledger().Kinds[pkg].RecentTime
 			require.Equal(t, time.Duration(1+n)*time.Second, elapsed)
 			for e, want := range c.want {
 				a := b.find(e.Entity, e.id)
-				assert.InDelta(t, want, units.Watts(a.RecentIdle[pkg], elapsed), 1e-5, "rule %d, %v", c.rule, e)
-				assert.Equal(t, a.Idle[pkg]-idle[e], a.RecentIdle[pkg], "rule %d, %v", c.rule, e)
+				assert.InDelta(t, want, units.Watts(a.Amounts(pkg).RecentIdle, elapsed), 1e-5, "rule %d, %v", c.rule, e)
+				assert.Equal(t, a.Amounts(pkg).Idle-idle[e], a.Amounts(pkg).RecentIdle, "rule %d, %v", c.rule, e)
 			}
 		}
 	}
@@ -447,7 +450,7 @@ func TestAProcessGetsItsSeriesWithTheIntervalInWhichItHasEarnedIt(t *testing.T) 
 	assert.Equal(t, 2*units.Joule, b.energy(units.ProcessEntity, "other"))
 	assert.Equal(t, before, b.find(units.ProcessEntity, "1").Start, "its total was 0 when that interval began")
 	assert.Equal(t, 4*units.Joule, b.energy(units.ContainerEntity, "A"), "a container has all of it")
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestAnEndedSeriesIsReplacedBeforeItsEndIsDelivered(t *testing.T) {
@@ -480,7 +483,7 @@ func TestEndedSeriesAreReportedUntilAcknowledged(t *testing.T) {
 		b.observe(0, 1, 1)
 		a := b.find(units.ProcessEntity, "1")
 		require.NotNil(t, a)
-		assert.Equal(t, 2*units.Joule, a.Energy[pkg])
+		assert.Equal(t, 2*units.Joule, a.Amounts(pkg).Energy)
 		assert.True(t, a.Ended)
 		assert.True(t, a.EndSent)
 		assert.NotNil(t, b.find(units.ContainerEntity, "A"))
@@ -581,7 +584,7 @@ func TestPendingClaimsForgetClaimantsThatEndedButNotTheirEnergy(t *testing.T) {
 	b.iv.Zones[0].OK = true
 	b.observe(births*units.Joule, 1, 1)
 	assert.Equal(t, births*units.Joule, b.energy(units.ProcessEntity, "other"))
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }
 
 // randomHistory runs a history that depends only on the seed, with failed reads, short-lived claimants and refused
@@ -598,7 +601,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 		owner units.Owner
 	}
 	var living []life
-	var delivered, consumed Amounts
+	var delivered, consumed byKind
 	kinds := []int{pkg, pkg, dram, NotAttributed}
 	totals := make([]units.Energy, len(kinds))
 	known := make([]units.Energy, len(kinds))
@@ -660,7 +663,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 
 		l := e.Ledger()
 		requireConserved(t, e, delivered)
-		consumed = Amounts{}
+		consumed = byKind{}
 		for i, kind := range kinds {
 			if kind != NotAttributed {
 				consumed[kind] += known[i]
@@ -681,8 +684,8 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 			s, _ := seriesOf(a.Entity, &a.Owner)
 			require.False(t, seen[s], "one account per series")
 			seen[s] = true
-			require.GreaterOrEqual(t, a.Energy[pkg], previous[s], "totals never go down")
-			previous[s] = a.Energy[pkg]
+			require.GreaterOrEqual(t, a.Amounts(pkg).Energy, previous[s], "totals never go down")
+			previous[s] = a.Amounts(pkg).Energy
 			require.False(t, a.Start.Before(baseline))
 		}
 		if most := cfg.Limits[units.ProcessEntity].Max; most > 0 {
@@ -695,7 +698,7 @@ func randomHistory(t testing.TB, seed uint64, intervals int) {
 					if a.Ended {
 						if a.Entity == units.ProcessEntity {
 							for kind := range delivered {
-								delivered[kind] += a.Energy[kind]
+								delivered[kind] += a.Amounts(kind).Energy
 							}
 						}
 						s, _ := seriesOf(a.Entity, &a.Owner)
@@ -830,7 +833,7 @@ func TestAProcessThatMovesToAnotherJobOrUnitHasAnotherSeries(t *testing.T) {
 		for a := range b.e.Ledger().Accounts {
 			if a.Entity == units.ProcessEntity && !a.Other {
 				series++
-				assert.Equal(t, units.Joule, a.Energy[pkg])
+				assert.Equal(t, units.Joule, a.Amounts(pkg).Energy)
 			}
 		}
 		assert.Equal(t, i+1, series)

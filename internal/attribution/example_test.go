@@ -36,7 +36,7 @@ func ExampleEngine() {
 	fmt.Println("active", kind.Active.Joules(), "idle", kind.Idle.Joules())
 	for account := range engine.Ledger().Accounts {
 		if !account.Other {
-			fmt.Println(account.Owner.Process.Executable, account.Energy[0].Joules())
+			fmt.Println(account.Owner.Process.Executable, account.Amounts(0).Energy.Joules())
 		}
 	}
 	// Output:

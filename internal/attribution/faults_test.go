@@ -44,7 +44,7 @@ func TestAZoneThatFailsForGoodKeepsNoDeadSeriesAlive(t *testing.T) {
 	assert.Zero(t, b.living())
 	b.iv.Zones[1].OK, b.iv.Zones[1].Total = true, 600*units.Joule
 	b.observe(0, 1, 1)
-	assert.Equal(t, 600*units.Joule, b.find(units.ProcessEntity, "other").Energy[dram], "late, and not lost")
+	assert.Equal(t, 600*units.Joule, b.find(units.ProcessEntity, "other").Amounts(dram).Energy, "late, and not lost")
 }
 
 func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
@@ -61,7 +61,7 @@ func TestARemovedZoneSettlesItsPendingEnergy(t *testing.T) {
 	b.iv.Zones = b.iv.Zones[:1]
 	b.observe(0, 1, 1)
 	assert.True(t, b.find(units.ProcessEntity, "1").Ended)
-	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Energy[dram])
+	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Amounts(dram).Energy)
 	b.deliver()
 	assert.Zero(t, b.living())
 	k := b.e.Ledger().Kinds[dram]
@@ -87,12 +87,12 @@ func TestClaimantsOfAReturningZoneAreNotChargedForItsAbsence(t *testing.T) {
 	k := b.e.Ledger().Kinds[dram]
 	assert.Equal(t, 4*units.Joule, k.Idle)
 	assert.Equal(t, 4*units.Joule, k.Unattributed)
-	assert.Equal(t, 2*units.Joule, b.find(units.ProcessEntity, "2").Energy[dram])
+	assert.Equal(t, 2*units.Joule, b.find(units.ProcessEntity, "2").Amounts(dram).Energy)
 	b.observe(0, 1, 1)
 	there[1].Total += units.Joule
 	b.observe(0, 1*ms, 1*ms, Claim{Claimant: late, CPU: 1 * ms})
-	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "2").Energy[dram], "it is as before")
-	requireConserved(t, b.e, Amounts{})
+	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "2").Amounts(dram).Energy, "it is as before")
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
@@ -108,7 +108,7 @@ func TestPowerIsOfTheWindowsThatWereMeasured(t *testing.T) {
 	}
 	l := b.e.Ledger()
 	assert.InDelta(t, 100, units.Watts(l.Kinds[pkg].RecentActive, l.Kinds[pkg].RecentTime), 1e-9)
-	assert.InDelta(t, 100, units.Watts(b.find(units.ProcessEntity, "1").Recent[pkg], l.Kinds[pkg].RecentTime), 1e-9)
+	assert.InDelta(t, 100, units.Watts(b.find(units.ProcessEntity, "1").Amounts(pkg).Recent, l.Kinds[pkg].RecentTime), 1e-9)
 	assert.InDelta(t, 100, units.Watts(l.Zones[0].Recent, l.Zones[0].RecentTime), 1e-9)
 }
 
@@ -127,7 +127,7 @@ func TestAPipelineThatAlwaysRefusesUsesBoundedMemory(t *testing.T) {
 	assert.LessOrEqual(t, b.living(), maxEnded+5)
 	assert.EqualValues(t, 100+births-5, b.e.Ledger().Dropped, "containers and processes")
 	assert.Equal(t, 100*units.Joule, b.energy(units.ContainerEntity, "other"))
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 	b.deliver()
 	assert.Zero(t, b.living())
 	assert.Zero(t, b.e.ended)
@@ -153,7 +153,7 @@ func TestSeriesTheDestinationMayKnowAreNotCountedTwice(t *testing.T) {
 			others = 0
 		}
 		assert.Equal(t, others, b.energy(units.ProcessEntity, "other"), "acknowledged in part: %v", partly)
-		requireConserved(t, b.e, Amounts{})
+		requireConserved(t, b.e, byKind{})
 		b.deliver()
 		assert.Zero(t, b.living())
 	}
@@ -221,7 +221,7 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	z.Total, z.Replaced = 0, true
 	b.observe(units.Joule, 1, 1)
-	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Energy[dram], "shared by the CPU time of the interval")
+	assert.Equal(t, 5*units.Joule, b.find(units.ProcessEntity, "1").Amounts(dram).Energy, "shared by the CPU time of the interval")
 	z.Total, z.OK = 1000*units.Joule, true
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	zone := &b.e.Ledger().Zones[1]
@@ -232,6 +232,6 @@ func TestAReplacedZoneGoesOnFromTheNextGoodReading(t *testing.T) {
 	b.observe(units.Joule, 1, 1, Claim{Claimant: p, CPU: 1})
 	assert.Equal(t, 8*units.Joule, zone.Energy)
 	assert.Equal(t, time.Second, zone.RecentTime, "of this interval alone")
-	assert.Equal(t, 8*units.Joule, b.find(units.ProcessEntity, "1").Energy[dram])
-	requireConserved(t, b.e, Amounts{})
+	assert.Equal(t, 8*units.Joule, b.find(units.ProcessEntity, "1").Amounts(dram).Energy)
+	requireConserved(t, b.e, byKind{})
 }

@@ -69,7 +69,7 @@ func (n *shared) joules() (active, idle map[string]float64) {
 		case a.Entity == units.ProcessEntity:
 			name = strconv.Itoa(int(a.Owner.Process.PID))
 		}
-		active[name], idle[name] = a.Energy[0].Joules(), a.Idle[0].Joules()
+		active[name], idle[name] = a.Amounts(0).Energy.Joules(), a.Amounts(0).Idle.Joules()
 	}
 	return active, idle
 }
@@ -262,11 +262,11 @@ func TestIdleEnergyIsSharedAsIfProcessByProcess(t *testing.T) {
 				for a := range e.Ledger().Accounts {
 					switch o := &a.Owner; {
 					case a.Other:
-						got["other"] = a.Idle[0].Joules()
+						got["other"] = a.Amounts(0).Idle.Joules()
 					case a.Entity == units.ProcessEntity:
-						got[strconv.Itoa(int(o.Process.PID))] = a.Idle[0].Joules()
+						got[strconv.Itoa(int(o.Process.PID))] = a.Amounts(0).Idle.Joules()
 					default:
-						got[[...]string{"", o.Container.ID, o.Pod.UID, o.VM.ID}[a.Entity]] = a.Idle[0].Joules()
+						got[[...]string{"", o.Container.ID, o.Pod.UID, o.VM.ID}[a.Entity]] = a.Amounts(0).Idle.Joules()
 					}
 				}
 				return got

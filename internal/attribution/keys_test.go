@@ -47,7 +47,7 @@ func TestActiveEnergyIsSharedByTheKeyOfItsKind(t *testing.T) {
 		b.share(12*units.Joule, c.first, c.second)
 		assert.Equal(t, c.want*units.Joule, b.energy(units.ProcessEntity, "1"), name)
 		assert.Equal(t, (12-c.want)*units.Joule, b.energy(units.ProcessEntity, "2"), name)
-		requireConserved(t, b.e, Amounts{})
+		requireConserved(t, b.e, byKind{})
 	}
 }
 
@@ -61,7 +61,7 @@ func TestUnattributedTimeHasTheAverageWeight(t *testing.T) {
 		k := b.e.Ledger().Kinds[pkg]
 		assert.Equal(t, 3*units.Joule, k.Unattributed)
 		assert.Equal(t, 3*units.Joule, k.UnattributedIdle)
-		requireConserved(t, b.e, Amounts{})
+		requireConserved(t, b.e, byKind{})
 	}
 }
 
@@ -82,8 +82,8 @@ func TestWeightsApplyWithoutAnyCPUTime(t *testing.T) {
 func TestIdleEnergyByUseIsSharedByTheKey(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleUsed)
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 100 * ms, Weights: weights{30, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{10, 0}})
-	assert.Equal(t, 9*units.Joule, b.find(units.ProcessEntity, "1").Idle[pkg])
-	requireConserved(t, b.e, Amounts{})
+	assert.Equal(t, 9*units.Joule, b.find(units.ProcessEntity, "1").Amounts(pkg).Idle)
+	requireConserved(t, b.e, byKind{})
 }
 
 func TestExcludedProcessesHaveNoWeight(t *testing.T) {
@@ -137,7 +137,7 @@ func TestUnweighedIdleEnergyIsSharedByCPUTime(t *testing.T) {
 	b := keyed(t, ByFirstWeight, IdleUsed)
 	b.node.Unweighed[0] = true
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 300 * ms, Weights: weights{10, 0}}, Claim{Claimant: b.open(2), CPU: 100 * ms, Weights: weights{30, 0}})
-	assert.Equal(t, 9*units.Joule, b.find(units.ProcessEntity, "1").Idle[pkg])
+	assert.Equal(t, 9*units.Joule, b.find(units.ProcessEntity, "1").Amounts(pkg).Idle)
 }
 
 func TestADroppedZoneFallsBackToCPUTimeIfAnyIntervalIsUnweighed(t *testing.T) {
@@ -169,5 +169,5 @@ func TestWeightsOfLateZonesSaturate(t *testing.T) {
 	assert.InDelta(t, 5e6, float64(b.energy(units.ProcessEntity, "1")), 1)
 	b.node.Unattributed = ms
 	b.share(12*units.Joule, Claim{Claimant: p, CPU: ms, Weights: weights{math.MaxUint64, 0}}, Claim{Claimant: q, CPU: ms, Weights: weights{math.MaxUint64, 0}})
-	requireConserved(t, b.e, Amounts{})
+	requireConserved(t, b.e, byKind{})
 }

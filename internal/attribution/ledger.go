@@ -3,6 +3,7 @@
 package attribution
 
 import (
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -98,6 +99,15 @@ const (
 	Trained
 )
 
+// countKinds returns how many kinds there are up to the last one that is present.
+func (l *Ledger) countKinds() int {
+	n := len(l.Kinds)
+	for n > 0 && !l.Kinds[n-1].Present {
+		n--
+	}
+	return n
+}
+
 // Pending returns the energy of a kind that was read and not attributed yet, because a zone or the utilization of its
 // domain could not be read.
 func (l *Ledger) Pending(kind int) (sum units.Energy) {
@@ -118,20 +128,23 @@ func (l *Ledger) Accounts(yield func(*Account) bool) {
 	}
 }
 
+// add adds a copy of an account and returns its index.
 func (l *Ledger) add(a Account) int32 {
 	a.candidate, a.twin = none, none
 	if n := len(l.unused); n > 0 {
 		i := l.unused[n-1]
 		l.unused = l.unused[:n-1]
+		a.amounts = append(l.accounts[i].amounts, a.amounts...) // in the memory of the one that was removed
 		l.accounts[i], l.removed[i] = a, false
 		return i
 	}
+	a.amounts = slices.Clone(a.amounts)
 	l.accounts = append(l.accounts, a)
 	l.removed = append(l.removed, false)
 	return int32(len(l.accounts) - 1)
 }
 
 func (l *Ledger) remove(i int32) {
-	l.accounts[i], l.removed[i] = Account{}, true
+	l.accounts[i], l.removed[i] = Account{amounts: l.accounts[i].amounts[:0]}, true
 	l.unused = append(l.unused, i)
 }

@@ -62,16 +62,16 @@ const (
 )
 
 // now returns the usage with that of the current collection.
-func (r *rank) now(recent *Amounts) units.Energy {
-	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(sum(recent), maxUsage)
+func (r *rank) now(recent units.Energy) units.Energy {
+	return min(r.usage-r.usage/4, maxUsage) + min(r.gained, maxUsage) + min(recent, maxUsage)
 }
 
 // next begins a collection. A new series counts as one that has long used as much as in its first collection; otherwise a
 // smaller one that is older would take its place.
-func (r *rank) next(recent *Amounts, isNew, forgive bool) {
+func (r *rank) next(recent units.Energy, isNew, forgive bool) {
 	usage := r.now(recent)
 	if isNew {
-		usage = max(usage, 4*min(sum(recent), maxUsage))
+		usage = max(usage, 4*min(recent, maxUsage))
 	}
 	r.usage, r.gained = usage, 0
 	if forgive && r.lost > 0 {
@@ -83,11 +83,11 @@ func (r *rank) next(recent *Amounts, isNew, forgive bool) {
 // time that the newcomer lost its series, twice that excess; and just any more usage where the incumbent was never
 // reported, whose end costs nothing.
 
-func (r *rank) newcomerKey(recent *Amounts) uint64 {
+func (r *rank) newcomerKey(recent units.Energy) uint64 {
 	return units.MulDiv(uint64(r.now(recent)), 9, 8+1<<r.lost)
 }
 
-func (r *rank) incumbentKey(recent *Amounts, reported bool) uint64 {
+func (r *rank) incumbentKey(recent units.Energy, reported bool) uint64 {
 	usage := uint64(r.now(recent))
 	if reported {
 		usage += usage / 8

@@ -98,17 +98,17 @@ func TestAJobAtFullPowerHasItsSeriesWithTheCollectionInWhichItRuns(t *testing.T)
 			b.collect(joules)
 			a := b.find(entity, "501")
 			require.NotNil(t, a, "entity %d", entity)
-			assert.Equal(t, 100*units.Joule, a.Energy[pkg], "with what the last window brought it")
-			assert.Equal(t, a.Energy, a.Recent)
+			assert.Equal(t, 100*units.Joule, a.Amounts(pkg).Energy, "with what the last window brought it")
+			assert.Equal(t, a.active(), a.recent())
 			assert.Equal(t, b.at.Add(-time.Second), a.Start)
 			if others := b.find(entity, "other"); others != nil {
-				assert.Equal(t, units.Energy(windows-1)*100*units.Joule, others.Energy[pkg])
+				assert.Equal(t, units.Energy(windows-1)*100*units.Joule, others.Amounts(pkg).Energy)
 			}
 			ended := 0
 			for a := range b.e.Ledger().Accounts {
 				if a.Entity == entity && a.Ended {
 					ended++
-					assert.Equal(t, 21*units.Joule, a.Energy[pkg], "its final value has all that it used")
+					assert.Equal(t, 21*units.Joule, a.Amounts(pkg).Energy, "its final value has all that it used")
 				}
 			}
 			assert.Equal(t, 1, ended)
@@ -181,7 +181,7 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	a := b.find(units.ProcessEntity, "1")
 	assert.False(t, a.Ended)
 	assert.False(t, a.EndSent)
-	assert.Equal(t, 511*units.Joule, a.Energy[pkg], "the end was not sent, so it continues")
+	assert.Equal(t, 511*units.Joule, a.Amounts(pkg).Energy, "the end was not sent, so it continues")
 	assert.Equal(t, began, a.Start)
 	b.deliver()
 	b.collect(map[Claimant]int{p: 1, q: 9000})
@@ -190,7 +190,7 @@ func TestAProcessThatTookThePlaceOfAnotherLosesItToOneThatUsesMore(t *testing.T)
 	b.collect(map[Claimant]int{p: 90000, q: 1})
 	assert.Equal(t, 90000*units.Joule, b.energy(units.ProcessEntity, "1"), "another series")
 	assert.Equal(t, b.at.Add(-time.Second), b.find(units.ProcessEntity, "1").Start)
-	requireConserved(t, b.e, Amounts{pkg: (511 + 1 + 51) * units.Joule})
+	requireConserved(t, b.e, byKind{pkg: (511 + 1 + 51) * units.Joule})
 }
 
 func TestAContainerThatLosesItsSeriesContinuesIfItsEndWasNotSent(t *testing.T) {
@@ -237,7 +237,7 @@ func TestNewSeriesOpenWhileThePipelineRefuses(t *testing.T) {
 	}
 	b := newBench(t, Config{Limits: limits})
 	joules := map[Claimant]int{}
-	var delivered Amounts
+	var delivered byKind
 	for i := range 50 {
 		name := fmt.Sprint(i + 1)
 		in := func(o *units.Owner) {
@@ -279,15 +279,15 @@ func TestTheIdleEnergyOfAProcessWithoutASeriesIsTheOthers(t *testing.T) {
 		share(1, 99)
 	}
 	require.Equal(t, []string{"p2A"}, b.live(units.ProcessEntity))
-	others, second := b.find(units.ProcessEntity, "other").Idle[pkg], b.find(units.ProcessEntity, "2").Idle[pkg]
+	others, second := b.find(units.ProcessEntity, "other").Amounts(pkg).Idle, b.find(units.ProcessEntity, "2").Amounts(pkg).Idle
 	share(1, 99)
-	assert.Equal(t, others+5*units.Joule, b.find(units.ProcessEntity, "other").Idle[pkg])
-	assert.Equal(t, second+5*units.Joule, b.find(units.ProcessEntity, "2").Idle[pkg])
+	assert.Equal(t, others+5*units.Joule, b.find(units.ProcessEntity, "other").Amounts(pkg).Idle)
+	assert.Equal(t, second+5*units.Joule, b.find(units.ProcessEntity, "2").Amounts(pkg).Idle)
 	b.e.Close(p)
 	b.observe(20*units.Joule, 100, 200, Claim{Claimant: q, CPU: 100})
 	b.deliver()
-	assert.Equal(t, others+5*units.Joule, b.find(units.ProcessEntity, "other").Idle[pkg])
-	assert.Equal(t, second+15*units.Joule, b.find(units.ProcessEntity, "2").Idle[pkg])
+	assert.Equal(t, others+5*units.Joule, b.find(units.ProcessEntity, "other").Amounts(pkg).Idle)
+	assert.Equal(t, second+15*units.Joule, b.find(units.ProcessEntity, "2").Amounts(pkg).Idle)
 }
 
 func TestEndedSeriesMakeRoomForNewOnes(t *testing.T) {
@@ -327,14 +327,14 @@ func crowded(tb testing.TB, processes, most int) (collect func()) {
 
 // totals returns the energy of all series of an entity.
 type totals struct {
-	energy, idle Amounts
+	energy, idle byKind
 	cpu          units.CPUTime
 }
 
 func (s *totals) add(a *Account) {
-	for kind := range a.Energy {
-		s.energy[kind] += a.Energy[kind]
-		s.idle[kind] += a.Idle[kind]
+	for kind := range MaxKinds {
+		s.energy[kind] += a.Amounts(kind).Energy
+		s.idle[kind] += a.Amounts(kind).Idle
 	}
 	s.cpu += a.CPU
 }
@@ -509,7 +509,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 	type total struct {
 		series series
 		other  bool
-		energy Amounts
+		energy units.Energy
 	}
 	var ledgers [2][]total
 	for i, compacts := range []bool{false, true} {
@@ -540,7 +540,7 @@ func TestCompactChangesNoSum(t *testing.T) {
 		}
 		for a := range b.e.Ledger().Accounts {
 			s, _ := seriesOf(a.Entity, &a.Owner)
-			ledgers[i] = append(ledgers[i], total{s, a.Other, a.Energy})
+			ledgers[i] = append(ledgers[i], total{s, a.Other, a.active()})
 		}
 		require.Less(t, len(b.e.claimants), 400)
 	}
@@ -559,8 +559,8 @@ func TestAContestSurvivesAClaimantThatEndsBeforeTheOneItFollowed(t *testing.T) {
 
 	b.iv.Zones[0].OK, b.iv.EndsCollection = true, true
 	b.observe(4*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})
-	assert.Equal(t, units.Joule, b.find(units.ProcessEntity, "1").Energy[pkg])
-	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "other").Energy[pkg])
+	assert.Equal(t, units.Joule, b.find(units.ProcessEntity, "1").Amounts(pkg).Energy)
+	assert.Equal(t, 3*units.Joule, b.find(units.ProcessEntity, "other").Amounts(pkg).Energy)
 
 	b.deliver()
 	b.observe(3*units.Joule, 3, 3, Claim{Claimant: waiting, CPU: 3})

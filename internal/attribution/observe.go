@@ -12,7 +12,7 @@ import (
 
 // domainSums is the energy of an interval that can be attributed at once, of the zones of one domain.
 type domainSums struct {
-	energy Amounts
+	energy [MaxKinds]units.Energy
 	zones  [MaxKinds]int // in each sum
 }
 
@@ -46,6 +46,7 @@ func (e *Engine) Observe(iv *Interval) {
 func (e *Engine) startInterval(iv *Interval) {
 	node := iv.usage(0)
 	l := &e.ledger
+	e.kinds = l.countKinds()
 	l.Elapsed += iv.Elapsed
 	l.Busy += node.Busy
 	l.Total += node.Total
@@ -81,7 +82,7 @@ func (e *Engine) addCPU(claim *Claim) {
 // attributeDomain attributes the energy of the zones of a domain that were read in this interval and in the one before.
 func (e *Engine) attributeDomain(domain int, iv *Interval) {
 	sums := &e.sums[domain]
-	for kind, zones := range sums.zones {
+	for kind, zones := range sums.zones[:e.kinds] {
 		if zones == 0 {
 			continue
 		}

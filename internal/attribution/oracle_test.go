@@ -270,7 +270,7 @@ func (o *oracle) grown(p *party) bool {
 	known := o.findAccount(p)
 	for a := range o.shown.Accounts {
 		if a.Entity == p.entity && !a.Other && a.Owner == p.owner {
-			return known == nil || uint64(a.CPU) > known.cpu || uint64(a.Energy[0]+a.Energy[1]) > known.energy[0]+known.energy[1]
+			return known == nil || uint64(a.CPU) > known.cpu || uint64(a.Amounts(0).Energy+a.Amounts(1).Energy) > known.energy[0]+known.energy[1]
 		}
 	}
 	return false
@@ -1361,10 +1361,10 @@ func (o *oracle) compareAccount(a *oracleAccount, grown *amounts) error {
 			before, grown *uint64
 			gains         within
 		}{
-			{"", got.Energy[kind], &a.energy[kind], &grown.energy[kind], a.gains.energy[kind]},
-			{" of this collection", got.Recent[kind], &a.recent[kind], &grown.recent[kind], a.gains.recent[kind]},
-			{" idle", got.Idle[kind], &a.idle[kind], &grown.idle[kind], a.gains.idle[kind]},
-			{" idle of this collection", got.RecentIdle[kind], &a.recentIdle[kind], &grown.recentIdle[kind], a.gains.recentIdle[kind]},
+			{"", got.Amounts(kind).Energy, &a.energy[kind], &grown.energy[kind], a.gains.energy[kind]},
+			{" of this collection", got.Amounts(kind).Recent, &a.recent[kind], &grown.recent[kind], a.gains.recent[kind]},
+			{" idle", got.Amounts(kind).Idle, &a.idle[kind], &grown.idle[kind], a.gains.idle[kind]},
+			{" idle of this collection", got.Amounts(kind).RecentIdle, &a.recentIdle[kind], &grown.recentIdle[kind], a.gains.recentIdle[kind]},
 		} {
 			now := uint64(e.now)
 			if now < *e.before {
@@ -1458,8 +1458,8 @@ func (o *oracle) compareKinds(l *attribution.Ledger) error {
 		processes, idle := o.delivered[kind], o.deliveredIdle[kind]
 		for _, a := range o.listed {
 			if a.Entity == units.ProcessEntity {
-				processes += uint64(a.Energy[kind])
-				idle += uint64(a.Idle[kind])
+				processes += uint64(a.Amounts(kind).Energy)
+				idle += uint64(a.Amounts(kind).Idle)
 			}
 		}
 		shared := uint64(got.Idle)

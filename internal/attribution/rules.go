@@ -9,7 +9,7 @@ import (
 )
 
 // MaxKinds is how many zone kinds a ledger has totals for. A kind is what is reported together: a kind of zone and the
-// source of its energy. Every account has room for all of them.
+// source of its energy. An account has room for those up to the last that was present when it got energy.
 const MaxKinds = 16
 
 // Rules are the exchangeable parts of the attribution. The zero Rules divide energy by CPU utilization, share active

@@ -112,7 +112,7 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 	a := &e.ledger.accounts[i]
 	if a.refs == 1 {
 		a.rank = c.rank
-		a.rank.gained -= min(a.rank.gained, sum(&a.Recent)+sum(&c.recent)) // which is in the account, or will be
+		a.rank.gained -= min(a.rank.gained, a.recent()+e.recentOf(c)) // which is in the account, or will be
 	}
 	a.claimant, c.accounts[units.ProcessEntity] = id, i
 	e.dequeue(units.ProcessEntity, int32(id))

@@ -9,7 +9,7 @@ func (e *Engine) settle(endsCollection bool) {
 	undecided := e.touched[:0]
 	for _, id := range e.touched {
 		c := e.claimants[id]
-		e.eachGroup(id, c.settleInto)
+		e.eachGroup(id, func(a *Account) { e.settleInto(c, a) })
 		if c.accounts[units.ProcessEntity] == none {
 			e.qualify(id, endsCollection)
 		}
@@ -30,16 +30,18 @@ func (e *Engine) settle(endsCollection bool) {
 	for entity := units.ProcessEntity + 1; entity < units.NumEntities; entity++ {
 		e.settleCandidates(entity)
 	}
-	e.touched = e.touched[:0]
+	e.touched, e.gains = e.touched[:0], e.gains[:0]
 }
 
 // qualify gives a claimant's process its own account if it has earned one by now, or makes it a candidate. At the end of
 // a collection the remaining room is given out among all candidates at once.
 func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	c := e.claimants[id]
-	c.earned += sum(&c.credit)
+	for _, g := range e.gainsOf(c) {
+		c.earned = units.AddSaturating(c.earned, g.energy)
+	}
 	if c.candidate != none {
-		c.rank.gained += sum(&c.recent)
+		c.rank.gained += e.recentOf(c)
 	}
 	if c.earned == 0 || c.earned < e.cfg.Limits[units.ProcessEntity].MinEnergy {
 		return
@@ -48,7 +50,7 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 		e.openProcess(id, true)
 	}
 	if c.accounts[units.ProcessEntity] == none && c.candidate == none && c.running && c.owner.Process.PID != 0 {
-		c.rank.gained = sum(&c.recent)
+		c.rank.gained = e.recentOf(c)
 		e.enqueue(units.ProcessEntity, int32(id))
 	}
 }
@@ -59,13 +61,17 @@ func (e *Engine) settleProcess(c *claimant) {
 	if process == none {
 		process = othersIndex
 	}
-	c.settleInto(&e.ledger.accounts[process])
-	c.touched, c.credit, c.recent, c.cpu = false, Amounts{}, Amounts{}, 0
+	e.settleInto(c, &e.ledger.accounts[process])
+	c.touched, c.cpu = none, 0
 }
 
-func (c *claimant) settleInto(a *Account) {
-	for kind := range c.credit {
-		a.add(kind, c.credit[kind], c.recent[kind])
+func (e *Engine) settleInto(c *claimant, a *Account) {
+	gains := e.gainsOf(c)
+	a.grow(len(gains))
+	for kind, g := range gains {
+		m := &a.amounts[kind]
+		m.Energy += g.energy
+		m.Recent += g.recent
 	}
 	a.CPU += c.cpu
 }

@@ -56,9 +56,9 @@ func (e *Engine) shareActive(p Portion, active units.Energy, u *Usage) {
 			e.eachGroup(claim.Claimant, func(a *Account) { a.add(p.Kind, share, recent) })
 			continue
 		}
-		c := e.touch(claim.Claimant)
-		c.credit[p.Kind] += share
-		c.recent[p.Kind] += recent
+		g := &e.gainsOf(e.touch(claim.Claimant))[p.Kind]
+		g.energy += share
+		g.recent += recent
 	}
 	k.Unattributed += units.Energy(s.next(b.unattributed))
 }

@@ -138,20 +138,21 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		if !k.Present {
 			continue
 		}
-		if !k.Ended || a.Energy[i] > 0 || a.Idle[i] > 0 { // else the kind ended before the account had any of it
-			energy.write(m.kinds[i].attributed, start, m.at, a.Energy[i].Joules())
+		of := a.Amounts(i)
+		if !k.Ended || of.Energy > 0 || of.Idle > 0 { // else the kind ended before the account had any of it
+			energy.write(m.kinds[i].attributed, start, m.at, of.Energy.Joules())
 			if m.idle {
-				energy.write(m.kinds[i].idle, start, m.at, a.Idle[i].Joules())
+				energy.write(m.kinds[i].idle, start, m.at, of.Idle.Joules())
 			}
 		}
-		m.emitPower(a, i, &watts, &uncertainty)
+		m.emitPower(a, i, of, &watts, &uncertainty)
 	}
 	cpuTime := writer{metric: e.cpuTime, into: into, most: 1}
 	cpuTime.write(nil, start, m.at, a.CPU.Seconds())
 }
 
 // emitPower emits the gauges of an account and a kind.
-func (m *emission) emitPower(a *attribution.Account, kind int, watts, uncertainty *writer) {
+func (m *emission) emitPower(a *attribution.Account, kind int, amounts attribution.Amounts, watts, uncertainty *writer) {
 	k, of := &m.ledger.Kinds[kind], &m.kinds[kind]
 	learned := k.Model == attribution.Trained
 	ended := a.Ended || k.Ended
@@ -167,12 +168,12 @@ func (m *emission) emitPower(a *attribution.Account, kind int, watts, uncertaint
 			uncertainty.end(of.kind, m.at)
 		}
 	default:
-		watts.write(of.attributed, 0, m.at, units.Watts(a.Recent[kind], k.RecentTime))
+		watts.write(of.attributed, 0, m.at, units.Watts(amounts.Recent, k.RecentTime))
 		if m.idle {
-			watts.write(of.idle, 0, m.at, units.Watts(a.RecentIdle[kind], k.RecentTime))
+			watts.write(of.idle, 0, m.at, units.Watts(amounts.RecentIdle, k.RecentTime))
 		}
 		if learned && k.Spread >= 0 && k.RecentActive > 0 {
-			share := a.Recent[kind].Joules() / k.RecentActive.Joules()
+			share := amounts.Recent.Joules() / k.RecentActive.Joules()
 			uncertainty.write(of.kind, 0, m.at, k.Spread*share)
 		}
 	}
