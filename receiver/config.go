@@ -126,6 +126,9 @@ func (c *Config) Validate() error {
 		if zone := c.Model.Get().zone(); len(c.Zones) > 0 && !slices.Contains(c.Zones, zone) {
 			wrong("zones", "must name %q, the zone that the model stands in for", zone)
 		}
+		if c.Model.Get().MemoryPower > 0 && !slices.Contains(c.modeledKinds(), power.DRAM) {
+			wrong("model::memory_power", "must not be set unless zones names %q and the model's zone is %q", power.DRAM, power.Package)
+		}
 	}
 	c.Hwmon.validate(wrong, c.Zones)
 	validateHTTP(wrong, c.HTTP, c.Zones)

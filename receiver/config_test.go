@@ -115,6 +115,20 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"a shape of points", "model: {shape: server, points: [{utilization: 0, power: 1}]}", "model: shape: must not be set together with file or points"},
 		{"points together with max_power", "model: {max_power: 1, points: [{utilization: 0, power: 1}]}",
 			"model: points: must not be set together with idle_power and max_power"},
+		{"model by a word", "model: automatic", "must be auto or settings, is automatic"},
+		{"model auto together with a file", "model: {auto: true, file: /models}", "model: file: must not be set together with auto"},
+		{"model auto together with powers", "model: {auto: true, max_power: 120}",
+			"model: points: must not be set together with auto or file, nor idle_power and max_power"},
+		{"model file together with points", "model: {file: /models, points: [{utilization: 0, power: 1}]}",
+			"model: points: must not be set together with auto or file, nor idle_power and max_power"},
+		{"idle unknown", "model: {auto: true, idle: all}", `model: idle: must be one of share, none, is "all"`},
+		{"idle of a stated curve", "model: {max_power: 120, idle: none}",
+			"model: idle: must not be set without auto or file: the configuration states the idle power"},
+		{"shape of a trained model", "model: {file: /models, shape: linear}", "model: shape: must not be set together with file or points"},
+		{"memory_power negative", "model: {auto: true, memory_power: -1}", "model: memory_power: must be between 0 and 100 watts per GiB, is -1"},
+		{"memory_power not a number", "model: {auto: true, memory_power: .nan}", "model: memory_power: must be between 0 and 100 watts per GiB, is NaN"},
+		{"memory_power without its zone", "{zones: [package], model: {auto: true, memory_power: 0.3}}",
+			`model::memory_power: must not be set unless zones names "dram" and the model's zone is "package"`},
 		{"min_energy negative", "processes: {min_energy: -0.1}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is -0.1"},
 		{"min_energy not a number", "processes: {min_energy: .nan}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is NaN"},
 		{"min_energy infinite", "processes: {min_energy: .inf}", "processes::min_energy: must be between 0 and 3.6e+12 joules, is +Inf"},
@@ -248,9 +262,9 @@ resource_attributes: {process.pid: {enabled: false}}
 	assert.True(t, cfg.Metrics.ProcessCPUTime.Enabled)
 	assert.True(t, cfg.Metrics.ProcessEnergy.Enabled, "the others stay")
 	assert.False(t, cfg.ResourceAttributes.ProcessPid.Enabled)
-	curve, err := cfg.Model.Get().curve()
+	curve, err := cfg.Model.Get().stated()
 	require.NoError(t, err)
-	assert.InDelta(t, 90, curve.Watts(0.5), 1e-9)
+	assert.InDelta(t, 90, curve.Curve.Watts(0.5), 1e-9)
 }
 
 func TestAModelIsPresentOnlyWhereItIsWritten(t *testing.T) {
@@ -258,9 +272,9 @@ func TestAModelIsPresentOnlyWhereItIsWritten(t *testing.T) {
 	assert.False(t, mustLoad(t, "model:").Model.HasValue(), "a key without a value")
 	cfg := mustLoad(t, "model: {idle_power: 0, max_power: 120, shape: linear}")
 	require.True(t, cfg.Model.HasValue())
-	curve, err := cfg.Model.Get().curve()
+	curve, err := cfg.Model.Get().stated()
 	require.NoError(t, err)
-	assert.InDelta(t, 30, curve.Watts(0.25), 1e-9)
+	assert.InDelta(t, 30, curve.Curve.Watts(0.25), 1e-9)
 }
 
 func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {

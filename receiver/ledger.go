@@ -96,17 +96,6 @@ func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 	return kinds
 }
 
-// modeledKinds returns the zone kinds that may be modeled: the whole machine, or the package and the memory beside it.
-func (c *Config) modeledKinds() []power.Kind {
-	switch {
-	case !c.Model.HasValue() || !c.mayModel():
-		return nil
-	case c.Model.Get().zone() != power.Package:
-		return []power.Kind{c.Model.Get().zone()}
-	}
-	return []power.Kind{power.Package, power.DRAM}
-}
-
 // mayStandIn reports whether zones of a kind that is not configured may be attributed, in place of package.
 func (c *Config) mayStandIn(zone power.Kind) bool {
 	return slices.Contains(wholeMachine, zone) && slices.Contains(c.Zones, power.Package) && !slices.Contains(c.Zones, zone)

@@ -19,7 +19,10 @@ type meters struct {
 	logger *zap.Logger
 	zones  []power.Kind // that are configured
 	auto   bool         // a sensor that is not there may be replaced by a model
+	models bool         // a model is configured
 	set    *power.Set   // nil until start
+	// readings are those of the last read.
+	readings []power.Reading
 	// withoutStatic reports whether the static power of a zone kind is needed, and not configured.
 	withoutStatic func(power.Kind) bool
 	whole         []power.Kind // psys or platform, where it stands in for package
@@ -65,7 +68,7 @@ var meterTable = []struct {
 
 func newMeters(cfg *Config, logger *zap.Logger) *meters {
 	return &meters{
-		logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, tallies: zoneTallies{},
+		logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, models: cfg.Model.HasValue(), tallies: zoneTallies{},
 		withoutStatic: func(k power.Kind) bool {
 			_, stated := cfg.Attribution.StaticPower[k]
 			return !stated && cfg.Attribution.splitOf(k) == SplitFixed
@@ -118,11 +121,15 @@ func selectedMessage(name string) string {
 // read reads the meters. changed reports whether a zone kind is read from another meter than before.
 func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readings []power.Reading, changed bool) {
 	readings = m.set.Read(ctx, s)
+	m.readings = readings
 	for _, meter := range m.set.Status() {
 		if len(meter.Took) > 0 {
 			changed = true
 			m.logger.Info(selectedMessage(meter.Name), zap.String("meter", meter.Name), zap.Any("zones", meter.Took),
 				zap.Strings("names", namesOf(&meter)))
+			if model, ok := meter.Meter.(*modelMeter); ok {
+				model.log(m.logger, meter.Took)
+			}
 		}
 		if !meter.StandsIn {
 			m.tallies.add(meter.Readings)
@@ -143,6 +150,22 @@ func namesOf(meter *power.Status) (names []string) {
 		}
 	}
 	return names
+}
+
+// modelErrors calls yield with each zone kind that is modeled, and the error to be expected of its power, if that is known.
+func (m *meters) modelErrors(yield func(power.Kind, float64)) {
+	for _, status := range m.set.Status() {
+		model, ok := status.Meter.(*modelMeter)
+		if !ok {
+			continue
+		}
+		for i := range m.readings {
+			zone := m.readings[i].Zone
+			if expected := model.expectedError(zone.Kind); expected > 0 && zone.Source == power.Modeled {
+				yield(zone.Kind, expected)
+			}
+		}
+	}
 }
 
 // logUnused logs once what meters found and do not use.

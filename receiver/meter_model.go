@@ -7,12 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 
 	"go.opentelemetry.io/collector/confmap"
+	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
 // ModelConfig says how energy is estimated. Exactly one of these is set: Auto, File, MaxPower (with IdlePower) or Points. The
@@ -95,6 +101,9 @@ func (m *ModelConfig) Validate() error {
 	case !m.Auto && m.File == "":
 		m.validateCurve(wrong)
 	}
+	if m.Idle != "" && !m.Auto && m.File == "" {
+		wrong("idle", "must not be set without auto or file: the configuration states the idle power")
+	}
 	return errors.Join(errs...)
 }
 
@@ -134,24 +143,155 @@ const maxMemoryPower = 100
 
 func (m *ModelConfig) zone() power.Kind { return cmp.Or(m.Zone, power.Package) }
 
-func (m *ModelConfig) curve() (model.Curve, error) {
+// kinds returns the zone kinds that are modeled: the whole machine, or the package and, if it is configured, the memory beside it.
+func (m *ModelConfig) kinds(configured []power.Kind) []power.Kind {
+	kinds := []power.Kind{m.zone()}
+	if m.zone() == power.Package && slices.Contains(configured, power.DRAM) && (m.Auto || m.File != "" || m.MemoryPower > 0) {
+		kinds = append(kinds, power.DRAM)
+	}
+	return kinds
+}
+
+// modeledKinds returns the zone kinds that may be modeled.
+func (c *Config) modeledKinds() []power.Kind {
+	if !c.Model.HasValue() || !c.mayModel() {
+		return nil
+	}
+	return c.Model.Get().kinds(c.Zones)
+}
+
+// stated returns the curve that the configuration states.
+func (m *ModelConfig) stated() (model.ZoneCurve, error) {
 	if len(m.Points) == 0 {
-		return catalog.Between(m.IdlePower, m.MaxPower, m.Shape)
+		curve, err := catalog.Between(m.IdlePower, m.MaxPower, m.Shape)
+		return model.ZoneCurve{Kind: m.zone(), Curve: curve}, err
 	}
 	points := make([]model.Point, len(m.Points))
 	for i, p := range m.Points {
 		points[i] = model.Point{Utilization: p.Utilization, Watts: p.Power}
 	}
-	return model.NewCurve(points)
+	curve, err := model.NewCurve(points)
+	return model.ZoneCurve{Kind: m.zone(), Curve: curve}, err
 }
 
-func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.mayModel() || !o.Model.HasValue() {
-		return nil, nil
+// curves returns the curves of the zone kinds, for the machine whose root directory is at root. The error tells which are missing,
+// and why.
+func (m *ModelConfig) curves(root string, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	what, err := machine.Read(root, os.Getenv)
+	switch {
+	case !m.Auto && m.File == "":
+		return m.statedCurves(what, kinds)
+	case err != nil:
+		return nil, err
+	case m.Auto:
+		return catalog.Curves(what, catalog.Options{
+			Kinds: kinds, WithoutIdle: m.Idle == ModelIdleNone, MemoryPower: m.MemoryPower, Shape: m.Shape,
+		})
 	}
-	curve, err := o.Model.Get().curve()
+	return m.trained(what, kinds)
+}
+
+// statedCurves returns the curve that the configuration states, and that of memory.
+func (m *ModelConfig) statedCurves(what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	curve, err := m.stated()
 	if err != nil {
 		return nil, err
 	}
-	return model.New(model.ZoneCurve{Kind: o.Model.Get().zone(), Curve: curve}), nil
+	return withMemory([]model.ZoneCurve{curve}, what, m.MemoryPower, kinds)
+}
+
+// trained returns the curves of a trained model.
+func (m *ModelConfig) trained(what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	want := func(k power.Kind) bool { return slices.Contains(kinds, k) && (k != power.DRAM || m.MemoryPower == 0) }
+	curves, err := trained.Curves(m.File, what, trained.Options{Want: want, NoIdle: m.Idle == ModelIdleNone})
+	if len(curves) == 0 {
+		return nil, err
+	}
+	all, memoryErr := withMemory(curves, what, m.MemoryPower, kinds)
+	return all, errors.Join(err, memoryErr)
+}
+
+// withMemory adds the curve of memory whose power the configuration states, if it does.
+func withMemory(curves []model.ZoneCurve, what machine.Machine, wattsPerGiB float64, kinds []power.Kind) ([]model.ZoneCurve, error) {
+	if wattsPerGiB == 0 || !slices.Contains(kinds, power.DRAM) {
+		return curves, nil
+	}
+	if what.Memory == 0 {
+		return curves, errors.New("no power model of dram: the size of the memory is not known")
+	}
+	memory, err := catalog.Memory(what.Memory, wattsPerGiB)
+	if err != nil {
+		return curves, err
+	}
+	return append(curves, memory), nil
+}
+
+func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
+	kinds := o.modeledKinds()
+	if len(kinds) == 0 {
+		return nil, nil
+	}
+	cfg := o.Model.Get()
+	curves, err := cfg.curves(o.RootPath, kinds)
+	switch {
+	case len(curves) > 0:
+	case cfg.Auto || cfg.File != "":
+		return noModel{noModelError(oneLine(err))}, nil
+	default:
+		return nil, err
+	}
+	if err != nil {
+		o.set.Logger.Warn("Power model incomplete", zap.String("error", oneLine(err)))
+	}
+	return &modelMeter{Meter: model.New(curves...), curves: curves}, nil
+}
+
+// oneLine returns an error's text in one line.
+func oneLine(err error) string { return strings.ReplaceAll(fmt.Sprint(err), "\n", "; ") }
+
+// noModel is the meter where a model is configured and there is no curve.
+type noModel struct{ reason error }
+
+func (m noModel) Read(context.Context, power.Sample) ([]power.Reading, error) { return nil, m.reason }
+
+func (noModel) Close() error { return nil }
+
+// noModelError is why there is no curve. It is a meter's power.ErrNoZones: where a sensor is read it is nothing wrong.
+type noModelError string
+
+func (e noModelError) Error() string { return "no power model: " + string(e) }
+
+func (noModelError) Is(target error) bool { return target == power.ErrNoZones }
+
+// modelMeter is a model with what its curves were made from.
+type modelMeter struct {
+	*model.Meter
+	curves []model.ZoneCurve
+}
+
+// log tells what the curves of the zone kinds were made from.
+func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
+	for _, c := range m.curves {
+		if !slices.Contains(kinds, c.Kind) {
+			continue
+		}
+		expected := "unknown"
+		if c.ExpectedError > 0 {
+			expected = fmt.Sprintf("%.2g %%", 100*c.ExpectedError)
+		}
+		logger.Info("Power model selected", zap.String("zone", string(c.Kind)), zap.String("basis", cmp.Or(c.Basis, "the configuration")),
+			zap.String("idle_power", watts(c.Curve.Watts(0))), zap.String("max_power", watts(c.Curve.Watts(1))),
+			zap.String("expected_error", expected))
+	}
+}
+
+func watts(w float64) string { return fmt.Sprintf("%.3g W", w) }
+
+// expectedError returns the error to be expected of a zone kind's power, 0 if it is not known.
+func (m *modelMeter) expectedError(kind power.Kind) float64 {
+	i := slices.IndexFunc(m.curves, func(c model.ZoneCurve) bool { return c.Kind == kind })
+	if i < 0 {
+		return 0
+	}
+	return m.curves[i].ExpectedError
 }

@@ -207,9 +207,9 @@ func TestAModelGivesWayToAPlatformThatAnswersLate(t *testing.T) {
 	n := newTestNode(t, withModel(40, 120))
 	bmc := &fakeMeter{}
 	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
-		curve, err := n.s.cfg.Model.Get().curve()
+		curve, err := n.s.cfg.Model.Get().stated()
 		return power.NewSet(power.Member{Name: string(MeterRedfish), Meter: bmc},
-			power.Member{Name: string(MeterModel), Meter: model.New(model.ZoneCurve{Kind: power.Package, Curve: curve}), StandsIn: true}), err
+			power.Member{Name: string(MeterModel), Meter: model.New(curve), StandsIn: true}), err
 	}
 	n.host.Processes[2] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.start()
@@ -271,7 +271,10 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 	}
 	refused := errors.New("the BMC refuses the login")
 	waits := &fakeMeter{}
-	const grants = ": run the collector as root"
+	const (
+		grants   = ": run the collector as root"
+		noSensor = "no energy sensor found and no power model configured; no energy is reported (model: auto would estimate it)"
+	)
 	for name, c := range map[string]struct {
 		edit   func(*Config)
 		meters map[MeterKind]*fakeMeter
@@ -280,7 +283,7 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 	}{
 		"nothing": {
 			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterPerf: missing("no perf"), MeterIPMI: missing("no BMC")},
-			sensor: "no energy sensor found and no power model configured; no energy is reported: no powercap: file does not exist",
+			sensor: noSensor + ": no powercap: file does not exist",
 		},
 		"a BMC has not answered yet": {
 			meters: map[MeterKind]*fakeMeter{MeterRedfish: waits, MeterPowercap: missing("no powercap"), MeterPerf: denied("perf"), MeterIPMI: waits},
@@ -328,7 +331,7 @@ func TestWhatIsSaidOfSeveralMeters(t *testing.T) {
 		},
 		"a BMC alone may not be read, and there is no model": {
 			meters: map[MeterKind]*fakeMeter{MeterPowercap: missing("no powercap"), MeterIPMI: denied("BMC ipmi0")},
-			sensor: "no energy sensor found and no power model configured; no energy is reported: no powercap: file does not exist; " +
+			sensor: noSensor + ": no powercap: file does not exist; " +
 				"BMC ipmi0: no usable zone: permission denied" + grants,
 		},
 		"a model stands in": {

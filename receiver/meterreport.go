@@ -45,7 +45,11 @@ func (m *meters) trouble() error {
 		}
 	}
 	if trouble != nil && nothing && m.auto {
-		trouble = fmt.Errorf("no energy sensor found and no power model configured; no energy is reported: %w", trouble)
+		model := "no power model configured; no energy is reported (model: auto would estimate it)"
+		if m.models {
+			model = "no power model available; no energy is reported"
+		}
+		trouble = fmt.Errorf("no energy sensor found and %s: %w", model, trouble)
 	}
 	return withGrants(trouble)
 }

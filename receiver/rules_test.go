@@ -431,19 +431,19 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 }
 
-// machine is the part of the machine's identity that static power depends on, apart from the model.
-type machine struct {
+// learningMachine is the part of the machine's identity that static power depends on, apart from the model.
+type learningMachine struct {
 	source           power.Source
 	zones            []power.Zone
 	cpuinfo, version string
 }
 
-func (m *machine) domains() []units.Domain {
+func (m *learningMachine) domains() []units.Domain {
 	return []units.Domain{units.NodeCPUs, "package-0", "package-1"}
 }
 
 // learning returns the stored form of a model on the machine, and the model, which may have been restored.
-func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribution.Rules) {
+func (m *learningMachine) learning(t *testing.T, kept keptLearning) (*learning, *attribution.Rules) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath, cfg.Attribution.Split = t.TempDir(), SplitMinimum
 	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), m.cpuinfo)
@@ -459,7 +459,7 @@ func (m *machine) learning(t *testing.T, kept keptLearning) (*learning, *attribu
 }
 
 func TestLearnedModelsAreStoredByDomain(t *testing.T) {
-	m := &machine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
+	m := &learningMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
 	l, rules := m.learning(t, keptLearning{})
 	for domain := range m.domains() {
 		watts := units.Energy(10 * (domain + 1))
@@ -485,7 +485,7 @@ func TestModelsStoredWithoutDomainsBelongToTheNode(t *testing.T) {
 	var kept keptLearning
 	require.NoError(t, kept.decode(seal([]byte(`{"Hardware":["source measured","zone intel-rapl:0 package-0","processors 0",""],`+
 		`"Zones":{"package":{"Rule":"minimum 0.05","Zones":1,"Static":25,"Learned":true,"Estimator":[0,0,0,0,0,0,25,60]}}}`))))
-	m := &machine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
+	m := &learningMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
 	_, rules := m.learning(t, kept)
 	model := rules.Models[0].(*static.Model)
 	assert.True(t, model.Trained(0))
@@ -499,30 +499,30 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 	const second = "processor\t: 1\nmodel name\t: A CPU\n\n"
 	const arm = "processor\t: 0\nBogoMIPS\t: 50.00\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n" +
 		"CPU part\t: 0xd0c\nCPU revision\t: 1\n\n"
-	instead := func(before, now string) func(*machine) {
-		return func(m *machine) {
+	instead := func(before, now string) func(*learningMachine) {
+		return func(m *learningMachine) {
 			require.Contains(t, m.cpuinfo, before)
 			m.cpuinfo = strings.Replace(m.cpuinfo, before, now, 1)
 		}
 	}
 	for name, c := range map[string]struct {
 		on   string // /proc/cpuinfo
-		edit func(*machine)
+		edit func(*learningMachine)
 		kept bool
 	}{
-		"nothing":                {first + second, func(*machine) {}, true},
+		"nothing":                {first + second, func(*learningMachine) {}, true},
 		"the clock rate":         {first + second, instead("1200.000", "3700.000"), true},
-		"the order of the zones": {first + second, func(m *machine) { slices.Reverse(m.zones) }, true},
+		"the order of the zones": {first + second, func(m *learningMachine) { slices.Reverse(m.zones) }, true},
 
-		"a zone's name":   {first + second, func(m *machine) { m.zones[0].Name = "core" }, false},
-		"a zone's number": {first + second, func(m *machine) { m.zones[0].ID = "intel-rapl:2" }, false},
-		"one zone more": {first + second, func(m *machine) {
+		"a zone's name":   {first + second, func(m *learningMachine) { m.zones[0].Name = "core" }, false},
+		"a zone's number": {first + second, func(m *learningMachine) { m.zones[0].ID = "intel-rapl:2" }, false},
+		"one zone more": {first + second, func(m *learningMachine) {
 			m.zones = append(m.zones, power.Zone{ID: "intel-rapl:0:0", Name: "dram"})
 		}, true},
-		"one zone less":     {first + second, func(m *machine) { m.zones = m.zones[:1] }, false},
-		"the source":        {first + second, func(m *machine) { m.source = power.Modeled }, false},
-		"a hypervisor":      {first + second, func(m *machine) { m.source = power.Reported }, false},
-		"the kernel":        {first + second, func(m *machine) { m.version = "Linux version 6.13\n" }, false},
+		"one zone less":     {first + second, func(m *learningMachine) { m.zones = m.zones[:1] }, false},
+		"the source":        {first + second, func(m *learningMachine) { m.source = power.Modeled }, false},
+		"a hypervisor":      {first + second, func(m *learningMachine) { m.source = power.Reported }, false},
+		"the kernel":        {first + second, func(m *learningMachine) { m.version = "Linux version 6.13\n" }, false},
 		"the vendor":        {first + second, instead("GenuineIntel", "AuthenticAMD"), false},
 		"the family":        {first + second, instead("family\t: 6", "family\t: 25"), false},
 		"the model":         {first + second, instead("85", "86"), false},
@@ -530,14 +530,14 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 		"the stepping":      {first + second, instead("stepping\t: 7", "stepping\t: 8"), false},
 		"the microcode":     {first + second, instead("0x1", "0x2"), false},
 		"one CPU less":      {first + second, instead(second, ""), false},
-		"Arm, nothing":      {arm, func(*machine) {}, true},
+		"Arm, nothing":      {arm, func(*learningMachine) {}, true},
 		"Arm, implementer":  {arm, instead("0x41", "0x42"), false},
 		"Arm, architecture": {arm, instead("architecture: 8", "architecture: 9"), false},
 		"Arm, variant":      {arm, instead("0x3", "0x4"), false},
 		"Arm, part":         {arm, instead("0xd0c", "0xd40"), false},
 		"Arm, revision":     {arm, instead("revision\t: 1", "revision\t: 2"), false},
 	} {
-		m := &machine{
+		m := &learningMachine{
 			source: power.Measured, cpuinfo: c.on, version: "Linux version 6.12\n",
 			zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}, {ID: "intel-rapl:1", Name: "package-1"}},
 		}
@@ -707,7 +707,7 @@ func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 		slices.DeleteFunc(slices.Clone(power.Attributable), func(k power.Kind) bool { return k == power.PSys }),
 		{power.Package},
 	} {
-		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {Auto: true}} {
+		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {Auto: true}, {File: "/models"}} {
 			cfg := createDefaultConfig().(*Config)
 			cfg.Zones, cfg.Model = zones, configoptional.Some(model)
 			cfg.PowercapPath, cfg.Hypervisor = "/run/energy", configoptional.Some(HypervisorConfig{VsockPort: 1})
@@ -738,6 +738,9 @@ func TestTheLedgerHasTheKindsThatMayBeRead(t *testing.T) {
 		"a powercap tree":      {func(c *Config) { c.PowercapPath = "/run/energy" }, slices.Concat(reported, measured)},
 		"a hypervisor":         {func(c *Config) { c.Hypervisor = configoptional.Some(HypervisorConfig{VsockPort: 1}) }, slices.Concat(reported, measured)},
 		"a model":              {func(c *Config) { c.Model = configoptional.Some(ModelConfig{Auto: true}) }, slices.Concat(measured, modeled)},
+		"powers":               {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1}) }, slices.Concat(measured, kinds(power.Modeled, power.Package))},
+		"powers and memory":    {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, MemoryPower: 0.3}) }, slices.Concat(measured, modeled)},
+		"a trained model":      {func(c *Config) { c.Model = configoptional.Some(ModelConfig{File: "/models"}) }, slices.Concat(measured, modeled)},
 		"a model of a machine": {func(c *Config) { c.Model = configoptional.Some(ModelConfig{MaxPower: 1, Zone: power.Platform}) }, slices.Concat(measured, kinds(power.Modeled, power.Platform))},
 		"a model without use":  {func(c *Config) { c.Meter, c.Model = MeterPowercap, configoptional.Some(ModelConfig{Auto: true}) }, measured},
 	} {

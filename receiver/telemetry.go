@@ -151,6 +151,12 @@ func (s *energyScraper) observeSelf() error {
 			}
 			return nil
 		}),
+		b.RegisterReceiverEnergyModelExpectedErrorCallback(func(_ context.Context, o metric.Float64Observer) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.meters.modelErrors(func(kind power.Kind, expected float64) { o.Observe(expected, kinds[kind]) })
+			return nil
+		}),
 		b.RegisterReceiverEnergyCPUTimeSourceCallback(s.locked(func(o metric.Int64Observer) {
 			kind, _, _ := strings.Cut(s.cpu.Source().Name(), " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))

@@ -237,7 +237,8 @@ func TestDroppedSeriesAreCounted(t *testing.T) {
 }
 
 func TestEveryOwnMetricIsThereFromTheFirstScanOn(t *testing.T) {
-	n, tel := observedNode(t, withOther)
+	n, tel := observedNode(t, withOther, withAutoModel) // whose memory is modeled
+	describeMachine(t, n)
 	n.start()
 	description, err := os.ReadFile("metadata.yaml")
 	require.NoError(t, err)

@@ -32,6 +32,7 @@ type TelemetryBuilder struct {
 	ReceiverEnergyDroppedSeries        metric.Int64ObservableCounter
 	ReceiverEnergyFailedScans          metric.Int64ObservableCounter
 	ReceiverEnergyLostExits            metric.Int64ObservableCounter
+	ReceiverEnergyModelExpectedError   metric.Float64ObservableGauge
 	ReceiverEnergyOtherDeficit         metric.Float64ObservableGauge
 	ReceiverEnergyProcesses            metric.Int64ObservableGauge
 	ReceiverEnergyScanDuration         metric.Float64Histogram
@@ -107,6 +108,21 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergyLostExitsCallback(cb metr
 		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyLostExits, obs: o})
 		return nil
 	}, builder.ReceiverEnergyLostExits)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverEnergyModelExpectedErrorCallback sets callback for observable ReceiverEnergyModelExpectedError metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyModelExpectedErrorCallback(cb metric.Float64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerFloat64{inst: builder.ReceiverEnergyModelExpectedError, obs: o})
+		return nil
+	}, builder.ReceiverEnergyModelExpectedError)
 	if err != nil {
 		return err
 	}
@@ -326,6 +342,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_energy_lost_exits",
 		metric.WithDescription("Processes whose end the BPF program did not report. [Development]"),
 		metric.WithUnit("{process}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyModelExpectedError, err = builder.meter.Float64ObservableGauge(
+		"otelcol_receiver_energy_model_expected_error",
+		metric.WithDescription("Mean absolute error that is to be expected of a modeled zone's power, relative to the power. [Development]"),
+		metric.WithUnit("1"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyOtherDeficit, err = builder.meter.Float64ObservableGauge(
