@@ -101,12 +101,13 @@ func (l *ledger) zonesOf(a *attribution.Account, zones []guest.Zone) []guest.Zon
 		return false
 	}
 	for i, kind := range l.kinds {
+		of := a.Amounts(i)
 		j := slices.IndexFunc(zones, func(z guest.Zone) bool { return z.Kind == kind.Zone })
 		switch {
 		case j >= 0:
-			zones[j].Energy += a.Energy[i] + a.Idle[i]
+			zones[j].Energy += of.Energy + of.Idle
 		case read(kind.Zone):
-			zones = append(zones, guest.Zone{Kind: kind.Zone, Energy: a.Energy[i] + a.Idle[i]})
+			zones = append(zones, guest.Zone{Kind: kind.Zone, Energy: of.Energy + of.Idle})
 		}
 	}
 	return zones
