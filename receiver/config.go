@@ -101,6 +101,9 @@ func (c *Config) Validate() error {
 	if !filepath.IsAbs(c.RootPath) {
 		wrong("root_path", "must be an absolute path, is %q", c.RootPath)
 	}
+	if c.PowercapPath != "" {
+		c.validatePowercapPath(wrong)
+	}
 	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI, MeterModel)
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
 	if c.InitialDelay < 0 {
@@ -139,6 +142,26 @@ func (c *Config) Validate() error {
 	c.VMs.validate(wrong, "vms")
 	c.Attribution.validate(wrong, c.Zones)
 	return errors.Join(errs...)
+}
+
+func (c *Config) validatePowercapPath(wrong func(field, format string, args ...any)) {
+	if !filepath.IsAbs(c.PowercapPath) {
+		wrong("powercap_path", "must be an absolute path, is %q", c.PowercapPath)
+	}
+	if c.Hypervisor.HasValue() {
+		wrong("powercap_path", "must not be set together with hypervisor: both report the same energy")
+	}
+}
+
+// asksFor reports whether the meter is configured, and not only used if it is there.
+func (c *Config) asksFor(meter string) bool {
+	switch MeterKind(meter) {
+	case MeterHTTP, MeterRedfish, MeterHypervisor:
+		return true
+	case MeterPowercap:
+		return c.Meter != MeterAuto || c.PowercapPath != ""
+	}
+	return c.Meter != MeterAuto
 }
 
 // mayModel reports whether the meter may be a model.

@@ -20,7 +20,9 @@ type meters struct {
 	zones  []power.Kind // that are configured
 	auto   bool         // a sensor that is not there may be replaced by a model
 	models bool         // a model is configured
-	set    *power.Set   // nil until start
+	// configured reports whether the configuration asks for the meter with the name, and not only uses it if it is there.
+	configured func(name string) bool
+	set        *power.Set // nil until start
 	// readings are those of the last read.
 	readings []power.Reading
 	// withoutStatic reports whether the static power of a zone kind is needed, and not configured.
@@ -57,7 +59,7 @@ var meterTable = []struct {
 }{
 	{MeterHTTP, "Meter selected: energy is measured by the devices of the setting http", false, "", "", openHTTP},
 	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", power.Platform, openRedfish},
-	{MeterHypervisor, "Meter selected: energy is reported by the hypervisor, over vsock", false, "rapl", "", openHypervisor},
+	{MeterHypervisor, "Meter selected: energy is reported by the hypervisor", false, "rapl", "", openHypervisor},
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
 	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},
 	{MeterCray, "Meter selected: energy is measured by the counters of the Cray node", false, "", "", openCray},
@@ -68,7 +70,8 @@ var meterTable = []struct {
 
 func newMeters(cfg *Config, logger *zap.Logger) *meters {
 	return &meters{
-		logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, models: cfg.Model.HasValue(), tallies: zoneTallies{},
+		logger: logger, zones: cfg.Zones, auto: cfg.Meter == MeterAuto, models: cfg.Model.HasValue(), configured: cfg.asksFor,
+		tallies: zoneTallies{},
 		withoutStatic: func(k power.Kind) bool {
 			_, stated := cfg.Attribution.StaticPower[k]
 			return !stated && cfg.Attribution.splitOf(k) == SplitFixed
@@ -109,9 +112,12 @@ func openMeters(ctx context.Context, cfg *Config, host component.Host, set compo
 }
 
 // selectedMessage returns what to log when a meter is selected.
-func selectedMessage(name string) string {
+func selectedMessage(meter *power.Status) string {
+	if slices.ContainsFunc(meter.Readings, func(r power.Reading) bool { return r.Zone.Source == power.Reported }) {
+		return "Meter selected: energy is reported by the hypervisor"
+	}
 	for _, entry := range meterTable {
-		if string(entry.kind) == name {
+		if string(entry.kind) == meter.Name {
 			return entry.selected
 		}
 	}
@@ -125,7 +131,7 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 	for _, meter := range m.set.Status() {
 		if len(meter.Took) > 0 {
 			changed = true
-			m.logger.Info(selectedMessage(meter.Name), zap.String("meter", meter.Name), zap.Any("zones", meter.Took),
+			m.logger.Info(selectedMessage(&meter), zap.String("meter", meter.Name), zap.Any("zones", meter.Took),
 				zap.Strings("names", namesOf(&meter)))
 			if model, ok := meter.Meter.(*modelMeter); ok {
 				model.log(m.logger, meter.Took)

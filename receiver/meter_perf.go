@@ -10,7 +10,7 @@ import (
 )
 
 func openPerf(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterPerf) {
+	if !o.uses(MeterPerf) || o.PowercapPath != "" { // RAPL is reported
 		return nil, nil
 	}
 	return perf.New(o.RootPath, o.want), nil

@@ -6,12 +6,16 @@ import (
 	"context"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/guest"
 	"github.com/energyreceiver/energyreceiver/internal/power/powercap"
 )
 
 func openPowercap(_ context.Context, o *meterOptions) (power.Meter, error) {
-	if !o.uses(MeterPowercap) {
+	switch {
+	case !o.uses(MeterPowercap):
 		return nil, nil
+	case o.PowercapPath != "":
+		return power.NewPoller(guest.NewTree(o.PowercapPath, o.want), guest.PollOptions(string(MeterPowercap))), nil
 	}
 	return powercap.New(o.RootPath, o.want), nil
 }

@@ -72,8 +72,7 @@ func (m *meters) tellsFailure(meter *power.Status) bool {
 	if slices.ContainsFunc(m.set.Failed(), func(r power.Reading) bool { return r.Err.Error() == meter.Err.Error() }) {
 		return false
 	}
-	configured := !m.auto || meter.Name == string(MeterHTTP) || meter.Name == string(MeterRedfish)
-	return configured || meter.InUse || len(meter.Readings) == 0
+	return m.configured(meter.Name) || meter.InUse || len(meter.Readings) == 0
 }
 
 // isMissed reports whether a meter that may not be read would be used: there is no sensor that is preferred. RAPL, which has

@@ -30,6 +30,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 		checks := []unused{
 			{c.Model.HasValue(), c.mayModel(), "model", "meter is " + string(c.Meter) + ", which is never modeled"},
 			{c.IPMI.Interval != minIPMIInterval, c.Meter == MeterAuto || c.Meter == MeterIPMI, "ipmi::interval", "meter is " + string(c.Meter) + ", which asks no BMC"},
+			{c.PowercapPath != "", c.Meter == MeterAuto || c.Meter == MeterPowercap, "powercap_path", "meter is " + string(c.Meter) + ", which reads no powercap tree"},
 			{len(c.Hwmon.Sensors) > 0, c.Meter == MeterAuto || c.Meter == MeterHwmon, "hwmon", "meter is " + string(c.Meter) + ", which reads no hwmon"},
 			{
 				c.SamplingInterval > 0 && c.SamplingInterval < cpu.TickWindow, exact, "sampling_interval",
