@@ -5,6 +5,7 @@
 package catalog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,7 +69,8 @@ type host struct {
 	cpu      cpu              // zero where it is not listed
 	family   string           // empty where it is not known
 	typical  perCore          // of the family, or of all servers
-	threads  int              // of one chip
+	threads  int              // of one chip; estimated unless its cores are listed or its host's threads are
+	guessed  bool             // threads is from the TDP alone
 	// all is the number of threads of a virtual machine's host, 0 where it is not known.
 	all int
 }
@@ -96,8 +98,8 @@ func find(m machine.Machine) host {
 	return h
 }
 
-// threadsOfChip returns the threads of one chip: twice its listed cores (on Arm its cores), else what the TDP is worth at the power of a core of
-// the family, rounded to a whole part of the host's threads where they are known. 0 where the CPU is not listed.
+// threadsOfChip returns the threads of one chip: twice its listed cores (on Arm its cores), else what the TDP is worth at the TDP of a core of
+// the family, as a whole part of the host's threads where they are known. 0 where the CPU is not listed.
 func (h *host) threadsOfChip(ofHost int) int {
 	switch {
 	case h.cpu.tdp == 0:
@@ -107,9 +109,9 @@ func (h *host) threadsOfChip(ofHost int) int {
 	}
 	estimate := max(1, int(h.cpu.tdp/h.typical.watts+0.5)*threadsPerCore(h.family))
 	if ofHost > 0 {
-		chips := max(1, (ofHost+estimate/2)/estimate)
-		return max(1, ofHost/chips)
+		return ofHost / max(1, (ofHost+estimate/2)/estimate)
 	}
+	h.guessed = true
 	return estimate
 }
 
@@ -124,15 +126,23 @@ func (h *host) chips(threadsOfChip int) float64 {
 // sockets returns the machine's sockets, 1 where they are not known.
 func (h *host) sockets() int { return min(max(1, h.Sockets), h.Threads) }
 
-// part says which part of its host a virtual machine has, for the basis.
+// part says which part of its host a virtual machine has, or how many chips the machine has, for the basis.
 func (h *host) part(threadsOfChip int, o Options) string {
-	switch {
-	case !h.Virtual:
+	if !h.Virtual {
 		return ", " + plural(h.sockets(), "chip")
-	case h.all > 0:
-		return fmt.Sprintf(", %d of %s of the host%s", h.Threads, plural(h.all, "thread"), withoutIdle(o))
 	}
-	return fmt.Sprintf(", %s where a chip has %d%s", plural(h.Threads, "thread"), threadsOfChip, withoutIdle(o))
+	text := ", " + plural(h.Threads, "thread")
+	switch {
+	case h.all > 0:
+		text = fmt.Sprintf(", %d of %d threads of the host", h.Threads, h.all)
+	case threadsOfChip > 0:
+		about := ""
+		if h.guessed && threadsOfChip == h.threads {
+			about = "about "
+		}
+		text += fmt.Sprintf(" where a chip has %s%d", about, threadsOfChip)
+	}
+	return text + withoutIdle(o)
 }
 
 func withoutIdle(o Options) string {
@@ -162,9 +172,11 @@ func (h *host) packages(o Options) (model.ZoneCurve, error) {
 		z.Basis = fmt.Sprintf("%s: TDP %g W, shape of server CPUs%s", h.cpu.name, h.cpu.tdp, h.part(h.threads, o))
 	default:
 		watts = scaled(reference(""), h.typical.watts*h.cores())
-		z.Basis = fmt.Sprintf("%s: TDP of %.2g W a core, shape of server CPUs, %s", h.typical.name, h.typical.watts, plural(h.Threads, "thread"))
+		z.Basis = fmt.Sprintf("%s: TDP of %.2g W a core, shape of server CPUs", h.typical.name, h.typical.watts)
 		if h.Virtual {
-			z.Basis += withoutIdle(o)
+			z.Basis += h.part(0, o)
+		} else {
+			z.Basis += fmt.Sprintf(", %.3g cores", h.cores())
 		}
 	}
 	var err error
@@ -226,21 +238,21 @@ func Memory(bytes uint64, wattsPerGiB float64) (model.ZoneCurve, error) {
 // platform returns the curve of the whole machine at the wall.
 func (h *host) platform(o Options) (model.ZoneCurve, error) {
 	s := lookupSystems(h.family)
-	threads := h.threads
-	if threads == 0 {
-		threads = s.threads
+	threads, chips := s.threads, float64(h.Threads)/float64(s.threads)
+	part := ", " + plural(h.Threads, "thread")
+	if s.listed {
+		if h.cpu.cores > 0 {
+			threads = h.threads
+		}
+		chips, part = h.chips(threads), h.part(threads, o)
 	}
-	shape := o.Shape
-	if shape == "" {
-		shape = DefaultShape
-	}
-	chips := h.chips(threads)
+	shape := cmp.Or(o.Shape, DefaultShape)
 	curve, err := Between(s.idle*chips, s.full*chips, shape)
 	if err != nil {
 		return model.ZoneCurve{}, err
 	}
 	o.Shape = ""
-	z := model.ZoneCurve{ExpectedError: s.spread, Basis: s.name + ": whole systems at the wall (SPECpower)" + h.part(threads, o)}
+	z := model.ZoneCurve{ExpectedError: s.spread, Basis: s.name + ": whole systems at the wall (SPECpower)" + part}
 	z.Curve, err = h.finish(curve.Watts, o)
 	return z, err
 }

@@ -2,6 +2,8 @@
 
 package catalog
 
+import "math"
+
 // The errors to be expected, relative to the power: means over the machines of which each was left out in turn (docs/accuracy.md). A test
 // computes them.
 const (
@@ -12,7 +14,7 @@ const (
 	scalableError = 0.098
 	// otherError is of TDP and shape on other CPUs.
 	otherError = 0.634
-	// familyError is of the TDP per core of a family, and serverError of that of all servers, for a CPU that is not listed. They add to the above.
+	// familyError is of the TDP per core of a family, and serverError of that of all servers, for a CPU that is not listed. They add to the above as squares.
 	familyError, serverError = 0.34, 0.428
 	// memoryError is of memory by its size.
 	memoryError = 0.229
@@ -28,10 +30,10 @@ func (h *host) packageError() float64 {
 		expected = scalableError
 	}
 	switch {
-	case h.cpu.tdp > 0:
+	case h.cpu.tdp > 0 && !(h.Virtual && h.guessed):
 		return expected
 	case h.typical.ofFamily:
-		return expected + familyError
+		return math.Hypot(expected, familyError) // independent of each other
 	}
-	return expected + serverError
+	return math.Hypot(expected, serverError)
 }

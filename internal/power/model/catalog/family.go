@@ -77,20 +77,22 @@ var familyWords = []struct{ word, name string }{
 	{"graviton2", "arm-neoverse-n1"},
 	{"neoversev2", "arm-neoverse-v2"},
 	{"graviton4", "arm-neoverse-v2"},
+	{"axion", "arm-neoverse-v2"},
+	{"amperealtra", "arm-neoverse-n1"},
 	{"grace", "arm-neoverse-v2"},
 	{"neoverse", "arm"},
 	{"graviton", "arm"},
 }
 
-// familyOf returns the family of a machine whose CPU is not listed, from CPUID's numbers, its name, or the CPU that its instance type has; empty
-// where none of them says it.
+// familyOf returns the family of a machine whose CPU is not listed, from CPUID's numbers, its names, or the CPU that its instance type has. It is
+// "arm" for any other Arm CPU, and empty where nothing says it.
 func familyOf(m machine.Machine, instanceCPU string) string {
 	for _, f := range x86Families {
 		if m.Vendor == f.vendor && m.Family == f.family && m.Model >= f.model && m.Model <= f.toward && m.Stepping <= f.stepping {
 			return f.name
 		}
 	}
-	for _, name := range [...]string{m.CPU, instanceCPU} {
+	for _, name := range [...]string{m.Chip, m.CPU, instanceCPU} {
 		if len(name) > maxName {
 			continue
 		}
@@ -101,6 +103,9 @@ func familyOf(m machine.Machine, instanceCPU string) string {
 			}
 		}
 	}
+	if strings.HasPrefix(m.Arch, "arm") {
+		return "arm"
+	}
 	return ""
 }
 
@@ -108,11 +113,13 @@ var together = strings.NewReplacer(" ", "", "-", "", "_", "")
 
 // threadsPerCore is 2 on x86, where servers have simultaneous multithreading, and 1 on Arm, where none of the list's has.
 func threadsPerCore(family string) int {
-	if strings.HasPrefix(family, "arm") {
+	if isArm(family) {
 		return 1
 	}
 	return 2
 }
+
+func isArm(family string) bool { return strings.HasPrefix(family, "arm") }
 
 // isXeonScalable reports whether the family is one of those that the median curve was measured on.
 func isXeonScalable(family string) bool {

@@ -5,7 +5,7 @@ package catalog
 import (
 	_ "embed"
 	"iter"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -98,12 +98,16 @@ type perCore struct {
 	ofFamily bool
 }
 
-// typicalCore returns the typical CPU of the family, or that of all servers where the family has none.
+// typicalCore returns the typical CPU of the family, or that of all Arm servers or all other servers where the list has none of the family.
 func typicalCore(family string) perCore {
-	if tdp := tdpPerCore(func(f string) bool { return f == family && family != "" }); len(tdp) > 0 {
-		return perCore{name: "A CPU of the family " + family, watts: median(tdp), ofFamily: true}
+	if tdp := tdpPerCore(func(f string) bool { return f == family && f != "" }); len(tdp) > 0 {
+		return perCore{name: "a CPU of the family " + family, watts: median(tdp), ofFamily: true}
 	}
-	return perCore{name: "An unknown CPU", watts: median(tdpPerCore(func(f string) bool { return f != "" }))}
+	name, arm := "an unknown CPU", isArm(family)
+	if arm {
+		name = "an unknown Arm CPU"
+	}
+	return perCore{name: name, watts: median(tdpPerCore(func(f string) bool { return f != "" && isArm(f) == arm }))}
 }
 
 // tdpPerCore returns the TDP per core, in watts, of the CPUs of the wanted families.
@@ -151,6 +155,7 @@ type systems struct {
 	name       string
 	idle, full float64 // watts
 	threads    int     // of a chip
+	listed     bool
 	// spread is half of what the middle 80 % of the systems span, relative to the median: the mean of idle and full load.
 	spread float64
 }
@@ -159,7 +164,7 @@ type systems struct {
 func lookupSystems(family string) systems {
 	var all []systems
 	for f := range lines(familyList) {
-		s := systems{name: "Family " + f[0], idle: numberOf(f[2]), full: numberOf(f[5]), threads: int(numberOf(f[8]))}
+		s := systems{listed: true, name: "family " + f[0], idle: numberOf(f[2]), full: numberOf(f[5]), threads: int(numberOf(f[8]))}
 		s.spread = ((numberOf(f[4])-numberOf(f[3]))/s.idle + (numberOf(f[7])-numberOf(f[6]))/s.full) / 4
 		if f[0] == family {
 			return s
@@ -169,7 +174,7 @@ func lookupSystems(family string) systems {
 	return medianSystems(all)
 }
 
-// medianSystems returns a system of the median power per thread. Its spread is that of the families' powers.
+// medianSystems returns a system of the median power per thread. Its spread is the mean deviation of the families' powers from it.
 func medianSystems(all []systems) systems {
 	var idle, full []float64
 	for _, s := range all {
@@ -177,7 +182,11 @@ func medianSystems(all []systems) systems {
 		full = append(full, s.full/float64(s.threads))
 	}
 	const threads = 64
-	half := func(sorted []float64) float64 { return (slices.Max(sorted) - slices.Min(sorted)) / 2 / median(sorted) }
-	spread := (half(idle) + half(full)) / 2
-	return systems{name: "An unknown family", idle: median(idle) * threads, full: median(full) * threads, threads: threads, spread: spread}
+	s := systems{name: "an unknown family", idle: median(idle) * threads, full: median(full) * threads, threads: threads}
+	for _, values := range [...][]float64{idle, full} {
+		for _, v := range values {
+			s.spread += math.Abs(median(values)/v-1) / float64(2*len(values))
+		}
+	}
+	return s
 }

@@ -7,8 +7,8 @@ import "strings"
 // maxName is the longest name that key looks at. CPUID has 48 bytes.
 const maxName = 256
 
-// marks are signs of brands and the words "core 2" of old brands, which are written together in cpuinfo.
-var marks = strings.NewReplacer("(r)", " ", "(tm)", " ", "(c)", " ", "-", " ", "_", " ", ",", " ")
+// marks are what stands between words: "Core(TM)2 Duo" is "core 2 duo".
+var marks = strings.NewReplacer("(r)", " ", "(tm)", " ", "(c)", " ", "-", " ", "_", " ", ",", " ", "?", " ")
 
 // noise are words that are in some names of a CPU and not in others.
 var noise = map[string]bool{
@@ -25,7 +25,7 @@ func key(name string) string {
 		return ""
 	}
 	name, _, _ = strings.Cut(strings.ToLower(strings.ToValidUTF8(name, " ")), "@")
-	for _, graphics := range [...]string{" with ", " w/ "} { // "with Radeon Graphics", "with IBPB"
+	for _, graphics := range [...]string{" with radeon", " w/ radeon"} {
 		name, _, _ = strings.Cut(name, graphics)
 	}
 	words := strings.FieldsFunc(marks.Replace(name), func(r rune) bool { return r <= ' ' || r > '~' })

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+)
+
+var all = []power.Kind{power.Package, power.DRAM, power.Platform}
+
+const gib = 1 << 30
+
+func mustCurves(t testing.TB, m machine.Machine, o Options) []model.ZoneCurve {
+	t.Helper()
+	curves, err := Curves(m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return curves
+}
+
+// packagesCurve returns the curve of the packages only.
+func packagesCurve(t testing.TB, m machine.Machine, o Options) model.ZoneCurve {
+	t.Helper()
+	o.Kinds = []power.Kind{power.Package}
+	curves := mustCurves(t, m, o)
+	if len(curves) != 1 || curves[0].Kind != power.Package {
+		t.Fatalf("%+v", curves)
+	}
+	return curves[0]
+}
+
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 0.005*math.Abs(want) {
+		t.Errorf("%s is %.4g, want %.4g", what, got, want)
+	}
+}
+
+// The machines of the tests, as package machine reads them.
+var (
+	m5large = machine.Machine{
+		Arch: "amd64", CPU: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", Vendor: "GenuineIntel", Family: 6, Model: 85, Stepping: 7,
+		Threads: 2, Cores: 1, Sockets: 1, Memory: 8 * gib, Virtual: true, Cloud: "aws", Instance: "m5.large",
+	}
+	gold6230 = machine.Machine{
+		Arch: "amd64", CPU: "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", Vendor: "GenuineIntel", Family: 6, Model: 85, Stepping: 7,
+		Threads: 80, Cores: 40, Sockets: 2, Memory: 192 * gib,
+	}
+	n2 = machine.Machine{
+		Arch: "amd64", CPU: "Intel(R) Xeon(R) CPU @ 2.80GHz", Vendor: "GenuineIntel", Family: 6, Model: 85, Stepping: 7,
+		Threads: 4, Cores: 2, Sockets: 1, Memory: 16 * gib, Virtual: true, Cloud: "gcp",
+	}
+)
+
+func TestTheSameCPUHasItsMeasuredCurve(t *testing.T) {
+	whole := m5large
+	whole.Virtual, whole.Instance, whole.Threads, whole.Sockets = false, "", 96, 2
+	c := packagesCurve(t, whole, Options{})
+	for u, want := range map[float64]float64{0: 54.7, 0.3: 223.9, 1: 440.1} {
+		near(t, "power", c.Curve.Watts(u), want)
+	}
+	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 chips" || c.ExpectedError != sameCPUError {
+		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
+	}
+	whole.Sockets, whole.Threads = 1, 48
+	near(t, "power of one of the two chips", packagesCurve(t, whole, Options{}).Curve.Watts(1), 440.1/2)
+}
+
+func TestAVirtualMachineHasThePartOfItsThreads(t *testing.T) {
+	c := packagesCurve(t, m5large, Options{})
+	near(t, "idle power", c.Curve.Watts(0), 54.7*2/96)
+	near(t, "full power", c.Curve.Watts(1), 440.1*2/96)
+	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 of 96 threads of the host" {
+		t.Error(c.Basis)
+	}
+	elsewhere := m5large
+	elsewhere.Cloud, elsewhere.Instance = "", ""
+	c = packagesCurve(t, elsewhere, Options{})
+	near(t, "full power without an instance type", c.Curve.Watts(1), 440.1*2/96)
+	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 threads where a chip has 48" {
+		t.Error(c.Basis)
+	}
+}
+
+func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
+	for _, c := range mustCurves(t, m5large, Options{Kinds: all, WithoutIdle: true}) {
+		with := mustCurves(t, m5large, Options{Kinds: []power.Kind{c.Kind}})[0].Curve
+		if c.Curve.Watts(0) != 0 {
+			t.Errorf("%s: %v W at rest", c.Kind, c.Curve.Watts(0))
+		}
+		near(t, string(c.Kind), c.Curve.Watts(0.7), with.Watts(0.7)-with.Watts(0))
+		if !strings.HasSuffix(c.Basis, ", without idle power") {
+			t.Error(c.Basis)
+		}
+	}
+	near(t, "idle power of a machine that is not virtual", packagesCurve(t, gold6230, Options{WithoutIdle: true}).Curve.Watts(0), 0.1206*250)
+}
+
+func TestAMetalInstanceHasTheWholeHost(t *testing.T) {
+	for _, name := range []string{"m5.metal", "r5.metal"} {
+		m := m5large
+		m.CPU, m.Instance, m.Threads, m.Sockets = "Intel(R) Xeon(R) Platinum 8175M CPU @ 2.50GHz", name, 96, 2
+		c := packagesCurve(t, m, Options{WithoutIdle: true})
+		near(t, name, c.Curve.Watts(0), 57.9)
+	}
+	m := gold6230
+	m.Virtual, m.Cloud, m.Instance = true, "aws", "m7i.metal-24xl"
+	if c := packagesCurve(t, m, Options{}); !strings.HasSuffix(c.Basis, "2 chips") {
+		t.Error(c.Basis)
+	}
+}
+
+func TestAListedCPUHasTheReferenceTimesItsTDP(t *testing.T) {
+	c := packagesCurve(t, gold6230, Options{})
+	for u, want := range map[float64]float64{0: 0.1206, 0.5: 0.7307, 1: 1.0246} { // medians of the five servers
+		near(t, "power", c.Curve.Watts(u), want*2*125)
+	}
+	if c.Basis != "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 2 chips" || c.ExpectedError != scalableError {
+		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
+	}
+	guest := gold6230
+	guest.Virtual, guest.Threads = true, 8
+	c = packagesCurve(t, guest, Options{})
+	near(t, "8 of 40 threads", c.Curve.Watts(1), 1.0246*125*8/40)
+	if c.Basis != "Intel Xeon Gold 6230: TDP 125 W, shape of server CPUs, 8 threads where a chip has 40" {
+		t.Error(c.Basis)
+	}
+}
+
+func TestACPUThatIsNotOfAMeasuredFamilyHasALargerError(t *testing.T) {
+	m := gold6230
+	m.CPU, m.Vendor, m.Family, m.Model = "AMD EPYC 7713 64-Core Processor", "AuthenticAMD", 25, 1
+	if c := packagesCurve(t, m, Options{}); c.ExpectedError != otherError {
+		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
+	}
+}
+
+// TestACPUWhoseCoresAreNotListedIsEstimated has a CPU of Azure, which lists its TDP only.
+func TestACPUWhoseCoresAreNotListedIsEstimated(t *testing.T) {
+	m := m5large
+	m.CPU, m.Model, m.Stepping, m.Cloud, m.Instance = "Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz", 106, 6, "azure", ""
+	c := packagesCurve(t, m, Options{})
+	if full := c.Curve.Watts(1); full < 5 || full > 12 || !strings.Contains(c.Basis, "2 threads where a chip has about ") {
+		t.Errorf("%g W, %q", full, c.Basis)
+	}
+	if c.ExpectedError <= otherError {
+		t.Errorf("error %g", c.ExpectedError)
+	}
+	m.Cloud, m.Instance, m.CPU = "aws", "m5zn.large", "Intel(R) Xeon(R) Platinum 8252C CPU @ 3.80GHz"
+	c = packagesCurve(t, m, Options{})
+	if !strings.HasSuffix(c.Basis, "2 of 48 threads of the host") {
+		t.Error(c.Basis)
+	}
+}
+
+func TestAnUnlistedCPUIsEstimatedByItsFamily(t *testing.T) {
+	arm := machine.Machine{Arch: "arm64", CPU: "Arm Neoverse-N1", Vendor: "Arm", Model: 0xd0c, Threads: 4, Cores: 4, Sockets: 1, Memory: gib, Virtual: true}
+	graviton := arm
+	graviton.Chip, graviton.Cloud, graviton.Instance = "AWS Graviton2", "aws", "m6g.xlarge"
+	grace := arm
+	grace.CPU, grace.Model = "Arm Neoverse-V2", 0xd4f
+	other := arm
+	other.CPU, other.Model = "Arm Neoverse-V1", 0xd40
+	milan := m5large
+	milan.CPU, milan.Vendor, milan.Family, milan.Model = "AMD EPYC-Milan Processor", "AuthenticAMD", 25, 1
+	milan.Cloud, milan.Instance = "", ""
+	named := milan
+	named.Vendor, named.CPU = "", "Intel Xeon Processor (Icelake)"
+	unknown := milan
+	unknown.Vendor, unknown.CPU = "", "QEMU Virtual CPU version 2.5+"
+	for _, tc := range []struct {
+		m     machine.Machine
+		basis string
+	}{
+		{n2, "a CPU of the family intel-cascadelake: TDP of 8.3 W a core, shape of server CPUs, 4 threads"},
+		{milan, "a CPU of the family amd-epyc-gen3: TDP of 8.2 W a core, shape of server CPUs, 2 threads"},
+		{named, "a CPU of the family intel-icelake: TDP of 8.4 W a core, shape of server CPUs, 2 threads"},
+		{arm, "a CPU of the family arm-neoverse-n1: TDP of 2.4 W a core, shape of server CPUs, 4 threads"},
+		{graviton, "a CPU of the family arm-neoverse-n1: TDP of 2.4 W a core, shape of server CPUs, 4 of 64 threads of the host"},
+		{grace, "a CPU of the family arm-neoverse-v2: TDP of 3.5 W a core, shape of server CPUs, 4 threads"},
+		{other, "an unknown Arm CPU: TDP of 2.6 W a core, shape of server CPUs, 4 threads"},
+		{unknown, "an unknown CPU: TDP of 9.2 W a core, shape of server CPUs, 2 threads"},
+	} {
+		c := packagesCurve(t, tc.m, Options{})
+		if c.Basis != tc.basis {
+			t.Errorf("%q, want %q", c.Basis, tc.basis)
+		}
+		perThread := c.Curve.Watts(1) / float64(tc.m.Threads)
+		if perThread < 2 || perThread > 6 || c.ExpectedError < familyError || c.ExpectedError > 1 {
+			t.Errorf("%s: %g W a thread, error %g", tc.basis, perThread, c.ExpectedError)
+		}
+	}
+}
+
+func TestAnUnlistedCPUOfAMachineIsEstimatedByItsCores(t *testing.T) {
+	m := n2
+	m.Virtual, m.Threads, m.Cores = false, 20, 20 // without simultaneous multithreading
+	twice := m
+	twice.Threads = 40
+	a, b := packagesCurve(t, m, Options{}), packagesCurve(t, twice, Options{})
+	if a.Curve.Watts(1) != b.Curve.Watts(1) || !strings.HasSuffix(b.Basis, ", 20 cores") {
+		t.Errorf("%g W and %g W, %q", a.Curve.Watts(1), b.Curve.Watts(1), b.Basis)
+	}
+}
+
+func TestMemoryIsModeledByItsSize(t *testing.T) {
+	c := mustCurves(t, gold6230, Options{Kinds: []power.Kind{power.DRAM}})[0]
+	near(t, "idle power", c.Curve.Watts(0), 192*0.1555)
+	near(t, "full power", c.Curve.Watts(1), 192*0.3605)
+	if c.Basis != "192 GiB of memory of servers with DDR4" || c.ExpectedError != memoryError {
+		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
+	}
+	c = mustCurves(t, m5large, Options{Kinds: []power.Kind{power.DRAM}, MemoryPower: 0.5, WithoutIdle: true})[0]
+	if c.Kind != power.DRAM || c.Curve.Watts(0) != 4 || c.Curve.Watts(1) != 4 || c.ExpectedError != 0 {
+		t.Errorf("a stated power: %+v", c)
+	}
+}
+
+func TestTheWholeMachineIsOfItsFamily(t *testing.T) {
+	c := mustCurves(t, gold6230, Options{Kinds: []power.Kind{power.Platform}})[0]
+	near(t, "idle power", c.Curve.Watts(0), 2*33.7)
+	near(t, "full power", c.Curve.Watts(1), 2*220.5)
+	if c.Basis != "family intel-cascadelake: whole systems at the wall (SPECpower), 2 chips" || c.ExpectedError < 0.2 || c.ExpectedError > 0.4 {
+		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
+	}
+	c = mustCurves(t, n2, Options{Kinds: []power.Kind{power.Platform}})[0]
+	near(t, "a part of it", c.Curve.Watts(1), 220.5*4/56)
+	pi := machine.Machine{Arch: "arm64", CPU: "Arm Cortex-A72", Threads: 4, Cores: 4, Sockets: 1}
+	c = mustCurves(t, pi, Options{Kinds: []power.Kind{power.Platform}})[0]
+	if w := c.Curve.Watts(1); w > 20 || c.Basis != "an unknown family: whole systems at the wall (SPECpower), 4 threads" {
+		t.Errorf("%g W, %q", w, c.Basis)
+	}
+}
+
+func TestAShapeChangesTheWayBetweenTheSameEnds(t *testing.T) {
+	for _, kind := range []power.Kind{power.Package, power.Platform} {
+		o := Options{Kinds: []power.Kind{kind}}
+		own := mustCurves(t, gold6230, o)[0].Curve
+		o.Shape = LinearShape
+		line := mustCurves(t, gold6230, o)[0].Curve
+		if line.Watts(0) != own.Watts(0) || line.Watts(1) != own.Watts(1) {
+			t.Errorf("%s: other ends", kind)
+		}
+		near(t, "the middle", line.Watts(0.5), (own.Watts(0)+own.Watts(1))/2)
+	}
+	if _, err := Curves(gold6230, Options{Kinds: all, Shape: "round"}); err == nil || !strings.Contains(err.Error(), `is "round"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestShapesGoFromNothingToAllWithoutGoingDown(t *testing.T) {
+	if !slices.Equal(ShapeNames()[:2], []string{"server", "linear"}) {
+		t.Error(ShapeNames())
+	}
+	for _, name := range append(ShapeNames(), "") {
+		s, err := Shape(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Watts(0) != 0 || s.Watts(1) != 1 {
+			t.Errorf("%s goes from %g to %g", name, s.Watts(0), s.Watts(1))
+		}
+		for i := 1; i < len(s); i++ {
+			if s[i].Watts < s[i-1].Watts {
+				t.Errorf("%s goes down at %g", name, s[i].Utilization)
+			}
+		}
+	}
+	for _, name := range []string{"round", "Server", "intel-skylake-server", "\x00"} {
+		if _, err := Shape(name); err == nil || !strings.Contains(err.Error(), "must be one of server, linear, ") {
+			t.Errorf("%q: error %v", name, err)
+		}
+	}
+}
+
+func TestBetweenChecksItsPowers(t *testing.T) {
+	for _, bad := range [][2]float64{{50, 40}, {-1, 40}, {0, math.Inf(1)}, {math.NaN(), 1}, {0, math.NaN()}} {
+		if c, err := Between(bad[0], bad[1], ""); err == nil {
+			t.Errorf("%v: %v", bad, c)
+		}
+	}
+	c, err := Between(40, 40, "")
+	if err != nil || c.Watts(0.5) != 40 {
+		t.Errorf("a constant power: %v, %v", c, err)
+	}
+}
+
+func TestWhatIsNoMachineIsRefused(t *testing.T) {
+	for _, m := range []machine.Machine{{}, {Threads: -1}, {Threads: maxThreads + 1}, {Threads: math.MaxInt}} {
+		if c, err := Curves(m, Options{Kinds: all}); err == nil || len(c) != 0 || !strings.Contains(err.Error(), "CPUs") {
+			t.Errorf("%+v: %v, %v", m, c, err)
+		}
+	}
+	for _, memory := range []uint64{0, maxMemory + 1, math.MaxUint64} {
+		m := gold6230
+		m.Memory = memory
+		c, err := Curves(m, Options{Kinds: all})
+		if len(c) != 2 || err == nil || !strings.Contains(err.Error(), "no power model of dram: the machine has ") {
+			t.Errorf("memory of %d: %d curves, %v", memory, len(c), err)
+		}
+	}
+	if c, err := Curves(gold6230, Options{Kinds: []power.Kind{power.GPU, power.Core}}); err != nil || len(c) != 0 {
+		t.Errorf("kinds without a curve: %v, %v", c, err)
+	}
+}
+
+// TestHostileMachinesHaveSaneCurves has figures that do not fit each other, and names of any bytes.
+func TestHostileMachinesHaveSaneCurves(t *testing.T) {
+	long := strings.Repeat("Xeon ", 1<<18)
+	for _, m := range []machine.Machine{
+		{Threads: 1, CPU: "Intel Xeon Platinum 8259CL", Sockets: 1 << 30, Memory: 1},
+		{Threads: 1, CPU: "Intel Xeon Platinum 8259CL", Sockets: -5, Cores: -5, Memory: 1},
+		{Threads: 3, CPU: long, Chip: long, Vendor: long, Cloud: long, Instance: long, Memory: 1},
+		{Threads: 3, CPU: "a,b\n\"c", Cloud: "aws", Instance: "m5.large,x", Memory: 1},
+		{Threads: 1024, CPU: "Intel Xeon Platinum 8259CL", Cloud: "aws", Instance: "m5.large", Virtual: true, Memory: 1},
+		{Threads: maxThreads, Cores: maxThreads, Sockets: maxThreads, Memory: maxMemory, Virtual: true},
+		{Threads: 2, CPU: "Intel Atom Z515", Virtual: true, Memory: 1, Cloud: "aws", Instance: "m5.large"},
+		{Threads: 1, CPU: "\x00\xff", Arch: "\xff", Vendor: "GenuineIntel", Family: math.MinInt, Model: math.MaxInt, Memory: 1},
+	} {
+		for _, o := range []Options{{Kinds: all}, {Kinds: all, WithoutIdle: true}} {
+			for _, c := range mustCurves(t, m, o) {
+				for i := range c.Curve {
+					w := c.Curve[i].Watts
+					if !(w >= 0 && w <= 1e9) || i > 0 && w < c.Curve[i-1].Watts {
+						t.Errorf("%.40q: %s of %g W", m.CPU, c.Kind, w)
+					}
+				}
+				if len(c.Basis) > 200 || strings.ContainsAny(c.Basis, "\x00\n") || !(c.ExpectedError > 0 && c.ExpectedError < 1.5) {
+					t.Errorf("%.40q: basis %.300q, error %g", m.CPU, c.Basis, c.ExpectedError)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkCurves(b *testing.B) {
+	for name, m := range map[string]machine.Machine{"listed": gold6230, "instance": m5large, "unlisted": n2} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Curves(m, Options{Kinds: all}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

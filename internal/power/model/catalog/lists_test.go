@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestEveryLineOfTheListsCanBeRead checks what the code that searches them takes for granted.
+func TestEveryLineOfTheListsCanBeRead(t *testing.T) {
+	for name, list := range map[string]struct {
+		text    string
+		fields  int
+		numbers []int
+	}{
+		"cpus":      {cpuList, 4, []int{1, 2}},
+		"instances": {instanceList, 4, []int{3}},
+		"families":  {familyList, 9, []int{1, 2, 3, 4, 5, 6, 7, 8}},
+	} {
+		n := 0
+		for fields := range lines(list.text) {
+			n++
+			if len(fields) != list.fields || fields[0] == "" || strings.ContainsAny(strings.Join(fields, ""), "\"\r\t") {
+				t.Errorf("%s: %q", name, fields)
+				continue
+			}
+			for _, i := range list.numbers {
+				if f, err := strconv.ParseFloat(fields[i], 64); fields[i] != "" && (err != nil || !(f > 0 && f < 1000)) {
+					t.Errorf("%s: %q", name, fields)
+				}
+			}
+		}
+		if n < 17 {
+			t.Errorf("%s has %d lines", name, n)
+		}
+		if !strings.HasPrefix(list.text, "# ") {
+			t.Errorf("%s does not say its source", name)
+		}
+	}
+}
+
+func TestEveryListedCPUHasAPower(t *testing.T) {
+	n := 0
+	for fields := range lines(cpuList) {
+		n++
+		c := cpuOf(fields)
+		if c.tdp <= 0 || c.tdp > 600 || c.cores > 512 {
+			t.Errorf("%+v", c)
+		}
+		if n%10 != 0 { // a lookup takes half a millisecond
+			continue
+		}
+		if got := lookupCPU(c.name); got.tdp != c.tdp {
+			t.Errorf("%q finds %+v", c.name, got)
+		}
+	}
+}
+
+func TestFamiliesAreThoseOfTheLists(t *testing.T) {
+	known := map[string]bool{"arm": true}
+	for fields := range lines(cpuList) {
+		known[fields[3]] = true
+	}
+	for _, f := range x86Families {
+		if !known[f.name] {
+			t.Errorf("no CPU is listed of %s", f.name)
+		}
+	}
+	for _, f := range familyWords {
+		if !known[f.name] {
+			t.Errorf("no CPU is listed of %s", f.name)
+		}
+		if f.word != together.Replace(strings.ToLower(f.word)) {
+			t.Errorf("no name has %q in it", f.word)
+		}
+	}
+	for fields := range lines(familyList) {
+		if !known[fields[0]] {
+			t.Errorf("no CPU is listed of %s", fields[0])
+		}
+	}
+}
+
+func TestMeasuredMachinesAreListed(t *testing.T) {
+	for i := range measured {
+		m := &measured[i]
+		c := lookupCPU(m.cpu)
+		if c.tdp != m.tdp || c.cores > 0 && c.cores*2*m.chips != m.threads {
+			t.Errorf("%s has %g W and %d threads, the list %+v", m.cpu, m.tdp, m.threads, c)
+		}
+		for j, p := range m.points {
+			if p.packages <= 0 || (p.dram > 0) != (m.memory > 0) || p.load < 0 || p.load > 100 || j > 0 && p.load <= m.points[j-1].load {
+				t.Errorf("%s: %+v", m.cpu, p)
+			}
+		}
+	}
+}
+
+// TestMeasuredLoadsAreThoseOfTheAccuracyTables compares the curves with the receiver's own copy of them.
+func TestMeasuredLoadsAreThoseOfTheAccuracyTables(t *testing.T) {
+	text, err := os.ReadFile("../../../../receiver/testdata/load-curves.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := map[string]int{}
+	for fields := range lines(string(text)) {
+		m := lookupMeasured(fields[0])
+		if m == nil {
+			t.Fatalf("%s is not there", fields[0])
+		}
+		p := m.points[next[m.cpu]]
+		next[m.cpu]++
+		if p.load != numberOf(fields[2]) || p.packages != numberOf(fields[3]) {
+			t.Errorf("%q, and %+v", fields, p)
+		}
+	}
+	if len(next) != 3 {
+		t.Errorf("%d curves", len(next))
+	}
+}
+
+func TestInstancesOfSeveralHostsHaveNoCPU(t *testing.T) {
+	if i := lookupInstance("gcp", "e2-standard-2"); i.name == "" || i.cpu != "" {
+		t.Errorf("%+v", i)
+	}
+	if i := lookupInstance("aws", "M5.LARGE"); i.cpu != "Intel Xeon Platinum 8175M" || i.hostThreads != 96 || i.metal() {
+		t.Errorf("%+v", i)
+	}
+	if i := lookupInstance("azure", "Standard_D16d_v4"); i.cpu != "Cascade Lake" || i.hostThreads != 0 {
+		t.Errorf("%+v", i)
+	}
+	for _, unknown := range [][2]string{{"", ""}, {"aws", ""}, {"aws", "m5"}, {"gcp", "m5.large"}, {"aws,m5.large", ""}} {
+		if i := lookupInstance(unknown[0], unknown[1]); i != (instance{}) {
+			t.Errorf("%v: %+v", unknown, i)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, tc := range []struct {
+		values []float64
+		want   float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{3, 1}, 2}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 9}, 3}} {
+		if got := median(tc.values); math.Abs(got-tc.want) > 1e-12 {
+			t.Errorf("median of %v is %g", tc.values, got)
+		}
+	}
+}
+
+// TestTheListsAreSmall bounds what they add to the binary.
+func TestTheListsAreSmall(t *testing.T) {
+	if n := len(cpuList) + len(instanceList) + len(familyList); n > 200_000 {
+		t.Errorf("%d bytes", n)
+	}
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestNamesOfCPUInfoFindTheirCPU has names as /proc/cpuinfo shows them, with the name and TDP in the list.
+func TestNamesOfCPUInfoFindTheirCPU(t *testing.T) {
+	for name, want := range map[string]struct {
+		listed string
+		tdp    float64
+	}{
+		"Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz":         {"Intel Xeon Platinum 8259CL", 210},
+		"Intel(R) Xeon(R) Platinum 8175M CPU @ 2.50GHz":          {"Intel Xeon Platinum 8175M", 240},
+		"Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz":          {"Intel Xeon Platinum 8375C", 300},
+		"Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz":          {"Intel Xeon Platinum 8370C", 205},
+		"Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz":              {"Intel Xeon E5-2686 v4", 145},
+		"Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz":               {"Intel Xeon E5-2670", 115},
+		"Intel(R) Xeon(R) CPU E5-2620 v3 @ 2.40GHz":              {"Intel Xeon E5-2620 v3", 85},
+		"Intel(R) Xeon(R) CPU E3-1240 V2 @ 3.40GHz":              {"Intel Xeon E3-1240 v2", 69},
+		"Intel(R) Xeon(R) CPU           X5650  @ 2.67GHz":        {"Intel Xeon X5650", 95},
+		"Intel(R) Xeon(R) E-2136 CPU @ 3.30GHz":                  {"Intel Xeon E-2136", 80},
+		"Intel(R) Xeon(R) W-2123 CPU @ 3.60GHz":                  {"Intel Xeon W-2123", 120},
+		"Intel(R) Xeon(R) D-2143IT CPU @ 2.20GHz":                {"Intel Xeon D-2143IT", 65},
+		"Intel(R) Xeon(R) Gold 5120 CPU @ 2.20GHz":               {"Intel Xeon Gold 5120", 105},
+		"Intel(R) Xeon(R) CPU            5110  @ 1.60GHz":        {"Intel Xeon 5110", 65},
+		"INTEL(R) XEON(R) GOLD 6530":                             {"Intel Xeon Gold 6530", 270},
+		"Intel(R) Xeon(R) CPU Max 9470":                          {"Intel Xeon CPU Max 9470", 350},
+		"Intel(R) Core(TM) i7-9700K CPU @ 3.60GHz":               {"Intel Core i7-9700K", 95},
+		"11th Gen Intel(R) Core(TM) i7-11700KF @ 3.60GHz":        {"Intel Core i7-11700KF", 125},
+		"Intel(R) Core(TM) i7 CPU         960  @ 3.20GHz":        {"Intel Core i7-960", 130},
+		"Intel(R) Core(TM)2 Duo CPU     E8300  @ 2.83GHz":        {"Intel Core 2 Duo E8300", 65},
+		"Intel(R) Core(TM)2 Quad CPU    Q9550  @ 2.83GHz":        {"Intel Core 2 Quad Q9550", 95},
+		"Intel(R) Core(TM) i9-10940X CPU @ 3.30GHz":              {"Intel Core i9-10940X", 165},
+		"Intel(R) Core(TM) i5-8400 CPU @ 2.80GHz":                {"Intel Core i5-8400", 65},
+		"Intel(R) Celeron(R) N5105 @ 2.00GHz":                    {"celeron n5105", 10},
+		"Intel(R) Celeron(R) CPU  J1900  @ 1.99GHz":              {"celeron j1900", 10},
+		"Intel(R) Pentium(R) Gold G6405 CPU @ 4.10GHz":           {"pentium g6405", 58},
+		"Intel(R) Atom(TM) CPU C2758 @ 2.40GHz":                  {"Intel Atom C2758", 20},
+		"AMD EPYC 7B12":                                          {"AMD EPYC 7B12", 240},
+		"AMD EPYC 7713 64-Core Processor":                        {"AMD EPYC 7713", 225},
+		"AMD EPYC 8024P 8-Core Processor":                        {"AMD EPYC 8024P", 90},
+		"AMD EPYC 7R13 Processor":                                {"AMD EPYC 7R13", 225},
+		"AMD EPYC 7R13 48-Core Processor":                        {"AMD EPYC 7R13", 225},
+		"AMD Ryzen 7 5800X 8-Core Processor":                     {"AMD Ryzen 7 5800X", 105},
+		"AMD Ryzen 7 5700G with Radeon Graphics":                 {"AMD Ryzen 7 5700G", 65},
+		"AMD Ryzen 7 7840U w/ Radeon  780M Graphics":             {"AMD Ryzen 7 7840U", 28},
+		"AMD Ryzen Threadripper 1950X 16-Core Processor":         {"AMD Ryzen Threadripper 1950X", 180},
+		"AMD Ryzen Threadripper PRO 5995WX 64-Cores":             {"AMD Ryzen Threadripper PRO 5995WX", 280},
+		"AMD Opteron(tm) Processor 6274":                         {"AMD Opteron 6274", 115},
+		"AMD Opteron(TM) Processor 6276                 ":        {"AMD Opteron 6276", 115},
+		"Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz\x00\x00": {"Intel Xeon Platinum 8259CL", 210},
+		"\tintel xeon platinum 8259cl\n":                         {"Intel Xeon Platinum 8259CL", 210},
+		"Intel® Xeon® Platinum 8259CL Processor":                 {"Intel Xeon Platinum 8259CL", 210},
+	} {
+		if got := lookupCPU(name); got.name != want.listed || got.tdp != want.tdp {
+			t.Errorf("%q: %+v, want %q with %g W", name, got, want.listed, want.tdp)
+		}
+	}
+}
+
+// TestNamesThatSayTooLittleFindNoCPU has names of hypervisors and clouds, and neighbours of listed names.
+func TestNamesThatSayTooLittleFindNoCPU(t *testing.T) {
+	for _, name := range []string{
+		"", " ", "Intel(R) Xeon(R) CPU @ 2.20GHz", "Intel(R) Xeon(R) Processor @ 2.90GHz", "Intel Xeon Processor (Skylake, IBRS)",
+		"Intel Xeon Processor (Cascadelake)", "Intel Core Processor (Haswell, no TSX)", "AMD EPYC", "AMD EPYC Processor",
+		"AMD EPYC Processor (with IBPB)", "AMD EPYC-Rome Processor", "QEMU Virtual CPU version 2.5+", "Common KVM processor",
+		"VirtualApple @ 2.50GHz processor", "Arm Neoverse-N1", "AWS Graviton2 Processor", "unknown", "0", "@", "8-Core Processor",
+		"Intel(R) Xeon(R) Platinum 8259", "Intel(R) Xeon(R) Platinum 8259CLX", "Intel(R) Xeon(R) Silver 8259CL", "i7", "Intel Core",
+		strings.Repeat("Intel Xeon ", 100_000), strings.Repeat("8259CL ", 40), strings.Repeat("\x00", 1<<20), "\x00", "\xff\xfe\xfd", "家庭",
+	} {
+		if got := lookupCPU(name); got != (cpu{}) {
+			t.Errorf("%.60q is taken for %q", name, got.name)
+		}
+		if got := lookupMeasured(name); got != nil {
+			t.Errorf("%.60q is taken for the measured %q", name, got.cpu)
+		}
+	}
+}
+
+func TestNoTwoListedCPUsHaveOneKeyAndDifferentPowers(t *testing.T) {
+	seen := map[string]cpu{}
+	for fields := range lines(cpuList) {
+		c := cpuOf(fields)
+		k := key(c.name)
+		if k == "" {
+			t.Errorf("%q has no key", c.name)
+		}
+		if before, ok := seen[k]; ok && before.tdp != c.tdp {
+			t.Errorf("%q, %g W, and %q, %g W, are both %q", before.name, before.tdp, c.name, c.tdp, k)
+		}
+		seen[k] = c
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	f.Add("Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz")
+	f.Add("AMD Ryzen 7 7840U w/ Radeon  780M Graphics")
+	f.Add("\x00@\xff-core (tm)")
+	f.Fuzz(func(t *testing.T, name string) {
+		k := key(name)
+		if again := key(k); again != k && again != key(again) {
+			t.Errorf("%q: the key of %q is %q", name, k, again)
+		}
+		for _, r := range k {
+			if r < ' ' || r > '~' {
+				t.Errorf("%q has the key %q", name, k)
+			}
+		}
+		if c := lookupCPU(name); c.name != "" && key(c.name) != k {
+			t.Errorf("%q found %q", name, c.name)
+		}
+	})
+}
