@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/golden"
@@ -28,7 +29,8 @@ var update = flag.Bool("update", false, "write the expected metrics of the recor
 
 const hostsDir = "../testdata/hosts"
 
-// recorded runs the receiver on a host of testdata (see the README there) and returns it after the last scrape.
+// recorded runs the receiver on a host of testdata (see the README there) and returns it after the last scrape. A host whose meter
+// polls needs a synctest bubble.
 func recorded(t *testing.T, name string) *testNode {
 	t.Helper()
 	dir := filepath.Join(hostsDir, name)
@@ -38,6 +40,9 @@ func recorded(t *testing.T, name string) *testNode {
 		root := c.RootPath
 		*c = *mustLoad(t, string(settings))
 		c.RootPath = root
+		if c.PowercapPath != "" {
+			c.PowercapPath = filepath.Join(root, c.PowercapPath)
+		}
 	})
 	n.s.now = func() time.Time { return clockOf(t, n.host.Root()) }
 	require.NoError(t, unpack(filepath.Join(dir, "0.txtar"), n.host.Root()))
@@ -48,6 +53,10 @@ func recorded(t *testing.T, name string) *testNode {
 			return n
 		}
 		require.NoError(t, err)
+		if n.s.cfg.PowercapPath != "" { // polls run in the synctest bubble
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+		}
 		n.md, err = n.s.scrape(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, emittest.Duplicate(n.md))
@@ -108,7 +117,7 @@ func TestHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, hosts)
 	for _, h := range hosts {
-		t.Run(h.Name(), func(t *testing.T) {
+		inBubble(t, h.Name(), func(t *testing.T) {
 			n := recorded(t, h.Name())
 			file := filepath.Join(hostsDir, h.Name(), "expected.yaml")
 			if *update {
@@ -122,6 +131,11 @@ func TestHosts(t *testing.T) {
 				pmetrictest.IgnoreMetricsOrder(), pmetrictest.IgnoreMetricDataPointsOrder()))
 		})
 	}
+}
+
+// inBubble runs a subtest in a synctest bubble.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 func TestAHostIsTheSameEachTime(t *testing.T) {
@@ -198,4 +212,20 @@ func TestAVirtualMachineOfACloudIsModeled(t *testing.T) {
 	assert.Equal(t, "node server.js --token s3cr3t", n.one("process.energy", pid(540)).attributes["process.command_line"])
 	assert.Equal(t, "weird", n.one("process.energy", pid(560)).attributes["process.executable.name"])
 	assert.Empty(t, n.logged())
+}
+
+func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := recorded(t, "guest")
+		of := func(zone string) attrs { return attrs{"energy.zone": zone, "energy.source": "reported"} }
+		assert.InDelta(t, 31.5, n.one("system.energy", "energy.zone=package", "energy.state=active", "energy.source=reported").value, 1e-9)
+		assert.Zero(t, n.one("system.energy", "energy.zone=package", "energy.state=idle", "energy.source=reported").value)
+		for zone, joules := range map[string]float64{"package": 31.5, "dram": 1.500001} {
+			assert.InDelta(t, joules, n.sum("process.energy", of(zone))+n.sum("system.unattributed.energy", of(zone)), 1e-9, "to the microjoule")
+		}
+		assert.Len(t, n.points("system.energy", nil), 4, "nothing is measured or modeled")
+		assert.InDelta(t, 61, n.one("hw.host.energy", "energy.source=reported").value, 1e-9, "its share of the whole host")
+		assert.Positive(t, n.one("container.energy", "energy.zone=package").value)
+		assert.Empty(t, n.logged())
+	})
 }
