@@ -26,10 +26,10 @@ export GOWORK := off
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
 GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
-ENERGY_FILES := $(shell find cmd/energy -name '*.go' -not -name '*_test.go')
+ENERGY_FILES := $(shell find cmd/energy internal/power/*.go internal/power/model internal/kernfs internal/units -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate build build-k8s image validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s image validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ top: $(ENERGY) ## show the top consumers of a running collector
 
 calibrate: $(ENERGY) ## fit a power curve to a wall meter: FLAGS="-for 55m -wall wall.csv"
 	@$(ENERGY) calibrate -endpoint http://$(ENDPOINT)/metrics $(FLAGS)
+
+train: $(ENERGY) ## train a power model on a machine with meters: FLAGS="-for 60m -out node.json"
+	@$(ENERGY) train -endpoint http://$(ENDPOINT)/metrics $(FLAGS)
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 
@@ -70,7 +73,7 @@ $(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum internal/tools/go
 	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-k8s.yaml >build/k8s/builder.log 2>&1 || { cat build/k8s/builder.log >&2; exit 1; }
 	@touch $@
 
-$(ENERGY): cmd/energy/go.mod cmd/energy/go.sum $(ENERGY_FILES)
+$(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
 	@$(NEED_GO)
 	@mkdir -p build
 	@CGO_ENABLED=0 go -C cmd/energy build -trimpath -o ../../$@ .

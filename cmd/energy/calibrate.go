@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -20,18 +19,14 @@ import (
 )
 
 type calibrateOptions struct {
-	endpoint string
-	every    time.Duration
-	length   time.Duration
-	record   string // file to write
-	from     string // file to read in place of the endpoint
-	wall     string // file of the reference
-	zone     string // or the zones that are the reference
-	over     string // zones in place of the utilization
-	plateau  time.Duration
-	settle   time.Duration
-	maxLag   time.Duration
-	local    *time.Location
+	recorder
+	wall    string // file of the reference
+	zone    string // or the zones that are the reference
+	over    string // zones in place of the utilization
+	plateau time.Duration
+	settle  time.Duration
+	maxLag  time.Duration
+	local   *time.Location
 }
 
 const calibrateUsage = `Usage: energy calibrate [flags]
@@ -64,11 +59,7 @@ func parseCalibrateFlags(args []string, usage io.Writer) (calibrateOptions, erro
 	fs := flag.NewFlagSet("energy calibrate", flag.ContinueOnError)
 	fs.SetOutput(usage)
 	fs.Usage = func() { fmt.Fprint(usage, calibrateUsage, "Flags:\n"); fs.PrintDefaults() }
-	fs.StringVar(&o.endpoint, "endpoint", "http://127.0.0.1:8889/metrics", "URL of the collector's Prometheus exporter")
-	fs.DurationVar(&o.every, "every", time.Second, "time between two scrapes")
-	fs.DurationVar(&o.length, "for", 0, "how long to record (0: until Ctrl-C)")
-	fs.StringVar(&o.record, "record", "", "file to write what the collector reports to")
-	fs.StringVar(&o.from, "from", "", "file that -record wrote, in place of scraping")
+	o.flags(fs)
 	fs.StringVar(&o.wall, "wall", "", "CSV file of a wall meter: time and watts")
 	fs.StringVar(&o.zone, "zone", "", "hw.id of the zones to fit to in place of a wall meter, separated by commas")
 	fs.StringVar(&o.over, "over", "", "hw.id of the zones over whose power to fit in place of CPU utilization, separated by commas")
@@ -91,22 +82,22 @@ func (o *calibrateOptions) check(rest []string) error {
 		return fmt.Errorf("%q is no flag", rest[0])
 	case o.wall != "" && o.zone != "":
 		return errors.New("-wall and -zone exclude each other")
-	case o.record != "" && o.from != "":
-		return errors.New("-record and -from exclude each other")
 	case o.wall == "" && o.zone == "" && o.record == "":
 		return errors.New("-wall or -zone is needed to fit, or -record to record")
-	case o.every <= 0 || o.plateau <= 0 || o.maxLag <= 0:
-		return errors.New("-every, -plateau and -max-lag must be above 0")
-	case o.length < 0 || o.settle < 0:
-		return errors.New("-for and -settle must not be below 0")
+	case o.plateau <= 0 || o.maxLag <= 0:
+		return errors.New("-plateau and -max-lag must be above 0")
+	case o.settle < 0:
+		return errors.New("-settle must not be below 0")
 	}
-	return nil
+	return o.recorder.check()
 }
 
-// patience is how long a collector may not answer.
-const patience = time.Minute
-
 func (o *calibrateOptions) run(ctx context.Context, out io.Writer) error {
+	if o.wall != "" { // before the time is spent
+		if _, err := os.Stat(o.wall); err != nil {
+			return err
+		}
+	}
 	r, err := o.obtain(ctx)
 	if err != nil {
 		return err
@@ -121,47 +112,6 @@ func (o *calibrateOptions) run(ctx context.Context, out io.Writer) error {
 	}
 	result.render(out)
 	return nil
-}
-
-// obtain records what the collector reports, or reads what was recorded.
-func (o *calibrateOptions) obtain(ctx context.Context) (*record, error) {
-	if o.from != "" {
-		f, err := os.Open(o.from)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }()
-		r, err := readRecord(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.from, err)
-		}
-		return r, r.check()
-	}
-	if o.wall != "" { // before the time is spent
-		if _, err := os.Stat(o.wall); err != nil {
-			return nil, err
-		}
-	}
-	var file *os.File
-	if o.record != "" {
-		var err error
-		if file, err = os.Create(o.record); err != nil {
-			return nil, err
-		}
-	}
-	if o.length > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, o.length)
-		defer stop()
-	}
-	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.every, patience)
-	if file != nil { // also what there is of a record that ended early
-		err = errors.Join(err, r.write(file), file.Close())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, r.check()
 }
 
 // fitted is the result of a calibration.

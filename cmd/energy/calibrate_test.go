@@ -61,7 +61,7 @@ func (s *server) utilization(at float64) float64 {
 // run returns what the collector reports each 5 s and what the wall meter records each second.
 func (s *server) run() (*record, string) {
 	random := rand.New(rand.NewPCG(1, 2))
-	r := &record{zones: map[string]*meterZone{}}
+	r := newRecord()
 	var wall strings.Builder
 	wall.WriteString("Time;Power (W)\n")
 	length := int(s.plateau) * len(s.loads)
@@ -394,7 +394,7 @@ func TestACollectorThatNoLongerAnswersEndsTheRecord(t *testing.T) {
 }
 
 func TestAFileThatCannotBeWrittenIsToldBeforeTheTimeIsSpent(t *testing.T) {
-	o := calibrateOptions{record: filepath.Join(t.TempDir(), "no", "file"), endpoint: "http://127.0.0.1:0", every: time.Second}
+	o := calibrateOptions{recorder: recorder{record: filepath.Join(t.TempDir(), "no", "file"), endpoint: "http://127.0.0.1:0", every: time.Second}}
 	require.ErrorIs(t, o.run(t.Context(), io.Discard), fs.ErrNotExist)
 }
 

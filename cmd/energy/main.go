@@ -5,6 +5,7 @@
 //	energy top [flags]                        a table of a collector that runs already
 //	energy top [flags] -- command [args...]   the same of a collector that it starts, and stops at the end
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
+//	energy train [flags]                      a power model for machines that have no meter, from one that has
 //
 // It reads what the collector serves through its Prometheus exporter.
 //
@@ -22,6 +23,7 @@ const usage = `Usage: energy COMMAND [flags]
 Commands:
   top        show the top consumers of energy as a table
   calibrate  fit a power curve to a wall meter's record
+  train      train a power model for machines that have no meter
 
 energy COMMAND -h lists the flags of a command.
 `
@@ -41,6 +43,8 @@ func exitCode(args []string) int {
 		return report(command, top(args[1:]))
 	case "calibrate":
 		return report(command, calibrate(args[1:]))
+	case "train":
+		return report(command, train(args[1:]))
 	case "help", "-h", "-help", "--help":
 		fmt.Print(usage)
 		return 0

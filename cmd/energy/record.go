@@ -20,9 +20,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 )
 
-// meterZone is a zone of the collector, as hw.energy or hw.host.energy reports it.
+// meterZone is a zone of the collector, as hw.energy or hw.host.energy reports it, or all zones of a kind together, as
+// system.energy does.
 type meterZone struct {
 	id    string
 	kind  string // hw.type: cpu, memory, gpu, ...; host for the whole machine
@@ -32,23 +35,46 @@ type meterZone struct {
 
 // record is what a collector said over some time: the energy of its zones in joules, and its CPU utilization.
 type record struct {
-	zones       map[string]*meterZone
+	zones map[string]*meterZone
+	// kinds has the zone kinds by their name and source, as in "package measured".
+	kinds       map[string]*meterZone
 	utilization []calibration.Point
+	// machine is where the collector ran, nil if that is not known.
+	machine *machine.Machine
 }
 
-const recordHeader = "time,kind,part,id,value"
+func newRecord() *record {
+	return &record{zones: map[string]*meterZone{}, kinds: map[string]*meterZone{}}
+}
+
+const (
+	recordHeader = "time,kind,part,id,value"
+	// machineMark begins the line that tells the machine.
+	machineMark = "#machine "
+	// ofSystem is the kind of what system.energy reports.
+	ofSystem = "system"
+)
 
 // write writes the record as lines of time, kind, whether it is a part, ID and value.
 func (r *record) write(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, recordHeader)
+	if r.machine != nil {
+		text, err := trained.EncodeMachine(r.machine)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s%s\n", machineMark, text)
+	}
 	for _, p := range r.utilization {
 		fmt.Fprintf(out, "%.3f,utilization,,,%s\n", p.Time, number(p.Value))
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.zones)) {
-		z := r.zones[id]
-		for _, p := range z.reads {
-			fmt.Fprintf(out, "%.3f,%s,%t,%q,%s\n", p.Time, z.kind, z.part, z.id, number(p.Value))
+	for _, zones := range []map[string]*meterZone{r.kinds, r.zones} {
+		for _, id := range slices.Sorted(maps.Keys(zones)) {
+			z := zones[id]
+			for _, p := range z.reads {
+				fmt.Fprintf(out, "%.3f,%s,%t,%q,%s\n", p.Time, z.kind, z.part, z.id, number(p.Value))
+			}
 		}
 	}
 	return out.Flush()
@@ -56,11 +82,11 @@ func (r *record) write(w io.Writer) error {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-var errNoRecord = fmt.Errorf("not a record of energy calibrate, which begins with %q", recordHeader)
+var errNoRecord = fmt.Errorf("not a record of the command energy, which begins with %q", recordHeader)
 
 // readRecord reads what write wrote.
 func readRecord(in io.Reader) (*record, error) {
-	r := &record{zones: map[string]*meterZone{}}
+	r := newRecord()
 	lines := bufio.NewScanner(in)
 	if !lines.Scan() || lines.Text() != recordHeader {
 		return nil, errNoRecord
@@ -74,6 +100,11 @@ func readRecord(in io.Reader) (*record, error) {
 }
 
 func (r *record) parseLine(line string) error {
+	if text, ok := strings.CutPrefix(line, machineMark); ok {
+		m, err := trained.ParseMachine([]byte(text))
+		r.machine = &m
+		return err
+	}
 	head := strings.SplitN(line, ",", 4)
 	at := strings.LastIndexByte(line, ',')
 	if len(head) < 4 {
@@ -103,10 +134,14 @@ func (r *record) parseLine(line string) error {
 }
 
 func (r *record) zone(id, kind string, part bool) *meterZone {
-	z := r.zones[id]
+	zones := r.zones
+	if kind == ofSystem {
+		zones = r.kinds
+	}
+	z := zones[id]
 	if z == nil {
 		z = &meterZone{id: id, kind: kind, part: part}
-		r.zones[id] = z
+		zones[id] = z
 	}
 	return z
 }
@@ -119,9 +154,9 @@ func (z *meterZone) add(p calibration.Point) {
 }
 
 // take adds what a scrape at the time found. Samples without a time of their own have that of the scrape, if the collector has
-// measured since the one before: then an energy or the utilization is another.
+// measured since the one before: then an energy or the utilization is another. What cannot be is left out.
 func (r *record) take(families map[string]*dto.MetricFamily, now time.Time) {
-	measured := false
+	measured := r.takeKinds(families["system_energy_joules_total"].GetMetric(), now)
 	for name, whole := range map[string]bool{"hw_energy_joules_total": false, "hw_host_energy_joules_total": true} {
 		for _, m := range families[name].GetMetric() {
 			measured = r.takeEnergy(m, whole, now) || measured
@@ -131,13 +166,15 @@ func (r *record) take(families map[string]*dto.MetricFamily, now time.Time) {
 		p := calibration.Point{Time: timeOf(m, now), Value: valueOf(m)}
 		n := len(r.utilization)
 		isNew := n == 0 || m.TimestampMs != nil || measured || p.Value != r.utilization[n-1].Value
-		if isNew && (n == 0 || p.Time > r.utilization[n-1].Time) {
+		if isNew && isShare(p.Value) && (n == 0 || p.Time > r.utilization[n-1].Time) {
 			r.utilization = append(r.utilization, p)
 		}
 	}
 }
 
-// takeEnergy adds the energy of a zone, and reports whether it has grown.
+func isShare(v float64) bool { return v >= 0 && v <= 1 }
+
+// takeEnergy adds the energy of a zone, and reports whether it is another than before.
 func (r *record) takeEnergy(m *dto.Metric, whole bool, now time.Time) bool {
 	labels := labelsOf(m)
 	kind := labels["hw_type"]
@@ -145,12 +182,37 @@ func (r *record) takeEnergy(m *dto.Metric, whole bool, now time.Time) bool {
 		kind = "host"
 	}
 	z := r.zone(labels["hw_id"], cmp.Or(kind, "other"), kind == "cpu" && labels["hw_parent"] != "")
-	n := len(z.reads)
-	grown := n > 0 && z.reads[n-1].Value != valueOf(m)
-	if n == 0 || grown || m.TimestampMs != nil {
-		z.add(calibration.Point{Time: timeOf(m, now), Value: valueOf(m)})
+	return z.takeEnergy(valueOf(m), m, now)
+}
+
+// takeKinds adds the energy of each zone kind, active and idle together, and reports whether one is another than before.
+func (r *record) takeKinds(metrics []*dto.Metric, now time.Time) bool {
+	states := map[string][]*dto.Metric{}
+	for _, m := range metrics {
+		labels := labelsOf(m)
+		id := labels["energy_zone"] + " " + labels["energy_source"]
+		states[id] = append(states[id], m)
 	}
-	return grown
+	changed := false
+	for id, of := range states {
+		if len(of) == 2 && of[0].GetTimestampMs() == of[1].GetTimestampMs() {
+			changed = r.zone(id, ofSystem, false).takeEnergy(valueOf(of[0])+valueOf(of[1]), of[0], now) || changed
+		}
+	}
+	return changed
+}
+
+// takeEnergy adds an energy that a metric reports, and reports whether it is another than before.
+func (z *meterZone) takeEnergy(joules float64, m *dto.Metric, now time.Time) bool {
+	if !(joules >= 0 && joules <= math.MaxFloat64) {
+		return false
+	}
+	n := len(z.reads)
+	changed := n > 0 && z.reads[n-1].Value != joules
+	if n == 0 || changed || m.TimestampMs != nil {
+		z.add(calibration.Point{Time: timeOf(m, now), Value: joules})
+	}
+	return changed
 }
 
 func timeOf(m *dto.Metric, now time.Time) float64 {
@@ -163,7 +225,7 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 // collect scrapes the endpoint until ctx is done, which ends the record, or the collector did not answer for longer than patience.
 // It returns the record with the error, too.
 func collect(ctx context.Context, client *http.Client, endpoint string, every, patience time.Duration) (*record, error) {
-	r := &record{zones: map[string]*meterZone{}}
+	r := newRecord()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	answered := time.Now()
@@ -197,7 +259,7 @@ func (r *record) check() error {
 		return errNoUtilization
 	}
 	for _, p := range r.utilization {
-		if math.IsNaN(p.Value) || p.Value < 0 || p.Value > 1 {
+		if !isShare(p.Value) {
 			return fmt.Errorf("a CPU utilization of %v is none", p.Value)
 		}
 	}

@@ -82,11 +82,13 @@ type LevelOptions struct {
 	LeastRange float64
 }
 
-// The reasons for which Levels gives up.
+// The reasons for which Levels and Learn give up.
 var (
 	errNoPlateau   = errors.New("the load was never steady for long enough")
 	errFewLevels   = errors.New("fewer than three different levels of load")
 	errNoVariation = errors.New("the load varied too little")
+	errLittleTime  = errors.New("too little time")
+	errFewBins     = errors.New("too few different loads")
 )
 
 const (

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+)
+
+// recorder obtains a record: from a collector, or from a file.
+type recorder struct {
+	endpoint string
+	every    time.Duration
+	length   time.Duration
+	record   string // file to write
+	from     string // file to read in place of the endpoint
+}
+
+func (o *recorder) flags(fs *flag.FlagSet) {
+	fs.StringVar(&o.endpoint, "endpoint", "http://127.0.0.1:8889/metrics", "URL of the collector's Prometheus exporter")
+	fs.DurationVar(&o.every, "every", time.Second, "time between two scrapes")
+	fs.DurationVar(&o.length, "for", 0, "how long to record (0: until Ctrl-C)")
+	fs.StringVar(&o.record, "record", "", "file to write what the collector reports to")
+	fs.StringVar(&o.from, "from", "", "file that -record wrote, in place of scraping")
+}
+
+func (o *recorder) check() error {
+	switch {
+	case o.record != "" && o.from != "":
+		return errors.New("-record and -from exclude each other")
+	case o.every <= 0:
+		return errors.New("-every must be above 0")
+	case o.length < 0:
+		return errors.New("-for must not be below 0")
+	}
+	return nil
+}
+
+// patience is how long a collector may not answer.
+const patience = time.Minute
+
+// obtain records what the collector reports, or reads what was recorded.
+func (o *recorder) obtain(ctx context.Context) (*record, error) {
+	if o.from != "" {
+		f, err := os.Open(o.from)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		r, err := readRecord(f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.from, err)
+		}
+		return r, r.check()
+	}
+	var file *os.File
+	if o.record != "" {
+		var err error
+		if file, err = os.Create(o.record); err != nil {
+			return nil, err
+		}
+	}
+	if o.length > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, o.length)
+		defer stop()
+	}
+	m := machineOf(ctx, o.endpoint)
+	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.every, patience)
+	r.machine = m
+	if file != nil { // also what there is of a record that ended early
+		err = errors.Join(err, r.write(file), file.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, r.check()
+}
+
+// machineOf returns what is known of the machine that an endpoint is on, nil where that is another than this one, or not enough is
+// known.
+func machineOf(ctx context.Context, endpoint string) *machine.Machine {
+	if !isHere(ctx, endpoint) {
+		return nil
+	}
+	m, err := machine.Read("/", os.Getenv)
+	if err != nil {
+		return nil
+	}
+	return &m
+}
+
+// isHere reports whether an endpoint is on this machine.
+func isHere(ctx context.Context, endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, u.Hostname())
+	if err != nil || len(addresses) == 0 {
+		return false
+	}
+	own, _ := net.InterfaceAddrs() // those of loopback are known without
+	for _, a := range addresses {
+		isOwn := slices.ContainsFunc(own, func(o net.Addr) bool {
+			n, ok := o.(*net.IPNet)
+			return ok && n.IP.Equal(a.IP)
+		})
+		if !isOwn && !a.IP.IsLoopback() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
+)
+
+type trainOptions struct {
+	recorder
+	out    string // file of the model
+	force  bool
+	maxLag time.Duration
+	now    func() time.Time
+}
+
+const trainUsage = `Usage: energy train -out FILE [flags]
+
+Trains a power model on this machine, which must have meters, for machines with the same CPU that have none:
+
+  energy train -for 60m -out node.json           records what the collector reports, and fits a curve to each zone
+  energy train -from FILE -out node.json         fits what was recorded with -record, here or with energy calibrate
+
+The receiver reads the model, or a directory of models: model: {file: node.json}
+
+`
+
+// train is the subcommand of that name.
+func train(args []string) error {
+	o, err := parseTrainFlags(args, os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return errUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return o.run(ctx, os.Stdout)
+}
+
+func parseTrainFlags(args []string, usage io.Writer) (trainOptions, error) {
+	o := trainOptions{now: time.Now}
+	fs := flag.NewFlagSet("energy train", flag.ContinueOnError)
+	fs.SetOutput(usage)
+	fs.Usage = func() { fmt.Fprint(usage, trainUsage, "Flags:\n"); fs.PrintDefaults() }
+	o.flags(fs)
+	fs.StringVar(&o.out, "out", "", "file to write the model to")
+	fs.BoolVar(&o.force, "force", false, "replace the file of -out if it exists")
+	fs.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag of the whole machine's meter to look for")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	err := o.check(fs.Args())
+	if err != nil {
+		fmt.Fprintln(usage, "energy train:", err)
+	}
+	return o, err
+}
+
+func (o *trainOptions) check(rest []string) error {
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("%q is no flag", rest[0])
+	case o.out == "":
+		return errors.New("-out is needed")
+	case o.maxLag <= 0:
+		return errors.New("-max-lag must be above 0")
+	}
+	return o.recorder.check()
+}
+
+var (
+	errElsewhere = errors.New("the collector is on another machine, or nothing is known of this one: train on the machine that has the meters")
+	errNoMachine = errors.New("the record does not say of which machine it is: record on that machine")
+	errNoKinds   = errors.New("the collector does not report system.energy: enable that metric")
+	errUntrained = errors.New("no zone can be trained")
+)
+
+func (o *trainOptions) run(ctx context.Context, out io.Writer) error {
+	if err := o.mayWrite(); err != nil { // before the time is spent
+		return err
+	}
+	if o.from == "" && machineOf(ctx, o.endpoint) == nil {
+		return errElsewhere
+	}
+	r, err := o.obtain(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := o.fit(r)
+	if err != nil {
+		return err
+	}
+	t.render(out)
+	if len(t.model.Zones) == 0 {
+		return errUntrained
+	}
+	if err := o.write(&t.model); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nWritten to %s\n", o.out)
+	return nil
+}
+
+// mayWrite returns an error where the file exists, and is not to be replaced, or its directory does not.
+func (o *trainOptions) mayWrite() error {
+	if _, err := os.Stat(filepath.Dir(o.out)); err != nil {
+		return err
+	}
+	switch _, err := os.Lstat(o.out); {
+	case err == nil && !o.force:
+		return fmt.Errorf("%s exists: -force replaces it", o.out)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return nil
+}
+
+// write writes the model in one step, so that a receiver never reads half of it.
+func (o *trainOptions) write(m *trained.Model) error {
+	data, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	if err := o.mayWrite(); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(o.out), "."+filepath.Base(o.out)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), o.out)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// trainedRecord is what was made of a record.
+type trainedRecord struct {
+	model   trained.Model
+	seconds float64
+	zones   []trainedZone
+}
+
+// trainedZone is a zone kind of the collector.
+type trainedZone struct {
+	kind       power.Kind
+	learned    *calibration.Learned
+	lag        float64
+	impossible int
+	err        error // why it is not trained
+}
+
+// fit trains each zone kind that the collector measured.
+func (o *trainOptions) fit(r *record) (*trainedRecord, error) {
+	switch {
+	case r.machine == nil:
+		return nil, errNoMachine
+	case len(r.kinds) == 0:
+		return nil, errNoKinds
+	}
+	load := calibration.Averages(r.utilization)
+	from, to := load.Span()
+	t := &trainedRecord{
+		seconds: to - from,
+		model:   trained.Model{Created: o.now(), Machine: *r.machine, Zones: map[power.Kind]trained.Zone{}},
+	}
+	for _, k := range trained.Kinds {
+		z := trainedZone{kind: k}
+		reads := r.kinds[sumID(k, power.Measured)]
+		switch source := r.source(k); {
+		case reads != nil:
+			z.err = o.learn(&z, &load, reads.reads, r.machine.Sockets)
+		case source != "":
+			z.err = fmt.Errorf("it is %s, not measured", source)
+		default:
+			continue
+		}
+		t.zones = append(t.zones, z)
+		if z.err == nil {
+			t.model.Zones[k] = z.zone()
+		}
+	}
+	return t, nil
+}
+
+// sumID returns the ID of a zone kind in record.kinds.
+func sumID(k power.Kind, source power.Source) string { return string(k) + " " + string(source) }
+
+// source returns where the energy of a zone kind is from, empty if the collector does not report it.
+func (r *record) source(k power.Kind) string {
+	for id := range r.kinds {
+		if source, ok := strings.CutPrefix(id, string(k)+" "); ok {
+			return source
+		}
+	}
+	return ""
+}
+
+func (o *trainOptions) learn(z *trainedZone, load *calibration.Series, reads []calibration.Point, sockets int) (err error) {
+	watts := calibration.Energy(reads)
+	if watts.Empty() {
+		return errors.New("its meter counted nothing")
+	}
+	if z.kind == power.Platform { // its meter may be slow; the others are read with the CPU times
+		if z.lag, _, err = calibration.Align(load, &watts, o.maxLag.Seconds()); err != nil {
+			return err
+		}
+	}
+	var windows []calibration.Window
+	windows, z.impossible = calibration.Windows(load, &watts, calibration.WindowOptions{
+		Lag: z.lag, MaxWatts: float64(power.MaxWatts(z.kind)) * float64(max(sockets, 1)),
+	})
+	z.learned, err = calibration.Learn(windows, leastUtilization)
+	return err
+}
+
+// zone returns the zone of the model.
+func (z *trainedZone) zone() trained.Zone {
+	l := z.learned
+	zone := trained.Zone{Error: rounded(l.Error, 1e4), Seconds: math.Round(l.Seconds), Lowest: rounded(l.Lowest, 1e4), Highest: rounded(l.Highest, 1e4)}
+	for _, k := range l.Curve {
+		p := model.Point{Utilization: rounded(k.X, 1e4), Watts: rounded(k.Y, 1e3)}
+		if n := len(zone.Curve); n == 0 || p.Utilization > zone.Curve[n-1].Utilization {
+			zone.Curve = append(zone.Curve, p)
+		}
+	}
+	return zone
+}
+
+// rounded returns a value to a part of 1.
+func rounded(v, parts float64) float64 { return math.Round(v*parts) / parts }
+
+// render writes what was trained.
+func (t *trainedRecord) render(out io.Writer) {
+	m := &t.model.Machine
+	fmt.Fprintf(out, "Machine   %s, %d threads\n", m.CPU, m.Threads)
+	fmt.Fprintf(out, "Record    %v\n\n", seconds(t.seconds))
+	fmt.Fprintf(out, "%-10s%10s%10s%9s%8s%10s\n", "ZONE", "IDLE", "FULL", "ERROR", "LOADS", "TIME")
+	var notes []string
+	for i := range t.zones {
+		z := &t.zones[i]
+		if z.err != nil {
+			fmt.Fprintf(out, "%-10snot trained: %v\n", z.kind, z.err)
+			continue
+		}
+		l := z.learned
+		fmt.Fprintf(out, "%-10s%8.1f W%8.1f W%9s%8d%10v\n", z.kind, l.Curve[0].Y, l.Curve[len(l.Curve)-1].Y, percent(l.Error), l.Bins, seconds(l.Seconds))
+		notes = append(notes, z.notes()...)
+	}
+	if len(notes) > 0 {
+		fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
+	}
+}
+
+func seconds(v float64) time.Duration { return time.Duration(math.Round(v)) * time.Second }
+
+// fewLoads is below how many bins of utilization a curve is called coarse.
+const fewLoads = 8
+
+// notes returns what to know of the curve.
+func (z *trainedZone) notes() (notes []string) {
+	l := z.learned
+	add := func(format string, args ...any) {
+		notes = append(notes, fmt.Sprintf("%s: "+format, slices.Concat([]any{z.kind}, args)...))
+	}
+	if l.Lowest > far {
+		add("the load was never below %.0f %%: the curve continues its line from there", 100*l.Lowest)
+	}
+	if l.Highest < 1-far {
+		add("the load was never above %.0f %%: the curve continues its line from there", 100*l.Highest)
+	}
+	if l.Bins < fewLoads {
+		add("only %d different loads: the curve is straight in between", l.Bins)
+	}
+	if z.impossible > 0 {
+		add("%d powers that are impossible were left out", z.impossible)
+	}
+	if math.Abs(z.lag) >= 1 {
+		add("its meter is %.0f s behind the load, which was allowed for", z.lag)
+	}
+	return notes
+}
