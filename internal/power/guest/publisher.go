@@ -49,7 +49,8 @@ type Publisher struct {
 	writing  time.Time           // when the trees began to be written, zero while they are not
 
 	// Of the goroutine.
-	trees map[string]*tree
+	openTrees func(path string) (*os.Root, error)
+	trees     map[string]*tree // by directory
 }
 
 // machine is a virtual machine that is told or was lately.
@@ -109,7 +110,8 @@ var (
 func NewPublisher(options PublisherOptions) *Publisher {
 	p := &Publisher{
 		path: options.Path, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		machines: map[string]*machine{}, dirs: map[string]*machine{}, cids: map[uint32]*machine{}, trees: map[string]*tree{},
+		machines: map[string]*machine{}, dirs: map[string]*machine{}, cids: map[uint32]*machine{},
+		openTrees: openTrees, trees: map[string]*tree{},
 	}
 	if p.path == "" {
 		close(p.done)
@@ -367,7 +369,7 @@ func (p *Publisher) do(jobs []job) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	trees, err := openTrees(p.path)
+	trees, err := p.openTrees(p.path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.path, cause(err))
 	}

@@ -90,6 +90,7 @@ type tree struct {
 var (
 	errNoDirectory   = errors.New("not a directory")
 	errMisunderstood = errors.New("not written by this receiver")
+	errInTheWay      = errors.New("a directory with files is in its place")
 	// errOfAnother is returned for a tree that belongs to a virtual machine of the host, where one that a user or a container runs
 	// has the same name.
 	errOfAnother = errors.New("the directory belongs to another virtual machine")
@@ -151,6 +152,11 @@ func (t *tree) read(root *os.Root) (owner string, err error) {
 	}
 	for p := range t.total {
 		dir, _ := directory(p)
+		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if !isDirectory(root, dir) {
+			return owner, errMisunderstood
+		}
 		text, err := readWord(root, path.Join(dir, energyFile))
 		if err != nil {
 			return owner, err
@@ -331,8 +337,7 @@ func makeDirectory(in *os.Root, dir string) (*os.Root, error) {
 func makeSubdirectory(root *os.Root, dir string) error {
 	err := root.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		info, err := root.Lstat(dir)
-		if err == nil && info.IsDir() {
+		if isDirectory(root, dir) {
 			return nil
 		}
 		if err := root.Remove(dir); err != nil {
@@ -353,10 +358,14 @@ func putNumber(root *os.Root, name string, number uint64) error {
 
 // put replaces a file of the tree by one with a line, so that a reader sees the whole of one or of the other.
 func put(root *os.Root, name, line string) error {
-	err := create(root, line)
-	if err == nil {
-		err = root.Rename(newFile, name)
-		if info, e := root.Lstat(name); err != nil && e == nil && info.IsDir() && root.Remove(name) == nil { // it was empty
+	if err := create(root, line); err != nil {
+		_ = root.Remove(newFile)
+		return fmt.Errorf("%s: %w", newFile, cause(err))
+	}
+	err := root.Rename(newFile, name)
+	if err != nil && isDirectory(root, name) {
+		err = errInTheWay
+		if root.Remove(name) == nil { // it was empty
 			err = root.Rename(newFile, name)
 		}
 	}
@@ -372,9 +381,10 @@ func create(root *os.Root, line string) error {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL // opens nothing that is there
 	f, err := root.OpenFile(newFile, flags, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		if err = root.Remove(newFile); err == nil {
-			f, err = root.OpenFile(newFile, flags, 0o644)
+		if root.Remove(newFile) != nil {
+			return errInTheWay
 		}
+		f, err = root.OpenFile(newFile, flags, 0o644)
 	}
 	if err != nil {
 		return err
@@ -384,6 +394,12 @@ func create(root *os.Root, line string) error {
 		err = f.Chmod(0o644) // whatever the umask is
 	}
 	return errors.Join(err, f.Close())
+}
+
+// isDirectory reports whether there is a directory of a name. A link to one is none.
+func isDirectory(root *os.Root, name string) bool {
+	info, err := root.Lstat(name)
+	return err == nil && info.IsDir()
 }
 
 // cause returns what is wrong, without the system call, which may differ from one attempt to the next.

@@ -95,3 +95,140 @@ func TestATreeGoesOnAfterARestart(t *testing.T) {
 	assert.Equal(t, "503\n", files["intel-rapl:0/energy_uj"])
 	assert.Equal(t, "60\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
 }
+
+func TestATreeThatCannotBeUnderstoodBeginsANewEpoch(t *testing.T) {
+	for name, damage := range map[string]map[string]string{
+		"generation empty":             {"generation": ""},
+		"generation of NULs":           {"generation": "\x00\x00"},
+		"generation too large":         {"generation": "18446744073709551615\n"},
+		"generation without a newline": {"generation": "2"},
+		"epoch of another alphabet":    {"epoch": "../../etc\n"},
+		"epoch missing":                {"epoch": "-"},
+		"energy negative":              {"intel-rapl:0/energy_uj": "-5\n"},
+		"energy above the range":       {"intel-rapl:0/energy_uj": "9223372036854775808\n"},
+		"energy of two lines":          {"intel-rapl:0/energy_uj": "1\n2\n"},
+		"a huge file":                  {"intel-rapl:0/energy_uj": strings.Repeat("1", 1<<20)},
+		"another machine's":            {"vm_id": "0a1b2c3d-0000-4000-8000-00000000000b\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTrees(t)
+			before := d.open(uuid)
+			require.NoError(t, before.write(d.Root, noon, zones(power.Package, 500, power.DRAM, 60)))
+			for file, content := range damage {
+				require.NoError(t, os.Remove(filepath.Join(d.path, "vm1", file)))
+				if content != "-" {
+					require.NoError(t, os.WriteFile(filepath.Join(d.path, "vm1", file), []byte(content), 0o600))
+				}
+			}
+			after := d.open(uuid)
+			assert.NotEqual(t, before.epoch, after.epoch)
+			require.NoError(t, after.write(d.Root, noon, zones(power.Package, 3)))
+			files := d.files()
+			assert.Equal(t, "3\n", files["intel-rapl:0/energy_uj"])
+			assert.Equal(t, uuid+"\n", files["vm_id"])
+			assert.Equal(t, after.epoch+"\n", files["epoch"])
+			assert.NotContains(t, files, "intel-rapl:0/intel-rapl:0:0/energy_uj", "nobody adds to it any more")
+		})
+	}
+}
+
+// A crash leaves an odd generation, and a file that was not renamed yet.
+func TestAHalfWrittenTreeGoesOn(t *testing.T) {
+	d := newTrees(t)
+	before := d.open(uuid)
+	require.NoError(t, before.write(d.Root, noon, zones(power.Package, 500, power.DRAM, 60)))
+	vm := filepath.Join(d.path, "vm1")
+	require.NoError(t, os.WriteFile(filepath.Join(vm, "generation"), []byte("3\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(vm, "intel-rapl:0/energy_uj"), []byte("700\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(vm, ".new"), []byte("7"), 0o600))
+	after := d.open(uuid)
+	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 1, power.DRAM, 1)))
+	files := d.files()
+	assert.Equal(t, before.epoch+"\n", files["epoch"])
+	assert.Equal(t, "4\n", files["generation"])
+	assert.Equal(t, "701\n", files["intel-rapl:0/energy_uj"])
+	assert.Equal(t, "61\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
+	assert.NotContains(t, files, ".new")
+}
+
+func TestAZoneThatIsNoLongerReadIsRemoved(t *testing.T) {
+	d := newTrees(t)
+	tree := d.open(uuid)
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6, power.Core, 7)))
+	require.NoError(t, tree.write(d.Root, noon, zones(power.DRAM, 8, power.Core, 9)))
+	files := d.files()
+	assert.NotContains(t, files, "intel-rapl:0/energy_uj")
+	assert.NotContains(t, files, "intel-rapl:0/name")
+	assert.Equal(t, "8\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 15, power.DRAM, 8)))
+	files = d.files()
+	assert.Equal(t, "15\n", files["intel-rapl:0/energy_uj"], "what it missed is added")
+	assert.NotContains(t, files, "intel-rapl:0/intel-rapl:0:1/energy_uj")
+}
+
+// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the other is never mixed into it.
+func TestATreeShowsOneZoneOfTheWholeMachine(t *testing.T) {
+	d := newTrees(t)
+	tree := d.open(uuid)
+	psys := func() string { return d.files()["intel-rapl:1/energy_uj"] }
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Platform, 100)))
+	require.NoError(t, tree.write(d.Root, noon, zones(power.PSys, 5000, power.Platform, 110)))
+	assert.Equal(t, "110\n", psys())
+	require.NoError(t, tree.write(d.Root, noon, zones(power.PSys, 5007)))
+	assert.Equal(t, "117\n", psys())
+	require.NoError(t, tree.write(d.Root, noon, zones(power.PSys, 5008, power.Platform, 900)))
+	assert.Equal(t, "118\n", psys())
+}
+
+func TestATotalStaysAtItsRange(t *testing.T) {
+	d := newTrees(t)
+	tree := d.open(uuid)
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 1<<62)))
+	tree = d.open(uuid)
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 1<<62)))
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 1<<62+5)))
+	assert.Equal(t, "9223372036854775807\n", d.files()["intel-rapl:0/energy_uj"])
+}
+
+func TestATreeThatSomebodyRemovedIsWrittenAnew(t *testing.T) {
+	for _, part := range []string{"", "intel-rapl:0", "intel-rapl:0/intel-rapl:0:0", "generation"} {
+		d := newTrees(t)
+		tree := d.open(uuid)
+		require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
+		before := d.files()
+		require.NoError(t, os.RemoveAll(filepath.Join(d.path, "vm1", part)))
+		require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
+		after := d.files()
+		assert.Equal(t, "4\n", after["generation"])
+		after["generation"] = before["generation"]
+		assert.Equal(t, before, after, part)
+	}
+}
+
+func TestEverybodyMayReadATree(t *testing.T) {
+	d := newTrees(t)
+	tree := d.open(uuid)
+	restrict(t)
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
+	require.NoError(t, filepath.WalkDir(filepath.Join(d.path, "vm1"), func(path string, e fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := e.Info()
+		require.NoError(t, err)
+		want := fs.FileMode(0o644)
+		if e.IsDir() {
+			want = 0o755
+		}
+		assert.Equal(t, want, info.Mode().Perm(), path)
+		return nil
+	}))
+}
+
+func TestOnlyPlainNamesAreDirectories(t *testing.T) {
+	for _, name := range []string{"vm1", "con", "0", "a.b_c-d", "Ä"[:0] + "VM.", strings.Repeat("a", 64), uuid} {
+		assert.True(t, safeName(name), name)
+	}
+	for _, name := range []string{"", ".", "..", "../../etc", "/etc", "a/b", "a\\b", ".new", "-rf", "_a", "a b", "a\n", "a\x00", "\xff", "ä", "a:b",
+		strings.Repeat("a", 65), "intel-rapl:0"} {
+		assert.False(t, safeName(name), name)
+	}
+}
