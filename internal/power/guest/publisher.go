@@ -421,7 +421,7 @@ func (p *Publisher) yield(job *job, owner string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	other := p.machines[owner]
-	if other == nil || !other.running || other.want != job.dir || p.dirs[job.dir] != job.machine {
+	if other == nil || !other.running || other.hosts != job.hosts || other.want != job.dir || p.dirs[job.dir] != job.machine {
 		return false
 	}
 	job.machine.dir, other.dir, p.dirs[job.dir] = "", job.dir, other

@@ -23,6 +23,21 @@ func restrict(t *testing.T) {
 	t.Cleanup(func() { unix.Umask(before) })
 }
 
+// newDir returns an empty directory, in memory where there is some: some file systems write a file to the disk when it is renamed.
+func newDir(t testing.TB) string {
+	const memory = "/dev/shm"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(memory, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC || fs.Bavail*uint64(fs.Bsize) < 16<<20 {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "guests-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
 // plants are what a virtual machine may put into its tree if that is shared writable.
 var plants = map[string]func(path, outside string) error{
 	"a link to a file":               func(path, outside string) error { return os.Symlink(filepath.Join(outside, "file"), path) },
@@ -47,19 +62,21 @@ func TestNothingInATreeLeadsOutOfIt(t *testing.T) {
 	files := []string{".new", "generation", "epoch", "vm_id", "update_time", "intel-rapl:0", "intel-rapl:0/energy_uj", "intel-rapl:0/name",
 		"intel-rapl:0/intel-rapl:0:0", "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:1"}
 	for name, plant := range plants {
+		d, outside := newTrees(t), newDir(t)
+		require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), []byte("untouched"), 0o600))
 		for _, file := range files {
 			for _, restarted := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/%t", name, strings.ReplaceAll(file, "/", "+"), restarted), func(t *testing.T) {
-					testPlant(t, name, plant, file, restarted)
+					d.t = t
+					testPlant(t, d, outside, name, plant, file, restarted)
 				})
 			}
 		}
 	}
 }
 
-func testPlant(t *testing.T, name string, plant func(path, outside string) error, file string, restarted bool) {
-	d, outside := newTrees(t), t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), []byte("untouched"), 0o600))
+func testPlant(t *testing.T, d *trees, outside, name string, plant func(path, outside string) error, file string, restarted bool) {
+	require.NoError(t, os.RemoveAll(filepath.Join(d.path, "vm1")))
 	tree := d.open(uuid)
 	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
 	at := filepath.Join(d.path, "vm1", file)
@@ -105,7 +122,7 @@ func TestADirectoryOfAMachineThatIsNoneIsRefused(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			d, outside := newTrees(t), t.TempDir()
+			d, outside := newTrees(t), newDir(t)
 			require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), nil, 0o600))
 			require.NoError(t, plant(filepath.Join(d.path, "vm1"), outside))
 			_, _, err := openTree(d.Root, "vm1", uuid)
@@ -131,36 +148,53 @@ func smallDisk(t *testing.T, options string) string {
 }
 
 func TestAFullDiskLosesNothing(t *testing.T) {
-	at := smallDisk(t, "size=256k")
+	at := smallDisk(t, "size=128k")
+	root, err := os.OpenRoot(at)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = root.Close() })
+	d := &trees{root, t, at}
+	full := filepath.Join(at, "full")
+	for room := range 20 { // pages that are left: it fails at another file each time
+		require.NoError(t, os.RemoveAll(filepath.Join(at, "vm1")))
+		require.NoError(t, os.WriteFile(full, bytes.Repeat([]byte{1}, 128<<10-room*4096), 0o600))
+		tree := d.open(uuid)
+		failed := false
+		for energy := range 3 {
+			if err := tree.write(d.Root, noon, zones(power.Package, energy, power.DRAM, 2*energy)); err != nil {
+				require.ErrorIs(t, err, unix.ENOSPC)
+				require.True(t, ofWholeDisk(err))
+				failed = true
+			}
+		}
+		assert.Equal(t, room < 11, failed, "ten files and one that replaces another")
+		require.NoError(t, os.Truncate(full, 0))
+		require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 7, power.DRAM, 14)))
+		files := d.files()
+		assert.Equal(t, "7\n", files["intel-rapl:0/energy_uj"])
+		assert.Equal(t, "14\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
+		assert.NotContains(t, files, newFile)
+	}
+}
+
+// A tree that was complete needs room for one file only.
+func TestADiskThatBecomesFullLeavesTheLastGeneration(t *testing.T) {
+	at := smallDisk(t, "size=128k")
 	root, err := os.OpenRoot(at)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	d := &trees{root, t, at}
 	tree := d.open(uuid)
-	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5)))
 	before := d.files()
 	full := filepath.Join(at, "full")
-	for room := range 6 { // pages that are left: it fails at another file each time
-		_ = os.WriteFile(full, bytes.Repeat([]byte{1}, 256<<10), 0o600)
-		info, err := os.Stat(full)
-		require.NoError(t, err)
-		require.NoError(t, os.Truncate(full, info.Size()-int64(room)*4096))
-		var texts []string
-		for range 3 {
-			if err := tree.write(d.Root, noon, zones(power.Package, 5+room, power.DRAM, 6+room)); err != nil {
-				require.ErrorIs(t, err, unix.ENOSPC)
-				require.True(t, ofWholeDisk(err))
-				texts = append(texts, err.Error())
-				assert.Equal(t, before["intel-rapl:0/energy_uj"], d.files()["intel-rapl:0/energy_uj"])
-			}
-		}
-		t.Log(room, texts)
-		assert.NotContains(t, d.files(), newFile)
-		require.NoError(t, os.Remove(full))
-		require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5+room, power.DRAM, 6+room)))
-		before = d.files()
-		assert.Equal(t, fmt.Sprintln(5+room), before["intel-rapl:0/energy_uj"])
-	}
+	require.Error(t, os.WriteFile(full, bytes.Repeat([]byte{1}, 128<<10), 0o600))
+	require.ErrorIs(t, tree.write(d.Root, noon, zones(power.Package, 7)), unix.ENOSPC)
+	assert.Equal(t, before, d.files())
+	info, err := os.Stat(full)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(full, info.Size()-4096))
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 8)))
+	assert.Equal(t, "8\n", d.files()["intel-rapl:0/energy_uj"])
 }
 
 func TestAReadOnlyDiskLosesNothing(t *testing.T) {

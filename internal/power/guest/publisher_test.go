@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// publishing is a publisher in a bubble, with what it is given.
+type publishing struct {
+	*Publisher
+	t   *testing.T
+	dir string
+	at  time.Time
+}
+
+func newPublishing(t *testing.T) *publishing {
+	p := &publishing{t: t, dir: filepath.Join(newDir(t), "guests"), at: noon}
+	p.restart()
+	t.Cleanup(func() { assert.NoError(t, p.Close()) })
+	return p
+}
+
+// restart begins with a new publisher.
+func (p *publishing) restart() {
+	if p.Publisher != nil {
+		require.NoError(p.t, p.Close())
+	}
+	p.Publisher = NewPublisher(PublisherOptions{Path: p.dir})
+}
+
+// publish publishes ten seconds later and waits for the trees.
+func (p *publishing) publish(vms ...VM) {
+	p.at = p.at.Add(10 * time.Second)
+	p.Publish(vms, p.at)
+	synctest.Wait()
+}
+
+// energy returns what the tree in a directory shows of package, and whose it is; "" if there is none.
+func (p *publishing) energy(dir string) (energy, id string) {
+	word := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(p.dir, dir, name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			require.NoError(p.t, err)
+		}
+		return strings.TrimSuffix(string(text), "\n")
+	}
+	return word("intel-rapl:0/energy_uj"), word("vm_id")
+}
+
+func (p *publishing) shows(dir, energy, id string) {
+	p.t.Helper()
+	gotEnergy, gotID := p.energy(dir)
+	assert.Equal(p.t, energy+" "+id, gotEnergy+" "+gotID, dir)
+}
+
+// vm returns a machine that was attributed so much package energy.
+func vm(id, name string, energy int) VM {
+	return VM{ID: id, Name: name, Zones: zones(power.Package, energy)}
+}
+
+func published(t *testing.T, test func(p *publishing)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(newPublishing(t)) })
+}
+
+func TestATotalGoesOnWhereASeriesBeginsAnew(t *testing.T) {
+	published(t, func(p *publishing) {
+		began := func(start int, v VM) VM {
+			v.Start = noon.Add(time.Duration(start))
+			v.CID = 7
+			return v
+		}
+		p.publish(began(1, vm("a", "", 100)))
+		epoch, _ := p.Report(7)
+		p.publish(began(1, vm("a", "", 130)))
+		p.publish(began(2, vm("a", "", 131))) // more than before, and still another series
+		p.shows("a", "261", "a")
+		p.publish(began(2, vm("a", "", 1))) // less than before
+		p.shows("a", "262", "a")
+		r, ok := p.Report(7)
+		require.True(t, ok)
+		assert.Equal(t, Report{Epoch: epoch.Epoch, Generation: 4, Time: p.at, Zones: zones(power.Package, 262)}, r)
+		p.restart()
+		p.publish(began(3, vm("a", "", 5)))
+		p.shows("a", "267", "a")
+		r, _ = p.Report(7)
+		assert.NotEqual(t, epoch.Epoch, r.Epoch)
+		assert.Equal(t, zones(power.Package, 5), r.Zones)
+	})
+}
+
+func TestAZoneThatComesBackAddsWhatItMissed(t *testing.T) {
+	published(t, func(p *publishing) {
+		p.publish(VM{ID: "a", CID: 7, Zones: zones(power.Package, 5, power.DRAM, 6)})
+		p.publish(VM{ID: "a", CID: 7, Zones: zones(power.DRAM, 8)})
+		r, _ := p.Report(7)
+		assert.Equal(t, zones(power.DRAM, 8), r.Zones)
+		p.publish(VM{ID: "a", CID: 7, Zones: zones(power.Package, 25, power.DRAM, 8)})
+		r, _ = p.Report(7)
+		assert.Equal(t, zones(power.Package, 25, power.DRAM, 8), r.Zones)
+		p.shows("a", "25", "a")
+	})
+}
+
+func TestTotalsDoNotOverflow(t *testing.T) {
+	published(t, func(p *publishing) {
+		huge := VM{ID: "a", CID: 7, Zones: []Zone{{Kind: power.Package, Energy: ^units.Energy(0) - 5}}}
+		p.publish(huge)
+		huge.Start = noon
+		p.publish(huge)
+		r, _ := p.Report(7)
+		assert.Equal(t, maxEnergy, r.Zones[0].Energy)
+		p.shows("a", "9223372036854775807", "a")
+	})
+}
+
+func TestAMachineHasADirectoryWithItsNameElseWithItsID(t *testing.T) {
+	const hostile = "../../etc"
+	for _, tt := range []struct{ name, id, dir string }{
+		{"web", uuid, "web"}, {"con", uuid, "con"},
+		{hostile, uuid, uuid}, {"", uuid, uuid}, {".", uuid, uuid}, {"..", uuid, uuid}, {"a\nb", uuid, uuid}, {"\xff", uuid, uuid},
+		{strings.Repeat("a", 300), uuid, uuid}, {"intel-rapl:0", uuid, uuid}, {".new", uuid, uuid},
+		{"web", "user@1000.service/" + uuid, "web"},
+		{hostile, "user@1000.service/" + uuid, ""}, {"", "../x", ""}, {"", strings.Repeat("b", 300), ""},
+	} {
+		published(t, func(p *publishing) {
+			p.publish(vm(tt.id, tt.name, 5))
+			p.publish(vm(tt.id, tt.name, 6))
+			entries, err := os.ReadDir(p.dir)
+			if tt.dir == "" {
+				require.ErrorIs(t, err, fs.ErrNotExist)
+				require.ErrorContains(t, p.Err(), "neither its name nor its ID can be the name of a directory")
+				require.NotContains(t, p.Err().Error(), "\n")
+				p.publish()
+				require.NoError(t, p.Err())
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, entries, 1)
+			require.NoError(t, p.Err())
+			p.shows(tt.dir, "6", tt.id)
+		})
+	}
+}
+
+func TestOfTwoMachinesOfOneNameTheFirstKeepsItsTree(t *testing.T) {
+	published(t, func(p *publishing) {
+		p.publish(vm("b", "web", 5))
+		p.publish(vm("a", "web", 100), vm("b", "web", 7))
+		p.shows("web", "7", "b")
+		err := p.Err()
+		require.EqualError(t, err, `no directory for virtual machine with the ID "a": the one with the ID "b" has the same name, "web"`)
+		for range 3 {
+			p.restart()
+			p.publish(vm("a", "web", 100), vm("b", "web", 2)) // who had it is only known from the tree
+			p.publish(vm("a", "web", 100), vm("b", "web", 2))
+			require.EqualError(t, p.Err(), err.Error())
+		}
+		p.shows("web", "13", "b")
+
+		p.publish(vm("a", "web", 101), VM{ID: "b", Name: "web", Zones: zones(power.Package, 3), Ended: true})
+		p.publish(vm("a", "web", 102))
+		p.shows("web", "102", "a")
+		require.NoError(t, p.Err())
+	})
+}
+
+// Whoever may run programs on the host can give one the name and the context ID of a virtual machine.
+func TestAUsersMachineTakesNothingOfTheHosts(t *testing.T) {
+	published(t, func(p *publishing) {
+		users := vm("user@1000.service/"+uuid, "web", 100)
+		hosts := vm(uuid, "web", 5)
+		users.CID, hosts.CID = 7, 7
+		p.publish(users)
+		p.shows("web", "100", users.ID)
+		p.publish(users, hosts)
+		p.shows("web", "5", uuid)
+		r, ok := p.Report(7)
+		assert.True(t, ok)
+		assert.Equal(t, hosts.Zones, r.Zones)
+		p.publish(users)
+		p.publish(users)
+		p.shows("web", "5", uuid)
+		assert.EqualError(t, p.Err(), p.dir+": web: the directory belongs to another virtual machine")
+	})
+}
+
+func TestOfTwoMachinesOfOneContextIDNoneIsTold(t *testing.T) {
+	published(t, func(p *publishing) {
+		with := func(cid uint32, v VM) VM { v.CID = cid; return v }
+		p.publish(with(7, vm("a", "", 5)), with(7, vm("b", "", 6)), with(8, vm("c", "", 7)), vm("d", "", 8))
+		for _, cid := range []uint32{0, 7, 9} {
+			_, ok := p.Report(cid)
+			assert.False(t, ok, cid)
+		}
+		r, ok := p.Report(8)
+		assert.True(t, ok)
+		assert.Equal(t, zones(power.Package, 7), r.Zones)
+		require.EqualError(t, p.Err(), "several virtual machines have vsock context ID 7")
+		p.shows("a", "5", "a")
+		stopped := with(7, vm("a", "", 5))
+		stopped.Ended = true
+		p.publish(stopped, with(7, vm("b", "", 6)))
+		r, ok = p.Report(7)
+		assert.True(t, ok)
+		assert.Equal(t, zones(power.Package, 6), r.Zones)
+		require.NoError(t, p.Err())
+	})
+}
+
+func TestAMachineThatIsRenamedHasBothTrees(t *testing.T) {
+	published(t, func(p *publishing) {
+		p.publish(vm("a", "old", 5))
+		p.publish(vm("a", "new", 7))
+		p.shows("old", "5", "a")
+		p.shows("new", "7", "a")
+		p.publish(vm("a", "old", 8))
+		p.shows("old", "8", "a")
+		p.publish()
+		p.publish(vm("a", "new", 9))
+		p.shows("new", "9", "a")
+	})
+}
+
+// A paused machine uses nothing, and is told so. One that stopped is told nothing.
+func TestAPausedMachineGetsNewGenerations(t *testing.T) {
+	published(t, func(p *publishing) {
+		generation := func() string {
+			text, err := os.ReadFile(filepath.Join(p.dir, "a", "generation"))
+			require.NoError(t, err)
+			return string(text)
+		}
+		for i := range 4 {
+			p.publish(vm("a", "", 5))
+			assert.Equal(t, fmt.Sprintln(2*i+2), generation())
+		}
+		last := vm("a", "", 6)
+		last.Ended = true
+		for range 3 { // until the next consumer acknowledges it
+			p.publish(last)
+			assert.Equal(t, "10\n", generation())
+		}
+		p.publish()
+		assert.Equal(t, "10\n", generation())
+		p.shows("a", "6", "a")
+	})
+}
+
+func TestAStoppedMachineIsForgottenAndGoesOnFromItsTree(t *testing.T) {
+	published(t, func(p *publishing) {
+		p.publish(vm("a", "", 5))
+		p.publish()
+		time.Sleep(keepStopped + time.Second)
+		p.publish()
+		assert.Empty(t, p.machines)
+		p.publish()
+		assert.Empty(t, p.trees)
+		p.publish(vm("a", "", 3))
+		p.shows("a", "8", "a")
+	})
+}
+
+func TestWhatADiskRefusedIsWrittenLater(t *testing.T) {
+	published(t, func(p *publishing) {
+		require.NoError(t, os.WriteFile(p.dir, nil, 0o600))
+		p.publish(vm("a", "", 5), vm("b", "", 6))
+		last := vm("b", "", 7)
+		last.Ended = true
+		p.publish(vm("a", "", 8), last)
+		err := p.Err()
+		require.EqualError(t, err, p.dir+": not a directory")
+		p.publish(vm("a", "", 9))
+		require.EqualError(t, p.Err(), err.Error())
+		require.NoError(t, os.Remove(p.dir))
+		p.publish(vm("a", "", 10))
+		require.NoError(t, p.Err())
+		p.shows("a", "10", "a")
+		p.shows("b", "7", "b")
+	})
+}
+
+func TestAnErrorNamesSomeOfManyMachines(t *testing.T) {
+	published(t, func(p *publishing) {
+		var vms []VM
+		for i := range 100 {
+			vms = append(vms, vm(fmt.Sprintf("u/%02d", i), "../"+strings.Repeat("x", 4000), 5))
+		}
+		p.publish(vms...)
+		err := p.Err()
+		require.ErrorContains(t, err, `"u/00"`)
+		require.ErrorContains(t, err, "; and 97 more")
+		assert.Less(t, len(err.Error()), 1000)
+		p.publish(vms...)
+		assert.EqualError(t, p.Err(), err.Error())
+	})
+}
+
+func TestTheParentOfTheDirectoryMustExist(t *testing.T) {
+	published(t, func(p *publishing) {
+		require.NoError(t, p.Close())
+		p.Publisher = NewPublisher(PublisherOptions{Path: filepath.Join(p.dir, "missing", "guests")})
+		p.publish(vm("a", "", 5))
+		assert.ErrorIs(t, p.Err(), fs.ErrNotExist)
+		assert.NoDirExists(t, p.dir)
+	})
+}
+
+func TestADiskThatHangsDelaysNobody(t *testing.T) {
+	published(t, func(p *publishing) {
+		answer := make(chan struct{})
+		p.openTrees = func(path string) (*os.Root, error) {
+			<-answer
+			return openTrees(path)
+		}
+		began := time.Now()
+		p.publish(VM{ID: "a", CID: 7, Zones: zones(power.Package, 5)})
+		require.NoError(t, p.Err())
+		time.Sleep(slowWrite + time.Second)
+		p.publish(VM{ID: "a", CID: 7, Zones: zones(power.Package, 8)})
+		r, ok := p.Report(7)
+		assert.True(t, ok)
+		assert.Equal(t, zones(power.Package, 8), r.Zones)
+		require.EqualError(t, p.Err(), p.dir+": writing the trees takes longer than 30s")
+		time.Sleep(time.Hour)
+		require.EqualError(t, p.Err(), p.dir+": writing the trees takes longer than 30s")
+		assert.Equal(t, slowWrite+time.Second+time.Hour, time.Since(began))
+
+		began = time.Now()
+		require.ErrorIs(t, p.Close(), errHangs)
+		assert.Equal(t, maxClose, time.Since(began))
+		close(answer)
+		synctest.Wait()
+		assert.NoDirExists(t, filepath.Join(p.dir, "a"), "nothing is written once Close gave up")
+	})
+}
+
+func TestCloseWritesWhatWasPublishedLast(t *testing.T) {
+	published(t, func(p *publishing) {
+		for i := range 50 {
+			p.Publish([]VM{vm("a", "", i)}, p.at)
+		}
+		require.NoError(t, p.Close())
+		p.shows("a", "49", "a")
+		require.NoError(t, p.Close())
+	})
+}
+
+func TestWithoutAPathNothingIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPublisher(PublisherOptions{})
+		p.Publish([]VM{{ID: "../x", Name: "/", CID: 7, Zones: zones(power.Package, 5)}}, noon)
+		require.NoError(t, p.Err())
+		r, ok := p.Report(7)
+		assert.True(t, ok)
+		assert.Equal(t, zones(power.Package, 5), r.Zones)
+		require.NoError(t, p.Close())
+	})
+}
+
+func TestPublishingAllocatesNothing(t *testing.T) {
+	p := NewPublisher(PublisherOptions{})
+	vms := make([]VM, 100)
+	for i := range vms {
+		vms[i] = VM{ID: fmt.Sprint(i), Name: fmt.Sprint("vm", i), CID: uint32(i + 3), Zones: zones(power.Package, 5, power.DRAM, 6)}
+	}
+	p.Publish(vms, noon)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { p.Publish(vms, noon) }))
+	require.NoError(t, p.Close())
+}
+
+// BenchmarkTrees writes the trees of 100 virtual machines, of package and dram.
+func BenchmarkTrees(b *testing.B) {
+	trees, err := openTrees(newDir(b))
+	require.NoError(b, err)
+	defer trees.Close()
+	var all []*tree
+	for i := range 100 {
+		t, _, err := openTree(trees, fmt.Sprint("vm", i), uuid)
+		require.NoError(b, err)
+		all = append(all, t)
+	}
+	for energy := 0; b.Loop(); energy++ {
+		for _, t := range all {
+			require.NoError(b, t.write(trees, noon, zones(power.Package, energy, power.DRAM, energy)))
+		}
+	}
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// simulation is a host whose machines come and go, and what they were attributed.
+type simulation struct {
+	*publishing
+	*rand.Rand
+	machines map[string]*simulated // by ID
+	// attributed is what each machine was attributed until a moment, package and dram, by ID and update time.
+	attributed map[string]map[int64][2]uint64
+	plants     []string // what was put into the way
+	seen       map[string]sighting
+}
+
+// simulated is a machine, and its account in the engine.
+type simulated struct {
+	VM
+	total [2]uint64 // over all accounts
+	only  bool      // it has had one directory, and nobody else had it
+}
+
+// sighting is what a reader of a tree saw last in an epoch.
+type sighting struct {
+	generation uint64
+	base       [2]uint64 // what the tree shows more than the machine was attributed
+	energy     [2]uint64
+	id, dir    string
+	away       bool // the machine had another directory or none since
+}
+
+func TestSimulationOfTrees(t *testing.T) {
+	seeds := 30
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			published(t, func(p *publishing) { simulate(p, uint64(seed)) })
+		})
+	}
+}
+
+func simulate(p *publishing, seed uint64) {
+	s := &simulation{
+		publishing: p, Rand: rand.New(rand.NewPCG(seed, 0)), machines: map[string]*simulated{},
+		attributed: map[string]map[int64][2]uint64{}, seen: map[string]sighting{},
+	}
+	for range 150 {
+		s.step()
+	}
+	s.heal()
+	ids := s.publishAll()
+	for _, id := range ids {
+		s.endsWithAll(id)
+	}
+}
+
+// step lets something happen, and publishes.
+func (s *simulation) step() {
+	switch s.IntN(12) {
+	case 0, 1:
+		id := fmt.Sprintf("%d", s.IntN(8))
+		if s.machines[id] == nil {
+			s.machines[id] = &simulated{VM: VM{ID: id}, only: true}
+		}
+		if m := s.machines[id]; m.Zones == nil { // it starts
+			m.Start, m.Zones = s.at, zones(power.Package, 0, power.DRAM, 0)
+			if name := fmt.Sprintf("vm%d", s.IntN(10)); m.Name != name && s.IntN(3) == 0 {
+				m.only = m.Name == "" && m.total == [2]uint64{} && m.only
+				m.Name = name
+			}
+		}
+	case 2:
+		s.stopOne()
+	case 3:
+		for _, m := range s.machines {
+			if m.Zones != nil { // the series of one begin anew
+				m.Start, m.Zones = s.at, zones(power.Package, 0, power.DRAM, 0)
+				break
+			}
+		}
+	case 4:
+		s.heal()
+		s.restart()
+		for _, m := range s.machines {
+			if m.Zones != nil {
+				m.Start, m.Zones = s.at, zones(power.Package, 0, power.DRAM, 0)
+			}
+		}
+	case 5:
+		s.plant()
+	case 6:
+		s.heal()
+	case 7:
+		s.heal()
+		s.publishAll()
+		time.Sleep(keepStopped / 3)
+	}
+	s.publishAll()
+	s.readAll()
+}
+
+// stopOne ends a machine, with what it was attributed last.
+func (s *simulation) stopOne() {
+	for id, m := range s.machines {
+		if m.Zones == nil {
+			continue
+		}
+		s.use(m)
+		last := m.VM
+		last.Ended = true
+		at := s.at.Add(10 * time.Second)
+		s.note(id, at)
+		s.publish(append(s.running(id), last)...)
+		m.Zones = nil
+		return
+	}
+}
+
+// use attributes energy to a machine.
+func (s *simulation) use(m *simulated) {
+	for i := range m.Zones {
+		energy := s.Uint64N(1000)
+		m.Zones[i].Energy += units.Energy(energy)
+		m.total[i] += energy
+	}
+}
+
+func (s *simulation) note(id string, at time.Time) {
+	if s.attributed[id] == nil {
+		s.attributed[id] = map[int64][2]uint64{}
+	}
+	s.attributed[id][at.UnixNano()] = s.machines[id].total
+}
+
+// running returns the machines that run but one.
+func (s *simulation) running(but string) (vms []VM) {
+	for id, m := range s.machines {
+		if m.Zones != nil && id != but {
+			vms = append(vms, m.VM)
+			s.note(id, s.at.Add(10*time.Second))
+		}
+	}
+	return vms
+}
+
+// publishAll publishes all machines that run, some of which used energy, and returns who has a tree.
+func (s *simulation) publishAll() (told []string) {
+	for _, m := range s.machines {
+		if m.Zones != nil && s.IntN(4) > 0 {
+			s.use(m)
+		}
+	}
+	s.publish(s.running("")...)
+	for key, sight := range s.seen {
+		if m := s.machines[sight.id]; m.Zones != nil && s.Publisher.machines[sight.id].dir != sight.dir {
+			sight.away = true
+			s.seen[key] = sight
+		}
+	}
+	for id, m := range s.machines {
+		if m.Zones != nil && s.Publisher.machines[id].dir != "" {
+			told = append(told, id)
+		}
+	}
+	return told
+}
+
+// plant puts something into the way of a write, so that it fails in the middle.
+func (s *simulation) plant() {
+	trees, _ := os.ReadDir(s.dir)
+	if len(trees) == 0 {
+		return
+	}
+	files := []string{"", "", "generation", ".new", "update_time", "intel-rapl:0/energy_uj", "intel-rapl:0/intel-rapl:0:0/energy_uj"}
+	dir := filepath.Join(s.dir, trees[s.IntN(len(trees))].Name())
+	at := filepath.Join(dir, files[s.IntN(len(files))])
+	if slices.Contains(s.plants, at) || slices.Contains(s.plants, dir) || strings.HasSuffix(dir, ".") {
+		return
+	}
+	if _, err := os.Lstat(at); err == nil { // what is there is kept: a tree that is damaged begins another epoch
+		require.NoError(s.t, os.Rename(at, at+"."))
+	}
+	if at == dir { // as if the disk was gone
+		require.NoError(s.t, os.WriteFile(dir, nil, 0o600))
+	} else {
+		require.NoError(s.t, os.MkdirAll(filepath.Join(at, "x"), 0o700))
+	}
+	s.plants = append(s.plants, at)
+}
+
+// heal removes what is in the way.
+func (s *simulation) heal() {
+	for i := range s.plants {
+		at := s.plants[len(s.plants)-1-i]
+		require.NoError(s.t, os.RemoveAll(at))
+		if _, err := os.Lstat(at + "."); err == nil {
+			require.NoError(s.t, os.Rename(at+".", at))
+		}
+	}
+	s.plants = nil
+}
+
+// readAll reads all trees as a virtual machine does.
+func (s *simulation) readAll() {
+	trees, _ := os.ReadDir(s.dir)
+	for _, tree := range trees {
+		s.read(tree.Name())
+	}
+}
+
+// read checks that a tree shows what its machine was attributed until its update time, and that nothing goes down.
+func (s *simulation) read(dir string) {
+	word := func(name string) string {
+		text, _ := os.ReadFile(filepath.Join(s.dir, dir, name))
+		return strings.TrimSuffix(string(text), "\n")
+	}
+	generation, err := strconv.ParseUint(word("generation"), 10, 64)
+	if err != nil || generation%2 == 1 {
+		return
+	}
+	id, epoch := word("vm_id"), word("epoch")
+	var energy, base [2]uint64
+	for i, zone := range []string{"intel-rapl:0", "intel-rapl:0/intel-rapl:0:0"} {
+		if energy[i], err = strconv.ParseUint(word(zone+"/energy_uj"), 10, 64); err != nil {
+			return // something was put there meanwhile
+		}
+	}
+	at, err := strconv.ParseInt(word("update_time"), 10, 64)
+	if err != nil {
+		return
+	}
+	attributed, ok := s.attributed[id][at]
+	require.Truef(s.t, ok, "%s: %s was told nothing then", dir, id)
+	for i := range energy {
+		base[i] = energy[i] - attributed[i]
+	}
+	key := dir + " " + epoch
+	before, ok := s.seen[key]
+	if !ok {
+		before = sighting{generation: generation, base: base, energy: energy}
+	}
+	for i := range base {
+		require.LessOrEqualf(s.t, int64(base[i]), int64(before.base[i]), "%s: energy is told twice", dir)
+		if !before.away {
+			require.Equalf(s.t, before.base[i], base[i], "%s: energy is lost", dir)
+		}
+	}
+	require.GreaterOrEqual(s.t, generation, before.generation)
+	for i := range energy {
+		require.GreaterOrEqual(s.t, energy[i], before.energy[i])
+	}
+	s.seen[key] = sighting{generation, base, energy, id, dir, false}
+}
+
+// endsWithAll checks that the tree of a machine that is told shows all that it was attributed, if it always had that tree.
+func (s *simulation) endsWithAll(id string) {
+	dir := s.Publisher.machines[id].dir
+	s.read(dir)
+	owner, err := os.ReadFile(filepath.Join(s.dir, dir, "vm_id"))
+	require.NoError(s.t, err)
+	require.Equal(s.t, id+"\n", string(owner))
+	at, err := os.ReadFile(filepath.Join(s.dir, dir, "update_time"))
+	require.NoError(s.t, err)
+	require.Equal(s.t, fmt.Sprintln(s.at.UnixNano()), string(at), "%s is up to date", dir)
+	energy, _ := s.energy(dir)
+	if m := s.machines[id]; m.only && m.Name == "" {
+		require.Equal(s.t, fmt.Sprint(m.total[0]), energy)
+	}
+}
