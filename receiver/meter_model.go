@@ -98,10 +98,10 @@ func (m *ModelConfig) Validate() error {
 		wrong("file", "must not be set together with auto")
 	case (m.Auto || m.File != "") && (m.IdlePower != 0 || m.MaxPower != 0 || len(m.Points) > 0):
 		wrong("points", "must not be set together with auto or file, nor idle_power and max_power")
-	case !m.Auto && m.File == "":
+	case m.isStated():
 		m.validateCurve(wrong)
 	}
-	if m.Idle != "" && !m.Auto && m.File == "" {
+	if m.Idle != "" && m.isStated() {
 		wrong("idle", "must not be set without auto or file: the configuration states the idle power")
 	}
 	return errors.Join(errs...)
@@ -174,15 +174,14 @@ func (m *ModelConfig) stated() (model.ZoneCurve, error) {
 	return model.ZoneCurve{Kind: m.zone(), Curve: curve}, err
 }
 
-// curves returns the curves of the zone kinds, for the machine whose root directory is at root. The error tells which are missing,
-// and why.
-func (m *ModelConfig) curves(root string, kinds []power.Kind) ([]model.ZoneCurve, error) {
-	what, err := machine.Read(root, os.Getenv)
+// isStated reports whether the configuration states the curve.
+func (m *ModelConfig) isStated() bool { return !m.Auto && m.File == "" }
+
+// curves returns the curves of the zone kinds of the machine. The error tells which are missing, and why.
+func (m *ModelConfig) curves(what machine.Machine, kinds []power.Kind) ([]model.ZoneCurve, error) {
 	switch {
-	case !m.Auto && m.File == "":
+	case m.isStated():
 		return m.statedCurves(what, kinds)
-	case err != nil:
-		return nil, err
 	case m.Auto:
 		return catalog.Curves(what, catalog.Options{
 			Kinds: kinds, WithoutIdle: m.Idle == ModelIdleNone, MemoryPower: m.MemoryPower, Shape: m.Shape,
@@ -232,18 +231,22 @@ func openModel(_ context.Context, o *meterOptions) (power.Meter, error) {
 		return nil, nil
 	}
 	cfg := o.Model.Get()
-	curves, err := cfg.curves(o.RootPath, kinds)
+	what, err := machine.Read(o.RootPath, os.Getenv)
+	var curves []model.ZoneCurve
+	if err == nil || cfg.isStated() {
+		curves, err = cfg.curves(what, kinds)
+	}
 	switch {
 	case len(curves) > 0:
-	case cfg.Auto || cfg.File != "":
-		return noModel{noModelError(oneLine(err))}, nil
-	default:
+	case cfg.isStated():
 		return nil, err
+	default:
+		return noModel{noModelError(oneLine(err))}, nil
 	}
 	if err != nil {
 		o.set.Logger.Warn("Power model incomplete", zap.String("error", oneLine(err)))
 	}
-	return &modelMeter{Meter: model.New(curves...), curves: curves}, nil
+	return &modelMeter{Meter: model.New(curves...), curves: curves, machine: what.String()}, nil
 }
 
 // oneLine returns an error's text in one line.
@@ -266,7 +269,8 @@ func (noModelError) Is(target error) bool { return target == power.ErrNoZones }
 // modelMeter is a model with what its curves were made from.
 type modelMeter struct {
 	*model.Meter
-	curves []model.ZoneCurve
+	curves  []model.ZoneCurve
+	machine string // what the machine was taken for
 }
 
 // log tells what the curves of the zone kinds were made from.
@@ -277,12 +281,20 @@ func (m *modelMeter) log(logger *zap.Logger, kinds []power.Kind) {
 		}
 		expected := "unknown"
 		if c.ExpectedError > 0 {
-			expected = fmt.Sprintf("%.2g %%", 100*c.ExpectedError)
+			expected = inPercent(c.ExpectedError)
 		}
 		logger.Info("Power model selected", zap.String("zone", string(c.Kind)), zap.String("basis", cmp.Or(c.Basis, "the configuration")),
-			zap.String("idle_power", watts(c.Curve.Watts(0))), zap.String("max_power", watts(c.Curve.Watts(1))),
+			zap.String("machine", m.machine), zap.String("idle_power", watts(c.Curve.Watts(0))), zap.String("max_power", watts(c.Curve.Watts(1))),
 			zap.String("expected_error", expected))
 	}
+}
+
+// inPercent returns a share with two digits at least.
+func inPercent(share float64) string {
+	if share < 0.0995 {
+		return fmt.Sprintf("%.2g %%", 100*share)
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
 func watts(w float64) string { return fmt.Sprintf("%.3g W", w) }

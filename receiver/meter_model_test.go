@@ -81,6 +81,7 @@ func TestAutoModelsThePackageAndTheMemoryOfAMachineWithoutASensor(t *testing.T) 
 	require.Contains(t, said, "package")
 	require.Contains(t, said, "dram")
 	assert.Contains(t, said["package"]["basis"], "8259CL")
+	assert.Equal(t, cloudCPU+", 1 CPUs, 8 GiB, virtual", said["package"]["machine"])
 	for zone, fields := range said {
 		assert.NotEmpty(t, fields["basis"], zone)
 		assert.Regexp(t, `^\d+ W|^\d+\.\d+ W`, fields["idle_power"], zone)
@@ -93,6 +94,12 @@ func TestAutoModelsThePackageAndTheMemoryOfAMachineWithoutASensor(t *testing.T) 
 	require.Len(t, points, 2)
 	for _, p := range points {
 		assert.True(t, p.Value > 0 && p.Value < 1, p)
+	}
+}
+
+func TestErrorsAreToldInPercent(t *testing.T) {
+	for share, want := range map[float64]string{0.0577: "5.8 %", 0.2: "20 %", 0.0999: "10 %", 1.062: "106 %", 0.031: "3.1 %"} {
+		assert.Equal(t, want, inPercent(share))
 	}
 }
 

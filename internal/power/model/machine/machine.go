@@ -5,9 +5,11 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // Machine is what is known of a machine. Fields that are not known are zero.
@@ -60,4 +62,24 @@ func Read(root string, getenv func(string) string) (Machine, error) {
 		return m, fmt.Errorf("identify the machine: %w", err)
 	}
 	return m, nil
+}
+
+// String returns what a power model depends on, for people: "Arm Neoverse-N1 (AWS Graviton2), 2 CPUs, 7.54 GiB, virtual, aws
+// m6g.large".
+func (m Machine) String() string {
+	text := cmp.Or(m.CPU, "unknown CPU")
+	if m.Chip != "" {
+		text += " (" + m.Chip + ")"
+	}
+	text += fmt.Sprintf(", %d CPUs", m.Threads)
+	if m.Memory > 0 {
+		text += fmt.Sprintf(", %.3g GiB", float64(m.Memory)/(1<<30))
+	}
+	if m.Virtual {
+		text += ", virtual"
+	}
+	if place := strings.TrimSpace(m.Cloud + " " + m.Instance); place != "" {
+		text += ", " + place
+	}
+	return text
 }

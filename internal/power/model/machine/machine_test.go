@@ -99,6 +99,21 @@ func TestInstanceTypeComesFromTheEnvironmentWhereTheFirmwareDoesNotTell(t *testi
 	}
 }
 
+func TestMachineIsToldInOneLine(t *testing.T) {
+	for want, m := range map[string]Machine{
+		"unknown CPU, 0 CPUs": {},
+		"Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz, 80 CPUs, 188 GiB": {CPU: "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", Threads: 80, Memory: 201452650496},
+		"Arm Neoverse-N1 (AWS Graviton2), 2 CPUs, 7.54 GiB, virtual, aws m6g.large": {
+			CPU: "Arm Neoverse-N1", Chip: "AWS Graviton2", Threads: 2, Memory: 8091869184, Virtual: true, Cloud: "aws", Instance: "m6g.large",
+		},
+		"unknown CPU, 2 CPUs, virtual, gcp": {Threads: 2, Virtual: true, Cloud: "gcp"},
+	} {
+		if got := m.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestMachineWithoutCPUsIsAnError(t *testing.T) {
 	for name, files := range map[string]string{
 		"no files":     "",
