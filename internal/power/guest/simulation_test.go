@@ -4,6 +4,8 @@ package guest
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -91,7 +93,7 @@ func (s *simulation) step() {
 	case 2:
 		s.stopOne()
 	case 3:
-		for _, m := range s.machines {
+		for _, m := range s.all() {
 			if m.Zones != nil { // the series of one begin anew
 				m.Start, m.Zones = s.at, zones(power.Package, 0, power.DRAM, 0)
 				break
@@ -100,7 +102,7 @@ func (s *simulation) step() {
 	case 4:
 		s.heal()
 		s.restart()
-		for _, m := range s.machines {
+		for _, m := range s.all() {
 			if m.Zones != nil {
 				m.Start, m.Zones = s.at, zones(power.Package, 0, power.DRAM, 0)
 			}
@@ -118,9 +120,22 @@ func (s *simulation) step() {
 	s.readAll()
 }
 
+// all yields all machines, in an order that the seed decides.
+func (s *simulation) all() iter.Seq2[string, *simulated] {
+	ids := slices.Sorted(maps.Keys(s.machines))
+	s.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return func(yield func(string, *simulated) bool) {
+		for _, id := range ids {
+			if !yield(id, s.machines[id]) {
+				return
+			}
+		}
+	}
+}
+
 // stopOne ends a machine, with what it was attributed last.
 func (s *simulation) stopOne() {
-	for id, m := range s.machines {
+	for id, m := range s.all() {
 		if m.Zones == nil {
 			continue
 		}
@@ -153,7 +168,7 @@ func (s *simulation) note(id string, at time.Time) {
 
 // running returns the machines that run but one.
 func (s *simulation) running(but string) (vms []VM) {
-	for id, m := range s.machines {
+	for id, m := range s.all() {
 		if m.Zones != nil && id != but {
 			vms = append(vms, m.VM)
 			s.note(id, s.at.Add(10*time.Second))
@@ -164,19 +179,19 @@ func (s *simulation) running(but string) (vms []VM) {
 
 // publishAll publishes all machines that run, some of which used energy, and returns who has a tree.
 func (s *simulation) publishAll() (told []string) {
-	for _, m := range s.machines {
+	for _, m := range s.all() {
 		if m.Zones != nil && s.IntN(4) > 0 {
 			s.use(m)
 		}
 	}
 	s.publish(s.running("")...)
 	for key, sight := range s.seen {
-		if m := s.machines[sight.id]; m.Zones != nil && s.Publisher.machines[sight.id].dir != sight.dir {
+		if m := s.Publisher.machines[sight.id]; m != nil && m.dir != sight.dir {
 			sight.away = true
 			s.seen[key] = sight
 		}
 	}
-	for id, m := range s.machines {
+	for id, m := range s.all() {
 		if m.Zones != nil && s.Publisher.machines[id].dir != "" {
 			told = append(told, id)
 		}
