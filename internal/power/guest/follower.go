@@ -49,7 +49,7 @@ const (
 )
 
 var (
-	errNothingNew = errors.New("the hypervisor reports nothing new")
+	errNothingNew = errors.New("nothing new is reported")
 	errBeyond     = errors.New("the energy is beyond the range of the counter")
 )
 
@@ -190,10 +190,11 @@ func (f *Follower) current(now time.Time, reason error) ([]power.Value, error) {
 
 // staleFor returns the error of stale news. Its text stays the same until there are others.
 func (f *Follower) staleFor(reason error) error {
-	if f.last.Time.IsZero() {
-		return fmt.Errorf("%s is stale: %w", f.from, reason)
+	since := ""
+	if !f.last.Time.IsZero() {
+		since = " since " + f.last.Time.UTC().Format(time.RFC3339) + " by the hypervisor's clock"
 	}
-	return fmt.Errorf("%s is stale: %w since %s by its clock", f.from, reason, f.last.Time.UTC().Format(time.RFC3339))
+	return fmt.Errorf("%s is stale%s: %w", f.from, since, reason)
 }
 
 // patience returns how long nothing may be new: three times the median of the last gaps.

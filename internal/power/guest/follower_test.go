@@ -5,6 +5,7 @@ package guest
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,7 +155,7 @@ func TestStaleNewsAreAnErrorAndTheirEnergyComesLater(t *testing.T) {
 		told := b.read(40 * time.Second)
 		require.NoError(t, told.Err)
 		stale := b.read(3 * time.Second)
-		require.EqualError(t, stale.Err, "the tree is stale: the hypervisor reports nothing new")
+		require.EqualError(t, stale.Err, "the tree is stale: nothing new is reported")
 		assert.Equal(t, told.Total, stale.Total)
 		assert.Equal(t, told.At, stale.At)
 		text := stale.Err
@@ -205,7 +206,58 @@ func TestStaleErrorHasTheTimeOfTheHost(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.Values(&r, now.Add(time.Hour))
 	require.NoError(t, err)
-	assert.EqualError(t, f.stale, "the tree is stale: the hypervisor reports nothing new since 2026-11-22T08:00:00Z by its clock")
+	assert.EqualError(t, f.stale, "the tree is stale since 2026-11-22T08:00:00Z by the hypervisor's clock: nothing new is reported")
+}
+
+func TestTheHostsClockIsNotCompared(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		for i, year := range []int{1970, 2262, 1, 2026} {
+			b.tell(uint64(101 + i))
+			b.report.Time = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+			r := b.read(10 * time.Second)
+			require.NoError(t, r.Err)
+			assert.Equal(t, units.Energy(1+i)*units.Joule, r.Total)
+		}
+	})
+}
+
+// A history is random: reports with more energy or none, the same ones again, other epochs, steps down, half-written trees, long
+// silence. The total is what was added within the epochs, and each report is news once.
+func TestTotalsOfRandomHistories(t *testing.T) {
+	for seed := range uint64(20) {
+		follow(t, func(b *bubble) {
+			b.begin()
+			random := rand.New(rand.NewPCG(seed, 0))
+			energy, want := uint64(100), uint64(0)
+			for range 50 {
+				before, news := b.read(0), true
+				b.err = nil
+				switch random.IntN(7) {
+				case 0:
+					b.tell(energy)
+				case 1:
+					energy = random.Uint64N(energy + 1)
+					b.tell(energy)
+				case 2:
+					energy = random.Uint64N(1000)
+					b.report.Epoch += "x"
+					b.tell(energy)
+				case 3:
+					news = false
+				case 4:
+					b.err, news = errHalfWritten, false
+				default:
+					step := random.Uint64N(1e9)
+					energy, want = energy+step, want+step
+					b.tell(energy)
+				}
+				after := b.read(time.Second + time.Duration(random.Int64N(int64(5*time.Minute))))
+				require.Equal(t, units.Energy(want)*units.Joule, after.Total, "seed %d", seed)
+				require.Equal(t, news, after.At.After(before.At), "seed %d", seed)
+			}
+		})
+	}
 }
 
 func TestImpossibleTotalIsAnErrorAndNoEnergy(t *testing.T) {

@@ -106,7 +106,7 @@ func TestHalfWrittenTreeIsToldOnceThatLasts(t *testing.T) {
 		m.read(10 * time.Second)
 		require.NoError(t, m.pkg(time.Second).Err)
 		m.write("generation", "7\n")
-		assert.EqualError(t, m.pkg(time.Hour).Err, "powercap_path "+m.path+" is stale: it is half-written since 2023-11-14T22:13:20Z by its clock")
+		assert.EqualError(t, m.pkg(time.Hour).Err, "powercap_path "+m.path+" is stale since 2023-11-14T22:13:20Z by the hypervisor's clock: it is half-written")
 	})
 }
 
