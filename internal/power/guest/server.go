@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/vsock"
+)
+
+// Server tells virtual machines their reports over vsock (vsock(7)). To each that connects it writes one document and closes the
+// connection. It reads nothing. A virtual machine that has no report is told nothing: its connection is closed at once.
+//
+// The kernel says which virtual machine connects: vhost drops what a guest sends under another context ID than its own. So nobody
+// needs credentials, and a virtual machine cannot ask for another's report.
+//
+// A virtual machine that does not read, or connects all the time, has at most two connections at once, for five seconds each. More
+// are closed at once, so that all others are told.
+//
+// While the port cannot be listened at, that is tried again every ten seconds.
+type Server struct {
+	port   uint32
+	report func(cid uint32) (Report, bool)
+	listen func(port uint32) (net.Listener, error)
+	stop   context.CancelFunc
+	done   chan struct{} // closed when no goroutine is left
+
+	mu       sync.Mutex // guards what follows
+	listener net.Listener
+	err      error
+	conns    map[net.Conn]uint32 // the context IDs of those that are told
+}
+
+const (
+	// listenAgain is the time after which a failed listener is tried again, and acceptAgain a failed connection.
+	listenAgain = 10 * time.Second
+	acceptAgain = time.Second
+	// writeTimeout is how long a virtual machine has for reading its document.
+	writeTimeout = 5 * time.Second
+	// maxConns is how many connections there are at once, maxConnsEach of a virtual machine.
+	maxConns     = 1024
+	maxConnsEach = 2
+	// anyCID accepts connections to whichever context ID the machine has (VMADDR_CID_ANY).
+	anyCID = 1<<32 - 1
+)
+
+// NewServer returns a server that listens at a port, from 1 to 2^32-2, once it is started. report returns the report for the
+// virtual machine with a context ID, which must not change afterwards; ok is false if there is none. It is called from several
+// goroutines.
+func NewServer(port uint32, report func(cid uint32) (r Report, ok bool)) *Server {
+	return &Server{
+		port: port, report: report, done: make(chan struct{}), conns: map[net.Conn]uint32{},
+		listen: func(port uint32) (net.Listener, error) { return vsock.ListenContextID(anyCID, port, nil) },
+	}
+}
+
+// Start begins to listen. It returns at once; Err tells what goes wrong.
+func (s *Server) Start() {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() {
+		defer close(s.done)
+		var telling sync.WaitGroup
+		defer telling.Wait()
+		for ctx.Err() == nil {
+			if s.open(ctx) {
+				s.serve(ctx, &telling)
+			} else {
+				sleep(ctx, listenAgain)
+			}
+		}
+	}()
+}
+
+// Err returns why virtual machines cannot connect, nil if they can. Its text stays the same while that lasts.
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close ends the server and all its connections. It may be called again, and without Start.
+func (s *Server) Close() error {
+	if s.stop == nil {
+		return nil
+	}
+	s.stop()
+	s.mu.Lock()
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	for conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.mu.Unlock()
+	<-s.done
+	return nil
+}
+
+// open makes the listener and reports whether there is one.
+func (s *Server) open(ctx context.Context) bool {
+	listener, err := s.listen(s.port)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		s.err = fmt.Errorf("vsock port %d: %w", s.port, listenError(err))
+		return false
+	case ctx.Err() != nil: // closed meanwhile
+		_ = listener.Close()
+		return false
+	}
+	s.listener, s.err = listener, nil
+	return true
+}
+
+// listenError returns what to do about an error of listen where that is known, and its cause else.
+func listenError(err error) error {
+	switch {
+	case errors.Is(err, syscall.EAFNOSUPPORT):
+		return errors.New("sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it")
+	case errors.Is(err, syscall.EADDRINUSE):
+		return errors.New("another program listens at it")
+	case errors.Is(err, syscall.EACCES):
+		return errors.New("a port below 1024 needs CAP_NET_BIND_SERVICE")
+	}
+	return systemError(err)
+}
+
+// serve tells whoever connects, until ctx is done or the listener is closed.
+func (s *Server) serve(ctx context.Context, telling *sync.WaitGroup) {
+	for {
+		conn, err := s.listener.Accept()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil:
+			s.note(fmt.Errorf("vsock port %d: %w", s.port, systemError(err)))
+			sleep(ctx, acceptAgain)
+			continue
+		}
+		s.note(nil)
+		if cid, ok := s.admit(ctx, conn); ok {
+			telling.Go(func() { s.tell(conn, cid) })
+		} else {
+			_ = conn.Close()
+		}
+	}
+}
+
+func (s *Server) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// admit returns the context ID of the virtual machine that a connection is from. It is not ok if it is from none, or if there
+// is no room.
+func (s *Server) admit(ctx context.Context, conn net.Conn) (cid uint32, ok bool) {
+	peer, ok := conn.RemoteAddr().(*vsock.Addr)
+	if !ok || peer.ContextID <= vsock.Host { // the machine itself, or the hypervisor that it runs on
+		return 0, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	each := 0
+	for _, cid := range s.conns {
+		if cid == peer.ContextID {
+			each++
+		}
+	}
+	if ctx.Err() != nil || len(s.conns) >= maxConns || each >= maxConnsEach {
+		return 0, false
+	}
+	s.conns[conn] = peer.ContextID
+	return peer.ContextID, true
+}
+
+// tell writes the document for a virtual machine, if it has a report, and closes the connection. Whether it arrives is the virtual
+// machine's business.
+func (s *Server) tell(conn net.Conn, cid uint32) {
+	defer func() {
+		_ = conn.Close()
+		s.mu.Lock()
+		delete(s.conns, conn)
+		s.mu.Unlock()
+	}()
+	r, ok := s.report(cid)
+	if !ok {
+		return
+	}
+	text, err := marshal(&r)
+	if err != nil || conn.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+		return
+	}
+	_, _ = conn.Write(text)
+}
+
+// sleep waits for a time or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

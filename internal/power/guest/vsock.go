@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/vsock"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// Client asks the hypervisor over vsock for the report about this virtual machine. It implements power.Sensor.
+type Client struct {
+	dial     func(context.Context) (net.Conn, error)
+	follower *Follower
+	nobody   error // nobody listens
+}
+
+var (
+	// errNoVsock is returned where there is no way to a hypervisor: this is no virtual machine, or has no vsock device.
+	errNoVsock = errors.New("this machine has no vsock connection to a hypervisor: it needs a vsock device, the kernel module vmw_vsock_virtio_transport, and a sandbox that allows the family AF_VSOCK")
+	errUnknown = errors.New("the hypervisor has no energy of this virtual machine")
+	errSilent  = errors.New("no answer in time")
+)
+
+// NewClient returns a sensor that asks at the port that the hypervisor's Server listens at. It touches nothing. want reports
+// whether zones of a kind are to be read; nil means all.
+func NewClient(port uint32, want func(power.Kind) bool) *Client {
+	return &Client{
+		dial:     func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Host, port, nil) },
+		follower: NewFollower("the hypervisor's report", want),
+		nobody:   fmt.Errorf("nobody listens at vsock port %d of the hypervisor", port),
+	}
+}
+
+// Poll asks once. While there is no answer, there is nothing new: the host may start its receiver again.
+func (c *Client) Poll(ctx context.Context) ([]power.Value, error) {
+	r, err := c.ask(ctx)
+	switch now := time.Now(); {
+	case errors.Is(err, context.Canceled), errors.Is(err, errNoVsock):
+		return nil, err
+	case err != nil:
+		return c.follower.Waiting(err, now)
+	default:
+		return c.follower.Values(r, now)
+	}
+}
+
+// Close does nothing: no connection outlives a Poll.
+func (c *Client) Close() error { return nil }
+
+func (c *Client) ask(ctx context.Context) (*Report, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, c.failure(ctx, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
+	text, err := io.ReadAll(io.LimitReader(conn, maxDocument+1))
+	switch {
+	case err != nil:
+		return nil, c.failure(ctx, err)
+	case len(text) == 0:
+		return nil, errUnknown
+	}
+	return unmarshal(text)
+}
+
+// failure returns an error whose text stays the same while its cause does.
+func (c *Client) failure(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case ctx.Err() != nil, errors.Is(err, syscall.ETIMEDOUT):
+		return errSilent
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
+		return c.nobody
+	case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENETUNREACH):
+		return errNoVsock
+	}
+	return systemError(err)
+}
+
+// systemError returns the error of the system call, without addresses.
+func systemError(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return err
+}

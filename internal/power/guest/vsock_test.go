@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mdlayher/vsock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// sockets are the listeners of a host, and connections to them, in memory.
+type sockets struct {
+	failed  error // of listen
+	accepts chan accepted
+	closed  chan struct{}
+	once    sync.Once
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+func newSockets() *sockets {
+	return &sockets{accepts: make(chan accepted), closed: make(chan struct{})}
+}
+
+func (s *sockets) listen(uint32) (net.Listener, error) {
+	if s.failed != nil {
+		return nil, &net.OpError{Op: "listen", Net: "vsock", Err: os.NewSyscallError("bind", s.failed)}
+	}
+	return s, nil
+}
+
+func (s *sockets) Accept() (net.Conn, error) {
+	select {
+	case a := <-s.accepts:
+		return a.conn, a.err
+	case <-s.closed:
+		return nil, &net.OpError{Op: "accept", Net: "vsock", Err: net.ErrClosed}
+	}
+}
+
+func (s *sockets) Close() error   { s.once.Do(func() { close(s.closed) }); return nil }
+func (s *sockets) Addr() net.Addr { return &vsock.Addr{ContextID: anyCID, Port: 9480} }
+
+// conn is a connection from a context ID.
+type conn struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c conn) RemoteAddr() net.Addr { return c.from }
+
+// connect returns the guest's end of a connection.
+func (s *sockets) connect(from net.Addr) net.Conn {
+	host, guest := net.Pipe()
+	s.accepts <- accepted{conn: conn{host, from}}
+	return guest
+}
+
+func (s *sockets) from(cid uint32) net.Conn {
+	return s.connect(&vsock.Addr{ContextID: cid, Port: 50000})
+}
+
+// host is a server with virtual machines of the context IDs from 3 to 5,000.
+type host struct {
+	*testing.T
+	*sockets
+	*Server
+	mu     sync.Mutex
+	asked  []uint32
+	report Report
+}
+
+func serve(t *testing.T, test func(*host)) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &host{T: t, sockets: newSockets(), report: *wholeReport()}
+		h.Server = NewServer(9480, func(cid uint32) (Report, bool) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.asked = append(h.asked, cid)
+			return h.report, cid <= 5000
+		})
+		h.Server.listen = h.sockets.listen
+		defer func() { assert.NoError(t, h.Server.Close()) }()
+		test(h)
+	})
+}
+
+// told returns what is read of a connection.
+func (h *host) told(c net.Conn) string {
+	h.Helper()
+	text, err := io.ReadAll(c)
+	require.NoError(h, err)
+	return string(text)
+}
+
+func TestAVirtualMachineIsToldByItsContextID(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		assert.Equal(h, wholeDocument, h.told(h.from(3)))
+		assert.Equal(h, wholeDocument, h.told(h.from(5000)))
+		assert.Equal(h, []uint32{3, 5000}, h.asked)
+		assert.NoError(h, h.Err())
+	})
+}
+
+func TestWhoIsNoKnownVirtualMachineIsToldNothing(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		for _, cid := range []uint32{vsock.Hypervisor, vsock.Local, vsock.Host} {
+			assert.Empty(h, h.told(h.from(cid)), cid)
+		}
+		assert.Empty(h, h.told(h.connect(&net.UnixAddr{Name: "x"})))
+		assert.Empty(h, h.asked, "nobody is asked for about the machine itself")
+		assert.Empty(h, h.told(h.from(5001)))
+		assert.Equal(h, []uint32{5001}, h.asked)
+	})
+}
+
+func TestAVirtualMachineThatDoesNotReadKeepsNobodyElseFromBeingTold(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		began := time.Now()
+		var hostile []net.Conn
+		for range 5000 {
+			hostile = append(hostile, h.from(3))
+		}
+		synctest.Wait()
+		assert.Len(h, h.conns, maxConnsEach)
+		assert.LessOrEqual(h, runtime.NumGoroutine(), 20)
+		assert.Equal(h, wholeDocument, h.told(h.from(4)))
+		assert.Zero(h, time.Since(began), "at once")
+		for _, c := range hostile[maxConnsEach:] {
+			assert.Empty(h, h.told(c))
+		}
+		time.Sleep(writeTimeout)
+		synctest.Wait()
+		assert.Empty(h, h.conns)
+		assert.Equal(h, wholeDocument, h.told(h.from(3)), "it may read again")
+	})
+}
+
+func TestWhatAVirtualMachineSendsIsNotRead(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		c := h.from(3)
+		assert.NoError(h, c.SetWriteDeadline(time.Now().Add(time.Hour)))
+		_, err := c.Write(make([]byte, 1<<20)) // ends when the server has given up
+		assert.ErrorIs(h, err, io.ErrClosedPipe)
+	})
+}
+
+func TestConnectionsAreBoundedOverAllVirtualMachines(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		for cid := range uint32(maxConns) {
+			h.from(3 + cid)
+		}
+		synctest.Wait()
+		assert.Len(h, h.conns, maxConns)
+		assert.Empty(h, h.told(h.from(4999)))
+		time.Sleep(writeTimeout)
+		assert.Equal(h, wholeDocument, h.told(h.from(4999)))
+	})
+}
+
+func TestAPortThatCannotBeListenedAtIsToldAndTriedAgain(t *testing.T) {
+	for cause, want := range map[error]string{
+		syscall.EADDRINUSE:   "vsock port 9480: another program listens at it",
+		syscall.EACCES:       "vsock port 9480: a port below 1024 needs CAP_NET_BIND_SERVICE",
+		syscall.EAFNOSUPPORT: "vsock port 9480: sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it",
+		syscall.ENOMEM:       "vsock port 9480: " + syscall.ENOMEM.Error(),
+	} {
+		serve(t, func(h *host) {
+			h.failed = cause
+			h.Start()
+			for range 3 {
+				synctest.Wait()
+				assert.EqualError(h, h.Err(), want)
+				assert.NotErrorIs(h, h.Err(), os.ErrPermission, "which is said of energy counters")
+				time.Sleep(listenAgain)
+			}
+			synctest.Wait()
+			h.failed = nil
+			time.Sleep(listenAgain)
+			assert.Equal(h, wholeDocument, h.told(h.from(3)))
+			assert.NoError(h, h.Err())
+		})
+	}
+}
+
+func TestAConnectionThatFailsIsToldUntilAnotherIsMade(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		for range 2 {
+			h.accepts <- accepted{err: &net.OpError{Op: "accept", Net: "vsock", Err: os.NewSyscallError("accept4", syscall.EMFILE)}}
+			synctest.Wait()
+			assert.EqualError(h, h.Err(), "vsock port 9480: too many open files")
+			time.Sleep(acceptAgain)
+		}
+		assert.Equal(h, wholeDocument, h.told(h.from(3)))
+		assert.NoError(h, h.Err())
+	})
+}
+
+func TestAServerThatIsClosedLeavesNothingBehind(t *testing.T) {
+	for name, before := range map[string]func(*host){
+		"never started":        func(h *host) {},
+		"just started":         func(h *host) { h.Start() },
+		"listening":            func(h *host) { h.Start(); synctest.Wait() },
+		"waiting for the port": func(h *host) { h.failed = syscall.EADDRINUSE; h.Start(); synctest.Wait() },
+		"telling":              func(h *host) { h.Start(); h.from(3); h.from(4); synctest.Wait() },
+		"after a failure": func(h *host) {
+			h.Start()
+			h.accepts <- accepted{err: errors.New("no")}
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serve(t, func(h *host) {
+				before(h)
+				began := time.Now()
+				assert.NoError(h, h.Server.Close())
+				assert.NoError(h, h.Server.Close())
+				assert.Zero(h, time.Since(began))
+			})
+		})
+	}
+}
+
+// inGuest is a client whose host is a function.
+type inGuest struct {
+	*testing.T
+	*Client
+	answer func(net.Conn)
+	failed error
+}
+
+func ask(t *testing.T, test func(*inGuest)) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &inGuest{T: t, Client: NewClient(9480, nil)}
+		g.dial = func(ctx context.Context) (net.Conn, error) {
+			if g.failed != nil {
+				return nil, g.failed
+			}
+			host, guest := net.Pipe()
+			go func() {
+				defer host.Close()
+				g.answer(host)
+			}()
+			return guest, nil
+		}
+		test(g)
+		assert.NoError(t, g.Client.Close())
+	})
+}
+
+func write(text string) func(net.Conn) {
+	return func(c net.Conn) { _, _ = io.WriteString(c, text) }
+}
+
+// poll polls with a timeout of five seconds.
+func (g *inGuest) poll() ([]power.Value, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return g.Poll(ctx)
+}
+
+func TestOverVsockAGuestHasTheZonesOfATree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSockets()
+		server := NewServer(9480, func(uint32) (Report, bool) {
+			r := *wholeReport()
+			r.Zones = []Zone{{Kind: power.Package, Energy: 7}, {Kind: power.DRAM, Energy: 8}}
+			return r, true
+		})
+		server.listen = s.listen
+		server.Start()
+		defer server.Close()
+		client := NewClient(9480, func(k power.Kind) bool { return true })
+		client.dial = func(context.Context) (net.Conn, error) { return s.from(3), nil }
+		meter := power.NewPoller(client, power.PollOptions{Name: "hypervisor", Every: time.Second})
+		defer meter.Close()
+		_, _ = meter.Read(t.Context(), power.Sample{At: time.Now()})
+		synctest.Wait()
+		readings, err := meter.Read(t.Context(), power.Sample{At: time.Now()})
+		require.NoError(t, err)
+		require.Len(t, readings, 2)
+		for i, want := range []power.Zone{
+			{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package},
+			{ID: "intel-rapl:0:0", Name: "dram", Kind: power.DRAM, Parent: "intel-rapl:0"},
+		} {
+			want.Source, want.Domain, want.MaxWatts = power.Reported, units.NodeCPUs, power.MaxPlatformWatts
+			assert.Equal(t, want, *readings[i].Zone)
+			assert.NoError(t, readings[i].Err)
+		}
+	})
+}
+
+func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
+	dialed := func(err error) error {
+		return &net.OpError{Op: "dial", Net: "vsock", Addr: &vsock.Addr{ContextID: 2, Port: 9480}, Err: os.NewSyscallError("connect", err)}
+	}
+	for name, c := range map[string]struct {
+		answer func(net.Conn)
+		failed error
+		want   string
+	}{
+		"nobody listens":  {failed: dialed(syscall.ECONNRESET), want: "nobody listens at vsock port 9480 of the hypervisor"},
+		"no hypervisor":   {failed: dialed(syscall.ETIMEDOUT), want: "no answer in time"},
+		"another error":   {failed: dialed(syscall.ENOMEM), want: "cannot allocate memory"},
+		"not known":       {answer: write(""), want: "the hypervisor has no energy of this virtual machine"},
+		"cut":             {answer: write(wholeDocument[:50]), want: "the answer is not a report"},
+		"another program": {answer: write("SSH-2.0-OpenSSH_9.2\r\n"), want: "the answer is not a report"},
+		"a later version": {answer: write(`{"version":2}`), want: "the report has version 2, not 1"},
+		"too much":        {answer: write(strings.Repeat(wholeDocument, 1000)), want: "the answer is not a report"},
+		"says nothing":    {answer: func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, want: "no answer in time"},
+		"never ends":      {answer: func(c net.Conn) { write(wholeDocument)(c); _, _ = c.Read(make([]byte, 1)) }, want: "no answer in time"},
+		"a byte every while": {answer: func(c net.Conn) {
+			for _, b := range []byte(wholeDocument) {
+				time.Sleep(time.Second)
+				if _, err := c.Write([]byte{b}); err != nil {
+					return
+				}
+			}
+		}, want: "no answer in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ask(t, func(g *inGuest) {
+				g.answer, g.failed = c.answer, c.failed
+				values, err := g.poll()
+				assert.NoError(g, err, "it may pass")
+				assert.Empty(g, values)
+				time.Sleep(minPatience + time.Second)
+				for range 2 {
+					_, err = g.poll()
+					assert.EqualError(g, err, "the hypervisor's report: "+c.want)
+					time.Sleep(time.Minute)
+				}
+				g.answer, g.failed = write(wholeDocument), nil
+				values, err = g.poll()
+				assert.NoError(g, err)
+				assert.Len(g, values, 2)
+			})
+		})
+	}
+}
+
+func TestAGuestReadsNoMoreThanADocumentHas(t *testing.T) {
+	ask(t, func(g *inGuest) {
+		written := 0
+		g.answer = func(c net.Conn) {
+			for written < 1<<20 {
+				n, err := c.Write(make([]byte, 512))
+				if written += n; err != nil {
+					return
+				}
+			}
+		}
+		_, err := g.ask(g.Context())
+		assert.Error(g, err)
+		synctest.Wait()
+		assert.LessOrEqual(g, written, maxDocument+512)
+	})
+}
+
+func TestAMachineWithoutVsockIsToldAtOnce(t *testing.T) {
+	for _, errno := range []error{syscall.ENODEV, syscall.EAFNOSUPPORT, syscall.ENETUNREACH} {
+		ask(t, func(g *inGuest) {
+			g.failed = os.NewSyscallError("connect", errno)
+			for range 2 {
+				_, err := g.poll()
+				assert.EqualError(g, err, errNoVsock.Error(), fmt.Sprint(errno))
+			}
+		})
+	}
+}
+
+func TestAClientThatIsClosedDoesNotWaitForItsHost(t *testing.T) {
+	ask(t, func(g *inGuest) {
+		g.answer = func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
+		meter := power.NewPoller(g.Client, power.PollOptions{Name: "hypervisor"})
+		_, _ = meter.Read(g.Context(), power.Sample{At: time.Now()})
+		synctest.Wait()
+		began := time.Now()
+		assert.NoError(g, meter.Close())
+		assert.Zero(g, time.Since(began))
+	})
+}
+
+// The kernel's own sockets, where a machine can connect to itself and to nobody else.
+func TestOverTheKernelsLoopback(t *testing.T) {
+	if _, err := os.Stat("/sys/module/vsock_loopback"); err != nil {
+		t.Skip("vsock_loopback is not loaded")
+	}
+	const port = 9480
+	server := NewServer(port, func(cid uint32) (Report, bool) { return *wholeReport(), cid == 7 })
+	listening := make(chan struct{}, 1)
+	server.listen = func(port uint32) (net.Listener, error) {
+		l, err := vsock.ListenContextID(vsock.Local, port, nil)
+		listening <- struct{}{}
+		return fromGuest{l}, err
+	}
+	server.Start()
+	defer server.Close()
+	<-listening
+	client := NewClient(port, nil)
+	client.dial = func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Local, port, nil) }
+	r, err := client.ask(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, wholeReport(), r)
+
+	_, err = vsock.ListenContextID(vsock.Local, port, nil)
+	assert.EqualError(t, listenError(err), "another program listens at it")
+	assert.NoError(t, server.Close())
+	_, err = client.ask(t.Context())
+	assert.EqualError(t, err, "nobody listens at vsock port 9480 of the hypervisor")
+}
+
+// fromGuest is a listener whose connections seem to be of a guest.
+type fromGuest struct{ net.Listener }
+
+func (l fromGuest) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return conn{c, &vsock.Addr{ContextID: 7}}, nil
+}
