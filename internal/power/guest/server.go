@@ -130,7 +130,7 @@ func listenError(err error) error {
 	case errors.Is(err, syscall.EACCES):
 		return errors.New("a port below 1024 needs CAP_NET_BIND_SERVICE")
 	}
-	return systemError(err)
+	return cause(err)
 }
 
 // serve tells whoever connects, until ctx is done or the listener is closed.
@@ -144,7 +144,7 @@ func (s *Server) serve(ctx context.Context, telling *sync.WaitGroup) {
 			}
 			return
 		case err != nil:
-			s.note(fmt.Errorf("vsock port %d: %w", s.port, systemError(err)))
+			s.note(fmt.Errorf("vsock port %d: %w", s.port, cause(err)))
 			sleep(ctx, acceptAgain)
 			continue
 		}

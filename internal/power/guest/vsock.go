@@ -85,13 +85,5 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENETUNREACH):
 		return errNoVsock
 	}
-	return systemError(err)
-}
-
-// systemError returns the error of the system call, without addresses.
-func systemError(err error) error {
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno
-	}
-	return err
+	return cause(err)
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -27,7 +28,7 @@ import (
 
 // sockets are the listeners of a host, and connections to them, in memory.
 type sockets struct {
-	failed  error // of listen
+	failed  atomic.Value // of listen, a syscall.Errno, 0 for none
 	accepts chan accepted
 	closed  chan struct{}
 	once    sync.Once
@@ -43,8 +44,8 @@ func newSockets() *sockets {
 }
 
 func (s *sockets) listen(uint32) (net.Listener, error) {
-	if s.failed != nil {
-		return nil, &net.OpError{Op: "listen", Net: "vsock", Err: os.NewSyscallError("bind", s.failed)}
+	if errno, _ := s.failed.Load().(syscall.Errno); errno != 0 {
+		return nil, &net.OpError{Op: "listen", Net: "vsock", Err: os.NewSyscallError("bind", errno)}
 	}
 	return s, nil
 }
@@ -184,14 +185,14 @@ func TestConnectionsAreBoundedOverAllVirtualMachines(t *testing.T) {
 }
 
 func TestAPortThatCannotBeListenedAtIsToldAndTriedAgain(t *testing.T) {
-	for cause, want := range map[error]string{
+	for cause, want := range map[syscall.Errno]string{
 		syscall.EADDRINUSE:   "vsock port 9480: another program listens at it",
 		syscall.EACCES:       "vsock port 9480: a port below 1024 needs CAP_NET_BIND_SERVICE",
 		syscall.EAFNOSUPPORT: "vsock port 9480: sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it",
 		syscall.ENOMEM:       "vsock port 9480: " + syscall.ENOMEM.Error(),
 	} {
 		serve(t, func(h *host) {
-			h.failed = cause
+			h.failed.Store(cause)
 			h.Start()
 			for range 3 {
 				synctest.Wait()
@@ -200,7 +201,7 @@ func TestAPortThatCannotBeListenedAtIsToldAndTriedAgain(t *testing.T) {
 				time.Sleep(listenAgain)
 			}
 			synctest.Wait()
-			h.failed = nil
+			h.failed.Store(syscall.Errno(0))
 			time.Sleep(listenAgain)
 			assert.Equal(h, wholeDocument, h.told(h.from(3)))
 			assert.NoError(h, h.Err())
@@ -227,7 +228,7 @@ func TestAServerThatIsClosedLeavesNothingBehind(t *testing.T) {
 		"never started":        func(h *host) {},
 		"just started":         func(h *host) { h.Start() },
 		"listening":            func(h *host) { h.Start(); synctest.Wait() },
-		"waiting for the port": func(h *host) { h.failed = syscall.EADDRINUSE; h.Start(); synctest.Wait() },
+		"waiting for the port": func(h *host) { h.failed.Store(syscall.EADDRINUSE); h.Start(); synctest.Wait() },
 		"telling":              func(h *host) { h.Start(); h.from(3); h.from(4); synctest.Wait() },
 		"after a failure": func(h *host) {
 			h.Start()
@@ -263,9 +264,10 @@ func ask(t *testing.T, test func(*inGuest)) {
 				return nil, g.failed
 			}
 			host, guest := net.Pipe()
+			answer := g.answer
 			go func() {
 				defer host.Close()
-				g.answer(host)
+				answer(host)
 			}()
 			return guest, nil
 		}
