@@ -56,7 +56,9 @@ receivers:
       container.cpu.time: {enabled: true}
 `
 
-const collectorConfig = receiverConfig + `
+const collectorConfig = receiverConfig + fileExporter
+
+const fileExporter = `
 exporters:
   file:
     path: OUT
@@ -67,19 +69,24 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// startCollector starts a collector with a CPU time source, and returns when it has its baseline. Its output and its
-// log are kept in build/integration/<test>.
+// startCollector starts a collector with a CPU time source, and returns when it has its baseline.
 func startCollector(t *testing.T, source string) *collector {
+	t.Helper()
+	return runCollector(t, source, strings.ReplaceAll(collectorConfig, "SOURCE", source))
+}
+
+// runCollector starts a collector with a configuration whose exporter writes to OUT, and returns when it has its baseline. Its
+// output and its log are kept in build/integration/<test>.
+func runCollector(t *testing.T, name, text string) *collector {
 	t.Helper()
 	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	c := &collector{out: filepath.Join(dir, source+".json"), log: filepath.Join(dir, source+".log")}
+	c := &collector{out: filepath.Join(dir, name+".json"), log: filepath.Join(dir, name+".log")}
 	if err := os.Remove(c.out); err != nil {
 		require.ErrorIs(t, err, os.ErrNotExist)
 	}
-	config := filepath.Join(t.TempDir(), source+".yaml")
-	text := strings.NewReplacer("SOURCE", source, "OUT", c.out).Replace(collectorConfig)
-	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+	config := filepath.Join(t.TempDir(), name+".yaml")
+	require.NoError(t, os.WriteFile(config, []byte(strings.ReplaceAll(text, "OUT", c.out)), 0o600))
 	c.cmd = exec.Command(collectorBinary(t), "--config", config)
 	c.ended = startDaemon(t, c.cmd, c.log)
 	eventually(t, "the collector emits", func() bool { return c.hasEnded() || c.emissions() > 0 })

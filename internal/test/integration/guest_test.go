@@ -25,7 +25,10 @@ import (
 type guest struct {
 	dir   string // of what it sent and said, kept for inspection
 	calls *rpc.Client
-	ended <-chan struct{}
+	ended <-chan struct{} // nil where another program runs QEMU
+
+	socket   string // that QEMU connects the agent's serial port to
+	listener *net.UnixListener
 }
 
 // guestOptions describe a virtual machine.
@@ -43,28 +46,44 @@ type guestOptions struct {
 // startGuest starts a machine and returns when its first process answers.
 func startGuest(t *testing.T, o *guestOptions) *guest {
 	t.Helper()
-	g := &guest{dir: filepath.Join(cache(t), o.name)}
+	g := newGuest(t, o.name)
+	initramfs := filepath.Join(filepath.Dir(g.socket), "initramfs")
+	writeInitramfs(t, initramfs, o.files)
+	cmd := exec.Command(o.command[0], o.command[1:]...)
+	cmd.Args = append(cmd.Args, "-initrd", initramfs, "-nodefaults", "-display", "none", "-no-reboot",
+		"-chardev", "file,id=console,path="+g.console(), "-chardev", "socket,id=agent,path="+g.socket)
+	cmd.Args = append(append(cmd.Args, o.console...), o.port...)
+	cmd.ExtraFiles = o.inherit
+	g.ended = startDaemon(t, cmd, filepath.Join(g.dir, "qemu.log"))
+	g.connects(t)
+	return g
+}
+
+// newGuest returns a machine that is not started yet. Its serial port for the agent is to connect to the socket.
+func newGuest(t *testing.T, name string) *guest {
+	t.Helper()
+	g := &guest{dir: filepath.Join(cache(t), name)}
 	require.NoError(t, os.RemoveAll(g.dir))
 	require.NoError(t, os.MkdirAll(g.dir, 0o755))
 	temporary, err := os.MkdirTemp("", "guest-") // a socket's path is short
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temporary)) })
-	initramfs := filepath.Join(temporary, "initramfs")
-	writeInitramfs(t, initramfs, o.files)
-	socket := filepath.Join(temporary, "agent")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	g.socket = filepath.Join(temporary, "agent")
+	g.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: g.socket, Net: "unix"})
 	require.NoError(t, err)
-	defer func() { _ = listener.Close() }()
+	t.Cleanup(func() { _ = g.listener.Close() })
+	return g
+}
 
-	cmd := exec.Command(o.command[0], o.command[1:]...)
-	cmd.Args = append(cmd.Args, "-initrd", initramfs, "-nodefaults", "-display", "none", "-no-reboot",
-		"-chardev", "file,id=console,path="+filepath.Join(g.dir, "console.log"), "-chardev", "socket,id=agent,path="+socket)
-	cmd.Args = append(append(cmd.Args, o.console...), o.port...)
-	cmd.ExtraFiles = o.inherit
+// console is the file of what the machine says.
+func (g *guest) console() string { return filepath.Join(g.dir, "console.log") }
+
+// connects waits until the machine's first process answers.
+func (g *guest) connects(t *testing.T) {
+	t.Helper()
 	started := time.Now()
-	g.ended = startDaemon(t, cmd, filepath.Join(g.dir, "qemu.log"))
-	require.NoError(t, listener.SetDeadline(time.Now().Add(patience)))
-	conn, err := listener.Accept()
+	require.NoError(t, g.listener.SetDeadline(started.Add(patience)))
+	conn, err := g.listener.Accept()
 	require.NoError(t, err, "QEMU connects, its log is in %s", g.dir)
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	from := bufio.NewReader(conn)
@@ -77,8 +96,7 @@ func startGuest(t *testing.T, o *guestOptions) *guest {
 		io.Reader
 		io.WriteCloser
 	}{from, conn})
-	t.Logf("%s is up after %.1f s", o.name, time.Since(started).Seconds())
-	return g
+	t.Logf("%s is up after %.1f s", filepath.Base(g.dir), time.Since(started).Seconds())
 }
 
 // call calls a method of the agent.
@@ -121,6 +139,15 @@ func (g *guest) loads(t *testing.T, paths ...string) {
 		modules = append(modules, module{Path: path})
 	}
 	g.call(t, "Load", modules, &struct{}{})
+}
+
+// mounts mounts a file system.
+func (g *guest) mounts(t *testing.T, kind, source, target string, flags uintptr, options string) {
+	t.Helper()
+	g.call(t, "Mount", struct {
+		Kind, Source, Target, Options string
+		Flags                         uintptr
+	}{kind, source, target, options, flags}, &struct{}{})
 }
 
 // starts starts a program in a cgroup, in the root's if that is empty.

@@ -249,11 +249,19 @@ func (l *libvirt) virsh(t *testing.T, args ...string) string {
 // create creates a machine that does not run yet.
 func (l *libvirt) create(t *testing.T, m *machine, qemu string, k kernel, initramfs string) {
 	t.Helper()
-	domain := filepath.Join(t.TempDir(), m.name+".xml")
+	domain := m.domain(t, qemu, k, initramfs, 256, m.kernelArguments(), "<serial type='null'/>")
+	l.virsh(t, "create", domain, "--paused")
+	t.Cleanup(func() { l.virsh(t, "destroy", m.name) })
+}
+
+// domain returns a file that describes the machine to libvirt. The memory is in MiB.
+func (m *machine) domain(t *testing.T, qemu string, k kernel, initramfs string, memory int, arguments, devices string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), m.name+".xml")
 	text := fmt.Sprintf(`<domain type='qemu'>
   <name>%s</name>
   <uuid>%s</uuid>
-  <memory unit='MiB'>256</memory>
+  <memory unit='MiB'>%d</memory>
   <vcpu>1</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
@@ -263,13 +271,12 @@ func (l *libvirt) create(t *testing.T, m *machine, qemu string, k kernel, initra
   </os>
   <devices>
     <emulator>%s</emulator>
-    <serial type='null'/>
+    %s
     <memballoon model='none'/>
   </devices>
-</domain>`, m.name, m.uuid, k.image(), initramfs, m.kernelArguments(), qemu)
-	require.NoError(t, os.WriteFile(domain, []byte(text), 0o600))
-	l.virsh(t, "create", domain, "--paused")
-	t.Cleanup(func() { l.virsh(t, "destroy", m.name) })
+</domain>`, m.name, m.uuid, memory, k.image(), initramfs, arguments, qemu, devices)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 // cpuTotal returns the CPU time of a machine by libvirt, in seconds.

@@ -44,10 +44,18 @@ type process struct {
 // Module is a kernel module to load.
 type Module struct{ Path, Params string }
 
+// FileSystem is a file system to mount (mount(2)). The target is a directory that is created.
+type FileSystem struct {
+	Kind, Source, Target, Options string
+	Flags                         uintptr
+}
+
 // Program is a program to start.
 type Program struct {
 	Name string // of the log: /tmp/<Name>.log
 	Args []string
+	// Root is what the program has as its root directory, if it is not the machine's.
+	Root string
 	// Group is the cgroup, below the hierarchy's root. It is created.
 	Group string
 }
@@ -89,6 +97,17 @@ func (*Agent) Load(modules []Module, _ *None) error {
 	return nil
 }
 
+// Mount mounts a file system.
+func (*Agent) Mount(f FileSystem, _ *None) error {
+	if err := os.MkdirAll(f.Target, 0o755); err != nil { //nolint:gosec // as other mount points are
+		return err
+	}
+	if err := unix.Mount(f.Source, f.Target, f.Kind, f.Flags, f.Options); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", f.Source, f.Target, err)
+	}
+	return nil
+}
+
 // Start starts a program. Its output goes to its log.
 func (a *Agent) Start(p Program, _ *None) error {
 	log, err := os.Create(logOf(p.Name))
@@ -97,6 +116,7 @@ func (a *Agent) Start(p Program, _ *None) error {
 	}
 	cmd := exec.Command(p.Args[0], p.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: p.Root}
 	if p.Group != "" {
 		dir := hierarchy + p.Group
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the kernel makes them so, too
@@ -107,7 +127,7 @@ func (a *Agent) Start(p Program, _ *None) error {
 			return err
 		}
 		defer func() { _ = group.Close() }()
-		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
 	}
 	if err := cmd.Start(); err != nil {
 		return err

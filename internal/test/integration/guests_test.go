@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// hostConfig is that of a hypervisor's collector. The power of the CPUs is constant, that of the memory is a counter which the
+// test serves; the virtual machines carry the idle energy too.
+const hostConfig = `
+receivers:
+  energy:
+    collection_interval: 1s
+    initial_delay: 0s
+    meter: model
+    model: {idle_power: 100, max_power: 100}
+    http: [{name: memory, endpoint: MEMORY, pointer: /energy, unit: mJ, zone: dram, interval: 1s}]
+    zones: [package, dram]
+    cpu_time: procfs
+    attribution: {idle: used}
+    guests: {path: TREES}
+` + fileExporter
+
+// configOfHost returns the configuration of a collector that writes trees below a directory.
+func configOfHost(t *testing.T, trees string) string {
+	t.Helper()
+	return strings.NewReplacer("MEMORY", servesEnergy(t, newConsumption(30)), "TREES", trees).Replace(hostConfig)
+}
+
+// sharedModules are the drivers of a directory that the hypervisor shares by 9p or virtiofs.
+var sharedModules = []string{"virtio_pci", "9pnet_virtio", "9p", "virtiofs"}
+
+// servesEnergy serves the energy of a consumption, in whole millijoules, and returns the address.
+func servesEnergy(t *testing.T, consumed *consumption) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]uint64{"energy": uint64(consumed.joules(time.Now()) * 1000)})
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// told is the energy of a virtual machine by zone kind, in microjoules.
+type told struct{ pkg, dram int64 }
+
+func (a told) plus(b told) told { return told{a.pkg + b.pkg, a.dram + b.dram} }
+
+func (a told) minus(b told) told { return told{a.pkg - b.pkg, a.dram - b.dram} }
+
+// tree is the directory in which a virtual machine is told its energy, and what was seen in it.
+type tree struct {
+	path string
+
+	mu     sync.Mutex
+	states []treeState
+}
+
+// treeState is a generation of a tree.
+type treeState struct {
+	generation uint64
+	epoch      string
+	energy     told
+}
+
+// watchTree creates the directory and looks into it until the test ends.
+func watchTree(t *testing.T, path string) *tree {
+	t.Helper()
+	require.NoError(t, os.Mkdir(path, 0o755))
+	w := &tree{path: path}
+	ending, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for ticker := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-ending:
+				return
+			case <-ticker.C:
+				w.looks()
+			}
+		}
+	}()
+	t.Cleanup(func() { close(ending); <-done })
+	return w
+}
+
+// looks notes the generation that is there, if it is a new one and no other came meanwhile.
+func (w *tree) looks() {
+	generation, err := w.number("generation")
+	if err != nil || generation%2 != 0 || generation == w.last().generation {
+		return
+	}
+	s := treeState{generation: uint64(generation)}
+	epoch, err1 := os.ReadFile(filepath.Join(w.path, "epoch"))
+	pkg, err2 := w.number("intel-rapl:0/energy_uj")
+	dram, err3 := w.number("intel-rapl:0/intel-rapl:0:0/energy_uj")
+	again, err4 := w.number("generation")
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			return
+		}
+	}
+	if again != generation {
+		return
+	}
+	s.epoch, s.energy = string(epoch), told{int64(pkg), int64(dram)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.states = append(w.states, s)
+}
+
+func (w *tree) number(name string) (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(w.path, name))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+}
+
+func (w *tree) all() []treeState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.states[:len(w.states):len(w.states)]
+}
+
+// last returns the latest generation, the zero treeState before the first.
+func (w *tree) last() treeState {
+	if all := w.all(); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return treeState{}
+}
+
+// grows waits for so many generations more.
+func (w *tree) grows(t *testing.T, more int) {
+	t.Helper()
+	want := len(w.all()) + more
+	eventually(t, "the tree "+w.path+" has new generations", func() bool { return len(w.all()) >= want })
+}
+
+// requireOneSeries checks that the generations follow each other in one epoch and that no energy goes down.
+func (w *tree) requireOneSeries(t *testing.T) {
+	t.Helper()
+	all := w.all()
+	require.NotEmpty(t, all)
+	for i, s := range all[1:] {
+		require.Equal(t, all[0].epoch, s.epoch, "epoch of %s", w.path)
+		require.Greater(t, s.generation, all[i].generation, "generation of %s", w.path)
+		grown := s.energy.minus(all[i].energy)
+		require.GreaterOrEqual(t, min(grown.pkg, grown.dram), int64(0), "%s: %+v after %+v", w.path, s, all[i])
+	}
+}
+
+// microjoules returns the totals of a metric after each emission.
+func microjoules(emissions []emission, metric string, want ...string) (all []told) {
+	pkg := totals(emissions, metric, append(want, "energy.zone=package")...)
+	dram := totals(emissions, metric, append(want, "energy.zone=dram")...)
+	for i := range emissions {
+		all = append(all, told{int64(math.Round(pkg[i] * 1e6)), int64(math.Round(dram[i] * 1e6))})
+	}
+	return all
+}
+
+// attributed returns what collectors of the host, one after the other, attributed to a virtual machine: all totals that they
+// sent, each collector's on top of the last of the one before.
+func attributed(t *testing.T, uuid string, hosts ...*collector) map[told]bool {
+	t.Helper()
+	all := map[told]bool{}
+	var before told
+	for _, h := range hosts {
+		var last told
+		for _, last = range microjoules(readEmissions(t, h.out), "vm.energy", "vm.id="+uuid) {
+			all[before.plus(last)] = true
+		}
+		before = before.plus(last)
+	}
+	return all
+}
+
+// requireTold checks that every generation of the tree has what the host attributed at some collection, and that the totals of
+// each collector of the guest are those of a generation, from the generation on that it began with: processes, unattributed
+// and idle energy together, to the microjoule.
+func (w *tree) requireTold(t *testing.T, host map[told]bool, guests ...*guestCollector) {
+	t.Helper()
+	w.requireOneSeries(t)
+	for _, s := range w.all() {
+		require.True(t, host[s.energy], "%s: the host did not send %+v", w.path, s)
+	}
+	for _, c := range guests {
+		requireBalance(t, c.emissions, "package", "dram")
+		sums := make([]told, len(c.emissions))
+		for _, part := range [][]told{
+			microjoules(c.emissions, "process.energy"), microjoules(c.emissions, "system.unattributed.energy"),
+			microjoules(c.emissions, "system.energy", "energy.state=idle"),
+		} {
+			for i := range sums {
+				sums[i] = sums[i].plus(part[i])
+			}
+		}
+		different := map[told]bool{}
+		for _, s := range sums {
+			different[s] = true
+		}
+		assert.Greater(t, len(different), 2, "totals of %s, %s", c.name, c.dir)
+		began := w.beganWith(sums, host)
+		require.NotZero(t, began.generation, "%s, %s: no generation from which on its totals are the host's: %+v, %s has %+v",
+			c.name, c.dir, sums, w.path, w.all())
+		t.Logf("%s, %s: %d totals are the host's to the microjoule, %.6f J of package and %.6f J of dram from generation %d on",
+			filepath.Base(c.dir), c.name, len(different), float64(sums[len(sums)-1].pkg)/1e6, float64(sums[len(sums)-1].dram)/1e6, began.generation)
+		c.requireReported(t)
+	}
+}
+
+// beganWith returns the generation from which on these totals are the host's.
+func (w *tree) beganWith(sums []told, host map[told]bool) treeState {
+	for _, s := range w.all() {
+		matches := 0
+		for _, sum := range sums {
+			if host[s.energy.plus(sum)] {
+				matches++
+			}
+		}
+		if matches == len(sums) {
+			return s
+		}
+	}
+	return treeState{}
+}
+
+// requireReported checks that all energy says that it was reported, and is counted by what the hypervisor reported.
+func (c *guestCollector) requireReported(t *testing.T) {
+	t.Helper()
+	for _, e := range c.emissions {
+		for _, p := range e {
+			if strings.HasSuffix(p.metric, ".energy") && p.metric != "system.unattributed.energy" {
+				require.Equal(t, "reported", p.attributes["energy.source"], "%s of %s", p.metric, c.name)
+			}
+		}
+	}
+}
+
+// toldMachine is a machine of libvirt with a directory in which it is told its energy.
+type toldMachine struct {
+	machine
+	*guest
+	tree    *tree
+	modules []string
+}
+
+// defines makes a machine known to libvirt.
+func (l *libvirt) defines(t *testing.T, m *toldMachine, qemu string, k kernel, initramfs string) {
+	t.Helper()
+	devices := fmt.Sprintf(`<serial type='file'><source path='%s'/><target port='0'/></serial>
+    <serial type='unix'><source mode='connect' path='%s'/><target port='1'/></serial>
+    <filesystem type='mount' accessmode='passthrough'>
+      <source dir='%s'/>
+      <target dir='energy'/>
+      <readonly/>
+    </filesystem>`, m.console(), m.socket, m.tree.path)
+	l.virsh(t, "define", m.domain(t, qemu, k, initramfs, 1024, "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1", devices))
+	t.Cleanup(func() { l.virsh(t, "undefine", m.name) })
+}
+
+// measures waits until a machine that was started is up, and starts a load and a collector there.
+func (m *toldMachine) measures(t *testing.T, name, source string) *guestCollector {
+	t.Helper()
+	m.connects(t)
+	m.loads(t, m.modules...)
+	m.mounts9p(t, "/mnt/energy")
+	m.starts(t, "load", "", "/load", "burn", "30", "0")
+	return m.readsTree(t, name, "/mnt/energy", source)
+}
+
+// mounts9p mounts the directory that the hypervisor shares as "energy".
+func (g *guest) mounts9p(t *testing.T, at string) {
+	t.Helper()
+	g.mounts(t, "9p", "energy", at, unix.MS_RDONLY, "trans=virtio,version=9p2000.L,cache=none")
+}
+
+// readsTree starts a collector that reads a directory.
+func (g *guest) readsTree(t *testing.T, name, path, source string) *guestCollector {
+	t.Helper()
+	return g.startsCollector(t, name, "powercap_path: "+path, "zones: [package, dram]", "cpu_time: "+source)
+}
+
+// guestsFiles returns the files of a guest with a collector, a load and modules, and the paths of the modules there.
+func guestsFiles(t *testing.T, k kernel, names ...string) (files map[string]string, modules []string) {
+	t.Helper()
+	files = map[string]string{"init": build(t, "guest"), "load": build(t, "load"), "otelcol-energy": collectorBinary(t)}
+	return files, k.addModules(t, files, names...)
+}
+
+// sharedDirectory returns a directory for trees.
+func sharedDirectory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "energy-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// Two machines of libvirt read what the host's collector attributed to them. One is stopped and started, the other paused, and
+// the host's collector is stopped for a while.
+func TestLibvirtMachinesAreToldTheirEnergy(t *testing.T) {
+	need(t)
+	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
+	k := guestKernel(t, "6.1.", "amd64")
+	files, modules := guestsFiles(t, k, sharedModules...)
+	initramfs := filepath.Join(t.TempDir(), "initramfs")
+	writeInitramfs(t, initramfs, files)
+	l := startLibvirt(t)
+	shared := sharedDirectory(t)
+	config := configOfHost(t, shared)
+	host := runCollector(t, "host-1", config)
+
+	all := []*toldMachine{
+		{machine: machine{name: "paused", uuid: "7b1e54c6-0a3d-4f92-8c57-d96e2f41b083"}},
+		{machine: machine{name: "restarted", uuid: "c25f80d9-6e17-4ba4-9f38-15a7e60d3c72"}},
+	}
+	paused, restarted := all[0], all[1]
+	for _, m := range all {
+		m.guest, m.tree, m.modules = newGuest(t, "told-"+m.name), watchTree(t, filepath.Join(shared, m.name)), modules
+		l.defines(t, m, qemu, k, initramfs)
+		t.Cleanup(func() { l.virsh(t, "destroy", m.name) })
+		l.virsh(t, "start", m.name)
+	}
+	steady := paused.measures(t, "steady", "auto")
+	first := restarted.measures(t, "first", "procfs")
+	first.emits(t, 5)
+	steady.emits(t, 5)
+
+	first.stops(t)
+	l.virsh(t, "destroy", restarted.name)
+	l.virsh(t, "start", restarted.name)
+	l.virsh(t, "suspend", paused.name)
+	paused.tree.grows(t, 2) // the generation in which it was suspended, and one after it
+	before := paused.tree.last()
+	second := restarted.measures(t, "second", "procfs")
+	second.emits(t, 5)
+	after := paused.tree.last()
+	l.virsh(t, "resume", paused.name)
+	steady.emits(t, 2)
+
+	host.stop(t)
+	steady.says(t, degraded, 0)
+	second.says(t, degraded, 0)
+	gone := steady.lasts(t, 2)
+	again := runCollector(t, "host-2", config)
+	steady.says(t, recovered, 0)
+	second.says(t, recovered, 0)
+	steady.emits(t, 3)
+	second.emits(t, 3)
+	steady.stops(t)
+	second.stops(t)
+	paused.tree.grows(t, 2)
+	again.stop(t)
+
+	paused.tree.requireTold(t, attributed(t, paused.uuid, host, again), steady)
+	restarted.tree.requireTold(t, attributed(t, restarted.uuid, host, again), first, second)
+	assert.Greater(t, after.generation, before.generation+6, "generations of a paused machine")
+	grown := after.energy.minus(before.energy)
+	t.Logf("while it was paused the machine had %.6f J of package in %d generations", float64(grown.pkg)/1e6, (after.generation-before.generation)/2)
+	assert.Less(t, grown.pkg, int64(1e6), "energy of a paused machine, in microjoules")
+	assert.Zero(t, steady.gained("intel-rapl:0", gone), "energy while the host's collector is stopped")
+	t.Logf("while the host's collector is stopped: %s", steady.degraded())
+}
+
+// A machine without a manager reads its directory by 9p and by virtiofs at once.
+func TestEnergyBy9PAndVirtiofs(t *testing.T) {
+	need(t)
+	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
+	virtiofsd := "/usr/lib/qemu/virtiofsd"
+	if _, err := os.Stat(virtiofsd); err != nil {
+		t.Skip("lacks " + virtiofsd + ": apt-get install qemu-system-common (Debian 12)")
+	}
+	k := guestKernel(t, "6.1.", "amd64")
+	files, modules := guestsFiles(t, k, sharedModules...)
+	t.Parallel()
+	shared := sharedDirectory(t)
+	m := machine{name: "shared", uuid: "e90a3d17-52bc-4d68-b1f4-08c76e9a2d5f"}
+	w := watchTree(t, filepath.Join(shared, m.name))
+	host := runCollector(t, "host", configOfHost(t, shared))
+
+	socket := filepath.Join(sharedDirectory(t), "socket")
+	startDaemon(t, exec.Command(virtiofsd, "--socket-path="+socket, "-o", "source="+w.path, "-o", "cache=none", "-o", "sandbox=chroot"),
+		filepath.Join(cache(t), "virtiofsd.log"))
+	eventually(t, "virtiofsd listens", func() bool { _, err := os.Stat(socket); return err == nil })
+	g := startGuest(t, &guestOptions{
+		name: "told-" + m.name, files: files,
+		console: []string{"-serial", "chardev:console"}, port: []string{"-serial", "chardev:agent"},
+		command: []string{
+			qemu, "-name", "guest=" + m.name, "-uuid", m.uuid, "-accel", "tcg,thread=multi", "-machine", "q35,memory-backend=memory", "-smp", "2",
+			"-m", "1G", "-object", "memory-backend-memfd,id=memory,size=1G,share=on",
+			"-kernel", k.image(), "-append", "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1",
+			"-virtfs", "local,path=" + w.path + ",mount_tag=energy,security_model=none,readonly=on",
+			"-chardev", "socket,id=virtiofsd,path=" + socket, "-device", "vhost-user-fs-pci,chardev=virtiofsd,tag=energyfs",
+		},
+	})
+	g.loads(t, modules...)
+	g.mounts9p(t, "/mnt/9p")
+	g.mounts(t, "virtiofs", "energyfs", "/mnt/virtiofs", unix.MS_RDONLY, "")
+	g.starts(t, "load", "", "/load", "burn", "60", "0")
+	collectors := []*guestCollector{g.readsTree(t, "9p", "/mnt/9p", "procfs"), g.readsTree(t, "virtiofs", "/mnt/virtiofs", "procfs")}
+	for _, c := range collectors {
+		c.emits(t, 6)
+	}
+	for _, c := range collectors {
+		c.stops(t)
+	}
+	g.powersOff(t)
+	host.stop(t)
+	w.requireTold(t, attributed(t, m.uuid, host), collectors...)
+}
