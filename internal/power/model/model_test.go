@@ -205,6 +205,53 @@ func TestModelGoesOnWhenTimesWentBack(t *testing.T) {
 	}
 }
 
+// TestEachZoneOfAModelIsExact compares many short reads with one long one, for zones with fractions of a microjoule of their own.
+func TestEachZoneOfAModelIsExact(t *testing.T) {
+	curves := []ZoneCurve{
+		{Kind: power.Package, Curve: mustCurve(t, Point{0, 100. / 3}, Point{1, 700. / 9})},
+		{Kind: power.DRAM, Curve: mustCurve(t, Point{0, 22. / 7}, Point{0.3, 5}, Point{1, 50. / 7})},
+		{Kind: power.Platform, Curve: mustCurve(t, Point{0.5, 1e-6 / 3})},
+	}
+	const reads, every = 100_000, 1_234_567 * time.Nanosecond
+	m := New(curves...)
+	var rs []power.Reading
+	var err error
+	for i := range reads + 1 {
+		if rs, err = m.Read(context.Background(), load(time.Duration(i)*every, float64(i), float64(4*i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range curves {
+		want := c.Curve.Watts(0.25) * (reads * every).Seconds() * 1e6
+		if got := float64(rs[i].Total); rs[i].Zone.Kind != c.Kind || got > want+1 || got < want-1 {
+			t.Errorf("%s: %.0f µJ, want %.3f", c.Kind, got, want)
+		}
+		if !rs[i].At.Equal(after(reads * every)) {
+			t.Errorf("%s: as of %v", c.Kind, rs[i].At)
+		}
+	}
+}
+
+func TestZonesOfAModelAreToldApart(t *testing.T) {
+	curve := mustCurve(t, Point{0, 10})
+	rs, err := New(ZoneCurve{Kind: power.Package, Curve: curve}, ZoneCurve{Kind: power.DRAM, Curve: curve}).Read(context.Background(), load(0, 0, 1))
+	if err != nil || len(rs) != 2 || rs[0].Zone == rs[1].Zone || rs[0].Zone.ID == rs[1].Zone.ID || rs[1].Zone.Name != "dram" || rs[1].Zone.Parent != "" {
+		t.Errorf("%+v, %v", rs, err)
+	}
+}
+
+func TestReadDoesNotAllocate(t *testing.T) {
+	curve := mustCurve(t, Point{0, 10}, Point{0.5, 15}, Point{1, 20})
+	m := New(ZoneCurve{Kind: power.Package, Curve: curve}, ZoneCurve{Kind: power.DRAM, Curve: curve}, ZoneCurve{Kind: power.Platform, Curve: curve})
+	d := time.Duration(0)
+	if n := testing.AllocsPerRun(100, func() {
+		d += time.Second
+		_, _ = m.Read(context.Background(), load(d, d.Seconds(), 4*d.Seconds()))
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestModelSaturates(t *testing.T) {
 	m := newPackage(mustCurve(t, Point{0, math.MaxFloat64}))
 	readModel(t, m, load(0, 0, 0))

@@ -39,7 +39,7 @@ const (
 // its family, any server. A virtual machine has the part of its host that its CPUs are of the host's threads.
 func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	if m.Threads < 1 || m.Threads > maxThreads {
-		return nil, fmt.Errorf("no power model: the machine has %d CPUs", m.Threads)
+		return nil, fmt.Errorf("the machine has %d CPUs", m.Threads)
 	}
 	h := find(m)
 	var curves []model.ZoneCurve
@@ -210,7 +210,10 @@ func (h *host) finish(watts func(u float64) float64, o Options) (model.Curve, er
 
 // memory returns the curve of all the machine's memory.
 func (h *host) memory(o Options) (model.ZoneCurve, error) {
-	if h.Memory == 0 || h.Memory > maxMemory {
+	switch {
+	case h.Memory == 0:
+		return model.ZoneCurve{}, errors.New("the size of the memory is not known")
+	case h.Memory > maxMemory:
 		return model.ZoneCurve{}, fmt.Errorf("the machine has %d bytes of memory", h.Memory)
 	}
 	if o.MemoryPower > 0 {

@@ -303,7 +303,7 @@ func TestWhatIsNoMachineIsRefused(t *testing.T) {
 		m := gold6230
 		m.Memory = memory
 		c, err := Curves(m, Options{Kinds: all})
-		if len(c) != 2 || err == nil || !strings.Contains(err.Error(), "no power model of dram: the machine has ") {
+		if len(c) != 2 || err == nil || !strings.Contains(err.Error(), "no power model of dram: the ") {
 			t.Errorf("memory of %d: %d curves, %v", memory, len(c), err)
 		}
 	}

@@ -124,7 +124,7 @@ func isArm(family string) bool { return strings.HasPrefix(family, "arm") }
 // isXeonScalable reports whether the family is one of those that the median curve was measured on.
 func isXeonScalable(family string) bool {
 	switch family {
-	case "intel-skylake", "intel-skylake-server", "intel-cascadelake":
+	case "intel-skylake", "intel-cascadelake":
 		return true
 	}
 	return false

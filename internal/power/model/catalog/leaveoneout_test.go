@@ -170,7 +170,31 @@ func tables() string {
 		fmt.Fprintf(&b, "| %s | %.0f %% | %.0f %% | %.0f %% |\n", row.name,
 			100*median(slices.Clone(row.values)), 100*mean(row.values), 100*slices.Max(row.values))
 	}
+	b.WriteString(expected())
 	return b.String()
+}
+
+// expected returns the table of the errors to expect.
+func expected() string {
+	var least, most float64 = 1, 0
+	for fields := range lines(familyList) {
+		s := lookupSystems(fields[0])
+		least, most = min(least, s.spread), max(most, s.spread)
+	}
+	return fmt.Sprintf(`
+`+"`model: auto`"+` says at start what it took, and the error to expect: means of the tables above.
+
+| taken | error to expect |
+|---|---|
+| the measured curve of the same CPU | %.1f %%: what separates two systems with one CPU, the median of 619 published SPECpower results, at the wall |
+| TDP and shape, Xeon Scalable of the first and second generation | %.1f %% |
+| TDP and shape, any other CPU | %.0f %% |
+| a CPU that is not listed, by the TDP of a core of its family | %.0f %% (Xeon Scalable of these generations), %.0f %% (any other): the errors of both, added as squares |
+| an unknown CPU, by the TDP of a core of all servers | %.0f %%: likewise |
+| memory | %.0f %% |
+| `+"`zone: platform`"+` | half of what the middle 80 %% of the family's published systems span: %.0f %% to %.0f %%; %.0f %% where the family is not known |
+`, 100*sameCPUError, 100*scalableError, 100*otherError, 100*math.Hypot(scalableError, familyError), 100*math.Hypot(otherError, familyError),
+		100*math.Hypot(otherError, serverError), 100*memoryError, 100*least, 100*most, 100*lookupSystems("").spread)
 }
 
 const page = "../../../../docs/accuracy.md"
