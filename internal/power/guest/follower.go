@@ -56,7 +56,8 @@ var (
 // followed is a zone with its total.
 type followed struct {
 	power.Zone
-	counter *power.Counter // of the epoch
+	counter *power.Counter // of the epoch, nil before the first report that has the zone
+	epoch   string
 	total   units.Energy
 	// Of the last news:
 	event  power.Event
@@ -103,13 +104,12 @@ func (f *Follower) take(r *Report, now time.Time) {
 		f.newest = (f.newest + 1) % len(f.gaps)
 		f.gaps[f.newest] = now.Sub(f.since)
 	}
-	moved := f.started && r.Epoch != f.last.Epoch
 	for _, z := range f.zones {
 		z.listed = false
 	}
 	for i := range r.Zones {
 		if f.want(r.Zones[i].Kind) {
-			f.zone(&r.Zones[i]).take(&r.Zones[i], r.Epoch, now, moved)
+			f.zone(&r.Zones[i]).take(&r.Zones[i], r.Epoch, now)
 		}
 	}
 	f.last, f.since, f.started, f.stale = *r, now, true, nil
@@ -136,12 +136,12 @@ func (f *Follower) zone(reported *Zone) *followed {
 	return f.zones[i]
 }
 
-// take adds what the report has of the zone. moved reports whether its epoch has just begun.
-func (z *followed) take(reported *Zone, epoch string, now time.Time, moved bool) {
+// take adds what a report of the epoch has of the zone. The reports before may have lacked it.
+func (z *followed) take(reported *Zone, epoch string, now time.Time) {
 	z.listed, z.event, z.err = true, power.NoEvent, nil
-	again := z.counter != nil && moved
-	if z.counter == nil || moved {
-		z.counter = newCounter(reported, epoch)
+	again := z.counter != nil && z.epoch != epoch
+	if z.counter == nil || again {
+		z.counter, z.epoch = newCounter(reported, epoch), epoch
 	}
 	if reported.Energy > maxEnergy {
 		z.err = fmt.Errorf("zone %s: %w", z.ID, errBeyond)

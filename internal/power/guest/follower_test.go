@@ -133,6 +133,28 @@ func TestAnotherEpochRebases(t *testing.T) {
 	}
 }
 
+func TestAnotherEpochRebasesAlsoAZoneThatItLacksAtFirst(t *testing.T) {
+	f, now := NewFollower("the tree", nil), time.Now()
+	generation := uint64(0)
+	told := func(epoch string, zones ...Zone) (totals []units.Energy) {
+		generation++
+		values, err := f.Values(&Report{Epoch: epoch, Generation: generation, Zones: zones}, now)
+		require.NoError(t, err)
+		require.Len(t, values, len(zones))
+		for _, z := range f.zones {
+			totals = append(totals, z.total)
+		}
+		return totals
+	}
+	pkg := func(e units.Energy) Zone { return Zone{Kind: power.Package, Energy: e} }
+	dram := func(e units.Energy) Zone { return Zone{Kind: power.DRAM, Energy: e} }
+	told("a", pkg(100), dram(200))
+	assert.Equal(t, []units.Energy{1, 2}, told("a", pkg(101), dram(202)))
+	assert.Equal(t, []units.Energy{1, 2}, told("b", pkg(5000)))
+	assert.Equal(t, []units.Energy{4, 2}, told("b", pkg(5003), dram(9000)))
+	assert.Equal(t, []units.Energy{4, 5}, told("b", pkg(5003), dram(9003)))
+}
+
 func TestStepDownWithinAnEpochRebases(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()

@@ -83,6 +83,9 @@ type tree struct {
 	told [len(treeKinds)]units.Energy
 	// kinds is what the files show, as indices in treeKinds, -1 for none, by place.
 	kinds [numPlaces]int
+	// lost marks places whose total is not known, as the tree that was read does not have them. They may have had one, before the
+	// host lost the zone: the epoch does not go on with them.
+	lost [numPlaces]bool
 	// prepared reports whether all files are there that do not change.
 	prepared bool
 }
@@ -113,11 +116,16 @@ func openTree(trees *os.Root, dir, id string) (t *tree, owner string, err error)
 	owner, err = t.read(root)
 	switch {
 	case errors.Is(err, errMisunderstood), err == nil && owner != id:
-		t.epoch, t.total = rand.Text(), [numPlaces]units.Energy{}
+		t.beginEpoch()
 	case err != nil:
 		return nil, "", err
 	}
 	return t, owner, nil
+}
+
+// beginEpoch has the totals begin anew.
+func (t *tree) beginEpoch() {
+	t.epoch, t.total, t.lost = rand.Text(), [numPlaces]units.Energy{}, [numPlaces]bool{}
 }
 
 // openDirectory opens a directory that is no symbolic link.
@@ -153,6 +161,7 @@ func (t *tree) read(root *os.Root) (owner string, err error) {
 	for p := range t.total {
 		dir, _ := directory(p)
 		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			t.lost[p] = true
 			continue
 		} else if !isDirectory(root, dir) {
 			return owner, errMisunderstood
@@ -162,6 +171,7 @@ func (t *tree) read(root *os.Root) (owner string, err error) {
 			return owner, err
 		}
 		if text == "" {
+			t.lost[p] = true
 			continue
 		}
 		energy, err := strconv.ParseUint(text, 10, 63)
@@ -260,6 +270,11 @@ func (t *tree) add(zones []Zone) {
 	for i := range zones {
 		if j := slices.Index(treeKinds[:], zones[i].Kind); j >= 0 {
 			now[j] = &zones[i]
+		}
+	}
+	for i, zone := range now {
+		if zone != nil && t.lost[placeOf(i)] {
+			t.beginEpoch()
 		}
 	}
 	before := t.kinds[whole]

@@ -168,6 +168,27 @@ func TestAZoneThatIsNoLongerReadIsRemoved(t *testing.T) {
 }
 
 // Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the other is never mixed into it.
+// While a zone is lost its total is nowhere. After a restart it begins at 0, which no epoch may.
+func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
+	d := newTrees(t)
+	before := d.open(uuid)
+	require.NoError(t, before.write(d.Root, noon, zones(power.Package, 500, power.DRAM, 60)))
+	require.NoError(t, before.write(d.Root, noon, zones(power.Package, 510)))
+	after := d.open(uuid)
+	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 3)))
+	assert.Equal(t, before.epoch+"\n", d.files()["epoch"])
+	assert.Equal(t, "513\n", d.files()["intel-rapl:0/energy_uj"])
+	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 7)))
+	files := d.files()
+	assert.NotEqual(t, before.epoch+"\n", files["epoch"])
+	assert.Equal(t, "8\n", files["generation"])
+	assert.Equal(t, "2\n", files["intel-rapl:0/energy_uj"])
+	assert.Equal(t, "7\n", files["intel-rapl:0/intel-rapl:0:0/energy_uj"])
+	require.NoError(t, after.write(d.Root, noon, zones(power.Package, 6, power.DRAM, 8)))
+	assert.Equal(t, files["epoch"], d.files()["epoch"])
+	assert.Equal(t, "3\n", d.files()["intel-rapl:0/energy_uj"])
+}
+
 func TestATreeShowsOneZoneOfTheWholeMachine(t *testing.T) {
 	d := newTrees(t)
 	tree := d.open(uuid)
