@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"path/filepath"
 	"slices"
 
@@ -47,12 +48,22 @@ func (c *GuestsConfig) Validate() error {
 // guests tells the virtual machines of this node what they were attributed.
 type guests struct {
 	publisher *guest.Publisher // nil where none is told
+	server    *guest.Server    // nil where none is told over vsock
 	vms       []guest.VM       // of the last collection
+	// listen is for tests; see guest.Server.
+	listen func(port uint32) (net.Listener, error)
 }
 
 func (g *guests) open(cfg *Config) {
-	if cfg.Guests.HasValue() {
-		g.publisher = guest.NewPublisher(guest.PublisherOptions{Path: cfg.Guests.Get().Path})
+	if !cfg.Guests.HasValue() {
+		return
+	}
+	c := cfg.Guests.Get()
+	g.publisher = guest.NewPublisher(guest.PublisherOptions{Path: c.Path})
+	if c.VsockPort != 0 {
+		g.server = guest.NewServer(uint32(c.VsockPort), g.publisher.Report)
+		g.server.Listen = g.listen
+		g.server.Start()
 	}
 }
 
@@ -65,7 +76,11 @@ func (g *guests) tell(l *ledger, m *claims.Measurement) error {
 		g.collect(l)
 		g.publisher.Publish(g.vms, m.Stamp)
 	}
-	return g.publisher.Err()
+	err := g.publisher.Err()
+	if g.server == nil || g.server.Err() == nil {
+		return err
+	}
+	return joined(err, g.server.Err())
 }
 
 // collect lists the virtual machines that have a series, with those that have ended.
@@ -116,6 +131,9 @@ func (l *ledger) zonesOf(a *attribution.Account, zones []guest.Zone) []guest.Zon
 func (g *guests) close() error {
 	if g.publisher == nil {
 		return nil
+	}
+	if g.server != nil {
+		_ = g.server.Close() // never fails
 	}
 	return g.publisher.Close()
 }

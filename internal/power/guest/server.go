@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"sync"
 	"syscall"
@@ -25,9 +26,11 @@ import (
 //
 // While the port cannot be listened at, that is tried again every ten seconds.
 type Server struct {
+	// Listen listens at a port, of the machine's AF_VSOCK sockets if it is nil. It must not be changed after Start.
+	Listen func(port uint32) (net.Listener, error)
+
 	port   uint32
 	report func(cid uint32) (Report, bool)
-	listen func(port uint32) (net.Listener, error)
 	stop   context.CancelFunc
 	done   chan struct{} // closed when no goroutine is left
 
@@ -54,14 +57,14 @@ const (
 // virtual machine with a context ID, which must not change afterwards; ok is false if there is none. It is called from several
 // goroutines.
 func NewServer(port uint32, report func(cid uint32) (r Report, ok bool)) *Server {
-	return &Server{
-		port: port, report: report, done: make(chan struct{}), conns: map[net.Conn]uint32{},
-		listen: func(port uint32) (net.Listener, error) { return vsock.ListenContextID(anyCID, port, nil) },
-	}
+	return &Server{port: port, report: report, done: make(chan struct{}), conns: map[net.Conn]uint32{}}
 }
 
 // Start begins to listen. It returns at once; Err tells what goes wrong.
 func (s *Server) Start() {
+	if s.Listen == nil {
+		s.Listen = func(port uint32) (net.Listener, error) { return vsock.ListenContextID(anyCID, port, nil) }
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	go func() {
@@ -105,7 +108,7 @@ func (s *Server) Close() error {
 
 // open makes the listener and reports whether there is one.
 func (s *Server) open(ctx context.Context) bool {
-	listener, err := s.listen(s.port)
+	listener, err := s.Listen(s.port)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -127,8 +130,8 @@ func listenError(err error) error {
 		return errors.New("sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it")
 	case errors.Is(err, syscall.EADDRINUSE):
 		return errors.New("another program listens at it")
-	case errors.Is(err, syscall.EACCES):
-		return errors.New("a port below 1024 needs CAP_NET_BIND_SERVICE")
+	case errors.Is(err, fs.ErrPermission): // not wrapped: it says nothing about energy counters
+		return errors.New("permission denied: ports below 1024 need CAP_NET_BIND_SERVICE")
 	}
 	return cause(err)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"syscall"
 	"time"
@@ -84,6 +85,8 @@ func (c *Client) failure(ctx context.Context, err error) error {
 		return c.nobody
 	case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENETUNREACH):
 		return errNoVsock
+	case errors.Is(err, fs.ErrPermission): // not wrapped: it says nothing about energy counters
+		return errors.New("permission denied for a vsock connection")
 	}
 	return cause(err)
 }

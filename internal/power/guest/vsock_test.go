@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
@@ -100,7 +101,7 @@ func serve(t *testing.T, test func(*host)) {
 			h.asked = append(h.asked, cid)
 			return h.report, cid <= 5000
 		})
-		h.Server.listen = h.sockets.listen
+		h.Server.Listen = h.sockets.listen
 		defer func() { assert.NoError(t, h.Server.Close()) }()
 		test(h)
 	})
@@ -187,7 +188,7 @@ func TestConnectionsAreBoundedOverAllVirtualMachines(t *testing.T) {
 func TestAPortThatCannotBeListenedAtIsToldAndTriedAgain(t *testing.T) {
 	for cause, want := range map[syscall.Errno]string{
 		syscall.EADDRINUSE:   "vsock port 9480: another program listens at it",
-		syscall.EACCES:       "vsock port 9480: a port below 1024 needs CAP_NET_BIND_SERVICE",
+		syscall.EACCES:       "vsock port 9480: permission denied: ports below 1024 need CAP_NET_BIND_SERVICE",
 		syscall.EAFNOSUPPORT: "vsock port 9480: sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it",
 		syscall.ENOMEM:       "vsock port 9480: " + syscall.ENOMEM.Error(),
 	} {
@@ -295,7 +296,7 @@ func TestOverVsockAGuestHasTheZonesOfATree(t *testing.T) {
 			r.Zones = []Zone{{Kind: power.Package, Energy: 7}, {Kind: power.DRAM, Energy: 8}}
 			return r, true
 		})
-		server.listen = s.listen
+		server.Listen = s.listen
 		server.Start()
 		defer server.Close()
 		client := NewClient(9480, func(k power.Kind) bool { return true })
@@ -318,6 +319,76 @@ func TestOverVsockAGuestHasTheZonesOfATree(t *testing.T) {
 	})
 }
 
+// What a publisher is given arrives in the guest, to the microjoule, over whichever restarts and failures.
+func TestWhatIsPublishedArrivesOverVsock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 2))
+		var (
+			publisher *Publisher
+			server    *Server
+			s         *sockets
+			given     units.Energy // since the host's receiver started
+			told      units.Energy // since the guest's did
+		)
+		start := func() {
+			s, given = newSockets(), 0
+			publisher = NewPublisher(PublisherOptions{})
+			server = NewServer(9480, publisher.Report)
+			server.Listen = s.listen
+			server.Start()
+		}
+		stop := func() {
+			assert.NoError(t, server.Close())
+			assert.NoError(t, publisher.Close())
+		}
+		publish := func() {
+			vms := []VM{{ID: "web", CID: 3, Zones: []Zone{{Kind: power.Package, Energy: given}}}, {ID: "db", CID: 4}}
+			publisher.Publish(vms, time.Now())
+		}
+		client := NewClient(9480, nil)
+		client.dial = func(context.Context) (net.Conn, error) {
+			select {
+			case <-s.closed:
+				return nil, syscall.ECONNRESET
+			default:
+				return s.from(3), nil
+			}
+		}
+		meter := power.NewPoller(client, PollOptions("hypervisor"))
+		read := func() units.Energy {
+			time.Sleep(1500 * time.Millisecond)
+			synctest.Wait()
+			readings, _ := meter.Read(t.Context(), power.Sample{At: time.Now()})
+			if len(readings) == 0 {
+				return 0
+			}
+			return readings[0].Total
+		}
+		start()
+		publish()
+		read()
+		assert.Zero(t, read())
+		for i := range 2000 {
+			switch random.IntN(20) {
+			case 0:
+				stop()
+				read()
+				start() // under another epoch, whose first total is where counting goes on
+				given += units.Energy(random.IntN(1e9))
+				publish()
+				assert.Equal(t, told, read())
+			default:
+				step := units.Energy(random.IntN(1e9))
+				given, told = given+step, told+step
+				publish()
+			}
+			require.Equal(t, told, read(), i)
+		}
+		stop()
+		assert.NoError(t, meter.Close())
+	})
+}
+
 func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
 	dialed := func(err error) error {
 		return &net.OpError{Op: "dial", Net: "vsock", Addr: &vsock.Addr{ContextID: 2, Port: 9480}, Err: os.NewSyscallError("connect", err)}
@@ -329,6 +400,7 @@ func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
 	}{
 		"nobody listens":  {failed: dialed(syscall.ECONNRESET), want: "nobody listens at vsock port 9480 of the hypervisor"},
 		"no hypervisor":   {failed: dialed(syscall.ETIMEDOUT), want: "no answer in time"},
+		"not permitted":   {failed: dialed(syscall.EACCES), want: "permission denied for a vsock connection"},
 		"another error":   {failed: dialed(syscall.ENOMEM), want: "cannot allocate memory"},
 		"not known":       {answer: write(""), want: "the hypervisor has no energy of this virtual machine"},
 		"cut":             {answer: write(wholeDocument[:50]), want: "the answer is not a report"},
@@ -356,6 +428,7 @@ func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
 				for range 2 {
 					_, err = g.poll()
 					assert.EqualError(g, err, "the hypervisor's report: "+c.want)
+					assert.NotErrorIs(g, err, os.ErrPermission, "which is said of energy counters")
 					time.Sleep(time.Minute)
 				}
 				g.answer, g.failed = write(wholeDocument), nil
@@ -417,7 +490,7 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 	const port = 9480
 	server := NewServer(port, func(cid uint32) (Report, bool) { return *wholeReport(), cid == 7 })
 	listening := make(chan struct{}, 1)
-	server.listen = func(port uint32) (net.Listener, error) {
+	server.Listen = func(port uint32) (net.Listener, error) {
 		l, err := vsock.ListenContextID(vsock.Local, port, nil)
 		listening <- struct{}{}
 		return fromGuest{l}, err
