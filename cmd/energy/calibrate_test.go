@@ -371,7 +371,7 @@ func TestEachCollectionIsRecordedOnce(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 65*time.Second)
 			defer stop()
 			e := &exporter{began: time.Now(), at: with.at, steady: with.steady}
-			r, err := collect(ctx, &http.Client{Transport: e}, "http://collector/metrics", time.Second, time.Minute)
+			r, err := collect(ctx, &http.Client{Transport: e}, "http://collector/metrics", time.Second)
 			require.NoError(t, err)
 			require.Len(t, r.utilization, 7)
 			assert.Len(t, r.zones["ipmi0"].reads, 7)
@@ -387,7 +387,7 @@ func TestACollectorThatNoLongerAnswersEndsTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &exporter{began: time.Now()}
 		time.AfterFunc(25*time.Second, func() { e.fails.Store(true) })
-		r, err := collect(t.Context(), &http.Client{Transport: e}, "http://collector/metrics", time.Second, time.Minute)
+		r, err := collect(t.Context(), &http.Client{Transport: e}, "http://collector/metrics", time.Second)
 		require.ErrorContains(t, err, "no answer from http://collector/metrics for 1m0s")
 		assert.Len(t, r.utilization, 3, "what was recorded is kept")
 	})

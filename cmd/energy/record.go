@@ -222,9 +222,12 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 	return float64(now.UnixMilli()) / 1e3
 }
 
+// patience is how long a collector may not answer.
+const patience = time.Minute
+
 // collect scrapes the endpoint until ctx is done, which ends the record, or the collector did not answer for longer than patience.
 // It returns the record with the error, too.
-func collect(ctx context.Context, client *http.Client, endpoint string, every, patience time.Duration) (*record, error) {
+func collect(ctx context.Context, client *http.Client, endpoint string, every time.Duration) (*record, error) {
 	r := newRecord()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

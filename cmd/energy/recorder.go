@@ -46,9 +46,6 @@ func (o *recorder) check() error {
 	return nil
 }
 
-// patience is how long a collector may not answer.
-const patience = time.Minute
-
 // obtain records what the collector reports, or reads what was recorded.
 func (o *recorder) obtain(ctx context.Context) (*record, error) {
 	if o.from != "" {
@@ -76,7 +73,7 @@ func (o *recorder) obtain(ctx context.Context) (*record, error) {
 		defer stop()
 	}
 	m := machineOf(ctx, o.endpoint)
-	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.every, patience)
+	r, err := collect(ctx, http.DefaultClient, o.endpoint, o.every)
 	r.machine = m
 	if file != nil { // also what there is of a record that ended early
 		err = errors.Join(err, r.write(file), file.Close())

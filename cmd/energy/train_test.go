@@ -143,7 +143,7 @@ func (n *node) recorded(t *testing.T, length time.Duration) (r *record) {
 		defer stop()
 		n.began = time.Now()
 		var err error
-		r, err = collect(ctx, &http.Client{Transport: n}, "http://collector/metrics", 5*time.Second, time.Minute)
+		r, err = collect(ctx, &http.Client{Transport: n}, "http://collector/metrics", 5*time.Second)
 		require.NoError(t, err)
 	})
 	r.machine = &testMachine

@@ -71,9 +71,6 @@ var curveFits = map[string]function{
 	"ExponentialRegressionTrainer": {3, func(w []float64, x float64) float64 { return w[0]*math.Exp(w[1]*x) + w[2] }},
 }
 
-// linearTrainers are those whose weights are linear in the features.
-var linearTrainers = []string{"SGDRegressorTrainer", "LinearRegressionTrainer"}
-
 // keplerZone is a component of a model.
 type keplerZone struct {
 	weights []float64
