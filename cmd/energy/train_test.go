@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -207,6 +208,9 @@ func TestAMachineIsFoundAgainWithoutNoiseOnSteadyLoads(t *testing.T) {
 	}
 }
 
+// notNumbers matches the values of samples.
+var notNumbers = regexp.MustCompile(` [0-9.]+ 1`)
+
 // A restart in a collection loses that one, and a scrape that fails is made up for by the next.
 func TestRestartsAndBadScrapesDoNotChangeTheModel(t *testing.T) {
 	n := newNode(3)
@@ -223,7 +227,7 @@ func TestRestartsAndBadScrapesDoNotChangeTheModel(t *testing.T) {
 		case 7:
 			return answer(http.StatusOK, "<html>"), nil
 		case 9:
-			return answer(http.StatusOK, strings.ReplaceAll(text, "system_cpu_utilization_ratio 0", "system_cpu_utilization_ratio NaN")), nil
+			return answer(http.StatusOK, notNumbers.ReplaceAllString(text, " NaN 1")), nil
 		case 10:
 			return answer(http.StatusOK, strings.ReplaceAll(text, `energy_state="idle"} `, `energy_state="idle"} 9999999`)), nil // an impossible jump
 		}
@@ -381,6 +385,28 @@ func TestOnlyThisMachineIsTrained(t *testing.T) {
 	require.ErrorIs(t, o.run(t.Context(), io.Discard), errElsewhere)
 }
 
+func TestWhatCannotBeIsLeftOutOfARecord(t *testing.T) {
+	for name, text := range map[string]string{
+		"utilization above 1": "system_cpu_utilization_ratio 1.5 20000\n",
+		"no utilization":      "system_cpu_utilization_ratio NaN 20000\n",
+		"endless energy":      `system_energy_joules_total{energy_zone="package",energy_source="measured",energy_state="active"} +Inf 20000` + "\n" + `system_energy_joules_total{energy_zone="package",energy_source="measured",energy_state="idle"} 1 20000` + "\n",
+		"negative energy":     `hw_energy_joules_total{hw_id="intel-rapl:0",hw_type="cpu"} -5 20000` + "\n",
+		"half of an energy":   `system_energy_joules_total{energy_zone="package",energy_source="measured",energy_state="active"} 5 20000` + "\n",
+		"two times in one":    `system_energy_joules_total{energy_zone="package",energy_source="measured",energy_state="active"} 5 20000` + "\n" + `system_energy_joules_total{energy_zone="package",energy_source="measured",energy_state="idle"} 5 10000` + "\n",
+	} {
+		found, err := families(strings.NewReader(text))
+		require.NoError(t, err)
+		r := newRecord()
+		r.take(found, time.Unix(20, 0))
+		assert.Empty(t, r.utilization, name)
+		for _, zones := range []map[string]*meterZone{r.kinds, r.zones} {
+			for id, z := range zones {
+				assert.Empty(t, z.reads, "%s: %s", name, id)
+			}
+		}
+	}
+}
+
 func TestInvalidTrainArgumentsAreRejected(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-from", "a"}, {"-out", "a", "-record", "a", "-from", "b"}, {"-out", "a", "-every", "0s"}, {"-out", "a", "-for", "-1s"}, {"-out", "a", "b"},
@@ -389,4 +415,36 @@ func TestInvalidTrainArgumentsAreRejected(t *testing.T) {
 		_, err := parseTrainFlags(args, io.Discard)
 		require.Error(t, err, "%q", args)
 	}
+}
+
+func FuzzTrain(f *testing.F) {
+	machineLine := machineMark + `{"cpu":"x","threads":2}` + "\n"
+	f.Add(recordHeader + "\n" + machineLine + "1700000000.000,utilization,,,0.5\n1700000000.000,system,false,\"package measured\",12.5\n")
+	var text strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&text, "%d,utilization,,,%g\n%[1]d,system,false,\"package measured\",%[3]d\n%[1]d,system,false,\"platform measured\",%[3]d\n", 1_700_000_000+10*i, float64(i%10)/10, 100*i*i)
+	}
+	f.Add(recordHeader + "\n" + machineLine + text.String())
+	o := trainOptions{maxLag: time.Minute, now: time.Now}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := readRecord(strings.NewReader(text))
+		if err != nil || r.check() != nil {
+			return
+		}
+		fitted, err := o.fit(r)
+		if err != nil {
+			return
+		}
+		fitted.render(io.Discard)
+		if len(fitted.model.Zones) == 0 {
+			return
+		}
+		data, err := fitted.model.Encode()
+		if err == nil {
+			_, err = trained.Parse(data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -25,7 +25,7 @@ var (
 		CPU: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", Vendor: "GenuineIntel", Family: 6, Model: 85, Stepping: 7,
 		Threads: 96, Cores: 48, Sockets: 2, Memory: 384 << 30,
 	}
-	guest = with(xeon, func(m *machine.Machine) { m.Threads, m.Memory, m.Virtual = 8, 32<<30, true })
+	guest = with(xeon, func(m *machine.Machine) { m.Threads, m.Memory, m.Virtual = 8, 64<<30, true })
 	epyc  = machine.Machine{CPU: "AMD EPYC 7763 64-Core Processor", Vendor: "AuthenticAMD", Family: 25, Model: 1, Threads: 256, Sockets: 2}
 	arm   = machine.Machine{CPU: "Arm Neoverse-N1", Vendor: "Arm", Model: 0xd0c, Chip: "AWS Graviton2", Threads: 64}
 )
@@ -218,7 +218,7 @@ func TestAVirtualMachineHasItsShareOfThreadsAndMemory(t *testing.T) {
 	assert.InDelta(t, 60*8./96, curves[0].Curve.Watts(0), 1e-9)
 	assert.InDelta(t, 300*8./96, curves[0].Curve.Watts(0.5), 1e-9)
 	assert.Equal(t, power.DRAM, curves[1].Kind)
-	assert.InDelta(t, 80*32./384, curves[1].Curve.Watts(1), 1e-9)
+	assert.InDelta(t, 80*64./384, curves[1].Curve.Watts(1), 1e-9)
 	assert.Equal(t, "model a.json of energy train, trained on the same CPU, 8 of whose 96 threads are here", curves[0].Basis)
 }
 
