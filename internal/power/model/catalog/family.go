@@ -93,7 +93,7 @@ func familyOf(m machine.Machine, instanceCPU string) string {
 		}
 	}
 	for _, name := range [...]string{m.Chip, m.CPU, instanceCPU} {
-		if len(name) > maxName {
+		if len(name) > machine.MaxName {
 			continue
 		}
 		name = together.Replace(strings.ToLower(name))

@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // The lists are searched line by line where they are, and nothing of them is kept.
@@ -68,13 +70,13 @@ func cpuOf(fields []string) cpu {
 
 // lookupCPU returns the CPU of that name, the zero cpu if it is not listed.
 func lookupCPU(name string) (found cpu) {
-	wanted := key(name)
+	wanted := machine.Key(name)
 	if wanted == "" {
 		return cpu{}
 	}
 	last := wanted[strings.LastIndexByte(wanted, ' ')+1:] // most lines do not have it: no key is made of them
 	for fields := range lines(cpuList) {
-		if hasWord(fields[0], last) && key(fields[0]) == wanted {
+		if hasWord(fields[0], last) && machine.Key(fields[0]) == wanted {
 			return cpuOf(fields)
 		}
 	}

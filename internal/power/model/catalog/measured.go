@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // measuredMachine is a machine whose power was measured with RAPL at several loads, all cores loaded evenly.
@@ -102,9 +104,9 @@ func memoryReference(except string) func(u float64) float64 {
 
 // lookupMeasured returns the machine with that CPU, nil if there is none.
 func lookupMeasured(name string) *measuredMachine {
-	k := key(name)
+	k := machine.Key(name)
 	for i := range measured {
-		if key(measured[i].cpu) == k {
+		if machine.Key(measured[i].cpu) == k {
 			return &measured[i]
 		}
 	}

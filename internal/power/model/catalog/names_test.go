@@ -5,6 +5,8 @@ package catalog
 import (
 	"strings"
 	"testing"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 )
 
 // TestNamesOfCPUInfoFindTheirCPU has names as /proc/cpuinfo shows them, with the name and TDP in the list.
@@ -85,7 +87,7 @@ func TestNoTwoListedCPUsHaveOneKeyAndDifferentPowers(t *testing.T) {
 	seen := map[string]cpu{}
 	for fields := range lines(cpuList) {
 		c := cpuOf(fields)
-		k := key(c.name)
+		k := machine.Key(c.name)
 		if k == "" {
 			t.Errorf("%q has no key", c.name)
 		}
@@ -101,8 +103,8 @@ func FuzzNames(f *testing.F) {
 	f.Add("AMD Ryzen 7 7840U w/ Radeon  780M Graphics")
 	f.Add("\x00@\xff-core (tm)")
 	f.Fuzz(func(t *testing.T, name string) {
-		k := key(name)
-		if again := key(k); again != k && again != key(again) {
+		k := machine.Key(name)
+		if again := machine.Key(k); again != k && again != machine.Key(again) {
 			t.Errorf("%q: the key of %q is %q", name, k, again)
 		}
 		for _, r := range k {
@@ -110,7 +112,7 @@ func FuzzNames(f *testing.F) {
 				t.Errorf("%q has the key %q", name, k)
 			}
 		}
-		if c := lookupCPU(name); c.name != "" && key(c.name) != k {
+		if c := lookupCPU(name); c.name != "" && machine.Key(c.name) != k {
 			t.Errorf("%q found %q", name, c.name)
 		}
 	})

@@ -201,20 +201,6 @@ func describe(m *machine.Machine) string {
 	return text + fmt.Sprintf(" with %d threads", m.Threads)
 }
 
-// cpuKey returns what of a CPU's name tells CPUs apart, so that names compare as equal that differ in marks, clock rate and number of
-// cores. Kepler Model Server writes "intel_xeon_e5_2686v4" for "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of
-// its node_type_index.py).
-func cpuKey(name string) string {
-	name, _, _ = strings.Cut(strings.ToLower(name), "@")
-	name, _, _ = strings.Cut(name, " with ") // graphics
-	name = strings.NewReplacer("(r)", " ", "(tm)", " ", "®", " ", "™", " ").Replace(name)
-	words := strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '-' || r == '_' || r == '\t' })
-	var kept []string
-	for i, w := range words {
-		isCount := strings.Trim(w, "0123456789") == "" && i+1 < len(words) && words[i+1] == "core"
-		if w != "cpu" && w != "processor" && w != "core" && !isCount {
-			kept = append(kept, w)
-		}
-	}
-	return strings.Join(kept, "")
-}
+// cpuKey returns what two names of one CPU have in common. Kepler Model Server writes "intel_xeon_e5_2686v4" for
+// "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz" (format_processor of its node_type_index.py), so words are not kept apart.
+func cpuKey(name string) string { return strings.ReplaceAll(machine.Key(name), " ", "") }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package catalog
+package machine
 
 import "strings"
 
-// maxName is the longest name that key looks at. CPUID has 48 bytes.
-const maxName = 256
+// MaxName is the longest name that Key looks at. CPUID has 48 bytes.
+const MaxName = 256
 
 // marks are what stands between words: "Core(TM)2 Duo" is "core 2 duo".
 var marks = strings.NewReplacer("(r)", " ", "(tm)", " ", "(c)", " ", "-", " ", "_", " ", ",", " ", "?", " ")
@@ -18,10 +18,10 @@ var noise = map[string]bool{
 // counts are the words before "core": "8-Core Processor", "64-Cores", "Quad-Core AMD Opteron".
 var counts = map[string]bool{"single": true, "dual": true, "triple": true, "quad": true, "six": true, "eight": true, "twelve": true, "sixteen": true}
 
-// key returns what two names of one CPU have in common: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz" and "Intel Xeon Platinum 8259CL" are
+// Key returns what two names of one CPU have in common: "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz" and "Intel Xeon Platinum 8259CL" are
 // both "xeon platinum 8259cl". It is empty for a name that says nothing, or is no name.
-func key(name string) string {
-	if len(name) > maxName {
+func Key(name string) string {
+	if len(name) > MaxName {
 		return ""
 	}
 	name, _, _ = strings.Cut(strings.ToLower(strings.ToValidUTF8(name, " ")), "@")
@@ -33,7 +33,7 @@ func key(name string) string {
 	for i, w := range words {
 		switch {
 		case noise[w] || ordinal(w) || w == "0" && len(kept) > 0: // "Xeon(R) CPU E5-2670 0"
-		case (w == "core" || w == "cores") && i > 0 && (counts[words[i-1]] || number(words[i-1])):
+		case (w == "core" || w == "cores") && i > 0 && (counts[words[i-1]] || isNumber(words[i-1])):
 			if n := len(kept); n > 0 && kept[n-1] == words[i-1] {
 				kept = kept[:n-1]
 			}
@@ -48,7 +48,7 @@ func key(name string) string {
 
 // ordinal reports whether the word is a generation: "11th".
 func ordinal(w string) bool {
-	return len(w) > 2 && number(w[:len(w)-2]) && strings.Contains("st nd rd th", w[len(w)-2:])
+	return len(w) > 2 && isNumber(w[:len(w)-2]) && strings.Contains("st nd rd th", w[len(w)-2:])
 }
 
-func number(w string) bool { return w != "" && strings.Trim(w, "0123456789") == "" }
+func isNumber(w string) bool { return w != "" && strings.Trim(w, "0123456789") == "" }
