@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"golang.org/x/tools/txtar"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
@@ -81,7 +82,7 @@ func TestAutoModelsThePackageAndTheMemoryOfAMachineWithoutASensor(t *testing.T) 
 	require.Contains(t, said, "package")
 	require.Contains(t, said, "dram")
 	assert.Contains(t, said["package"]["basis"], "8259CL")
-	assert.Equal(t, cloudCPU+", 1 CPUs, 8 GiB, virtual", said["package"]["machine"])
+	assert.Equal(t, cloudCPU+", 1 CPU, 8 GiB, virtual", said["package"]["machine"])
 	for zone, fields := range said {
 		assert.NotEmpty(t, fields["basis"], zone)
 		assert.Regexp(t, `^\d+ W|^\d+\.\d+ W`, fields["idle_power"], zone)
@@ -94,6 +95,37 @@ func TestAutoModelsThePackageAndTheMemoryOfAMachineWithoutASensor(t *testing.T) 
 	require.Len(t, points, 2)
 	for _, p := range points {
 		assert.True(t, p.Value > 0 && p.Value < 1, p)
+	}
+}
+
+// The machines are those of which the package machine keeps the files. docs/virtual-machines.md has the table.
+func TestAutoHasAModelOfEachCloudsMachines(t *testing.T) {
+	names, err := filepath.Glob("../internal/power/model/machine/testdata/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	for _, instance := range []string{"", "n2-standard-2"} {
+		t.Setenv(machine.InstanceVariable, instance)
+		for _, name := range names {
+			if instance != "" && !strings.Contains(name, instance) {
+				continue
+			}
+			archive, err := txtar.ParseFile(name)
+			require.NoError(t, err)
+			root := t.TempDir()
+			for _, f := range archive.Files[1:] {
+				write(t, filepath.Join(root, f.Name), string(f.Data))
+			}
+			what, err := machine.Read(root, os.Getenv)
+			require.NoError(t, err, name)
+			curves, err := (&ModelConfig{Auto: true}).curves(what, []power.Kind{power.Package})
+			require.NoError(t, err, name)
+			require.Len(t, curves, 1, name)
+			c := curves[0]
+			t.Logf("| %s | %v | %s | %s | %s | %s |", strings.TrimSuffix(filepath.Base(name), ".txtar"), what, c.Basis,
+				watts(c.Curve.Watts(0)), watts(c.Curve.Watts(1)), inPercent(c.ExpectedError))
+			assert.Positive(t, c.ExpectedError, name)
+			assert.Less(t, c.Curve.Watts(0), c.Curve.Watts(1), name)
+		}
 	}
 }
 
@@ -178,7 +210,7 @@ func TestAutoOfAnUnknownCPUIsItsNumberOfThreads(t *testing.T) {
 	said := n.selected()
 	require.Contains(t, said, "package")
 	assert.NotContains(t, said, "dram", "its size is not known")
-	assert.Contains(t, said["package"]["basis"], "1 thread")
+	assert.Contains(t, said["package"]["basis"], "unknown CPU")
 	incomplete := n.logs.FilterMessage("Power model incomplete").All()
 	require.Len(t, incomplete, 1)
 	assert.Contains(t, incomplete[0].ContextMap()["error"], "no power model of dram: ")

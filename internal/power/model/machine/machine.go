@@ -71,7 +71,11 @@ func (m Machine) String() string {
 	if m.Chip != "" {
 		text += " (" + m.Chip + ")"
 	}
-	text += fmt.Sprintf(", %d CPUs", m.Threads)
+	if m.Threads == 1 {
+		text += ", 1 CPU"
+	} else {
+		text += fmt.Sprintf(", %d CPUs", m.Threads)
+	}
 	if m.Memory > 0 {
 		text += fmt.Sprintf(", %.3g GiB", float64(m.Memory)/(1<<30))
 	}
