@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -176,6 +177,17 @@ func TestWithATreeThereIsNoOtherRAPL(t *testing.T) {
 			}
 		}
 		require.NoError(t, set.Close())
+	}
+}
+
+func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
+	page, err := os.ReadFile("../docs/virtual-machines.md")
+	require.NoError(t, err)
+	for _, block := range regexp.MustCompile("(?s)```yaml\nreceivers:\n  energy:\n(.*?)```").FindAllSubmatch(page, -1) {
+		cfg := mustLoad(t, string(regexp.MustCompile("(?m)^    ").ReplaceAll(block[1], nil)))
+		for setting, reason := range cfg.withoutEffect(true, nil) {
+			t.Errorf("%s: %s", setting, reason)
+		}
 	}
 }
 
