@@ -104,7 +104,7 @@ func (r *reader) tryRead(root *os.Root) error {
 		return err
 	}
 	if told {
-		r.next.Time = time.Unix(0, int64(at)) //nolint:gosec // some time in any case
+		r.next.Time = time.Unix(0, int64(at))
 	}
 	if err := r.readZones(root); err != nil {
 		return err
