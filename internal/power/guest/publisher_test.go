@@ -383,9 +383,14 @@ func TestPublishingAllocatesNothing(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// BenchmarkTrees writes the trees of 100 virtual machines, of package and dram.
+// BenchmarkTrees writes the trees of 100 virtual machines, of package and dram, in memory and on the disk of temporary files.
 func BenchmarkTrees(b *testing.B) {
-	trees, err := openTrees(newDir(b))
+	b.Run("memory", func(b *testing.B) { benchmarkTrees(b, newDir(b)) })
+	b.Run("disk", func(b *testing.B) { benchmarkTrees(b, b.TempDir()) })
+}
+
+func benchmarkTrees(b *testing.B, dir string) {
+	trees, err := openTrees(dir)
 	require.NoError(b, err)
 	defer trees.Close()
 	var all []*tree
@@ -399,4 +404,17 @@ func BenchmarkTrees(b *testing.B) {
 			require.NoError(b, t.write(trees, noon, zones(power.Package, energy, power.DRAM, energy)))
 		}
 	}
+}
+
+// BenchmarkPublish publishes 100 virtual machines, for which nothing is written.
+func BenchmarkPublish(b *testing.B) {
+	p := NewPublisher(PublisherOptions{})
+	vms := make([]VM, 100)
+	for i := range vms {
+		vms[i] = VM{ID: fmt.Sprint(i), Name: fmt.Sprint("vm", i), CID: uint32(i + 3), Zones: zones(power.Package, 5, power.DRAM, 6)}
+	}
+	for b.Loop() {
+		p.Publish(vms, noon)
+	}
+	require.NoError(b, p.Close())
 }
