@@ -251,6 +251,12 @@ func TestAShapeChangesTheWayBetweenTheSameEnds(t *testing.T) {
 		}
 		near(t, "the middle", line.Watts(0.5), (own.Watts(0)+own.Watts(1))/2)
 	}
+	memory := Options{Kinds: []power.Kind{power.DRAM}}
+	own := mustCurves(t, gold6230, memory)[0].Curve
+	memory.Shape = LinearShape
+	if line := mustCurves(t, gold6230, memory)[0].Curve; line.Watts(0.5) != own.Watts(0.5) {
+		t.Errorf("memory of %g W in place of %g W", line.Watts(0.5), own.Watts(0.5))
+	}
 	if _, err := Curves(gold6230, Options{Kinds: all, Shape: "round"}); err == nil || !strings.Contains(err.Error(), `is "round"`) {
 		t.Errorf("error %v", err)
 	}
