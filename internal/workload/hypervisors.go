@@ -187,7 +187,7 @@ func smbiosUUID(value string) string {
 
 // vsockDevices are QEMU's devices whose guests the host reaches by AF_VSOCK (hw/virtio/vhost-vsock*.c). With
 // vhost-user-vsock-* a program on the host puts the connections on Unix sockets.
-var vsockDevices = []string{"vhost-vsock-pci", "vhost-vsock-pci-non-transitional", "vhost-vsock-device", "vhost-vsock-ccw"}
+var vsockDevices = []string{"vhost-vsock-pci", "vhost-vsock-pci-transitional", "vhost-vsock-pci-non-transitional", "vhost-vsock-device", "vhost-vsock-ccw"}
 
 // vsockCID returns the context ID of a -device option, 0 if it is no vsock device. libvirt writes devices as JSON.
 func vsockCID(value string) uint32 {

@@ -89,6 +89,7 @@ func vmCases() []vmCase {
 		{"vsock of a microvm", qemu, "", []string{qemu, "-M", "microvm", "-device", "vhost-vsock-device,guest-cid=42"}, withCID(42, vm(unique, "", "qemu"))},
 		{"vsock of a mainframe", "/usr/bin/qemu-system-s390x", "", []string{"qemu-system-s390x", "-device", "vhost-vsock-ccw,id=vsock0,guest-cid=42,devno=fe.1.1234"}, withCID(42, vm(unique, "", "qemu"))},
 		{"vsock of a modern device", qemu, "", []string{qemu, "--device", "vhost-vsock-pci-non-transitional,guest-cid=4294967294"}, withCID(4294967294, vm(unique, "", "qemu"))},
+		{"vsock of a transitional device", qemu, "", []string{qemu, "-device", "vhost-vsock-pci-transitional,guest-cid=4"}, withCID(4, vm(unique, "", "qemu"))},
 		{"vsock of kata", "/opt/kata/bin/qemu-system-x86_64", "", []string{"qemu", "-name", "sandbox-1", "-uuid", uuid1, "-device", "virtio-9p-pci,disable-modern=false,fsdev=extra", "-device", "vhost-vsock-pci,disable-modern=true,vhostfd=3,id=vsock-3104105,guest-cid=3104105,romfile="}, withCID(3104105, vm(uuid1, "sandbox-1", "qemu"))},
 		{"vsock of libvirt", qemu, "", libvirtArguments(), withCID(7, vm("ec9eebba-8ba1-4de3-8ec0-caa6fd808ad4", "web", "qemu"))},
 		{"vsock of libvirt before it wrote JSON", qemu, "", []string{qemu, "-device", "vhost-vsock-pci,id=vsock0,guest-cid=4,vhostfd=6789,bus=pci.0,addr=0x2"}, withCID(4, vm(unique, "", "qemu"))},

@@ -131,7 +131,7 @@ func listenError(err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return errors.New("another program listens at it")
 	case errors.Is(err, fs.ErrPermission): // not wrapped: it says nothing about energy counters
-		return errors.New("permission denied: ports below 1024 need CAP_NET_BIND_SERVICE")
+		return errors.New("permission denied: ports below 1024 need CAP_NET_BIND_SERVICE, and containers a seccomp profile that allows AF_VSOCK")
 	}
 	return cause(err)
 }

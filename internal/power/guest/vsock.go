@@ -86,7 +86,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENETUNREACH):
 		return errNoVsock
 	case errors.Is(err, fs.ErrPermission): // not wrapped: it says nothing about energy counters
-		return errors.New("permission denied for a vsock connection")
+		return errors.New("permission denied: containers need a seccomp profile that allows AF_VSOCK")
 	}
 	return cause(err)
 }

@@ -188,7 +188,7 @@ func TestConnectionsAreBoundedOverAllVirtualMachines(t *testing.T) {
 func TestAPortThatCannotBeListenedAtIsToldAndTriedAgain(t *testing.T) {
 	for cause, want := range map[syscall.Errno]string{
 		syscall.EADDRINUSE:   "vsock port 9480: another program listens at it",
-		syscall.EACCES:       "vsock port 9480: permission denied: ports below 1024 need CAP_NET_BIND_SERVICE",
+		syscall.EACCES:       "vsock port 9480: permission denied: ports below 1024 need CAP_NET_BIND_SERVICE, and containers a seccomp profile that allows AF_VSOCK",
 		syscall.EAFNOSUPPORT: "vsock port 9480: sockets of the family AF_VSOCK are not available: load the kernel module vhost_vsock, and allow the family where a sandbox restricts it",
 		syscall.ENOMEM:       "vsock port 9480: " + syscall.ENOMEM.Error(),
 	} {
@@ -400,7 +400,7 @@ func TestAGuestThatIsNotToldSaysWhy(t *testing.T) {
 	}{
 		"nobody listens":  {failed: dialed(syscall.ECONNRESET), want: "nobody listens at vsock port 9480 of the hypervisor"},
 		"no hypervisor":   {failed: dialed(syscall.ETIMEDOUT), want: "no answer in time"},
-		"not permitted":   {failed: dialed(syscall.EACCES), want: "permission denied for a vsock connection"},
+		"not permitted":   {failed: dialed(syscall.EACCES), want: "permission denied: containers need a seccomp profile that allows AF_VSOCK"},
 		"another error":   {failed: dialed(syscall.ENOMEM), want: "cannot allocate memory"},
 		"not known":       {answer: write(""), want: "the hypervisor has no energy of this virtual machine"},
 		"cut":             {answer: write(wholeDocument[:50]), want: "the answer is not a report"},
