@@ -121,19 +121,28 @@ func (o *oracle) add(raw uint64, at time.Time) {
 	o.last, o.at, o.seen = raw, at, true
 }
 
-// simulations are the running simulations by the root of their host.
+// simulations are the running simulations, each a faultyFiles, by a directory of theirs.
 var simulations sync.Map
+
+// faultyFiles decides what a read of a file returns.
+type faultyFiles interface {
+	read(path string, got []byte, err error) ([]byte, error)
+}
 
 var installReader = sync.OnceFunc(func() {
 	kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 		for root := path; len(root) > 1; root = filepath.Dir(root) {
 			if sim, ok := simulations.Load(root); ok {
-				return sim.(*simulation).faults.Read(path, got, err)
+				return sim.(faultyFiles).read(path, got, err)
 			}
 		}
 		return got, err
 	})
 })
+
+func (sim *simulation) read(path string, got []byte, err error) ([]byte, error) {
+	return sim.faults.Read(path, got, err)
+}
 
 type simHost struct{}
 
@@ -353,7 +362,7 @@ func (*simulation) Capabilities() consumer.Capabilities { return consumer.Capabi
 func (sim *simulation) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error {
 	refused := sim.faults.Refused()
 	sim.collected++
-	sim.read(md, !refused)
+	sim.receive(md, !refused)
 	if refused {
 		return errSimRefuses
 	}
@@ -595,8 +604,8 @@ var workloadMetrics = map[string]bool{
 	"system.unattributed.energy": true, "hw.energy": true, "hw.host.energy": true,
 }
 
-// read compares a collection with the earlier ones.
-func (sim *simulation) read(md pmetric.Metrics, accepted bool) {
+// receive compares a collection with the earlier ones.
+func (sim *simulation) receive(md pmetric.Metrics, accepted bool) {
 	if err := emittest.Duplicate(md); err != nil {
 		sim.fail("one series, one point: %w", err)
 	}

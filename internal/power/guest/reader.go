@@ -49,6 +49,7 @@ type reader struct {
 	report   Report    // the last one
 	next     Report    // what is being read
 	known    bool      // there is a report
+	lines    bool      // each file must end with a newline, as in a tree with generations: else it was not read to its end
 	modified time.Time // of a tree without generations: the newest file of next
 	newest   time.Time // and of report
 	buf      [maxFile + 1]byte
@@ -82,6 +83,7 @@ func (r *reader) read() (*Report, error) {
 
 // tryRead reads the report, between two looks at the generation.
 func (r *reader) tryRead(root *os.Root) error {
+	r.lines = false
 	generation, numbered, err := r.readNumber(root, generationFile)
 	switch {
 	case err != nil:
@@ -91,6 +93,7 @@ func (r *reader) tryRead(root *os.Root) error {
 	case generation%2 != 0:
 		return errHalfWritten
 	}
+	r.lines = true
 	epoch, err := r.readEpoch(root)
 	if err != nil {
 		return err
@@ -297,7 +300,11 @@ func (r *reader) readText(dir *os.Root, name string) (text []byte, there bool, e
 	case err != nil:
 		return nil, true, fmt.Errorf("%s: %w", name, cause(err))
 	}
-	return bytes.TrimSuffix(text, []byte("\n")), true, nil
+	line, ended := bytes.CutSuffix(text, []byte("\n"))
+	if r.lines && !ended {
+		return nil, true, errHalfWritten
+	}
+	return line, true, nil
 }
 
 func (r *reader) readFile(dir *os.Root, name string) ([]byte, error) {
