@@ -44,19 +44,19 @@ func Curves(m machine.Machine, o Options) ([]model.ZoneCurve, error) {
 	h := find(m)
 	var curves []model.ZoneCurve
 	var errs []error
-	for _, make := range []struct {
+	for _, entry := range []struct {
 		kind  power.Kind
 		curve func(Options) (model.ZoneCurve, error)
 	}{{power.Package, h.packages}, {power.DRAM, h.memory}, {power.Platform, h.platform}} {
-		if !slices.Contains(o.Kinds, make.kind) {
+		if !slices.Contains(o.Kinds, entry.kind) {
 			continue
 		}
-		curve, err := make.curve(o)
+		curve, err := entry.curve(o)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("no power model of %s: %w", make.kind, err))
+			errs = append(errs, fmt.Errorf("no power model of %s: %w", entry.kind, err))
 			continue
 		}
-		curve.Kind = make.kind
+		curve.Kind = entry.kind
 		curves = append(curves, curve)
 	}
 	return curves, errors.Join(errs...)

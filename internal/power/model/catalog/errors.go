@@ -30,7 +30,7 @@ func (h *host) packageError() float64 {
 		expected = scalableError
 	}
 	switch {
-	case h.cpu.tdp > 0 && !(h.Virtual && h.guessed):
+	case h.cpu.tdp > 0 && (!h.Virtual || !h.guessed):
 		return expected
 	case h.typical.ofFamily:
 		return math.Hypot(expected, familyError) // independent of each other

@@ -48,7 +48,8 @@ func Key(name string) string {
 
 // ordinal reports whether the word is a generation: "11th".
 func ordinal(w string) bool {
-	return len(w) > 2 && isNumber(w[:len(w)-2]) && strings.Contains("st nd rd th", w[len(w)-2:])
+	digits := strings.TrimRight(w, "dhnrst") // st, nd, rd, th
+	return len(w) == len(digits)+2 && isNumber(digits)
 }
 
 func isNumber(w string) bool { return w != "" && strings.Trim(w, "0123456789") == "" }
