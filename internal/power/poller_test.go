@@ -254,6 +254,15 @@ func TestAMeterThatIsAskedRarelyIsAskedAsRarelyWhileItFails(t *testing.T) {
 	}
 }
 
+func TestTheBackoffEndsAtItsBound(t *testing.T) {
+	p := NewPoller(nil, PollOptions{Every: time.Second, MaxBackoff: 10 * time.Second})
+	for failures, want := range []time.Duration{1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 100: 10} {
+		if got := p.pause(failures); want > 0 && got != want*time.Second {
+			t.Errorf("%d failures: %v, want %d s", failures, got, want)
+		}
+	}
+}
+
 // Errors of timeouts differ by where they strike. A changed text is logged again.
 func TestAPollWithoutAnswerIsOneError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -437,6 +446,27 @@ func TestAnEnergyCounterWithoutNewsKeepsItsTime(t *testing.T) {
 		a.err = errBroken
 		if failed := poll()[0]; !failed.At.Equal(r.At) || failed.Total != r.Total || !errors.Is(failed.Err, errBroken) {
 			t.Errorf("a poll that fails: %+v, want the reading before and an error", failed)
+		}
+	})
+}
+
+func TestATotalOfAnotherMomentIsNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, poll := script(t, PollOptions{})
+		zone, began := platform("vm"), time.Now()
+		const huge = 1 << 62 // no step is too large
+		for i, c := range []struct {
+			total units.Energy
+			event Event
+			at    time.Duration
+		}{{0, Appeared, 0}, {0, NoEvent, 1}, {huge, NoEvent, 2}, {huge, Rebased, 3}, {huge, NoEvent, 3}} {
+			r := poll(TotalValue(zone, c.total, c.event, began.Add(c.at)))[0]
+			if r.Total != c.total || r.Event != c.event || !r.At.Equal(began.Add(c.at)) || r.Err != nil {
+				t.Errorf("value %d: %+v, want %+v", i, r, c)
+			}
+		}
+		if r := poll(FailedValue(zone, errBroken))[0]; r.Total != huge || !r.At.Equal(began.Add(3)) || r.Err == nil {
+			t.Errorf("a zone that fails: %+v", r)
 		}
 	})
 }

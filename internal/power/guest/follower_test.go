@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,7 @@ type reported struct {
 }
 
 func (s *reported) Poll(context.Context) ([]power.Value, error) {
+	ordered()
 	if s.err != nil {
 		return s.Waiting(s.err, time.Now())
 	}
@@ -32,6 +34,14 @@ func (s *reported) Poll(context.Context) ([]power.Value, error) {
 }
 
 func (s *reported) Close() error { return nil }
+
+// order shows the race detector that a poll comes after what the test did before. The time of a bubble does not.
+var order sync.Mutex
+
+func ordered() {
+	order.Lock()
+	defer order.Unlock()
+}
 
 // bubble reads a poller of reports in a synctest bubble.
 type bubble struct {
@@ -58,6 +68,7 @@ func (b *bubble) tell(joules uint64) {
 // read returns the package's reading after a time.
 func (b *bubble) read(after time.Duration) power.Reading {
 	b.Helper()
+	ordered()
 	time.Sleep(after)
 	synctest.Wait()
 	readings, err := b.meter.Read(b.Context(), power.Sample{At: time.Now()})
