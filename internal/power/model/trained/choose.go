@@ -17,8 +17,8 @@ import (
 const (
 	// maxSize bounds a file, in bytes. One of energy train has one or two kilobytes.
 	maxSize = 1 << 20
-	// maxFiles bounds how many files of a directory are read, by name.
-	maxFiles = 1000
+	// maxFiles bounds how many files of a directory are read, by name, and so the time at the start.
+	maxFiles = 256
 	// maxListed bounds what an error lists.
 	maxListed = 10
 )

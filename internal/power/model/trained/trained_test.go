@@ -299,6 +299,16 @@ func TestWhatAnErrorListsIsBounded(t *testing.T) {
 	assert.Less(t, len(err.Error()), 8000)
 }
 
+func TestHowManyFilesAreReadIsBounded(t *testing.T) {
+	files := map[string]string{"z.json": encoded(t, trainedOn(t, xeon, 0.01))}
+	for i := range maxFiles {
+		files[fmt.Sprintf("m%03d.json", i)] = encoded(t, trainedOn(t, xeon, 0.05))
+	}
+	curves, err := Curves(directory(t, files), xeon, Options{})
+	require.ErrorContains(t, err, "1 files are not read: at most 256 models are allowed")
+	assert.Contains(t, curves[0].Basis, "m000.json")
+}
+
 func TestADirectoryWithCharactersOfAPatternIsRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), `a[b]*?\`)
 	require.NoError(t, os.Mkdir(dir, 0o700))
