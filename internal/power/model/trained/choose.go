@@ -53,7 +53,7 @@ func read(path string) (*models, error) {
 	var errs list
 	for i, name := range names { // sorted
 		if i == maxFiles {
-			errs = append(errs, fmt.Errorf("%d files are not read: at most %d models are allowed", len(names)-i, maxFiles))
+			errs = append(errs, fmt.Errorf("only the first %d of %d files *.json are read", maxFiles, len(names)))
 			break
 		}
 		m, err := readFile(name)

@@ -305,7 +305,7 @@ func TestHowManyFilesAreReadIsBounded(t *testing.T) {
 		files[fmt.Sprintf("m%03d.json", i)] = encoded(t, trainedOn(t, xeon, 0.05))
 	}
 	curves, err := Curves(directory(t, files), xeon, Options{})
-	require.ErrorContains(t, err, "1 files are not read: at most 256 models are allowed")
+	require.ErrorContains(t, err, "only the first 256 of 257 files *.json are read")
 	assert.Contains(t, curves[0].Basis, "m000.json")
 }
 
