@@ -279,6 +279,9 @@ func (t *trainedRecord) render(out io.Writer) {
 
 func seconds(v float64) time.Duration { return time.Duration(math.Round(v)) * time.Second }
 
+// notIdle is the lowest load from which the idle power is not known: there power rises steeply.
+const notIdle = 0.03
+
 // fewLoads is below how many bins of utilization a curve is called coarse.
 const fewLoads = 8
 
@@ -288,8 +291,8 @@ func (z *trainedZone) notes() (notes []string) {
 	add := func(format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("%s: "+format, slices.Concat([]any{z.kind}, args)...))
 	}
-	if l.Lowest > far {
-		add("the load was never below %.0f %%: the curve continues its line from there", 100*l.Lowest)
+	if l.Lowest > notIdle {
+		add("the load was never below %.0f %%, where power rises steeply: the idle power may be far off", 100*l.Lowest)
 	}
 	if l.Highest < 1-far {
 		add("the load was never above %.0f %%: the curve continues its line from there", 100*l.Highest)

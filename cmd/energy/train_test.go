@@ -317,6 +317,20 @@ func TestOnlyWhatIsMeasuredIsTrained(t *testing.T) {
 	}
 }
 
+func TestWhatIsExtrapolatedIsTold(t *testing.T) {
+	n := newNode(1)
+	n.load = func(at float64) float64 { return 0.2 + math.Mod(math.Floor(at/120)*3, 10)/20 }
+	var out bytes.Buffer
+	n.trained(t, time.Hour).render(&out)
+	assert.Contains(t, out.String(), "package: the load was never below 20 %, where power rises steeply: the idle power may be far off\n"+
+		"package: the load was never above 65 %: the curve continues its line from there\n")
+	n = newNode(1)
+	n.load = func(at float64) float64 { return math.Mod(math.Floor(at/120)*2, 5) / 4 }
+	out.Reset()
+	n.trained(t, time.Hour).render(&out)
+	assert.Contains(t, out.String(), "package: only ")
+}
+
 func TestWhyAZoneIsNotTrained(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(n *node)
