@@ -92,6 +92,31 @@ func TestOverVsockAMachineIsToldWhatItsSeriesHas(t *testing.T) {
 	})
 }
 
+func TestAUsersProgramWithAnothersContextIDChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &vsockListener{conns: make(chan net.Conn), stop: make(chan struct{})}
+		n := newTestNode(t, func(c *Config) { c.Guests = configoptional.Some(GuestsConfig{VsockPort: 9480}) })
+		n.s.guests.listen = func(uint32) (net.Listener, error) { return l, nil }
+		const device = "vhost-vsock-pci,guest-cid=3"
+		forged, genuine := qemu("a", uuidA), qemu("b", uuidB)
+		forged.Args = append(forged.Args, "-device", device)
+		forged.Cgroup = "0::/user.slice/user-1000.slice/user@1000.service/machine-qemu-1-a.scope"
+		genuine.Args = append(genuine.Args, "-device", device)
+		n.host.Processes[10] = forged
+		n.start()
+		n.run(600*joule, map[int]int64{10: 500})
+		n.host.Processes[11] = genuine
+		genuine.Start = ticksSince(n.host)
+		n.run(600*joule, nil)
+		n.run(600*joule, map[int]int64{10: 500})
+		n.run(600*joule, map[int]int64{10: 500})
+		assert.Contains(t, l.ask(t, 3), `{"zone":"package","energy_uj":"0"}`, "the genuine machine used nothing")
+		n.run(600*joule, map[int]int64{11: 500})
+		assert.NotContains(t, l.ask(t, 3), `"energy_uj":"0"`)
+		assert.Empty(t, n.reasons("guests"))
+	})
+}
+
 func TestAVsockPortThatCannotBeListenedAtIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTestNode(t, guestsIn(t.TempDir()), func(c *Config) { c.Guests.Get().VsockPort = 9480 })

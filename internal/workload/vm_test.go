@@ -335,6 +335,18 @@ func TestAContextIDIsThatOfTheMachineThatHadItFirst(t *testing.T) {
 	assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, forged, genuine.in(1)))
 }
 
+func TestWhoRunsInADelegateNeverTakesAContextIDFromTheHosts(t *testing.T) {
+	t.Parallel()
+	forged, genuine := qemu(1, uuid2).in(2).cid(3), qemu(2, uuid1).cid(3)
+	forged.Delegated = true
+	var v VMs
+	assert.Equal(t, []uint32{3}, resolveCIDs(&v, forged), "nobody else claims it")
+	for range 3 {
+		assert.Equal(t, []uint32{0, 3}, resolveCIDs(&v, forged, genuine))
+	}
+	assert.Equal(t, []uint32{3, 0}, resolveCIDs(&v, genuine, forged))
+}
+
 func TestHelpersOfAScopeAreInTheirHypervisorsMachine(t *testing.T) {
 	t.Parallel()
 	var v VMs

@@ -38,6 +38,7 @@ type VMProcess struct {
 	Unique     string   // as given to ParseVM
 	FromCgroup units.VM // Placement.VM, if any
 	FromArgs   units.VM // ParseVM's, if any; a UUID is qualified by the delegate of the scope, else of the process
+	Delegated  bool     // there is such a delegate: a user, a unit or a container runs it
 
 	VM units.VM // what VMs.Resolve found
 }
@@ -47,6 +48,7 @@ type VMProcess struct {
 type VMs struct {
 	machines map[string]machine  // by the hypervisor's VMProcess.Unique
 	scopes   map[string]units.VM // by the scope's ID, what its hypervisor is
+	cids     map[uint32]string   // by VM.CID, the Unique of the hypervisor that has it
 }
 
 type machine struct {
@@ -67,8 +69,8 @@ type machine struct {
 // A UUID that another hypervisor had first, as that of a copied machine, is not taken later either. Hypervisors with a scope
 // choose first: one without a scope loses its ID to them, even if it is older.
 //
-// A CID that another hypervisor has is not taken while that one runs: the kernel lets only one guest have it, and arguments may
-// claim anything. Hypervisors with a scope choose first here, too.
+// The kernel lets only one guest have a CID, and arguments may claim anything. Of several hypervisors that claim one, those that no
+// delegate runs come first, of these those with a scope, and then the one that had it before or is older.
 //
 // The other processes of a scope, such as a TPM, have their hypervisor's VM, also when they outlive it, then without a CID, and
 // the scope's until a hypervisor is seen.
@@ -77,9 +79,10 @@ func (v *VMs) Resolve(processes []VMProcess) {
 		before:   v,
 		machines: make(map[string]machine, len(processes)),
 		owners:   make(map[string]string, len(processes)),
-		cids:     make(map[uint32]string, len(processes)),
+		cids:     map[uint32]string{},
 		scopes:   make(map[string]units.VM, len(processes)),
 	}
+	r.assignCIDs(processes)
 	for _, inScope := range []bool{true, false} {
 		for _, step := range []func(*VMProcess){r.keep, r.choose} {
 			for i := range processes {
@@ -98,7 +101,7 @@ func (v *VMs) Resolve(processes []VMProcess) {
 			p.VM = r.scopeOf(p)
 		}
 	}
-	v.machines, v.scopes = r.machines, r.scopes
+	v.machines, v.scopes, v.cids = r.machines, r.scopes, r.cids
 }
 
 // resolution is one call of VMs.Resolve.
@@ -106,8 +109,29 @@ type resolution struct {
 	before   *VMs
 	machines map[string]machine
 	owners   map[string]string // by VM.ID, the Unique of the hypervisor that has it
-	cids     map[uint32]string // the same by VM.CID
+	cids     map[uint32]string // by VM.CID, the Unique of the hypervisor that gets it
 	scopes   map[string]units.VM
+}
+
+// assignCIDs gives each CID to the hypervisor with the best claim.
+func (r *resolution) assignCIDs(processes []VMProcess) {
+	best := make(map[uint32]int, len(r.cids)) // the rank of who has it
+	for i := range processes {
+		p := &processes[i]
+		cid, rank := p.FromArgs.CID, 0
+		if p.Delegated {
+			rank += 4
+		}
+		if p.FromCgroup.ID == "" {
+			rank += 2
+		}
+		if r.before.cids[cid] != p.Unique {
+			rank++
+		}
+		if _, taken := r.cids[cid]; cid != 0 && (!taken || rank < best[cid]) {
+			r.cids[cid], best[cid] = p.Unique, rank
+		}
+	}
 }
 
 // keep lets a hypervisor that was there before keep its ID, whatever the order of the processes.
@@ -119,9 +143,6 @@ func (r *resolution) keep(p *VMProcess) {
 	r.machines[p.Unique] = m
 	if _, taken := r.owners[m.vm.ID]; !taken {
 		r.owners[m.vm.ID] = p.Unique
-	}
-	if _, taken := r.cids[m.vm.CID]; !taken && m.vm.CID == p.FromArgs.CID {
-		r.cids[m.vm.CID] = p.Unique
 	}
 }
 
@@ -147,10 +168,8 @@ func (r *resolution) choose(p *VMProcess) {
 	if m.vm.ID != had && r.owners[had] == p.Unique {
 		delete(r.owners, had)
 	}
-	if owner, taken := r.cids[m.vm.CID]; taken && owner != p.Unique {
+	if r.cids[m.vm.CID] != p.Unique {
 		m.vm.CID = 0
-	} else {
-		r.cids[m.vm.CID] = p.Unique
 	}
 	r.machines[p.Unique], r.owners[m.vm.ID] = m, p.Unique
 	if _, ok := r.scopes[p.FromCgroup.ID]; !ok {
@@ -190,7 +209,9 @@ func (id *Identifier) Resolve() (changed bool) {
 		if isUUID(fromArgs.ID) {
 			fromArgs.ID = in.delegate.qualify(fromArgs.ID)
 		}
-		id.processes = append(id.processes, VMProcess{Unique: e.unique, FromCgroup: in.VM, FromArgs: fromArgs})
+		id.processes = append(id.processes, VMProcess{
+			Unique: e.unique, FromCgroup: in.VM, FromArgs: fromArgs, Delegated: in.delegate.name != "",
+		})
 	}
 	id.vms.Resolve(id.processes)
 	for i, slot := range id.machines {
