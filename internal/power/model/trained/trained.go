@@ -21,7 +21,7 @@ var Kinds = []power.Kind{power.Package, power.Core, power.Uncore, power.DRAM, po
 type Options struct {
 	// Want reports whether zones of the kind are to be modeled. nil means all.
 	Want func(power.Kind) bool
-	// NoIdle leaves out the power that the model has with no CPU busy.
+	// NoIdle leaves the power with no CPU busy out of a virtual machine's curves: they are its dynamic power only.
 	NoIdle bool
 }
 
@@ -93,7 +93,10 @@ func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve
 		s.memory = float64(m.Memory) / float64(t.machine.Memory)
 	}
 	how := t.fit(m)
-	basis := t.basis(how, m)
+	basis, noIdle := t.basis(how, m), o.NoIdle && m.Virtual
+	if noIdle {
+		basis += ", without idle power"
+	}
 	var curves []model.ZoneCurve
 	errs := []error{t.refused}
 	for _, k := range Kinds {
@@ -102,7 +105,7 @@ func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve
 			continue
 		}
 		c, err := z.curve(k, &s)
-		if err == nil && o.NoIdle {
+		if err == nil && noIdle {
 			c, err = withoutIdle(c)
 		}
 		if err != nil {

@@ -229,12 +229,16 @@ func TestMemoryOfUnknownSizeIsInProportionToThreads(t *testing.T) {
 	assert.InDelta(t, 80*8./96, curves[1].Curve.Watts(1), 1e-9)
 }
 
-func TestIdlePowerIsLeftOutOnRequest(t *testing.T) {
+func TestAVirtualMachineIsWithoutIdlePowerOnRequest(t *testing.T) {
 	dir := directory(t, map[string]string{"a.json": encoded(t, trainedOn(t, xeon, 0.01))})
-	curves, err := Curves(dir, xeon, Options{NoIdle: true})
+	curves, err := Curves(dir, guest, Options{NoIdle: true})
 	require.NoError(t, err)
 	assert.Zero(t, curves[0].Curve.Watts(0))
-	assert.InDelta(t, 340, curves[0].Curve.Watts(1), 1e-9)
+	assert.InDelta(t, 340*8./96, curves[0].Curve.Watts(1), 1e-9)
+	assert.Contains(t, curves[0].Basis, ", without idle power")
+	curves, err = Curves(dir, xeon, Options{NoIdle: true})
+	require.NoError(t, err)
+	assert.InDelta(t, 60, curves[0].Curve.Watts(0), 1e-9, "it has nobody to share it with")
 }
 
 func TestOnlyWantedZonesAreReturned(t *testing.T) {
