@@ -48,8 +48,12 @@ func Key(name string) string {
 
 // ordinal reports whether the word is a generation: "11th".
 func ordinal(w string) bool {
-	digits := strings.TrimRight(w, "dhnrst") // st, nd, rd, th
-	return len(w) == len(digits)+2 && isNumber(digits)
+	for _, ending := range [...]string{"st", "nd", "rd", "th"} {
+		if digits, ok := strings.CutSuffix(w, ending); ok {
+			return isNumber(digits)
+		}
+	}
+	return false
 }
 
 func isNumber(w string) bool { return w != "" && strings.Trim(w, "0123456789") == "" }
