@@ -5,6 +5,7 @@ package machine
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -49,16 +50,16 @@ func readCPUInfo(path string) (cpuInfo, error) {
 }
 
 // parseCPUInfo reads the processors of x86 (arch/x86/kernel/cpu/proc.c) and Arm (arch/arm64/kernel/cpuinfo.c), one after another,
-// each from its line "processor". It skips what it does not know and a last line that may be cut off. Other architectures' are counted.
+// each from its line "processor". It skips what it does not know, lines that are too long and a last line that may be cut off. Those
+// of other architectures are counted.
 func parseCPUInfo(r io.Reader) (info cpuInfo) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var current cpuID
 	for {
 		line, err := lines.ReadSlice('\n')
-		for long := err == bufio.ErrBufferFull; long; {
-			_, err = lines.ReadSlice('\n') // its beginning is all that is looked at
-			long = err == bufio.ErrBufferFull
+		for errors.Is(err, bufio.ErrBufferFull) {
 			line = nil
+			_, err = lines.ReadSlice('\n')
 		}
 		if err != nil {
 			info.add(current)

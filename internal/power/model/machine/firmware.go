@@ -111,7 +111,6 @@ func (s *sign) shownBy(f *firmware) bool { return strings.Contains(s.field(f), s
 
 func vendor(f *firmware) string      { return f.vendor }
 func productName(f *firmware) string { return f.productName }
-func biosVendor(f *firmware) string  { return f.biosVendor }
 func biosVersion(f *firmware) string { return f.biosVersion }
 func assetTag(f *firmware) string    { return f.assetTag }
 

@@ -99,6 +99,30 @@ func TestInstanceTypeComesFromTheEnvironmentWhereTheFirmwareDoesNotTell(t *testi
 	}
 }
 
+func TestMachineIsVirtualIfItsCPUOrItsFirmwareSaysSo(t *testing.T) {
+	x86, x86Guest, arm := cpuInfo{flags: true}, cpuInfo{flags: true, hypervisor: true}, cpuInfo{}
+	google := firmware{productName: "Google Compute Engine"}
+	for _, tc := range []struct {
+		name     string
+		firmware firmware
+		info     cpuInfo
+		instance string
+		want     bool
+	}{
+		{"a server", firmware{vendor: "Dell Inc."}, x86, "", false},
+		{"the CPU's flag", firmware{vendor: "Dell Inc."}, x86Guest, "", true},
+		{"a cloud's bare metal, by the flag that is missing", google, x86, "", false},
+		{"a cloud's Arm machine", google, arm, "", true},
+		{"a cloud's Arm bare metal, by its type", google, arm, "c4a-highmem-96-metal", false},
+		{"Xen without the flag", firmware{hypervisor: "xen"}, x86, "", true},
+		{"a hypervisor in the device tree", firmware{hypervisorNode: true}, arm, "", true},
+	} {
+		if got := tc.firmware.virtual(&tc.info, tc.instance); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestMachineIsToldInOneLine(t *testing.T) {
 	for want, m := range map[string]Machine{
 		"unknown CPU, 0 CPUs": {},
