@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -243,6 +244,32 @@ func TestATreeThatIsBeingWrittenHasNoNews(t *testing.T) {
 	got, err := r.read()
 	require.NoError(t, err)
 	assert.Equal(t, units.Energy(1_000_002), got.Zones[0].Energy)
+}
+
+func TestAFileThatIsRewrittenIsEmptyForAMoment(t *testing.T) {
+	s := newShared(t)
+	s.put(scaphandre)
+	s.write("intel-rapl:0/energy_uj", "")
+	_, err := s.reader().read()
+	require.ErrorIs(t, err, errHalfWritten)
+}
+
+func TestWhatChangesWhileItIsReadIsReadAgain(t *testing.T) {
+	s := newShared(t)
+	s.put(ours)
+	written := 0
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if filepath.Base(path) == energyFile && written < 2 {
+			written++
+			s.write("intel-rapl:0/energy_uj", fmt.Sprintln(1_000_000+written))
+			s.write("generation", fmt.Sprintln(4+2*written))
+		}
+		return got, err
+	})()
+	got, err := s.reader().read()
+	require.NoError(t, err)
+	assert.Equal(t, units.Energy(1_000_002), got.Zones[0].Energy)
+	assert.Equal(t, uint64(8), got.Generation)
 }
 
 func TestHostileTreesAreRefused(t *testing.T) {
