@@ -392,7 +392,7 @@ func BenchmarkTrees(b *testing.B) {
 func benchmarkTrees(b *testing.B, dir string) {
 	trees, err := openTrees(dir)
 	require.NoError(b, err)
-	defer trees.Close()
+	defer func() { _ = trees.Close() }()
 	var all []*tree
 	for i := range 100 {
 		t, _, err := openTree(trees, fmt.Sprint("vm", i), uuid)

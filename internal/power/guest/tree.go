@@ -112,7 +112,7 @@ func openTree(trees *os.Root, dir, id string) (t *tree, owner string, err error)
 	if err != nil {
 		return nil, "", err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	owner, err = t.read(root)
 	switch {
 	case errors.Is(err, errMisunderstood), err == nil && owner != id:
@@ -199,7 +199,7 @@ func readWord(root *os.Root, name string) (string, error) {
 	if err != nil {
 		return "", cause(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return "", errMisunderstood
 	}
@@ -231,7 +231,7 @@ func (t *tree) tryWrite(trees *os.Root, at time.Time, zones []Zone) (err error) 
 	if err != nil {
 		return fmt.Errorf("%w", cause(err))
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 
 	next := *t
 	next.add(zones)

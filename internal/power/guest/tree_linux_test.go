@@ -42,7 +42,7 @@ func newDir(t testing.TB) string {
 var plants = map[string]func(path, outside string) error{
 	"a link to a file":               func(path, outside string) error { return os.Symlink(filepath.Join(outside, "file"), path) },
 	"a link to a directory":          func(path, outside string) error { return os.Symlink(outside, path) },
-	"a relative link out of it":      func(path, outside string) error { return os.Symlink("../../../../../../../../etc", path) },
+	"a relative link out of it":      func(path, _ string) error { return os.Symlink("../../../../../../../../etc", path) },
 	"a link to itself":               func(path, _ string) error { return os.Symlink(filepath.Base(path), path) },
 	"a link to the directory":        func(path, _ string) error { return os.Symlink(".", path) },
 	"a dangling link":                func(path, outside string) error { return os.Symlink(filepath.Join(outside, "missing"), path) },
