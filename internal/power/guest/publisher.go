@@ -136,7 +136,7 @@ func (p *Publisher) Publish(vms []VM, at time.Time) {
 			delete(p.machines, id)
 		}
 	}
-	p.refused = errors.Join(p.assignDirs(), p.assignCIDs())
+	p.refused = oneLine(p.assignDirs(), p.assignCIDs())
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
@@ -309,7 +309,7 @@ func (p *Publisher) Err() error {
 	if !p.writing.IsZero() && time.Since(p.writing) > slowWrite {
 		trouble = fmt.Errorf("%s: %w", p.path, errSlow)
 	}
-	return errors.Join(p.refused, trouble)
+	return oneLine(p.refused, trouble)
 }
 
 // Close writes what was published last and ends the publisher. It waits for up to three seconds; where the disk does not answer, it
@@ -388,7 +388,7 @@ func (p *Publisher) do(jobs []job) error {
 			refused.add("%s: %w", jobs[i].dir, err)
 		}
 	}
-	return errors.Join(all, refused.err(p.path+":"))
+	return oneLine(all, refused.err(p.path+":"))
 }
 
 // writeTree does a job.
@@ -451,6 +451,14 @@ func ofWholeDisk(err error) bool {
 	return slices.ContainsFunc([]syscall.Errno{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 	}, func(errno syscall.Errno) bool { return errors.Is(err, errno) })
+}
+
+// oneLine returns two errors as one, in one line. Both may be nil.
+func oneLine(a, b error) error {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	return fmt.Errorf("%w; %w", a, b)
 }
 
 // refusals are errors of single machines.

@@ -212,6 +212,9 @@ func TestOfTwoMachinesOfOneContextIDNoneIsTold(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, zones(power.Package, 7), r.Zones)
 		require.EqualError(t, p.Err(), "several virtual machines have vsock context ID 7")
+		p.publish(with(7, vm("a", "", 5)), with(7, vm("b", "", 6)), vm("../e", "../d", 8))
+		require.EqualError(t, p.Err(), "no directory for virtual machine with the ID \"../e\": neither its name nor its ID can be the name of "+
+			"a directory; several virtual machines have vsock context ID 7", "in one line")
 		p.shows("a", "5", "a")
 		stopped := with(7, vm("a", "", 5))
 		stopped.Ended = true
