@@ -165,6 +165,35 @@ func TestAMachineWithoutASeriesIsNotTold(t *testing.T) {
 	})
 }
 
+// Any user can start a program with a hypervisor's name, a machine's name, and no UUID or one that another has.
+func TestAUsersProgramWithAMachinesNameNeverHasItsTree(t *testing.T) {
+	for name, args := range map[string][]string{"without a UUID": nil, "two with one UUID": {"-uuid", uuidA}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				n := newTestNode(t, guestsIn(dir))
+				genuine := qemu("b", uuidB)
+				for pid := 10; pid < 12; pid++ {
+					forged := qemu("b", uuidA)
+					forged.Args = append(forged.Args[:3], args...)
+					forged.Cgroup = "0::/user.slice/user-1000.slice/user@1000.service"
+					n.host.Processes[pid] = forged
+				}
+				n.start()
+				n.run(600*joule, map[int]int64{10: 500, 11: 500})
+				assert.Contains(t, told(t, filepath.Join(dir, "b"), "vm_id"), "user@1000.service/")
+				n.host.Processes[12] = genuine
+				genuine.Start = ticksSince(n.host)
+				n.run(600*joule, nil)
+				n.run(600*joule, map[int]int64{10: 500, 11: 400, 12: 100})
+				n.run(600*joule, map[int]int64{10: 500, 11: 400, 12: 100})
+				assert.Equal(t, uuidB, told(t, filepath.Join(dir, "b"), "vm_id"))
+				assert.InDelta(t, n.one("vm.energy", "vm.id="+uuidB).value, toldEnergy(t, filepath.Join(dir, "b"), "intel-rapl:0"), 1e-9)
+			})
+		})
+	}
+}
+
 func TestMachinesThatCannotBeToldAreACondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "guests")

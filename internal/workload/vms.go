@@ -35,9 +35,9 @@ func unqualified(id string) string { return id[strings.LastIndexByte(id, '/')+1:
 
 // VMProcess is a process that its cgroup or its arguments put into a virtual machine.
 type VMProcess struct {
-	Unique     string   // as given to ParseVM
+	Unique     string   // as given to ParseVM, qualified by the delegate of the scope, else of the process
 	FromCgroup units.VM // Placement.VM, if any
-	FromArgs   units.VM // ParseVM's, if any; a UUID is qualified by the delegate of the scope, else of the process
+	FromArgs   units.VM // ParseVM's, if any; its ID is qualified in the same way
 	Delegated  bool     // there is such a delegate: a user, a unit or a container runs it
 
 	VM units.VM // what VMs.Resolve found
@@ -206,11 +206,11 @@ func (id *Identifier) Resolve() (changed bool) {
 	for _, slot := range id.machines {
 		e := &id.known[slot]
 		in, fromArgs := id.textOf(e.cgroup), e.fromArgs
-		if isUUID(fromArgs.ID) {
+		if fromArgs.ID != "" {
 			fromArgs.ID = in.delegate.qualify(fromArgs.ID)
 		}
 		id.processes = append(id.processes, VMProcess{
-			Unique: e.unique, FromCgroup: in.VM, FromArgs: fromArgs, Delegated: in.delegate.name != "",
+			Unique: in.delegate.qualify(e.unique), FromCgroup: in.VM, FromArgs: fromArgs, Delegated: in.delegate.name != "",
 		})
 	}
 	id.vms.Resolve(id.processes)
