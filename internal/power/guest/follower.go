@@ -24,7 +24,8 @@ import (
 // a range wraps.
 //
 // Where nothing is new for longer than three of the host's usual intervals, and at least 30 s, every zone has an error, and what
-// is reported later is added then. Time is that of the guest's monotonic clock, which stands still while the guest is suspended.
+// is reported later is added then. A zone that news lack has nothing new for as long, and is then left out: after a restart of the
+// host's receiver some zones come later than others. Time is that of the guest's monotonic clock, which stands still while the guest is suspended.
 // The host's clock is only told.
 //
 // The zero Follower is not usable; call NewFollower. A Follower is not safe for concurrent use.
@@ -59,10 +60,11 @@ type followed struct {
 	counter *power.Counter // of the epoch, nil before the first report that has the zone
 	epoch   string
 	total   units.Energy
-	// Of the last news:
+	// Of the last news that had the zone:
+	at     time.Time
 	event  power.Event
 	err    error
-	listed bool
+	listed bool // they were the last news
 }
 
 // NewFollower returns a follower of reports. from says in errors what they are read from. want reports whether zones of the kind
@@ -138,7 +140,7 @@ func (f *Follower) zone(reported *Zone) *followed {
 
 // take adds what a report of the epoch has of the zone. The reports before may have lacked it.
 func (z *followed) take(reported *Zone, epoch string, now time.Time) {
-	z.listed, z.event, z.err = true, power.NoEvent, nil
+	z.at, z.listed, z.event, z.err = now, true, power.NoEvent, nil
 	again := z.counter != nil && z.epoch != epoch
 	if z.counter == nil || again {
 		z.counter, z.epoch = newCounter(reported, epoch), epoch
@@ -172,14 +174,14 @@ func (f *Follower) current(now time.Time, reason error) ([]power.Value, error) {
 	}
 	f.values = f.values[:0]
 	for _, z := range f.zones {
-		if !z.listed {
+		if !z.listed && now.Sub(z.at) > f.patience() {
 			continue
 		}
 		if err := cmp.Or(f.stale, z.err); err != nil {
 			f.values = append(f.values, power.FailedValue(&z.Zone, err))
 			continue
 		}
-		f.values = append(f.values, power.TotalValue(&z.Zone, z.total, z.event, f.since))
+		f.values = append(f.values, power.TotalValue(&z.Zone, z.total, z.event, z.at))
 		z.event = power.NoEvent
 	}
 	if len(f.values) == 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -151,7 +152,7 @@ func TestAnotherEpochRebasesAlsoAZoneThatItLacksAtFirst(t *testing.T) {
 		generation++
 		values, err := f.Values(&Report{Epoch: epoch, Generation: generation, Zones: zones}, now)
 		require.NoError(t, err)
-		require.Len(t, values, len(zones))
+		require.Len(t, values, 2, "what is not told yet waits")
 		for _, z := range f.zones {
 			totals = append(totals, z.total)
 		}
@@ -164,6 +165,40 @@ func TestAnotherEpochRebasesAlsoAZoneThatItLacksAtFirst(t *testing.T) {
 	assert.Equal(t, []units.Energy{1, 2}, told("b", pkg(5000)))
 	assert.Equal(t, []units.Energy{4, 2}, told("b", pkg(5003), dram(9000)))
 	assert.Equal(t, []units.Energy{4, 5}, told("b", pkg(5003), dram(9003)))
+}
+
+func TestAZoneThatNewsLackWaitsForAWhile(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		dram := Zone{Kind: power.DRAM, Energy: 7}
+		b.tell(100)
+		b.report.Zones = append(b.report.Zones, dram)
+		readings := func(after time.Duration) []power.Reading {
+			ordered()
+			time.Sleep(after)
+			synctest.Wait()
+			readings, err := b.meter.Read(b.Context(), power.Sample{At: time.Now()})
+			require.NoError(t, err)
+			return slices.Clone(readings)
+		}
+		told := readings(2 * time.Second)
+		require.Len(t, told, 2)
+		for range 2 {
+			b.tell(101)
+			waits := readings(12 * time.Second)
+			require.NoError(t, waits[1].Err)
+			assert.Equal(t, told[1].At, waits[1].At, "it has nothing new")
+			assert.True(t, waits[0].At.After(told[0].At))
+		}
+		b.tell(102)
+		require.Error(t, readings(12 * time.Second)[1].Err)
+		dram.Energy = 20
+		b.tell(103)
+		b.report.Zones = append(b.report.Zones, dram)
+		back := readings(2 * time.Second)
+		require.NoError(t, back[1].Err)
+		assert.Equal(t, units.Energy(13), back[1].Total)
+	})
 }
 
 func TestStepDownWithinAnEpochRebases(t *testing.T) {

@@ -39,6 +39,9 @@ const (
 // maxEnergy is the range of the counters of a tree. A total stays there: no virtual machine uses 2.5 TWh.
 const maxEnergy units.Energy = math.MaxInt64
 
+// keepZones is how long a tree that was opened keeps the zones that it had.
+const keepZones = time.Minute
+
 // maxWord is the most bytes that are read of a file of a tree: more than an ID has.
 const maxWord = 512
 
@@ -86,6 +89,10 @@ type tree struct {
 	// lost marks places whose total is not known, as the tree that was read does not have them. They may have had one, before the
 	// host lost the zone: the epoch does not go on with them.
 	lost [numPlaces]bool
+	// kept marks places that the tree had as it was opened, of zones that were not attributed since. They keep their files until
+	// keepUntil: after a restart of the host's receiver some meters answer later than others.
+	kept      [numPlaces]bool
+	keepUntil time.Time
 	// prepared reports whether all files are there that do not change.
 	prepared bool
 }
@@ -119,13 +126,19 @@ func openTree(trees *os.Root, dir, id string) (t *tree, owner string, err error)
 		t.beginEpoch()
 	case err != nil:
 		return nil, "", err
+	default:
+		t.keepUntil = time.Now().Add(keepZones)
+		for p := range t.kept {
+			t.kept[p] = !t.lost[p]
+		}
 	}
 	return t, owner, nil
 }
 
 // beginEpoch has the totals begin anew.
 func (t *tree) beginEpoch() {
-	t.epoch, t.total, t.lost = rand.Text(), [numPlaces]units.Energy{}, [numPlaces]bool{}
+	t.epoch = rand.Text()
+	t.total, t.lost, t.kept = [numPlaces]units.Energy{}, [numPlaces]bool{}, [numPlaces]bool{}
 }
 
 // openDirectory opens a directory that is no symbolic link.
@@ -239,7 +252,7 @@ func (t *tree) tryWrite(trees *os.Root, at time.Time, zones []Zone) (err error) 
 	if err := putNumber(root, generationFile, next.generation-1); err != nil {
 		return err
 	}
-	if !t.prepared || next.kinds != t.kinds {
+	if !t.prepared || next.kinds != t.kinds || next.kept != t.kept {
 		if err := next.prepare(root); err != nil {
 			return err
 		}
@@ -282,11 +295,15 @@ func (t *tree) add(zones []Zone) {
 	if before >= 0 && now[before] != nil {
 		t.kinds[whole] = before
 	}
+	if !time.Now().Before(t.keepUntil) {
+		t.kept = [numPlaces]bool{}
+	}
 	for i, zone := range now {
 		if zone == nil {
 			continue
 		}
 		p := placeOf(i)
+		t.kept[p] = false
 		if t.kinds[p] < 0 {
 			t.kinds[p] = i
 		}
@@ -307,6 +324,9 @@ func (t *tree) prepare(root *os.Root) error {
 	}
 	for p, i := range slices.Backward(t.kinds[:]) {
 		dir, name := directory(p)
+		if t.kept[p] {
+			continue
+		}
 		if i < 0 {
 			for _, file := range []string{energyFile, nameFile, rangeFile, ""} {
 				_ = root.Remove(path.Join(dir, file)) // of a zone that may never have been there

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -152,6 +153,33 @@ func TestAHalfWrittenTreeGoesOn(t *testing.T) {
 	assert.NotContains(t, files, ".new")
 }
 
+// After a restart of the host's receiver, a meter that is slow to answer is no reason to tell that its zone is gone.
+func TestATreeThatGoesOnKeepsItsZonesForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dram, psys = "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:1/energy_uj"
+		d := newTrees(t)
+		require.NoError(t, d.open(uuid).write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6, power.Platform, 7)))
+		before := d.files()
+		after := d.open(uuid)
+		for range 3 {
+			require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10)))
+		}
+		files := d.files()
+		assert.Equal(t, []string{"8\n", "15\n", "6\n", "7\n"}, []string{files["generation"], files["intel-rapl:0/energy_uj"], files[dram], files[psys]})
+		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10, power.DRAM, 100)))
+		assert.Equal(t, "106\n", d.files()[dram])
+		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10)))
+		assert.NotContains(t, d.files(), dram, "it answered, and is gone since")
+		assert.Contains(t, d.files(), psys)
+		time.Sleep(keepZones)
+		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10)))
+		assert.NotContains(t, d.files(), psys)
+		require.NoError(t, after.write(d.Root, noon, zones(power.Package, 10, power.DRAM, 100, power.Platform, 3)))
+		files = d.files()
+		assert.Equal(t, []string{before["epoch"], "106\n", "10\n"}, []string{files["epoch"], files[dram], files[psys]})
+	})
+}
+
 func TestAZoneThatIsNoLongerReadIsRemoved(t *testing.T) {
 	d := newTrees(t)
 	tree := d.open(uuid)
@@ -167,7 +195,6 @@ func TestAZoneThatIsNoLongerReadIsRemoved(t *testing.T) {
 	assert.NotContains(t, files, "intel-rapl:0/intel-rapl:0:1/energy_uj")
 }
 
-// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the other is never mixed into it.
 // While a zone is lost its total is nowhere. After a restart it begins at 0, which no epoch may.
 func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
 	d := newTrees(t)
@@ -189,6 +216,7 @@ func TestAZoneThatIsBackAfterARestartBeginsANewEpoch(t *testing.T) {
 	assert.Equal(t, "3\n", d.files()["intel-rapl:0/energy_uj"])
 }
 
+// Of two kinds that cover the whole machine a tree shows the first that it had. The energy of the other is never mixed into it.
 func TestATreeShowsOneZoneOfTheWholeMachine(t *testing.T) {
 	d := newTrees(t)
 	tree := d.open(uuid)
