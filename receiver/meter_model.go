@@ -196,6 +196,9 @@ func (m *ModelConfig) statedCurves(what machine.Machine, kinds []power.Kind) ([]
 	if err != nil {
 		return nil, err
 	}
+	if len(m.Points) == 0 && curve.Kind == power.Package {
+		curve.ExpectedError = catalog.BetweenError(what, m.Shape)
+	}
 	return withMemory([]model.ZoneCurve{curve}, what, m.MemoryPower, kinds)
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/catalog"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
 	"github.com/energyreceiver/energyreceiver/internal/power/model/trained"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadatatest"
@@ -266,6 +267,25 @@ func TestPowersHaveTheShapeOfServersUnlessTheyAreLinear(t *testing.T) {
 	}
 	assert.InDelta(t, 80, half("linear"), 1e-9)
 	assert.Greater(t, half(""), 85.0, "servers use more than half of it at half load")
+}
+
+func TestTwoPowersHaveTheErrorOfTheirShape(t *testing.T) {
+	what := machine.Machine{CPU: cloudCPU, Threads: 96}
+	for name, c := range map[string]struct {
+		m    ModelConfig
+		want float64
+	}{
+		"the package":        {ModelConfig{IdlePower: 40, MaxPower: 120}, catalog.BetweenError(what, "")},
+		"a line":             {ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"}, catalog.BetweenError(what, "linear")},
+		"the whole machine":  {ModelConfig{IdlePower: 40, MaxPower: 120, Zone: power.Platform}, 0},
+		"points":             {ModelConfig{Points: []ModelPoint{{Power: 40}}}, 0},
+		"one machine's form": {ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "intel-haswell"}, 0},
+	} {
+		curves, err := c.m.curves(what, []power.Kind{c.m.zone()})
+		require.NoError(t, err, name)
+		require.Len(t, curves, 1, name)
+		assert.InDelta(t, c.want, curves[0].ExpectedError, 0, name)
+	}
 }
 
 func TestPowerOfMemoryCanBeStated(t *testing.T) {

@@ -78,13 +78,10 @@ type host struct {
 // find looks the machine up in the lists.
 func find(m machine.Machine) host {
 	h := host{Machine: m}
-	instance := lookupInstance(m.Cloud, m.Instance)
-	if instance.metal() {
-		h.Virtual = false
-	}
+	instance, its := h.instanceType()
 	h.measured, h.cpu = lookupMeasured(m.CPU), lookupCPU(m.CPU)
-	if h.cpu.tdp == 0 && instance.cpu != "" {
-		h.measured, h.cpu = lookupMeasured(instance.cpu), lookupCPU(instance.cpu)
+	if h.cpu.tdp == 0 && its.tdp > 0 {
+		h.measured, h.cpu = lookupMeasured(instance.cpu), its
 	}
 	h.family = h.cpu.family
 	if h.family == "" {
@@ -98,16 +95,30 @@ func find(m machine.Machine) host {
 	return h
 }
 
-// threadsOfChip returns the threads of one chip: twice its listed cores (on Arm its cores), else what the TDP is worth at the TDP of a core of
+// instanceType returns the machine's type in its cloud, with the CPU that is listed for it. That is the zero cpu where the machine shows a CPU
+// of another family: types have several.
+func (h *host) instanceType() (instance, cpu) {
+	i := lookupInstance(h.Cloud, h.Instance)
+	its := lookupCPU(i.cpu)
+	if own := familyOf(h.Machine, ""); own != "" && its.family != "" && own != its.family {
+		its = cpu{}
+	}
+	if h.hasWholeCores() {
+		i.hostThreads = 0 // the list has two for each core
+	}
+	return i, its
+}
+
+// threadsOfChip returns the threads of one chip: its listed cores by the threads of a core, else what the TDP is worth at the TDP of a core of
 // the family, as a whole part of the host's threads where they are known. 0 where the CPU is not listed.
 func (h *host) threadsOfChip(ofHost int) int {
 	switch {
 	case h.cpu.tdp == 0:
 		return 0
 	case h.cpu.cores > 0:
-		return h.cpu.cores * threadsPerCore(h.family)
+		return h.cpu.cores * h.threadsPerCore()
 	}
-	estimate := max(1, int(h.cpu.tdp/h.typical.watts+0.5)*threadsPerCore(h.family))
+	estimate := max(1, int(h.cpu.tdp/h.typical.watts+0.5)*h.threadsPerCore())
 	if ofHost > 0 {
 		return ofHost / max(1, (ofHost+estimate/2)/estimate)
 	}
@@ -131,7 +142,11 @@ func (h *host) part(threadsOfChip int, o Options) string {
 	if !h.Virtual {
 		return ", " + plural(h.sockets(), "chip")
 	}
-	text := ", " + plural(h.Threads, "thread")
+	noun := "thread"
+	if h.hasWholeCores() {
+		noun = "core"
+	}
+	text := ", " + plural(h.Threads, noun)
 	switch {
 	case h.all > 0:
 		text = fmt.Sprintf(", %d of %d threads of the host", h.Threads, h.all)
@@ -165,8 +180,9 @@ func (h *host) packages(o Options) (model.ZoneCurve, error) {
 	var watts func(u float64) float64
 	switch {
 	case h.measured != nil:
-		watts = scaled(h.measured.curve(), h.chips(h.measured.threads/h.measured.chips)/float64(h.measured.chips))
-		z.Basis = h.measured.cpu + ": measured" + h.part(h.measured.threads/h.measured.chips, o)
+		threads := h.measured.threads / h.measured.chips * h.threadsPerCore() / 2 // two of each core were used
+		watts = scaled(h.measured.curve(), h.chips(threads)/float64(h.measured.chips))
+		z.Basis = h.measured.cpu + ": measured" + h.part(threads, o)
 	case h.cpu.tdp > 0:
 		watts = scaled(reference(""), h.cpu.tdp*h.chips(h.threads))
 		z.Basis = fmt.Sprintf("%s: TDP %g W, shape of server CPUs%s", h.cpu.name, h.cpu.tdp, h.part(h.threads, o))
@@ -189,7 +205,7 @@ func (h *host) cores() float64 {
 	if !h.Virtual && h.Cores > 0 && h.Cores <= h.Threads {
 		return float64(h.Cores)
 	}
-	return float64(h.Threads) / float64(threadsPerCore(h.family))
+	return float64(h.Threads) / float64(h.threadsPerCore())
 }
 
 // finish applies the options to a curve and samples it.

@@ -67,7 +67,7 @@ func TestTheSameCPUHasItsMeasuredCurve(t *testing.T) {
 	for u, want := range map[float64]float64{0: 54.7, 0.3: 223.9, 1: 440.1} {
 		near(t, "power", c.Curve.Watts(u), want)
 	}
-	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 chips" || c.ExpectedError != sameCPUError {
+	if c.Basis != "Intel Xeon Platinum 8259CL: measured, 2 chips" || c.ExpectedError != model.SameCPUError {
 		t.Errorf("%q, %g", c.Basis, c.ExpectedError)
 	}
 	whole.Sockets, whole.Threads = 1, 48
@@ -104,17 +104,65 @@ func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
 	near(t, "idle power of a machine that is not virtual", packagesCurve(t, gold6230, Options{WithoutIdle: true}).Curve.Watts(0), 0.1206*250)
 }
 
-func TestAMetalInstanceHasTheWholeHost(t *testing.T) {
-	for _, name := range []string{"m5.metal", "r5.metal"} {
-		m := m5large
-		m.CPU, m.Instance, m.Threads, m.Sockets = "Intel(R) Xeon(R) Platinum 8175M CPU @ 2.50GHz", name, 96, 2
-		c := packagesCurve(t, m, Options{WithoutIdle: true})
-		near(t, name, c.Curve.Watts(0), 57.9)
+func TestAMachineOnAMetalInstanceHasItsPart(t *testing.T) {
+	m := m5large
+	m.CPU, m.Stepping, m.Instance = "Intel(R) Xeon(R) Platinum 8175M CPU @ 2.50GHz", 4, "m5.metal" // by the environment, in a virtual machine on it
+	c := packagesCurve(t, m, Options{})
+	near(t, "full power", c.Curve.Watts(1), 491.8*2/96)
+	m.Virtual, m.Threads, m.Sockets = false, 96, 2
+	near(t, "the metal's idle power", packagesCurve(t, m, Options{WithoutIdle: true}).Curve.Watts(0), 57.9)
+}
+
+// TestAVirtualMachineOfWholeCoresHasTwiceThePartOfOneOfThreads has clouds that show what a vCPU is.
+func TestAVirtualMachineOfWholeCoresHasTwiceThePartOfOneOfThreads(t *testing.T) {
+	measured := m5large
+	milan := m5large
+	milan.CPU, milan.Vendor, milan.Family, milan.Model = "AMD EPYC 7R13 Processor", "AuthenticAMD", 25, 1
+	genoa := milan
+	genoa.CPU, genoa.Model, genoa.Instance = "AMD EPYC 9R14", 17, "m7a.large"
+	for _, m := range []machine.Machine{measured, milan, genoa} {
+		threads := packagesCurve(t, m, Options{})
+		m.Cores = m.Threads
+		cores := packagesCurve(t, m, Options{})
+		near(t, m.CPU, cores.Curve.Watts(0.3), 2*threads.Curve.Watts(0.3))
+		if !strings.Contains(cores.Basis, ", 2 cores") {
+			t.Error(cores.Basis)
+		}
+		m.Cloud, m.Instance = "", ""
+		near(t, "a topology that is made up", packagesCurve(t, m, Options{}).Curve.Watts(0.3), threads.Curve.Watts(0.3))
 	}
-	m := gold6230
-	m.Virtual, m.Cloud, m.Instance = true, "aws", "m7i.metal-24xl"
-	if c := packagesCurve(t, m, Options{}); !strings.HasSuffix(c.Basis, "2 chips") {
+}
+
+func TestTheCPUOfATypeIsNotTakenWhereTheMachineShowsAnotherFamily(t *testing.T) {
+	m := m5large
+	m.CPU, m.Vendor, m.Family, m.Model, m.Instance = "AMD EPYC Processor", "AuthenticAMD", 25, 1, "m5n.large"
+	c := packagesCurve(t, m, Options{})
+	if c.Basis != "a CPU of the family amd-epyc-gen3: TDP of 8.2 W a core, shape of server CPUs, 2 of 96 threads of the host" {
 		t.Error(c.Basis)
+	}
+	m.Vendor = "" // the CPU says nothing
+	if c := packagesCurve(t, m, Options{}); !strings.HasPrefix(c.Basis, "Intel Xeon Platinum 8259CL: measured") {
+		t.Error(c.Basis)
+	}
+}
+
+// TestOnlyCPUsLikeTheMeasuredOnesHaveTheirError has CPUs of the same families.
+func TestOnlyCPUsLikeTheMeasuredOnesHaveTheirError(t *testing.T) {
+	for name, want := range map[string]float64{
+		"Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz":     scalableError,
+		"Intel(R) Xeon(R) Platinum 8168 CPU @ 2.70GHz": scalableError,
+		"Intel(R) Xeon(R) Silver 4110 CPU @ 2.10GHz":   otherError,
+		"Intel(R) Xeon(R) Bronze 3104 CPU @ 1.70GHz":   otherError,
+		"Intel(R) Xeon(R) D-2143IT CPU @ 2.20GHz":      otherError,
+		"Intel(R) Xeon(R) W-2123 CPU @ 3.60GHz":        otherError,
+		"Intel(R) Xeon(R) CPU E3-1240 v5 @ 3.50GHz":    otherError,
+		"Intel(R) Core(TM) i9-10940X CPU @ 3.30GHz":    otherError,
+	} {
+		m := gold6230
+		m.CPU = name
+		if c := packagesCurve(t, m, Options{}); c.ExpectedError != want {
+			t.Errorf("%s: %g", c.Basis, c.ExpectedError)
+		}
 	}
 }
 
@@ -283,6 +331,23 @@ func TestShapesGoFromNothingToAllWithoutGoingDown(t *testing.T) {
 	for _, name := range []string{"round", "Server", "intel-skylake-server", "\x00"} {
 		if _, err := Shape(name); err == nil || !strings.Contains(err.Error(), "must be one of server, linear, ") {
 			t.Errorf("%q: error %v", name, err)
+		}
+	}
+}
+
+func TestTheErrorOfTwoPowersIsByTheCPUAndTheShape(t *testing.T) {
+	e3 := gold6230
+	e3.CPU = "Intel(R) Xeon(R) CPU E3-1240 v5 @ 3.50GHz"
+	for _, tc := range []struct {
+		m     machine.Machine
+		shape string
+		want  float64
+	}{
+		{gold6230, "", scalableShapeError}, {gold6230, DefaultShape, scalableShapeError}, {n2, "", scalableShapeError}, {gold6230, LinearShape, scalableLineError},
+		{e3, "", otherShapeError}, {e3, LinearShape, otherLineError}, {machine.Machine{}, "", otherShapeError}, {gold6230, "intel-skylake", 0},
+	} {
+		if got := BetweenError(tc.m, tc.shape); got != tc.want {
+			t.Errorf("%q with the shape %q: %g, want %g", tc.m.CPU, tc.shape, got, tc.want)
 		}
 	}
 }

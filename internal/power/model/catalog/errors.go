@@ -2,20 +2,25 @@
 
 package catalog
 
-import "math"
+import (
+	"math"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+)
 
 // The errors to be expected, relative to the power: means over the machines of which each was left out in turn (docs/accuracy.md). A test
 // computes them.
 const (
-	// sameCPUError is of another machine with the same CPU: the median of 619 published SPECpower results, at the wall. It is not computed
-	// here.
-	sameCPUError = 0.058
-	// scalableError is of TDP and shape on servers of the families that were measured.
+	// scalableError is of TDP and shape on servers like those that were measured.
 	scalableError = 0.098
 	// otherError is of TDP and shape on other CPUs.
 	otherError = 0.634
 	// familyError is of the TDP per core of a family, and serverError of that of all servers, for a CPU that is not listed. They add to the above as squares.
 	familyError, serverError = 0.34, 0.428
+	// scalableShapeError and otherShapeError are of the default shape where idle and full power are known, and the others of a straight line.
+	scalableShapeError, otherShapeError = 0.021, 0.257
+	scalableLineError, otherLineError   = 0.17, 0.213
 	// memoryError is of memory by its size.
 	memoryError = 0.229
 )
@@ -23,10 +28,10 @@ const (
 // packageError returns the error to be expected of the packages' power.
 func (h *host) packageError() float64 {
 	if h.measured != nil {
-		return sameCPUError
+		return model.SameCPUError
 	}
 	expected := otherError
-	if isXeonScalable(h.family) {
+	if h.isXeonScalable() {
 		expected = scalableError
 	}
 	switch {
@@ -36,4 +41,22 @@ func (h *host) packageError() float64 {
 		return math.Hypot(expected, familyError) // independent of each other
 	}
 	return math.Hypot(expected, serverError)
+}
+
+// BetweenError returns the error to be expected of the packages' power by Between, where both powers are right. It is 0, not known, for
+// the shape of one machine.
+func BetweenError(m machine.Machine, shape string) float64 {
+	h := find(m)
+	scalable := h.isXeonScalable()
+	switch {
+	case shape == LinearShape && scalable:
+		return scalableLineError
+	case shape == LinearShape:
+		return otherLineError
+	case shape != "" && shape != DefaultShape:
+		return 0
+	case scalable:
+		return scalableShapeError
+	}
+	return otherShapeError
 }

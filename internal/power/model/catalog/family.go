@@ -111,21 +111,28 @@ func familyOf(m machine.Machine, instanceCPU string) string {
 
 var together = strings.NewReplacer(" ", "", "-", "", "_", "")
 
-// threadsPerCore is 2 on x86, where servers have simultaneous multithreading, and 1 on Arm, where none of the list's has.
-func threadsPerCore(family string) int {
-	if isArm(family) {
+// threadsPerCore returns how many of the machine's threads are on one core of the host: 2 on x86, where servers have simultaneous
+// multithreading, and 1 on Arm, where none of the list's has.
+func (h *host) threadsPerCore() int {
+	if isArm(h.family) || h.hasWholeCores() {
 		return 1
 	}
 	return 2
 }
 
+// hasWholeCores reports whether the machine is a virtual one on x86 whose threads are a core each. AWS and GCP show that by the topology
+// (docs/virtual-machines.md has the types). Other hypervisors make the topology up.
+func (h *host) hasWholeCores() bool {
+	return h.Virtual && h.Arch == "amd64" && h.Threads > 1 && h.Cores == h.Threads && (h.Cloud == "aws" || h.Cloud == "gcp")
+}
+
 func isArm(family string) bool { return strings.HasPrefix(family, "arm") }
 
-// isXeonScalable reports whether the family is one of those that the median curve was measured on.
-func isXeonScalable(family string) bool {
-	switch family {
-	case "intel-skylake", "intel-cascadelake":
-		return true
+// isXeonScalable reports whether the machine's CPU is like those that the median curve was measured on: Xeon Gold and Platinum of two
+// generations. The families have smaller CPUs too (Silver, Bronze, W, D, E3). One that is not listed is taken by its family.
+func (h *host) isXeonScalable() bool {
+	if h.cpu.name != "" && !strings.Contains(h.cpu.name, "Gold") && !strings.Contains(h.cpu.name, "Platinum") {
+		return false
 	}
-	return false
+	return h.family == "intel-skylake" || h.family == "intel-cascadelake"
 }

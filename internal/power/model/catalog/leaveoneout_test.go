@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 )
 
 var write = flag.Bool("accuracy.write", false, "write the tables of models of docs/accuracy.md")
@@ -187,14 +189,16 @@ func expected() string {
 | taken | error to expect |
 |---|---|
 | the measured curve of the same CPU | %.1f %%: what separates two systems with one CPU, the median of 619 published SPECpower results, at the wall |
-| TDP and shape, Xeon Scalable of the first and second generation | %.1f %% |
+| TDP and shape, Xeon Gold and Platinum of the first and second generation | %.1f %% |
 | TDP and shape, any other CPU | %.0f %% |
 | a CPU that is not listed, by the TDP of a core of its family | %.0f %% (Xeon Scalable of these generations), %.0f %% (any other): the errors of both, added as squares |
 | an unknown CPU, by the TDP of a core of all servers | %.0f %%: likewise |
+| idle and full power stated, shape `+"`server`"+` | %.1f %% (Xeon Gold and Platinum of these generations), %.0f %% (any other), if both powers are right |
+| idle and full power stated, shape `+"`linear`"+` | %.0f %%, %.0f %%: likewise |
 | memory | %.0f %% |
 | `+"`zone: platform`"+` | half of what the middle 80 %% of the family's published systems span: %.0f %% to %.0f %%; %.0f %% where the family is not known |
-`, 100*sameCPUError, 100*scalableError, 100*otherError, 100*math.Hypot(scalableError, familyError), 100*math.Hypot(otherError, familyError),
-		100*math.Hypot(otherError, serverError), 100*memoryError, 100*least, 100*most, 100*lookupSystems("").spread)
+`, 100*model.SameCPUError, 100*scalableError, 100*otherError, 100*math.Hypot(scalableError, familyError), 100*math.Hypot(otherError, familyError),
+		100*math.Hypot(otherError, serverError), 100*scalableShapeError, 100*otherShapeError, 100*scalableLineError, 100*otherLineError, 100*memoryError, 100*least, 100*most, 100*lookupSystems("").spread)
 }
 
 const page = "../../../../docs/accuracy.md"
@@ -250,6 +254,10 @@ func TestExpectedErrorsAreThoseOfTheTables(t *testing.T) {
 	}{
 		{"scalableError", scalableError, mean(means(servers[0]))},
 		{"otherError", otherError, mean(means(others[0]))},
+		{"scalableShapeError", scalableShapeError, mean(means(servers[3]))},
+		{"otherShapeError", otherShapeError, mean(means(others[3]))},
+		{"scalableLineError", scalableLineError, mean(means(servers[4]))},
+		{"otherLineError", otherLineError, mean(means(others[4]))},
 		{"familyError", familyError, mean(ofFamily)},
 		{"serverError", serverError, mean(ofAll)},
 		{"memoryError", memoryError, mean(means(memoryDeviations()))},

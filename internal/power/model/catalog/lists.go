@@ -130,12 +130,6 @@ type instance struct {
 	hostThreads int // 0 where it is not known
 }
 
-// metal reports whether the type is a whole machine without a hypervisor: "c5.metal", "m7i.metal-24xl".
-func (i instance) metal() bool {
-	_, size, _ := strings.Cut(i.name, ".")
-	return size == "metal" || strings.HasPrefix(size, "metal-")
-}
-
 // lookupInstance returns the type of the cloud's machine.
 func lookupInstance(cloud, name string) (found instance) {
 	name = strings.TrimPrefix(name, "Standard_") // Azure's

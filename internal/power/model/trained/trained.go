@@ -78,12 +78,9 @@ type scale struct {
 	memory  float64 // share of the other machine's memory
 }
 
-// The median error of a machine's power where it is taken from machines with the same CPU, and from machines whose CPU is of the
-// same architecture, in proportion to the number of chips: SPECpower results of 619 systems, each left out in turn.
-const (
-	errorOfSameCPU   = 0.058
-	errorOfSameModel = 0.099
-)
+// errorOfSameModel is the median error of a machine's power where it is taken from machines whose CPU is of the same architecture, in
+// proportion to the number of chips: SPECpower results of 619 systems, each left out in turn.
+const errorOfSameModel = 0.099
 
 // curves returns the curves of the wanted zones. The error tells which of them cannot be used.
 func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve, error) {
@@ -138,7 +135,7 @@ func withoutIdle(c model.Curve) (model.Curve, error) {
 func (f fit) expectedError(err float64) float64 {
 	switch f {
 	case sameCPU:
-		return max(err, errorOfSameCPU)
+		return max(err, model.SameCPUError)
 	case sameModel:
 		return max(err, errorOfSameModel)
 	default:

@@ -168,7 +168,7 @@ func TestTheModelThatFitsBestIsChosen(t *testing.T) {
 		expect float64
 	}{
 		"the same machine before the smaller error": {map[string]*Model{"a.json": trainedOn(t, half, 0.01), "b.json": trainedOn(t, xeon, 0.05)}, "b.json", 0.05},
-		"the same CPU before its family":            {map[string]*Model{"a.json": trainedOn(t, other, 0.01), "b.json": trainedOn(t, half, 0.05)}, "b.json", errorOfSameCPU},
+		"the same CPU before its family":            {map[string]*Model{"a.json": trainedOn(t, other, 0.01), "b.json": trainedOn(t, half, 0.05)}, "b.json", model.SameCPUError},
 		"the family before nothing":                 {map[string]*Model{"a.json": trainedOn(t, other, 0.01), "b.json": trainedOn(t, epyc, 0.05)}, "a.json", errorOfSameModel},
 		"the smallest error":                        {map[string]*Model{"a.json": trainedOn(t, xeon, 0.05), "b.json": trainedOn(t, xeon, 0.01)}, "b.json", 0.01},
 		"an error that is known":                    {map[string]*Model{"a.json": trainedOn(t, xeon, 0), "b.json": trainedOn(t, xeon, 0.3)}, "b.json", 0.3},
