@@ -68,7 +68,7 @@ type ModelPoint struct {
 // UnmarshalScalar reads the value "auto".
 func (m *ModelConfig) UnmarshalScalar(value confmap.ScalarValue) error {
 	if value.GetRaw() != "auto" {
-		return fmt.Errorf("must be auto or settings, is %v", value.GetRaw())
+		return fmt.Errorf(`must be "auto" or a map of settings, is %q`, fmt.Sprint(value.GetRaw()))
 	}
 	m.Auto = true
 	return nil
@@ -96,8 +96,12 @@ func (m *ModelConfig) Validate() error {
 		wrong("shape", "must not be set together with file or points")
 	case m.Auto && m.File != "":
 		wrong("file", "must not be set together with auto")
-	case (m.Auto || m.File != "") && (m.IdlePower != 0 || m.MaxPower != 0 || len(m.Points) > 0):
-		wrong("points", "must not be set together with auto or file, nor idle_power and max_power")
+	case (m.Auto || m.File != "") && len(m.Points) > 0:
+		wrong("points", "must not be set together with auto or file")
+	case (m.Auto || m.File != "") && m.IdlePower != 0:
+		wrong("idle_power", "must not be set together with auto or file")
+	case (m.Auto || m.File != "") && m.MaxPower != 0:
+		wrong("max_power", "must not be set together with auto or file")
 	case m.isStated():
 		m.validateCurve(wrong)
 	}
@@ -123,7 +127,7 @@ func (m *ModelConfig) validateCurve(wrong func(field, format string, args ...any
 		case len(m.Points) > 0:
 			wrong("points", "must not be set together with idle_power and max_power")
 		case most && m.MaxPower == 0:
-			wrong("max_power", "must be more than 0 watts, is 0")
+			wrong("max_power", "must be more than 0 watts, is 0; the alternatives are auto, file and points")
 		case idle && most && m.MaxPower < m.IdlePower:
 			wrong("max_power", "must be at least idle_power, %g watts, is %g", m.IdlePower, m.MaxPower)
 		}
