@@ -28,7 +28,7 @@ const wholeDocument = `{"version":1,"epoch":"QIRM2CJDXJ","generation":"4","time_
 func TestADocumentKeepsAReport(t *testing.T) {
 	text, err := marshal(wholeReport())
 	require.NoError(t, err)
-	assert.Equal(t, wholeDocument, string(text))
+	assert.JSONEq(t, wholeDocument, string(text))
 	r, err := unmarshal(text)
 	require.NoError(t, err)
 	assert.Equal(t, wholeReport(), r)

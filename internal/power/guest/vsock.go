@@ -62,7 +62,7 @@ func (c *Client) ask(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, c.failure(ctx, err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
 	text, err := io.ReadAll(io.LimitReader(conn, maxDocument+1))
 	switch {

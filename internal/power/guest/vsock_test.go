@@ -101,7 +101,7 @@ func serve(t *testing.T, test func(*host)) {
 			h.asked = append(h.asked, cid)
 			return h.report, cid <= 5000
 		})
-		h.Server.Listen = h.sockets.listen
+		h.Listen = h.sockets.listen
 		defer func() { assert.NoError(t, h.Server.Close()) }()
 		test(h)
 	})
@@ -118,8 +118,8 @@ func (h *host) told(c net.Conn) string {
 func TestAVirtualMachineIsToldByItsContextID(t *testing.T) {
 	serve(t, func(h *host) {
 		h.Start()
-		assert.Equal(h, wholeDocument, h.told(h.from(3)))
-		assert.Equal(h, wholeDocument, h.told(h.from(5000)))
+		assert.JSONEq(h, wholeDocument, h.told(h.from(3)))
+		assert.JSONEq(h, wholeDocument, h.told(h.from(5000)))
 		assert.Equal(h, []uint32{3, 5000}, h.asked)
 		assert.NoError(h, h.Err())
 	})
@@ -149,7 +149,7 @@ func TestAVirtualMachineThatDoesNotReadKeepsNobodyElseFromBeingTold(t *testing.T
 		synctest.Wait()
 		assert.Len(h, h.conns, maxConnsEach)
 		assert.LessOrEqual(h, runtime.NumGoroutine(), 20)
-		assert.Equal(h, wholeDocument, h.told(h.from(4)))
+		assert.JSONEq(h, wholeDocument, h.told(h.from(4)))
 		assert.Zero(h, time.Since(began), "at once")
 		for _, c := range hostile[maxConnsEach:] {
 			assert.Empty(h, h.told(c))
@@ -157,7 +157,7 @@ func TestAVirtualMachineThatDoesNotReadKeepsNobodyElseFromBeingTold(t *testing.T
 		time.Sleep(writeTimeout)
 		synctest.Wait()
 		assert.Empty(h, h.conns)
-		assert.Equal(h, wholeDocument, h.told(h.from(3)), "it may read again")
+		assert.JSONEq(h, wholeDocument, h.told(h.from(3)), "it may read again")
 	})
 }
 
@@ -181,7 +181,7 @@ func TestConnectionsAreBoundedOverAllVirtualMachines(t *testing.T) {
 		assert.Len(h, h.conns, maxConns)
 		assert.Empty(h, h.told(h.from(4999)))
 		time.Sleep(writeTimeout)
-		assert.Equal(h, wholeDocument, h.told(h.from(4999)))
+		assert.JSONEq(h, wholeDocument, h.told(h.from(4999)))
 	})
 }
 
@@ -204,7 +204,7 @@ func TestAPortThatCannotBeListenedAtIsToldAndTriedAgain(t *testing.T) {
 			synctest.Wait()
 			h.failed.Store(syscall.Errno(0))
 			time.Sleep(listenAgain)
-			assert.Equal(h, wholeDocument, h.told(h.from(3)))
+			assert.JSONEq(h, wholeDocument, h.told(h.from(3)))
 			assert.NoError(h, h.Err())
 		})
 	}
@@ -219,14 +219,14 @@ func TestAConnectionThatFailsIsToldUntilAnotherIsMade(t *testing.T) {
 			assert.EqualError(h, h.Err(), "vsock port 9480: too many open files")
 			time.Sleep(acceptAgain)
 		}
-		assert.Equal(h, wholeDocument, h.told(h.from(3)))
+		assert.JSONEq(h, wholeDocument, h.told(h.from(3)))
 		assert.NoError(h, h.Err())
 	})
 }
 
 func TestAServerThatIsClosedLeavesNothingBehind(t *testing.T) {
 	for name, before := range map[string]func(*host){
-		"never started":        func(h *host) {},
+		"never started":        func(*host) {},
 		"just started":         func(h *host) { h.Start() },
 		"listening":            func(h *host) { h.Start(); synctest.Wait() },
 		"waiting for the port": func(h *host) { h.failed.Store(syscall.EADDRINUSE); h.Start(); synctest.Wait() },
@@ -260,20 +260,20 @@ type inGuest struct {
 func ask(t *testing.T, test func(*inGuest)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &inGuest{T: t, Client: NewClient(9480, nil)}
-		g.dial = func(ctx context.Context) (net.Conn, error) {
+		g.dial = func(context.Context) (net.Conn, error) {
 			if g.failed != nil {
 				return nil, g.failed
 			}
 			host, guest := net.Pipe()
 			answer := g.answer
 			go func() {
-				defer host.Close()
+				defer func() { _ = host.Close() }()
 				answer(host)
 			}()
 			return guest, nil
 		}
 		test(g)
-		assert.NoError(t, g.Client.Close())
+		assert.NoError(t, g.Close())
 	})
 }
 
@@ -298,11 +298,11 @@ func TestOverVsockAGuestHasTheZonesOfATree(t *testing.T) {
 		})
 		server.Listen = s.listen
 		server.Start()
-		defer server.Close()
-		client := NewClient(9480, func(k power.Kind) bool { return true })
+		defer func() { _ = server.Close() }()
+		client := NewClient(9480, func(power.Kind) bool { return true })
 		client.dial = func(context.Context) (net.Conn, error) { return s.from(3), nil }
 		meter := power.NewPoller(client, power.PollOptions{Name: "hypervisor", Every: time.Second})
-		defer meter.Close()
+		defer func() { _ = meter.Close() }()
 		_, _ = meter.Read(t.Context(), power.Sample{At: time.Now()})
 		synctest.Wait()
 		readings, err := meter.Read(t.Context(), power.Sample{At: time.Now()})
@@ -496,7 +496,7 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 		return fromGuest{l}, err
 	}
 	server.Start()
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	<-listening
 	client := NewClient(port, nil)
 	client.dial = func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Local, port, nil) }

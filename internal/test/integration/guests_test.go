@@ -108,7 +108,7 @@ func (w *tree) looks() {
 	if err != nil || generation%2 != 0 || generation == w.last().generation {
 		return
 	}
-	s := treeState{generation: uint64(generation)}
+	s := treeState{generation: generation}
 	epoch, err1 := os.ReadFile(filepath.Join(w.path, "epoch"))
 	pkg, err2 := w.number("intel-rapl:0/energy_uj")
 	dram, err3 := w.number("intel-rapl:0/intel-rapl:0:0/energy_uj")
