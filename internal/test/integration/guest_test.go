@@ -81,22 +81,38 @@ func (g *guest) console() string { return filepath.Join(g.dir, "console.log") }
 // connects waits until the machine's first process answers.
 func (g *guest) connects(t *testing.T) {
 	t.Helper()
+	require.NoErrorf(t, g.comesUp(t, patience), "the guest comes up, what it and QEMU say is in %s", g.dir)
+}
+
+// comesUp waits for some time until the machine's first process answers. It fails if the process does not.
+func (g *guest) comesUp(t *testing.T, within time.Duration) error {
+	t.Helper()
 	started := time.Now()
-	require.NoError(t, g.listener.SetDeadline(started.Add(patience)))
+	if err := g.listener.SetDeadline(started.Add(within)); err != nil {
+		return err
+	}
 	conn, err := g.listener.Accept()
-	require.NoError(t, err, "QEMU connects, its log is in %s", g.dir)
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	if err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(started.Add(within)); err != nil {
+		return err
+	}
 	from := bufio.NewReader(conn)
 	for line := ""; line != "ready\n"; {
-		line, err = from.ReadString('\n')
-		require.NoErrorf(t, err, "the guest comes up, its console is in %s", g.dir)
+		if line, err = from.ReadString('\n'); err != nil {
+			return err
+		}
 	}
-	require.NoError(t, conn.SetReadDeadline(time.Time{}))
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
 	g.calls = jsonrpc.NewClient(struct {
 		io.Reader
 		io.WriteCloser
 	}{from, conn})
 	t.Logf("%s is up after %.1f s", filepath.Base(g.dir), time.Since(started).Seconds())
+	return nil
 }
 
 // call calls a method of the agent.
@@ -153,10 +169,16 @@ func (g *guest) mounts(t *testing.T, kind, source, target string, flags uintptr,
 // starts starts a program in a cgroup, in the root's if that is empty.
 func (g *guest) starts(t *testing.T, name, group string, args ...string) {
 	t.Helper()
+	g.startsIn(t, "", name, group, args...)
+}
+
+// startsIn starts a program with a root directory of its own, if that is not empty.
+func (g *guest) startsIn(t *testing.T, root, name, group string, args ...string) {
+	t.Helper()
 	g.call(t, "Start", struct {
-		Name, Group string
-		Args        []string
-	}{name, group, args}, &struct{}{})
+		Name, Root, Group string
+		Args              []string
+	}{name, root, group, args}, &struct{}{})
 }
 
 func (g *guest) writes(t *testing.T, path, text string) {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -195,9 +196,37 @@ func attributed(t *testing.T, uuid string, hosts ...*collector) map[told]bool {
 	return all
 }
 
+// requireHosts checks that the totals of the collector are the host's: those that it attributed, from one of some states on that it
+// told. Processes, unattributed and idle energy count together, to the microjoule.
+func (c *guestCollector) requireHosts(t *testing.T, states []treeState, host map[told]bool, zones ...string) {
+	t.Helper()
+	requireBalance(t, c.emissions, zones...)
+	sums := make([]told, len(c.emissions))
+	for _, part := range [][]told{
+		microjoules(c.emissions, "process.energy"), microjoules(c.emissions, "system.unattributed.energy"),
+		microjoules(c.emissions, "system.energy", "energy.state=idle"),
+	} {
+		for i := range sums {
+			sums[i] = sums[i].plus(part[i])
+		}
+	}
+	different := map[told]bool{}
+	for _, s := range sums {
+		different[s] = true
+	}
+	assert.Greater(t, len(different), 1, "totals of %s, %s", c.name, c.dir)
+	began := slices.IndexFunc(states, func(s treeState) bool {
+		return !slices.ContainsFunc(sums, func(sum told) bool { return !host[s.energy.plus(sum)] })
+	})
+	require.GreaterOrEqual(t, began, 0, "%s, %s: totals that are the host's from one of its states on: %+v, the states are %+v", c.name, c.dir, sums, states)
+	last := sums[len(sums)-1]
+	t.Logf("%s, %s: %d totals are the host's to the microjoule, %.6f J of package and %.6f J of dram from generation %d on",
+		filepath.Base(c.dir), c.name, len(different), float64(last.pkg)/1e6, float64(last.dram)/1e6, states[began].generation)
+	c.requireReported(t)
+}
+
 // requireTold checks that every generation of the tree has what the host attributed at some collection, and that the totals of
-// each collector of the guest are those of a generation, from the generation on that it began with: processes, unattributed
-// and idle energy together, to the microjoule.
+// each collector of the guest are those of generations.
 func (w *tree) requireTold(t *testing.T, host map[told]bool, guests ...*guestCollector) {
 	t.Helper()
 	w.requireOneSeries(t)
@@ -205,44 +234,8 @@ func (w *tree) requireTold(t *testing.T, host map[told]bool, guests ...*guestCol
 		require.True(t, host[s.energy], "%s: the host did not send %+v", w.path, s)
 	}
 	for _, c := range guests {
-		requireBalance(t, c.emissions, "package", "dram")
-		sums := make([]told, len(c.emissions))
-		for _, part := range [][]told{
-			microjoules(c.emissions, "process.energy"), microjoules(c.emissions, "system.unattributed.energy"),
-			microjoules(c.emissions, "system.energy", "energy.state=idle"),
-		} {
-			for i := range sums {
-				sums[i] = sums[i].plus(part[i])
-			}
-		}
-		different := map[told]bool{}
-		for _, s := range sums {
-			different[s] = true
-		}
-		assert.Greater(t, len(different), 2, "totals of %s, %s", c.name, c.dir)
-		began := w.beganWith(sums, host)
-		require.NotZero(t, began.generation, "%s, %s: no generation from which on its totals are the host's: %+v, %s has %+v",
-			c.name, c.dir, sums, w.path, w.all())
-		t.Logf("%s, %s: %d totals are the host's to the microjoule, %.6f J of package and %.6f J of dram from generation %d on",
-			filepath.Base(c.dir), c.name, len(different), float64(sums[len(sums)-1].pkg)/1e6, float64(sums[len(sums)-1].dram)/1e6, began.generation)
-		c.requireReported(t)
+		c.requireHosts(t, w.all(), host, "package", "dram")
 	}
-}
-
-// beganWith returns the generation from which on these totals are the host's.
-func (w *tree) beganWith(sums []told, host map[told]bool) treeState {
-	for _, s := range w.all() {
-		matches := 0
-		for _, sum := range sums {
-			if host[s.energy.plus(sum)] {
-				matches++
-			}
-		}
-		if matches == len(sums) {
-			return s
-		}
-	}
-	return treeState{}
 }
 
 // requireReported checks that all energy says that it was reported, and is counted by what the hypervisor reported.

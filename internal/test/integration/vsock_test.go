@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The kernel's own vsock, without a machine of the hypervisor: a collector beside the hypervisor's, which has no context ID of a
+// machine, reaches its port and is told nothing.
+func TestVsockTellsMachinesOnly(t *testing.T) {
+	need(t)
+	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
+	k := guestKernel(t, "6.1.", "amd64")
+	files, modules := guestsFiles(t, k, "vhost_vsock", "vsock_loopback")
+	t.Parallel()
+	g := startGuest(t, &guestOptions{
+		name: "vsock", files: files,
+		console: []string{"-serial", "chardev:console"}, port: []string{"-serial", "chardev:agent"},
+		command: []string{
+			qemu, "-accel", "tcg,thread=multi", "-machine", "q35", "-smp", "2", "-m", "1G", "-kernel", k.image(),
+			"-append", "console=ttyS0 quiet panic=-1 tsc=unstable guest.agent=/dev/ttyS1",
+		},
+	})
+	g.loads(t, modules...)
+	host := g.startsCollector(t, "host", "meter: model", "model: {idle_power: 100, max_power: 100}", "zones: [package]", "cpu_time: procfs",
+		"guests: {vsock_port: 9480}")
+	host.emits(t, 1)
+	beside := g.startsCollector(t, "beside", "hypervisor: {vsock_port: 9480}", "zones: [package]", "cpu_time: procfs")
+	beside.says(t, "Collection degraded", 0)
+	beside.stops(t)
+	host.stops(t)
+	g.powersOff(t)
+	assert.Contains(t, beside.degraded(), "the hypervisor has no energy of this virtual machine")
+	assert.Empty(t, beside.emissions, "energy beside the hypervisor")
+	assert.Empty(t, host.degraded())
+	requireBalance(t, host.emissions, "package")
+}
