@@ -15,10 +15,12 @@ import (
 )
 
 const (
-	// maxSize bounds a file, in bytes. One of energy train has one or two kilobytes.
-	maxSize = 1 << 20
-	// maxFiles bounds how many files of a directory are read, by name, and so the time at the start.
+	// maxSize bounds a file, in bytes. One of energy train has a few kilobytes, one with maxPoints in each zone less than this.
+	maxSize = 1 << 18
+	// maxFiles and maxTotal, in bytes, bound what is read of a directory, by name, and so the time at the start: a mebibyte that is meant
+	// to take long takes a second.
 	maxFiles = 256
+	maxTotal = 1 << 20
 	// maxListed bounds what an error lists.
 	maxListed = 10
 )
@@ -39,7 +41,7 @@ func read(path string) (*models, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		m, err := readFile(path)
+		m, _, err := readFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -51,12 +53,14 @@ func read(path string) (*models, error) {
 	}
 	found := &models{path: path}
 	var errs list
+	left := maxTotal
 	for i, name := range names { // sorted
-		if i == maxFiles {
-			errs = append(errs, fmt.Errorf("only the first %d of %d files *.json are read", maxFiles, len(names)))
+		if i == maxFiles || left <= 0 {
+			errs = append(errs, fmt.Errorf("only the first %d of %d files *.json are read", i, len(names)))
 			break
 		}
-		m, err := readFile(name)
+		m, size, err := readFile(name)
+		left -= size
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -86,17 +90,16 @@ func (l list) join() error {
 
 var errNotRegular = errors.New("not a file that holds data")
 
-// readFile reads the model in a file.
-func readFile(path string) (*trainedModel, error) {
+// readFile reads the model in a file. size is how many bytes were read, whether or not they are a model.
+func readFile(path string) (m *trainedModel, size int, err error) {
 	data, err := readBounded(path)
 	if err != nil {
-		return nil, err
+		return nil, len(data), err
 	}
-	m, err := parse(data, filepath.Base(path))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if m, err = parse(data, filepath.Base(path)); err != nil {
+		return nil, len(data), fmt.Errorf("%s: %w", path, err)
 	}
-	return m, nil
+	return m, len(data), nil
 }
 
 func readBounded(path string) ([]byte, error) {
@@ -117,7 +120,7 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxSize {
-		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxSize)
+		return data, fmt.Errorf("%s: larger than %d bytes", path, maxSize)
 	}
 	return data, nil
 }

@@ -313,6 +313,16 @@ func TestHowManyFilesAreReadIsBounded(t *testing.T) {
 	assert.Contains(t, curves[0].Basis, "m000.json")
 }
 
+func TestHowMuchOfADirectoryIsReadIsBounded(t *testing.T) {
+	files := map[string]string{"a.json": encoded(t, trainedOn(t, xeon, 0.05)), "z.json": encoded(t, trainedOn(t, xeon, 0.01))}
+	for i := range 20 {
+		files[fmt.Sprintf("m%03d.json", i)] = "{" + strings.Repeat(" ", maxSize-2) + "}"
+	}
+	curves, err := Curves(directory(t, files), xeon, Options{})
+	require.ErrorContains(t, err, "only the first 5 of 22 files *.json are read")
+	assert.Contains(t, curves[0].Basis, "a.json")
+}
+
 func TestADirectoryWithCharactersOfAPatternIsRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), `a[b]*?\`)
 	require.NoError(t, os.Mkdir(dir, 0o700))
