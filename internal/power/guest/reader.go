@@ -242,19 +242,25 @@ func isShortNumber(s string) bool {
 	return s != "" && len(s) <= 4 && strings.Trim(s, "0123456789") == ""
 }
 
-// list returns the names in a directory.
+// list returns the names in a directory, without those of symbolic links to subzones: they repeat what is in the parents.
 func list(dir *os.Root) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {
 		return nil, cause(err)
 	}
 	defer func() { _ = f.Close() }()
-	names, err := f.Readdirnames(maxEntries + 1)
+	entries, err := f.ReadDir(maxEntries + 1)
 	switch {
-	case len(names) > maxEntries:
+	case len(entries) > maxEntries:
 		return nil, errTooMany
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, cause(err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 || powercap.ParentOf(e.Name()) == "" {
+			names = append(names, e.Name())
+		}
 	}
 	slices.Sort(names)
 	return names, nil

@@ -303,6 +303,8 @@ func TestHostileTreesAreRefused(t *testing.T) {
 		"a link to a file elsewhere":      {link("/etc/passwd", energy), "intel-rapl:0: energy_uj: path escapes from parent"},
 		"a link to a device":              {link("/dev/zero", energy), "intel-rapl:0: energy_uj: path escapes from parent"},
 		"a link out of the tree":          {link("../..", "intel-rapl:0"), "intel-rapl:0: not a directory"},
+		"a link beside the zones":         {link("../..", "intel-rapl:0:7"), ""},
+		"a link in a zone":                {link("../..", "intel-rapl:0/intel-rapl:0:7"), ""},
 		"a link to itself":                {link("energy_uj", energy), "intel-rapl:0: energy_uj: too many levels of symbolic links"},
 		"a pipe":                          {pipe(energy), "intel-rapl:0: energy_uj: not a regular file"},
 		"a pipe for the generation":       {pipe("generation"), "generation: not a regular file"},

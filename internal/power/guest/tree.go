@@ -331,6 +331,9 @@ func (t *tree) prepare(root *os.Root) error {
 			for _, file := range []string{energyFile, nameFile, rangeFile, ""} {
 				_ = root.Remove(path.Join(dir, file)) // of a zone that may never have been there
 			}
+			if flat := path.Base(dir); flat != dir {
+				_ = root.Remove(flat)
+			}
 			continue
 		}
 		if err := makeZone(root, dir, name); err != nil {
@@ -352,6 +355,10 @@ func makeZone(root *os.Root, dir, name string) error {
 	}
 	if err := put(root, path.Join(dir, nameFile), name); err != nil {
 		return err
+	}
+	if flat := path.Base(dir); flat != dir {
+		// Programs that expect the links of /sys/class/powercap find the zone at the top. The tree is complete without.
+		_ = putLink(root, flat, dir)
 	}
 	return putNumber(root, path.Join(dir, rangeFile), uint64(maxEnergy))
 }
@@ -393,7 +400,26 @@ func putNumber(root *os.Root, name string, number uint64) error {
 
 // put replaces a file of the tree by one with a line, so that a reader sees the whole of one or of the other.
 func put(root *os.Root, name, line string) error {
-	if err := create(root, line); err != nil {
+	return replace(root, name, func() error { return create(root, line) })
+}
+
+// putLink replaces a file at the top of the tree by a symbolic link to a directory of the tree, which nobody follows here.
+func putLink(root *os.Root, name, to string) error {
+	if at, err := root.Readlink(name); err == nil && at == to {
+		return nil
+	}
+	return replace(root, name, func() error {
+		err := root.Symlink(to, newFile)
+		if errors.Is(err, fs.ErrExist) && root.Remove(newFile) == nil {
+			err = root.Symlink(to, newFile)
+		}
+		return err
+	})
+}
+
+// replace replaces a file of the tree by what create makes as the new file.
+func replace(root *os.Root, name string, create func() error) error {
+	if err := create(); err != nil {
 		_ = root.Remove(newFile)
 		return fmt.Errorf("%s: %w", newFile, cause(err))
 	}

@@ -60,7 +60,7 @@ var plants = map[string]func(path, outside string) error{
 // writing goes on when it is gone.
 func TestNothingInATreeLeadsOutOfIt(t *testing.T) {
 	files := []string{".new", "generation", "epoch", "vm_id", "update_time", "intel-rapl:0", "intel-rapl:0/energy_uj", "intel-rapl:0/name",
-		"intel-rapl:0/intel-rapl:0:0", "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:1"}
+		"intel-rapl:0/intel-rapl:0:0", "intel-rapl:0/intel-rapl:0:0/energy_uj", "intel-rapl:0:0", "intel-rapl:1"}
 	for name, plant := range plants {
 		d, outside := newTrees(t), newDir(t)
 		require.NoError(t, os.WriteFile(filepath.Join(outside, "file"), []byte("untouched"), 0o600))

@@ -85,6 +85,39 @@ func TestATreeIsACompletePowercapTree(t *testing.T) {
 	}, d.files())
 }
 
+// Programs that look for zones as in /sys/class/powercap look at the top only.
+func TestATreeHasItsSubzonesAtTheTopToo(t *testing.T) {
+	d := newTrees(t)
+	tree := d.open(uuid)
+	vm := filepath.Join(d.path, "vm1")
+	flat := func() (zones []string) {
+		names, err := filepath.Glob(filepath.Join(vm, "intel-rapl*", "name"))
+		require.NoError(t, err)
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			zones = append(zones, filepath.Base(filepath.Dir(name))+" "+strings.TrimSpace(string(text)))
+		}
+		return zones
+	}
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6, power.Uncore, 7)))
+	assert.Equal(t, []string{"intel-rapl:0 package-0", "intel-rapl:0:0 dram", "intel-rapl:0:2 uncore"}, flat())
+	to, err := os.Readlink(filepath.Join(vm, "intel-rapl:0:0"))
+	require.NoError(t, err)
+	assert.Equal(t, "intel-rapl:0/intel-rapl:0:0", to)
+	info, err := os.Lstat(filepath.Join(vm, "intel-rapl:0:0"))
+	require.NoError(t, err)
+
+	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 6, power.DRAM, 7)))
+	assert.Equal(t, []string{"intel-rapl:0 package-0", "intel-rapl:0:0 dram"}, flat())
+	_, err = os.Lstat(filepath.Join(vm, "intel-rapl:0:2"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, d.open(uuid).write(d.Root, noon, zones(power.Package, 6, power.DRAM, 7)))
+	again, err := os.Lstat(filepath.Join(vm, "intel-rapl:0:0"))
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(info, again), "it is made once")
+}
+
 func TestATreeGoesOnAfterARestart(t *testing.T) {
 	d := newTrees(t)
 	before := d.open(uuid)
@@ -262,6 +295,9 @@ func TestEverybodyMayReadATree(t *testing.T) {
 	require.NoError(t, tree.write(d.Root, noon, zones(power.Package, 5, power.DRAM, 6)))
 	require.NoError(t, filepath.WalkDir(filepath.Join(d.path, "vm1"), func(path string, e fs.DirEntry, err error) error {
 		require.NoError(t, err)
+		if e.Type() == fs.ModeSymlink {
+			return nil // its mode means nothing
+		}
 		info, err := e.Info()
 		require.NoError(t, err)
 		want := fs.FileMode(0o644)
