@@ -326,12 +326,14 @@ func TestWhatIsPublishedArrivesOverVsock(t *testing.T) {
 		var (
 			publisher *Publisher
 			server    *Server
-			s         *sockets
+			current   atomic.Pointer[sockets]
 			given     units.Energy // since the host's receiver started
 			told      units.Energy // since the guest's did
 		)
 		start := func() {
-			s, given = newSockets(), 0
+			s := newSockets()
+			current.Store(s)
+			given = 0
 			publisher = NewPublisher(PublisherOptions{})
 			server = NewServer(9480, publisher.Report)
 			server.Listen = s.listen
@@ -347,6 +349,7 @@ func TestWhatIsPublishedArrivesOverVsock(t *testing.T) {
 		}
 		client := NewClient(9480, nil)
 		client.dial = func(context.Context) (net.Conn, error) {
+			s := current.Load()
 			select {
 			case <-s.closed:
 				return nil, syscall.ECONNRESET
