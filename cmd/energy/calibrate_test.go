@@ -340,6 +340,8 @@ type exporter struct {
 	at    bool // samples have their time
 	// steady keeps the utilization the same.
 	steady bool
+	// unset leaves the utilization out.
+	unset bool
 }
 
 func (e *exporter) RoundTrip(*http.Request) (*http.Response, error) {
@@ -362,6 +364,9 @@ hw_host_energy_joules_total{hw_id="ipmi0"} %[3]d%[2]s
 # TYPE system_cpu_utilization_ratio gauge
 system_cpu_utilization_ratio 0.%[4]d%[2]s
 `, 100*interval, stamp, 200*interval, steady)
+	if e.unset {
+		text, _, _ = strings.Cut(text, "# TYPE system_cpu")
+	}
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
@@ -390,6 +395,16 @@ func TestACollectorThatNoLongerAnswersEndsTheRecord(t *testing.T) {
 		r, err := collect(t.Context(), &http.Client{Transport: e}, "http://collector/metrics", time.Second)
 		require.ErrorContains(t, err, "no answer from http://collector/metrics for 1m0s")
 		assert.Len(t, r.utilization, 3, "what was recorded is kept")
+	})
+}
+
+func TestACollectorWithoutUtilizationIsToldBeforeTheTimeIsSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &exporter{began: time.Now(), unset: true}
+		r, err := collect(t.Context(), &http.Client{Transport: e}, "http://collector/metrics", time.Second)
+		require.ErrorIs(t, err, errNoUtilization)
+		assert.Equal(t, 30*time.Second, time.Since(e.began), "the fourth collection")
+		assert.NotEmpty(t, r.zones)
 	})
 }
 

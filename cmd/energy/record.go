@@ -225,8 +225,8 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 // patience is how long a collector may not answer.
 const patience = time.Minute
 
-// collect scrapes the endpoint until ctx is done, which ends the record, or the collector did not answer for longer than patience.
-// It returns the record with the error, too.
+// collect scrapes the endpoint until ctx is done, which ends the record, or the collector did not answer for longer than patience,
+// or has no CPU utilization. It returns the record with the error, too.
 func collect(ctx context.Context, client *http.Client, endpoint string, every time.Duration) (*record, error) {
 	r := newRecord()
 	ticker := time.NewTicker(every)
@@ -240,6 +240,9 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every ti
 		case err == nil:
 			answered = time.Now()
 			r.take(found, answered)
+			if r.hasNoUtilization() {
+				return r, errNoUtilization
+			}
 		case time.Since(answered) >= patience:
 			return r, fmt.Errorf("no answer from %s for %v: %w", endpoint, patience, err)
 		}
@@ -252,6 +255,14 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every ti
 }
 
 var errNoUtilization = errors.New("the collector does not report system.cpu.utilization: add `metrics: {system.cpu.utilization: {enabled: true}}` to the receiver")
+
+// hasNoUtilization reports whether enough collections are known to say that the collector does not report CPU utilization, which
+// the first of them may lack.
+func (r *record) hasNoUtilization() bool {
+	const enough = 4
+	known := func(z *meterZone) bool { return len(z.reads) >= enough }
+	return len(r.utilization) == 0 && slices.ContainsFunc(slices.Collect(maps.Values(r.zones)), known)
+}
 
 // check returns an error where the record cannot be used.
 func (r *record) check() error {
