@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
@@ -189,6 +190,20 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 			t.Errorf("%s: %s", setting, reason)
 		}
 	}
+}
+
+func TestReportedEnergyThatIsSplitAgainIsWarnedOf(t *testing.T) {
+	for split, warned := range map[SplitRule]bool{"": true, SplitUtilization: true, SplitFixed: false, SplitMinimum: false} {
+		inGuest(t, func(n *guestNode) {
+			n.start()
+			assert.Equal(t, warned, n.logs.FilterField(zap.String("setting", "attribution::split")).Len() == 1, "split %q", split)
+		}, func(c *Config) {
+			c.Attribution.Split, c.Attribution.StaticPower = split, map[power.Kind]float64{power.Package: 0, power.DRAM: 0}
+		})
+	}
+	n := newTestNode(t, func(*Config) {})
+	n.start()
+	assert.Zero(t, n.logs.FilterField(zap.String("setting", "attribution::split")).Len(), "the machine's own zones")
 }
 
 func TestWrongSettingsOfPowercapPathAreNamed(t *testing.T) {

@@ -33,6 +33,12 @@ var presets = map[Preset]presetRules{
 	PresetKavanagh:   {SplitBase, IdleEqual, AmongContainers},
 }
 
+// splitsAgain reports whether energy that the hypervisor attributed to this virtual machine is split by utilization.
+func (c *Config) splitsAgain() bool {
+	byUtilization := func(kind power.Kind) bool { return c.Attribution.splitOf(kind) == SplitUtilization }
+	return (c.PowercapPath != "" || c.Hypervisor.HasValue()) && slices.ContainsFunc(c.Zones, byUtilization)
+}
+
 // splitOf returns the static power model of a zone kind.
 func (c *AttributionConfig) splitOf(kind power.Kind) SplitRule {
 	if split, ok := c.Splits[kind]; ok {

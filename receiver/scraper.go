@@ -109,6 +109,10 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		s.set.Logger.Warn("Exclusion by executable name trusts every process on the node: anybody can give a program an excluded name",
 			zap.String("setting", "attribution::exclude::executable_name"))
 	}
+	if s.cfg.splitsAgain() {
+		s.set.Logger.Warn("The hypervisor has split the reported energy, and split: utilization splits it again: most of it becomes idle",
+			zap.String("setting", "attribution::split"), zap.String("alternative", "fixed, with static_power of 0"))
+	}
 	s.sample()
 	s.conditions.check("learned static power", s.learning.trouble)
 	s.conditions.settle()
