@@ -101,7 +101,7 @@ func serve(t *testing.T, test func(*host)) {
 			h.asked = append(h.asked, cid)
 			return h.report, cid <= 5000
 		})
-		h.Listen = h.sockets.listen
+		h.Listen = h.listen
 		defer func() { assert.NoError(t, h.Server.Close()) }()
 		test(h)
 	})
@@ -491,36 +491,60 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 		t.Skip("vsock_loopback is not loaded")
 	}
 	const port = 9480
-	server := NewServer(port, func(cid uint32) (Report, bool) { return *wholeReport(), cid == 7 })
+	publisher := NewPublisher(PublisherOptions{})
+	defer func() { _ = publisher.Close() }()
+	server := NewServer(port, publisher.Report)
 	listening := make(chan struct{}, 1)
+	var renamed atomic.Bool
 	server.Listen = func(port uint32) (net.Listener, error) {
 		l, err := vsock.ListenContextID(vsock.Local, port, nil)
 		listening <- struct{}{}
-		return fromGuest{l}, err
+		return localAs{l, 7, &renamed}, err
 	}
 	server.Start()
 	defer func() { _ = server.Close() }()
 	<-listening
 	client := NewClient(port, nil)
 	client.dial = func(ctx context.Context) (net.Conn, error) { return vsock.DialContext(ctx, vsock.Local, port, nil) }
-	r, err := client.ask(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, wholeReport(), r)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 
-	_, err = vsock.ListenContextID(vsock.Local, port, nil)
+	const before = 52310000
+	for _, given := range []units.Energy{before, before + 1, before + 1, before + 1e15} {
+		zones := []Zone{{Kind: power.Package, Energy: given}, {Kind: power.DRAM, Energy: 2 * given}}
+		publisher.Publish([]VM{{ID: "web", CID: 7, Zones: zones}, {ID: "db", CID: 8}}, time.Now())
+		renamed.Store(false)
+		_, err := client.ask(ctx)
+		assert.ErrorIs(t, err, errUnknown, "the machine itself is told nothing")
+		renamed.Store(true)
+		_, err = client.Poll(ctx)
+		require.NoError(t, err)
+		require.Len(t, client.follower.zones, 2)
+		assert.Equal(t, given-before, client.follower.zones[0].total)
+		assert.Equal(t, 2*(given-before), client.follower.zones[1].total)
+	}
+
+	_, err := vsock.ListenContextID(vsock.Local, port, nil)
 	assert.EqualError(t, listenError(err), "another program listens at it")
 	assert.NoError(t, server.Close())
-	_, err = client.ask(t.Context())
+	_, err = client.ask(ctx)
 	assert.EqualError(t, err, "nobody listens at vsock port 9480 of the hypervisor")
 }
 
-// fromGuest is a listener whose connections seem to be of a guest.
-type fromGuest struct{ net.Listener }
+// localAs is a listener that takes the machine itself for a virtual machine, while renamed is set.
+type localAs struct {
+	net.Listener
+	cid     uint32
+	renamed *atomic.Bool
+}
 
-func (l fromGuest) Accept() (net.Conn, error) {
+func (l localAs) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return conn{c, &vsock.Addr{ContextID: 7}}, nil
+	if peer, ok := c.RemoteAddr().(*vsock.Addr); ok && peer.ContextID == vsock.Local && l.renamed.Load() {
+		return conn{c, &vsock.Addr{ContextID: l.cid, Port: peer.Port}}, nil
+	}
+	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,8 +69,21 @@ func build(t *testing.T, name string) string {
 // buildFor compiles a program of this directory statically for a processor.
 func buildFor(t *testing.T, processor, name string) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./"+name)
+	return compiled(t, processor, "go", "build", "./"+name)
+}
+
+// buildTests compiles the tests of a package of the module, named by its path there, statically.
+func buildTests(t *testing.T, path string) string {
+	t.Helper()
+	return compiled(t, runtime.GOARCH, "go", "test", "-c", "../../../"+path)
+}
+
+// compiled runs a command of go that compiles a package, its last argument, and returns the program's path.
+func compiled(t *testing.T, processor string, args ...string) string {
+	t.Helper()
+	last := len(args) - 1
+	out := filepath.Join(t.TempDir(), filepath.Base(args[last]))
+	cmd := exec.Command(args[0], slices.Concat(args[1:last], []string{"-trimpath", "-ldflags=-s -w", "-o", out}, args[last:])...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+processor)
 	run(t, cmd)
 	return out

@@ -5,18 +5,21 @@
 package integration
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// The kernel's own vsock, without a machine of the hypervisor: a collector beside the hypervisor's, which has no context ID of a
-// machine, reaches its port and is told nothing.
+// The kernel's own vsock, without a machine of the hypervisor. By its loopback the tests of internal/power/guest tell a machine its
+// energy. A collector beside the hypervisor's, which has no context ID of a machine, reaches its port and is told nothing.
 func TestVsockTellsMachinesOnly(t *testing.T) {
 	need(t)
 	qemu := program(t, "qemu-system-x86_64", "qemu-system-x86")
 	k := guestKernel(t, "6.1.", "amd64")
 	files, modules := guestsFiles(t, k, "vhost_vsock", "vsock_loopback")
+	files["guest.test"] = buildTests(t, "internal/power/guest")
 	t.Parallel()
 	g := startGuest(t, &guestOptions{
 		name: "vsock", files: files,
@@ -27,6 +30,7 @@ func TestVsockTellsMachinesOnly(t *testing.T) {
 		},
 	})
 	g.loads(t, modules...)
+	requireLoopback(t, g)
 	host := g.startsCollector(t, "host", "meter: model", "model: {idle_power: 100, max_power: 100}", "zones: [package]", "cpu_time: procfs",
 		"guests: {vsock_port: 9480}")
 	host.emits(t, 1)
@@ -39,4 +43,17 @@ func TestVsockTellsMachinesOnly(t *testing.T) {
 	assert.Empty(t, beside.emissions, "energy beside the hypervisor")
 	assert.Empty(t, host.degraded())
 	requireBalance(t, host.emissions, "package")
+}
+
+// requireLoopback runs the test of internal/power/guest that takes a kernel with the loopback of vsock.
+func requireLoopback(t *testing.T, g *guest) {
+	t.Helper()
+	const name, test = "loopback", "TestOverTheKernelsLoopback"
+	g.starts(t, name, "", "/guest.test", "-test.v", "-test.timeout=2m", "-test.run=^"+test+"$")
+	failed := g.try(t, "Wait", name, &struct{}{})
+	log := g.keeps(t, name+".log")
+	require.NoError(t, failed, "see %s", log)
+	said, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Contains(t, string(said), "--- PASS: "+test, "see %s", log)
 }

@@ -158,6 +158,12 @@ func (a *Agent) Stop(name string, _ *None) error {
 	if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
+	return a.Wait(name, nil)
+}
+
+// Wait waits until a program has ended. It fails if the program fails.
+func (a *Agent) Wait(name string, _ *None) error {
+	p := a.processes[name]
 	if <-p.ended; p.err != nil {
 		return fmt.Errorf("%s ended: %w", name, p.err)
 	}
