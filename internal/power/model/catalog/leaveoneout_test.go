@@ -235,8 +235,13 @@ func TestLeaveOneOutTablesAreOnThePage(t *testing.T) {
 
 func TestLeaveOneOutReachesWhatIsPromised(t *testing.T) {
 	_, by := deviations(true)
-	if tdp := means(by[0]); median(tdp) > 0.10 || slices.Max(tdp) > 0.30 {
-		t.Errorf("TDP and shape: median %.3f, worst %.3f", median(tdp), slices.Max(tdp))
+	if tdp := means(by[0]); median(tdp) > 0.10 {
+		t.Errorf("TDP and shape: median %.3f", median(tdp))
+	}
+	for _, d := range by[0] {
+		if d.worst > 0.30 { // at any load
+			t.Errorf("TDP and shape: worst %.3f", d.worst)
+		}
 	}
 	if shape := means(by[3]); slices.Max(shape) > 0.04 {
 		t.Errorf("idle and full known: worst %.3f", slices.Max(shape))

@@ -219,7 +219,7 @@ func TestAVirtualMachineHasItsShareOfThreadsAndMemory(t *testing.T) {
 	assert.InDelta(t, 300*8./96, curves[0].Curve.Watts(0.5), 1e-9)
 	assert.Equal(t, power.DRAM, curves[1].Kind)
 	assert.InDelta(t, 80*64./384, curves[1].Curve.Watts(1), 1e-9)
-	assert.Equal(t, "model a.json of energy train, trained on the same CPU, 8 of whose 96 threads are here", curves[0].Basis)
+	assert.Equal(t, "model a.json of energy train, trained on the same CPU, for 8 threads in place of 96", curves[0].Basis)
 }
 
 func TestMemoryOfUnknownSizeIsInProportionToThreads(t *testing.T) {
