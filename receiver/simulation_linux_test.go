@@ -768,13 +768,13 @@ func (sim *simulation) checkExists(attributes pcommon.Map) time.Time {
 	has("container.id", sim.life.Containers)
 	has("k8s.pod.uid", sim.life.Pods)
 	// A virtual machine whose arguments were truncated is identified by its process, and one that was moved into a
-	// container by its UUID from there.
-	if v, ok := attributes.Get("vm.id"); ok && v.Str() != units.OtherName && !byProcess.MatchString(v.Str()) {
+	// container by either from there.
+	if v, ok := attributes.Get("vm.id"); ok && v.Str() != units.OtherName {
 		container, id, inside := strings.Cut(v.Str(), "/")
 		if !inside {
 			id = container
 		}
-		if inside && !sim.life.Containers[container] || !sim.life.VMs[id] {
+		if inside && !sim.life.Containers[container] || !sim.life.VMs[id] && !byProcess.MatchString(id) {
 			sim.fail("there never was a vm.id %s", v.Str())
 		}
 	}
