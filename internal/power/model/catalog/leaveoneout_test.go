@@ -130,6 +130,21 @@ func tdpErrors() (ofFamily, ofAll []float64) {
 	return ofFamily, withoutOne(every)
 }
 
+// neighborErrors returns how far the power of a virtual machine is off because the load of its host is not known, on a host of the reference: at
+// each load of its own, and each of the host from 5 to 100 %. Its actual power is its part of the host's idle power and, in proportion to
+// CPU time, of the rest.
+func neighborErrors() (e []float64) {
+	host := reference("")
+	for own := range 21 {
+		for all := 1; all <= 20; all++ {
+			u, of := float64(own)/20, float64(all)/20
+			actual := host(0) + (host(of)-host(0))/of*u
+			e = append(e, math.Abs(host(u)-actual)/actual)
+		}
+	}
+	return e
+}
+
 // tables returns the tables of the page.
 func tables() string {
 	var b strings.Builder
@@ -168,6 +183,7 @@ func tables() string {
 		{"memory of a server, by its size", memory},
 		{"TDP of a core, by the family", ofFamily},
 		{"TDP of a core, by all server CPUs", ofAll},
+		{"part of a virtual machine, for any load of itself and of its host", neighborErrors()},
 	} {
 		fmt.Fprintf(&b, "| %s | %.0f %% | %.0f %% | %.0f %% |\n", row.name,
 			100*median(slices.Clone(row.values)), 100*mean(row.values), 100*slices.Max(row.values))
