@@ -4,6 +4,7 @@ package guest
 
 import (
 	"context"
+	"flag"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -290,10 +291,12 @@ func TestTheHostsClockIsNotCompared(t *testing.T) {
 	})
 }
 
+var reportHistories = flag.Int("reports.histories", 5, "histories of TestTotalsOfRandomHistories")
+
 // A history is random: reports with more energy or none, the same ones again, other epochs, steps down, half-written trees, long
 // silence. The total is what was added within the epochs, and each report is news once.
 func TestTotalsOfRandomHistories(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(*reportHistories) {
 		follow(t, func(b *bubble) {
 			b.begin()
 			random := rand.New(rand.NewPCG(seed, 0))

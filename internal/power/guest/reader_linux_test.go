@@ -28,7 +28,7 @@ type shared struct {
 	path string
 }
 
-func newShared(t testing.TB) shared { return shared{t, t.TempDir()} }
+func newShared(t testing.TB) shared { return shared{t, newDir(t)} }
 
 // put writes the files of an archive. Each holds its last line without the end.
 func (s shared) put(archive string) {
@@ -318,7 +318,7 @@ func TestHostileTreesAreRefused(t *testing.T) {
 		"garbage for the epoch":           {write("epoch", "A\nB\n"), "epoch: not a word of letters, digits and dashes"},
 		"a long epoch":                    {write("epoch", strings.Repeat("A", 1<<20)), "epoch: longer than 256 bytes"},
 		"garbage for the time":            {write("update_time", "noon\n"), "update_time: not a decimal number"},
-		"10,000 directories":              {directories("intel-rapl:%d", 10_000), "more than 1024 entries or 256 zones"},
+		"too many directories":            {directories("intel-rapl:%d", maxEntries+1), "more than 1024 entries or 256 zones"},
 		"another name":                    {write("intel-rapl:0/name", "package-0\nintel\n"), ""},
 		"a name out of the tree":          {write("intel-rapl:0/name", "../../etc\n"), ""},
 		"a zone whose name has a newline": {directories("intel-rapl:9\n%d", 3), ""},
