@@ -131,15 +131,16 @@ func withoutIdle(c model.Curve) (model.Curve, error) {
 	return model.NewCurve(points)
 }
 
-// expectedError returns the error that is to be expected where a model with an error is used.
+// expectedError returns the error that is to be expected where a model with an error is used: on another machine than it was trained on, as
+// that one has meters. It is 0, not known, where the model's own is not known.
 func (f fit) expectedError(err float64) float64 {
-	switch f {
-	case sameCPU:
-		return max(err, model.SameCPUError)
-	case sameModel:
+	switch {
+	case err == 0:
+		return 0
+	case f == sameModel:
 		return max(err, errorOfSameModel)
 	default:
-		return err
+		return max(err, model.SameCPUError)
 	}
 }
 

@@ -167,12 +167,13 @@ func TestTheModelThatFitsBestIsChosen(t *testing.T) {
 		want   string
 		expect float64
 	}{
-		"the same machine before the smaller error": {map[string]*Model{"a.json": trainedOn(t, half, 0.01), "b.json": trainedOn(t, xeon, 0.05)}, "b.json", 0.05},
+		"the same machine before the smaller error": {map[string]*Model{"a.json": trainedOn(t, half, 0.01), "b.json": trainedOn(t, xeon, 0.05)}, "b.json", model.SameCPUError},
 		"the same CPU before its family":            {map[string]*Model{"a.json": trainedOn(t, other, 0.01), "b.json": trainedOn(t, half, 0.05)}, "b.json", model.SameCPUError},
 		"the family before nothing":                 {map[string]*Model{"a.json": trainedOn(t, other, 0.01), "b.json": trainedOn(t, epyc, 0.05)}, "a.json", errorOfSameModel},
-		"the smallest error":                        {map[string]*Model{"a.json": trainedOn(t, xeon, 0.05), "b.json": trainedOn(t, xeon, 0.01)}, "b.json", 0.01},
+		"the smallest error":                        {map[string]*Model{"a.json": trainedOn(t, xeon, 0.05), "b.json": trainedOn(t, xeon, 0.01)}, "b.json", model.SameCPUError},
 		"an error that is known":                    {map[string]*Model{"a.json": trainedOn(t, xeon, 0), "b.json": trainedOn(t, xeon, 0.3)}, "b.json", 0.3},
-		"the first name":                            {map[string]*Model{"b.json": trainedOn(t, xeon, 0.05), "a.json": trainedOn(t, xeon, 0.05)}, "a.json", 0.05},
+		"the first name":                            {map[string]*Model{"b.json": trainedOn(t, xeon, 0.05), "a.json": trainedOn(t, xeon, 0.05)}, "a.json", model.SameCPUError},
+		"an error that is not known":                {map[string]*Model{"a.json": trainedOn(t, half, 0)}, "a.json", 0},
 		"a larger error than others have":           {map[string]*Model{"a.json": trainedOn(t, half, 0.2)}, "a.json", 0.2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +248,7 @@ func TestOnlyWantedZonesAreReturned(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, curves, 1)
 	assert.Equal(t, power.DRAM, curves[0].Kind)
-	assert.InDelta(t, 0.005, curves[0].ExpectedError, 1e-9)
+	assert.InDelta(t, model.SameCPUError, curves[0].ExpectedError, 1e-9)
 	_, err = Curves(dir, xeon, Options{Want: func(k power.Kind) bool { return k == power.Platform }})
 	require.ErrorContains(t, err, "and has none of the zones")
 }
