@@ -97,6 +97,9 @@ const (
 	slowWrite = 30 * time.Second
 	// maxClose is how long Close waits for the disk.
 	maxClose = 3 * time.Second
+	// maxTrees is how many directories there may be when one is made for a machine that a user or a container runs: whoever may start
+	// programs could make any number, and none is ever removed.
+	maxTrees = 1000
 	// mostNamed is how many virtual machines an error names.
 	mostNamed = 3
 )
@@ -104,6 +107,7 @@ const (
 var (
 	errSlow  = fmt.Errorf("writing the trees takes longer than %v", slowWrite)
 	errHangs = errors.New("the trees still were not written")
+	errMany  = fmt.Errorf("there are %d directories already: remove those of virtual machines that are gone", maxTrees)
 )
 
 // NewPublisher returns a publisher. Close ends it.
@@ -399,6 +403,8 @@ func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 		switch {
 		case err != nil:
 			return cause(err)
+		case owner == "" && !job.hosts && isFull(trees):
+			return errMany
 		case owner == "" || owner == job.id:
 		case !job.hosts && !strings.Contains(owner, "/"):
 			return errOfAnother
@@ -414,6 +420,17 @@ func (p *Publisher) writeTree(trees *os.Root, job *job) error {
 		p.mu.Unlock()
 	}
 	return err
+}
+
+// isFull reports whether there are so many trees that only machines of the host get another one.
+func isFull(trees *os.Root) bool {
+	dir, err := trees.Open(".")
+	if err != nil {
+		return true
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(maxTrees)
+	return len(names) == maxTrees
 }
 
 // yield gives the directory of a job to the machine whose tree is in it, if that runs and should have the directory as well.

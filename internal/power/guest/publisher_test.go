@@ -200,6 +200,31 @@ func TestAUsersMachineTakesNothingOfTheHosts(t *testing.T) {
 	})
 }
 
+// A directory stays when its machine is gone, and any user can start programs that look like machines.
+func TestUsersCannotFillTheDisk(t *testing.T) {
+	published(t, func(p *publishing) {
+		require.NoError(t, os.Mkdir(p.dir, 0o755)) //nolint:gosec // as the receiver makes it
+		for i := range maxTrees - 1 {
+			require.NoError(t, os.Mkdir(filepath.Join(p.dir, fmt.Sprint("gone", i)), 0o700))
+		}
+		first, second, hosts := vm("user@1.service/a", "first", 5), vm("user@1.service/b", "second", 6), vm("c", "hosts", 7)
+		p.publish(first)
+		require.NoError(t, p.Err())
+		for range 2 {
+			p.publish(first, second, hosts)
+			require.EqualError(t, p.Err(), p.dir+": second: there are 1000 directories already: remove those of virtual machines that are gone")
+		}
+		p.shows("first", "5", first.ID)
+		p.shows("hosts", "7", hosts.ID)
+		assert.NoDirExists(t, filepath.Join(p.dir, "second"))
+		require.NoError(t, os.Remove(filepath.Join(p.dir, "gone0")))
+		require.NoError(t, os.Remove(filepath.Join(p.dir, "gone1")))
+		p.publish(first, second, hosts)
+		require.NoError(t, p.Err())
+		p.shows("second", "6", second.ID)
+	})
+}
+
 func TestOfTwoMachinesOfOneContextIDNoneIsTold(t *testing.T) {
 	published(t, func(p *publishing) {
 		with := func(cid uint32, v VM) VM { v.CID = cid; return v }
