@@ -178,17 +178,21 @@ func plural(n int, noun string) string {
 func (h *host) packages(o Options) (model.ZoneCurve, error) {
 	z := model.ZoneCurve{ExpectedError: h.packageError()}
 	var watts func(u float64) float64
+	from, shape := "measured", "shape of server CPUs"
+	if o.Shape != "" { // finish applies it
+		from, shape = "measured idle and full power, shape "+o.Shape, "shape "+o.Shape
+	}
 	switch {
 	case h.measured != nil:
 		threads := h.measured.threads / h.measured.chips * h.threadsPerCore() / 2 // two of each core were used
 		watts = scaled(h.measured.curve(), h.chips(threads)/float64(h.measured.chips))
-		z.Basis = h.measured.cpu + ": measured" + h.part(threads, o)
+		z.Basis = h.measured.cpu + ": " + from + h.part(threads, o)
 	case h.cpu.tdp > 0:
 		watts = scaled(reference(""), h.cpu.tdp*h.chips(h.threads))
-		z.Basis = fmt.Sprintf("%s: TDP %g W, shape of server CPUs%s", h.cpu.name, h.cpu.tdp, h.part(h.threads, o))
+		z.Basis = fmt.Sprintf("%s: TDP %g W, %s%s", h.cpu.name, h.cpu.tdp, shape, h.part(h.threads, o))
 	default:
 		watts = scaled(reference(""), h.typical.watts*h.cores())
-		z.Basis = fmt.Sprintf("%s: TDP of %.2g W a core, shape of server CPUs", h.typical.name, h.typical.watts)
+		z.Basis = fmt.Sprintf("%s: TDP of %.2g W a core, %s", h.typical.name, h.typical.watts, shape)
 		if h.Virtual {
 			z.Basis += h.part(0, o)
 		} else {

@@ -424,3 +424,12 @@ func BenchmarkCurves(b *testing.B) {
 		})
 	}
 }
+
+func TestTheBasisNamesTheShapeThatWasSet(t *testing.T) {
+	for shape, want := range map[string]string{"": "shape of server CPUs", LinearShape: "shape linear"} {
+		curves, err := Curves(gold6230, Options{Kinds: []power.Kind{power.Package}, Shape: shape})
+		if err != nil || !strings.Contains(curves[0].Basis, want) {
+			t.Errorf("shape %q: %v, %v", shape, curves, err)
+		}
+	}
+}
