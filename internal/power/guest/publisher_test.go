@@ -203,7 +203,7 @@ func TestAUsersMachineTakesNothingOfTheHosts(t *testing.T) {
 // A directory stays when its machine is gone, and any user can start programs that look like machines.
 func TestUsersCannotFillTheDisk(t *testing.T) {
 	published(t, func(p *publishing) {
-		require.NoError(t, os.Mkdir(p.dir, 0o755)) //nolint:gosec // as the receiver makes it
+		require.NoError(t, os.Mkdir(p.dir, 0o755))
 		for i := range maxTrees - 1 {
 			require.NoError(t, os.Mkdir(filepath.Join(p.dir, fmt.Sprint("gone", i)), 0o700))
 		}
