@@ -17,6 +17,19 @@ import (
 // results, at the wall, each left out in turn.
 const SameCPUError = 0.058
 
+// PartError is the error of a virtual machine's part of its host's power because the load of the host is not known: the mean over all loads
+// of both, on servers.
+const PartError = 0.16
+
+// ErrorOfPart returns the error to be expected of a virtual machine's part of its host's power, by that of the host's power. Both are 0
+// where they are not known.
+func ErrorOfPart(host float64) float64 {
+	if host == 0 {
+		return 0
+	}
+	return math.Hypot(host, PartError) // independent of each other
+}
+
 // ZoneCurve is the power of one zone kind, over all zones of the kind together.
 type ZoneCurve struct {
 	Kind  power.Kind

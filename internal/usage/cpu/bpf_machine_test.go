@@ -85,7 +85,7 @@ func TestBPFFindsAShortLivedChild(t *testing.T) {
 			found := o.soon(func() bool { return o.inside[group.id] >= used })
 			require.Less(t, o.inside[group.id], used+2*ms)
 			assert.Zero(t, o.of(child.Process.Pid, o.billed), "it never had a row")
-			assert.GreaterOrEqual(t, o.of(anchor.Process.Pid, o.shortLived), o.inside[group.id]-ms, "it is its neighbour's")
+			assert.GreaterOrEqual(t, o.of(anchor.Process.Pid, o.shortLived), o.inside[group.id]-ms, "it is its neighbor's")
 			anchor.end()
 			if !found {
 				return fmt.Sprintf("%v of %v", o.inside[group.id], used)

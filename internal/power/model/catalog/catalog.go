@@ -176,7 +176,7 @@ func plural(n int, noun string) string {
 
 // packages returns the curve of all the machine's sockets together.
 func (h *host) packages(o Options) (model.ZoneCurve, error) {
-	z := model.ZoneCurve{ExpectedError: h.packageError()}
+	z := model.ZoneCurve{ExpectedError: h.errorOfPart(h.packageError())}
 	var watts func(u float64) float64
 	from, shape := "measured", "shape of server CPUs"
 	if o.Shape != "" { // finish applies it
@@ -275,7 +275,7 @@ func (h *host) platform(o Options) (model.ZoneCurve, error) {
 		return model.ZoneCurve{}, err
 	}
 	o.Shape = ""
-	z := model.ZoneCurve{ExpectedError: s.spread, Basis: s.name + ": whole systems at the wall (SPECpower)" + part}
+	z := model.ZoneCurve{ExpectedError: h.errorOfPart(s.spread), Basis: s.name + ": whole systems at the wall (SPECpower)" + part}
 	z.Curve, err = h.finish(curve.Watts, o)
 	return z, err
 }

@@ -90,6 +90,13 @@ func TestAVirtualMachineHasThePartOfItsThreads(t *testing.T) {
 	}
 }
 
+func TestAPartOfAHostHasALargerErrorThanTheHost(t *testing.T) {
+	want := map[power.Kind]float64{power.Package: math.Hypot(model.SameCPUError, model.PartError), power.DRAM: memoryError}
+	for kind, want := range want {
+		near(t, string(kind), mustCurves(t, m5large, Options{Kinds: []power.Kind{kind}})[0].ExpectedError, want)
+	}
+}
+
 func TestWithoutIdleAVirtualMachineHasItsDynamicPowerOnly(t *testing.T) {
 	for _, c := range mustCurves(t, m5large, Options{Kinds: all, WithoutIdle: true}) {
 		with := mustCurves(t, m5large, Options{Kinds: []power.Kind{c.Kind}})[0].Curve

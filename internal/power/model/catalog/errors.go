@@ -25,7 +25,15 @@ const (
 	memoryError = 0.229
 )
 
-// packageError returns the error to be expected of the packages' power.
+// errorOfPart returns the error to be expected of the machine's power, by that of its host's, which it is unless it is virtual.
+func (h *host) errorOfPart(ofHost float64) float64 {
+	if h.Virtual {
+		return model.ErrorOfPart(ofHost)
+	}
+	return ofHost
+}
+
+// packageError returns the error to be expected of the packages' power, of the host if the machine is virtual.
 func (h *host) packageError() float64 {
 	if h.measured != nil {
 		return model.SameCPUError

@@ -64,7 +64,7 @@ func TestNamesOfCPUInfoFindTheirCPU(t *testing.T) {
 	}
 }
 
-// TestNamesThatSayTooLittleFindNoCPU has names of hypervisors and clouds, and neighbours of listed names.
+// TestNamesThatSayTooLittleFindNoCPU has names of hypervisors and clouds, and neighbors of listed names.
 func TestNamesThatSayTooLittleFindNoCPU(t *testing.T) {
 	for _, name := range []string{
 		"", " ", "Intel(R) Xeon(R) CPU @ 2.20GHz", "Intel(R) Xeon(R) Processor @ 2.90GHz", "Intel Xeon Processor (Skylake, IBRS)",

@@ -109,7 +109,11 @@ func (t *trainedModel) curves(m *machine.Machine, o *Options) ([]model.ZoneCurve
 			errs = append(errs, fmt.Errorf("%s: %s: %w", t.name, k, err))
 			continue
 		}
-		curves = append(curves, model.ZoneCurve{Kind: k, Curve: c, Basis: basis, ExpectedError: how.expectedError(z.relativeError())})
+		expected := how.expectedError(z.relativeError())
+		if m.Virtual && k != power.DRAM {
+			expected = model.ErrorOfPart(expected)
+		}
+		curves = append(curves, model.ZoneCurve{Kind: k, Curve: c, Basis: basis, ExpectedError: expected})
 	}
 	return curves, errors.Join(errs...)
 }

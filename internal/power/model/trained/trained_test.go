@@ -242,6 +242,21 @@ func TestAVirtualMachineIsWithoutIdlePowerOnRequest(t *testing.T) {
 	assert.InDelta(t, 60, curves[0].Curve.Watts(0), 1e-9, "it has nobody to share it with")
 }
 
+func TestAPartOfAHostHasALargerErrorThanTheHost(t *testing.T) {
+	dir := directory(t, map[string]string{"a.json": encoded(t, trainedOn(t, xeon, 0.01))})
+	virtual := xeon
+	virtual.Virtual = true
+	curves, err := Curves(dir, virtual, Options{})
+	require.NoError(t, err)
+	for _, c := range curves {
+		want := math.Hypot(model.SameCPUError, model.PartError)
+		if c.Kind == power.DRAM {
+			want = model.SameCPUError
+		}
+		assert.InDelta(t, want, c.ExpectedError, 1e-9, c.Kind)
+	}
+}
+
 func TestOnlyWantedZonesAreReturned(t *testing.T) {
 	dir := directory(t, map[string]string{"a.json": encoded(t, trainedOn(t, xeon, 0.01))})
 	curves, err := Curves(dir, xeon, Options{Want: func(k power.Kind) bool { return k == power.DRAM }})
