@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
@@ -43,15 +41,7 @@ Fits a power curve to a wall meter, or to a zone of the collector:
 // calibrate is the subcommand of that name.
 func calibrate(args []string) error {
 	o, err := parseCalibrateFlags(args, os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
-	if err != nil {
-		return errUsage
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	return o.run(ctx, os.Stdout)
+	return runParsed(err, func(ctx context.Context) error { return o.run(ctx, os.Stdout) })
 }
 
 func parseCalibrateFlags(args []string, usage io.Writer) (calibrateOptions, error) {

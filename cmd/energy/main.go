@@ -13,9 +13,13 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 )
 
 const usage = `Usage: energy COMMAND [flags]
@@ -52,6 +56,19 @@ func exitCode(args []string) int {
 		fmt.Fprintf(os.Stderr, "energy: unknown command %q\n\n%s", command, usage)
 		return 2
 	}
+}
+
+// runParsed runs a subcommand until it ends or a signal ends it. It does not where its flags could not be parsed, or ask for help.
+func runParsed(parsing error, run func(context.Context) error) error {
+	switch {
+	case errors.Is(parsing, flag.ErrHelp):
+		return nil
+	case parsing != nil:
+		return errUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return run(ctx)
 }
 
 func report(command string, err error) int {

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -32,18 +30,10 @@ type options struct {
 // top is the subcommand of that name.
 func top(args []string) error {
 	opts, err := parseFlags(args, os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
-	if err != nil {
-		return errUsage
-	}
 	if info, err := os.Stdout.Stat(); err == nil {
 		opts.terminal = info.Mode()&os.ModeCharDevice != 0
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	return run(ctx, opts, os.Stdout)
+	return runParsed(err, func(ctx context.Context) error { return run(ctx, opts, os.Stdout) })
 }
 
 func parseFlags(args []string, usage io.Writer) (options, error) {

@@ -11,11 +11,9 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/calibration"
@@ -46,15 +44,7 @@ The receiver reads the model, or a directory of models: model: {file: node.json}
 // train is the subcommand of that name.
 func train(args []string) error {
 	o, err := parseTrainFlags(args, os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
-	if err != nil {
-		return errUsage
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	return o.run(ctx, os.Stdout)
+	return runParsed(err, func(ctx context.Context) error { return o.run(ctx, os.Stdout) })
 }
 
 func parseTrainFlags(args []string, usage io.Writer) (trainOptions, error) {
