@@ -38,7 +38,7 @@ type ModelConfig struct {
 	Shape string `mapstructure:"shape"`
 	// Points describe the curve in more detail, by ascending utilization. They replace the two powers.
 	Points []ModelPoint `mapstructure:"points"`
-	// Idle says whether a virtual machine has a share of its host's idle power: share or none.
+	// Idle is what a virtual machine has of its host's idle power: share or none.
 	Idle ModelIdle `mapstructure:"idle"`
 	// MemoryPower is the power of memory in watts per GiB, for the zone dram. 0 means that of the catalog with Auto, else none.
 	MemoryPower float64 `mapstructure:"memory_power"`

@@ -99,7 +99,7 @@ func TestAutoModelsThePackageAndTheMemoryOfAMachineWithoutASensor(t *testing.T) 
 	}
 }
 
-// The machines are those of which the package machine keeps the files. docs/virtual-machines.md has the table.
+// The machines are the fixtures of the package machine. docs/virtual-machines.md has the table.
 func TestAutoHasAModelOfEachCloudsMachines(t *testing.T) {
 	names, err := filepath.Glob("../internal/power/model/machine/testdata/*.txtar")
 	require.NoError(t, err)

@@ -43,7 +43,7 @@ var (
 // machine, its ledger with the trees that it may have read.
 type guestsSimulation struct {
 	*testing.T
-	// mu is held by whoever acts: the test, which lets it go while time passes, or a read of a tree.
+	// mu is held by the one that acts: the test, which lets it go while time passes, or a read of a tree.
 	mu     sync.Mutex
 	seed   uint64
 	rng    *rand.Rand

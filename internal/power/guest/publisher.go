@@ -97,8 +97,8 @@ const (
 	slowWrite = 30 * time.Second
 	// maxClose is how long Close waits for the disk.
 	maxClose = 3 * time.Second
-	// maxTrees is how many directories there may be when one is made for a machine that a user or a container runs: whoever may start
-	// programs could make any number, and none is ever removed.
+	// maxTrees is how many directories there may be when one is made for a machine that a user or a container runs. Such programs could
+	// make any number of directories, and none is ever removed.
 	maxTrees = 1000
 	// mostNamed is how many virtual machines an error names.
 	mostNamed = 3

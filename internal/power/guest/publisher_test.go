@@ -180,7 +180,7 @@ func TestOfTwoMachinesOfOneNameTheFirstKeepsItsTree(t *testing.T) {
 	})
 }
 
-// Whoever may run programs on the host can give one the name and the context ID of a virtual machine.
+// A user of the host can give a program the name and the context ID of a virtual machine.
 func TestAUsersMachineTakesNothingOfTheHosts(t *testing.T) {
 	published(t, func(p *publishing) {
 		users := vm("user@1000.service/"+uuid, "web", 100)

@@ -136,7 +136,7 @@ func listenError(err error) error {
 	return cause(err)
 }
 
-// serve tells whoever connects, until ctx is done or the listener is closed.
+// serve answers each connection until ctx is done or the listener is closed.
 func (s *Server) serve(ctx context.Context, telling *sync.WaitGroup) {
 	for {
 		conn, err := s.listener.Accept()

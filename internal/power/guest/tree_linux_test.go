@@ -82,7 +82,7 @@ func testPlant(t *testing.T, d *trees, outside, name string, plant func(path, ou
 	at := filepath.Join(d.path, "vm1", file)
 	require.NoError(t, os.RemoveAll(at))
 	if err := plant(at, outside); err != nil {
-		t.Skip(err)
+		t.Skipf("cannot make what is to be found: %v", err)
 	}
 	if name == "a huge file" {
 		require.NoError(t, os.Truncate(at, 1<<50>>10))
@@ -141,7 +141,7 @@ func smallDisk(t *testing.T, options string) string {
 	t.Helper()
 	at := t.TempDir()
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, options); err != nil {
-		t.Skip(err)
+		t.Skipf("cannot mount a tmpfs: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(at, 0)) })
 	return at
