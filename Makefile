@@ -16,7 +16,7 @@ ENERGY    := build/energy
 LOG       := build/otelcol-energy.log
 
 # Modules of the checkout, the receiver first. The tools' modules hold no code.
-MODULES := . cmd/energy
+MODULES := . cmd/energy extension/nvml
 
 TOOL := go tool -modfile=internal/tools/go.mod
 LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint

@@ -45,6 +45,8 @@ type Config struct {
 	Guests configoptional.Optional[GuestsConfig] `mapstructure:"guests"`
 	// Hwmon names sensors of hwmon chips of which the receiver does not know what they measure.
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
+	// GPU says how GPUs are read.
+	GPU GPUConfig `mapstructure:"gpu"`
 	// HTTP are power and energy readings in JSON documents on the network: plugs, PDUs, Prometheus.
 	HTTP []HTTPConfig `mapstructure:"http"`
 	// Redfish is this machine's BMC. Without it none is asked.
@@ -78,6 +80,7 @@ const (
 	MeterHwmon      MeterKind = "hwmon"
 	MeterIPMI       MeterKind = "ipmi"
 	MeterModel      MeterKind = "model"
+	MeterGPU        MeterKind = "gpu"        // is read where gpu::extensions is set
 	MeterHypervisor MeterKind = "hypervisor" // is asked where hypervisor is set
 )
 
@@ -113,11 +116,11 @@ func (c *Config) Validate() error {
 		wrong("sampling_interval", "must be 0 or from %v to collection_interval, is %v", minWindow, w)
 	}
 	if len(c.Zones) == 0 {
-		wrong("zones", "must name at least one of %s", join(power.Attributable))
+		wrong("zones", "must name at least one of %s", join(power.Kinds))
 	}
 	for i, zone := range c.Zones {
 		field := fmt.Sprintf("zones::%d", i)
-		oneOf(wrong, field, zone, power.Attributable...)
+		oneOf(wrong, field, zone, power.Kinds...)
 		if slices.Contains(c.Zones[:i], zone) {
 			wrong(field, "%q is named twice", zone)
 		}
@@ -136,6 +139,7 @@ func (c *Config) Validate() error {
 	c.Hwmon.validate(wrong, c.Zones)
 	validateHTTP(wrong, c.HTTP, c.Zones)
 	c.IPMI.validate(wrong)
+	c.GPU.validate(wrong)
 	c.Processes.validate(wrong, "processes")
 	c.Containers.validate(wrong, "containers")
 	c.Pods.validate(wrong, "pods")
@@ -156,7 +160,7 @@ func (c *Config) validatePowercapPath(wrong func(field, format string, args ...a
 // asksFor reports whether the meter is configured, and not only used if it is there.
 func (c *Config) asksFor(meter string) bool {
 	switch MeterKind(meter) {
-	case MeterHTTP, MeterRedfish, MeterHypervisor:
+	case MeterHTTP, MeterRedfish, MeterHypervisor, MeterGPU:
 		return true
 	case MeterPowercap:
 		return c.Meter != MeterAuto || c.PowercapPath != ""

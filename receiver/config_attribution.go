@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -156,7 +157,7 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 	if c.Split != "" {
 		oneOf(wrong, "attribution::split", c.Split, splitRules...)
 	}
-	for _, kind := range power.Attributable {
+	for _, kind := range power.Kinds {
 		if split, ok := c.Splits[kind]; ok {
 			oneOf(wrong, "attribution::splits::"+string(kind), split, splitRules...)
 		}
@@ -165,13 +166,13 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 		}
 	}
 	for kind := range c.Splits {
-		oneOf(wrong, "attribution::splits", kind, power.Attributable...)
+		oneOf(wrong, "attribution::splits", kind, power.Kinds...)
 	}
 	for kind := range c.StaticPower {
-		oneOf(wrong, "attribution::static_power", kind, power.Attributable...)
+		oneOf(wrong, "attribution::static_power", kind, power.Kinds...)
 	}
 	for _, kind := range zones {
-		if _, ok := c.StaticPower[kind]; !ok && c.splitOf(kind) == SplitFixed {
+		if _, ok := c.StaticPower[kind]; !ok && kind != power.GPU && c.splitOf(kind) == SplitFixed {
 			wrong("attribution::static_power::"+string(kind), "must be set when the split of the zone is %q", SplitFixed)
 		}
 	}
@@ -221,10 +222,11 @@ func (c *AttributionConfig) validateKeys(wrong func(field, format string, args .
 	if c.Key != "" {
 		oneOf(wrong, "attribution::key", c.Key, claims.AllKeys...)
 	}
+	keyed := slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.GPU })
 	for kind := range c.Keys {
-		oneOf(wrong, "attribution::keys", kind, power.Attributable...)
+		oneOf(wrong, "attribution::keys", kind, keyed...)
 	}
-	for _, kind := range power.Attributable {
+	for _, kind := range keyed {
 		if key, ok := c.Keys[kind]; ok {
 			oneOf(wrong, "attribution::keys::"+string(kind), key, claims.AllKeys...)
 		}

@@ -141,7 +141,7 @@ func (s *schemaCheck) setting(path string, schema *jsonschema.Schema, v reflect.
 		assert.NoError(s.t, err, "default of %s", path)
 		assert.Equal(s.t, d, stated, "default of %s", path)
 		return
-	case v.Type() == reflect.TypeFor[*component.ID]():
+	case v.Type() == reflect.TypeFor[*component.ID](), v.Type() == reflect.TypeFor[component.ID]():
 		assert.Equal(s.t, "string", schema.Type, path)
 		return
 	}

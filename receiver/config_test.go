@@ -46,7 +46,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	assert.Equal(t, MeterAuto, cfg.Meter)
 	assert.Equal(t, cpu.Auto, cfg.CPUTime)
 	assert.Zero(t, cfg.SamplingInterval)
-	assert.Equal(t, []power.Kind{power.Package, power.DRAM}, cfg.Zones)
+	assert.Equal(t, []power.Kind{power.Package, power.DRAM, power.GPU}, cfg.Zones)
 	assert.Equal(t, SeriesConfig{MinEnergy: 1, Max: 500}, cfg.Processes)
 	assert.Equal(t, SeriesConfig{Max: 2000}, cfg.Containers)
 	assert.Equal(t, SeriesConfig{Max: 1000}, cfg.Pods)
@@ -75,7 +75,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 			`hwmon::sensors::1: the sensor "power1" of the chip "a" is named twice`},
 		{"cpu_time unknown", "cpu_time: perf", `cpu_time: must be one of auto, bpf, procfs, is "perf"`},
 		{"zones empty", "zones: []", "zones: must name at least one of package, core, uncore, dram, psys"},
-		{"zone unknown", "zones: [package, gpu]", `zones::1: must be one of package, core, uncore, dram, psys, platform, other, is "gpu"`},
+		{"zone unknown", "zones: [package, cpu]", `zones::1: must be one of package, core, uncore, dram, psys, platform, gpu, other, is "cpu"`},
 		{"zone twice", "zones: [package, dram, package]", `zones::2: "package" is named twice`},
 		{"meter model without a model", "meter: model", `model: must be set when meter is "model"`},
 		{"meter model with an empty model", "{meter: model, model: {}}", "model: max_power: must be more than 0 watts, is 0; the alternatives are auto, file and points"},
@@ -145,9 +145,9 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"split unknown", "attribution: {split: half}",
 			`attribution::split: must be one of utilization, fixed, minimum, resting, regression, base, learned, is "half"`},
 		{"split of a zone unknown", "attribution: {splits: {dram: half}}", `attribution::splits::dram: must be one of utilization, fixed,`},
-		{"split of no zone", "attribution: {splits: {gpu: fixed}}", `attribution::splits: must be one of package, core, uncore, dram, psys, platform, other, is "gpu"`},
-		{"static_power of no zone", "attribution: {static_power: {gpu: 1}}",
-			`attribution::static_power: must be one of package, core, uncore, dram, psys, platform, other, is "gpu"`},
+		{"split of no zone", "attribution: {splits: {cpu: fixed}}", `attribution::splits: must be one of package, core, uncore, dram, psys, platform, gpu, other, is "cpu"`},
+		{"static_power of no zone", "attribution: {static_power: {cpu: 1}}",
+			`attribution::static_power: must be one of package, core, uncore, dram, psys, platform, gpu, other, is "cpu"`},
 		{"static_power negative", "attribution: {static_power: {dram: -1}}", "attribution::static_power::dram: must be between 0 and 1e+06 watts, is -1"},
 		{"static_power not a number", "attribution: {static_power: {dram: .nan}}", "attribution::static_power::dram: must be between 0 and 1e+06 watts, is NaN"},
 		{"static_power left out", "attribution: {split: fixed, static_power: {package: 3}}",

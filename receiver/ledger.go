@@ -89,7 +89,9 @@ func (c *Config) ledgerKinds() (kinds []claims.Kind) {
 		}
 	}
 	if c.PowercapPath != "" || c.Hypervisor.HasValue() {
-		add(power.Reported, slices.DeleteFunc(slices.Clone(attributed), func(zone power.Kind) bool { return zone == power.Other }))
+		add(power.Reported, slices.DeleteFunc(slices.Clone(attributed), func(zone power.Kind) bool {
+			return zone == power.Other || zone == power.GPU
+		}))
 	}
 	add(power.Measured, attributed)
 	add(power.Modeled, c.modeledKinds())

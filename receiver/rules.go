@@ -93,8 +93,11 @@ func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attri
 	return rules
 }
 
-// keyOf returns the allocation key of a zone kind.
+// keyOf returns the allocation key of a zone kind. Users of a GPU have GPU time only, which takes the place of CPU time.
 func (c *AttributionConfig) keyOf(kind power.Kind) claims.Key {
+	if kind == power.GPU {
+		return claims.KeyCPUTime
+	}
 	if key, ok := c.Keys[kind]; ok {
 		return key
 	}
@@ -178,7 +181,7 @@ var splitRules, learningSplits = func() (all, learning []SplitRule) {
 	return all, learning
 }()
 
-// fixedModel returns nil for a zone kind without a stated static power: it stands in for package.
+// fixedModel returns nil for a zone kind without a stated static power: it stands in for package, or is GPUs, which may not be there.
 func fixedModel(c *AttributionConfig, kind power.Kind) attribution.StaticPowerModel {
 	watts, stated := c.StaticPower[kind]
 	if !stated {

@@ -703,8 +703,8 @@ func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
 
 func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {
 	for _, zones := range [][]power.Kind{
-		power.Attributable,
-		slices.DeleteFunc(slices.Clone(power.Attributable), func(k power.Kind) bool { return k == power.PSys }),
+		power.Kinds,
+		slices.DeleteFunc(slices.Clone(power.Kinds), func(k power.Kind) bool { return k == power.PSys }),
 		{power.Package},
 	} {
 		for _, model := range []ModelConfig{{MaxPower: 1}, {MaxPower: 1, Zone: power.Platform}, {Auto: true}, {File: "/models"}} {

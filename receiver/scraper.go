@@ -46,6 +46,7 @@ type energyScraper struct {
 	visibility claims.Visibility
 	telemetry  telemetry
 	learning   learning
+	gpus       gpus
 	guests     guests
 }
 
@@ -149,7 +150,7 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	if s.ledger != nil {
 		_ = s.ledger.Identifier.Close() // it was only read from
 	}
-	return errors.Join(s.guests.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
+	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
 }
 
 // sample attributes one window.
@@ -232,9 +233,11 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	source := s.cpu.Source().Name()
 	replaced, err = s.cpu.ReadProcesses()
 	s.conditions.check("process CPU times", err)
+	used, unknown := s.gpus.read(now, s.cpu.Table())
+	s.conditions.check("GPU usage", unknown)
 	m = &claims.Measurement{
 		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Domains: s.cpu.Domains(), Table: s.cpu.Table(),
-		Readings: readings, Attributed: s.meters.attributed(),
+		Readings: readings, GPUs: used, Attributed: s.meters.attributed(),
 	}
 	switch {
 	case replaced:

@@ -194,7 +194,7 @@ func (s *energyScraper) pendingEnergy() map[power.Kind]units.Energy {
 	if s.ledger != nil {
 		l := s.ledger.Engine.Ledger()
 		for i, kind := range s.ledger.kinds {
-			if l.Kinds[i].Present || slices.Contains(s.cfg.Zones, kind.Zone) {
+			if l.Kinds[i].Present || kind.Zone != power.GPU && slices.Contains(s.cfg.Zones, kind.Zone) {
 				pending[kind.Zone] += l.Pending(i)
 			}
 		}

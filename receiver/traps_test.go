@@ -273,7 +273,7 @@ func TestTrap07OneOfTwoSocketsFails(t *testing.T) {
 }
 
 func TestTrap08ZonesHaveTheirKindAndParent(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Zones = power.Attributable })
+	n := newTestNode(t, func(c *Config) { c.Zones = power.Kinds })
 	z := n.host.Zones
 	z["intel-rapl:0"].Name = "package-0-die-0"
 	z["intel-rapl:1"] = &hostsim.Zone{Name: "package-0-die-1", Max: 1e12}

@@ -47,7 +47,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
 			{a.Storage != nil || a.StateFile != "", a.learns(c.Zones), a.storeSetting(), "no zone has a split that learns"},
 		}
-		for _, kind := range power.Attributable {
+		for _, kind := range power.Kinds {
 			_, static := a.StaticPower[kind]
 			_, split := a.Splits[kind]
 			_, key := a.Keys[kind]

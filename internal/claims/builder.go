@@ -12,6 +12,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
@@ -58,6 +59,8 @@ type Measurement struct {
 	Table *cpu.Table
 	// Readings are those of all known zones.
 	Readings []power.Reading
+	// GPUs is who used each GPU since the last measurement.
+	GPUs []gpu.Usage
 	// Attributed are the zone kinds whose energy is attributed. Zones of other kinds are only reported.
 	Attributed []power.Kind
 	// EndsCollection reports whether the ledger is emitted next.

@@ -39,6 +39,7 @@ var ErrNoZones = errors.New("no usable zone")
 type Zone struct {
 	ID     string // as the system names it: "intel-rapl:0:1"
 	Name   string // for people: "package-0"
+	Vendor string // of a GPU, if it is known: "NVIDIA"
 	Kind   Kind
 	Parent string // ID of the zone that contains this one, empty at the top
 	Source Source
@@ -66,9 +67,6 @@ const (
 
 // Kinds lists every zone kind, in the order in which they are reported.
 var Kinds = []Kind{Package, Core, Uncore, DRAM, PSys, Platform, GPU, Other}
-
-// Attributable lists the zone kinds whose energy can be attributed, in the same order. Who used a GPU is not known.
-var Attributable = []Kind{Package, Core, Uncore, DRAM, PSys, Platform, Other}
 
 // Source is where a zone's figures come from: the value of the attribute energy.source.
 type Source string

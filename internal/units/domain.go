@@ -12,3 +12,7 @@ type Domain string
 
 // NodeCPUs is the domain of all CPUs of the node.
 const NodeCPUs Domain = "node"
+
+// GPU returns the domain of the GPU at a PCI address as sysfs writes it, such as 0000:03:00.0. One that is no PCI device is
+// named by its platform device.
+func GPU(address string) Domain { return Domain("gpu-" + address) }

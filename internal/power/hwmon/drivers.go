@@ -147,7 +147,7 @@ func packageOf(_ *Meter, _ *chip, number uint64) (units.Domain, bool) {
 
 // card returns the domain of a graphics card, whose device is named by its PCI address.
 func card(_ *Meter, c *chip, _ uint64) (units.Domain, bool) {
-	return units.Domain("gpu-" + c.device), true
+	return units.GPU(c.device), true
 }
 
 // domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter for each node that is

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gpulibrary is what the energy receiver expects of an extension that reads GPUs by a library of their vendor. The
+// receiver finds the extension by its component ID, in its setting gpu::extensions.
+package gpulibrary
+
+import (
+	"context"
+	"time"
+)
+
+// Extension is an extension of the collector that reads GPUs.
+type Extension interface {
+	// Open returns a reader for one receiver. It touches nothing of the machine.
+	Open() Reader
+}
+
+// Reader reads the GPUs of a library. One goroutine at a time uses it.
+type Reader interface {
+	// Poll returns every GPU, with its energy and who used it since the last Poll. It may take long: the receiver waits for it
+	// on a goroutine of its own. It returns soon after ctx is done where the library lets it. The devices are valid until the
+	// next call.
+	//
+	// The error tells what kept all GPUs from being read; fs.ErrNotExist means that the library or its driver is not there.
+	// While a state lasts, so does the text of its error. A later call tries again.
+	Poll(ctx context.Context) ([]Device, error)
+	// Close releases the library. No Poll follows.
+	Close() error
+}
+
+// Device is a GPU at the time of a poll.
+type Device struct {
+	ID     string // stable over restarts, such as NVML's UUID
+	Name   string // of the product
+	Vendor string // "NVIDIA"
+	// PCIAddress is the GPU's directory in /sys/bus/pci/devices: "0000:65:00.0".
+	PCIAddress string
+	// MaxWatts is power that the GPU never exceeds, 0 where that is not known.
+	MaxWatts uint64
+
+	// At is when Energy or Power was read, with a monotonic clock reading.
+	At time.Time
+	// Energy is the GPU's energy counter in microjoules. It may be reset. It is used unless HasPower.
+	Energy uint64
+	// HasPower reports whether the GPU has no energy counter that can be used. Power is its power in microwatts then, the mean
+	// over the time Average that ends at At; an Average of 0 stands for the power of that moment.
+	HasPower bool
+	Power    int64
+	Average  time.Duration
+	// Err is why neither is known, nil if one is.
+	Err error
+
+	// Elapsed is the time, up to At, that Busy and Users are of: that since the last poll that knew them. It is 0 at the first
+	// poll.
+	Elapsed time.Duration
+	// Busy is how much of Elapsed the GPU worked.
+	Busy time.Duration
+	// Users lists who used the GPU, and the processes that have it open and did not.
+	Users []User
+	// Unattributed is the GPU time of processes that cannot be named.
+	Unattributed time.Duration
+	// UsageErr is why it is not known who used the GPU, nil if it is.
+	UsageErr error
+}
+
+// User is a process that used a GPU or has it open, or several that cannot be told apart.
+type User struct {
+	PIDs []int32 // as the kernel's first PID namespace numbers them; at least one
+	// Used is the GPU time of all of them.
+	Used time.Duration
+	// Last is when they last used the GPU, zero where that is not known.
+	Last time.Time
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nvml calls the part of NVIDIA's management library (NVML) that the extension needs.
+package nvml
+
+// Library is the loaded library. Its methods may hang, as where a GPU has fallen off the bus. One goroutine at a time uses it.
+// Errors are of type Return where NVML returned one.
+type Library interface {
+	// DriverVersion returns the driver's version, such as "550.54.15".
+	DriverVersion() (string, error)
+	DeviceCount() (int, error)
+	Device(index int) (Device, error)
+	// Close shuts NVML down and unloads it.
+	Close() error
+}
+
+// Device is a GPU, or a MIG device: a slice of one.
+type Device interface {
+	UUID() (string, error)
+	Name() (string, error)
+	PCIAddress() (string, error) // "0000:65:00.0"
+	// TotalEnergy returns the energy since the driver was loaded, in mJ (nvmlDeviceGetTotalEnergyConsumption, Volta and later).
+	TotalEnergy() (uint64, error)
+	// Power returns the power in mW, and whether it is an average over a second or the power of the moment.
+	Power() (milliwatts uint32, averaged bool, err error)
+	// PowerLimit returns the highest power limit that can be set, in mW.
+	PowerLimit() (uint32, error)
+	// Utilization returns the percent of the driver's last sample period in which a kernel ran.
+	Utilization() (uint32, error)
+	// ProcessUtilization returns the samples since a timestamp in µs, which is exclusive. None is no error.
+	ProcessUtilization(since uint64) ([]Sample, error)
+	// Processes returns who has the GPU open: compute, graphics and MPS processes, each PID once.
+	Processes() ([]Process, error)
+	// MIG reports whether the GPU is divided into slices at present.
+	MIG() (bool, error)
+	// MIGDevices returns the slices of a GPU.
+	MIGDevices() ([]Device, error)
+	// Multiprocessors returns how many streaming multiprocessors a GPU or slice has.
+	Multiprocessors() (uint32, error)
+	// GPMSample takes a sample of the GPU's performance monitors, of the slice for a MIG device (Hopper and later).
+	GPMSample() (GPMSample, error)
+}
+
+// Sample is a process's utilization at one sampling of the driver (nvmlProcessUtilizationSample_t).
+type Sample struct {
+	PID       uint32
+	Timestamp uint64 // CPU time stamp in µs since the epoch
+	// Percent of the sample's period in which the process used each part: streaming multiprocessors, memory, encoder, decoder.
+	SM, Memory, Encoder, Decoder uint32
+}
+
+// Process is a process that has a GPU open (nvmlProcessInfo_t).
+type Process struct {
+	PID        uint32
+	UsedMemory uint64 // bytes
+	// GPUInstance is the MIG slice that the process is in, NoInstance without MIG.
+	GPUInstance uint32
+}
+
+// NoInstance is the GPU instance of a process without MIG.
+const NoInstance = ^uint32(0)
+
+// GPMSample is a sample of performance monitors.
+type GPMSample interface {
+	// Activity returns the percent of time since an earlier sample in which any part of the graphics or compute engine was
+	// busy (NVML_GPM_METRIC_GRAPHICS_UTIL). The samples must be 100 ms apart or more.
+	Activity(earlier GPMSample) (float64, error)
+	// Free releases the sample.
+	Free()
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+// GPUConfig says how GPUs are read.
+type GPUConfig struct {
+	// Extensions are the component IDs of extensions that read GPUs by the library of a vendor, such as nvml.
+	Extensions []component.ID `mapstructure:"extensions"`
+	// Interval is how often a library is asked.
+	Interval time.Duration `mapstructure:"interval"`
+
+	_ struct{}
+}
+
+// minGPUInterval is how often a library may be asked: the counters that it reads are refreshed every 20 to 100 ms.
+const minGPUInterval = 100 * time.Millisecond
+
+func (c *GPUConfig) validate(wrong func(field, format string, args ...any)) {
+	if c.Interval < minGPUInterval {
+		wrong("gpu::interval", "must be at least %v, is %v", minGPUInterval, c.Interval)
+	}
+	seen := map[component.ID]bool{}
+	for i, id := range c.Extensions {
+		if seen[id] {
+			wrong(fmt.Sprintf("gpu::extensions::%d", i), "%q is named twice", id)
+		}
+		seen[id] = true
+	}
+}
+
+// gpus reads who used the node's GPUs.
+type gpus struct {
+	sources []gpu.Source
+	usage   []gpu.Usage
+}
+
+// read returns who used each GPU since the last read.
+func (g *gpus) read(now time.Time, processes *cpu.Table) ([]gpu.Usage, error) {
+	var errs []error
+	g.usage = g.usage[:0]
+	for _, source := range g.sources {
+		usage, err := source.Read(now, processes)
+		g.usage = append(g.usage, usage...)
+		errs = append(errs, err)
+	}
+	return g.usage, errors.Join(errs...)
+}
+
+func (g *gpus) close() error {
+	var errs []error
+	for _, source := range g.sources {
+		errs = append(errs, source.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openGPULibraries opens the extensions that read GPUs.
+func openGPULibraries(context.Context, *meterOptions) (power.Meter, error) { return nil, nil }
