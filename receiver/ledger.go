@@ -24,8 +24,7 @@ type ledger struct {
 	*claims.Builder
 	emitter *emit.Emitter
 	rules   attribution.Rules
-	kinds   []claims.Kind  // of the ledger, by their index
-	domains []units.Domain // of its zones, by their index
+	kinds   []claims.Kind // of the ledger, by their index
 }
 
 // newLedger returns a ledger whose baseline is m.
@@ -34,11 +33,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 	if err != nil {
 		boot = m.Stamp.Add(-m.Table.Now)
 	}
-	l := &ledger{kinds: s.cfg.ledgerKinds(), domains: []units.Domain{units.NodeCPUs}}
-	topology := s.cpu.Topology()
-	if topology != nil {
-		l.domains = append(l.domains, topology.Domains()...)
-	}
+	l := &ledger{kinds: s.cfg.ledgerKinds()}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	l.Builder = claims.NewBuilder(claims.Options{
 		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits()}, m.Stamp),
@@ -54,7 +49,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 		Keys:      s.keys,
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
-		Topology:  topology,
+		Topology:  s.cpu.Topology(),
 	})
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,

@@ -291,13 +291,13 @@ func (s *energyScraper) check() {
 // keepLearned hands what static power models have learned to the store.
 func (s *energyScraper) keepLearned() {
 	if s.ledger != nil {
-		s.learning.keep(&s.ledger.rules, s.ledger.kinds, s.ledger.domains)
+		s.learning.keep(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains())
 	}
 }
 
 // restoreLearned gives static power models what is stored for the zones of these readings.
 func (s *energyScraper) restoreLearned(readings []power.Reading) {
-	s.learning.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.domains, readings)
+	s.learning.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
 }
 
 // delivered is called with the outcome of the collection that scrape returned last.

@@ -457,3 +457,13 @@ func TestTheEndOfAKindIsReportedUntilAcknowledged(t *testing.T) {
 	assert.False(t, k.Ended || k.Delivered, "it goes on")
 	assert.Equal(t, 2*units.Joule, k.Active)
 }
+
+func TestLedgerHasTheTimesOfEachDomainOfTheCollection(t *testing.T) {
+	e := New(Config{}, time.Unix(0, 0))
+	observe := func(domains ...Usage) { e.Observe(&Interval{Elapsed: time.Second, Domains: domains}) }
+	observe(Usage{Busy: 1, Total: 2})
+	observe(Usage{Busy: 1, Total: 2}, Usage{Busy: 3, Total: 4}, Usage{Busy: 5, Total: 5, Assumed: true})
+	assert.Equal(t, []DomainTime{{2, 4}, {3, 4}, {}}, e.Ledger().Domains)
+	e.Emitted()
+	assert.Equal(t, []DomainTime{{}, {}, {}}, e.Ledger().Domains)
+}

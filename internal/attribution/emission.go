@@ -19,7 +19,7 @@ func (e *Engine) Emitted() {
 	}
 }
 
-// nextCollection begins a collection for the node, its zones and kinds.
+// nextCollection begins a collection for the node, its domains, zones and kinds.
 func (l *Ledger) nextCollection() {
 	for i := range l.Zones {
 		z := &l.Zones[i]
@@ -32,6 +32,7 @@ func (l *Ledger) nextCollection() {
 		k.endSent = k.Ended
 	}
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0
+	clear(l.Domains)
 }
 
 func (a *Account) nextCollection(forgive bool) {

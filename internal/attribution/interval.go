@@ -34,8 +34,12 @@ type Interval struct {
 // pending until an interval with a Total.
 type Usage struct {
 	// Busy and Total are the CPU time of the domain, summed over its CPUs. Total is busy, idle and waiting for I/O. Busy
-	// counts for no more than Total.
+	// counts for no more than Total. In a domain that is not of CPUs, these and the times of claims are that hardware's:
+	// GPU time in a GPU.
 	Busy, Total units.CPUTime
+	// Assumed reports whether Busy and Total are assumed, where nothing tells how busy the hardware was. Ledger.Domains
+	// leaves them out.
+	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
 	// Unattributed is the CPU time of processes that cannot be named. Its energy is unattributed. Under another

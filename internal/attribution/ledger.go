@@ -19,6 +19,8 @@ type Ledger struct {
 	// Elapsed is the length of the current collection so far, and Busy and Total the CPU time of the node's CPUs in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
+	// Domains are the times of each domain in the current collection so far, by its index in the intervals.
+	Domains []DomainTime
 	// Dropped counts the series that ended and whose energy went to the others before any of it was acknowledged,
 	// because too many waited for that.
 	Dropped uint64
@@ -26,6 +28,25 @@ type Ledger struct {
 	accounts []Account
 	removed  []bool
 	unused   []int32 // indices of accounts that were removed
+}
+
+// DomainTime is how long a domain was busy, and how long it was busy or idle. Total is 0 where neither is known. For a GPU
+// both are GPU time.
+type DomainTime struct {
+	Busy, Total units.CPUTime
+}
+
+// addDomains adds an interval's times of the domains.
+func (l *Ledger) addDomains(domains []Usage) {
+	for len(l.Domains) < len(domains) {
+		l.Domains = append(l.Domains, DomainTime{})
+	}
+	for i := range domains {
+		if u := &domains[i]; !u.Assumed {
+			l.Domains[i].Busy += u.Busy
+			l.Domains[i].Total += u.Total
+		}
+	}
 }
 
 // Zone is the totals of one zone. The zero Zone is one that was never read.

@@ -50,6 +50,7 @@ func (e *Engine) startInterval(iv *Interval) {
 	l.Elapsed += iv.Elapsed
 	l.Busy += node.Busy
 	l.Total += node.Total
+	l.addDomains(iv.Domains)
 	for i := range node.Claims {
 		e.addCPU(&node.Claims[i])
 	}

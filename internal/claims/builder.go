@@ -75,7 +75,8 @@ type Builder struct {
 	Options
 
 	zones   zones
-	domains *domains // nil: all zones share the node's CPUs
+	domains *domains       // nil: all zones share the node's CPUs
+	named   []units.Domain // by their index in the interval
 
 	claimants []claimant // by slot
 	slack     units.Slack
@@ -95,7 +96,10 @@ type Builder struct {
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(options Options) *Builder {
-	b := &Builder{Options: options, domains: newDomains(options.Topology)}
+	b := &Builder{Options: options, domains: newDomains(options.Topology), named: []units.Domain{units.NodeCPUs}}
+	if options.Topology != nil {
+		b.named = append(b.named, options.Topology.Domains()...)
+	}
 	b.Cgroups.Restart()
 	b.interval.Domains = make([]attribution.Usage, 1+b.domains.number())
 	b.node = &b.interval.Domains[0]
@@ -110,6 +114,10 @@ func (b *Builder) Interval() *attribution.Interval { return &b.interval }
 
 // Zones returns the zones by the engine's numbers.
 func (b *Builder) Zones() []power.Zone { return b.zones.known }
+
+// Domains returns the domains by their index in the intervals and in attribution.Ledger.Domains. A GPU's is added when the GPU
+// is first seen. The caller must not change the slice.
+func (b *Builder) Domains() []units.Domain { return b.named }
 
 // Held returns how many processes there is room for, and how many containers' cgroups are watched.
 func (b *Builder) Held() (processes, containers int) {
