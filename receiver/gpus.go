@@ -47,6 +47,21 @@ type gpus struct {
 	usage   []gpu.Usage
 }
 
+// gpuMeter is a meter of GPUs that knows who used them, too.
+type gpuMeter interface {
+	// Usage returns the source of who used the GPUs. The meter closes it.
+	Usage() gpu.Source
+}
+
+// open opens the sources. It touches nothing of the machine.
+func (g *gpus) open(meters *power.Set) {
+	for _, meter := range meters.Status() {
+		if m, ok := meter.Meter.(gpuMeter); ok {
+			g.sources = append(g.sources, m.Usage())
+		}
+	}
+}
+
 // read returns who used each GPU since the last read.
 func (g *gpus) read(now time.Time, processes *cpu.Table) ([]gpu.Usage, error) {
 	var errs []error

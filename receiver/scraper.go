@@ -82,6 +82,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	if s.meters.set, err = s.openMeters(ctx, s.cfg, host, s.set.TelemetrySettings); err != nil {
 		return err
 	}
+	s.gpus.open(s.meters.set)
 	topology, undivided := s.openTopology()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.SamplingInterval, Topology: topology, BeforeScan: s.readCgroups,
