@@ -39,6 +39,8 @@ type Host struct {
 	Memory map[string]uint64
 	// Clocks is the clock rate of CPUs as shown by cpufreq, in kHz, by number.
 	Clocks map[int]int64
+	// Files are the contents of other files by path below the root, and Links the targets of links.
+	Files, Links map[string]string
 	// Suspended is the part of Uptime in which the machine slept. The monotonic clock does not count it.
 	Suspended time.Duration
 	// ClockStep is how far the wall clock was set forward since boot. It is negative if it was set back.
@@ -49,6 +51,7 @@ type Host struct {
 	root         string
 	written      map[string]string
 	shownCgroups map[string]bool
+	shownFiles   map[int]bool // by process id
 }
 
 // CPU is a CPU line of /proc/stat, in ticks.
@@ -78,6 +81,14 @@ type Process struct {
 	Resident       int64  // pages
 	LastCPU        int
 	IgnoresSIGCHLD bool
+	// Files are the open files that are shown. If it is nil, the directories fd and fdinfo are left out.
+	Files []OpenFile
+}
+
+// OpenFile is a descriptor of a process: its number, the target of its link in fd and the text of its file in fdinfo.
+type OpenFile struct {
+	FD           int
+	Target, Info string
 }
 
 // Zone is one powercap zone, in µJ.
@@ -103,10 +114,13 @@ func New(root string) *Host {
 		Cgroups:   map[string]time.Duration{},
 		Memory:    map[string]uint64{},
 		Clocks:    map[int]int64{},
+		Files:     map[string]string{},
+		Links:     map[string]string{},
 		root:      root,
 		written:   map[string]string{},
 
 		shownCgroups: map[string]bool{},
+		shownFiles:   map[int]bool{},
 	}
 	h.CPU.Idle = int64(h.Uptime / Tick)
 	return h
@@ -151,6 +165,10 @@ func (h *Host) Render() error {
 		p := h.Processes[pid]
 		threads += max(p.Threads, 1)
 		r.process(proc(strconv.Itoa(pid)), pid, p)
+		if p.Files != nil || h.shownFiles[pid] {
+			h.shownFiles[pid] = true
+			r.files(proc(strconv.Itoa(pid)), p.Files)
+		}
 	}
 	r.write(proc("loadavg"), fmt.Sprintf("0.00 0.01 0.05 1/%d 4321\n", threads))
 	r.write(proc("1/mountinfo"), "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
@@ -195,6 +213,12 @@ func (h *Host) Render() error {
 	for cpu, rate := range h.Clocks {
 		r.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu), strconv.FormatInt(rate, 10)+"\n")
 	}
+	for name, content := range h.Files {
+		r.write(name, content)
+	}
+	for name, target := range h.Links {
+		r.link(name, target)
+	}
 	return r.err
 }
 
@@ -232,6 +256,20 @@ func (r *renderer) process(dir string, pid int, p *Process) {
 	r.link(filepath.Join(dir, "exe"), p.Exe)
 }
 
+// files writes a process's descriptors, and removes those that were closed.
+func (r *renderer) files(dir string, files []OpenFile) {
+	for _, f := range files {
+		number := strconv.Itoa(f.FD)
+		r.link(filepath.Join(dir, "fd", number), f.Target)
+		r.write(filepath.Join(dir, "fdinfo", number), f.Info)
+	}
+	for _, folder := range [...]string{"fd", "fdinfo"} {
+		r.prune(filepath.Join(dir, folder), func(name string) bool {
+			return !slices.ContainsFunc(files, func(f OpenFile) bool { return strconv.Itoa(f.FD) == name })
+		})
+	}
+}
+
 func (r *renderer) write(name, content string) {
 	path := filepath.Join(r.root, name)
 	if r.written != nil {
@@ -264,9 +302,16 @@ func (r *renderer) link(name, target string) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.fail(err)
 	}
-	if target != "" {
-		r.fail(os.Symlink(target, path))
+	if target == "" {
+		return
 	}
+	err := os.Symlink(target, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+			err = os.Symlink(target, path)
+		}
+	}
+	r.fail(err)
 }
 
 // prune removes the entries of a directory that no longer exist.
@@ -284,7 +329,7 @@ func (r *renderer) prune(dir string, gone func(name string) bool) {
 
 func (r *renderer) remove(dir string) {
 	r.fail(os.RemoveAll(filepath.Join(r.root, dir)))
-	maps.DeleteFunc(r.written, func(name, _ string) bool { return strings.HasPrefix(name, dir+"/") })
+	maps.DeleteFunc(r.written, func(name, _ string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }
 
 func (r *renderer) fail(err error) {

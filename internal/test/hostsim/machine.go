@@ -27,6 +27,8 @@ type Machine struct {
 	Sockets []*Socket
 	// Platform is the power of everything but the sockets, in W. Only the psys zone counts it.
 	Platform float64
+	// GPUs are the machine's cards; see AddGPU.
+	GPUs []*GPU
 	// Tasks are the live tasks, oldest first.
 	Tasks []*Task
 	// Steal, IOWait and IRQ are shares of all CPU time, 0 to 1. Interrupts are busy time without a task, and draw power
@@ -44,6 +46,7 @@ type Machine struct {
 	maxPID       int
 	psys         *Zone
 	psysFraction float64
+	library      *Library
 	ended        func(*Task)   // called with each task that is gone
 	created      func(*cgroup) // called with each new cgroup
 }
@@ -118,6 +121,7 @@ type Task struct {
 	process  *Process
 	fraction float64 // of a ns
 	execs    uint64
+	contexts []*Context
 }
 
 // cpuClocks are the CPU times of the machine by state, in ns.
@@ -212,7 +216,7 @@ func (t *Task) Spawn() *Task {
 	c.Socket, c.execs = t.Socket, t.execs
 	p := *t.process
 	p.Parent, p.Start = t.PID, int64(c.Born/Tick)
-	p.User, p.System, p.CUser, p.CSystem, p.Threads, p.State = 0, 0, 0, 0, 1, 0
+	p.User, p.System, p.CUser, p.CSystem, p.Threads, p.State, p.Files = 0, 0, 0, 0, 1, 0, nil
 	c.process = &p
 	m.Host.Processes[pid] = c.process
 	return c
@@ -253,6 +257,9 @@ func (t *Task) Shown() *Process { return t.process }
 // Exit ends the task. Init adopts its children. It is a zombie until Reap.
 func (t *Task) Exit() {
 	t.Demand, t.Resident, t.Zombie = 0, 0, true
+	for len(t.contexts) > 0 {
+		t.contexts[0].Close()
+	}
 	t.process.State, t.process.Exe, t.process.Args = 'Z', "", nil
 	for _, c := range t.machine.Tasks {
 		if c.Parent == t.PID && c != t {
@@ -348,10 +355,16 @@ func (m *Machine) Step(d time.Duration) {
 		online -= min(s.CPUs, online)
 	}
 	m.account(&m.clocks, m.Host.CPUs, d, ran)
+	for _, g := range m.GPUs {
+		all += g.step(d)
+	}
 	if m.psys != nil {
 		m.psysFraction = m.psys.count(all + m.Platform*seconds*joule + m.psysFraction)
 	}
 	m.Host.Uptime += d
+	if m.library != nil {
+		m.library.step()
+	}
 }
 
 const joule = 1e6 // µJ
@@ -462,8 +475,12 @@ func (m *Machine) Show() {
 		p.CUser = int64((t.Waited - t.Waited/4) / Tick)
 		p.Cgroup = t.group.text
 		p.Resident, p.LastCPU = int64(t.Resident/page), m.cpuOf(t)
+		p.Files = t.files()
 	}
 	m.showClocks()
+	for _, g := range m.GPUs {
+		g.show(h)
+	}
 	clear(h.Memory)
 	for _, t := range m.Tasks {
 		for g := t.group; g != nil && t.Resident > 0; g = g.up {
