@@ -27,7 +27,14 @@ type Device interface {
 	PowerLimit() (uint32, error)
 	// Utilization returns the percent of the driver's last sample period in which a kernel ran.
 	Utilization() (uint32, error)
-	// ProcessUtilization returns the samples since a timestamp in µs, which is exclusive. None is no error.
+	// UtilizationSamples returns how busy the graphics and compute engine was at each sampling of the driver since a timestamp in
+	// µs, which is exclusive; 0 stands for all that the driver has kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES).
+	// None, as where the driver does not sample an idle GPU, is no error. The slice is valid until the next call.
+	UtilizationSamples(since uint64) ([]Utilization, error)
+	// ProcessUtilization returns who used the GPU since a timestamp in µs, which is exclusive (nvmlDeviceGetProcessUtilization).
+	// Drivers sample the GPU some six times a second, and answer with one entry per process: the mean over all samples since the
+	// timestamp, and the timestamp of the last one in which the process ran. None is no error. The slice is valid until the next
+	// call.
 	ProcessUtilization(since uint64) ([]Sample, error)
 	// Processes returns who has the GPU open: compute, graphics and MPS processes, each PID once.
 	Processes() ([]Process, error)
@@ -41,11 +48,17 @@ type Device interface {
 	GPMSample() (GPMSample, error)
 }
 
-// Sample is a process's utilization at one sampling of the driver (nvmlProcessUtilizationSample_t).
+// Utilization is how busy a GPU was at one sampling of the driver (nvmlSample_t).
+type Utilization struct {
+	Timestamp uint64 // as that of Sample
+	Percent   uint32 // of the sample's period
+}
+
+// Sample is a process's utilization (nvmlProcessUtilizationSample_t).
 type Sample struct {
 	PID       uint32
-	Timestamp uint64 // CPU time stamp in µs since the epoch
-	// Percent of the sample's period in which the process used each part: streaming multiprocessors, memory, encoder, decoder.
+	Timestamp uint64 // µs of a clock of the driver: since the epoch with most drivers, since boot with others
+	// Percent of the time in which the process used each part: streaming multiprocessors, memory, encoder, decoder.
 	SM, Memory, Encoder, Decoder uint32
 }
 
