@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"fmt"
+	"io/fs"
+)
+
+// Return is an error code of NVML (nvmlReturn_t). One for a driver or library that is not there is fs.ErrNotExist, one for a
+// missing permission fs.ErrPermission.
+type Return uint32
+
+// The return codes that callers tell apart.
+const (
+	Success              Return = 0
+	Uninitialized        Return = 1
+	InvalidArgument      Return = 2
+	NotSupported         Return = 3
+	NoPermission         Return = 4
+	NotFound             Return = 6
+	InsufficientSize     Return = 7
+	DriverNotLoaded      Return = 9
+	Timeout              Return = 10
+	LibraryNotFound      Return = 12
+	FunctionNotFound     Return = 13
+	GPUIsLost            Return = 15
+	ResetRequired        Return = 16
+	LibraryMismatch      Return = 18 // the library is not of the version of the kernel's driver
+	NoData               Return = 21
+	ArgumentVersion      Return = 25
+	Unknown              Return = 999
+	gpuNotFound          Return = 28
+	insufficientPower    Return = 8
+	irqIssue             Return = 11
+	operatingSystem      Return = 17
+	outOfMemory          Return = 20
+	insufficientResource Return = 23
+	notReady             Return = 27
+	invalidState         Return = 29
+)
+
+var returnTexts = map[Return]string{
+	Success:              "success",
+	Uninitialized:        "NVML is not initialized",
+	InvalidArgument:      "invalid argument",
+	NotSupported:         "not supported",
+	NoPermission:         "no permission",
+	NotFound:             "not found",
+	InsufficientSize:     "insufficient size",
+	DriverNotLoaded:      "the NVIDIA driver is not loaded",
+	Timeout:              "timeout",
+	LibraryNotFound:      "a library of the driver was not found",
+	FunctionNotFound:     "the driver's NVML is too old: a function is missing",
+	GPUIsLost:            "the GPU has fallen off the bus",
+	ResetRequired:        "the GPU must be reset",
+	LibraryMismatch:      "the NVML library and the kernel's driver have different versions",
+	NoData:               "no data",
+	ArgumentVersion:      "the driver does not know this version of an argument",
+	Unknown:              "unknown error of the driver",
+	gpuNotFound:          "no GPU found",
+	insufficientPower:    "the GPU's power cables are not attached",
+	irqIssue:             "the kernel has an interrupt issue with the GPU",
+	operatingSystem:      "blocked by the operating system or a cgroup",
+	outOfMemory:          "out of memory",
+	insufficientResource: "insufficient resources",
+	notReady:             "the system is not ready",
+	invalidState:         "invalid state",
+}
+
+func (r Return) Error() string {
+	if text, ok := returnTexts[r]; ok {
+		return text
+	}
+	return fmt.Sprintf("NVML error %d", uint32(r))
+}
+
+// Is reports whether r is a case of one of the errors of io/fs.
+func (r Return) Is(target error) bool {
+	switch r {
+	case DriverNotLoaded, LibraryNotFound:
+		return target == fs.ErrNotExist
+	case NoPermission:
+		return target == fs.ErrPermission
+	default:
+		return false
+	}
+}
