@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Set reads several meters side by side. Each zone kind has the zones of one meter at a time, because two meters of the
@@ -19,6 +21,14 @@ import (
 //
 // So a meter loses the kind as soon as a preferred one reads it, and does not get it back when that one fails: zones of a
 // failing sensor wait until it is back. Other kinds are not affected.
+//
+// Graphics cards are chosen one by one, by the same table, because each kind of card has a meter of its own. A card is told
+// by the PCI address in its domain. A zone of kind GPU without such an address may be of any card, so it is never used beside
+// the cards of another meter:
+//
+//	the first meter that has ever read a zone of kind GPU    whose zones of kind GPU are reported
+//	has read one without a PCI address                       only that meter's
+//	has read only cards with a PCI address                   for each card those of the first meter that has ever read it
 //
 // A meter that only stands in (a model) gives a kind up for good where a part would be modeled beside the whole:
 //
@@ -34,7 +44,8 @@ import (
 //	nobody                                    all            all
 //	one meter or several                      the first      that one and those before it, which take over once they can
 //
-// A meter whose zones are all of one kind is not asked for nothing: it is closed once a preferred meter has read the kind.
+// A meter whose zones are all of one kind is not asked for nothing: it is closed once a preferred meter has read the kind, or,
+// in case of GPU, a zone without a PCI address.
 //
 // A Set is not safe for concurrent use.
 type Set struct {
@@ -43,6 +54,7 @@ type Set struct {
 
 	meters   []Status
 	kinds    []choice // by the index in Kinds
+	cards    []card   // those with a PCI address that were ever listed
 	readings []Reading
 	failed   []Reading
 
@@ -80,15 +92,23 @@ type Status struct {
 	// Replaced reports whether another meter is used in its place.
 	Replaced bool
 
-	leads   bool // of its family, this meter is used
-	retired bool // it is closed: no Read follows
+	leads     bool // of its family, this meter is used
+	retired   bool // it is closed: no Read follows
+	unlocated bool // it has ever read a zone of kind GPU without a PCI address
 }
 
-// choice says which meter a zone kind is read from. Meters are given by their index; the number of meters stands for none.
+// choice says which meter a zone kind, or a graphics card, is read from. Meters are given by their index; the number of meters
+// stands for none.
 type choice struct {
-	read   int  // the first meter that has ever read a zone of the kind
+	read   int  // the first meter that has ever read a zone of the kind, or of the card
 	listed int  // the first sensor that has ever listed one, whether or not it could be read
 	gaveUp bool // stand-ins are no longer used, because a kind that contains this one is measured
+}
+
+// card is a graphics card with a PCI address.
+type card struct {
+	domain units.Domain
+	choice
 }
 
 // NewSet returns a set of the meters, which are in order of preference.
@@ -98,17 +118,20 @@ func NewSet(members ...Member) *Set {
 		s.meters[i].Member = members[i]
 	}
 	for k := range s.kinds {
-		s.kinds[k] = choice{read: len(members), listed: len(members)}
+		s.kinds[k] = s.nobody()
 	}
 	return s
 }
+
+// nobody returns the choice of no meter.
+func (s *Set) nobody() choice { return choice{read: len(s.meters), listed: len(s.meters)} }
 
 // Read reads all meters and returns the zones to report. The readings are valid until the next Read.
 func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 	for i := range s.meters {
 		m := &s.meters[i]
 		m.Took = m.Took[:0]
-		if m.Only != "" && s.kinds[indexOf(m.Only)].read < i {
+		if m.Only != "" && s.isSuperseded(i) {
 			s.replace(i, true)
 		}
 		if m.retired {
@@ -125,10 +148,7 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 	s.readings, s.failed = s.readings[:0], s.failed[:0]
 	for i := range s.meters {
 		m := &s.meters[i]
-		m.InUse = false
-		for k := range s.kinds {
-			m.InUse = m.InUse || s.kinds[k].read == i
-		}
+		m.InUse = s.isInUse(i)
 		for j := range m.Readings {
 			if !m.Replaced {
 				s.collect(i, &m.Readings[j])
@@ -139,6 +159,24 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 		s.readings = s.Remainder.add(s.readings, sample.At)
 	}
 	return s.readings
+}
+
+// isSuperseded reports whether preferred meters have read all that the meter can have, whose zones are all of one kind.
+func (s *Set) isSuperseded(meter int) bool {
+	if only := s.meters[meter].Only; only != GPU {
+		return s.kinds[indexOf(only)].read < meter
+	}
+	return s.readsAllCards() < meter
+}
+
+// isInUse reports whether zones are reported that the meter has read.
+func (s *Set) isInUse(meter int) bool {
+	for k := range s.kinds {
+		if s.kinds[k].read == meter {
+			return true
+		}
+	}
+	return meter <= s.readsAllCards() && slices.ContainsFunc(s.cards, func(c card) bool { return c.read == meter })
 }
 
 // lead makes the meter the one of its family that is used, once it has read a zone. It is only called for meters that are
@@ -161,17 +199,24 @@ func (s *Set) replace(meter int, retires bool) {
 	m := &s.meters[meter]
 	m.Replaced, m.leads = true, false
 	for k := range s.kinds {
-		c := &s.kinds[k]
-		if c.read == meter {
-			c.read = len(s.meters)
-		}
-		if c.listed == meter {
-			c.listed = len(s.meters)
-		}
+		s.kinds[k].drop(meter, len(s.meters))
+	}
+	for k := range s.cards {
+		s.cards[k].drop(meter, len(s.meters))
 	}
 	if retires {
 		m.Readings, m.Err = nil, nil
 		s.retire(meter)
+	}
+}
+
+// drop takes the zones from a meter. none stands for no meter.
+func (c *choice) drop(meter, none int) {
+	if c.read == meter {
+		c.read = none
+	}
+	if c.listed == meter {
+		c.listed = none
 	}
 }
 
@@ -185,7 +230,7 @@ func (s *Set) retire(meter int) {
 	s.closing.Go(func() { s.closeErrs[meter] = m.Meter.Close() })
 }
 
-// choose gives the kind of a zone to its meter if no preferred one has read the kind. A package that a sensor only lists is still
+// choose gives the kind of a zone to its meter if no preferred one has read the kind, and a graphics card alike. A package that a sensor only lists is still
 // modeled: without it nothing but the whole machine could be attributed.
 func (s *Set) choose(meter int, r *Reading) {
 	m, c := &s.meters[meter], &s.kinds[indexOf(r.Zone.Kind)]
@@ -200,15 +245,64 @@ func (s *Set) choose(meter int, r *Reading) {
 	} else {
 		c.listed = min(c.listed, meter)
 	}
-	if c.read > meter && r.Err == nil {
+	taken := r.Err == nil && c.read > meter
+	if taken {
 		c.read = meter
+	}
+	if r.Zone.Kind == GPU {
+		taken = s.chooseCard(meter, r, taken)
+	}
+	if taken && !slices.Contains(m.Took, r.Zone.Kind) {
 		m.Took = append(m.Took, r.Zone.Kind)
 	}
+}
+
+// chooseCard gives a graphics card to its meter if no preferred one has read it, and reports whether the meter gets it. taken reports
+// whether the meter has become the first that has read a zone of kind GPU.
+func (s *Set) chooseCard(meter int, r *Reading, taken bool) bool {
+	if _, ok := r.Zone.Domain.PCIAddress(); !ok {
+		s.meters[meter].unlocated = s.meters[meter].unlocated || r.Err == nil
+		return taken
+	}
+	c := s.card(r.Zone.Domain)
+	if !s.meters[meter].StandsIn {
+		c.listed = min(c.listed, meter)
+	}
+	if r.Err != nil || c.read <= meter {
+		return false
+	}
+	c.read = meter
+	return s.readsAllCards() >= meter
+}
+
+// card returns the choice of a graphics card with a PCI address.
+func (s *Set) card(d units.Domain) *choice {
+	i := slices.IndexFunc(s.cards, func(c card) bool { return c.domain == d })
+	if i < 0 {
+		i = len(s.cards)
+		s.cards = append(s.cards, card{d, s.nobody()})
+	}
+	return &s.cards[i].choice
+}
+
+// readsAllCards returns the meter beside which no other one's graphics cards are used, because it has read one without a PCI
+// address. The number of meters stands for none.
+func (s *Set) readsAllCards() int {
+	if first := s.kinds[indexOf(GPU)].read; first < len(s.meters) && s.meters[first].unlocated {
+		return first
+	}
+	return len(s.meters)
 }
 
 // collect adds a reading to those that are reported, and to those that failed.
 func (s *Set) collect(meter int, r *Reading) {
 	c := &s.kinds[indexOf(r.Zone.Kind)]
+	if _, located := r.Zone.Domain.PCIAddress(); located && r.Zone.Kind == GPU {
+		if s.readsAllCards() < meter {
+			return
+		}
+		c = s.card(r.Zone.Domain)
+	}
 	if c.read == meter || c.read == len(s.meters) && c.listed == meter {
 		s.readings = append(s.readings, *r)
 	}
