@@ -12,7 +12,12 @@ import (
 )
 
 // Remainder derives a zone of kind Other: the energy of the whole machine without that of its parts. The whole is
-// the measured zones of kind Platform, or of PSys where there is none. The parts are the zones of Package, DRAM and GPU.
+// the measured zones of kind Platform, or of PSys where there is none. The parts are the zones of Package and DRAM, and of
+// GPU where the whole is Platform.
+//
+// It is assumed that Platform contains all graphics cards, and PSys none. PSys is what the vendor connects to the processor's
+// meter (Intel SDM, volume 4, MSR_PLATFORM_ENERGY_COUNTER): mostly the board's supply of the processors and the memory, and a
+// graphics card has a supply of its own. Where a laptop's PSys does contain one, the card's energy is also in the zone.
 //
 // The zone is brought up to date at the times of the whole's own readings. The parts' totals at such a time are interpolated
 // between the readings before and after it, so a part that is slower is waited for. With D = whole - parts, each since the
@@ -24,7 +29,8 @@ import (
 //	the whole cannot be read                          it waits
 //	the whole is replaced, or missed a time           the energy of that time is not in it
 //	a part cannot be read for more than two minutes   it contains the part's energy, which becomes a deficit once the part is read
-//	a part appears                                    it contains what the part used before its first reading
+//	a part appears, or has another meter              it contains what the part used before the first reading
+//	a part vanishes                                   it contains what the part uses from then on
 //	a package or its DRAM is modeled or reported      it ends: only what is measured is subtracted from what is measured
 //	no part was ever read, or there is no whole       it is not there
 //
@@ -32,6 +38,7 @@ import (
 type Remainder struct {
 	zone    Zone
 	tracks  []*track // of all wholes and parts that were ever read
+	kind    Kind     // of the whole
 	foreign *Zone    // a part that is not measured, nil if all are
 	lacks   string   // what is not there, empty if nothing
 
@@ -104,24 +111,27 @@ func (m *Remainder) update(readings []Reading) bool {
 	for _, t := range m.tracks {
 		t.present = false
 	}
-	m.foreign = nil
 	for i := range readings {
-		switch r := &readings[i]; {
-		case !isPart(r.Zone.Kind) && !isWhole(r.Zone.Kind) || r.At.IsZero():
-		case r.Zone.Source == Measured:
+		r := &readings[i]
+		if k := r.Zone.Kind; (isWhole(k) || isPart(k, Platform)) && r.Zone.Source == Measured && !r.At.IsZero() {
 			m.track(r.Zone).update(r)
-		case isPart(r.Zone.Kind):
-			m.foreign = r.Zone
 		}
 	}
 	whole, part := m.selectWhole()
-	m.lacks = ""
+	m.foreign, m.lacks = nil, ""
+	for i := range readings {
+		if r := &readings[i]; isPart(r.Zone.Kind, m.kind) && r.Zone.Source != Measured && !r.At.IsZero() {
+			m.foreign = r.Zone
+		}
+	}
 	switch {
 	case !whole:
 		m.lacks = "platform or psys"
 		m.foreign = nil // there would be no zone either way
 	case m.foreign != nil:
 		m.restart, m.candidate = true, time.Time{}
+	case !part && m.kind == PSys:
+		m.lacks = "package or dram"
 	case !part:
 		m.lacks = "package, dram or gpu"
 	default:
@@ -130,7 +140,9 @@ func (m *Remainder) update(readings []Reading) bool {
 	return false
 }
 
-func isPart(k Kind) bool  { return k == Package || k == DRAM || k == GPU }
+// isPart reports whether a whole of the given kind contains zones of kind k.
+func isPart(k, whole Kind) bool { return k == Package || k == DRAM || k == GPU && whole == Platform }
+
 func isWhole(k Kind) bool { return k == Platform || k == PSys }
 
 // track returns the track of a zone.
@@ -148,16 +160,16 @@ func (m *Remainder) track(z *Zone) *track {
 // selectWhole decides which tracks are the whole, and reports whether there are any, and any parts. Where they are not those
 // of before, nothing is known about the time between.
 func (m *Remainder) selectWhole() (whole, part bool) {
-	kind := PSys
+	m.kind = PSys
 	for _, t := range m.tracks {
 		if t.present && t.zone.Kind == Platform {
-			kind = Platform
+			m.kind = Platform
 		}
 	}
 	var watts uint64
 	for _, t := range m.tracks {
-		part = part || isPart(t.zone.Kind)
-		selected := t.present && t.zone.Kind == kind
+		part = part || isPart(t.zone.Kind, m.kind)
+		selected := t.present && t.zone.Kind == m.kind
 		if selected {
 			whole = true
 			watts += t.zone.MaxWatts
@@ -227,7 +239,7 @@ func (m *Remainder) settle(now time.Time) {
 }
 
 // uses reports whether a track is a part or of the whole.
-func (m *Remainder) uses(t *track) bool { return t.whole || isPart(t.zone.Kind) }
+func (m *Remainder) uses(t *track) bool { return t.whole || isPart(t.zone.Kind, m.kind) }
 
 // advance adds what the whole and the parts used in a time.
 func (m *Remainder) advance(whole, parts int64, elapsed time.Duration) {

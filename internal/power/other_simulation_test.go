@@ -46,6 +46,7 @@ type history struct {
 	// The reference:
 	known    map[*Zone]*simulatedTrack
 	wholes   map[*Zone]bool // at the last read
+	kind     Kind           // theirs
 	settled  time.Time
 	restart  bool
 	whole    int64 // since the start, of the times that are settled
@@ -75,8 +76,12 @@ func newHistory(t *testing.T, seed uint64) *history {
 		h.add(Package, 40+200*h.rng.Float64(), h.interval)
 	}
 	h.add(DRAM, 30*h.rng.Float64(), h.interval)
-	if h.rng.IntN(2) == 0 {
-		h.add(GPU, 300*h.rng.Float64(), h.period())
+	for range h.rng.IntN(5) { // graphics cards, some read with each interval and some by slow meters
+		every := h.interval
+		if h.rng.IntN(2) == 0 {
+			every = h.period()
+		}
+		h.add(GPU, 300*h.rng.Float64(), every)
 	}
 	for range 1 + h.rng.IntN(4)/3 {
 		z := h.add(Platform, 0, h.period())
@@ -153,27 +158,33 @@ func (h *history) step() {
 	}
 }
 
-// use adds the energy of an interval: that of the platform is 100 W more than that of its parts.
+// use adds the energy of an interval: that of the platform is 100 W more than that of its parts, graphics cards included, and that
+// of psys 20 W more than that of its parts.
 func (h *history) use() {
 	if len(h.zones[0].energy) == 0 {
 		for _, z := range h.zones {
 			z.energy = []float64{0}
 		}
 	}
-	parts := 0.0
+	parts, cards := 0.0, 0.0
 	for _, z := range h.zones {
-		if isPart(z.kind) {
-			load := h.rng.Float64()
-			used := z.watts * load * h.interval.Seconds() * 1e6
+		if isWhole(z.kind) {
+			continue
+		}
+		load := h.rng.Float64()
+		used := z.watts * load * h.interval.Seconds() * 1e6
+		z.energy = append(z.energy, z.energy[len(z.energy)-1]+used)
+		if z.kind == GPU {
+			cards += used
+		} else {
 			parts += used
-			z.energy = append(z.energy, z.energy[len(z.energy)-1]+used)
 		}
 	}
 	for _, z := range h.zones {
 		last := len(z.energy) - 1
 		switch z.kind {
 		case Platform:
-			z.energy = append(z.energy, z.energy[last]+(parts+100*h.interval.Seconds()*1e6)/float64(len(platforms(h.zones))))
+			z.energy = append(z.energy, z.energy[last]+(parts+cards+100*h.interval.Seconds()*1e6)/float64(len(platforms(h.zones))))
 		case PSys:
 			z.energy = append(z.energy, z.energy[last]+parts+20*h.interval.Seconds()*1e6)
 		}
@@ -183,7 +194,11 @@ func (h *history) use() {
 // disturb has a meter fail, vanish, be replaced or miss some time.
 func (h *history) disturb(z *simulated) {
 	z.failing, z.absent = max(z.failing-1, 0), max(z.absent-1, 0)
-	switch h.rng.IntN(600) {
+	of := 600
+	if z.kind == GPU { // come and go more often
+		of = 200
+	}
+	switch h.rng.IntN(of) {
 	case 0, 1, 2:
 		z.failing = 1 + h.rng.IntN(40)
 	case 3:
@@ -266,7 +281,7 @@ func (h *history) note(readings []Reading) {
 	for z := range wholes {
 		same = same && h.wholes[z]
 	}
-	h.wholes, h.restart = wholes, h.restart || !same
+	h.wholes, h.kind, h.restart = wholes, kind, h.restart || !same
 	if !fresh || failing || !same {
 		h.waits = false
 	} else if !h.waits {
@@ -310,13 +325,14 @@ func (h *history) check(r *Reading) {
 	restart := h.restart || h.settled.IsZero()
 	var whole, parts int64
 	for z, track := range h.known {
-		if !isPart(z.Kind) && !h.wholes[z] {
+		isPart := z.Kind == Package || z.Kind == DRAM || z.Kind == GPU && h.kind == Platform
+		if !isPart && !h.wholes[z] {
 			continue
 		}
 		value := track.value(r.At)
 		grown := int64(value) - int64(track.settled)
 		track.settled = value
-		if isPart(z.Kind) {
+		if isPart {
 			parts += grown
 			continue
 		}

@@ -268,6 +268,98 @@ func TestPSysIsTheWholeUntilThereIsAPlatform(t *testing.T) {
 	n.expect(35, 800+2000-150, 35, 0)
 }
 
+func TestPSysContainsNoGraphicsCardAndThePlatformAll(t *testing.T) {
+	n := &node{TB: t}
+	psys, pkg, card := n.zone(PSys), n.zone(Package), n.zone(GPU)
+	for _, zone := range []int{psys, pkg, card} {
+		n.count(zone, 0, 0)
+	}
+	n.readings[card].Zone.Source = Reported // and so whose it is does not matter
+	n.expect(0, 0, 0, 0)
+	n.count(psys, 10, 500)
+	n.count(pkg, 10, 100)
+	n.count(card, 10, 3000)
+	n.expect(10, 400, 10, 0)
+	n.readings[card].Zone.Source = Measured
+	n.count(psys, 20, 1000)
+	n.count(pkg, 20, 200)
+	n.expect(20, 800, 20, 0) // without waiting for the card
+	platform := n.zone(Platform)
+	n.count(platform, 30, 0)
+	n.count(pkg, 30, 300)
+	n.count(card, 30, 9000)
+	n.expect(30, 800, 30, 0)
+	n.count(platform, 40, 5000)
+	n.count(pkg, 40, 400)
+	n.count(card, 40, 12000)
+	n.expect(40, 800+5000-100-3000, 40, 0)
+}
+
+func TestEachCardIsAPartFromItsFirstReadingOn(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	first := n.zone(GPU)
+	n.count(first, 0, 0)
+	n.expect(0, 0, 0, 0)
+	n.count(platform, 10, 5000)
+	n.count(pkg, 10, 500)
+	n.count(first, 10, 2000)
+	n.expect(10, 2500, 10, 0)
+
+	second := n.zone(GPU) // of another meter, which is a bit late
+	n.count(platform, 20, 12000)
+	n.count(pkg, 20, 1000)
+	n.count(first, 20, 4000)
+	n.count(second, 15, 0)
+	n.expect(20, 2500, 10, 0)
+	n.count(second, 25, 3000)
+	n.expect(25, 2500+7000-500-2000-1500, 20, 0)
+
+	n.readings = n.readings[:second] // it is taken out
+	n.count(platform, 30, 17000)
+	n.count(pkg, 30, 1500)
+	n.count(first, 30, 6000)
+	n.expect(30, 5500+5000-500-2000-1500, 30, 0) // what it used until 25 s
+	n.count(platform, 40, 22000)
+	n.count(pkg, 40, 2000)
+	n.count(first, 40, 8000)
+	n.expect(40, 6500+2500, 40, 0)
+
+	third := n.zone(GPU) // it is back, with another meter
+	n.count(third, 50, 0)
+	n.count(platform, 50, 27000)
+	n.count(pkg, 50, 2500)
+	n.count(first, 50, 10000)
+	n.expect(50, 9000+2500, 50, 0)
+}
+
+func TestACardThatCannotBeReadDelaysTheZoneOnce(t *testing.T) {
+	n, platform, pkg := newNode(t)
+	card := n.zone(GPU)
+	n.count(card, 0, 0)
+	n.expect(0, 0, 0, 0)
+	n.readings[card].Err = errUnreadable
+	at := 0.0
+	for s := 10.0; s <= 300; s += 10 {
+		n.count(platform, s, 100*s)
+		n.count(pkg, s, 10*s)
+		r := n.read(s)
+		if moved := r.At.Sub(after(0)).Seconds(); moved != at {
+			if at == 0 && s != 130 {
+				t.Errorf("the first time is settled after %g s", s)
+			}
+			at = moved
+		}
+	}
+	if at != 300 {
+		t.Errorf("settled until %g s", at)
+	}
+	n.readings[card].Err = nil
+	n.count(card, 310, 15500)
+	n.count(platform, 310, 31000)
+	n.count(pkg, 310, 3100)
+	n.expect(310, 27000, 310, 27000-(31000-3100-15500))
+}
+
 func TestThePlatformIsTheSumOfItsSupplies(t *testing.T) {
 	n, first, pkg := newNode(t)
 	second := n.zone(Platform)
@@ -299,7 +391,8 @@ func TestThereIsNoOtherWithoutAWholeAndAPart(t *testing.T) {
 		kinds []Kind
 		lacks string
 	}{
-		{[]Kind{Platform}, part}, {[]Kind{Platform, PSys, Core}, part}, {[]Kind{Package, DRAM}, whole}, {[]Kind{PSys, Other}, part}, {nil, whole},
+		{[]Kind{Platform}, part}, {[]Kind{Platform, PSys, Core}, part}, {[]Kind{Package, DRAM}, whole}, {[]Kind{PSys, Other}, "package or dram"}, {nil, whole},
+		{[]Kind{PSys, GPU}, "package or dram"}, {[]Kind{GPU}, whole},
 	} {
 		n := &node{TB: t}
 		for _, k := range c.kinds {
