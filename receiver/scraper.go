@@ -234,18 +234,18 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	source := s.cpu.Source().Name()
 	replaced, err = s.cpu.ReadProcesses()
 	s.conditions.check("process CPU times", err)
+	if err != nil && !replaced {
+		return nil, false // what GPUs were used meanwhile is read after the next scan
+	}
 	used, unknown := s.gpus.read(now, s.cpu.Table())
 	s.conditions.check("GPU usage", unknown)
 	m = &claims.Measurement{
 		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Domains: s.cpu.Domains(), Table: s.cpu.Table(),
 		Readings: readings, GPUs: used, Attributed: s.meters.attributed(),
 	}
-	switch {
-	case replaced:
+	if replaced {
 		s.set.Logger.Warn("CPU time source replaced by procfs", zap.String("source", source), zap.Error(err))
-	case err != nil:
-		return nil, false
-	default:
+	} else {
 		s.observeEnds(m.Table)
 	}
 	return m, replaced

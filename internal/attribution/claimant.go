@@ -63,6 +63,9 @@ func (e *Engine) newClaimant() Claimant {
 	return Claimant(len(e.claimants) - 1)
 }
 
+// Owner returns who a claimant is. The caller must not change it.
+func (e *Engine) Owner(id Claimant) *units.Owner { return &e.claimants[id].owner }
+
 // Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no idle energy.
 func (e *Engine) Stop(id Claimant) {
 	if c := e.claimants[id]; c.running {

@@ -86,7 +86,7 @@ func (e *Engine) Compact() {
 	l.accounts, l.unused = trimmed(l.accounts, l.unused, func(i int) bool { return l.removed[i] })
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
-	e.touched, e.gains, e.newcomers, e.incumbents, e.spare = nil, nil, nil, nil, nil
+	e.touched, e.gains, e.newcomers, e.incumbents, e.spare, e.idle.claims = nil, nil, nil, nil, nil, nil
 	for entity := range e.candidates {
 		e.candidates[entity] = slices.Clone(e.candidates[entity])
 	}

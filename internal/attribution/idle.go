@@ -2,7 +2,13 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
 
 // Idle energy that is not shared by use is carried by groups of claimants that are part of the same. The
 // members of a group carry equal parts. Nearly all of them have no series most of the time, so that a group's part is
@@ -23,6 +29,7 @@ type idleSharing struct {
 	unused []int32                            // groups without members
 	weight uint64                             // of all groups
 	stale  bool                               // the weights must be computed anew
+	claims []idleClaim                        // scratch
 }
 
 // idleGroup is the claimants that are part of the same container, pod, VM, job step and unit.
@@ -136,10 +143,12 @@ func (e *Engine) unnameIdleMember(c *claimant) {
 
 // shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run now.
 func (e *Engine) shareIdle(p Portion, idle units.Energy, u *Usage) {
-	switch e.cfg.Rules.Idle {
-	case IdleNone:
-	case IdleUsed:
+	switch {
+	case e.cfg.Rules.Idle == IdleNone:
+	case e.cfg.Rules.Idle == IdleUsed:
 		e.shareIdleByUse(p, idle, u)
+	case u.IdleAmongClaims:
+		e.shareIdleAmongClaims(p, idle, u)
 	default:
 		e.shareIdleAmongGroups(p, idle)
 	}
@@ -235,4 +244,82 @@ func (e *Engine) addGroupIdle(p Portion, group *idleGroup, energy units.Energy) 
 		add(n.account, units.Energy(s.next(1)))
 	}
 	add(othersIndex, units.Energy(s.next(uint64(group.count)-uint64(len(group.named)))))
+}
+
+// idleClaim is a claimant that carries idle energy of a domain in which it has a claim, and the account of the container that the
+// energy is given to. All have the same one where energy is not shared by container.
+type idleClaim struct {
+	holder   int32
+	claimant Claimant
+}
+
+// shareIdleAmongClaims shares idle energy as among all claimants, but only among those that have a claim.
+func (e *Engine) shareIdleAmongClaims(p Portion, idle units.Energy, u *Usage) {
+	carriers := e.idleClaims(u)
+	s := shares{amount: uint64(idle)}
+	for members := range byHolder(carriers) {
+		s.total += e.holderWeight(members)
+	}
+	if s.total == 0 {
+		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
+		return
+	}
+	for members := range byHolder(carriers) {
+		weight := e.holderWeight(members)
+		if weight == 0 {
+			continue
+		}
+		of := shares{amount: s.next(weight), total: uint64(len(members))}
+		for _, c := range members {
+			e.addClaimIdle(p, &Claim{Claimant: c.claimant}, units.Energy(of.next(1)))
+		}
+	}
+}
+
+// idleClaims returns the claimants of a domain that carry idle energy, each once, by container.
+func (e *Engine) idleClaims(u *Usage) []idleClaim {
+	e.idle.claims = e.idle.claims[:0]
+	for i := range u.Claims {
+		id := u.Claims[i].Claimant
+		if id == NoClaimant || e.claimants[id].idleGroup == none {
+			continue
+		}
+		carrier := idleClaim{none, id}
+		if e.cfg.Rules.Idle != IdleEqual {
+			carrier.holder = idleHolder(&e.claimants[id].accounts)
+		}
+		e.idle.claims = append(e.idle.claims, carrier)
+	}
+	slices.SortFunc(e.idle.claims, func(a, b idleClaim) int {
+		return cmp.Or(cmp.Compare(a.holder, b.holder), cmp.Compare(a.claimant, b.claimant))
+	})
+	return slices.Compact(e.idle.claims)
+}
+
+// byHolder calls yield with the claimants of each container.
+func byHolder(claims []idleClaim) iter.Seq[[]idleClaim] {
+	return func(yield func([]idleClaim) bool) {
+		for len(claims) > 0 {
+			n := 1
+			for n < len(claims) && claims[n].holder == claims[0].holder {
+				n++
+			}
+			if !yield(claims[:n]) {
+				return
+			}
+			claims = claims[n:]
+		}
+	}
+}
+
+// holderWeight returns what the claimants of a container weigh together.
+func (e *Engine) holderWeight(members []idleClaim) uint64 {
+	switch e.cfg.Rules.Idle {
+	case IdleEqual:
+		return uint64(len(members))
+	case IdleRequested:
+		return e.ledger.accounts[members[0].holder].request
+	default:
+		return 1
+	}
 }

@@ -42,6 +42,9 @@ type Usage struct {
 	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
+	// IdleAmongClaims reports whether only the claimants that have a claim carry idle energy that is not shared by use: those
+	// that have a GPU open, whether or not they used it. If false, all do.
+	IdleAmongClaims bool
 	// Unattributed is the CPU time of processes that cannot be named. Its energy is unattributed. Under another
 	// allocation key it weighs as much as claimed CPU time does on average.
 	Unattributed units.CPUTime
@@ -84,10 +87,11 @@ type Claim struct {
 	// ShortLived reports whether the usage is not the claimant's own but that of short-lived processes beside it, such as
 	// its children. Their energy goes to what the claimant is part of, and to the other processes.
 	ShortLived bool
-	CPU        units.CPUTime
+	// CPU is the time that was used, of the domain's hardware.
+	CPU units.CPUTime
 	// Weights are what the claim weighs under the allocation keys other than CPU time: the work that was done, or the
 	// memory that was held and for how long, each in a unit that is the same in all intervals. A claim may have weight
-	// without CPU time.
+	// without CPU time. One with neither has no share of active energy.
 	Weights [Weights]uint64
 }
 

@@ -52,6 +52,7 @@ func (g *pending) addAmounts(u *Usage, elapsed time.Duration) {
 	g.usage.Busy += u.Busy
 	g.usage.Total += u.Total
 	g.usage.Unattributed = units.AddSaturating(g.usage.Unattributed, u.Unattributed)
+	g.usage.IdleAmongClaims = g.usage.IdleAmongClaims || u.IdleAmongClaims
 	for i, unweighed := range u.Unweighed {
 		g.usage.Unweighed[i] = g.usage.Unweighed[i] || unweighed
 	}
@@ -87,7 +88,7 @@ func (e *Engine) postpone(z *Zone, energy units.Energy, u *Usage, elapsed time.D
 	g.addAmounts(u, elapsed)
 	for i := range u.Claims {
 		claim := &u.Claims[i]
-		if claim.empty() {
+		if claim.empty() && !u.IdleAmongClaims {
 			continue
 		}
 		if g.addClaim(claim) && claim.Claimant != NoClaimant {

@@ -15,7 +15,7 @@ func (e *Engine) attribute(p Portion, u *Usage) {
 	p.Of, p.OfAll = e.countZones(p.Domain, p.Kind)
 	if e.excludes {
 		busy := p.Busy
-		p.Busy = units.Advance(e.excludedCPU(u), busy)
+		p.Busy = units.Advance(e.excludedCPU(u, busy), busy)
 		p.Excluded = busy - p.Busy
 	}
 	active := e.activePart(p)
@@ -112,14 +112,21 @@ func (e *Engine) isExcluded(claim *Claim) bool {
 	return e.excludes && claim.Claimant != NoClaimant && e.claimants[claim.Claimant].excluded
 }
 
-// excludedCPU returns the CPU time that excluded claimants used.
-func (e *Engine) excludedCPU(u *Usage) (sum units.CPUTime) {
+// excludedCPU returns the part of a domain's busy time that excluded claimants used. Where claims are of more than that time,
+// as where several engines of a GPU work at once, each counts for as much less.
+func (e *Engine) excludedCPU(u *Usage, busy units.CPUTime) units.CPUTime {
+	all, excluded := u.Unattributed, units.CPUTime(0)
 	for i := range u.Claims {
-		if claim := &u.Claims[i]; e.isExcluded(claim) {
-			sum = units.AddSaturating(sum, claim.CPU)
+		claim := &u.Claims[i]
+		all = units.AddSaturating(all, claim.CPU)
+		if e.isExcluded(claim) {
+			excluded = units.AddSaturating(excluded, claim.CPU)
 		}
 	}
-	return sum
+	if u.IdleAmongClaims && all > busy {
+		return units.CPUTime(units.MulDiv(uint64(excluded), uint64(busy), uint64(all)))
+	}
+	return excluded
 }
 
 // recentPart returns how much of the energy that was used over elapsed belongs to the current collection.

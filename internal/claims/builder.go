@@ -75,7 +75,8 @@ type Builder struct {
 	Options
 
 	zones   zones
-	domains *domains       // nil: all zones share the node's CPUs
+	domains *domains // nil: all zones share the node's CPUs
+	gpus    gpus
 	named   []units.Domain // by their index in the interval
 
 	claimants []claimant // by slot
@@ -141,6 +142,7 @@ func (b *Builder) Observe(m *Measurement) {
 	b.claimByCgroups(m)
 	b.claimRest(m)
 	b.weigh(m)
+	b.claimGPUs(m)
 	b.updateRequests(m)
 	if !b.begun {
 		b.dropUsage()
@@ -174,6 +176,7 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	b.Observe(&without)
 	b.last = *m
 
+	b.keepUsers(m)
 	before := b.claimants
 	for slot := range before {
 		b.Identifier.Forget(int32(slot))
@@ -198,22 +201,31 @@ func (b *Builder) beginInterval(m *Measurement) {
 	iv := &b.interval
 	iv.At = m.Stamp
 	iv.Elapsed = m.ReadAt.Sub(b.last.ReadAt)
-	b.node.Busy = m.Node.Busy - b.last.Node.Busy
-	b.node.Total = m.Node.Total - b.last.Node.Total
 	iv.EndsCollection = m.EndsCollection
-	b.node.Claims = b.node.Claims[:0]
 	iv.Zones = iv.Zones[:0]
 	for i := range m.Readings {
 		r := &m.Readings[i]
 		zone, replaced := b.zones.number(r)
 		iv.Zones = append(iv.Zones, attribution.ZoneReading{
-			Zone: zone, Domain: b.domains.of(r.Zone), Kind: b.kind(r.Zone, m.Attributed),
+			Zone: zone, Domain: b.domain(r.Zone), Kind: b.kind(r.Zone, m.Attributed),
 			Total: r.Total, OK: b.zones.isNew(zone, r), Replaced: replaced,
 		})
 	}
-	b.domains.begin(m, iv.Domains[1:])
+	b.beginGPUs(m)
+	b.node.Busy = m.Node.Busy - b.last.Node.Busy
+	b.node.Total = m.Node.Total - b.last.Node.Total
+	b.node.Claims = b.node.Claims[:0]
+	b.domains.begin(m, iv.Domains[1:1+b.domains.number()])
 	b.claimed, b.shortLived = 0, m.Table.ShortLived
 	b.Keys.begin()
+}
+
+// domain returns the index in Interval.Domains of a zone's domain.
+func (b *Builder) domain(z *power.Zone) int {
+	if z.Kind == power.GPU {
+		return b.gpu(z.Domain)
+	}
+	return b.domains.of(z)
 }
 
 // kind returns the index of a zone's kind in the ledger, attribution.NotAttributed if the zone is only reported.
@@ -247,6 +259,7 @@ func (b *Builder) updateRequests(m *Measurement) {
 func (b *Builder) dropUsage() {
 	b.node.Claims, b.node.Unattributed = b.node.Claims[:0], 0
 	b.domains.drop()
+	b.dropGPUs()
 	b.Keys.forgetWork()
 }
 
@@ -272,6 +285,7 @@ func (b *Builder) Compact(t *cpu.Table) {
 		}
 	}
 	b.claimants = claimants
+	b.gpus.compact(t)
 	b.Identifier.Compact(slots)
 	b.Cgroups.Compact()
 	for i := range b.interval.Domains {

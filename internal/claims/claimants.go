@@ -20,6 +20,7 @@ type claimant struct {
 	pod        string       // UID of its pod
 	inWorkload bool         // it is part of a container, pod or other workload, not counting its unit
 	excluded   bool         // its energy is static
+	usesGPU    bool         // its process used a GPU, or had one open
 	withCgroup bool         // all of its own cgroup is excluded, or in the same unit
 }
 

@@ -38,7 +38,7 @@ func (b *Builder) claimEnded(m *Measurement) {
 		if !b.Exact {
 			b.domains.ranIn(c.cgroup, parts, &e.Process)
 		}
-		b.end(c.id)
+		b.endProcess(c, e.Process.PID, e.Process.Start, m)
 		c.cgroup.Leave()
 		b.Identifier.Forget(e.Slot)
 		*c = claimant{}
@@ -51,8 +51,14 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	// New processes are reported only by the scan that first sees them. If that scan was not observed, identify all.
 	missed := !b.begun || m.Table.Scans() != b.scan+1
 	b.scan = m.Table.Scans()
+	if missed && len(m.Table.Processes) > 0 {
+		b.gpus.renew(m.Table)
+	}
 	for p := range rows(m.Table, missed) {
 		b.Identifier.Identify(p, m.Table.Now)
+		if p.Born {
+			b.gpus.note(p)
+		}
 	}
 	return b.Identifier.Resolve() || missed
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -63,10 +64,14 @@ func (v *Visibility) begin(m *Measurement, b *Builder) {
 	v.active, v.unattributed = b.totals()
 }
 
-// totals returns the active energy of all zones so far, and the unattributed part of it.
+// totals returns the active energy of all zones so far, and the unattributed part of it. Those of GPUs are left out, of which
+// scans show nothing.
 func (b *Builder) totals() (active, unattributed units.Energy) {
 	kinds := &b.Engine.Ledger().Kinds
 	for i := range kinds {
+		if i < len(b.Kinds) && b.Kinds[i].Zone == power.GPU {
+			continue
+		}
 		active += kinds[i].Active
 		unattributed += kinds[i].Unattributed
 	}

@@ -173,6 +173,16 @@ func withProcess(all [NumEntities]entity) [NumEntities]entity {
 	return all
 }
 
+// Common returns what both are part of.
+func Common(a, b *Workload) (both Workload) {
+	for e := ContainerEntity; e < NumEntities; e++ {
+		if e.Key(a) == e.Key(b) {
+			e.Describe(&both, a)
+		}
+	}
+	return both
+}
+
 // String returns the prefix of the names of the entity's metrics, such as process or k8s.pod.
 func (e Entity) String() string { return entities[e].name }
 

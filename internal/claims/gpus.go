@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+const (
+	// maxGPUs is how many GPUs have a domain of their own. Further ones share one, and their energy is unattributed.
+	maxGPUs   = 256
+	otherGPUs = units.Domain("gpu-others")
+	// maxSilence is how long a GPU waits for its usage while its energy is read. Then the energy is unattributed.
+	maxSilence = 5 * time.Minute
+)
+
+// gpus makes domains of the node's GPUs, and finds who used them. The zero gpus is ready to use: it keeps nothing before a GPU
+// is seen.
+type gpus struct {
+	index map[units.Domain]int // in the interval, of each GPU
+	known []knownGPU           // those with a domain of their own come first
+	first int                  // index in the interval of the first one
+	// processes are the rows of the last scan by PID. It is nil until a source has told of a user.
+	processes map[int32]process
+	late      []lateUser // the oldest first
+	// epoch counts how often each GPU was told of since the beginning of the epoch.
+	epoch uint64
+	users []gpuUser // scratch
+}
+
+// knownGPU is what is known of the sources of a GPU's usage.
+type knownGPU struct {
+	listed bool      // a source tells its usage, now or later
+	told   time.Time // when it did last
+	epoch  uint64    // in which it did last, counted from 1
+}
+
+// gpu returns the index in Interval.Domains of a GPU, which it may add to the Builder's domains.
+func (b *Builder) gpu(name units.Domain) int {
+	g := &b.gpus
+	if i, ok := g.index[name]; ok {
+		return i
+	}
+	if g.index == nil {
+		g.index, g.first = map[units.Domain]int{}, len(b.named)
+	}
+	if len(g.known) >= maxGPUs && name != otherGPUs {
+		return b.gpu(otherGPUs)
+	}
+	i := len(b.named)
+	g.index[name] = i
+	g.known, b.named = append(g.known, knownGPU{}), append(b.named, name)
+	return i
+}
+
+// beginGPUs adds the GPUs of a measurement to the domains, and starts an interval of all GPUs without claims.
+func (b *Builder) beginGPUs(m *Measurement) {
+	for i := range m.GPUs {
+		b.gpu(m.GPUs[i].Domain)
+	}
+	iv := &b.interval
+	for len(iv.Domains) < len(b.named) {
+		iv.Domains = append(iv.Domains, attribution.Usage{})
+	}
+	b.node = &iv.Domains[0]
+	b.dropGPUs()
+}
+
+// dropGPUs drops the usage of all GPUs in the interval.
+func (b *Builder) dropGPUs() {
+	for i := range b.gpus.known {
+		u := &b.interval.Domains[b.gpus.first+i]
+		*u = attribution.Usage{Claims: u.Claims[:0], IdleAmongClaims: true}
+	}
+}
+
+// claimGPUs claims the GPU time of the interval.
+func (b *Builder) claimGPUs(m *Measurement) {
+	g := &b.gpus
+	if len(g.known) == 0 {
+		return
+	}
+	for i := range m.GPUs {
+		if domain := b.gpu(m.GPUs[i].Domain); domain < g.first+maxGPUs {
+			b.claimGPU(domain, &m.GPUs[i], m)
+		}
+	}
+	for i := range g.known {
+		if b.isSilent(i, m) {
+			elapsed := units.CPUTime(b.interval.Elapsed)
+			u := &b.interval.Domains[g.first+i]
+			u.Busy, u.Total, u.Unattributed, u.Assumed = elapsed, elapsed, elapsed, true
+		}
+	}
+	b.endEpoch(m)
+}
+
+// isSilent reports whether no usage of a GPU is to be expected: nothing ever told of it, or nothing does for long while its
+// energy is read.
+func (b *Builder) isSilent(i int, m *Measurement) bool {
+	known, domain := &b.gpus.known[i], b.gpus.first+i
+	if !known.listed {
+		return true
+	}
+	return b.interval.Domains[domain].Total == 0 && m.ReadAt.Sub(known.told) > maxSilence &&
+		slices.ContainsFunc(b.interval.Zones, func(z attribution.ZoneReading) bool { return z.Domain == domain && z.OK })
+}
+
+// claimGPU claims the time of one GPU. Of several sources that tell of it, the first counts.
+func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
+	known, u := &b.gpus.known[domain-b.gpus.first], &b.interval.Domains[domain]
+	if !known.listed {
+		known.listed, known.told = true, m.ReadAt
+	}
+	if u.Total > 0 {
+		return
+	}
+	u.Total = min(usage.Total, maxClaim)
+	u.Busy = min(usage.Busy, u.Total)
+	u.Unattributed = min(usage.Unattributed, maxClaim)
+	if u.Total > 0 {
+		known.told, known.epoch = m.ReadAt, b.gpus.epoch+1
+	}
+	for i := range usage.Users {
+		b.claimGPUUser(u, &usage.Users[i], m)
+	}
+}
+
+// endEpoch begins an epoch once all GPUs were told of, and closes the claimants that usage cannot name any more: those whose
+// processes ended before the epoch before.
+func (b *Builder) endEpoch(m *Measurement) {
+	g := &b.gpus
+	if !slices.ContainsFunc(g.known, func(k knownGPU) bool { return k.listed && k.epoch <= g.epoch }) {
+		g.epoch++
+	}
+	n := 0
+	for n < len(g.late) && (g.late[n].epoch+2 <= g.epoch || m.ReadAt.Sub(g.late[n].ended) >= maxLate) {
+		n++
+	}
+	b.endLate(n)
+}

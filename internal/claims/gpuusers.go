@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+// Usage may name a process that ended before. Its claimant is kept for so long at most, and so many of them.
+const (
+	maxLate      = time.Minute
+	maxLateUsers = 1024
+)
+
+// process is the slot and the start of a process. With the PID the start tells it from an earlier one.
+type process struct {
+	slot  int32
+	start time.Duration // since boot
+}
+
+// gpuUser is the claimant of a process that uses a GPU or has it open.
+type gpuUser struct {
+	id       attribution.Claimant
+	excluded bool
+}
+
+// lateUser is a GPU user whose process has ended.
+type lateUser struct {
+	gpuUser
+	pid   int32
+	start time.Duration
+	ended time.Time
+	epoch uint64 // in which it ended
+}
+
+// claimGPUUser claims the GPU time of a user. That of several processes that cannot be told apart belongs to what they are
+// all part of.
+func (b *Builder) claimGPUUser(u *attribution.Usage, user *gpu.User, m *Measurement) {
+	used := min(user.Used, maxClaim)
+	all := b.findUsers(user, m)
+	if found := b.gpus.users; all && len(found) == 1 {
+		u.Claims = append(u.Claims, attribution.Claim{Claimant: found[0].id, CPU: used})
+		return
+	}
+	for _, found := range b.gpus.users {
+		u.Claims = append(u.Claims, attribution.Claim{Claimant: found.id}) // it has the GPU open
+	}
+	if used == 0 {
+		return
+	}
+	id, ok := b.claimantInCommon(all)
+	if !all && user.Cgroup != "" {
+		id, _, ok = b.claimantForCgroup(user.Cgroup)
+	}
+	if !ok {
+		u.Unattributed = units.AddSaturating(u.Unattributed, used)
+		return
+	}
+	u.Claims = append(u.Claims, attribution.Claim{Claimant: id, ShortLived: true, CPU: used})
+}
+
+// claimantInCommon returns a claimant that is part of what all the users found are part of. It is not ok if that is nothing,
+// if only some of them are excluded, or if there are further users.
+func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) {
+	if !all {
+		return attribution.NoClaimant, false
+	}
+	first := b.gpus.users[0]
+	workload := b.Engine.Owner(first.id).Workload
+	common := workload
+	for _, found := range b.gpus.users[1:] {
+		if found.excluded != first.excluded {
+			return attribution.NoClaimant, false
+		}
+		common = units.Common(&common, &b.Engine.Owner(found.id).Workload)
+	}
+	switch common {
+	case units.Workload{}:
+		return attribution.NoClaimant, false
+	case workload:
+		return first.id, true
+	}
+	id = b.openClaimant(units.Owner{Workload: common}, b.last.Stamp, first.excluded)
+	b.end(id)
+	return id, true
+}
+
+// findUsers finds the claimants of a user's processes, each once. It reports whether all were found.
+func (b *Builder) findUsers(user *gpu.User, m *Measurement) (all bool) {
+	g := &b.gpus
+	if g.processes == nil {
+		g.processes = map[int32]process{}
+		g.renew(m.Table)
+	}
+	g.users = g.users[:0]
+	all = len(user.PIDs) > 0
+	for _, pid := range user.PIDs {
+		found, ok := b.findUser(pid, user.Last, m)
+		all = all && ok
+		if ok && !slices.Contains(g.users, found) {
+			g.users = append(g.users, found)
+		}
+	}
+	return all
+}
+
+// findUser finds the claimant of a process that had a PID when it used a GPU last.
+func (b *Builder) findUser(pid int32, last time.Time, m *Measurement) (user gpuUser, ok bool) {
+	g := &b.gpus
+	lived := func(start time.Duration) bool {
+		return last.IsZero() || !last.Before(m.ReadAt.Add(start-m.Table.Now))
+	}
+	if p, known := g.processes[pid]; known && lived(p.start) {
+		if c := &b.claimants[p.slot]; c.open {
+			c.usesGPU = true
+			return gpuUser{c.id, c.excluded}, true
+		}
+	}
+	for i := len(g.late) - 1; i >= 0; i-- {
+		if l := &g.late[i]; l.pid == pid && lived(l.start) {
+			return l.gpuUser, true
+		}
+	}
+	return gpuUser{}, false
+}
+
+// note takes note of a process that a scan has found.
+func (g *gpus) note(p *cpu.Process) {
+	if g.processes == nil {
+		return
+	}
+	if later, ok := g.processes[p.PID]; !ok || later.start <= p.Start {
+		g.processes[p.PID] = process{p.Slot, p.Start}
+	}
+}
+
+// renew forgets the processes and takes note of those in a scan.
+func (g *gpus) renew(t *cpu.Table) {
+	clear(g.processes)
+	for i := range t.Processes {
+		g.note(&t.Processes[i])
+	}
+}
+
+// endProcess ends the claimant of a process that ended. That of a GPU user is only stopped, as usage may still name it.
+func (b *Builder) endProcess(c *claimant, pid int32, start time.Duration, m *Measurement) {
+	g := &b.gpus
+	if p, ok := g.processes[pid]; ok && p.start == start {
+		delete(g.processes, pid)
+	}
+	if !c.usesGPU {
+		b.end(c.id)
+		return
+	}
+	b.Engine.Stop(c.id)
+	b.endLate(len(g.late) + 1 - maxLateUsers)
+	g.late = append(g.late, lateUser{gpuUser{c.id, c.excluded}, pid, start, m.ReadAt, g.epoch})
+}
+
+// endLate ends the claimants of the first n GPU users whose processes have ended.
+func (b *Builder) endLate(n int) {
+	if n <= 0 {
+		return
+	}
+	for i := range b.gpus.late[:n] {
+		b.end(b.gpus.late[i].id)
+	}
+	b.gpus.late = slices.Delete(b.gpus.late, 0, n)
+}
+
+// keepUsers stops the claimants of GPU users that go on as others, with another CPU time source, and forgets their processes.
+func (b *Builder) keepUsers(m *Measurement) {
+	for pid, p := range b.gpus.processes {
+		if c := &b.claimants[p.slot]; c.open && c.usesGPU {
+			b.endProcess(c, pid, p.start, m)
+			*c = claimant{}
+		}
+	}
+	clear(b.gpus.processes)
+}
+
+// compact gives back the memory that was needed for more processes, whose slots are renumbered.
+func (g *gpus) compact(t *cpu.Table) {
+	g.renew(t)
+	if g.processes != nil {
+		g.processes = units.Rebuilt(g.processes)
+	}
+	g.late, g.users = slices.Clone(g.late), nil
+}
