@@ -16,6 +16,7 @@ import (
 const (
 	MaxSocketWatts   = 1_500  // package, core, uncore and dram of one socket or die
 	MaxPSysWatts     = 10_000 // psys, whose counter wraps
+	MaxCardWatts     = 4_000  // one graphics card; the largest sold draw about 1.4 kW
 	MaxPlatformWatts = 30_000 // platform, and whatever else
 )
 

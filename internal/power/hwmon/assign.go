@@ -5,6 +5,7 @@ package hwmon
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ func (m *Meter) meaningOf(s *sensor, chips []*chip) (input, bool) {
 	if !counts {
 		return input{sensor: s, is: &meaning{}}, true
 	}
-	f := newInput(s, is, is.kind, domain)
+	f := m.newInput(s, is, is.kind, domain)
 	f.number = number
 	return f, true
 }
@@ -76,16 +77,36 @@ func (s *sensor) String() string {
 	return fmt.Sprintf("{chip: %s, device: %q, sensor: %q}", s.chip.driver, s.chip.device, cmp.Or(s.label, s.name))
 }
 
-func newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
-	name := cmp.Or(s.label, s.chip.driver)
-	if kind == power.GPU {
-		name = s.chip.driver // labels are "PPT" and "card"
-	}
-	return input{sensor: s, is: is, zone: power.Zone{
-		ID: s.id(), Name: name, Kind: kind,
+func (m *Meter) newInput(s *sensor, is *meaning, kind power.Kind, domain units.Domain) input {
+	f := input{sensor: s, is: is, zone: power.Zone{
+		ID: s.id(), Name: cmp.Or(s.label, s.chip.driver), Kind: kind,
 		Source: power.Measured, Domain: domain, MaxWatts: power.MaxWatts(kind),
 	}}
+	if kind == power.GPU {
+		m.describeCard(&f)
+	}
+	return f
 }
+
+// describeCard sets the name and the vendor of a graphics card, and the bound of its power. The name is that of the product where the
+// driver has it (amdgpu of cards with an EEPROM for it), or else that of the driver: labels are "PPT" and "card".
+func (m *Meter) describeCard(f *input) {
+	text := func(attribute string) string {
+		text, err := m.readText(filepath.Join(f.chip.path, attribute))
+		if err != nil {
+			return ""
+		}
+		return text
+	}
+	f.zone.Name = cmp.Or(text("product_name"), f.chip.driver)
+	f.zone.Vendor = vendors[text("vendor")]
+	if _, ok := f.zone.Domain.PCIAddress(); ok {
+		f.zone.MaxWatts = power.MaxCardWatts
+	}
+}
+
+// vendors are the names of the vendors of graphics cards, by their PCI ID (include/linux/pci_ids.h).
+var vendors = map[string]string{"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
 
 // addParents gives each sensor its parent, or the kind that it has where the parent has no sensor.
 func addParents(known []input) {
@@ -105,16 +126,22 @@ func addParents(known []input) {
 }
 
 // preferred returns the known sensors without those of kinds that the configuration names a sensor for, also while that one
-// is not there, or that a driver measures that is listed first. A graphics card is a kind by itself.
+// is not there, or that a driver measures that is listed first. A graphics card is a kind by itself, unless it is not known which
+// card a named sensor measures: it may be any of them.
 func (m *Meter) preferred(known, named []input) []input {
 	same := func(a, b *input) bool {
 		return a.zone.Kind == b.zone.Kind && (a.zone.Kind != power.GPU || a.zone.Domain == b.zone.Domain)
 	}
+	anyCard := slices.ContainsFunc(named, func(f input) bool {
+		_, located := f.zone.Domain.PCIAddress()
+		return f.zone.Kind == power.GPU && !located
+	})
 	rank := func(f *input) int {
 		return slices.IndexFunc(meanings, func(c meaning) bool { return c.driver == f.is.driver })
 	}
 	return slices.DeleteFunc(slices.Clone(known), func(f input) bool {
-		return f.zone.Kind != power.GPU && slices.ContainsFunc(m.named, func(n Sensor) bool { return n.Kind == f.zone.Kind }) ||
+		return f.zone.Kind == power.GPU && anyCard ||
+			f.zone.Kind != power.GPU && slices.ContainsFunc(m.named, func(n Sensor) bool { return n.Kind == f.zone.Kind }) ||
 			slices.ContainsFunc(named, func(g input) bool { return same(&f, &g) }) ||
 			slices.ContainsFunc(known, func(g input) bool { return same(&f, &g) && rank(&g) < rank(&f) })
 	})
@@ -131,7 +158,7 @@ func (m *Meter) findNamed(chips []*chip) (found []input) {
 		case len(sensors) == 1:
 			s := sensors[0]
 			m.seen[i] = true
-			found = append(found, newInput(s, &meaning{driver: s.chip.driver, every: time.Second}, n.Kind, n.domain(s.chip)))
+			found = append(found, m.newInput(s, &meaning{driver: s.chip.driver, every: time.Second}, n.Kind, n.domain(s.chip)))
 		case len(sensors) > 1:
 			err = fmt.Errorf("hwmon::sensors::%d: %d chips %q have a sensor %q: name the device, such as %q", i, len(sensors), n.Chip, n.Sensor, sensors[0].chip.device)
 		case !m.seen[i]:

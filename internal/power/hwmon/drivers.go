@@ -91,11 +91,13 @@ var meanings = []meaning{
 	{driver: "fam15h_power", sensor: "power1", kind: power.Package, domain: node, instant: true},
 
 	// Graphics cards. drivers/gpu/drm/xe/xe_hwmon.c: energy1 is the card and energy2 the package on it. i915 has the card
-	// (i915_gt#: tiles). amdgpu: of an APU it is the power of the package, CPU included.
+	// (i915_gt#: tiles). Both have counters for discrete cards only, and add up a register of 32 bits with each read: at 1 kW it
+	// would wrap in four minutes. amdgpu: of an APU it is the power of the package, CPU included. What gpu_metrics has beside it,
+	// an energy accumulator, is not used: on SMU 13.0 it is invalid, and on some cards it stays 0.
 	{driver: "xe", sensor: "energy#", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915", sensor: "energy1", kind: power.GPU, domain: card, every: time.Second},
 	{driver: "i915_gt#", kind: notUsed},
-	{driver: "amdgpu", sensor: "power1", kind: power.GPU, domain: card, only: isCard},
+	{driver: "amdgpu", sensor: "power1", kind: power.GPU, domain: amdCard, only: isCard},
 	{driver: "nouveau", sensor: "power1", kind: power.GPU, domain: card},
 }
 
@@ -148,6 +150,18 @@ func packageOf(_ *Meter, _ *chip, number uint64) (units.Domain, bool) {
 // card returns the domain of a graphics card, whose device is named by its PCI address.
 func card(_ *Meter, c *chip, _ uint64) (units.Domain, bool) {
 	return units.GPU(c.device), true
+}
+
+// amdCard returns the domain of an AMD card. An MI250 or MI250X is two dies, each with a PCI address: the power of the first is that of
+// both, and that of the second is 0, as is its limit (drivers/gpu/drm/amd/pm/swsmu/smu13/aldebaran_ppt.c, aldebaran_is_primary). So
+// the second has no zone, and the domain of the first is none of the dies': the users of one of them have not used all of that.
+func amdCard(m *Meter, c *chip, number uint64) (units.Domain, bool) {
+	switch id, _ := m.readText(filepath.Join(c.path, "device")); id {
+	case "0x7408", "0x740c": // drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c, Aldebaran; 0x740f is the MI210, which has one die
+		limit, _ := m.readText(filepath.Join(c.dir, "power1_cap"))
+		return units.Domain("gpu-module-" + c.device), limit != "0"
+	}
+	return card(m, c, number)
 }
 
 // domainOfNode returns the package that the CPUs of a NUMA node are in. The driver has a counter for each node that is

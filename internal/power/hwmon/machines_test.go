@@ -82,3 +82,50 @@ func expectations(t *testing.T, file string) (zones, unused []string) {
 	slices.Sort(zones)
 	return zones, unused
 }
+
+func TestACardHasItsVendorAndItsNameWhereSysfsHasThem(t *testing.T) {
+	for machine, want := range map[string]map[string]power.Zone{
+		"amdgpu": {
+			"0000:03:00.0:PPT": {Name: "amdgpu", Vendor: "AMD"},
+			"0000:04:00.0:PPT": {Name: "AMD Instinct MI300X OAM", Vendor: "AMD"},
+		},
+		"intel_cards": {"0000:03:00.0:card": {Name: "xe", Vendor: "Intel"}, "0000:07:00.0:energy2": {Name: "xe"}},
+	} {
+		tr := newTree(t, machine)
+		tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
+			for id, zone := range want {
+				if z := tr.one(m, id).Zone; z.Name != zone.Name || z.Vendor != zone.Vendor || z.MaxWatts != power.MaxCardWatts {
+					t.Errorf("%+v, want the name %q and the vendor %q", *z, zone.Name, zone.Vendor)
+				}
+			}
+		})
+	}
+}
+
+// A sensor on a board may be of any of its cards.
+func TestANamedCardThatMayBeAnyTakesThePlaceOfAllKnownOnes(t *testing.T) {
+	tr := newTree(t, "amdgpu")
+	const chip = "sys/devices/platform/i2c/i2c-2/2-005c/hwmon/hwmon9/"
+	tr.write("ltc2947\n", chip+"name")
+	tr.write("26000000\n", chip+"power1_input")
+	tr.ok(os.Symlink("../../../2-005c", tr.path(chip+"device")))
+	tr.ok(os.Symlink("../../devices/platform/i2c/i2c-2/2-005c/hwmon/hwmon9", tr.path("sys/class/hwmon/hwmon9")))
+	for _, c := range []struct {
+		named Sensor
+		want  []string
+	}{
+		{Sensor{Chip: "ltc2947", Sensor: "power1", Kind: power.GPU}, []string{"2-005c:power1"}},
+		{Sensor{Chip: "amdgpu", Device: "0000:e6:00.0", Sensor: "PPT", Kind: power.GPU}, []string{"0000:03:00.0:PPT", "0000:04:00.0:PPT", "0000:e6:00.0:PPT"}},
+		{Sensor{Chip: "ltc2947", Sensor: "power1", Kind: power.Platform}, []string{"0000:03:00.0:PPT", "0000:04:00.0:PPT", "2-005c:power1"}},
+	} {
+		tr.bubble(t, Options{Sensors: []Sensor{c.named}}, func(t *testing.T, m *Meter) {
+			var ids []string
+			for _, r := range tr.poll(m) {
+				ids = append(ids, r.Zone.ID)
+			}
+			if slices.Sort(ids); !slices.Equal(ids, c.want) {
+				t.Errorf("%+v: zones %q, want %q", c.named, ids, c.want)
+			}
+		})
+	}
+}

@@ -61,8 +61,9 @@ type polledChip struct {
 	zones      []*zoneReader
 	every      time.Duration
 	open       func(string) (*os.File, error)
-	pm         string // folder of the device's power management
-	maySuspend bool
+	pm         string      // folder of the device's power management
+	isCard     bool        // a graphics card
+	maySuspend bool        // it is a card that suspends itself
 	status     kernfs.File // "suspended", "active"
 	values     []power.Value
 	buf        [32]byte
@@ -91,7 +92,7 @@ func (p *polledChip) Poll(ctx context.Context) ([]power.Value, error) {
 			return nil, err
 		}
 		v, err := z.poll(p.buf[:], suspended)
-		if err != nil && p.isSuspended() { // meanwhile
+		if err != nil && p.sleeps() { // since a moment ago, or power/control was changed
 			v, err = z.asleep(), nil
 		}
 		if err != nil {
@@ -120,7 +121,7 @@ func (p *polledChip) update() {
 		before[z.zone] = z
 	}
 	p.zones, p.every = nil, longestEvery
-	isCard := false
+	p.isCard = false
 	for i := range *next {
 		t := &(*next)[i]
 		z := before[t.zone]
@@ -131,12 +132,12 @@ func (p *polledChip) update() {
 		z.update(t, p.open)
 		p.zones = append(p.zones, z)
 		p.every = min(p.every, z.period())
-		isCard = isCard || t.zone.Kind == power.GPU
+		p.isCard = p.isCard || t.zone.Kind == power.GPU
 	}
 	for _, z := range before {
 		z.close()
 	}
-	if p.maySuspend = isCard && p.text("control") == "auto"; p.maySuspend {
+	if p.maySuspend = p.isCard && p.text("control") == "auto"; p.maySuspend {
 		delay, _ := kernfs.ParseUint([]byte(p.text("autosuspend_delay_ms"))) // fails where it never suspends
 		p.every = max(p.every, min(2*milliseconds(delay), longestGap))
 	}
@@ -159,8 +160,12 @@ func (p *polledChip) text(name string) string {
 }
 
 // isSuspended reports whether a read would wake the device.
-func (p *polledChip) isSuspended() bool {
-	if !p.maySuspend {
+func (p *polledChip) isSuspended() bool { return p.maySuspend && p.sleeps() }
+
+// sleeps reports whether the device is a card that is suspended, or about to be (Documentation/ABI/testing/sysfs-devices-power). To ask
+// does not wake it.
+func (p *polledChip) sleeps() bool {
+	if !p.isCard {
 		return false
 	}
 	text, err := p.status.Read(p.buf[:])

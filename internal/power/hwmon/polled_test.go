@@ -431,6 +431,32 @@ func TestACardThatFallsAsleepDuringAReadIsNoError(t *testing.T) {
 	})
 }
 
+// amdgpu refuses a read of a suspended card (since Linux 6.15, amdgpu_pm_get_access_if_active) and of one that is reset.
+func TestACardThatMayNowSuspendIsNoErrorAndOneThatIsResetIs(t *testing.T) {
+	const id = "0000:04:00.0:PPT"
+	tr := newTree(t, "amdgpu") // its power/control is on
+	refused := false
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if refused && strings.HasSuffix(path, "hwmon2/power1_input") {
+			return nil, syscall.EPERM
+		}
+		return got, err
+	})()
+	const pm = "sys/devices/pci0000:00/0000:00:01.2/0000:04:00.0/power/"
+	tr.bubble(t, Options{}, func(t *testing.T, m *Meter) {
+		tr.one(m, id)
+		refused = true
+		tr.write("active\n", pm+"runtime_status")
+		later(time.Second)
+		if r := tr.one(m, id); !errors.Is(r.Err, syscall.EPERM) {
+			t.Errorf("error %v of a card that is reset", r.Err)
+		}
+		tr.write("suspended\n", pm+"runtime_status")
+		later(5 * time.Second)
+		tr.expectTotal(tr.one(m, id), 2*70*units.Joule) // from 140 W down to 0 in two seconds
+	})
+}
+
 func TestTheCounterOfACardCountsWhatItUsedBeforeItSlept(t *testing.T) {
 	const pci, id = "sys/devices/pci0000:00/0000:03:00.0/", "0000:03:00.0:card"
 	tr := newTree(t, "intel_cards")
