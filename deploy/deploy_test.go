@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
@@ -194,18 +195,38 @@ func TestDashboardStepsWorkWithoutASensor(t *testing.T) {
 	assert.NotNil(t, at(t, documents(t, "prometheus/collector.yaml")[0], "receivers", "energy", "model"))
 }
 
-// core and uncore are inside package, platform and psys contain it. Panels that add zones up select them with the variable.
+// core and uncore are inside package, platform and psys contain it. Panels that add zones up select them with the variable, and those
+// of GPUs select GPUs.
 func TestPanelsUseTheZoneVariable(t *testing.T) {
 	text := read(t, "dashboards/energy.json")
-	matchers := regexp.MustCompile(`energy_zone=~?\\"([^"]*)\\"`).FindAllStringSubmatch(text, -1)
-	assert.NotEmpty(t, matchers)
-	for _, matcher := range matchers {
-		assert.Equal(t, "$zones", matcher[1])
+	var dashboard struct {
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ Expr string }
+		}
 	}
-	sums := regexp.MustCompile(`"expr": "[^\n]*(system|process|container|pod|vm|unattributed)_energy_joules_total\{[^\n]*`).FindAllString(text, -1)
-	assert.NotEmpty(t, sums)
-	for _, sum := range sums {
-		assert.Equal(t, strings.Count(sum, "_energy_joules_total{"), strings.Count(sum, "$zones"), sum)
+	require.NoError(t, json.Unmarshal([]byte(text), &dashboard))
+	ofZones := regexp.MustCompile(`(system|process|container|pod|vm|unattributed)_energy_joules_total\{`)
+	matchers := regexp.MustCompile(`energy_zone=~?"([^"]*)"`)
+	row, found := "", map[string]int{}
+	for _, panel := range dashboard.Panels {
+		if panel.Type == "row" {
+			row = panel.Title
+		}
+		want := "$zones"
+		if row == "GPUs" {
+			want = "gpu"
+		}
+		for _, target := range panel.Targets {
+			zones := matchers.FindAllStringSubmatch(target.Expr, -1)
+			assert.Len(t, zones, len(ofZones.FindAllString(target.Expr, -1)), "%s: %s", panel.Title, target.Expr)
+			for _, zone := range zones {
+				assert.Equal(t, want, zone[1], "%s: %s", panel.Title, target.Expr)
+				found[want]++
+			}
+		}
 	}
-	assert.Contains(t, text, `"query": "package and dram : package|dram, with other : package|dram|other, platform : platform, psys : psys"`)
+	assert.Len(t, found, 2)
+	assert.Contains(t, text, `"query": "package + dram + gpu : package|dram|gpu, with other : package|dram|gpu|other, `+
+		`package + dram : package|dram, gpu : gpu, platform : platform, psys : psys"`)
 }

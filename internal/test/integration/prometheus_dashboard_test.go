@@ -145,7 +145,7 @@ func (p *prometheusServer) testRules(t *testing.T) {
 // testPanels runs the queries of all panels, or of the panels in some rows, for the nodes that match.
 func (p *prometheusServer) testPanels(t *testing.T, node string, rows []string) {
 	count, row := 0, ""
-	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$zones", "package|dram", "$__rate_interval", "5m", "$__range", "6h")
+	interpolate := strings.NewReplacer("$node", node, "$namespace", ".*", "$zones", "package|dram|gpu", "$__rate_interval", "5m", "$__range", "6h")
 	for _, panel := range readDashboard(t).Panels {
 		if panel.Type == "row" {
 			row = panel.Title
@@ -214,11 +214,12 @@ func readDashboard(t *testing.T) (d dashboard) {
 // testAlerts checks which nodes each alert fires for.
 func (p *prometheusServer) testAlerts(t *testing.T) {
 	want := map[string][]string{
-		"EnergyIsNotReported":  {"node-4"},
-		"EnergyHasNoSensor":    {"sensorless"},
-		"EnergyIsModeled":      {"node-3"},
-		"EnergySensorFails":    {"node-5"},
-		"EnergyIsUnattributed": {"node-3"},
+		"EnergyIsNotReported":     {"node-4"},
+		"EnergyHasNoSensor":       {"sensorless"},
+		"EnergyIsModeled":         {"node-3"},
+		"EnergySensorFails":       {"node-5"},
+		"EnergyIsUnattributed":    {"node-3"},
+		"GPUEnergyIsUnattributed": {"node-3"},
 	}
 	got := map[string][]string{}
 	eventually(t, "alerts are pending", func() bool {

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +48,7 @@ type simulatedWorkload struct {
 	executable                                     string
 	pid                                            int64
 	weight                                         func(hour float64) float64
+	gpuWeight                                      float64 // of the node's GPU, 0 for who does not use it
 	noise                                          noise
 }
 
@@ -95,6 +97,10 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 			containerID: fmt.Sprintf("%012x%052x", 0x9f3ac1d5e7+pods*104729_729, pods), pid: int64(2000 + 37*pods),
 		}
 	}
+	onGPU := func(w *simulatedWorkload, weight float64) *simulatedWorkload {
+		w.gpuWeight = weight
+		return w
+	}
 	process := func(executable string, pid int64, weight float64) *simulatedWorkload {
 		return &simulatedWorkload{executable: executable, pid: pid, weight: steady(weight)}
 	}
@@ -120,6 +126,7 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 		pod("shop", "cart-5f9c7d6b44-l8s7n", "java", daily(7, 0.5, 17)),
 		pod("payments", "api-6d8f9b5c7-zq4vt", "api", daily(4, 0.4, 15)),
 		pod("search", "index-0", "java", nightly(9, 50, 1)),
+		onGPU(pod("search", "embed-0", "python3", steady(0.6)), 3), onGPU(pod("batch", "train-28911240-p2m4c", "python3", steady(0.9)), 1),
 		pod("kube-system", "coredns-76f75df574-9xwlm", "coredns", steady(0.5)),
 		process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("otelcol-energy", 1204, 0.02), process("other", 0, 0.4))
 	node("node-2", daily(0.38, 0.4, 15),
@@ -129,8 +136,8 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 		pod("batch", "report-28911240-x7kq9", "python3", nightly(8, 35, 0.5)),
 		vm("build-agent", 4801, nightly(10, 95, 2)), vm("legacy-erp", 4802, daily(3, 0.3, 13)),
 		process("containerd", 798, 0.4), process("kubelet", 871, 0.7), process("otelcol-energy", 1177, 0.02), process("other", 0, 0.4))
-	// A virtual machine without a sensor whose receiver does not see all processes.
-	ailing := node("node-3", daily(0.3, 0.3, 12), pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), process("other", 0, 1))
+	// A virtual machine with a GPU and no other sensor, whose receiver does not see all processes.
+	ailing := node("node-3", daily(0.3, 0.3, 12), onGPU(pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), 1), process("other", 0, 1))
 	ailing.source, ailing.unattributed = "modeled", 0.35
 	node("node-5", steady(0.1), process("kubelet", 866, 1)).failingZone = "intel-rapl:0:0"
 	// A node that was switched off an hour ago.
@@ -229,17 +236,31 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 	for _, w := range n.workloads {
 		resources[w] = w.resources(o)
 	}
-	zones := []struct {
-		zone, id, kind string
-		power          float64
-	}{
-		{"package", "intel-rapl:0", "cpu", 48 + 115*busy},
-		{"dram", "intel-rapl:0:0", "memory", 7 + 9*busy},
+	type zone struct {
+		zone, id, name, kind string
+		power                float64
+	}
+	zones := []zone{
+		{"package", "intel-rapl:0", "package", "cpu", 48 + 115*busy},
+		{"dram", "intel-rapl:0:0", "dram", "memory", 7 + 9*busy},
+	}
+	gpuWeights := 0.0
+	for _, w := range n.workloads {
+		gpuWeights += w.gpuWeight
+	}
+	if gpuWeights > 0 {
+		gpu := zone{"gpu", "GPU-6f2c1d9e-7b3a-4c58-9e01-2d4f6a8b0c13", "NVIDIA L4", "gpu", 16 + 56*busy}
+		zones = slices.Insert(zones, 0, gpu)
+		o.add(hosts, "hw.gpu.utilization", "1", false, min(busy, 1), "hw.id", gpu.id, "hw.name", gpu.name)
 	}
 	for _, z := range zones {
 		count := func(to *otlpResource, metric, key string, watts float64, attributes ...string) {
 			key = strings.Join(append([]string{metric, key}, attributes...), " ")
-			attributes = append(attributes, "energy.source", n.source)
+			source := n.source
+			if z.zone == "gpu" {
+				source = "measured"
+			}
+			attributes = append(attributes, "energy.source", source)
 			n.counters[key] += watts * feedStep.Seconds()
 			o.add(to, metric+".energy", "J", true, n.counters[key], attributes...)
 			if metric != "system.unattributed" {
@@ -247,12 +268,19 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 			}
 		}
 		active := z.power * busy
-		count(hosts, "hw", "", z.power, "hw.id", z.id, "hw.name", z.zone, "hw.type", z.kind)
+		hardware := []string{"hw.id", z.id, "hw.name", z.name, "hw.type", z.kind}
+		if z.kind == "gpu" {
+			hardware = append(hardware, "hw.vendor", "NVIDIA")
+		}
+		count(hosts, "hw", "", z.power, hardware...)
 		count(hosts, "system", "", active, "energy.zone", z.zone, "energy.state", "active")
 		count(hosts, "system", "", z.power-active, "energy.zone", z.zone, "energy.state", "idle")
 		count(hosts, "system.unattributed", "", active*n.unattributed, "energy.zone", z.zone)
 		for _, w := range n.workloads {
 			share := active * (1 - n.unattributed) * weights[w] / sum
+			if z.zone == "gpu" {
+				share = active * (1 - n.unattributed) * w.gpuWeight / gpuWeights
+			}
 			for i, metric := range w.metrics() {
 				count(resources[w][i], metric, fmt.Sprint(w.pid), share, "energy.zone", z.zone)
 			}

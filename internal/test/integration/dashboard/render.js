@@ -8,7 +8,7 @@ const end = Math.floor(Date.now() / 1000), start = end - hours * 3600, step = Ma
 const variables = {
   node: asked.get('node') || '.*',
   namespace: asked.get('namespace') || '.*',
-  zones: 'package|dram',
+  zones: 'package|dram|gpu',
   __rate_interval: asked.get('rate') || '5m',
   __range: `${hours}h`,
 };
