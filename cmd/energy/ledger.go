@@ -38,7 +38,7 @@ func (c check) err() error {
 func (l *ledger) add(s *snapshot) check {
 	var c check
 	for _, z := range s.zones {
-		if !z.overlaps {
+		if z.besides == "" {
 			c.active += z.active
 			c.unattributed += z.unattributed
 		}

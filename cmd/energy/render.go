@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -16,19 +17,21 @@ import (
 func render(s *snapshot, sums check, rows int, now time.Time) string {
 	var b strings.Builder
 	renderNode(&b, s, now)
-	total := s.activePower()
-	renderProcesses(&b, s, sums, rows, total)
-	renderTable(&b, "CONTAINER", s.containers, rows, total, func(c *consumer) (string, string) {
+	renderGPUs(&b, s)
+	w := workloads{b: &b, rows: rows, total: s.activePower()}
+	w.gpus = slices.ContainsFunc(s.zones, func(z *zone) bool { return z.name == "gpu" })
+	w.processes(s, sums)
+	w.table("CONTAINER", s.containers, func(c *consumer) (string, string) {
 		note := c.labels["container_runtime_name"]
 		if uid := c.labels["k8s_pod_uid"]; uid != "" {
 			note = strings.TrimSpace(note + " pod " + short(uid))
 		}
 		return short(c.labels["container_id"]), note
 	})
-	renderTable(&b, "POD", s.pods, rows, total, func(c *consumer) (string, string) {
+	w.table("POD", s.pods, func(c *consumer) (string, string) {
 		return c.labels["k8s_pod_uid"], c.labels["k8s_pod_qos_class"]
 	})
-	renderTable(&b, "VM", s.vms, rows, total, func(c *consumer) (string, string) {
+	w.table("VM", s.vms, func(c *consumer) (string, string) {
 		return cmp.Or(c.labels["vm_name"], c.labels["vm_id"]), c.labels["vm_hypervisor"]
 	})
 	renderSums(&b, sums)
@@ -43,8 +46,8 @@ func renderNode(b *strings.Builder, s *snapshot, now time.Time) {
 	modeled, measured, reported := has("modeled"), has("measured"), has("reported")
 	for _, z := range s.zones {
 		name := z.name
-		if z.overlaps {
-			name += " (not added to package)"
+		if z.besides != "" {
+			name += " (not added to " + z.besides + ")"
 		}
 		if (measured || reported) && z.source == "modeled" {
 			name += " (modeled)"
@@ -63,36 +66,61 @@ func renderNode(b *strings.Builder, s *snapshot, now time.Time) {
 	}
 }
 
-// renderProcesses writes the table of processes, and below it the CPU time and energy without a process of its own.
-func renderProcesses(b *strings.Builder, s *snapshot, sums check, rows int, total float64) {
+// renderGPUs writes a row for each GPU, or nothing if there is none.
+func renderGPUs(b *strings.Builder, s *snapshot) {
+	if len(s.gpus) == 0 {
+		return
+	}
 	b.WriteString("\n")
-	line(b, "PROCESS", "PID", "POWER", "ENERGY", "SHARE", "RUNS IN")
+	line(b, "GPU", "", "POWER", "ENERGY", "BUSY", "")
+	for _, g := range s.gpus {
+		power, busy := "-", "-"
+		if !math.IsNaN(g.power) {
+			power = watts(g.power)
+		}
+		if !math.IsNaN(g.utilization) {
+			busy = fmt.Sprintf("%.1f%%", 100*g.utilization)
+		}
+		line(b, cmp.Or(g.name, g.id), "", power, joules(g.energy), busy, g.id)
+	}
+}
+
+// workloads writes the tables of workloads.
+type workloads struct {
+	b     *strings.Builder
+	rows  int     // of a table
+	total float64 // power that they share
+	gpus  bool    // there is a column for the power of GPUs
+}
+
+// processes writes the table of processes, and below it the CPU time and energy without a process of its own.
+func (w *workloads) processes(s *snapshot, sums check) {
+	w.head("PROCESS", "PID", "RUNS IN")
 	live, ended := running(s.processes)
-	renderRows(b, slices.DeleteFunc(slices.Clone(live), isOther), rows, total, func(p *consumer) (string, string, string) {
+	w.largest(slices.DeleteFunc(slices.Clone(live), isOther), func(p *consumer) (string, string, string) {
 		return p.labels["process_executable_name"], p.labels["process_pid"], runsIn(p)
 	})
 	if i := slices.IndexFunc(live, isOther); i >= 0 {
-		row(b, live[i], "other", "", total, "too small or short-lived to be reported one by one")
+		w.row(live[i], "other", "", "too small or short-lived to be reported one by one")
 	}
 	if sums.ended > 0 || ended > 0 {
 		note := fmt.Sprintf("%d that ended lately", ended)
 		if sums.earlier > 0 {
 			note += fmt.Sprintf(", and %s before this table", joules(sums.earlier))
 		}
-		line(b, "ended", "", "-", joules(sums.ended), "-", note)
+		w.line("ended", "", "-", "-", joules(sums.ended), "-", note)
 	}
-	line(b, "unattributed", "", "-", joules(sums.unattributed), "-", "no process can be named for it")
+	w.line("unattributed", "", "-", "-", joules(sums.unattributed), "-", "no process can be named for it")
 }
 
-// renderTable writes the table of one kind of consumer, or nothing if none of them runs.
-func renderTable(b *strings.Builder, title string, all []*consumer, rows int, total float64, describe func(*consumer) (name, note string)) {
+// table writes the table of one kind of consumer, or nothing if none of them runs.
+func (w *workloads) table(title string, all []*consumer, describe func(*consumer) (name, note string)) {
 	live, _ := running(all)
 	if len(live) == 0 {
 		return
 	}
-	b.WriteString("\n")
-	line(b, title, "", "POWER", "ENERGY", "SHARE", "")
-	renderRows(b, live, rows, total, func(c *consumer) (string, string, string) {
+	w.head(title, "", "")
+	w.largest(live, func(c *consumer) (string, string, string) {
 		name, note := describe(c)
 		return name, "", note
 	})
@@ -108,21 +136,45 @@ func running(all []*consumer) (live []*consumer, ended int) {
 	return live, len(all) - len(live)
 }
 
-// renderRows writes a row for each of the first consumers, and one for all others.
-func renderRows(b *strings.Builder, all []*consumer, rows int, total float64, describe func(*consumer) (name, pid, note string)) {
-	for _, c := range all[:min(rows, len(all))] {
+// largest writes a row for each of the first consumers, and one for all others.
+func (w *workloads) largest(all []*consumer, describe func(*consumer) (name, pid, note string)) {
+	for _, c := range all[:min(w.rows, len(all))] {
 		name, pid, note := describe(c)
-		row(b, c, name, pid, total, note)
+		w.row(c, name, pid, note)
 	}
-	if len(all) <= rows {
+	if len(all) <= w.rows {
 		return
 	}
 	rest := &consumer{}
-	for _, c := range all[rows:] {
+	for _, c := range all[w.rows:] {
 		rest.power += c.power
+		rest.gpu += c.gpu
 		rest.energy += c.energy
 	}
-	row(b, rest, fmt.Sprintf("%d more", len(all)-rows), "", total, "")
+	w.row(rest, fmt.Sprintf("%d more", len(all)-w.rows), "", "")
+}
+
+func (w *workloads) head(title, pid, note string) {
+	w.b.WriteString("\n")
+	w.line(title, pid, "POWER", "GPU", "ENERGY", "SHARE", note)
+}
+
+func (w *workloads) row(c *consumer, name, pid, note string) {
+	share, gpus := "-", "-"
+	if w.total > 0 {
+		share = fmt.Sprintf("%.1f%%", 100*c.power/w.total)
+	}
+	if c.gpu > 0 {
+		gpus = watts(c.gpu)
+	}
+	w.line(name, pid, watts(c.power), gpus, joules(c.energy), share, note)
+}
+
+func (w *workloads) line(name, pid, power, gpus, energy, share, note string) {
+	if w.gpus {
+		power = fmt.Sprintf("%10s %10s", power, gpus)
+	}
+	line(w.b, name, pid, power, energy, share, note)
 }
 
 func renderSums(b *strings.Builder, sums check) {
@@ -132,14 +184,6 @@ func renderSums(b *strings.Builder, sums check) {
 	}
 	fmt.Fprintf(b, "\nΣ processes %.6f J + unattributed %.6f J %s active %.6f J\n",
 		sums.processes.joules(), sums.unattributed.joules(), sign, sums.active.joules())
-}
-
-func row(b *strings.Builder, c *consumer, name, pid string, total float64, note string) {
-	share := "-"
-	if total > 0 {
-		share = fmt.Sprintf("%.1f%%", 100*c.power/total)
-	}
-	line(b, name, pid, watts(c.power), joules(c.energy), share, note)
 }
 
 func line(b *strings.Builder, name, pid, power, energy, share, note string) {

@@ -38,7 +38,15 @@ type consumer struct {
 	labels map[string]string
 	energy microjoules
 	power  float64
-	ended  bool // its last sample is older than the newest
+	gpu    float64 // of which of GPUs
+	ended  bool    // its last sample is older than the newest
+}
+
+// gpu is a GPU of the node, as its meter measures it.
+type gpu struct {
+	id, name           string
+	energy             microjoules
+	power, utilization float64 // NaN where that is not known
 }
 
 // zone is one kind of energy counter of the node.
@@ -47,13 +55,14 @@ type zone struct {
 	activePower, idlePower     float64
 	active, idle, unattributed microjoules
 	source                     string // measured, modeled, reported
-	overlaps                   bool   // part of package, or contains it: not added up
+	besides                    string // zone that it is a part of, or contains, so that it is not added up; empty if it is added
 	newest                     int64
 }
 
 // snapshot is the content of one scrape.
 type snapshot struct {
 	zones      []*zone
+	gpus       []*gpu
 	processes  []*consumer
 	containers []*consumer
 	pods       []*consumer
@@ -66,7 +75,7 @@ func (s *snapshot) hasFigures() bool { return len(s.zones) > 0 && len(s.processe
 func (s *snapshot) activePower() float64 {
 	sum := 0.0
 	for _, z := range s.zones {
-		if !z.overlaps {
+		if z.besides == "" {
 			sum += z.activePower
 		}
 	}
@@ -161,14 +170,15 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 			}
 		}
 	}
-	_, hasPackage := zones["package"]
-	_, hasPlatform := zones["platform"]
+	whole := wholeMachine(zones)
 	for _, name := range slices.SortedFunc(maps.Keys(zones), byZone) {
 		z := zones[name]
-		z.overlaps = hasPackage && (name == "core" || name == "uncore" || name == "psys" || name == "platform") ||
-			hasPlatform && name == "psys"
+		if name != whole && slices.Contains(notAdded[whole], name) {
+			z.besides = whole
+		}
 		s.zones = append(s.zones, z)
 	}
+	s.gpus = gpusOf(families)
 	s.processes = consumersOf(families, "process", zones)
 	s.containers = consumersOf(families, "container", zones)
 	s.pods = consumersOf(families, "k8s_pod", zones)
@@ -176,7 +186,47 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 	return s
 }
 
-// byZone sorts package first, then dram, then the rest by name.
+// notAdded has the zones that overlap with a zone.
+var notAdded = map[string][]string{
+	"package":  {"core", "uncore", "psys", "platform"},
+	"platform": {"core", "uncore", "psys", "gpu"},
+	"psys":     {"core", "uncore", "gpu"},
+}
+
+// wholeMachine returns package, else the zone that stands in for it, empty if there is none.
+func wholeMachine(zones map[string]*zone) string {
+	for _, name := range []string{"package", "platform", "psys"} {
+		if zones[name] != nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// gpusOf returns the node's GPUs, by their hw.id.
+func gpusOf(families map[string]*dto.MetricFamily) []*gpu {
+	byID := map[string]*gpu{}
+	for _, m := range families["hw_energy_joules_total"].GetMetric() {
+		if labels := labelsOf(m); labels["hw_type"] == "gpu" {
+			byID[labels["hw_id"]] = &gpu{
+				id: labels["hw_id"], name: labels["hw_name"], energy: fromJoules(valueOf(m)), power: math.NaN(), utilization: math.NaN(),
+			}
+		}
+	}
+	for _, m := range families["hw_power_watts"].GetMetric() {
+		if g := byID[labelsOf(m)["hw_id"]]; g != nil {
+			g.power = valueOf(m)
+		}
+	}
+	for _, m := range families["hw_gpu_utilization_ratio"].GetMetric() {
+		if g := byID[labelsOf(m)["hw_id"]]; g != nil {
+			g.utilization = valueOf(m)
+		}
+	}
+	return slices.SortedFunc(maps.Values(byID), func(a, b *gpu) int { return strings.Compare(a.id, b.id) })
+}
+
+// byZone sorts package first, then dram, then gpu, then the rest by name.
 func byZone(a, b string) int {
 	rank := func(s string) int {
 		switch s {
@@ -184,8 +234,10 @@ func byZone(a, b string) int {
 			return 0
 		case "dram":
 			return 1
+		case "gpu":
+			return 2
 		}
-		return 2
+		return 3
 	}
 	if d := rank(a) - rank(b); d != 0 {
 		return d
@@ -205,15 +257,15 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		}
 	}
 	byKey := map[string]*consumer{}
-	add := func(m *dto.Metric) *consumer {
+	add := func(m *dto.Metric) (c *consumer, name string, counts bool) {
 		labels := labelsOf(m)
-		name := labels["energy_zone"]
+		name = labels["energy_zone"]
 		idle := labels["energy_state"] == "idle"
 		for _, label := range []string{"energy_zone", "energy_source", "energy_state"} {
 			delete(labels, label)
 		}
 		key := keyOf(labels)
-		c := byKey[key]
+		c = byKey[key]
 		if c == nil {
 			c = &consumer{key: key, labels: labels, ended: true}
 			byKey[key] = c
@@ -221,21 +273,30 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		if m.GetTimestampMs() >= newest[name] {
 			c.ended = false
 		}
-		if z := zones[name]; idle || z != nil && z.overlaps {
-			return &consumer{} // part of package, or not shown
+		if idle {
+			return &consumer{}, "", false // not shown
 		}
-		return c
+		z := zones[name]
+		return c, name, z == nil || z.besides == ""
 	}
 	for _, m := range energy {
-		add(m).energy += fromJoules(valueOf(m))
+		if c, _, counts := add(m); counts {
+			c.energy += fromJoules(valueOf(m))
+		}
 	}
 	for _, m := range power {
-		add(m).power += valueOf(m)
+		c, name, counts := add(m)
+		if counts {
+			c.power += valueOf(m)
+		}
+		if name == "gpu" {
+			c.gpu += valueOf(m)
+		}
 	}
 	all := slices.Collect(maps.Values(byKey))
 	for _, c := range all {
 		if c.ended {
-			c.power = 0
+			c.power, c.gpu = 0, 0
 		}
 	}
 	slices.SortFunc(all, func(a, b *consumer) int {

@@ -79,7 +79,7 @@ func TestTables(t *testing.T) {
 	}{
 		{"measured", 3},
 		{"modeled", 10},
-		{"mixed", 10}, // package is modeled, gpu measured, and one process used both
+		{"mixed", 10}, // package is modeled, two GPUs are measured, and one process used both
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := load(t, tt.name+".prom")
@@ -161,6 +161,27 @@ func TestProcessesAndUnattributedAddUpToActive(t *testing.T) {
 		require.NoError(t, l.add(parseText(t, first)).err())
 		require.NoError(t, l.add(parseText(t, exposition(2, 0, map[string]float64{"b": 2}))).err())
 	})
+}
+
+// Platform holds the GPUs: their energy is not added to it.
+func TestGPUsAreNotAddedToTheWholeMachine(t *testing.T) {
+	s := parseText(t, `# TYPE system_energy_joules_total counter
+system_energy_joules_total{energy_state="active",energy_zone="platform"} 10
+system_energy_joules_total{energy_state="active",energy_zone="gpu"} 4
+# TYPE process_energy_joules_total counter
+process_energy_joules_total{process_pid="7",energy_zone="platform"} 10
+process_energy_joules_total{process_pid="7",energy_zone="gpu"} 4
+# TYPE process_power_watts gauge
+process_power_watts{process_pid="7",energy_zone="platform"} 5
+process_power_watts{process_pid="7",energy_zone="gpu"} 2
+`)
+	l := ledger{strict: true}
+	require.NoError(t, l.add(s).err())
+	require.Len(t, s.processes, 1)
+	assert.InDelta(t, 10, s.processes[0].energy.joules(), 1e-9)
+	assert.InDelta(t, 5, s.processes[0].power, 1e-9)
+	assert.InDelta(t, 2, s.processes[0].gpu, 1e-9)
+	assert.Contains(t, render(s, check{}, 1, time.Now()), "gpu (not added to platform)")
 }
 
 func TestIdleEnergyIsNotShownForWorkloads(t *testing.T) {
