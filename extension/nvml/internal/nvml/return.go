@@ -26,6 +26,7 @@ const (
 	FunctionNotFound     Return = 13
 	GPUIsLost            Return = 15
 	ResetRequired        Return = 16
+	OperatingSystem      Return = 17
 	LibraryMismatch      Return = 18 // the library is not of the version of the kernel's driver
 	NoData               Return = 21
 	ArgumentVersion      Return = 25
@@ -33,7 +34,6 @@ const (
 	gpuNotFound          Return = 28
 	insufficientPower    Return = 8
 	irqIssue             Return = 11
-	operatingSystem      Return = 17
 	outOfMemory          Return = 20
 	insufficientResource Return = 23
 	notReady             Return = 27
@@ -54,14 +54,14 @@ var returnTexts = map[Return]string{
 	FunctionNotFound:     "the driver's NVML is too old: a function is missing",
 	GPUIsLost:            "the GPU has fallen off the bus",
 	ResetRequired:        "the GPU must be reset",
-	LibraryMismatch:      "the NVML library and the kernel's driver have different versions",
+	LibraryMismatch:      "the NVML library and the kernel's driver have different versions: load the new driver, or reboot",
 	NoData:               "no data",
 	ArgumentVersion:      "the driver does not know this version of an argument",
 	Unknown:              "unknown error of the driver",
 	gpuNotFound:          "no GPU found",
 	insufficientPower:    "the GPU's power cables are not attached",
 	irqIssue:             "the kernel has an interrupt issue with the GPU",
-	operatingSystem:      "blocked by the operating system or a cgroup",
+	OperatingSystem:      "blocked by the operating system or a cgroup",
 	outOfMemory:          "out of memory",
 	insufficientResource: "insufficient resources",
 	notReady:             "the system is not ready",
@@ -80,9 +80,20 @@ func (r Return) Is(target error) bool {
 	switch r {
 	case DriverNotLoaded, LibraryNotFound:
 		return target == fs.ErrNotExist
-	case NoPermission:
+	case NoPermission, OperatingSystem:
 		return target == fs.ErrPermission
 	default:
 		return false
 	}
 }
+
+// err returns r as an error, nil for success.
+func (r Return) err() error {
+	if r == Success {
+		return nil
+	}
+	return r
+}
+
+// missing reports whether r means that the GPU or its driver lacks the function.
+func (r Return) missing() bool { return r == NotSupported || r == FunctionNotFound }

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package nvml
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// device is a GPU, or a slice.
+type device struct {
+	*library
+	handle handle
+	// slice is set for a slice of a GPU.
+	slice *slice
+
+	// What NVML writes, and what is made of it.
+	instants     []sample
+	utilizations []Utilization
+	entries      []processSample
+	samples      []Sample
+	bytes        []byte
+}
+
+// slice is a GPU instance. NVML has a MIG device for each compute instance in it.
+type slice struct {
+	gpu      handle
+	instance uint32
+	handles  []handle
+}
+
+func (d *device) UUID() (string, error) {
+	return text(func(to *byte, size uint32) Return { return d.uuid(d.handle, to, size) })
+}
+
+func (d *device) Name() (string, error) {
+	return text(func(to *byte, size uint32) Return { return d.name(d.handle, to, size) })
+}
+
+func (d *device) PCIAddress() (string, error) {
+	var info pciInfo
+	if ret := d.pci(d.handle, &info); ret != Success {
+		return "", ret
+	}
+	return sysfsAddress(cString(info.busID[:]))
+}
+
+// sysfsAddress returns a PCI address as the kernel writes it, with a domain of four digits: NVML's has eight.
+func sysfsAddress(busID string) (string, error) {
+	domain, rest, found := strings.Cut(strings.ToLower(busID), ":")
+	number, err := strconv.ParseUint(domain, 16, 32)
+	if !found || err != nil {
+		return "", fmt.Errorf("NVML's PCI address %q is none", busID)
+	}
+	return fmt.Sprintf("%04x:%s", number, rest), nil
+}
+
+func (d *device) TotalEnergy() (uint64, error) {
+	var millijoules uint64
+	ret := d.totalEnergy(d.handle, &millijoules)
+	return millijoules, ret.err()
+}
+
+func (d *device) Power() (milliwatts uint32, averaged bool, err error) {
+	values := [...]fieldValue{{field: fieldPowerAverage}, {field: fieldPowerInstant}}
+	ret := d.fieldValues(d.handle, int32(len(values)), &values[0])
+	switch {
+	case ret == Success && values[0].ret == Success && values[0].valueType != valueDouble:
+		return binary.NativeEndian.Uint32(values[0].value[:]), true, nil
+	case ret == Success && values[1].ret == Success && values[1].valueType != valueDouble:
+		return binary.NativeEndian.Uint32(values[1].value[:]), false, nil
+	}
+	ret = d.powerUsage(d.handle, &milliwatts)
+	return milliwatts, false, ret.err()
+}
+
+func (d *device) PowerLimit() (uint32, error) {
+	var least, most uint32
+	ret := d.powerLimits(d.handle, &least, &most)
+	return most, ret.err()
+}
+
+func (d *device) Utilization() (uint32, error) {
+	var rates utilizationRates
+	ret := d.utilization(d.handle, &rates)
+	return rates.gpu, ret.err()
+}
+
+// The buffers that lists are read into: the first is more than the samples that drivers keep, which were 100.
+const (
+	firstBuffer   = 128
+	largestBuffer = 1 << 16
+)
+
+// read calls a function that fills in a buffer, with larger ones until one is large enough: between two calls, there may be
+// more to read. It returns how many entries there are.
+func read(size int, function func(size int, count *uint32) Return) (int, Return) {
+	for size = max(size, firstBuffer); ; {
+		count := uint32(size)
+		switch ret := function(size, &count); {
+		case ret == Success:
+			return min(int(count), size), Success
+		case ret == NotFound: // there is none
+			return 0, Success
+		case ret != InsufficientSize || size >= largestBuffer:
+			return 0, ret
+		}
+		size = min(max(2*size, int(count)), largestBuffer)
+	}
+}
+
+func (d *device) UtilizationSamples(since uint64) ([]Utilization, error) {
+	var valueType uint32
+	count, ret := read(len(d.instants), func(size int, count *uint32) Return {
+		d.instants = slices.Grow(d.instants[:0], size)[:size]
+		ret := d.deviceSamples(d.handle, samplesGPUUtilization, since, &valueType, count, &d.instants[0])
+		if ret == Success && int(*count) == size { // there may be more
+			return InsufficientSize
+		}
+		return ret
+	})
+	if ret != Success {
+		return nil, ret
+	}
+	if count > 0 && valueType == valueDouble {
+		return nil, errValueType
+	}
+	d.utilizations = d.utilizations[:0]
+	for _, s := range d.instants[:count] {
+		percent := binary.NativeEndian.Uint32(s.value[:])
+		d.utilizations = append(d.utilizations, Utilization{Timestamp: s.timestamp, Percent: percent})
+	}
+	return d.utilizations, nil
+}
+
+var errValueType = errors.New("NVML's samples of utilization are no integers")
+
+func (d *device) ProcessUtilization(since uint64) ([]Sample, error) {
+	count, ret := read(len(d.entries), func(size int, count *uint32) Return {
+		d.entries = slices.Grow(d.entries[:0], size)[:size]
+		return d.processSamples(d.handle, &d.entries[0], count, since)
+	})
+	if ret != Success {
+		return nil, ret
+	}
+	d.samples = d.samples[:0]
+	for _, s := range d.entries[:count] {
+		d.samples = append(d.samples, Sample{
+			PID: s.pid, Timestamp: s.timestamp, SM: s.sm, Memory: s.memory, Encoder: s.encoder, Decoder: s.decoder,
+		})
+	}
+	return d.samples, nil
+}
+
+func (d *device) Processes() ([]Process, error) {
+	var all []Process
+	result := NotSupported // by all lists
+	for _, h := range d.handles() {
+		for _, lists := range [][]listOf{{d.computeV3, d.computeV2}, {d.graphicsV3, d.graphicsV2}, {d.mpsV3}} {
+			switch some, ret := d.list(h, lists); {
+			case ret == Success:
+				result = Success
+				all = merge(all, some)
+			case !ret.missing():
+				return nil, ret
+			case result != Success:
+				result = ret
+			}
+		}
+	}
+	return all, result.err()
+}
+
+// merge adds processes that are not in the list yet. A process is in several lists of NVML if it uses a GPU in several ways.
+func merge(all, more []Process) []Process {
+	for _, p := range more {
+		if !slices.ContainsFunc(all, func(q Process) bool { return p.PID == q.PID }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// list returns the processes of the first of the functions that the driver has.
+func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
+	for _, function := range functions {
+		count, ret := read(len(d.bytes)/processSizeDetail, func(size int, count *uint32) Return {
+			size *= processSizeDetail
+			d.bytes = slices.Grow(d.bytes[:0], size)[:size]
+			for i := range d.bytes {
+				d.bytes[i] = untouched
+			}
+			return function(h, count, &d.bytes[0])
+		})
+		switch ret {
+		case Success:
+			return decodeProcesses(d.bytes, count), Success
+		case FunctionNotFound:
+			continue
+		default:
+			return nil, ret
+		}
+	}
+	return nil, FunctionNotFound
+}
+
+// untouched fills the buffer of a list of processes, to see how much of it was written. It is never the last byte of an entry:
+// that is the highest of an amount of memory or of an instance's number.
+const untouched = 0xa5
+
+// notAvailable is NVML_VALUE_NOT_AVAILABLE: an amount of memory that the driver does not know.
+const notAvailable = math.MaxUint64
+
+// decodeProcesses reads so many entries, of a size that their end tells.
+func decodeProcesses(entries []byte, count int) []Process {
+	written := len(entries)
+	for written > 0 && entries[written-1] == untouched {
+		written--
+	}
+	size := processSizeDetail
+	for _, smaller := range []int{processSize, processSizeV1} {
+		if count*smaller >= written {
+			size = smaller
+		}
+	}
+	processes := make([]Process, count)
+	for i := range processes {
+		entry := entries[i*size:][:size]
+		p := Process{PID: binary.NativeEndian.Uint32(entry), GPUInstance: NoInstance}
+		if memory := binary.NativeEndian.Uint64(entry[processMemory:]); memory != notAvailable {
+			p.UsedMemory = memory
+		}
+		if size > processInstance {
+			p.GPUInstance = binary.NativeEndian.Uint32(entry[processInstance:])
+		}
+		processes[i] = p
+	}
+	return processes
+}

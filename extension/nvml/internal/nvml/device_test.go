@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package nvml
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSamplesSinceATimestamp(t *testing.T) {
+	d, scripted := openDevice(t, `
+clock 10000000
+device 0:1:0.0
+  sample 10 1000000 40 5 6 7
+  sample 11 1000000 20 0 0 0
+  sample 10 1166667 110 0 0 0
+`)
+	samples, err := d.ProcessUtilization(0)
+	require.NoError(t, err)
+	assert.Equal(t, []Sample{
+		{PID: 10, Timestamp: 1_000_000, SM: 40, Memory: 5, Encoder: 6, Decoder: 7},
+		{PID: 11, Timestamp: 1_000_000, SM: 20},
+		{PID: 10, Timestamp: 1_166_667, SM: 110}, // as the driver tells it
+	}, samples)
+	samples, err = d.ProcessUtilization(1_000_000)
+	require.NoError(t, err)
+	assert.Equal(t, []Sample{{PID: 10, Timestamp: 1_166_667, SM: 110}}, samples, "the timestamp is exclusive")
+	samples, err = d.ProcessUtilization(1_166_667)
+	require.NoError(t, err, "no sample is no error")
+	assert.Empty(t, samples)
+
+	scripted.Script(t, "device 0:1:0.0\nmig on")
+	_, err = d.ProcessUtilization(0)
+	assert.Equal(t, NotSupported, err)
+}
+
+func TestSamplesOfTheGPU(t *testing.T) {
+	d, scripted := openDevice(t, "device 0:1:0.0\ninstant 1000000 40\ninstant 1166667 110\ninstant 1333333 0")
+	instants, err := d.UtilizationSamples(1_000_000)
+	require.NoError(t, err)
+	assert.Equal(t, []Utilization{{Timestamp: 1_166_667, Percent: 110}, {Timestamp: 1_333_333}}, instants)
+	instants, err = d.UtilizationSamples(1_333_333)
+	require.NoError(t, err, "none is no error")
+	assert.Empty(t, instants)
+
+	scripted.Script(t, "clock 1000000000\ndevice 0:1:0.0\nload 10 70\nbuffer 500")
+	instants, err = d.UtilizationSamples(0)
+	require.NoError(t, err)
+	assert.Len(t, instants, 500, "more than the first buffer, of which NVML fills as much as there is")
+
+	scripted.Script(t, "device 0:1:0.0\nfail nvmlDeviceGetSamples 3")
+	_, err = d.UtilizationSamples(0)
+	assert.Equal(t, NotSupported, err)
+}
+
+func TestLoadsAreSampledEachPeriod(t *testing.T) {
+	d, _ := openDevice(t, "clock 1000000\ndevice 0:1:0.0\nperiod 200000\nload 10 75 300000\nload 11 40 0 500000")
+	instants, err := d.UtilizationSamples(200_000)
+	require.NoError(t, err)
+	assert.Equal(t, []Utilization{
+		{Timestamp: 400_000, Percent: 78}, // 40 and half of 75
+		{Timestamp: 600_000, Percent: 95},
+		{Timestamp: 800_000, Percent: 75},
+		{Timestamp: 1_000_000, Percent: 75},
+	}, instants)
+	samples, err := d.ProcessUtilization(200_000)
+	require.NoError(t, err)
+	assert.Equal(t, []Sample{
+		{PID: 10, Timestamp: 1_000_000, SM: 66}, // the mean of 37.5, 75, 75 and 75
+		{PID: 11, Timestamp: 600_000, SM: 15},   // the mean of 40, 20, 0 and 0
+	}, samples)
+}
+
+func TestMoreSamplesThanTheBuffer(t *testing.T) {
+	var script strings.Builder
+	script.WriteString("device 0:1:0.0\nundersize 100\n")
+	for i := range 900 {
+		fmt.Fprintf(&script, "sample 10 %d 1 0 0 0\n", i+1)
+	}
+	d, scripted := openDevice(t, "trace\n"+script.String())
+	scripted.Calls(t)
+	samples, err := d.ProcessUtilization(0)
+	require.NoError(t, err)
+	assert.Len(t, samples, 900)
+	assert.Equal(t, uint64(900), samples[899].Timestamp)
+	assert.Len(t, scripted.Calls(t), 3, "128, the 800 that it says, twice that")
+	_, err = d.ProcessUtilization(0)
+	require.NoError(t, err)
+	assert.Len(t, scripted.Calls(t), 1, "the buffer is kept")
+
+	scripted.Script(t, "device 0:1:0.0\nfail nvmlDeviceGetProcessUtilization 7")
+	_, err = d.ProcessUtilization(0)
+	assert.Equal(t, InsufficientSize, err, "a buffer that is never large enough")
+}
+
+func TestProcessesOfAllLists(t *testing.T) {
+	for _, stride := range []int{processSizeV1, processSize, processSizeDetail} {
+		t.Run(fmt.Sprint(stride), func(t *testing.T) {
+			d, scripted := openDevice(t, fmt.Sprintf(`
+device 0:1:0.0
+  compute 10 4096
+  compute 4000000000 18446744073709551615
+  graphics 10 4096
+  graphics 12 100
+  mps 13 9223372036854775807
+  stride %d
+`, stride))
+			processes, err := d.Processes()
+			require.NoError(t, err)
+			assert.Equal(t, []Process{
+				{PID: 10, UsedMemory: 4096, GPUInstance: NoInstance},
+				{PID: 4_000_000_000, GPUInstance: NoInstance}, // memory not known
+				{PID: 12, UsedMemory: 100, GPUInstance: NoInstance},
+				{PID: 13, UsedMemory: 9_223_372_036_854_775_807, GPUInstance: NoInstance},
+			}, processes)
+
+			var many strings.Builder
+			for i := range 300 {
+				fmt.Fprintf(&many, "compute %d 1 5\n", i+1)
+			}
+			scripted.Script(t, fmt.Sprintf("device 0:1:0.0\nstride %d\nundersize 20\n%s", stride, &many))
+			processes, err = d.Processes()
+			require.NoError(t, err)
+			require.Len(t, processes, 300)
+			assert.Equal(t, uint32(300), processes[299].PID)
+			if stride != processSizeV1 {
+				assert.Equal(t, uint32(5), processes[299].GPUInstance)
+			}
+			scripted.Script(t, "device 0:1:0.0")
+			processes, err = d.Processes()
+			require.NoError(t, err)
+			assert.Empty(t, processes)
+		})
+	}
+}
+
+func TestProcessesOfAnOlderDriver(t *testing.T) {
+	const v3 = "nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetGraphicsRunningProcesses_v3 nvmlDeviceGetMPSComputeRunningProcesses_v3"
+	const v2 = " nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetGraphicsRunningProcesses_v2"
+	const script = "device 0:1:0.0\ncompute 10 1\ngraphics 11 1\nmps 12 1"
+	d, scripted := openDevice(t, script, strings.Fields(v3)...)
+	processes, err := d.Processes()
+	require.NoError(t, err)
+	assert.Len(t, processes, 2, "it does not list those of MPS")
+
+	scripted.Script(t, script+"\nfail nvmlDeviceGetGraphicsRunningProcesses_v2 3")
+	processes, err = d.Processes()
+	require.NoError(t, err)
+	assert.Len(t, processes, 1, "a GPU without graphics")
+
+	scripted.Script(t, script+"\nfail nvmlDeviceGetGraphicsRunningProcesses_v2 15")
+	_, err = d.Processes()
+	assert.Equal(t, GPUIsLost, err)
+
+	d, _ = openDevice(t, script, strings.Fields(v3+v2)...)
+	_, err = d.Processes()
+	assert.Equal(t, FunctionNotFound, err)
+}
+
+func TestSlices(t *testing.T) {
+	d, _ := openDevice(t, `
+clock 1000000
+device 0:1:0.0
+  mig on
+  multiprocessors 98
+  compute 10 1 3
+  compute 11 1 4
+  compute 12 1 4
+  slice MIG-a 3 42
+    activity 0 80 0
+  slice MIG-b 4 14
+  slice MIG-c 4 28
+`)
+	mig, err := d.MIG()
+	require.NoError(t, err)
+	assert.True(t, mig)
+	multiprocessors, err := d.Multiprocessors()
+	require.NoError(t, err)
+	assert.Equal(t, uint32(98), multiprocessors, "of the largest profile")
+
+	slices, err := d.MIGDevices()
+	require.NoError(t, err)
+	require.Len(t, slices, 2, "one for each GPU instance")
+	for i, want := range []struct {
+		uuid            string
+		multiprocessors uint32
+		pids            []uint32
+	}{{"MIG-a", 42, []uint32{10}}, {"MIG-b", 42, []uint32{11, 12}}} {
+		uuid, err := slices[i].UUID()
+		require.NoError(t, err)
+		assert.Equal(t, want.uuid, uuid)
+		multiprocessors, err := slices[i].Multiprocessors()
+		require.NoError(t, err)
+		assert.Equal(t, want.multiprocessors, multiprocessors, "of all compute instances")
+		processes, err := slices[i].Processes()
+		require.NoError(t, err)
+		var pids []uint32
+		for _, p := range processes {
+			pids = append(pids, p.PID)
+		}
+		assert.Equal(t, want.pids, pids)
+	}
+}
+
+func TestGPUsWithoutMIG(t *testing.T) {
+	d, _ := openDevice(t, "device 0:1:0.0")
+	mig, err := d.MIG()
+	require.NoError(t, err)
+	assert.False(t, mig)
+	slices, err := d.MIGDevices()
+	require.NoError(t, err)
+	assert.Empty(t, slices)
+	_, err = d.Multiprocessors()
+	assert.Equal(t, NotSupported, err)
+
+	d, _ = openDevice(t, "device 0:1:0.0\nmig off\nmultiprocessors 98", "nvmlDeviceGetMigMode")
+	mig, err = d.MIG()
+	require.NoError(t, err, "the driver is older than MIG")
+	assert.False(t, mig)
+}
+
+func TestActivityOfPerformanceMonitors(t *testing.T) {
+	const script = "trace\nclock %d\ndevice 0:1:0.0\nactivity 0 25 0\nmig on\nslice MIG-a 3 42\nactivity 0 80 0\nslice MIG-b 4 42"
+	d, scripted := openDevice(t, fmt.Sprintf(script, 1_000_000))
+	slices, err := d.MIGDevices()
+	require.NoError(t, err)
+	var before, after [2]GPMSample
+	for i, device := range []Device{d, slices[0]} {
+		before[i], err = device.GPMSample()
+		require.NoError(t, err)
+	}
+	scripted.Script(t, fmt.Sprintf(script, 1_500_000))
+	for i, device := range []Device{d, slices[0]} {
+		after[i], err = device.GPMSample()
+		require.NoError(t, err)
+	}
+	for i, want := range []float64{25, 80} {
+		percent, err := after[i].Activity(before[i])
+		require.NoError(t, err)
+		assert.Equal(t, want, percent)
+	}
+	_, err = after[0].Activity(after[0])
+	assert.Equal(t, NotSupported, err, "the error of the metric")
+	_, err = slices[1].GPMSample()
+	assert.Equal(t, NotSupported, err)
+
+	for i := range before {
+		before[i].Free()
+		after[i].Free()
+		after[i].Free()
+	}
+	_, err = after[0].Activity(before[0])
+	assert.Equal(t, InvalidArgument, err, "of samples that are released")
+	calls := strings.Join(scripted.Calls(t), "\n")
+	assert.Equal(t, 5, strings.Count(calls, "nvmlGpmSampleAlloc"))
+	assert.Equal(t, 5, strings.Count(calls, "nvmlGpmSampleFree"), "each once, that of the failure too")
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !(linux && (amd64 || arm64))
+
+package nvml
+
+import (
+	"fmt"
+	"io/fs"
+	"runtime"
+)
+
+// Open returns an error: NVML is called on Linux only, and there is no driver for this architecture.
+func Open(name string) (Library, error) {
+	return nil, fmt.Errorf("no library %s for %s/%s: %w", name, runtime.GOOS, runtime.GOARCH, fs.ErrNotExist)
+}

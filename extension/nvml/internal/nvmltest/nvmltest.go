@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nvmltest builds a libnvidia-ml.so.1 whose GPUs are those of a script, so that tests load a real library where there
+// is no GPU. The head of libnvidia-ml/libnvidia-ml.c lists the statements of a script.
+package nvmltest
+
+import (
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+//go:embed libnvidia-ml/libnvidia-ml.c
+var source []byte
+
+// Library is a file libnvidia-ml.so.1 of its own: libraries of two tests share nothing.
+type Library struct {
+	Path string
+}
+
+// New builds a library with an empty script, without the functions that are listed: an older driver's. It skips the test where
+// there is no C compiler.
+func New(t testing.TB, without ...string) *Library {
+	t.Helper()
+	l := &Library{Path: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}
+	require.NoError(t, os.WriteFile(l.Path, compile(t, without), 0o700))
+	l.Script(t, "")
+	return l
+}
+
+// compiled holds the library for each list of functions that it lacks.
+var compiled sync.Map
+
+func compile(t testing.TB, without []string) []byte {
+	t.Helper()
+	key := strings.Join(without, " ")
+	if library, ok := compiled.Load(key); ok {
+		return library.([]byte)
+	}
+	compiler := compiler(t)
+	dir := t.TempDir()
+	input, output := filepath.Join(dir, "libnvidia-ml.c"), filepath.Join(dir, "libnvidia-ml.so")
+	require.NoError(t, os.WriteFile(input, source, 0o600))
+	args := []string{"-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", output, input}
+	for _, function := range without {
+		args = append(args, "-D"+function+"=without_"+function)
+	}
+	text, err := exec.Command(compiler, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v: %s", compiler, args, text)
+	library, err := os.ReadFile(output)
+	require.NoError(t, err)
+	compiled.Store(key, library)
+	return library
+}
+
+// compiler returns the C compiler that Go uses.
+func compiler(t testing.TB) string {
+	t.Helper()
+	name, err := exec.Command("go", "env", "CC").Output()
+	require.NoError(t, err)
+	path, err := exec.LookPath(strings.TrimSpace(string(name)))
+	if err != nil {
+		t.Skipf("The scripted NVIDIA library needs a C compiler: %v", err)
+	}
+	return path
+}
+
+// Script replaces the script. Calls that begin afterwards follow it.
+func (l *Library) Script(t testing.TB, script string) {
+	t.Helper()
+	next := l.Path + ".next"
+	require.NoError(t, os.WriteFile(next, []byte(script), 0o600))
+	require.NoError(t, os.Rename(next, l.Path+".script"))
+}
+
+// Calls returns the functions that were called while the script had the statement trace, each with the device's handle, and
+// forgets them.
+func (l *Library) Calls(t testing.TB) []string {
+	t.Helper()
+	path := l.Path + ".calls"
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
+}
+
+// Hang is where calls wait that the script lets hang.
+type Hang struct {
+	Path string // of the statement hang
+}
+
+// Hang returns a place for calls to wait at. The end of the test releases a call that still waits.
+func (l *Library) Hang(t testing.TB) Hang {
+	t.Helper()
+	h := Hang{Path: filepath.Join(t.TempDir(), "hang")}
+	for _, path := range []string{h.entered(), h.release()} {
+		require.NoError(t, syscall.Mkfifo(path, 0o600))
+		t.Cleanup(func() { // opened for both, a FIFO lets all others in
+			if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
+				f.Close()
+			}
+		})
+	}
+	return h
+}
+
+func (h Hang) entered() string { return h.Path + ".entered" }
+func (h Hang) release() string { return h.Path + ".release" }
+
+// Wait returns as soon as a call hangs. It is called once for each call.
+func (h Hang) Wait(t testing.TB) { h.open(t, h.entered(), os.O_RDONLY) }
+
+// Release lets the call go on, after Wait. The script in effect then decides what it returns; one that still has the statement
+// lets it hang again.
+func (h Hang) Release(t testing.TB) { h.open(t, h.release(), os.O_WRONLY) }
+
+func (h Hang) open(t testing.TB, path string, flags int) {
+	t.Helper()
+	f, err := os.OpenFile(path, flags, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+}
