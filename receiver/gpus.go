@@ -3,12 +3,12 @@
 package energyreceiver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -45,6 +45,7 @@ func (c *GPUConfig) validate(wrong func(field, format string, args ...any)) {
 type gpus struct {
 	sources []gpu.Source
 	usage   []gpu.Usage
+	notes   gpuNotes
 }
 
 // gpuMeter is a meter of GPUs that knows who used them, too.
@@ -54,7 +55,8 @@ type gpuMeter interface {
 }
 
 // open opens the sources. It touches nothing of the machine.
-func (g *gpus) open(meters *power.Set) {
+func (g *gpus) open(cfg *Config, meters *power.Set, logger *zap.Logger) {
+	g.notes = gpuNotes{cfg: cfg, logger: logger}
 	for _, meter := range meters.Status() {
 		if m, ok := meter.Meter.(gpuMeter); ok {
 			g.sources = append(g.sources, m.Usage())
@@ -63,15 +65,16 @@ func (g *gpus) open(meters *power.Set) {
 }
 
 // read returns who used each GPU since the last read.
-func (g *gpus) read(now time.Time, processes *cpu.Table) ([]gpu.Usage, error) {
-	var errs []error
+func (g *gpus) read(now time.Time, processes *cpu.Table) (_ []gpu.Usage, unknown error) {
 	g.usage = g.usage[:0]
 	for _, source := range g.sources {
 		usage, err := source.Read(now, processes)
 		g.usage = append(g.usage, usage...)
-		errs = append(errs, err)
+		if err != nil {
+			unknown = joined(unknown, err)
+		}
 	}
-	return g.usage, errors.Join(errs...)
+	return g.usage, unknown
 }
 
 func (g *gpus) close() error {
@@ -81,6 +84,3 @@ func (g *gpus) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// openGPULibraries opens the extensions that read GPUs.
-func openGPULibraries(context.Context, *meterOptions) (power.Meter, error) { return nil, nil }

@@ -82,7 +82,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	if s.meters.set, err = s.openMeters(ctx, s.cfg, host, s.set.TelemetrySettings); err != nil {
 		return err
 	}
-	s.gpus.open(s.meters.set)
+	s.gpus.open(s.cfg, s.meters.set, s.set.Logger)
 	topology, undivided := s.openTopology()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.SamplingInterval, Topology: topology, BeforeScan: s.readCgroups,
@@ -239,6 +239,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	}
 	used, unknown := s.gpus.read(now, s.cpu.Table())
 	s.conditions.check("GPU usage", unknown)
+	s.conditions.check("GPU library", s.gpus.notes.check(now, readings, used, s.meters.set))
 	m = &claims.Measurement{
 		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Domains: s.cpu.Domains(), Table: s.cpu.Table(),
 		Readings: readings, GPUs: used, Attributed: s.meters.attributed(),

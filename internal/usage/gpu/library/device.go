@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package library
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+// device is a GPU as its library tells it. Its usage is pending until its energy up to the same poll was returned.
+type device struct {
+	zone power.Zone
+	// returned is up to when the energy of the GPU was returned.
+	returned time.Time
+	// counted is up to when the usage is in pending, and known up to when the library knew it. Between them it was unattributed.
+	counted, known time.Time
+	// unknown is why it is not known who uses the GPU, nil if it is.
+	unknown error
+
+	pending []*tally // from the oldest to the newest
+	spare   []*tally
+	out     *tally // what handOut returned last
+}
+
+const (
+	// maxPending is how many tallies may be pending. Of more, the oldest two are merged: they wait for the energy of the second.
+	maxPending = 4
+	// patience is how long the energy waits for usage that the library does not know. A library that can be asked again tells it
+	// then, for the whole time.
+	patience = 10 * time.Second
+)
+
+// take adds the usage of a poll. The first poll is the baseline.
+func (d *device) take(found *gpulibrary.Device, in *cgroups) {
+	at := found.At
+	if d.counted.IsZero() {
+		d.counted, d.known = at, at
+		return
+	}
+	span := at.Sub(d.counted)
+	if span <= 0 {
+		return
+	}
+	switch {
+	case found.UsageErr == nil && found.Elapsed > 0:
+		d.next(at).fill(found, span, in)
+		d.known, d.unknown = at, nil
+	case found.UsageErr == nil: // the library begins anew
+		d.next(at).fillUnattributed(span)
+		d.known, d.unknown = at, nil
+	case at.Sub(d.known) <= patience:
+		return
+	default:
+		d.next(at).fillUnattributed(span)
+		if d.unknown = found.UsageErr; found.Err != nil {
+			d.unknown = nil // the zone tells what is wrong
+		}
+	}
+	d.counted = at
+}
+
+// next returns an empty tally at the end of those that are pending.
+func (d *device) next(at time.Time) *tally {
+	if len(d.pending) == maxPending {
+		d.merge(2)
+	}
+	var t *tally
+	if n := len(d.spare); n > 0 {
+		t, d.spare = d.spare[n-1], d.spare[:n-1]
+	} else {
+		t = &tally{single: map[int32]int{}}
+	}
+	t.reset(at)
+	d.pending = append(d.pending, t)
+	return t
+}
+
+// merge merges the oldest n pending tallies into one.
+func (d *device) merge(n int) {
+	for _, t := range d.pending[1:n] {
+		d.pending[0].add(t)
+		d.spare = append(d.spare, t)
+	}
+	d.pending = slices.Delete(d.pending, 1, n)
+}
+
+// handOut returns the usage up to the moment up to which the energy was returned, nothing if it is not known up to then. It is valid
+// until the next call.
+func (d *device) handOut() gpu.Usage {
+	if d.out != nil {
+		d.spare = append(d.spare, d.out)
+		d.out = nil
+	}
+	n := 0
+	for n < len(d.pending) && !d.pending[n].at.After(d.returned) {
+		n++
+	}
+	if n == 0 || d.pending[n-1].at.Before(d.returned) {
+		return gpu.Usage{Domain: d.zone.Domain}
+	}
+	d.merge(n)
+	d.out = d.pending[0]
+	d.pending = slices.Delete(d.pending, 0, 1)
+	return gpu.Usage{
+		Domain: d.zone.Domain, Busy: d.out.busy, Total: d.out.total, Users: d.out.users, Unattributed: d.out.unattributed,
+	}
+}
+
+// tally is the usage of a GPU of one poll, or of several that follow each other.
+type tally struct {
+	at                        time.Time // of the last poll
+	busy, total, unattributed units.CPUTime
+	users                     []gpu.User
+	single                    map[int32]int // index in users, by the PID of those with one
+	pids                      []int32       // scratch
+}
+
+const (
+	// maxUsers bounds the users of a tally. The GPU time of others is unattributed.
+	maxUsers = 4096
+	// maxTime bounds what a library may tell as one GPU time, so that sums do not overflow.
+	maxTime = 1 << 56
+)
+
+// reset empties the tally. It keeps the memory, also that of the users' PIDs.
+func (t *tally) reset(at time.Time) {
+	t.at, t.busy, t.total, t.unattributed, t.users = at, 0, 0, 0, t.users[:0]
+	clear(t.single)
+}
+
+// fill sets the usage of a poll that stands for span. What the library tells of a longer time was unattributed in part before: the
+// part of span is taken.
+func (t *tally) fill(found *gpulibrary.Device, span time.Duration, in *cgroups) {
+	elapsed := min(found.Elapsed, span)
+	part := func(of time.Duration) units.CPUTime {
+		used := uint64(min(max(of, 0), maxTime))
+		if elapsed < found.Elapsed {
+			used = units.MulDiv(used, uint64(elapsed), uint64(found.Elapsed))
+		}
+		return units.CPUTime(used)
+	}
+	t.total = units.CPUTime(elapsed)
+	t.busy = min(part(found.Busy), t.total)
+	t.unattributed = part(found.Unattributed)
+	for i := range found.Users {
+		u := &found.Users[i]
+		t.pids = append(t.pids[:0], u.PIDs...)
+		slices.Sort(t.pids)
+		t.pids = slices.Compact(t.pids)
+		if len(t.pids) == 0 || t.pids[0] <= 0 { // nobody
+			t.unattributed = units.AddSaturating(t.unattributed, part(u.Used))
+			continue
+		}
+		t.addUser(&gpu.User{PIDs: t.pids, Used: part(u.Used), Last: u.Last, Cgroup: in.of(t.pids)})
+	}
+}
+
+// fillUnattributed sets the usage of a time of which it is not known who used the GPU.
+func (t *tally) fillUnattributed(span time.Duration) {
+	t.busy, t.total, t.unattributed = units.CPUTime(span), units.CPUTime(span), units.CPUTime(span)
+}
+
+// add adds the next tally.
+func (t *tally) add(o *tally) {
+	t.at = o.at
+	t.busy = units.AddSaturating(t.busy, o.busy)
+	t.total = units.AddSaturating(t.total, o.total)
+	t.unattributed = units.AddSaturating(t.unattributed, o.unattributed)
+	for i := range o.users {
+		t.addUser(&o.users[i])
+	}
+}
+
+// addUser adds a user, whose PIDs are sorted, to the one with the same PIDs.
+func (t *tally) addUser(u *gpu.User) {
+	if i := t.index(u.PIDs); i >= 0 {
+		same := &t.users[i]
+		same.Used = units.AddSaturating(same.Used, u.Used)
+		same.Cgroup = cmp.Or(u.Cgroup, same.Cgroup)
+		if u.Last.After(same.Last) {
+			same.Last = u.Last
+		}
+		return
+	}
+	n := len(t.users)
+	if n == maxUsers {
+		t.unattributed = units.AddSaturating(t.unattributed, u.Used)
+		return
+	}
+	t.users = slices.Grow(t.users, 1)[:n+1]
+	pids := append(t.users[n].PIDs[:0], u.PIDs...)
+	t.users[n] = *u
+	t.users[n].PIDs = pids
+	if len(pids) == 1 {
+		t.single[pids[0]] = n
+	}
+}
+
+// index returns the index of the user with these PIDs, -1 if there is none.
+func (t *tally) index(pids []int32) int {
+	if len(pids) == 1 {
+		if i, ok := t.single[pids[0]]; ok {
+			return i
+		}
+		return -1
+	}
+	return slices.IndexFunc(t.users, func(u gpu.User) bool { return slices.Equal(u.PIDs, pids) })
+}

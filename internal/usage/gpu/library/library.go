@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package library reads GPUs by the libraries of their vendors: the energy of each, and who used it. A library answers on a
+// goroutine of its own, so that one that hangs delays no collection.
+package library
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+// Options say how libraries are asked.
+type Options struct {
+	// Root is where the host's root directory is. The cgroups of GPU users are read below it.
+	Root string
+	// Every is the time from one poll of a library to the next.
+	Every time.Duration
+}
+
+// Library is a library with the name that errors have of it.
+type Library struct {
+	Name string
+	// Open returns the reader of the library. The first poll calls it.
+	Open func() gpulibrary.Reader
+}
+
+// Meter is the power.Meter of some libraries, and the gpu.Source of the same GPUs.
+//
+// Energy and usage of a poll meet in one interval: the source returns the usage of a poll when, or after, Read has returned the
+// GPU's energy up to that poll. Where Read has nothing new of a GPU, because its counter stands still or its library hangs, the usage
+// waits as the energy does. Usage that waits for long is merged and loses no GPU time.
+//
+// A GPU that several libraries report is read by the one that reported it first.
+//
+// The zero Meter is not usable; call New. One goroutine uses a Meter and its source.
+type Meter struct {
+	polled   []*polled
+	readings []power.Reading
+	usage    []gpu.Usage
+	owners   map[units.Domain]*polled
+}
+
+const (
+	timeout    = 10 * time.Second // of a poll
+	maxBackoff = time.Minute      // so that a driver that is loaded later is found
+	// standsStill is how long an energy counter may stand still. A GPU at rest uses some watts, and counters have units of a mJ.
+	standsStill = 5 * time.Minute
+)
+
+// New returns a meter of the libraries. It calls none of them.
+func New(libraries []Library, o Options) *Meter {
+	m := &Meter{owners: map[units.Domain]*polled{}}
+	for _, l := range libraries {
+		m.polled = append(m.polled, newPolled(l, o))
+	}
+	return m
+}
+
+// Read returns what the last polls found. It waits for none of them, and allocates nothing while nothing fails.
+func (m *Meter) Read(ctx context.Context, s power.Sample) ([]power.Reading, error) {
+	m.readings = m.readings[:0]
+	var missing, failed error
+	for _, p := range m.polled {
+		readings, err := p.poller.Read(ctx, s)
+		for i := range readings {
+			if m.owns(p, readings[i].Zone.Domain) {
+				m.readings = append(m.readings, readings[i])
+			}
+		}
+		p.returned(readings)
+		switch {
+		case err == nil || len(readings) > 0: // its zones have the error
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones):
+			missing = joined(missing, err)
+		default:
+			failed = joined(failed, err)
+		}
+	}
+	if failed == nil && len(m.readings) == 0 {
+		return m.readings, missing
+	}
+	return m.readings, failed
+}
+
+// owns reports whether a library was the first one that reported a GPU.
+func (m *Meter) owns(p *polled, domain units.Domain) bool {
+	owner, ok := m.owners[domain]
+	if !ok {
+		m.owners[domain] = p
+	}
+	return !ok || owner == p
+}
+
+// Usage returns the source of who used the GPUs. Closing it does nothing: it ends with the meter.
+func (m *Meter) Usage() gpu.Source { return source{m} }
+
+// source is the gpu.Source of a Meter.
+type source struct{ *Meter }
+
+// Read returns the usage of each GPU up to the moment of the reading that the meter returned last. A GPU of which that was nothing
+// new has the zero usage.
+func (s source) Read(time.Time, *cpu.Table) ([]gpu.Usage, error) {
+	m := s.Meter
+	m.usage = m.usage[:0]
+	var failed error
+	for _, p := range m.polled {
+		p.mu.Lock()
+		for _, d := range p.devices {
+			if m.owners[d.zone.Domain] == p {
+				m.usage = append(m.usage, d.handOut())
+			}
+		}
+		if p.unknown != nil {
+			failed = joined(failed, p.unknown)
+		}
+		p.mu.Unlock()
+	}
+	return m.usage, failed
+}
+
+func (source) Close() error { return nil }
+
+// Close closes the libraries side by side. It waits up to three seconds for one that hangs.
+func (m *Meter) Close() error {
+	pollers := make([]*power.Poller, len(m.polled))
+	for i, p := range m.polled {
+		pollers[i] = p.poller
+	}
+	return power.ClosePollers(pollers...)
+}
+
+// joined returns two errors as one, in one line. The first may be nil.
+func joined(a, b error) error {
+	if a == nil {
+		return b
+	}
+	return fmt.Errorf("%w; %w", a, b)
+}

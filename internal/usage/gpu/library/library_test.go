@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package library
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+const (
+	watts = 100
+	pci   = "0000:65:00.0"
+)
+
+// script is a gpulibrary.Reader that answers what the test says. Its GPUs use 100 W.
+type script struct {
+	poll   func(context.Context) ([]gpulibrary.Device, error)
+	close  func() error
+	polls  int
+	closed bool
+}
+
+func (s *script) Open() gpulibrary.Reader { return s }
+
+func (s *script) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
+	s.polls++
+	return s.poll(ctx)
+}
+
+func (s *script) Close() error {
+	s.closed = true
+	if s.close != nil {
+		return s.close()
+	}
+	return nil
+}
+
+// board is a GPU that used 100 W since it was made.
+type board struct {
+	made, known time.Time
+	offset      uint64 // of the counter
+}
+
+func newBoard() *board { return &board{made: time.Now()} }
+
+// device returns the GPU now, with users that used these parts of the time since it was last known.
+func (b *board) device(parts map[int32]float64) gpulibrary.Device {
+	now := time.Now()
+	d := gpulibrary.Device{
+		ID: "GPU-1", Name: "NVIDIA H100", Vendor: "NVIDIA", PCIAddress: pci, MaxWatts: 700, At: now,
+		Energy: b.offset + uint64(watts*now.Sub(b.made).Microseconds()),
+	}
+	if !b.known.IsZero() {
+		d.Elapsed = now.Sub(b.known)
+	}
+	b.known = now
+	d.Busy = d.Elapsed
+	for pid, part := range parts {
+		d.Users = append(d.Users, gpulibrary.User{PIDs: []int32{pid}, Used: time.Duration(part * float64(d.Elapsed)), Last: now})
+	}
+	return d
+}
+
+// node reads a meter and its source as the receiver does, and keeps what waits as the engine does.
+type node struct {
+	*Meter
+	t       testing.TB
+	usage   gpu.Source
+	energy  units.Energy // from the first new reading, the baseline, to the last
+	at      time.Time    // of the last new reading
+	began   time.Time    // of the baseline
+	base    units.Energy
+	total   units.CPUTime
+	used    map[string]units.CPUTime // by PIDs
+	unowned units.CPUTime
+	failed  error // of the meter
+	unknown error // of the source
+}
+
+func start(t testing.TB, root string, every time.Duration, open ...func() gpulibrary.Reader) *node {
+	var libraries []Library
+	for i, o := range open {
+		libraries = append(libraries, Library{Name: fmt.Sprint("nvml", i), Open: o})
+	}
+	m := New(libraries, Options{Root: root, Every: every})
+	return &node{Meter: m, t: t, usage: m.Usage(), used: map[string]units.CPUTime{}}
+}
+
+// read reads once. isNew reports whether there was a good reading of another moment than before.
+func (n *node) read() (r power.Reading, u gpu.Usage, isNew bool) {
+	var readings []power.Reading
+	readings, n.failed = n.Read(context.Background(), power.Sample{At: time.Now()})
+	usage, unknown := n.usage.Read(time.Now(), nil)
+	n.unknown = unknown
+	require.LessOrEqual(n.t, len(readings), 1)
+	if len(usage) > 0 {
+		u = usage[0]
+		n.total += u.Total
+		n.unowned += u.Unattributed
+		require.LessOrEqual(n.t, u.Busy, u.Total)
+		for _, user := range u.Users {
+			n.used[fmt.Sprint(user.PIDs)] += user.Used
+		}
+	}
+	if len(readings) == 1 {
+		r = readings[0]
+		isNew = r.Err == nil && !r.At.Equal(n.at)
+		if isNew {
+			if n.began.IsZero() {
+				n.began, n.base, n.total, n.unowned = r.At, r.Total, 0, 0
+				clear(n.used)
+			}
+			n.at, n.energy = r.At, r.Total-n.base
+		}
+	}
+	return r, u, isNew
+}
+
+// run reads so many times, at the end of each interval.
+func (n *node) run(times int, interval time.Duration) (u gpu.Usage) {
+	for range times {
+		time.Sleep(interval)
+		synctest.Wait()
+		_, u, _ = n.read()
+	}
+	return u
+}
+
+func TestEnergyAndUsersOfAPollMeetInOneInterval(t *testing.T) {
+	for _, tc := range []struct{ every, interval time.Duration }{
+		{time.Second, 10 * time.Second}, {500 * time.Millisecond, time.Second}, {time.Second, time.Second},
+		{100 * time.Millisecond, 10 * time.Second}, {time.Second, 130 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBoard()
+			s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+				return []gpulibrary.Device{b.device(map[int32]float64{10: .75, 11: .25, 12: 0})}, nil
+			}}
+			n := start(t, t.TempDir(), tc.every, s.Open)
+			defer func() { require.NoError(t, n.Close()) }()
+			for range 200 {
+				time.Sleep(tc.interval)
+				n.read()
+				require.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total, tc)
+				require.Equal(t, units.Energy(watts*n.at.Sub(n.began).Microseconds()), n.energy)
+			}
+			assert.Equal(t, 3*n.used["[11]"], n.used["[10]"])
+			assert.Contains(t, n.used, "[12]")
+			assert.Zero(t, n.unowned)
+		})
+	}
+}
+
+// A poll whose usage is there and whose energy the poller has not taken yet is handed out with its energy.
+func TestUsageWaitsForTheReadingOfItsPoll(t *testing.T) {
+	d := &device{}
+	at := time.Now()
+	in := newCgroups(t.TempDir())
+	take := func(after int) {
+		d.take(&gpulibrary.Device{At: at.Add(time.Duration(after) * time.Second), Elapsed: time.Second, Busy: time.Second}, in)
+	}
+	for after := range 12 {
+		take(after)
+	}
+	d.returned = at.Add(10 * time.Second)
+	assert.Equal(t, 10*units.Second, d.handOut().Total)
+	assert.Zero(t, d.handOut().Total)
+	d.returned = at.Add(11 * time.Second)
+	assert.Equal(t, units.Second, d.handOut().Total)
+}
+
+func TestACounterThatStandsStillLosesNoUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		stands := false
+		last := uint64(0)
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			d := b.device(map[int32]float64{10: .5})
+			if stands {
+				d.Energy = last
+			}
+			last = d.Energy
+			return []gpulibrary.Device{d}, nil
+		}}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		n.run(5, 1100*time.Millisecond)
+		stands = true
+		u := n.run(30, 1100*time.Millisecond)
+		assert.Equal(t, gpu.Usage{Domain: units.GPU(pci)}, u)
+		stands = false
+		u = n.run(1, 1100*time.Millisecond)
+		assert.Greater(t, u.Total, 30*units.Second)
+		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
+		assert.Equal(t, n.total, 2*n.used["[10]"])
+
+		stands = true
+		time.Sleep(standsStill + 5*time.Second)
+		r, _, _ := n.read()
+		assert.ErrorContains(t, r.Err, "stands still")
+	})
+}
+
+func TestALibraryThatHangsDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		var hangs chan struct{}
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			if hangs != nil {
+				<-hangs
+			}
+			return []gpulibrary.Device{b.device(map[int32]float64{10: 1})}, nil
+		}}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		n.run(5, 1100*time.Millisecond)
+		hangs = make(chan struct{})
+		texts := map[string]bool{}
+		for range 300 {
+			before := time.Now()
+			r, _, _ := n.read()
+			require.Equal(t, before, time.Now())
+			if r.Err != nil {
+				texts[r.Err.Error()] = true
+			}
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, map[string]bool{"nvml0 meter: no answer within 10s": true}, texts)
+		close(hangs)
+		n.run(2, 2*time.Minute)
+		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total, "nothing is lost")
+		assert.Equal(t, n.total, n.used["[10]"])
+
+		hangs = make(chan struct{})
+		time.Sleep(2 * time.Second)
+		assert.ErrorContains(t, n.Close(), "still did not return")
+		close(hangs)
+		time.Sleep(time.Second)
+		assert.True(t, s.closed)
+	})
+}
+
+func TestALibraryThatPanicsIsNotCalledAgain(t *testing.T) {
+	for name, s := range map[string]*script{
+		"poll": {poll: func(context.Context) ([]gpulibrary.Device, error) { panic("index out of range") }},
+		"open": nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			open := func() gpulibrary.Reader { panic("index out of range") }
+			if s != nil {
+				open = s.Open
+			}
+			n := start(t, t.TempDir(), time.Second, open)
+			n.run(100, 10*time.Second)
+			assert.EqualError(t, n.failed, "nvml0 panicked and is not used again: index out of range", name)
+			if s != nil {
+				assert.Equal(t, 1, s.polls)
+			}
+			require.NoError(t, n.Close())
+		})
+	}
+}
+
+func TestALibraryThatPanicsWhenItIsClosedIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		s := &script{
+			poll:  func(context.Context) ([]gpulibrary.Device, error) { return []gpulibrary.Device{b.device(nil)}, nil },
+			close: func() error { panic("double free") },
+		}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		n.run(2, time.Second)
+		assert.EqualError(t, n.Close(), "nvml0 panicked and is not used again: double free")
+	})
+}
+
+func TestUsageThatIsUnknownForAWhileIsAsExactAsBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		failing := false
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			known := b.known
+			d := b.device(map[int32]float64{10: .5})
+			if failing {
+				d.UsageErr = errors.New("unknown error")
+				d.Elapsed, d.Busy, d.Users, b.known = 0, 0, nil, known
+			}
+			return []gpulibrary.Device{d}, nil
+		}}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		n.run(5, 1100*time.Millisecond)
+		failing = true
+		n.run(8, time.Second)
+		failing = false
+		n.run(2, 1100*time.Millisecond)
+		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
+		assert.Zero(t, n.unowned)
+
+		known := n.total
+		failing = true
+		n.run(100, time.Second)
+		require.EqualError(t, n.unknown, "nvml0: cannot tell who uses GPU-1, whose energy is unattributed: unknown error")
+		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
+		assert.Equal(t, n.unowned, n.total-known, "it is unattributed, not lost")
+		assert.Equal(t, known, 2*n.used["[10]"], "nobody has a share in it")
+		failing = false
+		n.run(2, 1100*time.Millisecond)
+		require.NoError(t, n.unknown)
+		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total, "no time counts twice")
+	})
+}
+
+func TestAGPUThatLeavesAndReturns(t *testing.T) {
+	for _, away := range []time.Duration{20 * time.Second, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			first, second := newBoard(), newBoard()
+			lost := false
+			s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+				b := second.device(nil)
+				b.ID, b.PCIAddress = "GPU-2", "0000:66:00.0"
+				if lost {
+					first.known = time.Time{} // the library forgets it
+					return []gpulibrary.Device{b}, nil
+				}
+				return []gpulibrary.Device{first.device(map[int32]float64{10: 1}), b}, nil
+			}}
+			n := start(t, t.TempDir(), time.Second, s.Open)
+			defer func() { require.NoError(t, n.Close()) }()
+			var total, unowned units.CPUTime
+			var began, at time.Time
+			read := func(times int) {
+				for range times {
+					time.Sleep(1100 * time.Millisecond)
+					readings, err := n.Meter.Read(t.Context(), power.Sample{At: time.Now()})
+					require.NoError(t, err)
+					usage, err := n.usage.Read(time.Now(), nil)
+					require.NoError(t, err)
+					fresh := false
+					for _, r := range readings {
+						if r.Zone.ID == "GPU-1" && r.Err == nil {
+							if at = r.At; began.IsZero() {
+								began, fresh = at, true
+							}
+						}
+					}
+					for _, u := range usage {
+						if u.Domain == units.GPU(pci) && !fresh {
+							total, unowned = total+u.Total, unowned+u.Unattributed
+						}
+					}
+				}
+			}
+			read(10)
+			lost = true
+			read(int(away / (1100 * time.Millisecond)))
+			lost = false
+			read(10)
+			assert.Equal(t, units.CPUTime(at.Sub(began)), total)
+			assert.InDelta(t, away.Seconds(), float64(unowned)/float64(units.Second), 3, "who used it meanwhile is not known")
+		})
+	}
+}
+
+func TestGarbageIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			d := b.device(nil)
+			d.Busy, d.Elapsed = math.MaxInt64, 300*time.Hour
+			d.Unattributed = -5
+			d.Users = []gpulibrary.User{
+				{Used: time.Second}, {PIDs: []int32{0}, Used: math.MaxInt64}, {PIDs: []int32{-7}}, {PIDs: []int32{5, 4, 5}, Used: -time.Second},
+				{PIDs: []int32{4, 5}, Used: math.MaxInt64},
+			}
+			for pid := range int32(2 * maxUsers) {
+				d.Users = append(d.Users, gpulibrary.User{PIDs: []int32{1000 + pid}, Used: math.MaxInt64})
+			}
+			other := d
+			other.ID = "the same GPU"
+			return []gpulibrary.Device{d, d, other}, nil
+		}}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		u := n.run(5, 10*time.Second)
+		assert.LessOrEqual(t, n.total, units.CPUTime(n.at.Sub(n.began)))
+		assert.Len(t, u.Users, maxUsers)
+		assert.Equal(t, []int32{4, 5}, u.Users[0].PIDs)
+	})
+}
+
+func TestTheErrorOfALibraryThatIsMissingIsNotExist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		missing := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			return nil, fmt.Errorf("libnvidia-ml.so.1: %w", fs.ErrNotExist)
+		}}
+		none := &script{poll: func(context.Context) ([]gpulibrary.Device, error) { return nil, nil }}
+		n := start(t, t.TempDir(), time.Second, missing.Open, none.Open)
+		n.run(3, 10*time.Second)
+		require.ErrorIs(t, n.failed, fs.ErrNotExist)
+		require.ErrorIs(t, n.failed, power.ErrNoZones)
+		require.NoError(t, n.Close())
+
+		b := newBoard()
+		there := &script{poll: func(context.Context) ([]gpulibrary.Device, error) { return []gpulibrary.Device{b.device(nil)}, nil }}
+		n = start(t, t.TempDir(), time.Second, missing.Open, there.Open, there.Open)
+		n.run(3, 10*time.Second)
+		require.NoError(t, n.failed, "another one reads the GPUs, and only one")
+		require.NoError(t, n.Close())
+	})
+}
+
+func TestTheCgroupOfAShortLivedUserIsReadAtItsFirstPoll(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "proc", "10")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		users := []gpulibrary.User{{PIDs: []int32{10}}, {PIDs: []int32{11, 10}}}
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			d := b.device(nil)
+			d.Users = users
+			return []gpulibrary.Device{d}, nil
+		}}
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/system.slice/docker-1.scope\n"), 0o600))
+		n := start(t, root, time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		_, _, _ = n.read()
+		n.run(1, 1500*time.Millisecond)
+		require.NoError(t, os.RemoveAll(dir))
+		u := n.run(1, 10*time.Second)
+		assert.Equal(t, "/system.slice/docker-1.scope", u.Users[0].Cgroup)
+		assert.Equal(t, []int32{10, 11}, u.Users[1].PIDs)
+		assert.Empty(t, u.Users[1].Cgroup, "not that of all of them is known")
+		users = nil
+		n.run(1, 10*time.Second)
+		assert.Empty(t, n.polled[0].cgroups.known)
+	})
+}
+
+func TestUsersAreUnknownWhereProcessesHaveOtherNumbers(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
+	require.NoError(t, checkPIDs(root), "a recorded tree")
+	require.NoError(t, checkPIDs("/"))
+	require.NoError(t, os.Symlink("1234567", filepath.Join(root, "proc", "self")))
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			return []gpulibrary.Device{b.device(map[int32]float64{10: 1})}, nil
+		}}
+		n := start(t, root, time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		n.run(30, time.Second)
+		require.ErrorIs(t, n.unknown, errElsewhere)
+		assert.Equal(t, n.total, n.unowned)
+		assert.Empty(t, n.used)
+	})
+}
+
+func TestReadingAllocatesNothingInTheSteadyState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		parts := map[int32]float64{}
+		for pid := range int32(200) {
+			parts[pid+1] = .001
+		}
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) { return []gpulibrary.Device{b.device(parts)}, nil }}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		n.run(20, 10*time.Second)
+		m, ctx := n.Meter, t.Context()
+		var users int
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			_, _ = m.Read(ctx, power.Sample{At: time.Now()})
+			usage, _ := n.usage.Read(time.Now(), nil)
+			users += len(usage[0].Users)
+		}), "without a poll")
+
+		// The same with tallies in place of polls: the script itself allocates.
+		d := m.polled[0].devices[0]
+		in := m.polled[0].cgroups
+		found := b.device(parts)
+		at := d.counted
+		hand := func() {
+			at = at.Add(time.Second)
+			found.At, found.Elapsed = at, time.Second
+			d.take(&found, in)
+			at = at.Add(time.Second)
+			found.At = at
+			d.take(&found, in)
+			d.returned = at
+			users += len(d.handOut().Users)
+		}
+		for range 5 {
+			hand()
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, hand))
+		assert.NotZero(t, users)
+	})
+}
+
+// A history of polls and reads that come at any time, with every failure that a library may have. Of each moment the energy and the
+// usage meet: where a reading is new, the usage that was handed out is that of the time of its energy.
+func TestNoUsageIsLostOverALongHistory(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) { longHistory(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func longHistory(t *testing.T, random *rand.Rand) {
+	b := newBoard()
+	one := func(in int) bool { return random.IntN(in) == 0 }
+	told := map[string]units.CPUTime{} // what the library told of each PID
+	var stale uint64
+	fault := 0
+	s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+		if one(20) {
+			fault = random.IntN(12)
+		}
+		if one(30) {
+			time.Sleep(time.Duration(random.Int64N(int64(30 * time.Second))))
+		}
+		known := b.known
+		d := b.device(nil)
+		switch {
+		case fault == 1 && one(3):
+			b.known = known
+			return nil, errors.New("refused")
+		case fault == 2 && !known.IsZero():
+			b.known = known
+			return []gpulibrary.Device{}, nil
+		case fault == 3:
+			d.UsageErr, d.Elapsed, b.known = errors.New("unknown"), 0, known
+			d.Busy = 0
+		case fault == 4:
+			d.Err = errors.New("lost")
+		case fault == 5:
+			d.Energy = stale
+		case fault == 6 && one(5):
+			d.Elapsed, d.Busy = 0, 0
+		}
+		stale = d.Energy
+		rest := d.Elapsed
+		for rest > 0 && len(d.Users) < 5 {
+			u := gpulibrary.User{PIDs: []int32{1 + random.Int32N(20)}, Used: time.Duration(random.Int64N(int64(rest) + 1))}
+			if one(4) {
+				u.PIDs = append(u.PIDs, 100+random.Int32N(3))
+			}
+			rest -= u.Used
+			d.Users = append(d.Users, u)
+			told[fmt.Sprint(u.PIDs)] += units.CPUTime(u.Used)
+		}
+		d.Unattributed = max(rest, 0)
+		return []gpulibrary.Device{d}, nil
+	}}
+	n := start(t, t.TempDir(), time.Second, s.Open)
+	defer func() { require.NoError(t, n.Close()) }()
+	for range 3000 {
+		time.Sleep(time.Duration(random.Int64N(int64(4 * time.Second))))
+		if one(100) {
+			time.Sleep(time.Duration(random.Int64N(int64(5 * time.Minute))))
+		}
+		_, u, isNew := n.read()
+		if isNew && u.Total > 0 { // else the energy waits in the engine
+			require.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
+			require.Equal(t, units.Energy(watts*n.at.Sub(n.began).Microseconds()), n.energy)
+		}
+		var used units.CPUTime
+		for _, user := range n.used {
+			used += user
+		}
+		require.InDelta(t, n.total, used+n.unowned, 1e4, "each moment is somebody's, or unattributed, to rounding")
+	}
+	for pids, used := range n.used {
+		require.LessOrEqual(t, used, told[pids], pids)
+	}
+	require.GreaterOrEqual(t, len(n.used), 50)
+}

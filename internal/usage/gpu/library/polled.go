@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package library
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// polled is the power.Sensor of one library. Its poller's goroutine calls the library.
+type polled struct {
+	Library
+	root   string
+	poller *power.Poller
+
+	// What follows is of the poller's goroutine.
+	reader    gpulibrary.Reader // nil before the first poll
+	broken    error             // once the library has panicked
+	begun     bool
+	elsewhere error // why PIDs cannot be looked up, nil if they can
+	cgroups   *cgroups
+	values    []power.Value
+
+	mu      sync.Mutex // guards what follows
+	devices []*device
+	unknown error // which GPUs' users are not known, nil if all are
+}
+
+func newPolled(l Library, o Options) *polled {
+	p := &polled{Library: l, root: o.Root, cgroups: newCgroups(o.Root)}
+	p.poller = power.NewPoller(p, power.PollOptions{
+		Name: l.Name, Every: o.Every, Timeout: timeout, MaxBackoff: maxBackoff, StandsStill: standsStill,
+	})
+	return p
+}
+
+// Poll asks the library once. It implements power.Sensor.
+func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
+	var found []gpulibrary.Device
+	err := p.call(func() (err error) {
+		if p.reader == nil {
+			p.reader = p.Open()
+		}
+		found, err = p.reader.Poll(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if !p.begun {
+		p.begun, p.elsewhere = true, checkPIDs(p.root)
+	}
+	for i := range found {
+		p.cgroups.learn(found[i].Users)
+	}
+	p.cgroups.sweep()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.values = p.values[:0]
+	for i := range found {
+		p.take(found[:i], found[i], now)
+	}
+	p.unknown = p.explain()
+	if len(p.devices) == 0 {
+		return nil, fmt.Errorf("%s: no GPU: %w", p.Name, power.ErrNoZones)
+	}
+	return p.values, nil
+}
+
+// call calls the library. A panic in it, or a fault on memory that it has mapped, is an error, and the library is not called again: it
+// may hold its locks for ever. A panic on a goroutine of its own, and a fault in its C code, still end the collector.
+func (p *polled) call(f func() error) (err error) {
+	if p.broken != nil {
+		return p.broken
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			p.broken = fmt.Errorf("%s panicked and is not used again: %v", p.Name, r)
+			err = p.broken
+		}
+	}()
+	if err := f(); err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// take adds a device of a poll that ended at the time now. before are those of the same poll that were added before it.
+func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now time.Time) {
+	if slices.ContainsFunc(before, func(o gpulibrary.Device) bool { return o.ID == found.ID || address(&o) == address(&found) }) {
+		return
+	}
+	if found.At.IsZero() {
+		found.At = now
+	}
+	found.UsageErr = cmp.Or(found.UsageErr, p.elsewhere)
+	d := p.device(&found)
+	d.take(&found, p.cgroups)
+	switch {
+	case found.Err != nil:
+		p.values = append(p.values, power.FailedValue(&d.zone, fmt.Errorf("%s: %w", p.Name, found.Err)))
+	case found.HasPower:
+		p.values = append(p.values, power.PowerValue(&d.zone, found.Power, found.Average, found.At))
+	default:
+		p.values = append(p.values, power.EnergyValue(&d.zone, units.Energy(found.Energy), found.At))
+	}
+}
+
+// address returns the address that names the GPU's domain.
+func address(d *gpulibrary.Device) string { return cmp.Or(d.PCIAddress, d.ID) }
+
+// device returns the state of a GPU, and makes it for a new one. A GPU that is in another place than before is another one.
+func (p *polled) device(found *gpulibrary.Device) *device {
+	domain := units.GPU(address(found))
+	i := slices.IndexFunc(p.devices, func(d *device) bool { return d.zone.ID == found.ID || d.zone.Domain == domain })
+	if i >= 0 && p.devices[i].zone.ID == found.ID && p.devices[i].zone.Domain == domain {
+		return p.devices[i]
+	}
+	d := &device{zone: power.Zone{
+		ID: found.ID, Name: found.Name, Vendor: found.Vendor, Kind: power.GPU, Source: power.Measured, Domain: domain, MaxWatts: found.MaxWatts,
+	}}
+	if i >= 0 {
+		p.devices[i] = d
+	} else {
+		p.devices = append(p.devices, d)
+	}
+	return d
+}
+
+// returned notes up to when the energy of each GPU was returned.
+func (p *polled) returned(readings []power.Reading) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range readings {
+		r := &readings[i]
+		for _, d := range p.devices {
+			if &d.zone == r.Zone {
+				d.returned = r.At
+			}
+		}
+	}
+}
+
+// explain returns which GPUs' users are not known, and why. GPUs with the same reason are told together. One whose energy cannot be
+// read either is left out: its zone tells why.
+func (p *polled) explain() (all error) {
+	for i, d := range p.devices {
+		same := func(o *device) bool { return o.unknown != nil && o.unknown.Error() == d.unknown.Error() }
+		if d.unknown == nil || slices.ContainsFunc(p.devices[:i], same) {
+			continue
+		}
+		var ids []string
+		for _, o := range p.devices[i:] {
+			if same(o) {
+				ids = append(ids, o.zone.ID)
+			}
+		}
+		all = joined(all, fmt.Errorf("%s: cannot tell who uses %s, whose energy is unattributed: %w", p.Name, strings.Join(ids, ", "), d.unknown))
+	}
+	return all
+}
+
+// Close closes the library. It implements power.Sensor.
+func (p *polled) Close() error {
+	err := p.cgroups.close()
+	if p.reader == nil || p.broken != nil {
+		return err
+	}
+	return errors.Join(p.call(p.reader.Close), err)
+}
+
+var errElsewhere = errors.New("the collector is in another PID namespace than the /proc below root_path: run it in the host's " +
+	"(hostPID: true on Kubernetes, --pid=host with Docker)")
+
+// checkPIDs returns an error if /proc below the root numbers processes otherwise than the kernel does for this one: libraries tell the
+// PIDs of the collector's own namespace. A recorded tree numbers nobody.
+func checkPIDs(root string) error {
+	self := filepath.Join(root, "proc", "self")
+	pid, err := os.Readlink(self)
+	if err != nil {
+		if _, err := os.Lstat(self); err != nil {
+			return nil
+		}
+	}
+	if pid != strconv.Itoa(os.Getpid()) {
+		return errElsewhere
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/library"
+)
+
+// gpuNotes finds out which GPUs are not read, or only in part, and logs each of it once.
+type gpuNotes struct {
+	cfg    *Config
+	logger *zap.Logger
+
+	nvidia []units.Domain // GPUs that only a library reads
+	looked time.Time      // sample time at which they were looked for
+	began  time.Time      // sample time of the first call
+
+	unread, unused bool // is logged
+}
+
+const (
+	lookForGPUsAgain = 10 * time.Minute
+	// gpuGrace is how long after the start nothing is said: libraries have not answered yet.
+	gpuGrace = time.Minute
+)
+
+// check notes what the readings and the usage of an interval lack. The error tells that a library of the setting gpu::extensions is
+// not there although the machine has a GPU that needs it.
+func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usage, meters *power.Set) error {
+	if g.began.IsZero() {
+		g.began = now
+	}
+	if now.Sub(g.began) < gpuGrace {
+		return nil
+	}
+	if g.looked.IsZero() || now.Sub(g.looked) >= lookForGPUsAgain {
+		g.looked, g.nvidia = now, library.FindNVIDIA(g.cfg.RootPath)
+	}
+	g.checkUsers(readings, used)
+	return g.checkRead(readings, meters)
+}
+
+// checkRead finds GPUs that no meter reads.
+func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error {
+	if len(g.nvidia) == 0 || !slices.ContainsFunc(g.nvidia, func(d units.Domain) bool { return !hasZone(readings, d) }) {
+		return nil
+	}
+	var unread []string
+	for _, domain := range g.nvidia {
+		if !hasZone(readings, domain) {
+			unread = append(unread, pciAddress(domain))
+		}
+	}
+	if err := missingLibrary(meters); err != nil {
+		return fmt.Errorf("cannot read the GPU %s: %w", strings.Join(unread, ", "), err)
+	}
+	if !g.unread {
+		g.unread = true
+		g.logger.Info("NVIDIA GPUs not read: no extension reads them. Build the collector with the extension nvml, and name it in service::extensions and in gpu::extensions of this receiver",
+			zap.Strings("gpus", unread), zap.Stringers("extensions", g.cfg.GPU.Extensions))
+	}
+	return nil
+}
+
+func hasZone(readings []power.Reading, domain units.Domain) bool {
+	return slices.ContainsFunc(readings, func(r power.Reading) bool { return r.Zone.Domain == domain })
+}
+
+// pciAddress returns the address of a GPU's domain.
+func pciAddress(domain units.Domain) string {
+	return strings.TrimPrefix(string(domain), string(units.GPU("")))
+}
+
+// missingLibrary returns why libraries of the setting gpu::extensions are not there, nil if nothing says so.
+func missingLibrary(meters *power.Set) error {
+	for _, meter := range meters.Status() {
+		if meter.Name == string(MeterGPU) && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones)) {
+			return meter.Err
+		}
+	}
+	return nil
+}
+
+// checkUsers finds GPUs whose energy is read and whose users nothing tells.
+func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
+	if g.unused || !slices.Contains(g.cfg.Zones, power.GPU) {
+		return
+	}
+	isUnused := func(r power.Reading) bool {
+		return r.Zone.Kind == power.GPU && r.Err == nil &&
+			!slices.ContainsFunc(used, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
+	}
+	if !slices.ContainsFunc(readings, isUnused) {
+		return
+	}
+	g.unused = true
+	var ids []string
+	for _, r := range readings {
+		if isUnused(r) {
+			ids = append(ids, r.Zone.ID)
+		}
+	}
+	g.logger.Info("Energy of GPUs is unattributed: nothing tells who uses them", zap.Strings("gpus", ids))
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/library"
+)
+
+// openGPULibraries opens the extensions that read GPUs. One that does not exist is an error.
+func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
+	if len(o.GPU.Extensions) == 0 {
+		return nil, nil
+	}
+	extensions := o.host.GetExtensions()
+	libraries := make([]library.Library, len(o.GPU.Extensions))
+	for i, id := range o.GPU.Extensions {
+		found, ok := extensions[id]
+		if !ok {
+			return nil, fmt.Errorf("gpu::extensions: %q is not among service::extensions of this collector", id)
+		}
+		extension, ok := found.(gpulibrary.Extension)
+		if !ok {
+			return nil, fmt.Errorf("gpu::extensions: %q is not an extension that reads GPUs", id)
+		}
+		libraries[i] = library.Library{Name: id.String(), Open: extension.Open}
+	}
+	return library.New(libraries, library.Options{Root: o.RootPath, Every: o.gpuInterval()}), nil
+}
+
+// gpuInterval returns the time between two polls of a library: there are two or more in a window, so that none is without one.
+func (c *Config) gpuInterval() time.Duration {
+	if c.SamplingInterval == 0 {
+		return c.GPU.Interval
+	}
+	return min(c.GPU.Interval, max(c.SamplingInterval/2, minGPUInterval))
+}
