@@ -43,14 +43,14 @@ func BenchmarkEmission(b *testing.B) {
 		b.Run(fmt.Sprint(n, "/direct"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				e.Emit(engine.Ledger(), zones, time.Unix(11, 0))
+				e.Emit(engine.Ledger(), zones, nil, time.Unix(11, 0))
 			}
 		})
 		b.Run(fmt.Sprint(n, "/parts"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				md := e.Emit(engine.Ledger(), zones, time.Unix(11, 0))
+				md := e.Emit(engine.Ledger(), zones, nil, time.Unix(11, 0))
 				b.StartTimer()
 				for range parts(md) {
 				}

@@ -63,7 +63,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 
 // emit returns the ledger as metrics, as of at.
 func (l *ledger) emit(at time.Time) pmetric.Metrics {
-	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), at)
+	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), l.Domains(), at)
 	l.Engine.Emitted()
 	return md
 }

@@ -61,6 +61,6 @@ func sameSeries(a, b *power.Zone) bool {
 	if a.ID != b.ID || a.Kind != b.Kind || a.Source != b.Source {
 		return false
 	}
-	wholeMachine := a.Kind == power.PSys || a.Kind == power.Platform // hw.host.energy has no name and parent
-	return wholeMachine || a.Name == b.Name && a.Parent == b.Parent
+	wholeMachine := a.Kind == power.PSys || a.Kind == power.Platform // hw.host.energy has no name, parent and vendor
+	return wholeMachine || a.Name == b.Name && a.Parent == b.Parent && a.Vendor == b.Vendor
 }

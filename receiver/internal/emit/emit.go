@@ -69,11 +69,11 @@ func New(cfg Config) *Emitter {
 	return e
 }
 
-// Emit returns the whole ledger as of at. zones describes the ledger's zones, by their index. The gauges of what has
-// ended have no value but the no-recorded-value flag.
-func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.Time) pmetric.Metrics {
+// Emit returns the whole ledger as of at. zones and domains describe the ledger's zones and domains, by their index. The gauges of
+// what has ended have no value but the no-recorded-value flag.
+func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, domains []units.Domain, at time.Time) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	m := emission{Emitter: e, ledger: ledger, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
+	m := emission{Emitter: e, ledger: ledger, domains: domains, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
 	accounts := 0
 	for range ledger.Accounts {
 		accounts++
@@ -90,9 +90,10 @@ func (e *Emitter) Emit(ledger *attribution.Ledger, zones []power.Zone, at time.T
 // emission is one run of an emitter.
 type emission struct {
 	*Emitter
-	ledger *attribution.Ledger
-	at     pcommon.Timestamp
-	out    pmetric.ResourceMetricsSlice
+	ledger  *attribution.Ledger
+	domains []units.Domain
+	at      pcommon.Timestamp
+	out     pmetric.ResourceMetricsSlice
 }
 
 // resource appends a resource without attributes and metrics. One that still has no metrics at the end of the emission
@@ -150,6 +151,8 @@ const (
 	attrHwType       = "hw.type"
 	attrHwName       = "hw.name"
 	attrHwParent     = "hw.parent"
+	attrHwVendor     = "hw.vendor"
+	attrHwGpuTask    = "hw.gpu.task"
 	attrCPUNumber    = "cpu.logical_number"
 	attrCPUVendor    = "host.cpu.vendor.id"
 	attrCPUModel     = "host.cpu.model.name"

@@ -128,17 +128,17 @@ func find(md pmetric.Metrics, name string) map[string]pmetric.NumberDataPoint {
 
 func TestAnEmptyLedgerHasNoMetrics(t *testing.T) {
 	var ledger attribution.Ledger
-	assert.Zero(t, New(all()).Emit(&ledger, nil, at).ResourceMetrics().Len())
-	assert.Zero(t, New(all()).Emit(&ledger, zones, at).ResourceMetrics().Len(), "zones that were never read")
+	assert.Zero(t, New(all()).Emit(&ledger, nil, nil, at).ResourceMetrics().Len())
+	assert.Zero(t, New(all()).Emit(&ledger, zones, nil, at).ResourceMetrics().Len(), "zones that were never read")
 	fresh := attribution.New(attribution.Config{}, baseline)
 	cfg := all()
 	cfg.Metrics.ProcessCPUTime.Enabled = false
-	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, at).ResourceMetrics().Len(), "without energy there are no metrics")
+	assert.Zero(t, New(cfg).Emit(fresh.Ledger(), zones, nil, at).ResourceMetrics().Len(), "without energy there are no metrics")
 }
 
 func TestEveryResourceHasItsIdentifyingAttributes(t *testing.T) {
 	e, _ := engine(1)
-	md := New(all()).Emit(e.Ledger(), zones, at)
+	md := New(all()).Emit(e.Ledger(), zones, nil, at)
 	var got []map[string]any
 	for _, rm := range md.ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
@@ -171,7 +171,7 @@ func TestUnknownResourceAttributesAreOmitted(t *testing.T) {
 	observe(e, baseline, nil, 0)
 	observe(e, at, []attribution.Claimant{c}, units.Joule)
 	var got []map[string]any
-	for _, rm := range New(all()).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
+	for _, rm := range New(all()).Emit(e.Ledger(), nil, nil, at).ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
 	}
 	assert.ElementsMatch(t, []map[string]any{
@@ -191,7 +191,7 @@ func TestOtherResourcesHaveOnlyTheirName(t *testing.T) {
 	observe(e, baseline, nil, 0)
 	observe(e, at, claimants, units.Joule)
 	var got []map[string]any
-	for _, rm := range New(all()).Emit(e.Ledger(), nil, at).ResourceMetrics().All() {
+	for _, rm := range New(all()).Emit(e.Ledger(), nil, nil, at).ResourceMetrics().All() {
 		got = append(got, rm.Resource().Attributes().AsRaw())
 	}
 	assert.Len(t, got, 1+2*4)
@@ -202,7 +202,7 @@ func TestOtherResourcesHaveOnlyTheirName(t *testing.T) {
 
 func TestValuesAreInJoulesWattsAndSeconds(t *testing.T) {
 	e, _ := engine(1)
-	md := New(all()).Emit(e.Ledger(), zones, at)
+	md := New(all()).Emit(e.Ledger(), zones, nil, at)
 	for name, want := range map[string]float64{
 		"hw.energy": 10, "hw.power": 1, "hw.host.energy": 10, "hw.host.power": 1,
 		"system.energy": 5, "system.power": 0.5, "system.cpu.utilization": 0.5,
@@ -264,7 +264,7 @@ func TestIdlePowerIsIdleEnergyOverTime(t *testing.T) {
 				{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: units.Second}, {Claimant: second, CPU: units.Second, ShortLived: true},
 			}}},
 		})
-		return New(cfg).Emit(e.Ledger(), zones, end)
+		return New(cfg).Emit(e.Ledger(), zones, nil, end)
 	}
 	before := collect(10*time.Second, 10*units.Joule)
 	after := collect(20*time.Second, 50*units.Joule)
@@ -317,7 +317,7 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 			Domains: []attribution.Usage{{Busy: busy, Total: 10 * units.Second, Claims: claims}},
 			Zones:   []attribution.ZoneReading{{Total: total, OK: true}},
 		})
-		return New(cfg).Emit(e.Ledger(), zones, end)
+		return New(cfg).Emit(e.Ledger(), zones, nil, end)
 	}
 	loaded := []attribution.Claim{{Claimant: first, CPU: units.Second}, {Claimant: second, CPU: 3 * units.Second}}
 	collect(0, 0)
@@ -338,6 +338,60 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 	}
 }
 
+func TestGraphicsCardsHaveTheirVendorAndTheirUtilization(t *testing.T) {
+	cards := []power.Zone{
+		{ID: "GPU-1", Name: "H100", Vendor: "NVIDIA", Kind: power.GPU, Domain: "gpu-0000:65:00.0", Source: power.Measured},
+		{ID: "http:3", Name: "3", Kind: power.GPU, Domain: "gpu-3", Source: power.Measured}, // of which no usage is known
+		{ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Domain: "gpu-0000:03:00.0", Source: power.Measured},
+		{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Domain: units.NodeCPUs, Source: power.Measured},
+	}
+	domains := []units.Domain{units.NodeCPUs, "gpu-0000:03:00.0", "gpu-3", "gpu-0000:65:00.0"}
+	e := attribution.New(attribution.Config{}, baseline)
+	iv := attribution.Interval{At: baseline}
+	for i, domain := range []int{3, 2, 1, 0} {
+		iv.Zones = append(iv.Zones, attribution.ZoneReading{Zone: i, Domain: domain, Kind: attribution.NotAttributed, OK: true})
+	}
+	e.Observe(&iv)
+	e.Emitted()
+	iv.At, iv.Elapsed = at, 10*time.Second
+	for i := range iv.Zones {
+		iv.Zones[i].Total = 10 * units.Joule
+	}
+	iv.Domains = []attribution.Usage{
+		{Busy: 5, Total: 10}, {Busy: 3, Total: 4}, {Busy: 10, Total: 10, Unattributed: 10, Assumed: true}, {Total: 10},
+	}
+	e.Observe(&iv)
+
+	assert.Empty(t, find(New(all()).Emit(e.Ledger(), cards, domains, at), "hw.gpu.utilization"), "disabled by default")
+	md := New(only("hw.energy", "hw.power", "hw.gpu.utilization")).Emit(e.Ledger(), cards, domains, at)
+	for _, metric := range []string{"hw.energy", "hw.power"} {
+		vendors := map[any]any{}
+		for _, p := range find(md, metric) {
+			attributes := p.Attributes().AsRaw()
+			vendors[attributes["hw.id"]] = attributes["hw.vendor"]
+		}
+		assert.Equal(t, map[any]any{"GPU-1": "NVIDIA", "http:3": nil, "0000:03:00.0:PPT": "AMD", "intel-rapl:0": nil}, vendors, metric)
+	}
+	utilization := map[string]float64{}
+	for key, p := range find(md, "hw.gpu.utilization") {
+		utilization[key] = p.DoubleValue()
+	}
+	assert.Equal(t, map[string]float64{
+		"map[] map[hw.gpu.task:general hw.id:GPU-1 hw.name:H100 hw.type:gpu hw.vendor:NVIDIA]":           0,
+		"map[] map[hw.gpu.task:general hw.id:0000:03:00.0:PPT hw.name:amdgpu hw.type:gpu hw.vendor:AMD]": 0.75,
+	}, utilization)
+
+	e.Emitted()
+	iv.At, iv.Zones = at.Add(10*time.Second), iv.Zones[:1]
+	iv.Domains[1], iv.Domains[3] = attribution.Usage{}, attribution.Usage{} // nothing is known of the time
+	e.Observe(&iv)
+	md = New(only("hw.gpu.utilization")).Emit(e.Ledger(), cards, domains, iv.At)
+	for key, p := range find(md, "hw.gpu.utilization") {
+		assert.NotContains(t, key, "GPU-1")
+		assert.True(t, p.Flags().NoRecordedValue(), "%s has ended", key)
+	}
+}
+
 func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 	e, claimants := engine(1)
 	e.Emitted()
@@ -351,7 +405,7 @@ func TestZonesThatWereNotReadHaveNoPoints(t *testing.T) {
 			Busy: units.Second, Total: 10 * units.Second, Claims: []attribution.Claim{{Claimant: claimants[0], CPU: units.Second}},
 		}}}
 	e.Observe(&iv)
-	md := New(all()).Emit(e.Ledger(), zones, iv.At)
+	md := New(all()).Emit(e.Ledger(), zones, nil, iv.At)
 	assert.Len(t, find(md, "hw.energy"), 1)
 	assert.Len(t, find(md, "hw.power"), 1)
 	assert.Empty(t, find(md, "hw.host.energy"))
@@ -370,7 +424,7 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 	reading[0].Total = units.Joule
 	e.Observe(&attribution.Interval{At: at, Elapsed: 10 * time.Second, Zones: reading,
 		Domains: []attribution.Usage{{Busy: 1, Total: 1, Claims: []attribution.Claim{{Claimant: c, CPU: 1}}}}})
-	md := New(all()).Emit(e.Ledger(), zones, at)
+	md := New(all()).Emit(e.Ledger(), zones, nil, at)
 	for _, name := range []string{"hw.energy", "system.unattributed.energy", "container.energy", "container.power"} {
 		assert.Len(t, find(md, name), 1, name)
 	}
@@ -379,14 +433,14 @@ func TestKindsThatWereNeverReadHaveNoPoints(t *testing.T) {
 
 func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T) {
 	e, claimants := engine(1)
-	New(all()).Emit(e.Ledger(), zones, at)
+	New(all()).Emit(e.Ledger(), zones, nil, at)
 	e.Emitted()
 	e.Close(claimants[0])
-	final := New(all()).Emit(e.Ledger(), zones, at)
+	final := New(all()).Emit(e.Ledger(), zones, nil, at)
 	e.Emitted()
 	later := at.Add(10 * time.Second)
 	observe(e, later, nil, 30*units.Joule)
-	again := New(all()).Emit(e.Ledger(), zones, later)
+	again := New(all()).Emit(e.Ledger(), zones, nil, later)
 	for _, entity := range []string{"process", "container", "k8s.pod", "vm"} {
 		for moment, md := range map[time.Time]pmetric.Metrics{at: final, later: again} {
 			ended := 0
@@ -412,7 +466,7 @@ func TestThePowerOfAnEndedSeriesHasNoRecordedValueUntilAcknowledged(t *testing.T
 	}
 	e.Emitted()
 	e.Acknowledged()
-	gone := New(all()).Emit(e.Ledger(), zones, later)
+	gone := New(all()).Emit(e.Ledger(), zones, nil, later)
 	assert.Empty(t, find(gone, "container.energy"))
 	assert.Empty(t, find(gone, "container.power"))
 }
@@ -425,7 +479,7 @@ func TestEachPointThatEndsASeriesIsTheOnlyOneOfItsMetric(t *testing.T) {
 	for _, c := range claimants {
 		e.Close(c)
 	}
-	md := New(all()).Emit(e.Ledger(), zones, at)
+	md := New(all()).Emit(e.Ledger(), zones, nil, at)
 	ended := 0
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
@@ -449,9 +503,9 @@ func TestGaugesOfAnEndedKindAreMarkedEndedUntilAcknowledged(t *testing.T) {
 	newcomer := e.Open(owner(1), at)
 	dram := &e.Ledger().Kinds[1]
 	dram.Ended = true
-	ended := New(all()).Emit(e.Ledger(), zones, at)
+	ended := New(all()).Emit(e.Ledger(), zones, nil, at)
 	dram.Delivered = true
-	gone := New(all()).Emit(e.Ledger(), zones, at)
+	gone := New(all()).Emit(e.Ledger(), zones, nil, at)
 	for name, points := range map[string]int{"system.power": 2, "process.power": 2, "container.power": 1, "k8s.pod.power": 1, "vm.power": 1} {
 		for key, p := range find(ended, name) {
 			assert.Equal(t, strings.Contains(key, "energy.zone:dram"), p.Flags().NoRecordedValue(), key)
@@ -478,7 +532,7 @@ func ofZone(md pmetric.Metrics, name, zone string) map[string]pmetric.NumberData
 func TestWhatEndedBeforeItWasReportedHasNoPower(t *testing.T) {
 	e, claimants := engine(1)
 	e.Close(claimants[0])
-	md := New(all()).Emit(e.Ledger(), zones, at)
+	md := New(all()).Emit(e.Ledger(), zones, nil, at)
 	assert.Len(t, find(md, "container.energy"), 2)
 	assert.Empty(t, find(md, "container.power"))
 }
@@ -488,7 +542,7 @@ func TestEachCPUHasOneResourceWithItsKnownAttributes(t *testing.T) {
 	cfg := all()
 	cfg.Metrics.SystemCPUInfo.Enabled = true
 	cfg.CPUs = []CPU{{0, "GenuineIntel", "A CPU", "1", "2"}, {Number: 1}}
-	info := find(New(cfg).Emit(e.Ledger(), zones, at), "system.cpu.info")
+	info := find(New(cfg).Emit(e.Ledger(), zones, nil, at), "system.cpu.info")
 	require.Len(t, info, 2)
 	for _, want := range []string{
 		"map[cpu.core.id:2 cpu.logical_number:0 cpu.package.id:1 host.cpu.model.name:A CPU host.cpu.vendor.id:GenuineIntel]",
@@ -505,7 +559,7 @@ func TestResourcesAreFilteredByTheirAttributeValues(t *testing.T) {
 	cfg := all()
 	cfg.ResourceAttributes.K8sPodUID.MetricsInclude = []filter.Config{{Strict: "pod42"}}
 	cfg.ResourceAttributes.VMID.MetricsExclude = []filter.Config{{Regex: "^vm[0-9]+$"}}
-	md := New(cfg).Emit(e.Ledger(), zones, at)
+	md := New(cfg).Emit(e.Ledger(), zones, nil, at)
 	assert.Equal(t, 1+1+2, md.ResourceMetrics().Len(), "the node, the others, and one container and pod")
 	assert.Len(t, find(md, "container.energy"), 2)
 	assert.Len(t, find(md, "process.energy"), 2, "each process has a virtual machine, but the others")
@@ -516,7 +570,7 @@ func TestEmittingTwiceGivesTheSameResult(t *testing.T) {
 	e, _ := engine(3)
 	emitter := New(all())
 	marshal := func() string {
-		b, err := new(pmetric.JSONMarshaler).MarshalMetrics(emitter.Emit(e.Ledger(), zones, at))
+		b, err := new(pmetric.JSONMarshaler).MarshalMetrics(emitter.Emit(e.Ledger(), zones, nil, at))
 		require.NoError(t, err)
 		return string(b)
 	}
@@ -535,7 +589,7 @@ func TestAllocationsPerAccountAreBounded(t *testing.T) {
 	measure := func(n int) float64 {
 		e, _ := engine(n)
 		emitter := New(cfg)
-		return testing.AllocsPerRun(10, func() { emitter.Emit(e.Ledger(), zones, at) })
+		return testing.AllocsPerRun(10, func() { emitter.Emit(e.Ledger(), zones, nil, at) })
 	}
 	perAccount := (measure(200) - measure(100)) / 100
 	t.Logf("%.1f allocations per account", perAccount)
@@ -550,7 +604,7 @@ func BenchmarkEmit(b *testing.B) {
 	emitter := New(cfg)
 	b.ReportAllocs()
 	for b.Loop() {
-		if emitter.Emit(e.Ledger(), zones, at).ResourceMetrics().Len() == 0 {
+		if emitter.Emit(e.Ledger(), zones, nil, at).ResourceMetrics().Len() == 0 {
 			b.Fatal("nothing")
 		}
 	}

@@ -3,6 +3,7 @@
 package emit
 
 import (
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -18,7 +19,7 @@ import (
 type nodeMetrics struct {
 	hwEnergy, hwPower, hwHostEnergy, hwHostPower *metric
 	energy, power, unattributed, learned         *metric
-	cpuUtilization, cpuInfo                      *metric
+	cpuUtilization, cpuInfo, gpuUtilization      *metric
 }
 
 func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
@@ -34,6 +35,7 @@ func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
 		learned:        metrics[info.SystemEnergySplitLearned.Name],
 		cpuUtilization: metrics[info.SystemCPUUtilization.Name],
 		cpuInfo:        metrics[info.SystemCPUInfo.Name],
+		gpuUtilization: metrics[info.HwGpuUtilization.Name],
 	}
 }
 
@@ -45,6 +47,7 @@ func (m *emission) emitNode(zones []power.Zone) {
 	m.emitZones(into, zones)
 	m.emitKinds(into)
 	m.emitCPUs(into)
+	m.emitGPUs(into, zones)
 }
 
 // wholeMachine is the hw.type of zones that cover the whole machine, which are hw.host.* rather than hw.*.
@@ -86,7 +89,7 @@ func (m *emission) emitZones(into pmetric.MetricSlice, zones []power.Zone) {
 			m.emitZone(&m.ledger.Zones[i], labels, &hostEnergy, &hostWatts)
 		default:
 			labels := texts(attrEnergySource, string(zones[i].Source), attrHwID, zones[i].ID, attrHwType, hw.String(),
-				attrHwName, zones[i].Name, attrHwParent, zones[i].Parent)
+				attrHwName, zones[i].Name, attrHwParent, zones[i].Parent, attrHwVendor, zones[i].Vendor)
 			m.emitZone(&m.ledger.Zones[i], labels, &energy, &watts)
 		}
 	}
@@ -174,6 +177,36 @@ func (m *emission) emitCPUs(into pmetric.MetricSlice) {
 	for _, attributes := range m.cpus {
 		info.write(attributes, 0, m.at, 1)
 	}
+}
+
+// emitGPUs emits how busy each graphics card was of which that is known.
+func (m *emission) emitGPUs(into pmetric.MetricSlice, zones []power.Zone) {
+	if m.node.gpuUtilization == nil {
+		return
+	}
+	utilization := writer{metric: m.node.gpuUtilization, into: into, most: len(zones)}
+	for i := range zones[:min(len(zones), len(m.ledger.Zones))] {
+		zone, z := &zones[i], &m.ledger.Zones[i]
+		if zone.Kind != power.GPU || !z.Present || z.Delivered {
+			continue
+		}
+		labels := texts(attrHwID, zone.ID, attrHwName, zone.Name, attrHwType, metadata.AttributeHwTypeGpu.String(),
+			attrHwVendor, zone.Vendor, attrHwGpuTask, metadata.AttributeHwGpuTaskGeneral.String())
+		switch t := m.domainTime(zone.Domain); {
+		case z.Ended:
+			utilization.end(labels, m.at)
+		case t.Total > 0:
+			utilization.write(labels, 0, m.at, float64(t.Busy)/float64(t.Total))
+		}
+	}
+}
+
+// domainTime returns the times of a domain in the current collection, 0 where nothing is known of it.
+func (m *emission) domainTime(d units.Domain) attribution.DomainTime {
+	if i := slices.Index(m.domains, d); i >= 0 && i < len(m.ledger.Domains) {
+		return m.ledger.Domains[i]
+	}
+	return attribution.DomainTime{}
 }
 
 func (c *CPU) labels() []label {

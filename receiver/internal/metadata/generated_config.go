@@ -107,6 +107,26 @@ func (ms *HwEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// HwGpuUtilizationMetricConfig provides config for the hw.gpu.utilization metric.
+type HwGpuUtilizationMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuUtilizationMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwHostEnergyMetricConfig provides config for the hw.host.energy metric.
 type HwHostEnergyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -574,6 +594,7 @@ type MetricsConfig struct {
 	ContainerPower            ContainerPowerMetricConfig            `mapstructure:"container.power"`
 	ContainerPowerUncertainty ContainerPowerUncertaintyMetricConfig `mapstructure:"container.power.uncertainty"`
 	HwEnergy                  HwEnergyMetricConfig                  `mapstructure:"hw.energy"`
+	HwGpuUtilization          HwGpuUtilizationMetricConfig          `mapstructure:"hw.gpu.utilization"`
 	HwHostEnergy              HwHostEnergyMetricConfig              `mapstructure:"hw.host.energy"`
 	HwHostPower               HwHostPowerMetricConfig               `mapstructure:"hw.host.power"`
 	HwPower                   HwPowerMetricConfig                   `mapstructure:"hw.power"`
@@ -615,6 +636,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		HwEnergy: HwEnergyMetricConfig{
 			Enabled: true,
+		},
+		HwGpuUtilization: HwGpuUtilizationMetricConfig{
+			Enabled: false,
 		},
 		HwHostEnergy: HwHostEnergyMetricConfig{
 			Enabled: true,

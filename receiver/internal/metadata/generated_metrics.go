@@ -101,6 +101,28 @@ var MapAttributeEnergyState = map[string]AttributeEnergyState{
 	"idle":   AttributeEnergyStateIdle,
 }
 
+// AttributeHwGpuTask specifies the value hw.gpu.task attribute.
+type AttributeHwGpuTask int
+
+const (
+	_ AttributeHwGpuTask = iota
+	AttributeHwGpuTaskGeneral
+)
+
+// String returns the string representation of the AttributeHwGpuTask.
+func (av AttributeHwGpuTask) String() string {
+	switch av {
+	case AttributeHwGpuTaskGeneral:
+		return "general"
+	}
+	return ""
+}
+
+// MapAttributeHwGpuTask is a helper map of string to AttributeHwGpuTask attribute value.
+var MapAttributeHwGpuTask = map[string]AttributeHwGpuTask{
+	"general": AttributeHwGpuTaskGeneral,
+}
+
 // AttributeHwType specifies the value hw.type attribute.
 type AttributeHwType int
 
@@ -191,7 +213,11 @@ var MetricsInfo = metricsInfo{
 	},
 	HwEnergy: metricInfo{
 		Name:       "hw.energy",
-		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type"},
+		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
+	},
+	HwGpuUtilization: metricInfo{
+		Name:       "hw.gpu.utilization",
+		Attributes: []string{"hw.gpu.task", "hw.id", "hw.name", "hw.type", "hw.vendor"},
 	},
 	HwHostEnergy: metricInfo{
 		Name:       "hw.host.energy",
@@ -203,7 +229,7 @@ var MetricsInfo = metricsInfo{
 	},
 	HwPower: metricInfo{
 		Name:       "hw.power",
-		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type"},
+		Attributes: []string{"energy.source", "hw.id", "hw.name", "hw.parent", "hw.type", "hw.vendor"},
 	},
 	K8sPodEnergy: metricInfo{
 		Name:       "k8s.pod.energy",
@@ -291,6 +317,7 @@ type metricsInfo struct {
 	ContainerPower            metricInfo
 	ContainerPowerUncertainty metricInfo
 	HwEnergy                  metricInfo
+	HwGpuUtilization          metricInfo
 	HwHostEnergy              metricInfo
 	HwHostPower               metricInfo
 	HwPower                   metricInfo
@@ -545,7 +572,7 @@ type metricHwEnergy struct {
 // init fills hw.energy metric with initial data.
 func (m *metricHwEnergy) init() {
 	m.data.SetName("hw.energy")
-	m.data.SetDescription("Energy used by a hardware zone, one per socket or die, since the zone was first read.")
+	m.data.SetDescription("Energy used by a hardware zone, one per socket, die or graphics card, since the zone was first read.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -553,7 +580,7 @@ func (m *metricHwEnergy) init() {
 	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string) {
+func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -566,6 +593,7 @@ func (m *metricHwEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Tim
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
 	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
 	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
+	dp.Attributes().PutStr("hw.vendor", hwVendorAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -586,6 +614,62 @@ func (m *metricHwEnergy) emit(metrics pmetric.MetricSlice) {
 
 func newMetricHwEnergy(cfg HwEnergyMetricConfig) metricHwEnergy {
 	m := metricHwEnergy{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuUtilization struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   HwGpuUtilizationMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.utilization metric with initial data.
+func (m *metricHwGpuUtilization) init() {
+	m.data.SetName("hw.gpu.utilization")
+	m.data.SetDescription("Share of the interval just ended in which the graphics card was busy, between 0 and 1.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuUtilization) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwGpuTaskAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hw.gpu.task", hwGpuTaskAttributeValue)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
+	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
+	dp.Attributes().PutStr("hw.vendor", hwVendorAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuUtilization) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuUtilization) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuUtilization(cfg HwGpuUtilizationMetricConfig) metricHwGpuUtilization {
+	m := metricHwGpuUtilization{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -711,13 +795,13 @@ type metricHwPower struct {
 // init fills hw.power metric with initial data.
 func (m *metricHwPower) init() {
 	m.data.SetName("hw.power")
-	m.data.SetDescription("Average power of a hardware zone, one per socket or die, over the interval just ended.")
+	m.data.SetDescription("Average power of a hardware zone, one per socket, die or graphics card, over the interval just ended.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string) {
+func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue string, hwVendorAttributeValue string) {
 	if !m.config.Enabled {
 		return
 	}
@@ -730,6 +814,7 @@ func (m *metricHwPower) recordDataPoint(start pcommon.Timestamp, ts pcommon.Time
 	dp.Attributes().PutStr("hw.name", hwNameAttributeValue)
 	dp.Attributes().PutStr("hw.parent", hwParentAttributeValue)
 	dp.Attributes().PutStr("hw.type", hwTypeAttributeValue)
+	dp.Attributes().PutStr("hw.vendor", hwVendorAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -1859,6 +1944,7 @@ type MetricsBuilder struct {
 	metricContainerPower            metricContainerPower
 	metricContainerPowerUncertainty metricContainerPowerUncertainty
 	metricHwEnergy                  metricHwEnergy
+	metricHwGpuUtilization          metricHwGpuUtilization
 	metricHwHostEnergy              metricHwHostEnergy
 	metricHwHostPower               metricHwHostPower
 	metricHwPower                   metricHwPower
@@ -1912,6 +1998,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricContainerPower:            newMetricContainerPower(mbc.Metrics.ContainerPower),
 		metricContainerPowerUncertainty: newMetricContainerPowerUncertainty(mbc.Metrics.ContainerPowerUncertainty),
 		metricHwEnergy:                  newMetricHwEnergy(mbc.Metrics.HwEnergy),
+		metricHwGpuUtilization:          newMetricHwGpuUtilization(mbc.Metrics.HwGpuUtilization),
 		metricHwHostEnergy:              newMetricHwHostEnergy(mbc.Metrics.HwHostEnergy),
 		metricHwHostPower:               newMetricHwHostPower(mbc.Metrics.HwHostPower),
 		metricHwPower:                   newMetricHwPower(mbc.Metrics.HwPower),
@@ -2103,6 +2190,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricContainerPower.emit(ils.Metrics())
 	mb.metricContainerPowerUncertainty.emit(ils.Metrics())
 	mb.metricHwEnergy.emit(ils.Metrics())
+	mb.metricHwGpuUtilization.emit(ils.Metrics())
 	mb.metricHwHostEnergy.emit(ils.Metrics())
 	mb.metricHwHostPower.emit(ils.Metrics())
 	mb.metricHwPower.emit(ils.Metrics())
@@ -2178,8 +2266,13 @@ func (mb *MetricsBuilder) RecordContainerPowerUncertaintyDataPoint(ts pcommon.Ti
 }
 
 // RecordHwEnergyDataPoint adds a data point to hw.energy metric.
-func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType) {
-	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwEnergyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
+	mb.metricHwEnergy.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
+}
+
+// RecordHwGpuUtilizationDataPoint adds a data point to hw.gpu.utilization metric.
+func (mb *MetricsBuilder) RecordHwGpuUtilizationDataPoint(ts pcommon.Timestamp, val float64, hwGpuTaskAttributeValue AttributeHwGpuTask, hwIDAttributeValue string, hwNameAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
+	mb.metricHwGpuUtilization.recordDataPoint(mb.startTime, ts, val, hwGpuTaskAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
 }
 
 // RecordHwHostEnergyDataPoint adds a data point to hw.host.energy metric.
@@ -2193,8 +2286,8 @@ func (mb *MetricsBuilder) RecordHwHostPowerDataPoint(ts pcommon.Timestamp, val f
 }
 
 // RecordHwPowerDataPoint adds a data point to hw.power metric.
-func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType) {
-	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String())
+func (mb *MetricsBuilder) RecordHwPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, hwIDAttributeValue string, hwNameAttributeValue string, hwParentAttributeValue string, hwTypeAttributeValue AttributeHwType, hwVendorAttributeValue string) {
+	mb.metricHwPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), hwIDAttributeValue, hwNameAttributeValue, hwParentAttributeValue, hwTypeAttributeValue.String(), hwVendorAttributeValue)
 }
 
 // RecordK8sPodEnergyDataPoint adds a data point to k8s.pod.energy metric.

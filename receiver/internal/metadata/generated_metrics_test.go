@@ -80,7 +80,10 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordContainerPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
+			mb.RecordHwEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
+
+			allMetricsCount++
+			mb.RecordHwGpuUtilizationDataPoint(ts, 1, AttributeHwGpuTaskGeneral, "hw.id-val", "hw.name-val", AttributeHwTypeCPU, "hw.vendor-val")
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwHostEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val")
@@ -89,7 +92,7 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwHostPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU)
+			mb.RecordHwPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, "hw.id-val", "hw.name-val", "hw.parent-val", AttributeHwTypeCPU, "hw.vendor-val")
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordK8sPodEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
@@ -276,7 +279,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Energy used by a hardware zone, one per socket or die, since the zone was first read.", mi.Description())
+					assert.Equal(t, "Energy used by a hardware zone, one per socket, die or graphics card, since the zone was first read.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -300,6 +303,36 @@ func TestMetricsBuilder(t *testing.T) {
 					hwTypeAttrVal, ok := dp.Attributes().Get("hw.type")
 					assert.True(t, ok)
 					assert.Equal(t, "cpu", hwTypeAttrVal.Str())
+					hwVendorAttrVal, ok := dp.Attributes().Get("hw.vendor")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.vendor-val", hwVendorAttrVal.Str())
+				case "hw.gpu.utilization":
+					assert.False(t, validatedMetrics["hw.gpu.utilization"], "Found a duplicate in the metrics slice: hw.gpu.utilization")
+					validatedMetrics["hw.gpu.utilization"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "Share of the interval just ended in which the graphics card was busy, between 0 and 1.", mi.Description())
+					assert.Equal(t, "1", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					hwGpuTaskAttrVal, ok := dp.Attributes().Get("hw.gpu.task")
+					assert.True(t, ok)
+					assert.Equal(t, "general", hwGpuTaskAttrVal.Str())
+					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
+					hwNameAttrVal, ok := dp.Attributes().Get("hw.name")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.name-val", hwNameAttrVal.Str())
+					hwTypeAttrVal, ok := dp.Attributes().Get("hw.type")
+					assert.True(t, ok)
+					assert.Equal(t, "cpu", hwTypeAttrVal.Str())
+					hwVendorAttrVal, ok := dp.Attributes().Get("hw.vendor")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.vendor-val", hwVendorAttrVal.Str())
 				case "hw.host.energy":
 					assert.False(t, validatedMetrics["hw.host.energy"], "Found a duplicate in the metrics slice: hw.host.energy")
 					validatedMetrics["hw.host.energy"] = true
@@ -343,7 +376,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.power"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Average power of a hardware zone, one per socket or die, over the interval just ended.", mi.Description())
+					assert.Equal(t, "Average power of a hardware zone, one per socket, die or graphics card, over the interval just ended.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -365,6 +398,9 @@ func TestMetricsBuilder(t *testing.T) {
 					hwTypeAttrVal, ok := dp.Attributes().Get("hw.type")
 					assert.True(t, ok)
 					assert.Equal(t, "cpu", hwTypeAttrVal.Str())
+					hwVendorAttrVal, ok := dp.Attributes().Get("hw.vendor")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.vendor-val", hwVendorAttrVal.Str())
 				case "k8s.pod.energy":
 					assert.False(t, validatedMetrics["k8s.pod.energy"], "Found a duplicate in the metrics slice: k8s.pod.energy")
 					validatedMetrics["k8s.pod.energy"] = true

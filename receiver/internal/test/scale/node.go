@@ -152,7 +152,7 @@ func (n *node) step(elapsed time.Duration) {
 // collect returns the node's next collection, with its name on each resource.
 func (n *node) collect(interval time.Duration) pmetric.Metrics {
 	n.step(interval)
-	md := n.emitter.Emit(n.engine.Ledger(), zones, n.now)
+	md := n.emitter.Emit(n.engine.Ledger(), zones, nil, n.now)
 	n.engine.Emitted()
 	n.engine.Acknowledged()
 	for _, rm := range md.ResourceMetrics().All() {
