@@ -6,6 +6,7 @@ replace github.com/energyreceiver/energyreceiver => ../..
 
 require (
 	github.com/ebitengine/purego v0.11.3
+	github.com/energyreceiver/energyreceiver v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 )
 

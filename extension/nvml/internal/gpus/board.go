@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// board is a GPU. Its slices, if it is divided (MIG), share its energy counter.
+type board struct {
+	device            nvml.Device // nil while NVML does not list the GPU
+	id, name, address string
+	maxWatts          uint64
+	lost              error // that the GPU can no longer be read, nil if it can
+
+	energy energy
+	mig    bool
+	usage  usage
+	slices slicing
+}
+
+// limitMargin is by what power may exceed the power limit: the limit holds for a mean over some ten milliseconds, and the energy
+// counter is refreshed every 20 to 100 ms.
+const limitMargin = 2
+
+// attach gives the board a new handle, after NVML was opened.
+func (b *board) attach(device nvml.Device) {
+	b.device, b.lost = device, nil
+	b.slices.multiprocessors = 0
+	b.usage.noInstants = false
+	b.maxWatts = 0
+	if milliwatts, err := device.PowerLimit(); err == nil {
+		b.maxWatts = limitMargin * uint64(milliwatts) / 1000
+	}
+}
+
+// poll reads the energy and who used the GPU.
+func (b *board) poll(d *gpulibrary.Device) {
+	users := d.Users[:0]
+	*d = gpulibrary.Device{ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Users: users}
+	if b.lost != nil {
+		d.Err, d.UsageErr = b.lost, b.lost
+		return
+	}
+	known := b.readUsage(d)
+	err := b.energy.read(b.device)
+	if isLost(err) {
+		b.lost = err
+		*d = gpulibrary.Device{
+			ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Err: err, UsageErr: err, Users: users,
+		}
+		return
+	}
+	b.energy.handOut(d, known, err)
+}
+
+// readUsage finds out who used the GPU, and returns the moment up to which that is known.
+func (b *board) readUsage(d *gpulibrary.Device) time.Time {
+	mig, err := b.device.MIG()
+	if err != nil && !isMissing(err) {
+		d.UsageErr = fmt.Errorf("MIG mode: %w", err)
+		return time.Now()
+	}
+	if mig != b.mig {
+		b.mig = mig
+		b.usage.forget()
+		b.forgetSlices()
+	}
+	if mig {
+		return b.readSlices(d)
+	}
+	return b.usage.read(b.device, d)
+}

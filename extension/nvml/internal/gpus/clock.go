@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// clock is the clock of the driver, as its timestamps show it, and the period of its samples. It is the system's clock with most
+// drivers and the time since boot with others (https://github.com/polarsignals/gpu-metrics-agent/pull/36), and may be set.
+type clock struct {
+	since    uint64    // the last instant that was counted, 0 for none
+	sinceAt  time.Time // when it was
+	searched time.Time // when all samples that the driver keeps were looked at, because none was new
+	// distances are the last distances between two instants, in µs. The first count are set.
+	distances [16]uint64
+	count     int
+	period    time.Duration // the median of distances, 0 if there are none
+}
+
+const (
+	// defaultPeriod is the sampling period before it is known. NVML's documentation says 1/6 s to 1 s.
+	defaultPeriod = time.Second / 6
+	// searchEvery is how often all samples are looked at while none is new.
+	searchEvery = 10 * time.Second
+)
+
+// start takes the last of the instants as counted, and what came after it and has not shown yet.
+func (c *clock) start(instants []nvml.Utilization, now time.Time) {
+	c.sinceAt = now
+	if len(instants) == 0 {
+		return
+	}
+	newest := instants[len(instants)-1].Timestamp
+	c.learn(instants)
+	c.since = newest
+	if lag, ok := lag(newest, now); ok {
+		c.since += uint64(lag.Microseconds())
+	}
+}
+
+// plausible sorts instants by time, and returns those that are new and can be true. One in the future is not, unless all are: the
+// clock was set then.
+func (c *clock) plausible(instants []nvml.Utilization, now time.Time) []nvml.Utilization {
+	instants = slices.DeleteFunc(instants, func(i nvml.Utilization) bool { return i.Percent > 100 || i.Timestamp <= c.since })
+	slices.SortFunc(instants, func(a, b nvml.Utilization) int {
+		if a.Timestamp < b.Timestamp {
+			return -1
+		}
+		return 1
+	})
+	if c.since == 0 {
+		return instants
+	}
+	latest := c.latest(now)
+	for i := range instants {
+		if i > 0 && instants[i].Timestamp > latest {
+			return instants[:i]
+		}
+	}
+	return instants
+}
+
+// latest returns the last timestamp that is not in the future.
+func (c *clock) latest(now time.Time) uint64 {
+	return c.since + uint64((max(now.Sub(c.sinceAt), 0) + maxLag).Microseconds())
+}
+
+// newest returns the last timestamp of entries that is not in the future, unless all are.
+func (c *clock) newest(entries []nvml.Sample, now time.Time) uint64 {
+	newest, future, latest := c.since, uint64(0), c.latest(now)
+	for i := range entries {
+		if at := entries[i].Timestamp; c.since == 0 || at <= latest {
+			newest = max(newest, at)
+		} else {
+			future = max(future, at)
+		}
+	}
+	if newest == c.since && future > 0 {
+		return future
+	}
+	return newest
+}
+
+// stand adds to a window for how long its instants stand, and returns when, by the driver's clock, the first begins. An instant stands
+// for the time since the one before. Where the driver did not sample in between, it stands for a period.
+func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
+	c.learn(instants)
+	period := c.samplingPeriod()
+	previous := c.since
+	for i := range instants {
+		at := instants[i].Timestamp
+		stands := microseconds(at - previous)
+		if previous == 0 || stands > period*3/2 {
+			stands = period
+		}
+		if i == 0 {
+			begins = at - min(at, uint64(stands.Microseconds()))
+		}
+		w.covered += stands
+		w.busy += time.Duration(instants[i].Percent) * stands / 100
+		w.newest, previous = at, at
+	}
+	return begins
+}
+
+// learn learns the period of the driver from the distances of instants.
+func (c *clock) learn(instants []nvml.Utilization) {
+	for i := 1; i < len(instants); i++ {
+		c.distances[c.count%len(c.distances)] = instants[i].Timestamp - instants[i-1].Timestamp
+		c.count++
+	}
+	if len(instants) > 1 {
+		sorted := c.distances
+		known := sorted[:min(c.count, len(sorted))]
+		slices.Sort(known)
+		c.period = microseconds(known[len(known)/2])
+	}
+}
+
+func (c *clock) samplingPeriod() time.Duration {
+	if c.period == 0 {
+		return defaultPeriod
+	}
+	return c.period
+}
+
+// moment returns when an instant was, if the driver has the system's clock. It is now, if not.
+func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
+	if lag, ok := lag(timestamp, now); ok {
+		return now.Add(-lag)
+	}
+	return now
+}
+
+// lag returns how long before now a timestamp is, and whether that may be so.
+func lag(timestamp uint64, now time.Time) (time.Duration, bool) {
+	wall := uint64(max(now.UnixMicro(), 0))
+	if timestamp > wall || wall-timestamp > uint64(maxLag.Microseconds()) {
+		return 0, false
+	}
+	return microseconds(wall - timestamp), true
+}
+
+// mayBeSetBack reports whether it is time to look whether the clock was set back, when nothing is new.
+func (c *clock) mayBeSetBack(now time.Time) bool {
+	return c.since != 0 && now.Sub(c.sinceAt) >= maxLag && now.Sub(c.searched) >= searchEvery
+}
+
+// setBack looks at all samples that the driver keeps, and reports whether its clock was set back.
+func (c *clock) setBack(all []nvml.Utilization, now time.Time) bool {
+	c.searched = now
+	newest := uint64(0)
+	for i := range all {
+		newest = max(newest, all[i].Timestamp)
+	}
+	if newest == 0 || newest >= c.since {
+		return false
+	}
+	*c = clock{searched: now}
+	return true
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// driver is a library with simulated GPUs.
+type driver struct {
+	gpus   []*gpu
+	err    error // of DeviceCount
+	closed int
+}
+
+func (d *driver) DriverVersion() (string, error) { return "550.54.15", nil }
+func (d *driver) DeviceCount() (int, error)      { return len(d.gpus), d.err }
+func (d *driver) Close() error                   { d.closed++; return nil }
+
+func (d *driver) Device(index int) (nvml.Device, error) {
+	if index >= len(d.gpus) {
+		return nil, nvml.InvalidArgument
+	}
+	return d.gpus[index], d.gpus[index].listErr
+}
+
+// gpu is a simulated GPU on which one process runs at a time. It is simulated in steps of a millisecond.
+type gpu struct {
+	uuid, address string
+	limit         uint32
+	listErr       error // of its handle
+
+	// runs returns which process runs at a time since the start, 0 for none.
+	runs func(at time.Duration) uint32
+	// open returns who has the GPU open.
+	open func(at time.Duration) []uint32
+	// watts is the power while a process runs, and at index 0 that of the idle GPU.
+	watts map[uint32]float64
+
+	period  time.Duration // of the driver's samples
+	refresh time.Duration // of the energy counter
+	keeps   int           // samples
+	lag     func(sample int) time.Duration
+	clock   func(at time.Time) uint64
+	// lists is set for a driver that lists samples rather than means, each for a process that ran since the one before. Otherwise
+	// a sample is that of the process that ran last.
+	lists bool
+	dry   bool // the driver does not sample while the GPU is idle
+
+	noSamples, noProcesses, noEnergy error
+	rate                             uint32
+	mig                              bool
+	slices                           []nvml.Device
+	multiprocessors                  uint32
+
+	began   time.Time
+	at      time.Duration            // simulated until
+	energy  float64                  // mJ
+	counter uint64                   // energy at the last refresh
+	used    map[uint32]time.Duration // true GPU time
+	active  map[uint32]float64       // true energy in J above that of the idle GPU
+	part    map[uint32]int           // steps since the last sample
+	last    uint32                   // who ran last
+	samples []sample
+	taken   int
+	calls   int // of ProcessUtilization
+}
+
+type sample struct {
+	at      uint64
+	shows   time.Duration
+	percent float64
+	of      map[uint32]float64
+}
+
+const step = time.Millisecond
+
+func newGPU(runs func(at time.Duration) uint32) *gpu {
+	return &gpu{
+		uuid: "GPU-1", address: "0000:65:00.0", limit: 300_000, runs: runs, watts: map[uint32]float64{0: 50},
+		open:   func(time.Duration) []uint32 { return nil },
+		period: time.Second / 6, refresh: 20 * time.Millisecond, keeps: 72,
+		lag:   func(int) time.Duration { return 0 },
+		clock: func(at time.Time) uint64 { return uint64(at.UnixMicro()) },
+		began: time.Now(), used: map[uint32]time.Duration{}, active: map[uint32]float64{}, part: map[uint32]int{},
+	}
+}
+
+// advance simulates until now.
+func (g *gpu) advance() {
+	for now := time.Since(g.began); g.at+step <= now; {
+		pid := g.runs(g.at)
+		watts := g.watts[0]
+		if pid != 0 {
+			if w, ok := g.watts[pid]; ok {
+				watts = w
+			} else {
+				watts = 250
+			}
+			g.used[pid] += step
+			g.active[pid] += (watts - g.watts[0]) * step.Seconds()
+			g.part[pid]++
+			g.last = pid
+		}
+		g.energy += watts * 1000 * step.Seconds()
+		before := g.at
+		g.at += step
+		if before/g.refresh != g.at/g.refresh {
+			g.counter = uint64(g.energy)
+		}
+		if before/g.period != g.at/g.period {
+			g.sample()
+		}
+	}
+}
+
+// sample ends a period of the driver.
+func (g *gpu) sample() {
+	steps := 0
+	for _, n := range g.part {
+		steps += n
+	}
+	s := sample{at: g.clock(g.began.Add(g.at)), shows: g.at + g.lag(g.taken), of: map[uint32]float64{}}
+	length := float64(g.period / step)
+	s.percent = math.Min(100*float64(steps)/length, 100)
+	for pid, n := range g.part {
+		if g.lists {
+			s.of[pid] = math.Min(100*float64(n)/length, 100)
+		} else {
+			s.of[g.last] = s.percent
+		}
+	}
+	clear(g.part)
+	g.taken++
+	if g.dry && steps == 0 {
+		return
+	}
+	g.samples = append(g.samples, s)
+	g.samples = g.samples[max(0, len(g.samples)-g.keeps):]
+}
+
+// visible returns the samples since a timestamp.
+func (g *gpu) visible(since uint64) (visible []sample) {
+	g.advance()
+	for _, s := range g.samples {
+		if s.at > since && s.shows <= g.at {
+			visible = append(visible, s)
+		}
+	}
+	return visible
+}
+
+func (g *gpu) UUID() (string, error)              { return g.uuid, nil }
+func (g *gpu) Name() (string, error)              { return "NVIDIA H100 80GB HBM3", nil }
+func (g *gpu) PCIAddress() (string, error)        { return g.address, nil }
+func (g *gpu) PowerLimit() (uint32, error)        { return g.limit, nil }
+func (g *gpu) Utilization() (uint32, error)       { return g.rate, nil }
+func (g *gpu) MIG() (bool, error)                 { return g.mig, nil }
+func (g *gpu) MIGDevices() ([]nvml.Device, error) { return g.slices, nil }
+func (g *gpu) Multiprocessors() (uint32, error)   { return g.multiprocessors, nil }
+func (g *gpu) GPMSample() (nvml.GPMSample, error) { return nil, nvml.NotSupported }
+func (g *gpu) TotalEnergy() (uint64, error)       { g.advance(); return g.counter, g.noEnergy }
+func (g *gpu) Power() (uint32, bool, error)       { g.advance(); return g.now(), false, nil }
+func (g *gpu) Processes() ([]nvml.Process, error) {
+	g.advance()
+	var list []nvml.Process
+	for _, pid := range g.open(g.at) {
+		list = append(list, nvml.Process{PID: pid, GPUInstance: nvml.NoInstance})
+	}
+	return list, nil
+}
+
+// now returns the power in mW.
+func (g *gpu) now() uint32 {
+	pid := g.runs(g.at)
+	if watts, ok := g.watts[pid]; ok {
+		return uint32(watts * 1000)
+	}
+	return 250_000
+}
+
+func (g *gpu) UtilizationSamples(since uint64) ([]nvml.Utilization, error) {
+	if g.noSamples != nil {
+		return nil, g.noSamples
+	}
+	var list []nvml.Utilization
+	for _, s := range g.visible(since) {
+		list = append(list, nvml.Utilization{Timestamp: s.at, Percent: uint32(math.Round(s.percent))})
+	}
+	return list, nil
+}
+
+func (g *gpu) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
+	g.calls++
+	if g.noProcesses != nil {
+		return nil, g.noProcesses
+	}
+	visible := g.visible(since)
+	var list []nvml.Sample
+	for _, s := range visible {
+		for pid, percent := range s.of {
+			i := slices.IndexFunc(list, func(e nvml.Sample) bool { return e.PID == pid })
+			switch {
+			case g.lists:
+				list = append(list, nvml.Sample{PID: pid, Timestamp: s.at, SM: uint32(math.Round(percent))})
+			case i < 0:
+				list = append(list, nvml.Sample{PID: pid, Timestamp: s.at, SM: uint32(math.Round(mean(visible, pid)))})
+			default:
+				list[i].Timestamp = s.at
+			}
+		}
+	}
+	return list, nil
+}
+
+func mean(samples []sample, pid uint32) (sum float64) {
+	for _, s := range samples {
+		sum += s.of[pid]
+	}
+	return sum / float64(len(samples))
+}
+
+// account adds up what polls tell of one GPU, as the receiver does: the energy above that of the idle GPU belongs to its users.
+type account struct {
+	idle         float64 // W
+	at           time.Time
+	energy       uint64
+	first        uint64
+	joules       map[uint32]float64 // active
+	used         map[uint32]time.Duration
+	busy         time.Duration
+	elapsed      time.Duration
+	unattributed time.Duration
+	lost         float64 // J of nobody
+}
+
+func newAccount(idle float64) *account {
+	return &account{idle: idle, joules: map[uint32]float64{}, used: map[uint32]time.Duration{}}
+}
+
+func (a *account) take(t testing.TB, d *gpulibrary.Device) {
+	t.Helper()
+	if d.Err != nil || d.UsageErr != nil {
+		t.Fatal(d.Err, d.UsageErr)
+	}
+	checkDevice(t, d)
+	if a.at.IsZero() {
+		a.at, a.energy, a.first = d.At, d.Energy, d.Energy
+		return
+	}
+	elapsed := d.At.Sub(a.at)
+	if elapsed < 0 || d.Energy < a.energy {
+		t.Fatalf("went back by %v, %d µJ", elapsed, int64(d.Energy-a.energy))
+	}
+	active := max(float64(d.Energy-a.energy)/1e6-a.idle*elapsed.Seconds(), 0)
+	a.at, a.energy = d.At, d.Energy
+	sum := d.Unattributed
+	for _, u := range d.Users {
+		sum += u.Used
+	}
+	for _, u := range d.Users {
+		a.used[uint32(u.PIDs[0])] += u.Used
+		if sum > 0 {
+			a.joules[uint32(u.PIDs[0])] += active * float64(u.Used) / float64(sum)
+		}
+	}
+	if sum == 0 {
+		a.lost += active
+	} else {
+		a.lost += active * float64(d.Unattributed) / float64(sum)
+	}
+	a.busy += d.Busy
+	a.elapsed += d.Elapsed
+	a.unattributed += d.Unattributed
+}
+
+// checkDevice checks what holds for every device.
+func checkDevice(t testing.TB, d *gpulibrary.Device) {
+	t.Helper()
+	sum := d.Unattributed
+	for _, u := range d.Users {
+		if u.Used < 0 || len(u.PIDs) == 0 || u.PIDs[0] <= 0 {
+			t.Fatalf("user %+v", u)
+		}
+		sum += u.Used
+	}
+	if d.Unattributed < 0 || d.Elapsed < 0 || d.Busy < 0 || d.Busy > d.Elapsed || sum > d.Elapsed+time.Duration(len(d.Users)) {
+		t.Fatalf("of %v busy %v, users %v of which %v unattributed", d.Elapsed, d.Busy, sum, d.Unattributed)
+	}
+}

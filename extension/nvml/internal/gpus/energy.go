@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// energy reads a GPU's energy counter, or its power where there is no counter that works. It remembers the readings since the
+// moment that was handed out last: samples of utilization show some hundred milliseconds late, and the energy of the time that they
+// are of is wanted.
+type energy struct {
+	points  []point // ascending in time
+	isPower bool
+	average time.Duration // of power
+	counter uint64        // last, in mJ
+	moved   time.Time     // when counter changed last
+	at      time.Time     // moment that was handed out last
+}
+
+// point is a reading: µJ of the counter, or µW.
+type point struct {
+	at    time.Time
+	value uint64
+}
+
+const (
+	// standsStill is how long a counter may show the same. In this time, even a GPU that uses 1 W moves it by 10,000 steps.
+	standsStill = 10 * time.Second
+	// drawn is the power in mW from which on a counter that stands still is wrong.
+	drawn = 1000
+	// averaged is the time over which GetPowerUsage averages, where it does (NVML's documentation: one second on Ampere, except
+	// GA100, and later).
+	averaged = time.Second
+)
+
+// read adds a reading.
+func (e *energy) read(device nvml.Device) error {
+	counter, err := device.TotalEnergy()
+	now := time.Now()
+	switch {
+	case err == nil && (counter != e.counter || e.moved.IsZero()):
+		e.counter, e.moved = counter, now
+	case err != nil && !isMissing(err):
+		return fmt.Errorf("energy: %w", err)
+	}
+	if err == nil && now.Sub(e.moved) < standsStill {
+		return e.add(point{now, counter * 1000}, false)
+	}
+	milliwatts, isAverage, powerErr := device.Power()
+	now = time.Now()
+	switch {
+	case powerErr == nil && (err != nil || milliwatts >= drawn):
+		e.average = 0
+		if isAverage {
+			e.average = averaged
+		}
+		return e.add(point{now, uint64(milliwatts) * 1000}, true)
+	case err == nil: // the counter may be right: a GPU that is switched off draws nothing
+		return e.add(point{now, counter * 1000}, false)
+	case isMissing(powerErr):
+		return errNeither
+	default:
+		return fmt.Errorf("power: %w", powerErr)
+	}
+}
+
+var errNeither = errors.New("the GPU has neither an energy counter nor a power sensor that can be read")
+
+func (e *energy) add(p point, isPower bool) error {
+	if isPower != e.isPower {
+		e.points = e.points[:0]
+	}
+	e.isPower = isPower
+	e.points = append(e.points, p)
+	return nil
+}
+
+// handOut tells the energy or power at a moment, or the next at which it is known. What came before is forgotten.
+func (e *energy) handOut(d *gpulibrary.Device, at time.Time, err error) {
+	if err != nil || len(e.points) == 0 {
+		d.Err, d.At = err, at
+		return
+	}
+	if at.Before(e.at) {
+		at = e.at
+	}
+	last := 0
+	for last+1 < len(e.points) && !e.points[last+1].at.After(at) {
+		last++
+	}
+	e.points = append(e.points[:0], e.points[last:]...)
+	value := e.points[0].value
+	switch {
+	case at.Before(e.points[0].at):
+		at = e.points[0].at
+	case len(e.points) > 1:
+		value = e.between(e.points[0], e.points[1], at)
+	case at.After(e.points[0].at):
+		at = e.points[0].at
+	}
+	e.at, d.At = at, at
+	if e.isPower {
+		d.HasPower, d.Power, d.Average = true, int64(value), e.average
+	} else {
+		d.Energy = value
+	}
+}
+
+// between returns the value at a moment from a to b, as if it changed evenly. A counter that was reset steps at b.
+func (e *energy) between(a, b point, at time.Time) uint64 {
+	if b.value >= a.value {
+		return a.value + part(b.value-a.value, at.Sub(a.at), b.at.Sub(a.at))
+	}
+	if e.isPower {
+		return a.value - part(a.value-b.value, at.Sub(a.at), b.at.Sub(a.at))
+	}
+	return a.value
+}
+
+// part returns value * d / of, rounded down. d is less than of.
+func part(value uint64, d, of time.Duration) uint64 {
+	hi, lo := bits.Mul64(value, uint64(d))
+	quotient, _ := bits.Div64(hi, lo, uint64(of))
+	return quotient
+}

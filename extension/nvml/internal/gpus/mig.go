@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// slicing is a GPU that is divided into slices (MIG). The slices share its energy by their activity, which the performance monitors
+// tell (GPM, Hopper and later), times their part of its streaming multiprocessors. NVML tells no utilization of processes then.
+type slicing struct {
+	slices          []*slice
+	multiprocessors uint32 // of the whole GPU, 0 if not known yet
+	pids            []int32
+}
+
+// slice is a MIG device.
+type slice struct {
+	id              string
+	multiprocessors uint32
+	sample          nvml.GPMSample // of the last poll
+	listed          bool           // by this poll
+}
+
+// minActivity is how far two samples of the performance monitors must be apart.
+const minActivity = 100 * time.Millisecond
+
+// forgetSlices frees what is held of slices.
+func (b *board) forgetSlices() {
+	for _, s := range b.slices.slices {
+		if s.sample != nil {
+			s.sample.Free()
+		}
+	}
+	b.slices.slices = nil
+}
+
+// readSlices fills the part of a device that tells who used it, and returns up to when that is known.
+func (b *board) readSlices(d *gpulibrary.Device) time.Time {
+	u, now := &b.usage, time.Now()
+	if u.started && now.Sub(u.polled) < minActivity {
+		return u.until
+	}
+	if err := b.readActivities(d, now.Sub(u.until)); err != nil {
+		d.UsageErr, d.Users, d.Busy, d.Unattributed = err, d.Users[:0], 0, 0
+		return now
+	}
+	if !u.until.IsZero() {
+		d.Elapsed = now.Sub(u.until)
+	}
+	if !u.started {
+		d.Busy, d.Unattributed, d.Users = d.Elapsed, d.Elapsed, d.Users[:0]
+	}
+	u.started, u.until, u.polled = true, now, now
+	return now
+}
+
+// readActivities makes users of the slices' processes. A slice that came since the last poll was used by nobody who can be named.
+func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) error {
+	g := &b.slices
+	devices, err := b.device.MIGDevices()
+	if err != nil {
+		return fmt.Errorf("MIG devices: %w", err)
+	}
+	if g.multiprocessors == 0 {
+		if g.multiprocessors, err = b.device.Multiprocessors(); err != nil {
+			return fmt.Errorf("multiprocessors: %w", err)
+		}
+		if g.multiprocessors == 0 {
+			return errNoMultiprocessors
+		}
+	}
+	g.pids = g.pids[:0]
+	for _, s := range g.slices {
+		s.listed = false
+	}
+	left := elapsed
+	for _, device := range devices {
+		s, err := g.find(device)
+		if err != nil {
+			return err
+		}
+		known := s.sample != nil
+		activity, err := s.activity(device)
+		if err != nil {
+			return err
+		}
+		used := time.Duration(activity * float64(elapsed) * float64(s.multiprocessors) / float64(g.multiprocessors))
+		used = min(used, left)
+		left -= used
+		d.Busy += used
+		if known {
+			g.addUser(d, device, used)
+		} else {
+			d.Unattributed += used
+		}
+	}
+	g.drop()
+	return nil
+}
+
+var (
+	errNoMultiprocessors = errors.New("multiprocessors: the GPU tells none")
+	errActivity          = errors.New("activity of MIG devices: not a number")
+)
+
+// find returns the slice of a MIG device.
+func (g *slicing) find(device nvml.Device) (*slice, error) {
+	id, err := device.UUID()
+	if err != nil {
+		return nil, fmt.Errorf("UUID of a MIG device: %w", err)
+	}
+	for _, s := range g.slices {
+		if s.id == id {
+			s.listed = true
+			return s, nil
+		}
+	}
+	multiprocessors, err := device.Multiprocessors()
+	if err != nil {
+		return nil, fmt.Errorf("multiprocessors of a MIG device: %w", err)
+	}
+	s := &slice{id: id, multiprocessors: multiprocessors, listed: true}
+	g.slices = append(g.slices, s)
+	return s, nil
+}
+
+// drop forgets the slices that are gone.
+func (g *slicing) drop() {
+	left := g.slices[:0]
+	for _, s := range g.slices {
+		if s.listed {
+			left = append(left, s)
+		} else if s.sample != nil {
+			s.sample.Free()
+		}
+	}
+	clear(g.slices[len(left):])
+	g.slices = left
+}
+
+// activity returns which part of the time since the last poll the slice worked, 1 for one that is new.
+func (s *slice) activity(device nvml.Device) (float64, error) {
+	sample, err := device.GPMSample()
+	if err != nil {
+		return 0, fmt.Errorf("activity of MIG devices: %w", err)
+	}
+	earlier := s.sample
+	s.sample = sample
+	if earlier == nil {
+		return 1, nil
+	}
+	defer earlier.Free()
+	percent, err := sample.Activity(earlier)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("activity of MIG devices: %w", err)
+	case math.IsNaN(percent):
+		return 0, errActivity
+	}
+	return min(max(percent/100, 0), 1), nil
+}
+
+// addUser adds the processes of a slice, which cannot be told apart, as one user.
+func (g *slicing) addUser(d *gpulibrary.Device, device nvml.Device, used time.Duration) {
+	processes, _ := device.Processes()
+	first := len(g.pids)
+	for _, p := range processes {
+		if p.PID > 0 && p.PID <= math.MaxInt32 {
+			g.pids = append(g.pids, int32(p.PID))
+		}
+	}
+	if len(g.pids) == first {
+		d.Unattributed += used
+		return
+	}
+	d.Users = append(d.Users, gpulibrary.User{PIDs: g.pids[first:len(g.pids):len(g.pids)], Used: used})
+}

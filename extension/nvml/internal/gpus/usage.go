@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// usage finds out who used a GPU that is not divided.
+//
+// The driver samples the GPU at instants, some six times a second, and keeps the samples for ten seconds or more: how busy the GPU
+// was since the instant before, and with which process. UtilizationSamples lists the instants. ProcessUtilization tells each
+// process's mean over all instants since a timestamp, idle ones included, with the timestamp of the process's last sample. (It is
+// not documented so, but for different timestamps the sum over the processes stays the same:
+// https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the time for which the instants stand. A
+// library that lists the samples themselves gives itself away by two entries of one process in one answer; an entry then stands for
+// one instant.
+//
+// A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work side by side, so
+// that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
+type usage struct {
+	started bool
+	until   time.Time // up to when usage was handed out
+	polled  time.Time // when the last poll began
+	clock   clock
+	// listsSamples is set once the library lists several samples of a process.
+	listsSamples bool
+	// noInstants is set if the library does not list instants.
+	noInstants bool
+	users      users
+}
+
+const (
+	// maxLag is how long samples may take to show.
+	maxLag = 2 * time.Second
+	// kept is how long the driver keeps samples at least. Its buffer is made for ten seconds
+	// (NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2 in NVIDIA's open kernel modules).
+	kept = 8 * time.Second
+)
+
+// window is the time since the last poll, and what the instants in it tell.
+type window struct {
+	until    time.Time     // up to when samples are known
+	newest   uint64        // timestamp of the last instant
+	instants int           // how many
+	covered  time.Duration // for how long they stand
+	busy     time.Duration // how much of that the graphics and compute engine was busy
+	lost     time.Duration // time of which the samples are lost
+}
+
+// forget starts again. Who used the GPU until the next poll is not known.
+func (u *usage) forget() {
+	u.started, u.listsSamples, u.noInstants = false, false, false
+	u.clock = clock{}
+}
+
+// read fills the part of a device that tells who used it, and returns up to when that is known.
+func (u *usage) read(device nvml.Device, d *gpulibrary.Device) time.Time {
+	now := time.Now()
+	instants, err := u.readInstants(device, now)
+	if err != nil {
+		d.UsageErr = fmt.Errorf("utilization: %w", err)
+		return now
+	}
+	entries, err := device.ProcessUtilization(u.clock.since)
+	missing := isMissing(err)
+	if err != nil && !missing {
+		d.UsageErr = fmt.Errorf("utilization of processes: %w", err)
+		return now
+	}
+	w := u.window(instants, now)
+	switch {
+	case !u.started:
+		u.start(d, instants, entries, now)
+		return now
+	case !w.until.After(u.until): // nothing new
+		u.polled = now
+		return u.until
+	}
+	u.users.reset()
+	if missing {
+		err = u.readRate(device, &w)
+	} else {
+		u.addEntries(entries, &w, now)
+		u.addProcesses(device)
+	}
+	if err != nil {
+		d.UsageErr = err
+		return w.until
+	}
+	u.handOut(d, &w)
+	u.polled = now
+	return w.until
+}
+
+// readInstants returns the instants since the last that was counted.
+func (u *usage) readInstants(device nvml.Device, now time.Time) ([]nvml.Utilization, error) {
+	if u.noInstants {
+		return nil, nil
+	}
+	instants, err := device.UtilizationSamples(u.clock.since)
+	if isMissing(err) {
+		u.noInstants = true
+		return nil, nil
+	}
+	instants = u.clock.plausible(instants, now)
+	if err != nil || len(instants) > 0 || !u.clock.mayBeSetBack(now) {
+		return instants, err
+	}
+	all, err := device.UtilizationSamples(0)
+	if err != nil || !u.clock.setBack(all, now) {
+		return nil, err
+	}
+	u.started = false
+	return u.clock.plausible(all, now), nil
+}
+
+// start takes what there is as the baseline. The time since usage was known, if it ever was, is that of nobody who can be named.
+func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries []nvml.Sample, now time.Time) {
+	u.clock.start(instants, now)
+	u.users.reset()
+	for i := range entries {
+		if u.noInstants {
+			u.clock.since = max(u.clock.since, entries[i].Timestamp)
+		}
+		if !u.users.add(&entries[i], 0) {
+			u.listsSamples = true
+		}
+	}
+	if !u.until.IsZero() {
+		d.Elapsed = now.Sub(u.until)
+		d.Busy, d.Unattributed = d.Elapsed, d.Elapsed
+	}
+	u.started, u.until, u.polled = true, now, now
+}
+
+// window returns what the instants tell.
+func (u *usage) window(instants []nvml.Utilization, now time.Time) window {
+	w := window{until: now, newest: u.clock.since, instants: len(instants)}
+	if !u.started {
+		return w
+	}
+	if u.noInstants {
+		w.covered = now.Sub(u.until)
+		w.instants = max(1, int(w.covered/u.clock.samplingPeriod()))
+		return w
+	}
+	first := u.clock.stand(instants, &w)
+	switch {
+	case len(instants) > 0:
+		w.until = u.clock.moment(w.newest, now)
+	case now.Sub(u.clock.sinceAt) < maxLag: // they may still show
+		w.until = u.until
+	}
+	if now.Sub(u.polled) > kept {
+		w.lost = w.until.Sub(u.until)
+		if len(instants) > 0 {
+			w.lost = min(w.lost, microseconds(first-min(first, u.clock.since)))
+		}
+	}
+	return w
+}
+
+// addEntries makes users of the entries of processes.
+func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
+	if w.instants == 0 {
+		return // they are read again with their instants
+	}
+	if u.noInstants {
+		w.newest = u.clock.newest(entries, now)
+	}
+	latest := w.newest + uint64(maxLag.Microseconds())
+	for i := range entries {
+		e := &entries[i]
+		busiest := max(e.SM, e.Encoder, e.Decoder)
+		if busiest > 100 || e.Timestamp <= u.clock.since || e.Timestamp > latest {
+			continue // garbage, or stale
+		}
+		if !u.users.add(e, busiest) {
+			u.listsSamples = true
+		}
+	}
+	stands := w.covered // each entry
+	switch {
+	case u.listsSamples:
+		stands /= time.Duration(w.instants)
+	case u.noInstants:
+		stands = min(now.Sub(u.clock.sinceAt), kept)
+	}
+	u.users.weigh(stands, func(timestamp uint64) time.Time {
+		return w.until.Add(-microseconds(w.newest - min(timestamp, w.newest)))
+	})
+}
+
+// addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no idle energy.
+func (u *usage) addProcesses(device nvml.Device) {
+	processes, _ := device.Processes()
+	for i := range processes {
+		u.users.open(processes[i].PID)
+	}
+}
+
+// readRate tells who used the GPU where the library does not say it of processes: the one that has it open, if it is only one.
+func (u *usage) readRate(device nvml.Device, w *window) error {
+	if u.noInstants {
+		percent, err := device.Utilization()
+		if err != nil {
+			return fmt.Errorf("utilization: %w", err)
+		}
+		w.busy = time.Duration(min(percent, 100)) * w.covered / 100
+	}
+	u.addProcesses(device)
+	if len(u.users.list) == 1 {
+		u.users.list[0].Used = w.busy
+	}
+	return nil
+}
+
+// handOut fills the device, and makes its end the beginning of the next window.
+func (u *usage) handOut(d *gpulibrary.Device, w *window) {
+	d.Elapsed = w.until.Sub(u.until)
+	used, unattributed := u.users.used(), u.users.anonymous
+	// Percents are whole. What is missing beyond that is of processes that were not named.
+	if gap := w.busy - used - unattributed; gap > time.Duration(u.users.entries)*w.covered/100 {
+		unattributed += gap
+	}
+	limit := max(d.Elapsed-w.lost, 0)
+	if sum := used + unattributed; sum > limit {
+		scale := float64(limit) / float64(sum)
+		unattributed = time.Duration(float64(unattributed) * scale)
+		for i := range u.users.list {
+			u.users.list[i].Used = time.Duration(float64(u.users.list[i].Used) * scale)
+		}
+		used = u.users.used()
+	}
+	d.Busy = min(max(w.busy, used+unattributed), limit) + w.lost
+	d.Unattributed = unattributed + w.lost
+	d.Users = append(d.Users, u.users.list...)
+	if w.instants > 0 && w.newest > u.clock.since {
+		u.clock.since, u.clock.sinceAt = w.newest, w.until
+	}
+	u.until = w.until
+}
+
+// users adds up the entries of one poll.
+type users struct {
+	list      []gpulibrary.User
+	weights   []uint64 // percents of each
+	last      []uint64 // timestamp of each one's last entry
+	pids      []int32
+	index     map[uint32]int // in list
+	entries   int
+	unnamed   uint64        // percents of processes without a PID
+	anonymous time.Duration // what they used
+}
+
+func (u *users) reset() {
+	u.list, u.weights, u.last, u.pids = u.list[:0], u.weights[:0], u.last[:0], u.pids[:0]
+	u.entries, u.unnamed, u.anonymous = 0, 0, 0
+	if u.index == nil {
+		u.index = map[uint32]int{}
+	}
+	clear(u.index)
+}
+
+// add adds an entry and reports whether it is the first of its process. A repeated one counts once.
+func (u *users) add(e *nvml.Sample, percent uint32) bool {
+	if e.PID == 0 || e.PID > math.MaxInt32 {
+		u.entries++
+		u.unnamed += uint64(percent)
+		return true
+	}
+	i, known := u.index[e.PID]
+	switch {
+	case !known:
+		i = u.open(e.PID)
+	case u.last[i] == e.Timestamp:
+		return true
+	}
+	u.entries++
+	u.weights[i] += uint64(percent)
+	u.last[i] = max(u.last[i], e.Timestamp)
+	return !known
+}
+
+// open adds a user that used nothing, if it is new, and returns its index; -1 for what is no process.
+func (u *users) open(pid uint32) int {
+	if pid == 0 || pid > math.MaxInt32 {
+		return -1
+	}
+	if i, known := u.index[pid]; known {
+		return i
+	}
+	i := len(u.list)
+	u.index[pid] = i
+	u.pids = append(u.pids, int32(pid))
+	u.list = append(u.list, gpulibrary.User{PIDs: u.pids[i : i+1 : i+1]})
+	u.weights, u.last = append(u.weights, 0), append(u.last, 0)
+	return i
+}
+
+// weigh makes times of percents, each of which is of the same time.
+func (u *users) weigh(of time.Duration, at func(timestamp uint64) time.Time) {
+	for i := range u.list {
+		if u.weights[i] > 0 {
+			u.list[i].Used = time.Duration(u.weights[i]) * of / 100
+			u.list[i].Last = at(u.last[i])
+		}
+	}
+	u.anonymous = time.Duration(u.unnamed) * of / 100
+}
+
+// used returns the GPU time of all.
+func (u *users) used() (sum time.Duration) {
+	for i := range u.list {
+		sum += u.list[i].Used
+	}
+	return sum
+}
+
+func microseconds(n uint64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+}
