@@ -39,6 +39,7 @@ type learning struct {
 	trouble error // what is wrong with the store, nil if nothing
 	kept    keptLearning
 	saved   time.Time
+	gpus    map[units.Domain][]string // the hardware of GPUs whose models are restored
 }
 
 // store is the part of a storage.Client that learning needs.
@@ -55,12 +56,16 @@ type keptLearning struct {
 	Hardware []string
 	// Zones is what is known of the zones of a kind in a domain, by storedName.
 	Zones map[string]keptZone
+	// GPUs is what is known of GPUs, which are not part of Hardware.
+	GPUs map[string]keptZone `json:",omitempty"`
 }
 
 // keptZone is what is known of the zones of a kind in a domain.
 type keptZone struct {
 	// Rule is the static power model with its settings.
 	Rule string
+	// Hardware is what it was learned on, of a GPU.
+	Hardware []string `json:",omitempty"`
 	static.State
 }
 
@@ -162,12 +167,15 @@ func (k *keptLearning) decode(stored []byte) error {
 }
 
 // restore gives static power models what is stored, if it was learned on this machine. It does nothing before any zone is
-// known. kinds and domains are those of the ledger, by their index.
+// known. GPUs are left to restoreGPUs. kinds and domains are those of the ledger, by their index.
 func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
-	if len(readings) == 0 || !l.cfg.Attribution.learns(l.cfg.Zones) {
+	if !l.cfg.Attribution.learns(l.cfg.Zones) {
 		return
 	}
 	hardware := hardwareOf(l.cfg.RootPath, readings)
+	if hardware == nil {
+		return
+	}
 	if !sameHardware(l.kept.Hardware, hardware) {
 		if l.kept.Hardware != nil {
 			l.logger.Info("Static power learned again: the hardware, its firmware or the kernel has changed",
@@ -178,7 +186,7 @@ func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 	l.kept.Hardware = hardware
 	for i, kind := range kinds {
 		model, ok := rules.Models[i].(*static.Model)
-		if !ok {
+		if !ok || kind.Zone == power.GPU {
 			continue
 		}
 		for domain, name := range domains {
@@ -191,18 +199,19 @@ func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 
 // keep takes over what static power models have learned.
 func (l *learning) keep(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain) {
+	l.keepGPUs(rules, kinds, domains)
 	if l.kept.Hardware == nil {
 		return
 	}
 	zones := map[string]keptZone{}
 	for i, kind := range kinds {
 		model, ok := rules.Models[i].(*static.Model)
-		if !ok {
+		if !ok || kind.Zone == power.GPU {
 			continue
 		}
 		for domain, name := range domains {
 			if state, ok := model.State(domain); ok {
-				zones[storedName(name, kind)] = keptZone{l.rule(kind.Zone), state}
+				zones[storedName(name, kind)] = keptZone{Rule: l.rule(kind.Zone), State: state}
 			}
 		}
 	}
@@ -255,7 +264,7 @@ func (l *learning) due(now time.Time) bool {
 
 // save stores what is kept, and opens the store again if it could not be opened before.
 func (l *learning) save(ctx context.Context, now time.Time) {
-	if l.connect == nil || l.kept.Hardware == nil {
+	if l.connect == nil || l.kept.Hardware == nil && l.kept.GPUs == nil {
 		return
 	}
 	l.saved = now
@@ -283,12 +292,20 @@ func (l *learning) close(ctx context.Context, now time.Time) {
 	}
 }
 
-// hardwareOf describes what static power depends on: where the figures come from, the zones, the processors, their
-// microcode and the kernel. What cannot be read is left out.
-func hardwareOf(root string, readings []power.Reading) []string {
-	hardware := []string{"source " + string(readings[0].Zone.Source)}
+// hardwareOf describes what static power depends on, of all but GPUs: where the figures come from, the zones, the processors,
+// their microcode and the kernel. What cannot be read is left out. It returns nil while no zone is known.
+func hardwareOf(root string, readings []power.Reading) (hardware []string) {
 	for _, r := range readings {
+		if r.Zone.Kind == power.GPU {
+			continue
+		}
+		if hardware == nil {
+			hardware = []string{"source " + string(r.Zone.Source)}
+		}
 		hardware = append(hardware, zonePrefix+r.Zone.ID+" "+r.Zone.Name)
+	}
+	if hardware == nil {
+		return nil
 	}
 	slices.Sort(hardware[1:])
 	return append(hardware, cpu.Hardware(root)...)

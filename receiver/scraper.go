@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,6 +49,8 @@ type energyScraper struct {
 	learning   learning
 	gpus       gpus
 	guests     guests
+
+	warnedOfGPUs bool // that their static power is not set
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -209,6 +212,7 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 	default:
 		s.ledger.Observe(m)
 	}
+	s.welcomeGPUs(m.Readings)
 	s.logSelectedKeys()
 	s.visibility.Observe(m, s.ledger.Builder)
 	s.telemetry.scanned(time.Since(began))
@@ -300,6 +304,24 @@ func (s *energyScraper) keepLearned() {
 // restoreLearned gives static power models what is stored for the zones of these readings.
 func (s *energyScraper) restoreLearned(readings []power.Reading) {
 	s.learning.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
+}
+
+// welcomeGPUs restores what was learned of GPUs that are listed for the first time, before any energy of theirs is attributed. Of
+// the first one it may say that its static power is not known.
+func (s *energyScraper) welcomeGPUs(readings []power.Reading) {
+	i := slices.IndexFunc(readings, func(r power.Reading) bool { return r.Zone.Kind == power.GPU })
+	if i < 0 || !slices.Contains(s.cfg.Zones, power.GPU) {
+		return
+	}
+	c := &s.cfg.Attribution
+	if _, stated := c.StaticPower[power.GPU]; !s.warnedOfGPUs && !stated && c.splitOf(power.GPU) == SplitFixed {
+		s.warnedOfGPUs = true
+		s.set.Logger.Warn("Static power of GPUs is not set: their energy is split by utilization",
+			zap.String("setting", "attribution::static_power"), zap.String("zone", string(power.GPU)))
+	}
+	if c.learns(s.cfg.Zones) {
+		s.learning.restoreGPUs(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
+	}
 }
 
 // delivered is called with the outcome of the collection that scrape returned last.

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// gpuLearner is a receiver's learning on a machine with a package and GPUs.
+type gpuLearner struct {
+	*learning
+	rules    attribution.Rules
+	domains  []units.Domain
+	readings []power.Reading
+}
+
+func newGPULearner(kept keptLearning) *gpuLearner {
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath, cfg.Attribution.Split = "/nonexistent", SplitMinimum
+	l := &gpuLearner{
+		learning: &learning{cfg: cfg, logger: zap.NewNop(), kept: kept},
+		rules:    cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
+	}
+	l.readings = []power.Reading{{Zone: &power.Zone{ID: "intel-rapl:0", Kind: power.Package, Source: power.Measured, Domain: units.NodeCPUs}}}
+	l.restore(&l.rules, cfg.ledgerKinds(), l.domains, l.readings)
+	return l
+}
+
+// plug adds a GPU, and returns its index.
+func (l *gpuLearner) plug(address, id string) int {
+	l.domains = append(l.domains, units.GPU(address))
+	l.readings = append(l.readings, power.Reading{Zone: &power.Zone{ID: id, Kind: power.GPU, Source: power.Measured, Domain: units.GPU(address)}})
+	l.restoreGPUs(&l.rules, l.cfg.ledgerKinds(), l.domains, l.readings)
+	return len(l.domains) - 1
+}
+
+// model returns the static power model of a zone kind.
+func (l *gpuLearner) model(kind power.Kind) *static.Model {
+	for i, k := range l.cfg.ledgerKinds() {
+		if k.Zone == kind && k.Source == power.Measured {
+			return l.rules.Models[i].(*static.Model)
+		}
+	}
+	panic("no such kind")
+}
+
+// learn has a model learn the static power of a domain.
+func (l *gpuLearner) learn(kind power.Kind, domain int, watts units.Energy) {
+	l.model(kind).Active(attribution.Portion{
+		Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 1,
+	})
+}
+
+// restart stores what was learned, and returns the learning of the next start.
+func (l *gpuLearner) restart(t *testing.T) *gpuLearner {
+	l.keep(&l.rules, l.cfg.ledgerKinds(), l.domains)
+	stored, err := l.kept.encode()
+	require.NoError(t, err)
+	var kept keptLearning
+	require.NoError(t, kept.decode(stored))
+	return newGPULearner(kept)
+}
+
+func TestEachGPUKeepsWhatWasLearnedOfItWheneverItAppears(t *testing.T) {
+	l := newGPULearner(keptLearning{})
+	first, second := l.plug("0000:03:00.0", "GPU-1"), l.plug("0000:04:00.0", "GPU-2")
+	l.learn(power.Package, 0, 30)
+	l.learn(power.GPU, first, 40)
+	l.learn(power.GPU, second, 50)
+
+	l = l.restart(t)
+	assert.InDelta(t, 30, l.model(power.Package).StaticPower(0), 0, "without GPUs so far")
+	second, first = l.plug("0000:04:00.0", "GPU-2"), l.plug("0000:03:00.0", "GPU-1")
+	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(first), 0, "with another index")
+	assert.InDelta(t, 50, l.model(power.GPU).StaticPower(second), 0)
+
+	l = l.restart(t).restart(t)
+	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0, "after a start without it")
+}
+
+func TestAnotherGPUInTheSamePlaceIsLearnedAgainAndTheCPUIsNot(t *testing.T) {
+	l := newGPULearner(keptLearning{})
+	l.learn(power.Package, 0, 30)
+	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
+	l = l.restart(t)
+	other := l.plug("0000:03:00.0", "GPU-9")
+	assert.False(t, l.model(power.GPU).Trained(other))
+	assert.InDelta(t, 30, l.model(power.Package).StaticPower(0), 0)
+}
+
+func TestWhatWasLearnedOfAGPUWithoutAnyOtherZoneIsKept(t *testing.T) {
+	l := newGPULearner(keptLearning{})
+	l.kept.Hardware = nil
+	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
+	l = l.restart(t)
+	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0)
+}
+
+// cards is a meter of one GPU.
+type cards struct{ reading power.Reading }
+
+func (c *cards) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
+	c.reading.Total, c.reading.At = c.reading.Total+units.Joule, s.At
+	return []power.Reading{c.reading}, nil
+}
+
+func (*cards) Close() error { return nil }
+
+func TestFixedWithoutTheStaticPowerOfGPUsIsSaidOnceThereIsOne(t *testing.T) {
+	const warning = "Static power of GPUs is not set: their energy is split by utilization"
+	for _, stated := range []bool{false, true} {
+		n := newTestNode(t, func(c *Config) {
+			a := &c.Attribution
+			a.Split, a.StaticPower = SplitFixed, map[power.Kind]float64{power.Package: 10, power.DRAM: 1}
+			if stated {
+				a.StaticPower[power.GPU] = 20
+			}
+		})
+		open := n.s.openMeters
+		n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+			others, err := open(ctx, cfg, host, componenttest.NewNopTelemetrySettings())
+			members := []power.Member{{Name: "cards", Meter: &cards{power.Reading{Zone: &power.Zone{
+				ID: "GPU-1", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0"),
+			}}}}}
+			for _, m := range others.Status() {
+				members = append(members, m.Member)
+			}
+			return power.NewSet(members...), err
+		}
+		n.start()
+		n.run(300*joule, nil)
+		n.run(300*joule, nil)
+		said := 0
+		for _, entry := range n.logs.All() {
+			if entry.Message == warning {
+				said++
+			}
+		}
+		assert.Equal(t, stated, said == 0)
+		assert.LessOrEqual(t, said, 1)
+		require.NoError(t, n.s.shutdown(t.Context()))
+	}
+}
