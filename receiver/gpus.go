@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -13,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu/drm"
 )
 
 // GPUConfig says how GPUs are read.
@@ -61,6 +63,9 @@ func (g *gpus) open(cfg *Config, meters *power.Set, logger *zap.Logger) {
 		if m, ok := meter.Meter.(gpuMeter); ok {
 			g.sources = append(g.sources, m.Usage())
 		}
+	}
+	if slices.Contains(cfg.Zones, power.GPU) || cfg.Metrics.HwGpuUtilization.Enabled {
+		g.sources = append(g.sources, drm.New(drm.Options{Root: cfg.RootPath}))
 	}
 }
 

@@ -20,6 +20,7 @@ type Dir struct {
 	isOpen  bool
 	entries []byte
 	name    []byte
+	stat    unix.Statx_t
 }
 
 // New returns the directory at path. It opens nothing; the first read does.
@@ -190,26 +191,32 @@ func (d *Dir) read(buf []byte) ([]byte, error) {
 	if err := d.open(); err != nil {
 		return nil, err
 	}
-	d.name = append(d.name, 0)
-	// The wrapper in x/sys/unix copies the name to the heap on each call.
-	var fd uintptr
-	for {
-		var errno syscall.Errno
-		fd, _, errno = syscall.Syscall6(unix.SYS_OPENAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])),
-			unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
-		if errno == 0 {
-			break
-		}
-		if errno != unix.EINTR {
-			return d.got(nil, errno)
-		}
+	fd, err := d.openAt(unix.O_RDONLY | unix.O_CLOEXEC)
+	if err != nil {
+		return d.got(nil, err)
 	}
-	n, err := unix.Read(int(fd), buf)
+	n, err := unix.Read(fd, buf)
 	for err == unix.EINTR {
-		n, err = unix.Read(int(fd), buf)
+		n, err = unix.Read(fd, buf)
 	}
-	_ = unix.Close(int(fd))
+	_ = unix.Close(fd)
 	return d.got(buf[:max(n, 0)], err)
+}
+
+// openAt opens the file d.name, to which it appends a NUL. After an error the descriptor is negative. The wrapper in x/sys/unix
+// copies the name to the heap on each call.
+func (d *Dir) openAt(flags uintptr) (int, error) {
+	d.name = append(d.name, 0)
+	for {
+		fd, _, errno := syscall.Syscall6(unix.SYS_OPENAT, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), flags, 0, 0, 0)
+		switch errno {
+		case 0:
+			return int(fd), nil
+		case unix.EINTR:
+			continue
+		}
+		return -1, errno
+	}
 }
 
 func appendInt(b []byte, n int32) []byte {
@@ -222,4 +229,59 @@ func appendInt(b []byte, n int32) []byte {
 			return append(b, digits[i:]...)
 		}
 	}
+}
+
+// EachOf calls yield with the name of every entry of the directory <directory>/<pid>/name, in the kernel's order, until yield
+// returns false. The name is valid during the call only. Errors are bare errno values.
+func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error {
+	if err := d.open(); err != nil {
+		return err
+	}
+	if d.entries == nil {
+		d.entries = make([]byte, 64<<10)
+	}
+	d.nameOf(pid, name)
+	fd, err := d.openAt(unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC)
+	if _, err = d.got(nil, err); err != nil {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		return err
+	}
+	defer unix.Close(fd)
+	more := true
+	for more {
+		n, err := unix.Getdents(fd, d.entries)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return nil
+		}
+		if !eachEntry(d.entries[:n], func(name []byte) { more = more && yield(name) }) {
+			return unix.EIO
+		}
+	}
+	return nil
+}
+
+// SizeOf returns the size that the file or directory <directory>/<pid>/name states. Errors are bare errno values.
+func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
+	if err := d.open(); err != nil {
+		return 0, err
+	}
+	d.nameOf(pid, name)
+	d.name = append(d.name, 0)
+	_, _, errno := syscall.Syscall6(unix.SYS_STATX, uintptr(d.fd), uintptr(unsafe.Pointer(&d.name[0])), 0, unix.STATX_SIZE,
+		uintptr(unsafe.Pointer(&d.stat)), 0)
+	var err error
+	if errno != 0 {
+		err = errno
+	}
+	if _, err := d.got(nil, err); err != nil {
+		return 0, err
+	}
+	return int64(d.stat.Size), nil
 }

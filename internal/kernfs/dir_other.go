@@ -70,3 +70,23 @@ func (d *Dir) LinkOf(pid int32, name string, buf []byte) ([]byte, error) {
 	target, err := os.Readlink(filepath.Join(d.path, strconv.Itoa(int(pid)), name))
 	return buf[:copy(buf, target)], err
 }
+
+// EachOf calls yield with the name of every entry of the directory <directory>/<pid>/name until yield returns false.
+func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error {
+	entries, err := os.ReadDir(filepath.Join(d.path, strconv.Itoa(int(pid)), name))
+	for _, e := range entries {
+		if !yield([]byte(e.Name())) {
+			break
+		}
+	}
+	return err
+}
+
+// SizeOf returns the size of the file or directory <directory>/<pid>/name.
+func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
+	info, err := os.Stat(filepath.Join(d.path, strconv.Itoa(int(pid)), name))
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}

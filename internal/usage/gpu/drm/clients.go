@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// key tells clients apart. IDs are unique for each GPU at least.
+type key struct {
+	device *device
+	id     uint64
+}
+
+// holder is a process that has a client, and a descriptor by which it has it.
+type holder struct {
+	pid, parent int32
+	slot        int32
+	start       time.Duration // of the process
+	fd          int32
+}
+
+// client is one opening of a GPU.
+type client struct {
+	key
+	holder
+	other   holder        // another process that has it too, with a PID of 0 if none is known
+	latest  time.Duration // the latest start of an unrelated process that has held it
+	counted []counter     // by the index of the engine class
+	since   time.Time     // when its counters were read last
+	used    units.CPUTime // in the interval, over all engine classes
+	lost    bool          // its descriptor is closed
+}
+
+// counter is the time or the cycles that engines of one class worked for a client.
+type counter struct {
+	highest, total uint64
+	begun          bool
+}
+
+// maxStep bounds by how much a counter may be above what its engines can have worked since the last reading. More is garbage.
+// Less is what a driver tells late.
+const maxStep = 1000
+
+// count adds what the client used since it was read last. claimed reports whether a client that is new was opened in the
+// interval. A class that shows up later was not used before: amdgpu leaves out what is 0.
+func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
+	d := c.device
+	elapsed, known := d.elapsed, !c.since.IsZero()
+	if known {
+		elapsed = max(0, now.Sub(c.since))
+	}
+	c.since = now
+	counts := d.driver == "amdgpu"
+	for i := range f.engines {
+		e := &f.engines[i]
+		index := -1
+		if e.counts() {
+			index = d.engine(e.name)
+		}
+		if index < 0 {
+			continue
+		}
+		counts, d.counts = true, true
+		for len(c.counted) <= index {
+			c.counted = append(c.counted, counter{begun: known})
+		}
+		used := c.counted[index].advance(e, &d.engines[index].hz, uint64(elapsed), claimed)
+		c.used += used
+		d.engines[index].used += used
+	}
+	d.silent = d.silent || !counts
+}
+
+// advance returns for how long the engines of a class worked for a client in the time that elapsed, by their number. hz is the
+// rate of total cycles, as far as it is known.
+func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed bool) units.CPUTime {
+	value, total, isNew := e.cycles, uint64(0), !c.begun
+	switch {
+	case e.hasNS:
+		value = e.ns
+	case e.hasCounter:
+		total = e.total
+	}
+	step, passed := units.Advance(c.highest, value), units.Advance(c.total, total)
+	c.begun, c.total = true, total
+	switch {
+	case e.hasNS:
+	case !e.hasCounter:
+		step = units.MulDiv(step, uint64(time.Second), e.hz)
+	case passed == total: // the first one
+		step = units.MulDiv(step, uint64(time.Second), *hz)
+	default:
+		step = units.MulDiv(step, elapsed, passed)
+		*hz = units.MulDiv(passed, uint64(time.Second), elapsed)
+	}
+	capacity := max(1, min(e.capacity, maxCapacity))
+	available := elapsed * capacity
+	if isNew && (!claimed || step > 2*available) { // more than twice is from before the interval
+		c.highest = value
+		return 0
+	}
+	if step/maxStep > available {
+		return 0
+	}
+	c.highest = max(c.highest, value)
+	return units.CPUTime(min(step, available) / capacity)
+}
+
+// maxCapacity bounds the number of engines of a class.
+const maxCapacity = 1 << 10
+
+// readClients reads the counters of all clients that are known.
+func (s *Source) readClients(now time.Time) {
+	for _, c := range s.clients {
+		c.used = 0
+		if c.device.asleep {
+			continue
+		}
+		if s.readClient(c, now) {
+			continue
+		}
+		c.lost = true
+		s.anyLost = true
+		if st := s.processes.at(c.slot); st != nil && st.pid == c.pid {
+			st.due = 0
+		}
+	}
+}
+
+// readClient reads a client's counters. It reports whether its descriptor still is the client's.
+func (s *Source) readClient(c *client, now time.Time) bool {
+	text, err := s.proc.ReadOf(c.pid, string(s.nameOf("fdinfo/", c.fd)), s.text)
+	if err != nil {
+		return !gone(err)
+	}
+	s.info.parse(text)
+	if !s.info.hasClient || s.info.client != c.id || s.info.pdev != nil && string(s.info.pdev) != c.device.name {
+		return false
+	}
+	c.count(&s.info, now, false)
+	return true
+}
+
+// nameOf returns the name of a process's file of a descriptor. It is valid until the next call.
+func (s *Source) nameOf(dir string, fd int32) []byte {
+	s.name = strconv.AppendInt(append(s.name[:0], dir...), int64(fd), 10)
+	return s.name
+}
+
+// meet notes that a process has a client, of which info is the text.
+func (s *Source) meet(k key, h holder, claimed bool) {
+	c, now := s.byKey[k], s.look.now
+	switch {
+	case c == nil:
+		if !s.mayMeet() {
+			return
+		}
+		c = &client{key: k, holder: h, latest: h.start}
+		c.count(&s.info, now, claimed)
+		s.clients, s.byKey[k] = append(s.clients, c), c
+		s.unsorted = true
+	case c.lost:
+		c.holder, c.lost = h, false
+		c.count(&s.info, now, false)
+		s.unsorted = true
+	case c.pid == h.pid:
+	case c.yields(h):
+		c.other, c.holder = c.holder, h
+		c.latest = max(c.latest, h.start)
+		s.unsorted = true
+	default:
+		c.other = h
+	}
+}
+
+// yields reports whether the client belongs to the process rather than to the one that has it.
+func (c *client) yields(h holder) bool {
+	switch {
+	case c.parent == h.pid:
+		return true
+	case h.parent == c.pid:
+		return false
+	}
+	return h.start > c.latest
+}
+
+// passOn gives the clients whose process has them no more to another one that has.
+func (s *Source) passOn(now time.Time) {
+	if !s.anyLost {
+		return
+	}
+	for _, c := range s.clients {
+		if c.lost && c.other.pid != 0 {
+			c.holder, c.other = c.other, holder{}
+			s.unsorted = true
+			c.lost = !s.readClient(c, now)
+		}
+	}
+}
+
+// forgetLost forgets the clients that no process was found to have any more.
+func (s *Source) forgetLost() {
+	if !s.anyLost {
+		return
+	}
+	s.anyLost = false
+	s.clients = slices.DeleteFunc(s.clients, func(c *client) bool {
+		if c.lost {
+			delete(s.byKey, c.key)
+		}
+		return c.lost
+	})
+}
+
+// sortClients orders the clients by GPU and process.
+func (s *Source) sortClients() {
+	if s.unsorted {
+		slices.SortFunc(s.clients, func(a, b *client) int {
+			return cmp.Or(cmp.Compare(a.device.name, b.device.name), cmp.Compare(a.pid, b.pid), cmp.Compare(a.id, b.id))
+		})
+		s.unsorted = false
+	}
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// device is a GPU.
+type device struct {
+	name   string // its PCI address or platform device
+	domain units.Domain
+	driver string // the kernel's, empty if not known
+	// counts reports whether a client's counters were seen; silent reports whether a client was seen that has none.
+	counts, silent bool
+	isKFD          bool // KFD knows it
+	present        bool
+	engines        []engine
+	status         kernfs.File // power/runtime_status
+
+	since   time.Time // until when it is known who used it, zero before the first time
+	elapsed time.Duration
+	asleep  bool
+}
+
+// engine is an engine class of a GPU.
+type engine struct {
+	name string
+	used units.CPUTime // in the interval, by all clients and by its capacity
+	hz   uint64        // rate of its total cycles, 0 where it is not known
+}
+
+// counting lists the drivers that count their clients' time. One that counts nothing in this kernel, or with this hardware, is
+// found out when its first client is.
+var counting = []string{"amdgpu", "etnaviv", "i915", "lima", "msm", "msm_dpu", "msm_mdp", "panfrost", "panthor", "v3d", "xe"}
+
+// reported reports whether the source tells who used the GPU.
+func (d *device) reported() bool {
+	return d.present && (d.counts || d.isKFD || !d.silent && slices.Contains(counting, d.driver))
+}
+
+// wakes reports whether reading a client's counters wakes the GPU up (drivers/gpu/drm/xe/xe_drm_client.c, show_run_ticks).
+func (d *device) wakes() bool { return d.driver == "xe" }
+
+// begin starts the interval that ends now.
+func (d *device) begin(now time.Time, buf []byte) {
+	d.asleep = false
+	if d.wakes() {
+		text, err := d.status.Read(buf)
+		d.asleep = err == nil && bytes.HasPrefix(text, []byte("suspend"))
+	}
+	d.elapsed = 0
+	if !d.since.IsZero() && !d.asleep {
+		d.elapsed = max(0, now.Sub(d.since))
+	}
+	for i := range d.engines {
+		d.engines[i].used = 0
+	}
+}
+
+// engine returns the index of the engine class with the name, -1 if there are too many.
+func (d *device) engine(name []byte) int {
+	for i := range d.engines {
+		if d.engines[i].name == string(name) {
+			return i
+		}
+	}
+	if len(d.engines) == maxEngines {
+		return -1
+	}
+	d.engines = append(d.engines, engine{name: string(name)})
+	return len(d.engines) - 1
+}
+
+// busy returns the time of the busiest engine class, at most the interval.
+func (d *device) busy() (busy units.CPUTime) {
+	for i := range d.engines {
+		busy = max(busy, d.engines[i].used)
+	}
+	return min(busy, units.CPUTime(d.elapsed))
+}
+
+// discover finds the GPUs that have a render node, and those of KFD.
+func (s *Source) discover() {
+	for _, d := range s.devices {
+		d.present, d.isKFD = false, false
+	}
+	clear(s.nodes)
+	entries, _ := os.ReadDir(s.path("sys/class/drm")) // without DRM there is none
+	for _, entry := range entries {
+		node := entry.Name()
+		card, isCard := strings.CutPrefix(node, "card")
+		_, isRender := strings.CutPrefix(node, "renderD")
+		if !isRender && !(isCard && !strings.Contains(card, "-")) {
+			continue
+		}
+		path, err := filepath.EvalSymlinks(s.path("sys/class/drm", node, "device"))
+		if err != nil {
+			continue
+		}
+		name := filepath.Base(path)
+		if strings.HasPrefix(name, "amdgpu_xcp") { // a partition of a GPU, which its clients name
+			continue
+		}
+		s.nodes[node] = name
+		if isRender {
+			s.found(name).present = true
+		}
+	}
+	s.kfd.discover(s)
+	for _, d := range s.devices {
+		if !d.present {
+			d.since = time.Time{}
+			_ = d.status.Close()
+		}
+	}
+	slices.SortFunc(s.devices, func(a, b *device) int { return strings.Compare(a.name, b.name) })
+}
+
+// found returns the device with the name, and makes it for a new one.
+func (s *Source) found(name string) *device {
+	if i := slices.IndexFunc(s.devices, func(d *device) bool { return d.name == name }); i >= 0 {
+		return s.devices[i]
+	}
+	d := &device{name: name, domain: units.GPU(name)}
+	dir := s.path("sys/bus/pci/devices", name)
+	if _, err := os.Stat(dir); err != nil {
+		dir = s.path("sys/bus/platform/devices", name)
+	}
+	if driver, err := os.Readlink(filepath.Join(dir, "driver")); err == nil {
+		d.driver = filepath.Base(driver)
+	}
+	d.status.Path = filepath.Join(dir, "power/runtime_status")
+	s.devices = append(s.devices, d)
+	return d
+}
+
+// deviceOf returns the device of a client that was opened as a node, nil if it is not known.
+func (s *Source) deviceOf(f *fdinfo, node []byte) *device {
+	for _, d := range s.devices {
+		if f.pdev != nil && d.name == string(f.pdev) || f.pdev == nil && d.name == s.nodes[string(node)] {
+			if d.driver == "" {
+				d.driver = string(f.driver)
+			}
+			return d
+		}
+	}
+	return nil
+}
+
+func (s *Source) path(elem ...string) string {
+	return filepath.Join(append([]string{s.root}, elem...)...)
+}

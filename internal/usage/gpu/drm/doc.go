@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drm reads who used the GPUs whose drivers tell it in the kernel's own files: the DRM drivers in
+// /proc/<pid>/fdinfo/<fd> (Documentation/gpu/drm-usage-stats.rst), and AMD's KFD, which ROCm computes with, in
+// /sys/class/kfd. The drivers of NVIDIA tell nothing there.
+//
+// # Clients
+//
+// Each time that a process opens a GPU, the driver makes a client with counters of its own. A client that several descriptors or
+// processes share is counted once, for one of the processes: a parent rather than its child; else the one that started last,
+// because brokers such as systemd-logind open a GPU on behalf of sessions that start later. A client stays with its process for as
+// long as that has it, unless a better one is found.
+//
+// A counter that steps back counts nothing until it is above its highest value again. What a client used between the last Read
+// and its end is not known: the kernel drops its counters with it.
+//
+// # GPU time
+//
+// A GPU has several engine classes (render, copy, video) that work side by side, and some have several engines, their capacity.
+// The time of a class is the sum of its clients' times by its capacity. A GPU is as busy as its busiest class: it works as long
+// as any class does, but in what parts of the interval classes worked is not known, and that is the least that is true. What a
+// process used is the sum over all classes, so that a process that renders and copies weighs more than one that only renders.
+// Where a driver counts cycles, time is the interval times cycles by total cycles (xe), or cycles by the highest clock rate.
+//
+// What KFD's queues compute is not in fdinfo: that sums up the jobs of the kernel's scheduler (drivers/gpu/drm/amd/amdgpu,
+// amdgpu_ctx_mgr_usage), and processes write to KFD's queues without the kernel. So KFD's compute and SDMA are two more engine
+// classes of the same GPU. KFD shows how many compute units a process occupies at the moment; their share of all is taken for the
+// whole interval.
+//
+// # Finding clients
+//
+// Only descriptors that are known to be a client's are read each interval. New ones are found by looking at the descriptors of
+// processes that ran since they were last looked at: those that are new, those with another number of descriptors than before
+// (Linux 6.2), and the others when they are twice as old as at the last look, at most after a minute. What that may cost in an
+// interval is bounded. A process that sleeps opens nothing.
+//
+// A client that is found was opened since the last Read if its process did not run between the last look and that Read. All that
+// it used belongs to the interval then. Of any other client, only what it uses from now on does, as its earlier work is not known
+// to be of this interval.
+//
+// # Permissions
+//
+// To see the descriptors of other users' processes takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH (fs/proc/fd.c). Without, their use
+// of a GPU is not known, and Read returns an error beside what it knows. KFD's files are readable by all, unless a device cgroup
+// hides the GPU.
+package drm

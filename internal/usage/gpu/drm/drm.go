@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+// Options say what a Source reads.
+type Options struct {
+	// Root is the root directory of the host: "/", or where it is mounted in a container.
+	Root string
+}
+
+// Source reads who used the GPUs of DRM drivers. It implements gpu.Source. Where there are none, it looks for them once a minute
+// and does nothing else.
+type Source struct {
+	root string
+	proc *kernfs.Dir
+	kfd  kfd
+
+	devices    []*device         // by name
+	nodes      map[string]string // the device of each node: renderD128
+	discovered time.Time
+
+	clients   []*client
+	byKey     map[key]*client
+	unsorted  bool // the clients are
+	anyLost   bool
+	processes processes
+	look      look
+	// firstActive is where in Table.Active the next Read starts, and nextRow the row that was swept last.
+	firstActive, nextRow int
+
+	last time.Time // of the last Read
+
+	info fdinfo
+	text []byte
+	link []byte
+	name []byte
+
+	usage []gpu.Usage
+	users []gpu.User
+	pids  []int32
+}
+
+// findEvery is how often GPUs are looked for.
+const findEvery = time.Minute
+
+// errDenied is the error of Read if processes may not be looked at. Its text must not change from Read to Read.
+var errDenied = errors.New("the descriptors of some processes may not be read, and their use of GPUs is not known: " +
+	"this takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
+
+// New returns a source. It touches nothing of the machine.
+func New(options Options) *Source {
+	s := &Source{
+		root:  options.Root,
+		proc:  kernfs.New(filepath.Join(options.Root, "proc")),
+		kfd:   newKFD(filepath.Join(options.Root, "sys/class/kfd/kfd/proc")),
+		nodes: map[string]string{},
+		byKey: map[key]*client{},
+	}
+	s.look.each = s.descriptor
+	return s
+}
+
+// Close implements gpu.Source.
+func (s *Source) Close() error {
+	errs := []error{s.proc.Close(), s.kfd.proc.Close()}
+	for _, d := range s.devices {
+		errs = append(errs, d.status.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Read implements gpu.Source. It allocates nothing while the same processes use the GPUs.
+func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
+	if s.discovered.IsZero() || now.Sub(s.discovered) >= findEvery {
+		s.discover()
+		s.discovered = now
+	}
+	if len(s.devices) == 0 {
+		return nil, nil
+	}
+	if s.text == nil {
+		s.text, s.link = make([]byte, 16<<10), make([]byte, maxLink)
+	}
+	for _, d := range s.devices {
+		d.begin(now, s.text)
+	}
+	s.readClients(now)
+	s.find(now, t)
+	s.forgetLost()
+	s.sortClients()
+	s.kfd.read(s)
+	s.last = now
+	var err error
+	if s.processes.denied > 0 {
+		err = errDenied
+	}
+	return s.report(now), err
+}
+
+// report returns the usage of each GPU in the interval that ends now.
+func (s *Source) report(now time.Time) []gpu.Usage {
+	s.usage, s.users, s.pids = s.usage[:0], s.users[:0], s.pids[:0]
+	next := 0 // client
+	for _, d := range s.devices {
+		first := len(s.users)
+		for ; next < len(s.clients) && s.clients[next].device == d; next++ {
+			s.use(first, s.clients[next].pid, s.clients[next].used)
+		}
+		s.useKFD(first, d)
+		if !d.reported() {
+			s.users = s.users[:first]
+			continue
+		}
+		s.usage = append(s.usage, gpu.Usage{Domain: d.domain, Busy: d.busy(), Total: units.CPUTime(d.elapsed), Users: s.users[first:]})
+		if !d.asleep {
+			d.since = now
+		}
+	}
+	return s.usage
+}
+
+// use adds what a process used to the users from first on, which are in the order of their PIDs.
+func (s *Source) use(first int, pid int32, used units.CPUTime) {
+	if n := len(s.users); n > first && s.users[n-1].PIDs[0] == pid {
+		s.users[n-1].Used += used
+		return
+	}
+	s.pids = append(s.pids, pid)
+	s.users = append(s.users, gpu.User{PIDs: s.pids[len(s.pids)-1 : len(s.pids) : len(s.pids)], Used: used})
+}
+
+// useKFD adds what processes used through KFD.
+func (s *Source) useKFD(first int, d *device) {
+	if !d.isKFD {
+		return
+	}
+	known := len(s.users)
+	for _, p := range s.kfd.processes {
+		var used units.CPUTime
+		for i, node := range s.kfd.nodes {
+			if node.device == d {
+				used += p.used[i]
+			}
+		}
+		if used == 0 {
+			continue
+		}
+		for first < known && s.users[first].PIDs[0] < p.pid {
+			first++
+		}
+		if first < known && s.users[first].PIDs[0] == p.pid {
+			s.users[first].Used += used
+		} else {
+			s.use(known, p.pid, used)
+		}
+	}
+}

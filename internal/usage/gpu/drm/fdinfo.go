@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"bytes"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+// maxEngines is how many engine classes of a GPU are counted. Drivers have up to ten.
+const maxEngines = 16
+
+// fdinfo is what /proc/<pid>/fdinfo/<fd> tells of a DRM descriptor. Its texts are valid as long as the file's text.
+type fdinfo struct {
+	driver, pdev []byte
+	client       uint64
+	hasClient    bool
+	engines      []engineInfo
+}
+
+// engineInfo is what fdinfo tells of the client's use of one engine class.
+type engineInfo struct {
+	name     []byte
+	capacity uint64 // engines of the class
+	// ns is the time that they worked for the client; cycles and total are cycles that they worked for it and that passed; hz is
+	// the highest rate of those.
+	ns, cycles, total, hz        uint64
+	hasNS, hasCycles, hasCounter bool // hasCounter: total
+}
+
+// counts reports whether anything tells the time that the engines worked.
+func (e *engineInfo) counts() bool { return e.hasNS || e.hasCycles && (e.hasCounter || e.hz > 0) }
+
+// parse reads a text, which need not be of a DRM descriptor (Documentation/gpu/drm-usage-stats.rst). Lines that are malformed or
+// cut short are ignored. It does not allocate once engines has grown.
+func (f *fdinfo) parse(text []byte) {
+	*f = fdinfo{engines: f.engines[:0]}
+	for {
+		line, rest, whole := bytes.Cut(text, []byte{'\n'})
+		if !whole {
+			return
+		}
+		text = rest
+		if line, isDRM := bytes.CutPrefix(line, []byte("drm-")); isDRM {
+			f.line(line)
+		}
+	}
+}
+
+// engineKeys are the keys that end with the name of an engine class. One that begins with another precedes it.
+var engineKeys = []struct {
+	prefix string
+	set    func(*engineInfo, uint64)
+}{
+	{"engine-capacity-", func(e *engineInfo, n uint64) { e.capacity = n }},
+	{"engine-", func(e *engineInfo, n uint64) { e.ns, e.hasNS = n, true }},
+	{"total-cycles-", func(e *engineInfo, n uint64) { e.total, e.hasCounter = n, true }},
+	{"cycles-", func(e *engineInfo, n uint64) { e.cycles, e.hasCycles = n, true }},
+	{"maxfreq-", func(e *engineInfo, n uint64) { e.hz = n }},
+}
+
+// line reads what follows "drm-".
+func (f *fdinfo) line(line []byte) {
+	key, value, ok := bytes.Cut(line, []byte{':'})
+	value = bytes.TrimSpace(value)
+	if !ok || len(value) == 0 {
+		return
+	}
+	switch string(key) {
+	case "driver":
+		f.driver = value
+		return
+	case "pdev":
+		f.pdev = value
+		return
+	case "client-id":
+		id, err := kernfs.ParseUint(value)
+		f.client, f.hasClient = id, err == nil
+		return
+	}
+	for i := range engineKeys {
+		k := &engineKeys[i]
+		if len(key) <= len(k.prefix) || string(key[:len(k.prefix)]) != k.prefix {
+			continue
+		}
+		if n, ok := quantity(value); ok {
+			if e := f.engine(key[len(k.prefix):]); e != nil {
+				k.set(e, n)
+			}
+		}
+		return
+	}
+}
+
+// engine returns the engine class with the name, nil if there are too many.
+func (f *fdinfo) engine(name []byte) *engineInfo {
+	for i := range f.engines {
+		if bytes.Equal(f.engines[i].name, name) {
+			return &f.engines[i]
+		}
+	}
+	if len(f.engines) == maxEngines {
+		return nil
+	}
+	f.engines = append(f.engines, engineInfo{name: name})
+	return &f.engines[len(f.engines)-1]
+}
+
+// quantity returns a number with a unit: ns, Hz, KHz, MHz or none.
+func quantity(value []byte) (uint64, bool) {
+	digits, unit, _ := bytes.Cut(value, []byte{' '})
+	n, err := kernfs.ParseUint(digits)
+	if err != nil {
+		return 0, false
+	}
+	scale := uint64(1)
+	switch string(unit) {
+	case "", "ns", "Hz":
+	case "KHz":
+		scale = 1e3
+	case "MHz":
+		scale = 1e6
+	default:
+		return 0, false
+	}
+	return n * scale, n <= 1<<63/scale
+}

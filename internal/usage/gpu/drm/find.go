@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// What finding clients may cost.
+const (
+	// descriptorsPerSecond is how many descriptors are looked at for each second of an interval, and at least and at most in one.
+	descriptorsPerSecond = 2048
+	minDescriptors       = 512
+	maxDescriptors       = 8192
+	// firstDescriptors is how many are looked at in the first Read.
+	firstDescriptors = 1 << 17
+	// lookCost is what a look at a process costs beside its descriptors, and countCost what their number costs.
+	lookCost  = 8
+	countCost = 2
+	// sweepRows is how many rows of the table an interval looks for processes that were not looked at when they ran.
+	sweepRows = 1024
+	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
+	maxLook = 2048
+	// maxTexts is how many of them may be read because they may be a GPU's, and textCost what one costs.
+	maxTexts, textCost = 256, 4
+	// lastDescriptor is the last descriptor of a process that is looked at.
+	lastDescriptor = 1<<14 - 1
+	// maxClients is how many clients are read each interval, and maxOfProcess how many of one process.
+	maxClients, maxOfProcess = 1 << 14, 512
+	// The time between two looks at a process that runs and whose number of descriptors is the same: its age, within these.
+	minPause = time.Second
+	maxPause = time.Minute
+)
+
+// process is what is known of the process in a slot of the table.
+type process struct {
+	pid    int32
+	from   int32 // the descriptor that the next look starts at
+	denied bool  // its descriptors may not be seen
+	start  time.Duration
+	// cpu is its CPU time when it was last known to have no other clients than those that are known.
+	cpu         uint64
+	due         time.Duration // when it is looked at again although the number of its descriptors is the same
+	descriptors int64         // their number, negative where the kernel does not tell it
+}
+
+// processes are by slot.
+type processes struct {
+	bySlot []process
+	denied int
+}
+
+func (p *processes) at(slot int32) *process {
+	if int(slot) >= len(p.bySlot) {
+		return nil
+	}
+	return &p.bySlot[slot]
+}
+
+// of returns what is known of the process of a row. known reports whether it was looked at before.
+func (p *processes) of(row *cpu.Process) (st *process, known bool) {
+	st = &p.bySlot[row.Slot]
+	if st.pid == row.PID && st.start == row.Start {
+		return st, true
+	}
+	return st, false
+}
+
+// set replaces what is known of the process in a slot.
+func (p *processes) set(st *process, to process) {
+	if st.denied {
+		p.denied--
+	}
+	if to.denied {
+		p.denied++
+	}
+	*st = to
+}
+
+// follow drops what is known of processes that ended.
+func (p *processes) follow(t *cpu.Table) {
+	if n := t.Slots(); n < len(p.bySlot) { // slots have been renumbered
+		*p = processes{bySlot: make([]process, n)}
+	} else {
+		p.bySlot = append(p.bySlot, make([]process, n-len(p.bySlot))...)
+	}
+	for i := range t.Ended {
+		if st := &p.bySlot[t.Ended[i].Slot]; st.pid == t.Ended[i].PID {
+			p.set(st, process{})
+		}
+	}
+}
+
+// find looks for clients that are not known yet.
+func (s *Source) find(now time.Time, t *cpu.Table) {
+	s.processes.follow(t)
+	budget := firstDescriptors
+	if !s.last.IsZero() {
+		budget = int(now.Sub(s.last).Seconds() * descriptorsPerSecond)
+		budget = max(minDescriptors, min(budget, maxDescriptors))
+	}
+	l := &s.look
+	l.budget, l.now, l.table = budget, now, t
+	s.lookAtLost(t)
+	s.passOn(now)
+	s.lookAtActive(t)
+	s.sweep(t)
+	l.table = nil
+}
+
+// lookAtLost looks at processes that closed the descriptor by which they had a client: they may have it by another.
+func (s *Source) lookAtLost(t *cpu.Table) {
+	if !s.anyLost {
+		return
+	}
+	for _, c := range s.clients {
+		st := s.processes.at(c.slot)
+		if !c.lost || st == nil || st.pid != c.pid || st.due != 0 || s.look.budget <= 0 {
+			continue
+		}
+		if _, err := s.proc.SizeOf(c.pid, "fd"); err != nil {
+			continue
+		}
+		if i := slices.IndexFunc(t.Processes, func(p cpu.Process) bool { return p.PID == c.pid }); i >= 0 {
+			s.lookAt(&t.Processes[i])
+		}
+	}
+}
+
+// lookAtActive looks at processes that are new or ran, those first that come after the last one that it had no budget for.
+func (s *Source) lookAtActive(t *cpu.Table) {
+	n := len(t.Active)
+	for i := range n {
+		at := (i + s.firstActive) % n
+		if s.look.budget <= 0 {
+			s.firstActive = at
+			return
+		}
+		row := &t.Processes[t.Active[at]]
+		if row.Kernel || row.Zombie {
+			continue
+		}
+		st, known := s.processes.of(row)
+		if !known || t.Now >= st.due || s.recount(row, st) {
+			s.lookAt(row)
+		}
+	}
+}
+
+// recount reports whether a process may have another number of descriptors than at the last look.
+func (s *Source) recount(row *cpu.Process, st *process) bool {
+	if st.descriptors < 0 {
+		return true
+	}
+	s.look.budget -= countCost
+	n, err := s.proc.SizeOf(row.PID, "fd")
+	if err != nil || n != st.descriptors {
+		return true
+	}
+	if st.from == 0 {
+		st.cpu = uint64(row.CPU)
+	}
+	return false
+}
+
+// sweep looks at processes that ran since the last look at them.
+func (s *Source) sweep(t *cpu.Table) {
+	for range min(sweepRows, len(t.Processes)) {
+		if s.look.budget <= 0 {
+			return
+		}
+		s.nextRow = (s.nextRow + 1) % len(t.Processes)
+		row := &t.Processes[s.nextRow]
+		if row.Kernel || row.Zombie {
+			continue
+		}
+		if st, known := s.processes.of(row); !known || uint64(row.CPU) != st.cpu && t.Now >= st.due {
+			s.lookAt(row)
+		}
+	}
+}
+
+// look is a look at the descriptors of one process.
+type look struct {
+	budget int
+	now    time.Time
+	table  *cpu.Table
+	each   func(name []byte) bool
+
+	row     *cpu.Process
+	claimed bool  // a client that is new was opened in this interval
+	from    int32 // first descriptor to look at
+	seen    int   // descriptors
+	texts   int   // of them that were read
+	clients int   // of the process, negative if they are not counted yet
+	next    int32 // where the next look goes on, 0 at the end
+	unread  bool  // a client could not be read
+	denied  bool
+}
+
+// lookAt looks at the descriptors of a process.
+func (s *Source) lookAt(row *cpu.Process) {
+	st, known := s.processes.of(row)
+	l := &s.look
+	l.row, l.seen, l.texts, l.next, l.unread, l.denied, l.clients = row, 0, 0, 0, false, false, -1
+	l.from = 0
+	l.claimed = !s.last.IsZero() && l.table.BornSinceLastScan(row)
+	if known {
+		l.from = st.from
+		l.claimed = l.claimed || st.from == 0 && uint64(row.CPU-min(row.Used, row.CPU)) <= st.cpu
+	}
+	descriptors, err := s.proc.SizeOf(row.PID, "fd")
+	if err == nil {
+		err = s.proc.EachOf(row.PID, "fd", l.each)
+	}
+	l.budget -= lookCost + l.seen + textCost*l.texts
+	age := l.table.Now - row.Start
+	to := process{
+		pid: row.PID, start: row.Start, from: l.next, denied: l.denied || denied(err), cpu: uint64(row.CPU),
+		due: l.table.Now + max(minPause, min(age, maxPause)), descriptors: descriptors,
+	}
+	if err != nil || l.from != 0 || int64(l.seen) != descriptors {
+		to.descriptors = -1
+	}
+	if l.next != 0 || l.unread {
+		to.due, to.cpu = l.table.Now, 0
+	}
+	s.processes.set(st, to)
+}
+
+// descriptor looks at one descriptor.
+func (s *Source) descriptor(name []byte) bool {
+	l := &s.look
+	fd, err := strconv.ParseInt(string(name), 10, 32)
+	if err != nil || int32(fd) < l.from {
+		return true
+	}
+	if fd > lastDescriptor {
+		return false
+	}
+	if l.seen == maxLook || l.texts == maxTexts {
+		l.next = int32(fd)
+		return false
+	}
+	l.seen++
+	target, err := s.proc.LinkOf(l.row.PID, string(s.nameOf("fd/", int32(fd))), s.link)
+	if err != nil {
+		l.denied = l.denied || denied(err)
+		return !l.denied
+	}
+	if node, ok := nodeOf(target); ok {
+		l.texts++
+		s.open(int32(fd), node)
+	}
+	return true
+}
+
+// nodeOf returns the name of the device node that a descriptor's link names, if it may be a GPU's. In a container the node may
+// have another name.
+func nodeOf(link []byte) ([]byte, bool) {
+	i := bytes.LastIndexByte(link, '/')
+	if i < 0 || len(link) == maxLink {
+		return nil, false
+	}
+	if bytes.Contains(link, []byte("/dri/")) {
+		return link[i+1:], true
+	}
+	name, ok := bytes.CutPrefix(link, []byte("/dev/"))
+	if !ok || bytes.HasPrefix(name, []byte("pts/")) || bytes.HasPrefix(name, []byte("shm/")) {
+		return nil, false
+	}
+	return name, !slices.ContainsFunc(otherNodes, func(other string) bool { return string(name) == other })
+}
+
+// otherNodes are nodes that many processes have open.
+var otherNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "kmsg", "fuse", "kvm", "vhost-net", "net/tun", "rtc0"}
+
+// maxLink is how much of a descriptor's link is read.
+const maxLink = 128
+
+// open notes the client of a descriptor that may be a GPU's.
+func (s *Source) open(fd int32, node []byte) {
+	l := &s.look
+	for _, d := range s.devices {
+		if d.asleep && d.name == s.nodes[string(node)] {
+			l.unread = true
+			return
+		}
+	}
+	text, err := s.proc.ReadOf(l.row.PID, string(s.nameOf("fdinfo/", fd)), s.text)
+	if err != nil {
+		l.denied = l.denied || denied(err)
+		return
+	}
+	s.info.parse(text)
+	d := s.deviceOf(&s.info, node)
+	if d == nil {
+		return
+	}
+	if !s.info.hasClient {
+		d.silent = true
+		return
+	}
+	h := holder{pid: l.row.PID, parent: l.row.Parent, slot: l.row.Slot, start: l.row.Start, fd: fd}
+	s.meet(key{d, s.info.client}, h, l.claimed)
+}
+
+// mayMeet reports whether another client of the process that is looked at may be read each interval.
+func (s *Source) mayMeet() bool {
+	l := &s.look
+	if l.clients < 0 {
+		l.clients = 0
+		for _, c := range s.clients {
+			if c.pid == l.row.PID {
+				l.clients++
+			}
+		}
+	}
+	l.clients++
+	return l.clients <= maxOfProcess && len(s.clients) < maxClients
+}
+
+// gone reports whether an error means that a process or a descriptor is gone.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
+
+func denied(err error) bool { return errors.Is(err, fs.ErrPermission) }

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// kfd reads who computes through AMD's KFD (drivers/gpu/drm/amd/amdkfd/kfd_process.c, kfd_topology.c).
+type kfd struct {
+	proc      *kernfs.Dir // /sys/class/kfd/kfd/proc
+	nodes     []*kfdNode
+	processes []*kfdProcess // by PID
+	listed    []int32       // PIDs, of this Read
+	list      func(name []byte)
+	begun     bool // there was a Read with nodes
+}
+
+// kfdNode is a GPU of KFD, or a partition of one.
+type kfdNode struct {
+	id              string // gpu_id
+	device          *device
+	units           uint64 // compute units
+	sdma            uint64 // SDMA engines
+	occupancy, time string // its files of a process
+}
+
+// kfdProcess is a process that has KFD open.
+type kfdProcess struct {
+	pid    int32
+	copied []counter // SDMA, by the index of the node
+	used   []units.CPUTime
+}
+
+// The engine classes of KFD. amdgpu's fdinfo has none of these names.
+var (
+	kfdCompute = []byte("kfd-compute")
+	kfdSDMA    = []byte("kfd-sdma")
+)
+
+func newKFD(proc string) kfd {
+	k := kfd{proc: kernfs.New(proc)}
+	return k
+}
+
+// discover finds the GPUs of KFD's topology.
+func (k *kfd) discover(s *Source) {
+	const topology = "sys/class/kfd/kfd/topology/nodes"
+	entries, _ := os.ReadDir(s.path(topology)) // without KFD there is none
+	var found []*kfdNode
+	for _, entry := range entries {
+		id, err := os.ReadFile(s.path(topology, entry.Name(), "gpu_id"))
+		gpuID := string(bytes.TrimSpace(id))
+		if err != nil || gpuID == "" || gpuID == "0" { // a node of CPUs
+			continue
+		}
+		properties, err := os.ReadFile(s.path(topology, entry.Name(), "properties"))
+		if err != nil {
+			continue
+		}
+		if node := newKFDNode(gpuID, properties); node != nil {
+			name := pciAddress(property(properties, "domain"), property(properties, "location_id"))
+			node.device = s.found(name)
+			node.device.present, node.device.isKFD = true, true
+			found = append(found, node)
+		}
+	}
+	same := slices.EqualFunc(found, k.nodes, func(a, b *kfdNode) bool { return *a == *b })
+	if !same {
+		k.nodes, k.processes, k.begun = found, nil, false
+	}
+}
+
+// newKFDNode returns the GPU with some properties, nil for one without compute units.
+func newKFDNode(id string, properties []byte) *kfdNode {
+	n := &kfdNode{
+		id: id, units: property(properties, "simd_count") / max(1, property(properties, "simd_per_cu")),
+		sdma:      max(1, property(properties, "num_sdma_engines")+property(properties, "num_sdma_xgmi_engines")),
+		occupancy: "stats_" + id + "/cu_occupancy", time: "sdma_" + id,
+	}
+	if n.units == 0 {
+		return nil
+	}
+	return n
+}
+
+// property returns a number of a node's properties, 0 if it is not there.
+func property(properties []byte, name string) uint64 {
+	for line := range bytes.Lines(properties) {
+		if key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte{' '}); string(key) == name {
+			n, err := kernfs.ParseUint(value)
+			if err != nil {
+				return 0
+			}
+			return min(n, 1<<32)
+		}
+	}
+	return 0
+}
+
+// pciAddress returns the address of a location: the bus in bits 8 to 15, the device in bits 3 to 7 and the function below. The
+// bits from 28 on number partitions.
+func pciAddress(domain, location uint64) string {
+	return fmt.Sprintf("%04x:%02x:%02x.%x", domain, location>>8&0xff, location>>3&0x1f, location&7)
+}
+
+// read reads what processes used since the last Read. One that is new opened KFD since then.
+func (k *kfd) read(s *Source) {
+	if len(k.nodes) == 0 {
+		return
+	}
+	k.listed = k.listed[:0]
+	if k.list == nil {
+		k.list = k.add
+	}
+	if err := k.proc.Each(k.list); err != nil {
+		k.listed = k.listed[:0]
+	}
+	slices.Sort(k.listed)
+	k.match()
+	for _, p := range k.processes {
+		for i, node := range k.nodes {
+			p.used[i] = p.read(k, i, node, s)
+		}
+	}
+	k.begun = true
+}
+
+func (k *kfd) add(name []byte) {
+	if pid, err := strconv.ParseInt(string(name), 10, 32); err == nil && pid > 0 {
+		k.listed = append(k.listed, int32(pid))
+	}
+}
+
+// match makes the processes those that are listed.
+func (k *kfd) match() {
+	if slices.EqualFunc(k.listed, k.processes, func(pid int32, p *kfdProcess) bool { return pid == p.pid }) {
+		return
+	}
+	known := k.processes
+	k.processes = nil
+	for _, pid := range k.listed {
+		i, ok := slices.BinarySearchFunc(known, pid, func(p *kfdProcess, pid int32) int { return int(p.pid) - int(pid) })
+		if ok {
+			k.processes = append(k.processes, known[i])
+			continue
+		}
+		n := len(k.nodes)
+		p := &kfdProcess{pid: pid, copied: make([]counter, n), used: make([]units.CPUTime, n)}
+		for i := range p.copied {
+			p.copied[i].begun = k.begun // at 0
+		}
+		k.processes = append(k.processes, p)
+	}
+}
+
+// read returns for how long a GPU worked for the process.
+func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used units.CPUTime) {
+	d := node.device
+	if n, ok := k.number(p.pid, node.occupancy, s.text); ok {
+		compute := units.CPUTime(units.MulDiv(uint64(d.elapsed), min(n, node.units), k.unitsOf(d)))
+		used += compute
+		if e := d.engine(kfdCompute); e >= 0 {
+			d.engines[e].used += compute
+		}
+	}
+	if n, ok := k.number(p.pid, node.time, s.text); ok {
+		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
+		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false)
+		used += copied
+		if e := d.engine(kfdSDMA); e >= 0 {
+			d.engines[e].used += copied
+		}
+	}
+	return used
+}
+
+// number returns the number in a file of a process.
+func (k *kfd) number(pid int32, name string, buf []byte) (uint64, bool) {
+	text, err := k.proc.ReadOf(pid, name, buf)
+	if err != nil {
+		return 0, false
+	}
+	n, err := kernfs.ParseUintLine(text)
+	return n, err == nil
+}
+
+// unitsOf returns the compute units of a GPU, of all its partitions.
+func (k *kfd) unitsOf(d *device) (n uint64) {
+	for _, node := range k.nodes {
+		if node.device == d {
+			n += node.units
+		}
+	}
+	return n
+}
