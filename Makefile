@@ -8,10 +8,12 @@ HISTORIES   ?= 11000
 BENCHTIME   ?= 1s
 BENCH       ?= .
 IMAGE       ?= otelcol-energy:0.1.0-dev
+IMAGE_GPU   ?= otelcol-energy-gpu:0.1.0-dev
 CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
 
 COLLECTOR := build/otelcol-energy
 K8S_COLLECTOR := build/k8s/otelcol-energy
+GPU_COLLECTOR := build/gpu/otelcol-energy
 ENERGY    := build/energy
 LOG       := build/otelcol-energy.log
 
@@ -25,11 +27,12 @@ LINT := go tool -modfile=$(CURDIR)/internal/tools/lint/go.mod golangci-lint
 export GOWORK := off
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
-GO_FILES := $(shell find receiver internal \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
+GO_FILES := $(shell find receiver internal extension/gpulibrary \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
+GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/nvml -name '*.go' -not -name '*_test.go')
 ENERGY_FILES := $(shell find cmd/energy internal/power/*.go internal/power/model internal/kernfs internal/units -name '*.go' -not -name '*_test.go')
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s image validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu image image-gpu validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +57,9 @@ train: $(ENERGY) ## train a power model on a machine with meters: FLAGS="-for 60
 
 build: $(COLLECTOR) $(ENERGY) ## build the collector (build/otelcol-energy)
 
+# Fails if a collector is not one static file.
+STATIC = ! ldd $@ >/dev/null 2>&1 || { echo "$@ needs shared libraries, but must be static" >&2; rm $@; exit 1; }
+
 # What is built already needs no Go, which sudo often does not find.
 NEED_GO = command -v go >/dev/null || { echo "go was not found, so $@ cannot be built. Run make build first, without sudo." >&2; exit 1; }
 
@@ -62,6 +68,7 @@ $(COLLECTOR): builder-config.yaml go.mod go.sum internal/tools/go.mod internal/t
 	@test -e build/go.sum && echo "Building $@" || echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build
 	@CGO_ENABLED=0 $(TOOL) builder --config builder-config.yaml >build/builder.log 2>&1 || { cat build/builder.log >&2; exit 1; }
+	@$(STATIC)
 	@touch $@
 
 build-k8s: $(K8S_COLLECTOR) ## build the collector for Kubernetes (build/k8s/otelcol-energy)
@@ -71,6 +78,16 @@ $(K8S_COLLECTOR): deploy/builder-config-k8s.yaml go.mod go.sum internal/tools/go
 	@echo "Building $@; the first time, this takes some minutes"
 	@mkdir -p build/k8s
 	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-k8s.yaml >build/k8s/builder.log 2>&1 || { cat build/k8s/builder.log >&2; exit 1; }
+	@$(STATIC)
+	@touch $@
+
+build-gpu: $(GPU_COLLECTOR) ## build the collector that reads NVIDIA GPUs (build/gpu/otelcol-energy)
+
+$(GPU_COLLECTOR): deploy/builder-config-gpu.yaml go.mod go.sum internal/tools/go.mod internal/tools/go.sum $(GO_FILES) $(GPU_FILES)
+	@$(NEED_GO)
+	@echo "Building $@; the first time, this takes some minutes"
+	@mkdir -p build/gpu
+	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-gpu.yaml >build/gpu/builder.log 2>&1 || { cat build/gpu/builder.log >&2; exit 1; }
 	@touch $@
 
 $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
@@ -82,7 +99,7 @@ $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
 	$(COLLECTOR) validate --config $(CONFIG)
 
-check-deploy: build build-k8s ## check the files of deploy/ with the installed tools that read them
+check-deploy: build build-k8s build-gpu ## check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
 image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
@@ -90,6 +107,19 @@ image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUN
 	@cp $(K8S_COLLECTOR) deploy/docker/config.yaml build/image/
 	@cp $(CA_BUNDLE) build/image/ca-certificates.crt
 	docker build --tag $(IMAGE) --file deploy/docker/Dockerfile build/image
+
+# What NVIDIA's library needs of glibc, besides what the collector does.
+GPU_LIBRARIES := libm.so.6 librt.so.1 libpthread.so.0 libdl.so.2
+
+image-gpu: build-gpu ## build the image otelcol-energy-gpu:0.1.0-dev with docker, with glibc of this machine
+	@rm -rf build/image-gpu && mkdir -p build/image-gpu/root
+	@cp $(GPU_COLLECTOR) deploy/docker/config.yaml deploy/docker/gpu.yaml build/image-gpu/
+	@cp $(CA_BUNDLE) build/image-gpu/ca-certificates.crt
+	@set -e; needed=$$(ldd $(GPU_COLLECTOR) | grep -o '/[^ ]*'); \
+	glibc=$$(dirname "$$(echo "$$needed" | grep '/libc\.so')"); \
+	for library in $(GPU_LIBRARIES); do needed="$$needed $$glibc/$$library"; done; \
+	cp --dereference --parents $$(echo $$needed | tr ' ' '\n' | sort -u) build/image-gpu/root
+	docker build --tag $(IMAGE_GPU) --file deploy/docker/Dockerfile.gpu build/image-gpu
 
 test: ## run all tests, with the race detector if there is a C compiler
 	@set -e; race=-race; \
@@ -110,7 +140,7 @@ attack: build ## attack the collector with hostile processes, forged cgroups and
 	@internal/test/integration/attack.sh
 
 generate: ## write the generated files
-	go generate -skip bpf2go ./...
+	@set -e; for m in $(MODULES); do go -C $$m generate -skip bpf2go ./...; done
 
 generate-bpf: ## compile the BPF programs (needs clang and libbpf-dev; BPF2GO_CC names the compiler)
 	go generate -run bpf2go ./...

@@ -39,6 +39,8 @@ checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml
 checks "deploy/kepler/kubernetes.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
+checks "deploy/docker/gpu.yaml, by the collector for GPUs" \
+	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml
 awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print}' deploy/helm/values.yaml >"$scratch/helm.yaml"
 checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"

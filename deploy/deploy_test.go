@@ -135,10 +135,13 @@ func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
 	}
 }
 
-func TestKubernetesCollectorContainsTheLeanOne(t *testing.T) {
-	lean, fuller := documents(t, "../builder-config.yaml")[0], documents(t, "builder-config-k8s.yaml")[0]
-	for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers"} {
-		assert.Subset(t, fuller[kind], lean[kind], kind)
+func TestEachCollectorContainsTheLeanerOne(t *testing.T) {
+	configs := []string{"../builder-config.yaml", "builder-config-k8s.yaml", "builder-config-gpu.yaml"}
+	for i, path := range configs[1:] {
+		lean, fuller := documents(t, configs[i])[0], documents(t, path)[0]
+		for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers"} {
+			assert.Subset(t, fuller[kind], lean[kind], "%s of %s", kind, path)
+		}
 	}
 }
 

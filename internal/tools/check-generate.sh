@@ -17,7 +17,7 @@ list() {
 }
 
 list >"$before"
-go generate -skip bpf2go ./... # compiling BPF needs clang: the objects in git are not rebuilt
+make --no-print-directory generate # compiling BPF needs clang: the objects in git are not rebuilt
 list >"$after"
 
 drifted=$(sort "$before" "$after" | uniq -u | sed 's/^[0-9a-f]*  //' | sort -u)
