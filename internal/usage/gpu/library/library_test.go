@@ -586,7 +586,7 @@ func longHistory(t *testing.T, random *rand.Rand) {
 		for _, user := range n.used {
 			used += user
 		}
-		require.InDelta(t, n.total, used+n.unowned, 1e4, "each moment is somebody's, or unattributed, to rounding")
+		require.InDelta(t, float64(n.total), float64(used+n.unowned), 1e4, "each moment is somebody's, or unattributed, to rounding")
 	}
 	for pids, used := range n.used {
 		require.LessOrEqual(t, used, told[pids], pids)
