@@ -18,8 +18,14 @@ type device struct {
 	zone power.Zone
 	// returned is up to when the energy of the GPU was returned.
 	returned time.Time
-	// counted is up to when the usage is in pending, and known up to when the library knew it. Between them it was unattributed.
+	// counted is up to when the usage is in pending, less the time that the library has not told yet, and known up to when the
+	// library knew it.
 	counted, known time.Time
+	untold         time.Duration
+	// energy is the counter as the zone has it, if hasEnergy, and seen as the last poll had it.
+	energy    units.Energy
+	hasEnergy bool
+	seen      uint64
 	// unknown is why it is not known who uses the GPU, nil if it is.
 	unknown error
 
@@ -34,35 +40,51 @@ const (
 	// patience is how long the energy waits for usage that the library does not know. A library that can be asked again tells it
 	// then, for the whole time.
 	patience = 10 * time.Second
+	// maxLag is how much of a poll's usage may be told by the next one: drivers show samples late.
+	maxLag = 2 * time.Second
 )
 
-// take adds the usage of a poll. The first poll is the baseline.
-func (d *device) take(found *gpulibrary.Device, in *cgroups) {
+// take adds the usage of a poll, and reports whether there is any up to its moment. The first poll is the baseline.
+func (d *device) take(found *gpulibrary.Device, in *cgroups) bool {
 	at := found.At
 	if d.counted.IsZero() {
 		d.counted, d.known = at, at
-		return
+		return true
 	}
 	span := at.Sub(d.counted)
-	if span <= 0 {
-		return
+	isKnown := found.UsageErr == nil && found.Elapsed > 0
+	if span <= 0 || !isKnown && at.Sub(d.known) <= patience {
+		return false
 	}
+	t := d.next(at)
+	d.counted, d.untold, d.unknown = at, d.untold+span, nil
+	if isKnown {
+		d.known = at
+		elapsed := min(found.Elapsed, d.untold) // of what was unattributed, nothing counts again
+		t.fill(found, elapsed, in)
+		d.untold -= elapsed
+	} else if found.Err == nil { // else the zone tells what is wrong
+		d.unknown = found.UsageErr
+	}
+	if !isKnown || d.untold > maxLag { // the library has begun anew
+		t.addUnattributed(d.untold)
+		d.untold = 0
+	}
+	return true
+}
+
+// value returns the energy of a poll as its zone's sensor tells it. isCounted reports whether the usage up to the same moment is
+// known: if it is not, or the counter stands still, the zone has nothing new, so that its next energy is that of a time whose usage is
+// known.
+func (d *device) value(found *gpulibrary.Device, isCounted bool) power.Value {
 	switch {
-	case found.UsageErr == nil && found.Elapsed > 0:
-		d.next(at).fill(found, span, in)
-		d.known, d.unknown = at, nil
-	case found.UsageErr == nil: // the library begins anew
-		d.next(at).fillUnattributed(span)
-		d.known, d.unknown = at, nil
-	case at.Sub(d.known) <= patience:
-		return
-	default:
-		d.next(at).fillUnattributed(span)
-		if d.unknown = found.UsageErr; found.Err != nil {
-			d.unknown = nil // the zone tells what is wrong
-		}
+	case found.HasPower:
+		return power.PowerValue(&d.zone, found.Power, found.Average, found.At)
+	case !d.hasEnergy || isCounted && found.Energy != d.seen:
+		d.energy, d.hasEnergy = units.Energy(found.Energy), true
 	}
-	d.counted = at
+	d.seen = found.Energy
+	return power.EnergyValue(&d.zone, d.energy, found.At)
 }
 
 // next returns an empty tally at the end of those that are pending.
@@ -134,10 +156,8 @@ func (t *tally) reset(at time.Time) {
 	clear(t.single)
 }
 
-// fill sets the usage of a poll that stands for span. What the library tells of a longer time was unattributed in part before: the
-// part of span is taken.
-func (t *tally) fill(found *gpulibrary.Device, span time.Duration, in *cgroups) {
-	elapsed := min(found.Elapsed, span)
+// fill sets the usage of a poll as far as it is of the last part of its time, elapsed.
+func (t *tally) fill(found *gpulibrary.Device, elapsed time.Duration, in *cgroups) {
 	part := func(of time.Duration) units.CPUTime {
 		used := uint64(min(max(of, 0), maxTime))
 		if elapsed < found.Elapsed {
@@ -161,9 +181,11 @@ func (t *tally) fill(found *gpulibrary.Device, span time.Duration, in *cgroups) 
 	}
 }
 
-// fillUnattributed sets the usage of a time of which it is not known who used the GPU.
-func (t *tally) fillUnattributed(span time.Duration) {
-	t.busy, t.total, t.unattributed = units.CPUTime(span), units.CPUTime(span), units.CPUTime(span)
+// addUnattributed adds a time of which it is not known who used the GPU.
+func (t *tally) addUnattributed(d time.Duration) {
+	t.busy += units.CPUTime(d)
+	t.total += units.CPUTime(d)
+	t.unattributed = units.AddSaturating(t.unattributed, units.CPUTime(d))
 }
 
 // add adds the next tally.

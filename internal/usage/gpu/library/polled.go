@@ -111,15 +111,12 @@ func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now t
 	}
 	found.UsageErr = cmp.Or(found.UsageErr, p.elsewhere)
 	d := p.device(&found)
-	d.take(&found, p.cgroups)
-	switch {
-	case found.Err != nil:
+	isCounted := d.take(&found, p.cgroups)
+	if found.Err != nil {
 		p.values = append(p.values, power.FailedValue(&d.zone, fmt.Errorf("%s: %w", p.Name, found.Err)))
-	case found.HasPower:
-		p.values = append(p.values, power.PowerValue(&d.zone, found.Power, found.Average, found.At))
-	default:
-		p.values = append(p.values, power.EnergyValue(&d.zone, units.Energy(found.Energy), found.At))
+		return
 	}
+	p.values = append(p.values, d.value(&found, isCounted))
 }
 
 // address returns the address that names the GPU's domain.
