@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"context"
 	"maps"
 	"reflect"
 	"slices"
@@ -12,12 +13,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/filter"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -73,6 +78,12 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	n.s.readCPUs = func(string) ([]cpu.CPU, error) {
 		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
+	n.s.openMeters = func(ctx context.Context, cfg *Config, _ component.Host, _ component.TelemetrySettings) (*power.Set, error) {
+		all := func(power.Kind) bool { return true }
+		rapl, err := openPowercap(ctx, &meterOptions{Config: cfg, want: all})
+		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), err
+	}
+	n.s.gpus.sources = append(n.s.gpus.sources, new(cardUsage))
 	n.start()
 	for i := range uint64(2) { // more the second time, so that not all power is static
 		for _, z := range h.Zones {
@@ -92,6 +103,30 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 	}
 	return n.md
 }
+
+// cardMeter reads one graphics card, and cardUsage says how busy it was.
+type (
+	cardMeter struct{ readings [1]power.Reading }
+	cardUsage struct{ usage [1]gpu.Usage }
+)
+
+var cardZone = power.Zone{
+	ID: "0000:03:00.0:PPT", Name: "amdgpu", Vendor: "AMD", Kind: power.GPU, Source: power.Measured, Domain: "gpu-0000:03:00.0",
+}
+
+func (m *cardMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
+	r := &m.readings[0]
+	r.Zone, r.At, r.Total = &cardZone, s.At, r.Total+40*units.Joule
+	return m.readings[:], nil
+}
+
+func (u *cardUsage) Read(time.Time, *cpu.Table) ([]gpu.Usage, error) {
+	u.usage[0] = gpu.Usage{Domain: cardZone.Domain, Busy: units.Second, Total: 4 * units.Second}
+	return u.usage[:], nil
+}
+
+func (*cardMeter) Close() error { return nil }
+func (*cardUsage) Close() error { return nil }
 
 func TestEveryMetricHasTheAttributesOfItsDescription(t *testing.T) {
 	got := map[string]map[string]bool{}
@@ -135,7 +170,7 @@ func TestSpecializedMetricsAndAttributesAreOffByDefault(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{
-		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.utilization", "process.power.uncertainty",
+		"process.cpu.time", "container.cpu.time", "system.cpu.info", "system.cpu.utilization", "hw.gpu.utilization", "process.power.uncertainty",
 		"container.power.uncertainty", "k8s.pod.power.uncertainty", "vm.power.uncertainty", "process.command_line",
 		"systemd.unit.energy", "systemd.unit.power",
 	}, off)

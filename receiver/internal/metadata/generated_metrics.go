@@ -572,7 +572,7 @@ type metricHwEnergy struct {
 // init fills hw.energy metric with initial data.
 func (m *metricHwEnergy) init() {
 	m.data.SetName("hw.energy")
-	m.data.SetDescription("Energy used by a hardware zone, one per socket, die or graphics card, since the zone was first read.")
+	m.data.SetDescription("Energy used by a hardware zone, one per socket or die, since the zone was first read.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -795,7 +795,7 @@ type metricHwPower struct {
 // init fills hw.power metric with initial data.
 func (m *metricHwPower) init() {
 	m.data.SetName("hw.power")
-	m.data.SetDescription("Average power of a hardware zone, one per socket, die or graphics card, over the interval just ended.")
+	m.data.SetDescription("Average power of a hardware zone, one per socket or die, over the interval just ended.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
