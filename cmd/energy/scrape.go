@@ -190,7 +190,7 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 var notAdded = map[string][]string{
 	"package":  {"core", "uncore", "psys", "platform"},
 	"platform": {"core", "uncore", "psys", "gpu"},
-	"psys":     {"core", "uncore", "gpu"},
+	"psys":     {"core", "uncore"},
 }
 
 // wholeMachine returns package, else the zone that stands in for it, empty if there is none.
