@@ -28,7 +28,8 @@ type meters struct {
 	// withoutStatic reports whether the static power of a zone kind is needed, and not configured.
 	withoutStatic func(power.Kind) bool
 	whole         []power.Kind // psys or platform, where it stands in for package
-	tallies       zoneTallies  // of the sensors' zones
+	wholeAndGPUs  [2]power.Kind
+	tallies       zoneTallies // of the sensors' zones
 	unusedLogged  bool
 	lacksSince    time.Time // sample time at which the zone other was first found to lack something
 	lacksLogged   bool
@@ -213,6 +214,7 @@ func (m *meters) updateAttributed(readings []power.Reading) {
 		return
 	}
 	kind := m.whole[0]
+	m.wholeAndGPUs = [2]power.Kind{kind, power.GPU}
 	m.logger.Info("Energy of " + string(kind) + " is attributed: the machine has no other zone")
 	if m.withoutStatic(kind) {
 		m.logger.Warn("attribution::static_power has no " + string(kind) + ": its energy is split by utilization")
@@ -223,7 +225,8 @@ func (m *meters) updateAttributed(readings []power.Reading) {
 var wholeMachine = []power.Kind{power.Platform, power.PSys}
 
 // standIn returns the zone kind that stands in for package, nil if none does: package is to be attributed, and there is no
-// zone of a configured kind. A meter remembers zones that it has seen, so nothing stands in for a package that is lost.
+// zone of a configured kind but GPUs, which have users of their own. A meter remembers zones that it has seen, so nothing stands
+// in for a package that is lost.
 func (m *meters) standIn(readings []power.Reading) []power.Kind {
 	if !slices.Contains(m.zones, power.Package) {
 		return nil
@@ -231,7 +234,7 @@ func (m *meters) standIn(readings []power.Reading) []power.Kind {
 	var read, listed [2]bool // by the index in wholeMachine
 	for i := range readings {
 		r := &readings[i]
-		if slices.Contains(m.zones, r.Zone.Kind) {
+		if r.Zone.Kind != power.GPU && slices.Contains(m.zones, r.Zone.Kind) {
 			return nil
 		}
 		if k := slices.Index(wholeMachine, r.Zone.Kind); k >= 0 {
@@ -248,10 +251,14 @@ func (m *meters) standIn(readings []power.Reading) []power.Kind {
 
 // attributed returns the zone kinds whose energy is attributed.
 func (m *meters) attributed() []power.Kind {
-	if m.whole != nil {
+	switch {
+	case m.whole == nil:
+		return m.zones
+	case slices.Contains(m.zones, power.GPU):
+		return m.wholeAndGPUs[:]
+	default:
 		return m.whole
 	}
-	return m.zones
 }
 
 // soonestWrap returns how soon a counter in use can wrap, 0 where none can.
