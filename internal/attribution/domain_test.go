@@ -173,7 +173,8 @@ type domainHistory struct {
 	claimants []historyClaimant
 	used      byKind // by all zones of a kind
 	delivered byKind
-	ownKinds  bool // no two domains share a zone kind
+	idle      byKind // delivered
+	ownKinds  bool   // no two domains share a zone kind
 	pid       int32
 }
 
@@ -279,12 +280,17 @@ func (h *domainHistory) changeUsage(last bool) {
 	for domain := range h.iv.Domains {
 		u := Usage{Busy: units.CPUTime(r.Uint64N(1 << 40))}
 		u.Total = u.Busy + units.CPUTime(r.Uint64N(1<<40))
+		u.IdleAmongClaims = domain >= historyDomains/2
 		if u.Unattributed = units.CPUTime(r.Uint64N(1 << 38)); r.IntN(2) == 0 {
 			u.Unattributed = 0
 		}
 		for _, c := range h.claimants {
 			if c.uses[domain] && r.IntN(3) > 0 {
-				u.Claims = append(u.Claims, Claim{Claimant: c.id, CPU: units.CPUTime(r.Uint64N(1 << 38)), ShortLived: r.IntN(6) == 0})
+				claim := Claim{Claimant: c.id, CPU: units.CPUTime(r.Uint64N(1 << 38)), ShortLived: r.IntN(6) == 0}
+				if u.IdleAmongClaims && r.IntN(2) == 0 {
+					claim = Claim{Claimant: c.id}
+				}
+				u.Claims = append(u.Claims, claim)
 			}
 		}
 		if !last && r.IntN(8) == 0 {
@@ -318,6 +324,7 @@ func (h *domainHistory) step(last bool) {
 				if a.Ended && a.Entity == units.ProcessEntity {
 					for kind := range h.delivered {
 						h.delivered[kind] += a.Amounts(kind).Energy
+						h.idle[kind] += a.Amounts(kind).Idle
 					}
 				}
 			}
@@ -330,9 +337,20 @@ func (h *domainHistory) step(last bool) {
 func (h *domainHistory) check() {
 	requireConserved(h.t, h.e, h.delivered)
 	l := h.e.Ledger()
+	idle := h.idle
+	for a := range l.Accounts {
+		for kind := range idle {
+			if a.Entity == units.ProcessEntity {
+				idle[kind] += a.Amounts(kind).Idle
+			}
+		}
+	}
 	for kind := range l.Kinds {
 		k := &l.Kinds[kind]
 		require.Equal(h.t, h.used[kind], k.Active+k.Idle+l.Pending(kind), "kind %d: active, idle and pending are what its zones used", kind)
+		if h.e.cfg.Rules.Idle == IdleEqual || h.e.cfg.Rules.Idle == IdleUsed {
+			require.Equal(h.t, k.Idle, idle[kind]+k.UnattributedIdle, "kind %d: processes + unattributed == idle", kind)
+		}
 		require.LessOrEqual(h.t, k.RecentTime, l.Elapsed)
 		ended := k.Present && !slices.ContainsFunc(h.zones, func(z historyZone) bool { return z.known && z.kind == kind && !z.absent && !z.replaced })
 		require.Equal(h.t, ended, k.Ended, "kind %d", kind)

@@ -77,7 +77,7 @@ const (
 // Weights is how many allocation keys there are beside CPU time.
 const Weights = int(BySecondWeight)
 
-// IdleAllocation is who carries idle energy.
+// IdleAllocation is who carries idle energy. In a domain with Usage.IdleAmongClaims, such as a GPU, only those that have a claim do.
 type IdleAllocation uint8
 
 // The idle allocations. Virtual machines, and pods whose containers are not known, count as containers.
