@@ -63,14 +63,19 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 			unread = append(unread, pciAddress(domain))
 		}
 	}
-	if err := missingLibrary(meters); err != nil {
+	switch err := libraryError(meters); {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, power.ErrNoZones):
 		return fmt.Errorf("cannot read the GPU %s: %w", strings.Join(unread, ", "), err)
+	case err != nil || g.unread: // it is told as that of a sensor
+		return nil
 	}
-	if !g.unread {
-		g.unread = true
-		g.logger.Info("NVIDIA GPUs not read: no extension reads them. Build the collector with the extension nvml, and name it in service::extensions and in gpu::extensions of this receiver",
-			zap.Strings("gpus", unread), zap.Stringers("extensions", g.cfg.GPU.Extensions))
+	g.unread = true
+	message := "NVIDIA GPUs not read: no extension of the setting gpu::extensions lists them"
+	if len(g.cfg.GPU.Extensions) == 0 {
+		message = "NVIDIA GPUs not read: build the collector with the extension nvml, and name it in service::extensions and in " +
+			"gpu::extensions of this receiver"
 	}
+	g.logger.Info(message, zap.Strings("gpus", unread))
 	return nil
 }
 
@@ -83,10 +88,10 @@ func pciAddress(domain units.Domain) string {
 	return strings.TrimPrefix(string(domain), string(units.GPU("")))
 }
 
-// missingLibrary returns why libraries of the setting gpu::extensions are not there, nil if nothing says so.
-func missingLibrary(meters *power.Set) error {
+// libraryError returns why the libraries of the setting gpu::extensions cannot be read.
+func libraryError(meters *power.Set) error {
 	for _, meter := range meters.Status() {
-		if meter.Name == string(MeterGPU) && (errors.Is(meter.Err, fs.ErrNotExist) || errors.Is(meter.Err, power.ErrNoZones)) {
+		if meter.Name == string(MeterGPU) {
 			return meter.Err
 		}
 	}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+var nvmlID = component.MustNewID("nvml")
+
+// scriptedGPU is an extension that reads a GPU of 100 W. It is used all the time: users says in which parts.
+type scriptedGPU struct {
+	component.StartFunc
+	component.ShutdownFunc
+	users  []gpulibrary.User // Used is the part of a second that each uses
+	change func(*gpulibrary.Device)
+	err    error
+	panics string
+	hangs  chan struct{}
+
+	began, last time.Time
+}
+
+func (s *scriptedGPU) Open() gpulibrary.Reader {
+	if s.panics == "open" {
+		panic("no such symbol")
+	}
+	return s
+}
+
+func (s *scriptedGPU) Poll(context.Context) ([]gpulibrary.Device, error) {
+	if s.panics == "poll" {
+		panic("index out of range")
+	}
+	if s.hangs != nil {
+		<-s.hangs
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	now := time.Now()
+	if s.began.IsZero() {
+		s.began, s.last = now, now
+	}
+	d := gpulibrary.Device{
+		ID: "GPU-1", Name: "NVIDIA H100", Vendor: "NVIDIA", PCIAddress: "0000:65:00.0", MaxWatts: 700,
+		At: now, Energy: uint64(100 * now.Sub(s.began).Microseconds()), Elapsed: now.Sub(s.last), Busy: now.Sub(s.last),
+	}
+	s.last = now
+	for _, u := range s.users {
+		u.Used = time.Duration(float64(d.Elapsed) * u.Used.Seconds())
+		d.Users = append(d.Users, u)
+	}
+	if s.change != nil {
+		s.change(&d)
+	}
+	return []gpulibrary.Device{d}, nil
+}
+
+func (s *scriptedGPU) Close() error {
+	if s.panics == "close" {
+		panic("double free")
+	}
+	return nil
+}
+
+// withGPU runs f with a node that has a GPU which the extension reads.
+func withGPU(t *testing.T, s *scriptedGPU, f func(n *testNode), edit ...func(*Config)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTestNode(t, append(edit, func(c *Config) { c.GPU.Extensions = []component.ID{nvmlID} })...)
+		n.extensions = map[component.ID]component.Component{nvmlID: s}
+		n.addNVIDIA()
+		f(n)
+	})
+}
+
+// addNVIDIA adds a GPU that NVIDIA's driver drives, with its audio function, and a switch of GPUs.
+func (n *testNode) addNVIDIA() {
+	const pci = "sys/bus/pci/"
+	for address, of := range map[string]struct{ class, driver string }{
+		"0000:65:00.0": {"0x030200", "nvidia"}, "0000:65:00.1": {"0x040300", "snd_hda_intel"}, "0000:70:00.0": {"0x068000", "nvidia"},
+	} {
+		n.host.Files[pci+"devices/"+address+"/class"] = of.class + "\n"
+		n.host.Files[pci+"devices/"+address+"/vendor"] = "0x10de\n"
+		n.host.Links[pci+"drivers/"+of.driver+"/"+address] = "../../../../bus/pci/devices/" + address
+	}
+	n.host.Files[pci+"drivers/nvidia/bind"] = ""
+}
+
+// pass lets ten seconds pass in which the processes use CPU time, and scrapes.
+func (n *testNode) pass(times int, used map[int]int64) {
+	for range times {
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		n.run(0, used)
+	}
+}
+
+func TestTheEnergyOfAGPUIsSharedByTheTimeThatALibraryTells(t *testing.T) {
+	s := &scriptedGPU{users: []gpulibrary.User{
+		{PIDs: []int32{10}, Used: 600 * time.Millisecond}, {PIDs: []int32{20}, Used: 200 * time.Millisecond}, {PIDs: []int32{30}},
+	}}
+	s.change = func(d *gpulibrary.Device) { d.Busy = d.Elapsed * 8 / 10 }
+	withGPU(t, s, func(n *testNode) {
+		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "train", Exe: "/bin/train", Cgroup: docker(idA)}
+		n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "serve", Exe: "/bin/serve", Cgroup: docker(idB)}
+		n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "holds", Exe: "/bin/holds"}
+		n.host.Processes[40] = &hostsim.Process{Parent: 1, Comm: "other", Exe: "/bin/other"}
+		n.start()
+		n.pass(8, map[int]int64{10: 1, 20: 900, 40: 900})
+		const zone = "energy.zone=gpu"
+		assert.InDelta(t, 7000, n.one("hw.energy", "hw.type=gpu").value, 1e-6)
+		assert.Equal(t, "GPU-1", n.one("hw.energy", "hw.type=gpu").attributes["hw.id"])
+		assert.InDelta(t, 100, n.one("hw.power", "hw.type=gpu").value, 1)
+		active := n.one("system.energy", zone, "energy.state=active").value
+		assert.InDelta(t, 5600, active, 1e-6)
+		assert.InDelta(t, 1400, n.one("system.energy", zone, "energy.state=idle").value, 1e-6)
+		assert.InDelta(t, 4200, n.one("process.energy", zone, pid(10)).value, 1e-6)
+		assert.InDelta(t, 1400, n.one("process.energy", zone, pid(20)).value, 1e-6)
+		assert.InDelta(t, 4200, n.one("container.energy", zone, "container.id="+idA).value, 1e-6)
+		assert.InDelta(t, 1400, n.one("container.energy", zone, "container.id="+idB).value, 1e-6)
+		assert.Zero(t, n.sum("process.energy", nil, zone, pid(30)))
+		assert.Zero(t, n.sum("process.energy", nil, zone, pid(40)))
+		assert.Zero(t, n.sum("system.unattributed.energy", nil, zone))
+		assert.Empty(t, n.logged())
+		assert.Empty(t, n.logs.FilterMessageSnippet("GPU").All())
+	})
+}
+
+// A process that uses a GPU and lives shorter than a collection reaches its container.
+func TestAGPUProcessThatNoScanSawReachesItsContainer(t *testing.T) {
+	idle := func(d *gpulibrary.Device) { d.Busy = 0 }
+	s := &scriptedGPU{change: idle}
+	withGPU(t, s, func(n *testNode) {
+		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "sh", Exe: "/bin/sh", Cgroup: docker(idA)}
+		n.start()
+		n.pass(2, nil)
+		n.host.Processes[4711] = &hostsim.Process{Parent: 10, Comm: "train", Exe: "/bin/train", Cgroup: docker(idA)}
+		require.NoError(t, n.host.Render())
+		s.users, s.change = []gpulibrary.User{{PIDs: []int32{4711}, Used: time.Second}}, nil
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		delete(n.host.Processes, 4711)
+		require.NoError(t, n.host.Render())
+		s.users, s.change = nil, idle
+		n.pass(2, nil)
+		assert.InDelta(t, 300, n.one("container.energy", "energy.zone=gpu").value, 101)
+		assert.Zero(t, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"))
+	})
+}
+
+func TestExtensionsMustReadGPUs(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.GPU.Extensions = []component.ID{nvmlID} })
+	require.NoError(t, n.host.Render())
+	require.ErrorContains(t, n.s.start(t.Context(), n), `gpu::extensions: "nvml" is not among service::extensions of this collector`)
+	n.extensions = map[component.ID]component.Component{nvmlID: &memoryStorage{}}
+	require.ErrorContains(t, n.s.start(t.Context(), n), `gpu::extensions: "nvml" is not an extension that reads GPUs`)
+}
+
+// Whatever is wrong with a library is told once. The rest goes on.
+func TestWhatIsWrongWithAGPULibraryIsToldOnce(t *testing.T) {
+	fails := func(text string, err error) *scriptedGPU { return &scriptedGPU{err: fmt.Errorf("%s: %w", text, err)} }
+	lost := errors.New("GPU is lost (XID 79)")
+	for name, c := range map[string]struct {
+		s         *scriptedGPU
+		condition string
+		text      string
+	}{
+		"library missing": {
+			fails("libnvidia-ml.so.1", fs.ErrNotExist), "GPU library", "cannot read the GPU 0000:65:00.0: nvml: libnvidia-ml.so.1: file does not exist",
+		},
+		"another version": {fails("driver/library version mismatch", errors.New("reboot")), "energy sensor", "nvml: driver/library version mismatch: reboot"},
+		"no permission":   {fails("/dev/nvidiactl", fs.ErrPermission), "energy sensor", "nvml: /dev/nvidiactl: permission denied"},
+		"opening panics":  {&scriptedGPU{panics: "open"}, "energy sensor", "nvml panicked and is not used again: no such symbol"},
+		"polling panics":  {&scriptedGPU{panics: "poll"}, "energy sensor", "nvml panicked and is not used again: index out of range"},
+		"lost":            {&scriptedGPU{change: func(d *gpulibrary.Device) { d.Err, d.UsageErr = lost, lost }}, "energy zones", "cannot read GPU-1: nvml: GPU is lost (XID 79)"},
+		"users unknown": {
+			&scriptedGPU{change: func(d *gpulibrary.Device) { d.UsageErr, d.Elapsed, d.Busy = errors.New("no permission"), 0, 0 }}, "GPU usage",
+			"nvml: cannot tell who uses GPU-1, whose energy is unattributed: no permission",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withGPU(t, c.s, func(n *testNode) {
+				n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+				n.start()
+				for range 30 {
+					time.Sleep(10 * time.Second)
+					synctest.Wait()
+					n.run(100*joule, map[int]int64{10: 500})
+				}
+				assert.Equal(t, []string{"Degraded " + c.condition}, n.logged())
+				assert.True(t, strings.HasPrefix(n.status[len(n.status)-1].Err().Error(), c.text), n.status[len(n.status)-1].Err())
+				assert.InDelta(t, 1500, n.one("process.energy", "energy.zone=package", pid(10)).value, 1, "the CPUs' energy is not affected")
+				assert.Empty(t, n.logs.FilterMessageSnippet("NVIDIA GPUs not read").All())
+			})
+		})
+	}
+}
+
+func TestALibraryThatHangsDelaysNoCollection(t *testing.T) {
+	s := &scriptedGPU{users: []gpulibrary.User{{PIDs: []int32{10}, Used: time.Second}}}
+	withGPU(t, s, func(n *testNode) {
+		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+		n.start()
+		n.pass(3, nil)
+		s.hangs = make(chan struct{})
+		for range 10 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			before := time.Now()
+			n.run(100*joule, map[int]int64{10: 500})
+			require.Equal(t, before, time.Now())
+		}
+		assert.Equal(t, []string{"Degraded energy zones"}, n.logged())
+		close(s.hangs)
+		n.pass(13, nil)
+		assert.Equal(t, []string{"Degraded energy zones", "Recovered energy zones"}, n.logged())
+		assert.InDelta(t, n.one("hw.energy", "hw.type=gpu").value, n.one("process.energy", "energy.zone=gpu", pid(10)).value, 1e-6, "nothing is lost")
+	})
+}
+
+func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
+	n := newTestNode(t)
+	n.addNVIDIA()
+	n.start()
+	for range 200 {
+		n.run(100*joule, nil)
+	}
+	logged := n.logs.FilterMessageSnippet("NVIDIA GPUs not read").All()
+	require.Len(t, logged, 1)
+	assert.Equal(t, []any{"0000:65:00.0"}, logged[0].ContextMap()["gpus"])
+	assert.Contains(t, logged[0].Message, "gpu::extensions")
+	assert.Empty(t, n.logged())
+}
+
+func TestAMachineWithoutAGPUIsLookedAtRarely(t *testing.T) {
+	n := newTestNode(t)
+	n.start()
+	n.run(0, nil)
+	g, readings := n.s.gpus.notes, n.s.meters.readings
+	g.looked, g.began = n.host.Now(), n.host.Now().Add(-time.Hour)
+	at := n.host.Now()
+	assert.Zero(t, testing.AllocsPerRun(50, func() {
+		at = at.Add(time.Second)
+		if g.check(at, readings, nil, n.s.meters.set) != nil {
+			t.Error("there is no GPU")
+		}
+	}))
+}
+
+func TestLibrariesArePolledTwiceInAWindow(t *testing.T) {
+	for window, want := range map[time.Duration]time.Duration{
+		0: time.Second, 10 * time.Second: time.Second, time.Second: 500 * time.Millisecond, 10 * time.Millisecond: 100 * time.Millisecond,
+	} {
+		c := createDefaultConfig().(*Config)
+		c.SamplingInterval = window
+		assert.Equal(t, want, c.gpuInterval(), window)
+	}
+}
