@@ -3,6 +3,7 @@
 package gpus
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -12,9 +13,12 @@ import (
 // clock is the clock of the driver, as its timestamps show it, and the period of its samples. It is the system's clock with most
 // drivers and the time since boot with others (https://github.com/polarsignals/gpu-metrics-agent/pull/36), and may be set.
 type clock struct {
-	since    uint64    // the last instant that was counted, 0 for none
-	sinceAt  time.Time // when it was
-	searched time.Time // when all samples that the driver keeps were looked at, because none was new
+	since   uint64    // the last instant that was counted, 0 for none
+	sinceAt time.Time // when it was
+	// soonest is the instant that showed with the least lag, and soonestAt when it showed.
+	soonest   uint64
+	soonestAt time.Time
+	searched  time.Time // when all samples that the driver keeps were looked at, because none was new
 	// distances are the last distances between two instants, in µs. The first count are set.
 	distances [16]uint64
 	count     int
@@ -22,8 +26,10 @@ type clock struct {
 }
 
 const (
-	// defaultPeriod is the sampling period before it is known. NVML's documentation says 1/6 s to 1 s.
+	// defaultPeriod is the sampling period before it is known, longestPeriod what it is at most. NVML's documentation says 1/6 s to
+	// 1 s (nvmlUtilization_t).
 	defaultPeriod = time.Second / 6
+	longestPeriod = 3 * time.Second / 2
 	// searchEvery is how often all samples are looked at while none is new.
 	searchEvery = 10 * time.Second
 )
@@ -36,10 +42,7 @@ func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 	}
 	newest := instants[len(instants)-1].Timestamp
 	c.learn(instants)
-	c.since = newest
-	if lag, ok := lag(newest, now); ok {
-		c.since += uint64(lag.Microseconds())
-	}
+	c.since = newest + uint64(now.Sub(c.moment(newest, now)).Microseconds())
 }
 
 // plausible sorts instants by time, and returns those that are new and can be true. One in the future is not, unless all are: the
@@ -47,21 +50,14 @@ func (c *clock) start(instants []nvml.Utilization, now time.Time) {
 func (c *clock) plausible(instants []nvml.Utilization, now time.Time) []nvml.Utilization {
 	instants = slices.DeleteFunc(instants, func(i nvml.Utilization) bool { return i.Percent > 100 || i.Timestamp <= c.since })
 	slices.SortFunc(instants, func(a, b nvml.Utilization) int {
-		if a.Timestamp < b.Timestamp {
-			return -1
-		}
-		return 1
+		return cmp.Compare(a.Timestamp, b.Timestamp)
 	})
-	if c.since == 0 {
+	latest := c.latest(now)
+	future := slices.IndexFunc(instants, func(i nvml.Utilization) bool { return i.Timestamp > latest })
+	if c.since == 0 || future <= 0 {
 		return instants
 	}
-	latest := c.latest(now)
-	for i := range instants {
-		if i > 0 && instants[i].Timestamp > latest {
-			return instants[:i]
-		}
-	}
-	return instants
+	return instants[:future]
 }
 
 // latest returns the last timestamp that is not in the future.
@@ -110,10 +106,13 @@ func (c *clock) stand(instants []nvml.Utilization, w *window) (begins uint64) {
 // learn learns the period of the driver from the distances of instants.
 func (c *clock) learn(instants []nvml.Utilization) {
 	for i := 1; i < len(instants); i++ {
-		c.distances[c.count%len(c.distances)] = instants[i].Timestamp - instants[i-1].Timestamp
-		c.count++
+		distance := instants[i].Timestamp - instants[i-1].Timestamp
+		if distance > 0 && microseconds(distance) <= longestPeriod {
+			c.distances[c.count%len(c.distances)] = distance
+			c.count++
+		}
 	}
-	if len(instants) > 1 {
+	if len(instants) > 1 && c.count > 0 {
 		sorted := c.distances
 		known := sorted[:min(c.count, len(sorted))]
 		slices.Sort(known)
@@ -128,12 +127,18 @@ func (c *clock) samplingPeriod() time.Duration {
 	return c.period
 }
 
-// moment returns when an instant was, if the driver has the system's clock. It is now, if not.
+// moment returns when the last instant was, as of now. Where the driver has another clock than the system, the instant that showed
+// soonest tells what that clock is.
 func (c *clock) moment(timestamp uint64, now time.Time) time.Time {
 	if lag, ok := lag(timestamp, now); ok {
 		return now.Add(-lag)
 	}
-	return now
+	expected := c.soonest + uint64(max(now.Sub(c.soonestAt), 0).Microseconds())
+	if c.soonest == 0 || timestamp >= expected || microseconds(expected-timestamp) > maxLag {
+		c.soonest, c.soonestAt = timestamp, now
+		return now
+	}
+	return now.Add(-microseconds(expected - timestamp))
 }
 
 // lag returns how long before now a timestamp is, and whether that may be so.

@@ -14,27 +14,33 @@ import (
 
 // driver is a library with simulated GPUs.
 type driver struct {
-	gpus   []*gpu
-	err    error // of DeviceCount
-	closed int
+	devices []nvml.Device
+	errs    map[int]error // of Device
+	err     error         // of DeviceCount
+	opened  int
+	closed  int
 }
 
 func (d *driver) DriverVersion() (string, error) { return "550.54.15", nil }
-func (d *driver) DeviceCount() (int, error)      { return len(d.gpus), d.err }
+func (d *driver) DeviceCount() (int, error)      { return len(d.devices), d.err }
 func (d *driver) Close() error                   { d.closed++; return nil }
 
 func (d *driver) Device(index int) (nvml.Device, error) {
-	if index >= len(d.gpus) {
-		return nil, nvml.InvalidArgument
+	if err := d.errs[index]; err != nil {
+		return nil, err
 	}
-	return d.gpus[index], d.gpus[index].listErr
+	return d.devices[index], nil
+}
+
+func (d *driver) open() (nvml.Library, error) {
+	d.opened++
+	return d, nil
 }
 
 // gpu is a simulated GPU on which one process runs at a time. It is simulated in steps of a millisecond.
 type gpu struct {
 	uuid, address string
 	limit         uint32
-	listErr       error // of its handle
 
 	// runs returns which process runs at a time since the start, 0 for none.
 	runs func(at time.Duration) uint32
@@ -69,7 +75,8 @@ type gpu struct {
 	last    uint32                   // who ran last
 	samples []sample
 	taken   int
-	calls   int // of ProcessUtilization
+	shown   time.Duration // when the last sample shows
+	calls   int           // of ProcessUtilization
 }
 
 type sample struct {
@@ -126,7 +133,8 @@ func (g *gpu) sample() {
 	for _, n := range g.part {
 		steps += n
 	}
-	s := sample{at: g.clock(g.began.Add(g.at)), shows: g.at + g.lag(g.taken), of: map[uint32]float64{}}
+	g.shown = max(g.shown, g.at+g.lag(g.taken))
+	s := sample{at: g.clock(g.began.Add(g.at)), shows: g.shown, of: map[uint32]float64{}}
 	length := float64(g.period / step)
 	s.percent = math.Min(100*float64(steps)/length, 100)
 	for pid, n := range g.part {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,7 @@ import (
 // watch polls a GPU every second, for so long, and returns what the polls told. each is called after every poll.
 func watch(t *testing.T, g *gpu, every, length time.Duration, each func(a *account)) *account {
 	t.Helper()
-	r := New(func() (nvml.Library, error) { return &driver{gpus: []*gpu{g}}, nil })
+	r := New((&driver{devices: []nvml.Device{g}}).open)
 	a := newAccount(g.watts[0])
 	for began := time.Now(); time.Since(began) < length; time.Sleep(every) {
 		devices, err := r.Poll(context.Background())
@@ -68,5 +69,201 @@ func TestSteadyLoad(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// bursts returns who runs: bursts of random length, of random processes, with pauses.
+func bursts(seed uint64, processes int, shortest, longest time.Duration) func(at time.Duration) uint32 {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	var until time.Duration
+	var pid uint32
+	return func(at time.Duration) uint32 {
+		for at >= until {
+			until += shortest + time.Duration(rng.Int64N(int64(longest-shortest)))
+			pid = uint32(rng.IntN(processes + 1))
+		}
+		return pid
+	}
+}
+
+// misattributed returns how far the energy of a process is off at most, and how much of all active energy its process did not get.
+func misattributed(g *gpu, got map[uint32]float64) (worst, all float64) {
+	var missing, sum float64
+	for pid, truth := range g.active {
+		worst = max(worst, math.Abs(got[pid]-truth)/truth)
+		missing += max(truth-got[pid], 0)
+		sum += truth
+	}
+	return worst, missing / sum
+}
+
+var lags = []struct {
+	name string
+	of   func(int) time.Duration
+}{
+	{"none", func(int) time.Duration { return 0 }},
+	{"half", func(int) time.Duration { return time.Second / 2 }},
+	{"batch", func(i int) time.Duration { return time.Second - time.Duration(i%6)*time.Second/6 }},
+	{"jitter", jitter(time.Second)},
+}
+
+// sinceBoot is a clock that starts a while before the test.
+func sinceBoot(began time.Time) func(at time.Time) uint64 {
+	return func(at time.Time) uint64 { return uint64((58*24*time.Hour + at.Sub(began)).Microseconds()) }
+}
+
+// Bursts of five processes, 0.1 to 3 s long, that draw the same power. The energy of a window is that of the time that its samples
+// are of, however late they show.
+func TestBurstsAreAttributedWithinFivePercentAtOneSecond(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		for _, boot := range []bool{false, true} {
+			for _, lag := range lags {
+				t.Run(fmt.Sprintf("lists=%v boot=%v lag=%v", lists, boot, lag.name), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						g := newGPU(bursts(1, 5, 100*time.Millisecond, 3*time.Second))
+						g.lists, g.lag = lists, lag.of
+						if boot {
+							g.clock = sinceBoot(g.began)
+						}
+						a := watch(t, g, time.Second, 20*time.Minute, nil)
+						worst, all := misattributed(g, a.joules)
+						t.Logf("worst process %.2f %%, of all energy %.2f %%", 100*worst, 100*all)
+						limit := 0.05
+						if boot && lag.name == "batch" {
+							limit = 0.08 // a lag that is always the same does not show
+						}
+						if worst > limit {
+							t.Errorf("a process is %.1f %% off", 100*worst)
+						}
+						for pid, used := range g.used {
+							if off := a.used[pid].Seconds()/used.Seconds() - 1; math.Abs(off) > 0.02 {
+								t.Errorf("process %d: GPU time %v, want %v", pid, a.used[pid], used)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// Where processes that draw different power share a window, its energy is shared by GPU time all the same. Shorter windows help.
+func TestBurstsOfDifferentPower(t *testing.T) {
+	for _, tc := range []struct {
+		every time.Duration
+		limit float64
+	}{{10 * time.Second, 0.2}, {time.Second, 0.05}, {250 * time.Millisecond, 0.02}} {
+		t.Run(tc.every.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGPU(bursts(1, 5, 100*time.Millisecond, 3*time.Second))
+				for pid := range uint32(5) {
+					g.watts[pid+1] = 100 + 50*float64(pid)
+				}
+				a := watch(t, g, tc.every, 20*time.Minute, nil)
+				worst, all := misattributed(g, a.joules)
+				t.Logf("worst process %.2f %%, of all energy %.2f %%", 100*worst, 100*all)
+				if all > tc.limit {
+					t.Errorf("%.1f %% of the energy is another process's", 100*all)
+				}
+			})
+		})
+	}
+}
+
+// kepler attributes by the rule of Kepler 0.11: the power of the moment stands for the whole interval; it is shared by the largest
+// sample of each process that the driver keeps (lastSeenTimeStamp 0), and equally where all are 0.
+type kepler struct {
+	g      *gpu
+	joules map[uint32]float64
+}
+
+func (k *kepler) poll(interval time.Duration) {
+	milliwatts, _, _ := k.g.Power()
+	active := (float64(milliwatts)/1000 - k.g.watts[0]) * interval.Seconds()
+	entries, _ := k.g.ProcessUtilization(0)
+	weights, sum := map[uint32]float64{}, 0.0
+	for _, pid := range k.g.open(k.g.at) {
+		weights[pid] = 0
+	}
+	for _, e := range entries {
+		if before, running := weights[e.PID]; running && float64(e.SM) > before {
+			weights[e.PID] = float64(e.SM)
+		}
+	}
+	for _, w := range weights {
+		sum += w
+	}
+	for pid, w := range weights {
+		if sum > 0 {
+			k.joules[pid] += active * w / sum
+		} else {
+			k.joules[pid] += active / float64(len(weights))
+		}
+	}
+}
+
+// jobs are processes that are born and end: each has the GPU open for 40 s, one starts every 8 s, and those that have it open take turns
+// in bursts. Process 1 only holds memory. The first of every five works twice as often.
+func jobs(seed uint64) (runs func(time.Duration) uint32, open func(time.Duration) []uint32) {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	open = func(at time.Duration) []uint32 {
+		list := []uint32{1}
+		for i := int(at / (8 * time.Second)); i >= 0 && i > int(at/(8*time.Second))-5; i-- {
+			list = append(list, uint32(100+i))
+		}
+		return list
+	}
+	var until time.Duration
+	var pid uint32
+	runs = func(at time.Duration) uint32 {
+		for at >= until {
+			until += 50*time.Millisecond + time.Duration(rng.Int64N(int64(2*time.Second)))
+			list := open(at)[1:]
+			i := rng.IntN(len(list) + 3)
+			if pid = 0; i < len(list)+1 {
+				pid = list[i%len(list)]
+			}
+		}
+		if pid != 0 && !slices.Contains(open(at), pid) {
+			return 0
+		}
+		return pid
+	}
+	return runs, open
+}
+
+func TestRuleBesideKeplers(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lists=%v", lists), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const length = 20 * time.Minute
+				simulated := func() *gpu {
+					g := newGPU(nil)
+					g.runs, g.open = jobs(1)
+					g.lists = lists
+					g.lag = func(i int) time.Duration { return time.Duration(i%6) * 50 * time.Millisecond }
+					return g
+				}
+				for _, every := range []time.Duration{time.Second, 5 * time.Second} {
+					g := simulated()
+					a := watch(t, g, every, length, nil)
+					worst, all := misattributed(g, a.joules)
+					t.Logf("ours, every %v: worst process %.1f %%, not to its process %.2f %%", every, 100*worst, 100*all)
+					if all > 0.03 {
+						t.Errorf("%.2f %% of the energy did not get to its process", 100*all)
+					}
+					k := kepler{simulated(), map[uint32]float64{}}
+					for range length / every {
+						time.Sleep(every)
+						k.poll(every)
+					}
+					worst, other := misattributed(k.g, k.joules)
+					t.Logf("Kepler's, every %v: worst process %.1f %%, not to its process %.2f %%", every, 100*worst, 100*other)
+					if other < 2*all {
+						t.Errorf("Kepler's rule is not twice as far off: %.2f %%", 100*other)
+					}
+				}
+			})
+		})
 	}
 }

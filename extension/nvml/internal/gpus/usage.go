@@ -308,11 +308,11 @@ func (u *users) open(pid uint32) int {
 func (u *users) weigh(of time.Duration, at func(timestamp uint64) time.Time) {
 	for i := range u.list {
 		if u.weights[i] > 0 {
-			u.list[i].Used = time.Duration(u.weights[i]) * of / 100
+			u.list[i].Used = percent(u.weights[i], of)
 			u.list[i].Last = at(u.last[i])
 		}
 	}
-	u.anonymous = time.Duration(u.unnamed) * of / 100
+	u.anonymous = percent(u.unnamed, of)
 }
 
 // used returns the GPU time of all.
@@ -321,6 +321,10 @@ func (u *users) used() (sum time.Duration) {
 		sum += u.list[i].Used
 	}
 	return sum
+}
+
+func percent(n uint64, of time.Duration) time.Duration {
+	return time.Duration(float64(n) * float64(of) / 100)
 }
 
 func microseconds(n uint64) time.Duration {

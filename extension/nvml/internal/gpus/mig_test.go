@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// migDevice is a slice of a scripted GPU.
+type migDevice struct {
+	nvml.Device
+	id              string
+	multiprocessors uint32
+	activity        float64
+	processes       []uint32
+	err             error // of GPMSample
+	held            int   // samples that were not freed
+}
+
+type gpmSample struct {
+	of    *migDevice
+	at    time.Time
+	freed bool
+}
+
+func (m *migDevice) UUID() (string, error)            { return m.id, nil }
+func (m *migDevice) Multiprocessors() (uint32, error) { return m.multiprocessors, nil }
+
+func (m *migDevice) Processes() ([]nvml.Process, error) {
+	var list []nvml.Process
+	for _, pid := range m.processes {
+		list = append(list, nvml.Process{PID: pid})
+	}
+	return list, nil
+}
+
+func (m *migDevice) GPMSample() (nvml.GPMSample, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	m.held++
+	return &gpmSample{of: m, at: time.Now()}, nil
+}
+
+func (s *gpmSample) Activity(earlier nvml.GPMSample) (float64, error) {
+	if s.freed || earlier.(*gpmSample).freed || s.at.Sub(earlier.(*gpmSample).at) < 100*time.Millisecond {
+		return 0, nvml.InvalidArgument
+	}
+	return s.of.activity, nil
+}
+
+func (s *gpmSample) Free() { s.freed = true; s.of.held-- }
+
+func newMIG(devices ...nvml.Device) *script {
+	s := newScript()
+	s.mig, s.multiprocessors, s.slices = true, 100, devices
+	s.noProcesses, s.noSamples = nvml.NotSupported, nvml.NotSupported
+	return s
+}
+
+func TestSlicesShareByMultiprocessorsTimesActivity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := &migDevice{id: "MIG-1", multiprocessors: 60, activity: 50, processes: []uint32{1}}
+		two := &migDevice{id: "MIG-2", multiprocessors: 20, activity: 100, processes: []uint32{2, 3}}
+		none := &migDevice{id: "MIG-3", multiprocessors: 10, activity: 100}
+		p := poller(t, newMIG(one, two, none))
+		if d := p.after(time.Second); d.Elapsed != 0 || len(d.Users) != 0 || d.UsageErr != nil {
+			t.Errorf("first poll: %+v", d)
+		}
+		d := p.after(time.Second)
+		if len(d.Users) != 2 || !about(usedBy(d, 1), 300*time.Millisecond) || !about(usedBy(d, 2), 200*time.Millisecond) {
+			t.Errorf("users %+v", d.Users)
+		}
+		if len(d.Users[1].PIDs) != 2 || !about(d.Unattributed, 100*time.Millisecond) || !about(d.Busy, 600*time.Millisecond) || d.Elapsed != time.Second {
+			t.Errorf("%+v", d)
+		}
+		if one.held != 1 || two.held != 1 {
+			t.Errorf("%d and %d samples are held", one.held, two.held)
+		}
+		if err := p.reader.Close(); err != nil || one.held+two.held+none.held != 0 {
+			t.Errorf("after Close, samples are held: %v", err)
+		}
+	})
+}
+
+func TestSlicesThatComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := &migDevice{id: "MIG-1", multiprocessors: 50, activity: 100, processes: []uint32{1}}
+		two := &migDevice{id: "MIG-2", multiprocessors: 50, activity: 40, processes: []uint32{2}}
+		s := newMIG(one)
+		p := poller(t, s)
+		p.after(time.Second)
+		p.after(time.Second)
+		s.slices = []nvml.Device{two}
+		if d := p.after(time.Second); len(d.Users) != 0 || !about(d.Unattributed, time.Second/2) || one.held != 0 {
+			t.Errorf("a new slice: %+v", d)
+		}
+		if d := p.after(time.Second); !about(usedBy(d, 2), 200*time.Millisecond) || d.Unattributed != 0 {
+			t.Errorf("afterwards: %+v", d)
+		}
+	})
+}
+
+func TestPollsCloserThanThePerformanceMonitors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := poller(t, newMIG(&migDevice{id: "MIG-1", multiprocessors: 50, activity: 100, processes: []uint32{1}}))
+		p.after(time.Second)
+		at := p.after(time.Second).At
+		if d := p.after(50 * time.Millisecond); !d.At.Equal(at) || d.Elapsed != 0 || d.UsageErr != nil {
+			t.Errorf("after 50 ms: %+v", d)
+		}
+		if d := p.after(50 * time.Millisecond); d.Elapsed != 100*time.Millisecond || !about(usedBy(d, 1), 50*time.Millisecond) {
+			t.Errorf("after 100 ms: %+v", d)
+		}
+	})
+}
+
+func TestSlicesOfUnknownActivity(t *testing.T) {
+	for name, tc := range map[string]struct {
+		slice           *migDevice
+		multiprocessors uint32
+	}{
+		"before Hopper":      {&migDevice{id: "MIG-1", multiprocessors: 50, err: nvml.NotSupported}, 100},
+		"not a number":       {&migDevice{id: "MIG-1", multiprocessors: 50, activity: math.NaN()}, 100},
+		"no multiprocessors": {&migDevice{id: "MIG-1", multiprocessors: 50, activity: 50}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newMIG(tc.slice)
+				s.multiprocessors = tc.multiprocessors
+				p := poller(t, s)
+				p.after(time.Second)
+				first := p.after(time.Second).UsageErr
+				d := p.after(time.Second)
+				if d.UsageErr == nil || first.Error() != d.UsageErr.Error() || d.Err != nil || d.Energy != 300_000_000 || len(d.Users) != 0 {
+					t.Errorf("%+v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestActivityIsAtMostAllOfTheSlice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := poller(t, newMIG(
+			&migDevice{id: "MIG-1", multiprocessors: 80, activity: 250, processes: []uint32{1}},
+			&migDevice{id: "MIG-2", multiprocessors: 80, activity: math.Inf(1), processes: []uint32{2}},
+			&migDevice{id: "MIG-3", multiprocessors: 80, activity: -5, processes: []uint32{3}}))
+		p.after(time.Second)
+		d := p.after(time.Second)
+		if !about(usedBy(d, 1), 800*time.Millisecond) || !about(usedBy(d, 2), 200*time.Millisecond) || usedBy(d, 3) != 0 {
+			t.Errorf("users %+v", d.Users)
+		}
+	})
+}
+
+func TestMIGThatIsTurnedOnAndOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		s.mig, s.multiprocessors = true, 100
+		s.slices = []nvml.Device{&migDevice{id: "MIG-1", multiprocessors: 50, activity: 80, processes: []uint32{1}}}
+		if d := p.after(time.Second); d.Elapsed != time.Second || d.Unattributed != time.Second || d.Busy != time.Second || d.UsageErr != nil {
+			t.Errorf("turned on: %+v", d)
+		}
+		if d := p.after(time.Second); !about(usedBy(d, 1), 400*time.Millisecond) || d.Unattributed != 0 {
+			t.Errorf("on: %+v", d)
+		}
+		s.mig, s.slices = false, nil
+		s.second(3, 20)
+		if d := p.after(time.Second); d.Elapsed != time.Second || d.Unattributed != time.Second {
+			t.Errorf("turned off: %+v", d)
+		}
+		s.second(5, 70)
+		s.entries = []nvml.Sample{{PID: 4, Timestamp: s.seconds(5), SM: 70}}
+		if d := p.after(time.Second); !about(usedBy(d, 4), 700*time.Millisecond) {
+			t.Errorf("off: %+v", d)
+		}
+	})
+}
+
+func TestModeThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &modeless{newScript()}
+		p := poller(t, s)
+		p.after(time.Second)
+		if d := p.after(time.Second); !errors.Is(d.UsageErr, nvml.Unknown) || d.Energy == 0 || d.Err != nil {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+type modeless struct{ *script }
+
+func (*modeless) MIG() (bool, error) { return false, nvml.Unknown }

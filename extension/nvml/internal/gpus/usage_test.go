@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpus
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
+)
+
+// script is a GPU that answers what a test says. Its energy counter counts 100 W.
+type script struct {
+	*gpu
+	instants  []nvml.Utilization
+	entries   []nvml.Sample
+	processes []uint32
+	since     []uint64 // that ProcessUtilization was called with
+}
+
+func newScript() *script {
+	s := &script{gpu: newGPU(func(time.Duration) uint32 { return 0 })}
+	s.watts[0] = 100
+	return s
+}
+
+func (s *script) UtilizationSamples(since uint64) ([]nvml.Utilization, error) {
+	if s.noSamples != nil {
+		return nil, s.noSamples
+	}
+	var list []nvml.Utilization
+	for _, i := range s.instants {
+		if i.Timestamp > since {
+			list = append(list, i)
+		}
+	}
+	return list, nil
+}
+
+func (s *script) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
+	s.since = append(s.since, since)
+	return append([]nvml.Sample(nil), s.entries...), s.noProcesses
+}
+
+func (s *script) Processes() ([]nvml.Process, error) {
+	var list []nvml.Process
+	for _, pid := range s.processes {
+		list = append(list, nvml.Process{PID: pid})
+	}
+	return list, nil
+}
+
+// seconds is a timestamp so long after the start of the test.
+func (s *script) seconds(at float64) uint64 {
+	return uint64(s.began.Add(time.Duration(at * float64(time.Second))).UnixMicro())
+}
+
+// second adds ten instants of the second that ends at a time, in which the GPU was so busy.
+func (s *script) second(end int, percent uint32) {
+	for i := range 10 {
+		at := s.seconds(float64(end-1) + float64(i+1)/10)
+		s.instants = append(s.instants, nvml.Utilization{Timestamp: at, Percent: percent})
+	}
+}
+
+// polling is a reader of one scripted GPU.
+type polling struct {
+	t      *testing.T
+	reader gpulibrary.Reader
+	driver *driver
+}
+
+func poller(t *testing.T, devices ...nvml.Device) *polling {
+	d := &driver{devices: devices}
+	return &polling{t, New(d.open), d}
+}
+
+// after polls so long after the last time.
+func (p *polling) after(d time.Duration) *gpulibrary.Device {
+	p.t.Helper()
+	time.Sleep(d)
+	devices, err := p.reader.Poll(context.Background())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for i := range devices {
+		checkDevice(p.t, &devices[i])
+	}
+	return &devices[0]
+}
+
+func usedBy(d *gpulibrary.Device, pid int32) time.Duration {
+	for _, u := range d.Users {
+		if u.PIDs[0] == pid {
+			return u.Used
+		}
+	}
+	return -1
+}
+
+func about(got, want time.Duration) bool { return (got - want).Abs() <= 2*time.Millisecond }
+
+func TestFirstPollIsTheBaseline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		time.Sleep(10 * time.Second)
+		for i := range 10 {
+			s.second(i+1, 100)
+		}
+		s.entries = []nvml.Sample{{PID: 7, Timestamp: s.seconds(10), SM: 100}}
+		p := poller(t, s)
+		if d := p.after(0); d.Elapsed != 0 || len(d.Users) != 0 || d.Busy != 0 || d.Energy != 1_000_000_000 {
+			t.Errorf("first poll: %+v", d)
+		}
+		s.second(11, 50)
+		s.entries = []nvml.Sample{{PID: 7, Timestamp: s.seconds(11), SM: 50}}
+		d := p.after(time.Second)
+		if s.since[1] != s.seconds(10) {
+			t.Errorf("asked for samples since %d, want %d", s.since[1], s.seconds(10))
+		}
+		if d.Elapsed != time.Second || !about(d.Busy, time.Second/2) || !about(usedBy(d, 7), time.Second/2) || d.Unattributed != 0 {
+			t.Errorf("second poll: %+v", d)
+		}
+		if last := d.Users[0].Last; !last.Equal(s.began.Add(11 * time.Second)) {
+			t.Errorf("used last at %v", last)
+		}
+	})
+}
+
+func TestEntriesThatCannotBeTrue(t *testing.T) {
+	for name, tc := range map[string]struct {
+		entries      func(s *script) []nvml.Sample
+		one, two     time.Duration // -1: not listed
+		unattributed time.Duration
+	}{
+		"over 100 %": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 101}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
+		"over 100 % of another part": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 40, Decoder: math.MaxUint32}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
+		"all": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 4e9}, {PID: 2, Timestamp: s.seconds(2), SM: 2e9}}
+		}, -1, -1, time.Second},
+		"together over 100 %": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 100}, {PID: 2, Timestamp: s.seconds(2), SM: 100}}
+		}, time.Second / 2, time.Second / 2, 0},
+		"stale": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(1), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
+		"of the future": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(3600), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
+		"of the end of time": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: math.MaxUint64, SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
+		"twice": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 40}, {PID: 1, Timestamp: s.seconds(2), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, 400 * time.Millisecond, 600 * time.Millisecond, 0},
+		"of no process": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 0, Timestamp: s.seconds(2), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
+		"of no PID": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: math.MaxUint32, Timestamp: s.seconds(2), SM: 40}, {PID: 2, Timestamp: s.seconds(2), SM: 60}}
+		}, -1, 600 * time.Millisecond, 400 * time.Millisecond},
+		"missing": {func(*script) []nvml.Sample { return nil }, -1, -1, time.Second},
+		"rounded": {func(s *script) []nvml.Sample {
+			return []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 49}, {PID: 2, Timestamp: s.seconds(2), SM: 50}}
+		}, 490 * time.Millisecond, 500 * time.Millisecond, 0},
+		"each instant by itself": {func(s *script) (list []nvml.Sample) {
+			for i := range 10 {
+				list = append(list, nvml.Sample{PID: 1 + uint32(i%2), Timestamp: s.seconds(1.1 + float64(i)/10), SM: 100})
+			}
+			return list
+		}, time.Second / 2, time.Second / 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript()
+				s.second(1, 0)
+				time.Sleep(time.Second)
+				p := poller(t, s)
+				p.after(0)
+				s.second(2, 100)
+				s.entries = tc.entries(s)
+				d := p.after(time.Second)
+				one, two := usedBy(d, 1), usedBy(d, 2)
+				if !about(one, tc.one) || !about(two, tc.two) || !about(d.Unattributed, tc.unattributed) || !about(d.Busy, time.Second) {
+					t.Errorf("used %v and %v, unattributed %v of %v; want %v, %v, %v of 1s", one, two, d.Unattributed, d.Busy, tc.one, tc.two, tc.unattributed)
+				}
+			})
+		})
+	}
+}
+
+func TestWeightIsTheBusiestPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		s.second(2, 10)
+		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 0, Encoder: 60, Decoder: 30}, {PID: 2, Timestamp: s.seconds(2), SM: 10, Memory: 90}}
+		if d := p.after(time.Second); !about(usedBy(d, 1), 600*time.Millisecond) || !about(usedBy(d, 2), 100*time.Millisecond) || !about(d.Busy, 700*time.Millisecond) {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestProcessesThatHaveTheGPUOpenAreUsersOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		s.processes = []uint32{1, 2, 0, math.MaxUint32}
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		s.second(2, 30)
+		s.entries = []nvml.Sample{{PID: 2, Timestamp: s.seconds(2), SM: 30}}
+		d := p.after(time.Second)
+		if len(d.Users) != 2 || usedBy(d, 1) != 0 || !about(usedBy(d, 2), 300*time.Millisecond) {
+			t.Errorf("users %+v", d.Users)
+		}
+	})
+}
+
+func TestWithoutSamplesOfProcesses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		processes          []uint32
+		noSamples          error
+		used, unattributed time.Duration
+	}{
+		"one process":    {[]uint32{1}, nil, 400 * time.Millisecond, 0},
+		"several":        {[]uint32{1, 2}, nil, 0, 400 * time.Millisecond},
+		"none":           {nil, nil, -1, 400 * time.Millisecond},
+		"and no samples": {[]uint32{1}, nvml.NotSupported, 600 * time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript()
+				s.second(1, 0)
+				s.processes, s.noSamples, s.noProcesses, s.rate = tc.processes, tc.noSamples, nvml.NotSupported, 60
+				time.Sleep(time.Second)
+				p := poller(t, s)
+				p.after(0)
+				s.second(2, 40)
+				d := p.after(time.Second)
+				if !about(usedBy(d, 1), tc.used) || !about(d.Unattributed, tc.unattributed) || d.UsageErr != nil {
+					t.Errorf("%+v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestWithoutInstants(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGPU(bursts(1, 3, 500*time.Millisecond, 5*time.Second))
+			g.noSamples, g.lists = nvml.NotSupported, lists
+			a := watch(t, g, time.Second, 20*time.Minute, nil)
+			worst, all := misattributed(g, a.joules)
+			t.Logf("lists=%v: worst process %.2f %%, of all energy %.2f %%", lists, 100*worst, 100*all)
+			if all > 0.05 {
+				t.Errorf("lists=%v: %.1f %% of the energy did not get to its process", lists, 100*all)
+			}
+		})
+	}
+}
+
+func TestSamplesOfAnIdleGPURunDry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGPU(bursts(1, 1, 100*time.Millisecond, 20*time.Second))
+		g.dry = true
+		a := watch(t, g, time.Second, 20*time.Minute, nil)
+		worst, _ := misattributed(g, a.joules)
+		if used := a.used[1].Seconds() / g.used[1].Seconds(); worst > 0.05 || math.Abs(used-1) > 0.02 || a.busy > a.elapsed*3/4 {
+			t.Errorf("energy %.1f %% off, GPU time %.3f of the true, busy %v of %v", 100*worst, used, a.busy, a.elapsed)
+		}
+		if a.elapsed < 19*time.Minute {
+			t.Errorf("only %v are known", a.elapsed)
+		}
+	})
+}
+
+func TestSamplesThatWereLostAreOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGPU(func(time.Duration) uint32 { return 1 })
+		g.keeps = 60 // ten seconds
+		time.Sleep(20 * time.Second)
+		p := poller(t, g)
+		p.after(0)
+		d := p.after(30 * time.Second)
+		if got := usedBy(d, 1); (got-10*time.Second).Abs() > time.Second || (d.Unattributed-20*time.Second).Abs() > time.Second || d.Busy != d.Elapsed {
+			t.Errorf("used %v, unattributed %v, busy %v of %v", got, d.Unattributed, d.Busy, d.Elapsed)
+		}
+		if d = p.after(time.Second); d.Unattributed != 0 || (usedBy(d, 1)-time.Second).Abs() > 200*time.Millisecond {
+			t.Errorf("afterwards used %v, unattributed %v", usedBy(d, 1), d.Unattributed)
+		}
+	})
+}
+
+func TestClockThatIsSet(t *testing.T) {
+	for _, by := range []time.Duration{time.Hour, -time.Hour, -3 * time.Second} {
+		t.Run(by.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGPU(func(time.Duration) uint32 { return 1 })
+				g.clock = func(at time.Time) uint64 {
+					if at.Sub(g.began) > 30*time.Second {
+						at = at.Add(by)
+					}
+					return uint64(at.UnixMicro())
+				}
+				a := watch(t, g, time.Second, 2*time.Minute, nil)
+				if a.busy > a.elapsed || a.elapsed < 117*time.Second || a.used[1] < 100*time.Second {
+					t.Errorf("used %v, busy %v of %v, unattributed %v", a.used[1], a.busy, a.elapsed, a.unattributed)
+				}
+			})
+		})
+	}
+}
+
+func TestUsageThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		s.noProcesses = nvml.NoPermission
+		first := p.after(time.Second).UsageErr
+		d := p.after(time.Second)
+		if !errors.Is(d.UsageErr, nvml.NoPermission) || d.UsageErr.Error() != first.Error() || d.Err != nil || d.Energy != 300_000_000 {
+			t.Errorf("%+v", d)
+		}
+		s.noProcesses = nil
+		for end := 2; end <= 4; end++ {
+			s.second(end, 50)
+		}
+		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(4), SM: 50}}
+		if d = p.after(time.Second); d.Elapsed != 3*time.Second || !about(usedBy(d, 1), 1500*time.Millisecond) || d.UsageErr != nil {
+			t.Errorf("what was missed is not told: %+v", d)
+		}
+	})
+}
+
+func TestRandomSamplesKeepWithinTheTime(t *testing.T) {
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 4))
+			randomPolls(t, 30, func() uint64 { return rng.Uint64() })
+		})
+	}
+}
+
+func FuzzSamples(f *testing.F) {
+	f.Add([]byte("0123456789abcdef"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			i := 0
+			randomPolls(t, min(len(data)/8, 20), func() uint64 {
+				var n uint64
+				for range 8 {
+					if i < len(data) {
+						n = n<<8 | uint64(data[i])
+					}
+					i++
+				}
+				return n
+			})
+		})
+	})
+}
+
+// randomPolls polls a GPU that answers anything.
+func randomPolls(t *testing.T, polls int, next func() uint64) {
+	s := newScript()
+	p := poller(t, s)
+	wall := func() uint64 {
+		switch n := next(); n % 8 {
+		case 0:
+			return next()
+		case 1:
+			return 0
+		default:
+			return uint64(time.Now().UnixMicro()) - n%3_000_000
+		}
+	}
+	errs := []error{nil, nil, nil, nil, nvml.NotSupported, nvml.Timeout, nvml.NotFound}
+	for range polls {
+		s.instants, s.entries = s.instants[:0], s.entries[:0]
+		for range next() % 20 {
+			s.instants = append(s.instants, nvml.Utilization{Timestamp: wall(), Percent: uint32(next() % 110)})
+		}
+		for range next() % 20 {
+			s.entries = append(s.entries, nvml.Sample{
+				PID: uint32(next() % 4), Timestamp: wall(), SM: uint32(next() % 110), Encoder: uint32(next() % 110),
+			})
+		}
+		s.processes = []uint32{uint32(next()), 2}
+		s.noProcesses, s.noSamples = errs[next()%uint64(len(errs))], errs[next()%uint64(len(errs))]
+		s.rate = uint32(next() % 200)
+		before := p.after(0).At
+		if d := p.after(time.Duration(next() % uint64(20*time.Second))); d.At.Before(before) {
+			t.Fatalf("At went back by %v", before.Sub(d.At))
+		}
+	}
+}
