@@ -46,9 +46,6 @@ var (
 	errTwoZones   = errors.New("the report has two zones where one can be")
 )
 
-// toldKinds are the zone kinds that a report can have: those that have a place in a powercap tree.
-var toldKinds = []power.Kind{power.Package, power.DRAM, power.Core, power.Uncore, power.PSys, power.Platform}
-
 // marshal returns the document of a report. Of two zones with one Place it has the first.
 func marshal(r *Report) ([]byte, error) {
 	d := document{
@@ -56,7 +53,7 @@ func marshal(r *Report) ([]byte, error) {
 	}
 	var places []string
 	for _, z := range r.Zones {
-		if id, _, _ := Place(z.Kind); slices.Contains(toldKinds, z.Kind) && !slices.Contains(places, id) {
+		if id, _, _ := Place(z.Kind); IsTold(z.Kind) && !slices.Contains(places, id) {
 			places = append(places, id)
 			d.Zones = append(d.Zones, documentZone{z.Kind, z.Energy})
 		}
@@ -85,7 +82,7 @@ func unmarshal(text []byte) (*Report, error) {
 	r := &Report{Epoch: d.Epoch, Generation: d.Generation, Time: time.Unix(0, d.Time)}
 	var places []string
 	for _, z := range d.Zones {
-		if !slices.Contains(toldKinds, z.Kind) {
+		if !IsTold(z.Kind) {
 			continue
 		}
 		id, _, _ := Place(z.Kind)

@@ -5,6 +5,7 @@
 package guest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -35,8 +36,14 @@ type Zone struct {
 	Range units.Energy
 }
 
+// IsTold reports whether virtual machines are told the energy of a zone kind: one that has a place in a powercap tree. GPU and Other
+// have none. A graphics card that a machine has for itself is read by the machine's own meters, and would be counted twice if
+// it were told, too. What a machine used of a card that it shares with the host, or with other machines, the host alone reports.
+func IsTold(k power.Kind) bool { return slices.Contains(treeKinds[:], k) }
+
 // Place returns the ID and the name that the zone of a kind has in a virtual machine's powercap tree, and the ID of the zone that
-// its directory is in, empty at the top. Psys and platform have one place: both are the whole machine.
+// its directory is in, empty at the top. Psys and platform have one place: both are the whole machine. The kind must be one that is
+// told.
 func Place(k power.Kind) (id, name, parent string) {
 	const top = "intel-rapl:0"
 	switch k {

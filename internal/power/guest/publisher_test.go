@@ -117,6 +117,30 @@ func TestAZoneThatComesBackAddsWhatItMissed(t *testing.T) {
 	})
 }
 
+// A graphics card has no place in a powercap tree, and one that is passed through is read in the machine.
+func TestAMachineIsNotToldOfGraphicsCardsAndOther(t *testing.T) {
+	published(t, func(p *publishing) {
+		told := VM{ID: "a", Name: "a", CID: 3, Zones: []Zone{
+			{Kind: power.Package, Energy: 100}, {Kind: power.GPU, Energy: 7000}, {Kind: power.Other, Energy: 50},
+		}}
+		p.publish(told)
+		r, ok := p.Report(3)
+		assert.True(t, ok)
+		assert.Equal(t, []Zone{{Kind: power.Package, Energy: 100}}, r.Zones)
+		p.shows("a", "100", "a")
+		assert.NoDirExists(t, filepath.Join(p.dir, "a", "intel-rapl:1"))
+
+		told.Ended = true
+		p.publish(told)
+		stopped := r.Generation
+		told.Zones[1].Energy = 9000 // what it used last of the card changes nothing
+		p.publish(told)
+		p.Publish([]VM{{ID: "a", Name: "a", CID: 3, Zones: told.Zones}}, p.at)
+		r, _ = p.Report(3)
+		assert.Equal(t, stopped+2, r.Generation, "with the end, and with the return")
+	})
+}
+
 func TestTotalsDoNotOverflow(t *testing.T) {
 	published(t, func(p *publishing) {
 		huge := VM{ID: "a", CID: 7, Zones: []Zone{{Kind: power.Package, Energy: ^units.Energy(0) - 5}}}

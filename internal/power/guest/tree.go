@@ -49,7 +49,7 @@ const maxWord = 512
 const newFile = ".new"
 
 // treeKinds are the kinds that a tree shows, each in its Place: a kind has the same place in each tree, so that no counter is ever
-// another zone's. What is left of a host without its package and memory is not told: no powercap tree has a zone for it.
+// another zone's.
 var treeKinds = [...]power.Kind{power.Package, power.DRAM, power.Core, power.Uncore, power.PSys, power.Platform}
 
 // whole is the place, by its number, of the kinds that cover the whole machine: psys and platform.
