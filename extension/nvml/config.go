@@ -23,6 +23,7 @@ const defaultLibrary = "libnvidia-ml.so.1"
 
 func createDefaultConfig() component.Config { return &Config{Library: defaultLibrary} }
 
+// Validate implements xconfmap.Validator. The error names the field.
 func (c *Config) Validate() error {
 	switch {
 	case c.Library == "":

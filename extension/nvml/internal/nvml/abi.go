@@ -35,7 +35,8 @@ type pciInfo struct {
 
 // utilizationRates is nvmlUtilization_t.
 type utilizationRates struct {
-	gpu, memory uint32
+	gpu uint32 // percent
+	_   uint32 // memory
 }
 
 // sample is nvmlSample_t.

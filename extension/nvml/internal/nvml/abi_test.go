@@ -20,7 +20,7 @@ import (
 func TestStructuresAreLaidOutAsByTheCCompiler(t *testing.T) {
 	loaded, err := load(nvmltest.New(t).Path)
 	require.NoError(t, err)
-	defer purego.Dlclose(loaded)
+	defer func() { assert.NoError(t, purego.Dlclose(loaded)) }()
 	var layout func() string
 	purego.RegisterLibFunc(&layout, loaded, "nvmltest_layout")
 

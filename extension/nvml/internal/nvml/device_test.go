@@ -243,7 +243,7 @@ func TestActivityOfPerformanceMonitors(t *testing.T) {
 	for i, want := range []float64{25, 80} {
 		percent, err := after[i].Activity(before[i])
 		require.NoError(t, err)
-		assert.Equal(t, want, percent)
+		assert.InDelta(t, want, percent, 1e-9)
 	}
 	_, err = after[0].Activity(after[0])
 	assert.Equal(t, NotSupported, err, "the error of the metric")

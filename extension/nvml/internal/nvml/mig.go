@@ -125,7 +125,7 @@ func (s *gpmSample) Activity(earlier GPMSample) (float64, error) {
 
 func (s *gpmSample) Free() {
 	if s.handle != 0 {
-		s.gpmFree(s.handle)
+		_ = s.gpmFree(s.handle) // what cannot be released is lost
 		s.handle = 0
 	}
 }

@@ -30,7 +30,7 @@ type Library struct {
 func New(t testing.TB, without ...string) *Library {
 	t.Helper()
 	l := &Library{Path: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}
-	require.NoError(t, os.WriteFile(l.Path, compile(t, without), 0o700))
+	require.NoError(t, os.WriteFile(l.Path, compile(t, without), 0o600))
 	l.Script(t, "")
 	return l
 }
@@ -107,7 +107,7 @@ func (l *Library) Hang(t testing.TB) Hang {
 		require.NoError(t, syscall.Mkfifo(path, 0o600))
 		t.Cleanup(func() { // opened for both, a FIFO lets all others in
 			if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
-				f.Close()
+				_ = f.Close()
 			}
 		})
 	}
