@@ -519,7 +519,7 @@ func TestReadingAllocatesNothingInTheSteadyState(t *testing.T) {
 // A history of polls and reads that come at any time, with every failure that a library may have. Of each moment the energy and the
 // usage meet: where a reading is new, the usage that was handed out is that of the time of its energy.
 func TestNoUsageIsLostOverALongHistory(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) { longHistory(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }
@@ -573,7 +573,7 @@ func longHistory(t *testing.T, random *rand.Rand) {
 		return []gpulibrary.Device{d}, nil
 	}}
 	n := start(t, t.TempDir(), time.Second, s.Open)
-	for range 3000 {
+	for range 1500 {
 		time.Sleep(time.Duration(random.Int64N(int64(4 * time.Second))))
 		if one(100) {
 			time.Sleep(time.Duration(random.Int64N(int64(5 * time.Minute))))
@@ -596,4 +596,80 @@ func longHistory(t *testing.T, random *rand.Rand) {
 	ends = true
 	time.Sleep(time.Minute)
 	require.NoError(t, n.Close())
+}
+
+// bursts is a GPU that two processes use by turns, at 340 W and 190 W, with pauses at 40 W.
+var bursts = []struct {
+	lasts time.Duration
+	watts uint64 // beside the 40 W at rest
+	pid   int32  // 0 in pauses
+}{
+	{4300 * time.Millisecond, 300, 10}, {2700 * time.Millisecond, 150, 11}, {1900 * time.Millisecond, 0, 0}, {6100 * time.Millisecond, 300, 10},
+	{400 * time.Millisecond, 0, 0}, {7300 * time.Millisecond, 150, 11}, {3 * time.Second, 0, 0}, {5100 * time.Millisecond, 150, 11},
+}
+
+const restWatts = 40
+
+// burstsUntil returns the energy of the GPU, and each process's GPU time and energy, in some time of bursts, in µJ.
+func burstsUntil(end time.Duration) (energy uint64, used map[int32]time.Duration, truth map[int32]uint64) {
+	used, truth = map[int32]time.Duration{}, map[int32]uint64{}
+	energy = restWatts * uint64(end.Microseconds())
+	for i := 0; end > 0; i++ {
+		b := bursts[i%len(bursts)]
+		lasts := min(b.lasts, end)
+		end -= lasts
+		energy += b.watts * uint64(lasts.Microseconds())
+		used[b.pid] += lasts
+		truth[b.pid] += b.watts * uint64(lasts.Microseconds())
+	}
+	return energy, used, truth
+}
+
+func TestBurstsAreWithinFivePercentAtWindowsOfASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		last, lastUsed := began, map[int32]time.Duration{}
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			now := time.Now()
+			energy, used, _ := burstsUntil(now.Sub(began))
+			d := gpulibrary.Device{ID: "GPU-1", PCIAddress: pci, At: now, Energy: energy, Elapsed: now.Sub(last)}
+			for _, pid := range []int32{10, 11} {
+				d.Users = append(d.Users, gpulibrary.User{PIDs: []int32{pid}, Used: used[pid] - lastUsed[pid]})
+				d.Busy += used[pid] - lastUsed[pid]
+			}
+			last, lastUsed = now, used
+			return []gpulibrary.Device{d}, nil
+		}}
+		n := start(t, t.TempDir(), 500*time.Millisecond, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		shares := map[int32]float64{}
+		var energy units.Energy
+		windows := 0
+		n.read() // starts the polls
+		for range 600 {
+			time.Sleep(time.Second + 7*time.Millisecond)
+			synctest.Wait()
+			_, u, isNew := n.read()
+			require.True(t, isNew && (u.Total > 0), "no window is without a poll")
+			active := float64(n.energy-energy) - restWatts*float64(u.Total)/1000
+			energy = n.energy
+			var sum units.CPUTime
+			for _, user := range u.Users {
+				sum += user.Used
+			}
+			for _, user := range u.Users {
+				if windows > 0 && sum > 0 {
+					shares[user.PIDs[0]] += active * float64(user.Used) / float64(sum)
+				}
+			}
+			windows++
+		}
+		_, _, before := burstsUntil(n.began.Sub(began))
+		_, _, truth := burstsUntil(n.at.Sub(began))
+		for _, pid := range []int32{10, 11} {
+			used := float64(truth[pid] - before[pid])
+			t.Logf("PID %d: %.1f J of %.1f J", pid, shares[pid]/1e6, used/1e6)
+			assert.InEpsilon(t, used, shares[pid], .05)
+		}
+	})
 }
