@@ -327,6 +327,96 @@ func TestUsageThatIsUnknownForAWhileIsAsExactAsBefore(t *testing.T) {
 	})
 }
 
+// A power has no counter that could stand still while the usage is not known.
+func TestAPowerIsHandedOutWithTheUsageOfItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		polls := 0
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			polls++
+			known := b.known
+			d := b.device(map[int32]float64{10: .5})
+			d.HasPower, d.Power = true, watts*1e6
+			if polls%3 != 0 && polls > 5 {
+				d.UsageErr, d.Elapsed, b.known = errors.New("unknown"), 0, known
+			}
+			return []gpulibrary.Device{d}, nil
+		}}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		for range 100 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if _, u, isNew := n.read(); isNew && u.Total > 0 {
+				require.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
+				require.Equal(t, units.Energy(watts*n.at.Sub(n.began).Microseconds()), n.energy)
+			}
+		}
+		assert.Greater(t, n.total, 90*units.Second)
+	})
+}
+
+// Drivers show samples late: what a poll does not tell, the next one does.
+func TestUsageThatIsToldLateCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		lags := time.Duration(0)
+		polls := 0
+		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
+			d := b.device(nil)
+			lag := time.Duration(polls%3) * 300 * time.Millisecond
+			polls++
+			if d.Elapsed > 0 {
+				d.Elapsed += lags - lag
+				lags = lag
+			}
+			d.Users = []gpulibrary.User{{PIDs: []int32{10}, Used: d.Elapsed}}
+			return []gpulibrary.Device{d}, nil
+		}}
+		n := start(t, t.TempDir(), time.Second, s.Open)
+		defer func() { require.NoError(t, n.Close()) }()
+		n.run(100, time.Second)
+		assert.InDelta(t, n.at.Sub(n.began).Seconds(), n.total.Seconds(), .61)
+		assert.Equal(t, n.total, n.used["[10]"])
+		assert.Zero(t, n.unowned)
+	})
+}
+
+// The energy of a poll without known usage is not that of the next one, whose counter has not moved since.
+func TestACounterThatStandsStillSinceUsageWasUnknownWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &device{zone: power.Zone{ID: "GPU-1"}}
+		in, began := newCgroups(t.TempDir()), time.Now()
+		told := func(second int, energy uint64, unknown error) power.Value {
+			found := gpulibrary.Device{
+				At: began.Add(time.Duration(second) * time.Second), Energy: energy, Elapsed: time.Second, UsageErr: unknown,
+			}
+			return d.value(&found, d.take(&found, in))
+		}
+		at := func(second int, energy units.Energy) power.Value {
+			return power.EnergyValue(&d.zone, energy, began.Add(time.Duration(second)*time.Second))
+		}
+		assert.Equal(t, at(0, 100), told(0, 100, nil))
+		assert.Equal(t, at(1, 200), told(1, 200, nil))
+		assert.Equal(t, at(2, 200), told(2, 300, errors.New("unknown")))
+		assert.Equal(t, at(3, 200), told(3, 300, nil))
+		assert.Equal(t, at(4, 400), told(4, 400, nil))
+	})
+}
+
+func TestTimeThatALibraryForgetsIsUnattributed(t *testing.T) {
+	d := &device{}
+	in, began := newCgroups(t.TempDir()), time.Now()
+	for _, second := range []time.Duration{0, 1, 6, 7} {
+		d.take(&gpulibrary.Device{At: began.Add(second * time.Second), Elapsed: time.Second}, in)
+	}
+	d.returned = began.Add(7 * time.Second)
+	u := d.handOut()
+	assert.Equal(t, 7*units.Second, u.Total)
+	assert.Equal(t, 4*units.Second, u.Unattributed)
+	assert.Equal(t, 4*units.Second, u.Busy)
+}
+
 func TestAGPUThatLeavesAndReturns(t *testing.T) {
 	for _, away := range []time.Duration{20 * time.Second, 10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
