@@ -41,6 +41,8 @@ checks "deploy/kepler/kubernetes.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
 checks "deploy/docker/gpu.yaml, by the collector for GPUs" \
 	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml
+checks "deploy/kubernetes-nvidia/nodes/nvidia.yaml, by the collector for GPUs" \
+	build/gpu/otelcol-energy validate --config deploy/kubernetes/config.yaml --config deploy/kubernetes-nvidia/nodes/nvidia.yaml
 awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print}' deploy/helm/values.yaml >"$scratch/helm.yaml"
 checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"
@@ -48,6 +50,9 @@ checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes
 if command -v kubectl >/dev/null; then
 	checks "deploy/kubernetes, by kubectl kustomize" kubectl kustomize deploy/kubernetes
 	checks "deploy/kepler, by kubectl kustomize" kubectl kustomize deploy/kepler
+	# One DaemonSet selects the nodes that the other one avoids.
+	checks "deploy/kubernetes-nvidia, by kubectl kustomize" bash -c 'out=$(kubectl kustomize deploy/kubernetes-nvidia) &&
+		test "$(grep -c nvidia.com/gpu.present <<<"$out")" = 2 || { echo "$out"; exit 1; }'
 else
 	lacks deploy/kubernetes kubectl
 fi
@@ -73,7 +78,7 @@ if command -v systemd-analyze >/dev/null; then
 	# 3.0 of 10: the exposure is the network and the processes that it reads.
 	checks "deploy/systemd/otelcol-energy.service, by systemd-analyze security" \
 		systemd-analyze security --offline=true --threshold=30 "$scratch/otelcol-energy.service"
-	for drop_in in ipmi vsock; do
+	for drop_in in ipmi nvidia vsock; do
 		install -D -m 0644 deploy/systemd/$drop_in.conf "$scratch/otelcol-energy.service.d/$drop_in.conf"
 		checks "deploy/systemd/$drop_in.conf, by systemd-analyze verify" bash -c "$verify" "$scratch/otelcol-energy.service"
 	done

@@ -82,7 +82,7 @@ func TestHelmValuesMatchTheManifest(t *testing.T) {
 	}
 	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])
 	assert.Equal(t, at(t, container, "resources"), values["resources"])
-	ofTheNode := []string{"proc", "sys-class", "sys-devices", "sys-fs-cgroup"}
+	ofTheNode := []string{"proc", "sys-bus", "sys-class", "sys-devices", "sys-fs-cgroup"}
 	assert.Equal(t, named(t, at(t, pod, "volumes"), ofTheNode...), values["extraVolumes"])
 	assert.Equal(t, named(t, at(t, container, "volumeMounts"), ofTheNode...), values["extraVolumeMounts"])
 	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "K8S_POD_IP", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])
@@ -118,6 +118,16 @@ func TestEveryGrantedPrivilegeIsDocumented(t *testing.T) {
 	assert.Equal(t, []string{"ALL"}, strs(t, at(t, security, "capabilities", "drop")))
 	for _, granted := range strs(t, at(t, security, "capabilities", "add")) {
 		assert.Contains(t, page, "CAP_"+granted)
+	}
+}
+
+// Of several configurations, a list in the last one takes the place of those before.
+func TestNVIDIAConfigurationKeepsTheExtensionsOfTheOtherNodes(t *testing.T) {
+	base, nvidia := documents(t, "kubernetes/config.yaml")[0], documents(t, "kubernetes-nvidia/nodes/nvidia.yaml")[0]
+	extensions := strs(t, at(t, nvidia, "service", "extensions"))
+	assert.Subset(t, extensions, strs(t, at(t, base, "service", "extensions")))
+	for _, name := range strs(t, at(t, nvidia, "receivers", "energy", "gpu", "extensions")) {
+		assert.Contains(t, extensions, name)
 	}
 }
 

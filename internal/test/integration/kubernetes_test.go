@@ -707,7 +707,7 @@ func (k *cluster) testGrants(t *testing.T) {
 		f := strings.Fields(line)
 		of[f[4]] = f[5]
 	}
-	for _, dir := range []string{"/", "/hostfs/proc", "/hostfs/sys/class", "/hostfs/sys/devices", "/hostfs/sys/fs/cgroup", "/etc/otelcol-energy"} {
+	for _, dir := range []string{"/", "/hostfs/proc", "/hostfs/sys/bus", "/hostfs/sys/class", "/hostfs/sys/devices", "/hostfs/sys/fs/cgroup", "/etc/otelcol-energy"} {
 		assert.Contains(t, strings.Split(of[dir], ","), "ro", dir)
 	}
 }
