@@ -3,6 +3,7 @@
 package kernfs
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -96,24 +97,28 @@ func (d *Dir) Each(yield func(name []byte)) error {
 // well-formed.
 func eachEntry(b []byte, yield func(name []byte)) bool {
 	for len(b) > 0 {
-		if len(b) <= direntName {
+		name, rest, ok := cutEntry(b)
+		if !ok {
 			return false
-		}
-		length := int(binary.NativeEndian.Uint16(b[direntLength:]))
-		if length <= direntName || length > len(b) {
-			return false
-		}
-		name := b[direntName:length]
-		for i, c := range name {
-			if c == 0 {
-				name = name[:i]
-				break
-			}
 		}
 		yield(name)
-		b = b[length:]
+		b = rest
 	}
 	return true
+}
+
+// cutEntry returns the name of the first entry in the result of getdents64(2), and what follows it. It is not ok if the result is
+// malformed.
+func cutEntry(b []byte) (name, rest []byte, ok bool) {
+	if len(b) <= direntName {
+		return nil, nil, false
+	}
+	length := int(binary.NativeEndian.Uint16(b[direntLength:]))
+	if length <= direntName || length > len(b) {
+		return nil, nil, false
+	}
+	name, _, _ = bytes.Cut(b[direntName:length], []byte{0})
+	return name, b[length:], true
 }
 
 // fail closes the directory, so that the next call opens it again.
@@ -231,8 +236,8 @@ func appendInt(b []byte, n int32) []byte {
 	}
 }
 
-// EachOf calls yield with the name of every entry of the directory <directory>/<pid>/name, in the kernel's order, until yield
-// returns false. The name is valid during the call only. Errors are bare errno values.
+// EachOf calls yield with the name of every entry but . and .. of the directory <directory>/<pid>/name, in the kernel's order,
+// until yield returns false. The name is valid during the call only. Errors are bare errno values.
 func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error {
 	if err := d.open(); err != nil {
 		return err
@@ -248,9 +253,8 @@ func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error
 		}
 		return err
 	}
-	defer unix.Close(fd)
-	more := true
-	for more {
+	defer func() { _ = unix.Close(fd) }()
+	for {
 		n, err := unix.Getdents(fd, d.entries)
 		switch {
 		case err == unix.EINTR:
@@ -260,12 +264,20 @@ func (d *Dir) EachOf(pid int32, name string, yield func(name []byte) bool) error
 		case n == 0:
 			return nil
 		}
-		if !eachEntry(d.entries[:n], func(name []byte) { more = more && yield(name) }) {
-			return unix.EIO
+		for b := d.entries[:n]; len(b) > 0; {
+			name, rest, ok := cutEntry(b)
+			switch {
+			case !ok:
+				return unix.EIO
+			case !isDot(name) && !yield(name):
+				return nil
+			}
+			b = rest
 		}
 	}
-	return nil
 }
+
+func isDot(name []byte) bool { return string(name) == "." || string(name) == ".." }
 
 // SizeOf returns the size that the file or directory <directory>/<pid>/name states. Errors are bare errno values.
 func (d *Dir) SizeOf(pid int32, name string) (int64, error) {

@@ -161,7 +161,7 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 		return true
 	}
 	s.look.budget -= countCost
-	n, err := s.proc.SizeOf(row.PID, "fd")
+	n, err := s.numberOf(row.PID)
 	if err != nil || n != st.descriptors {
 		return true
 	}
@@ -169,6 +169,16 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 		st.cpu = uint64(row.CPU)
 	}
 	return false
+}
+
+// numberOf returns the number of a process's descriptors: the size of their directory, from Linux 6.2 on (fs/proc/fd.c,
+// proc_fd_getattr). Before, it is 0.
+func (s *Source) numberOf(pid int32) (int64, error) {
+	n, err := s.proc.SizeOf(pid, "fd")
+	if s.entries != nil {
+		n = s.entries(n)
+	}
+	return n, err
 }
 
 // sweep looks at processes that ran since the last look at them.
@@ -217,7 +227,7 @@ func (s *Source) lookAt(row *cpu.Process) {
 		l.from = st.from
 		l.claimed = l.claimed || st.from == 0 && uint64(row.CPU-min(row.Used, row.CPU)) <= st.cpu
 	}
-	descriptors, err := s.proc.SizeOf(row.PID, "fd")
+	descriptors, err := s.numberOf(row.PID)
 	if err == nil {
 		err = s.proc.EachOf(row.PID, "fd", l.each)
 	}

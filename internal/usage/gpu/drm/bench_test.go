@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// crowd is a machine with many processes of which some use GPUs.
+type crowd struct {
+	*watched
+	active []int32 // rows that run in each interval
+}
+
+const (
+	crowdCards       = 16
+	crowdDescriptors = 20 // of each process
+	crowdUsers       = 200
+)
+
+// newCrowd returns a machine with 16 cards, 200 processes that each use four of them, and others that do not. Of those, one in
+// ten runs.
+func newCrowd(t testing.TB, others int) *crowd {
+	dir, err := os.MkdirTemp("/dev/shm", "drm-")
+	if err != nil {
+		t.Skip("no file system in memory:", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	h := hostsim.New(dir)
+	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(dir), source: New(Options{Root: dir})}
+	t.Cleanup(func() { assert.NoError(t, w.source.Close()) })
+	w.source.entries = func(size int64) int64 { return size/20 - 2 } // mm/shmem.c, BOGO_DIRENT_SIZE
+	for card := range crowdCards {
+		w.addGPU(card, address(card), "amdgpu")
+	}
+	for i := range crowdUsers + others {
+		pid := 100 + i
+		w.add(pid, 1)
+		for fd := range crowdDescriptors {
+			w.Processes[pid].Files = append(w.Processes[pid].Files, hostsim.OpenFile{FD: fd, Target: fmt.Sprintf("socket:[%d]", pid<<8+fd)})
+		}
+		for k := 0; i < crowdUsers && k < 4; k++ {
+			number := (i + k) % crowdCards
+			w.Processes[pid].Files[5+k] = node(5+k, number, "drm-driver:\tamdgpu", fmt.Sprint("drm-client-id:\t", i),
+				"drm-pdev:\t"+address(number), "pasid:\t32771", "drm-memory-vram:\t1048576 KiB", "drm-memory-gtt:\t2048 KiB",
+				"drm-memory-cpu:\t0 KiB", gfx(units.CPUTime(pid)*second), "drm-engine-compute:\t77 ns")
+		}
+	}
+	_, err = w.read()
+	require.NoError(t, err)
+	c := &crowd{watched: w}
+	for i := range w.table.Processes {
+		if pid := w.table.Processes[i].PID; pid >= 100 && pid < 100+crowdUsers || pid%10 == 0 {
+			c.active = append(c.active, int32(i))
+		}
+	}
+	c.table.Active = c.active
+	return c
+}
+
+func address(card int) string { return fmt.Sprintf("0000:%02x:00.0", 1+card) }
+
+// pass lets a second pass, in which active processes run, and reads.
+func (c *crowd) pass() {
+	c.table.Now += time.Second
+	c.Uptime += time.Second
+	for i := range c.table.Processes {
+		c.table.Processes[i].Born, c.table.Processes[i].Used = false, 0
+	}
+	for _, i := range c.active {
+		p := &c.table.Processes[i]
+		p.CPU, p.Used = p.CPU+units.Tick, units.Tick
+	}
+	if _, err := c.source.Read(c.Now(), &c.table); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *crowd) settle() {
+	for range 70 {
+		c.pass()
+	}
+	require.Len(c, c.source.clients, 4*crowdUsers)
+}
+
+func TestAnIntervalAllocatesNothing(t *testing.T) {
+	c := newCrowd(t, 300)
+	c.settle()
+	c.source.discovered = c.Now() // which is what allocates once a minute
+	assert.Zero(t, testing.AllocsPerRun(50, c.pass))
+}
+
+// BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000 others of which 1,000 run.
+func BenchmarkRead(b *testing.B) {
+	c := newCrowd(b, 10_000)
+	c.settle()
+	b.Run("way=kept", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			c.pass()
+		}
+	})
+	b.Run("way=kernel-before-6.2", func(b *testing.B) {
+		entries := c.source.entries
+		defer func() { c.source.entries = entries }()
+		c.source.entries = func(int64) int64 { return 0 }
+		c.settle()
+		b.ReportAllocs()
+		for b.Loop() {
+			c.pass()
+		}
+	})
+	b.Run("way=all-descriptors", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			c.source.look.budget, c.source.look.table = 1<<30, &c.table
+			for i := range c.table.Processes {
+				c.source.lookAt(&c.table.Processes[i])
+			}
+		}
+	})
+	b.Run("way=scan-of-processes", func(b *testing.B) {
+		b.ReportAllocs()
+		var t cpu.Table
+		for b.Loop() {
+			if err := c.processes.ReadProcesses(&t); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
