@@ -375,3 +375,38 @@ func BenchmarkEachOfProc(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/entry")
 }
+
+func TestEachOfListsTheEntriesOfAProcess(t *testing.T) {
+	root := t.TempDir()
+	for i := range 100 {
+		write(t, "", root, "7", "fd", strconv.Itoa(i))
+	}
+	d := newDir(t, root)
+	d.entries = make([]byte, 1024) // too small for all
+	seen := map[string]bool{}
+	require.NoError(t, d.EachOf(7, "fd", func(name []byte) bool { seen[string(name)] = true; return true }))
+	assert.Len(t, seen, 100)
+	n := 0
+	require.NoError(t, d.EachOf(7, "fd", func([]byte) bool { n++; return n < 10 }))
+	assert.Equal(t, 10, n, "until yield returns false")
+	require.ErrorIs(t, d.EachOf(8, "fd", func([]byte) bool { return true }), syscall.ENOENT)
+	_, err := d.SizeOf(8, "fd")
+	require.ErrorIs(t, err, syscall.ENOENT)
+}
+
+func TestTheSizeOfAProcesssDescriptorsIsTheirNumber(t *testing.T) {
+	d := newDir(t, "/proc")
+	number := func() int64 {
+		n, err := d.SizeOf(int32(os.Getpid()), "fd")
+		require.NoError(t, err)
+		return n
+	}
+	before := number()
+	if before == 0 {
+		t.Skip("Linux before 6.2")
+	}
+	f, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	assert.Equal(t, before+1, number())
+	require.NoError(t, f.Close())
+}

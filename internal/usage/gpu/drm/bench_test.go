@@ -4,7 +4,7 @@ package drm
 
 import (
 	"fmt"
-	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,14 +31,10 @@ const (
 // newCrowd returns a machine with 16 cards, 200 processes that each use four of them, and others that do not. Of those, one in
 // ten runs.
 func newCrowd(t testing.TB, others int) *crowd {
-	dir, err := os.MkdirTemp("/dev/shm", "drm-")
-	if err != nil {
-		t.Skip("no file system in memory:", err)
+	w := watch(t)
+	if !strings.HasPrefix(w.Root(), "/dev/shm") {
+		t.Skip("no file system in memory")
 	}
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	h := hostsim.New(dir)
-	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(dir), source: New(Options{Root: dir})}
-	t.Cleanup(func() { assert.NoError(t, w.source.Close()) })
 	w.source.entries = func(size int64) int64 { return size/20 - 2 } // mm/shmem.c, BOGO_DIRENT_SIZE
 	for card := range crowdCards {
 		w.addGPU(card, address(card), "amdgpu")
@@ -56,7 +52,7 @@ func newCrowd(t testing.TB, others int) *crowd {
 				"drm-memory-cpu:\t0 KiB", gfx(units.CPUTime(pid)*second), "drm-engine-compute:\t77 ns")
 		}
 	}
-	_, err = w.read()
+	_, err := w.read()
 	require.NoError(t, err)
 	c := &crowd{watched: w}
 	for i := range w.table.Processes {

@@ -4,6 +4,7 @@ package drm
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,9 +23,15 @@ type device struct {
 	// counts reports whether a client's counters were seen; silent reports whether a client was seen that has none.
 	counts, silent bool
 	isKFD          bool // KFD knows it
-	present        bool
-	engines        []engine
-	status         kernfs.File // power/runtime_status
+	hidden         bool // KFD does not show who computes with it
+	// untold are the PIDs of processes of which KFD does not tell for how long the GPU computed for them, and untoldUsed is how
+	// long it did for all of them.
+	untold     []int32
+	untoldUsed units.CPUTime
+	present    bool
+	engines    []engine
+	status     kernfs.File // power/runtime_status
+	activity   kernfs.File // gpu_busy_percent
 
 	since   time.Time // until when it is known who used it, zero before the first time
 	elapsed time.Duration
@@ -44,7 +51,7 @@ var counting = []string{"amdgpu", "etnaviv", "i915", "lima", "msm", "msm_dpu", "
 
 // reported reports whether the source tells who used the GPU.
 func (d *device) reported() bool {
-	return d.present && (d.counts || d.isKFD || !d.silent && slices.Contains(counting, d.driver))
+	return d.present && !d.hidden && (d.counts || d.isKFD || !d.silent && slices.Contains(counting, d.driver))
 }
 
 // wakes reports whether reading a client's counters wakes the GPU up (drivers/gpu/drm/xe/xe_drm_client.c, show_run_ticks).
@@ -52,7 +59,7 @@ func (d *device) wakes() bool { return d.driver == "xe" }
 
 // begin starts the interval that ends now.
 func (d *device) begin(now time.Time, buf []byte) {
-	d.asleep = false
+	d.asleep, d.hidden, d.untold = false, false, d.untold[:0]
 	if d.wakes() {
 		text, err := d.status.Read(buf)
 		d.asleep = err == nil && bytes.HasPrefix(text, []byte("suspend"))
@@ -80,6 +87,13 @@ func (d *device) engine(name []byte) int {
 	return len(d.engines) - 1
 }
 
+// add adds time of an engine class.
+func (d *device) add(name []byte, used units.CPUTime) {
+	if i := d.engine(name); i >= 0 {
+		d.engines[i].used += used
+	}
+}
+
 // busy returns the time of the busiest engine class, at most the interval.
 func (d *device) busy() (busy units.CPUTime) {
 	for i := range d.engines {
@@ -87,6 +101,8 @@ func (d *device) busy() (busy units.CPUTime) {
 	}
 	return min(busy, units.CPUTime(d.elapsed))
 }
+
+func (d *device) close() error { return errors.Join(d.status.Close(), d.activity.Close()) }
 
 // discover finds the GPUs that have a render node, and those of KFD.
 func (s *Source) discover() {
@@ -119,7 +135,7 @@ func (s *Source) discover() {
 	for _, d := range s.devices {
 		if !d.present {
 			d.since = time.Time{}
-			_ = d.status.Close()
+			_ = d.close()
 		}
 	}
 	slices.SortFunc(s.devices, func(a, b *device) int { return strings.Compare(a.name, b.name) })
@@ -139,6 +155,7 @@ func (s *Source) found(name string) *device {
 		d.driver = filepath.Base(driver)
 	}
 	d.status.Path = filepath.Join(dir, "power/runtime_status")
+	d.activity.Path = filepath.Join(dir, "gpu_busy_percent")
 	s.devices = append(s.devices, d)
 	return d
 }

@@ -25,7 +25,11 @@
 // What KFD's queues compute is not in fdinfo: that sums up the jobs of the kernel's scheduler (drivers/gpu/drm/amd/amdgpu,
 // amdgpu_ctx_mgr_usage), and processes write to KFD's queues without the kernel. So KFD's compute and SDMA are two more engine
 // classes of the same GPU. KFD shows how many compute units a process occupies at the moment; their share of all is taken for the
-// whole interval.
+// whole interval. Of a GPU that does not count its waves (RDNA), gpu_busy_percent of the moment, less what DRM's clients
+// used, is of the processes that hold the GPU's memory through KFD. Several of them cannot be told apart.
+//
+// Nothing of this wakes a suspended GPU up. The driver xe would wake it to read its counters (show_run_ticks): a suspended one is not
+// read if it has clients, and its usage is 0 of 0 until it runs again and tells the rest.
 //
 // # Finding clients
 //

@@ -5,6 +5,7 @@ package drm
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -56,9 +57,14 @@ type Source struct {
 // findEvery is how often GPUs are looked for.
 const findEvery = time.Minute
 
-// errDenied is the error of Read if processes may not be looked at. Its text must not change from Read to Read.
-var errDenied = errors.New("the descriptors of some processes may not be read, and their use of GPUs is not known: " +
-	"this takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
+// What Read returns. The texts must not change from Read to Read.
+var (
+	errDenied = errors.New("the descriptors of some processes may not be read, and their use of GPUs is not known: " +
+		"this takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
+	errHidden = errors.New("KFD does not show who computes with a GPU: its files in /sys/class/kfd/kfd/proc may not be read, " +
+		"or the GPU has neither cu_occupancy nor gpu_busy_percent")
+	errBoth = errors.Join(errDenied, errHidden)
+)
 
 // New returns a source. It touches nothing of the machine.
 func New(options Options) *Source {
@@ -77,7 +83,7 @@ func New(options Options) *Source {
 func (s *Source) Close() error {
 	errs := []error{s.proc.Close(), s.kfd.proc.Close()}
 	for _, d := range s.devices {
-		errs = append(errs, d.status.Close())
+		errs = append(errs, d.close())
 	}
 	return errors.Join(errs...)
 }
@@ -103,11 +109,21 @@ func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
 	s.sortClients()
 	s.kfd.read(s)
 	s.last = now
-	var err error
-	if s.processes.denied > 0 {
-		err = errDenied
+	return s.report(now), s.trouble()
+}
+
+// trouble returns what keeps some use of GPUs from being known.
+func (s *Source) trouble() error {
+	hidden := slices.ContainsFunc(s.devices, func(d *device) bool { return d.hidden })
+	switch {
+	case hidden && s.processes.denied > 0:
+		return errBoth
+	case hidden:
+		return errHidden
+	case s.processes.denied > 0:
+		return errDenied
 	}
-	return s.report(now), err
+	return nil
 }
 
 // report returns the usage of each GPU in the interval that ends now.
@@ -155,6 +171,9 @@ func (s *Source) useKFD(first int, d *device) {
 				used += p.used[i]
 			}
 		}
+		if len(d.untold) == 1 && d.untold[0] == p.pid {
+			used += d.untoldUsed
+		}
 		if used == 0 {
 			continue
 		}
@@ -166,5 +185,8 @@ func (s *Source) useKFD(first int, d *device) {
 		} else {
 			s.use(known, p.pid, used)
 		}
+	}
+	if len(d.untold) > 1 && d.untoldUsed > 0 {
+		s.users = append(s.users, gpu.User{PIDs: d.untold, Used: d.untoldUsed})
 	}
 }

@@ -4,6 +4,7 @@ package drm
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"strings"
 	"testing"
@@ -34,8 +35,14 @@ type watched struct {
 }
 
 func watch(t testing.TB) *watched {
-	h := hostsim.New(t.TempDir())
-	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(h.Root()), source: New(Options{Root: h.Root()})}
+	dir, err := os.MkdirTemp("/dev/shm", "drm-") // thousands of small files are slow on a disk
+	if err != nil {
+		dir = t.TempDir()
+	}
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	h := hostsim.New(dir)
+	h.Cached = true
+	w := &watched{TB: t, Host: h, processes: cpu.NewProcfs(dir), source: New(Options{Root: dir})}
 	t.Cleanup(func() {
 		assert.NoError(t, w.processes.Close())
 		assert.NoError(t, w.source.Close())

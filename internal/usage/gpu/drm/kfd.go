@@ -26,11 +26,11 @@ type kfd struct {
 
 // kfdNode is a GPU of KFD, or a partition of one.
 type kfdNode struct {
-	id              string // gpu_id
-	device          *device
-	units           uint64 // compute units
-	sdma            uint64 // SDMA engines
-	occupancy, time string // its files of a process
+	id                      string // gpu_id
+	device                  *device
+	units                   uint64 // compute units
+	sdma                    uint64 // SDMA engines
+	occupancy, time, memory string // its files of a process
 }
 
 // kfdProcess is a process that has KFD open.
@@ -84,7 +84,7 @@ func newKFDNode(id string, properties []byte) *kfdNode {
 	n := &kfdNode{
 		id: id, units: property(properties, "simd_count") / max(1, property(properties, "simd_per_cu")),
 		sdma:      max(1, property(properties, "num_sdma_engines")+property(properties, "num_sdma_xgmi_engines")),
-		occupancy: "stats_" + id + "/cu_occupancy", time: "sdma_" + id,
+		occupancy: "stats_" + id + "/cu_occupancy", time: "sdma_" + id, memory: "vram_" + id,
 	}
 	if n.units == 0 {
 		return nil
@@ -131,6 +131,9 @@ func (k *kfd) read(s *Source) {
 			p.used[i] = p.read(k, i, node, s)
 		}
 	}
+	for _, d := range s.devices {
+		d.readUntold(s.text)
+	}
 	k.begun = true
 }
 
@@ -162,35 +165,61 @@ func (k *kfd) match() {
 	}
 }
 
-// read returns for how long a GPU worked for the process.
+// read returns for how long a GPU worked for the process, as far as KFD tells.
 func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used units.CPUTime) {
 	d := node.device
-	if n, ok := k.number(p.pid, node.occupancy, s.text); ok {
+	n, err := k.number(p.pid, node.occupancy, s.text)
+	switch {
+	case err == nil:
 		compute := units.CPUTime(units.MulDiv(uint64(d.elapsed), min(n, node.units), k.unitsOf(d)))
 		used += compute
-		if e := d.engine(kfdCompute); e >= 0 {
-			d.engines[e].used += compute
+		d.add(kfdCompute, compute)
+	case denied(err):
+		d.hidden = true
+		return 0
+	default: // gone, or a GPU that counts no waves
+		if held, err := k.number(p.pid, node.memory, s.text); err == nil && held > 0 && !slices.Contains(d.untold, p.pid) {
+			d.untold = append(d.untold, p.pid)
 		}
 	}
-	if n, ok := k.number(p.pid, node.time, s.text); ok {
+	if n, err := k.number(p.pid, node.time, s.text); err == nil {
 		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
 		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false)
 		used += copied
-		if e := d.engine(kfdSDMA); e >= 0 {
-			d.engines[e].used += copied
-		}
+		d.add(kfdSDMA, copied)
 	}
 	return used
 }
 
 // number returns the number in a file of a process.
-func (k *kfd) number(pid int32, name string, buf []byte) (uint64, bool) {
+func (k *kfd) number(pid int32, name string, buf []byte) (uint64, error) {
 	text, err := k.proc.ReadOf(pid, name, buf)
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
-	n, err := kernfs.ParseUintLine(text)
-	return n, err == nil
+	return kernfs.ParseUintLine(text)
+}
+
+// readUntold finds how long a GPU computed for processes of which KFD does not tell it: for as long as the GPU says that it was
+// busy (gpu_busy_percent) and nobody else kept it so. They hold its memory, and so it is awake.
+func (d *device) readUntold(buf []byte) {
+	d.untoldUsed = 0
+	if len(d.untold) == 0 {
+		return
+	}
+	text, err := d.activity.Read(buf)
+	if err != nil {
+		d.hidden = true
+		return
+	}
+	percent, err := kernfs.ParseUintLine(text)
+	if err != nil {
+		return
+	}
+	busy := units.CPUTime(d.elapsed) / 100 * units.CPUTime(min(percent, 100))
+	if d.untoldUsed = units.Advance(d.busy(), busy); d.untoldUsed > 0 {
+		d.add(kfdCompute, busy)
+	}
 }
 
 // unitsOf returns the compute units of a GPU, of all its partitions.

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	p := w.add(10, 1, render(3, 1, gfx(second)))
+	w.pass()
+	p.Files[0] = render(3, 2, gfx(300*ms))
+	assert.Equal(t, map[int32]units.CPUTime{10: 300 * ms}, used(t, w.pass(10)), "all of the client that was opened meanwhile")
+	assert.Len(t, w.source.clients, 1)
+	p.Files[0] = hostsim.OpenFile{FD: 3, Target: "/dev/null", Info: "pos:\t0\n"}
+	assert.Empty(t, used(t, w.pass(10)))
+	assert.Empty(t, w.source.clients)
+	assert.Empty(t, w.source.byKey)
+}
+
+func TestAPIDThatIsUsedAgainIsAnotherProcess(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.add(10, 1, render(3, 1, gfx(100*second)))
+	w.pass()
+	w.Run(500*time.Millisecond, nil)
+	delete(w.Processes, 10)
+	require.NoError(t, w.Render())
+	w.add(10, 1, render(3, 2, gfx(200*ms)))
+	assert.Equal(t, map[int32]units.CPUTime{10: 200 * ms}, used(t, w.pass()))
+}
+
+func TestAClientThatIsFoundLateClaimsOnlyWhatItUsesFromThenOn(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	p := w.add(10, 1)
+	w.pass()
+	w.pass(10)
+	w.source.processes.bySlot[w.table.Processes[1].Slot].cpu = 0 // as if it had run unseen since it was looked at
+	p.Files = append(p.Files, render(3, 1, gfx(900*ms)))
+	assert.Equal(t, map[int32]units.CPUTime{10: 0}, used(t, w.pass(10)))
+	p.Files[0] = render(3, 1, gfx(1000*ms))
+	assert.Equal(t, map[int32]units.CPUTime{10: 100 * ms}, used(t, w.pass(10)))
+}
+
+func TestAProcessThatRanWithoutBeingLookedAtIsSwept(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	for pid := 100; pid < 1500; pid++ {
+		w.add(pid, 1)
+	}
+	w.pass()
+	w.pass()
+	w.Processes[1400].Files = append(w.Processes[1400].Files, render(3, 1))
+	w.Processes[1400].User++
+	w.Run(time.Second, nil)
+	require.NoError(t, w.Render())
+	require.NoError(t, w.processes.ReadProcesses(&w.table)) // a scan that the source does not see
+	found := false
+	for range 3 {
+		found = found || len(used(t, w.pass())) == 1
+	}
+	assert.True(t, found)
+}
+
+func TestDescriptorsThatMayNotBeReadAreOneError(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.add(10, 1, render(3, 1))
+	w.add(11, 1, render(3, 2))
+	w.add(12, 1, render(3, 3))
+	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.Contains(path, "/proc/11/fd") || strings.Contains(path, "/proc/12/fd/") {
+			return nil, syscall.EACCES
+		}
+		return got, err
+	})
+	defer restore()
+	for range 3 {
+		w.Run(time.Second, map[int]int64{11: 1, 12: 1})
+		usage, err := w.read()
+		assert.Equal(t, errDenied, err)
+		assert.Equal(t, map[int32]units.CPUTime{10: 0}, used(t, usage), "the rest goes on")
+	}
+	restore()
+	delete(w.Processes, 11)
+	assert.Len(t, used(t, w.pass(12)), 2, "and the error ends")
+}
+
+func TestASuspendedGPUIsNotWokenUp(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "xe")
+	status := "sys/devices/pci0000:00/" + card + "/power/runtime_status"
+	xe := func(cycles, total int) hostsim.OpenFile {
+		return node(3, 0, "drm-driver:\txe\ndrm-client-id:\t4\ndrm-pdev:\t"+card, fmt.Sprint("drm-cycles-ccs:\t", cycles), fmt.Sprint("drm-total-cycles-ccs:\t", total))
+	}
+	w.Files[status] = "active\n"
+	p := w.add(10, 1, xe(100, 1000))
+	w.add(11, 1)
+	w.pass()
+	w.Files[status] = "suspended\n"
+	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		assert.NotContains(t, path, "/fdinfo/", "this would wake it up")
+		return got, err
+	})
+	defer restore()
+	w.Processes[11].Files = append(w.Processes[11].Files, xe(1, 1))
+	for range 3 {
+		usage := w.pass(10, 11)
+		assert.Zero(t, usage[0].Total, "its energy waits")
+	}
+	w.Processes[11].Files = []hostsim.OpenFile{}
+	restore()
+	w.Files[status] = "active\n"
+	p.Files[0] = xe(300, 1400)
+	usage := w.pass(10)
+	assert.Equal(t, 4*second, usage[0].Total)
+	assert.Equal(t, 2*second, usage[0].Busy)
+	assert.Equal(t, map[int32]units.CPUTime{10: 2 * second}, used(t, usage))
+}
+
+func TestAProcessWithManyDescriptors(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	hostile := w.add(10, 1)
+	for fd := range 1000 {
+		hostile.Files = append(hostile.Files, render(fd, uint64(1000+fd)))
+	}
+	many := w.add(11, 1)
+	for fd := range 2500 {
+		many.Files = append(many.Files, hostsim.OpenFile{FD: fd, Target: "pipe:[7]", Info: "pos:\t0\n"})
+	}
+	many.Files[2400] = render(2400, 1)
+	w.add(12, 1, render(3, 2))
+	w.pass()
+	c := &crowd{watched: w, active: []int32{1, 2}}
+	w.table.Active = c.active
+	for range 10 {
+		c.pass()
+		require.LessOrEqual(t, w.source.look.texts, maxTexts)
+	}
+	byPID := used(t, w.source.report(w.Now()))
+	assert.Contains(t, byPID, int32(11))
+	assert.Contains(t, byPID, int32(12))
+	assert.LessOrEqual(t, len(w.source.clients), maxOfProcess+2)
+}
+
+func TestAGPUThatCountsNoWavesIsBusyForThoseThatHoldItsMemory(t *testing.T) {
+	const busy = "sys/devices/pci0000:00/" + card + "/gpu_busy_percent"
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.addKFD(1, "7", 0x300)
+	p := w.add(10, 1, render(3, 1))
+	w.Files[busy] = "0\n"
+	w.Files["sys/class/kfd/kfd/proc/11/vram_7"] = "4096\n"
+	w.Files["sys/class/kfd/kfd/proc/12/vram_7"] = "0\n"
+	w.add(11, 1)
+	w.pass()
+	w.Files[busy] = "80\n"
+	p.Files[0] = render(3, 1, gfx(300*ms))
+	usage := w.pass(10)
+	assert.Equal(t, 800*ms, usage[0].Busy)
+	assert.Equal(t, map[int32]units.CPUTime{10: 300 * ms, 11: 500 * ms}, used(t, usage))
+
+	w.Files["sys/class/kfd/kfd/proc/12/vram_7"] = "4096\n"
+	usage = w.pass()
+	assert.Equal(t, 800*ms, usage[0].Busy)
+	together := usage[0].Users[len(usage[0].Users)-1]
+	assert.Equal(t, []int32{11, 12}, together.PIDs)
+	assert.Equal(t, 800*ms, together.Used)
+}
+
+func TestAGPUWhoseComputeIsHiddenIsLeftOut(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.addKFD(1, "7", 0x300)
+	w.compute(11, "7", 5, 0)
+	w.pass()
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		if strings.HasSuffix(path, "cu_occupancy") {
+			return nil, syscall.EPERM
+		}
+		return got, err
+	})()
+	w.Run(time.Second, nil)
+	usage, err := w.read()
+	assert.Empty(t, usage)
+	assert.Equal(t, errHidden, err)
+}
+
+// Whatever files hold and however reads fail, GPU time is neither lost in overflows nor more than there is.
+func TestFaults(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	w.addGPU(1, "0000:04:00.0", "xe")
+	w.addKFD(1, "7", 0x300)
+	random := rand.New(rand.NewPCG(1, 2))
+	garbage := []string{"", "\n", "drm-", "drm-client-id:\t1", "drm-engine-gfx:\t18446744073709551615 ns\n", "drm-engine-:\t1 ns\n",
+		"drm-pdev:\t" + card + "\ndrm-client-id:\t-1\n", "drm-client-id:\t1\ndrm-pdev:\t0000:04:00.0\ndrm-cycles-ccs:\t99999999999999999999\n"}
+	defer kernfs.InjectFaults(func(_ string, got []byte, err error) ([]byte, error) {
+		switch random.IntN(20) {
+		case 0:
+			return nil, []error{syscall.EIO, syscall.ENOENT, syscall.ESRCH, syscall.EACCES, syscall.EMFILE}[random.IntN(5)]
+		case 1:
+			return got[:random.IntN(len(got)+1)], err
+		case 2:
+			return []byte(garbage[random.IntN(len(garbage))]), err
+		}
+		return got, err
+	})()
+	total := units.CPUTime(0)
+	for i := range 200 {
+		for pid := 10; pid < 20; pid++ {
+			if random.IntN(10) == 0 {
+				delete(w.Processes, pid)
+				continue
+			}
+			total += second / 20
+			w.add(pid, 1, render(3, uint64(pid), gfx(total)), node(4, 1, "drm-driver:\txe\ndrm-client-id:\t1\ndrm-pdev:\t0000:04:00.0",
+				fmt.Sprint("drm-cycles-ccs:\t", i*7), fmt.Sprint("drm-total-cycles-ccs:\t", i*random.IntN(100)), "drm-engine-capacity-ccs:\t3"))
+		}
+		w.compute(10+random.IntN(10), "7", random.IntN(300), time.Duration(random.Int64N(1e12)))
+		w.Run(time.Second, nil)
+		require.NoError(t, w.Render())
+		if err := w.processes.ReadProcesses(&w.table); err != nil {
+			continue
+		}
+		usage, _ := w.source.Read(w.Now(), &w.table)
+		for _, u := range usage {
+			require.LessOrEqual(t, u.Busy, u.Total)
+			for _, user := range u.Users {
+				require.NotEmpty(t, user.PIDs)
+				require.Less(t, user.Used, 600*second*maxEngines)
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("drm-driver:\txe\ndrm-client-id:\t4\ndrm-pdev:\t0000:03:00.0\ndrm-cycles-ccs:\t100\ndrm-total-cycles-ccs:\t7\ndrm-engine-capacity-ccs:\t4\n"))
+	f.Add([]byte("drm-engine-gfx:\t7 ns\ndrm-maxfreq-gpu: 3 MHz\ndrm-engine-capacity-:\t0\ndrm-client-name:\tdrm-client-id: 9\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var info fdinfo
+		info.parse(text)
+		require.LessOrEqual(t, len(info.engines), maxEngines)
+		d := &device{elapsed: time.Second}
+		c := &client{key: key{device: d}}
+		for range 3 {
+			c.count(&info, time.Now(), true)
+			require.LessOrEqual(t, d.busy(), second)
+		}
+	})
+}
