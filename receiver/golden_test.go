@@ -47,13 +47,17 @@ func recorded(t *testing.T, name string) *testNode {
 	n.s.now = func() time.Time { return clockOf(t, n.host.Root()) }
 	require.NoError(t, unpack(filepath.Join(dir, "0.txtar"), n.host.Root()))
 	n.startAsIs()
+	polls := n.s.cfg.PowercapPath != "" || isDir(filepath.Join(n.host.Root(), "sys/class/hwmon")) // in the synctest bubble
+	if polls {
+		synctest.Wait()
+	}
 	for i := 1; ; i++ {
 		err := unpack(filepath.Join(dir, fmt.Sprint(i, ".txtar")), n.host.Root())
 		if os.IsNotExist(err) && i > 1 {
 			return n
 		}
 		require.NoError(t, err)
-		if n.s.cfg.PowercapPath != "" { // polls run in the synctest bubble
+		if polls {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 		}
@@ -63,6 +67,11 @@ func recorded(t *testing.T, name string) *testNode {
 		n.accept()
 		n.balance()
 	}
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // unpack applies an archive to a tree.
@@ -226,6 +235,35 @@ func TestAGuestHasWhatItsHypervisorReports(t *testing.T) {
 		assert.Len(t, n.points("system.energy", nil), 4, "nothing is measured or modeled")
 		assert.InDelta(t, 61, n.one("hw.host.energy", "energy.source=reported").value, 1e-9, "its share of the whole host")
 		assert.Positive(t, n.one("container.energy", "energy.zone=package").value)
+		assert.Empty(t, n.logged())
+	})
+}
+
+func TestTwoGraphicsCardsHaveUsersOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := recorded(t, "two-gpus")
+		const amd, intel = 2190 + 1250, 500.000123 + 300 // integrated at 1 Hz from 200 to 220 and to 120 W; counted
+		assert.InDelta(t, amd, n.one("hw.energy", "hw.vendor=AMD", "hw.name=AMD Radeon PRO W7900", "hw.type=gpu").value, 1e-9)
+		assert.InDelta(t, intel, n.one("hw.energy", "hw.vendor=Intel", "hw.type=gpu").value, 1e-9)
+		of := attrs{"energy.zone": "gpu"}
+		active := n.one("system.energy", "energy.zone=gpu", "energy.state=active").value
+		assert.InDelta(t, amd+intel, n.sum("system.energy", of), 1e-9)
+		assert.InDelta(t, active, n.sum("process.energy", of)+n.sum("system.unattributed.energy", of), 1e-9, "to the microjoule")
+		assert.Zero(t, n.sum("system.unattributed.energy", of))
+
+		// The busiest engine class worked for 7 and 2.8 of 10 s on one card, and for 7.5 and 1 s on the other.
+		assert.InDelta(t, 0.7*2190+0.28*1250+0.75*500.000123+0.1*300, active, 1e-5)
+		assert.InDelta(t, 0.28, n.one("hw.gpu.utilization", "hw.vendor=AMD").value, 1e-9)
+		assert.InDelta(t, 0.1, n.one("hw.gpu.utilization", "hw.vendor=Intel").value, 1e-9)
+
+		shell := n.one("process.energy", pid(2100), "energy.zone=gpu").value
+		assert.InDelta(t, 0.7*2190/8+0.28*1250*0.8/3.3, shell, 1e-5, "and nothing of the card that it has open")
+		assert.Zero(t, n.sum("process.energy", of, pid(2600)), "its client is the desktop's")
+		container := n.one("container.energy", "energy.zone=gpu").value
+		assert.InDelta(t, 0.75*500.000123+0.1*300, container, 1e-5)
+		assert.InDelta(t, container, n.sum("process.energy", of, pid(4000))+n.sum("process.energy", of, pid(4100)), 1e-9)
+		assert.InDelta(t, 0.25*500.000123, n.one("process.energy", pid(4100), "energy.zone=gpu").value, 1e-5, "its own client")
+		assert.Zero(t, n.sum("process.energy", of, pid(5000)), "a process that is busy on a CPU")
 		assert.Empty(t, n.logged())
 	})
 }
