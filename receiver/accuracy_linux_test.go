@@ -50,6 +50,7 @@ type labWorkload struct {
 	name       string
 	containers []string        // ids of all that ever existed
 	tasks      []*hostsim.Task // all that ever existed
+	contexts   []*hostsim.Context
 }
 
 type labSeries struct {
@@ -379,8 +380,9 @@ const (
 	curveHorizon = 10 * time.Second
 )
 
-// labTables runs all scenarios under these settings, and returns the tables of docs/accuracy-tables.md.
-func labTables(t *testing.T, settings []labSetting) string {
+// labTables runs all scenarios under these settings, and those of GPUs under others, and returns the tables of
+// docs/accuracy-tables.md.
+func labTables(t *testing.T, settings []labSetting, cards []gpuSetting) string {
 	curves := labCurves(t)
 	cells := make([][]accuracy, len(labScenarios))
 	loaded := make([][][]accuracy, len(curves))
@@ -447,6 +449,7 @@ func labTables(t *testing.T, settings []labSetting) string {
 		}
 	}
 	b.WriteString(labIdleTables(t))
+	b.WriteString(gpuTables(t, cards))
 	return b.String()
 }
 
@@ -527,7 +530,7 @@ const (
 )
 
 // TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it the shortest windows are left out,
-// because there are so many, and the settings that learn for a day.
+// because there are so many, the settings that learn for a day, and the long intervals of GPUs.
 func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	page, err := os.ReadFile(accuracyPage)
 	require.NoError(t, err)
@@ -536,7 +539,7 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	tables, after, ok := strings.Cut(rest, accuracyEnd)
 	require.True(t, ok, "%s lacks %q", accuracyPage, accuracyEnd)
 	if *accuracyWrite {
-		measured := labTables(t, slices.Concat(labSettings, labRules, labScopes, labKeys))
+		measured := labTables(t, slices.Concat(labSettings, labRules, labScopes, labKeys), gpuSettings)
 		require.False(t, t.Failed())
 		require.NoError(t, os.WriteFile(accuracyPage, []byte(before+accuracyBegin+measured+accuracyEnd+after), 0o600))
 		return
@@ -555,7 +558,15 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 		}
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+setting.name+" |") })
 	}
-	require.Equal(t, labTables(t, settings), strings.Join(lines, ""), "run make accuracy to update it")
+	var cards []gpuSetting
+	for _, setting := range gpuSettings {
+		if setting.checked() {
+			cards = append(cards, setting)
+			continue
+		}
+		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+setting.name+" |") })
+	}
+	require.Equal(t, labTables(t, settings, cards), strings.Join(lines, ""), "run make accuracy to update it")
 }
 
 // labShort is how long the scenarios of the other tests run: one collection.
@@ -837,6 +848,14 @@ func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 		seen[sc.name] = true
 	}
 	for _, setting := range slices.Concat(labSettings, labRules, labScopes, labKeys) {
+		assert.False(t, seen[setting.name], setting.name)
+		seen[setting.name] = true
+	}
+	for _, sc := range gpuScenarios {
+		assert.False(t, seen[sc.name], sc.name)
+		seen[sc.name] = true
+	}
+	for _, setting := range gpuSettings {
 		assert.False(t, seen[setting.name], setting.name)
 		seen[setting.name] = true
 	}

@@ -44,6 +44,7 @@ const (
 var names = map[Act]string{
 	Advance: "advance", Pass: "pass", Demand: "demand", Fork: "fork", Exit: "exit", Wait: "wait", Exec: "exec", Rename: "rename",
 	Contain: "contain", Restart: "restart", Stop: "stop", Enter: "enter", Boot: "boot", Flicker: "flicker",
+	OpenGPU: "open GPU", LoadGPU: "load GPU", CloseGPU: "close GPU",
 
 	ReadFails: "reads that fail", ReadShort: "short read", ReadTorn: "torn read", ZoneVanishes: "zone vanishes",
 	ZoneReturns: "zone returns", ZoneResets: "zone resets", ZoneStepsBack: "zone steps back",
@@ -74,7 +75,7 @@ var Errors = [...]syscall.Errno{syscall.EIO, syscall.EACCES, syscall.ENOENT, sys
 // targets are suffixes of the paths that may fail.
 var targets = [...]string{
 	"/energy_uj", "/energy_uj", "/energy_uj", "/proc/stat", "/proc", "/powercap", "/cpu.stat", "/loadavg", "/uptime",
-	"/max_energy_range_uj", "/name", "/cmdline", "/cgroup", "/exe", "/stat", "/stat", "/stat", "/online",
+	"/max_energy_range_uj", "/name", "/cmdline", "/cgroup", "/exe", "/stat", "/stat", "/stat", "/online", "/fdinfo/3", "/fdinfo/3", "/fd",
 }
 
 // Faults applies faults to a Life and to what readers see of it. It counts the faults that took effect.

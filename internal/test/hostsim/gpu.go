@@ -79,6 +79,8 @@ type Context struct {
 	Used []time.Duration
 	// Energy is the energy that the context has caused so far, in µJ.
 	Energy float64
+	// Last is the end of the last step in which the context ran, since boot.
+	Last time.Duration
 
 	client   uint64
 	fd       int
@@ -112,7 +114,7 @@ func (c *Context) Close() {
 	is := func(other *Context) bool { return other == c }
 	c.Task.contexts = slices.DeleteFunc(c.Task.contexts, is)
 	c.GPU.Contexts = slices.DeleteFunc(c.GPU.Contexts, is)
-	if c.GPU.machine.library != nil {
+	if c.GPU.Driver == "nvidia" && c.GPU.machine.library != nil {
 		c.GPU.closed = append(c.GPU.closed, c)
 	}
 }
@@ -135,6 +137,9 @@ func (g *GPU) step(d time.Duration) float64 {
 		for i, c := range g.Contexts {
 			run := c.Demand[e] * g.rate(e, c)
 			ran += run
+			if run > 0 {
+				c.Last = g.machine.Now() + d
+			}
 			c.add(e, run*seconds)
 			part := run / units * engine.Weight * c.Intensity
 			g.ran[i] += part
@@ -233,9 +238,9 @@ func (g *GPU) show(h *Host) {
 // cycles is the rate at which xe counts, in Hz.
 const cycles = 19_200_000
 
-// info returns the context's fdinfo (Documentation/gpu/drm-usage-stats.rst). amdgpu leaves out engines that were not used
+// Info returns the context's fdinfo (Documentation/gpu/drm-usage-stats.rst). amdgpu leaves out engines that were not used
 // (drivers/gpu/drm/amd/amdgpu/amdgpu_fdinfo.c), xe shows cycles of all (drivers/gpu/drm/xe/xe_drm_client.c).
-func (c *Context) info() string {
+func (c *Context) Info() string {
 	g := c.GPU
 	var b strings.Builder
 	fmt.Fprintf(&b, "pos:\t0\nflags:\t02100002\nmnt_id:\t28\nino:\t%d\n", 700+g.number)
@@ -265,7 +270,7 @@ func (t *Task) files() []OpenFile {
 			files = append(files, OpenFile{FD: c.fd, Target: fmt.Sprintf("/dev/nvidia%d", c.GPU.number), Info: "pos:\t0\nflags:\t02100002\nmnt_id:\t28\n"})
 			continue
 		}
-		files = append(files, OpenFile{FD: c.fd, Target: "/dev/dri/" + c.GPU.node(), Info: c.info()})
+		files = append(files, OpenFile{FD: c.fd, Target: "/dev/dri/" + c.GPU.node(), Info: c.Info()})
 	}
 	return files
 }

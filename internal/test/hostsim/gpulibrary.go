@@ -16,8 +16,8 @@ import (
 
 // Library is a vendor's library as the receiver's extension presents it: it reads the "nvidia" cards of a machine. A card's
 // energy counter is in millijoules and refreshed every 20 ms. The driver samples six times a second which percentage of the time
-// since its last sample each process used, and shows a sample Lag after it was taken; the rest of a poll's time is told with the
-// next. Under MIG the activity of each slice is known, and not who of those in it caused it.
+// since its last sample each process used, and shows a sample Lag after it was taken. A poll tells of the time up to the last sample
+// that shows, with the energy of that moment, between the counter's values at two polls. Under MIG the activity of each slice is known, and not who of those in it caused it.
 //
 // Its methods may be called while time passes on the machine, by another goroutine.
 type Library struct {
@@ -36,10 +36,11 @@ type Library struct {
 	closed  bool
 }
 
-// The driver's periods: of the energy counter and of samples.
+// The driver's periods: of the energy counter and of samples, and for how long it keeps samples.
 const (
 	counterPeriod = 20 * time.Millisecond
 	samplePeriod  = time.Second / 6
+	buffered      = 10 * time.Second
 )
 
 type libraryCard struct {
@@ -47,14 +48,23 @@ type libraryCard struct {
 	energy  uint64 // mJ
 	used    map[*Context]time.Duration
 	busy    time.Duration
-	samples []utilization
+	samples []utilization // not told yet
+	all     []utilization // of the last buffered seconds
 	taken   time.Duration // when the last sample was
 	counted time.Duration // when the counter was refreshed last
+	points  []point       // the counter at polls since the last moment that was told
+	last    time.Duration // that moment
 	known   bool          // there was a poll
 	open    []openContext
 }
 
 type openContext struct{ pid, slice int }
+
+// point is the counter at a moment, in µJ.
+type point struct {
+	at     time.Duration
+	energy float64
+}
 
 // utilization is a sample of a card: the time of it in which each process ran, in whole percent of the period.
 type utilization struct {
@@ -114,7 +124,51 @@ func (c *libraryCard) sample(now time.Duration) {
 		delete(c.used, context)
 	}
 	c.closed = c.closed[:0]
-	c.samples = append(c.samples, u)
+	c.samples, c.all = append(c.samples, u), append(c.all, u)
+	if c.all[0].at < now-buffered {
+		c.all = c.all[1:]
+	}
+}
+
+// Utilization returns the mean of all samples of a card that the driver has kept, by process: the answer to a request for what
+// came after the timestamp 0. With peak it is the largest sample of each.
+func (l *Library) Utilization(g *GPU, peak bool) map[int]float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	utilization := map[int]float64{}
+	for _, c := range l.cards {
+		if c.GPU != g {
+			continue
+		}
+		for _, u := range c.all {
+			for who, t := range u.used {
+				part := float64(t) / float64(u.period)
+				if peak {
+					utilization[who.pid] = max(utilization[who.pid], part)
+				} else {
+					utilization[who.pid] += part / float64(len(c.all))
+				}
+			}
+		}
+	}
+	return utilization
+}
+
+// Activity returns how active each slice of a card was at the last sample, relative to its own size.
+func (l *Library) Activity(g *GPU) []float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	activity := make([]float64, len(g.Slices))
+	for _, c := range l.cards {
+		if c.GPU != g || g.Slices == nil || len(c.all) == 0 {
+			continue
+		}
+		last := c.all[len(c.all)-1]
+		for who, t := range last.used {
+			activity[who.slice] += float64(t) / float64(last.period) / g.Slices[who.slice]
+		}
+	}
+	return activity
 }
 
 // Poll implements gpulibrary.Reader.
@@ -137,7 +191,6 @@ func (l *Library) Poll(context.Context) ([]gpulibrary.Device, error) {
 func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 	d := gpulibrary.Device{
 		ID: "GPU-" + c.Address, Name: "simulated card", Vendor: "NVIDIA", PCIAddress: c.Address, MaxWatts: 1000,
-		At: l.began.Add(c.counted), Energy: 1000 * c.energy,
 	}
 	used := map[openContext]time.Duration{}
 	last := map[openContext]time.Duration{}
@@ -147,6 +200,7 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 			rest = append(rest, u)
 			continue
 		}
+		c.last = u.at
 		d.Elapsed += u.period
 		d.Busy += u.busy
 		for who, t := range u.used {
@@ -155,12 +209,14 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 		}
 	}
 	c.samples = rest
+	c.points = append(c.points, point{l.now, 1000 * float64(c.energy)})
 	if !c.known {
-		c.known = true
+		c.known, c.last = true, l.now
 		d.Elapsed, d.Busy = 0, 0
 		clear(used)
 		clear(last)
 	}
+	d.At, d.Energy = l.began.Add(c.last), c.energyAt(c.last)
 	for _, who := range c.open {
 		used[who] += 0 // lists who did not use it, too
 	}
@@ -171,6 +227,19 @@ func (c *libraryCard) poll(l *Library) gpulibrary.Device {
 		return time.Time{}
 	})
 	return d
+}
+
+// energyAt returns the energy at a moment, as if the counter moved evenly between two polls, and forgets what came before.
+func (c *libraryCard) energyAt(at time.Duration) uint64 {
+	for len(c.points) > 1 && c.points[1].at <= at {
+		c.points = c.points[1:]
+	}
+	a := c.points[0]
+	if len(c.points) == 1 || at <= a.at {
+		return uint64(a.energy)
+	}
+	b := c.points[1]
+	return uint64(a.energy + (b.energy-a.energy)*float64(at-a.at)/float64(b.at-a.at))
 }
 
 // users returns who has used the card and for how long: by process, or by slice.

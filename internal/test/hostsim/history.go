@@ -14,20 +14,23 @@ type Act uint8
 
 // The acts. A selects a task unless the comment says otherwise.
 const (
-	Advance Act = iota // time passes, then the machine is observed; A: how long, B: how it is observed
-	Pass               // time passes unobserved; A: how long
-	Demand             // a task's demand changes; B: to what
-	Fork               // a task creates a child; B: the child's demand
-	Exit               // a task ends; B: whether and how its parent waits for it
-	Wait               // a parent waits for a zombie
-	Exec               // a task executes another program; B: which
-	Rename             // a task changes its name
-	Contain            // a container starts; B: by which runtime
-	Restart            // a stopped container starts again under its old id
-	Stop               // a container stops with all its processes; B: whether its cgroup remains
-	Enter              // a task moves into a container
-	Boot               // a virtual machine starts
-	Flicker            // a task creates a child that ends before the next scan; B: how long it runs
+	Advance  Act = iota // time passes, then the machine is observed; A: how long, B: how it is observed
+	Pass                // time passes unobserved; A: how long
+	Demand              // a task's demand changes; B: to what
+	Fork                // a task creates a child; B: the child's demand
+	Exit                // a task ends; B: whether and how its parent waits for it
+	Wait                // a parent waits for a zombie
+	Exec                // a task executes another program; B: which
+	Rename              // a task changes its name
+	Contain             // a container starts; B: by which runtime
+	Restart             // a stopped container starts again under its old id
+	Stop                // a container stops with all its processes; B: whether its cgroup remains
+	Enter               // a task moves into a container
+	Boot                // a virtual machine starts
+	Flicker             // a task creates a child that ends before the next scan; B: how long it runs
+	OpenGPU             // a task opens a context on a card, if there is one; B: which card, and its demand
+	LoadGPU             // the demand of a context changes; A: which, B: to what
+	CloseGPU            // a context is closed; A: which
 	numActs
 	// Acts from here on are faults. The observer applies them.
 	FirstFault
@@ -47,7 +50,7 @@ type Weights map[Act]int
 func CommonWeights() Weights {
 	return Weights{
 		Advance: 30, Pass: 6, Demand: 25, Fork: 10, Exit: 9, Wait: 5, Exec: 4, Rename: 2, Contain: 4, Restart: 2, Stop: 3,
-		Enter: 3, Boot: 1, Flicker: 8,
+		Enter: 3, Boot: 1, Flicker: 8, OpenGPU: 4, LoadGPU: 6, CloseGPU: 2,
 	}
 }
 
@@ -80,6 +83,8 @@ type Life struct {
 	// Programs, Containers, Pods and VMs are all that ever existed. The last three are keyed by id.
 	Programs              map[Program]bool
 	Containers, Pods, VMs map[string]bool
+	// Contexts are all contexts on cards that ever existed.
+	Contexts []*Context
 
 	containers []*Container
 	vms        int
@@ -199,6 +204,20 @@ func (l *Life) Apply(e Event) {
 		if t != nil && c != nil {
 			t.Move(c.Cgroup)
 		}
+	case OpenGPU:
+		if t := l.pick(e.A, runs); t != nil && len(l.GPUs) > 0 && len(t.contexts) < 3 {
+			c := t.OpenGPU(l.GPUs[int(e.B)%len(l.GPUs)])
+			c.load(e.B / 16)
+			l.Contexts = append(l.Contexts, c)
+		}
+	case LoadGPU:
+		if c := l.context(e.A); c != nil {
+			c.load(e.B)
+		}
+	case CloseGPU:
+		if c := l.context(e.A); c != nil {
+			c.Close()
+		}
 	case Boot:
 		if t := l.fork(l.Init(), demands[e.B%uint32(len(demands))]); t != nil {
 			l.vms++
@@ -209,6 +228,26 @@ func (l *Life) Apply(e Event) {
 			l.VMs[fmt.Sprintf("machine-qemu-%d-vm%d", l.vms, l.vms)] = true // known by its cgroup alone
 			l.remember(t)
 		}
+	}
+}
+
+// context returns an open context, or nil if there is none.
+func (l *Life) context(a uint32) *Context {
+	var open []*Context
+	for _, g := range l.GPUs {
+		open = append(open, g.Contexts...)
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return open[int(a%uint32(len(open)))]
+}
+
+// load sets the context's demand for each engine.
+func (c *Context) load(b uint32) {
+	for i := range c.Demand {
+		c.Demand[i] = demands[b%uint32(len(demands))]
+		b /= 16
 	}
 }
 

@@ -148,10 +148,7 @@ func (h *Host) Run(d time.Duration, used map[int]int64) {
 
 // Render writes the trees.
 func (h *Host) Render() error {
-	r := renderer{root: h.root}
-	if h.Cached {
-		r.written = h.written
-	}
+	r := h.renderer()
 	proc := func(name string) string { return filepath.Join("proc", name) }
 	c := h.CPU
 	var each strings.Builder
@@ -213,13 +210,25 @@ func (h *Host) Render() error {
 	for cpu, rate := range h.Clocks {
 		r.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", cpu), strconv.FormatInt(rate, 10)+"\n")
 	}
+	h.renderFiles(r)
+	return r.err
+}
+
+func (h *Host) renderer() *renderer {
+	r := &renderer{root: h.root}
+	if h.Cached {
+		r.written = h.written
+	}
+	return r
+}
+
+func (h *Host) renderFiles(r *renderer) {
 	for name, content := range h.Files {
 		r.write(name, content)
 	}
 	for name, target := range h.Links {
 		r.link(name, target)
 	}
-	return r.err
 }
 
 // renderer writes files below a root and keeps the first error.

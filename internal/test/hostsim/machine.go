@@ -527,3 +527,13 @@ func (m *Machine) Render() error {
 	m.Show()
 	return m.Host.Render()
 }
+
+// RenderSensors writes what the drivers of cards show in sysfs, for meters that read between two renders.
+func (m *Machine) RenderSensors() error {
+	for _, g := range m.GPUs {
+		g.show(m.Host)
+	}
+	r := m.Host.renderer()
+	m.Host.renderFiles(r)
+	return r.err
+}
