@@ -27,8 +27,11 @@ type GPUConfig struct {
 	_ struct{}
 }
 
-// minGPUInterval is how often a library may be asked: the counters that it reads are refreshed every 20 to 100 ms.
-const minGPUInterval = 100 * time.Millisecond
+const (
+	defaultGPUInterval = time.Second
+	// minGPUInterval is how often a library may be asked: the counters that it reads are refreshed every 20 to 100 ms.
+	minGPUInterval = 100 * time.Millisecond
+)
 
 func (c *GPUConfig) validate(wrong func(field, format string, args ...any)) {
 	if c.Interval < minGPUInterval {

@@ -345,7 +345,7 @@ func TestAPowerIsHandedOutWithTheUsageOfItsTime(t *testing.T) {
 		n := start(t, t.TempDir(), time.Second, s.Open)
 		defer func() { require.NoError(t, n.Close()) }()
 		for range 100 {
-			time.Sleep(time.Second)
+			time.Sleep(1900 * time.Millisecond)
 			synctest.Wait()
 			if _, u, isNew := n.read(); isNew && u.Total > 0 {
 				require.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
