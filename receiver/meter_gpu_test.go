@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ var nvmlID = component.MustNewID("nvml")
 type scriptedGPU struct {
 	component.StartFunc
 	component.ShutdownFunc
+	mu     sync.Mutex        // guards what follows
 	users  []gpulibrary.User // Used is the part of a second that each uses
 	change func(*gpulibrary.Device)
 	err    error
@@ -42,12 +44,23 @@ func (s *scriptedGPU) Open() gpulibrary.Reader {
 	return s
 }
 
+// set changes what the next polls answer.
+func (s *scriptedGPU) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
 func (s *scriptedGPU) Poll(context.Context) ([]gpulibrary.Device, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.panics == "poll" {
 		panic("index out of range")
 	}
-	if s.hangs != nil {
-		<-s.hangs
+	if hangs := s.hangs; hangs != nil {
+		s.mu.Unlock()
+		<-hangs
+		s.mu.Lock()
 	}
 	if s.err != nil {
 		return nil, s.err
@@ -151,12 +164,12 @@ func TestAGPUProcessThatNoScanSawReachesItsContainer(t *testing.T) {
 		n.pass(2, nil)
 		n.host.Processes[4711] = &hostsim.Process{Parent: 10, Comm: "train", Exe: "/bin/train", Cgroup: docker(idA)}
 		require.NoError(t, n.host.Render())
-		s.users, s.change = []gpulibrary.User{{PIDs: []int32{4711}, Used: time.Second}}, nil
+		s.set(func() { s.users, s.change = []gpulibrary.User{{PIDs: []int32{4711}, Used: time.Second}}, nil })
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		delete(n.host.Processes, 4711)
 		require.NoError(t, n.host.Render())
-		s.users, s.change = nil, idle
+		s.set(func() { s.users, s.change = nil, idle })
 		n.pass(2, nil)
 		assert.InDelta(t, 300, n.one("container.energy", "energy.zone=gpu").value, 101)
 		assert.Zero(t, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"))
@@ -217,7 +230,7 @@ func TestALibraryThatHangsDelaysNoCollection(t *testing.T) {
 		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 		n.start()
 		n.pass(3, nil)
-		s.hangs = make(chan struct{})
+		s.set(func() { s.hangs = make(chan struct{}) })
 		for range 10 {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
