@@ -17,14 +17,13 @@ import (
 // What finding clients may cost.
 const (
 	// descriptorsPerSecond is how many descriptors are looked at for each second of an interval, and at least and at most in one.
-	descriptorsPerSecond = 2048
-	minDescriptors       = 512
-	maxDescriptors       = 8192
+	descriptorsPerSecond = 4096
+	minDescriptors       = 1024
+	maxDescriptors       = 1 << 14
 	// firstDescriptors is how many are looked at in the first Read.
 	firstDescriptors = 1 << 17
 	// lookCost is what a look at a process costs beside its descriptors, and countCost what their number costs.
-	lookCost  = 8
-	countCost = 2
+	lookCost, countCost = 8, 1
 	// sweepRows is how many rows of the table an interval looks for processes that were not looked at when they ran.
 	sweepRows = 1024
 	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
@@ -111,6 +110,7 @@ func (s *Source) find(now time.Time, t *cpu.Table) {
 	l.budget, l.now, l.table = budget, now, t
 	s.lookAtLost(t)
 	s.passOn(now)
+	s.lookAtNew(t)
 	s.lookAtActive(t)
 	s.sweep(t)
 	l.table = nil
@@ -135,7 +135,20 @@ func (s *Source) lookAtLost(t *cpu.Table) {
 	}
 }
 
-// lookAtActive looks at processes that are new or ran, those first that come after the last one that it had no budget for.
+// lookAtNew looks at processes that were never looked at and ran.
+func (s *Source) lookAtNew(t *cpu.Table) {
+	for _, i := range t.Active {
+		row := &t.Processes[i]
+		if s.look.budget <= 0 {
+			return
+		}
+		if _, known := s.processes.of(row); !known && opens(row) {
+			s.lookAt(row)
+		}
+	}
+}
+
+// lookAtActive looks at processes that ran, those first that come after the last one that it had no budget for.
 func (s *Source) lookAtActive(t *cpu.Table) {
 	n := len(t.Active)
 	for i := range n {
@@ -145,15 +158,14 @@ func (s *Source) lookAtActive(t *cpu.Table) {
 			return
 		}
 		row := &t.Processes[t.Active[at]]
-		if row.Kernel || row.Zombie {
-			continue
-		}
-		st, known := s.processes.of(row)
-		if !known || t.Now >= st.due || s.recount(row, st) {
+		if st, known := s.processes.of(row); known && opens(row) && uint64(row.CPU) != st.cpu && (t.Now >= st.due || s.recount(row, st)) {
 			s.lookAt(row)
 		}
 	}
 }
+
+// opens reports whether a process may open anything.
+func opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie }
 
 // recount reports whether a process may have another number of descriptors than at the last look.
 func (s *Source) recount(row *cpu.Process, st *process) bool {
@@ -189,10 +201,7 @@ func (s *Source) sweep(t *cpu.Table) {
 		}
 		s.nextRow = (s.nextRow + 1) % len(t.Processes)
 		row := &t.Processes[s.nextRow]
-		if row.Kernel || row.Zombie {
-			continue
-		}
-		if st, known := s.processes.of(row); !known || uint64(row.CPU) != st.cpu && t.Now >= st.due {
+		if st, known := s.processes.of(row); opens(row) && (!known || uint64(row.CPU) != st.cpu && t.Now >= st.due) {
 			s.lookAt(row)
 		}
 	}
@@ -268,7 +277,7 @@ func (s *Source) descriptor(name []byte) bool {
 	}
 	if node, ok := nodeOf(target); ok {
 		l.texts++
-		s.open(int32(fd), node)
+		s.open(int32(fd), target, node)
 	}
 	return true
 }
@@ -296,8 +305,8 @@ var otherNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "c
 // maxLink is how much of a descriptor's link is read.
 const maxLink = 128
 
-// open notes the client of a descriptor that may be a GPU's.
-func (s *Source) open(fd int32, node []byte) {
+// open notes the client of a descriptor that may be a GPU's: its link is target, and names a device node.
+func (s *Source) open(fd int32, target, node []byte) {
 	l := &s.look
 	for _, d := range s.devices {
 		if d.asleep && d.name == s.nodes[string(node)] {
@@ -316,7 +325,8 @@ func (s *Source) open(fd int32, node []byte) {
 		return
 	}
 	if !s.info.hasClient {
-		d.silent = true
+		again, err := s.proc.LinkOf(l.row.PID, string(s.nameOf("fd/", fd)), s.text)
+		d.silent = d.silent || err == nil && bytes.Equal(again, target) // else it is another file by now
 		return
 	}
 	h := holder{pid: l.row.PID, parent: l.row.Parent, slot: l.row.Slot, start: l.row.Start, fd: fd}
