@@ -16,20 +16,18 @@ import (
 
 // What finding clients may cost.
 const (
-	// descriptorsPerSecond is how many descriptors are looked at for each second of an interval, and at least and at most in one.
-	descriptorsPerSecond = 4096
-	minDescriptors       = 1024
-	maxDescriptors       = 1 << 14
-	// firstDescriptors is how many are looked at in the first Read.
-	firstDescriptors = 1 << 17
-	// lookCost is what a look at a process costs beside its descriptors, and countCost what their number costs.
-	lookCost, countCost = 8, 1
+	// perSecond is the budget of an interval for each second of it, minBudget and maxBudget bound it, and firstBudget is that of
+	// the first Read. They are in microseconds of the estimates below.
+	perSecond, minBudget, maxBudget, firstBudget = 6_000, 2_000, 30_000, 500_000
+	// What it costs, in microseconds, to look at a process, at a descriptor and at its text, and to ask for the number of
+	// descriptors. BenchmarkThisMachine measures them.
+	lookCost, descriptorCost, textCost, countCost = 10, 6, 8, 3
 	// sweepRows is how many rows of the table an interval looks for processes that were not looked at when they ran.
 	sweepRows = 1024
 	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
 	maxLook = 2048
-	// maxTexts is how many of them may be read because they may be a GPU's, and textCost what one costs.
-	maxTexts, textCost = 256, 4
+	// maxTexts is how many of them may be read because they may be a GPU's.
+	maxTexts = 256
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
 	// maxClients is how many clients are read each interval, and maxOfProcess how many of one process.
@@ -101,10 +99,9 @@ func (p *processes) follow(t *cpu.Table) {
 // find looks for clients that are not known yet.
 func (s *Source) find(now time.Time, t *cpu.Table) {
 	s.processes.follow(t)
-	budget := firstDescriptors
+	budget := firstBudget
 	if !s.last.IsZero() {
-		budget = int(now.Sub(s.last).Seconds() * descriptorsPerSecond)
-		budget = max(minDescriptors, min(budget, maxDescriptors))
+		budget = max(minBudget, min(int(now.Sub(s.last).Seconds()*perSecond), maxBudget))
 	}
 	l := &s.look
 	l.budget, l.now, l.table = budget, now, t
@@ -209,7 +206,7 @@ func (s *Source) sweep(t *cpu.Table) {
 
 // look is a look at the descriptors of one process.
 type look struct {
-	budget int
+	budget int // microseconds
 	now    time.Time
 	table  *cpu.Table
 	each   func(name []byte) bool
@@ -240,7 +237,7 @@ func (s *Source) lookAt(row *cpu.Process) {
 	if err == nil {
 		err = s.proc.EachOf(row.PID, "fd", l.each)
 	}
-	l.budget -= lookCost + l.seen + textCost*l.texts
+	l.budget -= lookCost + descriptorCost*l.seen + textCost*l.texts
 	age := l.table.Now - row.Start
 	to := process{
 		pid: row.PID, start: row.Start, from: l.next, denied: l.denied || denied(err), cpu: uint64(row.CPU),
