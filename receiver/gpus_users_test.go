@@ -22,6 +22,7 @@ import (
 type card struct {
 	reading power.Reading
 	at      time.Time // of the last usage
+	told    int       // usages
 }
 
 func (c *card) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
@@ -42,6 +43,7 @@ func (c cardUsers) Read(now time.Time, _ *cpu.Table) ([]gpu.Usage, error) {
 		u.Users = []gpu.User{{PIDs: []int32{10}, Used: u.Busy, Last: now}}
 	}
 	c.at = now
+	c.told++
 	return []gpu.Usage{u}, nil
 }
 
@@ -66,7 +68,8 @@ func plugCard(n *testNode) *card {
 func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n := newTestNode(t)
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
-	n.s.gpus.sources = append(n.s.gpus.sources, cardUsers{plugCard(n)})
+	c := plugCard(n)
+	n.s.gpus.sources = append(n.s.gpus.sources, cardUsers{c})
 	n.start()
 	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
 	n.use(source)
@@ -75,9 +78,11 @@ func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
 	n.run(0, nil)
 	require.InDelta(t, 1, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
 	source.fail = errRefused
+	told := c.told
 	n.run(0, nil)
 	n.run(0, nil)
 	require.Zero(t, n.md.DataPointCount())
+	assert.Equal(t, told, c.told, "what is told would be lost")
 	n.run(0, nil)
 	require.False(t, n.s.cpu.Source().Exact())
 	n.run(0, nil)

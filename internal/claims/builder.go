@@ -260,7 +260,6 @@ func (b *Builder) updateRequests(m *Measurement) {
 func (b *Builder) dropUsage() {
 	b.node.Claims, b.node.Unattributed = b.node.Claims[:0], 0
 	b.domains.drop()
-	b.dropGPUs()
 	b.Keys.forgetWork()
 }
 

@@ -206,6 +206,43 @@ func TestProcessesThatCannotBeToldApartClaimForWhatTheyArePartOf(t *testing.T) {
 	}
 }
 
+func TestProcessesOfWhichOnlySomeAreExcludedAreUnattributed(t *testing.T) {
+	a, b := simGroups[1], simGroups[2]
+	for _, excluded := range []string{"", a.container, b.container} {
+		n := newGPUNode(t, 1, 2, attribution.Rules{}, a.path, b.path)
+		n.b.Exclusion = workload.NewExclusion(workload.Excluded{Container: func(id string) bool { return id == excluded }}, "/nonexistent")
+		n.end(1)
+		n.end(2)
+		n.second()
+		n.start(1)
+		n.start(2)
+		n.second()
+		n.second(uses(7, 1, 2))
+		active, _ := n.joules()
+		assert.Equal(t, excluded == "", active["d "+a.pod] == 20, excluded)
+	}
+}
+
+func TestAPIDThatAnotherProcessHasWithAnotherCPUTimeSourceIsNobodys(t *testing.T) {
+	n := newGPUNode(t, 1, 2, attribution.Rules{})
+	n.second(uses(1, 1), uses(1, 2))
+	n.end(1)
+	n.start(1)
+	n.now += time.Second
+	n.readings[0].Total, n.readings[0].At = n.readings[0].Total+40*units.Joule, boot.Add(n.now)
+	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(t.TempDir(), n, func() time.Duration { return n.now }), cpu.Options{Root: t.TempDir(), Kind: cpu.KindBPF})
+	_, err := n.reader.ReadProcesses()
+	require.NoError(t, err)
+	n.usages[0].Users = []gpu.User{{PIDs: []int32{1}, Used: 1, Last: boot.Add(n.now)}, uses(1, 2)}
+	n.m = Measurement{
+		ReadAt: boot.Add(n.now), Stamp: boot.Add(n.now), Table: n.reader.Table(), Readings: n.readings, GPUs: n.usages, Attributed: attributedGPUs,
+	}
+	n.b.StartOver(&n.m, true)
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 10, "2": 20}, active)
+	assert.InDelta(t, 10, n.unattributed(), 0)
+}
+
 func TestAUserThatNoScanSawBelongsToItsCgroup(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
 	n.second(gpu.User{PIDs: []int32{99}, Used: 1, Cgroup: simGroups[1].path}, gpu.User{PIDs: []int32{98}, Used: 1, Cgroup: "/"})
