@@ -18,7 +18,9 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 var nvmlID = component.MustNewID("nvml")
@@ -283,4 +285,27 @@ func TestLibrariesArePolledTwiceInAWindow(t *testing.T) {
 		c.SamplingInterval = window
 		assert.Equal(t, want, c.gpuInterval(), window)
 	}
+}
+
+// The energy of such a GPU is unattributed: nothing says who uses it.
+func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
+	n := newTestNode(t)
+	m := &fakeMeter{readings: []power.Reading{{
+		Zone: &power.Zone{ID: "card", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
+	}}}
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(MeterHwmon), Meter: m}), nil
+	}
+	n.start()
+	for range 100 {
+		m.readings[0].At = m.readings[0].At.Add(10 * time.Second)
+		m.readings[0].Total += 1000 * joule
+		n.run(0, nil)
+	}
+	logged := n.logs.FilterMessageSnippet("nothing tells who uses them").All()
+	require.Len(t, logged, 1)
+	assert.Equal(t, []any{"card"}, logged[0].ContextMap()["gpus"])
+	active := n.one("system.energy", "energy.zone=gpu", "energy.state=active").value
+	assert.InDelta(t, 100_000, active, 1001)
+	assert.InDelta(t, active, n.one("system.unattributed.energy", "energy.zone=gpu").value, 1e-6)
 }
