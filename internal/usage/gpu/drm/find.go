@@ -55,13 +55,6 @@ type processes struct {
 	denied int
 }
 
-func (p *processes) at(slot int32) *process {
-	if int(slot) >= len(p.bySlot) {
-		return nil
-	}
-	return &p.bySlot[slot]
-}
-
 // of returns what is known of the process of a row. known reports whether it was looked at before.
 func (p *processes) of(row *cpu.Process) (st *process, known bool) {
 	st = &p.bySlot[row.Slot]
@@ -118,14 +111,15 @@ func (s *Source) lookAtLost(t *cpu.Table) {
 	if !s.anyLost {
 		return
 	}
+	s.looked = s.looked[:0]
 	for _, c := range s.clients {
-		st := s.processes.at(c.slot)
-		if !c.lost || st == nil || st.pid != c.pid || st.due != 0 || s.look.budget <= 0 {
+		if !c.lost || s.look.budget <= 0 || slices.Contains(s.looked, c.pid) {
 			continue
 		}
 		if _, err := s.proc.SizeOf(c.pid, "fd"); err != nil {
-			continue
+			continue // most have ended
 		}
+		s.looked = append(s.looked, c.pid)
 		if i := slices.IndexFunc(t.Processes, func(p cpu.Process) bool { return p.PID == c.pid }); i >= 0 {
 			s.lookAt(&t.Processes[i])
 		}
@@ -228,7 +222,7 @@ func (s *Source) lookAt(row *cpu.Process) {
 	l := &s.look
 	l.row, l.seen, l.texts, l.next, l.unread, l.denied, l.clients = row, 0, 0, 0, false, false, -1
 	l.from = 0
-	l.claimed = !s.last.IsZero() && l.table.BornSinceLastScan(row)
+	l.claimed = !s.last.IsZero() && row.Born && l.table.BornSinceLastScan(row)
 	if known {
 		l.from = st.from
 		l.claimed = l.claimed || st.from == 0 && uint64(row.CPU-min(row.Used, row.CPU)) <= st.cpu
@@ -247,7 +241,7 @@ func (s *Source) lookAt(row *cpu.Process) {
 		to.descriptors = -1
 	}
 	if l.next != 0 || l.unread {
-		to.due, to.cpu = l.table.Now, 0
+		to.cpu, to.descriptors = 0, -1
 	}
 	s.processes.set(st, to)
 }
@@ -326,7 +320,7 @@ func (s *Source) open(fd int32, target, node []byte) {
 		d.silent = d.silent || err == nil && bytes.Equal(again, target) // else it is another file by now
 		return
 	}
-	h := holder{pid: l.row.PID, parent: l.row.Parent, slot: l.row.Slot, start: l.row.Start, fd: fd}
+	h := holder{pid: l.row.PID, parent: l.row.Parent, start: l.row.Start, fd: fd}
 	s.meet(key{d, s.info.client}, h, l.claimed)
 }
 
