@@ -154,7 +154,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; \
 		go -C $$m mod tidy -diff; go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
-		env CGO_ENABLED=0 $$system go vet ./...; done
+		for m in . extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
