@@ -199,6 +199,26 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 	}
 }
 
+// A driver that lists a process twice, as for two guests of a virtual GPU, still tells means.
+func TestMeansOfAProcessThatIsListedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		for end := 2; end < 10; end++ {
+			s.second(end, 80)
+			s.entries = []nvml.Sample{
+				{PID: 1, Timestamp: s.seconds(float64(end)), SM: 30}, {PID: 1, Timestamp: s.seconds(float64(end) - 0.3), SM: 50},
+			}
+			if d := p.after(time.Second); !about(usedBy(d, 1), 800*time.Millisecond) || d.Unattributed != 0 {
+				t.Errorf("second %d: %+v", end, d)
+			}
+		}
+	})
+}
+
 func TestWeightIsTheBusiestPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
