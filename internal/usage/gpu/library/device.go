@@ -216,11 +216,11 @@ func (t *tally) addUser(u *gpu.User) {
 		return
 	}
 	t.users = slices.Grow(t.users, 1)[:n+1]
-	pids := append(t.users[n].PIDs[:0], u.PIDs...)
+	pids := t.users[n].PIDs[:0]
 	t.users[n] = *u
-	t.users[n].PIDs = pids
-	if len(pids) == 1 {
-		t.single[pids[0]] = n
+	t.users[n].PIDs = append(pids, u.PIDs...)
+	if len(u.PIDs) == 1 {
+		t.single[u.PIDs[0]] = n
 	}
 }
 

@@ -441,7 +441,7 @@ func TestAGPUThatLeavesAndReturns(t *testing.T) {
 			read := func(times int) {
 				for range times {
 					time.Sleep(1100 * time.Millisecond)
-					readings, err := n.Meter.Read(t.Context(), power.Sample{At: time.Now()})
+					readings, err := n.Read(t.Context(), power.Sample{At: time.Now()})
 					require.NoError(t, err)
 					usage, err := n.usage.Read(time.Now(), nil)
 					require.NoError(t, err)
