@@ -430,7 +430,7 @@ func (s *gpuSimulation) step() error {
 		Table: s.reader.Table(), Readings: readings, GPUs: s.readUsage(), Attributed: []power.Kind{power.GPU}, EndsCollection: s.IntN(3) == 0,
 	}
 	s.observe(m, replaced)
-	if err := s.check(m); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	if s.IntN(10) == 0 {
@@ -458,7 +458,7 @@ func (s *gpuSimulation) startOver() error {
 func (s *gpuSimulation) observe(m *Measurement, replaced bool) {
 	s.interval++
 	if replaced {
-		s.resolve(m) // by the processes of the last scan of the other source
+		s.resolve() // by the processes of the last scan of the other source
 		s.builder.StartOver(m, true)
 		for _, p := range slices.Concat(s.processes, s.old) {
 			p.told = p.told && !slices.ContainsFunc(m.Table.Processes, func(r cpu.Process) bool { return r.PID == p.pid })
@@ -466,7 +466,7 @@ func (s *gpuSimulation) observe(m *Measurement, replaced bool) {
 		s.look(m.Table)
 	} else {
 		s.look(m.Table)
-		s.resolve(m)
+		s.resolve()
 		s.builder.Observe(m)
 	}
 	elapsed := boot.Add(s.now).Sub(boot.Add(s.readAt))
@@ -490,8 +490,8 @@ func (s *gpuSimulation) look(t *cpu.Table) {
 	}
 }
 
-// resolve finds out to which accounts the usage of a measurement belongs.
-func (s *gpuSimulation) resolve(m *Measurement) {
+// resolve finds out to which accounts the usage that was told belongs.
+func (s *gpuSimulation) resolve() {
 	for _, g := range s.gpus {
 		if g.oracle.told == nil {
 			continue
@@ -500,7 +500,6 @@ func (s *gpuSimulation) resolve(m *Measurement) {
 			g.oracle.told.claims[i].resolve(s)
 		}
 	}
-	_ = m
 }
 
 // deliver emits the ledger, and has it acknowledged or not.
@@ -564,7 +563,7 @@ func keyOf(a *attribution.Account) string {
 }
 
 // check compares the ledger with what the meters counted and with the oracle.
-func (s *gpuSimulation) check(m *Measurement) error {
+func (s *gpuSimulation) check() error {
 	l := s.builder.Engine.Ledger()
 	active, idled := s.active, s.idled
 	for a := range l.Accounts {
