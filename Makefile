@@ -172,7 +172,7 @@ soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets 
 	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
 		-oracle.histories 5000 -oracle.events 1000
 	go test ./internal/power -run '^TestOtherAgreesWithTheReferenceWhateverHappens$$' -count 1 -v -other.histories 1000
-	go test ./internal/claims -run '^TestNoEnergyOfAGPUIsLostOrGivenToOthers$$' -count 1 -v -gpu.histories 1100 -timeout 60m
+	go test ./internal/claims -run '^TestNoEnergyOfAGPUIsLostOrGivenToOthers$$' -count 1 -v -gpu.histories 1250 -timeout 60m
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
 	@set -e; for m in $(MODULES); do for package in $$(go -C $$m list ./...); do \
