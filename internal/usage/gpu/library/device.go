@@ -216,9 +216,11 @@ func (t *tally) addUser(u *gpu.User) {
 		return
 	}
 	t.users = slices.Grow(t.users, 1)[:n+1]
-	pids := t.users[n].PIDs[:0]
-	t.users[n] = *u
-	t.users[n].PIDs = append(pids, u.PIDs...)
+	added := &t.users[n]
+	pids := added.PIDs[:0]
+	pids = append(pids, u.PIDs...)
+	*added = *u
+	added.PIDs = pids
 	if len(u.PIDs) == 1 {
 		t.single[u.PIDs[0]] = n
 	}
