@@ -201,7 +201,7 @@ func (d *Dir) read(buf []byte) ([]byte, error) {
 		return d.got(nil, err)
 	}
 	n, err := unix.Read(fd, buf)
-	for err == unix.EINTR {
+	for errors.Is(err, unix.EINTR) {
 		n, err = unix.Read(fd, buf)
 	}
 	_ = unix.Close(fd)

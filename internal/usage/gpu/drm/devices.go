@@ -115,7 +115,7 @@ func (s *Source) discover() {
 		node := entry.Name()
 		card, isCard := strings.CutPrefix(node, "card")
 		_, isRender := strings.CutPrefix(node, "renderD")
-		if !isRender && !(isCard && !strings.Contains(card, "-")) {
+		if !isRender && (!isCard || strings.Contains(card, "-")) { // card0-DP-1 is a connector
 			continue
 		}
 		path, err := filepath.EvalSymlinks(s.path("sys/class/drm", node, "device"))

@@ -221,10 +221,7 @@ func TestAClientThatIsNew(t *testing.T) {
 		"of a process that had none at the last Read": {func(w *watched, c hostsim.OpenFile) {
 			w.Processes[10].Files = []hostsim.OpenFile{c}
 		}, 300 * ms},
-		"inherited from before": {func(w *watched, c hostsim.OpenFile) {
-			c = render(3, 1, gfx(time900))
-			w.add(20, 1, c)
-		}, 0},
+		"inherited from before": {func(w *watched, _ hostsim.OpenFile) { w.add(20, 1, render(3, 1, gfx(900*second))) }, 0},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -240,8 +237,6 @@ func TestAClientThatIsNew(t *testing.T) {
 		})
 	}
 }
-
-const time900 = 900 * second
 
 func TestBusyIsAtMostTheInterval(t *testing.T) {
 	w := watch(t)
