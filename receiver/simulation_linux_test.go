@@ -62,6 +62,7 @@ type simulation struct {
 	kernel *hostsim.Kernel // nil with procfs
 	slow   *slowPlatform   // nil where powercap is the only meter
 	other  *otherOracle    // nil where other is not attributed
+	cards  *simCards       // nil without GPUs
 	s      *energyScraper
 	exact  bool
 
@@ -86,6 +87,7 @@ type simulation struct {
 	rule      string // the rule that was broken
 	trusted   bool   // earlier workloads are not remembered
 	faultless bool   // the history has no faults
+	charged   int    // accounts of processes with energy of a GPU, over all intervals
 }
 
 type seenSeries struct {
@@ -224,6 +226,10 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	if slices.Contains(cfg.Zones, power.Platform) {
 		sim.addSlowMeter(seed, slices.Contains(cfg.Zones, power.Other))
 	}
+	if !slices.Contains(cfg.Zones, power.Other) { // otherwise its oracle would have to know when each card was read
+		sim.addCards(seed)
+	}
+	sim.addMeters()
 	require.NoError(tb, machine.Render())
 	simulations.Store(root, sim)
 	require.NoError(tb, sim.s.start(context.Background(), simHost{}))
@@ -241,13 +247,30 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 // addSlowMeter has the receiver read a slow meter of the whole machine beside powercap.
 func (sim *simulation) addSlowMeter(seed uint64, other bool) {
 	sim.slow = &slowPlatform{
-		life: sim.life, state: sim.faults.Slow, every: int(1 + seed/6%4), power: seed/3%2 == 0,
-		scale: [...]float64{1, 0.98}[seed/5%2], beside: [...]float64{0, 50, 50}[seed/10%3],
+		lateMeter: lateMeter{
+			zone: power.Zone{
+				ID: slowID, Name: slowID, Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
+			},
+			state: sim.faults.Slow, every: int(1 + seed/6%4), power: seed/3%2 == 0,
+		},
+		life: sim.life, scale: [...]float64{1, 0.98}[seed/5%2], beside: [...]float64{0, 50, 50}[seed/10%3],
 	}
+	sim.slow.energy = sim.slow.shown
 	sim.meters[slowID] = &sim.slow.seen
 	if other {
 		sim.other = &otherOracle{parts: map[time.Time]units.Energy{}}
 		sim.meters[string(power.Other)] = &sim.other.seen
+	}
+}
+
+// addMeters has the receiver read the meters of the simulation beside powercap.
+func (sim *simulation) addMeters() {
+	var beside []power.Member
+	if sim.slow != nil {
+		beside = append(beside, power.Member{Name: "slow", Meter: sim.slow})
+	}
+	if sim.cards != nil {
+		beside = append(beside, power.Member{Name: "gpu", Meter: sim.cards, Only: power.GPU})
 	}
 	open := sim.s.openMeters
 	sim.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
@@ -255,7 +278,7 @@ func (sim *simulation) addSlowMeter(seed uint64, other bool) {
 		if err != nil {
 			return nil, err
 		}
-		members := []power.Member{{Name: "slow", Meter: sim.slow}}
+		members := beside
 		for _, m := range powercap.Status() {
 			members = append(members, m.Member)
 		}
@@ -268,7 +291,15 @@ func (sim *simulation) addSlowMeter(seed uint64, other bool) {
 // observeDerived updates the oracles of what is not read from files.
 func (sim *simulation) observeDerived() {
 	l := sim.s.ledger
-	if sim.slow == nil || !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
+	if !l.Last().ReadAt.Equal(sim.life.Host.Now()) {
+		return
+	}
+	if sim.cards != nil {
+		for _, c := range sim.cards.cards {
+			c.observe()
+		}
+	}
+	if sim.slow == nil {
 		return
 	}
 	sim.slow.observe()
@@ -454,6 +485,9 @@ func (sim *simulation) checkLedgers() {
 		}
 	}
 	sim.checkInterval()
+	if sim.s.ledger != nil {
+		sim.checkCards()
+	}
 }
 
 // checkInterval checks that in the last interval no process was given more time than it used.
@@ -503,9 +537,11 @@ func (sim *simulation) checkInterval() {
 
 // checkDomains checks that the packages' claims add up to the node's.
 func (sim *simulation) checkDomains(iv *attribution.Interval) {
-	if len(iv.Domains) == 1 {
+	topology := sim.s.cpu.Topology()
+	if topology == nil {
 		return
 	}
+	packages := iv.Domains[1 : 1+len(topology.Domains())]
 	total := func(usages ...attribution.Usage) map[attribution.Claimant]attribution.Claim {
 		claims := map[attribution.Claimant]attribution.Claim{}
 		for _, u := range usages {
@@ -520,12 +556,12 @@ func (sim *simulation) checkDomains(iv *attribution.Interval) {
 		}
 		return claims
 	}
-	if node, divided := total(iv.Domains[0]), total(iv.Domains[1:]...); !maps.Equal(node, divided) {
+	if node, divided := total(iv.Domains[0]), total(packages...); !maps.Equal(node, divided) {
 		sim.fail("the node's claims are %v, and those of all packages %v", node, divided)
 	}
 	var unattributed units.CPUTime
-	for i := range iv.Domains[1:] {
-		u := &iv.Domains[1+i]
+	for i := range packages {
+		u := &packages[i]
 		if unattributed += u.Unattributed; u.Busy > u.Total {
 			sim.fail("package %d is busy for %v of %v", i, time.Duration(u.Busy), time.Duration(u.Total))
 		}
@@ -664,7 +700,7 @@ func (sim *simulation) absent(zone string) bool {
 	}
 	l, kind := sim.s.ledger, power.Kind(fields[0])
 	i := slices.Index(l.kinds, claims.Kind{Zone: kind, Source: power.Measured})
-	return (kind == power.Platform || kind == power.Other) && l.Engine.Ledger().Kinds[i].Ended
+	return (kind == power.Platform || kind == power.Other || kind == power.GPU) && l.Engine.Ledger().Kinds[i].Ended
 }
 
 // forget forgets the series whose end was acknowledged. They may come back.
@@ -950,7 +986,8 @@ func TestNothingIsLostWhateverHappens(t *testing.T) {
 	descriptors := openFiles(t)
 	fired, n := simulateMany(t, *simRuns, *simN)
 	assert.LessOrEqual(t, openFiles(t), descriptors, "descriptors are left open")
-	t.Logf("%d intervals", n)
+	t.Logf("%d intervals, %d accounts of processes with energy of a GPU", n, fired[chargedOfCards])
+	assert.Positive(t, fired[chargedOfCards])
 	for act := hostsim.FirstFault; act.String() != ""; act++ {
 		t.Logf("%8d %s", fired[act.String()], act)
 		if *simRuns >= manyHistories {
@@ -998,6 +1035,7 @@ func simulateMany(t *testing.T, histories, events int) (fired map[string]int, in
 				for name, count := range sim.faults.Fired {
 					fired[name] += count
 				}
+				fired[chargedOfCards] += sim.charged
 				intervals += sim.intervals
 				mu.Unlock()
 			}

@@ -15,14 +15,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// slowPlatform measures the whole simulated machine beside powercap, and has news only in some reads.
-type slowPlatform struct {
-	life  *hostsim.Life
-	state *hostsim.SlowMeter
-	every int  // reads from one value to the next
-	power bool // it shows powers, otherwise a counter
-	// scale is what it shows of the energy of the sockets and of beside, in W.
-	scale, beside float64
+// lateMeter measures something of the simulated machine beside powercap, and has news only in some reads.
+type lateMeter struct {
+	zone   power.Zone
+	energy func() float64 // in µJ
+	state  *hostsim.SlowMeter
+	every  int  // reads from one value to the next
+	power  bool // it shows powers, otherwise a counter
 
 	reads, replaced int
 	counter         *power.Counter
@@ -42,6 +41,14 @@ type measurement struct {
 	energy units.Energy
 }
 
+// slowPlatform measures the whole machine.
+type slowPlatform struct {
+	lateMeter
+	life *hostsim.Life
+	// scale is what it shows of the energy of the sockets and of beside, in W.
+	scale, beside float64
+}
+
 const slowID = "slow"
 
 var (
@@ -49,31 +56,30 @@ var (
 	errSlowRejects = errors.New("impossible")
 )
 
-func (m *slowPlatform) now(at time.Time) measurement {
+func (m *slowPlatform) shown() float64 {
 	energy := joule * m.beside * m.life.Now().Seconds()
 	for _, s := range m.life.Sockets {
 		energy += s.Energy.Package + s.Energy.DRAM
 	}
-	return measurement{at, units.Energy(m.scale * energy)}
+	return m.scale * energy
 }
 
-func (m *slowPlatform) begin() {
-	zone := &power.Zone{
-		ID: slowID, Name: slowID, Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
-	}
+func (m *lateMeter) begin() {
+	zone := new(power.Zone)
+	*zone = m.zone
 	m.reading, m.value = power.Reading{Zone: zone, Err: errSlowFails}, measurement{}
 	m.counter, m.integrator = power.NewCounter(zone.MaxWatts, 0), power.NewIntegrator(zone.MaxWatts, 2*time.Minute)
 }
 
 // Read implements power.Meter.
-func (m *slowPlatform) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
+func (m *lateMeter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	if m.reading.Zone == nil || m.replaced != m.state.Replaced {
 		m.replaced = m.state.Replaced
 		m.begin()
 	}
 	m.reads++
 	m.reading.Event = power.NoEvent
-	value := m.now(s.At)
+	value := measurement{s.At, units.Energy(m.energy())}
 	if m.reads%m.every == 0 {
 		m.poll(value)
 	}
@@ -85,7 +91,7 @@ func (m *slowPlatform) Read(_ context.Context, s power.Sample) ([]power.Reading,
 	return m.out[:], nil
 }
 
-func (m *slowPlatform) poll(v measurement) {
+func (m *lateMeter) poll(v measurement) {
 	r := &m.reading
 	switch {
 	case m.state.Fails > 0:
@@ -124,11 +130,11 @@ func (m *slowPlatform) poll(v measurement) {
 }
 
 // Close implements power.Meter.
-func (*slowPlatform) Close() error { return nil }
+func (*lateMeter) Close() error { return nil }
 
 // observe updates the oracle with the reading that the ledger has observed. Where another zone has taken the place of the one
 // before, its first good reading is the baseline.
-func (m *slowPlatform) observe() {
+func (m *lateMeter) observe() {
 	r := &m.out[0]
 	if m.state.Vanished || r.Zone == nil {
 		return
