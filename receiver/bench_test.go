@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/receivertest"
@@ -365,15 +366,24 @@ func twoPackages(b *testing.B) (root string, add func()) {
 
 // realScraper returns the receiver on this machine, with the model meter and without a sampler.
 func realScraper(b *testing.B, kind cpu.Kind, window time.Duration, edit ...func(*Config)) *energyScraper {
+	return startScraper(b, realConfig(kind, window, edit...), componenttest.NewNopHost())
+}
+
+func realConfig(kind cpu.Kind, window time.Duration, edit ...func(*Config)) *Config {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Meter, cfg.CPUTime, cfg.SamplingInterval = MeterModel, kind, window
 	cfg.Model = configoptional.Some(ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
 	for _, f := range edit {
 		f(cfg)
 	}
+	return cfg
+}
+
+// startScraper starts the receiver, without a sampler, until the benchmark ends.
+func startScraper(b *testing.B, cfg *Config, host component.Host) *energyScraper {
 	s, err := newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(b, err)
-	if err := s.start(context.Background(), componenttest.NewNopHost()); err != nil {
+	if err := s.start(context.Background(), host); err != nil {
 		b.Skip(err)
 	}
 	s.sampler.stop()
