@@ -266,8 +266,8 @@ type track struct {
 
 	points     []point // readings, by time
 	unmeasured time.Duration
-	missed     [2]point // the last two readings between which some time was not measured
-	setBack    bool     // the clock of the readings was set back
+	missed     [][2]time.Time // of the last readings between which some time was not measured, and that are not settled
+	setBack    bool           // the clock of the readings was set back
 
 	settled units.Energy // total at the time that was settled last, or in the first reading
 	value   units.Energy // total at the candidate, if it is known
@@ -303,7 +303,8 @@ func (t *track) update(r *Reading) {
 	}
 	t.abandoned = false
 	if r.Unmeasured > t.unmeasured || r.Event == Rebased {
-		t.missed, t.unmeasured = [2]point{last, p}, r.Unmeasured
+		t.missed = append(t.missed[max(0, len(t.missed)+1-maxPoints):], [2]time.Time{last.at, p.at})
+		t.unmeasured = r.Unmeasured
 	}
 	if p.at.Before(last.at) {
 		t.points, t.setBack = t.points[:0], true
@@ -324,9 +325,10 @@ func (t *track) add(p point) {
 	t.points = append(t.points, p)
 }
 
-// missedBetween reports whether some of the time between two times was not measured.
+// missedBetween reports whether some of the time between two times was not measured. It forgets what was missed before.
 func (t *track) missedBetween(from, to time.Time) bool {
-	return t.missed[0].at.Before(to) && t.missed[1].at.After(from)
+	t.missed = slices.DeleteFunc(t.missed, func(gap [2]time.Time) bool { return !gap[1].After(from) })
+	return slices.ContainsFunc(t.missed, func(gap [2]time.Time) bool { return gap[0].Before(to) })
 }
 
 // resolve finds the total at a time, and reports whether it is known. That of a part that is not waited for is the last one, also
