@@ -79,6 +79,12 @@ func startCollector(t *testing.T, source string) *collector {
 // output and its log are kept in build/integration/<test>.
 func runCollector(t *testing.T, name, text string) *collector {
 	t.Helper()
+	return runCollectorOf(t, collectorBinary(t), name, text)
+}
+
+// runCollectorOf is runCollector with another collector.
+func runCollectorOf(t *testing.T, binary, name, text string) *collector {
+	t.Helper()
 	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	c := &collector{out: filepath.Join(dir, name+".json"), log: filepath.Join(dir, name+".log")}
@@ -87,7 +93,7 @@ func runCollector(t *testing.T, name, text string) *collector {
 	}
 	config := filepath.Join(t.TempDir(), name+".yaml")
 	require.NoError(t, os.WriteFile(config, []byte(strings.ReplaceAll(text, "OUT", c.out)), 0o600))
-	c.cmd = exec.Command(collectorBinary(t), "--config", config)
+	c.cmd = exec.Command(binary, "--config", config)
 	c.ended = startDaemon(t, c.cmd, c.log)
 	eventually(t, "the collector emits", func() bool { return c.hasEnded() || c.emissions() > 0 })
 	return c

@@ -135,13 +135,27 @@ func testPods(t *testing.T, emissions []emission, containers []*dockerContainer)
 }
 
 // startDocker starts a daemon that uses neither the network nor the state of another daemon. The daemon, its mounts and
-// its cgroups are removed at the end of the test.
+// its cgroups are removed at the end of the test. Where there is none, the test is skipped.
 func startDocker(t *testing.T) *docker {
 	t.Helper()
-	daemon := program(t, "dockerd", "docker.io")
+	d, lacks := tryDocker(t)
+	if d == nil {
+		t.Skip("lacks " + lacks)
+	}
+	return d
+}
+
+// tryDocker is startDocker that returns what is lacking in place of a daemon.
+func tryDocker(t *testing.T) (_ *docker, lacks string) {
+	t.Helper()
+	daemon, errDaemon := exec.LookPath("dockerd")
+	client, errClient := exec.LookPath("docker")
+	if err := errors.Join(errDaemon, errClient); err != nil {
+		return nil, fmt.Sprintf("docker: apt-get install docker.io: %v", err)
+	}
 	dir, err := os.MkdirTemp("", "docker-") // short, as the path of a socket is limited
 	require.NoError(t, err)
-	d := &docker{client: program(t, "docker", "docker.io"), socket: filepath.Join(dir, "socket")}
+	d := &docker{client: client, socket: filepath.Join(dir, "socket")}
 	before := cgroupDirs(t)
 	t.Cleanup(func() {
 		removeCgroups(t, before)
@@ -158,7 +172,8 @@ func startDocker(t *testing.T) *docker {
 	eventually(t, "dockerd answers", func() bool {
 		select {
 		case <-ended:
-			t.Skipf("lacks a machine that dockerd runs on: %s", lastLine(log))
+			lacks = "a machine that dockerd runs on: " + lastLine(log)
+			return true
 		default:
 		}
 		answer, err := d.http.Get("http://docker/_ping")
@@ -167,12 +182,15 @@ func startDocker(t *testing.T) *docker {
 		}
 		return answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
 	})
+	if lacks != "" {
+		return nil, lacks
+	}
 	t.Cleanup(func() { // before the daemon ends
 		if ids := strings.Fields(d.command(t, "ps", "-aq")); len(ids) > 0 {
 			d.command(t, append([]string{"rm", "-f"}, ids...)...)
 		}
 	})
-	return d
+	return d, ""
 }
 
 func (d *docker) command(t *testing.T, args ...string) string {

@@ -55,7 +55,7 @@ type truth struct {
 }
 
 type logLine struct {
-	Msg, Source, Rejected, Error, What string
+	Msg, Source, Rejected, Error, What, Condition string
 }
 
 // zones are the zones that the driver makes of the registers of two packages.

@@ -113,4 +113,8 @@ else
 	say "Nothing can be installed: that needs root and apt."
 fi
 
+began=$SECONDS
+make --no-print-directory build-gpu || say "could not build the collector that reads NVIDIA GPUs"
+say "make build-gpu took $((SECONDS - began)) s"
+
 tests "$cache/tests.log" -run "${RUN:-.}" -skip '^Test(Kubernetes|Attack)'
