@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"slices"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
