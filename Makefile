@@ -154,7 +154,7 @@ lint: ## gofmt, go mod tidy, go vet for several systems, and golangci-lint
 	@set -e; for m in $(MODULES); do echo "go mod tidy, go vet, golangci-lint ($$m)"; \
 		go -C $$m mod tidy -diff; go -C $$m vet ./...; (cd $$m && $(LINT) run --config=$(CURDIR)/.golangci.yml ./...); done
 	@set -e; for system in GOOS=darwin GOOS=windows GOARCH=arm64; do echo "$$system go vet"; \
-		env CGO_ENABLED=0 $$system go vet ./...; done
+		for m in . extension/nvml; do env CGO_ENABLED=0 $$system go -C $$m vet ./...; done; done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files --cached --others --exclude-standard '*.go')
@@ -172,6 +172,7 @@ soak: ## simulate a million intervals with faults (some minutes; HISTORIES sets 
 	go test ./internal/attribution -run '^TestEngineAgreesWithTheOracleWhateverHappens$$' -count 1 -v \
 		-oracle.histories 5000 -oracle.events 1000
 	go test ./internal/power -run '^TestOtherAgreesWithTheReferenceWhateverHappens$$' -count 1 -v -other.histories 1000
+	go test ./internal/claims -run '^TestNoEnergyOfAGPUIsLostOrGivenToOthers$$' -count 1 -v -gpu.histories 1250 -timeout 60m
 
 fuzz: ## fuzz every fuzz target for FUZZTIME
 	@set -e; for m in $(MODULES); do for package in $$(go -C $$m list ./...); do \

@@ -33,7 +33,7 @@ func createDefaultConfig() component.Config {
 		Meter:                MeterAuto,
 		IPMI:                 IPMIConfig{Interval: minIPMIInterval},
 		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
-		GPU:                  GPUConfig{Interval: time.Second},
+		GPU:                  GPUConfig{Interval: defaultGPUInterval},
 		CPUTime:              cpu.Auto,
 		Processes:            SeriesConfig{MinEnergy: 1, Max: 500},
 		Containers:           SeriesConfig{Max: 2000},

@@ -27,8 +27,11 @@ type GPUConfig struct {
 	_ struct{}
 }
 
-// minGPUInterval is how often a library may be asked: the counters that it reads are refreshed every 20 to 100 ms.
-const minGPUInterval = 100 * time.Millisecond
+const (
+	defaultGPUInterval = time.Second
+	// minGPUInterval is how often a library may be asked: the counters that it reads are refreshed every 20 to 100 ms.
+	minGPUInterval = 100 * time.Millisecond
+)
 
 func (c *GPUConfig) validate(wrong func(field, format string, args ...any)) {
 	if c.Interval < minGPUInterval {
@@ -46,8 +49,12 @@ func (c *GPUConfig) validate(wrong func(field, format string, args ...any)) {
 // gpus reads who used the node's GPUs.
 type gpus struct {
 	sources []gpu.Source
-	usage   []gpu.Usage
-	notes   gpuNotes
+	// drm is nil where nothing is done with what it tells. It is asked once there is a GPU with a meter that no other source tells of:
+	// most machines have a graphics chip in the CPU, which has none.
+	drm   gpu.Source
+	asked bool // drm was
+	usage []gpu.Usage
+	notes gpuNotes
 }
 
 // gpuMeter is a meter of GPUs that knows who used them, too.
@@ -65,27 +72,44 @@ func (g *gpus) open(cfg *Config, meters *power.Set, logger *zap.Logger) {
 		}
 	}
 	if slices.Contains(cfg.Zones, power.GPU) || cfg.Metrics.HwGpuUtilization.Enabled {
-		g.sources = append(g.sources, drm.New(drm.Options{Root: cfg.RootPath}))
+		g.drm = drm.New(drm.Options{Root: cfg.RootPath})
 	}
 }
 
 // read returns who used each GPU since the last read.
-func (g *gpus) read(now time.Time, processes *cpu.Table) (_ []gpu.Usage, unknown error) {
+func (g *gpus) read(now time.Time, processes *cpu.Table, readings []power.Reading) (_ []gpu.Usage, unknown error) {
 	g.usage = g.usage[:0]
-	for _, source := range g.sources {
+	read := func(source gpu.Source) {
 		usage, err := source.Read(now, processes)
 		g.usage = append(g.usage, usage...)
 		if err != nil {
 			unknown = joined(unknown, err)
 		}
 	}
+	for _, source := range g.sources {
+		read(source)
+	}
+	if g.drm == nil {
+		return g.usage, unknown
+	}
+	if g.asked = g.asked || slices.ContainsFunc(readings, g.isUntold); g.asked {
+		read(g.drm)
+	}
 	return g.usage, unknown
+}
+
+// isUntold reports whether a reading is of a GPU of which no usage was read.
+func (g *gpus) isUntold(r power.Reading) bool {
+	return r.Zone.Kind == power.GPU && !slices.ContainsFunc(g.usage, func(u gpu.Usage) bool { return u.Domain == r.Zone.Domain })
 }
 
 func (g *gpus) close() error {
 	var errs []error
 	for _, source := range g.sources {
 		errs = append(errs, source.Close())
+	}
+	if g.drm != nil {
+		errs = append(errs, g.drm.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -3,14 +3,11 @@
 package energyreceiver
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componenttest"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -109,16 +106,6 @@ func TestWhatWasLearnedOfAGPUWithoutAnyOtherZoneIsKept(t *testing.T) {
 	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0)
 }
 
-// cards is a meter of one GPU.
-type cards struct{ reading power.Reading }
-
-func (c *cards) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
-	c.reading.Total, c.reading.At = c.reading.Total+units.Joule, s.At
-	return []power.Reading{c.reading}, nil
-}
-
-func (*cards) Close() error { return nil }
-
 func TestFixedWithoutTheStaticPowerOfGPUsIsSaidOnceThereIsOne(t *testing.T) {
 	const warning = "Static power of GPUs is not set: their energy is split by utilization"
 	for _, stated := range []bool{false, true} {
@@ -129,17 +116,7 @@ func TestFixedWithoutTheStaticPowerOfGPUsIsSaidOnceThereIsOne(t *testing.T) {
 				a.StaticPower[power.GPU] = 20
 			}
 		})
-		open := n.s.openMeters
-		n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
-			others, err := open(ctx, cfg, host, componenttest.NewNopTelemetrySettings())
-			members := []power.Member{{Name: "cards", Meter: &cards{power.Reading{Zone: &power.Zone{
-				ID: "GPU-1", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0"),
-			}}}}}
-			for _, m := range others.Status() {
-				members = append(members, m.Member)
-			}
-			return power.NewSet(members...), err
-		}
+		plugCard(n)
 		n.start()
 		n.run(300*joule, nil)
 		n.run(300*joule, nil)

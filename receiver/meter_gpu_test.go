@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,9 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/energyreceiver/energyreceiver/extension/gpulibrary"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 var nvmlID = component.MustNewID("nvml")
@@ -26,6 +29,7 @@ var nvmlID = component.MustNewID("nvml")
 type scriptedGPU struct {
 	component.StartFunc
 	component.ShutdownFunc
+	mu     sync.Mutex        // guards what follows
 	users  []gpulibrary.User // Used is the part of a second that each uses
 	change func(*gpulibrary.Device)
 	err    error
@@ -42,12 +46,23 @@ func (s *scriptedGPU) Open() gpulibrary.Reader {
 	return s
 }
 
+// set changes what the next polls answer.
+func (s *scriptedGPU) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
 func (s *scriptedGPU) Poll(context.Context) ([]gpulibrary.Device, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.panics == "poll" {
 		panic("index out of range")
 	}
-	if s.hangs != nil {
-		<-s.hangs
+	if hangs := s.hangs; hangs != nil {
+		s.mu.Unlock()
+		<-hangs
+		s.mu.Lock()
 	}
 	if s.err != nil {
 		return nil, s.err
@@ -151,12 +166,12 @@ func TestAGPUProcessThatNoScanSawReachesItsContainer(t *testing.T) {
 		n.pass(2, nil)
 		n.host.Processes[4711] = &hostsim.Process{Parent: 10, Comm: "train", Exe: "/bin/train", Cgroup: docker(idA)}
 		require.NoError(t, n.host.Render())
-		s.users, s.change = []gpulibrary.User{{PIDs: []int32{4711}, Used: time.Second}}, nil
+		s.set(func() { s.users, s.change = []gpulibrary.User{{PIDs: []int32{4711}, Used: time.Second}}, nil })
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		delete(n.host.Processes, 4711)
 		require.NoError(t, n.host.Render())
-		s.users, s.change = nil, idle
+		s.set(func() { s.users, s.change = nil, idle })
 		n.pass(2, nil)
 		assert.InDelta(t, 300, n.one("container.energy", "energy.zone=gpu").value, 101)
 		assert.Zero(t, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"))
@@ -217,7 +232,7 @@ func TestALibraryThatHangsDelaysNoCollection(t *testing.T) {
 		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 		n.start()
 		n.pass(3, nil)
-		s.hangs = make(chan struct{})
+		s.set(func() { s.hangs = make(chan struct{}) })
 		for range 10 {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
@@ -270,4 +285,27 @@ func TestLibrariesArePolledTwiceInAWindow(t *testing.T) {
 		c.SamplingInterval = window
 		assert.Equal(t, want, c.gpuInterval(), window)
 	}
+}
+
+// The energy of such a GPU is unattributed: nothing says who uses it.
+func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
+	n := newTestNode(t)
+	m := &fakeMeter{readings: []power.Reading{{
+		Zone: &power.Zone{ID: "card", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0")}, At: time.Now(),
+	}}}
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(MeterHwmon), Meter: m}), nil
+	}
+	n.start()
+	for range 100 {
+		m.readings[0].At = m.readings[0].At.Add(10 * time.Second)
+		m.readings[0].Total += 1000 * joule
+		n.run(0, nil)
+	}
+	logged := n.logs.FilterMessageSnippet("nothing tells who uses them").All()
+	require.Len(t, logged, 1)
+	assert.Equal(t, []any{"card"}, logged[0].ContextMap()["gpus"])
+	active := n.one("system.energy", "energy.zone=gpu", "energy.state=active").value
+	assert.InDelta(t, 100_000, active, 1001)
+	assert.InDelta(t, active, n.one("system.unattributed.energy", "energy.zone=gpu").value, 1e-6)
 }

@@ -22,7 +22,7 @@ import (
 type HTTPConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 
-	// Name tells the zone from others. Its hw.id is "http:" and the name.
+	// Name tells the zone from others. Its hw.id is "http:" and the name. That of a graphics card may be its PCI address.
 	Name string `mapstructure:"name"`
 	// Pointer is the JSON pointer to the number (RFC 6901). Empty if the document is the number.
 	Pointer string `mapstructure:"pointer"`

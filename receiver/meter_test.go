@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -94,41 +95,27 @@ func TestAPlatformSensorAloneIsAttributedInPlaceOfPackage(t *testing.T) {
 	}
 }
 
-// xe adds a graphics card.
-func (n *testNode) xe() {
-	n.t.Helper()
-	chip := filepath.Join(n.host.Root(), "sys/class/hwmon/hwmon1")
-	card := filepath.Join(n.host.Root(), "sys/devices/pci0000:00/0000:03:00.0")
-	require.NoError(n.t, os.MkdirAll(chip, 0o700))
-	require.NoError(n.t, os.MkdirAll(card, 0o700))
-	require.NoError(n.t, os.Symlink("../../../devices/pci0000:00/0000:03:00.0", filepath.Join(chip, "device")))
-	for name, text := range map[string]string{"name": "xe", "energy1_input": "3000000"} {
-		require.NoError(n.t, os.WriteFile(filepath.Join(chip, name), []byte(text+"\n"), 0o600))
-	}
-}
-
 // Without the rule a graphics card would be all that is attributed on a server whose only other meter is its BMC's.
 func TestAGraphicsCardDoesNotKeepThePlatformFromStandingIn(t *testing.T) {
-	for name, zones := range map[string][]power.Kind{"default": nil, "without gpu": {power.Package, power.DRAM}} {
-		t.Run(name, func(t *testing.T) {
-			n := newTestNode(t, func(c *Config) {
-				if zones != nil {
-					c.Zones = zones
-				}
-			})
-			delete(n.host.Zones, "intel-rapl:0")
-			n.hwmon(map[string]uint64{"System": 7 * joule})
-			n.xe()
-			n.start()
-			n.hwmon(map[string]uint64{"System": 27 * joule})
-			n.run(0, map[int]int64{1: 400})
-			assert.InDelta(t, 8, n.one("process.energy", pid(1), "energy.zone=platform").value, 1e-6)
-			if zones == nil {
-				assert.Len(t, n.points("system.energy", nil, "energy.zone=gpu"), 2, "active and idle")
-			} else {
-				assert.Empty(t, n.points("system.energy", nil, "energy.zone=gpu"))
-			}
-		})
+	zone := func(kind power.Kind) power.Reading {
+		return power.Reading{Zone: &power.Zone{Kind: kind, Source: power.Measured}, At: time.Unix(1, 0)}
+	}
+	for _, tt := range []struct{ configured, read, attributed []power.Kind }{
+		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform, power.GPU}},
+		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.PSys, power.GPU}, []power.Kind{power.PSys, power.GPU}},
+		{[]power.Kind{power.Package}, []power.Kind{power.Platform, power.GPU}, []power.Kind{power.Platform}},
+		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.Package, power.Platform, power.GPU}, []power.Kind{power.Package, power.GPU}},
+		{[]power.Kind{power.Package, power.GPU}, []power.Kind{power.GPU}, []power.Kind{power.Package, power.GPU}},
+	} {
+		cfg := createDefaultConfig().(*Config)
+		cfg.Zones = tt.configured
+		m := newMeters(cfg, zap.NewNop())
+		var readings []power.Reading
+		for _, kind := range tt.read {
+			readings = append(readings, zone(kind))
+		}
+		m.updateAttributed(readings)
+		assert.Equal(t, tt.attributed, m.attributed(), "%v of %v", tt.configured, tt.read)
 	}
 }
 

@@ -241,7 +241,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	if err != nil && !replaced {
 		return nil, false // what GPUs were used meanwhile is read after the next scan
 	}
-	used, unknown := s.gpus.read(now, s.cpu.Table())
+	used, unknown := s.gpus.read(now, s.cpu.Table(), readings)
 	s.conditions.check("GPU usage", unknown)
 	s.conditions.check("GPU library", s.gpus.notes.check(now, readings, used, s.meters.set))
 	m = &claims.Measurement{

@@ -32,6 +32,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			{c.IPMI.Interval != minIPMIInterval, c.Meter == MeterAuto || c.Meter == MeterIPMI, "ipmi::interval", "meter is " + string(c.Meter) + ", which asks no BMC"},
 			{c.PowercapPath != "", c.Meter == MeterAuto || c.Meter == MeterPowercap, "powercap_path", "meter is " + string(c.Meter) + ", which reads no powercap tree"},
 			{len(c.Hwmon.Sensors) > 0, c.Meter == MeterAuto || c.Meter == MeterHwmon, "hwmon", "meter is " + string(c.Meter) + ", which reads no hwmon"},
+			{c.GPU.Interval != defaultGPUInterval, len(c.GPU.Extensions) > 0, "gpu::interval", "gpu::extensions names no library to be asked"},
 			{
 				c.SamplingInterval > 0 && c.SamplingInterval < cpu.TickWindow, exact, "sampling_interval",
 				fmt.Sprintf("procfs counts CPU time in ticks of 10 ms, so windows of %v are attributed as windows of %v", c.SamplingInterval, cpu.TickWindow),

@@ -166,13 +166,14 @@ func (b *Builder) Observe(m *Measurement) {
 // of its energy if nothing shows how busy the node was. Processes keep their series.
 func (b *Builder) StartOver(m *Measurement, exact bool) {
 	without := *m
-	without.Table = &cpu.Table{Hidden: true}
+	without.Table = &cpu.Table{Hidden: true, Now: m.Table.Now}
 	if without.Node.Total == b.last.Node.Total {
 		elapsed := units.CPUTime(m.ReadAt.Sub(b.last.ReadAt))
 		without.Node = cpu.Node{
 			Busy: without.Node.Busy + elapsed, Total: without.Node.Total + elapsed, Process: without.Node.Process + elapsed,
 		}
 	}
+	b.gpus.forgetReplaced(m.Table)
 	b.Observe(&without)
 	b.last = *m
 
@@ -259,7 +260,6 @@ func (b *Builder) updateRequests(m *Measurement) {
 func (b *Builder) dropUsage() {
 	b.node.Claims, b.node.Unattributed = b.node.Claims[:0], 0
 	b.domains.drop()
-	b.dropGPUs()
 	b.Keys.forgetWork()
 }
 

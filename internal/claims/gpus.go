@@ -68,13 +68,8 @@ func (b *Builder) beginGPUs(m *Measurement) {
 		iv.Domains = append(iv.Domains, attribution.Usage{})
 	}
 	b.node = &iv.Domains[0]
-	b.dropGPUs()
-}
-
-// dropGPUs drops the usage of all GPUs in the interval.
-func (b *Builder) dropGPUs() {
 	for i := range b.gpus.known {
-		u := &b.interval.Domains[b.gpus.first+i]
+		u := &iv.Domains[b.gpus.first+i]
 		*u = attribution.Usage{Claims: u.Claims[:0], IdleAmongClaims: true}
 	}
 }

@@ -35,8 +35,8 @@ type lateUser struct {
 	gpuUser
 	pid   int32
 	start time.Duration
-	ended time.Time
-	epoch uint64 // in which it ended
+	ended time.Time // or before
+	epoch uint64    // in which it ended
 }
 
 // claimGPUUser claims the GPU time of a user. That of several processes that cannot be told apart belongs to what they are
@@ -71,22 +71,30 @@ func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) 
 	if !all {
 		return attribution.NoClaimant, false
 	}
-	first := b.gpus.users[0]
-	workload := b.Engine.Owner(first.id).Workload
-	common := workload
+	first, same := b.gpus.users[0], true
+	workload := &b.Engine.Owner(first.id).Workload
 	for _, found := range b.gpus.users[1:] {
 		if found.excluded != first.excluded {
 			return attribution.NoClaimant, false
 		}
+		same = same && b.Engine.Owner(found.id).Workload == *workload
+	}
+	if same {
+		return first.id, *workload != units.Workload{}
+	}
+	return b.claimantForCommon(first.excluded)
+}
+
+// claimantForCommon opens a claimant, for this interval, for what all the users found are part of. It is not ok if that is nothing.
+func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
+	common := b.Engine.Owner(b.gpus.users[0].id).Workload
+	for _, found := range b.gpus.users[1:] {
 		common = units.Common(&common, &b.Engine.Owner(found.id).Workload)
 	}
-	switch common {
-	case units.Workload{}:
+	if common == (units.Workload{}) {
 		return attribution.NoClaimant, false
-	case workload:
-		return first.id, true
 	}
-	id = b.openClaimant(units.Owner{Workload: common}, b.last.Stamp, first.excluded)
+	id = b.openClaimant(units.Owner{Workload: common}, b.last.Stamp, excluded)
 	b.end(id)
 	return id, true
 }
@@ -123,7 +131,7 @@ func (b *Builder) findUser(pid int32, last time.Time, m *Measurement) (user gpuU
 		}
 	}
 	for i := len(g.late) - 1; i >= 0; i-- {
-		if l := &g.late[i]; l.pid == pid && lived(l.start) {
+		if l := &g.late[i]; l.pid == pid && lived(l.start) && !last.After(l.ended) {
 			return l.gpuUser, true
 		}
 	}
@@ -172,6 +180,16 @@ func (b *Builder) endLate(n int) {
 		b.end(b.gpus.late[i].id)
 	}
 	b.gpus.late = slices.Delete(b.gpus.late, 0, n)
+}
+
+// forgetReplaced forgets the processes whose PIDs others have in the scan of another CPU time source.
+func (g *gpus) forgetReplaced(t *cpu.Table) {
+	for i := range t.Processes {
+		now := &t.Processes[i]
+		if p, ok := g.processes[now.PID]; ok && p.start != now.Start {
+			delete(g.processes, now.PID)
+		}
+	}
 }
 
 // keepUsers stops the claimants of GPU users that go on as others, with another CPU time source, and forgets their processes.

@@ -38,7 +38,7 @@ func (b *Builder) claimEnded(m *Measurement) {
 		if !b.Exact {
 			b.domains.ranIn(c.cgroup, parts, &e.Process)
 		}
-		b.endProcess(c, e.Process.PID, e.Process.Start, m)
+		b.endProcess(c, e.PID, e.Start, m)
 		c.cgroup.Leave()
 		b.Identifier.Forget(e.Slot)
 		*c = claimant{}

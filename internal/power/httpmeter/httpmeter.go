@@ -19,7 +19,8 @@ import (
 
 // Source is a number in a JSON document, and what it measures.
 type Source struct {
-	// Name tells the source from the others. The ID of its zone is "http:" and the name.
+	// Name tells the source from the others. The ID of its zone is "http:" and the name. The name of a graphics card's source may be
+	// the card's PCI address as sysfs writes it: then the zone is that card, and otherwise it may be any card.
 	Name    string
 	Client  *http.Client
 	URL     string
@@ -94,7 +95,7 @@ type sensor struct {
 func newSensor(s *Source) *sensor {
 	domain := units.NodeCPUs
 	if s.Kind == power.GPU {
-		domain = units.Domain("gpu-" + s.Name)
+		domain = units.GPU(s.Name)
 	}
 	return &sensor{Source: s, client: fetch.New(s.Client), zone: power.Zone{
 		ID: "http:" + s.Name, Name: s.Name, Kind: s.Kind,

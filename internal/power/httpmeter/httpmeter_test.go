@@ -366,3 +366,12 @@ func TestAServerThatMisbehavesIsOneClearState(t *testing.T) {
 		})
 	}
 }
+
+func TestACardThatIsNamedByItsPCIAddressIsThatCard(t *testing.T) {
+	for name, located := range map[string]bool{"0000:65:00.0": true, "gpu-0": false} {
+		z := newSensor(&Source{Name: name, Client: new(http.Client), Kind: power.GPU}).zone
+		if address, ok := z.Domain.PCIAddress(); ok != located || ok && address != name {
+			t.Errorf("%+v", z)
+		}
+	}
+}

@@ -37,7 +37,7 @@ func New(open func() (nvml.Library, error)) gpulibrary.Reader { return &reader{o
 // Poll implements gpulibrary.Reader. Where NVML is not there, or must be initialized again, the next call opens it.
 func (r *reader) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
 	if r.library != nil && r.incomplete() && time.Since(r.opened) >= reopenEvery {
-		r.closeLibrary() // an error changes nothing: NVML is opened again
+		_ = r.closeLibrary() // an error changes nothing: NVML is opened again
 	}
 	if err := r.list(); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (r *reader) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
 		}
 		b.poll(&r.devices[i])
 		if err := r.devices[i].Err; needsOpening(err) {
-			r.closeLibrary()
+			_ = r.closeLibrary()
 			return nil, err
 		}
 	}
@@ -70,7 +70,7 @@ func (r *reader) list() error {
 	}
 	count, err := r.library.DeviceCount()
 	if err != nil {
-		r.closeLibrary()
+		_ = r.closeLibrary()
 		return fmt.Errorf("number of GPUs: %w", err)
 	}
 	if count != r.listed {

@@ -22,10 +22,9 @@ type slicing struct {
 
 // slice is a MIG device.
 type slice struct {
-	id              string
-	multiprocessors uint32
-	sample          nvml.GPMSample // of the last poll
-	listed          bool           // by this poll
+	id     string
+	sample nvml.GPMSample // of the last poll
+	listed bool           // by this poll
 }
 
 // minActivity is how far two samples of the performance monitors must be apart.
@@ -86,12 +85,16 @@ func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) erro
 		if err != nil {
 			return err
 		}
+		multiprocessors, err := device.Multiprocessors()
+		if err != nil {
+			return fmt.Errorf("multiprocessors of a MIG device: %w", err)
+		}
 		known := s.sample != nil
 		activity, err := s.activity(device)
 		if err != nil {
 			return err
 		}
-		used := time.Duration(activity * float64(elapsed) * float64(s.multiprocessors) / float64(g.multiprocessors))
+		used := time.Duration(activity * float64(elapsed) * float64(multiprocessors) / float64(g.multiprocessors))
 		used = min(used, left)
 		left -= used
 		d.Busy += used
@@ -122,11 +125,7 @@ func (g *slicing) find(device nvml.Device) (*slice, error) {
 			return s, nil
 		}
 	}
-	multiprocessors, err := device.Multiprocessors()
-	if err != nil {
-		return nil, fmt.Errorf("multiprocessors of a MIG device: %w", err)
-	}
-	s := &slice{id: id, multiprocessors: multiprocessors, listed: true}
+	s := &slice{id: id, listed: true}
 	g.slices = append(g.slices, s)
 	return s, nil
 }

@@ -18,8 +18,8 @@ import (
 // process's mean over all instants since a timestamp, idle ones included, with the timestamp of the process's last sample. (It is
 // not documented so, but for different timestamps the sum over the processes stays the same:
 // https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the time for which the instants stand. A
-// library that lists the samples themselves gives itself away by two entries of one process in one answer; an entry then stands for
-// one instant.
+// library that lists the samples themselves gives itself away by two entries of one process in one answer, and by that their sum as
+// samples is closer to how busy the GPU was than as means; an entry then stands for one instant.
 //
 // A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work side by side, so
 // that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
@@ -28,8 +28,10 @@ type usage struct {
 	until   time.Time // up to when usage was handed out
 	polled  time.Time // when the last poll began
 	clock   clock
-	// listsSamples is set once the library lists several samples of a process.
-	listsSamples bool
+	// repeats is set once a process had two entries in one answer. asMeans and asSamples are how far the entries were off lately, as
+	// means and as samples.
+	repeats            bool
+	asMeans, asSamples time.Duration
 	// noInstants is set if the library does not list instants.
 	noInstants bool
 	users      users
@@ -55,8 +57,7 @@ type window struct {
 
 // forget starts again. Who used the GPU until the next poll is not known.
 func (u *usage) forget() {
-	u.started, u.listsSamples, u.noInstants = false, false, false
-	u.clock = clock{}
+	*u = usage{until: u.until, users: u.users}
 }
 
 // read fills the part of a device that tells who used it, and returns up to when that is known.
@@ -128,9 +129,7 @@ func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries
 		if u.noInstants {
 			u.clock.since = max(u.clock.since, entries[i].Timestamp)
 		}
-		if !u.users.add(&entries[i], 0) {
-			u.listsSamples = true
-		}
+		u.repeats = !u.users.add(&entries[i], 0) || u.repeats
 	}
 	if !u.until.IsZero() {
 		d.Elapsed = now.Sub(u.until)
@@ -174,20 +173,19 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 	if u.noInstants {
 		w.newest = u.clock.newest(entries, now)
 	}
-	latest := w.newest + uint64(maxLag.Microseconds())
+	latest, compute := w.newest+uint64(maxLag.Microseconds()), uint64(0)
 	for i := range entries {
 		e := &entries[i]
 		busiest := max(e.SM, e.Encoder, e.Decoder)
 		if busiest > 100 || e.Timestamp <= u.clock.since || e.Timestamp > latest {
 			continue // garbage, or stale
 		}
-		if !u.users.add(e, busiest) {
-			u.listsSamples = true
-		}
+		u.repeats = !u.users.add(e, busiest) || u.repeats
+		compute += uint64(e.SM)
 	}
 	stands := w.covered // each entry
 	switch {
-	case u.listsSamples:
+	case u.listsSamples(percent(compute, w.covered), w):
 		stands /= time.Duration(w.instants)
 	case u.noInstants:
 		stands = min(now.Sub(u.clock.sinceAt), kept)
@@ -195,6 +193,15 @@ func (u *usage) addEntries(entries []nvml.Sample, w *window, now time.Time) {
 	u.users.weigh(stands, func(timestamp uint64) time.Time {
 		return w.until.Add(-microseconds(w.newest - min(timestamp, w.newest)))
 	})
+}
+
+// listsSamples reports whether entries are samples, not means. sum is what they add up to as means.
+func (u *usage) listsSamples(sum time.Duration, w *window) bool {
+	if !u.noInstants && w.instants > 1 {
+		u.asMeans = u.asMeans*7/8 + (sum - w.busy).Abs()
+		u.asSamples = u.asSamples*7/8 + (sum/time.Duration(w.instants) - w.busy).Abs()
+	}
+	return u.repeats && u.asSamples <= u.asMeans
 }
 
 // addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no idle energy.

@@ -199,6 +199,26 @@ func TestEntriesThatCannotBeTrue(t *testing.T) {
 	}
 }
 
+// A driver that lists a process twice, as for two guests of a virtual GPU, still tells means.
+func TestMeansOfAProcessThatIsListedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		for end := 2; end < 10; end++ {
+			s.second(end, 80)
+			s.entries = []nvml.Sample{
+				{PID: 1, Timestamp: s.seconds(float64(end)), SM: 30}, {PID: 1, Timestamp: s.seconds(float64(end) - 0.3), SM: 50},
+			}
+			if d := p.after(time.Second); !about(usedBy(d, 1), 800*time.Millisecond) || d.Unattributed != 0 {
+				t.Errorf("second %d: %+v", end, d)
+			}
+		}
+	})
+}
+
 func TestWeightIsTheBusiestPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript()
@@ -412,4 +432,125 @@ func randomPolls(t *testing.T, polls int, next func() uint64) {
 			t.Fatalf("At went back by %v", before.Sub(d.At))
 		}
 	}
+}
+
+func TestSamplesThatShowBeforeTheBaselineAreNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 100)
+		time.Sleep(1500 * time.Millisecond)
+		p := poller(t, s)
+		p.after(0)
+		s.second(2, 100) // half of it is from before the poll
+		s.instants = s.instants[:15]
+		for i := range 10 {
+			s.instants = append(s.instants, nvml.Utilization{Timestamp: s.seconds(1.6 + float64(i)/10), Percent: 0})
+		}
+		if d := p.after(time.Second); d.Busy != 0 || d.Elapsed != time.Second {
+			t.Errorf("busy %v of %v", d.Busy, d.Elapsed)
+		}
+	})
+}
+
+func TestInstantsThatCannotBeTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		p.after(0)
+		s.second(2, 20)
+		s.instants[15].Percent = 4_000_000_000
+		s.instants = append(s.instants, nvml.Utilization{Timestamp: s.seconds(5000), Percent: 100}, nvml.Utilization{Percent: 100})
+		if d := p.after(time.Second); !about(d.Busy, 180*time.Millisecond) || d.Elapsed != time.Second {
+			t.Errorf("busy %v of %v", d.Busy, d.Elapsed)
+		}
+	})
+}
+
+func TestSamplesThatMayStillShowAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, s)
+		before := p.after(0)
+		at, energy := before.At, before.Energy
+		if d := p.after(time.Second); !d.At.Equal(at) || d.Energy != energy || d.Elapsed != 0 || d.UsageErr != nil {
+			t.Errorf("without a new sample: %+v", d)
+		}
+		s.second(2, 40)
+		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 40}}
+		if d := p.after(500 * time.Millisecond); d.Elapsed != time.Second || !about(usedBy(d, 1), 400*time.Millisecond) || d.Energy != energy+100_000_000 {
+			t.Errorf("with those of a second: %+v", d)
+		}
+		if d := p.after(2 * time.Second); d.Elapsed != 2500*time.Millisecond || d.Busy != 0 {
+			t.Errorf("when none can show any more: %+v", d)
+		}
+	})
+}
+
+func TestClockThatWasSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		time.Sleep(5 * time.Second)
+		s.second(5, 0)
+		p := poller(t, s)
+		p.after(0)
+		s.instants = s.instants[:0]
+		s.second(2, 100)
+		if d := p.after(3 * time.Second); d.Elapsed != 3*time.Second || d.Unattributed != d.Elapsed {
+			t.Errorf("%+v", d)
+		}
+		s.second(3, 50)
+		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(3), SM: 50}}
+		if d := p.after(time.Second); d.Elapsed != time.Second || !about(usedBy(d, 1), time.Second/2) {
+			t.Errorf("afterwards: %+v", d)
+		}
+	})
+}
+
+func TestMeansAfterAPauseWithoutInstants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.noSamples = nvml.NotSupported
+		time.Sleep(time.Second)
+		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(1), SM: 50}}
+		p := poller(t, s)
+		p.after(0)
+		for range 3 {
+			p.after(time.Second)
+		}
+		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(5), SM: 25}} // a mean over four seconds
+		if d := p.after(time.Second); !about(usedBy(d, 1), time.Second) || d.Elapsed != time.Second {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// slow is a GPU whose energy takes a while to read.
+type slow struct{ *script }
+
+func (s *slow) TotalEnergy() (uint64, error) {
+	time.Sleep(20 * time.Millisecond)
+	return s.script.TotalEnergy()
+}
+
+func TestEnergyDoesNotGoBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		s.second(1, 0)
+		time.Sleep(time.Second)
+		p := poller(t, &slow{s})
+		p.after(0)
+		s.noProcesses = nvml.Timeout
+		d := p.after(time.Second) // of now
+		at, energy := d.At, d.Energy
+		s.noProcesses = nil
+		s.second(2, 0)
+		s.instants = s.instants[:19] // until 1.9 s
+		if d = p.after(100 * time.Millisecond); d.At.Before(at) || d.Energy < energy {
+			t.Errorf("%+v, before %v %d", d, at, energy)
+		}
+	})
 }

@@ -116,6 +116,22 @@ func BenchmarkRead(b *testing.B) {
 			c.pass()
 		}
 	})
+	b.Run("way=kept-with-kfd", func(b *testing.B) {
+		c := newCrowd(b, 10_000)
+		for card := range crowdCards {
+			c.addKFD(1+card, fmt.Sprint(7000+card), (1+card)<<8)
+			for pid := 100; pid < 100+crowdUsers; pid++ {
+				c.compute(pid, fmt.Sprint(7000+card), pid%3, time.Second)
+			}
+		}
+		require.NoError(b, c.Render())
+		c.source.discovered = time.Time{}
+		c.settle()
+		b.ReportAllocs()
+		for b.Loop() {
+			c.pass()
+		}
+	})
 	b.Run("way=all-descriptors", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -20,7 +20,6 @@ type key struct {
 // holder is a process that has a client, and a descriptor by which it has it.
 type holder struct {
 	pid, parent int32
-	slot        int32
 	start       time.Duration // of the process
 	fd          int32
 }
@@ -93,7 +92,7 @@ func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed boo
 	case e.hasNS:
 	case !e.hasCounter:
 		step = units.MulDiv(step, uint64(time.Second), e.hz)
-	case passed == total: // the first one
+	case passed == 0 || passed == total: // it was set back, or is the first one
 		step = units.MulDiv(step, uint64(time.Second), *hz)
 	default:
 		step = units.MulDiv(step, elapsed, passed)
@@ -125,11 +124,7 @@ func (s *Source) readClients(now time.Time) {
 		if s.readClient(c, now) {
 			continue
 		}
-		c.lost = true
-		s.anyLost = true
-		if st := s.processes.at(c.slot); st != nil && st.pid == c.pid {
-			st.due = 0
-		}
+		c.lost, s.anyLost = true, true
 	}
 }
 

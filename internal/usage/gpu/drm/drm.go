@@ -37,6 +37,7 @@ type Source struct {
 	anyLost   bool
 	processes processes
 	look      look
+	looked    []int32 // scratch of lookAtLost
 	// firstActive is where in Table.Active the next Read starts, and nextRow the row that was swept last.
 	firstActive, nextRow int
 
@@ -136,14 +137,14 @@ func (s *Source) report(now time.Time) []gpu.Usage {
 			s.use(first, s.clients[next].pid, s.clients[next].used)
 		}
 		s.useKFD(first, d)
+		if d.present && !d.asleep {
+			d.since = now
+		}
 		if !d.reported() {
 			s.users = s.users[:first]
 			continue
 		}
 		s.usage = append(s.usage, gpu.Usage{Domain: d.domain, Busy: d.busy(), Total: units.CPUTime(d.elapsed), Users: s.users[first:]})
-		if !d.asleep {
-			d.since = now
-		}
 	}
 	return s.usage
 }

@@ -265,3 +265,36 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestXesTimestampThatIsSetBackLosesNothing(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "xe")
+	p := w.add(10, 1)
+	at := func(cycles, total int) map[int32]units.CPUTime {
+		p.Files = []hostsim.OpenFile{node(3, 0, "drm-driver:\txe\ndrm-client-id:\t4\ndrm-pdev:\t"+card,
+			fmt.Sprint("drm-cycles-ccs:\t", cycles), fmt.Sprint("drm-total-cycles-ccs:\t", total))}
+		return used(t, w.pass(10))
+	}
+	at(1000, 50_000)
+	assert.Equal(t, 500*ms, at(6000, 60_000)[10])
+	assert.Equal(t, 300*ms, at(9000, 70)[10], "by the rate of before")
+	assert.Equal(t, 100*ms, at(10_000, 10_070)[10])
+}
+
+func TestSlotsMayBeRenumbered(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	for pid := 20; pid < 40; pid++ {
+		w.add(pid, 1)
+	}
+	p := w.add(50, 1, render(3, 1), render(4, 1))
+	w.pass()
+	for pid := 20; pid < 40; pid++ {
+		delete(w.Processes, pid)
+	}
+	w.pass()
+	w.table.Compact()
+	p.Files = []hostsim.OpenFile{render(4, 1, gfx(400*ms))}
+	assert.Equal(t, map[int32]units.CPUTime{50: 400 * ms}, used(t, w.pass(50)))
+	assert.Len(t, w.source.processes.bySlot, w.table.Slots())
+}

@@ -16,21 +16,18 @@ import (
 
 // What finding clients may cost.
 const (
-	// descriptorsPerSecond is how many descriptors are looked at for each second of an interval, and at least and at most in one.
-	descriptorsPerSecond = 2048
-	minDescriptors       = 512
-	maxDescriptors       = 8192
-	// firstDescriptors is how many are looked at in the first Read.
-	firstDescriptors = 1 << 17
-	// lookCost is what a look at a process costs beside its descriptors, and countCost what their number costs.
-	lookCost  = 8
-	countCost = 2
+	// perSecond is the budget of an interval for each second of it, minBudget and maxBudget bound it, and firstBudget is that of
+	// the first Read. They are in microseconds of the estimates below.
+	perSecond, minBudget, maxBudget, firstBudget = 6_000, 2_000, 30_000, 500_000
+	// What it costs, in microseconds, to look at a process, at a descriptor and at its text, and to ask for the number of
+	// descriptors. BenchmarkThisMachine measures them.
+	lookCost, descriptorCost, textCost, countCost = 10, 6, 8, 3
 	// sweepRows is how many rows of the table an interval looks for processes that were not looked at when they ran.
 	sweepRows = 1024
 	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
 	maxLook = 2048
-	// maxTexts is how many of them may be read because they may be a GPU's, and textCost what one costs.
-	maxTexts, textCost = 256, 4
+	// maxTexts is how many of them may be read because they may be a GPU's.
+	maxTexts = 256
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
 	// maxClients is how many clients are read each interval, and maxOfProcess how many of one process.
@@ -56,13 +53,6 @@ type process struct {
 type processes struct {
 	bySlot []process
 	denied int
-}
-
-func (p *processes) at(slot int32) *process {
-	if int(slot) >= len(p.bySlot) {
-		return nil
-	}
-	return &p.bySlot[slot]
 }
 
 // of returns what is known of the process of a row. known reports whether it was looked at before.
@@ -102,15 +92,15 @@ func (p *processes) follow(t *cpu.Table) {
 // find looks for clients that are not known yet.
 func (s *Source) find(now time.Time, t *cpu.Table) {
 	s.processes.follow(t)
-	budget := firstDescriptors
+	budget := firstBudget
 	if !s.last.IsZero() {
-		budget = int(now.Sub(s.last).Seconds() * descriptorsPerSecond)
-		budget = max(minDescriptors, min(budget, maxDescriptors))
+		budget = max(minBudget, min(int(now.Sub(s.last).Seconds()*perSecond), maxBudget))
 	}
 	l := &s.look
 	l.budget, l.now, l.table = budget, now, t
 	s.lookAtLost(t)
 	s.passOn(now)
+	s.lookAtNew(t)
 	s.lookAtActive(t)
 	s.sweep(t)
 	l.table = nil
@@ -121,21 +111,35 @@ func (s *Source) lookAtLost(t *cpu.Table) {
 	if !s.anyLost {
 		return
 	}
+	s.looked = s.looked[:0]
 	for _, c := range s.clients {
-		st := s.processes.at(c.slot)
-		if !c.lost || st == nil || st.pid != c.pid || st.due != 0 || s.look.budget <= 0 {
+		if !c.lost || s.look.budget <= 0 || slices.Contains(s.looked, c.pid) {
 			continue
 		}
 		if _, err := s.proc.SizeOf(c.pid, "fd"); err != nil {
-			continue
+			continue // most have ended
 		}
+		s.looked = append(s.looked, c.pid)
 		if i := slices.IndexFunc(t.Processes, func(p cpu.Process) bool { return p.PID == c.pid }); i >= 0 {
 			s.lookAt(&t.Processes[i])
 		}
 	}
 }
 
-// lookAtActive looks at processes that are new or ran, those first that come after the last one that it had no budget for.
+// lookAtNew looks at processes that were never looked at and ran.
+func (s *Source) lookAtNew(t *cpu.Table) {
+	for _, i := range t.Active {
+		row := &t.Processes[i]
+		if s.look.budget <= 0 {
+			return
+		}
+		if _, known := s.processes.of(row); !known && opens(row) {
+			s.lookAt(row)
+		}
+	}
+}
+
+// lookAtActive looks at processes that ran, those first that come after the last one that it had no budget for.
 func (s *Source) lookAtActive(t *cpu.Table) {
 	n := len(t.Active)
 	for i := range n {
@@ -145,15 +149,14 @@ func (s *Source) lookAtActive(t *cpu.Table) {
 			return
 		}
 		row := &t.Processes[t.Active[at]]
-		if row.Kernel || row.Zombie {
-			continue
-		}
-		st, known := s.processes.of(row)
-		if !known || t.Now >= st.due || s.recount(row, st) {
+		if st, known := s.processes.of(row); known && opens(row) && uint64(row.CPU) != st.cpu && (t.Now >= st.due || s.recount(row, st)) {
 			s.lookAt(row)
 		}
 	}
 }
+
+// opens reports whether a process may open anything.
+func opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie }
 
 // recount reports whether a process may have another number of descriptors than at the last look.
 func (s *Source) recount(row *cpu.Process, st *process) bool {
@@ -189,10 +192,7 @@ func (s *Source) sweep(t *cpu.Table) {
 		}
 		s.nextRow = (s.nextRow + 1) % len(t.Processes)
 		row := &t.Processes[s.nextRow]
-		if row.Kernel || row.Zombie {
-			continue
-		}
-		if st, known := s.processes.of(row); !known || uint64(row.CPU) != st.cpu && t.Now >= st.due {
+		if st, known := s.processes.of(row); opens(row) && (!known || uint64(row.CPU) != st.cpu && t.Now >= st.due) {
 			s.lookAt(row)
 		}
 	}
@@ -200,7 +200,7 @@ func (s *Source) sweep(t *cpu.Table) {
 
 // look is a look at the descriptors of one process.
 type look struct {
-	budget int
+	budget int // microseconds
 	now    time.Time
 	table  *cpu.Table
 	each   func(name []byte) bool
@@ -222,7 +222,7 @@ func (s *Source) lookAt(row *cpu.Process) {
 	l := &s.look
 	l.row, l.seen, l.texts, l.next, l.unread, l.denied, l.clients = row, 0, 0, 0, false, false, -1
 	l.from = 0
-	l.claimed = !s.last.IsZero() && l.table.BornSinceLastScan(row)
+	l.claimed = !s.last.IsZero() && row.Born && l.table.BornSinceLastScan(row)
 	if known {
 		l.from = st.from
 		l.claimed = l.claimed || st.from == 0 && uint64(row.CPU-min(row.Used, row.CPU)) <= st.cpu
@@ -231,7 +231,7 @@ func (s *Source) lookAt(row *cpu.Process) {
 	if err == nil {
 		err = s.proc.EachOf(row.PID, "fd", l.each)
 	}
-	l.budget -= lookCost + l.seen + textCost*l.texts
+	l.budget -= lookCost + descriptorCost*l.seen + textCost*l.texts
 	age := l.table.Now - row.Start
 	to := process{
 		pid: row.PID, start: row.Start, from: l.next, denied: l.denied || denied(err), cpu: uint64(row.CPU),
@@ -241,7 +241,7 @@ func (s *Source) lookAt(row *cpu.Process) {
 		to.descriptors = -1
 	}
 	if l.next != 0 || l.unread {
-		to.due, to.cpu = l.table.Now, 0
+		to.cpu, to.descriptors = 0, -1
 	}
 	s.processes.set(st, to)
 }
@@ -268,7 +268,7 @@ func (s *Source) descriptor(name []byte) bool {
 	}
 	if node, ok := nodeOf(target); ok {
 		l.texts++
-		s.open(int32(fd), node)
+		s.open(int32(fd), target, node)
 	}
 	return true
 }
@@ -296,8 +296,8 @@ var otherNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "c
 // maxLink is how much of a descriptor's link is read.
 const maxLink = 128
 
-// open notes the client of a descriptor that may be a GPU's.
-func (s *Source) open(fd int32, node []byte) {
+// open notes the client of a descriptor that may be a GPU's: its link is target, and names a device node.
+func (s *Source) open(fd int32, target, node []byte) {
 	l := &s.look
 	for _, d := range s.devices {
 		if d.asleep && d.name == s.nodes[string(node)] {
@@ -316,10 +316,11 @@ func (s *Source) open(fd int32, node []byte) {
 		return
 	}
 	if !s.info.hasClient {
-		d.silent = true
+		again, err := s.proc.LinkOf(l.row.PID, string(s.nameOf("fd/", fd)), s.text)
+		d.silent = d.silent || err == nil && bytes.Equal(again, target) // else it is another file by now
 		return
 	}
-	h := holder{pid: l.row.PID, parent: l.row.Parent, slot: l.row.Slot, start: l.row.Start, fd: fd}
+	h := holder{pid: l.row.PID, parent: l.row.Parent, start: l.row.Start, fd: fd}
 	s.meet(key{d, s.info.client}, h, l.claimed)
 }
 

@@ -36,9 +36,14 @@ type kfdNode struct {
 // kfdProcess is a process that has KFD open.
 type kfdProcess struct {
 	pid    int32
-	copied []counter // SDMA, by the index of the node
-	used   []units.CPUTime
+	used   []units.CPUTime // in the interval, by the index of the node
+	copied []counter       // SDMA
+	still  []uint8         // for how many Reads the counter stood still, modulo 256
 }
+
+// sdmaRest is in which Read a counter that stands still is read: the kernel sums it up in the memory of the process
+// (kfd_process.c, kfd_sdma_activity_worker). What it counts meanwhile is told late.
+const sdmaRest = 4
 
 // The engine classes of KFD. amdgpu's fdinfo has none of these names.
 var (
@@ -157,7 +162,7 @@ func (k *kfd) match() {
 			continue
 		}
 		n := len(k.nodes)
-		p := &kfdProcess{pid: pid, copied: make([]counter, n), used: make([]units.CPUTime, n)}
+		p := &kfdProcess{pid: pid, used: make([]units.CPUTime, n), copied: make([]counter, n), still: make([]uint8, n)}
 		for i := range p.copied {
 			p.copied[i].begun = k.begun // at 0
 		}
@@ -182,11 +187,17 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 			d.untold = append(d.untold, p.pid)
 		}
 	}
+	if p.still[index]++; p.still[index] > 2 && p.still[index]%sdmaRest != 0 {
+		return used
+	}
 	if n, err := k.number(p.pid, node.time, s.text); err == nil {
 		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
 		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false)
 		used += copied
 		d.add(kfdSDMA, copied)
+		if copied > 0 {
+			p.still[index] = 0
+		}
 	}
 	return used
 }

@@ -216,11 +216,13 @@ func (t *tally) addUser(u *gpu.User) {
 		return
 	}
 	t.users = slices.Grow(t.users, 1)[:n+1]
-	pids := append(t.users[n].PIDs[:0], u.PIDs...)
-	t.users[n] = *u
-	t.users[n].PIDs = pids
-	if len(pids) == 1 {
-		t.single[pids[0]] = n
+	added := &t.users[n]
+	pids := added.PIDs[:0]
+	pids = append(pids, u.PIDs...)
+	*added = *u
+	added.PIDs = pids
+	if len(u.PIDs) == 1 {
+		t.single[u.PIDs[0]] = n
 	}
 }
 

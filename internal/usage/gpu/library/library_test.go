@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,19 +34,19 @@ const (
 type script struct {
 	poll   func(context.Context) ([]gpulibrary.Device, error)
 	close  func() error
-	polls  int
-	closed bool
+	polls  atomic.Int32
+	closed atomic.Bool
 }
 
 func (s *script) Open() gpulibrary.Reader { return s }
 
 func (s *script) Poll(ctx context.Context) ([]gpulibrary.Device, error) {
-	s.polls++
+	s.polls.Add(1)
 	return s.poll(ctx)
 }
 
 func (s *script) Close() error {
-	s.closed = true
+	s.closed.Store(true)
 	if s.close != nil {
 		return s.close()
 	}
@@ -189,11 +190,11 @@ func TestUsageWaitsForTheReadingOfItsPoll(t *testing.T) {
 func TestACounterThatStandsStillLosesNoUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
-		stands := false
+		var stands atomic.Bool
 		last := uint64(0)
 		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
 			d := b.device(map[int32]float64{10: .5})
-			if stands {
+			if stands.Load() {
 				d.Energy = last
 			}
 			last = d.Energy
@@ -202,16 +203,16 @@ func TestACounterThatStandsStillLosesNoUsage(t *testing.T) {
 		n := start(t, t.TempDir(), time.Second, s.Open)
 		defer func() { require.NoError(t, n.Close()) }()
 		n.run(5, 1100*time.Millisecond)
-		stands = true
+		stands.Store(true)
 		u := n.run(30, 1100*time.Millisecond)
 		assert.Equal(t, gpu.Usage{Domain: units.GPU(pci)}, u)
-		stands = false
+		stands.Store(false)
 		u = n.run(1, 1100*time.Millisecond)
 		assert.Greater(t, u.Total, 30*units.Second)
 		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
 		assert.Equal(t, n.total, 2*n.used["[10]"])
 
-		stands = true
+		stands.Store(true)
 		time.Sleep(standsStill + 5*time.Second)
 		r, _, _ := n.read()
 		assert.ErrorContains(t, r.Err, "stands still")
@@ -221,16 +222,17 @@ func TestACounterThatStandsStillLosesNoUsage(t *testing.T) {
 func TestALibraryThatHangsDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
-		var hangs chan struct{}
+		var hangs atomic.Pointer[chan struct{}]
 		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
-			if hangs != nil {
-				<-hangs
+			if c := hangs.Load(); c != nil {
+				<-*c
 			}
 			return []gpulibrary.Device{b.device(map[int32]float64{10: 1})}, nil
 		}}
 		n := start(t, t.TempDir(), time.Second, s.Open)
 		n.run(5, 1100*time.Millisecond)
-		hangs = make(chan struct{})
+		blocked := make(chan struct{})
+		hangs.Store(&blocked)
 		texts := map[string]bool{}
 		for range 300 {
 			before := time.Now()
@@ -242,17 +244,18 @@ func TestALibraryThatHangsDelaysNobody(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		assert.Equal(t, map[string]bool{"nvml0 meter: no answer within 10s": true}, texts)
-		close(hangs)
+		close(blocked)
 		n.run(2, 2*time.Minute)
 		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total, "nothing is lost")
 		assert.Equal(t, n.total, n.used["[10]"])
 
-		hangs = make(chan struct{})
+		again := make(chan struct{})
+		hangs.Store(&again)
 		time.Sleep(2 * time.Second)
 		assert.ErrorContains(t, n.Close(), "still did not return")
-		close(hangs)
+		close(again)
 		time.Sleep(time.Second)
-		assert.True(t, s.closed)
+		assert.True(t, s.closed.Load())
 	})
 }
 
@@ -270,7 +273,7 @@ func TestALibraryThatPanicsIsNotCalledAgain(t *testing.T) {
 			n.run(100, 10*time.Second)
 			assert.EqualError(t, n.failed, "nvml0 panicked and is not used again: index out of range", name)
 			if s != nil {
-				assert.Equal(t, 1, s.polls)
+				assert.EqualValues(t, 1, s.polls.Load())
 			}
 			require.NoError(t, n.Close())
 		})
@@ -293,11 +296,11 @@ func TestALibraryThatPanicsWhenItIsClosedIsAnError(t *testing.T) {
 func TestUsageThatIsUnknownForAWhileIsAsExactAsBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
-		failing := false
+		var failing atomic.Bool
 		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
 			known := b.known
 			d := b.device(map[int32]float64{10: .5})
-			if failing {
+			if failing.Load() {
 				d.UsageErr = errors.New("unknown error")
 				d.Elapsed, d.Busy, d.Users, b.known = 0, 0, nil, known
 			}
@@ -306,21 +309,21 @@ func TestUsageThatIsUnknownForAWhileIsAsExactAsBefore(t *testing.T) {
 		n := start(t, t.TempDir(), time.Second, s.Open)
 		defer func() { require.NoError(t, n.Close()) }()
 		n.run(5, 1100*time.Millisecond)
-		failing = true
+		failing.Store(true)
 		n.run(8, time.Second)
-		failing = false
+		failing.Store(false)
 		n.run(2, 1100*time.Millisecond)
 		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
 		assert.Zero(t, n.unowned)
 
 		known := n.total
-		failing = true
+		failing.Store(true)
 		n.run(100, time.Second)
 		require.EqualError(t, n.unknown, "nvml0: cannot tell who uses GPU-1, whose energy is unattributed: unknown error")
 		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
 		assert.Equal(t, n.unowned, n.total-known, "it is unattributed, not lost")
 		assert.Equal(t, known, 2*n.used["[10]"], "nobody has a share in it")
-		failing = false
+		failing.Store(false)
 		n.run(2, 1100*time.Millisecond)
 		require.NoError(t, n.unknown)
 		assert.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total, "no time counts twice")
@@ -345,7 +348,7 @@ func TestAPowerIsHandedOutWithTheUsageOfItsTime(t *testing.T) {
 		n := start(t, t.TempDir(), time.Second, s.Open)
 		defer func() { require.NoError(t, n.Close()) }()
 		for range 100 {
-			time.Sleep(time.Second)
+			time.Sleep(1900 * time.Millisecond)
 			synctest.Wait()
 			if _, u, isNew := n.read(); isNew && u.Total > 0 {
 				require.Equal(t, units.CPUTime(n.at.Sub(n.began)), n.total)
@@ -421,11 +424,11 @@ func TestAGPUThatLeavesAndReturns(t *testing.T) {
 	for _, away := range []time.Duration{20 * time.Second, 10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			first, second := newBoard(), newBoard()
-			lost := false
+			var lost atomic.Bool
 			s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
 				b := second.device(nil)
 				b.ID, b.PCIAddress = "GPU-2", "0000:66:00.0"
-				if lost {
+				if lost.Load() {
 					first.known = time.Time{} // the library forgets it
 					return []gpulibrary.Device{b}, nil
 				}
@@ -438,7 +441,7 @@ func TestAGPUThatLeavesAndReturns(t *testing.T) {
 			read := func(times int) {
 				for range times {
 					time.Sleep(1100 * time.Millisecond)
-					readings, err := n.Meter.Read(t.Context(), power.Sample{At: time.Now()})
+					readings, err := n.Read(t.Context(), power.Sample{At: time.Now()})
 					require.NoError(t, err)
 					usage, err := n.usage.Read(time.Now(), nil)
 					require.NoError(t, err)
@@ -458,9 +461,9 @@ func TestAGPUThatLeavesAndReturns(t *testing.T) {
 				}
 			}
 			read(10)
-			lost = true
+			lost.Store(true)
 			read(int(away / (1100 * time.Millisecond)))
-			lost = false
+			lost.Store(false)
 			read(10)
 			assert.Equal(t, units.CPUTime(at.Sub(began)), total)
 			assert.InDelta(t, away.Seconds(), float64(unowned)/float64(units.Second), 3, "who used it meanwhile is not known")
@@ -507,9 +510,11 @@ func TestTheErrorOfALibraryThatIsMissingIsNotExist(t *testing.T) {
 		require.ErrorIs(t, n.failed, power.ErrNoZones)
 		require.NoError(t, n.Close())
 
-		b := newBoard()
-		there := &script{poll: func(context.Context) ([]gpulibrary.Device, error) { return []gpulibrary.Device{b.device(nil)}, nil }}
-		n = start(t, t.TempDir(), time.Second, missing.Open, there.Open, there.Open)
+		there := func() gpulibrary.Reader {
+			b := newBoard()
+			return &script{poll: func(context.Context) ([]gpulibrary.Device, error) { return []gpulibrary.Device{b.device(nil)}, nil }}
+		}
+		n = start(t, t.TempDir(), time.Second, missing.Open, there, there)
 		n.run(3, 10*time.Second)
 		require.NoError(t, n.failed, "another one reads the GPUs, and only one")
 		require.NoError(t, n.Close())
@@ -521,10 +526,12 @@ func TestTheCgroupOfAShortLivedUserIsReadAtItsFirstPoll(t *testing.T) {
 	dir := filepath.Join(root, "proc", "10")
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
-		users := []gpulibrary.User{{PIDs: []int32{10}}, {PIDs: []int32{11, 10}}}
+		var gone atomic.Bool
 		s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
 			d := b.device(nil)
-			d.Users = users
+			if !gone.Load() {
+				d.Users = []gpulibrary.User{{PIDs: []int32{10}}, {PIDs: []int32{11, 10}}}
+			}
 			return []gpulibrary.Device{d}, nil
 		}}
 		require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -538,7 +545,7 @@ func TestTheCgroupOfAShortLivedUserIsReadAtItsFirstPoll(t *testing.T) {
 		assert.Equal(t, "/system.slice/docker-1.scope", u.Users[0].Cgroup)
 		assert.Equal(t, []int32{10, 11}, u.Users[1].PIDs)
 		assert.Empty(t, u.Users[1].Cgroup, "not that of all of them is known")
-		users = nil
+		gone.Store(true)
 		n.run(1, 10*time.Second)
 		assert.Empty(t, n.polled[0].cgroups.known)
 	})
@@ -610,27 +617,29 @@ func TestReadingAllocatesNothingInTheSteadyState(t *testing.T) {
 // usage meet: where a reading is new, the usage that was handed out is that of the time of its energy.
 func TestNoUsageIsLostOverALongHistory(t *testing.T) {
 	for seed := range uint64(8) {
-		synctest.Test(t, func(t *testing.T) { longHistory(t, rand.New(rand.NewPCG(seed, 1))) })
+		synctest.Test(t, func(t *testing.T) { longHistory(t, seed) })
 	}
 }
 
-func longHistory(t *testing.T, random *rand.Rand) {
+func longHistory(t *testing.T, seed uint64) {
+	random, faults := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2)) // of the reads and of the polls
 	b := newBoard()
-	one := func(in int) bool { return random.IntN(in) == 0 }
+	one := func(of *rand.Rand, in int) bool { return of.IntN(in) == 0 }
 	told := map[string]units.CPUTime{} // what the library told of each PID
 	var stale uint64
-	fault, ends := 0, false
+	fault := 0
+	var ends atomic.Bool
 	s := &script{poll: func(context.Context) ([]gpulibrary.Device, error) {
-		if one(20) {
-			fault = random.IntN(12)
+		if one(faults, 20) {
+			fault = faults.IntN(12)
 		}
-		if one(30) && !ends {
-			time.Sleep(time.Duration(random.Int64N(int64(30 * time.Second))))
+		if one(faults, 30) && !ends.Load() {
+			time.Sleep(time.Duration(faults.Int64N(int64(30 * time.Second))))
 		}
 		known := b.known
 		d := b.device(nil)
 		switch {
-		case fault == 1 && one(3):
+		case fault == 1 && one(faults, 3):
 			b.known = known
 			return nil, errors.New("refused")
 		case fault == 2 && !known.IsZero():
@@ -643,7 +652,7 @@ func longHistory(t *testing.T, random *rand.Rand) {
 			d.Err = errors.New("lost")
 		case fault == 5:
 			d.Energy = stale
-		case fault == 6 && one(5):
+		case fault == 6 && one(faults, 5):
 			d.Elapsed, d.Busy, b.known = 0, 0, known // the driver has no new sample
 		}
 		if d.Err == nil {
@@ -651,9 +660,9 @@ func longHistory(t *testing.T, random *rand.Rand) {
 		}
 		rest := d.Elapsed
 		for rest > 0 && len(d.Users) < 5 {
-			u := gpulibrary.User{PIDs: []int32{1 + random.Int32N(20)}, Used: time.Duration(random.Int64N(int64(rest) + 1))}
-			if one(4) {
-				u.PIDs = append(u.PIDs, 100+random.Int32N(3))
+			u := gpulibrary.User{PIDs: []int32{1 + faults.Int32N(20)}, Used: time.Duration(faults.Int64N(int64(rest) + 1))}
+			if one(faults, 4) {
+				u.PIDs = append(u.PIDs, 100+faults.Int32N(3))
 			}
 			rest -= u.Used
 			d.Users = append(d.Users, u)
@@ -665,7 +674,7 @@ func longHistory(t *testing.T, random *rand.Rand) {
 	n := start(t, t.TempDir(), time.Second, s.Open)
 	for range 1500 {
 		time.Sleep(time.Duration(random.Int64N(int64(4 * time.Second))))
-		if one(100) {
+		if one(random, 100) {
 			time.Sleep(time.Duration(random.Int64N(int64(5 * time.Minute))))
 		}
 		_, u, isNew := n.read()
@@ -679,13 +688,13 @@ func longHistory(t *testing.T, random *rand.Rand) {
 		}
 		require.InDelta(t, float64(n.total), float64(used+n.unowned), 1e4, "each moment is somebody's, or unattributed, to rounding")
 	}
+	ends.Store(true)
+	time.Sleep(time.Minute)
+	require.NoError(t, n.Close())
 	for pids, used := range n.used {
 		require.LessOrEqual(t, used, told[pids], pids)
 	}
 	require.GreaterOrEqual(t, len(n.used), 50)
-	ends = true
-	time.Sleep(time.Minute)
-	require.NoError(t, n.Close())
 }
 
 // bursts is a GPU that two processes use by turns, at 340 W and 190 W, with pauses at 40 W.

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build amd64 || arm64
+
+package claims
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// gpuNode is a node with GPUs and processes that use no CPU time.
+type gpuNode struct {
+	t        testing.TB
+	b        *Builder
+	reader   *cpu.Reader
+	now      time.Duration
+	list     []tasks.Process
+	ended    []tasks.Ended
+	readings []power.Reading
+	usages   []gpu.Usage
+	m        Measurement
+}
+
+var attributedGPUs = []power.Kind{power.GPU}
+
+// newGPUNode returns a node whose GPUs each draw 40 W. cgroups are those of the processes 1, 2, ...
+func newGPUNode(t testing.TB, gpus, processes int, rules attribution.Rules, cgroups ...string) *gpuNode {
+	n := &gpuNode{t: t, now: 100 * time.Second}
+	root := t.TempDir()
+	for i := range processes {
+		n.start(int32(i + 1))
+		if i < len(cgroups) {
+			dir := filepath.Join(root, "proc", fmt.Sprint(i+1))
+			require.NoError(t, os.MkdirAll(dir, 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::"+cgroups[i]+"\n"), 0o600))
+		}
+	}
+	for i := range gpus {
+		zone := &power.Zone{ID: fmt.Sprint(i), Kind: power.GPU, Source: power.Measured, Domain: units.GPU(fmt.Sprint(i))}
+		n.readings = append(n.readings, power.Reading{Zone: zone})
+		n.usages = append(n.usages, gpu.Usage{Domain: zone.Domain})
+	}
+	tree := cgroup.New(cgroup.Options{Root: root})
+	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(root, n, func() time.Duration { return n.now }), cpu.Options{Root: root, Kind: cpu.KindBPF})
+	n.b = NewBuilder(Options{
+		Engine: attribution.New(attribution.Config{Rules: rules}, boot.Add(n.now)), Exact: true, Cgroups: tree, BootTime: boot,
+		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []Kind{{power.GPU, power.Measured}}, KeepMemory: true,
+	})
+	t.Cleanup(func() { _, _, _ = n.b.Identifier.Close(), tree.Close(), n.reader.Close() })
+	n.second()
+	return n
+}
+
+func (n *gpuNode) start(pid int32) {
+	n.list = append(n.list, tasks.Process{Pid: uint32(pid), Parent: 1, Start: uint64(n.now), Threads: 1})
+}
+
+func (n *gpuNode) end(pid int32) {
+	for i := range n.list {
+		if n.list[i].Pid == uint32(pid) {
+			n.ended = append(n.ended, tasks.Ended{Pid: uint32(pid), Parent: 1, Start: n.list[i].Start})
+			n.list = append(n.list[:i:i], n.list[i+1:]...)
+			return
+		}
+	}
+}
+
+func (n *gpuNode) Read() ([]tasks.Process, error) { return n.list, nil }
+
+func (n *gpuNode) Drain(yield func(*tasks.Ended)) (count, run uint64, err error) {
+	for i := range n.ended {
+		yield(&n.ended[i])
+	}
+	n.ended = n.ended[:0]
+	return 0, 0, nil
+}
+
+func (*gpuNode) DrainCgroups(func(id uint64, path string)) error { return nil }
+func (*gpuNode) Close() error                                    { return nil }
+
+// second lets a second pass, in which GPU 0 was busy for half of the time and used by users.
+func (n *gpuNode) second(users ...gpu.User) {
+	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain, Busy: units.Second / 2, Total: units.Second, Users: users}
+	n.observe()
+}
+
+func (n *gpuNode) observe() {
+	n.now += time.Second
+	for i := range n.readings {
+		n.readings[i].Total += 40 * units.Joule
+		n.readings[i].At = boot.Add(n.now)
+	}
+	_, err := n.reader.ReadProcesses()
+	require.NoError(n.t, err)
+	n.m = Measurement{
+		ReadAt: boot.Add(n.now), Stamp: boot.Add(n.now), Table: n.reader.Table(), Readings: n.readings, GPUs: n.usages,
+		Attributed: attributedGPUs,
+	}
+	n.b.Observe(&n.m)
+}
+
+// joules returns the active and the idle energy of each account that has any.
+func (n *gpuNode) joules() (active, idle map[string]float64) {
+	active, idle = map[string]float64{}, map[string]float64{}
+	for a := range n.b.Engine.Ledger().Accounts {
+		name := keyOf(a)
+		if a.Entity == units.ProcessEntity && !a.Other {
+			name = fmt.Sprint(a.Owner.Process.PID)
+		}
+		if amounts := a.Amounts(0); amounts.Energy > 0 || amounts.Idle > 0 {
+			active[name], idle[name] = amounts.Energy.Joules(), amounts.Idle.Joules()
+		}
+	}
+	return active, idle
+}
+
+func (n *gpuNode) unattributed() float64 { return n.b.Engine.Ledger().Kinds[0].Unattributed.Joules() }
+
+func uses(used units.CPUTime, pids ...int32) gpu.User { return gpu.User{PIDs: pids, Used: used} }
+
+func TestAGPUIsSharedByGPUTimeAmongThoseWithoutCPUTime(t *testing.T) {
+	n := newGPUNode(t, 1, 3, attribution.Rules{})
+	for range 10 {
+		n.second(uses(300, 1), uses(100, 2), uses(0, 3))
+	}
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 150, "2": 50}, active, "3:1, and nothing for holding memory")
+	assert.Zero(t, n.unattributed())
+}
+
+func TestABusyGPUWithoutKnownUsersIsNotSharedEqually(t *testing.T) {
+	n := newGPUNode(t, 1, 3, attribution.Rules{Idle: attribution.IdleEqual})
+	n.second(uses(0, 1), uses(0, 2))
+	active, idle := n.joules()
+	assert.Equal(t, map[string]float64{"1": 10, "2": 10}, idle, "of those who have it open")
+	assert.Equal(t, map[string]float64{"1": 0, "2": 0}, active)
+	assert.InDelta(t, 20, n.unattributed(), 0)
+}
+
+func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{Idle: attribution.IdleEqual})
+	n.usages = nil
+	n.b = NewBuilder(n.b.Options) // to which nothing has told of it so far
+	n.b.Engine = attribution.New(attribution.Config{}, boot.Add(n.now))
+	n.observe()
+	n.observe()
+	assert.InDelta(t, 40, n.unattributed(), 0)
+	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Engine.Ledger().Domains, "its utilization is not known")
+}
+
+func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{})
+	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain}
+	for range 10 {
+		n.observe()
+	}
+	k := &n.b.Engine.Ledger().Kinds[0]
+	assert.Zero(t, k.Active)
+	n.second(uses(1, 1))
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 220}, active, "of the time before, too")
+	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain}
+	for range int(maxSilence/time.Second) + 10 {
+		n.observe()
+	}
+	assert.Greater(t, n.unattributed(), 40*maxSilence.Seconds())
+}
+
+func TestProcessesThatCannotBeToldApartClaimForWhatTheyArePartOf(t *testing.T) {
+	a, b, c := simGroups[1], simGroups[2], simGroups[3]
+	for _, test := range []struct {
+		name string
+		pids []int32
+		want map[string]float64
+	}{
+		{"a process by itself", []int32{1}, map[string]float64{"1": 20, "c " + a.container: 20, "d " + a.pod: 20}},
+		{"named twice", []int32{1, 1}, map[string]float64{"1": 20, "c " + a.container: 20, "d " + a.pod: 20}},
+		{"one container", []int32{1, 2}, map[string]float64{"other process": 20, "c " + a.container: 20, "d " + a.pod: 20}},
+		{"one pod", []int32{1, 3}, map[string]float64{"other process": 20, "d " + a.pod: 20}},
+		{"two pods", []int32{1, 4}, map[string]float64{}},
+		{"no container", []int32{5, 6}, map[string]float64{}},
+		{"one that is not known", []int32{1, 99}, map[string]float64{}},
+	} {
+		n := newGPUNode(t, 1, 6, attribution.Rules{}, a.path, a.path, b.path, c.path, "/", "/")
+		n.second(uses(7, test.pids...))
+		active, _ := n.joules()
+		assert.Equal(t, test.want, active, test.name)
+		assert.Equal(t, len(test.want) == 0, n.unattributed() == 20, test.name)
+	}
+}
+
+func TestProcessesOfWhichOnlySomeAreExcludedAreUnattributed(t *testing.T) {
+	a, b := simGroups[1], simGroups[2]
+	for _, excluded := range []string{"", a.container, b.container} {
+		n := newGPUNode(t, 1, 2, attribution.Rules{}, a.path, b.path)
+		n.b.Exclusion = workload.NewExclusion(workload.Excluded{Container: func(id string) bool { return id == excluded }}, "/nonexistent")
+		n.end(1)
+		n.end(2)
+		n.second()
+		n.start(1)
+		n.start(2)
+		n.second()
+		n.second(uses(7, 1, 2))
+		active, _ := n.joules()
+		assert.Equal(t, excluded == "", active["d "+a.pod] == 20, excluded)
+	}
+}
+
+func TestAPIDThatAnotherProcessHasWithAnotherCPUTimeSourceIsNobodys(t *testing.T) {
+	n := newGPUNode(t, 1, 2, attribution.Rules{})
+	n.second(uses(1, 1), uses(1, 2))
+	n.end(1)
+	n.start(1)
+	n.now += time.Second
+	n.readings[0].Total, n.readings[0].At = n.readings[0].Total+40*units.Joule, boot.Add(n.now)
+	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(t.TempDir(), n, func() time.Duration { return n.now }), cpu.Options{Root: t.TempDir(), Kind: cpu.KindBPF})
+	_, err := n.reader.ReadProcesses()
+	require.NoError(t, err)
+	n.usages[0].Users = []gpu.User{{PIDs: []int32{1}, Used: 1, Last: boot.Add(n.now)}, uses(1, 2)}
+	n.m = Measurement{
+		ReadAt: boot.Add(n.now), Stamp: boot.Add(n.now), Table: n.reader.Table(), Readings: n.readings, GPUs: n.usages, Attributed: attributedGPUs,
+	}
+	n.b.StartOver(&n.m, true)
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 10, "2": 20}, active)
+	assert.InDelta(t, 10, n.unattributed(), 0)
+}
+
+func TestAUserThatNoScanSawBelongsToItsCgroup(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{})
+	n.second(gpu.User{PIDs: []int32{99}, Used: 1, Cgroup: simGroups[1].path}, gpu.User{PIDs: []int32{98}, Used: 1, Cgroup: "/"})
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"other process": 10, "c " + simGroups[1].container: 10, "d " + simGroups[1].pod: 10}, active)
+	assert.InDelta(t, 10, n.unattributed(), 0)
+}
+
+func TestAUserThatEndedIsStillNamedByLateSamples(t *testing.T) {
+	n := newGPUNode(t, 1, 2, attribution.Rules{})
+	n.second(uses(1, 1))
+	last := boot.Add(n.now)
+	n.end(1)
+	n.start(1) // another process with the same PID, a while later
+	n.list[1].Start += uint64(100 * time.Millisecond)
+	n.second(uses(1, 2))
+	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
+	energies := map[time.Duration]float64{}
+	for a := range n.b.Engine.Ledger().Accounts {
+		if a.Owner.Process.PID == 1 {
+			energies[a.Owner.Process.Start] = a.Amounts(0).Energy.Joules()
+		}
+	}
+	assert.Equal(t, map[time.Duration]float64{100 * time.Second: 40, last.Sub(boot) + 100*time.Millisecond: 0}, energies)
+	for range 3 {
+		n.second(uses(1, 2))
+	}
+	n.second(gpu.User{PIDs: []int32{1}, Used: 1, Last: last})
+	assert.InDelta(t, 20, n.unattributed(), 0, "not for ever")
+}
+
+func TestGPUsBeyondTheLimitAreUnattributed(t *testing.T) {
+	n := newGPUNode(t, maxGPUs+3, 1, attribution.Rules{})
+	for range 2 {
+		for i := range n.usages {
+			n.usages[i].Busy, n.usages[i].Total, n.usages[i].Users = units.Second, units.Second, []gpu.User{uses(1, 1)}
+		}
+		n.observe()
+	}
+	assert.Len(t, n.b.Domains(), 1+maxGPUs+1)
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 2 * 40 * maxGPUs}, active)
+	assert.InDelta(t, 2*40*3, n.unattributed(), 0)
+}
+
+func TestImpossibleUsageIsBounded(t *testing.T) {
+	n := newGPUNode(t, 1, 2, attribution.Rules{})
+	const huge = ^units.CPUTime(0)
+	n.usages[0] = gpu.Usage{
+		Domain: n.usages[0].Domain, Busy: huge, Total: huge - 1, Unattributed: huge,
+		Users: []gpu.User{uses(huge, 1), uses(huge, 2), {Used: huge}},
+	}
+	n.observe()
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 10, "2": 10}, active)
+	assert.InDelta(t, 20, n.unattributed(), 0)
+}
+
+func TestWithoutGPUsNothingIsKeptOfProcesses(t *testing.T) {
+	n := newGPUNode(t, 1, 3, attribution.Rules{})
+	assert.Nil(t, n.b.gpus.processes, "no user was told of")
+	n.second(uses(1, 1))
+	assert.Len(t, n.b.gpus.processes, 3)
+	n.end(2)
+	n.second(uses(1, 1))
+	assert.Len(t, n.b.gpus.processes, 2)
+	n.b.Compact(n.reader.Table())
+	n.second(uses(1, 1))
+	n.second(uses(1, 3))
+	active, _ := n.joules()
+	assert.Equal(t, map[string]float64{"1": 60, "3": 20}, active)
+}
+
+func TestObserveOfManyGPUsAllocatesNothing(t *testing.T) {
+	const users = 200
+	for _, idle := range []attribution.IdleAllocation{attribution.IdleNone, attribution.IdleEqual, attribution.IdleUsed} {
+		n := newGPUNode(t, 16, 10_000, attribution.Rules{Idle: idle}, simGroups[1].path, simGroups[1].path)
+		for i := range n.usages {
+			u := &n.usages[i]
+			u.Busy, u.Total = units.Second/2, units.Second
+			for pid := range int32(users) {
+				u.Users = append(u.Users, uses(units.CPUTime(pid), 1+pid))
+			}
+			u.Users = append(u.Users, uses(5, 1, 2), gpu.User{PIDs: []int32{20_000}, Used: 3})
+		}
+		for range 3 {
+			n.observe()
+		}
+		assert.Zero(t, allocs.Count(20, n.observe))
+	}
+}
+
+func BenchmarkObserveGPUs(b *testing.B) {
+	for _, gpus := range []int{0, 16} {
+		b.Run(fmt.Sprint("gpus=", gpus), func(b *testing.B) {
+			n := newGPUNode(b, 16, 10_000, attribution.Rules{})
+			for i := range n.usages {
+				n.usages[i].Busy, n.usages[i].Total = units.Second/2, units.Second
+				for pid := range int32(200) {
+					if int(pid)%16 == i {
+						n.usages[i].Users = append(n.usages[i].Users, uses(units.CPUTime(pid), 1+pid))
+					}
+				}
+			}
+			n.readings, n.usages = n.readings[:gpus], n.usages[:gpus]
+			for b.Loop() {
+				n.observe()
+			}
+		})
+	}
+}

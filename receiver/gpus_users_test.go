@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
+)
+
+// card is a meter of a GPU that uses 1 J between two reads, and the source of its usage: it was busy all the time, by the process 10.
+type card struct {
+	reading power.Reading
+	at      time.Time // of the last usage
+	told    int       // usages
+}
+
+func (c *card) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
+	c.reading.Total, c.reading.At = c.reading.Total+units.Joule, s.At
+	return []power.Reading{c.reading}, nil
+}
+
+func (*card) Close() error { return nil }
+
+// cardUsers is the source of the usage of a card. It tells it since the last read.
+type cardUsers struct{ *card }
+
+func (c cardUsers) Read(now time.Time, _ *cpu.Table) ([]gpu.Usage, error) {
+	u := gpu.Usage{Domain: c.reading.Zone.Domain}
+	if !c.at.IsZero() {
+		u.Busy = units.CPUTime(now.Sub(c.at))
+		u.Total = u.Busy
+		u.Users = []gpu.User{{PIDs: []int32{10}, Used: u.Busy, Last: now}}
+	}
+	c.at = now
+	c.told++
+	return []gpu.Usage{u}, nil
+}
+
+// plugCard adds a GPU to a node that has not started.
+func plugCard(n *testNode) *card {
+	c := &card{reading: power.Reading{Zone: &power.Zone{
+		ID: "GPU-1", Kind: power.GPU, Source: power.Measured, Domain: units.GPU("0000:03:00.0"),
+	}}}
+	open := n.s.openMeters
+	n.s.openMeters = func(ctx context.Context, cfg *Config, host component.Host, set component.TelemetrySettings) (*power.Set, error) {
+		others, err := open(ctx, cfg, host, set)
+		members := []power.Member{{Name: "card", Meter: c}}
+		for _, m := range others.Status() {
+			members = append(members, m.Member)
+		}
+		return power.NewSet(members...), err
+	}
+	return c
+}
+
+// Two scans fail, and with the third one procfs replaces the source.
+func TestGPUUsageOfWindowsWhoseScanFailedIsAttributed(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	c := plugCard(n)
+	n.s.gpus.sources = append(n.s.gpus.sources, cardUsers{c})
+	n.start()
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	n.use(source)
+	n.s.ledger = nil
+	n.run(0, nil)
+	n.run(0, nil)
+	require.InDelta(t, 1, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
+	source.fail = errRefused
+	told := c.told
+	n.run(0, nil)
+	n.run(0, nil)
+	require.Zero(t, n.md.DataPointCount())
+	assert.Equal(t, told, c.told, "what is told would be lost")
+	n.run(0, nil)
+	require.False(t, n.s.cpu.Source().Exact())
+	n.run(0, nil)
+	assert.InDelta(t, 5, n.sum("process.energy", nil, pid(10), "energy.zone=gpu"), 1e-9)
+	assert.InDelta(t, 0, n.sum("system.unattributed.energy", nil, "energy.zone=gpu"), 1e-9)
+}
