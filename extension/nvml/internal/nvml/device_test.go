@@ -6,6 +6,7 @@ package nvml
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -260,4 +261,42 @@ func TestActivityOfPerformanceMonitors(t *testing.T) {
 	calls := strings.Join(scripted.Calls(t), "\n")
 	assert.Equal(t, 5, strings.Count(calls, "nvmlGpmSampleAlloc"))
 	assert.Equal(t, 5, strings.Count(calls, "nvmlGpmSampleFree"), "each once, that of the failure too")
+}
+
+// A count that no machine has would take minutes of calls.
+func TestCountsThatCannotBeTrue(t *testing.T) {
+	calls := 0
+	wrong := func(count *uint32) Return { *count = math.MaxUint32; return Success }
+	l := &library{functions: functions{
+		deviceCount: wrong,
+		migCount:    func(_ handle, count *uint32) Return { return wrong(count) },
+		migByIndex:  func(handle, uint32, *handle) Return { calls++; return NotFound },
+		processSamples: func(_ handle, _ *processSample, count *uint32, _ uint64) Return {
+			return wrong(count)
+		},
+		deviceSamples: func(_ handle, _ uint32, _ uint64, valueType, count *uint32, _ *sample) Return {
+			*valueType = valueDouble + 1
+			return wrong(count)
+		},
+		computeV3:  func(_ handle, count *uint32, _ *byte) Return { return wrong(count) },
+		graphicsV3: func(handle, *uint32, *byte) Return { return NotSupported },
+		mpsV3:      func(handle, *uint32, *byte) Return { return NotSupported },
+	}}
+	d := &device{library: l}
+	count, err := l.DeviceCount()
+	require.NoError(t, err)
+	assert.Equal(t, maxDevices, count)
+	slices, err := d.MIGDevices()
+	require.NoError(t, err)
+	assert.Empty(t, slices)
+	assert.Equal(t, maxDevices, calls)
+	samples, err := d.ProcessUtilization(0)
+	require.NoError(t, err)
+	assert.Len(t, samples, firstBuffer, "what fits in the buffer")
+	instants, err := d.UtilizationSamples(0)
+	require.NoError(t, err)
+	assert.Len(t, instants, firstBuffer)
+	processes, err := d.Processes()
+	require.NoError(t, err)
+	assert.Len(t, processes, 1, "each PID once")
 }

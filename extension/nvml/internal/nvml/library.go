@@ -46,6 +46,9 @@ func load(name string) (uintptr, error) {
 	}
 }
 
+// maxDevices bounds how many GPUs are looked at, and slices of one, if a library counts more: each takes a call.
+const maxDevices = 256
+
 type library struct {
 	functions
 	loaded uintptr
@@ -66,7 +69,7 @@ func (l *library) DriverVersion() (string, error) {
 func (l *library) DeviceCount() (int, error) {
 	var count uint32
 	ret := l.deviceCount(&count)
-	return int(count), ret.err()
+	return int(min(count, maxDevices)), ret.err()
 }
 
 func (l *library) Device(index int) (Device, error) {

@@ -30,7 +30,7 @@ func (d *device) MIGDevices() ([]Device, error) {
 	}
 	var devices []Device
 	var found []*slice
-	for i := range count {
+	for i := range min(count, maxDevices) {
 		var h handle
 		var instance uint32
 		ret := d.migByIndex(d.handle, i, &h)
