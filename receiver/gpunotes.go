@@ -32,7 +32,7 @@ type gpuNotes struct {
 
 const (
 	lookForGPUsAgain = 10 * time.Minute
-	// gpuGrace is how long after the start nothing is said: libraries have not answered yet.
+	// gpuGrace is how long after the start nothing is said of what may still be read: libraries and meters have not answered yet.
 	gpuGrace = time.Minute
 )
 
@@ -42,13 +42,16 @@ func (g *gpuNotes) check(now time.Time, readings []power.Reading, used []gpu.Usa
 	if g.began.IsZero() {
 		g.began = now
 	}
-	if now.Sub(g.began) < gpuGrace {
+	early := now.Sub(g.began) < gpuGrace
+	if !early {
+		g.checkUsers(readings, used)
+	}
+	if early && (len(g.cfg.GPU.Extensions) > 0 || len(g.cfg.HTTP) > 0) {
 		return nil
 	}
 	if g.looked.IsZero() || now.Sub(g.looked) >= lookForGPUsAgain {
 		g.looked, g.nvidia = now, library.FindNVIDIA(g.cfg.RootPath)
 	}
-	g.checkUsers(readings, used)
 	return g.checkRead(readings, meters)
 }
 

@@ -252,6 +252,8 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	n := newTestNode(t)
 	n.addNVIDIA()
 	n.start()
+	n.run(100*joule, nil)
+	assert.Len(t, n.logs.FilterMessageSnippet("NVIDIA GPUs not read").All(), 1, "there is nothing to wait for")
 	for range 200 {
 		n.run(100*joule, nil)
 	}
@@ -260,6 +262,22 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	assert.Equal(t, []any{"0000:65:00.0"}, logged[0].ContextMap()["gpus"])
 	assert.Contains(t, logged[0].Message, "gpu::extensions")
 	assert.Empty(t, n.logged())
+}
+
+// A meter of the setting http may read the GPU, and has not answered yet.
+func TestAGPUThatHTTPMayReadIsNotLoggedAtOnce(t *testing.T) {
+	n := newTestNode(t)
+	n.addNVIDIA()
+	n.start()
+	n.s.gpus.notes = gpuNotes{cfg: &Config{RootPath: n.host.Root(), HTTP: []HTTPConfig{{}}}, logger: n.s.set.Logger}
+	logged := n.logs.FilterMessageSnippet("NVIDIA GPUs not read").Len()
+	check := func(after time.Duration) int {
+		require.NoError(t, n.s.gpus.notes.check(time.Unix(1, 0).Add(after), nil, nil, n.s.meters.set))
+		return n.logs.FilterMessageSnippet("NVIDIA GPUs not read").Len() - logged
+	}
+	assert.Zero(t, check(0))
+	assert.Zero(t, check(59*time.Second))
+	assert.Equal(t, 1, check(time.Minute))
 }
 
 func TestAMachineWithoutAGPUIsLookedAtRarely(t *testing.T) {
