@@ -64,6 +64,8 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"meter unknown", "meter: rapl", `meter: must be one of auto, powercap, perf, cray, hwmon, ipmi, model, is "rapl"`},
 		{"meter in capitals", "meter: Auto", `meter: must be one of auto, powercap, perf, cray, hwmon, ipmi, model, is "Auto"`},
 		{"meter empty", `meter: ""`, `meter: must be one of auto, powercap, perf, cray, hwmon, ipmi, model, is ""`},
+		{"gpu interval too short", "gpu: {interval: 99ms}", "gpu::interval: must be from 100ms to 5s, is 99ms"},
+		{"gpu interval longer than samples are kept", "gpu: {interval: 5001ms}", "gpu::interval: must be from 100ms to 5s, is 5.001s"},
 		{"ipmi interval too short", "ipmi: {interval: 1s}", "ipmi::interval: must be at least 5s, is 1s"},
 		{"ipmi interval negative", "ipmi: {interval: -5s}", "ipmi::interval: must be at least 5s, is -5s"},
 		{"hwmon sensor without a chip", "hwmon: {sensors: [{sensor: power1, zone: platform}]}", "hwmon::sensors::0::chip: must not be empty"},

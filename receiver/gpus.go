@@ -29,13 +29,15 @@ type GPUConfig struct {
 
 const (
 	defaultGPUInterval = time.Second
-	// minGPUInterval is how often a library may be asked: the counters that it reads are refreshed every 20 to 100 ms.
+	// The bounds of Interval: the counters that a library reads are refreshed every 20 to 100 ms, and NVIDIA's driver keeps the samples
+	// of who used a GPU for some eight seconds.
 	minGPUInterval = 100 * time.Millisecond
+	maxGPUInterval = 5 * time.Second
 )
 
 func (c *GPUConfig) validate(wrong func(field, format string, args ...any)) {
-	if c.Interval < minGPUInterval {
-		wrong("gpu::interval", "must be at least %v, is %v", minGPUInterval, c.Interval)
+	if c.Interval < minGPUInterval || c.Interval > maxGPUInterval {
+		wrong("gpu::interval", "must be from %v to %v, is %v", minGPUInterval, maxGPUInterval, c.Interval)
 	}
 	seen := map[component.ID]bool{}
 	for i, id := range c.Extensions {

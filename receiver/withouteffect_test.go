@@ -34,7 +34,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"sensors for powercap": {func(c *Config) {
 			c.Meter, c.Hwmon.Sensors = MeterPowercap, []HwmonSensor{{Chip: "a", Sensor: "power1", Zone: power.Platform}}
 		}, "hwmon", "meter is powercap, which reads no hwmon"},
-		"gpu, no library":       {func(c *Config) { c.GPU.Interval = time.Minute }, "gpu::interval", "gpu::extensions names no library to be asked"},
+		"gpu, no library":       {func(c *Config) { c.GPU.Interval = 5 * time.Second }, "gpu::interval", "gpu::extensions names no library to be asked"},
 		"ipmi":                  {func(c *Config) { c.IPMI.Interval = time.Minute }, "", ""},
 		"a model":               {func(c *Config) { c.Model = model }, "", ""},
 		"short windows, procfs": {func(c *Config) { c.SamplingInterval = 200 * time.Millisecond }, "sampling_interval", "procfs counts CPU time in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},
