@@ -69,7 +69,7 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 		for len(c.counted) <= index {
 			c.counted = append(c.counted, counter{begun: known})
 		}
-		used := c.counted[index].advance(e, &d.engines[index].hz, uint64(elapsed), claimed)
+		used := c.counted[index].advance(e, &d.engines[index].hz, uint64(elapsed), claimed, d.slept)
 		c.used += used
 		d.engines[index].used += used
 	}
@@ -77,8 +77,8 @@ func (c *client) count(f *fdinfo, now time.Time, claimed bool) {
 }
 
 // advance returns for how long the engines of a class worked for a client in the time that elapsed, by their number. hz is the
-// rate of total cycles, as far as it is known.
-func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed bool) units.CPUTime {
+// rate of total cycles, as far as it is known. slept reports whether these may have stood still meanwhile.
+func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed, slept bool) units.CPUTime {
 	value, total, isNew := e.cycles, uint64(0), !c.begun
 	switch {
 	case e.hasNS:
@@ -92,7 +92,7 @@ func (c *counter) advance(e *engineInfo, hz *uint64, elapsed uint64, claimed boo
 	case e.hasNS:
 	case !e.hasCounter:
 		step = units.MulDiv(step, uint64(time.Second), e.hz)
-	case passed == 0 || passed == total: // it was set back, or is the first one
+	case passed == 0 || passed == total || slept && *hz > 0: // it was set back, or is the first one
 		step = units.MulDiv(step, uint64(time.Second), *hz)
 	default:
 		step = units.MulDiv(step, elapsed, passed)

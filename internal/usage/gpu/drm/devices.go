@@ -36,6 +36,7 @@ type device struct {
 	since   time.Time // until when it is known who used it, zero before the first time
 	elapsed time.Duration
 	asleep  bool
+	slept   bool // it was asleep at the last Read, and is not now
 }
 
 // engine is an engine class of a GPU.
@@ -57,12 +58,17 @@ func (d *device) reported() bool {
 // wakes reports whether reading a client's counters wakes the GPU up (drivers/gpu/drm/xe/xe_drm_client.c, show_run_ticks).
 func (d *device) wakes() bool { return d.driver == "xe" }
 
-// begin starts the interval that ends now.
-func (d *device) begin(now time.Time, buf []byte) {
+// begin starts the interval from the last Read until now. While the GPU sleeps, no time passes for it.
+func (d *device) begin(last, now time.Time, buf []byte) {
+	before := d.asleep
 	d.asleep, d.hidden, d.untold = false, false, d.untold[:0]
 	if d.wakes() {
 		text, err := d.status.Read(buf)
 		d.asleep = err == nil && bytes.HasPrefix(text, []byte("suspend"))
+	}
+	d.slept = before && !d.asleep
+	if before && d.asleep && !d.since.IsZero() {
+		d.since = d.since.Add(now.Sub(last))
 	}
 	d.elapsed = 0
 	if !d.since.IsZero() && !d.asleep {

@@ -29,7 +29,7 @@
 // used, is of the processes that hold the GPU's memory through KFD. Several of them cannot be told apart.
 //
 // Nothing of this wakes a suspended GPU up. The driver xe would wake it to read its counters (show_run_ticks): a suspended one is not
-// read if it has clients, and its usage is 0 of 0 until it runs again and tells the rest.
+// read, and its usage is 0 of 0 until it runs again and tells the rest. The time that it slept is not in its Total: it used nothing.
 //
 // # Finding clients
 //

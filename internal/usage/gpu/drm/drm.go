@@ -102,7 +102,7 @@ func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
 		s.text, s.link = make([]byte, 16<<10), make([]byte, maxLink)
 	}
 	for _, d := range s.devices {
-		d.begin(now, s.text)
+		d.begin(s.last, now, s.text)
 	}
 	s.readClients(now)
 	s.find(now, t)

@@ -109,9 +109,11 @@ func TestASuspendedGPUIsNotWokenUp(t *testing.T) {
 		return node(3, 0, "drm-driver:\txe\ndrm-client-id:\t4\ndrm-pdev:\t"+card, fmt.Sprint("drm-cycles-ccs:\t", cycles), fmt.Sprint("drm-total-cycles-ccs:\t", total))
 	}
 	w.Files[status] = "active\n"
-	p := w.add(10, 1, xe(100, 1000))
+	p := w.add(10, 1, xe(0, 900))
 	w.add(11, 1)
 	w.pass()
+	p.Files[0] = xe(100, 1000)
+	w.pass(10)
 	w.Files[status] = "suspended\n"
 	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
 		assert.NotContains(t, path, "/fdinfo/", "this would wake it up")
@@ -126,11 +128,13 @@ func TestASuspendedGPUIsNotWokenUp(t *testing.T) {
 	w.Processes[11].Files = []hostsim.OpenFile{}
 	restore()
 	w.Files[status] = "active\n"
-	p.Files[0] = xe(300, 1400)
+	p.Files[0] = xe(250, 1180)
 	usage := w.pass(10)
-	assert.Equal(t, 4*second, usage[0].Total)
-	assert.Equal(t, 2*second, usage[0].Busy)
-	assert.Equal(t, map[int32]units.CPUTime{10: 2 * second}, used(t, usage))
+	assert.Equal(t, 2*second, usage[0].Total, "those in which it went to sleep and woke up")
+	assert.Equal(t, second+500*ms, usage[0].Busy, "by the rate of its clock, which stood still while it slept")
+	assert.Equal(t, map[int32]units.CPUTime{10: second + 500*ms}, used(t, usage))
+	p.Files[0] = xe(300, 1280)
+	assert.Equal(t, map[int32]units.CPUTime{10: 500 * ms}, used(t, w.pass(10)))
 }
 
 func TestAProcessWithManyDescriptors(t *testing.T) {

@@ -192,7 +192,7 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	}
 	if n, err := k.number(p.pid, node.time, s.text); err == nil {
 		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
-		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false)
+		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false, false)
 		used += copied
 		d.add(kfdSDMA, copied)
 		if copied > 0 {
