@@ -106,3 +106,26 @@ func TestAnExcludedUserOfAGPUIsStaticToItsShare(t *testing.T) {
 	assert.InDelta(t, 50, active["3"], 0)
 	assert.Equal(t, 350*units.Joule, n.engine.Ledger().Kinds[0].Idle)
 }
+
+// learner notes from what it may learn.
+type learner struct{ learned []units.CPUTime }
+
+func (m *learner) Active(p attribution.Portion) units.Energy {
+	if !p.Partial {
+		m.learned = append(m.learned, p.Busy)
+	}
+	return p.Energy
+}
+
+func TestNothingIsLearnedFromABusyTimeThatIsAssumed(t *testing.T) {
+	m, start := &learner{}, time.Unix(1e9, 0)
+	e := attribution.New(attribution.Config{Rules: attribution.Rules{Models: [attribution.MaxKinds]attribution.StaticPowerModel{m}}}, start)
+	for i, u := range []attribution.Usage{{}, {Busy: 1, Total: 10}, {Busy: 10, Total: 10, Assumed: true}, {}, {Busy: 10, Total: 10, Assumed: true}, {Busy: 2, Total: 10}} {
+		e.Observe(&attribution.Interval{
+			At: start.Add(time.Duration(i) * time.Second), Elapsed: time.Second, Domains: []attribution.Usage{u},
+			Zones: []attribution.ZoneReading{{Total: units.Energy(i) * units.Joule, OK: true}},
+		})
+	}
+	assert.Equal(t, []units.CPUTime{1, 2}, m.learned)
+	assert.Equal(t, 5*units.Joule, e.Ledger().Kinds[0].Active)
+}

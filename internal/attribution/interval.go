@@ -38,7 +38,7 @@ type Usage struct {
 	// GPU time in a GPU.
 	Busy, Total units.CPUTime
 	// Assumed reports whether Busy and Total are assumed, where nothing tells how busy the hardware was. Ledger.Domains
-	// leaves them out.
+	// leaves them out, and static power models learn nothing from them.
 	Assumed bool
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim

@@ -52,6 +52,7 @@ func (g *pending) addAmounts(u *Usage, elapsed time.Duration) {
 	g.usage.Busy += u.Busy
 	g.usage.Total += u.Total
 	g.usage.Unattributed = units.AddSaturating(g.usage.Unattributed, u.Unattributed)
+	g.usage.Assumed = g.usage.Assumed || u.Assumed
 	g.usage.IdleAmongClaims = g.usage.IdleAmongClaims || u.IdleAmongClaims
 	for i, unweighed := range u.Unweighed {
 		g.usage.Unweighed[i] = g.usage.Unweighed[i] || unweighed

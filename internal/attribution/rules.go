@@ -53,7 +53,7 @@ type Portion struct {
 	// Zones is how many zones the energy is of, Of how many of the kind there are in the domain, and OfAll in all
 	// domains.
 	Zones, Of, OfAll int
-	// Partial reports whether the energy is only of a part of Elapsed, so that there is nothing to learn from it.
+	// Partial reports whether the energy is only of a part of Elapsed, or Busy is assumed, so that there is nothing to learn from it.
 	Partial bool
 }
 
