@@ -117,7 +117,7 @@ func (b *Builder) claimGPU(domain int, usage *gpu.Usage, m *Measurement) {
 	}
 	u.Total = min(usage.Total, maxClaim)
 	u.Busy = min(usage.Busy, u.Total)
-	u.Unattributed = min(usage.Unattributed, maxClaim)
+	u.Unattributed, u.Assumed = min(usage.Unattributed, maxClaim), usage.Assumed
 	if u.Total > 0 {
 		known.told, known.epoch = m.ReadAt, b.gpus.epoch+1
 	}

@@ -165,6 +165,17 @@ func TestAGPUOfWhichNothingTellsIsActiveAndUnattributed(t *testing.T) {
 	assert.Equal(t, []attribution.DomainTime{{}, {}}, n.b.Engine.Ledger().Domains, "its utilization is not known")
 }
 
+func TestABusyTimeThatASourceAssumesIsNoUtilization(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{})
+	n.b.Engine.Emitted()
+	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain, Busy: units.Second, Total: units.Second, Unattributed: units.Second, Assumed: true}
+	n.observe()
+	assert.InDelta(t, 40, n.unattributed(), 0)
+	assert.Equal(t, attribution.DomainTime{}, n.b.Engine.Ledger().Domains[1])
+	n.second()
+	assert.Equal(t, attribution.DomainTime{Busy: units.Second / 2, Total: units.Second}, n.b.Engine.Ledger().Domains[1])
+}
+
 func TestAGPUWaitsForItsUsageAndAtLastGoesOnWithoutIt(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
 	n.usages[0] = gpu.Usage{Domain: n.usages[0].Domain}

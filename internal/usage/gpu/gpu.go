@@ -28,6 +28,8 @@ type Usage struct {
 	// Busy and Total are the time that the GPU worked and the time that it is known of, 0 where nothing is known of the
 	// interval: the GPU's energy then waits. Busy is at most Total. GPU time is counted as CPU time is, in nanoseconds.
 	Busy, Total units.CPUTime
+	// Assumed reports whether some of Busy and Total is assumed, and unattributed, because nothing tells how busy the GPU was.
+	Assumed bool
 	// Users lists who used the GPU or has it open.
 	Users []User
 	// Unattributed is the GPU time of processes that cannot be named.

@@ -130,7 +130,8 @@ func (d *device) handOut() gpu.Usage {
 	d.out = d.pending[0]
 	d.pending = slices.Delete(d.pending, 0, 1)
 	return gpu.Usage{
-		Domain: d.zone.Domain, Busy: d.out.busy, Total: d.out.total, Users: d.out.users, Unattributed: d.out.unattributed,
+		Domain: d.zone.Domain, Busy: d.out.busy, Total: d.out.total, Assumed: d.out.assumed, Users: d.out.users,
+		Unattributed: d.out.unattributed,
 	}
 }
 
@@ -138,6 +139,7 @@ func (d *device) handOut() gpu.Usage {
 type tally struct {
 	at                        time.Time // of the last poll
 	busy, total, unattributed units.CPUTime
+	assumed                   bool // some of them are
 	users                     []gpu.User
 	single                    map[int32]int // index in users, by the PID of those with one
 	pids                      []int32       // scratch
@@ -152,7 +154,7 @@ const (
 
 // reset empties the tally. It keeps the memory, also that of the users' PIDs.
 func (t *tally) reset(at time.Time) {
-	t.at, t.busy, t.total, t.unattributed, t.users = at, 0, 0, 0, t.users[:0]
+	t.at, t.busy, t.total, t.unattributed, t.assumed, t.users = at, 0, 0, 0, false, t.users[:0]
 	clear(t.single)
 }
 
@@ -186,6 +188,7 @@ func (t *tally) addUnattributed(d time.Duration) {
 	t.busy += units.CPUTime(d)
 	t.total += units.CPUTime(d)
 	t.unattributed = units.AddSaturating(t.unattributed, units.CPUTime(d))
+	t.assumed = true
 }
 
 // add adds the next tally.
@@ -194,6 +197,7 @@ func (t *tally) add(o *tally) {
 	t.busy = units.AddSaturating(t.busy, o.busy)
 	t.total = units.AddSaturating(t.total, o.total)
 	t.unattributed = units.AddSaturating(t.unattributed, o.unattributed)
+	t.assumed = t.assumed || o.assumed
 	for i := range o.users {
 		t.addUser(&o.users[i])
 	}
