@@ -73,10 +73,10 @@ func (g *gpuNotes) checkRead(readings []power.Reading, meters *power.Set) error 
 		return nil
 	}
 	g.unread = true
-	message := "NVIDIA GPUs not read: no extension of the setting gpu::extensions lists them"
+	message := "NVIDIA GPUs not read: no extension that gpu::extensions names finds them"
 	if len(g.cfg.GPU.Extensions) == 0 {
-		message = "NVIDIA GPUs not read: build the collector with the extension nvml, and name it in service::extensions and in " +
-			"gpu::extensions of this receiver"
+		message = "NVIDIA GPUs not read: run a collector with the extension nvml (make build-gpu), with deploy/docker/gpu.yaml as a " +
+			"second --config. See docs/gpus.md"
 	}
 	g.logger.Info(message, zap.Strings("gpus", unread))
 	return nil
@@ -120,5 +120,5 @@ func (g *gpuNotes) checkUsers(readings []power.Reading, used []gpu.Usage) {
 			ids = append(ids, r.Zone.ID)
 		}
 	}
-	g.logger.Info("Energy of GPUs is unattributed: nothing tells who uses them", zap.Strings("gpus", ids))
+	g.logger.Info("Energy of GPUs is unattributed: no driver or library shows who uses them", zap.Strings("gpus", ids))
 }

@@ -60,7 +60,7 @@ var meterTable = []struct {
 }{
 	{MeterHTTP, "Meter selected: energy is measured by the devices of the setting http", false, "", "", openHTTP},
 	{MeterRedfish, "Meter selected: energy is measured by the BMC of the setting redfish", false, "", power.Platform, openRedfish},
-	{MeterGPU, "Meter selected: energy is measured by the libraries of the setting gpu", false, "", power.GPU, openGPULibraries},
+	{MeterGPU, "Meter selected: energy is measured by the libraries of the setting gpu::extensions", false, "", power.GPU, openGPULibraries},
 	{MeterHypervisor, "Meter selected: energy is reported by the hypervisor", false, "rapl", "", openHypervisor},
 	{MeterPowercap, "Meter selected: energy is measured by powercap (RAPL)", false, "rapl", "", openPowercap},
 	{MeterPerf, "Meter selected: energy is measured by perf events (RAPL)", false, "rapl", "", openPerf},

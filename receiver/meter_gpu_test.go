@@ -260,7 +260,9 @@ func TestAGPUThatNothingReadsIsLoggedOnce(t *testing.T) {
 	logged := n.logs.FilterMessageSnippet("NVIDIA GPUs not read").All()
 	require.Len(t, logged, 1)
 	assert.Equal(t, []any{"0000:65:00.0"}, logged[0].ContextMap()["gpus"])
-	assert.Contains(t, logged[0].Message, "gpu::extensions")
+	for _, named := range []string{"make build-gpu", "deploy/docker/gpu.yaml", "docs/gpus.md"} {
+		assert.Contains(t, logged[0].Message, named)
+	}
 	assert.Empty(t, n.logged())
 }
 
@@ -320,7 +322,7 @@ func TestAGPUWhoseUsersNothingTellsIsLoggedOnce(t *testing.T) {
 		m.readings[0].Total += 1000 * joule
 		n.run(0, nil)
 	}
-	logged := n.logs.FilterMessageSnippet("nothing tells who uses them").All()
+	logged := n.logs.FilterMessageSnippet("no driver or library shows who uses them").All()
 	require.Len(t, logged, 1)
 	assert.Equal(t, []any{"card"}, logged[0].ContextMap()["gpus"])
 	active := n.one("system.energy", "energy.zone=gpu", "energy.state=active").value
