@@ -40,22 +40,25 @@ func (b *board) attach(device nvml.Device) {
 
 // poll reads the energy and who used the GPU.
 func (b *board) poll(d *gpulibrary.Device) {
-	users := d.Users[:0]
-	*d = gpulibrary.Device{ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Users: users}
-	if b.lost != nil {
-		d.Err, d.UsageErr = b.lost, b.lost
-		return
-	}
-	known := b.readUsage(d)
-	err := b.energy.read(b.device)
-	if isLost(err) {
-		b.lost = err
-		*d = gpulibrary.Device{
-			ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Err: err, UsageErr: err, Users: users,
+	if b.lost == nil {
+		b.describe(d)
+		known := b.readUsage(d)
+		err := b.energy.read(b.device)
+		if !isLost(err) {
+			b.energy.handOut(d, known, err)
+			return
 		}
-		return
+		b.lost = err
 	}
-	b.energy.handOut(d, known, err)
+	b.describe(d)
+	d.Err, d.UsageErr = b.lost, b.lost
+}
+
+// describe sets what stays the same, and empties the rest.
+func (b *board) describe(d *gpulibrary.Device) {
+	*d = gpulibrary.Device{
+		ID: b.id, Name: b.name, Vendor: "NVIDIA", PCIAddress: b.address, MaxWatts: b.maxWatts, Users: d.Users[:0],
+	}
 }
 
 // readUsage finds out who used the GPU, and returns the moment up to which that is known.
