@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,13 +81,12 @@ func (p *polled) Poll(ctx context.Context) ([]power.Value, error) {
 	return p.values, nil
 }
 
-// call calls the library. A panic in it, or a fault on memory that it has mapped, is an error, and the library is not called again: it
-// may hold its locks for ever. A panic on a goroutine of its own, and a fault in its C code, still end the collector.
+// call calls the library. A panic in it is an error, and the library is not called again: it may hold its locks for ever. A panic on
+// a goroutine of its own, and a fault in its C code, still end the collector.
 func (p *polled) call(f func() error) (err error) {
 	if p.broken != nil {
 		return p.broken
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			p.broken = fmt.Errorf("%s panicked and is not used again: %v", p.Name, r)
