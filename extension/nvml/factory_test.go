@@ -7,6 +7,7 @@ package nvml
 import (
 	"io/fs"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -76,4 +77,26 @@ func TestMachineWithoutTheLibraryOrItsDriver(t *testing.T) {
 	devices, err := r.Poll(t.Context())
 	require.NoError(t, err, "the driver was loaded meanwhile")
 	assert.Len(t, devices, 1)
+}
+
+// Several receivers name one extension, or those of a configuration before and after a change.
+func TestReadersOfOneExtensionShareNothing(t *testing.T) {
+	scripted := nvmltest.New(t)
+	scripted.Script(t, "device 0:1:0.0\nuuid GPU-1\nenergy 5\nload 10 50\ncompute 10 1000000")
+	e := &library{name: scripted.Path}
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for range 5 {
+				r := e.Open()
+				for range 20 {
+					devices, err := r.Poll(t.Context())
+					assert.NoError(t, err)
+					assert.Len(t, devices, 1)
+				}
+				assert.NoError(t, r.Close())
+			}
+		})
+	}
+	readers.Wait()
 }

@@ -204,7 +204,7 @@ struct script {
 	int ndevices, nrules;
 };
 
-static int initialized;
+static _Atomic int initialized;
 
 // beside returns the path of the file next to the library with a suffix.
 static void beside(const char *suffix, char *path, size_t size)
