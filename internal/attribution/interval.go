@@ -43,7 +43,8 @@ type Usage struct {
 	// Claims lists each claimant's usage of the domain. A claimant may have several claims.
 	Claims []Claim
 	// IdleAmongClaims reports whether only the claimants that have a claim carry idle energy that is not shared by use: those
-	// that have a GPU open, whether or not they used it. If false, all do.
+	// that have a GPU open, whether or not they used it. If false, all do. In such a domain the claims may be of more time
+	// than Busy, as where several engines of a GPU work at once.
 	IdleAmongClaims bool
 	// Unattributed is the CPU time of processes that cannot be named. Its energy is unattributed. Under another
 	// allocation key it weighs as much as claimed CPU time does on average.

@@ -230,8 +230,8 @@ func (s *Set) retire(meter int) {
 	s.closing.Go(func() { s.closeErrs[meter] = m.Meter.Close() })
 }
 
-// choose gives the kind of a zone to its meter if no preferred one has read the kind, and a graphics card alike. A package that a sensor only lists is still
-// modeled: without it nothing but the whole machine could be attributed.
+// choose gives the kind of a zone to its meter if no preferred one has read the kind, and a graphics card alike. A package that a
+// sensor only lists is still modeled: without it nothing but the whole machine could be attributed.
 func (s *Set) choose(meter int, r *Reading) {
 	m, c := &s.meters[meter], &s.kinds[indexOf(r.Zone.Kind)]
 	if m.StandsIn {

@@ -39,7 +39,7 @@ func describe(file string) (z power.Zone, ok bool) {
 		return z, true
 	}
 	number, isCard := strings.CutPrefix(z.Name, "accel")
-	z.Kind, z.Domain = power.GPU, units.Domain("gpu-"+z.Name) // its PCI address is not known
+	z.Kind, z.Domain = power.GPU, units.GPU(z.Name) // its PCI address is not known
 	return z, isCard && file == z.Name+"_energy" && strings.Trim(number, "0123456789") == ""
 }
 
