@@ -354,6 +354,20 @@ func TestKFDsComputeIsOfTheSameGPUAsDRMsClients(t *testing.T) {
 	assert.Equal(t, map[int32]units.CPUTime{10: 800 * ms, 11: 250 * ms}, used(t, usage))
 }
 
+func TestKFDsProcessesAreBounded(t *testing.T) {
+	const gpus = 64
+	w := watch(t)
+	w.add(1, 0)
+	for i := range gpus {
+		w.addKFD(1+i, fmt.Sprint(1000+i), i<<8)
+	}
+	for pid := range maxClients/gpus + 10 {
+		w.compute(1+pid, "1000", 1, 0)
+	}
+	w.pass()
+	assert.Len(t, w.pass(1)[0].Users, maxClients/gpus)
+}
+
 func TestPartitionsOfAGPUAreOneGPU(t *testing.T) {
 	w := watch(t)
 	w.addKFD(1, "1", 0x300)

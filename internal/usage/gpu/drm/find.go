@@ -30,7 +30,8 @@ const (
 	maxTexts = 256
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
-	// maxClients is how many clients are read each interval, and maxOfProcess how many of one process.
+	// maxClients is how many clients are read each interval, and how many processes of KFD's, once for each of its GPUs.
+	// maxOfProcess is how many clients are read of one process.
 	maxClients, maxOfProcess = 1 << 14, 512
 	// The time between two looks at a process that runs and whose number of descriptors is the same: its age, within these.
 	minPause = time.Second

@@ -130,6 +130,7 @@ func (k *kfd) read(s *Source) {
 		k.listed = k.listed[:0]
 	}
 	slices.Sort(k.listed)
+	k.listed = k.listed[:min(len(k.listed), maxClients/len(k.nodes))]
 	k.match()
 	for _, p := range k.processes {
 		for i, node := range k.nodes {
