@@ -184,7 +184,7 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 		d.hidden = true
 		return 0
 	default: // gone, or a GPU that counts no waves
-		if held, err := k.number(p.pid, node.memory, s.text); err == nil && held > 0 && !slices.Contains(d.untold, p.pid) {
+		if held, err := k.number(p.pid, node.memory, s.text); err == nil && held > 0 && (len(d.untold) == 0 || d.untold[len(d.untold)-1] != p.pid) {
 			d.untold = append(d.untold, p.pid)
 		}
 	}
