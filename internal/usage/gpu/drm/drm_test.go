@@ -381,3 +381,18 @@ func TestPartitionsOfAGPUAreOneGPU(t *testing.T) {
 	assert.Equal(t, 500*ms, usage[0].Busy)
 	assert.Equal(t, map[int32]units.CPUTime{10: 500 * ms}, used(t, usage))
 }
+
+func TestTheFirstReadLooksAtProcessesThatSleep(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	for pid := 10; pid < 20+sweepRows; pid++ {
+		w.add(pid, 1)
+	}
+	w.add(20+sweepRows, 1, render(3, 1))
+	require.NoError(t, w.Render())
+	require.NoError(t, w.processes.ReadProcesses(&w.table))
+	w.table.Active = nil // as BPF tells it
+	_, err := w.source.Read(w.Now(), &w.table)
+	require.NoError(t, err)
+	assert.Len(t, w.source.clients, 1)
+}

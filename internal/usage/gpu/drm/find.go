@@ -185,9 +185,13 @@ func (s *Source) numberOf(pid int32) (int64, error) {
 	return n, err
 }
 
-// sweep looks at processes that ran since the last look at them.
+// sweep looks at processes that ran since the last look at them. The first Read sweeps all rows.
 func (s *Source) sweep(t *cpu.Table) {
-	for range min(sweepRows, len(t.Processes)) {
+	rows := len(t.Processes)
+	if !s.last.IsZero() {
+		rows = min(rows, sweepRows)
+	}
+	for range rows {
 		if s.look.budget <= 0 {
 			return
 		}
