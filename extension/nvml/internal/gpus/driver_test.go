@@ -21,9 +21,8 @@ type driver struct {
 	closed  int
 }
 
-func (d *driver) DriverVersion() (string, error) { return "550.54.15", nil }
-func (d *driver) DeviceCount() (int, error)      { return len(d.devices), d.err }
-func (d *driver) Close() error                   { d.closed++; return nil }
+func (d *driver) DeviceCount() (int, error) { return len(d.devices), d.err }
+func (d *driver) Close() error              { d.closed++; return nil }
 
 func (d *driver) Device(index int) (nvml.Device, error) {
 	if err := d.errs[index]; err != nil {
@@ -175,13 +174,9 @@ func (g *gpu) Multiprocessors() (uint32, error)   { return g.multiprocessors, ni
 func (g *gpu) GPMSample() (nvml.GPMSample, error) { return nil, nvml.NotSupported }
 func (g *gpu) TotalEnergy() (uint64, error)       { g.advance(); return g.counter, g.noEnergy }
 func (g *gpu) Power() (uint32, bool, error)       { g.advance(); return g.now(), false, nil }
-func (g *gpu) Processes() ([]nvml.Process, error) {
+func (g *gpu) Processes() ([]uint32, error) {
 	g.advance()
-	var list []nvml.Process
-	for _, pid := range g.open(g.at) {
-		list = append(list, nvml.Process{PID: pid, GPUInstance: nvml.NoInstance})
-	}
-	return list, nil
+	return g.open(g.at), nil
 }
 
 // now returns the power in mW.

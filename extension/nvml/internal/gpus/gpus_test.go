@@ -289,7 +289,7 @@ type steady struct {
 	*faulty
 	instants  []nvml.Utilization
 	entries   []nvml.Sample
-	processes []nvml.Process
+	processes []uint32
 }
 
 func (s *steady) TotalEnergy() (uint64, error) { return uint64(time.Now().UnixMilli()), nil }
@@ -312,10 +312,10 @@ func (s *steady) ProcessUtilization(uint64) ([]nvml.Sample, error) {
 	return s.entries, nil
 }
 
-func (s *steady) Processes() ([]nvml.Process, error) {
+func (s *steady) Processes() ([]uint32, error) {
 	if s.processes == nil {
 		for i := range uint32(200) {
-			s.processes = append(s.processes, nvml.Process{PID: 1000 + i})
+			s.processes = append(s.processes, 1000+i)
 		}
 	}
 	return s.processes, nil

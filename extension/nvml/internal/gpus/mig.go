@@ -168,11 +168,11 @@ func (s *slice) activity(device nvml.Device) (float64, error) {
 
 // addUser adds the processes of a slice, which cannot be told apart, as one user.
 func (g *slicing) addUser(d *gpulibrary.Device, device nvml.Device, used time.Duration) {
-	processes, _ := device.Processes()
+	pids, _ := device.Processes()
 	first := len(g.pids)
-	for _, p := range processes {
-		if p.PID > 0 && p.PID <= math.MaxInt32 {
-			g.pids = append(g.pids, int32(p.PID))
+	for _, pid := range pids {
+		if pid > 0 && pid <= math.MaxInt32 {
+			g.pids = append(g.pids, int32(pid))
 		}
 	}
 	if len(g.pids) == first {

@@ -31,14 +31,7 @@ type gpmSample struct {
 
 func (m *migDevice) UUID() (string, error)            { return m.id, nil }
 func (m *migDevice) Multiprocessors() (uint32, error) { return m.multiprocessors, nil }
-
-func (m *migDevice) Processes() ([]nvml.Process, error) {
-	var list []nvml.Process
-	for _, pid := range m.processes {
-		list = append(list, nvml.Process{PID: pid})
-	}
-	return list, nil
-}
+func (m *migDevice) Processes() ([]uint32, error)     { return m.processes, nil }
 
 func (m *migDevice) GPMSample() (nvml.GPMSample, error) {
 	if m.err != nil {

@@ -206,9 +206,9 @@ func (u *usage) listsSamples(sum time.Duration, w *window) bool {
 
 // addProcesses adds the processes that have the GPU open and did not use it. Without a list of them, they have no idle energy.
 func (u *usage) addProcesses(device nvml.Device) {
-	processes, _ := device.Processes()
-	for i := range processes {
-		u.users.open(processes[i].PID)
+	pids, _ := device.Processes()
+	for _, pid := range pids {
+		u.users.open(pid)
 	}
 }
 

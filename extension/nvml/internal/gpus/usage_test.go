@@ -48,13 +48,7 @@ func (s *script) ProcessUtilization(since uint64) ([]nvml.Sample, error) {
 	return append([]nvml.Sample(nil), s.entries...), s.noProcesses
 }
 
-func (s *script) Processes() ([]nvml.Process, error) {
-	var list []nvml.Process
-	for _, pid := range s.processes {
-		list = append(list, nvml.Process{PID: pid})
-	}
-	return list, nil
-}
+func (s *script) Processes() ([]uint32, error) { return s.processes, nil }
 
 // seconds is a timestamp so long after the start of the test.
 func (s *script) seconds(at float64) uint64 {
@@ -227,7 +221,7 @@ func TestWeightIsTheBusiestPart(t *testing.T) {
 		p := poller(t, s)
 		p.after(0)
 		s.second(2, 10)
-		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 0, Encoder: 60, Decoder: 30}, {PID: 2, Timestamp: s.seconds(2), SM: 10, Memory: 90}}
+		s.entries = []nvml.Sample{{PID: 1, Timestamp: s.seconds(2), SM: 0, Encoder: 60, Decoder: 30}, {PID: 2, Timestamp: s.seconds(2), SM: 10}}
 		if d := p.after(time.Second); !about(usedBy(d, 1), 600*time.Millisecond) || !about(usedBy(d, 2), 100*time.Millisecond) || !about(d.Busy, 700*time.Millisecond) {
 			t.Errorf("%+v", d)
 		}

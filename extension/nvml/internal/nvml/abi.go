@@ -10,7 +10,7 @@ package nvml
 const (
 	initNoGPUs = 1 // NVML_INIT_FLAG_NO_GPUS: no GPU is no error
 
-	textSize = 96 // at least the buffers that NVML asks for a UUID, a name and a version
+	textSize = 96 // at least the buffers that NVML asks for a UUID and a name
 
 	fieldPowerAverage = 185 // NVML_FI_DEV_POWER_AVERAGE: mW, over a second; Ampere and later, but not GA100
 	fieldPowerInstant = 186 // NVML_FI_DEV_POWER_INSTANT: mW
@@ -47,9 +47,9 @@ type sample struct {
 
 // processSample is nvmlProcessUtilizationSample_t.
 type processSample struct {
-	pid                          uint32
-	timestamp                    uint64
-	sm, memory, encoder, decoder uint32
+	pid                     uint32
+	timestamp               uint64
+	sm, _, encoder, decoder uint32 // the second is the memory's
 }
 
 // fieldValue is nvmlFieldValue_t.
@@ -98,7 +98,4 @@ const (
 	processSizeV1     = 16 // pid, usedGpuMemory
 	processSize       = 24 // pid, usedGpuMemory, gpuInstanceId, computeInstanceId
 	processSizeDetail = 32 // the same, and usedGpuCcProtectedMemory
-
-	processMemory   = 8  // offset of usedGpuMemory
-	processInstance = 16 // offset of gpuInstanceId
 )

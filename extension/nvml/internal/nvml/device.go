@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,21 +152,21 @@ func (d *device) ProcessUtilization(since uint64) ([]Sample, error) {
 	d.samples = d.samples[:0]
 	for _, s := range d.entries[:count] {
 		d.samples = append(d.samples, Sample{
-			PID: s.pid, Timestamp: s.timestamp, SM: s.sm, Memory: s.memory, Encoder: s.encoder, Decoder: s.decoder,
+			PID: s.pid, Timestamp: s.timestamp, SM: s.sm, Encoder: s.encoder, Decoder: s.decoder,
 		})
 	}
 	return d.samples, nil
 }
 
-func (d *device) Processes() ([]Process, error) {
-	var all []Process
+func (d *device) Processes() ([]uint32, error) {
+	var all []uint32
 	result := NotSupported // by all lists
 	for _, h := range d.handles() {
 		for _, lists := range [][]listOf{{d.computeV3, d.computeV2}, {d.graphicsV3, d.graphicsV2}, {d.mpsV3}} {
 			switch some, ret := d.list(h, lists); {
 			case ret == Success:
 				result = Success
-				all = merge(all, some)
+				all = append(all, some...)
 			case !ret.missing():
 				return nil, ret
 			case result != Success:
@@ -175,21 +174,12 @@ func (d *device) Processes() ([]Process, error) {
 			}
 		}
 	}
-	return all, result.err()
-}
-
-// merge adds processes that are not in the list yet. A process is in several lists of NVML if it uses a GPU in several ways.
-func merge(all, more []Process) []Process {
-	for _, p := range more {
-		if !slices.ContainsFunc(all, func(q Process) bool { return p.PID == q.PID }) {
-			all = append(all, p)
-		}
-	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all), result.err() // a process that uses the GPU in several ways is in several lists
 }
 
 // list returns the processes of the first of the functions that the driver has.
-func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
+func (d *device) list(h handle, functions []listOf) ([]uint32, Return) {
 	for _, function := range functions {
 		count, ret := read(len(d.bytes)/processSizeDetail, func(size int, count *uint32) Return {
 			size *= processSizeDetail
@@ -201,7 +191,7 @@ func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
 		})
 		switch ret {
 		case Success:
-			return decodeProcesses(d.bytes, count), Success
+			return decodePIDs(d.bytes, count), Success
 		case FunctionNotFound:
 			continue
 		default:
@@ -215,11 +205,8 @@ func (d *device) list(h handle, functions []listOf) ([]Process, Return) {
 // that is the highest of an amount of memory or of an instance's number.
 const untouched = 0xa5
 
-// notAvailable is NVML_VALUE_NOT_AVAILABLE: an amount of memory that the driver does not know.
-const notAvailable = math.MaxUint64
-
-// decodeProcesses reads so many entries, of a size that their end tells.
-func decodeProcesses(entries []byte, count int) []Process {
+// decodePIDs reads the PIDs of so many entries, of a size that their end tells.
+func decodePIDs(entries []byte, count int) []uint32 {
 	written := len(entries)
 	for written > 0 && entries[written-1] == untouched {
 		written--
@@ -230,17 +217,9 @@ func decodeProcesses(entries []byte, count int) []Process {
 			size = smaller
 		}
 	}
-	processes := make([]Process, count)
-	for i := range processes {
-		entry := entries[i*size:][:size]
-		p := Process{PID: binary.NativeEndian.Uint32(entry), GPUInstance: NoInstance}
-		if memory := binary.NativeEndian.Uint64(entry[processMemory:]); memory != notAvailable {
-			p.UsedMemory = memory
-		}
-		if size > processInstance {
-			p.GPUInstance = binary.NativeEndian.Uint32(entry[processInstance:])
-		}
-		processes[i] = p
+	pids := make([]uint32, count)
+	for i := range pids {
+		pids[i] = binary.NativeEndian.Uint32(entries[i*size:])
 	}
-	return processes
+	return pids
 }

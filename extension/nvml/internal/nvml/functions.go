@@ -25,7 +25,6 @@ type functions struct {
 	initWithFlags  func(flags uint32) Return
 	initV2         func() Return
 	shutdown       func() Return
-	driverVersion  func(to *byte, size uint32) Return
 	deviceCount    func(to *uint32) Return
 	deviceByIndex  func(index uint32, to *handle) Return
 	uuid, name     textOf
@@ -61,7 +60,6 @@ func (f *functions) bind(library uintptr) {
 		"nvmlInitWithFlags":                            &f.initWithFlags,
 		"nvmlInit_v2":                                  &f.initV2,
 		"nvmlShutdown":                                 &f.shutdown,
-		"nvmlSystemGetDriverVersion":                   &f.driverVersion,
 		"nvmlDeviceGetCount_v2":                        &f.deviceCount,
 		"nvmlDeviceGetHandleByIndex_v2":                &f.deviceByIndex,
 		"nvmlDeviceGetUUID":                            &f.uuid,

@@ -62,10 +62,6 @@ func (l *library) initialize() error {
 	return ret.err()
 }
 
-func (l *library) DriverVersion() (string, error) {
-	return text(l.driverVersion)
-}
-
 func (l *library) DeviceCount() (int, error) {
 	var count uint32
 	ret := l.deviceCount(&count)

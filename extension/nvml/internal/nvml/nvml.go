@@ -6,8 +6,6 @@ package nvml
 // Library is the loaded library. Its methods may hang, as where a GPU has fallen off the bus. One goroutine at a time uses it.
 // Errors are of type Return where NVML returned one.
 type Library interface {
-	// DriverVersion returns the driver's version, such as "550.54.15".
-	DriverVersion() (string, error)
 	DeviceCount() (int, error)
 	Device(index int) (Device, error)
 	// Close shuts NVML down and unloads it.
@@ -36,8 +34,8 @@ type Device interface {
 	// timestamp, and the timestamp of the last one in which the process ran. None is no error. The slice is valid until the next
 	// call.
 	ProcessUtilization(since uint64) ([]Sample, error)
-	// Processes returns who has the GPU open: compute, graphics and MPS processes, each PID once.
-	Processes() ([]Process, error)
+	// Processes returns the PIDs of those that have the GPU open: compute, graphics and MPS processes, each PID once.
+	Processes() ([]uint32, error)
 	// MIG reports whether the GPU is divided into slices at present.
 	MIG() (bool, error)
 	// MIGDevices returns the slices of a GPU.
@@ -58,20 +56,9 @@ type Utilization struct {
 type Sample struct {
 	PID       uint32
 	Timestamp uint64 // µs of a clock of the driver: since the epoch with most drivers, since boot with others
-	// Percent of the time in which the process used each part: streaming multiprocessors, memory, encoder, decoder.
-	SM, Memory, Encoder, Decoder uint32
+	// Percent of the time in which the process used each part: streaming multiprocessors, encoder, decoder.
+	SM, Encoder, Decoder uint32
 }
-
-// Process is a process that has a GPU open (nvmlProcessInfo_t).
-type Process struct {
-	PID        uint32
-	UsedMemory uint64 // bytes
-	// GPUInstance is the MIG slice that the process is in, NoInstance without MIG.
-	GPUInstance uint32
-}
-
-// NoInstance is the GPU instance of a process without MIG.
-const NoInstance = ^uint32(0)
 
 // GPMSample is a sample of performance monitors.
 type GPMSample interface {

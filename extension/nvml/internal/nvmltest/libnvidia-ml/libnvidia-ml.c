@@ -9,7 +9,6 @@
 // statement a line:
 //
 //   clock US | clock real          time in µs since the epoch; the machine's clock
-//   driver VERSION
 //   trace                          appends each call to the file with the suffix .calls
 //   fail FUNCTION CODE             FUNCTION returns CODE; * is every function
 //   hang FUNCTION PATH             FUNCTION opens the FIFO PATH.entered for writing, then PATH.release for reading
@@ -196,7 +195,6 @@ struct device {
 };
 
 struct script {
-	char driver[80];
 	u64 clock; // 0 is the machine's
 	int trace;
 	struct device devices[DEVICES];
@@ -289,8 +287,6 @@ static void parse(struct script *w, char *line, struct device **d, struct slice 
 	line += strspn(line, " \t");
 	if (is(word, "clock"))
 		w->clock = strtoull(arg, NULL, 10); // 0 for "real"
-	else if (is(word, "driver"))
-		snprintf(w->driver, sizeof w->driver, "%.79s", arg);
 	else if (is(word, "trace"))
 		w->trace = 1;
 	else if (is(word, "fail") || is(word, "hang"))
@@ -480,12 +476,6 @@ nvmlReturn_t nvmlShutdown(void)
 	ENTER_LIBRARY();
 	initialized--;
 	return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned size)
-{
-	ENTER_LIBRARY();
-	return copy(c.script->driver, version, size);
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
@@ -819,13 +809,11 @@ const char *nvmltest_layout(void)
 #define OFFSET(type, member) n += snprintf(text + n, sizeof text - n, #type "." #member " %zu\n", offsetof(type, member))
 	SIZE(nvmlPciInfo_t), OFFSET(nvmlPciInfo_t, busId);
 	SIZE(nvmlUtilization_t), OFFSET(nvmlUtilization_t, gpu);
-	SIZE(nvmlProcessInfo_t), OFFSET(nvmlProcessInfo_t, pid), OFFSET(nvmlProcessInfo_t, usedGpuMemory),
-		OFFSET(nvmlProcessInfo_t, gpuInstanceId);
+	SIZE(nvmlProcessInfo_t), OFFSET(nvmlProcessInfo_t, pid);
 	SIZE(nvmlSample_t), OFFSET(nvmlSample_t, timeStamp), OFFSET(nvmlSample_t, sampleValue);
 	SIZE(nvmlProcessUtilizationSample_t), OFFSET(nvmlProcessUtilizationSample_t, pid),
 		OFFSET(nvmlProcessUtilizationSample_t, timeStamp), OFFSET(nvmlProcessUtilizationSample_t, smUtil),
-		OFFSET(nvmlProcessUtilizationSample_t, memUtil), OFFSET(nvmlProcessUtilizationSample_t, encUtil),
-		OFFSET(nvmlProcessUtilizationSample_t, decUtil);
+		OFFSET(nvmlProcessUtilizationSample_t, encUtil), OFFSET(nvmlProcessUtilizationSample_t, decUtil);
 	SIZE(nvmlFieldValue_t), OFFSET(nvmlFieldValue_t, fieldId), OFFSET(nvmlFieldValue_t, scopeId),
 		OFFSET(nvmlFieldValue_t, valueType), OFFSET(nvmlFieldValue_t, nvmlReturn), OFFSET(nvmlFieldValue_t, value);
 	SIZE(nvmlDeviceAttributes_t), OFFSET(nvmlDeviceAttributes_t, multiprocessorCount);
