@@ -35,7 +35,6 @@ func newCrowd(t testing.TB, others int) *crowd {
 	if !strings.HasPrefix(w.Root(), "/dev/shm") {
 		t.Skip("no file system in memory")
 	}
-	w.source.entries = func(size int64) int64 { return size/20 - 2 } // mm/shmem.c, BOGO_DIRENT_SIZE
 	for card := range crowdCards {
 		w.addGPU(card, address(card), "amdgpu")
 	}

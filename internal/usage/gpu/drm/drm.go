@@ -43,7 +43,10 @@ type Source struct {
 
 	last time.Time // of the last Read
 
-	entries func(size int64) int64 // in a directory of another file system than /proc, for benchmarks
+	numbers bool // the kernel tells the number of a process's descriptors
+
+	entries func(size int64) int64 // in a directory of another file system than /proc, for tests
+	clock   func() time.Time       // tells how long looks take
 
 	info fdinfo
 	text []byte
@@ -61,7 +64,7 @@ const findEvery = time.Minute
 // What Read returns. The texts must not change from Read to Read.
 var (
 	errDenied = errors.New("the descriptors of some processes may not be read, and their use of GPUs is not known: " +
-		"this takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")
+		"this takes CAP_SYS_PTRACE, before Linux 5.14 also CAP_DAC_READ_SEARCH, and a security module such as AppArmor that permits it")
 	errHidden = errors.New("KFD does not show who computes with a GPU: its files in /sys/class/kfd/kfd/proc may not be read, " +
 		"or the GPU has neither cu_occupancy nor gpu_busy_percent")
 	errBoth = errors.Join(errDenied, errHidden)
@@ -75,6 +78,7 @@ func New(options Options) *Source {
 		kfd:   newKFD(filepath.Join(options.Root, "sys/class/kfd/kfd/proc")),
 		nodes: map[string]string{},
 		byKey: map[key]*client{},
+		clock: time.Now,
 	}
 	s.look.each = s.descriptor
 	return s
@@ -95,7 +99,7 @@ func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
 		s.discover()
 		s.discovered = now
 	}
-	if len(s.devices) == 0 {
+	if !slices.ContainsFunc(s.devices, (*device).tells) {
 		return nil, nil
 	}
 	if s.text == nil {
@@ -116,12 +120,13 @@ func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
 // trouble returns what keeps some use of GPUs from being known.
 func (s *Source) trouble() error {
 	hidden := slices.ContainsFunc(s.devices, func(d *device) bool { return d.hidden })
+	denied := s.processes.denied > 0 && (hidden || slices.ContainsFunc(s.devices, (*device).reported))
 	switch {
-	case hidden && s.processes.denied > 0:
+	case hidden && denied:
 		return errBoth
 	case hidden:
 		return errHidden
-	case s.processes.denied > 0:
+	case denied:
 		return errDenied
 	}
 	return nil

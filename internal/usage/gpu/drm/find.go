@@ -17,7 +17,7 @@ import (
 // What finding clients may cost.
 const (
 	// perSecond is the budget of an interval for each second of it, minBudget and maxBudget bound it, and firstBudget is that of
-	// the first Read. They are in microseconds of the estimates below.
+	// the first Read. They are in microseconds of the estimates below. What a look takes beyond it, later intervals lack.
 	perSecond, minBudget, maxBudget, firstBudget = 6_000, 2_000, 30_000, 500_000
 	// What it costs, in microseconds, to look at a process, at a descriptor and at its text, and to ask for the number of
 	// descriptors. BenchmarkThisMachine measures them.
@@ -26,8 +26,9 @@ const (
 	sweepRows = 1024
 	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
 	maxLook = 2048
-	// maxTexts is how many of them may be read because they may be a GPU's.
-	maxTexts = 256
+	// maxTexts is how many of them may be read because they may be a GPU's, and maxTime how long a look by texts alone may take.
+	// The text of an epoll or inotify descriptor has a line for each file that it watches: 5000 of them take 12 ms.
+	maxTexts, maxTime = 256, 10 * time.Millisecond
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
 	// maxClients is how many clients are read each interval, and how many processes of KFD's, once for each of its GPUs.
@@ -42,12 +43,13 @@ const (
 type process struct {
 	pid    int32
 	from   int32 // the descriptor that the next look starts at
+	seen   int32 // the number of those before it
 	denied bool  // its descriptors may not be seen
 	start  time.Duration
 	// cpu is its CPU time when it was last known to have no other clients than those that are known.
 	cpu         uint64
 	due         time.Duration // when it is looked at again although the number of its descriptors is the same
-	descriptors int64         // their number, negative where the kernel does not tell it
+	descriptors int64         // their number, negative where it is not known
 }
 
 // processes are by slot.
@@ -98,7 +100,7 @@ func (s *Source) find(now time.Time, t *cpu.Table) {
 		budget = max(minBudget, min(int(now.Sub(s.last).Seconds()*perSecond), maxBudget))
 	}
 	l := &s.look
-	l.budget, l.now, l.table = budget, now, t
+	l.budget, l.now, l.table = budget+min(0, l.budget), now, t
 	s.lookAtLost(t)
 	s.passOn(now)
 	s.lookAtNew(t)
@@ -162,7 +164,7 @@ func opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie }
 // recount reports whether a process may have another number of descriptors than at the last look.
 func (s *Source) recount(row *cpu.Process, st *process) bool {
 	if st.descriptors < 0 {
-		return true
+		return false
 	}
 	s.look.budget -= countCost
 	n, err := s.numberOf(row.PID)
@@ -176,12 +178,13 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 }
 
 // numberOf returns the number of a process's descriptors: the size of their directory, from Linux 6.2 on (fs/proc/fd.c,
-// proc_fd_getattr). Before, it is 0.
+// proc_fd_getattr), for whoever asks. Before, it is 0.
 func (s *Source) numberOf(pid int32) (int64, error) {
 	n, err := s.proc.SizeOf(pid, "fd")
 	if s.entries != nil {
 		n = s.entries(n)
 	}
+	s.numbers = s.numbers || n > 0
 	return n, err
 }
 
@@ -219,13 +222,15 @@ type look struct {
 	next    int32 // where the next look goes on, 0 at the end
 	unread  bool  // a client could not be read
 	denied  bool
+	byText  bool // the links may not be read, and a GPU's descriptors are known by their texts
+	began   time.Time
 }
 
 // lookAt looks at the descriptors of a process.
 func (s *Source) lookAt(row *cpu.Process) {
 	st, known := s.processes.of(row)
 	l := &s.look
-	l.row, l.seen, l.texts, l.next, l.unread, l.denied, l.clients = row, 0, 0, 0, false, false, -1
+	l.row, l.seen, l.texts, l.next, l.unread, l.denied, l.byText, l.clients = row, 0, 0, 0, false, false, false, -1
 	l.from = 0
 	l.claimed = !s.last.IsZero() && row.Born && l.table.BornSinceLastScan(row)
 	if known {
@@ -233,22 +238,53 @@ func (s *Source) lookAt(row *cpu.Process) {
 		l.claimed = l.claimed || st.from == 0 && uint64(row.CPU-min(row.Used, row.CPU)) <= st.cpu
 	}
 	descriptors, err := s.numberOf(row.PID)
-	if err == nil {
-		err = s.proc.EachOf(row.PID, "fd", l.each)
+	if err == nil && (descriptors > 0 || !s.numbers) {
+		err = s.list(row.PID)
 	}
-	l.budget -= lookCost + descriptorCost*l.seen + textCost*l.texts
+	l.budget -= s.cost()
 	age := l.table.Now - row.Start
 	to := process{
-		pid: row.PID, start: row.Start, from: l.next, denied: l.denied || denied(err), cpu: uint64(row.CPU),
+		pid: row.PID, start: row.Start, from: l.next, seen: int32(l.seen), denied: l.denied || denied(err), cpu: uint64(row.CPU),
 		due: l.table.Now + max(minPause, min(age, maxPause)), descriptors: descriptors,
 	}
-	if err != nil || l.from != 0 || int64(l.seen) != descriptors {
+	if l.from != 0 {
+		to.seen += st.seen
+	}
+	if err != nil || int64(to.seen) != descriptors {
 		to.descriptors = -1
 	}
+	if err != nil && !to.denied {
+		to.due = l.table.Now
+	}
 	if l.next != 0 || l.unread {
-		to.cpu, to.descriptors = 0, -1
+		to.due, to.cpu, to.descriptors = l.table.Now, 0, -1
 	}
 	s.processes.set(st, to)
+}
+
+// list looks at each descriptor of a process. Only its owner and who has CAP_DAC_READ_SEARCH may look into the directory of the
+// links. From Linux 5.14 on, that of the texts needs the right to trace the process only (fs/proc/fd.c).
+func (s *Source) list(pid int32) error {
+	l := &s.look
+	err := s.proc.EachOf(pid, "fd", l.each)
+	if !denied(err) {
+		return err
+	}
+	if slices.ContainsFunc(s.devices, func(d *device) bool { return d.asleep }) {
+		l.unread = true // one of the texts may be its client's
+		return nil
+	}
+	l.byText, l.began = true, s.clock()
+	return s.proc.EachOf(pid, "fdinfo", l.each)
+}
+
+// cost returns what the look cost. What a text costs depends on what is open.
+func (s *Source) cost() int {
+	l := &s.look
+	if l.byText {
+		return max(lookCost+textCost*l.texts, int(s.clock().Sub(l.began).Microseconds()))
+	}
+	return lookCost + descriptorCost*l.seen + textCost*l.texts
 }
 
 // descriptor looks at one descriptor.
@@ -266,6 +302,14 @@ func (s *Source) descriptor(name []byte) bool {
 		return false
 	}
 	l.seen++
+	if l.byText {
+		l.texts++
+		s.open(int32(fd), nil, nil)
+		if s.clock().Sub(l.began) > maxTime {
+			l.next = int32(fd) + 1
+		}
+		return l.next == 0 && !l.denied
+	}
 	target, err := s.proc.LinkOf(l.row.PID, string(s.nameOf("fd/", int32(fd))), s.link)
 	if err != nil {
 		l.denied = l.denied || denied(err)
@@ -301,7 +345,8 @@ var otherNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "c
 // maxLink is how much of a descriptor's link is read.
 const maxLink = 128
 
-// open notes the client of a descriptor that may be a GPU's: its link is target, and names a device node.
+// open notes the client of a descriptor that may be a GPU's: its link is target, and names a device node. Both are nil if the
+// link may not be read.
 func (s *Source) open(fd int32, target, node []byte) {
 	l := &s.look
 	for _, d := range s.devices {
@@ -318,6 +363,10 @@ func (s *Source) open(fd int32, target, node []byte) {
 	s.info.parse(text)
 	d := s.deviceOf(&s.info, node)
 	if d == nil {
+		return
+	}
+	if !s.info.hasClient && target == nil {
+		d.silent = true
 		return
 	}
 	if !s.info.hasClient {
