@@ -7,6 +7,7 @@ package integration
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ receivers:
   energy:
     collection_interval: 1s
     initial_delay: 0s
-    processes: {max: 5}
+    PROCESSES
     metrics:
       container.cpu.time: {enabled: true}
 RECEIVER
@@ -47,7 +48,11 @@ service:
 // startsCollector starts a collector with more settings of the receiver, one a line.
 func (g *guest) startsCollector(t *testing.T, name string, receiver ...string) *guestCollector {
 	t.Helper()
-	text := strings.NewReplacer("NAME", name, "RECEIVER", "    "+strings.Join(receiver, "\n    ")).Replace(guestConfig)
+	processes := "processes: {max: 5}"
+	if slices.ContainsFunc(receiver, func(line string) bool { return strings.HasPrefix(line, "processes:") }) {
+		processes = ""
+	}
+	text := strings.NewReplacer("NAME", name, "PROCESSES", processes, "RECEIVER", "    "+strings.Join(receiver, "\n    ")).Replace(guestConfig)
 	g.writes(t, "/tmp/"+name+".yaml", text)
 	g.starts(t, name, "", "/otelcol-energy", "--config", "/tmp/"+name+".yaml")
 	c := &guestCollector{guest: g, name: name, offset: g.clockOffset(t)}

@@ -70,30 +70,65 @@ downloads_kernel() {
 		say "could not download $image, see $log"
 }
 
-# downloads the newest 6.18 kernels for amd64 and arm64 from Debian 13's backports. apt looks there by a list and a
+# lets apt look into the backports of a release of Debian, by the options in the array options. It looks there by a list and a
 # state of its own, so the machine's sources stay as they are.
-downloads_backports() {
+backports() {
+	local apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+	apt=$PWD/$cache/apt-$1
+	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+	echo "deb [signed-by=$keyring] http://deb.debian.org/debian $1-backports main" >"$apt/sources.list"
+	options=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$apt/lists"
+		-o Dir::Cache="$apt/cache" -o APT::Architecture=amd64 -o APT::Architectures::=arm64)
+	timeout 60 apt-get "${options[@]}" update >>"$log" 2>&1 || say "apt-get update of $1-backports failed, see $log"
+}
+
+# downloads packages of these backports
+downloads_from_backports() {
+	say "Downloading $*"
+	(cd "$cache/debs" && timeout 180 apt-get "${options[@]}" download "$@") >>"$log" 2>&1 || {
+		say "could not download $*, see $log"
+		return 1
+	}
+}
+
+# prints the newest kernel of these backports with a name, a pattern
+newest_of_backports() {
+	apt-cache "${options[@]}" search --names-only "^linux-image-$1\$" | awk '{print $1}' | sort -V | tail -n 1
+}
+
+# downloads the newest 6.18 kernels for amd64 and arm64 from Debian 13's backports
+downloads_kernels_of_debian_13() {
 	if ls "$cache"/debs/linux-image-6.18.*_amd64.deb "$cache"/debs/linux-image-6.18.*_arm64.deb >/dev/null 2>&1; then
 		return
 	fi
-	local apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg architecture image
-	apt=$PWD/$cache/apt
-	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-	echo "deb [signed-by=$keyring] http://deb.debian.org/debian trixie-backports main" >"$apt/sources.list"
-	local options=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$apt/lists"
-		-o Dir::Cache="$apt/cache" -o APT::Architecture=amd64 -o APT::Architectures::=arm64)
-	timeout 60 apt-get "${options[@]}" update >>"$log" 2>&1 || say "apt-get update of trixie-backports failed, see $log"
+	local architecture image
+	backports trixie
 	for architecture in amd64 arm64; do
-		image=$(apt-cache "${options[@]}" search --names-only "^linux-image-6\.18\.[0-9]+\+deb13-$architecture\$" |
-			awk '{print $1}' | sort -V | tail -n 1)
+		image=$(newest_of_backports "6\.18\.[0-9]+\+deb13-$architecture")
 		if [ -z "$image" ]; then
 			say "trixie-backports has no linux-image-6.18.*-$architecture"
 			continue
 		fi
-		say "Downloading $image"
-		(cd "$cache/debs" && timeout 180 apt-get "${options[@]}" download "$image:$architecture") >>"$log" 2>&1 ||
-			say "could not download $image, see $log"
+		downloads_from_backports "$image:$architecture" || true
 	done
+}
+
+# downloads the newest 6.12 kernel from Debian 12's backports, and the files to build modules for it
+downloads_kernel_of_debian_12() {
+	if ls "$cache"/debs/linux-image-6.12.*_amd64.deb >/dev/null 2>&1; then
+		return
+	fi
+	local release
+	backports bookworm
+	release=$(newest_of_backports "6\.12\.[0-9]+\+deb12-amd64")
+	release=${release#linux-image-}
+	if [ -z "$release" ]; then
+		say "bookworm-backports has no linux-image-6.12.*-amd64"
+		return
+	fi
+	# The image comes last: if it exists, the download is complete.
+	downloads_from_backports "linux-headers-$release" "linux-headers-${release%-amd64}-common" "linux-kbuild-${release%-amd64}" &&
+		downloads_from_backports "linux-image-$release" || true
 }
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -108,7 +143,8 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	installs redfishtool redfishtool
 	installs chromium chromium fonts-dejavu-core
 	downloads_kernel
-	downloads_backports
+	downloads_kernel_of_debian_12
+	downloads_kernels_of_debian_13
 else
 	say "Nothing can be installed: that needs root and apt."
 fi

@@ -51,11 +51,26 @@ func debianKernel(t *testing.T) kernel {
 	require.NoError(t, os.MkdirAll(k.root, 0o755))
 	run(t, exec.Command("sh", "-c", `dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" "./boot/vmlinuz-$3" "./lib/modules/$3/kernel/drivers/powercap"`,
 		"sh", image, k.root, release))
-	for _, name := range []string{"linux-headers-" + release, "linux-headers-6.1.0-*-common", "linux-kbuild-6.1", "linux-compiler-gcc-12-x86"} {
-		found, err := filepath.Glob(filepath.Join(packages, name+"_*.deb"))
+	k.unpackHeaders(t, "6.1")
+	require.NoError(t, os.WriteFile(ready, nil, 0o644))
+	return k
+}
+
+// unpackHeaders unpacks what modules are built with, once. The version is as in the name of linux-kbuild-6.1. The test is skipped where
+// something was not downloaded.
+func (k kernel) unpackHeaders(t *testing.T, version string) {
+	t.Helper()
+	ready := filepath.Join(k.root, "headers-ready")
+	if _, err := os.Stat(ready); err == nil {
+		return
+	}
+	packages := filepath.Join(cache(t), "debs")
+	base := strings.TrimSuffix(k.release, "-amd64")
+	for _, name := range []string{"linux-headers-" + k.release + "_", "linux-headers-" + base + "-common_", "linux-kbuild-" + version + "[_.]", "linux-compiler-gcc-12-x86_"} {
+		found, err := filepath.Glob(filepath.Join(packages, name+"*.deb"))
 		require.NoError(t, err)
 		if len(found) == 0 {
-			t.Skipf("lacks %s in %s: apt-get download could not get it", name, packages)
+			t.Skipf("lacks %s*.deb in %s: apt-get download could not get it", name, packages)
 		}
 		for _, deb := range found {
 			run(t, exec.Command("dpkg-deb", "-x", deb, k.root))
@@ -68,7 +83,6 @@ func debianKernel(t *testing.T) kernel {
 	text = []byte(strings.ReplaceAll(string(text), "/usr/src/", k.root+"/usr/src/"))
 	require.NoError(t, os.WriteFile(makefile, text, 0o644))
 	require.NoError(t, os.WriteFile(ready, nil, 0o644))
-	return k
 }
 
 func (k kernel) headers() string { return filepath.Join(k.root, "usr/src/linux-headers-"+k.release) }
@@ -90,7 +104,8 @@ func (k kernel) buildModule(t *testing.T, dir, name string) string {
 	}
 	out := t.TempDir()
 	require.NoError(t, os.CopyFS(out, os.DirFS(dir)))
-	run(t, exec.Command("make", "-C", k.headers(), "M="+out, "CC="+compiler, "modules"))
+	// Type information for BPF needs pahole, and nothing here needs it.
+	run(t, exec.Command("make", "-C", k.headers(), "M="+out, "CC="+compiler, "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"))
 	return filepath.Join(out, name+".ko")
 }
 

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Command gpuload uses an emulated GPU (../gpu/emulated_gpu.c), in the ways in which processes come by a descriptor:
+//
+//	gpuload NODE RENDER COPY opens           opens the node
+//	gpuload NODE RENDER COPY waits FILE      opens it once the file is there
+//	gpuload NODE RENDER COPY forks FILE      opens it, starts a child that has it too, and closes it once the file is there
+//	gpuload NODE RENDER COPY brings SOCKET   opens it for who connects to the socket, passes the descriptor and keeps it, too
+//	gpuload NODE RENDER COPY gets SOCKET     gets it so
+//
+// RENDER and COPY are how much of the engines' time works for the descriptor, in 1/1000. Whoever has it prints that, and its PID.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	fmt.Fprintln(os.Stderr, "gpuload:", run(os.Args[1:])) // it is ended by a signal
+	os.Exit(1)
+}
+
+// run does what the arguments ask for. It returns if that fails.
+func run(args []string) error {
+	if len(args) < 4 {
+		return errors.New("usage: gpuload NODE RENDER COPY opens | waits FILE | forks FILE | brings SOCKET | gets SOCKET")
+	}
+	node, with, where := args[0], args[3], args[len(args)-1]
+	var w work
+	for i := range w {
+		n, err := strconv.ParseUint(args[1+i], 10, 32)
+		if err != nil {
+			return err
+		}
+		w[i] = uint32(n)
+	}
+	var fd int
+	var err error
+	switch with {
+	case "waits":
+		appears(where)
+		fallthrough
+	case "opens", "forks", "brings":
+		fd, err = unix.Open(node, unix.O_RDWR, 0)
+	case "gets":
+		fd, err = get(where)
+	case "has": // the child of forks
+		fd = inherited
+	}
+	if err != nil {
+		return err
+	}
+	if with != "has" && with != "brings" {
+		if err := w.begin(fd); err != nil {
+			return err
+		}
+	}
+	fmt.Println(with, os.Getpid())
+	switch with {
+	case "forks":
+		err = fork(fd, where)
+	case "brings":
+		err = bring(fd, where)
+	}
+	if err != nil {
+		return err
+	}
+	for { // it runs now and then, as processes do
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// work is the argument of the module's ioctl.
+type work [2]uint32
+
+// ioctlWork is DRM_IOW(DRM_COMMAND_BASE, struct work) (include/uapi/drm/drm.h).
+const ioctlWork = 1<<30 | unsafe.Sizeof(work{})<<16 | 'd'<<8 | 0x40
+
+func (w *work) begin(fd int) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), ioctlWork, uintptr(unsafe.Pointer(w))); errno != 0 {
+		return fmt.Errorf("ioctl: %w", errno)
+	}
+	return nil
+}
+
+// appears waits until a file is there.
+func appears(file string) {
+	for {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// inherited is the descriptor that the child of fork has the GPU by.
+const inherited = 3
+
+func fork(fd int, file string) error {
+	runtime.LockOSThread()                                               // the child ends with the thread that starts it
+	child := exec.Command("/proc/self/exe", os.Args[1], "0", "0", "has") //nolint:gosec // this program
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	f := os.NewFile(uintptr(fd), "gpu")
+	child.ExtraFiles = []*os.File{f}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	appears(file)
+	return f.Close()
+}
+
+// bring passes the descriptor to the process that connects.
+func bring(fd int, socket string) error {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		return err
+	}
+	_, _, err = conn.WriteMsgUnix([]byte{0}, unix.UnixRights(fd), nil)
+	return err
+}
+
+// get returns the descriptor that is passed.
+func get(socket string) (int, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return 0, err
+	}
+	control := make([]byte, unix.CmsgSpace(4))
+	if _, _, _, _, err := conn.ReadMsgUnix(make([]byte, 1), control); err != nil {
+		return 0, err
+	}
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return 0, err
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return 0, err
+	}
+	return fds[0], nil
+}
