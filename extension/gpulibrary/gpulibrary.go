@@ -50,8 +50,8 @@ type Device struct {
 	// Err is why neither is known, nil if one is.
 	Err error
 
-	// Elapsed is the time, up to At, that Busy and Users are of: that since the last poll that knew them. It is 0 at the first
-	// poll.
+	// Elapsed is the time that Busy, Users and Unattributed cover: up to At, since the last poll that knew them. It is 0 at the
+	// first poll.
 	Elapsed time.Duration
 	// Busy is how much of Elapsed the GPU worked.
 	Busy time.Duration
