@@ -145,7 +145,7 @@ func TestAProcessWithManyDescriptorsIsLookedAtOnceWhereLinksMayNotBeRead(t *test
 	assert.Len(t, w.source.clients, 1)
 }
 
-func TestBeforeLinux62AProcessIsLookedAtAgainWhenItIsTwiceAsOld(t *testing.T) {
+func TestBeforeLinux62TextsAreReadAgainWhenTheProcessIsTwiceAsOld(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")
 	w.source.entries = func(int64) int64 { return 0 }
@@ -154,7 +154,8 @@ func TestBeforeLinux62AProcessIsLookedAtAgainWhenItIsTwiceAsOld(t *testing.T) {
 	looks := []int{}
 	for second := range 60 {
 		w.source.look.seen = 0
-		w.pass(10)
+		_, err := w.passDenied([]string{"10/fd"}, 10)
+		require.NoError(t, err)
 		if w.source.look.seen > 0 {
 			looks = append(looks, second)
 		}

@@ -45,6 +45,7 @@ type process struct {
 	from   int32 // the descriptor that the next look starts at
 	seen   int32 // the number of those before it
 	denied bool  // its descriptors may not be seen
+	byText bool  // only their texts may be
 	start  time.Duration
 	// cpu is its CPU time when it was last known to have no other clients than those that are known.
 	cpu         uint64
@@ -164,7 +165,7 @@ func opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie }
 // recount reports whether a process may have another number of descriptors than at the last look.
 func (s *Source) recount(row *cpu.Process, st *process) bool {
 	if st.descriptors < 0 {
-		return false
+		return !st.byText && !st.denied
 	}
 	s.look.budget -= countCost
 	n, err := s.numberOf(row.PID)
@@ -244,7 +245,8 @@ func (s *Source) lookAt(row *cpu.Process) {
 	l.budget -= s.cost()
 	age := l.table.Now - row.Start
 	to := process{
-		pid: row.PID, start: row.Start, from: l.next, seen: int32(l.seen), denied: l.denied || denied(err), cpu: uint64(row.CPU),
+		pid: row.PID, start: row.Start, from: l.next, seen: int32(l.seen), cpu: uint64(row.CPU),
+		denied: l.denied || denied(err), byText: l.byText,
 		due: l.table.Now + max(minPause, min(age, maxPause)), descriptors: descriptors,
 	}
 	if l.from != 0 {
@@ -252,9 +254,6 @@ func (s *Source) lookAt(row *cpu.Process) {
 	}
 	if err != nil || int64(to.seen) != descriptors {
 		to.descriptors = -1
-	}
-	if err != nil && !to.denied {
-		to.due = l.table.Now
 	}
 	if l.next != 0 || l.unread {
 		to.due, to.cpu, to.descriptors = l.table.Now, 0, -1
