@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -93,6 +94,21 @@ func holdsToo(t *testing.T, nodes []openNode) int32 {
 	return int32(child.Process.Pid)
 }
 
+// clientsOf returns the clients of nodes, as those of a process.
+func clientsOf(nodes []openNode, pid int32) map[string]int32 {
+	isGPU := map[string]bool{} // a device that has a render node
+	for _, n := range nodes {
+		isGPU[n.device] = isGPU[n.device] || strings.Contains(n.Name(), "renderD")
+	}
+	clients := map[string]int32{}
+	for _, n := range nodes {
+		if id := n.client(); id != "" && isGPU[n.device] {
+			clients[n.device+" "+id] = pid
+		}
+	}
+	return clients
+}
+
 // Whatever opens the GPUs of this machine is found as often as the kernel's own files say, and once where several descriptors and
 // processes share it. A driver that prints no clients tells nothing of who uses its GPU.
 func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
@@ -104,19 +120,7 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	processes, source := cpu.NewProcfs("/"), New(Options{Root: "/"})
 	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
 
-	isGPU := map[string]bool{} // a device that has a render node
-	for _, n := range nodes {
-		isGPU[n.device] = isGPU[n.device] || strings.Contains(n.Name(), "renderD")
-	}
-	wanted := func() map[string]int32 {
-		want := map[string]int32{}
-		for _, n := range nodes {
-			if id := n.client(); id != "" && isGPU[n.device] {
-				want[n.device+" "+id] = self
-			}
-		}
-		return want
-	}
+	wanted := func() map[string]int32 { return clientsOf(nodes, self) }
 	var table cpu.Table
 	found := func() map[string]int32 {
 		require.NoError(t, processes.ReadProcesses(&table))
@@ -137,4 +141,34 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	for began := time.Now(); !maps.Equal(wanted(), found()); time.Sleep(50 * time.Millisecond) {
 		require.Less(t, time.Since(began), time.Minute, "clients that a process opened later")
 	}
+}
+
+// Who may trace processes finds the clients of other users by their texts, from Linux 5.14 on.
+func TestClientsOfThisMachinesOtherUsersAreFoundByTexts(t *testing.T) {
+	needsTracing(t)
+	nodes := openNodes(t)
+	if len(nodes) == 0 {
+		t.Skip("lacks a DRM node that may be opened")
+	}
+	child := holdsToo(t, nodes)
+	for _, n := range nodes {
+		require.NoError(t, n.Close())
+	}
+	processes, source := cpu.NewProcfs("/"), New(Options{Root: "/"})
+	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
+	var table cpu.Table
+	require.NoError(t, processes.ReadProcesses(&table))
+	defer unprivileged.Reads(t)()
+	if _, err := source.Read(time.Now(), &table); err != nil {
+		require.ErrorIs(t, err, errDenied) // of processes that refuse to be traced
+	}
+	found, byText := map[string]int32{}, false
+	for _, c := range source.clients {
+		found[fmt.Sprintf("%s %d", c.device.name, c.id)] = c.pid
+	}
+	for _, p := range source.processes.bySlot {
+		byText = byText || p.pid == child && p.byText && !p.denied
+	}
+	assert.Equal(t, clientsOf(nodes, child), found)
+	assert.True(t, byText)
 }

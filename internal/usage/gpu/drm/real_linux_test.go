@@ -91,13 +91,19 @@ func BenchmarkThisMachine(b *testing.B) {
 	})
 }
 
-// The right to trace processes is enough, from Linux 5.14 on.
-func TestThisMachinesOtherUsersAreLookedAtByTexts(t *testing.T) {
+// needsTracing skips a test that needs root with CAP_SYS_PTRACE.
+func needsTracing(t *testing.T) {
+	t.Helper()
 	var caps [2]unix.CapUserData
 	require.NoError(t, unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]))
 	if os.Geteuid() != 0 || caps[0].Effective&(1<<unix.CAP_SYS_PTRACE) == 0 {
 		t.Skip("needs root with CAP_SYS_PTRACE")
 	}
+}
+
+// The right to trace processes is enough, from Linux 5.14 on.
+func TestThisMachinesOtherUsersAreLookedAtByTexts(t *testing.T) {
+	needsTracing(t)
 	other := exec.CommandContext(t.Context(), "sleep", "100")
 	require.NoError(t, other.Start())
 	defer func() { _, _ = other.Process.Kill(), other.Wait() }()
