@@ -27,8 +27,9 @@ type slice struct {
 	listed bool           // by this poll
 }
 
-// minActivity is how far two samples of the performance monitors must be apart.
-const minActivity = 100 * time.Millisecond
+// minActivity is how far two polls are apart that sample the performance monitors. The samples must be 100 ms apart, and not each poll
+// takes as long as the one before to come to a slice.
+const minActivity = 150 * time.Millisecond
 
 // forgetSlices frees what is held of slices.
 func (b *board) forgetSlices() {
@@ -67,13 +68,8 @@ func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) erro
 	if err != nil {
 		return fmt.Errorf("MIG devices: %w", err)
 	}
-	if g.multiprocessors == 0 {
-		if g.multiprocessors, err = b.device.Multiprocessors(); err != nil {
-			return fmt.Errorf("multiprocessors: %w", err)
-		}
-		if g.multiprocessors == 0 {
-			return errNoMultiprocessors
-		}
+	if err := g.measure(b.device); err != nil {
+		return err
 	}
 	g.pids = g.pids[:0]
 	for _, s := range g.slices {
@@ -105,6 +101,20 @@ func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) erro
 		}
 	}
 	g.drop()
+	return nil
+}
+
+// measure finds out how many multiprocessors the GPU has, if that is not known yet.
+func (g *slicing) measure(device nvml.Device) (err error) {
+	if g.multiprocessors > 0 {
+		return nil
+	}
+	if g.multiprocessors, err = device.Multiprocessors(); err != nil {
+		return fmt.Errorf("multiprocessors: %w", err)
+	}
+	if g.multiprocessors == 0 {
+		return errNoMultiprocessors
+	}
 	return nil
 }
 

@@ -100,16 +100,41 @@ func TestSlicesThatComeAndGo(t *testing.T) {
 	})
 }
 
+// To come to a slice takes some milliseconds, in one poll more than in the next.
+func TestPollsThatTakeLongerOrShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &unsteady{script: newMIG(&migDevice{id: "MIG-1", multiprocessors: 50, activity: 100, processes: []uint32{1}})}
+		p := poller(t, s)
+		for range 20 {
+			s.takes = 20*time.Millisecond - s.takes
+			if d := p.after(100*time.Millisecond - (20*time.Millisecond - s.takes)); d.UsageErr != nil {
+				t.Fatal(d.UsageErr)
+			}
+		}
+	})
+}
+
+// unsteady is a GPU whose slices take a while to list.
+type unsteady struct {
+	*script
+	takes time.Duration
+}
+
+func (u *unsteady) MIGDevices() ([]nvml.Device, error) {
+	time.Sleep(u.takes)
+	return u.script.MIGDevices()
+}
+
 func TestPollsCloserThanThePerformanceMonitors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := poller(t, newMIG(&migDevice{id: "MIG-1", multiprocessors: 50, activity: 100, processes: []uint32{1}}))
 		p.after(time.Second)
 		at := p.after(time.Second).At
-		if d := p.after(50 * time.Millisecond); !d.At.Equal(at) || d.Elapsed != 0 || d.UsageErr != nil {
-			t.Errorf("after 50 ms: %+v", d)
-		}
-		if d := p.after(50 * time.Millisecond); d.Elapsed != 100*time.Millisecond || !about(usedBy(d, 1), 50*time.Millisecond) {
+		if d := p.after(100 * time.Millisecond); !d.At.Equal(at) || d.Elapsed != 0 || d.UsageErr != nil {
 			t.Errorf("after 100 ms: %+v", d)
+		}
+		if d := p.after(100 * time.Millisecond); d.Elapsed != 200*time.Millisecond || !about(usedBy(d, 1), 100*time.Millisecond) {
+			t.Errorf("after 200 ms: %+v", d)
 		}
 	})
 }
