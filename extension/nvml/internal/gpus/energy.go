@@ -12,9 +12,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/extension/nvml/internal/nvml"
 )
 
-// energy reads a GPU's energy counter, or its power where there is no counter that works. It remembers the readings since the
-// moment that was handed out last: samples of utilization show some hundred milliseconds late, and the energy of the time that they
-// are of is wanted.
+// energy reads a GPU's energy counter, or its power where there is no counter that works. Samples of utilization show some hundred
+// milliseconds late. So it keeps the readings since the moment that was handed out last, and tells the energy at the moment of the last
+// sample.
 type energy struct {
 	points  []point // ascending in time
 	isPower bool

@@ -17,9 +17,10 @@ import (
 // was since the instant before, and with which process. UtilizationSamples lists the instants. ProcessUtilization tells each
 // process's mean over all instants since a timestamp, idle ones included, with the timestamp of the process's last sample. (It is
 // not documented so, but for different timestamps the sum over the processes stays the same:
-// https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the time for which the instants stand. A
-// library that lists the samples themselves gives itself away by two entries of one process in one answer, and by that their sum as
-// samples is closer to how busy the GPU was than as means; an entry then stands for one instant.
+// https://github.com/Syllo/nvtop/issues/110.) A process's GPU time is that mean, times the time for which the instants stand.
+//
+// Should a library list single samples instead, each stands for one instant. They are taken for samples once an answer had two entries
+// of one process, as long as their sum agrees better with how busy the GPU was than that of means.
 //
 // A process is weighed by the busiest part that it used: streaming multiprocessors, encoder or decoder. They work side by side, so
 // that their sum would count time twice, and a process that only encodes keeps the GPU busy too.
