@@ -58,8 +58,8 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// scriptedNVML is a libnvidia-ml.so.1 with two GPUs. Of the first one, whose power is 300 W, two processes use 60 and 20 %; the
-// other one is always used by the first of them and takes 100 W.
+// scriptedNVML is a libnvidia-ml.so.1 with two GPUs. Two processes use 60 and 20 % of the first one, whose power is 300 W. The first
+// of them always uses the other one, too, whose power is 100 W.
 type scriptedNVML struct {
 	library string
 	users   [2]string // PIDs
@@ -233,9 +233,20 @@ func (r *nvmlRun) hangs(t *testing.T) during {
 // meet opens a FIFO, which takes until the other end is open.
 func meet(t *testing.T, path string, flags int) {
 	t.Helper()
-	f, err := os.OpenFile(path, flags, 0)
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
+	met := make(chan error, 1)
+	go func() {
+		f, err := os.OpenFile(path, flags, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		met <- err
+	}()
+	select {
+	case err := <-met:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Fatalf("the library does not open %s", path)
+	}
 }
 
 // loses lets the first GPU be lost and come back.
