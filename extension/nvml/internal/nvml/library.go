@@ -24,6 +24,9 @@ func Open(name string) (Library, error) {
 	l := &library{loaded: loaded}
 	l.bind(loaded)
 	if err := l.initialize(); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: the collector must be allowed to open /dev/nvidiactl and the GPUs' devices", err)
+		}
 		return nil, errors.Join(fmt.Errorf("initialize %s: %w", name, err), purego.Dlclose(loaded))
 	}
 	return l, nil

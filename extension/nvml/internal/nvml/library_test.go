@@ -147,6 +147,7 @@ func TestLibraryOfAnotherKind(t *testing.T) {
 }
 
 func TestInitializationFails(t *testing.T) {
+	const devices = ": the collector must be allowed to open /dev/nvidiactl and the GPUs' devices"
 	scripted := nvmltest.New(t)
 	for _, test := range []struct {
 		code   string
@@ -155,8 +156,8 @@ func TestInitializationFails(t *testing.T) {
 		text   string
 	}{
 		{"9", DriverNotLoaded, fs.ErrNotExist, "the NVIDIA driver is not loaded"},
-		{"4", NoPermission, fs.ErrPermission, "no permission"},
-		{"17", OperatingSystem, fs.ErrPermission, "blocked by the operating system or a cgroup"},
+		{"4", NoPermission, fs.ErrPermission, "no permission" + devices},
+		{"17", OperatingSystem, fs.ErrPermission, "blocked by the operating system or a cgroup" + devices},
 		{"18", LibraryMismatch, LibraryMismatch,
 			"the NVML library and the kernel's driver have different versions: load the new driver, or reboot"},
 		{"30", Return(30), Return(30), "NVML error 30"},

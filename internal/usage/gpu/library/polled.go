@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,9 +95,17 @@ func (p *polled) call(f func() error) (err error) {
 		}
 	}()
 	if err := f(); err != nil {
-		return fmt.Errorf("%s: %w", p.Name, err)
+		return p.named(err)
 	}
 	return nil
+}
+
+// named returns an error with the library's name.
+func (p *polled) named(err error) error {
+	if errors.Is(err, fs.ErrPermission) { // not wrapped: it says nothing about the files of energy counters
+		return errors.New(p.Name + ": " + err.Error())
+	}
+	return fmt.Errorf("%s: %w", p.Name, err)
 }
 
 // take adds a device of a poll that ended at the time now. before are those of the same poll that were added before it.
@@ -111,7 +120,7 @@ func (p *polled) take(before []gpulibrary.Device, found gpulibrary.Device, now t
 	d := p.device(&found)
 	isCounted := d.take(&found, p.cgroups)
 	if found.Err != nil {
-		p.values = append(p.values, power.FailedValue(&d.zone, fmt.Errorf("%s: %w", p.Name, found.Err)))
+		p.values = append(p.values, power.FailedValue(&d.zone, p.named(found.Err)))
 		return
 	}
 	p.values = append(p.values, d.value(&found, isCounted))
