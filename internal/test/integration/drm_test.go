@@ -226,7 +226,7 @@ func (g *gpuGuest) requireShares(t *testing.T, when string, d during, busy float
 	energy := gainedIn(emissions, d, "hw.energy", "hw.type=gpu")
 	t.Logf("%s: %.3f J, of which %.2f %% active (true %.2f), unattributed %.6f J", when, energy, 100*active/energy, busy/10,
 		gainedIn(emissions, d, "system.unattributed.energy", zone))
-	assert.InEpsilon(t, busy/1000, active/energy, 0.05, "the counter is polled, and read at other moments than the clients")
+	assert.InEpsilon(t, busy/1000, active/energy, 0.1, "an emulated guest on a busy machine reads its clients some 100 ms after it looks at the clock")
 	for name, p := range permille {
 		got := gainedIn(emissions, d, "process.energy", zone, "process.pid="+g.pids[name]) / active
 		t.Logf("%s, %s: %.2f %%, true %.2f %%", when, name, 100*got, 100*p/all)
