@@ -179,7 +179,7 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 }
 
 // numberOf returns the number of a process's descriptors: the size of their directory, from Linux 6.2 on (fs/proc/fd.c,
-// proc_fd_getattr), for whoever asks. Before, it is 0.
+// proc_fd_getattr), which every user may ask for. Before, it is 0.
 func (s *Source) numberOf(pid int32) (int64, error) {
 	n, err := s.proc.SizeOf(pid, "fd")
 	if s.entries != nil {

@@ -5,7 +5,7 @@
 // https://docs.nvidia.com/deploy/nvml-api/
 //
 // The script is the file next to the library that has its name and the suffix .script. Each call reads it anew. It states
-// what the GPUs are at a time, so that whoever writes it sets the time, or lets the library follow the machine's clock. One
+// what the GPUs are at a time, so that its author sets the time, or lets the library follow the machine's clock. One
 // statement a line:
 //
 //   clock US | clock real          time in µs since the epoch; the machine's clock
