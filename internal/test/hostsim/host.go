@@ -336,7 +336,16 @@ func (r *renderer) prune(dir string, gone func(name string) bool) {
 	}
 }
 
+// remove removes a file, or a directory with what is in it. The texts of descriptors become empty first: who has one open sees that
+// the descriptor is gone, as with the kernel's.
 func (r *renderer) remove(dir string) {
+	texts, _ := filepath.Glob(filepath.Join(r.root, dir, "fdinfo/*")) // the pattern is well-formed
+	if filepath.Base(filepath.Dir(dir)) == "fdinfo" {
+		texts = append(texts, filepath.Join(r.root, dir))
+	}
+	for _, text := range texts {
+		r.fail(os.Truncate(text, 0))
+	}
 	r.fail(os.RemoveAll(filepath.Join(r.root, dir)))
 	maps.DeleteFunc(r.written, func(name, _ string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }

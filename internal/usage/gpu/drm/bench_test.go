@@ -95,6 +95,13 @@ func TestAnIntervalAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(50, c.pass))
 }
 
+func TestTheNumberOfTextsThatAreKeptIsBounded(t *testing.T) {
+	c := newCrowd(t, 0)
+	c.settle()
+	assert.Equal(t, maxKept, c.source.kept)
+	assert.Greater(t, len(c.source.clients), maxKept)
+}
+
 // BenchmarkRead measures an interval of one second with 200 processes that use 16 GPUs and 10,000 others of which 1,000 run.
 func BenchmarkRead(b *testing.B) {
 	c := newCrowd(b, 10_000)

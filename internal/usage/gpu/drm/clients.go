@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -34,6 +35,7 @@ type client struct {
 	since   time.Time     // when its counters were read last
 	used    units.CPUTime // in the interval, over all engine classes
 	lost    bool          // its descriptor is closed
+	text    kernfs.File   // of the holder's descriptor, if it is kept
 }
 
 // counter is the time or the cycles that engines of one class worked for a client.
@@ -125,12 +127,13 @@ func (s *Source) readClients(now time.Time) {
 			continue
 		}
 		c.lost, s.anyLost = true, true
+		s.drop(c)
 	}
 }
 
 // readClient reads a client's counters. It reports whether its descriptor still is the client's.
 func (s *Source) readClient(c *client, now time.Time) bool {
-	text, err := s.proc.ReadOf(c.pid, string(s.nameOf("fdinfo/", c.fd)), s.text)
+	text, err := s.textOf(c)
 	if err != nil {
 		return !gone(err)
 	}
@@ -140,6 +143,39 @@ func (s *Source) readClient(c *client, now time.Time) bool {
 	}
 	c.count(&s.info, now, false)
 	return true
+}
+
+// maxKept is how many texts are kept open: each takes a descriptor, and 5 KiB of the kernel's memory.
+const maxKept = 512
+
+// textOf reads the text of the descriptor by which a client is known. It is kept open: to read it again then takes a quarter of the
+// time of opening it anew (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor: each read looks for both, and fails once either is gone
+// (fs/proc/fd.c, seq_show).
+func (s *Source) textOf(c *client) ([]byte, error) {
+	if c.text.Path == "" {
+		if s.kept == maxKept {
+			return s.proc.ReadOf(c.pid, string(s.nameOf("fdinfo/", c.fd)), s.text)
+		}
+		s.kept++
+		c.text.Path = s.path("proc", strconv.Itoa(int(c.pid)), string(s.nameOf("fdinfo/", c.fd)))
+	}
+	return c.text.Read(s.text)
+}
+
+// drop closes a client's text if it is kept.
+func (s *Source) drop(c *client) {
+	if c.text.Path != "" {
+		_ = c.text.Close() // opened for reading: nothing can be lost
+		c.text.Path = ""
+		s.kept--
+	}
+}
+
+// hold makes a process the one that has a client.
+func (s *Source) hold(c *client, h holder) {
+	s.drop(c)
+	c.holder = h
+	s.unsorted = true
 }
 
 // nameOf returns the name of a process's file of a descriptor. It is valid until the next call.
@@ -161,14 +197,14 @@ func (s *Source) meet(k key, h holder, claimed bool) {
 		s.clients, s.byKey[k] = append(s.clients, c), c
 		s.unsorted = true
 	case c.lost:
-		c.holder, c.lost = h, false
+		c.lost = false
+		s.hold(c, h)
 		c.count(&s.info, now, false)
-		s.unsorted = true
 	case c.pid == h.pid:
 	case c.yields(h):
-		c.other, c.holder = c.holder, h
+		c.other = c.holder
+		s.hold(c, h)
 		c.latest = max(c.latest, h.start)
-		s.unsorted = true
 	default:
 		c.other = h
 	}
@@ -192,8 +228,8 @@ func (s *Source) passOn(now time.Time) {
 	}
 	for _, c := range s.clients {
 		if c.lost && c.other.pid != 0 {
-			c.holder, c.other = c.other, holder{}
-			s.unsorted = true
+			s.hold(c, c.other)
+			c.other = holder{}
 			c.lost = !s.readClient(c, now)
 		}
 	}
@@ -207,6 +243,7 @@ func (s *Source) forgetLost() {
 	s.anyLost = false
 	s.clients = slices.DeleteFunc(s.clients, func(c *client) bool {
 		if c.lost {
+			s.drop(c)
 			delete(s.byKey, c.key)
 		}
 		return c.lost

@@ -36,7 +36,8 @@
 // Only descriptors that are known to be a client's are read each interval. New ones are found by looking at the descriptors of
 // processes that ran since they were last looked at: those that are new, those with another number of descriptors than before
 // (Linux 6.2), and the others when they are twice as old as at the last look, at most after a minute. What that may cost in an
-// interval is bounded. A process that sleeps opens nothing.
+// interval is bounded. A process that sleeps opens nothing. The process that reads is not looked at: the number of its own descriptors
+// changes with each client.
 //
 // A client that is found was opened since the last Read if its process did not run between the last look and that Read. All that
 // it used belongs to the interval then. Of any other client, only what it uses from now on does, as its earlier work is not known

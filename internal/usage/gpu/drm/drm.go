@@ -30,8 +30,10 @@ type Source struct {
 	devices    []*device         // by name
 	nodes      map[string]string // the device of each node: renderD128
 	discovered time.Time
+	self       int32 // PID of the process that reads, 0 where it is not known
 
 	clients   []*client
+	kept      int // texts of clients that stay open
 	byKey     map[key]*client
 	unsorted  bool // the clients are
 	anyLost   bool
@@ -89,6 +91,9 @@ func (s *Source) Close() error {
 	errs := []error{s.proc.Close(), s.kfd.proc.Close()}
 	for _, d := range s.devices {
 		errs = append(errs, d.close())
+	}
+	for _, c := range s.clients {
+		s.drop(c)
 	}
 	return errors.Join(errs...)
 }

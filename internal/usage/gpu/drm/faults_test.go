@@ -32,6 +32,30 @@ func TestAProcessThatClosesAndOpensAgainKeepsOnlyItsNewClient(t *testing.T) {
 	assert.Empty(t, w.source.byKey)
 }
 
+func TestOnlyTextsOfClientsAreKeptOpen(t *testing.T) {
+	w := watch(t)
+	w.addGPU(0, card, "amdgpu")
+	kept := func(want int) {
+		t.Helper()
+		assert.Equal(t, want, w.source.kept)
+		for _, c := range w.source.clients {
+			assert.True(t, c.text.IsOpen())
+		}
+	}
+	p := w.add(10, 1, render(3, 1), render(4, 2))
+	w.add(11, 1, render(3, 1))
+	w.pass()
+	w.pass()
+	kept(2)
+	p.Files = []hostsim.OpenFile{}
+	assert.Equal(t, map[int32]units.CPUTime{11: 0}, used(t, w.pass(10)), "by the other process's descriptor")
+	w.pass()
+	kept(1)
+	delete(w.Processes, 11)
+	w.pass()
+	kept(0)
+}
+
 func TestAPIDThatIsUsedAgainIsAnotherProcess(t *testing.T) {
 	w := watch(t)
 	w.addGPU(0, card, "amdgpu")

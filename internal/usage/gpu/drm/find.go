@@ -137,7 +137,7 @@ func (s *Source) lookAtNew(t *cpu.Table) {
 		if s.look.budget <= 0 {
 			return
 		}
-		if _, known := s.processes.of(row); !known && opens(row) {
+		if _, known := s.processes.of(row); !known && s.opens(row) {
 			s.lookAt(row)
 		}
 	}
@@ -153,14 +153,14 @@ func (s *Source) lookAtActive(t *cpu.Table) {
 			return
 		}
 		row := &t.Processes[t.Active[at]]
-		if st, known := s.processes.of(row); known && opens(row) && uint64(row.CPU) != st.cpu && (t.Now >= st.due || s.recount(row, st)) {
+		if st, known := s.processes.of(row); known && s.opens(row) && uint64(row.CPU) != st.cpu && (t.Now >= st.due || s.recount(row, st)) {
 			s.lookAt(row)
 		}
 	}
 }
 
-// opens reports whether a process may open anything.
-func opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie }
+// opens reports whether a process may open a GPU. The one that reads does not.
+func (s *Source) opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombie && row.PID != s.self }
 
 // recount reports whether a process may have another number of descriptors than at the last look.
 func (s *Source) recount(row *cpu.Process, st *process) bool {
@@ -201,7 +201,7 @@ func (s *Source) sweep(t *cpu.Table) {
 		}
 		s.nextRow = (s.nextRow + 1) % len(t.Processes)
 		row := &t.Processes[s.nextRow]
-		if st, known := s.processes.of(row); opens(row) && (!known || uint64(row.CPU) != st.cpu && t.Now >= st.due) {
+		if st, known := s.processes.of(row); s.opens(row) && (!known || uint64(row.CPU) != st.cpu && t.Now >= st.due) {
 			s.lookAt(row)
 		}
 	}

@@ -3,6 +3,8 @@
 package drm
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -55,6 +58,49 @@ func TestThisMachinesProcessesAreLookedAtOnce(t *testing.T) {
 	assert.LessOrEqual(t, changed, 5+known/2)
 }
 
+func TestTheProcessThatReadsIsNotLookedAt(t *testing.T) {
+	w := watchThisMachine(t)
+	assert.EqualValues(t, os.Getpid(), w.source.self)
+	for i := range w.table.Processes {
+		p := &w.table.Processes[i]
+		if p.PID == w.source.self {
+			_, known := w.source.processes.of(p)
+			assert.False(t, known)
+		}
+	}
+}
+
+func TestATextThatIsKeptOpenKeepsNoDescriptor(t *testing.T) {
+	r, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, r.Close()) }()
+	text := kernfs.File{Path: fmt.Sprint("/proc/self/fdinfo/", write.Fd())}
+	defer func() { assert.NoError(t, text.Close()) }()
+	buf := make([]byte, 512)
+	for range 2 {
+		got, err := text.Read(buf)
+		require.NoError(t, err)
+		assert.Contains(t, string(got), "flags:")
+	}
+	require.NoError(t, write.Close())
+	_, err = r.Read(buf)
+	require.ErrorIs(t, err, io.EOF, "the pipe has no writer any more")
+}
+
+func TestATextThatIsKeptOpenEndsWithItsProcess(t *testing.T) {
+	sleep := exec.Command("sleep", "60")
+	require.NoError(t, sleep.Start())
+	text := kernfs.File{Path: fmt.Sprintf("/proc/%d/fdinfo/0", sleep.Process.Pid)}
+	defer func() { assert.NoError(t, text.Close()) }()
+	buf := make([]byte, 512)
+	_, err := text.Read(buf)
+	require.NoError(t, err)
+	require.NoError(t, sleep.Process.Kill())
+	require.Error(t, sleep.Wait(), "it was killed")
+	_, err = text.Read(buf)
+	assert.True(t, gone(err), "%v", err)
+}
+
 // BenchmarkThisMachine measures what finding clients costs in the kernel: the number of a process's descriptors, and a look at
 // them by their links and, as another user with CAP_SYS_PTRACE, by their texts.
 func BenchmarkThisMachine(b *testing.B) {
@@ -79,6 +125,19 @@ func BenchmarkThisMachine(b *testing.B) {
 	}
 	b.Run("number", func(b *testing.B) {
 		each(b, func(i int) { _, _ = w.source.numberOf(w.table.Processes[i].PID) })
+	})
+	b.Run("text", func(b *testing.B) {
+		each(b, func(i int) { _, _ = w.source.proc.ReadOf(w.table.Processes[i].PID, "fdinfo/0", w.source.text) })
+	})
+	b.Run("text-kept", func(b *testing.B) {
+		texts := make([]kernfs.File, len(w.table.Processes))
+		for i := range texts {
+			texts[i].Path = fmt.Sprintf("/proc/%d/fdinfo/0", w.table.Processes[i].PID)
+		}
+		each(b, func(i int) { _, _ = texts[i].Read(w.source.text) })
+		for i := range texts {
+			require.NoError(b, texts[i].Close())
+		}
 	})
 	b.Run("look", func(b *testing.B) {
 		w.source.look.table = &w.table
