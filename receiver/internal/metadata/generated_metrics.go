@@ -572,7 +572,7 @@ type metricHwEnergy struct {
 // init fills hw.energy metric with initial data.
 func (m *metricHwEnergy) init() {
 	m.data.SetName("hw.energy")
-	m.data.SetDescription("Energy used by a hardware zone, one per socket or die, since the zone was first read.")
+	m.data.SetDescription("Energy used by a hardware zone, such as a CPU socket or a graphics card, since the zone was first read.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -795,7 +795,7 @@ type metricHwPower struct {
 // init fills hw.power metric with initial data.
 func (m *metricHwPower) init() {
 	m.data.SetName("hw.power")
-	m.data.SetDescription("Average power of a hardware zone, one per socket or die, over the interval just ended.")
+	m.data.SetDescription("Average power of a hardware zone, such as a CPU socket or a graphics card, over the interval just ended.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1446,7 +1446,7 @@ type metricSystemEnergy struct {
 // init fills system.energy metric with initial data.
 func (m *metricSystemEnergy) init() {
 	m.data.SetName("system.energy")
-	m.data.SetDescription("Energy used by the node since the receiver started, all sockets together, split into active and idle.")
+	m.data.SetDescription("Energy used by the node since the receiver started, all zones of a kind together, split into active and idle.")
 	m.data.SetUnit("J")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -1555,7 +1555,7 @@ type metricSystemPower struct {
 // init fills system.power metric with initial data.
 func (m *metricSystemPower) init() {
 	m.data.SetName("system.power")
-	m.data.SetDescription("Average power of the node over the interval just ended, all sockets together, split into active and idle.")
+	m.data.SetDescription("Average power of the node over the interval just ended, all zones of a kind together, split into active and idle.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)

@@ -279,7 +279,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Energy used by a hardware zone, one per socket or die, since the zone was first read.", mi.Description())
+					assert.Equal(t, "Energy used by a hardware zone, such as a CPU socket or a graphics card, since the zone was first read.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -376,7 +376,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.power"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Average power of a hardware zone, one per socket or die, over the interval just ended.", mi.Description())
+					assert.Equal(t, "Average power of a hardware zone, such as a CPU socket or a graphics card, over the interval just ended.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -627,7 +627,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.energy"] = true
 					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
 					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Energy used by the node since the receiver started, all sockets together, split into active and idle.", mi.Description())
+					assert.Equal(t, "Energy used by the node since the receiver started, all zones of a kind together, split into active and idle.", mi.Description())
 					assert.Equal(t, "J", mi.Unit())
 					assert.True(t, mi.Sum().IsMonotonic())
 					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
@@ -668,7 +668,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.power"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Average power of the node over the interval just ended, all sockets together, split into active and idle.", mi.Description())
+					assert.Equal(t, "Average power of the node over the interval just ended, all zones of a kind together, split into active and idle.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
