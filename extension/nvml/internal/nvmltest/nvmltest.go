@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux && (amd64 || arm64)
+
 // Package nvmltest builds a libnvidia-ml.so.1 whose GPUs are those of a script, so that tests load a real library where there
 // is no GPU. The head of libnvidia-ml/libnvidia-ml.c lists the statements of a script.
 package nvmltest
