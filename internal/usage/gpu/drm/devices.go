@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -141,9 +140,6 @@ func (s *Source) discover() {
 			s.found(name).present = true
 		}
 	}
-	self, _ := filepath.EvalSymlinks(s.path("proc/self"))   // it is missing in simulations
-	pid, _ := strconv.ParseInt(filepath.Base(self), 10, 32) // 0 if it is not a number
-	s.self = int32(pid)
 	s.kfd.discover(s)
 	for _, d := range s.devices {
 		if !d.present {

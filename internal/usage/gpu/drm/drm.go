@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
@@ -72,7 +73,7 @@ var (
 	errBoth = errors.Join(errDenied, errHidden)
 )
 
-// New returns a source. It touches nothing of the machine.
+// New returns a source. It looks at no GPU and no other process.
 func New(options Options) *Source {
 	s := &Source{
 		root:  options.Root,
@@ -81,9 +82,17 @@ func New(options Options) *Source {
 		nodes: map[string]string{},
 		byKey: map[key]*client{},
 		clock: time.Now,
+		self:  selfOf(options.Root),
 	}
 	s.look.each = s.descriptor
 	return s
+}
+
+// selfOf returns the PID of this process below a root, 0 where it is not known, as in a simulation.
+func selfOf(root string) int32 {
+	self, _ := filepath.EvalSymlinks(filepath.Join(root, "proc/self"))
+	pid, _ := strconv.ParseInt(filepath.Base(self), 10, 32)
+	return int32(pid)
 }
 
 // Close implements gpu.Source.

@@ -29,6 +29,7 @@ func watchThisMachine(t testing.TB) *watched {
 	require.NoError(t, w.Render())
 	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "proc")))
 	require.NoError(t, os.Symlink("/proc", filepath.Join(w.Root(), "proc")))
+	w.source.self = selfOf(w.Root())
 	require.NoError(t, w.processes.ReadProcesses(&w.table))
 	if _, err := w.source.Read(time.Now(), &w.table); err != nil {
 		require.ErrorIs(t, err, errDenied)
