@@ -806,7 +806,7 @@ func (u *oracleUsage) add(v *oracleUsage) {
 	u.elapsed += v.elapsed
 	u.energy += v.energy
 	u.claims = append(u.claims, v.claims...)
-	if u.elapsed > 5*time.Minute { // claims of those who ended are forgotten
+	if u.elapsed > 5*time.Minute { // claims of processes that ended are forgotten
 		for i := range u.claims {
 			u.claims[i].maybe = true
 		}

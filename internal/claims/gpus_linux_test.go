@@ -149,7 +149,7 @@ func TestABusyGPUWithoutKnownUsersIsNotSharedEqually(t *testing.T) {
 	n := newGPUNode(t, 1, 3, attribution.Rules{Idle: attribution.IdleEqual})
 	n.second(uses(0, 1), uses(0, 2))
 	active, idle := n.joules()
-	assert.Equal(t, map[string]float64{"1": 10, "2": 10}, idle, "of those who have it open")
+	assert.Equal(t, map[string]float64{"1": 10, "2": 10}, idle, "of the processes that have it open")
 	assert.Equal(t, map[string]float64{"1": 0, "2": 0}, active)
 	assert.InDelta(t, 20, n.unattributed(), 0)
 }

@@ -61,7 +61,7 @@ func (b *board) readSlices(d *gpulibrary.Device) time.Time {
 	return now
 }
 
-// readActivities makes users of the slices' processes. A slice that came since the last poll was used by nobody who can be named.
+// readActivities makes users of the slices' processes. The use of a slice that came since the last poll is unattributed.
 func (b *board) readActivities(d *gpulibrary.Device, elapsed time.Duration) error {
 	g := &b.slices
 	devices, err := b.device.MIGDevices()

@@ -122,7 +122,7 @@ func (u *usage) readInstants(device nvml.Device, now time.Time) ([]nvml.Utilizat
 	return u.clock.plausible(all, now), nil
 }
 
-// start takes what there is as the baseline. The time since usage was known, if it ever was, is that of nobody who can be named.
+// start takes what there is as the baseline. The time since usage was known, if it ever was, is unattributed.
 func (u *usage) start(d *gpulibrary.Device, instants []nvml.Utilization, entries []nvml.Sample, now time.Time) {
 	u.clock.start(instants, now)
 	u.users.reset()

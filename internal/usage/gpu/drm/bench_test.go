@@ -33,7 +33,7 @@ const (
 func newCrowd(t testing.TB, others int) *crowd {
 	w := watch(t)
 	if !strings.HasPrefix(w.Root(), "/dev/shm") {
-		t.Skip("no file system in memory")
+		t.Skip("lacks /dev/shm: the files of the crowd are to be in memory")
 	}
 	for card := range crowdCards {
 		w.addGPU(card, address(card), "amdgpu")
