@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package signal has quantities that change with time and place: the carbon intensity of electricity and its price.
+package signal
+
+import "time"
+
+// Rate is an amount per kWh of electricity, in millionths: µg of CO2e, or millionths of a unit of a currency. Prices may be
+// negative, carbon intensities not.
+type Rate int64
+
+// Period is a time in which a rate holds.
+type Period struct {
+	From, Until time.Time // Until is not included
+	Rate        Rate
+	Estimated   bool // by who tells the rate, not measured
+}
+
+// Mean is the mean of a rate over some time, each part weighted by its length.
+type Mean struct {
+	Rate      Rate
+	Estimated bool // a part of it is
+	Stale     bool // a part of it was told for an earlier time, and no later rate is known
+}
+
+// Signal is a quantity of one place. Mean is called on the path of the data: it neither blocks nor allocates. Whatever asks a
+// provider does it on a goroutine of its own.
+type Signal interface {
+	// Mean returns the mean from one moment to a later one. It is not ok where a part of that time is not known: nothing is
+	// assumed for it.
+	Mean(from, until time.Time) (m Mean, ok bool)
+}
