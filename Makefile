@@ -29,7 +29,7 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 
 GO_FILES := $(shell find receiver internal extension/gpulibrary \( -name '*.go' -o -name '*.o' \) -not -name '*_test.go' -not -path 'internal/test/*')
 GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/nvml -name '*.go' -not -name '*_test.go')
-ENERGY_FILES := $(shell find cmd/energy internal/power/*.go internal/power/model internal/kernfs internal/units -name '*.go' -not -name '*_test.go')
+ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
 .PHONY: help run top calibrate train build build-k8s build-gpu image image-gpu validate check-deploy test integration integration-k8s attack generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
