@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/receiver"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -31,6 +32,9 @@ type EmbeddedOptions struct {
 	// CPU, if set, is the only CPU time source: the energy of all that it does not show is unattributed. It is closed by
 	// Shutdown.
 	CPU cpu.Source
+	// StaticPower is what is known of the static power of zone kinds, in watts, all sockets together. It takes the place of the rule
+	// utilization.
+	StaticPower map[claims.Kind]float64
 }
 
 // DefaultConfig returns the receiver's configuration with its defaults.
@@ -44,6 +48,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.staticPower = o.StaticPower
 	if o.CPU != nil {
 		s.open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {
 			return cpu.NewReader(o.CPU, open), nil, nil

@@ -40,6 +40,8 @@ type energyScraper struct {
 	cgroups    *cgroup.Tree
 	keys       *claims.Keys // nil where CPU time is the only one
 	sampler    sampler
+	// staticPower is what is known of it beside the configuration, in watts.
+	staticPower map[claims.Kind]float64
 
 	ledger  *ledger // nil until the first measurement
 	emitted bool    // the last scrape returned the ledger, and it is not known yet whether it was delivered

@@ -19,18 +19,30 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 )
 
-const usage = `Usage: energy COMMAND [flags]
+// commands are the subcommands. Each returns the exit status.
+var commands = []struct {
+	name, does string
+	run        func(args []string) int
+}{
+	{"top", "show the top consumers of energy as a table", reported("top", top)},
+	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
+	{"train", "train a power model for machines that have no meter", reported("train", train)},
+}
 
-Commands:
-  top        show the top consumers of energy as a table
-  calibrate  fit a power curve to a wall meter's record
-  train      train a power model for machines that have no meter
-
-energy COMMAND -h lists the flags of a command.
-`
+func usage() string {
+	var b strings.Builder
+	b.WriteString("Usage: energy COMMAND [flags]\n\nCommands:\n")
+	for _, c := range commands {
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.does)
+	}
+	b.WriteString("\nenergy COMMAND -h lists the flags of a command.\n")
+	return b.String()
+}
 
 // errUsage reports invalid arguments, which have already been explained.
 var errUsage = errors.New("bad arguments")
@@ -39,23 +51,25 @@ func main() { os.Exit(exitCode(os.Args[1:])) }
 
 func exitCode(args []string) int {
 	if len(args) == 0 {
-		fmt.Fprint(os.Stderr, usage)
+		fmt.Fprint(os.Stderr, usage())
 		return 2
 	}
-	switch command := args[0]; command {
-	case "top":
-		return report(command, top(args[1:]))
-	case "calibrate":
-		return report(command, calibrate(args[1:]))
-	case "train":
-		return report(command, train(args[1:]))
-	case "help", "-h", "-help", "--help":
-		fmt.Print(usage)
+	if slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
+		fmt.Print(usage())
 		return 0
-	default:
-		fmt.Fprintf(os.Stderr, "energy: unknown command %q\n\n%s", command, usage)
-		return 2
 	}
+	for _, c := range commands {
+		if c.name == args[0] {
+			return c.run(args[1:])
+		}
+	}
+	fmt.Fprintf(os.Stderr, "energy: unknown command %q\n\n%s", args[0], usage())
+	return 2
+}
+
+// reported returns a subcommand whose error is told.
+func reported(name string, run func(args []string) error) func(args []string) int {
+	return func(args []string) int { return report(name, run(args)) }
 }
 
 // runParsed runs a subcommand until it ends or a signal ends it. It does not where its flags could not be parsed, or ask for help.

@@ -20,6 +20,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	zonekind "github.com/energyreceiver/energyreceiver/cmd/energy/internal/zone"
 )
 
 // maxBody is the most that is read of a response: 64 MiB hold about 100,000 processes.
@@ -170,13 +172,10 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 			}
 		}
 	}
-	whole := wholeMachine(zones)
-	for _, name := range slices.SortedFunc(maps.Keys(zones), byZone) {
-		z := zones[name]
-		if name != whole && slices.Contains(notAdded[whole], name) {
-			z.besides = whole
-		}
-		s.zones = append(s.zones, z)
+	names := slices.SortedFunc(maps.Keys(zones), zonekind.Compare)
+	for _, name := range names {
+		zones[name].besides = zonekind.Besides(name, names)
+		s.zones = append(s.zones, zones[name])
 	}
 	s.gpus = gpusOf(families)
 	s.processes = consumersOf(families, "process", zones)
@@ -184,23 +183,6 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 	s.pods = consumersOf(families, "k8s_pod", zones)
 	s.vms = consumersOf(families, "vm", zones)
 	return s
-}
-
-// notAdded has the zones that overlap with a zone.
-var notAdded = map[string][]string{
-	"package":  {"core", "uncore", "psys", "platform"},
-	"platform": {"core", "uncore", "psys", "gpu"},
-	"psys":     {"core", "uncore"},
-}
-
-// wholeMachine returns package, else the zone that stands in for it, empty if there is none.
-func wholeMachine(zones map[string]*zone) string {
-	for _, name := range []string{"package", "platform", "psys"} {
-		if zones[name] != nil {
-			return name
-		}
-	}
-	return ""
 }
 
 // gpusOf returns the node's GPUs, by their hw.id.
@@ -224,25 +206,6 @@ func gpusOf(families map[string]*dto.MetricFamily) []*gpu {
 		}
 	}
 	return slices.SortedFunc(maps.Values(byID), func(a, b *gpu) int { return strings.Compare(a.id, b.id) })
-}
-
-// byZone sorts package first, then dram, then gpu, then the rest by name.
-func byZone(a, b string) int {
-	rank := func(s string) int {
-		switch s {
-		case "package":
-			return 0
-		case "dram":
-			return 1
-		case "gpu":
-			return 2
-		}
-		return 3
-	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
-	}
-	return strings.Compare(a, b)
 }
 
 // consumersOf adds up the zones of each consumer of a kind, by descending power. Shares of idle energy are left out.
