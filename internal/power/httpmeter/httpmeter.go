@@ -12,8 +12,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 

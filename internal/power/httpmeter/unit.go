@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
 // Unit is what a number is in: a unit of power or of energy.

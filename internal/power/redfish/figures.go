@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
 )
 
 // figures are the properties that tell energy or power, in the order of preference.

@@ -20,8 +20,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
 )
 
 // maxLogout bounds how long Close waits for the BMC.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
 // rootPath is fixed by the specification (DSP0266, 6.3).

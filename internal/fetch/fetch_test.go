@@ -25,7 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/power/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
 )
 
 // get gets a URL whose query has a secret.

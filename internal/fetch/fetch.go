@@ -41,8 +41,9 @@ type Answer struct {
 
 // StatusError is an answer with any other status.
 type StatusError struct {
-	Code int
-	Body []byte // its first MaxAnswer bytes
+	Code   int
+	Header http.Header
+	Body   []byte // its first MaxAnswer bytes
 }
 
 // Error returns the status.
@@ -76,7 +77,7 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 	answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
 	switch {
 	case !good: // the status says more than what became of its body
-		return nil, &StatusError{Code: resp.StatusCode, Body: answer.Body[:min(len(answer.Body), MaxAnswer)]}
+		return nil, &StatusError{Code: resp.StatusCode, Header: resp.Header, Body: answer.Body[:min(len(answer.Body), MaxAnswer)]}
 	case err != nil:
 		return nil, explain(err)
 	case len(answer.Body) > MaxAnswer:
