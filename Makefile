@@ -46,8 +46,8 @@ run: build ## run the collector and show the top consumers until Ctrl-C (RUN_SEC
 	@ENERGY_PROMETHEUS_ENDPOINT=$(ENDPOINT) $(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s \
 		-log $(LOG) -- $(COLLECTOR) --config $(CONFIG)
 
-top: $(ENERGY) ## show the top consumers of a running collector
-	@$(ENERGY) top -endpoint http://$(ENDPOINT)/metrics -for $(RUN_SECONDS)s
+top: $(ENERGY) ## show the top consumers, of the running collector or else of this machine without one
+	@$(ENERGY) top $(if $(filter file,$(origin ENDPOINT)),,-endpoint http://$(ENDPOINT)/metrics) -for $(RUN_SECONDS)s
 
 calibrate: $(ENERGY) ## fit a power curve to a wall meter: FLAGS="-for 55m -wall wall.csv"
 	@$(ENERGY) calibrate -endpoint http://$(ENDPOINT)/metrics $(FLAGS)

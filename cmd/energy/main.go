@@ -2,12 +2,12 @@
 
 // Command energy shows what a collector with the energy receiver measures:
 //
-//	energy top [flags]                        a table of a collector that runs already
+//	energy top [flags]                        a table of a collector that runs already, or else of this machine
 //	energy top [flags] -- command [args...]   the same of a collector that it starts, and stops at the end
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
 //
-// It reads what the collector serves through its Prometheus exporter.
+// It reads what the collector serves through its Prometheus exporter. Without a collector, top has the receiver embedded.
 //
 // It is a module of its own, so that programs which import the receiver do not get its dependencies.
 package main

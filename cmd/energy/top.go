@@ -9,14 +9,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
+
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 const clearScreen = "\x1b[H\x1b[2J"
 
+const defaultEndpoint = "http://127.0.0.1:8889/metrics"
+
 type options struct {
 	endpoint string
+	given    bool   // the endpoint is not the default
+	local    bool   // no collector is asked
+	model    string // auto, none, or the path of a trained one
 	rows     int
 	interval time.Duration
 	wait     time.Duration
@@ -40,7 +46,10 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("energy top", flag.ContinueOnError)
 	fs.SetOutput(usage)
-	fs.StringVar(&o.endpoint, "endpoint", "http://127.0.0.1:8889/metrics", "URL of the collector's Prometheus exporter")
+	fs.StringVar(&o.endpoint, "endpoint", defaultEndpoint,
+		"URL of the collector's Prometheus exporter; where it is not given and nothing listens there, this command measures by itself")
+	fs.BoolVar(&o.local, "local", false, "measure without looking for a collector")
+	fs.StringVar(&o.model, "model", "auto", "what estimates power that no sensor measures, without a collector: auto, none, or the file of a trained model")
 	fs.IntVar(&o.rows, "n", 10, "rows of a table")
 	fs.DurationVar(&o.interval, "interval", 5*time.Second, "time between two tables")
 	fs.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
@@ -51,8 +60,11 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 		return o, err
 	}
 	o.command = fs.Args()
+	fs.Visit(func(f *flag.Flag) { o.given = o.given || f.Name == "endpoint" })
 	var err error
 	switch {
+	case o.local && (o.given || len(o.command) > 0):
+		err = errors.New("-local is for measuring without a collector: it takes neither -endpoint nor a command")
 	case o.interval <= 0:
 		err = errors.New("-interval must be above 0")
 	case o.rows < 1:
@@ -70,38 +82,67 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 
 // run shows tables until ctx or the time limit ends. It stops the command, if any, before it returns.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
-	var exited <-chan struct{}
-	if len(o.command) > 0 {
-		c, err := start(o.command, o.endpoint, o.logFile)
+	if o.local || !o.given && len(o.command) == 0 && refused(o.endpoint) {
+		cfg, err := localConfig(o.model, o.interval)
 		if err != nil {
 			return err
 		}
-		defer c.stop()
-		exited = c.exited
+		return runLocal(ctx, o, cfg, out)
 	}
-	return show(ctx, o, out, exited)
+	from := &collector{endpoint: o.endpoint, log: logTail{path: o.logFile}}
+	d := display{options: o, out: out, from: from, retries: 5}
+	if len(o.command) == 0 {
+		return d.show(ctx)
+	}
+	c, err := start(o.command, o.endpoint, o.logFile)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	// A collector started by this process has dropped no series yet, so everything must add up.
+	d.ledger.strict = true
+	d.exited = c.exited
+	d.last = from.log.last
+	return d.show(ctx)
+}
+
+// runLocal shows tables of this machine without a collector.
+func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, out io.Writer) (err error) {
+	from, err := openLocal(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.close()) }()
+	if !o.local {
+		from.why = fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint)
+	}
+	pause(ctx, min(o.interval, firstWindow))
+	d := display{options: o, out: out, from: from}
+	d.ledger.strict = true // it has the receiver's series from the first one on
+	return d.show(ctx)
 }
 
 // display is the state of top.
 type display struct {
 	options
 	out       io.Writer
+	from      source
+	retries   int             // how often to read again if sums do not add up
+	exited    <-chan struct{} // closed when the command has ended; nil if there is none
+	last      func(lines int) string
 	ledger    ledger
-	log       logTail
 	begin     time.Time
 	shown     bool // a table was shown
 	announced bool // the wait was announced
 	sums      check
-	err       error // of the last scrape
+	err       error // of the last read
 }
 
-func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{}) error {
-	d := display{options: o, out: out, log: logTail{path: o.logFile}, begin: time.Now()}
-	// A collector started by this process has dropped no series yet, so everything must add up.
-	d.ledger.strict = len(o.command) > 0
+func (d *display) show(ctx context.Context) error {
+	d.begin = time.Now()
 	var limit <-chan time.Time
-	if o.limit > 0 {
-		t := time.NewTimer(o.limit)
+	if d.limit > 0 {
+		t := time.NewTimer(d.limit)
 		defer t.Stop()
 		limit = t.C
 	}
@@ -116,25 +157,25 @@ func show(ctx context.Context, o options, out io.Writer, exited <-chan struct{})
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-exited:
+		case <-d.exited:
 			timer.Stop()
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", o.command[0], o.logFile, d.log.last(20))
+			return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", d.command[0], d.logFile, d.last(20))
 		case <-limit:
 			timer.Stop()
 			if !d.shown {
-				return noFigures(o.endpoint, d.err, &d.log)
+				return d.noFigures()
 			}
 			return d.sums.err()
 		}
 	}
 }
 
-// refresh scrapes once and shows the result. It returns when to scrape again, or that top is done.
+// refresh reads once and shows the result. It returns when to read again, or that top is done.
 func (d *display) refresh(ctx context.Context) (next time.Duration, done bool, err error) {
-	snap := d.scrape(ctx)
+	snap := d.read(ctx)
 	switch {
 	case ctx.Err() != nil:
 	case d.err == nil && snap.hasFigures():
@@ -143,24 +184,23 @@ func (d *display) refresh(ctx context.Context) (next time.Duration, done bool, e
 			return 0, true, d.sums.err()
 		}
 	case !d.shown && time.Since(d.begin) >= d.wait && (d.once || d.err != nil):
-		return 0, true, noFigures(d.endpoint, d.err, &d.log)
+		return 0, true, d.noFigures()
 	default:
 		return d.explain(), false, nil
 	}
 	return d.interval, false, nil
 }
 
-// scrape reads the endpoint. The exporter may be read while it takes in a batch, so scrape reads again if sums do not
-// add up.
-func (d *display) scrape(ctx context.Context) *snapshot {
+// read reads the figures. An exporter may be read while it takes in a batch, so read reads again if sums do not add up.
+func (d *display) read(ctx context.Context) *snapshot {
 	var snap *snapshot
-	if snap, d.err = scrape(ctx, d.endpoint); d.err != nil {
+	if snap, d.err = d.from.read(ctx); d.err != nil {
 		return snap
 	}
 	d.sums = d.ledger.add(snap)
-	for try := 0; try < 5 && !d.sums.ok() && ctx.Err() == nil; try++ {
+	for try := 0; try < d.retries && !d.sums.ok() && ctx.Err() == nil; try++ {
 		pause(ctx, 100*time.Millisecond)
-		if again, err := scrape(ctx, d.endpoint); err == nil {
+		if again, err := d.from.read(ctx); err == nil {
 			snap, d.sums = again, d.ledger.add(again)
 		}
 	}
@@ -175,10 +215,14 @@ func (d *display) table(snap *snapshot) {
 		fmt.Fprintln(d.out)
 	}
 	fmt.Fprint(d.out, render(snap, d.sums, d.rows, time.Now()))
-	if note := d.log.note(); note != "" {
+	d.writeNote()
+	d.shown = true
+}
+
+func (d *display) writeNote() {
+	if note := d.from.note(); note != "" {
 		fmt.Fprintln(d.out, note)
 	}
-	d.shown = true
 }
 
 // explain writes why there is no table, and returns when to look again.
@@ -186,12 +230,13 @@ func (d *display) explain() (next time.Duration) {
 	waiting := !d.shown && time.Since(d.begin) < d.wait
 	switch {
 	case !d.announced:
-		fmt.Fprintf(d.out, "Waiting for figures from %s\n", d.endpoint)
+		fmt.Fprintf(d.out, "Waiting for figures from %s\n", d.from.name())
+		d.writeNote()
 		d.announced = true
 	case d.shown && d.err != nil:
 		fmt.Fprintf(d.out, "No answer: %v\n", d.err)
 	case !d.shown && !waiting:
-		fmt.Fprintln(d.out, noFigures(d.endpoint, d.err, &d.log))
+		fmt.Fprintln(d.out, d.noFigures())
 	}
 	if waiting {
 		return min(d.interval, 500*time.Millisecond)
@@ -199,17 +244,16 @@ func (d *display) explain() (next time.Duration) {
 	return d.interval
 }
 
-func noFigures(endpoint string, err error, log *logTail) error {
-	var b strings.Builder
-	if err != nil {
-		fmt.Fprintf(&b, "nothing to show from %s: %v\nIs the collector running? `make run` starts it.", endpoint, err)
-	} else {
-		fmt.Fprintf(&b, "%s answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` configured.", endpoint)
+func (d *display) noFigures() error {
+	text := "nothing to show from " + d.from.name()
+	if d.err != nil {
+		text += ": " + d.err.Error()
 	}
-	if note := log.note(); note != "" {
-		b.WriteString("\n" + note)
+	text += "\n" + d.from.hint(d.err)
+	if note := d.from.note(); note != "" {
+		text += "\n" + note
 	}
-	return errors.New(b.String())
+	return errors.New(text)
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -276,7 +276,7 @@ func TestFlags(t *testing.T) {
 }
 
 func onceOptions(endpoint string) options {
-	return options{endpoint: endpoint, rows: 10, interval: 20 * time.Millisecond, wait: 200 * time.Millisecond, once: true}
+	return options{endpoint: endpoint, given: endpoint != defaultEndpoint, rows: 10, interval: 20 * time.Millisecond, wait: 200 * time.Millisecond, once: true}
 }
 
 func serve(t *testing.T, handler http.HandlerFunc) string {

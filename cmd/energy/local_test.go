@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+const podPath = "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f9619ff_8b86_4011_b42d_00c04fc964ff.slice/cri-containerd-"
+
+// aHost is a simulated machine with a process in a pod and one in a container.
+func aHost(t *testing.T) *hostsim.Host {
+	t.Helper()
+	h := hostsim.New(t.TempDir())
+	h.Processes[70] = &hostsim.Process{Comm: "go", Exe: "/usr/local/go/bin/go", Parent: 1}
+	h.Processes[71] = &hostsim.Process{Comm: "web", Exe: "/web", Parent: 1, Cgroup: podPath + strings.Repeat("a1", 32) + ".scope"}
+	h.Processes[72] = &hostsim.Process{Comm: "db", Exe: "/db", Parent: 1, Cgroup: "0::/system.slice/docker-" + strings.Repeat("b2", 32) + ".scope"}
+	return h
+}
+
+func configOf(t *testing.T, h *hostsim.Host, model string) *energyreceiver.Config {
+	t.Helper()
+	cfg, err := localConfig(model, time.Second)
+	require.NoError(t, err)
+	cfg.RootPath, cfg.CPUTime = h.Root(), "procfs"
+	return cfg
+}
+
+// tableOf returns what top shows of a host after it ran for the first window.
+func tableOf(t *testing.T, h *hostsim.Host, cfg *energyreceiver.Config) (text string, err error) {
+	t.Helper()
+	require.NoError(t, h.Render())
+	synctest.Test(t, func(t *testing.T) {
+		go func() {
+			time.Sleep(firstWindow / 2)
+			h.Run(firstWindow, map[int]int64{70: 25, 71: 10, 72: 5})
+			for _, z := range h.Zones {
+				z.Energy += 12_000_000
+			}
+			assert.NoError(t, h.Render())
+		}()
+		o := onceOptions(defaultEndpoint)
+		o.interval = time.Second
+		var out bytes.Buffer
+		err = runLocal(t.Context(), o, cfg, &out)
+		text = out.String()
+	})
+	return text, err
+}
+
+func TestTableOfThisMachine(t *testing.T) {
+	for name, zones := range map[string]map[string]*hostsim.Zone{
+		"local_measured": {"intel-rapl:0": {Name: "package-0", Max: 262_143_328_850, Energy: 5_000_000}},
+		"local_modeled":  {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := aHost(t)
+			maps.Copy(h.Zones, zones)
+			got, err := tableOf(t, h, configOf(t, h, "auto"))
+			require.NoError(t, err)
+			golden := filepath.Join("testdata", name+".golden")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), strings.ReplaceAll(got, h.Root(), ""))
+		})
+	}
+}
+
+func TestNoSensorAndNoModelIsAnError(t *testing.T) {
+	h := aHost(t)
+	_, err := tableOf(t, h, configOf(t, h, "none"))
+	require.ErrorContains(t, err, "nothing to show from this machine")
+	require.ErrorContains(t, err, "energy sensor:", "what the receiver says of it")
+	require.ErrorContains(t, err, "-model auto")
+}
+
+func TestAnEndpointThatWasGivenIsNotReplaced(t *testing.T) {
+	endpoint := "http://" + freeAddress(t) + "/metrics"
+	o, err := parseFlags([]string{"-once", "-wait", "0", "-endpoint", endpoint}, &bytes.Buffer{})
+	require.NoError(t, err)
+	require.ErrorContains(t, run(t.Context(), o, &bytes.Buffer{}), "nothing listens on 127.")
+
+	o.given = false // as if it were the default
+	require.NoError(t, run(t.Context(), o, &bytes.Buffer{}))
+}
+
+func TestLocalTakesNoCollector(t *testing.T) {
+	for _, args := range [][]string{{"-endpoint", defaultEndpoint}, {"-log", "x", "--", "otelcol"}} {
+		_, err := parseFlags(append([]string{"-local"}, args...), &bytes.Buffer{})
+		require.ErrorContains(t, err, "-local", args)
+	}
+}
+
+func TestMetricsHaveTheNamesOfTheExporter(t *testing.T) {
+	md := pmetric.NewMetrics()
+	resource := md.ResourceMetrics().AppendEmpty()
+	resource.Resource().Attributes().PutInt("process.pid", 7)
+	metrics := resource.ScopeMetrics().AppendEmpty().Metrics()
+	add := func(name, unit string) pmetric.Metric {
+		m := metrics.AppendEmpty()
+		m.SetName(name)
+		m.SetUnit(unit)
+		return m
+	}
+	fill := func(points pmetric.NumberDataPointSlice) pmetric.NumberDataPoint {
+		p := points.AppendEmpty()
+		p.SetDoubleValue(1.5)
+		p.SetTimestamp(pcommon.Timestamp(2_000_000))
+		p.Attributes().PutStr("energy.zone", "package")
+		return p
+	}
+	sum := add("process.energy", "J").SetEmptySum()
+	sum.SetIsMonotonic(true)
+	fill(sum.DataPoints())
+	fill(add("process.cost", "{EUR}").SetEmptySum().DataPoints())
+	power := add("process.power", "W").SetEmptyGauge().DataPoints()
+	fill(power)
+	fill(power).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	fill(add("hw.gpu.utilization", "1").SetEmptyGauge().DataPoints()).SetIntValue(1)
+	add("process.histogram", "J").SetEmptyHistogram()
+
+	found, err := familiesOf(md)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"hw_gpu_utilization_ratio", "process_cost", "process_energy_joules_total", "process_power_watts"},
+		slices.Sorted(maps.Keys(found)))
+	require.Len(t, found["process_power_watts"].GetMetric(), 1, "a point without a value ends its series")
+	m := found["process_energy_joules_total"].GetMetric()[0]
+	assert.Equal(t, map[string]string{"process_pid": "7", "energy_zone": "package"}, labelsOf(m))
+	assert.InDelta(t, 1.5, valueOf(m), 0)
+	assert.Equal(t, int64(2), m.GetTimestampMs())
+	assert.InDelta(t, 1, valueOf(found["hw_gpu_utilization_ratio"].GetMetric()[0]), 0)
+}
+
+func TestNotesKeepWhatHolds(t *testing.T) {
+	n := newNotes()
+	log := n.logger()
+	log.Debug("Something small")
+	log.Info("CPU time source selected", zap.String("source", "bpf"))
+	assert.Empty(t, n.String(), "nothing is wrong")
+
+	log.Info("CPU time source selected", zap.String("source", "procfs"), zap.NamedError("rejected", errors.New("load: not permitted; load: again")))
+	log.Info("Power model selected", zap.String("zone", "package"), zap.String("basis", "a CPU"), zap.String("expected_error", "17 %"))
+	log.Warn("Collection degraded", zap.String("condition", "GPU usage"), zap.Error(errors.New("unknown")))
+	log.Warn("Collection degraded", zap.String("condition", "GPU usage"), zap.Error(errors.New("known\x1b[2J")))
+	log.Warn("Setting has no effect", zap.String("setting", "a"))
+	assert.Equal(t, `CPU time source selected: source procfs; rejected: load: not permitted (docs/permissions.md)
+package is modeled from a CPU; expected error 17 %
+GPU usage: known?[2J
+Setting has no effect: setting a`, n.String())
+
+	log.Info("Collection recovered", zap.String("condition", "GPU usage"))
+	assert.NotContains(t, n.String(), "GPU usage")
+}

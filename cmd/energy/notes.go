@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// notes is a log of which only that is kept what says how good the figures are: warnings, what was taken because something better
+// was rejected, and what a model is made from. A condition is forgotten when it has ended.
+//
+// Its methods may be called concurrently.
+type notes struct {
+	zapcore.LevelEnabler
+
+	mu    sync.Mutex
+	lines []noted // in the order of their first mention
+}
+
+// noted is a line about one thing. A later line about the same thing replaces it.
+type noted struct {
+	about any // a comparable value
+	text  string
+}
+
+func newNotes() *notes { return &notes{LevelEnabler: zapcore.InfoLevel} }
+
+// With returns n: the receiver adds no fields.
+func (n *notes) With([]zapcore.Field) zapcore.Core { return n }
+
+// Sync does nothing.
+func (n *notes) Sync() error { return nil }
+
+// Check implements [zapcore.Core].
+func (n *notes) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if n.Enabled(e.Level) {
+		return c.AddCore(e, n)
+	}
+	return c
+}
+
+// Write implements [zapcore.Core].
+func (n *notes) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	encoder := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(encoder)
+	}
+	said := encoder.Fields
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	warned := e.Level >= zapcore.WarnLevel
+	switch condition := said["condition"]; {
+	case condition != nil && warned:
+		n.set(condition, fmt.Sprintf("%v: %v", condition, said["error"]))
+	case condition != nil:
+		n.lines = slices.DeleteFunc(n.lines, func(l noted) bool { return l.about == condition })
+	case said["basis"] != nil:
+		n.set(said["zone"], fmt.Sprintf("%v is modeled from %v; expected error %v", said["zone"], said["basis"], said["expected_error"]))
+	case said["rejected"] != nil:
+		// Of several errors the first says what is missing.
+		rejected, _, _ := strings.Cut(fmt.Sprint(said["rejected"]), "; ")
+		delete(said, "rejected")
+		n.set(e.Message, fmt.Sprintf("%s%s; rejected: %s (docs/permissions.md)", e.Message, listed(said), rejected))
+	case warned:
+		n.set(e.Message, e.Message+listed(said))
+	}
+	return nil
+}
+
+func (n *notes) set(about any, text string) {
+	for i := range n.lines {
+		if n.lines[i].about == about {
+			n.lines[i].text = text
+			return
+		}
+	}
+	n.lines = append(n.lines, noted{about, text})
+}
+
+// listed returns the fields of a log line.
+func listed(fields map[string]any) string {
+	if len(fields) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		parts = append(parts, fmt.Sprintf("%s %v", key, fields[key]))
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
+func (n *notes) logger() *zap.Logger { return zap.New(n) }
+
+// String returns a line for each note, without the last newline.
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lines := make([]string, len(n.lines))
+	for i, l := range n.lines {
+		lines[i] = clean(l.text)
+	}
+	return strings.Join(lines, "\n")
+}

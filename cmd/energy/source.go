@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/collector/confmap"
+
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// source is where the figures of a table come from.
+type source interface {
+	// read returns the figures of now.
+	read(ctx context.Context) (*snapshot, error)
+	// name says where they come from.
+	name() string
+	// hint says what to do where there are none.
+	hint(err error) string
+	// note returns what to say below the table, or "".
+	note() string
+}
+
+// collector is a collector's Prometheus exporter.
+type collector struct {
+	endpoint string
+	log      logTail // of the collector, if it was started here
+}
+
+func (c *collector) read(ctx context.Context) (*snapshot, error) { return scrape(ctx, c.endpoint) }
+func (c *collector) name() string                                { return c.endpoint }
+func (c *collector) note() string                                { return c.log.note() }
+
+func (c *collector) hint(err error) string {
+	if err != nil {
+		return "Is the collector running? `make run` starts it, and `energy top -local` needs none."
+	}
+	return "It answers, but has no energy figures: no sensor can be read, and the receiver has no `model:` configured."
+}
+
+// refused reports whether nothing listens where an endpoint is.
+func refused(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	c, err := net.DialTimeout("tcp", u.Host, time.Second)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// firstWindow is the time after which this machine's first figures are shown.
+const firstWindow = 500 * time.Millisecond
+
+// local is the receiver, embedded.
+type local struct {
+	receiver *energyreceiver.Embedded
+	notes    *notes
+	why      string // no collector is asked; "" where none was wanted
+}
+
+// openLocal returns the receiver after it has taken its baseline.
+func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) {
+	l := &local{notes: newNotes()}
+	var err error
+	if l.receiver, err = energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: l.notes.logger()}); err != nil {
+		return nil, err
+	}
+	if err := l.receiver.Start(ctx); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+// localConfig returns the receiver's configuration for a table. It has the settings of config.yaml that make a table.
+func localConfig(model string, interval time.Duration) (*energyreceiver.Config, error) {
+	settings := map[string]any{
+		"collection_interval": interval.String(),
+		"processes":           map[string]any{"min_energy": 0.01, "max": 500},
+		"metrics":             map[string]any{"hw.gpu.utilization": map[string]any{"enabled": true}},
+	}
+	switch model {
+	case "auto":
+		settings["model"] = model
+	case "none":
+	default:
+		settings["model"] = map[string]any{"file": model}
+	}
+	cfg := energyreceiver.DefaultConfig()
+	if err := confmap.NewFromStringMap(settings).Unmarshal(cfg); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.Validate()
+}
+
+func (l *local) close() error {
+	// What ends the table must not keep the receiver from closing what it opened.
+	return l.receiver.Shutdown(context.Background())
+}
+
+func (l *local) read(ctx context.Context) (*snapshot, error) {
+	md, err := l.receiver.Collect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := familiesOf(md)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of the receiver: %w", err)
+	}
+	return snapshotOf(found), nil
+}
+
+func (l *local) name() string { return "this machine" }
+func (l *local) note() string { return strings.Trim(l.why+"\n"+l.notes.String(), "\n") }
+
+func (l *local) hint(error) string {
+	return "No sensor can be read. `-model auto` estimates what the machine draws."
+}
