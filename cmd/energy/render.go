@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // render returns the tables of one scrape: the node, its largest consumers of each kind, and whether their energy adds up.
@@ -237,42 +239,8 @@ func short(id string) string {
 	return id
 }
 
-// clean replaces unprintable characters, so that a name cannot control the terminal.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
+func clean(s string) string { return figure.Clean(s) }
 
-func watts(w float64) string {
-	switch {
-	case w > 0 && w < 0.01:
-		return fmt.Sprintf("%.2f mW", 1e3*w)
-	case w > 0 && w < 1:
-		return fmt.Sprintf("%.0f mW", 1e3*w)
-	case w < 10:
-		return fmt.Sprintf("%.2f W", w)
-	default:
-		return fmt.Sprintf("%.1f W", w)
-	}
-}
+func watts(w float64) string { return figure.Watts(w) }
 
-func joules(e microjoules) string {
-	switch j := e.joules(); {
-	case j > 0 && j < 0.01:
-		return fmt.Sprintf("%.2f mJ", 1e3*j)
-	case j > 0 && j < 1:
-		return fmt.Sprintf("%.0f mJ", 1e3*j)
-	case j < 100:
-		return fmt.Sprintf("%.2f J", j)
-	case j < 10_000:
-		return fmt.Sprintf("%.1f J", j)
-	case j < 10_000_000:
-		return fmt.Sprintf("%.1f kJ", j/1e3)
-	default:
-		return fmt.Sprintf("%.1f MJ", j/1e6)
-	}
-}
+func joules(e microjoules) string { return figure.Joules(units.Energy(max(e, 0))) }

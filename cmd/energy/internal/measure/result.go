@@ -15,11 +15,13 @@ type Result struct {
 	Started time.Time
 	// Wall is how long the command ran. CPU is the CPU time of the command and of all its descendants.
 	Wall, CPU time.Duration
-	// Zones are the node's zone kinds, in the order in which they are shown.
+	// CPUTime says what the CPU time was counted by, for people: "the command's cgroup".
+	CPUTime string
+	// Zones are the node's zone kinds, in the order in which they are shown. It is empty where nothing measures or models energy.
 	Zones []Zone
 	// Phases divide the run. Their times and energies add up to those of the run. Empty unless the run was marked.
 	Phases []Phase
-	// Samples are the intervals of the run, in order. Their energies add up to those of the run.
+	// Samples are the intervals of the run, in order. Their energies and times add up to those of the run.
 	Samples []Sample
 	// Left are the processes that the command left behind.
 	Left []Process
@@ -29,15 +31,55 @@ type Result struct {
 	Notes []string
 }
 
+// Used returns the energy of the command in all zones that are added up.
+func (r *Result) Used() (sum units.Energy) {
+	for i := range r.Zones {
+		if z := &r.Zones[i]; z.Besides == "" {
+			sum = units.AddSaturating(sum, z.Used)
+		}
+	}
+	return sum
+}
+
+// Node returns the energy of the node in all zones that are added up.
+func (r *Result) Node() (sum units.Energy) {
+	for i := range r.Zones {
+		if z := &r.Zones[i]; z.Besides == "" {
+			sum = units.AddSaturating(sum, z.Node())
+		}
+	}
+	return sum
+}
+
 // Zone is a zone kind: package, dram, gpu, ...
 type Zone struct {
 	Name, Source string // energy.zone, energy.source
 	// Besides names the zone that contains this one, or overlaps with it, so that their energies are not added up. It is empty for
 	// zones that are added up.
 	Besides string
+	// Static is what the zone's static power is known from.
+	Static Static
 	// Used is the energy of the command: its share of Active. Active and Idle are the node's.
 	Used, Active, Idle units.Energy
+	// Missing is how much of the run's end the zone's meter had not told yet. What was used in it is in none of the energies.
+	Missing time.Duration
 }
+
+// Node returns the node's energy in the zone, active and idle.
+func (z *Zone) Node() units.Energy { return units.AddSaturating(z.Active, z.Idle) }
+
+// Static is what the static power of a zone is known from.
+type Static string
+
+// What static power is known from.
+const (
+	StaticModel         Static = "model"         // the power model's idle power
+	StaticConfiguration Static = "configuration" // attribution::static_power
+	StaticBaseline      Static = "baseline"      // the node's mean power before the command
+	StaticLearned       Static = "learned"       // what attribution::state_file has of this machine
+	StaticHypervisor    Static = "hypervisor"    // it reports this machine's part, which has none of its own
+	StaticUnknown       Static = "unknown"       // energy is split by utilization
+)
 
 // Phase is a part of a run, or several parts with one name.
 type Phase struct {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package figure writes figures for people: about three digits, and a unit.
+package figure
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Watts returns a power.
+func Watts(w float64) string {
+	switch {
+	case w > 0 && w < 0.01:
+		return fmt.Sprintf("%.2f mW", 1e3*w)
+	case w > 0 && w < 1:
+		return fmt.Sprintf("%.0f mW", 1e3*w)
+	case w < 10:
+		return fmt.Sprintf("%.2f W", w)
+	default:
+		return fmt.Sprintf("%.1f W", w)
+	}
+}
+
+// Joules returns an energy in joules.
+func Joules(e units.Energy) string {
+	switch j := e.Joules(); {
+	case j > 0 && j < 0.01:
+		return fmt.Sprintf("%.2f mJ", 1e3*j)
+	case j > 0 && j < 1:
+		return fmt.Sprintf("%.0f mJ", 1e3*j)
+	case j < 100:
+		return fmt.Sprintf("%.2f J", j)
+	case j < 10_000:
+		return fmt.Sprintf("%.1f J", j)
+	case j < 10_000_000:
+		return fmt.Sprintf("%.1f kJ", j/1e3)
+	default:
+		return fmt.Sprintf("%.1f MJ", j/1e6)
+	}
+}
+
+// WattHours returns an energy in watt-hours.
+func WattHours(e units.Energy) string {
+	switch wh := e.Joules() / 3600; {
+	case wh > 0 && wh < 1:
+		return digits(1e3*wh) + " mWh"
+	case wh < 1000:
+		return digits(wh) + " Wh"
+	default:
+		return digits(wh/1e3) + " kWh"
+	}
+}
+
+// digits returns a number with about three digits.
+func digits(v float64) string {
+	switch {
+	case v == 0 || v >= 99.95:
+		return fmt.Sprintf("%.0f", v)
+	case v < 0.1:
+		return fmt.Sprintf("%.2g", v)
+	case v < 9.995:
+		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.1f", v)
+	}
+}
+
+// Share returns a part of a whole in percent, "-" where there is no whole.
+func Share(part, whole units.Energy) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
+}
+
+// Seconds returns a time in seconds.
+func Seconds(d time.Duration) string {
+	switch s := d.Seconds(); {
+	case s < 10:
+		return fmt.Sprintf("%.3f s", s)
+	case s < 1000:
+		return fmt.Sprintf("%.1f s", s)
+	default:
+		return fmt.Sprintf("%.0f s", s)
+	}
+}
+
+// Clean replaces unprintable characters, so that a name cannot control the terminal.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
