@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emissions
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
+)
+
+// Config is the processor's configuration.
+type Config struct {
+	metadata.MetricsBuilderConfig `mapstructure:",squash"`
+
+	// Intensity is the carbon intensity of electricity. Without it there are no emissions.
+	Intensity configoptional.Optional[IntensityConfig] `mapstructure:"intensity"`
+	// Price is the price of electricity. Without it there is no cost.
+	Price configoptional.Optional[PriceConfig] `mapstructure:"price"`
+	// PUE is the power usage effectiveness, from 1 to maxPUE. All energy is multiplied by it.
+	PUE float64 `mapstructure:"pue"`
+	// Embodied are the emissions of making the machine. Without it they are not reported.
+	Embodied configoptional.Optional[EmbodiedConfig] `mapstructure:"embodied"`
+	// MaxSeries is how many series of energy have emissions and cost. The points of others are passed on without.
+	MaxSeries int `mapstructure:"max_series"`
+	// ForgetAfter is how long a series may be silent before it is forgotten.
+	ForgetAfter time.Duration `mapstructure:"forget_after"`
+
+	_ struct{} // keyed literals only
+}
+
+// EmbodiedConfig are the emissions of making, bringing and scrapping a machine, and the part of them that its use has. They are
+// those of https://sci-guide.greensoftware.foundation/M: M = TE * (TiR/EL) * (RR/ToR).
+type EmbodiedConfig struct {
+	// Total is SCI's TE: the embodied emissions of one machine in grams of CO2e.
+	Total float64 `mapstructure:"total"`
+	// Lifespan is SCI's EL: how long the machine is expected to be in use.
+	Lifespan time.Duration `mapstructure:"lifespan"`
+	// Share is SCI's RR/ToR: the part of the machine that is reserved, above 0, at most 1. A virtual machine has a part.
+	Share float64 `mapstructure:"share"`
+
+	_ struct{}
+}
+
+const (
+	maxPUE      = 10
+	maxEmbodied = 1e12 // g, a million tonnes
+	maxLifespan = 100 * 365 * 24 * time.Hour
+	// maxMaxSeries bounds the memory: a series takes some 200 bytes.
+	maxMaxSeries   = 10_000_000
+	minForgetAfter = time.Minute
+)
+
+// Validate checks what can be checked without asking a provider. Each error names its field.
+func (c *Config) Validate() error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+	}
+	if !c.Intensity.HasValue() && !c.Price.HasValue() && !c.Embodied.HasValue() {
+		errs = append(errs, errors.New("one of intensity, price and embodied must be set: there is no default"))
+	}
+	if !within(c.PUE, 1, maxPUE) {
+		wrong("pue", "must be from 1 to %d, is %v", maxPUE, c.PUE)
+	}
+	if c.MaxSeries < 1 || c.MaxSeries > maxMaxSeries {
+		wrong("max_series", "must be from 1 to %d, is %d", maxMaxSeries, c.MaxSeries)
+	}
+	if c.ForgetAfter < minForgetAfter {
+		wrong("forget_after", "must be at least %v, is %v", minForgetAfter, c.ForgetAfter)
+	}
+	return errors.Join(errs...)
+}
+
+// Validate checks the embodied emissions.
+func (c *EmbodiedConfig) Validate() error {
+	var errs []error
+	if !within(c.Total, 0, maxEmbodied) || c.Total == 0 {
+		errs = append(errs, fmt.Errorf("total: must be above 0 g and at most %v g, is %v", float64(maxEmbodied), c.Total))
+	}
+	if c.Lifespan < time.Hour || c.Lifespan > maxLifespan {
+		errs = append(errs, fmt.Errorf("lifespan: must be from %v to %v, is %v", time.Hour, maxLifespan, c.Lifespan))
+	}
+	if !within(c.Share, 0, 1) || c.Share == 0 {
+		errs = append(errs, fmt.Errorf("share: must be above 0 and at most 1, is %v", c.Share))
+	}
+	return errors.Join(errs...)
+}
+
+// within reports whether x is a number from low to high.
+func within(x, low, high float64) bool { return !math.IsNaN(x) && low <= x && x <= high }

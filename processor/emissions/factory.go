@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emissions
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/processorhelper"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
+)
+
+// NewFactory returns the factory of the emissions processor.
+func NewFactory() processor.Factory {
+	return processor.NewFactory(metadata.Type, createDefaultConfig,
+		processor.WithMetrics(createMetrics, metadata.MetricsStability))
+}
+
+func createDefaultConfig() component.Config {
+	return &Config{
+		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
+		PUE:                  1,
+		MaxSeries:            20_000,
+		ForgetAfter:          time.Hour,
+	}
+}
+
+// createMetrics asks nobody: validating a configuration calls it too.
+func createMetrics(ctx context.Context, set processor.Settings, cfg component.Config, next consumer.Metrics) (processor.Metrics, error) {
+	p, err := newEmissionsProcessor(cfg.(*Config), set)
+	if err != nil {
+		return nil, err
+	}
+	return processorhelper.NewMetrics(ctx, set, cfg, next, p.process,
+		processorhelper.WithStart(p.start), processorhelper.WithShutdown(p.shutdown),
+		processorhelper.WithCapabilities(consumer.Capabilities{MutatesData: true}))
+}
