@@ -2,25 +2,82 @@
 
 // Package phase divides energy among the phases of a run or of a day: install, build, test. One phase lasts until the next
 // begins or it ends. Outside of all phases the phase is None, so that the energies of the phases add up to the whole.
+//
+// Marks begin and end phases. They come as lines of text, through a Unix socket (Server, Send) or a file (File).
 package phase
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
-// None is the name of the time outside of all phases. No phase may be called so.
-const None = "none"
+const (
+	// None is the name of the time outside of all phases. No phase may be called so.
+	None = "none"
+	// MaxName is the longest name of a phase, in bytes.
+	MaxName = 100
+	// DefaultSocket is where the receiver listens, unless its configuration says otherwise.
+	DefaultSocket = "/run/energy/phases.sock"
+	// Variable is the environment variable that tells a command the path of the socket.
+	Variable = "ENERGY_PHASE_SOCKET"
+)
+
+// maxLine is the longest line in bytes, its end included.
+const maxLine = 256
+
+var errLong = fmt.Errorf("line longer than %d bytes", maxLine)
 
 // Mark begins a phase, which ends the one before it. With None it only ends that one.
 type Mark struct{ Phase string }
 
-// Share divides energy among phases in proportion to what was used in each since energy was last divided. A meter that is read
-// seldom thus tells its energy late and yet of the right phases.
-type Share struct {
-	phases []string
-	used   []uint64
+// Begin returns the mark that begins a phase. It fails if the name may not be one.
+func Begin(name string) (Mark, error) { return Mark{name}, checkName(name) }
+
+// End is the mark that ends a phase.
+var End = Mark{None}
+
+// String returns the line that Parse takes.
+func (m Mark) String() string {
+	if m == End {
+		return "end"
+	}
+	return "begin " + m.Phase
 }
 
-// Use notes what was used in a phase, in any unit.
-func (s *Share) Use(phase string, used uint64) {}
+// Parse returns the mark of a line without its end: "begin NAME" or "end". White space around the line and the name is ignored.
+func Parse(line string) (Mark, error) {
+	verb, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+	name = strings.TrimSpace(name)
+	switch {
+	case verb == "begin":
+		return Begin(name)
+	case verb == "end" && name == "":
+		return End, nil
+	}
+	return Mark{}, errors.New(`want "begin NAME" or "end"`)
+}
 
-// Divide divides energy, exactly.
-func (s *Share) Divide(e units.Energy, yield func(phase string, e units.Energy)) {}
+// checkName returns why a phase may not have a name, nil if it may. A name is text that can be printed on one line.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the phase has no name")
+	case name == None:
+		return fmt.Errorf("no phase can be called %q: that is the time outside of all phases", None)
+	case len(name) > MaxName:
+		return fmt.Errorf("the phase's name is longer than %d bytes", MaxName)
+	case !utf8.ValidString(name):
+		return errors.New("the phase's name is not UTF-8")
+	case name != strings.TrimSpace(name):
+		return errors.New("the phase's name begins or ends with a space")
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) {
+			return fmt.Errorf("the phase's name has %q, which cannot be printed", r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package phase
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestLinesThatAreMarks(t *testing.T) {
+	for line, want := range map[string]Mark{
+		"begin build": {"build"}, "begin [RUNTIME] warm up\r\n": {"[RUNTIME] warm up"}, "  begin   ä/b:c ": {"ä/b:c"},
+		"begin begin": {"begin"}, "begin end": {"end"}, "end": End, "end\n": End, "begin " + strings.Repeat("x", MaxName): {strings.Repeat("x", MaxName)},
+	} {
+		m, err := Parse(line)
+		require.NoError(t, err, line)
+		assert.Equal(t, want, m, line)
+	}
+}
+
+func TestLinesThatAreNoMarks(t *testing.T) {
+	for line, why := range map[string]string{
+		"": "want", "begin": "no name", "begin ": "no name", "begin none": "outside of all phases", "end build": "want", "Begin build": "want",
+		"begin\tbuild": "want", "begin a\tb": "cannot be printed", "begin a\x00": "cannot be printed", "begin \xff": "not UTF-8",
+		"begin a\u202eb": "cannot be printed", "begin " + strings.Repeat("x", MaxName+1): "longer than 100 bytes", "beginbuild": "want",
+	} {
+		_, err := Parse(line)
+		assert.ErrorContains(t, err, why, "%q", line)
+	}
+	_, err := Begin(" a")
+	assert.ErrorContains(t, err, "a space")
+}
+
+func FuzzParse(f *testing.F) {
+	for _, line := range []string{"begin build", "end", "begin none", "begin \xff", "begin  a b\r\n", "", "begin \u00a0"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		m, err := Parse(line)
+		if err != nil {
+			return
+		}
+		again, err := Parse(m.String())
+		if err != nil || again != m {
+			t.Fatalf("%q is %q, and that is %q, %v", line, m, again, err)
+		}
+		if m == End {
+			return
+		}
+		if len(m.Phase) == 0 || len(m.Phase) > MaxName || !utf8.ValidString(m.Phase) || strings.ContainsFunc(m.Phase, unicode.IsControl) {
+			t.Fatalf("%q", m.Phase)
+		}
+	})
+}
