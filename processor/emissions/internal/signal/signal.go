@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package signal has quantities that change with time and place: the carbon intensity of electricity and its price.
+//
+// A Constant, a Tariff and a Timeline are Signals. A Poller asks a Provider of package provider on a goroutine of its own, and
+// fills a Timeline with what it tells.
 package signal
 
 import "time"
@@ -18,15 +21,23 @@ type Period struct {
 
 // Mean is the mean of a rate over some time, each part weighted by its length.
 type Mean struct {
-	Rate      Rate
+	Rate      Rate // rounded to the nearest millionth
 	Estimated bool // a part of it is
-	Stale     bool // a part of it was told for an earlier time, and no later rate is known
+	Stale     bool // a part of it was told for an earlier time
 }
 
-// Signal is a quantity of one place. Mean is called on the path of the data: it neither blocks nor allocates. Whatever asks a
-// provider does it on a goroutine of its own.
+// Signal is a quantity of one place. Mean is called on the path of the data: it waits for no provider and does not allocate.
+// Whatever asks a provider does it on a goroutine of its own. A Signal may be used by several goroutines.
 type Signal interface {
-	// Mean returns the mean from one moment to a later one. It is not ok where a part of that time is not known: nothing is
-	// assumed for it.
+	// Mean returns the mean from one moment to a later one, or the rate at a moment if both are the same. It is not ok where a
+	// part of that time is not known: nothing is assumed for it.
 	Mean(from, until time.Time) (m Mean, ok bool)
+}
+
+// Constant is a Signal that never changes.
+type Constant Rate
+
+// Mean returns the rate. It is not ok if until is before from.
+func (c Constant) Mean(from, until time.Time) (Mean, bool) {
+	return Mean{Rate: Rate(c)}, !until.Before(from)
 }
