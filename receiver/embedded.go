@@ -4,11 +4,14 @@ package energyreceiver
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
@@ -16,56 +19,101 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
-// Embedded is the receiver in a program that is no collector. It measures when it is asked, and has no schedule of its own.
+// Embedded is the receiver in a program that is no collector. It measures when it is asked. On its own it measures only if the
+// configuration sets a sampling_interval, or an energy counter could wrap between two collections.
 //
 // Start takes the baseline, Collect returns what was used since then, and Shutdown ends it. An Embedded is not safe for
 // concurrent use.
-type Embedded struct {
-	scraper *energyScraper
-	host    component.Host
-}
+type Embedded struct{ scraper *energyScraper }
 
 // EmbeddedOptions are what an Embedded has in place of a collector.
 type EmbeddedOptions struct {
 	// Logger takes what the receiver has to say. It must be set.
 	Logger *zap.Logger
 	// CPU, if set, is the only CPU time source: the energy of all that it does not show is unattributed. It is closed by
-	// Shutdown.
+	// Shutdown. It divides nothing by CPU package, so all zones share the node's CPUs, whatever attribution::scope says.
 	CPU cpu.Source
 	// StaticPower is what is known of the static power of zone kinds, in watts, all sockets together. It takes the place of the rule
 	// utilization.
 	StaticPower map[claims.Kind]float64
+	// Container is the ID of the container to which all belongs that CPU shows. It has a series from the baseline on, however
+	// little it used. It must be set with CPU, and only then.
+	Container string
 }
+
+var errContainer = errors.New("a CPU time source needs a container, and a container a CPU time source")
 
 // DefaultConfig returns the receiver's configuration with its defaults.
 func DefaultConfig() *Config { return createDefaultConfig().(*Config) }
 
-// Embed returns an Embedded with a configuration that is valid. It touches nothing of the machine.
+// Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
+//
+// An extension that the configuration names is not there. What static power models learned is read from the state file, and
+// not written.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
-	telemetry := componenttest.NewNopTelemetrySettings()
-	telemetry.Logger = o.Logger
-	s, err := newEnergyScraper(cfg, receiver.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: telemetry})
+	if (o.CPU == nil) != (o.Container == "") {
+		return nil, errContainer
+	}
+	own := *cfg
+	own.Attribution.Storage = nil
+	if o.CPU != nil {
+		own.showContainer()
+	}
+	s, err := newEnergyScraper(&own, receiver.Settings{
+		ID: component.NewID(metadata.Type),
+		TelemetrySettings: component.TelemetrySettings{
+			Logger:         o.Logger,
+			TracerProvider: nooptrace.NewTracerProvider(),
+			MeterProvider:  noopmetric.NewMeterProvider(),
+			Resource:       pcommon.NewResource(),
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
 	s.staticPower = o.StaticPower
+	s.learning.readOnly = true
 	if o.CPU != nil {
+		s.container = o.Container
 		s.open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {
-			return cpu.NewReader(o.CPU, open), nil, nil
+			return cpu.NewReader(o.CPU, cpu.Options{Root: open.Root}), nil, nil
 		}
 	}
-	return &Embedded{scraper: s, host: componenttest.NewNopHost()}, nil
+	return &Embedded{scraper: s}, nil
+}
+
+// showContainer changes what would keep the only container from having a series of its own, with all of its energy.
+func (c *Config) showContainer() {
+	c.Containers.MinEnergy, c.Containers.Max = 0, max(c.Containers.Max, 2) // the container, and other
+	c.Metrics.ContainerEnergy.Enabled = true
+	c.Metrics.SystemEnergy.Enabled = true
+	c.Metrics.SystemUnattributedEnergy.Enabled = true
+	c.ResourceAttributes.ContainerID.Enabled = true
+	c.Attribution.Scope = ScopeNode
+	c.Attribution.Exclude = ExcludeConfig{}
 }
 
 // Start opens the meters and takes the baseline.
-func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx, e.host) }
+func (e *Embedded) Start(ctx context.Context) error { return e.scraper.start(ctx, noExtensions{}) }
 
-// Collect measures, and returns the ledger as metrics. The metrics count as delivered.
+var errNotMeasured = errors.New("the CPU times cannot be read")
+
+// Collect measures, and returns the ledger as metrics. The metrics count as delivered. After an error the next Collect covers
+// what this one missed.
 func (e *Embedded) Collect(ctx context.Context) (pmetric.Metrics, error) {
 	md, err := e.scraper.scrape(ctx)
+	if err == nil && md.ResourceMetrics().Len() == 0 {
+		err = errNotMeasured // the log has why
+	}
 	e.scraper.delivered(delivery{all: err == nil, some: err == nil})
 	return md, err
 }
 
 // Shutdown closes what Start opened.
 func (e *Embedded) Shutdown(ctx context.Context) error { return e.scraper.shutdown(ctx) }
+
+// noExtensions is the host of an Embedded.
+type noExtensions struct{}
+
+// GetExtensions implements component.Host.
+func (noExtensions) GetExtensions() map[component.ID]component.Component { return nil }

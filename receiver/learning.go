@@ -32,6 +32,8 @@ import (
 type learning struct {
 	cfg    *Config
 	logger *zap.Logger
+	// readOnly keeps what is stored as it is.
+	readOnly bool
 	// connect opens the store. It is nil where nothing is stored, and once a storage extension has panicked: it may hold
 	// its locks for ever.
 	connect func(context.Context) (store, error)
@@ -264,7 +266,7 @@ func (l *learning) due(now time.Time) bool {
 
 // save stores what is kept, and opens the store again if it could not be opened before.
 func (l *learning) save(ctx context.Context, now time.Time) {
-	if l.connect == nil || l.kept.Hardware == nil && l.kept.GPUs == nil {
+	if l.readOnly || l.connect == nil || l.kept.Hardware == nil && l.kept.GPUs == nil {
 		return
 	}
 	l.saved = now

@@ -43,6 +43,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
 			Unit:          s.cfg.Metrics.SystemdUnitEnergy.Enabled || s.cfg.Metrics.SystemdUnitPower.Enabled,
+			Everything:    s.container,
 		}),
 		Cgroups:   s.cgroups,
 		BootTime:  boot,
@@ -52,6 +53,9 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 		Requests:  l.rules.Idle == attribution.IdleRequested,
 		Topology:  s.cpu.Topology(),
 	})
+	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
+		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, m.Stamp)
+	}
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,
 		BuildInfo:            s.set.BuildInfo,

@@ -53,6 +53,10 @@ type energyScraper struct {
 	guests     guests
 
 	warnedOfGPUs bool // that their static power is not set
+
+	// container, if set, is the ID of the container of all processes that the CPU time source shows. It does not show the
+	// others.
+	container string
 }
 
 func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
@@ -216,7 +220,9 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 	}
 	s.welcomeGPUs(m.Readings)
 	s.logSelectedKeys()
-	s.visibility.Observe(m, s.ledger.Builder)
+	if s.container == "" {
+		s.visibility.Observe(m, s.ledger.Builder)
+	}
 	s.telemetry.scanned(time.Since(began))
 	return m
 }

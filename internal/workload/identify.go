@@ -31,6 +31,9 @@ type Identity struct {
 // Wanted selects what of an Identity is found that not everybody needs. The rest stays empty.
 type Wanted struct {
 	CommandLine, ProcessCgroup, Unit bool
+	// Everything, if set, is the ID of the container that all processes are in, short-lived ones included. Nothing else is found
+	// then, and no file is read.
+	Everything string
 }
 
 // maxFile bounds how much is read of a cgroup file or of a hypervisor's command line, which the kernel does not bound.
@@ -166,6 +169,10 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	if fresh {
 		e.pid, e.start, e.changed = p.PID, p.Start, true
 	}
+	if id.wanted.Everything != "" {
+		id.placeWithAll(e, p)
+		return
+	}
 	if p.Kernel && (fresh || p.Comm != e.comm) {
 		name := kernelThreadName(p.Comm.String())
 		e.changed = e.changed || name != e.identity.Executable
@@ -192,6 +199,15 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	if e.fromArgs != argsBefore || in != nil && (in.VM != units.VM{} || e.machine) {
 		id.noteMachine(e, p.Slot)
 	}
+}
+
+// placeWithAll places a process in the container that all processes are in. Its executable is known by the task's name.
+func (id *Identifier) placeWithAll(e *entry, p *cpu.Process) {
+	if p.Comm != e.comm {
+		e.comm, e.changed = p.Comm, true
+		e.identity.Executable = p.Comm.String()
+	}
+	e.identity.Container.ID = id.wanted.Everything
 }
 
 // note records that the process was looked at. err is why its cgroup could not be read.

@@ -66,6 +66,9 @@ func (id *Identifier) parse(file []byte) (Placement, delegate) {
 // PlaceShortLived returns the placement of short-lived processes, which were not identified, by the path of their cgroup
 // in version 2.
 func (id *Identifier) PlaceShortLived(path string) Placement {
+	if id.wanted.Everything != "" {
+		return Placement{Workload: units.Workload{Container: units.Container{ID: id.wanted.Everything}}}
+	}
 	p, _ := id.parse([]byte("0::" + path))
 	p.Container.ID, _ = id.holders.idOf(&p)
 	return p

@@ -107,6 +107,9 @@ func (r *Reader) Table() *Table { return &r.table }
 // a source that was replaced left it. After an error it is the time that was last known.
 func (r *Reader) ReadNode(now time.Time) (Node, error) {
 	r.now = now
+	if s, ok := r.source.(timed); ok {
+		s.setTime(now)
+	}
 	if r.runtime != nil {
 		r.scanErr = r.scan()
 	}

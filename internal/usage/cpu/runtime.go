@@ -18,9 +18,7 @@ import (
 //
 // A Runtime is not safe for concurrent use.
 type Runtime struct {
-	online *kernfs.Dir
-	buf    []byte
-	cpus   uint64
+	online onlineCPUs
 	stat   nodeReader
 	// stolen of had is the part of the CPUs' time that another machine had, in the second before the last count.
 	stolen, had units.CPUTime
@@ -42,21 +40,17 @@ type domainRuntime struct {
 
 // NewRuntime returns the CPU time of the node below root. It touches nothing.
 func NewRuntime(root string) *Runtime {
-	return &Runtime{
-		online: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")),
-		buf:    make([]byte, 4096),
-		stat:   newNodeReader(root),
-	}
+	return &Runtime{online: newOnlineCPUs(root), stat: newNodeReader(root)}
 }
 
 // Close closes the files.
-func (r *Runtime) Close() error { return errors.Join(r.online.Close(), r.stat.proc.Close()) }
+func (r *Runtime) Close() error { return errors.Join(r.online.dir.Close(), r.stat.proc.Close()) }
 
 // Node returns the node's CPU time after a scan that began at now, which must have a monotonic clock reading.
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	// While the number of CPUs cannot be read the last one stands: what the scan found that ran must not be lost.
-	if r.cpus == 0 || now.Sub(r.counted) >= recheck {
-		if err := r.countCPUs(); err != nil && r.cpus == 0 {
+	if r.online.cpus == 0 || now.Sub(r.counted) >= recheck {
+		if err := r.online.count(); err != nil && r.online.cpus == 0 {
 			return r.node, err
 		}
 		r.countStolen()
@@ -65,7 +59,7 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	if !r.at.IsZero() {
 		elapsed := units.CPUTime(max(now.Sub(r.at), 0))
 		busy := units.Advance(r.run, t.Run)
-		total := elapsed * units.CPUTime(r.cpus)
+		total := elapsed * units.CPUTime(r.online.cpus)
 		total = max(busy, total-portion(total, r.stolen, r.had))
 		// Untraced includes the whole lives of processes that ended, most of which was counted before.
 		untraced := min(t.Untraced, total-busy)
@@ -129,15 +123,27 @@ func (r *Runtime) countStolen() {
 	}
 }
 
-func (r *Runtime) countCPUs() error {
-	list, err := r.online.Read("online", r.buf)
+// onlineCPUs counts the CPUs that are online.
+type onlineCPUs struct {
+	dir  *kernfs.Dir
+	buf  []byte
+	cpus uint64 // 0 until they were counted
+}
+
+func newOnlineCPUs(root string) onlineCPUs {
+	return onlineCPUs{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
+}
+
+// count counts the CPUs. After an error the number is what it was.
+func (o *onlineCPUs) count() error {
+	list, err := o.dir.Read("online", o.buf)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", filepath.Join(r.online.Path(), "online"), err)
+		return fmt.Errorf("read %s: %w", filepath.Join(o.dir.Path(), "online"), err)
 	}
 	cpus := uint64(0)
 	if err := kernfs.ParseList(list, func(int) { cpus++ }); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(r.online.Path(), "online"), err)
+		return fmt.Errorf("%s: %w", filepath.Join(o.dir.Path(), "online"), err)
 	}
-	r.cpus = cpus
+	o.cpus = cpus
 	return nil
 }

@@ -117,3 +117,9 @@ type Partial interface {
 
 // divisible is a Source that divides CPU time by domain once it is told to.
 type divisible interface{ divide(*Topology) }
+
+// timed is a Source that counts time by the caller's clock.
+type timed interface {
+	// setTime is called before ReadNode with the time that the caller read.
+	setTime(now time.Time)
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// prefix is how the names of groups' cgroups begin. This process's ID and a number follow.
+const prefix = "energy-measure-"
+
+var made atomic.Uint64 // groups so far
+
+// cgroup is a cgroup that was made for a group, a child of this process's own.
+type cgroup struct {
+	parent, dir string
+	named       string   // its path in the hierarchy
+	held        *os.File // dir, locked: it is in use
+	counter     kernfs.File
+	buf         []byte
+}
+
+// hierarchy tells the hierarchies apart.
+type hierarchy struct {
+	name    string
+	isMount func(*procfs.MountInfo) bool
+	isOwn   func(*procfs.Cgroup) bool
+	counter string // the file with the CPU time
+}
+
+var (
+	unified = hierarchy{
+		name:    "cgroup v2",
+		isMount: func(m *procfs.MountInfo) bool { return m.FSType == "cgroup2" },
+		isOwn:   func(c *procfs.Cgroup) bool { return c.HierarchyID == 0 },
+		counter: "cpu.stat",
+	}
+	cpuacct = hierarchy{
+		name: "cgroup v1 cpuacct",
+		isMount: func(m *procfs.MountInfo) bool {
+			_, ok := m.SuperOptions["cpuacct"]
+			return ok && m.FSType == "cgroup"
+		},
+		isOwn:   func(c *procfs.Cgroup) bool { return slices.Contains(c.Controllers, "cpuacct") },
+		counter: "cpuacct.usage",
+	}
+)
+
+// own returns the directory of this process's own cgroup, and its path in the hierarchy.
+func (h *hierarchy) own(root string) (dir, path string, err error) {
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
+		return "", "", err
+	}
+	self, err := proc.Self()
+	if err != nil {
+		return "", "", err
+	}
+	cgroups, err := self.Cgroups()
+	if err != nil {
+		return "", "", err
+	}
+	mounts, err := self.MountInfo()
+	if err != nil {
+		return "", "", err
+	}
+	in := slices.IndexFunc(cgroups, func(c procfs.Cgroup) bool { return h.isOwn(&c) })
+	for _, m := range mounts {
+		if in < 0 || !h.isMount(m) {
+			continue
+		}
+		if below, ok := pathBelow(cgroups[in].Path, m.Root); ok {
+			return filepath.Join(m.MountPoint, below), cgroups[in].Path, nil
+		}
+	}
+	return "", "", fmt.Errorf("%s: this process's cgroup is not mounted", h.name)
+}
+
+// pathBelow returns the path of a cgroup below the root of a mount. It is not ok if the cgroup is not there.
+func pathBelow(path, root string) (below string, ok bool) {
+	if strings.HasPrefix(path, "/..") {
+		return "", false // outside of the cgroup namespace
+	}
+	below, ok = strings.CutPrefix(path, strings.TrimSuffix(root, "/"))
+	return below, ok && (below == "" || below[0] == '/')
+}
+
+// newCgroup makes a cgroup.
+func newCgroup(h *hierarchy, root string) (*cgroup, error) {
+	parent, path, err := h.own(root)
+	if err != nil {
+		return nil, err
+	}
+	removeStale(parent)
+	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), made.Add(1))
+	c := &cgroup{parent: parent, dir: filepath.Join(parent, name), named: filepath.Join(path, name), buf: make([]byte, 4096)}
+	if err := os.Mkdir(c.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make a cgroup: %w", err)
+	}
+	if c.held, err = os.Open(c.dir); err == nil {
+		err = unix.Flock(int(c.held.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		c.counter.Path = filepath.Join(c.dir, h.counter)
+		_, err = c.counter.Read(c.buf)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("use a cgroup: %w", err), c.close())
+	}
+	return c, nil
+}
+
+// removeStale removes the cgroups of groups whose process was killed, as far as nothing runs in them any more.
+func removeStale(parent string) {
+	stale, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range stale {
+		f, err := os.Open(dir)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = removeTree(dir)
+		}
+		_ = f.Close()
+	}
+}
+
+// removeTree removes a cgroup and those below it. It fails if a process is in one of them.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			_ = removeTree(filepath.Join(dir, e.Name())) // what stays makes the last line fail, too
+		}
+	}
+	return unix.Rmdir(dir)
+}
+
+// path implements counter.
+func (c *cgroup) path() string { return c.named }
+
+// Processes implements cpu.Group.
+func (c *cgroup) Processes(yield func(pid int32)) error { return eachProcess(c.dir, yield) }
+
+// eachProcess calls yield with each process of a cgroup and of those below it.
+func eachProcess(dir string, yield func(pid int32)) error {
+	listed, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(listed) {
+		if pid, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 10, 32); err == nil && pid > 0 {
+			yield(int32(pid)) // 0 is a process that this PID namespace does not show
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := eachProcess(filepath.Join(dir, e.Name()), yield); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// attempts is how often processes are moved out of a cgroup in which new ones may be made meanwhile.
+const attempts = 20
+
+// close moves the processes that are in the cgroup itself to the one around it, and removes the cgroup. Cgroups below it stay
+// with their processes.
+func (c *cgroup) close() error {
+	_ = c.counter.Close() // it was only read from
+	if c.held == nil {
+		return nil
+	}
+	defer func() { _ = c.held.Close(); c.held = nil }()
+	var err error
+	for range attempts {
+		if err = removeTree(c.dir); err == nil || !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		if moved := c.moveUp(); moved == 0 {
+			runtime.Gosched()
+			time.Sleep(time.Millisecond) // processes that end leave the cgroup a moment later
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the cgroup %s: %w", c.dir, err)
+	}
+	return nil
+}
+
+// moveUp moves processes to the cgroup around, and returns how many.
+func (c *cgroup) moveUp() (moved int) {
+	listed, err := os.ReadFile(filepath.Join(c.dir, "cgroup.procs"))
+	if err != nil {
+		return 0
+	}
+	for pid := range bytes.Lines(listed) {
+		if os.WriteFile(filepath.Join(c.parent, "cgroup.procs"), pid, 0) == nil {
+			moved++
+		}
+	}
+	return moved
+}
+
+// cgroupV2 counts in a cgroup of version 2. Its cpu.stat has usage_usec even where no controller is enabled
+// (cgroup-v2.rst, cpu.stat).
+type cgroupV2 struct{ *cgroup }
+
+func newCgroupV2(root string) (*cgroupV2, error) {
+	c, err := newCgroup(&unified, root)
+	if err != nil {
+		return nil, err
+	}
+	return &cgroupV2{c}, nil
+}
+
+func (*cgroupV2) method() Method { return CgroupV2 }
+
+// start implements counter.
+func (c *cgroupV2) start(fork func(cgroup int) error) error { return fork(int(c.held.Fd())) }
+
+// Used implements cpu.Group.
+func (c *cgroupV2) Used() (units.CPUTime, error) {
+	b, err := c.counter.Read(c.buf)
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(b) {
+		if text, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
+			usec, err := kernfs.ParseUintLine(text)
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", c.counter.Path, err)
+			}
+			return units.CPUTime(usec) * units.CPUTime(time.Microsecond), nil
+		}
+	}
+	return 0, fmt.Errorf("%s: it has no usage_usec", c.counter.Path)
+}
+
+// cgroupV1 counts in a cgroup of the cpuacct hierarchy. Its cpuacct.usage is in nanoseconds.
+type cgroupV1 struct {
+	*cgroup
+	own units.CPUTime // what this process used in it
+}
+
+func newCgroupV1(root string) (*cgroupV1, error) {
+	c, err := newCgroup(&cpuacct, root)
+	if err != nil {
+		return nil, err
+	}
+	return &cgroupV1{cgroup: c}, nil
+}
+
+func (*cgroupV1) method() Method { return CgroupV1 }
+
+// start implements counter. The thread that forks is in the cgroup meanwhile.
+func (c *cgroupV1) start(fork func(cgroup int) error) (err error) {
+	runtime.LockOSThread()
+	tid := []byte(strconv.Itoa(unix.Gettid()))
+	before := threadTime()
+	if err := os.WriteFile(filepath.Join(c.dir, "tasks"), tid, 0); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("%w: enter the cgroup: %w", errGroup, err)
+	}
+	err = fork(-1)
+	if back := os.WriteFile(filepath.Join(c.parent, "tasks"), tid, 0); back != nil {
+		return errors.Join(err, fmt.Errorf("leave the cgroup: %w", back)) // the thread stays locked, and ends with its goroutine
+	}
+	c.own += threadTime() - before
+	runtime.UnlockOSThread()
+	return err
+}
+
+func threadTime() units.CPUTime { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+
+// Used implements cpu.Group.
+func (c *cgroupV1) Used() (units.CPUTime, error) {
+	b, err := c.counter.Read(c.buf)
+	if err != nil {
+		return 0, err
+	}
+	nsec, err := kernfs.ParseUintLine(b)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", c.counter.Path, err)
+	}
+	return units.Advance(c.own, units.CPUTime(nsec)), nil
+}

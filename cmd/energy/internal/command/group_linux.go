@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// Group is the group of a command and its descendants.
+//
+// While a Group is open this process must start processes by Start only: all other children count as orphans that were
+// adopted, and are reaped. Those that it had before are left alone.
+//
+// The methods may be called concurrently.
+type Group struct {
+	options Options
+
+	mu       sync.Mutex
+	counter  counter
+	rejected error        // why the counter is no cgroup
+	children map[int]bool // that are not to be reaped here: of Start, until they are waited for, and those from before New
+	foreign  map[int]bool // children from before New
+	started  bool
+	used     units.CPUTime // the most that the counter showed
+}
+
+// counter counts the CPU time of a group. It implements cpu.Group.
+type counter interface {
+	cpu.Group
+	method() Method
+	path() string
+	// start calls fork, whose child must be in the group. fork makes the child in the cgroup v2 of a descriptor, unless that
+	// is negative.
+	start(fork func(cgroup int) error) error
+	close() error
+}
+
+// New makes a group. It never fails for want of a cgroup: Method tells how the group is counted, and Rejected why not better.
+func New(o Options) (*Group, error) {
+	o.Root = cmp.Or(o.Root, "/")
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become the reaper of orphans: %w", err)
+	}
+	g := &Group{options: o}
+	if err := g.leaveAlone(); err != nil {
+		return nil, err
+	}
+	if o.ChildTimes {
+		return g, g.countChildTimes(nil)
+	}
+	v2, err := newCgroupV2(o.Root)
+	if err == nil {
+		g.counter = v2
+		return g, nil
+	}
+	v1, errV1 := newCgroupV1(o.Root)
+	if errV1 == nil {
+		g.counter, g.rejected = v1, err
+		return g, nil
+	}
+	return g, g.countChildTimes(errors.Join(err, errV1))
+}
+
+// leaveAlone notes the children that this process has.
+func (g *Group) leaveAlone() error {
+	c, err := newChildTimes(g.options.Root, nil)
+	if err != nil {
+		return err
+	}
+	if c.scan {
+		if err := c.readAll(); err != nil {
+			return err
+		}
+	}
+	g.children, g.foreign = map[int]bool{}, map[int]bool{}
+	for _, pid := range c.childrenOf(os.Getpid()) {
+		g.children[pid], g.foreign[pid] = true, true
+	}
+	return nil
+}
+
+// countChildTimes counts child times from now on.
+func (g *Group) countChildTimes(rejected error) error {
+	g.rejected = rejected
+	c, err := newChildTimes(g.options.Root, g.foreign)
+	g.counter = c
+	return err
+}
+
+// Source returns a CPU time source of the group. The Group outlives the source.
+func (g *Group) Source() cpu.Source { return cpu.NewCommand(g.options.Root, g) }
+
+// Method returns how the group is counted. Start may change it.
+func (g *Group) Method() Method {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.counter.method()
+}
+
+// Rejected returns why better methods are not used, nil if there is none.
+func (g *Group) Rejected() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rejected
+}
+
+// Path returns the path of the group's cgroup in its hierarchy, for instance for `docker run --cgroup-parent`. It is empty if
+// there is none.
+func (g *Group) Path() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.counter.path()
+}
+
+// Used implements cpu.Group. It never decreases.
+func (g *Group) Used() (units.CPUTime, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reap()
+	used, err := g.counter.Used()
+	if err != nil {
+		return g.used, err
+	}
+	g.used = max(g.used, used)
+	return g.used, nil
+}
+
+// Processes implements cpu.Group.
+func (g *Group) Processes(yield func(pid int32)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.counter.Processes(yield)
+}
+
+// Close hands the processes of the group that still run over to the cgroup around it, and removes the group's. It kills none.
+func (g *Group) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reap()
+	return g.counter.close()
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package command
+
+import (
+	"errors"
+	"os"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// Group is the group of a command and its descendants. Only Linux has groups.
+type Group struct{}
+
+// Process is a command that was started.
+type Process struct{}
+
+var errLinux = errors.New("commands are measured on Linux only")
+
+// New fails.
+func New(Options) (*Group, error) { return nil, errLinux }
+
+func (*Group) Source() cpu.Source              { return nil }
+func (*Group) Method() Method                  { return "" }
+func (*Group) Rejected() error                 { return errLinux }
+func (*Group) Path() string                    { return "" }
+func (*Group) Start(Command) (*Process, error) { return nil, errLinux }
+func (*Group) Leftover() ([]Left, error)       { return nil, errLinux }
+func (*Group) Close() error                    { return nil }
+func (*Process) PID() int                      { return 0 }
+func (*Process) Wait() (Status, error)         { return Status{}, errLinux }
+func (*Process) Signal(os.Signal) error        { return errLinux }
+func (*Process) Relay() (stop func())          { return func() {} }

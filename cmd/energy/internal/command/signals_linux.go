@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"os"
+	"os/signal"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// passedOn are the signals that Relay passes on. A terminal sends the first three to all of its foreground process group. SIGTSTP
+// and SIGCONT are left to the kernel: at a terminal they reach the command, too.
+var (
+	fromTerminal = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH}
+	fromOthers   = []os.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
+)
+
+// Relay passes the signals that this process gets on to the command, until stop is called. Meanwhile they do not end this
+// process. Those that this process ignores stay ignored.
+//
+// What Ctrl-C and the like send, the command has got from the terminal already if this process is in the terminal's
+// foreground process group, and it is not sent again.
+func (p *Process) Relay() (stop func()) {
+	caught := slices.DeleteFunc(slices.Concat(fromTerminal, fromOthers), signal.Ignored)
+	signals, done := make(chan os.Signal, 16), make(chan struct{})
+	signal.Notify(signals, caught...)
+	go func() {
+		defer close(done)
+		for s := range signals {
+			if !slices.Contains(fromTerminal, s) || !isForeground() {
+				_ = p.Signal(s) // it may have ended
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		<-done
+	}
+}
+
+// isForeground reports whether this process is in the foreground process group of its terminal.
+func isForeground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false // it has none
+	}
+	defer func() { _ = tty.Close() }()
+	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && foreground == unix.Getpgrp()
+}
+
+// childOf returns the PID of the child that waitid(2) tells of, 0 if there is none. It follows three numbers, and is aligned as
+// a pointer is.
+func childOf(info *unix.Siginfo) int {
+	const at = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) &^ (unsafe.Sizeof(uintptr(0)) - 1)
+	if info.Signo == 0 {
+		return 0
+	}
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), at)))
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// Process is a command that was started.
+type Process struct {
+	group   *Group
+	process *os.Process
+}
+
+var (
+	errGroup    = errors.New("the cgroup cannot be used")
+	errNoArgs   = errors.New("no command")
+	errHasBegun = errors.New("processes of the group run already")
+)
+
+// Start starts a command in the group. If the kernel refuses to start it in the cgroup, the group's method becomes the next one.
+// The error is ErrNotFound or ErrNotExecutable where it is the program's.
+func (g *Group) Start(c Command) (*Process, error) {
+	if len(c.Args) == 0 {
+		return nil, errNoArgs
+	}
+	path, err := find(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		process, err := g.fork(path, &c)
+		switch {
+		case err == nil:
+			g.started = true
+			g.children[process.Pid] = true
+			return &Process{group: g, process: process}, nil
+		case !errors.Is(err, errGroup):
+			return nil, err
+		case g.started:
+			return nil, errors.Join(err, errHasBegun)
+		}
+		if err := g.useNext(err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fork starts a program. The error is errGroup if it could be started elsewhere.
+func (g *Group) fork(path string, c *Command) (process *os.Process, err error) {
+	err = g.counter.start(func(cgroup int) (err error) {
+		attr := &os.ProcAttr{Env: c.Env, Files: []*os.File{c.Stdin, c.Stdout, c.Stderr}, Sys: &syscall.SysProcAttr{}}
+		if cgroup >= 0 {
+			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, cgroup
+		}
+		process, err = os.StartProcess(path, c.Args, attr)
+		if errors.Is(err, syscall.ENOEXEC) { // a script without a first line that names its interpreter, as for execvp(3)
+			process, err = os.StartProcess("/bin/sh", slices.Concat([]string{"sh", path}, c.Args[1:]), attr)
+		}
+		return err
+	})
+	if err == nil || errors.Is(err, errGroup) {
+		return process, err
+	}
+	if g.counter.method() == CgroupV2 && refusesCgroup(err) && isExecutable(path) == nil {
+		return nil, fmt.Errorf("%w: %w", errGroup, err)
+	}
+	return nil, explain(c.Args[0], err)
+}
+
+// refusesCgroup reports whether an error of fork and exec may be that of clone3(2) with a cgroup.
+func refusesCgroup(err error) bool {
+	return slices.ContainsFunc([]error{
+		unix.ENOSYS, unix.EPERM, unix.EACCES, unix.EBUSY, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.EINVAL,
+	}, func(no error) bool { return errors.Is(err, no) })
+}
+
+// useNext replaces the counter by the next best.
+func (g *Group) useNext(rejected error) error {
+	rejected = errors.Join(g.rejected, rejected, g.counter.close())
+	if g.counter.method() == CgroupV2 {
+		v1, err := newCgroupV1(g.options.Root)
+		if err == nil {
+			g.counter, g.rejected, g.used = v1, rejected, 0
+			return nil
+		}
+		rejected = errors.Join(rejected, err)
+	}
+	g.used = 0
+	return g.countChildTimes(rejected)
+}
+
+// find returns the path of a program as execvp(3) finds it.
+func find(name string) (path string, err error) {
+	path, err = exec.LookPath(name)
+	if err == nil || errors.Is(err, exec.ErrDot) {
+		return path, nil
+	}
+	if strings.Contains(name, "/") {
+		return "", explain(name, err)
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if errors.Is(isExecutable(filepath.Join(dir, name)), unix.EACCES) {
+			return "", explain(name, unix.EACCES)
+		}
+	}
+	return "", explain(name, err)
+}
+
+// isExecutable returns why a program cannot be executed, nil if it can.
+func isExecutable(path string) error {
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return err
+	}
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		return unix.EACCES
+	}
+	return nil
+}
+
+// explain says what is wrong with a program.
+func explain(name string, err error) error {
+	because := ErrNotExecutable
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, unix.ENOTDIR) {
+		because = ErrNotFound
+	}
+	var no syscall.Errno
+	if errors.As(err, &no) {
+		err = no
+	}
+	return fmt.Errorf("%s: %w: %w", name, because, err)
+}
+
+// PID returns the process's ID.
+func (p *Process) PID() int { return p.process.Pid }
+
+// Wait waits until the command has ended, not for what it leaves behind. It may be called once.
+func (p *Process) Wait() (Status, error) {
+	state, err := p.process.Wait()
+	p.group.mu.Lock()
+	delete(p.group.children, p.process.Pid)
+	p.group.mu.Unlock()
+	if err != nil {
+		return Status{}, err
+	}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return Status{Code: 128 + int(ws.Signal()), Signal: int(ws.Signal())}, nil
+	}
+	return Status{Code: state.ExitCode()}, nil
+}
+
+// Signal sends the command a signal. It does nothing if the command has ended.
+func (p *Process) Signal(s os.Signal) error {
+	if err := p.process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// Leftover returns the processes of the group that still run, by their PIDs. Call it when the command has ended.
+func (g *Group) Leftover() ([]Left, error) {
+	proc, err := procfs.NewFS(filepath.Join(g.options.Root, "proc"))
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reap()
+	var left []Left
+	err = g.counter.Processes(func(pid int32) {
+		p, err := proc.Proc(int(pid))
+		if err != nil {
+			return
+		}
+		if stat, err := p.Stat(); err == nil && stat.State != "Z" && stat.State != "X" {
+			left = append(left, Left{PID: p.PID, Name: stat.Comm, CPU: time.Duration(processTime(p.PID, &stat))})
+		}
+	})
+	slices.SortFunc(left, func(a, b Left) int { return a.PID - b.PID })
+	return left, err
+}
+
+// reap waits for adopted orphans that ended, so that their times count and their numbers are free. It stops at a child that is
+// somebody else's to wait for, and goes on when that has been.
+func (g *Group) reap() {
+	for {
+		var info unix.Siginfo
+		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
+			return
+		}
+		pid := childOf(&info)
+		if pid == 0 || g.children[pid] {
+			return
+		}
+		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Group is a group of processes whose CPU time is counted as a whole, such as the processes of a cgroup.
+type Group interface {
+	// Used returns the CPU time that the processes of the group have used so far, including those that ended.
+	Used() (units.CPUTime, error)
+	// Processes calls yield with the PID of each process of the group.
+	Processes(yield func(pid int32)) error
+}
+
+// Command is the CPU time source of one group of processes, such as a command and its descendants. It is exact: the CPU time
+// that no row shows is in Table.ShortLived. All other processes of the node are hidden, so what they used is unattributed.
+//
+// The node's CPU time is counted so that the group's share of the node depends on nothing but the group: Total is the time
+// that passed times the number of CPUs, including what another machine had of it, and Process is Busy, including interrupts.
+// Busy is that of /proc/stat, or more where its ticks do not show yet what the group used.
+type Command struct {
+	nodeReader
+	group  Group
+	online onlineCPUs
+	now    time.Time // of the caller; zero: Command reads the clock
+	at     time.Time // of the last ReadNode
+	total  Node      // what ReadNode returned last
+
+	used    units.CPUTime // by the group, as of the last ReadNode
+	claimed units.CPUTime // as of the last scan
+}
+
+// NewCommand returns the source of a group. It reads below root as NewProcfs does. The processes of the group must start after the
+// first scan: what older ones used until then is counted, too.
+func NewCommand(root string, group Group) *Command {
+	return &Command{nodeReader: newNodeReader(root), group: group, online: newOnlineCPUs(root)}
+}
+
+// Name implements Source.
+func (*Command) Name() string { return "command" }
+
+// Exact implements Source.
+func (*Command) Exact() bool { return true }
+
+// Close implements Source.
+func (c *Command) Close() error { return errors.Join(c.proc.Close(), c.online.dir.Close()) }
+
+// Used returns the CPU time of the group as of the last ReadNode.
+func (c *Command) Used() units.CPUTime { return c.used }
+
+func (c *Command) setTime(now time.Time) { c.now = now }
+
+// ReadNode implements Source.
+func (c *Command) ReadNode() (Node, error) {
+	now := c.now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	c.now = time.Time{}
+	used, err := c.group.Used()
+	if err != nil {
+		return c.total, err
+	}
+	stat, err := c.nodeReader.ReadNode()
+	if err != nil {
+		return c.total, err
+	}
+	if c.at.IsZero() || now.Sub(c.at) >= recheck {
+		if err := c.online.count(); err != nil && c.online.cpus == 0 {
+			return c.total, err
+		}
+	}
+	c.addNode(now, max(used, c.used), stat.Busy)
+	return c.total, nil
+}
+
+// addNode adds the interval until now. used and busy are the CPU time of the group and that of the node by /proc/stat, so far.
+func (c *Command) addNode(now time.Time, used, busy units.CPUTime) {
+	if !c.at.IsZero() {
+		elapsed := units.CPUTime(max(now.Sub(c.at), 0)) * units.CPUTime(c.online.cpus)
+		// The ticks of /proc/stat may be late or early. Busy follows them at the rate that the CPUs allow, and what it is ahead
+		// of them is not counted again.
+		grown := max(min(units.Advance(c.total.Busy, busy), elapsed), used-c.used)
+		c.total.ran(grown, max(elapsed, grown))
+	}
+	c.at, c.used = now, used
+}
+
+// ReadProcesses implements Source.
+func (c *Command) ReadProcesses(t *Table) error {
+	b, err := c.read("uptime")
+	if err != nil {
+		return err
+	}
+	now, err := parseUptime(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.path("uptime"), err)
+	}
+	t.begin(now)
+	if t.scans == 0 {
+		t.exact, t.baseline = true, now
+	}
+	if err := c.group.Processes(func(pid int32) { c.addRow(t, pid) }); err != nil {
+		t.abort()
+		return err
+	}
+	t.Hidden = true
+	found := t.match(byPID, nil)
+	c.claim(t, found)
+	t.activate()
+	t.addUp()
+	t.scans++
+	return nil
+}
+
+// addRow adds the row of a process, unless the process is gone.
+func (c *Command) addRow(t *Table, pid int32) {
+	var p Process
+	b, err := c.proc.ReadOf(pid, "stat", c.buf)
+	if err != nil {
+		return // Used has its CPU time
+	}
+	if p.PID = pid; parseProcess(b, &p) == nil {
+		t.Processes = append(t.Processes, p)
+	}
+}
+
+// groupPath is the path under which a Command tells the CPU time that no row shows. It is that of no cgroup.
+const groupPath = "/command"
+
+// claim makes the rows and ShortLived together show what the group used since the last scan. found is what the rows show, which
+// is in ticks and may be more than that.
+func (c *Command) claim(t *Table, found units.CPUTime) {
+	used := c.used - c.claimed
+	c.claimed = c.used
+	t.ShortLived = used
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		p.Used = portion(min(used, found), p.Used, max(found, 1))
+		t.ShortLived -= p.Used
+	}
+	if t.ShortLived > 0 {
+		t.ShortLivedIn = append(t.ShortLivedIn, CgroupTime{Path: groupPath, Used: t.ShortLived})
+	}
+}
