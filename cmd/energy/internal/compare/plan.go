@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compare
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+)
+
+// Plan says how often what is run.
+type Plan struct {
+	Runs, Warmup  int  // of each command. Warm-up runs come first, and are not counted
+	Two           bool // there is a command B
+	IgnoreFailure bool // a run counts whatever its exit status
+}
+
+// Step is one run of a command.
+type Step struct {
+	Command int // 0 is A, 1 is B
+	Run     int // from 0, of all warm-up runs and of all others
+	Warmup  bool
+}
+
+// Steps returns all runs in their order. Two commands run in pairs, in turn A B and B A: what grows steadily over the runs, such as
+// the temperature of the CPU, weighs on both alike.
+func (p Plan) Steps() iter.Seq[Step] {
+	return func(yield func(Step) bool) {
+		for i := range p.Warmup + p.Runs {
+			warmup, run := i < p.Warmup, i
+			if !warmup {
+				run = i - p.Warmup
+			}
+			for _, command := range p.pair(run) {
+				if !yield(Step{Command: command, Run: run, Warmup: warmup}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (p Plan) pair(run int) []int {
+	switch {
+	case !p.Two:
+		return []int{0}
+	case run%2 == 0:
+		return []int{0, 1}
+	}
+	return []int{1, 0}
+}
+
+// FailedError is that of a run whose command failed.
+type FailedError struct {
+	Step Step
+	// Exit is the exit status of the command, never 0.
+	Exit int
+}
+
+func (e *FailedError) Error() string {
+	name, run := "the command", fmt.Sprintf("run %d", e.Step.Run+1)
+	if e.Step.Command == 1 {
+		name = "the other command"
+	}
+	if e.Step.Warmup {
+		run = "warm-up run " + fmt.Sprint(e.Step.Run+1)
+	}
+	return fmt.Sprintf("%s failed in %s with exit status %d: --ignore-failure measures what fails, too", name, run, e.Exit)
+}
+
+// Run runs all steps, and returns the results of A and of B without those of the warm-up. It ends with the first error. Unless
+// failures are ignored, a command's exit status other than 0 is one, a *FailedError. The results until then are returned, too.
+func (p Plan) Run(run func(Step) (measure.Result, error)) (results [2][]measure.Result, err error) {
+	for step := range p.Steps() {
+		r, err := run(step)
+		if err != nil {
+			return results, err
+		}
+		if r.Exit != 0 && !p.IgnoreFailure {
+			return results, &FailedError{Step: step, Exit: r.Exit}
+		}
+		if !step.Warmup {
+			results[step.Command] = append(results[step.Command], r)
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compare
+
+import (
+	"errors"
+	"strings"
+)
+
+// ErrNoCommand is that of a command line without a word.
+var ErrNoCommand = errors.New("the command is empty")
+
+// Characters that make a line more than words, unless they are quoted (POSIX, Shell Command Language, 2.2 Quoting): anywhere, or at
+// the start of a word. In the first word, = is special, too: it sets a variable.
+const (
+	special        = "|&;<>()$`*?[\n"
+	specialAtStart = "~#!{"
+)
+
+// Words returns what runs a command line. A line of plain and quoted words is split into these, so that no shell is measured with
+// it. A line that needs a shell, for a pipe, a variable or a pattern, is run by sh -c; byShell reports that.
+func Words(line string) (words []string, byShell bool, err error) {
+	words, ok := split(line)
+	switch {
+	case strings.TrimSpace(line) == "" || ok && len(words) == 0:
+		return nil, false, ErrNoCommand
+	case !ok:
+		return []string{"sh", "-c", line}, true, nil
+	}
+	return words, false, nil
+}
+
+// split splits a line into words as a shell does. It reports false for a line that only a shell can read.
+func split(line string) (words []string, ok bool) {
+	var word strings.Builder
+	inWord, quote := false, rune(0)
+	escaped := false
+	for _, r := range line {
+		switch {
+		case escaped:
+			if r == '\n' || quote == '"' && !strings.ContainsRune("\"\\$`", r) {
+				return nil, false
+			}
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			escaped, inWord = true, true
+		case quote == r:
+			quote = 0
+		case quote == '\'':
+			word.WriteRune(r)
+		case quote == '"':
+			if r == '$' || r == '`' {
+				return nil, false
+			}
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, inWord = r, true
+		case r == ' ' || r == '\t':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		case strings.ContainsRune(special, r), !inWord && strings.ContainsRune(specialAtStart, r), len(words) == 0 && r == '=':
+			return nil, false
+		default:
+			word.WriteRune(r)
+			inWord = true
+		}
+	}
+	if escaped || quote != 0 {
+		return nil, false
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, true
+}
