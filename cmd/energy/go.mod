@@ -22,7 +22,7 @@ require (
 	github.com/prometheus/otlptranslator v1.0.0
 	go.opentelemetry.io/collector/confmap v1.65.0
 	go.opentelemetry.io/collector/pdata v1.65.0
-	golang.org/x/image v0.30.0
+	golang.org/x/image v0.45.0
 	gonum.org/v1/gonum v0.17.0
 	gonum.org/v1/plot v0.17.0
 )

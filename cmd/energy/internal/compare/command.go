@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,19 +60,10 @@ func (c *Command) each(value func(*measure.Result) float64) []float64 {
 }
 
 // energy returns the joules of all zones that are added up.
-func energy(r *measure.Result) float64 { return total(r).Joules() }
-func power(r *measure.Result) float64  { return units.Watts(total(r), r.Wall) }
+func energy(r *measure.Result) float64 { return r.Used().Joules() }
+func power(r *measure.Result) float64  { return units.Watts(r.Used(), r.Wall) }
 func wall(r *measure.Result) float64   { return r.Wall.Seconds() }
 func cpu(r *measure.Result) float64    { return r.CPU.Seconds() }
-
-func total(r *measure.Result) (sum units.Energy) {
-	for _, z := range r.Zones {
-		if z.Besides == "" {
-			sum += z.Used
-		}
-	}
-	return sum
-}
 
 func (c *Command) describeZones() {
 	for i, r := range c.Runs {
@@ -185,13 +177,7 @@ func (c *Command) Typical() *measure.Result {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		if ea, eb := total(&c.Runs[a]), total(&c.Runs[b]); ea != eb {
-			if ea < eb {
-				return -1
-			}
-			return 1
-		}
-		return 0
+		return cmp.Compare(c.Runs[a].Used(), c.Runs[b].Used())
 	})
 	return &c.Runs[order[(len(order)-1)/2]]
 }

@@ -10,9 +10,8 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
-	"unicode"
 
 	imagefont "golang.org/x/image/font"
 	"gonum.org/v1/plot"
@@ -23,7 +22,9 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
 // Panel is one command's power over time.
@@ -41,7 +42,7 @@ const (
 	margin      = 12
 )
 
-// SVG writes panels below each other, of the same scales. The same panels are always the same bytes.
+// SVG writes panels, at least one, below each other and of the same scales. The same panels are always the same bytes.
 //
 // The command's zones are stacked, so that their upper edge is the command's power. Zones that are not added to others are dashed
 // lines. The power of the node, idle power included, is a thin line; where it is far above the command's, the scale is the command's.
@@ -87,23 +88,21 @@ var (
 type panel struct {
 	Panel
 	steps
-	bands           []band
-	nodeTotal       []float64 // watts by step
-	highest, node   float64   // power of the command and of the node, in watts
-	added, besides  []int     // zones, by index
-	joules, seconds float64
+	bands          []band
+	nodeTotal      []float64 // watts by step
+	highest, node  float64   // power of the command and of the node, in watts
+	added, besides []int     // zones, by index
 }
 
 func newPanel(p Panel) *panel {
-	n := &panel{Panel: p, steps: stepsOf(p.Result), bands: bands(p.Result), seconds: p.Result.Wall.Seconds()}
+	n := &panel{Panel: p, steps: stepsOf(p.Result), bands: bands(p.Result)}
 	zones := p.Result.Zones
 	for i, z := range zones {
 		if z.Besides != "" {
 			n.besides = append(n.besides, i)
-			continue
+		} else {
+			n.added = append(n.added, i)
 		}
-		n.added = append(n.added, i)
-		n.joules += z.Used.Joules()
 	}
 	if len(n.edges) == 0 {
 		return n
@@ -190,33 +189,52 @@ func (p *panel) draw(c draw.Canvas, s scale) {
 	for _, axis := range []*plot.Axis{&axes.X, &axes.Y} {
 		axis.Padding = 0
 		axis.Color, axis.Tick.Color = faintInk, faintInk
-		axis.Label.TextStyle = textStyle(9, faintInk)
-		axis.Label.TextStyle.XAlign = draw.XCenter
+		axis.Label.TextStyle.Font, axis.Label.TextStyle.Color = sans(9), faintInk
+		axis.Label.Padding = 3
 		axis.Tick.Label.Font, axis.Tick.Label.Color = sans(9), faintInk
 		axis.Tick.LineStyle.Color, axis.Tick.Length = faintInk, 4
 	}
-	axes.Y.Label.TextStyle.Rotation = math.Pi / 2
-	axes.Y.Label.TextStyle.YAlign = draw.YTop
+	axes.X.Tick.Marker, axes.Y.Tick.Marker = ticker(12), ticker(6)
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = nil, gridLine
 	axes.Add(bandsPlot{p, s}, grid, powerPlot{p, s})
 	axes.Draw(c)
 }
 
+// ticker marks an axis at multiples of 1, 2 or 5 times a power of ten, with about as many marks.
+type ticker int
+
+// Ticks implements plot.Ticker.
+func (t ticker) Ticks(_, highest float64) (ticks []plot.Tick) {
+	rough := highest / float64(t)
+	power := math.Floor(math.Log10(rough))
+	step := math.Pow(10, power)
+	for _, times := range []float64{2, 5, 10} {
+		if step >= rough {
+			break
+		}
+		step = times * math.Pow(10, power)
+	}
+	decimals := max(0, int(-math.Floor(math.Log10(step*1.0001))))
+	for i := 0; float64(i)*step <= highest*1.0001; i++ {
+		ticks = append(ticks, plot.Tick{Value: float64(i) * step, Label: strconv.FormatFloat(float64(i)*step, 'f', decimals, 64)})
+	}
+	return ticks
+}
+
 // drawHead writes the title and below it the sums, and returns their height.
 func (p *panel) drawHead(c draw.Canvas) vg.Length {
+	wide := 0.85 * (c.Max.X - c.Min.X) // a viewer without this font has one that is wider
 	title := textStyle(12, ink)
 	title.Font.Weight = imagefont.WeightBold
-	c.FillText(title, vg.Point{X: c.Min.X, Y: c.Max.Y - 12}, fit(title, clean(p.Title), c.Max.X-c.Min.X))
-	sums := fmt.Sprintf("%s in %s", quantity(p.joules, "J"), duration(p.Result.Wall))
-	if p.seconds > 0 {
-		sums += fmt.Sprintf(", %s on average", quantity(p.joules/p.seconds, "W"))
-	}
+	c.FillText(title, vg.Point{X: c.Min.X, Y: c.Max.Y - 12}, fit(title, figure.Clean(p.Title), wide))
+	used := p.Result.Used()
+	sums := fmt.Sprintf("%s in %s, %s on average", figure.Joules(used), figure.Seconds(p.Result.Wall), figure.Watts(units.Watts(used, p.Result.Wall)))
 	if p.Note != "" {
-		sums += "  ·  " + clean(p.Note)
+		sums += "  ·  " + figure.Clean(p.Note)
 	}
 	plain := textStyle(9.5, faintInk)
-	c.FillText(plain, vg.Point{X: c.Min.X, Y: c.Max.Y - 27}, fit(plain, sums, c.Max.X-c.Min.X))
+	c.FillText(plain, vg.Point{X: c.Min.X, Y: c.Max.Y - 27}, fit(plain, sums, wide))
 	return 32
 }
 
@@ -231,22 +249,22 @@ type key struct {
 func (p *panel) legend(s scale) (keys []key) {
 	zones := p.Result.Zones
 	name := func(i int) string {
-		n := clean(zones[i].Name)
+		n := figure.Clean(zones[i].Name)
 		if zones[i].Source == "modeled" {
 			n += ", modeled"
 		}
-		return n + ": " + quantity(zones[i].Used.Joules(), "J")
+		return n + ": " + figure.Joules(zones[i].Used)
 	}
 	for _, i := range p.added {
-		keys = append(keys, key{name: name(i), color: zoneColor(i)})
+		keys = append(keys, key{name: name(i), color: p.color(i)})
 	}
 	for _, i := range p.besides {
-		keys = append(keys, key{name: name(i) + " (not added)", color: zoneColor(i), line: true, dashes: dashed})
+		keys = append(keys, key{name: name(i) + " (not added)", color: p.color(i), line: true, dashes: dashed})
 	}
 	if p.node > 0 {
 		node := "whole node"
 		if p.node > s.watts {
-			node += ", up to " + quantity(p.node, "W")
+			node += ", up to " + figure.Watts(p.node)
 		}
 		keys = append(keys, key{name: node, color: nodeLine, line: true})
 	}
@@ -255,11 +273,18 @@ func (p *panel) legend(s scale) (keys []key) {
 
 var dashed = []vg.Length{4, 2}
 
-func zoneColor(i int) color.Color { return palette[i%len(palette)] }
+// color returns that of a zone. Those that are added up have the first.
+func (p *panel) color(zone int) color.Color {
+	place := slices.Index(p.added, zone)
+	if place < 0 {
+		place = len(p.added) + slices.Index(p.besides, zone)
+	}
+	return palette[place%len(palette)]
+}
 
 // drawLegend writes the legend in rows, and returns their height.
 func (p *panel) drawLegend(c draw.Canvas, s scale) vg.Length {
-	const row, mark, gap = 13, 14, 16
+	const row, mark, gap = 13, 14, 20
 	style := textStyle(9, ink)
 	x, y := c.Min.X, c.Max.Y-row/2
 	for _, k := range p.legend(s) {
@@ -296,7 +321,7 @@ func (p bandsPlot) Plot(c draw.Canvas, axes *plot.Plot) {
 			continue // too short to be seen, and there may be thousands
 		}
 		c.FillPolygon(tints[i%len(tints)], rectangle(from, c.Min.Y, to, c.Max.Y))
-		if name := fit(style, clean(b.name), to-from-4); name != "" {
+		if name := fit(style, figure.Clean(b.name), to-from-4); name != "" {
 			c.FillText(style, vg.Point{X: (from + to) / 2, Y: c.Max.Y - 11}, name)
 		}
 	}
@@ -324,10 +349,10 @@ func (p powerPlot) Plot(c draw.Canvas, axes *plot.Plot) {
 		}
 		outline := p.outline(c, axes, lower)
 		slices.Reverse(outline)
-		c.FillPolygon(zoneColor(zone), c.ClipPolygonY(append(p.outline(c, axes, upper), outline...)))
+		c.FillPolygon(p.color(zone), c.ClipPolygonY(append(p.outline(c, axes, upper), outline...)))
 	}
 	for _, zone := range p.besides {
-		p.line(c, axes, p.used[zone], draw.LineStyle{Color: zoneColor(zone), Width: 1.2, Dashes: dashed})
+		p.line(c, axes, p.used[zone], draw.LineStyle{Color: p.color(zone), Width: 1.2, Dashes: dashed})
 	}
 	p.line(c, axes, p.nodeTotal, draw.LineStyle{Color: nodeLine, Width: 0.8})
 }
@@ -351,7 +376,9 @@ func rectangle(left, bottom, right, top vg.Length) []vg.Point {
 	return []vg.Point{{X: left, Y: bottom}, {X: right, Y: bottom}, {X: right, Y: top}, {X: left, Y: top}}
 }
 
-func sans(size font.Length) font.Font { return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size} }
+func sans(size font.Length) font.Font {
+	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+}
 
 func textStyle(size font.Length, c color.Color) text.Style {
 	return text.Style{Color: c, Font: sans(size), Handler: plot.DefaultTextHandler}
@@ -375,50 +402,4 @@ func fit(style text.Style, s string, width vg.Length) string {
 		return ""
 	}
 	return strings.TrimRight(string(runes[:low]), " ") + "…"
-}
-
-// clean replaces what cannot be printed, and what XML cannot hold.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-}
-
-// quantity returns a value in joules or watts.
-func quantity(v float64, unit string) string {
-	switch {
-	case v == 0:
-		return "0 " + unit
-	case v < 1:
-		return digits(1e3*v) + " m" + unit
-	case v < 1e4:
-		return digits(v) + " " + unit
-	case v < 1e7:
-		return digits(v/1e3) + " k" + unit
-	}
-	return digits(v/1e6) + " M" + unit
-}
-
-// digits returns a value with three digits, or all before the point.
-func digits(v float64) string {
-	switch {
-	case v < 10:
-		return fmt.Sprintf("%.2f", v)
-	case v < 100:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.0f", v)
-}
-
-func duration(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return digits(1e3*d.Seconds()) + " ms"
-	case d < 2*time.Minute:
-		return digits(d.Seconds()) + " s"
-	}
-	return d.Round(time.Second).String()
 }

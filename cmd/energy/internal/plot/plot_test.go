@@ -113,3 +113,189 @@ func TestGoldenPlots(t *testing.T) {
 	golden(t, "two.svg", svg(t, Panel{Title: "A: make test", Note: "run 3 of 5", Result: build(60)},
 		Panel{Title: "B: make check", Note: "run 2 of 5", Result: b}))
 }
+
+func TestWhatACommandIsCalledDoesNotBreakTheImage(t *testing.T) {
+	hostile := "sh -c 'a <b> && \"c\" > d' \x00\x1b[31m\xff\u202e ]]>"
+	r := build(10)
+	r.Zones[1].Name = "pack<age>"
+	for i := range r.Samples {
+		r.Samples[i].Phase = "<phase>&\x07"
+	}
+	written := texts(t, svg(t, Panel{Title: hostile, Note: "<note>", Result: r}))
+	assert.Contains(t, written, `sh -c 'a <b> && "c" > d' ??[31m`+"\ufffd"+`? ]]>`)
+	assert.Contains(t, written, "<phase>&?")
+	assert.Contains(t, strings.Join(written, "\n"), "<note>")
+	assert.Contains(t, strings.Join(written, "\n"), "pack<age>: ")
+}
+
+func TestLongNamesAreCut(t *testing.T) {
+	r := build(100)
+	for i := range r.Samples {
+		r.Samples[i].Phase = "the name of a phase that is much longer than the phase"
+		if i%2 == 0 {
+			r.Samples[i].Phase = "x"
+		}
+	}
+	for i := range 50 {
+		r.Samples[i].Phase = "half"
+	}
+	written := texts(t, svg(t, Panel{Title: strings.Repeat("word ", 1000), Result: r}))
+	assert.True(t, strings.HasPrefix(written[0], "word word ") && strings.HasSuffix(written[0], "…"), written[0])
+	assert.Less(t, len(written[0]), 150)
+	assert.Contains(t, written, "half")
+	for _, s := range written {
+		assert.NotContains(t, s, "the name of a phase")
+	}
+}
+
+func TestRunsOfFewSamples(t *testing.T) {
+	empty := &measure.Result{}
+	assert.Contains(t, texts(t, svg(t, Panel{Title: "true", Result: empty})), "nothing was measured")
+	assert.Contains(t, texts(t, svg(t, Panel{Title: "true", Result: &measure.Result{Samples: []measure.Sample{{}}}})), "time (s)")
+	assert.NotContains(t, svg(t, Panel{Title: "sleep 1", Result: build(1)}), "NaN")
+
+	idle := build(5)
+	for i := range idle.Samples {
+		clear(idle.Samples[i].Used)
+		clear(idle.Samples[i].NodeUsed)
+	}
+	image := svg(t, Panel{Title: "idle", Result: idle}, Panel{Title: "none", Result: empty})
+	assert.NotContains(t, image, "NaN")
+	assert.NotContains(t, image, "Inf")
+}
+
+func TestTheNumberOfPointsIsBounded(t *testing.T) {
+	r := build(20_000)
+	for i := range r.Samples { // as many phases as samples
+		r.Samples[i].Phase = []string{"a", "b"}[i%2]
+	}
+	image := svg(t, Panel{Title: "a day", Result: r})
+	assert.Less(t, len(image), 250_000)
+	s := stepsOf(r)
+	assert.LessOrEqual(t, len(s.edges), mostSteps+1)
+	assert.Contains(t, texts(t, image), "time (h)")
+}
+
+func TestTheAreasOfStepsAreTheEnergies(t *testing.T) {
+	r := build(1777)
+	for i := range r.Samples {
+		r.Samples[i].Wall = time.Duration(1+i%7*1000) * time.Microsecond
+		r.Samples[i].End = r.Samples[i].Wall
+		if i > 0 {
+			r.Samples[i].End += r.Samples[i-1].End
+		}
+		if i%15 != 3 { // psys is told seldom
+			r.Samples[i].Used[0], r.Samples[i].NodeUsed[0] = 0, 0
+		}
+	}
+	s := stepsOf(r)
+	for zone := range r.Zones {
+		var used, node, wantUsed, wantNode float64
+		for i := range s.used[zone] {
+			seconds := (s.edges[i+1] - s.edges[i]).Seconds()
+			assert.GreaterOrEqual(t, seconds, shortestStep.Seconds())
+			used, node = used+s.used[zone][i]*seconds, node+s.node[zone][i]*seconds
+		}
+		for _, sample := range r.Samples {
+			wantUsed, wantNode = wantUsed+sample.Used[zone].Joules(), wantNode+sample.NodeUsed[zone].Joules()
+		}
+		assert.InEpsilon(t, wantUsed+1, used+1, 1e-9)
+		assert.InEpsilon(t, wantNode+1, node+1, 1e-9)
+	}
+}
+
+func TestTheEnergyOfASlowMeterBelongsToAllTimeSinceItsLast(t *testing.T) {
+	j := func(joules ...units.Energy) (samples []measure.Sample) {
+		for _, e := range joules {
+			samples = append(samples, measure.Sample{Wall: time.Second, Used: []units.Energy{e * units.Joule}, NodeUsed: []units.Energy{2 * e * units.Joule}})
+		}
+		return samples
+	}
+	for name, test := range map[string]struct {
+		samples []measure.Sample
+		want    []float64
+	}{
+		"told each third second":  {j(0, 0, 9, 0, 0, 3), []float64{3, 3, 3, 1, 1, 1}},
+		"told nothing at the end": {j(0, 8, 0, 0), []float64{2, 2, 2, 2}},
+		"told at the start only":  {j(4, 2, 0), []float64{4, 1, 1}},
+		"told nothing":            {j(0, 0), []float64{0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			used, node := spread(test.samples, 0)
+			assert.Equal(t, test.want, used)
+			for i := range node {
+				assert.InDelta(t, 2*used[i], node[i], 1e-9)
+			}
+		})
+	}
+	samples := j(0, 5) // of a node that is used while the command is not
+	samples[0].NodeUsed[0] = units.Joule
+	used, _ := spread(samples, 0)
+	assert.Equal(t, []float64{0, 5}, used)
+}
+
+func TestSamplesTooShortForAPowerAreJoined(t *testing.T) {
+	of := func(ms ...int) (samples []measure.Sample) {
+		for _, m := range ms {
+			samples = append(samples, measure.Sample{Wall: time.Duration(m) * time.Millisecond})
+		}
+		return samples
+	}
+	assert.Equal(t, []int{1, 2, 4}, bounds(of(1000, 1000, 1, 999)))
+	assert.Equal(t, []int{1, 3}, bounds(of(1000, 1000, 1)))
+	assert.Equal(t, []int{2}, bounds(of(3, 4)))
+	assert.Equal(t, []int{1}, bounds(of(0)))
+}
+
+func TestAnIdleServerDoesNotFlattenTheCommand(t *testing.T) {
+	r := build(10)
+	for i := range r.Samples {
+		r.Samples[i].NodeUsed[1] += 500 * units.Joule
+	}
+	p := newPanel(Panel{Result: r})
+	s := commonScale([]*panel{p})
+	assert.Less(t, s.watts, 60.0)
+	assert.Contains(t, strings.Join(texts(t, svg(t, Panel{Result: r})), "\n"), "whole node, up to 5")
+
+	for i := range r.Samples {
+		clear(r.Samples[i].Used)
+	}
+	assert.Greater(t, commonScale([]*panel{newPanel(Panel{Result: r})}).watts, 500.0)
+}
+
+func TestUnitsOfAxes(t *testing.T) {
+	ms, s, m, h := unit{"ms", 1e3}, unit{"s", 1}, unit{"min", 1.0 / 60}, unit{"h", 1.0 / 3600}
+	for seconds, want := range map[float64]string{0: "s", 0.002: "ms", 0.9: "ms", 1.5: "s", 60: "s", 170: "s", 200: "min", 7200: "min", 12000: "h"} {
+		assert.Equal(t, want, pick(seconds, ms, s, m, h).name, seconds)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	labels := func(n int, highest float64) (all []string) {
+		for _, tick := range ticker(n).Ticks(0, highest) {
+			all = append(all, tick.Label)
+		}
+		return all
+	}
+	assert.Equal(t, []string{"0", "10", "20", "30", "40", "50"}, labels(6, 58))
+	assert.Equal(t, []string{"0.0", "0.2", "0.4", "0.6", "0.8", "1.0"}, labels(6, 1))
+	assert.Equal(t, []string{"0.00", "0.05", "0.10"}, labels(3, 0.11))
+	assert.Equal(t, []string{"0", "5", "10", "15", "20"}, labels(4, 20))
+}
+
+func TestAFailingWriterIsTold(t *testing.T) {
+	assert.ErrorIs(t, SVG(failing{}, Panel{Result: build(3)}), io.ErrShortWrite)
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+func BenchmarkSVG(b *testing.B) {
+	r := build(3600)
+	for b.Loop() {
+		if err := SVG(io.Discard, Panel{Title: "make", Result: r}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
