@@ -261,6 +261,8 @@ func TestCommandsWithoutEnergyAreNotCompared(t *testing.T) {
 	assert.False(t, c.Wall.Significant())
 	assert.Equal(t, []string{"4 of 4 pairs are not compared: an energy below 1 mJ is too little to be divided by"}, c.Notes)
 
+	assert.Equal(t, Ratio{Left: 4}, Compare(Describe(some), Describe(none)).Energy)
+
 	none[1] = result(2, 0, time.Second)
 	c = Compare(Describe(none), Describe(some))
 	assert.Equal(t, 1, c.Energy.Pairs)
@@ -289,6 +291,7 @@ func TestWords(t *testing.T) {
 		`a b\`:                    nil,
 		`a "\x"`:                  nil,
 		"a\nb":                    nil,
+		`'a\b' c`:                 {`a\b`, "c"},
 	} {
 		words, byShell, err := Words(line)
 		require.NoError(t, err, line)

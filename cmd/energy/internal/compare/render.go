@@ -66,7 +66,9 @@ func row(w io.Writer, name, mean, deviation, interval, low, high string) {
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
-func joules(j float64) string  { return figure.Joules(units.Energy(math.Round(j * float64(units.Joule)))) }
+func joules(j float64) string {
+	return figure.Joules(units.Energy(math.Round(j * float64(units.Joule))))
+}
 func seconds(s float64) string { return figure.Seconds(time.Duration(s * float64(time.Second))) }
 
 // signed formats the bound of an interval, which may be below 0 where the runs vary much.

@@ -148,6 +148,14 @@ func TestLongNamesAreCut(t *testing.T) {
 	}
 }
 
+func TestWhereNothingFitsNothingIsWritten(t *testing.T) {
+	style := textStyle(9, ink)
+	assert.Equal(t, "install", fit(style, "install", 100))
+	assert.Equal(t, "inst…", fit(style, "install", style.Width("inst…")))
+	assert.Empty(t, fit(style, "install", style.Width("i…")))
+	assert.Empty(t, fit(style, "install", 0))
+}
+
 func TestRunsOfFewSamples(t *testing.T) {
 	empty := &measure.Result{}
 	assert.Contains(t, texts(t, svg(t, Panel{Title: "true", Result: empty})), "nothing was measured")
@@ -162,6 +170,7 @@ func TestRunsOfFewSamples(t *testing.T) {
 	image := svg(t, Panel{Title: "idle", Result: idle}, Panel{Title: "none", Result: empty})
 	assert.NotContains(t, image, "NaN")
 	assert.NotContains(t, image, "Inf")
+	assert.Contains(t, texts(t, image), "1.0", "the power axis has a scale")
 }
 
 func TestTheNumberOfPointsIsBounded(t *testing.T) {
