@@ -29,6 +29,7 @@ var commands = []struct {
 	name, does string
 	run        func(args []string) int
 }{
+	{"measure", "run a command and tell what energy it used", measureCommand},
 	{"top", "show the top consumers of energy as a table", reported("top", top)},
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},

@@ -3,22 +3,33 @@
 package measure
 
 import (
+	"os"
 	"time"
 
-	"go.uber.org/zap"
-
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
+
+// MinInterval is the shortest time between two measurements. Shorter ones would cost more than what they show.
+const MinInterval = 10 * time.Millisecond
 
 // Options say what is run, and how it is measured.
 type Options struct {
 	Command []string
-	// Config is how the node is measured and attributed.
+	// Stdin, Stdout and Stderr are the command's. Nil ones are closed.
+	Stdin, Stdout, Stderr *os.File
+	// Config is how the node is measured and attributed. It is valid.
 	Config *energyreceiver.Config
-	// Interval is the longest time between two measurements.
+	// Interval is the longest time between two measurements, at least MinInterval.
 	Interval time.Duration
 	// Baseline is how long the node is measured before the command starts, to learn its static power. 0 means not at all.
 	Baseline time.Duration
-	// Logger takes what the receiver has to say.
-	Logger *zap.Logger
+	// Wait is how long to wait for meters that are read seldom: for their first answer before the command starts, and for what they
+	// have not told yet when it has ended. 0 means not at all.
+	Wait time.Duration
+	// MaxUsed, if it is not 0, is more energy than the command may use. It keeps the command from being started where no energy
+	// would be known.
+	MaxUsed units.Energy
+	// Say takes what the user should know while nothing else happens. It may be nil.
+	Say func(text string)
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// nobody is a group without processes.
+type nobody struct{}
+
+// Used implements cpu.Group.
+func (nobody) Used() (units.CPUTime, error) { return 0, nil }
+
+// Processes implements cpu.Group.
+func (nobody) Processes(func(pid int32)) error { return nil }
+
+// baseline is what was measured before a command.
+type baseline struct {
+	watts       map[claims.Kind]float64 // of measured zones
+	unknown     []claims.Kind           // zones whose meter told nothing
+	utilization float64                 // negative where it is not known
+}
+
+// measureBaseline measures the node's mean power before the command: the static power of its measured zones.
+//
+// What others draw meanwhile is a part of it, because their dynamic power is not known.
+func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *baseline, err error) {
+	o.say("measuring the node for %v before the command", o.Baseline)
+	m, err := openMeter(ctx, cfg, nil, cpu.NewCommand(cfg.RootPath, nobody{}), &notes{}) // what is wrong comes up again
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Shutdown(context.WithoutCancel(ctx))) }()
+	if o.Wait > 0 {
+		m.await(ctx, o.Wait, func() bool { return !m.Waits() })
+	}
+	if _, err := m.measure(ctx); err != nil {
+		return nil, err
+	}
+	before := m.Attributed()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(o.Baseline):
+	}
+	if _, err := m.measure(ctx); err != nil {
+		return nil, err
+	}
+	b = &baseline{utilization: m.last.utilization}
+	b.watts, b.unknown = watts(before, m.Attributed())
+	return b, nil
+}

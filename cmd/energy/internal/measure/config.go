@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// embeddedConfig returns the configuration by which a command is measured, and what of it is left out.
+//
+// It is the given one without what a collector does for others, and with the metrics that this package reads.
+func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
+	defaults, own := energyreceiver.DefaultConfig(), *o.Config
+	own.CollectionInterval, own.InitialDelay = o.Interval, 0
+	if own.SamplingInterval >= o.Interval {
+		own.SamplingInterval = 0
+	}
+	own.Guests = defaults.Guests
+	own.ResourceAttributes = defaults.ResourceAttributes
+	var metrics energyreceiver.Config
+	own.Metrics = metrics.Metrics
+	own.Metrics.SystemEnergy.Enabled = true
+	own.Metrics.ContainerEnergy.Enabled = true
+	own.Metrics.SystemCPUUtilization.Enabled = true
+	own.Metrics.SystemEnergySplitLearned.Enabled = true
+
+	attribution := &own.Attribution
+	if (attribution.Key != "" && attribution.Key != claims.KeyCPUTime) || len(attribution.Keys) > 0 {
+		notes = append(notes, "The allocation key is CPU time: of other processes nothing else is read")
+	}
+	attribution.Key, attribution.Keys = "", nil
+	attribution.Idle = energyreceiver.IdleNone
+	return &own, notes
+}
+
+// knownStatic returns what is known of the static power of zone kinds beside the configuration, in watts: the idle power of a
+// model, and that a hypervisor reports a part that has none.
+func knownStatic(cfg *energyreceiver.Config) map[claims.Kind]float64 {
+	known := map[claims.Kind]float64{}
+	for _, kind := range power.Kinds {
+		known[claims.Kind{Zone: kind, Source: power.Reported}] = 0
+	}
+	idle, _ := cfg.ModeledIdlePower() // the receiver tells what is missing
+	for kind, watts := range idle {
+		known[claims.Kind{Zone: kind, Source: power.Modeled}] = watts
+	}
+	return known
+}
+
+// staticOf returns what the static power of a zone kind is known from. learned reports whether its static power model is trained.
+func staticOf(cfg *energyreceiver.Config, known map[claims.Kind]float64, kind claims.Kind, learned bool) Static {
+	switch split := cfg.Split(kind.Zone); {
+	case split == energyreceiver.SplitFixed:
+		return StaticConfiguration
+	case split != energyreceiver.SplitUtilization && learned:
+		return StaticLearned
+	case split != energyreceiver.SplitUtilization:
+		return StaticUnknown
+	}
+	if _, ok := known[kind]; !ok {
+		return StaticUnknown
+	}
+	switch kind.Source {
+	case power.Modeled:
+		return StaticModel
+	case power.Reported:
+		return StaticHypervisor
+	}
+	return StaticBaseline
+}

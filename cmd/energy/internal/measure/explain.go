@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+func zoneKind(z *Zone) claims.Kind {
+	return claims.Kind{Zone: power.Kind(z.Name), Source: power.Source(z.Source)}
+}
+
+// list returns words as people write them.
+func list(words []string) string {
+	n := len(words)
+	if n < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:n-1], ", ") + " and " + words[n-1]
+}
+
+// explain fills the notes: what of the figures is not known, or not exact, and what to do about it.
+func (r *run) explain() {
+	r.explainZones()
+	r.explainBaseline()
+	if r.group.Method() == command.ChildTimes {
+		r.notes.add("No cgroup could be made, so CPU time is that of the descendants: those of a process that ignores SIGCHLD are not counted")
+	}
+	r.result.Notes = r.notes.all()
+}
+
+func (r *run) explainZones() {
+	if len(r.result.Zones) == 0 {
+		r.notes.add("No joules are known: nothing measures or models energy here. -model auto estimates that of the CPU")
+	}
+	if r.notes.lacksPermission() {
+		r.notes.add("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
+	}
+	var unknown []string
+	for i := range r.result.Zones {
+		z := &r.result.Zones[i]
+		if z.Static == StaticUnknown {
+			unknown = append(unknown, z.Name)
+		}
+		if z.Missing > 0 {
+			r.notes.add("The meter of %s has not told what was used in the last %s: the figures are short of it", z.Name, figure.Seconds(z.Missing))
+		}
+	}
+	if len(unknown) > 0 {
+		r.notes.add("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
+			"-baseline 10s measures it", list(unknown))
+	}
+}
+
+// negligible is the share of the energy that is not worth a note.
+const negligible = 0.01
+
+func (r *run) explainBaseline() {
+	b := r.baseline
+	if b == nil {
+		return
+	}
+	for _, kind := range b.unknown {
+		r.notes.add("The baseline of %v is too short for the meter of %s", r.Baseline, kind.Zone)
+	}
+	var before []string
+	for i := range r.result.Zones {
+		if kind := zoneKind(&r.result.Zones[i]); r.result.Zones[i].Static == StaticBaseline {
+			before = append(before, fmt.Sprintf("%s %s", kind.Zone, figure.Watts(b.watts[kind])))
+		}
+	}
+	if len(before) == 0 {
+		return
+	}
+	during := r.busy / r.result.Wall.Seconds()
+	text := fmt.Sprintf("Static power is that of the %v before: %s, with %.1f%% of the CPUs busy (%.1f%% during the command)",
+		r.Baseline, list(before), 100*b.utilization, 100*during)
+	switch short := b.utilization / during; {
+	case b.utilization < 0 || during < 0 || short < negligible:
+	case short < 1:
+		text += fmt.Sprintf(". What others drew then counts as static: joules are about %.0f%% too low", 100*short)
+	default:
+		text += ". The CPUs were as busy before: joules are too low, and mean nothing"
+	}
+	r.notes.add("%s", text)
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// container is the ID of the container that all processes of a command are in.
+const container = "command"
+
+// poll is how often a meter is looked at that has still to answer.
+const poll = 50 * time.Millisecond
+
+// meter is the receiver, measuring one group of processes.
+type meter struct {
+	*energyreceiver.Embedded
+	cfg   *energyreceiver.Config
+	known map[claims.Kind]float64
+	last  totals
+	at    time.Time // right before the last measurement
+	read  map[*power.Zone]time.Time
+}
+
+// openMeter takes the baseline. It closes source if it fails.
+func openMeter(ctx context.Context, cfg *energyreceiver.Config, known map[claims.Kind]float64, source cpu.Source, n *notes) (*meter, error) {
+	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
+		Logger: n.logger(), CPU: source, Container: container, StaticPower: known,
+	})
+	if err != nil {
+		return nil, errors.Join(err, source.Close())
+	}
+	m := &meter{Embedded: e, cfg: cfg, known: known, at: time.Now(), read: map[*power.Zone]time.Time{}}
+	if err := e.Start(ctx); err != nil {
+		return nil, errors.Join(err, e.Shutdown(ctx))
+	}
+	m.note()
+	return m, nil
+}
+
+// measure brings the ledger up to date. It returns the zone kinds whose meters have told something since the last measurement.
+func (m *meter) measure(ctx context.Context) (told func(claims.Kind) bool, err error) {
+	m.at = time.Now()
+	md, err := m.Collect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.last = totalsOf(md)
+	return m.note(), nil
+}
+
+// note notes when the zones were read, and returns the kinds of which all have told something since the last note.
+func (m *meter) note() (told func(claims.Kind) bool) {
+	silent := map[claims.Kind]bool{}
+	for _, r := range m.Attributed() {
+		if !r.At.After(m.read[r.Zone]) {
+			silent[kindOf(r.Zone)] = true
+		}
+		m.read[r.Zone] = r.At
+	}
+	return func(k claims.Kind) bool { return !silent[k] }
+}
+
+func kindOf(z *power.Zone) claims.Kind { return claims.Kind{Zone: z.Kind, Source: z.Source} }
+
+// pending returns until when the zones of each kind have told their energy, of the kinds that have not told all until the end.
+func (m *meter) pending(end time.Time) map[claims.Kind]time.Time {
+	pending := map[claims.Kind]time.Time{}
+	for _, r := range m.Attributed() {
+		kind := kindOf(r.Zone)
+		if until, ok := pending[kind]; r.At.Before(end) && (!ok || r.At.Before(until)) {
+			pending[kind] = r.At
+		}
+	}
+	return pending
+}
+
+// answers reports whether one of these kinds has a zone that can be read.
+func (m *meter) answers(kinds map[claims.Kind]time.Time) bool {
+	return slices.ContainsFunc(m.Attributed(), func(r power.Reading) bool {
+		_, ok := kinds[kindOf(r.Zone)]
+		return ok && r.Err == nil
+	})
+}
+
+// await measures until done reports so, or the time is over, or ctx ends. It reports whether done did.
+func (m *meter) await(ctx context.Context, most time.Duration, done func() bool) bool {
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-deadline.C:
+			return false
+		case <-ticker.C:
+			_, _ = m.measure(ctx) // the next one covers what it missed
+		}
+	}
+	return true
+}
+
+// isKnown reports whether any energy is measured or modeled.
+func (m *meter) isKnown() bool {
+	return slices.ContainsFunc(m.Attributed(), func(r power.Reading) bool { return !r.At.IsZero() })
+}
+
+// static returns what the static power of a zone kind is known from.
+func (m *meter) static(z *Zone) Static {
+	kind := claims.Kind{Zone: power.Kind(z.Name), Source: power.Source(z.Source)}
+	return staticOf(m.cfg, m.known, kind, m.last.kinds[kind].learned)
+}
+
+// watts returns the mean power of each kind of measured zones since the readings before, and the kinds of which it is not known.
+func watts(before, after []power.Reading) (known map[claims.Kind]float64, unknown []claims.Kind) {
+	known = map[claims.Kind]float64{}
+	for _, r := range after {
+		if r.Zone.Source != power.Measured {
+			continue
+		}
+		kind := kindOf(r.Zone)
+		i := slices.IndexFunc(before, func(b power.Reading) bool { return b.Zone == r.Zone && !b.At.IsZero() })
+		if i < 0 || !r.At.After(before[i].At) {
+			unknown = append(unknown, kind)
+			continue
+		}
+		known[kind] += units.Watts(units.Advance(before[i].Total, r.Total), r.At.Sub(before[i].At))
+	}
+	for _, kind := range unknown {
+		delete(known, kind)
+	}
+	return known, slices.Compact(unknown) // zones of a kind follow each other
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/zone"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// record is a run while it is measured.
+//
+// A meter that is read seldom tells energy of several intervals at once. It is divided among them: the command's in proportion to the
+// CPU time that the command used in each, the node's in proportion to time.
+type record struct {
+	samples []Sample // without energies
+	kinds   map[claims.Kind]*kindRecord
+}
+
+// kindRecord is a zone kind of a record.
+type kindRecord struct {
+	base, last     kindTotals
+	told           int            // the samples before this one have their energy
+	used, nodeUsed []units.Energy // by the index of samples
+}
+
+func newRecord(base totals) *record {
+	r := &record{kinds: map[claims.Kind]*kindRecord{}}
+	for kind, t := range base.kinds {
+		r.kinds[kind] = &kindRecord{base: t, last: t}
+	}
+	return r
+}
+
+// add adds an interval, whose energy is in t as far as it is told. told reports whether the meters of a kind have told something since
+// the interval before.
+func (r *record) add(s Sample, t totals, told func(claims.Kind) bool) {
+	r.samples = append(r.samples, s)
+	r.tell(t, told)
+}
+
+// tell adds energy of the intervals so far. told reports whether the meters of a kind have told something.
+func (r *record) tell(t totals, told func(claims.Kind) bool) {
+	for kind, now := range t.kinds {
+		if r.kinds[kind] == nil {
+			r.kinds[kind] = &kindRecord{}
+		}
+		r.kinds[kind].tell(r.samples, now, told(kind))
+	}
+}
+
+func (k *kindRecord) tell(samples []Sample, now kindTotals, told bool) {
+	n := len(samples)
+	k.used = append(k.used, make([]units.Energy, n-len(k.used))...)
+	k.nodeUsed = append(k.nodeUsed, make([]units.Energy, n-len(k.nodeUsed))...)
+	d := now.since(k.last)
+	k.last = now
+	node := units.AddSaturating(d.active, d.idle)
+	if n == 0 || !told && node == 0 {
+		return
+	}
+	from := min(k.told, n-1)
+	byCPU := func(i int) time.Duration { return samples[from+i].CPU }
+	byTime := func(i int) time.Duration { return samples[from+i].Wall }
+	divide(d.used, k.used[from:], byCPU, byTime)
+	divide(node, k.nodeUsed[from:], byTime, byTime)
+	k.told = n
+}
+
+// divide adds energy to the parts, in proportion to the weights, or to others where they are all 0.
+func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time.Duration) {
+	whole := time.Duration(0)
+	for i := range parts {
+		whole += weight(i)
+	}
+	if whole == 0 {
+		if weight(0)+other(0) == 0 && len(parts) == 1 {
+			parts[0] += e
+			return
+		}
+		weight = other
+		for i := range parts {
+			whole += weight(i)
+		}
+	}
+	if whole == 0 {
+		parts[len(parts)-1] += e
+		return
+	}
+	var so time.Duration
+	var given units.Energy
+	for i := range parts {
+		so += weight(i)
+		until := units.Energy(units.MulDiv(uint64(e), uint64(so), uint64(whole)))
+		parts[i] += until - given
+		given = until
+	}
+}
+
+// result fills the zones, the samples and the phases of a result. A kind of which nothing is known in the run is left out.
+func (r *record) result(into *Result) {
+	kinds := slices.SortedFunc(maps.Keys(r.kinds), func(a, b claims.Kind) int {
+		return cmp.Or(zone.Compare(string(a.Zone), string(b.Zone)), cmp.Compare(a.Source, b.Source))
+	})
+	names := make([]string, len(kinds))
+	for i, kind := range kinds {
+		names[i] = string(kind.Zone)
+	}
+	into.Samples = r.samples
+	for _, kind := range kinds {
+		k := r.kinds[kind]
+		t := k.last.since(k.base)
+		into.Zones = append(into.Zones, Zone{
+			Name: string(kind.Zone), Source: string(kind.Source), Besides: zone.Besides(string(kind.Zone), names),
+			Used: t.used, Active: t.active, Idle: t.idle,
+		})
+		for i := range into.Samples {
+			into.Samples[i].Used = append(into.Samples[i].Used, k.used[i])
+			into.Samples[i].NodeUsed = append(into.Samples[i].NodeUsed, k.nodeUsed[i])
+		}
+	}
+	into.Phases = phasesOf(into.Samples, len(into.Zones))
+}
+
+// phasesOf adds up the samples by their phases, in the order in which these began. It returns nil if no sample is of any.
+func phasesOf(samples []Sample, zones int) (phases []Phase) {
+	marked := false
+	for i := range samples {
+		s := &samples[i]
+		name := cmp.Or(s.Phase, phase.None)
+		marked = marked || name != phase.None
+		at := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == name })
+		if at < 0 {
+			at = len(phases)
+			phases = append(phases, Phase{Name: name, Used: make([]units.Energy, zones)})
+		}
+		p := &phases[at]
+		p.Wall += s.Wall
+		p.CPU += s.CPU
+		for z, e := range s.Used {
+			p.Used[z] += e
+		}
+	}
+	if !marked {
+		return nil
+	}
+	return phases
+}

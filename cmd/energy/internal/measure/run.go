@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// CgroupVariable is the environment variable that tells the command the path of its cgroup in the hierarchy, where it has one.
+const CgroupVariable = "ENERGY_CGROUP"
+
+// ErrNoMeter is why a command with a limit is not started.
+var ErrNoMeter = errors.New("nothing measures or models energy here")
+
+// mark is a boundary between phases. done is told once it is measured.
+type mark struct {
+	phase.Mark
+	done chan<- error
+}
+
+// run is a command that is measured.
+type run struct {
+	*Options
+	notes  *notes
+	group  *command.Group
+	source *cpu.Command
+	meter  *meter
+	record *record
+	marks  chan mark
+	result *Result
+	phase  string
+	used   units.CPUTime // until the last sample
+	// baseline is what was measured before, nil if nothing was.
+	baseline *baseline
+	// busy is the node's utilization times seconds of the samples.
+	busy float64
+}
+
+// Run runs a command and measures what it used.
+//
+// An error tells why the command was not started: command.ErrNotFound, command.ErrNotExecutable, ErrNoMeter, that ctx ended, or what is
+// wrong with the receiver. Once the command runs, nothing changes what it does: what cannot be measured is in the notes of the
+// result. Signals are passed on to it, and ctx does not end it: it only ends the wait for slow meters.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	n := &notes{}
+	cfg, without := embeddedConfig(&o)
+	for _, text := range without {
+		n.add("%s", text)
+	}
+	group, err := command.New(command.Options{Root: cfg.RootPath})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = group.Close() }() // the command has ended: what stays of its cgroup harms nobody
+	known := knownStatic(cfg)
+	var before *baseline
+	if _, err := exec.LookPath(o.Command[0]); o.Baseline > 0 && err == nil {
+		if before, err = measureBaseline(ctx, &o, cfg); err != nil {
+			return nil, err
+		}
+		maps.Copy(known, before.watts)
+	}
+	source := cpu.NewCommand(cfg.RootPath, group)
+	m, err := openMeter(ctx, cfg, known, source, n)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = m.Shutdown(context.WithoutCancel(ctx)) }() // its meters were only read
+	r := &run{Options: &o, baseline: before, notes: n, group: group, source: source, meter: m, marks: make(chan mark), phase: phase.None}
+	if err := r.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return r.run(ctx)
+}
+
+// say tells the user something while nothing else happens.
+func (o *Options) say(format string, args ...any) {
+	if o.Say != nil {
+		o.Say(fmt.Sprintf(format, args...))
+	}
+}
+
+// prepare waits for the meters that are used, and begins the record.
+func (r *run) prepare(ctx context.Context) error {
+	m := r.meter
+	if r.Wait > 0 && m.Waits() {
+		soon := func() bool { return !m.Waits() }
+		if !m.await(ctx, min(r.Wait, time.Second), soon) && ctx.Err() == nil {
+			r.say("waiting up to %v for the first answer of a meter", r.Wait)
+			m.await(ctx, r.Wait, soon)
+		}
+		if err := r.measure(ctx); err != nil {
+			r.notes.add("Not measured before the command: %v", err)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if r.MaxUsed > 0 && !m.isKnown() {
+		return ErrNoMeter
+	}
+	r.record = newRecord(m.last)
+	r.used = r.source.Used()
+	return nil
+}
+
+func (r *run) measure(ctx context.Context) error {
+	_, err := r.meter.measure(context.WithoutCancel(ctx))
+	return err
+}
+
+// run starts the command and measures it until it ends.
+func (r *run) run(ctx context.Context) (*Result, error) {
+	env := os.Environ()
+	if path := r.group.Path(); path != "" {
+		env = append(env, CgroupVariable+"="+path)
+	}
+	r.result = &Result{Command: r.Command, Started: time.Now()}
+	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	stop := process.Relay()
+	defer stop()
+	ended := make(chan command.Status, 1)
+	go func() {
+		status, err := process.Wait()
+		if err != nil {
+			r.notes.add("The exit status is not known: %v", err)
+		}
+		ended <- status
+	}()
+	ticker := time.NewTicker(r.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.sample(ctx, time.Since(r.result.Started))
+		case m := <-r.marks:
+			err := r.sample(ctx, time.Since(r.result.Started))
+			r.phase = m.Phase
+			m.done <- err
+		case status := <-ended:
+			r.result.Wall, r.result.Exit = time.Since(r.result.Started), status.Code
+			r.finish(ctx)
+			return r.result, nil
+		}
+	}
+}
+
+// sample ends an interval of the record, until a time since the start. After an error the next sample covers this one.
+func (r *run) sample(ctx context.Context, end time.Duration) error {
+	told, err := r.meter.measure(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	began := time.Duration(0)
+	if n := len(r.record.samples); n > 0 {
+		began = r.record.samples[n-1].End
+	}
+	used := r.source.Used()
+	r.record.add(Sample{
+		End: end, Wall: end - began, CPU: time.Duration(units.Advance(r.used, used)), Phase: r.phase,
+	}, r.meter.last, told)
+	r.used = max(r.used, used)
+	r.busy += r.meter.last.utilization * (end - began).Seconds()
+	return nil
+}
+
+// lastAttempts is how often the last interval is measured at most.
+const lastAttempts = 3
+
+// finish measures what is left, and fills the result.
+func (r *run) finish(ctx context.Context) {
+	var err error
+	for range lastAttempts {
+		if err = r.sample(ctx, r.result.Wall); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		r.notes.add("Not measured at the end: %v", err)
+	}
+	end := r.meter.at
+	missing := r.awaitLate(ctx, end)
+	r.fill(end, missing)
+	r.explain()
+}
+
+// awaitLate waits for the meters that have not told all until the end, and returns until when those of each kind have that still have
+// not.
+func (r *run) awaitLate(ctx context.Context, end time.Time) (missing map[claims.Kind]time.Time) {
+	late := r.meter.pending(end)
+	if len(late) == 0 {
+		return nil
+	}
+	if r.Wait > 0 && r.meter.answers(late) && ctx.Err() == nil {
+		r.say("waiting up to %v until the meter of %s has told the energy of the end", r.Wait, names(late))
+		r.meter.await(ctx, r.Wait, func() bool { return !r.meter.answers(r.meter.pending(end)) })
+	}
+	missing = r.meter.pending(end)
+	since := r.meter.last
+	since.kinds = maps.Clone(since.kinds)
+	maps.DeleteFunc(since.kinds, func(k claims.Kind, _ kindTotals) bool { _, ok := late[k]; return !ok })
+	r.record.tell(since, func(k claims.Kind) bool { _, ok := missing[k]; return !ok })
+	return missing
+}
+
+// names returns the names of zone kinds, for people.
+func names(kinds map[claims.Kind]time.Time) string {
+	var sorted []string
+	for kind := range kinds {
+		sorted = append(sorted, string(kind.Zone))
+	}
+	slices.Sort(sorted)
+	return list(slices.Compact(sorted))
+}
+
+// fill fills the result.
+func (r *run) fill(end time.Time, missing map[claims.Kind]time.Time) {
+	r.record.result(r.result)
+	for i := range r.result.Samples {
+		r.result.CPU += r.result.Samples[i].CPU
+	}
+	r.result.CPUTime = string(r.group.Method())
+	for i := range r.result.Zones {
+		z := &r.result.Zones[i]
+		z.Static = r.meter.static(z)
+		if until, ok := missing[zoneKind(z)]; ok {
+			z.Missing = min(end.Sub(until), r.result.Wall)
+		}
+	}
+	left, err := r.group.Leftover()
+	if err != nil {
+		r.notes.add("Not known what the command left behind: %v", err)
+	}
+	for _, p := range left {
+		r.result.Left = append(r.result.Left, Process(p))
+	}
+}

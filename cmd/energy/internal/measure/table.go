@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// columns is how wide the table is.
+const columns = 80
+
+// WriteTable writes the result for people.
+func (r *Result) WriteTable(w io.Writer) error {
+	var b strings.Builder
+	name := figure.Clean(strings.Join(r.Command, " "))
+	fmt.Fprintf(&b, "Command   %s\n", shorten(name, columns-len("Command   ")))
+	if r.Exit != 0 {
+		fmt.Fprintf(&b, "Exit      %d\n", r.Exit)
+	}
+	fmt.Fprintf(&b, "Time      %s, %s of CPU time (%s)\n", figure.Seconds(r.Wall), figure.Seconds(r.CPU), r.CPUTime)
+	if len(r.Zones) == 0 {
+		b.WriteString("Energy    unknown\n")
+	} else {
+		fmt.Fprintf(&b, "Energy    %s = %s, %s on average\n", figure.Joules(r.Used()), figure.WattHours(r.Used()), meanWatts(r.Used(), r.Wall))
+		r.writeZones(&b)
+		r.writePhases(&b)
+	}
+	r.writeLeft(&b)
+	r.writeNotes(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func meanWatts(e units.Energy, d time.Duration) string { return figure.Watts(units.Watts(e, d)) }
+
+// shorten cuts a text that is longer than so many characters.
+func shorten(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}
+
+func (r *Result) writeZones(b *strings.Builder) {
+	row := func(zone, source, energy, power, share, node, static string) {
+		line := fmt.Sprintf("%-20s%-9s%11s%11s%7s%11s  %s", shorten(zone, 19), source, energy, power, share, node, static)
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	b.WriteString("\n")
+	row("ZONE", "SOURCE", "ENERGY", "POWER", "SHARE", "NODE", "STATIC")
+	added := 0
+	for i := range r.Zones {
+		z := &r.Zones[i]
+		name := z.Name
+		if z.Besides == "" {
+			added++
+		} else {
+			name += " (in " + z.Besides + ")"
+			if z.Besides == "package" && (z.Name == "psys" || z.Name == "platform") {
+				name = z.Name + " (not added)"
+			}
+		}
+		row(name, z.Source, figure.Joules(z.Used), meanWatts(z.Used, r.Wall), figure.Share(z.Used, z.Node()), figure.Joules(z.Node()), shortStatic[z.Static])
+	}
+	if added > 1 {
+		row("sum", "", figure.Joules(r.Used()), meanWatts(r.Used(), r.Wall), figure.Share(r.Used(), r.Node()), figure.Joules(r.Node()), "")
+	}
+}
+
+// shortStatic has the names of what static power is known from, as short as the column.
+var shortStatic = map[Static]string{
+	StaticModel: "model", StaticConfiguration: "config", StaticBaseline: "baseline", StaticLearned: "learned", StaticHypervisor: "none", StaticUnknown: "unknown",
+}
+
+func (r *Result) writePhases(b *strings.Builder) {
+	if len(r.Phases) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%-29s%11s%11s%7s%11s\n", "PHASE", "ENERGY", "POWER", "SHARE", "TIME")
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		name := p.Name
+		if name == phase.None {
+			name = "(none)"
+		}
+		used := r.added(p.Used)
+		fmt.Fprintf(b, "%-29s%11s%11s%7s%11s\n", shorten(figure.Clean(name), 28), figure.Joules(used), meanWatts(used, p.Wall),
+			figure.Share(used, r.Used()), figure.Seconds(p.Wall))
+	}
+}
+
+// added returns the sum of the energies of zones that are added up.
+func (r *Result) added(byZone []units.Energy) (sum units.Energy) {
+	for i, e := range byZone {
+		if r.Zones[i].Besides == "" {
+			sum += e
+		}
+	}
+	return sum
+}
+
+// maxLeft is how many processes are named that were left behind.
+const maxLeft = 10
+
+func (r *Result) writeLeft(b *strings.Builder) {
+	if len(r.Left) == 0 {
+		return
+	}
+	var names []string
+	for _, p := range r.Left[:min(len(r.Left), maxLeft)] {
+		names = append(names, fmt.Sprintf("%s (%d)", figure.Clean(p.Name), p.PID))
+	}
+	if more := len(r.Left) - maxLeft; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	b.WriteString("\n")
+	wrap(b, "Still running, and no longer measured: "+list(names))
+}
+
+func (r *Result) writeNotes(b *strings.Builder) {
+	if len(r.Notes) == 0 {
+		return
+	}
+	b.WriteString("\n")
+	for _, note := range r.Notes {
+		wrap(b, "Note: "+figure.Clean(note))
+	}
+}
+
+// wrap writes a text in lines of the table's width. All but the first are indented.
+func wrap(b *strings.Builder, text string) {
+	const indent = "  "
+	column := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > columns:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	b.WriteString("\n")
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package receiverconfig reads the configuration of an energy receiver that runs in no collector.
+package receiverconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/provider/envprovider"
+	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
+	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
+
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// Load reads the configuration of an energy receiver from a file: that of a whole collector, or the receiver's section alone, with or
+// without its name. ${env:NAME} and ${file:NAME} are replaced as a collector does. id selects one of several energy receivers:
+// "energy" or "energy/name". It may be empty where there is only one.
+//
+// Extensions that the configuration names are not there, so Load leaves out the settings that need them, and returns their names.
+func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, without []string, err error) {
+	conf, err := resolve(ctx, file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	section, err := sectionOf(conf, id)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	cfg = energyreceiver.DefaultConfig()
+	if err := section.Unmarshal(cfg); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := confmap.Validate(cfg); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return cfg, withoutExtensions(cfg), nil
+}
+
+func resolve(ctx context.Context, file string) (*confmap.Conf, error) {
+	if _, err := os.Stat(file); err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	resolver, err := confmap.NewResolver(confmap.ResolverSettings{
+		URIs:              []string{"file:" + file},
+		ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory(), envprovider.NewFactory(), yamlprovider.NewFactory()},
+		DefaultScheme:     "env",
+	})
+	if err != nil {
+		return nil, err
+	}
+	conf, err := resolver.Resolve(ctx)
+	return conf, errors.Join(err, resolver.Shutdown(ctx))
+}
+
+// sectionOf returns the receiver's section.
+func sectionOf(conf *confmap.Conf, id string) (*confmap.Conf, error) {
+	receivers := conf
+	if conf.IsSet("receivers") {
+		sub, err := conf.Sub("receivers")
+		if err != nil {
+			return nil, err
+		}
+		receivers = sub
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(receivers.ToStringMap())) {
+		var parsed component.ID
+		if parsed.UnmarshalText([]byte(name)) == nil && parsed.Type() == energyreceiver.NewFactory().Type() {
+			names = append(names, name)
+		}
+	}
+	switch {
+	case id != "" && slices.Contains(names, id):
+		return receivers.Sub(id)
+	case id != "":
+		return nil, fmt.Errorf("there is no receiver %q", id)
+	case len(names) == 1:
+		return receivers.Sub(names[0])
+	case len(names) > 1:
+		return nil, fmt.Errorf("there are several energy receivers: name one of %s", strings.Join(names, ", "))
+	case conf.IsSet("receivers"):
+		return nil, errors.New("there is no energy receiver")
+	}
+	return conf, nil
+}
+
+// withoutExtensions leaves out the settings that need an extension, and returns their names.
+func withoutExtensions(cfg *energyreceiver.Config) (without []string) {
+	if len(cfg.GPU.Extensions) > 0 {
+		cfg.GPU.Extensions = nil
+		without = append(without, "gpu::extensions")
+	}
+	if cfg.Attribution.Storage != nil {
+		cfg.Attribution.Storage = nil
+		without = append(without, "attribution::storage")
+	}
+	return without
+}
+
+// Model returns the power model of a short form: auto, the path of a trained model or of a directory of them, or two powers in
+// watts, idle and full load, as 35-120.
+func Model(value string) (configoptional.Optional[energyreceiver.ModelConfig], error) {
+	var m energyreceiver.ModelConfig
+	idle, full, isPair := strings.Cut(value, "-")
+	low, lowErr := strconv.ParseFloat(idle, 64)
+	high, highErr := strconv.ParseFloat(full, 64)
+	switch {
+	case value == "auto":
+		m.Auto = true
+	case isPair && lowErr == nil && highErr == nil:
+		m.IdlePower, m.MaxPower = low, high
+	default:
+		if _, err := os.Stat(value); err != nil {
+			return configoptional.None[energyreceiver.ModelConfig](), fmt.Errorf("%q is none of auto, two powers in watts like 35-120, and the file of a trained model", value)
+		}
+		m.File = value
+	}
+	if err := m.Validate(); err != nil {
+		return configoptional.None[energyreceiver.ModelConfig](), err
+	}
+	return configoptional.Some(m), nil
+}

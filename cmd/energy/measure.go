@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	runner "github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// Exit statuses of measure beside the command's own, as of timeout(1).
+const (
+	exitTooMuch       = 124 // the command succeeded, and used more than -max-joules
+	exitFailed        = 125 // the command was not started
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitInterrupted   = 130
+)
+
+const measureUsage = `Usage: energy measure [flags] [--] COMMAND [ARGUMENT...]
+
+Runs a command and tells what energy it and all that it starts used. No collector is needed.
+
+  energy measure -- make -j8                             a table on standard error
+  energy measure -baseline 10s -- make -j8               measures what the machine draws without it first
+  energy measure -model auto -- make -j8                 on a machine without a meter
+  energy measure -json -output result.json -- make -j8   for programs
+  energy measure -max-joules 500 -quiet -- make test     fails if it used more
+  energy measure -config collector.yaml -- make -j8      with the meters of a collector
+
+The exit status is the command's, 128+n where signal n ended it, 127 where it is not found, 126 where it cannot be executed, 125 where
+energy failed before it was started, and 124 where it succeeded and used more than -max-joules.
+
+`
+
+type measureOptions struct {
+	measure.Options
+	config, receiver, model string
+	maxJoules               float64
+	json, csv, quiet        bool
+	output                  string
+}
+
+// measureCommand is the subcommand measure.
+func measureCommand(args []string) int {
+	o, err := parseMeasureFlags(args, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitFailed
+	}
+	// A signal that is ignored, as by nohup(1), stays so.
+	caught := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM}, signal.Ignored)
+	ctx, stop := signal.NotifyContext(context.Background(), caught...)
+	defer stop()
+	o.Stdin, o.Stdout, o.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return o.run(ctx)
+}
+
+func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
+	var o measureOptions
+	fs := flag.NewFlagSet("energy measure", flag.ContinueOnError)
+	fs.SetOutput(usage)
+	fs.Usage = func() { fmt.Fprint(usage, measureUsage, "Flags:\n"); fs.PrintDefaults() }
+	fs.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
+	fs.DurationVar(&o.Baseline, "baseline", 0, "measure the node for so long before the command: its static power, where nothing else tells it")
+	fs.DurationVar(&o.Wait, "wait", 30*time.Second, "longest wait for meters that are read seldom, before and after the command (0: none)")
+	fs.StringVar(&o.config, "config", "", "`file` with a collector's configuration, or with that of its energy receiver")
+	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
+	fs.StringVar(&o.model, "model", "", "estimate what no meter measures: auto, the watts of the CPU idle and busy as 35-120, or the `file` of a trained model")
+	fs.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more (0: no limit)")
+	fs.BoolVar(&o.json, "json", false, "write JSON in place of the table")
+	fs.BoolVar(&o.csv, "csv", false, "write CSV in place of the table")
+	fs.StringVar(&o.output, "output", "", "`file` to write to in place of standard error; - is standard output, and the command's goes to standard error")
+	fs.StringVar(&o.output, "o", "", "short for -output")
+	fs.BoolVar(&o.quiet, "quiet", false, "write nothing to standard error but what failed")
+	fs.BoolVar(&o.quiet, "q", false, "short for -quiet")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	o.Command = fs.Args()
+	err := o.check()
+	if err != nil {
+		fmt.Fprintln(usage, "energy measure:", err)
+	}
+	return o, err
+}
+
+func (o *measureOptions) check() error {
+	switch {
+	case len(o.Command) == 0:
+		return errors.New("a command is needed")
+	case o.Interval < measure.MinInterval:
+		return fmt.Errorf("-interval must be at least %v", measure.MinInterval)
+	case o.Baseline < 0 || o.Wait < 0:
+		return errors.New("-baseline and -wait must not be below 0")
+	case !(o.maxJoules >= 0 && o.maxJoules < math.MaxInt64/float64(units.Joule)):
+		return errors.New("-max-joules must be a number of joules")
+	case o.json && o.csv:
+		return errors.New("-json and -csv exclude each other")
+	case o.receiver != "" && o.config == "":
+		return errors.New("-receiver is of the file of -config")
+	}
+	return nil
+}
+
+// run runs the command and returns the exit status.
+func (o *measureOptions) run(ctx context.Context) int {
+	fail := func(err error) int {
+		fmt.Fprintln(o.Stderr, "energy measure:", figure.Clean(err.Error()))
+		return exitFailed
+	}
+	if err := o.configure(ctx); err != nil {
+		return fail(err)
+	}
+	out, err := o.open()
+	if err != nil {
+		return fail(err)
+	}
+	result, err := measure.Run(ctx, o.Options)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, measure.ErrNoMeter):
+		return fail(fmt.Errorf("%w, so -max-joules cannot be checked: -model auto estimates the CPU's, -config names other meters", err))
+	case errors.Is(err, runner.ErrNotFound):
+		return fail(err) + exitNotFound - exitFailed
+	case errors.Is(err, runner.ErrNotExecutable):
+		return fail(err) + exitNotExecutable - exitFailed
+	case err != nil:
+		return fail(err)
+	}
+	return o.report(result, out)
+}
+
+// configure fills the options of the measurement.
+func (o *measureOptions) configure(ctx context.Context) error {
+	o.Config = energyreceiver.DefaultConfig()
+	var without []string
+	var err error
+	if o.config != "" {
+		if o.Config, without, err = receiverconfig.Load(ctx, o.config, o.receiver); err != nil {
+			return err
+		}
+	}
+	if o.model != "" {
+		if o.Config.Model, err = receiverconfig.Model(o.model); err != nil {
+			return fmt.Errorf("-model: %w", err)
+		}
+		if err := o.Config.Validate(); err != nil {
+			return fmt.Errorf("-model: %w", err)
+		}
+	}
+	o.MaxUsed = units.Energy(math.Round(o.maxJoules * float64(units.Joule)))
+	if !o.quiet {
+		o.Say = func(text string) { fmt.Fprintln(o.Stderr, "energy measure:", text) }
+		for _, setting := range without {
+			o.Say(setting + " is left out: extensions are a collector's")
+		}
+	}
+	return nil
+}
+
+// open opens what the result is written to, before the command is started. It is nil where nothing is written.
+func (o *measureOptions) open() (io.WriteCloser, error) {
+	switch {
+	case o.output == "-":
+		out := o.Stdout
+		o.Stdout = o.Stderr // the command's own output does not mix with the result
+		return noClose{out}, nil
+	case o.output != "":
+		return os.Create(o.output)
+	case o.quiet:
+		return nil, nil
+	}
+	return noClose{o.Stderr}, nil
+}
+
+// noClose is a file that is not closed.
+type noClose struct{ io.Writer }
+
+// Close implements io.Closer.
+func (noClose) Close() error { return nil }
+
+// report writes the result and returns the exit status.
+func (o *measureOptions) report(r *measure.Result, out io.WriteCloser) int {
+	if out != nil {
+		if err := errors.Join(o.write(r, out), out.Close()); err != nil {
+			fmt.Fprintln(o.Stderr, "energy measure: the result is not written:", err)
+		}
+	}
+	if o.MaxUsed == 0 || r.Used() <= o.MaxUsed {
+		return r.Exit
+	}
+	fmt.Fprintf(o.Stderr, "energy measure: the command used %s, more than the %s of -max-joules\n",
+		figure.Joules(r.Used()), figure.Joules(o.MaxUsed))
+	return cmp.Or(r.Exit, exitTooMuch)
+}
+
+func (o *measureOptions) write(r *measure.Result, out io.Writer) error {
+	switch {
+	case o.json:
+		return r.WriteJSON(out)
+	case o.csv:
+		return r.WriteCSV(out)
+	case o.output == "":
+		fmt.Fprintln(out) // apart from what the command wrote
+	}
+	return r.WriteTable(out)
+}
