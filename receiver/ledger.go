@@ -66,9 +66,9 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 	return l
 }
 
-// emit returns the ledger as metrics, as of at.
-func (l *ledger) emit(at time.Time) pmetric.Metrics {
-	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), l.Domains(), at)
+// emit returns the ledger as metrics, as of at, and what phases have of it.
+func (l *ledger) emit(at time.Time, phases []emit.Phase) pmetric.Metrics {
+	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), l.Domains(), at, phases...)
 	l.Engine.Emitted()
 	return md
 }

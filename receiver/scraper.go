@@ -51,6 +51,7 @@ type energyScraper struct {
 	learning   learning
 	gpus       gpus
 	guests     guests
+	phases     phases
 
 	warnedOfGPUs bool // that their static power is not set
 
@@ -73,6 +74,9 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		cgroups:    cgroups,
 		keys:       claims.NewKeys(cfg.keyOptions(cgroups)),
 		learning:   learning{cfg: cfg, logger: set.Logger},
+	}
+	if cfg.Phases.HasValue() {
+		s.phases.config = cfg.Phases.Get()
 	}
 	var err error
 	s.telemetry, err = newTelemetry(s)
@@ -125,6 +129,8 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 			zap.String("setting", "attribution::split"), zap.String("alternative", "fixed, with static_power of 0"))
 	}
 	s.sample()
+	s.openPhases()
+	s.conditions.check("phases", s.phases.err())
 	s.conditions.check("learned static power", s.learning.trouble)
 	s.conditions.settle()
 	s.adjustWindow()
@@ -148,6 +154,7 @@ func (s *energyScraper) warnOfSharedSeries() {
 
 func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.sampler.stop()
+	s.phases.close()
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,17 +197,19 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	}
 	s.conditions.check("learned static power", s.learning.trouble)
 	s.conditions.check("guests", s.guests.tell(s.ledger, m))
+	s.conditions.check("phases", s.phases.err())
 	s.conditions.settle()
 	if m == nil {
 		return pmetric.NewMetrics(), nil
 	}
 	s.emitted = true
-	return s.ledger.emit(m.Stamp), nil
+	return s.ledger.emit(m.Stamp, s.phases.list), nil
 }
 
 // scan reads and attributes one window. It returns nil if the CPU times could not be read.
 func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.Measurement {
 	began := time.Now()
+	defer func() { s.phases.took = time.Since(began) }()
 	defer s.check()
 	m, replaced := s.measure(ctx)
 	if m == nil {
@@ -213,11 +222,13 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 		s.ledger = s.newLedger(m)
 		s.restoreLearned(m.Readings)
 		s.ledger.Observe(m)
+		s.phases.start(s.ledger, m)
 	case replaced:
 		s.ledger.StartOver(m, s.cpu.Source().Exact())
 	default:
 		s.ledger.Observe(m)
 	}
+	s.phases.observe(s.ledger)
 	s.welcomeGPUs(m.Readings)
 	s.logSelectedKeys()
 	if s.container == "" {
@@ -235,6 +246,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	now := s.now()
 	node, err := s.cpu.ReadNode(now)
 	s.conditions.check("node CPU time", err)
+	s.phases.readNode(now, node, err == nil)
 	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
 	if changed && s.ledger != nil {
 		s.keepLearned()

@@ -79,15 +79,17 @@ type simulation struct {
 	lastIn    map[string]int
 	collected int
 	intervals int
-	baseline  time.Time     // the first stamp
-	ran       time.Duration // CPU time of all tasks until then
-	claimed   units.CPUTime // since then
-	untraced  units.CPUTime // the most that an exact source says it did not find since then
-	wrong     error
-	rule      string // the rule that was broken
-	trusted   bool   // earlier workloads are not remembered
-	faultless bool   // the history has no faults
-	charged   int    // accounts of processes with energy of a GPU, over all intervals
+	baseline  time.Time // the first stamp
+	// phasesSince is when the phases' times were 0.
+	phasesSince time.Time
+	ran         time.Duration // CPU time of all tasks until then
+	claimed     units.CPUTime // since then
+	untraced    units.CPUTime // the most that an exact source says it did not find since then
+	wrong       error
+	rule        string // the rule that was broken
+	trusted     bool   // earlier workloads are not remembered
+	faultless   bool   // the history has no faults
+	charged     int    // accounts of processes with energy of a GPU, over all intervals
 }
 
 type seenSeries struct {
@@ -212,6 +214,9 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	sim.s, err = newEnergyScraper(cfg, set)
 	require.NoError(tb, err)
 	sim.s.now = machine.Host.Now
+	if seed%3 != 1 {
+		sim.s.phases.config = &PhasesConfig{Max: 3}
+	}
 	if sim.exact {
 		sim.kernel = hostsim.NewKernel(machine)
 		sim.kernel.Spreads = true
@@ -357,9 +362,10 @@ func (sim *simulation) advance(e hostsim.Event) {
 		sim.s.sample()
 		sim.intervals++
 		sim.checkLedgers()
-		return
+	} else {
+		sim.collect()
 	}
-	sim.collect()
+	sim.mark(e)
 }
 
 var errSimRefuses = errors.New("refused")
@@ -429,6 +435,7 @@ func (sim *simulation) observeRead(path string, got []byte, err error) {
 // checkLedgers checks that the parts add up to the whole, to the microjoule.
 func (sim *simulation) checkLedgers() {
 	if l := sim.s.ledger; l != nil {
+		sim.checkPhases()
 		ledger := l.Engine.Ledger()
 		sim.observeDerived()
 		var zones [attribution.MaxKinds]units.Energy

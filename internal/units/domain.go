@@ -17,13 +17,18 @@ const NodeCPUs Domain = "node"
 
 // GPU returns the domain of the GPU at a PCI address as sysfs writes it, such as 0000:03:00.0. One that is no PCI device is
 // named by its platform device.
-func GPU(address string) Domain { return Domain("gpu-" + address) }
+func GPU(address string) Domain { return Domain(gpuPrefix + address) }
+
+const gpuPrefix = "gpu-"
+
+// IsGPU reports whether the domain is a GPU.
+func (d Domain) IsGPU() bool { return strings.HasPrefix(string(d), gpuPrefix) }
 
 // PCIAddress returns the address of the PCI device that the domain is. ok is false for a domain that is none: the CPUs, a GPU that
 // is part of a chip, or one that is named after what measures it because nothing tells its address.
 func (d Domain) PCIAddress() (address string, ok bool) {
 	const form = "hhhh:hh:hh.d" // include/linux/pci.h, drivers/pci/probe.c, pci_setup_device: "%04x:%02x:%02x.%d"
-	address, ok = strings.CutPrefix(string(d), "gpu-")
+	address, ok = strings.CutPrefix(string(d), gpuPrefix)
 	head := len(address) - len(form) // the first number has more digits where it is large
 	if !ok || head < 0 {
 		return "", false

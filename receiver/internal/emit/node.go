@@ -19,6 +19,7 @@ import (
 type nodeMetrics struct {
 	hwEnergy, hwPower, hwHostEnergy, hwHostPower *metric
 	energy, power, unattributed, learned         *metric
+	phaseEnergy, phaseTime                       *metric
 	cpuUtilization, cpuInfo, gpuUtilization      *metric
 }
 
@@ -33,6 +34,8 @@ func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
 		power:          metrics[info.SystemPower.Name],
 		unattributed:   metrics[info.SystemUnattributedEnergy.Name],
 		learned:        metrics[info.SystemEnergySplitLearned.Name],
+		phaseEnergy:    metrics[info.SystemPhaseEnergy.Name],
+		phaseTime:      metrics[info.SystemPhaseTime.Name],
 		cpuUtilization: metrics[info.SystemCPUUtilization.Name],
 		cpuInfo:        metrics[info.SystemCPUInfo.Name],
 		gpuUtilization: metrics[info.HwGpuUtilization.Name],
@@ -46,6 +49,7 @@ func (m *emission) emitNode(zones []power.Zone) {
 	}
 	m.emitZones(into, zones)
 	m.emitKinds(into)
+	m.emitPhases(into)
 	m.emitCPUs(into)
 	m.emitGPUs(into, zones)
 }
