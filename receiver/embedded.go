@@ -33,8 +33,8 @@ type EmbeddedOptions struct {
 	// CPU, if set, is the only CPU time source: the energy of all that it does not show is unattributed. It is closed by
 	// Shutdown. It divides nothing by CPU package, so all zones share the node's CPUs, whatever attribution::scope says.
 	CPU cpu.Source
-	// StaticPower is what is known of the static power of zone kinds, in watts, all sockets together. It takes the place of the rule
-	// utilization.
+	// StaticPower, if it is not nil, is what is known of the static power of zone kinds, in watts, all sockets together. Of modeled
+	// and reported zones it is known without being stated. It takes the place of the rule utilization.
 	StaticPower map[claims.Kind]float64
 	// Container is the ID of the container to which all belongs that CPU shows. It has a series from the baseline on, however
 	// little it used. It must be set with CPU, and only then.

@@ -3,16 +3,14 @@
 package energyreceiver
 
 import (
-	"errors"
 	"math"
-	"os"
 	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
-	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -56,33 +54,39 @@ func (c *Config) Split(zone power.Kind) SplitRule {
 	return split
 }
 
-// ModeledIdlePower returns the power in watts that the configured power model gives each zone kind while no CPU is busy. It is empty
-// without a model. The error tells which zone kinds are missing, and why.
-func (c *Config) ModeledIdlePower() (map[power.Kind]float64, error) {
-	kinds := c.modeledKinds()
-	if len(kinds) == 0 {
-		return nil, nil
+// know replaces the rule utilization where the static power of a kind is known: as stated, the power of a modeled zone while no CPU
+// is busy, and nothing of what a hypervisor reports, which is dynamic energy.
+func (s *energyScraper) know(rules *attribution.Rules, kinds []claims.Kind) {
+	if s.staticPower == nil {
+		return
 	}
-	what, err := machine.Read(c.RootPath, os.Getenv)
-	if err != nil && !c.Model.Get().isStated() {
-		return nil, err
-	}
-	curves, err := c.Model.Get().curves(what, kinds)
-	idle := make(map[power.Kind]float64, len(curves))
-	for _, curve := range curves {
-		idle[curve.Kind] = curve.Curve.Watts(0)
-	}
-	if err != nil {
-		return idle, errors.New(oneLine(err))
-	}
-	return idle, nil
-}
-
-// know replaces the rule utilization by static power that is known, in watts.
-func know(rules *attribution.Rules, kinds []claims.Kind, known map[claims.Kind]float64) {
 	for i, kind := range kinds {
-		if watts, ok := known[kind]; ok && rules.Models[i] == nil {
+		watts, ok := s.staticPower[kind]
+		switch {
+		case rules.Models[i] != nil:
+			continue
+		case ok:
+		case kind.Source == power.Modeled:
+			watts, ok = s.meters.modeledIdlePower(kind.Zone)
+		default:
+			ok = kind.Source == power.Reported
+		}
+		if ok {
 			rules.Models[i] = static.Fixed{Power: units.Energy(math.Round(watts * float64(units.Joule)))}
 		}
 	}
+}
+
+// modeledIdlePower returns the power in watts that the model gives a zone kind while no CPU is busy.
+func (m *meters) modeledIdlePower(kind power.Kind) (watts float64, ok bool) {
+	for _, status := range m.set.Status() {
+		meter, isModel := status.Meter.(*modelMeter)
+		if !isModel {
+			continue
+		}
+		if i := slices.IndexFunc(meter.curves, func(c model.ZoneCurve) bool { return c.Kind == kind }); i >= 0 {
+			return meter.curves[i].Curve.Watts(0), true
+		}
+	}
+	return 0, false
 }

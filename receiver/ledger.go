@@ -35,7 +35,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 	}
 	l := &ledger{kinds: s.cfg.ledgerKinds()}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
-	know(&l.rules, l.kinds, s.staticPower)
+	s.know(&l.rules, l.kinds)
 	l.Builder = claims.NewBuilder(claims.Options{
 		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits()}, m.Stamp),
 		Exact:  s.cpu.Source().Exact(),

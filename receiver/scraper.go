@@ -40,7 +40,7 @@ type energyScraper struct {
 	cgroups    *cgroup.Tree
 	keys       *claims.Keys // nil where CPU time is the only one
 	sampler    sampler
-	// staticPower is what is known of it beside the configuration, in watts.
+	// staticPower is that of EmbeddedOptions, in watts.
 	staticPower map[claims.Kind]float64
 
 	ledger  *ledger // nil until the first measurement

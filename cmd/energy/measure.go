@@ -139,7 +139,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.Is(err, measure.ErrNoMeter):
-		return fail(fmt.Errorf("%w, so -max-joules cannot be checked: -model auto estimates the CPU's, -config names other meters", err))
+		return fail(fmt.Errorf("-max-joules cannot be checked (-model auto estimates what the CPU uses): %w", err))
 	case errors.Is(err, runner.ErrNotFound):
 		return fail(err) + exitNotFound - exitFailed
 	case errors.Is(err, runner.ErrNotExecutable):
@@ -186,7 +186,7 @@ func (o *measureOptions) open() (io.WriteCloser, error) {
 		o.Stdout = o.Stderr // the command's own output does not mix with the result
 		return noClose{out}, nil
 	case o.output != "":
-		return os.Create(o.output)
+		return os.OpenFile(o.output, os.O_WRONLY|os.O_CREATE, 0o644) // an earlier result stays until there is one
 	case o.quiet:
 		return nil, nil
 	}
@@ -201,12 +201,21 @@ func (noClose) Close() error { return nil }
 
 // report writes the result and returns the exit status.
 func (o *measureOptions) report(r *measure.Result, out io.WriteCloser) int {
+	if file, ok := out.(*os.File); ok {
+		_ = file.Truncate(0) // a pipe cannot be
+	}
 	if out != nil {
 		if err := errors.Join(o.write(r, out), out.Close()); err != nil {
 			fmt.Fprintln(o.Stderr, "energy measure: the result is not written:", err)
 		}
 	}
-	if o.MaxUsed == 0 || r.Used() <= o.MaxUsed {
+	if o.MaxUsed == 0 {
+		return r.Exit
+	}
+	if r.Used() <= o.MaxUsed {
+		if slices.ContainsFunc(r.Zones, func(z measure.Zone) bool { return z.Missing > 0 }) {
+			fmt.Fprintln(o.Stderr, "energy measure: -max-joules is checked without what a meter has not told yet")
+		}
 		return r.Exit
 	}
 	fmt.Fprintf(o.Stderr, "energy measure: the command used %s, more than the %s of -max-joules\n",

@@ -35,22 +35,10 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	return &own, notes
 }
 
-// knownStatic returns what is known of the static power of zone kinds beside the configuration, in watts: the idle power of a
-// model, and that a hypervisor reports a part that has none.
-func knownStatic(cfg *energyreceiver.Config) map[claims.Kind]float64 {
-	known := map[claims.Kind]float64{}
-	for _, kind := range power.Kinds {
-		known[claims.Kind{Zone: kind, Source: power.Reported}] = 0
-	}
-	idle, _ := cfg.ModeledIdlePower() // the receiver tells what is missing
-	for kind, watts := range idle {
-		known[claims.Kind{Zone: kind, Source: power.Modeled}] = watts
-	}
-	return known
-}
-
-// staticOf returns what the static power of a zone kind is known from. learned reports whether its static power model is trained.
-func staticOf(cfg *energyreceiver.Config, known map[claims.Kind]float64, kind claims.Kind, learned bool) Static {
+// staticOf returns what the static power of a zone kind is known from. measured has that of measured zones, and learned reports whether
+// the kind's static power model is trained.
+func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind claims.Kind, learned bool) Static {
+	_, ok := measured[kind]
 	switch split := cfg.Split(kind.Zone); {
 	case split == energyreceiver.SplitFixed:
 		return StaticConfiguration
@@ -58,15 +46,12 @@ func staticOf(cfg *energyreceiver.Config, known map[claims.Kind]float64, kind cl
 		return StaticLearned
 	case split != energyreceiver.SplitUtilization:
 		return StaticUnknown
-	}
-	if _, ok := known[kind]; !ok {
-		return StaticUnknown
-	}
-	switch kind.Source {
-	case power.Modeled:
+	case kind.Source == power.Modeled:
 		return StaticModel
-	case power.Reported:
+	case kind.Source == power.Reported:
 		return StaticHypervisor
+	case ok:
+		return StaticBaseline
 	}
-	return StaticBaseline
+	return StaticUnknown
 }

@@ -41,7 +41,7 @@ func (r *Result) WriteCSV(w io.Writer) error {
 func (z *Zone) row(phase string, wall, cpu time.Duration, used units.Energy) []string {
 	return []string{
 		phase, z.Name, z.Source, strconv.FormatBool(z.Besides == ""), decimal(wall.Seconds()), decimal(cpu.Seconds()),
-		decimal(used.Joules()), decimal(units.Watts(used, wall)),
+		decimal(used.Joules()), decimal(inWatts(used, wall)),
 	}
 }
 

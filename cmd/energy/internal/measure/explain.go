@@ -4,6 +4,7 @@ package measure
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
@@ -52,6 +53,11 @@ func (r *run) explainZones() {
 			r.notes.add("The meter of %s has not told what was used in the last %s: the figures are short of it", z.Name, figure.Seconds(z.Missing))
 		}
 	}
+	for kind := range r.late {
+		if !slices.ContainsFunc(r.result.Zones, func(z Zone) bool { return zoneKind(&z) == kind }) {
+			r.notes.add("The meter of %s has not answered: what was used of it is not known", kind.Zone)
+		}
+	}
 	if len(unknown) > 0 {
 		r.notes.add("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
 			"-baseline 10s measures it", list(unknown))
@@ -74,6 +80,9 @@ func (r *run) explainBaseline() {
 		if kind := zoneKind(&r.result.Zones[i]); r.result.Zones[i].Static == StaticBaseline {
 			before = append(before, fmt.Sprintf("%s %s", kind.Zone, figure.Watts(b.watts[kind])))
 		}
+	}
+	if len(before) == 0 && len(b.unknown) == 0 {
+		r.notes.add("The baseline has no effect: no zone is measured whose static power is not known otherwise")
 	}
 	if len(before) == 0 {
 		return

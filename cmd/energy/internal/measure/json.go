@@ -5,6 +5,7 @@ package measure
 import (
 	"encoding/json"
 	"io"
+	"math"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -87,14 +88,14 @@ func (r *Result) document() *document {
 		Zones: []jsonZone{}, Phases: []jsonPhase{}, Samples: []jsonSample{}, LeftBehind: []jsonProcess{}, Notes: append([]string{}, r.Notes...),
 	}
 	if len(r.Zones) > 0 {
-		joules, watts, node := r.Used().Joules(), units.Watts(r.Used(), r.Wall), r.Node().Joules()
+		joules, watts, node := r.Used().Joules(), inWatts(r.Used(), r.Wall), r.Node().Joules()
 		d.Joules, d.MeanWatts, d.NodeJoules = &joules, &watts, &node
 	}
 	for i := range r.Zones {
 		z := &r.Zones[i]
 		d.Zones = append(d.Zones, jsonZone{
 			Zone: z.Name, Source: z.Source, Added: z.Besides == "", OverlapsWith: z.Besides, StaticPower: z.Static,
-			Joules: z.Used.Joules(), MeanWatts: units.Watts(z.Used, r.Wall),
+			Joules: z.Used.Joules(), MeanWatts: inWatts(z.Used, r.Wall),
 			NodeActiveJoules: z.Active.Joules(), NodeIdleJoules: z.Idle.Joules(), UnattributedJoules: units.Advance(z.Used, z.Active).Joules(),
 			MissingSeconds: z.Missing.Seconds(),
 		})
@@ -123,3 +124,6 @@ func inJoules(energies []units.Energy) []float64 {
 	}
 	return joules
 }
+
+// inWatts returns the mean power to the microwatt.
+func inWatts(e units.Energy, d time.Duration) float64 { return math.Round(units.Watts(e, d)*1e6) / 1e6 }

@@ -24,22 +24,23 @@ const poll = 50 * time.Millisecond
 // meter is the receiver, measuring one group of processes.
 type meter struct {
 	*energyreceiver.Embedded
-	cfg   *energyreceiver.Config
-	known map[claims.Kind]float64
-	last  totals
-	at    time.Time // right before the last measurement
-	read  map[*power.Zone]time.Time
+	cfg    *energyreceiver.Config
+	static map[claims.Kind]float64 // of measured zones, in watts
+	last   totals
+	at     time.Time // right before the last measurement
+	read   map[*power.Zone]time.Time
 }
 
-// openMeter takes the baseline. It closes source if it fails.
-func openMeter(ctx context.Context, cfg *energyreceiver.Config, known map[claims.Kind]float64, source cpu.Source, n *notes) (*meter, error) {
+// openMeter takes the first readings. static is the static power of measured zones in watts, nil where energy need not be split. It
+// closes source if it fails.
+func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claims.Kind]float64, source cpu.Source, n *notes) (*meter, error) {
 	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
-		Logger: n.logger(), CPU: source, Container: container, StaticPower: known,
+		Logger: n.logger(), CPU: source, Container: container, StaticPower: static,
 	})
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
 	}
-	m := &meter{Embedded: e, cfg: cfg, known: known, at: time.Now(), read: map[*power.Zone]time.Time{}}
+	m := &meter{Embedded: e, cfg: cfg, static: static, at: time.Now(), read: map[*power.Zone]time.Time{}}
 	if err := e.Start(ctx); err != nil {
 		return nil, errors.Join(err, e.Shutdown(ctx))
 	}
@@ -116,10 +117,10 @@ func (m *meter) isKnown() bool {
 	return slices.ContainsFunc(m.Attributed(), func(r power.Reading) bool { return !r.At.IsZero() })
 }
 
-// static returns what the static power of a zone kind is known from.
-func (m *meter) static(z *Zone) Static {
-	kind := claims.Kind{Zone: power.Kind(z.Name), Source: power.Source(z.Source)}
-	return staticOf(m.cfg, m.known, kind, m.last.kinds[kind].learned)
+// staticOf returns what the static power of a zone kind is known from.
+func (m *meter) staticOf(z *Zone) Static {
+	kind := zoneKind(z)
+	return staticOf(m.cfg, m.static, kind, m.last.kinds[kind].learned)
 }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the kinds of which it is not known.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
@@ -45,6 +46,8 @@ type run struct {
 	used   units.CPUTime // until the last sample
 	// baseline is what was measured before, nil if nothing was.
 	baseline *baseline
+	// late has until when the zones of kinds have told their energy that have not told it all.
+	late map[claims.Kind]time.Time
 	// busy is the node's utilization times seconds of the samples.
 	busy float64
 }
@@ -65,16 +68,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer func() { _ = group.Close() }() // the command has ended: what stays of its cgroup harms nobody
-	known := knownStatic(cfg)
+	static := map[claims.Kind]float64{}
 	var before *baseline
-	if _, err := exec.LookPath(o.Command[0]); o.Baseline > 0 && err == nil {
+	if o.Baseline > 0 && isThere(o.Command[0]) {
 		if before, err = measureBaseline(ctx, &o, cfg); err != nil {
 			return nil, err
 		}
-		maps.Copy(known, before.watts)
+		static = before.watts
 	}
 	source := cpu.NewCommand(cfg.RootPath, group)
-	m, err := openMeter(ctx, cfg, known, source, n)
+	m, err := openMeter(ctx, cfg, static, source, n)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +87,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	return r.run(ctx)
+}
+
+// isThere reports whether a program can be found. If not, nothing needs to be measured before it fails to start.
+func isThere(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil || errors.Is(err, exec.ErrDot)
 }
 
 // say tells the user something while nothing else happens.
@@ -110,7 +119,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if r.MaxUsed > 0 && !m.isKnown() {
-		return ErrNoMeter
+		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.all(), "; "))
 	}
 	r.record = newRecord(m.last)
 	r.used = r.source.Used()
@@ -195,8 +204,8 @@ func (r *run) finish(ctx context.Context) {
 		r.notes.add("Not measured at the end: %v", err)
 	}
 	end := r.meter.at
-	missing := r.awaitLate(ctx, end)
-	r.fill(end, missing)
+	r.late = r.awaitLate(ctx, end)
+	r.fill(end)
 	r.explain()
 }
 
@@ -229,8 +238,8 @@ func names(kinds map[claims.Kind]time.Time) string {
 	return list(slices.Compact(sorted))
 }
 
-// fill fills the result.
-func (r *run) fill(end time.Time, missing map[claims.Kind]time.Time) {
+// fill fills the result of a run that ended at a time.
+func (r *run) fill(end time.Time) {
 	r.record.result(r.result)
 	for i := range r.result.Samples {
 		r.result.CPU += r.result.Samples[i].CPU
@@ -238,8 +247,8 @@ func (r *run) fill(end time.Time, missing map[claims.Kind]time.Time) {
 	r.result.CPUTime = string(r.group.Method())
 	for i := range r.result.Zones {
 		z := &r.result.Zones[i]
-		z.Static = r.meter.static(z)
-		if until, ok := missing[zoneKind(z)]; ok {
+		z.Static = r.meter.staticOf(z)
+		if until, ok := r.late[zoneKind(z)]; ok {
 			z.Missing = min(end.Sub(until), r.result.Wall)
 		}
 	}
