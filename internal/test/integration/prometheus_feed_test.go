@@ -128,7 +128,7 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 		pod("search", "index-0", "java", nightly(9, 50, 1)),
 		onGPU(pod("search", "embed-0", "python3", steady(0.6)), 3), onGPU(pod("batch", "train-28911240-p2m4c", "python3", steady(0.9)), 1),
 		pod("kube-system", "coredns-76f75df574-9xwlm", "coredns", steady(0.5)),
-		process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("otelcol-energy", 1204, 0.02), process("other", 0, 0.4))
+		process("ksoftirqd/0", 15, 0.1), process("containerd", 811, 0.5), process("kubelet", 902, 0.8), process("otelcol-energy", 1204, 0.02), process("other", 0, 0.4))
 	node("node-2", daily(0.38, 0.4, 15),
 		pod("shop", "web-7c9d5f6b8-tt6jd", "nginx", daily(2.5, 0.6, 16)),
 		pod("payments", "ledger-0", "postgres", daily(5, 0.4, 14)),
@@ -207,6 +207,12 @@ func (o *otlpMetrics) add(to *otlpResource, name, unit string, counts bool, valu
 	*metrics = append(*metrics, map[string]any{"name": name, "unit": unit, kind: points})
 }
 
+// mayFall makes the last metric of a resource a sum that is not monotonic.
+func (o *otlpMetrics) mayFall(of *otlpResource) {
+	metrics := of.ScopeMetrics[0].Metrics
+	metrics[len(metrics)-1]["sum"].(map[string]any)["isMonotonic"] = false
+}
+
 // step returns what all nodes send at the next time.
 func (c *simulatedCluster) step() *otlpMetrics {
 	c.at = c.at.Add(feedStep)
@@ -232,6 +238,18 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 		sum += weights[w]
 	}
 	hosts := o.resource(nil)
+	// Wind and sun: at noon electricity is cleanest, and the price below zero.
+	intensity, price := 300+120*math.Cos(2*math.Pi*hour/24), 0.12+0.2*math.Cos(2*math.Pi*hour/24)
+	accounting := []string{"emissions.accounting", "location", "emissions.signal", "average"}
+	provider := []string{"signal.provider", "electricity_maps", "signal.region", "FR", "signal.estimated", "false", "signal.stale", "false"}
+	o.add(hosts, "electricity.carbon_intensity", "g/(kW.h)", false, intensity, append(accounting, provider...)...)
+	o.add(hosts, "electricity.price", "{currency}/(kW.h)", false, price, append(provider, "cost.currency", "EUR")...)
+	n.counters["embodied"] += 1_200_000 * feedStep.Hours() / (4 * 365 * 24)
+	o.add(hosts, "host.embodied.emissions", "g", true, n.counters["embodied"])
+	phase := "none"
+	if nightly(1, 40, 1)(hour) > 0 {
+		phase = "backup"
+	}
 	resources := map[*simulatedWorkload][]*otlpResource{}
 	for _, w := range n.workloads {
 		resources[w] = w.resources(o)
@@ -263,9 +281,15 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 			attributes = append(attributes, "energy.source", source)
 			n.counters[key] += watts * feedStep.Seconds()
 			o.add(to, metric+".energy", "J", true, n.counters[key], attributes...)
-			if metric != "system.unattributed" {
+			if metric != "system.unattributed" && metric != "system.phase" {
 				o.add(to, metric+".power", "W", false, watts, attributes...)
 			}
+			kWh := watts * feedStep.Hours() / 1000
+			n.counters["g "+key] += kWh * intensity
+			o.add(to, metric+".emissions", "g", true, n.counters["g "+key], append(attributes, accounting...)...)
+			n.counters["€ "+key] += kWh * price
+			o.add(to, metric+".cost", "{currency}", true, n.counters["€ "+key], append(attributes, "cost.currency", "EUR")...)
+			o.mayFall(to)
 		}
 		active := z.power * busy
 		hardware := []string{"hw.id", z.id, "hw.name", z.name, "hw.type", z.kind}
@@ -276,6 +300,13 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 		count(hosts, "system", "", active, "energy.zone", z.zone, "energy.state", "active")
 		count(hosts, "system", "", z.power-active, "energy.zone", z.zone, "energy.state", "idle")
 		count(hosts, "system.unattributed", "", active*n.unattributed, "energy.zone", z.zone)
+		for _, p := range []string{"none", "backup"} {
+			during := 0.0
+			if p == phase {
+				during = active
+			}
+			count(hosts, "system.phase", "", during, "energy.zone", z.zone, "energy.state", "active", "energy.phase", p)
+		}
 		for _, w := range n.workloads {
 			share := active * (1 - n.unattributed) * weights[w] / sum
 			if z.zone == "gpu" {
@@ -318,6 +349,9 @@ func (w *simulatedWorkload) resources(o *otlpMetrics) []*otlpResource {
 	process := map[string]string{"process.executable.name": w.executable}
 	if w.pid != 0 {
 		process["process.pid"] = fmt.Sprint(w.pid)
+		if w.executable != "ksoftirqd/0" { // a thread of the kernel
+			process["process.executable.path"] = "/usr/bin/" + w.executable
+		}
 		process["process.creation.time"] = o.begin.UTC().Format(time.RFC3339Nano)
 	}
 	switch {
@@ -387,14 +421,18 @@ func (n *simulatedNode) telemetry(o *otlpMetrics) {
 // feed sends a day of a simulated cluster.
 func (p *prometheusServer) feed(t *testing.T) {
 	t.Helper()
-	documented, err := os.ReadFile("../../../receiver/documentation.md")
-	require.NoError(t, err)
+	documented := ""
+	for _, of := range []string{"receiver", "processor/emissions"} {
+		text, err := os.ReadFile("../../../" + of + "/documentation.md")
+		require.NoError(t, err)
+		documented += string(text)
+	}
 	now := time.Now()
 	c := newSimulatedCluster(now)
 	for n := 0; !c.at.Add(feedStep).After(now); n++ {
 		metrics := c.step()
 		if n == 0 {
-			requireDocumented(t, metrics, string(documented))
+			requireDocumented(t, metrics, documented)
 		}
 		body, err := json.Marshal(metrics)
 		require.NoError(t, err)
@@ -405,13 +443,19 @@ func (p *prometheusServer) feed(t *testing.T) {
 	}
 }
 
-// requireDocumented checks that the receiver documents a metric of each name and unit. Metrics of other components are
+// requireDocumented checks that the receiver, or the processor, documents a metric of each name. Metrics of other components are
 // covered by the real collector.
 func requireDocumented(t *testing.T, metrics *otlpMetrics, documentation string) {
 	t.Helper()
 	for _, rm := range metrics.ResourceMetrics {
 		for _, m := range rm.ScopeMetrics[0].Metrics {
-			if name := fmt.Sprint(m["name"]); !strings.HasPrefix(name, "otelcol_process_") {
+			name := fmt.Sprint(m["name"])
+			if energy, ok := strings.CutSuffix(name, ".cost"); ok {
+				name = energy + ".energy" // which the processor adds it to
+			} else if energy, ok := strings.CutSuffix(name, ".emissions"); ok && energy != "host.embodied" {
+				name = energy + ".energy"
+			}
+			if !strings.HasPrefix(name, "otelcol_process_") {
 				require.Contains(t, documentation, "\n### "+name+"\n")
 			}
 		}

@@ -39,7 +39,8 @@ function format(value, unit, decimals) {
     case 'percentunit': return `${digits(value * 100, decimals)} %`;
     case 'bytes': return scaled([[2 ** 30, 'Gi'], [2 ** 20, 'Mi'], [2 ** 10, 'Ki']], 'B');
     case 's': return scaled([[1, ''], [1e-3, 'm'], [1e-6, 'µ']], 's');
-    default: return digits(value, decimals);
+    case 'massg': return scaled([[1e6, 't'], [1e3, 'kg'], [1, 'g'], [1e-3, 'mg']], '');
+    default: return digits(value, decimals) + (unit?.startsWith('suffix:') ? unit.slice('suffix:'.length) : '');
   }
 }
 
@@ -174,11 +175,12 @@ async function timeseries(panel, body) {
   if (!(top > 0)) top = 1;
   const tick = niceStep(top, Math.max(2, Math.floor(height / 45)), defaults.unit);
   top = Math.ceil(top * 1.02 / tick) * tick;
+  const low = Math.floor(Math.min(0, ...tops) / tick) * tick;
   const left = 62, right = 12, bottom = 20, above = 8;
   const x = at => left + (at - start) / (end - start) * (width - left - right);
-  const y = v => above + (1 - v / top) * (height - above - bottom);
+  const y = v => above + (top - v) / (top - low) * (height - above - bottom);
   let svg = `<svg width="${width}" height="${height}">`;
-  for (let v = 0; v <= top * 1.0001; v += tick) {
+  for (let v = low; v <= top * 1.0001; v += tick) {
     svg += `<line x1="${left}" x2="${width - right}" y1="${y(v)}" y2="${y(v)}" stroke="#26292f"/>` +
       `<text x="${left - 7}" y="${y(v) + 4}" text-anchor="end">${format(v, defaults.unit)}</text>`;
   }
