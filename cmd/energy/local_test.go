@@ -38,7 +38,7 @@ func aHost(t *testing.T) *hostsim.Host {
 
 func configOf(t *testing.T, h *hostsim.Host, model string) *energyreceiver.Config {
 	t.Helper()
-	cfg, err := localConfig(model, time.Second)
+	cfg, _, err := localConfig(t.Context(), &options{model: model, interval: time.Second})
 	require.NoError(t, err)
 	cfg.RootPath, cfg.CPUTime = h.Root(), "procfs"
 	return cfg
@@ -60,7 +60,7 @@ func tableOf(t *testing.T, h *hostsim.Host, cfg *energyreceiver.Config) (text st
 		o := onceOptions(defaultEndpoint)
 		o.interval = time.Second
 		var out bytes.Buffer
-		err = runLocal(t.Context(), o, cfg, &out)
+		err = runLocal(t.Context(), o, cfg, nil, &out)
 		text = out.String()
 	})
 	return text, err
@@ -103,6 +103,34 @@ func TestAnEndpointThatWasGivenIsNotReplaced(t *testing.T) {
 
 	o.given = false // as if it were the default
 	require.NoError(t, run(t.Context(), o, &bytes.Buffer{}))
+}
+
+func TestConfigurationOfATable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("energy: {processes: {max: 7}, model: auto, gpu: {extensions: [nvml]}}"), 0o600))
+	for name, tt := range map[string]struct {
+		options
+		max   int
+		model bool
+	}{
+		"nothing said":          {options{}, 500, true},
+		"no model":              {options{model: "none"}, 500, false},
+		"a file":                {options{config: file}, 7, true},
+		"a file without model":  {options{config: file, model: "none"}, 7, false},
+		"the powers of a model": {options{model: "35-120"}, 500, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.interval = time.Second
+			cfg, without, err := localConfig(t.Context(), &tt.options)
+			require.NoError(t, err)
+			assert.Equal(t, tt.max, cfg.Processes.Max)
+			assert.Equal(t, tt.model, cfg.Model.HasValue())
+			assert.Equal(t, tt.config != "", slices.Contains(without, "gpu::extensions"))
+			assert.Equal(t, time.Second, cfg.CollectionInterval)
+		})
+	}
+	_, _, err := localConfig(t.Context(), &options{model: "nope", interval: time.Second})
+	require.ErrorContains(t, err, "-model")
 }
 
 func TestLocalTakesNoCollector(t *testing.T) {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/config/configoptional"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
@@ -82,25 +84,28 @@ func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) 
 	return l, nil
 }
 
-// localConfig returns the receiver's configuration for a table. It has the settings of config.yaml that make a table.
-func localConfig(model string, interval time.Duration) (*energyreceiver.Config, error) {
-	settings := map[string]any{
-		"collection_interval": interval.String(),
-		"processes":           map[string]any{"min_energy": 0.01, "max": 500},
-		"metrics":             map[string]any{"hw.gpu.utilization": map[string]any{"enabled": true}},
+// localConfig returns the receiver's configuration for a table, and the settings of -config that were left out. Without -config it
+// has those of config.yaml that make a table.
+func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, without []string, err error) {
+	if o.config != "" {
+		if cfg, without, err = receiverconfig.Load(ctx, o.config, o.receiver); err != nil {
+			return nil, nil, err
+		}
+	} else {
+		cfg = energyreceiver.DefaultConfig()
+		cfg.Processes = energyreceiver.SeriesConfig{MinEnergy: 0.01, Max: 500}
+		cfg.Metrics.HwGpuUtilization.Enabled = true
 	}
-	switch model {
-	case "auto":
-		settings["model"] = model
-	case "none":
-	default:
-		settings["model"] = map[string]any{"file": model}
+	cfg.CollectionInterval = max(o.interval, cfg.SamplingInterval)
+	switch {
+	case o.model == "none":
+		cfg.Model = configoptional.None[energyreceiver.ModelConfig]()
+	case o.model != "" || o.config == "":
+		if cfg.Model, err = receiverconfig.Model(cmp.Or(o.model, "auto")); err != nil {
+			return nil, nil, fmt.Errorf("-model: %w", err)
+		}
 	}
-	cfg := energyreceiver.DefaultConfig()
-	if err := confmap.NewFromStringMap(settings).Unmarshal(cfg); err != nil {
-		return nil, err
-	}
-	return cfg, cfg.Validate()
+	return cfg, without, cfg.Validate()
 }
 
 func (l *local) close() error {

@@ -22,7 +22,9 @@ type options struct {
 	endpoint string
 	given    bool   // the endpoint is not the default
 	local    bool   // no collector is asked
-	model    string // auto, none, or the path of a trained one
+	model    string // none, or what receiverconfig.Model reads; auto if it is empty, unless config says it
+	config   string // the file of the receiver's configuration, without a collector
+	receiver string // which of several in it
 	rows     int
 	interval time.Duration
 	wait     time.Duration
@@ -49,7 +51,9 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 	fs.StringVar(&o.endpoint, "endpoint", defaultEndpoint,
 		"URL of the collector's Prometheus exporter; where it is not given and nothing listens there, this command measures by itself")
 	fs.BoolVar(&o.local, "local", false, "measure without looking for a collector")
-	fs.StringVar(&o.model, "model", "auto", "what estimates power that no sensor measures, without a collector: auto, none, or the file of a trained model")
+	fs.StringVar(&o.model, "model", "", "without a collector: what estimates power that no sensor measures: auto, none, the watts of the CPU idle and busy as 35-120, or the `file` of a trained model (default auto, or what -config says)")
+	fs.StringVar(&o.config, "config", "", "without a collector: `file` with a collector's configuration, or with that of its energy receiver")
+	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
 	fs.IntVar(&o.rows, "n", 10, "rows of a table")
 	fs.DurationVar(&o.interval, "interval", 5*time.Second, "time between two tables")
 	fs.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
@@ -83,11 +87,11 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 // run shows tables until ctx or the time limit ends. It stops the command, if any, before it returns.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if o.local || !o.given && len(o.command) == 0 && refused(o.endpoint) {
-		cfg, err := localConfig(o.model, o.interval)
+		cfg, without, err := localConfig(ctx, &o)
 		if err != nil {
 			return err
 		}
-		return runLocal(ctx, o, cfg, out)
+		return runLocal(ctx, o, cfg, without, out)
 	}
 	from := &collector{endpoint: o.endpoint, log: logTail{path: o.logFile}}
 	d := display{options: o, out: out, from: from, retries: 5}
@@ -107,12 +111,15 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 }
 
 // runLocal shows tables of this machine without a collector.
-func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, out io.Writer) (err error) {
+func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, without []string, out io.Writer) (err error) {
 	from, err := openLocal(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
+	for _, setting := range without {
+		from.notes.set(setting, setting+" is left out: extensions are a collector's")
+	}
 	if !o.local {
 		from.why = fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint)
 	}
