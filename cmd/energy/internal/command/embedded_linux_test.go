@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -68,7 +71,10 @@ func energiesOf(md pmetric.Metrics) (e energies) {
 func embed(t testing.TB, g *Group, cfg *energyreceiver.Config) *energyreceiver.Embedded {
 	t.Helper()
 	require.NoError(t, cfg.Validate())
-	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: zaptest.NewLogger(t), CPU: g.Source(), Container: container})
+	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
+		Logger: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), CPU: g.Source(), Container: container,
+		StaticPower: map[claims.Kind]float64{{Zone: power.Package, Source: power.Modeled}: cfg.Model.Get().Points[0].Power},
+	})
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))
 	t.Cleanup(func() { assert.NoError(t, e.Shutdown(context.Background())) })
@@ -82,19 +88,23 @@ func collect(t testing.TB, e *energyreceiver.Embedded) energies {
 	return energiesOf(md)
 }
 
-// eachMethod runs a test with each method that this machine has.
+var methods = []Method{CgroupV2, CgroupV1, ChildTimes}
+
+// open makes a group that counts by a method, if this machine has it.
+func open(t *testing.T, method Method) *Group {
+	t.Helper()
+	g, err := newGroup(Options{}, method)
+	if err != nil || g.Method() != method {
+		t.Skipf("%s: %v, %v", method, err, g.Rejected())
+	}
+	t.Cleanup(func() { assert.NoError(t, g.Close()) })
+	return g
+}
+
+// eachMethod runs a test with each method.
 func eachMethod(t *testing.T, test func(t *testing.T, g *Group)) {
-	for name, make := range map[string]func() (*Group, error){
-		"best":        func() (*Group, error) { return New(Options{}) },
-		"child times": func() (*Group, error) { return New(Options{ChildTimes: true}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			g, err := make()
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, g.Close()) })
-			t.Log(g.Method(), g.Rejected())
-			test(t, g)
-		})
+	for _, method := range methods {
+		t.Run(string(method), func(t *testing.T) { test(t, open(t, method)) })
 	}
 }
 

@@ -46,6 +46,14 @@ type counter interface {
 
 // New makes a group. It never fails for want of a cgroup: Method tells how the group is counted, and Rejected why not better.
 func New(o Options) (*Group, error) {
+	if o.ChildTimes {
+		return newGroup(o, ChildTimes)
+	}
+	return newGroup(o, CgroupV2)
+}
+
+// newGroup makes a group that counts by a method, or by the next best.
+func newGroup(o Options, method Method) (*Group, error) {
 	o.Root = cmp.Or(o.Root, "/")
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the reaper of orphans: %w", err)
@@ -54,20 +62,29 @@ func New(o Options) (*Group, error) {
 	if err := g.leaveAlone(); err != nil {
 		return nil, err
 	}
-	if o.ChildTimes {
-		return g, g.countChildTimes(nil)
+	return g, g.count(method)
+}
+
+// count counts by a method from now on, or by the next best.
+func (g *Group) count(method Method) (err error) {
+	g.used = 0
+	switch method {
+	case CgroupV2:
+		if g.counter, err = newCgroupV2(g.options.Root); err == nil {
+			return nil
+		}
+		g.rejected = err
+		return g.count(CgroupV1)
+	case CgroupV1:
+		if g.counter, err = newCgroupV1(g.options.Root); err == nil {
+			return nil
+		}
+		g.rejected = errors.Join(g.rejected, err)
+		return g.count(ChildTimes)
+	default:
+		g.counter, err = newChildTimes(g.options.Root, g.foreign)
+		return err
 	}
-	v2, err := newCgroupV2(o.Root)
-	if err == nil {
-		g.counter = v2
-		return g, nil
-	}
-	v1, errV1 := newCgroupV1(o.Root)
-	if errV1 == nil {
-		g.counter, g.rejected = v1, err
-		return g, nil
-	}
-	return g, g.countChildTimes(errors.Join(err, errV1))
 }
 
 // leaveAlone notes the children that this process has.
@@ -86,14 +103,6 @@ func (g *Group) leaveAlone() error {
 		g.children[pid], g.foreign[pid] = true, true
 	}
 	return nil
-}
-
-// countChildTimes counts child times from now on.
-func (g *Group) countChildTimes(rejected error) error {
-	g.rejected = rejected
-	c, err := newChildTimes(g.options.Root, g.foreign)
-	g.counter = c
-	return err
 }
 
 // Source returns a CPU time source of the group. The Group outlives the source.

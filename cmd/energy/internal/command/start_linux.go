@@ -91,17 +91,11 @@ func refusesCgroup(err error) bool {
 
 // useNext replaces the counter by the next best.
 func (g *Group) useNext(rejected error) error {
-	rejected = errors.Join(g.rejected, rejected, g.counter.close())
+	g.rejected = errors.Join(g.rejected, rejected, g.counter.close())
 	if g.counter.method() == CgroupV2 {
-		v1, err := newCgroupV1(g.options.Root)
-		if err == nil {
-			g.counter, g.rejected, g.used = v1, rejected, 0
-			return nil
-		}
-		rejected = errors.Join(rejected, err)
+		return g.count(CgroupV1)
 	}
-	g.used = 0
-	return g.countChildTimes(rejected)
+	return g.count(ChildTimes)
 }
 
 // find returns the path of a program as execvp(3) finds it.
