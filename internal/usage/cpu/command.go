@@ -23,14 +23,17 @@ type Group interface {
 //
 // The node's CPU time is counted so that the group's share of the node depends on nothing but the group: Total is the time
 // that passed times the number of CPUs, including what another machine had of it, and Process is Busy, including interrupts.
-// Busy is that of /proc/stat, or more where its ticks do not show yet what the group used.
+// Busy is Total less the idle and stolen time of /proc/stat, which over a tenth of a second is closer to what ran than the
+// ticks of busy time, and at least what the group used.
 type Command struct {
 	nodeReader
 	group  Group
 	online onlineCPUs
-	now    time.Time // of the caller; zero: Command reads the clock
-	at     time.Time // of the last ReadNode
-	total  Node      // what ReadNode returned last
+	now    time.Time     // of the caller; zero: Command reads the clock
+	at     time.Time     // of the last ReadNode
+	total  Node          // what ReadNode returned last
+	had    units.CPUTime // by the CPUs, so far
+	stolen units.CPUTime // of that
 
 	used    units.CPUTime // by the group, as of the last ReadNode
 	claimed units.CPUTime // as of the last scan
@@ -67,29 +70,39 @@ func (c *Command) ReadNode() (Node, error) {
 	if err != nil {
 		return c.total, err
 	}
+	before := c.last
 	stat, err := c.nodeReader.ReadNode()
 	if err != nil {
 		return c.total, err
 	}
-	if c.at.IsZero() || now.Sub(c.at) >= recheck {
-		if err := c.online.count(); err != nil && c.online.cpus == 0 {
-			return c.total, err
-		}
+	if err := c.online.count(); err != nil && c.online.cpus == 0 {
+		return c.total, err
 	}
-	c.addNode(now, max(used, c.used), stat.Busy)
+	if !c.at.IsZero() {
+		c.stolen += ticks(units.Advance(before[steal], c.last[steal]))
+		c.addNode(now, max(used, c.used), &stat)
+	}
+	c.at, c.used = now, max(used, c.used)
 	return c.total, nil
 }
 
-// addNode adds the interval until now. used and busy are the CPU time of the group and that of the node by /proc/stat, so far.
-func (c *Command) addNode(now time.Time, used, busy units.CPUTime) {
-	if !c.at.IsZero() {
-		elapsed := units.CPUTime(max(now.Sub(c.at), 0)) * units.CPUTime(c.online.cpus)
-		// The ticks of /proc/stat may be late or early. Busy follows them at the rate that the CPUs allow, and what it is ahead
-		// of them is not counted again.
-		grown := max(min(units.Advance(c.total.Busy, busy), elapsed), used-c.used)
-		c.total.ran(grown, max(elapsed, grown))
+// addNode adds the interval until now. used is the CPU time of the group and stat that of the node by /proc/stat, so far.
+func (c *Command) addNode(now time.Time, used units.CPUTime, stat *Node) {
+	passed := units.CPUTime(max(now.Sub(c.at), 0)) * units.CPUTime(c.online.cpus)
+	c.had += passed
+	busy := stat.Busy
+	if columns := stat.Total + c.stolen; isNear(columns, c.had) { // else they are not of this machine
+		busy = units.Advance(columns-busy, c.had)
 	}
-	c.at, c.used = now, used
+	// What is late is added at the rate that the CPUs allow, and what was added early is not added again.
+	grown := max(min(units.Advance(c.total.Busy, busy), passed), used-c.used)
+	c.total.ran(grown, max(passed, grown))
+}
+
+// isNear reports whether the sum of all columns of /proc/stat agrees with what the CPUs had: it may differ by some ticks, and in a
+// sandbox it has nothing to do with it.
+func isNear(columns, had units.CPUTime) bool {
+	return max(columns, had)-min(columns, had) <= had/16+16*Tick
 }
 
 // ReadProcesses implements Source.

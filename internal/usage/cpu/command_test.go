@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// fakeGroup is a group on a simulated host.
+type fakeGroup struct {
+	used units.CPUTime
+	pids []int32
+	err  error
+}
+
+func (g *fakeGroup) Used() (units.CPUTime, error) { return g.used, g.err }
+
+func (g *fakeGroup) Processes(yield func(int32)) error {
+	for _, pid := range g.pids {
+		yield(pid)
+	}
+	return g.err
+}
+
+// commandHost is a host of two CPUs with a group.
+type commandHost struct {
+	*hostsim.Host
+	group  fakeGroup
+	reader *Reader
+	now    time.Time
+	last   Node
+}
+
+func newCommandHost(t *testing.T) *commandHost {
+	h := &commandHost{Host: hostsim.New(t.TempDir()), now: time.Now()}
+	h.CPUs = 2
+	cpus := filepath.Join(h.Root(), "sys/devices/system/cpu")
+	require.NoError(t, os.MkdirAll(cpus, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(cpus, "online"), []byte("0-1\n"), 0o644))
+	h.reader = NewReader(NewCommand(h.Root(), &h.group), Options{Root: h.Root()})
+	t.Cleanup(func() { assert.NoError(t, h.reader.Close()) })
+	h.scan(t, 0)
+	return h
+}
+
+// scan lets time pass and scans. It returns what the node's CPU time grew by.
+func (h *commandHost) scan(t *testing.T, d time.Duration) Node {
+	t.Helper()
+	require.NoError(t, h.Render())
+	h.now = h.now.Add(d)
+	node, err := h.reader.ReadNode(h.now)
+	require.NoError(t, err)
+	_, err = h.reader.ReadProcesses()
+	require.NoError(t, err)
+	grown := Node{Busy: node.Busy - h.last.Busy, Total: node.Total - h.last.Total, Process: node.Process - h.last.Process}
+	h.last = node
+	return grown
+}
+
+// shown returns what the rows and the short-lived processes of the scan used.
+func (h *commandHost) shown() (rows, short units.CPUTime) {
+	table := h.reader.Table()
+	for _, i := range table.Active {
+		rows += table.Processes[i].Used
+	}
+	for _, in := range table.ShortLivedIn {
+		short += in.Used
+	}
+	return rows, short
+}
+
+func TestACommandsCPUTimeIsThatOfItsGroupAndTheRestOfTheNodeIsHidden(t *testing.T) {
+	h := newCommandHost(t)
+	h.Processes[70] = &hostsim.Process{Parent: 1, Comm: "make", Start: int64(h.Uptime/10/time.Millisecond) + 1, User: 30}
+	h.group.pids = []int32{70, 71} // 71 has ended meanwhile
+	h.group.used = 456_789_012
+	h.CPU.User, h.CPU.Idle = h.CPU.User+100, h.CPU.Idle+100
+	node := h.scan(t, time.Second)
+	assert.Equal(t, Node{Busy: units.Second, Process: units.Second, Total: 2 * units.Second}, node)
+	rows, short := h.shown()
+	assert.Equal(t, 300*millisecond, rows)
+	assert.Equal(t, h.group.used, rows+short)
+	assert.Equal(t, short, h.reader.Table().ShortLived)
+	assert.True(t, h.reader.Table().Hidden)
+
+	h.Processes[70].User += 20 // in ticks, which may be more than the group used
+	h.group.used += 11 * millisecond
+	h.scan(t, time.Second)
+	rows, short = h.shown()
+	assert.Equal(t, 11*millisecond, rows+short)
+
+	delete(h.Processes, 70)
+	h.group.pids, h.group.used = nil, h.group.used+3*millisecond
+	h.scan(t, time.Second)
+	rows, short = h.shown()
+	assert.Zero(t, rows)
+	assert.Equal(t, 3*millisecond, short, "what was used before the end")
+}
+
+func TestTheNodeIsNeverLessBusyThanTheCommandAndMakesUpForLateTicks(t *testing.T) {
+	h := newCommandHost(t)
+	h.group.used += 90 * millisecond
+	h.CPU.Idle += 20 // no tick of the command yet, and those of 0.2 s of idle time
+	node := h.scan(t, 100*time.Millisecond)
+	assert.Equal(t, 90*millisecond, node.Busy)
+	assert.Equal(t, 200*millisecond, node.Total)
+	h.CPU.User += 9
+	h.CPU.Idle += 11
+	node = h.scan(t, 100*time.Millisecond)
+	assert.Zero(t, node.Busy, "it was counted before")
+
+	h.CPU.User += 12 // late ones
+	h.CPU.Idle += 10
+	node = h.scan(t, 100*time.Millisecond)
+	assert.Equal(t, 100*millisecond, node.Busy, "what is not idle")
+	assert.Equal(t, 200*millisecond, node.Total, "the ticks of /proc/stat make no time")
+}
+
+func TestTimeThatAnotherMachineHadIsTheNodesAndNotBusy(t *testing.T) {
+	h := newCommandHost(t)
+	h.CPU.User, h.CPU.Steal, h.CPU.IRQ, h.CPU.Idle = h.CPU.User+50, h.CPU.Steal+60, h.CPU.IRQ+10, h.CPU.Idle+80
+	assert.Equal(t, Node{Busy: 600 * millisecond, Process: 600 * millisecond, Total: 2 * units.Second}, h.scan(t, time.Second))
+}
+
+func TestTheBusyTimeOfAStatThatIsNotThisMachinesIsTakenAsItIs(t *testing.T) {
+	h := newCommandHost(t)
+	h.group.used = 5 * millisecond
+	assert.Equal(t, Node{Busy: 5 * millisecond, Process: 5 * millisecond, Total: 20 * units.Second}, h.scan(t, 10*time.Second), "a sandbox counts nothing")
+}
+
+func TestAScanOfACommandThatFailsIsMadeUpForByTheNext(t *testing.T) {
+	h := newCommandHost(t)
+	h.group.used, h.group.err = 5*millisecond, errors.New("gone")
+	_, err := h.reader.ReadNode(h.now.Add(time.Second))
+	require.ErrorIs(t, err, h.group.err)
+	h.group.err = nil
+	_, err = h.reader.ReadNode(h.now.Add(2 * time.Second))
+	require.NoError(t, err)
+	h.group.err = errors.New("gone again")
+	replaced, err := h.reader.ReadProcesses()
+	require.ErrorIs(t, err, h.group.err)
+	assert.False(t, replaced)
+	h.group.err = nil
+	h.group.used += 2 * millisecond
+	node := h.scan(t, 3*time.Second)
+	assert.Equal(t, 6*units.Second, node.Total)
+	_, short := h.shown()
+	assert.Equal(t, 7*millisecond, short)
+}
+
+func TestACommandIsNeverReplacedByProcfs(t *testing.T) {
+	h := newCommandHost(t)
+	h.group.err = errors.New("gone")
+	for range 2 * maxFailures {
+		_, _ = h.reader.ReadNode(h.now)
+		replaced, err := h.reader.ReadProcesses()
+		require.Error(t, err)
+		assert.False(t, replaced)
+	}
+	h.group.err = nil
+	h.scan(t, time.Second)
+	assert.Equal(t, "command", h.reader.Source().Name())
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+func TestEverythingIsInOneContainerAndNothingIsRead(t *testing.T) {
+	id := NewIdentifier("/nowhere", Wanted{CommandLine: true, ProcessCgroup: true, Unit: true, Everything: "build"})
+	defer func() { assert.NoError(t, id.Close()) }()
+	in := units.Workload{Container: units.Container{ID: "build"}}
+	p := &cpu.Process{PID: 7, Comm: cpu.Comm{'c', 'c'}}
+	id.Identify(p, 0)
+	got, changed := id.Identity(0)
+	assert.True(t, changed)
+	assert.Equal(t, Identity{Executable: "cc", Placement: Placement{Workload: in}}, *got)
+	id.Identify(p, 1)
+	_, changed = id.Identity(0)
+	assert.False(t, changed)
+	p.Comm = cpu.Comm{'l', 'd'}
+	id.Identify(p, 2)
+	got, changed = id.Identity(0)
+	assert.True(t, changed, "it executes another program")
+	assert.Equal(t, "ld", got.Executable)
+	assert.Equal(t, Placement{Workload: in}, id.PlaceShortLived("/command"))
+	assert.NoError(t, id.Outside(time.Now()))
+}
