@@ -4,6 +4,7 @@
 //
 //	energy top [flags]                        a table of a collector that runs already, or else of this machine
 //	energy top [flags] -- command [args...]   the same of a collector that it starts, and stops at the end
+//	energy phase begin NAME | end             begins or ends a phase of what is measured
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
 //
@@ -31,6 +32,7 @@ var commands = []struct {
 }{
 	{"measure", "run a command and tell what energy it used", measureCommand},
 	{"top", "show the top consumers of energy as a table", reported("top", top)},
+	{"phase", "begin or end a phase of what is measured", reported("phase", mark)},
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},
 }

@@ -26,12 +26,6 @@ const CgroupVariable = "ENERGY_CGROUP"
 // ErrNoMeter is why a command with a limit is not started.
 var ErrNoMeter = errors.New("nothing measures or models energy here")
 
-// mark is a boundary between phases. done is told once it is measured.
-type mark struct {
-	phase.Mark
-	done chan<- error
-}
-
 // run is a command that is measured.
 type run struct {
 	*Options
@@ -43,6 +37,7 @@ type run struct {
 	marks  chan mark
 	result *Result
 	phase  string
+	begun  marked
 	used   units.CPUTime // until the last sample
 	// baseline is what was measured before, nil if nothing was.
 	baseline *baseline
@@ -137,6 +132,11 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	if path := r.group.Path(); path != "" {
 		env = append(env, CgroupVariable+"="+path)
 	}
+	server, socket := r.serveMarks()
+	defer server.close()
+	if socket != "" {
+		env = append(env, phase.Variable+"="+socket)
+	}
 	r.result = &Result{Command: r.Command, Started: time.Now()}
 	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
 	if err != nil {
@@ -159,11 +159,10 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 		case <-ticker.C:
 			r.sample(ctx, time.Since(r.result.Started))
 		case m := <-r.marks:
-			err := r.sample(ctx, time.Since(r.result.Started))
-			r.phase = m.Phase
-			m.done <- err
+			m.done <- r.begin(ctx, m.Phase)
 		case status := <-ended:
 			r.result.Wall, r.result.Exit = time.Since(r.result.Started), status.Code
+			server.close()
 			r.finish(ctx)
 			return r.result, nil
 		}

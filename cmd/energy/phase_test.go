@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/phase"
+)
+
+func TestPhaseSendsMarksToTheSocketOfTheEnvironmentOrTheFlag(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "e")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	var got []string
+	var refuse error
+	socket := filepath.Join(dir, "s")
+	server := phase.NewServer(phase.ServerOptions{Path: socket, Mark: func(_ context.Context, m phase.Mark) error {
+		got = append(got, m.Phase)
+		return refuse
+	}})
+	require.NoError(t, server.Start())
+	defer func() { require.NoError(t, server.Close()) }()
+	t.Setenv(phase.Variable, filepath.Join(dir, "nothing"))
+	require.NoError(t, mark([]string{"-socket", socket, "begin", "unit tests"}))
+	t.Setenv(phase.Variable, socket)
+	require.NoError(t, mark([]string{"end"}))
+	require.NoError(t, mark([]string{"-optional", "begin", "a"}))
+	assert.Equal(t, []string{"unit tests", phase.None, "a"}, got)
+	refuse = errors.New("too many")
+	assert.EqualError(t, mark([]string{"-optional", "begin", "b"}), socket+": too many")
+}
+
+func TestPhaseSaysWhereNothingMeasures(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	t.Setenv(phase.Variable, socket)
+	err := mark([]string{"begin", "a"})
+	require.ErrorIs(t, err, phase.ErrNobody)
+	assert.ErrorContains(t, err, socket)
+	assert.NoError(t, mark([]string{"-optional", "begin", "a"}))
+}
+
+func TestPhaseRefusesWrongArguments(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"begin"}, {"begin", ""}, {"begin", "none"}, {"begin", "a", "b"}, {"end", "a"}, {"start", "a"}, {"-optional", "begin", "a\nb"},
+	} {
+		assert.Error(t, mark(append([]string{"-socket", "/nonexistent/s"}, args...)), args)
+	}
+}
