@@ -100,33 +100,37 @@ type AttributeSkipReason int
 
 const (
 	_ AttributeSkipReason = iota
-	AttributeSkipReasonOutOfOrder
-	AttributeSkipReasonValue
+	AttributeSkipReasonInconsistent
 	AttributeSkipReasonLimit
+	AttributeSkipReasonOutOfOrder
 	AttributeSkipReasonTemporality
+	AttributeSkipReasonValue
 )
 
 // String returns the string representation of the AttributeSkipReason.
 func (av AttributeSkipReason) String() string {
 	switch av {
-	case AttributeSkipReasonOutOfOrder:
-		return "out_of_order"
-	case AttributeSkipReasonValue:
-		return "value"
+	case AttributeSkipReasonInconsistent:
+		return "inconsistent"
 	case AttributeSkipReasonLimit:
 		return "limit"
+	case AttributeSkipReasonOutOfOrder:
+		return "out_of_order"
 	case AttributeSkipReasonTemporality:
 		return "temporality"
+	case AttributeSkipReasonValue:
+		return "value"
 	}
 	return ""
 }
 
 // MapAttributeSkipReason is a helper map of string to AttributeSkipReason attribute value.
 var MapAttributeSkipReason = map[string]AttributeSkipReason{
-	"out_of_order": AttributeSkipReasonOutOfOrder,
-	"value":        AttributeSkipReasonValue,
+	"inconsistent": AttributeSkipReasonInconsistent,
 	"limit":        AttributeSkipReasonLimit,
+	"out_of_order": AttributeSkipReasonOutOfOrder,
 	"temporality":  AttributeSkipReasonTemporality,
+	"value":        AttributeSkipReasonValue,
 }
 
 var MetricsInfo = metricsInfo{

@@ -95,7 +95,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorEmissionsSkippedPoints, err = builder.meter.Int64Counter(
 		"otelcol_processor_emissions_skipped_points",
-		metric.WithDescription("Points of energy without emissions, as they are out of order, have no valid value or have too many series before them. [Development]"),
+		metric.WithDescription("Points of energy without emissions and cost. [Development]"),
 		metric.WithUnit("{point}"),
 	)
 	errs = errors.Join(errs, err)

@@ -38,7 +38,7 @@ func AssertEqualProcessorEmissionsSeries(t *testing.T, tt *componenttest.Telemet
 func AssertEqualProcessorEmissionsSkippedPoints(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_emissions_skipped_points",
-		Description: "Points of energy without emissions, as they are out of order, have no valid value or have too many series before them. [Development]",
+		Description: "Points of energy without emissions and cost. [Development]",
 		Unit:        "{point}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emissions
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/account"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
+)
+
+// batch is metrics that came together, to which emissions and cost are added.
+type batch struct {
+	*emissionsProcessor
+	md    pmetric.Metrics
+	now   time.Time
+	skips [numSkips]int64
+	// opened reports whether the origins of all scopes are known.
+	opened bool
+}
+
+// These are why points have no emissions.
+const (
+	skipInconsistent = metadata.AttributeSkipReasonInconsistent
+	skipLimit        = metadata.AttributeSkipReasonLimit
+	skipOutOfOrder   = metadata.AttributeSkipReasonOutOfOrder
+	skipTemporality  = metadata.AttributeSkipReasonTemporality
+	skipValue        = metadata.AttributeSkipReasonValue
+	numSkips         = skipValue + 1
+)
+
+// add adds emissions and cost beside all energy.
+func (b *batch) add() {
+	resources := b.md.ResourceMetrics()
+	for i := range resources.Len() {
+		rm := resources.At(i)
+		scopes := rm.ScopeMetrics()
+		var resource identity // the zero identity is none
+		for j := range scopes.Len() {
+			sm := scopes.At(j)
+			if n := b.countEnergies(sm.Metrics()); n > 0 {
+				if resource == (identity{}) {
+					resource = b.ids.resource(rm.Resource().Attributes())
+				}
+				b.addToScope(sm.Metrics(), n, resource.in(b.ids.scope(sm.Scope())))
+			}
+		}
+	}
+}
+
+// countEnergies returns how many metrics have emissions, and counts the points of those that cannot have them.
+func (b *batch) countEnergies(metrics pmetric.MetricSlice) (n int) {
+	for i := range metrics.Len() {
+		switch m := metrics.At(i); {
+		case !isEnergy(m):
+		case m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityDelta:
+			b.skips[skipTemporality] += int64(m.Sum().DataPoints().Len())
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// isEnergy reports whether a metric is a counter of joules.
+func isEnergy(m pmetric.Metric) bool {
+	return m.Unit() == "J" && m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic()
+}
+
+// isCounted reports whether a metric has emissions.
+func isCounted(m pmetric.Metric) bool {
+	return isEnergy(m) && m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
+}
+
+// addToScope adds emissions and cost beside the n energies of a scope.
+func (b *batch) addToScope(metrics pmetric.MetricSlice, n int, scope identity) {
+	if !b.opened && !b.accounts.Knows(scope.origin) {
+		b.openOrigins()
+	}
+	before := metrics.Len()
+	metrics.EnsureCapacity(before + n*len(b.quantities) + 1)
+	for i := range before {
+		if m := metrics.At(i); isCounted(m) {
+			b.addTo(metrics, m, scope)
+		}
+	}
+	if b.embodied != nil {
+		b.embodied.add(metrics, before, scope.id, b.now)
+	}
+}
+
+// openOrigins opens the origins that are new, each from the earliest start time of its points that was followed.
+func (b *batch) openOrigins() {
+	b.opened = true
+	starts := map[uint64]uint64{}
+	for _, rm := range b.md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			start := b.earliestStart(sm.Metrics())
+			if start == 0 {
+				continue
+			}
+			origin := b.ids.resource(rm.Resource().Attributes()).in(b.ids.scope(sm.Scope())).origin
+			if !b.accounts.Knows(origin) && (starts[origin] == 0 || start < starts[origin]) {
+				starts[origin] = start
+			}
+		}
+	}
+	for origin, start := range starts {
+		b.accounts.Open(origin, start)
+	}
+}
+
+// earliestStart returns the earliest start time of energy that was followed, 0 if there is none.
+func (b *batch) earliestStart(metrics pmetric.MetricSlice) (earliest uint64) {
+	for _, m := range metrics.All() {
+		if !isCounted(m) {
+			continue
+		}
+		for _, p := range m.Sum().DataPoints().All() {
+			start := uint64(p.StartTimestamp())
+			if b.accounts.Follows(start) && start < uint64(p.Timestamp()) && (earliest == 0 || start < earliest) {
+				earliest = start
+			}
+		}
+	}
+	return earliest
+}
+
+// addTo adds the emissions and the cost of one metric.
+func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope identity) {
+	names := b.names.of(energy.Name())
+	points := energy.Sum().DataPoints()
+	out := [account.NumQuantities]writer{}
+	for i := range b.quantities {
+		out[i] = writer{quantity: &b.quantities[i], metrics: metrics, name: names.of[b.quantities[i].is], most: points.Len()}
+	}
+	id := mix(scope.id, names.id)
+	for i := range points.Len() {
+		p := points.At(i)
+		s := b.observe(p, account.Point{
+			Series: mix(id, b.ids.attributes(p.Attributes())), Origin: scope.origin,
+			Start: uint64(p.StartTimestamp()), At: uint64(p.Timestamp()),
+		})
+		if s == nil {
+			continue
+		}
+		for i := range b.quantities {
+			out[i].write(p, s)
+		}
+	}
+}
+
+// observe takes a point into account. It returns nil where the point has no emissions.
+func (b *batch) observe(p pmetric.NumberDataPoint, point account.Point) *account.Series {
+	if p.Flags().NoRecordedValue() {
+		return b.accounts.Lookup(point.Series)
+	}
+	var ok bool
+	if point.Energy, ok = microjoules(p); !ok || point.At == 0 || point.At > math.MaxInt64 || point.Start > math.MaxInt64 {
+		b.skips[skipValue]++
+		return nil
+	}
+	s, outcome := b.accounts.Observe(&point)
+	switch outcome {
+	case account.Counted:
+	case account.Inconsistent:
+		b.skips[skipInconsistent]++
+	case account.OutOfOrder:
+		b.skips[skipOutOfOrder]++
+		return nil
+	case account.Full:
+		b.skips[skipLimit]++
+	}
+	return s
+}
+
+// microjoules returns the value of a point in joules as whole microjoules. It is not ok where that is no energy, or too much for an
+// int64.
+func microjoules(p pmetric.NumberDataPoint) (energy uint64, ok bool) {
+	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
+		v := p.IntValue()
+		return uint64(v) * 1_000_000, 0 <= v && v <= math.MaxInt64/1_000_000
+	}
+	v := math.Round(p.DoubleValue() * 1e6)
+	if v >= 0 && v < math.MaxInt64 { // neither of which a NaN is
+		return uint64(v), p.ValueType() == pmetric.NumberDataPointValueTypeDouble
+	}
+	return 0, false
+}
+
+// quantity is how emissions or cost are written.
+type quantity struct {
+	is                account.Quantity
+	unit, description string
+	monotonic         bool
+	labels            []label // attributes of its points, besides those of the energy
+}
+
+type label struct{ key, value string }
+
+// newQuantities returns the quantities of the signals that are configured.
+func newQuantities(intensity, price *source) (all []quantity) {
+	if intensity != nil {
+		all = append(all, quantity{
+			is: account.Emissions, unit: "g", monotonic: true,
+			description: "Greenhouse gas emissions of the energy, in grams of CO2 equivalent.",
+			labels:      []label{{attrAccounting, intensity.accounting}, {attrSignal, intensity.basis}},
+		})
+	}
+	if price != nil {
+		all = append(all, quantity{
+			is: account.Cost, unit: "{currency}", description: "Cost of the energy.",
+			labels: []label{{attrCurrency, price.currency}},
+		})
+	}
+	return all
+}
+
+// writer appends points of one quantity, and the metric with the first of them.
+type writer struct {
+	*quantity
+	metrics pmetric.MetricSlice
+	name    string
+	most    int // how many points to expect
+	points  pmetric.NumberDataPointSlice
+	begun   bool
+}
+
+// write appends the quantity of a series, as of a point of its energy. Where the energy has no value, the quantity has none.
+func (w *writer) write(energy pmetric.NumberDataPoint, s *account.Series) {
+	total, start, ok := s.Total(w.is)
+	if !ok {
+		return
+	}
+	if !w.begun {
+		w.begun, w.points = true, w.begin()
+	}
+	p := w.points.AppendEmpty()
+	p.SetTimestamp(energy.Timestamp())
+	if energy.Flags().NoRecordedValue() {
+		p.SetFlags(energy.Flags())
+	} else {
+		p.SetStartTimestamp(pcommon.Timestamp(start))
+		p.SetDoubleValue(float64(total) / 1e6)
+	}
+	attributes := p.Attributes()
+	attributes.EnsureCapacity(energy.Attributes().Len() + len(w.labels))
+	energy.Attributes().CopyTo(attributes)
+	for i := range w.labels {
+		attributes.PutStr(w.labels[i].key, w.labels[i].value)
+	}
+}
+
+func (w *writer) begin() pmetric.NumberDataPointSlice {
+	m := w.metrics.AppendEmpty()
+	m.SetName(w.name)
+	m.SetDescription(w.description)
+	m.SetUnit(w.unit)
+	sum := m.SetEmptySum()
+	sum.SetIsMonotonic(w.monotonic)
+	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	points := sum.DataPoints()
+	points.EnsureCapacity(w.most)
+	return points
+}
+
+// names are what the metrics beside each energy are called.
+type names struct {
+	ids identities
+	all map[string]*metricNames // by the name of the energy
+}
+
+type metricNames struct {
+	id uint64 // of the energy
+	of [account.NumQuantities]string
+}
+
+// maxNames bounds names. Whoever sends more has them made each time.
+const maxNames = 10_000
+
+func (n *names) of(energy string) *metricNames {
+	if known := n.all[energy]; known != nil {
+		return known
+	}
+	if len(n.all) >= maxNames {
+		clear(n.all)
+	}
+	prefix := strings.TrimSuffix(energy, ".energy")
+	made := &metricNames{id: n.ids.text(energy)}
+	made.of[account.Emissions], made.of[account.Cost] = prefix+".emissions", prefix+".cost"
+	n.all[strings.Clone(energy)] = made
+	return made
+}

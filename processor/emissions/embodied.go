@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emissions
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
+)
+
+// embodied adds the embodied emissions of each machine, which grow with time only.
+type embodied struct {
+	total    uint64 // µg over the lifespan
+	lifespan uint64 // ns
+	since    uint64 // when the processor began
+	machines map[uint64]*machine
+}
+
+// machine is a scope that has energy of a whole machine.
+type machine struct {
+	start, at uint64
+	seen      time.Time
+}
+
+func newEmbodied(c *EmbodiedConfig, since time.Time) *embodied {
+	return &embodied{
+		total: uint64(math.Round(c.Total * c.Share * 1e6)), lifespan: uint64(c.Lifespan), since: uint64(since.UnixNano()),
+		machines: map[uint64]*machine{},
+	}
+}
+
+// add adds the metric to a scope if one of its first metrics is of a machine. They begin with the energy, or with the first point
+// where that began before the processor.
+func (e *embodied) add(metrics pmetric.MetricSlice, first int, scope uint64, now time.Time) {
+	point, ok := pointOfMachine(metrics, first)
+	at, start := uint64(point.at), uint64(point.start)
+	if !ok || at == 0 {
+		return
+	}
+	m := e.machines[scope]
+	if m == nil {
+		if start < e.since || start > at {
+			start = at
+		}
+		m = &machine{start: start}
+		e.machines[scope] = m
+	}
+	m.seen = now
+	if at < m.at || at < m.start {
+		return
+	}
+	m.at = at
+	metric := metrics.AppendEmpty()
+	describe(metric, metadata.MetricsInfo.HostEmbodiedEmissions.Name)
+	sum := metric.SetEmptySum()
+	sum.SetIsMonotonic(true)
+	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	p := sum.DataPoints().AppendEmpty()
+	p.SetStartTimestamp(pcommon.Timestamp(m.start))
+	p.SetTimestamp(pcommon.Timestamp(at))
+	p.SetDoubleValue(float64(e.after(at-m.start)) / 1e6)
+}
+
+// after returns the emissions of some time, in whole µg.
+func (e *embodied) after(elapsed uint64) uint64 {
+	high, low := bits.Mul64(e.total, elapsed)
+	if high >= e.lifespan {
+		return math.MaxUint64
+	}
+	whole, _ := bits.Div64(high, low, e.lifespan)
+	return whole
+}
+
+// forget forgets the machines that were not seen since a time.
+func (e *embodied) forget(since time.Time) {
+	for id, m := range e.machines {
+		if m.seen.Before(since) {
+			delete(e.machines, id)
+		}
+	}
+}
+
+// times are those of a point.
+type times struct{ start, at pcommon.Timestamp }
+
+// pointOfMachine returns the times of a point of a machine's energy, among the first metrics of a scope.
+func pointOfMachine(metrics pmetric.MetricSlice, first int) (_ times, ok bool) {
+	for i := range first {
+		m := metrics.At(i)
+		switch m.Name() {
+		case "system.energy", "hw.energy", "hw.host.energy":
+		default:
+			continue
+		}
+		if isCounted(m) && m.Sum().DataPoints().Len() > 0 {
+			p := m.Sum().DataPoints().At(0)
+			return times{p.StartTimestamp(), p.Timestamp()}, true
+		}
+	}
+	return times{}, false
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package account keeps the emissions and the cost of series of energy: it multiplies the energy of each interval by the mean rate
+// of that interval.
+//
+// It knows no metrics and no clock. Times are nanoseconds since 1970, as in points of OTLP; energy is in whole microjoules, rates
+// in millionths for each kWh, emissions and cost in whole millionths.
+package account
+
+import (
+	"math"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
+)
+
+// Quantity is what energy is multiplied to.
+type Quantity int
+
+// The quantities.
+const (
+	Emissions Quantity = iota // millionths of a gram
+	Cost                      // millionths of a unit of the currency
+	NumQuantities
+)
+
+// Options are what an Accounts works with.
+type Options struct {
+	// Signals are the rates. A quantity without a signal is not kept.
+	Signals [NumQuantities]signal.Signal
+	// PUE multiplies all energy.
+	PUE float64
+	// MaxSeries is how many series are followed.
+	MaxSeries int
+	// Since is when following began. Of a series that is older, only the energy after its first point counts.
+	Since time.Time
+}
+
+// Point is a point of a cumulative counter of energy.
+type Point struct {
+	Series uint64 // identifies the counter
+	Origin uint64 // identifies what measured it, as returned by Origin
+	Start  uint64 // when the counter was at 0; 0 if that is not known
+	At     uint64
+	Energy uint64 // since Start, at most math.MaxInt64
+}
+
+// Outcome is what became of a point.
+type Outcome int
+
+// The outcomes.
+const (
+	Counted      Outcome = iota
+	OutOfOrder           // older than the last point of the series: nothing was done
+	Full                 // there are too many series: nothing was done
+	Inconsistent         // it does not continue the series: what was used before it does not count
+)
+
+// Series is a series of energy with its emissions and cost.
+type Series struct {
+	start, at, energy uint64 // of its last point
+	seen              int64  // when it was observed last, by the clock of Begin
+	totals            [NumQuantities]total
+}
+
+// total is one quantity of a series.
+type total struct {
+	amount
+	start uint64 // when it was 0
+	begun bool   // a rate was known
+}
+
+// Total returns a quantity of the series and when it was 0. It is not ok as long as no rate was ever known.
+func (s *Series) Total(q Quantity) (millionths int64, start uint64, ok bool) {
+	t := &s.totals[q]
+	return t.whole, t.start, t.begun
+}
+
+// Accounts are all series. It is not safe for concurrent use. New returns one.
+type Accounts struct {
+	o       Options
+	pue     uint64 // in millionths
+	since   uint64
+	series  map[uint64]*Series
+	origins map[uint64]*origin
+	// forgotten has when the last point was of series that are no longer followed.
+	forgotten map[uint64]uint64
+
+	round    uint32
+	now      int64   // when the round began
+	cachedID uint64  // of cached
+	cached   *origin // that was looked up last, nil where there is none
+	scratch  Spell
+
+	// Missed is the energy in µJ of the round for which no rate was known.
+	Missed [NumQuantities]uint64
+	// Latest is the latest interval of the round, the zero Spell where there is none.
+	Latest Spell
+}
+
+// New returns accounts without series.
+func New(o Options) *Accounts {
+	return &Accounts{
+		o: o, pue: uint64(math.Round(o.PUE * 1e6)), since: uint64(o.Since.UnixNano()),
+		series: map[uint64]*Series{}, origins: map[uint64]*origin{}, forgotten: map[uint64]uint64{},
+	}
+}
+
+// Begin begins a round: the points that came together.
+func (a *Accounts) Begin(now time.Time) {
+	a.round++
+	a.now, a.Missed, a.Latest = now.UnixNano(), [NumQuantities]uint64{}, Spell{}
+}
+
+// Len returns how many series are followed.
+func (a *Accounts) Len() int { return len(a.series) }
+
+// Lookup returns a series that is followed, else nil.
+func (a *Accounts) Lookup(id uint64) *Series { return a.series[id] }
+
+// Observe takes a point into account. The series is nil where the outcome is Full.
+//
+// The energy between two points of a series has the mean rate between them. That of a series with its first point, or with the
+// first after its counter began anew, has the mean rate of the whole interval that ends with this point, as have all others of its
+// origin: who divided the energy of the interval did not know when in it the energy was used.
+//
+// A point that has the same time as the last one of its series is the same point, sent again.
+func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
+	s := a.series[p.Series]
+	if s == nil && len(a.series) >= a.o.MaxSeries {
+		a.remember(p.Series, p.At)
+		return nil, Full
+	}
+	o := a.origin(p.Origin)
+	if s == nil {
+		return a.first(o, p), Counted
+	}
+	s.seen = a.now
+	switch {
+	case p.At == s.at:
+		return s, Counted
+	case p.At < s.at:
+		return s, OutOfOrder
+	case p.Start != s.start && p.Start >= s.at: // the counter began anew
+		spell := a.begin(o, p)
+		s.reset(p, p.Start)
+		a.count(s, p.Energy, spell)
+		return s, Counted
+	case p.Energy < s.energy || apart(p.Start, s.start) >= jitter:
+		spell := a.between(o, s.at, p.At)
+		a.count(s, 0, spell)
+		s.start, s.at, s.energy = p.Start, p.At, p.Energy
+		return s, Inconsistent
+	}
+	spell := a.between(o, s.at, p.At)
+	more := p.Energy - s.energy
+	s.at, s.energy = p.At, p.Energy
+	a.count(s, more, spell)
+	return s, Counted
+}
+
+// jitter is how far apart two start times of the same counter may be, in nanoseconds: some exporters compute the start time anew
+// for each point.
+const jitter = uint64(time.Second)
+
+func apart(a, b uint64) uint64 { return max(a, b) - min(a, b) }
+
+// first begins a series. What it used before the first point counts if it was followed all the time.
+func (a *Accounts) first(o *origin, p *Point) *Series {
+	s := &Series{seen: a.now}
+	a.series[p.Series] = s
+	spell := a.begin(o, p)
+	last := a.forgotten[p.Series]
+	delete(a.forgotten, p.Series)
+	if p.Start < last || !a.Follows(p.Start) || p.Start >= p.At {
+		s.reset(p, p.At)
+		a.count(s, 0, spell)
+		return s
+	}
+	s.reset(p, p.Start)
+	a.count(s, p.Energy, spell)
+	return s
+}
+
+// reset makes the point the last one of a series whose quantities were 0 at start.
+func (s *Series) reset(p *Point, start uint64) {
+	s.start, s.at, s.energy = p.Start, p.At, p.Energy
+	for q := range s.totals {
+		s.totals[q] = total{start: start}
+	}
+}
+
+// count multiplies energy that was used in an interval. The last point of the series is that at the end of the interval.
+func (a *Accounts) count(s *Series, energy uint64, spell *Spell) {
+	for q := range NumQuantities {
+		t := &s.totals[q]
+		switch {
+		case a.o.Signals[q] == nil:
+		case spell.Known[q]:
+			t.begun = true
+			t.add(energy, spell.rates[q])
+		default:
+			a.Missed[q] += min(energy, math.MaxUint64-a.Missed[q])
+			if !t.begun {
+				t.start = s.at
+			}
+		}
+	}
+	if spell.Until > a.Latest.Until {
+		a.Latest = *spell
+	}
+}
+
+// Forget forgets the series and origins that were not seen since a time. If they appear again, what they used until then does
+// not count.
+func (a *Accounts) Forget(since time.Time) {
+	for id, s := range a.series {
+		if s.seen < since.UnixNano() {
+			delete(a.series, id)
+			a.remember(id, s.at)
+		}
+	}
+	for id, o := range a.origins {
+		if o.seen < since.UnixNano() {
+			delete(a.origins, id)
+		}
+	}
+	a.cached = nil
+}
+
+// remember notes when the last point was of a series that is not followed: energy of before does not count if it appears again.
+// Where there are too many of them, it does not count of any.
+func (a *Accounts) remember(id, at uint64) {
+	if len(a.forgotten) >= a.o.MaxSeries {
+		clear(a.forgotten)
+		a.since = max(a.since, uint64(a.now))
+	}
+	a.forgotten[id] = at
+}

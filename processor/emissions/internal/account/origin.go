@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
+)
+
+// Spell is an interval with the mean rates of it.
+type Spell struct {
+	From, Until uint64
+	Means       [NumQuantities]signal.Mean
+	Known       [NumQuantities]bool
+	rates       [NumQuantities]signal.Rate // with the PUE
+}
+
+// origin is what has measured several series, at the same times.
+type origin struct {
+	spells [8]Spell // by their ends, of those with the same end the shortest
+	oldest int      // which of them is replaced next
+	seen   int64
+
+	round          uint32
+	newest         uint64 // time of a point
+	beforeTheRound uint64 // the newest before the round
+}
+
+// Knows reports whether an origin was seen before.
+func (a *Accounts) Knows(id uint64) bool { return a.origins[id] != nil }
+
+// Open opens an origin that is not known yet. from is when its first interval began, 0 if that is not known.
+func (a *Accounts) Open(id, from uint64) {
+	if len(a.origins) >= a.o.MaxSeries {
+		return
+	}
+	a.origins[id] = &origin{newest: from, beforeTheRound: from, round: a.round, seen: a.now}
+}
+
+// Follows reports whether a counter that was 0 at a time has been followed since then.
+func (a *Accounts) Follows(start uint64) bool { return start >= a.since }
+
+// origin returns an origin, which it opens if it is not known.
+func (a *Accounts) origin(id uint64) *origin {
+	if a.cached == nil || a.cachedID != id {
+		if !a.Knows(id) {
+			a.origins[id] = &origin{round: a.round}
+		}
+		a.cached, a.cachedID = a.origins[id], id
+	}
+	o := a.cached
+	o.seen = a.now
+	if o.round != a.round {
+		o.round, o.beforeTheRound = a.round, o.newest
+	}
+	return o
+}
+
+// between returns the interval from one point of a series to the next.
+func (a *Accounts) between(o *origin, from, until uint64) *Spell {
+	o.newest = max(o.newest, until)
+	known := o.ending(until)
+	if known != nil && known.From == from {
+		return known
+	}
+	spell := a.spell(from, until)
+	switch {
+	case known == nil:
+		return o.keep(spell)
+	case from > known.From:
+		*known = *spell
+		return known
+	}
+	return spell
+}
+
+// begin returns the interval of the first point of a series: that of others of its origin, else since the points before, else since
+// its start time.
+func (a *Accounts) begin(o *origin, p *Point) *Spell {
+	if known := o.ending(p.At); known != nil {
+		return known
+	}
+	from := o.beforeTheRound
+	if from == 0 || from >= p.At {
+		from = p.Start
+	}
+	if from == 0 || from >= p.At {
+		from = p.At - min(p.At, uint64(time.Second))
+	}
+	o.newest = max(o.newest, p.At)
+	return o.keep(a.spell(from, p.At))
+}
+
+// ending returns the interval that ends at a time, nil if it is not known.
+func (o *origin) ending(at uint64) *Spell {
+	for i := range o.spells {
+		if o.spells[i].Until == at {
+			return &o.spells[i]
+		}
+	}
+	return nil
+}
+
+// keep keeps an interval in place of the oldest.
+func (o *origin) keep(s *Spell) *Spell {
+	kept := &o.spells[o.oldest]
+	o.oldest = (o.oldest + 1) % len(o.spells)
+	*kept = *s
+	return kept
+}
+
+// spell returns an interval with its rates. It holds until the next call.
+func (a *Accounts) spell(from, until uint64) *Spell {
+	s := &a.scratch
+	*s = Spell{From: from, Until: until}
+	for q, signal := range a.o.Signals {
+		if signal == nil {
+			continue
+		}
+		s.Means[q], s.Known[q] = signal.Mean(timeOf(from), timeOf(until))
+		s.rates[q] = scale(s.Means[q].Rate, a.pue)
+	}
+	return s
+}
+
+func timeOf(nanoseconds uint64) time.Time { return time.Unix(0, int64(nanoseconds)).UTC() }
