@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -21,7 +22,8 @@ type Command struct {
 	Phases []Phase
 	// Energy is that of all zones that are added up, in joules, and Power its mean power in watts. Wall and CPU are in seconds.
 	Energy, Power, Wall, CPU Summary
-	// Notes are what the reader of the figures should know: the notes of the runs, each once, and what the runs have in common.
+	// Notes are what the reader of the figures should know: the notes of the runs, each
+	// once, and what the runs have in common.
 	Notes []string
 }
 
@@ -116,12 +118,14 @@ func phaseEnergy(r *measure.Result, p measure.Phase) (sum units.Energy) {
 
 func (c *Command) describeNotes() {
 	failed := 0
+	var known []string
 	for _, r := range c.Runs {
 		if r.Exit != 0 {
 			failed++
 		}
 		for _, note := range r.Notes {
-			if !slices.Contains(c.Notes, note) {
+			if words := withoutNumbers(note); !slices.Contains(known, words) {
+				known = append(known, words)
 				c.Notes = append(c.Notes, note)
 			}
 		}
@@ -136,6 +140,16 @@ func (c *Command) describeNotes() {
 	}
 	c.noteOutliers("energy", &c.Energy)
 	c.noteOutliers("time", &c.Wall)
+}
+
+// withoutNumbers returns a note without its figures, which differ from run to run.
+func withoutNumbers(note string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) || r == '.' {
+			return -1
+		}
+		return r
+	}, note)
 }
 
 // lacking returns the number of runs without the zone.
@@ -158,7 +172,7 @@ func (c *Command) noteOutliers(quantity string, s *Summary) {
 	}
 	note := fmt.Sprintf("Outliers in %s: run %s, %s", quantity, strings.Join(runs, ", "), OutlierRule)
 	if s.Outliers[0] == 0 && c.value(quantity, 0) > s.Median {
-		note += ". The first run may have filled caches: --warmup 1 leaves it out"
+		note += ". The first run may have filled caches: -warmup 1 leaves it out"
 	}
 	c.Notes = append(c.Notes, note)
 }

@@ -66,7 +66,7 @@ func (e *FailedError) Error() string {
 	if e.Step.Warmup {
 		run = "warm-up run " + fmt.Sprint(e.Step.Run+1)
 	}
-	return fmt.Sprintf("%s failed in %s with exit status %d: --ignore-failure measures what fails, too", name, run, e.Exit)
+	return fmt.Sprintf("%s failed in %s with exit status %d: -ignore-failure measures what fails, too", name, run, e.Exit)
 }
 
 // Run runs all steps, and returns the results of A and of B without those of the warm-up. It ends with the first error. Unless

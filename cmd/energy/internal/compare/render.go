@@ -10,26 +10,24 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// Render writes the runs of the command as a table: a row for each zone, and the rows of all together.
-func (c *Command) Render(w io.Writer) {
-	if n := len(c.Runs); n == 1 {
+// WriteTable writes the runs of the command for people: a row for each zone, and rows for all zones together.
+func (c *Command) WriteTable(w io.Writer) {
+	if len(c.Runs) == 1 {
 		row(w, "1 RUN", "MEAN", "", "", "", "")
 	} else {
-		row(w, fmt.Sprintf("%d RUNS", n), "MEAN", "DEVIATION", "95 % OF THE MEAN", "MIN", "MAX")
+		row(w, fmt.Sprintf("%d RUNS", len(c.Runs)), "MEAN", "± 95 %", "DEVIATION", "MIN", "MAX")
 	}
 	added := 0
 	for _, z := range c.Zones {
 		name := z.Name
 		if z.Besides != "" {
-			name += " (not added to " + z.Besides + ")"
+			name += " (not added)"
 		} else {
 			added++
-		}
-		if z.Source == "modeled" {
-			name += " (modeled)"
 		}
 		z.Energy.row(w, name, joules)
 	}
@@ -43,7 +41,11 @@ func (c *Command) Render(w io.Writer) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		p.Energy.row(w, "phase "+p.Name, joules)
+		name := p.Name
+		if name == phase.None {
+			name = "(none)"
+		}
+		p.Energy.row(w, "phase "+name, joules)
 		p.Wall.row(w, "  time", seconds)
 	}
 }
@@ -54,15 +56,15 @@ func (s *Summary) row(w io.Writer, name string, format func(float64) string) {
 		row(w, name, format(s.Mean), "", "", "", "")
 		return
 	}
-	row(w, name, format(s.Mean), format(s.StdDev), signed(s.Low, format)+" to "+signed(s.High, format), format(s.Min), format(s.Max))
+	row(w, name, format(s.Mean), "± "+format(s.High-s.Mean), format(s.StdDev), format(s.Min), format(s.Max))
 }
 
-func row(w io.Writer, name, mean, deviation, interval, low, high string) {
-	const width = 36
+func row(w io.Writer, name, mean, interval, deviation, low, high string) {
+	const width = 24
 	if runes := []rune(name); len(runes) > width {
 		name = string(runes[:width-1]) + "…"
 	}
-	line := fmt.Sprintf("%-*s %10s %10s  %22s %10s %10s", width, figure.Clean(name), mean, deviation, interval, low, high)
+	line := fmt.Sprintf("%-*s %10s %10s %10s %10s %10s", width, figure.Clean(name), mean, interval, deviation, low, high)
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
@@ -71,17 +73,9 @@ func joules(j float64) string {
 }
 func seconds(s float64) string { return figure.Seconds(time.Duration(s * float64(time.Second))) }
 
-// signed formats the bound of an interval, which may be below 0 where the runs vary much.
-func signed(v float64, format func(float64) string) string {
-	if v < 0 {
-		return "-" + format(-v)
-	}
-	return format(v)
-}
-
-// Render writes the ratios of the commands, and what they mean.
-func (c *Comparison) Render(w io.Writer) {
-	row(w, "A / B", "RATIO", "", "95 % CONFIDENCE", "", "")
+// WriteTable writes the ratios of the commands for people, and what they mean.
+func (c *Comparison) WriteTable(w io.Writer) {
+	ratioRow(w, "A / B", "RATIO", "95 % CONFIDENCE")
 	if len(c.Zones) > 1 {
 		for _, z := range c.Zones {
 			z.Energy.row(w, z.Name)
@@ -102,5 +96,9 @@ func (r Ratio) row(w io.Writer, name string) {
 	if r.Spread() {
 		interval = factor(r.Low) + " to " + factor(r.High)
 	}
-	row(w, name, mean, "", interval, "", "")
+	ratioRow(w, name, mean, interval)
+}
+
+func ratioRow(w io.Writer, name, mean, interval string) {
+	fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-24s %10s %21s", figure.Clean(name), mean, interval), " "))
 }

@@ -56,17 +56,17 @@ func TestGoldenTables(t *testing.T) {
 	}
 	var out bytes.Buffer
 	ca, cb := Describe(a), Describe(b)
-	ca.Render(&out)
+	ca.WriteTable(&out)
 	fmt.Fprintln(&out)
-	cb.Render(&out)
+	cb.WriteTable(&out)
 	fmt.Fprintln(&out)
-	Compare(ca, cb).Render(&out)
+	Compare(ca, cb).WriteTable(&out)
 	golden(t, "pairs.golden", out.Bytes())
 
 	out.Reset()
 	ca, cb = Describe(a[:1]), Describe(b[:1])
-	ca.Render(&out)
+	ca.WriteTable(&out)
 	fmt.Fprintln(&out)
-	Compare(ca, cb).Render(&out)
+	Compare(ca, cb).WriteTable(&out)
 	golden(t, "one.golden", out.Bytes())
 }
