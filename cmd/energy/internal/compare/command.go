@@ -22,8 +22,9 @@ type Command struct {
 	Phases []Phase
 	// Energy is that of all zones that are added up, in joules, and Power its mean power in watts. Wall and CPU are in seconds.
 	Energy, Power, Wall, CPU Summary
-	// Notes are what the reader of the figures should know: the notes of the runs, each
-	// once, and what the runs have in common.
+	// RunNotes are the notes of the runs. Those that differ in their figures only are there once.
+	RunNotes []string
+	// Notes are what all runs together show.
 	Notes []string
 }
 
@@ -52,6 +53,9 @@ func Describe(runs []measure.Result) *Command {
 	c.describeNotes()
 	return c
 }
+
+// known reports whether anything is known of energy.
+func (c *Command) known() bool { return len(c.Zones) > 0 }
 
 func (c *Command) each(value func(*measure.Result) float64) []float64 {
 	values := make([]float64, len(c.Runs))
@@ -118,17 +122,11 @@ func phaseEnergy(r *measure.Result, p measure.Phase) (sum units.Energy) {
 
 func (c *Command) describeNotes() {
 	failed := 0
-	var known []string
 	for _, r := range c.Runs {
 		if r.Exit != 0 {
 			failed++
 		}
-		for _, note := range r.Notes {
-			if words := withoutNumbers(note); !slices.Contains(known, words) {
-				known = append(known, words)
-				c.Notes = append(c.Notes, note)
-			}
-		}
+		c.RunNotes = merge(c.RunNotes, r.Notes)
 	}
 	if failed > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("%d of %d runs failed: their exit status is not 0", failed, len(c.Runs)))
@@ -138,8 +136,37 @@ func (c *Command) describeNotes() {
 			c.Notes = append(c.Notes, fmt.Sprintf("Zone %s is missing in %d of %d runs, which count with 0 J of it", z.Name, lacking, len(c.Runs)))
 		}
 	}
+	c.noteLeft()
 	c.noteOutliers("energy", &c.Energy)
 	c.noteOutliers("time", &c.Wall)
+}
+
+// noteLeft names what the runs left behind. It is no longer measured, and runs beside the runs that follow.
+func (c *Command) noteLeft() {
+	var names []string
+	runs := 0
+	for _, r := range c.Runs {
+		for _, p := range r.Left {
+			names = append(names, p.Name)
+		}
+		runs += min(len(r.Left), 1)
+	}
+	if runs > 0 {
+		slices.Sort(names)
+		c.Notes = append(c.Notes, fmt.Sprintf("%d of %d runs left processes behind, which are no longer measured: %s",
+			runs, len(c.Runs), strings.Join(slices.Compact(names), ", ")))
+	}
+}
+
+// merge adds the notes to others that are not among them but for their figures.
+func merge(notes, more []string) []string {
+	for _, note := range more {
+		words := withoutNumbers(note)
+		if !slices.ContainsFunc(notes, func(known string) bool { return withoutNumbers(known) == words }) {
+			notes = append(notes, note)
+		}
+	}
+	return notes
 }
 
 // withoutNumbers returns a note without its figures, which differ from run to run.
@@ -184,16 +211,14 @@ func (c *Command) value(quantity string, run int) float64 {
 	return wall(&c.Runs[run])
 }
 
-// Typical returns the run whose energy is the median, or of two such runs the one of less energy.
-func (c *Command) Typical() *measure.Result {
+// Typical returns the index of the run whose energy is the median, or of two such runs that of the one of less energy.
+func (c *Command) Typical() int {
 	order := make([]int, len(c.Runs))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(c.Runs[a].Used(), c.Runs[b].Used())
-	})
-	return &c.Runs[order[(len(order)-1)/2]]
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.Runs[a].Used(), c.Runs[b].Used()) })
+	return order[(len(order)-1)/2]
 }
 
 // Comparison compares two commands that ran in pairs.
@@ -233,9 +258,12 @@ func Compare(a, b *Command) *Comparison {
 			c.Zones = append(c.Zones, ZoneRatio{Name: za.Name, Energy: Ratios(za.values, b.Zones[at].values, leastEnergy)})
 		}
 	}
-	if c.Energy.Left > 0 {
+	if c.Energy.Left > 0 && c.known() {
 		c.Notes = append(c.Notes, fmt.Sprintf("%d of %d pairs are not compared: an energy below 1 mJ is too little to be divided by",
 			c.Energy.Left, c.Energy.Left+c.Energy.Pairs))
 	}
 	return c
 }
+
+// known reports whether energy is known of both commands.
+func (c *Comparison) known() bool { return c.A.known() && c.B.known() }

@@ -233,20 +233,23 @@ func TestNotesOfRuns(t *testing.T) {
 	runs[1].Notes, runs[2].Notes = []string{"The last 1.5 s are missing"}, []string{"The last 0.123 s are missing", "modeled"}
 	runs[3].Exit = 1
 	runs[4].Zones = runs[4].Zones[:2]
+	runs[2].Left = []measure.Process{{Name: "gpg-agent"}, {Name: "dbus"}}
+	runs[5].Left = []measure.Process{{Name: "dbus"}}
+	c := Describe(runs)
+	assert.Equal(t, []string{"The last 1.5 s are missing", "modeled"}, c.RunNotes)
 	assert.Equal(t, []string{
-		"The last 1.5 s are missing",
-		"modeled",
 		"1 of 6 runs failed: their exit status is not 0",
 		"Zone dram is missing in 1 of 6 runs, which count with 0 J of it",
+		"2 of 6 runs left processes behind, which are no longer measured: dbus, gpg-agent",
 		"Outliers in energy: run 1, more than 10 standard deviations from the median, these estimated from the median absolute deviation. " +
 			"The first run may have filled caches: -warmup 1 leaves it out",
-	}, Describe(runs).Notes)
+	}, c.Notes)
 }
 
 func TestTypicalIsTheRunOfMedianEnergy(t *testing.T) {
 	runs := []measure.Result{result(9, 0, 1), result(1, 0, 2), result(5, 0, 3), result(7, 0, 4)}
-	assert.Equal(t, time.Duration(3), Describe(runs).Typical().Wall)
-	assert.Equal(t, time.Duration(1), Describe(runs[:1]).Typical().Wall)
+	assert.Equal(t, 2, Describe(runs).Typical())
+	assert.Equal(t, 0, Describe(runs[:1]).Typical())
 }
 
 func TestCommandsWithoutEnergyAreNotCompared(t *testing.T) {

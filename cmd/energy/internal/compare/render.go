@@ -4,7 +4,6 @@ package compare
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"time"
@@ -14,12 +13,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// WriteTable writes the runs of the command for people: a row for each zone, and rows for all zones together.
-func (c *Command) WriteTable(w io.Writer) {
+// writeTable writes a row for each zone, and rows for all zones together.
+func (c *Command) writeTable(b *strings.Builder, title string) {
 	if len(c.Runs) == 1 {
-		row(w, "1 RUN", "MEAN", "", "", "", "")
+		row(b, title, "", "", "", "", "")
 	} else {
-		row(w, fmt.Sprintf("%d RUNS", len(c.Runs)), "MEAN", "± 95 %", "DEVIATION", "MIN", "MAX")
+		row(b, title, "MEAN", "± 95 %", "DEVIATION", "MIN", "MAX")
 	}
 	added := 0
 	for _, z := range c.Zones {
@@ -29,43 +28,44 @@ func (c *Command) WriteTable(w io.Writer) {
 		} else {
 			added++
 		}
-		z.Energy.row(w, name, joules)
+		z.Energy.row(b, name, joules)
 	}
-	if added != 1 {
-		c.Energy.row(w, "energy in sum", joules)
+	if added > 1 {
+		c.Energy.row(b, "sum", joules)
 	}
-	c.Power.row(w, "power", figure.Watts)
-	c.Wall.row(w, "time", seconds)
-	c.CPU.row(w, "CPU time", seconds)
+	if c.known() {
+		c.Power.row(b, "power", figure.Watts)
+	} else {
+		row(b, "energy", "unknown", "", "", "", "")
+	}
+	c.Wall.row(b, "time", seconds)
+	c.CPU.row(b, "CPU time", seconds)
 	for i, p := range c.Phases {
 		if i == 0 {
-			fmt.Fprintln(w)
+			fmt.Fprintln(b)
 		}
 		name := p.Name
 		if name == phase.None {
 			name = "(none)"
 		}
-		p.Energy.row(w, "phase "+name, joules)
-		p.Wall.row(w, "  time", seconds)
+		p.Energy.row(b, "phase "+name, joules)
+		p.Wall.row(b, "  time", seconds)
 	}
 }
 
 // row writes the summary of a quantity.
-func (s *Summary) row(w io.Writer, name string, format func(float64) string) {
+func (s *Summary) row(b *strings.Builder, name string, format func(float64) string) {
 	if !s.Spread() {
-		row(w, name, format(s.Mean), "", "", "", "")
+		row(b, name, format(s.Mean), "", "", "", "")
 		return
 	}
-	row(w, name, format(s.Mean), "± "+format(s.High-s.Mean), format(s.StdDev), format(s.Min), format(s.Max))
+	row(b, name, format(s.Mean), "± "+format(s.High-s.Mean), format(s.StdDev), format(s.Min), format(s.Max))
 }
 
-func row(w io.Writer, name, mean, interval, deviation, low, high string) {
+func row(b *strings.Builder, name, mean, interval, deviation, low, high string) {
 	const width = 24
-	if runes := []rune(name); len(runes) > width {
-		name = string(runes[:width-1]) + "…"
-	}
-	line := fmt.Sprintf("%-*s %10s %10s %10s %10s %10s", width, figure.Clean(name), mean, interval, deviation, low, high)
-	fmt.Fprintln(w, strings.TrimRight(line, " "))
+	line := fmt.Sprintf("%-*s %10s %10s %10s %10s %10s", width, figure.Shorten(figure.Clean(name), width), mean, interval, deviation, low, high)
+	fmt.Fprintln(b, strings.TrimRight(line, " "))
 }
 
 func joules(j float64) string {
@@ -73,22 +73,30 @@ func joules(j float64) string {
 }
 func seconds(s float64) string { return figure.Seconds(time.Duration(s * float64(time.Second))) }
 
-// WriteTable writes the ratios of the commands for people, and what they mean.
-func (c *Comparison) WriteTable(w io.Writer) {
-	ratioRow(w, "A / B", "RATIO", "95 % CONFIDENCE")
+// writeTable writes the ratios, and what they mean.
+func (c *Comparison) writeTable(b *strings.Builder) {
+	ratioRow(b, "A / B", "RATIO", "95 % CONFIDENCE")
 	if len(c.Zones) > 1 {
 		for _, z := range c.Zones {
-			z.Energy.row(w, z.Name)
+			z.Energy.row(b, z.Name)
 		}
 	}
-	c.Energy.row(w, "energy")
-	c.Power.row(w, "power")
-	c.Wall.row(w, "time")
-	c.CPU.row(w, "CPU time")
-	fmt.Fprintf(w, "\n%s.\n%s.\n", c.Energy.Verdict("used", "energy"), c.Wall.Verdict("took", "time"))
+	if c.known() {
+		c.Energy.row(b, "energy")
+		c.Power.row(b, "power")
+	}
+	c.Wall.row(b, "time")
+	c.CPU.row(b, "CPU time")
+	b.WriteString("\n")
+	if c.known() {
+		figure.Wrap(b, c.Energy.Verdict("used", "energy"))
+	} else {
+		b.WriteString("The energies are unknown\n")
+	}
+	figure.Wrap(b, c.Wall.Verdict("took", "time"))
 }
 
-func (r Ratio) row(w io.Writer, name string) {
+func (r Ratio) row(b *strings.Builder, name string) {
 	mean, interval := "-", ""
 	if r.Pairs > 0 {
 		mean = factor(r.Mean)
@@ -96,9 +104,9 @@ func (r Ratio) row(w io.Writer, name string) {
 	if r.Spread() {
 		interval = factor(r.Low) + " to " + factor(r.High)
 	}
-	ratioRow(w, name, mean, interval)
+	ratioRow(b, name, mean, interval)
 }
 
-func ratioRow(w io.Writer, name, mean, interval string) {
-	fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-24s %10s %21s", figure.Clean(name), mean, interval), " "))
+func ratioRow(b *strings.Builder, name, mean, interval string) {
+	fmt.Fprintln(b, strings.TrimRight(fmt.Sprintf("%-24s %10s %21s", figure.Clean(name), mean, interval), " "))
 }

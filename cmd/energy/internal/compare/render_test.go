@@ -4,15 +4,18 @@ package compare
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -54,19 +57,32 @@ func TestGoldenTables(t *testing.T) {
 			r.Phases = append(r.Phases, p)
 		}
 	}
-	var out bytes.Buffer
-	ca, cb := Describe(a), Describe(b)
-	ca.WriteTable(&out)
-	fmt.Fprintln(&out)
-	cb.WriteTable(&out)
-	fmt.Fprintln(&out)
-	Compare(ca, cb).WriteTable(&out)
-	golden(t, "pairs.golden", out.Bytes())
+	for name, r := range map[string]*Report{
+		"pairs":   NewReport(Plan{Runs: 5, Warmup: 1, Two: true}, [2][]measure.Result{a, b}, "The other command is run by a shell"),
+		"one":     NewReport(Plan{Runs: 1, Two: true}, [2][]measure.Result{a[:1], b[:1]}),
+		"alone":   NewReport(Plan{Runs: 5, Warmup: 2}, [2][]measure.Result{b}),
+		"unknown": NewReport(Plan{Runs: 2, Two: true}, [2][]measure.Result{unknown(), unknown()}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var table, document, rows bytes.Buffer
+			require.NoError(t, r.WriteTable(&table))
+			require.NoError(t, r.WriteJSON(&document))
+			require.NoError(t, r.WriteCSV(&rows))
+			golden(t, name+".golden", table.Bytes())
+			if name == "one" || name == "unknown" {
+				golden(t, name+".json", document.Bytes())
+			}
+			golden(t, name+".csv", rows.Bytes())
+			assert.True(t, json.Valid(document.Bytes()))
+			for line := range strings.Lines(table.String()) {
+				assert.LessOrEqual(t, utf8.RuneCountInString(line), figure.Columns+1, line)
+			}
+		})
+	}
+}
 
-	out.Reset()
-	ca, cb = Describe(a[:1]), Describe(b[:1])
-	ca.WriteTable(&out)
-	fmt.Fprintln(&out)
-	Compare(ca, cb).WriteTable(&out)
-	golden(t, "one.golden", out.Bytes())
+// unknown are runs where nothing measures energy.
+func unknown() []measure.Result {
+	r := measure.Result{Command: []string{"x"}, Wall: time.Second, Notes: []string{"No joules are known"}}
+	return []measure.Result{r, r}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,27 +23,27 @@ type Report struct {
 	// B and Comparison are nil where there is one command.
 	B          *Command
 	Comparison *Comparison
-	// Notes are those of the commands, each once, and of the comparison.
+	// Notes are what the reader of the figures should know.
 	Notes []string
 }
 
 // NewReport describes the results of a plan. Each of its commands has a result.
 func NewReport(p Plan, results [2][]measure.Result, notes ...string) *Report {
-	r := &Report{Plan: p, A: Describe(results[0]), Notes: notes}
+	r := &Report{Plan: p, A: Describe(results[0])}
 	if p.Two {
 		r.B = Describe(results[1])
 		r.Comparison = Compare(r.A, r.B)
 	}
-	known := map[string]bool{}
+	r.Notes = slices.Clone(notes)
+	for _, c := range r.commands() {
+		r.Notes = merge(r.Notes, c.RunNotes)
+	}
 	for i, c := range r.commands() {
 		for _, note := range c.Notes {
-			if words := withoutNumbers(note); !known[words] || c.own[note] {
-				known[words] = true
-				if c.own[note] && p.Two {
-					note = label(i) + ": " + note
-				}
-				r.Notes = append(r.Notes, note)
+			if p.Two {
+				note = label(i) + ": " + note
 			}
+			r.Notes = append(r.Notes, note)
 		}
 	}
 	if r.Comparison != nil {
@@ -60,6 +61,13 @@ func (r *Report) commands() []*Command {
 
 func label(command int) string { return string(rune('A' + command)) }
 
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // WriteTable writes the report for people.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
@@ -71,7 +79,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "%s%s\n", head, figure.Shorten(figure.Clean(strings.Join(c.Command, " ")), figure.Columns-len(head)))
 	}
 	if n := r.Plan.Warmup; n > 0 {
-		fmt.Fprintf(&b, "Warm-up   %d runs each, which are not in the figures\n", n)
+		fmt.Fprintf(&b, "Warm-up   %s each, not in the figures\n", plural(n, "run", "runs"))
 	}
 	for i, c := range r.commands() {
 		b.WriteString("\n")
@@ -79,7 +87,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if r.Plan.Two {
 			name = label(i) + ", "
 		}
-		c.writeTable(&b, name)
+		c.writeTable(&b, name+plural(len(c.Runs), "RUN", "RUNS"))
 	}
 	if r.Comparison != nil {
 		b.WriteString("\n")
@@ -305,6 +313,9 @@ func (c *Comparison) rows() (rows [][]string) {
 		{"ci95_low", func(r Ratio) float64 { return r.Low }, Ratio.Spread},
 		{"ci95_high", func(r Ratio) float64 { return r.High }, Ratio.Spread},
 	} {
+		if !f.known(c.Wall) {
+			continue
+		}
 		cell := func(r Ratio) string {
 			if !f.known(r) {
 				return ""

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -98,4 +99,36 @@ func Clean(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// Columns is how wide tables and texts are.
+const Columns = 80
+
+// Shorten cuts a text that is longer than so many characters.
+func Shorten(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}
+
+// Wrap writes a text in lines of Columns. All but the first are indented.
+func Wrap(b *strings.Builder, text string) {
+	const indent = "  "
+	column := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > Columns:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	b.WriteString("\n")
 }

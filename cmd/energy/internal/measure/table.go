@@ -7,21 +7,17 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// columns is how wide the table is.
-const columns = 80
-
 // WriteTable writes the result for people.
 func (r *Result) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	name := figure.Clean(strings.Join(r.Command, " "))
-	fmt.Fprintf(&b, "Command   %s\n", shorten(name, columns-len("Command   ")))
+	fmt.Fprintf(&b, "Command   %s\n", figure.Shorten(name, figure.Columns-len("Command   ")))
 	if r.Exit != 0 {
 		fmt.Fprintf(&b, "Exit      %d\n", r.Exit)
 	}
@@ -41,17 +37,9 @@ func (r *Result) WriteTable(w io.Writer) error {
 
 func meanWatts(e units.Energy, d time.Duration) string { return figure.Watts(units.Watts(e, d)) }
 
-// shorten cuts a text that is longer than so many characters.
-func shorten(text string, most int) string {
-	if utf8.RuneCountInString(text) <= most {
-		return text
-	}
-	return string([]rune(text)[:most-1]) + "…"
-}
-
 func (r *Result) writeZones(b *strings.Builder) {
 	row := func(zone, source, energy, power, share, node, static string) {
-		line := fmt.Sprintf("%-20s%-9s%11s%11s%7s%11s  %s", shorten(zone, 19), source, energy, power, share, node, static)
+		line := fmt.Sprintf("%-20s%-9s%11s%11s%7s%11s  %s", figure.Shorten(zone, 19), source, energy, power, share, node, static)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	b.WriteString("\n")
@@ -92,7 +80,7 @@ func (r *Result) writePhases(b *strings.Builder) {
 			name = "(none)"
 		}
 		used := r.added(p.Used)
-		fmt.Fprintf(b, "%-29s%11s%11s%7s%11s\n", shorten(figure.Clean(name), 28), figure.Joules(used), meanWatts(used, p.Wall),
+		fmt.Fprintf(b, "%-29s%11s%11s%7s%11s\n", figure.Shorten(figure.Clean(name), 28), figure.Joules(used), meanWatts(used, p.Wall),
 			figure.Share(used, r.Used()), figure.Seconds(p.Wall))
 	}
 }
@@ -122,7 +110,7 @@ func (r *Result) writeLeft(b *strings.Builder) {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	b.WriteString("\n")
-	wrap(b, "Still running, and no longer measured: "+list(names))
+	figure.Wrap(b, "Still running, and no longer measured: "+list(names))
 }
 
 func (r *Result) writeNotes(b *strings.Builder) {
@@ -131,27 +119,6 @@ func (r *Result) writeNotes(b *strings.Builder) {
 	}
 	b.WriteString("\n")
 	for _, note := range r.Notes {
-		wrap(b, "Note: "+figure.Clean(note))
+		figure.Wrap(b, "Note: "+figure.Clean(note))
 	}
-}
-
-// wrap writes a text in lines of the table's width. All but the first are indented.
-func wrap(b *strings.Builder, text string) {
-	const indent = "  "
-	column := 0
-	for i, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case column+1+n > columns:
-			b.WriteString("\n" + indent)
-			column = len(indent)
-		default:
-			b.WriteString(" ")
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	b.WriteString("\n")
 }
