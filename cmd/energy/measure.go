@@ -19,6 +19,7 @@ import (
 	runner "github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -43,6 +44,9 @@ Runs a command and tells what energy it and all that it starts used. No collecto
   energy measure -json -output result.json -- make -j8   for programs
   energy measure -max-joules 500 -quiet -- make test     fails if it used more
   energy measure -config collector.yaml -- make -j8      with the meters of a collector
+  energy measure -runs 10 -warmup 1 -- make test         mean, deviation and confidence interval
+  energy measure -vs 'gzip -1 f' -- gzip -9 f            compares two commands, run in turn
+  energy measure -plot power.svg -- make -j8             draws its power over time
 
 The exit status is the command's, 128+n where signal n ended it, 127 where it is not found, 126 where it cannot be executed, 125 where
 energy failed before it was started, and 124 where it succeeded and used more than -max-joules.
@@ -55,6 +59,8 @@ type measureOptions struct {
 	maxJoules               float64
 	json, csv, quiet        bool
 	output                  string
+	several                 severalOptions
+	plot                    string
 }
 
 // measureCommand is the subcommand measure.
@@ -92,6 +98,8 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	fs.StringVar(&o.output, "o", "", "short for -output")
 	fs.BoolVar(&o.quiet, "quiet", false, "write nothing to standard error but what failed")
 	fs.BoolVar(&o.quiet, "q", false, "short for -quiet")
+	o.several.flags(fs)
+	fs.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -118,36 +126,49 @@ func (o *measureOptions) check() error {
 	case o.receiver != "" && o.config == "":
 		return errors.New("-receiver is of the file of -config")
 	}
-	return nil
+	return o.several.check()
 }
 
 // run runs the command and returns the exit status.
 func (o *measureOptions) run(ctx context.Context) int {
-	fail := func(err error) int {
-		fmt.Fprintln(o.Stderr, "energy measure:", figure.Clean(err.Error()))
-		return exitFailed
-	}
 	if err := o.configure(ctx); err != nil {
-		return fail(err)
+		return o.failed(err)
 	}
 	out, err := o.open()
 	if err != nil {
-		return fail(err)
+		return o.failed(err)
 	}
-	result, err := measure.Run(ctx, o.Options)
-	switch {
-	case errors.Is(err, context.Canceled):
+	drawing, err := o.openPlot()
+	if err != nil {
+		return o.failed(err)
+	}
+	if o.several.used() {
+		return o.runSeveral(ctx, out, drawing)
+	}
+	r, err := measure.Run(ctx, o.Options)
+	if err != nil {
+		return o.failed(err)
+	}
+	o.draw(drawing, plot.Panel{Title: title(r.Command), Result: r})
+	return o.report(r, out)
+}
+
+// failed tells why a command was not started, and returns the exit status.
+func (o *measureOptions) failed(err error) int {
+	if errors.Is(err, context.Canceled) {
 		return exitInterrupted
-	case errors.Is(err, measure.ErrNoMeter):
-		return fail(fmt.Errorf("-max-joules cannot be checked (-model auto estimates what the CPU uses): %w", err))
-	case errors.Is(err, runner.ErrNotFound):
-		return fail(err) + exitNotFound - exitFailed
-	case errors.Is(err, runner.ErrNotExecutable):
-		return fail(err) + exitNotExecutable - exitFailed
-	case err != nil:
-		return fail(err)
 	}
-	return o.report(result, out)
+	if errors.Is(err, measure.ErrNoMeter) {
+		err = fmt.Errorf("-max-joules cannot be checked (-model auto estimates what the CPU uses): %w", err)
+	}
+	fmt.Fprintln(o.Stderr, "energy measure:", figure.Clean(err.Error()))
+	switch {
+	case errors.Is(err, runner.ErrNotFound):
+		return exitNotFound
+	case errors.Is(err, runner.ErrNotExecutable):
+		return exitNotExecutable
+	}
+	return exitFailed
 }
 
 // configure fills the options of the measurement.
@@ -199,38 +220,52 @@ type noClose struct{ io.Writer }
 // Close implements io.Closer.
 func (noClose) Close() error { return nil }
 
+// result is what measure writes.
+type result interface {
+	WriteTable(io.Writer) error
+	WriteJSON(io.Writer) error
+	WriteCSV(io.Writer) error
+}
+
 // report writes the result and returns the exit status.
 func (o *measureOptions) report(r *measure.Result, out io.WriteCloser) int {
+	o.write(r, out)
+	return cmp.Or(r.Exit, o.checkUsed("the command used", r.Used(), *r))
+}
+
+// checkUsed returns the exit status of an energy of runs, and tells if it is too much.
+func (o *measureOptions) checkUsed(whose string, used units.Energy, runs ...measure.Result) int {
+	missing := func(z measure.Zone) bool { return z.Missing > 0 }
+	switch {
+	case o.MaxUsed == 0:
+		return 0
+	case used > o.MaxUsed:
+		fmt.Fprintf(o.Stderr, "energy measure: %s %s, more than the %s of -max-joules\n", whose, figure.Joules(used), figure.Joules(o.MaxUsed))
+		return exitTooMuch
+	case slices.ContainsFunc(runs, func(r measure.Result) bool { return slices.ContainsFunc(r.Zones, missing) }):
+		fmt.Fprintln(o.Stderr, "energy measure: -max-joules is checked without what a meter has not told yet")
+	}
+	return 0
+}
+
+// write writes a result, if anything is to be written.
+func (o *measureOptions) write(r result, out io.WriteCloser) {
+	if out == nil {
+		return
+	}
 	if file, ok := out.(*os.File); ok {
 		_ = file.Truncate(0) // a pipe cannot be
 	}
-	if out != nil {
-		if err := errors.Join(o.write(r, out), out.Close()); err != nil {
-			fmt.Fprintln(o.Stderr, "energy measure: the result is not written:", err)
-		}
-	}
-	if o.MaxUsed == 0 {
-		return r.Exit
-	}
-	if r.Used() <= o.MaxUsed {
-		if slices.ContainsFunc(r.Zones, func(z measure.Zone) bool { return z.Missing > 0 }) {
-			fmt.Fprintln(o.Stderr, "energy measure: -max-joules is checked without what a meter has not told yet")
-		}
-		return r.Exit
-	}
-	fmt.Fprintf(o.Stderr, "energy measure: the command used %s, more than the %s of -max-joules\n",
-		figure.Joules(r.Used()), figure.Joules(o.MaxUsed))
-	return cmp.Or(r.Exit, exitTooMuch)
-}
-
-func (o *measureOptions) write(r *measure.Result, out io.Writer) error {
+	write := r.WriteTable
 	switch {
 	case o.json:
-		return r.WriteJSON(out)
+		write = r.WriteJSON
 	case o.csv:
-		return r.WriteCSV(out)
+		write = r.WriteCSV
 	case o.output == "":
 		fmt.Fprintln(out) // apart from what the command wrote
 	}
-	return r.WriteTable(out)
+	if err := errors.Join(write(out), out.Close()); err != nil {
+		fmt.Fprintln(o.Stderr, "energy measure: the result is not written:", err)
+	}
 }

@@ -59,14 +59,24 @@ type FailedError struct {
 }
 
 func (e *FailedError) Error() string {
-	name, run := "the command", fmt.Sprintf("run %d", e.Step.Run+1)
+	name := "the command"
 	if e.Step.Command == 1 {
 		name = "the other command"
 	}
-	if e.Step.Warmup {
-		run = "warm-up run " + fmt.Sprint(e.Step.Run+1)
+	return fmt.Sprintf("%s failed with exit status %d: -ignore-failure measures what fails, too", name, e.Exit)
+}
+
+// Name names a step for people: "run 3 of 10 of A".
+func (p Plan) Name(s Step) string {
+	name, of := "run", p.Runs
+	if s.Warmup {
+		name, of = "warm-up run", p.Warmup
 	}
-	return fmt.Sprintf("%s failed in %s with exit status %d: -ignore-failure measures what fails, too", name, run, e.Exit)
+	name = fmt.Sprintf("%s %d of %d", name, s.Run+1, of)
+	if p.Two {
+		name += " of " + label(s.Command)
+	}
+	return name
 }
 
 // Run runs all steps, and returns the results of A and of B without those of the warm-up. It ends with the first error. Unless

@@ -66,8 +66,14 @@ func (r Ratio) Verdict(verb, quantity string) string {
 		return fmt.Sprintf("No significant difference in %s: A/B is %s, and may be 1 (95 %% confidence: %s to %s)",
 			quantity, factor(r.Mean), factor(r.Low), factor(r.High))
 	}
-	return fmt.Sprintf("%s: A/B is %s (95 %% confidence: %s to %s)",
-		difference(r.Mean, verb, quantity), factor(r.Mean), factor(r.Low), factor(r.High))
+	text := difference(r.Mean, verb, quantity)
+	switch {
+	case r.Mean >= 2:
+		return fmt.Sprintf("%s (95 %% confidence: %s to %s)", text, factor(r.Low), factor(r.High))
+	case r.Mean <= 0.5:
+		return fmt.Sprintf("%s (95 %% confidence: %s to %s)", text, factor(1/r.High), factor(1/r.Low))
+	}
+	return fmt.Sprintf("%s: A/B is %s (95 %% confidence: %s to %s)", text, factor(r.Mean), factor(r.Low), factor(r.High))
 }
 
 // difference says how much more or less a ratio is: in percent, and where one is twice the other or more as a multiple.

@@ -22,8 +22,8 @@ func (nobody) Used() (units.CPUTime, error) { return 0, nil }
 // Processes implements cpu.Group.
 func (nobody) Processes(func(pid int32)) error { return nil }
 
-// baseline is what was measured before a command.
-type baseline struct {
+// Baseline is what was measured before a command.
+type Baseline struct {
 	watts       map[claims.Kind]float64 // of measured zones
 	unknown     []claims.Kind           // zones whose meter told nothing
 	utilization float64                 // negative where it is not known
@@ -32,7 +32,7 @@ type baseline struct {
 // measureBaseline measures the node's mean power before the command: the static power of its measured zones.
 //
 // What others draw meanwhile is a part of it, because their dynamic power is not known.
-func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *baseline, err error) {
+func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
 	o.say("measuring the node for %v before the command", o.Baseline)
 	m, err := openMeter(ctx, cfg, nil, cpu.NewCommand(cfg.RootPath, nobody{}), &notes{}) // what is wrong comes up again
 	if err != nil {
@@ -54,7 +54,7 @@ func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config
 	if _, err := m.measure(ctx); err != nil {
 		return nil, err
 	}
-	b = &baseline{utilization: m.last.utilization}
+	b = &Baseline{utilization: m.last.utilization}
 	b.watts, b.unknown = watts(before, m.Attributed())
 	return b, nil
 }

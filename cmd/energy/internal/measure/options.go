@@ -24,6 +24,8 @@ type Options struct {
 	Interval time.Duration
 	// Baseline is how long the node is measured before the command starts, to learn its static power. 0 means not at all.
 	Baseline time.Duration
+	// Before, if set, is the baseline of an earlier run, which is taken in place of another.
+	Before *Baseline
 	// Wait is how long to wait for meters that are read seldom: for their first answer before the command starts, and for what they
 	// have not told yet when it has ended. 0 means not at all.
 	Wait time.Duration

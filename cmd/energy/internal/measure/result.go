@@ -23,6 +23,8 @@ type Result struct {
 	Phases []Phase
 	// Samples are the intervals of the run, in order. Their energies and times add up to those of the run.
 	Samples []Sample
+	// Before is the baseline that was measured or taken, nil if there is none.
+	Before *Baseline
 	// Left are the processes that the command left behind.
 	Left []Process
 	// Exit is the exit status of the command as a shell tells it: 128 + the number of the signal if one ended it.

@@ -40,7 +40,7 @@ type run struct {
 	begun  marked
 	used   units.CPUTime // until the last sample
 	// baseline is what was measured before, nil if nothing was.
-	baseline *baseline
+	baseline *Baseline
 	// late has until when the zones of kinds have told their energy that have not told it all.
 	late map[claims.Kind]time.Time
 	// busy is the node's utilization times seconds of the samples.
@@ -64,11 +64,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer func() { _ = group.Close() }() // the command has ended: what stays of its cgroup harms nobody
 	static := map[claims.Kind]float64{}
-	var before *baseline
-	if o.Baseline > 0 && isThere(o.Command[0]) {
+	before := o.Before
+	if o.Baseline > 0 && before == nil && isThere(o.Command[0]) {
 		if before, err = measureBaseline(ctx, &o, cfg); err != nil {
 			return nil, err
 		}
+	}
+	if before != nil {
 		static = before.watts
 	}
 	source := cpu.NewCommand(cfg.RootPath, group)
@@ -137,7 +139,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	if socket != "" {
 		env = append(env, phase.Variable+"="+socket)
 	}
-	r.result = &Result{Command: r.Command, Started: time.Now()}
+	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now()}
 	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
 	if err != nil {
 		return nil, err

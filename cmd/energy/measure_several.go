@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// runsOfTwo is how often each of two commands runs unless -runs says it: an interval of 10 pairs is half as wide as one of 5.
+const runsOfTwo = 10
+
+// severalOptions say how often the command is run, and beside which other.
+type severalOptions struct {
+	plan   compare.Plan
+	other  []string // the words of vs
+	shell  bool     // other is run by a shell
+	chosen bool     // -vs is there
+}
+
+func (o *severalOptions) flags(fs *flag.FlagSet) {
+	fs.IntVar(&o.plan.Runs, "runs", 0, fmt.Sprintf("run the command so often, and tell mean, deviation and confidence interval (default 1, with -vs %d)", runsOfTwo))
+	fs.IntVar(&o.plan.Warmup, "warmup", 0, "run it so often before, to fill caches; these runs are not counted")
+	fs.Func("vs", "another `command`, run in turn with the first and compared with it pair by pair; it needs quotes, and a shell runs it if its syntax needs one",
+		func(line string) (err error) {
+			o.chosen = true
+			o.other, o.shell, err = compare.Words(line)
+			return err
+		})
+	fs.BoolVar(&o.plan.IgnoreFailure, "ignore-failure", false, "with -runs and -vs: count runs whose exit status is not 0, too")
+}
+
+func (o *severalOptions) check() error {
+	if o.plan.Runs < 0 || o.plan.Warmup < 0 {
+		return errors.New("-runs and -warmup must not be below 0")
+	}
+	if o.plan.Runs == 0 {
+		o.plan.Runs = 1
+		if o.chosen {
+			o.plan.Runs = runsOfTwo
+		}
+	}
+	o.plan.Two = o.chosen
+	return nil
+}
+
+// used reports whether there is more than one run.
+func (o *severalOptions) used() bool { return o.plan.Two || o.plan.Runs > 1 || o.plan.Warmup > 0 }
+
+// runSeveral runs the command several times, or two commands in turn, and returns the exit status: that of the first run that fails,
+// unless failures are ignored.
+func (o *measureOptions) runSeveral(ctx context.Context, out, drawing io.WriteCloser) int {
+	input, err := os.Open(os.DevNull) // the first run would take all of a pipe
+	if err != nil {
+		return o.failed(err)
+	}
+	defer func() { _ = input.Close() }()
+	o.Stdin = input
+	results, err := o.several.plan.Run(func(s compare.Step) (measure.Result, error) { return o.runStep(ctx, s) })
+	var failure *compare.FailedError
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &failure):
+		fmt.Fprintln(o.Stderr, "energy measure:", err)
+		return failure.Exit
+	case err != nil:
+		return o.failed(err)
+	}
+	var notes []string
+	if o.several.shell {
+		notes = append(notes, "B is run by a shell, whose own energy is in that of B: a millisecond of CPU time or so")
+	}
+	report := compare.NewReport(o.several.plan, results, notes...)
+	o.drawTypical(drawing, report)
+	o.write(report, out)
+	return o.checkUsed("the runs of the command used on average", units.Energy(math.Round(report.A.Energy.Mean*float64(units.Joule))), report.A.Runs...)
+}
+
+// runStep runs one of the commands once. A baseline is measured once, before the first.
+func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (measure.Result, error) {
+	if ctx.Err() != nil {
+		return measure.Result{}, context.Cause(ctx)
+	}
+	options := o.Options
+	if s.Command == 1 {
+		options.Command = o.several.other
+	}
+	r, err := measure.Run(ctx, options)
+	if err != nil {
+		return measure.Result{}, err
+	}
+	o.Before = r.Before
+	if o.Say != nil {
+		o.Say(fmt.Sprintf("%s: %s in %s", o.several.plan.Name(s), figure.Joules(r.Used()), figure.Seconds(r.Wall)))
+	}
+	return *r, nil
+}
+
+// openPlot opens the file of the plot before the command is started. It is nil where nothing is drawn.
+func (o *measureOptions) openPlot() (io.WriteCloser, error) {
+	if o.plot == "" {
+		return nil, nil
+	}
+	return os.OpenFile(o.plot, os.O_WRONLY|os.O_CREATE, 0o644) // an earlier one stays until there is one
+}
+
+// drawTypical draws of each command the run whose energy is the median.
+func (o *measureOptions) drawTypical(drawing io.WriteCloser, r *compare.Report) {
+	var panels []plot.Panel
+	for i, c := range []*compare.Command{r.A, r.B} {
+		if c == nil {
+			continue
+		}
+		p := plot.Panel{Title: title(c.Command), Result: &c.Runs[c.Typical()]}
+		if r.B != nil {
+			p.Title = string(rune('A'+i)) + ": " + p.Title
+		}
+		if n := len(c.Runs); n > 1 {
+			p.Note = fmt.Sprintf("run %d of %d, whose energy is the median", c.Typical()+1, n)
+		}
+		panels = append(panels, p)
+	}
+	o.draw(drawing, panels...)
+}
+
+func (o *measureOptions) draw(drawing io.WriteCloser, panels ...plot.Panel) {
+	if drawing == nil {
+		return
+	}
+	if file, ok := drawing.(*os.File); ok {
+		_ = file.Truncate(0) // a pipe cannot be
+	}
+	if err := errors.Join(plot.SVG(drawing, panels...), drawing.Close()); err != nil {
+		fmt.Fprintln(o.Stderr, "energy measure: the plot is not written:", err)
+	}
+}
+
+func title(command []string) string { return figure.Clean(strings.Join(command, " ")) }
