@@ -75,6 +75,9 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 		return nil, ErrTooLarge
 	}
 	answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, MaxAnswer+1))
+	if err == nil { // a server that sees the request end may end its answer, too
+		err = req.Context().Err()
+	}
 	switch {
 	case !good: // the status says more than what became of its body
 		return nil, &StatusError{Code: resp.StatusCode, Header: resp.Header, Body: answer.Body[:min(len(answer.Body), MaxAnswer)]}

@@ -29,6 +29,8 @@ type Provider interface {
 type Answer struct {
 	// Periods are in any order and do not overlap. They replace what is known from the first of them on.
 	Periods []Period
+	// Unchanged reports that nothing is new since the last good answer. Periods are left out then.
+	Unchanged bool
 	// Next is when there may be something new. The next Ask follows soon after.
 	Next time.Time
 }
@@ -39,6 +41,8 @@ type Options struct {
 	Timeout time.Duration
 	// MaxAge is how long a rate holds after its period.
 	MaxAge time.Duration
+	// MaxBackoff is the longest time between two Asks that fail. 0 means a quarter of an hour.
+	MaxBackoff time.Duration
 	// Ahead is how far in the future a period may end. 0 means that it may end at any time.
 	Ahead time.Duration
 }
@@ -96,6 +100,7 @@ type Poller struct {
 	options  Options
 	stop     context.CancelFunc // nil before Start
 	done     chan error         // what Provider.Close returned
+	taken    error              // why the last periods were of no use
 
 	mu   sync.Mutex // guards what follows
 	last error      // of the last Ask
@@ -105,6 +110,7 @@ type Poller struct {
 // NewPoller returns a signal of what a provider tells. It asks nothing.
 func NewPoller(provider Provider, options Options) *Poller {
 	options.Timeout = cmp.Or(options.Timeout, defaultTimeout)
+	options.MaxBackoff = cmp.Or(options.MaxBackoff, maxBackoff)
 	return &Poller{Timeline: NewTimeline(options.MaxAge), provider: provider, options: options, done: make(chan error, 1)}
 }
 
@@ -140,7 +146,7 @@ func (p *Poller) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			timer.Reset(jitter(max(backoff(failures), retryAfter(err))))
+			timer.Reset(jitter(max(p.backoff(failures), retryAfter(err))))
 			failures++
 		default:
 			failures = 0
@@ -155,8 +161,13 @@ func (p *Poller) ask(ctx context.Context) (time.Time, error) {
 	defer cancel()
 	answer, err := p.provider.Ask(ctx)
 	now := time.Now()
-	if err == nil {
+	switch {
+	case err != nil:
+	case answer.Unchanged:
+		err = p.taken
+	default:
 		err = p.take(now, answer.Periods)
+		p.taken = err
 	}
 	if errors.Is(err, context.Canceled) { // by Close
 		return now, err
@@ -218,8 +229,8 @@ func jitter(wait time.Duration) time.Duration {
 }
 
 // backoff returns how long to wait after so many failures before this one.
-func backoff(failures int) time.Duration {
-	return min(firstBackoff<<min(failures, 10), maxBackoff)
+func (p *Poller) backoff(failures int) time.Duration {
+	return min(firstBackoff<<min(failures, 10), p.options.MaxBackoff)
 }
 
 // retryAfter returns for how long the provider asks not to be asked (RFC 9110, section 10.2.3), 0 if it does not.

@@ -122,9 +122,14 @@ func (t *Timeline) fix(spans []span, cut, fixed int64) []span {
 	}
 	last := &spans[len(spans)-1]
 	if last.until > cut {
-		last.until, last.holds = cut, t.holds(cut)
+		last.until, last.holds = cut, min(last.holds, t.holds(cut))
 	}
-	if end := min(last.holds, fixed); end > last.until {
+	end := min(last.holds, fixed)
+	switch {
+	case end <= last.until:
+	case last.stale:
+		last.until = end
+	default:
 		held := *last
 		held.from, held.until, held.stale = last.until, end, true
 		spans = append(spans, held)
@@ -188,11 +193,15 @@ func (t *Timeline) holds(until int64) int64 { return until + min(t.maxAge, maxNa
 func (t *Timeline) Known() (until, holds time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.spans) == 0 {
+	i := len(t.spans) - 1
+	if i < 0 {
 		return time.Time{}, time.Time{}, false
 	}
-	last := t.spans[len(t.spans)-1]
-	return time.Unix(0, last.until), time.Unix(0, last.holds), true
+	holds = time.Unix(0, t.spans[i].holds)
+	for i > 0 && t.spans[i].stale {
+		i--
+	}
+	return time.Unix(0, t.spans[i].until), holds, true
 }
 
 // nano returns a moment in ns since 1970, and reports whether it is in the years 1970 to 2262.

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/energyreceiver/energyreceiver/internal/fetch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a provider that a test answers for.
+type fake struct {
+	answer func(n int) (Answer, error)
+	asked  []time.Duration // when, since the test began
+	began  time.Time
+	closed bool
+	hangs  bool
+}
+
+func (f *fake) Ask(ctx context.Context) (Answer, error) {
+	f.asked = append(f.asked, time.Since(f.began))
+	if f.hangs {
+		<-ctx.Done()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return Answer{}, fetch.ErrTimeout
+		}
+		return Answer{}, ctx.Err()
+	}
+	return f.answer(len(f.asked))
+}
+
+func (f *fake) Close() error {
+	f.closed = true
+	return nil
+}
+
+// hourly answers with the hour that has begun.
+func hourly(n int) (Answer, error) {
+	hour := time.Now().Truncate(time.Hour)
+	return Answer{Periods: []Period{{From: hour, Until: hour.Add(time.Hour), Rate: Rate(n)}}, Next: hour.Add(time.Hour)}, nil
+}
+
+// poll runs a test with a poller that has been started.
+func poll(t *testing.T, o Options, answer func(n int) (Answer, error), test func(p *Poller, f *fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{answer: answer, began: time.Now()}
+		p := NewPoller(f, o)
+		p.Start()
+		synctest.Wait()
+		test(p, f)
+		require.NoError(t, p.Close())
+		assert.True(t, f.closed)
+	})
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// now returns what is told of the last minute.
+func now(s Signal) string {
+	m, ok := s.Mean(time.Now().Add(-time.Minute), time.Now())
+	switch {
+	case !ok:
+		return "unknown"
+	case m.Stale:
+		return fmt.Sprint(m.Rate, " stale")
+	}
+	return fmt.Sprint(m.Rate)
+}
+
+func TestAProviderIsAskedWhenItMayHaveSomethingNew(t *testing.T) {
+	poll(t, Options{MaxAge: 2 * time.Hour, Ahead: 24 * time.Hour}, hourly, func(p *Poller, f *fake) {
+		pass(30 * time.Minute)
+		assert.Equal(t, "1", now(p))
+		assert.Equal(t, State{Condition: OK, Known: true}, p.State())
+		pass(24 * time.Hour)
+		require.Len(t, f.asked, 25)
+		for hour, at := range f.asked[1:] {
+			late := at - time.Duration(hour+1)*time.Hour
+			assert.True(t, 0 <= late && late <= time.Minute, "%v", at)
+		}
+		assert.Equal(t, "25", now(p))
+	})
+}
+
+func TestAProviderThatFailsIsAskedLessAndLessOften(t *testing.T) {
+	poll(t, Options{MaxAge: 2 * time.Hour, Ahead: 24 * time.Hour}, func(n int) (Answer, error) {
+		if n == 1 || n > 20 {
+			return hourly(n)
+		}
+		return Answer{}, &fetch.StatusError{Code: http.StatusInternalServerError}
+	}, func(p *Poller, f *fake) {
+		pass(90 * time.Minute)
+		assert.Equal(t, "1 stale", now(p))
+		assert.EqualError(t, p.State().Err, "the server answered 500 Internal Server Error")
+		assert.Equal(t, Failing, p.State().Condition)
+		assert.True(t, p.State().Known)
+		pass(2 * time.Hour)
+		assert.Equal(t, "unknown", now(p), "two hours after the period")
+		assert.False(t, p.State().Known)
+		for i := 8; i < len(f.asked); i++ {
+			assert.InDelta(t, 15.5, (f.asked[i] - f.asked[i-1]).Minutes(), 0.51)
+		}
+		pass(5 * time.Hour)
+		assert.Equal(t, State{Condition: OK, Known: true}, p.State())
+		assert.NotContains(t, now(p), "stale")
+	})
+}
+
+func TestAProviderIsNotAskedBeforeItWantsToBe(t *testing.T) {
+	for header, least := range map[string]time.Duration{
+		"3600": time.Hour, "1": 30 * time.Second, "": 30 * time.Second, "soon": 30 * time.Second, "-5": 30 * time.Second,
+		"999999999": 24 * time.Hour, "99999999999999999999": 30 * time.Second,
+		"Sat, 01 Jan 2000 02:00:00 GMT": 2 * time.Hour, "Fri, 01 Jan 1999 00:00:00 GMT": 30 * time.Second, // bubbles begin in 2000
+	} {
+		poll(t, Options{}, func(int) (Answer, error) {
+			return Answer{}, &fetch.StatusError{Code: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {header}}}
+		}, func(_ *Poller, f *fake) {
+			pass(least - time.Second)
+			assert.Len(t, f.asked, 1, header)
+			pass(min(least/10, time.Minute) + 2*time.Second)
+			assert.Contains(t, []int{2, 3}, len(f.asked), header)
+		})
+	}
+}
+
+func TestAProviderThatHangsIsGivenUpOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{began: time.Now(), hangs: true}
+		p := NewPoller(f, Options{Timeout: 10 * time.Second})
+		p.Start()
+		pass(5 * time.Second)
+		assert.Equal(t, State{}, p.State(), "waiting")
+		assert.Equal(t, "unknown", now(p), "and nobody waits for it")
+		pass(6 * time.Second)
+		assert.Equal(t, Failing, p.State().Condition)
+		assert.ErrorIs(t, p.State().Err, fetch.ErrTimeout)
+		pass(31 * time.Second)
+		require.NoError(t, p.Close(), "while it hangs")
+	})
+}
+
+func TestAProviderWithoutNewsIsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, _ := hourly(1)
+		f := &fake{began: time.Now(), answer: func(int) (Answer, error) {
+			return Answer{Periods: first.Periods, Next: time.Now().Add(5 * time.Minute)}, nil
+		}}
+		p := NewPoller(f, Options{MaxAge: 2 * time.Hour, Ahead: time.Hour * 24})
+		p.Start()
+		pass(90 * time.Minute)
+		assert.Equal(t, "1 stale", now(p))
+		assert.Equal(t, State{Condition: OK, Known: true}, p.State(), "half of its age is not over")
+		pass(60 * time.Minute)
+		assert.Equal(t, State{Condition: Stale, Err: ErrStale, Known: true}, p.State())
+		pass(60 * time.Minute)
+		assert.Equal(t, "unknown", now(p))
+		assert.Equal(t, State{Condition: Stale, Err: ErrStale}, p.State())
+		require.NoError(t, p.Close())
+	})
+}
+
+func TestAnAnswerOfNoUseChangesNothing(t *testing.T) {
+	span := func(from, until time.Duration) []Period {
+		return []Period{{From: time.Now().Add(from), Until: time.Now().Add(until), Rate: 666}}
+	}
+	for want, periods := range map[error]func() []Period{
+		ErrNoPeriods: func() []Period { return nil },
+		ErrFuture:    func() []Period { return span(10*time.Minute, time.Hour) },
+		ErrFar:       func() []Period { return span(-time.Hour, 25*time.Hour) },
+		ErrEmpty:     func() []Period { return span(time.Minute, 0) },
+		ErrOverlap:   func() []Period { return append(span(0, time.Hour), span(0, time.Hour)...) },
+	} {
+		poll(t, Options{MaxAge: 2 * time.Hour, Ahead: 24 * time.Hour}, func(n int) (Answer, error) {
+			if n == 1 {
+				return hourly(n)
+			}
+			return Answer{Periods: periods(), Next: time.Now().Add(time.Hour)}, nil
+		}, func(p *Poller, _ *fake) {
+			pass(75 * time.Minute)
+			assert.Equal(t, "1 stale", now(p), want)
+			assert.Equal(t, State{Condition: Failing, Err: want, Known: true}, p.State())
+		})
+	}
+}
+
+func TestWhatIsUnchangedIsAsGoodAsItWas(t *testing.T) {
+	for _, bad := range []bool{false, true} {
+		poll(t, Options{}, func(n int) (Answer, error) {
+			if n > 1 {
+				return Answer{Unchanged: true, Next: time.Now().Add(time.Minute)}, nil
+			}
+			answer, _ := hourly(n)
+			answer.Next = time.Now().Add(time.Minute)
+			if bad {
+				answer.Periods = append(answer.Periods, answer.Periods...)
+			}
+			return answer, nil
+		}, func(p *Poller, f *fake) {
+			pass(30 * time.Minute)
+			assert.Greater(t, len(f.asked), 2)
+			if bad {
+				assert.Equal(t, State{Condition: Failing, Err: ErrOverlap}, p.State())
+			} else {
+				assert.Equal(t, State{Condition: OK, Known: true}, p.State())
+				assert.Equal(t, "1", now(p))
+			}
+		})
+	}
+}
+
+func TestAPollerThatWasNotStartedCanBeClosed(t *testing.T) {
+	f := new(fake)
+	assert.NoError(t, NewPoller(f, Options{}).Close())
+	assert.True(t, f.closed)
+	assert.Equal(t, "waiting ok stale failing", strings.Join([]string{Waiting.String(), OK.String(), Stale.String(), Failing.String()}, " "))
+}
