@@ -180,6 +180,22 @@ func TestMetricsHaveTheNamesOfTheExporter(t *testing.T) {
 	assert.InDelta(t, 1, valueOf(found["hw_gpu_utilization_ratio"].GetMetric()[0]), 0)
 }
 
+func TestContainersAndPodsHaveTheirNames(t *testing.T) {
+	got := render(parseText(t, `# TYPE container_power_watts gauge
+container_power_watts{container_id="0123456789abcdef0123456789abcdef",container_runtime_name="containerd",k8s_pod_uid="6f9619ff-8b86-4011-b42d-00c04fc964ff",k8s_namespace_name="shop",k8s_pod_name="web-1",k8s_container_name="nginx",energy_zone="package"} 4
+container_power_watts{container_id="123456789abcdef0123456789abcdef0",container_runtime_name="docker",container_name="db",energy_zone="package"} 3
+container_power_watts{container_id="23456789abcdef0123456789abcdef01",energy_zone="package"} 2
+# TYPE k8s_pod_power_watts gauge
+k8s_pod_power_watts{k8s_pod_uid="6f9619ff-8b86-4011-b42d-00c04fc964ff",k8s_pod_qos_class="Burstable",k8s_namespace_name="shop",k8s_pod_name="web-1",energy_zone="package"} 4
+`), check{}, 5, time.Now())
+	for _, row := range []string{
+		`nginx +4.00 W .* containerd 0123456789ab pod shop/web-1\n`, `db +3.00 W .* docker 123456789abc\n`, `23456789abcd +2.00 W +0.00 J +-\n`,
+		`shop/web-1 +4.00 W .* Burstable 6f9619ff\n`,
+	} {
+		assert.Regexp(t, row, got)
+	}
+}
+
 func TestNotesKeepWhatHolds(t *testing.T) {
 	n := newNotes()
 	log := n.logger()

@@ -24,14 +24,22 @@ func render(s *snapshot, sums check, rows int, now time.Time) string {
 	w.gpus = slices.ContainsFunc(s.zones, func(z *zone) bool { return z.name == "gpu" })
 	w.processes(s, sums)
 	w.table("CONTAINER", s.containers, func(c *consumer) (string, string) {
-		note := c.labels["container_runtime_name"]
-		if uid := c.labels["k8s_pod_uid"]; uid != "" {
-			note = strings.TrimSpace(note + " pod " + short(uid))
+		id := short(c.labels["container_id"])
+		name := cmp.Or(c.labels["k8s_container_name"], c.labels["container_name"], id)
+		note := []string{c.labels["container_runtime_name"]}
+		if name != id {
+			note = append(note, id)
 		}
-		return short(c.labels["container_id"]), note
+		if pod := podOf(c); pod != "" {
+			note = append(note, "pod", pod)
+		}
+		return name, strings.TrimSpace(strings.Join(note, " "))
 	})
 	w.table("POD", s.pods, func(c *consumer) (string, string) {
-		return c.labels["k8s_pod_uid"], c.labels["k8s_pod_qos_class"]
+		if c.labels["k8s_pod_name"] == "" {
+			return c.labels["k8s_pod_uid"], c.labels["k8s_pod_qos_class"]
+		}
+		return podOf(c), strings.TrimSpace(c.labels["k8s_pod_qos_class"] + " " + short(c.labels["k8s_pod_uid"]))
 	})
 	w.table("VM", s.vms, func(c *consumer) (string, string) {
 		return cmp.Or(c.labels["vm_name"], c.labels["vm_id"]), c.labels["vm_hypervisor"]
@@ -206,6 +214,14 @@ func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 // isOther reports whether the series is that of all processes without their own.
 func isOther(c *consumer) bool {
 	return c.labels["process_pid"] == "" && c.labels["process_executable_name"] == "other"
+}
+
+// podOf returns the pod's name with its namespace, or else its shortened UID.
+func podOf(c *consumer) string {
+	if name := c.labels["k8s_pod_name"]; name != "" {
+		return strings.TrimPrefix(c.labels["k8s_namespace_name"]+"/"+name, "/")
+	}
+	return short(c.labels["k8s_pod_uid"])
 }
 
 func runsIn(p *consumer) string {

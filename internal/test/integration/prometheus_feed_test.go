@@ -34,6 +34,7 @@ type simulatedNode struct {
 	from, to     float64 // hours of the simulated day in which it reports
 	unattributed float64 // share of its active energy
 	failingZone  string
+	wholeMachine bool // it has the zone platform, too
 	utilization  func(hour float64) float64
 	workloads    []*simulatedWorkload
 	counters     map[string]float64 // joules and seconds so far
@@ -140,7 +141,8 @@ func newSimulatedCluster(now time.Time) *simulatedCluster {
 	// A virtual machine with a GPU and no other sensor, whose receiver does not see all processes.
 	ailing := node("node-3", daily(0.3, 0.3, 12), onGPU(pod("shop", "images-6b7f4-8sdzx", "convert", steady(1)), 1), process("other", 0, 1))
 	ailing.source, ailing.unattributed = "modeled", 0.35
-	node("node-5", steady(0.1), process("kubelet", 866, 1)).failingZone = "intel-rapl:0:0"
+	failing := node("node-5", steady(0.1), process("kubelet", 866, 1))
+	failing.failingZone, failing.wholeMachine = "intel-rapl:0:0", true
 	// A node that was switched off an hour ago.
 	node("node-4", steady(0.2), process("kubelet", 866, 1)).to = feedHours - 1
 	return c
@@ -300,6 +302,9 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 		count(hosts, "hw", "", z.power, hardware...)
 		count(hosts, "system", "", active, "energy.zone", z.zone, "energy.state", "active")
 		count(hosts, "system", "", z.power-active, "energy.zone", z.zone, "energy.state", "idle")
+		if n.wholeMachine && z.zone == "package" {
+			count(hosts, "system", "", 1.6*active, "energy.zone", "platform", "energy.state", "active")
+		}
 		count(hosts, "system.unattributed", "", active*n.unattributed, "energy.zone", z.zone)
 		for _, p := range []string{"none", "backup"} {
 			during := 0.0
@@ -461,7 +466,7 @@ func requireDocumented(t *testing.T, metrics *otlpMetrics, documentation string)
 			} else if energy, ok := strings.CutSuffix(name, ".emissions"); ok && energy != "host.embodied" {
 				name = energy + ".energy"
 			}
-			if !strings.HasPrefix(name, "otelcol_process_") && name != "system.phase.energy" {
+			if !strings.HasPrefix(name, "otelcol_process_") {
 				require.Contains(t, documentation, "\n### "+name+"\n")
 			}
 		}
