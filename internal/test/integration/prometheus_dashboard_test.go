@@ -135,7 +135,7 @@ func (p *prometheusServer) testRules(t *testing.T) {
 			if rule.Record != "" {
 				p.await(t, rule.Record)
 			}
-			found := p.await(t, rule.Expr)
+			found := p.await(t, subqueryStep.ReplaceAllString(rule.Expr, "${1}1s]"))
 			t.Logf("%s%s: %d series", rule.Record, rule.Alert, len(found))
 		}
 	}

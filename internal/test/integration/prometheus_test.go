@@ -79,6 +79,9 @@ func prometheusPrograms(t *testing.T) string {
 
 var listening = regexp.MustCompile(`msg="Listening on" .*address=(127\.0\.0\.1:\d+)`)
 
+// subqueryStep is the step of what a rule sums up, which is the interval of the rule before it.
+var subqueryStep = regexp.MustCompile(`(\[1d:)5m\]`)
+
 var ruleInterval = regexp.MustCompile(`(?m)^(\s*(?:evaluation_)?interval:) \w+$`)
 
 // startPrometheus starts Prometheus with the shipped configuration. Its rules are evaluated every second, to keep the
@@ -89,7 +92,8 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	for _, name := range []string{"prometheus.yaml", "rules.yaml"} {
 		text, err := os.ReadFile(shipped(t, "prometheus", name))
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(config, name), ruleInterval.ReplaceAll(text, []byte("$1 1s")), 0o600))
+		text = subqueryStep.ReplaceAll(ruleInterval.ReplaceAll(text, []byte("$1 1s")), []byte("${1}1s]"))
+		require.NoError(t, os.WriteFile(filepath.Join(config, name), text, 0o600))
 	}
 	return startPrometheusWith(t, filepath.Join(config, "prometheus.yaml"))
 }
