@@ -62,6 +62,8 @@ type Config struct {
 	Containers SeriesConfig `mapstructure:"containers"`
 	Pods       SeriesConfig `mapstructure:"pods"`
 	VMs        SeriesConfig `mapstructure:"vms"`
+	// Names says where names of containers and pods are read.
+	Names NamesConfig `mapstructure:"names"`
 	// Attribution selects the attribution rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
 
@@ -146,6 +148,7 @@ func (c *Config) Validate() error {
 	c.Containers.validate(wrong, "containers")
 	c.Pods.validate(wrong, "pods")
 	c.VMs.validate(wrong, "vms")
+	c.Names.validate(wrong)
 	c.Attribution.validate(wrong, c.Zones)
 	return errors.Join(errs...)
 }

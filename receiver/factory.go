@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
 
@@ -41,6 +43,7 @@ func createDefaultConfig() component.Config {
 		Containers:           SeriesConfig{Max: 2000},
 		Pods:                 SeriesConfig{Max: 1000},
 		VMs:                  SeriesConfig{Max: 500},
+		Names:                NamesConfig{From: slices.Clone(workload.NameSources)},
 		Attribution:          defaultAttribution(),
 	}
 }

@@ -33,6 +33,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 	if err != nil {
 		boot = m.Stamp.Add(-m.Table.Now)
 	}
+	names, pods := s.cfg.openNames()
 	l := &ledger{kinds: s.cfg.ledgerKinds()}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
@@ -44,10 +45,11 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
 			Unit:          s.cfg.Metrics.SystemdUnitEnergy.Enabled || s.cfg.Metrics.SystemdUnitPower.Enabled,
 			Everything:    s.container,
+			Names:         names,
 		}),
 		Cgroups:   s.cgroups,
 		BootTime:  boot,
-		Exclusion: newExclusion(&s.cfg.Attribution.Exclude, s.cfg.RootPath),
+		Exclusion: newExclusion(&s.cfg.Attribution.Exclude, pods),
 		Keys:      s.keys,
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,

@@ -207,11 +207,11 @@ func (c *AttributionConfig) staticPowerModel(kind power.Kind) attribution.Static
 }
 
 // newExclusion returns who is excluded, nil if nobody is.
-func newExclusion(c *ExcludeConfig, root string) *workload.Exclusion {
+func newExclusion(c *ExcludeConfig, pods *workload.PodLogs) *workload.Exclusion {
 	return workload.NewExclusion(workload.Excluded{
 		Cgroup: matchAny(fromTheRoot(c.Cgroup)), Container: matchAny(c.ContainerID), Pod: matchAny(c.PodUID),
 		Namespace: matchAny(c.Namespace), Executable: matchAny(c.ExecutableName),
-	}, root)
+	}, pods)
 }
 
 // matchAny returns a function that reports whether any filter matches a value, nil without filters.

@@ -58,6 +58,9 @@ type Account struct {
 // live reports whether the account is a series that goes on.
 func (a *Account) live() bool { return a.candidate == none && !a.Ended && !a.Other }
 
+// awaitsNames reports whether the account is not emitted yet, because more of its owner's names may be known soon.
+func (a *Account) awaitsNames() bool { return !a.Ended && a.Entity.AwaitsNames(&a.Owner.Workload) }
+
 // Amounts returns what the account has of a kind.
 func (a *Account) Amounts(kind int) Amounts {
 	if kind >= len(a.amounts) {

@@ -143,6 +143,7 @@ func (e *Engine) beginSeries(account int32) {
 		ended := &e.ledger.accounts[a.twin]
 		a.merge(ended)
 		a.Start, a.Reported, a.acknowledged = ended.Start, ended.Reported, ended.acknowledged
+		a.Owner.Names = ended.Owner.Names
 		a.rank.gained -= min(a.rank.gained, ended.recent()) // it is in Recent again
 		e.removeAccount(a.twin)
 	}

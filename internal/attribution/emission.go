@@ -40,7 +40,7 @@ func (a *Account) nextCollection(forgive bool) {
 	for i := range a.amounts {
 		a.amounts[i].Recent, a.amounts[i].RecentIdle = 0, 0
 	}
-	a.EndSent, a.Reported = a.Ended, a.Reported || a.live() || a.Other
+	a.EndSent, a.Reported = a.Ended, a.Reported || a.live() && !a.awaitsNames() || a.Other
 }
 
 // Acknowledged notes that the next consumer took the whole last emission. Accounts whose end was in it are removed.

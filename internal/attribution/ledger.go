@@ -140,10 +140,11 @@ func (l *Ledger) Pending(kind int) (sum units.Energy) {
 	return sum
 }
 
-// Accounts calls yield for each account that is live, or has ended and was not acknowledged yet.
+// Accounts calls yield for each account that is live, or has ended and was not acknowledged yet. One whose owner awaits names
+// is left out until it has them: the attributes of a series never change.
 func (l *Ledger) Accounts(yield func(*Account) bool) {
 	for i := range l.accounts {
-		if !l.removed[i] && l.accounts[i].candidate == none && !yield(&l.accounts[i]) {
+		if a := &l.accounts[i]; !l.removed[i] && a.candidate == none && !a.awaitsNames() && !yield(a) {
 			return
 		}
 	}

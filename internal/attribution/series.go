@@ -138,6 +138,7 @@ func (e *Engine) endAccount(account int32) {
 func (e *Engine) keepEnded(account int32) {
 	a := &e.ledger.accounts[account]
 	a.Ended, a.Owner.VM.CID = true, 0 // another machine may get the CID
+	a.Owner.Names = a.Owner.Names.Settled()
 	e.ended[a.Entity]++
 	limit, ended := &e.cfg.Limits[a.Entity], e.ended[a.Entity]
 	known := a.acknowledged || e.inFlight && a.Reported

@@ -51,6 +51,7 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	// New processes are reported only by the scan that first sees them. If that scan was not observed, identify all.
 	missed := !b.begun || m.Table.Scans() != b.scan+1
 	b.scan = m.Table.Scans()
+	b.Identifier.Begin(m.ReadAt)
 	if missed && len(m.Table.Processes) > 0 {
 		b.gpus.renew(m.Table)
 	}

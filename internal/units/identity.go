@@ -67,6 +67,26 @@ type SystemdUnit struct {
 	Name string
 }
 
+// Names are what people call a container and its pod. They distinguish nothing, and a field that is not known is empty.
+type Names struct {
+	Namespace, Pod      string // of Kubernetes, both known or neither
+	KubernetesContainer string // in the pod's specification
+	Container           string // as the container's runtime has it
+	Image               string // without tag and digest
+	// Pending reports whether more may be known soon. Until then no field that is known changes; afterwards none does.
+	Pending bool
+}
+
+// Settled returns the names as far as they are known now, which stay as they are.
+func (n *Names) Settled() *Names {
+	if n == nil || !n.Pending {
+		return n
+	}
+	settled := *n
+	settled.Pending = false
+	return &settled
+}
+
 // Workload is what a process is part of. The zero value of a part means none.
 type Workload struct {
 	Container Container
@@ -74,6 +94,7 @@ type Workload struct {
 	VM        VM
 	Job       SlurmStep
 	Unit      SystemdUnit
+	Names     *Names // of the container and its pod, nil if they are not looked for
 }
 
 // Owner is a process and what it is part of. Without a process it stands for processes that are not known by name.
@@ -114,6 +135,12 @@ type Attribute struct {
 	Distinguishes bool
 }
 
+// NameAttribute is a resource attribute whose value is a name. It is empty if the name is not known.
+type NameAttribute struct {
+	Name string
+	Of   func(*Names) string
+}
+
 // entities has the line of each entity.
 //
 // To add an entity, add its type, its field of Workload, its constant and a line here, and enlarge Key.
@@ -122,10 +149,19 @@ var entities = withProcess([NumEntities]entity{
 		{"container.id", func(w *Workload) *string { return &w.Container.ID }, true},
 		{"k8s.pod.uid", podUID, false},
 		{"container.runtime.name", func(w *Workload) *string { return &w.Container.Runtime }, false},
+	}, names: []NameAttribute{
+		{"k8s.namespace.name", namespace},
+		{"k8s.pod.name", podName},
+		{"k8s.container.name", func(n *Names) string { return n.KubernetesContainer }},
+		{"container.name", func(n *Names) string { return n.Container }},
+		{"container.image.name", func(n *Names) string { return n.Image }},
 	}},
 	PodEntity: {name: "k8s.pod", attributes: []Attribute{
 		{"k8s.pod.uid", podUID, true},
 		{"k8s.pod.qos_class", func(w *Workload) *string { return &w.Pod.QoSClass }, false},
+	}, names: []NameAttribute{
+		{"k8s.namespace.name", namespace},
+		{"k8s.pod.name", podName},
 	}},
 	VMEntity: {name: "vm", attributes: []Attribute{
 		{"vm.id", func(w *Workload) *string { return &w.VM.ID }, true},
@@ -143,10 +179,14 @@ var entities = withProcess([NumEntities]entity{
 
 func podUID(w *Workload) *string { return &w.Pod.UID }
 
+func namespace(n *Names) string { return n.Namespace }
+func podName(n *Names) string   { return n.Pod }
+
 // entity is what all owners of an entity have in common.
 type entity struct {
 	name       string
 	attributes []Attribute
+	names      []NameAttribute
 	keys       []Attribute // those that distinguish owners of this entity or of another one
 }
 
@@ -190,6 +230,16 @@ func (e Entity) String() string { return entities[e].name }
 // the ones that distinguish what it is part of; it also has those of its Process. The caller must not change them.
 func (e Entity) Attributes() []Attribute { return entities[e].attributes }
 
+// Names returns the entity's attributes that are names, none for a process, which has those that distinguish only. The caller
+// must not change them.
+func (e Entity) Names() []NameAttribute { return entities[e].names }
+
+// AwaitsNames reports whether more of the entity's names may be known soon.
+func (e Entity) AwaitsNames(w *Workload) bool {
+	n := w.Names
+	return n != nil && n.Pending && (e == ContainerEntity || e == PodEntity && n.Pod == "")
+}
+
 // Of reports whether an owner is or has one of the entity.
 func (e Entity) Of(o *Owner) bool {
 	if e == ProcessEntity {
@@ -207,8 +257,8 @@ func (e Entity) Key(w *Workload) (k Key) {
 	return k
 }
 
-// Describe copies the fields of the entity's attributes from a workload, of a virtual machine also its CID, and for a
-// process all of the workload.
+// Describe copies the fields of the entity's attributes from a workload, also its names, of a virtual machine its CID, and
+// for a process all of the workload.
 func (e Entity) Describe(into, from *Workload) {
 	if e == ProcessEntity {
 		*into = *from
@@ -217,6 +267,9 @@ func (e Entity) Describe(into, from *Workload) {
 	attributes := entities[e].attributes
 	for i := range attributes {
 		*attributes[i].Field(into) = *attributes[i].Field(from)
+	}
+	if len(entities[e].names) > 0 {
+		into.Names = from.Names
 	}
 	if e == VMEntity {
 		into.VM.CID = from.VM.CID

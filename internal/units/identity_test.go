@@ -18,6 +18,13 @@ func fill(v reflect.Value, prefix string) {
 	case reflect.Uint32:
 		v.SetUint(7)
 		return
+	case reflect.Bool:
+		v.SetBool(true)
+		return
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), prefix)
+		return
 	}
 	for i := range v.NumField() {
 		fill(v.Field(i), prefix+"."+v.Type().Field(i).Name)
@@ -50,8 +57,8 @@ func TestAnEntityDescribesOnlyItsPart(t *testing.T) {
 	fill(reflect.ValueOf(&from).Elem(), "")
 	for entity, want := range map[Entity]Workload{
 		ProcessEntity:     from,
-		ContainerEntity:   {Container: from.Container, Pod: Pod{UID: from.Pod.UID}},
-		PodEntity:         {Pod: from.Pod},
+		ContainerEntity:   {Container: from.Container, Pod: Pod{UID: from.Pod.UID}, Names: from.Names},
+		PodEntity:         {Pod: from.Pod, Names: from.Names},
 		VMEntity:          {VM: from.VM},
 		SlurmStepEntity:   {Job: from.Job},
 		SystemdUnitEntity: {Unit: from.Unit},
@@ -70,6 +77,7 @@ func TestWhatDoesNotDistinguishIsNoPartOfAKey(t *testing.T) {
 	a := Workload{Container: Container{ID: "c"}, Pod: Pod{UID: "p"}, VM: VM{ID: "v"}, Job: SlurmStep{ID: "7", Step: "0"}, Unit: SystemdUnit{"u"}}
 	b := a
 	b.Container.Runtime, b.Pod.QoSClass, b.VM.Name, b.VM.Hypervisor, b.VM.CID = "docker", "Burstable", "web", "qemu", 3
+	b.Names = &Names{Namespace: "shop", Pod: "web"}
 	for entity := range NumEntities {
 		assert.Equal(t, entity.Key(&a), entity.Key(&b), "%v", entity)
 	}
@@ -77,4 +85,17 @@ func TestWhatDoesNotDistinguishIsNoPartOfAKey(t *testing.T) {
 	for _, entity := range []Entity{ProcessEntity, ContainerEntity, PodEntity, SlurmStepEntity} {
 		assert.NotEqual(t, entity.Key(&a), entity.Key(&b), "%v", entity)
 	}
+}
+
+func TestNamesAreAwaitedByWhatHasThem(t *testing.T) {
+	pending := Workload{Names: &Names{Pending: true}}
+	namedPod := Workload{Names: &Names{Namespace: "shop", Pod: "web", Pending: true}}
+	settled := Workload{Names: pending.Names.Settled()}
+	for entity := range NumEntities {
+		assert.Equal(t, entity == ContainerEntity || entity == PodEntity, entity.AwaitsNames(&pending), "%v", entity)
+		assert.Equal(t, entity == ContainerEntity, entity.AwaitsNames(&namedPod), "%v", entity)
+		assert.False(t, entity.AwaitsNames(&settled), "%v", entity)
+		assert.False(t, entity.AwaitsNames(&Workload{}), "%v", entity)
+	}
+	assert.True(t, pending.Names.Pending, "Settled leaves the names as they are")
 }

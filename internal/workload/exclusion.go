@@ -27,18 +27,18 @@ type Excluded struct {
 
 // Exclusion decides whose energy counts as static. A nil Exclusion excludes nobody. It is not safe for concurrent use.
 type Exclusion struct {
-	by         Excluded
-	namespaces *podNamespaces // nil where Namespace is
+	by   Excluded
+	pods *PodLogs // nil where Namespace is
 }
 
-// NewExclusion returns an Exclusion for the host whose root directory is at root, nil if nobody is excluded.
-func NewExclusion(by Excluded, root string) *Exclusion {
+// NewExclusion returns an Exclusion, nil if nobody is excluded. pods tells the namespaces of pods.
+func NewExclusion(by Excluded, pods *PodLogs) *Exclusion {
 	if by.Cgroup == nil && by.Container == nil && by.Pod == nil && by.Namespace == nil && by.Executable == nil {
 		return nil
 	}
 	e := &Exclusion{by: by}
 	if by.Namespace != nil {
-		e.namespaces = newPodNamespaces(root)
+		e.pods = pods
 	}
 	return e
 }
@@ -61,16 +61,16 @@ func (e *Exclusion) ExcludesCgroup(path string) bool {
 
 // ExcludesPod reports whether all of a pod is excluded by its namespace.
 func (e *Exclusion) ExcludesPod(uid string, now time.Time) bool {
-	if e == nil || e.namespaces == nil || uid == "" || !isHosts(uid) {
+	if e == nil || e.pods == nil || uid == "" || !isHosts(uid) {
 		return false
 	}
-	return e.by.Namespace.matches(e.namespaces.of(uid, now))
+	return e.by.Namespace.matches(e.pods.of(uid, now).namespace)
 }
 
 // Resolved reports whether, since the last call, the namespace of a pod was resolved that was not known when Excludes was
 // called for the pod. Processes in the pod may be excluded now.
 func (e *Exclusion) Resolved(now time.Time) bool {
-	return e != nil && e.namespaces != nil && e.namespaces.lookAgain(now)
+	return e != nil && e.pods != nil && e.pods.lookAgain(now)
 }
 
 // ByCgroup reports whether anybody is excluded by the path of a cgroup.
@@ -78,10 +78,10 @@ func (e *Exclusion) ByCgroup() bool { return e != nil && e.by.Cgroup != nil }
 
 // Err returns why the namespaces of pods are not known, nil if they are or nobody is excluded by them.
 func (e *Exclusion) Err() error {
-	if e == nil || e.namespaces == nil {
+	if e == nil || e.pods == nil {
 		return nil
 	}
-	return e.namespaces.failed
+	return e.pods.failed
 }
 
 // isHosts reports whether the host itself chose an ID. Other IDs are names in a delegate's part of the cgroup tree, or paths

@@ -24,6 +24,6 @@ func TestSlashesCountInIDsAndNotInNamesOfExecutables(t *testing.T) {
 		"a pod":                        {Excluded{Pod: all}, Identity{Placement: podded("", "", "", uidA, "")}, true},
 		"a pod that a user made":       {Excluded{Pod: all}, Identity{Placement: podded("", "", "", "user@1000.service/"+uidA, "")}, false},
 	} {
-		assert.Equal(t, c.excluded, NewExclusion(c.by, "/").Excludes(&c.identity, time.Time{}), name)
+		assert.Equal(t, c.excluded, NewExclusion(c.by, NewPodLogs("/var/log/pods")).Excludes(&c.identity, time.Time{}), name)
 	}
 }

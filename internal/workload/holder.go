@@ -15,6 +15,19 @@ type holders map[string]*holder
 type holder struct {
 	id, cgroup, runtime string
 	processes           int
+	named               bool
+	names               *units.Names
+}
+
+// nameBy returns the names of the container that p is in. They are the same for all its processes.
+func (h *holder) nameBy(by *Names, p *Placement) *units.Names {
+	if h == nil {
+		return nil
+	}
+	if !h.named {
+		h.named, h.names = true, by.of(p)
+	}
+	return h.names
 }
 
 // idOf returns the ID of the container that a process is placed in, and its holder if there is one.

@@ -31,6 +31,7 @@ type Identity struct {
 // Wanted selects what of an Identity is found that not everybody needs. The rest stays empty.
 type Wanted struct {
 	CommandLine, ProcessCgroup, Unit bool
+	Names                            *Names // nil: no names of containers and pods
 	// Everything, if set, is the ID of the container that all processes are in, short-lived ones included. Nothing else is found
 	// then, and no file is read.
 	Everything string
@@ -42,7 +43,7 @@ const maxFile = 64 << 10
 // Identifier finds the identities of processes, which it remembers by their slots: a process that has not changed costs two
 // reads and no allocation, or no read if the CPU time source counts executions and moves.
 //
-// For each scan, call Forget for each process that ended, Identify for each that is new or ran, and Resolve. Identity then
+// For each scan, call Begin, Forget for each process that ended, Identify for each that is new or ran, and Resolve. Identity then
 // returns the result. An Identifier is not safe for concurrent use. Close releases its descriptors.
 type Identifier struct {
 	proc      *kernfs.Dir
@@ -97,6 +98,11 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		holders:   holders{},
 		namespace: namespace{find: func() (string, error) { return cgroup.NamespaceRoot(root) }},
 	}
+}
+
+// Begin begins a scan at now, before the processes of the scan are identified. It looks again for names that are pending.
+func (id *Identifier) Begin(now time.Time) {
+	id.wanted.Names.begin(now, func(container string) bool { return id.holders[container] != nil })
 }
 
 // Close closes the descriptors that the Identifier holds.
@@ -243,6 +249,7 @@ func (id *Identifier) place(e *entry, in *cgroupText) {
 	} else {
 		e.identity.Container.ID = e.holder.id
 	}
+	e.identity.Names = e.holder.nameBy(id.wanted.Names, &e.identity.Placement)
 	id.outside = id.outside || e.isOutside()
 }
 

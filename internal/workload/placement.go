@@ -70,7 +70,12 @@ func (id *Identifier) PlaceShortLived(path string) Placement {
 		return Placement{Workload: units.Workload{Container: units.Container{ID: id.wanted.Everything}}}
 	}
 	p, _ := id.parse([]byte("0::" + path))
-	p.Container.ID, _ = id.holders.idOf(&p)
+	var by *holder
+	if p.Container.ID, by = id.holders.idOf(&p); by != nil {
+		p.Names = by.names
+	} else {
+		p.Names = id.wanted.Names.of(&p)
+	}
 	return p
 }
 

@@ -40,6 +40,7 @@ type entityMetrics struct {
 
 	process  []processAttribute
 	workload []units.Attribute
+	names    []units.NameAttribute
 	other    string   // empty if it is disabled
 	shared   []string // disabled attributes that distinguish
 }
@@ -72,6 +73,11 @@ func newEntityMetrics(entity units.Entity, metrics map[string]*metric, settings 
 	for _, a := range entity.Attributes() {
 		if enabled(a.Name, a.Distinguishes) {
 			e.workload = append(e.workload, a)
+		}
+	}
+	for _, n := range entity.Names() {
+		if settings[n.Name].Enabled {
+			e.names = append(e.names, n)
 		}
 	}
 	if !settings[e.other].Enabled {
@@ -109,6 +115,14 @@ func (e *entityMetrics) describe(a *attribution.Account, into pcommon.Map) {
 		if text := *at.Field(&a.Owner.Workload); text != "" {
 			known[n] = label{key: at.Name, text: text}
 			n++
+		}
+	}
+	if names := a.Owner.Names; names != nil {
+		for i := range e.names {
+			if text := e.names[i].Of(names); text != "" {
+				known[n] = label{key: e.names[i].Name, text: text}
+				n++
+			}
 		}
 	}
 	put(known[:n], into)

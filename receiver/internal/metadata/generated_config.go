@@ -789,7 +789,12 @@ func (rac *ResourceAttributeConfig) Unmarshal(parser *confmap.Conf) error {
 // ResourceAttributesConfig provides config for energy resource attributes.
 type ResourceAttributesConfig struct {
 	ContainerID           ResourceAttributeConfig `mapstructure:"container.id"`
+	ContainerImageName    ResourceAttributeConfig `mapstructure:"container.image.name"`
+	ContainerName         ResourceAttributeConfig `mapstructure:"container.name"`
 	ContainerRuntimeName  ResourceAttributeConfig `mapstructure:"container.runtime.name"`
+	K8sContainerName      ResourceAttributeConfig `mapstructure:"k8s.container.name"`
+	K8sNamespaceName      ResourceAttributeConfig `mapstructure:"k8s.namespace.name"`
+	K8sPodName            ResourceAttributeConfig `mapstructure:"k8s.pod.name"`
 	K8sPodQosClass        ResourceAttributeConfig `mapstructure:"k8s.pod.qos_class"`
 	K8sPodUID             ResourceAttributeConfig `mapstructure:"k8s.pod.uid"`
 	ProcessCommandLine    ResourceAttributeConfig `mapstructure:"process.command_line"`
@@ -810,7 +815,22 @@ func DefaultResourceAttributesConfig() ResourceAttributesConfig {
 		ContainerID: ResourceAttributeConfig{
 			Enabled: true,
 		},
+		ContainerImageName: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		ContainerName: ResourceAttributeConfig{
+			Enabled: true,
+		},
 		ContainerRuntimeName: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		K8sContainerName: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		K8sNamespaceName: ResourceAttributeConfig{
+			Enabled: true,
+		},
+		K8sPodName: ResourceAttributeConfig{
 			Enabled: true,
 		},
 		K8sPodQosClass: ResourceAttributeConfig{

@@ -28,10 +28,45 @@ func (rb *ResourceBuilder) SetContainerID(val string) {
 	}
 }
 
+// SetContainerImageName sets provided value as "container.image.name" attribute.
+func (rb *ResourceBuilder) SetContainerImageName(val string) {
+	if rb.config.ContainerImageName.Enabled {
+		rb.res.Attributes().PutStr("container.image.name", val)
+	}
+}
+
+// SetContainerName sets provided value as "container.name" attribute.
+func (rb *ResourceBuilder) SetContainerName(val string) {
+	if rb.config.ContainerName.Enabled {
+		rb.res.Attributes().PutStr("container.name", val)
+	}
+}
+
 // SetContainerRuntimeName sets provided value as "container.runtime.name" attribute.
 func (rb *ResourceBuilder) SetContainerRuntimeName(val string) {
 	if rb.config.ContainerRuntimeName.Enabled {
 		rb.res.Attributes().PutStr("container.runtime.name", val)
+	}
+}
+
+// SetK8sContainerName sets provided value as "k8s.container.name" attribute.
+func (rb *ResourceBuilder) SetK8sContainerName(val string) {
+	if rb.config.K8sContainerName.Enabled {
+		rb.res.Attributes().PutStr("k8s.container.name", val)
+	}
+}
+
+// SetK8sNamespaceName sets provided value as "k8s.namespace.name" attribute.
+func (rb *ResourceBuilder) SetK8sNamespaceName(val string) {
+	if rb.config.K8sNamespaceName.Enabled {
+		rb.res.Attributes().PutStr("k8s.namespace.name", val)
+	}
+}
+
+// SetK8sPodName sets provided value as "k8s.pod.name" attribute.
+func (rb *ResourceBuilder) SetK8sPodName(val string) {
+	if rb.config.K8sPodName.Enabled {
+		rb.res.Attributes().PutStr("k8s.pod.name", val)
 	}
 }
 

@@ -26,21 +26,21 @@ func TestDirectoriesAreNotListedAgainAtOnceForAPodThatHasNone(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "var/log/pods")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_"+uidA), 0o755))
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Equal(t, "a", p.of(uidA, now))
-	assert.Empty(t, p.of("x", now))
-	assert.Empty(t, p.of("y", now))
+	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	assert.Equal(t, "a", p.of(uidA, now).namespace)
+	assert.Empty(t, p.of("x", now).namespace)
+	assert.Empty(t, p.of("y", now).namespace)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "c_d_x"), 0o755))
 	assert.Empty(t, p.of("x", now.Add(time.Hour)), "it waits for all to be looked for")
 	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain-1)))
 	assert.True(t, p.lookAgain(now.Add(lookForPodsAgain)))
 	assert.False(t, p.lookAgain(now.Add(lookForPodsAgain)), "that was reported")
-	assert.Equal(t, "c", p.of("x", now.Add(lookForPodsAgain)))
+	assert.Equal(t, "c", p.of("x", now.Add(lookForPodsAgain)).namespace)
 	assert.False(t, p.lookAgain(now.Add(2*lookForPodsAgain)), "y is missing still")
 	assert.False(t, p.lookAgain(now.Add(forgetPods)))
 	assert.Empty(t, p.asked, "it was given up")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "e_f_y"), 0o755))
-	assert.Equal(t, "e", p.of("y", now.Add(forgetPods)), "until it is asked for again")
+	assert.Equal(t, "e", p.of("y", now.Add(forgetPods+1)).namespace, "until it is asked for again")
 }
 
 // As on a node of short jobs.
@@ -48,35 +48,35 @@ func TestNewPodsDoNotKeepOthersFromBeingFound(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "var/log/pods")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Empty(t, p.of("x", now))
+	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	assert.Empty(t, p.of("x", now).namespace)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "c_d_x"), 0o755))
 	now = now.Add(lookForPodsAgain / 2)
 	p.of("another", now)
 	assert.True(t, p.lookAgain(now))
-	assert.Equal(t, "c", p.of("x", now))
+	assert.Equal(t, "c", p.of("x", now).namespace)
 }
 
 func TestAPodIsRememberedForAWhileWithoutItsDirectory(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "var/log/pods")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a_b_x"), 0o755))
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Equal(t, "a", p.of("x", now))
+	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	assert.Equal(t, "a", p.of("x", now).namespace)
 	now = now.Add(24 * time.Hour) // nothing had to be listed meanwhile
 	require.NoError(t, os.Remove(filepath.Join(dir, "a_b_x")))
 	for i, after := range []time.Duration{0, forgetPods - 1} {
 		p.of(fmt.Sprint("new ", i), now.Add(after))
-		assert.Equal(t, "a", p.of("x", now.Add(after)))
+		assert.Equal(t, "a", p.of("x", now.Add(after)).namespace)
 	}
 	p.of("newest", now.Add(forgetPods))
-	assert.Empty(t, p.of("x", now.Add(forgetPods)))
+	assert.Empty(t, p.of("x", now.Add(forgetPods)).namespace)
 }
 
 func TestPodsAreKeptUpToABoundWhileDirectoriesCannotBeListed(t *testing.T) {
 	root := t.TempDir()
-	p, now := newPodNamespaces(root), time.Unix(1000, 0)
-	assert.Empty(t, p.of("z", now))
+	p, now := NewPodLogs(filepath.Join(root, "var/log/pods")), time.Unix(1000, 0)
+	assert.Empty(t, p.of("z", now).namespace)
 	require.ErrorIs(t, p.failed, fs.ErrNotExist)
 	assert.False(t, p.lookAgain(now.Add(forgetPods)))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "var/log/pods/g_h_z"), 0o755))
@@ -94,7 +94,8 @@ func FuzzParsePodLogs(f *testing.F) {
 	f.Add("a_b")
 	f.Add("__x")
 	f.Fuzz(func(t *testing.T, dir string) {
-		namespace, uid, ok := parsePodLogs(dir)
+		name, uid, ok := parsePodLogs(dir)
+		namespace := name.namespace
 		if ok && (namespace == "" || uid == "" || !strings.HasPrefix(dir, namespace+"_") || !strings.HasSuffix(dir, "_"+uid) ||
 			strings.Count(dir, "_") != 2) {
 			t.Fatal(fmt.Sprint(dir, " is ", namespace, " and ", uid))
