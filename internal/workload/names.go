@@ -131,7 +131,7 @@ const (
 	// listAgain is how often directories are listed while a name is awaited.
 	listAgain = 500 * time.Millisecond
 	// scanBudget is how much of runtimes' files is read in one scan, in bytes. The first scan has no bound: it is the baseline.
-	scanBudget = 4 << 20
+	scanBudget = 2 << 20
 	// fileCost is what opening a file costs beside its size.
 	fileCost = 2 << 10
 	// sweepNames is how often containers without processes are forgotten.

@@ -187,9 +187,9 @@ func (n *Names) readJSON(dir, path string, size int64, into any) error {
 		return fmt.Errorf("%s is no file of at most %d bytes", path, size)
 	}
 	n.budget -= int(stat.Size())
-	b, err := io.ReadAll(io.LimitReader(f, size))
-	if err != nil {
-		return err
+	b := make([]byte, stat.Size())
+	if _, err = io.ReadFull(f, b); err != nil {
+		return err // it is being replaced
 	}
 	return json.Unmarshal(b, into)
 }

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/filter"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
+)
+
+// named writes a file that names something, below the host's root.
+func (n *testNode) named(path, text string) {
+	n.t.Helper()
+	path = filepath.Join(n.host.Root(), path)
+	require.NoError(n.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(n.t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// logLink names a container of the pod uidA as the kubelet does once it has started it.
+func (n *testNode) logLink(id string) {
+	n.t.Helper()
+	n.named("var/log/containers/web_shop_app-"+id+".log", "")
+}
+
+func inPodA(id string) string { return "0::/kubepods/burstable/pod" + uidA + "/" + id }
+
+// attributesOf returns the attributes of a container's or pod's resource, nil if it is not in the collection.
+func (n *testNode) attributesOf(key, value string) (found map[string]any) {
+	n.t.Helper()
+	for _, rm := range n.md.ResourceMetrics().All() {
+		attributes := rm.Resource().Attributes().AsRaw()
+		_, process := attributes["process.pid"]
+		if attributes[key] != value || process || key != "container.id" && attributes["container.id"] != nil {
+			continue
+		}
+		require.Nil(n.t, found, "there are two")
+		found = attributes
+	}
+	return found
+}
+
+func TestContainersAndPodsHaveTheirNames(t *testing.T) {
+	n := newTestNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA(idA)}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/bin/nginx", Cgroup: docker(idB)}
+	podLogs(t, n, "shop_web_"+uidA)
+	n.logLink(idA)
+	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front","Config":{"Image":"nginx:1.27"}}`)
+	n.start()
+	assert.Equal(t, []any{"kubelet", "docker"}, toAny(n.logs.FilterMessage("Names of containers selected").All()[0].ContextMap()["from"]))
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	assert.Equal(t, map[string]any{
+		"container.id": idA, "k8s.pod.uid": uidA, "k8s.namespace.name": "shop", "k8s.pod.name": "web", "k8s.container.name": "app",
+	}, n.attributesOf("container.id", idA))
+	assert.Equal(t, map[string]any{
+		"container.id": idB, "container.runtime.name": "docker", "container.name": "front", "container.image.name": "nginx",
+	}, n.attributesOf("container.id", idB))
+	assert.Equal(t, map[string]any{
+		"k8s.pod.uid": uidA, "k8s.pod.qos_class": "Burstable", "k8s.namespace.name": "shop", "k8s.pod.name": "web",
+	}, n.attributesOf("k8s.pod.uid", uidA))
+	assert.NotContains(t, fmt.Sprint(n.one("process.energy", pid(10)).attributes), "shop", "processes have what distinguishes them")
+}
+
+func toAny(v any) (all []any) {
+	for s := range strings.FieldsSeq(strings.Trim(fmt.Sprint(v), "[]")) {
+		all = append(all, s)
+	}
+	return all
+}
+
+func TestWithoutSourcesNothingHasAName(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Names.From = nil })
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "nginx", Exe: "/bin/nginx", Cgroup: docker(idB)}
+	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/front"}`)
+	n.start()
+	assert.Empty(t, n.logs.FilterMessage("Names of containers selected").All())
+	n.run(100*joule, map[int]int64{20: 100})
+	assert.Equal(t, map[string]any{"container.id": idB, "container.runtime.name": "docker"}, n.attributesOf("container.id", idB))
+}
+
+// started starts a node with the logs of the pod uidA, and then a process in its container idA, without a link.
+func startedLate(t *testing.T) *testNode {
+	n := newTestNode(t)
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	podLogs(t, n, "shop_web_"+uidA)
+	require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/containers"), 0o755))
+	n.start()
+	n.host.Processes[10] = &hostsim.Process{
+		Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA(idA), Start: int64(n.host.Uptime / hostsim.Tick),
+	}
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	return n
+}
+
+func TestTheFirstPointWaitsForTheName(t *testing.T) {
+	n := startedLate(t)
+	assert.Nil(t, n.attributesOf("container.id", idA))
+	assert.Equal(t, "web", n.attributesOf("k8s.pod.uid", uidA)["k8s.pod.name"], "it is known, and need not wait")
+	first := n.one("k8s.pod.energy")
+	n.logLink(idA)
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	assert.Equal(t, "app", n.attributesOf("container.id", idA)["k8s.container.name"])
+	assert.InDelta(t, 20, n.one("container.energy").value, 1e-6, "nothing is lost")
+	assert.Equal(t, first.start, n.one("container.energy").start)
+}
+
+func TestASeriesWhoseNameNeverComesGoesOnWithout(t *testing.T) {
+	n := startedLate(t)
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	without := n.attributesOf("container.id", idA)
+	require.NotNil(t, without)
+	assert.NotContains(t, without, "k8s.container.name")
+	assert.InDelta(t, 20, n.one("container.energy").value, 1e-6)
+	n.logLink(idA)
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	assert.Equal(t, without, n.attributesOf("container.id", idA))
+}
+
+func TestAContainerThatEndsBeforeItsNameIsKnownIsEmittedAtOnce(t *testing.T) {
+	n := startedLate(t)
+	delete(n.host.Processes, 10)
+	n.run(100*joule, map[int]int64{20: 100})
+	ended := n.attributesOf("container.id", idA)
+	require.NotNil(t, ended)
+	assert.NotContains(t, ended, "k8s.container.name")
+	assert.InDelta(t, 10, n.one("container.energy").value, 1e-6)
+}
+
+// The final value was sent without a name, and refused. The same container goes on, with a name by now.
+func TestARestartedContainerKeepsTheAttributesOfItsSeries(t *testing.T) {
+	n := startedLate(t)
+	process := n.host.Processes[10]
+	delete(n.host.Processes, 10)
+	n.refuse = assert.AnError
+	n.run(100*joule, map[int]int64{20: 100})
+	without := n.attributesOf("container.id", idA)
+	n.refuse = nil
+	n.logLink(idA)
+	process.Start = int64(n.host.Uptime / hostsim.Tick)
+	n.host.Processes[10] = process
+	n.run(100*joule, map[int]int64{10: 100, 20: 100})
+	assert.Equal(t, without, n.attributesOf("container.id", idA))
+	assert.InDelta(t, 20, n.one("container.energy").value, 1e-6)
+}
+
+func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
+	for _, from := range [][]workload.NameSource{nil, workload.NameSources} {
+		n := newTestNode(t, func(c *Config) {
+			c.Names.From, c.Names.Directories = from, map[workload.NameSource]string{workload.NamesKubelet: "/data/log"}
+			c.Attribution.Exclude.Namespace = []filter.Config{{Strict: "shop"}}
+		})
+		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: inPodA(idA)}
+		require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "data/log/pods/shop_web_"+uidA), 0o755))
+		n.start()
+		n.run(100*joule, map[int]int64{10: 100})
+		assert.Zero(t, n.sum("process.energy", nil))
+	}
+}
+
+// A random history of containers whose names come at any time, of one, of deliveries that fail, of few series: whatever
+// happens, a series of a container or pod never changes its attributes while it is known to the next consumer, and no energy is lost.
+func TestSeriesNeverChangeTheirNames(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 1))
+			n := newTestNode(t, func(c *Config) {
+				if seed%3 == 0 {
+					c.Containers.Max = 3
+				}
+			})
+			n.host.CPUs = 8
+			podLogs(t, n)
+			require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/containers"), 0o755))
+			n.start()
+			type series struct {
+				id    string
+				start time.Time
+			}
+			seen := map[series]string{}
+			for step := range 60 {
+				used := map[int]int64{}
+				for pid := 10; pid < 18; pid++ {
+					n.step(random, pid, used)
+				}
+				n.refuse = nil
+				if random.IntN(4) == 0 {
+					n.refuse = assert.AnError
+				}
+				n.run(uint64(random.IntN(200))*joule, used)
+				for _, metric := range []string{"container.energy", "k8s.pod.energy"} {
+					for _, p := range n.points(metric, nil) {
+						attributes := fmt.Sprint(p.attributes)
+						key := series{metric + p.attributes["container.id"] + p.attributes["k8s.pod.uid"], p.start}
+						if before, ok := seen[key]; ok {
+							require.Equal(t, before, attributes, "step %d", step)
+						}
+						seen[key] = attributes
+					}
+				}
+			}
+			assert.Greater(t, len(seen), 10)
+		})
+	}
+}
+
+// step has something happen to a process, which is alone in its container and pod.
+func (n *testNode) step(random *rand.Rand, pid int, used map[int]int64) {
+	id, uid := fmt.Sprintf("%064x", pid), fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012x", pid)
+	p := n.host.Processes[pid]
+	switch random.IntN(6) {
+	case 0:
+		delete(n.host.Processes, pid)
+		return
+	case 1:
+		podLogs(n.t, n, "shop_web_"+uid)
+	case 2:
+		n.logLink(id)
+	case 3:
+		if p == nil {
+			n.host.Processes[pid] = &hostsim.Process{
+				Parent: 1, Comm: "app", Exe: "/bin/app", Cgroup: "0::/kubepods/burstable/pod" + uid + "/" + id,
+				Start: int64(n.host.Uptime / hostsim.Tick),
+			}
+		}
+	}
+	if n.host.Processes[pid] != nil {
+		used[pid] = int64(random.IntN(100))
+	}
+}
