@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func named(id string, names *units.Names) func(*units.Owner) {
+	return func(o *units.Owner) { o.Container, o.Names = units.Container{ID: id}, names }
+}
+
+// containers returns the names of the containers whose accounts are emitted.
+func (b *bench) containers() map[string]*units.Names {
+	all := map[string]*units.Names{}
+	for a := range b.e.Ledger().Accounts {
+		if a.Entity == units.ContainerEntity && !a.Other {
+			all[a.Owner.Container.ID] = a.Owner.Names
+		}
+	}
+	return all
+}
+
+func TestAnAccountThatAwaitsNamesIsLeftOutAndLosesNothing(t *testing.T) {
+	b := newBench(t, Config{})
+	names := &units.Names{Pending: true}
+	id := b.open(1, named("c", names))
+	b.collect(map[Claimant]int{id: 3})
+	assert.Empty(t, b.containers())
+	b.deliver()
+	names.Container, names.Pending = "web", false
+	b.collect(map[Claimant]int{id: 4})
+	assert.Same(t, names, b.containers()["c"])
+	assert.Equal(t, 7*units.Joule, b.energy(units.ContainerEntity, "c"))
+}
+
+func TestASeriesThatGoesOnKeepsItsNames(t *testing.T) {
+	b := newBench(t, Config{Limits: limited(units.ContainerEntity, Limit{Max: 1})})
+	names := &units.Names{Pending: true}
+	id := b.open(1, named("c", names))
+	b.collect(map[Claimant]int{id: 3})
+	b.e.Close(id)
+	without := b.containers()["c"]
+	require.Equal(t, &units.Names{}, without, "it ended, and is emitted as far as it is known")
+	b.e.Emitted()
+	b.e.Refused()
+	names.Container, names.Pending = "web", false
+	other := b.open(2, named("other", nil))
+	b.collect(map[Claimant]int{other: 1})
+	id = b.open(3, named("c", names)) // there is no room for its series
+	for range 3 {
+		b.collect(map[Claimant]int{id: 100, other: 1})
+		b.e.Emitted()
+		b.e.Refused()
+	}
+	require.Equal(t, []string{"c"}, b.live(units.ContainerEntity))
+	assert.Same(t, without, b.containers()["c"])
+}
