@@ -271,7 +271,7 @@ func TestIgnoresSIGCHLD(t *testing.T) {
 		"Name:\tSigIgn:\t0000000000010000\n":                false,
 		"":                                                  false,
 	} {
-		assert.Equal(t, want, ignoresSIGCHLD([]byte(status)), status)
+		assert.Equal(t, want, IgnoresSIGCHLD([]byte(status)), status)
 	}
 }
 

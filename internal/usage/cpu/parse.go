@@ -78,8 +78,8 @@ func parseProcess(b []byte, p *Process) error {
 // sigchld is SIGCHLD on every architecture that the collector is built for (signal(7)).
 const sigchld = 17
 
-// ignoresSIGCHLD reports whether the process of a /proc/<pid>/status ignores SIGCHLD (proc_pid_status(5), SigIgn).
-func ignoresSIGCHLD(status []byte) bool {
+// IgnoresSIGCHLD reports whether the process of a /proc/<pid>/status ignores SIGCHLD (proc_pid_status(5), SigIgn).
+func IgnoresSIGCHLD(status []byte) bool {
 	_, mask, ok := bytes.Cut(status, []byte("\nSigIgn:\t"))
 	if !ok {
 		return false

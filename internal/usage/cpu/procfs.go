@@ -170,7 +170,7 @@ func (p *Procfs) findDiscarding(t *Table) {
 			continue
 		}
 		b, err := p.proc.ReadOf(parent.PID, "status", p.buf)
-		parent.discards = err == nil && ignoresSIGCHLD(b)
+		parent.discards = err == nil && IgnoresSIGCHLD(b)
 	}
 	for i := range t.Processes {
 		if t.Processes[i].discards {

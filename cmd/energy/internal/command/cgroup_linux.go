@@ -162,6 +162,8 @@ func removeTree(dir string) error {
 // path implements counter.
 func (c *cgroup) path() string { return c.named }
 
+func (c *cgroup) directory() string { return c.dir }
+
 // Processes implements cpu.Group.
 func (c *cgroup) Processes(yield func(pid int32)) error { return eachProcess(c.dir, yield) }
 
@@ -207,7 +209,6 @@ func (c *cgroup) close() error {
 			break
 		}
 		if moved := c.moveUp(); moved == 0 {
-			runtime.Gosched()
 			time.Sleep(time.Millisecond) // processes that end leave the cgroup a moment later
 		}
 	}

@@ -3,12 +3,8 @@
 package command
 
 import (
-	"bytes"
-	"errors"
-	"io/fs"
+	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -21,25 +17,15 @@ import (
 // which the kernel adds up (getrusage(2), RUSAGE_CHILDREN). A process that ignores SIGCHLD does not wait for its children, and
 // their times are lost.
 type childTimes struct {
-	proc    procfs.FS
-	root    string
+	tree    *processTree
 	before  units.CPUTime // of those that were waited for before
 	foreign map[int]bool  // children that do not count
-	// scan reports whether the kernel does not list a process's children (CONFIG_PROC_CHILDREN), so that all processes are read.
-	scan   bool
-	byPPID map[int][]int
+	lost    error         // why times were lost, nil if nothing shows that any were
 }
 
-func newChildTimes(root string, foreign map[int]bool) (*childTimes, error) {
-	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
-	if err != nil {
-		return nil, err
-	}
-	c := &childTimes{proc: proc, root: root, foreign: foreign}
-	_, err = os.Stat("/proc/thread-self/children")
-	c.scan = err != nil
-	c.before, err = waitedFor()
-	return c, err
+func newChildTimes(tree *processTree, foreign map[int]bool) (*childTimes, error) {
+	before, err := waitedFor()
+	return &childTimes{tree: tree, foreign: foreign, before: before}, err
 }
 
 func (*childTimes) method() Method { return ChildTimes }
@@ -80,13 +66,10 @@ func (c *childTimes) Processes(yield func(pid int32)) error {
 
 // each calls yield with each descendant, before those below it.
 func (c *childTimes) each(yield func(pid int, stat *procfs.ProcStat)) error {
-	if c.scan {
-		if err := c.readAll(); err != nil {
-			return err
-		}
+	if err := c.tree.refresh(); err != nil {
+		return err
 	}
-	self := c.childrenOf(os.Getpid())
-	for _, pid := range self {
+	for _, pid := range c.tree.childrenOf(os.Getpid()) {
 		if !c.foreign[pid] {
 			c.eachBelow(pid, yield)
 		}
@@ -95,65 +78,18 @@ func (c *childTimes) each(yield func(pid int, stat *procfs.ProcStat)) error {
 }
 
 func (c *childTimes) eachBelow(pid int, yield func(pid int, stat *procfs.ProcStat)) {
-	stat, err := c.stat(pid)
+	stat, err := c.tree.stat(pid)
 	if err != nil {
 		return // it ended
 	}
 	yield(pid, &stat)
-	for _, child := range c.childrenOf(pid) {
+	children := c.tree.childrenOf(pid)
+	if len(children) > 0 && c.lost == nil && c.tree.ignoresSIGCHLD(pid) {
+		c.lost = fmt.Errorf("%s ignores SIGCHLD: the times of its children that ended are lost", stat.Comm)
+	}
+	for _, child := range children {
 		c.eachBelow(child, yield)
 	}
-}
-
-func (c *childTimes) stat(pid int) (procfs.ProcStat, error) {
-	p, err := c.proc.Proc(pid)
-	if err != nil {
-		return procfs.ProcStat{}, err
-	}
-	return p.Stat()
-}
-
-// childrenOf returns the children of a process, those of all its threads.
-func (c *childTimes) childrenOf(pid int) (children []int) {
-	if c.scan {
-		return c.byPPID[pid]
-	}
-	tasks := filepath.Join(c.root, "proc", strconv.Itoa(pid), "task")
-	threads, err := os.ReadDir(tasks)
-	if err != nil {
-		return nil
-	}
-	for _, t := range threads {
-		list, err := os.ReadFile(filepath.Join(tasks, t.Name(), "children"))
-		if err != nil {
-			continue
-		}
-		for field := range bytes.FieldsSeq(list) {
-			if child, err := strconv.Atoi(string(field)); err == nil {
-				children = append(children, child)
-			}
-		}
-	}
-	return children
-}
-
-// readAll reads the parents of all processes.
-func (c *childTimes) readAll() error {
-	all, err := c.proc.AllProcs()
-	if err != nil {
-		return err
-	}
-	c.byPPID = map[int][]int{}
-	for _, p := range all {
-		stat, err := p.Stat()
-		switch {
-		case err == nil:
-			c.byPPID[stat.PPID] = append(c.byPPID[stat.PPID], p.PID)
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH):
-			return err
-		}
-	}
-	return nil
 }
 
 // processTime returns the CPU time of a process by its own clock, in nanoseconds, or where there is none in ticks.

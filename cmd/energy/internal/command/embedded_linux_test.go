@@ -94,8 +94,8 @@ var methods = []Method{CgroupV2, CgroupV1, ChildTimes}
 func open(t *testing.T, method Method) *Group {
 	t.Helper()
 	g, err := newGroup(Options{}, method)
-	if err != nil || g.Method() != method {
-		t.Skipf("%s: %v, %v", method, err, g.Rejected())
+	if err != nil {
+		t.Skipf("%s: %v", method, err)
 	}
 	t.Cleanup(func() { assert.NoError(t, g.Close()) })
 	return g

@@ -25,11 +25,13 @@ type Group struct {
 	options Options
 
 	mu       sync.Mutex
+	tree     *processTree
 	counter  counter
 	rejected error        // why the counter is no cgroup
 	children map[int]bool // that are not to be reaped here: of Start, until they are waited for, and those from before New
 	foreign  map[int]bool // children from before New
 	started  bool
+	untried  []Method
 	used     units.CPUTime // the most that the counter showed
 }
 
@@ -44,65 +46,58 @@ type counter interface {
 	close() error
 }
 
-// New makes a group. It never fails for want of a cgroup: Method tells how the group is counted, and Rejected why not better.
+// preferred are the methods from the best. Where the CPU time of cgroups is counted in version 1, container runtimes use it, and
+// the group's path is of use to them.
+var preferred = []Method{CgroupV1, CgroupV2, ChildTimes}
+
+// New makes a group. It does not fail for want of a cgroup: Method tells how the group is counted, and Rejected why not better.
 func New(o Options) (*Group, error) {
 	if o.ChildTimes {
 		return newGroup(o, ChildTimes)
 	}
-	return newGroup(o, CgroupV2)
+	return newGroup(o, preferred...)
 }
 
-// newGroup makes a group that counts by a method, or by the next best.
-func newGroup(o Options, method Method) (*Group, error) {
+// newGroup makes a group that counts by the first method that works.
+func newGroup(o Options, methods ...Method) (*Group, error) {
 	o.Root = cmp.Or(o.Root, "/")
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the reaper of orphans: %w", err)
 	}
-	g := &Group{options: o}
-	if err := g.leaveAlone(); err != nil {
+	tree, err := newProcessTree(o.Root)
+	if err != nil {
 		return nil, err
 	}
-	return g, g.count(method)
+	g := &Group{options: o, tree: tree, untried: methods, children: map[int]bool{}, foreign: map[int]bool{}}
+	for _, pid := range tree.childrenOf(os.Getpid()) {
+		g.children[pid], g.foreign[pid] = true, true
+	}
+	return g, g.countNext()
 }
 
-// count counts by a method from now on, or by the next best.
-func (g *Group) count(method Method) (err error) {
-	g.used = 0
-	switch method {
-	case CgroupV2:
-		if g.counter, err = newCgroupV2(g.options.Root); err == nil {
-			return nil
-		}
-		g.rejected = err
-		return g.count(CgroupV1)
-	case CgroupV1:
-		if g.counter, err = newCgroupV1(g.options.Root); err == nil {
+// countNext counts by the next method that works from now on.
+func (g *Group) countNext() error {
+	for len(g.untried) > 0 {
+		c, err := g.open(g.untried[0])
+		g.untried = g.untried[1:]
+		if err == nil {
+			g.counter, g.used = c, 0
 			return nil
 		}
 		g.rejected = errors.Join(g.rejected, err)
-		return g.count(ChildTimes)
-	default:
-		g.counter, err = newChildTimes(g.options.Root, g.foreign)
-		return err
 	}
+	return g.rejected
 }
 
-// leaveAlone notes the children that this process has.
-func (g *Group) leaveAlone() error {
-	c, err := newChildTimes(g.options.Root, nil)
-	if err != nil {
-		return err
+func (g *Group) open(method Method) (counter, error) {
+	switch method {
+	case CgroupV1:
+		return newCgroupV1(g.options.Root)
+	case CgroupV2:
+		return newCgroupV2(g.options.Root)
+	default:
+		return newChildTimes(g.tree, g.foreign)
 	}
-	if c.scan {
-		if err := c.readAll(); err != nil {
-			return err
-		}
-	}
-	g.children, g.foreign = map[int]bool{}, map[int]bool{}
-	for _, pid := range c.childrenOf(os.Getpid()) {
-		g.children[pid], g.foreign[pid] = true, true
-	}
-	return nil
 }
 
 // Source returns a CPU time source of the group. The Group outlives the source.
@@ -120,6 +115,16 @@ func (g *Group) Rejected() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.rejected
+}
+
+// Lost returns why CPU time of the group was lost, nil if nothing shows that any was. A cgroup loses none.
+func (g *Group) Lost() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c, ok := g.counter.(*childTimes); ok {
+		return c.lost
+	}
+	return nil
 }
 
 // Path returns the path of the group's cgroup in its hierarchy, for instance for `docker run --cgroup-parent`. It is empty if

@@ -25,6 +25,7 @@ func New(Options) (*Group, error) { return nil, errLinux }
 func (*Group) Source() cpu.Source              { return nil }
 func (*Group) Method() Method                  { return "" }
 func (*Group) Rejected() error                 { return errLinux }
+func (*Group) Lost() error                     { return nil }
 func (*Group) Path() string                    { return "" }
 func (*Group) Start(Command) (*Process, error) { return nil, errLinux }
 func (*Group) Leftover() ([]Left, error)       { return nil, errLinux }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,14 +50,4 @@ func isForeground() bool {
 	defer func() { _ = tty.Close() }()
 	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && foreground == unix.Getpgrp()
-}
-
-// childOf returns the PID of the child that waitid(2) tells of, 0 if there is none. It follows three numbers, and is aligned as
-// a pointer is.
-func childOf(info *unix.Siginfo) int {
-	const at = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) &^ (unsafe.Sizeof(uintptr(0)) - 1)
-	if info.Signo == 0 {
-		return 0
-	}
-	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), at)))
 }

@@ -54,7 +54,8 @@ func (g *Group) Start(c Command) (*Process, error) {
 		case g.started:
 			return nil, errors.Join(err, errHasBegun)
 		}
-		if err := g.useNext(err); err != nil {
+		g.rejected = errors.Join(g.rejected, err, g.counter.close())
+		if err := g.countNext(); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +77,7 @@ func (g *Group) fork(path string, c *Command) (process *os.Process, err error) {
 	if err == nil || errors.Is(err, errGroup) {
 		return process, err
 	}
-	if g.counter.method() == CgroupV2 && refusesCgroup(err) && isExecutable(path) == nil {
+	if len(g.untried) > 0 && g.counter.method() == CgroupV2 && refusesCgroup(err) && isExecutable(path) == nil {
 		return nil, fmt.Errorf("%w: %w", errGroup, err)
 	}
 	return nil, explain(c.Args[0], err)
@@ -89,17 +90,11 @@ func refusesCgroup(err error) bool {
 	}, func(no error) bool { return errors.Is(err, no) })
 }
 
-// useNext replaces the counter by the next best.
-func (g *Group) useNext(rejected error) error {
-	g.rejected = errors.Join(g.rejected, rejected, g.counter.close())
-	if g.counter.method() == CgroupV2 {
-		return g.count(CgroupV1)
-	}
-	return g.count(ChildTimes)
-}
-
 // find returns the path of a program as execvp(3) finds it.
 func find(name string) (path string, err error) {
+	if name == "" {
+		return "", explain(name, fs.ErrNotExist)
+	}
 	path, err = exec.LookPath(name)
 	if err == nil || errors.Is(err, exec.ErrDot) {
 		return path, nil
@@ -188,20 +183,11 @@ func (g *Group) Leftover() ([]Left, error) {
 	return left, err
 }
 
-// reap waits for adopted orphans that ended, so that their times count and their numbers are free. It stops at a child that is
-// somebody else's to wait for, and goes on when that has been.
+// reap waits for adopted orphans that ended, so that their times count and their numbers are free.
 func (g *Group) reap() {
-	for {
-		var info unix.Siginfo
-		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
-			return
-		}
-		pid := childOf(&info)
-		if pid == 0 || g.children[pid] {
-			return
-		}
-		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil {
-			return
+	for _, pid := range g.tree.childrenOf(os.Getpid()) {
+		if !g.children[pid] {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it may run yet
 		}
 	}
 }

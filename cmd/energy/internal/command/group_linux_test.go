@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func TestTheStatusIsThatOfTheCommandAsAShellTellsIt(t *testing.T) {
+	eachMethod(t, func(t *testing.T, g *Group) {
+		assert.Equal(t, Status{}, run(t, g, "true"))
+		assert.Equal(t, Status{Code: 7}, run(t, g, "sh", "-c", "exit 7"))
+		assert.Equal(t, Status{Code: 128 + 9, Signal: 9}, run(t, g, "sh", "-c", "kill -9 $$"))
+	})
+}
+
+func TestACommandThatIsNotThereIsToldFromOneThatCannotBeExecuted(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), mode))
+		return path
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	write("unexecutable", "#!/bin/sh\n", 0o644)
+	eachMethod(t, func(t *testing.T, g *Group) {
+		for name, want := range map[string]error{
+			"no-such-program":        ErrNotFound,
+			dir + "/no-such-program": ErrNotFound,
+			"unexecutable":           ErrNotExecutable,
+			dir + "/unexecutable":    ErrNotExecutable,
+			dir:                      ErrNotExecutable,
+			write("orphan", "#!/no/such/interpreter\n", 0o755): ErrNotFound,
+			write("garbage", "\x7fELF no program\n", 0o755):    nil, // sh complains, as with execvp(3)
+			write("script", "exit 5\n", 0o755):                 nil,
+			"":                                                 ErrNotFound,
+		} {
+			p, err := g.Start(Command{Args: []string{name, "x"}})
+			require.ErrorIs(t, err, want, "%q", name)
+			if err != nil {
+				continue
+			}
+			status, err := p.Wait()
+			require.NoError(t, err)
+			assert.NotZero(t, status.Code)
+		}
+		_, err := g.Start(Command{})
+		assert.Error(t, err)
+		assert.NoError(t, g.Rejected())
+	})
+}
+
+// usedBy returns the CPU time of a group.
+func usedBy(t testing.TB, g *Group) units.CPUTime {
+	t.Helper()
+	used, err := g.Used()
+	require.NoError(t, err)
+	return used
+}
+
+// leave runs a shell script that leaves processes behind, whose PIDs it prints.
+func leave(t *testing.T, g *Group, script string) (pids []int) {
+	t.Helper()
+	out, in, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, out.Close()) }()
+	p, err := g.Start(Command{Args: []string{"sh", "-c", script}, Stdout: in})
+	require.NoError(t, err)
+	require.NoError(t, in.Close())
+	_, err = p.Wait()
+	require.NoError(t, err)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		pid, err := strconv.Atoi(lines.Text())
+		require.NoError(t, err)
+		pids = append(pids, pid)
+		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	}
+	return pids
+}
+
+func TestDaemonsThatAreLeftBehindAreNamedAndNotKilled(t *testing.T) {
+	for _, method := range methods {
+		t.Run(string(method), func(t *testing.T) {
+			g, err := newGroup(Options{}, method)
+			if err != nil {
+				t.Skip(err)
+			}
+			pids := leave(t, g, `(setsid sleep 60 >/dev/null & echo $!) & (sleep 61 >/dev/null & echo $!); wait $!`)
+			require.Len(t, pids, 2)
+			left, err := g.Leftover()
+			require.NoError(t, err)
+			require.Len(t, left, 2)
+			for _, l := range left {
+				assert.Contains(t, pids, l.PID)
+				assert.Less(t, l.CPU, time.Second)
+			}
+			assert.NoError(t, g.Close())
+			for _, pid := range pids {
+				assert.NoError(t, syscall.Kill(pid, 0))
+				if own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); assert.NoError(t, err) {
+					assert.NotContains(t, string(own), prefix)
+				}
+			}
+		})
+	}
+}
+
+func TestOrphansAreReapedAndCount(t *testing.T) {
+	eachMethod(t, func(t *testing.T, g *Group) {
+		pids := leave(t, g, `(sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done' >/dev/null & echo $!)`)
+		require.Len(t, pids, 1)
+		require.Eventually(t, func() bool {
+			usedBy(t, g)
+			return errors.Is(syscall.Kill(pids[0], 0), syscall.ESRCH)
+		}, time.Minute, time.Millisecond)
+		assert.Greater(t, usedBy(t, g), 10*units.CPUTime(time.Millisecond))
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(pids[0], &status, 0, nil)
+		assert.ErrorIs(t, err, syscall.ECHILD)
+	})
+}
+
+func TestChildrenOfSomebodyElseAreNotReapedAndDoNotCount(t *testing.T) {
+	other := exec.Command("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
+	require.NoError(t, other.Start())
+	eachMethod(t, func(t *testing.T, g *Group) {
+		run(t, g, "true")
+		assert.Less(t, usedBy(t, g), 100*units.CPUTime(time.Millisecond))
+	})
+	g, err := New(Options{ChildTimes: true})
+	require.NoError(t, err)
+	var info unix.Siginfo
+	require.NoError(t, unix.Waitid(unix.P_PID, other.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil))
+	usedBy(t, g)
+	assert.NoError(t, other.Wait())
+	assert.NoError(t, g.Close())
+}
+
+// A cgroup counts what its processes use, however they end. Child times need somebody who waits.
+func TestTimesOfChildrenThatNobodyWaitsForCountInACgroup(t *testing.T) {
+	burn := burner(t)
+	eachMethod(t, func(t *testing.T, g *Group) {
+		p, err := g.Start(Command{Args: []string{burn, "200ms", "5", "ignored"}})
+		require.NoError(t, err)
+		if g.Method() == ChildTimes {
+			require.Eventually(t, func() bool { usedBy(t, g); return g.Lost() != nil }, time.Minute, time.Millisecond)
+			assert.EqualError(t, g.Lost(), "burn ignores SIGCHLD: the times of its children that ended are lost")
+		}
+		_, err = p.Wait()
+		require.NoError(t, err)
+		if g.Method() != ChildTimes {
+			assert.GreaterOrEqual(t, usedBy(t, g), 1000*units.CPUTime(time.Millisecond))
+			assert.NoError(t, g.Lost())
+		}
+	})
+}
+
+func TestNestedCgroupsCountAndStayWithTheirProcesses(t *testing.T) {
+	burn := burner(t)
+	for _, method := range []Method{CgroupV1, CgroupV2} {
+		t.Run(string(method), func(t *testing.T) {
+			g, err := newGroup(Options{}, method)
+			if err != nil {
+				t.Skip(err)
+			}
+			dir := g.counter.(interface{ directory() string }).directory()
+			run(t, g, "sh", "-c", fmt.Sprintf("mkdir %s/a && echo $$ >%s/a/cgroup.procs && %s 50ms >/dev/null", dir, dir, burn))
+			assert.GreaterOrEqual(t, usedBy(t, g), 50*units.CPUTime(time.Millisecond))
+			require.NoError(t, os.Remove(dir+"/a"))
+			assert.GreaterOrEqual(t, usedBy(t, g), 50*units.CPUTime(time.Millisecond), "after it is gone, too")
+
+			pids := leave(t, g, fmt.Sprintf("mkdir %s/b && sh -c 'echo $$ >%s/b/cgroup.procs; sleep 60 >/dev/null & echo $!'", dir, dir))
+			left, err := g.Leftover()
+			require.NoError(t, err)
+			require.Len(t, left, 1)
+			require.Error(t, g.Close(), "a container's limits stay")
+			for _, pid := range pids {
+				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+				require.Eventually(t, func() bool { g.reap(); return syscall.Kill(pid, 0) != nil }, time.Minute, time.Millisecond)
+			}
+			next, err := newGroup(Options{}, method)
+			require.NoError(t, err)
+			assert.NoDirExists(t, dir, "the next group has removed it")
+			assert.NoError(t, next.Close())
+		})
+	}
+}
+
+func TestACgroupOfAnotherGroupIsNotStale(t *testing.T) {
+	for _, method := range []Method{CgroupV1, CgroupV2} {
+		t.Run(string(method), func(t *testing.T) {
+			first, second := open(t, method), open(t, method)
+			assert.NotEqual(t, first.Path(), second.Path())
+			run(t, first, "true")
+			run(t, second, "true")
+			assert.NotZero(t, usedBy(t, first))
+			assert.NotZero(t, usedBy(t, second))
+		})
+	}
+}
+
+func TestAGroupCountsByTheNextMethodWhereItsCgroupIsGone(t *testing.T) {
+	g, err := newGroup(Options{}, CgroupV2, ChildTimes)
+	require.NoError(t, err)
+	if g.Method() != CgroupV2 {
+		t.Skip(g.Rejected())
+	}
+	require.NoError(t, os.Remove(g.counter.(*cgroupV2).dir))
+	run(t, g, "sh", "-c", "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done")
+	assert.Equal(t, ChildTimes, g.Method())
+	require.Error(t, g.Rejected())
+	assert.NotZero(t, usedBy(t, g))
+	assert.Empty(t, g.Path())
+	assert.NoError(t, g.Close())
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	eachMethod(t, func(t *testing.T, g *Group) {
+		out, in, err := os.Pipe()
+		require.NoError(t, err)
+		p, err := g.Start(Command{
+			Args:   []string{"sh", "-c", `for s in HUP USR1 USR2 TERM; do trap "echo $s" $s; done; echo ready; while :; do sleep 0.01; done`},
+			Stdout: in, Stderr: os.Stderr,
+		})
+		require.NoError(t, err)
+		require.NoError(t, in.Close())
+		stop := p.Relay()
+		lines := bufio.NewScanner(out)
+		require.True(t, lines.Scan())
+		for _, s := range []struct {
+			name   string
+			signal syscall.Signal
+		}{{"HUP", unix.SIGHUP}, {"USR1", unix.SIGUSR1}, {"USR2", unix.SIGUSR2}, {"TERM", unix.SIGTERM}} {
+			require.NoError(t, syscall.Kill(os.Getpid(), s.signal))
+			require.True(t, lines.Scan())
+			assert.Equal(t, s.name, lines.Text())
+		}
+		require.NoError(t, p.Signal(unix.SIGKILL))
+		status, err := p.Wait()
+		require.NoError(t, err)
+		assert.Equal(t, 128+9, status.Code)
+		require.NoError(t, p.Signal(unix.SIGTERM), "it has ended")
+		stop()
+		assert.NoError(t, out.Close())
+	})
+}
+
+func TestPathsAreThoseBelowTheMount(t *testing.T) {
+	for _, c := range []struct {
+		path, root, below string
+		ok                bool
+	}{
+		{"/", "/", "/", true},
+		{"/a/b", "/", "/a/b", true},
+		{"/a/b", "/a", "/b", true},
+		{"/a", "/a", "", true},
+		{"/ab", "/a", "b", false},
+		{"/../b", "/", "", false},
+		{"/b", "/../a", "/b", false},
+	} {
+		below, ok := pathBelow(c.path, c.root)
+		assert.Equal(t, c.ok, ok, c)
+		if ok {
+			assert.Equal(t, c.below, below, c)
+		}
+	}
+}
+
+func TestThreadsAndDescriptorsAreNotLeft(t *testing.T) {
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(entries)
+	}
+	before := open()
+	for _, method := range methods {
+		for range 3 {
+			g, err := newGroup(Options{}, method)
+			if err != nil {
+				break
+			}
+			run(t, g, "true")
+			usedBy(t, g)
+			require.NoError(t, g.Close())
+		}
+	}
+	assert.LessOrEqual(t, open(), before+1, "the poller's")
+	self, err := os.ReadFile("/proc/self/cgroup")
+	require.NoError(t, err)
+	assert.False(t, strings.Contains(string(self), prefix))
+	tasks, err := os.ReadDir("/proc/self/task")
+	require.NoError(t, err)
+	for _, task := range tasks {
+		if own, err := os.ReadFile("/proc/self/task/" + task.Name() + "/cgroup"); err == nil {
+			assert.NotContains(t, string(own), prefix)
+		}
+	}
+}
