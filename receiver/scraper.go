@@ -130,12 +130,19 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 			zap.String("setting", "attribution::split"), zap.String("alternative", "fixed, with static_power of 0"))
 	}
 	s.sample()
+	s.settleStart()
+	s.adjustWindow()
+	return s.observeSelf()
+}
+
+// settleStart begins to take marks, and reports what is wrong at the start.
+func (s *energyScraper) settleStart() {
+	s.mu.Lock() // marks may come at once
+	defer s.mu.Unlock()
 	s.openPhases()
 	s.conditions.check("phases", s.phases.err())
 	s.conditions.check("learned static power", s.learning.trouble)
 	s.conditions.settle()
-	s.adjustWindow()
-	return s.observeSelf()
 }
 
 // openTopology returns how the node's CPUs are divided where attribution is by zone, or why they are not.
