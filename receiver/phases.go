@@ -40,6 +40,8 @@ const (
 	// markShare bounds what marks cost: the time between two windows that end at marks is so many times what a window takes to
 	// measure, and at least minWindow.
 	markShare = 20
+	// betweenMarks is how far apart marks are taken, so that who sends any number costs little.
+	betweenMarks = time.Millisecond
 )
 
 // Validate checks the settings. Each error names its field.
@@ -94,11 +96,11 @@ func (s *energyScraper) openPhases() {
 	}
 	mark := func(_ context.Context, m phase.Mark) error { return s.mark(m) }
 	if p.config.Socket != "" {
-		p.server = phase.NewServer(phase.ServerOptions{Path: p.config.Socket, Mark: mark})
+		p.server = phase.NewServer(phase.ServerOptions{Path: p.config.Socket, Mark: mark, Every: betweenMarks})
 		_ = p.server.Start() // Err keeps it
 	}
 	if p.config.File != "" {
-		p.file = phase.NewFile(phase.FileOptions{Path: p.config.File, Mark: mark})
+		p.file = phase.NewFile(phase.FileOptions{Path: p.config.File, Mark: mark, Every: betweenMarks})
 		_ = p.file.Start()
 	}
 }

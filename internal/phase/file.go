@@ -24,12 +24,15 @@ type FileOptions struct {
 	Path string
 	// Mark takes a mark. It is called from one goroutine. Its context ends when the file is closed.
 	Mark func(context.Context, Mark) error
+	// Every is how far apart lines are taken. Lines that are appended faster wait. 0 means that none does.
+	Every time.Duration
 }
 
 // File takes marks from the lines that are appended to a regular file. Lines that were there before are not taken. A file that
 // appears later, or takes the place of another, is read from its beginning, and so is one that became shorter than what was read.
 type File struct {
 	options FileOptions
+	lines   pace
 	again   time.Duration // listenAgain
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -50,7 +53,7 @@ type File struct {
 // NewFile returns a File. Start starts it, and Close ends it.
 func NewFile(options FileOptions) *File {
 	options.Path = filepath.Clean(options.Path)
-	f := &File{options: options, again: listenAgain}
+	f := &File{options: options, lines: pace{every: options.Every}, again: listenAgain}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -223,6 +226,7 @@ func (f *File) take(text []byte) {
 			f.partial = append(f.partial, line[:min(len(line), maxLine)]...)
 		}
 		if ended {
+			f.lines.wait(f.ctx)
 			f.note(f.takeLine())
 			f.partial, f.tooLong = f.partial[:0], false
 		}
