@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -197,8 +198,8 @@ k8s_pod_power_watts{k8s_pod_uid="6f9619ff-8b86-4011-b42d-00c04fc964ff",k8s_pod_q
 }
 
 func TestNotesKeepWhatHolds(t *testing.T) {
-	n := newNotes()
-	log := n.logger()
+	n := notes.New()
+	log := n.Logger()
 	log.Debug("Something small")
 	log.Info("CPU time source selected", zap.String("source", "bpf"))
 	assert.Empty(t, n.String(), "nothing is wrong")

@@ -15,6 +15,7 @@ import (
 
 	"go.opentelemetry.io/collector/config/configoptional"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -67,15 +68,15 @@ const firstWindow = 500 * time.Millisecond
 // local is the receiver, embedded.
 type local struct {
 	receiver *energyreceiver.Embedded
-	notes    *notes
+	notes    *notes.Notes
 	why      string // no collector is asked; "" where none was wanted
 }
 
 // openLocal returns the receiver after it has taken its baseline.
 func openLocal(ctx context.Context, cfg *energyreceiver.Config) (*local, error) {
-	l := &local{notes: newNotes()}
+	l := &local{notes: notes.New()}
 	var err error
-	if l.receiver, err = energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: l.notes.logger()}); err != nil {
+	if l.receiver, err = energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{Logger: l.notes.Logger()}); err != nil {
 		return nil, err
 	}
 	if err := l.receiver.Start(ctx); err != nil {

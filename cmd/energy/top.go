@@ -118,7 +118,7 @@ func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, withou
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
 	for _, setting := range without {
-		from.notes.set(setting, setting+" is left out: extensions are a collector's")
+		from.notes.Set(setting, setting+" is left out: extensions are a collector's")
 	}
 	if !o.local {
 		from.why = fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint)

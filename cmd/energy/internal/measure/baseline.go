@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -34,7 +35,7 @@ type Baseline struct {
 // What others draw meanwhile is a part of it, because their dynamic power is not known.
 func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config) (b *Baseline, err error) {
 	o.say("measuring the node for %v before the command", o.Baseline)
-	m, err := openMeter(ctx, cfg, nil, cpu.NewCommand(cfg.RootPath, nobody{}), &notes{}) // what is wrong comes up again
+	m, err := openMeter(ctx, cfg, nil, cpu.NewCommand(cfg.RootPath, nobody{}), notes.New()) // what is wrong comes up again
 	if err != nil {
 		return nil, err
 	}

@@ -31,17 +31,17 @@ func (r *run) explain() {
 	r.explainZones()
 	r.explainBaseline()
 	if r.group.Method() == command.ChildTimes {
-		r.notes.add("No cgroup could be made, so CPU time is that of the descendants: those of a process that ignores SIGCHLD are not counted")
+		r.note("No cgroup could be made, so CPU time is that of the descendants: those of a process that ignores SIGCHLD are not counted")
 	}
-	r.result.Notes = r.notes.all()
+	r.result.Notes = r.notes.Lines()
 }
 
 func (r *run) explainZones() {
 	if len(r.result.Zones) == 0 {
-		r.notes.add("No joules are known: nothing measures or models energy here. -model auto estimates that of the CPU")
+		r.note("No joules are known: nothing measures or models energy here. -model auto estimates that of the CPU")
 	}
-	if r.notes.lacksPermission() {
-		r.notes.add("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
+	if r.notes.Denied() {
+		r.note("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
 	}
 	var unknown []string
 	for i := range r.result.Zones {
@@ -50,16 +50,16 @@ func (r *run) explainZones() {
 			unknown = append(unknown, z.Name)
 		}
 		if z.Missing > 0 {
-			r.notes.add("The meter of %s has not told what was used in the last %s: the figures are short of it", z.Name, figure.Seconds(z.Missing))
+			r.note("The meter of %s has not told what was used in the last %s: the figures are short of it", z.Name, figure.Seconds(z.Missing))
 		}
 	}
 	for kind := range r.late {
 		if !slices.ContainsFunc(r.result.Zones, func(z Zone) bool { return zoneKind(&z) == kind }) {
-			r.notes.add("The meter of %s has not answered: what was used of it is not known", kind.Zone)
+			r.note("The meter of %s has not answered: what was used of it is not known", kind.Zone)
 		}
 	}
 	if len(unknown) > 0 {
-		r.notes.add("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
+		r.note("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
 			"-baseline 10s measures it", list(unknown))
 	}
 }
@@ -73,7 +73,7 @@ func (r *run) explainBaseline() {
 		return
 	}
 	for _, kind := range b.unknown {
-		r.notes.add("The baseline of %v is too short for the meter of %s", r.Baseline, kind.Zone)
+		r.note("The baseline of %v is too short for the meter of %s", r.Baseline, kind.Zone)
 	}
 	var before []string
 	for i := range r.result.Zones {
@@ -82,7 +82,7 @@ func (r *run) explainBaseline() {
 		}
 	}
 	if len(before) == 0 && len(b.unknown) == 0 {
-		r.notes.add("The baseline has no effect: no zone is measured whose static power is not known otherwise")
+		r.note("The baseline has no effect: no zone is measured whose static power is not known otherwise")
 	}
 	if len(before) == 0 {
 		return
@@ -97,5 +97,5 @@ func (r *run) explainBaseline() {
 	default:
 		text += ". The CPUs were as busy before: joules are too low, and mean nothing"
 	}
-	r.notes.add("%s", text)
+	r.note("%s", text)
 }

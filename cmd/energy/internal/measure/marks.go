@@ -48,13 +48,13 @@ type markServer struct {
 func (r *run) serveMarks() (server *markServer, socket string) {
 	dir, err := os.MkdirTemp("", "energy-")
 	if err != nil {
-		r.notes.add("Phases cannot be marked: %v", err)
+		r.note("Phases cannot be marked: %v", err)
 		return nil, ""
 	}
 	socket = filepath.Join(dir, "phases.sock")
 	server = &markServer{phase.NewServer(phase.ServerOptions{Path: socket, Mark: r.take}), dir}
 	if err := server.Start(); err != nil {
-		r.notes.add("Phases cannot be marked: %v", err)
+		r.note("Phases cannot be marked: %v", err)
 		server.close()
 		return nil, ""
 	}
@@ -86,7 +86,7 @@ func (r *run) begin(ctx context.Context, name string) error {
 		return nil
 	}
 	if err := r.begun.add(name); err != nil {
-		r.notes.add("A phase was refused: %v", err)
+		r.note("A phase was refused: %v", err)
 		return err
 	}
 	err := r.sample(ctx, time.Since(r.result.Started))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -33,9 +34,9 @@ type meter struct {
 
 // openMeter takes the first readings. static is the static power of measured zones in watts, nil where energy need not be split. It
 // closes source if it fails.
-func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claims.Kind]float64, source cpu.Source, n *notes) (*meter, error) {
+func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claims.Kind]float64, source cpu.Source, n *notes.Notes) (*meter, error) {
 	e, err := energyreceiver.Embed(cfg, energyreceiver.EmbeddedOptions{
-		Logger: n.logger(), CPU: source, Container: container, StaticPower: static,
+		Logger: n.Logger(), CPU: source, Container: container, StaticPower: static,
 	})
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
@@ -121,6 +122,11 @@ func (m *meter) isKnown() bool {
 func (m *meter) staticOf(z *Zone) Static {
 	kind := zoneKind(z)
 	return staticOf(m.cfg, m.static, kind, m.last.kinds[kind].learned)
+}
+
+// isAttributed reports whether a zone of a kind is attributed now.
+func (m *meter) isAttributed(kind claims.Kind) bool {
+	return slices.ContainsFunc(m.Attributed(), func(r power.Reading) bool { return kindOf(r.Zone) == kind })
 }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the kinds of which it is not known.

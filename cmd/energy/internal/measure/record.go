@@ -103,8 +103,13 @@ func divide(e units.Energy, parts []units.Energy, weight, other func(i int) time
 	}
 }
 
-// result fills the zones, the samples and the phases of a result. A kind of which nothing is known in the run is left out.
-func (r *record) result(into *Result) {
+// result fills the zones, the samples and the phases of a result. A kind that used nothing is left out where it is not attributed
+// any more: another meter has taken its place.
+func (r *record) result(into *Result, isAttributed func(claims.Kind) bool) {
+	maps.DeleteFunc(r.kinds, func(kind claims.Kind, k *kindRecord) bool {
+		d := k.last.since(k.base)
+		return d.active+d.idle == 0 && !isAttributed(kind)
+	})
 	kinds := slices.SortedFunc(maps.Keys(r.kinds), func(a, b claims.Kind) int {
 		return cmp.Or(zone.Compare(string(a.Zone), string(b.Zone)), cmp.Compare(a.Source, b.Source))
 	})

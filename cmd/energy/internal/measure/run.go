@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -29,7 +30,7 @@ var ErrNoMeter = errors.New("nothing measures or models energy here")
 // run is a command that is measured.
 type run struct {
 	*Options
-	notes  *notes
+	notes  *notes.Notes
 	group  *command.Group
 	source *cpu.Command
 	meter  *meter
@@ -53,10 +54,10 @@ type run struct {
 // wrong with the receiver. Once the command runs, nothing changes what it does: what cannot be measured is in the notes of the
 // result. Signals are passed on to it, and ctx does not end it: it only ends the wait for slow meters.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	n := &notes{}
+	n := notes.New()
 	cfg, without := embeddedConfig(&o)
 	for _, text := range without {
-		n.add("%s", text)
+		n.Set(text, text)
 	}
 	group, err := command.New(command.Options{Root: cfg.RootPath})
 	if err != nil {
@@ -99,6 +100,12 @@ func (o *Options) say(format string, args ...any) {
 	}
 }
 
+// note adds to what the reader of the figures should know.
+func (r *run) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	r.notes.Set(text, text)
+}
+
 // prepare waits for the meters that are used, and begins the record.
 func (r *run) prepare(ctx context.Context) error {
 	m := r.meter
@@ -109,14 +116,14 @@ func (r *run) prepare(ctx context.Context) error {
 			m.await(ctx, r.Wait, soon)
 		}
 		if err := r.measure(ctx); err != nil {
-			r.notes.add("Not measured before the command: %v", err)
+			r.note("Not measured before the command: %v", err)
 		}
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if r.MaxUsed > 0 && !m.isKnown() {
-		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.all(), "; "))
+		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.Lines(), "; "))
 	}
 	r.record = newRecord(m.last)
 	r.used = r.source.Used()
@@ -150,7 +157,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	go func() {
 		status, err := process.Wait()
 		if err != nil {
-			r.notes.add("The exit status is not known: %v", err)
+			r.note("The exit status is not known: %v", err)
 		}
 		ended <- status
 	}()
@@ -159,7 +166,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	for {
 		select {
 		case <-ticker.C:
-			r.sample(ctx, time.Since(r.result.Started))
+			_ = r.sample(ctx, time.Since(r.result.Started)) // the next one covers what it missed
 		case m := <-r.marks:
 			m.done <- r.begin(ctx, m.Phase)
 		case status := <-ended:
@@ -177,6 +184,12 @@ func (r *run) sample(ctx context.Context, end time.Duration) error {
 	if err != nil {
 		return err
 	}
+	r.add(end, told)
+	return nil
+}
+
+// add adds an interval to the record that ended at a time since the start.
+func (r *run) add(end time.Duration, told func(claims.Kind) bool) {
 	began := time.Duration(0)
 	if n := len(r.record.samples); n > 0 {
 		began = r.record.samples[n-1].End
@@ -187,7 +200,6 @@ func (r *run) sample(ctx context.Context, end time.Duration) error {
 	}, r.meter.last, told)
 	r.used = max(r.used, used)
 	r.busy += r.meter.last.utilization * (end - began).Seconds()
-	return nil
 }
 
 // lastAttempts is how often the last interval is measured at most.
@@ -202,9 +214,11 @@ func (r *run) finish(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		r.notes.add("Not measured at the end: %v", err)
+		r.note("Not measured at the end: %v", err)
+		r.add(r.result.Wall, func(claims.Kind) bool { return false })
 	}
 	end := r.meter.at
+	r.nameLeft()
 	r.late = r.awaitLate(ctx, end)
 	r.fill(end)
 	r.explain()
@@ -241,7 +255,7 @@ func names(kinds map[claims.Kind]time.Time) string {
 
 // fill fills the result of a run that ended at a time.
 func (r *run) fill(end time.Time) {
-	r.record.result(r.result)
+	r.record.result(r.result, r.meter.isAttributed)
 	for i := range r.result.Samples {
 		r.result.CPU += r.result.Samples[i].CPU
 	}
@@ -253,9 +267,13 @@ func (r *run) fill(end time.Time) {
 			z.Missing = min(end.Sub(until), r.result.Wall)
 		}
 	}
+}
+
+// nameLeft names the processes that the command left behind.
+func (r *run) nameLeft() {
 	left, err := r.group.Leftover()
 	if err != nil {
-		r.notes.add("Not known what the command left behind: %v", err)
+		r.note("Not known what the command left behind: %v", err)
 	}
 	for _, p := range left {
 		r.result.Left = append(r.result.Left, Process(p))

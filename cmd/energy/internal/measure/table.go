@@ -44,6 +44,7 @@ func (r *Result) writeZones(b *strings.Builder) {
 	}
 	b.WriteString("\n")
 	row("ZONE", "SOURCE", "ENERGY", "POWER", "SHARE", "NODE", "STATIC")
+	var overlapped string
 	added := 0
 	for i := range r.Zones {
 		z := &r.Zones[i]
@@ -51,15 +52,15 @@ func (r *Result) writeZones(b *strings.Builder) {
 		if z.Besides == "" {
 			added++
 		} else {
-			name += " (in " + z.Besides + ")"
-			if z.Besides == "package" && (z.Name == "psys" || z.Name == "platform") {
-				name = z.Name + " (not added)"
-			}
+			name, overlapped = "("+name+")", z.Besides
 		}
 		row(name, z.Source, figure.Joules(z.Used), meanWatts(z.Used, r.Wall), figure.Share(z.Used, z.Node()), figure.Joules(z.Node()), shortStatic[z.Static])
 	}
 	if added > 1 {
 		row("sum", "", figure.Joules(r.Used()), meanWatts(r.Used(), r.Wall), figure.Share(r.Used(), r.Node()), figure.Joules(r.Node()), "")
+	}
+	if overlapped != "" {
+		fmt.Fprintf(b, "Zones in parentheses overlap with %s, and are not added\n", overlapped)
 	}
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package notes keeps of what the receiver logs what says how good its figures are.
+package notes
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -11,17 +14,21 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
-// notes is a log of which only that is kept what says how good the figures are: warnings, what was taken because something better
+// Notes is a log of which only that is kept what says how good the figures are: warnings, what was taken because something better
 // was rejected, and what a model is made from. A condition is forgotten when it has ended.
 //
 // Its methods may be called concurrently.
-type notes struct {
+type Notes struct {
 	zapcore.LevelEnabler
 
 	mu    sync.Mutex
 	lines []noted // in the order of their first mention
+	// denied reports whether a permission was missing.
+	denied bool
 }
 
 // noted is a line about one thing. A later line about the same thing replaces it.
@@ -30,16 +37,17 @@ type noted struct {
 	text  string
 }
 
-func newNotes() *notes { return &notes{LevelEnabler: zapcore.InfoLevel} }
+// New returns notes without a line.
+func New() *Notes { return &Notes{LevelEnabler: zapcore.InfoLevel} }
 
 // With returns n: the receiver adds no fields.
-func (n *notes) With([]zapcore.Field) zapcore.Core { return n }
+func (n *Notes) With([]zapcore.Field) zapcore.Core { return n }
 
 // Sync does nothing.
-func (n *notes) Sync() error { return nil }
+func (n *Notes) Sync() error { return nil }
 
 // Check implements [zapcore.Core].
-func (n *notes) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (n *Notes) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if n.Enabled(e.Level) {
 		return c.AddCore(e, n)
 	}
@@ -47,7 +55,7 @@ func (n *notes) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.Checked
 }
 
 // Write implements [zapcore.Core].
-func (n *notes) Write(e zapcore.Entry, fields []zapcore.Field) error {
+func (n *Notes) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	encoder := zapcore.NewMapObjectEncoder()
 	for _, f := range fields {
 		f.AddTo(encoder)
@@ -55,6 +63,7 @@ func (n *notes) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	said := encoder.Fields
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.denied = n.denied || slices.ContainsFunc(fields, isDenied)
 	warned := e.Level >= zapcore.WarnLevel
 	switch condition := said["condition"]; {
 	case condition != nil && warned:
@@ -74,7 +83,27 @@ func (n *notes) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-func (n *notes) set(about any, text string) {
+// isDenied reports whether a field is the error of a missing permission.
+func isDenied(f zapcore.Field) bool {
+	err, ok := f.Interface.(error)
+	return ok && errors.Is(err, fs.ErrPermission)
+}
+
+// Set notes a text about something, a comparable value. It replaces an earlier text about the same.
+func (n *Notes) Set(about any, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.set(about, text)
+}
+
+// Denied reports whether a permission was missing.
+func (n *Notes) Denied() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.denied
+}
+
+func (n *Notes) set(about any, text string) {
 	for i := range n.lines {
 		if n.lines[i].about == about {
 			n.lines[i].text = text
@@ -96,15 +125,19 @@ func listed(fields map[string]any) string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-func (n *notes) logger() *zap.Logger { return zap.New(n) }
+// Logger returns a logger that adds to the notes.
+func (n *Notes) Logger() *zap.Logger { return zap.New(n) }
 
-// String returns a line for each note, without the last newline.
-func (n *notes) String() string {
+// Lines returns the notes, each without control characters.
+func (n *Notes) Lines() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	lines := make([]string, len(n.lines))
 	for i, l := range n.lines {
-		lines[i] = clean(l.text)
+		lines[i] = figure.Clean(l.text)
 	}
-	return strings.Join(lines, "\n")
+	return lines
 }
+
+// String returns a line for each note, without the last newline.
+func (n *Notes) String() string { return strings.Join(n.Lines(), "\n") }

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// counter is the file of a package's energy in a machine that has this one's processes.
+const counter = "sys/class/powercap/intel-rapl:0/energy_uj"
+
+// machine returns the root of a machine with this one's processes and CPUs, and a package that used 5 J so far.
+func machine(t *testing.T) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, content := range map[string]string{
+		"name": "package-0\n", "energy_uj": "5000000\n", "max_energy_range_uj": "262143328850\n", "enabled": "1\n",
+	} {
+		path := filepath.Join(root, filepath.Dir(counter), name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	require.NoError(t, os.Symlink("/proc", filepath.Join(root, "proc")))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/devices/system"), 0o755))
+	require.NoError(t, os.Symlink("/sys/devices/system/cpu", filepath.Join(root, "sys/devices/system/cpu")))
+	return root
+}
+
+// options returns those of a shell script on a machine.
+func options(t *testing.T, root string, settings map[string]any, script string) Options {
+	t.Helper()
+	all := map[string]any{"root_path": root}
+	for key, value := range settings {
+		all[key] = value
+	}
+	cfg := energyreceiver.DefaultConfig()
+	require.NoError(t, confmap.NewFromStringMap(all).Unmarshal(cfg))
+	require.NoError(t, confmap.Validate(cfg))
+	return Options{Command: []string{"sh", "-c", script}, Stderr: os.Stderr, Config: cfg, Interval: 50 * time.Millisecond, Wait: 5 * time.Second}
+}
+
+func measured(t *testing.T, o Options) *Result {
+	t.Helper()
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	addsUp(t, r)
+	return r
+}
+
+// addsUp checks that the samples of a result add up to it.
+func addsUp(t *testing.T, r *Result) {
+	t.Helper()
+	var wall, cpu time.Duration
+	for _, s := range r.Samples {
+		wall += s.Wall
+		cpu += s.CPU
+	}
+	assert.Equal(t, r.Wall, wall)
+	assert.Equal(t, r.CPU, cpu)
+	for i, z := range r.Zones {
+		var used, node units.Energy
+		for _, s := range r.Samples {
+			used += s.Used[i]
+			node += s.NodeUsed[i]
+		}
+		assert.Equal(t, z.Used, used, z.Name)
+		assert.Equal(t, z.Node(), node, z.Name)
+		assert.LessOrEqual(t, z.Used, z.Active, z.Name)
+	}
+}
+
+// noted reports whether a note of a result has a text.
+func noted(r *Result, text string) bool { return strings.Contains(strings.Join(r.Notes, "\n"), text) }
+
+var allActive = map[string]any{"attribution": map[string]any{
+	"split": "fixed", "static_power": map[string]any{"package": 0, "dram": 0},
+}}
+
+// busy is a script that uses CPU time.
+const busy = `i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; `
+
+func TestACommandIsMeasured(t *testing.T) {
+	root := machine(t)
+	o := options(t, root, allActive, busy+"echo 15000000 > "+filepath.Join(root, counter))
+	o.Interval = time.Minute // nothing is read while the counter is written
+	r := measured(t, o)
+
+	require.Len(t, r.Zones, 1)
+	z := r.Zones[0]
+	assert.Equal(t, "package measured configuration", fmt.Sprint(z.Name, " ", z.Source, " ", z.Static))
+	assert.Equal(t, 10*units.Joule, z.Active)
+	assert.Zero(t, z.Idle)
+	assert.Positive(t, z.Used)
+	assert.Zero(t, z.Missing)
+	assert.Positive(t, r.CPU)
+	assert.Zero(t, r.Exit)
+	assert.Empty(t, r.Left)
+	assert.NotEmpty(t, r.CPUTime)
+}
+
+func TestTheRunIsDividedIntoSamples(t *testing.T) {
+	root := machine(t)
+	o := options(t, root, map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meter": "model"}, busy+"sleep 0.3; "+busy)
+	r := measured(t, o)
+
+	assert.GreaterOrEqual(t, len(r.Samples), 5)
+	assert.Equal(t, StaticModel, r.Zones[0].Static)
+	assert.InDelta(t, 10*r.Wall.Seconds(), r.Zones[0].Idle.Joules(), 1, "the model's idle power is nobody's")
+	assert.True(t, noted(r, "package is modeled"), r.Notes)
+}
+
+func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
+	o := options(t, machine(t), map[string]any{"powercap_path": "/nonexistent"}, busy+"exit 3")
+	o.Config.Meter = energyreceiver.MeterIPMI
+	r := measured(t, o)
+
+	assert.Equal(t, 3, r.Exit)
+	assert.Empty(t, r.Zones)
+	assert.Positive(t, r.CPU)
+	assert.True(t, noted(r, "No joules are known"), r.Notes)
+	assert.True(t, noted(r, "-model auto"), r.Notes)
+}
+
+func TestALimitWithoutAMeterKeepsTheCommandFromStarting(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "started")
+	o := options(t, machine(t), nil, "touch "+mark)
+	o.Config.Meter, o.MaxUsed = energyreceiver.MeterIPMI, 1
+	_, err := Run(t.Context(), o)
+
+	require.ErrorIs(t, err, ErrNoMeter)
+	assert.NoFileExists(t, mark)
+}
+
+func TestStaticPowerThatIsNotKnownIsTold(t *testing.T) {
+	r := measured(t, options(t, machine(t), nil, "true"))
+
+	assert.Equal(t, StaticUnknown, r.Zones[0].Static)
+	assert.True(t, noted(r, "The static power of package is not known"), r.Notes)
+}
+
+func TestTheBaselineIsTheStaticPower(t *testing.T) {
+	root := machine(t)
+	file, err := os.OpenFile(filepath.Join(root, counter), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		began := time.Now()
+		for ctx.Err() == nil {
+			_, _ = file.WriteAt(fmt.Appendf(nil, "%020d\n", 5_000_000+2*time.Since(began).Microseconds()), 0)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	o := options(t, root, nil, "sleep 0.2")
+	o.Baseline = 500 * time.Millisecond
+	var said []string
+	o.Say = func(text string) { said = append(said, text) }
+	r, err := Run(t.Context(), o) // the counter goes at 2 W
+	stop()
+	<-done
+
+	require.NoError(t, err)
+	addsUp(t, r)
+	assert.Equal(t, StaticBaseline, r.Zones[0].Static)
+	assert.InDelta(t, 2*r.Wall.Seconds(), r.Zones[0].Idle.Joules(), 0.1)
+	assert.True(t, noted(r, "Static power is that of the 500ms before"), r.Notes)
+	assert.Equal(t, []string{"measuring the node for 500ms before the command"}, said)
+}
+
+func TestABaselineOfModeledZonesHasNoEffect(t *testing.T) {
+	o := options(t, machine(t), map[string]any{"model": map[string]any{"idle_power": 10, "max_power": 50}, "meter": "model"}, "true")
+	o.Baseline = time.Millisecond
+	r := measured(t, o)
+
+	assert.Equal(t, StaticModel, r.Zones[0].Static)
+	assert.True(t, noted(r, "The baseline has no effect"), r.Notes)
+}
+
+// plug is a meter on the network that has used 10 J more each time that it is asked.
+func plug(t *testing.T) map[string]any {
+	t.Helper()
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, 10*asked.Add(1))
+	}))
+	t.Cleanup(s.Close)
+	return map[string]any{
+		"meter": "model", "model": map[string]any{"idle_power": 1, "max_power": 2, "zone": "platform"}, "zones": []any{"platform"},
+		"http":        []any{map[string]any{"endpoint": s.URL, "name": "plug", "unit": "J", "interval": "1s"}},
+		"attribution": map[string]any{"split": "fixed", "static_power": map[string]any{"platform": 0}},
+	}
+}
+
+func TestASlowMeterIsWaitedFor(t *testing.T) {
+	o := options(t, machine(t), plug(t), busy)
+	var said []string
+	o.Say = func(text string) { said = append(said, text) }
+	r := measured(t, o)
+
+	require.Len(t, r.Zones, 1)
+	z := r.Zones[0]
+	assert.Equal(t, "platform measured", z.Name+" "+z.Source)
+	assert.Equal(t, 10*units.Joule, z.Active)
+	assert.Positive(t, z.Used)
+	assert.Zero(t, z.Missing)
+	require.Len(t, said, 1)
+	assert.Contains(t, said[0], "until the meter of platform has told")
+}
+
+func TestWhatASlowMeterHasNotToldIsTold(t *testing.T) {
+	o := options(t, machine(t), plug(t), busy)
+	o.Wait = 0
+	r := measured(t, o)
+
+	if assert.Len(t, r.Zones, 1) {
+		assert.Positive(t, r.Zones[0].Missing)
+	}
+	assert.True(t, noted(r, "has not told") || noted(r, "has not answered"), r.Notes)
+}
+
+func TestHowACommandEnds(t *testing.T) {
+	for script, want := range map[string]int{"true": 0, "exit 7": 7, "kill -TERM $$": 143, "kill -KILL $$": 137} {
+		t.Run(script, func(t *testing.T) {
+			assert.Equal(t, want, measured(t, options(t, machine(t), nil, script)).Exit)
+		})
+	}
+}
+
+func TestACommandThatCannotBeStarted(t *testing.T) {
+	o := options(t, machine(t), nil, "")
+	o.Baseline = time.Hour // nothing is measured before a program that is not there
+	o.Command = []string{"no-such-program"}
+	_, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, command.ErrNotFound)
+
+	o.Command = []string{"/etc"}
+	o.Baseline = 0
+	_, err = Run(t.Context(), o)
+	require.ErrorIs(t, err, command.ErrNotExecutable)
+}
+
+func TestAnInterruptBeforeTheStartStartsNothing(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	mark := filepath.Join(t.TempDir(), "started")
+	_, err := Run(ctx, options(t, machine(t), nil, "touch "+mark))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.NoFileExists(t, mark)
+}
+
+func TestWhatACommandLeavesBehindIsNamed(t *testing.T) {
+	pid := filepath.Join(t.TempDir(), "pid")
+	r := measured(t, options(t, machine(t), nil, `sleep 60 & echo $! > `+pid+`; until grep -q sleep /proc/$!/comm; do :; done`))
+	content, err := os.ReadFile(pid)
+	require.NoError(t, err)
+	var left int
+	_, err = fmt.Sscan(string(content), &left)
+	require.NoError(t, err)
+	process, err := os.FindProcess(left)
+	require.NoError(t, err)
+	require.NoError(t, process.Kill())
+
+	require.Len(t, r.Left, 1)
+	assert.Equal(t, "sleep", r.Left[0].Name)
+	assert.Equal(t, left, r.Left[0].PID)
+}
+
+func TestAMeterThatFailsNeverChangesTheCommand(t *testing.T) {
+	root := machine(t)
+	r := measured(t, options(t, root, allActive, "echo broken > "+filepath.Join(root, counter)+"; sleep 0.2; exit 5"))
+
+	assert.Equal(t, 5, r.Exit)
+	assert.Positive(t, r.Zones[0].Missing)
+	assert.True(t, noted(r, "intel-rapl:0"), r.Notes)
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// results are those of the golden files.
+var results = map[string]*Result{
+	"server": {
+		Command: []string{"make", "-j8", "all"}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC),
+		Wall: 10 * time.Second, CPU: 61_250 * time.Millisecond, CPUTime: "cgroup v2",
+		Zones: []Zone{
+			{Name: "package", Source: "measured", Static: StaticBaseline, Used: 812_345_678, Active: 900_000_001, Idle: 400_000_000},
+			{Name: "dram", Source: "measured", Static: StaticUnknown, Used: 40_500_000, Active: 81_000_000, Idle: 19_000_000},
+			{Name: "core", Source: "measured", Besides: "package", Static: StaticBaseline, Used: 600_000_000, Active: 700_000_000},
+			{Name: "platform", Source: "measured", Besides: "package", Static: StaticConfiguration, Used: 1_100_000_000, Active: 1_300_000_000,
+				Idle: 900_000_000, Missing: 2500 * time.Millisecond},
+		},
+		Phases: []Phase{
+			{Name: "none", Wall: time.Second, CPU: 250 * time.Millisecond, Used: []units.Energy{12_345_678, 500_000, 10_000_000, 100_000_000}},
+			{Name: "compile", Wall: 9 * time.Second, CPU: 61 * time.Second, Used: []units.Energy{800_000_000, 40_000_000, 590_000_000, 1_000_000_000}},
+		},
+		Samples: []Sample{
+			{End: time.Second, Wall: time.Second, CPU: 250 * time.Millisecond, Phase: "none",
+				Used: []units.Energy{12_345_678, 500_000, 10_000_000, 100_000_000}, NodeUsed: []units.Energy{100_000_001, 10_000_000, 70_000_000, 200_000_000}},
+			{End: 10 * time.Second, Wall: 9 * time.Second, CPU: 61 * time.Second, Phase: "compile",
+				Used: []units.Energy{800_000_000, 40_000_000, 590_000_000, 1_000_000_000}, NodeUsed: []units.Energy{1_200_000_000, 90_000_000, 630_000_000, 2_000_000_000}},
+		},
+		Left:  []Process{{PID: 4711, Name: "gopls", CPU: 20 * time.Millisecond}, {PID: 4712, Name: "bad\x1b[2J", CPU: 0}},
+		Notes: []string{"The static power of dram is not known, so energy is split by utilization: the joules depend on what else runs. -baseline 10s measures it"},
+	},
+	"modeled": {
+		Command: []string{"true"}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), Wall: 1234 * time.Microsecond, CPU: 800 * time.Microsecond,
+		CPUTime: "child times",
+		Zones:   []Zone{{Name: "package", Source: "modeled", Static: StaticModel, Used: 12_345, Active: 20_000, Idle: 30_000}},
+		Samples: []Sample{{End: 1234 * time.Microsecond, Wall: 1234 * time.Microsecond, CPU: 800 * time.Microsecond, Phase: "none",
+			Used: []units.Energy{12_345}, NodeUsed: []units.Energy{50_000}}},
+		Notes: []string{"package is modeled, not measured; the expected error of its power is 6 %"},
+	},
+	"unknown": {
+		Command: []string{"sh", "-c", "exit 7; # " + strings.Repeat("a long command ", 10)}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC),
+		Wall: 90 * time.Second, CPU: 2 * time.Hour, CPUTime: "cgroup v1", Exit: 7,
+		Samples: []Sample{{End: 90 * time.Second, Wall: 90 * time.Second, CPU: 2 * time.Hour, Phase: "none"}},
+		Notes:   []string{"No joules are known: nothing measures or models energy here. -model auto estimates that of the CPU"},
+	},
+}
+
+func TestWhatIsWritten(t *testing.T) {
+	for name, r := range results {
+		for ext, write := range map[string]func(io.Writer) error{"txt": r.WriteTable, "json": r.WriteJSON, "csv": r.WriteCSV} {
+			t.Run(name+"."+ext, func(t *testing.T) {
+				var got bytes.Buffer
+				require.NoError(t, write(&got))
+				golden := filepath.Join("testdata", name+"."+ext)
+				if *update {
+					require.NoError(t, os.WriteFile(golden, got.Bytes(), 0o600))
+				}
+				want, err := os.ReadFile(golden)
+				require.NoError(t, err)
+				assert.Equal(t, string(want), got.String())
+			})
+		}
+	}
+}
+
+func TestTheTableFitsATerminal(t *testing.T) {
+	for name, r := range results {
+		var got bytes.Buffer
+		require.NoError(t, r.WriteTable(&got))
+		for line := range strings.Lines(got.String()) {
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), figure.Columns, "%s: %s", name, line)
+		}
+		assert.NotContains(t, got.String(), "\x1b", name)
+	}
+}
+
+func TestJoulesOfTheDocumentAddUpToTheMicrojoule(t *testing.T) {
+	r := results["server"]
+	var encoded bytes.Buffer
+	require.NoError(t, r.WriteJSON(&encoded))
+	var d document
+	require.NoError(t, json.Unmarshal(encoded.Bytes(), &d))
+	exact := func(joules float64) int64 { return int64(joules*1e6 + 0.5) }
+	var sum int64
+	for i, z := range d.Zones {
+		assert.Equal(t, exact(z.NodeActiveJoules), exact(z.Joules)+exact(z.UnattributedJoules))
+		var samples int64
+		for _, s := range d.Samples {
+			samples += exact(s.Joules[i])
+		}
+		assert.Equal(t, exact(z.Joules), samples)
+		if z.Added {
+			sum += exact(z.Joules)
+		}
+	}
+	assert.Equal(t, exact(*d.Joules), sum)
+}
