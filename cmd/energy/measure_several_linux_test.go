@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// severalRuns are runs of measure whose commands write what they do to a file.
+type severalRuns struct {
+	t   *testing.T
+	ctx context.Context
+	dir string
+}
+
+func newSeveralRuns(t *testing.T) *severalRuns {
+	return &severalRuns{t: t, ctx: t.Context(), dir: t.TempDir()}
+}
+
+// path returns that of a file of the test.
+func (s *severalRuns) path(name string) string { return filepath.Join(s.dir, name) }
+
+// measure runs energy measure and returns its exit status and what was written to standard error.
+func (s *severalRuns) measure(args ...string) (status int, stderr string) {
+	s.t.Helper()
+	file, err := os.Create(s.path("stderr"))
+	require.NoError(s.t, err)
+	defer func() { _ = file.Close() }()
+	o, err := parseMeasureFlags(append([]string{"-model", "35-120", "-wait", "0"}, args...), file)
+	if err != nil {
+		status = exitFailed
+	} else {
+		input, err := os.Open("measure_several.go") // not empty
+		require.NoError(s.t, err)
+		defer func() { _ = input.Close() }()
+		o.Stdin, o.Stdout, o.Stderr = input, file, file
+		status = o.run(s.ctx)
+	}
+	return status, s.read("stderr")
+}
+
+func (s *severalRuns) read(name string) string {
+	s.t.Helper()
+	content, err := os.ReadFile(s.path(name))
+	if !errors.Is(err, os.ErrNotExist) {
+		require.NoError(s.t, err)
+	}
+	return string(content)
+}
+
+// note returns a command that adds a word to a file, and then does more.
+func (s *severalRuns) note(word, more string) string {
+	return "printf " + word + " >> " + s.path("log") + "; " + more
+}
+
+func TestTwoCommandsRunInTurn(t *testing.T) {
+	s := newSeveralRuns(t)
+	status, stderr := s.measure("-runs", "3", "-warmup", "1", "-vs", s.note("B", "true"), "-json", "-output", s.path("out"), "--", "sh", "-c", s.note("A", "true"))
+	require.Equal(t, 0, status, stderr)
+	assert.Equal(t, "AB"+"ABBAAB", s.read("log"))
+	assert.Contains(t, stderr, "energy measure: warm-up run 1 of 1 of B: ")
+	assert.Contains(t, stderr, "energy measure: run 3 of 3 of B: ")
+
+	var out struct {
+		Commands []struct {
+			Command []string
+			Joules  struct{ Mean float64 }
+			Runs    []struct{ Joules float64 }
+		}
+		Ratios struct {
+			Joules struct {
+				Ratio float64 `json:"a_to_b"`
+				Pairs int
+			}
+		}
+		Notes []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(s.read("out")), &out))
+	require.Len(t, out.Commands, 2)
+	assert.Len(t, out.Commands[1].Runs, 3)
+	assert.Equal(t, []string{"sh", "-c", s.note("B", "true")}, out.Commands[1].Command)
+	assert.Positive(t, out.Commands[0].Joules.Mean)
+	assert.Equal(t, 3, out.Ratios.Joules.Pairs)
+	assert.Positive(t, out.Ratios.Joules.Ratio)
+	assert.Contains(t, strings.Join(out.Notes, "\n"), "B is run by a shell")
+}
+
+func TestTheFirstFailureEndsAllRuns(t *testing.T) {
+	s := newSeveralRuns(t)
+	failing := s.note("x", "test $(wc -c < "+s.path("log")+") -ne 3 || exit 7")
+	status, stderr := s.measure("-runs", "5", "--", "sh", "-c", failing)
+	assert.Equal(t, 7, status)
+	assert.Equal(t, "xxx", s.read("log"))
+	assert.Contains(t, stderr, "energy measure: the command failed with exit status 7: -ignore-failure measures what fails, too\n")
+	assert.NotContains(t, stderr, "RUNS")
+
+	require.NoError(t, os.Remove(s.path("log")))
+	status, stderr = s.measure("-runs", "5", "-ignore-failure", "--", "sh", "-c", failing)
+	assert.Equal(t, 0, status)
+	assert.Equal(t, "xxxxx", s.read("log"))
+	assert.Contains(t, stderr, "5 RUNS")
+	assert.Contains(t, stderr, "Note: 1 of 5 runs failed")
+}
+
+func TestACommandToCompareWithThatIsNotThere(t *testing.T) {
+	s := newSeveralRuns(t)
+	status, _ := s.measure("-vs", "no-such-command-anywhere", "--", "true")
+	assert.Equal(t, exitNotFound, status)
+}
+
+func TestAnInterruptEndsAllRuns(t *testing.T) {
+	s := newSeveralRuns(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.ctx = ctx
+	status, _ := s.measure("-runs", "3", "-ignore-failure", "--", "sh", "-c", s.note("x", "true"))
+	assert.Equal(t, exitInterrupted, status)
+	assert.Empty(t, s.read("log"))
+}
+
+func TestEachOfSeveralRunsHasAnEmptyInput(t *testing.T) {
+	s := newSeveralRuns(t)
+	status, _ := s.measure("-runs", "2", "--", "sh", "-c", "if read line; then exit 1; fi; "+s.note("x", "true"))
+	assert.Equal(t, 0, status)
+	assert.Equal(t, "xx", s.read("log"))
+}
+
+func TestTheBaselineOfSeveralRunsIsMeasuredOnce(t *testing.T) {
+	s := newSeveralRuns(t)
+	status, stderr := s.measure("-runs", "3", "-baseline", "5ms", "--", "true")
+	assert.Equal(t, 0, status)
+	assert.Equal(t, 1, strings.Count(stderr, "before the command"), stderr)
+}
+
+func TestMaxJoulesOfSeveralRunsIsThatOfTheirMean(t *testing.T) {
+	s := newSeveralRuns(t)
+	busy := []string{"sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"}
+	status, stderr := s.measure(append([]string{"-runs", "2", "-max-joules", "0.000001", "--"}, busy...)...)
+	assert.Equal(t, exitTooMuch, status)
+	assert.Contains(t, stderr, "the runs of the command used on average")
+	status, _ = s.measure(append([]string{"-runs", "2", "-max-joules", "1e6", "--"}, busy...)...)
+	assert.Equal(t, 0, status)
+}
+
+func TestPlotOfMeasure(t *testing.T) {
+	s := newSeveralRuns(t)
+	drawn := func() string {
+		t.Helper()
+		image := s.read("plot.svg")
+		d := xml.NewDecoder(strings.NewReader(image))
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				return image
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	status, _ := s.measure("-plot", s.path("plot.svg"), "--", "sh", "-c", "exit 3", "<&>")
+	assert.Equal(t, 3, status)
+	assert.Contains(t, drawn(), "sh -c exit 3 &lt;&amp;&gt;")
+
+	status, _ = s.measure("-plot", s.path("plot.svg"), "--", "no-such-command-anywhere")
+	assert.Equal(t, exitNotFound, status)
+	assert.Contains(t, drawn(), "exit 3", "the earlier plot stays")
+
+	status, _ = s.measure("-plot", s.path("plot.svg"), "-runs", "3", "-vs", "true", "--", "echo")
+	assert.Equal(t, 0, status)
+	image := drawn()
+	for _, text := range []string{"A: echo", "B: true", "of 3, whose energy is the median"} {
+		assert.Contains(t, image, text)
+	}
+	assert.NotContains(t, image, "exit 3")
+
+	status, stderr := s.measure("-plot", s.path("no/such/directory.svg"), "--", "sh", "-c", s.note("x", "true"))
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, stderr, "no such file")
+	assert.Empty(t, s.read("log"), "the command was not started")
+}
+
+func TestFlagsOfSeveralRuns(t *testing.T) {
+	for _, args := range [][]string{{"-runs", "-1", "true"}, {"-warmup", "-1", "true"}, {"-vs", " ", "true"}, {"-vs", "true"}} {
+		_, err := parseMeasureFlags(args, io.Discard)
+		assert.Error(t, err, args)
+	}
+	for want, args := range map[int][]string{1: {"true"}, 10: {"-vs", "false", "true"}, 4: {"-vs", "false", "-runs", "4", "true"}} {
+		o, err := parseMeasureFlags(args, io.Discard)
+		require.NoError(t, err)
+		assert.Equal(t, want, o.several.plan.Runs)
+		assert.Equal(t, want > 1, o.several.used())
+	}
+}
