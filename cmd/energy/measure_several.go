@@ -114,7 +114,7 @@ func (o *measureOptions) openPlot() (io.WriteCloser, error) {
 	if o.plot == "" {
 		return nil, nil
 	}
-	return os.OpenFile(o.plot, os.O_WRONLY|os.O_CREATE, 0o644) // an earlier one stays until there is one
+	return os.OpenFile(o.plot, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // for everyone, and an earlier one stays until there is one
 }
 
 // drawTypical draws of each command the run whose energy is the median.

@@ -192,7 +192,7 @@ func (p *panel) draw(c draw.Canvas, s scale) {
 		axis.Label.TextStyle.Font, axis.Label.TextStyle.Color = sans(9), faintInk
 		axis.Label.Padding = 3
 		axis.Tick.Label.Font, axis.Tick.Label.Color = sans(9), faintInk
-		axis.Tick.LineStyle.Color, axis.Tick.Length = faintInk, 4
+		axis.Tick.Length = 4
 	}
 	axes.X.Tick.Marker, axes.Y.Tick.Marker = ticker(12), ticker(6)
 	grid := plotter.NewGrid()
