@@ -22,6 +22,9 @@ type batch struct {
 	skips [numSkips]int64
 	// opened reports whether the origins of all scopes are known.
 	opened bool
+	// lastName, lastVersion and lastScope are those of the last scope without attributes: most are the same.
+	lastName, lastVersion string
+	lastScope             uint64
 }
 
 // These are why points have no emissions.
@@ -47,10 +50,21 @@ func (b *batch) add() {
 				if resource == (identity{}) {
 					resource = b.ids.resource(rm.Resource().Attributes())
 				}
-				b.addToScope(sm.Metrics(), n, resource.in(b.ids.scope(sm.Scope())))
+				b.addToScope(sm.Metrics(), n, resource.in(b.scopeOf(sm.Scope())))
 			}
 		}
 	}
+}
+
+// scopeOf returns the identity of an instrumentation scope.
+func (b *batch) scopeOf(s pcommon.InstrumentationScope) uint64 {
+	if s.Attributes().Len() > 0 {
+		return b.ids.scope(s)
+	}
+	if b.lastScope == 0 || s.Name() != b.lastName || s.Version() != b.lastVersion {
+		b.lastName, b.lastVersion, b.lastScope = s.Name(), s.Version(), b.ids.scope(s)
+	}
+	return b.lastScope
 }
 
 // countEnergies returns how many metrics have emissions, and counts the points of those that cannot have them.

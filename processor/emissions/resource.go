@@ -61,17 +61,20 @@ func (i identities) resource(m pcommon.Map) identity {
 
 // namesOrigin reports whether a resource attribute names what measured: a machine, or an instance of a service.
 func namesOrigin(key string) bool {
-	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, "k8s.node.") || strings.HasPrefix(key, "k8s.cluster.") ||
-		strings.HasPrefix(key, "service.")
+	switch key[:min(len(key), 1)] {
+	case "h":
+		return strings.HasPrefix(key, "host.")
+	case "k":
+		return strings.HasPrefix(key, "k8s.node.") || strings.HasPrefix(key, "k8s.cluster.")
+	case "s":
+		return strings.HasPrefix(key, "service.")
+	}
+	return false
 }
 
 // scope returns the identity of an instrumentation scope.
 func (i identities) scope(s pcommon.InstrumentationScope) uint64 {
-	id := mix(i.text(s.Name()), i.text(s.Version()))
-	if s.Attributes().Len() > 0 {
-		id = mix(id, i.attributes(s.Attributes()))
-	}
-	return id
+	return mix(mix(i.text(s.Name()), i.text(s.Version())), i.attributes(s.Attributes()))
 }
 
 // mix returns the identity of a pair.
