@@ -137,7 +137,10 @@ func (f *File) follow(watcher *fsnotify.Watcher) {
 			if !open || event.Name == dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
 				return
 			}
-		case <-watcher.Errors: // events were lost
+		case _, open := <-watcher.Errors: // events were lost
+			if !open {
+				return
+			}
 			f.catchUp()
 		}
 	}
