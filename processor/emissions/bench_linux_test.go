@@ -96,9 +96,13 @@ func startedProcessor(t testing.TB, edit ...func(*Config)) *emissionsProcessor {
 	return p
 }
 
-func withIntensity(c *Config) { c.Intensity = configoptional.Some(IntensityConfig{Value: 230}) }
+func withIntensity(c *Config) {
+	c.Intensity = configoptional.Some(IntensityConfig{Value: configoptional.Some(230.0)})
+}
 
-func withPrice(c *Config) { c.Price = configoptional.Some(PriceConfig{Value: 0.31, Currency: "EUR"}) }
+func withPrice(c *Config) {
+	c.Price = configoptional.Some(PriceConfig{Value: configoptional.Some(0.31), Currency: "EUR"})
+}
 
 // appendOnly appends the points that the processor appends, and does nothing else: what pdata itself costs.
 func (p *emissionsProcessor) appendOnly(md pmetric.Metrics, s *account.Series) {

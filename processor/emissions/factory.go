@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/processorhelper"
@@ -23,6 +24,8 @@ func NewFactory() processor.Factory {
 func createDefaultConfig() component.Config {
 	return &Config{
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
+		Intensity:            configoptional.Default(defaultIntensity()),
+		Price:                configoptional.Default(defaultPrice()),
 		PUE:                  1,
 		MaxSeries:            20_000,
 		ForgetAfter:          time.Hour,

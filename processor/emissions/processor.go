@@ -56,7 +56,7 @@ func (p *emissionsProcessor) start(ctx context.Context, host component.Host) (er
 	}
 	if c := p.cfg.Price.Get(); c != nil {
 		if p.price, err = c.open(ctx, host, p.set.TelemetrySettings); err != nil {
-			return err
+			return errors.Join(err, p.closeSources())
 		}
 	}
 	p.mu.Lock()
@@ -85,10 +85,16 @@ func (p *emissionsProcessor) start(ctx context.Context, host component.Host) (er
 
 func (p *emissionsProcessor) shutdown(context.Context) error {
 	p.telemetry.builder.Shutdown() // before signals, and without the lock that its callbacks wait for
+	return p.closeSources()
+}
+
+// closeSources ends what the signals do.
+func (p *emissionsProcessor) closeSources() error {
 	var errs []error
 	for _, s := range []*source{p.intensity, p.price} {
 		if s != nil && s.close != nil {
 			errs = append(errs, s.close())
+			s.close = nil
 		}
 	}
 	return errors.Join(errs...)

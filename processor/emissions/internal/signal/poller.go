@@ -121,7 +121,7 @@ func (p *Poller) Start() {
 	go p.run(ctx)
 }
 
-// Close ends what Start began, and closes the provider. It may be called once.
+// Close ends what Start began, and closes the provider. It may be called again.
 func (p *Poller) Close() error {
 	if p.stop == nil {
 		return p.provider.Close()
@@ -131,7 +131,10 @@ func (p *Poller) Close() error {
 }
 
 func (p *Poller) run(ctx context.Context) {
-	defer func() { p.done <- p.provider.Close() }()
+	defer func() {
+		p.done <- p.provider.Close()
+		close(p.done)
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failures := 0

@@ -64,6 +64,7 @@ func poll(t *testing.T, o Options, answer func(n int) (Answer, error), test func
 		test(p, f)
 		require.NoError(t, p.Close())
 		assert.True(t, f.closed)
+		require.NoError(t, p.Close(), "again")
 	})
 }
 

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emissions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/grid"
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
+)
+
+// IntensityConfig selects who tells the carbon intensity: one of Value to File.
+type IntensityConfig struct {
+	// Value is an intensity in g CO2e for each kWh.
+	Value configoptional.Optional[float64] `mapstructure:"value"`
+	// Grid is a country or a region of a cloud, whose yearly mean is in a table.
+	Grid string `mapstructure:"grid"`
+	// ElectricityMaps and those that follow are asked.
+	ElectricityMaps   configoptional.Optional[ElectricityMapsConfig]   `mapstructure:"electricity_maps"`
+	WattTime          configoptional.Optional[WattTimeConfig]          `mapstructure:"watttime"`
+	UKCarbonIntensity configoptional.Optional[UKCarbonIntensityConfig] `mapstructure:"uk_carbon_intensity"`
+	Prometheus        configoptional.Optional[PrometheusConfig]        `mapstructure:"prometheus"`
+	File              configoptional.Optional[FileConfig]              `mapstructure:"file"`
+
+	// MaxAge is how long a value holds after its period, or after its file was written. 0 is the provider's default.
+	MaxAge time.Duration `mapstructure:"max_age"`
+	// Accounting is location or market, and Signal average or marginal. Where both are known, they cannot be set.
+	Accounting string `mapstructure:"accounting"`
+	Signal     string `mapstructure:"signal"`
+
+	_ struct{}
+}
+
+const (
+	location = "location"
+	market   = "market"
+	average  = "average"
+	marginal = "marginal"
+)
+
+// intensitySource is one way to know the carbon intensity.
+type intensitySource struct {
+	name  string // of the setting
+	isSet func(c *IntensityConfig) bool
+	open  func(c *IntensityConfig, o *opening) (*source, error)
+	basis string // average or marginal, at the location; empty where the user says what it is
+}
+
+var intensitySources = []intensitySource{
+	{
+		"value", func(c *IntensityConfig) bool { return c.Value.HasValue() },
+		func(c *IntensityConfig, o *opening) (*source, error) { return openNumber(*c.Value.Get(), o) }, "",
+	},
+	{
+		"grid", func(c *IntensityConfig) bool { return c.Grid != "" },
+		func(c *IntensityConfig, o *opening) (*source, error) { return openGrid(c.Grid, o) }, average,
+	},
+	{
+		"electricity_maps", func(c *IntensityConfig) bool { return c.ElectricityMaps.HasValue() },
+		func(c *IntensityConfig, o *opening) (*source, error) { return c.ElectricityMaps.Get().open(o) }, average,
+	},
+	{
+		"watttime", func(c *IntensityConfig) bool { return c.WattTime.HasValue() },
+		func(c *IntensityConfig, o *opening) (*source, error) { return c.WattTime.Get().open(o) }, marginal,
+	},
+	{
+		"uk_carbon_intensity", func(c *IntensityConfig) bool { return c.UKCarbonIntensity.HasValue() },
+		func(c *IntensityConfig, o *opening) (*source, error) { return c.UKCarbonIntensity.Get().open(o) }, average,
+	},
+	{
+		"prometheus", func(c *IntensityConfig) bool { return c.Prometheus.HasValue() },
+		func(c *IntensityConfig, o *opening) (*source, error) { return c.Prometheus.Get().open(o) }, "",
+	},
+	{
+		"file", func(c *IntensityConfig) bool { return c.File.HasValue() },
+		func(c *IntensityConfig, o *opening) (*source, error) { return c.File.Get().open(o) }, "",
+	},
+}
+
+func defaultIntensity() IntensityConfig {
+	return IntensityConfig{
+		ElectricityMaps:   configoptional.Default(ElectricityMapsConfig{ClientConfig: clientAt(provider.ElectricityMapsEndpoint)}),
+		WattTime:          configoptional.Default(WattTimeConfig{ClientConfig: clientAt(provider.WattTimeEndpoint)}),
+		UKCarbonIntensity: configoptional.Default(UKCarbonIntensityConfig{ClientConfig: clientAt(provider.UKCarbonIntensityEndpoint)}),
+		Prometheus:        configoptional.Default(PrometheusConfig{ClientConfig: clientAt(""), Interval: prometheusInterval}),
+	}
+}
+
+// UnmarshalScalar takes a number in place of the section: the value.
+func (c *IntensityConfig) UnmarshalScalar(value confmap.ScalarValue) error {
+	if value.GetRaw() == nil {
+		return confmap.ErrValueNotApplicable
+	}
+	var number float64
+	if value.Unmarshal(&number) != nil { // its text is that of the decoder
+		return errors.New("must be a number of g/kWh, or a section such as {grid: FRA}")
+	}
+	*c = IntensityConfig{Value: configoptional.Some(number)}
+	return nil
+}
+
+// source returns the source that is set.
+func (c *IntensityConfig) source() (*intensitySource, error) {
+	set, names := map[string]bool{}, make([]string, len(intensitySources))
+	var found *intensitySource
+	for i := range intensitySources {
+		s := &intensitySources[i]
+		names[i] = s.name
+		if set[s.name] = s.isSet(c); set[s.name] {
+			found = s
+		}
+	}
+	return found, onlyOne(set, names)
+}
+
+// Validate checks what can be checked without asking a provider. An unknown place is an error that lists near names.
+func (c *IntensityConfig) Validate() error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+	}
+	s, err := c.source()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if c.Value.HasValue() {
+		if _, err := parseRate(*c.Value.Get(), signal.Intensities); err != nil {
+			wrong("value", "%w", err)
+		}
+	}
+	if c.Grid != "" {
+		if _, err := grid.Lookup(c.Grid); err != nil {
+			wrong("grid", "%w", err)
+		}
+	}
+	if c.MaxAge < 0 {
+		wrong("max_age", "must not be negative, is %v", c.MaxAge)
+	}
+	if c.Accounting != "" && c.Accounting != location && c.Accounting != market {
+		wrong("accounting", "must be one of %s, %s, is %q", location, market, c.Accounting)
+	}
+	if c.Signal != "" && c.Signal != average && c.Signal != marginal {
+		wrong("signal", "must be one of %s, %s, is %q", average, marginal, c.Signal)
+	}
+	if err == nil && s.basis != "" {
+		if c.Accounting != "" && c.Accounting != location {
+			wrong("accounting", "must not be %s: %s tells the intensity of the location", c.Accounting, s.name)
+		}
+		if c.Signal != "" && c.Signal != s.basis {
+			wrong("signal", "must not be %s: %s tells the %s intensity", c.Signal, s.name, s.basis)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// open opens the carbon intensity. It does not wait for a provider.
+func (c *IntensityConfig) open(ctx context.Context, host component.Host, set component.TelemetrySettings) (*source, error) {
+	s, err := c.source()
+	if err != nil {
+		return nil, fmt.Errorf("intensity: %w", err)
+	}
+	opened, err := s.open(c, &opening{Context: ctx, host: host, set: set, maxAge: c.MaxAge, in: signal.Intensities, unit: signal.PerKWh})
+	if err != nil {
+		return nil, fmt.Errorf("intensity::%s: %w", s.name, err)
+	}
+	opened.accounting = cmp.Or(c.Accounting, location)
+	opened.basis = cmp.Or(c.Signal, s.basis, average)
+	set.Logger.Info("Carbon intensity selected", zap.String("provider", opened.provider), zap.String("region", opened.region),
+		zap.String("accounting", opened.accounting), zap.String("signal", opened.basis))
+	return opened, nil
+}
+
+// openNumber opens a number of the configuration.
+func openNumber(value float64, o *opening) (*source, error) {
+	rate, err := parseRate(value, o.in)
+	return &source{Signal: signal.Constant(rate), provider: "number", currency: o.currency}, err
+}
+
+// openGrid opens a place of the table, and tells of which year its mean is.
+func openGrid(place string, o *opening) (*source, error) {
+	p, err := grid.Lookup(place)
+	if err != nil {
+		return nil, err
+	}
+	year := "unknown"
+	if p.Year != 0 {
+		year = fmt.Sprint(p.Year)
+	}
+	o.set.Logger.Info("Carbon intensity is a yearly mean", zap.String("region", p.ID), zap.String("name", p.Name),
+		zap.Float64("g_per_kWh", float64(p.Rate)/1e6), zap.String("year", year))
+	return &source{Signal: signal.Constant(p.Rate), provider: "grid", region: p.ID}, nil
+}
