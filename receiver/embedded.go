@@ -91,6 +91,7 @@ func (c *Config) showContainer() {
 	c.ResourceAttributes.ContainerID.Enabled = true
 	c.Attribution.Scope = ScopeNode
 	c.Attribution.Exclude = ExcludeConfig{}
+	c.Names.From = nil
 }
 
 // Start opens the meters and takes the baseline.

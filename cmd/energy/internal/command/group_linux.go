@@ -160,5 +160,5 @@ func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reap()
-	return g.counter.close()
+	return errors.Join(g.counter.close(), g.tree.dir.Close())
 }

@@ -185,6 +185,9 @@ func (g *Group) Leftover() ([]Left, error) {
 
 // reap waits for adopted orphans that ended, so that their times count and their numbers are free.
 func (g *Group) reap() {
+	if !g.started {
+		return
+	}
 	for _, pid := range g.tree.childrenOf(os.Getpid()) {
 		if !g.children[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it may run yet

@@ -6,20 +6,21 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // processTree tells who is whose child.
 type processTree struct {
 	proc procfs.FS
-	dir  string // of proc
+	dir  *kernfs.Dir // of proc
+	buf  []byte
 	// scan reports whether the kernel does not list a process's children (CONFIG_PROC_CHILDREN), so that the parents of all
 	// processes are read.
 	scan     bool
@@ -32,9 +33,8 @@ func newProcessTree(root string) (*processTree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &processTree{proc: proc, dir: dir}
-	_, err = os.Stat(filepath.Join(dir, "thread-self", "children"))
-	t.scan = err != nil
+	t := &processTree{proc: proc, dir: kernfs.New(dir), buf: make([]byte, 4096)}
+	t.scan = !t.dir.Has("thread-self/children")
 	return t, t.refresh()
 }
 
@@ -65,23 +65,30 @@ func (t *processTree) childrenOf(pid int) (children []int) {
 	if t.scan {
 		return t.children[pid]
 	}
-	tasks := filepath.Join(t.dir, strconv.Itoa(pid), "task")
-	threads, err := os.ReadDir(tasks)
-	if err != nil {
-		return nil
-	}
-	for _, thread := range threads {
-		list, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "children"))
-		if err != nil {
-			continue
-		}
-		for field := range bytes.FieldsSeq(list) {
+	var lists []string
+	_ = t.dir.EachOf(int32(pid), "task", func(thread []byte) bool {
+		lists = append(lists, "task/"+string(thread)+"/children")
+		return true
+	}) // it may have ended
+	for _, name := range lists {
+		for field := range bytes.FieldsSeq(t.read(pid, name)) {
 			if child, err := strconv.Atoi(string(field)); err == nil {
 				children = append(children, child)
 			}
 		}
 	}
 	return children
+}
+
+// read returns a file of a process, nil if it cannot be read. It is valid until the next call.
+func (t *processTree) read(pid int, name string) []byte {
+	for {
+		b, err := t.dir.ReadOf(int32(pid), name, t.buf)
+		if err != nil || len(b) < len(t.buf) {
+			return b
+		}
+		t.buf = make([]byte, 2*len(t.buf))
+	}
 }
 
 func (t *processTree) stat(pid int) (procfs.ProcStat, error) {
@@ -94,6 +101,5 @@ func (t *processTree) stat(pid int) (procfs.ProcStat, error) {
 
 // ignoresSIGCHLD reports whether a process is known to ignore SIGCHLD.
 func (t *processTree) ignoresSIGCHLD(pid int) bool {
-	status, err := os.ReadFile(filepath.Join(t.dir, strconv.Itoa(pid), "status"))
-	return err == nil && cpu.IgnoresSIGCHLD(status)
+	return cpu.IgnoresSIGCHLD(t.read(pid, "status"))
 }
