@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package receiverconfig
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
+)
+
+// write returns the path of a file.
+func write(t *testing.T, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+	return file
+}
+
+func TestTheReceiversConfigurationIsFound(t *testing.T) {
+	for name, c := range map[string]struct{ content, id string }{
+		"a collector's":        {"receivers: {otlp: {}, energy: {zones: [dram]}}\nservice: {}\n", ""},
+		"a collector's, named": {"receivers: {energy/host: {zones: [dram]}}\n", ""},
+		"one of several":       {"receivers: {energy/host: {zones: [dram]}, energy: {}}\n", "energy/host"},
+		"the section":          {"zones: [dram]\n", ""},
+		"the section, named":   {"energy: {zones: [dram]}\n", ""},
+		"the environment's":    {"zones: [\"${env:RECEIVERCONFIG_ZONE}\"]\n", ""},
+		"the default scheme's": {"zones: [\"${RECEIVERCONFIG_ZONE}\"]\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("RECEIVERCONFIG_ZONE", "dram")
+			cfg, without, err := Load(t.Context(), write(t, c.content), c.id)
+			require.NoError(t, err)
+			assert.Empty(t, without)
+			assert.Equal(t, []power.Kind{power.DRAM}, cfg.Zones)
+			assert.Equal(t, energyreceiver.DefaultConfig().RootPath, cfg.RootPath, "the rest are the defaults")
+		})
+	}
+}
+
+func TestAConfigurationThatCannotBeTaken(t *testing.T) {
+	for want, c := range map[string]struct{ content, id string }{
+		"there is no energy receiver":      {"receivers: {otlp: {}}\n", ""},
+		"name one of energy/a, energy/b":   {"receivers: {energy/a: {}, energy/b: {}}\n", ""},
+		`there is no receiver "energy/c"`:  {"receivers: {energy/a: {}}\n", "energy/c"},
+		"zones: must name at least one of": {"zones: []\n", ""},
+		"nonsense":                         {"nonsense: 1\n", ""},
+		"cannot be used as a Conf":         {"- 1\n", ""},
+		`scheme "vault" is not supported`:  {"zones: [\"${vault:x}\"]\n", ""},
+	} {
+		t.Run(want, func(t *testing.T) {
+			_, _, err := Load(t.Context(), write(t, c.content), c.id)
+			require.ErrorContains(t, err, want)
+			assert.ErrorContains(t, err, "config.yaml: ")
+		})
+	}
+	_, _, err := Load(t.Context(), "/no/such/file", "")
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestWhatNeedsAnExtensionIsLeftOut(t *testing.T) {
+	cfg, without, err := Load(t.Context(), write(t, "gpu: {extensions: [nvml]}\nattribution: {storage: file_storage, split: learned}\n"), "")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"gpu::extensions", "attribution::storage"}, without)
+	assert.Empty(t, cfg.GPU.Extensions)
+	assert.Nil(t, cfg.Attribution.Storage)
+}
+
+func TestShortFormsOfAModel(t *testing.T) {
+	file := write(t, "{}")
+	for value, want := range map[string]energyreceiver.ModelConfig{
+		"auto": {Auto: true}, "35-120": {IdlePower: 35, MaxPower: 120}, "0-9.5": {MaxPower: 9.5}, file: {File: file},
+	} {
+		got, err := Model(value)
+		require.NoError(t, err, value)
+		assert.Equal(t, configoptional.Some(want), got, value)
+	}
+	for value, want := range map[string]string{"": "is none of", "120": "is none of", "a-b": "is none of", "120-35": "max_power", "0-0": "max_power"} {
+		_, err := Model(value)
+		assert.ErrorContains(t, err, want, value)
+	}
+}

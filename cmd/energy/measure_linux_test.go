@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// measured runs energy measure and returns its exit status, standard output and standard error.
+func measured(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	o, err := parseMeasureFlags(args, io.Discard)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	open := func(name string) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	o.Stdout, o.Stderr = open("stdout"), open("stderr")
+	out, errs := o.Stdout, o.Stderr
+	status = o.run(t.Context())
+	read := func(f *os.File) string {
+		content, err := os.ReadFile(f.Name())
+		require.NoError(t, err)
+		return string(content)
+	}
+	return status, read(out), read(errs)
+}
+
+// model is a machine of 10 to 50 W.
+const tenToFifty = "10-50"
+
+func TestTheExitStatusOfMeasure(t *testing.T) {
+	busy := "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; "
+	for name, c := range map[string]struct {
+		args   []string
+		status int
+		stderr string
+	}{
+		"the command's":         {[]string{"-q", "sh", "-c", "exit 7"}, 7, ""},
+		"a signal":              {[]string{"-q", "sh", "-c", "kill -TERM $$"}, 143, ""},
+		"not found":             {[]string{"-q", "no-such-program"}, 127, "no-such-program: command not found"},
+		"not executable":        {[]string{"-q", "/etc"}, 126, "/etc: command cannot be executed"},
+		"below the limit":       {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e6", "true"}, 0, ""},
+		"above the limit":       {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-6", "sh", "-c", busy}, 124, "more than the 0.00 mJ of -max-joules"},
+		"failed and above it":   {[]string{"-q", "-model", tenToFifty, "-max-joules", "1e-6", "sh", "-c", busy + "exit 5"}, 5, "more than"},
+		"no such config":        {[]string{"-config", "/no/such/file", "true"}, 125, "/no/such/file: no such file"},
+		"no such model":         {[]string{"-model", "/no/such/file", "true"}, 125, "-model: "},
+		"no such directory":     {[]string{"-o", "/no/such/directory/file", "true"}, 125, "no such file"},
+		"a model beyond reason": {[]string{"-model", "50-10", "true"}, 125, "max_power"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, stdout, stderr := measured(t, c.args...)
+			assert.Equal(t, c.status, status, stderr)
+			assert.Empty(t, stdout)
+			if c.stderr == "" {
+				assert.Empty(t, stderr)
+			} else {
+				assert.Contains(t, stderr, c.stderr)
+			}
+		})
+	}
+}
+
+func TestTheCommandsOutputIsItsOwn(t *testing.T) {
+	status, stdout, stderr := measured(t, "-model", tenToFifty, "sh", "-c", "echo out; echo err >&2")
+	assert.Zero(t, status)
+	assert.Equal(t, "out\n", stdout)
+	assert.True(t, strings.HasPrefix(stderr, "err\n\nCommand   sh -c"), stderr)
+	assert.Contains(t, stderr, "package             modeled")
+}
+
+func TestStandardOutputHasTheResultAlone(t *testing.T) {
+	_, stdout, stderr := measured(t, "-json", "-o", "-", "-model", tenToFifty, "echo", "hello")
+	assert.Equal(t, "hello\n", stderr)
+	var document map[string]any
+	require.NoError(t, json.Unmarshal([]byte(stdout), &document))
+	assert.Equal(t, []any{"echo", "hello"}, document["command"])
+}
+
+func TestAFileHasTheResult(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "result.csv")
+	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("an earlier result\n"), 1000), 0o600))
+	status, _, _ := measured(t, "-o", file, "no-such-program")
+	assert.Equal(t, 127, status)
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Len(t, before, 18_000, "an earlier result stays until there is a new one")
+
+	_, stdout, stderr := measured(t, "-csv", "-o", file, "-model", tenToFifty, "true")
+	assert.Empty(t, stdout+stderr)
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	rows, err := csv.NewReader(bytes.NewReader(content)).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	assert.Equal(t, []string{"", "package", "modeled", "true"}, rows[1][:4])
+}
+
+func TestAConfigurationIsTaken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "collector.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`
+receivers:
+  otlp: {protocols: {grpc: {}}}
+  energy:
+    meter: model
+    model: {idle_power: "${env:MEASURE_TEST_IDLE}", max_power: 50, zone: platform}
+    zones: [platform]
+    gpu: {extensions: [nvml]}
+exporters: {debug: {}}
+service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporters: [debug]}}}
+`), 0o600))
+	t.Setenv("MEASURE_TEST_IDLE", "10")
+	status, _, stderr := measured(t, "-config", file, "true")
+	assert.Zero(t, status)
+	assert.Contains(t, stderr, "platform            modeled")
+	assert.Contains(t, stderr, "gpu::extensions is left out")
+}
+
+func TestMeasureFlagsThatAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"-interval", "1ms", "true"}, {"-baseline", "-1s", "true"}, {"-wait", "-1s", "true"}, {"-max-joules", "-1", "true"},
+		{"-max-joules", "NaN", "true"}, {"-max-joules", "1e30", "true"}, {"-json", "-csv", "true"}, {"-receiver", "energy", "true"}, {"-nonsense"},
+	} {
+		var usage bytes.Buffer
+		_, err := parseMeasureFlags(args, &usage)
+		require.Error(t, err, args)
+		assert.NotEmpty(t, usage.String(), args)
+		assert.Equal(t, exitFailed, measureCommand(args), args)
+	}
+	assert.Zero(t, measureCommand([]string{"-h"}))
+}
+
+func TestFlagsAfterTheCommandAreItsOwn(t *testing.T) {
+	o, err := parseMeasureFlags([]string{"-q", "--", "make", "-q", "--json"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"make", "-q", "--json"}, o.Command)
+	assert.False(t, o.json)
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+func modeledHost(c *Config) {
+	c.Meter, c.Model = MeterModel, configoptional.Some(ModelConfig{IdlePower: 10, MaxPower: 50})
+}
+
+func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {
+	measured := claims.Kind{Zone: power.Package, Source: power.Measured}
+	for name, c := range map[string]struct {
+		edit  func(*Config)
+		known map[claims.Kind]float64
+		idle  float64 // of 10 s in which half of the CPU time was used, and 100 J
+	}{
+		"of a model":                        {modeledHost, map[claims.Kind]float64{}, 100},
+		"of a model, which nobody asks for": {modeledHost, nil, -1},
+		"of a sensor":                       {func(*Config) {}, map[claims.Kind]float64{measured: 3}, 30},
+		"of a sensor, unknown":              {func(*Config) {}, map[claims.Kind]float64{}, 50},
+		"as configured": {func(c *Config) {
+			c.Attribution.Split, c.Zones = SplitFixed, []power.Kind{power.Package}
+			c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 1}
+		}, map[claims.Kind]float64{measured: 3}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t, c.edit)
+			n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+			n.s.staticPower = c.known
+			n.start()
+			half := int64(n.host.CPUs) * 500 // ticks
+			n.run(100*joule, map[int]int64{10: half})
+
+			idle, active := n.one("system.energy", "energy.state=idle").value, n.one("system.energy", "energy.state=active").value
+			if c.idle < 0 { // by utilization
+				assert.InDelta(t, idle, active, 1e-3)
+				return
+			}
+			assert.InDelta(t, c.idle, idle, 1e-3)
+		})
+	}
+}
+
+func TestReportedEnergyHasNoStaticPower(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.PowercapPath = "/energy" })
+	n.s.staticPower = map[claims.Kind]float64{}
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Source: power.Reported}}}
+		return power.NewSet(power.Member{Name: string(MeterHypervisor), Meter: m}), nil
+	}
+	n.start()
+	for range 3 {
+		n.run(0, nil)
+	}
+	assert.InDelta(t, 300, n.one("system.energy", "energy.state=active").value, 1e-6)
+	assert.Zero(t, n.one("system.energy", "energy.state=idle").value)
+}
+
+// answering is a meter that answers when it is told to.
+type answering struct {
+	kind   power.Kind
+	source power.Source
+	listed bool
+	at     time.Time
+	zone   *power.Zone
+}
+
+func (a *answering) Read(context.Context, power.Sample) ([]power.Reading, error) {
+	if !a.listed {
+		return nil, nil
+	}
+	if a.zone == nil {
+		a.zone = &power.Zone{ID: string(a.kind), Kind: a.kind, Source: a.source}
+	}
+	return []power.Reading{{Zone: a.zone, At: a.at, Total: units.Joule}}, nil
+}
+
+func (*answering) Close() error { return nil }
+
+func TestMetersAreWaitedForWhoseEnergyWouldBeAttributed(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		sensor, rapl answering
+		meter        MeterKind // of the sensor
+		waits        bool
+	}{
+		"nothing has answered":                   {meter: MeterIPMI, waits: true},
+		"RAPL has":                               {meter: MeterIPMI, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
+		"RAPL has, and not what is configured":   {meter: MeterHTTP, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}, waits: true},
+		"only a model has":                       {meter: MeterIPMI, rapl: answering{kind: power.Package, source: power.Modeled, listed: true, at: now}, waits: true},
+		"a zone is listed, and not read":         {meter: MeterIPMI, sensor: answering{kind: power.Platform, source: power.Measured, listed: true}, waits: true},
+		"the whole machine's meter has answered": {meter: MeterHTTP, sensor: answering{kind: power.Platform, source: power.Measured, listed: true, at: now}, rapl: answering{kind: power.Package, source: power.Measured, listed: true, at: now}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+				return power.NewSet(power.Member{Name: string(c.meter), Meter: &c.sensor}, power.Member{Name: string(MeterPowercap), Meter: &c.rapl}), nil
+			}
+			n.start()
+			e := &Embedded{scraper: n.s}
+			assert.Equal(t, c.waits, e.Waits())
+			for _, r := range e.Attributed() {
+				assert.Contains(t, n.s.meters.attributed(), r.Zone.Kind)
+			}
+		})
+	}
+}
