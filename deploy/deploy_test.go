@@ -82,7 +82,7 @@ func TestHelmValuesMatchTheManifest(t *testing.T) {
 	}
 	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])
 	assert.Equal(t, at(t, container, "resources"), values["resources"])
-	ofTheNode := []string{"proc", "sys-bus", "sys-class", "sys-devices", "sys-fs-cgroup"}
+	ofTheNode := []string{"proc", "sys-bus", "sys-class", "sys-devices", "sys-fs-cgroup", "var-log-pods", "var-log-containers"}
 	assert.Equal(t, named(t, at(t, pod, "volumes"), ofTheNode...), values["extraVolumes"])
 	assert.Equal(t, named(t, at(t, container, "volumeMounts"), ofTheNode...), values["extraVolumeMounts"])
 	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "K8S_POD_IP", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])

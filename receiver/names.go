@@ -58,6 +58,9 @@ func (c *Config) openNames() (*workload.Names, *workload.PodLogs) {
 
 // logNames logs where names can be read.
 func (s *energyScraper) logNames() {
+	if s.container != "" {
+		return // nothing has names
+	}
 	o := s.cfg.nameOptions()
 	readable, denied := o.Readable()
 	if len(readable)+len(denied) == 0 {

@@ -56,8 +56,6 @@ receivers:
       container.cpu.time: {enabled: true}
 `
 
-const collectorConfig = receiverConfig + fileExporter
-
 const fileExporter = `
 exporters:
   file:
@@ -69,10 +67,15 @@ service:
     metrics: {receivers: [energy], exporters: [file]}
 `
 
-// startCollector starts a collector with a CPU time source, and returns when it has its baseline.
-func startCollector(t *testing.T, source string) *collector {
+// startCollector starts a collector with a CPU time source and further settings of the receiver, and returns when it has its
+// baseline.
+func startCollector(t *testing.T, source string, settings ...string) *collector {
 	t.Helper()
-	return runCollector(t, source, strings.ReplaceAll(collectorConfig, "SOURCE", source))
+	config := strings.ReplaceAll(receiverConfig, "SOURCE", source)
+	for _, setting := range settings {
+		config += "    " + setting + "\n"
+	}
+	return runCollector(t, source, config+fileExporter)
 }
 
 // runCollector starts a collector with a configuration whose exporter writes to OUT, and returns when it has its baseline. Its

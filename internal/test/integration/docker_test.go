@@ -27,8 +27,8 @@ import (
 
 // docker is a daemon that the test has started.
 type docker struct {
-	client, socket string
-	http           http.Client
+	client, socket, data string
+	http                 http.Client
 }
 
 // dockerContainer is a container of the test and the CPU time that its counters show, in seconds.
@@ -50,7 +50,7 @@ func TestDockerContainers(t *testing.T) {
 	need(t)
 	d := startDocker(t)
 	d.importLoad(t)
-	collectors, bpfLacks := startCollectors(t)
+	collectors, bpfLacks := startCollectors(t, "names: {directories: {docker: "+d.data+"}}")
 
 	containers := []*dockerContainer{
 		{name: "alone", load: "burn 40 4"},
@@ -96,6 +96,7 @@ func TestDockerContainers(t *testing.T) {
 			}
 			requireSameRate(t, emissions, members)
 			testPods(t, emissions, containers)
+			testContainerNames(t, emissions, containers)
 		})
 	}
 }
@@ -134,6 +135,24 @@ func testPods(t *testing.T, emissions []emission, containers []*dockerContainer)
 	}
 }
 
+// testContainerNames checks that every figure of a container has the name and the image that Docker knows, from the first one on.
+func testContainerNames(t *testing.T, emissions []emission, containers []*dockerContainer) {
+	t.Helper()
+	named := map[string]bool{}
+	for _, e := range emissions {
+		for _, p := range e {
+			i := slices.IndexFunc(containers, func(c *dockerContainer) bool { return c.id == p.attributes["container.id"] })
+			if i < 0 || !strings.HasPrefix(p.metric, "container.") {
+				continue
+			}
+			require.Equal(t, containers[i].name, p.attributes["container.name"], "%s %v", p.metric, p.attributes)
+			require.Equal(t, "load", p.attributes["container.image.name"], "%s %v", p.metric, p.attributes)
+			named[containers[i].name] = true
+		}
+	}
+	assert.Len(t, named, len(containers))
+}
+
 // startDocker starts a daemon that uses neither the network nor the state of another daemon. The daemon, its mounts and
 // its cgroups are removed at the end of the test. Where there is none, the test is skipped.
 func startDocker(t *testing.T) *docker {
@@ -155,7 +174,7 @@ func tryDocker(t *testing.T) (_ *docker, lacks string) {
 	}
 	dir, err := os.MkdirTemp("", "docker-") // short, as the path of a socket is limited
 	require.NoError(t, err)
-	d := &docker{client: client, socket: filepath.Join(dir, "socket")}
+	d := &docker{client: client, socket: filepath.Join(dir, "socket"), data: filepath.Join(dir, "data")}
 	before := cgroupDirs(t)
 	t.Cleanup(func() {
 		removeCgroups(t, before)
@@ -167,7 +186,7 @@ func tryDocker(t *testing.T) (_ *docker, lacks string) {
 	}}
 	t.Cleanup(d.http.CloseIdleConnections)
 	log := filepath.Join(cache(t), "dockerd.log")
-	ended := startDaemon(t, exec.Command(daemon, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+	ended := startDaemon(t, exec.Command(daemon, "--data-root", d.data, "--exec-root", filepath.Join(dir, "exec"),
 		"-H", "unix://"+d.socket, "--pidfile", filepath.Join(dir, "pid"), "--iptables=false", "--ip6tables=false", "--bridge=none"), log)
 	eventually(t, "dockerd answers", func() bool {
 		select {

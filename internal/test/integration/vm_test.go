@@ -154,10 +154,14 @@ func testMachines(t *testing.T, collectors map[string]*collector, bpfLacks strin
 	}
 }
 
-// startCollectors starts a collector for each CPU time source. If BPF is unavailable bpfLacks is the reason.
-func startCollectors(t *testing.T) (all map[string]*collector, bpfLacks string) {
+// startCollectors starts a collector for each CPU time source, with further settings of the receiver. If BPF is unavailable
+// bpfLacks is the reason.
+func startCollectors(t *testing.T, settings ...string) (all map[string]*collector, bpfLacks string) {
 	t.Helper()
-	all = map[string]*collector{"procfs": startCollector(t, "procfs"), "bpf": startCollector(t, "bpf")}
+	all = map[string]*collector{}
+	for _, source := range []string{"procfs", "bpf"} {
+		all[source] = startCollector(t, source, settings...)
+	}
 	if all["bpf"].hasEnded() {
 		bpfLacks = lastLine(all["bpf"].log)
 		delete(all, "bpf")
