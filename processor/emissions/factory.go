@@ -27,7 +27,8 @@ func createDefaultConfig() component.Config {
 		Intensity:            configoptional.Default(defaultIntensity()),
 		Price:                configoptional.Default(defaultPrice()),
 		PUE:                  1,
-		MaxSeries:            20_000,
+		Embodied:             configoptional.Default(EmbodiedConfig{Share: 1}),
+		MaxSeries:            50_000,
 		ForgetAfter:          time.Hour,
 	}
 }
