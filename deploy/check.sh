@@ -25,6 +25,7 @@ lacks() { echo "skipped  $1: lacks $2"; }
 
 # The environment variables that the manifests set.
 export K8S_NODE_NAME=node K8S_POD_IP=127.0.0.1 OTLP_ENDPOINT=localhost:4317 KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=6443
+export GRID=FRA
 
 # kubectl and promtool, where `make integration-k8s` and `make integration` have built them
 PATH=$PATH:$PWD/build/integration/kubernetes/bin:$PWD/build/integration/prometheus
@@ -33,6 +34,10 @@ for config in config.yaml deploy/systemd/config.yaml deploy/docker/config.yaml d
 	checks "$config, by the collector" build/otelcol-energy validate --config "$config"
 done
 
+checks "deploy/prometheus/emissions.yaml, by the collector" \
+	build/otelcol-energy validate --config deploy/prometheus/collector.yaml --config deploy/prometheus/emissions.yaml
+checks "deploy/prometheus/emissions.yaml is refused without a place" bash -c '! GRID= build/otelcol-energy validate \
+	--config deploy/prometheus/collector.yaml --config deploy/prometheus/emissions.yaml'
 checks "deploy/kubernetes/config.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kubernetes/config.yaml
 checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \

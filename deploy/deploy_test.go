@@ -131,6 +131,13 @@ func TestNVIDIAConfigurationKeepsTheExtensionsOfTheOtherNodes(t *testing.T) {
 	}
 }
 
+func TestEmissionsFollowTheProcessorsOfTheCollector(t *testing.T) {
+	processors := func(path string) []string {
+		return strs(t, at(t, documents(t, path)[0], "service", "pipelines", "metrics", "processors"))
+	}
+	assert.Equal(t, append(processors("prometheus/collector.yaml"), "emissions"), processors("prometheus/emissions.yaml"))
+}
+
 func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
 	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
 	for _, volume := range at(t, pod, "volumes").([]any) {
@@ -173,7 +180,7 @@ func TestShippedPipelinesAcknowledgeAfterDelivery(t *testing.T) {
 	for path, config := range shippedConfigs(t) {
 		for _, processor := range strs(t, at(t, config, "service", "pipelines", "metrics", "processors")) {
 			kind, _, _ := strings.Cut(processor, "/")
-			assert.Contains(t, []string{"memory_limiter", "k8s_attributes", "resource", "filter", "transform"}, kind, path)
+			assert.Contains(t, []string{"memory_limiter", "k8s_attributes", "resource", "filter", "transform", "emissions"}, kind, path)
 		}
 		for name, exporter := range at(t, config, "exporters").(map[string]any) {
 			if strings.HasPrefix(name, "otlp_") {
