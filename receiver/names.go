@@ -68,7 +68,7 @@ func (s *energyScraper) logNames() {
 	}
 	fields := []zap.Field{zap.Any("from", readable)}
 	if len(denied) > 0 {
-		fields = append(fields, zap.Any("not permitted", denied))
+		fields = append(fields, zap.Any("unreadable", denied))
 	}
 	s.set.Logger.Info("Names of containers selected", fields...)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -369,6 +370,22 @@ func TestAllProcessesOfAContainerHaveTheSameNames(t *testing.T) {
 	i.end(10)
 	i.end(11)
 	assert.Same(t, names, i.id.PlaceShortLived(path).Names, "its last children")
+}
+
+func TestAScanWithoutNewContainersAllocatesNothing(t *testing.T) {
+	h := newNameHost(t, NamesDocker)
+	var in []*Placement
+	for i := range 100 {
+		in = append(in, alone(fmt.Sprintf("%064x", i), "docker"))
+		h.of(in[i])
+	}
+	running := func(string) bool { return true }
+	assert.Zero(t, allocs.Count(100, func() {
+		h.begin(h.now.Add(time.Second), running)
+		for _, p := range in {
+			h.of(p)
+		}
+	}))
 }
 
 func FuzzParseLogLink(f *testing.F) {
