@@ -75,6 +75,9 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		Args: []string{"/usr/bin/qemu-system-x86_64", "-name", "vm7", "-uuid", "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}}
 	h.Processes[40] = &hostsim.Process{Parent: 2, Comm: "kworker/0:1", Kernel: true}
 	h.Processes[50] = &hostsim.Process{Parent: 1, Comm: "solve", Exe: "/usr/bin/solve", Args: []string{"solve"}, Cgroup: "0::" + slurmStep}
+	podLogs(t, n, "shop_web_"+uidA)
+	n.logLink(idA)
+	n.named("var/lib/docker/containers/"+idB+"/config.v2.json", `{"Name":"/job","Config":{"Image":"job:1"}}`)
 	n.s.readCPUs = func(string) ([]cpu.CPU, error) {
 		return []cpu.CPU{{Number: 0, Vendor: "GenuineIntel", Model: "A CPU", Package: "0", Core: "0"}, {Number: 1}}, nil
 	}
