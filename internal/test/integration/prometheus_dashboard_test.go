@@ -220,6 +220,7 @@ func (p *prometheusServer) testAlerts(t *testing.T) {
 		"EnergySensorFails":       {"node-5"},
 		"EnergyIsUnattributed":    {"node-3"},
 		"GPUEnergyIsUnattributed": {"node-3"},
+		"EnergyHasNoEmissions":    {"node-3"},
 	}
 	got := map[string][]string{}
 	eventually(t, "alerts are pending", func() bool {

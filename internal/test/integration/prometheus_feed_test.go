@@ -388,6 +388,11 @@ func (n *simulatedNode) telemetry(o *otlpMetrics) {
 	count("otelcol_process_cpu_seconds", "s", 0.09*wave)
 	o.add(to, "otelcol_process_memory_rss", "By", false, 92e6+4e6*wave)
 	o.add(to, "otelcol_process_uptime", "s", false, o.at.Sub(o.begin).Seconds())
+	unaccounted := 0.0
+	if n.source == "modeled" { // whose provider does not answer
+		unaccounted = 500
+	}
+	count("otelcol_processor_emissions_unaccounted_energy", "J", unaccounted, "processor", "emissions", "quantity", "emissions")
 	telemetry := func(name string) string { return "otelcol_receiver_energy_" + name }
 	gauge := func(name, unit string, value float64, attributes ...string) {
 		o.add(to, telemetry(name), unit, false, value, append(attributes, "receiver", "energy")...)
