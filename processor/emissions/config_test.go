@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emissions
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+)
+
+// loadExample returns the processors of testdata/config.yaml.
+func loadExample(t *testing.T) map[string]*confmap.Conf {
+	t.Helper()
+	all, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+	require.NoError(t, err)
+	processors := map[string]*confmap.Conf{}
+	for id := range all.ToStringMap() {
+		processors[id], err = all.Sub(id)
+		require.NoError(t, err)
+	}
+	return processors
+}
+
+func TestExampleConfigurationIsValid(t *testing.T) {
+	for id, conf := range loadExample(t) {
+		cfg := createDefaultConfig().(*Config)
+		require.NoError(t, conf.Unmarshal(cfg), id)
+		require.NoError(t, confmap.Validate(cfg), id)
+	}
+}
+
+func TestWrongSettingsAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"pue: 1.2":                                                              "one of intensity, price and embodied must be set: there is no default",
+		"{intensity: 1, pue: 0.9}":                                              "pue: must be from 1 to 10, is 0.9",
+		"{intensity: 1, pue: 11}":                                               "pue: must be from 1 to 10, is 11",
+		"{intensity: 1, pue: .nan}":                                             "pue: must be from 1 to 10, is NaN",
+		"{intensity: 1, max_series: 0}":                                         "max_series: must be from 1 to 10000000, is 0",
+		"{intensity: 1, forget_after: 1s}":                                      "forget_after: must be at least 1m0s, is 1s",
+		"embodied: {lifespan: 35040h}":                                          "total: must be above 0 g and at most 1e+12 g, is 0",
+		"embodied: {total: 1}":                                                  "lifespan: must be from 1h0m0s to 876000h0m0s, is 0s",
+		"embodied: {total: 1, lifespan: 1h, share: 2}":                          "share: must be above 0 and at most 1, is 2",
+		"embodied: {total: -1, lifespan: 1h}":                                   "total: must be above 0 g and at most 1e+12 g, is -1",
+		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}":        "invalid keys: electricity.joules",
+		"{intensity: 1, price: {value: 1, currency: EUR}, currency: EUR, p: 1}": "invalid keys: currency, p",
+	} {
+		_, err := load(t, text)
+		assert.ErrorContains(t, err, want, text)
+	}
+	cfg, err := load(t, "embodied: {total: 1, lifespan: 1h}")
+	require.NoError(t, err)
+	assert.InDelta(t, 1, cfg.Embodied.Get().Share, 0, "the whole machine by default")
+}
+
+func TestSchemaAcceptsTheExamples(t *testing.T) {
+	schema, err := readSchema(t).Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	require.NoError(t, err)
+	for id, conf := range loadExample(t) {
+		assert.NoError(t, schema.Validate(conf.ToStringMap()), id)
+	}
+	for name, settings := range map[string]map[string]any{
+		"misspelled":            {"intensities": 1},
+		"misspelled inside":     {"intensity": map[string]any{"values": 1}},
+		"misspelled in a list":  {"price": map[string]any{"currency": "EUR", "tariff": map[string]any{"time_zone": "UTC", "times": []any{map[string]any{"at": 1}}}}},
+		"no such value":         {"intensity": map[string]any{"value": 1, "accounting": "both"}},
+		"no currency":           {"price": map[string]any{"value": 1}},
+		"not a duration":        {"forget_after": "soon"},
+		"no such metric":        {"metrics": map[string]any{"electricity.joules": map[string]any{"enabled": true}}},
+		"an address is missing": {"intensity": map[string]any{"prometheus": map[string]any{"query": "up"}}},
+	} {
+		assert.Error(t, schema.Validate(settings), name)
+	}
+}
+
+func TestSchemaAndExampleHaveEverySetting(t *testing.T) {
+	want := settings(reflect.TypeFor[Config](), "")
+	schema := readSchema(t)
+	got := map[string]bool{}
+	schemaSettings(schema, schema, "", got)
+	for path := range got {
+		assert.Contains(t, want, path, "of the schema")
+	}
+	used := map[string]bool{}
+	for _, conf := range loadExample(t) {
+		usedSettings(conf.ToStringMap(), "", used)
+	}
+	for _, path := range want {
+		assert.True(t, got[path], "%s is missing in the schema", path)
+		assert.True(t, used[path], "%s is missing in testdata/config.yaml", path)
+	}
+}
+
+func TestSchemaHasTheDefaults(t *testing.T) {
+	schema := readSchema(t)
+	cfg := createDefaultConfig().(*Config)
+	for name, want := range map[string]any{
+		"pue": cfg.PUE, "max_series": float64(cfg.MaxSeries), "forget_after": cfg.ForgetAfter,
+	} {
+		var got any
+		require.NoError(t, json.Unmarshal(schema.Properties[name].Default, &got))
+		if text, ok := got.(string); ok {
+			var err error
+			got, err = time.ParseDuration(text)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, want, got, name)
+	}
+}
+
+func readSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	text, err := os.ReadFile("config.schema.json")
+	require.NoError(t, err)
+	schema := new(jsonschema.Schema)
+	require.NoError(t, json.Unmarshal(text, schema))
+	return schema
+}
+
+// settings returns the settings of a struct and of the structs in it, but not those of the collector.
+func settings(of reflect.Type, path string) (all []string) {
+	for field := range of.Fields() {
+		name, flags, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
+		switch ours := !strings.HasPrefix(field.Type.PkgPath(), "go.opentelemetry.io/collector/config/") || strings.HasPrefix(field.Type.Name(), "Optional["); {
+		case !field.IsExported() || name == "-" || !ours:
+		case strings.Contains(flags, "squash"):
+			all = append(all, settings(field.Type, path)...)
+		default:
+			all = append(all, path+name)
+			if inner := structIn(field.Type); inner != nil && !strings.HasPrefix(name, "electricity.") && name != "host.embodied.emissions" {
+				all = append(all, settings(inner, path+name+"::")...)
+			}
+		}
+	}
+	return all
+}
+
+// structIn returns the struct that a setting is, that it may be, or of which it is a list. It returns nil if there is none.
+func structIn(t reflect.Type) reflect.Type {
+	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
+		t = get.Type.Out(0).Elem()
+	}
+	if t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Struct {
+		return t
+	}
+	return nil
+}
+
+// schemaSettings notes the settings of a schema, but not those of clients.
+func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]bool) {
+	if def, ok := strings.CutPrefix(s.Ref, "#/$defs/"); ok && def != "metric" && def != "duration" {
+		s = root.Defs[def]
+	}
+	for _, or := range s.OneOf {
+		schemaSettings(root, or, path, all)
+	}
+	if s.Items != nil {
+		schemaSettings(root, s.Items, path, all)
+	}
+	for name, property := range s.Properties {
+		if name == "token" || name == "password" { // their type is the collector's
+			continue
+		}
+		all[path+name] = true
+		schemaSettings(root, property, path+name+"::", all)
+	}
+}
+
+// usedSettings notes the settings of a configuration.
+func usedSettings(value any, path string, all map[string]bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, v := range value {
+			all[path+name] = true
+			usedSettings(v, path+name+"::", all)
+		}
+	case []any:
+		for _, v := range value {
+			usedSettings(v, path, all)
+		}
+	}
+}
