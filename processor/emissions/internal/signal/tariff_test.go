@@ -129,13 +129,14 @@ func TestATariffIsWhatTheClockShows(t *testing.T) {
 }
 
 func TestATariffMustCoverTheWeekOnce(t *testing.T) {
+	workdays := []time.Weekday{time.Monday, time.Tuesday, time.Wednesday, time.Thursday, time.Friday, time.Saturday}
 	_, err := NewTariff(time.UTC, []Times{{From: 6 * 60, Until: 22 * 60, Rate: 1}}, nil)
 	assert.EqualError(t, err, "no price for Sunday 00:00, and none for all other times")
 	_, err = NewTariff(time.UTC, []Times{
 		{From: 22 * 60, Until: 6 * 60, Rate: 1}, {From: 5 * 60, Until: 7 * 60, Days: []time.Weekday{time.Tuesday}, Rate: 2},
 	}, new(Rate))
 	assert.EqualError(t, err, "1: Tuesday 05:00 has a price already")
-	s, err := NewTariff(time.UTC, []Times{{From: 0, Until: 1440, Rate: 5}}, nil)
+	s, err := NewTariff(time.UTC, []Times{{From: 0, Until: 0, Days: []time.Weekday{time.Sunday}, Rate: 5}, {From: 0, Until: 1440, Days: workdays, Rate: 5}}, nil)
 	assert.NoError(t, err)
 	m, ok := s.Mean(at(0), at(60*24*30))
 	assert.True(t, ok)

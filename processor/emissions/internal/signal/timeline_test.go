@@ -154,6 +154,25 @@ func TestAnAnswerKeepsWhatWasKnownBeforeIt(t *testing.T) {
 	assert.Equal(t, "unknown", tell(line, 8, 9))
 }
 
+func TestAForecastThatIsWithdrawnHoldsFromThen(t *testing.T) {
+	line := NewTimeline(5 * time.Minute)
+	put(t, line, 0, period(0, 60, 100))
+	assert.Equal(t, "100", tell(line, 0, 30))
+	put(t, line, 30, period(0, 10, 1), period(50, 60, 2))
+	assert.Equal(t, "100 stale", tell(line, 30, 35))
+	assert.Equal(t, "unknown", tell(line, 35, 36))
+	assert.Equal(t, "2", tell(line, 50, 60))
+}
+
+func TestWhatHoldsForLongIsOneSpan(t *testing.T) {
+	line := NewTimeline(100 * time.Minute)
+	for now := 10.0; now < 100; now++ {
+		put(t, line, now, period(0, 10, 100))
+		assert.Equal(t, "100 stale", tell(line, now, now+1))
+	}
+	assert.Len(t, line.spans, 2)
+}
+
 func TestWhatEndedLongAgoIsDropped(t *testing.T) {
 	line := NewTimeline(time.Hour)
 	for day := range 10 {
