@@ -49,7 +49,7 @@ func runCommand(t *testing.T, args ...string) *Result {
 	cfg := energyreceiver.DefaultConfig()
 	cfg.Meter = energyreceiver.MeterModel
 	cfg.Model = configoptional.Some(energyreceiver.ModelConfig{IdlePower: 40, MaxPower: 120, Shape: "linear"})
-	r, err := Run(t.Context(), Options{Command: args, Config: cfg, Interval: time.Second})
+	r, err := Run(t.Context(), Options{Command: args, Config: cfg, Interval: time.Minute})
 	require.NoError(t, err)
 	left, err := os.ReadDir(os.TempDir())
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestAMarkThatWaitsAtTheEndIsRefused(t *testing.T) {
 func TestACommandRunsWhereNoSocketCanBeMade(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(shortDir(t), "missing"))
 	cfg := energyreceiver.DefaultConfig()
-	r, err := Run(t.Context(), Options{Command: []string{"true"}, Config: cfg, Interval: time.Second})
+	r, err := Run(t.Context(), Options{Command: []string{"true"}, Config: cfg, Interval: time.Minute})
 	require.NoError(t, err)
 	assert.Contains(t, strings.Join(r.Notes, "\n"), "Phases cannot be marked")
 }

@@ -77,7 +77,7 @@ func (n *Notes) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		rejected, _, _ := strings.Cut(fmt.Sprint(said["rejected"]), "; ")
 		delete(said, "rejected")
 		n.set(e.Message, fmt.Sprintf("%s%s; rejected: %s (docs/permissions.md)", e.Message, listed(said), rejected))
-	case warned:
+	case warned, said["gpus"] != nil: // GPUs that are not read
 		n.set(e.Message, e.Message+listed(said))
 	}
 	return nil
