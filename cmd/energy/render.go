@@ -114,7 +114,10 @@ func (w *workloads) processes(s *snapshot, sums check) {
 		w.row(live[i], "other", "", "too small or short-lived to be reported one by one")
 	}
 	if sums.ended > 0 || ended > 0 {
-		note := fmt.Sprintf("%d that ended lately", ended)
+		note := "what has ended"
+		if ended > 0 { // whose series the exporter still has
+			note = fmt.Sprintf("%d that ended lately", ended)
+		}
 		if sums.earlier > 0 {
 			note += fmt.Sprintf(", and %s before this table", joules(sums.earlier))
 		}
