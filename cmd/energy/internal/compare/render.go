@@ -20,13 +20,14 @@ func (c *Command) writeTable(b *strings.Builder, title string) {
 	} else {
 		row(b, title, "MEAN", "± 95 %", "DEVIATION", "MIN", "MAX")
 	}
+	var overlapped string
 	added := 0
 	for _, z := range c.Zones {
 		name := z.Name
-		if z.Besides != "" {
-			name += " (not added)"
-		} else {
+		if z.Besides == "" {
 			added++
+		} else {
+			name, overlapped = "("+name+")", z.Besides
 		}
 		z.Energy.row(b, name, joules)
 	}
@@ -40,6 +41,9 @@ func (c *Command) writeTable(b *strings.Builder, title string) {
 	}
 	c.Wall.row(b, "time", seconds)
 	c.CPU.row(b, "CPU time", seconds)
+	if overlapped != "" {
+		fmt.Fprintf(b, "Zones in parentheses overlap with %s, and are not added\n", overlapped)
+	}
 	for i, p := range c.Phases {
 		if i == 0 {
 			fmt.Fprintln(b)
