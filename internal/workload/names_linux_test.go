@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Opening a pipe would wait for somebody who writes to it.
+func TestAPipeInPlaceOfAFileNamesNothing(t *testing.T) {
+	h := newNameHost(t)
+	path := "var/lib/docker/containers/" + hexA + "/config.v2.json"
+	h.mkdir(filepath.Dir(path))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(h.root, path), 0o600))
+	assert.Equal(t, units.Names{}, *h.of(alone(hexA, "docker")))
+}
