@@ -247,6 +247,7 @@ func (n *Names) readLogs(c *named) (awaited bool) {
 		n.listLogs()
 	}
 	if l, ok := n.logs[c.id]; ok {
+		n.options.Pods.learn(c.pod, l.podName, n.now)
 		c.fill(&units.Names{Namespace: l.namespace, Pod: l.name, KubernetesContainer: l.container})
 	}
 	return !n.noLogs

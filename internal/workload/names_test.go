@@ -209,6 +209,23 @@ func TestANameThatComesLateIsAwaitedForAShortTime(t *testing.T) {
 	assert.Same(t, never, h.of(inPod(hexB, "containerd")))
 }
 
+// The container that holds a pod's namespaces starts first, and has no log.
+func TestAContainersLogNamesItsPodToo(t *testing.T) {
+	h := newNameHost(t, NamesKubelet)
+	h.mkdir("var/log/containers")
+	h.scan(time.Second)
+	sandbox := h.of(inPod(hexB, "containerd"))
+	assert.Equal(t, units.Names{Pending: true}, *sandbox)
+	h.link("app", hexA)
+	h.scan(time.Second)
+	h.of(inPod(hexA, "containerd"))
+	h.scan(time.Second)
+	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web", Pending: true}, *sandbox)
+	h.scan(2 * forgetPods)
+	h.options.Pods.list(h.now)
+	assert.Empty(t, h.options.Pods.known)
+}
+
 func TestNothingIsAwaitedThatCannotCome(t *testing.T) {
 	h := newNameHost(t)
 	assert.False(t, h.of(inPod(hexA, "containerd")).Pending, "there is no directory of logs")

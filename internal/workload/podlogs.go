@@ -89,31 +89,43 @@ func (p *PodLogs) list(now time.Time) {
 	} else {
 		p.note(dirs, now)
 	}
+	maps.DeleteFunc(p.known, func(_ string, n podName) bool { return !n.missed.IsZero() && now.Sub(n.missed) >= forgetPods })
 	maps.DeleteFunc(p.asked, func(_ string, since time.Time) bool {
 		return now.Sub(since) >= forgetPods && (p.failed == nil || len(p.asked) > maxAsked)
 	})
 }
 
-// note notes the pods that have these directories, and forgets those that have had none for long enough.
+// note notes the pods that have these directories, and since when others have none.
 func (p *PodLogs) note(dirs []string, now time.Time) {
 	there := map[string]bool{}
 	for _, dir := range dirs {
 		if name, uid, ok := parsePodLogs(dir); ok {
 			there[uid] = true
-			p.known[uid] = name
-			if _, asked := p.asked[uid]; asked {
-				delete(p.asked, uid)
-				p.found = true
-			}
+			p.set(uid, name)
 		}
 	}
-	maps.DeleteFunc(p.known, func(uid string, n podName) bool {
+	for uid, n := range p.known {
 		if !there[uid] && n.missed.IsZero() {
 			n.missed = now
 			p.known[uid] = n
 		}
-		return !there[uid] && now.Sub(n.missed) >= forgetPods
-	})
+	}
+}
+
+// learn notes the name of a pod of which the directory is not known, as its containers' logs tell it.
+func (p *PodLogs) learn(uid string, name podName, now time.Time) {
+	if _, ok := p.known[uid]; !ok {
+		name.missed = now
+		p.set(uid, name)
+	}
+}
+
+func (p *PodLogs) set(uid string, name podName) {
+	p.known[uid] = name
+	if _, asked := p.asked[uid]; asked {
+		delete(p.asked, uid)
+		p.found = true
+	}
 }
 
 // maxListed bounds how many entries of a directory are read.
