@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
@@ -30,8 +29,8 @@ func list(words []string) string {
 func (r *run) explain() {
 	r.explainZones()
 	r.explainBaseline()
-	if r.group.Method() == command.ChildTimes {
-		r.note("No cgroup could be made, so CPU time is that of the descendants: those of a process that ignores SIGCHLD are not counted")
+	if err := r.group.Lost(); err != nil {
+		r.note("CPU time and energy are too low: %v", err)
 	}
 	r.result.Notes = r.notes.Lines()
 }
