@@ -74,9 +74,9 @@ type phases struct {
 	read    time.Time     // of the last reading or mark; zero before the baseline
 	tried   time.Time     // when a window was measured last, or could not be
 	took    time.Duration // to measure it
-	busy    units.CPUTime // the node's at the last reading
+	node    cpu.Node      // the last that is known
 
-	// CPUs and GPUs are divided by time until it is known how busy they were.
+	// cpus and gpus have the time of which it is not known yet how busy CPUs and GPUs were. Their busy time is divided by it.
 	cpus, gpus phase.Share
 	kinds      []phaseShares // by the ledger's kinds
 }
@@ -194,7 +194,7 @@ func (p *phases) start(l *ledger, m *claims.Measurement) {
 	for i := range p.kinds {
 		p.kinds[i].gpu = l.kinds[i].Zone == power.GPU
 	}
-	p.read, p.busy = m.ReadAt, m.Node.Busy
+	p.read, p.node = m.ReadAt, m.Node
 	if p.current == "" {
 		p.begin(phase.None, m.Stamp)
 	}
@@ -207,8 +207,8 @@ func (p *phases) readNode(at time.Time, node cpu.Node, known bool) {
 	if !known || p.read.IsZero() {
 		return
 	}
-	p.cpus.Divide(uint64(units.Advance(p.busy, node.Busy)), func(name string, busy uint64) { p.use(false, name, busy) })
-	p.busy = node.Busy
+	p.use(false, units.Advance(p.node.Busy, node.Busy), units.Advance(p.node.Total, node.Total))
+	p.node = node
 }
 
 // advance adds the time until now to the current phase. It does nothing before the baseline, and where no phases are configured.
@@ -228,13 +228,23 @@ func (p *phases) advance(now time.Time) {
 	}
 }
 
-// use adds the busy time of a phase, of GPUs or of CPUs.
-func (p *phases) use(gpu bool, name string, busy uint64) {
-	for i := range p.kinds {
-		if p.kinds[i].gpu == gpu {
-			p.kinds[i].active.Use(name, busy)
-		}
+// use divides the busy time of the CPUs, or of the GPUs, among the phases since it was last known. It is not known where total is 0.
+func (p *phases) use(gpu bool, busy, total units.CPUTime) {
+	times := &p.cpus
+	if gpu {
+		times = &p.gpus
 	}
+	if total == 0 {
+		return
+	}
+	times.Divide(uint64(busy), func(name string, busy uint64) {
+		for i := range p.kinds {
+			if p.kinds[i].gpu == gpu {
+				p.kinds[i].active.Use(name, busy)
+			}
+		}
+	})
+	times.Forget()
 }
 
 // observe divides what the ledger grew by since the last window.
@@ -242,21 +252,22 @@ func (p *phases) observe(l *ledger) {
 	if p.config == nil {
 		return
 	}
-	p.gpus.Divide(l.busyGPUs(), func(name string, busy uint64) { p.use(true, name, busy) })
+	busy, total := l.timeOfGPUs()
+	p.use(true, busy, total)
 	kinds := &l.Engine.Ledger().Kinds
 	for i := range p.kinds {
-		p.kinds[i].divide(&kinds[i], p.current, func(name string) *emit.PhaseEnergy { return p.energy(name, i) })
+		p.kinds[i].divide(&kinds[i], l.hasTold(i), p.current, func(name string) *emit.PhaseEnergy { return p.energy(name, i) })
 	}
 }
 
-// divide divides what a kind grew by, if it did. of returns what a phase has of the kind.
-func (k *phaseShares) divide(kind *attribution.Kind, current string, of func(name string) *emit.PhaseEnergy) {
+// divide divides what a kind grew by. told reports whether nothing of it is still to come. of returns what a phase has of the kind.
+func (k *phaseShares) divide(kind *attribution.Kind, told bool, current string, of func(name string) *emit.PhaseEnergy) {
 	active, idle := kind.Active-k.divided.Active, kind.Idle-k.divided.Idle
 	k.divided = emit.PhaseEnergy{Active: kind.Active, Idle: kind.Idle}
 	k.active.Use(current, 0)
 	k.active.Divide(uint64(active), func(name string, part uint64) { of(name).Active += units.Energy(part) })
 	k.idle.Divide(uint64(idle), func(name string, part uint64) { of(name).Idle += units.Energy(part) })
-	if active+idle > 0 || !kind.Present || kind.Ended { // a kind that has ended has no energy of what is used meanwhile
+	if told || active+idle > 0 {
 		k.active.Forget()
 		k.idle.Forget()
 	}
@@ -271,13 +282,26 @@ func (p *phases) energy(name string, kind int) *emit.PhaseEnergy {
 	return &of.Energy[kind]
 }
 
-// busyGPUs returns how long the GPUs were busy in the last window, together, as far as that is known.
-func (l *ledger) busyGPUs() (busy uint64) {
+// timeOfGPUs returns how long the GPUs were busy in the last window, together, and busy or idle. total is 0 where neither is known.
+func (l *ledger) timeOfGPUs() (busy, total units.CPUTime) {
 	domains := l.Interval().Domains
 	for i, domain := range l.Domains() {
 		if domain.IsGPU() && i < len(domains) {
-			busy = units.AddSaturating(busy, uint64(domains[i].Busy))
+			busy = units.AddSaturating(busy, domains[i].Busy)
+			total = units.AddSaturating(total, domains[i].Total)
 		}
 	}
-	return busy
+	return busy, total
+}
+
+// hasTold reports whether the ledger has all energy of a kind: each zone that goes on was read in the last window, and nothing is
+// pending.
+func (l *ledger) hasTold(kind int) bool {
+	ledger, known := l.Engine.Ledger(), l.Zones()
+	for i := range ledger.Zones {
+		if z := &ledger.Zones[i]; z.Present && !z.Ended && z.Unread > 0 && (claims.Kind{Zone: known[i].Kind, Source: known[i].Source}) == l.kinds[kind] {
+			return false
+		}
+	}
+	return ledger.Pending(kind) == 0
 }

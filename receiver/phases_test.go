@@ -20,7 +20,9 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
 )
 
 // newPhasesNode returns a node that takes marks from a socket.
@@ -260,4 +262,59 @@ func TestPhasesThatAreConfiguredWrong(t *testing.T) {
 		assert.ErrorContains(t, c.Validate(), why)
 	}
 	assert.NoError(t, (&PhasesConfig{File: "/s", Max: 1}).Validate())
+}
+
+// busyCard is a graphics card that was busy for so many seconds of the last ten.
+type busyCard struct{ seconds units.CPUTime }
+
+func (c *busyCard) Read(time.Time, *cpu.Table) ([]gpu.Usage, error) {
+	return []gpu.Usage{{Domain: cardZone.Domain, Busy: c.seconds * units.Second, Total: 10 * units.Second}}, nil
+}
+
+func (*busyCard) Close() error { return nil }
+
+func TestEnergyOfGPUsIsDividedByHowBusyTheyWere(t *testing.T) {
+	n, socket := newPhasesNode(t)
+	m, card := &slowMeter{reading: power.Reading{Zone: &cardZone}}, &busyCard{}
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(MeterHwmon), Meter: m}), nil
+	}
+	n.s.gpus.sources = append(n.s.gpus.sources, card)
+	n.start()
+	n.spend(10*time.Second, 0, 1)
+	send(t, socket, "begin train")
+	card.seconds = 10
+	n.spend(10*time.Second, 0, 0)
+	send(t, socket, "begin infer")
+	card.seconds = 5
+	n.spend(10*time.Second, 0, 0.5)
+	n.scrape() // the meter has news: 300 J of 30 s, in which the card was busy for 15 s
+	for name, want := range map[string]float64{"none": 0, "train": 100, "infer": 50} {
+		active, idle := n.phaseEnergy(name)
+		assert.InDelta(t, want, active, 1e-5, name)
+		assert.InDelta(t, 50, idle, 1e-5, name)
+	}
+}
+
+func TestWhatIsUsedWhileAZoneIsGoneHasNoneOfItsEnergy(t *testing.T) {
+	n, socket := newPhasesNode(t)
+	zone := n.host.Zones["intel-rapl:0"]
+	n.start()
+	n.spend(10*time.Second, 10, 1)
+	n.scrape()
+	delete(n.host.Zones, "intel-rapl:0")
+	send(t, socket, "begin without")
+	for range 2 {
+		n.host.Run(time.Hour, map[int]int64{10: 360_000})
+		n.scrape()
+	}
+	n.host.Zones["intel-rapl:0"] = zone
+	require.NoError(t, n.host.Render())
+	send(t, socket, "begin with")
+	n.scrape()
+	n.spend(10*time.Second, 10, 1)
+	n.scrape()
+	active, _ := n.phaseEnergy("with")
+	assert.InDelta(t, 10, active, 1e-6)
+	assert.InDelta(t, n.sum("system.energy", nil), n.sum("system.phase.energy", nil), 1e-6)
 }
