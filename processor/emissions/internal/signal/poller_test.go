@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,14 +26,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fake is a provider that a test answers for.
 type fake struct {
 	answer func(n int) (Answer, error)
-	asked  []time.Duration // when, since the test began
 	began  time.Time
 	closed bool
 	hangs  bool
+
+	mu    sync.Mutex
+	asked []time.Duration // when, since the test began
+}
+
+// times returns when it was asked.
+func (f *fake) times() []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.asked)
 }
 
 func (f *fake) Ask(ctx context.Context) (Answer, error) {
+	f.mu.Lock()
 	f.asked = append(f.asked, time.Since(f.began))
+	n := len(f.asked)
+	f.mu.Unlock()
 	if f.hangs {
 		<-ctx.Done()
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -39,7 +53,7 @@ func (f *fake) Ask(ctx context.Context) (Answer, error) {
 		}
 		return Answer{}, ctx.Err()
 	}
-	return f.answer(len(f.asked))
+	return f.answer(n)
 }
 
 func (f *fake) Close() error {
@@ -91,8 +105,8 @@ func TestAProviderIsAskedWhenItMayHaveSomethingNew(t *testing.T) {
 		assert.Equal(t, "1", now(p))
 		assert.Equal(t, State{Condition: OK, Known: true}, p.State())
 		pass(24 * time.Hour)
-		require.Len(t, f.asked, 25)
-		for hour, at := range f.asked[1:] {
+		require.Len(t, f.times(), 25)
+		for hour, at := range f.times()[1:] {
 			late := at - time.Duration(hour+1)*time.Hour
 			assert.True(t, 0 <= late && late <= time.Minute, "%v", at)
 		}
@@ -115,8 +129,9 @@ func TestAProviderThatFailsIsAskedLessAndLessOften(t *testing.T) {
 		pass(2 * time.Hour)
 		assert.Equal(t, "unknown", now(p), "two hours after the period")
 		assert.False(t, p.State().Known)
-		for i := 8; i < len(f.asked); i++ {
-			assert.InDelta(t, 15.5, (f.asked[i] - f.asked[i-1]).Minutes(), 0.51)
+		asked := f.times()
+		for i := 8; i < len(asked); i++ {
+			assert.InDelta(t, 15.5, (asked[i] - asked[i-1]).Minutes(), 0.51)
 		}
 		pass(5 * time.Hour)
 		assert.Equal(t, State{Condition: OK, Known: true}, p.State())
@@ -134,9 +149,9 @@ func TestAProviderIsNotAskedBeforeItWantsToBe(t *testing.T) {
 			return Answer{}, &fetch.StatusError{Code: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {header}}}
 		}, func(_ *Poller, f *fake) {
 			pass(least - time.Second)
-			assert.Len(t, f.asked, 1, header)
+			assert.Len(t, f.times(), 1, header)
 			pass(min(least/10, time.Minute) + 2*time.Second)
-			assert.Contains(t, []int{2, 3}, len(f.asked), header)
+			assert.Contains(t, []int{2, 3}, len(f.times()), header)
 		})
 	}
 }
@@ -215,7 +230,7 @@ func TestWhatIsUnchangedIsAsGoodAsItWas(t *testing.T) {
 			return answer, nil
 		}, func(p *Poller, f *fake) {
 			pass(30 * time.Minute)
-			assert.Greater(t, len(f.asked), 2)
+			assert.Greater(t, len(f.times()), 2)
 			if bad {
 				assert.Equal(t, State{Condition: Failing, Err: ErrOverlap}, p.State())
 			} else {

@@ -117,16 +117,16 @@ func halves(from string, actual bool) []any {
 	begin, _ := time.Parse("2006-01-02T15:04Z", from)
 	var data []any
 	for i := range 48 {
-		at := begin.Add(time.Duration(i) * halfHour)
+		at := begin.Add(time.Duration(i) * settlementPeriod)
 		intensity := map[string]any{"forecast": 180 + i, "index": "moderate"}
 		if actual {
 			intensity["actual"] = nil
-			if at.Add(halfHour).Before(time.Now()) {
+			if at.Add(settlementPeriod).Before(time.Now()) {
 				intensity["actual"] = 150
 			}
 		}
 		data = append(data, map[string]any{
-			"from": at.Format("2006-01-02T15:04Z"), "to": at.Add(halfHour).Format("2006-01-02T15:04Z"), "intensity": intensity,
+			"from": at.Format("2006-01-02T15:04Z"), "to": at.Add(settlementPeriod).Format("2006-01-02T15:04Z"), "intensity": intensity,
 		})
 	}
 	return data

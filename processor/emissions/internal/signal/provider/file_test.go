@@ -89,7 +89,7 @@ func TestBadFilesAreErrors(t *testing.T) {
 		"<html></html>":               `column "<html></html>" is not one of from, until, value, currency, estimated`,
 		"from,until\n":                `there is no column "value"`,
 		"from,value,value\n":          `column "value" is not one of`,
-		"from,value,untill\n":         `column "untill" is not one of`,
+		"from,value,end\n":            `column "end" is not one of`,
 		"from,value\n" + from + ",56": "the last period has no until",
 		"from,value\n" + from:         "wrong number of fields",
 		"from,value\n29.3.2026,56":    "line 2: from: must be a time such as",

@@ -193,7 +193,7 @@ func TestEveryProviderBearsABadServer(t *testing.T) {
 			w.Header().Set("Retry-After", "17")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}, "the server answered 429 Too Many Requests"},
-		"broken":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "oh", 500) }, "the server answered 500 Internal Server Error"},
+		"broken":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "oh", http.StatusInternalServerError) }, "the server answered 500 Internal Server Error"},
 		"not there": {http.NotFound, "the server answered 404 Not Found"},
 		"a page": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("<html><body>Sign in</body></html>"))

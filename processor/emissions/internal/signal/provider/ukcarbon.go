@@ -21,8 +21,8 @@ const UKCarbonIntensityEndpoint = "https://api.carbonintensity.org.uk"
 // MaxUKRegion is the highest number of a region.
 const MaxUKRegion = 17
 
-// halfHour is the length of the provider's periods.
-const halfHour = 30 * time.Minute
+// settlementPeriod is the length of the periods of the British electricity market.
+const settlementPeriod = 30 * time.Minute
 
 // UKCarbonIntensity tells the average carbon intensity of Great Britain, or of one of its regions, by the half hour: from an hour ago
 // to a day ahead. Regions have forecasts only.
@@ -39,8 +39,8 @@ func NewUKCarbonIntensity(at Server, region int) (*UKCarbonIntensity, error) {
 
 // Ask implements signal.Provider.
 func (u *UKCarbonIntensity) Ask(ctx context.Context) (signal.Answer, error) {
-	this := time.Now().UTC().Truncate(halfHour)
-	path := "/intensity/" + this.Add(-2*halfHour).Format("2006-01-02T15:04Z") + "/fw24h"
+	this := time.Now().UTC().Truncate(settlementPeriod)
+	path := "/intensity/" + this.Add(-2*settlementPeriod).Format("2006-01-02T15:04Z") + "/fw24h"
 	if u.region != 0 {
 		path = "/regional" + path + "/regionid/" + strconv.Itoa(u.region)
 	}
@@ -53,7 +53,7 @@ func (u *UKCarbonIntensity) Ask(ctx context.Context) (signal.Answer, error) {
 		return signal.Answer{}, err
 	}
 	periods, err := parseUKCarbonIntensity(body, u.region)
-	return signal.Answer{Periods: periods, Next: this.Add(halfHour + time.Minute)}, err
+	return signal.Answer{Periods: periods, Next: this.Add(settlementPeriod + time.Minute)}, err
 }
 
 // ukPeriod is an element of data.
@@ -110,7 +110,7 @@ func (u *ukPeriod) parse() (p signal.Period, err error) {
 	if p.Until, err = parseTime(u.To); err != nil {
 		return p, err
 	}
-	if p.Until.Sub(p.From) != halfHour {
+	if p.Until.Sub(p.From) != settlementPeriod {
 		return p, errors.New("the answer has a period that is not half an hour")
 	}
 	value, name := u.Intensity.Actual, "actual"
