@@ -165,12 +165,12 @@ func TestEmissionsAndCostAreBesideTheEnergy(t *testing.T) {
 		assert.NotEmpty(t, m.Description())
 	}
 	e, c := got["process.emissions"][0], got["process.cost"][0]
-	assert.Equal(t, 1.5, e.DoubleValue())
-	assert.Equal(t, 0.0015, c.DoubleValue())
+	assert.InDelta(t, 1.5, e.DoubleValue(), 0)
+	assert.InDelta(t, 0.0015, c.DoubleValue(), 0)
 	assert.Equal(t, map[string]any{"energy.zone": "package", "emissions.accounting": "location", "emissions.signal": "marginal"}, e.Attributes().AsRaw())
 	assert.Equal(t, map[string]any{"energy.zone": "package", "cost.currency": "EUR"}, c.Attributes().AsRaw())
 	assert.Equal(t, []time.Time{began, seconds(10)}, []time.Time{e.StartTimestamp().AsTime(), e.Timestamp().AsTime()})
-	assert.Equal(t, 10_000.0, got["process.energy"][0].DoubleValue(), "the energy is as it was")
+	assert.InDelta(t, 10_000.0, got["process.energy"][0].DoubleValue(), 0, "the energy is as it was")
 }
 
 func TestNamesOfMetrics(t *testing.T) {
@@ -195,21 +195,21 @@ func TestGaugesTellTheRatesInAResourceOfTheirOwn(t *testing.T) {
 	scope := md.ResourceMetrics().At(1).ScopeMetrics().At(0).Scope()
 	assert.Equal(t, metadata.ScopeName, scope.Name())
 	intensity := got["electricity.carbon_intensity"][0]
-	assert.Equal(t, 360.0, intensity.DoubleValue())
+	assert.InDelta(t, 360.0, intensity.DoubleValue(), 0)
 	assert.Equal(t, seconds(10), intensity.Timestamp().AsTime())
 	assert.Equal(t, map[string]any{
 		"emissions.accounting": "location", "emissions.signal": "marginal", "signal.provider": "fake", "signal.region": "XX",
 		"signal.estimated": false, "signal.stale": false,
 	}, intensity.Attributes().AsRaw())
-	assert.Equal(t, 0.36, got["electricity.price"][0].DoubleValue())
-	assert.Equal(t, 1.5, got["electricity.pue"][0].DoubleValue())
+	assert.InDelta(t, 0.36, got["electricity.price"][0].DoubleValue(), 0)
+	assert.InDelta(t, 1.5, got["electricity.pue"][0].DoubleValue(), 0)
 
 	assert.NotContains(t, p.pass(energy(seconds(10), 1)), "electricity.pue", "once for each time")
 	p.intensity.mean.Stale = true
 	got = p.pass(energy(seconds(20), 1))
 	require.Len(t, got["electricity.carbon_intensity"], 2)
 	assert.True(t, got["electricity.carbon_intensity"][0].Flags().NoRecordedValue(), "the series that was not stale has ended")
-	assert.Equal(t, 360.0, got["electricity.carbon_intensity"][1].DoubleValue())
+	assert.InDelta(t, 360.0, got["electricity.carbon_intensity"][1].DoubleValue(), 0)
 	p.intensity.unknown = true
 	got = p.pass(energy(seconds(30), 1))
 	require.Len(t, got["electricity.carbon_intensity"], 1)
@@ -273,7 +273,7 @@ func TestIntegersAndExemplars(t *testing.T) {
 		p.Exemplars().AppendEmpty().SetIntValue(3)
 	})
 	got := p.pass(md)
-	assert.Equal(t, 1.0, got["process.emissions"][0].DoubleValue())
+	assert.InDelta(t, 1.0, got["process.emissions"][0].DoubleValue(), 0)
 	assert.Equal(t, 1, got["process.energy"][0].Exemplars().Len())
 	assert.Zero(t, got["process.emissions"][0].Exemplars().Len())
 }
@@ -290,7 +290,7 @@ func TestAPointWithoutAValueEndsEmissionsToo(t *testing.T) {
 	assert.True(t, got["process.emissions"][0].Flags().NoRecordedValue())
 	assert.True(t, got["process.cost"][0].Flags().NoRecordedValue())
 	got = p.pass(energy(seconds(30), 20_000))
-	assert.Equal(t, 2.0, got["process.emissions"][0].DoubleValue())
+	assert.InDelta(t, 2.0, got["process.emissions"][0].DoubleValue(), 0)
 }
 
 func TestABatchThatComesAgainIsAnsweredTheSame(t *testing.T) {
@@ -298,11 +298,11 @@ func TestABatchThatComesAgainIsAnsweredTheSame(t *testing.T) {
 	p.pass(energy(seconds(10), 10_000))
 	first := p.pass(energy(seconds(20), 30_000))["process.emissions"][0]
 	again := p.pass(energy(seconds(20), 30_000))["process.emissions"][0]
-	assert.Equal(t, first.DoubleValue(), again.DoubleValue())
+	assert.InDelta(t, first.DoubleValue(), again.DoubleValue(), 0)
 	assert.Equal(t, first.StartTimestamp(), again.StartTimestamp())
 	assert.NotContains(t, p.pass(energy(seconds(15), 20_000)), "process.emissions", "an older one")
 	assert.Equal(t, map[string]int64{"out_of_order": 1}, p.skipped())
-	assert.Equal(t, 4.0, p.pass(energy(seconds(30), 40_000))["process.emissions"][0].DoubleValue())
+	assert.InDelta(t, 4.0, p.pass(energy(seconds(30), 40_000))["process.emissions"][0].DoubleValue(), 0)
 }
 
 func TestAttributesOfASeriesMayComeInAnyOrder(t *testing.T) {
@@ -315,7 +315,7 @@ func TestAttributesOfASeriesMayComeInAnyOrder(t *testing.T) {
 		}
 	}
 	p.pass(energy(seconds(10), 10_000, order("a", "b")))
-	assert.Equal(t, 2.0, p.pass(energy(seconds(20), 20_000, order("b", "a")))["process.emissions"][0].DoubleValue())
+	assert.InDelta(t, 2.0, p.pass(energy(seconds(20), 20_000, order("b", "a")))["process.emissions"][0].DoubleValue(), 0)
 	assert.Equal(t, 1, p.accounts.Len())
 	p.pass(energy(seconds(20), 20_000, order("a", "c")))
 	assert.Equal(t, 2, p.accounts.Len())
@@ -373,7 +373,7 @@ func TestNegativePricesReduceTheCost(t *testing.T) {
 	p := newTestProcessor(t)
 	p.pass(energy(seconds(10), 10_000))
 	p.price.mean.Rate = -0.72e6
-	assert.Equal(t, 0.001-0.002, p.pass(energy(seconds(20), 20_000))["process.cost"][0].DoubleValue())
+	assert.InDelta(t, 0.001-0.002, p.pass(energy(seconds(20), 20_000))["process.cost"][0].DoubleValue(), 0)
 }
 
 func TestTooManySeriesPassWithoutEmissions(t *testing.T) {
@@ -388,8 +388,8 @@ func TestTooManySeriesPassWithoutEmissions(t *testing.T) {
 	p.pass(energy(seconds(120), 1, other)) // after which the first series is forgotten
 	assert.Zero(t, p.accounts.Len())
 	assert.Equal(t, 1, p.logs.FilterMessage("Emissions recovered").Len())
-	assert.Equal(t, 0.0, p.pass(energy(seconds(130), 1000, other))["other.emissions"][0].DoubleValue(), "its past is not known")
-	assert.Equal(t, 0.1, p.pass(energy(seconds(140), 2000, other))["other.emissions"][0].DoubleValue())
+	assert.InDelta(t, 0.0, p.pass(energy(seconds(130), 1000, other))["other.emissions"][0].DoubleValue(), 0, "its past is not known")
+	assert.InDelta(t, 0.1, p.pass(energy(seconds(140), 2000, other))["other.emissions"][0].DoubleValue(), 0)
 }
 
 func withEmbodied(c *Config) {
@@ -408,12 +408,12 @@ func TestEmbodiedEmissionsGrowWithTimeForEachMachine(t *testing.T) {
 	of("b", "hw.energy", seconds(7200)).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
 	got := p.pass(md)["host.embodied.emissions"]
 	require.Len(t, got, 2)
-	assert.Equal(t, 10.0, got[0].DoubleValue())
+	assert.InDelta(t, 10.0, got[0].DoubleValue(), 0)
 	assert.Equal(t, began, got[0].StartTimestamp().AsTime())
-	assert.Equal(t, 20.0, got[1].DoubleValue())
+	assert.InDelta(t, 20.0, got[1].DoubleValue(), 0)
 	assert.NotContains(t, p.pass(energy(seconds(3600), 10)), "host.embodied.emissions", "a workload is no machine")
 	again := p.pass(of("a", "system.energy", seconds(7200)))["host.embodied.emissions"]
-	assert.Equal(t, 20.0, again[0].DoubleValue(), "though it used no energy")
+	assert.InDelta(t, 20.0, again[0].DoubleValue(), 0, "though it used no energy")
 	assert.NotContains(t, p.pass(of("a", "system.energy", seconds(5000))), "host.embodied.emissions", "out of order")
 }
 
@@ -435,7 +435,7 @@ func TestConcurrentBatchesOfSeveralMachines(t *testing.T) {
 				_, err := p.process(context.Background(), md)
 				assert.NoError(t, err)
 				got := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints().At(0).DoubleValue()
-				assert.Equal(t, float64(i), got)
+				assert.InDelta(t, float64(i), got, 0)
 			}
 		})
 	}

@@ -24,7 +24,7 @@ func (r ramp) Mean(from, until time.Time) (signal.Mean, bool) {
 }
 
 // newTestAccounts returns accounts that follow from the second 100 on, with a rate that is known from a second on.
-func newTestAccounts(t *testing.T, known uint64, edit ...func(*Options)) *Accounts {
+func newTestAccounts(known uint64, edit ...func(*Options)) *Accounts {
 	o := Options{PUE: 1, MaxSeries: 100, Since: time.Unix(100, 0)}
 	o.Signals[Emissions] = ramp{known}
 	for _, f := range edit {
@@ -48,7 +48,7 @@ func observe(t *testing.T, a *Accounts, series, start, at, energy uint64) (emiss
 }
 
 func TestEnergyHasTheRateOfItsInterval(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	emissions, from, _ := observe(t, a, 1, 105, 110, 2)
 	assert.Equal(t, int64(2*110_105), emissions)
 	assert.Equal(t, uint64(105), from)
@@ -58,7 +58,7 @@ func TestEnergyHasTheRateOfItsInterval(t *testing.T) {
 }
 
 func TestASeriesThatBeginsHasTheIntervalOfTheOthers(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	a.Open(1, 102*second)
 	observe(t, a, 1, 102, 110, 1)
 	observe(t, a, 1, 102, 120, 1)
@@ -72,7 +72,7 @@ func TestASeriesThatBeginsHasTheIntervalOfTheOthers(t *testing.T) {
 }
 
 func TestASlowMeterDoesNotChangeTheIntervalOfTheOthers(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	a.Open(1, 102*second)
 	for _, c := range []struct{ meter, others uint64 }{{107, 110}, {118, 120}} {
 		a.Begin(time.Unix(int64(c.others), 0))
@@ -91,7 +91,7 @@ func TestASlowMeterDoesNotChangeTheIntervalOfTheOthers(t *testing.T) {
 }
 
 func TestEnergyOfBeforeDoesNotCount(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	emissions, from, _ := observe(t, a, 1, 50, 110, 1000)
 	assert.Zero(t, emissions)
 	assert.Equal(t, uint64(110), from)
@@ -104,7 +104,7 @@ func TestEnergyOfBeforeDoesNotCount(t *testing.T) {
 }
 
 func TestACounterThatBeginsAnewBeginsAnotherSum(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	observe(t, a, 1, 105, 110, 5)
 	emissions, from, outcome := observe(t, a, 1, 115, 120, 7)
 	assert.Equal(t, Counted, outcome)
@@ -113,7 +113,7 @@ func TestACounterThatBeginsAnewBeginsAnotherSum(t *testing.T) {
 }
 
 func TestWhatIsInconsistentDoesNotCount(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	before, from, _ := observe(t, a, 1, 105, 110, 5)
 	emissions, since, outcome := observe(t, a, 1, 105, 120, 4)
 	assert.Equal(t, Inconsistent, outcome, "less, but the same start time")
@@ -127,7 +127,7 @@ func TestWhatIsInconsistentDoesNotCount(t *testing.T) {
 }
 
 func TestAStartTimeMayBeComputedForEachPoint(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	observe(t, a, 1, 105, 110, 5)
 	s, outcome := a.Observe(&Point{Series: 1, Origin: 1, Start: 105*second + 3_000_000, At: 120 * second, Energy: 6 * kWh})
 	assert.Equal(t, Counted, outcome)
@@ -137,7 +137,7 @@ func TestAStartTimeMayBeComputedForEachPoint(t *testing.T) {
 }
 
 func TestAPointThatComesAgainChangesNothing(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	observe(t, a, 1, 105, 110, 5)
 	once, _, _ := observe(t, a, 1, 105, 120, 6)
 	again, _, outcome := observe(t, a, 1, 105, 120, 6)
@@ -150,7 +150,7 @@ func TestAPointThatComesAgainChangesNothing(t *testing.T) {
 }
 
 func TestEnergyWithoutARateIsMissed(t *testing.T) {
-	a := newTestAccounts(t, 120)
+	a := newTestAccounts(120)
 	a.Open(1, 102*second)
 	a.Begin(time.Unix(110, 0))
 	s, _ := a.Observe(&Point{Series: 1, Origin: 1, Start: 102 * second, At: 110 * second, Energy: 5 * kWh})
@@ -167,7 +167,7 @@ func TestEnergyWithoutARateIsMissed(t *testing.T) {
 
 func TestValuesStandStillWhileThereIsNoRate(t *testing.T) {
 	gap := &gap{}
-	a := newTestAccounts(t, 0, func(o *Options) { o.Signals[Emissions] = gap })
+	a := newTestAccounts(0, func(o *Options) { o.Signals[Emissions] = gap })
 	before, from, _ := observe(t, a, 1, 105, 110, 5)
 	gap.unknown = true
 	still, since, _ := observe(t, a, 1, 105, 120, 6)
@@ -198,7 +198,7 @@ func (m *moving) Mean(_, _ time.Time) (signal.Mean, bool) {
 }
 
 func TestAnIntervalHasOneRate(t *testing.T) {
-	a := newTestAccounts(t, 0, func(o *Options) { o.Signals[Emissions] = &moving{} })
+	a := newTestAccounts(0, func(o *Options) { o.Signals[Emissions] = &moving{} })
 	a.Open(1, 102*second)
 	for series := range uint64(50) { // in batches of their own
 		emissions, _, _ := observe(t, a, series, 102, 110, 1)
@@ -211,7 +211,7 @@ func TestAnIntervalHasOneRate(t *testing.T) {
 }
 
 func TestSeriesBeyondTheLimitAreNotFollowed(t *testing.T) {
-	a := newTestAccounts(t, 0, func(o *Options) { o.MaxSeries = 2 })
+	a := newTestAccounts(0, func(o *Options) { o.MaxSeries = 2 })
 	observe(t, a, 1, 105, 110, 1)
 	observe(t, a, 2, 105, 110, 1)
 	_, _, outcome := observe(t, a, 3, 105, 110, 1)
@@ -228,7 +228,7 @@ func TestSeriesBeyondTheLimitAreNotFollowed(t *testing.T) {
 }
 
 func TestASeriesThatWasForgottenIsNotCountedTwice(t *testing.T) {
-	a := newTestAccounts(t, 0)
+	a := newTestAccounts(0)
 	observe(t, a, 1, 105, 110, 100)
 	observe(t, a, 2, 105, 110, 1)
 	observe(t, a, 2, 105, 5000, 2)
@@ -246,7 +246,7 @@ func TestASeriesThatWasForgottenIsNotCountedTwice(t *testing.T) {
 }
 
 func TestTheMemoryOfForgottenSeriesIsBounded(t *testing.T) {
-	a := newTestAccounts(t, 0, func(o *Options) { o.MaxSeries = 5 })
+	a := newTestAccounts(0, func(o *Options) { o.MaxSeries = 5 })
 	for i := range uint64(1000) {
 		observe(t, a, i, 105, 110+i, 1)
 		if i%5 == 4 {
