@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
 // sender is a machine that sends its collections at times of its own. The energy of its workloads is that of the node.
@@ -101,6 +103,32 @@ func TestMachinesAddUpBehindOneGateway(t *testing.T) {
 		assert.Greater(t, n, int64(100))
 	}
 	assert.Len(t, node, len(senders))
+}
+
+// intervals notes the intervals that are asked for.
+type intervals struct{ from, until []time.Time }
+
+// Mean implements signal.Signal.
+func (i *intervals) Mean(from, until time.Time) (signal.Mean, bool) {
+	i.from, i.until = append(i.from, from), append(i.until, until)
+	return signal.Mean{}, true
+}
+
+func TestTheFirstIntervalBeginsWithTheEarliestEnergy(t *testing.T) {
+	p := newTestProcessor(t)
+	asked := new(intervals)
+	p.emissionsProcessor.intensity.Signal = asked
+	require.NoError(t, p.start(t.Context(), p))
+	md := energy(seconds(10), 1, func(_ pmetric.Metric, p pmetric.NumberDataPoint) {
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(seconds(7)))
+	})
+	node := energy(seconds(10), 1, func(m pmetric.Metric, p pmetric.NumberDataPoint) {
+		m.SetName("system.energy")
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(seconds(2)))
+	})
+	node.ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	p.pass(md)
+	assert.Equal(t, &intervals{[]time.Time{seconds(2)}, []time.Time{seconds(10)}}, asked)
 }
 
 // passTo processes a batch and notes the emissions of each node and workload.
