@@ -137,7 +137,7 @@ func listDir(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	names, err := f.Readdirnames(maxListed)
 	if errors.Is(err, io.EOF) {
 		err = nil

@@ -92,7 +92,7 @@ func (n *Names) readCRIO(dir string, c *named) bool {
 
 // readPodman reads the list of all containers in Podman's storage, at most once in a scan. A container is in it before it starts;
 // one that is removed when it ends is in a list of its own.
-func (n *Names) readPodman(dir string, c *named) bool {
+func (n *Names) readPodman(_ string, c *named) bool {
 	if n.podman == nil {
 		n.podman = map[string]units.Names{}
 		for _, dir := range n.options.Dirs(NamesPodman) {
@@ -173,12 +173,12 @@ func (n *Names) readJSON(dir, path string, size int64, into any) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	stat, err := f.Stat()
 	if err != nil {
 		return err
