@@ -111,7 +111,7 @@ func newCgroup(h *hierarchy, root string) (*cgroup, error) {
 	removeStale(parent)
 	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), made.Add(1))
 	c := &cgroup{parent: parent, dir: filepath.Join(parent, name), named: filepath.Join(path, name), buf: make([]byte, 4096)}
-	if err := os.Mkdir(c.dir, 0o755); err != nil {
+	if err := os.Mkdir(c.dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
 	if c.held, err = os.Open(c.dir); err == nil {

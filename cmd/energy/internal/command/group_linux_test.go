@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -303,7 +302,7 @@ func TestThreadsAndDescriptorsAreNotLeft(t *testing.T) {
 	assert.LessOrEqual(t, open(), before+1, "the poller's")
 	self, err := os.ReadFile("/proc/self/cgroup")
 	require.NoError(t, err)
-	assert.False(t, strings.Contains(string(self), prefix))
+	assert.NotContains(t, string(self), prefix)
 	tasks, err := os.ReadDir("/proc/self/task")
 	require.NoError(t, err)
 	for _, task := range tasks {
