@@ -207,7 +207,7 @@ func (o *measureOptions) open() (io.WriteCloser, error) {
 		o.Stdout = o.Stderr // the command's own output does not mix with the result
 		return noClose{out}, nil
 	case o.output != "":
-		return os.OpenFile(o.output, os.O_WRONLY|os.O_CREATE, 0o644) // an earlier result stays until there is one
+		return os.OpenFile(o.output, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a result is no secret; an earlier one stays until there is one
 	case o.quiet:
 		return nil, nil
 	}
