@@ -47,8 +47,6 @@ func calibrate(args []string) error {
 func parseCalibrateFlags(args []string, usage io.Writer) (calibrateOptions, error) {
 	o := calibrateOptions{local: time.Local}
 	fs := flag.NewFlagSet("energy calibrate", flag.ContinueOnError)
-	fs.SetOutput(usage)
-	fs.Usage = func() { fmt.Fprint(usage, calibrateUsage, "Flags:\n"); fs.PrintDefaults() }
 	o.flags(fs)
 	fs.StringVar(&o.wall, "wall", "", "CSV file of a wall meter: time and watts")
 	fs.StringVar(&o.zone, "zone", "", "hw.id of the zones to fit to in place of a wall meter, separated by commas")
@@ -56,7 +54,7 @@ func parseCalibrateFlags(args []string, usage io.Writer) (calibrateOptions, erro
 	fs.DurationVar(&o.plateau, "plateau", time.Minute, "shortest stretch of steady load that counts, without what settles")
 	fs.DurationVar(&o.settle, "settle", 30*time.Second, "time left out at both ends of such a stretch; at least what the slowest meter averages over")
 	fs.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag between two meters to look for")
-	if err := fs.Parse(args); err != nil {
+	if err := parseWithUsage(fs, args, calibrateUsage, usage); err != nil {
 		return o, err
 	}
 	err := o.check(fs.Args())

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command energy shows what a collector with the energy receiver measures:
+// Command energy measures energy, and shows what a collector with the energy receiver measures:
 //
+//	energy measure [flags] -- command         what energy a command used
 //	energy top [flags]                        a table of a collector that runs already, or else of this machine
 //	energy top [flags] -- command [args...]   the same of a collector that it starts, and stops at the end
 //	energy phase begin NAME | end             begins or ends a phase of what is measured
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
 //
-// It reads what the collector serves through its Prometheus exporter. Without a collector, top has the receiver embedded.
+// measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the collector's Prometheus exporter serves.
 //
 // It is a module of its own, so that programs which import the receiver do not get its dependencies.
 package main
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -73,6 +75,21 @@ func exitCode(args []string) int {
 // reported returns a subcommand whose error is told.
 func reported(name string, run func(args []string) error) func(args []string) int {
 	return func(args []string) int { return report(name, run(args)) }
+}
+
+// parseWithUsage parses the flags of a subcommand. It writes the usage if help is asked for, and one line if a flag is wrong.
+func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer) error {
+	fs.SetOutput(io.Discard)
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(to)
+		fmt.Fprint(to, usage, "Flags:\n")
+		fs.PrintDefaults()
+	case err != nil:
+		fmt.Fprintf(to, "%s: %v (-h lists the flags)\n", fs.Name(), err)
+	}
+	return err
 }
 
 // runParsed runs a subcommand until it ends or a signal ends it. It does not where its flags could not be parsed, or ask for help.

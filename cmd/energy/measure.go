@@ -83,14 +83,12 @@ func measureCommand(args []string) int {
 func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	var o measureOptions
 	fs := flag.NewFlagSet("energy measure", flag.ContinueOnError)
-	fs.SetOutput(usage)
-	fs.Usage = func() { fmt.Fprint(usage, measureUsage, "Flags:\n"); fs.PrintDefaults() }
 	fs.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
 	fs.DurationVar(&o.Baseline, "baseline", 0, "measure the node for so long before the command: its static power, where nothing else tells it")
 	fs.DurationVar(&o.Wait, "wait", 30*time.Second, "longest wait for meters that are read seldom, before and after the command (0: none)")
 	fs.StringVar(&o.config, "config", "", "`file` with a collector's configuration, or with that of its energy receiver")
 	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
-	fs.StringVar(&o.model, "model", "", "estimate what no meter measures: auto, the watts of the CPU idle and busy as 35-120, or the `file` of a trained model")
+	fs.StringVar(&o.model, "model", "", "estimate what no meter measures, by a `model`: auto, the watts of the CPUs idle and busy as 35-120, or the file of a trained model")
 	fs.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more (0: no limit)")
 	fs.BoolVar(&o.json, "json", false, "write JSON in place of the table")
 	fs.BoolVar(&o.csv, "csv", false, "write CSV in place of the table")
@@ -100,7 +98,7 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	fs.BoolVar(&o.quiet, "q", false, "short for -quiet")
 	o.several.flags(fs)
 	fs.StringVar(&o.plot, "plot", "", "`file` for a drawing of the power over time, as SVG")
-	if err := fs.Parse(args); err != nil {
+	if err := parseWithUsage(fs, args, measureUsage, usage); err != nil {
 		return o, err
 	}
 	o.Command = fs.Args()
@@ -114,7 +112,7 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 func (o *measureOptions) check() error {
 	switch {
 	case len(o.Command) == 0:
-		return errors.New("a command is needed")
+		return errors.New("a command is needed (-h lists the flags)")
 	case o.Interval < measure.MinInterval:
 		return fmt.Errorf("-interval must be at least %v", measure.MinInterval)
 	case o.Baseline < 0 || o.Wait < 0:
@@ -124,7 +122,7 @@ func (o *measureOptions) check() error {
 	case o.json && o.csv:
 		return errors.New("-json and -csv exclude each other")
 	case o.receiver != "" && o.config == "":
-		return errors.New("-receiver is of the file of -config")
+		return errors.New("-receiver names a receiver in the file of -config: -config is needed")
 	}
 	return o.several.check()
 }
@@ -149,7 +147,7 @@ func (o *measureOptions) run(ctx context.Context) int {
 	if err != nil {
 		return o.failed(err)
 	}
-	o.draw(drawing, plot.Panel{Title: title(r.Command), Result: r})
+	o.draw(drawing, plot.Panel{Title: figure.Command(r.Command), Result: r})
 	return o.report(r, out)
 }
 
@@ -159,9 +157,9 @@ func (o *measureOptions) failed(err error) int {
 		return exitInterrupted
 	}
 	if errors.Is(err, measure.ErrNoMeter) {
-		err = fmt.Errorf("-max-joules cannot be checked (-model auto estimates what the CPU uses): %w", err)
+		err = fmt.Errorf("-max-joules cannot be checked: %w", err)
 	}
-	fmt.Fprintln(o.Stderr, "energy measure:", figure.Clean(err.Error()))
+	fmt.Fprintln(o.Stderr, "energy measure:", figure.Line(err.Error()))
 	switch {
 	case errors.Is(err, runner.ErrNotFound):
 		return exitNotFound

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -137,9 +138,13 @@ func TestMeasureFlagsThatAreRefused(t *testing.T) {
 		var usage bytes.Buffer
 		_, err := parseMeasureFlags(args, &usage)
 		require.Error(t, err, args)
-		assert.NotEmpty(t, usage.String(), args)
+		assert.Regexp(t, "^energy measure: [^\\n]+\\n$", usage.String(), "one line, not the usage")
 		assert.Equal(t, exitFailed, measureCommand(args), args)
 	}
+	var usage bytes.Buffer
+	_, err := parseMeasureFlags([]string{"-h"}, &usage)
+	require.ErrorIs(t, err, flag.ErrHelp)
+	assert.Contains(t, usage.String(), "-max-joules")
 	assert.Zero(t, measureCommand([]string{"-h"}))
 }
 

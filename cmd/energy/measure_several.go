@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"strings"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/compare"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
@@ -72,6 +71,7 @@ func (o *measureOptions) runSeveral(ctx context.Context, out, drawing io.WriteCl
 	var failure *compare.FailedError
 	switch {
 	case ctx.Err() != nil:
+		fmt.Fprintln(o.Stderr, "energy measure: interrupted: there is no result of several runs")
 		return exitInterrupted
 	case errors.As(err, &failure):
 		fmt.Fprintln(o.Stderr, "energy measure:", err)
@@ -124,7 +124,7 @@ func (o *measureOptions) drawTypical(drawing io.WriteCloser, r *compare.Report) 
 		if c == nil {
 			continue
 		}
-		p := plot.Panel{Title: title(c.Command), Result: &c.Runs[c.Typical()]}
+		p := plot.Panel{Title: figure.Command(c.Command), Result: &c.Runs[c.Typical()]}
 		if r.B != nil {
 			p.Title = string(rune('A'+i)) + ": " + p.Title
 		}
@@ -147,5 +147,3 @@ func (o *measureOptions) draw(drawing io.WriteCloser, panels ...plot.Panel) {
 		fmt.Fprintln(o.Stderr, "energy measure: the plot is not written:", err)
 	}
 }
-
-func title(command []string) string { return figure.Clean(strings.Join(command, " ")) }

@@ -169,7 +169,7 @@ func TestPlotOfMeasure(t *testing.T) {
 	}
 	status, _ := s.measure("-plot", s.path("plot.svg"), "--", "sh", "-c", "exit 3", "<&>")
 	assert.Equal(t, 3, status)
-	assert.Contains(t, drawn(), "sh -c exit 3 &lt;&amp;&gt;")
+	assert.Contains(t, drawn(), "sh -c &#39;exit 3&#39; &#39;&lt;&amp;&gt;&#39;")
 
 	status, _ = s.measure("-plot", s.path("plot.svg"), "--", "no-such-command-anywhere")
 	assert.Equal(t, exitNotFound, status)

@@ -29,12 +29,11 @@ It returns once the boundary was measured. The exit status is 1 where that fails
 // mark is the subcommand phase: it sends a mark to whatever measures.
 func mark(args []string) error {
 	fs := flag.NewFlagSet("energy phase", flag.ContinueOnError)
-	fs.Usage = func() { fmt.Fprint(fs.Output(), phaseUsage, "Flags:\n"); fs.PrintDefaults() }
 	socket := fs.String("socket", cmp.Or(os.Getenv(phase.Variable), phase.DefaultSocket),
 		"`path` of the Unix socket of what measures; the default is $"+phase.Variable+" if it is set")
 	optional := fs.Bool("optional", false, "succeed where nothing measures, too, for scripts that also run unmeasured")
 	timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for the measurement")
-	return runParsed(fs.Parse(args), func(ctx context.Context) error {
+	return runParsed(parseWithUsage(fs, args, phaseUsage, os.Stderr), func(ctx context.Context) error {
 		m, err := parseMark(fs.Args())
 		if err != nil {
 			return err

@@ -35,6 +35,18 @@ type options struct {
 	terminal bool // redraw in place
 }
 
+const topUsage = `Usage: energy top [flags]
+       energy top [flags] -log FILE -- COMMAND [ARGUMENT...]
+
+Shows what uses the most energy: of a collector on this machine, or without one of what it measures itself. With a command it starts that
+collector, and stops it at the end.
+
+  energy top                    a table every 5 s, until Ctrl-C
+  energy top -once              one table
+  energy top -local             measures even where a collector listens
+
+`
+
 // top is the subcommand of that name.
 func top(args []string) error {
 	opts, err := parseFlags(args, os.Stderr)
@@ -47,11 +59,10 @@ func top(args []string) error {
 func parseFlags(args []string, usage io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("energy top", flag.ContinueOnError)
-	fs.SetOutput(usage)
 	fs.StringVar(&o.endpoint, "endpoint", defaultEndpoint,
-		"URL of the collector's Prometheus exporter; where it is not given and nothing listens there, this command measures by itself")
+		"`URL` of the collector's Prometheus exporter; where it is not given and nothing listens there, this command measures by itself")
 	fs.BoolVar(&o.local, "local", false, "measure without looking for a collector")
-	fs.StringVar(&o.model, "model", "", "without a collector: what estimates power that no sensor measures: auto, none, the watts of the CPU idle and busy as 35-120, or the `file` of a trained model (default auto, or what -config says)")
+	fs.StringVar(&o.model, "model", "", "without a collector: the `model` that estimates what no meter measures: auto, none, the watts of the CPUs idle and busy as 35-120, or the file of a trained model (default auto, or what -config says)")
 	fs.StringVar(&o.config, "config", "", "without a collector: `file` with a collector's configuration, or with that of its energy receiver")
 	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
 	fs.IntVar(&o.rows, "n", 10, "rows of a table")
@@ -59,8 +70,8 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 	fs.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
 	fs.DurationVar(&o.limit, "for", 0, "end after this time (0: at Ctrl-C)")
 	fs.BoolVar(&o.once, "once", false, "print one table and end")
-	fs.StringVar(&o.logFile, "log", "", "where the started command's output goes; its warnings are shown under the table")
-	if err := fs.Parse(args); err != nil {
+	fs.StringVar(&o.logFile, "log", "", "`file` for the output of the started command; its warnings are shown under the table")
+	if err := parseWithUsage(fs, args, topUsage, usage); err != nil {
 		return o, err
 	}
 	o.command = fs.Args()

@@ -50,13 +50,11 @@ func train(args []string) error {
 func parseTrainFlags(args []string, usage io.Writer) (trainOptions, error) {
 	o := trainOptions{now: time.Now}
 	fs := flag.NewFlagSet("energy train", flag.ContinueOnError)
-	fs.SetOutput(usage)
-	fs.Usage = func() { fmt.Fprint(usage, trainUsage, "Flags:\n"); fs.PrintDefaults() }
 	o.flags(fs)
 	fs.StringVar(&o.out, "out", "", "file to write the model to")
 	fs.BoolVar(&o.force, "force", false, "replace the file of -out if it exists")
 	fs.DurationVar(&o.maxLag, "max-lag", 2*time.Minute, "largest lag of the whole machine's meter to look for")
-	if err := fs.Parse(args); err != nil {
+	if err := parseWithUsage(fs, args, trainUsage, usage); err != nil {
 		return o, err
 	}
 	err := o.check(fs.Args())

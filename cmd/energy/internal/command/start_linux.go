@@ -123,8 +123,11 @@ func isExecutable(path string) error {
 
 // explain says what is wrong with a program.
 func explain(name string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%s: %w", name, ErrNotFound)
+	}
 	because := ErrNotExecutable
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		because = ErrNotFound
 	}
 	var no syscall.Errno

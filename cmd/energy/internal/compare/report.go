@@ -76,10 +76,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if r.Plan.Two {
 			head = "Command " + label(i) + " "
 		}
-		fmt.Fprintf(&b, "%s%s\n", head, figure.Shorten(figure.Clean(strings.Join(c.Command, " ")), figure.Columns-len(head)))
+		fmt.Fprintf(&b, "%s%s\n", head, figure.Shorten(figure.Command(c.Command), figure.Columns-len(head)))
 	}
 	if n := r.Plan.Warmup; n > 0 {
-		fmt.Fprintf(&b, "Warm-up   %s each, not in the figures\n", plural(n, "run", "runs"))
+		each := ""
+		if r.Plan.Two {
+			each = " each"
+		}
+		fmt.Fprintf(&b, "Warm-up   %s%s, not in the figures\n", plural(n, "run", "runs"), each)
 	}
 	for i, c := range r.commands() {
 		b.WriteString("\n")

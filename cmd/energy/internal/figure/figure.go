@@ -101,6 +101,21 @@ func Clean(s string) string {
 	}, s)
 }
 
+// Line returns a text of several lines as one, with single spaces, and clean.
+func Line(text string) string { return Clean(strings.Join(strings.Fields(text), " ")) }
+
+// Command returns a command on one line, with the quotes that a shell needs.
+func Command(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		if arg == "" || strings.ContainsAny(arg, " \t\n'\"\\`$&|;<>()[]{}*?!#~") {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		quoted[i] = Line(arg)
+	}
+	return strings.Join(quoted, " ")
+}
+
 // Columns is how wide tables and texts are.
 const Columns = 80
 

@@ -24,6 +24,22 @@ func TestEnergyInWattHours(t *testing.T) {
 	}
 }
 
+func TestACommandIsWrittenAsAShellReadsIt(t *testing.T) {
+	for want, args := range map[string][]string{
+		"make -j8 CC=gcc /tmp/a.b":   {"make", "-j8", "CC=gcc", "/tmp/a.b"},
+		"sh -c 'exit 3'":             {"sh", "-c", "exit 3"},
+		"echo '' 'it'\\''s' '$HOME'": {"echo", "", "it's", "$HOME"},
+		"sh -c ' make; make test'":   {"sh", "-c", "\n\tmake;\n\tmake test"},
+		"printf '?[2J !'":            {"printf", "\x1b[2J !"},
+	} {
+		assert.Equal(t, want, Command(args))
+	}
+}
+
+func TestSeveralLinesBecomeOne(t *testing.T) {
+	assert.Equal(t, "decoding failed: ?[2J key", Line("decoding failed:\n\n\x1b[2J\t key"))
+}
+
 func TestSharesAndTimes(t *testing.T) {
 	assert.Equal(t, "33.3%", Share(1, 3))
 	assert.Equal(t, "-", Share(1, 0))

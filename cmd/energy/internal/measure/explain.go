@@ -37,7 +37,7 @@ func (r *run) explain() {
 
 func (r *run) explainZones() {
 	if len(r.result.Zones) == 0 {
-		r.note("No joules are known: nothing measures or models energy here. -model auto estimates that of the CPU")
+		r.note("No joules are known. -model auto estimates the energy of CPUs and memory")
 	}
 	if r.notes.Denied() {
 		r.note("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
@@ -80,8 +80,8 @@ func (r *run) explainBaseline() {
 			before = append(before, fmt.Sprintf("%s %s", kind.Zone, figure.Watts(b.watts[kind])))
 		}
 	}
-	if len(before) == 0 && len(b.unknown) == 0 {
-		r.note("The baseline has no effect: no zone is measured whose static power is not known otherwise")
+	if len(before) == 0 && len(b.unknown) == 0 && len(r.result.Zones) > 0 {
+		r.note("The baseline has no effect: the static power of each zone is known without it")
 	}
 	if len(before) == 0 {
 		return

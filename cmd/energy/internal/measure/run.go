@@ -25,7 +25,7 @@ import (
 const CgroupVariable = "ENERGY_CGROUP"
 
 // ErrNoMeter is why a command with a limit is not started.
-var ErrNoMeter = errors.New("nothing measures or models energy here")
+var ErrNoMeter = errors.New("no joules are known here, and -model auto would estimate them")
 
 // run is a command that is measured.
 type run struct {

@@ -16,8 +16,7 @@ import (
 // WriteTable writes the result for people.
 func (r *Result) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	name := figure.Clean(strings.Join(r.Command, " "))
-	fmt.Fprintf(&b, "Command   %s\n", figure.Shorten(name, figure.Columns-len("Command   ")))
+	fmt.Fprintf(&b, "Command   %s\n", figure.Shorten(figure.Command(r.Command), figure.Columns-len("Command   ")))
 	if r.Exit != 0 {
 		fmt.Fprintf(&b, "Exit      %d\n", r.Exit)
 	}

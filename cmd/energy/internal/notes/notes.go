@@ -128,13 +128,13 @@ func listed(fields map[string]any) string {
 // Logger returns a logger that adds to the notes.
 func (n *Notes) Logger() *zap.Logger { return zap.New(n) }
 
-// Lines returns the notes, each without control characters.
+// Lines returns the notes, each on one line and without control characters.
 func (n *Notes) Lines() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	lines := make([]string, len(n.lines))
 	for i, l := range n.lines {
-		lines[i] = figure.Clean(l.text)
+		lines[i] = figure.Line(l.text)
 	}
 	return lines
 }
