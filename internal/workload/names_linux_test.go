@@ -21,3 +21,12 @@ func TestAPipeInPlaceOfAFileNamesNothing(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(filepath.Join(h.root, path), 0o600))
 	assert.Equal(t, units.Names{}, *h.of(alone(hexA, "docker")))
 }
+
+func TestAPipeInPlaceOfADirectoryNamesNothing(t *testing.T) {
+	h := newNameHost(t)
+	h.mkdir("var/log", "run/containerd")
+	for _, dir := range []string{"var/log/pods", "var/log/containers", bundles} {
+		require.NoError(t, syscall.Mkfifo(filepath.Join(h.root, dir), 0o600))
+	}
+	assert.Equal(t, units.Names{}, *h.of(inPod(hexA, "containerd")))
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -133,7 +134,7 @@ const maxListed = 50_000
 
 // listDir returns the names in a directory, in no order.
 func listDir(dir string) ([]string, error) {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would block
 	if err != nil {
 		return nil, err
 	}
