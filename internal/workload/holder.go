@@ -19,10 +19,11 @@ type holder struct {
 	names               *units.Names
 }
 
-// nameBy returns the names of the container that p is in. They are the same for all its processes.
+// nameBy returns the names of the container that p is in. They are the same for all its processes. The holder of a process
+// outside of containers is nil.
 func (h *holder) nameBy(by *Names, p *Placement) *units.Names {
 	if h == nil {
-		return nil
+		return by.of(p)
 	}
 	if !h.named {
 		h.named, h.names = true, by.of(p)

@@ -114,10 +114,10 @@ type Names struct {
 	podman map[string]units.Names
 }
 
-// named is a container.
+// named is a container, or a pod with processes outside of its containers, such as the monitors of CRI-O.
 type named struct {
 	*units.Names
-	id, runtime, pod string    // pod is its UID
+	id, runtime, pod string    // id is empty for a pod; pod is its UID
 	read             bool      // its runtime's files were read
 	sandbox          bool      // it holds the namespaces of its pod, and has no name of its own
 	until            time.Time // when the log is not looked for any more
@@ -168,19 +168,33 @@ func (n *Names) begin(now time.Time, running func(id string) bool) {
 	})
 }
 
-// of returns the names of the container that p is in, nil outside of containers and in one that the host itself did not name.
+// of returns the names of the container that p is in, and of its pod. Of what is in a pod, and in no container that the host
+// itself named, it returns those of the pod, nil if there is none.
 func (n *Names) of(p *Placement) *units.Names {
-	id := p.Container.ID
-	if n == nil || id == "" || !isHosts(id) {
+	if n == nil {
 		return nil
 	}
-	c := n.known[id]
-	if c == nil {
-		c = &named{Names: &units.Names{Pending: true}, id: id, runtime: p.Container.Runtime}
-		if isHosts(p.Pod.UID) {
-			c.pod = p.Pod.UID
+	id, uid := p.Container.ID, p.Pod.UID
+	if !isHosts(id) {
+		id = ""
+	}
+	if !isHosts(uid) {
+		uid = ""
+	}
+	key := id
+	if id == "" {
+		if uid == "" {
+			return nil
 		}
-		n.known[id] = c
+		key = "pod/" + uid // no host's container has a slash in its ID
+	}
+	c := n.known[key]
+	if c == nil {
+		c = &named{Names: &units.Names{Pending: true}, id: id, pod: uid}
+		if id != "" {
+			c.runtime = p.Container.Runtime
+		}
+		n.known[key] = c
 		if n.look(c); c.Pending {
 			n.pending = append(n.pending, c)
 		}
@@ -199,8 +213,12 @@ func (n *Names) look(c *named) {
 		c.read, c.until = true, n.now.Add(awaitLink)
 		n.readRuntime(c)
 	}
-	awaited = awaited && !c.sandbox && (c.Pod == "" || c.KubernetesContainer == "")
-	c.Pending = awaited && n.now.Before(c.until)
+	c.Pending = awaited && c.lacksNames() && n.now.Before(c.until)
+}
+
+// lacksNames reports whether the kubelet may tell names that are not known yet.
+func (c *named) lacksNames() bool {
+	return !c.sandbox && (c.Pod == "" || c.KubernetesContainer == "" && c.id != "")
 }
 
 // fill sets the names that are not known yet.
@@ -240,8 +258,8 @@ func (n *Names) readLogs(c *named) (awaited bool) {
 		pod := n.options.Pods.again(c.pod, n.now)
 		c.fill(&units.Names{Namespace: pod.namespace, Pod: pod.name})
 	}
-	if c.KubernetesContainer != "" || c.sandbox {
-		return true
+	if !c.lacksNames() {
+		return false
 	}
 	if n.now.Sub(n.listed) >= listAgain {
 		n.listLogs()

@@ -254,6 +254,18 @@ func TestWhatADelegateNamedHasNoNames(t *testing.T) {
 	assert.Nil(t, (*Names)(nil).of(alone(hexA, "docker")))
 }
 
+func TestWhatIsInAPodAndInNoContainerOfTheHostHasThePodsName(t *testing.T) {
+	h := newNameHost(t)
+	h.mkdir("var/log/pods/shop_web_"+uidA, "var/log/containers")
+	monitor, inside := inPod("", ""), inPod(hexA+"/"+hexB, "docker")
+	assert.Equal(t, units.Names{Namespace: "shop", Pod: "web"}, *h.of(monitor))
+	assert.Same(t, h.of(monitor), h.of(inside))
+	assert.NotSame(t, h.of(monitor), h.of(inPod(hexA, "containerd")))
+	delegates := inPod("", "")
+	delegates.Pod.UID = hexA + "/" + uidA
+	assert.Nil(t, h.of(delegates))
+}
+
 func TestHostileFilesNameNothing(t *testing.T) {
 	path := "var/lib/docker/containers/" + hexA + "/config.v2.json"
 	for name, hostile := range map[string]func(h *nameHost){
