@@ -158,10 +158,7 @@ func (f *File) catchUp() {
 		f.note(plain(err))
 	case f.file == nil || !os.SameFile(info, f.info):
 		f.release()
-		if err := f.open(io.SeekStart); err != nil {
-			f.note(err)
-			return
-		}
+		f.note(f.open(io.SeekStart))
 		f.read()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,8 @@ func TestOnlyARegularFileIsRead(t *testing.T) {
 	m, f := follow(t, path)
 	assert.EqualError(t, f.Start(), path+": it is no regular file")
 	require.NoError(t, os.Remove(path))
+	appendTo(t, path, "")
+	require.Eventually(t, func() bool { return f.Err() == nil }, time.Minute, time.Millisecond)
 	appendTo(t, path, "begin a\n")
 	assert.Equal(t, "a", m.next(t))
 }
