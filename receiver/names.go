@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -30,9 +31,9 @@ func (c *NamesConfig) validate(wrong func(field, format string, args ...any)) {
 			wrong(field, "%q is named twice", source)
 		}
 	}
-	for source, dir := range c.Directories {
+	for _, source := range slices.Sorted(maps.Keys(c.Directories)) {
 		field := fmt.Sprintf("names::directories::%s", source)
-		switch {
+		switch dir := c.Directories[source]; {
 		case !slices.Contains(workload.NameSources, source):
 			wrong(field, "must be one of %s", join(workload.NameSources))
 		case !filepath.IsAbs(dir):

@@ -50,9 +50,9 @@ func (c *PhasesConfig) Validate() error {
 	if c.Socket == "" && c.File == "" {
 		errs = append(errs, errors.New("socket: must be set where file is not"))
 	}
-	for field, path := range map[string]string{"socket": c.Socket, "file": c.File} {
-		if path != "" && !filepath.IsAbs(path) {
-			errs = append(errs, fmt.Errorf("%s: must be an absolute path, is %q", field, path))
+	for _, setting := range []struct{ field, path string }{{"socket", c.Socket}, {"file", c.File}} {
+		if setting.path != "" && !filepath.IsAbs(setting.path) {
+			errs = append(errs, fmt.Errorf("%s: must be an absolute path, is %q", setting.field, setting.path))
 		}
 	}
 	if c.Max < 1 || c.Max > mostPhases {

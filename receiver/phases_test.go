@@ -262,6 +262,10 @@ func TestPhasesThatAreConfiguredWrong(t *testing.T) {
 		assert.ErrorContains(t, c.Validate(), why)
 	}
 	assert.NoError(t, (&PhasesConfig{File: "/s", Max: 1}).Validate())
+	for range 20 {
+		assert.EqualError(t, (&PhasesConfig{Socket: "s", File: "f", Max: 1}).Validate(),
+			"socket: must be an absolute path, is \"s\"\nfile: must be an absolute path, is \"f\"")
+	}
 }
 
 // busyCard is a graphics card that was busy for so many seconds of the last ten.
