@@ -118,6 +118,18 @@ func (c *churn) pass(d time.Duration, load float64) {
 	h.Zones["intel-rapl:0:0"].Energy += uint64((3 + 4*load + c.random.Float64()) * d.Seconds() * 1e6)
 }
 
+// parts returns a collection in parts, as a batch processor or a bound on the size of requests divides it.
+func parts(md pmetric.Metrics, random *rand.Rand) []pmetric.Metrics {
+	all := []pmetric.Metrics{pmetric.NewMetrics()}
+	for _, rm := range md.ResourceMetrics().All() {
+		if random.IntN(8) == 0 {
+			all = append(all, pmetric.NewMetrics())
+		}
+		rm.MoveTo(all[len(all)-1].ResourceMetrics().AppendEmpty())
+	}
+	return all
+}
+
 // ended adds up the last values of all series that ever existed, by a part of their identity.
 type ended struct {
 	last map[string]int64 // millionths, by series and start time
@@ -199,9 +211,15 @@ func simulateDay(t *testing.T, random *rand.Rand) {
 		require.NoError(t, machine.host.Render())
 		md, err := receiver.Collect(ctx)
 		require.NoError(t, err)
-		md, err = p.process(ctx, md)
-		require.NoError(t, err)
-		totals.observe(md, 1e6)
+		for _, part := range parts(md, random) {
+			for range 1 + random.IntN(2) { // some come again
+				again := pmetric.NewMetrics()
+				part.CopyTo(again)
+				again, err = p.process(ctx, again)
+				require.NoError(t, err)
+				totals.observe(again, 1e6)
+			}
+		}
 	}
 	assert.Zero(t, p.accounts.Missed)
 	mean, _ := intensity.Mean(began, time.Now())

@@ -67,7 +67,7 @@ func TestMachinesAddUpBehindOneGateway(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 0))
 	p := newTestProcessor(t)
 	intensity, price := daySignals(began, random)
-	p.emissionsProcessor.accounts = nil
+	p.accounts = nil
 	p.emissionsProcessor.intensity.Signal, p.emissionsProcessor.price.Signal = intensity, price
 	require.NoError(t, p.start(t.Context(), p))
 	senders := make([]*sender, 5)
