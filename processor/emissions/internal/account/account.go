@@ -141,6 +141,11 @@ func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
 		return s, Counted
 	case p.At < s.at:
 		return s, OutOfOrder
+	case p.Start != s.start && p.Start >= p.At: // OTLP's way to begin a counter whose start is not known: the value may be of long ago
+		spell := a.begin(o, p)
+		s.reset(p, p.At)
+		a.count(s, 0, spell)
+		return s, Inconsistent
 	case p.Start != s.start && p.Start >= s.at: // the counter began anew
 		spell := a.begin(o, p)
 		s.reset(p, p.Start)
@@ -154,7 +159,7 @@ func (a *Accounts) Observe(p *Point) (*Series, Outcome) {
 	}
 	spell := a.between(o, s.at, p.At)
 	more := p.Energy - s.energy
-	s.at, s.energy = p.At, p.Energy
+	s.start, s.at, s.energy = p.Start, p.At, p.Energy
 	a.count(s, more, spell)
 	return s, Counted
 }
@@ -229,11 +234,13 @@ func (a *Accounts) Forget(since time.Time) {
 }
 
 // remember notes when the last point was of a series that is not followed: energy of before does not count if it appears again.
-// Where there are too many of them, it does not count of any.
+// Where there are too many of them, energy of before the latest of their points does not count of any series that appears.
 func (a *Accounts) remember(id, at uint64) {
 	if len(a.forgotten) >= a.o.MaxSeries {
+		for _, last := range a.forgotten {
+			a.since = max(a.since, min(last, uint64(a.now))) // a clock may be wrong
+		}
 		clear(a.forgotten)
-		a.since = max(a.since, uint64(a.now))
 	}
 	a.forgotten[id] = at
 }

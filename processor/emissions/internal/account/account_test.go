@@ -258,3 +258,63 @@ func TestTheMemoryOfForgottenSeriesIsBounded(t *testing.T) {
 	emissions, _, _ := observe(t, a, 1, 105, 2000, 2)
 	assert.Zero(t, emissions, "whatever began before is not counted")
 }
+
+func TestManyForgottenSeriesDoNotKeepLaterOnesFromCounting(t *testing.T) {
+	a := newTestAccounts(0, func(o *Options) { o.MaxSeries = 5 })
+	forgetAll := func(at int64) {
+		a.Begin(time.Unix(at, 0))
+		a.Forget(time.Unix(at, 0))
+	}
+	for i := range uint64(5) {
+		observe(t, a, 10+i, 105, 110, 1)
+	}
+	forgetAll(200)
+	observe(t, a, 1, 150, 160, 1)
+	forgetAll(2000)
+	emissions, _, _ := observe(t, a, 2, 1995, 2005, 3)
+	assert.Equal(t, int64(3*2_006_995), emissions, "it began before the others were too many, but after they ended")
+
+	for i := range uint64(10) {
+		a.Begin(time.Unix(3000, 0))
+		a.Observe(&Point{Series: 20 + i, Origin: 2, At: 1e9 * second, Energy: kWh})
+		forgetAll(3001)
+	}
+	emissions, _, _ = observe(t, a, 3, 3995, 4000, 1)
+	assert.Equal(t, int64(4_003_995), emissions, "the clock of the others is wrong")
+}
+
+func TestACounterWhoseStartIsNotKnownCountsFromItsFirstPointOn(t *testing.T) {
+	a := newTestAccounts(0)
+	before, _, _ := observe(t, a, 1, 105, 110, 5)
+	require.NotZero(t, before)
+	emissions, from, outcome := observe(t, a, 1, 120, 120, 1_000_000)
+	assert.Equal(t, Inconsistent, outcome, "the start time is that of the point")
+	assert.Zero(t, emissions)
+	assert.Equal(t, uint64(120), from)
+	emissions, from, outcome = observe(t, a, 1, 120, 130, 1_000_002)
+	assert.Equal(t, Counted, outcome)
+	assert.Equal(t, int64(2*130_120), emissions)
+	assert.Equal(t, uint64(120), from)
+}
+
+func TestACounterWithoutStartTimes(t *testing.T) {
+	a := newTestAccounts(0)
+	var got []any
+	for _, p := range []struct{ at, energy uint64 }{{110, 1000}, {120, 1002}, {130, 7}, {140, 8}} {
+		emissions, from, outcome := observe(t, a, 1, 0, p.at, p.energy)
+		assert.Equal(t, uint64(110), from)
+		got = append(got, emissions, outcome)
+	}
+	sum := int64(2 * 120_110)
+	assert.Equal(t, []any{int64(0), Counted, sum, Counted, sum, Inconsistent, sum + 140_130, Counted}, got,
+		"where it is less, nobody knows what of it was used since the point before")
+}
+
+func TestAStartTimeMayDrift(t *testing.T) {
+	a := newTestAccounts(0)
+	for i := range uint64(100) {
+		start := 105*second + i*50_000_000
+		_, outcome := a.Observe(&Point{Series: 1, Origin: 1, Start: start, At: (200 + i) * second, Energy: i * kWh})
+		require.Equal(t, Counted, outcome, "a clock that is set right little by little")
+	}
+}
