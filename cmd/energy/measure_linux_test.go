@@ -130,6 +130,15 @@ service: {extensions: [nvml], pipelines: {metrics: {receivers: [energy], exporte
 	assert.Contains(t, stderr, "gpu::extensions is left out")
 }
 
+func TestRunsWithoutAMeterHaveNoJoules(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("meter: powercap\npowercap_path: /nonexistent\n"), 0o600))
+	status, _, stderr := measured(t, "-config", file, "-runs", "2", "true")
+	assert.Zero(t, status)
+	assert.Contains(t, stderr, "energy measure: run 1 of 2: energy unknown in ")
+	assert.NotContains(t, stderr, "0.00 J")
+}
+
 func TestMeasureFlagsThatAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-interval", "1ms", "true"}, {"-baseline", "-1s", "true"}, {"-wait", "-1s", "true"}, {"-max-joules", "-1", "true"},

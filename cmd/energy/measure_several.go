@@ -104,7 +104,11 @@ func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (measure.R
 	}
 	o.Before = r.Before
 	if o.Say != nil {
-		o.Say(fmt.Sprintf("%s: %s in %s", o.several.plan.Name(s), figure.Joules(r.Used()), figure.Seconds(r.Wall)))
+		used := figure.Joules(r.Used())
+		if len(r.Zones) == 0 {
+			used = "energy unknown"
+		}
+		o.Say(fmt.Sprintf("%s: %s in %s", o.several.plan.Name(s), used, figure.Seconds(r.Wall)))
 	}
 	return *r, nil
 }

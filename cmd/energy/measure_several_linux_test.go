@@ -124,8 +124,9 @@ func TestAnInterruptEndsAllRuns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.ctx = ctx
-	status, _ := s.measure("-runs", "3", "-ignore-failure", "--", "sh", "-c", s.note("x", "true"))
+	status, stderr := s.measure("-runs", "3", "-ignore-failure", "--", "sh", "-c", s.note("x", "true"))
 	assert.Equal(t, exitInterrupted, status)
+	assert.Equal(t, "energy measure: interrupted: there is no result of several runs\n", stderr)
 	assert.Empty(t, s.read("log"))
 }
 

@@ -83,7 +83,7 @@ func (c *EmbodiedConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("total: must be above 0 g and at most %v g, is %v", float64(maxEmbodied), c.Total))
 	}
 	if c.Lifespan < time.Hour || c.Lifespan > maxLifespan {
-		errs = append(errs, fmt.Errorf("lifespan: must be from %v to %v, is %v", time.Hour, maxLifespan, c.Lifespan))
+		errs = append(errs, fmt.Errorf("lifespan: must be from 1h to %.0fh, is %v", maxLifespan.Hours(), c.Lifespan))
 	}
 	if !within(c.Share, 0, 1) || c.Share == 0 {
 		errs = append(errs, fmt.Errorf("share: must be above 0 and at most 1, is %v", c.Share))

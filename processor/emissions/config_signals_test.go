@@ -72,7 +72,7 @@ func TestGoodSignalsAreAccepted(t *testing.T) {
 
 func TestBadSignalsAreErrorsThatNameTheSetting(t *testing.T) {
 	for text, want := range map[string]string{
-		"intensity: {}":                              "intensity: one of",
+		"intensity: {}":                              "intensity: one of value, grid, electricity_maps,",
 		"intensity: {value: }":                       "intensity: one of",
 		"intensity: FRA":                             "must be a number of g/kWh, or a section such as {grid: FRA}",
 		"intensity: -1":                              "value: the value is negative",

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -109,7 +110,7 @@ func onlyOne(set map[string]bool, names []string) error {
 		}
 	}
 	if found == "" {
-		return fmt.Errorf("one of %q must be set: there is no default", names)
+		return fmt.Errorf("one of %s must be set: there is no default", strings.Join(names, ", "))
 	}
 	return nil
 }
