@@ -29,12 +29,15 @@ const prefix = "energy-measure-"
 var made atomic.Uint64 // groups so far
 
 // cgroup is a cgroup that was made for a group, a child of this process's own.
+//
+// The command runs in a leaf below it. In version 2 only a cgroup without processes can have children with controllers
+// (cgroup-v2.rst, No Internal Process Constraint), and container runtimes make such children.
 type cgroup struct {
-	parent, dir string
-	named       string   // its path in the hierarchy
-	held        *os.File // dir, locked: it is in use
-	counter     kernfs.File
-	buf         []byte
+	parent, dir, leaf string
+	named             string   // the path of dir in the hierarchy
+	held              *os.File // dir, locked: it is in use
+	counter           kernfs.File
+	buf               []byte
 }
 
 // hierarchy tells the hierarchies apart.
@@ -110,12 +113,16 @@ func newCgroup(h *hierarchy, root string) (*cgroup, error) {
 	}
 	removeStale(parent)
 	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), made.Add(1))
-	c := &cgroup{parent: parent, dir: filepath.Join(parent, name), named: filepath.Join(path, name), buf: make([]byte, 4096)}
+	dir := filepath.Join(parent, name)
+	c := &cgroup{parent: parent, dir: dir, leaf: filepath.Join(dir, "command"), named: filepath.Join(path, name), buf: make([]byte, 4096)}
 	if err := os.Mkdir(c.dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
 	if c.held, err = os.Open(c.dir); err == nil {
 		err = unix.Flock(int(c.held.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Mkdir(c.leaf, 0o750)
 	}
 	if err == nil {
 		c.counter.Path = filepath.Join(c.dir, h.counter)
@@ -195,8 +202,8 @@ func eachProcess(dir string, yield func(pid int32)) error {
 // attempts is how often processes are moved out of a cgroup in which new ones may be made meanwhile.
 const attempts = 20
 
-// close moves the processes that are in the cgroup itself to the one around it, and removes the cgroup. Cgroups below it stay
-// with their processes.
+// close moves the processes that are in the cgroup itself or in its leaf to the one around it, and removes the cgroup. Other
+// cgroups below it stay with their processes.
 func (c *cgroup) close() error {
 	_ = c.counter.Close() // it was only read from
 	if c.held == nil {
@@ -220,13 +227,15 @@ func (c *cgroup) close() error {
 
 // moveUp moves processes to the cgroup around, and returns how many.
 func (c *cgroup) moveUp() (moved int) {
-	listed, err := os.ReadFile(filepath.Join(c.dir, "cgroup.procs"))
-	if err != nil {
-		return 0
-	}
-	for pid := range bytes.Lines(listed) {
-		if os.WriteFile(filepath.Join(c.parent, "cgroup.procs"), pid, 0) == nil {
-			moved++
+	for _, dir := range []string{c.leaf, c.dir} {
+		listed, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			continue // it is gone
+		}
+		for pid := range bytes.Lines(listed) {
+			if os.WriteFile(filepath.Join(c.parent, "cgroup.procs"), pid, 0) == nil {
+				moved++
+			}
 		}
 	}
 	return moved
@@ -247,7 +256,14 @@ func newCgroupV2(root string) (*cgroupV2, error) {
 func (*cgroupV2) method() Method { return CgroupV2 }
 
 // start implements counter.
-func (c *cgroupV2) start(fork func(cgroup int) error) error { return fork(int(c.held.Fd())) }
+func (c *cgroupV2) start(fork func(cgroup int) error) error {
+	leaf, err := os.Open(c.leaf)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errGroup, err)
+	}
+	defer func() { _ = leaf.Close() }()
+	return fork(int(leaf.Fd()))
+}
 
 // Used implements cpu.Group.
 func (c *cgroupV2) Used() (units.CPUTime, error) {
@@ -288,7 +304,7 @@ func (c *cgroupV1) start(fork func(cgroup int) error) (err error) {
 	runtime.LockOSThread()
 	tid := []byte(strconv.Itoa(unix.Gettid()))
 	before := threadTime()
-	if err := os.WriteFile(filepath.Join(c.dir, "tasks"), tid, 0); err != nil {
+	if err := os.WriteFile(filepath.Join(c.leaf, "tasks"), tid, 0); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("%w: enter the cgroup: %w", errGroup, err)
 	}

@@ -201,6 +201,26 @@ func TestNestedCgroupsCountAndStayWithTheirProcesses(t *testing.T) {
 	}
 }
 
+// A container runtime enables controllers for the cgroups that it makes below a group's. In version 2 that needs a cgroup without
+// processes of its own.
+func TestTheCgroupItselfHasNoProcesses(t *testing.T) {
+	g, err := newGroup(Options{}, CgroupV2)
+	if err != nil {
+		t.Skip(err)
+	}
+	c := g.counter.(*cgroupV2)
+	pids := leave(t, g, "sleep 60 >/dev/null & echo $!")
+	require.Len(t, pids, 1)
+	own, err := os.ReadFile(filepath.Join(c.dir, "cgroup.procs"))
+	require.NoError(t, err)
+	assert.Empty(t, own)
+	below, err := os.ReadFile(filepath.Join(c.leaf, "cgroup.procs"))
+	require.NoError(t, err)
+	assert.Contains(t, string(below), strconv.Itoa(pids[0]))
+	require.NoError(t, g.Close())
+	assert.NoDirExists(t, c.dir)
+}
+
 func TestACgroupOfAnotherGroupIsNotStale(t *testing.T) {
 	for _, method := range []Method{CgroupV1, CgroupV2} {
 		t.Run(string(method), func(t *testing.T) {
@@ -220,7 +240,7 @@ func TestAGroupCountsByTheNextMethodWhereItsCgroupIsGone(t *testing.T) {
 	if g.Method() != CgroupV2 {
 		t.Skip(g.Rejected())
 	}
-	require.NoError(t, os.Remove(g.counter.(*cgroupV2).dir))
+	require.NoError(t, removeTree(g.counter.(*cgroupV2).dir))
 	run(t, g, "sh", "-c", "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done")
 	assert.Equal(t, ChildTimes, g.Method())
 	require.Error(t, g.Rejected())
