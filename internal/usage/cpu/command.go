@@ -54,9 +54,6 @@ func (*Command) Exact() bool { return true }
 // Close implements Source.
 func (c *Command) Close() error { return errors.Join(c.proc.Close(), c.online.dir.Close()) }
 
-// Used returns the CPU time of the group as of the last ReadNode.
-func (c *Command) Used() units.CPUTime { return c.used }
-
 func (c *Command) setTime(now time.Time) { c.now = now }
 
 // ReadNode implements Source.

@@ -33,6 +33,7 @@ type Group struct {
 	started  bool
 	untried  []Method
 	used     units.CPUTime // the most that the counter showed
+	ended    bool          // nothing is counted any more
 }
 
 // counter counts the CPU time of a group. It implements cpu.Group.
@@ -140,6 +141,9 @@ func (g *Group) Used() (units.CPUTime, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reap()
+	if g.ended {
+		return g.used, nil
+	}
 	used, err := g.counter.Used()
 	if err != nil {
 		return g.used, err
@@ -148,10 +152,27 @@ func (g *Group) Used() (units.CPUTime, error) {
 	return g.used, nil
 }
 
+// Counted returns what the last Used returned.
+func (g *Group) Counted() units.CPUTime {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.used
+}
+
+// End ends the counting: for the sources of the group it has no processes from now on, and uses nothing more than what was counted.
+func (g *Group) End() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+}
+
 // Processes implements cpu.Group.
 func (g *Group) Processes(yield func(pid int32)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.ended {
+		return nil
+	}
 	return g.counter.Processes(yield)
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -22,6 +23,10 @@ var errLinux = errors.New("commands are measured on Linux only")
 // New fails.
 func New(Options) (*Group, error) { return nil, errLinux }
 
+func (*Group) Used() (units.CPUTime, error)    { return 0, errLinux }
+func (*Group) Processes(func(int32)) error     { return errLinux }
+func (*Group) Counted() units.CPUTime          { return 0 }
+func (*Group) End()                            {}
 func (*Group) Source() cpu.Source              { return nil }
 func (*Group) Method() Method                  { return "" }
 func (*Group) Rejected() error                 { return errLinux }

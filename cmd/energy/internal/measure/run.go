@@ -18,7 +18,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // CgroupVariable is the environment variable that tells the command the path of its cgroup in the hierarchy, where it has one.
@@ -32,7 +31,6 @@ type run struct {
 	*Options
 	notes  *notes.Notes
 	group  *command.Group
-	source *cpu.Command
 	meter  *meter
 	record *record
 	marks  chan mark
@@ -74,13 +72,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if before != nil {
 		static = before.watts
 	}
-	source := cpu.NewCommand(cfg.RootPath, group)
-	m, err := openMeter(ctx, cfg, static, source, n)
+	m, err := openMeter(ctx, cfg, static, group.Source(), n)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = m.Shutdown(context.WithoutCancel(ctx)) }() // its meters were only read
-	r := &run{Options: &o, baseline: before, notes: n, group: group, source: source, meter: m, marks: make(chan mark), phase: phase.None}
+	r := &run{Options: &o, baseline: before, notes: n, group: group, meter: m, marks: make(chan mark), phase: phase.None}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -126,7 +123,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", ErrNoMeter, strings.Join(r.notes.Lines(), "; "))
 	}
 	r.record = newRecord(m.last)
-	r.used = r.source.Used()
+	r.used = r.group.Counted()
 	return nil
 }
 
@@ -194,7 +191,7 @@ func (r *run) add(end time.Duration, told func(claims.Kind) bool) {
 	if n := len(r.record.samples); n > 0 {
 		began = r.record.samples[n-1].End
 	}
-	used := r.source.Used()
+	used := r.group.Counted()
 	r.record.add(Sample{
 		End: end, Wall: end - began, CPU: time.Duration(units.Advance(r.used, used)), Phase: r.phase,
 	}, r.meter.last, told)
@@ -218,6 +215,7 @@ func (r *run) finish(ctx context.Context) {
 		r.add(r.result.Wall, func(claims.Kind) bool { return false })
 	}
 	end := r.meter.at
+	r.group.End() // what is left behind is no longer measured
 	r.nameLeft()
 	r.late = r.awaitLate(ctx, end)
 	r.fill(end)

@@ -126,6 +126,14 @@ func TestTheRunIsDividedIntoSamples(t *testing.T) {
 	assert.True(t, noted(r, "package is modeled"), r.Notes)
 }
 
+// The race detector sees what is shared.
+func TestTheReceiverMaySampleMeanwhile(t *testing.T) {
+	settings := plug(t)
+	settings["sampling_interval"] = "10ms"
+	r := measured(t, options(t, machine(t), settings, busy+"sleep 0.2; "+busy))
+	assert.Positive(t, r.CPU)
+}
+
 func TestWithoutAMeterTheCommandRunsAndTheReaderIsTold(t *testing.T) {
 	o := options(t, machine(t), map[string]any{"powercap_path": "/nonexistent"}, busy+"exit 3")
 	o.Config.Meter = energyreceiver.MeterIPMI
@@ -225,6 +233,22 @@ func TestASlowMeterIsWaitedFor(t *testing.T) {
 	assert.Zero(t, z.Missing)
 	require.Len(t, said, 1)
 	assert.Contains(t, said[0], "until the meter of platform has told")
+}
+
+// What the command leaves behind uses CPU time until the slow meter tells the energy of the end, too.
+func TestASlowMeterTellsNothingOfWhatIsLeftBehind(t *testing.T) {
+	settings := plug(t)
+	settings["http"].([]any)[0].(map[string]any)["interval"] = "2s"
+	left := filepath.Join(t.TempDir(), "left")
+	o := options(t, machine(t), settings, "touch "+left+"; while test -e "+left+"; do :; done & sleep 0.01")
+	t.Cleanup(func() { _ = os.Remove(left) })
+	r := measured(t, o)
+
+	require.Len(t, r.Left, 1)
+	require.Len(t, r.Zones, 1)
+	assert.Zero(t, r.Zones[0].Missing)
+	assert.Less(t, r.CPU, 500*time.Millisecond)
+	assert.Less(t, r.Zones[0].Used, r.Zones[0].Active/5, "it ran much longer than the command")
 }
 
 func TestWhatASlowMeterHasNotToldIsTold(t *testing.T) {
