@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
@@ -49,13 +50,14 @@ func DefaultConfig() *Config { return createDefaultConfig().(*Config) }
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
 //
 // An extension that the configuration names is not there. What static power models learned is read from the state file, and
-// not written.
+// not written. No marks are taken and no guests are told: that is for the collector whose configuration it may be.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
 	}
 	own := *cfg
 	own.Attribution.Storage = nil
+	own.Phases, own.Guests = configoptional.None[PhasesConfig](), configoptional.None[GuestsConfig]()
 	if o.CPU != nil {
 		own.showContainer()
 	}

@@ -17,7 +17,6 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	if own.SamplingInterval >= o.Interval {
 		own.SamplingInterval = 0
 	}
-	own.Guests = defaults.Guests
 	own.ResourceAttributes = defaults.ResourceAttributes
 	var metrics energyreceiver.Config
 	own.Metrics = metrics.Metrics
