@@ -189,7 +189,7 @@ func TestProcessesAreExcludedByNamespaceWithoutNames(t *testing.T) {
 // A random history of containers whose names come at any time, of one, of deliveries that fail, of few series: whatever
 // happens, a series of a container or pod never changes its attributes while it is known to the next consumer, and no energy is lost.
 func TestSeriesNeverChangeTheirNames(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))
@@ -202,11 +202,7 @@ func TestSeriesNeverChangeTheirNames(t *testing.T) {
 			podLogs(t, n)
 			require.NoError(t, os.MkdirAll(filepath.Join(n.host.Root(), "var/log/containers"), 0o755))
 			n.start()
-			type series struct {
-				id    string
-				start time.Time
-			}
-			seen := map[series]string{}
+			seen, taken := map[string]string{}, totalsTaken{}
 			for step := range 60 {
 				used := map[int]int64{}
 				for pid := 10; pid < 18; pid++ {
@@ -216,21 +212,63 @@ func TestSeriesNeverChangeTheirNames(t *testing.T) {
 				if random.IntN(4) == 0 {
 					n.refuse = assert.AnError
 				}
-				n.run(uint64(random.IntN(200))*joule, used)
-				for _, metric := range []string{"container.energy", "k8s.pod.energy"} {
-					for _, p := range n.points(metric, nil) {
-						attributes := fmt.Sprint(p.attributes)
-						key := series{metric + p.attributes["container.id"] + p.attributes["k8s.pod.uid"], p.start}
-						if before, ok := seen[key]; ok {
-							require.Equal(t, before, attributes, "step %d", step)
-						}
-						seen[key] = attributes
-					}
-				}
+				n.host.Run([...]time.Duration{10 * time.Second, time.Second}[seed%2], used)
+				n.host.Zones["intel-rapl:0"].Energy += uint64(random.IntN(200)) * joule
+				n.scrape()
+				n.checkAttributes(seen, step)
+				taken.take(n)
+			}
+			n.refuse = nil
+			for range 2 { // now all names are known, or are not awaited any more
+				n.run(0, nil)
+				taken.take(n)
 			}
 			assert.Greater(t, len(seen), 10)
+			want := taken.sum("process.energy")
+			assert.Positive(t, want)
+			assert.InDelta(t, want, taken.sum("container.energy"), 1e-6)
+			assert.InDelta(t, want, taken.sum("k8s.pod.energy"), 1e-6)
 		})
 	}
+}
+
+// checkAttributes checks that the series of containers and pods have the attributes that were seen before.
+func (n *testNode) checkAttributes(seen map[string]string, step int) {
+	n.t.Helper()
+	for _, metric := range []string{"container.energy", "k8s.pod.energy"} {
+		for _, p := range n.points(metric, nil) {
+			attributes := fmt.Sprint(p.attributes)
+			key := fmt.Sprint(metric, p.attributes["container.id"], p.attributes["k8s.pod.uid"], p.start)
+			if before, ok := seen[key]; ok {
+				require.Equal(n.t, before, attributes, "step %d", step)
+			}
+			seen[key] = attributes
+		}
+	}
+}
+
+// totalsTaken has the last values that the next consumer took, by metric and series.
+type totalsTaken map[string]map[string]float64
+
+func (t totalsTaken) take(n *testNode) {
+	if n.refuse != nil {
+		return
+	}
+	for _, metric := range []string{"process.energy", "container.energy", "k8s.pod.energy"} {
+		if t[metric] == nil {
+			t[metric] = map[string]float64{}
+		}
+		for _, p := range n.points(metric, nil) {
+			t[metric][p.series] = p.value
+		}
+	}
+}
+
+func (t totalsTaken) sum(metric string) (sum float64) {
+	for _, v := range t[metric] {
+		sum += v
+	}
+	return sum
 }
 
 // step has something happen to a process, which is alone in its container and pod.
