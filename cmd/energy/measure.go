@@ -31,8 +31,15 @@ const (
 	exitFailed        = 125 // the command was not started
 	exitNotExecutable = 126
 	exitNotFound      = 127
-	exitInterrupted   = 130
 )
+
+// interrupted is the signal that came before the command was started, or between runs.
+type interrupted syscall.Signal
+
+// Error implements error.
+func (i interrupted) Error() string { return syscall.Signal(i).String() }
+
+func (i interrupted) exit() int { return 128 + int(i) }
 
 const measureUsage = `Usage: energy measure [flags] [--] COMMAND [ARGUMENT...]
 
@@ -72,12 +79,31 @@ func measureCommand(args []string) int {
 	case err != nil:
 		return exitFailed
 	}
-	// A signal that is ignored, as by nohup(1), stays so.
-	caught := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM}, signal.Ignored)
-	ctx, stop := signal.NotifyContext(context.Background(), caught...)
+	// Whether anybody reads what is told here changes nothing: writes fail in place of SIGPIPE.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, stop := untilSignal()
 	defer stop()
 	o.Stdin, o.Stdout, o.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return o.run(ctx)
+}
+
+// untilSignal returns a context that a signal ends. Its cause is interrupted then.
+func untilSignal() (_ context.Context, stop func()) {
+	// A signal that is ignored, as by nohup(1), stays so.
+	caught := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	if len(caught) > 0 { // else all would be
+		signal.Notify(signals, caught...)
+	}
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(interrupted(s.(syscall.Signal)))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
 func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
@@ -153,8 +179,8 @@ func (o *measureOptions) run(ctx context.Context) int {
 
 // failed tells why a command was not started, and returns the exit status.
 func (o *measureOptions) failed(err error) int {
-	if errors.Is(err, context.Canceled) {
-		return exitInterrupted
+	if signal := interrupted(0); errors.As(err, &signal) {
+		return signal.exit()
 	}
 	if errors.Is(err, measure.ErrNoMeter) {
 		err = fmt.Errorf("-max-joules cannot be checked: %w", err)

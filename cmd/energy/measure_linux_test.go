@@ -9,8 +9,10 @@ import (
 	"flag"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,6 +40,32 @@ func measured(t *testing.T, args ...string) (status int, stdout, stderr string) 
 		return string(content)
 	}
 	return status, read(out), read(errs)
+}
+
+func TestASignalBeforeTheStartIsTheExitStatus(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		ctx, stop := untilSignal()
+		require.NoError(t, syscall.Kill(os.Getpid(), s))
+		<-ctx.Done()
+		stop()
+		started := filepath.Join(t.TempDir(), "started")
+		o, err := parseMeasureFlags([]string{"touch", started}, io.Discard)
+		require.NoError(t, err)
+		assert.Equal(t, 128+int(s), o.run(ctx))
+		assert.NoFileExists(t, started)
+	}
+}
+
+func TestAReaderThatIsGoneDoesNotChangeTheExitStatus(t *testing.T) {
+	out, in, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, out.Close())
+	measure := exec.Command(os.Args[0], "measure", "sh", "-c", "exit 4")
+	measure.Env, measure.Stderr = append(os.Environ(), standIn+"=energy"), in
+	var exit *exec.ExitError
+	require.ErrorAs(t, measure.Run(), &exit)
+	assert.Equal(t, 4, exit.ExitCode(), exit)
+	assert.NoError(t, in.Close())
 }
 
 // model is a machine of 10 to 50 W.

@@ -72,7 +72,7 @@ func (o *measureOptions) runSeveral(ctx context.Context, out, drawing io.WriteCl
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(o.Stderr, "energy measure: interrupted: there is no result of several runs")
-		return exitInterrupted
+		return o.failed(context.Cause(ctx))
 	case errors.As(err, &failure):
 		fmt.Fprintln(o.Stderr, "energy measure:", err)
 		return failure.Exit

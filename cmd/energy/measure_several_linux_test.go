@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -121,11 +122,11 @@ func TestACommandToCompareWithThatIsNotThere(t *testing.T) {
 
 func TestAnInterruptEndsAllRuns(t *testing.T) {
 	s := newSeveralRuns(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(interrupted(syscall.SIGTERM))
 	s.ctx = ctx
 	status, stderr := s.measure("-runs", "3", "-ignore-failure", "--", "sh", "-c", s.note("x", "true"))
-	assert.Equal(t, exitInterrupted, status)
+	assert.Equal(t, 128+15, status)
 	assert.Equal(t, "energy measure: interrupted: there is no result of several runs\n", stderr)
 	assert.Empty(t, s.read("log"))
 }
