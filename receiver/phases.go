@@ -55,6 +55,12 @@ func (c *PhasesConfig) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: must be an absolute path, is %q", setting.field, setting.path))
 		}
 	}
+	if len(c.Socket) > phase.MaxPath {
+		errs = append(errs, fmt.Errorf("socket: must have at most %d bytes, has %d", phase.MaxPath, len(c.Socket)))
+	}
+	if c.Socket != "" && filepath.Clean(c.Socket) == filepath.Clean(c.File) {
+		errs = append(errs, errors.New("file: must not be the socket"))
+	}
 	if c.Max < 1 || c.Max > mostPhases {
 		errs = append(errs, fmt.Errorf("max: must be between 1 and %d, is %d", mostPhases, c.Max))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -258,10 +259,13 @@ func TestPhasesThatAreConfiguredWrong(t *testing.T) {
 		"file: must be an absolute path":   {File: "s", Max: 1},
 		"max: must be between 1 and 10000": {Socket: "/s"},
 		"10000, is 10001":                  {Socket: "/s", Max: 10_001},
+		"socket: must have at most 107":    {Socket: "/" + strings.Repeat("s", 107), Max: 1},
+		"file: must not be the socket":     {Socket: "/run/s", File: "/run//s", Max: 1},
 	} {
 		assert.ErrorContains(t, c.Validate(), why)
 	}
 	assert.NoError(t, (&PhasesConfig{File: "/s", Max: 1}).Validate())
+	assert.NoError(t, (&PhasesConfig{Socket: "/" + strings.Repeat("s", 106), Max: 1}).Validate())
 	for range 20 {
 		assert.EqualError(t, (&PhasesConfig{Socket: "s", File: "f", Max: 1}).Validate(),
 			"socket: must be an absolute path, is \"s\"\nfile: must be an absolute path, is \"f\"")

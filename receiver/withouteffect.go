@@ -10,6 +10,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 // withoutEffect yields each setting that was changed from its default but has no effect, and the reason. exact is that of
@@ -62,6 +63,12 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 				unused{static, fixed, "attribution::static_power::" + string(kind), reason},
 				unused{split, mayBe, "attribution::splits::" + string(kind), "the zone is not among zones"},
 				unused{key, attributed, "attribution::keys::" + string(kind), "the zone is not among zones"})
+		}
+		for _, source := range workload.NameSources {
+			_, set := c.Names.Directories[source]
+			// The kubelet's also tell the namespaces of pods that are excluded.
+			used := source == workload.NamesKubelet || slices.Contains(c.Names.From, source)
+			checks = append(checks, unused{set, used, "names::directories::" + string(source), "names::from has no " + string(source)})
 		}
 		for _, check := range checks {
 			if check.set && !check.works && !yield(check.setting, check.reason) {

@@ -14,6 +14,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
 func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
@@ -69,7 +70,16 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"scope":                    {of(func(a *AttributionConfig) { a.Scope = ScopeZone }), "attribution::scope", "CPU topology: the node has one CPU package"},
 		"storage":                  {of(func(a *AttributionConfig) { a.Storage = &storageID }), "attribution::storage", "no zone has a split that learns"},
 		"storage, used":            {of(func(a *AttributionConfig) { a.Split, a.Storage = SplitLearned, &storageID }), "", ""},
-		"state_file":               {of(func(a *AttributionConfig) { a.StateFile = "/var/lib/learned" }), "attribution::state_file", "no zone has a split that learns"},
+		"names of Docker, not read": {func(c *Config) {
+			c.Names = NamesConfig{From: []workload.NameSource{workload.NamesKubelet}, Directories: map[workload.NameSource]string{workload.NamesDocker: "/data"}}
+		}, "names::directories::docker", "names::from has no docker"},
+		"names of Docker": {func(c *Config) {
+			c.Names.Directories = map[workload.NameSource]string{workload.NamesDocker: "/data"}
+		}, "", ""},
+		"names of the kubelet, not read": {func(c *Config) {
+			c.Names = NamesConfig{Directories: map[workload.NameSource]string{workload.NamesKubelet: "/data"}}
+		}, "", ""},
+		"state_file": {of(func(a *AttributionConfig) { a.StateFile = "/var/lib/learned" }), "attribution::state_file", "no zone has a split that learns"},
 	} {
 		n := newTestNode(t, c.edit)
 		n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}

@@ -16,8 +16,8 @@ import (
 const (
 	// socketMode lets the owner and the group of the process connect.
 	socketMode = 0o660
-	// maxPath is the longest path of a Unix socket: sun_path without the NUL (unix(7)).
-	maxPath = 107
+	// MaxPath is the longest path of a Unix socket in bytes: sun_path without the NUL (unix(7)).
+	MaxPath = 107
 	// aliveWithin is how long another process has to accept a connection.
 	aliveWithin = time.Second
 )
@@ -31,8 +31,8 @@ type listener struct {
 
 // listen listens at a path, in a directory that is made if only it is missing. A socket there that no process serves is replaced.
 func listen(path string) (*listener, error) {
-	if len(path) > maxPath {
-		return nil, fmt.Errorf("the path of a socket has at most %d bytes, not %d", maxPath, len(path))
+	if len(path) > MaxPath {
+		return nil, fmt.Errorf("the path of a socket has at most %d bytes, not %d", MaxPath, len(path))
 	}
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // the socket's mode says who may connect
 		return nil, plain(err)
