@@ -326,3 +326,22 @@ func TestWhatIsUsedWhileAZoneIsGoneHasNoneOfItsEnergy(t *testing.T) {
 	assert.InDelta(t, 10, active, 1e-6)
 	assert.InDelta(t, n.sum("system.energy", nil), n.sum("system.phase.energy", nil), 1e-6)
 }
+
+func TestDividingAWindowAllocatesNothing(t *testing.T) {
+	n, socket := newPhasesNode(t)
+	n.start()
+	n.spend(time.Second, 10, 1)
+	send(t, socket, "begin build")
+	n.spend(time.Second, 10, 1)
+	n.scrape()
+	p, ledger := &n.s.phases, n.s.ledger.Engine.Ledger()
+	at, node := p.read, p.node
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		at = at.Add(time.Second)
+		node.Busy, node.Total = node.Busy+units.Second, node.Total+2*units.Second
+		ledger.Kinds[0].Active += units.Joule
+		ledger.Kinds[0].Idle += units.Joule
+		p.readNode(at, node, true)
+		p.observe(n.s.ledger)
+	}))
+}
