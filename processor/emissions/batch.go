@@ -97,7 +97,11 @@ func (b *batch) addToScope(metrics pmetric.MetricSlice, n int, scope identity) {
 		b.openOrigins()
 	}
 	before := metrics.Len()
-	metrics.EnsureCapacity(before + n*len(b.quantities) + 1)
+	more := n * len(b.quantities)
+	if b.embodied != nil {
+		more++
+	}
+	metrics.EnsureCapacity(before + more)
 	for i := range before {
 		if m := metrics.At(i); isCounted(m) {
 			b.addTo(metrics, m, scope)

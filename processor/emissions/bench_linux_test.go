@@ -109,7 +109,7 @@ func (p *emissionsProcessor) appendOnly(md pmetric.Metrics, s *account.Series) {
 	for _, rm := range md.ResourceMetrics().All() {
 		metrics := rm.ScopeMetrics().At(0).Metrics()
 		n := metrics.Len()
-		metrics.EnsureCapacity(n + len(p.quantities) + 1)
+		metrics.EnsureCapacity(n + len(p.quantities))
 		for i := range n {
 			if m := metrics.At(i); isEnergy(m) {
 				for q := range p.quantities {

@@ -25,7 +25,8 @@ type Config struct {
 	PUE float64 `mapstructure:"pue"`
 	// Embodied are the emissions of making the machine. Without it they are not reported.
 	Embodied configoptional.Optional[EmbodiedConfig] `mapstructure:"embodied"`
-	// MaxSeries is how many series of energy have emissions and cost. The points of others are passed on without.
+	// MaxSeries is how many series of energy have emissions and cost, and how many machines have embodied emissions. The points of
+	// others are passed on without.
 	MaxSeries int `mapstructure:"max_series"`
 	// ForgetAfter is how long a series may be silent before it is forgotten.
 	ForgetAfter time.Duration `mapstructure:"forget_after"`
@@ -83,7 +84,7 @@ func (c *EmbodiedConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("total: must be above 0 g and at most %v g, is %v", float64(maxEmbodied), c.Total))
 	}
 	if c.Lifespan < time.Hour || c.Lifespan > maxLifespan {
-		errs = append(errs, fmt.Errorf("lifespan: must be from 1h to %.0fh, is %v", maxLifespan.Hours(), c.Lifespan))
+		errs = append(errs, fmt.Errorf("lifespan: must be from 1h to %.0fh, such as 35040h for four years, is %v", maxLifespan.Hours(), c.Lifespan))
 	}
 	if !within(c.Share, 0, 1) || c.Share == 0 {
 		errs = append(errs, fmt.Errorf("share: must be above 0 and at most 1, is %v", c.Share))

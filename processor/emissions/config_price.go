@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
@@ -94,6 +95,14 @@ func defaultPrice() PriceConfig {
 	return PriceConfig{
 		Prometheus: configoptional.Default(PrometheusConfig{ClientConfig: clientAt(""), Interval: prometheusInterval}),
 	}
+}
+
+// UnmarshalScalar refuses a number in place of the section: a price without a currency.
+func (c *PriceConfig) UnmarshalScalar(value confmap.ScalarValue) error {
+	if value.GetRaw() == nil {
+		return confmap.ErrValueNotApplicable
+	}
+	return errors.New("must be a section such as {value: 0.31, currency: EUR}")
 }
 
 // source returns the source that is set.

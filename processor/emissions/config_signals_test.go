@@ -101,7 +101,7 @@ func TestBadSignalsAreErrorsThatNameTheSetting(t *testing.T) {
 		"intensity: {prometheus: {endpoint: 'http://a', query: x, interval: 0s}}":        "interval: must be at least 1s",
 		"intensity: {prometheus: {endpoint: 'http://a'}}":                                "query: must not be empty",
 		"intensity: {file: {}}":                                                          "path: must not be empty",
-		"price: 0.3":                                                                     "price",
+		"price: 0.3":                                                                     "must be a section such as {value: 0.31, currency: EUR}",
 		"price: {value: 0.3}":                                                            "currency: must be an ISO 4217 code",
 		"price: {currency: EUR}":                                                         "price: one of",
 		"price: {value: 0.3, currency: euro}":                                            "currency: must be an ISO 4217 code",

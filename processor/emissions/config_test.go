@@ -48,7 +48,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		"{intensity: 1, max_series: 0}":                                         "max_series: must be from 1 to 10000000, is 0",
 		"{intensity: 1, forget_after: 1s}":                                      "forget_after: must be at least 1m0s, is 1s",
 		"embodied: {lifespan: 35040h}":                                          "total: must be above 0 g and at most 1e+12 g, is 0",
-		"embodied: {total: 1}":                                                  "lifespan: must be from 1h to 876000h, is 0s",
+		"embodied: {total: 1}":                                                  "lifespan: must be from 1h to 876000h, such as 35040h for four years, is 0s",
 		"embodied: {total: 1, lifespan: 1h, share: 2}":                          "share: must be above 0 and at most 1, is 2",
 		"embodied: {total: -1, lifespan: 1h}":                                   "total: must be above 0 g and at most 1e+12 g, is -1",
 		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}":        "invalid keys: electricity.joules",

@@ -18,6 +18,7 @@ type embodied struct {
 	total    uint64 // µg over the lifespan
 	lifespan uint64 // ns
 	since    uint64 // when the processor began
+	most     int    // machines that are followed
 	machines map[uint64]*machine
 }
 
@@ -27,10 +28,10 @@ type machine struct {
 	seen      time.Time
 }
 
-func newEmbodied(c *EmbodiedConfig, since time.Time) *embodied {
+func newEmbodied(c *EmbodiedConfig, since time.Time, most int) *embodied {
 	return &embodied{
 		total: uint64(math.Round(c.Total * c.Share * 1e6)), lifespan: uint64(c.Lifespan), since: uint64(since.UnixNano()),
-		machines: map[uint64]*machine{},
+		most: most, machines: map[uint64]*machine{},
 	}
 }
 
@@ -44,6 +45,9 @@ func (e *embodied) add(metrics pmetric.MetricSlice, first int, scope uint64, now
 	}
 	m := e.machines[scope]
 	if m == nil {
+		if len(e.machines) >= e.most {
+			return
+		}
 		if start < e.since || start > at {
 			start = at
 		}

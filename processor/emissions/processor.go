@@ -74,7 +74,7 @@ func (p *emissionsProcessor) start(ctx context.Context, host component.Host) (er
 	}
 	p.accounts = account.New(o)
 	if c := p.cfg.Embodied.Get(); c != nil && p.cfg.Metrics.HostEmbodiedEmissions.Enabled {
-		p.embodied = newEmbodied(c, p.swept)
+		p.embodied = newEmbodied(c, p.swept, p.cfg.MaxSeries)
 	}
 	return p.telemetry.observe(func() int64 {
 		p.mu.Lock()

@@ -417,8 +417,18 @@ func TestEmbodiedEmissionsGrowWithTimeForEachMachine(t *testing.T) {
 	assert.NotContains(t, p.pass(of("a", "system.energy", seconds(5000))), "host.embodied.emissions", "out of order")
 }
 
+func TestMachinesBeyondTheLimitAreNotFollowed(t *testing.T) {
+	p := newTestProcessor(t, withEmbodied, func(c *Config) { c.MaxSeries = 2 })
+	for i := range int64(5) {
+		md := energy(seconds(3600), 1, func(m pmetric.Metric, _ pmetric.NumberDataPoint) { m.SetName("system.energy") })
+		md.ResourceMetrics().At(0).Resource().Attributes().PutInt("host.id", i)
+		p.pass(md)
+	}
+	assert.Len(t, p.embodied.machines, 2)
+}
+
 func TestEmbodiedEmissionsOfALongTimeDoNotOverflow(t *testing.T) {
-	e := newEmbodied(&EmbodiedConfig{Total: maxEmbodied, Lifespan: time.Hour, Share: 1}, began)
+	e := newEmbodied(&EmbodiedConfig{Total: maxEmbodied, Lifespan: time.Hour, Share: 1}, began, 1)
 	assert.Equal(t, uint64(1e18), e.after(uint64(time.Hour)))
 	assert.Equal(t, uint64(math.MaxUint64), e.after(math.MaxUint64))
 }

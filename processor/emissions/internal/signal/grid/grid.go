@@ -89,6 +89,9 @@ func (e *UnknownError) Error() string {
 // or eu-west-3 where only one cloud has it. The error is an *UnknownError.
 func Lookup(place string) (Place, error) {
 	name := strings.TrimSpace(place)
+	if strings.EqualFold(name, "UK") { // ISO 3166 reserves it for GB
+		name = "GB"
+	}
 	var found []Place
 	for _, p := range places() {
 		if strings.EqualFold(name, p.ID) || p.alpha2 != "" && strings.EqualFold(name, p.alpha2) || p.ID == compact(name) || p.region != "" && p.region == compact(name) {
