@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const gridToken = "made-up-token-4c1"
+
+// grid is a provider in the shape of Electricity Maps' API, over TLS on the loopback interface. Each answer has another intensity,
+// for a period that ends soon, so that it is asked again soon.
+type grid struct {
+	address string
+
+	mu     sync.Mutex
+	server *httptest.Server
+	broken bool          // it answers as the zone says
+	told   map[int]bool  // all intensities that were told
+	asked  int           // requests that had the token
+	hung   chan struct{} // is closed when those that hang are let go
+}
+
+// gridPeriod is how long an answer is for the present.
+const gridPeriod = 3 * time.Second
+
+func startGrid(t *testing.T) *grid {
+	t.Helper()
+	g := &grid{address: "127.0.0.1:0", told: map[int]bool{}, hung: make(chan struct{})}
+	g.start(t)
+	t.Cleanup(func() {
+		close(g.hung)
+		g.stop()
+	})
+	return g
+}
+
+func (g *grid) start(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp", g.address)
+	require.NoError(t, err)
+	g.address = listener.Addr().String()
+	g.server = httptest.NewUnstartedServer(g)
+	_ = g.server.Listener.Close()
+	g.server.Listener = listener
+	g.server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that does not trust it
+	g.server.StartTLS()
+}
+
+// stop ends the server and all connections.
+func (g *grid) stop() {
+	g.server.CloseClientConnections()
+	g.server.Close()
+}
+
+// breaks lets the server answer as the zone of a request says, until it works again.
+func (g *grid) breaks(broken bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.broken = broken
+}
+
+// authority writes the certificate that a client is to trust.
+func (g *grid) authority(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.server.Certificate().Raw})
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	return path
+}
+
+// ServeHTTP answers https://app.electricitymaps.com/developer-hub/api/reference, carbon-intensity/latest.
+func (g *grid) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/v3/carbon-intensity/latest" || r.Header.Get("auth-token") != gridToken {
+		http.Error(w, `{"error":"Unauthorized"}`, http.StatusUnauthorized)
+		return
+	}
+	zone := r.FormValue("zone")
+	g.mu.Lock()
+	broken := g.broken
+	g.asked++
+	intensity := []int{61, 412, 88, 305, 23}[g.asked%5] + g.asked
+	g.told[intensity] = true
+	g.mu.Unlock()
+	switch {
+	case broken && zone == "LIMITS":
+		w.Header().Set("Retry-After", "3")
+		http.Error(w, `{"error":"Too Many Requests"}`, http.StatusTooManyRequests)
+	case broken && zone == "FAILS":
+		http.Error(w, "upstream connect error", http.StatusInternalServerError)
+	case broken && zone == "HANGS":
+		select {
+		case <-r.Context().Done():
+		case <-g.hung:
+		}
+	default:
+		now := time.Now().UTC()
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"zone": zone, "carbonIntensity": intensity, "temporalGranularity": "5_minutes",
+			"datetime":  now.Add(gridPeriod - 5*time.Minute).Format("2006-01-02T15:04:05.000Z"),
+			"updatedAt": now.Format("2006-01-02T15:04:05.000Z"), "emissionFactorType": "lifecycle",
+			"isEstimated": false, "estimationMethod": nil,
+		})
+	}
+}
+
+// emitters are the pipelines of one collector, by the zone that each asks for.
+var emitters = []string{"limits", "fails", "hangs", "restarts", "untrusted"}
+
+// emissionsConfig has a pipeline for each zone. Only the one without a certificate does not know whom to trust, and only the one
+// that fails forgets soon what it was told.
+func emissionsConfig(t *testing.T, main, restarts *grid, price, dir string) string {
+	t.Helper()
+	processors, exporters, pipelines := "processors:\n", "exporters:\n", "  pipelines:\n"
+	for _, name := range emitters {
+		at := main
+		if name == "restarts" {
+			at = restarts
+		}
+		tls, maxAge, cost := "tls: {ca_file: "+at.authority(t)+"}, ", "10m", ""
+		switch name {
+		case "untrusted":
+			tls = ""
+		case "fails":
+			maxAge = "2s"
+		case "limits":
+			cost = "    price: {currency: JPY, file: {path: " + price + "}}\n"
+		}
+		processors += fmt.Sprintf("  emissions/%s:\n    pue: 1.3\n    intensity:\n      max_age: %s\n      electricity_maps: {zone: %s, token: %q, timeout: 2s, %sendpoint: \"https://%s\"}\n%s",
+			name, maxAge, strings.ToUpper(name), gridToken, tls, at.address, cost)
+		exporters += fmt.Sprintf("  file/%s: {path: %s, flush_interval: 100ms}\n", name, filepath.Join(dir, name+".json"))
+		pipelines += fmt.Sprintf("    metrics/%s: {receivers: [energy], processors: [emissions/%[1]s], exporters: [file/%[1]s]}\n", name)
+	}
+	exporters += "  file: {path: OUT, flush_interval: 100ms}\n"
+	pipelines += "    metrics: {receivers: [energy], exporters: [file]}\n"
+	return strings.ReplaceAll(receiverConfig, "SOURCE", "procfs") + processors + exporters +
+		"service:\n  telemetry: {metrics: {level: none}, logs: {encoding: json}}\n" + pipelines
+}
+
+// Emissions and cost of a collector's processes add up to the node's while the intensity changes every few seconds, and while its
+// provider limits requests, fails, hangs, is restarted, or is somebody else.
+func TestEmissionsInTheCollector(t *testing.T) {
+	need(t)
+	t.Parallel() // with the guests: most of its time it waits
+	load := build(t, "load")
+	main, restarts := startGrid(t), startGrid(t)
+	dir, price := t.TempDir(), filepath.Join(t.TempDir(), "price.csv")
+	// The prices are a hundred times too high, so that a millionth is little beside the costs of some joules.
+	turns := time.Now().Add(20 * time.Second)
+	require.NoError(t, os.WriteFile(price, fmt.Appendf(nil, "from,until,value,currency\n%s,%s,-4525.25,JPY\n%[2]s,%s,9310,JPY\n",
+		turns.Add(-time.Hour).Format(time.RFC3339Nano), turns.Format(time.RFC3339Nano), turns.Add(time.Hour).Format(time.RFC3339Nano)), 0o600))
+	startDaemon(t, exec.Command(load, "burn", "40", "0"), filepath.Join(cache(t), "emissions-load.log"))
+	startDaemon(t, exec.Command(load, "fork", "30"), filepath.Join(cache(t), "emissions-forks.log"))
+
+	c := runCollector(t, "emissions", emissionsConfig(t, main, restarts, price, dir))
+	c.emits(t, 10)
+	stop := time.Now()
+	main.breaks(true)
+	restarts.stop()
+	for _, name := range emitters {
+		eventually(t, name+" is degraded, the log is in "+c.log, func() bool { return c.told(t, name, "Emissions degraded") != "" })
+	}
+	eventually(t, "what is not known is told", func() bool { return strings.Contains(c.told(t, "fails", "Emissions degraded"), "no value is known") })
+	c.emits(t, 8)
+	back := time.Now()
+	main.breaks(false)
+	restarts.start(t)
+	for _, name := range emitters[:4] {
+		eventually(t, name+" recovers, the log is in "+c.log, func() bool { return c.told(t, name, "Emissions recovered") != "" })
+	}
+	eventually(t, "the price has turned", func() bool { return time.Now().After(turns.Add(3 * time.Second)) })
+	c.emits(t, 4)
+	c.stop(t)
+	t.Logf("providers were away for %.1f s, and all are believed again %.1f s later", back.Sub(stop).Seconds(), time.Since(back).Seconds())
+
+	sent := map[string][]emission{}
+	for _, name := range emitters {
+		sent[name] = readEmissions(t, filepath.Join(dir, name+".json"))
+		if name != "untrusted" {
+			t.Run("SumsOf "+name, func(t *testing.T) { requireShares(t, sent[name], "emissions") })
+			t.Run("IntervalsOf "+name, func(t *testing.T) {
+				requireIntervals(t, sent[name], "emissions", "electricity.carbon_intensity")
+			})
+		}
+	}
+	t.Run("CostFallsAndRises", func(t *testing.T) { testCost(t, sent["limits"]) })
+	t.Run("IntensitiesAreThoseThatWereTold", func(t *testing.T) { main.testTold(t, sent["limits"]) })
+	t.Run("StaleIsTold", func(t *testing.T) {
+		for _, name := range []string{"limits", "hangs", "restarts"} {
+			testStale(t, name, sent[name], stop, back)
+		}
+	})
+	t.Run("WithoutIntensityNoEmissions", func(t *testing.T) { testUnknown(t, sent["fails"]) })
+	t.Run("AServerThatIsNotTrustedIsNotBelieved", func(t *testing.T) {
+		assert.Zero(t, total(sent["untrusted"], "system.emissions"))
+		assert.Positive(t, total(sent["untrusted"], "system.energy"))
+		assert.Contains(t, c.told(t, "untrusted", "Emissions degraded"), "certificate")
+	})
+	t.Run("TheLogTellsEachStateOnce", func(t *testing.T) { c.testEmissionLog(t) })
+}
+
+// told returns the last error that the processor of a pipeline logged with a message, or the message where there is no error.
+func (c *collector) told(t *testing.T, name, message string) (last string) {
+	t.Helper()
+	for _, l := range c.emissionLog(t, name) {
+		if l.Msg == message {
+			last = l.Msg + ": " + l.Error
+		}
+	}
+	return last
+}
+
+// emissionLog returns what the processor of a pipeline logged of conditions.
+func (c *collector) emissionLog(t *testing.T, name string) (said []logLine) {
+	t.Helper()
+	text, err := os.ReadFile(c.log)
+	require.NoError(t, err)
+	for line := range bytes.Lines(text) {
+		if !bytes.Contains(line, []byte(`"emissions/`+name+`"`)) || !bytes.HasSuffix(line, []byte("\n")) {
+			continue
+		}
+		var l logLine
+		require.NoError(t, json.Unmarshal(line, &l), "%s", line)
+		if strings.HasPrefix(l.Msg, "Emissions ") {
+			said = append(said, l)
+		}
+	}
+	return said
+}
+
+func (c *collector) testEmissionLog(t *testing.T) {
+	t.Helper()
+	for name, want := range map[string]string{
+		"limits": "429 Too Many Requests", "fails": "500 Internal Server Error", "hangs": "no answer in time", "restarts": "connection refused",
+	} {
+		said := c.emissionLog(t, name)
+		var errs []string
+		for i, l := range said {
+			t.Logf("%s: %s: %s", name, l.Msg, l.Error)
+			errs = append(errs, l.Error)
+			if i > 0 {
+				assert.NotEqual(t, said[i-1], l, "a state is told once")
+			}
+		}
+		assert.Contains(t, strings.Join(errs, "\n"), want, name)
+		assert.Equal(t, "Emissions recovered", said[len(said)-1].Msg, name)
+	}
+	text, err := os.ReadFile(c.log)
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), gridToken)
+}
+
+// requireShares checks after each emission that what processes and unattributed energy have adds up to what the node has, to a
+// millionth for each series.
+func requireShares(t *testing.T, emissions []emission, of string) {
+	t.Helper()
+	const zone, millionth = "energy.zone=package", 1e-6
+	processes := totals(emissions, "process."+of, zone)
+	unattributed := totals(emissions, "system.unattributed."+of, zone)
+	active := totals(emissions, "system."+of, zone, "energy.state=active")
+	series := map[string]bool{}
+	most := 0.0
+	for i, e := range emissions {
+		for _, p := range e.filter("process."+of, zone) {
+			series[p.series] = true
+		}
+		off := math.Abs(active[i] - processes[i] - unattributed[i])
+		most = max(most, off)
+		require.LessOrEqualf(t, off, millionth*float64(len(series)+2), "processes %.6f + unattributed %.6f == active %.6f, emission %d of %d series",
+			processes[i], unattributed[i], active[i], i, len(series))
+	}
+	last := len(active) - 1
+	require.NotZero(t, active[last])
+	require.Greater(t, len(series), 5)
+	t.Logf("%s: %.6f of the node's active energy, at most %.6f more than %d series and unattributed", of, active[last], most, len(series))
+}
+
+// requireIntervals checks that what the node has grows in each interval by its energy times the gauge's rate times the PUE.
+func requireIntervals(t *testing.T, emissions []emission, of, gauge string) {
+	t.Helper()
+	const perKWh, pue = 3.6e6, 1.3
+	active := []string{"energy.zone=package", "energy.state=active"}
+	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system."+of, active...)
+	rates := map[float64]bool{}
+	for i := 1; i < len(emissions); i++ {
+		grew := had[i] - had[i-1]
+		points := emissions[i].filter(gauge)
+		if len(points) == 0 || i == 1 {
+			continue // not known, or energy from before the processor ran
+		}
+		rates[points[0].value] = true
+		want := (energy[i] - energy[i-1]) / perKWh * points[0].value * pue
+		require.InDeltaf(t, want, grew, 2e-6, "emission %d, %.6f J at %v", i, energy[i]-energy[i-1], points[0].value)
+	}
+	require.Greater(t, len(rates), 1, "%s: rates", gauge)
+	t.Logf("%d intervals with %d rates", len(emissions)-1, len(rates))
+}
+
+// testCost checks that cost falls while the price is negative and rises after that.
+func testCost(t *testing.T, emissions []emission) {
+	requireShares(t, emissions, "cost")
+	requireIntervals(t, emissions, "cost", "electricity.price")
+	active := totals(emissions, "system.cost", "energy.zone=package", "energy.state=active")
+	least := slices.Min(active)
+	t.Logf("cost: at least %.6f, at last %.6f JPY", least, active[len(active)-1])
+	assert.Negative(t, least)
+	assert.Greater(t, active[len(active)-1], least)
+	assert.NotEmpty(t, emissions[len(emissions)-1].filter("process.cost", "cost.currency=JPY"))
+}
+
+// testTold checks that intensities are those of the provider, or between two of them where they change within an interval.
+func (g *grid) testTold(t *testing.T, emissions []emission) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	whole, least, most := 0, math.Inf(1), 0.0
+	for told := range g.told {
+		least, most = min(least, float64(told)), max(most, float64(told))
+	}
+	for _, e := range emissions {
+		for _, p := range e.filter("electricity.carbon_intensity", "signal.provider=electricity_maps", "signal.region=LIMITS") {
+			assert.GreaterOrEqual(t, p.value, least)
+			assert.LessOrEqual(t, p.value, most)
+			if g.told[int(p.value)] && p.value == math.Trunc(p.value) {
+				whole++
+			}
+		}
+	}
+	assert.Greater(t, whole, 5, "intervals of one intensity alone")
+}
+
+// testStale checks that the intensity is told as stale while the provider is away, and not when it is back.
+func testStale(t *testing.T, name string, emissions []emission, stop, back time.Time) {
+	t.Helper()
+	fresh, stale, again := 0, 0, 0
+	for _, e := range emissions {
+		for _, p := range e.filter("electricity.carbon_intensity") {
+			isStale := p.attributes["signal.stale"] == "true"
+			switch {
+			case p.at.Before(stop) && !isStale:
+				fresh++
+			case p.at.After(stop.Add(2*gridPeriod)) && p.at.Before(back):
+				assert.True(t, isStale, "%s, %v after the provider went away", name, p.at.Sub(stop))
+				stale++
+			case p.at.After(back) && !isStale:
+				again++
+			}
+		}
+	}
+	t.Logf("%s: %d intervals before, %d stale, %d after", name, fresh, stale, again)
+	assert.Positive(t, fresh, name)
+	assert.Positive(t, stale, name)
+	assert.Positive(t, again, name)
+}
+
+// testUnknown checks that emissions stand still while no intensity is known, though energy is used, and go on after that.
+func testUnknown(t *testing.T, emissions []emission) {
+	active := []string{"energy.zone=package", "energy.state=active"}
+	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system.emissions", active...)
+	without, last := 0, 0
+	for i := 1; i < len(emissions); i++ {
+		if len(emissions[i].filter("electricity.carbon_intensity")) == 0 && had[i] > 0 {
+			assert.InDelta(t, had[i-1], had[i], 0, "emission %d", i)
+			assert.Greater(t, energy[i], energy[i-1])
+			without, last = without+1, i
+		}
+	}
+	t.Logf("%d intervals without an intensity", without)
+	assert.Greater(t, without, 2)
+	assert.Greater(t, had[len(had)-1], had[last], "emissions go on")
+}

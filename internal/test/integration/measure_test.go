@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// measured is what `energy measure -json` writes, as far as these tests read it.
+type measured struct {
+	ExitStatus    int     `json:"exit_status"`
+	Seconds       float64 `json:"seconds"`
+	CPUSeconds    float64 `json:"cpu_seconds"`
+	CPUTimeSource string  `json:"cpu_time_source"`
+	Joules        float64 `json:"joules"`
+	NodeJoules    float64 `json:"node_joules"`
+	Zones         []struct {
+		Zone         string  `json:"zone"`
+		Source       string  `json:"source"`
+		Added        bool    `json:"added"`
+		Joules       float64 `json:"joules"`
+		NodeActive   float64 `json:"node_active_joules"`
+		NodeIdle     float64 `json:"node_idle_joules"`
+		Unattributed float64 `json:"unattributed_joules"`
+	} `json:"zones"`
+	Phases []struct {
+		Phase      string    `json:"phase"`
+		Seconds    float64   `json:"seconds"`
+		CPUSeconds float64   `json:"cpu_seconds"`
+		Joules     []float64 `json:"joules"`
+	} `json:"phases"`
+	Samples []struct {
+		Seconds    float64   `json:"seconds"`
+		CPUSeconds float64   `json:"cpu_seconds"`
+		Joules     []float64 `json:"joules"`
+		NodeJoules []float64 `json:"node_joules"`
+	} `json:"samples"`
+	LeftBehind []struct {
+		PID  int    `json:"pid"`
+		Name string `json:"name"`
+	} `json:"left_behind"`
+}
+
+// curve is the -model of these tests: a straight line from 20 to 120 W.
+const curve, curveWatts = "20-120", 100
+
+// byCurve returns the joules of seconds of CPU time.
+func byCurve(t *testing.T, cpuSeconds float64) float64 {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/stat")
+	require.NoError(t, err)
+	return curveWatts * cpuSeconds / float64(strings.Count(string(stat), "\ncpu"))
+}
+
+// energyBinary returns the command line tool built by `make build`, or the one that INTEGRATION_ENERGY names.
+func energyBinary(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("INTEGRATION_ENERGY")
+	if path == "" {
+		path = "../../../build/energy"
+	}
+	path, err := filepath.Abs(path)
+	require.NoError(t, err)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("lacks %s: make build", path)
+	}
+	return path
+}
+
+// measureCommand returns the command `energy measure -model 20-120` with further arguments, whose result is in a file as JSON.
+func measureCommand(t *testing.T, args ...string) (cmd *exec.Cmd, result string) {
+	t.Helper()
+	result = filepath.Join(t.TempDir(), "result.json")
+	cmd = exec.Command(energyBinary(t), append([]string{"measure", "-model", curve, "-json", "-o", result, "-q"}, args...)...)
+	return cmd, result
+}
+
+func readMeasured(t *testing.T, path string) *measured {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	m := new(measured)
+	require.NoError(t, json.Unmarshal(text, m), "%s", text)
+	return m
+}
+
+// requireSums checks that all parts of a result add up, to the microjoule and the microsecond.
+func (m *measured) requireSums(t *testing.T) {
+	t.Helper()
+	const half = 0.5e-6
+	require.NotEmpty(t, m.Zones)
+	joules, node := 0.0, 0.0
+	for i, z := range m.Zones {
+		require.InDelta(t, z.NodeActive, z.Joules+z.Unattributed, half, "%s: the command's + unattributed = active", z.Zone)
+		bySamples, byPhases, nodeBySamples := 0.0, 0.0, 0.0
+		for _, s := range m.Samples {
+			bySamples += s.Joules[i]
+			nodeBySamples += s.NodeJoules[i]
+		}
+		for _, p := range m.Phases {
+			byPhases += p.Joules[i]
+		}
+		require.InDelta(t, z.Joules, bySamples, half, "%s: samples", z.Zone)
+		require.InDelta(t, z.NodeActive+z.NodeIdle, nodeBySamples, half, "%s: samples of the node", z.Zone)
+		if len(m.Phases) > 0 {
+			require.InDelta(t, z.Joules, byPhases, half, "%s: phases", z.Zone)
+		}
+		if z.Added {
+			joules += z.Joules
+			node += z.NodeActive + z.NodeIdle
+		}
+	}
+	require.InDelta(t, m.Joules, joules, half, "zones")
+	require.InDelta(t, m.NodeJoules, node, half, "zones of the node")
+	seconds, cpu := 0.0, 0.0
+	for _, s := range m.Samples {
+		seconds += s.Seconds
+		cpu += s.CPUSeconds
+	}
+	require.InDelta(t, m.Seconds, seconds, 1e-6, "time of samples")
+	require.InDelta(t, m.CPUSeconds, cpu, 1e-6, "CPU time of samples")
+}
+
+// buildScript builds a package of this project and what it imports, and then two packages without inlining, in a phase each. It
+// prints its cgroups, the CPU time of each build, and at the end that of the shell and of all its children.
+const buildScript = `
+set -e
+energy phase begin build
+echo "cgroup $ENERGY_CGROUP"
+grep -h '' /proc/self/cgroup
+TIMEFORMAT='build %U %S'
+time go build ./internal/units
+energy phase begin again
+TIMEFORMAT='again %U %S'
+time go build -gcflags=-l ./internal/units ./internal/attribution
+energy phase end
+times
+`
+
+// A real build has the joules that the machine's curve says for its CPU time, whatever else runs.
+func TestMeasureRealBuild(t *testing.T) {
+	need(t)
+	bash := program(t, "bash", "bash")
+	load := build(t, "load")
+	for _, neighbors := range []int{1, 2} {
+		t.Run(fmt.Sprintf("Beside%dBusyNeighbors", neighbors), func(t *testing.T) {
+			for i := range neighbors {
+				startDaemon(t, exec.Command(load, "burn", "100", "0"), filepath.Join(cache(t), fmt.Sprintf("neighbor-%d.log", i)))
+			}
+			cmd, result := measureCommand(t, "--", bash, "-c", buildScript)
+			cmd.Dir = "../../.."
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(energyBinary(t))+":"+os.Getenv("PATH"), "GOCACHE="+t.TempDir(),
+				"GOWORK=off", "GOFLAGS=-buildvcs=false", "XDG_CONFIG_HOME="+withoutTelemetry(t))
+			printed := run(t, cmd)
+			m := readMeasured(t, result)
+			m.requireSums(t)
+			testBuild(t, m, printed)
+			testCgroupIsGone(t, m, printed)
+		})
+	}
+}
+
+// withoutTelemetry returns a configuration directory with which go starts no process of its own for its telemetry, which nobody
+// would wait for.
+func withoutTelemetry(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "go/telemetry"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go/telemetry/mode"), []byte("off"), 0o600))
+	return dir
+}
+
+// testBuild compares the joules of a build with those of the CPU time that its shell tells.
+func testBuild(t *testing.T, m *measured, printed string) {
+	t.Helper()
+	all := 0.0
+	lines := strings.Split(strings.TrimSpace(printed), "\n")
+	for _, line := range lines[len(lines)-2:] { // of times: the shell, its children
+		for _, text := range strings.Fields(line) {
+			d, err := time.ParseDuration(text)
+			require.NoError(t, err, printed)
+			all += d.Seconds()
+		}
+	}
+	want := byCurve(t, all)
+	t.Logf("%s: %.3f s of CPU time by the shell, %.3f s measured in %.1f s; %.3f J by the curve, %.3f J measured (%+.2f %%); the node's above idle %+.1f %%",
+		m.CPUTimeSource, all, m.CPUSeconds, m.Seconds, want, m.Joules, 100*(m.Joules/want-1), 100*(m.Zones[0].NodeActive/want-1))
+	assert.InEpsilon(t, want, m.Joules, 0.02)
+	require.Len(t, m.Zones, 1)
+	assert.Equal(t, "modeled", m.Zones[0].Source)
+	assert.Zero(t, m.ExitStatus)
+	assert.Empty(t, m.LeftBehind)
+
+	require.Len(t, m.Phases, 3)
+	for _, p := range m.Phases {
+		user, system, ok := strings.Cut(after(printed, p.Phase+" "), " ")
+		if !ok {
+			assert.Equal(t, "none", p.Phase)
+			continue
+		}
+		u, err := strconv.ParseFloat(user, 64)
+		require.NoError(t, err)
+		s, err := strconv.ParseFloat(system, 64)
+		require.NoError(t, err)
+		want := byCurve(t, u+s)
+		t.Logf("phase %s: %.3f J by the curve, %.3f J measured (%+.2f %%)", p.Phase, want, p.Joules[0], 100*(p.Joules[0]/want-1))
+		const mark = 0.05 // seconds of CPU time to mark the next phase
+		assert.InDelta(t, want, p.Joules[0], 0.02*want+byCurve(t, mark), p.Phase)
+	}
+}
+
+// after returns the rest of the line of a text that begins with a word, "" if there is none.
+func after(text, word string) string {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, word); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// testCgroupIsGone checks that the command ran in a cgroup of its own, and that it was removed.
+func testCgroupIsGone(t *testing.T, m *measured, printed string) {
+	t.Helper()
+	group := after(printed, "cgroup ")
+	if m.CPUTimeSource == "child times" {
+		assert.Empty(t, group)
+		t.Log("no cgroup can be made on this machine")
+		return
+	}
+	require.NotEmpty(t, group)
+	assert.Contains(t, printed, ":"+group+"\n", "/proc/self/cgroup of the command")
+	for _, pattern := range []string{"/sys/fs/cgroup" + group, "/sys/fs/cgroup/*" + group} {
+		left, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	}
+}
+
+// How a command ends, and what a limit makes of it, is told by the exit status.
+func TestMeasureEndsAsItsCommand(t *testing.T) {
+	need(t)
+	load := build(t, "load")
+	for name, c := range map[string]struct {
+		args   []string
+		status int
+	}{
+		"its own":       {[]string{"sh", "-c", "exit 7"}, 7},
+		"a signal":      {[]string{"sh", "-c", "kill -KILL $$"}, 128 + 9},
+		"not found":     {[]string{"no-such-program"}, 127},
+		"no program":    {[]string{"/etc/passwd"}, 126},
+		"too much":      {[]string{"-max-joules", "0.1", load, "child", "0.3"}, 124},
+		"within limits": {[]string{"-max-joules", "10000", load, "child", "0.3"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd, result := measureCommand(t, c.args...)
+			out, _ := cmd.CombinedOutput() // the status is compared
+			assert.Equal(t, c.status, cmd.ProcessState.ExitCode(), "%s", out)
+			assert.Equal(t, c.status == 124, bytes.Contains(out, []byte("more than the 100 mJ of -max-joules")), "%s", out)
+			if c.status != 126 && c.status != 127 {
+				want := c.status
+				if want == 124 {
+					want = 0
+				}
+				assert.Equal(t, want, readMeasured(t, result).ExitStatus)
+			}
+		})
+	}
+}
+
+// A daemon that a command leaves behind is named, and goes on.
+func TestMeasureNamesADaemonThatIsLeftBehind(t *testing.T) {
+	need(t)
+	bash := program(t, "bash", "bash")
+	setsid := program(t, "setsid", "util-linux")
+	load := build(t, "load")
+	// Two forks, a session of its own, and nothing open of the command's.
+	daemonize := fmt.Sprintf(`echo "cgroup $ENERGY_CGROUP"; (%s %s burn 5 0 </dev/null >/dev/null 2>&1 & echo "daemon $!"); grep -h '' /proc/self/cgroup`, setsid, load)
+	cmd, result := measureCommand(t, "--", bash, "-c", daemonize)
+	printed := run(t, cmd)
+	pid, err := strconv.Atoi(after(printed, "daemon "))
+	require.NoError(t, err, printed)
+	t.Cleanup(func() { assert.NoError(t, syscall.Kill(pid, syscall.SIGKILL)) })
+
+	m := readMeasured(t, result)
+	m.requireSums(t)
+	require.Len(t, m.LeftBehind, 1)
+	assert.Equal(t, pid, m.LeftBehind[0].PID)
+	assert.Contains(t, []string{"load", "setsid", "bash"}, m.LeftBehind[0].Name) // it may not have become load yet
+	assert.NoError(t, syscall.Kill(pid, 0), "it still runs")
+	testCgroupIsGone(t, m, printed)
+}
+
+// cronScript starts jobs as cron does: without a terminal, in another directory and with a small environment. They overlap.
+const cronScript = `
+i=0
+for seconds in 0.4 0.8 1.2; do
+	i=$((i + 1))
+	energy measure -model 20-120 -q -json -o "$1/job-$i.json" -interval 100ms -- load child $seconds &
+done
+wait
+`
+
+// A service like cron measures each of its jobs, though they run beside each other.
+func TestMeasureJobsOfAService(t *testing.T) {
+	need(t)
+	setsid := program(t, "setsid", "util-linux")
+	results := t.TempDir()
+	cmd := exec.Command(setsid, "--wait", "sh", "-c", cronScript, "sh", results)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=" + strings.Join([]string{filepath.Dir(energyBinary(t)), filepath.Dir(build(t, "load")), "/usr/bin:/bin"}, ":")}
+	assert.Empty(t, run(t, cmd))
+	for i, seconds := range []float64{0.4, 0.8, 1.2} {
+		testKnownTime(t, readMeasured(t, filepath.Join(results, fmt.Sprintf("job-%d.json", i+1))), seconds)
+	}
+}
+
+// A user without privileges has no cgroup, and the same joules by the times of children.
+func TestMeasureAsAUser(t *testing.T) {
+	need(t)
+	dir, err := os.MkdirTemp("", "measure-") // t.TempDir is for root only
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the user runs what is there
+	copied := func(path string) string {
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		path = filepath.Join(dir, filepath.Base(path))
+		require.NoError(t, os.WriteFile(path, content, 0o755)) //nolint:gosec // the user runs it
+		return path
+	}
+	load := copied(build(t, "load"))
+	var out bytes.Buffer
+	cmd := exec.Command(copied(energyBinary(t)), "measure", "-model", curve, "-json", "-o", "-", "-q", load, "child", "1")
+	cmd.Dir, cmd.Env, cmd.Stdout = dir, []string{"PATH=/usr/bin:/bin"}, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	require.NoError(t, cmd.Run())
+	m := new(measured)
+	require.NoError(t, json.Unmarshal(out.Bytes(), m))
+	assert.Equal(t, "child times", m.CPUTimeSource)
+	testKnownTime(t, m, 1)
+}
+
+// testKnownTime checks the joules of a command that used a known CPU time.
+func testKnownTime(t *testing.T, m *measured, seconds float64) {
+	t.Helper()
+	m.requireSums(t)
+	want := byCurve(t, seconds)
+	t.Logf("%s: %.1f s of CPU time: %.3f J by the curve, %.3f J measured (%+.2f %%), the node's above idle %.3f J",
+		m.CPUTimeSource, seconds, want, m.Joules, 100*(m.Joules/want-1), m.Zones[0].NodeActive)
+	const ends = 0.01 // seconds of CPU time in which it begins and ends, by no clock of its own
+	assert.InDelta(t, want, m.Joules, 0.02*want+byCurve(t, ends))
+	assert.LessOrEqual(t, math.Max(want, m.Joules), m.Zones[0].NodeActive*1.02)
+}
