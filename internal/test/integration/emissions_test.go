@@ -301,10 +301,11 @@ func requireShares(t *testing.T, emissions []emission, of string) {
 // requireIntervals checks that what the node has grows in each interval by its energy times the gauge's rate times the PUE.
 func requireIntervals(t *testing.T, emissions []emission, of, gauge string) {
 	t.Helper()
-	const perKWh, pue = 3.6e6, 1.3
+	const perKWh, pue, two = 3.6e6, 1.3, 2e-6
 	active := []string{"energy.zone=package", "energy.state=active"}
 	energy, had := totals(emissions, "system.energy", active...), totals(emissions, "system."+of, active...)
 	rates := map[float64]bool{}
+	wanted, grown := 0.0, 0.0
 	for i := 1; i < len(emissions); i++ {
 		grew := had[i] - had[i-1]
 		points := emissions[i].filter(gauge)
@@ -313,10 +314,12 @@ func requireIntervals(t *testing.T, emissions []emission, of, gauge string) {
 		}
 		rates[points[0].value] = true
 		want := (energy[i] - energy[i-1]) / perKWh * points[0].value * pue
-		require.InDeltaf(t, want, grew, 2e-6, "emission %d, %.6f J at %v", i, energy[i]-energy[i-1], points[0].value)
+		wanted, grown = wanted+want, grown+grew
+		require.InDeltaf(t, wanted, grown, two, "in all, emission %d", i)
+		require.InDeltaf(t, want, grew, two, "emission %d, %.6f J at %v", i, energy[i]-energy[i-1], points[0].value)
 	}
 	require.Greater(t, len(rates), 1, "%s: rates", gauge)
-	t.Logf("%d intervals with %d rates", len(emissions)-1, len(rates))
+	t.Logf("%d intervals with %d rates, %.9f by the gauge, %.6f added", len(emissions)-1, len(rates), wanted, grown)
 }
 
 // testCost checks that cost falls while the price is negative and rises after that.

@@ -24,12 +24,13 @@ import (
 
 // measured is what `energy measure -json` writes, as far as these tests read it.
 type measured struct {
-	ExitStatus    int     `json:"exit_status"`
-	Seconds       float64 `json:"seconds"`
-	CPUSeconds    float64 `json:"cpu_seconds"`
-	CPUTimeSource string  `json:"cpu_time_source"`
-	Joules        float64 `json:"joules"`
-	NodeJoules    float64 `json:"node_joules"`
+	Started       time.Time `json:"started"`
+	ExitStatus    int       `json:"exit_status"`
+	Seconds       float64   `json:"seconds"`
+	CPUSeconds    float64   `json:"cpu_seconds"`
+	CPUTimeSource string    `json:"cpu_time_source"`
+	Joules        float64   `json:"joules"`
+	NodeJoules    float64   `json:"node_joules"`
 	Zones         []struct {
 		Zone         string  `json:"zone"`
 		Source       string  `json:"source"`

@@ -82,7 +82,7 @@ func TestPhasesInTheCollector(t *testing.T) {
 func (p *phaseMarker) testOthers(t *testing.T) {
 	t.Helper()
 	require.NoError(t, os.Chmod(filepath.Dir(p.socket), 0o755)) //nolint:gosec // the socket's own mode is tested
-	program, err := os.Open(p.program) // its directory may be for root only
+	program, err := os.Open(p.program)                          // its directory may be for root only
 	require.NoError(t, err)
 	defer func() { _ = program.Close() }()
 	cmd := exec.Command("/proc/self/fd/3", "phase", "-socket", p.socket, "begin", "stranger")

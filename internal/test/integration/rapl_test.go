@@ -40,6 +40,8 @@ type raplRun struct {
 		Paranoid           string
 		Failing, Recovered time.Time
 		Groups             map[string]uint64
+		Measured           map[string]int
+		Left               []string
 		Exits              map[string]string
 	}
 	// by the collector's name: root, capability, plain, perf
@@ -92,6 +94,7 @@ func TestRAPLDriverInAGuest(t *testing.T) {
 	t.Run("CPUTimesComeByBPFWhereAllowed", r.testSources)
 	t.Run("ProcessesAndUnattributedAreActive", r.testBalance)
 	t.Run("ContainersHaveTheCPUTimeOfTheirCgroups", r.testContainers)
+	t.Run("ACommandHasTheEnergyOfItsCPUTime", r.testMeasure)
 	t.Run("CollectorsEndInOrder", func(t *testing.T) {
 		for name, err := range r.facts.Exits {
 			assert.Empty(t, err, name)
@@ -356,6 +359,44 @@ func (r *raplRun) testContainers(t *testing.T) {
 	assert.InDelta(t, energy[0], pod, 1e-3, "the pod has the energy of its container")
 }
 
+// A busy CPU adds 30 W to its package and 3 W to its memory, whoever keeps it busy. The module knows that by ticks, which on an
+// emulated CPU differ by some percent from the time that the scheduler counts for a process.
+func (r *raplRun) testMeasure(t *testing.T) {
+	const seconds, starts, ticks = 3, 0.6, 0.15
+	assert.Equal(t, map[string]int{"root": 124, "user": 0}, r.facts.Measured, "exit statuses; root has a limit of 10 J")
+	assert.Empty(t, r.facts.Left, "cgroups that are left")
+	for name, by := range map[string]string{"root": "cgroup v2", "user": "child times"} {
+		m := readMeasured(t, filepath.Join(r.dir, "measure-"+name+".json"))
+		m.requireSums(t)
+		assert.Equal(t, by, m.CPUTimeSource, name)
+		assert.Zero(t, m.ExitStatus, name)
+		assert.InDelta(t, seconds+starts/2, m.CPUSeconds, starts/2, "%s: a start takes long on an emulated CPU", name)
+		watts := map[string]float64{"package": 30, "core": 30, "dram": 3}
+		require.Len(t, m.Zones, len(watts), name)
+		for _, z := range m.Zones {
+			what := name + ", " + z.Zone
+			assert.Equal(t, "measured", z.Source, what)
+			assert.Equal(t, z.Zone != "core", z.Added, what)
+			r.within(t, what+" of a command", ticks, watts[z.Zone]*m.CPUSeconds, z.Joules)
+			// The counters are read right before and after it, which takes long, too.
+			const around = 4 * time.Second
+			ended := m.Started.Add(time.Duration(m.Seconds * float64(time.Second)))
+			node := z.NodeActive + z.NodeIdle
+			t.Logf("%s of the node: %.3f J", what, node)
+			assert.GreaterOrEqual(t, node, 0.98*r.nodeEnergy(z.Zone, m.Started, ended), what)
+			assert.LessOrEqual(t, node, r.nodeEnergy(z.Zone, m.Started.Add(-around), ended.Add(around)), what)
+		}
+	}
+}
+
+// nodeEnergy returns the true energy of a zone kind of both sockets between two times.
+func (r *raplRun) nodeEnergy(kind string, from, until time.Time) (joules float64) {
+	for _, socket := range []string{"0/", "1/"} {
+		joules += r.energy(socket+kind, until) - r.energy(socket+kind, from)
+	}
+	return joules
+}
+
 // within compares a figure with the true one and logs the result.
 func (*raplRun) within(t *testing.T, what string, bound, want, got float64) {
 	t.Helper()
@@ -453,6 +494,7 @@ func runGuest(t *testing.T, qemu string, k kernel) *raplRun {
 		"init":                 build(t, "guest"),
 		"load":                 build(t, "load"),
 		"otelcol-energy":       collectorBinary(t),
+		"energy":               energyBinary(t),
 		"intel_rapl_common.ko": k.raplDriver(),
 		"emulated_rapl.ko":     k.buildModule(t, "rapl", "emulated_rapl"),
 	})

@@ -56,6 +56,9 @@ type facts struct {
 	Failing, Recovered time.Time
 	// Groups are the final CPU times of the containers by their cgroups' counters, in microseconds.
 	Groups map[string]uint64
+	// Measured are the exit statuses of `energy measure`, by the name of its result. Left are the cgroups that it left.
+	Measured map[string]int
+	Left     []string
 	// Exits are the exit states of the collectors.
 	Exits map[string]string
 }
@@ -81,7 +84,7 @@ type collector struct {
 // measureRAPL runs four collectors side by side on the same registers: as root, as a user with the one capability that
 // the counters need, and as a user without; and by perf events, as a user with the one capability that these need.
 func measureRAPL(atLeast time.Duration) error {
-	f := facts{Zones: map[string]string{}, Modes: map[string]string{}, Groups: map[string]uint64{}, Exits: map[string]string{}}
+	f := facts{Zones: map[string]string{}, Modes: map[string]string{}, Groups: map[string]uint64{}, Measured: map[string]int{}, Exits: map[string]string{}}
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
 		return err
@@ -218,6 +221,9 @@ func measureRAPL(atLeast time.Duration) error {
 		return err
 	}
 
+	if err := measureCommands(&f); err != nil {
+		return err
+	}
 	if err := stopLoads(); err != nil {
 		return err
 	}
@@ -263,6 +269,39 @@ func allowPerf(f *facts, byPerf *collector) error {
 		return err
 	}
 	return byPerf.emits(1)
+}
+
+// measureConfiguration has the module's constant powers, of both packages together.
+const measureConfiguration = `
+meter: powercap
+zones: [package, dram, core]
+attribution: {split: fixed, static_power: {package: 40, dram: 8, core: 0}}
+`
+
+// measureCommands measures a command that uses three seconds of CPU time, beside the loads: as root with a limit that it exceeds, and
+// as a user, who may read the counters by now and can make no cgroup.
+func measureCommands(f *facts) error {
+	const config = "/tmp/measure.yaml"
+	if err := os.WriteFile(config, []byte(measureConfiguration), 0o644); err != nil { //nolint:gosec // read by another user
+		return err
+	}
+	for name, uid := range map[string]uint32{"root": 0, "user": user} {
+		args := []string{"measure", "-config", config, "-json", "-o", filepath.Join(results, "measure-"+name+".json")}
+		if uid == 0 {
+			args = append(args, "-max-joules", "10")
+		}
+		cmd := exec.Command("/energy", append(args, "/load", "child", "3")...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		fmt.Println("guest: measures as", name)
+		if err := cmd.Run(); cmd.ProcessState == nil {
+			return err
+		}
+		f.Measured[name] = cmd.ProcessState.ExitCode()
+	}
+	var err error
+	f.Left, err = filepath.Glob(hierarchy + "/energy-measure-*")
+	return err
 }
 
 // moveCounters takes the CPU that counts the second package's events offline for some collections.
