@@ -266,14 +266,14 @@ func TestMeasureEndsAsItsCommand(t *testing.T) {
 		"a signal":      {[]string{"sh", "-c", "kill -KILL $$"}, 128 + 9},
 		"not found":     {[]string{"no-such-program"}, 127},
 		"no program":    {[]string{"/etc/passwd"}, 126},
-		"too much":      {[]string{"-max-joules", "0.1", load, "child", "0.3"}, 124},
+		"too much":      {[]string{"-max-joules", "0.001", load, "child", "0.3"}, 124},
 		"within limits": {[]string{"-max-joules", "10000", load, "child", "0.3"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd, result := measureCommand(t, c.args...)
 			out, _ := cmd.CombinedOutput() // the status is compared
 			assert.Equal(t, c.status, cmd.ProcessState.ExitCode(), "%s", out)
-			assert.Equal(t, c.status == 124, bytes.Contains(out, []byte("more than the 100 mJ of -max-joules")), "%s", out)
+			assert.Equal(t, c.status == 124, bytes.Contains(out, []byte("more than the 1.00 mJ of -max-joules")), "%s", out)
 			if c.status != 126 && c.status != 127 {
 				want := c.status
 				if want == 124 {
@@ -338,12 +338,12 @@ func TestMeasureAsAUser(t *testing.T) {
 	dir, err := os.MkdirTemp("", "measure-") // t.TempDir is for root only
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the user runs what is there
+	require.NoError(t, os.Chmod(dir, 0o755))
 	copied := func(path string) string {
 		content, err := os.ReadFile(path)
 		require.NoError(t, err)
 		path = filepath.Join(dir, filepath.Base(path))
-		require.NoError(t, os.WriteFile(path, content, 0o755)) //nolint:gosec // the user runs it
+		require.NoError(t, os.WriteFile(path, content, 0o755))
 		return path
 	}
 	load := copied(build(t, "load"))
