@@ -90,6 +90,19 @@ func TestASlowMeterDoesNotChangeTheIntervalOfTheOthers(t *testing.T) {
 	assert.Equal(t, int64(8*110_102+10*120_110), emissions)
 }
 
+func TestManySlowMetersDoNotChangeTheIntervalOfTheOthers(t *testing.T) {
+	a := newTestAccounts(0)
+	a.Open(1, 102*second)
+	for _, at := range []uint64{110, 120} {
+		observe(t, a, 0, 102, at, 1)
+		for meter := range uint64(20) {
+			a.Observe(&Point{Series: 100 + meter, Origin: 1, Start: 102 * second, At: at*second - meter*1e6 - 1, Energy: kWh})
+		}
+	}
+	emissions, _, _ := observe(t, a, 1, 119, 120, 1)
+	assert.Equal(t, int64(120_110), emissions, "in another part of the same collection")
+}
+
 func TestEnergyOfBeforeDoesNotCount(t *testing.T) {
 	a := newTestAccounts(0)
 	emissions, from, _ := observe(t, a, 1, 50, 110, 1000)

@@ -19,7 +19,6 @@ type Spell struct {
 // origin is what has measured several series, at the same times.
 type origin struct {
 	spells [8]Spell // by their ends, of those with the same end the shortest
-	oldest int      // which of them is replaced next
 	seen   int64
 
 	round          uint32
@@ -102,10 +101,14 @@ func (o *origin) ending(at uint64) *Spell {
 	return nil
 }
 
-// keep keeps an interval in place of the oldest.
+// keep keeps an interval in place of the one that ends first: slow meters do not take the place of the collection.
 func (o *origin) keep(s *Spell) *Spell {
-	kept := &o.spells[o.oldest]
-	o.oldest = (o.oldest + 1) % len(o.spells)
+	kept := &o.spells[0]
+	for i := range o.spells {
+		if o.spells[i].Until < kept.Until {
+			kept = &o.spells[i]
+		}
+	}
 	*kept = *s
 	return kept
 }
