@@ -106,16 +106,28 @@ func pathBelow(path, root string) (below string, ok bool) {
 }
 
 // newCgroup makes a cgroup.
-func newCgroup(h *hierarchy, root string) (*cgroup, error) {
+func newCgroup(h *hierarchy, root string) (c *cgroup, err error) {
 	parent, path, err := h.own(root)
 	if err != nil {
 		return nil, err
 	}
 	removeStale(parent)
+	for range attempts { // until it is locked, another process may take it for stale
+		c, err = makeCgroup(h, parent, path)
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.ENODEV) {
+			break
+		}
+	}
+	return c, err
+}
+
+// makeCgroup makes a cgroup below that of a directory and a path.
+func makeCgroup(h *hierarchy, parent, path string) (*cgroup, error) {
 	name := fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), made.Add(1))
 	dir := filepath.Join(parent, name)
 	c := &cgroup{parent: parent, dir: dir, leaf: filepath.Join(dir, "command"), named: filepath.Join(path, name), buf: make([]byte, 4096)}
-	if err := os.Mkdir(c.dir, 0o750); err != nil {
+	err := os.Mkdir(c.dir, 0o750)
+	if err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
 	if c.held, err = os.Open(c.dir); err == nil {
@@ -199,7 +211,8 @@ func eachProcess(dir string, yield func(pid int32)) error {
 	return nil
 }
 
-// attempts is how often processes are moved out of a cgroup in which new ones may be made meanwhile.
+// attempts is how often a cgroup is made that another process removes, and how often processes are moved out of one in which new
+// ones may be made meanwhile.
 const attempts = 20
 
 // close moves the processes that are in the cgroup itself or in its leaf to the one around it, and removes the cgroup. Other

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -232,6 +233,26 @@ func TestACgroupOfAnotherGroupIsNotStale(t *testing.T) {
 			assert.NotZero(t, usedBy(t, second))
 		})
 	}
+}
+
+func TestGroupsThatBeginAtOnceDoNotTakeEachOthersForStale(t *testing.T) {
+	first, err := newGroup(Options{}, CgroupV2)
+	if err != nil {
+		t.Skip(err)
+	}
+	require.NoError(t, first.Close())
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			for range 60 {
+				g, err := newGroup(Options{}, CgroupV2)
+				if assert.NoError(t, err) {
+					assert.NoError(t, g.Close())
+				}
+			}
+		})
+	}
+	running.Wait()
 }
 
 func TestAGroupCountsByTheNextMethodWhereItsCgroupIsGone(t *testing.T) {
