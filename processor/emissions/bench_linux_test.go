@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor/processortest"
@@ -94,14 +93,6 @@ func startedProcessor(t testing.TB, edit ...func(*Config)) *emissionsProcessor {
 	require.NoError(t, p.start(context.Background(), componenttest.NewNopHost()))
 	t.Cleanup(func() { require.NoError(t, p.shutdown(context.Background())) })
 	return p
-}
-
-func withIntensity(c *Config) {
-	c.Intensity = configoptional.Some(IntensityConfig{Value: configoptional.Some(230.0)})
-}
-
-func withPrice(c *Config) {
-	c.Price = configoptional.Some(PriceConfig{Value: configoptional.Some(0.31), Currency: "EUR"})
 }
 
 // appendOnly appends the points that the processor appends, and does nothing else: what pdata itself costs.

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -464,4 +465,12 @@ func TestTheProcessorSaysThatItChangesMetrics(t *testing.T) {
 	require.NoError(t, p.Start(context.Background(), componenttest.NewNopHost()))
 	assert.EqualError(t, p.ConsumeMetrics(context.Background(), pmetric.NewMetrics()), "refused")
 	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func withIntensity(c *Config) {
+	c.Intensity = configoptional.Some(IntensityConfig{Value: configoptional.Some(230.0)})
+}
+
+func withPrice(c *Config) {
+	c.Price = configoptional.Some(PriceConfig{Value: configoptional.Some(0.31), Currency: "EUR"})
 }
