@@ -297,9 +297,15 @@ func (c *cgroupV2) Used() (units.CPUTime, error) {
 }
 
 // cgroupV1 counts in a cgroup of the cpuacct hierarchy. Its cpuacct.usage is in nanoseconds.
+//
+// A child is in the cgroup of the thread that forks it, so a thread of this process enters the leaf. The kernel lets it wait for
+// milliseconds (a grace period of RCU, kernel/cgroup/cgroup.c), which pass beside the preparation of what measures the command.
 type cgroupV1 struct {
 	*cgroup
-	own units.CPUTime // what this process used in it
+	forks  chan func() error // to the thread
+	done   chan error        // what became of each, until the thread has ended
+	thread int32             // its clock
+	before units.CPUTime     // what it had used before
 }
 
 func newCgroupV1(root string) (*cgroupV1, error) {
@@ -307,30 +313,67 @@ func newCgroupV1(root string) (*cgroupV1, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cgroupV1{cgroup: c}, nil
+	v1 := &cgroupV1{cgroup: c, forks: make(chan func() error), done: make(chan error)}
+	known := make(chan struct{})
+	go v1.forkInside(known)
+	<-known
+	return v1, nil
+}
+
+// forkInside closes known when its thread is known, enters the leaf, and calls what it is sent. The thread stays locked, so it ends
+// with the goroutine.
+func (c *cgroupV1) forkInside(known chan<- struct{}) {
+	defer close(c.done)
+	runtime.LockOSThread()
+	tid := unix.Gettid()
+	c.thread = threadClock(tid)
+	c.before = clock(c.thread)
+	close(known)
+	entered := os.WriteFile(filepath.Join(c.leaf, "tasks"), []byte(strconv.Itoa(tid)), 0)
+	for fork := range c.forks {
+		if entered != nil {
+			c.done <- fmt.Errorf("%w: enter the cgroup: %w", errGroup, entered)
+		} else {
+			c.done <- fork()
+		}
+	}
 }
 
 func (*cgroupV1) method() Method { return CgroupV1 }
 
-// start implements counter. The thread that forks is in the cgroup meanwhile.
+// start implements counter.
 func (c *cgroupV1) start(fork func(cgroup int) error) (err error) {
-	runtime.LockOSThread()
-	tid := []byte(strconv.Itoa(unix.Gettid()))
-	before := threadTime()
-	if err := os.WriteFile(filepath.Join(c.leaf, "tasks"), tid, 0); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("%w: enter the cgroup: %w", errGroup, err)
+	if c.forks == nil {
+		return errGroup // it is closed
 	}
-	err = fork(-1)
-	if back := os.WriteFile(filepath.Join(c.parent, "tasks"), tid, 0); back != nil {
-		return errors.Join(err, fmt.Errorf("leave the cgroup: %w", back)) // the thread stays locked, and ends with its goroutine
-	}
-	c.own += threadTime() - before
-	runtime.UnlockOSThread()
-	return err
+	c.forks <- func() error { return fork(-1) }
+	return <-c.done
 }
 
-func threadTime() units.CPUTime { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+// Processes implements cpu.Group. This process, whose thread is in the leaf, is none of the group.
+func (c *cgroupV1) Processes(yield func(pid int32)) error {
+	self := int32(os.Getpid())
+	return c.cgroup.Processes(func(pid int32) {
+		if pid != self {
+			yield(pid)
+		}
+	})
+}
+
+func (c *cgroupV1) close() error {
+	if c.forks != nil {
+		close(c.forks)
+		<-c.done
+		c.forks = nil
+	}
+	return c.cgroup.close()
+}
+
+// threadClock returns the clock of a thread's CPU time (include/linux/posix-timers.h, make_thread_cpuclock).
+func threadClock(tid int) int32 {
+	const perThread, scheduler = 4, 2
+	return int32(^tid<<3 | perThread | scheduler)
+}
 
 // Used implements cpu.Group.
 func (c *cgroupV1) Used() (units.CPUTime, error) {
@@ -342,5 +385,6 @@ func (c *cgroupV1) Used() (units.CPUTime, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", c.counter.Path, err)
 	}
-	return units.Advance(c.own, units.CPUTime(nsec)), nil
+	own := units.Advance(c.before, clock(c.thread))
+	return units.Advance(own, units.CPUTime(nsec)), nil
 }
