@@ -10,7 +10,7 @@ import (
 )
 
 // familiesOf returns sums and gauges as the collector's Prometheus exporter serves them, resource attributes as labels included,
-// so that whoever reads them knows one kind of names.
+// so that there is one kind of names to know.
 func familiesOf(md pmetric.Metrics) (map[string]*dto.MetricFamily, error) {
 	t := translation{
 		families: map[string]*dto.MetricFamily{},

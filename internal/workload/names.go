@@ -96,7 +96,7 @@ func (o *NamesOptions) Readable() (readable, denied []NameSource) {
 //
 // A container's names are read once, when its first process is seen. The kubelet links a container's log right after it has
 // started the container, so the name of a container in a pod may become known a moment later: its names are Pending until
-// then, at most awaitLink long. So are names that a scan had no time to read. The files belong to root, but whoever runs a
+// then, at most awaitLink long. So are names that a scan had no time to read. The files belong to root, but the user who runs a
 // container chooses what some of them say: names have a bounded length, and what is read has, too.
 //
 // A nil Names finds none. A Names is not safe for concurrent use.

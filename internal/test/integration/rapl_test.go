@@ -359,7 +359,7 @@ func (r *raplRun) testContainers(t *testing.T) {
 	assert.InDelta(t, energy[0], pod, 1e-3, "the pod has the energy of its container")
 }
 
-// A busy CPU adds 30 W to its package and 3 W to its memory, whoever keeps it busy. The module knows that by ticks, which on an
+// A busy CPU adds 30 W to its package and 3 W to its memory, whatever keeps it busy. The module knows that by ticks, which on an
 // emulated CPU differ by some percent from the time that the scheduler counts for a process.
 func (r *raplRun) testMeasure(t *testing.T) {
 	const seconds, starts, ticks = 3, 1.2, 0.25

@@ -16,7 +16,7 @@ import (
 // The rate of a period also holds after it, for a time of at most the timeline's maximum age or until the next period begins, and is
 // told as stale then. Times without a rate are not known.
 //
-// What Mean has told does not change: whoever asks again, or for another series, gets the same answer. So Put changes nothing
+// What Mean has told does not change: asked again, or for another series, it gives the same answer. So Put changes nothing
 // before the latest moment that Mean was asked for.
 //
 // The zero Timeline is not usable; call NewTimeline. A Timeline may be used by several goroutines.
