@@ -246,7 +246,7 @@ func testCgroupIsGone(t *testing.T, m *measured, printed string) {
 		return
 	}
 	require.NotEmpty(t, group)
-	assert.Contains(t, printed, ":"+group+"\n", "/proc/self/cgroup of the command")
+	assert.Contains(t, printed, ":"+group+"/command\n", "/proc/self/cgroup of the command")
 	for _, pattern := range []string{"/sys/fs/cgroup" + group, "/sys/fs/cgroup/*" + group} {
 		left, err := filepath.Glob(pattern)
 		require.NoError(t, err)
