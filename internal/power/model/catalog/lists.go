@@ -86,7 +86,7 @@ func lookupCPU(name string) (found cpu) {
 // hasWord reports whether the ASCII name has the word, which is in lower case, in it.
 func hasWord(name, word string) bool {
 	for i := 0; i+len(word) <= len(name); i++ {
-		if strings.EqualFold(name[i:i+len(word)], word) {
+		if name[i]|0x20 == word[0]|0x20 && strings.EqualFold(name[i:i+len(word)], word) {
 			return true
 		}
 	}
@@ -102,8 +102,10 @@ type perCore struct {
 
 // typicalCore returns the typical CPU of the family, or that of all Arm servers or all other servers where the list has none of the family.
 func typicalCore(family string) perCore {
-	if tdp := tdpPerCore(func(f string) bool { return f == family && f != "" }); len(tdp) > 0 {
-		return perCore{name: "a CPU of the family " + family, watts: median(tdp), ofFamily: true}
+	if family != "" {
+		if tdp := tdpPerCore(func(f string) bool { return f == family }); len(tdp) > 0 {
+			return perCore{name: "a CPU of the family " + family, watts: median(tdp), ofFamily: true}
+		}
 	}
 	name, arm := "an unknown CPU", isArm(family)
 	if arm {
