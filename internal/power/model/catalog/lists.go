@@ -74,14 +74,18 @@ func lookupCPU(name string) (found cpu) {
 	if wanted == "" {
 		return cpu{}
 	}
-	last := wanted[strings.LastIndexByte(wanted, ' ')+1:] // most lines do not have it: no key is made of them
+	// Most lines differ in one of these, so that no key is made of them.
+	last, numbered := wanted[strings.LastIndexByte(wanted, ' ')+1:], hasDigit(wanted)
 	for fields := range lines(cpuList) {
-		if hasWord(fields[0], last) && machine.Key(fields[0]) == wanted {
+		if hasDigit(fields[0]) == numbered && hasWord(fields[0], last) && machine.Key(fields[0]) == wanted {
 			return cpuOf(fields)
 		}
 	}
 	return cpu{}
 }
+
+// hasDigit reports whether a name has a number in it. The key of a listed CPU has one if its name does.
+func hasDigit(name string) bool { return strings.ContainsAny(name, "0123456789") }
 
 // hasWord reports whether the ASCII name has the word, which is in lower case, in it.
 func hasWord(name, word string) bool {

@@ -91,6 +91,9 @@ func TestNoTwoListedCPUsHaveOneKeyAndDifferentPowers(t *testing.T) {
 		if k == "" {
 			t.Errorf("%q has no key", c.name)
 		}
+		if hasDigit(k) != hasDigit(c.name) {
+			t.Errorf("%q is not looked for by its key %q", c.name, k)
+		}
 		if before, ok := seen[k]; ok && before.tdp != c.tdp {
 			t.Errorf("%q, %g W, and %q, %g W, are both %q", before.name, before.tdp, c.name, c.tdp, k)
 		}
