@@ -363,7 +363,8 @@ func (c *cgroupV1) Processes(yield func(pid int32)) error {
 func (c *cgroupV1) close() error {
 	if c.forks != nil {
 		close(c.forks)
-		<-c.done
+		for range c.done { // until it is closed
+		}
 		c.forks = nil
 	}
 	return c.cgroup.close()
