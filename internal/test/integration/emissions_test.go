@@ -177,11 +177,14 @@ func TestEmissionsInTheCollector(t *testing.T) {
 
 	c := runCollector(t, "emissions", emissionsConfig(t, main, restarts, price, dir))
 	c.emits(t, 10)
+	for _, name := range emitters[:4] {
+		c.waitUntil(t, name, "recovered") // a provider may not have answered before the first collection
+	}
 	stop := time.Now()
 	main.breaks(true)
 	restarts.stop()
 	for _, name := range emitters {
-		eventually(t, name+" is degraded, the log is in "+c.log, func() bool { return c.told(t, name, "Emissions degraded") != "" })
+		c.waitUntil(t, name, "degraded")
 	}
 	eventually(t, "what is not known is told", func() bool { return strings.Contains(c.told(t, "fails", "Emissions degraded"), "no value is known") })
 	c.emits(t, 8)
@@ -189,7 +192,7 @@ func TestEmissionsInTheCollector(t *testing.T) {
 	main.breaks(false)
 	restarts.start(t)
 	for _, name := range emitters[:4] {
-		eventually(t, name+" recovers, the log is in "+c.log, func() bool { return c.told(t, name, "Emissions recovered") != "" })
+		c.waitUntil(t, name, "recovered")
 	}
 	eventually(t, "the price has turned", func() bool { return time.Now().After(turns.Add(3 * time.Second)) })
 	c.emits(t, 4)
@@ -231,6 +234,18 @@ func (c *collector) told(t *testing.T, name, message string) (last string) {
 		}
 	}
 	return last
+}
+
+// waitUntil waits until the processor of a pipeline is in a state, as far as it logged one: it begins recovered.
+func (c *collector) waitUntil(t *testing.T, name, state string) {
+	t.Helper()
+	eventually(t, name+" is "+state+", the log is in "+c.log, func() bool {
+		said := c.emissionLog(t, name)
+		if len(said) == 0 {
+			return state == "recovered"
+		}
+		return said[len(said)-1].Msg == "Emissions "+state
+	})
 }
 
 // emissionLog returns what the processor of a pipeline logged of conditions.
