@@ -298,7 +298,7 @@ type metricNames struct {
 	of [account.NumQuantities]string
 }
 
-// maxNames bounds names. Whoever sends more has them made each time.
+// maxNames bounds names. Names beyond it are made each time.
 const maxNames = 10_000
 
 func (n *names) of(energy string) *metricNames {

@@ -125,8 +125,8 @@ var (
 
 // tell tells what a batch has shown.
 func (p *emissionsProcessor) tell(b *batch) {
-	p.tellOf(account.Emissions, "carbon intensity", p.intensity)
-	p.tellOf(account.Cost, "price", p.price)
+	p.report(account.Emissions, "carbon intensity", p.intensity)
+	p.report(account.Cost, "price", p.price)
 	if b.skips[skipLimit] > 0 {
 		p.conditions.set("series", errTooManySeries)
 	}
@@ -135,8 +135,8 @@ func (p *emissionsProcessor) tell(b *batch) {
 	}
 }
 
-// tellOf tells whether a signal is known.
-func (p *emissionsProcessor) tellOf(q account.Quantity, name string, s *source) {
+// report reports whether a signal is known, as a condition.
+func (p *emissionsProcessor) report(q account.Quantity, name string, s *source) {
 	if s == nil {
 		return
 	}

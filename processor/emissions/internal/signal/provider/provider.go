@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provider has those who tell the carbon intensity or the price of electricity. Each implements signal.Provider and is one
-// file.
+// Package provider reads the carbon intensity or the price of electricity, from services and from files. Each of them implements
+// signal.Provider and is one file.
 //
 // The documents of all of them are untrusted: sizes are bounded, and a document with one value that is impossible, of another place or
 // in another unit is of no use as a whole.
