@@ -325,13 +325,14 @@ func cgroupDirs(t *testing.T) map[string]bool {
 	return found
 }
 
-// removeCgroups removes empty cgroups that were not there before.
+// removeCgroups removes empty cgroups that were not there before, or are of the pods of these tests and were left by a run that was
+// killed.
 func removeCgroups(t *testing.T, before map[string]bool) {
 	t.Helper()
 	now := cgroupDirs(t)
 	var dirs []string
 	for dir := range now {
-		if !before[dir] {
+		if !before[dir] || strings.Contains(dir, podUID) || strings.Contains(dir, otherPodUID) {
 			dirs = append(dirs, dir)
 		}
 	}
