@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
@@ -66,6 +67,9 @@ type Config struct {
 	Names NamesConfig `mapstructure:"names"`
 	// Attribution selects the attribution rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
+	// Storage is the storage extension that keeps totals over restarts, and what static power models learn. Without it totals
+	// start at 0.
+	Storage *component.ID `mapstructure:"storage"`
 
 	_ struct{} // keyed literals only
 }

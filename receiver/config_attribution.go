@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -52,10 +51,9 @@ type AttributionConfig struct {
 	CPUWeight CPUWeight `mapstructure:"cpu_weight"`
 	// Exclude matches the workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
-	// StateFile is the path of the file that stores what static power models learn. Storage is the storage extension that
-	// stores it instead. Without either, models learn again after each start.
-	StateFile string        `mapstructure:"state_file"`
-	Storage   *component.ID `mapstructure:"storage"`
+	// StateFile is the path of the file that stores what static power models learn, in place of the storage extension. Without
+	// either, models learn again after each start.
+	StateFile string `mapstructure:"state_file"`
 
 	_ struct{}
 }
@@ -196,20 +194,9 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 		oneOf(wrong, "attribution::idle_among", c.IdleAmong, AmongProcesses, AmongContainers)
 	}
 	oneOf(wrong, "attribution::cpu_weight", c.CPUWeight, WeightLinear, WeightQuadratic)
-	switch {
-	case c.StateFile != "" && !filepath.IsAbs(c.StateFile):
+	if c.StateFile != "" && !filepath.IsAbs(c.StateFile) {
 		wrong("attribution::state_file", "must be an absolute path, is %q", c.StateFile)
-	case c.StateFile != "" && c.Storage != nil:
-		wrong("attribution::state_file", "must not be set together with attribution::storage")
 	}
-}
-
-// storeSetting returns the name of the setting that selects where learned state is stored.
-func (c *AttributionConfig) storeSetting() string {
-	if c.StateFile != "" {
-		return "attribution::state_file"
-	}
-	return "attribution::storage"
 }
 
 // maxStaticPower, in watts, is more than any machine's. maxRegressionSamples is how many samples a bucket remembers.

@@ -51,7 +51,7 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
 	assert.InDelta(t, 120, cfgs["energy/powers"].Model.Get().MaxPower, 0)
 	assert.Equal(t, power.Platform, cfgs["energy/powers"].Model.Get().Zone)
-	assert.Equal(t, component.MustNewIDWithName("file_storage", "energy"), *cfgs["energy/storage"].Attribution.Storage)
+	assert.Equal(t, component.MustNewIDWithName("file_storage", "energy"), *cfgs["energy/storage"].Storage)
 }
 
 func TestExampleConfigurationHasEveryOption(t *testing.T) {

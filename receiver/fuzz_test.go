@@ -161,9 +161,10 @@ func FuzzWhatWasLearned(f *testing.F) {
 	learned := make([]float64, len(rules))
 	start := func(t *testing.T, rule byte, s *memoryStorage) *testNode {
 		n := sharedNode(t, func(c *AttributionConfig) {
-			c.Split, c.Storage = rules[rule], &storageID
+			c.Split = rules[rule]
 			c.RestUtilization, c.BaseTime, c.RegressionSamples = 1, 10*time.Second, 1
 		})
+		n.s.cfg.Storage = &storageID
 		n.extensions = map[component.ID]component.Component{storageID: s}
 		n.start()
 		return n
@@ -190,13 +191,13 @@ func FuzzWhatWasLearned(f *testing.F) {
 			}
 			learned[rule] = n.one("system.energy.split.learned").value
 			require.NoError(t, n.s.shutdown(t.Context()))
-			_, stored[rule], _ = bytes.Cut(s.stored[storageKey], []byte{'\n'})
+			_, stored[rule], _ = bytes.Cut(s.stored[learnedKey], []byte{'\n'})
 			require.Contains(t, string(stored[rule]), rules[rule])
 		}
 		b := stored[rule]
 		from := min(int(at), len(b))
 		to := min(from+int(length), len(b))
-		n := start(t, rule, &memoryStorage{stored: map[string][]byte{storageKey: seal(slices.Concat(b[:from], put, b[to:]))}})
+		n := start(t, rule, &memoryStorage{stored: map[string][]byte{learnedKey: seal(slices.Concat(b[:from], put, b[to:]))}})
 		if from == to && len(put) == 0 {
 			n.run(600*joule, map[int]int64{10: 500})
 			require.InDelta(t, learned[rule], n.one("system.energy.split.learned").value, 0, "nothing was changed")

@@ -9,13 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/filter"
 	"go.uber.org/zap"
 
@@ -34,22 +31,11 @@ type learning struct {
 	logger *zap.Logger
 	// readOnly keeps what is stored as it is.
 	readOnly bool
-	// connect opens the store. It is nil where nothing is stored, and once a storage extension has panicked: it may hold
-	// its locks for ever.
-	connect func(context.Context) (store, error)
-	store   store // nil while there is none
-	trouble error // what is wrong with the store, nil if nothing
-	kept    keptLearning
-	saved   time.Time
-	gpus    map[units.Domain][]string // the hardware of GPUs whose models are restored
-}
-
-// store is the part of a storage.Client that learning needs.
-type store interface {
-	// Get returns nil for a key that is not there.
-	Get(ctx context.Context, key string) ([]byte, error)
-	Set(ctx context.Context, key string, value []byte) error
-	Close(ctx context.Context) error
+	in       *keeper // nil where nothing is stored
+	trouble  error   // what is wrong with the store, nil if nothing
+	kept     keptLearning
+	saved    time.Time
+	gpus     map[units.Domain][]string // the hardware of GPUs whose models are restored
 }
 
 // keptLearning is what is stored, as JSON.
@@ -84,64 +70,30 @@ func storedName(domain units.Domain, kind claims.Kind) string {
 }
 
 const (
-	storageName = "attribution"
-	storageKey  = "learned"
+	learnedKey = "learned"
 	// saveEvery is the time between two saves. What was learned is saved at shutdown, too.
 	saveEvery = 5 * time.Minute
 )
 
-// open reads what was stored. An extension that does not exist is the only error.
-func (l *learning) open(ctx context.Context, host component.Host, receiver component.ID) error {
-	id, file := l.cfg.Attribution.Storage, l.cfg.Attribution.StateFile
-	if id == nil && file == "" {
-		return nil
-	}
+// open reads what was stored in the state file, or else in the storage extension.
+func (l *learning) open(ctx context.Context, extension *keeper) {
 	if !l.cfg.Attribution.learns(l.cfg.Zones) {
-		return nil
+		return
 	}
-	l.connect = func(context.Context) (store, error) { return stateFile(file), nil }
-	if id != nil {
-		extension, ok := host.GetExtensions()[*id].(storage.Extension)
-		if !ok {
-			return fmt.Errorf("attribution::storage: %q is not a storage extension of this collector", id)
-		}
-		l.connect = func(ctx context.Context) (store, error) {
-			return extension.GetClient(ctx, component.KindReceiver, receiver, storageName)
-		}
+	l.in = extension
+	if file := l.cfg.Attribution.StateFile; file != "" {
+		l.in = &keeper{setting: "attribution::state_file", connect: func(context.Context) (store, error) { return stateFile(file), nil }}
 	}
-	var stored []byte
-	err := l.use(ctx, func() (err error) {
-		stored, err = l.store.Get(ctx, storageKey)
-		return err
-	})
+	if l.in == nil {
+		return
+	}
+	stored, err := l.in.get(ctx, learnedKey)
 	if err == nil && stored != nil {
 		err = l.kept.decode(stored)
 	}
 	if err != nil {
-		l.trouble = fmt.Errorf("%s: what was learned of the static power cannot be read and is learned again: %w",
-			l.cfg.Attribution.storeSetting(), err)
+		l.trouble = fmt.Errorf("%s: what was learned of the static power cannot be read and is learned again: %w", l.in.setting, err)
 	}
-	return nil
-}
-
-// use calls f with the store open. A panic in it, or a fault on a file that the extension has mapped, is an error, and the
-// store is not used again. A panic on a goroutine of the extension's own still ends the collector.
-func (l *learning) use(ctx context.Context, f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			l.store, l.connect = nil, nil
-			err = fmt.Errorf("the store panicked and is not used again: %v", r)
-		}
-	}()
-	if l.store == nil {
-		s, err := l.connect(ctx)
-		if err != nil {
-			return err
-		}
-		l.store = s
-	}
-	return f()
 }
 
 var errChecksum = errors.New("its checksum is wrong")
@@ -255,7 +207,7 @@ func (l *learning) rule(kind power.Kind) string {
 
 // due reports whether it is time to store.
 func (l *learning) due(now time.Time) bool {
-	if l.connect == nil {
+	if !l.in.usable() {
 		return false
 	}
 	if l.saved.IsZero() {
@@ -266,29 +218,23 @@ func (l *learning) due(now time.Time) bool {
 
 // save stores what is kept, and opens the store again if it could not be opened before.
 func (l *learning) save(ctx context.Context, now time.Time) {
-	if l.readOnly || l.connect == nil || l.kept.Hardware == nil && l.kept.GPUs == nil {
+	if l.readOnly || !l.in.usable() || l.kept.Hardware == nil && l.kept.GPUs == nil {
 		return
 	}
 	l.saved = now
 	stored, err := l.kept.encode()
 	if err == nil {
-		err = l.use(ctx, func() error { return l.store.Set(ctx, storageKey, stored) })
+		err = l.in.set(ctx, learnedKey, stored)
 	}
 	if l.trouble = nil; err != nil {
-		l.trouble = fmt.Errorf("%s: what was learned of the static power cannot be stored: %w", l.cfg.Attribution.storeSetting(), err)
+		l.trouble = fmt.Errorf("%s: what was learned of the static power cannot be stored: %w", l.in.setting, err)
 	}
 }
 
-// close stores what is kept for the last time. What is wrong then is only logged.
+// close stores what is kept for the last time. What is wrong then is only logged. It leaves the storage extension open.
 func (l *learning) close(ctx context.Context, now time.Time) {
 	before := l.trouble
 	l.save(ctx, now)
-	if l.store != nil {
-		if err := l.use(ctx, func() error { return l.store.Close(ctx) }); err != nil && l.trouble == nil {
-			l.trouble = fmt.Errorf("%s: the store cannot be closed: %w", l.cfg.Attribution.storeSetting(), err)
-		}
-	}
-	l.store, l.connect = nil, nil
 	if l.trouble != nil && (before == nil || before.Error() != l.trouble.Error()) {
 		l.logger.Warn("Learned static power not stored", zap.Error(l.trouble))
 	}

@@ -102,7 +102,7 @@ func TestAStorageExtensionMayFaultOnAFileThatItHasMapped(t *testing.T) {
 	s.open, s.get = func() error { return nil }, func() error { return nil }
 	s.set = func() error { assert.Zero(t, mapped[5000]); return nil }
 	n := learner(t, func(n *testNode) {
-		n.s.cfg.Attribution.Storage = &storageID
+		n.s.cfg.Storage = &storageID
 		n.extensions = map[component.ID]component.Component{storageID: s}
 	})
 	assert.Equal(t, []string{"Degraded learned static power"}, n.logged())

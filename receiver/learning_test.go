@@ -73,7 +73,7 @@ func TestABrokenStorageExtensionLosesOnlyTheLearnedModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.s.memoryStorage = &memoryStorage{stored: map[string][]byte{}}
 			n := learner(t, func(n *testNode) {
-				n.s.cfg.Attribution.Storage = &storageID
+				n.s.cfg.Storage = &storageID
 				n.extensions = map[component.ID]component.Component{storageID: &c.s}
 			})
 			// A storage that cannot be opened can be neither read nor written: one condition with two texts.
@@ -91,7 +91,7 @@ func TestAStorageExtensionThatPanickedIsNotUsedAgain(t *testing.T) {
 	s.open, s.get = func() error { return nil }, func() error { return nil }
 	s.set = func() error { panic("assertion failed") }
 	n := learner(t, func(n *testNode) {
-		n.s.cfg.Attribution.Storage = &storageID
+		n.s.cfg.Storage = &storageID
 		n.extensions = map[component.ID]component.Component{storageID: s}
 	})
 	require.NoError(t, n.s.shutdown(t.Context()))
@@ -111,7 +111,7 @@ func TestStorageIsOpenedAgainOnceItCanBe(t *testing.T) {
 		return nil
 	}
 	n := learner(t, func(n *testNode) {
-		n.s.cfg.Attribution.Storage = &storageID
+		n.s.cfg.Storage = &storageID
 		n.extensions = map[component.ID]component.Component{storageID: s}
 	})
 	assert.Equal(t, []string{"Degraded learned static power", "Recovered learned static power"}, n.logged())

@@ -398,8 +398,9 @@ var storageID = component.MustNewID("file_storage")
 func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Config)) (learned float64) {
 	t.Helper()
 	n := sharedNode(t, func(c *AttributionConfig) {
-		c.Split, c.Storage = SplitMinimum, &storageID
+		c.Split = SplitMinimum
 	})
+	n.s.cfg.Storage = &storageID
 	edit(n.s.cfg)
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	require.NoError(t, n.host.Render())
@@ -426,7 +427,7 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.Zero(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.RestUtilization = 0.02 }), "another rule")
 	assert.Equal(t, 5, s.sets)
 	assert.Equal(t, 5, s.closed)
-	s.stored = map[string][]byte{storageKey: seal([]byte("{"))}
+	s.stored = map[string][]byte{learnedKey: seal([]byte("{"))}
 	assert.Zero(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 }
@@ -562,7 +563,8 @@ func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitMinimum, &storageID })
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
+	n.s.cfg.Storage = &storageID
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	zones := n.host.Zones
 	n.host.Zones = map[string]*hostsim.Zone{}
@@ -585,7 +587,8 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitMinimum, &storageID })
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
+	n.s.cfg.Storage = &storageID
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.host.Zones = map[string]*hostsim.Zone{}
 	require.NoError(t, n.host.Render())
@@ -639,14 +642,15 @@ func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 
 func TestTheLearnedModelIsStoredEveryFewMinutes(t *testing.T) {
 	s := &memoryStorage{stored: map[string][]byte{}}
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitLearned })
+	n.s.cfg.Storage = &storageID
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.start()
 	for range 62 {
 		n.run(300*joule, map[int]int64{1: 10})
 	}
 	assert.Equal(t, 2, s.sets)
-	assert.Equal(t, []string{storageKey}, sortedKeys(s.stored))
+	assert.Equal(t, []string{learnedKey}, sortedKeys(s.stored))
 	s.fails = errors.New("full")
 	for range 31 {
 		n.run(300*joule, map[int]int64{1: 10})
@@ -663,9 +667,10 @@ func sortedKeys(m map[string][]byte) (keys []string) {
 }
 
 func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.Storage = SplitLearned, &storageID })
+	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitLearned })
+	n.s.cfg.Storage = &storageID
 	require.NoError(t, n.host.Render())
-	require.ErrorContains(t, n.s.start(t.Context(), n), `attribution::storage: "file_storage" is not a storage extension`)
+	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: "file_storage" is not a storage extension`)
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 

@@ -48,6 +48,7 @@ type energyScraper struct {
 
 	visibility claims.Visibility
 	telemetry  telemetry
+	storage    *keeper // nil where none is configured
 	learning   learning
 	gpus       gpus
 	guests     guests
@@ -87,12 +88,13 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 // scrape; it never keeps the collector from starting.
 func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	s.conditions.host = host
-	if err := s.learning.open(ctx, host, s.set.ID); err != nil {
+	var err error
+	if s.storage, err = s.cfg.openStorage(host, s.set.ID); err != nil {
 		return err
 	}
+	s.learning.open(ctx, s.storage)
 	s.warnOfSharedSeries()
 	s.logNames()
-	var err error
 	if s.meters.set, err = s.openMeters(ctx, s.cfg, host, s.set.TelemetrySettings); err != nil {
 		return err
 	}
@@ -166,16 +168,24 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cpu == nil {
-		s.learning.close(ctx, s.now()) // it was never started
+	if s.cpu == nil { // it was never started
+		s.closeStorage(ctx)
 		return nil
 	}
 	s.keepLearned()
-	s.learning.close(ctx, s.now())
+	s.closeStorage(ctx)
 	if s.ledger != nil {
 		_ = s.ledger.Identifier.Close() // it was only read from
 	}
 	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
+}
+
+// closeStorage stores what is kept for the last time.
+func (s *energyScraper) closeStorage(ctx context.Context) {
+	s.learning.close(ctx, s.now())
+	if err := s.storage.close(ctx); err != nil {
+		s.set.Logger.Warn("Storage not closed", zap.Error(err))
+	}
 }
 
 // sample attributes one window.

@@ -63,5 +63,8 @@ func (f stateFile) Set(_ context.Context, _ string, content []byte) error {
 	return nil
 }
 
+// Delete removes the file.
+func (f stateFile) Delete(context.Context, string) error { return os.Remove(string(f)) }
+
 // Close does nothing: the file is only open while it is read or written.
 func (stateFile) Close(context.Context) error { return nil }

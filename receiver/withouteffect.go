@@ -47,7 +47,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
-			{a.Storage != nil || a.StateFile != "", a.learns(c.Zones), a.storeSetting(), "no zone has a split that learns"},
+			{a.StateFile != "", a.learns(c.Zones), "attribution::state_file", "no zone has a split that learns"},
 		}
 		for _, kind := range power.Kinds {
 			_, static := a.StaticPower[kind]

@@ -68,8 +68,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"regression_samples":       {of(func(a *AttributionConfig) { a.RegressionSamples = 3 }), "attribution::regression_samples", "no zone has the split regression"},
 		"regression_samples, used": {of(func(a *AttributionConfig) { a.Splits, a.RegressionSamples = pkg(SplitRegression), 3 }), "", ""},
 		"scope":                    {of(func(a *AttributionConfig) { a.Scope = ScopeZone }), "attribution::scope", "CPU topology: the node has one CPU package"},
-		"storage":                  {of(func(a *AttributionConfig) { a.Storage = &storageID }), "attribution::storage", "no zone has a split that learns"},
-		"storage, used":            {of(func(a *AttributionConfig) { a.Split, a.Storage = SplitLearned, &storageID }), "", ""},
+		"storage":                  {func(c *Config) { c.Storage = &storageID }, "", ""},
 		"names of Docker, not read": {func(c *Config) {
 			c.Names = NamesConfig{From: []workload.NameSource{workload.NamesKubelet}, Directories: map[workload.NameSource]string{workload.NamesDocker: "/data"}}
 		}, "names::directories::docker", "names::from has no docker"},

@@ -101,9 +101,9 @@ func withoutExtensions(cfg *energyreceiver.Config) (without []string) {
 		cfg.GPU.Extensions = nil
 		without = append(without, "gpu::extensions")
 	}
-	if cfg.Attribution.Storage != nil {
-		cfg.Attribution.Storage = nil
-		without = append(without, "attribution::storage")
+	if cfg.Storage != nil {
+		cfg.Storage = nil
+		without = append(without, "storage")
 	}
 	return without
 }

@@ -65,11 +65,11 @@ func TestAConfigurationThatCannotBeTaken(t *testing.T) {
 }
 
 func TestWhatNeedsAnExtensionIsLeftOut(t *testing.T) {
-	cfg, without, err := Load(t.Context(), write(t, "gpu: {extensions: [nvml]}\nattribution: {storage: file_storage, split: learned}\n"), "")
+	cfg, without, err := Load(t.Context(), write(t, "gpu: {extensions: [nvml]}\nstorage: file_storage\nattribution: {split: learned}\n"), "")
 	require.NoError(t, err)
-	assert.Equal(t, []string{"gpu::extensions", "attribution::storage"}, without)
+	assert.Equal(t, []string{"gpu::extensions", "storage"}, without)
 	assert.Empty(t, cfg.GPU.Extensions)
-	assert.Nil(t, cfg.Attribution.Storage)
+	assert.Nil(t, cfg.Storage)
 }
 
 func TestShortFormsOfAModel(t *testing.T) {
