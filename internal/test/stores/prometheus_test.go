@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package stores
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+// prometheus is a Prometheus, or a database that answers like one, which takes OTLP.
+type prometheus struct {
+	api  string // the address of its query API, which ends in /api/v1
+	otlp string // the address to which OTLP is sent
+}
+
+// openPrometheus starts Prometheus with the shipped configuration.
+func openPrometheus(t *testing.T, dir string) (backend, error) {
+	binary, err := program(t, "prometheus", "prometheus")
+	if err != nil {
+		return nil, err
+	}
+	config, err := filepath.Abs("../../../deploy/prometheus/prometheus.yaml")
+	if err != nil {
+		return nil, err
+	}
+	endpoint := freeEndpoint(t)
+	cmd := exec.Command(binary, "--config.file="+config, "--web.enable-otlp-receiver", "--web.listen-address="+endpoint,
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--query.max-samples=500000000")
+	p := &prometheus{api: "http://" + endpoint + "/api/v1", otlp: "http://" + endpoint + "/api/v1/otlp/v1/metrics"}
+	return p, start(t, cmd, filepath.Join(dir, "log"), "http://"+endpoint+"/-/ready")
+}
+
+func (p *prometheus) send(_ collection, md pmetric.Metrics) error { return post(p.otlp, md) }
+
+func (p *prometheus) settle() error { return nil }
+
+// query calls the API: https://prometheus.io/docs/prometheus/latest/querying/api/
+func (p *prometheus) query(text string, at time.Time) (rows []row, err error) {
+	answer, err := http.PostForm(p.api+"/query", url.Values{
+		"query": {text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var decoded struct {
+		Error string
+		Data  struct {
+			ResultType string
+			Result     []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&decoded); err != nil {
+		return nil, fmt.Errorf("%s: %w", answer.Status, err)
+	}
+	if decoded.Error != "" || decoded.Data.ResultType != "vector" {
+		return nil, fmt.Errorf("%s: %s %s", answer.Status, decoded.Data.ResultType, decoded.Error)
+	}
+	for _, r := range decoded.Data.Result {
+		text, _ := r.Value[1].(string)
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row{r.Metric, value})
+	}
+	return rows, nil
+}

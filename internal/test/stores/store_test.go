@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package stores
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+// store is a database with a way by which metrics come in: a row of the table.
+type store struct {
+	name     string // of the database and the way in
+	language Language
+	// open starts it with an empty database below dir, on loopback. The test's end stops it. The error is errLacks if
+	// something is missing that this machine does not have.
+	open func(t *testing.T, dir string) (backend, error)
+}
+
+// backend is a database that runs.
+type backend interface {
+	// send sends a collection by the way in, and returns when it was taken. Collections come in the order of time.
+	send(c collection, md pmetric.Metrics) error
+	// settle is called after the last collection, and returns when all can be asked for.
+	settle() error
+	// query asks at a time.
+	query(text string, at time.Time) ([]row, error)
+}
+
+// row is a row of an answer. The names of labels are those of the database.
+type row struct {
+	labels map[string]string
+	value  float64
+}
+
+// errLacks is wrapped by what names something that is missing.
+var errLacks = errors.New("lacks")
+
+// storesTable are all stores, in the order of the table.
+var storesTable = []store{
+	{"Prometheus 3.15, OTLP", PromQL, openPrometheus},
+}
+
+// programs is the directory of what was built: build/integration.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../../build/integration")
+	require.NoError(t, err)
+	return dir
+}
+
+// program returns the path of a program below programs, or errLacks.
+func program(t *testing.T, elements ...string) (string, error) {
+	path := filepath.Join(append([]string{programs(t)}, elements...)...)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w %s", errLacks, path)
+	}
+	return path, nil
+}
+
+var (
+	storeNames   = flag.String("stores", "", "run the stores whose names contain one of these, divided by |; all if it is 'all'")
+	variantNames = flag.String("stores.variants", "restarts", "run these variants of the hour, divided by |; all if it is 'all'")
+)
+
+// variants are the hours.
+var variants = []struct {
+	name string
+	variant
+}{
+	{"no restart", variant{seed: 1, length: warmUp + time.Hour}},
+	{"restarts", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions}},
+}
+
+func chosen(names, name string) bool {
+	return names == "all" || slices.ContainsFunc(strings.Split(names, "|"), func(n string) bool {
+		return n != "" && strings.Contains(strings.ToLower(name), strings.ToLower(n))
+	})
+}
+
+// TestStores sends the hour into each store and prints what it answers.
+func TestStores(t *testing.T) {
+	if *storeNames == "" {
+		t.Skip("make stores runs it")
+	}
+	for _, v := range variants {
+		if !chosen(*variantNames, v.name) {
+			continue
+		}
+		h := simulateHour(t, v.variant)
+		t.Run(v.name, func(t *testing.T) {
+			var table []string
+			for _, s := range storesTable {
+				if chosen(*storeNames, s.name) {
+					t.Run(s.name, func(t *testing.T) { table = append(table, runStore(t, s, h)...) })
+				}
+			}
+			fmt.Printf("\n%s\n\n| store | query | truth | answer | Σ | worst row |\n|---|---|---|---|---|---|\n%s\n", v.name, strings.Join(table, "\n"))
+		})
+	}
+}
+
+// runStore returns the rows of the table.
+func runStore(t *testing.T, s store, h *hour) (table []string) {
+	b, err := s.open(t, t.TempDir())
+	if errors.Is(err, errLacks) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	h.endAt(time.Now().Add(-time.Minute).Truncate(time.Second))
+	began := time.Now()
+	for _, c := range h.collections {
+		md, err := h.metrics(c)
+		require.NoError(t, err)
+		require.NoError(t, b.send(c, md), "the collection at %v", c.at)
+	}
+	require.NoError(t, b.settle())
+	t.Logf("sent in %v", time.Since(began).Round(time.Second))
+	for _, q := range Queries {
+		text := q.In(s.language)
+		if text == "" {
+			continue
+		}
+		began := time.Now()
+		rows, err := b.query(text, h.truth.End)
+		if !assert.NoError(t, err, text) {
+			continue
+		}
+		r := compare(&q, rows, &h.truth)
+		t.Logf("%s: %v (%v)", q.Name, r, time.Since(began).Round(time.Millisecond))
+		table = append(table, fmt.Sprintf("| %s | %s | %s |", s.name, q.Name, r))
+		if q.Within > 0 {
+			assert.LessOrEqual(t, r.worst, q.Within, "%s: %v", q.Name, r)
+		}
+	}
+	return table
+}
+
+// result compares an answer with the truth.
+type result struct {
+	truth, answer  float64 // sums of all rows
+	worst          float64 // the largest relative difference of a row
+	worstRow       string
+	missing, extra int // rows
+}
+
+func (r result) String() string {
+	text := fmt.Sprintf("%.0f J | %.0f J | %+.3f %% | %.3f %%", r.truth, r.answer, 100*(r.answer/r.truth-1), 100*r.worst)
+	if r.missing+r.extra > 0 {
+		text += fmt.Sprintf(", %d missing, %d too many", r.missing, r.extra)
+	}
+	return text
+}
+
+func compare(q *Query, rows []row, truth *Truth) (r result) {
+	want, got := q.Truth(truth), map[string]float64{}
+	for _, row := range rows {
+		key := ""
+		if q.By != "" {
+			key = row.labels[q.By] + row.labels[strings.ReplaceAll(q.By, ".", "_")]
+		}
+		got[key] += row.value
+	}
+	for key, joules := range want {
+		r.truth += joules
+		value, found := got[key]
+		if joules < q.Least {
+			continue
+		}
+		if !found {
+			r.missing++
+		}
+		if off := math.Abs(value/joules - 1); off > r.worst || math.IsNaN(off) {
+			r.worst, r.worstRow = off, key
+		}
+	}
+	for key, value := range got {
+		r.answer += value
+		if _, known := want[key]; !known && value > q.Least {
+			r.extra++
+		}
+	}
+	return r
+}
