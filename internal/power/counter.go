@@ -71,6 +71,14 @@ func (c *Counter) SetWrapAt(wrapAt units.Energy) { c.wrapAt = wrapAt }
 // Total returns the energy since the first reading. It saturates at 2^64-1 µJ.
 func (c *Counter) Total() units.Energy { return c.total }
 
+// Raw returns the counter as it was read last, zero if it was not read yet.
+func (c *Counter) Raw() Raw {
+	if !c.seen {
+		return Raw{}
+	}
+	return Raw{Energy: c.prev, Range: c.wrapAt, MaxWatts: c.watts, At: c.at}
+}
+
 // Add takes the reading cur made at the given moment and returns what it added to the total. A counter without a known
 // range may be updated rarely: it is judged by the time since it last changed.
 //

@@ -89,7 +89,7 @@ func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 	f.failing = false
 	for i, z := range f.zones {
 		r := &f.readings[i]
-		*r = Reading{Zone: &z.Zone, Total: z.Counter.Total(), At: z.at}
+		*r = Reading{Zone: &z.Zone, Total: z.Counter.Total(), At: z.at, Raw: z.Counter.Raw()}
 		if r.Err = z.err; r.Err != nil {
 			f.failing = true
 			// It fails for the first time in a while: what is there may not be what was there.
@@ -100,7 +100,7 @@ func (f *CounterFiles) Read(at time.Time) ([]Reading, error) {
 		good = true
 		z.at = at
 		_, r.Event = z.Counter.Add(z.raw, at)
-		r.Total, r.At = z.Counter.Total(), at
+		r.Total, r.At, r.Raw = z.Counter.Total(), at, z.Counter.Raw()
 	}
 	if good {
 		return f.readings, nil

@@ -97,6 +97,8 @@ type Reading struct {
 	// Err is why the zone could not be read, nil if it could.
 	Err   error
 	Event Event
+	// Raw is the counter that Total is derived from, as of its last good read.
+	Raw Raw
 	// Unmeasured is the time since the first good read that a power sensor did not cover. It has no energy. Gaps is how many
 	// such times there were, and Rejected how many readings of the sensor were impossible and are not counted.
 	Unmeasured     time.Duration

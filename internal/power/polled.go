@@ -97,6 +97,9 @@ func (z *polledZone) takePower(v *Value) {
 	}
 	z.ahead = units.AddSaturating(z.ahead, energy)
 	z.add(energy, event, v.at)
+	if !r.Raw.IsZero() {
+		r.Raw.Energy = units.AddSaturating(r.Raw.Energy, energy)
+	}
 }
 
 // takeEnergy adds a value of the counter. One that has not moved has nothing new: At stays, so that the zone waits until it
@@ -118,6 +121,7 @@ func (z *polledZone) takeEnergy(v *Value, standsStill time.Duration) {
 	known := min(counted, z.ahead)
 	z.ahead -= known
 	z.add(counted-known, event, v.at)
+	r.Raw = z.counter.Raw()
 }
 
 func (z *polledZone) takeTotal(v *Value) {

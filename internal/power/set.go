@@ -56,7 +56,13 @@ type Set struct {
 	kinds    []choice // by the index in Kinds
 	cards    []card   // those with a PCI address that were ever listed
 	readings []Reading
+	from     []int // the meter of each of readings that has one
 	failed   []Reading
+	sample   Sample // of the last Read
+
+	awaited     []PastZone        // of the past, that no Read has found yet
+	resumed     map[*Zone]resumed // those that were found
+	resumptions []Resumption      // in the last Read
 
 	closing   sync.WaitGroup
 	closeErrs []error // what closing each meter returned, by its index
@@ -128,6 +134,7 @@ func (s *Set) nobody() choice { return choice{read: len(s.meters), listed: len(s
 
 // Read reads all meters and returns the zones to report. The readings are valid until the next Read.
 func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
+	s.sample, s.resumptions = sample, s.resumptions[:0]
 	for i := range s.meters {
 		m := &s.meters[i]
 		m.Took = m.Took[:0]
@@ -138,6 +145,9 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 			continue
 		}
 		m.Readings, m.Err = m.Meter.Read(ctx, sample)
+		if len(s.awaited) > 0 {
+			s.resume(i, m.Readings)
+		}
 		if s.lead(i); m.Replaced {
 			continue
 		}
@@ -145,7 +155,7 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 			s.choose(i, &m.Readings[j])
 		}
 	}
-	s.readings, s.failed = s.readings[:0], s.failed[:0]
+	s.readings, s.from, s.failed = s.readings[:0], s.from[:0], s.failed[:0]
 	for i := range s.meters {
 		m := &s.meters[i]
 		m.InUse = s.isInUse(i)
@@ -304,7 +314,10 @@ func (s *Set) collect(meter int, r *Reading) {
 		c = s.card(r.Zone.Domain)
 	}
 	if c.read == meter || c.read == len(s.meters) && c.listed == meter {
-		s.readings = append(s.readings, *r)
+		s.readings, s.from = append(s.readings, *r), append(s.from, meter)
+		if len(s.resumed) > 0 {
+			s.addPast(&s.readings[len(s.readings)-1])
+		}
 	}
 	if r.Err != nil && c.read >= meter {
 		s.failed = append(s.failed, *r)

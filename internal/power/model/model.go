@@ -81,6 +81,15 @@ func New(curves ...ZoneCurve) *Meter {
 // Close does nothing.
 func (*Meter) Close() error { return nil }
 
+// Resume makes s the sample before the first Read, which then adds the energy since.
+func (m *Meter) Resume(s power.Sample) {
+	m.started = true
+	m.counted, m.busy, m.total = s.At, s.Busy, s.Total
+	for i := range m.readings {
+		m.readings[i].At = s.At
+	}
+}
+
 // Read adds each curve's power at the utilization since the last read, over the time since. Where CPU
 // time did not advance there is no utilization: Total and At stay, and the next read counts for both.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {

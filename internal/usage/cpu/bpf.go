@@ -146,6 +146,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	slices.Sort(t.Active)
 	b.locate(t, l.Processes, kept)
 	b.table = t
+	t.resumed()
 	t.addLost(lost)
 	b.findHidden(t, &l, now, all)
 	t.addUp()

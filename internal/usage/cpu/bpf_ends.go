@@ -34,11 +34,6 @@ type endings interface {
 	Close() error
 }
 
-type identity struct {
-	pid   int32
-	start time.Duration
-}
-
 // ending is the end of a process.
 type ending struct {
 	run    units.CPUTime // in all
@@ -141,6 +136,9 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 		delete(b.missing, id)
 		p.parts = t.addParts(0, max(e.run, 1), b.weightsOf(e))
 		return e.run, true
+	}
+	if t.resuming { // it may have ended before anybody was told
+		return p.CPU, true
 	}
 	w, ok := b.missing[id]
 	if !ok {

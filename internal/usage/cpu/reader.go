@@ -44,6 +44,9 @@ type Reader struct {
 	domains []domainNode
 	nodes   []Node // what Domains returned last
 
+	resuming *Past // until a scan has succeeded after Resume
+	unread   bool  // the node's CPU time since the past is not read yet
+
 	failures int       // failed scans in a row
 	scanned  time.Time // the last successful scan
 	now      time.Time // of the interval
@@ -131,12 +134,32 @@ func (r *Reader) readNode() (Node, error) {
 	case r.failures > 0:
 		return r.readBlind(), nil
 	default:
+		if err := r.resumeRuntime(); err != nil {
+			return r.node, err
+		}
 		node, err := r.runtime.Node(&r.table, r.now)
 		for i := range r.domains {
 			r.domains[i].node = plus(r.domains[i].earlier, r.runtime.domain(i))
 		}
-		return node, err
+		return plus(r.earlier, node), err
 	}
+}
+
+// resumeRuntime adds the time since the past to what the runtime goes on from: its windows begin with the first scan.
+func (r *Reader) resumeRuntime() error {
+	if !r.unread {
+		return nil
+	}
+	node, err := r.source.ReadNode()
+	if err != nil {
+		return err
+	}
+	r.unread = false
+	r.earlier = plus(r.earlier, node)
+	for i, domain := range r.source.Domains() {
+		r.domains[i].earlier = plus(r.domains[i].earlier, domain)
+	}
+	return nil
 }
 
 // readBlind returns the node's CPU time while scans fail, from which the runtime takes it. The time stands still until
@@ -206,7 +229,7 @@ func (r *Reader) scan() error {
 		r.failures++
 		return err
 	}
-	r.failures, r.blind, r.scanned = 0, nil, r.now
+	r.failures, r.blind, r.scanned, r.resuming = 0, nil, r.now, nil
 	return nil
 }
 
@@ -230,6 +253,9 @@ func (r *Reader) fallBack() {
 		r.domains[i].earlier = r.domains[i].node
 	}
 	r.source, r.failures, r.earlier, r.table = openProcfs(r.options), 0, r.node, Table{FreshResident: r.table.FreshResident}
+	if r.resuming != nil {
+		r.resumeSource()
+	}
 	_, _ = r.source.ReadNode()
 	_ = r.scan()
 }

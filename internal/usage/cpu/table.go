@@ -57,6 +57,9 @@ type Table struct {
 	free        []int32 // slots to reuse
 	freedByScan []int32 // slots of processes that ended in this scan: free from the next one on
 
+	resuming  bool // the previous scan is that of a Past
+	childless bool // that one has no child times
+
 	awaited []Process // rows of processes that are gone and whose final CPU time is not known yet
 
 	division
@@ -186,7 +189,10 @@ func (t *Table) previous(pid int32) *Process { return find(t.before, pid) }
 // account for since then: inferred time never exceeds what the rows leave of it.
 func (t *Table) finish(node units.CPUTime) {
 	used := t.match(byPID, nil)
-	t.traceChildren(units.Advance(used, node))
+	if !t.childless {
+		t.traceChildren(units.Advance(used, node))
+	}
+	t.resumed()
 	t.activate()
 	t.scans++
 }
@@ -196,6 +202,9 @@ func (t *Table) finish(node units.CPUTime) {
 // stays and uses nothing.
 func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units.CPUTime, bool)) (used units.CPUTime) {
 	t.sort(order)
+	if t.resuming {
+		t.adoptStarts(order)
+	}
 	t.free = append(t.free, t.freedByScan...)
 	t.freedByScan = t.freedByScan[:0]
 	t.Ended = t.Ended[:0]
