@@ -45,6 +45,7 @@ type Account struct {
 	refs         int32    // claimants that may still add to it
 	claimant     Claimant // of a process: the last that adds to it, or none
 	acknowledged bool     // an emission with a value of it was acknowledged
+	wasLive      bool     // it is of a state, in which it was live, and has not continued yet
 
 	rank      rank
 	earned    units.Energy // while it had no series

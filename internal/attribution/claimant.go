@@ -49,7 +49,8 @@ func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 		c.accounts[entity] = e.openAccount(entity, &c.owner, since, e.hasRoom(entity))
 	}
 	e.joinIdle(c)
-	e.openProcess(id, e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 && e.hasRoom(units.ProcessEntity))
+	atOnce := e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.wasLive(c)
+	e.openProcess(id, atOnce && e.hasRoom(units.ProcessEntity))
 	return id
 }
 

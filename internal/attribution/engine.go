@@ -43,6 +43,7 @@ type Engine struct {
 
 	emissions uint64
 	inFlight  bool // the last emission was neither acknowledged nor refused yet
+	restoring bool // the next interval is the time since the state that was restored
 
 	// Scratch of Observe.
 	kinds                 int          // of the ledger, up to the last that was present when the interval began

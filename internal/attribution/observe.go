@@ -39,7 +39,7 @@ func (e *Engine) Observe(iv *Interval) {
 	e.settle(iv.EndsCollection)
 	e.dropResolved()
 	e.updateKinds()
-	e.at = iv.At
+	e.at, e.restoring = iv.At, false
 }
 
 // startInterval adds an interval's CPU time.

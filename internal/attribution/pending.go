@@ -14,6 +14,7 @@ type pending struct {
 	usage   Usage
 	elapsed time.Duration
 	energy  units.Energy
+	partial bool               // the energy may be of a part of the time only
 	index   map[pendingKey]int // of usage.Claims
 }
 
@@ -86,6 +87,7 @@ func (e *Engine) postpone(z *Zone, energy units.Energy, u *Usage, elapsed time.D
 	}
 	g := z.pending
 	g.energy += energy
+	g.partial = g.partial || e.restoring
 	g.addAmounts(u, elapsed)
 	for i := range u.Claims {
 		claim := &u.Claims[i]
@@ -111,7 +113,7 @@ func (e *Engine) resolve(z *Zone, partial bool) {
 	case g.usage.Total > 0:
 		e.attribute(Portion{
 			Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: g.usage.Busy, Total: g.usage.Total, Elapsed: g.elapsed,
-			Zones: 1, Partial: partial,
+			Zones: 1, Partial: partial || g.partial,
 		}, &g.usage)
 	default:
 		k := &e.ledger.Kinds[z.kind]

@@ -63,6 +63,9 @@ func (e *Engine) openAccount(entity units.Entity, owner *units.Owner, start time
 		i = e.newAccount(entity, owner, start)
 		e.live[entity]++
 	default:
+		if a := &e.ledger.accounts[i]; !a.Reported && !a.EndSent {
+			a.Owner.Names = owner.Names
+		}
 		e.reviveAccount(i)
 		e.updateCID(i, owner)
 	}
@@ -93,7 +96,10 @@ func (e *Engine) updateCID(account int32, owner *units.Owner) {
 func (e *Engine) reviveAccount(account int32) {
 	a := &e.ledger.accounts[account]
 	a.Reported = a.Reported || a.EndSent
-	a.Ended, a.EndSent, a.rank = false, false, rank{}
+	if a.Ended, a.EndSent = false, false; !a.wasLive {
+		a.rank = rank{}
+	}
+	a.wasLive = false
 	e.ended[a.Entity]--
 	e.live[a.Entity]++
 }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attribution
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// State is all that an engine needs in order to continue the totals of another one, as after a restart. Kinds, domains and zones
+// are given by their index; whoever keeps a State keeps what the indices mean.
+//
+// What candidates for a series have earned is not part of a State. Their energy is: it is in the accounts of the others.
+type State struct {
+	// Baseline is when the totals were 0, and At the end of the last interval.
+	Baseline, At time.Time
+	Zones        []ZoneState
+	Kinds        []KindState
+	Accounts     []AccountState
+	Dropped      uint64
+}
+
+// ZoneState is the part of a Zone that is kept.
+type ZoneState struct {
+	Present, Ended, Delivered, Superseded bool
+	Start, At                             time.Time
+	Energy                                units.Energy
+	Unread                                time.Duration
+	Domain, Kind                          int
+	// Pending is what the zone waits with, nil if nothing. Of its claims only the time is kept, as unattributed.
+	Pending *PendingState
+}
+
+// PendingState is the energy that is pending for a zone, and the usage of its domain in the same intervals.
+type PendingState struct {
+	Energy                    units.Energy
+	Elapsed                   time.Duration
+	Busy, Total, Unattributed units.CPUTime
+	Assumed, IdleAmongClaims  bool
+}
+
+// KindState is the part of a Kind that is kept.
+type KindState struct {
+	Present, Ended, Delivered      bool
+	Start                          time.Time
+	Active, Idle                   units.Energy
+	Unattributed, UnattributedIdle units.Energy
+}
+
+// AccountState is the part of an Account that is kept.
+type AccountState struct {
+	Entity units.Entity
+	Owner  units.Owner
+	Other  bool
+	// Live marks a series that goes on.
+	Live bool
+	// Reported marks an account that is in an earlier emission or in the next one.
+	Reported bool
+	Start    time.Time
+	CPU      units.CPUTime
+	Amounts  []KindAmounts
+	// Usage and Lost decide who has a series.
+	Usage units.Energy
+	Lost  uint8
+}
+
+// KindAmounts are what an account has of one kind: active and idle energy.
+type KindAmounts struct {
+	Kind         int
+	Energy, Idle units.Energy
+}
+
+// State sets s to the state of the engine, in the memory that s has. Call it after Observe and before the ledger is emitted:
+// then no series of a restored engine is ever below a value that was emitted.
+func (e *Engine) State(s *State) {
+	l := &e.ledger
+	s.Baseline, s.At, s.Dropped = e.baseline, e.at, l.Dropped
+	s.Zones = s.Zones[:0]
+	for i := range l.Zones {
+		s.Zones = append(s.Zones, l.Zones[i].state())
+	}
+	s.Kinds = s.Kinds[:0]
+	for i := range l.Kinds[:l.countKinds()] {
+		k := &l.Kinds[i]
+		s.Kinds = append(s.Kinds, KindState{
+			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, Start: k.Start, Active: k.Active, Idle: k.Idle,
+			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle,
+		})
+	}
+	n := 0
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		if l.removed[i] || a.candidate != none {
+			continue
+		}
+		if n == len(s.Accounts) {
+			s.Accounts = slices.Grow(s.Accounts, 1)[:n+1]
+		}
+		a.setState(&s.Accounts[n])
+		n++
+	}
+	s.Accounts = s.Accounts[:n]
+}
+
+func (z *Zone) state() ZoneState {
+	s := ZoneState{
+		Present: z.Present, Ended: z.Ended, Delivered: z.Delivered, Superseded: z.superseded, Start: z.Start, At: z.At,
+		Energy: z.Energy, Unread: z.Unread, Domain: z.domain, Kind: z.kind,
+	}
+	if g := z.pending; g != nil {
+		p := &PendingState{
+			Energy: g.energy, Elapsed: g.elapsed, Busy: g.usage.Busy, Total: g.usage.Total, Unattributed: g.usage.Unattributed,
+			Assumed: g.usage.Assumed, IdleAmongClaims: g.usage.IdleAmongClaims,
+		}
+		for i := range g.usage.Claims {
+			p.Unattributed = units.AddSaturating(p.Unattributed, g.usage.Claims[i].CPU)
+		}
+		s.Pending = p
+	}
+	return s
+}
+
+// setState sets s to the state of the account, in the memory that s has.
+func (a *Account) setState(s *AccountState) {
+	*s = AccountState{
+		Entity: a.Entity, Owner: a.Owner, Other: a.Other, Live: a.live(), Reported: a.Reported || !a.awaitsNames(), Start: a.Start,
+		CPU: a.CPU, Amounts: s.Amounts[:0], Usage: a.rank.now(a.recent()), Lost: a.rank.lost,
+	}
+	for kind := range a.amounts {
+		if m := &a.amounts[kind]; m.Energy > 0 || m.Idle > 0 {
+			s.Amounts = append(s.Amounts, KindAmounts{kind, m.Energy, m.Idle})
+		}
+	}
+}
+
+// StartOver sets all totals to 0 as of the end of the last interval, as when the rules change. Zones stay, so that the energy
+// since then is counted, and energy that is pending stays pending.
+func (s *State) StartOver() {
+	s.Baseline, s.Accounts, s.Dropped = s.At, nil, 0
+	for i := range s.Zones {
+		z := &s.Zones[i]
+		z.Start, z.At, z.Energy, z.Delivered = s.At, s.At, 0, true // a zone that does not return has nothing to say
+	}
+	for i := range s.Kinds {
+		k := &s.Kinds[i]
+		*k = KindState{Present: k.Present, Start: s.At, Ended: true, Delivered: true}
+	}
+}
+
+// Restore continues the totals of a state. It must be the first call after New. The next interval is the time since the state:
+// the total of a zone in it is the zone's energy since then. Static power models learn nothing from that interval.
+//
+// Each account of the state has ended, and continues when its owner is opened. A process whose series was live has it again at
+// once, whatever its energy, if there is room.
+func (e *Engine) Restore(s *State) {
+	l := &e.ledger
+	e.baseline, e.at, e.restoring = s.Baseline, s.At, true
+	l.Dropped = s.Dropped
+	for i := range s.Zones {
+		l.Zones = append(l.Zones, s.Zones[i].restored())
+	}
+	for i := range s.Kinds[:min(len(s.Kinds), MaxKinds)] {
+		k := &s.Kinds[i]
+		l.Kinds[i] = Kind{
+			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, Start: k.Start, Active: k.Active, Idle: k.Idle,
+			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, Spread: -1,
+		}
+	}
+	l.accounts[othersIndex].Start = s.Baseline
+	for i := range s.Accounts {
+		e.restoreAccount(&s.Accounts[i])
+	}
+}
+
+func (s *ZoneState) restored() Zone {
+	z := Zone{
+		Present: s.Present, Ended: s.Ended, Delivered: s.Delivered, superseded: s.Superseded, Start: s.Start, At: s.At,
+		Energy: s.Energy, Unread: s.Unread, domain: s.Domain, kind: s.Kind,
+	}
+	if p := s.Pending; p != nil {
+		z.pending = &pending{
+			usage: Usage{
+				Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
+			},
+			elapsed: p.Elapsed, energy: p.Energy, partial: true, index: map[pendingKey]int{},
+		}
+	}
+	return z
+}
+
+func (e *Engine) restoreAccount(s *AccountState) {
+	a := Account{
+		Entity: s.Entity, Owner: s.Owner, Other: s.Other, Start: s.Start, CPU: s.CPU, Reported: s.Reported,
+		acknowledged: s.Reported, claimant: none, wasLive: s.Live, rank: rank{usage: s.Usage, lost: s.Lost},
+	}
+	for _, m := range s.Amounts {
+		a.grow(m.Kind + 1)
+		a.amounts[m.Kind] = Amounts{Energy: m.Energy, Idle: m.Idle}
+	}
+	switch others := e.others[a.Entity]; {
+	case a.Other && others != none:
+		e.ledger.accounts[others].merge(&a)
+	case a.Other:
+		a.refs = 1
+		e.others[a.Entity] = e.ledger.add(a)
+	default:
+		a.Ended = true
+		a.Owner.VM.CID = 0
+		e.ended[a.Entity]++
+		key, _ := seriesOf(a.Entity, &a.Owner)
+		e.series[key] = e.ledger.add(a)
+	}
+}
+
+// wasLive reports whether the series of a claimant's process was live in the state that is being restored, and gives the claimant
+// its rank.
+func (e *Engine) wasLive(c *claimant) bool {
+	if !e.restoring {
+		return false
+	}
+	s, _ := seriesOf(units.ProcessEntity, &c.owner)
+	i, known := e.series[s]
+	if !known || !e.ledger.accounts[i].wasLive {
+		return false
+	}
+	c.rank = e.ledger.accounts[i].rank
+	return true
+}
