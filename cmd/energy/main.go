@@ -33,7 +33,7 @@ var commands = []struct {
 	run        func(args []string) int
 }{
 	{"measure", "run a command and tell what energy it used", measureCommand},
-	{"top", "show the top consumers of energy as a table", reported("top", top)},
+	{"top", "show the top consumers of energy as a table", reported("top", topCommand)},
 	{"phase", "begin or end a phase of what is measured", reported("phase", mark)},
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},

@@ -42,6 +42,8 @@ type consumer struct {
 	power  float64
 	gpu    float64 // of which of GPUs
 	ended  bool    // its last sample is older than the newest
+	// cpuTime is since its series began, below 0 where no metric tells it.
+	cpuTime time.Duration
 }
 
 // gpu is a GPU of the node, as its meter measures it.
@@ -69,6 +71,14 @@ type snapshot struct {
 	containers []*consumer
 	pods       []*consumer
 	vms        []*consumer
+	units      []*consumer // of systemd
+	jobs       []*consumer // steps of Slurm jobs
+	host       string      // what the node is called, empty where that is not known
+}
+
+// consumers returns those of all kinds.
+func (s *snapshot) consumers() []*consumer {
+	return slices.Concat(s.processes, s.containers, s.pods, s.vms, s.units, s.jobs)
 }
 
 func (s *snapshot) hasFigures() bool { return len(s.zones) > 0 && len(s.processes) > 0 }
@@ -167,6 +177,7 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 			}
 			f.add(zones[name], labels["energy_state"], valueOf(m))
 			zones[name].newest = max(zones[name].newest, m.GetTimestampMs())
+			s.host = cmp.Or(s.host, labels["host_name"])
 			if source := labels["energy_source"]; source != "" {
 				zones[name].source = source
 			}
@@ -182,6 +193,8 @@ func snapshotOf(families map[string]*dto.MetricFamily) *snapshot {
 	s.containers = consumersOf(families, "container", zones)
 	s.pods = consumersOf(families, "k8s_pod", zones)
 	s.vms = consumersOf(families, "vm", zones)
+	s.units = consumersOf(families, "systemd_unit", zones)
+	s.jobs = consumersOf(families, "slurm_job", zones)
 	return s
 }
 
@@ -230,7 +243,7 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		key := keyOf(labels)
 		c = byKey[key]
 		if c == nil {
-			c = &consumer{key: key, labels: labels, ended: true}
+			c = &consumer{key: key, labels: labels, ended: true, cpuTime: -1}
 			byKey[key] = c
 		}
 		if m.GetTimestampMs() >= newest[name] {
@@ -254,6 +267,11 @@ func consumersOf(families map[string]*dto.MetricFamily, kind string, zones map[s
 		}
 		if name == "gpu" {
 			c.gpu += valueOf(m)
+		}
+	}
+	for _, m := range families[kind+"_cpu_time_seconds_total"].GetMetric() {
+		if c := byKey[keyOf(labelsOf(m))]; c != nil {
+			c.cpuTime = time.Duration(valueOf(m) * float64(time.Second))
 		}
 	}
 	all := slices.Collect(maps.Values(byKey))

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -127,7 +129,14 @@ func (l *local) read(ctx context.Context) (*snapshot, error) {
 }
 
 func (l *local) name() string { return "this machine" }
-func (l *local) note() string { return strings.Trim(l.why+"\n"+l.notes.String(), "\n") }
+
+func (l *local) note() string {
+	denied := ""
+	if l.notes.Denied() && os.Geteuid() != 0 {
+		denied = "A permission is missing: run this as root, or see docs/permissions.md"
+	}
+	return strings.Join(slices.DeleteFunc([]string{l.why, denied, l.notes.String()}, func(s string) bool { return s == "" }), "\n")
+}
 
 func (l *local) hint(error) string {
 	return "No sensor can be read. `-model auto` estimates what the machine draws."

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
-
-const clearScreen = "\x1b[H\x1b[2J"
 
 const defaultEndpoint = "http://127.0.0.1:8889/metrics"
 
@@ -32,7 +34,7 @@ type options struct {
 	once     bool
 	logFile  string
 	command  []string
-	terminal bool // redraw in place
+	plain    bool // tables, also on a terminal
 }
 
 const topUsage = `Usage: energy top [flags]
@@ -41,19 +43,30 @@ const topUsage = `Usage: energy top [flags]
 Shows what uses the most energy: of a collector on this machine, or without one of what it measures itself. With a command it starts that
 collector, and stops it at the end.
 
-  energy top                    a table every 5 s, until Ctrl-C
+  energy top                    a screen that changes every 5 s, until q; without a terminal a table every 5 s
+  energy top -n 10              tables of 10 rows, also on a terminal
   energy top -once              one table
   energy top -local             measures even where a collector listens
 
 `
 
-// top is the subcommand of that name.
-func top(args []string) error {
+// topCommand is the subcommand top.
+func topCommand(args []string) error {
 	opts, err := parseFlags(args, os.Stderr)
-	if info, err := os.Stdout.Stat(); err == nil {
-		opts.terminal = info.Mode()&os.ModeCharDevice != 0
-	}
-	return runParsed(err, func(ctx context.Context) error { return run(ctx, opts, os.Stdout) })
+	return runParsed(err, func(ctx context.Context) error {
+		if !opts.plain && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
+			if t, err := screen.Open(); err == nil {
+				return runScreen(ctx, opts, t)
+			}
+		}
+		return run(ctx, opts, os.Stdout)
+	})
+}
+
+// isTerminal reports whether a file is a terminal.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 func parseFlags(args []string, usage io.Writer) (options, error) {
@@ -65,8 +78,8 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 	fs.StringVar(&o.model, "model", "", "without a collector: the `model` that estimates what no meter measures: auto, none, the watts of the CPUs idle and busy as 35-120, or the file of a trained model (default auto, or what -config says)")
 	fs.StringVar(&o.config, "config", "", "without a collector: `file` with a collector's configuration, or with that of its energy receiver")
 	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
-	fs.IntVar(&o.rows, "n", 10, "rows of a table")
-	fs.DurationVar(&o.interval, "interval", 5*time.Second, "time between two tables")
+	fs.IntVar(&o.rows, "n", 10, "rows of a table; tables are plain text, also on a terminal")
+	fs.DurationVar(&o.interval, "interval", 5*time.Second, "time between two readings")
 	fs.DurationVar(&o.wait, "wait", 15*time.Second, "how long to wait for the first figures")
 	fs.DurationVar(&o.limit, "for", 0, "end after this time (0: at Ctrl-C)")
 	fs.BoolVar(&o.once, "once", false, "print one table and end")
@@ -75,7 +88,10 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 		return o, err
 	}
 	o.command = fs.Args()
-	fs.Visit(func(f *flag.Flag) { o.given = o.given || f.Name == "endpoint" })
+	fs.Visit(func(f *flag.Flag) {
+		o.given = o.given || f.Name == "endpoint"
+		o.plain = o.plain || f.Name == "n" || o.once
+	})
 	var err error
 	switch {
 	case o.local && (o.given || len(o.command) > 0):
@@ -96,64 +112,143 @@ func parseFlags(args []string, usage io.Writer) (options, error) {
 }
 
 // run shows tables until ctx or the time limit ends. It stops the command, if any, before it returns.
-func run(ctx context.Context, o options, out io.Writer) (err error) {
+func run(ctx context.Context, o options, out io.Writer) error {
+	from, err := open(ctx, o)
+	if err != nil {
+		return err
+	}
+	return from.show(ctx, o, out)
+}
+
+// opened is a source, and how it is read.
+type opened struct {
+	source
+	retries int             // how often to read again if sums do not add up
+	strict  bool            // no series was dropped before the first reading
+	first   time.Duration   // until the first figures are there
+	files   *processFiles   // of the machine whose processes these are, nil where that is another one
+	exited  <-chan struct{} // closed when the command has ended; nil if there is none
+	last    func(lines int) string
+	close   func() error
+}
+
+// open opens a collector's exporter, starts the command first if there is one, or opens the embedded receiver where no collector is.
+func open(ctx context.Context, o options) (*opened, error) {
 	if o.local || !o.given && len(o.command) == 0 && refused(o.endpoint) {
 		cfg, without, err := localConfig(ctx, &o)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return runLocal(ctx, o, cfg, without, out)
+		return openedLocal(ctx, o, cfg, without)
 	}
 	from := &collector{endpoint: o.endpoint, log: logTail{path: o.logFile}}
-	d := display{options: o, out: out, from: from, retries: 5}
+	s := &opened{source: from, retries: 5, close: func() error { return nil }}
+	if hostOf(o.endpoint) == "" {
+		s.files = newProcessFiles("/")
+	}
 	if len(o.command) == 0 {
-		return d.show(ctx)
+		return s, nil
 	}
 	c, err := start(o.command, o.endpoint, o.logFile)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.stop()
 	// A collector started by this process has dropped no series yet, so everything must add up.
-	d.ledger.strict = true
-	d.exited = c.exited
-	d.last = from.log.last
-	return d.show(ctx)
+	s.strict, s.exited, s.last = true, c.exited, from.log.last
+	s.close = func() error { c.stop(); return nil }
+	return s, nil
 }
 
-// runLocal shows tables of this machine without a collector.
-func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, without []string, out io.Writer) (err error) {
+// openedLocal opens the embedded receiver. Its first figures are there after the first window.
+func openedLocal(ctx context.Context, o options, cfg *energyreceiver.Config, without []string) (*opened, error) {
 	from, err := openLocal(ctx, cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, from.close()) }()
 	for _, setting := range without {
 		from.notes.Set(setting, setting+" is left out: extensions are a collector's")
 	}
 	if !o.local {
 		from.why = fmt.Sprintf("No collector listens at %s: this command measures by itself", o.endpoint)
 	}
-	pause(ctx, min(o.interval, firstWindow))
-	d := display{options: o, out: out, from: from}
-	d.ledger.strict = true // it has the receiver's series from the first one on
+	// It has the receiver's series from the first one on.
+	return &opened{source: from, strict: true, first: min(o.interval, firstWindow), files: newProcessFiles(cfg.RootPath), close: from.close}, nil
+}
+
+// runLocal shows tables of this machine without a collector.
+func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, without []string, out io.Writer) error {
+	from, err := openedLocal(ctx, o, cfg, without)
+	if err != nil {
+		return err
+	}
+	return from.show(ctx, o, out)
+}
+
+// show shows tables of a source, which it closes.
+func (s *opened) show(ctx context.Context, o options, out io.Writer) (err error) {
+	defer func() { err = errors.Join(err, s.close()) }()
+	pause(ctx, s.first)
+	d := display{options: o, out: out, reader: newReader(s)}
 	return d.show(ctx)
 }
 
-// display is the state of top.
+// reader reads figures and adds them up.
+type reader struct {
+	from   *opened
+	ledger ledger
+	sums   check
+	err    error // of the last read
+}
+
+func newReader(from *opened) reader { return reader{from: from, ledger: ledger{strict: from.strict}} }
+
+// read reads the figures. An exporter may be read while it takes in a batch, so read reads again if sums do not add up.
+func (r *reader) read(ctx context.Context) *snapshot {
+	var snap *snapshot
+	if snap, r.err = r.from.read(ctx); r.err != nil {
+		return snap
+	}
+	r.sums = r.ledger.add(snap)
+	for try := 0; try < r.from.retries && !r.sums.ok() && ctx.Err() == nil; try++ {
+		pause(ctx, 100*time.Millisecond)
+		if again, err := r.from.read(ctx); err == nil {
+			snap, r.sums = again, r.ledger.add(again)
+		}
+	}
+	return snap
+}
+
+// missing says why there is nothing to show, and what to do.
+func (r *reader) missing() string {
+	text := "nothing to show from " + r.from.name()
+	if r.err != nil {
+		text += ": " + r.err.Error()
+	}
+	return text + "\n" + r.from.hint(r.err)
+}
+
+// noFigures is missing with the source's notes, as an error.
+func (r *reader) noFigures() error {
+	return errors.New(strings.TrimRight(r.missing()+"\n"+r.from.note(), "\n"))
+}
+
+// ended is the error of a command that ended.
+func (s *opened) ended(o *options) error {
+	var last []string
+	for line := range strings.Lines(s.last(20)) {
+		last = append(last, clean(strings.TrimRight(line, "\r\n")))
+	}
+	return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", o.command[0], o.logFile, strings.Join(last, "\n"))
+}
+
+// display shows tables, one after the other.
 type display struct {
 	options
+	reader
 	out       io.Writer
-	from      source
-	retries   int             // how often to read again if sums do not add up
-	exited    <-chan struct{} // closed when the command has ended; nil if there is none
-	last      func(lines int) string
-	ledger    ledger
 	begin     time.Time
 	shown     bool // a table was shown
 	announced bool // the wait was announced
-	sums      check
-	err       error // of the last read
 }
 
 func (d *display) show(ctx context.Context) error {
@@ -175,12 +270,12 @@ func (d *display) show(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-d.exited:
+		case <-d.from.exited:
 			timer.Stop()
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", d.command[0], d.logFile, d.last(20))
+			return d.from.ended(&d.options)
 		case <-limit:
 			timer.Stop()
 			if !d.shown {
@@ -209,27 +304,9 @@ func (d *display) refresh(ctx context.Context) (next time.Duration, done bool, e
 	return d.interval, false, nil
 }
 
-// read reads the figures. An exporter may be read while it takes in a batch, so read reads again if sums do not add up.
-func (d *display) read(ctx context.Context) *snapshot {
-	var snap *snapshot
-	if snap, d.err = d.from.read(ctx); d.err != nil {
-		return snap
-	}
-	d.sums = d.ledger.add(snap)
-	for try := 0; try < d.retries && !d.sums.ok() && ctx.Err() == nil; try++ {
-		pause(ctx, 100*time.Millisecond)
-		if again, err := d.from.read(ctx); err == nil {
-			snap, d.sums = again, d.ledger.add(again)
-		}
-	}
-	return snap
-}
-
-// table writes the tables, over the previous ones if the output is a terminal.
+// table writes the tables.
 func (d *display) table(snap *snapshot) {
-	if d.terminal && !d.once {
-		fmt.Fprint(d.out, clearScreen)
-	} else if d.shown {
+	if d.shown {
 		fmt.Fprintln(d.out)
 	}
 	fmt.Fprint(d.out, render(snap, d.sums, d.rows, time.Now()))
@@ -260,18 +337,6 @@ func (d *display) explain() (next time.Duration) {
 		return min(d.interval, 500*time.Millisecond)
 	}
 	return d.interval
-}
-
-func (d *display) noFigures() error {
-	text := "nothing to show from " + d.from.name()
-	if d.err != nil {
-		text += ": " + d.err.Error()
-	}
-	text += "\n" + d.from.hint(d.err)
-	if note := d.from.note(); note != "" {
-		text += "\n" + note
-	}
-	return errors.New(text)
 }
 
 func pause(ctx context.Context, d time.Duration) {

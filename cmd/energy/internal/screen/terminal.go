@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"syscall"
+
+	"github.com/gdamore/tcell/v2"
+)
+
+// Event is what happened at a terminal: a Key, a Resized or a Lost.
+type Event interface{ event() }
+
+// Key is a key that was pressed: the character that it writes, or one of the names below.
+type Key string
+
+// Keys that write no character.
+const (
+	KeyUp        Key = "up"
+	KeyDown      Key = "down"
+	KeyPageUp    Key = "page up"
+	KeyPageDown  Key = "page down"
+	KeyHome      Key = "home"
+	KeyEnd       Key = "end"
+	KeyTab       Key = "tab"
+	KeyBackTab   Key = "shift-tab"
+	KeyEnter     Key = "enter"
+	KeyEscape    Key = "esc"
+	KeyBackspace Key = "backspace"
+	KeyClear     Key = "ctrl-u"
+	KeyInterrupt Key = "ctrl-c"
+	KeyRedraw    Key = "ctrl-l"
+	KeySuspend   Key = "ctrl-z"
+)
+
+var keys = map[tcell.Key]Key{
+	tcell.KeyUp: KeyUp, tcell.KeyDown: KeyDown, tcell.KeyPgUp: KeyPageUp, tcell.KeyPgDn: KeyPageDown, tcell.KeyHome: KeyHome, tcell.KeyEnd: KeyEnd,
+	tcell.KeyTab: KeyTab, tcell.KeyBacktab: KeyBackTab, tcell.KeyEnter: KeyEnter, tcell.KeyEscape: KeyEscape,
+	tcell.KeyBackspace: KeyBackspace, tcell.KeyBackspace2: KeyBackspace,
+	tcell.KeyCtrlU: KeyClear, tcell.KeyCtrlC: KeyInterrupt, tcell.KeyCtrlL: KeyRedraw, tcell.KeyCtrlZ: KeySuspend,
+}
+
+func (Key) event() {}
+
+// Resized reports that the terminal has another size.
+type Resized struct{}
+
+func (Resized) event() {}
+
+// Lost reports that the terminal is gone.
+type Lost struct{ Err error }
+
+func (Lost) event() {}
+
+// Terminal is this process's terminal while it shows cells in place of what was written to it. Its methods must be called from one
+// goroutine. It must be closed, also where the process panics, or the terminal stays unusable.
+type Terminal struct {
+	screen tcell.Screen
+	events chan Event
+	done   chan struct{}
+}
+
+// Open enters the alternate screen of the terminal. It fails, and changes nothing, where there is no terminal, or one whose
+// abilities are not known.
+func Open() (*Terminal, error) {
+	s, err := tcell.NewScreen()
+	if err != nil {
+		return nil, err
+	}
+	return open(s)
+}
+
+func open(s tcell.Screen) (*Terminal, error) {
+	if err := s.Init(); err != nil {
+		return nil, err
+	}
+	s.RegisterRuneFallback('…', ".")
+	t := &Terminal{screen: s, events: make(chan Event), done: make(chan struct{})}
+	go t.listen()
+	return t, nil
+}
+
+// listen passes on what happens until the terminal is closed.
+func (t *Terminal) listen() {
+	defer close(t.events)
+	for {
+		var e Event
+		switch told := t.screen.PollEvent().(type) {
+		case nil: // closed
+			return
+		case *tcell.EventKey:
+			e = keyOf(told)
+		case *tcell.EventResize:
+			e = Resized{}
+		case *tcell.EventError:
+			e = Lost{told}
+		}
+		if e == nil {
+			continue
+		}
+		select {
+		case t.events <- e:
+		case <-t.done:
+			return
+		}
+	}
+}
+
+// keyOf returns a key, or nil for one that nothing is done at.
+func keyOf(e *tcell.EventKey) Event {
+	if k, known := keys[e.Key()]; known {
+		return k
+	}
+	if e.Key() == tcell.KeyRune && e.Modifiers()&(tcell.ModAlt|tcell.ModCtrl|tcell.ModMeta) == 0 {
+		return Key(e.Rune())
+	}
+	return nil
+}
+
+// Events returns what happens at the terminal. The channel is closed when the terminal is.
+func (t *Terminal) Events() <-chan Event { return t.events }
+
+// Size returns the columns and rows of the terminal.
+func (t *Terminal) Size() (width, height int) {
+	if tty, ok := t.screen.Tty(); ok {
+		// A signal of the size may have been missed.
+		width, height = t.screen.Size()
+		if now, err := tty.WindowSize(); err == nil && (now.Width != width || now.Height != height) {
+			t.screen.Sync()
+		}
+	}
+	return t.screen.Size()
+}
+
+// Draw shows a grid. It writes only what differs from what is shown.
+func (t *Terminal) Draw(g *Grid) {
+	for y := range g.height {
+		for x := range g.width {
+			if c := g.At(x, y); c.Text != "" {
+				t.screen.Put(x, y, c.Text, looks[c.Style])
+			}
+		}
+	}
+	t.screen.Show()
+}
+
+// Redraw writes all cells again, for where another program has written to the terminal.
+func (t *Terminal) Redraw() { t.screen.Sync() }
+
+// Suspend gives the terminal back, stops the process group as the shell's key does, and shows the cells again when it continues.
+func (t *Terminal) Suspend() error {
+	if err := t.screen.Suspend(); err != nil {
+		return err
+	}
+	stopped := syscall.Kill(0, syscall.SIGTSTP)
+	if err := t.screen.Resume(); err != nil {
+		return err
+	}
+	t.screen.Sync()
+	return stopped
+}
+
+// Close shows again what was on the terminal before. It may be called again.
+func (t *Terminal) Close() {
+	select {
+	case <-t.done:
+		return
+	default:
+		close(t.done)
+	}
+	t.screen.Fini()
+}
+
+// looks are the styles on a terminal. The colors are those of its palette, so that they fit its background; where it has none, or
+// NO_COLOR is set, the attributes remain.
+var looks = [...]tcell.Style{
+	Plain:   tcell.StyleDefault,
+	Dim:     tcell.StyleDefault.Dim(true),
+	Bold:    tcell.StyleDefault.Bold(true),
+	Head:    tcell.StyleDefault.Reverse(true),
+	Chosen:  tcell.StyleDefault.Reverse(true).Bold(true),
+	Good:    tcell.StyleDefault.Foreground(tcell.ColorGreen),
+	Warning: tcell.StyleDefault.Foreground(tcell.ColorOlive).Bold(true),
+	Bad:     tcell.StyleDefault.Foreground(tcell.ColorMaroon).Bold(true),
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package top is the screen of energy top: what it shows, how its keys change that, and how it is drawn. It reads nothing and has
+// no clock.
+package top
+
+import (
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Frame is one reading of all figures.
+type Frame struct {
+	At    time.Time
+	Since time.Time // of which Energy is told: the first reading
+	Host  string
+	Zones []Zone
+	// Node is all zones that are added, active and idle, since the first reading.
+	Node units.Energy
+	// Active is the active power that workloads share, in watts.
+	Active float64
+	Tables [NumViews][]Row
+	// Wrong says that sums do not add up, and is empty where they do.
+	Wrong string
+}
+
+// Zone is a zone kind of the node.
+type Zone struct {
+	Name string
+	// Besides is the zone kind with which this one overlaps, empty if it is added to the sum.
+	Besides string
+	Source  string // measured, modeled or reported
+	// Active and Idle are powers in watts.
+	Active, Idle float64
+	// Energy is active and idle energy since the first reading.
+	Energy units.Energy
+}
+
+// View is a table of one kind of workload.
+type View uint8
+
+// The views, in their order.
+const (
+	Processes View = iota
+	Containers
+	Pods
+	VMs
+	Units
+	Jobs
+	GPUs
+	NumViews
+)
+
+var viewNames = [NumViews]string{"Processes", "Containers", "Pods", "VMs", "Units", "Jobs", "GPUs"}
+
+// Row is a workload, or energy without one.
+type Row struct {
+	// Key distinguishes the row from all others of its table.
+	Key string
+	// Pinned rows stand below the others, in their order: they are not sorted, and no filter leaves them out.
+	Pinned bool
+	PID    int32 // 0 if it is not a process
+	// Power and GPU are in watts, GPU that of GPUs alone. NaN is not known.
+	Power, GPU float64
+	// Busy is how much of a GPU is used, from 0 to 1. NaN is not known.
+	Busy float64
+	// Energy is since the first reading, Total since the series began.
+	Energy, Total units.Energy
+	// CPUTime is below 0 where it is not known.
+	CPUTime time.Duration
+	Text    [numTexts]string
+}
+
+// Text is what a row is described by. It may hold whatever a workload is called.
+type Text uint8
+
+// The texts of a row.
+const (
+	Name Text = iota
+	Arguments
+	User
+	Container
+	Pod
+	Namespace
+	Image
+	Runtime
+	VM
+	Unit
+	ID
+	Class // of a pod's quality of service
+	numTexts
+)

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
+)
+
+// session is top on a terminal: one goroutine reads figures, another one draws them and takes keys.
+type session struct {
+	options
+	model   top.Model
+	changes chan func(top.Model) top.Model // of the model, by what was read
+}
+
+// runScreen shows figures on a terminal until q, ctx or the time limit ends it. It gives the terminal back before it returns or
+// panics, and stops the command, if any, before it returns.
+func runScreen(ctx context.Context, o options, t *screen.Terminal) error {
+	defer t.Close()
+	if o.limit > 0 {
+		limited, cancel := context.WithTimeout(ctx, o.limit)
+		defer cancel()
+		ctx = limited
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s := &session{options: o, changes: make(chan func(top.Model) top.Model), model: top.New("Looking for a collector at " + o.endpoint)}
+	if o.local {
+		s.model = top.New("Opening the meters of this machine")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.guard(ctx) }()
+	if err, over := s.loop(ctx, t, ended); over {
+		return err
+	}
+	t.Close() // what was on the terminal is back while the source is closed
+	stop()
+	return s.result(<-ended)
+}
+
+// loop draws and takes keys. It returns when a key or ctx ends the session, or with the result of the reader where that ended.
+func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan error) (err error, over bool) { //nolint:revive,staticcheck // the error is of another goroutine
+	for {
+		var grid *screen.Grid
+		grid, s.model = s.model.Draw(t.Size())
+		t.Draw(grid)
+		select {
+		case e := <-t.Events():
+			if s.handle(t, e) {
+				return nil, false
+			}
+		case change := <-s.changes:
+			s.model = change(s.model)
+		case err := <-ended:
+			t.Close()
+			return s.result(err), true
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// handle does what an event at the terminal asks for, and reports whether that ends the session.
+func (s *session) handle(t *screen.Terminal, e screen.Event) (quit bool) {
+	switch e := e.(type) {
+	case screen.Lost:
+		return true
+	case screen.Key:
+		var action top.Action
+		s.model, action = s.model.Press(e)
+		switch action {
+		case top.Quit:
+			return true
+		case top.Suspend:
+			return t.Suspend() != nil
+		case top.Redraw:
+			t.Redraw()
+		case top.Nothing:
+		}
+	}
+	return false
+}
+
+// panicked is a panic of the goroutine that reads.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+// Error implements error.
+func (p *panicked) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
+
+// guard reads, and returns a panic as an error: the terminal must be given back before it is told.
+func (s *session) guard(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p, debug.Stack()}
+		}
+	}()
+	return s.read(ctx)
+}
+
+// result returns what reading ended with, once the terminal is given back.
+func (*session) result(err error) error {
+	if p := (*panicked)(nil); errors.As(err, &p) {
+		panic(p)
+	}
+	return err
+}
+
+// change changes the model.
+func (s *session) change(ctx context.Context, change func(top.Model) top.Model) {
+	select {
+	case s.changes <- change:
+	case <-ctx.Done():
+	}
+}
+
+// explain shows why there are no newer figures.
+func (s *session) explain(ctx context.Context, from *opened, text string, failed bool) {
+	notes := notesOf(from)
+	s.change(ctx, func(m top.Model) top.Model { return m.Explain(text, failed, notes) })
+}
+
+// read opens a source, and reads it until ctx or the source ends.
+func (s *session) read(ctx context.Context) (err error) {
+	began := time.Now()
+	from, err := open(ctx, s.options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.close()) }()
+	if from.first > 0 {
+		s.explain(ctx, from, fmt.Sprintf("Measuring: the first figures are there in %v", from.first), false)
+		pause(ctx, from.first)
+	}
+	r := newReader(from)
+	f := framer{host: hostOf(s.endpoint), procs: from.files, fresh: from.strict, since: began}
+	if f.host == "" {
+		f.host, _ = os.Hostname()
+	}
+	delay, shown := firstWindow, false
+	for {
+		snap := r.read(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case r.err == nil && snap.hasFigures():
+			frame, notes := f.frame(snap, r.sums, time.Now()), notesOf(from)
+			s.change(ctx, func(m top.Model) top.Model { return m.Show(frame, notes) })
+			shown = true
+		case !shown && r.err != nil && time.Since(began) >= s.wait:
+			return r.noFigures()
+		default:
+			s.missing(ctx, &r, shown, time.Since(began) >= s.wait)
+		}
+		if done, err := s.sleep(ctx, &r, min(delay, s.interval), shown); done {
+			return err
+		}
+		if shown { // the first readings follow each other fast
+			delay = min(2*delay, s.interval)
+		}
+	}
+}
+
+// missing tells why a reading has no figures.
+func (s *session) missing(ctx context.Context, r *reader, shown, late bool) {
+	switch {
+	case shown && r.err != nil:
+		s.explain(ctx, r.from, "No answer: "+r.err.Error(), true)
+	case r.err != nil || late:
+		s.explain(ctx, r.from, capital(r.missing()), true)
+	case !shown:
+		s.explain(ctx, r.from, "Measuring: no figures yet from "+r.from.name(), false)
+	}
+}
+
+// sleep waits until it is time for the next reading. It returns true, and the result of all, if there is none.
+func (s *session) sleep(ctx context.Context, r *reader, delay time.Duration, shown bool) (done bool, err error) {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false, nil
+	case <-r.from.exited:
+		if ctx.Err() == nil {
+			return true, r.from.ended(&s.options)
+		}
+	case <-ctx.Done():
+	}
+	switch {
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded): // a key or a signal
+		return true, nil
+	case !shown:
+		return true, r.noFigures()
+	}
+	return true, r.sums.err()
+}
+
+// notesOf returns what a source notes, a line each, and without control characters.
+func notesOf(from *opened) (notes []string) {
+	for line := range strings.Lines(from.note()) {
+		notes = append(notes, figure.Line(line))
+	}
+	return notes
+}
+
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
