@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -143,11 +144,32 @@ func (m *meters) read(ctx context.Context, s power.Sample, c *conditions) (readi
 			m.tallies.add(meter.Readings)
 		}
 	}
+	m.logResumptions()
 	m.logUnused()
 	m.logLacks(s.At)
 	m.report(c)
 	m.updateAttributed(readings)
 	return readings, changed
+}
+
+// logResumptions logs which zones lack energy of the time in which the receiver was down.
+func (m *meters) logResumptions() {
+	resumptions := m.set.Resumptions()
+	for i := range resumptions {
+		reason := resumptions[i].Err
+		if reason == nil || slices.ContainsFunc(resumptions[:i], func(r power.Resumption) bool { return errors.Is(r.Err, reason) }) {
+			continue // logged with the first zone that it is of
+		}
+		var zones []string
+		for _, r := range resumptions[i:] {
+			if errors.Is(r.Err, reason) {
+				zones = append(zones, r.Zone.ID)
+				m.tallies.miss(&r)
+			}
+		}
+		m.logger.Warn("Energy not complete since the receiver was started again", zap.Strings("zones", zones),
+			zap.Duration("elapsed", resumptions[i].Elapsed), zap.Error(reason))
+	}
 }
 
 // namesOf returns the names of the zones of the kinds that a meter was given.

@@ -93,12 +93,25 @@ func (z zoneTallies) add(readings []power.Reading) {
 		if r.Err == nil && r.Event == power.NoEvent && r.Gaps == 0 && r.Rejected == 0 && r.Unmeasured == 0 {
 			continue
 		}
-		tally := z[r.Zone.ID]
-		if tally == nil {
-			tally = new(zoneTally)
-			z[r.Zone.ID] = tally
-		}
-		tally.add(r)
+		z.of(r.Zone.ID).add(r)
+	}
+}
+
+// of returns the tally of a zone.
+func (z zoneTallies) of(id string) *zoneTally {
+	tally := z[id]
+	if tally == nil {
+		tally = new(zoneTally)
+		z[id] = tally
+	}
+	return tally
+}
+
+// miss counts the time that a zone's sensor did not measure because the receiver was down.
+func (z zoneTallies) miss(r *power.Resumption) {
+	if errors.Is(r.Err, power.ErrNotCounted) {
+		tally := z.of(r.Zone.ID)
+		tally.before = tally.before.plus(sensorTally{gaps: 1, unmeasured: r.Elapsed})
 	}
 }
 

@@ -103,6 +103,8 @@ type Reading struct {
 	// such times there were, and Rejected how many readings of the sensor were impossible and are not counted.
 	Unmeasured     time.Duration
 	Gaps, Rejected int64
+
+	since time.Time // when Total was 0 and the zone was read in the past, zero if it was not
 }
 
 // Event is what a counter or an integrator did besides counting.

@@ -48,6 +48,8 @@ type Remainder struct {
 	proposed  time.Time // sample time at which the candidate was chosen
 	restart   bool      // the time from settled to candidate is left out: the whole changed, or missed some of it
 
+	resuming bool // the balance is that of the past, and there was no reading since
+
 	settled time.Time    // up to when the total is known; zero before the first time
 	balance int64        // D at the time settled, in µJ
 	total   units.Energy // the largest balance
@@ -92,10 +94,60 @@ func (m *Remainder) Err() error {
 
 var errDeficit = errors.New("package, dram and gpu used more energy than the meter of the whole machine counted; other stands still until that is made up for")
 
+// resume makes the zone go on where that of another Remainder ended.
+func (m *Remainder) resume(p PastOther) {
+	m.resuming, m.balance, m.total = true, p.Balance, units.Energy(max(p.Balance, 0))
+	m.zone = Zone{ID: string(Other), Name: string(Other), Kind: Other, Source: Measured, Domain: units.NodeCPUs}
+}
+
+// past returns what another Remainder needs to go on after the last readings.
+func (m *Remainder) past() PastOther {
+	switch {
+	case m.resuming:
+		return PastOther{Known: true, Balance: m.balance}
+	case m.settled.IsZero() || m.foreign != nil || m.lacks != "":
+		return PastOther{}
+	}
+	var pending int64
+	missed := m.restart
+	for _, t := range m.tracks {
+		switch {
+		case t.whole:
+			pending += t.pending()
+			missed = missed || t.missedBetween(m.settled, t.last().at)
+		case m.uses(t):
+			pending -= t.pending()
+		}
+	}
+	if missed {
+		pending = 0
+	}
+	return PastOther{Known: true, Balance: m.balance - int64(m.total) + pending}
+}
+
+// goOn settles the zone at the end of the past, if the whole and its parts have gone on from there. If not, what was used meanwhile is
+// not in the zone.
+func (m *Remainder) goOn() {
+	m.resuming = false
+	for _, t := range m.tracks {
+		if m.uses(t) && !t.resumed {
+			return
+		}
+	}
+	whole := m.tracks[slices.IndexFunc(m.tracks, func(t *track) bool { return t.whole })]
+	m.settled, m.restart = whole.points[0].at, false
+}
+
 // add appends the zone's reading to those that it is derived from. now is the sample time.
 func (m *Remainder) add(readings []Reading, now time.Time) []Reading {
+	if m.resuming && slices.ContainsFunc(readings, func(r Reading) bool { return errors.Is(r.Err, errAwaited) }) {
+		return append(readings, Reading{Zone: &m.zone, Err: errAwaited})
+	}
 	if !m.update(readings) {
 		return readings
+	}
+	if m.resuming {
+		m.goOn()
 	}
 	if m.propose(now) {
 		m.settle(now)
@@ -263,6 +315,7 @@ type track struct {
 	whole   bool // it is the whole, or a zone of it
 	// abandoned marks a part that had nothing new in the time that it was waited for. It is not waited for until it has a new reading.
 	abandoned bool
+	resumed   bool // the first point is of the past
 
 	points     []point // readings, by time
 	unmeasured time.Duration
@@ -293,6 +346,10 @@ func (t *track) last() *point { return &t.points[len(t.points)-1] }
 func (t *track) update(r *Reading) {
 	t.present = true
 	p := point{r.At, r.Total}
+	if len(t.points) == 0 && !r.since.IsZero() && r.since.Before(r.At) {
+		t.points, t.resumed, t.unmeasured = append(t.points, point{r.since, 0}, p), true, r.Unmeasured
+		return
+	}
 	if len(t.points) == 0 {
 		t.points, t.settled, t.unmeasured = append(t.points, p), p.total, r.Unmeasured
 		return
@@ -357,6 +414,9 @@ func (t *track) interpolate(at time.Time) units.Energy {
 	gained := units.Advance(a.total, b.total)
 	return a.total + units.Energy(units.MulDiv(uint64(gained), uint64(at.Sub(a.at)), uint64(b.at.Sub(a.at))))
 }
+
+// pending returns the energy since the time that was settled last.
+func (t *track) pending() int64 { return int64(min(units.Advance(t.settled, t.last().total), maxStep)) }
 
 // settle makes the total at the candidate the settled one, and returns by how much it grew.
 func (t *track) settle() int64 {

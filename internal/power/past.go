@@ -32,34 +32,32 @@ func (r Raw) IsZero() bool { return r.At.IsZero() }
 type Past struct {
 	// Sample is that of the last Read.
 	Sample Sample
-	// Zones are those that were reported.
+	// Zones are those that were reported, without Other.
 	Zones []PastZone
+	Other PastOther
 }
 
 // PastZone is a zone that was reported.
 type PastZone struct {
-	Meter  string // name of the Member
-	ID     string
-	Name   string
-	Kind   Kind
-	Parent string
-	Source Source
-	Domain units.Domain
+	Zone
+	Meter string // name of the Member
 	// At is until when the zone's energy was counted.
 	At time.Time
 	// Raw is the counter at that time.
 	Raw Raw
 }
 
-// same reports whether z is the zone that a meter's zone was.
-func (z *PastZone) same(meter string, o *Zone) bool {
-	return z.ID == o.ID && z.Kind == o.Kind && z.Meter == meter && z.Name == o.Name && z.Parent == o.Parent &&
-		z.Source == o.Source && z.Domain == o.Domain
+// PastOther is what the zone of kind Other goes on from.
+type PastOther struct {
+	// Known reports whether there was such a zone.
+	Known bool
+	// Balance is what the whole used beyond its parts since the zone was last brought up to date, less the deficit, in µJ.
+	Balance int64
 }
 
 // Resumption is how a zone went on after Set.Resume.
 type Resumption struct {
-	Zone *Zone
+	Zone Zone
 	// Energy is what the zone used since the past, as far as that is known.
 	Energy units.Energy
 	// Elapsed is the time since then.
@@ -76,6 +74,11 @@ var (
 	ErrReset = errors.New("the energy counter was reset while the receiver was down")
 	// ErrMayHaveWrapped is that of a counter that could have wrapped once more than it shows, at the highest power of the zone.
 	ErrMayHaveWrapped = errors.New("the energy counter may have wrapped unnoticed while the receiver was down: at least the energy that it shows was used")
+	// ErrOtherMeter is that of a zone that another meter reads. It has no energy of the time.
+	ErrOtherMeter = errors.New("another meter reads the zone than before the receiver was down")
+
+	// errAwaited is that of readings of zones that no meter has read since Resume.
+	errAwaited = errors.New("not read yet since the receiver was started")
 )
 
 // Resumer is a Meter that has no counters, and derives energy from samples.
@@ -84,46 +87,69 @@ type Resumer interface {
 	Resume(s Sample)
 }
 
-// resumed is what a zone that goes on has beside what its meter tells.
+// awaited is a zone of the past that no Read has found yet.
+type awaited struct {
+	PastZone
+	meter int // negative if there is no such meter
+}
+
+// resumed is what a zone that went on has beside what its meter tells.
 type resumed struct {
-	energy     units.Energy
-	unmeasured time.Duration
+	energy units.Energy
+	since  time.Time // when its total was 0, zero if not all energy since then is known
 }
 
 // Past stores in p what another Set needs to go on after the last Read. It allocates nothing if p was used before.
 func (s *Set) Past(p *Past) {
 	p.Sample, p.Zones = s.sample, p.Zones[:0]
-	for i := range s.readings {
-		r := &s.readings[i]
-		if r.At.IsZero() || r.Zone.Kind == Other {
-			continue
+	for i, meter := range s.from {
+		if r := &s.readings[i]; !r.At.IsZero() {
+			p.Zones = append(p.Zones, PastZone{Zone: *r.Zone, Meter: s.meters[meter].Name, At: r.At, Raw: r.Raw})
 		}
-		z := r.Zone
-		p.Zones = append(p.Zones, PastZone{
-			Meter: s.meters[s.from[i]].Name, ID: z.ID, Name: z.Name, Kind: z.Kind, Parent: z.Parent, Source: z.Source, Domain: z.Domain,
-			At: r.At, Raw: r.Raw,
-		})
 	}
-	p.Zones = append(p.Zones, s.awaited...)
+	for _, a := range s.awaited {
+		p.Zones = append(p.Zones, a.PastZone)
+	}
+	p.Other = PastOther{}
+	if s.Remainder != nil {
+		p.Other = s.Remainder.past()
+	}
 }
 
 // Resume makes the set go on where another one ended: the first good reading of a zone that was reported then has the energy since.
-// It must precede the first Read. The set keeps no part of p.
+// Until then the zone has a reading with an error, for up to two minutes, and as long as its meter has not answered no less preferred
+// one is used in its place. Resume must precede the first Read. The set keeps no part of p.
 func (s *Set) Resume(p *Past) {
-	s.awaited = slices.Clone(p.Zones)
-	for i := range s.meters {
-		meter, ok := s.meters[i].Meter.(Resumer)
-		if ok && slices.ContainsFunc(p.Zones, func(z PastZone) bool { return z.Meter == s.meters[i].Name }) {
-			meter.Resume(p.Sample)
+	for i := range p.Zones {
+		z := &p.Zones[i]
+		meter := slices.IndexFunc(s.meters, func(m Status) bool { return m.Name == z.Meter })
+		s.awaited = append(s.awaited, &awaited{*z, meter})
+		if z.Source != Modeled || meter < 0 {
+			continue
 		}
+		if m, ok := s.meters[meter].Meter.(Resumer); ok {
+			m.Resume(p.Sample)
+		}
+	}
+	if s.Remainder != nil && p.Other.Known {
+		s.Remainder.resume(p.Other)
 	}
 }
 
-// Resumptions returns the zones that have gone on with the last Read. They are valid until the next.
+// Resumptions returns how zones have gone on with the last Read. They are valid until the next.
 func (s *Set) Resumptions() []Resumption { return s.resumptions }
 
-// Awaited returns the zones of the past that no Read has found yet. They are valid until the next Read.
-func (s *Set) Awaited() []PastZone { return s.awaited }
+// beginResuming begins a Read.
+func (s *Set) beginResuming(now time.Time) {
+	s.resumptions = s.resumptions[:0]
+	if len(s.awaited) == 0 {
+		return
+	}
+	if s.began.IsZero() {
+		s.began = now
+	}
+	s.patient = now.Sub(s.began) < partPatience
+}
 
 // resume looks for zones of the past among a meter's readings.
 func (s *Set) resume(meter int, readings []Reading) {
@@ -132,28 +158,35 @@ func (s *Set) resume(meter int, readings []Reading) {
 		if r.Err != nil || r.At.IsZero() {
 			continue
 		}
-		past := slices.IndexFunc(s.awaited, func(z PastZone) bool { return z.same(s.meters[meter].Name, r.Zone) })
-		if past < 0 {
+		of := slices.IndexFunc(s.awaited, func(a *awaited) bool { return a.meter == meter && a.isSame(r.Zone) })
+		if of < 0 {
 			continue
 		}
-		s.goOn(r, &s.awaited[past])
-		s.awaited = slices.Delete(s.awaited, past, past+1)
+		s.goOn(r, &s.awaited[of].PastZone)
+		s.awaited = slices.Delete(s.awaited, of, of+1)
 	}
+}
+
+// isSame reports whether a zone of the same meter is the one of the past.
+func (z *PastZone) isSame(o *Zone) bool {
+	return z.ID == o.ID && z.Kind == o.Kind && z.Name == o.Name && z.Parent == o.Parent && z.Source == o.Source && z.Domain == o.Domain
 }
 
 // goOn makes a zone go on.
 func (s *Set) goOn(r *Reading, past *PastZone) {
-	done := Resumption{Zone: r.Zone, Elapsed: max(r.At.Sub(past.At), 0)}
+	done := Resumption{Zone: *r.Zone, Elapsed: max(r.At.Sub(past.At), 0)}
 	var beside resumed
 	switch {
 	case r.Zone.Source == Modeled:
 		done.Energy = r.Total // its meter went on by itself
 	case past.Raw.IsZero() || r.Raw.IsZero():
 		done.Err = ErrNotCounted
-		beside.unmeasured = done.Elapsed
 	default:
-		done.Energy, done.Err = since(&past.Raw, &r.Raw)
+		done.Energy, done.Err = past.Raw.until(&r.Raw)
 		beside.energy = units.Advance(r.Total, done.Energy)
+	}
+	if done.Err == nil {
+		beside.since = past.At
 	}
 	if s.resumed == nil {
 		s.resumed = map[*Zone]resumed{}
@@ -162,29 +195,66 @@ func (s *Set) goOn(r *Reading, past *PastZone) {
 	s.resumptions = append(s.resumptions, done)
 }
 
-// since returns the energy that a counter has counted between two readings by different processes.
-func since(past, now *Raw) (units.Energy, error) {
-	if past.Epoch != now.Epoch {
+// until returns the energy that was counted between two readings of a counter by different processes.
+func (r *Raw) until(now *Raw) (units.Energy, error) {
+	if r.Epoch != now.Epoch {
 		return 0, ErrReset
 	}
 	c := NewCounter(now.MaxWatts, now.Range)
-	c.Add(past.Energy, past.At)
+	c.Add(r.Energy, r.At)
 	energy, event := c.Add(now.Energy, now.At)
 	switch {
 	case event == Rebased:
 		return 0, ErrReset
-	case now.Range > 0 && !c.impossible(units.AddSaturating(energy, now.Range), now.At.Sub(past.At)):
+	case now.Range > 0 && !c.impossible(units.AddSaturating(energy, now.Range), now.At.Sub(r.At)):
 		return energy, ErrMayHaveWrapped
 	}
 	return energy, nil
 }
 
+// leaves reports whether a zone is left to a preferred meter that read it in the past and has not answered yet.
+func (s *Set) leaves(meter int, z *Zone) bool {
+	return s.patient && slices.ContainsFunc(s.awaited, func(a *awaited) bool {
+		return a.meter >= 0 && a.meter < meter && s.meters[a.meter].isSilent() && measureSame(&a.Zone, z)
+	})
+}
+
+// isSilent reports whether the meter has not answered yet.
+func (m *Status) isSilent() bool { return !m.Replaced && m.Err == nil && len(m.Readings) == 0 }
+
+// measureSame reports whether two zones measure the same hardware, as far as meters can be chosen between.
+func measureSame(a, b *Zone) bool {
+	_, locatedA := a.Domain.PCIAddress()
+	_, locatedB := b.Domain.PCIAddress()
+	return a.Kind == b.Kind && (a.Kind != GPU || !locatedA || !locatedB || a.Domain == b.Domain)
+}
+
+// giveUp forgets zones of the past that another meter reads now: their energy until now would count twice.
+func (s *Set) giveUp() {
+	s.awaited = slices.DeleteFunc(s.awaited, func(a *awaited) bool {
+		replaced := false
+		for i, meter := range s.from {
+			r := &s.readings[i]
+			replaced = replaced || meter != a.meter && r.Err == nil && measureSame(&a.Zone, r.Zone)
+		}
+		if replaced {
+			s.resumptions = append(s.resumptions, Resumption{Zone: a.Zone, Elapsed: max(s.sample.At.Sub(a.At), 0), Err: ErrOtherMeter})
+		}
+		return replaced
+	})
+}
+
+// addAwaited adds a reading of each zone of the past that no meter has read yet.
+func (s *Set) addAwaited() {
+	for _, a := range s.awaited {
+		if s.patient && a.meter >= 0 && !slices.ContainsFunc(s.readings, func(r Reading) bool { return a.isSame(r.Zone) }) {
+			s.readings = append(s.readings, Reading{Zone: &a.Zone, Err: errAwaited})
+		}
+	}
+}
+
 // addPast adds to a reading what its zone has from before.
 func (s *Set) addPast(r *Reading) {
 	before := s.resumed[r.Zone]
-	r.Total = units.AddSaturating(r.Total, before.energy)
-	if before.unmeasured > 0 {
-		r.Unmeasured += before.unmeasured
-		r.Gaps++
-	}
+	r.Total, r.since = units.AddSaturating(r.Total, before.energy), before.since
 }

@@ -17,6 +17,7 @@ type Value struct {
 	isPower bool
 	isTotal bool
 	energy  units.Energy
+	raw     Raw // of isTotal
 	event   Event
 	power   int64 // in µW
 	average time.Duration
@@ -32,9 +33,9 @@ func EnergyValue(z *Zone, counter units.Energy, at time.Time) Value {
 
 // TotalValue returns the energy since the zone's first good reading, which the sensor adds up itself and which never goes down, and
 // what its counter did besides counting. A value with the same moment as the one before has nothing new; one with another moment
-// has, also where the total is the same: no energy was used in between.
-func TotalValue(z *Zone, total units.Energy, event Event, at time.Time) Value {
-	return Value{zone: z, isTotal: true, energy: total, event: event, at: at}
+// has, also where the total is the same: no energy was used in between. raw is the counter that the total is derived from.
+func TotalValue(z *Zone, total units.Energy, raw Raw, event Event, at time.Time) Value {
+	return Value{zone: z, isTotal: true, energy: total, raw: raw, event: event, at: at}
 }
 
 // PowerValue returns a power in microwatts, averaged over the time before at, 0 where it is the power of that moment. A value
@@ -97,9 +98,6 @@ func (z *polledZone) takePower(v *Value) {
 	}
 	z.ahead = units.AddSaturating(z.ahead, energy)
 	z.add(energy, event, v.at)
-	if !r.Raw.IsZero() {
-		r.Raw.Energy = units.AddSaturating(r.Raw.Energy, energy)
-	}
 }
 
 // takeEnergy adds a value of the counter. One that has not moved has nothing new: At stays, so that the zone waits until it
@@ -121,7 +119,6 @@ func (z *polledZone) takeEnergy(v *Value, standsStill time.Duration) {
 	known := min(counted, z.ahead)
 	z.ahead -= known
 	z.add(counted-known, event, v.at)
-	r.Raw = z.counter.Raw()
 }
 
 func (z *polledZone) takeTotal(v *Value) {
@@ -129,7 +126,7 @@ func (z *polledZone) takeTotal(v *Value) {
 	if v.at.Equal(r.At) {
 		return
 	}
-	r.Total, r.At = v.energy, v.at
+	r.Total, r.At, r.Raw = v.energy, v.at, v.raw
 	z.note(v.event)
 }
 
@@ -138,6 +135,9 @@ func (z *polledZone) add(energy units.Energy, event Event, at time.Time) {
 	r := &z.reading
 	r.Total = units.AddSaturating(r.Total, energy)
 	r.At, r.Unmeasured = at, z.integrator.Unmeasured()
+	if r.Raw = z.counter.Raw(); !r.Raw.IsZero() {
+		r.Raw.Energy = units.AddSaturating(r.Raw.Energy, z.ahead)
+	}
 	z.rejected = nil
 	z.note(event)
 }

@@ -460,7 +460,7 @@ func TestATotalOfAnotherMomentIsNews(t *testing.T) {
 			event Event
 			at    time.Duration
 		}{{0, Appeared, 0}, {0, NoEvent, 1}, {huge, NoEvent, 2}, {huge, Rebased, 3}, {huge, NoEvent, 3}} {
-			r := poll(TotalValue(zone, c.total, c.event, began.Add(c.at)))[0]
+			r := poll(TotalValue(zone, c.total, Raw{}, c.event, began.Add(c.at)))[0]
 			if r.Total != c.total || r.Event != c.event || !r.At.Equal(began.Add(c.at)) || r.Err != nil {
 				t.Errorf("value %d: %+v, want %+v", i, r, c)
 			}

@@ -60,9 +60,11 @@ type Set struct {
 	failed   []Reading
 	sample   Sample // of the last Read
 
-	awaited     []PastZone        // of the past, that no Read has found yet
+	awaited     []*awaited        // zones of the past that no Read has found yet
 	resumed     map[*Zone]resumed // those that were found
 	resumptions []Resumption      // in the last Read
+	began       time.Time         // sample time of the first Read after Resume
+	patient     bool              // zones of the past are waited for
 
 	closing   sync.WaitGroup
 	closeErrs []error // what closing each meter returned, by its index
@@ -134,7 +136,8 @@ func (s *Set) nobody() choice { return choice{read: len(s.meters), listed: len(s
 
 // Read reads all meters and returns the zones to report. The readings are valid until the next Read.
 func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
-	s.sample, s.resumptions = sample, s.resumptions[:0]
+	s.sample = sample
+	s.beginResuming(sample.At)
 	for i := range s.meters {
 		m := &s.meters[i]
 		m.Took = m.Took[:0]
@@ -164,6 +167,10 @@ func (s *Set) Read(ctx context.Context, sample Sample) []Reading {
 				s.collect(i, &m.Readings[j])
 			}
 		}
+	}
+	if len(s.awaited) > 0 {
+		s.giveUp()
+		s.addAwaited()
 	}
 	if s.Remainder != nil {
 		s.readings = s.Remainder.add(s.readings, sample.At)
@@ -244,6 +251,9 @@ func (s *Set) retire(meter int) {
 // sensor only lists is still modeled: without it nothing but the whole machine could be attributed.
 func (s *Set) choose(meter int, r *Reading) {
 	m, c := &s.meters[meter], &s.kinds[indexOf(r.Zone.Kind)]
+	if len(s.awaited) > 0 && s.leaves(meter, r.Zone) {
+		return
+	}
 	if m.StandsIn {
 		needed := c.listed < len(s.meters) && r.Zone.Kind == Package
 		if c.gaveUp = c.gaveUp || !needed && s.contained(r.Zone.Kind); c.gaveUp {

@@ -156,6 +156,13 @@ func (z *followed) take(reported *Zone, epoch string, now time.Time) {
 	z.total = units.AddSaturating(z.total, energy)
 }
 
+// raw returns the counter as it was reported last.
+func (z *followed) raw() power.Raw {
+	raw := z.counter.Raw()
+	raw.Epoch = z.epoch
+	return raw
+}
+
 // newCounter returns a counter of the zone in an epoch, empty where there are none.
 func newCounter(z *Zone, epoch string) *power.Counter {
 	switch {
@@ -181,7 +188,7 @@ func (f *Follower) current(now time.Time, reason error) ([]power.Value, error) {
 			f.values = append(f.values, power.FailedValue(&z.Zone, err))
 			continue
 		}
-		f.values = append(f.values, power.TotalValue(&z.Zone, z.total, z.event, z.at))
+		f.values = append(f.values, power.TotalValue(&z.Zone, z.total, z.raw(), z.event, z.at))
 		z.event = power.NoEvent
 	}
 	if len(f.values) == 0 {
