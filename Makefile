@@ -140,7 +140,7 @@ attack: build ## attack the collector with hostile processes, forged cgroups and
 	@internal/test/integration/attack.sh
 
 STORES   ?= all
-VARIANTS ?= restarts
+VARIANTS ?= three restarts
 
 stores: build ## send an hour of churn into each database that is there, and print what it answers (STORES=Prometheus)
 	@internal/test/stores/build.sh

@@ -17,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -71,6 +70,7 @@ type variant struct {
 	seed          uint64
 	interruptions []interruption
 	length        time.Duration // of the simulation; the hour is its end
+	stored        bool          // the receiver has a storage extension
 }
 
 // simulateHour runs the receiver.
@@ -80,6 +80,9 @@ func simulateHour(t *testing.T, v variant) *hour {
 	root := treeDir(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &simulation{t: t, hour: h, begin: time.Now()}
+		if v.stored {
+			s.stored = &storedState{simulation: s, kept: map[string][]byte{}}
+		}
 		var err error
 		s.churn, err = newChurn(root, v.seed, s.begin)
 		require.NoError(t, err)
@@ -95,7 +98,8 @@ type simulation struct {
 	hour     *hour
 	begin    time.Time
 	baseline map[string]float64
-	cut      bool // nothing that the receiver sends arrives
+	stored   *storedState // nil without storage
+	cut      bool         // nothing that the receiver sends or stores arrives
 }
 
 func (s *simulation) run(v variant) {
@@ -124,6 +128,9 @@ func (s *simulation) live(after string, until time.Time, end string) {
 		cfg.Attribution.Split = energyreceiver.SplitFixed
 		cfg.Attribution.StaticPower = map[power.Kind]float64{power.Package: 50, power.DRAM: 8}
 	}
+	if s.stored != nil {
+		cfg.Storage = &storageID
+	}
 	require.NoError(s.t, cfg.Validate())
 	set := receivertest.NewNopSettings(energyreceiver.NewFactory().Type())
 	set.Logger = zap.NewNop()
@@ -136,7 +143,7 @@ func (s *simulation) live(after string, until time.Time, end string) {
 	if s.baseline == nil {
 		s.baseline = s.meters()
 	}
-	require.NoError(s.t, r.Start(s.t.Context(), host{}))
+	require.NoError(s.t, r.Start(s.t.Context(), host{s.stored}))
 	for at := time.Now().Add(cfg.InitialDelay); at.Before(until); at = at.Add(collectionInterval) {
 		s.passUntil(at)
 		synctest.Wait()
@@ -257,14 +264,6 @@ func (h *hour) move(md pmetric.Metrics) error {
 func (h *hour) moved(t pcommon.Timestamp) pcommon.Timestamp {
 	return pcommon.NewTimestampFromTime(t.AsTime().Add(h.by))
 }
-
-// host is the collector of a receiver.
-type host struct {
-	extensions map[component.ID]component.Component
-}
-
-// GetExtensions implements component.Host.
-func (h host) GetExtensions() map[component.ID]component.Component { return h.extensions }
 
 // treeDir returns a directory in memory, if there is one.
 func treeDir(t *testing.T) string {

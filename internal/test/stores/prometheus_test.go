@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,20 +25,29 @@ type prometheus struct {
 	otlp string // the address to which OTLP is sent
 }
 
-// openPrometheus starts Prometheus with the shipped configuration.
-func openPrometheus(t *testing.T, dir string) (backend, error) {
+// openPrometheus returns how Prometheus is started that takes OTLP, with the shipped configuration and with features.
+func openPrometheus(features ...string) func(t *testing.T, dir string) (backend, error) {
+	return func(t *testing.T, dir string) (backend, error) {
+		p, err := startPrometheus(t, dir, "../../../deploy/prometheus/prometheus.yaml", features...)
+		return &p, err
+	}
+}
+
+// startPrometheus starts Prometheus with a configuration. Its blocks are long enough to take an hour that is over.
+func startPrometheus(t *testing.T, dir, config string, features ...string) (p prometheus, err error) {
+	t.Helper()
 	binary, err := program(t, "prometheus", "prometheus")
 	if err != nil {
-		return nil, err
-	}
-	config, err := filepath.Abs("../../../deploy/prometheus/prometheus.yaml")
-	if err != nil {
-		return nil, err
+		return p, err
 	}
 	endpoint := freeEndpoint(t)
-	cmd := exec.Command(binary, "--config.file="+config, "--web.enable-otlp-receiver", "--web.listen-address="+endpoint,
-		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--query.max-samples=500000000")
-	p := &prometheus{api: "http://" + endpoint + "/api/v1", otlp: "http://" + endpoint + "/api/v1/otlp/v1/metrics"}
+	cmd := exec.Command(binary, "--config.file="+config, "--web.enable-otlp-receiver", "--web.enable-remote-write-receiver",
+		"--web.listen-address="+endpoint, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--query.max-samples=500000000",
+		"--storage.tsdb.min-block-duration=4d", "--storage.tsdb.max-block-duration=4d")
+	if len(features) > 0 {
+		cmd.Args = append(cmd.Args, "--enable-feature="+strings.Join(features, ","))
+	}
+	p.api, p.otlp = "http://"+endpoint+"/api/v1", "http://"+endpoint+"/api/v1/otlp/v1/metrics"
 	return p, start(t, cmd, filepath.Join(dir, "log"), "http://"+endpoint+"/-/ready")
 }
 

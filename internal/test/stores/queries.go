@@ -2,7 +2,10 @@
 
 package stores
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Language is what a database is asked in.
 type Language string
@@ -11,8 +14,9 @@ type Language string
 const (
 	PromQL    Language = "PromQL"
 	MetricsQL Language = "MetricsQL"
-	SQL       Language = "SQL" // of ClickHouse, on the tables of its exporter
-	Files     Language = ""    // an OTLP file is read, and asked by FromFile
+	Extended  Language = "PromQL with promql-extended-range-selectors" // of Prometheus with this feature, and PromQL otherwise
+	SQL       Language = "SQL"                                         // of ClickHouse, on the tables of its exporter
+	Files     Language = ""                                            // an OTLP file is read, and asked by FromFile
 )
 
 // Query is a question to a database, with the texts that ask it at the end of the hour. The texts are those of
@@ -26,21 +30,34 @@ type Query struct {
 	Text map[Language]string
 	// By is the attribute by which the rows of the answer differ, as in OTLP. It is empty where there is one row.
 	By string
-	// Truth is what the answer must be, by the value of By.
-	Truth func(*Truth) map[string]float64
+	// Truth is what the answer must be at a time, by the value of By.
+	Truth func(t *Truth, at time.Time) map[string]float64
 	// Within is the largest relative difference of a row. 0 states that there is no bound: the query is in the table to show
 	// what it gives.
 	Within float64
-	// Least is the truth below which a row is not compared, in joules.
+	// Least is the truth below which a row is not compared, in joules or watts.
 	Least float64
+	// Every, if it is not 0, has the query asked at times so far apart, from an Every after the beginning of the hour to its end.
+	Every time.Duration
 }
 
 // In returns the text in a language, empty if there is none.
 func (q *Query) In(l Language) string {
-	if text, ok := q.Text[l]; ok || l != MetricsQL {
+	if text, ok := q.Text[l]; ok || l != MetricsQL && l != Extended {
 		return text
 	}
 	return q.Text[PromQL]
+}
+
+// moments returns when the query is asked.
+func (q *Query) moments(t *Truth) (moments []time.Time) {
+	if q.Every == 0 {
+		return []time.Time{t.End}
+	}
+	for at := t.Begin.Add(q.Every); !at.After(t.End); at = at.Add(q.Every) {
+		moments = append(moments, at)
+	}
+	return moments
 }
 
 // Queries are all questions.
@@ -49,41 +66,125 @@ var Queries = []Query{
 		Name:     "node, increase",
 		Question: "How many joules did the node's package use in the last hour?",
 		Text:     map[Language]string{PromQL: `sum(increase(system_energy_joules_total{energy_zone="package"}[1h]))`},
-		Truth:    meter("package"),
+		Truth:    meter("package", time.Hour),
+		Within:   0.005,
 	},
 	{
 		Name:     "processes, Σ increase",
 		Question: "How many of them did all processes?",
 		Text:     map[Language]string{PromQL: `sum(increase(process_energy_joules_total{energy_zone="package"}[1h]))`},
-		Truth:    total("process.energy"),
+		Truth:    each("process.energy", "", time.Hour),
+	},
+	{
+		Name:     "processes, Σ of last less first",
+		Question: "How many of them did all processes, without extrapolation?",
+		Text:     map[Language]string{PromQL: "sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "1h") + ")"},
+		Truth:    each("process.energy", "", time.Hour),
+		Within:   0.005,
 	},
 	{
 		Name:     "containers, Σ increase",
 		Question: "How many did all containers?",
 		Text:     map[Language]string{PromQL: `sum(increase(container_energy_joules_total{energy_zone="package"}[1h]))`},
-		Truth:    total("container.energy"),
+		Truth:    each("container.energy", "", time.Hour),
+	},
+	{
+		Name:     "containers, Σ increase, anchored",
+		Question: "How many did all containers?",
+		Text:     map[Language]string{Extended: `sum(increase(container_energy_joules_total{energy_zone="package"}[1h] anchored))`},
+		Truth:    each("container.energy", "", time.Hour),
+	},
+	{
+		Name:     "containers, Σ of last less first",
+		Question: "How many did all containers, without extrapolation?",
+		Text:     map[Language]string{PromQL: "sum(" + used(`container_energy_joules_total{energy_zone="package"}`, "1h") + ")"},
+		Truth:    each("container.energy", "", time.Hour),
+		Within:   0.005,
 	},
 	{
 		Name:     "containers, each increase",
 		Question: "How many did each container?",
 		Text:     map[Language]string{PromQL: `sum by (container_id) (increase(container_energy_joules_total{energy_zone="package"}[1h]))`},
 		By:       "container.id",
-		Truth:    each("container.energy", "container.id"),
+		Truth:    each("container.energy", "container.id", time.Hour),
 		Least:    1,
+	},
+	{
+		Name:     "containers, each increase, anchored",
+		Question: "How many did each container?",
+		Text:     map[Language]string{Extended: `sum by (container_id) (increase(container_energy_joules_total{energy_zone="package"}[1h] anchored))`},
+		By:       "container.id",
+		Truth:    each("container.energy", "container.id", time.Hour),
+		Least:    1,
+	},
+	{
+		Name:     "containers, each last less first",
+		Question: "How many did each container, without extrapolation?",
+		Text:     map[Language]string{PromQL: "sum by (container_id) (" + used(`container_energy_joules_total{energy_zone="package"}`, "1h") + ")"},
+		By:       "container.id",
+		Truth:    each("container.energy", "container.id", time.Hour),
+		Least:    1,
+	},
+	{
+		Name:     "namespaces, each last less first",
+		Question: "How many did the pods of each namespace?",
+		Text:     map[Language]string{PromQL: "sum by (k8s_namespace_name) (" + used(`k8s_pod_energy_joules_total{energy_zone="package"}`, "1h") + ")"},
+		By:       "k8s.namespace.name",
+		Truth:    each("k8s.pod.energy", "k8s.namespace.name", time.Hour),
+		Within:   0.005,
+	},
+	{
+		Name:     "processes, Σ rate",
+		Question: "How many watts do all processes draw?",
+		Text:     map[Language]string{PromQL: `sum(rate(process_energy_joules_total{energy_zone="package"}[5m]))`},
+		Truth:    watts("process.energy", "", 5*time.Minute),
+		Every:    5 * time.Minute,
+	},
+	{
+		Name:     "processes, Σ rate, anchored",
+		Question: "How many watts do all processes draw?",
+		Text:     map[Language]string{Extended: `sum(rate(process_energy_joules_total{energy_zone="package"}[5m] anchored))`},
+		Truth:    watts("process.energy", "", 5*time.Minute),
+		Every:    5 * time.Minute,
+	},
+	{
+		Name:     "processes, Σ of last less first, as power",
+		Question: "How many watts do all processes draw, without extrapolation?",
+		Text:     map[Language]string{PromQL: "sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "5m") + ") / 300"},
+		Truth:    watts("process.energy", "", 5*time.Minute),
+		Every:    5 * time.Minute,
 	},
 }
 
-// meter is what the machine's meters counted in the hour.
-func meter(kind string) func(*Truth) map[string]float64 {
-	return func(t *Truth) map[string]float64 { return map[string]float64{"": t.Meter(kind, t.Begin, t.End)} }
+// used returns what counters increased by within a window that ends now, as PromQL and MetricsQL have it in common: the last value less
+// that before the window, which is 0 for what was born in it. Only a counter that began again in the window is extrapolated, as
+// increase does it.
+func used(counters, window string) string {
+	return fmt.Sprintf("((last_over_time(%[1]s[%[2]s]) - (last_over_time(%[1]s[%[2]s] offset %[2]s) or 0 * last_over_time(%[1]s[%[2]s])))"+
+		" unless resets(%[1]s[%[2]s]) > 0 or increase(%[1]s[%[2]s]))", counters, window)
 }
 
-// total is what the series of a metric had in the hour, of the zone package.
-func total(metric string) func(*Truth) map[string]float64 { return each(metric, "") }
+// meter is what the machine's meters counted in a window.
+func meter(kind string, window time.Duration) func(*Truth, time.Time) map[string]float64 {
+	return func(t *Truth, at time.Time) map[string]float64 {
+		return map[string]float64{"": t.Meter(kind, at.Add(-window), at)}
+	}
+}
 
-// each is the same by the value of an attribute.
-func each(metric, attribute string) func(*Truth) map[string]float64 {
-	return func(t *Truth) map[string]float64 { return t.By(metric, attribute, t.Begin, t.End) }
+// each is the energy of the series of a metric in a window, of the zone package, by the value of an attribute.
+func each(metric, attribute string, window time.Duration) func(*Truth, time.Time) map[string]float64 {
+	return func(t *Truth, at time.Time) map[string]float64 { return t.By(metric, attribute, at.Add(-window), at) }
+}
+
+// watts is the same as power.
+func watts(metric, attribute string, window time.Duration) func(*Truth, time.Time) map[string]float64 {
+	return func(t *Truth, at time.Time) map[string]float64 {
+		by := t.By(metric, attribute, at.Add(-window), at)
+		for key := range by {
+			by[key] /= window.Seconds()
+		}
+		return by
+	}
 }
 
 // By returns the energy of the zone package that the series of a metric had between two times, by the value of an attribute.

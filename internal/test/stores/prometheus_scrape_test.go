@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package stores
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+// relay is the collector of `make build`, which takes OTLP and exports as a configuration says.
+type relay struct{ otlp string }
+
+// openRelay starts it with the exporter named in the lines of a configuration.
+func openRelay(t *testing.T, dir, binary, exporter, settings string) (relay, error) {
+	t.Helper()
+	endpoint := freeEndpoint(t)
+	config := filepath.Join(dir, "collector.yaml")
+	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`
+receivers:
+  otlp: {protocols: {http: {endpoint: %q}}}
+exporters:
+  %s: %s
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines:
+    metrics: {receivers: [otlp], exporters: [%s]}
+`, endpoint, exporter, settings, exporter)), 0o600))
+	r := relay{"http://" + endpoint + "/v1/metrics"}
+	if err := start(t, exec.Command(binary, "--config", config), filepath.Join(dir, "collector.log"), ""); err != nil {
+		return r, err
+	}
+	return r, until("the collector takes OTLP", func() (bool, error) { return post(r.otlp, pmetric.NewMetrics()) == nil, nil })
+}
+
+// scraped is Prometheus that scrapes the collector's prometheus exporter every 15 s of the hour. Prometheus scrapes every
+// quarter of a second in fact, and what it scrapes is handed to it: the page of the collector after the collections of another
+// 15 s. The samples have the times of their collections.
+//
+// Not simulated: that a series is served for metric_expiration after its end, and the staleness markers, which Prometheus gives
+// the time of its own clock. They are later than the hour.
+type scraped struct {
+	prometheus
+	relay
+	exporter string // the address of the page
+
+	mu      sync.Mutex
+	page    []byte
+	fresh   bool          // the page was not scraped yet
+	taken   chan struct{} // a scrape got a fresh page
+	due     time.Time     // of the next scrape
+	trouble error
+}
+
+const scrapeInterval = 15 * time.Second
+
+func openScraped(t *testing.T, dir string) (backend, error) {
+	collector, err := program(t, "..", "otelcol-energy")
+	if err != nil {
+		return nil, err
+	}
+	page := freeEndpoint(t)
+	s := &scraped{exporter: "http://" + page + "/metrics", taken: make(chan struct{}, 1)}
+	s.relay, err = openRelay(t, dir, collector, "prometheus", fmt.Sprintf(
+		"{endpoint: %q, send_timestamps: true, metric_expiration: 1m, resource_to_telemetry_conversion: {enabled: true}}", page))
+	if err != nil {
+		return nil, err
+	}
+	shown := freeEndpoint(t)
+	server := &http.Server{Addr: shown, Handler: s, ReadHeaderTimeout: time.Second}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = server.ListenAndServe() // it is closed at the end
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-stopped
+	})
+	text, err := os.ReadFile("../../../deploy/prometheus/scrape.yaml")
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "scrape.yaml")
+	changed := strings.NewReplacer("127.0.0.1:8889", shown, "scrape_interval: 15s", "scrape_interval: 250ms\n    scrape_timeout: 250ms").Replace(string(text))
+	require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
+	s.prometheus, err = startPrometheus(t, dir, config)
+	return s, err
+}
+
+// ServeHTTP answers a scrape. A page that was scraped already is the same once more, which adds nothing.
+func (s *scraped) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	_, err := w.Write(s.page)
+	if s.fresh && err == nil {
+		s.fresh = false
+		s.taken <- struct{}{}
+	}
+}
+
+func (s *scraped) send(c collection, md pmetric.Metrics) error {
+	for !s.due.IsZero() && !c.at.Before(s.due) {
+		if err := s.scrape(); err != nil {
+			return err
+		}
+		s.due = s.due.Add(scrapeInterval)
+	}
+	if s.due.IsZero() {
+		s.due = c.at.Add(scrapeInterval)
+	}
+	return post(s.relay.otlp, md)
+}
+
+// scrape hands the page of now to Prometheus.
+func (s *scraped) scrape() error {
+	answer, err := http.Get(s.exporter)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	page, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.page, s.fresh = page, true
+	s.mu.Unlock()
+	select {
+	case <-s.taken:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("no scrape within %v", patience)
+	}
+}
+
+func (s *scraped) settle() error { return s.scrape() }
