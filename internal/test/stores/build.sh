@@ -26,3 +26,14 @@ builds() {
 
 builds internal/test/integration/prometheus prometheus -tags=remove_all_sd,netgo \
 	github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool
+
+# The collector that writes remotely
+name=otelcol-stores
+if ! cmp -s internal/test/stores/otelcol.yaml "$cache/$name/otelcol.yaml"; then
+	echo "Building $name; the first time, this takes some minutes"
+	if timeout 600 go tool -modfile=internal/tools/go.mod builder --config internal/test/stores/otelcol.yaml >"$cache/$name.log" 2>&1; then
+		cp internal/test/stores/otelcol.yaml "$cache/$name/"
+	else
+		echo "could not build $name, see $cache/$name.log"
+	fi
+fi

@@ -56,6 +56,7 @@ var storesTable = []store{
 	{"Prometheus 3.15 with start timestamps, OTLP", PromQL, openPrometheus("st-storage", "use-start-timestamps")},
 	{"Prometheus 3.15 with zero ingestion, OTLP", PromQL, openPrometheus("created-timestamp-zero-ingestion")},
 	{"Prometheus 3.15, scraped", PromQL, openScraped},
+	{"Prometheus 3.15, remote write", PromQL, openPrometheusRemoteWrite},
 }
 
 // programs is the directory of what was built: build/integration.
@@ -77,7 +78,6 @@ func program(t *testing.T, elements ...string) (string, error) {
 
 var (
 	storeNames   = flag.String("stores", "", "run the stores whose names contain one of these, divided by |; all if it is 'all'")
-	hold         = flag.String("stores.hold", "", "hold")
 	variantNames = flag.String("stores.variants", "three restarts", "run these variants of the hour, divided by |; all if it is 'all'")
 )
 
@@ -149,12 +149,6 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 		table = append(table, fmt.Sprintf("| %s | %s | %s |", s.name, q.Name, r))
 		if q.Within > 0 {
 			assert.LessOrEqual(t, r.worst, q.Within, "%s: %v", q.Name, r)
-		}
-	}
-	if *hold != "" {
-		fmt.Println("HOLD", b, h.truth.End.Unix(), h.truth.Begin.Unix())
-		for _, err := os.Stat(*hold); err == nil; _, err = os.Stat(*hold) {
-			time.Sleep(time.Second)
 		}
 	}
 	return table

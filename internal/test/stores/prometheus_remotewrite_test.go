@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package stores
+
+import (
+	"fmt"
+	"testing"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+// remoteWritten is a database that answers like Prometheus, to which the collector's prometheus_remote_write exporter sends.
+type remoteWritten struct {
+	prometheus
+	relay
+}
+
+func openPrometheusRemoteWrite(t *testing.T, dir string) (backend, error) {
+	p, err := startPrometheus(t, dir, "../../../deploy/prometheus/prometheus.yaml")
+	if err != nil {
+		return nil, err
+	}
+	return openRemoteWrite(t, dir, p, p.api+"/write")
+}
+
+// openRemoteWrite starts a collector that writes to a URL what the database at p then answers with.
+func openRemoteWrite(t *testing.T, dir string, p prometheus, url string) (backend, error) {
+	t.Helper()
+	collector, err := program(t, "otelcol-stores", "otelcol-stores")
+	if err != nil {
+		return nil, err
+	}
+	r, err := openRelay(t, dir, collector, "prometheus_remote_write", fmt.Sprintf("{http: {endpoint: %q, tls: {insecure: true}}, "+
+		"resource_to_telemetry_conversion: {enabled: true}, remote_write_queue: {enabled: false}, retry_on_failure: {enabled: false}, "+
+		"max_batch_request_parallelism: 1}", url))
+	return &remoteWritten{p, r}, err
+}
+
+func (r *remoteWritten) send(_ collection, md pmetric.Metrics) error { return post(r.relay.otlp, md) }
