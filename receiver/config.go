@@ -63,6 +63,8 @@ type Config struct {
 	Containers SeriesConfig `mapstructure:"containers"`
 	Pods       SeriesConfig `mapstructure:"pods"`
 	VMs        SeriesConfig `mapstructure:"vms"`
+	// ZeroPoints begins each new series of energy, CPU time and time with a point of value 0.
+	ZeroPoints bool `mapstructure:"zero_points"`
 	// Names says where names of containers and pods are read.
 	Names NamesConfig `mapstructure:"names"`
 	// Attribution selects the attribution rules.

@@ -20,8 +20,9 @@ type nextConsumer struct {
 	delivered func(delivery)
 }
 
-// delivery is the outcome of one collection: whether all, and whether some, of its parts were acknowledged.
-type delivery struct{ all, some bool }
+// delivery is the outcome of one collection: whether all, and whether some, of its parts were acknowledged, and whether one
+// was refused for good.
+type delivery struct{ all, some, forGood bool }
 
 // ConsumeMetrics sends a collection in parts of bounded size. The collection is acknowledged only when all parts are;
 // otherwise the next collection repeats all of it. Series are cumulative, so a part that is sent twice changes nothing.
@@ -36,6 +37,8 @@ func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) er
 			d.some = true
 		} else if !consumererror.IsPermanent(err) {
 			break
+		} else {
+			d.forGood = true
 		}
 	}
 	d.all = refused == nil

@@ -145,9 +145,9 @@ func TestDeliveryReportsWhatTheConsumerTook(t *testing.T) {
 		"all":                             {[]error{nil, nil, nil, nil}, delivery{all: true, some: true}},
 		"none":                            {[]error{errRefused}, delivery{}},
 		"some":                            {[]error{nil, errRefused}, delivery{some: true}},
-		"none, for good":                  {[]error{permanent, permanent, permanent, permanent}, delivery{}},
-		"some, the rest refused for good": {[]error{nil, permanent, nil, permanent}, delivery{some: true}},
-		"some, one not for good":          {[]error{nil, permanent, errRefused}, delivery{some: true}},
+		"none, for good":                  {[]error{permanent, permanent, permanent, permanent}, delivery{forGood: true}},
+		"some, the rest refused for good": {[]error{nil, permanent, nil, permanent}, delivery{some: true, forGood: true}},
+		"some, one not for good":          {[]error{nil, permanent, errRefused}, delivery{some: true, forGood: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parts := 0

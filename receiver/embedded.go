@@ -56,7 +56,7 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		return nil, errContainer
 	}
 	own := *cfg
-	own.Storage = nil
+	own.Storage, own.ZeroPoints = nil, false
 	own.Phases, own.Guests = configoptional.None[PhasesConfig](), configoptional.None[GuestsConfig]()
 	if o.CPU != nil {
 		own.showContainer()

@@ -43,6 +43,7 @@ func createDefaultConfig() component.Config {
 		Containers:           SeriesConfig{Max: 2000},
 		Pods:                 SeriesConfig{Max: 1000},
 		VMs:                  SeriesConfig{Max: 500},
+		ZeroPoints:           true,
 		Names:                NamesConfig{From: slices.Clone(workload.NameSources)},
 		Attribution:          defaultAttribution(),
 	}

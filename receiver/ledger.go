@@ -64,6 +64,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 		Kinds:                emittedKinds(l.kinds),
 		CPUs:                 s.cpus(),
 		Idle:                 l.rules.Idle != attribution.IdleNone,
+		ZeroPoints:           s.cfg.ZeroPoints,
 	})
 	return l
 }

@@ -140,7 +140,7 @@ type point struct {
 	ended      bool // it has the flag NoRecordedValue
 }
 
-// points returns the points of a metric that have these attributes, "key=value" among them.
+// points returns the points of a metric that have these attributes, "key=value" among them, without zero points.
 func (n *testNode) points(metric string, want attrs, more ...string) []point {
 	var out []point
 	for _, rm := range n.md.ResourceMetrics().All() {
@@ -149,7 +149,10 @@ func (n *testNode) points(metric string, want attrs, more ...string) []point {
 				if m.Name() != metric {
 					continue
 				}
-				for _, dp := range dataPoints(m).All() {
+				for i, dp := range dataPoints(m).All() {
+					if emittest.IsZeroPoint(dataPoints(m), i) {
+						continue
+					}
 					p := point{attributes: attrs{}, value: dp.DoubleValue(), start: dp.StartTimestamp().AsTime(), at: dp.Timestamp().AsTime(),
 						ended: dp.Flags().NoRecordedValue()}
 					var all []string

@@ -375,6 +375,8 @@ func (s *energyScraper) delivered(d delivery) {
 		s.ledger.Engine.Acknowledged()
 	case d.some:
 		s.ledger.Engine.PartlyAcknowledged()
+	case d.forGood:
+		s.ledger.Engine.RefusedForGood()
 	default:
 		s.ledger.Engine.Refused()
 	}

@@ -70,6 +70,10 @@ type simulation struct {
 	bases     map[int]units.Energy
 	delivered [attribution.MaxKinds]units.Energy
 	seen      map[string]*seenSeries
+	taken     map[string]pcommon.Timestamp // of the last point that the consumer took, by what a series is but for its start
+	// takenBefore is the latest point of the collections before that the consumer took, latest that of all.
+	takenBefore, latest pcommon.Timestamp
+	zeros               map[string]bool // of which series there was a zero point and no value yet that the consumer took
 	// deliveredCPU is the CPU time in the accounts of processes that were removed.
 	deliveredCPU map[simProcess]units.CPUTime
 	sums         map[string]int64 // of ended series, by metric and zone
@@ -99,6 +103,7 @@ type seenSeries struct {
 	delivered              int64 // the last acknowledged value
 	in                     int   // the last collection with this series
 	sent                   bool  // and it was acknowledged
+	taken                  bool  // a value of it was acknowledged
 }
 
 // oracle is the specification's rule for one counter, implemented a second time as plainly as possible.
@@ -171,6 +176,8 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		faultless: seed%5 == 0,
 		bases:     map[int]units.Energy{},
 		seen:      map[string]*seenSeries{},
+		taken:     map[string]pcommon.Timestamp{},
+		zeros:     map[string]bool{},
 
 		deliveredCPU: map[simProcess]units.CPUTime{},
 		sums:         map[string]int64{},
@@ -652,6 +659,7 @@ func (sim *simulation) receive(md pmetric.Metrics, accepted bool) {
 	if err := emittest.Duplicate(md); err != nil {
 		sim.fail("one series, one point: %w", err)
 	}
+	sim.takenBefore = sim.latest
 	watts := map[string]float64{}
 	for _, rm := range md.ResourceMetrics().All() {
 		created := sim.checkExists(rm.Resource().Attributes())
@@ -669,7 +677,11 @@ func (sim *simulation) receive(md pmetric.Metrics, accepted bool) {
 			if !workloadMetrics[m.Name()] {
 				continue
 			}
-			for _, p := range m.Sum().DataPoints().All() {
+			for i, p := range m.Sum().DataPoints().All() {
+				if emittest.IsZeroPoint(m.Sum().DataPoints(), i) {
+					sim.readZero(m.Name(), resource.String(), p)
+					continue
+				}
 				sim.readPoint(m.Name(), resource.String(), p, accepted)
 				sim.checkStart(m.Name(), p.StartTimestamp().AsTime(), created)
 			}
@@ -714,6 +726,7 @@ func (sim *simulation) absent(zone string) bool {
 func (sim *simulation) forget() {
 	sim.faults.Forget()
 	clear(sim.deliveredCPU)
+	clear(sim.taken)
 	maps.DeleteFunc(sim.seen, func(_ string, s *seenSeries) bool { return s.in == -1 })
 	maps.DeleteFunc(sim.lastIn, func(_ string, in int) bool { return in < sim.collected })
 }
@@ -750,15 +763,38 @@ func (sim *simulation) readPower(m pmetric.Metric, resource string, accepted boo
 	}
 }
 
-func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPoint, accepted bool) {
-	identity := metric + " " + resource
-	zone := ""
+// readZero checks that the zero point of a series is later than all that the consumer has of series with its attributes.
+func (sim *simulation) readZero(metric, resource string, p pmetric.NumberDataPoint) {
+	identity, _ := identify(metric, resource, p)
+	if taken, at := sim.taken[identity], p.Timestamp(); at <= taken {
+		sim.fail("%s: a zero point of %v, and the consumer has one of %v", identity, at.AsTime(), taken.AsTime())
+	}
+	sim.zeros[identity+p.StartTimestamp().String()] = true
+}
+
+// identify returns what distinguishes the series of a point, but for its start, and its zone and state.
+func identify(metric, resource string, p pmetric.NumberDataPoint) (identity, zone string) {
+	identity = metric + " " + resource
 	for k, v := range p.Attributes().All() {
 		identity += k + "=" + v.AsString() + ","
 		if k == "energy.zone" || k == "energy.state" {
 			zone += " " + v.AsString()
 		}
 	}
+	return identity, zone
+}
+
+// checkZero checks that the first value of a series that the consumer takes follows a zero point.
+func (sim *simulation) checkZero(s *seenSeries, key string, value int64) {
+	if fits := s.at/1e6 > max(s.start, sim.takenBefore)/1e6+1; fits && !s.taken && !sim.zeros[key] && value > 0 {
+		sim.fail("%s begins with %d µJ and no zero point", s.identity, value)
+	}
+	s.taken, sim.taken[s.identity], sim.latest = true, s.at, max(sim.latest, s.at)
+	delete(sim.zeros, key)
+}
+
+func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPoint, accepted bool) {
+	identity, zone := identify(metric, resource, p)
 	value := int64(math.Round(p.DoubleValue() * 1e6))
 	start, at := p.StartTimestamp(), p.Timestamp()
 	switch {
@@ -785,6 +821,7 @@ func (sim *simulation) readPoint(metric, resource string, p pmetric.NumberDataPo
 	s.value = value
 	if s.sent = accepted; accepted {
 		s.delivered = value
+		sim.checkZero(s, key, value)
 	}
 }
 

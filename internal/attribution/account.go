@@ -47,6 +47,8 @@ type Account struct {
 	acknowledged bool     // an emission with a value of it was acknowledged
 	wasLive      bool     // it is of a state, in which it was live, and has not continued yet
 
+	emitted, settled seriesSet // those that were in an emission, and in a settled one
+
 	rank      rank
 	earned    units.Energy // while it had no series
 	candidate int32        // index in Engine.candidates, or none
@@ -55,6 +57,16 @@ type Account struct {
 	idleMembers int32  // claimants that share its idle energy
 	request     uint64 // as SetRequest says
 }
+
+// CPUTimeSeries stands for the CPU time of an account, where the others of its series are told by their kind.
+const CPUTimeSeries = MaxKinds
+
+// seriesSet has a bit for each kind and for CPUTimeSeries.
+type seriesSet uint32
+
+// Settled reports whether a series of the account, of a kind or CPUTimeSeries, was in a settled emission: the next consumer
+// may know it.
+func (a *Account) Settled(series int) bool { return a.settled>>series&1 != 0 }
 
 // live reports whether the account is a series that goes on.
 func (a *Account) live() bool { return a.candidate == none && !a.Ended && !a.Other }

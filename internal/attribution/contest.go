@@ -123,7 +123,7 @@ func (e *Engine) displaceGroup(account int32) {
 		a = &e.ledger.accounts[account]
 		a.rank.gained += a.recent()
 		a.reset()
-		a.Reported, a.acknowledged = false, false
+		a.Reported, a.acknowledged, a.emitted, a.settled = false, false, 0, 0
 		a.twin, e.ledger.accounts[i].twin = i, account
 		e.keepEnded(i)
 	}
@@ -143,6 +143,7 @@ func (e *Engine) beginSeries(account int32) {
 		ended := &e.ledger.accounts[a.twin]
 		a.merge(ended)
 		a.Start, a.Reported, a.acknowledged = ended.Start, ended.Reported, ended.acknowledged
+		a.emitted, a.settled = ended.emitted, ended.settled
 		a.Owner.Names = ended.Owner.Names
 		a.rank.gained -= min(a.rank.gained, ended.recent()) // it is in Recent again
 		e.removeAccount(a.twin)

@@ -5,10 +5,11 @@ package attribution
 import "github.com/energyreceiver/energyreceiver/internal/units"
 
 // Emitted notes that the ledger was emitted: the next collection begins. What is said of the emission later, with
-// Acknowledged, PartlyAcknowledged or Refused, is said of all that was emitted until then.
+// Acknowledged, PartlyAcknowledged, Refused or RefusedForGood, is said of all that was emitted until then.
 func (e *Engine) Emitted() {
 	e.emissions++
-	e.inFlight = true
+	e.inFlight, e.emittedAt = true, e.at
+	e.ledger.noteEmitted()
 	e.ledger.nextCollection()
 	forgive := e.emissions%forgiveAfter == 0
 	for i := range e.ledger.accounts {
@@ -17,6 +18,32 @@ func (e *Engine) Emitted() {
 	for _, id := range e.candidates[units.ProcessEntity] {
 		e.claimants[id].rank.next(0, false, forgive)
 	}
+}
+
+// noteEmitted notes which series the emission has.
+func (l *Ledger) noteEmitted() {
+	for i := range l.Zones {
+		z := &l.Zones[i]
+		z.emitted = z.emitted || z.Known()
+	}
+	kinds := l.Kinds[:l.countKinds()]
+	for i := range kinds {
+		kinds[i].emitted = kinds[i].Present
+	}
+	for a := range l.Accounts {
+		a.emitted |= l.seriesOf(a)
+	}
+}
+
+// seriesOf returns which series an account has.
+func (l *Ledger) seriesOf(a *Account) seriesSet {
+	s := seriesSet(1) << CPUTimeSeries
+	for kind := range l.countKinds() {
+		if l.HasSeries(a, kind) {
+			s |= 1 << kind
+		}
+	}
+	return s
 }
 
 // nextCollection begins a collection for the node, its domains, zones and kinds.
@@ -45,7 +72,7 @@ func (a *Account) nextCollection(forgive bool) {
 
 // Acknowledged notes that the next consumer took the whole last emission. Accounts whose end was in it are removed.
 func (e *Engine) Acknowledged() {
-	e.inFlight = false
+	e.settleEmission()
 	for i := range e.ledger.Zones {
 		z := &e.ledger.Zones[i]
 		z.Delivered = z.Ended && z.endSent
@@ -65,7 +92,7 @@ func (e *Engine) Acknowledged() {
 // PartlyAcknowledged notes that the next consumer took a part of the last emission. Which part is not known, so that
 // each of its series may be known there.
 func (e *Engine) PartlyAcknowledged() {
-	e.inFlight = false
+	e.settleEmission()
 	for i := range e.ledger.accounts {
 		a := &e.ledger.accounts[i]
 		a.acknowledged = a.acknowledged || a.Reported || a.EndSent
@@ -74,3 +101,22 @@ func (e *Engine) PartlyAcknowledged() {
 
 // Refused notes that the next consumer took nothing of the last emission.
 func (e *Engine) Refused() { e.inFlight = false }
+
+// RefusedForGood notes that the next consumer took nothing of the last emission, and would not take it later either.
+func (e *Engine) RefusedForGood() { e.settleEmission() }
+
+// settleEmission notes that the next consumer may know every series of the last emission.
+func (e *Engine) settleEmission() {
+	e.inFlight = false
+	l := &e.ledger
+	l.Settled = e.emittedAt
+	for i := range l.Zones {
+		l.Zones[i].Settled = l.Zones[i].emitted
+	}
+	for i := range l.Kinds {
+		l.Kinds[i].Settled = l.Kinds[i].emitted
+	}
+	for i := range l.accounts {
+		l.accounts[i].settled = l.accounts[i].emitted
+	}
+}

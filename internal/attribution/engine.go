@@ -18,8 +18,8 @@ type Config struct {
 // Engine attributes the energy of intervals to claimants and keeps the totals in a Ledger.
 //
 // The user of an engine opens a claimant for each process, passes an Interval to Observe, closes the claimants that
-// ended in it, and now and then emits the ledger, calling Emitted and later one of Acknowledged, PartlyAcknowledged and
-// Refused. In every interval and for each kind, the energy of the processes and the unattributed energy are together
+// ended in it, and now and then emits the ledger, calling Emitted and later one of Acknowledged, PartlyAcknowledged,
+// Refused and RefusedForGood. In every interval and for each kind, the energy of the processes and the unattributed energy are together
 // exactly the active energy, and active, idle and pending energy are exactly what the zones counted.
 //
 // The zero Engine is not usable; call New. An Engine is not safe for concurrent use.
@@ -42,8 +42,9 @@ type Engine struct {
 	candidates [units.NumEntities][]int32 // that have no series: claimants of processes, accounts of other entities
 
 	emissions uint64
-	inFlight  bool // the last emission was neither acknowledged nor refused yet
-	restoring bool // the next interval is the time since the state that was restored
+	emittedAt time.Time // end of the last interval that was emitted
+	inFlight  bool      // the last emission was neither acknowledged nor refused yet
+	restoring bool      // the next interval is the time since the state that was restored
 
 	// Scratch of Observe.
 	kinds                 int          // of the ledger, up to the last that was present when the interval began

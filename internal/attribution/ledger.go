@@ -24,6 +24,9 @@ type Ledger struct {
 	// Dropped counts the series that ended and whose energy went to the others before any of it was acknowledged,
 	// because too many waited for that.
 	Dropped uint64
+	// Settled is the time of the last settled emission: one that was acknowledged, if only in part, or refused for good. The
+	// next consumer may have points up to then. It is the zero time before the first one.
+	Settled time.Time
 
 	accounts []Account
 	removed  []bool
@@ -65,8 +68,11 @@ type Zone struct {
 	// Ended marks a zone that is no longer among the readings, and Delivered one whose end was acknowledged. The totals
 	// continue if it returns.
 	Ended, Delivered bool
+	// Settled reports whether the zone was in a settled emission.
+	Settled bool
 
 	endSent bool // the end was in an earlier emission
+	emitted bool // it was in an emission
 	domain  int
 	kind    int
 	last    units.Energy
@@ -97,6 +103,8 @@ type Kind struct {
 	// Ended marks a kind whose zones have all ended or are of another kind now, and Delivered one whose end was
 	// acknowledged. The totals continue if a zone returns.
 	Ended, Delivered bool
+	// Settled reports whether the kind was in a settled emission.
+	Settled bool
 	// Model is the state of the kind's static power model, over all domains: Trained once each of them is. Spread is the
 	// standard deviation of the kind's power from what was learned, in watts, negative where that is not known.
 	Model  ModelState
@@ -105,6 +113,22 @@ type Kind struct {
 	covered time.Duration // the longest portion of the current interval
 	changed bool          // there was a portion in the current interval
 	endSent bool          // the end was in an earlier emission
+	emitted bool          // it was in an emission
+}
+
+// Known reports whether the zone's total is known in the current collection, and has not ended in an earlier one.
+func (z *Zone) Known() bool {
+	return z.Present && !z.Delivered && (z.Ended || z.RecentTime > 0 || z.Unread == 0)
+}
+
+// HasSeries reports whether an account has a series of a kind. It has none of a kind that ended before the account had any
+// of it.
+func (l *Ledger) HasSeries(a *Account, kind int) bool {
+	if kind >= MaxKinds || !l.Kinds[kind].Present {
+		return false
+	}
+	of := a.Amounts(kind)
+	return !l.Kinds[kind].Ended || of.Energy > 0 || of.Idle > 0
 }
 
 // ModelState is whether a static power model has learned.

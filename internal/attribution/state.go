@@ -157,14 +157,18 @@ func (s *State) StartOver() {
 func (e *Engine) Restore(s *State) {
 	l := &e.ledger
 	e.baseline, e.at, e.restoring = s.Baseline, s.At, true
-	l.Dropped = s.Dropped
+	l.Dropped, l.Settled = s.Dropped, s.At
 	for i := range s.Zones {
-		l.Zones = append(l.Zones, s.Zones[i].restored())
+		z := s.Zones[i].restored()
+		z.emitted = z.Present && z.Start.Before(s.At)
+		z.Settled = z.emitted
+		l.Zones = append(l.Zones, z)
 	}
 	for i := range s.Kinds[:min(len(s.Kinds), MaxKinds)] {
 		k := &s.Kinds[i]
+		emitted := k.Present && k.Start.Before(s.At)
 		l.Kinds[i] = Kind{
-			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, Start: k.Start, Active: k.Active, Idle: k.Idle,
+			Present: k.Present, Ended: k.Ended, Delivered: k.Delivered, emitted: emitted, Settled: emitted, Start: k.Start, Active: k.Active, Idle: k.Idle,
 			Unattributed: k.Unattributed, UnattributedIdle: k.UnattributedIdle, Spread: -1,
 		}
 	}
@@ -191,6 +195,7 @@ func (s *ZoneState) restored() Zone {
 }
 
 func (e *Engine) restoreAccount(s *AccountState) {
+	l := &e.ledger
 	a := Account{
 		Entity: s.Entity, Owner: s.Owner, Other: s.Other, Start: s.Start, CPU: s.CPU, Reported: s.Reported,
 		acknowledged: s.Reported, claimant: none, wasLive: s.Live, rank: rank{usage: s.Usage, lost: s.Lost},
@@ -199,9 +204,14 @@ func (e *Engine) restoreAccount(s *AccountState) {
 		a.grow(m.Kind + 1)
 		a.amounts[m.Kind] = Amounts{Energy: m.Energy, Idle: m.Idle}
 	}
+	if s.Reported {
+		a.emitted = l.seriesOf(&a)
+		a.settled = a.emitted
+	}
 	switch others := e.others[a.Entity]; {
 	case a.Other && others != none:
 		e.ledger.accounts[others].merge(&a)
+		l.accounts[others].emitted, l.accounts[others].settled = a.emitted, a.settled
 	case a.Other:
 		a.refs = 1
 		e.others[a.Entity] = e.ledger.add(a)

@@ -411,6 +411,36 @@ func TestAStateThatStartsOverKeepsTheEnergySinceThen(t *testing.T) {
 	}
 }
 
+func TestRestoredSeriesAreSettledAndThoseThatStartOverAreNot(t *testing.T) {
+	for name, startOver := range map[string]bool{"goes on": false, "starts over": true} {
+		t.Run(name, func(t *testing.T) {
+			at := time.Unix(1_700_000_000, 0)
+			e := attribution.New(attribution.Config{}, at)
+			a := e.Open(units.Owner{Process: units.Process{PID: 1}}, at)
+			interval(e, at, 0)
+			interval(e, at.Add(10*time.Second), 30*units.Joule, a)
+			var s attribution.State
+			e.State(&s)
+			if startOver {
+				s.StartOver()
+			}
+			again := attribution.New(attribution.Config{}, s.At)
+			again.Restore(&s)
+			a = again.Open(units.Owner{Process: units.Process{PID: 1}}, s.At)
+			b := again.Open(units.Owner{Process: units.Process{PID: 2}}, s.At.Add(time.Second))
+			interval(again, at.Add(20*time.Second), 8*units.Joule, a, b)
+			l := again.Ledger()
+			assert.True(t, s.At.Equal(l.Settled))
+			for _, settled := range []bool{
+				l.Zones[0].Settled, l.Kinds[0].Settled, accountOf(again, 1).Settled(0), accountOf(again, 1).Settled(attribution.CPUTimeSeries),
+			} {
+				assert.Equal(t, !startOver, settled)
+			}
+			assert.False(t, accountOf(again, 2).Settled(0), "it is new")
+		})
+	}
+}
+
 // taught is a static power model that counts the portions from which something can be learned.
 type taught struct{ learned *int }
 

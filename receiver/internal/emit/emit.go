@@ -25,6 +25,8 @@ type Config struct {
 	Kinds []Kind
 	// Idle reports whether idle energy is attributed. Points of attributed energy then have an energy.state.
 	Idle bool
+	// ZeroPoints reports whether a new series of a sum begins with a point of value 0.
+	ZeroPoints bool
 	// CPUs are the node's logical CPUs.
 	CPUs []CPU
 }
@@ -50,13 +52,14 @@ type Emitter struct {
 	kinds    []kindLabels
 	cpus     [][]label // of their points
 	idle     bool
+	zeros    bool
 }
 
 // New returns an emitter.
 func New(cfg Config) *Emitter {
 	g := generate(cfg.MetricsBuilderConfig, cfg.BuildInfo)
 	settings := settingsByName(&cfg.ResourceAttributes)
-	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle}
+	e := &Emitter{generated: g, node: newNodeMetrics(g.metrics), filters: newFilters(settings), idle: cfg.Idle, zeros: cfg.ZeroPoints}
 	for entity := range units.NumEntities {
 		e.entities[entity] = newEntityMetrics(entity, g.metrics, settings)
 	}

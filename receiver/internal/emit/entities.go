@@ -145,6 +145,9 @@ func (m *emission) emitAccount(a *attribution.Account) {
 	}
 	energy := writer{metric: e.energy, into: into, most: most}
 	watts := writer{metric: e.power, into: into, most: most}
+	if !a.Settled(attribution.CPUTimeSeries) {
+		energy.most *= 2 // zero points
+	}
 	uncertainty := writer{metric: e.uncertainty, into: into, most: len(m.kinds)}
 	start := pcommon.NewTimestampFromTime(a.Start)
 	for i := range m.kinds {
@@ -153,7 +156,8 @@ func (m *emission) emitAccount(a *attribution.Account) {
 			continue
 		}
 		of := a.Amounts(i)
-		if !k.Ended || of.Energy > 0 || of.Idle > 0 { // else the kind ended before the account had any of it
+		if m.ledger.HasSeries(a, i) {
+			energy.zero = m.zeroPoint(a.Settled(i), a.Start, k.Start)
 			energy.write(m.kinds[i].attributed, start, m.at, of.Energy.Joules())
 			if m.idle {
 				energy.write(m.kinds[i].idle, start, m.at, of.Idle.Joules())
@@ -161,7 +165,7 @@ func (m *emission) emitAccount(a *attribution.Account) {
 		}
 		m.emitPower(a, i, of, &watts, &uncertainty)
 	}
-	cpuTime := writer{metric: e.cpuTime, into: into, most: 1}
+	cpuTime := writer{metric: e.cpuTime, into: into, most: 2, zero: m.zeroPoint(a.Settled(attribution.CPUTimeSeries), a.Start)}
 	cpuTime.write(nil, start, m.at, a.CPU.Seconds())
 }
 

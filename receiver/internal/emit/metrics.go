@@ -63,11 +63,13 @@ type writer struct {
 	metric *metric
 	into   pmetric.MetricSlice
 	most   int // how many points to expect
+	// zero is when the series that are written next have a zero point, 0 where they have none.
+	zero   pcommon.Timestamp
 	points pmetric.NumberDataPointSlice
 	begun  bool
 }
 
-// write appends a point. start is when the value was zero, and of no meaning for a gauge.
+// write appends a point, after the zero point of its series if it has one. start is when the value was zero, and of no meaning for a gauge.
 func (w *writer) write(labels []label, start, at pcommon.Timestamp, value float64) {
 	if w.metric == nil {
 		return
@@ -75,6 +77,13 @@ func (w *writer) write(labels []label, start, at pcommon.Timestamp, value float6
 	if !w.begun {
 		w.begun, w.points = true, w.begin(w.most)
 	}
+	if w.zero > 0 && w.zero/1e6 < at/1e6 { // stores that keep milliseconds refuse a second point of the same time
+		w.append(labels, start, w.zero, 0)
+	}
+	w.append(labels, start, at, value)
+}
+
+func (w *writer) append(labels []label, start, at pcommon.Timestamp, value float64) {
 	p := w.points.AppendEmpty()
 	if w.metric.sum {
 		p.SetStartTimestamp(start)

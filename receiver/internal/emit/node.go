@@ -112,13 +112,11 @@ func (m *emission) platformSince(zones []power.Zone) (since time.Time) {
 
 func (m *emission) emitZone(z *attribution.Zone, labels []label, energy, watts *writer) {
 	ended := z.Ended
-	if !z.Present || z.Delivered {
+	if !z.Known() {
 		return
 	}
-	if !ended && z.RecentTime == 0 && z.Unread > 0 {
-		return // not read in this collection: what its counter says now is not known
-	}
 	at := pcommon.NewTimestampFromTime(z.At)
+	energy.zero = m.zeroPoint(z.Settled, z.Start)
 	energy.write(labels, pcommon.NewTimestampFromTime(z.Start), at, z.Energy.Joules())
 	if ended {
 		watts.end(labels, m.at)
@@ -140,6 +138,8 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 			continue
 		}
 		start := pcommon.NewTimestampFromTime(k.Start)
+		energy.zero = m.zeroPoint(k.Settled, k.Start)
+		unattributed.zero = energy.zero
 		energy.write(of.active, start, m.at, k.Active.Joules())
 		energy.write(of.idle, start, m.at, k.Idle.Joules())
 		unattributed.write(of.attributed, start, m.at, k.Unattributed.Joules())

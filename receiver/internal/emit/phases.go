@@ -34,6 +34,7 @@ func (m *emission) emitPhases(into pmetric.MetricSlice) {
 	for i := range m.phases {
 		p := &m.phases[i]
 		name := label{key: attrEnergyPhase, text: p.Name}
+		lasted.zero = m.zeroPoint(!p.Start.After(m.ledger.Settled), p.Start)
 		lasted.write([]label{name}, pcommon.NewTimestampFromTime(p.Start), m.at, p.Time.Seconds())
 		for kind := range m.kinds {
 			k, of := &m.ledger.Kinds[kind], &m.kinds[kind]
@@ -44,10 +45,12 @@ func (m *emission) emitPhases(into pmetric.MetricSlice) {
 			if kind < len(p.Energy) {
 				e = p.Energy[kind]
 			}
-			start := pcommon.NewTimestampFromTime(k.Start)
-			if p.Start.After(k.Start) {
-				start = pcommon.NewTimestampFromTime(p.Start)
+			began := k.Start
+			if p.Start.After(began) {
+				began = p.Start
 			}
+			start := pcommon.NewTimestampFromTime(began)
+			energy.zero = m.zeroPoint(!began.After(m.ledger.Settled), began)
 			energy.write(append(slices.Clip(of.active), name), start, m.at, e.Active.Joules())
 			energy.write(append(slices.Clip(of.idle), name), start, m.at, e.Idle.Joules())
 		}

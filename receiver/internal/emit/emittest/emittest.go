@@ -12,15 +12,28 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
+// IsZeroPoint reports whether the i-th point is the zero point of a series, which its first value follows.
+func IsZeroPoint(points pmetric.NumberDataPointSlice, i int) bool {
+	if i+1 >= points.Len() {
+		return false
+	}
+	p, value := points.At(i), points.At(i+1)
+	return p.DoubleValue() == 0 && p.StartTimestamp() == value.StartTimestamp() && p.StartTimestamp() < p.Timestamp() &&
+		p.Timestamp() < value.Timestamp() && p.Attributes().Equal(value.Attributes())
+}
+
 // Duplicate returns an error that names the first two points of one series: points of a metric whose resource and
-// attributes are equal, whatever their timestamps.
+// attributes are equal, whatever their timestamps. A zero point is no duplicate of the value after it.
 func Duplicate(md pmetric.Metrics) error {
 	seen := map[string]pmetric.NumberDataPoint{}
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := identity(rm.Resource().Attributes())
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				for _, p := range points(m).All() {
+				for i, p := range points(m).All() {
+					if IsZeroPoint(points(m), i) {
+						continue
+					}
 					series := m.Name() + " {" + resource + "} {" + identity(p.Attributes()) + "}"
 					if other, ok := seen[series]; ok {
 						return fmt.Errorf("two points of %s: %s and %s", series, describe(other), describe(p))

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/emit/emittest"
+)
+
+// zeroPoints returns when the zero points of a metric are, and how many there are.
+func (n *testNode) zeroPoints(metric string, resource ...string) (at []time.Time) {
+	for _, rm := range n.md.ResourceMetrics().All() {
+		matches := true
+		for i := 0; i < len(resource); i += 2 {
+			v, ok := rm.Resource().Attributes().Get(resource[i])
+			matches = matches && ok && v.AsString() == resource[i+1]
+		}
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			for i, p := range dataPoints(m).All() {
+				if matches && m.Name() == metric && emittest.IsZeroPoint(dataPoints(m), i) {
+					at = append(at, p.Timestamp().AsTime())
+				}
+			}
+		}
+	}
+	return at
+}
+
+func nodeWithJob(t *testing.T, edit ...func(*Config)) *testNode {
+	n := newTestNode(t, append([]func(*Config){func(c *Config) { c.Metrics.ProcessCPUTime.Enabled = true }}, edit...)...)
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.start()
+	n.run(100*joule, map[int]int64{20: 100})
+	n.host.Processes[10] = newborn(n.host)
+	n.host.Processes[10].Cgroup = docker(idA)
+	return n
+}
+
+func TestNewSeriesBeginsWithAZeroPointOnce(t *testing.T) {
+	n := nodeWithJob(t)
+	for _, metric := range []string{"hw.energy", "system.energy", "system.unattributed.energy", "process.energy", "process.cpu.time"} {
+		assert.NotEmpty(t, n.zeroPoints(metric), "%s in the first collection", metric)
+	}
+	n.run(100*joule, map[int]int64{10: 300})
+	for _, metric := range []string{"process.energy", "process.cpu.time", "container.energy"} {
+		value := n.one(metric, "container.id="+idA)
+		assert.Equal(t, []time.Time{value.start.Add(time.Millisecond)}, n.zeroPoints(metric, "container.id", idA), metric)
+	}
+	assert.Empty(t, n.zeroPoints("system.energy"))
+	assert.Empty(t, n.zeroPoints("process.energy", "process.pid", "20"))
+	assert.Empty(t, n.zeroPoints("process.power"), "a gauge has none")
+	n.run(100*joule, map[int]int64{10: 300})
+	assert.Empty(t, n.zeroPoints("process.energy"))
+	assert.Empty(t, n.zeroPoints("container.energy"))
+}
+
+func TestShortSeriesHasItsZeroPointAndFinalValueTogether(t *testing.T) {
+	n := nodeWithJob(t, func(c *Config) { c.SamplingInterval = time.Second })
+	n.host.Run(5*time.Second, map[int]int64{10: 300})
+	n.host.Zones["intel-rapl:0"].Energy += 50 * joule
+	require.NoError(t, n.host.Render())
+	n.s.sample()
+	delete(n.host.Processes, 10)
+	n.run(50*joule, nil)
+	final := n.one("container.energy", "container.id="+idA)
+	assert.Positive(t, final.value)
+	assert.Len(t, n.zeroPoints("container.energy", "container.id", idA), 1)
+}
+
+func TestZeroPointIsRepeatedUntilItsCollectionIsTaken(t *testing.T) {
+	n := nodeWithJob(t)
+	n.refuse = errRefused
+	n.run(100*joule, map[int]int64{10: 300})
+	first := n.zeroPoints("container.energy")
+	require.Len(t, first, 1)
+	n.run(100*joule, map[int]int64{10: 300})
+	assert.Equal(t, first, n.zeroPoints("container.energy"), "the next consumer has nothing of the series")
+	n.refuse = nil
+	n.run(100*joule, map[int]int64{10: 300})
+	assert.Equal(t, first, n.zeroPoints("container.energy"))
+	n.run(100*joule, map[int]int64{10: 300})
+	assert.Empty(t, n.zeroPoints("container.energy"))
+}
+
+func TestZeroPointThatWasRefusedForGoodIsNotRepeated(t *testing.T) {
+	n := nodeWithJob(t)
+	n.refuse = consumererror.NewPermanent(errRefused)
+	n.run(100*joule, map[int]int64{10: 300})
+	require.Len(t, n.zeroPoints("container.energy"), 1)
+	n.run(100*joule, map[int]int64{10: 300})
+	assert.Empty(t, n.zeroPoints("container.energy"), "a store that refuses old points must not refuse for ever")
+}
+
+func TestSeriesOfARevivedContainerHasNoSecondZeroPoint(t *testing.T) {
+	n := nodeWithJob(t)
+	n.run(100*joule, map[int]int64{10: 300})
+	n.refuse = errRefused
+	delete(n.host.Processes, 10)
+	n.run(100*joule, nil)
+	n.host.Processes[11] = newborn(n.host)
+	n.host.Processes[11].Cgroup = docker(idA)
+	n.refuse = nil
+	n.run(100*joule, map[int]int64{11: 300})
+	assert.Greater(t, n.one("container.energy").value, 30.)
+	assert.Empty(t, n.zeroPoints("container.energy"))
+	assert.Len(t, n.zeroPoints("process.energy", "process.pid", "11"), 1)
+}
+
+func TestContainerThatCameBackHasAZeroPointAfterItsFinalValue(t *testing.T) {
+	n := nodeWithJob(t)
+	n.run(100*joule, map[int]int64{10: 300})
+	delete(n.host.Processes, 10)
+	n.run(100*joule, nil)
+	final := n.one("container.energy", "container.id="+idA)
+	n.host.Processes[11] = newborn(n.host)
+	n.host.Processes[11].Cgroup = docker(idA)
+	n.run(100*joule, map[int]int64{11: 300})
+	zero := n.zeroPoints("container.energy", "container.id", idA)
+	require.Len(t, zero, 1)
+	assert.Greater(t, zero[0].UnixMilli(), final.at.UnixMilli())
+}
+
+func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Containers = SeriesConfig{MinEnergy: 1e6} })
+	n.start()
+	n.run(100*joule, nil)
+	taken := n.s.ledger.Last().Stamp
+	n.host.Processes[10] = newborn(n.host)
+	n.host.Processes[10].Cgroup = docker(idA)
+	n.run(100*joule, map[int]int64{10: 300})
+	zero := n.zeroPoints("container.energy", "container.id", units.OtherName)
+	require.Len(t, zero, 1)
+	assert.Equal(t, taken.Add(time.Millisecond), zero[0])
+}
+
+func TestWithoutTheSettingThereAreNoZeroPoints(t *testing.T) {
+	n := nodeWithJob(t, func(c *Config) { c.ZeroPoints = false })
+	n.run(100*joule, map[int]int64{10: 300})
+	for _, rm := range n.md.ResourceMetrics().All() {
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if m.Type() == pmetric.MetricTypeSum {
+				assert.Empty(t, n.zeroPoints(m.Name()), m.Name())
+			}
+		}
+	}
+}
