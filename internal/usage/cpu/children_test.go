@@ -629,15 +629,19 @@ func (w *world) shown() (rows []Process) {
 }
 
 // live runs a world for n scans and checks that all its CPU time is counted once.
-func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
+func live(t *testing.T, seed uint64, scans int, viaFiles bool) { liveOn(t, seed, scans, viaFiles, 0) }
+
+// liveOn is live with a share of scans after each of which another source and table go on, one of restarts on average.
+func liveOn(t *testing.T, seed uint64, scans int, viaFiles bool, restarts int) {
 	w := &world{watched: watch(t), r: rand.New(rand.NewPCG(seed, 99)), nextPid: 100}
+	restarted, truthBefore := false, int64(0)
 	scan := func() {
 		if viaFiles {
 			w.scan()
 			return
 		}
 		before := w.node.Process
-		w.node.Process = ticks(uint64(w.truth))
+		w.node.Process = ticks(uint64(w.truth - truthBefore))
 		tableOf(&w.table, w.Uptime, w.node.Process-before, w.shown()...)
 		w.check()
 	}
@@ -661,7 +665,10 @@ func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
 			}
 		}
 		require.LessOrEqual(t, interval, w.node.Process-before, "scan %d: beyond what the node used", i)
-		require.Zero(t, w.table.Untraced, "scan %d: every end can be traced", i)
+		if !restarted {
+			require.Zero(t, w.table.Untraced, "scan %d: every end can be traced", i)
+		}
+		restarted = false
 		require.False(t, w.table.Hidden)
 		billed += interval
 		for j := range w.table.Ended {
@@ -673,6 +680,10 @@ func live(t *testing.T, seed uint64, scans int, viaFiles bool) {
 		truth := units.CPUTime(w.truth) * Tick
 		require.LessOrEqual(t, billed, truth, "scan %d", i)
 		require.InDelta(t, float64(truth), float64(billed), float64(rounding), "scan %d", i)
+		if restarts > 0 && w.r.IntN(restarts) == 0 {
+			restarted, truthBefore = true, w.truth
+			w.restart()
+		}
 	}
 	assert.Greater(t, ended, scans/5, "last slices")
 	assert.Greater(t, shortLived, scans/15, "children between two scans")

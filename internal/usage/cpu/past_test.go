@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// written returns a past as it is after it was written and read.
+func written(t testing.TB, p *Past) *Past {
+	t.Helper()
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	read := new(Past)
+	require.NoError(t, json.Unmarshal(text, read))
+	return read
+}
+
+// restart has another source and table go on.
+func (w *watched) restart() {
+	var p Past
+	w.source.past(&p)
+	w.table.past(&p)
+	again := written(w, &p)
+	require.NoError(w, w.source.Close())
+	w.source, w.table, w.node = NewProcfs(w.Root()), Table{}, Node{}
+	w.source.resume(again)
+	w.table.resume(again, false)
+}
+
+func TestNoRestartCountsCPUTimeTwiceOrNever(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(5) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			liveOn(t, seed, 500, false, 5)
+		})
+	}
+	t.Run("files", func(t *testing.T) {
+		t.Parallel()
+		liveOn(t, 1, 120, true, 5)
+	})
+}
+
+// restarted is a simulated host that is read by one Reader after the other.
+type restarted struct {
+	testing.TB
+	*hostsim.Host
+	kind   Kind
+	window time.Duration
+	reader *Reader
+	source *failing // nil with procfs
+}
+
+func restarting(t testing.TB, exact bool, window time.Duration) *restarted {
+	h := &restarted{TB: t, Host: hostsim.New(t.TempDir()), window: window}
+	h.open(exact)
+	t.Cleanup(func() { require.NoError(t, h.reader.Close()) })
+	return h
+}
+
+func (h *restarted) open(exact bool) {
+	options := Options{Root: h.Root(), Kind: Auto, Window: h.window}
+	if _, err := os.Stat(h.Root() + "/sys/devices/system/cpu/cpu0/topology"); err == nil {
+		topology, err := OpenTopology(h.Root())
+		require.NoError(h, err)
+		options.Topology = topology
+	}
+	h.source = nil
+	if exact {
+		h.source = &failing{Procfs: NewProcfs(h.Root())}
+		h.reader = NewReader(h.source, options)
+		return
+	}
+	h.reader = NewReader(openProcfs(options), options)
+}
+
+// again has another Reader go on.
+func (h *restarted) again(exact bool) {
+	h.Helper()
+	var p Past
+	require.NoError(h, h.reader.Past(&p))
+	require.NoError(h, h.reader.Close())
+	h.open(exact)
+	h.reader.Resume(written(h, &p))
+}
+
+// run lets time pass in which processes use ticks, and reads.
+func (h *restarted) run(d time.Duration, used map[int]int64) Node {
+	h.Helper()
+	h.Run(d, used)
+	require.NoError(h, h.Render())
+	node, err := h.reader.ReadNode(h.Now())
+	require.NoError(h, err)
+	_, err = h.reader.ReadProcesses()
+	require.NoError(h, err)
+	return node
+}
+
+func (h *restarted) used(pid int32) units.CPUTime {
+	h.Helper()
+	for i := range h.reader.table.Processes {
+		if p := &h.reader.table.Processes[i]; p.PID == pid {
+			return p.Used
+		}
+	}
+	require.FailNow(h, "no such process")
+	return 0
+}
+
+func TestTheNodeGoesOnWhereItWas(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		for _, window := range []time.Duration{0, 100 * time.Millisecond} {
+			t.Run(fmt.Sprintf("exact=%t window=%v", exact, window), func(t *testing.T) {
+				h := restarting(t, exact, window)
+				h.run(time.Second, map[int]int64{1: 50})
+				before := h.run(time.Second, map[int]int64{1: 50})
+				h.again(exact)
+				assert.Equal(t, before, h.reader.node)
+				after := h.run(time.Minute, map[int]int64{1: 700})
+				assert.Equal(t, 700*Tick, after.Busy-before.Busy, "busy")
+				assert.Equal(t, 700*Tick, after.Process-before.Process, "of processes")
+				assert.Equal(t, units.CPUTime(time.Minute)*units.CPUTime(h.CPUs), after.Total-before.Total, "in all")
+				assert.Equal(t, 700*Tick, h.used(1))
+				assert.Equal(t, Unbounded, h.reader.table.Untraced, "not all that ended is known")
+				last := h.run(time.Second, map[int]int64{1: 30})
+				assert.Equal(t, 30*Tick, last.Busy-after.Busy)
+				assert.Equal(t, 30*Tick, h.used(1))
+				assert.Zero(t, h.reader.table.Untraced)
+			})
+		}
+	}
+}
+
+func TestProcessesOfTheTimeDownCountWithAllTheyUsed(t *testing.T) {
+	h := restarting(t, false, 0)
+	h.Processes[50] = &hostsim.Process{Parent: 1, User: 3000, Start: int64(h.Uptime / hostsim.Tick)}
+	h.run(time.Second, map[int]int64{1: 50})
+	h.run(time.Second, map[int]int64{1: 50})
+	h.again(false)
+	h.Processes[60] = &hostsim.Process{Parent: 1, User: 40, Start: int64(h.Uptime/hostsim.Tick) + 10}
+	h.Processes[50] = &hostsim.Process{Parent: 1, User: 9, Start: int64(h.Uptime/hostsim.Tick) + 20} // the number is used again
+	h.CPU.User += 49
+	h.run(time.Minute, map[int]int64{1: 7})
+	assert.Equal(t, 40*Tick, h.used(60))
+	assert.Equal(t, 9*Tick, h.used(50))
+	assert.Equal(t, 7*Tick, h.used(1))
+	require.Len(t, h.reader.table.Ended, 1)
+	assert.EqualValues(t, 50, h.reader.table.Ended[0].PID)
+	assert.Zero(t, h.reader.table.Ended[0].LastSlice)
+}
+
+func TestAProcessThatNobodyKnewHasUsedNothing(t *testing.T) {
+	h := restarting(t, false, 0)
+	h.run(time.Second, nil)
+	var p Past
+	require.NoError(t, h.reader.Past(&p))
+	p.Processes = slices.DeleteFunc(p.Processes, func(q PastProcess) bool { return q.PID == 1 })
+	require.NoError(t, h.reader.Close())
+	h.open(false)
+	h.reader.Resume(&p)
+	h.run(time.Minute, map[int]int64{1: 100})
+	assert.Zero(t, h.used(1), "of before or after is not known")
+	h.run(time.Second, map[int]int64{1: 5})
+	assert.Equal(t, 5*Tick, h.used(1))
+}
+
+func TestAFailedScanLosesNothingOfThePast(t *testing.T) {
+	h := restarting(t, true, 0)
+	before := h.run(time.Second, map[int]int64{1: 50})
+	h.again(true)
+	h.source.fail = errors.New("refused")
+	h.Run(time.Minute, map[int]int64{1: 100})
+	require.NoError(t, h.Render())
+	_, err := h.reader.ReadNode(h.Now())
+	require.NoError(t, err)
+	_, err = h.reader.ReadProcesses()
+	require.Error(t, err)
+	h.source.fail = nil
+	after := h.run(time.Second, map[int]int64{1: 10})
+	assert.Equal(t, 110*Tick, after.Busy-before.Busy)
+	assert.Equal(t, 110*Tick, h.used(1))
+}
+
+func TestTheSourceThatReplacesAnotherGoesOnToo(t *testing.T) {
+	for _, window := range []time.Duration{0, 100 * time.Millisecond} {
+		h := restarting(t, true, window)
+		h.run(time.Second, nil)
+		before := h.run(time.Second, map[int]int64{1: 50})
+		h.again(true)
+		h.source.fail = errors.New("refused")
+		var after Node
+		for range 3 {
+			h.Run(time.Second, map[int]int64{1: 20})
+			require.NoError(t, h.Render())
+			var err error
+			after, err = h.reader.ReadNode(h.Now())
+			require.NoError(t, err)
+			_, err = h.reader.ReadProcesses()
+			require.Error(t, err)
+		}
+		require.Equal(t, "procfs", h.reader.Source().Name())
+		assert.Equal(t, 60*Tick, h.used(1), "window %v", window)
+		after = h.run(time.Second, map[int]int64{1: 20})
+		assert.Equal(t, 80*Tick, after.Busy-before.Busy, "window %v", window)
+	}
+}
+
+func TestANodeThatCannotBeReadAtFirstGoesOnLater(t *testing.T) {
+	h := restarting(t, true, 100*time.Millisecond)
+	h.run(time.Second, nil)
+	before := h.run(time.Second, map[int]int64{1: 50})
+	h.again(true)
+	h.Run(time.Minute, map[int]int64{1: 100})
+	require.NoError(t, h.Render())
+	stat, err := os.ReadFile(h.Root() + "/proc/stat")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(h.Root()+"/proc/stat", []byte("cpu"), 0o600))
+	node, err := h.reader.ReadNode(h.Now())
+	require.Error(t, err)
+	assert.Equal(t, before, node)
+	require.NoError(t, os.WriteFile(h.Root()+"/proc/stat", stat, 0o600))
+	node, err = h.reader.ReadNode(h.Now())
+	require.NoError(t, err)
+	assert.Equal(t, 100*Tick, node.Busy-before.Busy)
+}
+
+func TestChildTimesGoOnWhereTheyWere(t *testing.T) {
+	h := restarting(t, false, 0)
+	h.Processes[50] = &hostsim.Process{Parent: 1, CUser: 5000}
+	h.Processes[51] = &hostsim.Process{Parent: 50, User: 300}
+	h.run(time.Second, nil)
+	h.again(false)
+	delete(h.Processes, 51) // ended after 20 ticks more, beside others that nobody saw
+	h.Processes[50].CUser += 300 + 20 + 70
+	h.CPU.User += 90
+	h.run(time.Minute, nil)
+	table := &h.reader.table
+	require.Len(t, table.Ended, 1)
+	parent := find(table.Processes, 50)
+	assert.Equal(t, 90*Tick, parent.ShortLived+table.Ended[0].LastSlice, "and not the life that was counted before")
+}
+
+func TestChildTimesThatTheSourceBeforeDidNotTellAreNotInvented(t *testing.T) {
+	h := restarting(t, false, 0)
+	h.Processes[50] = &hostsim.Process{Parent: 1, User: 10, CUser: 5000}
+	h.run(time.Second, nil)
+	var p Past
+	require.NoError(t, h.reader.Past(&p))
+	p.Exact = true
+	for i := range p.Processes {
+		p.Processes[i].ChildCPU = 0
+		p.Processes[i].Start += 7 * time.Millisecond // it tells them in nanoseconds
+		p.Processes[i].CPU += units.CPUTime(3 * time.Millisecond)
+	}
+	require.NoError(t, h.reader.Close())
+	h.open(false)
+	h.reader.Resume(&p)
+	h.Processes[50].CUser += 30
+	h.CPU.User += 30
+	h.run(time.Minute, map[int]int64{50: 20})
+	table := &h.reader.table
+	parent := find(table.Processes, 50)
+	assert.Zero(t, parent.ShortLived)
+	assert.Equal(t, 20*Tick-3*ms, parent.Used)
+	assert.Empty(t, table.Ended)
+	h.Processes[50].CUser += 30
+	h.CPU.User += 30
+	h.run(time.Second, nil)
+	assert.Equal(t, 30*Tick, find(table.Processes, 50).ShortLived, "from then on they are known")
+}
+
+func TestDomainsGoOnWhereTheyWere(t *testing.T) {
+	h := restarting(t, false, 0)
+
+	put(t, h.Root(), map[string]string{sysCPU + "online": "0-1\n"})
+	for i := range 2 {
+		dir := fmt.Sprintf("%scpu%d/topology/", sysCPU, i)
+		put(t, h.Root(), map[string]string{dir + "physical_package_id": fmt.Sprintln(i), dir + "die_id": "0\n"})
+	}
+	h.open(false)
+	stat := func(first, second int) []Node {
+		text := fmt.Sprintf("cpu  %d 0 0 9000 0 0 0 0 0 0\ncpu0 %d 0 0 4000 0 0 0 0 0 0\ncpu1 %d 0 0 5000 0 0 0 0 0 0\nintr 0\n",
+			first+second, first, second)
+		put(t, h.Root(), map[string]string{"proc/stat": text})
+		_, err := h.reader.ReadNode(h.Now())
+		require.NoError(t, err)
+		return slices.Clone(h.reader.Domains())
+	}
+	require.NoError(t, h.Render())
+	stat(1000, 2000)
+	before := stat(1100, 2010)
+	_, err := h.reader.ReadProcesses()
+	require.NoError(t, err)
+	h.again(false)
+	assert.Equal(t, before, h.reader.Domains())
+	after := stat(1150, 2510)
+	assert.Equal(t, 50*Tick, after[0].Busy-before[0].Busy)
+	assert.Equal(t, 500*Tick, after[1].Busy-before[1].Busy)
+}
+
+// readerWith returns a Reader whose last scan has so many processes.
+func readerWith(n int) *Reader {
+	r := NewReader(NewProcfs("/nowhere"), Options{})
+	for i := range n {
+		r.table.Processes = append(r.table.Processes, Process{PID: int32(i + 1), Start: time.Duration(i) * time.Second, CPU: 5 * Tick})
+	}
+	return r
+}
+
+func TestTakingThePastAllocatesNothing(t *testing.T) {
+	r := readerWith(500)
+	var p Past
+	require.NoError(t, r.Past(&p))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Past(&p) }))
+}
+
+func BenchmarkPast(b *testing.B) {
+	for _, n := range []int{500, 10_000} {
+		b.Run(fmt.Sprintf("processes=%d", n), func(b *testing.B) {
+			r := readerWith(n)
+			var p Past
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := r.Past(&p); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
