@@ -158,19 +158,42 @@ func (b *batch) addTo(metrics pmetric.MetricSlice, energy pmetric.Metric, scope 
 		out[i] = writer{quantity: &b.quantities[i], metrics: metrics, name: names.of[b.quantities[i].is], most: points.Len()}
 	}
 	id := mix(scope.id, names.id)
+	zero := -1 // index of the zero point of the next point's series
 	for i := range points.Len() {
 		p := points.At(i)
+		if isZeroPoint(points, i) {
+			zero = i
+			continue
+		}
+		begins := zero >= 0
 		s := b.observe(p, account.Point{
 			Series: mix(id, b.ids.attributes(p.Attributes())), Origin: scope.origin,
 			Start: uint64(p.StartTimestamp()), At: uint64(p.Timestamp()),
 		})
-		if s == nil {
-			continue
-		}
 		for i := range b.quantities {
+			if s == nil {
+				break
+			}
+			if begins {
+				out[i].writeZero(points.At(zero), s)
+			}
 			out[i].write(p, s)
 		}
+		zero = -1
 	}
+}
+
+// isZeroPoint reports whether the i-th point is the zero point of a series: it has the value 0, and the first value follows.
+//
+// It is not taken into account, so that the first value has the rate of the interval of all others of its origin.
+func isZeroPoint(points pmetric.NumberDataPointSlice, i int) bool {
+	if i+1 >= points.Len() {
+		return false
+	}
+	p, next := points.At(i), points.At(i+1)
+	return p.Timestamp() < next.Timestamp() && p.StartTimestamp() == next.StartTimestamp() &&
+		p.StartTimestamp() < p.Timestamp() && !p.Flags().NoRecordedValue() &&
+		p.DoubleValue() == 0 && p.IntValue() == 0 && p.Attributes().Equal(next.Attributes())
 }
 
 // observe takes a point into account. It returns nil where the point has no emissions.
@@ -251,10 +274,19 @@ type writer struct {
 
 // write appends the quantity of a series, as of a point of its energy. Where the energy has no value, the quantity has none.
 func (w *writer) write(energy pmetric.NumberDataPoint, s *account.Series) {
-	total, start, ok := s.Total(w.is)
-	if !ok {
-		return
+	if total, start, ok := s.Total(w.is); ok {
+		w.append(energy, total, start)
 	}
+}
+
+// writeZero appends the zero point of a quantity, as of that of the energy, if the quantity was 0 by then.
+func (w *writer) writeZero(energy pmetric.NumberDataPoint, s *account.Series) {
+	if _, start, ok := s.Total(w.is); ok && start < uint64(energy.Timestamp()) {
+		w.append(energy, 0, start)
+	}
+}
+
+func (w *writer) append(energy pmetric.NumberDataPoint, total int64, start uint64) {
 	if !w.begun {
 		w.begun, w.points = true, w.begin()
 	}

@@ -102,7 +102,11 @@ func pointOfMachine(metrics pmetric.MetricSlice, first int) (_ times, ok bool) {
 			continue
 		}
 		if isCounted(m) && m.Sum().DataPoints().Len() > 0 {
-			p := m.Sum().DataPoints().At(0)
+			points := m.Sum().DataPoints()
+			p := points.At(0)
+			if isZeroPoint(points, 0) {
+				p = points.At(1)
+			}
 			return times{p.StartTimestamp(), p.Timestamp()}, true
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/account"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
@@ -473,4 +474,71 @@ func withIntensity(c *Config) {
 
 func withPrice(c *Config) {
 	c.Price = configoptional.Some(PriceConfig{Value: configoptional.Some(0.31), Currency: "EUR"})
+}
+
+// withZeroPoint puts a zero point, 1 ms after the start, before the only point.
+func withZeroPoint(md pmetric.Metrics) pmetric.Metrics {
+	points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints()
+	value := pmetric.NewNumberDataPoint()
+	points.At(0).CopyTo(value)
+	zero := points.At(0)
+	zero.SetDoubleValue(0)
+	zero.SetTimestamp(zero.StartTimestamp() + 1e6)
+	value.CopyTo(points.AppendEmpty())
+	return md
+}
+
+func TestEmissionsHaveAZeroPointWhereTheEnergyHasOne(t *testing.T) {
+	p := newTestProcessor(t)
+	at := began.Add(10 * time.Second)
+	for range 2 { // the second is the first, sent again
+		got := p.pass(withZeroPoint(energy(at, 1000)))
+		for name, value := range map[string]float64{"process.emissions": 0.1, "process.cost": 0.0001} {
+			require.Len(t, got[name], 2)
+			zero, first := got[name][0], got[name][1]
+			assert.Zero(t, zero.DoubleValue(), name)
+			assert.Equal(t, zero.StartTimestamp()+1e6, zero.Timestamp(), name)
+			assert.InDelta(t, value, first.DoubleValue(), 1e-9, name)
+			assert.Equal(t, pcommon.NewTimestampFromTime(at), first.Timestamp())
+			assert.Equal(t, zero.StartTimestamp(), first.StartTimestamp())
+		}
+	}
+}
+
+func TestEmissionsThatBeginLaterThanTheEnergyHaveNoZeroPointBefore(t *testing.T) {
+	p := newTestProcessor(t)
+	old := func(_ pmetric.Metric, p pmetric.NumberDataPoint) {
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(began.Add(-time.Hour)))
+	}
+	got := p.pass(withZeroPoint(energy(began.Add(10*time.Second), 1000, old)))
+	require.Len(t, got["process.emissions"], 1)
+	assert.Zero(t, got["process.emissions"][0].DoubleValue())
+}
+
+func TestAZeroPointTellsNoIntervalOfItsOwn(t *testing.T) {
+	p := newTestProcessor(t)
+	first := began.Add(10 * time.Second)
+	p.pass(energy(first, 1000))
+	asked := &spellSignal{}
+	p.emissionsProcessor.accounts = account.New(account.Options{
+		Signals: [account.NumQuantities]signal.Signal{asked}, PUE: 1, MaxSeries: 10, Since: began,
+	})
+	md := energy(first, 500)
+	newcomer := withZeroPoint(energy(first, 5, func(_ pmetric.Metric, p pmetric.NumberDataPoint) {
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(began.Add(7 * time.Second)))
+		p.Attributes().PutStr("energy.zone", "dram")
+	}))
+	into := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints()
+	newcomer.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().MoveAndAppendTo(into)
+	p.pass(md)
+	assert.Equal(t, [][2]time.Time{{began, first}}, asked.spells, "the interval of the collection is that of all")
+}
+
+// spellSignal is a rate that keeps of which intervals it was asked.
+type spellSignal struct{ spells [][2]time.Time }
+
+// Mean implements signal.Signal.
+func (s *spellSignal) Mean(from, until time.Time) (signal.Mean, bool) {
+	s.spells = append(s.spells, [2]time.Time{from, until})
+	return signal.Mean{Rate: 360e6}, true
 }
