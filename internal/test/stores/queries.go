@@ -37,6 +37,8 @@ type Query struct {
 	Within float64
 	// Least is the truth below which a row is not compared, in joules or watts.
 	Least float64
+	// Except, if it is set, is which values of By are not compared.
+	Except func(*Truth) map[string]bool
 	// Every, if it is not 0, has the query asked at times so far apart, from an Every after the beginning of the hour to its end.
 	Every time.Duration
 }
@@ -83,6 +85,13 @@ var Queries = []Query{
 		Within:   0.005,
 	},
 	{
+		Name:     "processes, Σ by the minute",
+		Question: "How many of them did all processes, added up of each minute?",
+		Text:     map[Language]string{PromQL: "sum_over_time(sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "1m") + ")[1h:1m])"},
+		Truth:    each("process.energy", "", time.Hour),
+		Within:   0.005,
+	},
+	{
 		Name:     "containers, Σ increase",
 		Question: "How many did all containers?",
 		Text:     map[Language]string{PromQL: `sum(increase(container_energy_joules_total{energy_zone="package"}[1h]))`},
@@ -123,6 +132,8 @@ var Queries = []Query{
 		Text:     map[Language]string{PromQL: "sum by (container_id) (" + used(`container_energy_joules_total{energy_zone="package"}`, "1h") + ")"},
 		By:       "container.id",
 		Truth:    each("container.energy", "container.id", time.Hour),
+		Except:   beganAgain("container.energy", "container.id"),
+		Within:   0.001,
 		Least:    1,
 	},
 	{
@@ -156,12 +167,27 @@ var Queries = []Query{
 	},
 }
 
-// used returns what counters increased by within a window that ends now, as PromQL and MetricsQL have it in common: the last value less
-// that before the window, which is 0 for what was born in it. Only a counter that began again in the window is extrapolated, as
-// increase does it.
+// used returns what counters increased by within a window that ends now, in words that PromQL and MetricsQL have in common: the last
+// value less that before the window, which is 0 for what was born in it. It loses and invents nothing, and adds up from window to
+// window. A counter that began again in the window is extrapolated, as increase does it, or is its last value if it has no other.
+//
+// A collector may have been away for an hour before the window.
 func used(counters, window string) string {
-	return fmt.Sprintf("((last_over_time(%[1]s[%[2]s]) - (last_over_time(%[1]s[%[2]s] offset %[2]s) or 0 * last_over_time(%[1]s[%[2]s])))"+
-		" unless resets(%[1]s[%[2]s]) > 0 or increase(%[1]s[%[2]s]))", counters, window)
+	return fmt.Sprintf("((last_over_time(%[1]s[%[2]s]) - (last_over_time(%[1]s[1h] offset %[2]s) or 0 * last_over_time(%[1]s[%[2]s])) >= 0)"+
+		" unless resets(%[1]s[%[2]s]) > 0 or increase(%[1]s[%[2]s]) or last_over_time(%[1]s[%[2]s]))", counters, window)
+}
+
+// beganAgain is which values of an attribute have a series that began again at 0.
+func beganAgain(metric, attribute string) func(*Truth) map[string]bool {
+	return func(t *Truth) map[string]bool {
+		again := map[string]bool{}
+		for _, s := range t.Match(metric, nil) {
+			if s.Resets > 0 {
+				again[s.Attributes[attribute]] = true
+			}
+		}
+		return again
+	}
 }
 
 // meter is what the machine's meters counted in a window.
