@@ -46,7 +46,7 @@ service:
 }
 
 // scraped is Prometheus that scrapes the collector's prometheus exporter every 15 s of the hour. Prometheus scrapes every
-// quarter of a second in fact, and what it scrapes is handed to it: the page of the collector after the collections of another
+// half a second in fact, and what it scrapes is handed to it: the page of the collector after the collections of another
 // 15 s. The samples have the times of their collections.
 //
 // Not simulated: that a series is served for metric_expiration after its end, and the staleness markers, which Prometheus gives
@@ -74,7 +74,7 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 	page := freeEndpoint(t)
 	s := &scraped{exporter: "http://" + page + "/metrics", taken: make(chan struct{}, 1)}
 	s.relay, err = openRelay(t, dir, collector, "prometheus", fmt.Sprintf(
-		"{endpoint: %q, send_timestamps: true, metric_expiration: 1m, resource_to_telemetry_conversion: {enabled: true}}", page))
+		"{endpoint: %q, send_timestamps: true, metric_expiration: 3s, resource_to_telemetry_conversion: {enabled: true}}", page))
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "scrape.yaml")
-	changed := strings.NewReplacer("127.0.0.1:8889", shown, "scrape_interval: 15s", "scrape_interval: 250ms\n    scrape_timeout: 250ms").Replace(string(text))
+	changed := strings.NewReplacer("127.0.0.1:8889", shown, "scrape_interval: 15s", "scrape_interval: 500ms\n    scrape_timeout: 500ms").Replace(string(text))
 	require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
 	s.prometheus, err = startPrometheus(t, dir, config)
 	return s, err
