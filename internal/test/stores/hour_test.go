@@ -71,6 +71,7 @@ type variant struct {
 	interruptions []interruption
 	length        time.Duration // of the simulation; the hour is its end
 	stored        bool          // the receiver has a storage extension
+	withoutZeros  bool          // zero_points is off
 }
 
 // simulateHour runs the receiver.
@@ -79,30 +80,32 @@ func simulateHour(t *testing.T, v variant) *hour {
 	h := &hour{truth: Truth{Meters: map[string][]Point{}, Series: map[string]*Series{}, Restarts: nil}}
 	root := treeDir(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := &simulation{t: t, hour: h, begin: time.Now()}
+		s := &simulation{t: t, variant: v, hour: h, begin: time.Now()}
 		if v.stored {
-			s.stored = &storedState{simulation: s, kept: map[string][]byte{}}
+			s.storage = &storedState{simulation: s, kept: map[string][]byte{}}
 		}
 		var err error
 		s.churn, err = newChurn(root, v.seed, s.begin)
 		require.NoError(t, err)
-		s.run(v)
+		s.run()
 	})
 	return h
 }
 
 // simulation is a receiver on a machine, in a synctest bubble.
 type simulation struct {
+	variant
 	*churn
 	t        *testing.T
 	hour     *hour
 	begin    time.Time
 	baseline map[string]float64
-	stored   *storedState // nil without storage
+	storage  *storedState // nil without storage
 	cut      bool         // nothing that the receiver sends or stores arrives
 }
 
-func (s *simulation) run(v variant) {
+func (s *simulation) run() {
+	v := &s.variant
 	s.hour.truth.End = s.begin.Add(v.length)
 	s.hour.truth.Begin = s.hour.truth.End.Add(-time.Hour)
 	kind := ""
@@ -123,12 +126,12 @@ func (s *simulation) run(v variant) {
 func (s *simulation) live(after string, until time.Time, end string) {
 	cfg := energyreceiver.NewFactory().CreateDefaultConfig().(*energyreceiver.Config)
 	cfg.RootPath = s.machine.Host.Root()
-	cfg.CollectionInterval = collectionInterval
+	cfg.CollectionInterval, cfg.ZeroPoints = collectionInterval, !s.withoutZeros
 	if after == changed {
 		cfg.Attribution.Split = energyreceiver.SplitFixed
 		cfg.Attribution.StaticPower = map[power.Kind]float64{power.Package: 50, power.DRAM: 8}
 	}
-	if s.stored != nil {
+	if s.storage != nil {
 		cfg.Storage = &storageID
 	}
 	require.NoError(s.t, cfg.Validate())
@@ -143,7 +146,7 @@ func (s *simulation) live(after string, until time.Time, end string) {
 	if s.baseline == nil {
 		s.baseline = s.meters()
 	}
-	require.NoError(s.t, r.Start(s.t.Context(), host{s.stored}))
+	require.NoError(s.t, r.Start(s.t.Context(), host{s.storage}))
 	for at := time.Now().Add(cfg.InitialDelay); at.Before(until); at = at.Add(collectionInterval) {
 		s.passUntil(at)
 		synctest.Wait()

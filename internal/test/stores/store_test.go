@@ -87,7 +87,8 @@ var variants = []struct {
 }{
 	{"no restart", variant{seed: 1, length: warmUp + time.Hour, stored: true}},
 	{"three restarts", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions, stored: true}},
-	{"no storage", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions}},
+	{"without zero points", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions, stored: true, withoutZeros: true}},
+	{"without storage", variant{seed: 1, length: warmUp + time.Hour, interruptions: interruptions}},
 }
 
 func chosen(names, name string) bool {
