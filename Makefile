@@ -32,7 +32,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu image image-gpu validate check-deploy test integration integration-k8s attack stores generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ VARIANTS ?= three restarts
 stores: build ## send an hour of churn into each database that is there, and print what it answers (STORES=Prometheus)
 	@internal/test/stores/build.sh
 	go test ./internal/test/stores -run '^TestStores$$' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
+
+screenshots: ## draw the screen of energy top again (docs/top.svg), and the screens that tests compare
+	go -C cmd/energy test ./internal/top -count 1 -update
 
 generate: ## write the generated files
 	@set -e; for m in $(MODULES); do go -C $$m generate -skip bpf2go ./...; done

@@ -19,13 +19,17 @@ import (
 // session is top on a terminal: one goroutine reads figures, another one draws them and takes keys.
 type session struct {
 	options
+	open    opener
 	model   top.Model
 	changes chan func(top.Model) top.Model // of the model, by what was read
 }
 
+// opener opens what figures come from.
+type opener func(context.Context, options) (*opened, error)
+
 // runScreen shows figures on a terminal until q, ctx or the time limit ends it. It gives the terminal back before it returns or
 // panics, and stops the command, if any, before it returns.
-func runScreen(ctx context.Context, o options, t *screen.Terminal) error {
+func runScreen(ctx context.Context, o options, t *screen.Terminal, open opener) error {
 	defer t.Close()
 	if o.limit > 0 {
 		limited, cancel := context.WithTimeout(ctx, o.limit)
@@ -34,10 +38,7 @@ func runScreen(ctx context.Context, o options, t *screen.Terminal) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s := &session{options: o, changes: make(chan func(top.Model) top.Model), model: top.New("Looking for a collector at " + o.endpoint)}
-	if o.local {
-		s.model = top.New("Opening the meters of this machine")
-	}
+	s := &session{options: o, open: open, changes: make(chan func(top.Model) top.Model), model: top.New(opening(&o))}
 	ended := make(chan error, 1)
 	go func() { ended <- s.guard(ctx) }()
 	if err, over := s.loop(ctx, t, ended); over {
@@ -46,6 +47,17 @@ func runScreen(ctx context.Context, o options, t *screen.Terminal) error {
 	t.Close() // what was on the terminal is back while the source is closed
 	stop()
 	return s.result(<-ended)
+}
+
+// opening says what is done first.
+func opening(o *options) string {
+	switch {
+	case o.local:
+		return "Opening the meters of this machine"
+	case len(o.command) > 0:
+		return "Starting " + o.command[0]
+	}
+	return "Looking for a collector at " + o.endpoint
 }
 
 // loop draws and takes keys. It returns when a key or ctx ends the session, or with the result of the reader where that ended.
@@ -132,17 +144,23 @@ func (s *session) explain(ctx context.Context, from *opened, text string, failed
 	s.change(ctx, func(m top.Model) top.Model { return m.Explain(text, failed, notes) })
 }
 
+// firstRows is the time after which this machine's first rows are shown. The next figures follow soon.
+const firstRows = 200 * time.Millisecond
+
 // read opens a source, and reads it until ctx or the source ends.
 func (s *session) read(ctx context.Context) (err error) {
 	began := time.Now()
-	from, err := open(ctx, s.options)
-	if err != nil {
+	from, err := s.open(ctx, s.options)
+	switch {
+	case err != nil && ctx.Err() != nil: // it was not waited for
+		return nil
+	case err != nil:
 		return err
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
 	if from.first > 0 {
-		s.explain(ctx, from, fmt.Sprintf("Measuring: the first figures are there in %v", from.first), false)
-		pause(ctx, from.first)
+		s.explain(ctx, from, "Measuring", false)
+		pause(ctx, min(from.first, firstRows))
 	}
 	r := newReader(from)
 	f := framer{host: hostOf(s.endpoint), procs: from.files, fresh: from.strict, since: began}

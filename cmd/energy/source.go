@@ -98,6 +98,8 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 		cfg = energyreceiver.DefaultConfig()
 		cfg.Processes = energyreceiver.SeriesConfig{MinEnergy: 0.01, Max: 500}
 		cfg.Metrics.HwGpuUtilization.Enabled = true
+		cfg.Metrics.ContainerCPUTime.Enabled = true
+		cfg.Metrics.SystemdUnitEnergy.Enabled, cfg.Metrics.SystemdUnitPower.Enabled = true, true
 	}
 	cfg.CollectionInterval = max(o.interval, cfg.SamplingInterval)
 	switch {

@@ -56,7 +56,7 @@ func topCommand(args []string) error {
 	return runParsed(err, func(ctx context.Context) error {
 		if !opts.plain && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 			if t, err := screen.Open(); err == nil {
-				return runScreen(ctx, opts, t)
+				return runScreen(ctx, opts, t, open)
 			}
 		}
 		return run(ctx, opts, os.Stdout)

@@ -25,6 +25,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -38,6 +40,12 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "energy":
 		main()
+	case "panics":
+		t, err := screen.Open()
+		if err == nil {
+			err = runScreen(context.Background(), options{interval: time.Second}, t, func(context.Context, options) (*opened, error) { panic("out of order") })
+		}
+		fmt.Fprintln(os.Stderr, "it did not panic:", err)
 	case "dies":
 		fmt.Fprintln(os.Stderr, "Error: no such receiver")
 		os.Exit(1)

@@ -33,7 +33,7 @@ func (g *Grid) SVG(title string) string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, "<title>%s</title>\n", escape(title))
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" rx="8" fill="%s"/>`+"\n", paper)
-	b.WriteString(`<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14" xml:space="preserve">` + "\n")
+	b.WriteString(`<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14">` + "\n")
 	for y := range g.height {
 		for x := 0; x < g.width; {
 			text, cells := g.run(x, y)
@@ -55,24 +55,27 @@ func (g *Grid) run(x, y int) (text string, cells int) {
 	return b.String(), cells
 }
 
-// writeRun writes text of one style. Its length is told, so that a viewer's own font does not shift what follows.
+// writeRun writes text of one style. Viewers show several spaces as one, so what stands between those is written by itself. Its length is
+// told, so that a viewer's own font does not shift it.
 func (g *Grid) writeRun(b *strings.Builder, x, y, cells int, text string) {
 	style := inks[g.At(x, y).Style]
 	left, top := margin+cellWidth*float64(x), margin+cellHeight*float64(y)
 	if style.background != "" {
 		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`+"\n", left, top, cellWidth*float64(cells), cellHeight, style.background)
 	}
-	trimmed := strings.TrimLeft(text, " ")
-	left += cellWidth * float64(len(text)-len(trimmed))
-	if trimmed = strings.TrimRight(trimmed, " "); trimmed == "" {
-		return
-	}
 	weight := ""
 	if style.bold {
 		weight = ` font-weight="bold"`
 	}
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s"%s>%s</text>`+"\n",
-		left, top+13, cellWidth*float64(Width(trimmed)), style.text, weight, escape(trimmed))
+	column := 0
+	for part := range strings.SplitSeq(text, "  ") {
+		if words := strings.Trim(part, " "); words != "" {
+			before := len(part) - len(strings.TrimLeft(part, " "))
+			fmt.Fprintf(b, `<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s"%s>%s</text>`+"\n",
+				left+cellWidth*float64(column+before), top+13, cellWidth*float64(Width(words)), style.text, weight, escape(words))
+		}
+		column += Width(part) + 2
+	}
 }
 
 // escape returns text for XML.

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestATextIsCutWhereItsColumnsEnd(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"abc", 3, "abc"},
+		{"abcd", 3, "ab…"},
+		{"abcd", 1, "…"},
+		{"abcd", 0, ""},
+		{"abcd", -1, ""},
+		{"日本語", 6, "日本語"},
+		{"日本語", 5, "日本…"},
+		{"日本語", 4, "日…"},
+		{"日本語", 2, "…"},
+		{"e\u0301te\u0301", 3, "e\u0301te\u0301"},
+	} {
+		assert.Equal(t, tt.want, Fit(tt.text, tt.width))
+		assert.LessOrEqual(t, Width(Fit(tt.text, tt.width)), max(tt.width, 0))
+	}
+}
+
+func TestWideCharactersTakeTwoCells(t *testing.T) {
+	g := NewGrid(6, 1)
+	assert.Equal(t, 4, g.Put(1, 0, 10, Bold, "日本"))
+	assert.Equal(t, Cell{"日", Bold}, g.At(1, 0))
+	assert.Equal(t, Cell{"", Bold}, g.At(2, 0))
+	assert.Equal(t, Cell{" ", Plain}, g.At(5, 0))
+	assert.Equal(t, " 日本\n", g.String())
+	g.PutRight(0, 0, 6, Plain, "1.0 W")
+	assert.Equal(t, " 1.0 W\n", g.String())
+}
+
+func TestWhatIsOutsideIsLeftOut(t *testing.T) {
+	g := NewGrid(3, 2)
+	for _, at := range [][2]int{{-1, 0}, {0, -1}, {0, 2}, {3, 0}, {100, 100}} {
+		assert.Zero(t, g.Put(at[0], at[1], 5, Plain, "x"))
+	}
+	g.Fill(-1, Head)
+	g.Fill(2, Head)
+	assert.Equal(t, "\n\n", g.String())
+	w, h := NewGrid(-1, -5).Size()
+	assert.Equal(t, [2]int{}, [2]int{w, h})
+}
+
+func TestCharactersThatSteerATerminalAreReplaced(t *testing.T) {
+	for text, want := range map[string]string{
+		"\x1b[2J":                          "?[2J",
+		"a\nb\tc\x00\x7f":                  "a?b?c??",
+		"\u009b31m\u0085":                  "?31m?",
+		"\xff":                             "?",
+		"\u202eexe.gnp":                    "?exe.gnp",
+		"\u0301a":                          "?a",
+		"e" + strings.Repeat("\u0301", 50): "e\u0301\u0301\u0301",
+	} {
+		g := NewGrid(20, 1)
+		g.Put(0, 0, 20, Plain, text)
+		assert.Equal(t, want+"\n", g.String())
+	}
+}
+
+// FuzzGrid puts arbitrary texts into a grid.
+func FuzzGrid(f *testing.F) {
+	for _, text := range []string{"a", "\x1b[2J", "日本語\u0301", "\U0001f468\u200d\U0001f469", "\xff\u0301\u0301\u0301\u0301\u0301", "\u1100\u1161\u11a8", "\U0001f1e9\U0001f1ea"} {
+		f.Add(text, 5, 3)
+	}
+	f.Fuzz(func(t *testing.T, text string, x, width int) {
+		g := NewGrid(10, 1)
+		g.Put(x%12, 0, width, Plain, text)
+		columns := 0
+		for x := range 10 {
+			c := g.At(x, 0)
+			columns += Width(c.Text)
+			for _, r := range c.Text {
+				assert.True(t, unicode.IsPrint(r), "%q", c.Text)
+			}
+			assert.LessOrEqual(t, len([]rune(c.Text)), 1+maxMarks)
+		}
+		assert.Equal(t, 10, columns)
+		assertXML(t, g.SVG(text))
+	})
+}
+
+func assertXML(t *testing.T, text string) {
+	t.Helper()
+	for d := xml.NewDecoder(strings.NewReader(text)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			require.NoError(t, err, text)
+		}
+	}
+}
+
+func TestAPictureHasTheTextOfTheGrid(t *testing.T) {
+	g := NewGrid(12, 2)
+	g.Fill(0, Head)
+	g.Put(0, 0, 12, Head, "POWER")
+	g.Put(2, 1, 10, Warning, "a <b> & c")
+	svg := g.SVG("what it is")
+	assertXML(t, svg)
+	assert.Contains(t, svg, "<title>what it is</title>")
+	assert.Contains(t, svg, ">POWER</text>")
+	assert.Contains(t, svg, ">a &lt;b&gt; &amp; c</text>")
+	assert.Contains(t, svg, `x="28.8"`, "the margin and two cells")
+}
