@@ -35,24 +35,29 @@ type cpuTime struct {
 // place of the one before.
 func (t *Tree) ReadCPUTime() {
 	for _, n := range t.nodes {
-		c := &n.cpu
-		c.processes, c.first = 0, false
-		counter, ok := t.readCPUTime(n)
-		c.current = ok
-		if !ok {
-			continue
-		}
-		if counter < c.counter {
-			*c = cpuTime{current: true}
-		}
-		if !c.known {
-			c.known, c.first = true, true
-			if c.older {
-				c.base, c.accounted = counter, 0
-			}
-		}
-		c.counter = counter
+		n.cpu.processes, n.cpu.first = 0, false
+		t.update(n)
 	}
+}
+
+// update reads the CPU counter of a node.
+func (t *Tree) update(n *Node) {
+	c := &n.cpu
+	counter, ok := t.readCPUTime(n)
+	c.current = ok
+	if !ok {
+		return
+	}
+	if counter < c.counter {
+		*c = cpuTime{current: true}
+	}
+	if !c.known {
+		c.known, c.first = true, true
+		if c.older {
+			c.base, c.accounted = counter, 0
+		}
+	}
+	c.counter = counter
 }
 
 // Account takes note of a process of the cgroup, or one that ended there, and of the CPU time that it is known to have used
@@ -99,6 +104,7 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 // CPU time that its counter shows beyond what was accounted. first reports whether the counter was read for the first time,
 // so that it may hold what was used before the cgroup was watched.
 func (t *Tree) ShortLived(yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
+	t.readNew()
 	for _, n := range t.nodes {
 		if n.cpu.seen {
 			n.cpu.seen = false

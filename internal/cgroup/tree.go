@@ -41,6 +41,8 @@ type Tree struct {
 	slots   []bool         // that are in use
 	now     time.Time      // of the interval that memory is read for
 	buf     [1024]byte
+	// resuming reports whether the interval is the first one after Resume.
+	resuming bool
 }
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
@@ -171,6 +173,7 @@ func (n *Node) Leave() {
 // to them. Hierarchies that could not be found are looked for again in the next interval.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
+	t.resuming = false
 	swept := false
 	for _, n := range t.nodes {
 		if n.members > 0 {

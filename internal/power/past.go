@@ -159,7 +159,7 @@ func (s *Set) resume(meter int, readings []Reading) {
 			continue
 		}
 		of := slices.IndexFunc(s.awaited, func(a *awaited) bool { return a.meter == meter && a.isSame(r.Zone) })
-		if of < 0 {
+		if of < 0 || r.Raw.IsZero() && !s.awaited[of].Raw.IsZero() { // it has told powers so far, as of a card that is suspended
 			continue
 		}
 		s.goOn(r, &s.awaited[of].PastZone)
@@ -179,7 +179,7 @@ func (s *Set) goOn(r *Reading, past *PastZone) {
 	switch {
 	case r.Zone.Source == Modeled:
 		done.Energy = r.Total // its meter went on by itself
-	case past.Raw.IsZero() || r.Raw.IsZero():
+	case past.Raw.IsZero():
 		done.Err = ErrNotCounted
 	default:
 		done.Energy, done.Err = past.Raw.until(&r.Raw)

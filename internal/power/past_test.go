@@ -161,7 +161,6 @@ func TestASecondSocketThatWasNotThereBeginsAtZero(t *testing.T) {
 	}
 }
 
-// ofPower is a reading of a sensor of power, a second late.
 func TestASensorOfPowerHasNothingOfTheTimeDown(t *testing.T) {
 	m := new(fake).has("bmc", Platform)
 	s := NewSet(Member{Name: "bmc", Meter: m})
@@ -170,6 +169,34 @@ func TestASensorOfPowerHasNothingOfTheTimeDown(t *testing.T) {
 	r := s.Read(context.Background(), Sample{At: after(time.Minute)})[0]
 	if got := s.Resumptions(); r.Total != 3 || len(got) != 1 || !errors.Is(got[0].Err, ErrNotCounted) || got[0].Elapsed != time.Minute {
 		t.Errorf("%+v, %+v", r, got)
+	}
+}
+
+func TestAZoneThatTellsPowersFirstGoesOnWithItsCounter(t *testing.T) {
+	card := socket("0")
+	z := newPolledZone(card, time.Minute)
+	m := new(fake)
+	s := NewSet(Member{Name: "hwmon", Meter: m})
+	s.Resume(&Past{Zones: []PastZone{{Zone: *card, Meter: "hwmon", At: after(0), Raw: Raw{Energy: 5 * units.Joule, At: after(0)}}}})
+	read := func(v Value) units.Energy {
+		t.Helper()
+		z.take(&v, 0)
+		m.readings = []Reading{z.reading}
+		readings := s.Read(context.Background(), Sample{At: after(0)})
+		if len(readings) != 1 {
+			t.Fatalf("%+v", readings)
+		}
+		return readings[0].Total
+	}
+	read(PowerValue(card, 1e6, 0, after(10*time.Second)))
+	if got := read(PowerValue(card, 1e6, 0, after(11*time.Second))); got != units.Joule {
+		t.Errorf("%d µJ, want 1 J", got)
+	}
+	if got := read(EnergyValue(card, 25*units.Joule, after(12*time.Second))); got != 20*units.Joule {
+		t.Errorf("%d µJ, want 20 J in all", got)
+	}
+	if got := read(EnergyValue(card, 27*units.Joule, after(13*time.Second))); got != 22*units.Joule {
+		t.Errorf("%d µJ, want 22 J in all", got)
 	}
 }
 

@@ -419,3 +419,19 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 		_, _ = f.Values(&r, now)
 	}))
 }
+
+func TestTheRawCounterIsThatOfTheEpoch(t *testing.T) {
+	follow(t, func(b *bubble) {
+		b.begin()
+		b.tell(150)
+		raw := b.read(time.Second).Raw
+		assert.Equal(t, 150*units.Joule, raw.Energy)
+		assert.Equal(t, "a", raw.Epoch)
+		assert.Zero(t, raw.Range)
+		b.report.Epoch = "b"
+		b.tell(70)
+		raw = b.read(time.Second).Raw
+		assert.Equal(t, 70*units.Joule, raw.Energy)
+		assert.Equal(t, "b", raw.Epoch)
+	})
+}

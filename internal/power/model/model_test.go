@@ -273,3 +273,15 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+func TestAModelThatGoesOnHasThePowerOfTheTimeDown(t *testing.T) {
+	m := newPackage(mustCurve(t, Point{0, 10}, Point{1, 110}))
+	m.Resume(load(0, 50, 100))
+	r := readModel(t, m, load(100*time.Second, 60, 140)) // at a quarter of the CPUs' time, 35 W
+	if r.Total != 3500*units.Joule || !r.At.Equal(after(100*time.Second)) || r.Event != power.NoEvent || !r.Raw.IsZero() {
+		t.Errorf("%+v, want 3500 J", r)
+	}
+	if r := readModel(t, m, load(101*time.Second, 60, 141)); r.Total != 3510*units.Joule {
+		t.Errorf("%+v, want 10 J more", r)
+	}
+}

@@ -163,6 +163,23 @@ func TestPowercapCountsFromItsFirstReading(t *testing.T) {
 	}
 }
 
+func TestTheRawCounterOutlivesTheMeter(t *testing.T) {
+	tr := newTree(t)
+	tr.zone("intel-rapl:0", "package-0")
+	p := tr.meter()
+	tr.read(p, 0)
+	tr.energy("intel-rapl:0", 5000)
+	want := power.Raw{Energy: 5000, Range: raplRange, MaxWatts: power.MaxSocketWatts, At: after(time.Second)}
+	if got := tr.read(p, time.Second)["intel-rapl:0"].Raw; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	tr.write("no number\n", "intel-rapl:0", "energy_uj")
+	rs, _ := p.Read(context.Background(), power.Sample{At: after(2 * time.Second)})
+	if got := rs[0]; got.Err == nil || got.Raw != want {
+		t.Errorf("after a failed read: %+v, want %+v", got, want)
+	}
+}
+
 func TestTrap05PowercapWrapsAtItsRange(t *testing.T) {
 	tr := newTree(t)
 	tr.zone("intel-rapl:0", "package-0")

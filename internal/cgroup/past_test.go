@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// again has another tree go on.
+func (n *node) again() {
+	n.Helper()
+	text, err := json.Marshal(n.AppendPast(nil))
+	require.NoError(n, err)
+	var past []Past
+	require.NoError(n, json.Unmarshal(text, &past))
+	require.NoError(n, n.Close())
+	n.Tree = New(Options{Root: n.Root()})
+	n.Restart()
+	n.Resume(past)
+}
+
+func TestACounterGoesOnWhereItWas(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 1000*ms)
+	a.Account(0, 300*ms)
+	require.Equal(t, 680*ms, n.shortLived(a))
+	n.again()
+	n.count(service, 5000*ms)
+	a = n.Enter(service, false) // the same process
+	a.Account(0, 1000*ms)
+	assert.Equal(t, 3000*ms, n.shortLived(a))
+	n.Sweep()
+	n.count(service, 5100*ms)
+	a.Account(0, 0)
+	assert.Equal(t, 100*ms, n.shortLived(a))
+}
+
+func TestTimeThatProcessesWereAheadIsOffsetAfterARestart(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 100*ms)
+	a.Account(0, 400*ms)
+	require.Zero(t, n.shortLived(a))
+	n.again()
+	n.count(service, 520*ms)
+	a = n.Enter(service, false)
+	a.Account(0, 0)
+	assert.Equal(t, 100*ms, n.shortLived(a))
+}
+
+func TestACgroupOfTheTimeDownHasAllThatWasUsed(t *testing.T) {
+	n := newNode(t)
+	n.again()
+	n.count(service, 5000*ms)
+	a := n.Enter(service, true)
+	a.Account(0, 1000*ms)
+	assert.Equal(t, 4000*ms-2*units.Tick, n.shortLived(a), "at once")
+	n.Sweep()
+	n.count(service, 5100*ms)
+	a.Account(0, 0)
+	assert.Equal(t, 100*ms, n.shortLived(a), "and only what is new after")
+}
+
+func TestACgroupThatNobodyKnewAndIsOlderHasNothing(t *testing.T) {
+	n := newNode(t)
+	n.again()
+	n.count(service, 5000*ms)
+	a := n.Enter(service, true)
+	n.Enter(service, false)
+	a.Account(0, 1000*ms)
+	assert.Zero(t, n.shortLived(a))
+}
+
+func TestACgroupThatTookThePlaceOfOneOfThePastHasItsOwnTime(t *testing.T) {
+	n := newNode(t)
+	a := n.tracked(service)
+	n.count(service, 9000*ms)
+	a.Account(0, 9000*ms)
+	n.again()
+	n.count(service, 5000*ms)
+	a = n.Enter(service, true)
+	a.Account(0, 1000*ms)
+	assert.Equal(t, 4000*ms-2*units.Tick, n.shortLived(a))
+}
+
+func TestACgroupThatEndedIsForgotten(t *testing.T) {
+	n := newNode(t)
+	n.tracked(service)
+	n.again()
+	delete(n.Cgroups, service)
+	require.NoError(t, n.Render())
+	n.ReadCPUTime()
+	n.Sweep()
+	assert.Empty(t, n.Nodes())
+	assert.Empty(t, n.AppendPast(nil))
+}
+
+// TestNoRestartCountsACgroupTwice has processes of two cgroups, one inside the other, use time, and now and then another tree go on.
+func TestNoRestartCountsACgroupTwice(t *testing.T) {
+	const inner = service + "/inner"
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		n := newNode(t)
+		var used, accounted, told units.CPUTime
+		counters := map[string]units.CPUTime{}
+		n.Enter(service, true)
+		n.Enter(inner, true)
+		for range 60 {
+			shown := map[string]units.CPUTime{}
+			for _, path := range []string{service, inner} {
+				own, unseen := units.CPUTime(rng.IntN(50))*units.Tick, units.CPUTime(rng.IntN(3)*rng.IntN(100))*units.Tick
+				shown[path] = own
+				counters[path] += own + unseen
+				used += own + unseen
+				accounted += own
+			}
+			n.Cgroups[inner] = time.Duration(counters[inner])
+			n.count(service, counters[service]+counters[inner]) // a counter has what is inside, too
+			for _, path := range []string{service, inner} {
+				n.Node(path).Account(0, shown[path])
+			}
+			n.ShortLived(func(_ *Node, _ int32, found units.CPUTime, _ bool) { told += found })
+			n.Sweep()
+			require.LessOrEqual(t, accounted+told, used, "seed %d", seed)
+			require.LessOrEqual(t, used-accounted-told, 2*3*units.Tick, "seed %d: all but rounding", seed)
+			if rng.IntN(5) == 0 {
+				n.again()
+				n.Enter(service, false)
+				n.Enter(inner, false)
+			}
+		}
+	}
+}
+
+func TestAppendingThePastAllocatesNothing(t *testing.T) {
+	n := newNode(t)
+	n.tracked(service)
+	past := make([]Past, 0, 4)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { past = n.AppendPast(past[:0]) }))
+}
