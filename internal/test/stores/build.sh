@@ -37,3 +37,59 @@ if ! cmp -s internal/test/stores/otelcol.yaml "$cache/$name/otelcol.yaml"; then
 		echo "could not build $name, see $cache/$name.log"
 	fi
 fi
+
+builds internal/test/stores/victoriametrics victoriametrics github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics
+
+# builds_mimir builds Mimir by the go.mod of its own module, which pins all that it needs.
+builds_mimir() {
+	local version=v1.3.1-0.20260423142704-aced80d74930 # Mimir 3.0.5
+	local source free name=mimir
+	[ "$(cat "$cache/$name/version" 2>/dev/null)" != "$version" ] || return 0
+	free=$(df --output=avail -B1G "$cache" | tail -n 1)
+	if [ "$free" -lt 10 ]; then
+		echo "no room to build Mimir: that takes 5 GB, there are $free"
+		return
+	fi
+	echo "Building Mimir, which takes some minutes the first time"
+	source=$(cd / && timeout 300 go mod download -json "github.com/grafana/mimir@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+	if [ -z "$source" ]; then
+		echo "could not download Mimir"
+		return
+	fi
+	mkdir -p "$cache/$name/module"
+	install -m 644 "$source/go.mod" "$source/go.sum" "$cache/$name/module/"
+	(
+		cd "$cache/$name/module"
+		sed -i 's#^module .*#module stores#' go.mod
+		go mod edit -require="github.com/grafana/mimir@$version"
+		GOFLAGS=-mod=mod timeout 1800 nice go build -tags netgo,stringlabels -trimpath -ldflags='-s -w' -o ../mimir github.com/grafana/mimir/cmd/mimir
+	) && echo "$version" >"$cache/$name/version" || echo "could not build Mimir"
+}
+builds_mimir
+
+# the VictoriaMetrics of Debian 12, unpacked only, as its package would start it
+if ! [ -e "$cache/victoriametrics-1.79/usr/bin/victoria-metrics" ] && command -v apt-get >/dev/null; then
+	mkdir -p "$cache/victoriametrics-1.79"
+	(
+		cd "$cache/victoriametrics-1.79"
+		timeout 60 apt-get update -qq || true
+		timeout 180 apt-get download -qq 'victoria-metrics=1.79.*' &&
+			dpkg-deb --fsys-tarfile victoria-metrics_*.deb | tar -x ./usr/bin/victoria-metrics &&
+			rm -f victoria-metrics_*.deb
+	) || echo "could not get victoria-metrics 1.79: only Debian 12 has it"
+fi
+
+# the engine of ClickHouse, as a library of Node.js
+if ! cmp -s internal/test/stores/clickhouse/package-lock.json "$cache/clickhouse/package-lock.json" && command -v npm >/dev/null; then
+	mkdir -p "$cache/clickhouse"
+	cp internal/test/stores/clickhouse/package.json "$cache/clickhouse/"
+	echo "Installing chdb, 550 MB"
+	(
+		cd "$cache/clickhouse"
+		cp "$OLDPWD/internal/test/stores/clickhouse/package-lock.json" .
+		timeout 300 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	) || {
+		rm -f "$cache/clickhouse/package-lock.json"
+		echo "could not install chdb"
+	}
+fi

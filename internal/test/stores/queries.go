@@ -16,7 +16,7 @@ const (
 	MetricsQL Language = "MetricsQL"
 	Extended  Language = "PromQL with promql-extended-range-selectors" // of Prometheus with this feature, and PromQL otherwise
 	SQL       Language = "SQL"                                         // of ClickHouse, on the tables of its exporter
-	Files     Language = ""                                            // an OTLP file is read, and asked by FromFile
+	Files     Language = "a command"                                   // on files of the file exporter
 )
 
 // Query is a question to a database, with the texts that ask it at the end of the hour. The texts are those of
@@ -67,15 +67,23 @@ var Queries = []Query{
 	{
 		Name:     "node, increase",
 		Question: "How many joules did the node's package use in the last hour?",
-		Text:     map[Language]string{PromQL: `sum(increase(system_energy_joules_total{energy_zone="package"}[1h]))`},
-		Truth:    meter("package", time.Hour),
-		Within:   0.005,
+		Text: map[Language]string{
+			PromQL: `sum(increase(system_energy_joules_total{energy_zone="package"}[1h]))`,
+			SQL:    increased("system.energy", "", "1 HOUR"),
+			Files:  added("system.energy", ""),
+		},
+		Truth:  meter("package", time.Hour),
+		Within: 0.005,
 	},
 	{
 		Name:     "processes, Σ increase",
 		Question: "How many of them did all processes?",
-		Text:     map[Language]string{PromQL: `sum(increase(process_energy_joules_total{energy_zone="package"}[1h]))`},
-		Truth:    each("process.energy", "", time.Hour),
+		Text: map[Language]string{
+			PromQL: `sum(increase(process_energy_joules_total{energy_zone="package"}[1h]))`,
+			SQL:    increased("process.energy", "", "1 HOUR"),
+			Files:  added("process.energy", ""),
+		},
+		Truth: each("process.energy", "", time.Hour),
 	},
 	{
 		Name:     "processes, Σ of last less first",
@@ -94,8 +102,12 @@ var Queries = []Query{
 	{
 		Name:     "containers, Σ increase",
 		Question: "How many did all containers?",
-		Text:     map[Language]string{PromQL: `sum(increase(container_energy_joules_total{energy_zone="package"}[1h]))`},
-		Truth:    each("container.energy", "", time.Hour),
+		Text: map[Language]string{
+			PromQL: `sum(increase(container_energy_joules_total{energy_zone="package"}[1h]))`,
+			SQL:    increased("container.energy", "", "1 HOUR"),
+			Files:  added("container.energy", ""),
+		},
+		Truth: each("container.energy", "", time.Hour),
 	},
 	{
 		Name:     "containers, Σ increase, anchored",
@@ -113,10 +125,14 @@ var Queries = []Query{
 	{
 		Name:     "containers, each increase",
 		Question: "How many did each container?",
-		Text:     map[Language]string{PromQL: `sum by (container_id) (increase(container_energy_joules_total{energy_zone="package"}[1h]))`},
-		By:       "container.id",
-		Truth:    each("container.energy", "container.id", time.Hour),
-		Least:    1,
+		Text: map[Language]string{
+			PromQL: `sum by (container_id) (increase(container_energy_joules_total{energy_zone="package"}[1h]))`,
+			SQL:    increased("container.energy", "container.id", "1 HOUR"),
+			Files:  added("container.energy", "container.id"),
+		},
+		By:    "container.id",
+		Truth: each("container.energy", "container.id", time.Hour),
+		Least: 1,
 	},
 	{
 		Name:     "containers, each increase, anchored",

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"fmt"
+	"strings"
+)
+
+// identities are what tells series of a metric apart in ClickHouse, besides their data points' attributes and start times. Names are
+// not among them: a series goes on when its names become known.
+var identities = map[string][]string{
+	"process.energy":   {"process.pid", "process.creation.time"},
+	"container.energy": {"container.id"},
+	"k8s.pod.energy":   {"k8s.pod.uid"},
+}
+
+// increased returns what counters of a metric increased by within an interval that ends now, in the zone package, as SQL of
+// ClickHouse on the tables of its exporter: by the values of an attribute, unless it is empty. A total begins at 0 at its start
+// time.
+func increased(metric, attribute, interval string) string {
+	by, named, groups := "", "", ""
+	if attribute != "" {
+		name := strings.ReplaceAll(attribute, ".", "_")
+		by = name + ", "
+		named = fmt.Sprintf("any(ResourceAttributes['%s']) AS %s, ", attribute, name)
+		groups = "\nGROUP BY " + name
+	}
+	series := []string{"ResourceAttributes['host.name']"}
+	for _, id := range identities[metric] {
+		series = append(series, fmt.Sprintf("ResourceAttributes['%s']", id))
+	}
+	return fmt.Sprintf(`SELECT %[1]ssum(increase) AS joules
+FROM (
+    SELECT %[2]smax(Value) - maxIf(Value, TimeUnix <= now() - INTERVAL %[6]s) AS increase
+    FROM otel_metrics_sum
+    WHERE MetricName = '%[3]s' AND Attributes['energy.zone'] = 'package' AND TimeUnix <= now()
+    GROUP BY %[4]s, Attributes, StartTimeUnix
+)%[5]s`, by, named, metric, strings.Join(series, ", "), groups, interval)
+}
+
+// added returns the command that asks files of the collector's file exporter the same.
+func added(metric, attribute string) string {
+	return strings.TrimSpace("deploy/file/joules.py "+metric+" "+attribute) + " --zone package --hours 1 < energy.json"
+}
