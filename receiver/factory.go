@@ -59,6 +59,7 @@ func createMetrics(_ context.Context, set receiver.Settings, cfg component.Confi
 	if err != nil {
 		return nil, err
 	}
-	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, nextConsumer{next, s.delivered},
+	s.next = nextConsumer{next, s.delivered}
+	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, s.next,
 		scraperhelper.AddMetricsScraper(metadata.Type, m))
 }

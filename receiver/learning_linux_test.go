@@ -105,6 +105,6 @@ func TestAStorageExtensionMayFaultOnAFileThatItHasMapped(t *testing.T) {
 		n.s.cfg.Storage = &storageID
 		n.extensions = map[component.ID]component.Component{storageID: s}
 	})
-	assert.Equal(t, []string{"Degraded learned static power"}, n.logged())
+	assert.Equal(t, []string{"Degraded storage"}, n.logged())
 	require.NoError(t, n.s.shutdown(t.Context()))
 }

@@ -27,18 +27,23 @@ type ledger struct {
 	kinds   []claims.Kind // of the ledger, by their index
 }
 
-// newLedger returns a ledger whose baseline is m.
-func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
+// bootTime returns when the machine booted, by the wall clock at the baseline m.
+func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 	boot, err := cpu.BootTime(s.cfg.RootPath)
 	if err != nil {
 		boot = m.Stamp.Add(-m.Table.Now)
 	}
+	return boot
+}
+
+// newLedger returns a ledger that begins at the baseline, on a machine that booted at boot.
+func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	names, pods := s.cfg.openNames()
 	l := &ledger{kinds: s.cfg.ledgerKinds()}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
 	l.Builder = claims.NewBuilder(claims.Options{
-		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits()}, m.Stamp),
+		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits()}, baseline),
 		Exact:  s.cpu.Source().Exact(),
 		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
@@ -56,7 +61,7 @@ func (s *energyScraper) newLedger(m *claims.Measurement) *ledger {
 		Topology:  s.cpu.Topology(),
 	})
 	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
-		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, m.Stamp)
+		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, baseline)
 	}
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,

@@ -206,6 +206,20 @@ func (p *phases) start(l *ledger, m *claims.Measurement) {
 	}
 }
 
+// resume begins at the last collection of an earlier process, in which phases had what list says. The time since is outside of all
+// phases.
+func (p *phases) resume(l *ledger, list []emit.Phase, last *claims.Measurement) {
+	if p.config == nil {
+		return
+	}
+	p.list = list
+	p.start(l, last)
+	kinds := &l.Engine.Ledger().Kinds
+	for i := range p.kinds {
+		p.kinds[i].divided = emit.PhaseEnergy{Active: kinds[i].Active, Idle: kinds[i].Idle}
+	}
+}
+
 // readNode advances the current phase to a reading of the meters, and notes how busy the node's CPUs were if that is known.
 func (p *phases) readNode(at time.Time, node cpu.Node, known bool) {
 	p.tried = at

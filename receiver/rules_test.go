@@ -38,6 +38,7 @@ func sharedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
 		edit(&c.Attribution)
 		c.Metrics.ProcessPowerUncertainty.Enabled = true
 	})
+	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "a", Exe: "/bin/a", Cgroup: docker(idA)}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "b", Exe: "/bin/b", Cgroup: docker(idB)}
 	n.host.Processes[30] = &hostsim.Process{Parent: 1, Comm: "c", Exe: "/bin/c"}
@@ -383,11 +384,16 @@ func (s *memoryStorage) Get(_ context.Context, key string) ([]byte, error) {
 }
 
 func (s *memoryStorage) Set(_ context.Context, key string, value []byte) error {
-	s.sets++
+	if key == learnedKey {
+		s.sets++
+	}
 	s.stored[key] = value
 	return s.fails
 }
-func (*memoryStorage) Delete(context.Context, string) error               { return nil }
+func (s *memoryStorage) Delete(_ context.Context, key string) error {
+	delete(s.stored, key)
+	return nil
+}
 func (*memoryStorage) Batch(context.Context, ...*storage.Operation) error { return nil }
 func (s *memoryStorage) Close(context.Context) error                      { s.closed++; return nil }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.uber.org/zap"
@@ -31,6 +32,10 @@ type energyScraper struct {
 	now        func() time.Time
 	timeline   timeline
 
+	kernelClocks func() (boot, suspended time.Duration)
+	// next takes the last collection. It is nil in an Embedded, whose user collects.
+	next consumer.Metrics
+
 	open     func(cpu.Options) (reader *cpu.Reader, rejected, err error) // cpu.OpenReader
 	readCPUs func(root string) ([]cpu.CPU, error)                        // cpu.ReadCPUs
 	cpu      *cpu.Reader                                                 // nil until start
@@ -49,6 +54,7 @@ type energyScraper struct {
 	visibility claims.Visibility
 	telemetry  telemetry
 	storage    *keeper // nil where none is configured
+	totals     totals
 	learning   learning
 	gpus       gpus
 	guests     guests
@@ -68,13 +74,15 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		set:        set,
 		conditions: newConditions(set.Logger),
 		now:        time.Now,
-		open:       cpu.OpenReader,
-		readCPUs:   cpu.ReadCPUs,
-		openMeters: openMeters,
-		meters:     newMeters(cfg, set.Logger),
-		cgroups:    cgroups,
-		keys:       claims.NewKeys(cfg.keyOptions(cgroups)),
-		learning:   learning{cfg: cfg, logger: set.Logger},
+
+		kernelClocks: kernelClocks,
+		open:         cpu.OpenReader,
+		readCPUs:     cpu.ReadCPUs,
+		openMeters:   openMeters,
+		meters:       newMeters(cfg, set.Logger),
+		cgroups:      cgroups,
+		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
+		learning:     learning{cfg: cfg, logger: set.Logger},
 	}
 	if cfg.Phases.HasValue() {
 		s.phases.config = cfg.Phases.Get()
@@ -131,6 +139,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		s.set.Logger.Warn("The hypervisor has split the reported energy, and split: utilization splits it again: most of it becomes idle",
 			zap.String("setting", "attribution::split"), zap.String("alternative", "fixed, with static_power of 0"))
 	}
+	s.resume(ctx)
 	s.sample()
 	s.settleStart()
 	s.adjustWindow()
@@ -143,8 +152,18 @@ func (s *energyScraper) settleStart() {
 	defer s.mu.Unlock()
 	s.openPhases()
 	s.conditions.check("phases", s.phases.err())
-	s.conditions.check("learned static power", s.learning.trouble)
+	s.checkStorage()
 	s.conditions.settle()
+}
+
+// checkStorage checks the conditions of what is stored. A storage extension that fails is one condition, whatever is kept in it.
+func (s *energyScraper) checkStorage() {
+	learning := "learned static power"
+	if s.storage != nil && s.learning.in == s.storage {
+		learning = "storage"
+	}
+	s.conditions.check(learning, s.learning.trouble)
+	s.conditions.check("storage", s.totals.trouble)
 }
 
 // openTopology returns how the node's CPUs are divided where attribution is by zone, or why they are not.
@@ -165,6 +184,7 @@ func (s *energyScraper) warnOfSharedSeries() {
 func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.sampler.stop()
 	s.phases.close()
+	s.collectLast(ctx)
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,6 +198,32 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 		_ = s.ledger.Identifier.Close() // it was only read from
 	}
 	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
+}
+
+// lastTimeout bounds how long the shutdown waits for the next consumer.
+const lastTimeout = 5 * time.Second
+
+// collectLast makes the last collection, and hands it to the next consumer, which is shut down after its receivers.
+func (s *energyScraper) collectLast(ctx context.Context) {
+	if s.next == nil || s.cpu == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
+	defer cancel()
+	md, err := s.collect(ctx)
+	if err != nil || md.ResourceMetrics().Len() == 0 {
+		return // the conditions tell why
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.next.ConsumeMetrics(ctx, md) }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		s.set.Logger.Warn("Last collection refused", zap.Error(err))
+	}
 }
 
 // closeStorage stores what is kept for the last time.
@@ -205,6 +251,11 @@ func (s *energyScraper) sample() {
 // emit.Emitter.Emit and nextConsumer.ConsumeMetrics, in this order.
 func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.adjustWindow()
+	return s.collect(ctx)
+}
+
+// collect is a collection that leaves the windows as they are.
+func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.emitted = false // still set only if the controller dropped the last collection without calling delivered
@@ -213,7 +264,8 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.keepLearned()
 		s.learning.save(ctx, now)
 	}
-	s.conditions.check("learned static power", s.learning.trouble)
+	s.keepTotals(ctx, m)
+	s.checkStorage()
 	s.conditions.check("guests", s.guests.tell(s.ledger, m))
 	s.conditions.check("phases", s.phases.err())
 	s.conditions.settle()
@@ -235,9 +287,13 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 		return nil
 	}
 	m.EndsCollection = endsCollection
+	if s.totals.resuming {
+		s.totals.resuming = false
+		s.restoreLearned(m.Readings)
+	}
 	switch {
 	case s.ledger == nil:
-		s.ledger = s.newLedger(m)
+		s.ledger = s.newLedger(m.Stamp, s.bootTime(m))
 		s.restoreLearned(m.Readings)
 		s.ledger.Observe(m)
 		s.phases.start(s.ledger, m)
@@ -266,6 +322,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	s.conditions.check("node CPU time", err)
 	s.phases.readNode(now, node, err == nil)
 	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
+	s.logResumptions()
 	if changed && s.ledger != nil {
 		s.keepLearned()
 		s.restoreLearned(readings)

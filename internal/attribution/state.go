@@ -149,6 +149,38 @@ func (s *State) StartOver() {
 	}
 }
 
+// Renumber gives kinds and domains other indices. A kind that is not there any more is NotAttributed; its totals are dropped.
+func (s *State) Renumber(kind, domain func(int) int) {
+	for i := range s.Zones {
+		z := &s.Zones[i]
+		if z.Domain = domain(z.Domain); z.Kind != NotAttributed {
+			z.Kind = kind(z.Kind)
+		}
+		if z.Kind == NotAttributed {
+			z.Pending = nil
+		}
+	}
+	var kinds []KindState
+	for i := range s.Kinds {
+		to := kind(i)
+		if to == NotAttributed {
+			continue
+		}
+		for len(kinds) <= to {
+			kinds = append(kinds, KindState{})
+		}
+		kinds[to] = s.Kinds[i]
+	}
+	s.Kinds = kinds
+	for i := range s.Accounts {
+		a := &s.Accounts[i]
+		for j := range a.Amounts {
+			a.Amounts[j].Kind = kind(a.Amounts[j].Kind)
+		}
+		a.Amounts = slices.DeleteFunc(a.Amounts, func(m KindAmounts) bool { return m.Kind == NotAttributed })
+	}
+}
+
 // Restore continues the totals of a state. It must be the first call after New. The next interval is the time since the state:
 // the total of a zone in it is the zone's energy since then. Static power models learn nothing from that interval.
 //

@@ -92,7 +92,9 @@ type Builder struct {
 
 	last  Measurement
 	begun bool
-	scan  uint64 // the last one that was observed
+	// restored reports whether the next interval is the time since a state.
+	restored bool
+	scan      uint64 // the last one that was observed
 }
 
 // NewBuilder returns a Builder. It reads nothing yet.
@@ -240,6 +242,12 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 // weigh sets the claims' weights under the allocation keys, and divides the claims by domain.
 func (b *Builder) weigh(m *Measurement) {
 	b.node.Unweighed = b.Keys.weigh(m.ReadAt, b.node.Claims)
+	if b.restored { // of most of the interval no work was measured
+		for i := range b.node.Unweighed {
+			b.node.Unweighed[i] = true
+		}
+		b.restored = false
+	}
 	b.domains.divide(b.node)
 }
 

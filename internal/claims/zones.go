@@ -15,6 +15,8 @@ type zones struct {
 	known []power.Zone // by number
 	read  []time.Time  // when the total was last brought up to date, by number
 	index map[*power.Zone]int
+	// awaited are those of a state that no meter has listed yet: their series go on with the totals of the meter that does.
+	awaited map[int]bool
 }
 
 // isNew reports whether a reading has a total that was brought up to date since the last call. A meter that is slower than
@@ -37,8 +39,10 @@ func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 		return i, false
 	}
 	i = slices.IndexFunc(z.known, func(known power.Zone) bool { return sameSeries(&known, r.Zone) })
-	replaced = i >= 0
+	replaced = i >= 0 && !z.awaited[i]
+	delete(z.awaited, i)
 	switch {
+	case i >= 0 && !replaced:
 	case !replaced:
 		i = len(z.known)
 		z.known = append(z.known, *r.Zone)

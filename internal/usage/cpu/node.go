@@ -5,6 +5,7 @@ package cpu
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -170,6 +171,20 @@ func BootTime(root string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	return time.Unix(int64(stat.BootTime), 0), nil
+}
+
+// SinceBoot returns the time since the machine booted, in hundredths of a second, time in suspend included.
+func SinceBoot(root string) (time.Duration, error) {
+	name := filepath.Join(root, "proc/uptime")
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	since, err := parseUptime(b)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return since, nil
 }
 
 func (n *nodeReader) path(name string) string { return filepath.Join(n.proc.Path(), name) }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"slices"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// State is what a Builder must know of an earlier one, of the same boot, to continue its totals.
+type State struct {
+	Engine attribution.State
+	// Kinds, Domains and Zones are what the engine's indices mean.
+	Kinds   []Kind
+	Domains []units.Domain
+	Zones   []power.Zone
+	Cgroups []cgroup.Past
+}
+
+// State sets s to the state of the Builder and its engine, in the memory that s has. Call it after Observe and before the ledger is
+// emitted.
+func (b *Builder) State(s *State) {
+	b.Engine.State(&s.Engine)
+	s.Kinds = append(s.Kinds[:0], b.Kinds...)
+	s.Domains = append(s.Domains[:0], b.named...)
+	s.Zones = append(s.Zones[:0], b.zones.known...)
+	s.Cgroups = s.Cgroups[:0]
+	if !b.Exact {
+		s.Cgroups = b.Cgroups.AppendPast(s.Cgroups)
+	}
+}
+
+// Restore continues the totals of a state. It must precede the first Observe, and changes s. The CPU times of node and domains, and the
+// totals of zones, go on where the state has them.
+//
+// ReadAt is when the last measurement of the state was made, by the clock of this process.
+func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
+	s.Engine.Renumber(func(i int) int {
+		if i >= len(s.Kinds) {
+			return attribution.NotAttributed
+		}
+		return slices.Index(b.Kinds, s.Kinds[i]) // NotAttributed is -1
+	}, func(i int) int {
+		if i >= len(s.Domains) {
+			return 0
+		}
+		return b.restoreDomain(s.Domains[i])
+	})
+	b.zones.restore(s.Zones)
+	b.Engine.Restore(&s.Engine)
+	b.Cgroups.Resume(s.Cgroups)
+	b.domains.restore(domains)
+	b.last = Measurement{ReadAt: readAt, Stamp: s.Engine.At, Node: node, Domains: domains}
+	b.begun, b.restored = true, true
+}
+
+// restoreDomain returns the index of a domain, that of the node where there is no such domain any more.
+func (b *Builder) restoreDomain(name units.Domain) int {
+	if name.IsGPU() || name == otherGPUs {
+		return b.gpu(name)
+	}
+	return max(slices.Index(b.named, name), 0)
+}
+
+func (d *domains) restore(last []cpu.Node) {
+	if d != nil {
+		d.last = slices.Clone(last)
+	}
+}
+
+// restore makes zones those of a state, by their numbers.
+func (z *zones) restore(known []power.Zone) {
+	z.known, z.read, z.awaited = slices.Clone(known), make([]time.Time, len(known)), map[int]bool{}
+	for i := range known {
+		z.awaited[i] = true
+	}
+}

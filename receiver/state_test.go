@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+const bootIDFile = "proc/sys/kernel/random/boot_id"
+
+// keptNode returns a node whose totals are kept.
+func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
+	s := &memoryStorage{stored: map[string][]byte{}}
+	n := newTestNode(t, append(edit, func(c *Config) { c.Storage = &storageID })...)
+	n.host.Files = map[string]string{bootIDFile: "first\n"}
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: docker(idA)}
+	n.extensions = map[component.ID]component.Component{storageID: s}
+	n.s.kernelClocks = n.kernelClocks
+	return n, s
+}
+
+func (n *testNode) kernelClocks() (boot, suspended time.Duration) { return 0, n.host.Suspended }
+
+// restart replaces the receiver on the host, as after a crash, and starts it. What the one before had is lost.
+func (n *testNode) restart(edit ...func(*Config)) {
+	n.t.Helper()
+	require.NoError(n.t, n.s.cpu.Close())
+	cfg := *n.s.cfg
+	for _, f := range edit {
+		f(&cfg)
+	}
+	set := receivertest.NewNopSettings(metadata.Type)
+	var core zapcore.Core
+	core, n.logs = observer.New(zap.DebugLevel)
+	set.Logger = zap.New(core)
+	next := n.s.next
+	var err error
+	n.s, err = newEnergyScraper(&cfg, set)
+	require.NoError(n.t, err)
+	n.s.now, n.s.next, n.s.kernelClocks = n.host.Now, next, n.kernelClocks
+	require.NoError(n.t, n.host.Render())
+	require.NoError(n.t, n.s.start(context.Background(), n))
+}
+
+// messages returns what was logged of totals.
+func (n *testNode) messages() (out []string) {
+	for _, e := range n.logs.All() {
+		switch e.Message {
+		case "Meter selected: energy is measured by powercap (RAPL)", "CPU time source selected":
+		default:
+			out = append(out, e.Message)
+		}
+	}
+	return out
+}
+
+// passWithout lets time pass without a receiver, in which the package uses energy.
+func (n *testNode) passWithout(d time.Duration, energy uint64, used map[int]int64) {
+	n.host.Run(d, used)
+	n.host.Zones["intel-rapl:0"].Energy += energy
+}
+
+func TestTotalsContinueAfterACrash(t *testing.T) {
+	n, _ := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	n.run(300*joule, map[int]int64{10: 250, 20: 250})
+	before, container := n.one("process.energy", pid(10)), n.one("container.energy", "container.id="+idA)
+	node := n.one("hw.energy")
+
+	n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 250}) // not collected any more
+	n.passWithout(55*time.Second, 1100*joule, map[int]int64{10: 2750, 20: 2500})
+	n.restart()
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"Totals continue"}, n.messages())
+	after := n.one("process.energy", pid(10))
+	assert.Equal(t, before.series, after.series, "the same attributes and start")
+	// All CPU time is claimed: 10 s at half load and 300 J, 60 s of which 5500 of 6000 ticks are busy and 1200 J.
+	assert.InDelta(t, before.value+1100*3000/5500+150, after.value, 1e-3)
+	assert.Equal(t, container.series, n.one("container.energy", "container.id="+idA).series)
+	assert.InDelta(t, container.value+1100*2500/5500, n.one("container.energy", "container.id="+idA).value, 1e-3)
+	assert.Equal(t, node.series, n.one("hw.energy").series)
+	assert.InDelta(t, 300+300+1200+300, n.one("hw.energy").value, 1e-6)
+	assert.InDelta(t, 300+300+1200+300, n.sum("system.energy", nil), 1e-6)
+}
+
+func TestWhatEndedWhileTheReceiverWasDownEndsWithItsLastTotal(t *testing.T) {
+	n, _ := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	before := n.one("process.energy", pid(10))
+	n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 500})
+	delete(n.host.Processes, 10)
+	n.restart()
+	n.run(300*joule, map[int]int64{20: 500})
+	final := n.one("process.energy", pid(10))
+	assert.Equal(t, before.series, final.series)
+	assert.InDelta(t, before.value, final.value, 1e-9)
+	assert.InDelta(t, 150, n.one("system.unattributed.energy").value, 1e-6, "nobody is known to have used the rest")
+	n.run(300*joule, map[int]int64{20: 500})
+	assert.Empty(t, n.points("process.energy", nil, pid(10)), "once more, and never again")
+}
+
+func TestTotalsOfAnotherBootAreNotUsed(t *testing.T) {
+	n, _ := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	n.host.Files[bootIDFile] = "second\n"
+	clear(n.finals)
+	n.passWithout(10*time.Second, 300*joule, nil)
+	n.restart()
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"State of another boot not used: totals start at 0"}, n.messages())
+	assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6)
+}
+
+func TestTotalsOfALaterTimeAreNotUsed(t *testing.T) {
+	n, s := keptNode(t)
+	n.start()
+	n.run(300*joule, nil)
+	uptime, files := n.host.Uptime, s.stored[totalsKey]
+	n.run(300*joule, nil)
+	later := s.stored[totalsKey]
+	require.NotEqual(t, files, later)
+	n.host.Uptime = uptime // a snapshot of the machine, on a disk that is no part of it
+	s.stored[totalsKey] = later
+	clear(n.finals)
+	n.restart()
+	n.run(300*joule, nil)
+	assert.Equal(t, []string{"State not used: totals start at 0"}, n.messages())
+	assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6)
+}
+
+func TestAStateThatIsDamagedOrOfAnotherVersionIsNotUsed(t *testing.T) {
+	n, s := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	good := s.stored[totalsKey]
+	flipped := append([]byte{}, good...)
+	flipped[len(good)/2] ^= 1
+	for name, c := range map[string]struct {
+		state []byte
+		err   error
+	}{
+		"a bit in the middle":   {flipped, errChecksum},
+		"the second half lost":  {good[:len(good)/2], errChecksum},
+		"nothing":               {[]byte{}, errChecksum},
+		"another version":       {sealed([]byte{stateVersion + 1}), errVersion},
+		"something else":        {sealed([]byte{stateVersion, 200, 200}), nil},
+		"a part of the content": {sealed(good[4 : len(good)-3]), nil},
+	} {
+		s.stored[totalsKey] = c.state
+		clear(n.finals)
+		n.restart()
+		n.run(300*joule, map[int]int64{10: 500})
+		assert.Equal(t, []string{"State not used: totals start at 0"}, n.messages(), name)
+		assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6, name)
+		if c.err != nil {
+			logged := n.logs.FilterMessage("State not used: totals start at 0").All()
+			assert.Equal(t, c.err.Error(), logged[0].ContextMap()["error"], name)
+		}
+	}
+}
+
+// sealed returns a content with its checksum.
+func sealed(content []byte) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(content)), content...)
+}
+
+func TestOtherSettingsStartTotalsAtTheStateAndLoseNothing(t *testing.T) {
+	n, _ := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	stamp := n.one("hw.energy").at
+	n.passWithout(20*time.Second, 600*joule, map[int]int64{10: 1000})
+	clear(n.finals)
+	n.restart(func(c *Config) { c.Attribution.Idle = IdleUsed })
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"Totals start at 0 because the settings have changed. The energy since the last collection is in them"}, n.messages())
+	assert.InDelta(t, 900, n.one("hw.energy").value, 1e-6)
+	assert.True(t, stamp.Equal(n.one("hw.energy").start))
+	assert.InDelta(t, 450, n.one("process.energy", pid(10), "energy.state=active").value, 1e-3)
+	assert.InDelta(t, 900, n.sum("system.energy", nil), 1e-6)
+}
+
+func TestSettingsThatTotalsDoNotDependOnMayChange(t *testing.T) {
+	n, _ := keptNode(t)
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	n.restart(func(c *Config) {
+		c.Processes.Max, c.CollectionInterval, c.Attribution.StateFile = 100, time.Minute, "/nowhere/learned"
+	})
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
+}
+
+func TestTheWallClockMayStepWhileTheReceiverIsDown(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, time.Hour} {
+		n, _ := keptNode(t)
+		n.start()
+		n.run(300*joule, map[int]int64{10: 500})
+		before := n.one("process.energy", pid(10))
+		n.host.ClockStep += step
+		n.host.Booted = n.host.Booted.Add(step) // as the kernel tells it
+		n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 500})
+		n.restart()
+		n.run(300*joule, map[int]int64{10: 500})
+		after := n.one("process.energy", pid(10))
+		assert.Equal(t, before.series, after.series, "the creation time of a process, too")
+		assert.True(t, after.at.After(before.at))
+		assert.InDelta(t, 900, n.one("hw.energy").value, 1e-6)
+	}
+}
+
+// In a night asleep a counter restarts, and what it shows then is not what it counted since.
+func TestTheTimeAsleepIsNoTimeForACounter(t *testing.T) {
+	n, _ := keptNode(t)
+	n.start()
+	n.run(300*joule, nil)
+	n.host.Zones["intel-rapl:0"].Energy = 200_000 * joule // which takes minutes at the highest power of a package
+	n.host.Uptime += 8 * time.Hour
+	n.host.Suspended += 8 * time.Hour
+	n.passWithout(time.Second, 0, nil)
+	n.restart()
+	n.run(300*joule, nil)
+	assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)
+	assert.Contains(t, n.messages(), "Energy of the time without a receiver not all known")
+}
+
+func TestPhasesContinue(t *testing.T) {
+	n, socket := newPhasesNode(t, func(c *Config) { c.Storage = &storageID })
+	n.host.Files = map[string]string{bootIDFile: "first\n"}
+	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
+	n.start()
+	send(t, socket, "begin load")
+	n.run(300*joule, map[int]int64{10: 500})
+	active, idle := n.phaseEnergy("load")
+	require.InDelta(t, 150, active, 1e-6)
+	n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 500})
+	n.s.phases.close()
+	n.restart()
+	n.run(300*joule, map[int]int64{10: 500})
+	again, idleAgain := n.phaseEnergy("load")
+	assert.InDelta(t, active, again, 1e-6)
+	assert.InDelta(t, idle, idleAgain, 1e-6)
+	none, _ := n.phaseEnergy("none")
+	assert.InDelta(t, 300, none, 1e-6, "the time without a receiver is outside of phases")
+	n.s.phases.close()
+}
+
+func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
+	n, s := keptNode(t)
+	broken := &brokenStorage{memoryStorage: s, open: func() error { return nil }, get: func() error { return nil }}
+	var fails error
+	broken.set = func() error { return fails }
+	n.extensions[storageID] = broken
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	require.NotEmpty(t, s.stored[totalsKey])
+	fails = errors.New("no space left on device")
+	n.run(300*joule, map[int]int64{10: 500})
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"Degraded storage"}, n.logged())
+	assert.Empty(t, s.stored[totalsKey], "totals since are above those")
+	fails = nil
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
+	assert.NotEmpty(t, s.stored[totalsKey])
+	assert.InDelta(t, 1200, n.one("hw.energy").value, 1e-6)
+}
+
+func TestWithoutABootIDNothingIsKept(t *testing.T) {
+	n, s := keptNode(t)
+	n.host.Files = nil
+	n.start()
+	n.run(300*joule, nil)
+	assert.Equal(t, []string{"Degraded storage"}, n.logged())
+	assert.Empty(t, s.stored)
+}
+
+func TestZonesOfTheStateThatAreGoneEnd(t *testing.T) {
+	n, _ := keptNode(t, func(c *Config) { c.Zones = []power.Kind{power.Package, power.DRAM} })
+	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
+	n.start()
+	n.run(300*joule, map[int]int64{10: 500})
+	require.Len(t, n.points("hw.energy", nil), 2)
+	delete(n.host.Zones, "intel-rapl:0:0")
+	n.restart()
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.InDelta(t, 600, n.one("hw.energy", "hw.type=cpu").value, 1e-6)
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.Len(t, n.points("hw.energy", nil), 1)
+}
+
+// lastNode returns a node whose receiver hands its last collection to the returned sink.
+func lastNode(t *testing.T, answer error, edit ...func(*Config)) (*testNode, *consumertest.MetricsSink) {
+	n, _ := keptNode(t, edit...)
+	sink := new(consumertest.MetricsSink)
+	next, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
+		return errors.Join(answer, sink.ConsumeMetrics(ctx, md))
+	})
+	require.NoError(t, err)
+	n.s.next = nextConsumer{next, n.s.delivered}
+	require.NoError(t, n.host.Render())
+	return n, sink
+}
+
+func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
+	for name, edit := range map[string]func(*Config){
+		"with storage":    func(*Config) {},
+		"without storage": func(c *Config) { c.Storage = nil },
+		"with windows":    func(c *Config) { c.SamplingInterval = time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, sink := lastNode(t, nil, edit)
+			require.NoError(t, n.s.start(t.Context(), n))
+			n.run(300*joule, map[int]int64{10: 500})
+			n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 100})
+			require.NoError(t, n.host.Render())
+			require.NoError(t, n.s.shutdown(t.Context()))
+			require.Len(t, sink.AllMetrics(), 1)
+			n.md = sink.AllMetrics()[0]
+			assert.InDelta(t, 400, n.one("hw.energy").value, 1e-6)
+			n.balance()
+		})
+	}
+}
+
+func TestALastCollectionThatIsRefusedIsInTheState(t *testing.T) {
+	n, _ := lastNode(t, errors.New("the backend is away"))
+	require.NoError(t, n.s.start(t.Context(), n))
+	n.run(300*joule, map[int]int64{10: 500})
+	n.passWithout(5*time.Second, 100*joule, map[int]int64{10: 100})
+	require.NoError(t, n.host.Render())
+	require.NoError(t, n.s.shutdown(t.Context()))
+	assert.Contains(t, n.messages(), "Last collection refused")
+	n.restart()
+	n.run(300*joule, map[int]int64{10: 500})
+	assert.InDelta(t, 700, n.one("hw.energy").value, 1e-6)
+	n.s.next = nil
+	require.NoError(t, n.s.shutdown(t.Context()))
+}
+
+func TestAConsumerThatHangsEndsTheShutdownInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := keptNode(t)
+		release := make(chan struct{})
+		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { <-release; return nil })
+		require.NoError(t, err)
+		n.s.next = nextConsumer{next, n.s.delivered}
+		require.NoError(t, n.host.Render())
+		require.NoError(t, n.s.start(t.Context(), n))
+		n.run(300*joule, nil)
+		began := time.Now()
+		require.NoError(t, n.s.shutdown(t.Context()))
+		assert.Equal(t, lastTimeout, time.Since(began))
+		close(release)
+		synctest.Wait()
+	})
+}
+
+func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
+	n, sink := lastNode(t, nil)
+	require.NoError(t, n.s.start(t.Context(), n))
+	require.NoError(t, os.Remove(filepath.Join(n.host.Root(), "proc/stat")))
+	require.NoError(t, n.s.shutdown(t.Context()))
+	assert.Empty(t, sink.AllMetrics())
+
+	failed, sink := lastNode(t, nil, func(c *Config) {
+		c.Storage = nil
+		c.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
+	})
+	require.Error(t, failed.s.start(t.Context(), failed))
+	require.NoError(t, failed.s.shutdown(t.Context()))
+	assert.Empty(t, sink.AllMetrics())
+}
