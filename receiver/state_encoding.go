@@ -166,13 +166,8 @@ func (k *keptTotals) packMeters(p *pack.Packer, past *power.Past) {
 	pack.Uint(p, &past.Sample.Busy)
 	pack.Uint(p, &past.Sample.Total)
 	pack.Slice(p, &past.Zones, func(p *pack.Packer, z *power.PastZone) {
+		packZone(p, &z.Zone)
 		pack.String(p, &z.Meter)
-		pack.String(p, &z.ID)
-		pack.String(p, &z.Name)
-		pack.String(p, &z.Kind)
-		pack.String(p, &z.Parent)
-		pack.String(p, &z.Source)
-		pack.String(p, &z.Domain)
 		before(&z.At)
 		known := !z.Raw.IsZero()
 		if p.Bools(&known); !known {
@@ -184,6 +179,8 @@ func (k *keptTotals) packMeters(p *pack.Packer, past *power.Past) {
 		before(&z.Raw.At)
 		pack.String(p, &z.Raw.Epoch)
 	})
+	p.Bools(&past.Other.Known)
+	pack.Int(p, &past.Other.Balance)
 }
 
 func packCPU(p *pack.Packer, past *cpu.Past) {

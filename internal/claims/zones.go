@@ -15,7 +15,8 @@ type zones struct {
 	known []power.Zone // by number
 	read  []time.Time  // when the total was last brought up to date, by number
 	index map[*power.Zone]int
-	// awaited are those of a state that no meter has listed yet: their series go on with the totals of the meter that does.
+	// awaited are those of a state that have no good reading yet: their series go on with the totals of the meter that reads them
+	// first.
 	awaited map[int]bool
 }
 
@@ -36,11 +37,16 @@ func (z *zones) isNew(zone int, r *power.Reading) bool {
 // until its first good reading.
 func (z *zones) number(r *power.Reading) (i int, replaced bool) {
 	if i, ok := z.index[r.Zone]; ok {
+		if r.Err == nil {
+			delete(z.awaited, i)
+		}
 		return i, false
 	}
 	i = slices.IndexFunc(z.known, func(known power.Zone) bool { return sameSeries(&known, r.Zone) })
 	replaced = i >= 0 && !z.awaited[i]
-	delete(z.awaited, i)
+	if r.Err == nil {
+		delete(z.awaited, i)
+	}
 	switch {
 	case i >= 0 && !replaced:
 	case !replaced:

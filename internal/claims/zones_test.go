@@ -35,3 +35,25 @@ func TestTheFirstReadingOfAnotherZoneIsNew(t *testing.T) {
 		assert.Equal(t, step.new, z.isNew(zone, &step.reading), "reading %d", i)
 	}
 }
+
+// Until a zone of a state is read, its meter may list it with an error, and with another pointer than later.
+func TestAZoneOfAStateGoesOnWithItsFirstGoodReading(t *testing.T) {
+	var z zones
+	before, awaited, found, other := power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}, power.Zone{ID: "a"}
+	z.restore([]power.Zone{before})
+	at := time.Now()
+	for i, step := range []struct {
+		reading       power.Reading
+		replaced, new bool
+	}{
+		{power.Reading{Zone: &awaited, Err: errors.New("not yet")}, false, false},
+		{power.Reading{Zone: &found, Err: errors.New("not yet")}, false, false},
+		{power.Reading{Zone: &found, At: at}, false, true},
+		{power.Reading{Zone: &other, At: at}, true, true},
+	} {
+		zone, replaced := z.number(&step.reading)
+		assert.Zero(t, zone)
+		assert.Equal(t, step.replaced, replaced, "reading %d", i)
+		assert.Equal(t, step.new, z.isNew(zone, &step.reading), "reading %d", i)
+	}
+}
