@@ -94,7 +94,7 @@ type Builder struct {
 	begun bool
 	// restored reports whether the next interval is the time since a state.
 	restored bool
-	scan      uint64 // the last one that was observed
+	scan     uint64 // the last one that was observed
 }
 
 // NewBuilder returns a Builder. It reads nothing yet.
