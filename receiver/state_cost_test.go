@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/allocs"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// fullNode returns a node whose totals are kept, with 500 processes in 100 containers, all of which have series.
+func fullNode(t *testing.T) *testNode {
+	n := newTestNode(t, func(c *Config) { c.Storage = &storageID })
+	n.host.Files = map[string]string{bootIDFile: "0d6f8e5e-0b4e-4d0c-9d0e-6f1f6f2b7d11\n"}
+	used := map[int]int64{}
+	for i := range 500 {
+		id := fmt.Sprintf("%064x", i%100)
+		n.host.Processes[1000+i] = &hostsim.Process{Parent: 1, Comm: "server", Exe: "/usr/local/bin/server", Cgroup: docker(id)}
+		used[1000+i] = 2
+	}
+	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
+	n.start()
+	n.host.CPUs = 2
+	n.run(300*joule, used)
+	n.run(300*joule, used)
+	return n
+}
+
+func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
+	n := fullNode(t)
+	require.Len(t, n.points("process.energy", nil), 502)
+	last := n.s.ledger.Last()
+	require.NoError(t, n.s.noteTotals(last))
+	state := n.s.totals.kept.encode(nil)
+	assert.Less(t, len(state), 160_000)
+	buffer := state
+	encode := func() {
+		require.NoError(t, n.s.noteTotals(last))
+		buffer = n.s.totals.kept.encode(buffer[:0])
+	}
+	assert.LessOrEqual(t, allocs.Count(20, encode), uint64(20*30), "none for each process")
+	if !testing.Verbose() {
+		return
+	}
+	t.Logf("%d bytes; taking and encoding them: %v", len(state), testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			encode()
+		}
+	}))
+	t.Logf("decoding them: %v", testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var k keptTotals
+			require.NoError(b, k.decode(state, n.s.totals.boot, time.Now(), n.s.totals.kept.clocks))
+		}
+	}))
+}
