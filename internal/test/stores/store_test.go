@@ -141,7 +141,7 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 	}
 	require.NoError(t, b.settle())
 	t.Logf("sent in %v", time.Since(began).Round(time.Second))
-	for _, q := range Queries {
+	for _, q := range slices.Concat(Queries, Recipes, ruleQueries(t)) {
 		text := q.In(s.language)
 		if text == "" {
 			continue
@@ -157,7 +157,25 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 			assert.LessOrEqual(t, r.worst, q.Within, "%s: %v", q.Name, r)
 		}
 	}
+	if s.language == PromQL {
+		logSeries(t, b, h.truth.End)
+	}
 	return table
+}
+
+// logSeries prints how many series of each name a database has of the hour and of its end.
+func logSeries(t *testing.T, b backend, end time.Time) {
+	t.Helper()
+	for what, query := range map[string]string{
+		"in the hour": `count by (__name__) (last_over_time({__name__=~".+"}[1h]))`,
+		"at its end":  `count by (__name__) (last_over_time({__name__=~".+"}[15s]))`,
+	} {
+		rows, err := b.query(query, end)
+		require.NoError(t, err)
+		for _, r := range rows {
+			t.Logf("series %s: %s %.0f", what, r.labels["__name__"], r.value)
+		}
+	}
 }
 
 // result compares answers with the truth.

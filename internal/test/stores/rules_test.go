@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package stores
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// ruleQueries are the shipped recording rules of five minutes, asked when a database would evaluate them.
+func ruleQueries(t *testing.T) (queries []Query) {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/prometheus/rules.yaml")
+	require.NoError(t, err)
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Record, Expr string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	exprs := map[string]string{}
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			exprs[rule.Record] = rule.Expr
+		}
+	}
+	for _, r := range []struct {
+		record, metric, attribute string
+		within                    float64
+	}{
+		{"node:energy_joules:increase5m", "system.energy", "host.name", 0.02},
+		{"namespace:energy_joules:increase5m", "k8s.pod.energy", "k8s.namespace.name", 0.02},
+		{"pod:energy_joules:increase5m", "k8s.pod.energy", "k8s.pod.uid", 0}, // short ones may be extrapolated across a restart
+	} {
+		require.Contains(t, exprs, r.record)
+		queries = append(queries, Query{
+			Name: r.record, Text: map[Language]string{PromQL: exprs[r.record]}, By: r.attribute,
+			Truth: during(r.metric, r.attribute, 5*time.Minute), Every: 5 * time.Minute, Within: r.within, Least: 1,
+		})
+	}
+	return queries
+}
+
+// A query on the page is one that a test asks: of the stores, or of promtool.
+func TestQueriesOfThePageAreTested(t *testing.T) {
+	flat := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	page, err := os.ReadFile("../../../docs/queries.md")
+	require.NoError(t, err)
+	promtool, err := os.ReadFile("../../../deploy/prometheus/rules_test.yaml")
+	require.NoError(t, err)
+	tested := map[string]bool{}
+	for _, q := range Recipes {
+		for _, text := range q.Text {
+			tested[flat(text)] = true
+			require.Contains(t, flat(string(page)), flat(text), "%s is on the page", q.Name)
+		}
+	}
+	for _, block := range strings.Split(string(page), "```")[1:] {
+		language, text, _ := strings.Cut(block, "\n")
+		if language != "promql" {
+			continue
+		}
+		require.Truef(t, tested[flat(text)] || strings.Contains(flat(string(promtool)), flat(text)), "no test asks:\n%s", text)
+	}
+}
