@@ -46,7 +46,7 @@ func TestTheFactorysReceiverLeavesNothingOpen(t *testing.T) {
 				time.Sleep(35 * time.Second) // of the clock of the synctest bubble
 				assert.Greater(t, descriptors(t), before, "the receiver is running")
 				require.NoError(t, r.Shutdown(t.Context()))
-				assert.Len(t, sink.AllMetrics(), 4, "at the start and at every interval")
+				assert.Len(t, sink.AllMetrics(), 5, "at the start, at every interval and at the shutdown")
 			})
 			assert.LessOrEqual(t, descriptors(t), before)
 		})
