@@ -141,9 +141,10 @@ attack: build ## attack the collector with hostile processes, forged cgroups and
 
 STORES   ?= all
 VARIANTS ?= three restarts
+PROGRAMS ?=
 
 stores: build ## send an hour of churn into each database that is there, and print what it answers (STORES=Prometheus)
-	@internal/test/stores/build.sh
+	@internal/test/stores/build.sh $(PROGRAMS)
 	go test ./internal/test/stores -run '^TestStores$$' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
 
 screenshots: ## draw the screen of energy top again (docs/top.svg), and the screens that tests compare

@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # Builds the databases that the test of stores sends to, once, into build/integration. What cannot be built is left out: the test
-# says so.
+# says so. With arguments it builds only those programs: prometheus, otelcol-stores, ...
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
 cache=$PWD/build/integration
 export CGO_ENABLED=0
+only=" $* "
+
+# wanted NAME reports whether a program is to be built
+wanted() { [ "$only" = "  " ] || [[ "$only" == *" $1 "* ]]; }
 
 # builds DIRECTORY MODULE FLAGS... PACKAGES: programs from a module whose go.mod is in a directory, unless they are there from the
 # same go.sum
 builds() {
 	local from=$1 name=$2
 	shift 2
+	wanted "$name" || return 0
 	mkdir -p "$cache/$name"
 	if cmp -s "$from/go.sum" "$cache/$name/go.sum"; then
 		return
@@ -29,7 +34,7 @@ builds internal/test/integration/prometheus prometheus -tags=remove_all_sd,netgo
 
 # The collector that writes remotely
 name=otelcol-stores
-if ! cmp -s internal/test/stores/otelcol.yaml "$cache/$name/otelcol.yaml"; then
+if wanted "$name" && ! cmp -s internal/test/stores/otelcol.yaml "$cache/$name/otelcol.yaml"; then
 	echo "Building $name; the first time, this takes some minutes"
 	if timeout 600 go tool -modfile=internal/tools/go.mod builder --config internal/test/stores/otelcol.yaml >"$cache/$name.log" 2>&1; then
 		cp internal/test/stores/otelcol.yaml "$cache/$name/"

@@ -3,7 +3,7 @@
 package stores
 
 import (
-	"fmt"
+	"strings"
 	"time"
 )
 
@@ -183,14 +183,14 @@ var Queries = []Query{
 	},
 }
 
-// used returns what counters increased by within a window that ends now, in words that PromQL and MetricsQL have in common: the last
-// value less that before the window, which is 0 for what was born in it. It loses and invents nothing, and adds up from window to
-// window. A counter that began again in the window is extrapolated, as increase does it, or is its last value if it has no other.
-//
-// A collector may have been away for an hour before the window.
+// used returns what counters increased by within a window that ends now, as the rules of deploy/prometheus have it, in words that PromQL
+// and MetricsQL have in common. It extrapolates only what began again in the window, and adds up from window to window.
 func used(counters, window string) string {
-	return fmt.Sprintf("((last_over_time(%[1]s[%[2]s]) - (last_over_time(%[1]s[1h] offset %[2]s) or 0 * last_over_time(%[1]s[%[2]s])) >= 0)"+
-		" unless resets(%[1]s[%[2]s]) > 0 or increase(%[1]s[%[2]s]) or last_over_time(%[1]s[%[2]s]))", counters, window)
+	return strings.NewReplacer("X", counters, "W", window).Replace(
+		"(increase(X[W]) and resets(X[W]) > 0" +
+			" or last_over_time(X[W]) - last_over_time(X[1h] offset W) >= 0" +
+			" or last_over_time(X[W]) and on (host_name) last_over_time(system_energy_joules_total[1h] offset W)" +
+			" or last_over_time(X[W]) - min_over_time(X[W]))")
 }
 
 // beganAgain is which values of an attribute have a series that began again at 0.
