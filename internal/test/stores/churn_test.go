@@ -68,6 +68,7 @@ func newChurn(root string, seed uint64, now time.Time) (*churn, error) {
 		random:  rand.New(rand.NewPCG(seed, 16)),
 	}
 	c.machine.Host.Booted = now.Add(-c.machine.Now())
+	c.machine.Host.Files["proc/sys/kernel/random/boot_id"] = "0c1f6a52-6f0b-4a80-9d3e-6ad1b7a0f7c1\n"
 	for range staying {
 		if err := c.container(c.newPod(), math.MaxInt64); err != nil {
 			return nil, err

@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
@@ -136,7 +137,7 @@ func (s *simulation) live(after string, until time.Time, end string) {
 	}
 	require.NoError(s.t, cfg.Validate())
 	set := receivertest.NewNopSettings(energyreceiver.NewFactory().Type())
-	set.Logger = zap.NewNop()
+	set.Logger = zaptest.NewLogger(s.t, zaptest.Level(zap.WarnLevel))
 	next, err := consumer.NewMetrics(s.take)
 	require.NoError(s.t, err)
 	r, err := energyreceiver.NewFactory().CreateMetrics(s.t.Context(), set, cfg, next)
@@ -294,6 +295,25 @@ func TestTheHourIsWhatTheMachineUsed(t *testing.T) {
 	active := sum("process.energy") + sum("system.unattributed.energy")
 	for _, s := range h.truth.Match("system.energy", map[string]string{"energy.zone": "package", "energy.state": "active"}) {
 		assert.InDelta(t, s.Increase(from, to), active, 1e-5)
+	}
+}
+
+// Restarts with storage lose nothing of the node's energy, and without storage what was used meanwhile.
+func TestRestartsWithStorageLoseNothing(t *testing.T) {
+	for _, stored := range []bool{true, false} {
+		h := simulateHour(t, variant{seed: 1, length: 4 * time.Minute, stored: stored, interruptions: []interruption{
+			{clean, 63 * time.Second, 15 * time.Second}, {crash, 118 * time.Second, 15 * time.Second}, {changed, 174 * time.Second, 15 * time.Second},
+		}})
+		joules := 0.0
+		for _, s := range h.truth.Match("system.energy", map[string]string{"energy.zone": "package"}) {
+			joules += s.Increase(h.truth.Begin, h.truth.End)
+		}
+		counted := h.truth.Meter("package", h.truth.Begin, h.truth.End)
+		if stored {
+			assert.InDelta(t, counted, joules, 1e-4)
+		} else {
+			assert.InDelta(t, 195./240, joules/counted, 0.1, "three times 15 s, and up to a collection before two of them")
+		}
 	}
 }
 

@@ -93,9 +93,9 @@ var Queries = []Query{
 		Within:   0.005,
 	},
 	{
-		Name:     "processes, Σ by the minute",
-		Question: "How many of them did all processes, added up of each minute?",
-		Text:     map[Language]string{PromQL: "sum_over_time(sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "1m") + ")[1h:1m])"},
+		Name:     "processes, Σ of five minutes each",
+		Question: "How many of them did all processes, added up of five minutes each?",
+		Text:     map[Language]string{PromQL: "sum_over_time(sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "5m") + ")[1h:5m])"},
 		Truth:    each("process.energy", "", time.Hour),
 		Within:   0.005,
 	},

@@ -132,7 +132,7 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	h.endAt(time.Now().Add(-time.Minute).Truncate(time.Minute))
+	h.endAt(time.Now().Add(-time.Minute).Truncate(5 * time.Minute))
 	began := time.Now()
 	for _, c := range h.collections {
 		md, err := h.metrics(c)
