@@ -70,10 +70,12 @@ builds_mimir() {
 		GOFLAGS=-mod=mod timeout 1800 nice go build -tags netgo,stringlabels -trimpath -ldflags='-s -w' -o ../mimir github.com/grafana/mimir/cmd/mimir
 	) && echo "$version" >"$cache/$name/version" || echo "could not build Mimir"
 }
-builds_mimir
+if wanted mimir; then
+	builds_mimir
+fi
 
 # the VictoriaMetrics of Debian 12, unpacked only, as its package would start it
-if ! [ -e "$cache/victoriametrics-1.79/usr/bin/victoria-metrics" ] && command -v apt-get >/dev/null; then
+if wanted victoriametrics-1.79 && ! [ -e "$cache/victoriametrics-1.79/usr/bin/victoria-metrics" ] && command -v apt-get >/dev/null; then
 	mkdir -p "$cache/victoriametrics-1.79"
 	(
 		cd "$cache/victoriametrics-1.79"
@@ -85,7 +87,7 @@ if ! [ -e "$cache/victoriametrics-1.79/usr/bin/victoria-metrics" ] && command -v
 fi
 
 # the engine of ClickHouse, as a library of Node.js
-if ! cmp -s internal/test/stores/clickhouse/package-lock.json "$cache/clickhouse/package-lock.json" && command -v npm >/dev/null; then
+if wanted clickhouse && ! cmp -s internal/test/stores/clickhouse/package-lock.json "$cache/clickhouse/package-lock.json" && command -v npm >/dev/null; then
 	mkdir -p "$cache/clickhouse"
 	cp internal/test/stores/clickhouse/package.json "$cache/clickhouse/"
 	echo "Installing chdb, 550 MB"
