@@ -165,21 +165,21 @@ var Queries = []Query{
 		Question: "How many watts do all processes draw?",
 		Text:     map[Language]string{PromQL: `sum(rate(process_energy_joules_total{energy_zone="package"}[5m]))`},
 		Truth:    watts("process.energy", "", 5*time.Minute),
-		Every:    5 * time.Minute,
+		Every:    15 * time.Minute,
 	},
 	{
 		Name:     "processes, Σ rate, anchored",
 		Question: "How many watts do all processes draw?",
 		Text:     map[Language]string{Extended: `sum(rate(process_energy_joules_total{energy_zone="package"}[5m] anchored))`},
 		Truth:    watts("process.energy", "", 5*time.Minute),
-		Every:    5 * time.Minute,
+		Every:    15 * time.Minute,
 	},
 	{
 		Name:     "processes, Σ of last less first, as power",
 		Question: "How many watts do all processes draw, without extrapolation?",
 		Text:     map[Language]string{PromQL: "sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "5m") + ") / 300"},
 		Truth:    watts("process.energy", "", 5*time.Minute),
-		Every:    5 * time.Minute,
+		Every:    15 * time.Minute,
 	},
 }
 

@@ -52,7 +52,7 @@ var errLacks = errors.New("lacks")
 // storesTable are all stores, in the order of the table.
 var storesTable = []store{
 	{"Prometheus 3.15, OTLP", PromQL, openPrometheus()},
-	{"Prometheus 3.15 with zeros and anchors, OTLP", Extended, openPrometheus("created-timestamp-zero-ingestion", "promql-extended-range-selectors")},
+	{"Prometheus 3.15 with range selectors, OTLP", Extended, openPrometheus("promql-extended-range-selectors")},
 	{"Prometheus 3.15 with start timestamps, OTLP", PromQL, openPrometheus("st-storage", "use-start-timestamps")},
 	{"Prometheus 3.15, scraped", PromQL, openScraped},
 	{"Prometheus 3.15, remote write", PromQL, openPrometheusRemoteWrite},
