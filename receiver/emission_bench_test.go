@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkEmission measures the emission of processes in one zone: built directly, as internal/emit does, and with the
-// generated MetricsBuilder. parts is the division of the result into requests of bounded size.
+// generated MetricsBuilder. new has all series begin, with their zero points. parts is the division of the result into requests of bounded size.
 func BenchmarkEmission(b *testing.B) {
 	cfg := createDefaultConfig().(*Config)
 	for _, n := range []int{500, 10_000} {
@@ -40,6 +40,23 @@ func BenchmarkEmission(b *testing.B) {
 			MetricsBuilderConfig: cfg.MetricsBuilderConfig, Kinds: []emit.Kind{{Zone: power.Package, Source: power.Measured}},
 		})
 		zones := []power.Zone{{ID: "intel-rapl:0", Name: "package-0", Kind: power.Package, Source: power.Measured}}
+		withZeros := emit.New(emit.Config{
+			MetricsBuilderConfig: cfg.MetricsBuilderConfig, Kinds: []emit.Kind{{Zone: power.Package, Source: power.Measured}}, ZeroPoints: true,
+		})
+		b.Run(fmt.Sprint(n, "/new"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				withZeros.Emit(engine.Ledger(), zones, nil, time.Unix(11, 0))
+			}
+		})
+		engine.Emitted()
+		engine.Acknowledged()
+		b.Run(fmt.Sprint(n, "/settled"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				withZeros.Emit(engine.Ledger(), zones, nil, time.Unix(11, 0))
+			}
+		})
 		b.Run(fmt.Sprint(n, "/direct"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
