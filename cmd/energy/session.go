@@ -41,7 +41,7 @@ func runScreen(ctx context.Context, o options, t *screen.Terminal, open opener) 
 	s := &session{options: o, open: open, changes: make(chan func(top.Model) top.Model), model: top.New(opening(&o))}
 	ended := make(chan error, 1)
 	go func() { ended <- s.guard(ctx) }()
-	if err, over := s.loop(ctx, t, ended); over {
+	if over, err := s.loop(ctx, t, ended); over {
 		return err
 	}
 	t.Close() // what was on the terminal is back while the source is closed
@@ -60,8 +60,8 @@ func opening(o *options) string {
 	return "Looking for a collector at " + o.endpoint
 }
 
-// loop draws and takes keys. It returns when a key or ctx ends the session, or with the result of the reader where that ended.
-func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan error) (err error, over bool) { //nolint:revive,staticcheck // the error is of another goroutine
+// loop draws and takes keys. It returns when a key or ctx ends the session, or, as over, with the result of the reader that ended.
+func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan error) (over bool, err error) {
 	for {
 		var grid *screen.Grid
 		grid, s.model = s.model.Draw(t.Size())
@@ -69,15 +69,15 @@ func (s *session) loop(ctx context.Context, t *screen.Terminal, ended <-chan err
 		select {
 		case e := <-t.Events():
 			if s.handle(t, e) {
-				return nil, false
+				return false, nil
 			}
 		case change := <-s.changes:
 			s.model = change(s.model)
 		case err := <-ended:
 			t.Close()
-			return s.result(err), true
+			return true, s.result(err)
 		case <-ctx.Done():
-			return nil, false
+			return false, nil
 		}
 	}
 }

@@ -428,7 +428,7 @@ func TestThePictureIsCurrent(t *testing.T) {
 	got := g.SVG("energy top: what each zone of a node draws, and below it the processes that use the most, with user, power, energy and container")
 	const file = "../../../../docs/top.svg"
 	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644)) //nolint:gosec // a page
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
