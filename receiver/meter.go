@@ -167,7 +167,7 @@ func (m *meters) logResumptions() {
 				m.tallies.miss(&r)
 			}
 		}
-		m.logger.Warn("Energy not complete since the receiver was started again", zap.Strings("zones", zones),
+		m.logger.Warn("Energy of the time without a receiver not all known", zap.Strings("zones", zones),
 			zap.Duration("elapsed", resumptions[i].Elapsed), zap.Error(reason))
 	}
 }

@@ -322,7 +322,6 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	s.conditions.check("node CPU time", err)
 	s.phases.readNode(now, node, err == nil)
 	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
-	s.logResumptions()
 	if changed && s.ledger != nil {
 		s.keepLearned()
 		s.restoreLearned(readings)

@@ -135,15 +135,6 @@ func renumbered(energy []emit.PhaseEnergy, before, now []claims.Kind) []emit.Pha
 	return out
 }
 
-// logResumptions reports the zones whose energy of the time without a receiver is not all known.
-func (s *energyScraper) logResumptions() {
-	for _, r := range s.meters.set.Resumptions() {
-		if r.Err != nil {
-			s.set.Logger.Warn("Energy of the time without a receiver not all known", zap.String("zone", r.Zone.ID), zap.Error(r.Err))
-		}
-	}
-}
-
 // keepTotals stores the state of the ledger after a measurement that ends a collection, nil if there was none. It must be called before
 // the ledger is emitted.
 func (s *energyScraper) keepTotals(ctx context.Context, m *claims.Measurement) {
