@@ -53,12 +53,11 @@ type scraped struct {
 	relay
 	exporter string // the address of the page
 
-	mu      sync.Mutex
-	page    []byte
-	fresh   bool          // the page was not scraped yet
-	taken   chan struct{} // a scrape got a fresh page
-	due     time.Time     // of the next scrape
-	trouble error
+	mu    sync.Mutex
+	page  []byte
+	fresh bool          // the page was not scraped yet
+	taken chan struct{} // a scrape got a fresh page
+	due   time.Time     // of the next scrape
 }
 
 const scrapeInterval = 15 * time.Second
@@ -71,7 +70,7 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 	page := freeEndpoint(t)
 	s := &scraped{exporter: "http://" + page + "/metrics", taken: make(chan struct{}, 1)}
 	s.relay, err = openRelay(t, dir, collector, "prometheus", fmt.Sprintf(
-		"{endpoint: %q, send_timestamps: true, metric_expiration: 3s, resource_to_telemetry_conversion: {enabled: true}}", page))
+		"{endpoint: %q, send_timestamps: true, metric_expiration: 10s, resource_to_telemetry_conversion: {enabled: true}}", page))
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +91,7 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 	}
 	config := filepath.Join(dir, "scrape.yaml")
 	changed := strings.NewReplacer("127.0.0.1:8889", shown, "scrape_interval: 15s", "scrape_interval: 500ms\n    scrape_timeout: 500ms").Replace(string(text))
+	changed += "storage: {tsdb: {out_of_order_time_window: 3h}}\n" // a scrape that fails marks all series as stale, at a time after the hour
 	require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
 	s.prometheus, err = startPrometheus(t, dir, config)
 	return s, err

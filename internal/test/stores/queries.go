@@ -214,7 +214,7 @@ func meter(kind string, window time.Duration) func(*Truth, time.Time) map[string
 }
 
 // each is the energy of the series of a metric in a window, of the zone package, by the value of an attribute.
-func each(metric, attribute string, window time.Duration) func(*Truth, time.Time) map[string]float64 {
+func each(metric, attribute string, window time.Duration) func(*Truth, time.Time) map[string]float64 { //nolint:unparam // each query states its window
 	return func(t *Truth, at time.Time) map[string]float64 { return t.By(metric, attribute, at.Add(-window), at) }
 }
 
