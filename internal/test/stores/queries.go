@@ -35,6 +35,8 @@ type Query struct {
 	// Within is the largest relative difference of a row. 0 states that there is no bound: the query is in the table to show
 	// what it gives.
 	Within float64
+	// WithinIn is the same in languages in which it is another one.
+	WithinIn map[Language]float64
 	// Least is the truth below which a row is not compared, in joules or watts.
 	Least float64
 	// Except, if it is set, is which values of By are not compared.
@@ -49,6 +51,14 @@ func (q *Query) In(l Language) string {
 		return text
 	}
 	return q.Text[PromQL]
+}
+
+// within returns the bound in a language.
+func (q *Query) within(l Language) float64 {
+	if bound, ok := q.WithinIn[l]; ok {
+		return bound
+	}
+	return q.Within
 }
 
 // moments returns when the query is asked.
@@ -83,7 +93,8 @@ var Queries = []Query{
 			SQL:    increased("process.energy", "", "1 HOUR"),
 			Files:  added("process.energy", ""),
 		},
-		Truth: each("process.energy", "", time.Hour),
+		Truth:    each("process.energy", "", time.Hour),
+		WithinIn: map[Language]float64{MetricsQL: 0.005, SQL: 0.005, Files: 0.005},
 	},
 	{
 		Name:     "processes, Σ of last less first",
@@ -95,9 +106,12 @@ var Queries = []Query{
 	{
 		Name:     "processes, Σ of five minutes each",
 		Question: "How many of them did all processes, added up of five minutes each?",
-		Text:     map[Language]string{PromQL: "sum_over_time(sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "5m") + ")[1h:5m])"},
-		Truth:    each("process.energy", "", time.Hour),
-		Within:   0.005,
+		Text: map[Language]string{
+			PromQL:    "sum_over_time(sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "5m") + ")[1h:5m])",
+			MetricsQL: "", // its subqueries may have a step more: both ends of the range
+		},
+		Truth:  each("process.energy", "", time.Hour),
+		Within: 0.005,
 	},
 	{
 		Name:     "containers, Σ increase",
@@ -107,7 +121,8 @@ var Queries = []Query{
 			SQL:    increased("container.energy", "", "1 HOUR"),
 			Files:  added("container.energy", ""),
 		},
-		Truth: each("container.energy", "", time.Hour),
+		Truth:    each("container.energy", "", time.Hour),
+		WithinIn: map[Language]float64{MetricsQL: 0.005, SQL: 0.005, Files: 0.005},
 	},
 	{
 		Name:     "containers, Σ increase, anchored",
@@ -130,9 +145,10 @@ var Queries = []Query{
 			SQL:    increased("container.energy", "container.id", "1 HOUR"),
 			Files:  added("container.energy", "container.id"),
 		},
-		By:    "container.id",
-		Truth: each("container.energy", "container.id", time.Hour),
-		Least: 1,
+		By:       "container.id",
+		Truth:    each("container.energy", "container.id", time.Hour),
+		WithinIn: map[Language]float64{MetricsQL: 0.001, SQL: 0.001, Files: 0.001},
+		Least:    1,
 	},
 	{
 		Name:     "containers, each increase, anchored",
@@ -159,6 +175,17 @@ var Queries = []Query{
 		By:       "k8s.namespace.name",
 		Truth:    each("k8s.pod.energy", "k8s.namespace.name", time.Hour),
 		Within:   0.005,
+	},
+	{
+		Name:     "processes, Σ increase, as power",
+		Question: "How many watts do all processes draw?",
+		Text: map[Language]string{
+			PromQL: `sum(increase(process_energy_joules_total{energy_zone="package"}[5m])) / 300`,
+			SQL:    strings.Replace(increased("process.energy", "", "5 MINUTE"), "sum(increase)", "sum(increase) / 300", 1),
+		},
+		Truth:    watts("process.energy", "", 5*time.Minute),
+		WithinIn: map[Language]float64{MetricsQL: 0.005, SQL: 0.005},
+		Every:    5 * time.Minute,
 	},
 	{
 		Name:     "processes, Σ rate",

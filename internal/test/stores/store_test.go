@@ -153,8 +153,8 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 		}
 		t.Logf("%s: %v (%v) %s", q.Name, r, time.Since(began).Round(time.Millisecond), r.worstRow)
 		table = append(table, fmt.Sprintf("| %s | %s | %s |", s.name, q.Name, r))
-		if q.Within > 0 {
-			assert.LessOrEqual(t, r.worst, q.Within, "%s: %v", q.Name, r)
+		if bound := q.within(s.language); bound > 0 {
+			assert.LessOrEqual(t, r.worst, bound, "%s: %v", q.Name, r)
 		}
 	}
 	if s.language == PromQL {
