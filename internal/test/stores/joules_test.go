@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package stores
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+)
+
+// A total before the window is subtracted, one that began again adds up, and a series goes on when its names become known.
+func TestJoulesOfAFile(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("lacks python3")
+	}
+	end := time.Unix(1_760_000_000, 0)
+	var text []byte
+	for _, p := range []struct {
+		container, name string
+		start, ago      time.Duration // before the end
+		joules          float64
+	}{
+		{"long", "", 2 * time.Hour, 90 * time.Minute, 100},
+		{"long", "shop", 2 * time.Hour, 30 * time.Minute, 150},
+		{"long", "shop", 20 * time.Minute, 10 * time.Minute, 7},
+		{"short", "shop", 50*time.Minute + time.Millisecond, 50 * time.Minute, 0},
+		{"short", "shop", 50*time.Minute + time.Millisecond, 49 * time.Minute, 3},
+		{"short", "shop", 50*time.Minute + time.Millisecond, -time.Minute, 1000},
+		{"ended", "", 3 * time.Hour, 2 * time.Hour, 40},
+	} {
+		md := pmetric.NewMetrics()
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr("container.id", p.container)
+		if p.name != "" {
+			rm.Resource().Attributes().PutStr("k8s.namespace.name", p.name)
+		}
+		m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		m.SetName("container.energy")
+		dp := m.SetEmptySum().DataPoints().AppendEmpty()
+		dp.Attributes().PutStr("energy.zone", "package")
+		dp.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-p.start)))
+		dp.SetTimestamp(pcommon.NewTimestampFromTime(end.Add(-p.ago)))
+		dp.SetDoubleValue(p.joules)
+		line, err := (&pmetric.JSONMarshaler{}).MarshalMetrics(md)
+		require.NoError(t, err)
+		text = append(append(text, line...), '\n')
+	}
+	f := &file{path: filepath.Join(t.TempDir(), "energy.json")}
+	require.NoError(t, os.WriteFile(f.path, text, 0o600))
+
+	rows, err := f.query(added("container.energy", "container.id"), end)
+	require.NoError(t, err)
+	assert.Equal(t, []row{
+		{map[string]string{"container.id": "long"}, 57},
+		{map[string]string{"container.id": "short"}, 3},
+		{map[string]string{"container.id": "ended"}, 0},
+	}, rows)
+	rows, err = f.query(added("container.energy", ""), end)
+	require.NoError(t, err)
+	assert.Equal(t, []row{{map[string]string{}, 60}}, rows)
+}
