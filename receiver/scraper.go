@@ -158,11 +158,11 @@ func (s *energyScraper) settleStart() {
 
 // checkStorage checks the conditions of what is stored. A storage extension that fails is one condition, whatever is kept in it.
 func (s *energyScraper) checkStorage() {
-	learning := "learned static power"
 	if s.storage != nil && s.learning.in == s.storage {
-		learning = "storage"
+		s.conditions.check("storage", s.learning.trouble)
+	} else {
+		s.conditions.check("learned static power", s.learning.trouble)
 	}
-	s.conditions.check(learning, s.learning.trouble)
 	s.conditions.check("storage", s.totals.trouble)
 }
 
