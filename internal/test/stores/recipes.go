@@ -35,7 +35,7 @@ var Recipes = []Query{
 		},
 		By:     "container.id",
 		Truth:  during("container.energy", "container.id", 2*time.Hour),
-		Within: 0.05,
+		Within: 0.25,
 		Least:  1,
 	},
 	{
