@@ -982,19 +982,11 @@ func listed(indices []int) string {
 	return strings.Join(parts, ",")
 }
 
-// shrink removes events from a history while it still breaks the rule, and returns the rest.
-func shrink(tb testing.TB, seed uint64, rule string, events []hostsim.Event, budget time.Duration) []int {
-	indices := make([]int, len(events))
+// shrink removes events from a history of n events while it still fails, and returns the indices of the rest.
+func shrink(n int, budget time.Duration, fails func(indices []int) bool) []int {
+	indices := make([]int, n)
 	for i := range indices {
 		indices[i] = i
-	}
-	fails := func(indices []int) bool {
-		var some []hostsim.Event
-		for _, i := range indices {
-			some = append(some, events[i])
-		}
-		sim, err := simulate(tb, seed, some)
-		return err != nil && sim.rule == rule
 	}
 	until := time.Now().Add(budget)
 	for size := len(indices) / 2; size > 0; size /= 2 {
@@ -1008,6 +1000,14 @@ func shrink(tb testing.TB, seed uint64, rule string, events []hostsim.Event, bud
 		}
 	}
 	return indices
+}
+
+// selected returns the events with these indices.
+func selected(events []hostsim.Event, indices []int) (some []hostsim.Event) {
+	for _, i := range indices {
+		some = append(some, events[i])
+	}
+	return some
 }
 
 func history(seed uint64, n int) []hostsim.Event {
@@ -1070,7 +1070,10 @@ func simulateMany(t *testing.T, histories, events int) (fired map[string]int, in
 				sim, err := simulate(t, seed, all)
 				if err != nil {
 					failed.Store(true)
-					keep := listed(shrink(t, seed, sim.rule, all, 30*time.Second))
+					keep := listed(shrink(len(all), 30*time.Second, func(indices []int) bool {
+						again, err := simulate(t, seed, selected(all, indices))
+						return err != nil && again.rule == sim.rule
+					}))
 					t.Errorf("seed %d: %v\nTo see it again: go test ./receiver -run %s -v -sim.seed=%d -sim.events=%d -sim.keep=%s",
 						seed, err, t.Name(), seed, events, keep)
 					return

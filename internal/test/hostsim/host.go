@@ -96,6 +96,8 @@ type Zone struct {
 	Name   string
 	Energy uint64
 	Max    uint64
+	// Counted is the energy that a Machine has added to the counter, however often that wrapped or was set.
+	Counted uint64
 	// Content replaces the text of the energy counter if it is not empty.
 	Content string
 	// NoMax omits max_energy_range_uj.
@@ -156,7 +158,7 @@ func (h *Host) Render() error {
 		fmt.Fprintf(&each, "cpu%d %v\n", cpu, c)
 	}
 	r.write(proc("stat"), fmt.Sprintf("cpu  %v\n%sbtime %d\n", c, each.String(), h.Booted.Unix()))
-	r.write(proc("uptime"), fmt.Sprintf("%.2f %.2f\n", h.Uptime.Seconds(), float64(c.Idle)/100))
+	r.write(proc("uptime"), fmt.Sprintf("%.2f %.2f\n", h.Uptime.Truncate(Tick).Seconds(), float64(c.Idle)/100))
 	threads := h.HiddenThreads
 	for _, pid := range slices.Sorted(maps.Keys(h.Processes)) {
 		p := h.Processes[pid]

@@ -427,6 +427,7 @@ func (z *Zone) count(energy float64) float64 {
 	whole := math.Floor(energy)
 	if z != nil {
 		z.Energy += uint64(whole)
+		z.Counted += uint64(whole)
 		if z.Max > 0 {
 			z.Energy %= z.Max
 		}
