@@ -45,7 +45,8 @@ checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \
 checks "deploy/kepler/kubernetes.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
 checks "deploy/docker/gpu.yaml, by the collector for GPUs" \
-	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml
+	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml \
+	--config "yaml:service::extensions: [file_storage, nvml]"
 checks "deploy/kubernetes-nvidia/nodes/nvidia.yaml, by the collector for GPUs" \
 	build/gpu/otelcol-energy validate --config deploy/kubernetes/config.yaml --config deploy/kubernetes-nvidia/nodes/nvidia.yaml
 awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print}' deploy/helm/values.yaml >"$scratch/helm.yaml"

@@ -82,7 +82,7 @@ func TestHelmValuesMatchTheManifest(t *testing.T) {
 	}
 	assert.Equal(t, at(t, container, "securityContext"), values["securityContext"])
 	assert.Equal(t, at(t, container, "resources"), values["resources"])
-	ofTheNode := []string{"proc", "sys-bus", "sys-class", "sys-devices", "sys-fs-cgroup", "var-log-pods", "var-log-containers"}
+	ofTheNode := []string{"proc", "sys-bus", "sys-class", "sys-devices", "sys-fs-cgroup", "var-log-pods", "var-log-containers", "state"}
 	assert.Equal(t, named(t, at(t, pod, "volumes"), ofTheNode...), values["extraVolumes"])
 	assert.Equal(t, named(t, at(t, container, "volumeMounts"), ofTheNode...), values["extraVolumeMounts"])
 	assert.Equal(t, named(t, at(t, container, "env"), "K8S_NODE_NAME", "K8S_POD_IP", "OTLP_ENDPOINT", "OTLP_INSECURE"), values["extraEnvs"])
@@ -129,6 +129,42 @@ func TestNVIDIAConfigurationKeepsTheExtensionsOfTheOtherNodes(t *testing.T) {
 	for _, name := range strs(t, at(t, nvidia, "receivers", "energy", "gpu", "extensions")) {
 		assert.Contains(t, extensions, name)
 	}
+
+	list := regexp.MustCompile(`"yaml:service::extensions: \[(.*)\]"`).FindStringSubmatch(read(t, "docker/Dockerfile.gpu"))
+	require.NotNil(t, list)
+	var want []string
+	for _, path := range []string{"docker/config.yaml", "docker/gpu.yaml"} {
+		want = append(want, strs(t, at(t, documents(t, path)[0], "service", "extensions"))...)
+	}
+	assert.Equal(t, want, strings.Split(list[1], ", "))
+}
+
+// The directory of the state is the one that the unit, the images and the DaemonSet provide.
+func TestServicesKeepTheirTotals(t *testing.T) {
+	const directory = "/var/lib/otelcol-energy"
+	for path, config := range shippedConfigs(t) {
+		kept := strings.HasPrefix(path, "systemd") || strings.HasPrefix(path, "docker") || strings.HasPrefix(path, "kubernetes") || strings.HasPrefix(path, "helm")
+		receiver := at(t, config, "receivers", "energy").(map[string]any)
+		if !kept {
+			assert.NotContains(t, receiver, "storage", path)
+			continue
+		}
+		assert.Equal(t, "file_storage", receiver["storage"], path)
+		assert.Contains(t, strs(t, at(t, config, "service", "extensions")), "file_storage", path)
+		want := directory
+		if strings.HasPrefix(path, "systemd") {
+			want = "${env:STATE_DIRECTORY:-" + directory + "}"
+		}
+		assert.Equal(t, want, at(t, config, "extensions", "file_storage", "directory"), path)
+	}
+	assert.Contains(t, read(t, "systemd/otelcol-energy.service"), "\nStateDirectory="+strings.TrimPrefix(directory, "/var/lib/")+"\n")
+	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
+	mount := named(t, at(t, pod, "containers", "volumeMounts"), "state")[0].(map[string]any)
+	assert.Equal(t, map[string]any{"name": "state", "mountPath": directory}, mount)
+	for _, image := range []string{"docker/Dockerfile", "docker/Dockerfile.gpu"} {
+		directories, _, ok := strings.Cut(read(t, image), "\nUSER ")
+		assert.True(t, ok && strings.Contains(directories, "\nWORKDIR "+directory+"\n"), "%s: the directory belongs to user 0", image)
+	}
 }
 
 func TestEmissionsFollowTheProcessorsOfTheCollector(t *testing.T) {
@@ -138,11 +174,12 @@ func TestEmissionsFollowTheProcessorsOfTheCollector(t *testing.T) {
 	assert.Equal(t, append(processors("prometheus/collector.yaml"), "emissions"), processors("prometheus/emissions.yaml"))
 }
 
+// The directory of the state is written.
 func TestMountsOfTheNodeAreReadOnly(t *testing.T) {
 	pod := at(t, documents(t, "kubernetes/daemonset.yaml")[0], "spec", "template", "spec")
 	for _, volume := range at(t, pod, "volumes").([]any) {
 		v := volume.(map[string]any)
-		if v["hostPath"] == nil {
+		if v["hostPath"] == nil || v["name"] == "state" {
 			continue
 		}
 		mount := named(t, at(t, pod, "containers", "volumeMounts"), v["name"].(string))[0].(map[string]any)

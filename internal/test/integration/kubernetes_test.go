@@ -507,8 +507,11 @@ func (k *cluster) startDaemonSetPod(t *testing.T, endpoint string) {
 	spec := set.Spec.Template.Spec
 	spec["nodeName"], spec["hostNetwork"] = nodeName, true
 	for _, volume := range spec["volumes"].([]any) {
-		if v := volume.(object); v["name"] == "var-log-pods" {
+		switch v := volume.(object); v["name"] {
+		case "var-log-pods":
 			v["hostPath"].(object)["path"] = k.path("logs") // the kubelet's podLogsDir here
+		case "state":
+			v["hostPath"].(object)["path"] = t.TempDir()
 		}
 	}
 	container := spec["containers"].([]any)[0].(object)

@@ -256,7 +256,7 @@ func child(m map[string]any, keys ...string) map[string]any {
 }
 
 // startPipeline starts a collector with a shipped configuration. Only its ends are changed: the receiver uses a model
-// and collects every second. There is no API server for k8s_attributes; TestKubernetesDaemonSet has one.
+// and collects every second, and it keeps its totals in a directory of its own if the configuration keeps them. There is no API server for k8s_attributes; TestKubernetesDaemonSet has one.
 func startPipeline(t *testing.T, binary, config string, env ...string) *collector {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../..", config))
@@ -270,8 +270,12 @@ func startPipeline(t *testing.T, binary, config string, env ...string) *collecto
 	} {
 		receiver[key] = value
 	}
-	delete(all, "extensions")
+	delete(child(all, "extensions"), "health_check")
 	delete(child(all, "service"), "extensions")
+	if receiver["storage"] != nil {
+		child(all, "extensions", "file_storage")["directory"] = t.TempDir()
+		child(all, "service")["extensions"] = []string{"file_storage"}
+	}
 	delete(child(all, "processors"), "k8s_attributes")
 	pipeline := child(all, "service", "pipelines", "metrics")
 	pipeline["processors"] = slices.DeleteFunc(pipeline["processors"].([]any), func(p any) bool { return p == "k8s_attributes" })

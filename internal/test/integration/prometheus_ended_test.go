@@ -51,7 +51,7 @@ func TestPrometheusDropsThePowerOfEndedProcessesThatItScraped(t *testing.T) {
 		require.NoError(t, os.WriteFile(overlay, []byte(settings), 0o600))
 		c := &collector{log: filepath.Join(p.dir, strings.ToLower(t.Name())+"-collector.log")}
 		c.cmd = exec.Command(collectorBinary(t), "--config", shipped(t, "systemd", "config.yaml"), "--config", overlay)
-		c.cmd.Env = append(os.Environ(), "ENERGY_PROMETHEUS_ENDPOINT="+endpoint)
+		c.cmd.Env = append(os.Environ(), "ENERGY_PROMETHEUS_ENDPOINT="+endpoint, "STATE_DIRECTORY="+t.TempDir())
 		c.ended = startDaemon(t, c.cmd, c.log)
 		return c
 	})
