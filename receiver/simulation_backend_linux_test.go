@@ -38,6 +38,8 @@ type restartBackend struct {
 	offset       map[power.Kind]int64 // what is known of a kind is its counter and this, in µJ
 	missing      map[string]int64     // of the active energy, by zone and state, in µJ
 	stepped      bool                 // the wall clock was set
+	// turned reports whether the receiver began anew when the wall clock may have been behind what it was.
+	turned bool
 	// Of this start.
 	from   *record // the state that it found
 	began  *moment
@@ -141,13 +143,13 @@ func (b *restartBackend) started(from *record) {
 	b.from, b.began, b.judged, b.lossy, b.behind, b.old = from, b.now, false, false, false, false
 	switch {
 	case from == nil:
-		b.how = fresh
+		b.how, b.turned = fresh, b.turned || b.stepped
 		b.reckon(b.began)
 	case (from.settings^b.sim.running)&dependsOn != 0:
 		b.how, b.since = zeroed, from.stamp
 		b.reckon(b.began)
 		for _, kind := range from.kinds {
-			b.offset[kind] += b.began.counted[kind] - from.counted[kind]
+			b.offset[kind] += b.began.counted[kind] - from.counted[kind] - b.totalSince(kind, b.since) // which are sent once more
 		}
 	default:
 		b.how, b.since, b.offset = resumed, from.since, maps.Clone(from.offset)
@@ -265,6 +267,16 @@ func (b *restartBackend) total(kind power.Kind) (sum int64) {
 	return sum
 }
 
+// totalSince returns the same of the series with one start time.
+func (b *restartBackend) totalSince(kind power.Kind, start pcommon.Timestamp) (sum int64) {
+	for _, s := range b.series {
+		if s.metric == "system.energy" && s.start == start && strings.HasPrefix(s.zone, string(kind)+" ") {
+			sum += s.value
+		}
+	}
+	return sum
+}
+
 // identifySent returns what distinguishes the series of a point, but for its start, and its zone and state.
 func identifySent(metric, resource string, p pmetric.NumberDataPoint) (identity, zone string) {
 	var attributes []string
@@ -285,7 +297,7 @@ func identifySent(metric, resource string, p pmetric.NumberDataPoint) (identity,
 // checkZero checks that a zero point is later than what the backend is known to have of series with its attributes.
 func (b *restartBackend) checkZero(metric, resource string, p pmetric.NumberDataPoint) {
 	identity, _ := identifySent(metric, resource, p)
-	if last := b.acknowledged[identity]; p.Timestamp() <= last && (b.how != fresh || !b.stepped) && !b.old {
+	if last := b.acknowledged[identity]; p.Timestamp() <= last && !b.turned && !b.old {
 		b.sim.fail("%s: a zero point of %v, and the backend has one of %v", identity, p.Timestamp().AsTime(), last.AsTime())
 	}
 }
@@ -317,7 +329,7 @@ func (b *restartBackend) take(metric, resource string, p pmetric.NumberDataPoint
 	case (at < s.at || at == s.at && value != s.sent) && !b.behind:
 		b.sim.fail("%s: a point of %v after one of %v", identity, at.AsTime(), s.at.AsTime())
 	}
-	if before := b.latest[identity]; before != nil && before.start > start && (b.how != fresh || !b.stepped) && !b.behind {
+	if before := b.latest[identity]; before != nil && before.start > start && !b.turned && !b.behind {
 		b.sim.fail("%s starts %v, and did %v before", identity, start.AsTime(), before.start.AsTime())
 	}
 	s.sent = value
