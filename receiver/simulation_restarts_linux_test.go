@@ -472,7 +472,7 @@ func (sim *restarts) ConsumeMetrics(_ context.Context, md pmetric.Metrics) error
 		return nil
 	}
 	refused := sim.faults.Refused()
-	sim.backend.receive(md, !refused || sim.unlimited() && sim.scrapes%2 == 0, !refused)
+	sim.backend.receive(md, !refused || sim.unlimited() && sim.running&fewerSeries == 0 && sim.scrapes%2 == 0, !refused)
 	if refused || sim.dying == afterDelivered {
 		return errSimRefuses
 	}
