@@ -377,7 +377,7 @@ func (b *restartBackend) checkProcess(s *sentSeries, p simProcess) {
 			b.sim.fail("process %d has %d µJ of %s since %v, all together had %d", p.pid, s.sent, s.zone, s.start.AsTime(), most)
 		}
 		before := b.latest[s.identity]
-		if b.how == resumed && b.sim.unlimited() && before != nil && before.start != s.start && from.uptime >= b.began.uptime &&
+		if b.how == resumed && !b.sim.faulty() && b.sim.unlimited() && before != nil && before.start != s.start && from.uptime >= b.began.uptime &&
 			t.Born < b.from.uptime && !b.behind {
 			b.sim.fail("process %d starts again at %v, it had a series since %v", p.pid, s.start.AsTime(), before.start.AsTime())
 		}
