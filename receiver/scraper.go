@@ -208,12 +208,12 @@ func (s *energyScraper) collectLast(ctx context.Context) {
 	if s.next == nil || s.cpu == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
-	defer cancel()
 	md, err := s.collect(ctx)
 	if err != nil || md.ResourceMetrics().Len() == 0 {
 		return // the conditions tell why
 	}
+	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
+	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- s.next.ConsumeMetrics(ctx, md) }()
 	select {

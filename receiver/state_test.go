@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
@@ -382,6 +383,35 @@ func TestAConsumerThatHangsEndsTheShutdownInTime(t *testing.T) {
 		close(release)
 		synctest.Wait()
 	})
+}
+
+func TestAStoreThatHangsTakesNoTimeFromTheLastCollection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s := keptNode(t)
+		hanging := &hangingStore{s, make(chan struct{})}
+		n.extensions[storageID] = hangingStorage{hanging}
+		var left time.Duration
+		next, err := consumer.NewMetrics(func(ctx context.Context, _ pmetric.Metrics) error {
+			deadline, _ := ctx.Deadline()
+			left = time.Until(deadline)
+			return ctx.Err()
+		})
+		require.NoError(t, err)
+		n.s.next = nextConsumer{next, n.s.delivered}
+		require.NoError(t, n.host.Render())
+		require.NoError(t, n.s.start(t.Context(), n))
+		require.NoError(t, n.s.shutdown(t.Context()))
+		assert.Equal(t, lastTimeout, left)
+		close(hanging.release)
+		synctest.Wait()
+	})
+}
+
+// hangingStorage is a storage extension with one store.
+type hangingStorage struct{ *hangingStore }
+
+func (s hangingStorage) GetClient(context.Context, component.Kind, component.ID, string) (storage.Client, error) {
+	return s.hangingStore, nil
 }
 
 func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
