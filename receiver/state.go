@@ -191,12 +191,12 @@ func (s *energyScraper) readClocks() (c clocks, err error) {
 	return c, nil
 }
 
-// settingsOfTotals describes the settings without which totals mean something else. Those that have their defaults are left out, so that
-// a later version with more settings describes them alike.
+// settingsOfTotals describes the settings without which totals mean something else, whatever the order of zones. Those that have their
+// defaults are left out, so that a later version with more settings describes them alike.
 func (c *Config) settingsOfTotals() string {
 	own, defaults := c.Attribution, defaultAttribution()
 	own.StateFile = ""
-	set := map[string]any{"zones": c.Zones}
+	set := map[string]any{"zones": slices.Sorted(slices.Values(c.Zones))}
 	v, of := reflect.ValueOf(own), reflect.ValueOf(defaults)
 	for i := range v.NumField() {
 		if field := v.Type().Field(i); field.IsExported() && !reflect.DeepEqual(v.Field(i).Interface(), of.Field(i).Interface()) {

@@ -53,6 +53,9 @@ func packClaims(p *pack.Packer, s *claims.State) {
 	pack.Slice(p, &e.Zones, packZoneState)
 	pack.Slice(p, &e.Kinds, packKindState)
 	pack.Slice(p, &e.Accounts, packAccount)
+	if p.Reading() && !s.IsValid() {
+		p.Fail()
+	}
 }
 
 func packKind(p *pack.Packer, k *claims.Kind) {

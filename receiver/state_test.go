@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +216,8 @@ func TestSettingsThatTotalsDoNotDependOnMayChange(t *testing.T) {
 	n.run(300*joule, map[int]int64{10: 500})
 	n.restart(func(c *Config) {
 		c.Processes.Max, c.CollectionInterval, c.Attribution.StateFile = 100, time.Minute, "/nowhere/learned"
+		c.Zones = slices.Clone(c.Zones)
+		slices.Reverse(c.Zones)
 	})
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.InDelta(t, 600, n.one("hw.energy").value, 1e-6)

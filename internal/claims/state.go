@@ -36,22 +36,33 @@ func (b *Builder) State(s *State) {
 	}
 }
 
-// Restore continues the totals of a state. It must precede the first Observe, and changes s. The CPU times of node and domains, and the
+// IsValid reports whether each index of the state has a meaning, which is so unless it was made by something else than a Builder.
+func (s *State) IsValid() bool {
+	e := &s.Engine
+	isKind := func(i int) bool { return i >= 0 && i < len(s.Kinds) }
+	for i := range e.Zones {
+		z := &e.Zones[i]
+		if z.Domain < 0 || z.Domain >= len(s.Domains) || z.Kind != attribution.NotAttributed && !isKind(z.Kind) {
+			return false
+		}
+	}
+	for i := range e.Accounts {
+		if slices.ContainsFunc(e.Accounts[i].Amounts, func(m attribution.KindAmounts) bool { return !isKind(m.Kind) }) {
+			return false
+		}
+	}
+	return len(e.Zones) == len(s.Zones) && len(e.Kinds) <= len(s.Kinds)
+}
+
+// Restore continues the totals of a valid state. It must precede the first Observe, and changes s. The CPU times of node and domains, and the
 // totals of zones, go on where the state has them.
 //
 // ReadAt is when the last measurement of the state was made, by the clock of this process.
 func (b *Builder) Restore(s *State, readAt time.Time, node cpu.Node, domains []cpu.Node) {
-	s.Engine.Renumber(func(i int) int {
-		if i >= len(s.Kinds) {
-			return attribution.NotAttributed
-		}
-		return slices.Index(b.Kinds, s.Kinds[i]) // NotAttributed is -1
-	}, func(i int) int {
-		if i >= len(s.Domains) {
-			return 0
-		}
-		return b.restoreDomain(s.Domains[i])
-	})
+	s.Engine.Renumber(
+		func(i int) int { return slices.Index(b.Kinds, s.Kinds[i]) }, // NotAttributed is -1
+		func(i int) int { return b.restoreDomain(s.Domains[i]) },
+	)
 	b.zones.restore(s.Zones)
 	b.Engine.Restore(&s.Engine)
 	b.Cgroups.Resume(s.Cgroups)

@@ -111,6 +111,9 @@ func (n *nodeReader) past(p *Past) {
 func (n *nodeReader) resume(p *Past) {
 	n.last, n.begun = p.Ticks, true
 	for _, c := range p.CPUs {
+		if c.Number < 0 || c.Number >= maxCPUs {
+			continue
+		}
 		for len(n.cpus) <= int(c.Number) {
 			n.cpus = append(n.cpus, lastTicks{})
 		}
