@@ -16,7 +16,7 @@ import (
 
 // FuzzRestoredState starts the receiver with a state in which one byte is replaced by arbitrary content. The checksum is right.
 func FuzzRestoredState(f *testing.F) {
-	for at := range uint16(1200) {
+	for at := range uint16(600) {
 		switch at % 3 {
 		case 0:
 			f.Add(at, []byte{1}) // -1, or 1

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -341,4 +342,11 @@ func BenchmarkPast(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestCPUsOfImpossibleNumbersTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	n := newNodeReader(t.TempDir())
+	n.resume(&Past{CPUs: []PastCPU{{Number: -1}, {Number: math.MaxInt32}, {Number: 1}}})
+	assert.Len(t, n.cpus, 2)
 }
