@@ -57,6 +57,12 @@ func onTerminal(t *testing.T, columns, rows uint16, args ...string) *pty {
 // startOn starts this test in a role on a terminal.
 func startOn(t *testing.T, columns, rows uint16, role string, args ...string) *pty {
 	t.Helper()
+	return startCommandOn(t, columns, rows, role, exec.Command(os.Args[0], args...))
+}
+
+// startCommandOn starts a command on a terminal. This test has a role where the command starts it.
+func startCommandOn(t *testing.T, columns, rows uint16, role string, cmd *exec.Cmd) *pty {
+	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skip("no pseudo terminals: ", err)
@@ -69,7 +75,7 @@ func startOn(t *testing.T, columns, rows uint16, role string, args ...string) *p
 	p := &pty{t: t, master: os.NewFile(uintptr(fd), "ptmx"), slave: slave, ended: make(chan error, 1), changed: make(chan struct{}, 1), read: make(chan struct{})}
 	p.resize(columns, rows)
 	p.before = p.termios()
-	p.cmd = exec.Command(os.Args[0], args...)
+	p.cmd = cmd
 	p.cmd.Env = append(os.Environ(), standIn+"="+role, "TERM=xterm-256color", "LC_ALL=C.UTF-8")
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = slave, slave, slave
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -130,6 +136,19 @@ func (p *pty) until(text string) {
 		case <-p.changed:
 		case <-late:
 			p.t.Fatalf("no %q in\n%s", text, shown)
+		}
+	}
+}
+
+// times waits until a text was written n times.
+func (p *pty) times(text string, n int) {
+	p.t.Helper()
+	late := time.After(30 * time.Second)
+	for strings.Count(p.output(), text) < n {
+		select {
+		case <-p.changed:
+		case <-late:
+			p.t.Fatalf("not %d times %q in\n%q", n, text, p.output())
 		}
 	}
 }
@@ -245,6 +264,42 @@ func TestTheTerminalIsAsBeforeAfterwards(t *testing.T) {
 			assert.NotContains(t, after, "java")
 		})
 	}
+}
+
+func TestKeysWorkAfterItWasStopped(t *testing.T) {
+	address := freeAddress(t)
+	aCollector(t, address, measuredFile(t))
+	shell := startCommandOn(t, 80, 24, "energy", exec.Command("sh", "-i"))
+	shell.press(os.Args[0] + " top -endpoint http://" + address + "/metrics\n")
+	shell.until("java")
+	for try := range 20 {
+		shell.press("\x1a")
+		shell.times("Stopped", try+1)
+		shell.press("fg\n")
+		shell.times(enterScreen, try+2)
+		shell.press("?")
+		shell.until("Any key goes back")
+		shell.press("?")
+		shell.until("by power")
+	}
+	shell.press("q")
+	shell.times(leaveScreen, 21)
+	shell.press("exit\n")
+	require.NoError(t, <-shell.ended)
+}
+
+// Nobody could continue a program that has the terminal to itself.
+func TestItIsNotStoppedWhereNothingContinuesIt(t *testing.T) {
+	address := freeAddress(t)
+	aCollector(t, address, measuredFile(t))
+	p := onTerminal(t, 80, 24, "top", "-endpoint", "http://"+address+"/metrics")
+	p.until("java")
+	p.press("\x1a")
+	p.times(enterScreen, 2)
+	p.press("n")
+	p.until("by name")
+	p.press("q")
+	require.NoError(t, <-p.ended)
 }
 
 func TestAnErrorIsToldOnTheTerminalThatIsThereAfterwards(t *testing.T) {

@@ -48,6 +48,8 @@ func Joules(e units.Energy) string {
 // WattHours returns an energy in watt-hours.
 func WattHours(e units.Energy) string {
 	switch wh := e.Joules() / 3600; {
+	case wh > 0 && wh < 1e-4:
+		return fmt.Sprintf("%.1f µWh", 1e6*wh)
 	case wh > 0 && wh < 1:
 		return digits(1e3*wh) + " mWh"
 	case wh < 1000:
@@ -57,13 +59,11 @@ func WattHours(e units.Energy) string {
 	}
 }
 
-// digits returns a number with about three digits.
+// digits returns a number with about three digits: 0, or at least 0.1.
 func digits(v float64) string {
 	switch {
 	case v == 0 || v >= 99.95:
 		return fmt.Sprintf("%.0f", v)
-	case v < 0.1:
-		return fmt.Sprintf("%.2g", v)
 	case v < 9.995:
 		return fmt.Sprintf("%.2f", v)
 	default:

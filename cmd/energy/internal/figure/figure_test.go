@@ -14,7 +14,10 @@ import (
 func TestEnergyInWattHours(t *testing.T) {
 	for e, want := range map[units.Energy]string{
 		0:                        "0 Wh",
-		units.Joule / 1000:       "0.00028 mWh",
+		1:                        "0.0 µWh",
+		units.Joule / 1000:       "0.3 µWh",
+		359 * units.Joule / 1000: "99.7 µWh",
+		37 * units.Joule / 100:   "0.10 mWh",
 		3600 * units.Joule:       "1.00 Wh",
 		35_999 * units.Joule:     "10.0 Wh",
 		3_599_000 * units.Joule:  "1000 Wh",

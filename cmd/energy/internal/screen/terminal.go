@@ -3,7 +3,10 @@
 package screen
 
 import (
+	"os"
+	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/gdamore/tcell/v2"
 )
@@ -75,6 +78,7 @@ func open(s tcell.Screen) (*Terminal, error) {
 		return nil, err
 	}
 	s.RegisterRuneFallback('…', ".")
+	s.RegisterRuneFallback('µ', "u")
 	t := &Terminal{screen: s, events: make(chan Event), done: make(chan struct{})}
 	go t.listen()
 	return t, nil
@@ -147,12 +151,25 @@ func (t *Terminal) Draw(g *Grid) {
 // Redraw writes all cells again, for where another program has written to the terminal.
 func (t *Terminal) Redraw() { t.screen.Sync() }
 
+// undelivered is the time after which a signal that stops this process is taken for one that the kernel dropped.
+const undelivered = 500 * time.Millisecond
+
 // Suspend gives the terminal back, stops the process group as the shell's key does, and shows the cells again when it continues.
+// The kernel stops no process that no shell could continue.
 func (t *Terminal) Suspend() error {
 	if err := t.screen.Suspend(); err != nil {
 		return err
 	}
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
 	stopped := syscall.Kill(0, syscall.SIGTSTP)
+	// Another thread takes the signal, so this one goes on for a moment. A terminal that it took back now would have the shell's
+	// settings afterwards.
+	select {
+	case <-continued:
+	case <-time.After(undelivered):
+	}
 	if err := t.screen.Resume(); err != nil {
 		return err
 	}

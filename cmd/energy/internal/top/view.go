@@ -279,6 +279,7 @@ func (p *painter) notes(m *Model) (notes []note) {
 // hints writes the last line: the filter while it is written, or the most important keys.
 func (p *painter) hints(m *Model) {
 	p.y = p.height - 1
+	p.put(0, screen.Plain, strings.Repeat(" ", p.width)) // a terminal of three rows has the table's head there
 	if m.editing {
 		x := p.put(0, screen.Bold, "/"+m.filter)
 		p.put(x, screen.Chosen, " ")
