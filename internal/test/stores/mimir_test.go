@@ -42,7 +42,7 @@ func portOf(endpoint string) string { return endpoint[strings.LastIndexByte(endp
 
 var (
 	promoteList  = regexp.MustCompile(`(?m)^  promote_resource_attributes:\n((?:    .*\n)+)`)
-	promotedItem = regexp.MustCompile(`(?m)^    - ([a-z._]+)`)
+	promotedItem = regexp.MustCompile(`(?m)^    - ([a-z0-9._]+)`)
 )
 
 // promotedAttributes returns those of the shipped configuration of Prometheus, separated by commas.

@@ -64,6 +64,12 @@ var storesTable = []store{
 	{"OTLP file", Files, openFile},
 }
 
+// looser has bounds of databases that cannot keep the table's, by their name and the query's.
+var looser = map[[2]string]float64{
+	// What a collector collects last is in no scrape, and after a change of settings its totals begin again.
+	{"Prometheus 3.15, scraped", "node, increase"}: 0.01,
+}
+
 // programs is the directory of what was built: build/integration.
 func programs(t *testing.T) string {
 	t.Helper()
@@ -153,7 +159,11 @@ func runStore(t *testing.T, s store, h *hour) (table []string) {
 		}
 		t.Logf("%s: %v (%v) %s", q.Name, r, time.Since(began).Round(time.Millisecond), r.worstRow)
 		table = append(table, fmt.Sprintf("| %s | %s | %s |", s.name, q.Name, r))
-		if bound := q.within(s.language); bound > 0 {
+		bound := q.within(s.language)
+		if looser, ok := looser[[2]string{s.name, q.Name}]; ok {
+			bound = looser
+		}
+		if bound > 0 {
 			assert.LessOrEqual(t, r.worst, bound, "%s: %v", q.Name, r)
 		}
 	}
