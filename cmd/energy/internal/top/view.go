@@ -355,8 +355,8 @@ var keys = [][2]string{
 	{"Esc", "clear the filter"},
 	{"Up, Down", "scroll, as PgUp, PgDn, Home and End do"},
 	{"u", "energies in watt-hours, or in joules"},
-	{"Space", "keep what is shown, or go on"},
-	{"Ctrl-L", "write all again"},
+	{"Space", "pause, or go on"},
+	{"Ctrl-L", "draw the screen again"},
 	{"Ctrl-Z", "stop, until fg"},
 }
 
