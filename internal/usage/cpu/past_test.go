@@ -75,7 +75,7 @@ func restarting(t testing.TB, exact bool, window time.Duration) *restarted {
 
 func (h *restarted) open(exact bool) {
 	options := Options{Root: h.Root(), Kind: Auto, Window: h.window}
-	if _, err := os.Stat(h.Root() + "/sys/devices/system/cpu/cpu0/topology"); err == nil {
+	if len(h.Topology) > 1 {
 		topology, err := OpenTopology(h.Root())
 		require.NoError(h, err)
 		options.Topology = topology
@@ -286,12 +286,8 @@ func TestChildTimesThatTheSourceBeforeDidNotTellAreNotInvented(t *testing.T) {
 
 func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 	h := restarting(t, false, 0)
-
-	put(t, h.Root(), map[string]string{sysCPU + "online": "0-1\n"})
-	for i := range 2 {
-		dir := fmt.Sprintf("%scpu%d/topology/", sysCPU, i)
-		put(t, h.Root(), map[string]string{dir + "physical_package_id": fmt.Sprintln(i), dir + "die_id": "0\n"})
-	}
+	h.CPUs, h.Topology = 2, []hostsim.Place{{Package: 0}, {Package: 1}}
+	require.NoError(t, h.Render())
 	h.open(false)
 	stat := func(first, second int) []Node {
 		text := fmt.Sprintf("cpu  %d 0 0 9000 0 0 0 0 0 0\ncpu0 %d 0 0 4000 0 0 0 0 0 0\ncpu1 %d 0 0 5000 0 0 0 0 0 0\nintr 0\n",
@@ -301,7 +297,6 @@ func TestDomainsGoOnWhereTheyWere(t *testing.T) {
 		require.NoError(t, err)
 		return slices.Clone(h.reader.Domains())
 	}
-	require.NoError(t, h.Render())
 	stat(1000, 2000)
 	before := stat(1100, 2010)
 	_, err := h.reader.ReadProcesses()

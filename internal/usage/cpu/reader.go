@@ -249,12 +249,14 @@ func (r *Reader) fallBack() {
 		_ = r.runtime.Close() // it was only read from
 		r.runtime = nil
 	}
-	for i := range r.domains {
-		r.domains[i].earlier = r.domains[i].node
-	}
-	r.source, r.failures, r.earlier, r.table = openProcfs(r.options), 0, r.node, Table{FreshResident: r.table.FreshResident}
+	r.source, r.failures, r.table = openProcfs(r.options), 0, Table{FreshResident: r.table.FreshResident}
 	if r.resuming != nil {
-		r.resumeSource()
+		r.resumeSource() // it counts since the past, too
+	} else {
+		r.earlier = r.node
+		for i := range r.domains {
+			r.domains[i].earlier = r.domains[i].node
+		}
 	}
 	_, _ = r.source.ReadNode()
 	_ = r.scan()

@@ -27,7 +27,11 @@ func (f *failing) ReadProcesses(t *Table) error {
 	if f.fail != nil {
 		return f.fail
 	}
-	return f.Procfs.ReadProcesses(t)
+	err := f.Procfs.ReadProcesses(t)
+	if err == nil {
+		t.addUp()
+	}
+	return err
 }
 
 func newFailing(t *testing.T, kind Kind) (*hostsim.Host, *failing, *Reader) {
