@@ -216,7 +216,8 @@ func (p *pty) termios() unix.Termios {
 func (p *pty) restored() (exit int, after string) {
 	p.t.Helper()
 	select {
-	case <-p.ended:
+	case err := <-p.ended:
+		p.t.Log("ended: ", err)
 	case <-time.After(30 * time.Second):
 		p.t.Fatalf("it does not end:\n%q", p.output())
 	}
