@@ -535,7 +535,7 @@ func TestAZeroPointTellsNoIntervalOfItsOwn(t *testing.T) {
 	first := began.Add(10 * time.Second)
 	p.pass(energy(first, 1000))
 	asked := &spellSignal{}
-	p.emissionsProcessor.accounts = account.New(account.Options{
+	p.accounts = account.New(account.Options{
 		Signals: [account.NumQuantities]signal.Signal{asked}, PUE: 1, MaxSeries: 10, Since: began,
 	})
 	md := energy(first, 500)
