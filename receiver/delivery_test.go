@@ -166,8 +166,8 @@ func TestFinalValuesAreDeliveredExactlyOnceToATemporarilyFailingConsumer(t *test
 		time.Sleep(65 * time.Second) // of the clock of the synctest bubble
 		require.NoError(t, r.Shutdown(t.Context()))
 	})
-	require.Equal(t, 6, scrapes)
-	require.Len(t, got, 3, "the first, the fifth and the sixth")
+	require.Equal(t, 7, scrapes)
+	require.Len(t, got, 4, "the first, the fifth, the sixth and that of the shutdown")
 	at := func(i int) *testNode { return &testNode{t: t, md: got[i]} }
 	assert.Zero(t, at(0).one("process.energy", pid(10)).value)
 	assert.InDelta(t, 40, at(1).one("process.energy", pid(10)).value, 1e-6)
