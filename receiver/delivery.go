@@ -33,12 +33,10 @@ func (a nextConsumer) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) er
 	for part := range parts(md) {
 		err := a.Metrics.ConsumeMetrics(ctx, part)
 		refused = errors.Join(refused, err)
-		if err == nil {
-			d.some = true
-		} else if !consumererror.IsPermanent(err) {
+		d.some = d.some || err == nil
+		permanent := consumererror.IsPermanent(err)
+		if d.forGood = d.forGood || permanent; err != nil && !permanent {
 			break
-		} else {
-			d.forGood = true
 		}
 	}
 	d.all = refused == nil

@@ -510,7 +510,6 @@ type restartStore struct {
 	older   [][]byte           // states that were stored
 	records map[string]*record // of states, by their text
 	faults  storeFaults
-	learned map[string]bool
 }
 
 type storeFaults struct {
@@ -659,7 +658,7 @@ func (s *restartStore) Set(_ context.Context, key string, value []byte) error {
 		return nil
 	case whileStored:
 		s.sim.cut = true
-		s.values[key] = bytes.Clone(value[:len(value)*int(s.sim.scrapes%5)/5])
+		s.values[key] = bytes.Clone(value[:len(value)*(s.sim.scrapes%5)/5])
 		return nil
 	}
 	s.values[key] = bytes.Clone(value)

@@ -60,7 +60,6 @@ func TestNoRestartCountsCPUTimeTwiceOrNever(t *testing.T) {
 type restarted struct {
 	testing.TB
 	*hostsim.Host
-	kind   Kind
 	window time.Duration
 	reader *Reader
 	source *failing // nil with procfs
