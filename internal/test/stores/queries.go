@@ -183,7 +183,7 @@ var Queries = []Query{
 			PromQL: `sum(increase(process_energy_joules_total{energy_zone="package"}[5m])) / 300`,
 			SQL:    strings.Replace(increased("process.energy", "", "5 MINUTE"), "sum(increase)", "sum(increase) / 300", 1),
 		},
-		Truth:    watts("process.energy", "", 5*time.Minute),
+		Truth:    powerOfProcesses,
 		WithinIn: map[Language]float64{MetricsQL: 0.005, SQL: 0.005},
 		Every:    5 * time.Minute,
 	},
@@ -191,21 +191,21 @@ var Queries = []Query{
 		Name:     "processes, Σ rate",
 		Question: "How many watts do all processes draw?",
 		Text:     map[Language]string{PromQL: `sum(rate(process_energy_joules_total{energy_zone="package"}[5m]))`},
-		Truth:    watts("process.energy", "", 5*time.Minute),
+		Truth:    powerOfProcesses,
 		Every:    15 * time.Minute,
 	},
 	{
 		Name:     "processes, Σ rate, anchored",
 		Question: "How many watts do all processes draw?",
 		Text:     map[Language]string{Extended: `sum(rate(process_energy_joules_total{energy_zone="package"}[5m] anchored))`},
-		Truth:    watts("process.energy", "", 5*time.Minute),
+		Truth:    powerOfProcesses,
 		Every:    15 * time.Minute,
 	},
 	{
 		Name:     "processes, Σ of last less first, as power",
 		Question: "How many watts do all processes draw, without extrapolation?",
 		Text:     map[Language]string{PromQL: "sum(" + used(`process_energy_joules_total{energy_zone="package"}`, "5m") + ") / 300"},
-		Truth:    watts("process.energy", "", 5*time.Minute),
+		Truth:    powerOfProcesses,
 		Every:    15 * time.Minute,
 	},
 }
@@ -245,15 +245,14 @@ func each(metric, attribute string, window time.Duration) func(*Truth, time.Time
 	return func(t *Truth, at time.Time) map[string]float64 { return t.By(metric, attribute, at.Add(-window), at) }
 }
 
-// watts is the same as power.
-func watts(metric, attribute string, window time.Duration) func(*Truth, time.Time) map[string]float64 {
-	return func(t *Truth, at time.Time) map[string]float64 {
-		by := t.By(metric, attribute, at.Add(-window), at)
-		for key := range by {
-			by[key] /= window.Seconds()
-		}
-		return by
+// powerOfProcesses is the mean power of all processes over five minutes, of the zone package.
+func powerOfProcesses(t *Truth, at time.Time) map[string]float64 {
+	const window = 5 * time.Minute
+	by := t.By("process.energy", "", at.Add(-window), at)
+	for key := range by {
+		by[key] /= window.Seconds()
 	}
+	return by
 }
 
 // By returns the energy of the zone package that the series of a metric had between two times, by the value of an attribute.
