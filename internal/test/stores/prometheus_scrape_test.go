@@ -97,11 +97,13 @@ func openScraped(t *testing.T, dir string) (backend, error) {
 	return s, err
 }
 
-// query asks without the node's name, which deploy/prometheus/scrape.yaml makes of the address.
+// query gives the node its name back, of which deploy/prometheus/scrape.yaml makes the address.
 func (s *scraped) query(text string, at time.Time) ([]row, error) {
 	rows, err := s.prometheus.query(text, at)
 	for _, r := range rows {
-		delete(r.labels, "host_name")
+		if r.labels["host_name"] != "" {
+			r.labels["host_name"] = nodeName
+		}
 	}
 	return rows, err
 }
