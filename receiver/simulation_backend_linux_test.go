@@ -484,13 +484,14 @@ func (b *restartBackend) takeGauge(m pmetric.Metric, resource string) {
 	}
 }
 
-// checkEnds checks that no power series stays for ever.
+// checkEnds checks that no power series stays for ever. With a lower limit of series than before, there are more ended series than are
+// kept, and the ends of some are not sent.
 func (b *restartBackend) checkEnds() {
 	for series, resource := range b.gauges {
 		if b.lastIn[resource] >= b.in {
 			continue
 		}
-		if b.old {
+		if b.old || b.sim.running&fewerSeries != 0 {
 			delete(b.gauges, series)
 			continue
 		}

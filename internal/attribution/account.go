@@ -45,7 +45,10 @@ type Account struct {
 	refs         int32    // claimants that may still add to it
 	claimant     Claimant // of a process: the last that adds to it, or none
 	acknowledged bool     // an emission with a value of it was acknowledged
-	wasLive      bool     // it is of a state, in which it was live, and has not continued yet
+	// restored marks an account of a state, which has not continued yet. It does not count among those that ended: where limits are
+	// lower than before, it would take the place of one that ends now.
+	restored bool
+	wasLive  bool // it is of a state, in which it was live, and has not continued yet
 
 	emitted, settled seriesSet // those that were in an emission, and in a settled one
 

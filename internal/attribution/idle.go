@@ -141,12 +141,15 @@ func (e *Engine) unnameIdleMember(c *claimant) {
 	group.named, c.idleIndex = group.named[:last], none
 }
 
-// shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run now.
+// shareIdle shares the idle energy of a portion. Of pending energy, the carriers are those that run now. Of the time before a
+// restart it is not known who ran, and that may be long.
 func (e *Engine) shareIdle(p Portion, idle units.Energy, u *Usage) {
 	switch {
 	case e.cfg.Rules.Idle == IdleNone:
 	case e.cfg.Rules.Idle == IdleUsed:
 		e.shareIdleByUse(p, idle, u)
+	case p.restored:
+		e.ledger.Kinds[p.Kind].UnattributedIdle += idle
 	case u.IdleAmongClaims:
 		e.shareIdleAmongClaims(p, idle, u)
 	default:

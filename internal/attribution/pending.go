@@ -11,11 +11,11 @@ import (
 // pending is what a zone waits with until a good reading: its energy so far, and the usage of its domain in the same
 // intervals. While a zone is absent only the amount of usage is kept, not who used it.
 type pending struct {
-	usage   Usage
-	elapsed time.Duration
-	energy  units.Energy
-	partial bool               // the energy may be of a part of the time only
-	index   map[pendingKey]int // of usage.Claims
+	usage    Usage
+	elapsed  time.Duration
+	energy   units.Energy
+	restored bool               // some of it is of the time before Engine.Restore
+	index    map[pendingKey]int // of usage.Claims
 }
 
 type pendingKey struct {
@@ -87,7 +87,7 @@ func (e *Engine) postpone(z *Zone, energy units.Energy, u *Usage, elapsed time.D
 	}
 	g := z.pending
 	g.energy += energy
-	g.partial = g.partial || e.restoring
+	g.restored = g.restored || e.restoring
 	g.addAmounts(u, elapsed)
 	for i := range u.Claims {
 		claim := &u.Claims[i]
@@ -113,7 +113,7 @@ func (e *Engine) resolve(z *Zone, partial bool) {
 	case g.usage.Total > 0:
 		e.attribute(Portion{
 			Domain: z.domain, Kind: z.kind, Energy: g.energy, Busy: g.usage.Busy, Total: g.usage.Total, Elapsed: g.elapsed,
-			Zones: 1, Partial: partial || g.partial,
+			Zones: 1, Partial: partial, restored: g.restored,
 		}, &g.usage)
 	default:
 		k := &e.ledger.Kinds[z.kind]

@@ -55,6 +55,8 @@ type Portion struct {
 	Zones, Of, OfAll int
 	// Partial reports whether the energy is only of a part of Elapsed, or Busy is assumed, so that there is nothing to learn from it.
 	Partial bool
+
+	restored bool // some of it is of the time before Engine.Restore
 }
 
 // ByUtilization returns the active part of a portion by CPU utilization: energy * busy / total, rounded down.

@@ -96,11 +96,13 @@ func (e *Engine) updateCID(account int32, owner *units.Owner) {
 func (e *Engine) reviveAccount(account int32) {
 	a := &e.ledger.accounts[account]
 	a.Reported = a.Reported || a.EndSent
+	if !a.restored {
+		e.ended[a.Entity]--
+	}
 	if a.Ended, a.EndSent = false, false; !a.wasLive {
 		a.rank = rank{}
 	}
-	a.wasLive = false
-	e.ended[a.Entity]--
+	a.restored, a.wasLive = false, false
 	e.live[a.Entity]++
 }
 
@@ -158,7 +160,7 @@ func (e *Engine) keepEnded(account int32) {
 // removeAccount removes an account that ended or never had a series.
 func (e *Engine) removeAccount(account int32) {
 	a := &e.ledger.accounts[account]
-	if a.Ended {
+	if a.Ended && !a.restored {
 		e.ended[a.Entity]--
 	}
 	s, _ := seriesOf(a.Entity, &a.Owner)

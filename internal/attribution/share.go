@@ -13,7 +13,8 @@ import (
 // Portion.OfAll are filled in here.
 func (e *Engine) attribute(p Portion, u *Usage) {
 	p.Of, p.OfAll = e.countZones(p.Domain, p.Kind)
-	p.Partial = p.Partial || u.Assumed || e.restoring
+	p.restored = p.restored || e.restoring
+	p.Partial = p.Partial || u.Assumed || p.restored
 	if e.excludes {
 		busy := p.Busy
 		p.Busy = units.Advance(e.excludedCPU(u, busy), busy)

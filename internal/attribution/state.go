@@ -220,7 +220,7 @@ func (s *ZoneState) restored() Zone {
 			usage: Usage{
 				Busy: p.Busy, Total: p.Total, Unattributed: p.Unattributed, Assumed: p.Assumed, IdleAmongClaims: p.IdleAmongClaims,
 			},
-			elapsed: p.Elapsed, energy: p.Energy, partial: true, index: map[pendingKey]int{},
+			elapsed: p.Elapsed, energy: p.Energy, restored: true, index: map[pendingKey]int{},
 		}
 	}
 	return z
@@ -250,7 +250,7 @@ func (e *Engine) restoreAccount(s *AccountState) {
 	default:
 		a.Ended = true
 		a.Owner.VM.CID = 0
-		e.ended[a.Entity]++
+		a.restored = true
 		key, _ := seriesOf(a.Entity, &a.Owner)
 		e.series[key] = e.ledger.add(a)
 	}

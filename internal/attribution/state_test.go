@@ -387,6 +387,41 @@ func TestAProcessThatHadASeriesHasItAgainWithoutEarningIt(t *testing.T) {
 	assert.Nil(t, accountOf(again, 2), "it had none")
 }
 
+func TestSeriesThatEndAfterARestartWithALowerLimitAreKept(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	e := attribution.New(attribution.Config{}, at)
+	var ids []attribution.Claimant
+	for pid := range int32(8) {
+		ids = append(ids, e.Open(units.Owner{Process: units.Process{PID: 1 + pid}}, at))
+	}
+	interval(e, at, 0)
+	interval(e, at.Add(10*time.Second), 80*units.Joule, ids...)
+
+	var few attribution.Config
+	few.Limits[units.ProcessEntity].Max = 2
+	again := restored(few, e)
+	a := again.Open(units.Owner{Process: units.Process{PID: 1}}, at)
+	interval(again, at.Add(20*time.Second), 8*units.Joule, a)
+	again.Close(a)
+	require.NotNil(t, accountOf(again, 1), "the next consumer knows it")
+	assert.Equal(t, 9*units.Joule, accountOf(again, 1).Amounts(0).Energy)
+	assert.Zero(t, again.Ledger().Dropped)
+}
+
+func TestWhoRanBeforeARestartIsNotKnownToCarryIdleEnergy(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	cfg := attribution.Config{Rules: attribution.Rules{Idle: attribution.IdleEqual}}
+	e := attribution.New(cfg, at)
+	e.Open(units.Owner{Process: units.Process{PID: 1}}, at)
+	interval(e, at, 0)
+	again := restored(cfg, e)
+	born := again.Open(units.Owner{Process: units.Process{PID: 2}}, at)
+	interval(again, at.Add(10*time.Second), 80*units.Joule, born)
+	assert.Equal(t, 40*units.Joule, again.Ledger().Kinds[0].UnattributedIdle)
+	interval(again, at.Add(20*time.Second), 100*units.Joule, born)
+	assert.Equal(t, 40*units.Joule, again.Ledger().Kinds[0].UnattributedIdle, "from then on it is")
+}
+
 func TestAStateThatStartsOverKeepsTheEnergySinceThen(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	e := attribution.New(attribution.Config{}, at)
