@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,7 +103,7 @@ type simulation struct {
 	begin    time.Time
 	baseline map[string]float64
 	storage  *storedState // nil without storage
-	cut      bool         // nothing that the receiver sends or stores arrives
+	cut      atomic.Bool  // nothing that the receiver sends or stores arrives
 }
 
 func (s *simulation) run() {
@@ -142,7 +143,7 @@ func (s *simulation) live(after string, until time.Time, end string) {
 	require.NoError(s.t, err)
 	r, err := energyreceiver.NewFactory().CreateMetrics(s.t.Context(), set, cfg, next)
 	require.NoError(s.t, err)
-	s.cut = false
+	s.cut.Store(false)
 	s.show(time.Now())
 	if s.baseline == nil {
 		s.baseline = s.meters()
@@ -154,10 +155,10 @@ func (s *simulation) live(after string, until time.Time, end string) {
 	}
 	s.passUntil(until)
 	if end == "" {
-		s.cut = true // the hour is over, and the last collection is not of it
+		s.cut.Store(true) // the hour is over, and the last collection is not of it
 	}
 	if end == crash {
-		s.cut = true
+		s.cut.Store(true)
 	}
 	require.NoError(s.t, r.Shutdown(s.t.Context()))
 }
@@ -180,7 +181,7 @@ func (s *simulation) meters() map[string]float64 {
 
 // take is the next consumer.
 func (s *simulation) take(_ context.Context, md pmetric.Metrics) error {
-	if s.cut {
+	if s.cut.Load() {
 		return nil
 	}
 	now := time.Now().UTC().Round(0)

@@ -64,7 +64,7 @@ func (c storedClient) Delete(ctx context.Context, key string) error {
 // Batch implements storage.Client.
 func (c storedClient) Batch(_ context.Context, operations ...*storage.Operation) error {
 	kept := c.of.kept
-	if c.of.simulation.cut {
+	if c.of.simulation.cut.Load() {
 		kept = maps.Clone(kept)
 	}
 	for _, o := range operations {
