@@ -15,7 +15,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
-// These functions are the form of a state. Whoever changes one of them changes stateVersion.
+// These functions are the form of a state. A change of one of them is a change of stateVersion.
 
 // packVersion returns the version.
 func (k *keptTotals) packVersion(p *pack.Packer) (version uint32) {
@@ -24,7 +24,7 @@ func (k *keptTotals) packVersion(p *pack.Packer) (version uint32) {
 	return version
 }
 
-// packHeader packs what tells whether the rest can be used.
+// packHeader packs what decides whether the rest can be used.
 func (k *keptTotals) packHeader(p *pack.Packer) {
 	pack.String(p, &k.boot)
 	pack.Int(p, &k.clocks.boot)

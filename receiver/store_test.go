@@ -71,7 +71,7 @@ func TestAStoreThatTakesLongToRefuseIsOpenedSeldom(t *testing.T) {
 	})
 }
 
-// The race detector tells whether what a call finds out late is taken over in the next call only.
+// The race detector finds it if what a call finds out late is not taken over in the next call only.
 func TestAPanicThatComesLateIsNotedByTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

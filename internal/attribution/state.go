@@ -10,7 +10,7 @@ import (
 )
 
 // State is all that an engine needs in order to continue the totals of another one, as after a restart. Kinds, domains and zones
-// are given by their index; whoever keeps a State keeps what the indices mean.
+// are given by their index; what the indices mean must be kept beside a State.
 //
 // What candidates for a series have earned is not part of a State. Their energy is: it is in the accounts of the others.
 type State struct {

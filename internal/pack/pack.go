@@ -2,7 +2,7 @@
 
 // Package pack writes values in a compact binary form, and reads them back. One function describes a type for both
 // directions: it passes pointers to its fields to a Packer, in the order in which they are written. Nothing in the form says
-// what a value is, so whoever changes such a function gives the form another version.
+// what a value is, so a change of such a function needs another version of the form.
 package pack
 
 import (

@@ -244,7 +244,7 @@ func TestChildTimesGoOnWhereTheyWere(t *testing.T) {
 	h.Processes[51] = &hostsim.Process{Parent: 50, User: 300}
 	h.run(time.Second, nil)
 	h.again(false)
-	delete(h.Processes, 51) // ended after 20 ticks more, beside others that nobody saw
+	delete(h.Processes, 51) // ended after 20 ticks more, beside others that no scan saw
 	h.Processes[50].CUser += 300 + 20 + 70
 	h.CPU.User += 90
 	h.run(time.Minute, nil)

@@ -330,7 +330,7 @@ func TestAResizeKeepsWhatIsShownInside(t *testing.T) {
 	assert.Contains(t, got, " p0\n", "all rows fit: none is above the first line")
 }
 
-// Names come from whoever starts a process or a container.
+// Names are chosen by the users that start processes and containers.
 var hostile = []string{
 	"\x1b[2J\x1b]0;owned\x07", "a\nb\rc\td", "\u009b31m", "\xff\xfe\x1bc", "\u202egnp.exe\u202c", "a\u200d\u200b\ufeffb", strings.Repeat("\u0301", 50) + "x",
 	"e" + strings.Repeat("\u0301", 50), "日本語のプロセス名がとても長い場合", "👩‍👩‍👧‍👦 family", "\u0000\u0008\u0008\u0008", strings.Repeat("W", 5000), "\x0e\x0f\x90\x9d",
