@@ -254,7 +254,7 @@ func testCgroupIsGone(t *testing.T, m *measured, printed string) {
 	group := after(printed, "cgroup ")
 	if m.CPUTimeSource == "child times" {
 		assert.Empty(t, group)
-		t.Log("no cgroup can be made on this machine")
+		t.Log("cgroups cannot be made on this machine")
 		return
 	}
 	require.NotEmpty(t, group)

@@ -317,7 +317,7 @@ func newCgroup(t testing.TB) *realCgroup {
 	t.Helper()
 	path, err := os.MkdirTemp(ownCgroupDir(t), "energy-test-")
 	if err != nil {
-		t.Skip("no cgroup can be made:", err)
+		t.Skip("cgroups cannot be made here: ", err)
 	}
 	dir, err := os.Open(path)
 	require.NoError(t, err)

@@ -311,7 +311,7 @@ func TestARealKernelCountsForACgroup(t *testing.T) {
 		t.Skip("no cgroup v2 hierarchy is mounted at /sys/fs/cgroup")
 	}
 	if path, err = os.MkdirTemp(path, "energy-test-"); err != nil {
-		t.Skip("no cgroup can be made:", err)
+		t.Skip("cgroups cannot be made here: ", err)
 	}
 	cgroup = "/" + filepath.Base(path)
 	defer func() {

@@ -99,7 +99,7 @@ func TestDaemonsThatAreLeftBehindAreNamedAndNotKilled(t *testing.T) {
 		t.Run(string(method), func(t *testing.T) {
 			g, err := newGroup(Options{}, method)
 			if err != nil {
-				t.Skip("no cgroup can be made, or no child times be had:", err)
+				t.Skipf("CPU time cannot be counted by %s: %v", method, err)
 			}
 			pids := leave(t, g, `(setsid sleep 60 >/dev/null & echo $!) & (sleep 61 >/dev/null & echo $!); wait $!`)
 			require.Len(t, pids, 2)
@@ -177,7 +177,7 @@ func TestNestedCgroupsCountAndStayWithTheirProcesses(t *testing.T) {
 		t.Run(string(method), func(t *testing.T) {
 			g, err := newGroup(Options{}, method)
 			if err != nil {
-				t.Skip("no cgroup can be made, or no child times be had:", err)
+				t.Skipf("CPU time cannot be counted by %s: %v", method, err)
 			}
 			dir := g.counter.(interface{ directory() string }).directory()
 			run(t, g, "sh", "-c", fmt.Sprintf("mkdir %s/a && echo $$ >%s/a/cgroup.procs && %s 50ms >/dev/null", dir, dir, burn))
@@ -207,7 +207,7 @@ func TestNestedCgroupsCountAndStayWithTheirProcesses(t *testing.T) {
 func TestTheCgroupItselfHasNoProcesses(t *testing.T) {
 	g, err := newGroup(Options{}, CgroupV2)
 	if err != nil {
-		t.Skip("no cgroup can be made, or no child times be had:", err)
+		t.Skipf("CPU time cannot be counted by %s: %v", CgroupV2, err)
 	}
 	c := g.counter.(*cgroupV2)
 	pids := leave(t, g, "sleep 60 >/dev/null & echo $!")
@@ -238,7 +238,7 @@ func TestACgroupOfAnotherGroupIsNotStale(t *testing.T) {
 func TestGroupsThatBeginAtOnceDoNotTakeEachOthersForStale(t *testing.T) {
 	first, err := newGroup(Options{}, CgroupV2)
 	if err != nil {
-		t.Skip("no cgroup can be made, or no child times be had:", err)
+		t.Skipf("CPU time cannot be counted by %s: %v", CgroupV2, err)
 	}
 	require.NoError(t, first.Close())
 	var running sync.WaitGroup
@@ -259,7 +259,7 @@ func TestAGroupCountsByTheNextMethodWhereItsCgroupIsGone(t *testing.T) {
 	g, err := newGroup(Options{}, CgroupV2, ChildTimes)
 	require.NoError(t, err)
 	if g.Method() != CgroupV2 {
-		t.Skip("no cgroup can be made:", g.Rejected())
+		t.Skip("cgroups cannot be made here: ", g.Rejected())
 	}
 	require.NoError(t, removeTree(g.counter.(*cgroupV2).dir))
 	run(t, g, "sh", "-c", "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done")
