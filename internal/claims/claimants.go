@@ -26,10 +26,11 @@ type claimant struct {
 
 // update opens a claimant for a process that has none, and another for one that has become someone else.
 func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
-	identity, changed := b.Identifier.Identity(p.Slot)
-	if moved := b.Identifier.Moved(p.Slot); !changed && !moved {
+	if !b.Identifier.HasNews(p.Slot) {
 		return
 	}
+	identity, changed := b.Identifier.Identity(p.Slot)
+	b.Identifier.Moved(p.Slot)
 	excluded := b.Exclusion.Excludes(identity, m.ReadAt)
 	c.withCgroup = b.Exclusion.ExcludesCgroup(identity.ProcessCgroup) || identity.Unit.Name != ""
 	if !changed && excluded == c.excluded {

@@ -4,6 +4,7 @@ package claims
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
@@ -19,8 +20,8 @@ const maxClaim units.CPUTime = 1 << 56
 // claimEnded claims the last slices of the processes that ended.
 func (b *Builder) claimEnded(m *Measurement) {
 	t := m.Table
-	for len(b.claimants) < t.Slots() {
-		b.claimants = append(b.claimants, claimant{})
+	if n := len(b.claimants); n < t.Slots() {
+		b.claimants = slices.Grow(b.claimants, t.Slots()-n)[:t.Slots()]
 	}
 	for i := range t.Ended {
 		e := &t.Ended[i]
@@ -52,6 +53,7 @@ func (b *Builder) identify(m *Measurement) (changed bool) {
 	missed := !b.begun || m.Table.Scans() != b.scan+1
 	b.scan = m.Table.Scans()
 	b.Identifier.Begin(m.ReadAt)
+	b.Identifier.Grow(m.Table.Slots())
 	if missed && len(m.Table.Processes) > 0 {
 		b.gpus.renew(m.Table)
 	}

@@ -4,6 +4,7 @@ package workload
 
 import (
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
@@ -51,6 +52,9 @@ type Identifier struct {
 	buf       []byte
 	known     []entry
 	cgroups   map[string]*cgroupText // by their text: processes share few
+	programs  map[programKey]*program
+	all       *Placement // of all processes, where Everything is set
+	identity  Identity   // scratch of Identity
 	holders   holders
 	namespace namespace
 	outside   bool // a cgroup has no path below the host's mount point
@@ -61,32 +65,56 @@ type Identifier struct {
 	processes []VMProcess
 }
 
-// entry is the process in a slot. The zero entry is none.
+// entry is the process in a slot. What several processes may have in common they share. The zero entry is none.
 type entry struct {
-	identity Identity
-	changed  bool // since the last call of Identity
-	moved    bool // since the last call of Moved
+	program *program     // what it executes
+	in      *cgroupText  // nil if its cgroup file was not read
+	placed  *Placement   // except for its virtual machine
+	line    *commandLine // nil if it was not read
+	guest   *guestMember // nil unless it is of a virtual machine, or was
+	holder  *holder      // of the container's ID
 	// seen is when the process was last looked at; execs, cgroups, group and comm are what the scan showed then.
 	seen     time.Duration
 	execs    uint64
 	cgroups  uint64
 	group    uint64
 	comm     cpu.Comm
-	due      time.Duration // when the process is looked at again even if nothing shows a change
-	settled  bool          // all files were read, or may not be read
-	attempts int           // failures to read them in a row
-	cgroup   string        // text of the cgroup file
-	exe      string        // target of the link exe
-	start    time.Duration
-	pid      int32
+	changed  bool      // since the last call of Identity
+	moved    bool      // since the last call of Moved
+	settled  bool      // all files were read, or may not be read
+	attempts uint8     // failures to read them in a row, at most maxAttempts
 	executed execution // since the command line was last read
-	args     uint64    // hash of the begin of the command line, 0 if it was not read
-	unique   string    // ID of a virtual machine without a better one
-	fromArgs units.VM
-	argued   time.Duration // when the command line was last read
-	machine  bool          // listed in machines
-	holder   *holder       // of the container's ID
 }
+
+// program is what processes execute.
+type program struct {
+	name string // base name of the executable, or a task's name if the executable cannot be read
+	path string // of the executable
+	exe  string // target of the link exe
+}
+
+// commandLine is what was read of a command line.
+type commandLine struct {
+	text string // the arguments, joined by spaces, empty unless wanted
+	hash uint64 // of the begin
+}
+
+// guestMember is a process of a virtual machine.
+type guestMember struct {
+	pid      int32
+	start    time.Duration
+	vm       units.VM      // what Resolve found
+	fromArgs units.VM      // what its command line tells
+	unique   string        // ID of a virtual machine without a better one
+	argued   time.Duration // when the command line was last read
+	listed   bool          // in machines
+}
+
+// What an entry refers to of which nothing could be read.
+var (
+	noProgram = &program{}
+	nowhere   = &Placement{}
+)
 
 // NewIdentifier returns an Identifier for the processes of the host whose root directory is at root. It reads nothing yet.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
@@ -95,6 +123,7 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 		wanted:    wanted,
 		buf:       make([]byte, 2*maxText),
 		cgroups:   map[string]*cgroupText{},
+		programs:  map[programKey]*program{},
 		holders:   holders{},
 		namespace: namespace{find: func() (string, error) { return cgroup.NamespaceRoot(root) }},
 	}
@@ -116,18 +145,33 @@ func (id *Identifier) Compact(slots []int32) {
 		if int(before) < len(id.known) {
 			known[slot] = id.known[before]
 		}
-		if known[slot].machine {
+		if known[slot].isListed() {
 			id.machines = append(id.machines, int32(slot))
 		}
 	}
-	id.known, id.cgroups, id.processes = known, map[string]*cgroupText{}, nil
+	id.known, id.cgroups, id.programs, id.processes = known, map[string]*cgroupText{}, map[programKey]*program{}, nil
+	for i := range known {
+		if e := &known[i]; e.program != nil {
+			id.programs[e.program.key()] = e.program
+		}
+		if in := known[i].in; in != nil {
+			id.cgroups[in.text] = in
+		}
+	}
 	id.unsettled = true
+}
+
+// Grow makes room for the processes in the first slots.
+func (id *Identifier) Grow(slots int) {
+	if n := len(id.known); n < slots {
+		id.known = slices.Grow(id.known, slots-n)[:slots]
+	}
 }
 
 // Forget removes a process that has ended.
 func (id *Identifier) Forget(slot int32) {
 	if int(slot) < len(id.known) {
-		id.unsettled = id.unsettled || id.known[slot].machine
+		id.unsettled = id.unsettled || id.known[slot].isListed()
 		id.holders.release(id.known[slot].holder)
 		id.known[slot] = entry{}
 	}
@@ -154,7 +198,7 @@ func (e *entry) isSame(p *cpu.Process, now time.Duration) bool {
 	case !e.settled, p.Comm != e.comm:
 		return now-e.seen < lookSoon
 	}
-	return now < e.due
+	return now < nextLook(p.Slot, e.seen)
 }
 
 // nextLook returns when the process in a slot is due, at most lookAgain after seen. It differs between slots: processes
@@ -167,27 +211,26 @@ func nextLook(slot int32, seen time.Duration) time.Duration {
 // Identify updates the identity of a process from a scan that began at now, since boot. What cannot be read stays as it was.
 // A process of which nothing can be read is known by its task's name.
 func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
-	for len(id.known) <= int(p.Slot) {
-		id.known = append(id.known, entry{})
-	}
+	id.Grow(int(p.Slot) + 1)
 	e := &id.known[p.Slot]
-	fresh := e.pid == 0
+	fresh := e.program == nil
 	if fresh {
-		e.pid, e.start, e.changed = p.PID, p.Start, true
+		e.program, e.placed, e.changed = noProgram, nowhere, true
 	}
 	if id.wanted.Everything != "" {
 		id.placeWithAll(e, p)
 		return
 	}
 	if p.Kernel && (fresh || p.Comm != e.comm) {
-		name := kernelThreadName(p.Comm.String())
-		e.changed = e.changed || name != e.identity.Executable
-		e.identity.Executable, e.comm = name, p.Comm
+		if name := kernelThreadName(p.Comm.String()); name != e.program.name {
+			e.program, e.changed = id.programOf(programKey{name: name}), true
+		}
+		e.comm = p.Comm
 	}
 	if e.isSame(p, now) {
 		return
 	}
-	before, argsBefore := e.identity, e.fromArgs
+	before, argsBefore := *e, e.fromArgs()
 	e.settled = true
 	if !p.Kernel {
 		id.readProgram(p, e, fresh, now)
@@ -202,8 +245,8 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 		id.place(e, in)
 	}
 	e.compare(&before)
-	if e.fromArgs != argsBefore || in != nil && (in.VM != units.VM{} || e.machine) {
-		id.noteMachine(e, p.Slot)
+	if e.fromArgs() != argsBefore || in != nil && (in.VM != units.VM{} || e.isListed()) {
+		id.noteMachine(e, p)
 	}
 }
 
@@ -211,9 +254,13 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 func (id *Identifier) placeWithAll(e *entry, p *cpu.Process) {
 	if p.Comm != e.comm {
 		e.comm, e.changed = p.Comm, true
-		e.identity.Executable = p.Comm.String()
+		e.program = id.programOf(programKey{name: p.Comm.String()})
 	}
-	e.identity.Container.ID = id.wanted.Everything
+	if id.all == nil {
+		all := id.PlaceShortLived("")
+		id.all = &all
+	}
+	e.placed = id.all
 }
 
 // note records that the process was looked at. err is why its cgroup could not be read.
@@ -222,50 +269,100 @@ func (e *entry) note(p *cpu.Process, now time.Duration, err error) {
 		e.attempts = 0
 	}
 	if !e.settled {
-		e.attempts++
+		e.attempts = min(e.attempts+1, maxAttempts)
 	}
 	// The scan showed these before the files were read: a change in between shows in the next scan.
-	e.seen, e.due, e.comm = now, nextLook(p.Slot, now), p.Comm
+	e.seen, e.comm = now, p.Comm
 	e.execs, e.cgroups, e.group = p.Execs, p.Cgroups, p.Cgroup
 }
 
 // noteMachine lists a process of a virtual machine, whose machine may have changed.
-func (id *Identifier) noteMachine(e *entry, slot int32) {
+func (id *Identifier) noteMachine(e *entry, p *cpu.Process) {
 	id.unsettled = true
-	if !e.machine {
-		e.machine = true
-		id.machines = append(id.machines, slot)
+	g := e.asGuest(p)
+	if !g.listed {
+		g.listed = true
+		id.machines = append(id.machines, p.Slot)
 	}
+}
+
+// asGuest returns what is kept of a process because it is of a virtual machine.
+func (e *entry) asGuest(p *cpu.Process) *guestMember {
+	if e.guest == nil {
+		e.guest = &guestMember{pid: p.PID, start: p.Start}
+	}
+	return e.guest
+}
+
+func (e *entry) isListed() bool { return e.guest != nil && e.guest.listed }
+
+func (e *entry) fromArgs() units.VM {
+	if e.guest == nil {
+		return units.VM{}
+	}
+	return e.guest.fromArgs
+}
+
+func (e *entry) vm() units.VM {
+	if e.guest == nil {
+		return units.VM{}
+	}
+	return e.guest.vm
+}
+
+func (e *entry) commandLine() string {
+	if e.line == nil {
+		return ""
+	}
+	return e.line.text
+}
+
+// own returns the path of the process's own cgroup.
+func (e *entry) own() string {
+	if e.in == nil {
+		return ""
+	}
+	return e.in.own
 }
 
 // place sets the placement of a process, except for its virtual machine, which Resolve sets.
 func (id *Identifier) place(e *entry, in *cgroupText) {
-	vm := e.identity.VM
-	e.identity.Placement, e.identity.ProcessCgroup = in.Placement, in.own
-	e.identity.VM = vm
+	p := in.Placement
+	p.VM = units.VM{}
 	if e.holder == nil || e.holder.cgroup != in.Cgroup {
 		id.holders.release(e.holder)
-		e.holder = id.holders.hold(&e.identity.Placement)
+		e.holder = id.holders.hold(&p)
 	} else {
-		e.identity.Container.ID = e.holder.id
+		p.Container.ID = e.holder.id
 	}
-	e.identity.Names = e.holder.nameBy(id.wanted.Names, &e.identity.Placement)
+	p.Names = e.holder.nameBy(id.wanted.Names, &p)
+	e.in, e.placed = in, in.place(&p)
 	id.outside = id.outside || e.isOutside()
 }
 
 // compare records what is not as it was before.
-func (e *entry) compare(before *Identity) {
-	e.moved = e.moved || e.identity.ProcessCgroup != before.ProcessCgroup
-	before.ProcessCgroup = e.identity.ProcessCgroup
-	e.changed = e.changed || e.identity != *before
+func (e *entry) compare(before *entry) {
+	e.moved = e.moved || e.own() != before.own()
+	e.changed = e.changed || e.program != before.program && (e.program.name != before.program.name || e.program.path != before.program.path) ||
+		e.placed != before.placed && *e.placed != *before.placed || e.commandLine() != before.commandLine()
 }
 
-// Identity returns the identity of the process in a slot. It is valid until the next call of Identify. changed reports
-// whether it is another one than at the last call for the slot, except for its ProcessCgroup.
+// HasNews reports whether Identity or Moved would report a change.
+func (id *Identifier) HasNews(slot int32) bool {
+	e := &id.known[slot]
+	return e.changed || e.moved
+}
+
+// Identity returns the identity of the process in a slot. It is valid until the next call. changed reports whether it is another one
+// than at the last call for the slot, except for its ProcessCgroup.
 func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 	e := &id.known[slot]
 	changed, e.changed = e.changed, false
-	return &e.identity, changed
+	id.identity = Identity{
+		Executable: e.program.name, Path: e.program.path, CommandLine: e.commandLine(), ProcessCgroup: e.own(), Placement: *e.placed,
+	}
+	id.identity.VM = e.vm()
+	return &id.identity, changed
 }
 
 // Moved reports whether the ProcessCgroup of the process in a slot is another one than at the last call for the slot.

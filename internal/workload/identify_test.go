@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -694,10 +693,11 @@ func TestAnExecOfAnUnreadableProgramIsDetectedByTheExecCount(t *testing.T) {
 	}
 }
 
-func TestProcessesInACgroupShareItsText(t *testing.T) {
+func TestProcessesInACgroupShareItsTextAndTheirPlacement(t *testing.T) {
 	t.Parallel()
 	i := newIdentified(t, false)
 	i.in(10, "0::/system.slice/docker-"+hexA+".scope")
 	i.in(11, "0::/system.slice/docker-"+hexA+".scope")
-	assert.Same(t, unsafe.StringData(i.id.known[10].cgroup), unsafe.StringData(i.id.known[11].cgroup))
+	assert.Same(t, i.id.known[10].in, i.id.known[11].in)
+	assert.Same(t, i.id.known[10].placed, i.id.known[11].placed)
 }

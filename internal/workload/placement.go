@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,21 +17,34 @@ import (
 type cgroupText struct {
 	Placement
 	text     string
-	own      string   // path of the process's own cgroup
-	delegate delegate // of the virtual machine, else of the process
+	own      string     // path of the process's own cgroup
+	delegate delegate   // of the virtual machine, else of the process
+	placed   *Placement // of the process that was placed last
+}
+
+// place returns a Placement that equals p and that processes in the same cgroup share.
+func (c *cgroupText) place(p *Placement) *Placement {
+	switch {
+	case c.placed != nil && *c.placed == *p:
+	case c.Placement == *p:
+		c.placed = &c.Placement
+	default:
+		own := *p
+		c.placed = &own
+	}
+	return c.placed
 }
 
 // readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is the same as before.
 func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) {
 	text, err := id.readFile(p.PID, "cgroup")
-	if err != nil || len(text) == 0 || string(text) == e.cgroup {
+	if err != nil || len(text) == 0 || e.in != nil && string(text) == e.in.text {
 		return nil, err
 	}
 	known := id.cgroups[string(text)]
 	if known == nil {
 		known = id.textOf(string(text))
 	}
-	e.cgroup = known.text // processes in the same cgroup share it
 	return known, nil
 }
 
@@ -89,15 +101,20 @@ func (id *Identifier) Outside(now time.Time) error {
 			id.known[i].holder = nil
 		}
 		for i := range id.known {
-			if e := &id.known[i]; e.cgroup != "" {
-				before := e.identity
-				id.place(e, id.textOf(e.cgroup))
+			if e := &id.known[i]; e.in != nil {
+				before := *e
+				id.place(e, id.textOf(e.in.text))
 				e.compare(&before)
 			}
 		}
 		id.unsettled = true // those that sleep are looked at, too
 	}
-	id.outside = id.outside && slices.ContainsFunc(id.known, func(e entry) bool { return e.isOutside() })
+	if id.outside {
+		id.outside = false
+		for i := range id.known {
+			id.outside = id.outside || id.known[i].isOutside()
+		}
+	}
 	if !id.outside {
 		return nil
 	}
@@ -108,5 +125,5 @@ func (id *Identifier) Outside(now time.Time) error {
 var errElsewhere = errors.New("their paths lead out of the mounted hierarchy")
 
 func (e *entry) isOutside() bool {
-	return strings.HasPrefix(e.identity.Cgroup, "/..") || strings.HasPrefix(e.identity.ProcessCgroup, "/..")
+	return e.in != nil && (strings.HasPrefix(e.placed.Cgroup, "/..") || strings.HasPrefix(e.in.own, "/.."))
 }

@@ -40,13 +40,11 @@ func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time
 	target, err := id.proc.LinkOf(p.PID, "exe", id.buf)
 	readable, forbidden := err == nil, errors.Is(err, fs.ErrPermission)
 	switch {
-	case readable && string(target) != e.exe:
-		e.executed, e.exe = certain, string(target)
-		program := strings.TrimSuffix(e.exe, deletedSuffix)
-		e.identity.Path, e.identity.Executable = bound(program, maxText), bound(path.Base(program), maxName)
+	case readable && string(target) != e.program.exe:
+		e.executed, e.program = certain, id.programOf(programKey{exe: string(target)})
 	case readable:
 	case fresh, e.executed == certain && forbidden:
-		e.becomeUnknown(p)
+		id.becomeUnknown(e, p)
 	}
 	e.settled = readable || forbidden
 	if e.executed != unlikely {
@@ -55,8 +53,35 @@ func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time
 }
 
 // becomeUnknown records that only the task's name is known of the program.
-func (e *entry) becomeUnknown(p *cpu.Process) {
-	e.exe, e.identity.Path, e.identity.Executable = "", "", p.Comm.String()
+func (id *Identifier) becomeUnknown(e *entry, p *cpu.Process) {
+	e.program = id.programOf(programKey{name: p.Comm.String()})
+}
+
+// programKey is by what a program is known: the target of the link exe, or a task's name.
+type programKey struct{ exe, name string }
+
+func (p *program) key() programKey {
+	if p.exe != "" {
+		return programKey{exe: p.exe}
+	}
+	return programKey{name: p.name}
+}
+
+// programOf returns the program that all processes with the key share.
+func (id *Identifier) programOf(key programKey) *program {
+	p := id.programs[key]
+	if p == nil {
+		if len(id.programs) > len(id.known) {
+			clear(id.programs) // they outgrew the processes: most of them ended
+		}
+		p = &program{name: key.name}
+		if key.exe != "" {
+			file := strings.TrimSuffix(key.exe, deletedSuffix)
+			p.name, p.path, p.exe = bound(path.Base(file), maxName), bound(file, maxText), key.exe
+		}
+		id.programs[key] = p
+	}
+	return p
 }
 
 // kernelThreadName returns the name of a kernel thread without the current work, which a worker appends to it. A rescuer is
@@ -80,14 +105,17 @@ var argsSeed = maphash.MakeSeed()
 // A process chooses how long its command line is and how often it renames itself. So only the begin is read unless the
 // program is a hypervisor, and a hypervisor that renames itself is read again after lookSoon.
 func (id *Identifier) readArguments(p *cpu.Process, e *entry, readable bool, now time.Duration) {
-	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.exe, deletedSuffix)) == nil {
-		e.executed, e.args, e.fromArgs = unlikely, 0, units.VM{}
+	if readable && !id.wanted.CommandLine && hypervisorOf(strings.TrimSuffix(e.program.exe, deletedSuffix)) == nil {
+		e.executed, e.line = unlikely, nil
+		e.isNoHypervisor()
 		return
 	}
-	if e.fromArgs.ID != "" && e.executed == possible && now > e.argued && now-e.argued < lookSoon {
+	if g := e.guest; g != nil && g.fromArgs.ID != "" && e.executed == possible && now > g.argued && now-g.argued < lookSoon {
 		return
 	}
-	e.argued = now
+	if e.guest != nil {
+		e.guest.argued = now
+	}
 	line, err := id.proc.ReadOf(p.PID, "cmdline", id.buf[:maxText+1])
 	if err != nil || len(line) == 0 {
 		e.settled = false // the process may be executing a program at this moment
@@ -96,35 +124,59 @@ func (id *Identifier) readArguments(p *cpu.Process, e *entry, readable bool, now
 		}
 		return
 	}
-	args := maphash.Bytes(argsSeed, line)
+	hash := maphash.Bytes(argsSeed, line)
 	if e.executed == possible {
-		if args == e.args { // it has renamed itself
+		if e.line != nil && hash == e.line.hash { // it has renamed itself
 			e.executed = unlikely
 			return
 		}
 		if !readable {
-			e.becomeUnknown(p)
+			id.becomeUnknown(e, p)
 		}
 	}
 	if e.settled || p.Cgroups == 0 {
 		e.executed = unlikely
 	}
-	e.args, e.fromArgs = args, units.VM{}
-	if id.wanted.CommandLine {
-		e.identity.CommandLine = joinArguments(line)
+	e.readLine(line, hash, id.wanted.CommandLine)
+	e.isNoHypervisor()
+	id.readGuest(p, e, line, now)
+}
+
+// readLine records what was read of the command line.
+func (e *entry) readLine(line []byte, hash uint64, wanted bool) {
+	if e.line != nil && e.line.hash == hash {
+		return
 	}
+	e.line = &commandLine{hash: hash} // the one before is yet to be compared with
+	if wanted {
+		e.line.text = joinArguments(line)
+	}
+}
+
+// isNoHypervisor records that the arguments tell of no virtual machine.
+func (e *entry) isNoHypervisor() {
+	if e.guest != nil {
+		e.guest.fromArgs = units.VM{}
+	}
+}
+
+// readGuest reads the virtual machine of a hypervisor from the begin of its command line and, if that is long, from more of it.
+func (id *Identifier) readGuest(p *cpu.Process, e *entry, line []byte, now time.Duration) {
 	comm := p.Comm.String()
-	if _, ok := ParseVM(line, comm, e.exe, ""); !ok {
+	if _, ok := ParseVM(line, comm, e.program.exe, ""); !ok {
 		return
 	}
 	if len(line) > maxText {
+		var err error
 		if line, err = id.readFile(p.PID, "cmdline"); err != nil {
 			e.executed, e.settled = certain, false
 			return
 		}
 	}
-	e.unique = boundID(fmt.Sprintf("%s-%d-%d", e.identity.Executable, p.PID, p.Start.Milliseconds()))
-	e.fromArgs, _ = ParseVM(line, comm, e.exe, e.unique)
+	g := e.asGuest(p)
+	g.argued = now
+	g.unique = boundID(fmt.Sprintf("%s-%d-%d", e.program.name, p.PID, p.Start.Milliseconds()))
+	g.fromArgs, _ = ParseVM(line, comm, e.program.exe, g.unique)
 }
 
 // joinArguments returns the arguments of a command line, joined by spaces. The line may be cut.

@@ -197,27 +197,30 @@ func (id *Identifier) Resolve() (changed bool) {
 		return false
 	}
 	id.unsettled = false
-	id.machines = slices.DeleteFunc(id.machines, func(slot int32) bool { return !id.known[slot].machine })
+	id.machines = slices.DeleteFunc(id.machines, func(slot int32) bool { return !id.known[slot].isListed() })
 	slices.SortFunc(id.machines, func(a, b int32) int {
-		x, y := &id.known[a], &id.known[b]
+		x, y := id.known[a].guest, id.known[b].guest
 		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.pid, y.pid))
 	})
 	id.processes = id.processes[:0]
 	for _, slot := range id.machines {
 		e := &id.known[slot]
-		in, fromArgs := id.textOf(e.cgroup), e.fromArgs
+		in, fromArgs := e.in, e.guest.fromArgs
+		if in == nil {
+			in = &cgroupText{}
+		}
 		if fromArgs.ID != "" {
 			fromArgs.ID = in.delegate.qualify(fromArgs.ID)
 		}
 		id.processes = append(id.processes, VMProcess{
-			Unique: in.delegate.qualify(e.unique), FromCgroup: in.VM, FromArgs: fromArgs, Delegated: in.delegate.name != "",
+			Unique: in.delegate.qualify(e.guest.unique), FromCgroup: in.VM, FromArgs: fromArgs, Delegated: in.delegate.name != "",
 		})
 	}
 	id.vms.Resolve(id.processes)
 	for i, slot := range id.machines {
 		e := &id.known[slot]
-		if vm := id.processes[i].VM; e.identity.VM != vm {
-			e.identity.VM, e.changed = vm, true
+		if vm := id.processes[i].VM; e.guest.vm != vm {
+			e.guest.vm, e.changed = vm, true
 		}
 	}
 	return true
