@@ -32,7 +32,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores generate generate-bpf check-generate lint fmt bench accuracy soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores generate generate-bpf check-generate lint fmt bench cost accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -172,6 +172,9 @@ fmt: ## format all Go files
 
 bench: build ## run the benchmarks that BENCH matches (default all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
+
+cost: build ## measure whole processes, in turn, beside a crowd (root; FLAGS="-processes 10000 -source bpf,procfs")
+	go run ./internal/test/cost $(FLAGS)
 
 accuracy: ## measure the error of attributed energy on simulated machines, and of models; write docs/accuracy-tables.md, docs/accuracy.md
 	go test ./receiver -run '^TestAccuracyTablesAreUpToDate$$' -count 1 -timeout 60m -accuracy.write

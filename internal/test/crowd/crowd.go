@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,7 @@ var ErrNoCompiler = errors.New("no C compiler (gcc or cc) was found")
 // Start compiles the program into dir and starts n processes. active of them run for about 50 µs ten times a second,
 // and the others sleep. Start returns when all run. stop ends them and waits until they are gone.
 func Start(dir string, n, active int) (stop func() error, err error) {
-	return start(filepath.Join(dir, "crowd"), strconv.Itoa(n), strconv.Itoa(active))
+	return launch(filepath.Join(dir, "crowd"), source, strconv.Itoa(n), strconv.Itoa(active))
 }
 
 // Disguise is the appearance of processes.
@@ -49,22 +50,25 @@ func StartDisguised(dir string, n int, d Disguise) (stop func() error, err error
 			args = append(args, strings.Repeat("x", longest))
 		}
 	}
-	return start(filepath.Join(dir, d.Program), args...)
+	return launch(filepath.Join(dir, d.Program), source, args...)
 }
 
-func start(program string, args ...string) (stop func() error, err error) {
-	compiler, err := findCompiler()
-	if err != nil {
+// program is a running program that ends its children, waits for them and exits when its input is closed.
+type program struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+func (p *program) pid() int { return p.cmd.Process.Pid }
+
+func (p *program) stop() error { return errors.Join(p.stdin.Close(), p.cmd.Wait()) }
+
+// start compiles a program and starts it. It returns when the program is ready.
+func start(path string, code []byte, args ...string) (*program, error) {
+	if err := compile(path, code); err != nil {
 		return nil, err
 	}
-	code := program + ".c"
-	if err := os.WriteFile(code, source, 0o600); err != nil {
-		return nil, err
-	}
-	if out, err := exec.Command(compiler, "-O1", "-static", "-o", program, code).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("compile the crowd: %w: %s", err, out)
-	}
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -77,14 +81,35 @@ func start(program string, args ...string) (stop func() error, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	stop = func() error {
-		// The program ends its children, waits for them and exits when its input is closed.
-		return errors.Join(stdin.Close(), cmd.Wait())
-	}
+	p := &program{cmd, stdin}
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		return nil, errors.Join(fmt.Errorf("the crowd said %q: %w", line, err), stop())
+		return nil, errors.Join(fmt.Errorf("%s said %q: %w", path, line, err), p.stop())
 	}
-	return stop, nil
+	return p, nil
+}
+
+// launch is start for a caller that only wants to stop the program.
+func launch(path string, code []byte, args ...string) (stop func() error, err error) {
+	p, err := start(path, code, args...)
+	if err != nil {
+		return nil, err
+	}
+	return p.stop, nil
+}
+
+func compile(path string, code []byte) error {
+	compiler, err := findCompiler()
+	if err != nil {
+		return err
+	}
+	file := path + ".c"
+	if err := os.WriteFile(file, code, 0o600); err != nil {
+		return err
+	}
+	if out, err := exec.Command(compiler, "-O1", "-static", "-o", path, file).CombinedOutput(); err != nil {
+		return fmt.Errorf("compile %s: %w: %s", file, err, out)
+	}
+	return nil
 }
 
 func findCompiler() (string, error) {

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// heldBPF is what a process has of BPF, by its descriptors.
+type heldBPF struct {
+	hooks  []ebpf.ProgramID // attached programs that other processes run
+	memory float64          // bytes of its programs and maps
+}
+
+// readBPF reads what a process has of BPF, from /proc/<pid>/fdinfo.
+func readBPF(pid int) (h heldBPF, err error) {
+	dir := fmt.Sprintf("/proc/%d/fdinfo", pid)
+	descriptors, err := os.ReadDir(dir)
+	if err != nil {
+		return h, err
+	}
+	for _, d := range descriptors {
+		b, err := os.ReadFile(filepath.Join(dir, d.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // closed since
+		}
+		if err != nil {
+			return h, err
+		}
+		if err := h.add(parseFdinfo(string(b))); err != nil {
+			return h, err
+		}
+	}
+	return h, nil
+}
+
+// add adds a descriptor. Links that are called by tracepoints and functions are hooks; an iterator's runs within the
+// process's own reads.
+func (h *heldBPF) add(info map[string]string) error {
+	if memlock, ok := info["memlock"]; ok {
+		n, err := strconv.ParseFloat(memlock, 64)
+		if err != nil {
+			return err
+		}
+		h.memory += n
+	}
+	switch info["link_type"] {
+	case "tracing", "raw_tracepoint", "perf_event", "perf", "kprobe_multi":
+		id, err := strconv.ParseUint(info["prog_id"], 10, 32)
+		if err != nil {
+			return err
+		}
+		h.hooks = append(h.hooks, ebpf.ProgramID(id))
+	}
+	return nil
+}
+
+// parseFdinfo parses lines of a name, a colon and a value.
+func parseFdinfo(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			info[name] = strings.TrimSpace(value)
+		}
+	}
+	return info
+}
+
+// hook is what the calls of one attached program took during a time.
+type hook struct {
+	name  string
+	calls float64
+	run   time.Duration // of all calls, as kernel.bpf_stats_enabled tells it
+}
+
+// price is what a call of an attached program costs besides what the program does.
+type price struct {
+	call  time.Duration // of an empty program, by the CPU time of two threads that wake each other
+	stats time.Duration // what the kernel's own statistics show for an empty program
+}
+
+// outside returns the CPU time that hooks cost the processes that run them.
+func (p price) outside(hooks []hook) (sum time.Duration) {
+	for _, h := range hooks {
+		sum += max(0, h.run-time.Duration(h.calls)*p.stats) + time.Duration(h.calls)*p.call
+	}
+	return sum
+}
+
+// watchHooks returns what the hooks of a process take while wait waits. The kernel measures run times only meanwhile,
+// because measuring costs time itself.
+func watchHooks(pid int, wait func() error) (hooks []hook, elapsed time.Duration, err error) {
+	held, err := readBPF(pid)
+	if err != nil || len(held.hooks) == 0 {
+		return nil, 0, err
+	}
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer stats.Close() //nolint:errcheck // closing ends the statistics
+	before, err := readHooks(held.hooks)
+	if err != nil {
+		return nil, 0, err
+	}
+	started := time.Now()
+	if err := wait(); err != nil {
+		return nil, 0, err
+	}
+	hooks, err = readHooks(held.hooks)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range hooks {
+		hooks[i].calls -= before[i].calls
+		hooks[i].run -= before[i].run
+	}
+	return hooks, time.Since(started), nil
+}
+
+func readHooks(ids []ebpf.ProgramID) (hooks []hook, err error) {
+	for _, id := range ids {
+		h, err := readHook(id)
+		if err != nil {
+			return nil, err
+		}
+		hooks = append(hooks, h)
+	}
+	return hooks, nil
+}
+
+func readHook(id ebpf.ProgramID) (h hook, err error) {
+	program, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return h, err
+	}
+	defer program.Close() //nolint:errcheck // only its figures are read
+	info, err := program.Info()
+	if err != nil {
+		return h, err
+	}
+	stats, err := program.Stats()
+	if err != nil {
+		return h, err
+	}
+	return hook{info.Name, float64(stats.RunCount), stats.Runtime}, nil
+}
+
+// priceOfCalls measures an empty program at sched_switch.
+func priceOfCalls() (p price, err error) {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "empty", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_switch",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, License: "GPL",
+	})
+	if err != nil {
+		return p, err
+	}
+	defer program.Close() //nolint:errcheck // it is empty
+	const rounds, turns = 20_000, 15
+	var with, without []float64
+	for range turns {
+		bare, err := switches(rounds)
+		if err != nil {
+			return p, err
+		}
+		hooked, err := attached(program, func() (time.Duration, error) { return switches(rounds) })
+		if err != nil {
+			return p, err
+		}
+		without, with = append(without, bare.Seconds()), append(with, (hooked-bare).Seconds())
+	}
+	p.call = max(0, time.Duration(spreadOf(with).median*1e9))
+	p.stats, err = priceOfStats(program, rounds)
+	return p, err
+}
+
+// priceOfStats returns the run time of a call that the kernel's statistics show for an empty program.
+func priceOfStats(program *ebpf.Program, rounds int) (time.Duration, error) {
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		return 0, err
+	}
+	defer stats.Close() //nolint:errcheck // closing ends the statistics
+	if _, err := attached(program, func() (time.Duration, error) { return switches(rounds) }); err != nil {
+		return 0, err
+	}
+	s, err := program.Stats()
+	if err != nil || s.RunCount == 0 {
+		return 0, errors.Join(err, errors.New("the kernel has no statistics of BPF programs"))
+	}
+	return s.Runtime / time.Duration(s.RunCount), nil
+}
+
+func attached(program *ebpf.Program, f func() (time.Duration, error)) (time.Duration, error) {
+	l, err := link.AttachTracing(link.TracingOptions{Program: program})
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close() //nolint:errcheck // the program is detached anyway
+	return f()
+}
+
+// switches has two threads of one CPU wake each other, and returns their CPU time for each change from one to the
+// other.
+func switches(rounds int) (time.Duration, error) {
+	var there, back [2]int
+	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
+		return 0, err
+	}
+	defer func() {
+		for _, fd := range append(there[:], back[:]...) {
+			_ = unix.Close(fd)
+		}
+	}()
+	used := make(chan time.Duration)
+	failed := make(chan error, 2)
+	player := func(in, out int, serves bool) {
+		runtime.LockOSThread() // and never unlocked, so that the thread ends with its affinity
+		var set unix.CPUSet
+		set.Set(0)
+		err := unix.SchedSetaffinity(0, &set)
+		before := threadTime()
+		for i := 0; i < rounds && err == nil; i++ {
+			err = exchange(in, out, serves)
+		}
+		failed <- err
+		used <- threadTime() - before
+	}
+	go player(back[0], there[1], true)
+	go player(there[0], back[1], false)
+	err := errors.Join(<-failed, <-failed)
+	sum := <-used + <-used
+	return sum / time.Duration(2*rounds), err
+}
+
+// exchange writes a byte and reads one, or the other way round.
+func exchange(in, out int, serves bool) error {
+	b := []byte{0}
+	if serves {
+		if _, err := unix.Write(out, b); err != nil {
+			return err
+		}
+	}
+	if _, err := unix.Read(in, b); err != nil || serves {
+		return err
+	}
+	_, err := unix.Write(out, b)
+	return err
+}
+
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail with these arguments
+	return time.Duration(t.Nano())
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cilium/ebpf"
+)
+
+func TestTicksFollowANameWithBlanksAndParentheses(t *testing.T) {
+	line := "42 (a) b (c) R 1 42 42 0 -1 4194560 101 102 103 104 1234 567 9 8 20 0 1 0 100 200 300"
+	got, err := parseTicks([]byte(line))
+	require.NoError(t, err)
+	assert.Equal(t, ticks{user: 1234, system: 567}, got)
+	_, err = parseTicks([]byte("42 (short) R 1 2"))
+	assert.Error(t, err)
+	_, err = parseTicks([]byte("42 (a) R 1 42 42 0 -1 4194560 101 102 103 104 x 567"))
+	assert.Error(t, err)
+}
+
+func TestTheRollupHasAnonymousAndFileMemory(t *testing.T) {
+	got, err := parseRollup("00400000-7ffd rollup [rollup]\nRss:   300 kB\nPss:  250 kB\nAnonymous:    100 kB\nAnonHugePages: 2048 kB\n")
+	require.NoError(t, err)
+	assert.Equal(t, memory{resident: 300 << 10, anonymous: 100 << 10}, got)
+	assert.Equal(t, float64(200<<10), got.file())
+	for _, text := range []string{"", "Rss: 300 MB\n", "Rss: x kB\n", "Anonymous: 5 kB\n"} {
+		_, err := parseRollup(text)
+		assert.Error(t, err, text)
+	}
+}
+
+func TestHooksAreLinksThatOthersCall(t *testing.T) {
+	var h heldBPF
+	for _, text := range []string{
+		"pos:\t0\nprog_type:\t26\nmemlock:\t4096\nprog_id:\t7\n",
+		"map_type:\t1\nmemlock:\t8192\nmap_id:\t3\n",
+		"link_type:\ttracing\nlink_id:\t1\nprog_id:\t7\nattach_type:\t23\n",
+		"link_type:\titer\nlink_id:\t2\nprog_id:\t8\n",
+	} {
+		require.NoError(t, h.add(parseFdinfo(text)))
+	}
+	assert.Equal(t, heldBPF{hooks: []ebpf.ProgramID{7}, memory: 12288}, h)
+	assert.Error(t, h.add(map[string]string{"link_type": "tracing", "prog_id": "x"}))
+	assert.Error(t, h.add(map[string]string{"memlock": "x"}))
+}
+
+func TestWhatHooksCostOthersIsTheirTimeLessTheMeasurementsAndTheCall(t *testing.T) {
+	p := price{call: 80, stats: 40}
+	hooks := []hook{{calls: 10, run: 1400}, {calls: 100, run: 3900}}
+	assert.Equal(t, time.Duration(1400-400+800+0+8000), p.outside(hooks), "no hook takes less than no time")
+}
+
+func TestTheLargestCacheCounts(t *testing.T) {
+	dir := t.TempDir()
+	for index, size := range map[string]string{"index0": "48K\n", "index2": "2048K\n", "index3": "107520K\n"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, index), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, index, "size"), []byte(size), 0o600))
+	}
+	size, err := lastLevelCache(dir)
+	require.NoError(t, err)
+	assert.Equal(t, 105<<20, size)
+	_, err = lastLevelCache(t.TempDir())
+	assert.Error(t, err)
+}
+
+func TestCPUTimeIsOfTheNamedProcess(t *testing.T) {
+	own, err := cpuTime(os.Getpid())
+	require.NoError(t, err)
+	assert.Positive(t, own)
+	idle := exec.Command("sleep", "60")
+	require.NoError(t, idle.Start())
+	defer func() { _ = idle.Process.Kill(); _ = idle.Wait() }()
+	_, err = cpuTime(idle.Process.Pid)
+	require.NoError(t, err)
+	_, err = cpuTime(1 << 22)
+	assert.Error(t, err, "no such process")
+}
+
+func TestPacesAreMultiplesOfTheInterval(t *testing.T) {
+	for interval, want := range map[time.Duration]pace{
+		100 * time.Millisecond: {warmup: 4050 * time.Millisecond, measured: 10 * time.Second},
+		time.Second:            {warmup: 4500 * time.Millisecond, measured: 10 * time.Second},
+		10 * time.Second:       {warmup: 30500 * time.Millisecond, measured: time.Minute},
+		time.Minute:            {warmup: 180500 * time.Millisecond, measured: 2 * time.Minute},
+	} {
+		assert.Equal(t, want, pace{}.of(interval), "%v", interval)
+	}
+	assert.Equal(t, pace{warmup: 1, measured: 2}, pace{warmup: 1, measured: 2}.of(time.Second))
+}
+
+func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	base := filepath.Join(t.TempDir(), "base")
+	require.NoError(t, os.Symlink(self, base))
+	p, child, err := parse([]string{
+		"-binary", self, "-base", base, "-source", "bpf,procfs", "-window", "0s,10ms", "-floor", "procfs,collector", "-processes", "500",
+	})
+	require.NoError(t, err)
+	assert.Nil(t, child)
+	assert.Equal(t, 5, p.machine.Active)
+	var names []string
+	for _, v := range p.variants {
+		names = append(names, v.name)
+	}
+	assert.Equal(t, []string{
+		"base bpf 1s/0s", "base bpf 1s/10ms", "base procfs 1s/0s", "base procfs 1s/10ms",
+		"new bpf 1s/0s", "new bpf 1s/10ms", "new procfs 1s/0s", "new procfs 1s/10ms", "floor procfs", "collector alone",
+	}, names)
+	_, _, err = parse([]string{"-binary", "/nowhere"})
+	assert.Error(t, err)
+}
+
+func TestAProcessThatExitsEarlyIsAnErrorWithItsOutput(t *testing.T) {
+	p, _, err := startProcess([]string{"sh", "-c", "echo broken; exit 3"}, "")
+	require.NoError(t, err)
+	assert.ErrorContains(t, p.wait(time.Minute), "broken")
+}
+
+func TestTheFirstLineWithATextIsFound(t *testing.T) {
+	p, found, err := startProcess([]string{"sh", "-c", "echo one; echo two; exec sleep 60"}, "two")
+	require.NoError(t, err)
+	<-found
+	require.NoError(t, p.stop())
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package crowd
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+//go:embed testdata/load.c
+var loadSource []byte
+
+// ErrNoCgroups is returned if containers are asked for and no cgroup can be made.
+var ErrNoCgroups = errors.New("containers take root and a cgroup v2 hierarchy below /sys/fs/cgroup")
+
+// Machine describes what runs on a machine.
+type Machine struct {
+	Processes  int // as of Start
+	Active     int // those of Processes that run ten times a second
+	Containers int // cgroups, named as Docker does, among which Processes are divided
+	Exits      int // processes that start and end each second, besides Processes
+	Spinning   int // processes that always run, besides Processes
+}
+
+// Run compiles the programs into dir and starts what the machine has. It returns when all of it runs. stop ends it,
+// waits until it is gone, and removes the cgroups.
+func Run(dir string, m Machine) (stop func() error, err error) {
+	var stops []func() error
+	stop = func() (err error) {
+		for i := len(stops) - 1; i >= 0; i-- {
+			err = errors.Join(err, stops[i]())
+		}
+		return err
+	}
+	add := func(s func() error, err error) error {
+		if err == nil {
+			stops = append(stops, s)
+		}
+		return err
+	}
+	err = add(startContained(dir, m))
+	if err == nil && (m.Exits > 0 || m.Spinning > 0) {
+		err = add(launch(filepath.Join(dir, "load"), loadSource, strconv.Itoa(m.Exits), strconv.Itoa(m.Spinning)))
+	}
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
+}
+
+// startContained starts the crowd, in containers if the machine has any.
+func startContained(dir string, m Machine) (stop func() error, err error) {
+	p, err := start(filepath.Join(dir, "crowd"), source, strconv.Itoa(m.Processes), strconv.Itoa(m.Active))
+	if err != nil {
+		return nil, err
+	}
+	if m.Containers == 0 {
+		return p.stop, nil
+	}
+	children, err := childrenOf(p.pid())
+	if err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	remove, err := Contain(children, m.Containers)
+	if err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return func() error { return errors.Join(p.stop(), remove()) }, nil
+}
+
+func childrenOf(pid int) (pids []int, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range strings.Fields(string(b)) {
+		child, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, child)
+	}
+	return pids, nil
+}
+
+// Contain moves processes into the cgroups of n containers, in turn. remove removes the cgroups, once the processes
+// have ended.
+func Contain(pids []int, n int) (remove func() error, err error) {
+	root, err := cgroupRoot()
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	remove = func() (err error) {
+		for _, dir := range dirs {
+			err = errors.Join(err, os.Remove(dir))
+		}
+		return err
+	}
+	for i := range n {
+		dir := filepath.Join(root, fmt.Sprintf("docker-%032x%032x.scope", os.Getpid(), i+1))
+		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as other cgroups
+			return nil, errors.Join(ErrNoCgroups, err, remove())
+		}
+		dirs = append(dirs, dir)
+	}
+	for i, pid := range pids {
+		if err := os.WriteFile(filepath.Join(dirs[i%n], "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			moveOut(root, pids[:i])
+			return nil, errors.Join(err, remove())
+		}
+	}
+	return remove, nil
+}
+
+// moveOut moves processes into the root's cgroup. They may have ended.
+func moveOut(root string, pids []int) {
+	for _, pid := range pids {
+		_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	}
+}
+
+func cgroupRoot() (string, error) {
+	for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err == nil && os.Getuid() == 0 {
+			return mount, nil
+		}
+	}
+	return "", ErrNoCgroups
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package crowd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAMachineHasProcessesInContainersAndSpinningOnes(t *testing.T) {
+	dir := t.TempDir()
+	stop, err := Run(dir, Machine{Processes: 20, Active: 2, Containers: 4, Spinning: 3})
+	if errors.Is(err, ErrNoCompiler) || errors.Is(err, ErrNoCgroups) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	assert.Equal(t, 1+3, running(t, filepath.Join(dir, "load")), "the program and its children")
+	members := map[string]int{}
+	for _, p := range processes(t, filepath.Join(dir, "crowd")) {
+		b, err := os.ReadFile(filepath.Join(p, "cgroup"))
+		require.NoError(t, err)
+		if _, cgroup, ok := strings.Cut(string(b), "0::/docker-"); ok {
+			members[cgroup]++
+		}
+	}
+	assert.Len(t, members, 4)
+	for cgroup, n := range members {
+		assert.Equal(t, 5, n, cgroup)
+	}
+	require.NoError(t, stop())
+	assert.Zero(t, running(t, filepath.Join(dir, "load"))+running(t, filepath.Join(dir, "crowd")))
+	root, err := cgroupRoot()
+	require.NoError(t, err)
+	left, err := filepath.Glob(filepath.Join(root, "docker-*.scope"))
+	require.NoError(t, err)
+	for _, cgroup := range left {
+		assert.NotContains(t, members, strings.TrimPrefix(filepath.Base(cgroup), "docker-")+"\n")
+	}
+}
+
+func TestExitsAreOfProcessesThatWereReaped(t *testing.T) {
+	dir := t.TempDir()
+	before := forks(t)
+	stop, err := Run(dir, Machine{Exits: 1000})
+	if errors.Is(err, ErrNoCompiler) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return forks(t) > before+500 }, time.Minute, 10*time.Millisecond)
+	assert.Less(t, running(t, filepath.Join(dir, "load")), 200, "those that ended are gone")
+	require.NoError(t, stop())
+}
+
+// forks counts the processes and threads that the machine ever started.
+func forks(t *testing.T) int {
+	b, err := os.ReadFile("/proc/stat")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(b)) {
+		if n, ok := strings.CutPrefix(line, "processes "); ok {
+			count, err := strconv.Atoi(strings.TrimSpace(n))
+			require.NoError(t, err)
+			return count
+		}
+	}
+	t.Skip("/proc/stat has no number of processes")
+	return 0
+}
