@@ -28,7 +28,7 @@ type BPF struct {
 	bootNow func() time.Duration
 
 	described time.Duration // when the lister described all processes
-	counted   time.Duration // when the tasks were counted
+	counted   time.Duration // when the tasks were counted, 0 before the first time
 	hidden    bool          // whether there were more than listed
 	changes   int           // of the topology, that the programs know
 	undivided error         // why the list does not divide processes by domain, nil if it does or nothing is divided
@@ -65,9 +65,8 @@ type divider interface {
 	SetDomains(of []int32) error
 }
 
-// describeAgain is how often all processes are described although they did not run: their parent may have ended, and the
-// kernel may have taken memory from them.
-const describeAgain = time.Minute
+// countAgain is how often the tasks are counted while none is hidden.
+const countAgain = time.Minute
 
 func newBPF(root string, list lister, hook endings) *BPF {
 	b := &BPF{
@@ -148,7 +147,10 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	b.table = t
 	t.resumed()
 	t.addLost(lost)
-	b.findHidden(t, &l, now, all)
+	if all {
+		b.described = now
+	}
+	b.findHidden(t, &l, now)
 	t.addUp()
 	if b.slack.Ample(len(l.Processes), cap(b.rows), now) {
 		b.shrink(len(l.Processes))
@@ -157,14 +159,10 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	return nil
 }
 
-// mustDescribe reports whether the lister must describe all processes: the table does not hold the previous listing, or too much
-// time has passed since.
+// mustDescribe reports whether the lister must describe all processes: the table does not hold the previous listing, or the sizes of
+// those that sleep are asked for. Nothing else that anybody needs to know of a process changes while it sleeps.
 func (b *BPF) mustDescribe(t *Table, now time.Duration) bool {
-	late := describeAgain
-	if t.FreshResident {
-		late = recheck
-	}
-	return b.table != t || t.scans == 0 || now < b.described || now-b.described >= late
+	return b.table != t || t.scans == 0 || t.FreshResident && (now < b.described || now-b.described >= recheck)
 }
 
 // divideTable has the programs and the table divide CPU time, if the node is divided.
@@ -194,13 +192,14 @@ func (b *BPF) fillRows(t *Table, l *tasks.Listing, now time.Duration, kept int) 
 	}
 }
 
-// findHidden compares the threads of a listing with the number of tasks, if all processes were described. Tasks that begin
-// between the listing and the counting look hidden, so they are counted again soon.
-func (b *BPF) findHidden(t *Table, l *tasks.Listing, now time.Duration, all bool) {
-	if all {
-		b.described = now
+// findHidden compares the threads of a listing with the number of tasks, from time to time. Tasks that begin between the listing
+// and the counting look hidden, so they are counted again soon.
+func (b *BPF) findHidden(t *Table, l *tasks.Listing, now time.Duration) {
+	again := countAgain
+	if b.hidden {
+		again = recheck
 	}
-	if all || b.hidden && now-b.counted >= recheck {
+	if b.counted == 0 || now < b.counted || now-b.counted >= again {
 		var threads uint64
 		for i := range l.Processes {
 			threads += uint64(l.Processes[i].Threads)

@@ -17,8 +17,8 @@ import (
 //
 // The first scan is the baseline: it lists all processes, and none has used anything. The zero Table is ready for it.
 type Table struct {
-	// FreshResident asks the source for values of Resident that are at most a second old. Otherwise that of a process that
-	// sleeps may be a minute old.
+	// FreshResident asks the source for values of Resident that are at most a second old. Otherwise that of a process may be
+	// as old as when it ran last.
 	FreshResident bool
 	// Now is when the scan began, since boot.
 	Now time.Duration
