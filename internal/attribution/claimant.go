@@ -26,10 +26,8 @@ type claimant struct {
 	excluded bool
 	pending  int32 // zones whose pending energy it has claims to
 
-	// While its process has no series.
-	earned    units.Energy
-	rank      rank
-	candidate int32 // index in Engine.candidates, or none
+	waits     standing // while its process is no candidate
+	candidate int32    // index in Engine.waiting, or none
 
 	idleGroup int32 // index of its idle-allocation group, or none
 	idleIndex int32 // index among the group's members that have an account of their own, or none
@@ -71,6 +69,9 @@ func (e *Engine) Owner(id Claimant) *units.Owner { return &e.claimants[id].owner
 func (e *Engine) Stop(id Claimant) {
 	if c := e.claimants[id]; c.running {
 		c.running = false
+		if c.candidate != none {
+			e.waiting[c.candidate].running = false
+		}
 		e.leaveIdle(id)
 	}
 }
@@ -120,7 +121,7 @@ func (e *Engine) releaseIfDone(id Claimant) {
 			a.claimant = none
 		}
 	}
-	e.dequeue(units.ProcessEntity, int32(id))
+	e.dequeueProcess(c)
 	e.claimants[id] = nil
 	e.unused = append(e.unused, id)
 }

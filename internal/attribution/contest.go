@@ -7,14 +7,18 @@ import "github.com/energyreceiver/energyreceiver/internal/units"
 // awardSeries gives the series of an entity to those that use the most. It is called at the end of a collection, after
 // what the last interval brought was added to the accounts, and before that of candidates goes to the others.
 func (e *Engine) awardSeries(entity units.Entity) {
-	e.findNewcomers(entity)
-	if len(e.newcomers) == 0 {
+	if len(e.candidates[entity]) == 0 && (entity != units.ProcessEntity || len(e.waiting) == 0) {
 		return
 	}
 	leaving := e.findIncumbents(entity)
-	e.newcomers.heapify()
 	e.incumbents.heapify()
-	for room := e.cfg.Limits[entity].live() - e.live[entity] + leaving; len(e.newcomers) > 0; room-- {
+	room := e.cfg.Limits[entity].live() - e.live[entity] + leaving
+	if room <= 0 && len(e.incumbents) == 0 {
+		return
+	}
+	e.findNewcomers(entity, room > 0)
+	e.newcomers.heapify()
+	for ; len(e.newcomers) > 0; room-- {
 		newcomer, displaced := e.newcomers.pop(), int32(none)
 		if room <= 0 {
 			if len(e.incumbents) == 0 || ^newcomer.key <= e.incumbents[0].key {
@@ -33,23 +37,34 @@ func (e *Engine) awardSeries(entity units.Entity) {
 	}
 }
 
-// findNewcomers lists the candidates that have earned a series, the complement of their keys so that the largest is
-// first.
-func (e *Engine) findNewcomers(entity units.Entity) {
+// findNewcomers lists the candidates that have earned a series, the complement of their keys so that the largest is first. Unless
+// there is room, only those that are larger than the smallest incumbent.
+func (e *Engine) findNewcomers(entity units.Entity, room bool) {
 	e.newcomers = e.newcomers[:0]
+	enough := func(key uint64) bool { return room || key > e.incumbents[0].key }
+	add := func(key uint64, i int32) {
+		if enough(key) {
+			e.newcomers = append(e.newcomers, contender{^key, i})
+		}
+	}
+	if entity == units.ProcessEntity {
+		for i := range e.waiting {
+			// The key is at most the usage, and takes a division.
+			if w := &e.waiting[i]; w.running && enough(uint64(w.rank.now(0))) && e.hasEarned(&w.standing) {
+				add(w.rank.newcomerKey(0), int32(w.claimant))
+			}
+		}
+		return
+	}
 	for _, i := range e.candidates[entity] {
 		if key, ok := e.newcomerKey(entity, i); ok {
-			e.newcomers = append(e.newcomers, contender{^key, i})
+			add(key, i)
 		}
 	}
 }
 
-// newcomerKey returns the key of a candidate; ok is false where it has not earned a series yet.
+// newcomerKey returns the key of an account that is a candidate; ok is false where it has not earned a series yet.
 func (e *Engine) newcomerKey(entity units.Entity, i int32) (key uint64, ok bool) {
-	if entity == units.ProcessEntity {
-		c := e.claimants[i]
-		return c.rank.newcomerKey(0), c.running && c.earned > 0 && c.earned >= e.cfg.Limits[units.ProcessEntity].MinEnergy
-	}
 	a := &e.ledger.accounts[i]
 	earned := a.earned + a.active()
 	return a.rank.newcomerKey(a.recent()), earned > 0 && earned >= e.cfg.Limits[entity].MinEnergy
@@ -94,12 +109,12 @@ func (e *Engine) displaceProcess(account int32) {
 	a := &e.ledger.accounts[account]
 	id := a.claimant
 	c := e.claimants[id]
-	c.rank, c.earned = a.rank, 0
-	c.rank.gained += a.recent()
+	c.waits = standing{rank: a.rank}
+	c.waits.rank.gained += a.recent()
 	e.unnameIdleMember(c)
 	c.accounts[units.ProcessEntity] = none
 	if c.running {
-		e.enqueue(units.ProcessEntity, int32(id))
+		e.enqueueProcess(id)
 	}
 	if a.Reported {
 		e.endAccount(account)
@@ -150,30 +165,67 @@ func (e *Engine) beginSeries(account int32) {
 	}
 }
 
-// enqueue makes a claimant, or the account of another entity, a candidate.
+// standing is by what a process without a series gets one.
+type standing struct {
+	rank   rank
+	earned units.Energy
+}
+
+// candidate is a process that has earned a series and has none. Candidates may be all processes of the node, and each collection
+// compares them, so what is compared lies side by side.
+type candidate struct {
+	standing
+	claimant Claimant
+	running  bool // as the claimant
+}
+
+// standingOf returns the standing of a claimant's process. It is valid until a process becomes a candidate, or is none any more.
+func (e *Engine) standingOf(c *claimant) *standing {
+	if c.candidate == none {
+		return &c.waits
+	}
+	return &e.waiting[c.candidate].standing
+}
+
+// hasEarned reports whether a process has used enough to have a series.
+func (e *Engine) hasEarned(w *standing) bool {
+	return w.earned > 0 && w.earned >= e.cfg.Limits[units.ProcessEntity].MinEnergy
+}
+
+// enqueueProcess makes a claimant's process a candidate.
+func (e *Engine) enqueueProcess(id Claimant) {
+	c := e.claimants[id]
+	c.candidate = int32(len(e.waiting))
+	e.waiting = append(e.waiting, candidate{c.waits, id, c.running})
+}
+
+func (e *Engine) dequeueProcess(c *claimant) {
+	if c.candidate == none {
+		return
+	}
+	last := len(e.waiting) - 1
+	c.waits = e.waiting[c.candidate].standing
+	e.waiting[c.candidate] = e.waiting[last]
+	e.claimants[e.waiting[c.candidate].claimant].candidate = c.candidate
+	e.waiting, c.candidate = e.waiting[:last], none
+}
+
+// enqueue makes an account of another entity than a process a candidate.
 func (e *Engine) enqueue(entity units.Entity, i int32) {
-	*e.candidateIndex(entity, i) = int32(len(e.candidates[entity]))
+	e.ledger.accounts[i].candidate = int32(len(e.candidates[entity]))
 	e.candidates[entity] = append(e.candidates[entity], i)
 }
 
 func (e *Engine) dequeue(entity units.Entity, i int32) {
-	q, at := e.candidates[entity], e.candidateIndex(entity, i)
-	if *at == none {
+	a := &e.ledger.accounts[i]
+	if a.candidate == none {
 		return
 	}
+	q := e.candidates[entity]
 	last := len(q) - 1
-	q[*at] = q[last]
-	*e.candidateIndex(entity, q[*at]) = *at
-	*at = none
-	e.candidates[entity] = q[:last]
-}
-
-// candidateIndex returns where the index of a candidate is kept.
-func (e *Engine) candidateIndex(entity units.Entity, i int32) *int32 {
-	if entity == units.ProcessEntity {
-		return &e.claimants[i].candidate
-	}
-	return &e.ledger.accounts[i].candidate
+	q[a.candidate] = q[last]
+	e.ledger.accounts[q[last]].candidate = a.candidate
+	e.candidates[entity], a.candidate = q[:last], none
 }
 
 // contender is a claimant or an account that has a series or wants one.

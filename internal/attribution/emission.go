@@ -2,8 +2,6 @@
 
 package attribution
 
-import "github.com/energyreceiver/energyreceiver/internal/units"
-
 // Emitted notes that the ledger was emitted: the next collection begins. What is said of the emission later, with
 // Acknowledged, PartlyAcknowledged, Refused or RefusedForGood, is said of all that was emitted until then.
 func (e *Engine) Emitted() {
@@ -15,8 +13,8 @@ func (e *Engine) Emitted() {
 	for i := range e.ledger.accounts {
 		e.ledger.accounts[i].nextCollection(forgive)
 	}
-	for _, id := range e.candidates[units.ProcessEntity] {
-		e.claimants[id].rank.next(0, false, forgive)
+	for i := range e.waiting {
+		e.waiting[i].rank.next(0, false, forgive)
 	}
 }
 

@@ -39,7 +39,8 @@ type Engine struct {
 	live       [units.NumEntities]int     // series that go on, without the others'
 	ended      [units.NumEntities]int     // series that ended and were not acknowledged yet
 	others     [units.NumEntities]int32   // accounts of the others, or none
-	candidates [units.NumEntities][]int32 // that have no series: claimants of processes, accounts of other entities
+	waiting    []candidate                // processes that have no series
+	candidates [units.NumEntities][]int32 // accounts of other entities that have no series
 
 	emissions uint64
 	emittedAt time.Time // end of the last interval that was emitted
@@ -89,6 +90,7 @@ func (e *Engine) Compact() {
 	l.removed = slices.Clone(l.removed[:len(l.accounts)])
 	e.series, e.idle.index = units.Rebuilt(e.series), units.Rebuilt(e.idle.index)
 	e.touched, e.gains, e.newcomers, e.incumbents, e.spare, e.idle.claims = nil, nil, nil, nil, nil, nil
+	e.waiting = slices.Clone(e.waiting)
 	for entity := range e.candidates {
 		e.candidates[entity] = slices.Clone(e.candidates[entity])
 	}

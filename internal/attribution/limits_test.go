@@ -444,7 +444,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 		}
 		for _, c := range few.claimants {
 			if c != nil {
-				displaced += int(c.rank.lost)
+				displaced += int(few.standingOf(c).rank.lost)
 			}
 		}
 		for _, e := range engines {
@@ -464,7 +464,7 @@ func twins(t testing.TB, seed uint64, intervals int) (displaced int) {
 		e.Emitted()
 		e.accept()
 		for entity := range units.NumEntities {
-			require.Zero(t, e.live[entity]+e.ended[entity]+len(e.candidates[entity]), "seed %d", seed)
+			require.Zero(t, e.live[entity]+e.ended[entity]+len(e.candidates[entity])+len(e.waiting), "seed %d", seed)
 		}
 		require.Empty(t, e.series)
 	}

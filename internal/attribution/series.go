@@ -119,11 +119,11 @@ func (e *Engine) openProcess(id Claimant, room bool) {
 	}
 	a := &e.ledger.accounts[i]
 	if a.refs == 1 {
-		a.rank = c.rank
+		a.rank = e.standingOf(c).rank
 		a.rank.gained -= min(a.rank.gained, a.recent()+e.recentOf(c)) // which is in the account, or will be
 	}
 	a.claimant, c.accounts[units.ProcessEntity] = id, i
-	e.dequeue(units.ProcessEntity, int32(id))
+	e.dequeueProcess(c)
 	e.nameIdleMember(id)
 }
 

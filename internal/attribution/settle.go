@@ -37,21 +37,22 @@ func (e *Engine) settle(endsCollection bool) {
 // a collection the remaining room is given out among all candidates at once.
 func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	c := e.claimants[id]
+	w := e.standingOf(c)
 	for _, g := range e.gainsOf(c) {
-		c.earned = units.AddSaturating(c.earned, g.energy)
+		w.earned = units.AddSaturating(w.earned, g.energy)
 	}
 	if c.candidate != none {
-		c.rank.gained += e.recentOf(c)
+		w.rank.gained += e.recentOf(c)
 	}
-	if c.earned == 0 || c.earned < e.cfg.Limits[units.ProcessEntity].MinEnergy {
+	if !e.hasEarned(w) {
 		return
 	}
 	if e.hasRoom(units.ProcessEntity) && (!endsCollection || !c.running) {
 		e.openProcess(id, true)
 	}
 	if c.accounts[units.ProcessEntity] == none && c.candidate == none && c.running && c.owner.Process.PID != 0 {
-		c.rank.gained = e.recentOf(c)
-		e.enqueue(units.ProcessEntity, int32(id))
+		w.rank.gained = e.recentOf(c)
+		e.enqueueProcess(id)
 	}
 }
 

@@ -267,6 +267,6 @@ func (e *Engine) wasLive(c *claimant) bool {
 	if !known || !e.ledger.accounts[i].wasLive {
 		return false
 	}
-	c.rank = e.ledger.accounts[i].rank
+	c.waits.rank = e.ledger.accounts[i].rank
 	return true
 }
