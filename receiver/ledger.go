@@ -22,9 +22,10 @@ import (
 // as the receiver. Observe, Outside, Zones, Engine and the like come from claims.Builder.
 type ledger struct {
 	*claims.Builder
-	emitter *emit.Emitter
-	rules   attribution.Rules
-	kinds   []claims.Kind // of the ledger, by their index
+	emitter  *emit.Emitter
+	rules    attribution.Rules
+	kinds    []claims.Kind // of the ledger, by their index
+	bootTime time.Time     // as creation times of processes are told by it
 }
 
 // bootTime returns when the machine booted, by the wall clock at the baseline m.
@@ -39,11 +40,11 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 // newLedger returns a ledger that begins at the baseline, on a machine that booted at boot.
 func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	names, pods := s.cfg.openNames()
-	l := &ledger{kinds: s.cfg.ledgerKinds()}
+	l := &ledger{kinds: s.cfg.ledgerKinds(), bootTime: boot}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
 	l.Builder = claims.NewBuilder(claims.Options{
-		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits()}, baseline),
+		Engine: attribution.New(attribution.Config{Rules: l.rules, Limits: s.cfg.limits(), Created: claims.Created(boot)}, baseline),
 		Exact:  s.cpu.Source().Exact(),
 		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
@@ -53,7 +54,6 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 			Names:         names,
 		}),
 		Cgroups:   s.cgroups,
-		BootTime:  boot,
 		Exclusion: newExclusion(&s.cfg.Attribution.Exclude, pods),
 		Keys:      s.keys,
 		Kinds:     l.kinds,

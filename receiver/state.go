@@ -166,7 +166,7 @@ func (s *energyScraper) noteTotals(m *claims.Measurement) error {
 		return err
 	}
 	clocks.boot -= s.now().Sub(m.ReadAt)
-	k.boot, k.settings, k.clocks, k.readAt, k.bootTime, k.phases = t.boot, t.settings, clocks, m.ReadAt, s.ledger.BootTime, s.phases.list
+	k.boot, k.settings, k.clocks, k.readAt, k.bootTime, k.phases = t.boot, t.settings, clocks, m.ReadAt, s.ledger.bootTime, s.phases.list
 	s.ledger.State(&k.claims)
 	s.meters.set.Past(&k.meters)
 	return s.cpu.Past(&k.cpu)

@@ -5,6 +5,7 @@ package attribution
 import (
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -17,9 +18,15 @@ type Claimant int32
 // NoClaimant claims the usage of short-lived processes that belong to no container.
 const NoClaimant Claimant = -1
 
+// claimant is kept for each process, so it is small: what processes have in common they share.
 type claimant struct {
-	owner    units.Owner
-	since    time.Time
+	workload unique.Handle[units.Workload]
+	program  unique.Handle[program]
+	own      *ownText      // nil if empty
+	start    time.Duration // of the process, since boot
+	since    int64         // in nanoseconds since 1970
+	pid      int32         // 0 of what stands for processes that are not known by name
+
 	accounts [units.NumEntities]int32 // index of its account of each entity, or none
 	open     bool
 	running  bool
@@ -37,14 +44,47 @@ type claimant struct {
 	cpu     units.CPUTime
 }
 
+// program is the part of a units.Process that processes have in common.
+type program struct{ executable, path string }
+
+// ownText is the part of a units.Process that nobody shares.
+type ownText struct{ created, commandLine string }
+
+// newOwned returns a claimant of an owner.
+func newOwned(o *units.Owner) *claimant {
+	p := &o.Process
+	c := &claimant{
+		workload: unique.Make(o.Workload), program: unique.Make(program{p.Executable, p.Path}), pid: p.PID, start: p.Start,
+	}
+	if own := (ownText{p.Created, p.CommandLine}); own != (ownText{}) {
+		c.own = &own
+	}
+	return c
+}
+
+// ownerOf returns who a claimant is.
+func (e *Engine) ownerOf(c *claimant) (o units.Owner) {
+	o.Workload = c.workload.Value()
+	p, of := &o.Process, c.program.Value()
+	p.PID, p.Start, p.Executable, p.Path = c.pid, c.start, of.executable, of.path
+	if c.own != nil {
+		p.Created, p.CommandLine = c.own.created, c.own.commandLine
+	}
+	if p.Created == "" && p.PID != 0 && e.cfg.Created != nil {
+		p.Created = e.cfg.Created(p.Start)
+	}
+	return o
+}
+
 // Open returns a new claimant. Its series start at since, which must not be before the baseline.
 func (e *Engine) Open(owner units.Owner, since time.Time) Claimant {
 	id := e.newClaimant()
-	c := &claimant{owner: owner, since: since, open: true, running: true, candidate: none, touched: none}
+	c := newOwned(&owner)
+	c.since, c.open, c.running, c.candidate, c.touched = since.UnixNano(), true, true, none, none
 	e.claimants[id] = c
 	c.accounts[units.ProcessEntity] = none
 	for entity := units.ProcessEntity + 1; entity < units.NumEntities; entity++ {
-		c.accounts[entity] = e.openAccount(entity, &c.owner, since, e.hasRoom(entity))
+		c.accounts[entity] = e.openAccount(entity, &owner, since, e.hasRoom(entity))
 	}
 	e.joinIdle(c)
 	atOnce := e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.wasLive(c)
@@ -62,8 +102,11 @@ func (e *Engine) newClaimant() Claimant {
 	return Claimant(len(e.claimants) - 1)
 }
 
-// Owner returns who a claimant is. The caller must not change it.
-func (e *Engine) Owner(id Claimant) *units.Owner { return &e.claimants[id].owner }
+// Owner returns who a claimant is.
+func (e *Engine) Owner(id Claimant) units.Owner { return e.ownerOf(e.claimants[id]) }
+
+// Workload returns what a claimant is part of.
+func (e *Engine) Workload(id Claimant) units.Workload { return e.claimants[id].workload.Value() }
 
 // Stop marks a claimant as ended. It may still claim the CPU time of its last slice, and carries no idle energy.
 func (e *Engine) Stop(id Claimant) {

@@ -13,6 +13,9 @@ import (
 type Config struct {
 	Rules  Rules
 	Limits Limits
+	// Created returns units.Process.Created of a process by its Start. Claimants that are opened without it get it when they have
+	// a series. Nil: it stays empty.
+	Created func(start time.Duration) string
 }
 
 // Engine attributes the energy of intervals to claimants and keeps the totals in a Ledger.

@@ -61,7 +61,7 @@ func idleHolder(accounts *[units.NumEntities]int32) int32 {
 func (e *Engine) carriesIdle(c *claimant) bool {
 	switch e.cfg.Rules.Idle {
 	case IdleEqual:
-		return c.owner.Process.PID != 0 // else it stands for processes that are gone
+		return c.pid != 0 // else it stands for processes that are gone
 	case IdleEqualContainers, IdleRequested:
 		return idleHolder(&c.accounts) != none
 	default:

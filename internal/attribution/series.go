@@ -109,11 +109,11 @@ func (e *Engine) reviveAccount(account int32) {
 // openProcess gives a claimant's process its own account, if there is room for it or another claimant still has it.
 func (e *Engine) openProcess(id Claimant, room bool) {
 	c := e.claimants[id]
-	start := c.since
+	start, owner := time.Unix(0, c.since).UTC(), e.ownerOf(c)
 	if start.Before(e.at) {
 		start = e.at
 	}
-	i := e.openAccount(units.ProcessEntity, &c.owner, start, room)
+	i := e.openAccount(units.ProcessEntity, &owner, start, room)
 	if i == none {
 		return
 	}

@@ -50,7 +50,7 @@ func (e *Engine) qualify(id Claimant, endsCollection bool) {
 	if e.hasRoom(units.ProcessEntity) && (!endsCollection || !c.running) {
 		e.openProcess(id, true)
 	}
-	if c.accounts[units.ProcessEntity] == none && c.candidate == none && c.running && c.owner.Process.PID != 0 {
+	if c.accounts[units.ProcessEntity] == none && c.candidate == none && c.running && c.pid != 0 {
 		w.rank.gained = e.recentOf(c)
 		e.enqueueProcess(id)
 	}

@@ -262,7 +262,8 @@ func (e *Engine) wasLive(c *claimant) bool {
 	if !e.restoring {
 		return false
 	}
-	s, _ := seriesOf(units.ProcessEntity, &c.owner)
+	owner := e.ownerOf(c)
+	s, _ := seriesOf(units.ProcessEntity, &owner)
 	i, known := e.series[s]
 	if !known || !e.ledger.accounts[i].wasLive {
 		return false

@@ -24,9 +24,7 @@ type Options struct {
 	Exact      bool
 	Identifier *workload.Identifier
 	// Cgroups is the tree of the host's cgroups. No other Builder may use it at the same time.
-	Cgroups *cgroup.Tree
-	// BootTime is when the machine was started.
-	BootTime  time.Time
+	Cgroups   *cgroup.Tree
 	Exclusion *workload.Exclusion // nil: nobody is excluded
 	Keys      *Keys               // nil: CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.

@@ -129,12 +129,16 @@ func (b *Builder) since(p *cpu.Process, m *Measurement) time.Time {
 	return created
 }
 
+// Created returns a function that tells units.Process.Created on a machine that booted at boot.
+func Created(boot time.Time) func(start time.Duration) string {
+	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
+}
+
 func (b *Builder) owner(p *cpu.Process, i *workload.Identity) units.Owner {
 	return units.Owner{
 		Process: units.Process{
 			PID:         p.PID,
 			Start:       p.Start.Truncate(time.Duration(units.Tick)), // as every source shows it
-			Created:     b.BootTime.Add(p.Start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),
 			Executable:  i.Executable,
 			Path:        i.Path,
 			CommandLine: i.CommandLine,

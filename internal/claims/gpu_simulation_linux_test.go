@@ -182,7 +182,7 @@ func newGPUSimulation(t testing.TB, seed uint64) *gpuSimulation {
 	engine := attribution.New(attribution.Config{Rules: attribution.Rules{Idle: s.idle}}, s.stamp)
 	s.cgroups = cgroup.New(cgroup.Options{Root: s.root})
 	s.builder = NewBuilder(Options{
-		Engine: engine, Exact: true, Identifier: workload.NewIdentifier(s.root, workload.Wanted{}), Cgroups: s.cgroups, BootTime: boot, Kinds: kinds,
+		Engine: engine, Exact: true, Identifier: workload.NewIdentifier(s.root, workload.Wanted{}), Cgroups: s.cgroups, Kinds: kinds,
 	})
 	s.openReader()
 	for range 10 {

@@ -60,7 +60,7 @@ func newGPUNode(t testing.TB, gpus, processes int, rules attribution.Rules, cgro
 	tree := cgroup.New(cgroup.Options{Root: root})
 	n.reader = cpu.NewReader(cpu.NewSimulatedBPF(root, n, func() time.Duration { return n.now }), cpu.Options{Root: root, Kind: cpu.KindBPF})
 	n.b = NewBuilder(Options{
-		Engine: attribution.New(attribution.Config{Rules: rules}, boot.Add(n.now)), Exact: true, Cgroups: tree, BootTime: boot,
+		Engine: attribution.New(attribution.Config{Rules: rules}, boot.Add(n.now)), Exact: true, Cgroups: tree,
 		Identifier: workload.NewIdentifier(root, workload.Wanted{}), Kinds: []Kind{{power.GPU, power.Measured}}, KeepMemory: true,
 	})
 	t.Cleanup(func() { _, _, _ = n.b.Identifier.Close(), tree.Close(), n.reader.Close() })

@@ -72,24 +72,25 @@ func (b *Builder) claimantInCommon(all bool) (id attribution.Claimant, ok bool) 
 		return attribution.NoClaimant, false
 	}
 	first, same := b.gpus.users[0], true
-	workload := &b.Engine.Owner(first.id).Workload
+	workload := b.Engine.Workload(first.id)
 	for _, found := range b.gpus.users[1:] {
 		if found.excluded != first.excluded {
 			return attribution.NoClaimant, false
 		}
-		same = same && b.Engine.Owner(found.id).Workload == *workload
+		same = same && b.Engine.Workload(found.id) == workload
 	}
 	if same {
-		return first.id, *workload != units.Workload{}
+		return first.id, workload != units.Workload{}
 	}
 	return b.claimantForCommon(first.excluded)
 }
 
 // claimantForCommon opens a claimant, for this interval, for what all the users found are part of. It is not ok if that is nothing.
 func (b *Builder) claimantForCommon(excluded bool) (id attribution.Claimant, ok bool) {
-	common := b.Engine.Owner(b.gpus.users[0].id).Workload
+	common := b.Engine.Workload(b.gpus.users[0].id)
 	for _, found := range b.gpus.users[1:] {
-		common = units.Common(&common, &b.Engine.Owner(found.id).Workload)
+		workload := b.Engine.Workload(found.id)
+		common = units.Common(&common, &workload)
 	}
 	if common == (units.Workload{}) {
 		return attribution.NoClaimant, false
