@@ -27,15 +27,16 @@ func heap() uint64 {
 // them.
 type crowded struct {
 	*testNode
-	proc string
-	now  map[int]bool
+	proc   string
+	now    map[int]bool
+	cgroup func(pid int) string // what the cgroup file has
 }
 
 func newCrowded(t *testing.T, edit ...func(*Config)) *crowded {
 	n := newTestNode(t, edit...)
 	n.host.CPUs, n.host.Cached = 64, true
 	require.NoError(t, n.host.Render())
-	return &crowded{n, filepath.Join(n.host.Root(), "proc"), map[int]bool{}}
+	return &crowded{n, filepath.Join(n.host.Root(), "proc"), map[int]bool{}, func(int) string { return "0::/user.slice\n" }}
 }
 
 // crowd makes these processes run, and no others of the crowd.
@@ -55,7 +56,8 @@ func (c *crowded) crowd(first, n int) {
 		require.NoError(c.t, os.Mkdir(dir, 0o755))
 		stat := fmt.Sprintf("%d (app) S 1 1 1 0 -1 4194560 0 0 0 0 %d 0 0 0 20 0 1 0 %d 0 0\n", pid, 1+pid%50, c.host.Uptime/(10*time.Millisecond))
 		require.NoError(c.t, os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600))
-		require.NoError(c.t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/user.slice\n"), 0o600))
+		require.NoError(c.t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte(c.cgroup(pid)), 0o600))
+		require.NoError(c.t, os.Symlink(fmt.Sprintf("/usr/lib/postgresql/%d/bin/postgres", pid%20), filepath.Join(dir, "exe")))
 		c.now[pid] = true
 	}
 }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build amd64 || arm64
+
+package energyreceiver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// unmoving is a kernel whose processes sleep.
+type unmoving struct{ processes []tasks.Process }
+
+func (u *unmoving) Read() ([]tasks.Process, error)                              { return u.processes, nil }
+func (*unmoving) Drain(func(*tasks.Ended)) (lostCount, lostRun uint64, _ error) { return 0, 0, nil }
+func (*unmoving) DrainCgroups(func(id uint64, path string)) error               { return nil }
+func (*unmoving) Close() error                                                  { return nil }
+
+// newUnmoving returns a kernel with init and the crowd.
+func newUnmoving(c *crowded) *unmoving {
+	u := &unmoving{processes: []tasks.Process{{Pid: 1, Threads: 1, Comm: [16]uint8{'i', 'n', 'i', 't'}}}}
+	for _, pid := range slices.Sorted(maps.Keys(c.now)) {
+		u.processes = append(u.processes, tasks.Process{
+			Pid: uint32(pid), Parent: 1, Start: uint64(pid), Threads: 1, Run: uint64(pid), Cgroup: 2, Cgroups: uint64(1 + pid%200),
+			Comm: [16]uint8{'a', 'p', 'p'},
+		})
+	}
+	return u
+}
+
+func TestAProcessTakesLittleMemory(t *testing.T) {
+	const processes, most = 10_000, 700
+	for _, source := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+		t.Run(string(source), func(t *testing.T) {
+			n := newCrowded(t, func(c *Config) { c.Processes = createDefaultConfig().(*Config).Processes })
+			n.cgroup = func(pid int) string {
+				return fmt.Sprintf("0::/kubepods.slice/kubepods-pod%08x_89ab_cdef_0123_456789abcdef.slice/cri-containerd-%064x.scope\n", pid%100, pid%200)
+			}
+			n.crowd(1000, processes)
+			if source == cpu.KindBPF {
+				kernel := newUnmoving(n)
+				n.s.open = openAs(func(root string) cpu.Source {
+					return cpu.NewSimulatedBPF(root, kernel, func() time.Duration { return n.host.Uptime })
+				})
+			}
+			before := heap()
+			n.startAsIs()
+			n.collect(3)
+			each := float64(heap()-before) / processes
+			t.Logf("%.0f B", each)
+			assert.Less(t, each, float64(most))
+		})
+	}
+}
