@@ -49,7 +49,7 @@ var Recipes = []Query{
 	{
 		Name:     "recipe: namespaces, an hour",
 		Question: "How many joules did a namespace use between two times?",
-		Text:     map[Language]string{PromQL: "sum by (k8s_namespace_name) (\n" + grown("k8s_pod_energy_joules_total{"+summed+"}", "1h") + ")"},
+		Text:     map[Language]string{PromQL: "sum by (k8s_namespace_name) (\n" + Grown("k8s_pod_energy_joules_total{"+summed+"}", "1h") + ")"},
 		By:       "k8s.namespace.name",
 		Truth:    during("k8s.pod.energy", "k8s.namespace.name", time.Hour),
 		Within:   0.005,
@@ -57,7 +57,7 @@ var Recipes = []Query{
 	{
 		Name:     "recipe: namespaces, watts",
 		Question: "How many watts does each namespace draw now?",
-		Text:     map[Language]string{PromQL: "sum by (k8s_namespace_name) (\n" + grown("k8s_pod_energy_joules_total{"+summed+"}", "5m") + ") / 300"},
+		Text:     map[Language]string{PromQL: "sum by (k8s_namespace_name) (\n" + Grown("k8s_pod_energy_joules_total{"+summed+"}", "5m") + ") / 300"},
 		By:       "k8s.namespace.name",
 		Truth:    per(300, during("k8s.pod.energy", "k8s.namespace.name", 5*time.Minute)),
 		Every:    5 * time.Minute,
@@ -67,7 +67,7 @@ var Recipes = []Query{
 		Name:     "recipe: containers, the largest",
 		Question: "Which ten containers used the most in the last hour?",
 		Text: map[Language]string{PromQL: "topk(10, sum by (k8s_namespace_name, k8s_pod_name, container_id) (\n" +
-			grown("container_energy_joules_total{"+summed+"}", "1h") + "))"},
+			Grown("container_energy_joules_total{"+summed+"}", "1h") + "))"},
 		By:    "container.id",
 		Truth: largest(10, during("container.energy", "container.id", time.Hour)),
 	},
@@ -81,8 +81,8 @@ var Recipes = []Query{
 	},
 }
 
-// grown is what each counter increased by within a window that ends now.
-func grown(counters, window string) string {
+// Grown is what each counter increased by within a window that ends now.
+func Grown(counters, window string) string {
 	return fmt.Sprintf(`  increase(%[1]s[%[2]s]) and resets(%[1]s[%[2]s]) > 0
   or last_over_time(%[1]s[%[2]s]) - last_over_time(%[1]s[1h] offset %[2]s) >= 0
   or last_over_time(%[1]s[%[2]s])`, counters, window)

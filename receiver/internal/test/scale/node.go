@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -23,6 +24,7 @@ import (
 // shape is the size of a node and the metrics that it reports.
 type shape struct {
 	processes, containers          int
+	births                         float64 // processes that are born a minute
 	withoutProcesses, withoutPower bool
 }
 
@@ -51,6 +53,18 @@ type node struct {
 	now     time.Time
 	running []attribution.Claimant
 	totals  [4]units.Energy
+
+	containers []units.Owner
+	births     float64  // processes a minute
+	unborn     float64  // part of the next one
+	short      []mortal // processes that end
+	nextPID    int32
+}
+
+// mortal is a process that ends.
+type mortal struct {
+	attribution.Claimant
+	end time.Time
 }
 
 var zones = []power.Zone{
@@ -70,6 +84,7 @@ func newNode(number int, s shape, now time.Time) *node {
 	n.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.metrics(), BuildInfo: component.BuildInfo{Version: "0.1.0-dev"}, Kinds: kinds,
 	})
+	n.births, n.nextPID = s.births, int32(1000+37*s.processes)
 	var containers []units.Owner
 	for i := range s.containers {
 		pod := units.Pod{UID: n.uid(), QoSClass: "Burstable"}
@@ -78,17 +93,14 @@ func newNode(number int, s shape, now time.Time) *node {
 		}
 		containers = append(containers, units.Owner{Workload: units.Workload{Pod: pod, Container: units.Container{ID: n.hex(32), Runtime: "containerd"}}})
 	}
+	n.containers = containers
 	for i := range s.processes {
 		var owner units.Owner
 		if inside := i - s.processes/3; inside >= 0 && len(containers) > 0 {
 			owner = containers[inside%len(containers)]
 		}
-		program := programs[n.random.IntN(len(programs))]
-		start := time.Duration(n.random.Int64N(int64(30 * 24 * time.Hour)))
-		owner.Process = units.Process{
-			PID: int32(1000 + 37*i), Start: start, Executable: program, Path: "/usr/bin/" + program,
-			Created: now.Add(-start).UTC().Format("2006-01-02T15:04:05.00Z07:00"),
-		}
+		age := time.Duration(n.random.Int64N(int64(30 * 24 * time.Hour)))
+		owner.Process = n.process(int32(1000+37*i), now.Add(-age))
 		n.running = append(n.running, n.engine.Open(owner, now))
 	}
 	n.step(0) // the baseline
@@ -124,9 +136,58 @@ func (n *node) uid() string {
 	return n.hex(4) + "-" + n.hex(2) + "-" + n.hex(2) + "-" + n.hex(2) + "-" + n.hex(6)
 }
 
-// step lets time pass, in which every third process runs.
+// booted is when all nodes started.
+var booted = time.Unix(1_700_000_000, 0)
+
+func (n *node) process(pid int32, created time.Time) units.Process {
+	program := programs[n.random.IntN(len(programs))]
+	return units.Process{
+		PID: pid, Start: created.Sub(booted), Executable: program, Path: "/usr/bin/" + program,
+		Created: created.UTC().Format("2006-01-02T15:04:05.00Z07:00"),
+	}
+}
+
+// bear starts the processes that are born within a time before now. They live for 15 to 60 seconds from now.
+func (n *node) bear(elapsed time.Duration) {
+	for n.unborn += n.births * elapsed.Minutes(); n.unborn >= 1; n.unborn-- {
+		owner := units.Owner{}
+		if len(n.containers) > 0 {
+			owner = n.containers[n.random.IntN(len(n.containers))]
+		}
+		created := n.now.Add(-time.Duration(n.random.Int64N(int64(elapsed))))
+		owner.Process = n.process(n.nextPID, created)
+		n.nextPID++
+		life := time.Duration(15+n.random.IntN(45)) * time.Second
+		n.short = append(n.short, mortal{n.engine.Open(owner, created), n.now.Add(life)})
+	}
+}
+
+// bury closes the processes that have ended by now.
+func (n *node) bury() {
+	n.short = slices.DeleteFunc(n.short, func(m mortal) bool {
+		ended := !m.end.After(n.now)
+		if ended {
+			n.engine.Close(m.Claimant)
+		}
+		return ended
+	})
+}
+
+// metered returns what the node's meters have counted, in joules.
+func (n *node) metered() float64 {
+	var sum units.Energy
+	for _, total := range n.totals {
+		sum += total
+	}
+	return float64(sum) / float64(units.Joule)
+}
+
+// step lets time pass, in which every third process runs, and each of those that were born lately.
 func (n *node) step(elapsed time.Duration) {
 	n.now = n.now.Add(elapsed)
+	if elapsed > 0 {
+		n.bear(elapsed)
+	}
 	iv := attribution.Interval{At: n.now, Elapsed: elapsed}
 	node := attribution.Usage{Total: units.CPUTime(64 * elapsed)}
 	for i := range zones {
@@ -142,19 +203,31 @@ func (n *node) step(elapsed time.Duration) {
 				node.Busy += used
 			}
 		}
+		for _, m := range n.short {
+			used := units.CPUTime(1 + n.random.Int64N(int64(elapsed)))
+			node.Claims = append(node.Claims, attribution.Claim{Claimant: m.Claimant, CPU: used})
+			node.Busy += used
+		}
 		node.Busy += units.CPUTime(elapsed / 100)
 		node.Unattributed = units.CPUTime(elapsed / 100)
 	}
 	iv.Domains = []attribution.Usage{node}
 	n.engine.Observe(&iv)
+	n.bury()
 }
 
-// collect returns the node's next collection, with its name on each resource.
+// collect returns the node's next collection as measure does, and acknowledges it.
 func (n *node) collect(interval time.Duration) pmetric.Metrics {
+	md := n.measure(interval)
+	n.engine.Acknowledged()
+	return md
+}
+
+// measure returns the node's next collection, with its name on each resource. The engine waits to know what became of it.
+func (n *node) measure(interval time.Duration) pmetric.Metrics {
 	n.step(interval)
 	md := n.emitter.Emit(n.engine.Ledger(), zones, nil, n.now)
 	n.engine.Emitted()
-	n.engine.Acknowledged()
 	for _, rm := range md.ResourceMetrics().All() {
 		rm.Resource().Attributes().PutStr("host.name", n.name)
 		rm.Resource().Attributes().PutStr("k8s.node.name", n.name)

@@ -43,6 +43,9 @@ type message struct {
 }
 
 func (p *plan) run(out io.Writer) error {
+	if p.to == "mimir" {
+		return p.runDistributed(out)
+	}
 	dir, err := os.MkdirTemp("", "scale-")
 	if err != nil {
 		return err
@@ -91,8 +94,8 @@ func (p *plan) run(out io.Writer) error {
 	report := func(name string, g *program) {
 		used := g.used()
 		_, _ = fmt.Fprintf(out, "%s: %.2f ms CPU per collection, %.1f µs per 1,000 points, %.1f %% of a core for %d nodes, at most %d MiB resident\n",
-			name, used.Seconds()*1e3/float64(made.collections), used.Seconds()*1e9/float64(made.points),
-			100*used.Seconds()/float64(p.rounds)/p.interval.Seconds(), p.nodes, g.peak()>>20)
+			name, used.cpu.Seconds()*1e3/float64(made.collections), used.cpu.Seconds()*1e9/float64(made.points),
+			100*used.cpu.Seconds()/float64(p.rounds)/p.interval.Seconds(), p.nodes, used.resident>>20)
 	}
 	report("gateway", gateway)
 	if store != nil {
@@ -113,8 +116,6 @@ func (p *plan) run(out io.Writer) error {
 
 // send encodes all collections and sends each at its time.
 func (p *plan) send(endpoint, metrics string) (made agents, refused int, err error) {
-	runtime.LockOSThread() // the CPU time of pack is measured per thread
-	defer runtime.UnlockOSThread()
 	now := time.Now()
 	nodes := make([]*node, p.nodes)
 	for i := range nodes {
@@ -171,6 +172,8 @@ func (p *plan) send(endpoint, metrics string) (made agents, refused int, err err
 }
 
 func (a *agents) pack(md pmetric.Metrics) (message, error) {
+	runtime.LockOSThread() // its CPU time is measured
+	defer runtime.UnlockOSThread()
 	before := ownCPU()
 	var marshaler pmetric.ProtoMarshaler // a request has the same bytes
 	raw, err := marshaler.MarshalMetrics(md)
@@ -203,26 +206,12 @@ func ownCPU() time.Duration {
 // firstRetry and lastRetry are the default limits of the wait between two attempts of a collector's exporter.
 const firstRetry, lastRetry = 5 * time.Second, 30 * time.Second
 
-// post sends until the gateway acknowledges, like an agent, and returns how often it was refused.
+// post sends until the gateway acknowledges, as an exporter that retries, and returns how often it was refused.
 func post(client *http.Client, url string, body []byte, retry time.Duration) (refused int, err error) {
 	for began := time.Now(); ; refused++ {
-		request, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
-		if err != nil {
+		_, err := exportOnce(context.Background(), client, url, body)
+		if err == nil || errors.Is(err, errForGood) || time.Since(began) > patience {
 			return refused, err
-		}
-		request.Header.Set("Content-Type", "application/x-protobuf")
-		request.Header.Set("Content-Encoding", "gzip")
-		answer, err := client.Do(request)
-		if err != nil {
-			return refused, err
-		}
-		_, _ = io.Copy(io.Discard, answer.Body) // so that the connection is used again
-		_ = answer.Body.Close()
-		switch {
-		case answer.StatusCode == http.StatusOK:
-			return refused, nil
-		case answer.StatusCode < 500 && answer.StatusCode != http.StatusTooManyRequests, time.Since(began) > patience:
-			return refused, fmt.Errorf("the gateway answers %s", answer.Status)
 		}
 		time.Sleep(retry)
 		retry = min(retry*3/2, lastRetry)
@@ -331,24 +320,69 @@ func freeAddress() string {
 	return l.Addr().String()
 }
 
-// program is a process whose cost is measured.
+// program is a process whose cost is measured. It may be killed and started again.
 type program struct {
-	cmd    *exec.Cmd
-	log    string
-	before time.Duration
+	path        string
+	args        []string
+	environment []string
+	dir, log    string
+
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	spent    usage // of its earlier processes
+	baseline usage
+}
+
+// usage is what a program has used.
+type usage struct {
+	cpu      time.Duration
+	in, out  int64 // bytes that it read and wrote, of files and connections
+	resident int64 // bytes, the most at any time
 }
 
 func start(logPath string, environment []string, path string, args ...string) (*program, error) {
-	log, err := os.Create(logPath)
+	p := &program{path: path, args: args, environment: environment, log: logPath}
+	return p, p.start()
+}
+
+// start starts the program, or starts it again.
+func (p *program) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = log.Close() }()
-	p := &program{cmd: exec.CommandContext(context.Background(), path, args...), log: logPath}
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = append(os.Environ(), environment...)
+	p.cmd = exec.CommandContext(context.Background(), p.path, p.args...)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, p.dir
+	p.cmd.Env = append(os.Environ(), p.environment...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	return p, p.cmd.Start()
+	return p.cmd.Start()
+}
+
+// kill ends the program as kill -9 does.
+func (p *program) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil
+	}
+	p.spent = p.total()
+	err := p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // killed
+	p.cmd = nil
+	return err
+}
+
+// pid returns 0 if the program does not run.
+func (p *program) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
 }
 
 // ready waits until the program listens.
@@ -357,51 +391,81 @@ func (p *program) ready(address string) error {
 		if c, err := net.Dial("tcp", address); err == nil {
 			return c.Close()
 		}
-		if p.cpu() == 0 && time.Since(began) > time.Minute {
+		if p.ended() {
 			break
 		}
 	}
 	text, _ := os.ReadFile(p.log) // a missing log is empty
-	return fmt.Errorf("%s does not listen: %s", p.cmd.Path, text)
+	return fmt.Errorf("%s does not listen: %s", p.path, text)
 }
 
-func (p *program) begin() { p.before = p.cpu() }
-
-func (p *program) used() time.Duration { return p.cpu() - p.before }
-
-// cpu returns the user and system time of the program, or 0 once it has ended.
-func (p *program) cpu() time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0
-	}
+// ended reports whether the program has ended by itself.
+func (p *program) ended() bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
 	_, after, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(after)
-	var ticks int64
-	for _, i := range []int{11, 12} { // utime and stime, proc_pid_stat(5)
-		if i < len(fields) {
-			n, _ := strconv.ParseInt(fields[i], 10, 64)
-			ticks += n
+	return err != nil || strings.HasPrefix(after, "Z")
+}
+
+func (p *program) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.baseline = p.total()
+}
+
+// used returns what the program has used since begin. The memory is the most that it ever had.
+func (p *program) used() usage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.total()
+	u.cpu, u.in, u.out = u.cpu-p.baseline.cpu, u.in-p.baseline.in, u.out-p.baseline.out
+	return u
+}
+
+func (p *program) total() usage {
+	u := p.spent
+	if p.cmd == nil {
+		return u
+	}
+	now := usageOf(p.cmd.Process.Pid)
+	u.cpu, u.in, u.out, u.resident = u.cpu+now.cpu, u.in+now.in, u.out+now.out, max(u.resident, now.resident)
+	return u
+}
+
+// usageOf reads what a process has used; nothing once it has ended.
+func usageOf(pid int) (u usage) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(text), ") ")
+	if fields := strings.Fields(after); len(fields) > 12 {
+		const userTime, systemTime = 11, 12 // after the name, proc_pid_stat(5)
+		for _, i := range []int{userTime, systemTime} {
+			ticks, _ := strconv.ParseInt(fields[i], 10, 64)
+			u.cpu += time.Duration(ticks) * 10 * time.Millisecond
 		}
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	u.resident = procField(pid, "status", "VmHWM:") << 10
+	u.in, u.out = procField(pid, "io", "rchar:"), procField(pid, "io", "wchar:")
+	return u
 }
 
-// peak returns the highest resident memory of the program so far.
-func (p *program) peak() int64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)) // it has ended
+// procField returns a number of a file in /proc, 0 if it is not there.
+func procField(pid int, file, name string) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			return kib << 10
+		if value, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
+			return n
 		}
 	}
 	return 0
 }
 
 func (p *program) end() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	_ = p.cmd.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		_ = p.cmd.Wait()
+	}
 }
 
 // sink receives OTLP and counts the points.

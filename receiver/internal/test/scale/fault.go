@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// layer is a kind of process between the nodes and the answers.
+type layer string
+
+const (
+	balancerLayer layer = "balancer"
+	gatewayLayer  layer = "gateway"
+	storeLayer    layer = "store"
+)
+
+// fault is the end of one process by SIGKILL.
+type fault struct {
+	layer layer
+	index int           // of the process within its layer
+	after time.Duration // since the nodes began, in real time
+	down  time.Duration // until the process is started again
+}
+
+// parseFaults parses faults such as "gateway@20s,store2@40s": the layer, the number of the process (1 if left out), and when it is killed.
+func parseFaults(text string, down time.Duration) (faults []fault, err error) {
+	for item := range strings.SplitSeq(text, ",") {
+		if item == "" {
+			continue
+		}
+		name, when, found := strings.Cut(item, "@")
+		kind := strings.TrimRight(name, "0123456789")
+		number, err := strconv.Atoi(cmp.Or(name[len(kind):], "1"))
+		after, timeErr := time.ParseDuration(when)
+		if !found || err != nil || timeErr != nil || number < 1 || after < 0 {
+			return nil, fmt.Errorf("%q is no fault: gateway@20s and store2@40s are", item)
+		}
+		switch l := layer(kind); l {
+		case balancerLayer, gatewayLayer, storeLayer:
+			faults = append(faults, fault{l, number - 1, after, down})
+		default:
+			return nil, fmt.Errorf("%q: there are %s, %s and %s", item, balancerLayer, gatewayLayer, storeLayer)
+		}
+	}
+	return faults, nil
+}
+
+// inflict kills a process when its time has come, and starts it again. It returns early if the context ends.
+func (f fault) inflict(ctx context.Context, p *program, start time.Time, out io.Writer) error {
+	if !waitUntil(ctx, start.Add(f.after)) {
+		return nil
+	}
+	pid := p.pid()
+	if err := p.kill(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "%v: kill -9 %d, %s %d\n", f.after, pid, f.layer, f.index+1)
+	waitUntil(ctx, start.Add(f.after+f.down))
+	if err := p.start(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "%v: %s %d is started again\n", time.Since(start).Round(time.Second), f.layer, f.index+1)
+	return nil
+}
+
+// waitUntil waits for a time, and reports whether it came before the context ended.
+func waitUntil(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
