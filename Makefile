@@ -14,6 +14,7 @@ CA_BUNDLE   ?= /etc/ssl/certs/ca-certificates.crt
 COLLECTOR := build/otelcol-energy
 K8S_COLLECTOR := build/k8s/otelcol-energy
 GPU_COLLECTOR := build/gpu/otelcol-energy
+BALANCER  := build/balancer/otelcol-balancer
 ENERGY    := build/energy
 LOG       := build/otelcol-energy.log
 
@@ -32,7 +33,7 @@ GPU_FILES := extension/nvml/go.mod extension/nvml/go.sum $(shell find extension/
 ENERGY_FILES := $(GO_FILES) $(shell find cmd/energy -name "*.go" -not -name "*_test.go")
 
 .DEFAULT_GOAL := help
-.PHONY: help run top calibrate train build build-k8s build-gpu image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores generate generate-bpf check-generate lint fmt bench cost accuracy soak fuzz clean
+.PHONY: help run top calibrate train build build-k8s build-gpu build-balancer image image-gpu validate check-deploy screenshots test integration integration-k8s attack stores scale generate generate-bpf check-generate lint fmt bench cost accuracy soak fuzz clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +91,16 @@ $(GPU_COLLECTOR): deploy/builder-config-gpu.yaml go.mod go.sum internal/tools/go
 	@CGO_ENABLED=0 $(TOOL) builder --config deploy/builder-config-gpu.yaml >build/gpu/builder.log 2>&1 || { cat build/gpu/builder.log >&2; exit 1; }
 	@touch $@
 
+build-balancer: $(BALANCER) ## build the collector that balances nodes over gateways (build/balancer/otelcol-balancer)
+
+$(BALANCER): deploy/gateway/builder-config.yaml internal/tools/go.mod internal/tools/go.sum
+	@$(NEED_GO)
+	@echo "Building $@; the first time, this takes some minutes"
+	@mkdir -p build/balancer
+	@CGO_ENABLED=0 $(TOOL) builder --config deploy/gateway/builder-config.yaml >build/balancer/builder.log 2>&1 || { cat build/balancer/builder.log >&2; exit 1; }
+	@$(STATIC)
+	@touch $@
+
 $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
 	@$(NEED_GO)
 	@mkdir -p build
@@ -99,7 +110,7 @@ $(ENERGY): cmd/energy/go.mod cmd/energy/go.sum go.mod go.sum $(ENERGY_FILES)
 validate: $(COLLECTOR) ## check the shipped configuration with the built collector
 	$(COLLECTOR) validate --config $(CONFIG)
 
-check-deploy: build build-k8s build-gpu ## check the files of deploy/ with the installed tools that read them
+check-deploy: build build-k8s build-gpu build-balancer ## check the files of deploy/ with the installed tools that read them
 	@deploy/check.sh
 
 image: build-k8s ## build the image otelcol-energy:0.1.0-dev with docker (CA_BUNDLE: the certificates that it trusts)
@@ -146,6 +157,12 @@ PROGRAMS ?=
 stores: build ## send an hour of churn into each database that is there, and print what it answers (STORES=Prometheus)
 	@internal/test/stores/build.sh $(PROGRAMS)
 	go test ./internal/test/stores -run '^TestStores$$' -count 1 -v -timeout 30m -stores '$(STORES)' -stores.variants '$(VARIANTS)'
+
+SCALE ?= -balancers 0 -processes 30 -containers 10 -births 4 -rounds 9 -kill gateway@25s,store@50s
+
+scale: build build-balancer ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/scale.md)
+	@internal/test/stores/build.sh mimir
+	go run ./receiver/internal/test/scale -to mimir $(SCALE)
 
 screenshots: ## draw the screen of energy top again (docs/top.svg), and the screens that tests compare
 	go -C cmd/energy test ./internal/top -count 1 -update

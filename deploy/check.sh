@@ -49,6 +49,11 @@ checks "deploy/docker/gpu.yaml, by the collector for GPUs" \
 	--config "yaml:service::extensions: [file_storage, nvml]"
 checks "deploy/kubernetes-nvidia/nodes/nvidia.yaml, by the collector for GPUs" \
 	build/gpu/otelcol-energy validate --config deploy/kubernetes/config.yaml --config deploy/kubernetes-nvidia/nodes/nvidia.yaml
+checks "deploy/gateway/gateway.yaml, by the collector" build/otelcol-energy validate --config deploy/gateway/gateway.yaml
+checks "deploy/gateway/disk-queue.yaml, by the collector" \
+	build/otelcol-energy validate --config deploy/gateway/gateway.yaml --config deploy/gateway/disk-queue.yaml
+checks "deploy/gateway/balancer.yaml, by the balancer" \
+	env GATEWAYS='["gateway-1:4317", "gateway-2:4317"]' build/balancer/otelcol-balancer validate --config deploy/gateway/balancer.yaml
 awk '/^[^ #]/ {inside = /^alternateConfig:/; next} inside {sub(/^  /, ""); print}' deploy/helm/values.yaml >"$scratch/helm.yaml"
 checks "deploy/helm/values.yaml's configuration, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config "$scratch/helm.yaml"

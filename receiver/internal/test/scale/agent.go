@@ -39,6 +39,9 @@ type agent struct {
 // nodeTimeout is the timeout of the shipped exporters.
 const nodeTimeout = 5 * time.Second
 
+// maxFurther is how many collections a node makes beyond those of the plan, to have one acknowledged.
+const maxFurther = 12
+
 func (a *agent) metered() float64 { return a.meteredLast - a.meteredBefore }
 
 // schedule is when nodes collect. speed is how much faster their clock is.
@@ -68,39 +71,50 @@ func (s *schedule) next(round int, now time.Time) int {
 	return round
 }
 
-// run makes and sends all collections.
+// run makes and sends all collections, and then further ones until one is acknowledged.
 func (a *agent) run(ctx context.Context, s schedule, mark time.Time) error {
 	defer a.waiting.Wait()
-	for round := 0; round < s.rounds; round = s.next(round, time.Now()) {
+	acknowledged := false
+	for round := 0; round < s.rounds || !acknowledged && round < s.rounds+maxFurther; round = s.next(round, time.Now()) {
 		if !waitUntil(ctx, s.due(round)) {
 			return ctx.Err()
 		}
-		md := a.node.measure(s.at(round).Sub(a.node.now))
-		if err := a.truth.add(md); err != nil {
+		var err error
+		if acknowledged, err = a.collectAndSend(ctx, s.at(round), mark); err != nil {
 			return err
-		}
-		if a.meteredLast = a.node.metered(); a.node.now.Before(mark) {
-			a.meteredBefore = a.meteredLast
-		}
-		m, err := a.cost.pack(md)
-		if err != nil {
-			return err
-		}
-		if a.queued {
-			a.node.engine.Acknowledged()
-			a.waiting.Go(func() { a.sendUntilTaken(ctx, m.body) })
-			continue
-		}
-		switch err := a.send(ctx, m.body); {
-		case err == nil:
-			a.node.engine.Acknowledged()
-		case errors.Is(err, errForGood):
-			a.node.engine.RefusedForGood()
-		default:
-			a.node.engine.Refused()
 		}
 	}
 	return nil
+}
+
+// collectAndSend makes a collection of all energy until a time, and reports whether it was acknowledged.
+func (a *agent) collectAndSend(ctx context.Context, at, mark time.Time) (acknowledged bool, err error) {
+	md := a.node.measure(at.Sub(a.node.now))
+	if err := a.truth.add(md); err != nil {
+		return false, err
+	}
+	if a.meteredLast = a.node.metered(); at.Before(mark) {
+		a.meteredBefore = a.meteredLast
+	}
+	m, err := a.cost.pack(md)
+	if err != nil {
+		return false, err
+	}
+	if a.queued {
+		a.node.engine.Acknowledged()
+		a.waiting.Go(func() { a.sendUntilTaken(ctx, m.body) })
+		return true, nil
+	}
+	switch err := a.send(ctx, m.body); {
+	case err == nil:
+		a.node.engine.Acknowledged()
+		return true, nil
+	case errors.Is(err, errForGood):
+		a.node.engine.RefusedForGood()
+	default:
+		a.node.engine.Refused()
+	}
+	return false, nil
 }
 
 // sendUntilTaken does as an exporter that retries.

@@ -37,10 +37,12 @@ type answer struct {
 
 // comparison is what the store has of a metric against what the nodes made.
 type comparison struct {
-	metric                         string
-	series, missing, extra, differ int
-	points, lost, twice            int
-	made, stored                   float64 // joules in the window
+	metric                       string
+	series, missing, extra       int
+	otherLast, otherIncrease     int // series whose last value, and whose increase in the window, is another
+	points, lost, twice          int
+	made, stored                 float64 // joules of the last values
+	madeInWindow, storedInWindow float64 // joules
 }
 
 // compare adds the series of a node.
@@ -57,12 +59,16 @@ func (c *comparison) compare(made map[string]*track, stored map[string]answer) {
 		}
 		c.lost += max(0, m.points-s.points)
 		c.twice += max(0, s.points-m.points)
-		if m.counter {
-			c.made += m.increase()
-			c.stored += s.increase
+		if found && s.last != m.last {
+			c.otherLast++
 		}
-		if found && (s.last != m.last || m.counter && math.Abs(s.increase-m.increase()) > microjoule) {
-			c.differ++
+		if !m.counter {
+			continue
+		}
+		c.made, c.stored = c.made+m.last, c.stored+s.last
+		c.madeInWindow, c.storedInWindow = c.madeInWindow+m.increase(), c.storedInWindow+s.increase
+		if math.Abs(s.increase-m.increase()) > microjoule {
+			c.otherIncrease++
 		}
 	}
 	for key := range stored {
@@ -225,24 +231,28 @@ func ask(api, query string, at time.Time) (rows []row, err error) {
 // printComparison writes the table of what the store has.
 func printComparison(out io.Writer, table []comparison, worst balance) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "metric\tseries\tmissing\tunknown\tother value\tpoints\tlost\ttwice\tjoules made\tstored\tlost\t")
-	all := comparison{metric: "all"}
-	for _, c := range append(table, all) {
-		if c.metric == "all" {
-			c = all
-		} else {
-			all.series, all.missing, all.extra, all.differ = all.series+c.series, all.missing+c.missing, all.extra+c.extra, all.differ+c.differ
-			all.points, all.lost, all.twice = all.points+c.points, all.lost+c.lost, all.twice+c.twice
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", c.metric, c.series, c.missing, c.extra, c.differ, c.points, c.lost, c.twice)
+	_, _ = fmt.Fprintln(w, "metric\tseries\tmissing\tunknown\tother last\tother increase\tpoints\tlost\ttwice\tjoules\tlost\tincrease\tlost\t")
+	for _, c := range append(table, sumOf(table)) {
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", c.metric, c.series, c.missing, c.extra, c.otherLast, c.otherIncrease,
+			c.points, c.lost, c.twice)
 		if c.made > 0 {
-			_, _ = fmt.Fprintf(w, "%.6f\t%.6f\t%.6f", c.made, c.stored, c.made-c.stored)
+			_, _ = fmt.Fprintf(w, "%.3f\t%.6f\t%.3f\t%.6f\t\n", c.made, c.made-c.stored, c.madeInWindow, c.madeInWindow-c.storedInWindow)
 		} else {
-			_, _ = fmt.Fprint(w, "\t\t")
+			_, _ = fmt.Fprintln(w, "\t\t\t\t")
 		}
-		_, _ = fmt.Fprintln(w, "\t")
 	}
 	_ = w.Flush()
 	_, _ = fmt.Fprintf(out, "largest difference of a node: %.6f J of its meters; %.6f J between active energy and that of processes with the unattributed\n",
 		worst.meters, worst.attribution)
+}
+
+// sumOf adds up the series and points of all metrics. Their joules are the same joules, several times.
+func sumOf(table []comparison) comparison {
+	all := comparison{metric: "all"}
+	for _, c := range table {
+		all.series, all.missing, all.extra = all.series+c.series, all.missing+c.missing, all.extra+c.extra
+		all.otherLast, all.otherIncrease = all.otherLast+c.otherLast, all.otherIncrease+c.otherIncrease
+		all.points, all.lost, all.twice = all.points+c.points, all.lost+c.lost, all.twice+c.twice
+	}
+	return all
 }

@@ -153,7 +153,7 @@ func (l *layers) startStores(p *plan) (address string, err error) {
 		}
 		store := &program{path: binary, args: []string{"-config.file=" + config, "-config.expand-env=true"}, dir: dir, log: l.log(storeLayer, i),
 			environment: []string{"PORT=" + port(a), "GRPC_PORT=" + port(freeAddress()), "GOSSIP_PORT=" + port(members[i]), "PROMOTED=" + promoted,
-				fmt.Sprintf("NAME=store-%d", i+1), "MEMBERS=" + strings.Join(members, ","), "COPIES=3", "SHARED=" + filepath.Join(l.dir, "blocks")}}
+				fmt.Sprintf("MIMIR_NAME=store-%d", i+1), "MIMIR_MEMBERS=" + strings.Join(members, ","), "MIMIR_COPIES=3", "MIMIR_SHARED=" + filepath.Join(l.dir, "blocks")}}
 		if err := store.start(); err != nil {
 			return "", err
 		}
@@ -250,6 +250,11 @@ func (p *plan) sendDistributed(l *layers, faults []fault, out io.Writer) ([]*age
 	}
 	err := sending.Wait()
 	cancel()
+	for _, n := range nodes {
+		if last := n.node.now.Add(time.Millisecond); last.After(w.end) {
+			w.end = last
+		}
+	}
 	return nodes, w, errors.Join(err, failing.Wait())
 }
 
