@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -87,7 +88,7 @@ func skipUnlessPossible(t testing.TB, err error) {
 }
 
 var tryScan = sync.OnceValue(func() error {
-	scan, err := openScan(0)
+	scan, err := openScan(0, nil)
 	if err != nil {
 		return err
 	}
@@ -109,15 +110,15 @@ func bothLists(t *testing.T, test func(t *testing.T)) {
 var errNoKfunc = fmt.Errorf("load the task scan: %w", ebpf.ErrNotSupported)
 
 // refuse makes one of the functions that open programs fail.
-func refuse[T any](t testing.TB, open *func(domains int) (T, error), err error) {
+func refuse[T any](t testing.TB, open *func(domains int, types *btf.Cache) (T, error), err error) {
 	opened := *open
-	*open = func(int) (T, error) { var none T; return none, err }
+	*open = func(int, *btf.Cache) (T, error) { var none T; return none, err }
 	t.Cleanup(func() { *open = opened })
 }
 
 func refuseCreations(t testing.TB, err error) {
 	opened := openCreations
-	openCreations = func() (creations, error) { return nil, err }
+	openCreations = func(*btf.Cache) (creations, error) { return nil, err }
 	t.Cleanup(func() { openCreations = opened })
 }
 

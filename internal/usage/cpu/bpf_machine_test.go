@@ -252,10 +252,10 @@ func names(t *testing.T, list lister) map[uint32]tasks.Process {
 // openLists opens both lists that the kernel makes.
 func openLists(t *testing.T) (scan, stream lister) {
 	t.Helper()
-	scan, err := openScan(0)
+	scan, err := openScan(0, nil)
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { require.NoError(t, scan.Close()) })
-	stream, err = openStream(0)
+	stream, err = openStream(0, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stream.Close()) })
 	return scan, stream
@@ -356,7 +356,7 @@ func TestScanAndStreamAndProcfsAgreeOnLastCPUAndResidentMemory(t *testing.T) {
 
 // The scan reports the CPU of the thread that ran last, wherever the first thread sleeps.
 func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
-	scan, err := openScan(0)
+	scan, err := openScan(0, nil)
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, scan.Close()) }()
 	var allowed unix.CPUSet
@@ -389,10 +389,10 @@ func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
 }
 
 func TestAListWithoutRoomGrowsUntilItHoldsAll(t *testing.T) {
-	full, err := openScan(0)
+	full, err := openScan(0, nil)
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, full.Close()) }()
-	small, err := tasks.OpenScan(1, 0)
+	small, err := tasks.OpenScan(1, 0, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, small.Close()) }()
 	before, grown, after := names(t, full), names(t, small), names(t, full)

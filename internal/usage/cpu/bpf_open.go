@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
@@ -20,12 +21,14 @@ const initialRoom = 16384
 
 // What the programs are opened with, so that a test can refuse them.
 var (
-	openScan = func(domains int) (lister, error) {
-		return orNil[lister](tasks.OpenScan(initialRoom, domains))
+	openScan = func(domains int, types *btf.Cache) (lister, error) {
+		return orNil[lister](tasks.OpenScan(initialRoom, domains, types))
 	}
-	openStream  = func(domains int) (lister, error) { return orNil[lister](tasks.OpenStream(domains)) }
-	openEndings = func(domains int) (endings, error) {
-		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains))
+	openStream = func(domains int, types *btf.Cache) (lister, error) {
+		return orNil[lister](tasks.OpenStream(domains, types))
+	}
+	openEndings = func(domains int, types *btf.Cache) (endings, error) {
+		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains, types))
 	}
 )
 
@@ -56,25 +59,26 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.name = "bpf (task scan)"
-	list, scanErr := openScan(len(b.domains))
+	types := btf.NewCache() // read once
+	list, scanErr := openScan(len(b.domains), types)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
 		var err error
-		if list, err = openStream(len(b.domains)); err != nil && b.topology != nil {
+		if list, err = openStream(len(b.domains), types); err != nil && b.topology != nil {
 			b.undivided = fmt.Errorf("what each thread of a process used: %w", err)
-			list, err = openStream(0) // before Linux 5.13 programs cannot note what each thread used
+			list, err = openStream(0, types) // before Linux 5.13 programs cannot note what each thread used
 		}
 		if err != nil {
 			return oneLine(scanErr, err)
 		}
 	}
 	b.list = list
-	hook, err := openEndings(len(b.domains))
+	hook, err := openEndings(len(b.domains), types)
 	if err != nil {
 		return err
 	}
 	b.endings = hook
-	b.cgroups.listen()
+	b.cgroups.listen(types)
 	if err := b.setDomains(); err != nil {
 		return err
 	}

@@ -202,7 +202,7 @@ func TestWithoutTheScanTheStreamIsTakenAndWithoutBothProcfs(t *testing.T) {
 }
 
 func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
-	scan, err := tasks.OpenScan(1, 0)
+	scan, err := tasks.OpenScan(1, 0, nil)
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, scan.Close()) }()
 	pids := map[uint32]bool{}
@@ -220,7 +220,7 @@ func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
 func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 	openHere(t)
 	unlessMissed(t, func(t *testing.T) string {
-		ends, err := tasks.OpenEndings(4096, 0)
+		ends, err := tasks.OpenEndings(4096, 0, nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, ends.Close()) }()
 		b := startBurner(t, nil, "fork:300:1")

@@ -5,6 +5,8 @@
 package cpu
 
 import (
+	"github.com/cilium/ebpf/btf"
+
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/cgroups"
@@ -26,8 +28,8 @@ type creations interface {
 }
 
 // openCreations is a variable so that a test can refuse it.
-var openCreations = func() (creations, error) {
-	return orNil[creations](cgroups.OpenCreations(cgroups.CreationsBuffer))
+var openCreations = func(types *btf.Cache) (creations, error) {
+	return orNil[creations](cgroups.OpenCreations(cgroups.CreationsBuffer, types))
 }
 
 // newCgroupPaths returns the paths of the host whose tree is at root. It touches nothing.
@@ -37,8 +39,8 @@ func newCgroupPaths(root string) *cgroupPaths {
 }
 
 // listen makes the kernel tell of every cgroup that is created from now on, if it allows that.
-func (c *cgroupPaths) listen() {
-	c.created, c.refused = openCreations()
+func (c *cgroupPaths) listen(types *btf.Cache) {
+	c.created, c.refused = openCreations(types)
 }
 
 // learn takes in what was created since the last call.

@@ -12,6 +12,7 @@ import (
 	"testing/quick"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -329,11 +330,11 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	openHere(t)
 	refuse(t, &openScan, errNoKfunc)
 	stream := openStream
-	openStream = func(domains int) (lister, error) {
+	openStream = func(domains int, types *btf.Cache) (lister, error) {
 		if domains > 0 {
 			return nil, errNoKfunc
 		}
-		return stream(domains)
+		return stream(domains, types)
 	}
 	defer func() { openStream = stream }()
 	b, err := OpenBPF("/", openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
@@ -28,8 +29,9 @@ type Creations struct {
 // CreationsBuffer is a buffer for some 1,200 cgroups of Kubernetes between two reads.
 const CreationsBuffer = 256 << 10
 
-// OpenCreations loads the hook with a buffer of this many bytes, a power of two of whole pages.
-func OpenCreations(buffer int) (*Creations, error) {
+// OpenCreations loads the hook with a buffer of this many bytes, a power of two of whole pages. The cache of the kernel's types
+// may be nil.
+func OpenCreations(buffer int, types *btf.Cache) (*Creations, error) {
 	// Before Linux 5.11 maps count against the limit of locked memory. Where it cannot be raised, loading tells.
 	_ = rlimit.RemoveMemlock()
 	spec, err := loadCgroups()
@@ -37,7 +39,7 @@ func OpenCreations(buffer int) (*Creations, error) {
 		return nil, err
 	}
 	spec.Maps[cgroupsMapCreations].MaxEntries = uint32(buffer)
-	loaded, err := ebpf.NewCollection(spec)
+	loaded, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
 		return nil, fmt.Errorf("load the hook on new cgroups: %w", err)
 	}

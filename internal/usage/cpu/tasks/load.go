@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
@@ -164,8 +165,9 @@ func withGrants(err error) error {
 const processSize = int(unsafe.Sizeof(Process{}))
 
 // OpenScan loads the program with room for this many processes, and divides what threads use into this many domains, 0
-// for not at all. There is more room when it is needed.
-func OpenScan(room, domains int) (*Scan, error) {
+// for not at all. There is more room when it is needed. Programs that are opened with the same cache share the kernel's
+// types, which take 25 ms to read; it may be nil.
+func OpenScan(room, domains int, types *btf.Cache) (*Scan, error) {
 	spec, err := only(tasksProgScan)
 	if err != nil {
 		return nil, err
@@ -175,7 +177,7 @@ func OpenScan(room, domains int) (*Scan, error) {
 		return nil, err
 	}
 	s := &Scan{spec: spec, domains: domains}
-	if err := s.load(room); err != nil {
+	if err := s.load(room, types); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -183,13 +185,13 @@ func OpenScan(room, domains int) (*Scan, error) {
 
 // What the kernel is asked for, so that a test can refuse it.
 var (
-	newCollection = ebpf.NewCollection
+	newCollection = ebpf.NewCollectionWithOptions
 	mapMemory     = unix.Mmap
 )
 
 var errNothing = errors.New("it listed no process")
 
-func (s *Scan) load(room int) error {
+func (s *Scan) load(room int, types *btf.Cache) error {
 	spec := s.spec.Copy()
 	page := os.Getpagesize()
 	size := (room*processSize + page - 1) / page * page
@@ -200,7 +202,7 @@ func (s *Scan) load(room int) error {
 	if s.domains > 0 {
 		spec.Maps[tasksMapGrowth].MaxEntries = uint32((room + 1) * s.domains)
 	}
-	loaded, err := newCollection(spec)
+	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
 		return fmt.Errorf("load the task scan: %w", withGrants(err))
 	}
@@ -256,7 +258,7 @@ func (s *Scan) Update(all bool) (Listing, error) {
 		}
 		n := int(s.result.Processes)
 		if room := len(s.processes) / processSize; n > room {
-			if err := s.load(2 * n); err != nil {
+			if err := s.load(2*n, nil); err != nil {
 				return Listing{}, err
 			}
 			continue
@@ -323,7 +325,7 @@ func (s *Scan) Shrink(room int) error {
 	if room > len(s.processes)/processSize/2 {
 		return nil
 	}
-	return s.load(room)
+	return s.load(room, nil)
 }
 
 // Close unloads the program.
@@ -356,8 +358,8 @@ type Stream struct {
 	weights []uint64
 }
 
-// OpenStream loads the program. It divides what threads use into this many domains, 0 for not at all.
-func OpenStream(domains int) (*Stream, error) {
+// OpenStream loads the program. It divides what threads use into this many domains, 0 for not at all. The cache may be nil.
+func OpenStream(domains int, types *btf.Cache) (*Stream, error) {
 	spec, err := only(tasksProgStream)
 	if err != nil {
 		return nil, err
@@ -366,7 +368,7 @@ func OpenStream(domains int) (*Stream, error) {
 	if err := divided(spec, domains); err != nil {
 		return nil, err
 	}
-	loaded, err := newCollection(spec)
+	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
 		return nil, fmt.Errorf("load the task stream: %w", withGrants(err))
 	}
@@ -520,8 +522,8 @@ type lost struct{ Count, Run uint64 }
 const EndingsBuffer = 4 << 20
 
 // OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages. It divides what threads use
-// into this many domains, 0 for not at all.
-func OpenEndings(buffer, domains int) (*Endings, error) {
+// into this many domains, 0 for not at all. The cache may be nil.
+func OpenEndings(buffer, domains int, types *btf.Cache) (*Endings, error) {
 	spec, err := only(tasksProgOnFree)
 	if err != nil {
 		return nil, err
@@ -531,7 +533,7 @@ func OpenEndings(buffer, domains int) (*Endings, error) {
 		return nil, err
 	}
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
-	loaded, err := newCollection(spec)
+	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
 		return nil, fmt.Errorf("load the hook on process ends: %w", withGrants(err))
 	}

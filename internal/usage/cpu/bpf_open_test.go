@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/btf"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// noteTypes notes the caches of the kernel's types that programs are opened with.
+func noteTypes(t *testing.T) *[]*btf.Cache {
+	t.Helper()
+	var noted []*btf.Cache
+	scan, ends, created := openScan, openEndings, openCreations
+	t.Cleanup(func() { openScan, openEndings, openCreations = scan, ends, created })
+	openScan = func(domains int, types *btf.Cache) (lister, error) {
+		noted = append(noted, types)
+		return scan(domains, types)
+	}
+	openEndings = func(domains int, types *btf.Cache) (endings, error) {
+		noted = append(noted, types)
+		return ends(domains, types)
+	}
+	openCreations = func(types *btf.Cache) (creations, error) {
+		noted = append(noted, types)
+		return created(types)
+	}
+	return &noted
+}
+
+func TestAllProgramsAreLoadedWithTheSameTypesOfTheKernel(t *testing.T) {
+	noted := noteTypes(t)
+	openHere(t)
+	require.Len(t, *noted, 3)
+	require.NotNil(t, (*noted)[0])
+	for _, types := range *noted {
+		assert.Same(t, (*noted)[0], types)
+	}
+}
+
+func TestTheTypesOfTheKernelAreNotKept(t *testing.T) {
+	openHere(t)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return !strings.Contains(string(maps), "/sys/kernel/btf/vmlinux")
+	}, time.Minute, time.Millisecond)
+}
