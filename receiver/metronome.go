@@ -4,10 +4,11 @@ package energyreceiver
 
 import "time"
 
-// metronome beats once per window until it is stopped. A beat that nobody waits for is lost.
+// metronome beats at the end of each window until it is stopped.
 type metronome interface {
-	// next waits for a beat. It returns false, at once, when the metronome is stopped.
-	next() bool
+	// next waits for a beat and returns the number of windows that have ended since the one before: those after the first were
+	// skipped. It returns 0, at once, when the metronome is stopped.
+	next() int64
 	stop()
 }
 
@@ -21,21 +22,30 @@ func newMetronome(window time.Duration) metronome {
 			return m
 		}
 	}
-	return &ticking{time.NewTicker(window), make(chan struct{})}
+	return newTicking(window)
 }
 
 // ticking is a metronome that uses a Go timer.
 type ticking struct {
+	window time.Duration
 	ticker *time.Ticker
+	began  time.Time
+	ended  int64 // windows
 	done   chan struct{}
 }
 
-func (t *ticking) next() bool {
+func newTicking(window time.Duration) *ticking {
+	return &ticking{window: window, began: time.Now(), ticker: time.NewTicker(window), done: make(chan struct{})}
+}
+
+func (t *ticking) next() int64 {
 	select {
 	case <-t.done:
-		return false
-	case <-t.ticker.C:
-		return true
+		return 0
+	case at := <-t.ticker.C:
+		before := t.ended
+		t.ended = max(int64(at.Sub(t.began)/t.window), before+1)
+		return t.ended - before
 	}
 }
 

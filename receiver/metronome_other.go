@@ -10,3 +10,5 @@ import (
 )
 
 func newKernelTimer(time.Duration) (metronome, error) { return nil, errors.ErrUnsupported }
+
+func newBlockingTimer(time.Duration) (metronome, error) { return nil, errors.ErrUnsupported }

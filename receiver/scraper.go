@@ -82,6 +82,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		meters:       newMeters(cfg, set.Logger),
 		cgroups:      cgroups,
 		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
+		sampler:      sampler{logger: set.Logger},
 		learning:     learning{cfg: cfg, logger: set.Logger},
 	}
 	if cfg.Phases.HasValue() {
@@ -268,6 +269,7 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	s.checkStorage()
 	s.conditions.check("guests", s.guests.tell(s.ledger, m))
 	s.conditions.check("phases", s.phases.err())
+	s.conditions.check("windows", s.sampler.err())
 	s.conditions.settle()
 	if m == nil {
 		return pmetric.NewMetrics(), nil

@@ -149,6 +149,8 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.cpu.Table().Processes)) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
 		b.RegisterReceiverEnergyLostExitsCallback(number(func() int64 { return t.lostExits })),
+		b.RegisterReceiverEnergyWindowsCallback(number(func() int64 { windows, _ := s.sampler.counts(); return windows })),
+		b.RegisterReceiverEnergySkippedWindowsCallback(number(func() int64 { _, skipped := s.sampler.counts(); return skipped })),
 		b.RegisterReceiverEnergyDroppedSeriesCallback(number(s.droppedSeries)),
 		b.RegisterReceiverEnergyZoneReadErrorsCallback(byZone(func(z *zoneTally) int64 { return z.readErrors })),
 		b.RegisterReceiverEnergyZoneWrapsCallback(byZone(func(z *zoneTally) int64 { return z.wraps })),

@@ -37,7 +37,9 @@ type TelemetryBuilder struct {
 	ReceiverEnergyProcesses            metric.Int64ObservableGauge
 	ReceiverEnergyScanDuration         metric.Float64Histogram
 	ReceiverEnergySeries               metric.Int64ObservableGauge
+	ReceiverEnergySkippedWindows       metric.Int64ObservableCounter
 	ReceiverEnergyWaitingEnergy        metric.Float64ObservableGauge
+	ReceiverEnergyWindows              metric.Int64ObservableCounter
 	ReceiverEnergyZoneGaps             metric.Int64ObservableCounter
 	ReceiverEnergyZoneReadErrors       metric.Int64ObservableCounter
 	ReceiverEnergyZoneRejectedReadings metric.Int64ObservableCounter
@@ -177,12 +179,42 @@ func (builder *TelemetryBuilder) RegisterReceiverEnergySeriesCallback(cb metric.
 	return nil
 }
 
+// RegisterReceiverEnergySkippedWindowsCallback sets callback for observable ReceiverEnergySkippedWindows metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergySkippedWindowsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverEnergySkippedWindows, obs: o})
+		return nil
+	}, builder.ReceiverEnergySkippedWindows)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
 // RegisterReceiverEnergyWaitingEnergyCallback sets callback for observable ReceiverEnergyWaitingEnergy metric.
 func (builder *TelemetryBuilder) RegisterReceiverEnergyWaitingEnergyCallback(cb metric.Float64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		cb(ctx, &observerFloat64{inst: builder.ReceiverEnergyWaitingEnergy, obs: o})
 		return nil
 	}, builder.ReceiverEnergyWaitingEnergy)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverEnergyWindowsCallback sets callback for observable ReceiverEnergyWindows metric.
+func (builder *TelemetryBuilder) RegisterReceiverEnergyWindowsCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverEnergyWindows, obs: o})
+		return nil
+	}, builder.ReceiverEnergyWindows)
 	if err != nil {
 		return err
 	}
@@ -375,10 +407,22 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{series}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ReceiverEnergySkippedWindows, err = builder.meter.Int64ObservableCounter(
+		"otelcol_receiver_energy_skipped_windows",
+		metric.WithDescription("Windows that were attributed together with the next one, because they had ended before the receiver could run. [Development]"),
+		metric.WithUnit("{window}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyWaitingEnergy, err = builder.meter.Float64ObservableGauge(
 		"otelcol_receiver_energy_waiting_energy",
 		metric.WithDescription("Energy that was read and is not attributed yet. [Development]"),
 		metric.WithUnit("J"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverEnergyWindows, err = builder.meter.Int64ObservableCounter(
+		"otelcol_receiver_energy_windows",
+		metric.WithDescription("Windows that have ended, with those that were skipped. [Development]"),
+		metric.WithUnit("{window}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ReceiverEnergyZoneGaps, err = builder.meter.Int64ObservableCounter(
