@@ -31,24 +31,27 @@ type cpuTime struct {
 // ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes would include time that the
 // scan lacks, which would look short-lived.
 //
-// A counter that cannot be read stands still. A counter below the previous value is another cgroup's, which has taken the
-// place of the one before.
+// A counter that cannot be read stands still. If another cgroup has taken the place of the one before, all of its counter is
+// new. So is a counter below the previous value.
 func (t *Tree) ReadCPUTime() {
+	t.readOuter()
+	t.outer.needed = false
 	for _, n := range t.nodes {
 		n.cpu.processes, n.cpu.first = 0, false
 		t.update(n)
+		t.outer.needed = t.outer.needed || n.cpuFrom.hierarchy == 1
 	}
 }
 
 // update reads the CPU counter of a node.
 func (t *Tree) update(n *Node) {
 	c := &n.cpu
-	counter, ok := t.readCPUTime(n)
-	c.current = ok
-	if !ok {
+	value, another, err := t.read(n, &n.cpuFrom, &cpuCounter)
+	if c.current = err == nil; err != nil {
 		return
 	}
-	if counter < c.counter {
+	counter := units.CPUTime(value)
+	if another || counter < c.counter {
 		*c = cpuTime{current: true}
 	}
 	if !c.known {
@@ -134,50 +137,28 @@ func (c *cpuTime) rebase() {
 	}
 }
 
-// readCPUTime reads the CPU counter of one cgroup. It is not ok if no hierarchy tells it.
-func (t *Tree) readCPUTime(n *Node) (used units.CPUTime, ok bool) {
-	all, _ := t.mounts.hierarchies()
-	if n.dir == "" {
-		return 0, false
-	}
-	for i := range all {
-		h := &all[i]
-		name, parse := "cpu.stat", parseCPUStat
-		switch {
-		case h.has(controllerCPUAcct):
-			name, parse = "cpuacct.usage", parseCPUAcct
-		case !h.v2:
-			continue
-		}
-		text, err := h.dir.ReadIn(n.dir, name, t.buf[:])
-		if err != nil {
-			continue
-		}
-		if used, err = parse(text); err == nil {
-			return used, true
-		}
-	}
-	return 0, false
+// cpuCounter is the CPU time that a cgroup has used, in nanoseconds.
+var cpuCounter = counter{
+	controller: controllerCPUAcct,
+	v1:         "cpuacct.usage", parseV1: parseLine, // cgroup-v1/cpuacct.rst
+	v2: "cpu.stat", parseV2: parseCPUStat,
+	missing: errNoCPU,
 }
+
+var errNoCPU = errors.New("no mounted hierarchy counts CPU time")
 
 var errNoUsage = errors.New("cpu.stat has no usage_usec")
 
-// parseCPUAcct reads cpuacct.usage of version 1, in nanoseconds (cgroup-v1/cpuacct.rst).
-func parseCPUAcct(text []byte) (units.CPUTime, error) {
-	n, err := parseLine(text)
-	return units.CPUTime(n), err
-}
-
-// parseCPUStat reads usage_usec, in microseconds, of cpu.stat of version 2 (cgroup-v2.rst). It is there whether or not the
-// cpu controller is enabled.
-func parseCPUStat(text []byte) (units.CPUTime, error) {
+// parseCPUStat returns usage_usec of cpu.stat of version 2 (cgroup-v2.rst), in nanoseconds. It is there whether or not the cpu
+// controller is enabled.
+func parseCPUStat(text []byte) (uint64, error) {
 	for line := range bytes.Lines(text) {
 		if digits, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
 			n, err := parseLine(digits)
 			if n > math.MaxUint64/1000 {
 				return 0, kernfs.ErrRange
 			}
-			return units.CPUTime(n) * 1000, err
+			return n * 1000, err
 		}
 	}
 	return 0, errNoUsage

@@ -58,6 +58,12 @@ func (n *node) write(text string, elem ...string) {
 	require.NoError(n, os.WriteFile(path, []byte(text), 0o600))
 }
 
+// cpuTime returns the CPU counter of a cgroup. It is not ok if no hierarchy tells it.
+func (n *node) cpuTime(of *Node) (used units.CPUTime, ok bool) {
+	value, _, err := n.read(of, &of.cpuFrom, &cpuCounter)
+	return units.CPUTime(value), err == nil
+}
+
 // shortLived returns the short-lived time of a cgroup.
 func (n *node) shortLived(of *Node) (found units.CPUTime) {
 	n.ShortLived(func(in *Node, _ int32, used units.CPUTime, _ bool) {
@@ -372,7 +378,7 @@ func TestCounterIsFoundInEveryLayoutOfHierarchies(t *testing.T) {
 			for path, text := range c.files {
 				n.write(text, path)
 			}
-			got, ok := n.readCPUTime(n.Node(service))
+			got, ok := n.cpuTime(n.Node(service))
 			require.True(t, ok)
 			assert.Equal(t, c.want, got)
 		})
@@ -390,7 +396,7 @@ func TestCgroupsThatCannotBeRead(t *testing.T) {
 	require.ErrorIs(t, err, errNoHierarchy)
 	n.Sweep()
 	n.write(mountTmpfs+mountMemory, "proc/1/mountinfo")
-	_, ok := n.readCPUTime(a)
+	_, ok := n.cpuTime(a)
 	assert.False(t, ok, "no hierarchy counts CPU time")
 
 	n = newNode(t)
@@ -401,7 +407,7 @@ func TestCgroupsThatCannotBeRead(t *testing.T) {
 	assert.Zero(t, n.shortLived(a), "without a counter nothing is short-lived")
 	for _, outside := range []string{"..", "../x", "/..", "/../../other", "/a/../../b"} {
 		n.write("usage_usec 5\n", hybrid, "a", outside, "cpu.stat")
-		_, ok := n.readCPUTime(n.Node(outside))
+		_, ok := n.cpuTime(n.Node(outside))
 		assert.False(t, ok, outside)
 		assert.False(t, n.exists(n.Node(outside)), outside)
 	}
@@ -425,7 +431,7 @@ func TestMountsAreLookedForOnceInAnInterval(t *testing.T) {
 	require.ErrorIs(t, n.mounts.failed, fs.ErrNotExist, "no proc")
 	n.Cgroups[service], n.Cgroups["/b"] = time.Second, time.Second
 	require.NoError(t, n.Render())
-	_, ok := n.readCPUTime(first)
+	_, ok := n.cpuTime(first)
 	assert.False(t, ok, "no second look in the interval")
 	n.Sweep()
 	n.ReadCPUTime()
@@ -461,7 +467,7 @@ func TestOwnMountsAreUsedIfThoseOfInitCannotBeRead(t *testing.T) {
 			require.NoError(t, os.Symlink(own, filepath.Join(n.Root(), "proc/self")))
 			reachable(t, n.Root())
 			restore := spoil(n)
-			got, ok := n.readCPUTime(n.Node(service))
+			got, ok := n.cpuTime(n.Node(service))
 			restore()
 			require.True(t, ok)
 			assert.Equal(t, units.Second, got)
@@ -494,18 +500,18 @@ func TestTruncatedCountersAreRejected(t *testing.T) {
 	} {
 		got, err := parseCPUStat([]byte(text))
 		require.NoError(t, err, text)
-		assert.Equal(t, want, got, text)
+		assert.Equal(t, want, units.CPUTime(got), text)
 	}
 	for _, text := range []string{"", "\n", "user_usec 1\n", "usage_usec\n", "usage_usec \n", "usage_usec x\n", "usage_usec -1\n", "usage_usec 5", "usage_usec 1.5\n", "usage_usec 18446744073709552\n", "usage_usec 99999999999999999999\n"} {
 		got, err := parseCPUStat([]byte(text))
 		require.Error(t, err, "%q", text)
 		assert.Zero(t, got, "%q", text)
 	}
-	got, err := parseCPUAcct([]byte("1234567\n"))
+	got, err := parseLine([]byte("1234567\n"))
 	require.NoError(t, err)
-	assert.Equal(t, units.CPUTime(1234567), got)
+	assert.Equal(t, uint64(1234567), got)
 	for _, text := range []string{"", "\n", "x\n", "1 2\n", "-1\n", "1234567", "18446744073709551616\n"} {
-		_, err := parseCPUAcct([]byte(text))
+		_, err := parseLine([]byte(text))
 		assert.Error(t, err, "%q", text)
 	}
 }
@@ -520,7 +526,7 @@ func FuzzParseCPUStat(f *testing.F) {
 			assert.Zero(t, n)
 			return
 		}
-		if n%1000 != 0 || !strings.Contains(string(b), strconv.FormatUint(uint64(n/1000), 10)) {
+		if n%1000 != 0 || !strings.Contains(string(b), strconv.FormatUint(n/1000, 10)) {
 			t.Fatalf("%q is %d", b, n)
 		}
 	})
@@ -531,12 +537,12 @@ func FuzzParseCPUAcct(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := parseCPUAcct(b)
+		got, err := parseLine(b)
 		want, wantErr := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 		if wantErr == nil && !strings.HasSuffix(string(b), "\n") {
 			wantErr = kernfs.ErrCut
 		}
-		if (err == nil) != (wantErr == nil) || err == nil && uint64(got) != want {
+		if (err == nil) != (wantErr == nil) || err == nil && got != want {
 			t.Fatalf("%q: %d, %v; want %d, %v", b, got, err, want, wantErr)
 		}
 	})

@@ -5,7 +5,6 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -89,48 +88,23 @@ func (t *Tree) MemoryErr() error {
 	return fmt.Errorf("the memory of some containers is what is resident: that of their cgroups cannot be read: %w", failed)
 }
 
-// readMemory reads memory.current of version 2 (cgroup-v2.rst) or memory.usage_in_bytes of version 1
-// (cgroup-v1/memory.rst).
+// memoryCharge is memory.current of version 2 (cgroup-v2.rst) or memory.usage_in_bytes of version 1 (cgroup-v1/memory.rst).
+var memoryCharge = counter{
+	controller: controllerMemory,
+	v1:         "memory.usage_in_bytes", parseV1: parseLine,
+	v2: "memory.current", parseV2: parseLine,
+	missing: errNoMemory,
+}
+
 func (t *Tree) readMemory(n *Node) {
 	m := &n.memory
-	m.ok = false
-	charged, err := t.readCharge(n)
-	if err != nil {
+	charged, _, err := t.read(n, &n.memoryFrom, &memoryCharge)
+	if m.ok = err == nil; err != nil {
 		m.failed = err
 		m.tries++
 		return
 	}
-	m.charged, m.ok, m.failed, m.tries = charged, true, nil, 0
-}
-
-func (t *Tree) readCharge(n *Node) (charged uint64, failed error) {
-	all, failed := t.mounts.hierarchies()
-	if n.dir == "" {
-		return 0, errOutside
-	}
-	for i := range all {
-		h := &all[i]
-		name := "memory.current"
-		switch {
-		case h.has(controllerMemory):
-			name = "memory.usage_in_bytes"
-		case !h.v2:
-			continue
-		}
-		text, err := h.dir.ReadIn(n.dir, name, t.buf[:])
-		if err == nil {
-			if charged, err = parseLine(text); err == nil {
-				return charged, nil
-			}
-		}
-		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
-			failed = err
-		}
-	}
-	if failed == nil {
-		failed = errNoMemory
-	}
-	return 0, failed
+	m.charged, m.failed, m.tries = charged, nil, 0
 }
 
 var (

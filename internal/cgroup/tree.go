@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -41,36 +42,44 @@ type Tree struct {
 	slots   []bool         // that are in use
 	now     time.Time      // of the interval that memory is read for
 	buf     [1024]byte
+	kept    int // files that are kept open
+	room    int // how many may be
+	outer   outer
 	// resuming reports whether the interval is the first one after Resume.
 	resuming bool
 }
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
 type Node struct {
-	path     string
-	dir      string // path relative to the mount point, "" if no mounted hierarchy can have it
-	parent   *Node  // the nearest node around it
-	members  int    // processes that entered and did not leave
-	removed  bool
-	cpu      cpuTime
-	memory   memory
-	request  request
-	attached []io.Closer // by Slot
+	path                string
+	dir                 string // path relative to the mount point, "" if no mounted hierarchy can have it
+	parent              *Node  // the nearest node around it
+	members             int    // processes that entered and did not leave
+	removed             bool
+	cpu                 cpuTime
+	memory              memory
+	request             request
+	cpuFrom, memoryFrom source
+	attached            []io.Closer // by Slot
 }
 
 // New returns the tree of the host. It touches nothing.
 func New(options Options) *Tree {
-	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}, inside: map[string]int{}}
+	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}, inside: map[string]int{}, room: kernfs.KeptLimit(maxKept)}
 }
 
 // Root returns the root of the host's file system.
 func (t *Tree) Root() string { return t.options.Root }
 
-// Close closes the mount points and all that is attached to nodes.
+// Close closes the mount points, the counters and all that is attached to nodes. What is read is opened again when it is needed.
 func (t *Tree) Close() error {
 	errs := []error{t.mounts.close()}
 	for _, n := range t.nodes {
+		t.releaseAll(n)
 		errs = append(errs, n.close())
+	}
+	for _, n := range t.outer.nodes {
+		t.releaseAll(n)
 	}
 	return errors.Join(errs...)
 }
@@ -113,6 +122,7 @@ func innermostFirst(a, b *Node) int {
 // link finds the node around a new node, and makes the new node the one around those inside it. longer has all nodes with
 // longer paths.
 func (t *Tree) link(n *Node, longer []*Node) {
+	t.outer.stale = true
 	for up := range around(n.path) {
 		if t.inside[up]++; n.parent == nil {
 			n.parent = t.byPath[up]
@@ -130,6 +140,7 @@ func (t *Tree) link(n *Node, longer []*Node) {
 
 // unlink undoes link once no other node has n as its parent.
 func (t *Tree) unlink(n *Node) {
+	t.outer.stale = true
 	delete(t.byPath, n.path)
 	for up := range around(n.path) {
 		if t.inside[up]--; t.inside[up] == 0 {
@@ -193,6 +204,7 @@ func (t *Tree) Sweep() {
 	}
 	t.nodes = slices.DeleteFunc(t.nodes, func(n *Node) bool {
 		if n.removed {
+			t.releaseAll(n)
 			_ = n.close() // it was only read from
 			t.unlink(n)
 		}
@@ -200,10 +212,16 @@ func (t *Tree) Sweep() {
 	})
 }
 
-// exists reports whether any hierarchy has the cgroup.
+// exists reports whether any hierarchy has the cgroup. It looks first where its counter was last found.
 func (t *Tree) exists(n *Node) bool {
 	all, _ := t.mounts.hierarchies()
-	return n.dir != "" && slices.ContainsFunc(all, func(h hierarchy) bool { return h.dir.Has(n.dir) })
+	if n.dir == "" {
+		return false
+	}
+	if i := n.cpuFrom.hierarchy; i > 0 && all[i-1].dir.Has(n.dir) {
+		return true
+	}
+	return slices.ContainsFunc(all, func(h hierarchy) bool { return h.dir.Has(n.dir) })
 }
 
 // Restart forgets all processes and what is known of CPU times, as before the first interval. Nodes stay, with what is

@@ -22,6 +22,7 @@ type Dir struct {
 	entries []byte
 	name    []byte
 	stat    unix.Statx_t
+	inode   unix.Stat_t
 }
 
 // New returns the directory at path. It opens nothing; the first read does.
@@ -136,10 +137,14 @@ func (d *Dir) Read(name string, buf []byte) ([]byte, error) {
 
 // ReadIn reads the file <directory>/<sub>/name like Read. sub is a relative path.
 func (d *Dir) ReadIn(sub, name string, buf []byte) ([]byte, error) {
+	d.nameIn(sub, name)
+	return d.read(buf)
+}
+
+func (d *Dir) nameIn(sub, name string) {
 	d.name = append(d.name[:0], sub...)
 	d.name = append(d.name, '/')
 	d.name = append(d.name, name...)
-	return d.read(buf)
 }
 
 // Has reports whether the file or directory <directory>/name exists, where name is a relative path. It returns true if

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+// counter is a number that the kernel keeps for each cgroup, and the file that holds it.
+type counter struct {
+	// controller is the version 1 controller that has the file v1. All files of version 2 are in one hierarchy.
+	controller       controllers
+	v1, v2           string
+	parseV1, parseV2 func(text []byte) (uint64, error)
+	missing          error // no mounted hierarchy has the counter
+}
+
+// in returns the name of the file in a hierarchy, and how it is parsed. It is not ok if the hierarchy does not have the counter.
+func (c *counter) in(h *hierarchy) (name string, parse func(text []byte) (uint64, error), ok bool) {
+	switch {
+	case h.has(c.controller):
+		return c.v1, c.parseV1, true
+	case h.v2:
+		return c.v2, c.parseV2, true
+	}
+	return "", nil, false
+}
+
+// source is where a counter of a cgroup was last found. The zero source is nowhere.
+type source struct {
+	inode     uint64 // of the file
+	kept      kernfs.Kept
+	hierarchy int8 // by its index, plus 1
+}
+
+// maxKept is how many files are kept open: each takes a descriptor and 5 KiB of the kernel's memory. To read an open file takes
+// half of the time of opening it anew (BenchmarkReadCPUTime).
+const maxKept = 1024
+
+// read reads a counter of a cgroup from where it was last found, or else from the first hierarchy that has the cgroup. another
+// reports whether the cgroup is another one than at the last call: it was removed and made again under the same name.
+func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool, failed error) {
+	all, failed := t.mounts.hierarchies()
+	if n.dir == "" {
+		return 0, false, errOutside
+	}
+	last := int(s.hierarchy) - 1
+	if last >= 0 {
+		if value, another, failed = t.readIn(&all[last], n, s, c); !errors.Is(failed, fs.ErrNotExist) {
+			return value, another, failed
+		}
+	}
+	for i := range all {
+		if _, _, ok := c.in(&all[i]); !ok || i == last {
+			continue
+		}
+		found := source{hierarchy: int8(i) + 1}
+		value, _, err := t.readIn(&all[i], n, &found, c)
+		if err == nil {
+			*s = found
+			return value, false, nil
+		}
+		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
+			failed = err
+		}
+	}
+	if failed == nil {
+		failed = c.missing
+	}
+	return 0, false, failed
+}
+
+// readIn reads a counter in one hierarchy. A kept file that cannot be read is opened again: its cgroup may have been removed, and
+// there may be another one of the same name.
+func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (value uint64, another bool, err error) {
+	name, parse, _ := c.in(h)
+	read := func() (uint64, error) {
+		text, err := h.dir.ReadKept(&s.kept, n.dir, name, t.buf[:])
+		if err != nil {
+			return 0, err
+		}
+		return parse(text)
+	}
+	if s.kept.IsOpen() {
+		if value, err = read(); err == nil {
+			return value, false, nil
+		}
+		t.release(s)
+	}
+	inode, err := t.open(h, n, s, name)
+	if err != nil {
+		return 0, false, err
+	}
+	if value, err = read(); err == nil {
+		another = s.inode != 0 && s.inode != inode
+		s.inode = inode
+	}
+	if err != nil || t.kept > t.room {
+		t.release(s)
+	}
+	return value, another, err
+}
+
+func (t *Tree) open(h *hierarchy, n *Node, s *source, name string) (inode uint64, err error) {
+	inode, err = h.dir.OpenIn(&s.kept, n.dir, name)
+	if t.kept > 0 && kernfs.NoDescriptorLeft(err) {
+		t.giveUpHalf()
+		inode, err = h.dir.OpenIn(&s.kept, n.dir, name)
+	}
+	if err == nil {
+		t.kept++
+	}
+	return inode, err
+}
+
+// release closes the file if it is kept.
+func (t *Tree) release(s *source) {
+	if s.kept.IsOpen() {
+		_ = s.kept.Close() // it was only read from
+		t.kept--
+	}
+}
+
+func (t *Tree) releaseAll(n *Node) {
+	t.release(&n.cpuFrom)
+	t.release(&n.memoryFrom)
+}
+
+// giveUpHalf closes half of the kept files for good: the process has no descriptor left.
+func (t *Tree) giveUpHalf() {
+	t.room = t.kept / 2
+	for _, n := range t.nodes {
+		if t.kept > t.room {
+			t.releaseAll(n)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernfs
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kept is a file below a Dir that may stay open between reads, in four bytes rather than in a File. The zero Kept is closed.
+// A copy shares the descriptor.
+type Kept struct {
+	descriptor int32 // plus 1, 0 while closed
+}
+
+// IsOpen reports whether the file is open.
+func (k *Kept) IsOpen() bool { return k.descriptor != 0 }
+
+// Close closes the file if it is open. A later read opens it again.
+func (k *Kept) Close() error {
+	if k.descriptor == 0 {
+		return nil
+	}
+	fd := int(k.descriptor - 1)
+	k.descriptor = 0
+	return unix.Close(fd)
+}
+
+// OpenIn opens the file <directory>/<sub>/name into k, which it closes first. inode is the number of the file: a cgroup that is
+// removed and made again under the same name has files with other numbers. Errors are bare errno values.
+func (d *Dir) OpenIn(k *Kept, sub, name string) (inode uint64, err error) {
+	_ = k.Close() // it was only read from
+	if err := d.open(); err != nil {
+		return 0, err
+	}
+	d.nameIn(sub, name)
+	fd, err := d.openAt(unix.O_RDONLY | unix.O_CLOEXEC)
+	if err != nil {
+		_, err = d.got(nil, err)
+		return 0, err
+	}
+	if err := unix.Fstat(fd, &d.inode); err != nil {
+		_ = unix.Close(fd)
+		return 0, err
+	}
+	k.descriptor = int32(fd) + 1
+	return d.inode.Ino, nil
+}
+
+// ReadKept reads the file <directory>/<sub>/name, which is open as k, from its beginning with one system call. The kernel makes
+// the text anew. A file that fits into buf is read whole. Errors are bare errno values; those of a cgroup that was removed and
+// of a process that has ended are among them (ENODEV, ESRCH). ReadKept allocates nothing.
+func (d *Dir) ReadKept(k *Kept, sub, name string, buf []byte) ([]byte, error) {
+	n, err := unix.Pread(int(k.descriptor)-1, buf, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(int(k.descriptor)-1, buf, 0)
+	}
+	if FaultsInjected() {
+		d.nameIn(sub, name)
+		d.name = append(d.name, 0)
+	}
+	return d.got(buf[:max(n, 0)], err)
+}
+
+// NoDescriptorLeft reports whether an error is that this process, or the machine, has no descriptor left.
+func NoDescriptorLeft(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+// keptShare is the part of all descriptors that a keeper of files may hold: the others are for the collector's connections.
+const keptShare = 8
+
+// KeptLimit returns how many descriptors one owner of Kept files may hold, at most the given number.
+func KeptLimit(most int) int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(uint64(most), limit.Cur/keptShare))
+}
