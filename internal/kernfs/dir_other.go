@@ -104,7 +104,9 @@ func (*Kept) Close() error { return nil }
 func (*Dir) OpenIn(*Kept, string, string) (inode uint64, err error) { return 0, nil }
 
 // ReadKept reads the file <directory>/<sub>/name into buf.
-func (d *Dir) ReadKept(_ *Kept, sub, name string, buf []byte) ([]byte, error) { return d.ReadIn(sub, name, buf) }
+func (d *Dir) ReadKept(_ *Kept, sub, name string, buf []byte) ([]byte, error) {
+	return d.ReadIn(sub, name, buf)
+}
 
 // NoDescriptorLeft returns false.
 func NoDescriptorLeft(error) bool { return false }

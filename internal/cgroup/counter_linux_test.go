@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// opened returns which files below dir this process has open.
+func opened(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil && strings.HasPrefix(target, dir+"/") {
+			names = append(names, strings.TrimPrefix(target, dir+"/"))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// opened returns the files of cgroups that the tree keeps open, without the mount points.
+func (n *node) opened() []string {
+	n.Helper()
+	return opened(n, filepath.Join(n.Root(), v2))
+}
+
+func TestACounterStaysOpenUntilItsNodeIsRemoved(t *testing.T) {
+	n := newNode(t)
+	a, b := n.tracked("/a"), n.tracked("/b")
+	n.BeginMemory(n.Now())
+	n.AddResident(a, 1)
+	n.Memory["/a"] = 5
+	n.count("/a", ms)
+	assert.Equal(t, []string{"a/cpu.stat", "b/cpu.stat"}, n.opened())
+	assert.Equal(t, 2, n.kept)
+
+	delete(n.Cgroups, "/b")
+	require.NoError(t, n.Render())
+	b.Leave()
+	n.Sweep()
+	assert.Equal(t, []string{"a/cpu.stat"}, n.opened())
+	n.ReadCPUTime()
+	assert.Equal(t, 1, n.kept)
+	require.NoError(t, n.Close())
+	assert.Empty(t, n.opened())
+	assert.Zero(t, n.kept)
+	n.ReadCPUTime()
+	assert.Equal(t, []string{"a/cpu.stat"}, n.opened(), "a closed tree opens again what it needs")
+}
+
+func TestACgroupMadeAgainIsAnotherOne(t *testing.T) {
+	for name, room := range map[string]int{"kept open": maxKept, "opened each time": 0} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.room = room
+			a := n.tracked(service)
+			n.count(service, 500*ms)
+			a.Account(0, 500*ms)
+			require.Zero(t, n.shortLived(a))
+
+			// The file of the next one has another number: the first one's still exists, elsewhere.
+			dir := filepath.Join(n.Root(), v2, service)
+			require.NoError(t, os.Truncate(filepath.Join(dir, "cpu.stat"), 0))
+			require.NoError(t, os.Rename(dir, filepath.Join(n.Root(), "removed")))
+			require.NoError(t, os.Mkdir(dir, 0o755))
+			n.count(service, 700*ms)
+			a.Account(0, 100*ms)
+			assert.Equal(t, 600*ms-2*units.Tick, n.shortLived(a), "all that the new one counted, and not only what it counted more")
+			assert.Len(t, n.opened(), min(room, 1))
+		})
+	}
+}
+
+func TestACounterThatFailsOnceIsNotAnotherCgroups(t *testing.T) {
+	for _, err := range []error{syscall.EIO, syscall.ENODEV, syscall.EACCES, syscall.ENOENT} {
+		n := newNode(t)
+		a := n.tracked(service)
+		n.count(service, 500*ms)
+		a.Account(0, 500*ms)
+		require.Zero(t, n.shortLived(a))
+		for failures := range 3 { // a kept file is opened again after the first one
+			left := failures
+			restore := kernfs.InjectFaults(func(path string, got []byte, was error) ([]byte, error) {
+				if left > 0 && strings.HasSuffix(path, service+"/cpu.stat") {
+					left--
+					return nil, err
+				}
+				return got, was
+			})
+			n.ReadCPUTime()
+			restore()
+			a.Account(0, 0)
+			require.Zero(t, n.shortLived(a), "%v, %d times", err, failures)
+		}
+		n.count(service, 600*ms)
+		a.Account(0, 0)
+		assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
+		assert.Len(t, n.opened(), 1)
+	}
+}
+
+func TestNoMoreCountersStayOpenThanThereIsRoomFor(t *testing.T) {
+	n := newNode(t)
+	n.room = 3
+	var nodes []*Node
+	for i := range 10 {
+		nodes = append(nodes, n.tracked("/"+strconv.Itoa(i)))
+	}
+	n.ReadCPUTime()
+	assert.Len(t, n.opened(), 3)
+	for i, a := range nodes {
+		n.count(a.path, 100*ms)
+		a.Account(int32(i), 0)
+		assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
+	}
+	assert.Len(t, n.opened(), 3)
+}
+
+func TestHalfOfTheCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
+	n := newNode(t)
+	for i := range 8 {
+		n.tracked("/" + strconv.Itoa(i))
+	}
+	require.Len(t, n.opened(), 8)
+	late := n.Enter("/late", true)
+	n.Cgroups["/late"] = 0
+	require.NoError(t, n.Render())
+
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	dup, err := unix.Dup(0) // the lowest number that is free
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(dup))
+	low := unix.Rlimit{Cur: uint64(dup), Max: limit.Max}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
+	n.ReadCPUTime()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+
+	assert.True(t, late.cpu.current, "its counter was read")
+	assert.Len(t, n.opened(), 4)
+	n.ReadCPUTime()
+	assert.Len(t, n.opened(), 4, "for good")
+	for _, a := range n.Nodes() {
+		assert.True(t, a.cpu.current, a.path)
+	}
+}
+
+func TestOnlyTheHierarchyThatHasACounterIsRead(t *testing.T) {
+	n := newNode(t)
+	n.write(mountOther+mountTmpfs+mountUnified+mountMemory+mountCPU, "proc/1/mountinfo")
+	n.write("1500123\n", v1, service, "cpuacct.usage")
+	n.write("usage_usec 70\n", hybrid, "b/cpu.stat")
+	a, b := n.Enter(service, true), n.Enter("/b", true)
+	n.ReadCPUTime()
+	require.NoError(t, n.Close())
+	reads := map[string]int{}
+	defer kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		reads[strings.TrimPrefix(path, n.Root()+"/sys/fs/cgroup/")]++
+		return got, err
+	})()
+	n.ReadCPUTime()
+	assert.Equal(t, map[string]int{"cpu,cpuacct" + service + "/cpuacct.usage": 1, "unified/b/cpu.stat": 1}, reads)
+	assert.Equal(t, units.CPUTime(1500123), a.cpu.counter)
+	assert.Equal(t, units.CPUTime(70_000), b.cpu.counter)
+}
+
+func TestACgroupThatIsLeftInOneHierarchyGoesOnThere(t *testing.T) {
+	n := newNode(t)
+	n.write(mountTmpfs+mountUnified+mountCPU, "proc/1/mountinfo")
+	n.write("1000000\n", v1, service, "cpuacct.usage")
+	n.write("usage_usec 900\n", hybrid, service, "cpu.stat")
+	a := n.Enter(service, true)
+	n.ReadCPUTime()
+	require.Equal(t, units.CPUTime(900_000), a.cpu.counter)
+	a.cpu.accounted = 900_000
+	// A runtime removes a cgroup from one hierarchy after the other.
+	require.NoError(t, os.Truncate(filepath.Join(n.Root(), hybrid, service, "cpu.stat"), 0))
+	require.NoError(t, os.RemoveAll(filepath.Join(n.Root(), hybrid, service)))
+	assert.True(t, n.exists(a))
+	n.ReadCPUTime()
+	assert.Equal(t, units.CPUTime(1_000_000), a.cpu.counter)
+	assert.Equal(t, units.CPUTime(900_000), a.cpu.accounted, "what was accounted for is not used again")
+}
+
+func TestCgroupsAroundSeveralAreReadFirst(t *testing.T) {
+	n := newNode(t)
+	n.Cgroups["/k"] = 0
+	for _, path := range []string{"/k/p1/c", "/k/p2/c", "/k/p2", "/s/c", "/alone"} {
+		n.tracked(path)
+	}
+	n.ReadCPUTime()
+	require.NoError(t, n.Close())
+	var reads []string
+	restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+		reads = append(reads, strings.TrimPrefix(path, filepath.Join(n.Root(), v2)))
+		return got, err
+	})
+	n.ReadCPUTime()
+	restore()
+	assert.Equal(t, "/k/cpu.stat", reads[0])
+	assert.Len(t, reads, 6, "and every node's, once")
+	assert.Contains(t, n.opened(), "k/cpu.stat")
+
+	for _, a := range slices.Clone(n.Nodes()) {
+		a.Leave()
+	}
+	n.Cgroups = map[string]time.Duration{}
+	require.NoError(t, n.Render())
+	n.Sweep()
+	n.ReadCPUTime()
+	n.outer.needed = true
+	n.readOuter()
+	assert.Empty(t, n.opened())
+	assert.Zero(t, n.kept)
+}
+
+func TestReadingKnownCountersAllocatesNothing(t *testing.T) {
+	for _, room := range []int{maxKept, 0} {
+		n := newNode(t)
+		n.room = room
+		for i := range 20 {
+			n.tracked(fmt.Sprintf("/outer/%d", i))
+		}
+		assert.Zero(t, testing.AllocsPerRun(20, n.ReadCPUTime), "room for %d", room)
+	}
+}
+
+// cgroupfs is where cgroup v2 is mounted on this machine.
+func cgroupfs(t testing.TB) string {
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil {
+			return dir
+		}
+	}
+	t.Skip("takes a cgroup v2 hierarchy below /sys/fs/cgroup that can be written")
+	return ""
+}
+
+// makeCgroup makes a cgroup, which is removed at the end of the test.
+func makeCgroup(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skip("cgroups cannot be made here: ", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) }) // the test may have removed it
+}
+
+func TestARealCgroupMadeAgainIsAnotherOne(t *testing.T) {
+	mount := cgroupfs(t)
+	outer := filepath.Join(mount, fmt.Sprintf("counters-%d", os.Getpid()))
+	makeCgroup(t, outer)
+	dir := filepath.Join(outer, "a")
+	makeCgroup(t, dir)
+	tree := New(Options{Root: "/"})
+	defer func() { require.NoError(t, tree.Close()) }()
+	a := tree.Enter("/"+filepath.Base(outer)+"/a", true)
+	tree.ReadCPUTime()
+	require.True(t, a.cpu.current)
+	first := a.cpuFrom.inode
+	a.cpu.accounted = 5 * ms
+	tree.ReadCPUTime()
+	assert.Equal(t, 5*ms, a.cpu.accounted, "the same")
+
+	require.NoError(t, os.Remove(dir))
+	tree.ReadCPUTime()
+	assert.False(t, a.cpu.current, "a cgroup that was removed has no counter")
+	assert.Zero(t, tree.kept)
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	tree.ReadCPUTime()
+	assert.True(t, a.cpu.current)
+	assert.NotEqual(t, first, a.cpuFrom.inode)
+	assert.Zero(t, a.cpu.accounted, "another one")
+
+	require.NoError(t, os.Remove(dir))
+	a.Leave()
+	tree.Sweep()
+	assert.Empty(t, tree.Nodes())
+	assert.Zero(t, tree.kept)
+}
