@@ -283,6 +283,7 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 	began := time.Now()
 	defer func() { s.phases.took = time.Since(began) }()
 	defer s.check()
+	s.cpu.Table().MayBePartial = !endsCollection
 	m, replaced := s.measure(ctx)
 	if m == nil {
 		s.telemetry.failedScans++

@@ -17,8 +17,8 @@ import (
 // BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and tells the cgroup of each process and the
 // exact last slice of each process that ends. The node's own time is that of /proc/stat.
 //
-// A process that is on a CPU during the scan shows what it had used at the scheduler's last tick; the rest is in the next
-// scan. What ends did not fit into the buffer is in Table.Untraced.
+// A process that is on a CPU during the scan is asked for its CPU clock. Where that cannot be, it shows what it had used at
+// the scheduler's last tick; the rest is in the next scan. What ends did not fit into the buffer is in Table.Untraced.
 type BPF struct {
 	nodeReader
 	name    string
@@ -32,6 +32,15 @@ type BPF struct {
 	hidden    bool          // whether there were more than listed
 	changes   int           // of the topology, that the programs know
 	undivided error         // why the list does not divide processes by domain, nil if it does or nothing is divided
+
+	hook  switchHook
+	clock func(pid uint32) (units.CPUTime, bool) // what a process has used until now; nil if unknown
+	born  []Process                              // scratch of fillRan
+	hints [hints]int32                           // rows by the last bits of their PIDs
+	stat  []byte                                 // scratch of readSwitches
+	// listed is when all processes were scanned last. lossUnlisted reports whether ends were lost since then.
+	listed       time.Duration
+	lossUnlisted bool
 
 	table   *Table  // whose rows are those of the previous listing, nil if no table's are
 	rows    []int32 // the row of each process of that listing
@@ -79,7 +88,7 @@ func newBPF(root string, list lister, hook endings) *BPF {
 			ended:   map[identity]ending{},
 			missing: map[identity]await{},
 			givenUp: map[identity]struct{}{},
-			groups:  map[uint64]int32{},
+			homes:   map[uint64]int32{},
 			parents: map[int32]int32{},
 			forks:   map[int32]int32{},
 		},
@@ -92,15 +101,15 @@ func newBPF(root string, list lister, hook endings) *BPF {
 func (b *BPF) Name() string { return b.name }
 
 // Lacks returns what the source does without, nil if nothing: it finds short-lived containers only while their cgroups exist,
-// or it divides a process as if all threads had been where the first one was last.
-func (b *BPF) Lacks() error { return oneLine(b.undivided, b.cgroups.refused) }
+// it divides a process as if all threads had been where the first one was last, or each of its scans visits all processes.
+func (b *BPF) Lacks() error { return oneLine(b.undivided, b.cgroups.refused, b.hook.refused) }
 
 // Exact implements Source.
 func (*BPF) Exact() bool { return true }
 
 // Close implements Source.
 func (b *BPF) Close() error {
-	errs := []error{b.proc.Close(), b.cgroups.close()}
+	errs := []error{b.proc.Close(), b.cgroups.close(), b.hook.close()}
 	if b.list != nil {
 		errs = append(errs, b.list.Close())
 	}
@@ -118,6 +127,9 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if err := b.divideTable(t, now); err != nil {
 		return err
 	}
+	if done, err := b.scanRan(t, now, all); done || err != nil {
+		return err
+	}
 	// The list comes before the ends: a process that ends in between is in both, and kept for the next scan. The other way
 	// round it could be in neither.
 	l, err := b.update(all)
@@ -127,6 +139,9 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	lost, err := b.drain(t)
 	if err != nil {
 		return err
+	}
+	if b.lossUnlisted {
+		b.lossEnd, b.lossUnlisted = max(b.lossEnd, t.scans), false // only this scan shows who is missing
 	}
 	b.cgroups.learn()
 	if t.scans == 0 {
@@ -140,6 +155,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, t) })
 	b.forgetListed(t)
 	t.activate()
+	clear(b.homes)
 	b.giveShortLived(t)
 	clear(b.forks)
 	slices.Sort(t.Active)
@@ -152,6 +168,8 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	}
 	b.findHidden(t, &l, now)
 	t.addUp()
+	b.listed = now
+	b.considerHook(t, &l, now, all)
 	if b.slack.Ample(len(l.Processes), cap(b.rows), now) {
 		b.shrink(len(l.Processes))
 	}
@@ -183,12 +201,18 @@ func (b *BPF) fillRows(t *Table, l *tasks.Listing, now time.Duration, kept int) 
 		if int(i) < kept {
 			var p Process
 			fill(&p, &l.Processes[i])
+			b.askClock(&p, &l.Processes[i])
 			t.advance(b.rows[i], &p)
 		}
 	}
 	t.Processes = slices.Grow(t.Processes, len(l.Processes)-kept)[:len(l.Processes)]
 	for i := kept; i < len(l.Processes); i++ {
 		fill(&t.Processes[i], &l.Processes[i])
+	}
+	for _, i := range l.Changed { // the others may be described as on a CPU where they were when they last ran
+		if int(i) >= kept {
+			b.askClock(&t.Processes[i], &l.Processes[i])
+		}
 	}
 }
 
@@ -290,7 +314,8 @@ func fill(p *Process, t *tasks.Process) {
 func (b *BPF) shrink(processes int) {
 	b.rows, b.highest = slices.Clone(b.rows), slices.Clone(b.highest)
 	b.ended, b.missing, b.givenUp = units.Rebuilt(b.ended), units.Rebuilt(b.missing), units.Rebuilt(b.givenUp)
-	b.groups, b.parents, b.forks = map[uint64]int32{}, map[int32]int32{}, map[int32]int32{}
+	b.homes, b.parents, b.forks = map[uint64]int32{}, map[int32]int32{}, map[int32]int32{}
+	b.born = nil
 	b.cgroups.shared = map[uint64]int{}
 	if l, ok := b.list.(shrinker); ok {
 		b.table = nil                               // the list begins anew

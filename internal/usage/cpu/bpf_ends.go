@@ -23,7 +23,7 @@ type ends struct {
 	lossEnd uint64
 	one     [MaxDomains]uint64 // scratch of weightsOf
 
-	groups  map[uint64]int32 // scratch of giveShortLived: a row of each cgroup
+	homes   map[uint64]int32 // a row of each cgroup in which short-lived processes ended since all were scanned, -1 for none
 	parents map[int32]int32  // scratch of giveShortLived: the row of each parent
 	forks   map[int32]int32  // the parent of each process that ended since the previous scan
 }
@@ -131,6 +131,9 @@ func (b *BPF) weightsOf(e ending) []uint64 {
 // final returns the CPU time of a process that is gone, and false while that is not known.
 func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	id := identity{p.PID, p.Start}
+	if p.final {
+		return p.CPU, true
+	}
 	if e, ok := b.ended[id]; ok {
 		delete(b.ended, id)
 		delete(b.missing, id)
@@ -142,7 +145,7 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 	}
 	w, ok := b.missing[id]
 	if !ok {
-		w.first, w.most = t.scans, t.longestRun(p)
+		w.first, w.most = t.scans, mostIn(t.Now-b.listed, p)
 	}
 	if !ok || t.Now < w.since {
 		w.since = t.Now
@@ -172,9 +175,9 @@ func (b *BPF) giveShortLived(t *Table) {
 	if len(b.ended) == 0 {
 		return
 	}
-	clear(b.groups)
 	clear(b.parents)
 	clear(b.cgroups.shared)
+	given, search := false, false
 	for id, e := range b.ended {
 		if rowOf(t.Processes, id) >= 0 { // it ended during the scan, which has it
 			continue
@@ -183,23 +186,20 @@ func (b *BPF) giveShortLived(t *Table) {
 			delete(b.ended, id)
 			continue
 		}
+		given = true
 		if e.cgroup == rootCgroup {
 			b.ancestor(e.parent, func(pid int32) bool { b.parents[pid] = -1; return false })
-		} else {
-			b.groups[e.cgroup] = -1
+			search = true
+		} else if !b.knowsHome(t, e.cgroup) {
+			b.homes[e.cgroup] = -1
+			search = true
 		}
 	}
-	if len(b.groups)+len(b.parents) == 0 {
+	if !given {
 		return
 	}
-	for i := range t.Processes {
-		p := &t.Processes[i]
-		if row, ok := b.groups[p.Cgroup]; ok && row < 0 && !p.Zombie {
-			b.groups[p.Cgroup] = int32(i)
-		}
-		if _, ok := b.parents[p.PID]; ok {
-			b.parents[p.PID] = int32(i)
-		}
+	if search {
+		b.findHomes(t)
 	}
 	for id, e := range b.ended {
 		if rowOf(t.Processes, id) >= 0 {
@@ -210,7 +210,7 @@ func (b *BPF) giveShortLived(t *Table) {
 		if e.cgroup == rootCgroup { // where v1 is in use everything is there
 			b.ancestor(e.parent, func(pid int32) bool { row = b.parents[pid]; return row >= 0 })
 		} else {
-			if row = b.groups[e.cgroup]; row < 0 {
+			if row = b.homes[e.cgroup]; row < 0 {
 				if i := b.cgroups.share(t, e.cgroup, e.run); i >= 0 {
 					in := &t.ShortLivedIn[i]
 					in.parts = t.addParts(in.parts, e.run, b.weightsOf(e))
@@ -222,6 +222,28 @@ func (b *BPF) giveShortLived(t *Table) {
 		} else {
 			t.ShortLived += e.run
 			t.unplaced = t.addParts(t.unplaced, e.run, b.weightsOf(e))
+		}
+	}
+}
+
+// knowsHome reports whether homes has a row of the cgroup, or has it that there is none.
+func (b *BPF) knowsHome(t *Table, cgroup uint64) bool {
+	row, ok := b.homes[cgroup]
+	if !ok || row < 0 {
+		return ok
+	}
+	return int(row) < len(t.Processes) && t.Processes[row].Cgroup == cgroup && !t.Processes[row].Zombie
+}
+
+// findHomes finds the rows of cgroups and parents that have none yet.
+func (b *BPF) findHomes(t *Table) {
+	for i := range t.Processes {
+		p := &t.Processes[i]
+		if row, ok := b.homes[p.Cgroup]; ok && row < 0 && !p.Zombie {
+			b.homes[p.Cgroup] = int32(i)
+		}
+		if _, ok := b.parents[p.PID]; ok {
+			b.parents[p.PID] = int32(i)
 		}
 	}
 }

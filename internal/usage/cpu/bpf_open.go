@@ -30,6 +30,7 @@ var (
 	openEndings = func(domains int, types *btf.Cache) (endings, error) {
 		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains, types))
 	}
+	openRan = func() (visitor, error) { return orNil[visitor](tasks.OpenRan(ranRoom)) }
 )
 
 // orNil keeps a nil pointer from becoming an interface that is not nil.
@@ -79,6 +80,7 @@ func (b *BPF) open() error {
 	}
 	b.endings = hook
 	b.cgroups.listen(types)
+	b.clock, b.hook.open = processClock(), openRan
 	if err := b.setDomains(); err != nil {
 		return err
 	}

@@ -174,9 +174,6 @@ func (t *Table) longestLastSlice(p *Process) units.CPUTime {
 	return mostIn(min(t.Now-t.beforeNow, t.beforeNow-p.Start), p)
 }
 
-// longestRun bounds what a process can have used since the previous scan, however young it was then.
-func (t *Table) longestRun(p *Process) units.CPUTime { return mostIn(t.Now-t.beforeNow, p) }
-
 // mostIn bounds what a process can use in a time.
 func mostIn(d time.Duration, p *Process) units.CPUTime {
 	if p.Zombie {

@@ -73,7 +73,9 @@ type Process struct {
 	// owed is the CPU time of children that ended which ChildCPU does not include yet.
 	owed units.CPUTime
 	// discards reports whether it ignores SIGCHLD. The kernel then drops the times of its children when they end.
-	discards        bool
+	discards bool
+	// final reports whether its end is known and in Used. It stays a row until the next scan that is not partial.
+	final           bool
 	shortLivedParts int32 // the block of ShortLived
 }
 

@@ -20,6 +20,10 @@ type Table struct {
 	// FreshResident asks the source for values of Resident that are at most a second old. Otherwise that of a process may be
 	// as old as when it ran last.
 	FreshResident bool
+	// MayBePartial allows the source to leave the rows of processes that did not run as they are in the next scan. What such
+	// a scan misses is in the next one that may not be partial: a process that moved to another cgroup and has not run since,
+	// and in Ended the processes whose rows are final.
+	MayBePartial bool
 	// Now is when the scan began, since boot.
 	Now time.Duration
 	// Processes lists all processes: by ascending PID, or those of an exact source the oldest first.
@@ -61,6 +65,7 @@ type Table struct {
 	childless bool // that one has no child times
 
 	awaited []Process // rows of processes that are gone and whose final CPU time is not known yet
+	final   int       // rows of processes that ended during partial scans
 
 	division
 
@@ -120,15 +125,68 @@ func (t *Table) beginKeeping(now time.Duration, kept int) {
 		t.begin(now)
 		return
 	}
+	t.rest(kept)
+	t.before = append(t.before[:0], t.Processes[kept:]...)
+	t.Processes = t.Processes[:kept]
+	t.clear(now, kept)
+}
+
+// rest drops what the previous scan found of the first rows.
+func (t *Table) rest(rows int) {
 	for _, i := range t.Active {
-		if int(i) < kept {
+		if int(i) < rows {
 			p := &t.Processes[i]
 			p.Born, p.Used, p.ShortLived, p.parts, p.shortLivedParts = false, 0, 0, 0, 0
 		}
 	}
-	t.before = append(t.before[:0], t.Processes[kept:]...)
-	t.Processes = t.Processes[:kept]
-	t.clear(now, kept)
+}
+
+// beginPartial starts a scan that keeps all rows. Call advance for each process that ran and has a row, then insertBorn for
+// those that have none, then end for each row whose process ended.
+func (t *Table) beginPartial(now time.Duration) {
+	t.rest(len(t.Processes))
+	t.dropEnded()
+	t.clear(now, len(t.Processes))
+}
+
+// dropEnded forgets the processes that ended in the previous scan.
+func (t *Table) dropEnded() {
+	t.free = append(t.free, t.freedByScan...)
+	t.freedByScan = t.freedByScan[:0]
+	t.Ended = t.Ended[:0]
+}
+
+// insertBorn adds rows for new processes, which it sorts. It returns the first row that is not what it was.
+func (t *Table) insertBorn(order func(a, b *Process) int, born []Process) (first int) {
+	slices.SortFunc(born, func(a, b Process) int { return order(&a, &b) })
+	old, at := len(t.Processes)-1, len(t.Processes)+len(born)-1
+	t.Processes = append(t.Processes, born...)
+	for i := len(born) - 1; i >= 0; at-- {
+		if old >= 0 && order(&t.Processes[old], &born[i]) > 0 {
+			t.Processes[at] = t.Processes[old]
+			old--
+			continue
+		}
+		t.Processes[at] = born[i]
+		t.add(&t.Processes[at])
+		i--
+	}
+	first = at + 1
+	t.Active = slices.DeleteFunc(t.Active, func(row int32) bool { return int(row) >= first })
+	t.kept = first
+	t.activate()
+	return first
+}
+
+// end gives a row all that its process used. The process is in Ended after the next scan that is not partial.
+func (t *Table) end(row int32, run units.CPUTime) {
+	p := &t.Processes[row]
+	active, used := p.isActive(), units.Advance(p.CPU, run)
+	p.CPU, p.Used, p.Zombie, p.final = p.CPU+used, p.Used+used, true, true
+	t.final++
+	if !active && used > 0 {
+		t.Active = append(t.Active, row)
+	}
 }
 
 // advance updates a row that was kept.
@@ -205,10 +263,8 @@ func (t *Table) match(order func(a, b *Process) int, final func(*Process) (units
 	if t.resuming {
 		t.adoptStarts(order)
 	}
-	t.free = append(t.free, t.freedByScan...)
-	t.freedByScan = t.freedByScan[:0]
-	t.Ended = t.Ended[:0]
-	t.awaited = t.awaited[:0]
+	t.dropEnded()
+	t.awaited, t.final = t.awaited[:0], 0
 
 	end := func(old *Process) {
 		e := Ended{Process: *old}

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -82,6 +83,7 @@ func setDomains(loaded *ebpf.Collection, of []int32) error {
 const (
 	KernelThread = 1
 	Zombie       = 2
+	OnCPU        = 4 // a thread of it is on a CPU: Run lacks its time since the last tick
 )
 
 // only returns the collection with one program and the maps that it uses.
@@ -137,6 +139,14 @@ type runAttr struct {
 	contextSize, _ uint32
 	context, _     uint64
 	_, _, _, _     uint32
+}
+
+// test runs the program, by unix.Syscall or unix.RawSyscall.
+func (a *runAttr) test(call func(trap, a1, a2, a3 uintptr) (r1, r2 uintptr, err syscall.Errno)) error {
+	if _, _, errno := call(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a)); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // Listing is all processes in the order in which they were created, and what changed since the call before. It
@@ -311,9 +321,8 @@ func (s *Scan) runOnce() error {
 		call = unix.RawSyscall
 	}
 	began := time.Now()
-	_, _, errno := call(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&s.run)), unsafe.Sizeof(s.run))
-	if errno != 0 {
-		return errno
+	if err := s.run.test(call); err != nil {
+		return err
 	}
 	s.quick = time.Since(began) < soon
 	return nil

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// visitor lists the processes that ran.
+type visitor interface {
+	// Visit returns the processes that ran since the previous call, in any order, and how many they are; none of them if they
+	// are more than most. A process that runs during the call may show the rest of its CPU time in the next one. A process
+	// that ended may be missing.
+	Visit(most int) (ran []tasks.Process, count int, err error)
+	Close() error
+}
+
+// scanRan scans only the processes that ran, where the table allows it and it is cheaper. It returns false, and leaves the table
+// as it is, where all processes must be scanned.
+func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err error) {
+	if all || !t.MayBePartial || t.final > max(64, len(t.Processes)/8) {
+		b.hook.ready(now) // before the list: all that it lacks is marked
+		return false, nil
+	}
+	ran, ok := b.hook.visit(now)
+	if !ok {
+		return false, nil
+	}
+	// The processes come before the ends, as in a scan of all.
+	lost, err := b.drain(t)
+	if err != nil {
+		return false, err
+	}
+	b.lossUnlisted = b.lossUnlisted || lost.count > 0
+	b.cgroups.learn()
+	t.beginPartial(now)
+	b.fillRan(t, ran)
+	b.endRows(t)
+	b.giveShortLived(t)
+	clear(b.forks)
+	slices.Sort(t.Active)
+	b.table = t
+	t.addLost(lost)
+	t.Hidden = b.hidden
+	t.addUp()
+	t.scans++
+	return true, nil
+}
+
+// fillRan brings the rows of processes that ran up to date, and adds rows for new ones.
+func (b *BPF) fillRan(t *Table, ran []tasks.Process) {
+	b.born = b.born[:0]
+	for i := range ran {
+		var p Process
+		fill(&p, &ran[i])
+		b.askClock(&p, &ran[i])
+		row := b.rowOf(t, identity{p.PID, p.Start})
+		if row < 0 {
+			b.born = append(b.born, p)
+			continue
+		}
+		if t.Processes[row].Cgroup != p.Cgroup {
+			b.settle(p.Cgroup, row)
+		}
+		t.advance(row, &p)
+	}
+	if len(b.born) == 0 {
+		return
+	}
+	first := t.insertBorn(byAge, b.born)
+	for i := first; i < len(t.Processes); i++ {
+		if t.Processes[i].Born {
+			b.settle(t.Processes[i].Cgroup, int32(i))
+		}
+	}
+	// The processes of the previous list from there on have other rows.
+	n, _ := slices.BinarySearch(b.highest, int32(first))
+	b.rows, b.highest = b.rows[:n], b.highest[:n]
+}
+
+// hints is how many rows are remembered by the last bits of their PIDs.
+const hints = 1024
+
+// rowOf returns the row of a process, -1 if it has none. It first looks where a process with a like PID was last time: most of
+// those that run do so again, and a search touches many rows.
+func (b *BPF) rowOf(t *Table, id identity) int32 {
+	hint := &b.hints[uint32(id.pid)%hints]
+	if i := int(*hint); i < len(t.Processes) && t.Processes[i].PID == id.pid && t.Processes[i].Start == id.start {
+		return *hint
+	}
+	row := int32(rowOf(t.Processes, id))
+	if row >= 0 {
+		*hint = row
+	}
+	return row
+}
+
+// settle notes the row of a cgroup that was known to have none.
+func (b *BPF) settle(cgroup uint64, row int32) {
+	if home, ok := b.homes[cgroup]; ok && home < 0 {
+		b.homes[cgroup] = row
+	}
+}
+
+// endRows gives rows whose processes ended all that these used.
+func (b *BPF) endRows(t *Table) {
+	for id, e := range b.ended {
+		if row := b.rowOf(t, id); row >= 0 {
+			t.end(row, e.run)
+			delete(b.ended, id)
+			delete(b.missing, id)
+		}
+	}
+}
+
+// askClock adds to a process that is on a CPU what it used since the scheduler's last tick. Its clock may show more than a later
+// scan.
+func (b *BPF) askClock(p *Process, listed *tasks.Process) {
+	if listed.Flags&tasks.OnCPU == 0 || b.clock == nil {
+		return
+	}
+	if used, ok := b.clock(listed.Pid); ok {
+		p.CPU = max(p.CPU, used)
+	}
+}
+
+// What scans cost, in nanoseconds of CPU time: BenchmarkScanOfWhoRan, and for the hook a pipe that two processes on one CPU pass
+// a byte through with and without it (Linux 6.18, a virtual machine of an AMD EPYC).
+const (
+	costPerTask   = 160        // of a scan of all
+	costPerVisit  = 30_000     // of a scan of those that ran
+	costPerRan    = 1_200      // and of each of them
+	costPerSwitch = 100        // of the hook
+	costOfOpening = 40_000_000 // of the hook's programs
+)
+
+const (
+	// considerEvery is how often costs are compared.
+	considerEvery = 2 * time.Second
+	// dwell is how long the hook stays as it is, attached or not.
+	dwell = time.Minute
+	// ranRoom is how many processes that ran a scan of these lists at most.
+	ranRoom = 4096
+)
+
+// switchHook attaches a hook to context switches while that is cheaper than to visit all processes in each scan.
+type switchHook struct {
+	open    func() (visitor, error) // nil where there is none
+	opening chan opened             // nil unless it is being opened
+	visitor visitor                 // nil while it is not attached
+	based   bool                    // whether a scan of all processes has begun since then
+	refused error                   // why it cannot be attached; it is not tried again
+	changed time.Duration           // when it was attached or detached
+	most    int                     // how many processes a scan of those that ran visits at most
+
+	considered time.Duration // when costs were compared last
+	switches   uint64        // of the node until then
+	partial    uint64        // how many scans since then might leave out processes that did not run
+	ran        uint64        // how many processes ran in these
+}
+
+type opened struct {
+	visitor visitor
+	err     error
+}
+
+// ready takes the hook once it is attached. It is called before each scan of all processes.
+func (h *switchHook) ready(now time.Duration) {
+	if h.opening != nil {
+		select {
+		case o := <-h.opening:
+			h.opening, h.visitor, h.refused, h.changed = nil, o.visitor, o.err, now
+		default:
+		}
+	}
+	h.based = h.visitor != nil
+}
+
+// visit returns the processes that ran since the previous scan, and false if that is not known or they are too many.
+func (h *switchHook) visit(now time.Duration) ([]tasks.Process, bool) {
+	if !h.based {
+		h.ready(now)
+		return nil, false
+	}
+	ran, count, err := h.visitor.Visit(h.most)
+	if err != nil {
+		h.refused = oneLine(err, h.detach(now))
+		return nil, false
+	}
+	if count > h.most {
+		return nil, false
+	}
+	h.partial++
+	h.ran += uint64(count)
+	return ran, true
+}
+
+// detach unloads the hook.
+func (h *switchHook) detach(now time.Duration) error {
+	v := h.visitor
+	h.visitor, h.based, h.changed = nil, false, now
+	return v.Close()
+}
+
+// close unloads the hook, also while it is being opened.
+func (h *switchHook) close() error {
+	if h.opening != nil {
+		h.visitor = (<-h.opening).visitor
+		h.opening = nil
+	}
+	if h.visitor == nil {
+		return nil
+	}
+	return h.detach(0)
+}
+
+// considerHook compares costs after a scan of all processes, and has the hook attached or detached.
+func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bool) {
+	h := &b.hook
+	if h.open == nil || h.refused != nil || b.topology != nil {
+		return // where CPU time is divided by domain, only a scan of all processes divides it
+	}
+	if t.MayBePartial && !all {
+		h.partial++
+		h.ran += uint64(len(l.Changed))
+	}
+	elapsed := now - h.considered
+	if elapsed >= 0 && elapsed < considerEvery || h.partial == 0 && h.visitor == nil {
+		return
+	}
+	switches, err := b.readSwitches()
+	if err != nil {
+		return
+	}
+	count := max(b.tasks(), uint64(len(l.Processes)))
+	h.most = max(0, int(count)*costPerTask-costPerVisit) / costPerRan
+	if elapsed > 0 && elapsed < dwell && h.considered > 0 {
+		h.decide(now, elapsed, count, units.Advance(h.switches, switches))
+	}
+	h.considered, h.switches, h.partial, h.ran = now, switches, 0, 0
+}
+
+// decide attaches or detaches the hook by what scans cost since costs were compared last, with this many tasks and context
+// switches.
+func (h *switchHook) decide(now, elapsed time.Duration, count, switches uint64) {
+	walk := h.partial * count * costPerTask
+	ran := h.partial*costPerVisit + h.ran*costPerRan + switches*costPerSwitch
+	switch {
+	case h.opening != nil || h.changed > 0 && now-h.changed < dwell:
+	case h.visitor == nil:
+		ran += costOfOpening * uint64(elapsed) / uint64(dwell)
+		if 2*ran < walk { // twice, so that it does not come and go
+			h.attach()
+		}
+	case ran > walk:
+		h.refused = h.detach(now)
+	}
+}
+
+// attach has the hook attached. That takes a tenth of a second, so it is done beside the scans.
+func (h *switchHook) attach() {
+	done, open := make(chan opened, 1), h.open
+	h.opening = done
+	go func() {
+		v, err := open()
+		done <- opened{v, err}
+	}()
+}
+
+// maxStat bounds what is read of /proc/stat, which has a number for each interrupt of the machine.
+const maxStat = 1 << 20
+
+var errNoSwitches = errors.New("no number of context switches")
+
+// readSwitches returns the number of context switches since boot on all CPUs.
+func (b *BPF) readSwitches() (uint64, error) {
+	for {
+		text, err := b.proc.Read("stat", b.stat)
+		if err != nil {
+			return 0, err
+		}
+		if len(text) < len(b.stat) {
+			return parseSwitches(text)
+		}
+		if len(b.stat) >= maxStat {
+			return 0, errNoSwitches
+		}
+		b.stat = make([]byte, max(8192, 2*len(b.stat)))
+	}
+}
+
+// parseSwitches parses the number of context switches in the text of /proc/stat.
+func parseSwitches(text []byte) (uint64, error) {
+	_, rest, ok := bytes.Cut(text, []byte("\nctxt "))
+	number, _, whole := bytes.Cut(rest, []byte{'\n'})
+	if !ok || !whole {
+		return 0, errNoSwitches
+	}
+	return strconv.ParseUint(string(number), 10, 64)
+}
+
+// initialPIDs is what the first PID namespace is called (include/linux/proc_ns.h, PROC_PID_INIT_INO), in which the programs number
+// processes.
+const initialPIDs = "pid:[4026531836]"
+
+// processClock returns a function that reads the CPU clock of a process, nil where processes have other numbers for this one.
+func processClock() func(pid uint32) (units.CPUTime, bool) {
+	if name, err := os.Readlink("/proc/self/ns/pid"); err != nil || name != initialPIDs {
+		return nil
+	}
+	return readClock
+}
+
+// readClock returns what a process has used until now (clock_getcpuclockid(3)). The kernel adds what its threads used since the last
+// tick first.
+func readClock(pid uint32) (units.CPUTime, bool) {
+	const scheduler = 2 // include/linux/posix-timers_types.h, CPUCLOCK_SCHED: of all threads, in nanoseconds
+	var used unix.Timespec
+	clock := uintptr(int(^int32(pid)<<3 | scheduler))
+	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&used)), 0)
+	return units.CPUTime(max(used.Nano(), 0)), errno == 0
+}

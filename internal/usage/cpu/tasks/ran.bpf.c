@@ -1,0 +1,219 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// Lists the processes that ran. A hook at each context switch marks, by process number, whose thread leaves a CPU and whose
+// comes. A program takes the marks and describes each marked process.
+#include "tasks.h"
+
+typedef _Bool bool;
+
+#define NUMBERS (1 << 22) /* PID_MAX_LIMIT (include/linux/threads.h) */
+
+/* A bit for each process number, and a bit for each word of these. */
+__u64 marks[NUMBERS / 64];
+__u64 summary[NUMBERS / 4096];
+
+/* How many marks there are. */
+__u64 marked __attribute__((aligned(64)));
+
+/* What scan_ran is told, and tells. */
+struct visits {
+	__u32 most;   /* in: with more marks than these the marks are taken and no process is described */
+	__u32 marked; /* how many processes were marked, about */
+	__u32 found;  /* how many of these there are, which may be more than the array holds */
+};
+
+/* The same, outside of the context so that functions may add to it. */
+struct visits counted;
+
+/* Resized before it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct process);
+} ran_processes SEC(".maps");
+
+struct bpf_iter_num {
+	__u64 opaque[1];
+} __attribute__((aligned(8)));
+
+extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) __ksym __weak;
+extern int *bpf_iter_num_next(struct bpf_iter_num *it) __ksym __weak;
+extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym __weak;
+extern struct task_struct *bpf_task_from_pid(int pid) __ksym __weak;
+extern void bpf_task_release(struct task_struct *p) __ksym __weak;
+
+#define PROCESS_THREADS 2 /* kernel/bpf/task_iter.c, BPF_TASK_ITER_PROC_THREADS */
+
+/* Marks a process, unless it is marked: then the hook writes nothing. */
+static __always_inline void mark(__u32 tgid)
+{
+	__u64 bit = 1ull << (tgid & 63);
+	__u64 *word = &marks[(tgid >> 6) & (NUMBERS / 64 - 1)];
+
+	if (!tgid || *(volatile __u64 *)word & bit) /* 0 is the idle task */
+		return;
+	if (__sync_fetch_and_or(word, bit) & bit)
+		return;
+	__sync_fetch_and_or(&summary[(tgid >> 12) & (NUMBERS / 4096 - 1)], 1ull << ((tgid >> 6) & 63));
+	__sync_fetch_and_add(&marked, 1);
+}
+
+/* The kernel has added what prev used to its time. One of both would do if the hook were called at each switch: it is not. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	mark(prev->tgid);
+	mark(next->tgid);
+	return 0;
+}
+
+/* Marks the processes that are on a CPU or wait for one. It runs once after the hook is attached: no switch shows a process
+ * that stays on its CPU. */
+SEC("syscall")
+int mark_running(void *unused)
+{
+	struct bpf_iter_task it;
+	struct task_struct *t;
+
+	bpf_rcu_read_lock();
+	bpf_iter_task_new(&it, 0, ALL_THREADS);
+	while ((t = bpf_iter_task_next(&it)))
+		if (t->on_rq)
+			mark(t->tgid);
+	bpf_iter_task_destroy(&it);
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Describes a process, and marks it again while it runs: no switch shows what it uses from here on until it leaves its CPU. */
+__noinline int visit(__u32 pid)
+{
+	struct task_struct *t, *u, *thread;
+	struct bpf_iter_task it;
+	struct process *p;
+	__u64 run, latest;
+	__u32 at, running, on_cpu;
+
+	t = bpf_task_from_pid(pid);
+	if (!t)
+		return 0;
+	at = counted.found;
+	if ((__u32)t->pid != (__u32)t->tgid || is_released(t)) {
+		bpf_task_release(t);
+		return 0;
+	}
+	counted.found = at + 1;
+	p = bpf_map_lookup_elem(&ran_processes, &at);
+	if (!p) {
+		bpf_task_release(t);
+		return 0;
+	}
+	u = untrusted(t);
+	run = *(volatile unsigned long long *)&u->signal->sum_sched_runtime; /* before its threads */
+	describe(p, t);
+	running = t->on_rq;
+	if (u->thread_node.next == u->thread_node.prev) {
+		if (!is_released(t))
+			run += t->se.sum_exec_runtime;
+	} else {
+		latest = 0;
+		on_cpu = 0;
+		bpf_rcu_read_lock();
+		bpf_iter_task_new(&it, t, PROCESS_THREADS);
+		while ((thread = bpf_iter_task_next(&it))) {
+			__u64 arrived = arrival(thread);
+
+			if (!is_released(thread))
+				run += thread->se.sum_exec_runtime;
+			running |= thread->on_rq;
+			on_cpu |= is_on_cpu(thread);
+			if (arrived > latest) {
+				latest = arrived;
+				p->cpu = cpu_of(thread);
+			}
+		}
+		bpf_iter_task_destroy(&it);
+		bpf_rcu_read_unlock();
+		if (on_cpu)
+			p->flags |= ON_CPU;
+	}
+	p->run = run;
+	bpf_task_release(t);
+	if (running)
+		mark(pid);
+	return 0;
+}
+
+/* The number of the lowest bit that is set. */
+static __always_inline __u32 lowest(__u64 v)
+{
+	__u32 n = 0;
+
+	if (!(__u32)v) { v >>= 32; n += 32; }
+	if (!(v & 0xffff)) { v >>= 16; n += 16; }
+	if (!(v & 0xff)) { v >>= 8; n += 8; }
+	if (!(v & 0xf)) { v >>= 4; n += 4; }
+	if (!(v & 3)) { v >>= 2; n += 2; }
+	return n + !(v & 1);
+}
+
+/* Takes a word of marks. */
+__noinline int take(__u32 at)
+{
+	__u64 word = __sync_lock_test_and_set(&marks[at & (NUMBERS / 64 - 1)], 0);
+	struct bpf_iter_num it;
+
+	if (counted.marked > counted.most)
+		return 0;
+	bpf_iter_num_new(&it, 0, 64);
+	while (bpf_iter_num_next(&it)) {
+		__u32 bit;
+
+		if (!word)
+			break;
+		bit = lowest(word);
+		word &= word - 1;
+		visit((at << 6) + bit);
+	}
+	bpf_iter_num_destroy(&it);
+	return 0;
+}
+
+/* Describes the processes that were marked since the last run. */
+SEC("syscall")
+int scan_ran(struct visits *r)
+{
+	struct bpf_iter_num it, inner;
+	int *i;
+
+	counted.most = r->most;
+	counted.marked = __sync_lock_test_and_set(&marked, 0);
+	counted.found = 0;
+	bpf_iter_num_new(&it, 0, NUMBERS / 4096);
+	while ((i = bpf_iter_num_next(&it))) {
+		__u32 at = *i & (NUMBERS / 4096 - 1);
+		__u64 word = summary[at];
+
+		if (!word)
+			continue;
+		word = __sync_lock_test_and_set(&summary[at], 0);
+		bpf_iter_num_new(&inner, 0, 64);
+		while (bpf_iter_num_next(&inner)) {
+			__u32 bit;
+
+			if (!word)
+				break;
+			bit = lowest(word);
+			word &= word - 1;
+			take((at << 6) + bit);
+		}
+		bpf_iter_num_destroy(&inner);
+	}
+	bpf_iter_num_destroy(&it);
+	r->marked = counted.marked;
+	r->found = counted.found;
+	return 0;
+}
