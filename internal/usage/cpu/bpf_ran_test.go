@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
+)
+
+// marked is a simulated kernel that also lists the processes that ran, as the hook on context switches does.
+type marked struct {
+	*tracked
+	exact  bool             // it shows all CPU time at once, and misses no process
+	shown  map[*life]uint64 // CPU time when the process was visited last
+	visits int              // that were not too many
+	closed int
+}
+
+func (k *marked) Visit(most int) (ran []tasks.Process, count int, err error) {
+	for _, p := range k.living {
+		if shown, ok := k.shown[p]; ok && shown == p.Run {
+			continue
+		}
+		row := p.Process
+		row.Cgroups = row.Cgroup
+		if !k.exact {
+			switch k.r.IntN(8) {
+			case 0: // it is on a CPU, and marked again
+				row.Run -= min(row.Run, k.r.Uint64N(4e6))
+			case 1: // no switch showed it
+				k.shown[p] = p.Run
+				continue
+			}
+		}
+		k.shown[p], p.shown = row.Run, max(p.shown, row.Run)
+		ran = append(ran, row)
+	}
+	k.r.Shuffle(len(ran), func(i, j int) { ran[i], ran[j] = ran[j], ran[i] })
+	if k.between != nil {
+		k.between()
+	}
+	if len(ran) > most {
+		return nil, len(ran), nil
+	}
+	k.visits++
+	return ran, len(ran), nil
+}
+
+func (k *marked) Close() error {
+	k.closed++
+	return nil
+}
+
+// beginMarked starts a kernel whose hook is attached, and makes the first scan.
+func beginMarked(t *testing.T, seed uint64, exact bool) *marked {
+	w := begin(t, seed)
+	k := &marked{tracked: &tracked{randomKernel: w}, shown: map[*life]uint64{}, exact: exact}
+	w.source = newBPF(t.TempDir(), k, k)
+	w.source.bootNow = func() time.Duration { return w.now }
+	w.source.hook.visitor, w.source.hook.based, w.source.hook.most = k, true, 1000
+	w.table, w.dead = Table{}, nil
+	r := w.r
+	w.r = rand.New(&still{})
+	w.read()
+	w.r, w.used, w.billed = r, 0, 0
+	for _, p := range w.living {
+		k.shown[p] = p.Run
+	}
+	return k
+}
+
+func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(12) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			k := beginMarked(t, seed, false)
+			w := k.randomKernel
+			for i := range 600 {
+				w.between = nil
+				if w.r.IntN(2) == 0 {
+					w.between = func() {
+						for range w.r.IntN(5) {
+							w.act()
+						}
+					}
+				}
+				for range w.r.IntN(20) {
+					w.act()
+				}
+				if w.r.IntN(4) == 0 { // a process moves and does not run
+					w.living[w.r.IntN(len(w.living))].Cgroup = 1 + w.r.Uint64N(6)
+				}
+				if w.r.IntN(4) == 0 { // it took its start time before others that have rows
+					n := len(w.living)
+					w.spawn()
+					if p := w.living[len(w.living)-1]; len(w.living) > n && p.Pid == w.nextPid {
+						p.Start -= w.r.Uint64N(5e6)
+					}
+				}
+				w.source.hook.most = 1000 * min(1, w.r.IntN(10))
+				w.table.MayBePartial = w.r.IntN(8) > 0
+				if w.r.IntN(30) == 0 { // the marks are taken, and what they show is not used
+					w.drainErr = errors.New("refused")
+					require.Error(t, w.source.ReadProcesses(&w.table))
+					w.drainErr = nil
+				}
+				w.read()
+				require.Zero(t, w.table.Untraced)
+				require.EqualValues(t, w.billed, w.table.Run)
+				if i%20 == 19 {
+					w.table.MayBePartial = false
+					w.settle()
+					require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
+					k.requireRows()
+				}
+				if w.r.IntN(50) == 0 {
+					w.table.Compact()
+				}
+			}
+			assert.Greater(t, k.visits, 200)
+			assert.Less(t, w.table.Slots(), 500)
+		})
+	}
+}
+
+// requireRows checks the rows after a scan of all processes that showed everything.
+func (k *marked) requireRows() {
+	k.Helper()
+	require.Equal(k, len(k.living), len(k.table.Processes))
+	for _, p := range k.living {
+		i := rowOf(k.table.Processes, identity{int32(p.Pid), time.Duration(p.Start)})
+		require.GreaterOrEqual(k, i, 0)
+		row := &k.table.Processes[i]
+		require.Equal(k, []uint64{p.Run, p.Cgroup}, []uint64{uint64(row.CPU), row.Cgroup})
+		require.False(k, row.final || row.Zombie)
+	}
+}
+
+func TestAPartialScanShowsAllThatRanAndEnded(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			k := beginMarked(t, seed, true)
+			w := k.randomKernel
+			for range 400 {
+				ran := map[*life]uint64{}
+				for _, p := range w.living {
+					ran[p] = p.Run
+				}
+				for range w.r.IntN(20) {
+					w.act()
+				}
+				for _, p := range w.dead {
+					p.reported = w.scan
+				}
+				w.table.MayBePartial = w.r.IntN(8) > 0
+				r := w.r
+				w.r = rand.New(&still{})
+				w.read()
+				w.r = r
+				require.Equal(t, w.used, uint64(w.billed), "scan %d", w.scan)
+				for _, p := range w.living {
+					i := rowOf(w.table.Processes, identity{int32(p.Pid), time.Duration(p.Start)})
+					if i < 0 {
+						require.Zero(t, p.Run, "it never ran")
+						continue
+					}
+					row := &w.table.Processes[i]
+					require.EqualValues(t, p.Run, row.CPU)
+					require.EqualValues(t, p.Run-ran[p], row.Used)
+					require.Equal(t, row.isActive(), slices.Contains(w.table.Active, int32(i)))
+				}
+			}
+			assert.Greater(t, k.visits, 200)
+		})
+	}
+}
+
+func TestAPartialScanBillsShortLivedProcessesToTheirCgroup(t *testing.T) {
+	t.Parallel()
+	k := beginMarked(t, 3, true)
+	w := k.randomKernel
+	w.table.MayBePartial = true
+	for i := range 50 {
+		for _, p := range w.dead {
+			p.reported = w.scan
+		}
+		w.read()
+		ended := &life{reported: w.scan, Process: tasks.Process{
+			Pid: 1000 + uint32(i), Start: uint64(w.now), Run: 5e6, Cgroup: 2 + w.r.Uint64N(8), Parent: 1, // those above 6 are in none
+		}}
+		w.dead = append(w.dead, ended)
+		w.used += ended.Run
+		for range 3 {
+			w.act()
+		}
+		for _, p := range w.dead {
+			p.reported = w.scan
+		}
+		w.read()
+		in := uint64(0)
+		for j := range w.table.Processes {
+			if p := &w.table.Processes[j]; p.ShortLived >= 5e6 && !p.Zombie {
+				in = p.Cgroup
+			}
+		}
+		lives := slices.ContainsFunc(w.table.Processes, func(p Process) bool { return p.Cgroup == ended.Cgroup && !p.Zombie })
+		if lives {
+			require.Equal(t, ended.Cgroup, in)
+		} else {
+			require.Zero(t, in)
+			require.GreaterOrEqual(t, w.table.ShortLived, units.CPUTime(5e6))
+		}
+	}
+}
+
+// hookedBPF returns fakeBPF's source with a hook that lists ran.
+func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *Table) {
+	t.Helper()
+	k, b, table := fakeBPF(t)
+	v := &fakeVisitor{}
+	b.hook.visitor, b.hook.based, b.hook.most = v, true, 10
+	table.MayBePartial = true
+	return k, v, b, table
+}
+
+type fakeVisitor struct {
+	ran    []tasks.Process
+	count  int // more than there are in ran
+	err    error
+	visits int
+	closed bool
+}
+
+func (v *fakeVisitor) Visit(most int) ([]tasks.Process, int, error) {
+	v.visits++
+	return v.ran, max(len(v.ran), v.count), v.err
+}
+
+func (v *fakeVisitor) Close() error {
+	v.closed = true
+	return nil
+}
+
+func TestARowOfAProcessThatEndedStaysUntilAllAreScanned(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	v.ran = []tasks.Process{{Pid: 10, Start: 2, Run: 5100, Cgroup: 7, Parent: 1, Threads: 1}}
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5123, Cgroup: 7}}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Processes, 2)
+	row := &table.Processes[1]
+	assert.EqualValues(t, 123, row.Used, "that of its last moments too")
+	assert.True(t, row.Zombie)
+	assert.Empty(t, table.Ended)
+	slot := row.Slot
+	v.ran = []tasks.Process{{Pid: 10, Start: uint64(k.now), Run: 30, Cgroup: 7, Parent: 1, Threads: 1}} // the number is used again
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Processes, 3)
+	assert.Zero(t, table.Processes[1].Used)
+	assert.True(t, table.Processes[2].Born)
+	assert.NotEqual(t, slot, table.Processes[2].Slot)
+	assert.EqualValues(t, 30, table.Processes[2].Used)
+	table.MayBePartial = false
+	k.listed = []tasks.Process{k.listed[0], v.ran[0]}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Processes, 2)
+	require.Len(t, table.Ended, 1)
+	assert.Equal(t, slot, table.Ended[0].Slot)
+	assert.Zero(t, table.Ended[0].LastSlice, "it was counted before")
+	assert.EqualValues(t, 123+30, table.Run)
+}
+
+func TestManyRowsOfEndedProcessesMakeAScanOfAll(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	b.hook.most = 1000
+	for i := range uint32(70) {
+		v.ran = append(v.ran, tasks.Process{Pid: 100 + i, Start: uint64(k.now) + uint64(i), Run: 3, Threads: 1})
+		k.ends = append(k.ends, tasks.Ended{Pid: 100 + i, Start: uint64(k.now) + uint64(i), Run: 5})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Processes, 72)
+	v.ran = nil
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Len(t, table.Processes, 2)
+	assert.Len(t, table.Ended, 70)
+	assert.EqualValues(t, 70*5, table.Run)
+}
+
+func TestMoreThanPaysAreFoundByAScanOfAll(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	v.count = 11
+	k.listed[1].Run += 9
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 9, table.Processes[1].Used)
+	assert.Equal(t, 1, v.visits)
+}
+
+func TestWithoutItsHookTheSourceGoesOn(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	v.err = errors.New("refused")
+	k.listed[1].Run += 9
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 9, table.Processes[1].Used)
+	assert.True(t, v.closed)
+	assert.ErrorIs(t, b.Lacks(), v.err)
+	k.listed[1].Run += 4
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 4, table.Processes[1].Used)
+	assert.Equal(t, 1, v.visits)
+}
+
+func TestALostEndBetweenScansOfAllIsNotCountedAgain(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	k.count, k.lost = 1, 5100
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 5100, table.Untraced)
+	for range 5 {
+		require.NoError(t, b.ReadProcesses(table))
+	}
+	k.listed, table.MayBePartial = k.listed[:1], false
+	require.NoError(t, b.ReadProcesses(table)) // 10 is missing
+	k.now += maxAwait
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Untraced)
+	assert.Zero(t, table.LostEnds)
+	assert.Equal(t, 6, v.visits)
+}
+
+func TestTheClockOfAProcessOnACPUCountsOnce(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	clock := units.CPUTime(5300)
+	b.clock = func(pid uint32) (units.CPUTime, bool) {
+		require.EqualValues(t, 10, pid)
+		return clock, true
+	}
+	p := tasks.Process{Pid: 10, Start: 2, Run: 5200, Cgroup: 7, Parent: 1, Threads: 1, Flags: tasks.OnCPU}
+	v.ran = []tasks.Process{p}
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 300, table.Processes[1].Used)
+	v.ran[0].Run, v.ran[0].Flags = 5250, 0 // a list that is older than the clock was
+	require.NoError(t, b.ReadProcesses(table))
+	assert.Zero(t, table.Processes[1].Used)
+	clock, table.MayBePartial = 5400, false
+	k.listed[1].Run, k.listed[1].Flags = 5350, tasks.OnCPU
+	list := &tracked{randomKernel: &randomKernel{r: rand.New(&still{}), living: []*life{{Process: k.listed[0]}, {Process: k.listed[1]}}}}
+	b.list, b.table = list, nil
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 100, table.Processes[1].Used, "in a scan of all too")
+	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5390, Cgroup: 7}} // the kernel's sum lacks a thread's last moments
+	list.living = list.living[:1]
+	require.NoError(t, b.ReadProcesses(table))
+	require.Len(t, table.Ended, 1)
+	assert.Zero(t, table.Ended[0].LastSlice)
+	assert.EqualValues(t, 400, table.Run)
+}
+
+// node is a machine on which a hook can be attached.
+type node struct {
+	testing.TB
+	source            *BPF
+	table             Table
+	kernel            *asked
+	visitor           *fakeVisitor
+	now               time.Duration
+	switches          uint64
+	opened, collected int
+	openErr           error
+}
+
+func newNode(t *testing.T, tasksThere int) *node {
+	n := &node{TB: t, now: time.Hour, visitor: &fakeVisitor{}, kernel: &asked{fakeKernel: &fakeKernel{}}}
+	for i := range 3 { // the number of tasks decides, not the length of the list
+		n.kernel.listed = append(n.kernel.listed, tasks.Process{Pid: uint32(1 + i), Start: uint64(1 + i), Threads: 1})
+	}
+	root := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "proc/loadavg"), fmt.Appendf(nil, "0.00 0.00 0.00 1/%d 1\n", tasksThere), 0o600))
+	n.source = newBPF(root, n.kernel, n.kernel)
+	n.source.bootNow = func() time.Duration { return n.now }
+	n.source.hook.open = func() (visitor, error) {
+		n.opened++
+		n.visitor.closed = false
+		return n.visitor, n.openErr
+	}
+	return n
+}
+
+// run scans for a while, with collections a second apart.
+func (n *node) run(d, window time.Duration, switchesPerSecond float64) {
+	n.Helper()
+	for until := n.now + d; n.now < until; n.now += window {
+		n.switches += uint64(switchesPerSecond * window.Seconds())
+		stat := fmt.Appendf(nil, "cpu  1 2 3\nintr %0*d\nctxt %d\nbtime 5\n", 5000, 1, n.switches)
+		require.NoError(n, os.WriteFile(filepath.Join(n.source.proc.Path(), "stat"), stat, 0o600))
+		n.table.MayBePartial = n.now%time.Second != 0
+		if !n.table.MayBePartial {
+			n.collected++
+		}
+		require.NoError(n, n.source.ReadProcesses(&n.table))
+		if c := n.source.hook.opening; c != nil { // as if it had taken no time
+			n.source.hook.opening = make(chan opened, 1)
+			n.source.hook.opening <- <-c
+		}
+	}
+}
+
+func TestTheHookIsAttachedWhileItPays(t *testing.T) {
+	n := newNode(t, 10_000)
+	n.run(20*time.Second, time.Second, 5000)
+	require.Zero(t, n.opened, "without windows")
+	n.run(10*time.Second, 10*time.Millisecond, 5000)
+	require.Equal(t, 1, n.opened)
+	visits := n.visitor.visits
+	assert.Greater(t, visits, 600)
+	n.run(70*time.Second, 10*time.Millisecond, 5000)
+	assert.Equal(t, 70*99, n.visitor.visits-visits, "all scans but those that end a collection")
+	n.run(10*time.Second, 10*time.Millisecond, 5e6)
+	assert.True(t, n.visitor.closed, "too many switches")
+	n.run(20*time.Second, 10*time.Millisecond, 5000)
+	require.Equal(t, 1, n.opened, "not within the minute")
+	n.run(60*time.Second, 10*time.Millisecond, 5000)
+	require.Equal(t, 2, n.opened)
+	n.run(70*time.Second, time.Second, 5000)
+	assert.True(t, n.visitor.closed, "without windows")
+	require.NoError(t, n.source.Close())
+}
+
+func TestTheHookDoesNotComeAndGo(t *testing.T) {
+	n := newNode(t, 1000)
+	for range 60 { // about what it costs and saves
+		n.run(2*time.Second, 20*time.Millisecond, 30_000)
+		n.run(2*time.Second, 20*time.Millisecond, 20_000)
+	}
+	assert.LessOrEqual(t, n.opened, 1)
+	require.NoError(t, n.source.Close())
+}
+
+func TestAFewProcessesAreScannedWithoutAHook(t *testing.T) {
+	n := newNode(t, 150)
+	n.run(20*time.Second, 10*time.Millisecond, 1000)
+	assert.Zero(t, n.opened)
+}
+
+func TestAHookThatIsRefusedIsNotTriedAgain(t *testing.T) {
+	n := newNode(t, 10_000)
+	n.openErr = errors.New("no such kernel function")
+	failing := n.source.hook.open
+	n.source.hook.open = func() (visitor, error) {
+		_, err := failing()
+		return nil, err
+	}
+	n.run(200*time.Second, 50*time.Millisecond, 5000)
+	assert.Equal(t, 1, n.opened)
+	assert.ErrorIs(t, n.source.Lacks(), n.openErr)
+	require.NoError(t, n.source.Close())
+}
+
+func TestAHookThatIsBeingAttachedIsClosedWithTheSource(t *testing.T) {
+	n := newNode(t, 10_000)
+	attached := make(chan struct{})
+	open := n.source.hook.open
+	n.source.hook.open = func() (visitor, error) {
+		<-attached
+		return open()
+	}
+	n.source.hook.attach()
+	for range 3 {
+		n.now += time.Second
+		require.NoError(t, n.source.ReadProcesses(&n.table), "without waiting")
+	}
+	close(attached)
+	require.NoError(t, n.source.Close())
+	assert.True(t, n.visitor.closed)
+}
+
+func TestAPartialScanAllocatesNothing(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	table.MayBePartial = false
+	for i := range 1000 {
+		k.listed = append(k.listed, tasks.Process{Pid: uint32(100 + i), Start: uint64(100 + i), Run: uint64(i), Threads: 1})
+	}
+	require.NoError(t, b.ReadProcesses(table))
+	table.MayBePartial = true
+	v.ran = slices.Clone(k.listed[100:110])
+	scan := func() {
+		for i := range v.ran {
+			v.ran[i].Run += 5
+		}
+		require.NoError(t, b.ReadProcesses(table))
+	}
+	scan()
+	assert.Zero(t, testing.AllocsPerRun(50, scan))
+	assert.Len(t, table.Active, 10)
+}
