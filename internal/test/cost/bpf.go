@@ -170,7 +170,7 @@ func priceOfCalls() (p price, err error) {
 		return p, err
 	}
 	defer program.Close() //nolint:errcheck // it is empty
-	const rounds, turns = 20_000, 15
+	const rounds, turns = 5_000, 40
 	var with, without []float64
 	for range turns {
 		bare, err := switches(rounds)

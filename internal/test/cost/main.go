@@ -4,7 +4,7 @@
 
 // Command cost measures what whole processes cost beside a crowd of others: collectors with other settings or of other
 // commits, programs that do only what cannot be done without, and Kepler. They take turns, A B A B, and the figures are
-// medians over the turns, with quartiles. It takes root, for BPF and for cgroups:
+// medians over the turns, with the least and the most. It takes root, for BPF and for cgroups:
 //
 //	go run ./internal/test/cost -processes 10000 -active 100 -interval 1s -source bpf,procfs
 //	go run ./internal/test/cost -processes 10000 -base /tmp/old/otelcol-energy
@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,24 +26,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 )
 
-// plan is what is measured.
-type plan struct {
-	machine  crowd.Machine
-	evict    float64
-	pace     pace
-	turns    int
-	variants []variant
-}
-
 func main() {
-	p, child, err := parse(os.Args[1:])
+	o, err := parse(os.Args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return
-	case err == nil && child != nil:
-		err = child()
+	case err == nil && o.be != "":
+		err = be(o.be, o.every)
 	case err == nil:
-		err = p.run(os.Stdout)
+		err = o.run(os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cost:", err)
@@ -52,122 +44,131 @@ func main() {
 
 // options are the command line's.
 type options struct {
-	binary, base, config    string
-	interval                time.Duration
-	windows, sources, floor string
-	receiver                string
-	scraped                 bool
-	be                      string
-	every                   time.Duration
+	scenarios string
+	// The rest makes up a scenario, if none is named.
+	machine              crowd.Machine
+	evict                float64
+	binary, base, kepler string
+	configs              string
+	interval             time.Duration
+	windows, sources     string
+	floors               string
+	receiver             string
+	scraped, starts      bool
+
+	turns int
+	pace  pace
+	be    string // the floor that this program is itself
+	every time.Duration
 }
 
-// parse parses the command line. child is set if this program is to be one of its own floors.
-func parse(args []string) (p plan, child func() error, err error) {
-	var o options
+// parse parses the command line.
+func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
-	flags.IntVar(&p.machine.Processes, "processes", 1000, "processes beside the variants")
-	flags.IntVar(&p.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
-	flags.IntVar(&p.machine.Containers, "containers", 0, "cgroups among which they are divided")
-	flags.IntVar(&p.machine.Exits, "exits", 0, "more processes that start and end each second")
-	flags.IntVar(&p.machine.Spinning, "spinning", 0, "more processes that always run")
-	flags.Float64Var(&p.evict, "evict", 0, "how often a second, on each CPU, a neighbor walks a buffer larger than the last-level cache")
+	flags.StringVar(&o.scenarios, "scenarios", "", "scenarios, separated by commas, in place of what the flags say: "+
+		"reach (those with a bound), all, "+strings.Join(scenarioNames(), ", "))
+	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
+	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
+	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
+	flags.IntVar(&o.machine.Exits, "exits", 0, "more processes that start and end each second")
+	flags.IntVar(&o.machine.Spinning, "spinning", 0, "more processes that always run")
+	flags.Float64Var(&o.evict, "evict", 0, "how often a second, on each CPU, a neighbor walks a buffer larger than the last-level cache")
 	flags.StringVar(&o.binary, "binary", "build/otelcol-energy", "the collector")
-	flags.StringVar(&o.base, "base", "", "another collector, the first variant, to which ratios are")
-	flags.StringVar(&o.config, "config", "", "configurations to compare, separated by commas, in place of the settings below")
+	flags.StringVar(&o.base, "base", "", "another collector to compare with, or a commit of which it is built")
+	flags.StringVar(&o.kepler, "kepler", "", "a binary of Kepler")
+	flags.StringVar(&o.configs, "config", "", "configurations to compare, separated by commas, in place of the settings below")
 	flags.DurationVar(&o.interval, "interval", time.Second, "collection_interval")
 	flags.StringVar(&o.windows, "window", "0s", "sampling_interval; several are variants")
 	flags.StringVar(&o.sources, "source", "bpf", "cpu_time; several are variants")
 	flags.StringVar(&o.receiver, "receiver", "", "more settings of the receiver, as YAML: 'processes: {max: 10000}'")
 	flags.BoolVar(&o.scraped, "scraped", false, "export to Prometheus, and be scraped every second")
-	flags.StringVar(&o.floor, "floor", "", "floors to compare with: procfs, library, wake, collector")
-	flags.IntVar(&p.turns, "turns", 5, "turns of each variant")
-	flags.DurationVar(&p.pace.warmup, "warmup", 0, "time before each measurement; 0 is three collections and a half, at least 4.5 s")
-	flags.DurationVar(&p.pace.measured, "for", 0, "time of each measurement; 0 is ten collections, at least 10 s and at most a minute")
-	flags.DurationVar(&p.pace.hooks, "hooks", 3*time.Second, "time after it in which the calls of BPF hooks are measured")
+	flags.BoolVar(&o.starts, "starts", false, "run each turn until the first emission")
+	flags.StringVar(&o.floors, "floor", "", "floors to compare with: procfs, library, wake, collector")
+	flags.IntVar(&o.turns, "turns", 3, "turns of each variant")
+	flags.DurationVar(&o.pace.warmup, "warmup", 0, "time before each measurement; 0 is three collections, at most 15 s, and half a second")
+	flags.DurationVar(&o.pace.measured, "for", 0, "time of each measurement; 0 is ten collections, at least 10 s, and at most 30 s or three collections")
+	flags.DurationVar(&o.pace.hooks, "hooks", 3*time.Second, "time after it in which the calls of BPF hooks are measured")
 	flags.StringVar(&o.be, "be", "", "be a floor, and measure nothing")
 	flags.DurationVar(&o.every, "every", time.Second, "how often the floor does its work")
 	if err := flags.Parse(args); err != nil {
-		return p, nil, err
+		return o, err
 	}
-	if o.be != "" {
-		return p, func() error { return be(o.be, o.every) }, nil
+	if o.machine.Active < 0 {
+		o.machine.Active = o.machine.Processes / 100
 	}
-	if p.machine.Active < 0 {
-		p.machine.Active = p.machine.Processes / 100
-	}
-	p.pace = p.pace.of(o.interval)
-	p.variants, err = o.variants()
-	return p, nil, err
+	return o, nil
 }
 
-// of sets what is not set, to a multiple of the collection interval and half of one, so that no collection is at an end.
+// of sets what is not set, to multiples of the collection interval. No collection is at an end.
 func (p pace) of(interval time.Duration) pace {
-	const least, most = 10 * time.Second, time.Minute
+	const least, most, warm, half = 10 * time.Second, 30 * time.Second, 15 * time.Second, 500 * time.Millisecond
 	if p.warmup == 0 {
-		p.warmup = max(3*interval, 4*time.Second) + min(interval, time.Second)/2
+		p.warmup = max(min(3*interval, warm), 4*time.Second) + half
 	}
 	if p.measured == 0 {
-		p.measured = min(max(10*interval, least), max(most, 2*interval))
+		p.measured = min(max(10*interval, least), max(3*interval, most))
 	}
 	return p
 }
 
-// variants returns the product of the binaries and settings.
-func (o options) variants() (variants []variant, err error) {
+// variants returns the product of the binaries and settings, the base's first.
+func (o options) variants(p programs) (variants []variant, err error) {
 	for _, binary := range nonEmpty(o.base, o.binary) {
-		if _, err := os.Stat(binary); err != nil {
-			return nil, fmt.Errorf("%w: make build", err)
-		}
 		which := ""
 		if o.base != "" {
 			which = map[bool]string{true: "base ", false: "new "}[binary == o.base]
 		}
 		for _, s := range o.settings(binary) {
-			name := which + filepath.Base(s.config)
-			if s.config == "" {
-				name = fmt.Sprintf("%s%s %s/%s", which, s.source, s.interval, s.window)
-			}
-			variants = append(variants, s.collector(name))
+			variants = append(variants, s.collector(which+s.String()))
 		}
 	}
-	for _, name := range nonEmpty(strings.Split(o.floor, ",")...) {
-		v, err := o.floorOf(name)
+	for _, name := range list(o.floors) {
+		v, err := o.floor(name)
 		if err != nil {
 			return nil, err
 		}
 		variants = append(variants, v)
 	}
-	return variants, nil
+	if o.kepler == "" {
+		return variants, nil
+	}
+	v, err := kepler(o.kepler, p.dir, o.scraped)
+	return append(variants, v), err
 }
 
-func (o options) floorOf(name string) (variant, error) {
+func (o options) floor(name string) (variant, error) {
 	if name == "collector" {
 		return bareCollector(o.binary), nil
 	}
 	every := o.interval
-	if window, err := time.ParseDuration(o.windows); err == nil && window > 0 {
-		every = window
+	for _, text := range list(o.windows) {
+		if window, err := time.ParseDuration(text); err == nil && window > 0 {
+			every = min(every, window)
+		}
 	}
 	return ownFloor(name, every)
 }
 
 func (o options) settings(binary string) (all []settings) {
-	for _, config := range nonEmpty(strings.Split(o.config, ",")...) {
-		all = append(all, settings{binary: binary, config: config, scraped: o.scraped})
+	s := settings{binary: binary, interval: o.interval, scraped: o.scraped, starts: o.starts, receiver: o.receiver}
+	for _, config := range list(o.configs) {
+		s.config = config
+		all = append(all, s)
 	}
 	if all != nil {
 		return all
 	}
-	for _, source := range strings.Split(o.sources, ",") {
-		for _, text := range strings.Split(o.windows, ",") {
-			window, _ := time.ParseDuration(text) // the collector reports what is wrong
-			all = append(all, settings{
-				binary: binary, interval: o.interval, window: window, source: source, scraped: o.scraped, receiver: o.receiver,
-			})
+	for _, s.source = range list(o.sources) {
+		for _, text := range list(o.windows) {
+			s.window, _ = time.ParseDuration(text) // the collector reports what is wrong
+			all = append(all, s)
 		}
 	}
 	return all
 }
+
+// list returns the texts between commas.
+func list(text string) []string { return nonEmpty(strings.Split(text, ",")...) }
 
 func nonEmpty(texts ...string) (kept []string) {
 	for _, t := range texts {
@@ -178,77 +179,86 @@ func nonEmpty(texts ...string) (kept []string) {
 	return kept
 }
 
-// run measures the variants in turn beside the machine, and reports.
-func (p plan) run(w io.Writer) (err error) {
-	price, err := priceOfCalls()
-	if err != nil {
-		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)
-		p.pace.hooks = 0
-	}
-	fmt.Fprintf(w, "%s\n%s beside them, %d turns of %s after %s; a call of a hook takes %s, and its measurement %s\n", host(), p.describe(),
-		p.turns, p.pace.measured, p.pace.warmup, price.call, price.stats)
-	results, err := p.measure(price)
-	return errors.Join(report(w, results), err)
-}
-
-func (p plan) describe() string {
-	m := p.machine
-	text := fmt.Sprintf("%d processes, %d active", m.Processes, m.Active)
-	for _, part := range []struct {
-		n    float64
-		name string
-	}{{float64(m.Containers), "containers"}, {float64(m.Exits), "exits a second"}, {float64(m.Spinning), "spinning"}, {p.evict, "evictions a second"}} {
-		if part.n > 0 {
-			text += fmt.Sprintf(", %g %s", part.n, part.name)
-		}
-	}
-	return text
-}
-
-// measure starts what runs beside the variants, and measures them in turn.
-func (p plan) measure(price price) (results []result, err error) {
+// run measures, and writes what it finds.
+func (o options) run(w io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "cost")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	stop, err := crowd.Run(dir, p.machine)
-	if err != nil {
-		return nil, err
+	if o.base, err = baseCollector(o.base, dir); err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	if p.evict > 0 {
-		n, err := startNeighbor(p.evict)
+	for _, binary := range nonEmpty(o.binary, o.base, o.kepler) {
+		if _, err := os.Stat(binary); err != nil {
+			return fmt.Errorf("%w: make build", err)
+		}
+	}
+	s := &session{
+		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w,
+	}
+	if s.price, err = priceOfCalls(); err != nil {
+		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)
+		s.pace.hooks = 0
+	}
+	fmt.Fprintf(w, "%s\nA call of a BPF hook takes %s, and its measurement %s. Figures are medians of %d turns [least, most].\n\n",
+		host(), s.price.call, s.price.stats, s.turns)
+	if o.scenarios != "" {
+		all, err := chosen(o.scenarios)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		defer func() { _ = n.stop() }() // an error shows as figures that are too small
+		return s.run(all)
 	}
-	for _, v := range p.variants {
-		results = append(results, result{variant: v})
+	return o.compare(s)
+}
+
+// compare measures the variants of the flags.
+func (o options) compare(s *session) (err error) {
+	defer func() { err = errors.Join(err, s.end()) }()
+	variants, err := o.variants(s.programs)
+	if err != nil {
+		return err
 	}
-	for range p.turns {
-		for i := range results {
-			t, err := takeTurn(results[i].variant, p.pace, price)
-			if err != nil {
-				return results, fmt.Errorf("%s: %w", results[i].variant.name, err)
-			}
-			results[i].turns = append(results[i].turns, t)
+	results, err := s.measure(scenario{machine: o.machine, evict: o.evict}, variants)
+	return errors.Join(report(s.out, results), err)
+}
+
+// baseCollector returns the path of a collector. If base is no file it is a commit, whose collector is built in dir.
+func baseCollector(base, dir string) (path string, err error) {
+	if info, err := os.Stat(base); base == "" || err == nil && info.Mode().IsRegular() {
+		return base, nil
+	}
+	tree := filepath.Join(dir, "base")
+	git := func(args ...string) error {
+		out, err := exec.Command("git", args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, out)
 		}
+		return nil
 	}
-	return results, nil
+	if err := git("worktree", "add", "--detach", tree, base); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, git("worktree", "remove", "--force", tree)) }()
+	const built = "build/otelcol-energy"
+	if out, err := exec.Command("make", "-C", tree, built).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", base, err, out)
+	}
+	path = filepath.Join(dir, "otelcol-energy-base")
+	return path, os.Rename(filepath.Join(tree, built), path)
 }
 
 // host describes the machine in a line.
 func host() string {
 	model, cpus := "CPU unknown", 0
-	b, _ := os.ReadFile("/proc/cpuinfo")
+	b, _ := os.ReadFile("/proc/cpuinfo") // without it the model is unknown
 	for line := range strings.Lines(string(b)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			model, cpus = strings.TrimSpace(value), cpus+1
 		}
 	}
-	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease") // Linux has both
 	load, _ := os.ReadFile("/proc/loadavg")
 	return fmt.Sprintf("%d x %s, Linux %s, load %s", cpus, model, strings.TrimSpace(string(release)), strings.TrimSpace(string(load)))
 }

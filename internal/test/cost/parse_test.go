@@ -86,38 +86,13 @@ func TestCPUTimeIsOfTheNamedProcess(t *testing.T) {
 	assert.Error(t, err, "no such process")
 }
 
-func TestPacesAreMultiplesOfTheInterval(t *testing.T) {
-	for interval, want := range map[time.Duration]pace{
-		100 * time.Millisecond: {warmup: 4050 * time.Millisecond, measured: 10 * time.Second},
-		time.Second:            {warmup: 4500 * time.Millisecond, measured: 10 * time.Second},
-		10 * time.Second:       {warmup: 30500 * time.Millisecond, measured: time.Minute},
-		time.Minute:            {warmup: 180500 * time.Millisecond, measured: 2 * time.Minute},
-	} {
-		assert.Equal(t, want, pace{}.of(interval), "%v", interval)
-	}
-	assert.Equal(t, pace{warmup: 1, measured: 2}, pace{warmup: 1, measured: 2}.of(time.Second))
-}
-
-func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
-	self, err := os.Executable()
+func TestScansAreParsed(t *testing.T) {
+	const text = "# TYPE x histogram\notelcol_receiver_energy_scan_duration_sum{receiver=\"energy\"} 0.5\n" +
+		"otelcol_receiver_energy_scan_duration_count{receiver=\"energy\"} 123\n"
+	got, err := parseScans(text)
 	require.NoError(t, err)
-	base := filepath.Join(t.TempDir(), "base")
-	require.NoError(t, os.Symlink(self, base))
-	p, child, err := parse([]string{
-		"-binary", self, "-base", base, "-source", "bpf,procfs", "-window", "0s,10ms", "-floor", "procfs,collector", "-processes", "500",
-	})
-	require.NoError(t, err)
-	assert.Nil(t, child)
-	assert.Equal(t, 5, p.machine.Active)
-	var names []string
-	for _, v := range p.variants {
-		names = append(names, v.name)
-	}
-	assert.Equal(t, []string{
-		"base bpf 1s/0s", "base bpf 1s/10ms", "base procfs 1s/0s", "base procfs 1s/10ms",
-		"new bpf 1s/0s", "new bpf 1s/10ms", "new procfs 1s/0s", "new procfs 1s/10ms", "floor procfs", "collector alone",
-	}, names)
-	_, _, err = parse([]string{"-binary", "/nowhere"})
+	assert.Equal(t, 123.0, got)
+	_, err = parseScans("otelcol_receiver_energy_processes 5\n")
 	assert.Error(t, err)
 }
 

@@ -24,8 +24,8 @@ func (r result) figures(of func(turn) float64) (figures []float64) {
 	return figures
 }
 
-// report writes a line for each variant: medians, with the lower and upper quartile of the turns in brackets. Ratios are
-// those to the first variant.
+// report writes a line for each variant: medians, with the least and the most of the turns in brackets. Ratios are those
+// to the first variant in the same turn.
 func report(w io.Writer, results []result) error {
 	const mebibyte = 1 << 20
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -69,7 +69,66 @@ func reportHooks(w io.Writer, results []result) error {
 	return nil
 }
 
-// format writes the median and the quartiles with some decimals.
-func (s spread) format(decimals int) string {
-	return fmt.Sprintf("%.*f [%.*f, %.*f]", decimals, s.median, decimals, s.low, decimals, s.high)
+// writeScenarioHead writes the head of a table in Markdown.
+func writeScenarioHead(w io.Writer, withBase bool) {
+	fmt.Fprint(w, "| scenario | of | figure | must be | is | reached |")
+	if withBase {
+		fmt.Fprint(w, " new by base |")
+	}
+	fmt.Fprint(w, "\n|---|---|---|---|---|---|")
+	if withBase {
+		fmt.Fprint(w, "---|")
+	}
+	fmt.Fprintln(w)
+}
+
+// writeScenario writes a line for each goal. The results of the base's collectors are behind those of the variants.
+func writeScenario(w io.Writer, c scenario, results []result, withBase bool) {
+	for _, g := range c.goals {
+		r := results[g.variant]
+		is, of, decimals := r.figures(g.figure.of), g.figure.name, g.figure.decimals
+		if g.against != none {
+			is, of, decimals = ratios(is, results[g.against].figures(g.figure.of)), "times "+results[g.against].variant.name, 2
+			if g.figure.name != cpuAll.name {
+				of += ", " + g.figure.name
+			}
+		}
+		s := spreadOf(is)
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |", c.name, r.variant.name, of, g.bound, s.format(decimals), g.bound.reached(s.median))
+		if withBase {
+			fmt.Fprintf(w, " %s |", againstBase(g, results))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// reached writes whether a figure is within a bound, if there is one.
+func (b bound) reached(figure float64) string {
+	switch {
+	case b == bound{}:
+		return ""
+	case b.holds(figure):
+		return "yes"
+	}
+	return "no"
+}
+
+// againstBase returns the ratios of a figure to that of the base's collector.
+func againstBase(g goal, results []result) string {
+	base := baseOf(g.variant, results)
+	if base == nil || g.against != none {
+		return ""
+	}
+	return spreadOf(ratios(results[g.variant].figures(g.figure.of), base.figures(g.figure.of))).format(2)
+}
+
+// baseOf returns the result of the base's collector with the settings of a variant, or nil.
+func baseOf(index int, results []result) *result {
+	name := "base " + results[index].variant.name
+	for i := range results {
+		if results[i].variant.name == name {
+			return &results[i]
+		}
+	}
+	return nil
 }

@@ -3,28 +3,32 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
 
-// spread is the middle of several figures and its quartiles, which a quarter of the figures lie below and above.
-type spread struct{ low, median, high float64 }
+// spread is the median of several figures, the least and the most.
+type spread struct{ least, median, most float64 }
 
-// spreadOf returns the spread of figures. Between two figures a quartile is interpolated linearly. Without figures all
-// three are NaN.
+// spreadOf returns the spread of figures. The median of an even number is halfway between the two in the middle. Without
+// figures all three are NaN.
 func spreadOf(figures []float64) spread {
+	if len(figures) == 0 {
+		return spread{math.NaN(), math.NaN(), math.NaN()}
+	}
 	sorted := slices.Sorted(slices.Values(figures))
-	return spread{quantile(sorted, 0.25), quantile(sorted, 0.5), quantile(sorted, 0.75)}
+	middle := len(sorted) / 2
+	median := sorted[middle]
+	if len(sorted)%2 == 0 {
+		median = (sorted[middle-1] + median) / 2
+	}
+	return spread{sorted[0], median, sorted[len(sorted)-1]}
 }
 
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+// format writes the median, and the least and the most in brackets.
+func (s spread) format(decimals int) string {
+	return fmt.Sprintf("%.*f [%.*f, %.*f]", decimals, s.median, decimals, s.least, decimals, s.most)
 }
 
 // ratios divides the figures of each turn by those of the same turn. Turns that lack either are left out.

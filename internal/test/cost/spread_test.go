@@ -9,19 +9,20 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestQuartilesAreInterpolatedBetweenFigures(t *testing.T) {
+func TestTheMedianIsInTheMiddleOfTheFigures(t *testing.T) {
 	for _, c := range []struct {
 		figures []float64
 		want    spread
 	}{
 		{[]float64{7}, spread{7, 7, 7}},
-		{[]float64{1, 2}, spread{1.25, 1.5, 1.75}},
-		{[]float64{5, 1, 4, 2, 3}, spread{2, 3, 4}},
-		{[]float64{1, 2, 3, 4}, spread{1.75, 2.5, 3.25}},
-		{[]float64{1, 1, 1, 1, 1000}, spread{1, 1, 1}},
+		{[]float64{1, 2}, spread{1, 1.5, 2}},
+		{[]float64{5, 1, 4, 2, 3}, spread{1, 3, 5}},
+		{[]float64{4, 3, 2, 1}, spread{1, 2.5, 4}},
+		{[]float64{1, 1, 1, 1, 1000}, spread{1, 1, 1000}},
 	} {
 		assert.Equal(t, c.want, spreadOf(c.figures), "%v", c.figures)
 	}
+	assert.Equal(t, "2.35 [1.00, 3.00]", spread{1, 2.345001, 3}.format(2))
 }
 
 func TestTheOrderOfFiguresStays(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -17,46 +18,90 @@ import (
 type variant struct {
 	name    string
 	command []string
+	// interval is how often the program collects.
+	interval time.Duration
 	// scrape is the address that is fetched every second while the program runs. Without one nobody fetches anything.
 	scrape string
+	// window is the length of the windows that the program should keep, and tells of at telemetryAddress. 0 is none.
+	window time.Duration
+	// starts has the program run until its first emission only.
+	starts bool
+	// isCollector reports whether the program is the collector, of which there may be one of another commit.
+	isCollector bool
 }
 
 // settings are those of a collector that a variant runs.
 type settings struct {
-	binary   string
-	interval time.Duration
-	window   time.Duration
-	source   string
-	scraped  bool
-	receiver string // more settings of the receiver, as YAML: "processes: {max: 10000}"
-	config   string // a configuration that takes the place of all the others but binary
+	binary    string
+	interval  time.Duration
+	window    time.Duration
+	source    string
+	scraped   bool
+	telemetry bool   // serve the collector's own metrics
+	starts    bool   // run until the first emission
+	receiver  string // more settings of the receiver, as YAML: "processes: {max: 10000}"
+	config    string // a configuration that takes the place of all others but binary and interval
 }
 
-const scrapeAddress = "127.0.0.1:18890"
+// Addresses that programs serve. Only one of them runs at a time.
+const (
+	scrapeAddress    = "127.0.0.1:18890"
+	otlpAddress      = "127.0.0.1:18891"
+	telemetryPort    = "18892"
+	telemetryAddress = "127.0.0.1:" + telemetryPort
+)
+
+// String names the settings that differ between variants.
+func (s settings) String() string {
+	if s.config != "" {
+		return filepath.Base(s.config)
+	}
+	name := fmt.Sprintf("%s %s", s.source, s.interval)
+	if s.window > 0 {
+		name += fmt.Sprintf(" in %s", s.window)
+	}
+	if s.scraped {
+		name += " scraped"
+	}
+	if s.receiver != "" {
+		name += " " + s.receiver
+	}
+	return name
+}
 
 // collector returns a variant that runs a collector.
 func (s settings) collector(name string) variant {
-	v := variant{name: name, command: []string{s.binary, "--config", s.config}}
+	v := variant{
+		name: name, command: []string{s.binary, "--config", s.config}, interval: s.interval, starts: s.starts, isCollector: true,
+	}
 	if s.config == "" {
-		v.command[2] = "yaml:" + s.yaml("error")
+		v.command[2] = "yaml:" + s.yaml()
 	}
 	if s.scraped {
 		v.scrape = "http://" + scrapeAddress + "/metrics"
+	}
+	if s.telemetry {
+		v.window = s.window
 	}
 	return v
 }
 
 // yaml returns the configuration. The model meter needs no sensor.
-func (s settings) yaml(logs string) string {
-	exporter := "debug: {verbosity: basic}"
+func (s settings) yaml() string {
+	exporter, logs, metrics, more := "debug: {verbosity: basic}", "error", "{level: none}", ""
 	if s.scraped {
 		exporter = "prometheus: {endpoint: '" + scrapeAddress + "', resource_to_telemetry_conversion: {enabled: true}, send_timestamps: true}"
 	}
-	name, _, _ := strings.Cut(exporter, ":")
-	more := ""
+	if s.starts {
+		logs = "info"
+	}
+	if s.telemetry {
+		metrics = "{level: normal, readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: " + telemetryPort + "}}}}]}"
+	}
 	if s.receiver != "" {
 		more = ", " + s.receiver
 	}
+	name, _, _ := strings.Cut(exporter, ":")
 	return fmt.Sprintf(`
 receivers:
   energy: {collection_interval: %s, sampling_interval: %s, cpu_time: %s, meter: model, model: {idle_power: 40, max_power: 120}%s}
@@ -64,14 +109,14 @@ exporters:
   %s
 service:
   pipelines: {metrics: {receivers: [energy], exporters: [%s]}}
-  telemetry: {metrics: {level: none}, logs: {level: %s}}
-`, s.interval, s.window, s.source, more, exporter, name, logs)
+  telemetry: {metrics: %s, logs: {level: %s}}
+`, s.interval, s.window, s.source, more, exporter, name, metrics, logs)
 }
 
 // bareCollector returns a variant that runs the collector without the receiver.
 func bareCollector(binary string) variant {
-	return variant{name: "collector alone", command: []string{binary, "--config", `yaml:
-receivers: {otlp: {protocols: {grpc: {endpoint: '127.0.0.1:18891'}}}}
+	return variant{name: "collector alone", interval: time.Second, isCollector: true, command: []string{binary, "--config", `yaml:
+receivers: {otlp: {protocols: {grpc: {endpoint: '` + otlpAddress + `'}}}}
 exporters: {debug: {verbosity: basic}}
 service:
   pipelines: {metrics: {receivers: [otlp], exporters: [debug]}}
@@ -82,7 +127,24 @@ service:
 // ownFloor returns a variant that runs one of this program's floors.
 func ownFloor(name string, every time.Duration) (variant, error) {
 	self, err := os.Executable()
-	return variant{name: "floor " + name, command: []string{self, "-be", name, "-every", every.String()}}, err
+	return variant{name: "floor " + name, interval: every, command: []string{self, "-be", name, "-every", every.String()}}, err
+}
+
+// kepler returns a variant that runs Kepler 0.11, which collects every second by its fake CPU meter. Its configuration is
+// written to a file, because no flag enables that meter.
+func kepler(binary, dir string, isScraped bool) (variant, error) {
+	const config = `
+log: {level: error}
+monitor: {interval: 1s}
+web: {listenAddresses: ["` + scrapeAddress + `"]}
+dev: {fake-cpu-meter: {enabled: true}}
+`
+	file := filepath.Join(dir, "kepler.yaml")
+	v := variant{name: "kepler", interval: time.Second, command: []string{binary, "--config.file", file}}
+	if isScraped {
+		v.name, v.scrape = "kepler scraped", "http://"+scrapeAddress+"/metrics"
+	}
+	return v, os.WriteFile(file, []byte(config), 0o600)
 }
 
 // scraper fetches a page every second until it is stopped.

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func names(variants []variant) (names []string) {
+	for _, v := range variants {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+func TestPacesAreMultiplesOfTheInterval(t *testing.T) {
+	for interval, want := range map[time.Duration]pace{
+		100 * time.Millisecond: {warmup: 4500 * time.Millisecond, measured: 10 * time.Second},
+		time.Second:            {warmup: 4500 * time.Millisecond, measured: 10 * time.Second},
+		10 * time.Second:       {warmup: 15500 * time.Millisecond, measured: 30 * time.Second},
+		time.Minute:            {warmup: 15500 * time.Millisecond, measured: 3 * time.Minute},
+	} {
+		assert.Equal(t, want, pace{}.of(interval), "%v", interval)
+	}
+	assert.Equal(t, pace{warmup: 1, measured: 2}, pace{warmup: 1, measured: 2}.of(time.Second))
+}
+
+func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
+	o, err := parse(strings.Fields("-binary new -base old -source bpf,procfs -window 0s,10ms -floor procfs,collector -processes 500"))
+	require.NoError(t, err)
+	assert.Equal(t, 5, o.machine.Active)
+	variants, err := o.variants(programs{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"base bpf 1s", "base bpf 1s in 10ms", "base procfs 1s", "base procfs 1s in 10ms",
+		"new bpf 1s", "new bpf 1s in 10ms", "new procfs 1s", "new procfs 1s in 10ms", "floor procfs", "collector alone",
+	}, names(variants))
+	assert.Equal(t, []string{"old", "new"}, []string{variants[0].command[0], variants[4].command[0]})
+	assert.Contains(t, variants[1].command[2], "sampling_interval: 10ms, cpu_time: bpf")
+	assert.Equal(t, "10ms", variants[8].command[4], "a floor wakes up as often as there are windows")
+}
+
+func TestConfigurationsTakeThePlaceOfSettings(t *testing.T) {
+	o, err := parse(strings.Fields("-config a/one.yaml,two.yaml -source bpf,procfs"))
+	require.NoError(t, err)
+	variants, err := o.variants(programs{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"one.yaml", "two.yaml"}, names(variants))
+	assert.Equal(t, []string{"build/otelcol-energy", "--config", "a/one.yaml"}, variants[0].command)
+}
+
+func TestScenariosAreChosenByName(t *testing.T) {
+	reach, err := chosen("reach")
+	require.NoError(t, err)
+	all, err := chosen("all")
+	require.NoError(t, err)
+	assert.Len(t, all, len(scenarios))
+	assert.Less(t, len(reach), len(all))
+	one, err := chosen("cold,start")
+	require.NoError(t, err)
+	require.Len(t, one, 2)
+	assert.Equal(t, []string{"start", "cold"}, []string{one[0].name, one[1].name}, "in the order of the table")
+	_, err = chosen("cold,warm")
+	assert.ErrorContains(t, err, `no scenario "warm"`)
+}
+
+func TestGoalsAreOfVariantsThatTheScenarioHas(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range scenarios {
+		assert.False(t, seen[c.name], c.name)
+		seen[c.name] = true
+		variants, err := c.variants(programs{collector: "collector", kepler: "kepler", dir: t.TempDir()})
+		require.NoError(t, err)
+		require.NotEmpty(t, c.goals, c.name)
+		bounded := false
+		for _, g := range c.goals {
+			assert.Less(t, g.variant, len(variants), c.name)
+			assert.Less(t, g.against, len(variants), c.name)
+			assert.NotEqual(t, g.variant, g.against, c.name)
+			bounded = bounded || g.bound != bound{}
+		}
+		assert.True(t, bounded || c.extra, "%s: a scenario without a bound is extra", c.name)
+	}
+}
+
+func TestScenariosWithKeplerAreLeftOutWithoutIt(t *testing.T) {
+	for _, c := range scenarios {
+		variants, err := c.variants(programs{collector: "collector", dir: t.TempDir()})
+		require.NoError(t, err)
+		assert.Equal(t, strings.HasPrefix(c.name, "kepler"), len(variants) == 0, c.name)
+	}
+}
+
+func TestALineOfAScenarioHasTheFigureItsSpreadAndWhetherItIsReached(t *testing.T) {
+	share := func(shares ...float64) (turns []turn) {
+		for _, s := range shares {
+			turns = append(turns, turn{share: s, outside: 0.01, memory: memory{resident: 10 << 20}})
+		}
+		return turns
+	}
+	results := []result{
+		{variant{name: "bpf"}, share(0.01, 0.03, 0.02)}, // with hooks 2, 4 and 3 %
+		{variant{name: "floor"}, share(0.01, 0.01, 0.01)},
+		{variant{name: "base bpf"}, share(0.03, 0.07, 0.03)},
+	}
+	for want, g := range map[string]goal{
+		"| s | bpf | % of a CPU | at most 3 | 3.000 [2.000, 4.000] | yes | 0.50 [0.50, 0.75] |": {0, none, cpuAll, atMost(3)},
+		"| s | bpf | % of a CPU | at most 2 | 3.000 [2.000, 4.000] | no | 0.50 [0.50, 0.75] |":  {0, none, cpuAll, atMost(2)},
+		"| s | bpf | times floor | at least 1.5 | 1.50 [1.00, 2.00] | yes |  |":                 {0, 1, cpuAll, atLeast(1.5)},
+		"| s | bpf | times floor | at least 1.6 | 1.50 [1.00, 2.00] | no |  |":                  {0, 1, cpuAll, atLeast(1.6)},
+		"| s | floor | MiB resident |  | 10.0 [10.0, 10.0] |  |  |":                             {1, none, resident, bound{}},
+	} {
+		var b bytes.Buffer
+		writeScenario(&b, scenario{name: "s", goals: []goal{g}}, results, true)
+		assert.Equal(t, want+"\n", b.String())
+	}
+}
+
+func TestAVariantIsMeasuredInTurnWithTheOthers(t *testing.T) {
+	order := filepath.Join(t.TempDir(), "order")
+	program := func(name string) variant {
+		return variant{name: name, interval: time.Second, command: []string{"sh", "-c", "echo " + name + ">>" + order + "; exec sleep 60"}}
+	}
+	results, err := measureTurns([]variant{program("a"), program("b")}, 2, pace{warmup: 50 * time.Millisecond, measured: time.Millisecond}, price{})
+	require.NoError(t, err)
+	b, err := os.ReadFile(order)
+	require.NoError(t, err)
+	assert.Equal(t, "a\nb\na\nb\n", string(b))
+	require.Len(t, results, 2)
+	assert.Len(t, results[1].turns, 2)
+	assert.Positive(t, results[1].turns[0].memory.resident)
+}
+
+func TestTheFirstEmissionIsALineOfTheDebugExporter(t *testing.T) {
+	v := variant{name: "starts", starts: true}
+	v.command = []string{"sh", "-c", `printf 'Metrics\nx\tinfo\tMetrics\t{}\n'; exec sleep 60`}
+	got, err := takeTurn(v, pace{}, price{})
+	require.NoError(t, err)
+	assert.Positive(t, got.first.after)
+	v.command = []string{"sh", "-c", "echo Metrics; exit 1"}
+	_, err = takeTurn(v, pace{}, price{})
+	assert.Error(t, err, "it never emitted")
+}
+
+func TestTheBaseIsAFileOrBuiltOfACommit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "collector")
+	require.NoError(t, os.WriteFile(file, nil, 0o700)) //nolint:gosec // a program
+	got, err := baseCollector(file, t.TempDir())
+	require.NoError(t, err)
+	assert.Equal(t, file, got)
+	got, err = baseCollector("", t.TempDir())
+	require.NoError(t, err)
+	assert.Empty(t, got)
+
+	repository := t.TempDir()
+	t.Chdir(repository)
+	require.NoError(t, os.WriteFile("Makefile", []byte("build/otelcol-energy:\n\tmkdir -p build; echo built > $@\n"), 0o600))
+	for _, args := range [][]string{
+		{"init", "-q"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "One"},
+	} {
+		out, err := exec.Command("git", args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	got, err = baseCollector("HEAD", t.TempDir())
+	require.NoError(t, err)
+	b, err := os.ReadFile(got)
+	require.NoError(t, err)
+	assert.Equal(t, "built\n", string(b))
+	out, err := exec.Command("git", "worktree", "list").CombinedOutput()
+	require.NoError(t, err)
+	assert.Equal(t, 1, bytes.Count(out, []byte("\n")), "the worktree is gone: %s", out)
+	_, err = baseCollector("nothing", t.TempDir())
+	assert.ErrorContains(t, err, "nothing")
+}
