@@ -190,8 +190,15 @@ fmt: ## format all Go files
 bench: build ## run the benchmarks that BENCH matches (default all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
-cost: build ## measure whole processes, in turn, beside a crowd (root; FLAGS="-processes 10000 -source bpf,procfs")
-	go run ./internal/test/cost $(FLAGS)
+SCENARIOS ?= reach
+TURNS     ?= 3
+BASE      ?=
+KEPLER    ?=
+
+# internal/test/cost -h lists the scenarios. With SCENARIOS= the machine and the variants are those of FLAGS.
+cost: build ## measure what whole processes cost, in turn, beside thousands of others (root; SCENARIOS=start TURNS=5 BASE=<commit> KEPLER=<path>)
+	go build -o build/cost ./internal/test/cost
+	build/cost -scenarios '$(SCENARIOS)' -turns $(TURNS) -base '$(BASE)' -kepler '$(KEPLER)' $(FLAGS)
 
 accuracy: ## measure the error of attributed energy on simulated machines, and of models; write docs/accuracy-tables.md, docs/accuracy.md
 	go test ./receiver -run '^TestAccuracyTablesAreUpToDate$$' -count 1 -timeout 60m -accuracy.write

@@ -68,7 +68,7 @@ func startContained(dir string, m Machine) (stop func() error, err error) {
 	if err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
-	remove, err := Contain(children, m.Containers)
+	remove, err := contain(children, m.Containers)
 	if err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
@@ -90,9 +90,9 @@ func childrenOf(pid int) (pids []int, err error) {
 	return pids, nil
 }
 
-// Contain moves processes into the cgroups of n containers, in turn. remove removes the cgroups, once the processes
+// contain moves processes into the cgroups of n containers, in turn. remove removes the cgroups, once the processes
 // have ended.
-func Contain(pids []int, n int) (remove func() error, err error) {
+func contain(pids []int, n int) (remove func() error, err error) {
 	root, err := cgroupRoot()
 	if err != nil {
 		return nil, err
