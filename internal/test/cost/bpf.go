@@ -7,9 +7,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,12 +24,13 @@ import (
 
 // heldBPF is what a process has of BPF, by its descriptors.
 type heldBPF struct {
-	hooks  []ebpf.ProgramID // attached programs that other processes run
-	memory float64          // bytes of its programs and maps
+	programs map[ebpf.ProgramID]bool // whether other processes run them: hooks
+	memory   float64                 // bytes of its programs and maps
 }
 
 // readBPF reads what a process has of BPF, from /proc/<pid>/fdinfo.
 func readBPF(pid int) (h heldBPF, err error) {
+	h.programs = map[ebpf.ProgramID]bool{}
 	dir := fmt.Sprintf("/proc/%d/fdinfo", pid)
 	descriptors, err := os.ReadDir(dir)
 	if err != nil {
@@ -58,14 +61,16 @@ func (h *heldBPF) add(info map[string]string) error {
 		}
 		h.memory += n
 	}
-	switch info["link_type"] {
-	case "tracing", "raw_tracepoint", "perf_event", "perf", "kprobe_multi":
-		id, err := strconv.ParseUint(info["prog_id"], 10, 32)
-		if err != nil {
-			return err
-		}
-		h.hooks = append(h.hooks, ebpf.ProgramID(id))
+	text, ok := info["prog_id"]
+	if !ok {
+		return nil
 	}
+	id, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return err
+	}
+	isHook := slices.Contains([]string{"tracing", "raw_tracepoint", "perf_event", "perf", "kprobe_multi"}, info["link_type"])
+	h.programs[ebpf.ProgramID(id)] = isHook || h.programs[ebpf.ProgramID(id)]
 	return nil
 }
 
@@ -80,9 +85,10 @@ func parseFdinfo(text string) map[string]string {
 	return info
 }
 
-// hook is what the calls of one attached program took during a time.
-type hook struct {
+// program is what the calls of a BPF program took during a time.
+type program struct {
 	name  string
+	hook  bool // other processes run it
 	calls float64
 	run   time.Duration // of all calls, as kernel.bpf_stats_enabled tells it
 }
@@ -94,18 +100,21 @@ type price struct {
 }
 
 // outside returns the CPU time that hooks cost the processes that run them.
-func (p price) outside(hooks []hook) (sum time.Duration) {
-	for _, h := range hooks {
+func (p price) outside(programs []program) (sum time.Duration) {
+	for _, h := range programs {
+		if !h.hook {
+			continue
+		}
 		sum += max(0, h.run-time.Duration(h.calls)*p.stats) + time.Duration(h.calls)*p.call
 	}
 	return sum
 }
 
-// watchHooks returns what the hooks of a process take while wait waits. The kernel measures run times only meanwhile,
-// because measuring costs time itself.
-func watchHooks(pid int, wait func() error) (hooks []hook, elapsed time.Duration, err error) {
+// watchPrograms returns what the BPF programs of a process take while wait waits. The kernel measures run times only
+// meanwhile, because measuring costs time itself.
+func watchPrograms(pid int, wait func() error) (programs []program, elapsed time.Duration, err error) {
 	held, err := readBPF(pid)
-	if err != nil || len(held.hooks) == 0 {
+	if err != nil || len(held.programs) == 0 {
 		return nil, 0, err
 	}
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
@@ -113,7 +122,7 @@ func watchHooks(pid int, wait func() error) (hooks []hook, elapsed time.Duration
 		return nil, 0, err
 	}
 	defer stats.Close() //nolint:errcheck // closing ends the statistics
-	before, err := readHooks(held.hooks)
+	before, err := held.read()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -121,55 +130,57 @@ func watchHooks(pid int, wait func() error) (hooks []hook, elapsed time.Duration
 	if err := wait(); err != nil {
 		return nil, 0, err
 	}
-	hooks, err = readHooks(held.hooks)
+	programs, err = held.read()
 	if err != nil {
 		return nil, 0, err
 	}
-	for i := range hooks {
-		hooks[i].calls -= before[i].calls
-		hooks[i].run -= before[i].run
+	for i := range programs {
+		programs[i].calls -= before[i].calls
+		programs[i].run -= before[i].run
 	}
-	return hooks, time.Since(started), nil
+	return programs, time.Since(started), nil
 }
 
-func readHooks(ids []ebpf.ProgramID) (hooks []hook, err error) {
-	for _, id := range ids {
-		h, err := readHook(id)
+// read returns what the programs took since they were loaded, in the order of their IDs.
+func (h heldBPF) read() (programs []program, err error) {
+	for _, id := range slices.Sorted(maps.Keys(h.programs)) {
+		p, err := readProgram(id)
 		if err != nil {
 			return nil, err
 		}
-		hooks = append(hooks, h)
+		p.hook = h.programs[id]
+		programs = append(programs, p)
 	}
-	return hooks, nil
+	return programs, nil
 }
 
-func readHook(id ebpf.ProgramID) (h hook, err error) {
-	program, err := ebpf.NewProgramFromID(id)
+func readProgram(id ebpf.ProgramID) (p program, err error) {
+	loaded, err := ebpf.NewProgramFromID(id)
 	if err != nil {
-		return h, err
+		return p, err
 	}
-	defer program.Close() //nolint:errcheck // only its figures are read
-	info, err := program.Info()
+	defer loaded.Close() //nolint:errcheck // only its figures are read
+	info, err := loaded.Info()
 	if err != nil {
-		return h, err
+		return p, err
 	}
-	stats, err := program.Stats()
+	stats, err := loaded.Stats()
 	if err != nil {
-		return h, err
+		return p, err
 	}
-	return hook{info.Name, float64(stats.RunCount), stats.Runtime}, nil
+	return program{name: info.Name, calls: float64(stats.RunCount), run: stats.Runtime}, nil
 }
 
 // priceOfCalls measures an empty program at sched_switch.
 func priceOfCalls() (p price, err error) {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "empty", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_switch",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, License: "GPL",
 	})
 	if err != nil {
 		return p, err
 	}
-	defer program.Close() //nolint:errcheck // it is empty
+	defer empty.Close() //nolint:errcheck // it is empty
 	const rounds, turns = 5_000, 40
 	var with, without []float64
 	for range turns {
@@ -177,36 +188,36 @@ func priceOfCalls() (p price, err error) {
 		if err != nil {
 			return p, err
 		}
-		hooked, err := attached(program, func() (time.Duration, error) { return switches(rounds) })
+		hooked, err := attached(empty, func() (time.Duration, error) { return switches(rounds) })
 		if err != nil {
 			return p, err
 		}
 		without, with = append(without, bare.Seconds()), append(with, (hooked-bare).Seconds())
 	}
 	p.call = max(0, time.Duration(spreadOf(with).median*1e9))
-	p.stats, err = priceOfStats(program, rounds)
+	p.stats, err = priceOfStats(empty, rounds)
 	return p, err
 }
 
 // priceOfStats returns the run time of a call that the kernel's statistics show for an empty program.
-func priceOfStats(program *ebpf.Program, rounds int) (time.Duration, error) {
+func priceOfStats(empty *ebpf.Program, rounds int) (time.Duration, error) {
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
 		return 0, err
 	}
 	defer stats.Close() //nolint:errcheck // closing ends the statistics
-	if _, err := attached(program, func() (time.Duration, error) { return switches(rounds) }); err != nil {
+	if _, err := attached(empty, func() (time.Duration, error) { return switches(rounds) }); err != nil {
 		return 0, err
 	}
-	s, err := program.Stats()
+	s, err := empty.Stats()
 	if err != nil || s.RunCount == 0 {
 		return 0, errors.Join(err, errors.New("the kernel has no statistics of BPF programs"))
 	}
 	return s.Runtime / time.Duration(s.RunCount), nil
 }
 
-func attached(program *ebpf.Program, f func() (time.Duration, error)) (time.Duration, error) {
-	l, err := link.AttachTracing(link.TracingOptions{Program: program})
+func attached(p *ebpf.Program, f func() (time.Duration, error)) (time.Duration, error) {
+	l, err := link.AttachTracing(link.TracingOptions{Program: p})
 	if err != nil {
 		return 0, err
 	}

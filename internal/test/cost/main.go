@@ -53,8 +53,9 @@ type options struct {
 	interval             time.Duration
 	windows, sources     string
 	floors               string
-	receiver             string
-	scraped, starts      bool
+	receivers            string
+	scraped, sends       bool
+	starts               bool
 
 	turns int
 	pace  pace
@@ -80,8 +81,9 @@ func parse(args []string) (o options, err error) {
 	flags.DurationVar(&o.interval, "interval", time.Second, "collection_interval")
 	flags.StringVar(&o.windows, "window", "0s", "sampling_interval; several are variants")
 	flags.StringVar(&o.sources, "source", "bpf", "cpu_time; several are variants")
-	flags.StringVar(&o.receiver, "receiver", "", "more settings of the receiver, as YAML: 'processes: {max: 10000}'")
+	flags.StringVar(&o.receivers, "receiver", "", "more settings of the receiver, as YAML: 'processes: {max: 10000}'; several, separated by semicolons, are variants")
 	flags.BoolVar(&o.scraped, "scraped", false, "export to Prometheus, and be scraped every second")
+	flags.BoolVar(&o.sends, "otlp", false, "export by OTLP over HTTP, to nowhere")
 	flags.BoolVar(&o.starts, "starts", false, "run each turn until the first emission")
 	flags.StringVar(&o.floors, "floor", "", "floors to compare with: procfs, library, wake, collector")
 	flags.IntVar(&o.turns, "turns", 3, "turns of each variant")
@@ -150,7 +152,7 @@ func (o options) floor(name string) (variant, error) {
 }
 
 func (o options) settings(binary string) (all []settings) {
-	s := settings{binary: binary, interval: o.interval, scraped: o.scraped, starts: o.starts, receiver: o.receiver}
+	s := settings{binary: binary, interval: o.interval, scraped: o.scraped, sends: o.sends, starts: o.starts}
 	for _, config := range list(o.configs) {
 		s.config = config
 		all = append(all, s)
@@ -161,7 +163,9 @@ func (o options) settings(binary string) (all []settings) {
 	for _, s.source = range list(o.sources) {
 		for _, text := range list(o.windows) {
 			s.window, _ = time.ParseDuration(text) // the collector reports what is wrong
-			all = append(all, s)
+			for _, s.receiver = range strings.Split(o.receivers, ";") {
+				all = append(all, s)
+			}
 		}
 	}
 	return all

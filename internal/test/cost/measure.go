@@ -22,11 +22,11 @@ type pace struct {
 
 // turn is what one run of a variant cost.
 type turn struct {
-	share        float64 // CPU time by elapsed time, 1 is a CPU
-	user, system float64 // the same, by ticks
-	outside      float64 // the same, of processes that run its hooks
-	hooks        []hook
-	hooksElapsed time.Duration
+	share        float64       // CPU time by elapsed time, 1 is a CPU
+	user, system float64       // the same, by ticks
+	outside      float64       // the same, of processes that run its hooks
+	programs     []program     // of BPF
+	watched      time.Duration // time in which programs were measured
 	memory       memory
 	scraped      int64   // bytes of the last answer
 	kept         float64 // windows of those that there should have been
@@ -96,9 +96,9 @@ func (t *turn) measureRunning(v variant, p *process, pace pace, price price) err
 	if err := t.measureMemory(pid); err != nil || pace.hooks == 0 {
 		return err
 	}
-	t.hooks, t.hooksElapsed, err = watchHooks(pid, func() error { return p.wait(pace.hooks) })
-	if t.hooksElapsed > 0 {
-		t.outside = price.outside(t.hooks).Seconds() / t.hooksElapsed.Seconds()
+	t.programs, t.watched, err = watchPrograms(pid, func() error { return p.wait(pace.hooks) })
+	if t.watched > 0 {
+		t.outside = price.outside(t.programs).Seconds() / t.watched.Seconds()
 	}
 	return err
 }

@@ -40,7 +40,7 @@ func TestTheRollupHasAnonymousAndFileMemory(t *testing.T) {
 }
 
 func TestHooksAreLinksThatOthersCall(t *testing.T) {
-	var h heldBPF
+	h := heldBPF{programs: map[ebpf.ProgramID]bool{}}
 	for _, text := range []string{
 		"pos:\t0\nprog_type:\t26\nmemlock:\t4096\nprog_id:\t7\n",
 		"map_type:\t1\nmemlock:\t8192\nmap_id:\t3\n",
@@ -49,15 +49,15 @@ func TestHooksAreLinksThatOthersCall(t *testing.T) {
 	} {
 		require.NoError(t, h.add(parseFdinfo(text)))
 	}
-	assert.Equal(t, heldBPF{hooks: []ebpf.ProgramID{7}, memory: 12288}, h)
+	assert.Equal(t, heldBPF{programs: map[ebpf.ProgramID]bool{7: true, 8: false}, memory: 12288}, h)
 	assert.Error(t, h.add(map[string]string{"link_type": "tracing", "prog_id": "x"}))
 	assert.Error(t, h.add(map[string]string{"memlock": "x"}))
 }
 
 func TestWhatHooksCostOthersIsTheirTimeLessTheMeasurementsAndTheCall(t *testing.T) {
 	p := price{call: 80, stats: 40}
-	hooks := []hook{{calls: 10, run: 1400}, {calls: 100, run: 3900}}
-	assert.Equal(t, time.Duration(1400-400+800+0+8000), p.outside(hooks), "no hook takes less than no time")
+	programs := []program{{hook: true, calls: 10, run: 1400}, {hook: true, calls: 100, run: 3900}, {calls: 1000, run: 1 << 20}}
+	assert.Equal(t, time.Duration(1400-400+800+0+8000), p.outside(programs), "no hook takes less than no time")
 }
 
 func TestTheLargestCacheCounts(t *testing.T) {

@@ -49,24 +49,24 @@ func report(w io.Writer, results []result) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	return reportHooks(w, results)
+	reportPrograms(w, results)
+	return nil
 }
 
-// reportHooks writes what one call of each hook takes.
-func reportHooks(w io.Writer, results []result) error {
+// reportPrograms writes what a call of each BPF program took in the last turn.
+func reportPrograms(w io.Writer, results []result) {
 	for _, r := range results {
 		if len(r.turns) == 0 {
 			continue
 		}
 		last := r.turns[len(r.turns)-1]
-		for _, h := range last.hooks {
-			if h.calls > 0 {
-				fmt.Fprintf(w, "%s: hook %s: %.0f calls a second, %.0f ns each\n", r.variant.name, h.name,
-					h.calls/last.hooksElapsed.Seconds(), float64(h.run.Nanoseconds())/h.calls)
+		for _, p := range last.programs {
+			if p.calls > 0 {
+				fmt.Fprintf(w, "%s: %s %s: %.0f calls a second, %.0f ns each\n", r.variant.name,
+					map[bool]string{true: "hook", false: "program"}[p.hook], p.name, p.calls/last.watched.Seconds(), float64(p.run.Nanoseconds())/p.calls)
 			}
 		}
 	}
-	return nil
 }
 
 // writeScenarioHead writes the head of a table in Markdown.

@@ -144,6 +144,9 @@ var (
 	scraped       = settings{source: "bpf", interval: second, scraped: true}
 	everyProcess  = "processes: {max: 100000, min_energy: 0}"
 	scrapedAll    = settings{source: "bpf", interval: second, scraped: true, receiver: everyProcess}
+	sendsAll      = settings{source: "bpf", interval: second, sends: true, receiver: everyProcess}
+	learned       = settings{source: "bpf", interval: second, receiver: "attribution: {scope: zone, split: learned}"}
+	kavanagh      = settings{source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh, rest_utilization: 1}"}
 	everySecondOf = collectors(everySecond)
 )
 
@@ -189,8 +192,12 @@ var scenarios = []scenario{
 	{name: "cold", machine: beside(10_000, 100), evict: 2, extra: true, variants: everySecondOf, goals: []goal{
 		{0, none, cpuAll, bound{}},
 	}},
-	{name: "series", machine: beside(10_000, 100), extra: true, variants: collectors(scraped, scrapedAll), goals: []goal{
-		{0, none, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {1, none, resident, bound{}},
+	{name: "series", machine: beside(10_000, 100), extra: true, variants: collectors(scraped, scrapedAll, sendsAll), goals: []goal{
+		{0, none, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {2, none, cpuAll, bound{}}, {2, 1, cpuAll, bound{}},
+		{1, none, resident, bound{}}, {2, none, resident, bound{}},
+	}},
+	{name: "rules", machine: beside(10_000, 100), extra: true, variants: collectors(everySecond, learned, kavanagh), goals: []goal{
+		{1, 0, cpuAll, bound{}}, {2, 0, cpuAll, bound{}},
 	}},
 	{name: "kepler-10000", machine: beside(10_000, 100), extra: true, variants: keplers(collectors(everySecond, everySecondP, scraped)), goals: []goal{
 		{0, 3, cpuAll, bound{}}, {1, 3, cpuAll, bound{}}, {2, 4, cpuAll, bound{}}, {3, none, cpuAll, bound{}}, {4, none, cpuAll, bound{}},

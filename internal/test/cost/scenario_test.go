@@ -51,6 +51,15 @@ func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
 	assert.Equal(t, "10ms", variants[8].command[4], "a floor wakes up as often as there are windows")
 }
 
+func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {
+	o, err := parse([]string{"-receiver", "processes: {max: 5};processes: {max: 6, min_energy: 0}"})
+	require.NoError(t, err)
+	variants, err := o.variants(programs{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"bpf 1s processes: {max: 5}", "bpf 1s processes: {max: 6, min_energy: 0}"}, names(variants))
+	assert.Contains(t, variants[1].command[2], "max_power: 120}, processes: {max: 6, min_energy: 0}}\n")
+}
+
 func TestConfigurationsTakeThePlaceOfSettings(t *testing.T) {
 	o, err := parse(strings.Fields("-config a/one.yaml,two.yaml -source bpf,procfs"))
 	require.NoError(t, err)

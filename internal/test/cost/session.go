@@ -111,6 +111,11 @@ func (s *session) measure(c scenario, variants []variant) (results []result, err
 		}
 		defer func() { err = errors.Join(err, n.stop()) }()
 	}
+	stop, err := startSink()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	return measureTurns(variants, s.turns, s.pace, s.price)
 }
 

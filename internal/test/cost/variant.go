@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ type settings struct {
 	window    time.Duration
 	source    string
 	scraped   bool
+	sends     bool   // export by OTLP over HTTP, to a server that ignores what it gets
 	telemetry bool   // serve the collector's own metrics
 	starts    bool   // run until the first emission
 	receiver  string // more settings of the receiver, as YAML: "processes: {max: 10000}"
@@ -49,6 +51,7 @@ const (
 	otlpAddress      = "127.0.0.1:18891"
 	telemetryPort    = "18892"
 	telemetryAddress = "127.0.0.1:" + telemetryPort
+	sinkAddress      = "127.0.0.1:18893"
 )
 
 // String names the settings that differ between variants.
@@ -62,6 +65,9 @@ func (s settings) String() string {
 	}
 	if s.scraped {
 		name += " scraped"
+	}
+	if s.sends {
+		name += " by OTLP"
 	}
 	if s.receiver != "" {
 		name += " " + s.receiver
@@ -91,6 +97,9 @@ func (s settings) yaml() string {
 	exporter, logs, metrics, more := "debug: {verbosity: basic}", "error", "{level: none}", ""
 	if s.scraped {
 		exporter = "prometheus: {endpoint: '" + scrapeAddress + "', resource_to_telemetry_conversion: {enabled: true}, send_timestamps: true}"
+	}
+	if s.sends {
+		exporter = "otlp_http: {endpoint: 'http://" + sinkAddress + "'}"
 	}
 	if s.starts {
 		logs = "info"
@@ -145,6 +154,19 @@ dev: {fake-cpu-meter: {enabled: true}}
 		v.name, v.scrape = "kepler scraped", "http://"+scrapeAddress+"/metrics"
 	}
 	return v, os.WriteFile(file, []byte(config), 0o600)
+}
+
+// startSink starts a server that takes what collectors send, and ignores it.
+func startSink() (stop func() error, err error) {
+	listener, err := net.Listen("tcp", sinkAddress)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the collector sends it again
+	})}
+	go server.Serve(listener) //nolint:errcheck // it ends when it is closed
+	return server.Close, nil
 }
 
 // scraper fetches a page every second until it is stopped.
