@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -232,6 +233,31 @@ func TestShippedPipelinesAcknowledgeAfterDelivery(t *testing.T) {
 				assert.Equal(t, "prometheus", name, path)
 			}
 		}
+	}
+}
+
+// A gateway or balancer that acknowledged what it has not delivered would lose it when it is killed: docs/scale.md.
+func TestGatewaysAcknowledgeAfterDelivery(t *testing.T) {
+	gateway, balancer := documents(t, "gateway/gateway.yaml")[0], documents(t, "gateway/balancer.yaml")[0]
+	for _, config := range []map[string]any{gateway, balancer} {
+		assert.Equal(t, []string{"memory_limiter"}, strs(t, at(t, config, "service", "pipelines", "metrics", "processors")))
+	}
+	toStore := at(t, gateway, "exporters", "otlp_http")
+	assert.Equal(t, false, at(t, toStore, "sending_queue", "enabled"))
+	toGateways := at(t, balancer, "exporters", "load_balancing")
+	assert.NotContains(t, toGateways, "sending_queue")
+	for _, setting := range []string{"sending_queue", "retry_on_failure"} {
+		assert.Equal(t, false, at(t, toGateways, "protocol", "otlp", setting, "enabled"), setting)
+	}
+	assert.Equal(t, []string{"host.name"}, strs(t, at(t, toGateways, "routing_attributes")), "all series of a node go to one gateway")
+
+	wait := at(t, documents(t, "prometheus/collector.yaml")[0], "exporters", "otlp_http", "timeout").(string)
+	node, err := time.ParseDuration(wait)
+	require.NoError(t, err)
+	for _, setting := range []any{at(t, toStore, "timeout"), at(t, toStore, "retry_on_failure", "max_elapsed_time")} {
+		d, err := time.ParseDuration(setting.(string))
+		require.NoError(t, err)
+		assert.Less(t, d, node, "the gateway answers while the node waits")
 	}
 }
 
