@@ -181,7 +181,7 @@ func (id *Identifier) Forget(slot int32) {
 // may be renamed, or its cgroup (v1).
 const (
 	// lookAgain is the longest time until then.
-	lookAgain = 5 * time.Minute
+	lookAgain = time.Hour
 	// lookSoon is the shortest time for a process that has another name, or that could not be read maxAttempts times.
 	lookSoon    = time.Minute
 	maxAttempts = 3

@@ -400,7 +400,7 @@ func TestAProcessThatMerelyRanIsReadOnceInSomeMinutes(t *testing.T) {
 		want string
 	}{
 		"it merely ran":                      {11 * second, func(*cpu.Process) {}, "before"},
-		"some minutes ago":                   {10*second + lookAgain, func(*cpu.Process) {}, "after"},
+		"an hour ago":                        {10*second + lookAgain, func(*cpu.Process) {}, "after"},
 		"the clock went back":                {9 * second, func(*cpu.Process) {}, "after"},
 		"it executed a program":              {10 * second, func(p *cpu.Process) { p.Execs++ }, "after"},
 		"it moved":                           {10 * second, func(p *cpu.Process) { p.Cgroups++ }, "after"},
@@ -600,6 +600,46 @@ func TestAProcessThatRenamesItselfIsReadAsSeldomAsOneThatDoesNot(t *testing.T) {
 	}
 }
 
+// However far apart the scans are, hardly any of them reads a file of a process that has not changed.
+func TestProcessesThatStayTheSameAreLookedAtOnceAnHour(t *testing.T) {
+	const processes, scans = 200, 100
+	for _, interval := range []time.Duration{time.Second, 10 * time.Second} {
+		i := newIdentified(t, false)
+		var rows []*cpu.Process
+		for pid := 10; pid < 10+processes; pid++ {
+			p := &hostsim.Process{Comm: "app", Exe: "/bin/app"}
+			i.host.Processes[pid] = p
+			row := process(pid, p)
+			row.Cgroups, row.Execs = 77, 3
+			rows = append(rows, row)
+		}
+		if err := i.host.Render(); err != nil {
+			t.Fatal(err)
+		}
+		now, looks := lookAgain, 0
+		scan := func() {
+			now += interval
+			for _, p := range rows {
+				i.id.Identify(p, now)
+			}
+		}
+		scan()
+		restore := kernfs.InjectFaults(func(path string, got []byte, err error) ([]byte, error) {
+			if strings.HasPrefix(path, i.host.Root()) && strings.HasSuffix(path, "/exe") {
+				looks++
+			}
+			return got, err
+		})
+		for range scans {
+			scan()
+		}
+		restore()
+		if most := 2 * processes * scans * int(interval/time.Second) / int(lookAgain/time.Second); looks > most {
+			t.Errorf("%d processes were looked at %d times in %d scans %v apart, want %d at most", processes, looks, scans, interval, most)
+		}
+	}
+}
+
 func TestAHypervisorThatRenamesItselfIsReadOnceAMinuteWhereExecutionsAreNotCounted(t *testing.T) {
 	i := newIdentified(t, false)
 	p := &hostsim.Process{Comm: "a", Exe: "/bin/kvm"}
@@ -647,11 +687,11 @@ func TestProcessesAreNotAllLookedAtAgainTogether(t *testing.T) {
 		if after := nextLook(slot, next); after != next+lookAgain {
 			t.Fatalf("slot %d: %v after %v", slot, after, next)
 		}
-		due[next/(10*time.Second)]++
+		due[next/(lookAgain/30)]++
 	}
 	for at, n := range due {
-		if n > 2*processes/int(lookAgain/(10*time.Second)) {
-			t.Errorf("%d of %d in ten seconds, number %d", n, processes, at)
+		if n > 2*processes/30 {
+			t.Errorf("%d of %d in a thirtieth of the time, number %d", n, processes, at)
 		}
 	}
 }
