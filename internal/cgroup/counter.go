@@ -78,7 +78,7 @@ func (t *Tree) read(n *Node, s *source, c *counter) (value uint64, another bool,
 func (t *Tree) readIn(h *hierarchy, n *Node, s *source, c *counter) (value uint64, another bool, err error) {
 	name, parse, _ := c.in(h)
 	read := func() (uint64, error) {
-		text, err := h.dir.ReadKept(&s.kept, n.dir, name, t.buf[:])
+		text, err := h.dir.ReadKeptIn(&s.kept, n.dir, name, t.buf[:])
 		if err != nil {
 			return 0, err
 		}

@@ -103,9 +103,17 @@ func (*Kept) Close() error { return nil }
 // OpenIn does nothing.
 func (*Dir) OpenIn(*Kept, string, string) (inode uint64, err error) { return 0, nil }
 
-// ReadKept reads the file <directory>/<sub>/name into buf.
-func (d *Dir) ReadKept(_ *Kept, sub, name string, buf []byte) ([]byte, error) {
+// OpenOf does nothing.
+func (*Dir) OpenOf(*Kept, int32, string) error { return nil }
+
+// ReadKeptIn reads the file <directory>/<sub>/name into buf.
+func (d *Dir) ReadKeptIn(_ *Kept, sub, name string, buf []byte) ([]byte, error) {
 	return d.ReadIn(sub, name, buf)
+}
+
+// ReadKeptOf reads the file <directory>/<pid>/name into buf.
+func (d *Dir) ReadKeptOf(_ *Kept, pid int32, name string, buf []byte) ([]byte, error) {
+	return d.ReadOf(pid, name, buf)
 }
 
 // NoDescriptorLeft returns false.

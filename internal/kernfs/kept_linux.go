@@ -30,11 +30,22 @@ func (k *Kept) Close() error {
 // OpenIn opens the file <directory>/<sub>/name into k, which it closes first. inode is the number of the file: a cgroup that is
 // removed and made again under the same name has files with other numbers. Errors are bare errno values.
 func (d *Dir) OpenIn(k *Kept, sub, name string) (inode uint64, err error) {
+	d.nameIn(sub, name)
+	return d.openKept(k)
+}
+
+// OpenOf opens the file <directory>/<pid>/name like OpenIn.
+func (d *Dir) OpenOf(k *Kept, pid int32, name string) error {
+	d.nameOf(pid, name)
+	_, err := d.openKept(k)
+	return err
+}
+
+func (d *Dir) openKept(k *Kept) (inode uint64, err error) {
 	_ = k.Close() // it was only read from
 	if err := d.open(); err != nil {
 		return 0, err
 	}
-	d.nameIn(sub, name)
 	fd, err := d.openAt(unix.O_RDONLY | unix.O_CLOEXEC)
 	if err != nil {
 		_, err = d.got(nil, err)
@@ -48,19 +59,40 @@ func (d *Dir) OpenIn(k *Kept, sub, name string) (inode uint64, err error) {
 	return d.inode.Ino, nil
 }
 
-// ReadKept reads the file <directory>/<sub>/name, which is open as k, from its beginning with one system call. The kernel makes
-// the text anew. A file that fits into buf is read whole. Errors are bare errno values; those of a cgroup that was removed and
-// of a process that has ended are among them (ENODEV, ESRCH). ReadKept allocates nothing.
-func (d *Dir) ReadKept(k *Kept, sub, name string, buf []byte) ([]byte, error) {
-	n, err := unix.Pread(int(k.descriptor)-1, buf, 0)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Pread(int(k.descriptor)-1, buf, 0)
-	}
+// ReadKeptIn reads the file <directory>/<sub>/name, which is open as k, from its beginning with one system call. The kernel makes
+// the text anew. A file that fits into buf is read whole. Errors are bare errno values, such as ENODEV if the cgroup was removed.
+// It allocates nothing.
+func (d *Dir) ReadKeptIn(k *Kept, sub, name string, buf []byte) ([]byte, error) {
+	b, err := k.read(buf)
 	if FaultsInjected() {
 		d.nameIn(sub, name)
-		d.name = append(d.name, 0)
+		return Result(d.path+"/"+string(d.name), b, err)
 	}
-	return d.got(buf[:max(n, 0)], err)
+	return b, err
+}
+
+// ReadKeptOf reads the file <directory>/<pid>/name like ReadKeptIn. If the process that had the number when the file was opened has
+// ended, the error is ESRCH, even if another process has the number now.
+func (d *Dir) ReadKeptOf(k *Kept, pid int32, name string, buf []byte) ([]byte, error) {
+	b, err := k.read(buf)
+	if FaultsInjected() {
+		d.nameOf(pid, name)
+		return Result(d.path+"/"+string(d.name), b, err)
+	}
+	return b, err
+}
+
+func (k *Kept) read(buf []byte) ([]byte, error) {
+	for {
+		n, err := unix.Pread(int(k.descriptor)-1, buf, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		return buf[:n], nil
+	}
 }
 
 // NoDescriptorLeft reports whether an error is that this process, or the machine, has no descriptor left.

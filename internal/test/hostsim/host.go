@@ -338,11 +338,11 @@ func (r *renderer) prune(dir string, gone func(name string) bool) {
 	}
 }
 
-// remove removes a file, or a directory with what is in it. The texts of descriptors and the counters of cgroups become empty
-// first: who has one open sees that it is gone, as with the kernel's.
+// remove removes a file, or a directory with what is in it. The texts of descriptors, processes and cgroups become empty first: who
+// has one open sees that it is gone, as with the kernel's.
 func (r *renderer) remove(dir string) {
 	texts, _ := filepath.Glob(filepath.Join(r.root, dir, "fdinfo/*")) // the pattern is well-formed
-	for _, name := range []string{"cpu.stat", "memory.current"} {
+	for _, name := range []string{"cpu.stat", "memory.current", "stat"} {
 		counters, _ := filepath.Glob(filepath.Join(r.root, dir, name))
 		texts = append(texts, counters...)
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -17,11 +18,14 @@ import (
 type Procfs struct {
 	nodeReader
 	scanned units.CPUTime // node.Process at the last scan
+	kept    keptStats
 }
 
 // NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted in a
 // container. It touches nothing.
-func NewProcfs(root string) *Procfs { return &Procfs{nodeReader: newNodeReader(root)} }
+func NewProcfs(root string) *Procfs {
+	return &Procfs{nodeReader: newNodeReader(root), kept: keptStats{room: kernfs.KeptLimit(maxKept)}}
+}
 
 // Name implements Source.
 func (*Procfs) Name() string { return "procfs" }
@@ -30,7 +34,10 @@ func (*Procfs) Name() string { return "procfs" }
 func (*Procfs) Exact() bool { return false }
 
 // Close implements Source.
-func (p *Procfs) Close() error { return p.proc.Close() }
+func (p *Procfs) Close() error {
+	p.kept.close()
+	return p.proc.Close()
+}
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
@@ -43,6 +50,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 		t.divide(p.topology)
 	}
 	t.begin(now)
+	p.kept.next = 0
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
 		t.abort()
@@ -53,6 +61,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	t.finish(units.Advance(p.scanned, p.node.Process))
 	p.scanned = p.node.Process
 	p.findDiscarding(t)
+	p.kept.update(p.proc, t)
 	return nil
 }
 
@@ -134,12 +143,29 @@ func (s *procfsScan) add(pid int32) {
 }
 
 func (p *Procfs) readProcess(pid int32, q *Process) error {
-	b, err := p.proc.ReadOf(pid, "stat", p.buf)
+	b, err := p.readStat(pid)
 	if err != nil {
 		return err
 	}
 	q.PID = pid
 	return parseProcess(b, q)
+}
+
+// readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the number.
+func (p *Procfs) readStat(pid int32) ([]byte, error) {
+	if f := p.kept.of(pid); f != nil {
+		b, err := p.proc.ReadKeptOf(f, pid, "stat", p.buf)
+		if err == nil && len(b) > 0 {
+			return b, nil
+		}
+		_ = f.Close() // it was only read from
+	}
+	b, err := p.proc.ReadOf(pid, "stat", p.buf)
+	if kernfs.NoDescriptorLeft(err) && len(p.kept.files) > 0 {
+		p.kept.giveUpHalf()
+		b, err = p.proc.ReadOf(pid, "stat", p.buf)
+	}
+	return b, err
 }
 
 // gone reports whether an error means that a process ended while it was being read.
