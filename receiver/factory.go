@@ -26,9 +26,14 @@ func NewFactory() receiver.Factory {
 		receiver.WithMetrics(createMetrics, metadata.MetricsStability))
 }
 
+// initialDelay is the time from the baseline to the first collection: some updates of a RAPL counter, which come every millisecond.
+// The pipeline is started before its receivers, so it is not waited for.
+const initialDelay = 50 * time.Millisecond
+
 func createDefaultConfig() component.Config {
 	controller := scraperhelper.NewDefaultControllerConfig()
 	controller.CollectionInterval = 10 * time.Second
+	controller.InitialDelay = initialDelay
 	return &Config{
 		ControllerConfig:     controller,
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),

@@ -318,7 +318,7 @@ func (b *BPF) shrink(processes int) {
 	b.born = nil
 	b.cgroups.shared = map[uint64]int{}
 	if l, ok := b.list.(shrinker); ok {
-		b.table = nil                               // the list begins anew
-		_ = l.Shrink(max(initialRoom, 2*processes)) // it goes on with the room that it has
+		b.table = nil                           // the list begins anew
+		_ = l.Shrink(max(minRoom, 2*processes)) // it goes on with the room that it has
 	}
 }

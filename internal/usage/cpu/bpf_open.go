@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/cilium/ebpf/btf"
@@ -16,13 +17,13 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// initialRoom is how many processes the list has room for at first.
-const initialRoom = 16384
+// minRoom is the fewest processes that the list has room for. A list without enough room is loaded anew.
+const minRoom = 2048
 
 // What the programs are opened with, so that a test can refuse them.
 var (
 	openScan = func(domains int, types *btf.Cache) (lister, error) {
-		return orNil[lister](tasks.OpenScan(initialRoom, domains, types))
+		return orNil[lister](tasks.OpenScan(initialRoom(), domains, types))
 	}
 	openStream = func(domains int, types *btf.Cache) (lister, error) {
 		return orNil[lister](tasks.OpenStream(domains, types))
@@ -32,6 +33,17 @@ var (
 	}
 	openRan = func() (visitor, error) { return orNil[visitor](tasks.OpenRan(ranRoom)) }
 )
+
+// initialRoom is how many processes the list has room for at first: at least as many as there are tasks.
+func initialRoom() int {
+	own := newNodeReader("/")
+	tasks := own.tasks()
+	_ = own.proc.Close() // it was only read from
+	return max(minRoom, int(min(tasks, 1<<22))*5/4)
+}
+
+// giveBack returns the memory to the system that reading the kernel's types took, some 8 MiB with those themselves.
+func giveBack() { go debug.FreeOSMemory() }
 
 // orNil keeps a nil pointer from becoming an interface that is not nil.
 func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
@@ -61,6 +73,7 @@ func (b *BPF) open() error {
 	}
 	b.name = "bpf (task scan)"
 	types := btf.NewCache() // read once
+	defer giveBack()
 	list, scanErr := openScan(len(b.domains), types)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"

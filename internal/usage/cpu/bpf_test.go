@@ -293,7 +293,7 @@ func TestBPFGivesBackMemoryOnceAMinuteAfterABurst(t *testing.T) {
 		require.Len(t, table.Processes, 2)
 		require.EqualValues(t, 3, table.Processes[1].Used)
 	}
-	assert.Equal(t, []int{initialRoom}, k.shrunk)
+	assert.Equal(t, []int{minRoom}, k.shrunk)
 	assert.Less(t, cap(b.rows), 100)
 	assert.EqualValues(t, 40_000*9+200*3, table.Run)
 }

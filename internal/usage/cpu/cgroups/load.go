@@ -8,22 +8,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/ring"
 )
 
 // Creations catches every cgroup that is created in the v2 hierarchy. It needs CAP_BPF and CAP_PERFMON.
 type Creations struct {
 	loaded *ebpf.Collection
 	hook   link.Link
-	ring   *ringbuf.Reader
-	record ringbuf.Record
+	ring   *ring.Reader
 }
 
 // CreationsBuffer is a buffer for some 1,200 cgroups of Kubernetes between two reads.
@@ -44,11 +42,11 @@ func OpenCreations(buffer int, types *btf.Cache) (*Creations, error) {
 		return nil, fmt.Errorf("load the hook on new cgroups: %w", err)
 	}
 	c := &Creations{loaded: loaded}
-	if c.ring, err = ringbuf.NewReader(loaded.Maps[cgroupsMapCreations]); err != nil {
+	m := loaded.Maps[cgroupsMapCreations]
+	if c.ring, err = ring.NewReader(m.FD(), m.MaxEntries()); err != nil {
 		loaded.Close()
 		return nil, fmt.Errorf("read the hook on new cgroups: %w", err)
 	}
-	c.ring.SetDeadline(time.Unix(1, 0)) // long past: reading never waits
 	if c.hook, err = link.AttachTracing(link.TracingOptions{Program: loaded.Programs[cgroupsProgOnMkdir]}); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach the hook on new cgroups: %w", err), c.Close())
 	}
@@ -60,17 +58,13 @@ const idSize = 8
 // Drain calls yield for each cgroup that was created since the last call, with its id and with its path below
 // the root of the hierarchy.
 func (c *Creations) Drain(yield func(id uint64, path string)) error {
-	for c.ring.AvailableBytes() > 0 {
-		err := c.ring.ReadInto(&c.record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("read the new cgroups: %w", err)
-		}
-		if id, path, ok := parseCreation(c.record.RawSample); ok {
+	err := c.ring.Drain(func(record []byte) {
+		if id, path, ok := parseCreation(record); ok {
 			yield(id, path)
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("read the new cgroups: %w", err)
 	}
 	return nil
 }

@@ -19,9 +19,10 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/ring"
 )
 
 // Process is one process as the programs list it: times in nanoseconds, Start since boot.
@@ -35,7 +36,7 @@ type Ended struct {
 	Cgroup      uint64
 	Pid, Parent uint32
 	// Weights are what its threads used by domain, each where it was last, nil where nothing is divided. They are valid
-	// until the next end is reported.
+	// while the end is reported.
 	Weights []uint64
 }
 
@@ -104,7 +105,7 @@ func only(program string) (*ebpf.CollectionSpec, error) {
 
 // keepMaps takes out all maps but these, and those of the variables.
 func keepMaps(spec *ebpf.CollectionSpec, names ...string) {
-	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads,
+	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads, tasksMapFreedKeys,
 		tasksMapDomainOf, tasksMapThreadRuns, tasksMapGrowth, tasksMapFreedByDomain} {
 		if !slices.Contains(names, name) {
 			delete(spec.Maps, name)
@@ -517,12 +518,13 @@ func (s *Stream) Close() error {
 type Endings struct {
 	loaded *ebpf.Collection
 	hook   link.Link
-	ring   *ringbuf.Reader
-	record ringbuf.Record
+	ring   *ring.Reader
 	lost   lost
 
 	domains int
-	ended   Ended // what the last one that was told of is
+	ended   Ended               // what the last one that was told of is
+	take    func(record []byte) // parse
+	yield   func(*Ended)        // of the call of Drain
 }
 
 type lost struct{ Count, Run uint64 }
@@ -537,7 +539,7 @@ func OpenEndings(buffer, domains int, types *btf.Cache) (*Endings, error) {
 	if err != nil {
 		return nil, err
 	}
-	keepMaps(spec, tasksMapEndings, tasksMapFreedThreads, tasksMapDomainOf, tasksMapFreedByDomain)
+	keepMaps(spec, tasksMapEndings, tasksMapFreedThreads, tasksMapFreedKeys, tasksMapDomainOf, tasksMapFreedByDomain)
 	if err := divided(spec, domains); err != nil {
 		return nil, err
 	}
@@ -547,11 +549,12 @@ func OpenEndings(buffer, domains int, types *btf.Cache) (*Endings, error) {
 		return nil, fmt.Errorf("load the hook on process ends: %w", withGrants(err))
 	}
 	e := &Endings{loaded: loaded, domains: domains}
-	if e.ring, err = ringbuf.NewReader(loaded.Maps[tasksMapEndings]); err != nil {
+	e.take = e.parse
+	m := loaded.Maps[tasksMapEndings]
+	if e.ring, err = ring.NewReader(m.FD(), m.MaxEntries()); err != nil {
 		loaded.Close()
 		return nil, fmt.Errorf("read the hook on process ends: %w", err)
 	}
-	e.ring.SetDeadline(time.Unix(1, 0)) // long past: reading never waits
 	if e.hook, err = link.AttachTracing(link.TracingOptions{Program: loaded.Programs[tasksProgOnFree]}); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach the hook on process ends: %w", err), e.Close())
 	}
@@ -561,17 +564,9 @@ func OpenEndings(buffer, domains int, types *btf.Cache) (*Endings, error) {
 // Drain calls yield for each process that ended since the last call, and returns how many more there were
 // for which the buffer had no room, and their CPU time.
 func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
-	for e.ring.AvailableBytes() > 0 {
-		err := e.ring.ReadInto(&e.record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if err != nil {
-			return 0, 0, fmt.Errorf("read the ends of processes: %w", err)
-		}
-		if len(e.record.RawSample) >= endedSize+8*e.domains {
-			yield(e.read())
-		}
+	e.yield = yield
+	if err := e.ring.Drain(e.take); err != nil {
+		return 0, 0, fmt.Errorf("read the ends of processes: %w", err)
 	}
 	var now lost
 	if err := e.loaded.Variables[tasksVarLost].Get(&now); err != nil {
@@ -584,14 +579,17 @@ func (e *Endings) Drain(yield func(*Ended)) (count, run uint64, err error) {
 
 const endedSize = int(unsafe.Sizeof(tasksEnded{}))
 
-// read returns what the last record says.
-func (e *Endings) read() *Ended {
-	r := (*tasksEnded)(unsafe.Pointer(unsafe.SliceData(e.record.RawSample)))
+// parse reports the end that a record tells of.
+func (e *Endings) parse(record []byte) {
+	if len(record) < endedSize+8*e.domains {
+		return
+	}
+	r := (*tasksEnded)(unsafe.Pointer(unsafe.SliceData(record)))
 	e.ended = Ended{Start: r.Start, Run: r.Run, Cgroup: r.Cgroup, Pid: r.Pid, Parent: r.Parent}
 	if e.domains > 0 {
 		e.ended.Weights = unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(r), endedSize)), e.domains)
 	}
-	return &e.ended
+	e.yield(&e.ended)
 }
 
 // SetDomains sets the domain of each CPU, by its number.

@@ -39,7 +39,7 @@ func noteLoaded(t *testing.T) map[string]*ebpf.Program {
 var verified = map[string][2]uint32{
 	tasksProgScan:   {8_000, 20_000},
 	tasksProgStream: {300, 500},
-	tasksProgOnFree: {200, 500},
+	tasksProgOnFree: {400, 800},
 }
 
 func TestTheVerifierFollowsFewInstructions(t *testing.T) {

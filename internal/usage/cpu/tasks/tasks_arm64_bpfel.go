@@ -80,6 +80,7 @@ const (
 	tasksMapDomainOf      = "domain_of"
 	tasksMapEndings       = "endings"
 	tasksMapFreedByDomain = "freed_by_domain"
+	tasksMapFreedKeys     = "freed_keys"
 	tasksMapFreedThreads  = "freed_threads"
 	tasksMapGrowth        = "growth"
 	tasksMapProcesses     = "processes"
@@ -151,6 +152,7 @@ type tasksMapSpecs struct {
 	DomainOf      *ebpf.MapSpec `ebpf:"domain_of"`
 	Endings       *ebpf.MapSpec `ebpf:"endings"`
 	FreedByDomain *ebpf.MapSpec `ebpf:"freed_by_domain"`
+	FreedKeys     *ebpf.MapSpec `ebpf:"freed_keys"`
 	FreedThreads  *ebpf.MapSpec `ebpf:"freed_threads"`
 	Growth        *ebpf.MapSpec `ebpf:"growth"`
 	Processes     *ebpf.MapSpec `ebpf:"processes"`
@@ -194,6 +196,7 @@ type tasksMaps struct {
 	DomainOf      *ebpf.Map `ebpf:"domain_of"`
 	Endings       *ebpf.Map `ebpf:"endings"`
 	FreedByDomain *ebpf.Map `ebpf:"freed_by_domain"`
+	FreedKeys     *ebpf.Map `ebpf:"freed_keys"`
 	FreedThreads  *ebpf.Map `ebpf:"freed_threads"`
 	Growth        *ebpf.Map `ebpf:"growth"`
 	Processes     *ebpf.Map `ebpf:"processes"`
@@ -207,6 +210,7 @@ func (m *tasksMaps) Close() error {
 		m.DomainOf,
 		m.Endings,
 		m.FreedByDomain,
+		m.FreedKeys,
 		m.FreedThreads,
 		m.Growth,
 		m.Processes,
