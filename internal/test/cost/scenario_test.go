@@ -48,6 +48,7 @@ func TestVariantsAreTheProductOfBinariesAndSettingsTheBaseFirst(t *testing.T) {
 	}, names(variants))
 	assert.Equal(t, []string{"old", "new"}, []string{variants[0].command[0], variants[4].command[0]})
 	assert.Contains(t, variants[1].command[2], "sampling_interval: 10ms, cpu_time: bpf")
+	assert.Contains(t, variants[1].command[2], "collection_interval: 1s")
 	assert.Equal(t, "10ms", variants[8].command[4], "a floor wakes up as often as there are windows")
 }
 
@@ -191,4 +192,20 @@ func TestTheBaseIsAFileOrBuiltOfACommit(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(out, []byte("\n")), "the worktree is gone: %s", out)
 	_, err = baseCollector("nothing", t.TempDir())
 	assert.ErrorContains(t, err, "nothing")
+}
+
+func TestKeplerRunsByItsFakeMeter(t *testing.T) {
+	dir := t.TempDir()
+	v, err := kepler("/bin/kepler", dir, true)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"/bin/kepler", "--config.file", filepath.Join(dir, "kepler.yaml")}, v.command)
+	assert.Equal(t, "http://127.0.0.1:18890/metrics", v.scrape)
+	assert.False(t, v.isCollector)
+	b, err := os.ReadFile(v.command[2])
+	require.NoError(t, err)
+	assert.Contains(t, string(b), "dev: {fake-cpu-meter: {enabled: true}}")
+	assert.Contains(t, string(b), "interval: 1s")
+	v, err = kepler("/bin/kepler", dir, false)
+	require.NoError(t, err)
+	assert.Empty(t, v.scrape)
 }

@@ -19,7 +19,7 @@ import (
 type variant struct {
 	name    string
 	command []string
-	// interval is how often the program collects.
+	// interval is how often the program does its work. How long a turn takes depends on it.
 	interval time.Duration
 	// scrape is the address that is fetched every second while the program runs. Without one nobody fetches anything.
 	scrape string
@@ -79,6 +79,9 @@ func (s settings) String() string {
 func (s settings) collector(name string) variant {
 	v := variant{
 		name: name, command: []string{s.binary, "--config", s.config}, interval: s.interval, starts: s.starts, isCollector: true,
+	}
+	if s.window > 0 {
+		v.interval = min(s.interval, 2*time.Second) // 20 s are enough: it is windows that cost
 	}
 	if s.config == "" {
 		v.command[2] = "yaml:" + s.yaml()
