@@ -182,7 +182,7 @@ func priceOfCalls() (p price, err error) {
 	}
 	defer empty.Close() //nolint:errcheck // it is empty
 	const rounds, turns = 5_000, 40
-	var with, without []float64
+	var added []float64
 	for range turns {
 		bare, err := switches(rounds)
 		if err != nil {
@@ -192,9 +192,9 @@ func priceOfCalls() (p price, err error) {
 		if err != nil {
 			return p, err
 		}
-		without, with = append(without, bare.Seconds()), append(with, (hooked-bare).Seconds())
+		added = append(added, (hooked - bare).Seconds())
 	}
-	p.call = max(0, time.Duration(spreadOf(with).median*1e9))
+	p.call = max(0, time.Duration(spreadOf(added).median*1e9))
 	p.stats, err = priceOfStats(empty, rounds)
 	return p, err
 }

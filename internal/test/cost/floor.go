@@ -38,7 +38,7 @@ func procfsFloor(every time.Duration) error {
 	buf := make([]byte, 4096)
 	return repeat(every, func() error {
 		return dir.Each(func(name []byte) {
-			if pid, err := strconv.Atoi(string(name)); err == nil {
+			if pid, err := strconv.ParseInt(string(name), 10, 32); err == nil {
 				_, _ = dir.ReadOf(int32(pid), "stat", buf) // processes end
 			}
 		})

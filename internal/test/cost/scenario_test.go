@@ -165,7 +165,7 @@ func TestTheFirstEmissionIsALineOfTheDebugExporter(t *testing.T) {
 
 func TestTheBaseIsAFileOrBuiltOfACommit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "collector")
-	require.NoError(t, os.WriteFile(file, nil, 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(file, nil, 0o700))
 	got, err := baseCollector(file, t.TempDir())
 	require.NoError(t, err)
 	assert.Equal(t, file, got)
