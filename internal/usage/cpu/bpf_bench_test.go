@@ -5,12 +5,18 @@
 package cpu
 
 import (
+	"cmp"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
@@ -76,4 +82,44 @@ func BenchmarkBPFPass(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/process")
 		})
 	}
+}
+
+// BenchmarkScanOfWhoRan compares a scan of all processes with one of those that ran in the 10 ms before, in turn, in CPU time of
+// the thread. It needs a crowd: CROWD processes, of which one in ten runs for 20 us ten times a second.
+func BenchmarkScanOfWhoRan(b *testing.B) {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("CROWD"), "1000"))
+	require.NoError(b, err)
+	stop, err := crowd.Start(b.TempDir(), n, n/10)
+	if err != nil {
+		b.Skip(err)
+	}
+	defer func() { require.NoError(b, stop()) }()
+	source := openHere(b)
+	source.attachHook(b)
+	var table Table
+	require.NoError(b, source.ReadProcesses(&table))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var took [2][]float64
+	ran := 0
+	for i := 0; b.Loop(); i++ {
+		which := i / 10 % 2 // in turns of ten
+		table.MayBePartial = which == 1
+		time.Sleep(10 * time.Millisecond)
+		before := threadTime()
+		if err := source.ReadProcesses(&table); err != nil {
+			b.Fatal(err)
+		}
+		if i%10 > 1 { // the first two of a turn find what the others left
+			took[which] = append(took[which], float64((threadTime() - before).Microseconds()))
+			ran += which * len(table.Active)
+		}
+	}
+	for which, name := range []string{"all-cpu-us", "ran-cpu-us"} {
+		if slices.Sort(took[which]); len(took[which]) > 0 {
+			b.ReportMetric(took[which][len(took[which])/2], name)
+		}
+	}
+	b.ReportMetric(float64(ran)/max(1, float64(len(took[1]))), "ran/scan")
+	b.ReportMetric(float64(len(table.Processes)), "processes")
 }

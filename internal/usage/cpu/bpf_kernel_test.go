@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,7 @@ type observed struct {
 	unattributed units.CPUTime
 	inside       map[uint64]units.CPUTime // all of both, by cgroup
 	lost         units.CPUTime
+	partial      bool // all scans but some list the processes that ran
 }
 
 // observe makes the first scan. It skips the test if this machine cannot run the programs.
@@ -58,8 +60,23 @@ func observe(t testing.TB) *observed {
 		TB: t, source: openHere(t),
 		billed: map[identity]units.CPUTime{}, shortLived: map[identity]units.CPUTime{}, inside: map[uint64]units.CPUTime{},
 	}
+	if ofWhoRan {
+		o.partial = true
+		o.source.attachHook(t)
+	}
 	o.scan()
 	return o
+}
+
+// ofWhoRan makes observe attach the hook on context switches.
+var ofWhoRan bool
+
+// attachHook attaches the hook on context switches for good. It skips the test if this kernel lacks what the hook needs.
+func (b *BPF) attachHook(t testing.TB) {
+	t.Helper()
+	v, err := openRan()
+	skipUnlessPossible(t, err)
+	b.hook.visitor, b.hook.changed, b.hook.most = v, math.MaxInt64, ranRoom
 }
 
 func openHere(t testing.TB) *BPF {
@@ -95,7 +112,7 @@ var tryScan = sync.OnceValue(func() error {
 	return scan.Close()
 })
 
-// bothLists runs a test with each way to list processes.
+// bothLists runs a test with each way to list processes, and with scans of those that ran.
 func bothLists(t *testing.T, test func(t *testing.T)) {
 	t.Run("scan", func(t *testing.T) {
 		skipUnlessPossible(t, tryScan())
@@ -103,6 +120,12 @@ func bothLists(t *testing.T, test func(t *testing.T)) {
 	})
 	t.Run("stream", func(t *testing.T) {
 		refuse(t, &openScan, errNoKfunc)
+		test(t)
+	})
+	t.Run("ran", func(t *testing.T) {
+		skipUnlessPossible(t, tryScan())
+		ofWhoRan = true
+		t.Cleanup(func() { ofWhoRan = false })
 		test(t)
 	})
 }
@@ -124,6 +147,7 @@ func refuseCreations(t testing.TB, err error) {
 
 func (o *observed) scan() {
 	o.Helper()
+	o.table.MayBePartial = o.partial && o.scans%8 != 0
 	require.NoError(o, o.source.ReadProcesses(&o.table))
 	o.scans++
 	t := &o.table

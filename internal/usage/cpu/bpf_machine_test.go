@@ -106,24 +106,103 @@ func TestBPFFindsTheLastSliceOfAChildThatEndsBetweenScans(t *testing.T) {
 			require.NotNil(t, row)
 			assert.True(t, row.Born)
 			assert.Greater(t, row.Used, 5*ms)
+			before := o.of(child.Process.Pid, o.billed)
 			used := child.end()
-			var last units.CPUTime
 			found := o.soon(func() bool {
-				for i := range o.table.Ended {
-					if e := &o.table.Ended[i]; e.PID == int32(child.Process.Pid) {
-						last = e.LastSlice
-						return true
-					}
-				}
-				return false
+				return slices.ContainsFunc(o.table.Ended, func(e Ended) bool { return e.PID == int32(child.Process.Pid) })
 			})
 			if !found {
 				return "its end"
 			}
-			assert.Greater(t, last, 25*ms)
+			assert.Greater(t, o.of(child.Process.Pid, o.billed)-before, 25*ms)
 			assert.InDelta(t, float64(used), float64(o.of(child.Process.Pid, o.billed)), float64(2*ms))
 			return ""
 		})
+	})
+}
+
+// A process is asked for its clock while it runs, and all that it used shows when it does not.
+func TestAScanShowsWhatProcessesUsedUntilNow(t *testing.T) {
+	for name, partial := range map[string]bool{"all": false, "ran": true} {
+		t.Run(name, func(t *testing.T) {
+			skipUnlessPossible(t, tryScan())
+			if processClock() == nil {
+				t.Skip("in a PID namespace processes cannot be asked for their clocks")
+			}
+			unlessMissed(t, func(t *testing.T) string {
+				ofWhoRan = partial
+				defer func() { ofWhoRan = false }()
+				o := observe(t)
+				var all []*burner
+				for _, acts := range [][]string{
+					{"burn:500", "wait"}, {"threads:100:1000", "wait"}, {"crowd:10:20000", "wait"}, {"leave:5", "burn:100", "wait"}, {"fork:50:1000", "wait"},
+				} {
+					all = append(all, startBurner(t, nil, acts...))
+				}
+				late, compared := 0, 0
+				for range 100 {
+					time.Sleep(10 * time.Millisecond)
+					before := make([]units.CPUTime, len(all))
+					for i, b := range all {
+						before[i], _ = readClock(uint32(b.Process.Pid))
+					}
+					o.scan()
+					for i, b := range all {
+						after, _ := readClock(uint32(b.Process.Pid))
+						row := o.row(b.Process.Pid)
+						if row == nil {
+							continue // it has not run yet
+						}
+						require.LessOrEqual(t, row.CPU, after, "more than it used")
+						compared++
+						if row.CPU < before[i] {
+							late++
+						}
+					}
+				}
+				for _, b := range all {
+					b.end()
+				}
+				require.Greater(t, compared, 300)
+				if late > compared/50 {
+					return fmt.Sprintf("%d of %d are late", late, compared)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// A scan of all processes right after one of those that ran finds what ran meanwhile, and nothing that was missed before.
+func TestAScanOfThoseThatRanMissesNothing(t *testing.T) {
+	skipUnlessPossible(t, tryScan())
+	unlessMissed(t, func(t *testing.T) string {
+		ofWhoRan = true
+		defer func() { ofWhoRan = false }()
+		o := observe(t)
+		var all []*burner
+		for range 20 {
+			all = append(all, startBurner(t, nil, "fork:20:1000", "threads:20:1000", "wait"))
+		}
+		missed, since := units.CPUTime(0), time.Duration(0)
+		for i := range 100 {
+			time.Sleep(10 * time.Millisecond)
+			o.scans = 1 + i%7
+			o.scan()
+			if i%10 == 9 {
+				from, run := o.table.Now, o.table.Run
+				o.scans = 0
+				o.scan()
+				missed, since = missed+o.table.Run-run, since+bootNow()-from
+			}
+		}
+		for _, b := range all {
+			b.end()
+		}
+		if most := units.CPUTime(since)*units.CPUTime(runtime.NumCPU()) + ms; missed > most {
+			return fmt.Sprintf("%v were found late in %v", time.Duration(missed), since)
+		}
+		return ""
 	})
 }
 

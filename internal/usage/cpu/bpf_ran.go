@@ -137,8 +137,8 @@ func (b *BPF) askClock(p *Process, listed *tasks.Process) {
 	}
 }
 
-// What scans cost, in nanoseconds of CPU time: BenchmarkScanOfWhoRan, and for the hook a pipe that two processes on one CPU pass
-// a byte through with and without it (Linux 6.18, a virtual machine of an AMD EPYC).
+// What scans cost, in nanoseconds of CPU time (BenchmarkScanOfWhoRan; for the hook, two processes on one CPU that pass a byte
+// through a pipe, with and without it: Linux 6.18, a virtual machine of an AMD EPYC).
 const (
 	costPerTask   = 160        // of a scan of all
 	costPerVisit  = 30_000     // of a scan of those that ran
