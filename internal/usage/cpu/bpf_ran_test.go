@@ -267,6 +267,7 @@ func TestARowOfAProcessThatEndedStaysUntilAllAreScanned(t *testing.T) {
 	require.Len(t, table.Processes, 2)
 	row := &table.Processes[1]
 	assert.EqualValues(t, 123, row.Used, "that of its last moments too")
+	assert.EqualValues(t, 5123, row.CPU)
 	assert.True(t, row.Zombie)
 	assert.Empty(t, table.Ended)
 	slot := row.Slot
@@ -285,6 +286,69 @@ func TestARowOfAProcessThatEndedStaysUntilAllAreScanned(t *testing.T) {
 	assert.Equal(t, slot, table.Ended[0].Slot)
 	assert.Zero(t, table.Ended[0].LastSlice, "it was counted before")
 	assert.EqualValues(t, 123+30, table.Run)
+}
+
+func TestANewProcessMayBeOlderThanOthersThatHaveRows(t *testing.T) {
+	for name, ends := range map[string]bool{"and go on": false, "and end at once": true} {
+		t.Run(name, func(t *testing.T) {
+			life := func(pid uint32) *life {
+				return &life{Process: tasks.Process{Pid: pid, Start: uint64(time.Hour) + uint64(pid), Run: 100, Cgroup: 5, Threads: 1}}
+			}
+			list := &tracked{randomKernel: &randomKernel{r: rand.New(&still{})}}
+			for pid := uint32(10); pid < 60; pid += 10 {
+				list.living = append(list.living, life(pid))
+			}
+			b := newBPF(t.TempDir(), list, list)
+			b.bootNow = func() time.Duration { return time.Hour }
+			v := &fakeVisitor{}
+			b.hook.visitor, b.hook.based, b.hook.most = v, true, 10
+			table := &Table{}
+			require.NoError(t, b.ReadProcesses(table))
+			table.MayBePartial, v.ran = true, []tasks.Process{list.living[0].Process, life(25).Process, list.living[4].Process}
+			v.ran[0].Run, v.ran[2].Run = 103, 104
+			require.NoError(t, b.ReadProcesses(table))
+			pids := func() (pids []int32) {
+				for i := range table.Processes {
+					pids = append(pids, table.Processes[i].PID)
+				}
+				return pids
+			}
+			require.Equal(t, []int32{10, 20, 25, 30, 40, 50}, pids())
+			require.Equal(t, []int32{0, 2, 5}, table.Active)
+			want, kept := []int32{10, 20, 30, 40, 50}, life(25)
+			if list.dead = append(list.dead, kept); !ends {
+				want, list.dead, list.living = []int32{10, 20, 25, 30, 40, 50}, nil, append(list.living, kept)
+			}
+			table.MayBePartial = false
+			list.living[0].Run, list.living[4].Run = 103, 107
+			require.NoError(t, b.ReadProcesses(table))
+			require.Equal(t, want, pids())
+			assert.EqualValues(t, 3, table.Processes[len(want)-1].Used)
+			assert.Len(t, table.Ended, 6-len(want))
+			assert.EqualValues(t, 3+4+100+3, table.Run)
+		})
+	}
+}
+
+func TestShortLivedTimeGoesToAProcessThatCameToItsCgroup(t *testing.T) {
+	k, v, b, table := hookedBPF(t)
+	end := func(pid uint32) {
+		k.ends = []tasks.Ended{{Pid: pid, Start: uint64(k.now), Run: 11, Cgroup: 77, Parent: 1}}
+		require.NoError(t, b.ReadProcesses(table))
+	}
+	end(100)
+	require.EqualValues(t, 11, table.ShortLived, "no process is there")
+	v.ran = []tasks.Process{{Pid: 20, Start: uint64(k.now), Run: 1, Cgroup: 77, Threads: 1}} // a new one
+	end(101)
+	assert.EqualValues(t, 11, table.Processes[2].ShortLived)
+	k.ends = []tasks.Ended{{Pid: 20, Start: v.ran[0].Start, Run: 2, Cgroup: 77}}
+	v.ran = nil
+	require.NoError(t, b.ReadProcesses(table))
+	end(102)
+	assert.EqualValues(t, 11, table.ShortLived, "it has ended")
+	v.ran = []tasks.Process{{Pid: 10, Start: 2, Run: 5000, Cgroup: 77, Threads: 1}} // it moved
+	end(103)
+	assert.EqualValues(t, 11, table.Processes[1].ShortLived)
 }
 
 func TestManyRowsOfEndedProcessesMakeAScanOfAll(t *testing.T) {
@@ -354,6 +418,12 @@ func TestTheClockOfAProcessOnACPUCountsOnce(t *testing.T) {
 	v.ran = []tasks.Process{p}
 	require.NoError(t, b.ReadProcesses(table))
 	assert.EqualValues(t, 300, table.Processes[1].Used)
+	v.ran[0].Run = 5305 // the clock is behind
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 5, table.Processes[1].Used)
+	clock = 5306
+	require.NoError(t, b.ReadProcesses(table))
+	assert.EqualValues(t, 1, table.Processes[1].Used)
 	v.ran[0].Run, v.ran[0].Flags = 5250, 0 // a list that is older than the clock was
 	require.NoError(t, b.ReadProcesses(table))
 	assert.Zero(t, table.Processes[1].Used)
@@ -362,7 +432,7 @@ func TestTheClockOfAProcessOnACPUCountsOnce(t *testing.T) {
 	list := &tracked{randomKernel: &randomKernel{r: rand.New(&still{}), living: []*life{{Process: k.listed[0]}, {Process: k.listed[1]}}}}
 	b.list, b.table = list, nil
 	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 100, table.Processes[1].Used, "in a scan of all too")
+	assert.EqualValues(t, 94, table.Processes[1].Used, "in a scan of all too")
 	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5390, Cgroup: 7}} // the kernel's sum lacks a thread's last moments
 	list.living = list.living[:1]
 	require.NoError(t, b.ReadProcesses(table))
