@@ -444,14 +444,14 @@ func TestTheClockOfAProcessOnACPUCountsOnce(t *testing.T) {
 // node is a machine on which a hook can be attached.
 type node struct {
 	testing.TB
-	source            *BPF
-	table             Table
-	kernel            *asked
-	visitor           *fakeVisitor
-	now               time.Duration
-	switches          uint64
-	opened, collected int
-	openErr           error
+	source   *BPF
+	table    Table
+	kernel   *asked
+	visitor  *fakeVisitor
+	now      time.Duration
+	switches uint64
+	opened   int
+	openErr  error
 }
 
 func newNode(t *testing.T, tasksThere int) *node {
@@ -473,15 +473,14 @@ func newNode(t *testing.T, tasksThere int) *node {
 }
 
 // run scans for a while, with collections a second apart.
-func (n *node) run(d, window time.Duration, switchesPerSecond float64) {
+func (n *node) run(d, window time.Duration, switchesPerSecond uint64) {
 	n.Helper()
 	for until := n.now + d; n.now < until; n.now += window {
-		n.switches += uint64(switchesPerSecond * window.Seconds())
-		stat := fmt.Appendf(nil, "cpu  1 2 3\nintr %0*d\nctxt %d\nbtime 5\n", 5000, 1, n.switches)
-		require.NoError(n, os.WriteFile(filepath.Join(n.source.proc.Path(), "stat"), stat, 0o600))
 		n.table.MayBePartial = n.now%time.Second != 0
 		if !n.table.MayBePartial {
-			n.collected++
+			n.switches += switchesPerSecond
+			stat := fmt.Appendf(nil, "cpu  1 2 3\nintr %0*d\nctxt %d\nbtime 5\n", 5000, 1, n.switches)
+			require.NoError(n, os.WriteFile(filepath.Join(n.source.proc.Path(), "stat"), stat, 0o600))
 		}
 		require.NoError(n, n.source.ReadProcesses(&n.table))
 		if c := n.source.hook.opening; c != nil { // as if it had taken no time
