@@ -211,25 +211,38 @@ type fields struct {
 }
 
 func (f *fields) next() []byte {
-	b := f.rest
-	for len(b) > 0 && (b[0] == ' ' || b[0] == '\n') {
-		b = b[1:]
+	b, from := f.rest, 0
+	for from < len(b) && isSpace(b[from]) {
+		from++
 	}
-	end := 0
-	for end < len(b) && b[end] != ' ' && b[end] != '\n' {
-		end++
+	to := from
+	for to < len(b) && !isSpace(b[to]) {
+		to++
 	}
-	if end == 0 && f.err == nil {
+	if to == from && f.err == nil {
 		f.err = errTruncated
 	}
-	f.rest = b[end:]
-	return b[:end]
+	f.rest = b[to:]
+	return b[from:to]
 }
 
+func isSpace(c byte) bool { return c == ' ' || c == '\n' }
+
 func (f *fields) skip(n int) {
+	b, i := f.rest, 0
 	for range n {
-		f.next()
+		for i < len(b) && isSpace(b[i]) {
+			i++
+		}
+		from := i
+		for i < len(b) && !isSpace(b[i]) {
+			i++
+		}
+		if i == from && f.err == nil {
+			f.err = errTruncated
+		}
 	}
+	f.rest = b[i:]
 }
 
 func (f *fields) uint() uint64 {
