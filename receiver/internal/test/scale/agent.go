@@ -27,7 +27,7 @@ type agent struct {
 	queued bool
 	cost   agents
 
-	meteredBefore, meteredLast float64 // joules of the meters, before the window and at the last collection
+	meteredBefore, meteredLast float64 // joules of the meters, at the last collection delivered before the window and at the last of all
 
 	mu      sync.Mutex
 	refused int // requests that were not acknowledged
@@ -93,21 +93,19 @@ func (a *agent) collectAndSend(ctx context.Context, at, mark time.Time) (acknowl
 	if err := a.truth.add(md); err != nil {
 		return false, err
 	}
-	if a.meteredLast = a.node.metered(); at.Before(mark) {
-		a.meteredBefore = a.meteredLast
-	}
+	a.meteredLast = a.node.metered()
 	m, err := a.cost.pack(md)
 	if err != nil {
 		return false, err
 	}
 	if a.queued {
-		a.node.engine.Acknowledged()
+		a.acknowledged(at.Before(mark))
 		a.waiting.Go(func() { a.sendUntilTaken(ctx, m.body) })
 		return true, nil
 	}
 	switch err := a.send(ctx, m.body); {
 	case err == nil:
-		a.node.engine.Acknowledged()
+		a.acknowledged(at.Before(mark))
 		return true, nil
 	case errors.Is(err, errForGood):
 		a.node.engine.RefusedForGood()
@@ -115,6 +113,15 @@ func (a *agent) collectAndSend(ctx context.Context, at, mark time.Time) (acknowl
 		a.node.engine.Refused()
 	}
 	return false, nil
+}
+
+// acknowledged notes that the last collection was delivered.
+func (a *agent) acknowledged(beforeWindow bool) {
+	a.node.engine.Acknowledged()
+	if beforeWindow {
+		a.meteredBefore = a.meteredLast
+		a.truth.acknowledged()
+	}
 }
 
 // sendUntilTaken does as an exporter that retries.

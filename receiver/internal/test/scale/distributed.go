@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,7 +54,8 @@ func (p *plan) runDistributed(out io.Writer) error {
 	}
 	l.report(out, p, nodes)
 	table, worst, err := compareAll(l.api, nodes, w)
-	for attempt := 0; err == nil && attempt < 3 && sumOf(table).otherLast > 0; attempt++ {
+	lacks := func(c comparison) bool { return c.made-c.stored > microjoule }
+	for attempt := 0; err == nil && attempt < 3 && slices.ContainsFunc(table, lacks); attempt++ {
 		time.Sleep(5 * time.Second) // what is in a queue is on its way
 		table, worst, err = compareAll(l.api, nodes, w)
 	}

@@ -30,7 +30,7 @@ type track struct {
 	first   time.Time
 	at      time.Time // of the last point
 	last    float64   // joules or watts
-	before  float64   // the last value before the window, 0 if the series began within
+	before  float64   // the last value that was delivered before the window, 0 if none was
 }
 
 func newTruth(mark time.Time) *truth {
@@ -59,7 +59,7 @@ func (t *truth) add(md pmetric.Metrics) error {
 					if err != nil {
 						return err
 					}
-					track.add(p.Timestamp().AsTime(), p.DoubleValue(), t.mark)
+					track.add(p.Timestamp().AsTime(), p.DoubleValue())
 				}
 			}
 		}
@@ -67,7 +67,7 @@ func (t *truth) add(md pmetric.Metrics) error {
 	return nil
 }
 
-func (t *track) add(at time.Time, value float64, mark time.Time) {
+func (t *track) add(at time.Time, value float64) {
 	if t.points > 0 && at.Equal(t.at) {
 		return
 	}
@@ -75,8 +75,15 @@ func (t *track) add(at time.Time, value float64, mark time.Time) {
 		t.first = at
 	}
 	t.points++
-	if t.at, t.last = at, value; at.Before(mark) {
-		t.before = value
+	t.at, t.last = at, value
+}
+
+// acknowledged notes that the last collection was delivered. If it was before the window, the window begins with its totals.
+func (t *truth) acknowledged() {
+	for _, s := range t.tracks {
+		if s.at.Before(t.mark) {
+			s.before = s.last
+		}
 	}
 }
 
@@ -144,7 +151,7 @@ func seriesKey(metric string, labels map[string]string) string {
 // increase returns what a counter had more at the end than before the window.
 func (t *track) increase() float64 { return t.last - t.before }
 
-// conserves compares joules of the window that all workloads of a zone have with what the node's active energy has. It returns both.
+// increaseOf returns the increase of all series of a metric, in joules.
 func (t *truth) increaseOf(metric string) (joules float64) {
 	for _, s := range t.tracks {
 		if s.metric == metric {
