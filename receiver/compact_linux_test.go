@@ -18,9 +18,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power/model"
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
 )
@@ -32,10 +34,13 @@ type crowdedNode struct {
 	kernel  *hostsim.Kernel
 	s       *energyScraper
 	keeps   bool // never gives memory back
-	points  [][]string
+	sleepy  bool // half of the processes never run, and others begin to run later
+
+	claimants attribution.Claimant // the highest at the first collections
+	points    [][]string
 }
 
-func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
+func newCrowdedNode(t *testing.T, keeps, eager bool, edit func(*Config)) *crowdedNode {
 	curve, err := model.Linear(0, 60)
 	require.NoError(t, err)
 	b := &crowdedNode{t: t, keeps: keeps}
@@ -48,7 +53,7 @@ func newCrowdedNode(t *testing.T, keeps bool, edit func(*Config)) *crowdedNode {
 	require.NoError(t, cfg.Validate())
 	b.s, err = newEnergyScraper(cfg, receivertest.NewNopSettings(metadata.Type))
 	require.NoError(t, err)
-	b.s.now = b.machine.Host.Now
+	b.s.now, b.s.eager = b.machine.Host.Now, eager
 	b.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, b.kernel, b.kernel.Now) })
 	return b
 }
@@ -59,6 +64,9 @@ func (b *crowdedNode) spawn(cgroup, exe string, args ...string) *hostsim.Task {
 	task.Exec(exe, append([]string{exe}, args...)...)
 	task.Move(cgroup)
 	task.Demand, task.Resident = 0.01*float64(1+task.PID%7), uint64(1+task.PID%5)<<20
+	if b.sleepy && task.PID%3 > 0 {
+		task.Demand = 0
+	}
 	return task
 }
 
@@ -81,6 +89,10 @@ func (b *crowdedNode) collect(times int) {
 		md, err := b.s.scrape(context.Background())
 		require.NoError(b.t, err)
 		b.points = append(b.points, pointsOf(md))
+		if len(b.points) == 1 {
+			b.claimants = b.s.ledger.Engine.Open(units.Owner{}, b.machine.Host.Now())
+			b.s.ledger.Engine.Close(b.claimants)
+		}
 		b.s.delivered(delivery{all: true, some: true})
 	}
 }
@@ -157,6 +169,9 @@ func (b *crowdedNode) run() {
 	} else {
 		require.Less(b.t, slots, 100)
 	}
+	for _, task := range stay[2:] { // those that slept begin to run
+		task.Demand = max(task.Demand, 0.02)
+	}
 	stay[0].Exec("/usr/bin/other")
 	stay[5].Move(second)
 	stay[6].Move("/system.slice/excluded.service")
@@ -185,11 +200,41 @@ func TestCompactingChangesNoResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kept, shrunk := newCrowdedNode(t, true, edit), newCrowdedNode(t, false, edit)
+			kept, shrunk := newCrowdedNode(t, true, false, edit), newCrowdedNode(t, false, false, edit)
 			kept.run()
 			shrunk.run()
 			for i := range kept.points {
 				require.Equal(t, kept.points[i], shrunk.points[i], "collection %d", i)
+			}
+		})
+	}
+}
+
+func TestAProcessThatNeverRanNeedsNoClaimantOfItsOwn(t *testing.T) {
+	for name, edit := range map[string]func(*Config){
+		"default": func(c *Config) { c.Processes = SeriesConfig{MinEnergy: 1, Max: 500} },
+		"few series": func(c *Config) {
+			c.Processes, c.Containers, c.VMs = SeriesConfig{MinEnergy: 1, Max: 4}, SeriesConfig{Max: 1}, SeriesConfig{Max: 2}
+		},
+		"excluded by cgroup": func(c *Config) {
+			c.Processes = SeriesConfig{MinEnergy: 1, Max: 500}
+			c.Attribution.Exclude.Cgroup = []filter.Config{{Strict: "/system.slice/excluded.service"}}
+		},
+		"units, idle energy by use": func(c *Config) {
+			c.Processes = SeriesConfig{MinEnergy: 0.001, Max: 500}
+			c.Attribution.Idle, c.Metrics.SystemdUnitEnergy.Enabled = IdleUsed, true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eager, lazy := newCrowdedNode(t, false, true, edit), newCrowdedNode(t, false, false, edit)
+			for _, b := range []*crowdedNode{eager, lazy} {
+				b.sleepy = true
+				b.run()
+			}
+			require.Greater(t, eager.claimants, lazy.claimants)
+			for i := range eager.points {
+				require.Equal(t, eager.points[i], lazy.points[i], "collection %d", i)
 			}
 		})
 	}

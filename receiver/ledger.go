@@ -59,6 +59,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
 		Topology:  s.cpu.Topology(),
+		Eager:     s.eager,
 	})
 	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
 		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, baseline)

@@ -17,8 +17,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// unmoving is a kernel whose processes sleep.
+// unmoving is a kernel whose processes neither come nor go.
 type unmoving struct{ processes []tasks.Process }
+
+// run has each process use a millisecond.
+func (u *unmoving) run() {
+	for i := range u.processes {
+		u.processes[i].Run += 1e6
+	}
+}
 
 func (u *unmoving) Read() ([]tasks.Process, error)                              { return u.processes, nil }
 func (*unmoving) Drain(func(*tasks.Ended)) (lostCount, lostRun uint64, _ error) { return 0, 0, nil }
@@ -38,7 +45,7 @@ func newUnmoving(c *crowded) *unmoving {
 }
 
 func TestAProcessTakesLittleMemory(t *testing.T) {
-	const processes, most = 10_000, 700
+	const processes, asleep, awake = 10_000, 600, 900
 	for _, source := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
 		t.Run(string(source), func(t *testing.T) {
 			n := newCrowded(t, func(c *Config) { c.Processes = createDefaultConfig().(*Config).Processes })
@@ -46,18 +53,28 @@ func TestAProcessTakesLittleMemory(t *testing.T) {
 				return fmt.Sprintf("0::/kubepods.slice/kubepods-pod%08x_89ab_cdef_0123_456789abcdef.slice/cri-containerd-%064x.scope\n", pid%100, pid%200)
 			}
 			n.crowd(1000, processes)
+			kernel := newUnmoving(n)
 			if source == cpu.KindBPF {
-				kernel := newUnmoving(n)
 				n.s.open = openAs(func(root string) cpu.Source {
 					return cpu.NewSimulatedBPF(root, kernel, func() time.Duration { return n.host.Uptime })
 				})
 			}
 			before := heap()
+			each := func(most float64) {
+				now := float64(heap()-before) / processes
+				t.Logf("%.0f B", now)
+				assert.Less(t, now, most)
+			}
 			n.startAsIs()
 			n.collect(3)
-			each := float64(heap()-before) / processes
-			t.Logf("%.0f B", each)
-			assert.Less(t, each, float64(most))
+			each(asleep)
+			if source == cpu.KindBPF {
+				for range 3 {
+					kernel.run()
+					n.collect(1)
+				}
+				each(awake)
+			}
 		})
 	}
 }

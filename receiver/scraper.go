@@ -62,6 +62,7 @@ type energyScraper struct {
 
 	warnedOfGPUs bool // that their static power is not set
 
+	eager bool // each process has a claimant at once
 	// container, if set, is the ID of the container of all processes that the CPU time source shows. It does not show the
 	// others.
 	container string

@@ -70,10 +70,14 @@ func (e *Engine) ownerOf(c *claimant) (o units.Owner) {
 	if c.own != nil {
 		p.Created, p.CommandLine = c.own.created, c.own.commandLine
 	}
+	e.setCreated(p)
+	return o
+}
+
+func (e *Engine) setCreated(p *units.Process) {
 	if p.Created == "" && p.PID != 0 && e.cfg.Created != nil {
 		p.Created = e.cfg.Created(p.Start)
 	}
-	return o
 }
 
 // Open returns a new claimant. Its series start at since, which must not be before the baseline.
@@ -100,6 +104,24 @@ func (e *Engine) newClaimant() Claimant {
 	}
 	e.claimants = append(e.claimants, nil)
 	return Claimant(len(e.claimants) - 1)
+}
+
+// NeedsSleepers reports whether claimants without any claims make a difference: their processes have series at once, or carry idle
+// energy.
+func (e *Engine) NeedsSleepers() bool {
+	return e.cfg.Limits[units.ProcessEntity].MinEnergy == 0 || e.cfg.Rules.Idle != IdleNone && e.cfg.Rules.Idle != IdleUsed
+}
+
+// Continues reports whether the process of an owner has a series that goes on if a claimant is opened for it now.
+func (e *Engine) Continues(owner *units.Owner) bool {
+	if e.live[units.ProcessEntity] == 0 && !e.restoring {
+		return false
+	}
+	o := *owner
+	e.setCreated(&o.Process)
+	s, _ := seriesOf(units.ProcessEntity, &o)
+	i, known := e.series[s]
+	return known && (!e.ledger.accounts[i].Ended || e.ledger.accounts[i].wasLive)
 }
 
 // Owner returns who a claimant is.

@@ -35,6 +35,9 @@ type Options struct {
 	Topology *cpu.Topology
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
+	// Eager opens a claimant for each process at once. Otherwise one that never ran has one together with others of its workload,
+	// unless that makes a difference.
+	Eager bool
 }
 
 // Kind is a kind of the ledger: the zones of one zone kind and source together.
@@ -78,6 +81,7 @@ type Builder struct {
 	named   []units.Domain // by their index in the interval
 
 	claimants []claimant // by slot
+	sleepers  map[sleepersOf]*sleepers
 	slack     units.Slack
 	ended     []attribution.Claimant // in this interval
 
@@ -97,7 +101,7 @@ type Builder struct {
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(options Options) *Builder {
-	b := &Builder{Options: options, domains: newDomains(options.Topology), named: []units.Domain{units.NodeCPUs}}
+	b := &Builder{Options: options, domains: newDomains(options.Topology), named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersOf]*sleepers{}}
 	if options.Topology != nil {
 		b.named = append(b.named, options.Topology.Domains()...)
 	}
@@ -189,9 +193,7 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 		b.update(&b.claimants[p.Slot], p, m)
 	}
 	for i := range before { // with the next interval: until then the first scan of the source may have failed
-		if c := &before[i]; c.open {
-			b.end(c.id)
-		}
+		b.leave(&before[i])
 	}
 	b.ReadCounters() // so that the next interval has a counter to start from
 	b.Keys.forgetWork()
@@ -285,12 +287,12 @@ func (b *Builder) Compact(t *cpu.Table) {
 	}
 	for i := range b.claimants { // of processes that ended in a scan that was not observed
 		if c := &b.claimants[i]; c.open {
-			b.Engine.Close(c.id)
+			b.leave(c)
 			c.cgroup.Leave()
 			b.Identifier.Forget(int32(i))
 		}
 	}
-	b.claimants = claimants
+	b.claimants, b.sleepers = claimants, units.Rebuilt(b.sleepers)
 	b.gpus.compact(t)
 	b.Identifier.Compact(slots)
 	b.Cgroups.Compact()

@@ -14,21 +14,43 @@ import (
 
 // claimant is the process in a slot, as the engine knows it. The zero claimant is none.
 type claimant struct {
-	open       bool
 	id         attribution.Claimant
 	cgroup     *cgroup.Node // its container's, nil outside of containers and if no cgroup is watched
-	pod        string       // UID of its pod
-	inWorkload bool         // it is part of a container, pod or other workload, not counting its unit
-	excluded   bool         // its energy is static
-	usesGPU    bool         // its process used a GPU, or had one open
-	withCgroup bool         // all of its own cgroup is excluded, or in the same unit
+	open       bool
+	sleeps     bool // id is that of the sleepers of its workload
+	inWorkload bool // it is part of a container, pod or other workload, not counting its unit
+	excluded   bool // its energy is static
+	usesGPU    bool // its process used a GPU, or had one open
+	withCgroup bool // all of its own cgroup is excluded, or in the same unit
+}
+
+// sleepers are the processes of a workload that have had nothing to claim yet. They have one claimant together, by which what they are
+// part of has its series: most processes of a node never run.
+type sleepers struct {
+	id    attribution.Claimant
+	count int
+}
+
+type sleepersOf struct {
+	in       units.Workload
+	excluded bool
 }
 
 // update opens a claimant for a process that has none, and another for one that has become someone else.
 func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
-	if !b.Identifier.HasNews(p.Slot) {
-		return
+	if b.Identifier.HasNews(p.Slot) {
+		b.renew(c, p, m)
 	}
+	if c.sleeps && hasClaims(p) {
+		b.wake(c, p.Slot, p.PID, p.Start, m)
+	}
+}
+
+// hasClaims reports whether there is CPU time to claim for a process.
+func hasClaims(p *cpu.Process) bool { return p.Used > 0 || p.ShortLived > 0 }
+
+// renew opens another claimant for a process that has become someone else.
+func (b *Builder) renew(c *claimant, p *cpu.Process, m *Measurement) {
 	identity, changed := b.Identifier.Identity(p.Slot)
 	b.Identifier.Moved(p.Slot)
 	excluded := b.Exclusion.Excludes(identity, m.ReadAt)
@@ -36,19 +58,63 @@ func (b *Builder) update(c *claimant, p *cpu.Process, m *Measurement) {
 	if !changed && excluded == c.excluded {
 		return
 	}
-	if c.open {
-		b.end(c.id)
-	}
-	c.open, c.pod, c.excluded = true, identity.Pod.UID, excluded
+	b.leave(c)
+	c.open, c.excluded = true, excluded
 	beside := identity.Workload
 	beside.Unit = units.SystemdUnit{}
 	c.inWorkload = beside != units.Workload{}
-	c.id = b.openClaimant(b.owner(p, identity), b.since(p, m), excluded)
+	owner := owner(p.PID, p.Start, identity)
+	if !hasClaims(p) && b.mayWait(&owner) {
+		b.sleep(c, sleepersOf{identity.Workload, excluded}, b.since(p.Start, m))
+	} else {
+		c.id = b.openClaimant(owner, b.since(p.Start, m), excluded)
+	}
 	if b.watchesCgroups() {
 		b.enter(c, identity.Cgroup, p, m)
 	}
 	if b.Requests {
 		b.Engine.SetRequest(c.id, b.Cgroups.Request(c.cgroup, m.ReadAt))
+	}
+}
+
+// mayWait reports whether a process needs no claimant of its own before it has something to claim.
+func (b *Builder) mayWait(owner *units.Owner) bool {
+	return !b.Eager && !b.Keys.Sleepers() && !b.Engine.NeedsSleepers() && !b.Engine.Continues(owner)
+}
+
+// sleep makes a process one of the sleepers of its workload.
+func (b *Builder) sleep(c *claimant, of sleepersOf, since time.Time) {
+	s := b.sleepers[of]
+	if s == nil {
+		s = &sleepers{id: b.openClaimant(units.Owner{Workload: of.in}, since, of.excluded)}
+		b.sleepers[of] = s
+	}
+	s.count++
+	c.id, c.sleeps = s.id, true
+}
+
+// wake opens the own claimant of a process that was one of the sleepers.
+func (b *Builder) wake(c *claimant, slot, pid int32, start time.Duration, m *Measurement) {
+	identity, _ := b.Identifier.Identity(slot)
+	id := b.openClaimant(owner(pid, start, identity), b.since(start, m), c.excluded)
+	b.leave(c)
+	c.id = id
+}
+
+// leave ends the claimant of a process with this interval, unless other sleepers have it.
+func (b *Builder) leave(c *claimant) {
+	switch {
+	case !c.open:
+	case c.sleeps:
+		c.sleeps = false
+		of := sleepersOf{b.Engine.Workload(c.id), c.excluded}
+		s := b.sleepers[of]
+		if s.count--; s.count == 0 {
+			delete(b.sleepers, of)
+			b.end(s.id)
+		}
+	default:
+		b.end(c.id)
 	}
 }
 
@@ -95,10 +161,19 @@ func (b *Builder) excludeLate(m *Measurement) {
 		return
 	}
 	for i := range b.claimants {
-		if c := &b.claimants[i]; c.open && !c.excluded && b.Exclusion.ExcludesPod(c.pod, m.ReadAt) {
-			b.Engine.Exclude(c.id)
-			c.excluded = true
+		c := &b.claimants[i]
+		if !c.open || c.excluded {
+			continue
 		}
+		if in := b.Engine.Workload(c.id); !b.Exclusion.ExcludesPod(in.Pod.UID, m.ReadAt) {
+			continue
+		} else if c.sleeps {
+			b.leave(c)
+			b.sleep(c, sleepersOf{in, true}, b.last.Stamp)
+		} else {
+			b.Engine.Exclude(c.id)
+		}
+		c.excluded = true
 	}
 }
 
@@ -118,8 +193,8 @@ func (b *Builder) closeEnded() {
 
 // since returns when the series of a process that is new to the engine was at 0: when the process was created, or at the
 // end of the last interval if that is later.
-func (b *Builder) since(p *cpu.Process, m *Measurement) time.Time {
-	created := m.Stamp.Add(p.Start - m.Table.Now)
+func (b *Builder) since(start time.Duration, m *Measurement) time.Time {
+	created := m.Stamp.Add(start - m.Table.Now)
 	if created.Before(b.last.Stamp) {
 		return b.last.Stamp
 	}
@@ -134,11 +209,11 @@ func Created(boot time.Time) func(start time.Duration) string {
 	return func(start time.Duration) string { return boot.Add(start).UTC().Format("2006-01-02T15:04:05.00Z07:00") }
 }
 
-func (b *Builder) owner(p *cpu.Process, i *workload.Identity) units.Owner {
+func owner(pid int32, start time.Duration, i *workload.Identity) units.Owner {
 	return units.Owner{
 		Process: units.Process{
-			PID:         p.PID,
-			Start:       p.Start.Truncate(time.Duration(units.Tick)), // as every source shows it
+			PID:         pid,
+			Start:       start.Truncate(time.Duration(units.Tick)), // as every source shows it
 			Executable:  i.Executable,
 			Path:        i.Path,
 			CommandLine: i.CommandLine,

@@ -127,6 +127,9 @@ func (b *Builder) findUser(pid int32, last time.Time, m *Measurement) (user gpuU
 	}
 	if p, known := g.processes[pid]; known && lived(p.start) {
 		if c := &b.claimants[p.slot]; c.open {
+			if c.sleeps {
+				b.wake(c, p.slot, pid, p.start, m)
+			}
 			c.usesGPU = true
 			return gpuUser{c.id, c.excluded}, true
 		}
@@ -164,7 +167,7 @@ func (b *Builder) endProcess(c *claimant, pid int32, start time.Duration, m *Mea
 		delete(g.processes, pid)
 	}
 	if !c.usesGPU {
-		b.end(c.id)
+		b.leave(c)
 		return
 	}
 	b.Engine.Stop(c.id)

@@ -30,6 +30,9 @@ func (b *Builder) claimEnded(m *Measurement) {
 			continue
 		}
 		last := e.LastSlice
+		if c.sleeps && last > 0 {
+			b.wake(c, e.Slot, e.PID, e.Start, m)
+		}
 		if !b.Exact {
 			last = c.cgroup.Clamp(last)
 			c.cgroup.Account(int32(c.id), last)
