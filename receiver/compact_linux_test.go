@@ -179,8 +179,18 @@ func (b *crowdedNode) run() {
 	b.collect(1)
 	workloads()
 	b.collect(2)
+	if b.sleepy { // with a series
+		for _, task := range stay {
+			task.Demand = 0
+		}
+		b.collect(1)
+	}
 	b.kernel.Fails = 3 // procfs takes over
 	b.collect(6)
+	for _, task := range stay {
+		task.Demand = 0.02
+	}
+	b.collect(2)
 }
 
 func TestCompactingChangesNoResult(t *testing.T) {

@@ -376,6 +376,8 @@ func TestAProcessThatHadASeriesHasItAgainWithoutEarningIt(t *testing.T) {
 
 	again := restored(cfg, e)
 	require.True(t, accountOf(again, 1).Ended, "until it is opened")
+	assert.True(t, again.Continues(&known))
+	assert.False(t, again.Continues(&small))
 	again.Open(known, at)
 	again.Open(small, at)
 	interval(again, at.Add(30*time.Second), 0)
