@@ -122,7 +122,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				}
 				w.read()
 				require.Zero(t, w.table.Untraced)
-				require.EqualValues(t, w.billed, w.table.Run)
+				require.Equal(t, w.billed, w.table.Run)
 				if i%20 == 19 {
 					w.table.MayBePartial = false
 					w.settle()
@@ -142,7 +142,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 // requireRows checks the rows after a scan of all processes that showed everything.
 func (k *marked) requireRows() {
 	k.Helper()
-	require.Equal(k, len(k.living), len(k.table.Processes))
+	require.Len(k, k.table.Processes, len(k.living))
 	for _, p := range k.living {
 		i := rowOf(k.table.Processes, identity{int32(p.Pid), time.Duration(p.Start)})
 		require.GreaterOrEqual(k, i, 0)
@@ -249,7 +249,7 @@ type fakeVisitor struct {
 	closed bool
 }
 
-func (v *fakeVisitor) Visit(most int) ([]tasks.Process, int, error) {
+func (v *fakeVisitor) Visit(int) ([]tasks.Process, int, error) {
 	v.visits++
 	return v.ran, max(len(v.ran), v.count), v.err
 }
