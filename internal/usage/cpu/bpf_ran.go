@@ -262,10 +262,10 @@ func (h *switchHook) decide(now, elapsed time.Duration, count, switches uint64) 
 	case h.opening != nil || h.changed > 0 && now-h.changed < dwell:
 	case h.visitor == nil:
 		ran += costOfOpening * uint64(elapsed) / uint64(dwell)
-		if 2*ran < walk { // twice, so that it does not come and go
+		if 4*ran < 3*walk {
 			h.attach()
 		}
-	case ran > walk:
+	case 2*ran > 3*walk: // twice as much as it is attached at, so that it does not come and go
 		h.refused = h.detach(now)
 	}
 }
