@@ -31,7 +31,10 @@ var (
 	openEndings = func(domains int, types *btf.Cache) (endings, error) {
 		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains, types))
 	}
-	openRan = func() (visitor, error) { return orNil[visitor](tasks.OpenRan(ranRoom)) }
+	openRan = func() (visitor, error) {
+		defer giveBack()
+		return orNil[visitor](tasks.OpenRan(ranRoom))
+	}
 )
 
 // initialRoom is how many processes the list has room for at first: at least as many as there are tasks.
