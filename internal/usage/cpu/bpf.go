@@ -33,14 +33,12 @@ type BPF struct {
 	changes   int           // of the topology, that the programs know
 	undivided error         // why the list does not divide processes by domain, nil if it does or nothing is divided
 
-	hook  switchHook
-	clock func(pid uint32) (units.CPUTime, bool) // what a process has used until now; nil if unknown
-	born  []Process                              // scratch of fillRan
-	hints [hints]int32                           // rows by the last bits of their PIDs
-	stat  []byte                                 // scratch of readSwitches
-	// listed is when all processes were scanned last. lossUnlisted reports whether ends were lost since then.
-	listed       time.Duration
-	lossUnlisted bool
+	hook   switchHook
+	clock  func(pid uint32) (units.CPUTime, bool) // what a process has used until now; nil if unknown
+	born   []Process                              // scratch of fillRan
+	hints  [hints]int32                           // rows by the last bits of their PIDs
+	stat   []byte                                 // scratch of readSwitches
+	listed time.Duration                          // when all processes were scanned last
 
 	table   *Table  // whose rows are those of the previous listing, nil if no table's are
 	rows    []int32 // the row of each process of that listing
@@ -136,13 +134,14 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if err != nil {
 		return err
 	}
-	lost, err := b.drain(t)
+	lost, err := b.drain()
 	if err != nil {
 		return err
 	}
-	if b.lossUnlisted {
-		b.lossEnd, b.lossUnlisted = max(b.lossEnd, t.scans), false // only this scan shows who is missing
+	if b.lossUnlisted || lost.isAny() {
+		b.lossEnd = t.scans
 	}
+	b.lossUnlisted = lost.isAny() // a process that ended after it was listed goes missing in the next list
 	b.cgroups.learn()
 	if t.scans == 0 {
 		t.exact, t.baseline = true, now

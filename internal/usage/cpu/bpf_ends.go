@@ -19,9 +19,11 @@ type ends struct {
 	ended   map[identity]ending // that no row was matched with yet
 	missing map[identity]await  // gone, and no end is known
 	givenUp map[identity]struct{}
-	// lossEnd is the number of scans until which a process that goes missing may be one whose end was lost.
-	lossEnd uint64
-	one     [MaxDomains]uint64 // scratch of weightsOf
+	// lossEnd is the number of the last scan of all processes in which one that went missing may be one whose end was lost.
+	// lossUnlisted reports whether ends were lost since the last list of all.
+	lossEnd      uint64
+	lossUnlisted bool
+	one          [MaxDomains]uint64 // scratch of weightsOf
 
 	homes   map[uint64]int32 // a row of each cgroup in which short-lived processes ended since all were scanned, -1 for none
 	parents map[int32]int32  // scratch of giveShortLived: the row of each parent
@@ -64,14 +66,14 @@ type lost struct {
 	run   units.CPUTime // of whole lives
 }
 
+// isAny reports whether any end was lost. The kernel adds to one of both first.
+func (l lost) isAny() bool { return l.count > 0 || l.run > 0 }
+
 // drain takes in which processes ended.
-func (b *BPF) drain(t *Table) (lost, error) {
+func (b *BPF) drain() (lost, error) {
 	count, run, err := b.endings.Drain(b.note)
 	if err != nil {
 		return lost{}, err
-	}
-	if count > 0 || run > 0 { // the kernel adds to one of them first
-		b.lossEnd = t.scans + 1 // a process that ended after it was listed goes missing in the next scan
 	}
 	return lost{count, min(units.CPUTime(run), Unbounded)}, nil
 }

@@ -48,6 +48,8 @@ type randomKernel struct {
 	shared uint64 // as the kernel reports of lost ends
 	count  uint64
 	billed units.CPUTime
+
+	lostEnds uint64
 }
 
 func (w *randomKernel) Read() ([]tasks.Process, error) {
@@ -80,6 +82,7 @@ func (w *randomKernel) Drain(yield func(*tasks.Ended)) (count, run uint64, err e
 		if w.lossy && w.r.IntN(20) == 0 {
 			w.lost += p.Run - p.shown
 			w.count++
+			w.lostEnds++
 			w.shared += p.Run
 		} else {
 			yield(&tasks.Ended{Start: p.Start, Run: p.Run, Cgroup: p.Cgroup, Pid: p.Pid, Parent: p.Parent})

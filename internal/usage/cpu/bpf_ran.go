@@ -40,11 +40,11 @@ func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err err
 		return false, nil
 	}
 	// The processes come before the ends, as in a scan of all.
-	lost, err := b.drain(t)
+	lost, err := b.drain()
 	if err != nil {
 		return false, err
 	}
-	b.lossUnlisted = b.lossUnlisted || lost.count > 0
+	b.lossUnlisted = b.lossUnlisted || lost.isAny()
 	b.cgroups.learn()
 	t.beginPartial(now)
 	b.fillRan(t, ran)

@@ -139,6 +139,47 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 	}
 }
 
+func TestOnlyLostEndsAreMissingFromPartialScans(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			k := beginMarked(t, seed, false)
+			w := k.randomKernel
+			w.lossy = true
+			var untraced units.CPUTime
+			var ends uint64
+			for range 500 {
+				w.between = nil
+				if w.r.IntN(2) == 0 {
+					w.between = func() {
+						for range w.r.IntN(5) {
+							w.act()
+						}
+					}
+				}
+				for range w.r.IntN(40) {
+					w.act()
+				}
+				w.table.MayBePartial = w.r.IntN(8) > 0
+				w.read()
+				untraced, ends = untraced+w.table.Untraced, ends+w.table.LostEnds
+			}
+			w.lossy, w.table.MayBePartial = false, false
+			w.settle()
+			w.now += maxAwait
+			w.settle()
+			require.Positive(t, w.lost)
+			assert.Equal(t, w.used-w.lost, uint64(w.billed))
+			assert.GreaterOrEqual(t, uint64(untraced), w.lost)
+			assert.Equal(t, w.lostEnds, ends)
+			assert.Empty(t, w.table.awaited)
+			assert.Empty(t, w.source.ended)
+			assert.Empty(t, w.source.missing)
+		})
+	}
+}
+
 // requireRows checks the rows after a scan of all processes that showed everything.
 func (k *marked) requireRows() {
 	k.Helper()
@@ -391,20 +432,26 @@ func TestWithoutItsHookTheSourceGoesOn(t *testing.T) {
 }
 
 func TestALostEndBetweenScansOfAllIsNotCountedAgain(t *testing.T) {
-	k, v, b, table := hookedBPF(t)
-	k.count, k.lost = 1, 5100
-	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 5100, table.Untraced)
-	for range 5 {
-		require.NoError(t, b.ReadProcesses(table))
+	for name, during := range map[string]bool{"in a partial scan": false, "in a scan of all": true} {
+		t.Run(name, func(t *testing.T) {
+			k, v, b, table := hookedBPF(t)
+			k.count, k.lost, table.MayBePartial = 1, 5100, !during // 10 ended after it was listed
+			require.NoError(t, b.ReadProcesses(table))
+			assert.EqualValues(t, 5100, table.Untraced)
+			k.count, k.lost, table.MayBePartial = 0, 0, true
+			for range 5 {
+				require.NoError(t, b.ReadProcesses(table))
+			}
+			assert.GreaterOrEqual(t, v.visits, 5)
+			k.listed, table.MayBePartial = k.listed[:1], false
+			require.NoError(t, b.ReadProcesses(table)) // 10 is missing
+			k.now += maxAwait
+			require.NoError(t, b.ReadProcesses(table))
+			assert.Empty(t, table.awaited)
+			assert.Zero(t, table.Untraced)
+			assert.Zero(t, table.LostEnds)
+		})
 	}
-	k.listed, table.MayBePartial = k.listed[:1], false
-	require.NoError(t, b.ReadProcesses(table)) // 10 is missing
-	k.now += maxAwait
-	require.NoError(t, b.ReadProcesses(table))
-	assert.Zero(t, table.Untraced)
-	assert.Zero(t, table.LostEnds)
-	assert.Equal(t, 6, v.visits)
 }
 
 func TestTheClockOfAProcessOnACPUCountsOnce(t *testing.T) {
