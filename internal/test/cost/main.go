@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -185,6 +186,7 @@ func nonEmpty(texts ...string) (kept []string) {
 
 // run measures, and writes what it finds.
 func (o options) run(w io.Writer) (err error) {
+	runtime.LockOSThread() // what it starts is killed when the thread ends, as those of a neighbor do
 	dir, err := os.MkdirTemp("", "cost")
 	if err != nil {
 		return err

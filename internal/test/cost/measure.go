@@ -47,19 +47,21 @@ func takeTurn(v variant, pace pace, price price) (t turn, err error) {
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	if v.starts {
-		return t, t.measureStart(p, emitted)
+		err = t.measureStart(p, emitted)
+		return t, err
 	}
 	if v.scrape != "" {
 		s := startScraper(v.scrape)
 		defer func() { t.scraped = s.stop() }()
 	}
-	if err := awaitScans(v, p); err != nil {
+	if err := awaitWindows(v, p); err != nil {
 		return t, err
 	}
 	if err := p.wait(pace.warmup); err != nil {
 		return t, err
 	}
-	return t, t.measureRunning(v, p, pace, price)
+	err = t.measureRunning(v, p, pace, price)
+	return t, err
 }
 
 // firstEmission is what a line of the debug exporter has.
@@ -79,19 +81,18 @@ func (t *turn) measureStart(p *process, emitted <-chan struct{}) (err error) {
 
 // measureRunning measures a process that collects.
 func (t *turn) measureRunning(v variant, p *process, pace pace, price price) error {
-	scansBefore, err := readScans(v)
+	before, began, err := readWindows(v)
 	if err != nil {
 		return err
 	}
-	elapsed, err := t.measureCPU(p, pace.measured)
+	if err := t.measureCPU(p, pace.measured); err != nil {
+		return err
+	}
+	after, ended, err := readWindows(v)
 	if err != nil {
 		return err
 	}
-	scans, err := readScans(v)
-	if err != nil {
-		return err
-	}
-	t.kept = (scans - scansBefore) * v.window.Seconds() / elapsed
+	t.kept = (after - before) * v.window.Seconds() / ended.Sub(began).Seconds()
 	pid := p.cmd.Process.Pid
 	if err := t.measureMemory(pid); err != nil || pace.hooks == 0 {
 		return err
@@ -103,10 +104,10 @@ func (t *turn) measureRunning(v variant, p *process, pace pace, price price) err
 	return err
 }
 
-// awaitScans waits until a collector with windows tells of scans, which it does late where all CPUs are busy.
-func awaitScans(v variant, p *process) error {
+// awaitWindows waits until a collector with windows tells of them, which it does late where all CPUs are busy.
+func awaitWindows(v variant, p *process) error {
 	for deadline := time.Now().Add(2 * time.Minute); ; {
-		_, err := readScans(v)
+		_, _, err := readWindows(v)
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -116,60 +117,74 @@ func awaitScans(v variant, p *process) error {
 	}
 }
 
-// readScans returns the number of scans that a collector with windows has made, by its own metrics.
-func readScans(v variant) (float64, error) {
+// readWindows returns the number of windows that a collector has kept, by its own metrics, and when it told them.
+func readWindows(v variant) (kept float64, at time.Time, err error) {
 	if v.window == 0 {
-		return 0, nil
+		return 0, time.Now(), nil
 	}
 	client := http.Client{Timeout: 10 * time.Second}
 	r, err := client.Get("http://" + telemetryAddress + "/metrics") //nolint:noctx // it has a timeout
 	if err != nil {
-		return 0, err
+		return 0, at, err
 	}
 	defer r.Body.Close() //nolint:errcheck // only read
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
-		return 0, err
+		return 0, at, err
 	}
-	return parseScans(string(b))
+	at = time.Now()
+	kept, err = parseWindows(string(b))
+	return kept, at, err
 }
 
-// parseScans parses the number of scans in the collector's metrics, as Prometheus' text.
-func parseScans(text string) (float64, error) {
+// parseWindows parses the number of windows that ended, less those that were skipped, in the collector's metrics, as Prometheus' text.
+func parseWindows(text string) (kept float64, err error) {
+	var found int
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "otelcol_receiver_energy_scan_duration_count{") {
-			return strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:len(line)-1], 64)
+		name, rest, _ := strings.Cut(line, "{")
+		sign, wanted := map[string]float64{"otelcol_receiver_energy_windows": 1, "otelcol_receiver_energy_skipped_windows": -1}[name]
+		if !wanted {
+			continue
 		}
+		n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:len(rest)-1], 64)
+		if err != nil {
+			return 0, err
+		}
+		kept += sign * n
+		found++
 	}
-	return 0, errors.New("the collector tells no number of scans")
+	if found != 2 {
+		return 0, errors.New("the collector does not tell its windows")
+	}
+	return kept, nil
 }
 
-// measureCPU measures the CPU time of some time, and returns the seconds that elapsed.
-func (t *turn) measureCPU(p *process, measured time.Duration) (elapsed float64, err error) {
+// measureCPU measures the CPU time of some time.
+func (t *turn) measureCPU(p *process, measured time.Duration) error {
 	const ticksOfASecond = 100 // USER_HZ
 	pid := p.cmd.Process.Pid
 	usedBefore, err := cpuTime(pid)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	started := time.Now()
 	ticksBefore, err := readTicks(pid)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if err := p.wait(measured); err != nil {
-		return 0, err
+		return err
 	}
 	used, err := cpuTime(pid)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	elapsed = time.Since(started).Seconds()
+	elapsed := time.Since(started).Seconds()
 	ticks, err := readTicks(pid)
 	t.share = (used - usedBefore).Seconds() / elapsed
 	t.user = (ticks.user - ticksBefore.user) / ticksOfASecond / elapsed
 	t.system = (ticks.system - ticksBefore.system) / ticksOfASecond / elapsed
-	return elapsed, err
+	return err
 }
 
 func (t *turn) measureMemory(pid int) (err error) {

@@ -86,13 +86,13 @@ func TestCPUTimeIsOfTheNamedProcess(t *testing.T) {
 	assert.Error(t, err, "no such process")
 }
 
-func TestScansAreParsed(t *testing.T) {
-	const text = "# TYPE x histogram\notelcol_receiver_energy_scan_duration_sum{receiver=\"energy\"} 0.5\n" +
-		"otelcol_receiver_energy_scan_duration_count{receiver=\"energy\"} 123\n"
-	got, err := parseScans(text)
+func TestKeptWindowsAreThoseThatWereNotSkipped(t *testing.T) {
+	const text = "# TYPE otelcol_receiver_energy_windows counter\notelcol_receiver_energy_skipped_windows{receiver=\"energy\"} 7\n" +
+		"otelcol_receiver_energy_windows{receiver=\"energy\"} 130\n"
+	got, err := parseWindows(text)
 	require.NoError(t, err)
 	assert.InDelta(t, 123, got, 0)
-	_, err = parseScans("otelcol_receiver_energy_processes 5\n")
+	_, err = parseWindows("otelcol_receiver_energy_windows{} 5\n")
 	assert.Error(t, err)
 }
 
