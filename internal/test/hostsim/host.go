@@ -195,11 +195,9 @@ func (h *Host) Render() error {
 		r.write(dir+"physical_package_id", strconv.Itoa(place.Package)+"\n")
 		r.write(dir+"die_id", strconv.Itoa(place.Die)+"\n")
 	}
-	for path := range h.shownCgroups {
-		if _, ok := h.Cgroups[path]; !ok {
-			r.remove(filepath.Join("sys/fs/cgroup", path))
-			delete(h.shownCgroups, path)
-		}
+	for _, path := range h.goneCgroups() {
+		r.remove(filepath.Join("sys/fs/cgroup", path))
+		delete(h.shownCgroups, path)
 	}
 	for path, usage := range h.Cgroups {
 		h.shownCgroups[path] = true
@@ -323,6 +321,18 @@ func (r *renderer) link(name, target string) {
 		}
 	}
 	r.fail(err)
+}
+
+// goneCgroups returns the cgroups that are shown and no longer exist, each after those inside it, as the kernel removes them.
+func (h *Host) goneCgroups() (gone []string) {
+	for path := range h.shownCgroups {
+		if _, ok := h.Cgroups[path]; !ok {
+			gone = append(gone, path)
+		}
+	}
+	slices.Sort(gone)
+	slices.Reverse(gone)
+	return gone
 }
 
 // prune removes the entries of a directory that no longer exist.

@@ -3,6 +3,8 @@
 package hostsim
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -199,6 +201,34 @@ func TestOpenDescriptorsSeeLaterRenders(t *testing.T) {
 	assert.Positive(t, n)
 	require.Error(t, err, "the whole file fits")
 	assert.Contains(t, string(b[:n]), " 4711 ")
+}
+
+func TestOpenCountersOfRemovedCgroupsAreEmpty(t *testing.T) {
+	h := New(t.TempDir())
+	var paths []string
+	for i := range 10 {
+		pod := fmt.Sprintf("/pod-%d", i)
+		paths = append(paths, pod, pod+"/container")
+	}
+	for _, path := range paths {
+		h.Cgroups[path] = time.Second
+	}
+	require.NoError(t, h.Render())
+	var open []*os.File
+	for _, path := range paths {
+		f, err := os.Open(filepath.Join(h.Root(), "sys/fs/cgroup", path, "cpu.stat"))
+		require.NoError(t, err)
+		defer func() { _ = f.Close() }() // it was only read from
+		open = append(open, f)
+	}
+	clear(h.Cgroups)
+	require.NoError(t, h.Render())
+	for _, f := range open {
+		text, err := io.ReadAll(f)
+		require.NoError(t, err)
+		assert.Empty(t, text, f.Name())
+		assert.NoFileExists(t, f.Name())
+	}
 }
 
 func TestRenderReportsFilesItCannotWrite(t *testing.T) {
