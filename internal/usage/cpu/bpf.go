@@ -17,8 +17,9 @@ import (
 // BPF is the CPU time source that runs BPF programs. It counts in nanoseconds, and tells the cgroup of each process and the
 // exact last slice of each process that ends. The node's own time is that of /proc/stat.
 //
-// A process that is on a CPU during the scan is asked for its CPU clock. Where that cannot be, it shows what it had used at
-// the scheduler's last tick; the rest is in the next scan. What ends did not fit into the buffer is in Table.Untraced.
+// A process that is on a CPU during the scan shows what it had used at the scheduler's last tick; the rest is in the next
+// scan. Its CPU clock shows no more: since Linux 4.8 the clock of another process lacks the same (kernel/sched/cputime.c,
+// thread_group_cputime). What ends did not fit into the buffer is in Table.Untraced.
 type BPF struct {
 	nodeReader
 	name    string
@@ -34,11 +35,10 @@ type BPF struct {
 	undivided error         // why the list does not divide processes by domain, nil if it does or nothing is divided
 
 	hook   switchHook
-	clock  func(pid uint32) (units.CPUTime, bool) // what a process has used until now; nil if unknown
-	born   []Process                              // scratch of fillRan
-	hints  [hints]int32                           // rows by the last bits of their PIDs
-	stat   []byte                                 // scratch of readSwitches
-	listed time.Duration                          // when all processes were scanned last
+	born   []Process     // scratch of fillRan
+	hints  [hints]int32  // rows by the last bits of their PIDs
+	stat   []byte        // scratch of readSwitches
+	listed time.Duration // when all processes were scanned last
 
 	table   *Table  // whose rows are those of the previous listing, nil if no table's are
 	rows    []int32 // the row of each process of that listing
@@ -200,18 +200,12 @@ func (b *BPF) fillRows(t *Table, l *tasks.Listing, now time.Duration, kept int) 
 		if int(i) < kept {
 			var p Process
 			fill(&p, &l.Processes[i])
-			b.askClock(&p, &l.Processes[i])
 			t.advance(b.rows[i], &p)
 		}
 	}
 	t.Processes = slices.Grow(t.Processes, len(l.Processes)-kept)[:len(l.Processes)]
 	for i := kept; i < len(l.Processes); i++ {
 		fill(&t.Processes[i], &l.Processes[i])
-	}
-	for _, i := range l.Changed { // the others may be described as on a CPU where they were when they last ran
-		if int(i) >= kept {
-			b.askClock(&t.Processes[i], &l.Processes[i])
-		}
 	}
 }
 

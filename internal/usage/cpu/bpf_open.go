@@ -96,7 +96,7 @@ func (b *BPF) open() error {
 	}
 	b.endings = hook
 	b.cgroups.listen(types)
-	b.clock, b.hook.open = processClock(), openRan
+	b.hook.open = openRan
 	if err := b.setDomains(); err != nil {
 		return err
 	}

@@ -7,13 +7,9 @@ package cpu
 import (
 	"bytes"
 	"errors"
-	"os"
 	"slices"
 	"strconv"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
@@ -66,7 +62,6 @@ func (b *BPF) fillRan(t *Table, ran []tasks.Process) {
 	for i := range ran {
 		var p Process
 		fill(&p, &ran[i])
-		b.askClock(&p, &ran[i])
 		row := b.rowOf(t, identity{p.PID, p.Start})
 		if row < 0 {
 			b.born = append(b.born, p)
@@ -123,17 +118,6 @@ func (b *BPF) endRows(t *Table) {
 			delete(b.ended, id)
 			delete(b.missing, id)
 		}
-	}
-}
-
-// askClock adds to a process that is on a CPU what it used since the scheduler's last tick. Its clock may show more than a later
-// scan.
-func (b *BPF) askClock(p *Process, listed *tasks.Process) {
-	if listed.Flags&tasks.OnCPU == 0 || b.clock == nil {
-		return
-	}
-	if used, ok := b.clock(listed.Pid); ok {
-		p.CPU = max(p.CPU, used)
 	}
 }
 
@@ -310,26 +294,4 @@ func parseSwitches(text []byte) (uint64, error) {
 		return 0, errNoSwitches
 	}
 	return strconv.ParseUint(string(number), 10, 64)
-}
-
-// initialPIDs is what the first PID namespace is called (include/linux/proc_ns.h, PROC_PID_INIT_INO), in which the programs number
-// processes.
-const initialPIDs = "pid:[4026531836]"
-
-// processClock returns a function that reads the CPU clock of a process, nil where processes have other numbers for this one.
-func processClock() func(pid uint32) (units.CPUTime, bool) {
-	if name, err := os.Readlink("/proc/self/ns/pid"); err != nil || name != initialPIDs {
-		return nil
-	}
-	return readClock
-}
-
-// readClock returns what a process has used until now (clock_getcpuclockid(3)). The kernel adds what its threads used since the last
-// tick first.
-func readClock(pid uint32) (units.CPUTime, bool) {
-	const scheduler = 2 // include/linux/posix-timers_types.h, CPUCLOCK_SCHED: of all threads, in nanoseconds
-	var used unix.Timespec
-	clock := uintptr(int(^int32(pid)<<3 | scheduler))
-	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&used)), 0)
-	return units.CPUTime(max(used.Nano(), 0)), errno == 0
 }

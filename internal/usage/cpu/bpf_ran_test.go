@@ -454,40 +454,6 @@ func TestALostEndBetweenScansOfAllIsNotCountedAgain(t *testing.T) {
 	}
 }
 
-func TestTheClockOfAProcessOnACPUCountsOnce(t *testing.T) {
-	k, v, b, table := hookedBPF(t)
-	clock := units.CPUTime(5300)
-	b.clock = func(pid uint32) (units.CPUTime, bool) {
-		require.EqualValues(t, 10, pid)
-		return clock, true
-	}
-	p := tasks.Process{Pid: 10, Start: 2, Run: 5200, Cgroup: 7, Parent: 1, Threads: 1, Flags: tasks.OnCPU}
-	v.ran = []tasks.Process{p}
-	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 300, table.Processes[1].Used)
-	v.ran[0].Run = 5305 // the clock is behind
-	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 5, table.Processes[1].Used)
-	clock = 5306
-	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 1, table.Processes[1].Used)
-	v.ran[0].Run, v.ran[0].Flags = 5250, 0 // a list that is older than the clock was
-	require.NoError(t, b.ReadProcesses(table))
-	assert.Zero(t, table.Processes[1].Used)
-	clock, table.MayBePartial = 5400, false
-	k.listed[1].Run, k.listed[1].Flags = 5350, tasks.OnCPU
-	list := &tracked{randomKernel: &randomKernel{r: rand.New(&still{}), living: []*life{{Process: k.listed[0]}, {Process: k.listed[1]}}}}
-	b.list, b.table = list, nil
-	require.NoError(t, b.ReadProcesses(table))
-	assert.EqualValues(t, 94, table.Processes[1].Used, "in a scan of all too")
-	k.ends = []tasks.Ended{{Pid: 10, Start: 2, Run: 5390, Cgroup: 7}} // the kernel's sum lacks a thread's last moments
-	list.living = list.living[:1]
-	require.NoError(t, b.ReadProcesses(table))
-	require.Len(t, table.Ended, 1)
-	assert.Zero(t, table.Ended[0].LastSlice)
-	assert.EqualValues(t, 400, table.Run)
-}
-
 // node is a machine on which a hook can be attached.
 type node struct {
 	testing.TB

@@ -84,7 +84,6 @@ func setDomains(loaded *ebpf.Collection, of []int32) error {
 const (
 	KernelThread = 1
 	Zombie       = 2
-	OnCPU        = 4 // a thread of it is on a CPU: Run lacks its time since the last tick
 )
 
 // only returns the collection with one program and the maps that it uses.

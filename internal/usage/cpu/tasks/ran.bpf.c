@@ -95,7 +95,7 @@ __noinline int visit(__u32 pid)
 	struct bpf_iter_task it;
 	struct process *p;
 	__u64 run, latest;
-	__u32 at, running, on_cpu;
+	__u32 at, running;
 
 	t = bpf_task_from_pid(pid);
 	if (!t)
@@ -120,7 +120,6 @@ __noinline int visit(__u32 pid)
 			run += t->se.sum_exec_runtime;
 	} else {
 		latest = 0;
-		on_cpu = 0;
 		bpf_rcu_read_lock();
 		bpf_iter_task_new(&it, t, PROCESS_THREADS);
 		while ((thread = bpf_iter_task_next(&it))) {
@@ -129,7 +128,6 @@ __noinline int visit(__u32 pid)
 			if (!is_released(thread))
 				run += thread->se.sum_exec_runtime;
 			running |= thread->on_rq;
-			on_cpu |= is_on_cpu(thread);
 			if (arrived > latest) {
 				latest = arrived;
 				p->cpu = cpu_of(thread);
@@ -137,8 +135,6 @@ __noinline int visit(__u32 pid)
 		}
 		bpf_iter_task_destroy(&it);
 		bpf_rcu_read_unlock();
-		if (on_cpu)
-			p->flags |= ON_CPU;
 	}
 	p->run = run;
 	bpf_task_release(t);

@@ -214,7 +214,7 @@ static __always_inline void note_change(struct scanned *result, __u32 at)
 }
 
 /* Ends a process with several threads. */
-static __always_inline void note_threads(struct scanned *result, __u64 run, __u32 cpu, __u32 on_cpu)
+static __always_inline void note_threads(struct scanned *result, __u64 run, __u32 cpu)
 {
 	__u32 at = result->processes - 1;
 	struct process *p = bpf_map_lookup_elem(&processes, &at);
@@ -224,7 +224,6 @@ static __always_inline void note_threads(struct scanned *result, __u64 run, __u3
 		return;
 	p->run = run;
 	p->cpu = cpu;
-	p->flags |= (on_cpu & 1) * ON_CPU;
 	if (domains) {
 		p->block = result->block;
 		result->block = 0;
@@ -246,7 +245,6 @@ int scan(struct scanned *result)
 	__u64 run = 0;  /* of this process so far */
 	__u64 latest = 0; /* when a thread of it last began to run, and on which CPU */
 	__u32 cpu = 0;
-	__u32 on_cpu = 0; /* whether a thread of it but the first is */
 
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, 0, ALL_THREADS);
@@ -262,7 +260,6 @@ int scan(struct scanned *result)
 		if (tgid == last) { /* by number: exec makes any thread the leader */
 			if (!is_released(t))
 				run += t->se.sum_exec_runtime;
-			on_cpu |= is_on_cpu(t);
 			if (domains)
 				divide(result, t, -1);
 			sum = arrival(t);
@@ -273,7 +270,7 @@ int scan(struct scanned *result)
 			continue;
 		}
 		if (last) {
-			note_threads(result, run, cpu, on_cpu);
+			note_threads(result, run, cpu);
 			last = 0;
 		}
 		if ((__u32)t->pid != tgid || is_released(t))
@@ -311,7 +308,6 @@ int scan(struct scanned *result)
 			last = tgid;
 			latest = arrival(t);
 			cpu = p->cpu;
-			on_cpu = 0;
 			continue;
 		}
 		p->run = run;
@@ -324,7 +320,7 @@ int scan(struct scanned *result)
 		note_change(result, at);
 	}
 	if (last)
-		note_threads(result, run, cpu, on_cpu);
+		note_threads(result, run, cpu);
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
 	if (result->same > result->processes)

@@ -81,7 +81,6 @@ struct task_struct {
 	struct thread_info thread_info;
 	struct mm_struct *mm;
 	unsigned int flags;
-	int on_cpu; /* CONFIG_SMP */
 	int on_rq;
 	int exit_state;
 	int pid;
@@ -105,7 +104,6 @@ struct task_struct {
 
 #define KERNEL_THREAD 1
 #define ZOMBIE 2
-#define ON_CPU 4 /* a thread of it is on a CPU, whose time since the last tick run lacks */
 
 /* One process. */
 struct process {
@@ -166,12 +164,6 @@ static __always_inline __u32 cpu_of(struct task_struct *t)
 	return -1; /* a kernel for one CPU */
 }
 
-/* Reports whether a task is on a CPU. */
-static __always_inline __u32 is_on_cpu(struct task_struct *t)
-{
-	return bpf_core_field_exists(t->on_cpu) ? t->on_cpu : 0;
-}
-
 /* When a task last began to run, by a clock that all CPUs share, unlike exec_start. 0 where the kernel does not keep it
  * (CONFIG_SCHED_INFO). */
 static __always_inline __u64 arrival(struct task_struct *t)
@@ -227,7 +219,6 @@ static __always_inline void describe(struct process *p, struct task_struct *t)
 	p->cpu = cpu_of(t);
 	/* A first thread that ended is a zombie too while others go on. */
 	p->flags = (t->flags & PF_KTHREAD ? KERNEL_THREAD : 0) |
-		   (t->exit_state & EXIT_ZOMBIE && threads <= 1 ? ZOMBIE : 0) |
-		   (is_on_cpu(t) ? ON_CPU : 0);
+		   (t->exit_state & EXIT_ZOMBIE && threads <= 1 ? ZOMBIE : 0);
 	__builtin_memcpy(p->comm, t->comm, sizeof(p->comm));
 }
