@@ -72,6 +72,28 @@ func TestOnlyARealTimeThreadCountsItsCPUTime(t *testing.T) {
 	assert.Zero(t, (&thread{priority: highPriority}).used())
 }
 
+func TestACollectionHasThePriorityOfWindowsUpToATenthOfACPU(t *testing.T) {
+	probe := realTimeThread(t)
+	probe.release()
+	s := &sampler{metronome: &beats{}, pace: pace{step: 1}, priority: realTimePriority}
+	policy := func(interval time.Duration) uint32 {
+		own := s.borrow(interval)
+		defer s.giveBack(&own)
+		for began := threadTime(); threadTime()-began < time.Millisecond; {
+		}
+		return scheduling(t).Policy
+	}
+	assert.EqualValues(t, unix.SCHED_FIFO, policy(time.Second))
+	assert.EqualValues(t, unix.SCHED_NORMAL, scheduling(t).Policy, "given back")
+	assert.Positive(t, s.debt)
+	assert.EqualValues(t, unix.SCHED_NORMAL, policy(time.Millisecond), "a millisecond was used of a tenth of one")
+	assert.EqualValues(t, unix.SCHED_FIFO, policy(time.Minute))
+	s.pace.step = 0
+	assert.EqualValues(t, unix.SCHED_NORMAL, policy(time.Minute), "windows are not raised")
+	s.pace.step, s.metronome = 1, nil
+	assert.EqualValues(t, unix.SCHED_NORMAL, policy(time.Minute), "there are no windows")
+}
+
 // spin runs processes that use all CPUs, until the test ends, and 20 s at most.
 func spin(t *testing.T, processes int) {
 	t.Helper()

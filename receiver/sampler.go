@@ -21,9 +21,10 @@ type sampler struct {
 	mu        sync.Mutex // of what follows
 	metronome metronome  // nil while it is stopped
 	pace      pace
-	priority  priority // that the windows' thread got last
-	windows   int64    // that ended, since the start
-	skipped   int64    // of them
+	priority  priority      // that the windows' thread got last
+	windows   int64         // that ended, since the start
+	skipped   int64         // of them
+	debt      time.Duration // CPU time of collections at real-time priority, beyond their share
 }
 
 // start begins with the windows; a window of 0 means none.
@@ -58,6 +59,33 @@ func (s *sampler) run(m metronome, sample func()) {
 		sample()
 		raised = s.observe(windows, &own)
 	}
+}
+
+// borrow gives the calling goroutine's thread the priority of the windows' thread, if that is raised. It is for a collection, which
+// windows wait for. Collections an interval apart have real-time priority for mostBusy of a CPU on average. The goroutine calls
+// giveBack when it is done.
+func (s *sampler) borrow(interval time.Duration) (own thread) {
+	if s.lends(interval) {
+		_ = own.raise() // refused only if the grant is gone, which costs windows and no more
+	}
+	return own
+}
+
+// lends reports whether the next collection should have the priority of the windows' thread.
+func (s *sampler) lends(interval time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.debt = max(0, s.debt-time.Duration(mostBusy*float64(interval)))
+	return s.debt == 0 && s.metronome != nil && s.pace.raised() && (s.priority == highPriority || s.priority == realTimePriority)
+}
+
+// giveBack undoes borrow.
+func (s *sampler) giveBack(own *thread) {
+	used := own.used()
+	own.release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.debt += used
 }
 
 // raised reports whether the windows' thread should have a higher priority.

@@ -82,7 +82,9 @@ func TestLongerWindowsAreNeverSoLongThatACounterWrapsUnnoticed(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.SamplingInterval, c.CollectionInterval = 40*time.Second, time.Hour })
 	n.host.Zones["intel-rapl:0"].Max = 150_000 * joule // 100 s at the 1.5 kW that a socket can draw
 	n.start()
+	n.s.sampler.mu.Lock()
 	n.s.sampler.pace = pace{step: 3, wait: time.Hour}
+	n.s.sampler.mu.Unlock()
 	n.s.adjustWindow()
 	assert.Equal(t, 50*time.Second, n.s.sampler.window)
 }
@@ -90,7 +92,9 @@ func TestLongerWindowsAreNeverSoLongThatACounterWrapsUnnoticed(t *testing.T) {
 func TestACollectionWithoutWindowsIsCalmTime(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.SamplingInterval, c.CollectionInterval = 5*time.Second, 10*time.Second })
 	n.start()
+	n.s.sampler.mu.Lock()
 	n.s.sampler.pace = pace{step: 2, wait: minCalm}
+	n.s.sampler.mu.Unlock()
 	n.s.adjustWindow()
 	require.Zero(t, n.s.sampler.window)
 	for range 5 {

@@ -258,6 +258,8 @@ func (s *energyScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 
 // collect is a collection that leaves the windows as they are.
 func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
+	own := s.sampler.borrow(s.cfg.CollectionInterval)
+	defer s.sampler.giveBack(&own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.emitted = false // still set only if the controller dropped the last collection without calling delivered
