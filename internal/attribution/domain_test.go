@@ -476,6 +476,25 @@ func TestTheEndOfAKindIsReportedUntilAcknowledged(t *testing.T) {
 	assert.Equal(t, 2*units.Joule, k.Active)
 }
 
+func TestAZoneThatWasOnlyInRefusedEmissionsIsNotSettled(t *testing.T) {
+	b := newBench(t, Config{})
+	z := &b.e.Ledger().Zones[0]
+	emit := func(read bool, outcome func()) {
+		b.iv.Zones[0].OK = read
+		b.observe(units.Joule, 1, 1)
+		b.e.Emitted()
+		outcome()
+	}
+	emit(true, b.e.Refused)
+	emit(false, b.e.Acknowledged)
+	assert.False(t, z.Settled, "the next consumer has nothing of it")
+	emit(true, b.e.Acknowledged)
+	assert.True(t, z.Settled)
+	emit(false, b.e.Refused)
+	emit(false, b.e.Acknowledged)
+	assert.True(t, z.Settled)
+}
+
 func TestLedgerHasTheTimesOfEachDomainOfTheCollection(t *testing.T) {
 	e := New(Config{}, time.Unix(0, 0))
 	observe := func(domains ...Usage) { e.Observe(&Interval{Elapsed: time.Second, Domains: domains}) }

@@ -97,8 +97,21 @@ func (e *Engine) PartlyAcknowledged() {
 	}
 }
 
-// Refused notes that the next consumer took nothing of the last emission.
-func (e *Engine) Refused() { e.inFlight = false }
+// Refused notes that the next consumer took nothing of the last emission. So what was in no settled emission is in none yet, and may
+// be missing from the next one.
+func (e *Engine) Refused() {
+	e.inFlight = false
+	l := &e.ledger
+	for i := range l.Zones {
+		l.Zones[i].emitted = l.Zones[i].Settled
+	}
+	for i := range l.Kinds {
+		l.Kinds[i].emitted = l.Kinds[i].Settled
+	}
+	for i := range l.accounts {
+		l.accounts[i].emitted = l.accounts[i].settled
+	}
+}
 
 // RefusedForGood notes that the next consumer took nothing of the last emission, and would not take it later either.
 func (e *Engine) RefusedForGood() { e.settleEmission() }
