@@ -160,7 +160,7 @@ stores: build ## send an hour of churn into each database that is there, and pri
 
 SCALE ?= -balancers 0 -processes 30 -containers 10 -births 4 -rounds 9 -kill gateway@25s,store@50s
 
-scale: build build-balancer ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/scale.md)
+scale: build $(if $(findstring -balancers 0,$(SCALE)),,build-balancer) ## send 200 simulated nodes through gateways into three Mimirs, kill some, and compare (SCALE=flags; docs/scale.md)
 	@internal/test/stores/build.sh mimir
 	go run ./receiver/internal/test/scale -to mimir $(SCALE)
 
