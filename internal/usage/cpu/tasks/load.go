@@ -104,8 +104,8 @@ func only(program string) (*ebpf.CollectionSpec, error) {
 
 // keepMaps takes out all maps but these, and those of the variables.
 func keepMaps(spec *ebpf.CollectionSpec, names ...string) {
-	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads, tasksMapFreedKeys,
-		tasksMapDomainOf, tasksMapThreadRuns, tasksMapGrowth, tasksMapFreedByDomain} {
+	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapThreads, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads,
+		tasksMapFreedKeys, tasksMapDomainOf, tasksMapThreadRuns, tasksMapGrowth, tasksMapFreedByDomain} {
 		if !slices.Contains(names, name) {
 			delete(spec.Maps, name)
 		}
@@ -182,7 +182,8 @@ func OpenScan(room, domains int, types *btf.Cache) (*Scan, error) {
 	if err != nil {
 		return nil, err
 	}
-	keepMaps(spec, tasksMapProcesses, tasksMapSeen, tasksMapChanges, tasksMapDomainOf, tasksMapThreadRuns, tasksMapGrowth)
+	keepMaps(spec, tasksMapProcesses, tasksMapSeen, tasksMapThreads, tasksMapChanges, tasksMapDomainOf, tasksMapThreadRuns,
+		tasksMapGrowth)
 	if err := divided(spec, domains); err != nil {
 		return nil, err
 	}
@@ -209,6 +210,7 @@ func (s *Scan) load(room int, types *btf.Cache) error {
 	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapChanges} {
 		spec.Maps[name].MaxEntries = uint32(room)
 	}
+	spec.Maps[tasksMapThreads].MaxEntries = uint32(4 * room) // more threads are not read ahead
 	if s.domains > 0 {
 		spec.Maps[tasksMapGrowth].MaxEntries = uint32((room + 1) * s.domains)
 	}

@@ -43,9 +43,6 @@ extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) __ksym 
 extern int *bpf_iter_num_next(struct bpf_iter_num *it) __ksym __weak;
 extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym __weak;
 extern struct task_struct *bpf_task_from_pid(int pid) __ksym __weak;
-extern void bpf_task_release(struct task_struct *p) __ksym __weak;
-
-#define PROCESS_THREADS 2 /* kernel/bpf/task_iter.c, BPF_TASK_ITER_PROC_THREADS */
 
 /* Marks a process, unless it is marked: then the hook writes nothing. */
 static __always_inline void mark(__u32 tgid)

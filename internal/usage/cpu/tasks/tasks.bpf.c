@@ -35,6 +35,7 @@ struct seen {
 	__u64 start;
 	__u64 run; /* of a process with one thread: the thread's */
 	__u64 cgroups;
+	__u64 task; /* the address of its first thread */
 	__u32 pid;
 	__u32 alone; /* for how many scans it had one thread, up to SETTLED */
 };
@@ -42,12 +43,24 @@ struct seen {
 /* The time of a thread that ended may show a moment after the thread is gone. */
 #define SETTLED 2
 
+/* By how many tasks memory is read ahead. */
+#define AHEAD 8
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct seen);
 } seen SEC(".maps");
+
+/* The addresses of the threads of processes with several, in the order in which the scan before came to them. Resized before
+ * it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} threads SEC(".maps");
 
 /* Which processes changed, by their places in the array. */
 struct {
@@ -98,6 +111,7 @@ struct scanned {
 	__u64 elapsed;   /* in: ns since the scan before, 0 in the first */
 	__u32 blocks;    /* how many blocks of growth there are */
 	__u32 block;     /* scratch: that of the process whose threads come */
+	__u32 threads;   /* how many there are of processes with several */
 };
 
 struct {
@@ -213,77 +227,100 @@ static __always_inline void note_change(struct scanned *result, __u32 at)
 	result->changed = next + 1;
 }
 
-/* Ends a process with several threads. */
-static __always_inline void note_threads(struct scanned *result, __u64 run, __u32 cpu)
+/* The kernel's lists lead from task to task, so following them waits for memory at each task. That is most of what a scan
+ * costs. What follows has the memory of a later task read at the same time. The task may have ended: what is read is not used,
+ * and where there is no memory a program reads 0. */
+static __always_inline void read_ahead(__u32 at)
 {
-	__u32 at = result->processes - 1;
-	struct process *p = bpf_map_lookup_elem(&processes, &at);
-	struct seen *s = bpf_map_lookup_elem(&seen, &at);
+	struct seen *later;
 
-	if (!p || !s)
-		return;
-	p->run = run;
-	p->cpu = cpu;
-	if (domains) {
-		p->block = result->block;
-		result->block = 0;
-	}
-	if (s->run != run || s->cgroups != p->cgroups)
-		note_change(result, at);
-	s->run = run;
-	s->cgroups = p->cgroups;
+	at += AHEAD;
+	later = bpf_map_lookup_elem(&seen, &at);
+	if (later)
+		(void)*(struct list_head *volatile *)&untrusted((struct task_struct *)later->task)->tasks.next;
 }
 
-/* Brings the array of processes up to date. The threads of a process follow its leader. What is counted is counted
- * in the result: the verifier would follow each count of a variable that is compared. */
+/* The same for a thread of a process with several, and notes where this one is. */
+static __always_inline void read_thread_ahead(struct scanned *result, struct task_struct *t)
+{
+	__u32 at = result->threads;
+	__u64 *address = bpf_map_lookup_elem(&threads, &at);
+
+	result->threads = at + 1;
+	if (address && *address != (__u64)t)
+		*address = (__u64)t;
+	at += AHEAD;
+	address = bpf_map_lookup_elem(&threads, &at);
+	if (address)
+		(void)*(struct list_head *volatile *)&untrusted((struct task_struct *)*address)->thread_node.next;
+}
+
+/* Adds the threads of a process to p, to the time of those that ended. */
+static __always_inline void add_threads(struct scanned *result, struct seen *s, struct process *p, struct task_struct *first)
+{
+	struct bpf_iter_task it;
+	struct task_struct *t;
+	__u64 before = s->alone ? s->run : -1; /* what the first had used at the scan before */
+	__u64 latest = 0; /* when one last began to run */
+
+	first = bpf_task_acquire(first);
+	if (!first) /* all have ended meanwhile */
+		return;
+	bpf_iter_task_new(&it, first, PROCESS_THREADS);
+	while ((t = bpf_iter_task_next(&it))) {
+		__u64 arrived = arrival(t);
+
+		read_thread_ahead(result, t);
+		if (!is_released(t))
+			p->run += t->se.sum_exec_runtime;
+		if (domains)
+			divide(result, t, before);
+		before = -1;
+		if (arrived > latest) {
+			latest = arrived;
+			p->cpu = cpu_of(t);
+		}
+	}
+	bpf_iter_task_destroy(&it);
+	bpf_task_release(first);
+}
+
+/* Brings the array of processes up to date. What is counted is counted in the result: the verifier would follow each count
+ * of a variable that is compared. */
 SEC("syscall")
 int scan(struct scanned *result)
 {
 	struct bpf_iter_task it;
 	struct task_struct *t;
-	__u32 last = 0; /* the process whose threads come, 0 for one that has no more */
-	__u64 run = 0;  /* of this process so far */
-	__u64 latest = 0; /* when a thread of it last began to run, and on which CPU */
-	__u32 cpu = 0;
 
 	bpf_rcu_read_lock();
-	bpf_iter_task_new(&it, 0, ALL_THREADS);
+	bpf_iter_task_new(&it, 0, ALL_PROCESSES);
 	while ((t = bpf_iter_task_next(&it))) {
-		struct task_struct *u;
+		struct task_struct *u = untrusted(t);
+		__u32 at = result->processes, alone, tgid;
+		__u64 start, sum;
 		struct process *p;
 		struct seen *s;
-		__u32 at, alone, tgid = t->tgid;
-		__u64 start, sum;
 
-		if (tgid == 0) /* the idle task */
-			continue;
-		if (tgid == last) { /* by number: exec makes any thread the leader */
-			if (!is_released(t))
-				run += t->se.sum_exec_runtime;
-			if (domains)
-				divide(result, t, -1);
-			sum = arrival(t);
-			if (sum > latest) {
-				latest = sum;
-				cpu = cpu_of(t);
-			}
-			continue;
-		}
-		if (last) {
-			note_threads(result, run, cpu);
-			last = 0;
-		}
-		if ((__u32)t->pid != tgid || is_released(t))
-			continue;
-		at = result->processes;
-		result->processes = at + 1;
+		read_ahead(at);
 		s = bpf_map_lookup_elem(&seen, &at);
-		if (!s)
-			continue;
-		u = untrusted(t);
 		alone = u->thread_node.next == u->thread_node.prev;
 		start = t->start_boottime;
 		sum = t->se.sum_exec_runtime;
+		/* No later task at the same address has the same start, so its number need not be read. */
+		if (s && s->task == (__u64)t && s->start == start && alone && s->alone == SETTLED && !result->all && s->run == sum &&
+		    s->cgroups == (__u64)u->cgroups) {
+			result->processes = at + 1;
+			continue;
+		}
+		/* 0 is the idle task. A first thread has another number if exec has just made another the first: then the next scan
+		 * lists the process. */
+		tgid = t->tgid;
+		if (tgid == 0 || (__u32)t->pid != tgid || is_released(t))
+			continue;
+		result->processes = at + 1;
+		if (!s)
+			continue;
 		if (s->pid != tgid || s->start != start) {
 			if (result->same > at)
 				result->same = at;
@@ -291,36 +328,35 @@ int scan(struct scanned *result)
 			s->start = start;
 			s->run = -1;
 			s->alone = 0;
-		} else if (alone && s->alone == SETTLED && !result->all && s->run == sum &&
-			   s->cgroups == (__u64)u->cgroups)
-			continue;
+		}
+		s->task = (__u64)t;
 		p = bpf_map_lookup_elem(&processes, &at);
 		if (!p)
 			continue;
-		run = *(volatile unsigned long long *)&u->signal->sum_sched_runtime; /* before its threads */
-		if (!is_released(t))
-			run += t->se.sum_exec_runtime;
+		p->run = *(volatile unsigned long long *)&u->signal->sum_sched_runtime; /* before its threads */
 		describe(p, t);
-		if (!alone) {
+		if (alone) {
+			if (!is_released(t))
+				p->run += t->se.sum_exec_runtime;
 			if (domains)
-				divide(result, t, s->alone ? s->run : -1);
+				p->block = 0;
+			if (s->alone < SETTLED)
+				s->alone++;
+			note_change(result, at);
+		} else {
+			add_threads(result, s, p, t);
+			if (domains) {
+				p->block = result->block;
+				result->block = 0;
+			}
 			s->alone = 0;
-			last = tgid;
-			latest = arrival(t);
-			cpu = p->cpu;
-			continue;
+			sum = p->run;
+			if (s->run != sum || s->cgroups != p->cgroups)
+				note_change(result, at);
 		}
-		p->run = run;
-		if (domains)
-			p->block = 0;
 		s->run = sum;
 		s->cgroups = p->cgroups;
-		if (s->alone < SETTLED)
-			s->alone++;
-		note_change(result, at);
 	}
-	if (last)
-		note_threads(result, run, cpu);
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
 	if (result->same > result->processes)

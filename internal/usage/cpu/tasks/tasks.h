@@ -87,6 +87,7 @@ struct task_struct {
 	int tgid;
 	__u64 start_boottime;
 	__u64 self_exec_id;
+	struct list_head tasks;
 	struct list_head thread_node;
 	char comm[16];
 	struct sched_entity se;
@@ -130,11 +131,16 @@ struct bpf_iter_task {
 extern int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym __weak;
 extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym __weak;
 extern void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym __weak;
+extern struct task_struct *bpf_task_acquire(struct task_struct *p) __ksym __weak;
+extern void bpf_task_release(struct task_struct *p) __ksym __weak;
 extern void bpf_rcu_read_lock(void) __ksym __weak;
 extern void bpf_rcu_read_unlock(void) __ksym __weak;
 extern void *bpf_rdonly_cast(const void *obj, __u32 type) __ksym __weak;
 
-#define ALL_THREADS 1 /* kernel/bpf/task_iter.c, BPF_TASK_ITER_ALL_THREADS */
+/* kernel/bpf/task_iter.c */
+#define ALL_PROCESSES 0
+#define ALL_THREADS 1
+#define PROCESS_THREADS 2
 
 /* The same task, whose pointers are to be read through what this returns. Whenever the verifier comes to a read of a pointer
  * through a trusted task, it searches the names of all the kernel's types up to four times (kernel/bpf/verifier.c,

@@ -61,6 +61,8 @@ type tasksScanned struct {
 	Elapsed   uint64
 	Blocks    uint32
 	Block     uint32
+	Threads   uint32
+	_         [4]byte
 }
 
 type tasksSeen struct {
@@ -68,6 +70,7 @@ type tasksSeen struct {
 	Start   uint64
 	Run     uint64
 	Cgroups uint64
+	Task    uint64
 	Pid     uint32
 	Alone   uint32
 }
@@ -86,6 +89,7 @@ const (
 	tasksMapProcesses     = "processes"
 	tasksMapSeen          = "seen"
 	tasksMapThreadRuns    = "thread_runs"
+	tasksMapThreads       = "threads"
 	tasksProgOnFree       = "on_free"
 	tasksProgScan         = "scan"
 	tasksProgStream       = "stream"
@@ -158,6 +162,7 @@ type tasksMapSpecs struct {
 	Processes     *ebpf.MapSpec `ebpf:"processes"`
 	Seen          *ebpf.MapSpec `ebpf:"seen"`
 	ThreadRuns    *ebpf.MapSpec `ebpf:"thread_runs"`
+	Threads       *ebpf.MapSpec `ebpf:"threads"`
 }
 
 // tasksVariableSpecs contains global variables before they are loaded into the kernel.
@@ -202,6 +207,7 @@ type tasksMaps struct {
 	Processes     *ebpf.Map `ebpf:"processes"`
 	Seen          *ebpf.Map `ebpf:"seen"`
 	ThreadRuns    *ebpf.Map `ebpf:"thread_runs"`
+	Threads       *ebpf.Map `ebpf:"threads"`
 }
 
 func (m *tasksMaps) Close() error {
@@ -216,6 +222,7 @@ func (m *tasksMaps) Close() error {
 		m.Processes,
 		m.Seen,
 		m.ThreadRuns,
+		m.Threads,
 	)
 }
 
