@@ -74,7 +74,10 @@ func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
 			continue
 		}
 		f := keptStat{pid: p.PID}
-		if err := proc.OpenOf(&f.file, p.PID, "stat"); err != nil {
+		if err := proc.OpenOf(&f.file, p.PID, "stat"); kernfs.NoDescriptorLeft(err) {
+			k.giveUpHalf()
+			break
+		} else if err != nil {
 			continue
 		}
 		if k.files = append(k.files, f); len(k.files) == k.room {

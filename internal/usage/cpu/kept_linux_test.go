@@ -161,6 +161,35 @@ func TestFilesStayOpenOnlyWhereScansAreClose(t *testing.T) {
 	assert.Empty(t, openStats(t, k.Root()))
 }
 
+func TestFilesThatStayOpenDoNotTakeTheLastDescriptor(t *testing.T) {
+	k := newKeeping(t)
+	k.scan(time.Second)
+	k.Run(time.Second, nil)
+	require.NoError(t, k.Render())
+
+	restore := leave(t, 6)
+	require.NoError(t, k.source.ReadProcesses(&k.table))
+	restore()
+	kept := openStats(t, k.Root())
+	assert.NotEmpty(t, kept)
+	assert.LessOrEqual(t, len(kept), 3)
+	k.scan(time.Second)
+	k.scan(time.Second)
+	assert.Equal(t, kept, openStats(t, k.Root()), "for good")
+	assert.False(t, k.table.Hidden)
+}
+
+// leave limits the process to this many descriptors more than it has, until restore is called.
+func leave(t *testing.T, more int) (restore func()) {
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	dup, err := unix.Dup(0) // the lowest number that is free
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(dup))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(dup + more), Max: limit.Max}))
+	return func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }
+}
+
 func TestHalfOfTheFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	k := newKeeping(t)
 	k.scan(time.Second)
@@ -169,14 +198,9 @@ func TestHalfOfTheFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	k.Run(time.Second, nil)
 	require.NoError(t, k.Render())
 
-	var limit unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	dup, err := unix.Dup(0) // the lowest number that is free
-	require.NoError(t, err)
-	require.NoError(t, unix.Close(dup))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(dup), Max: limit.Max}))
-	_, err = k.source.readStat(11)
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	restore := leave(t, 0)
+	_, err := k.source.readStat(11)
+	restore()
 	require.NoError(t, err)
 	assert.Len(t, openStats(t, k.Root()), 5)
 	k.scan(time.Second)
