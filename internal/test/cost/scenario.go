@@ -142,9 +142,13 @@ var (
 	starting      = settings{source: "bpf", interval: second, starts: true}
 	startingP     = settings{source: "procfs", interval: second, starts: true}
 	scraped       = settings{source: "bpf", interval: second, scraped: true}
-	everyProcess  = "processes: {max: 100000, min_energy: 0}"
+	everyProcess  = "processes: {max: 0, min_energy: 0}"
 	scrapedAll    = settings{source: "bpf", interval: second, scraped: true, receiver: everyProcess}
 	sendsAll      = settings{source: "bpf", interval: second, sends: true, receiver: everyProcess}
+	uncompressed  = settings{source: "bpf", interval: second, sends: true, uncompressed: true, receiver: everyProcess}
+	withoutPower  = settings{source: "bpf", interval: second, sends: true, receiver: everyProcess + ", metrics: {process.power: {enabled: false}}"}
+	sends500      = settings{source: "bpf", interval: second, sends: true, receiver: "processes: {max: 500, min_energy: 0}"}
+	sendsUsed     = settings{source: "bpf", interval: second, sends: true, receiver: "processes: {max: 0, min_energy: 1}"}
 	learned       = settings{source: "bpf", interval: second, receiver: "attribution: {scope: zone, split: learned}"}
 	kavanagh      = settings{source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh, rest_utilization: 1}"}
 	everySecondOf = collectors(everySecond)
@@ -201,10 +205,13 @@ var scenarios = []scenario{
 	{name: "cold", machine: beside(10_000, 100), evict: 2, extra: true, variants: everySecondOf, goals: []goal{
 		{0, none, cpuAll, bound{}},
 	}},
-	{name: "series", machine: beside(10_000, 100), extra: true, variants: collectors(scraped, scrapedAll, sendsAll), goals: []goal{
-		{0, none, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {2, none, cpuAll, bound{}}, {2, 1, cpuAll, bound{}},
-		{1, none, resident, bound{}}, {2, none, resident, bound{}},
-	}},
+	{
+		name: "series", machine: beside(10_000, 100), extra: true,
+		variants: collectors(sendsAll, uncompressed, withoutPower, sends500, sendsUsed, scrapedAll), goals: []goal{
+			{0, none, cpuAll, bound{}}, {0, none, resident, bound{}}, {1, 0, cpuAll, bound{}}, {2, 0, cpuAll, bound{}},
+			{3, 0, cpuAll, bound{}}, {4, 0, cpuAll, bound{}}, {5, 0, cpuAll, bound{}}, {5, none, resident, bound{}},
+		},
+	},
 	{name: "rules", machine: beside(10_000, 100), extra: true, variants: collectors(everySecond, learned, kavanagh), goals: []goal{
 		{1, 0, cpuAll, bound{}}, {2, 0, cpuAll, bound{}},
 	}},

@@ -33,16 +33,18 @@ type variant struct {
 
 // settings are those of a collector that a variant runs.
 type settings struct {
-	binary    string
-	interval  time.Duration
-	window    time.Duration
-	source    string
-	scraped   bool
-	sends     bool   // export by OTLP over HTTP, to a server that ignores what it gets
-	telemetry bool   // serve the collector's own metrics
-	starts    bool   // run until the first emission
-	receiver  string // more settings of the receiver, as YAML: "processes: {max: 10000}"
-	config    string // a configuration that takes the place of all others but binary and interval
+	binary   string
+	interval time.Duration
+	window   time.Duration
+	source   string
+	scraped  bool
+	sends    bool // export by OTLP over HTTP, to a server that ignores what it gets
+	// uncompressed has it send without gzip.
+	uncompressed bool
+	telemetry    bool   // serve the collector's own metrics
+	starts       bool   // run until the first emission
+	receiver     string // more settings of the receiver, as YAML: "processes: {max: 10000}"
+	config       string // a configuration that takes the place of all others but binary and interval
 }
 
 // Addresses that programs serve. Only one of them runs at a time.
@@ -68,6 +70,9 @@ func (s settings) String() string {
 	}
 	if s.sends {
 		name += " by OTLP"
+	}
+	if s.uncompressed {
+		name += " uncompressed"
 	}
 	if s.receiver != "" {
 		name += " " + s.receiver
@@ -103,6 +108,9 @@ func (s settings) yaml() string {
 	}
 	if s.sends {
 		exporter = "otlp_http: {endpoint: 'http://" + sinkAddress + "'}"
+		if s.uncompressed {
+			exporter = strings.Replace(exporter, "}", ", compression: none}", 1)
+		}
 	}
 	if s.starts {
 		logs = "info"
