@@ -143,14 +143,14 @@ var (
 	startingP     = settings{source: "procfs", interval: second, starts: true}
 	scraped       = settings{source: "bpf", interval: second, scraped: true}
 	everyProcess  = "processes: {max: 0, min_energy: 0}"
-	scrapedAll    = settings{source: "bpf", interval: second, scraped: true, receiver: everyProcess}
-	sendsAll      = settings{source: "bpf", interval: second, sends: true, receiver: everyProcess}
-	uncompressed  = settings{source: "bpf", interval: second, sends: true, uncompressed: true, receiver: everyProcess}
-	withoutPower  = settings{source: "bpf", interval: second, sends: true, receiver: everyProcess + ", metrics: {process.power: {enabled: false}}"}
-	sends500      = settings{source: "bpf", interval: second, sends: true, receiver: "processes: {max: 500, min_energy: 0}"}
-	sendsUsed     = settings{source: "bpf", interval: second, sends: true, receiver: "processes: {max: 0, min_energy: 1}"}
-	learned       = settings{source: "bpf", interval: second, receiver: "attribution: {scope: zone, split: learned}"}
-	kavanagh      = settings{source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh, rest_utilization: 1}"}
+	scrapedAll    = settings{label: "all scraped", source: "bpf", interval: second, scraped: true, receiver: everyProcess}
+	sendsAll      = settings{label: "all by OTLP", source: "bpf", interval: second, sends: true, receiver: everyProcess}
+	uncompressed  = settings{label: "all by OTLP, uncompressed", source: "bpf", interval: second, sends: true, uncompressed: true, receiver: everyProcess}
+	withoutPower  = settings{label: "all by OTLP, without power", source: "bpf", interval: second, sends: true, receiver: everyProcess + ", metrics: {process.power: {enabled: false}}"}
+	sends500      = settings{label: "500 by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 500, min_energy: 0}"}
+	sendsUsed     = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 0, min_energy: 1}"}
+	learned       = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, split: learned}"}
+	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh, rest_utilization: 1}"}
 	everySecondOf = collectors(everySecond)
 )
 

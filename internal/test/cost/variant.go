@@ -33,6 +33,7 @@ type variant struct {
 
 // settings are those of a collector that a variant runs.
 type settings struct {
+	label    string // its name, in place of the settings
 	binary   string
 	interval time.Duration
 	window   time.Duration
@@ -58,6 +59,9 @@ const (
 
 // String names the settings that differ between variants.
 func (s settings) String() string {
+	if s.label != "" {
+		return s.label
+	}
 	if s.config != "" {
 		return filepath.Base(s.config)
 	}
