@@ -59,6 +59,7 @@ type options struct {
 	starts               bool
 
 	turns int
+	quiet float64
 	pace  pace
 	be    string // the floor that this program is itself
 	every time.Duration
@@ -88,6 +89,7 @@ func parse(args []string) (o options, err error) {
 	flags.BoolVar(&o.starts, "starts", false, "run each turn until the first emission")
 	flags.StringVar(&o.floors, "floor", "", "floors to compare with: procfs, library, wake, collector")
 	flags.IntVar(&o.turns, "turns", 3, "turns of each variant")
+	flags.Float64Var(&o.quiet, "quiet", 0, "CPUs that all others may use: repeat, up to three times, a turn during which they used more; 0 is any")
 	flags.DurationVar(&o.pace.warmup, "warmup", 0, "time before each measurement; 0 is three collections, at most 15 s, and half a second")
 	flags.DurationVar(&o.pace.measured, "for", 0, "time of each measurement; 0 is ten collections, at least 10 s, and at most 30 s or three collections")
 	flags.DurationVar(&o.pace.hooks, "hooks", 3*time.Second, "time after it in which the calls of BPF hooks are measured")
@@ -201,7 +203,7 @@ func (o options) run(w io.Writer) (err error) {
 		}
 	}
 	s := &session{
-		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, out: w,
+		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, quiet: o.quiet, out: w,
 	}
 	if s.price, err = priceOfCalls(); err != nil {
 		fmt.Fprintln(w, "What BPF hooks cost is not measured:", err)

@@ -31,6 +31,7 @@ type turn struct {
 	scraped      int64   // bytes of the last answer
 	kept         float64 // windows of those that there should have been
 	first        emission
+	others       float64 // CPUs that other processes used, if that is measured
 }
 
 // emission is a program's first one.

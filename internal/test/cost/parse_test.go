@@ -108,3 +108,13 @@ func TestTheFirstLineWithATextIsFound(t *testing.T) {
 	<-found
 	require.NoError(t, p.stop())
 }
+
+func TestBusyTimeIsNeitherIdleNorWaitingNorStolen(t *testing.T) {
+	got, err := parseBusy("cpu  1 20 300 4000 50000 600000 7000000 80000000 9 9\ncpu0 5 5 5 5 5 5 5 5\n")
+	require.NoError(t, err)
+	assert.Equal(t, (1+20+300+600000+7000000)*10*time.Millisecond, got)
+	for _, text := range []string{"", "cpu 1 2\n", "intr 1 2 3 4 5 6 7 8 9\n", "cpu 1 2 x 4 5 6 7 8\n"} {
+		_, err := parseBusy(text)
+		assert.Error(t, err, text)
+	}
+}

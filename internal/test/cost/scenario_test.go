@@ -142,7 +142,7 @@ func TestAVariantIsMeasuredInTurnWithTheOthers(t *testing.T) {
 	program := func(name string) variant {
 		return variant{name: name, interval: time.Second, command: []string{"sh", "-c", "echo " + name + ">>" + order + "; exec sleep 60"}}
 	}
-	results, err := measureTurns([]variant{program("a"), program("b")}, 2, pace{warmup: 50 * time.Millisecond, measured: time.Millisecond}, price{})
+	results, err := measureTurns([]variant{program("a"), program("b")}, 2, pace{warmup: 50 * time.Millisecond, measured: time.Millisecond}, price{}, 0)
 	require.NoError(t, err)
 	b, err := os.ReadFile(order)
 	require.NoError(t, err)

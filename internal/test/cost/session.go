@@ -22,6 +22,7 @@ type session struct {
 	turns    int
 	pace     pace
 	price    price
+	quiet    float64
 	out      io.Writer
 
 	machine crowd.Machine // that runs
@@ -116,7 +117,11 @@ func (s *session) measure(c scenario, variants []variant) (results []result, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return measureTurns(variants, s.turns, s.pace, s.price)
+	quiet := s.quiet
+	if c.machine.Spinning > 0 {
+		quiet = 0
+	}
+	return measureTurns(variants, s.turns, s.pace, s.price, quiet)
 }
 
 // begin starts a machine, in place of the one that runs.
@@ -141,14 +146,14 @@ func (s *session) end() (err error) {
 }
 
 // measureTurns measures variants in turn.
-func measureTurns(variants []variant, turns int, pace pace, price price) (results []result, err error) {
+func measureTurns(variants []variant, turns int, pace pace, price price, quiet float64) (results []result, err error) {
 	for _, v := range variants {
 		results = append(results, result{variant: v})
 	}
 	for range turns {
 		for i := range results {
 			v := results[i].variant
-			t, err := takeTurn(v, pace.of(v.interval), price)
+			t, err := takeQuietTurn(v, pace.of(v.interval), price, quiet)
 			if err != nil {
 				return results, fmt.Errorf("%s: %w", v.name, err)
 			}
