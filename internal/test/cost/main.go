@@ -19,9 +19,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
@@ -35,6 +37,7 @@ func main() {
 	case err == nil && o.be != "":
 		err = be(o.be, o.every)
 	case err == nil:
+		watchSignals()
 		err = o.run(os.Stdout)
 	}
 	if err != nil {
@@ -43,9 +46,21 @@ func main() {
 	}
 }
 
+// watchSignals has an interrupt end the run.
+func watchSignals() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // the next one ends it at once
+		close(interrupted)
+	}()
+}
+
 // options are the command line's.
 type options struct {
 	scenarios string
+	page      string
 	// The rest makes up a scenario, if none is named.
 	machine              crowd.Machine
 	evict                float64
@@ -70,6 +85,7 @@ func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("cost", flag.ContinueOnError)
 	flags.StringVar(&o.scenarios, "scenarios", "", "scenarios, separated by commas, in place of what the flags say: "+
 		"reach (those with a bound), all, "+strings.Join(scenarioNames(), ", "))
+	flags.StringVar(&o.page, "write", "", "a page into which to put the table, between the marks of the same scenarios")
 	flags.IntVar(&o.machine.Processes, "processes", 1000, "processes beside the variants")
 	flags.IntVar(&o.machine.Active, "active", -1, "how many of them run ten times a second; -1 is one in a hundred")
 	flags.IntVar(&o.machine.Containers, "containers", 0, "cgroups among which they are divided")
@@ -202,6 +218,8 @@ func (o options) run(w io.Writer) (err error) {
 			return fmt.Errorf("%w: make build", err)
 		}
 	}
+	var text strings.Builder
+	w = io.MultiWriter(w, &text)
 	s := &session{
 		programs: programs{collector: o.binary, kepler: o.kepler, dir: dir}, base: o.base, turns: o.turns, pace: o.pace, quiet: o.quiet, out: w,
 	}
@@ -216,7 +234,11 @@ func (o options) run(w io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		return s.run(all)
+		err = s.run(all)
+		if err == nil && o.page != "" {
+			err = writePage(o.page, o.scenarios, text.String())
+		}
+		return err
 	}
 	return o.compare(s)
 }

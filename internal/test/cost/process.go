@@ -54,11 +54,16 @@ func startProcess(command []string, text string) (p *process, firstLine <-chan s
 	return p, found, nil
 }
 
-// wait waits for a time, and fails if the process exits before.
+// interrupted is closed when this program is told to end. It ends what it started, and removes its cgroups.
+var interrupted = make(chan struct{})
+
+// wait waits for a time, and fails if the process exits before or this program is interrupted.
 func (p *process) wait(d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
+	case <-interrupted:
+		return errors.New("interrupted")
 	case <-p.exited:
 		return fmt.Errorf("%s exited too early (%w): %s", p.cmd.Path, p.err, p.output)
 	}

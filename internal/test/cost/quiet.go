@@ -40,7 +40,7 @@ func takeQuietTurn(v variant, pace pace, price price, quiet float64) (best turn,
 		if i == 0 || t.others < best.others {
 			best = t
 		}
-		if t.others < quiet {
+		if v.starts || t.others < quiet { // a start is short, and mostly its own
 			break
 		}
 	}
