@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
@@ -25,7 +24,6 @@ import (
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
 	"github.com/energyreceiver/energyreceiver/internal/test/crowd"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
@@ -94,63 +92,6 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkPass measures one scan of all processes: by each CPU time source, by the bare reads that procfs cannot do
-// without, and by prometheus/procfs.
-func BenchmarkPass(b *testing.B) {
-	beside(b, func(b *testing.B) {
-		b.Run("library", func(b *testing.B) {
-			proc, err := procfs.NewDefaultFS()
-			require.NoError(b, err)
-			measureCPU(b, func() { libraryPass(b, proc) })
-		})
-		b.Run("floor", func(b *testing.B) {
-			dir := kernfs.New("/proc")
-			defer func() { require.NoError(b, dir.Close()) }()
-			buf := make([]byte, 4096)
-			measureCPU(b, func() {
-				require.NoError(b, dir.Each(func(name []byte) {
-					if pid, err := strconv.Atoi(string(name)); err == nil {
-						_, _ = dir.ReadOf(int32(pid), "stat", buf)
-					}
-				}))
-			})
-		})
-		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
-			b.Run(string(kind), func(b *testing.B) {
-				source, _, err := cpu.Open(cpu.Options{Kind: kind, Root: "/"})
-				if err != nil {
-					b.Skip(err)
-				}
-				defer func() { require.NoError(b, source.Close()) }()
-				var table cpu.Table
-				measureCPU(b, func() { require.NoError(b, source.ReadProcesses(&table)) })
-			})
-		}
-	})
-}
-
-// libraryPass reads the same files of each process with prometheus/procfs.
-func libraryPass(b *testing.B, proc procfs.FS) {
-	all, err := proc.AllProcs()
-	require.NoError(b, err)
-	for _, p := range all {
-		_, _ = p.Stat()
-		_, _ = p.Cgroups()
-	}
-}
-
-// BenchmarkTick measures a whole collection: measure, identify, attribute, emit, acknowledge.
-func BenchmarkTick(b *testing.B) {
-	beside(b, func(b *testing.B) {
-		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
-			b.Run(string(kind), func(b *testing.B) {
-				s := realScraper(b, kind, 0)
-				measureCPU(b, func() { collect(b, s) })
-			})
-		}
-	})
-}
-
 // BenchmarkHostile measures a collection with 300 active processes: honest ones, and ones made to be expensive to read.
 // All of them run between two collections.
 func BenchmarkHostile(b *testing.B) {
@@ -175,24 +116,6 @@ func BenchmarkHostile(b *testing.B) {
 					s := realScraper(b, kind, 0)
 					atIntervals(b, pause, func() { collect(b, s) })
 				})
-			}
-		})
-	}
-}
-
-// BenchmarkActive measures a collection with a crowd of which one in twenty is active, ten seconds after the last one
-// as by default, and soon after it. Two minutes (-benchtime 12x) include what is done once a minute.
-func BenchmarkActive(b *testing.B) {
-	for _, n := range crowds(b) {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
-			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
-				for _, every := range []time.Duration{150 * time.Millisecond, 10 * time.Second} {
-					b.Run(fmt.Sprintf("%s/every=%s", kind, every), func(b *testing.B) {
-						s := realScraper(b, kind, 0)
-						atIntervals(b, every, func() { collect(b, s) })
-					})
-				}
 			}
 		})
 	}
@@ -250,18 +173,6 @@ func BenchmarkRulesInContainers(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkWindow measures one of many windows in a collection, ten milliseconds after the last one, with caches as
-// cold as they then are. The floor is waking up alone. ns/op has no meaning here.
-func BenchmarkWindow(b *testing.B) {
-	const window = 10 * time.Millisecond
-	beside(b, func(b *testing.B) {
-		b.Run("floor", func(b *testing.B) { atIntervals(b, window, func() {}) })
-		for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
-			b.Run(string(kind), func(b *testing.B) { atIntervals(b, window, realScraper(b, kind, window).sample) })
-		}
-	})
 }
 
 // BenchmarkScope measures one window, of a collection or of 150 ms, with a crowd of which one in twenty is active. The
