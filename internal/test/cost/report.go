@@ -94,6 +94,9 @@ func writeScenario(w io.Writer, c scenario, results []result, withBase bool) {
 			}
 		}
 		s := spreadOf(is)
+		if s.median < 0.1 {
+			decimals = max(decimals, 3)
+		}
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |", c.name, r.variant.name, of, g.bound, s.format(decimals), g.bound.reached(s.median))
 		if withBase {
 			fmt.Fprintf(w, " %s |", againstBase(g, results))

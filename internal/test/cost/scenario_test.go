@@ -123,12 +123,14 @@ func TestALineOfAScenarioHasTheFigureItsSpreadAndWhetherItIsReached(t *testing.T
 		{variant{name: "bpf"}, share(0.01, 0.03, 0.02)}, // with hooks 2, 4 and 3 %
 		{variant{name: "floor"}, share(0.01, 0.01, 0.01)},
 		{variant{name: "base bpf"}, share(0.03, 0.07, 0.03)},
+		{variant{name: "small"}, share(-0.0099, -0.0096, -0.0098)}, // with hooks 0.01, 0.04 and 0.02 %
 	}
 	for want, g := range map[string]goal{
 		"| s | bpf | % of a CPU | at most 3 | 3.000 [2.000, 4.000] | yes | 0.50 [0.50, 0.75] |": {0, none, cpuAll, atMost(3)},
 		"| s | bpf | % of a CPU | at most 2 | 3.000 [2.000, 4.000] | no | 0.50 [0.50, 0.75] |":  {0, none, cpuAll, atMost(2)},
 		"| s | bpf | times floor | at least 1.5 | 1.50 [1.00, 2.00] | yes |  |":                 {0, 1, cpuAll, atLeast(1.5)},
 		"| s | bpf | times floor | at least 1.6 | 1.50 [1.00, 2.00] | no |  |":                  {0, 1, cpuAll, atLeast(1.6)},
+		"| s | small | times floor |  | 0.010 [0.005, 0.020] |  |  |":                           {3, 1, cpuAll, bound{}},
 		"| s | floor | MiB resident |  | 10.0 [10.0, 10.0] |  |  |":                             {1, none, resident, bound{}},
 	} {
 		var b bytes.Buffer
