@@ -45,6 +45,9 @@ type comparison struct {
 	madeInWindow, storedInWindow float64 // joules
 }
 
+// isWrong reports whether joules were lost, or samples stored twice. Samples may be lost.
+func (c comparison) isWrong() bool { return math.Abs(c.made-c.stored) > microjoule || c.twice > 0 }
+
 // compare adds the series of a node.
 func (c *comparison) compare(made map[string]*track, stored map[string]answer) {
 	for key, m := range made {

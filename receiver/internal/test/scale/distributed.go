@@ -63,6 +63,9 @@ func (p *plan) runDistributed(out io.Writer) error {
 		return err
 	}
 	printComparison(out, table, worst)
+	if slices.ContainsFunc(table, comparison.isWrong) {
+		return errors.New("the store has other joules than the nodes made")
+	}
 	return nil
 }
 

@@ -56,6 +56,18 @@ func TestComparisonCountsWhatIsMissingLostTwiceAndOther(t *testing.T) {
 	}, c)
 }
 
+func TestARunIsWrongIfJoulesAreLostOrSamplesAreThereTwice(t *testing.T) {
+	for c, wrong := range map[comparison]bool{
+		{made: 5, stored: 5}:                      false,
+		{made: 5, stored: 5, points: 10, lost: 3}: false,
+		{made: 5, stored: 4.9}:                    true,
+		{made: 5, stored: 5.1}:                    true,
+		{made: 5, stored: 5, twice: 1}:            true,
+	} {
+		assert.Equal(t, wrong, c.isWrong(), "%+v", c)
+	}
+}
+
 func TestBalanceOfANodeIsZeroWhereTheStoreHasAll(t *testing.T) {
 	active, idle := `system_energy_joules_total{energy_state=active}`, `system_energy_joules_total{energy_state=idle}`
 	process, nobody := `process_energy_joules_total{}`, `system_unattributed_energy_joules_total{}`
