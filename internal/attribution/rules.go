@@ -39,6 +39,9 @@ type TrainedModel interface {
 	// Spread returns the standard deviation of the power of a domain's zones from what was learned, in watts. It is
 	// negative where that is not known.
 	Spread(domain int) float64
+	// Doubt returns the standard deviation of the static power in use for a domain, in watts: how far it may be from the
+	// true one. It is negative where that is not known.
+	Doubt(domain int) float64
 }
 
 // Portion is energy that is divided into active and idle at once: that of zones of one kind and domain over the same time.

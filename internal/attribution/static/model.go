@@ -153,6 +153,10 @@ func (m *Model) Spread(domain int) float64 {
 	return -1
 }
 
+// Doubt returns the standard deviation of the static power in use for a domain, in watts. It is negative where that is not
+// known.
+func (m *Model) Doubt(int) float64 { return -1 }
+
 // State is what a Model has learned of one domain, to be stored. The names of its fields are those of the stored JSON.
 type State struct {
 	// Zones is how many zones of the kind the domain had.

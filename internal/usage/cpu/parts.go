@@ -18,6 +18,7 @@ type division struct {
 	parts    []units.CPUTime // returned last
 	unplaced int32           // the block of Table.ShortLived
 	run      []units.CPUTime // Table.Run by domain
+	slices   []Slice         // returned last
 }
 
 // divide makes the table divide CPU time by domain from the next scan on.
@@ -117,6 +118,19 @@ func (t *Table) divided(amount units.CPUTime, block int32, lastCPU int32) []unit
 // domain of the CPU that the process was last on. Either way a thread that changes domains between two scans counts for
 // the last one only.
 func (t *Table) Parts(p *Process) []units.CPUTime { return t.divided(p.Used, p.parts, p.LastCPU) }
+
+// Slice is CPU time that was used on one logical CPU between two scans.
+type Slice struct {
+	CPU  int32 // the number of the logical CPU
+	Used units.CPUTime
+}
+
+// Slices returns on which CPUs p.Used was used. They add up to p.Used. They are valid until the next call of a method that
+// returns slices.
+func (t *Table) Slices(p *Process) []Slice {
+	t.slices = append(t.slices[:0], Slice{p.LastCPU, p.Used})
+	return t.slices
+}
 
 // ShortLivedParts returns p.ShortLived divided by domain like Parts: by where the short-lived processes ended (BPF), or all
 // in the domain of their parent (procfs).
