@@ -21,7 +21,7 @@ type fakeModel struct {
 func (*fakeModel) Active(p attribution.Portion) units.Energy { return p.Energy + 1 }
 func (m *fakeModel) Trained(domain int) bool                 { return m.trained[domain] }
 func (m *fakeModel) Spread(domain int) float64               { return m.spread[domain] }
-func (*fakeModel) Doubt(int) float64                          { return -1 }
+func (*fakeModel) Doubt(int) float64                         { return -1 }
 
 func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
 	for name, c := range map[string]struct {
