@@ -5,6 +5,7 @@
 package energyreceiver
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -190,7 +191,8 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 		kernel := hostsim.NewKernel(l.machine)
 		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
 	}
-	l.s.sampler.window = cfg.SamplingInterval // the lab's clock is the sampler
+	window := cmp.Or(cfg.SamplingInterval, cfg.presetWindow(setting.source == cpu.KindBPF))
+	l.s.sampler.window = window // the lab's clock is the sampler
 	require.NoError(tb, l.machine.Render())
 	require.NoError(tb, l.s.start(context.Background(), simHost{}))
 	defer func() { require.NoError(tb, l.s.shutdown(context.Background())) }()
@@ -212,12 +214,12 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 		case at%cfg.CollectionInterval == 0:
 			require.NoError(tb, l.machine.Render())
 			l.collect()
-		case cfg.SamplingInterval > 0 && at%cfg.SamplingInterval == 0:
+		case window > 0 && at%window == 0:
 			require.NoError(tb, l.machine.Render())
 			l.s.sample()
 		}
 	}
-	require.Equal(tb, cfg.SamplingInterval, l.s.sampler.window, "nothing else measured")
+	require.Equal(tb, window, l.s.sampler.window, "nothing else measured")
 	return l.totals().since(before).accuracy()
 }
 

@@ -106,7 +106,7 @@ var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time
 // neither does the scope of a single package.
 func (s *labSetting) onCurves() bool {
 	cfg := s.config()
-	return len(cfg.Attribution.weighed(cfg.Zones)) == 0 && cfg.Attribution.Scope == ScopeNode
+	return len(cfg.Attribution.weighed(cfg.Zones)) == 0 && cfg.Attribution.scope() == ScopeNode
 }
 
 // splitting returns a setting with a static power model in windows of a length.

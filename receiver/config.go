@@ -56,7 +56,8 @@ type Config struct {
 	Redfish configoptional.Optional[RedfishConfig] `mapstructure:"redfish"`
 	// CPUTime selects the CPU time source: auto, bpf or procfs.
 	CPUTime cpu.Kind `mapstructure:"cpu_time"`
-	// SamplingInterval is the length of a window. Each window is attributed by itself. 0 means one window per collection.
+	// SamplingInterval is the length of a window. Each window is attributed by itself. 0 selects the preset's, or one window per
+	// collection.
 	SamplingInterval time.Duration `mapstructure:"sampling_interval"`
 	// Processes, Containers, Pods and VMs bound which of them are reported one by one.
 	Processes  SeriesConfig `mapstructure:"processes"`

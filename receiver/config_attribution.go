@@ -16,10 +16,11 @@ import (
 
 // AttributionConfig selects the attribution rules, which docs/attribution.md explains.
 type AttributionConfig struct {
-	// Preset selects the rules of another system. Settings beside it override single rules.
+	// Preset selects the rules of another system, or accurate: the best of all rules that the machine has what it takes for. Settings
+	// beside it override single rules.
 	Preset Preset `mapstructure:"preset"`
 	// Scope selects whose utilization and users a zone's energy is split by: the whole node's, or those of the CPU package
-	// that the zone is of.
+	// that the zone is of. Empty selects the preset's, or the node's.
 	Scope Scope `mapstructure:"scope"`
 	// Split is the static power model, which splits energy into active and idle. Empty selects the preset's.
 	Split SplitRule `mapstructure:"split"`
@@ -35,11 +36,11 @@ type AttributionConfig struct {
 	// RegressionDegree is 1 or 3. RegressionSamples is how many samples each bucket of the model regression needs.
 	RegressionDegree  int `mapstructure:"regression_degree"`
 	RegressionSamples int `mapstructure:"regression_samples"`
-	// Key is the allocation key: shares of active energy are in proportion to it. Empty selects CPU time.
+	// Key is the allocation key: shares of active energy are in proportion to it. Empty selects the preset's, or CPU time.
 	Key claims.Key `mapstructure:"key"`
 	// Keys overrides Key for single zone kinds. At most two different keys beside CPU time may be in use.
 	Keys map[power.Kind]claims.Key `mapstructure:"keys"`
-	// FrequencyExponent is 1, 2 or 3: the key frequency weights CPU time by the clock rate to this power.
+	// FrequencyExponent is 1, 2 or 3: the key frequency weights CPU time by the clock rate to this power. 0 selects the preset's, or 1.
 	FrequencyExponent int `mapstructure:"frequency_exponent"`
 	// MemorySize selects what counts as a container's memory, for the keys memory and memory_cpu_time.
 	MemorySize MemorySize `mapstructure:"memory_size"`
@@ -54,6 +55,9 @@ type AttributionConfig struct {
 	// StateFile is the path of the file that stores what static power models learn, in place of the storage extension. Without
 	// either, models learn again after each start.
 	StateFile string `mapstructure:"state_file"`
+
+	// unclocked reports whether the machine has no clock rates of whole intervals. CPU time takes the place of a preset's key then.
+	unclocked bool
 
 	_ struct{}
 }
@@ -79,7 +83,8 @@ type Preset string
 
 // The presets.
 const (
-	PresetKepler     Preset = "kepler" // 0.10 and later
+	PresetAccurate   Preset = "accurate" // of the receiver's own: the smallest errors in the lab
+	PresetKepler     Preset = "kepler"   // 0.10 and later
 	PresetKepler09   Preset = "kepler_0_9"
 	PresetScaphandre Preset = "scaphandre"
 	PresetSmartWatts Preset = "smartwatts"
@@ -137,12 +142,10 @@ const (
 func defaultAttribution() AttributionConfig {
 	return AttributionConfig{
 		Preset:            PresetKepler,
-		Scope:             ScopeNode,
 		RestUtilization:   0.05,
 		BaseTime:          5 * time.Minute,
 		RegressionDegree:  1,
 		RegressionSamples: 10,
-		FrequencyExponent: 1,
 		MemorySize:        MemoryResident,
 		CPUWeight:         WeightQuadratic,
 	}
@@ -150,8 +153,10 @@ func defaultAttribution() AttributionConfig {
 
 // validate checks what can be checked without the machine. Each error names its field.
 func (c *AttributionConfig) validate(wrong func(field, format string, args ...any), zones []power.Kind) {
-	oneOf(wrong, "attribution::preset", c.Preset, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
-	oneOf(wrong, "attribution::scope", c.Scope, ScopeNode, ScopeZone)
+	oneOf(wrong, "attribution::preset", c.Preset, PresetAccurate, PresetKepler, PresetKepler09, PresetScaphandre, PresetSmartWatts, PresetKubeWatt, PresetKavanagh)
+	if c.Scope != "" {
+		oneOf(wrong, "attribution::scope", c.Scope, ScopeNode, ScopeZone)
+	}
 	if c.Split != "" {
 		oneOf(wrong, "attribution::split", c.Split, splitRules...)
 	}
@@ -221,7 +226,7 @@ func (c *AttributionConfig) validateKeys(wrong func(field, format string, args .
 	if weighed := c.weighed(zones); len(weighed) > attribution.Weights {
 		wrong("attribution::keys", "may have at most %d different ones beside %s, has %s", attribution.Weights, claims.KeyCPUTime, join(weighed))
 	}
-	if n := c.FrequencyExponent; n < 1 || n > 3 {
+	if n := c.FrequencyExponent; n < 0 || n > 3 {
 		wrong("attribution::frequency_exponent", "must be 1, 2 or 3, is %d", n)
 	}
 	oneOf(wrong, "attribution::memory_size", c.MemorySize, MemoryResident, MemoryCgroup)

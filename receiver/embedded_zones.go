@@ -45,25 +45,23 @@ func (e *Embedded) Waits() bool {
 	})
 }
 
-// Split returns the static power model of a zone kind.
-func (c *Config) Split(zone power.Kind) SplitRule {
-	split := c.Attribution.splitOf(zone)
-	if split == SplitFixed && fixedModel(&c.Attribution, zone) == nil {
+// Split returns the static power model of a kind of the ledger.
+func (c *Config) Split(kind claims.Kind) SplitRule {
+	split := c.Attribution.splitOfKind(kind)
+	if split == SplitFixed && fixedModel(&c.Attribution, kind.Zone) == nil {
 		return SplitUtilization
 	}
 	return split
 }
 
 // know replaces the rule utilization where the static power of a kind is known: as stated, the power of a modeled zone while no CPU
-// is busy, and nothing of what a hypervisor reports, which is dynamic energy.
+// is busy, and nothing of what a hypervisor reports, which is dynamic energy. An Embedded may want that of all kinds, and a preset
+// of those without a split of their own.
 func (s *energyScraper) know(rules *attribution.Rules, kinds []claims.Kind) {
-	if s.staticPower == nil {
-		return
-	}
 	for i, kind := range kinds {
 		watts, ok := s.staticPower[kind]
 		switch {
-		case rules.Models[i] != nil:
+		case rules.Models[i] != nil || s.staticPower == nil && !s.cfg.Attribution.knows(kind.Zone):
 			continue
 		case ok:
 		case kind.Source == power.Modeled:

@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -35,8 +36,9 @@ func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
 
 // gpuInterval returns the time between two polls of a library: there are two or more in a window, so that none is without one.
 func (c *Config) gpuInterval() time.Duration {
-	if c.SamplingInterval == 0 {
+	window := cmp.Or(c.SamplingInterval, c.presetWindow(false)) // a preset's short windows are not for libraries, which cost more
+	if window == 0 {
 		return c.GPU.Interval
 	}
-	return min(c.GPU.Interval, max(c.SamplingInterval/2, minGPUInterval))
+	return min(c.GPU.Interval, max(window/2, minGPUInterval))
 }

@@ -17,51 +17,10 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// presetRules are the rules that a preset selects.
-type presetRules struct {
-	split SplitRule
-	idle  IdleRule
-	among IdleAmong
-}
-
-var presets = map[Preset]presetRules{
-	PresetKepler:     {SplitUtilization, IdleNone, AmongProcesses},
-	PresetKepler09:   {SplitMinimum, IdleEqual, AmongProcesses},
-	PresetScaphandre: {SplitUtilization, IdleUsed, AmongProcesses}, // active + idle = energy * CPU time / all CPU time
-	PresetSmartWatts: {SplitResting, IdleNone, AmongProcesses},
-	PresetKubeWatt:   {SplitRegression, IdleNone, AmongProcesses},
-	PresetKavanagh:   {SplitBase, IdleEqual, AmongContainers},
-}
-
 // splitsAgain reports whether energy that the hypervisor attributed to this virtual machine is split by utilization.
 func (c *Config) splitsAgain() bool {
 	byUtilization := func(kind power.Kind) bool { return c.Attribution.splitOf(kind) == SplitUtilization }
 	return (c.PowercapPath != "" || c.Hypervisor.HasValue()) && slices.ContainsFunc(c.Zones, byUtilization)
-}
-
-// splitOf returns the static power model of a zone kind.
-func (c *AttributionConfig) splitOf(kind power.Kind) SplitRule {
-	if split, ok := c.Splits[kind]; ok {
-		return split
-	}
-	if c.Split != "" {
-		return c.Split
-	}
-	return presets[c.Preset].split
-}
-
-func (c *AttributionConfig) idle() IdleRule {
-	if c.Idle != "" {
-		return c.Idle
-	}
-	return presets[c.Preset].idle
-}
-
-func (c *AttributionConfig) idleAmong() IdleAmong {
-	if c.IdleAmong != "" {
-		return c.IdleAmong
-	}
-	return presets[c.Preset].among
 }
 
 // sharesIdle reports whether idle energy is shared.
@@ -88,23 +47,9 @@ func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attri
 	}
 	for i, kind := range kinds {
 		rules.Keys[i] = c.engineKey(kind.Zone, zones)
-		rules.Models[i] = c.staticPowerModel(kind.Zone)
+		rules.Models[i] = c.staticPowerModel(kind)
 	}
 	return rules
-}
-
-// keyOf returns the allocation key of a zone kind. Users of a GPU have GPU time only, which takes the place of CPU time.
-func (c *AttributionConfig) keyOf(kind power.Kind) claims.Key {
-	if kind == power.GPU {
-		return claims.KeyCPUTime
-	}
-	if key, ok := c.Keys[kind]; ok {
-		return key
-	}
-	if c.Key != "" {
-		return c.Key
-	}
-	return claims.KeyCPUTime
 }
 
 // weighed returns the allocation keys of these zone kinds beside CPU time, in the order of the engine's weights.
@@ -128,7 +73,7 @@ func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attri
 // keyOptions returns what measures the weights of claims.
 func (c *Config) keyOptions(cgroups *cgroup.Tree) claims.KeyOptions {
 	return claims.KeyOptions{
-		Cgroups: cgroups, Keys: c.Attribution.weighed(c.Zones), FrequencyExponent: c.Attribution.FrequencyExponent,
+		Cgroups: cgroups, Keys: c.Attribution.weighed(c.Zones), FrequencyExponent: c.Attribution.frequencyExponent(),
 		CgroupMemory: c.Attribution.MemorySize == MemoryCgroup,
 	}
 }
@@ -196,11 +141,11 @@ func fixedModel(c *AttributionConfig, kind power.Kind) attribution.StaticPowerMo
 	}
 }
 
-// staticPowerModel returns a new static power model for a zone kind, nil for the utilization rule.
-func (c *AttributionConfig) staticPowerModel(kind power.Kind) attribution.StaticPowerModel {
+// staticPowerModel returns a new static power model for a kind of the ledger, nil for the utilization rule.
+func (c *AttributionConfig) staticPowerModel(kind claims.Kind) attribution.StaticPowerModel {
 	for _, m := range staticModels {
-		if m.name == c.splitOf(kind) && m.open != nil {
-			return m.open(c, kind)
+		if m.name == c.splitOfKind(kind) && m.open != nil {
+			return m.open(c, kind.Zone)
 		}
 	}
 	return nil

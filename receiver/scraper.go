@@ -3,6 +3,7 @@
 package energyreceiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
@@ -41,10 +43,11 @@ type energyScraper struct {
 	cpu      *cpu.Reader                                                 // nil until start
 	meters   *meters
 	// openMeters opens what meters reads.
-	openMeters func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error)
-	cgroups    *cgroup.Tree
-	keys       *claims.Keys // nil where CPU time is the only one
-	sampler    sampler
+	openMeters   func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error)
+	countsClocks func(root string) error // weigh.CountsClocks
+	cgroups      *cgroup.Tree
+	keys         *claims.Keys // nil where CPU time is the only one
+	sampler      sampler
 	// staticPower is that of EmbeddedOptions, in watts.
 	staticPower map[claims.Kind]float64
 
@@ -68,7 +71,10 @@ type energyScraper struct {
 	container string
 }
 
-func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error) {
+// newEnergyScraper returns a scraper that has not started. It does not change the configuration.
+func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper, error) {
+	own := *configured // start notes in it what the machine lacks
+	cfg := &own
 	cgroups := cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.CPUWeight == WeightLinear})
 	s := &energyScraper{
 		cfg:        cfg,
@@ -80,6 +86,7 @@ func newEnergyScraper(cfg *Config, set receiver.Settings) (*energyScraper, error
 		open:         cpu.OpenReader,
 		readCPUs:     cpu.ReadCPUs,
 		openMeters:   openMeters,
+		countsClocks: weigh.CountsClocks,
 		meters:       newMeters(cfg, set.Logger),
 		cgroups:      cgroups,
 		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
@@ -111,12 +118,14 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	s.gpus.open(s.cfg, s.meters.set, s.set.Logger)
 	topology, undivided := s.openTopology()
 	reader, rejected, err := s.open(cpu.Options{
-		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: s.cfg.SamplingInterval, Topology: topology, BeforeScan: s.readCgroups,
+		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.SamplingInterval, s.cfg.presetWindow(true)), Topology: topology,
+		BeforeScan: s.readCgroups,
 	})
 	if err != nil {
 		return err // only where the configuration insists on a source
 	}
 	s.cpu = reader
+	unclocked := s.findClocks()
 	s.guests.open(s.cfg)
 	s.cpu.Table().FreshResident = s.keys.Sleepers()
 	source := reader.Source()
@@ -143,6 +152,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	}
 	s.resume(ctx)
 	s.sample()
+	s.logPreset(&presetFound{undivided: undivided, inexact: rejected, unclocked: unclocked})
 	s.settleStart()
 	s.adjustWindow()
 	return s.observeSelf()
@@ -170,10 +180,23 @@ func (s *energyScraper) checkStorage() {
 
 // openTopology returns how the node's CPUs are divided where attribution is by zone, or why they are not.
 func (s *energyScraper) openTopology() (*cpu.Topology, error) {
-	if s.cfg.Attribution.Scope != ScopeZone {
+	if s.cfg.Attribution.scope() != ScopeZone {
 		return nil, nil
 	}
 	return cpu.OpenTopology(s.cfg.RootPath)
+}
+
+// findClocks has CPU time take the place of the preset's key frequency where the clock rate of an interval cannot be read, and returns
+// why. The rate of a moment is not that of an interval.
+func (s *energyScraper) findClocks() error {
+	if !s.cfg.usesClocks() {
+		return nil
+	}
+	err := s.countsClocks(s.cfg.RootPath)
+	if s.cfg.Attribution.unclocked = err != nil; s.cfg.Attribution.unclocked {
+		s.keys = claims.NewKeys(s.cfg.keyOptions(s.cgroups))
+	}
+	return err
 }
 
 func (s *energyScraper) warnOfSharedSeries() {

@@ -43,7 +43,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			{a.BaseTime != defaults.BaseTime, splitIs(SplitBase), "attribution::base_time", "no zone has the split base"},
 			{a.RegressionDegree != defaults.RegressionDegree, splitIs(SplitRegression), "attribution::regression_degree", "no zone has the split regression"},
 			{a.RegressionSamples != defaults.RegressionSamples, splitIs(SplitRegression), "attribution::regression_samples", "no zone has the split regression"},
-			{a.FrequencyExponent != defaults.FrequencyExponent, keyIs(claims.KeyFrequency), "attribution::frequency_exponent", "no zone has the key frequency"},
+			{a.FrequencyExponent != 0, keyIs(claims.KeyFrequency), "attribution::frequency_exponent", "no zone has the key frequency"},
 			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},

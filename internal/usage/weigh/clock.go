@@ -34,6 +34,16 @@ func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 	return newByRate(&clock{rates: files, exponent: exponent}), rejected, nil
 }
 
+// CountsClocks returns why the clock rate of each CPU over an interval cannot be read, by APERF and MPERF, nil if it can be. cpufreq has
+// the rate of a moment only.
+func CountsClocks(root string) error {
+	counted, err := openRatios(root)
+	if err != nil {
+		return err
+	}
+	return counted.close()
+}
+
 var errNoCPUFreq = errors.New("there is no cpufreq driver")
 
 // clock tells the clock rate, or a power of it, of the CPU where time was used.

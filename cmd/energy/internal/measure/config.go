@@ -29,7 +29,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	if (attribution.Key != "" && attribution.Key != claims.KeyCPUTime) || len(attribution.Keys) > 0 {
 		notes = append(notes, "The allocation key is CPU time: of other processes nothing else is read")
 	}
-	attribution.Key, attribution.Keys = "", nil
+	attribution.Key, attribution.Keys = claims.KeyCPUTime, nil
 	attribution.Idle = energyreceiver.IdleNone
 	return &own, notes
 }
@@ -38,7 +38,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 // the kind's static power model is trained.
 func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind claims.Kind, learned bool) Static {
 	_, ok := measured[kind]
-	switch split := cfg.Split(kind.Zone); {
+	switch split := cfg.Split(kind); {
 	case split == energyreceiver.SplitFixed:
 		return StaticConfiguration
 	case split != energyreceiver.SplitUtilization && learned:

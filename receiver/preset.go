@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// presetRules are the settings that a preset selects. A field with its zero value selects what the receiver does without a preset.
+type presetRules struct {
+	split SplitRule
+	idle  IdleRule
+	among IdleAmong
+
+	scope    Scope
+	key      claims.Key // of all zone kinds but dram
+	dram     claims.Key
+	exponent int // of the clock rate
+	// knowsStatic takes the static power of modeled and reported energy from where it is known. split is for what is measured.
+	knowsStatic bool
+	// window is the length of the windows with an exact CPU time source, and tickWindow with another one.
+	window, tickWindow time.Duration
+}
+
+// presets is the only place that knows what a preset selects.
+var presets = map[Preset]presetRules{
+	PresetAccurate: {
+		split: SplitLearned, idle: IdleNone, among: AmongProcesses,
+		scope: ScopeZone, key: claims.KeyFrequency, dram: claims.KeyMemoryCPUTime, exponent: 2,
+		knowsStatic: true, window: 100 * time.Millisecond, tickWindow: cpu.TickWindow,
+	},
+	PresetKepler:     {split: SplitUtilization, idle: IdleNone, among: AmongProcesses},
+	PresetKepler09:   {split: SplitMinimum, idle: IdleEqual, among: AmongProcesses},
+	PresetScaphandre: {split: SplitUtilization, idle: IdleUsed, among: AmongProcesses}, // active + idle = energy * CPU time / all CPU time
+	PresetSmartWatts: {split: SplitResting, idle: IdleNone, among: AmongProcesses},
+	PresetKubeWatt:   {split: SplitRegression, idle: IdleNone, among: AmongProcesses},
+	PresetKavanagh:   {split: SplitBase, idle: IdleEqual, among: AmongContainers},
+}
+
+// splitOf returns the static power model of a zone kind that is measured.
+func (c *AttributionConfig) splitOf(kind power.Kind) SplitRule {
+	return cmp.Or(c.Splits[kind], c.Split, presets[c.Preset].split)
+}
+
+// splitOfKind returns the static power model of a kind of the ledger. It is utilization where knows has something better.
+func (c *AttributionConfig) splitOfKind(kind claims.Kind) SplitRule {
+	if kind.Source != power.Measured && c.knows(kind.Zone) {
+		return SplitUtilization
+	}
+	return c.splitOf(kind.Zone)
+}
+
+// knows reports whether the static power of a zone kind is taken from where it is known, if its energy is modeled or reported.
+func (c *AttributionConfig) knows(kind power.Kind) bool {
+	return presets[c.Preset].knowsStatic && c.Splits[kind] == "" && c.Split == ""
+}
+
+func (c *AttributionConfig) idle() IdleRule { return cmp.Or(c.Idle, presets[c.Preset].idle) }
+
+func (c *AttributionConfig) idleAmong() IdleAmong {
+	return cmp.Or(c.IdleAmong, presets[c.Preset].among)
+}
+
+func (c *AttributionConfig) scope() Scope { return cmp.Or(c.Scope, presets[c.Preset].scope, ScopeNode) }
+
+// keyOf returns the allocation key of a zone kind. Users of a GPU have GPU time only, which takes the place of CPU time.
+func (c *AttributionConfig) keyOf(kind power.Kind) claims.Key {
+	switch {
+	case kind == power.GPU:
+		return claims.KeyCPUTime
+	case c.Keys[kind] != "" || c.Key != "":
+		return cmp.Or(c.Keys[kind], c.Key)
+	case kind == power.DRAM:
+		return cmp.Or(presets[c.Preset].dram, claims.KeyCPUTime)
+	case c.unclocked && presets[c.Preset].key == claims.KeyFrequency:
+		return claims.KeyCPUTime
+	}
+	return cmp.Or(presets[c.Preset].key, claims.KeyCPUTime)
+}
+
+// presetHasKey reports whether the allocation key of a zone kind is the preset's, on a machine that lacks nothing.
+func (c *AttributionConfig) presetHasKey(kind power.Kind, key claims.Key) bool {
+	clocked := *c
+	clocked.unclocked = false
+	return c.Key == "" && c.Keys[kind] == "" && clocked.keyOf(kind) == key
+}
+
+func (c *AttributionConfig) frequencyExponent() int {
+	return cmp.Or(c.FrequencyExponent, presets[c.Preset].exponent, 1)
+}
+
+// presetWindow returns the length of the windows that the preset selects, with an exact CPU time source or another one. 0 is one
+// window per collection.
+func (c *Config) presetWindow(exact bool) time.Duration {
+	rules := presets[c.Attribution.Preset]
+	window := rules.tickWindow
+	if exact {
+		window = rules.window
+	}
+	if window >= c.CollectionInterval {
+		return 0
+	}
+	return window
+}
+
+// usesClocks reports whether the preset selects the key frequency, where the machine counts the clock rates.
+func (c *Config) usesClocks() bool {
+	return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return c.Attribution.presetHasKey(kind, claims.KeyFrequency) })
+}
+
+// presetPart is a setting that the preset accurate selects.
+type presetPart struct {
+	setting, value string
+	// lacks is why the machine or the configuration does without it, nil if it is in effect.
+	lacks error
+}
+
+// presetFound is what the start of the receiver found out about the machine.
+type presetFound struct {
+	undivided error // why the node's CPUs are not divided by package
+	inexact   error // why the CPU time source is not BPF; nil if it is, or if it was not asked for
+	unclocked error // why the clock rate over an interval is not known
+}
+
+var (
+	errProcfs  = errors.New("cpu_time is procfs")
+	errNoDRAM  = errors.New("no meter reads a zone of memory")
+	errForgets = errors.New("not set, and no attribution::state_file: static power is learned again after each start")
+)
+
+// presetParts returns the parts of the preset accurate that no setting overrides. It is called after the first window.
+func (s *energyScraper) presetParts(found *presetFound) (parts []presetPart) {
+	c, a, rules := s.cfg, &s.cfg.Attribution, presets[s.cfg.Attribution.Preset]
+	add := func(selected bool, setting, value string, lacks error) {
+		if selected {
+			parts = append(parts, presetPart{setting, value, lacks})
+		}
+	}
+	window, coarse := rules.window, error(nil)
+	if !s.cpu.Source().Exact() {
+		coarse = fmt.Errorf("%v with procfs: %w", rules.tickWindow, cmp.Or(found.inexact, errProcfs))
+	}
+	add(c.SamplingInterval == 0 && s.container == "", "sampling_interval", window.String(), coarse)
+	add(a.Scope == "", "attribution::scope", string(rules.scope), found.undivided)
+	add(a.Split == "", "attribution::split", string(rules.split), s.untrained())
+	add(c.usesClocks(), "attribution::key", string(rules.key), found.unclocked)
+	add(slices.Contains(c.Zones, power.DRAM) && a.presetHasKey(power.DRAM, rules.dram), "attribution::keys::dram", string(rules.dram), s.withoutDRAM())
+	if learns := a.learns(c.Zones) && c.Storage == nil && a.StateFile == ""; learns && s.untrained() == nil {
+		add(true, "storage", "", errForgets)
+	}
+	return parts
+}
+
+// untrained returns why no static power is learned, nil if it may be: all energy of CPUs and memory is modeled or reported.
+func (s *energyScraper) untrained() error {
+	known := ""
+	for i := range s.meters.readings {
+		switch zone := s.meters.readings[i].Zone; {
+		case zone.Kind == power.GPU || !slices.Contains(s.meters.attributed(), zone.Kind):
+		case zone.Source == power.Modeled:
+			known = "energy is modeled, and the model states the power at rest"
+		case zone.Source == power.Reported:
+			known = "the hypervisor reports active energy, so nothing is taken off"
+		default:
+			return nil
+		}
+	}
+	if known == "" {
+		return nil
+	}
+	return errors.New(known)
+}
+
+// withoutDRAM returns errNoDRAM if no meter reads a zone of memory, and none may still answer.
+func (s *energyScraper) withoutDRAM() error {
+	isDRAM := func(r power.Reading) bool { return r.Zone.Kind == power.DRAM }
+	waits := func(m power.Status) bool { return isWaiting(&m) }
+	if slices.ContainsFunc(s.meters.readings, isDRAM) || slices.ContainsFunc(s.meters.set.Status(), waits) {
+		return nil
+	}
+	return errNoDRAM
+}
+
+// logPreset logs once what the preset accurate selects here, and which of its parts are not in effect.
+func (s *energyScraper) logPreset(found *presetFound) {
+	if s.cfg.Attribution.Preset != PresetAccurate {
+		return
+	}
+	var selected, lacking []string
+	for _, part := range s.presetParts(found) {
+		if part.lacks != nil {
+			lacking = append(lacking, part.setting+": "+part.lacks.Error())
+		} else {
+			selected = append(selected, part.setting+": "+part.value)
+		}
+	}
+	s.set.Logger.Info("Preset selected", zap.String("preset", string(PresetAccurate)), zap.Strings("selected", selected),
+		zap.Strings("lacking", lacking))
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// chosen is what a configuration selects of what the preset accurate does.
+type chosen struct {
+	scope         Scope
+	split, gpu    SplitRule // of packages and GPUs
+	key, dram     claims.Key
+	exponent      int
+	idle          IdleRule
+	exact, coarse time.Duration // windows, by the CPU time source
+}
+
+func chosenBy(c *Config) chosen {
+	a := &c.Attribution
+	return chosen{
+		a.scope(), a.splitOf(power.Package), a.splitOf(power.GPU), a.keyOf(power.Package), a.keyOf(power.DRAM), a.frequencyExponent(), a.idle(),
+		c.presetWindow(true), c.presetWindow(false),
+	}
+}
+
+func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
+	all := chosen{
+		ScopeZone, SplitLearned, SplitLearned, claims.KeyFrequency, claims.KeyMemoryCPUTime, 2, IdleNone, 100 * time.Millisecond, time.Second,
+	}
+	for yaml, edit := range map[string]func(*chosen){
+		"attribution: {preset: accurate}":                               func(*chosen) {},
+		"attribution: {preset: accurate, scope: node}":                  func(c *chosen) { c.scope = ScopeNode },
+		"attribution: {preset: accurate, split: minimum}":               func(c *chosen) { c.split, c.gpu = SplitMinimum, SplitMinimum },
+		"attribution: {preset: accurate, splits: {gpu: utilization}}":   func(c *chosen) { c.gpu = SplitUtilization },
+		"attribution: {preset: accurate, key: cpu_time}":                func(c *chosen) { c.key, c.dram = claims.KeyCPUTime, claims.KeyCPUTime },
+		"attribution: {preset: accurate, keys: {dram: memory}}":         func(c *chosen) { c.dram = claims.KeyMemory },
+		"attribution: {preset: accurate, keys: {package: cycles}}":      func(c *chosen) { c.key = claims.KeyCycles },
+		"attribution: {preset: accurate, frequency_exponent: 1}":        func(c *chosen) { c.exponent = 1 },
+		"attribution: {preset: accurate, idle: used}":                   func(c *chosen) { c.idle = IdleUsed },
+		"{collection_interval: 1s, attribution: {preset: accurate}}":    func(c *chosen) { c.coarse = 0 },
+		"{collection_interval: 100ms, attribution: {preset: accurate}}": func(c *chosen) { c.exact, c.coarse = 0, 0 },
+		"{attribution: {preset: kepler}}":                               func(c *chosen) { *c = byDefault },
+		"{attribution: {preset: kepler, scope: zone}}":                  func(c *chosen) { *c = byDefault; c.scope = ScopeZone },
+		"{attribution: {preset: smartwatts, key: frequency}}": func(c *chosen) {
+			*c = byDefault
+			c.split, c.gpu, c.key, c.dram = SplitResting, SplitResting, "frequency", "frequency"
+		},
+		"{attribution: {preset: accurate, keys: {package: cpu_time}}}":           func(c *chosen) { c.key = claims.KeyCPUTime },
+		"{attribution: {preset: accurate, key: cycles, keys: {dram: cpu_time}}}": func(c *chosen) { c.key, c.dram = claims.KeyCycles, claims.KeyCPUTime },
+	} {
+		want := all
+		edit(&want)
+		assert.Equal(t, want, chosenBy(mustLoad(t, yaml)), yaml)
+	}
+}
+
+var byDefault = chosen{
+	scope: ScopeNode, split: SplitUtilization, gpu: SplitUtilization, key: claims.KeyCPUTime, dram: claims.KeyCPUTime, exponent: 1, idle: IdleNone,
+}
+
+var errNoClocks = errors.New("no counters")
+
+// accurateNode is a machine that has all that the preset accurate selects.
+func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
+	n := newTestNode(t, append([]func(*Config){func(c *Config) {
+		c.Attribution.Preset = PresetAccurate
+		c.Storage = &storageID
+	}}, edit...)...)
+	n.host.CPUs, n.host.Topology = 2, []hostsim.Place{{Package: 0}, {Package: 1}}
+	for name, zone := range map[string]string{"intel-rapl:1": "package-1", "intel-rapl:0:0": "dram", "intel-rapl:1:0": "dram"} {
+		n.host.Zones[name] = &hostsim.Zone{Name: zone, Max: 262_143_328_850}
+	}
+	n.host.Clocks = map[int]int64{0: 1_000_000, 1: 2_000_000} // by cpufreq, which stands in for counters
+	n.host.Files = map[string]string{bootIDFile: "first\n"}
+	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
+	n.openExact()
+	n.s.countsClocks = func(string) error { return nil }
+	return n
+}
+
+// startsWindows starts the node, whose windows are those that the test makes.
+func (n *testNode) startsWindows(length time.Duration) {
+	n.t.Helper()
+	n.s.sampler.window = length
+	n.t.Cleanup(func() { n.s.sampler.window = 0 }) // before the shutdown, which is cleaned up first
+	n.start()
+	require.Equal(n.t, length, n.s.sampler.window)
+}
+
+func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
+	window, scope, split := "sampling_interval: 100ms", "attribution::scope: zone", "attribution::split: learned"
+	key, dram := "attribution::key: frequency", "attribution::keys::dram: memory_cpu_time"
+	for name, c := range map[string]struct {
+		edit              func(*Config)
+		prepare           func(*testNode)
+		window            time.Duration
+		selected, lacking []any
+	}{
+		"a machine that has all": {
+			window: 100 * time.Millisecond, selected: []any{window, scope, split, key, dram}, lacking: []any{},
+		},
+		"one package": {
+			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {}} }, window: 100 * time.Millisecond,
+			selected: []any{window, split, key, dram}, lacking: []any{"attribution::scope: CPU topology: the node has one CPU package"},
+		},
+		"no zone of memory": {
+			prepare: func(n *testNode) { delete(n.host.Zones, "intel-rapl:0:0"); delete(n.host.Zones, "intel-rapl:1:0") },
+			window:  100 * time.Millisecond, selected: []any{window, scope, split, key},
+			lacking: []any{"attribution::keys::dram: no meter reads a zone of memory"},
+		},
+		"no clock rates": {
+			prepare: func(n *testNode) { n.s.countsClocks = func(string) error { return errNoClocks } }, window: 100 * time.Millisecond,
+			selected: []any{window, scope, split, dram}, lacking: []any{"attribution::key: no counters"},
+		},
+		"BPF is refused": {
+			prepare: func(n *testNode) {
+				n.s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
+					return cpu.NewReader(cpu.NewProcfs(o.Root), o), errRefused, nil
+				}
+			},
+			window: time.Second, selected: []any{scope, split, key, dram}, lacking: []any{"sampling_interval: 1s with procfs: " + errRefused.Error()},
+		},
+		"procfs is wanted": {
+			edit: func(c *Config) { c.CPUTime = cpu.KindProcfs }, prepare: func(n *testNode) { n.s.open = cpu.OpenReader }, window: time.Second,
+			selected: []any{scope, split, key, dram}, lacking: []any{"sampling_interval: 1s with procfs: cpu_time is procfs"},
+		},
+		"no storage": {
+			edit: func(c *Config) { c.Storage = nil }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, dram},
+			lacking: []any{"storage: not set, and no attribution::state_file: static power is learned again after each start"},
+		},
+		"a state file": {
+			edit: func(c *Config) { c.Storage, c.Attribution.StateFile = nil, "/tmp/never-written/learned" }, window: 100 * time.Millisecond,
+			selected: []any{window, scope, split, key, dram}, lacking: []any{},
+		},
+		"a cloud's virtual machine": {
+			edit: func(c *Config) { modeledHost(c); c.Storage = nil },
+			prepare: func(n *testNode) {
+				clear(n.host.Zones)
+				n.host.Topology = []hostsim.Place{{}, {}}
+				n.s.countsClocks = func(string) error { return errNoClocks }
+			},
+			window: 100 * time.Millisecond, selected: []any{window},
+			lacking: []any{
+				"attribution::scope: CPU topology: the node has one CPU package",
+				"attribution::split: energy is modeled, and the model states the power at rest",
+				"attribution::key: no counters", "attribution::keys::dram: no meter reads a zone of memory",
+			},
+		},
+		"settings beside it": {
+			edit: func(c *Config) {
+				c.SamplingInterval = 50 * time.Millisecond
+				c.Attribution.Scope, c.Attribution.Split, c.Attribution.Key = ScopeNode, SplitMinimum, claims.KeyCPUTime
+			},
+			window: 50 * time.Millisecond, selected: []any{}, lacking: []any{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var edits []func(*Config)
+			if c.edit != nil {
+				edits = append(edits, c.edit)
+			}
+			n := accurateNode(t, edits...)
+			if c.prepare != nil {
+				c.prepare(n)
+			}
+			n.startsWindows(c.window)
+			n.run(joule, nil)
+			logged := n.logs.FilterMessage("Preset selected").All()
+			require.Len(t, logged, 1)
+			assert.Equal(t, zap.InfoLevel, logged[0].Level)
+			assert.Equal(t, map[string]any{"preset": "accurate", "selected": c.selected, "lacking": c.lacking}, logged[0].ContextMap())
+			assert.Empty(t, n.logs.FilterMessage("Setting has no effect").All())
+			if name != "a state file" { // whose directory is missing
+				assert.Empty(t, n.logged(), "what is lacking is no error")
+				assert.Empty(t, n.status)
+			}
+		})
+	}
+}
+
+func TestNothingIsSaidOfOtherPresets(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.Attribution.Preset = PresetKavanagh })
+	n.start()
+	assert.Empty(t, n.logs.FilterMessage("Preset selected").All())
+}
+
+func TestWindowsOfThePresetAccurateAreOfASecondOnceProcfsHasTakenOver(t *testing.T) {
+	n := accurateNode(t)
+	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+	source := &failingSource{}
+	n.s.open = openAs(func(root string) cpu.Source {
+		source.Procfs = cpu.NewProcfs(root)
+		return source
+	})
+	n.startsWindows(100 * time.Millisecond)
+	source.fail = errRefused
+	for range 3 {
+		n.host.Run(100*time.Millisecond, map[int]int64{10: 1})
+		require.NoError(t, n.host.Render())
+		n.s.sample()
+	}
+	require.False(t, n.s.cpu.Source().Exact())
+	n.s.sampler.window = time.Second // else the receiver's own windows begin
+	n.run(joule, nil)
+	assert.Equal(t, time.Second, n.s.sampler.window)
+}
+
+func TestThePresetsKeyIsCPUTimeWhereClockRatesAreNotKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want []claims.Key
+	}{
+		"counted": {nil, []claims.Key{claims.KeyFrequency, claims.KeyMemoryCPUTime}},
+		"not":     {errNoClocks, []claims.Key{claims.KeyMemoryCPUTime}},
+	} {
+		n := accurateNode(t)
+		n.s.countsClocks = func(string) error { return c.err }
+		n.startsWindows(100 * time.Millisecond)
+		assert.Equal(t, c.want, n.s.cfg.Attribution.weighed(n.s.cfg.Zones), name)
+		n.run(joule, nil)
+		var selected []any
+		for _, e := range n.logs.FilterMessage("Allocation key selected").All() {
+			selected = append(selected, e.ContextMap()["key"])
+		}
+		assert.Len(t, selected, len(c.want), name)
+		assert.Empty(t, n.logged(), name)
+	}
+}
+
+func TestModeledEnergyHasTheStaticPowerOfItsModelUnderThePresetAccurate(t *testing.T) {
+	accurate := func(c *Config) { c.Attribution.Preset = PresetAccurate }
+	for name, c := range map[string]struct {
+		edit func(*Config)
+		idle float64 // of 10 s in which half of the CPU time was used
+	}{
+		"preset": {func(*Config) {}, 100},
+		"a split beside": {func(c *Config) {
+			c.Attribution.Split = SplitFixed
+			c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 7, power.DRAM: 1}
+		}, 70},
+	} {
+		n := newTestNode(t, modeledHost, accurate, c.edit)
+		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+		n.startsWindows(time.Second)
+		n.run(0, map[int]int64{10: int64(n.host.CPUs) * 500})
+		assert.InDelta(t, c.idle, n.one("system.energy", "energy.state=idle").value, 1e-3, name)
+	}
+}
+
+func TestReportedEnergyIsActiveUnderThePresetAccurate(t *testing.T) {
+	n := newTestNode(t, func(c *Config) { c.PowercapPath, c.Attribution.Preset = "/energy", PresetAccurate })
+	n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		m := &slowMeter{reading: power.Reading{Zone: &power.Zone{ID: "vm", Name: "package-0", Kind: power.Package, Source: power.Reported}}}
+		return power.NewSet(power.Member{Name: string(MeterHypervisor), Meter: m}), nil
+	}
+	n.startsWindows(time.Second)
+	for range 3 {
+		n.run(0, nil)
+	}
+	assert.InDelta(t, 300, n.one("system.energy", "energy.state=active").value, 1e-6)
+	assert.Zero(t, n.one("system.energy", "energy.state=idle").value)
+	assert.Empty(t, n.logs.FilterMessageSnippet("splits it again").All())
+}
+
+func TestLibrariesOfGPUsAreAskedTwiceASecondUnderThePresetAccurate(t *testing.T) {
+	assert.Equal(t, 500*time.Millisecond, mustLoad(t, "attribution: {preset: accurate}").gpuInterval())
+	assert.Equal(t, 100*time.Millisecond, mustLoad(t, "{sampling_interval: 100ms, attribution: {preset: accurate}}").gpuInterval())
+}
