@@ -25,7 +25,7 @@ type Host struct {
 	Booted time.Time
 	CPUs   int
 	CPU    CPU
-	// EachCPU is the per-CPU lines of /proc/stat, by CPU number. If it is nil there are none.
+	// EachCPU is the per-CPU lines of /proc/stat, by CPU number. If it is empty there are none.
 	EachCPU []CPU
 	// Topology is the position of CPUs, by number.
 	Topology []Place
@@ -37,6 +37,8 @@ type Host struct {
 	Cgroups map[string]time.Duration
 	// Memory is memory.current of cgroups of that hierarchy, in bytes, by path. Other cgroups have no such file.
 	Memory map[string]uint64
+	// NodeMemory is the part of Memory on each NUMA node, in bytes. Cgroups without an entry have no memory.numa_stat.
+	NodeMemory map[string][]uint64
 	// Clocks is the clock rate of CPUs as shown by cpufreq, in kHz, by number.
 	Clocks map[int]int64
 	// Files are the contents of other files by path below the root, and Links the targets of links.
@@ -57,8 +59,12 @@ type Host struct {
 // CPU is a CPU line of /proc/stat, in ticks.
 type CPU struct{ User, Nice, System, Idle, IOWait, IRQ, SoftIRQ, Steal, Guest, GuestNice int64 }
 
-// Place is the position of a CPU in the machine.
-type Place struct{ Package, Die int }
+// Place is the position of a CPU in the machine. Each package is a NUMA node.
+type Place struct {
+	Package, Die int
+	// Siblings are the CPUs of the same core, in ascending order and including the CPU itself. Nil is the CPU alone.
+	Siblings []int
+}
 
 func (c CPU) String() string {
 	return fmt.Sprintf("%d %d %d %d %d %d %d %d %d %d", c.User, c.Nice, c.System, c.Idle, c.IOWait, c.IRQ, c.SoftIRQ, c.Steal,
@@ -107,19 +113,20 @@ type Zone struct {
 // New returns a host with one CPU and an init process that booted 1,000 s ago. It is rendered below root.
 func New(root string) *Host {
 	h := &Host{
-		Uptime:    1000 * time.Second,
-		Booted:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		CPUs:      1,
-		Topology:  []Place{{}},
-		Processes: map[int]*Process{1: {Comm: "init", Exe: "/sbin/init", Args: []string{"/sbin/init"}}},
-		Zones:     map[string]*Zone{},
-		Cgroups:   map[string]time.Duration{},
-		Memory:    map[string]uint64{},
-		Clocks:    map[int]int64{},
-		Files:     map[string]string{},
-		Links:     map[string]string{},
-		root:      root,
-		written:   map[string]string{},
+		Uptime:     1000 * time.Second,
+		Booted:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		CPUs:       1,
+		Topology:   []Place{{}},
+		Processes:  map[int]*Process{1: {Comm: "init", Exe: "/sbin/init", Args: []string{"/sbin/init"}}},
+		Zones:      map[string]*Zone{},
+		Cgroups:    map[string]time.Duration{},
+		Memory:     map[string]uint64{},
+		NodeMemory: map[string][]uint64{},
+		Clocks:     map[int]int64{},
+		Files:      map[string]string{},
+		Links:      map[string]string{},
+		root:       root,
+		written:    map[string]string{},
 
 		shownCgroups: map[string]bool{},
 		shownFiles:   map[int]bool{},
@@ -190,11 +197,7 @@ func (h *Host) Render() error {
 	}
 	r.prune("sys/class/powercap", func(name string) bool { return h.Zones[name] == nil })
 	r.write("sys/devices/system/cpu/online", fmt.Sprintf("0-%d\n", max(h.CPUs, 1)-1))
-	for cpu, place := range h.Topology {
-		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
-		r.write(dir+"physical_package_id", strconv.Itoa(place.Package)+"\n")
-		r.write(dir+"die_id", strconv.Itoa(place.Die)+"\n")
-	}
+	h.renderTopology(r)
 	for _, path := range h.goneCgroups() {
 		r.remove(filepath.Join("sys/fs/cgroup", path))
 		delete(h.shownCgroups, path)
@@ -205,6 +208,9 @@ func (h *Host) Render() error {
 			fmt.Sprintf("usage_usec %d\nuser_usec 0\nsystem_usec 0\n", usage.Microseconds()))
 		if charged, ok := h.Memory[path]; ok {
 			r.write(filepath.Join("sys/fs/cgroup", path, "memory.current"), strconv.FormatUint(charged, 10)+"\n")
+			if nodes := h.NodeMemory[path]; nodes != nil {
+				r.write(filepath.Join("sys/fs/cgroup", path, "memory.numa_stat"), numaStat(nodes))
+			}
 		}
 	}
 	for cpu, rate := range h.Clocks {
@@ -352,7 +358,7 @@ func (r *renderer) prune(dir string, gone func(name string) bool) {
 // has one open sees that it is gone, as with the kernel's.
 func (r *renderer) remove(dir string) {
 	texts, _ := filepath.Glob(filepath.Join(r.root, dir, "fdinfo/*")) // the pattern is well-formed
-	for _, name := range []string{"cpu.stat", "memory.current", "stat"} {
+	for _, name := range []string{"cpu.stat", "memory.current", "memory.numa_stat", "stat"} {
 		counters, _ := filepath.Glob(filepath.Join(r.root, dir, name))
 		texts = append(texts, counters...)
 	}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostsim
+
+import (
+	"math"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+)
+
+// Socket is one package and its memory.
+type Socket struct {
+	// CPUs is the number of logical CPUs.
+	CPUs int
+	// Threads is the number of hardware threads of a core, 1 or 2. 0 is 1. With 2, the CPUs i and i + CPUs/2 of the
+	// socket are the siblings of a core.
+	Threads int
+	// Siblings is the power of a core whose two threads are busy, relative to one of which one is. 0 is 2: the
+	// threads draw power as cores of their own would.
+	Siblings float64
+	// Idle is the power of the package at rest, DRAMIdle that of its memory, in W.
+	Idle, DRAMIdle float64
+	// Curve is the package's power by load. Only the difference to its first point counts.
+	Curve model.Curve
+	// Frequency returns the clock rate relative to the nominal one at a utilization of 0 to 1. If it is nil the rate is
+	// always 1.
+	Frequency func(utilization float64) float64
+	// Package, Core and DRAM are the zones, or nil. Core is inside Package.
+	Package, Core, DRAM *Zone
+
+	// Energy is the total energy of package and DRAM, and Idled the part of it that was drawn at rest, in µJ.
+	Energy, Idled Energies
+	// Interrupts is the part of the package's energy that interrupts caused, in µJ. It belongs to no task.
+	Interrupts float64
+
+	fraction Energies // of a µJ, not yet counted
+	core     float64
+	demand   float64 // scratch of Step
+	weight   float64
+	memory   float64
+	rate     float64
+	clock    float64 // relative rate of the last step
+	ran      time.Duration
+	clocks   cpuClocks
+	first    int    // number of the first CPU
+	cores    *cores // nil if it makes no difference where tasks run
+}
+
+// Energies are energies by zone kind, in µJ.
+type Energies struct{ Package, DRAM float64 }
+
+// Add adds both energies of f.
+func (e *Energies) Add(o Energies) { e.Package += o.Package; e.DRAM += o.DRAM }
+
+// coreShare is the share of the cores in a package's dynamic power.
+const coreShare = 0.75
+
+const joule = 1e6 // µJ
+
+// step computes the socket's energy for a time, in µJ. It sets the energy per unit of weight for the package and for
+// memory.
+func (s *Socket) step(seconds, irq float64) (used float64) {
+	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
+	cubed := 1.0
+	if s.Frequency != nil {
+		s.clock = s.Frequency(utilization)
+		cubed = s.clock * s.clock * s.clock
+	}
+	interrupts, full := irq*float64(s.CPUs), float64(s.CPUs)
+	if s.cores != nil {
+		interrupts, full = s.cores.interrupts, s.cores.full
+	}
+	weight := s.weight*cubed + interrupts*cubed
+	dynamic := s.above(weight/full) * seconds * joule
+	idle := s.Idle * seconds * joule
+	memoryIdle := s.DRAMIdle * seconds * joule
+	memory := s.memory * seconds * joule
+
+	s.Energy.Add(Energies{idle + dynamic, memoryIdle + memory})
+	s.Idled.Add(Energies{idle, memoryIdle})
+	s.fraction.Package = s.Package.count(idle + dynamic + s.fraction.Package)
+	s.fraction.DRAM = s.DRAM.count(memoryIdle + memory + s.fraction.DRAM)
+	s.core = s.Core.count(coreShare*dynamic + s.core)
+
+	s.weight = 0
+	if weight > 0 {
+		s.weight = dynamic / weight * cubed // per unit of a task's own weight
+		s.Interrupts += interrupts * s.weight
+	}
+	return idle + dynamic + memoryIdle + memory
+}
+
+// above returns the package's power above Idle at a load, in W.
+func (s *Socket) above(load float64) float64 {
+	if len(s.Curve) == 0 {
+		return 0
+	}
+	base := s.Curve[0].Watts
+	if load > 1 { // more than all CPUs draw at the nominal clock rate
+		return (s.Curve.Watts(1) - base) * load
+	}
+	return s.Curve.Watts(load) - base
+}
+
+// count adds energy to a counter, which may be nil, and returns the remaining fraction of a µJ.
+func (z *Zone) count(energy float64) float64 {
+	whole := math.Floor(energy)
+	if z != nil {
+		z.Energy += uint64(whole)
+		z.Counted += uint64(whole)
+		if z.Max > 0 {
+			z.Energy %= z.Max
+		}
+	}
+	return energy - whole
+}
