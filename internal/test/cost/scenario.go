@@ -134,22 +134,28 @@ func keplers(others func(programs) ([]variant, error)) func(programs) ([]variant
 const second = time.Second
 
 var (
-	everySecond   = settings{source: "bpf", interval: second}
-	everySecondP  = settings{source: "procfs", interval: second}
-	every10s      = settings{source: "bpf", interval: 10 * second}
-	windows10ms   = settings{source: "bpf", interval: 10 * second, window: 10 * time.Millisecond}
-	windows100ms  = settings{source: "bpf", interval: 10 * second, window: 100 * time.Millisecond, telemetry: true}
-	starting      = settings{source: "bpf", interval: second, starts: true}
-	startingP     = settings{source: "procfs", interval: second, starts: true}
-	scraped       = settings{source: "bpf", interval: second, scraped: true}
-	everyProcess  = "processes: {max: 0, min_energy: 0}"
-	scrapedAll    = settings{label: "all scraped", source: "bpf", interval: second, scraped: true, receiver: everyProcess}
-	sendsAll      = settings{label: "all by OTLP", source: "bpf", interval: second, sends: true, receiver: everyProcess}
-	uncompressed  = settings{label: "all by OTLP, uncompressed", source: "bpf", interval: second, sends: true, uncompressed: true, receiver: everyProcess}
-	withoutPower  = settings{label: "all by OTLP, without power", source: "bpf", interval: second, sends: true, receiver: everyProcess + ", metrics: {process.power: {enabled: false}}"}
-	sends500      = settings{label: "500 by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 500, min_energy: 0}"}
-	sendsUsed     = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 0, min_energy: 1}"}
-	learned       = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, split: learned}"}
+	everySecond  = settings{source: "bpf", interval: second}
+	everySecondP = settings{source: "procfs", interval: second}
+	every10s     = settings{source: "bpf", interval: 10 * second}
+	windows10ms  = settings{source: "bpf", interval: 10 * second, window: 10 * time.Millisecond}
+	windows100ms = settings{source: "bpf", interval: 10 * second, window: 100 * time.Millisecond, telemetry: true}
+	starting     = settings{source: "bpf", interval: second, starts: true}
+	startingP    = settings{source: "procfs", interval: second, starts: true}
+	scraped      = settings{source: "bpf", interval: second, scraped: true}
+	everyProcess = "processes: {max: 0, min_energy: 0}"
+	scrapedAll   = settings{label: "all scraped", source: "bpf", interval: second, scraped: true, receiver: everyProcess}
+	sendsAll     = settings{label: "all by OTLP", source: "bpf", interval: second, sends: true, receiver: everyProcess}
+	uncompressed = settings{label: "all by OTLP, uncompressed", source: "bpf", interval: second, sends: true, uncompressed: true, receiver: everyProcess}
+	withoutPower = settings{label: "all by OTLP, without power", source: "bpf", interval: second, sends: true, receiver: everyProcess + ", metrics: {process.power: {enabled: false}}"}
+	sends500     = settings{label: "500 by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 500, min_energy: 0}"}
+	sendsUsed    = settings{label: "those above 1 J by OTLP", source: "bpf", interval: second, sends: true, receiver: "processes: {max: 0, min_energy: 1}"}
+	learned      = settings{label: "scope zone, split learned", source: "bpf", interval: second, receiver: "attribution: {scope: zone, split: learned}"}
+	// Modeled energy needs no learning: it is asked for.
+	accurate      = "attribution: {preset: accurate, split: learned}"
+	accurate1s    = settings{label: "preset accurate in 1 s", source: "bpf", interval: 10 * second, window: second, receiver: accurate, divided: true}
+	accurateBPF   = settings{label: "preset accurate", source: "bpf", interval: 10 * second, receiver: accurate, divided: true}
+	accurateP     = settings{label: "preset accurate, procfs", source: "procfs", interval: 10 * second, receiver: accurate, divided: true}
+	windows1s     = settings{source: "bpf", interval: 10 * second, window: second}
 	kavanagh      = settings{label: "preset kavanagh", source: "bpf", interval: second, receiver: "attribution: {preset: kavanagh, rest_utilization: 1}"}
 	everySecondOf = collectors(everySecond)
 )
@@ -215,6 +221,12 @@ var scenarios = []scenario{
 	{name: "rules", machine: beside(10_000, 100), extra: true, variants: collectors(everySecond, learned, kavanagh), goals: []goal{
 		{1, 0, cpuAll, bound{}}, {2, 0, cpuAll, bound{}},
 	}},
+	{
+		name: "accurate", machine: beside(10_000, 100), variants: collectors(accurate1s, accurateBPF, accurateP, windows1s),
+		goals: []goal{
+			{0, none, cpuAll, atMost(1.5)}, {0, 3, cpuAll, bound{}}, {1, none, cpuAll, bound{}}, {1, none, resident, bound{}}, {2, none, cpuAll, bound{}},
+		},
+	},
 	{name: "kepler-10000", machine: beside(10_000, 100), extra: true, variants: keplers(collectors(everySecond, everySecondP, scraped)), goals: []goal{
 		{0, 3, cpuAll, bound{}}, {1, 3, cpuAll, bound{}}, {2, 4, cpuAll, bound{}}, {3, none, cpuAll, bound{}}, {4, none, cpuAll, bound{}},
 		{0, 3, resident, bound{}},

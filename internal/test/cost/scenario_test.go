@@ -61,6 +61,14 @@ func TestOtherSettingsOfTheReceiverAreVariants(t *testing.T) {
 	assert.Contains(t, variants[1].command[2], "max_power: 120}, processes: {max: 6, min_energy: 0}}\n")
 }
 
+func TestTheProgramOfADividedMachineIsThatOfTheVariant(t *testing.T) {
+	s := settings{binary: "bin/collector", divided: true}
+	command := s.collector("").command
+	assert.Equal(t, onDividedMachine, command[:len(onDividedMachine)])
+	s.divided = false
+	assert.Equal(t, s.collector("").command, command[len(onDividedMachine):])
+}
+
 func TestConfigurationsTakeThePlaceOfSettings(t *testing.T) {
 	o, err := parse(strings.Fields("-config a/one.yaml,two.yaml -source bpf,procfs"))
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,6 +47,8 @@ type settings struct {
 	starts       bool   // run until the first emission
 	receiver     string // more settings of the receiver, as YAML: "processes: {max: 10000}"
 	config       string // a configuration that takes the place of all others but binary and interval
+	// divided shows it a machine of two packages and of cores with two threads.
+	divided bool
 }
 
 // Addresses that programs serve. Only one of them runs at a time.
@@ -95,6 +98,9 @@ func (s settings) collector(name string) variant {
 	if s.config == "" {
 		v.command[2] = "yaml:" + s.yaml()
 	}
+	if s.divided {
+		v.command = append(slices.Clone(onDividedMachine), v.command...)
+	}
 	if s.scraped {
 		v.scrape = "http://" + scrapeAddress + "/metrics"
 	}
@@ -103,6 +109,24 @@ func (s settings) collector(name string) variant {
 	}
 	return v
 }
+
+// onDividedMachine runs a command in a mount namespace of its own, in which CPUs with odd numbers are in the second package, and each of
+// them shares a core with the one before.
+var onDividedMachine = []string{"unshare", "--mount", "sh", "-ec", `
+mount -t tmpfs tmpfs /mnt
+echo 1 >/mnt/package
+cd /sys/devices/system/cpu
+for second in cpu*[13579]; do
+	first=cpu$((${second#cpu} - 1))
+	mount --bind /mnt/package $second/topology/physical_package_id
+	echo ${first#cpu}-${second#cpu} >/mnt/$first
+	for list in $first/topology/thread_siblings_list $second/topology/thread_siblings_list \
+		$first/topology/core_cpus_list $second/topology/core_cpus_list; do
+		if [ -e $list ]; then mount --bind /mnt/$first $list; fi
+	done
+done
+cd "$OLDPWD"
+exec "$0" "$@"`}
 
 // yaml returns the configuration. The model meter needs no sensor.
 func (s settings) yaml() string {
