@@ -104,6 +104,8 @@ type Zone struct {
 	Max    uint64
 	// Counted is the energy that a Machine has added to the counter, however often that wrapped or was set.
 	Counted uint64
+	// Shown replaces Energy in the file if it is not nil.
+	Shown *uint64
 	// Content replaces the text of the energy counter if it is not empty.
 	Content string
 	// NoMax omits max_energy_range_uj.
@@ -187,7 +189,11 @@ func (h *Host) Render() error {
 		dir := filepath.Join("sys/class/powercap", id)
 		r.write(filepath.Join(dir, "name"), z.Name+"\n")
 		content := z.Content
-		if content == "" {
+		switch {
+		case content != "":
+		case z.Shown != nil:
+			content = strconv.FormatUint(*z.Shown, 10) + "\n"
+		default:
 			content = strconv.FormatUint(z.Energy, 10) + "\n"
 		}
 		r.write(filepath.Join(dir, "energy_uj"), content)

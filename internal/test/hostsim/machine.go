@@ -44,6 +44,7 @@ type Machine struct {
 	maxPID       int
 	psys         *Zone
 	psysFraction float64
+	registers    []*register
 	library      *Library
 	ended        func(*Task)   // called with each task that is gone
 	created      func(*cgroup) // called with each new cgroup
@@ -80,6 +81,9 @@ func NewMachine(root string, sockets ...*Socket) *Machine {
 		}
 		if s.Frequency != nil {
 			s.clock = s.Frequency(0)
+		}
+		if s.Turbo != nil {
+			s.clock = s.Turbo.One
 		}
 		id := fmt.Sprintf("intel-rapl:%d", i)
 		s.Package = m.addZone(id, fmt.Sprintf("package-%d", i))
@@ -179,6 +183,9 @@ func (m *Machine) Step(d time.Duration) {
 	}
 	if m.psys != nil {
 		m.psysFraction = m.psys.count(all + m.Platform*seconds*joule + m.psysFraction)
+	}
+	for _, r := range m.registers {
+		r.step(m.Now(), d)
 	}
 	m.Host.Uptime += d
 	if m.library != nil {

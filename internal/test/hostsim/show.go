@@ -101,7 +101,7 @@ func (m *Machine) chargeNode(path string, t *Task) {
 func (m *Machine) showClocks() {
 	for _, s := range m.Sockets {
 		for cpu := range s.CPUs {
-			if s.Frequency != nil {
+			if s.Frequency != nil || s.Turbo != nil {
 				m.Host.Clocks[s.first+cpu] = int64(s.clock * nominal)
 			}
 		}

@@ -26,6 +26,8 @@ type Socket struct {
 	// Frequency returns the clock rate relative to the nominal one at a utilization of 0 to 1. If it is nil the rate is
 	// always 1.
 	Frequency func(utilization float64) float64
+	// Turbo sets the clock rate instead, if it is not nil.
+	Turbo *Turbo
 	// Package, Core and DRAM are the zones, or nil. Core is inside Package.
 	Package, Core, DRAM *Zone
 
@@ -63,17 +65,27 @@ const joule = 1e6 // µJ
 func (s *Socket) step(seconds, irq float64) (used float64) {
 	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
 	cubed := 1.0
-	if s.Frequency != nil {
-		s.clock = s.Frequency(utilization)
-		cubed = s.clock * s.clock * s.clock
-	}
 	interrupts, full := irq*float64(s.CPUs), float64(s.CPUs)
 	if s.cores != nil {
 		interrupts, full = s.cores.interrupts, s.cores.full
 	}
+	switch {
+	case s.Turbo != nil:
+		cores := float64(s.CPUs / max(s.Threads, 1))
+		s.clock = s.Turbo.rate(utilization*cores, cores, func(rate float64) float64 {
+			return s.Idle + s.above((s.weight+interrupts)*rate*rate*rate/full)
+		})
+		cubed = s.clock * s.clock * s.clock
+	case s.Frequency != nil:
+		s.clock = s.Frequency(utilization)
+		cubed = s.clock * s.clock * s.clock
+	}
 	weight := s.weight*cubed + interrupts*cubed
 	dynamic := s.above(weight/full) * seconds * joule
 	idle := s.Idle * seconds * joule
+	if s.Turbo != nil {
+		s.Turbo.heat((idle+dynamic)/(seconds*joule), seconds)
+	}
 	memoryIdle := s.DRAMIdle * seconds * joule
 	memory := s.memory * seconds * joule
 

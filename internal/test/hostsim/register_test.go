@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostsim
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRegistersLagBehindByOneUpdateAndCountUnits(t *testing.T) {
+	m := machineOf(t, rising())
+	m.AddPlatform(10)
+	task(m, 0, 4) // 100 W, 100,000 µJ/ms
+	m.Step(time.Second)
+	m.SetRegisters(Registers{Every: 976 * time.Microsecond, Jitter: 20 * time.Microsecond, Unit: 61.03515625})
+	zone := m.Sockets[0].Package
+	var updates int
+	var last uint64
+	for range 1000 {
+		m.Step(250 * time.Microsecond)
+		require.NoError(t, m.Render())
+		shown, err := strconv.ParseUint(strings.TrimSpace(text(t, m.Host, "sys/class/powercap/intel-rapl:0/energy_uj")), 10, 64)
+		require.NoError(t, err)
+		require.LessOrEqual(t, shown, zone.Counted)
+		require.Less(t, zone.Counted-shown, uint64(100_000+62), "996 µs at most, and a unit")
+		if shown != last {
+			require.NotZero(t, shown)
+			updates++
+		}
+		last = shown
+	}
+	assert.InDelta(t, 256, updates, 3, "in 250 ms")
+
+	m.Step(10 * time.Second)
+	assert.Less(t, zone.Counted-*zone.Shown, uint64(100_000+62), "after a long step too")
+	units := float64(*zone.Shown) / 61.03515625
+	assert.InDelta(t, units, float64(int(units+0.5)), 0.02, "whole units, in whole µJ")
+	assert.NotEqual(t, *m.Sockets[0].DRAM.Shown, m.Sockets[0].DRAM.Counted)
+	assert.NotNil(t, m.Host.Zones["intel-rapl:1"].Shown)
+}
