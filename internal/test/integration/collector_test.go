@@ -24,9 +24,15 @@ const patience = 5 * time.Minute
 // eventually waits until a condition holds, however slow the machine is.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
+	within(t, patience, what, holds)
+}
+
+// within waits until a condition holds that must hold soon.
+func within(t *testing.T, soon time.Duration, what string, holds func() bool) {
+	t.Helper()
 	for began := time.Now(); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
+		if time.Since(began) > soon {
+			t.Fatalf("not within %v: %s", soon, what)
 		}
 	}
 }

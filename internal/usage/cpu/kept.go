@@ -13,7 +13,7 @@ import (
 // keptStats are the files /proc/<pid>/stat that stay open between scans: to read an open file takes half of the time of opening it
 // anew (BenchmarkPass). The zero keptStats holds none.
 //
-// An open file stays that of its process, whoever has the number later (fs/proc/base.c, get_proc_task).
+// An open file stays that of its process, also when another process gets the same PID (fs/proc/base.c, get_proc_task).
 type keptStats struct {
 	files []keptStat // by ascending PID
 	next  int        // where the scan is: all before it have a lower PID than the last one that was asked for
