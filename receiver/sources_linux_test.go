@@ -24,7 +24,7 @@ func clockSeconds(t *testing.T, clock int32) float64 {
 }
 
 func TestBothCPUTimeSourcesOnThisMachineAttributeAlike(t *testing.T) {
-	bpf, err := cpu.OpenBPF("/", nil)
+	bpf, err := cpu.OpenBPF(cpu.Options{Root: "/"})
 	if err != nil {
 		t.Skipf("no BPF here: %v", err)
 	}

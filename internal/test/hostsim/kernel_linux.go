@@ -35,7 +35,7 @@ type Kernel struct {
 	run     uint64 // CPU time of the lost ends since the last Drain
 	count   uint64
 	domains []int32 // by CPU; nil if CPU time is not divided by domain
-	blocks  []uint64
+	slices  []tasks.Slice
 }
 
 // NewKernel returns the kernel of a machine. A machine has one.
@@ -87,9 +87,9 @@ func (k *Kernel) Update(bool) (tasks.Listing, error) {
 		k.Fails--
 		return tasks.Listing{}, syscall.ENOMEM
 	}
-	k.before, k.listed, k.blocks = k.listed, k.before[:0], k.blocks[:0]
+	k.before, k.listed, k.slices = k.listed, k.before[:0], append(k.slices[:0], tasks.Slice{})
 	k.list()
-	l := tasks.Listing{Processes: k.listed, Weights: k.blocks}
+	l := tasks.Listing{Processes: k.listed, Slices: k.slices}
 	k.changed = k.changed[:0]
 	for l.Same < len(k.listed) && l.Same < len(k.before) && sameProcess(&k.listed[l.Same], &k.before[l.Same]) {
 		l.Same++
@@ -120,9 +120,10 @@ func (k *Kernel) list() {
 			p.Flags |= tasks.KernelThread
 		}
 		if k.spreads(t) {
-			weights := k.weights(t)
-			k.blocks = append(k.blocks, weights...)
-			p.Block = uint32(len(k.blocks) / len(weights))
+			for domain, weight := range k.weights(t) {
+				k.slices = append(k.slices, tasks.Slice{Cpu: uint32(slices.Index(k.domains, int32(domain))), Run: weight, Next: p.Slice})
+				p.Slice = uint32(len(k.slices) - 1)
+			}
 		}
 		k.listed = append(k.listed, p)
 	}

@@ -32,7 +32,8 @@ type BPF struct {
 	counted   time.Duration // when the tasks were counted, 0 before the first time
 	hidden    bool          // whether there were more than listed
 	changes   int           // of the topology, that the programs know
-	undivided error         // why the list does not divide processes by domain, nil if it does or nothing is divided
+	slicing   bool          // whether the programs are to note what each thread used
+	unsliced  error         // why they do not, nil if they do or need not
 
 	hook   switchHook
 	born   []Process     // scratch of fillRan
@@ -66,7 +67,7 @@ type shrinker interface {
 	Shrink(room int) error
 }
 
-// divider is a lister or endings that divides by domain what threads used.
+// divider is endings that divide by domain what threads used.
 type divider interface {
 	// SetDomains sets the domain of each CPU, by its number.
 	SetDomains(of []int32) error
@@ -100,7 +101,7 @@ func (b *BPF) Name() string { return b.name }
 
 // Lacks returns what the source does without, nil if nothing: it finds short-lived containers only while their cgroups exist,
 // it divides a process as if all threads had been where the first one was last, or each of its scans visits all processes.
-func (b *BPF) Lacks() error { return oneLine(b.undivided, b.cgroups.refused, b.hook.refused) }
+func (b *BPF) Lacks() error { return oneLine(b.unsliced, b.cgroups.refused, b.hook.refused) }
 
 // Exact implements Source.
 func (*BPF) Exact() bool { return true }
@@ -195,7 +196,7 @@ func (b *BPF) divideTable(t *Table, now time.Duration) error {
 // fillRows starts a scan and fills the table's rows from a listing. The first rows are those of the previous scan.
 func (b *BPF) fillRows(t *Table, l *tasks.Listing, now time.Duration, kept int) {
 	t.beginKeeping(now, kept)
-	t.take(l.Weights)
+	t.take(l.Slices)
 	for _, i := range l.Changed {
 		if int(i) < kept {
 			var p Process
@@ -272,11 +273,9 @@ func (b *BPF) setDomains() error {
 	if b.topology == nil || b.changes == b.topology.changes {
 		return nil
 	}
-	for _, program := range []any{b.list, b.endings} {
-		if d, ok := program.(divider); ok {
-			if err := d.SetDomains(b.topology.of); err != nil {
-				return err
-			}
+	if d, ok := b.endings.(divider); ok {
+		if err := d.SetDomains(b.topology.of); err != nil {
+			return err
 		}
 	}
 	b.changes = b.topology.changes
@@ -299,7 +298,18 @@ func fill(p *Process, t *tasks.Process) {
 
 		LastCPU:  int32(t.Cpu),
 		Resident: t.Resident * pageSize,
-		parts:    int32(t.Block),
+		parts:    int32(t.Slice),
+	}
+}
+
+// take copies slices from a listing.
+func (t *Table) take(from []tasks.Slice) {
+	for i := range from {
+		s := slice{run: from[i].Run, cpu: int32(from[i].Cpu), next: int32(from[i].Next)}
+		if int(s.next) >= i {
+			s.next = 0
+		}
+		t.used = append(t.used, s)
 	}
 }
 

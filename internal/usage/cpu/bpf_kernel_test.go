@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 // These tests measure processes of the kernel that they run on.
@@ -74,14 +75,14 @@ var ofWhoRan bool
 // attachHook attaches the hook on context switches for good. It skips the test if this kernel lacks what the hook needs.
 func (b *BPF) attachHook(t testing.TB) {
 	t.Helper()
-	v, err := openRan()
+	v, err := b.hook.open()
 	skipUnlessPossible(t, err)
 	b.hook.visitor, b.hook.changed, b.hook.most = v, math.MaxInt64, ranRoom
 }
 
 func openHere(t testing.TB) *BPF {
 	t.Helper()
-	source, err := OpenBPF("/", nil)
+	source, err := OpenBPF(Options{Root: "/"})
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { assert.NoError(t, source.Close()) })
 	return source
@@ -105,7 +106,7 @@ func skipUnlessPossible(t testing.TB, err error) {
 }
 
 var tryScan = sync.OnceValue(func() error {
-	scan, err := openScan(0, nil)
+	scan, err := openScan(tasks.Options{})
 	if err != nil {
 		return err
 	}
@@ -133,9 +134,9 @@ func bothLists(t *testing.T, test func(t *testing.T)) {
 var errNoKfunc = fmt.Errorf("load the task scan: %w", ebpf.ErrNotSupported)
 
 // refuse makes one of the functions that open programs fail.
-func refuse[T any](t testing.TB, open *func(domains int, types *btf.Cache) (T, error), err error) {
+func refuse[T any](t testing.TB, open *func(tasks.Options) (T, error), err error) {
 	opened := *open
-	*open = func(int, *btf.Cache) (T, error) { var none T; return none, err }
+	*open = func(tasks.Options) (T, error) { var none T; return none, err }
 	t.Cleanup(func() { *open = opened })
 }
 

@@ -342,10 +342,10 @@ func names(t *testing.T, list lister) map[uint32]tasks.Process {
 // openLists opens both lists that the kernel makes.
 func openLists(t *testing.T) (scan, stream lister) {
 	t.Helper()
-	scan, err := openScan(0, nil)
+	scan, err := openScan(tasks.Options{})
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { require.NoError(t, scan.Close()) })
-	stream, err = openStream(0, nil)
+	stream, err = openStream(tasks.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stream.Close()) })
 	return scan, stream
@@ -446,7 +446,7 @@ func TestScanAndStreamAndProcfsAgreeOnLastCPUAndResidentMemory(t *testing.T) {
 
 // The scan reports the CPU of the thread that ran last, wherever the first thread sleeps.
 func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
-	scan, err := openScan(0, nil)
+	scan, err := openScan(tasks.Options{})
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, scan.Close()) }()
 	var allowed unix.CPUSet
@@ -479,10 +479,10 @@ func TestAProcessIsWhereItsThreadsRun(t *testing.T) {
 }
 
 func TestAListWithoutRoomGrowsUntilItHoldsAll(t *testing.T) {
-	full, err := openScan(0, nil)
+	full, err := openScan(tasks.Options{})
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, full.Close()) }()
-	small, err := tasks.OpenScan(1, 0, nil)
+	small, err := tasks.OpenScan(1, tasks.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, small.Close()) }()
 	before, grown, after := names(t, full), names(t, small), names(t, full)
@@ -506,16 +506,16 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 		host := hostsim.New(t.TempDir())
 		require.NoError(t, host.Render())
 		cycle := func() {
-			source, err := OpenBPF("/", nil)
+			source, err := OpenBPF(Options{Root: "/"})
 			require.NoError(t, err)
 			var table Table
 			_, err = source.ReadNode()
 			require.NoError(t, err)
 			require.NoError(t, source.ReadProcesses(&table))
 			require.NoError(t, source.Close())
-			_, err = OpenBPF(host.Root(), nil)
+			_, err = OpenBPF(Options{Root: host.Root()})
 			require.Error(t, err)
-			_, err = OpenBPF(t.TempDir(), nil)
+			_, err = OpenBPF(Options{Root: t.TempDir()})
 			require.Error(t, err)
 		}
 		cycle()
@@ -530,11 +530,11 @@ func TestBPFLeavesNoDescriptorsBehind(t *testing.T) {
 func TestWhatFailsToOpenLeavesNoDescriptorsBehind(t *testing.T) {
 	openHere(t)
 	refuse(t, &openEndings, errors.New("load the hook on process ends: refused"))
-	_, err := OpenBPF("/", nil)
+	_, err := OpenBPF(Options{Root: "/"})
 	require.ErrorContains(t, err, "the hook on process ends")
 	before := openDescriptors(t)
 	for range 5 {
-		_, err := OpenBPF("/", nil)
+		_, err := OpenBPF(Options{Root: "/"})
 		require.Error(t, err)
 	}
 	assert.LessOrEqual(t, openDescriptors(t), before)
@@ -579,7 +579,7 @@ func TestProcfsAndBPFAgreeWithinTheirClocks(t *testing.T) {
 
 func TestARootWithoutProcIsRefused(t *testing.T) {
 	root := t.TempDir()
-	_, err := OpenBPF(root, nil)
+	_, err := OpenBPF(Options{Root: root})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, filepath.Join(root, "proc"))
 	assert.NotContains(t, err.Error(), "\n")
@@ -592,7 +592,7 @@ func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	path := filepath.Join(dir, "boot_id")
 	require.NoError(t, os.WriteFile(path, []byte("00000000-0000-4000-8000-000000000000\n"), 0o600))
-	_, err := OpenBPF(host.Root(), nil)
+	_, err := OpenBPF(Options{Root: host.Root()})
 	require.ErrorIs(t, err, errOtherKernel)
 
 	// The same kernel, but its processes have other PIDs in this tree.
@@ -600,7 +600,7 @@ func TestATreeOfAnotherKernelIsRefusedByName(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, id, 0o600))
 	openHere(t)
-	_, err = OpenBPF(host.Root(), nil)
+	_, err = OpenBPF(Options{Root: host.Root()})
 	require.ErrorIs(t, err, errOtherKernel)
 }
 

@@ -22,18 +22,19 @@ const minRoom = 2048
 
 // What the programs are opened with, so that a test can refuse them.
 var (
-	openScan = func(domains int, types *btf.Cache) (lister, error) {
-		return orNil[lister](tasks.OpenScan(initialRoom(), domains, types))
+	openScan = func(o tasks.Options) (lister, error) {
+		return orNil[lister](tasks.OpenScan(initialRoom(), o))
 	}
-	openStream = func(domains int, types *btf.Cache) (lister, error) {
-		return orNil[lister](tasks.OpenStream(domains, types))
+	openStream = func(o tasks.Options) (lister, error) {
+		return orNil[lister](tasks.OpenStream(o))
 	}
-	openEndings = func(domains int, types *btf.Cache) (endings, error) {
-		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, domains, types))
+	openEndings = func(o tasks.Options) (endings, error) {
+		return orNil[endings](tasks.OpenEndings(tasks.EndingsBuffer, o))
 	}
-	openRan = func() (visitor, error) {
+	openRan = func(with lister) (visitor, error) {
 		defer giveBack()
-		return orNil[visitor](tasks.OpenRan(ranRoom))
+		scan, _ := with.(*tasks.Scan)
+		return orNil[visitor](tasks.OpenRan(ranRoom, scan))
 	}
 )
 
@@ -58,11 +59,12 @@ func orNil[I any, P interface{ *S }, S any](opened P, err error) (I, error) {
 }
 
 // OpenBPF loads the programs. It fails where the kernel or its permissions do not allow them, and where the
-// processes below root are not this kernel's own. A topology that is not nil divides CPU time by its domains.
-func OpenBPF(root string, topology *Topology) (*BPF, error) {
-	b := newBPF(root, nil, nil)
-	if topology != nil {
-		b.divide(topology)
+// processes below the root are not this kernel's own. It does not look at o.Kind.
+func OpenBPF(o Options) (*BPF, error) {
+	b := newBPF(o.Root, nil, nil)
+	b.slicing = o.Slices || o.Topology != nil
+	if o.Topology != nil {
+		b.divide(o.Topology)
 	}
 	if err := b.open(); err != nil {
 		return nil, oneLine(err, b.Close())
@@ -75,28 +77,29 @@ func (b *BPF) open() error {
 		return err
 	}
 	b.name = "bpf (task scan)"
-	types := btf.NewCache() // read once
+	o := tasks.Options{Slices: b.slicing, Domains: len(b.domains), Types: btf.NewCache()} // which is read once
 	defer giveBack()
-	list, scanErr := openScan(len(b.domains), types)
+	list, scanErr := openScan(o)
 	if scanErr != nil {
 		b.name = "bpf (task stream)"
 		var err error
-		if list, err = openStream(len(b.domains), types); err != nil && b.topology != nil {
-			b.undivided = fmt.Errorf("what each thread of a process used: %w", err)
-			list, err = openStream(0, types) // before Linux 5.13 programs cannot note what each thread used
+		if list, err = openStream(o); err != nil && o.Slices {
+			b.unsliced = fmt.Errorf("what each thread of a process used: %w", err)
+			o.Slices = false
+			list, err = openStream(o) // before Linux 5.13 programs cannot note what each thread used
 		}
 		if err != nil {
 			return oneLine(scanErr, err)
 		}
 	}
 	b.list = list
-	hook, err := openEndings(len(b.domains), types)
+	hook, err := openEndings(o)
 	if err != nil {
 		return err
 	}
 	b.endings = hook
-	b.cgroups.listen(types)
-	b.hook.open = openRan
+	b.cgroups.listen(o.Types)
+	b.hook.open = func() (visitor, error) { return openRan(list) }
 	if err := b.setDomains(); err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
 // noteTypes notes the caches of the kernel's types that programs are opened with.
@@ -22,13 +24,13 @@ func noteTypes(t *testing.T) *[]*btf.Cache {
 	var noted []*btf.Cache
 	scan, ends, created := openScan, openEndings, openCreations
 	t.Cleanup(func() { openScan, openEndings, openCreations = scan, ends, created })
-	openScan = func(domains int, types *btf.Cache) (lister, error) {
-		noted = append(noted, types)
-		return scan(domains, types)
+	openScan = func(o tasks.Options) (lister, error) {
+		noted = append(noted, o.Types)
+		return scan(o)
 	}
-	openEndings = func(domains int, types *btf.Cache) (endings, error) {
-		noted = append(noted, types)
-		return ends(domains, types)
+	openEndings = func(o tasks.Options) (endings, error) {
+		noted = append(noted, o.Types)
+		return ends(o)
 	}
 	openCreations = func(types *btf.Cache) (creations, error) {
 		noted = append(noted, types)

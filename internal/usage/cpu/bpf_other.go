@@ -10,6 +10,6 @@ import "errors"
 type BPF struct{ Procfs }
 
 // OpenBPF fails: the programs are compiled for Linux on amd64 and arm64.
-func OpenBPF(string, *Topology) (*BPF, error) {
+func OpenBPF(Options) (*BPF, error) {
 	return nil, errors.New("there are no BPF programs for this platform")
 }

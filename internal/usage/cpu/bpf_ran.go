@@ -17,10 +17,10 @@ import (
 
 // visitor lists the processes that ran.
 type visitor interface {
-	// Visit returns the processes that ran since the previous call, in any order, and how many they are; none of them if they
-	// are more than most. A process that runs during the call may show the rest of its CPU time in the next one. A process
+	// Visit returns the processes that ran since the previous call, in any order, their slices, and how many they are; none of
+	// them if they are more than most. A process that runs during the call may show the rest of its CPU time in the next one. A process
 	// that ended may be missing.
-	Visit(most int) (ran []tasks.Process, count int, err error)
+	Visit(most int) (ran tasks.Listing, count int, err error)
 	Close() error
 }
 
@@ -43,7 +43,8 @@ func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err err
 	b.lossUnlisted = b.lossUnlisted || lost.isAny()
 	b.cgroups.learn()
 	t.beginPartial(now)
-	b.fillRan(t, ran)
+	t.take(ran.Slices)
+	b.fillRan(t, ran.Processes)
 	b.endRows(t)
 	b.giveShortLived(t)
 	clear(b.forks)
@@ -174,18 +175,18 @@ func (h *switchHook) ready(now time.Duration) {
 }
 
 // visit returns the processes that ran since the previous scan, and false if that is not known or they are too many.
-func (h *switchHook) visit(now time.Duration) ([]tasks.Process, bool) {
+func (h *switchHook) visit(now time.Duration) (tasks.Listing, bool) {
 	if !h.based {
 		h.ready(now)
-		return nil, false
+		return tasks.Listing{}, false
 	}
 	ran, count, err := h.visitor.Visit(h.most)
 	if err != nil {
 		h.refused = oneLine(err, h.detach(now))
-		return nil, false
+		return tasks.Listing{}, false
 	}
 	if count > h.most {
-		return nil, false
+		return tasks.Listing{}, false
 	}
 	h.partial++
 	h.ran += uint64(count)
@@ -214,8 +215,8 @@ func (h *switchHook) close() error {
 // considerHook compares costs after a scan of all processes, and has the hook attached or detached.
 func (b *BPF) considerHook(t *Table, l *tasks.Listing, now time.Duration, all bool) {
 	h := &b.hook
-	if h.open == nil || h.refused != nil || b.topology != nil {
-		return // where CPU time is divided by domain, only a scan of all processes divides it
+	if h.open == nil || h.refused != nil {
+		return
 	}
 	if t.MayBePartial && !all {
 		h.partial++

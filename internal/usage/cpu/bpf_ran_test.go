@@ -31,7 +31,8 @@ type marked struct {
 	closed int
 }
 
-func (k *marked) Visit(most int) (ran []tasks.Process, count int, err error) {
+func (k *marked) Visit(most int) (listed tasks.Listing, count int, err error) {
+	var ran []tasks.Process
 	for _, p := range k.living {
 		if shown, ok := k.shown[p]; ok && shown == p.Run {
 			continue
@@ -55,10 +56,10 @@ func (k *marked) Visit(most int) (ran []tasks.Process, count int, err error) {
 		k.between()
 	}
 	if len(ran) > most {
-		return nil, len(ran), nil
+		return tasks.Listing{}, len(ran), nil
 	}
 	k.visits++
-	return ran, len(ran), nil
+	return tasks.Listing{Processes: ran}, len(ran), nil
 }
 
 func (k *marked) Close() error {
@@ -284,15 +285,16 @@ func hookedBPF(t *testing.T) (*fakeKernel, *fakeVisitor, *BPF, *Table) {
 
 type fakeVisitor struct {
 	ran    []tasks.Process
+	slices []tasks.Slice
 	count  int // more than there are in ran
 	err    error
 	visits int
 	closed bool
 }
 
-func (v *fakeVisitor) Visit(int) ([]tasks.Process, int, error) {
+func (v *fakeVisitor) Visit(int) (tasks.Listing, int, error) {
 	v.visits++
-	return v.ran, max(len(v.ran), v.count), v.err
+	return tasks.Listing{Processes: v.ran, Slices: v.slices}, max(len(v.ran), v.count), v.err
 }
 
 func (v *fakeVisitor) Close() error {

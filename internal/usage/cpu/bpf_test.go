@@ -175,7 +175,7 @@ func TestABPFScanAllocatesNothing(t *testing.T) {
 func TestBPFRefusesATreeThatIsNotThisKernels(t *testing.T) {
 	host := hostsim.New(t.TempDir())
 	require.NoError(t, host.Render())
-	_, err := OpenBPF(host.Root(), nil)
+	_, err := OpenBPF(Options{Root: host.Root()})
 	require.Error(t, err)
 	source, rejected, err := Open(Options{Kind: Auto, Root: host.Root()})
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestWithoutTheScanTheStreamIsTakenAndWithoutBothProcfs(t *testing.T) {
 }
 
 func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
-	scan, err := tasks.OpenScan(1, 0, nil)
+	scan, err := tasks.OpenScan(1, tasks.Options{})
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, scan.Close()) }()
 	pids := map[uint32]bool{}
@@ -220,7 +220,7 @@ func TestTheListGrowsWithTheNumberOfProcesses(t *testing.T) {
 func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 	openHere(t)
 	unlessMissed(t, func(t *testing.T) string {
-		ends, err := tasks.OpenEndings(4096, 0, nil)
+		ends, err := tasks.OpenEndings(4096, tasks.Options{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, ends.Close()) }()
 		b := startBurner(t, nil, "fork:300:1")

@@ -20,7 +20,7 @@ func Open(o Options) (source Source, rejected, err error) {
 	if o.Kind == KindProcfs {
 		return openProcfs(o), nil, nil
 	}
-	bpf, err := OpenBPF(o.Root, o.Topology)
+	bpf, err := OpenBPF(o)
 	switch {
 	case err == nil:
 		return bpf, nil, nil

@@ -8,17 +8,27 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
-// division is how a Table divides CPU time by domain. The zero division divides nothing.
+// division is how a Table divides CPU time by CPU and by domain. The zero division divides nothing by domain.
 //
-// By default all of a row's time belongs to the domain of Process.LastCPU. If the source knows more, weights has a block
-// with a number for each domain, and the time is divided in proportion to these. Block 0 is not used.
+// By default all of a row's time was used on Process.LastCPU. If the source knows more, used has slices of the row, and the time is
+// divided in proportion to these. The time of processes that ended is divided by domain only: weights has blocks with a number
+// for each domain. Slice 0 and block 0 are not used.
 type division struct {
-	topology *Topology // nil: nothing is divided
+	used     []slice
+	slices   []Slice   // returned last
+	topology *Topology // nil: nothing is divided by domain
 	weights  []uint64
 	parts    []units.CPUTime // returned last
 	unplaced int32           // the block of Table.ShortLived
 	run      []units.CPUTime // Table.Run by domain
-	slices   []Slice         // returned last
+}
+
+// slice is what the threads of a process used on one CPU, as far as a scan shows it. next is that of the process's next slice, a
+// lower one, or 0.
+type slice struct {
+	run  uint64
+	cpu  int32
+	next int32
 }
 
 // divide makes the table divide CPU time by domain from the next scan on.
@@ -30,8 +40,9 @@ func (t *Table) divide(topology *Topology) {
 	t.division = division{topology: topology, parts: make([]units.CPUTime, n), run: make([]units.CPUTime, n)}
 }
 
-// beginDivision forgets the weights of the scan before.
+// beginDivision forgets the slices and weights of the scan before.
 func (d *division) beginDivision() {
+	d.used = d.used[:0]
 	if d.topology == nil {
 		return
 	}
@@ -39,12 +50,16 @@ func (d *division) beginDivision() {
 	d.unplaced = 0
 }
 
-// take copies blocks of weights from a source. The first of them becomes block 1.
-func (d *division) take(weights []uint64) {
-	if d.topology != nil {
-		d.weights = append(d.weights[:len(d.parts)], weights...)
+// slice returns a slice, nil if there is none of that number.
+func (d *division) slice(i int32) *slice {
+	if i <= 0 || int(i) >= len(d.used) {
+		return nil
 	}
+	return &d.used[i]
 }
+
+// after returns the slice of the same process that comes after one, nil if there is none.
+func (d *division) after(s *slice) *slice { return d.slice(s.next) }
 
 // block returns a block of weights, nil if there is none of that number.
 func (d *division) block(i int32) []uint64 {
@@ -111,24 +126,51 @@ func (t *Table) divided(amount units.CPUTime, block int32, lastCPU int32) []unit
 }
 
 // Parts returns p.Used divided by domain, in the order of the topology, or nil if the table divides nothing. The parts add
-// up to p.Used. They are valid until the next call of a method that returns parts.
-//
-// With BPF, what each thread used since the previous scan belongs to the domain of the CPU that the thread was last on. The
-// time of threads that ended meanwhile is divided like that of the others. With procfs, all of p.Used belongs to the
-// domain of the CPU that the process was last on. Either way a thread that changes domains between two scans counts for
-// the last one only.
-func (t *Table) Parts(p *Process) []units.CPUTime { return t.divided(p.Used, p.parts, p.LastCPU) }
+// up to p.Used. They are valid until the next call of a method that returns parts. Each slice of p belongs to the domain of its
+// CPU.
+func (t *Table) Parts(p *Process) []units.CPUTime {
+	s := t.slice(p.parts)
+	if t.topology == nil || s == nil {
+		return t.divided(p.Used, 0, p.LastCPU)
+	}
+	var weights [MaxDomains]uint64
+	for ; s != nil; s = t.after(s) {
+		w := &weights[t.topology.Of(s.cpu)]
+		*w = units.AddSaturating(*w, s.run)
+	}
+	Divide(t.parts, p.Used, weights[:len(t.parts)])
+	return t.parts
+}
 
 // Slice is CPU time that was used on one logical CPU between two scans.
 type Slice struct {
-	CPU  int32 // the number of the logical CPU
+	CPU  int32 // the number of the logical CPU, negative if unknown
 	Used units.CPUTime
 }
 
-// Slices returns on which CPUs p.Used was used. They add up to p.Used. They are valid until the next call of a method that
-// returns slices.
+// Slices returns on which CPUs p.Used was used, in no order. They add up to p.Used. They are valid until the next call of a
+// method that returns slices.
+//
+// If the source notes slices (Options.Slices, with BPF), what each thread used since the previous scan is in a slice of the CPU that
+// the thread was last on. The time of threads that ended meanwhile is divided like that of the others. Otherwise all of
+// p.Used is in one slice, of p.LastCPU. Either way a thread that changes CPUs between two scans counts for the last one only.
 func (t *Table) Slices(p *Process) []Slice {
-	t.slices = append(t.slices[:0], Slice{p.LastCPU, p.Used})
+	t.slices = t.slices[:0]
+	var total uint64
+	for s := t.slice(p.parts); s != nil; s = t.after(s) {
+		total = units.AddSaturating(total, s.run)
+		t.slices = append(t.slices, Slice{s.cpu, units.CPUTime(total)})
+	}
+	if total == 0 {
+		t.slices = append(t.slices[:0], Slice{p.LastCPU, p.Used})
+		return t.slices
+	}
+	var given units.CPUTime
+	for i := range t.slices {
+		upTo := units.CPUTime(units.MulDiv(uint64(p.Used), uint64(t.slices[i].Used), total))
+		t.slices[i].Used = upTo - given
+		given = upTo
+	}
 	return t.slices
 }
 

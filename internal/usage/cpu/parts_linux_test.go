@@ -12,7 +12,6 @@ import (
 	"testing/quick"
 	"time"
 
-	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -70,19 +69,19 @@ func TestProcfsCountsAProcessWhereItWasLast(t *testing.T) {
 	assert.Zero(t, parts(first)[0], "all of it")
 }
 
-// weighed is a kernel that reports in which domains threads ran.
-type weighed struct {
+// sliced is a kernel that reports on which CPUs threads ran.
+type sliced struct {
 	*fakeKernel
-	weights []uint64
+	slices []tasks.Slice
 }
 
-func (k *weighed) Update(bool) (tasks.Listing, error) {
-	return tasks.Listing{Processes: k.listed, Weights: k.weights}, nil
+func (k *sliced) Update(bool) (tasks.Listing, error) {
+	return tasks.Listing{Processes: k.listed, Slices: k.slices}, nil
 }
 
 func TestBPFDividesAProcessByItsThreads(t *testing.T) {
 	fake, b, table := fakeBPF(t)
-	k := &weighed{fakeKernel: fake}
+	k := &sliced{fakeKernel: fake}
 	b.list = k
 	b.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
 	scan := func() {
@@ -91,23 +90,26 @@ func TestBPFDividesAProcessByItsThreads(t *testing.T) {
 	}
 	scan()
 	k.listed[0].Run += 100
-	k.listed[0].Block = 1
+	k.listed[0].Slice = 2
 	k.listed[1].Run += 10
 	k.listed[1].Cpu = 1
-	k.weights = []uint64{1, 3}
+	k.slices = []tasks.Slice{{}, {Cpu: 0, Run: 1}, {Cpu: 1, Run: 3, Next: 1}}
 	scan()
 	assert.Equal(t, []units.CPUTime{25, 75}, table.Parts(&table.Processes[0]))
-	assert.Equal(t, []units.CPUTime{0, 10}, table.Parts(&table.Processes[1]), "without a block, by its CPU")
+	assert.Equal(t, []Slice{{1, 75}, {0, 25}}, table.Slices(&table.Processes[0]))
+	assert.Equal(t, []Slice{{1, 10}}, table.Slices(&table.Processes[1]))
+	assert.Equal(t, []units.CPUTime{0, 10}, table.Parts(&table.Processes[1]), "without slices, by its CPU")
 	assert.Equal(t, []units.CPUTime{25, 85}, []units.CPUTime{table.RunIn(0), table.RunIn(1)})
 
 	k.listed[0].Run += 100
-	k.weights = []uint64{0, 0}
+	k.slices = []tasks.Slice{{}, {Cpu: 1}, {Cpu: 1, Next: 1}}
 	scan()
 	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "no thread grew")
-	k.weights = nil
+	assert.Equal(t, []Slice{{0, 100}}, table.Slices(&table.Processes[0]))
+	k.slices = nil
 	k.listed[0].Run += 100
 	scan()
-	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "the block is missing")
+	assert.Equal(t, []units.CPUTime{100, 0}, table.Parts(&table.Processes[0]), "the slice is missing")
 }
 
 func TestBPFDividesTheEndsOfProcesses(t *testing.T) {
@@ -219,7 +221,7 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 	}
 	bothLists(t, func(t *testing.T) {
 		topology := openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
-		b, err := OpenBPF("/", topology)
+		b, err := OpenBPF(Options{Root: "/", Topology: topology})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		table := &Table{}
@@ -276,7 +278,7 @@ func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {
 	}
 	unlessMissed(t, func(t *testing.T) string {
 		topology := openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))
-		b, err := OpenBPF("/", topology)
+		b, err := OpenBPF(Options{Root: "/", Topology: topology})
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		table := &Table{}
@@ -330,14 +332,14 @@ func TestWhereProgramsCannotNoteThreadsBPFDividesByProcess(t *testing.T) {
 	openHere(t)
 	refuse(t, &openScan, errNoKfunc)
 	stream := openStream
-	openStream = func(domains int, types *btf.Cache) (lister, error) {
-		if domains > 0 {
+	openStream = func(o tasks.Options) (lister, error) {
+		if o.Slices {
 			return nil, errNoKfunc
 		}
-		return stream(domains, types)
+		return stream(o)
 	}
 	defer func() { openStream = stream }()
-	b, err := OpenBPF("/", openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	b, err := OpenBPF(Options{Root: "/", Topology: openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"}))})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	assert.Equal(t, "bpf (task stream)", b.Name())

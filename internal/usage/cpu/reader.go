@@ -24,6 +24,9 @@ type Options struct {
 	Window time.Duration
 	// Topology, if set, divides CPU time by its domains, too. The Reader closes it.
 	Topology *Topology
+	// Slices has an exact source note on which CPUs the threads of each process ran, so that Table.Slices returns them. A
+	// Topology implies it.
+	Slices bool
 	// BeforeScan, if set, is called right before each scan of a source that is not exact, for counters that must be read
 	// before the processes are.
 	BeforeScan func()

@@ -56,7 +56,7 @@ type Process struct {
 	// LastCPU is the CPU that a thread of it was last on: the thread that ran last (BPF) or the first one (procfs). It is
 	// negative if unknown.
 	LastCPU int32
-	parts   int32 // the block of Used in the table's division
+	parts   int32 // in the table's division: its first slice, or the block of LastSlice of a process that ended
 	// Resident is its resident memory in bytes, including shared memory. It is as inexact as the kernel's counter in
 	// /proc/<pid>/stat (proc_pid_stat(5), rss).
 	Resident uint64

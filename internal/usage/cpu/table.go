@@ -196,6 +196,8 @@ func (t *Table) advance(row int32, now *Process) {
 	*p = *now
 	if p.Used > 0 {
 		t.Active = append(t.Active, row)
+	} else {
+		p.parts = 0 // a row that is not active keeps nothing of a scan
 	}
 }
 

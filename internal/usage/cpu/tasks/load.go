@@ -28,6 +28,20 @@ import (
 // Process is one process as the programs list it: times in nanoseconds, Start since boot.
 type Process = tasksProcess
 
+// Slice is what the threads of a process used on one CPU. Slices of a process are a list: Next is the index of the next one,
+// always a lower one, and 0 ends the list.
+type Slice = tasksSlice
+
+// Options is what the programs do beside listing and catching processes. The zero Options are nothing.
+type Options struct {
+	// Slices has what each thread used noted by the CPU that it was last on. It takes task storage (Linux 5.11).
+	Slices bool
+	// Domains is the number of domains into which the time of processes that end is divided, 0 for not at all.
+	Domains int
+	// Types, if set, is where programs share the kernel's types, which take 25 ms to read.
+	Types *btf.Cache
+}
+
 // Ended is what is left of a process that ended.
 type Ended struct {
 	Start uint64
@@ -43,9 +57,9 @@ type Ended struct {
 // maxDomains is MAX_DOMAINS of the programs.
 const maxDomains = len(tasksByDomain{}.Run)
 
-// divided sets the number of domains into which the programs divide what threads use, 0 for not at all. What only dividing
-// takes is left out then: the verifier removes the code, and older kernels lack the type of map.
-func divided(spec *ebpf.CollectionSpec, domains int) error {
+// divide sets the number of domains into which the program divides what ended, 0 for not at all: then the verifier removes what only
+// dividing takes.
+func divide(spec *ebpf.CollectionSpec, domains int) error {
 	if domains > maxDomains {
 		return fmt.Errorf("%d domains are more than %d", domains, maxDomains)
 	}
@@ -54,16 +68,80 @@ func divided(spec *ebpf.CollectionSpec, domains int) error {
 		if err != nil {
 			return err
 		}
-		if m := spec.Maps[tasksMapDomainOf]; m != nil {
-			m.MaxEntries = uint32(cpus)
-		}
-		if m := spec.Maps[tasksMapFreedByDomain]; m != nil {
-			m.MaxEntries = spec.Maps[tasksMapFreedThreads].MaxEntries
-		}
-	} else if m := spec.Maps[tasksMapThreadRuns]; m != nil {
-		*m = ebpf.MapSpec{Name: m.Name, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
+		spec.Maps[tasksMapDomainOf].MaxEntries = uint32(cpus)
+		spec.Maps[tasksMapFreedByDomain].MaxEntries = spec.Maps[tasksMapFreedThreads].MaxEntries
 	}
 	return spec.Variables[tasksVarDomains].Set(uint32(domains))
+}
+
+// slice makes the program note slices, or not: then the verifier removes what only that takes, and the type of map that older
+// kernels lack is left out.
+func slice(spec *ebpf.CollectionSpec, slices bool) error {
+	if !slices {
+		if m := spec.Maps[tasksMapThreadRuns]; m != nil {
+			*m = ebpf.MapSpec{Name: m.Name, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
+		}
+		return nil
+	}
+	if m := spec.Maps[tasksMapSliceOn]; m != nil {
+		cpus, err := ebpf.PossibleCPU()
+		if err != nil {
+			return err
+		}
+		m.MaxEntries = uint32(cpus)
+	}
+	return spec.Variables[tasksVarSlicing].Set(uint32(1))
+}
+
+// threadRuns is what programs that note slices share: what each thread had used at the last scan, and when that was. The nil
+// threadRuns is that of programs that do not.
+type threadRuns struct {
+	used    *ebpf.Map
+	scanned time.Time
+}
+
+func newThreadRuns(spec *ebpf.CollectionSpec) (*threadRuns, error) {
+	used, err := ebpf.NewMap(spec.Maps[tasksMapThreadRuns])
+	if err != nil {
+		return nil, fmt.Errorf("make the map of what threads used: %w", withGrants(err))
+	}
+	return &threadRuns{used: used}, nil
+}
+
+// replace returns the maps to load a program with.
+func (r *threadRuns) replace() map[string]*ebpf.Map {
+	if r == nil {
+		return nil
+	}
+	return map[string]*ebpf.Map{tasksMapThreadRuns: r.used}
+}
+
+// begin returns the time since the last scan, in nanoseconds, 0 before the first one.
+func (r *threadRuns) begin() uint64 {
+	if r == nil || r.scanned.IsZero() {
+		return 0
+	}
+	return uint64(time.Since(r.scanned))
+}
+
+// end ends a scan.
+func (r *threadRuns) end() {
+	if r != nil {
+		r.scanned = time.Now()
+	}
+}
+
+func (r *threadRuns) close() error {
+	if r == nil {
+		return nil
+	}
+	return r.used.Close()
+}
+
+// slicesIn returns the slices that a program left in memory.
+func slicesIn(memory []byte, count uint32) []Slice {
+	room := len(memory) / sliceSize
+	return unsafe.Slice((*Slice)(unsafe.Pointer(unsafe.SliceData(memory))), room)[:min(int(count)+1, room)]
 }
 
 // setDomains fills the map that says which domain a CPU is in.
@@ -105,7 +183,7 @@ func only(program string) (*ebpf.CollectionSpec, error) {
 // keepMaps takes out all maps but these, and those of the variables.
 func keepMaps(spec *ebpf.CollectionSpec, names ...string) {
 	for _, name := range []string{tasksMapProcesses, tasksMapSeen, tasksMapThreads, tasksMapChanges, tasksMapEndings, tasksMapFreedThreads,
-		tasksMapFreedKeys, tasksMapDomainOf, tasksMapThreadRuns, tasksMapGrowth, tasksMapFreedByDomain} {
+		tasksMapFreedKeys, tasksMapDomainOf, tasksMapThreadRuns, tasksMapSlices, tasksMapSliceOn, tasksMapFreedByDomain} {
 		if !slices.Contains(names, name) {
 			delete(spec.Maps, name)
 		}
@@ -123,10 +201,9 @@ type Scan struct {
 	result    tasksScanned
 	quick     bool // the last call
 
-	domains int
-	growth  []byte // nil where nothing is divided
-	of      []int32
-	scanned time.Time // the last call
+	threads   *threadRuns // nil where no slices are noted
+	slices    []byte
+	sliceRoom int // how many slices there must be room for, at least
 }
 
 // runAttr is the part of union bpf_attr (linux/bpf.h) for BPF_PROG_TEST_RUN.
@@ -157,10 +234,10 @@ type Listing struct {
 	Same int
 	// Changed are the indices, ascending, of those that ran or were changed since, and of new ones.
 	Changed []uint64
-	// Weights are blocks of a number for each domain: what the threads of a process used there since the call before, each
-	// in the domain where it was last. The first block is that of the processes whose Block is 1, and so on. Processes
-	// whose Block is 0 were in one domain, that of their CPU. It is nil where nothing is divided.
-	Weights []uint64
+	// Slices are what the threads of processes used since the call before, each thread on the CPU that it was last on. Those
+	// of a process begin at the index Process.Slice. Of a process where that is 0, or not in Slices, all threads count for its
+	// CPU. Element 0 is not used.
+	Slices []Slice
 }
 
 // withGrants says what to grant where a permission is missing. The library's own advice is about the limit of locked
@@ -172,24 +249,29 @@ func withGrants(err error) error {
 	return fmt.Errorf("%w: it takes CAP_BPF and CAP_PERFMON, and a kernel that is not locked down", unix.EPERM)
 }
 
-const processSize = int(unsafe.Sizeof(Process{}))
+const (
+	processSize = int(unsafe.Sizeof(Process{}))
+	sliceSize   = int(unsafe.Sizeof(Slice{}))
+)
 
-// OpenScan loads the program with room for this many processes, and divides what threads use into this many domains, 0
-// for not at all. There is more room when it is needed. Programs that are opened with the same cache share the kernel's
-// types, which take 25 ms to read; it may be nil.
-func OpenScan(room, domains int, types *btf.Cache) (*Scan, error) {
+// OpenScan loads the program with room for this many processes. There is more room when it is needed.
+func OpenScan(room int, o Options) (*Scan, error) {
 	spec, err := only(tasksProgScan)
 	if err != nil {
 		return nil, err
 	}
-	keepMaps(spec, tasksMapProcesses, tasksMapSeen, tasksMapThreads, tasksMapChanges, tasksMapDomainOf, tasksMapThreadRuns,
-		tasksMapGrowth)
-	if err := divided(spec, domains); err != nil {
+	keepMaps(spec, tasksMapProcesses, tasksMapSeen, tasksMapThreads, tasksMapChanges, tasksMapThreadRuns, tasksMapSlices, tasksMapSliceOn)
+	if err := slice(spec, o.Slices); err != nil {
 		return nil, err
 	}
-	s := &Scan{spec: spec, domains: domains}
-	if err := s.load(room, types); err != nil {
-		return nil, err
+	s := &Scan{spec: spec}
+	if o.Slices {
+		if s.threads, err = newThreadRuns(spec); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.load(room, o.Types); err != nil {
+		return nil, errors.Join(err, s.threads.close())
 	}
 	return s, nil
 }
@@ -211,10 +293,12 @@ func (s *Scan) load(room int, types *btf.Cache) error {
 		spec.Maps[name].MaxEntries = uint32(room)
 	}
 	spec.Maps[tasksMapThreads].MaxEntries = uint32(4 * room) // more threads are not read ahead
-	if s.domains > 0 {
-		spec.Maps[tasksMapGrowth].MaxEntries = uint32((room + 1) * s.domains)
+	sliceRoom := 1
+	if s.threads != nil {
+		sliceRoom = max(4*room, s.sliceRoom)
 	}
-	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types})
+	spec.Maps[tasksMapSlices].MaxEntries = uint32(sliceRoom)
+	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types, MapReplacements: s.threads.replace()})
 	if err != nil {
 		return fmt.Errorf("load the task scan: %w", withGrants(err))
 	}
@@ -229,19 +313,16 @@ func (s *Scan) load(room int, types *btf.Cache) error {
 	}
 	next.processes = mapped(tasksMapProcesses, "results", size)
 	next.changes = mapped(tasksMapChanges, "changes", room*8)
-	if s.domains > 0 {
-		next.growth = mapped(tasksMapGrowth, "growth", (room+1)*s.domains*8)
-		if err == nil {
-			err = setDomains(loaded, s.of)
-		}
+	if s.threads != nil {
+		next.slices = mapped(tasksMapSlices, "slices", sliceRoom*sliceSize)
 	}
 	if err == nil {
-		err = s.Close()
+		err = s.unload()
 	}
 	if err != nil {
-		return errors.Join(err, next.Close())
+		return errors.Join(err, next.unload())
 	}
-	s.loaded, s.processes, s.changes, s.growth, s.scanned = loaded, next.processes, next.changes, next.growth, time.Time{}
+	s.loaded, s.processes, s.changes, s.slices, s.sliceRoom = loaded, next.processes, next.changes, next.slices, 0
 	s.run = runAttr{
 		program:     uint32(loaded.Programs[tasksProgScan].FD()),
 		context:     uint64(uintptr(unsafe.Pointer(&s.result))),
@@ -260,8 +341,14 @@ func (s *Scan) Read() ([]Process, error) {
 // Update returns all processes and what changed since the last call. Unless all is set, the description of a process that
 // did not run may be as old as the time when it last ran. CPU times and cgroups are always current.
 func (s *Scan) Update(all bool) (Listing, error) {
+	if s.sliceRoom > 0 { // the last call had too little
+		if err := s.load(len(s.processes)/processSize, nil); err != nil {
+			return Listing{}, err
+		}
+	}
 	for {
-		s.result = tasksScanned{Same: math.MaxUint32, Elapsed: s.sinceLast()}
+		s.result = tasksScanned{Same: math.MaxUint32}
+		s.result.Slicing.Elapsed = s.threads.begin()
 		if all {
 			s.result.All = 1
 		}
@@ -278,39 +365,26 @@ func (s *Scan) Update(all bool) (Listing, error) {
 		if n == 0 {
 			return Listing{}, fmt.Errorf("run the task scan: %w", errNothing)
 		}
+		s.threads.end()
 		return Listing{
 			Processes: unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(s.processes))), n),
 			Same:      int(s.result.Same),
 			Changed:   unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(s.changes))), s.result.Changed),
-			Weights:   s.weights(),
+			Slices:    s.listSlices(),
 		}, nil
 	}
 }
 
-// sinceLast returns the time since the call before, in nanoseconds, 0 in the first one and where nothing is divided.
-func (s *Scan) sinceLast() uint64 {
-	if s.domains == 0 {
-		return 0
-	}
-	last := s.scanned
-	if s.scanned = time.Now(); last.IsZero() {
-		return 0
-	}
-	return uint64(s.scanned.Sub(last))
-}
-
-func (s *Scan) weights() []uint64 {
-	if s.domains == 0 {
+// listSlices returns the slices of the last call. Where there was too little room for them the next call has more.
+func (s *Scan) listSlices() []Slice {
+	count := s.result.Slicing.Slices
+	if s.threads == nil {
 		return nil
 	}
-	all := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(s.growth))), len(s.growth)/8)
-	return all[s.domains : (int(s.result.Blocks)+1)*s.domains]
-}
-
-// SetDomains sets the domain of each CPU, by its number.
-func (s *Scan) SetDomains(of []int32) error {
-	s.of = slices.Clone(of)
-	return setDomains(s.loaded, of)
+	if int(count) >= len(s.slices)/sliceSize {
+		s.sliceRoom = 2 * int(count)
+	}
+	return slicesIn(s.slices, count)
 }
 
 // soon is the longest call that is hidden from Go's scheduler. The scheduler wakes a thread to watch every call that it
@@ -336,18 +410,25 @@ func (s *Scan) Shrink(room int) error {
 	if room > len(s.processes)/processSize/2 {
 		return nil
 	}
+	s.sliceRoom = 0
 	return s.load(room, nil)
 }
 
 // Close unloads the program.
 func (s *Scan) Close() error {
+	threads := s.threads
+	s.threads = nil
+	return errors.Join(s.unload(), threads.close())
+}
+
+func (s *Scan) unload() error {
 	if s.loaded == nil {
 		return nil
 	}
 	s.loaded.Close()
 	s.loaded = nil
 	var err error
-	for _, memory := range [][]byte{s.processes, s.changes, s.growth} {
+	for _, memory := range [][]byte{s.processes, s.changes, s.slices} {
 		if memory != nil {
 			err = errors.Join(err, unix.Munmap(memory))
 		}
@@ -364,22 +445,20 @@ type Stream struct {
 	out    []Process
 	early  []Process // threads that the kernel lists before their process
 
-	domains int
-	of      []int32
-	weights []uint64
+	slices []Slice // nil where none are noted
 }
 
-// OpenStream loads the program. It divides what threads use into this many domains, 0 for not at all. The cache may be nil.
-func OpenStream(domains int, types *btf.Cache) (*Stream, error) {
+// OpenStream loads the program. Slices take Linux 5.13.
+func OpenStream(o Options) (*Stream, error) {
 	spec, err := only(tasksProgStream)
 	if err != nil {
 		return nil, err
 	}
 	keepMaps(spec, tasksMapThreadRuns)
-	if err := divided(spec, domains); err != nil {
+	if err := slice(spec, o.Slices); err != nil {
 		return nil, err
 	}
-	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types})
+	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: o.Types})
 	if err != nil {
 		return nil, fmt.Errorf("load the task stream: %w", withGrants(err))
 	}
@@ -388,25 +467,26 @@ func OpenStream(domains int, types *btf.Cache) (*Stream, error) {
 		loaded.Close()
 		return nil, fmt.Errorf("attach the task stream: %w", err)
 	}
-	return &Stream{loaded: loaded, iter: iter, buf: make([]byte, 1024*processSize), domains: domains}, nil
+	s := &Stream{loaded: loaded, iter: iter, buf: make([]byte, 1024*processSize)}
+	if o.Slices {
+		s.slices = make([]Slice, 1)
+	}
+	return s, nil
 }
 
 // Shrink gives back the memory of the last listing, which is not valid any more.
 func (s *Stream) Shrink(int) error {
-	s.out, s.early, s.weights = nil, nil, nil
-	return nil
-}
-
-// SetDomains sets the domain of each CPU, by its number.
-func (s *Stream) SetDomains(of []int32) error {
-	s.of = slices.Clone(of)
+	s.out, s.early = nil, nil
+	if s.slices != nil {
+		s.slices = make([]Slice, 1)
+	}
 	return nil
 }
 
 // Update returns all processes, as if all had changed since the call before.
 func (s *Stream) Update(bool) (Listing, error) {
 	listed, err := s.Read()
-	return Listing{Processes: listed, Weights: s.weights}, err
+	return Listing{Processes: listed, Slices: s.slices}, err
 }
 
 // Read returns all processes, in the order in which they were created. The slice is valid until the next
@@ -417,7 +497,7 @@ func (s *Stream) Read() ([]Process, error) {
 		return nil, fmt.Errorf("open the task stream: %w", err)
 	}
 	defer func() { _ = r.Close() }() // it was only read from
-	s.out, s.early, s.weights = s.out[:0], s.early[:0], s.weights[:0]
+	s.out, s.early, s.slices = s.out[:0], s.early[:0], s.slices[:min(1, len(s.slices))]
 	kept := 0
 	for {
 		n, err := r.Read(s.buf[kept:])
@@ -444,33 +524,26 @@ func (s *Stream) add(t *Process) {
 	if t.Threads > 0 {
 		s.out = append(s.out, *t)
 		row := &s.out[len(s.out)-1]
-		if row.Block = 0; t.Threads > 1 {
-			s.divide(row, t)
+		if row.Slice = 0; t.Threads > 1 {
+			s.addSlice(row, t)
 		}
 		return
 	}
 	if row := s.row(t.Pid); row != nil {
 		row.Run += t.Run
-		s.divide(row, t)
+		s.addSlice(row, t)
 		return
 	}
 	s.early = append(s.early, *t)
 }
 
-// divide adds what a thread used to its process's block.
-func (s *Stream) divide(row, thread *Process) {
-	if s.domains == 0 {
+// addSlice adds what a thread used to its process's slices. The kernel counts it in whole microseconds here.
+func (s *Stream) addSlice(row, thread *Process) {
+	if s.slices == nil || thread.Slice == 0 {
 		return
 	}
-	if row.Block == 0 {
-		s.weights = append(s.weights, make([]uint64, s.domains)...)
-		row.Block = uint32(len(s.weights) / s.domains)
-	}
-	domain := 0
-	if int(thread.Cpu) < len(s.of) {
-		domain = int(s.of[thread.Cpu])
-	}
-	s.weights[int(row.Block-1)*s.domains+domain] += uint64(thread.Block)
+	s.slices = append(s.slices, Slice{Run: uint64(thread.Slice) * 1000, Cpu: thread.Cpu, Next: row.Slice})
+	row.Slice = uint32(len(s.slices) - 1)
 }
 
 func (s *Stream) row(pid uint32) *Process {
@@ -493,7 +566,7 @@ func (s *Stream) sum() ([]Process, error) {
 			continue // its process has ended meanwhile
 		}
 		row.Run += t.Run
-		s.divide(row, t)
+		s.addSlice(row, t)
 		// A thread that ended between the two readings is in the later one of its process's dead threads.
 		row.Dead = min(row.Dead, t.Dead)
 	}
@@ -533,23 +606,22 @@ type lost struct{ Count, Run uint64 }
 // EndingsBuffer is a buffer for some 100,000 endings between two reads.
 const EndingsBuffer = 4 << 20
 
-// OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages. It divides what threads use
-// into this many domains, 0 for not at all. The cache may be nil.
-func OpenEndings(buffer, domains int, types *btf.Cache) (*Endings, error) {
+// OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages.
+func OpenEndings(buffer int, o Options) (*Endings, error) {
 	spec, err := only(tasksProgOnFree)
 	if err != nil {
 		return nil, err
 	}
 	keepMaps(spec, tasksMapEndings, tasksMapFreedThreads, tasksMapFreedKeys, tasksMapDomainOf, tasksMapFreedByDomain)
-	if err := divided(spec, domains); err != nil {
+	if err := divide(spec, o.Domains); err != nil {
 		return nil, err
 	}
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
-	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types})
+	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: o.Types})
 	if err != nil {
 		return nil, fmt.Errorf("load the hook on process ends: %w", withGrants(err))
 	}
-	e := &Endings{loaded: loaded, domains: domains}
+	e := &Endings{loaded: loaded, domains: o.Domains}
 	e.take = e.parse
 	m := loaded.Maps[tasksMapEndings]
 	if e.ring, err = ring.NewReader(m.FD(), m.MaxEntries()); err != nil {

@@ -34,27 +34,33 @@ func noteLoaded(t *testing.T) map[string]*ebpf.Program {
 	return loaded
 }
 
-// verified is the most instructions of each program that the verifier may follow, without domains and with them: a path more in
+// verified is the most instructions of each program that the verifier may follow, without slices and domains and with them: a path more in
 // a loop, or a function that is followed for each of its callers, costs many times as much.
 var verified = map[string][2]uint32{
-	tasksProgScan:   {8_000, 20_000},
-	tasksProgStream: {300, 500},
-	tasksProgOnFree: {400, 800},
+	tasksProgScan:      {8_000, 20_000},
+	tasksProgStream:    {300, 500},
+	tasksProgOnFree:    {400, 800},
+	ranProgScanRan:     {5_000, 10_000},
+	ranProgOnSwitch:    {200, 200},
+	ranProgMarkRunning: {200, 200},
 }
 
 func TestTheVerifierFollowsFewInstructions(t *testing.T) {
 	types := btf.NewCache()
-	for divided, domains := range []int{0, 2} {
+	for divided, o := range []Options{{Types: types}, {Slices: true, Domains: 2, Types: types}} {
 		loaded := noteLoaded(t)
-		scan, err := OpenScan(1, domains, types)
+		scan, err := OpenScan(1, o)
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, scan.Close()) }()
-		stream, err := OpenStream(domains, types)
+		stream, err := OpenStream(o)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, stream.Close()) }()
-		ends, err := OpenEndings(4096, domains, types)
+		ends, err := OpenEndings(4096, o)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, ends.Close()) }()
+		ran, err := OpenRan(1, scan)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, ran.Close()) }()
 		for name, p := range loaded {
 			info, err := p.Info()
 			require.NoError(t, err)
@@ -62,8 +68,8 @@ func TestTheVerifierFollowsFewInstructions(t *testing.T) {
 			if !told {
 				t.Skip("the kernel does not report verified instructions (Linux 5.16)")
 			}
-			t.Logf("%s, %d domains: %d instructions", name, domains, n)
-			assert.LessOrEqual(t, n, verified[name][divided], "%s, %d domains", name, domains)
+			t.Logf("%s, %d domains: %d instructions", name, o.Domains, n)
+			assert.LessOrEqual(t, n, verified[name][divided], "%s, %d domains", name, o.Domains)
 		}
 	}
 }
@@ -86,7 +92,7 @@ func TestToLoadTheScanTakesLittleMoreThanToReadTheTypesOfTheKernel(t *testing.T)
 	_, err := types.Kernel()
 	skipUnlessPossible(t, err)
 	read := threadTime(t)
-	s, err := OpenScan(1, 0, types)
+	s, err := OpenScan(1, Options{Types: types})
 	skipUnlessPossible(t, err)
 	loaded := threadTime(t)
 	require.NoError(t, s.Close())

@@ -21,6 +21,7 @@ struct visits {
 	__u32 most;   /* in: with more marks than these the marks are taken and no process is described */
 	__u32 marked; /* how many processes were marked, about */
 	__u32 found;  /* how many of these there are, which may be more than the array holds */
+	struct slicing slicing;
 };
 
 /* The same, outside of the context so that functions may add to it. */
@@ -122,8 +123,11 @@ __noinline int visit(__u32 pid)
 		while ((thread = bpf_iter_task_next(&it))) {
 			__u64 arrived = arrival(thread);
 
-			if (!is_released(thread))
+			if (!is_released(thread)) {
 				run += thread->se.sum_exec_runtime;
+				if (slicing)
+					add_slice(&counted.slicing, thread, 0);
+			}
 			running |= thread->on_rq;
 			if (arrived > latest) {
 				latest = arrived;
@@ -134,6 +138,8 @@ __noinline int visit(__u32 pid)
 		bpf_rcu_read_unlock();
 	}
 	p->run = run;
+	if (slicing)
+		p->slice = last_slice(&counted.slicing);
 	bpf_task_release(t);
 	if (running)
 		mark(pid);
@@ -185,6 +191,8 @@ int scan_ran(struct visits *r)
 	counted.most = r->most;
 	counted.marked = __sync_lock_test_and_set(&marked, 0);
 	counted.found = 0;
+	counted.slicing.elapsed = r->slicing.elapsed;
+	counted.slicing.slices = counted.slicing.others = 0;
 	bpf_iter_num_new(&it, 0, NUMBERS / 4096);
 	while ((i = bpf_iter_num_next(&it))) {
 		__u32 at = *i & (NUMBERS / 4096 - 1);
@@ -208,5 +216,6 @@ int scan_ran(struct visits *r)
 	bpf_iter_num_destroy(&it);
 	r->marked = counted.marked;
 	r->found = counted.found;
+	r->slicing.slices = counted.slicing.slices;
 	return 0;
 }

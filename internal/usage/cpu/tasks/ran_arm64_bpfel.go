@@ -28,14 +28,28 @@ type ranProcess struct {
 	Dead     uint64
 	Resident uint64
 	Cpu      uint32
-	Block    uint32
+	Slice    uint32
+}
+
+type ranSlice struct {
+	_    structs.HostLayout
+	Run  uint64
+	Cpu  uint32
+	Next uint32
 }
 
 type ranVisits struct {
-	_      structs.HostLayout
-	Most   uint32
-	Marked uint32
-	Found  uint32
+	_       structs.HostLayout
+	Most    uint32
+	Marked  uint32
+	Found   uint32
+	_       [4]byte
+	Slicing struct {
+		_       structs.HostLayout
+		Elapsed uint64
+		Slices  uint32
+		Others  uint32
+	}
 }
 
 // Names of all BPF objects in the ELF.
@@ -43,12 +57,16 @@ type ranVisits struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	ranMapRanProcesses = "ran_processes"
+	ranMapSliceOn      = "slice_on"
+	ranMapSlices       = "slices"
+	ranMapThreadRuns   = "thread_runs"
 	ranProgMarkRunning = "mark_running"
 	ranProgOnSwitch    = "on_switch"
 	ranProgScanRan     = "scan_ran"
 	ranVarCounted      = "counted"
 	ranVarMarked       = "marked"
 	ranVarMarks        = "marks"
+	ranVarSlicing      = "slicing"
 	ranVarSummary      = "summary"
 )
 
@@ -104,6 +122,9 @@ type ranProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ranMapSpecs struct {
 	RanProcesses *ebpf.MapSpec `ebpf:"ran_processes"`
+	SliceOn      *ebpf.MapSpec `ebpf:"slice_on"`
+	Slices       *ebpf.MapSpec `ebpf:"slices"`
+	ThreadRuns   *ebpf.MapSpec `ebpf:"thread_runs"`
 }
 
 // ranVariableSpecs contains global variables before they are loaded into the kernel.
@@ -113,6 +134,7 @@ type ranVariableSpecs struct {
 	Counted *ebpf.VariableSpec `ebpf:"counted"`
 	Marked  *ebpf.VariableSpec `ebpf:"marked"`
 	Marks   *ebpf.VariableSpec `ebpf:"marks"`
+	Slicing *ebpf.VariableSpec `ebpf:"slicing"`
 	Summary *ebpf.VariableSpec `ebpf:"summary"`
 }
 
@@ -137,11 +159,17 @@ func (o *ranObjects) Close() error {
 // It can be passed to loadRanObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ranMaps struct {
 	RanProcesses *ebpf.Map `ebpf:"ran_processes"`
+	SliceOn      *ebpf.Map `ebpf:"slice_on"`
+	Slices       *ebpf.Map `ebpf:"slices"`
+	ThreadRuns   *ebpf.Map `ebpf:"thread_runs"`
 }
 
 func (m *ranMaps) Close() error {
 	return _RanClose(
 		m.RanProcesses,
+		m.SliceOn,
+		m.Slices,
+		m.ThreadRuns,
 	)
 }
 
@@ -152,6 +180,7 @@ type ranVariables struct {
 	Counted *ebpf.Variable `ebpf:"counted"`
 	Marked  *ebpf.Variable `ebpf:"marked"`
 	Marks   *ebpf.Variable `ebpf:"marks"`
+	Slicing *ebpf.Variable `ebpf:"slicing"`
 	Summary *ebpf.Variable `ebpf:"summary"`
 }
 

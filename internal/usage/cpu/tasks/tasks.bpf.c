@@ -72,7 +72,7 @@ struct {
 } changes SEC(".maps");
 
 /* How many domains the node's CPUs are divided into, 0 where nothing is divided: then the verifier removes all that is
- * about domains. */
+ * about domains. Only the times of processes that ended are divided here. */
 const volatile __u32 domains = 0;
 #define MAX_DOMAINS 16
 
@@ -84,33 +84,13 @@ struct {
 	__type(value, __u32);
 } domain_of SEC(".maps");
 
-/* What each thread had used at the scan before. */
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, __u64);
-} thread_runs SEC(".maps");
-
-/* What the threads of processes used since the scan before, by domain: a block of as many numbers for each process of
- * several threads that ran. Block 0 is not used. Resized before it is loaded. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} growth SEC(".maps");
-
 /* What scan is told, and tells. */
 struct scanned {
 	__u32 all;       /* in: describe those that did not change, too */
 	__u32 processes; /* how many there are, which may be more than the array holds */
 	__u32 same;      /* in: -1; how many of them, from the first, are the same as in the scan before */
 	__u32 changed;   /* how many of these are in changes */
-	__u64 elapsed;   /* in: ns since the scan before, 0 in the first */
-	__u32 blocks;    /* how many blocks of growth there are */
-	__u32 block;     /* scratch: that of the process whose threads come */
+	struct slicing slicing;
 	__u32 threads;   /* how many there are of processes with several */
 };
 
@@ -164,58 +144,6 @@ const struct process *unused_process __attribute__((unused));
 const struct ended *unused_ended __attribute__((unused));
 const struct scanned *unused_scanned __attribute__((unused));
 
-/* The domain of the CPU that a task was on last. */
-static __always_inline __u32 domain(struct task_struct *t)
-{
-	__u32 cpu = cpu_of(t), *of = bpf_map_lookup_elem(&domain_of, &cpu);
-
-	return of ? *of : 0;
-}
-
-/* What a thread used since the scan before. before is what it had used then where that is known, else -1. */
-static __always_inline __u64 grown(struct task_struct *t, __u64 before)
-{
-	__u64 run = t->se.sum_exec_runtime, *last;
-
-	last = bpf_task_storage_get(&thread_runs, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!last)
-		return 0;
-	if (before == -1)
-		before = *last;
-	if (*last != run)
-		*last = run;
-	return run > before ? run - before : 0;
-}
-
-/* Adds what a thread used to its process's block. Of one that was not watched before nothing tells how much that was, but
- * that it is no more than the time since then. */
-static __always_inline void divide(struct scanned *result, struct task_struct *t, __u64 before)
-{
-	__u64 run, *part;
-	__u32 at;
-
-	if (is_released(t))
-		return;
-	run = grown(t, before);
-	if (run > result->elapsed)
-		run = result->elapsed;
-	if (!run)
-		return;
-	if (!result->block) {
-		result->block = ++result->blocks;
-		for (__u32 i = 0; i < domains && i < MAX_DOMAINS; i++) {
-			at = result->block * domains + i;
-			part = bpf_map_lookup_elem(&growth, &at);
-			if (part)
-				*part = 0;
-		}
-	}
-	at = result->block * domains + domain(t);
-	part = bpf_map_lookup_elem(&growth, &at);
-	if (part)
-		*part += run;
-}
-
 /* Says that the process at a place changed. */
 static __always_inline void note_change(struct scanned *result, __u32 at)
 {
@@ -255,12 +183,12 @@ static __always_inline void read_thread_ahead(struct scanned *result, struct tas
 		(void)*(struct list_head *volatile *)&untrusted((struct task_struct *)*address)->thread_node.next;
 }
 
-/* Adds the threads of a process to p, to the time of those that ended. */
+/* Adds the threads of a process to p, to the time of those that ended. Only if that shows that one ran what each of them used is
+ * looked at, or if the process is new here. */
 static __always_inline void add_threads(struct scanned *result, struct seen *s, struct process *p, struct task_struct *first)
 {
 	struct bpf_iter_task it;
 	struct task_struct *t;
-	__u64 before = s->alone ? s->run : -1; /* what the first had used at the scan before */
 	__u64 latest = 0; /* when one last began to run */
 
 	first = bpf_task_acquire(first);
@@ -273,15 +201,23 @@ static __always_inline void add_threads(struct scanned *result, struct seen *s, 
 		read_thread_ahead(result, t);
 		if (!is_released(t))
 			p->run += t->se.sum_exec_runtime;
-		if (domains)
-			divide(result, t, before);
-		before = -1;
 		if (arrived > latest) {
 			latest = arrived;
 			p->cpu = cpu_of(t);
 		}
 	}
 	bpf_iter_task_destroy(&it);
+	if (slicing && (s->alone || s->run != p->run)) {
+		__u64 before = s->alone ? s->run : 0; /* what the first had used at the scan before */
+
+		bpf_iter_task_new(&it, first, PROCESS_THREADS);
+		while ((t = bpf_iter_task_next(&it))) {
+			if (!is_released(t))
+				add_slice(&result->slicing, t, before);
+			before = 0;
+		}
+		bpf_iter_task_destroy(&it);
+	}
 	bpf_task_release(first);
 }
 
@@ -338,17 +274,15 @@ int scan(struct scanned *result)
 		if (alone) {
 			if (!is_released(t))
 				p->run += t->se.sum_exec_runtime;
-			if (domains)
-				p->block = 0;
+			if (slicing)
+				p->slice = 0;
 			if (s->alone < SETTLED)
 				s->alone++;
 			note_change(result, at);
 		} else {
 			add_threads(result, s, p, t);
-			if (domains) {
-				p->block = result->block;
-				result->block = 0;
-			}
+			if (slicing)
+				p->slice = last_slice(&result->slicing);
 			s->alone = 0;
 			sum = p->run;
 			if (s->run != sum || s->cgroups != p->cgroups)
@@ -391,14 +325,22 @@ int stream(struct bpf_iter__task *ctx)
 	else
 		p.pid = t->tgid; /* no threads marks one that is no leader */
 	p.run = t->se.sum_exec_runtime;
-	if (domains) {
-		__u64 us = grown(t, -1) / 1000;
+	if (slicing) {
+		__u64 us = grown(t, 0, -1) / 1000;
 
-		p.block = us > (__u32)-1 ? (__u32)-1 : us;
+		p.slice = us > (__u32)-1 ? (__u32)-1 : us;
 		p.cpu = cpu_of(t);
 	}
 	bpf_seq_write(ctx->meta->seq, &p, sizeof(p));
 	return 0;
+}
+
+/* The domain of the CPU that a task was on last. */
+static __always_inline __u32 domain(struct task_struct *t)
+{
+	__u32 cpu = cpu_of(t), *of = bpf_map_lookup_elem(&domain_of, &cpu);
+
+	return of ? *of : 0;
 }
 
 /* Notes in which domain a thread ended. */

@@ -120,9 +120,51 @@ struct process {
 	__u64 execs; /* another one whenever it executes a program */
 	__u64 dead;  /* stream: ns on a CPU of the threads that ended, which run does not have there */
 	__u64 resident; /* pages */
-	__u32 cpu; /* the one that it was on last; scan: that its thread was on that began to run last */
-	__u32 block; /* scan: of its threads' growth; stream: growth of the thread, in us; 0: cpu tells where it ran */
+	__u32 cpu; /* the one that it was on last; scans: that its thread was on that began to run last */
+	__u32 slice; /* scans: its last slice; stream: what the thread used since the one before, in us; 0: cpu tells where it ran */
 };
+
+/* Whether slices are noted. Where they are not the verifier removes all that is about them. */
+const volatile __u32 slicing = 0;
+
+/* What the threads of a process used on one CPU since the scan before. */
+struct slice {
+	__u64 run;
+	__u32 cpu;
+	__u32 next; /* slice of the process, 0 if this is the last one */
+};
+
+/* What a scan is told, and tells, of slices. */
+struct slicing {
+	__u64 elapsed; /* in: ns since the scan before, of all processes or of those that ran; 0 in the first */
+	__u32 slices;  /* how many there are, which may be more than the array holds */
+	__u32 others;  /* scratch: how many of them are those of other processes */
+};
+
+/* What each thread had used at the scan before. Scans of all processes and of those that ran share it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64);
+} thread_runs SEC(".maps");
+
+/* The slices of processes with several threads. Slice 0 is not used. Resized before it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slice);
+} slices SEC(".maps");
+
+/* The slice that was last begun on each CPU. Resized before it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} slice_on SEC(".maps");
 
 struct bpf_iter_task {
 	__u64 opaque[3];
@@ -175,6 +217,64 @@ static __always_inline __u32 cpu_of(struct task_struct *t)
 static __always_inline __u64 arrival(struct task_struct *t)
 {
 	return bpf_core_field_exists(t->sched_info.last_arrival) ? t->sched_info.last_arrival : 0;
+}
+
+/* What a thread used since the scan before. A thread that no scan noted had used before then, or 0 if that is not known: it used no
+ * more than the time that passed. */
+static __always_inline __u64 grown(struct task_struct *t, __u64 before, __u64 elapsed)
+{
+	__u64 run = t->se.sum_exec_runtime, used, *last;
+
+	last = bpf_task_storage_get(&thread_runs, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!last || *last == run)
+		return 0;
+	if (*last) {
+		before = *last;
+		elapsed = -1;
+	}
+	*last = run;
+	used = run > before ? run - before : 0;
+	return used < elapsed ? used : elapsed;
+}
+
+/* Adds what a thread used to the slices of its process. */
+static __always_inline void add_slice(struct slicing *s, struct task_struct *t, __u64 before)
+{
+	__u64 run = grown(t, before, s->elapsed);
+	__u32 cpu, at, *on;
+	struct slice *slice;
+
+	if (!run)
+		return;
+	cpu = cpu_of(t);
+	on = bpf_map_lookup_elem(&slice_on, &cpu);
+	at = on ? *on : 0;
+	if (at > s->others && at <= s->slices) {
+		slice = bpf_map_lookup_elem(&slices, &at);
+		if (slice && slice->cpu == cpu) { /* else it was begun in an earlier scan */
+			slice->run += run;
+			return;
+		}
+	}
+	at = s->slices + 1;
+	s->slices = at;
+	if (on)
+		*on = at;
+	slice = bpf_map_lookup_elem(&slices, &at);
+	if (!slice)
+		return;
+	slice->run = run;
+	slice->cpu = cpu;
+	slice->next = at - 1 > s->others ? at - 1 : 0;
+}
+
+/* The last slice of the process whose threads were just added, 0 if it has none. The next process begins. */
+static __always_inline __u32 last_slice(struct slicing *s)
+{
+	__u32 last = s->slices > s->others ? s->slices : 0;
+
+	s->others = s->slices;
+	return last;
 }
 
 /* A counter may be below 0 for a moment: each CPU counts for itself first. */

@@ -35,7 +35,7 @@ func skipUnlessPossible(t *testing.T, err error) {
 
 func openScan(t *testing.T, room int) *Scan {
 	t.Helper()
-	s, err := OpenScan(room, 0, nil)
+	s, err := OpenScan(room, Options{})
 	skipUnlessPossible(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
@@ -62,7 +62,7 @@ func TestResultsThatCannotBeMappedAreAnError(t *testing.T) {
 	openScan(t, 1)
 	before := openDescriptors(t)
 	noMemory(t)
-	s, err := OpenScan(1, 0, nil)
+	s, err := OpenScan(1, Options{})
 	require.ErrorIs(t, err, unix.ENOMEM)
 	require.ErrorContains(t, err, "map the task scan's results")
 	assert.Nil(t, s)
@@ -75,13 +75,13 @@ func TestTheErrorOfALoadNamesTheProgram(t *testing.T) {
 		return nil, ebpf.ErrNotSupported
 	}
 	t.Cleanup(func() { newCollection = original })
-	_, err := OpenScan(1, 0, nil)
+	_, err := OpenScan(1, Options{})
 	require.ErrorIs(t, err, ebpf.ErrNotSupported)
 	require.ErrorContains(t, err, "load the task scan")
-	_, err = OpenStream(0, nil)
+	_, err = OpenStream(Options{})
 	require.ErrorIs(t, err, ebpf.ErrNotSupported)
 	require.ErrorContains(t, err, "load the task stream")
-	_, err = OpenEndings(4096, 0, nil)
+	_, err = OpenEndings(4096, Options{})
 	require.ErrorIs(t, err, ebpf.ErrNotSupported)
 	require.ErrorContains(t, err, "load the hook on process ends")
 }
@@ -116,7 +116,7 @@ func TestAScanThatIsClosedTwiceIsClosed(t *testing.T) {
 
 func TestABufferThatIsNoPowerOfTwoIsRefused(t *testing.T) {
 	openScan(t, 1)
-	e, err := OpenEndings(5000, 0, nil)
+	e, err := OpenEndings(5000, Options{})
 	require.ErrorContains(t, err, "load the hook on process ends")
 	assert.Nil(t, e)
 }
@@ -156,7 +156,7 @@ func TestAnEmptyStreamIsAnError(t *testing.T) {
 }
 
 func TestTheStreamIsInTheOrderOfCreation(t *testing.T) {
-	s, err := OpenStream(0, nil)
+	s, err := OpenStream(Options{})
 	skipUnlessPossible(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	rows, err := s.Read()

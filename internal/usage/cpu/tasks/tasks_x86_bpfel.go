@@ -42,7 +42,7 @@ type tasksProcess struct {
 	Dead     uint64
 	Resident uint64
 	Cpu      uint32
-	Block    uint32
+	Slice    uint32
 }
 
 type tasksProcessKey struct {
@@ -58,11 +58,14 @@ type tasksScanned struct {
 	Processes uint32
 	Same      uint32
 	Changed   uint32
-	Elapsed   uint64
-	Blocks    uint32
-	Block     uint32
-	Threads   uint32
-	_         [4]byte
+	Slicing   struct {
+		_       structs.HostLayout
+		Elapsed uint64
+		Slices  uint32
+		Others  uint32
+	}
+	Threads uint32
+	_       [4]byte
 }
 
 type tasksSeen struct {
@@ -75,6 +78,13 @@ type tasksSeen struct {
 	Alone   uint32
 }
 
+type tasksSlice struct {
+	_    structs.HostLayout
+	Run  uint64
+	Cpu  uint32
+	Next uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -85,9 +95,10 @@ const (
 	tasksMapFreedByDomain = "freed_by_domain"
 	tasksMapFreedKeys     = "freed_keys"
 	tasksMapFreedThreads  = "freed_threads"
-	tasksMapGrowth        = "growth"
 	tasksMapProcesses     = "processes"
 	tasksMapSeen          = "seen"
+	tasksMapSliceOn       = "slice_on"
+	tasksMapSlices        = "slices"
 	tasksMapThreadRuns    = "thread_runs"
 	tasksMapThreads       = "threads"
 	tasksProgOnFree       = "on_free"
@@ -96,6 +107,7 @@ const (
 	tasksVarDomains       = "domains"
 	tasksVarLost          = "lost"
 	tasksVarNothing       = "nothing"
+	tasksVarSlicing       = "slicing"
 	tasksVarUnusedEnded   = "unused_ended"
 	tasksVarUnusedProcess = "unused_process"
 	tasksVarUnusedScanned = "unused_scanned"
@@ -158,9 +170,10 @@ type tasksMapSpecs struct {
 	FreedByDomain *ebpf.MapSpec `ebpf:"freed_by_domain"`
 	FreedKeys     *ebpf.MapSpec `ebpf:"freed_keys"`
 	FreedThreads  *ebpf.MapSpec `ebpf:"freed_threads"`
-	Growth        *ebpf.MapSpec `ebpf:"growth"`
 	Processes     *ebpf.MapSpec `ebpf:"processes"`
 	Seen          *ebpf.MapSpec `ebpf:"seen"`
+	SliceOn       *ebpf.MapSpec `ebpf:"slice_on"`
+	Slices        *ebpf.MapSpec `ebpf:"slices"`
 	ThreadRuns    *ebpf.MapSpec `ebpf:"thread_runs"`
 	Threads       *ebpf.MapSpec `ebpf:"threads"`
 }
@@ -172,6 +185,7 @@ type tasksVariableSpecs struct {
 	Domains       *ebpf.VariableSpec `ebpf:"domains"`
 	Lost          *ebpf.VariableSpec `ebpf:"lost"`
 	Nothing       *ebpf.VariableSpec `ebpf:"nothing"`
+	Slicing       *ebpf.VariableSpec `ebpf:"slicing"`
 	UnusedEnded   *ebpf.VariableSpec `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.VariableSpec `ebpf:"unused_process"`
 	UnusedScanned *ebpf.VariableSpec `ebpf:"unused_scanned"`
@@ -203,9 +217,10 @@ type tasksMaps struct {
 	FreedByDomain *ebpf.Map `ebpf:"freed_by_domain"`
 	FreedKeys     *ebpf.Map `ebpf:"freed_keys"`
 	FreedThreads  *ebpf.Map `ebpf:"freed_threads"`
-	Growth        *ebpf.Map `ebpf:"growth"`
 	Processes     *ebpf.Map `ebpf:"processes"`
 	Seen          *ebpf.Map `ebpf:"seen"`
+	SliceOn       *ebpf.Map `ebpf:"slice_on"`
+	Slices        *ebpf.Map `ebpf:"slices"`
 	ThreadRuns    *ebpf.Map `ebpf:"thread_runs"`
 	Threads       *ebpf.Map `ebpf:"threads"`
 }
@@ -218,9 +233,10 @@ func (m *tasksMaps) Close() error {
 		m.FreedByDomain,
 		m.FreedKeys,
 		m.FreedThreads,
-		m.Growth,
 		m.Processes,
 		m.Seen,
+		m.SliceOn,
+		m.Slices,
 		m.ThreadRuns,
 		m.Threads,
 	)
@@ -233,6 +249,7 @@ type tasksVariables struct {
 	Domains       *ebpf.Variable `ebpf:"domains"`
 	Lost          *ebpf.Variable `ebpf:"lost"`
 	Nothing       *ebpf.Variable `ebpf:"nothing"`
+	Slicing       *ebpf.Variable `ebpf:"slicing"`
 	UnusedEnded   *ebpf.Variable `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.Variable `ebpf:"unused_process"`
 	UnusedScanned *ebpf.Variable `ebpf:"unused_scanned"`
