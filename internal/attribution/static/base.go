@@ -31,8 +31,10 @@ func (b *base) observe(s sample) {
 	b.square += part * (off*(s.watts-b.mean) - b.square)
 }
 
-func (b *base) estimate() (watts float64, ok bool) {
-	return b.mean, b.seconds > 0 && b.seconds >= b.over
+// estimate doubts the mean as much as the power spreads: the load at rest, which spreads it, also shifts it.
+func (b *base) estimate() estimate {
+	ok := b.seconds > 0 && b.seconds >= b.over
+	return estimate{b.mean, b.spread(), ok, ok}
 }
 
 func (b *base) spread() float64 { return math.Sqrt(max(b.square, 0)) }

@@ -2,41 +2,61 @@
 
 package static
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
-// NewCurve returns a model that learns the power over utilization. Its static power is that at a utilization of 0.
-func NewCurve() *Model {
-	return newModel(func() estimator { return new(curve) })
+// NewCurve returns a model that learns the power over utilization. Its static power is that at a utilization of 0. Windows of
+// a tenth of a second and more are a sample each: short ones show moments of rest that longer ones average with load.
+//
+// The energy and the utilization of the zones must be of the same time, to a few milliseconds. Where they are not, as of
+// GPUs, which report both late, take NewSlowCurve.
+func NewCurve() *Model { return newCurve(shortSample) }
+
+// NewSlowCurve returns a model like that of NewCurve whose samples are at least two thirds of a second.
+func NewSlowCurve() *Model { return newCurve(usualSample) }
+
+// shortSample is the shortest sample of NewCurve. In a tenth of a second RAPL's counter, which moves every millisecond, is
+// within 1 % of the energy. A running thread's time, which the scheduler brings up to date every 1 to 10 ms, is off by
+// the same in one window as in the next, with the opposite sign, and not at all at rest.
+const shortSample = 100 * time.Millisecond
+
+func newCurve(sampleLength time.Duration) *Model {
+	m := newModel(func() estimator { return new(curve) })
+	m.sampleLength = sampleLength
+	return m
 }
 
 // curve learns the power over utilization, and takes for static power what it is at a utilization of 0: where the
 // node was never that idle, what the lowest utilizations point to.
 //
 // Samples are gathered by utilization. Several models of the power's shape are held against them, from nearly straight
-// to strongly bent, and the static power is the mean of what they say, each weighted by how well it fits. What they
-// disagree in and what the noise leaves open is how uncertain it is.
+// to strongly bent, and the static power is the mean of what they say, each weighted by how well it fits. How uncertain
+// it is follows from what they disagree in, what the noise leaves open, and how much lies below the lowest utilization.
 type curve struct {
 	bins    [curveBins]curveBin
 	seconds float64 // since the bins last faded
-	watts   float64
-	ok      bool
-	pending int // samples since the last estimate
+	now     estimate
+	pending float64 // samples since the last estimate, by weight
 }
 
-// curveBin is the weighted sums of the samples of a range of utilizations.
+// curveBin is the weighted sums of the samples of a range of utilizations. Samples of a second and more have the weight 1,
+// shorter ones their length in seconds: what a machine does in a tenth of a second is much like what it does in the next.
 type curveBin struct {
 	n, u, p, uu, up, pp float64
 }
 
 const (
 	curveBins = 51
-	// curveMemory is how many samples a bin remembers: older ones fade as newer ones of the same utilization come.
+	// curveMemory is the weight of the samples that a bin remembers: older ones fade as newer ones of the same utilization
+	// come.
 	curveMemory = 1000
 	// fading is after how many seconds all bins fade, also those of utilizations that no longer come, and curveHalfLife
 	// after how many they are half.
 	fading        = 60 * 60
 	curveHalfLife = 2 * day
-	// fewestInBin is how many samples a bin needs to be used.
+	// fewestInBin is the weight of the samples that a bin needs to be used.
 	fewestInBin = 5
 )
 
@@ -52,16 +72,16 @@ func curveBinOf(u float64) int {
 	}
 }
 
-func (b *curveBin) add(u, p float64) {
+func (b *curveBin) add(weight, u, p float64) {
 	if b.n >= curveMemory {
-		b.fade(1 - 1.0/curveMemory)
+		b.fade(1 - weight/curveMemory)
 	}
-	b.n++
-	b.u += u
-	b.p += p
-	b.uu += u * u
-	b.up += u * p
-	b.pp += p * p
+	b.n += weight
+	b.u += weight * u
+	b.p += weight * p
+	b.uu += weight * u * u
+	b.up += weight * u * p
+	b.pp += weight * p * p
 }
 
 // fade makes a bin's samples count for less.
@@ -96,31 +116,47 @@ func (c *curve) observe(s sample) {
 			c.bins[i].fade(keep)
 		}
 	}
-	c.bins[curveBinOf(s.utilization)].add(s.utilization, s.watts)
-	if c.pending++; c.pending >= reestimate {
+	weight := min(s.seconds, 1)
+	c.bins[curveBinOf(s.utilization)].add(weight, s.utilization, s.watts)
+	if c.pending += weight; c.pending >= reestimate {
 		c.fit()
 	}
 }
 
-func (c *curve) estimate() (watts float64, ok bool) { return c.watts, c.ok }
+func (c *curve) estimate() estimate { return c.now }
 
-// model is a shape that the power may have: static + slope * utilization^exponent, where the slope changes at random
-// along the way.
+// model is a shape that the power may have: static + slope * utilization^exponent + amount * bow(utilization), where the
+// slope changes at random along the way.
 type model struct {
 	exponent float64
 	// bending is how much the slope changes: the standard deviation of the difference between both ends of the samples,
 	// relative to its mean.
 	bending float64
+	// bow is a curve whose amount the samples show, nil for none. Amounts is the standard deviation of that amount before
+	// anything was seen, relative to the mean slope.
+	bow     func(utilization float64) float64
+	amounts float64
 	// odds is how likely the model is before anything was seen, relative to others.
 	odds float64
 }
 
-// models are lines that bend a little or a lot, wherever and however often, and power laws, which tell most about what
-// is below the lowest utilization, and fit only where the power is of that very shape.
+// models are lines that bend a little or a lot, wherever and however often; lines with a bow, which goes on below the
+// lowest utilization: knees of some widths, and a parabola; and power laws. Those with a bow and the power laws tell most
+// about what is below the lowest utilization, and fit only where the power is of that very shape.
 var models = [...]model{
-	{1, 0.2, 10}, {1, 0.6, 6}, {1, 2, 3}, {1, 6, 1},
-	{0.5, 0.03, 1}, {0.6, 0.03, 1}, {0.75, 0.03, 1}, {0.85, 0.03, 1}, {1.25, 0.03, 1}, {1.5, 0.03, 1}, {2, 0.03, 1},
+	{1, 0.2, nil, 0, 10}, {1, 0.6, nil, 0, 6}, {1, 2, nil, 0, 3}, {1, 6, nil, 0, 1},
+	{1, 0.03, narrowKnee, 0.06, 1}, {1, 0.1, narrowKnee, 0.06, 1},
+	{1, 0.03, knee, 0.12, 1}, {1, 0.1, knee, 0.12, 1},
+	{1, 0.03, wideKnee, 0.24, 1}, {1, 0.1, wideKnee, 0.24, 1},
+	{1, 0.03, parabola, 2, 1},
+	{0.5, 0.03, nil, 0, 1}, {0.6, 0.03, nil, 0, 1}, {0.75, 0.03, nil, 0, 1}, {0.85, 0.03, nil, 0, 1},
+	{1.25, 0.03, nil, 0, 1}, {1.5, 0.03, nil, 0, 1}, {2, 0.03, nil, 0, 1},
 }
+
+func narrowKnee(u float64) float64 { return -math.Expm1(-u / 0.03) }
+func knee(u float64) float64       { return -math.Expm1(-u / 0.06) }
+func wideKnee(u float64) float64   { return -math.Expm1(-u / 0.12) }
+func parabola(u float64) float64   { return u * u }
 
 const (
 	// reach is how far above the lowest utilization samples tell something about 0.
@@ -130,15 +166,33 @@ const (
 	exact = 0.0003
 	// fewestBins and fewestSamples are how many there must be to say anything.
 	fewestBins, fewestSamples = 2, 60
-	// tooUncertain is above what standard deviation the static power is not known, as a part of what a load of 10 % adds.
+	// tooUncertain is above what uncertainty of the models the estimate is not used, as a part of what a load of 10 % adds.
 	// Up to here it is nearly always better than the split by utilization.
 	tooUncertain = 0.2
+	// tooDoubtful is above what doubt the static power is not called learned, likewise.
+	tooDoubtful = 0.1
 	// negligible is a standard deviation as a part of the static power that never matters.
 	negligible = 0.005
+	// nearRest is the highest lowest utilization from which the power at 0 is called learned. Of the shapes of measured
+	// machines none tells what another one draws further below.
+	nearRest = 0.025
+	// lenience is how much tooDoubtful and nearRest are stretched for what is called learned already.
+	lenience = 1.5
 	// tooFar is the lowest utilization from which the power at 0 cannot be extrapolated.
 	tooFar = 0.3
-	// reestimate is after how many samples the estimate is made anew.
-	reestimate = 20
+	// reestimate is after how many samples, by weight, the estimate is made anew.
+	reestimate = 30
+)
+
+// Models of the shape are too many and too alike to be independent, so their uncertainty is more than the doubt in what
+// they all see; and of what is below the lowest utilization they all know too little. agreement is the part of their uncertainty
+// that is doubt. unseen is the doubt in the power between 0 and the lowest utilization, as a part of it, at a lowest
+// utilization of unseenAt; it grows with its square. Both are such that the true static power of 36 curves is within the
+// doubt in two of three cases (TestTheTruthIsWithinTheDoubtInTwoOfThreeCases).
+const (
+	agreement = 0.4
+	unseen    = 0.3
+	unseenAt  = 0.05
 )
 
 // level is the mean power of the samples of a range of utilizations.
@@ -150,8 +204,30 @@ type level struct {
 // fit estimates the static power anew.
 func (c *curve) fit() {
 	c.pending = 0
-	c.ok = false
 	var known [curveBins]level
+	levels := c.levels(&known)
+	if levels == nil {
+		c.now = estimate{doubt: -1}
+		return
+	}
+	watts, uncertain := extrapolate(levels)
+	lowest := &levels[0]
+	far := lowest.utilization / unseenAt
+	doubt := math.Hypot(agreement*uncertain, unseen*far*far*(lowest.watts-watts))
+	ten, least, lenient := added(levels, watts), negligible*watts, 1.0
+	if c.now.trained {
+		lenient = lenience
+	}
+	c.now = estimate{
+		watts: watts, doubt: doubt,
+		usable:  uncertain <= max(tooUncertain*ten, least),
+		trained: lowest.utilization <= lenient*nearRest && doubt <= max(lenient*tooDoubtful*ten, least),
+	}
+	c.now.trained = c.now.trained && c.now.usable
+}
+
+// levels returns the levels of the bins from the lowest utilization up to reach above it, nil if they are too few.
+func (c *curve) levels(known *[curveBins]level) []level {
 	bins, samples := 0, 0.0
 	for i := range c.bins {
 		b := &c.bins[i]
@@ -167,10 +243,14 @@ func (c *curve) fit() {
 		bins++
 		samples += b.n
 	}
-	levels := known[:bins]
-	if bins < fewestBins || samples < fewestSamples || levels[0].utilization > tooFar {
-		return
+	if bins < fewestBins || samples < fewestSamples || known[0].utilization > tooFar {
+		return nil
 	}
+	return known[:bins]
+}
+
+// extrapolate returns the static power by all models, and how uncertain it is: a standard deviation, in W.
+func extrapolate(levels []level) (watts, uncertain float64) {
 	var at0, variance, logLikelihood [len(models)]float64
 	best := math.Inf(-1)
 	for i := range models {
@@ -185,44 +265,64 @@ func (c *curve) fit() {
 		square += w * (at0[i]*at0[i] + variance[i])
 	}
 	mean /= weights
-	uncertain := math.Sqrt(max(square/weights-mean*mean, 0))
-	c.watts = mean
-	c.ok = uncertain <= max(tooUncertain*added(levels, mean), negligible*mean)
+	return mean, math.Sqrt(max(square/weights-mean*mean, 0))
 }
 
 // extrapolate walks along the levels from the highest utilization to the lowest and on to 0, as a Kalman filter: on the
-// way it keeps what power and slope the levels that it passed make most likely, and how uncertain both are. It returns
-// the power at 0 in W, its variance, and how likely the levels are under this model, as a logarithm but for a constant.
+// way it keeps what power, slope and amount of the bow the levels that it passed make most likely, and how uncertain they
+// are. It returns the power at 0 in W, its variance, and how likely the levels are under this model, as a logarithm but for
+// a constant.
 func (m *model) extrapolate(levels []level) (at0, variance, logLikelihood float64) {
 	first, last := &levels[0], &levels[len(levels)-1]
-	x := math.Pow(last.utilization, m.exponent)
-	span := x - math.Pow(first.utilization, m.exponent)
+	x, height := m.along(last.utilization)
+	lowest, _ := m.along(first.utilization)
+	span := x - lowest
 	typical := max(math.Abs(last.watts-first.watts), 1e-3*first.watts, 1e-9) / span
 	change := m.bending * m.bending * typical * typical / span // of the slope's variance along x
-	watts, slope := last.watts, 0.0
-	ww, ws, ss := last.variance, 0.0, 100*typical*typical // the variances of both, and their covariance
-	walk := func(to float64) {
-		d := x - to
-		watts -= slope * d
-		ww += d * (d*ss - 2*ws + change*d*d/3)
-		ws -= d * (ss + change*d/2)
+	amounts := m.amounts * typical
+	watts, slope, amount := last.watts, 0.0, 0.0
+	// Their variances and covariances: w is the power, s the slope, a the amount.
+	ww, ss, aa := last.variance, 100*typical*typical, amounts*amounts
+	ws, wa, sa := 0.0, 0.0, 0.0
+	walk := func(utilization float64) {
+		to, level := m.along(utilization)
+		d, h := x-to, height-level
+		watts -= slope*d + amount*h
+		ww += d*(d*ss-2*ws+change*d*d/3) + h*(h*aa-2*wa+2*d*sa)
+		ws -= d*(ss+change*d/2) + h*sa
+		wa -= d*sa + h*aa
 		ss += change * d
-		x = to
+		x, height = to, level
 	}
 	for i := len(levels) - 2; i >= 0; i-- {
 		l := &levels[i]
-		walk(math.Pow(l.utilization, m.exponent))
+		walk(l.utilization)
 		off, expected := l.watts-watts, ww+l.variance
 		logLikelihood -= (math.Log(expected) + off*off/expected) / 2
-		gainW, gainS := ww/expected, ws/expected
+		gainW, gainS, gainA := ww/expected, ws/expected, wa/expected
 		watts += gainW * off
 		slope += gainS * off
+		amount += gainA * off
 		ss -= gainS * ws
+		sa -= gainS * wa
+		aa -= gainA * wa
 		ws -= gainS * ww
+		wa -= gainA * ww
 		ww -= gainW * ww
 	}
 	walk(0)
 	return max(min(watts, first.watts), 0), ww, logLikelihood
+}
+
+// along returns utilization^exponent and the bow's height.
+func (m *model) along(utilization float64) (x, height float64) {
+	if x = utilization; m.exponent != 1 {
+		x = math.Pow(x, m.exponent)
+	}
+	if m.bow != nil {
+		height = m.bow(utilization)
+	}
+	return x, height
 }
 
 // added is what a load of 10 % adds to the static power, in W, by the levels.

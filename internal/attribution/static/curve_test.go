@@ -3,9 +3,11 @@
 package static_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,8 +98,8 @@ func worst(active func(attribution.Portion) units.Energy, c loadCurve) (worst, a
 	return worst, at
 }
 
-// flatAtFirst are the curves whose first point, at a load of 2.8 or 2.5 %, counts as rest.
-var flatAtFirst = []string{"Threadripper 1950X", "Xeon E3-1240 V2"}
+// firstLoads is where the measurement of the curves that are measured begins, in percent of load.
+var firstLoads = map[string]float64{"Xeon E5-2620 v3": 0, "Threadripper 1950X": 2.8, "Xeon E3-1240 V2": 2.5}
 
 // learnedOver returns a learned model after a day.
 func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *static.Model {
@@ -109,21 +111,100 @@ func learnedOver(c loadCurve, seed uint64, floor, peak, noise float64) *static.M
 	return model
 }
 
-func TestTheLearnedCurveIsWithin10PercentAfterADay(t *testing.T) {
-	for i, d := range []struct{ floor, peak, noise float64 }{
-		{0, 0.7, 0}, {0, 0.7, 0.01}, {0.01, 0.6, 0}, {0.01, 0.6, 0.01}, {0.02, 0.5, 0}, {0.02, 0.5, 0.01}, {0.02, 0.9, 0.01},
-	} {
-		for _, c := range loadCurves {
-			most := 0.1
-			if c.name == "high idle floor, concave" && d.floor > 0.01 && d.noise > 0 {
-				most = 0.13 // the noise is half of what 10 % of load adds
+// learnedCase is a learned model after a day on a curve.
+type learnedCase struct {
+	loadCurve
+	floor, noise float64
+	model        *static.Model
+	off          float64 // worst error of the active energy
+	at           float64 // the load with it
+}
+
+func (c *learnedCase) String() string {
+	return fmt.Sprintf("%s, %.0f %% at night, noise of %g: at a load of %.2f, %.2f W at rest and not %.2f", c.name, 100*c.floor,
+		c.noise, c.at, c.model.StaticPower(0), c.loadCurve.at(0))
+}
+
+// isFlatAtFirst reports whether the measurement of the curve begins at a load that never occurs in the case, so that what is
+// below it is flat.
+func (c *learnedCase) isFlatAtFirst() bool { return c.floor > 0 && firstLoads[c.name] > 0.6 }
+
+// learnedCases returns models after days of steady intervals with nights at these loads, on all curves.
+var learnedCases = sync.OnceValue(func() (cases []*learnedCase) {
+	for _, c := range allCurves() {
+		for _, floor := range nights {
+			for seed, noise := range []float64{0, 0.01} {
+				if floor == 0.1 && noise == 0 {
+					continue // it takes a while, and shows the same
+				}
+				model := learnedOver(c, uint64(seed), floor, 0.5+0.2*float64(seed), noise)
+				e, at := worst(model.Active, c)
+				cases = append(cases, &learnedCase{c, floor, noise, model, e, at})
 			}
-			model := learnedOver(c, uint64(i), d.floor, d.peak, d.noise)
-			assert.True(t, model.Trained(0))
-			e, at := worst(model.Active, c)
-			assert.LessOrEqual(t, math.Abs(e), most, "%s, %+v: at a load of %.2f, %.2f W at rest and not %.2f",
-				c.name, d, at, model.StaticPower(0), c.at(0))
 		}
+	}
+	return cases
+})
+
+var nights = []float64{0, 0.01, 0.02, 0.03, 0.05, 0.1}
+
+func TestTheLearnedCurveIsWithin10PercentAfterADayWithNightsNearRest(t *testing.T) {
+	for _, c := range learnedCases() {
+		if c.floor > 0.02 {
+			continue
+		}
+		most := 0.1
+		if c.isFlatAtFirst() {
+			most = 0.17 // with nights at 2 %, where the measurement begins at 1.3 %
+		}
+		assert.True(t, c.model.Trained(0), c)
+		assert.LessOrEqual(t, math.Abs(c.off), most, c)
+	}
+}
+
+// Curves that are flat at first are those whose measurement begins at 1.3 to 5 % load: below it the tests take what it begins with. The
+// model cannot know, and does not call it learned.
+func TestTheLearnedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testing.T) {
+	for _, c := range learnedCases() {
+		if c.floor <= 0.05 && !c.isFlatAtFirst() {
+			assert.LessOrEqual(t, math.Abs(c.off), 0.15, c)
+		}
+	}
+}
+
+// What lies below a load that the node never left is not known, however smooth the power is above.
+func TestTheLearnedCurveIsNotCalledLearnedFarFromRest(t *testing.T) {
+	for _, c := range learnedCases() {
+		assert.Equal(t, c.floor < 0.03, c.model.Trained(0), c)
+		assert.True(t, c.model.Doubt(0) > 0 || c.floor > 0.05, c)
+	}
+}
+
+func TestTheTruthIsWithinTheDoubtInTwoOfThreeCases(t *testing.T) {
+	within := func(of func(*learnedCase) bool) float64 {
+		var n, in float64
+		for _, c := range learnedCases() {
+			if !of(c) {
+				continue
+			}
+			n++
+			if math.Abs(c.model.StaticPower(0)-c.loadCurve.at(0)) <= c.model.Doubt(0) {
+				in++
+			}
+		}
+		t.Logf("%.0f cases, %.0f %% within", n, 100*in/n)
+		return in / n
+	}
+	trained := within(func(c *learnedCase) bool { return c.model.Trained(0) })
+	assert.InDelta(t, 0.675, trained, 0.075, "where it is learned")
+	isMeasured := func(c *learnedCase) bool { _, ok := firstLoads[c.name]; return ok }
+	for _, measured := range []bool{false, true} {
+		part := within(func(c *learnedCase) bool { return c.model.Trained(0) && isMeasured(c) == measured })
+		assert.InDelta(t, 0.675, part, 0.125, "on measured curves: %v", measured)
+	}
+	for _, floor := range nights[3:] {
+		rest := within(func(c *learnedCase) bool { return c.floor == floor && c.model.Doubt(0) >= 0 })
+		assert.GreaterOrEqual(t, rest, 0.6, "nights at %v", floor)
 	}
 }
 
@@ -133,75 +214,32 @@ func TestUtilizationMissesMostOfTheAddedPower(t *testing.T) {
 	assert.InDelta(t, 0.1, at, 1e-9)
 }
 
-// Nights at 5 % load say less about the power at 0. A bend mostly below the load is worst.
-func TestTheLearnedCurveReachesFarBelowTheLowestLoad(t *testing.T) {
-	for seed := range uint64(3) {
-		for _, c := range loadCurves {
-			most := 0.15
-			switch {
-			case slices.Contains(flatAtFirst, c.name):
-				most = 0.45
-			case c.name == "slow knee":
-				most = 0.25
-			}
-			model := learnedOver(c, seed, 0.05, 0.5+0.2*float64(seed), 0.01)
-			e, at := worst(model.Active, c)
-			assert.LessOrEqual(t, math.Abs(e), most, "%s: at a load of %.2f, %.2f W at rest and not %.2f",
-				c.name, at, model.StaticPower(0), c.at(0))
+func TestAStraightCurveIsFoundFarFromRest(t *testing.T) {
+	for _, c := range learnedCases() {
+		if c.floor <= 0.05 && slices.Contains([]string{"straight", "nothing at rest", "high idle floor", "late bend", "hyperthreads"}, c.name) {
+			assert.Less(t, math.Abs(c.off), 0.07, c)
 		}
 	}
 }
 
-func TestAStraightCurveIsLearnedWhateverTheNights(t *testing.T) {
-	for _, floor := range []float64{0, 0.02, 0.05, 0.1} {
-		for _, c := range loadCurves {
-			if !slices.Contains([]string{"straight", "nothing at rest", "high idle floor", "late bend", "hyperthreads"}, c.name) {
-				continue
-			}
-			model := learnedOver(c, 1, floor, 0.6, 0.01)
-			assert.True(t, model.Trained(0), "%s at %v", c.name, floor)
-			e, _ := worst(model.Active, c)
-			assert.Less(t, math.Abs(e), 0.07, "%s at %v", c.name, floor)
-		}
-	}
-}
-
-// Loads below the lowest one appear in no sample, and the model cannot tell.
-func TestABendBelowTheLowestLoadIsNotFound(t *testing.T) {
-	for _, d := range []struct {
-		curve loadCurve
-		floor float64
-	}{
-		{loadCurves[1], 0.03}, {loadCurves[2], 0.03},
-		{loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.01)) + 80*u }}, 0.02},
-	} {
-		model := learnedOver(d.curve, 1, d.floor, 0.6, 0)
-		assert.True(t, model.Trained(0))
-		e, at := worst(model.Active, d.curve)
-		assert.Greater(t, math.Abs(e), 0.25, d.curve.name)
-		assert.InDelta(t, 0.1, at, 1e-9, "there it matters most")
-	}
-}
-
-func TestTheLearnedCurveSaysWhenModelsDisagree(t *testing.T) {
-	for _, c := range loadCurves {
-		if c.name == "early bend" || c.name == "convex" {
-			for seed := range uint64(3) {
-				model := learnedOver(c, seed, 0.1, 0.6, 0.01)
-				assert.False(t, model.Trained(0), c.name)
-			}
-		}
-	}
+// Loads below the lowest one appear in no sample. A knee is not found that is over before it.
+func TestAKneeBelowTheLowestLoadIsNotFound(t *testing.T) {
+	steep := loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.01)) + 80*u }}
+	model := learnedOver(steep, 1, 0.02, 0.6, 0)
+	assert.True(t, model.Trained(0))
+	e, at := worst(model.Active, steep)
+	assert.Less(t, e, -0.25)
+	assert.InDelta(t, 0.1, at, 1e-9, "there it matters most")
+	model = learnedOver(steep, 1, 0, 0.6, 0)
+	e, _ = worst(model.Active, steep)
+	assert.Less(t, math.Abs(e), 0.05)
 }
 
 func TestTheLearnedModelIsBetterThanUtilization(t *testing.T) {
-	for i, floor := range []float64{0.01, 0.03, 0.05} {
-		for _, c := range loadCurves {
-			model := learnedOver(c, uint64(i), floor, 0.6, 0.01)
-			learned, _ := worst(model.Active, c)
-			byUtilization, _ := worst(attribution.ByUtilization, c)
-			assert.True(t, model.Trained(0))
-			assert.Less(t, math.Abs(learned), math.Abs(byUtilization), "%s at %v", c.name, floor)
+	for _, c := range learnedCases() {
+		if c.floor <= 0.05 && !c.isFlatAtFirst() {
+			byUtilization, _ := worst(attribution.ByUtilization, c.loadCurve)
+			assert.Less(t, math.Abs(c.off), math.Abs(byUtilization), c)
 		}
 	}
 }
@@ -272,8 +310,9 @@ func TestTheLearnedCurveForgetsLoadsThatNoLongerCome(t *testing.T) {
 			model.Active(interval(load, (c.at(load)+20)*(1+0.01*r.NormFloat64())))
 		})
 	}
-	assert.True(t, model.Trained(0))
 	assert.InDelta(t, 60, model.StaticPower(0), 1)
+	assert.False(t, model.Trained(0), "what is below 6 % is long ago")
+	assert.Less(t, math.Abs(model.StaticPower(0)-60), model.Doubt(0))
 }
 
 func TestWithoutLoadToTellApartAllEnergyIsStatic(t *testing.T) {
@@ -289,6 +328,32 @@ func TestStaticPowerIsNeitherNegativeNorAboveThatAtTheLowestLoad(t *testing.T) {
 	assert.Zero(t, learnedOver(steep, 1, 0.06, 0.6, 0).StaticPower(0))
 	falling := loadCurve{"falling", through(0, 100, 100, 50)}
 	assert.InDelta(t, falling.at(0.06), learnedOver(falling, 1, 0.06, 0.6, 0).StaticPower(0), 0.5)
+}
+
+// With nights at 5 % the estimate is in use before it is called learned. A moment of rest is enough for that, and a month
+// without one makes it doubtful again.
+func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
+	c := loadCurves[3]
+	model := learnedOver(c, 1, 0.05, 0.6, 0.003)
+	assert.False(t, model.Trained(0))
+	assert.InDelta(t, c.at(0), model.StaticPower(0), 0.5)
+	p := interval(0.2, c.at(0.2))
+	assert.InDelta(t, 16, model.Active(p).Joules()/10, 0.5, "16 W are above rest, and not 20 % of 56 W")
+	far := model.Doubt(0)
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 60 {
+		load := 0.004 * r.Float64()
+		model.Active(interval(load, c.at(load)*(1+0.003*r.NormFloat64())))
+	}
+	assert.True(t, model.Trained(0))
+	assert.Less(t, model.Doubt(0), far/2)
+	for range 30 {
+		day(r, 0.05, 0.6, func(load float64) {
+			model.Active(interval(load, c.at(load)*(1+0.003*r.NormFloat64())))
+		})
+	}
+	assert.False(t, model.Trained(0))
+	assert.Greater(t, model.Doubt(0), far/2)
 }
 
 func TestTheSpreadOfALearnedCurveIsThatOfTheSamples(t *testing.T) {

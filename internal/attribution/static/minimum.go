@@ -36,13 +36,15 @@ func (m *minimum) observe(s sample) {
 	}
 }
 
-func (m *minimum) estimate() (watts float64, ok bool) {
+// estimate has no doubt that is known: nothing shows how far the lowest power is from the usual one at rest.
+func (m *minimum) estimate() estimate {
+	e := estimate{doubt: -1}
 	for _, w := range m.days {
-		if w > 0 && (!ok || w < watts) {
-			watts, ok = w, true
+		if w > 0 && (!e.usable || w < e.watts) {
+			e.watts, e.usable, e.trained = w, true, true
 		}
 	}
-	return watts, ok
+	return e
 }
 
 func (*minimum) spread() float64 { return -1 }

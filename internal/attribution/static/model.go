@@ -11,13 +11,14 @@ import (
 )
 
 // Model learns the static power of the zones of one kind from the portions that it divides, for each domain by itself.
-// Active energy is what the zones used beyond their static power: max(0, energy - static power * time). Until the
-// static power is known, the model divides by utilization.
+// Active energy is what the zones used beyond their static power: max(0, energy - static power * time). Until there is an
+// estimate of the static power, the model divides by utilization. Trained reports whether the estimate is a good one.
 //
 // The zero Model is not usable; NewMinimum and others return one. A Model is used by one engine, and is not safe for
 // concurrent use.
 type Model struct {
 	newEstimator func() estimator
+	sampleLength time.Duration
 	domains      []domainModel
 }
 
@@ -27,8 +28,8 @@ var _ attribution.TrainedModel = (*Model)(nil)
 type estimator interface {
 	// observe adds a sample.
 	observe(sample)
-	// estimate returns the static power in watts, and whether it is known.
-	estimate() (watts float64, ok bool)
+	// estimate returns what is known of the static power.
+	estimate() estimate
 	// spread returns the standard deviation of the power from what the estimator expects, in watts. It is negative where
 	// the estimator expects nothing.
 	spread() float64
@@ -37,6 +38,15 @@ type estimator interface {
 	// restore takes back what state returned. It reports whether the state is of this kind of estimator and possible; if
 	// not, the estimator must not be used any more.
 	restore([]float64) bool
+}
+
+// estimate is what an estimator knows of the static power.
+type estimate struct {
+	watts float64
+	// doubt is the standard deviation of watts. It is negative where that is not known.
+	doubt float64
+	// usable reports whether watts is better than nothing, and trained whether it is good enough to be called learned.
+	usable, trained bool
 }
 
 // sample is the average power of all zones of a kind in a domain over some time.
@@ -51,7 +61,9 @@ type domainModel struct {
 	estimator estimator // nil before the first sample
 	zones     int       // that it was learned of
 	gathered  gathering
-	applied   float64 // static power in use in watts, once trained
+	inUse     bool    // there is an estimate
+	applied   float64 // static power in use in watts, once there is an estimate
+	doubt     float64 // of applied, in watts; negative where it is not known
 	trained   bool
 }
 
@@ -63,16 +75,18 @@ type gathering struct {
 }
 
 const (
-	// sampleLength is the length of a sample of shorter windows. A sample ends with the window whose end is nearest to
+	// usualSample is the length of a sample of shorter windows. A sample ends with the window whose end is nearest to
 	// it, as windows of a second are in truth of 0.9998 s, and so covers at least two thirds of it.
-	sampleLength = time.Second
+	usualSample = time.Second
 	// maxSampleLength is the longest window that is a sample: the average over a longer gap says too little.
 	maxSampleLength = 5 * time.Minute
 	// adoption is the time constant with which the static power in use follows the estimate.
 	adoption = 10 * time.Minute
 )
 
-func newModel(newEstimator func() estimator) *Model { return &Model{newEstimator: newEstimator} }
+func newModel(newEstimator func() estimator) *Model {
+	return &Model{newEstimator: newEstimator, sampleLength: usualSample}
+}
 
 // domain returns what is known of a domain.
 func (m *Model) domain(i int) *domainModel {
@@ -86,7 +100,7 @@ func (m *Model) domain(i int) *domainModel {
 func (m *Model) Active(p attribution.Portion) units.Energy {
 	d := m.domain(p.Domain)
 	m.gather(d, p)
-	if !d.trained || p.Of == 0 {
+	if !d.inUse || p.Of == 0 {
 		return attribution.ByUtilization(p)
 	}
 	static := d.applied * float64(p.Zones) / float64(max(p.Of, d.zones)) * p.Elapsed.Seconds() * float64(units.Joule)
@@ -113,7 +127,7 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 	g.busy += min(p.Busy, p.Total)
 	g.total += p.Total
 	g.elapsed += p.Elapsed
-	if g.elapsed+p.Elapsed/2 < sampleLength {
+	if g.elapsed+p.Elapsed/2 < m.sampleLength {
 		return
 	}
 	seconds := g.elapsed.Seconds()
@@ -126,22 +140,34 @@ func (m *Model) gather(d *domainModel, p attribution.Portion) {
 	d.follow(seconds)
 }
 
-// follow moves the static power in use towards the estimate. It takes the first estimate as it is.
+// follow moves the static power in use towards the estimate. It takes the first estimate as it is, and the first one that is
+// good enough to be called learned.
 func (d *domainModel) follow(seconds float64) {
-	watts, ok := d.estimator.estimate()
+	e := d.estimator.estimate()
 	switch {
-	case !ok:
-	case !d.trained:
-		d.trained, d.applied = true, watts
+	case !e.usable:
+	case !d.inUse, e.trained && !d.trained:
+		d.inUse, d.applied = true, e.watts
 	default:
-		d.applied += (watts - d.applied) * -math.Expm1(-seconds/adoption.Seconds())
+		d.applied += (e.watts - d.applied) * -math.Expm1(-seconds/adoption.Seconds())
+	}
+	d.assess(e)
+}
+
+// assess judges the static power in use by the estimate, if there is one.
+func (d *domainModel) assess(e estimate) {
+	d.trained = d.inUse && e.trained
+	if e.usable {
+		if d.doubt = e.doubt; e.doubt >= 0 {
+			d.doubt = math.Hypot(e.doubt, d.applied-e.watts)
+		}
 	}
 }
 
-// Trained reports whether the static power of a domain is known.
+// Trained reports whether the static power of a domain is known well enough to be called learned.
 func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 
-// StaticPower returns the static power in use for a domain in watts, 0 before it is known.
+// StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
 
 // Spread returns the standard deviation of the power of a domain's zones from what was learned, in watts. It is negative
@@ -153,17 +179,22 @@ func (m *Model) Spread(domain int) float64 {
 	return -1
 }
 
-// Doubt returns the standard deviation of the static power in use for a domain, in watts. It is negative where that is not
-// known.
-func (m *Model) Doubt(int) float64 { return -1 }
+// Doubt returns the standard deviation of the static power in use for a domain, in watts. It is negative before there is an
+// estimate, and where the method does not tell. An estimate that is not good enough to be called learned has one, too.
+func (m *Model) Doubt(domain int) float64 {
+	if d := m.domain(domain); d.inUse {
+		return d.doubt
+	}
+	return -1
+}
 
 // State is what a Model has learned of one domain, to be stored. The names of its fields are those of the stored JSON.
 type State struct {
 	// Zones is how many zones of the kind the domain had.
 	Zones int
-	// Static is the static power in use in watts, if Trained.
-	Static  float64
-	Trained bool `json:"Learned"`
+	// Static is the static power in use in watts, if InUse.
+	Static float64
+	InUse  bool `json:"Learned"`
 	// Estimator is what the method has learned.
 	Estimator []float64
 }
@@ -174,7 +205,7 @@ func (m *Model) State(domain int) (state State, ok bool) {
 	if d.estimator == nil {
 		return State{}, false
 	}
-	return State{Zones: d.zones, Static: d.applied, Trained: d.trained, Estimator: d.estimator.state()}, true
+	return State{Zones: d.zones, Static: d.applied, InUse: d.inUse, Estimator: d.estimator.state()}, true
 }
 
 // Restore takes back what State returned. It reports whether the state is of the same method and possible; if not, the
@@ -184,7 +215,9 @@ func (m *Model) Restore(domain int, state State) bool {
 	if state.Zones <= 0 || !plausible(maxWatts, state.Static) || !e.restore(state.Estimator) {
 		return false
 	}
-	*m.domain(domain) = domainModel{estimator: e, zones: state.Zones, applied: state.Static, trained: state.Trained}
+	d := m.domain(domain)
+	*d = domainModel{estimator: e, zones: state.Zones, applied: state.Static, inUse: state.InUse, doubt: -1}
+	d.assess(e.estimate())
 	return true
 }
 

@@ -3,6 +3,8 @@
 package static_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -203,6 +205,78 @@ func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 	}
 }
 
+// A sample of a second and more counts as one, a shorter one by its length.
+func TestTheLearnedCurveTakesTenthsOfASecondAsSamples(t *testing.T) {
+	for _, c := range []struct {
+		create  func() *static.Model
+		window  time.Duration
+		windows int // in a sample
+		weight  float64
+	}{
+		{static.NewCurve, 10 * time.Second, 1, 1},
+		{static.NewCurve, 250 * time.Millisecond, 1, 0.25},
+		{static.NewCurve, 99 * time.Millisecond, 1, 0.099},
+		{static.NewCurve, 10 * time.Millisecond, 10, 0.1},
+		{static.NewSlowCurve, 100 * time.Millisecond, 10, 1},
+		{static.NewSlowCurve, 10 * time.Second, 1, 1},
+	} {
+		model := c.create()
+		p := interval(0, 5)
+		p.Elapsed = c.window
+		weight := func() (sum float64) {
+			state, _ := model.State(0)
+			for i := 0; i < len(state.Estimator); i += 6 {
+				sum += state.Estimator[i]
+			}
+			return sum
+		}
+		for range c.windows {
+			assert.Zero(t, weight(), c.window)
+			model.Active(p)
+		}
+		assert.InDelta(t, c.weight, weight(), 1e-9, c.window)
+	}
+}
+
+// The figures are those of the tests above. The standard error of the intercept of a line through 12 points that are off by
+// 2.6366 W, h = 0.05 apart around 0.4975, is 2.6366*√(12/10 * (1/12 + 0.4975²/(h²*12*143/12))) = 2.5438 W.
+func TestTheDoubtOfEachModel(t *testing.T) {
+	line := func(u float64) float64 { return 40 + 80*u }
+	parabola := func(u float64) float64 { return 40 + 80*u + 100*u*u }
+	buckets := func(at func(float64) float64) func(*static.Model) {
+		return func(model *static.Model) {
+			for i := range 120 {
+				u := 0.2225 + 0.05*float64(i/10)
+				model.Active(interval(u, at(u)))
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		model *static.Model
+		see   func(*static.Model)
+		doubt float64
+	}{
+		"base: as far as the power at rest spreads": {static.NewBase(0.05, 20*time.Second), func(m *static.Model) {
+			m.Active(interval(0.01, 50))
+			m.Active(interval(0.01, 54))
+		}, 2},
+		"resting: what it takes off the median": {static.NewResting(0.05), func(m *static.Model) {
+			for i := range 10 {
+				m.Active(interval(0.02, 40+float64(i)))
+			}
+		}, 6.75},
+		"minimum: not known":              {static.NewMinimum(0.1), func(m *static.Model) { m.Active(interval(0, 20)) }, -1},
+		"regression: samples on the line": {static.NewRegression(1, 10), buckets(line), 0},
+		"regression: the standard error":  {static.NewRegression(1, 10), buckets(parabola), 2.5438},
+		"regression: of a cubic":          {static.NewRegression(3, 10), buckets(parabola), 0},
+	} {
+		assert.InDelta(t, -1, c.model.Doubt(0), 0, name)
+		c.see(c.model)
+		assert.True(t, c.model.Trained(0), name)
+		assert.InDelta(t, c.doubt, c.model.Doubt(0), 1e-3, name)
+	}
+}
+
 func TestALongGapIsNotLearnedFrom(t *testing.T) {
 	model := static.NewMinimum(0.1)
 	p := interval(0, 5)
@@ -272,6 +346,30 @@ func TestALearnedModelSurvivesARestart(t *testing.T) {
 		assert.False(t, create().Restore(0, static.State{Zones: 1, Estimator: make([]float64, 999)}), name)
 		state.Estimator[0] = math.NaN()
 		assert.False(t, create().Restore(0, state), name)
+	}
+}
+
+// Versions before the unreleased one stored the same sums. What they called learned is in use, and judged anew.
+func TestAStoredCurveOfAnEarlierVersionIsTaken(t *testing.T) {
+	for _, c := range []struct {
+		lowest  float64
+		trained bool
+	}{{0, true}, {0.06, false}} {
+		before := static.NewCurve()
+		for i := range 5000 {
+			load, watts := varied(i)
+			before.Active(interval(max(load, c.lowest), watts+80*max(c.lowest-load, 0)))
+		}
+		state, _ := before.State(0)
+		sums, err := json.Marshal(state.Estimator)
+		require.NoError(t, err)
+		var stored static.State
+		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"Zones":1,"Static":41,"Learned":true,"Estimator":%s}`, sums), &stored))
+		after := static.NewCurve()
+		require.True(t, after.Restore(0, stored))
+		assert.InDelta(t, 41, after.StaticPower(0), 0)
+		assert.Equal(t, c.trained, after.Trained(0))
+		assert.Greater(t, after.Doubt(0), 0.9, "the estimate is about 40 W")
 	}
 }
 

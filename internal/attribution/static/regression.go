@@ -17,6 +17,7 @@ type regression struct {
 	enough  float64
 	buckets [regressionBuckets]bucket
 	polynom [4]float64
+	doubt   float64 // standard error of polynom[0]
 	fitted  bool
 }
 
@@ -66,7 +67,30 @@ func (r *regression) fit() {
 			a[row][4] += powers[row] * b.p
 		}
 	}
-	r.polynom, r.fitted = solve(&a, terms)
+	equations := a
+	if r.polynom, r.fitted = solve(&equations, terms); !r.fitted {
+		return
+	}
+	for row := range terms { // for the first element of the inverse
+		a[row][4] = 0
+	}
+	a[0][4] = 1
+	inverse, _ := solve(&a, terms)
+	squares := 0.0
+	for i := range r.buckets {
+		off := r.off(&r.buckets[i])
+		squares += off * off
+	}
+	r.doubt = math.Sqrt(max(inverse[0], 0) * squares / float64(regressionBuckets-terms))
+}
+
+// off returns how far a bucket's mean is above the polynomial.
+func (r *regression) off(b *bucket) float64 {
+	off := b.p
+	for k, v := 0, 1.0; k <= r.degree; k, v = k+1, v*b.u {
+		off -= r.polynom[k] * v
+	}
+	return off
 }
 
 // solve does Gauss's elimination with pivots on the first rows and columns; column 4 is the right-hand side.
@@ -99,9 +123,10 @@ func solve(a *[4][5]float64, n int) (x [4]float64, ok bool) {
 	return x, true
 }
 
-// estimate is never negative, and never more than the lowest bucket's power.
-func (r *regression) estimate() (watts float64, ok bool) {
-	return min(max(r.polynom[0], 0), r.buckets[0].p), r.fitted
+// estimate is never negative, and never more than the lowest bucket's power. Its doubt is the standard error of the
+// intercept: how the power bends below the lowest bucket is not in it.
+func (r *regression) estimate() estimate {
+	return estimate{min(max(r.polynom[0], 0), r.buckets[0].p), r.doubt, r.fitted, r.fitted}
 }
 
 // spread is the deviation of the samples from their bucket's mean and of the means from the polynomial.
@@ -109,10 +134,7 @@ func (r *regression) spread() float64 {
 	squares := 0.0
 	for i := range r.buckets {
 		b := &r.buckets[i]
-		off := b.p
-		for k, v := 0, 1.0; k <= r.degree; k, v = k+1, v*b.u {
-			off -= r.polynom[k] * v
-		}
+		off := r.off(b)
 		squares += max(b.square, 0) + off*off
 	}
 	return math.Sqrt(squares / regressionBuckets)

@@ -35,11 +35,13 @@ func (r *resting) observe(s sample) {
 	slices.Sort(r.sorted[:r.n])
 }
 
-func (r *resting) estimate() (watts float64, ok bool) {
+// estimate doubts what it takes off the median: if that is noise, the static power is the median.
+func (r *resting) estimate() estimate {
 	if r.n < fewestResting {
-		return 0, false
+		return estimate{doubt: -1}
 	}
-	return max(r.quantile(0.5)-1.5*(r.quantile(0.75)-r.quantile(0.25)), 0), true
+	median, off := r.quantile(0.5), 1.5*(r.quantile(0.75)-r.quantile(0.25))
+	return estimate{max(median-off, 0), off, true, true}
 }
 
 // quantile returns a quantile of the samples, interpolated between the two nearest to it.
