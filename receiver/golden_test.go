@@ -34,7 +34,7 @@ const hostsDir = "../testdata/hosts"
 
 // recorded runs the receiver on a host of testdata (see the README there) and returns it after the last scrape. A host whose meter
 // polls needs a synctest bubble.
-func recorded(t *testing.T, name string) *testNode {
+func recorded(t *testing.T, name string, edit ...func(*Config)) *testNode {
 	t.Helper()
 	dir := filepath.Join(hostsDir, name)
 	settings, err := os.ReadFile(filepath.Join(dir, "config.yaml"))
@@ -45,6 +45,9 @@ func recorded(t *testing.T, name string) *testNode {
 		c.RootPath = root
 		if c.PowercapPath != "" {
 			c.PowercapPath = filepath.Join(root, c.PowercapPath)
+		}
+		for _, f := range edit {
+			f(c)
 		}
 	})
 	n.s.now = func() time.Time { return clockOf(t, n.host.Root()) }

@@ -125,12 +125,17 @@ type presetPart struct {
 	lacks error
 }
 
-// presetFound is what the start of the receiver found out about the machine.
+// presetFound is what the start of the receiver found out about the machine, for the line of the log about the preset accurate.
 type presetFound struct {
-	undivided error // why the node's CPUs are not divided by package
-	inexact   error // why the CPU time source is not BPF; nil if it is, or if it was not asked for
-	unclocked error // why the clock rate over an interval is not known
+	undivided error     // why the node's CPUs are not divided by package
+	inexact   error     // why the CPU time source is not BPF; nil if it is, or if it was not asked for
+	unclocked error     // why the clock rate over an interval is not known
+	began     time.Time // of the first window
+	logged    bool
 }
+
+// presetGrace is how long meters that have not answered yet are waited for before the preset's parts are told.
+const presetGrace = time.Minute
 
 var (
 	errProcfs  = errors.New("cpu_time is procfs")
@@ -139,8 +144,8 @@ var (
 )
 
 // presetParts returns the parts of the preset accurate that no setting overrides. It is called after the first window.
-func (s *energyScraper) presetParts(found *presetFound) (parts []presetPart) {
-	c, a, rules := s.cfg, &s.cfg.Attribution, presets[s.cfg.Attribution.Preset]
+func (s *energyScraper) presetParts() (parts []presetPart) {
+	c, a, rules, found := s.cfg, &s.cfg.Attribution, presets[s.cfg.Attribution.Preset], &s.found
 	add := func(selected bool, setting, value string, lacks error) {
 		if selected {
 			parts = append(parts, presetPart{setting, value, lacks})
@@ -181,23 +186,28 @@ func (s *energyScraper) untrained() error {
 	return errors.New(known)
 }
 
-// withoutDRAM returns errNoDRAM if no meter reads a zone of memory, and none may still answer.
+// withoutDRAM returns errNoDRAM if no meter reads a zone of memory.
 func (s *energyScraper) withoutDRAM() error {
-	isDRAM := func(r power.Reading) bool { return r.Zone.Kind == power.DRAM }
-	waits := func(m power.Status) bool { return isWaiting(&m) }
-	if slices.ContainsFunc(s.meters.readings, isDRAM) || slices.ContainsFunc(s.meters.set.Status(), waits) {
+	if slices.ContainsFunc(s.meters.readings, func(r power.Reading) bool { return r.Zone.Kind == power.DRAM }) {
 		return nil
 	}
 	return errNoDRAM
 }
 
-// logPreset logs once what the preset accurate selects here, and which of its parts are not in effect.
-func (s *energyScraper) logPreset(found *presetFound) {
-	if s.cfg.Attribution.Preset != PresetAccurate {
+// logPreset logs once, as soon as all meters have answered, what the preset accurate selects here, and which of its parts are not in
+// effect.
+func (s *energyScraper) logPreset() {
+	now := s.now()
+	if s.found.began.IsZero() {
+		s.found.began = now
+	}
+	waits := slices.ContainsFunc(s.meters.set.Status(), func(m power.Status) bool { return isWaiting(&m) })
+	if s.found.logged || s.cfg.Attribution.Preset != PresetAccurate || waits && now.Sub(s.found.began) < presetGrace {
 		return
 	}
+	s.found.logged = true
 	var selected, lacking []string
-	for _, part := range s.presetParts(found) {
+	for _, part := range s.presetParts() {
 		if part.lacks != nil {
 			lacking = append(lacking, part.setting+": "+part.lacks.Error())
 		} else {

@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -279,4 +280,61 @@ func TestReportedEnergyIsActiveUnderThePresetAccurate(t *testing.T) {
 func TestLibrariesOfGPUsAreAskedTwiceASecondUnderThePresetAccurate(t *testing.T) {
 	assert.Equal(t, 500*time.Millisecond, mustLoad(t, "attribution: {preset: accurate}").gpuInterval())
 	assert.Equal(t, 100*time.Millisecond, mustLoad(t, "{sampling_interval: 100ms, attribution: {preset: accurate}}").gpuInterval())
+}
+
+// The trees have no CPU topology, are not of this kernel, and are read without BPF.
+func TestRecordedHostsLackTheirPartsOfThePresetAccurate(t *testing.T) {
+	const window, scope, key, forgets = "sampling_interval", "attribution::scope", "attribution::key", "storage"
+	const dram, split = "attribution::keys::dram", "attribution::split"
+	for host, want := range map[string][]string{
+		"two-sockets": {window, scope, key, forgets}, "docker-hybrid": {window, scope, key, forgets}, "libvirt": {window, scope, key, forgets},
+		"kubernetes": {window, scope, key, dram, forgets}, "two-gpus": {window, scope, key, dram, forgets},
+		"cloud-vm": {window, scope, split, key, dram}, "guest": {window, scope, split, key},
+	} {
+		inBubble(t, host, func(t *testing.T) {
+			n := recorded(t, host, func(c *Config) {
+				c.Attribution = defaultAttribution()
+				c.Attribution.Preset, c.CPUTime = PresetAccurate, cpu.KindProcfs
+				c.CollectionInterval = time.Second // no windows, which would be of this machine's time
+			})
+			logged := n.logs.FilterMessage("Preset selected").All()
+			require.Len(t, logged, 1)
+			var lacking []string
+			for _, part := range logged[0].ContextMap()["lacking"].([]any) {
+				setting, _, _ := strings.Cut(part.(string), ": ")
+				lacking = append(lacking, setting)
+			}
+			assert.Equal(t, want, lacking)
+			idle := n.sum("system.energy", nil, "energy.state=idle")
+			assert.Equal(t, host == "guest", idle == 0, "what a hypervisor reports is active, and all else is split")
+		})
+	}
+}
+
+func TestThePresetsPartsAreToldWhenSlowMetersHaveAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		listed  int // collections after which the meter answers, 0 if never
+		told    int // collections after which the parts are told
+		lacking int // parts
+	}{
+		"it answers":    {2, 2, 0},
+		"it never does": {0, 6, 1}, // the zone of memory
+	} {
+		n := accurateNode(t)
+		m := &answering{kind: power.DRAM, source: power.Measured}
+		n.s.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+			return power.NewSet(power.Member{Name: string(MeterIPMI), Meter: m}), nil
+		}
+		n.startsWindows(100 * time.Millisecond)
+		for i := 1; i <= 7; i++ {
+			m.listed = i == c.listed || m.listed
+			m.at = n.host.Now()
+			n.run(0, nil)
+			logged := n.logs.FilterMessage("Preset selected").All()
+			assert.Equal(t, i >= c.told, len(logged) == 1, "%s, collection %d", name, i)
+			for _, line := range logged {
+				assert.Len(t, line.ContextMap()["lacking"], c.lacking, name)
+			}
+		}
+	}
 }

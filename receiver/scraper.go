@@ -63,6 +63,7 @@ type energyScraper struct {
 	guests     guests
 	phases     phases
 
+	found        presetFound
 	warnedOfGPUs bool // that their static power is not set
 
 	eager bool // each process has a claimant at once
@@ -125,7 +126,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err // only where the configuration insists on a source
 	}
 	s.cpu = reader
-	unclocked := s.findClocks()
+	s.found = presetFound{undivided: undivided, inexact: rejected, unclocked: s.findClocks()}
 	s.guests.open(s.cfg)
 	s.cpu.Table().FreshResident = s.keys.Sleepers()
 	source := reader.Source()
@@ -152,16 +153,16 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	}
 	s.resume(ctx)
 	s.sample()
-	s.logPreset(&presetFound{undivided: undivided, inexact: rejected, unclocked: unclocked})
 	s.settleStart()
 	s.adjustWindow()
 	return s.observeSelf()
 }
 
-// settleStart begins to take marks, and reports what is wrong at the start.
+// settleStart begins to take marks, and reports what is wrong at the start and what a preset selected.
 func (s *energyScraper) settleStart() {
 	s.mu.Lock() // marks may come at once
 	defer s.mu.Unlock()
+	s.logPreset()
 	s.openPhases()
 	s.conditions.check("phases", s.phases.err())
 	s.checkStorage()
@@ -297,6 +298,7 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	s.conditions.check("phases", s.phases.err())
 	s.conditions.check("windows", s.sampler.err())
 	s.conditions.settle()
+	s.logPreset()
 	if m == nil {
 		return pmetric.NewMetrics(), nil
 	}
