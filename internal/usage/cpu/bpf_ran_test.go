@@ -29,6 +29,52 @@ type marked struct {
 	shown  map[*life]uint64 // CPU time when the process was visited last
 	visits int              // that were not too many
 	closed int
+	slices []tasks.Slice
+	split  int // how many rows had several slices
+}
+
+// slice gives processes slices as they come, of a CPU that has the number of the process. Some do not fit, and some are of
+// processes that used nothing.
+func (k *marked) slice(listed []tasks.Process) []tasks.Slice {
+	k.slices = append(k.slices[:0], tasks.Slice{})
+	for i := range listed {
+		p := &listed[i]
+		p.Slice = 0
+		for range k.r.IntN(4) {
+			k.slices = append(k.slices, tasks.Slice{Cpu: p.Pid, Run: k.r.Uint64N(1 << k.r.IntN(64)), Next: p.Slice})
+			p.Slice = uint32(len(k.slices) - 1)
+		}
+		if k.r.IntN(20) == 0 {
+			p.Slice = uint32(len(k.slices) + 1_000_000)
+		}
+	}
+	return k.slices
+}
+
+func (k *marked) Update(all bool) (tasks.Listing, error) {
+	l, err := k.tracked.Update(all)
+	l.Slices = k.slice(l.Processes)
+	return l, err
+}
+
+// requireSlices checks that the slices of each row are its own and add up to what it used.
+func (k *marked) requireSlices() {
+	k.Helper()
+	for i := range k.table.Processes {
+		p := &k.table.Processes[i]
+		var sum units.CPUTime
+		of := k.table.Slices(p)
+		for _, s := range of {
+			sum += s.Used
+			if len(of) > 1 || s.CPU != p.LastCPU {
+				require.Equal(k, p.PID, s.CPU, "a slice of another process")
+			}
+		}
+		if len(of) > 1 {
+			k.split++
+		}
+		require.Equal(k, p.Used, sum)
+	}
 }
 
 func (k *marked) Visit(most int) (listed tasks.Listing, count int, err error) {
@@ -59,7 +105,7 @@ func (k *marked) Visit(most int) (listed tasks.Listing, count int, err error) {
 		return tasks.Listing{}, len(ran), nil
 	}
 	k.visits++
-	return tasks.Listing{Processes: ran}, len(ran), nil
+	return tasks.Listing{Processes: ran, Slices: k.slice(ran)}, len(ran), nil
 }
 
 func (k *marked) Close() error {
@@ -124,6 +170,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				w.read()
 				require.Zero(t, w.table.Untraced)
 				require.Equal(t, w.billed, w.table.Run)
+				k.requireSlices()
 				if i%20 == 19 {
 					w.table.MayBePartial = false
 					w.settle()
@@ -135,6 +182,7 @@ func TestPartialScansBillAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 				}
 			}
 			assert.Greater(t, k.visits, 200)
+			assert.Greater(t, k.split, 1000)
 			assert.Less(t, w.table.Slots(), 500)
 		})
 	}
@@ -526,6 +574,15 @@ func TestTheHookIsAttachedWhileItPays(t *testing.T) {
 	require.NoError(t, n.source.Close())
 }
 
+func TestTheHookIsAttachedWhereTheNodeIsDivided(t *testing.T) {
+	n := newNode(t, 10_000)
+	n.source.divide(openTopology(t, machineOf(t, [2]string{"0", "0"}, [2]string{"1", "0"})))
+	n.run(10*time.Second, 10*time.Millisecond, 5000)
+	assert.Equal(t, 1, n.opened)
+	assert.Greater(t, n.visitor.visits, 600)
+	require.NoError(t, n.source.Close())
+}
+
 func TestTheHookDoesNotComeAndGo(t *testing.T) {
 	n := newNode(t, 1000)
 	for range 60 { // about what it costs and saves
@@ -583,11 +640,15 @@ func TestAPartialScanAllocatesNothing(t *testing.T) {
 	require.NoError(t, b.ReadProcesses(table))
 	table.MayBePartial = true
 	v.ran = slices.Clone(k.listed[100:110])
+	v.ran[3].Slice, v.slices = 2, []tasks.Slice{{}, {Cpu: 4, Run: 3}, {Cpu: 7, Run: 2, Next: 1}}
 	scan := func() {
 		for i := range v.ran {
 			v.ran[i].Run += 5
 		}
 		require.NoError(t, b.ReadProcesses(table))
+		if len(table.Slices(&table.Processes[table.Active[3]])) != 2 {
+			t.Error("it has two slices")
+		}
 	}
 	scan()
 	assert.Zero(t, testing.AllocsPerRun(50, scan))

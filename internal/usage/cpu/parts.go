@@ -16,6 +16,7 @@ import (
 type division struct {
 	used     []slice
 	slices   []Slice   // returned last
+	scratch  []Slice   // of Parts
 	topology *Topology // nil: nothing is divided by domain
 	weights  []uint64
 	parts    []units.CPUTime // returned last
@@ -57,9 +58,6 @@ func (d *division) slice(i int32) *slice {
 	}
 	return &d.used[i]
 }
-
-// after returns the slice of the same process that comes after one, nil if there is none.
-func (d *division) after(s *slice) *slice { return d.slice(s.next) }
 
 // block returns a block of weights, nil if there is none of that number.
 func (d *division) block(i int32) []uint64 {
@@ -129,16 +127,14 @@ func (t *Table) divided(amount units.CPUTime, block int32, lastCPU int32) []unit
 // up to p.Used. They are valid until the next call of a method that returns parts. Each slice of p belongs to the domain of its
 // CPU.
 func (t *Table) Parts(p *Process) []units.CPUTime {
-	s := t.slice(p.parts)
-	if t.topology == nil || s == nil {
-		return t.divided(p.Used, 0, p.LastCPU)
+	if t.topology == nil {
+		return nil
 	}
-	var weights [MaxDomains]uint64
-	for ; s != nil; s = t.after(s) {
-		w := &weights[t.topology.Of(s.cpu)]
-		*w = units.AddSaturating(*w, s.run)
+	clear(t.parts)
+	t.scratch = t.appendSlices(t.scratch[:0], p)
+	for _, s := range t.scratch {
+		t.parts[t.topology.Of(s.CPU)] += s.Used
 	}
-	Divide(t.parts, p.Used, weights[:len(t.parts)])
 	return t.parts
 }
 
@@ -155,23 +151,27 @@ type Slice struct {
 // the thread was last on. The time of threads that ended meanwhile is divided like that of the others. Otherwise all of
 // p.Used is in one slice, of p.LastCPU. Either way a thread that changes CPUs between two scans counts for the last one only.
 func (t *Table) Slices(p *Process) []Slice {
-	t.slices = t.slices[:0]
+	t.slices = t.appendSlices(t.slices[:0], p)
+	return t.slices
+}
+
+// appendSlices appends to an empty list on which CPUs p.Used was used.
+func (d *division) appendSlices(to []Slice, p *Process) []Slice {
 	var total uint64
-	for s := t.slice(p.parts); s != nil; s = t.after(s) {
+	for s := d.slice(p.parts); s != nil; s = d.slice(s.next) {
 		total = units.AddSaturating(total, s.run)
-		t.slices = append(t.slices, Slice{s.cpu, units.CPUTime(total)})
+		to = append(to, Slice{s.cpu, units.CPUTime(total)})
 	}
 	if total == 0 {
-		t.slices = append(t.slices[:0], Slice{p.LastCPU, p.Used})
-		return t.slices
+		return append(to[:0], Slice{p.LastCPU, p.Used})
 	}
 	var given units.CPUTime
-	for i := range t.slices {
-		upTo := units.CPUTime(units.MulDiv(uint64(p.Used), uint64(t.slices[i].Used), total))
-		t.slices[i].Used = upTo - given
+	for i := range to {
+		upTo := units.CPUTime(units.MulDiv(uint64(p.Used), uint64(to[i].Used), total))
+		to[i].Used = upTo - given
 		given = upTo
 	}
-	return t.slices
+	return to
 }
 
 // ShortLivedParts returns p.ShortLived divided by domain like Parts: by where the short-lived processes ended (BPF), or all

@@ -225,6 +225,11 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		skipUnlessPossible(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		table := &Table{}
+		if ofWhoRan {
+			b.attachHook(t)
+			require.NoError(t, b.ReadProcesses(table))
+			table.MayBePartial = true
+		}
 		scan := func() *Process {
 			t.Helper()
 			require.NoError(t, b.ReadProcesses(table))
@@ -263,11 +268,85 @@ func TestBPFDividesAProcessWithThreadsOnTwoCPUs(t *testing.T) {
 		require.Greater(t, p.Used, 150*ms)
 		share := float64(parts[1]) / float64(p.Used)
 		assert.InDelta(t, 0.8, share, 0.1, "%v of %v", parts, p.Used)
+		var on [2]units.CPUTime
+		for _, s := range table.Slices(p) {
+			on[s.CPU] += s.Used
+		}
+		assert.Equal(t, parts, on[:], "each CPU is a domain")
 		before := [2]units.CPUTime{table.RunIn(0), table.RunIn(1)}
 		scan()
 		assert.Equal(t, table.Run, table.RunIn(0)+table.RunIn(1))
 		assert.GreaterOrEqual(t, table.RunIn(1), before[1])
 	})
+}
+
+// onCPUs adds up what the processes of a cgroup used on CPUs 0 and 1.
+func onCPUs(t *testing.T, table *Table, group uint64, on *[2]units.CPUTime) {
+	t.Helper()
+	for i := range table.Processes {
+		p := &table.Processes[i]
+		if p.Cgroup != group {
+			continue
+		}
+		var sum units.CPUTime
+		for _, s := range table.Slices(p) {
+			sum += s.Used
+			if s.Used > 0 {
+				on[s.CPU] += s.Used
+			}
+		}
+		require.Equal(t, p.Used, sum)
+	}
+}
+
+// A process burns with one thread on CPU 0, then with another one on CPU 1, while one source scans those that ran. A scan of all by
+// another source, at the end, shows the same.
+func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
+	var allowed unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	if !allowed.IsSet(0) || !allowed.IsSet(1) {
+		t.Skip("needs CPUs 0 and 1")
+	}
+	skipUnlessPossible(t, tryScan())
+	open := func() (*BPF, *Table) {
+		b, err := OpenBPF(Options{Root: "/", Slices: true})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		return b, &Table{}
+	}
+	all, allTable := open()
+	partial, table := open()
+	partial.attachHook(t)
+	require.NoError(t, all.ReadProcesses(allTable))
+	require.NoError(t, partial.ReadProcesses(table))
+	table.MayBePartial = true
+	group := newCgroup(t)
+	worker := startBurner(t, group, "on:0", "burn:40", "second:0", "on:1", "burn:120", "say", "wait")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = worker.out.ReadString('\n')
+	}()
+	var got, want [2]units.CPUTime
+	for busy := true; busy; {
+		select {
+		case <-done:
+			busy = false
+		case <-time.After(5 * time.Millisecond):
+		}
+		require.NoError(t, partial.ReadProcesses(table))
+		onCPUs(t, table, group.id, &got)
+	}
+	require.NoError(t, all.ReadProcesses(allTable))
+	onCPUs(t, allTable, group.id, &want)
+	require.NoError(t, partial.ReadProcesses(table))
+	onCPUs(t, table, group.id, &got)
+	require.Greater(t, want[0], 38*ms)
+	require.Greater(t, want[1], 118*ms)
+	for cpu := range want {
+		assert.InDelta(t, uint64(want[cpu]), uint64(got[cpu]), float64(8*ms), "CPU %d", cpu) // it starts where it likes
+	}
+	worker.end()
 }
 
 func TestBPFReportsTheDomainsOfEndedThreads(t *testing.T) {

@@ -196,8 +196,6 @@ func (t *Table) advance(row int32, now *Process) {
 	*p = *now
 	if p.Used > 0 {
 		t.Active = append(t.Active, row)
-	} else {
-		p.parts = 0 // a row that is not active keeps nothing of a scan
 	}
 }
 
@@ -207,6 +205,9 @@ func (p *Process) follow(old *Process) {
 	p.CPU, p.ChildCPU = max(p.CPU, old.CPU), max(p.ChildCPU, old.ChildCPU)
 	p.Slot, p.Born, p.Used = old.Slot, false, units.Advance(old.CPU, p.CPU)
 	p.discards = old.discards && p.ChildCPU == old.ChildCPU
+	if p.Used == 0 {
+		p.parts = 0 // a row that is not active keeps nothing of a scan
+	}
 }
 
 // isActive reports whether the row belongs to Active.

@@ -138,10 +138,9 @@ func (r *threadRuns) close() error {
 	return r.used.Close()
 }
 
-// slicesIn returns the slices that a program left in memory.
-func slicesIn(memory []byte, count uint32) []Slice {
-	room := len(memory) / sliceSize
-	return unsafe.Slice((*Slice)(unsafe.Pointer(unsafe.SliceData(memory))), room)[:min(int(count)+1, room)]
+// slicesIn returns the slices that a program left in the memory of a map, as far as there was room.
+func slicesIn(m *ebpf.Map, memory []byte, count uint32) []Slice {
+	return unsafe.Slice((*Slice)(unsafe.Pointer(unsafe.SliceData(memory))), min(count+1, m.MaxEntries()))
 }
 
 // setDomains fills the map that says which domain a CPU is in.
@@ -282,6 +281,9 @@ var (
 	mapMemory     = unix.Mmap
 )
 
+// slicesPerProcess is how many slices there is room for at first, by the room for processes. It is a variable for a test.
+var slicesPerProcess = 4
+
 var errNothing = errors.New("it listed no process")
 
 func (s *Scan) load(room int, types *btf.Cache) error {
@@ -295,7 +297,7 @@ func (s *Scan) load(room int, types *btf.Cache) error {
 	spec.Maps[tasksMapThreads].MaxEntries = uint32(4 * room) // more threads are not read ahead
 	sliceRoom := 1
 	if s.threads != nil {
-		sliceRoom = max(4*room, s.sliceRoom)
+		sliceRoom = max(slicesPerProcess*room, s.sliceRoom, 1)
 	}
 	spec.Maps[tasksMapSlices].MaxEntries = uint32(sliceRoom)
 	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: types, MapReplacements: s.threads.replace()})
@@ -381,10 +383,11 @@ func (s *Scan) listSlices() []Slice {
 	if s.threads == nil {
 		return nil
 	}
-	if int(count) >= len(s.slices)/sliceSize {
+	m := s.loaded.Maps[tasksMapSlices]
+	if count >= m.MaxEntries() {
 		s.sliceRoom = 2 * int(count)
 	}
-	return slicesIn(s.slices, count)
+	return slicesIn(m, s.slices, count)
 }
 
 // soon is the longest call that is hidden from Go's scheduler. The scheduler wakes a thread to watch every call that it

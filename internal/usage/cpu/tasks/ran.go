@@ -49,7 +49,7 @@ func OpenRan(room int, with *Scan) (*Ran, error) {
 	spec.Maps[ranMapRanProcesses].MaxEntries = uint32(size / processSize)
 	slices := 0
 	if r.threads != nil {
-		slices = (4*room*sliceSize + page - 1) / page * page // more of them are not noted
+		slices = (slicesPerProcess*room*sliceSize + page - 1) / page * page // more of them are not noted
 		spec.Maps[ranMapSlices].MaxEntries = uint32(slices / sliceSize)
 	}
 	if r.loaded, err = newCollection(spec, ebpf.CollectionOptions{MapReplacements: r.threads.replace()}); err != nil {
@@ -112,7 +112,7 @@ func (r *Ran) Visit(most int) (ran Listing, count int, err error) {
 	r.threads.end()
 	ran.Processes = unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(r.processes))), found)
 	if r.threads != nil {
-		ran.Slices = slicesIn(r.slices, r.visits.Slicing.Slices)
+		ran.Slices = slicesIn(r.loaded.Maps[ranMapSlices], r.slices, r.visits.Slicing.Slices)
 	}
 	return ran, found, nil
 }

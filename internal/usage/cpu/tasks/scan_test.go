@@ -197,3 +197,141 @@ func TestAScanThatGivesRoomBackListsAllProcessesAsNew(t *testing.T) {
 	assert.Len(t, l.Changed, len(l.Processes))
 	assert.InDelta(t, listed, len(l.Processes), 50)
 }
+
+// burnOn uses CPU time in a thread of this process that runs on one CPU and ends when done is closed.
+func burnOn(t *testing.T, cpu int, burnt time.Duration, done chan struct{}) {
+	t.Helper()
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with the goroutine
+		var set unix.CPUSet
+		set.Set(cpu)
+		err := unix.SchedSetaffinity(0, &set)
+		var first, now unix.Timespec
+		if err == nil {
+			err = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &first)
+		}
+		for err == nil && now.Nano() < first.Nano()+int64(burnt) {
+			err = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now)
+		}
+		ready <- err
+		<-done
+	}()
+	require.NoError(t, <-ready)
+}
+
+// ownSlices scans, and returns what this process used on each CPU since the scan before.
+func ownSlices(t *testing.T, s *Scan) map[uint32]time.Duration {
+	t.Helper()
+	l, err := s.Update(false)
+	require.NoError(t, err)
+	i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() })
+	require.GreaterOrEqual(t, i, 0)
+	on := map[uint32]time.Duration{}
+	for at := l.Processes[i].Slice; at > 0; at = l.Slices[at].Next {
+		slice := l.Slices[at]
+		require.Less(t, slice.Next, at)
+		require.NotContains(t, on, slice.Cpu, "one slice a CPU")
+		on[slice.Cpu] = time.Duration(slice.Run)
+	}
+	return on
+}
+
+func openSlicingScan(t *testing.T) *Scan {
+	t.Helper()
+	var allowed unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &allowed))
+	if !allowed.IsSet(1) {
+		t.Skip("needs CPU 1")
+	}
+	s, err := OpenScan(1024, Options{Slices: true})
+	skipUnlessPossible(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+func TestSlicesAreWhatThreadsUsedSinceTheLastScan(t *testing.T) {
+	s := openSlicingScan(t)
+	done := make(chan struct{})
+	defer close(done)
+	assert.Empty(t, ownSlices(t, s), "in the first scan")
+	const burnt = 60 * time.Millisecond
+	burnOn(t, 1, burnt, done)
+	burnOn(t, 1, burnt, done)
+	on := ownSlices(t, s)
+	assert.InDelta(t, (2 * burnt).Seconds(), on[1].Seconds(), 0.03)
+	assert.Less(t, ownSlices(t, s)[1], burnt/2, "not again")
+}
+
+func TestWhatThreadsUsedIsKnownAfterTheScanIsLoadedAnew(t *testing.T) {
+	s := openSlicingScan(t)
+	done := make(chan struct{})
+	defer close(done)
+	ownSlices(t, s)
+	for range 3 {
+		burnOn(t, 1, 150*time.Millisecond, done)
+	}
+	ownSlices(t, s)
+	began := time.Now()
+	const burnt = 60 * time.Millisecond
+	burnOn(t, 1, burnt, done)
+	require.NoError(t, s.load(1024, nil))
+	on := ownSlices(t, s)[1]
+	assert.GreaterOrEqual(t, on, burnt-10*time.Millisecond)
+	assert.LessOrEqual(t, on, time.Since(began)+10*time.Millisecond, "no more than the CPU had")
+}
+
+func TestSlicesForWhichThereIsNoRoomMakeRoom(t *testing.T) {
+	s := openSlicingScan(t)
+	original := slicesPerProcess
+	t.Cleanup(func() { slicesPerProcess = original })
+	slicesPerProcess = 0
+	require.NoError(t, s.load(1024, nil))
+	done := make(chan struct{})
+	defer close(done)
+	ownSlices(t, s)
+	const burnt = 30 * time.Millisecond
+	burnOn(t, 1, burnt, done)
+	l, err := s.Update(false)
+	require.NoError(t, err)
+	require.Positive(t, s.result.Slicing.Slices)
+	assert.Len(t, l.Slices, 1, "none fits")
+	burnOn(t, 1, burnt, done)
+	assert.GreaterOrEqual(t, ownSlices(t, s)[1], burnt-10*time.Millisecond)
+}
+
+func TestProcessesThatRanHaveSlicesSinceTheLastScanOfEitherKind(t *testing.T) {
+	s := openSlicingScan(t)
+	ran, err := OpenRan(256, s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ran.Close()) }()
+	done := make(chan struct{})
+	defer close(done)
+	ownSlices(t, s)
+	own := func() time.Duration {
+		l, _, err := ran.Visit(256)
+		require.NoError(t, err)
+		i := slices.IndexFunc(l.Processes, func(p Process) bool { return int(p.Pid) == os.Getpid() })
+		require.GreaterOrEqual(t, i, 0)
+		for at := l.Processes[i].Slice; at > 0; at = l.Slices[at].Next {
+			if l.Slices[at].Cpu == 1 {
+				return time.Duration(l.Slices[at].Run)
+			}
+		}
+		return 0
+	}
+	const burnt = 60 * time.Millisecond
+	burnOn(t, 1, burnt, done)
+	assert.InDelta(t, burnt.Seconds(), own().Seconds(), 0.03)
+	burnOn(t, 1, burnt, done)
+	assert.InDelta(t, burnt.Seconds(), ownSlices(t, s)[1].Seconds(), 0.03)
+	burnOn(t, 1, burnt, done)
+	assert.InDelta(t, burnt.Seconds(), own().Seconds(), 0.03)
+	_, count, err := ran.Visit(0)
+	require.NoError(t, err)
+	require.Positive(t, count)
+	burnOn(t, 1, burnt, done)
+	_, _, err = ran.Visit(0) // the marks are taken, and no thread is looked at
+	require.NoError(t, err)
+	assert.InDelta(t, burnt.Seconds(), ownSlices(t, s)[1].Seconds(), 0.03)
+}
