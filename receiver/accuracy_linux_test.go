@@ -12,9 +12,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,40 +167,20 @@ type accuracy struct {
 	misplaced, misplacedPackage, misplacedDRAM float64
 }
 
-// measure runs the real receiver on a scenario for a time, in whole collections.
+// measure runs the real receiver on a scenario for a time, in whole collections. What it has learned of the machine before, it has
+// from learned.
 func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
 	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}}
 	drive := sc.build(l)
-	cfg := createDefaultConfig().(*Config)
-	cfg.RootPath = l.root
-	cfg.Meter = MeterPowercap
-	cfg.CPUTime = setting.source
-	cfg.Processes = SeriesConfig{} // every process has a series
-	setting.configure(cfg)
-	if cfg.Attribution.Split == SplitFixed {
-		cfg.Attribution.StaticPower = l.rest()
+	state := ""
+	if setting.learns > 0 {
+		if content := learned(tb, sc, setting); content != nil {
+			state = filepath.Join(treeDir(tb), "learned")
+			require.NoError(tb, os.WriteFile(state, content, 0o600))
+		}
 	}
-	require.NoError(tb, cfg.Validate())
-	set := receivertest.NewNopSettings(metadata.Type)
-	set.Logger = zap.NewNop()
-	var err error
-	l.s, err = newEnergyScraper(cfg, set)
-	require.NoError(tb, err)
-	l.s.now = l.machine.Host.Now
-	if setting.source == cpu.KindBPF {
-		kernel := hostsim.NewKernel(l.machine)
-		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
-	}
-	window := cmp.Or(cfg.SamplingInterval, cfg.presetWindow(setting.source == cpu.KindBPF))
-	l.s.sampler.window = window // the lab's clock is the sampler
-	require.NoError(tb, l.machine.Render())
-	require.NoError(tb, l.s.start(context.Background(), simHost{}))
+	window := l.start(setting, state)
 	defer func() { require.NoError(tb, l.s.shutdown(context.Background())) }()
-
-	l.day(setting.learns, func() {
-		require.NoError(tb, l.machine.Render())
-		l.collect()
-	})
 	before := l.totals()
 
 	const step = time.Millisecond
@@ -211,7 +191,7 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 		l.machine.Step(step)
 		at += step
 		switch {
-		case at%cfg.CollectionInterval == 0:
+		case at%l.s.cfg.CollectionInterval == 0:
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		case window > 0 && at%window == 0:
@@ -221,6 +201,86 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	}
 	require.Equal(tb, window, l.s.sampler.window, "nothing else measured")
 	return l.totals().since(before).accuracy()
+}
+
+// start starts the receiver on the machine, with a state file unless that is "". It returns the length of the windows, 0 for one
+// a collection.
+func (l *lab) start(setting labSetting, state string) (window time.Duration) {
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath = l.root
+	cfg.Meter = MeterPowercap
+	cfg.CPUTime = setting.source
+	cfg.Processes = SeriesConfig{} // every process has a series
+	setting.configure(cfg)
+	cfg.Attribution.StateFile = state
+	if cfg.Attribution.Split == SplitFixed {
+		cfg.Attribution.StaticPower = l.rest()
+	}
+	require.NoError(l.tb, cfg.Validate())
+	set := receivertest.NewNopSettings(metadata.Type)
+	set.Logger = zap.NewNop()
+	var err error
+	l.s, err = newEnergyScraper(cfg, set)
+	require.NoError(l.tb, err)
+	l.s.now = l.machine.Host.Now
+	if setting.source == cpu.KindBPF {
+		kernel := hostsim.NewKernel(l.machine)
+		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
+	}
+	window = cmp.Or(cfg.SamplingInterval, cfg.presetWindow(setting.source == cpu.KindBPF))
+	l.s.sampler.window = window // the lab's clock is the sampler
+	require.NoError(l.tb, l.machine.Render())
+	require.NoError(l.tb, l.s.start(context.Background(), simHost{}))
+	return window
+}
+
+// learnedStates holds what learned has returned, as a function by machine and setting.
+var learnedStates sync.Map
+
+// learned returns the state file of a receiver that has seen the machine of a scenario, without its workloads, under a varied load. Settings
+// that learn the same share it, and so do scenarios with one name, which have one machine. It is nil if nothing was learned.
+func learned(tb testing.TB, sc labScenario, setting labSetting) []byte {
+	once, _ := learnedStates.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() []byte {
+		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}}
+		sc.build(l)
+		l.strip()
+		state := filepath.Join(treeDir(tb), "learned")
+		l.start(setting, state)
+		l.day(setting.learns, func() {
+			require.NoError(tb, l.machine.Render())
+			l.collect()
+		})
+		require.NoError(tb, l.s.shutdown(context.Background()))
+		content, err := os.ReadFile(state)
+		if !os.IsNotExist(err) {
+			require.NoError(tb, err)
+		}
+		return content
+	}))
+	return once.(func() []byte)()
+}
+
+// strip ends all workloads.
+func (l *lab) strip() {
+	for _, w := range l.workloads {
+		for _, t := range w.tasks {
+			t.Exit()
+			t.Reap(false)
+			l.machine.RemoveCgroup(t.Cgroup)
+		}
+	}
+	l.workloads = nil
+}
+
+// measured holds the results of measureOnce, as functions by scenario and setting.
+var measured sync.Map
+
+// measureOnce measures a row of the tables. Tables that have the same row share the measurement.
+func measureOnce(tb testing.TB, sc labScenario, setting labSetting) accuracy {
+	once, _ := measured.LoadOrStore(sc.name+"\n"+setting.name, sync.OnceValue(func() accuracy {
+		return measure(tb, sc, setting, labHorizon)
+	}))
+	return once.(func() accuracy)()
 }
 
 // collect makes a collection and acknowledges it.
@@ -273,6 +333,7 @@ type labTotals struct {
 	workloads       []string
 	reported, truth map[string]joules // by workload
 	node, aboveIdle joules            // the node's active energy, and all energy above idle
+	parts           joules            // the active energy of all processes, and what is unattributed
 	idle            idleTotals
 }
 
@@ -286,6 +347,15 @@ type idleTotals struct {
 
 func (l *lab) totals() labTotals {
 	t := labTotals{reported: map[string]joules{}, truth: map[string]joules{}, node: l.sum("system.energy", "")}
+	for s, value := range l.series {
+		switch {
+		case s.idle || s.metric != "process.energy" && s.metric != "system.unattributed.energy":
+		case s.zone == "package":
+			t.parts.pkg += value
+		case s.zone == "dram":
+			t.parts.dram += value
+		}
+	}
 	t.idle = idleTotals{
 		workloads: map[string]joules{}, node: l.sumOf("system.energy", "", true),
 		processes: l.sumOf("process.energy", "", true), unattributed: l.sumOf("system.unattributed.energy", "", true),
@@ -319,6 +389,7 @@ func (t labTotals) since(before labTotals) labTotals {
 	i.node, i.idled = i.node.less(was.node), i.idled.less(was.idled)
 	i.processes, i.unattributed = i.processes.less(was.processes), i.unattributed.less(was.unattributed)
 	t.node, t.aboveIdle = t.node.less(before.node), t.aboveIdle.less(before.aboveIdle)
+	t.parts = t.parts.less(before.parts)
 	return t
 }
 
@@ -375,210 +446,15 @@ func (l *lab) sumOf(metric, of string, idle bool) (j joules) {
 	return j
 }
 
-// labHorizon is how long the tables' scenarios run, curveHorizon how long those on the load curves do, which are
-// steady.
-const (
-	labHorizon   = 30 * time.Second
-	curveHorizon = 10 * time.Second
-)
-
-// labTables runs all scenarios under these settings, and those of GPUs under others, and returns the tables of
-// docs/accuracy-tables.md.
-func labTables(t *testing.T, settings []labSetting, cards []gpuSetting) string {
-	curves := labCurves(t)
-	cells := make([][]accuracy, len(labScenarios))
-	loaded := make([][][]accuracy, len(curves))
-	sameRun := make([]int, len(settings)) // by setting: the first setting with the same run
-	for k, setting := range settings {
-		sameRun[k] = slices.IndexFunc(settings, func(other labSetting) bool { return other.run() == setting.run() })
-	}
-	t.Run("cells", func(t *testing.T) {
-		cell := func(sc labScenario, setting labSetting, horizon time.Duration, into *accuracy) {
-			t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
-				t.Parallel()
-				*into = measure(t, sc, setting, horizon)
-			})
-		}
-		for i, sc := range labScenarios {
-			cells[i] = make([]accuracy, len(settings))
-			for k, setting := range settings {
-				if sameRun[k] == k {
-					cell(sc, setting, labHorizon, &cells[i][k])
-				}
-			}
-		}
-		for i, c := range curves {
-			loaded[i] = make([][]accuracy, len(settings))
-			for k, setting := range settings {
-				loaded[i][k] = make([]accuracy, len(labLoads))
-				if sameRun[k] != k || !setting.onCurves() {
-					continue
-				}
-				for n, load := range labLoads {
-					cell(underLoad(c, load), setting, curveHorizon, &loaded[i][k][n])
-				}
-			}
-		}
-	})
-	var b strings.Builder
-	for i, sc := range labScenarios {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.description)
-		b.WriteString("| setting | active | mean | worst | misplaced | of package | of DRAM |\n|---|---|---|---|---|---|---|\n")
-		for k, setting := range settings {
-			a := &cells[i][sameRun[k]]
-			fmt.Fprintf(&b, "| %s | %s | %s | %s `%s` | %s | %s | %s |\n", setting.name, signed(a.active), percent(a.mean),
-				signed(a.worst), a.worstOf, percent(a.misplaced), percent(a.misplacedPackage), percent(a.misplacedDRAM))
-		}
-	}
-	b.WriteString("\n### Load curves of real machines\n\n")
-	b.WriteString("Machines with the measured power curves of real CPUs, steadily under load by two workloads. In the cells is\n" +
-		"*active*: the error of the node's active energy, which no key changes.\n\n")
-	b.WriteString("| CPU | setting |")
-	for _, load := range labLoads {
-		fmt.Fprintf(&b, " %.0f %% load |", 100*load)
-	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(labLoads)) + "\n")
-	for i, c := range curves {
-		for k, setting := range settings {
-			if !setting.onCurves() {
-				continue
-			}
-			fmt.Fprintf(&b, "| %s | %s |", c.cpu, setting.name)
-			for n := range labLoads {
-				fmt.Fprintf(&b, " %s |", signed(loaded[i][sameRun[k]][n].active))
-			}
-			b.WriteString("\n")
-		}
-	}
-	b.WriteString(labIdleTables(t))
-	b.WriteString(gpuTables(t, cards))
-	return b.String()
-}
-
-// labIdleTables returns the tables of who carries idle energy under each rule.
-func labIdleTables(t *testing.T) string {
-	var b strings.Builder
-	b.WriteString("\n### Idle allocation\n\n" +
-		"Parts of the node's idle energy, in percent. They have no true values to compare with, because no workload causes the power at rest.\n" +
-		"All rules share the same energy, to the microjoule, and leave active energy unchanged. The static power model is\n" +
-		"`fixed`, so idle energy is what the machine draws at rest. Every container requests one CPU unless the scenario\n" +
-		"says otherwise.\n")
-	for _, name := range labIdleScenarios {
-		sc := labScenarioOf(t, name)
-		var workloads []string
-		var rows strings.Builder
-		var active map[string]joules
-		for _, rule := range labIdleRules {
-			a := measure(t, sc, rule, labHorizon)
-			workloads = a.workloads
-			if active == nil {
-				active = a.reported
-			}
-			require.Equal(t, active, a.reported, "%s, %s: active energy is as it was", name, rule.name)
-			fmt.Fprintf(&rows, "| %s |", rule.name)
-			for _, share := range a.idle.shares(t, workloads) {
-				fmt.Fprintf(&rows, " %s |", percent(share))
-			}
-			rows.WriteString("\n")
-		}
-		fmt.Fprintf(&b, "\n| %s, `idle` | `%s` | other processes | unattributed |\n|---|%s\n%s", name,
-			strings.Join(workloads, "` | `"), strings.Repeat("---|", len(workloads)+2), rows.String())
-	}
-	return b.String()
-}
-
-// shares returns the shares of the workloads, of other processes and of unattributed energy in the node's idle energy.
-func (i idleTotals) shares(t *testing.T, workloads []string) (shares []float64) {
-	micro := func(joules float64) int64 { return int64(math.Round(1e6 * joules)) }
-	for _, zone := range []func(joules) float64{func(j joules) float64 { return j.pkg }, func(j joules) float64 { return j.dram }} {
-		require.InDelta(t, zone(i.idled), zone(i.node), 1e-4, "the energy of the machine at rest")
-		if i.processes.sum() > 0 {
-			require.Equal(t, micro(zone(i.node)), micro(zone(i.processes)+zone(i.unattributed)), "to the microjoule")
-		}
-	}
-	others := i.processes.sum()
-	for _, w := range workloads {
-		share := i.workloads[w].sum()
-		others -= share
-		shares = append(shares, share/i.node.sum())
-	}
-	require.GreaterOrEqual(t, others, -1e-6, "the workloads' idle energy is in the series of their processes or of the others")
-	return append(shares, others/i.node.sum(), 1-i.processes.sum()/i.node.sum())
-}
-
-// percent formats a share as a percentage with one decimal, or as a dash if there is none.
-func percent(share float64) string {
-	if math.IsNaN(share) {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", math.Abs(100*share))
-}
-
-// signed formats an error as a percentage with its sign.
-func signed(share float64) string {
-	switch {
-	case math.Round(1000*share) == 0:
-		return "0.0 %"
-	case share < 0:
-		return "-" + percent(share)
-	}
-	return "+" + percent(share)
-}
-
-const (
-	accuracyPage  = "../docs/accuracy-tables.md"
-	accuracyBegin = "<!-- make accuracy writes what follows -->\n"
-	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
-)
-
-// TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it the shortest windows are left out,
-// because there are so many, the settings that learn for a day, and the long intervals of GPUs.
-func TestAccuracyTablesAreUpToDate(t *testing.T) {
-	page, err := os.ReadFile(accuracyPage)
-	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(page), accuracyBegin)
-	require.True(t, ok, "%s lacks %q", accuracyPage, accuracyBegin)
-	tables, after, ok := strings.Cut(rest, accuracyEnd)
-	require.True(t, ok, "%s lacks %q", accuracyPage, accuracyEnd)
-	if *accuracyWrite {
-		measured := labTables(t, slices.Concat(labSettings, labRules, labScopes, labKeys), gpuSettings)
-		require.False(t, t.Failed())
-		require.NoError(t, os.WriteFile(accuracyPage, []byte(before+accuracyBegin+measured+accuracyEnd+after), 0o600))
-		return
-	}
-	if runtime.GOARCH != "amd64" {
-		t.Skip("the tables are written on amd64, and other architectures round floating point otherwise")
-	}
-	var settings []labSetting
-	lines := strings.SplitAfter(tables, "\n")
-	for _, setting := range slices.Concat(labSettings, labRules, labScopes, labKeys) {
-		cfg := &Config{}
-		setting.configure(cfg)
-		if cfg.SamplingInterval != minWindow && setting.learns == 0 {
-			settings = append(settings, setting)
-			continue
-		}
-		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+setting.name+" |") })
-	}
-	var cards []gpuSetting
-	for _, setting := range gpuSettings {
-		if setting.checked() {
-			cards = append(cards, setting)
-			continue
-		}
-		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+setting.name+" |") })
-	}
-	require.Equal(t, labTables(t, settings, cards), strings.Join(lines, ""), "run make accuracy to update it")
-}
-
 // labShort is how long the scenarios of the other tests run: one collection.
 const labShort = 10 * time.Second
 
 // labScenarioOf returns the scenario with a name.
 func labScenarioOf(t *testing.T, name string) labScenario {
-	i := slices.IndexFunc(labScenarios, func(sc labScenario) bool { return sc.name == name })
+	all := labAll()
+	i := slices.IndexFunc(all, func(sc labScenario) bool { return sc.name == name })
 	require.GreaterOrEqual(t, i, 0, name)
-	return labScenarios[i]
+	return all[i]
 }
 
 // rule is the default rule in windows of the given length. 0 is one window per collection.
@@ -734,15 +610,20 @@ func TestTheLearnedModelFindsActiveEnergyOnLoadCurves(t *testing.T) {
 	}
 }
 
-func TestLearningTimeIsExcludedFromTheMeasurement(t *testing.T) {
+func TestALearnedStateIsOfTheMachineAlone(t *testing.T) {
 	bursts := labScenarioOf(t, "Bursts")
-	setting := rule(cpu.KindBPF, 100*time.Millisecond)
-	without := measure(t, bursts, setting, labShort)
-	setting.learns = time.Hour
-	with := measure(t, bursts, setting, labShort)
-	assert.InDelta(t, without.aboveIdle.sum(), with.aboveIdle.sum(), 1e-3)
-	assert.InDelta(t, without.active, with.active, 1e-3)
-	assert.InDelta(t, without.misplaced, with.misplaced, 1e-3)
+	setting := splitting(SplitLearned, 0)
+	setting.learns = 6 * time.Hour
+	a := measure(t, bursts, setting, labShort)
+	without := measure(t, bursts, rule(cpu.KindBPF, 0), labShort)
+	assert.InDelta(t, without.aboveIdle.sum(), a.aboveIdle.sum(), 1e-3, "the energy of the time in which it learned is not in it")
+	assert.InDelta(t, 0, a.active, 5e-3, "it is in effect from the first interval")
+	again := setting
+	again.configure = func(c *Config) {
+		setting.configure(c)
+		c.Attribution.Key = claims.KeyFrequency
+	}
+	assert.Equal(t, setting.learning(), again.learning(), "an allocation key changes nothing that is learned")
 }
 
 func TestADayHasAllLoads(t *testing.T) {
@@ -807,7 +688,7 @@ func TestLabFiguresFollowTheirDefinitions(t *testing.T) {
 }
 
 func TestSettingsShareARunWhereActiveEnergyIsTheSame(t *testing.T) {
-	all := slices.Concat(labSettings, labRules, labScopes, labKeys)
+	all := append(labRows(), labPresets...)
 	runs := map[string][]string{}
 	for _, setting := range all {
 		runs[setting.run()] = append(runs[setting.run()], setting.name)
@@ -845,11 +726,11 @@ func TestAPresetSharesActiveEnergyLikeItsModel(t *testing.T) {
 
 func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, sc := range labScenarios {
+	for _, sc := range labAll() {
 		assert.False(t, seen[sc.name], sc.name)
 		seen[sc.name] = true
 	}
-	for _, setting := range slices.Concat(labSettings, labRules, labScopes, labKeys) {
+	for _, setting := range append(labRows(), labPresets...) {
 		assert.False(t, seen[setting.name], setting.name)
 		seen[setting.name] = true
 	}

@@ -6,6 +6,7 @@ package energyreceiver
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/claims"
@@ -22,23 +23,62 @@ type labSetting struct {
 	configure func(*Config)
 	// learns is how long it learns from a machine under varied load before the measurement, in whole collections.
 	learns time.Duration
+	// in names the scenarios in whose tables it has a row, nil for all. A row that repeats another one is left out.
+	in []string
+	// curves gives it a row in the table of load curves.
+	curves bool
+}
+
+// nowhere is for settings that have no row in a scenario's table.
+var nowhere = []string{}
+
+// Scenarios in which settings differ that are equal in the others.
+var (
+	ofBursts  = []string{"Bursts", "A noisy counter"}
+	ofSockets = []string{"One container on one socket", "Frequency scaling", "Mixed node", "Two sockets with migration", "NUMA"}
+	ofClocks  = []string{"Frequency scaling", "Mixed node", "Two sockets with migration"}
+	ofMemory  = []string{"Memory-bound and compute-bound", "Mixed node", "NUMA"}
+	ofModels  = []string{"Interrupts"} // in which a model does not find what it looks for
+)
+
+// among returns the setting with rows in these scenarios only.
+func (s labSetting) among(scenarios ...string) labSetting {
+	s.in = scenarios
+	return s
+}
+
+// onCurves returns the setting with a row for each load curve, too.
+func (s labSetting) onCurves() labSetting {
+	s.curves = true
+	return s
 }
 
 var labSettings = []labSetting{
 	{name: "CPU time, 10 s, procfs", source: cpu.KindProcfs, configure: inWindows(0)},
-	{name: "CPU time, 10 s, BPF", source: cpu.KindBPF, configure: inWindows(0)},
-	{name: "CPU time, 1 s, procfs", source: cpu.KindProcfs, configure: inWindows(time.Second)},
+	{name: "CPU time, 10 s, BPF", source: cpu.KindBPF, configure: inWindows(0), curves: true},
+	{name: "CPU time, 1 s, procfs", source: cpu.KindProcfs, configure: inWindows(time.Second), in: []string{"Bursts", "Short-lived containers"}},
 	{name: "CPU time, 1 s, BPF", source: cpu.KindBPF, configure: inWindows(time.Second)},
 	{name: "CPU time, 100 ms, BPF", source: cpu.KindBPF, configure: inWindows(100 * time.Millisecond)},
-	{name: "CPU time, 10 ms, BPF", source: cpu.KindBPF, configure: inWindows(10 * time.Millisecond)},
+	{name: "CPU time, 10 ms, BPF", source: cpu.KindBPF, configure: inWindows(10 * time.Millisecond), in: ofBursts},
 }
 
-// labRules are the static power models other than the default, and the presets. The learning ones take minutes, so they
-// are measured only when the page is written. Fixed gets the machine's true power at rest.
+// labRules are the static power models other than the default. The learning ones take minutes, so they are measured only
+// when the page is written. Fixed gets the machine's true power at rest, so that it has no error on the curves.
 var labRules = []labSetting{
-	splitting(SplitFixed, 0),
-	splitting(SplitMinimum, 0), splitting(SplitResting, 0), splitting(SplitBase, 0), splitting(SplitRegression, 0),
-	splitting(SplitLearned, 0), splitting(SplitLearned, time.Second), splitting(SplitLearned, 100*time.Millisecond),
+	splitting(SplitFixed, time.Second),
+	splitting(SplitMinimum, 0).among(ofModels...).onCurves(), splitting(SplitResting, 0).among(ofModels...).onCurves(),
+	splitting(SplitBase, 0).among(ofModels...).onCurves(), splitting(SplitRegression, 0).among(ofModels...).onCurves(),
+	splitting(SplitLearned, 0).among(nowhere...).onCurves(), splitting(SplitLearned, time.Second),
+	splitting(SplitLearned, 100*time.Millisecond).among(append(ofBursts, "Interrupts", "Mixed node")...),
+}
+
+// labBest is what is recommended.
+var labBest = []labSetting{
+	accurate(cpu.KindBPF).onCurves(), accurate(cpu.KindProcfs),
+}
+
+// labPresets are the presets of other tools' rules. Their active energy is that of a setting above, so they have no rows.
+var labPresets = []labSetting{
 	preset(PresetKepler), preset(PresetKepler09), preset(PresetScaphandre),
 	preset(PresetSmartWatts), preset(PresetKubeWatt), preset(PresetKavanagh),
 }
@@ -46,22 +86,35 @@ var labRules = []labSetting{
 // labKeys are allocation keys other than CPU time, with a correct static power model. With a wrong one they also share
 // energy that no workload caused.
 var labKeys = []labSetting{
-	keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, 0), keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, time.Second),
-	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyCPUTime, time.Second), keyed(SplitFixed, claims.KeyFrequency, 3, claims.KeyCPUTime, time.Second),
-	keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemory, time.Second), keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemoryCPUTime, time.Second),
-	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, time.Second),
-	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, 100*time.Millisecond),
-	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, time.Second),
-	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, 100*time.Millisecond),
+	keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, 0).among("Frequency scaling"),
+	keyed(SplitFixed, claims.KeyFrequency, 1, claims.KeyCPUTime, time.Second).among(ofClocks...),
+	keyed(SplitFixed, claims.KeyFrequency, 2, claims.KeyCPUTime, time.Second).among(ofClocks...),
+	keyed(SplitFixed, claims.KeyFrequency, 3, claims.KeyCPUTime, time.Second).among(ofClocks...),
+	keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemory, time.Second).among(ofMemory...),
+	keyed(SplitFixed, claims.KeyCPUTime, 1, claims.KeyMemoryCPUTime, time.Second).among(ofMemory...),
+	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, time.Second).among("Mixed node"),
+	keyed(SplitLearned, claims.KeyFrequency, 2, claims.KeyMemoryCPUTime, 100*time.Millisecond).among("Mixed node"),
 }
 
 // labScopes divide each package's energy by its own CPUs. The static power models that are correct for a package are
-// among them.
+// among them. On one socket they are as the scope node.
 var labScopes = []labSetting{
-	byZone("", SplitUtilization, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindBPF, 0), byZone("", SplitFixed, cpu.KindProcfs, 0),
-	byZone("", SplitFixed, cpu.KindBPF, time.Second), byZone("", SplitLearned, cpu.KindBPF, time.Second),
-	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, time.Second),
-	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond),
+	byZone("", SplitUtilization, cpu.KindBPF, 0).among(ofSockets...), byZone("", SplitFixed, cpu.KindBPF, 0).among(ofSockets...),
+	byZone("", SplitFixed, cpu.KindProcfs, 0).among(ofSockets...), byZone("", SplitFixed, cpu.KindBPF, time.Second).among(ofSockets...),
+	byZone("", SplitLearned, cpu.KindBPF, time.Second).among(ofSockets...),
+	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, time.Second).among("Mixed node", "NUMA"),
+	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
+}
+
+// labRows returns all settings in the order of the tables.
+func labRows() []labSetting { return slices.Concat(labSettings, labRules, labScopes, labKeys, labBest) }
+
+// has reports whether a scenario's table has a row of the setting.
+func (s *labSetting) has(scenario string) bool { return s.in == nil || slices.Contains(s.in, scenario) }
+
+// cheap reports whether every test run measures the setting: it does not learn, and there are not too many windows.
+func (s *labSetting) cheap() bool {
+	return s.learns == 0 && s.config().SamplingInterval != minWindow
 }
 
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.
@@ -70,8 +123,7 @@ func byZone(dram claims.Key, split SplitRule, source cpu.Kind, window time.Durat
 	if dram != "" {
 		name += ", DRAM by " + string(dram)
 	}
-	of := map[cpu.Kind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}[source]
-	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], of), func(c *Config) {
+	s := afterADay(fmt.Sprintf("%s, %s, %s", name, lengths[window], sourceNames[source]), func(c *Config) {
 		inWindows(window)(c)
 		a := &c.Attribution
 		a.Scope, a.Split = ScopeZone, split
@@ -100,14 +152,9 @@ func keyed(split SplitRule, key claims.Key, exponent int, dram claims.Key, windo
 	})
 }
 
-var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}
+var sourceNames = map[cpu.Kind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}
 
-// onCurves reports whether the setting is measured on the load curves: a key other than CPU time changes nothing there, and
-// neither does the scope of a single package.
-func (s *labSetting) onCurves() bool {
-	cfg := s.config()
-	return len(cfg.Attribution.weighed(cfg.Zones)) == 0 && cfg.Attribution.scope() == ScopeNode
-}
+var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}
 
 // splitting returns a setting with a static power model in windows of a length.
 func splitting(split SplitRule, window time.Duration) labSetting {
@@ -120,6 +167,13 @@ func splitting(split SplitRule, window time.Duration) labSetting {
 // preset returns a setting with a preset in windows of a collection.
 func preset(p Preset) labSetting {
 	return afterADay(fmt.Sprintf("preset %s, 10 s, BPF", p), func(c *Config) { c.Attribution.Preset = p })
+}
+
+// accurate returns the setting with the preset accurate, in its own windows.
+func accurate(source cpu.Kind) labSetting {
+	s := afterADay("preset accurate, "+sourceNames[source], func(c *Config) { c.Attribution.Preset = PresetAccurate })
+	s.source = source
+	return s
 }
 
 // afterADay returns the setting with a day to learn in, if it learns.
@@ -136,6 +190,15 @@ func (s *labSetting) config() *Config {
 	cfg := createDefaultConfig().(*Config)
 	s.configure(cfg)
 	return cfg
+}
+
+// learning identifies everything that what is learned depends on: all but keys and the idle allocation, which divide energy.
+func (s *labSetting) learning() string {
+	cfg := s.config()
+	a := cfg.Attribution
+	a.Split = a.splitOf(power.Package)
+	a.Key, a.Keys, a.FrequencyExponent, a.Idle, a.IdleAmong = "", nil, 0, "", ""
+	return fmt.Sprintf("%v %v %v %+v", s.source, s.learns, cfg.SamplingInterval, a)
 }
 
 // run identifies everything that active energy depends on, so that settings with the same run are measured once. It
