@@ -42,6 +42,9 @@ type AttributionConfig struct {
 	Keys map[power.Kind]claims.Key `mapstructure:"keys"`
 	// FrequencyExponent is 1, 2 or 3: the key frequency weights CPU time by the clock rate to this power. 0 selects the preset's, or 1.
 	FrequencyExponent int `mapstructure:"frequency_exponent"`
+	// SMTWeight, 0.5 to 1, is what CPU time counts for while the other thread of its core is busy, under the keys cpu_time and
+	// frequency: two busy threads draw 2 * SMTWeight times one. 1 makes CPU time count in full. 0 selects the preset's, or 1.
+	SMTWeight float64 `mapstructure:"smt_weight"`
 	// MemorySize selects what counts as a container's memory, for the keys memory and memory_cpu_time.
 	MemorySize MemorySize `mapstructure:"memory_size"`
 	// Idle is the idle allocation: who carries idle energy. Empty selects the preset's.
@@ -223,11 +226,19 @@ func (c *AttributionConfig) validateKeys(wrong func(field, format string, args .
 			oneOf(wrong, "attribution::keys::"+string(kind), key, claims.AllKeys...)
 		}
 	}
-	if weighed := c.weighed(zones); len(weighed) > attribution.Weights {
+	switch weighed := c.weighed(zones); {
+	case len(weighed) <= attribution.Weights:
+	case slices.Contains(weighed, claims.KeyCPUTime):
+		wrong("attribution::keys", "may have at most %d different ones, %s among them because attribution::smt_weight is below 1, has %s",
+			attribution.Weights, claims.KeyCPUTime, join(weighed))
+	default:
 		wrong("attribution::keys", "may have at most %d different ones beside %s, has %s", attribution.Weights, claims.KeyCPUTime, join(weighed))
 	}
 	if n := c.FrequencyExponent; n < 0 || n > 3 {
 		wrong("attribution::frequency_exponent", "must be 1, 2 or 3, is %d", n)
+	}
+	if w := c.SMTWeight; w != 0 && !(w >= 0.5 && w <= 1) {
+		wrong("attribution::smt_weight", "must be between 0.5 and 1, is %g", w)
 	}
 	oneOf(wrong, "attribution::memory_size", c.MemorySize, MemoryResident, MemoryCgroup)
 }

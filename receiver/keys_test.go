@@ -246,6 +246,43 @@ func TestEachZoneUsesItsOwnKey(t *testing.T) {
 	assert.Empty(t, c.weighed([]power.Kind{power.Core}))
 }
 
+// DRAM is not of cores, and users of a GPU have GPU time only.
+func TestCPUTimeIsAKeyOfItsOwnWhereThreadsShareCores(t *testing.T) {
+	zones := []power.Kind{power.DRAM, power.GPU, power.Package, power.Uncore, power.Core}
+	var kinds []claims.Kind
+	for _, zone := range zones {
+		kinds = append(kinds, claims.Kind{Zone: zone, Source: power.Measured})
+	}
+	for name, c := range map[string]struct {
+		edit    func(*AttributionConfig)
+		want    []attribution.AllocationKey
+		weighed []claims.Key
+	}{
+		"off": {func(a *AttributionConfig) { a.SMTWeight = 1 }, make([]attribution.AllocationKey, 5), nil},
+		"by default": {
+			func(*AttributionConfig) {},
+			[]attribution.AllocationKey{attribution.ByCPUTime, attribution.ByCPUTime, attribution.ByFirstWeight, attribution.ByCPUTime, attribution.ByFirstWeight},
+			[]claims.Key{claims.KeyCPUTime},
+		},
+		"beside memory": {
+			func(a *AttributionConfig) { a.Keys = map[power.Kind]claims.Key{power.DRAM: claims.KeyMemory} },
+			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.BySecondWeight, attribution.ByCPUTime, attribution.BySecondWeight},
+			[]claims.Key{claims.KeyMemory, claims.KeyCPUTime},
+		},
+		"not under cycles": {
+			func(a *AttributionConfig) { a.Key = claims.KeyCycles },
+			[]attribution.AllocationKey{attribution.ByFirstWeight, attribution.ByCPUTime, attribution.ByFirstWeight, attribution.ByFirstWeight, attribution.ByFirstWeight},
+			[]claims.Key{claims.KeyCycles},
+		},
+	} {
+		a := AttributionConfig{SMTWeight: 0.6}
+		c.edit(&a)
+		assert.Equal(t, c.weighed, a.weighed(zones), name)
+		rules := a.rules(kinds, zones)
+		assert.Equal(t, c.want, rules.Keys[:len(zones)], name)
+	}
+}
+
 // watched is a weigher whose shares are checked.
 type watched struct {
 	claims.Weigher

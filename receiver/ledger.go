@@ -59,6 +59,8 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
 		Topology:  s.cpu.Topology(),
+		Siblings:  s.siblings,
+		SMTWeight: s.cfg.Attribution.smtWeight(),
 		Eager:     s.eager,
 	})
 	if s.container != "" { // it has a series from the baseline on, and as long as the receiver

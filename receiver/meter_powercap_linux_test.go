@@ -186,7 +186,7 @@ func TestTheConfigurationOfThePageHasNoSettingWithoutEffect(t *testing.T) {
 	require.NoError(t, err)
 	for _, block := range regexp.MustCompile("(?s)```yaml\nreceivers:\n  energy:\n(.*?)```").FindAllSubmatch(page, -1) {
 		cfg := mustLoad(t, string(regexp.MustCompile("(?m)^    ").ReplaceAll(block[1], nil)))
-		for setting, reason := range cfg.withoutEffect(true, nil) {
+		for setting, reason := range cfg.withoutEffect(true, nil, nil) {
 			t.Errorf("%s: %s", setting, reason)
 		}
 	}

@@ -26,6 +26,7 @@ type presetRules struct {
 	key      claims.Key // of all zone kinds but dram
 	dram     claims.Key
 	exponent int // of the clock rate
+	smt      float64
 	// knowsStatic takes the static power of modeled and reported energy from where it is known. split is for what is measured.
 	knowsStatic bool
 	// window is the length of the windows with an exact CPU time source, and tickWindow with another one.
@@ -98,6 +99,8 @@ func (c *AttributionConfig) presetHasKey(kind power.Kind, key claims.Key) bool {
 func (c *AttributionConfig) frequencyExponent() int {
 	return cmp.Or(c.FrequencyExponent, presets[c.Preset].exponent, 1)
 }
+
+func (c *AttributionConfig) smtWeight() float64 { return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1) }
 
 // presetWindow returns the length of the windows that the preset selects, with an exact CPU time source or another one. 0 is one
 // window per collection.

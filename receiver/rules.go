@@ -52,19 +52,33 @@ func (c *AttributionConfig) rules(kinds []claims.Kind, zones []power.Kind) attri
 	return rules
 }
 
-// weighed returns the allocation keys of these zone kinds beside CPU time, in the order of the engine's weights.
+// ofCores are the zone kinds whose energy is that of cores, at least for the most part.
+var ofCores = []power.Kind{power.Package, power.Core, power.PSys, power.Platform}
+
+// weighsCores reports whether CPU time counts for less in a zone kind where threads share a core.
+func (c *AttributionConfig) weighsCores(kind power.Kind) bool {
+	key := c.keyOf(kind)
+	return c.smtWeight() < 1 && (key == claims.KeyFrequency || key == claims.KeyCPUTime && slices.Contains(ofCores, kind))
+}
+
+// weighed returns the allocation keys of these zone kinds beside plain CPU time, in the order of the engine's weights.
 func (c *AttributionConfig) weighed(zones []power.Kind) (weighed []claims.Key) {
 	for _, kind := range zones {
-		if key := c.keyOf(kind); key != claims.KeyCPUTime && !slices.Contains(weighed, key) {
+		if key := c.keyOf(kind); c.isWeighed(kind) && !slices.Contains(weighed, key) {
 			weighed = append(weighed, key)
 		}
 	}
 	return weighed
 }
 
+// isWeighed reports whether the allocation key of a zone kind is another than plain CPU time.
+func (c *AttributionConfig) isWeighed(kind power.Kind) bool {
+	return c.keyOf(kind) != claims.KeyCPUTime || c.weighsCores(kind)
+}
+
 // engineKey returns the engine's name of the allocation key of a zone kind.
 func (c *AttributionConfig) engineKey(kind power.Kind, zones []power.Kind) attribution.AllocationKey {
-	if i := slices.Index(c.weighed(zones), c.keyOf(kind)); i >= 0 {
+	if i := slices.Index(c.weighed(zones), c.keyOf(kind)); i >= 0 && c.isWeighed(kind) {
 		return attribution.ByFirstWeight + attribution.AllocationKey(i)
 	}
 	return attribution.ByCPUTime

@@ -46,7 +46,8 @@ type energyScraper struct {
 	openMeters   func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error)
 	countsClocks func(root string) error // weigh.CountsClocks
 	cgroups      *cgroup.Tree
-	keys         *claims.Keys // nil where CPU time is the only one
+	keys         *claims.Keys  // nil where plain CPU time is the only one
+	siblings     *cpu.Siblings // nil where CPU time counts in full
 	sampler      sampler
 	// staticPower is that of EmbeddedOptions, in watts.
 	staticPower map[claims.Kind]float64
@@ -118,9 +119,10 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	}
 	s.gpus.open(s.cfg, s.meters.set, s.set.Logger)
 	topology, undivided := s.openTopology()
+	unshared := s.openSiblings()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.SamplingInterval, s.cfg.presetWindow(true)), Topology: topology,
-		BeforeScan: s.readCgroups,
+		Slices: s.siblings != nil, PerCPU: s.siblings != nil, BeforeScan: s.readCgroups,
 	})
 	if err != nil {
 		return err // only where the configuration insists on a source
@@ -140,7 +142,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		}
 	}
 	s.set.Logger.Info("CPU time source selected", fields...)
-	for setting, reason := range s.cfg.withoutEffect(source.Exact(), undivided) {
+	for setting, reason := range s.cfg.withoutEffect(source.Exact(), undivided, unshared) {
 		s.set.Logger.Warn("Setting has no effect", zap.String("setting", setting), zap.String("reason", reason))
 	}
 	if len(s.cfg.Attribution.Exclude.ExecutableName) > 0 {
@@ -200,6 +202,23 @@ func (s *energyScraper) findClocks() error {
 	return err
 }
 
+// openSiblings opens what lists the threads of each core, where it is needed. It returns why that has no effect: threads may
+// come online later.
+func (s *energyScraper) openSiblings() (unshared error) {
+	if !slices.ContainsFunc(s.cfg.Zones, s.cfg.Attribution.weighsCores) {
+		return nil
+	}
+	siblings, err := cpu.OpenSiblings(s.cfg.RootPath)
+	if err != nil {
+		return err
+	}
+	s.siblings = siblings
+	if !siblings.Shared() {
+		return cpu.ErrUnshared
+	}
+	return nil
+}
+
 func (s *energyScraper) warnOfSharedSeries() {
 	for _, shared := range emit.FindSharedSeries(s.cfg.MetricsBuilderConfig) {
 		s.set.Logger.Warn("Resource attribute disabled: without it several series cannot be told apart",
@@ -223,7 +242,7 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	if s.ledger != nil {
 		_ = s.ledger.Identifier.Close() // it was only read from
 	}
-	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.cgroups.Close())
+	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.siblings.Close(), s.cgroups.Close())
 }
 
 // lastTimeout bounds how long the shutdown waits for the next consumer.
@@ -370,7 +389,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	s.conditions.check("GPU usage", unknown)
 	s.conditions.check("GPU library", s.gpus.notes.check(now, readings, used, s.meters.set))
 	m = &claims.Measurement{
-		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Domains: s.cpu.Domains(), Table: s.cpu.Table(),
+		ReadAt: now, Stamp: s.timeline.at(now), Node: node, Domains: s.cpu.Domains(), CPUs: s.cpu.CPUs(), Table: s.cpu.Table(),
 		Readings: readings, GPUs: used, Attributed: s.meters.attributed(),
 	}
 	if replaced {

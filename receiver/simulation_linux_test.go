@@ -165,7 +165,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	curve, err := model.Linear(0, 60)
 	require.NoError(tb, err)
 	machine := hostsim.NewMachine(root,
-		&hostsim.Socket{CPUs: 2, Idle: 20, DRAMIdle: 3, Curve: curve, Frequency: schedutil},
+		&hostsim.Socket{CPUs: 2, Threads: int(1 + seed/2%2), Siblings: 1.2, Idle: 20, DRAMIdle: 3, Curve: curve, Frequency: schedutil},
 		&hostsim.Socket{CPUs: 2, Idle: 15, DRAMIdle: 2, Curve: curve})
 	machine.LimitPIDs(64)
 	sim = &simulation{
@@ -212,6 +212,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 			Key:        claims.AllKeys[seed/4%uint64(len(claims.AllKeys))],
 			Keys:       map[power.Kind]claims.Key{power.DRAM: claims.AllKeys[seed/28%uint64(len(claims.AllKeys))]},
 			MemorySize: [...]MemorySize{MemoryResident, MemoryCgroup}[seed/8%2], FrequencyExponent: int(1 + seed/4%3),
+			SMTWeight: [...]float64{0.6, 0, 0.5}[seed/4%3],
 		}
 	}
 	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/7%2]

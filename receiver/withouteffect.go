@@ -14,8 +14,9 @@ import (
 )
 
 // withoutEffect yields each setting that was changed from its default but has no effect, and the reason. exact is that of
-// the CPU time source in use, and undivided is why the node's CPUs are not divided by package.
-func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, string] {
+// the CPU time source in use, undivided is why the node's CPUs are not divided by package, and unshared why no threads share a
+// core.
+func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[string, string] {
 	return func(yield func(setting, reason string) bool) {
 		a, defaults := &c.Attribution, defaultAttribution()
 		splitIs := func(rules ...SplitRule) bool {
@@ -24,6 +25,7 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 		keyIs := func(keys ...claims.Key) bool {
 			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(keys, a.keyOf(kind)) })
 		}
+		discounts := a.SMTWeight > 0 && a.SMTWeight < 1
 		type unused struct {
 			set, works      bool
 			setting, reason string
@@ -44,6 +46,8 @@ func (c *Config) withoutEffect(exact bool, undivided error) iter.Seq2[string, st
 			{a.RegressionDegree != defaults.RegressionDegree, splitIs(SplitRegression), "attribution::regression_degree", "no zone has the split regression"},
 			{a.RegressionSamples != defaults.RegressionSamples, splitIs(SplitRegression), "attribution::regression_samples", "no zone has the split regression"},
 			{a.FrequencyExponent != 0, keyIs(claims.KeyFrequency), "attribution::frequency_exponent", "no zone has the key frequency"},
+			{discounts && slices.ContainsFunc(c.Zones, a.weighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},
+			{discounts, slices.ContainsFunc(c.Zones, a.weighsCores), "attribution::smt_weight", "no zone of cores has the key cpu_time or frequency"},
 			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},

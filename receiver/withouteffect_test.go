@@ -60,6 +60,8 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"memory_size, memory":      {of(func(a *AttributionConfig) { a.Key, a.MemorySize = claims.KeyMemory, MemoryCgroup }), "", ""},
 		"frequency_exponent":       {of(func(a *AttributionConfig) { a.FrequencyExponent = 2 }), "attribution::frequency_exponent", "no zone has the key frequency"},
 		"frequency_exponent, used": {of(func(a *AttributionConfig) { a.Key, a.FrequencyExponent = claims.KeyFrequency, 2 }), "", ""},
+		"smt_weight, one thread":   {of(func(a *AttributionConfig) { a.SMTWeight = 0.6 }), "attribution::smt_weight", "no core has more than one thread online"},
+		"smt_weight, no zone":      {of(func(a *AttributionConfig) { a.Key, a.SMTWeight = claims.KeyMemory, 0.6 }), "attribution::smt_weight", "no zone of cores has the key cpu_time or frequency"},
 		"rest_utilization":         {of(func(a *AttributionConfig) { a.RestUtilization = 0.1 }), "attribution::rest_utilization", "no zone has the split minimum, resting or base"},
 		"rest_utilization, used":   {of(func(a *AttributionConfig) { a.Split, a.RestUtilization = SplitResting, 0.1 }), "", ""},
 		"base_time":                {of(func(a *AttributionConfig) { a.Split, a.BaseTime = SplitMinimum, time.Hour }), "attribution::base_time", "no zone has the split base"},
@@ -99,7 +101,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 func TestShortWindowsHaveAnEffectWhereTheSourceIsExact(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.SamplingInterval, cfg.CPUTime = 20*time.Millisecond, cpu.KindBPF
-	for setting := range cfg.withoutEffect(true, nil) {
+	for setting := range cfg.withoutEffect(true, nil, nil) {
 		t.Errorf("%s has an effect", setting)
 	}
 }

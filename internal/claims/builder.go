@@ -26,13 +26,17 @@ type Options struct {
 	// Cgroups is the tree of the host's cgroups. No other Builder may use it at the same time.
 	Cgroups   *cgroup.Tree
 	Exclusion *workload.Exclusion // nil: nobody is excluded
-	Keys      *Keys               // nil: CPU time is the only one
+	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []Kind
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
 	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their own package.
 	Topology *cpu.Topology
+	// Siblings, if set, makes CPU time count for SMTWeight of it while a thread of the same core is busy, under the allocation
+	// keys of Keys that weigh cores.
+	Siblings  *cpu.Siblings
+	SMTWeight float64
 	// KeepMemory keeps the memory that was needed for more processes.
 	KeepMemory bool
 	// Eager opens a claimant for each process at once. Otherwise one that never ran has one together with others of its workload,
@@ -56,6 +60,8 @@ type Measurement struct {
 	Node cpu.Node
 	// Domains is the CPU time so far of each domain of the topology.
 	Domains []cpu.Node
+	// CPUs is the busy time of each CPU so far, by number, nil where the table has to do.
+	CPUs []units.CPUTime
 	// Table is the scan. The Builder reads it in Observe only.
 	Table *cpu.Table
 	// Readings are those of all known zones.
@@ -77,6 +83,7 @@ type Builder struct {
 
 	zones   zones
 	domains *domains // nil: all zones share the node's CPUs
+	cores   *cores   // nil: CPU time counts in full
 	gpus    gpus
 	named   []units.Domain // by their index in the interval
 
@@ -101,7 +108,7 @@ type Builder struct {
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(options Options) *Builder {
-	b := &Builder{Options: options, domains: newDomains(options.Topology), named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersOf]*sleepers{}}
+	b := &Builder{Options: options, domains: newDomains(options.Topology), cores: newCores(options.Siblings, options.SMTWeight), named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersOf]*sleepers{}}
 	if options.Topology != nil {
 		b.named = append(b.named, options.Topology.Domains()...)
 	}
@@ -221,6 +228,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 	b.domains.begin(m, iv.Domains[1:1+b.domains.number()])
 	b.claimed, b.shortLived = 0, m.Table.ShortLived
 	b.Keys.begin()
+	b.cores.begin(m)
 }
 
 // domain returns the index in Interval.Domains of a zone's domain.
@@ -241,6 +249,7 @@ func (b *Builder) kind(z *power.Zone, attributed []power.Kind) int {
 
 // weigh sets the claims' weights under the allocation keys, and divides the claims by domain.
 func (b *Builder) weigh(m *Measurement) {
+	b.cores.discount(b.Keys, b.interval.Elapsed)
 	b.node.Unweighed = b.Keys.weigh(m.ReadAt, b.node.Claims)
 	if b.restored { // of most of the interval no work was measured
 		for i := range b.node.Unweighed {
@@ -303,6 +312,7 @@ func (b *Builder) Compact(t *cpu.Table) {
 	b.ended = nil
 	b.domains.compact()
 	b.Keys.compact()
+	b.cores.compact()
 	b.Engine.Compact()
 	go debug.FreeOSMemory()
 }

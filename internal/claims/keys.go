@@ -31,12 +31,12 @@ const (
 // keyTable has a line for each allocation key. What measures a key is a file of package weigh.
 var keyTable = []struct {
 	name Key
-	open func(Key, *KeyOptions) (w Weigher, rejected, err error) // nil: the engine has it without weights
+	open func(Key, *KeyOptions) (w Weigher, rejected, err error)
 	// sleepers reports whether processes that did not run have a weight, and cgroups whether the key is measured by
 	// containers' cgroups; nil if never.
 	sleepers, cgroups func(*KeyOptions) bool
 }{
-	{name: KeyCPUTime},
+	{name: KeyCPUTime, open: openCPUTime},
 	{name: KeyFrequency, open: openClock},
 	{name: KeyCycles, open: openCounters, cgroups: always},
 	{name: KeyInstructions, open: openCounters, cgroups: always},
@@ -60,7 +60,8 @@ var AllKeys = func() (keys []Key) {
 type KeyOptions struct {
 	// Cgroups is the tree of the host's cgroups.
 	Cgroups *cgroup.Tree
-	// Keys are the keys beside CPU time, the one of the engine's first weight first.
+	// Keys are the keys beside plain CPU time, the one of the engine's first weight first. KeyCPUTime is among them where it is
+	// less than CPU time in cores that threads share.
 	Keys []Key
 	// FrequencyExponent is the power of the clock rate, 1 to 3, that KeyFrequency weights CPU time by.
 	FrequencyExponent int
@@ -88,12 +89,14 @@ type Weigher interface {
 // OpenWeigher opens what measures a key. rejected is why it is not the best there is.
 func OpenWeigher(key Key, o *KeyOptions) (w Weigher, rejected, err error) {
 	for i := range keyTable {
-		if line := &keyTable[i]; line.name == key && line.open != nil {
+		if line := &keyTable[i]; line.name == key {
 			return line.open(key, o)
 		}
 	}
 	return nil, nil, fmt.Errorf("no allocation key %q", key)
 }
+
+func openCPUTime(Key, *KeyOptions) (w Weigher, rejected, err error) { return weigh.CPUTime{}, nil, nil }
 
 func openClock(_ Key, o *KeyOptions) (w Weigher, rejected, err error) {
 	return weigh.NewClock(o.Cgroups.Root(), o.FrequencyExponent)
@@ -119,7 +122,7 @@ type Selection struct {
 	Rejected error  // why nothing better does, if anything would
 }
 
-// Keys weighs claims by what energy is shared by beside CPU time. A nil Keys weighs nothing.
+// Keys weighs claims by what energy is shared by beside plain CPU time. A nil Keys weighs nothing.
 type Keys struct {
 	options  KeyOptions
 	selected []Selection // since Selected told
@@ -141,7 +144,7 @@ type weight struct {
 // reopenAfter is how long a key that cannot be measured is left alone.
 const reopenAfter = time.Minute
 
-// NewKeys returns nil where CPU time is the only key. It opens nothing.
+// NewKeys returns nil where plain CPU time is the only key. It opens nothing.
 func NewKeys(options KeyOptions) *Keys {
 	if len(options.Keys) == 0 {
 		return nil

@@ -38,7 +38,7 @@ func (b *Builder) claimEnded(m *Measurement) {
 			c.cgroup.Account(int32(c.id), last)
 		}
 		parts := t.LastSliceParts(e)
-		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, parts, c.cgroup, &e.Process, m)
+		b.claim(attribution.Claim{Claimant: c.id, CPU: last}, parts, b.cores.lastSlice(e, last, b.Exact), c.cgroup, &e.Process, m)
 		if !b.Exact {
 			b.domains.ranIn(c.cgroup, parts, &e.Process)
 		}
@@ -77,7 +77,7 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		c := &b.claimants[p.Slot]
 		b.update(c, p, m)
 		parts := t.Parts(p)
-		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, c.cgroup, p, m)
+		b.claim(attribution.Claim{Claimant: c.id, CPU: p.Used}, parts, b.cores.slicesOf(p, t, b.Exact), c.cgroup, p, m)
 		if !b.Exact {
 			c.cgroup.Account(int32(c.id), p.Used+p.ShortLived)
 			b.domains.ranIn(c.cgroup, parts, p)
@@ -85,7 +85,7 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 		// An exact source gives this time to a row of the same cgroup. procfs gives it to the parent: the same workload, but
 		// after re-parenting to init perhaps another unit.
 		if c.inWorkload || c.withCgroup && b.Exact {
-			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), c.cgroup, p, m)
+			b.claim(attribution.Claim{Claimant: c.id, ShortLived: true, CPU: p.ShortLived}, t.ShortLivedParts(p), nil, c.cgroup, p, m)
 		} else {
 			b.shortLived += p.ShortLived
 			b.domains.noteShortLived(t.ShortLivedParts(p))
@@ -103,7 +103,7 @@ func (b *Builder) claimByCounters(m *Measurement) {
 		if first {
 			used = min(used, b.node.Total)
 		}
-		b.claim(attribution.Claim{Claimant: attribution.Claimant(id), ShortLived: true, CPU: used}, b.domains.in(in), in, nil, m)
+		b.claim(attribution.Claim{Claimant: attribution.Claimant(id), ShortLived: true, CPU: used}, b.domains.in(in), nil, in, nil, m)
 	})
 }
 
@@ -114,7 +114,7 @@ func (b *Builder) claimByCgroups(m *Measurement) {
 		in := &m.Table.ShortLivedIn[i]
 		if id, node, ok := b.claimantForCgroup(in.Path); ok {
 			parts := m.Table.PartsIn(in)
-			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, parts, node, nil, m)
+			b.claim(attribution.Claim{Claimant: id, ShortLived: true, CPU: in.Used}, parts, nil, node, nil, m)
 			b.shortLived -= min(b.shortLived, in.Used)
 			b.domains.forgetShortLived(parts)
 		}
@@ -129,7 +129,7 @@ func (b *Builder) claimRest(m *Measurement) {
 		// The child times of a process outside of a container may include what the container's counter showed.
 		b.shortLived = min(b.shortLived, units.Advance(b.claimed, available))
 	}
-	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, m)
+	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, nil, m)
 
 	rest := units.Advance(b.claimed, available)
 	if !m.Table.Hidden {
@@ -138,10 +138,10 @@ func (b *Builder) claimRest(m *Measurement) {
 	b.node.Unattributed = rest
 }
 
-// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, if it is known.
-// in is the cgroup of the claimant's container. p is the process that used the time, or beside which it was used, nil if
+// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, if it is known, and
+// on which CPUs if cores need it and it is known. in is the cgroup of the claimant's container. p is the process that used the time, or beside which it was used, nil if
 // that is not known.
-func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, in *cgroup.Node, p *cpu.Process, m *Measurement) {
+func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Slice, in *cgroup.Node, p *cpu.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.Keys.Sleepers()) {
 		return
@@ -159,6 +159,7 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, in *cgroup.N
 			share.Held = min(b.interval.Elapsed, m.Table.Now-p.Start)
 		}
 	}
+	b.cores.claimed(on)
 	b.Keys.claimed(share)
 }
 

@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +30,9 @@ type nodeReader struct {
 	domains  []domainTime // by the topology's order
 	nodes    []Node       // what Domains returned last
 	cpus     []lastTicks  // by number
+
+	perCPU bool            // CPU time is counted by CPU, too
+	busy   []units.CPUTime // of each CPU, by number
 }
 
 // domainTime is the CPU time of a domain. The domains' times are sums over their own CPUs; all of them together may
@@ -57,8 +61,12 @@ func (n *nodeReader) ReadNode() (Node, error) {
 		return n.node, err
 	}
 	now, err := parseNode(b)
-	if err == nil && n.topology != nil {
+	if err == nil && (n.topology != nil || n.perCPU) {
 		err = n.parseCPUs(b)
+	}
+	if errors.Is(err, errTruncated) && len(b) == len(n.buf) && len(n.buf) < maxCPUs*lineRoom {
+		n.buf = make([]byte, 2*len(n.buf)) // there are more CPUs than it has room for
+		return n.ReadNode()
 	}
 	if err != nil {
 		return n.node, fmt.Errorf("%s: %w", n.path("stat"), err)
@@ -76,6 +84,13 @@ func (n *nodeReader) divide(t *Topology) {
 	n.topology = t
 	n.domains, n.nodes = make([]domainTime, len(t.Domains())), make([]Node, len(t.Domains()))
 }
+
+// countCPUs makes the reader count the busy time of each CPU, too.
+func (n *nodeReader) countCPUs() { n.perCPU = true }
+
+// CPUs returns the busy time of each CPU, by its number, since the first ReadNode or, if it was offline then, since it came
+// online; nil unless countCPUs was called. The slice is valid until the next ReadNode.
+func (n *nodeReader) CPUs() []units.CPUTime { return n.busy }
 
 // Domains returns the CPU time of each domain since the first ReadNode, in the order of the topology, nil where the node
 // is not divided. The slice is valid until the next ReadNode.
@@ -100,6 +115,9 @@ func (n *nodeReader) parseCPUs(b []byte) error {
 		line, after, whole := bytes.Cut(rest, []byte{'\n'})
 		columns, ok := bytes.CutPrefix(line, []byte("cpu"))
 		if !ok {
+			if !whole && len(b) == len(n.buf) && bytes.HasPrefix([]byte("cpu"), line) {
+				return errTruncated
+			}
 			return nil
 		}
 		if !whole {
@@ -117,17 +135,31 @@ func (n *nodeReader) parseCPUs(b []byte) error {
 	}
 }
 
-// addCPUs adds the growth of what parseCPUs stored to the domains. The first line of a CPU is its baseline.
+// addCPUs adds the growth of what parseCPUs stored to the domains and CPUs. The first line of a CPU is its baseline.
 func (n *nodeReader) addCPUs() {
 	for i := range n.cpus {
 		c := &n.cpus[i]
 		if !c.listed {
 			continue
 		}
-		if c.known {
+		if c.known && n.topology != nil {
 			n.domains[n.topology.Of(int32(i))].add(&c.ticks, &c.now)
 		}
+		if n.perCPU {
+			n.addCPU(i, c)
+		}
 		c.ticks, c.known = c.now, true
+	}
+}
+
+func (n *nodeReader) addCPU(i int, c *lastTicks) {
+	for len(n.busy) <= i {
+		n.busy = append(n.busy, 0)
+	}
+	if c.known {
+		var grown Node
+		grown.add(&c.ticks, &c.now)
+		n.busy[i] += grown.Busy
 	}
 }
 

@@ -27,6 +27,8 @@ type Options struct {
 	// Slices has an exact source note on which CPUs the threads of each process ran, so that Table.Slices returns them. A
 	// Topology implies it.
 	Slices bool
+	// PerCPU makes the Reader count the busy time of each CPU, too.
+	PerCPU bool
 	// BeforeScan, if set, is called right before each scan of a source that is not exact, for counters that must be read
 	// before the processes are.
 	BeforeScan func()
@@ -79,6 +81,7 @@ func NewReader(source Source, o Options) *Reader {
 	if o.Window > 0 && o.Window < TickWindow && source.Exact() {
 		r.runtime = NewRuntime(o.Root)
 	}
+	r.countCPUs()
 	if o.Topology != nil {
 		r.domains, r.nodes = make([]domainNode, len(o.Topology.Domains())), make([]Node, len(o.Topology.Domains()))
 		if s, ok := source.(divisible); ok && source.Domains() == nil {
@@ -89,6 +92,23 @@ func NewReader(source Source, o Options) *Reader {
 		}
 	}
 	return r
+}
+
+// countCPUs makes the source count the time of each CPU, if that is asked for.
+func (r *Reader) countCPUs() {
+	if s, ok := r.source.(countsCPUs); ok && r.options.PerCPU {
+		s.countCPUs()
+	}
+}
+
+// CPUs returns the busy time of each CPU so far, by its number, as of the last ReadNode. It is nil unless Options.PerCPU is
+// set, and where the ticks of /proc/stat are too coarse: the slices of an exact source have to do then. After the source was
+// replaced the times begin at 0 again. The slice is valid until the next ReadNode.
+func (r *Reader) CPUs() []units.CPUTime {
+	if s, ok := r.source.(countsCPUs); ok && r.runtime == nil {
+		return s.CPUs()
+	}
+	return nil
 }
 
 // Topology returns how the node's CPUs are divided, nil if they are not.
@@ -253,6 +273,7 @@ func (r *Reader) fallBack() {
 		r.runtime = nil
 	}
 	r.source, r.failures, r.table = openProcfs(r.options), 0, Table{FreshResident: r.table.FreshResident}
+	r.countCPUs()
 	if r.resuming != nil {
 		r.resumeSource() // it counts since the past, too
 	} else {

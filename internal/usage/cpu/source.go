@@ -120,6 +120,12 @@ type Partial interface {
 // divisible is a Source that divides CPU time by domain once it is told to.
 type divisible interface{ divide(*Topology) }
 
+// countsCPUs is a Source that counts the busy time of each CPU once it is told to.
+type countsCPUs interface {
+	countCPUs()
+	CPUs() []units.CPUTime
+}
+
 // timed is a Source that counts time by the caller's clock.
 type timed interface {
 	// setTime is called before ReadNode with the time that the caller read.

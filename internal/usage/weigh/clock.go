@@ -46,7 +46,7 @@ func CountsClocks(root string) error {
 
 var errNoCPUFreq = errors.New("there is no cpufreq driver")
 
-// clock tells the clock rate, or a power of it, of the CPU where time was used.
+// clock tells the clock rate, or a power of it, of the CPU where time was used. Discounted time counts for less.
 type clock struct {
 	rates    rates
 	exponent int
@@ -105,7 +105,7 @@ func (c *clock) rate(s *Share) (uint64, bool) {
 			last.rate = power(rate, c.exponent)
 		}
 	}
-	return last.rate, last.rate > 0
+	return units.MulDiv(last.rate, uint64(s.CPU-s.Discount), uint64(s.CPU)), last.rate > 0
 }
 
 // power returns rate to the power of n, or the largest value if that does not fit.

@@ -12,6 +12,9 @@ import (
 // Share is the usage of one claim in an interval, which is to be weighed.
 type Share struct {
 	CPU units.CPUTime
+	// Discount is the part of CPU that does not count where energy is that of cores, because other threads of the same cores
+	// were busy too. It is at most CPU.
+	Discount units.CPUTime
 	// LastCPU is the CPU where it ran last, or below 0 if that is not known.
 	LastCPU int32
 	// Cgroup is the container's node, nil outside of containers.

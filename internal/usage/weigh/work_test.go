@@ -71,6 +71,17 @@ func TestTimeIsWeighedByTheClockRateToAPower(t *testing.T) {
 	}
 }
 
+func TestDiscountedTimeCountsForLess(t *testing.T) {
+	shares := []Share{{CPU: 100 * ms, LastCPU: 0, Discount: 40 * ms}, {CPU: 10 * ms, LastCPU: 0}, {LastCPU: 0}}
+	measured, err := CPUTime{}.Weigh(began, shares)
+	require.NoError(t, err)
+	assert.True(t, measured)
+	assert.Equal(t, []uint64{uint64(60 * ms), uint64(10 * ms), 0}, []uint64{shares[0].Work, shares[1].Work, shares[2].Work})
+
+	m, _ := clockOf(2, map[int32]int{0: 2000})
+	assert.InDeltaSlice(t, []float64{240, 40, 0}, workOf(t, m, began, shares...), 1e-3)
+}
+
 func TestUnknownRatesCountAsTheAverage(t *testing.T) {
 	m, g := clockOf(1, map[int32]int{0: 1000, 1: 3000, 2: -1})
 	got := workOf(t, m, began,

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
+)
+
+// newTestCores returns the cores of a node whose CPUs have these lists of the threads of their cores.
+func newTestCores(t testing.TB, weight float64, lists ...string) *cores {
+	root := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(root, "sys/devices/system/cpu", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	write("online", fmt.Sprintf("0-%d\n", len(lists)-1))
+	for i, list := range lists {
+		write(fmt.Sprintf("cpu%d/topology/thread_siblings_list", i), list+"\n")
+	}
+	siblings, err := cpu.OpenSiblings(root)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, siblings.Close()) })
+	return newCores(siblings, weight)
+}
+
+const ms = units.CPUTime(time.Millisecond)
+
+// ran is a claim on CPU time: where it was used, or of unknown if that is not known.
+type ran struct {
+	on      []cpu.Slice
+	unknown units.CPUTime
+}
+
+func on(slices ...cpu.Slice) ran { return ran{on: slices} }
+
+// countedIn returns what the CPU time of claims counts for in an interval of 100 ms, relative to that time. busy is what the
+// kernel counted so far, nil if it did not.
+func countedIn(c *cores, busy []units.CPUTime, claims ...ran) (counted []float64) {
+	k := &Keys{}
+	c.begin(&Measurement{Table: &cpu.Table{}, CPUs: busy})
+	for _, r := range claims {
+		used := r.unknown
+		for _, slice := range r.on {
+			used += slice.Used
+		}
+		c.claimed(r.on)
+		k.claimed(weigh.Share{CPU: used})
+	}
+	c.discount(k, 100*time.Millisecond)
+	for _, s := range k.shares {
+		counted = append(counted, float64(s.CPU-s.Discount)/float64(s.CPU))
+	}
+	return counted
+}
+
+// Two cores of two threads: CPUs 0 and 2, 1 and 3.
+var twoCores = []string{"0,2", "1,3", "0,2", "1,3"}
+
+func TestCPUTimeCountsForLessWhileASiblingIsBusy(t *testing.T) {
+	for name, c := range map[string]struct {
+		claims []ran
+		want   []float64
+	}{
+		"alone":          {[]ran{on(cpu.Slice{CPU: 0, Used: 100 * ms})}, []float64{1}},
+		"on other cores": {[]ran{on(cpu.Slice{CPU: 0, Used: 100 * ms}), on(cpu.Slice{CPU: 1, Used: 50 * ms})}, []float64{1, 1}},
+		"on one core":    {[]ran{on(cpu.Slice{CPU: 0, Used: 100 * ms}), on(cpu.Slice{CPU: 2, Used: 100 * ms})}, []float64{0.6, 0.6}},
+		"a busy part":    {[]ran{on(cpu.Slice{CPU: 0, Used: 100 * ms}), on(cpu.Slice{CPU: 2, Used: 25 * ms})}, []float64{0.9, 0.6}},
+		"several on a CPU": {
+			[]ran{on(cpu.Slice{CPU: 0, Used: 100 * ms}), on(cpu.Slice{CPU: 2, Used: 25 * ms}), on(cpu.Slice{CPU: 2, Used: 50 * ms})},
+			[]float64{0.7, 0.6, 0.6},
+		},
+		"its own threads": {[]ran{on(cpu.Slice{CPU: 1, Used: 100 * ms}, cpu.Slice{CPU: 3, Used: 100 * ms}, cpu.Slice{CPU: 2, Used: 100 * ms})}, []float64{2.2 / 3}},
+		"CPUs that there are not": { // 30 ms, of which the idle CPUs get 10 each
+			[]ran{on(cpu.Slice{CPU: 0, Used: 100 * ms}), on(cpu.Slice{CPU: -1, Used: 10 * ms}, cpu.Slice{CPU: 1 << 30, Used: 20 * ms})},
+			[]float64{0.96, (2*0.96 + 0.6) / 3},
+		},
+	} {
+		got := countedIn(newTestCores(t, 0.6, twoCores...), nil, c.claims...)
+		assert.InDeltaSlice(t, c.want, got, 1e-6, name)
+	}
+}
+
+func TestWhatTheKernelCountedOfACPUIsPreferredToClaims(t *testing.T) {
+	c := newTestCores(t, 0.6, twoCores...)
+	countedIn(c, []units.CPUTime{7, 7, 7, 7})
+	busy := []units.CPUTime{7 + 100*ms, 7, 7 + 50*ms, 7}
+	assert.InDeltaSlice(t, []float64{0.8}, countedIn(c, busy, on(cpu.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "an interrupt may have used the other")
+	assert.InDeltaSlice(t, []float64{1}, countedIn(c, busy, on(cpu.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "nothing was busy since")
+	assert.InDeltaSlice(t, []float64{1}, countedIn(c, []units.CPUTime{0, 0, 0, 0}, on(cpu.Slice{CPU: 0, Used: 100 * ms})), 1e-6, "another source begins at 0")
+}
+
+// Of 250 ms of busy time 100 have a CPU; what is left is on CPU 1, alone, and on CPU 2, whose sibling is busy.
+func TestTimeWithoutACPUCountsAsTheTimeThatIsLeftDoes(t *testing.T) {
+	c := newTestCores(t, 0.6, twoCores...)
+	countedIn(c, make([]units.CPUTime, 4))
+	got := countedIn(c, []units.CPUTime{100 * ms, 100 * ms, 50 * ms, 0}, on(cpu.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
+	assert.InDeltaSlice(t, []float64{0.8, (100 + 50*0.6) / 150}, got, 1e-6)
+}
+
+// Without the kernel's counts, time without a CPU is taken to be where room is left, 100 ms on each of three CPUs.
+func TestTimeWithoutACPUMakesCPUsBusy(t *testing.T) {
+	got := countedIn(newTestCores(t, 0.6, twoCores...), nil, on(cpu.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
+	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, (50*0.6 + 100*0.8) / 150}, got, 1e-6)
+}
+
+// A thread that runs all the time shows 80 ms of a window of 100 ms, and 120 ms in the next.
+func TestTimeThatIsShownLateCountsInTheNextInterval(t *testing.T) {
+	c, sum := newTestCores(t, 0.6, twoCores...), 0.0
+	for i := range 20 {
+		used := []units.CPUTime{80 * ms, 120 * ms}[i%2]
+		sum += countedIn(c, nil, on(cpu.Slice{CPU: 0, Used: 100 * ms}), on(cpu.Slice{CPU: 2, Used: used}))[0]
+	}
+	assert.InDelta(t, 0.6*20, sum, 0.1, "only the first interval lacks something")
+}
+
+// Each further busy thread adds 0.2 to what the first draws, so all eight draw 2.4.
+func TestEachFurtherThreadOfACoreAddsTheSame(t *testing.T) {
+	lists := []string{"0-7", "0-7", "0-7", "0-7", "0-7", "0-7", "0-7", "0-7"}
+	c := newTestCores(t, 0.6, lists...)
+	for busy := 1; busy <= 8; busy++ {
+		var claims []ran
+		for i := range busy {
+			claims = append(claims, on(cpu.Slice{CPU: int32(i), Used: 100 * ms}))
+		}
+		sum := 0.0
+		for _, counted := range countedIn(c, nil, claims...) {
+			sum += counted
+		}
+		assert.InDelta(t, 1+0.2*float64(busy-1), sum, 1e-6, "%d threads", busy)
+	}
+}
+
+func TestNothingIsDiscountedWhereNoThreadsShareACore(t *testing.T) {
+	c := newTestCores(t, 0.5, "0", "1")
+	assert.Equal(t, []float64{1, 1}, countedIn(c, nil, on(cpu.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 100 * ms}))
+	assert.Empty(t, c.slices)
+	assert.Nil(t, newCores(nil, 0.5))
+}
+
+func TestDiscountsNeverExceedTheCPUTime(t *testing.T) {
+	c := newTestCores(t, 0.5, "0-1", "0-1")
+	k := &Keys{}
+	for range 3 {
+		c.begin(&Measurement{Table: &cpu.Table{}, CPUs: []units.CPUTime{1 << 63, 1<<64 - 1}})
+		k.shares = nil
+		for _, used := range []units.CPUTime{0, 1, 3, maxClaim, 1<<64 - 1} {
+			c.claimed([]cpu.Slice{{CPU: 0, Used: used}, {CPU: 1, Used: used}})
+			k.claimed(weigh.Share{CPU: used})
+		}
+		c.discount(k, time.Second)
+		for _, s := range k.shares {
+			assert.LessOrEqual(t, s.Discount, s.CPU)
+		}
+	}
+}
+
+func TestDiscountsAllocateNothingInTheSteadyState(t *testing.T) {
+	c, k := newTestCores(t, 0.6, twoCores...), &Keys{}
+	m := &Measurement{Table: &cpu.Table{}, CPUs: make([]units.CPUTime, 4)}
+	slices := []cpu.Slice{{CPU: 0, Used: ms}, {CPU: 2, Used: ms}}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		m.Table.Now += time.Second
+		k.begin()
+		c.begin(m)
+		for range 100 {
+			c.claimed(slices)
+			k.claimed(weigh.Share{CPU: 2 * ms})
+		}
+		c.discount(k, time.Second)
+	}))
+}

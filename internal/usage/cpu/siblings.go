@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+// ErrUnshared is why Siblings lists none.
+var ErrUnshared = errors.New("no core has more than one thread online")
+
+// Siblings lists for each logical CPU the other threads of its core. It knows the CPUs that are online. A Siblings is not
+// safe for concurrent use.
+type Siblings struct {
+	dir     *kernfs.Dir // sys/devices/system/cpu
+	buf     []byte
+	of      [][]int32 // by number; nil: offline
+	shared  bool
+	online  []byte // the list of online CPUs that was last read
+	checked time.Duration
+}
+
+// OpenSiblings reads which logical CPUs share a core on the machine whose root directory is at root.
+func OpenSiblings(root string) (*Siblings, error) {
+	s := &Siblings{dir: kernfs.New(filepath.Join(root, "sys/devices/system/cpu")), buf: make([]byte, 4096)}
+	if err := s.read(); err != nil {
+		_ = s.dir.Close() // it was only read from
+		return nil, fmt.Errorf("threads of cores: %w", err)
+	}
+	return s, nil
+}
+
+// Shared reports whether any core has more than one thread online.
+func (s *Siblings) Shared() bool { return s.shared }
+
+// CPUs returns a number that is above that of each CPU.
+func (s *Siblings) CPUs() int { return len(s.of) }
+
+// Online reports whether a CPU below CPUs was online when that was last read.
+func (s *Siblings) Online(cpu int) bool { return s.of[cpu] != nil }
+
+// Of returns the other threads of the core of a CPU below CPUs. The caller must not change the slice.
+func (s *Siblings) Of(cpu int) []int32 { return s.of[cpu] }
+
+// Refresh reads the siblings again if the online CPUs have changed. It checks at most once a second; now is the time since
+// boot. What cannot be read stays as it was.
+func (s *Siblings) Refresh(now time.Duration) {
+	if now >= s.checked && now-s.checked < recheck {
+		return
+	}
+	s.checked = now
+	_ = s.read()
+}
+
+// read reads which CPUs are online and, if that has changed, which of them share a core.
+func (s *Siblings) read() error {
+	b, err := s.dir.Read("online", s.buf)
+	if err != nil || bytes.Equal(b, s.online) {
+		return err
+	}
+	list := bytes.Clone(b)
+	var of [][]int32
+	if err := kernfs.ParseList(list, func(cpu int) {
+		for len(of) <= cpu {
+			of = append(of, nil)
+		}
+		of[cpu] = []int32{}
+	}); err != nil {
+		return err
+	}
+	shared := false
+	for cpu := range of {
+		if of[cpu] == nil {
+			continue
+		}
+		siblings, err := s.siblings(cpu, of)
+		if err != nil {
+			return fmt.Errorf("CPU %d: %w", cpu, err)
+		}
+		of[cpu] = siblings
+		shared = shared || len(siblings) > 0
+	}
+	s.online, s.of, s.shared = list, of, shared
+	return nil
+}
+
+// siblings reads the threads of the core of a CPU that are online, without the CPU itself. The kernel's newer name of the list
+// is core_cpus_list; thread_siblings_list is there in all versions (Documentation/admin-guide/cputopology.rst).
+func (s *Siblings) siblings(cpu int, online [][]int32) ([]int32, error) {
+	b, err := s.dir.Read("cpu"+strconv.Itoa(cpu)+"/topology/thread_siblings_list", s.buf)
+	if err != nil {
+		return nil, err
+	}
+	siblings := []int32{}
+	err = kernfs.ParseList(b, func(other int) {
+		if other != cpu && other < len(online) && online[other] != nil {
+			siblings = append(siblings, int32(other))
+		}
+	})
+	return siblings, err
+}
+
+// Close closes the directory that the siblings are read from. A nil Siblings has none.
+func (s *Siblings) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.dir.Close()
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package weigh
+
+import "time"
+
+// CPUTime weighs claims by their CPU time less Share.Discount.
+type CPUTime struct{}
+
+// Weigh sets the Work of all shares of an interval. It always measures.
+func (CPUTime) Weigh(_ time.Time, shares []Share) (measured bool, err error) {
+	for i := range shares {
+		s := &shares[i]
+		s.Work = uint64(s.CPU - s.Discount)
+	}
+	return true, nil
+}
+
+// Forget does nothing: shares have all that there is.
+func (CPUTime) Forget() {}
+
+// Name returns what is measured.
+func (CPUTime) Name() string { return "CPU time, less where threads shared a core" }
+
+// Close does nothing.
+func (CPUTime) Close() error { return nil }
