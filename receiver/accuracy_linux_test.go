@@ -571,14 +571,27 @@ func TestMemoryKeysAttributeDRAMEnergy(t *testing.T) {
 	}
 }
 
-func TestInterruptsAreTheWorkloadsOrIdleInShortWindows(t *testing.T) {
+func TestInterruptsAreTheWorkloadsUnlessTheyAreUnattributed(t *testing.T) {
 	interrupts := labScenarioOf(t, "Interrupts")
-	long := measure(t, interrupts, rule(cpu.KindBPF, 0), labShort)
-	short := measure(t, interrupts, rule(cpu.KindBPF, 100*time.Millisecond), labShort)
-	for _, a := range []accuracy{long, short} {
-		assert.InDelta(t, 0.4/2.563, a.misplaced, 1e-3, "their share of all busy time, unattributed in every window")
+	for _, window := range []time.Duration{0, time.Second, 100 * time.Millisecond} {
+		for _, source := range []cpu.Kind{cpu.KindBPF, cpu.KindProcfs} {
+			if window > 0 && window < time.Second && source == cpu.KindProcfs {
+				continue // a window of procfs is a second at least
+			}
+			setting := interruptsUnattributed(window)
+			setting.source = source
+			a := measure(t, interrupts, setting, labShort)
+			assert.Less(t, a.misplaced, 0.01, "%v, %s", window, source)
+			assert.InDelta(t, 0, a.active, 1e-3, "%v, %s", window, source)
+			shared := setting
+			shared.configure = func(c *Config) { setting.configure(c); c.Attribution.Interrupts = "" }
+			b := measure(t, interrupts, shared, labShort)
+			assert.InDelta(t, 0.4/2.563, b.misplaced, 1e-3, "their share of all busy time, %v, %s", window, source)
+			assert.InDelta(t, a.node.sum(), b.node.sum(), 1e-6, "the node's is the same")
+		}
+		byUtilization := measure(t, interrupts, rule(cpu.KindBPF, window), labShort)
+		assert.InDelta(t, 2.563/4-1, byUtilization.active, 2e-3, "interrupts are busy time in windows of %v", window)
 	}
-	assert.InDelta(t, 0.1, long.active-short.active, 1e-3, "busy in /proc/stat, and not among the tasks' time")
 }
 
 // The expected error follows from the rule's formula: P·u instead of P - P(rest).

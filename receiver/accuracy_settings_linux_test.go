@@ -70,6 +70,8 @@ var labRules = []labSetting{
 	splitting(SplitBase, 0).among(ofModels...).onCurves(), splitting(SplitRegression, 0).among(ofModels...).onCurves(),
 	splitting(SplitLearned, 0).among(nowhere...).onCurves(), splitting(SplitLearned, time.Second),
 	splitting(SplitLearned, 100*time.Millisecond).among(append(ofBursts, "Interrupts", "Mixed node")...),
+	interruptsUnattributed(0).among("Interrupts"), interruptsUnattributed(time.Second).among("Interrupts"),
+	interruptsUnattributed(100 * time.Millisecond).among("Interrupts"),
 }
 
 // labBest is what is recommended.
@@ -162,6 +164,17 @@ func splitting(split SplitRule, window time.Duration) labSetting {
 		inWindows(window)(c)
 		c.Attribution.Split = split
 	})
+}
+
+// interruptsUnattributed returns a setting where the energy of interrupts has no owner, with a correct static power model.
+func interruptsUnattributed(window time.Duration) labSetting {
+	return labSetting{
+		name: fmt.Sprintf("fixed, interrupts unattributed, %s, BPF", lengths[window]), source: cpu.KindBPF,
+		configure: func(c *Config) {
+			inWindows(window)(c)
+			c.Attribution.Split, c.Attribution.Interrupts = SplitFixed, InterruptsUnattributed
+		},
+	}
 }
 
 // preset returns a setting with a preset in windows of a collection.

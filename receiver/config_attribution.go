@@ -47,6 +47,9 @@ type AttributionConfig struct {
 	SMTWeight float64 `mapstructure:"smt_weight"`
 	// MemorySize selects what counts as a container's memory, for the keys memory and memory_cpu_time.
 	MemorySize MemorySize `mapstructure:"memory_size"`
+	// Interrupts selects whether who runs shares the energy that interrupts cause, or nobody has it. Empty selects the
+	// preset's, which is shared where it has none.
+	Interrupts InterruptRule `mapstructure:"interrupts"`
 	// Idle is the idle allocation: who carries idle energy. Empty selects the preset's.
 	Idle IdleRule `mapstructure:"idle"`
 	// IdleAmong selects among whom the rule equal shares idle energy. Empty selects the preset's.
@@ -102,6 +105,15 @@ type Scope string
 const (
 	ScopeNode Scope = "node"
 	ScopeZone Scope = "zone"
+)
+
+// InterruptRule is a value of the setting attribution::interrupts.
+type InterruptRule string
+
+// Whose energy is what interrupts cause.
+const (
+	InterruptsShared       InterruptRule = "shared"       // that of who runs, in proportion to the allocation key
+	InterruptsUnattributed InterruptRule = "unattributed" // nobody's
 )
 
 // IdleRule is a value of the setting attribution::idle.
@@ -195,6 +207,9 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 		wrong("attribution::regression_samples", "must be between 1 and %d, is %d", maxRegressionSamples, n)
 	}
 	c.validateKeys(wrong, zones)
+	if c.Interrupts != "" {
+		oneOf(wrong, "attribution::interrupts", c.Interrupts, InterruptsShared, InterruptsUnattributed)
+	}
 	if c.Idle != "" {
 		oneOf(wrong, "attribution::idle", c.Idle, IdleNone, IdleEqual, IdleRequested, IdleUsed)
 	}

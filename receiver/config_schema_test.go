@@ -56,7 +56,7 @@ func TestSchemaHasEverySettingWithItsTypeDefaultAndValues(t *testing.T) {
 	s := &schemaCheck{t: t, defs: schema.Defs}
 	s.object("", schema, reflect.ValueOf(createDefaultConfig().(*Config)).Elem())
 	assert.Equal(t, []string{
-		"attribution::cpu_weight", "attribution::idle", "attribution::idle_among", "attribution::key", "attribution::keys::package",
+		"attribution::cpu_weight", "attribution::idle", "attribution::idle_among", "attribution::interrupts", "attribution::key", "attribution::keys::package",
 		"attribution::memory_size", "attribution::preset", "attribution::scope", "attribution::split", "attribution::splits::package", "cpu_time",
 		"http::0::unit", "http::0::zone", "hwmon::sensors::0::zone", "meter", "model::idle", "model::shape", "model::zone", "names::from::0",
 		"zones::0",

@@ -123,6 +123,7 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 		{"model auto together with idle_power", "model: {auto: true, idle_power: 40}", "model: idle_power: must not be set together with auto or file"},
 		{"model file together with points", "model: {file: /models, points: [{utilization: 0, power: 1}]}",
 			"model: points: must not be set together with auto or file"},
+		{"interrupts unknown", "attribution: {interrupts: none}", `attribution::interrupts: must be one of shared, unattributed, is "none"`},
 		{"idle unknown", "model: {auto: true, idle: all}", `model: idle: must be one of share, none, is "all"`},
 		{"idle of a stated curve", "model: {max_power: 120, idle: none}",
 			"model: idle: must not be set without auto or file: the configuration states the idle power"},

@@ -62,6 +62,8 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Siblings:  s.siblings,
 		SMTWeight: s.cfg.Attribution.smtWeight(),
 		Eager:     s.eager,
+
+		InterruptsUnattributed: s.cfg.Attribution.interrupts() == InterruptsUnattributed,
 	})
 	if s.container != "" { // it has a series from the baseline on, and as long as the receiver
 		l.Engine.Open(units.Owner{Workload: units.Workload{Container: units.Container{ID: s.container}}}, baseline)

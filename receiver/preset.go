@@ -22,6 +22,8 @@ type presetRules struct {
 	idle  IdleRule
 	among IdleAmong
 
+	interrupts InterruptRule
+
 	scope    Scope
 	key      claims.Key // of all zone kinds but dram
 	dram     claims.Key
@@ -70,6 +72,10 @@ func (c *AttributionConfig) idle() IdleRule { return cmp.Or(c.Idle, presets[c.Pr
 
 func (c *AttributionConfig) idleAmong() IdleAmong {
 	return cmp.Or(c.IdleAmong, presets[c.Preset].among)
+}
+
+func (c *AttributionConfig) interrupts() InterruptRule {
+	return cmp.Or(c.Interrupts, presets[c.Preset].interrupts, InterruptsShared)
 }
 
 func (c *AttributionConfig) scope() Scope { return cmp.Or(c.Scope, presets[c.Preset].scope, ScopeNode) }

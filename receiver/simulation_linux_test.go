@@ -221,6 +221,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 		cfg.Attribution.Preset = PresetAccurate
 		cfg.CollectionInterval = 100 * time.Millisecond // the preset makes no windows: they would be of this machine's time
 	}
+	machine.IRQ, cfg.Attribution.Interrupts = float64(seed/5%3)/10, [...]InterruptRule{InterruptsShared, InterruptsUnattributed}[seed/11%2]
 	require.NoError(tb, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
 	set.Logger = zap.NewNop()

@@ -234,6 +234,7 @@ func (sim *restarts) config() *Config {
 		cfg.Attribution.IdleAmong = [...]IdleAmong{AmongProcesses, AmongContainers}[seed/20%2]
 	}
 	cfg.Attribution.Scope = [...]Scope{ScopeNode, ScopeZone}[seed/3%2]
+	cfg.Attribution.Interrupts = [...]InterruptRule{InterruptsShared, InterruptsUnattributed}[seed/4%2]
 	if sim.settings&otherScope != 0 {
 		cfg.Attribution.Scope = [...]Scope{ScopeZone, ScopeNode}[seed/3%2]
 	}

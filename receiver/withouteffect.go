@@ -13,6 +13,15 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
+// countsInterrupts reports whether the kernel measures the time of interrupts, if it is asked for.
+func (c *Config) countsInterrupts() bool {
+	if c.Attribution.Interrupts != InterruptsUnattributed {
+		return true
+	}
+	counts, err := cpu.CountsInterrupts(c.RootPath)
+	return counts || err != nil // what cannot be read is a condition
+}
+
 // withoutEffect yields each setting that was changed from its default but has no effect, and the reason. exact is that of
 // the CPU time source in use, undivided is why the node's CPUs are not divided by package, and unshared why no threads share a
 // core.
@@ -49,6 +58,7 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{discounts && slices.ContainsFunc(c.Zones, a.weighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},
 			{discounts, slices.ContainsFunc(c.Zones, a.weighsCores), "attribution::smt_weight", "no zone of cores has the key cpu_time or frequency"},
 			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
+			{a.Interrupts == InterruptsUnattributed, c.countsInterrupts(), "attribution::interrupts", "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
 			{a.StateFile != "", a.learns(c.Zones), "attribution::state_file", "no zone has a split that learns"},

@@ -80,7 +80,9 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"names of the kubelet, not read": {func(c *Config) {
 			c.Names = NamesConfig{Directories: map[workload.NameSource]string{workload.NamesKubelet: "/data"}}
 		}, "", ""},
-		"state_file": {of(func(a *AttributionConfig) { a.StateFile = "/var/lib/learned" }), "attribution::state_file", "no zone has a split that learns"},
+		"interrupts, not measured": {of(func(a *AttributionConfig) { a.Interrupts = InterruptsUnattributed }), "attribution::interrupts", "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
+		"interrupts, shared":       {of(func(a *AttributionConfig) { a.Interrupts = InterruptsShared }), "", ""},
+		"state_file":               {of(func(a *AttributionConfig) { a.StateFile = "/var/lib/learned" }), "attribution::state_file", "no zone has a split that learns"},
 	} {
 		n := newTestNode(t, c.edit)
 		n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}

@@ -46,7 +46,8 @@ type Usage struct {
 	// that have a GPU open, whether or not they used it. If false, all do. In such a domain the claims may be of more time
 	// than Busy, as where several engines of a GPU work at once.
 	IdleAmongClaims bool
-	// Unattributed is the CPU time of processes that cannot be named. Its energy is unattributed. Under another
+	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these have no owner. Its energy is
+	// unattributed. Under another
 	// allocation key it weighs as much as claimed CPU time does on average.
 	Unattributed units.CPUTime
 	// Unweighed marks weights that have no data for this interval. The engine then falls back to CPU time, also for the

@@ -29,6 +29,8 @@ type Options struct {
 	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []Kind
+	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise who runs shares their energy.
+	InterruptsUnattributed bool
 	// Requests reports whether the engine needs to know what CPU time containers request.
 	Requests bool
 	// Topology, if set, divides the node's CPUs: zones of CPU packages then have the usage of their own package.
@@ -98,6 +100,9 @@ type Builder struct {
 	node       *attribution.Usage // of the interval: the node's CPUs
 	claimed    units.CPUTime      // by the interval's claims so far
 	shortLived units.CPUTime      // of short-lived processes of which it is not known, so far, in which workload they ran
+	interrupts units.CPUTime      // of interrupts that is unattributed
+	// unattributed is all unattributed CPU time so far, ofInterrupts the part of it that is that of interrupts.
+	unattributed, ofInterrupts units.CPUTime
 
 	last  Measurement
 	begun bool
@@ -152,6 +157,7 @@ func (b *Builder) Observe(m *Measurement) {
 	b.claimByCounters(m)
 	b.claimByCgroups(m)
 	b.claimRest(m)
+	b.claimInterrupts(m)
 	b.weigh(m)
 	b.claimGPUs(m)
 	b.updateRequests(m)
@@ -257,7 +263,7 @@ func (b *Builder) weigh(m *Measurement) {
 		}
 		b.restored = false
 	}
-	b.domains.divide(b.node)
+	b.domains.divide(b.node, b.interrupts)
 }
 
 // updateRequests tells the engine what CPU time containers request, from time to time.

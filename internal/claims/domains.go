@@ -23,6 +23,9 @@ type domains struct {
 	usage    []attribution.Usage // Interval.Domains without the node's
 	last     []cpu.Node          // of each domain
 	process  []units.CPUTime     // of each domain, that processes can account for in the interval
+	// interrupt is the time of interrupts in each domain in the interval, softirqd the part of it that is the processes
+	// ksoftirqd's. It counts if interrupts are unattributed.
+	interrupt, softirqd []units.CPUTime
 
 	// Of the interval's claims, as many for each as there are domains:
 	places []units.CPUTime // in what proportion a claim is divided
@@ -42,7 +45,8 @@ func newDomains(topology *cpu.Topology) *domains {
 	}
 	n := len(topology.Domains())
 	return &domains{
-		topology: topology, process: make([]units.CPUTime, n), placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
+		topology: topology, process: make([]units.CPUTime, n),
+		interrupt: make([]units.CPUTime, n), softirqd: make([]units.CPUTime, n), placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
 		none: make([]units.CPUTime, n), cgroups: map[*cgroup.Node]int{},
 	}
 }
@@ -81,6 +85,7 @@ func (d *domains) begin(m *Measurement, usage []attribution.Usage) {
 		u.Busy, u.Total, u.Unattributed = now.Busy-d.last[i].Busy, now.Total-d.last[i].Total, 0
 		u.Claims = u.Claims[:0]
 		d.process[i] = now.Process - d.last[i].Process
+		d.interrupt[i] = now.Interrupt - d.last[i].Interrupt
 	}
 	copy(d.last, m.Domains)
 	d.places, d.ofCgroups = d.places[:0], d.ofCgroups[:0]
@@ -169,8 +174,18 @@ func (d *domains) forgetShortLived(parts []units.CPUTime) {
 	}
 }
 
-// divide divides the node's usage, which is complete and has its weights.
-func (d *domains) divide(node *attribution.Usage) {
+// ofSoftirqd returns where to add what ksoftirqd used in each domain.
+func (d *domains) ofSoftirqd() []units.CPUTime {
+	if d == nil {
+		return nil
+	}
+	clear(d.softirqd)
+	return d.softirqd
+}
+
+// divide divides the node's usage, which is complete and has its weights. interrupts is the unattributed CPU time of interrupts.
+// The rest of node.Unattributed is that of processes that cannot be named.
+func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
 	if d == nil {
 		return
 	}
@@ -181,7 +196,8 @@ func (d *domains) divide(node *attribution.Usage) {
 	for i := range d.usage {
 		d.usage[i].Unweighed = node.Unweighed
 	}
-	d.divideUnattributed(node.Unattributed)
+	d.divideUnnamed(node.Unattributed - interrupts)
+	d.divideInterrupts(interrupts)
 }
 
 func (d *domains) divideClaim(c *attribution.Claim, place []units.CPUTime) {
@@ -207,9 +223,9 @@ func (d *domains) divideClaim(c *attribution.Claim, place []units.CPUTime) {
 	}
 }
 
-// divideUnattributed divides the node's unattributed CPU time in proportion to the CPU time of each domain that no claim
-// covers.
-func (d *domains) divideUnattributed(all units.CPUTime) {
+// divideUnnamed divides the CPU time of processes that cannot be named in proportion to the CPU time of each domain that no
+// claim covers.
+func (d *domains) divideUnnamed(all units.CPUTime) {
 	if all == 0 {
 		return
 	}
@@ -220,12 +236,28 @@ func (d *domains) divideUnattributed(all units.CPUTime) {
 		}
 		d.shortLived[i] = units.Advance(claimed, d.process[i])
 	}
-	if slices.Max(d.shortLived) == 0 {
-		copy(d.shortLived, d.process)
+	d.addUnattributed(all, d.shortLived)
+}
+
+// divideInterrupts divides the unattributed CPU time of interrupts in proportion to that of each domain.
+func (d *domains) divideInterrupts(all units.CPUTime) {
+	if all == 0 {
+		return
 	}
-	cpu.Divide(d.parts, all, d.shortLived)
+	for i := range d.interrupt {
+		d.interrupt[i] = units.Advance(d.softirqd[i], d.interrupt[i])
+	}
+	d.addUnattributed(all, d.interrupt)
+}
+
+// addUnattributed adds unattributed CPU time to the domains in proportion to places, or else to what processes used there.
+func (d *domains) addUnattributed(all units.CPUTime, places []units.CPUTime) {
+	if slices.Max(places) == 0 {
+		places = d.process
+	}
+	cpu.Divide(d.parts, all, places)
 	for i, part := range d.parts {
-		d.usage[i].Unattributed = part
+		d.usage[i].Unattributed += part
 	}
 }
 

@@ -65,7 +65,7 @@ func TestClaimsAreDividedByPackageAndAddUp(t *testing.T) {
 	d.claimed([]units.CPUTime{25, 75}, nil)
 	d.claimed(nil, &cpu.Process{LastCPU: 1})
 	d.claimed(nil, nil) // as all before
-	d.divide(&node)
+	d.divide(&node, 0)
 	assert.Equal(t, []attribution.Claim{
 		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{7}},
 		{Claimant: 2, CPU: 25, Weights: [attribution.Weights]uint64{2}},
@@ -92,4 +92,23 @@ func TestAZoneHasTheDomainOfItsPackage(t *testing.T) {
 	var none *domains
 	assert.Zero(t, none.of(&power.Zone{Domain: "package-1"}), "a node that is not divided")
 	assert.Zero(t, none.number())
+}
+
+func TestInterruptsAreDividedByWhereTheyWere(t *testing.T) {
+	for name, c := range map[string]struct {
+		interrupt, softirqd []units.CPUTime
+		want                []units.CPUTime
+	}{
+		"in both":            {[]units.CPUTime{30, 10}, []units.CPUTime{0, 0}, []units.CPUTime{30, 10}},
+		"without ksoftirqd":  {[]units.CPUTime{50, 10}, []units.CPUTime{20, 0}, []units.CPUTime{30, 10}},
+		"nowhere to be seen": {[]units.CPUTime{0, 0}, []units.CPUTime{0, 0}, []units.CPUTime{8, 32}},
+	} {
+		d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
+		begin(d, usage, 100, 400)
+		copy(d.interrupt, c.interrupt)
+		copy(d.ofSoftirqd(), c.softirqd)
+		node := attribution.Usage{Unattributed: 40}
+		d.divide(&node, 40)
+		assert.Equal(t, c.want, []units.CPUTime{usage[0].Unattributed, usage[1].Unattributed}, name)
+	}
 }

@@ -138,6 +138,19 @@ func (b *Builder) claimRest(m *Measurement) {
 	b.node.Unattributed = rest
 }
 
+// claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a process, which claims what it
+// used itself.
+func (b *Builder) claimInterrupts(m *Measurement) {
+	b.interrupts = 0
+	if b.InterruptsUnattributed {
+		softirqd := m.Table.Softirqd(b.domains.ofSoftirqd())
+		b.interrupts = units.Advance(softirqd, m.Node.Interrupt-b.last.Node.Interrupt)
+	}
+	b.node.Unattributed += b.interrupts
+	b.unattributed += b.node.Unattributed
+	b.ofInterrupts += b.interrupts
+}
+
 // claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, if it is known, and
 // on which CPUs if cores need it and it is known. in is the cgroup of the claimant's container. p is the process that used the time, or beside which it was used, nil if
 // that is not known.

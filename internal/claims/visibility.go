@@ -26,11 +26,12 @@ const (
 // Visibility judges whether scans show the processes of a node, and whether most of active energy has an owner. It judges
 // spans of a minute. The zero Visibility is ready to use.
 type Visibility struct {
-	builder              *Builder     // whose engine's totals are compared
-	began                time.Time    // the start of the span
-	active, unattributed units.Energy // totals at the start of the span
-	scans, hidden        int          // scans in the span, and those in which processes were hidden
-	lostEnds             uint64       // in the span
+	builder              *Builder      // whose engine's totals are compared
+	began                time.Time     // the start of the span
+	active, unattributed units.Energy  // totals at the start of the span
+	time, ofInterrupts   units.CPUTime // unattributed CPU time at the start of the span
+	scans, hidden        int           // scans in the span, and those in which processes were hidden
+	lostEnds             uint64        // in the span
 
 	hiddenProcesses, tooMuch error // nil where nothing is wrong
 }
@@ -62,6 +63,7 @@ func (v *Visibility) Observe(m *Measurement, b *Builder) {
 func (v *Visibility) begin(m *Measurement, b *Builder) {
 	v.builder, v.began, v.scans, v.hidden, v.lostEnds = b, m.ReadAt, 0, 0, 0
 	v.active, v.unattributed = b.totals()
+	v.time, v.ofInterrupts = b.unattributed, b.ofInterrupts
 }
 
 // totals returns the active energy of all zones so far, and the unattributed part of it. Those of GPUs are left out, of which
@@ -88,6 +90,10 @@ func (v *Visibility) judge(elapsed time.Duration, m *Measurement) {
 	}
 	active, unattributed := v.builder.totals()
 	active, unattributed = units.Advance(v.active, active), units.Advance(v.unattributed, unattributed)
+	// Interrupts are unattributed because that is set.
+	if time, ofInterrupts := v.builder.unattributed-v.time, v.builder.ofInterrupts-v.ofInterrupts; ofInterrupts > 0 {
+		unattributed = units.Energy(units.MulDiv(uint64(unattributed), uint64(time-ofInterrupts), uint64(time)))
+	}
 	worth := float64(unattributed) >= leastUnattributed*elapsed.Seconds()
 	switch {
 	case v.hiddenProcesses != nil, !worth, unattributed < active/attributedAgain:

@@ -93,7 +93,7 @@ func (c *Command) addNode(now time.Time, used units.CPUTime, stat *Node) {
 	}
 	// What is late is added at the rate that the CPUs allow, and what was added early is not added again.
 	grown := max(min(units.Advance(c.total.Busy, busy), passed), used-c.used)
-	c.total.ran(grown, max(passed, grown))
+	c.total.ran(grown, 0, max(passed, grown))
 }
 
 // isNear reports whether the sum of all columns of /proc/stat agrees with what the CPUs had: it may differ by some ticks, and in a

@@ -71,9 +71,9 @@ func (n *nodeReader) ReadNode() (Node, error) {
 	if err != nil {
 		return n.node, fmt.Errorf("%s: %w", n.path("stat"), err)
 	}
-	n.addCPUs()
+	n.addCPUs(now.measuresInterrupts())
 	if n.begun {
-		n.node.add(&n.last, &now)
+		n.node.add(&n.last, &now, now.measuresInterrupts())
 	}
 	n.last, n.begun = now, true
 	return n.node, nil
@@ -135,15 +135,16 @@ func (n *nodeReader) parseCPUs(b []byte) error {
 	}
 }
 
-// addCPUs adds the growth of what parseCPUs stored to the domains and CPUs. The first line of a CPU is its baseline.
-func (n *nodeReader) addCPUs() {
+// addCPUs adds the growth of what parseCPUs stored to the domains and CPUs. The first line of a CPU is its baseline. measured
+// reports whether the kernel measures interrupts.
+func (n *nodeReader) addCPUs(measured bool) {
 	for i := range n.cpus {
 		c := &n.cpus[i]
 		if !c.listed {
 			continue
 		}
 		if c.known && n.topology != nil {
-			n.domains[n.topology.Of(int32(i))].add(&c.ticks, &c.now)
+			n.domains[n.topology.Of(int32(i))].add(&c.ticks, &c.now, measured)
 		}
 		if n.perCPU {
 			n.addCPU(i, c)
@@ -158,13 +159,13 @@ func (n *nodeReader) addCPU(i int, c *lastTicks) {
 	}
 	if c.known {
 		var grown Node
-		grown.add(&c.ticks, &c.now)
+		grown.add(&c.ticks, &c.now, false)
 		n.busy[i] += grown.Busy
 	}
 }
 
-func (d *domainTime) add(last, now *cpuTicks) {
-	d.Node.add(last, now)
+func (d *domainTime) add(last, now *cpuTicks, measured bool) {
+	d.Node.add(last, now, measured)
 	for column := range last {
 		grown := min(ticks(units.Advance(last[column], now[column])), maxColumn)
 		d.had += grown
@@ -178,7 +179,8 @@ func (d *domainTime) add(last, now *cpuTicks) {
 // kernel may print a negative number as one near 2^64.
 const maxColumn units.CPUTime = 1 << 59
 
-func (n *Node) add(last, now *cpuTicks) {
+// add adds what the columns grew by. measured reports whether the kernel measures interrupts.
+func (n *Node) add(last, now *cpuTicks, measured bool) {
 	step := func(columns ...int) (sum units.CPUTime) {
 		for _, c := range columns {
 			sum += min(ticks(units.Advance(last[c], now[c])), maxColumn)
@@ -186,7 +188,11 @@ func (n *Node) add(last, now *cpuTicks) {
 		return sum
 	}
 	process := step(user, nice, system)
-	busy := process + step(irq, softirq)
+	interrupts := step(irq, softirq)
+	busy := process + interrupts
+	if measured {
+		n.Interrupt += interrupts
+	}
 	n.Process += process
 	n.Busy += busy
 	n.Total += busy + step(idle, iowait)

@@ -351,8 +351,8 @@ func FuzzParseNode(f *testing.F) {
 			return
 		}
 		var n Node
-		n.add(&cpuTicks{}, &now)
-		if n.Process > n.Busy || n.Busy > n.Total {
+		n.add(&cpuTicks{}, &now, now.measuresInterrupts())
+		if n.Process+n.Interrupt > n.Busy || n.Busy > n.Total {
 			t.Fatalf("%q is %+v", b, n)
 		}
 		if again, err := parseNode(append(b, "cpu0 9 9 9 9\n"...)); err != nil || again != now {

@@ -636,7 +636,28 @@ func TestNodeCountsBusyTotalAndProcessTime(t *testing.T) {
 		User: w.CPU.User + 1, Nice: 20, System: 300, Idle: w.CPU.Idle + 4000, IOWait: 50_000, IRQ: 600_000, SoftIRQ: 7_000_000,
 	}
 	w.scan()
-	assert.Equal(t, Node{Process: 321 * Tick, Busy: 7_600_321 * Tick, Total: 7_654_321 * Tick}, w.node)
+	assert.Equal(t, Node{Process: 321 * Tick, Interrupt: 7_600_000 * Tick, Busy: 7_600_321 * Tick, Total: 7_654_321 * Tick}, w.node)
+}
+
+func TestInterruptsThatTheKernelDoesNotMeasureAreNotCounted(t *testing.T) {
+	w := watch(t)
+	w.scan()
+	w.CPU.User += 10
+	w.CPU.SoftIRQ += 40 // ticks that interrupted a softirq, perhaps in a task that has the same time
+	w.scan()
+	assert.Equal(t, Node{Process: 10 * Tick, Busy: 50 * Tick, Total: 50 * Tick}, w.node)
+	counts, err := CountsInterrupts(w.Root())
+	require.NoError(t, err)
+	assert.False(t, counts)
+	w.CPU.IRQ++
+	w.scan()
+	assert.Equal(t, Tick, w.node.Interrupt, "measured from now on")
+	counts, err = CountsInterrupts(w.Root())
+	require.NoError(t, err)
+	assert.True(t, counts)
+	require.NoError(t, os.Remove(w.path("stat")))
+	_, err = CountsInterrupts(w.Root())
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestStealIsNeitherBusyNorTotal(t *testing.T) {
@@ -699,7 +720,7 @@ func TestNodeTimesStayConsistentForAnyInput(t *testing.T) {
 			last[i], now[i] = number(), number()
 		}
 		var n Node
-		n.add(&last, &now)
+		n.add(&last, &now, true)
 		if n.Process > n.Busy || n.Busy > n.Total {
 			t.Fatalf("from %v to %v: %+v", last, now, n)
 		}

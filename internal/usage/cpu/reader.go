@@ -216,7 +216,7 @@ func (r *Reader) readBlind() Node {
 func (r *Reader) meanwhile(known bool, before, now Node) Node {
 	grown := Node{
 		Busy: units.Advance(before.Busy, now.Busy), Total: units.Advance(before.Total, now.Total),
-		Process: units.Advance(before.Process, now.Process),
+		Process: units.Advance(before.Process, now.Process), Interrupt: units.Advance(before.Interrupt, now.Interrupt),
 	}
 	if !known || grown.Total == 0 {
 		elapsed := units.CPUTime(max(r.now.Sub(r.scanned), 0))
@@ -226,7 +226,7 @@ func (r *Reader) meanwhile(known bool, before, now Node) Node {
 }
 
 func plus(a, b Node) Node {
-	return Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process}
+	return Node{Busy: a.Busy + b.Busy, Total: a.Total + b.Total, Process: a.Process + b.Process, Interrupt: a.Interrupt + b.Interrupt}
 }
 
 // ReadProcesses scans the processes into the Table. After an error the Table is as it was, and the next scan covers what

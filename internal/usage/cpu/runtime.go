@@ -13,29 +13,50 @@ import (
 )
 
 // Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy is what the scans of an
-// exact source found that ran. Total is the time that the online CPUs had, less the part of it that /proc/stat counted as
-// stolen in the second before. Unlike the busy time of /proc/stat, this one does not include interrupts on an idle CPU.
+// exact source found that ran, and time in interrupts. Total is the time that the online CPUs had, without stolen time. The
+// time in interrupts and the stolen time are the part of the CPUs' time that /proc/stat counted as such when it was last
+// read: once a second, or for each window of the first second, to begin with.
 //
 // A Runtime is not safe for concurrent use.
 type Runtime struct {
 	online onlineCPUs
 	stat   nodeReader
-	// stolen of had is the part of the CPUs' time that another machine had, in the second before the last count.
-	stolen, had units.CPUTime
-	// counted is when the CPUs and their stolen time were counted.
-	counted time.Time
-	node    Node
-	at      time.Time
-	run     units.CPUTime
-	domains []domainRuntime // by the topology's order
+	outside
+	// counted is when the CPUs and the time outside of tasks were counted, begun when that was done first.
+	counted, begun time.Time
+	node           Node
+	at             time.Time
+	run            units.CPUTime
+	parts          []units.CPUTime // scratch of countSoftirqd
+	domains        []domainRuntime // by the topology's order
 }
 
 // domainRuntime is what Runtime knows of a domain.
 type domainRuntime struct {
-	node        Node
-	run         units.CPUTime
-	stolen, had units.CPUTime // as of Runtime
-	counted     domainTime    // the last time that /proc/stat was read
+	node Node
+	run  units.CPUTime
+	outside
+	counted domainTime // the last time that /proc/stat was read
+}
+
+// outside is time of CPUs that is no task's, between two reads of /proc/stat.
+type outside struct {
+	// Another machine had stolen of had, and interrupts took another part of it.
+	stolen, interrupts, had units.CPUTime
+	// softirqd is the time of the ksoftirqd threads since the last read, which the next one shows among that of interrupts.
+	softirqd units.CPUTime
+}
+
+// count sets the parts to what a domain's time grew by from one read to the next.
+func (o *outside) count(before, now *domainTime) {
+	o.stolen, o.had = now.stolen-before.stolen, now.had-before.had
+	o.interrupts = units.Advance(o.softirqd, now.Interrupt-before.Interrupt)
+	o.softirqd = 0
+}
+
+// of returns the stolen part of an amount of time, and that of interrupts.
+func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
+	return portion(amount, o.stolen, o.had), portion(amount, o.interrupts, o.had)
 }
 
 // NewRuntime returns the CPU time of the node below root. It touches nothing.
@@ -48,22 +69,27 @@ func (r *Runtime) Close() error { return errors.Join(r.online.dir.Close(), r.sta
 
 // Node returns the node's CPU time after a scan that began at now, which must have a monotonic clock reading.
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
+	r.countSoftirqd(t)
 	// While the number of CPUs cannot be read the last one stands: what the scan found that ran must not be lost.
-	if r.online.cpus == 0 || now.Sub(r.counted) >= recheck {
+	if r.online.cpus == 0 || now.Sub(r.counted) >= r.recount(now) {
 		if err := r.online.count(); err != nil && r.online.cpus == 0 {
 			return r.node, err
 		}
-		r.countStolen()
+		if r.begun.IsZero() {
+			r.begun = now
+		}
+		r.countOutside()
 		r.counted = now
 	}
 	if !r.at.IsZero() {
 		elapsed := units.CPUTime(max(now.Sub(r.at), 0))
 		busy := units.Advance(r.run, t.Run)
 		total := elapsed * units.CPUTime(r.online.cpus)
-		total = max(busy, total-portion(total, r.stolen, r.had))
+		stolen, interrupts := r.of(total)
+		total = max(busy+interrupts, total-stolen)
 		// Untraced includes the whole lives of processes that ended, most of which was counted before.
-		untraced := min(t.Untraced, total-busy)
-		r.node.ran(busy+untraced, total)
+		untraced := min(t.Untraced, total-busy-interrupts)
+		r.node.ran(busy+untraced, interrupts, total)
 		r.addDomains(t, elapsed, untraced)
 	}
 	r.at, r.run = now, t.Run
@@ -73,53 +99,74 @@ func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	return r.node, nil
 }
 
-// ran adds time in which processes ran, of a total.
-func (n *Node) ran(busy, total units.CPUTime) {
-	n.Process += busy
-	n.Busy += busy
+// ran adds time in which processes and interrupts ran, of a total.
+func (n *Node) ran(process, interrupts, total units.CPUTime) {
+	n.Process += process
+	n.Interrupt += interrupts
+	n.Busy += process + interrupts
 	n.Total += total
 }
 
 // addDomains adds what ran in each domain to it. Untraced time is divided in proportion to the idle time of the domains.
 func (r *Runtime) addDomains(t *Table, elapsed, untraced units.CPUTime) {
-	var busy, total [MaxDomains]units.CPUTime
+	var busy, interrupts, total [MaxDomains]units.CPUTime
 	var room units.CPUTime
 	for i := range r.domains {
 		d := &r.domains[i]
 		busy[i] = units.Advance(d.run, t.RunIn(i))
-		total[i] = elapsed * units.CPUTime(r.stat.topology.cpus[i])
-		total[i] = max(busy[i], total[i]-portion(total[i], d.stolen, d.had))
-		room += total[i] - busy[i]
+		all := elapsed * units.CPUTime(r.stat.topology.cpus[i])
+		var stolen units.CPUTime
+		stolen, interrupts[i] = d.of(all)
+		total[i] = max(busy[i]+interrupts[i], all-stolen)
+		room += total[i] - busy[i] - interrupts[i]
 	}
 	for i := range r.domains {
-		free := total[i] - busy[i]
-		r.domains[i].node.ran(busy[i]+portion(free, untraced, max(room, untraced)), total[i])
+		free := total[i] - busy[i] - interrupts[i]
+		r.domains[i].node.ran(busy[i]+portion(free, untraced, max(room, untraced)), interrupts[i], total[i])
 	}
 }
 
 // divide makes the runtime count CPU time by domain, too.
 func (r *Runtime) divide(t *Topology) {
 	r.stat.divide(t)
-	r.domains = make([]domainRuntime, len(t.Domains()))
+	r.domains, r.parts = make([]domainRuntime, len(t.Domains())), make([]units.CPUTime, len(t.Domains()))
 }
 
 // domain returns the CPU time of a domain since the first call of Node.
 func (r *Runtime) domain(i int) Node { return r.domains[i].node }
 
-// countStolen counts which part of the CPUs' time was stolen since the last call. If that cannot be read the last known
-// part stands.
-func (r *Runtime) countStolen() {
+// recount returns how long the counts are good. In the first second there are none of the second before, so that it is the
+// time of ten ticks.
+func (r *Runtime) recount(now time.Time) time.Duration {
+	if now.Sub(r.begun) < recheck {
+		return 10 * time.Duration(Tick)
+	}
+	return recheck
+}
+
+// countOutside counts what the CPUs' time outside of tasks was since the last call. If that cannot be read the last known
+// parts stand.
+func (r *Runtime) countOutside() {
 	before, begun := r.stat.last, r.stat.begun
 	if _, err := r.stat.ReadNode(); err != nil || !begun {
 		return
 	}
 	var node domainTime
-	node.add(&before, &r.stat.last)
-	r.stolen, r.had = node.stolen, node.had
+	node.add(&before, &r.stat.last, r.stat.last.measuresInterrupts())
+	r.count(&domainTime{}, &node)
 	for i := range r.domains {
-		d, now := &r.domains[i], r.stat.domains[i]
-		d.stolen, d.had = now.stolen-d.counted.stolen, now.had-d.counted.had
-		d.counted = now
+		d := &r.domains[i]
+		d.count(&d.counted, &r.stat.domains[i])
+		d.counted = r.stat.domains[i]
+	}
+}
+
+// countSoftirqd adds up what the ksoftirqd threads used.
+func (r *Runtime) countSoftirqd(t *Table) {
+	clear(r.parts)
+	r.softirqd += t.Softirqd(r.parts)
+	for i, part := range r.parts {
+		r.domains[i].softirqd += part
 	}
 }
 

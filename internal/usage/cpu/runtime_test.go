@@ -3,6 +3,7 @@
 package cpu
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -97,4 +98,94 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 	host.CPU.Steal -= 10
 	_, total = window(time.Second, 0)
 	assert.Equal(t, 2*units.Second, total)
+}
+
+// interrupted is a machine of two packages with a CPU each, whose windows are counted.
+type interrupted struct {
+	*testing.T
+	host  *hostsim.Host
+	r     *Runtime
+	table *Table
+	now   time.Time
+	last  []Node // of the node and of the packages
+}
+
+func newInterrupted(t *testing.T) *interrupted {
+	host := hostsim.New(t.TempDir())
+	host.CPUs, host.EachCPU, host.Topology = 2, make([]hostsim.CPU, 2), []hostsim.Place{{Package: 0}, {Package: 1}}
+	host.CPU.IRQ, host.EachCPU[0].IRQ = 1, 1
+	require.NoError(t, host.Render())
+	topology, err := OpenTopology(host.Root())
+	require.NoError(t, err)
+	i := &interrupted{T: t, host: host, r: NewRuntime(host.Root()), table: &Table{}, now: time.Now(), last: make([]Node, 3)}
+	i.r.divide(topology)
+	i.table.divide(topology)
+	t.Cleanup(func() { assert.NoError(t, errors.Join(topology.Close(), i.r.Close())) })
+	i.window(0)
+	return i
+}
+
+// window returns what the node's and the packages' time grew by in a window.
+func (i *interrupted) window(d time.Duration, ran ...Process) (grown []Node) {
+	i.Helper()
+	require.NoError(i, i.host.Render())
+	i.now = i.now.Add(d)
+	i.table.Processes, i.table.Active = ran, nil
+	for row, p := range ran {
+		i.table.Active = append(i.table.Active, int32(row))
+		i.table.Run += p.Used
+		i.table.run[i.table.topology.Of(p.LastCPU)] += p.Used
+	}
+	node, err := i.r.Node(i.table, i.now)
+	require.NoError(i, err)
+	for k, n := range []Node{node, i.r.domain(0), i.r.domain(1)} {
+		was := i.last[k]
+		grown = append(grown, Node{Busy: n.Busy - was.Busy, Total: n.Total - was.Total, Process: n.Process - was.Process, Interrupt: n.Interrupt - was.Interrupt})
+		i.last[k] = n
+	}
+	return grown
+}
+
+// pass adds to what /proc/stat counts, in ticks: interrupts on each CPU, and idle time.
+func (i *interrupted) pass(first, second, each int64) {
+	for cpu, irq := range []int64{first, second} {
+		i.host.EachCPU[cpu].SoftIRQ += irq
+		i.host.EachCPU[cpu].Idle += each - irq
+	}
+	i.host.CPU.SoftIRQ += first + second
+	i.host.CPU.Idle += 2*each - first - second
+}
+
+func TestInterruptsAreBusyInShortWindows(t *testing.T) {
+	i := newInterrupted(t)
+	app := Process{Used: 20 * millisecond, LastCPU: 1}
+	i.pass(3, 1, 10)
+	assert.Equal(t, []Node{
+		{Busy: 60 * millisecond, Total: 200 * millisecond, Process: 20 * millisecond, Interrupt: 40 * millisecond},
+		{Busy: 30 * millisecond, Total: 100 * millisecond, Interrupt: 30 * millisecond},
+		{Busy: 30 * millisecond, Total: 100 * millisecond, Process: 20 * millisecond, Interrupt: 10 * millisecond},
+	}, i.window(100*time.Millisecond, app), "the first windows have their own")
+	i.pass(16, 0, 80)
+	i.window(800 * time.Millisecond)
+	i.pass(90, 10, 10) // not read within a second
+	assert.Equal(t, []Node{
+		{Busy: 20 * millisecond, Total: 200 * millisecond, Interrupt: 20 * millisecond},
+		{Busy: 20 * millisecond, Total: 100 * millisecond, Interrupt: 20 * millisecond},
+		{Total: 100 * millisecond},
+	}, i.window(100*time.Millisecond), "as many as in the last count")
+	assert.Equal(t, Node{Busy: 205 * millisecond, Total: 205 * millisecond, Process: 185 * millisecond, Interrupt: 20 * millisecond},
+		i.window(100*time.Millisecond, Process{Used: 185 * millisecond})[0], "never less than what ran")
+}
+
+func TestKsoftirqdIsNoInterrupt(t *testing.T) {
+	i := newInterrupted(t)
+	thread := Process{Kernel: true, Used: 30 * millisecond, LastCPU: 0}
+	copy(thread.Comm[:], "ksoftirqd/0")
+	i.pass(5, 0, 10)
+	window := i.window(100*time.Millisecond, thread)
+	assert.Equal(t, Node{Busy: 50 * millisecond, Total: 200 * millisecond, Process: 30 * millisecond, Interrupt: 20 * millisecond}, window[0])
+	assert.Equal(t, window[0].Interrupt, window[1].Interrupt)
+	thread.Kernel = false
+	i.pass(5, 0, 10)
+	assert.Equal(t, 50*millisecond, i.window(100*time.Millisecond, thread)[0].Interrupt, "a user may take the name")
 }

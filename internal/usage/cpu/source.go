@@ -23,6 +23,9 @@ type Node struct {
 	Total units.CPUTime
 	// Process is user, nice and system time, which processes account for.
 	Process units.CPUTime
+	// Interrupt is irq and softirq time that is in no process's time, a part of Busy. It stands still where the kernel does not
+	// measure interrupts. With /proc/stat it includes the time of ksoftirqd; see Table.Softirqd.
+	Interrupt units.CPUTime
 }
 
 // Comm is a task's name, at most 15 bytes and not necessarily UTF-8 (TASK_COMM_LEN, proc_pid_comm(5)).

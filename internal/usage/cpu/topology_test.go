@@ -233,5 +233,5 @@ func TestATruncatedCPULineIsAnErrorAndChangesNothing(t *testing.T) {
 	node, err := source.ReadNode()
 	require.NoError(t, err)
 	assert.Equal(t, Node{Busy: 20 * Tick, Total: 40 * Tick, Process: 20 * Tick}, node)
-	assert.Equal(t, []Node{{10 * Tick, 20 * Tick, 10 * Tick}, {10 * Tick, 20 * Tick, 10 * Tick}}, source.Domains())
+	assert.Equal(t, []Node{{Busy: 10 * Tick, Total: 20 * Tick, Process: 10 * Tick}, {Busy: 10 * Tick, Total: 20 * Tick, Process: 10 * Tick}}, source.Domains())
 }

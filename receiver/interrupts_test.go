@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// interruptedNode is a node of two tenths of interrupts, where a runs for three times as long as they do, and ksoftirqd for as
+// long.
+func interruptedNode(t *testing.T, edit func(*AttributionConfig)) *testNode {
+	n := sharedNode(t, edit)
+	n.host.Processes[5] = &hostsim.Process{Comm: "ksoftirqd/0", Kernel: true}
+	for _, p := range n.host.Processes {
+		p.Resident = 100
+	}
+	n.host.CPU.IRQ = 1
+	n.start()
+	n.interrupt()
+	return n
+}
+
+// interrupt runs the node for ten seconds.
+func (n *testNode) interrupt() {
+	n.host.CPU.IRQ += 100
+	n.host.CPU.SoftIRQ += 200 // half of it in ksoftirqd
+	n.host.CPU.Idle -= 200
+	n.host.CPU.User -= 100 // what run adds for ksoftirqd
+	n.host.CPU.Idle -= 100
+	n.run(100*joule, map[int]int64{10: 600, 5: 100})
+}
+
+func TestInterruptsAreUnattributedIfSet(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule            InterruptRule
+		key             claims.Key
+		a, unattributed float64 // of the active energy
+	}{
+		"by default":            {"", "", 6. / 7, 0},
+		"shared":                {InterruptsShared, "", 6. / 7, 0},
+		"unattributed":          {InterruptsUnattributed, "", 6. / 9, 2. / 9},
+		"unattributed, any key": {InterruptsUnattributed, claims.KeyMemoryCPUTime, 6. / 9, 2. / 9},
+	} {
+		n := interruptedNode(t, func(a *AttributionConfig) { a.Interrupts, a.Key = c.rule, c.key })
+		active := n.sum("system.energy", nil, "energy.state=active")
+		assert.InEpsilon(t, c.a, n.sum("container.energy", attrs{"container.id": idA})/active, 1e-6, name)
+		assert.InDelta(t, c.unattributed, n.sum("system.unattributed.energy", nil)/active, 1e-6, "%s: less what ksoftirqd has", name)
+	}
+}
+
+func TestUnattributedInterruptsAreNoCondition(t *testing.T) {
+	n := interruptedNode(t, func(a *AttributionConfig) { a.Interrupts = InterruptsUnattributed })
+	for range 15 {
+		n.interrupt()
+	}
+	assert.Greater(t, n.sum("system.unattributed.energy", nil), 0.2*n.sum("system.energy", nil, "energy.state=active"))
+	assert.Empty(t, n.logged())
+	children(n, 20, 300)
+	assert.Equal(t, []string{"Degraded unattributed energy"}, n.logged(), "what else is unattributed is one")
+}
+
+func TestInterruptsThatTheKernelDoesNotMeasureAreShared(t *testing.T) {
+	n := sharedNode(t, func(a *AttributionConfig) { a.Interrupts = InterruptsUnattributed })
+	n.host.CPU.IRQ = 0
+	n.start()
+	n.host.CPU.SoftIRQ += 300
+	n.run(100*joule, map[int]int64{10: 600})
+	assert.Positive(t, n.sum("system.energy", attrs{}, "energy.state=active", "energy.zone="+string(power.Package)))
+	assert.Zero(t, n.sum("system.unattributed.energy", nil))
+}
