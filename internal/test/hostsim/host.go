@@ -54,6 +54,14 @@ type Host struct {
 	written      map[string]string
 	shownCgroups map[string]bool
 	shownFiles   map[int]bool // by process id
+	// processes and usage are what Render wrote last, if Cached.
+	processes map[int]Process
+	usage     map[string]cgroupUsage
+}
+
+type cgroupUsage struct {
+	used    time.Duration
+	charged uint64
 }
 
 // CPU is a CPU line of /proc/stat, in ticks.
@@ -132,6 +140,8 @@ func New(root string) *Host {
 
 		shownCgroups: map[string]bool{},
 		shownFiles:   map[int]bool{},
+		processes:    map[int]Process{},
+		usage:        map[string]cgroupUsage{},
 	}
 	h.CPU.Idle = int64(h.Uptime / Tick)
 	return h
@@ -172,7 +182,10 @@ func (h *Host) Render() error {
 	for _, pid := range slices.Sorted(maps.Keys(h.Processes)) {
 		p := h.Processes[pid]
 		threads += max(p.Threads, 1)
-		r.process(proc(strconv.Itoa(pid)), pid, p)
+		if last, ok := h.processes[pid]; !h.Cached || !ok || !last.same(p) {
+			h.processes[pid] = *p
+			r.process(proc(strconv.Itoa(pid)), pid, p)
+		}
 		if p.Files != nil || h.shownFiles[pid] {
 			h.shownFiles[pid] = true
 			r.files(proc(strconv.Itoa(pid)), p.Files)
@@ -180,10 +193,7 @@ func (h *Host) Render() error {
 	}
 	r.write(proc("loadavg"), fmt.Sprintf("0.00 0.01 0.05 1/%d 4321\n", threads))
 	r.write(proc("1/mountinfo"), "24 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
-	r.prune("proc", func(name string) bool {
-		pid, err := strconv.Atoi(name)
-		return err == nil && h.Processes[pid] == nil
-	})
+	h.pruneProcesses(r)
 
 	for id, z := range h.Zones {
 		dir := filepath.Join("sys/class/powercap", id)
@@ -207,9 +217,16 @@ func (h *Host) Render() error {
 	for _, path := range h.goneCgroups() {
 		r.remove(filepath.Join("sys/fs/cgroup", path))
 		delete(h.shownCgroups, path)
+		delete(h.usage, path)
 	}
 	for path, usage := range h.Cgroups {
 		h.shownCgroups[path] = true
+		last, ok := h.usage[path]
+		now := cgroupUsage{usage, h.Memory[path]}
+		if h.Cached && ok && last == now && h.NodeMemory[path] == nil {
+			continue
+		}
+		h.usage[path] = now
 		r.write(filepath.Join("sys/fs/cgroup", path, "cpu.stat"),
 			fmt.Sprintf("usage_usec %d\nuser_usec 0\nsystem_usec 0\n", usage.Microseconds()))
 		if charged, ok := h.Memory[path]; ok {
@@ -224,6 +241,31 @@ func (h *Host) Render() error {
 	}
 	h.renderFiles(r)
 	return r.err
+}
+
+// pruneProcesses removes the directories of processes that are gone.
+func (h *Host) pruneProcesses(r *renderer) {
+	gone := !h.Cached
+	for pid := range h.processes {
+		if h.Processes[pid] == nil {
+			gone = true
+			delete(h.processes, pid)
+		}
+	}
+	if gone {
+		r.prune("proc", func(name string) bool {
+			pid, err := strconv.Atoi(name)
+			return err == nil && h.Processes[pid] == nil
+		})
+	}
+}
+
+// same reports whether o is shown in the same way, apart from its descriptors.
+func (p *Process) same(o *Process) bool {
+	return p.Parent == o.Parent && p.Comm == o.Comm && p.State == o.State && p.Threads == o.Threads && p.Kernel == o.Kernel &&
+		p.Start == o.Start && p.User == o.User && p.System == o.System && p.CUser == o.CUser && p.CSystem == o.CSystem &&
+		p.Exe == o.Exe && p.Cgroup == o.Cgroup && p.Resident == o.Resident && p.LastCPU == o.LastCPU &&
+		p.IgnoresSIGCHLD == o.IgnoresSIGCHLD && slices.Equal(p.Args, o.Args)
 }
 
 func (h *Host) renderer() *renderer {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -241,4 +242,58 @@ func TestRenderReportsFilesItCannotWrite(t *testing.T) {
 	require.Error(t, h.Render())
 	require.NoError(t, os.Remove(filepath.Join(h.Root(), "proc/1/stat")))
 	assert.NoError(t, h.Render(), "the error of one rendering is not the next one's")
+}
+
+func TestEveryFieldOfAProcessMakesItRenderedAgain(t *testing.T) {
+	fields := reflect.TypeFor[Process]()
+	for i := range fields.NumField() {
+		var p Process
+		switch field := reflect.ValueOf(&p).Elem().Field(i); field.Kind() {
+		case reflect.String:
+			field.SetString("x")
+		case reflect.Bool:
+			field.SetBool(true)
+		case reflect.Uint8:
+			field.SetUint(1)
+		case reflect.Slice:
+			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+		default:
+			field.SetInt(1)
+		}
+		assert.Equal(t, fields.Field(i).Name == "Files", p.same(&Process{}), fields.Field(i).Name)
+	}
+}
+
+func TestACachedHostShowsWhatAnUncachedOneDoes(t *testing.T) {
+	hosts := []*Host{New(t.TempDir()), New(t.TempDir())}
+	hosts[1].Cached = true
+	check := func(gone bool) {
+		for _, h := range hosts {
+			require.NoError(t, h.Render())
+			_, err := os.Stat(filepath.Join(h.Root(), "proc/2"))
+			assert.Equal(t, gone, os.IsNotExist(err))
+		}
+		for _, name := range []string{"proc/1/stat", "proc/loadavg", "sys/fs/cgroup/a/cpu.stat", "sys/fs/cgroup/a/memory.current"} {
+			assert.Equal(t, text(t, hosts[0], name), text(t, hosts[1], name))
+		}
+		if !gone {
+			assert.Equal(t, text(t, hosts[0], "proc/2/stat"), text(t, hosts[1], "proc/2/stat"))
+		}
+	}
+	change := func(to func(*Host)) {
+		for _, h := range hosts {
+			to(h)
+		}
+	}
+	change(func(h *Host) {
+		h.Processes[2] = &Process{Comm: "a"}
+		h.Cgroups["/a"], h.Memory["/a"] = time.Second, 4096
+	})
+	check(false)
+	change(func(h *Host) { h.Processes[2].User, h.Memory["/a"] = 7, 8192 })
+	check(false)
+	change(func(h *Host) { delete(h.Processes, 2); h.Cgroups["/a"] += time.Second })
+	check(true)
+	change(func(h *Host) { h.Processes[2] = &Process{Comm: "a", User: 7} })
+	check(false)
 }
