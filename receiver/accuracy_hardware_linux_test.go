@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build amd64 || arm64
+
+package energyreceiver
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/power/model"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// labHardware are the scenarios in which the hardware makes CPU time cost more or less, or makes the meters' energy hard
+// to read.
+var labHardware = []labScenario{
+	{
+		"Hyperthreads",
+		"One socket of 4 cores with 2 threads each, 20 W at rest and 100 W at full load. A core whose threads are both\n" +
+			"busy draws 1.2 times what it does with one busy thread. The process `pair` keeps both threads of a core\n" +
+			"busy and the container `twins` those of another, for 95 % of the time; the process `alone` and the\n" +
+			"container `single` have a core each and use one thread of it, `single` for 90 % of the time.",
+		hyperthreads,
+	},
+	{
+		"Hyperthreads in bursts",
+		"The same machine. The processes `left` and `right` share a core and take turns of 170 ms, so that its threads\n" +
+			"are never busy together. The two tasks of the container `twins` run at the same time, 250 of every 340 ms. The\n" +
+			"process `early` runs during the first 400 ms of each second, and the container `late` from 100 to 500 ms on\n" +
+			"the sibling. `alone` runs all the time on the fourth core.",
+		hyperthreadsInBursts,
+	},
+	{
+		"Two sockets with migration",
+		"Two sockets of 8 CPUs, each 30 W at rest and 130 W at full load on the concave curve, with a clock rate that\n" +
+			"follows the load. The process `heavy` uses 5 CPUs of one socket and `light` 0.5 of the other. The container\n" +
+			"`rover` uses one CPU and moves to the other socket every 370 ms; the process `nomad` uses two, and stays 900 ms\n" +
+			"on the busy socket and 300 ms on the other.",
+		migration,
+	},
+	{
+		"NUMA",
+		"Two sockets of 8 CPUs, each 20 W at rest and 120 W at full load, in proportion; the memory of each uses 3 W at\n" +
+			"rest. The container `remote` runs on one socket with 2 CPUs and uses 8 GiB of the other socket's memory, which\n" +
+			"draws 6 W for each CPU. The container `local` does the same with 1.5 CPUs and 4 GiB on the other socket. The\n" +
+			"process `compute` runs beside `remote` with 4 CPUs, and its own socket's memory draws 0.3 W for each.",
+		remoteMemory,
+	},
+	{
+		"Turbo with a power limit",
+		"One socket of 8 CPUs, 20 W at rest and 120 W at full load at the nominal clock rate. The rate is 1.35 times that\n" +
+			"with one busy CPU, and 1.15 times with all. When the average power of the last 2 s reaches 95 W, the rate falls\n" +
+			"to what holds it there. The process `steady` uses one CPU, the container `batch` 7 CPUs during 6 s of every\n" +
+			"10 s, and the container `pulse` 2 CPUs during 300 ms of every 1.1 s.",
+		turbo,
+	},
+	{
+		"A noisy counter",
+		"One socket of 8 CPUs with the concave curve, whose counters behave like RAPL's: they move once a millisecond\n" +
+			"(every 976 µs, give or take 20), in units of 61 µJ. The process `steady` uses 1.5 CPUs. The container `flicker`\n" +
+			"uses 5 CPUs during 7 ms of every 23 ms, and the process `wave` 0 to 3 CPUs in a period of 700 ms.",
+		noisyCounter,
+	},
+	{
+		"A hypervisor's steal",
+		"A virtual machine of 4 CPUs, 10 W at rest and 70 W at full load on a concave curve, of whose CPUs others take 25 % on average: from 5\n" +
+			"to 45 % in a period of 7 s. Its meter counts what it caused itself. The process `batch` demands 3 CPUs, so that\n" +
+			"it gets what is left; the container `web` demands 0.6, and the container `burst` 2 during 2 s of every 10 s.",
+		stolen,
+	},
+	{
+		"2,000 small containers",
+		"One socket of 32 CPUs with the concave curve and a clock rate that follows the load. Of 2,000 containers, each\n" +
+			"uses 0.001 to 0.02 CPUs on average, most of them little: each sleeps and runs in bursts of one CPU, of which\n" +
+			"most last for some milliseconds and a few for seconds.",
+		smallContainers,
+	},
+	{
+		"Interrupts in bursts",
+		"One socket of 4 CPUs, 20 W at rest and 100 W at full load, in proportion. Interrupts use 1 % of the CPUs, and 35 %\n" +
+			"in storms of 300 ms, one every 2 to 4 s. The process `batch` uses 1.2 CPUs, the process `agent` 0.05 and the\n" +
+			"container `web` 0.6; the container `proxy` uses 0.2, and 1.5 during the storms.",
+		interruptStorms,
+	},
+}
+
+// threaded returns a socket of 4 cores with 2 threads each.
+func threaded() *hostsim.Socket {
+	s := straight(8, 20, 100)
+	s.Threads, s.Siblings = 2, 1.2
+	return s
+}
+
+// pinned pins the workload's tasks to CPUs of their socket, with a demand each. It adds tasks that are missing.
+func (w *labWorkload) pinned(demand float64, cpus ...int) {
+	for i, cpu := range cpus {
+		if i == len(w.tasks) {
+			w.spawn()
+		}
+		w.tasks[i].Pin(cpu)
+		w.tasks[i].Demand = demand
+	}
+}
+
+// demand sets the demand of all tasks of the workload.
+func (w *labWorkload) demand(cpus float64) {
+	for _, t := range w.tasks {
+		t.Demand = cpus
+	}
+}
+
+func hyperthreads(l *lab) func(time.Duration) {
+	l.on(threaded())
+	l.process("pair", 0, 0).pinned(1, 0, 4)
+	l.container("twins", 0, 0).pinned(0.95, 1, 5)
+	l.process("alone", 0, 0).pinned(1, 2)
+	l.container("single", 0, 0).pinned(0.9, 3)
+	return nil
+}
+
+func hyperthreadsInBursts(l *lab) func(time.Duration) {
+	l.on(threaded())
+	left, right := l.process("left", 0, 0), l.process("right", 0, 0)
+	twins := l.container("twins", 0, 0)
+	early, late := l.process("early", 0, 0), l.container("late", 0, 0)
+	left.pinned(0, 0)
+	right.pinned(0, 4)
+	twins.pinned(0, 1, 5)
+	early.pinned(0, 2)
+	late.pinned(0, 6)
+	l.process("alone", 0, 0).pinned(1, 3)
+	const ms = time.Millisecond
+	return func(at time.Duration) {
+		at += 3 * ms // no window begins with a burst
+		left.demand(cpusIf(1, at%(340*ms) < 170*ms))
+		right.demand(cpusIf(1, at%(340*ms) >= 170*ms))
+		twins.demand(cpusIf(1, (at+90*ms)%(340*ms) < 250*ms))
+		early.demand(cpusIf(1, at%time.Second < 400*ms))
+		late.demand(cpusIf(1, at%time.Second >= 100*ms && at%time.Second < 500*ms))
+	}
+}
+
+// cpusIf returns n if the condition holds, and else 0.
+func cpusIf(n float64, condition bool) float64 {
+	if condition {
+		return n
+	}
+	return 0
+}
+
+func migration(l *lab) func(time.Duration) {
+	first, second := concave(), concave()
+	first.Frequency, second.Frequency = schedutil, schedutil
+	l.on(first, second)
+	l.process("heavy", 0, 5)
+	l.process("light", 1, 0.5)
+	rover, nomad := l.container("rover", 0, 1), l.process("nomad", 0, 2)
+	return func(at time.Duration) {
+		at += 3 * time.Millisecond
+		rover.tasks[0].Socket = int(at/(370*time.Millisecond)) % 2
+		nomad.tasks[0].Socket = int(cpusIf(1, at%(1200*time.Millisecond) >= 900*time.Millisecond))
+	}
+}
+
+func remoteMemory(l *lab) func(time.Duration) {
+	first, second := straight(8, 20, 120), straight(8, 20, 120)
+	first.DRAMIdle, second.DRAMIdle = 3, 3
+	l.on(first, second)
+	remote, local := l.container("remote", 0, 2).weighs(1, 6), l.container("local", 1, 1.5).weighs(1, 6)
+	remote.holds(8 << 30)
+	remote.tasks[0].MemorySocket = 1
+	local.holds(4 << 30)
+	l.process("compute", 0, 4).weighs(1, 0.3).holds(256 << 20)
+	return nil
+}
+
+func turbo(l *lab) func(time.Duration) {
+	s := straight(8, 20, 120)
+	s.Turbo = &hostsim.Turbo{One: 1.35, All: 1.15, Limit: 95, Window: 2 * time.Second}
+	l.on(s)
+	l.process("steady", 0, 1)
+	batch, pulse := l.container("batch", 0, 0), l.container("pulse", 0, 0)
+	batches := during(batch, 7, 2437*time.Millisecond, 6*time.Second)
+	return func(at time.Duration) {
+		batches(at)
+		pulse.demand(cpusIf(2, (at+3*time.Millisecond)%(1100*time.Millisecond) < 300*time.Millisecond))
+	}
+}
+
+func noisyCounter(l *lab) func(time.Duration) {
+	l.on(concave())
+	l.machine.SetRegisters(hostsim.Registers{Every: 976 * time.Microsecond, Jitter: 20 * time.Microsecond, Unit: 61.03515625})
+	l.process("steady", 0, 1.5)
+	flicker, wave := l.container("flicker", 0, 0), l.process("wave", 0, 0)
+	return func(at time.Duration) {
+		flicker.demand(cpusIf(5, at%(23*time.Millisecond) < 7*time.Millisecond))
+		wave.demand(1.5 + 1.5*math.Sin(2*math.Pi*at.Seconds()/0.7))
+	}
+}
+
+func stolen(l *lab) func(time.Duration) {
+	l.on(&hostsim.Socket{CPUs: 4, Idle: 10, Curve: model.Curve{
+		{Utilization: 0, Watts: 10}, {Utilization: 0.25, Watts: 35}, {Utilization: 0.5, Watts: 52}, {Utilization: 1, Watts: 70},
+	}})
+	l.process("batch", 0, 3)
+	l.container("web", 0, 0.6)
+	bursts := during(l.container("burst", 0, 0), 2, 3437*time.Millisecond, 2*time.Second)
+	return func(at time.Duration) {
+		l.machine.Steal = 0.25 + 0.2*math.Sin(2*math.Pi*at.Seconds()/7)
+		bursts(at)
+	}
+}
+
+// smallContainers draws the length of each burst and of each sleep from Pareto distributions, whose tails are heavy.
+// Nothing is drawn again in a run with another setting.
+func smallContainers(l *lab) func(time.Duration) {
+	s := &hostsim.Socket{CPUs: 32, Idle: 30, Curve: model.Curve{
+		{Utilization: 0, Watts: 30}, {Utilization: 0.25, Watts: 80}, {Utilization: 0.5, Watts: 105}, {Utilization: 1, Watts: 130},
+	}}
+	s.Frequency = schedutil
+	l.on(s)
+	r := rand.New(rand.NewPCG(1, 2))
+	pareto := func(least, most float64) float64 { // with an exponent of 1.1
+		return min(least*math.Pow(1-r.Float64(), -1/1.1), most)
+	}
+	const count, ms = 2000, time.Millisecond
+	inMS := func(n float64) int { return max(int(n), 1) }
+	due := make([][]int, 64<<10) // containers that begin or end a burst, by ms
+	all, sleeps := make([]*labWorkload, count), make([]float64, count)
+	for i := range all {
+		all[i] = l.container(fmt.Sprintf("small-%d", i), 0, 0)
+		// Bursts of 5 ms at least last 26 ms on average. The sleeps between them make the average use.
+		average := pareto(0.001, 0.02)
+		sleeps[i] = 26 * (1 - average) / average
+		first := inMS(sleeps[i] * r.Float64())
+		due[first%len(due)] = append(due[first%len(due)], i)
+	}
+	return func(at time.Duration) {
+		now := int(at / ms)
+		list := due[now%len(due)]
+		for _, i := range list {
+			t := all[i].tasks[0]
+			length := inMS(2 * sleeps[i] * r.Float64())
+			if t.Demand == 0 {
+				t.Demand, length = 1, inMS(pareto(5, 4000))
+			} else {
+				t.Demand = 0
+			}
+			next := (now + min(length, len(due)-1)) % len(due)
+			due[next] = append(due[next], i)
+		}
+		due[now%len(due)] = list[:0]
+	}
+}
+
+func interruptStorms(l *lab) func(time.Duration) {
+	l.on(straight(4, 20, 100))
+	l.process("batch", 0, 1.2)
+	l.process("agent", 0, 0.05)
+	l.container("web", 0, 0.6)
+	proxy := l.container("proxy", 0, 0.2)
+	r := rand.New(rand.NewPCG(1, 3))
+	begin := 1237 * time.Millisecond
+	return func(at time.Duration) {
+		l.machine.IRQ, proxy.tasks[0].Demand = 0.01, 0.2
+		if at >= begin {
+			l.machine.IRQ, proxy.tasks[0].Demand = 0.35, 1.5
+		}
+		if at >= begin+300*time.Millisecond {
+			begin += 2*time.Second + time.Duration(r.IntN(2000))*time.Millisecond
+		}
+	}
+}
+
+// Half a minute has every event of the scenarios.
+func TestTheTrueEnergiesOfEachScenarioAddUp(t *testing.T) {
+	for _, sc := range slices.Concat(labScenarios, labHardware) {
+		l := &lab{tb: t, root: t.TempDir()}
+		drive := sc.build(l)
+		for at := time.Duration(0); at < labHorizon; at += time.Millisecond {
+			if drive != nil {
+				drive(at)
+			}
+			l.machine.Step(time.Millisecond)
+		}
+		var workloads, others joules
+		for _, w := range l.workloads {
+			assert.Positive(t, w.truth().sum(), "%s: %s", sc.name, w.name)
+			workloads = workloads.plus(w.truth())
+		}
+		for _, s := range l.machine.Sockets {
+			others = others.plus(inJoules(s.Idled)).plus(joules{pkg: s.Interrupts / 1e6})
+			assert.InDelta(t, s.Energy.Package, float64(s.Package.Counted), 2, "%s: µJ of the counter", sc.name)
+			assert.InDelta(t, s.Energy.DRAM, float64(s.DRAM.Counted), 2, "%s: µJ of the counter", sc.name)
+		}
+		var all joules
+		for _, s := range l.machine.Sockets {
+			all = all.plus(inJoules(s.Energy))
+		}
+		assert.InEpsilon(t, all.pkg, workloads.plus(others).pkg, 1e-9, sc.name)
+		assert.InDelta(t, all.dram, workloads.plus(others).dram, 1e-9*(1+all.dram), sc.name)
+	}
+}
+
+// What CPU time misplaces in collections of 10 s, and where each package's energy is that of its own CPUs and correctly
+// divided into active and idle.
+func TestHardwareMakesCPUTimeWrong(t *testing.T) {
+	type between struct{ least, most float64 }
+	for name, want := range map[string]struct{ node, zone between }{
+		"Hyperthreads":               {node: between{0.11, 0.12}, zone: between{0.11, 0.12}},
+		"Hyperthreads in bursts":     {node: between{0.11, 0.12}, zone: between{0.11, 0.12}},
+		"Two sockets with migration": {node: between{0.09, 0.10}, zone: between{0.01, 0.02}},
+		"NUMA":                       {node: between{0.08, 0.10}, zone: between{0.10, 0.11}},
+		"Turbo with a power limit":   {node: between{0.11, 0.13}, zone: between{0.02, 0.03}},
+		"A noisy counter":            {node: between{0.06, 0.08}, zone: between{0.06, 0.08}},
+		"A hypervisor's steal":       {node: between{0, 0.01}, zone: between{0, 0.01}},
+		"Interrupts in bursts":       {node: between{0.07, 0.08}, zone: between{0.07, 0.08}},
+	} {
+		i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		a := measure(t, labHardware[i], rule(cpu.KindBPF, 0), labHorizon)
+		assert.True(t, a.misplaced >= want.node.least && a.misplaced <= want.node.most, "%s: %v", name, a.misplaced)
+		a = measure(t, labHardware[i], byZone("", SplitFixed, cpu.KindBPF, time.Second), labHorizon)
+		assert.True(t, a.misplaced >= want.zone.least && a.misplaced <= want.zone.most, "%s, in zones: %v", name, a.misplaced)
+	}
+}
+
+// The errors of neighboring windows cancel each other where the same workloads run in both.
+func TestANoisyCounterMisplacesHardlyMoreInShortWindows(t *testing.T) {
+	i := slices.IndexFunc(labHardware, func(sc labScenario) bool { return sc.name == "A noisy counter" })
+	noisy := labHardware[i]
+	exact := noisy
+	exact.build = func(l *lab) func(time.Duration) {
+		drive := noisy.build(l)
+		l.machine.SetRegisters(hostsim.Registers{Every: time.Microsecond, Unit: 1})
+		return drive
+	}
+	for _, window := range []time.Duration{minWindow, 100 * time.Millisecond} {
+		setting := byZone("", SplitFixed, cpu.KindBPF, window)
+		a, b := measure(t, noisy, setting, labShort).misplaced, measure(t, exact, setting, labShort).misplaced
+		assert.InDelta(t, b, a, 1e-3, window)
+		assert.NotEqual(t, b, a)
+	}
+}
