@@ -120,8 +120,8 @@ func (k *keptLearning) decode(stored []byte) error {
 	return nil
 }
 
-// restore gives static power models what is stored, if it was learned on this machine. It does nothing before any zone is
-// known. GPUs are left to restoreGPUs. kinds and domains are those of the ledger, by their index.
+// restore gives static power models what is stored, if it was learned on this machine, and lets those of prompt zones take
+// short samples. It does nothing before any zone is known. GPUs are left to restoreGPUs. kinds and domains are those of the ledger, by their index.
 func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
 	if !l.cfg.Attribution.learns(l.cfg.Zones) {
 		return
@@ -143,12 +143,28 @@ func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domain
 		if !ok || kind.Zone == power.GPU {
 			continue
 		}
+		if l.cfg.Attribution.splitOf(kind.Zone) == SplitLearned && arePrompt(readings, kind) {
+			model.TakeShortSamples()
+		}
 		for domain, name := range domains {
 			if zone, ok := l.kept.Zones[storedName(name, kind)]; ok && zone.Rule == l.rule(kind.Zone) {
 				model.Restore(domain, zone.State)
 			}
 		}
 	}
+}
+
+// arePrompt reports whether there are zones of the kind and all of them are prompt.
+func arePrompt(readings []power.Reading, kind claims.Kind) (prompt bool) {
+	for _, r := range readings {
+		if r.Zone.Kind == kind.Zone && r.Zone.Source == kind.Source {
+			if !r.Zone.Prompt {
+				return false
+			}
+			prompt = true
+		}
+	}
+	return prompt
 }
 
 // keep takes over what static power models have learned.

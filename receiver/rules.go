@@ -126,18 +126,7 @@ var staticModels = []struct {
 	{SplitBase, true, func(c *AttributionConfig, _ power.Kind) attribution.StaticPowerModel {
 		return static.NewBase(c.RestUtilization, c.BaseTime)
 	}},
-	{SplitLearned, true, func(_ *AttributionConfig, kind power.Kind) attribution.StaticPowerModel { return learnedModel(kind) }},
-}
-
-// learnedModel returns a new model that learns from moments of rest where the zones are counted as promptly as CPU time is: not
-// those of GPUs, nor the whole machine, which its meter averages.
-func learnedModel(kind power.Kind) attribution.StaticPowerModel {
-	switch kind {
-	case power.Package, power.DRAM, power.Core, power.Uncore:
-		return static.NewCurve()
-	default:
-		return static.NewSlowCurve()
-	}
+	{SplitLearned, true, func(*AttributionConfig, power.Kind) attribution.StaticPowerModel { return static.NewCurve() }},
 }
 
 // splitRules are all static power models, and learningSplits those that learn.

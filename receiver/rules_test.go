@@ -500,6 +500,48 @@ func TestModelsStoredWithoutDomainsBelongToTheNode(t *testing.T) {
 	assert.False(t, model.Trained(1))
 }
 
+// What a meter averages, or a goroutine polls, is not of the time of a tenth of a second.
+func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
+	prompt := power.Zone{Kind: power.Package, Source: power.Measured, Prompt: true}
+	late := prompt
+	late.Prompt = false
+	memory := late
+	memory.Kind = power.DRAM
+	for name, c := range map[string]struct {
+		split SplitRule
+		zones []power.Zone
+		short bool
+	}{
+		"a prompt zone":              {SplitLearned, []power.Zone{prompt}, true},
+		"late zones of another kind": {SplitLearned, []power.Zone{prompt, memory}, true},
+		"a late zone among them":     {SplitLearned, []power.Zone{prompt, late}, false},
+		"late zones":                 {SplitLearned, []power.Zone{late}, false},
+		"another model":              {SplitResting, []power.Zone{prompt}, false},
+	} {
+		cfg := createDefaultConfig().(*Config)
+		cfg.RootPath, cfg.Attribution.Split = t.TempDir(), c.split
+		var readings []power.Reading
+		for i := range c.zones {
+			readings = append(readings, power.Reading{Zone: &c.zones[i]})
+		}
+		kinds := cfg.ledgerKinds()
+		rules := cfg.Attribution.rules(kinds, cfg.Zones)
+		l := &learning{cfg: cfg, logger: zap.NewNop()}
+		l.restore(&rules, kinds, []units.Domain{units.NodeCPUs}, readings)
+		i := slices.Index(kinds, claims.Kind{Zone: power.Package, Source: power.Measured})
+		model := rules.Models[i].(*static.Model)
+		model.Active(attribution.Portion{
+			Energy: units.Joule, Total: units.Second, Elapsed: 100 * time.Millisecond, Zones: 1, Of: 1, OfAll: 1,
+		})
+		state, _ := model.State(0)
+		learned := 0.0
+		for _, number := range state.Estimator {
+			learned += number
+		}
+		assert.Equal(t, c.short, learned > 0, name)
+	}
+}
+
 func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 	const first = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: A CPU\n" +
 		"stepping\t: 7\nmicrocode\t: 0x1\ncpu MHz\t\t: 1200.000\n\n"

@@ -47,6 +47,9 @@ type Zone struct {
 	Domain units.Domain
 	// MaxWatts is power that the zone never exceeds, in watts.
 	MaxWatts uint64
+	// Prompt reports whether a reading is of the moment of the read, to a few milliseconds. Meters that others poll, and those
+	// that average, are not prompt.
+	Prompt bool
 }
 
 // Kind is a zone kind: what a zone measures. Zones of one kind are reported together, over all sockets and dies.

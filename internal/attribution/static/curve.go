@@ -7,26 +7,15 @@ import (
 	"time"
 )
 
-// NewCurve returns a model that learns the power over utilization. Its static power is that at a utilization of 0. Windows of
-// a tenth of a second and more are a sample each: short ones show moments of rest that longer ones average with load.
-//
-// The energy and the utilization of the zones must be of the same time, to a few milliseconds. Where they are not, as of
-// GPUs, which report both late, take NewSlowCurve.
-func NewCurve() *Model { return newCurve(shortSample) }
-
-// NewSlowCurve returns a model like that of NewCurve whose samples are at least two thirds of a second.
-func NewSlowCurve() *Model { return newCurve(usualSample) }
-
-// shortSample is the shortest sample of NewCurve. In a tenth of a second RAPL's counter, which moves every millisecond, is
-// within 1 % of the energy. A running thread's time, which the scheduler brings up to date every 1 to 10 ms, is off by
-// the same in one window as in the next, with the opposite sign, and not at all at rest.
-const shortSample = 100 * time.Millisecond
-
-func newCurve(sampleLength time.Duration) *Model {
-	m := newModel(func() estimator { return new(curve) })
-	m.sampleLength = sampleLength
-	return m
+// NewCurve returns a model that learns the power over utilization. Its static power is that at a utilization of 0.
+func NewCurve() *Model {
+	return newModel(func() estimator { return new(curve) })
 }
+
+// shortSample is the shortest sample of TakeShortSamples. In a tenth of a second RAPL's counter, which moves every
+// millisecond, is within 1 % of the energy. A running thread's time, which the scheduler brings up to date every 1 to 10 ms,
+// is off by the same in one window as in the next, with the opposite sign, and not at all at rest.
+const shortSample = 100 * time.Millisecond
 
 // curve learns the power over utilization, and takes for static power what it is at a utilization of 0: where the
 // node was never that idle, what the lowest utilizations point to.

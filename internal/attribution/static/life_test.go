@@ -144,6 +144,7 @@ func (l life) portions(r *rand.Rand, c loadCurve, each func(portion)) {
 // learned returns a learned model after a day.
 func (l life) learned(c loadCurve) *static.Model {
 	model := static.NewCurve()
+	model.TakeShortSamples()
 	l.portions(rand.New(rand.NewPCG(1, 2)), c, func(p portion) { model.Active(p) })
 	return model
 }

@@ -88,6 +88,11 @@ func newModel(newEstimator func() estimator) *Model {
 	return &Model{newEstimator: newEstimator, sampleLength: usualSample}
 }
 
+// TakeShortSamples makes windows of a tenth of a second a sample each. They show moments of rest that the samples of a
+// second average with load, of which the models of NewCurve learn most. The energy and the utilization of a portion must be of
+// the same time, to a few milliseconds.
+func (m *Model) TakeShortSamples() { m.sampleLength = shortSample }
+
 // domain returns what is known of a domain.
 func (m *Model) domain(i int) *domainModel {
 	for len(m.domains) <= i {

@@ -207,18 +207,23 @@ func TestWindowsOfAboutASecondAreASampleEach(t *testing.T) {
 
 // A sample of a second and more counts as one, a shorter one by its length.
 func TestTheLearnedCurveTakesTenthsOfASecondAsSamples(t *testing.T) {
+	short := func() *static.Model {
+		model := static.NewCurve()
+		model.TakeShortSamples()
+		return model
+	}
 	for _, c := range []struct {
 		create  func() *static.Model
 		window  time.Duration
 		windows int // in a sample
 		weight  float64
 	}{
+		{short, 10 * time.Second, 1, 1},
+		{short, 250 * time.Millisecond, 1, 0.25},
+		{short, 99 * time.Millisecond, 1, 0.099},
+		{short, 10 * time.Millisecond, 10, 0.1},
+		{static.NewCurve, 100 * time.Millisecond, 10, 1},
 		{static.NewCurve, 10 * time.Second, 1, 1},
-		{static.NewCurve, 250 * time.Millisecond, 1, 0.25},
-		{static.NewCurve, 99 * time.Millisecond, 1, 0.099},
-		{static.NewCurve, 10 * time.Millisecond, 10, 0.1},
-		{static.NewSlowCurve, 100 * time.Millisecond, 10, 1},
-		{static.NewSlowCurve, 10 * time.Second, 1, 1},
 	} {
 		model := c.create()
 		p := interval(0, 5)

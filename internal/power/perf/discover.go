@@ -282,6 +282,7 @@ func (m *Meter) zone(key groupKey, e event) *zone {
 	}
 	z := &zone{Zone: power.Zone{
 		ID: id, Name: string(e.kind), Kind: e.kind, Source: power.Measured, Domain: units.Domain(pkg), MaxWatts: power.MaxWatts(e.kind),
+		Prompt: e.kind != power.PSys,
 	}}
 	switch e.kind {
 	case power.Package:
