@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostsim
+
+import "time"
+
+// Reads returns what a read of the zone's counter shows, in µJ.
+func (z *Zone) Reads() uint64 {
+	if z.Shown != nil {
+		return *z.Shown
+	}
+	return z.Energy
+}
+
+// Clock returns the clock rate of the last step, relative to the nominal one.
+func (s *Socket) Clock() float64 {
+	if s.clock == 0 {
+		return 1
+	}
+	return s.clock
+}
+
+// CPUTimes returns the socket's CPU time since boot: what kept CPUs busy, what a hypervisor stole, and all.
+func (s *Socket) CPUTimes() (busy, stolen, total time.Duration) {
+	c := &s.clocks
+	busy = c.user + c.system + c.irq
+	return busy, c.steal, busy + c.steal + c.idle + c.ioWait
+}
+
+// Ran returns how many CPUs the task kept busy in the last step, and the part of that in which the sibling thread of the core
+// was busy, too. The latter is known where two busy siblings draw less than two cores.
+func (t *Task) Ran() (cpus, together float64) {
+	s := t.machine.Sockets[t.Socket]
+	if t.Demand == 0 {
+		return 0, 0
+	}
+	if s.cores != nil && s.cores.siblings < 2 {
+		together = (t.run - t.weight) / (1 - s.cores.siblings/2)
+	}
+	return t.run, together
+}
+
+// MemoryOn returns the socket that the task's memory belongs to.
+func (t *Task) MemoryOn() int { return t.memorySocket() }
