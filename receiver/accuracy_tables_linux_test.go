@@ -204,7 +204,18 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 		}
 	}
 	cheap := func(_ *labScenario, s *labSetting) bool { return s.cheap() }
-	require.Equal(t, strings.Join(lines, ""), labTables(t, cheap, cards), "run make accuracy to update it")
+	requireSameLines(t, lines, labTables(t, cheap, cards))
+}
+
+// requireSameLines fails with the first lines that differ.
+func requireSameLines(t *testing.T, page []string, measured string) {
+	text := strings.SplitAfter(measured, "\n")
+	for i := range max(len(page), len(text)) {
+		if i >= len(page) || i >= len(text) || page[i] != text[i] {
+			part := func(lines []string) string { return strings.Join(lines[min(i, len(lines)):min(i+3, len(lines))], "") }
+			require.Equal(t, part(page), part(text), "line %d of the tables, and maybe more: run make accuracy to update the page", i+1)
+		}
+	}
 }
 
 // generated is the part of a page that make accuracy writes.

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+// Alumet is the rule of Alumet's plugin energy-estimation-tdp: TDP · CPU time / CPUs, for each consumer as for the node. It needs no
+// counter and says nothing of memory. It reads procfs every second.
+type Alumet struct{ Machine Machine }
+
+// Observe returns the consumers' energies.
+func (a Alumet) Observe(i *Interval) Report {
+	busy, _, _ := i.busy()
+	perSecond := a.Machine.TDP / float64(a.Machine.CPUs) // of CPU time
+	r := Report{Whole: perSecond * busy}
+	for u := range i.Users {
+		r.Parts = append(r.Parts, Energy{Package: perSecond * i.Users[u].Ticks})
+	}
+	return r
+}

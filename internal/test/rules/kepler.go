@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+// Kepler is the rule of Kepler from 0.10 (internal/monitor): active energy is the energy multiplied by the busy part of all CPU
+// time, where stolen time is busy, and a process has the part of its CPU time in that of all running processes. Everything
+// is read from procfs, every 5 s.
+type Kepler struct{}
+
+// Observe returns the active energies.
+func (Kepler) Observe(i *Interval) Report {
+	busy, steal, total := i.busy()
+	active := i.Energy().Times(over(busy+steal, total))
+	return Report{Whole: active.Sum(), Parts: i.shared(active, ticks)}
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import "math"
+
+// Kepler09 is the rule of Kepler up to 0.9 (pkg/collector/stats, pkg/model): a socket's idle energy is the lowest that was seen, of
+// intervals with no more CPU time than the last such one; the rest is dynamic and goes to processes by their use, rounded
+// up to mJ, or evenly if nothing was used. CPU time is from BPF, every 3 s. It stands in for instructions and
+// cache misses, as in Kepler where there are no hardware counters. Idle energy goes to all processes evenly and is left out here.
+type Kepler09 struct {
+	idle []Energy // W by socket
+	used float64  // CPUs in use when idle was seen
+}
+
+// Observe returns the dynamic energies.
+func (k *Kepler09) Observe(i *Interval) Report {
+	if k.idle == nil {
+		k.idle = make([]Energy, len(i.Sockets))
+		for s := range k.idle {
+			k.idle[s] = Energy{math.Inf(1), math.Inf(1)}
+		}
+		k.used = math.Inf(1)
+	}
+	if used := i.sum(cpu) / i.Seconds; used <= k.used {
+		k.used = used
+		for s, socket := range i.Sockets {
+			watts := socket.Energy.Times(1 / i.Seconds)
+			k.idle[s].Package, k.idle[s].DRAM = min(k.idle[s].Package, watts.Package), min(k.idle[s].DRAM, watts.DRAM)
+		}
+	}
+	var dynamic Energy
+	for s, socket := range i.Sockets {
+		idle := k.idle[s].Times(i.Seconds)
+		dynamic = dynamic.Plus(Energy{max(socket.Energy.Package-idle.Package, 0), max(socket.Energy.DRAM-idle.DRAM, 0)})
+	}
+	parts := i.shared(dynamic, cpu)
+	if i.sum(cpu) == 0 {
+		parts = i.shared(dynamic, func(u *User) float64 { return float64(u.Processes) })
+	}
+	for u := range parts {
+		parts[u] = Energy{milli(parts[u].Package), milli(parts[u].DRAM)}
+	}
+	return Report{Whole: dynamic.Sum(), Parts: parts}
+}
+
+// milli rounds J up to whole mJ.
+func milli(joules float64) float64 { return math.Ceil(joules*1000) / 1000 }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+// KubeWatt is the rule of KubeWatt (estimator/ContainerPowerEstimator.java, initializer/BootstrapInitializer.java): static power is the
+// constant of a straight line through samples of power and CPU use, once every tenth of the utilization from 20 to 80 % has at least half
+// the samples of the fullest; dynamic power goes to containers by their CPU use. It is asked every 15 s here. It reads a BMC; the
+// lab's machines have none, so it gets the counters. It knows containers only; every workload counts as one.
+type KubeWatt struct {
+	Machine Machine
+
+	samples    []sample
+	static     Energy // W
+	calibrated bool
+}
+
+type sample struct {
+	used  float64 // CPUs
+	watts Energy
+}
+
+// round is the number of samples after which KubeWatt looks whether they suffice: 30 minutes of one every 15 s.
+const round = 120
+
+// Observe returns the dynamic energies, nothing before static power is known.
+func (k *KubeWatt) Observe(i *Interval) Report {
+	r := Report{Parts: make([]Energy, len(i.Users))}
+	if !k.calibrated {
+		k.samples = append(k.samples, sample{i.sum(cpu) / i.Seconds, i.Energy().Times(1 / i.Seconds)})
+		if len(k.samples)%round != 0 || !k.suffice() {
+			return r
+		}
+		k.static, k.calibrated, k.samples = line(k.samples), true, nil
+		return r
+	}
+	e, static := i.Energy(), k.static.Sum()*i.Seconds
+	// The power of the node is one figure. The parts of package and DRAM follow what both used.
+	dynamic := e.Times(over(max(e.Sum()-static, 0), e.Sum()))
+	return Report{Whole: dynamic.Sum(), Parts: i.shared(dynamic, cpu)}
+}
+
+// suffice reports whether the buckets are filled evenly enough.
+func (k *KubeWatt) suffice() bool {
+	var buckets [6]int
+	most := 0
+	for _, s := range k.samples {
+		b := int(10*s.used/float64(k.Machine.CPUs)) - 2
+		if b >= 0 && b < len(buckets) {
+			buckets[b]++
+			most = max(most, buckets[b])
+		}
+	}
+	for _, n := range buckets {
+		if n < most/2 {
+			return false
+		}
+	}
+	return most > 0
+}
+
+// line returns the constants of the straight lines of least squares.
+func line(samples []sample) Energy {
+	n := float64(len(samples))
+	var x, xx float64
+	var y, xy Energy
+	for _, s := range samples {
+		x, xx = x+s.used, xx+s.used*s.used
+		y, xy = y.Plus(s.watts), xy.Plus(s.watts.Times(s.used))
+	}
+	slope := xy.Times(n).Plus(y.Times(-x)).Times(over(1, n*xx-x*x))
+	return y.Plus(slope.Times(-x)).Times(1 / n)
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+// METRION is the energy attribution model of METRION (arXiv 2512.06806): of each socket, the energy above idle goes to threads by the
+// cycles that they ran there, and two threads that run on one core at the same time draw 1.15 times what one draws, each half.
+// Idle energy goes to all threads evenly and is left out here. Cycles are the simulation's. METRION shares DRAM by cache misses, which
+// the lab does not have: cycles stand in.
+type METRION struct{ Machine Machine }
+
+// metrionTogether is what two siblings draw relative to one.
+const metrionTogether = 1.15
+
+// Observe returns the active energies.
+func (m METRION) Observe(i *Interval) Report {
+	r := Report{Parts: make([]Energy, len(i.Users))}
+	for s, socket := range i.Sockets {
+		rise := above(socket.Energy, m.Machine.Rest[s].Times(i.Seconds))
+		r.Whole += rise.Sum()
+		of := func(u *User) float64 {
+			on := &u.On[s]
+			return on.Alone + (on.Cycles-on.Alone)*metrionTogether/2
+		}
+		for u, part := range i.shared(rise, of) {
+			r.Parts[u] = r.Parts[u].Plus(part)
+		}
+	}
+	return r
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rules holds the attribution rules of other tools, each as its source has it, so that the lab can run them beside the
+// receiver's. A rule is a function of what its tool reads in one of its intervals; some remember what they have learned.
+// What a rule needs and the lab does not have is named at the rule.
+package rules
+
+// Energy is energy by zone kind, in J.
+type Energy struct{ Package, DRAM float64 }
+
+// Sum returns the energy of both.
+func (e Energy) Sum() float64 { return e.Package + e.DRAM }
+
+// Plus returns e + o.
+func (e Energy) Plus(o Energy) Energy { return Energy{e.Package + o.Package, e.DRAM + o.DRAM} }
+
+// Times returns e with both energies multiplied.
+func (e Energy) Times(f float64) Energy { return Energy{e.Package * f, e.DRAM * f} }
+
+// Machine is what a tool is told, or finds, of the hardware.
+type Machine struct {
+	// CPUs is the number of logical CPUs.
+	CPUs int
+	// TDP is that of all packages together, in W.
+	TDP float64
+	// Rest is the power at rest of each socket, in W, for tools that measure an idle machine first.
+	Rest []Energy
+}
+
+// Interval is what can be read of a machine between two readings of a tool.
+type Interval struct {
+	// Seconds is its length.
+	Seconds float64
+	Sockets []Socket
+	Users   []User
+}
+
+// Socket is a package with its memory.
+type Socket struct {
+	// Energy is what the counters counted.
+	Energy Energy
+	// Busy is the CPU time that was neither idle, nor waiting for I/O, nor stolen, and Steal what was stolen, in s.
+	Busy, Steal float64
+	// Total is all CPU time, in s.
+	Total float64
+	// Memory is the memory in use, in bytes.
+	Memory float64
+}
+
+// User is a workload, or everything on the machine that belongs to none.
+type User struct {
+	// Ticks is the CPU time in s that procfs shows of the processes that exist at the end of the interval, in whole ticks.
+	Ticks float64
+	// CPU is the exact CPU time in s, with processes that have ended: what a cgroup counts, or a program in the kernel.
+	CPU float64
+	// Processes is how many exist at the end.
+	Processes int
+	// On is its part on each socket.
+	On []Part
+}
+
+// Part is what a user used of a socket.
+type Part struct {
+	// CPU is the exact CPU time in s.
+	CPU float64
+	// Last is the part of Ticks that goes to the socket if each process is sampled every 10 ms for the CPU where it ran last.
+	Last float64
+	// Cycles is CPU time multiplied by the clock rate relative to the nominal one.
+	Cycles float64
+	// Alone is the part of Cycles in which the sibling thread of the core was not busy.
+	Alone float64
+	// Memory is the resident memory on the socket, in bytes.
+	Memory float64
+}
+
+// Report is what a tool reports for an interval.
+type Report struct {
+	// Whole is the tool's own figure of the node that Parts are parts of.
+	Whole float64
+	// Parts are the energies of the interval's users. If the rule divides active and idle energy apart, they are active energy.
+	Parts []Energy
+}
+
+// Rule is the attribution rule of a tool.
+type Rule interface {
+	// Observe returns what the tool reports for an interval. Intervals follow each other.
+	Observe(i *Interval) Report
+}
+
+// Energy returns the energy of all sockets.
+func (i *Interval) Energy() (e Energy) {
+	for _, s := range i.Sockets {
+		e = e.Plus(s.Energy)
+	}
+	return e
+}
+
+// busy returns the busy, the stolen and the total CPU time of all sockets.
+func (i *Interval) busy() (busy, steal, total float64) {
+	for _, s := range i.Sockets {
+		busy, steal, total = busy+s.Busy, steal+s.Steal, total+s.Total
+	}
+	return busy, steal, total
+}
+
+// sum returns the sum of a figure of all users.
+func (i *Interval) sum(of func(*User) float64) (sum float64) {
+	for u := range i.Users {
+		sum += of(&i.Users[u])
+	}
+	return sum
+}
+
+// shared returns energy shared in proportion to a figure of the users. Nothing is shared if all figures are 0.
+func (i *Interval) shared(e Energy, of func(*User) float64) []Energy {
+	parts := make([]Energy, len(i.Users))
+	if sum := i.sum(of); sum > 0 {
+		for u := range i.Users {
+			parts[u] = e.Times(of(&i.Users[u]) / sum)
+		}
+	}
+	return parts
+}
+
+func ticks(u *User) float64 { return u.Ticks }
+
+func cpu(u *User) float64 { return u.CPU }
+
+// over returns a / b, or 0 if b is 0.
+func over(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}

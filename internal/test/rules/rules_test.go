@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// machine has 4 CPUs on one socket.
+var machine = Machine{CPUs: 4, TDP: 120, Rest: []Energy{{40, 2}}}
+
+// interval is 10 s in which two users had half of the CPUs. A part of the second user's processes has ended, and its clock
+// rate is half the nominal one. The sibling of the first is busy half of the time.
+func interval() *Interval {
+	return &Interval{
+		Seconds: 10,
+		Sockets: []Socket{{Energy: Energy{1000, 100}, Busy: 20, Steal: 4, Total: 40, Memory: 8e9}},
+		Users: []User{
+			{Ticks: 12, CPU: 12, Processes: 1, On: []Part{{CPU: 12, Last: 12, Cycles: 12, Alone: 6, Memory: 6e9}}},
+			{Ticks: 4, CPU: 8, Processes: 3, On: []Part{{CPU: 8, Last: 4, Cycles: 4, Alone: 4, Memory: 2e9}}},
+		},
+	}
+}
+
+func TestRulesOfOneInterval(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		rule  Rule
+		whole float64
+		parts []Energy
+	}{
+		{"24 of 40 s are active, by 12 and 4 s of ticks", Kepler{}, 660, []Energy{{450, 45}, {150, 15}}},
+		{"12 and 4 of 40 s", Scaphandre{}, 1100, []Energy{{300, 30}, {100, 10}}},
+		{"600 and 80 J above rest, by 12 and 4 s of ticks", Kavanagh{machine}, 680, []Energy{{450, 60}, {150, 20}}},
+		{"0.6 and 0.2 to the power 0.3, 0.75 and 0.25 to the power 0.2", EnergAt{machine}, 680, []Energy{{514.750, 75.527}, {370.220, 60.629}}},
+		{"6 + 6 · 0.575 and 4 of cycles", METRION{machine}, 680, []Energy{{421.561, 56.208}, {178.439, 23.792}}},
+		{"12 and 8 of 20 s, 6 and 2 of 8 GB", CEEMS{}, 1100, []Energy{{600, 75}, {400, 25}}},
+		{"120 W at 0.1 + 0.9 · 0.5³ for 10 s; 0.3 and 0.1 of 120 W", CodeCarbon{machine}, 255, []Energy{{360, 0}, {120, 0}}},
+		{"30 W a CPU, for 20, 12 and 4 s", Alumet{machine}, 600, []Energy{{360, 0}, {120, 0}}},
+	} {
+		r := test.rule.Observe(interval())
+		assert.InDelta(t, test.whole, r.Whole, 1e-9, "%T: %s", test.rule, test.name)
+		requireEnergies(t, test.parts, r.Parts, test.name)
+	}
+}
+
+func requireEnergies(t *testing.T, want, got []Energy, message string) {
+	require.Len(t, got, len(want), message)
+	for i := range want {
+		assert.InDelta(t, want[i].Package, got[i].Package, 1e-3, "%s, package of user %d", message, i)
+		assert.InDelta(t, want[i].DRAM, got[i].DRAM, 1e-3, "%s, DRAM of user %d", message, i)
+	}
+}
+
+func TestAnIntervalInWhichNothingRanHasNoParts(t *testing.T) {
+	for _, rule := range []Rule{
+		Kepler{}, &Kepler09{}, Scaphandre{}, &SmartWatts{Machine: machine}, &KubeWatt{Machine: machine},
+		Kavanagh{machine}, EnergAt{machine}, METRION{machine}, CEEMS{}, CodeCarbon{machine}, Alumet{machine},
+	} {
+		i := &Interval{Seconds: 10, Sockets: []Socket{{Energy: Energy{400, 20}, Total: 40}}, Users: []User{{On: make([]Part, 1)}}}
+		requireEnergies(t, []Energy{{}}, rule.Observe(i).Parts, "at rest")
+	}
+}
+
+func TestKepler09TakesTheLowestPowerOfTheLeastUseAsIdle(t *testing.T) {
+	k := &Kepler09{}
+	low := interval()
+	low.Sockets[0].Energy = Energy{500, 50}
+	low.Users[0].CPU, low.Users[1].CPU = 3, 2
+	assert.Zero(t, k.Observe(low).Whole, "all of the first interval is idle")
+	cheap := interval()
+	cheap.Sockets[0].Energy = Energy{400, 40}
+	assert.Zero(t, k.Observe(cheap).Whole, "never negative")
+	r := k.Observe(interval())
+	assert.InDelta(t, 550, r.Whole, 1e-9, "with more CPU time, less power is not idle")
+	requireEnergies(t, []Energy{{300, 30}, {200, 20}}, r.Parts, "12 and 8 s, with those that ended")
+	rounded := interval()
+	rounded.Sockets[0].Energy = Energy{500.0001, 50}
+	requireEnergies(t, []Energy{{0.001, 0}, {0.001, 0}}, k.Observe(rounded).Parts, "up to mJ")
+}
+
+func TestKubeWattNeedsAllLoadsForItsLine(t *testing.T) {
+	k := &KubeWatt{Machine: machine}
+	at := func(used float64) *Interval {
+		i := interval()
+		i.Users[0].CPU, i.Users[1].CPU = 10*used, 0
+		i.Sockets[0].Energy = Energy{10 * (30 + 10*used), 10 * (3 + used)}
+		return i
+	}
+	for range round {
+		k.Observe(at(1))
+	}
+	requireEnergies(t, make([]Energy, 2), k.Observe(interval()).Parts, "nothing is known of other loads")
+	k = &KubeWatt{Machine: machine}
+	for n := range round {
+		k.Observe(at(0.85 + 0.4*float64(n%6)))
+	}
+	r := k.Observe(interval())
+	assert.InDelta(t, 770, r.Whole, 1e-6, "1100 J less 33 W for 10 s")
+	requireEnergies(t, []Energy{{420, 42}, {280, 28}}, r.Parts, "12 and 8 s")
+}
+
+func TestSmartWattsFitsPowerToCycles(t *testing.T) {
+	s := &SmartWatts{Machine: Machine{CPUs: 8, TDP: 200}}
+	at := func(first, second float64) *Interval {
+		part := func(cpus float64) []Part { return []Part{{CPU: cpus, Cycles: cpus, Alone: cpus}} }
+		return &Interval{
+			Seconds: 1, Sockets: []Socket{{Energy: Energy{Package: 30 + 10*(first+second)}}},
+			Users: []User{{On: part(first)}, {On: part(second)}},
+		}
+	}
+	requireEnergies(t, make([]Energy, 2), s.Observe(at(1, 1)).Parts, "nothing before ten samples")
+	for n := range 100 {
+		s.Observe(at(1+float64(n%5), 1))
+	}
+	r := s.Observe(at(3, 1))
+	assert.InDelta(t, 70, r.Whole, 1e-9)
+	requireEnergies(t, []Energy{{52.5, 0}, {17.5, 0}}, r.Parts, "10 W a CPU, and 30 W in proportion")
+	s.Machine.TDP = 20
+	s.layers = nil
+	for n := range 100 {
+		r = s.Observe(at(1+float64(n%5), 1))
+	}
+	requireEnergies(t, []Energy{{5 * 17460. / 1044, 0}, {17460. / 1044, 0}}, r.Parts, "a constant above the TDP is not taken, and the model is that of 59 samples")
+}
