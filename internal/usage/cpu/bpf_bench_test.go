@@ -84,8 +84,9 @@ func BenchmarkBPFPass(b *testing.B) {
 	}
 }
 
-// BenchmarkScanOfWhoRan compares a scan of all processes with one of those that ran in the 10 ms before, in turn, in CPU time of
-// the thread. It needs a crowd: CROWD processes, of which one in ten runs for 20 us ten times a second.
+// BenchmarkScanOfWhoRan compares a scan of all processes with one of those that ran in the 10 ms before, either without slices and
+// with them, in turn, in CPU time of the thread. It needs a crowd: CROWD processes, of which one in ten runs for 20 us ten times
+// a second, and besides one in twenty more that has eight threads, of which one in ten runs with all threads as often.
 func BenchmarkScanOfWhoRan(b *testing.B) {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("CROWD"), "1000"))
 	require.NoError(b, err)
@@ -94,32 +95,49 @@ func BenchmarkScanOfWhoRan(b *testing.B) {
 		b.Skip(err)
 	}
 	defer func() { require.NoError(b, stop()) }()
-	source := openHere(b)
-	source.attachHook(b)
-	var table Table
-	require.NoError(b, source.ReadProcesses(&table))
+	for i := range n / 20 {
+		pool := "pool:7:0"
+		if i%10 == 0 {
+			pool = "pool:7:20"
+		}
+		startBurner(b, nil, pool, "say", "wait").said()
+	}
+	var sources [2]*BPF
+	var tables [2]Table
+	for i := range sources {
+		sources[i], err = OpenBPF(Options{Root: "/", Slices: i == 1})
+		skipUnlessPossible(b, err)
+		defer func() { require.NoError(b, sources[i].Close()) }()
+		sources[i].attachHook(b)
+		require.NoError(b, sources[i].ReadProcesses(&tables[i]))
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var took [2][]float64
-	ran := 0
+	var took [4][]float64
+	ran, used := 0, 0
 	for i := 0; b.Loop(); i++ {
-		which := i / 10 % 2 // in turns of ten
-		table.MayBePartial = which == 1
+		which := i / 10 % 4 // in turns of ten
+		table := &tables[which/2]
+		table.MayBePartial = which%2 == 1
 		time.Sleep(10 * time.Millisecond)
 		before := threadTime()
-		if err := source.ReadProcesses(&table); err != nil {
+		if err := sources[which/2].ReadProcesses(table); err != nil {
 			b.Fatal(err)
 		}
 		if i%10 > 1 { // the first two of a turn find what the others left
 			took[which] = append(took[which], float64((threadTime() - before).Microseconds()))
-			ran += which * len(table.Active)
+			if which == 3 {
+				ran += len(table.Active)
+				used += max(0, len(table.used)-1)
+			}
 		}
 	}
-	for which, name := range []string{"all-cpu-us", "ran-cpu-us"} {
+	for which, name := range []string{"all-cpu-us", "ran-cpu-us", "all-slices-cpu-us", "ran-slices-cpu-us"} {
 		if slices.Sort(took[which]); len(took[which]) > 0 {
 			b.ReportMetric(took[which][len(took[which])/2], name)
 		}
 	}
-	b.ReportMetric(float64(ran)/max(1, float64(len(took[1]))), "ran/scan")
-	b.ReportMetric(float64(len(table.Processes)), "processes")
+	b.ReportMetric(float64(ran)/max(1, float64(len(took[3]))), "ran/scan")
+	b.ReportMetric(float64(used)/max(1, float64(len(took[3]))), "slices/scan")
+	b.ReportMetric(float64(len(tables[1].Processes)), "processes")
 }

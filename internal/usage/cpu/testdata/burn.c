@@ -5,6 +5,7 @@
 //   threads:N:US   N threads one after the other, each using this many microseconds of CPU time
 //   loose:N:US     the same, but without a join, so that no thread wakes up as they end
 //   crowd:N:US     N threads at once
+//   pool:N:US      N threads that each use this much ten times a second, or only sleep, from here on
 //   orphan:N:US    as fork, but the parent of the children ends before them
 //   ignore         the ends of children are ignored from here on
 //   wait           until standard input is closed or has a byte
@@ -69,6 +70,23 @@ static void *thread(void *us)
 	return NULL;
 }
 
+static void *work(void *us)
+{
+	const struct timespec pause = {0, 100 * 1000 * 1000};
+
+	for (;;) {
+		nanosleep(&pause, NULL);
+		burn((long)us);
+	}
+}
+
+static void *sleep_on(void *unused)
+{
+	(void)unused;
+	for (;;)
+		pause();
+}
+
 static void run(void);
 
 static void *go_on(void *us)
@@ -131,6 +149,11 @@ static void run(void)
 					_exit(1);
 			for (long i = 0; i < n; i++)
 				pthread_join(all[i], NULL);
+		} else if (sscanf(act, "pool:%ld:%ld", &n, &us) == 2) {
+			while (n-- > 0) {
+				if (pthread_create(&t, NULL, us > 0 ? work : sleep_on, (void *)us))
+					_exit(1);
+			}
 		} else if (sscanf(act, "orphan:%ld:%ld", &n, &us) == 2) {
 			while (n-- > 0) {
 				pid_t child = fork();
