@@ -62,8 +62,9 @@ type AttributionConfig struct {
 	// either, models learn again after each start.
 	StateFile string `mapstructure:"state_file"`
 
-	// unclocked reports whether the machine has no clock rates of whole intervals. CPU time takes the place of a preset's key then.
-	unclocked bool
+	// unclocked reports whether the machine has no clock rates of whole intervals, and unshared whether no threads share a core. A preset
+	// does without the key frequency and without SMTWeight then.
+	unclocked, unshared bool
 
 	_ struct{}
 }

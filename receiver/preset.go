@@ -22,13 +22,12 @@ type presetRules struct {
 	idle  IdleRule
 	among IdleAmong
 
+	scope      Scope
+	key        claims.Key // of all zone kinds but dram
+	dram       claims.Key
+	exponent   int // of the clock rate
+	smt        float64
 	interrupts InterruptRule
-
-	scope    Scope
-	key      claims.Key // of all zone kinds but dram
-	dram     claims.Key
-	exponent int // of the clock rate
-	smt      float64
 	// knowsStatic takes the static power of modeled and reported energy from where it is known. split is for what is measured.
 	knowsStatic bool
 	// window is the length of the windows with an exact CPU time source, and tickWindow with another one.
@@ -39,7 +38,7 @@ type presetRules struct {
 var presets = map[Preset]presetRules{
 	PresetAccurate: {
 		split: SplitLearned, idle: IdleNone, among: AmongProcesses,
-		scope: ScopeZone, key: claims.KeyFrequency, dram: claims.KeyMemoryCPUTime, exponent: 2,
+		scope: ScopeZone, key: claims.KeyFrequency, dram: claims.KeyMemoryCPUTime, exponent: 2, smt: 0.6, interrupts: InterruptsUnattributed,
 		knowsStatic: true, window: 100 * time.Millisecond, tickWindow: cpu.TickWindow,
 	},
 	PresetKepler:     {split: SplitUtilization, idle: IdleNone, among: AmongProcesses},
@@ -106,7 +105,12 @@ func (c *AttributionConfig) frequencyExponent() int {
 	return cmp.Or(c.FrequencyExponent, presets[c.Preset].exponent, 1)
 }
 
-func (c *AttributionConfig) smtWeight() float64 { return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1) }
+func (c *AttributionConfig) smtWeight() float64 {
+	if c.unshared {
+		return cmp.Or(c.SMTWeight, 1)
+	}
+	return cmp.Or(c.SMTWeight, presets[c.Preset].smt, 1)
+}
 
 // presetWindow returns the length of the windows that the preset selects, with an exact CPU time source or another one. 0 is one
 // window per collection.
@@ -139,6 +143,7 @@ type presetFound struct {
 	undivided error     // why the node's CPUs are not divided by package
 	inexact   error     // why the CPU time source is not BPF; nil if it is, or if it was not asked for
 	unclocked error     // why the clock rate over an interval is not known
+	unshared  error     // why no threads share a core
 	began     time.Time // of the first window
 	logged    bool
 }
@@ -148,6 +153,7 @@ const presetGrace = time.Minute
 
 var (
 	errProcfs  = errors.New("cpu_time is procfs")
+	errNoIRQ   = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
 	errNoDRAM  = errors.New("no meter reads a zone of memory")
 	errForgets = errors.New("not set, and no attribution::state_file: static power is learned again after each start")
 )
@@ -168,6 +174,8 @@ func (s *energyScraper) presetParts() (parts []presetPart) {
 	add(a.Scope == "", "attribution::scope", string(rules.scope), found.undivided)
 	add(a.Split == "", "attribution::split", string(rules.split), s.untrained())
 	add(c.usesClocks(), "attribution::key", string(rules.key), found.unclocked)
+	add(a.SMTWeight == 0 && slices.ContainsFunc(c.Zones, s.isOfCores), "attribution::smt_weight", fmt.Sprint(rules.smt), found.unshared)
+	add(a.Interrupts == "", "attribution::interrupts", string(rules.interrupts), s.withoutInterrupts())
 	add(slices.Contains(c.Zones, power.DRAM) && a.presetHasKey(power.DRAM, rules.dram), "attribution::keys::dram", string(rules.dram), s.withoutDRAM())
 	if learns := a.learns(c.Zones) && c.Storage == nil && a.StateFile == ""; learns && s.untrained() == nil {
 		add(true, "storage", "", errForgets)
@@ -193,6 +201,21 @@ func (s *energyScraper) untrained() error {
 		return nil
 	}
 	return errors.New(known)
+}
+
+// isOfCores reports whether CPU time would count for less in a zone kind where threads share a core.
+func (s *energyScraper) isOfCores(kind power.Kind) bool {
+	shared := s.cfg.Attribution
+	shared.unshared = false
+	return shared.weighsCores(kind)
+}
+
+// withoutInterrupts returns errNoIRQ if the kernel does not measure the time of interrupts.
+func (s *energyScraper) withoutInterrupts() error {
+	if counts, err := cpu.CountsInterrupts(s.cfg.RootPath); counts || err != nil { // what cannot be read is a condition
+		return nil
+	}
+	return errNoIRQ
 }
 
 // withoutDRAM returns errNoDRAM if no meter reads a zone of memory.

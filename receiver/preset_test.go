@@ -26,6 +26,8 @@ type chosen struct {
 	split, gpu    SplitRule // of packages and GPUs
 	key, dram     claims.Key
 	exponent      int
+	smt           float64
+	interrupts    InterruptRule
 	idle          IdleRule
 	exact, coarse time.Duration // windows, by the CPU time source
 }
@@ -33,14 +35,15 @@ type chosen struct {
 func chosenBy(c *Config) chosen {
 	a := &c.Attribution
 	return chosen{
-		a.scope(), a.splitOf(power.Package), a.splitOf(power.GPU), a.keyOf(power.Package), a.keyOf(power.DRAM), a.frequencyExponent(), a.idle(),
-		c.presetWindow(true), c.presetWindow(false),
+		a.scope(), a.splitOf(power.Package), a.splitOf(power.GPU), a.keyOf(power.Package), a.keyOf(power.DRAM), a.frequencyExponent(), a.smtWeight(),
+		a.interrupts(), a.idle(), c.presetWindow(true), c.presetWindow(false),
 	}
 }
 
 func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
 	all := chosen{
-		ScopeZone, SplitLearned, SplitLearned, claims.KeyFrequency, claims.KeyMemoryCPUTime, 2, IdleNone, 100 * time.Millisecond, time.Second,
+		ScopeZone, SplitLearned, SplitLearned, claims.KeyFrequency, claims.KeyMemoryCPUTime, 2, 0.6, InterruptsUnattributed, IdleNone,
+		100 * time.Millisecond, time.Second,
 	}
 	for yaml, edit := range map[string]func(*chosen){
 		"attribution: {preset: accurate}":                               func(*chosen) {},
@@ -51,6 +54,9 @@ func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
 		"attribution: {preset: accurate, keys: {dram: memory}}":         func(c *chosen) { c.dram = claims.KeyMemory },
 		"attribution: {preset: accurate, keys: {package: cycles}}":      func(c *chosen) { c.key = claims.KeyCycles },
 		"attribution: {preset: accurate, frequency_exponent: 1}":        func(c *chosen) { c.exponent = 1 },
+		"attribution: {preset: accurate, smt_weight: 1}":                func(c *chosen) { c.smt = 1 },
+		"attribution: {preset: accurate, smt_weight: 0.7}":              func(c *chosen) { c.smt = 0.7 },
+		"attribution: {preset: accurate, interrupts: shared}":           func(c *chosen) { c.interrupts = InterruptsShared },
 		"attribution: {preset: accurate, idle: used}":                   func(c *chosen) { c.idle = IdleUsed },
 		"{collection_interval: 1s, attribution: {preset: accurate}}":    func(c *chosen) { c.coarse = 0 },
 		"{collection_interval: 100ms, attribution: {preset: accurate}}": func(c *chosen) { c.exact, c.coarse = 0, 0 },
@@ -70,7 +76,8 @@ func TestPresetAccurateSelectsAllPartsAndEachSettingBesideItWins(t *testing.T) {
 }
 
 var byDefault = chosen{
-	scope: ScopeNode, split: SplitUtilization, gpu: SplitUtilization, key: claims.KeyCPUTime, dram: claims.KeyCPUTime, exponent: 1, idle: IdleNone,
+	scope: ScopeNode, split: SplitUtilization, gpu: SplitUtilization, key: claims.KeyCPUTime, dram: claims.KeyCPUTime, exponent: 1, smt: 1,
+	interrupts: InterruptsShared, idle: IdleNone,
 }
 
 var errNoClocks = errors.New("no counters")
@@ -81,11 +88,12 @@ func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 		c.Attribution.Preset = PresetAccurate
 		c.Storage = &storageID
 	}}, edit...)...)
-	n.host.CPUs, n.host.Topology = 2, []hostsim.Place{{Package: 0}, {Package: 1}}
+	n.host.CPUs, n.host.CPU.IRQ = 4, 1
+	n.host.Topology = []hostsim.Place{{Siblings: []int{0, 2}}, {Package: 1}, {Siblings: []int{0, 2}}, {Package: 1}}
 	for name, zone := range map[string]string{"intel-rapl:1": "package-1", "intel-rapl:0:0": "dram", "intel-rapl:1:0": "dram"} {
 		n.host.Zones[name] = &hostsim.Zone{Name: zone, Max: 262_143_328_850}
 	}
-	n.host.Clocks = map[int]int64{0: 1_000_000, 1: 2_000_000} // by cpufreq, which stands in for counters
+	n.host.Clocks = map[int]int64{0: 1_000_000, 1: 2_000_000, 2: 1_000_000, 3: 2_000_000} // by cpufreq, which stands in for counters
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
 	n.openExact()
@@ -105,6 +113,7 @@ func (n *testNode) startsWindows(length time.Duration) {
 func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 	window, scope, split := "sampling_interval: 100ms", "attribution::scope: zone", "attribution::split: learned"
 	key, dram := "attribution::key: frequency", "attribution::keys::dram: memory_cpu_time"
+	smt, interrupts := "attribution::smt_weight: 0.6", "attribution::interrupts: unattributed"
 	for name, c := range map[string]struct {
 		edit              func(*Config)
 		prepare           func(*testNode)
@@ -112,20 +121,31 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 		selected, lacking []any
 	}{
 		"a machine that has all": {
-			window: 100 * time.Millisecond, selected: []any{window, scope, split, key, dram}, lacking: []any{},
+			window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram}, lacking: []any{},
 		},
 		"one package": {
-			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {}} }, window: 100 * time.Millisecond,
-			selected: []any{window, split, key, dram}, lacking: []any{"attribution::scope: CPU topology: the node has one CPU package"},
+			prepare: func(n *testNode) {
+				n.host.Topology = []hostsim.Place{{Siblings: []int{0, 1}}, {Siblings: []int{0, 1}}, {}, {}}
+			}, window: 100 * time.Millisecond,
+			selected: []any{window, split, key, smt, interrupts, dram}, lacking: []any{"attribution::scope: CPU topology: the node has one CPU package"},
 		},
 		"no zone of memory": {
 			prepare: func(n *testNode) { delete(n.host.Zones, "intel-rapl:0:0"); delete(n.host.Zones, "intel-rapl:1:0") },
-			window:  100 * time.Millisecond, selected: []any{window, scope, split, key},
+			window:  100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts},
 			lacking: []any{"attribution::keys::dram: no meter reads a zone of memory"},
 		},
 		"no clock rates": {
 			prepare: func(n *testNode) { n.s.countsClocks = func(string) error { return errNoClocks } }, window: 100 * time.Millisecond,
-			selected: []any{window, scope, split, dram}, lacking: []any{"attribution::key: no counters"},
+			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::key: no counters"},
+		},
+		"cores with one thread": {
+			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}} }, window: 100 * time.Millisecond,
+			selected: []any{window, scope, split, key, interrupts, dram},
+			lacking:  []any{"attribution::smt_weight: no core has more than one thread online"},
+		},
+		"interrupts are not measured": {
+			prepare: func(n *testNode) { n.host.CPU.IRQ = 0 }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, dram},
+			lacking: []any{"attribution::interrupts: the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
 		},
 		"BPF is refused": {
 			prepare: func(n *testNode) {
@@ -133,38 +153,40 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 					return cpu.NewReader(cpu.NewProcfs(o.Root), o), errRefused, nil
 				}
 			},
-			window: time.Second, selected: []any{scope, split, key, dram}, lacking: []any{"sampling_interval: 1s with procfs: " + errRefused.Error()},
+			window: time.Second, selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 1s with procfs: " + errRefused.Error()},
 		},
 		"procfs is wanted": {
 			edit: func(c *Config) { c.CPUTime = cpu.KindProcfs }, prepare: func(n *testNode) { n.s.open = cpu.OpenReader }, window: time.Second,
-			selected: []any{scope, split, key, dram}, lacking: []any{"sampling_interval: 1s with procfs: cpu_time is procfs"},
+			selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 1s with procfs: cpu_time is procfs"},
 		},
 		"no storage": {
-			edit: func(c *Config) { c.Storage = nil }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, dram},
+			edit: func(c *Config) { c.Storage = nil }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram},
 			lacking: []any{"storage: not set, and no attribution::state_file: static power is learned again after each start"},
 		},
 		"a state file": {
 			edit: func(c *Config) { c.Storage, c.Attribution.StateFile = nil, "/tmp/never-written/learned" }, window: 100 * time.Millisecond,
-			selected: []any{window, scope, split, key, dram}, lacking: []any{},
+			selected: []any{window, scope, split, key, smt, interrupts, dram}, lacking: []any{},
 		},
 		"a cloud's virtual machine": {
 			edit: func(c *Config) { modeledHost(c); c.Storage = nil },
 			prepare: func(n *testNode) {
 				clear(n.host.Zones)
-				n.host.Topology = []hostsim.Place{{}, {}}
+				n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
 				n.s.countsClocks = func(string) error { return errNoClocks }
 			},
 			window: 100 * time.Millisecond, selected: []any{window},
 			lacking: []any{
 				"attribution::scope: CPU topology: the node has one CPU package",
 				"attribution::split: energy is modeled, and the model states the power at rest",
-				"attribution::key: no counters", "attribution::keys::dram: no meter reads a zone of memory",
+				"attribution::key: no counters", "attribution::smt_weight: no core has more than one thread online",
+				"attribution::interrupts: " + errNoIRQ.Error(), "attribution::keys::dram: no meter reads a zone of memory",
 			},
 		},
 		"settings beside it": {
 			edit: func(c *Config) {
 				c.SamplingInterval = 50 * time.Millisecond
 				c.Attribution.Scope, c.Attribution.Split, c.Attribution.Key = ScopeNode, SplitMinimum, claims.KeyCPUTime
+				c.Attribution.SMTWeight, c.Attribution.Interrupts = 1, InterruptsShared
 			},
 			window: 50 * time.Millisecond, selected: []any{}, lacking: []any{},
 		},
@@ -220,18 +242,26 @@ func TestWindowsOfThePresetAccurateAreOfASecondOnceProcfsHasTakenOver(t *testing
 	assert.Equal(t, time.Second, n.s.sampler.window)
 }
 
-func TestThePresetsKeyIsCPUTimeWhereClockRatesAreNotKnown(t *testing.T) {
+func TestThePresetsKeyIsOfWhatTheMachineHas(t *testing.T) {
 	for name, c := range map[string]struct {
-		err  error
-		want []claims.Key
+		unclocked, unshared bool
+		want                []claims.Key
 	}{
-		"counted": {nil, []claims.Key{claims.KeyFrequency, claims.KeyMemoryCPUTime}},
-		"not":     {errNoClocks, []claims.Key{claims.KeyMemoryCPUTime}},
+		"clock rates and threads": {false, false, []claims.Key{claims.KeyFrequency, claims.KeyMemoryCPUTime}},
+		"clock rates":             {false, true, []claims.Key{claims.KeyFrequency, claims.KeyMemoryCPUTime}},
+		"threads":                 {true, false, []claims.Key{claims.KeyCPUTime, claims.KeyMemoryCPUTime}}, // CPU time by what the other thread does
+		"neither":                 {true, true, []claims.Key{claims.KeyMemoryCPUTime}},
 	} {
 		n := accurateNode(t)
-		n.s.countsClocks = func(string) error { return c.err }
+		if c.unclocked {
+			n.s.countsClocks = func(string) error { return errNoClocks }
+		}
+		if c.unshared {
+			n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}}
+		}
 		n.startsWindows(100 * time.Millisecond)
 		assert.Equal(t, c.want, n.s.cfg.Attribution.weighed(n.s.cfg.Zones), name)
+		assert.Equal(t, c.unshared, n.s.siblings == nil, name)
 		n.run(joule, nil)
 		var selected []any
 		for _, e := range n.logs.FilterMessage("Allocation key selected").All() {
@@ -284,12 +314,13 @@ func TestLibrariesOfGPUsAreAskedTwiceASecondUnderThePresetAccurate(t *testing.T)
 
 // The trees have no CPU topology, are not of this kernel, and are read without BPF.
 func TestRecordedHostsLackTheirPartsOfThePresetAccurate(t *testing.T) {
-	const window, scope, key, forgets = "sampling_interval", "attribution::scope", "attribution::key", "storage"
-	const dram, split = "attribution::keys::dram", "attribution::split"
+	const window, scope, key, smt, forgets = "sampling_interval", "attribution::scope", "attribution::key", "attribution::smt_weight", "storage"
+	const irq, dram, split = "attribution::interrupts", "attribution::keys::dram", "attribution::split"
 	for host, want := range map[string][]string{
-		"two-sockets": {window, scope, key, forgets}, "docker-hybrid": {window, scope, key, forgets}, "libvirt": {window, scope, key, forgets},
-		"kubernetes": {window, scope, key, dram, forgets}, "two-gpus": {window, scope, key, dram, forgets},
-		"cloud-vm": {window, scope, split, key, dram}, "guest": {window, scope, split, key},
+		"two-sockets": {window, scope, key, smt, irq, forgets}, "docker-hybrid": {window, scope, key, smt, forgets},
+		"libvirt": {window, scope, key, smt, irq, forgets}, "kubernetes": {window, scope, key, smt, irq, dram, forgets},
+		"two-gpus": {window, scope, key, smt, irq, dram, forgets}, "cloud-vm": {window, scope, split, key, smt, irq, dram},
+		"guest": {window, scope, split, key, smt, irq},
 	} {
 		inBubble(t, host, func(t *testing.T) {
 			n := recorded(t, host, func(c *Config) {

@@ -119,6 +119,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 	}
 	s.gpus.open(s.cfg, s.meters.set, s.set.Logger)
 	topology, undivided := s.openTopology()
+	s.found = presetFound{undivided: undivided, unclocked: s.findClocks()}
 	unshared := s.openSiblings()
 	reader, rejected, err := s.open(cpu.Options{
 		Root: s.cfg.RootPath, Kind: s.cfg.CPUTime, Window: cmp.Or(s.cfg.SamplingInterval, s.cfg.presetWindow(true)), Topology: topology,
@@ -128,7 +129,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		return err // only where the configuration insists on a source
 	}
 	s.cpu = reader
-	s.found = presetFound{undivided: undivided, inexact: rejected, unclocked: s.findClocks()}
+	s.found.inexact, s.found.unshared = rejected, unshared
 	s.guests.open(s.cfg)
 	s.cpu.Table().FreshResident = s.keys.Sleepers()
 	source := reader.Source()
@@ -203,20 +204,23 @@ func (s *energyScraper) findClocks() error {
 }
 
 // openSiblings opens what lists the threads of each core, where it is needed. It returns why that has no effect: threads may
-// come online later.
+// come online later, which a preset does not wait for.
 func (s *energyScraper) openSiblings() (unshared error) {
-	if !slices.ContainsFunc(s.cfg.Zones, s.cfg.Attribution.weighsCores) {
+	a := &s.cfg.Attribution
+	if a.unshared = false; !slices.ContainsFunc(s.cfg.Zones, a.weighsCores) {
 		return nil
 	}
 	siblings, err := cpu.OpenSiblings(s.cfg.RootPath)
-	if err != nil {
+	if err == nil && !siblings.Shared() {
+		err = cpu.ErrUnshared
+	}
+	if s.siblings = siblings; err == nil || a.SMTWeight > 0 {
 		return err
 	}
-	s.siblings = siblings
-	if !siblings.Shared() {
-		return cpu.ErrUnshared
-	}
-	return nil
+	_ = siblings.Close() // it was only read from
+	s.siblings, a.unshared = nil, true
+	s.keys = claims.NewKeys(s.cfg.keyOptions(s.cgroups))
+	return err
 }
 
 func (s *energyScraper) warnOfSharedSeries() {

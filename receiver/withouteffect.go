@@ -58,7 +58,7 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{discounts && slices.ContainsFunc(c.Zones, a.weighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},
 			{discounts, slices.ContainsFunc(c.Zones, a.weighsCores), "attribution::smt_weight", "no zone of cores has the key cpu_time or frequency"},
 			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
-			{a.Interrupts == InterruptsUnattributed, c.countsInterrupts(), "attribution::interrupts", "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
+			{a.Interrupts == InterruptsUnattributed, c.countsInterrupts(), "attribution::interrupts", errNoIRQ.Error()},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
 			{a.StateFile != "", a.learns(c.Zones), "attribution::state_file", "no zone has a split that learns"},

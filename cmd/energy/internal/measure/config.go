@@ -29,7 +29,7 @@ func embeddedConfig(o *Options) (cfg *energyreceiver.Config, notes []string) {
 	if (attribution.Key != "" && attribution.Key != claims.KeyCPUTime) || len(attribution.Keys) > 0 {
 		notes = append(notes, "The allocation key is CPU time: of other processes nothing else is read")
 	}
-	attribution.Key, attribution.Keys = claims.KeyCPUTime, nil
+	attribution.Key, attribution.Keys, attribution.SMTWeight = claims.KeyCPUTime, nil, 1
 	attribution.Idle = energyreceiver.IdleNone
 	return &own, notes
 }
