@@ -45,8 +45,10 @@ const (
 	// after how many they are half.
 	fading        = 60 * 60
 	curveHalfLife = 2 * day
-	// fewestInBin is the weight of the samples that a bin needs to be used.
+	// fewestInBin is the weight of the samples that a bin needs to be used, and together how far apart the utilizations of
+	// bins may be that have it together.
 	fewestInBin = 5
+	together    = 0.02
 )
 
 // curveBinOf is finest near 0, where the static power is read from.
@@ -102,7 +104,11 @@ func (c *curve) observe(s sample) {
 		keep := math.Exp2(-c.seconds / curveHalfLife)
 		c.seconds = 0
 		for i := range c.bins {
-			c.bins[i].fade(keep)
+			b := &c.bins[i]
+			was := b.n
+			if b.fade(keep); was >= fewestInBin && b.n < fewestInBin {
+				*b = curveBin{} // not a few samples but the rest of many old ones
+			}
 		}
 	}
 	weight := min(s.seconds, 1)
@@ -179,7 +185,7 @@ const (
 // utilization of unseenAt; it grows with its square. Both are such that the true static power of 36 curves is within the
 // doubt in two of three cases (TestTheTruthIsWithinTheDoubtInTwoOfThreeCases).
 const (
-	agreement = 0.4
+	agreement = 0.45
 	unseen    = 0.3
 	unseenAt  = 0.05
 )
@@ -215,12 +221,21 @@ func (c *curve) fit() {
 	c.now.trained = c.now.trained && c.now.usable
 }
 
-// levels returns the levels of the bins from the lowest utilization up to reach above it, nil if they are too few.
+// levels returns the levels of the bins from the lowest utilization up to reach above it, nil if they are too few. Bins
+// that are next to each other, with too few samples each, are a level together.
 func (c *curve) levels(known *[curveBins]level) []level {
 	bins, samples := 0, 0.0
+	var b curveBin
+	from := 0.0
 	for i := range c.bins {
-		b := &c.bins[i]
-		if b.n < fewestInBin {
+		one := &c.bins[i]
+		if b.n > 0 && one.n > 0 && one.u/one.n > from+together {
+			b = curveBin{}
+		}
+		if b.n == 0 && one.n > 0 {
+			from = one.u / one.n
+		}
+		if b.merge(one); b.n < fewestInBin {
 			continue
 		}
 		u, p := b.u/b.n, b.p/b.n
@@ -231,11 +246,22 @@ func (c *curve) levels(known *[curveBins]level) []level {
 		known[bins] = level{u, p, b.scatter()/b.n + off*off}
 		bins++
 		samples += b.n
+		b = curveBin{}
 	}
 	if bins < fewestBins || samples < fewestSamples || known[0].utilization > tooFar {
 		return nil
 	}
 	return known[:bins]
+}
+
+// merge adds another bin's samples.
+func (b *curveBin) merge(o *curveBin) {
+	b.n += o.n
+	b.u += o.u
+	b.p += o.p
+	b.uu += o.uu
+	b.up += o.up
+	b.pp += o.pp
 }
 
 // extrapolate returns the static power by all models, and how uncertain it is: a standard deviation, in W.

@@ -174,37 +174,67 @@ func TestTheLearnedCurveIsWithin15PercentAfterADayWithNightsAt5Percent(t *testin
 
 // What lies below a load that the node never left is not known, however smooth the power is above.
 func TestTheLearnedCurveIsNotCalledLearnedFarFromRest(t *testing.T) {
+	logErrors(t)
 	for _, c := range learnedCases() {
 		assert.Equal(t, c.floor < 0.03, c.model.Trained(0), c)
 		assert.True(t, c.model.Doubt(0) > 0 || c.floor > 0.05, c)
 	}
 }
 
-func TestTheTruthIsWithinTheDoubtInTwoOfThreeCases(t *testing.T) {
-	within := func(of func(*learnedCase) bool) float64 {
-		var n, in float64
-		for _, c := range learnedCases() {
-			if !of(c) {
-				continue
+// logErrors logs the range of the worst errors of each kind of nights.
+func logErrors(t *testing.T) {
+	for _, floor := range nights {
+		for _, flat := range []bool{false, true} {
+			n, inUse := 0, 0
+			least, most := 0.0, 0.0
+			for _, c := range learnedCases() {
+				if c.floor != floor || c.isFlatAtFirst() != flat {
+					continue
+				}
+				if n++; c.model.Doubt(0) >= 0 {
+					inUse++
+					least, most = min(least, c.off), max(most, c.off)
+				}
 			}
-			n++
-			if math.Abs(c.model.StaticPower(0)-c.loadCurve.at(0)) <= c.model.Doubt(0) {
-				in++
+			if n > 0 {
+				t.Logf("nights at %.0f %%, flat at first: %v: %d of %d in use, %+.0f to %+.0f %%", 100*floor, flat, inUse, n, 100*least, 100*most)
 			}
 		}
-		t.Logf("%.0f cases, %.0f %% within", n, 100*in/n)
-		return in / n
 	}
-	trained := within(func(c *learnedCase) bool { return c.model.Trained(0) })
-	assert.InDelta(t, 0.675, trained, 0.075, "where it is learned")
-	isMeasured := func(c *learnedCase) bool { _, ok := firstLoads[c.name]; return ok }
+}
+
+func TestTheTruthIsWithinTheDoubtInTwoOfThreeCases(t *testing.T) {
+	within := func(name string, cases []*learnedCase, of func(*learnedCase) bool) (n, in float64) {
+		for _, c := range cases {
+			if of(c) {
+				n++
+				if math.Abs(c.model.StaticPower(0)-c.loadCurve.at(0)) <= c.model.Doubt(0) {
+					in++
+				}
+			}
+		}
+		t.Logf("%s: %.0f of %.0f cases, %.0f %%", name, in, n, 100*in/n)
+		return n, in
+	}
+	trained := func(c *learnedCase) bool { return c.model.Trained(0) }
+	n, in := within("steady", learnedCases(), trained)
+	more, moreIn := within("moments of rest", lifeCases(), trained)
+	assert.InDelta(t, 0.675, (in+moreIn)/(n+more), 0.075, "where it is learned")
+	// Either part of the curves gives about the same doubt.
 	for _, measured := range []bool{false, true} {
-		part := within(func(c *learnedCase) bool { return c.model.Trained(0) && isMeasured(c) == measured })
-		assert.InDelta(t, 0.675, part, 0.125, "on measured curves: %v", measured)
+		part := func(c *learnedCase) bool {
+			_, is := firstLoads[c.name]
+			return trained(c) && is == measured
+		}
+		n, in := within(fmt.Sprintf("steady, measured curves: %v", measured), learnedCases(), part)
+		more, moreIn := within(fmt.Sprintf("moments of rest, measured curves: %v", measured), lifeCases(), part)
+		assert.InDelta(t, 0.675, (in+moreIn)/(n+more), 0.1, "measured curves: %v", measured)
 	}
 	for _, floor := range nights[3:] {
-		rest := within(func(c *learnedCase) bool { return c.floor == floor && c.model.Doubt(0) >= 0 })
-		assert.GreaterOrEqual(t, rest, 0.6, "nights at %v", floor)
+		n, in := within(fmt.Sprintf("steady, nights at %.0f %%, not called learned", 100*floor), learnedCases(), func(c *learnedCase) bool {
+			return c.floor == floor && c.model.Doubt(0) >= 0
+		})
+		assert.GreaterOrEqual(t, in/n, 0.6, "nights at %v", floor)
 	}
 }
 

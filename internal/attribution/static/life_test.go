@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -149,43 +150,104 @@ func (l life) learned(c loadCurve) *static.Model {
 	return model
 }
 
-// The mean load says little of how often a machine rests: at 5 % on 16 CPUs, none is busy in a third of all tenths of a second.
-func TestShortWindowsSeeMomentsOfRest(t *testing.T) {
-	var n, within float64
-	for _, l := range []life{
-		{16, 0.03, 100 * time.Millisecond},
-		{16, 0.05, 100 * time.Millisecond},
-		{16, 0.1, 100 * time.Millisecond},
-		{16, 0.03, time.Second},
-		{16, 0.05, time.Second},
-	} {
-		most := 0.0
+// momentsOfRest are days in which 16 CPUs rest now and then.
+var momentsOfRest = []life{
+	{16, 0.03, 100 * time.Millisecond},
+	{16, 0.05, 100 * time.Millisecond},
+	{16, 0.1, 100 * time.Millisecond},
+	{16, 0.03, time.Second},
+	{16, 0.05, time.Second},
+}
+
+// lifeCases returns models after these days, on all curves.
+var lifeCases = sync.OnceValue(func() (cases []*learnedCase) {
+	for _, l := range momentsOfRest {
 		for _, c := range allCurves() {
 			model := l.learned(c)
 			e, at := worst(model.Active, c)
-			assert.True(t, model.Trained(0), "%v: %s", l, c.name)
-			assert.LessOrEqual(t, math.Abs(e), 0.1, "%v: %s, at a load of %.2f, %.2f W at rest and not %.2f", l, c.name, at,
-				model.StaticPower(0), c.at(0))
-			most = max(most, math.Abs(e))
-			n++
-			if math.Abs(model.StaticPower(0)-c.at(0)) <= model.Doubt(0) {
-				within++
-			}
+			cases = append(cases, &learnedCase{c, l.floor, 0, model, e, at})
 		}
-		t.Logf("%v: up to %.0f %%", l, 100*most)
 	}
-	t.Logf("%.0f %% within the doubt", 100*within/n)
-	assert.InDelta(t, 0.675, within/n, 0.075, "part of the cases in which the truth is within the doubt")
+	return cases
+})
+
+// The mean load says little of how often a machine rests: at 5 % on 16 CPUs, none is busy in a third of all tenths of a second.
+func TestShortWindowsSeeMomentsOfRest(t *testing.T) {
+	for i, l := range momentsOfRest {
+		most := 0.0
+		for _, c := range lifeCases()[i*len(allCurves()):][:len(allCurves())] {
+			assert.True(t, c.model.Trained(0), "%v: %v", l, c)
+			assert.LessOrEqual(t, math.Abs(c.off), 0.1, "%v: %v", l, c)
+			most = max(most, math.Abs(c.off))
+		}
+		t.Logf("%v: up to %.1f %%", l, 100*most)
+	}
 }
 
-// On more CPUs, or in longer windows, some job runs at any time.
-func TestWithoutMomentsOfRestTheCurveIsNotCalledLearned(t *testing.T) {
-	for _, l := range []life{{16, 0.1, time.Second}, {64, 0.05, time.Second}} {
+// randomCurve returns a curve of straight pieces that bends by a half at random loads, most of them low ones.
+func randomCurve(seed uint64) loadCurve {
+	r := rand.New(rand.NewPCG(seed, 5))
+	rest := math.Pow(10, 0.5+1.8*r.Float64())
+	full := rest * math.Pow(10, -0.5+1.5*r.Float64())
+	bends := []float64{100}
+	for range 4 + r.IntN(5) {
+		bends = append(bends, math.Pow(10, 0.3+1.7*r.Float64()))
+	}
+	slices.Sort(bends)
+	points, load, watts := []float64{0, 0}, 0.0, 0.0
+	for _, bend := range bends {
+		watts += (bend - load) * math.Exp(0.5*r.NormFloat64())
+		load = bend
+		points = append(points, load, watts)
+	}
+	for i := 1; i < len(points); i += 2 {
+		points[i] = rest + full*points[i]/watts
+	}
+	return loadCurve{fmt.Sprintf("random curve %d", seed), through(points...)}
+}
+
+func TestCurvesThatNothingWasMadeForAreLearned(t *testing.T) {
+	var steady, short float64
+	steadyDay := make([]float64, 0, 40)
+	for seed := range uint64(40) {
+		c := randomCurve(seed)
+		e, at := worst(learnedOver(c, seed, 0.01, 0.6, 0.003).Active, c)
+		assert.LessOrEqual(t, math.Abs(e), 0.1, "%s, nights at 1 %%, at a load of %.2f", c.name, at)
+		steady = max(steady, math.Abs(e))
+		e, at = worst(life{16, 0.05, 100 * time.Millisecond}.learned(c).Active, c)
+		assert.LessOrEqual(t, math.Abs(e), 0.1, "%s, moments of rest, at a load of %.2f", c.name, at)
+		short = max(short, math.Abs(e))
+		model := learnedOver(c, seed, 0.05, 0.6, 0.003)
+		e, _ = worst(model.Active, c)
+		assert.False(t, model.Trained(0), "%s, nights at 5 %%, steady", c.name)
+		steadyDay = append(steadyDay, math.Abs(e))
+	}
+	slices.Sort(steadyDay)
+	t.Logf("nights at 1 %%: up to %.1f %%; at 5 %% in windows of 100 ms: up to %.1f %%; at 5 %%, steady: half within %.0f %%", 100*steady, 100*short,
+		100*steadyDay[len(steadyDay)/2])
+}
+
+// On more CPUs, or in longer windows, some job runs at any time. What is called learned is right all the same.
+func TestWithFewMomentsOfRestTheCurveIsRightOrNotCalledLearned(t *testing.T) {
+	for _, l := range []life{
+		{16, 0.1, time.Second}, {64, 0.05, 100 * time.Millisecond}, {64, 0.05, time.Second}, {64, 0.1, 100 * time.Millisecond},
+	} {
+		learned, n, most := 0, 0, 0.0
 		for i, c := range allCurves() {
-			if i%4 > 0 {
+			if i%2 > 0 {
 				continue // it takes a while
 			}
-			assert.False(t, l.learned(c).Trained(0), "%v: %s", l, c.name)
+			n++
+			model := l.learned(c)
+			if !model.Trained(0) {
+				continue
+			}
+			learned++
+			e, at := worst(model.Active, c)
+			assert.LessOrEqual(t, math.Abs(e), 0.15, "%v: %s, at a load of %.2f, %.2f W at rest and not %.2f", l, c.name, at,
+				model.StaticPower(0), c.at(0))
+			most = max(most, math.Abs(e))
 		}
+		t.Logf("%v: %d of %d learned, up to %.0f %%", l, learned, n, 100*most)
 	}
 }
