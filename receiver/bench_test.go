@@ -197,8 +197,29 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// twoPackages returns a root with this machine's processes, and its CPUs in two packages with a zone each. add adds
-// energy to the zones.
+// BenchmarkSMTWeight measures the same with and without smt_weight. The machine's CPUs are presented as the threads of cores.
+func BenchmarkSMTWeight(b *testing.B) {
+	for _, n := range crowds(b) {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			keepCrowd(b)(crowd.Start(b.TempDir(), n, n/20))
+			for _, kind := range []cpu.Kind{cpu.KindProcfs, cpu.KindBPF} {
+				for _, weight := range []float64{1, 0.6} {
+					b.Run(fmt.Sprint(kind, "/", weight), func(b *testing.B) {
+						root, add := twoPackages(b)
+						s := realScraper(b, kind, 0, func(c *Config) {
+							c.RootPath, c.Meter, c.Attribution.SMTWeight = root, MeterPowercap, weight
+						})
+						require.Equal(b, weight < 1, s.siblings != nil && s.siblings.Shared())
+						atIntervals(b, 150*time.Millisecond, func() { add(); s.sample() })
+					})
+				}
+			}
+		})
+	}
+}
+
+// twoPackages returns a root with this machine's processes, and its CPUs in two packages with a zone each, and as the threads of
+// cores. add adds energy to the zones.
 func twoPackages(b *testing.B) (root string, add func()) {
 	root = b.TempDir()
 	write := func(name, text string) {
@@ -210,6 +231,7 @@ func twoPackages(b *testing.B) (root string, add func()) {
 	write("sys/devices/system/cpu/online", fmt.Sprintf("0-%d\n", cpus-1))
 	for i := range cpus {
 		write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/physical_package_id", i), fmt.Sprintf("%d\n", i*2/cpus))
+		write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", i), fmt.Sprintf("%d,%d\n", i, i^1))
 	}
 	require.NoError(b, os.Symlink("/proc", filepath.Join(root, "proc")))
 	require.NoError(b, os.Symlink("/sys/fs", filepath.Join(root, "sys/fs")))
