@@ -109,7 +109,9 @@ var labScopes = []labSetting{
 }
 
 // labRows returns all settings in the order of the tables.
-func labRows() []labSetting { return slices.Concat(labSettings, labRules, labScopes, labKeys, labBest) }
+func labRows() []labSetting {
+	return slices.Concat(labSettings, labRules, labScopes, labKeys, labThreads, labBest)
+}
 
 // has reports whether a scenario's table has a row of the setting.
 func (s *labSetting) has(scenario string) bool { return s.in == nil || slices.Contains(s.in, scenario) }
