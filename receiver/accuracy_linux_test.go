@@ -42,8 +42,10 @@ type lab struct {
 	workloads []*labWorkload
 	// containers counts the containers.
 	containers int
-	s          *energyScraper
-	series     map[labSeries]float64 // last value of each, in J
+	// nights is the lowest load of a day, 0 to 1, if work arrives at random; see day.
+	nights float64
+	s      *energyScraper
+	series map[labSeries]float64 // last value of each, in J
 }
 
 // labWorkload is a process of the host, or containers with all their processes.

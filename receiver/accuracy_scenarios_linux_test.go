@@ -6,9 +6,8 @@ package energyreceiver
 
 import (
 	"encoding/csv"
-	"math"
-	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -234,39 +233,6 @@ func mixedNode(l *lab) func(time.Duration) {
 	}
 }
 
-// day runs the machine of a scenario, without its workloads, under a daily load: each socket's load rises and falls
-// within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to the next. after is called every 10 s.
-func (l *lab) day(length time.Duration, after func()) {
-	const step, whole = 10 * time.Second, 24 * time.Hour
-	demands := map[*hostsim.Task]float64{}
-	for _, t := range l.machine.Tasks {
-		demands[t], t.Demand = t.Demand, 0
-	}
-	var loads []*hostsim.Task
-	for i := range l.machine.Sockets {
-		t := l.machine.Init().Spawn()
-		t.Exec("/usr/bin/day", "day")
-		t.Socket = i
-		loads = append(loads, t)
-	}
-	r := rand.New(rand.NewPCG(1, 1))
-	for at := time.Duration(0); at < length; at += step {
-		around := 0.35 - 0.35*math.Cos(2*math.Pi*float64(at)/float64(whole))
-		for i, t := range loads {
-			t.Demand = min(max(around+0.2*r.NormFloat64(), 0), 1) * float64(l.machine.Sockets[i].CPUs)
-		}
-		l.machine.Step(step)
-		after()
-	}
-	for _, t := range loads {
-		t.Exit()
-		t.Reap(false)
-	}
-	for t, demand := range demands {
-		t.Demand = demand
-	}
-}
-
 // labLoads are the loads of the machines in the load curves.
 var labLoads = []float64{0.1, 0.4, 0.7, 1}
 
@@ -281,6 +247,31 @@ func underLoad(c labCurve, load float64) labScenario {
 	}}
 }
 
+// labLowLoads are the loads at which power at rest matters most.
+var labLowLoads = []float64{0.02, 0.05, 0.1}
+
+// underLowLoad returns the machine of underLoad after days that have no moment of less than 5 % load on average.
+func underLowLoad(c labCurve, load float64) labScenario {
+	c.cpu, c.watts = c.cpu+", nights at 5 %", fromZero(c.watts)
+	sc := underLoad(c, load)
+	build := sc.build
+	sc.build = func(l *lab) func(time.Duration) {
+		l.nights = 0.05
+		return build(l)
+	}
+	return sc
+}
+
+// fromZero returns a curve that begins at a load of 0, on the line through its first two points.
+func fromZero(c model.Curve) model.Curve {
+	first, second := c[0], c[1]
+	if first.Utilization == 0 {
+		return c
+	}
+	slope := (second.Watts - first.Watts) / (second.Utilization - first.Utilization)
+	return append(model.Curve{{Utilization: 0, Watts: first.Watts - slope*first.Utilization}}, c...)
+}
+
 // labCurve is the measured power of a machine by load.
 type labCurve struct {
 	cpu     string
@@ -288,9 +279,20 @@ type labCurve struct {
 	watts   model.Curve
 }
 
-// labCurves returns the curves of testdata/load-curves.csv, which names their source.
-func labCurves(tb testing.TB) (curves []labCurve) {
-	f, err := os.Open("testdata/load-curves.csv")
+// labCurves returns the curves of testdata/load-curves.csv, which names their source. All cores are loaded evenly.
+func labCurves(tb testing.TB) []labCurve { return curvesOf(tb, "load-curves.csv") }
+
+// labCoreCurves returns the curves of testdata/core-curves.csv, which names their source. Cores are loaded one by one.
+func labCoreCurves(tb testing.TB) []labCurve {
+	curves := curvesOf(tb, "core-curves.csv")
+	for i := range curves {
+		curves[i].cpu += ", some cores"
+	}
+	return curves
+}
+
+func curvesOf(tb testing.TB, name string) (curves []labCurve) {
+	f, err := os.Open(filepath.Join("testdata", name))
 	require.NoError(tb, err)
 	defer func() { _ = f.Close() }()
 	r := csv.NewReader(f)

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build amd64 || arm64
+
+package energyreceiver
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// day runs the machine of a scenario, without its workloads, under a daily load: each socket's load rises and falls
+// within 24 h, from nearly nothing at night to 70 %, and varies from one 10 s to the next. after is called every 10 s.
+// With nights the load is at least that, and varies within the 10 s; see arriving. The windows of the receiver are then
+// taken too, those of less than a second once a second.
+func (l *lab) day(length time.Duration, after func()) {
+	const step, whole = 10 * time.Second, 24 * time.Hour
+	demands := map[*hostsim.Task]float64{}
+	for _, t := range l.machine.Tasks {
+		demands[t], t.Demand = t.Demand, 0
+	}
+	var loads []*hostsim.Task
+	for i := range l.machine.Sockets {
+		t := l.machine.Init().Spawn()
+		t.Exec("/usr/bin/day", "day")
+		t.Socket = i
+		loads = append(loads, t)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	arrivals := make([]arriving, len(loads))
+	for at := time.Duration(0); at < length; at += step {
+		night := (1 + math.Cos(2*math.Pi*float64(at)/float64(whole))) / 2 // 1 at midnight, 0 at noon
+		if l.nights > 0 {
+			around := l.nights*night + 0.7*(1-night)
+			for i := range arrivals {
+				arrivals[i].mean = max(around*math.Exp(0.25*r.NormFloat64()), l.nights) * float64(l.machine.Sockets[i].CPUs)
+			}
+			l.arrive(step, r, loads, arrivals)
+			after()
+			continue
+		}
+		around := 0.35 - 0.35*math.Cos(2*math.Pi*float64(at)/float64(whole))
+		for i, t := range loads {
+			t.Demand = min(max(around+0.2*r.NormFloat64(), 0), 1) * float64(l.machine.Sockets[i].CPUs)
+		}
+		l.machine.Step(step)
+		after()
+	}
+	for _, t := range loads {
+		t.Exit()
+		t.Reap(false)
+	}
+	for t, demand := range demands {
+		t.Demand = demand
+	}
+}
+
+// arriving is the jobs on a socket. They arrive independently of each other, and each keeps one CPU busy for half a
+// second on average, exponentially distributed. At low load there are moments without any.
+type arriving struct {
+	mean float64 // number
+	jobs int
+}
+
+// interval is how often jobs arrive and end.
+const interval = 100 * time.Millisecond
+
+func (a *arriving) step(r *rand.Rand) {
+	const ends = 0.2 // of a job in an interval
+	left := 0
+	for range a.jobs {
+		if r.Float64() > ends {
+			left++
+		}
+	}
+	// A Poisson distributed number, as the product of uniform numbers until it is less than e^-mean.
+	for product := r.Float64(); product > math.Exp(-a.mean*ends); product *= r.Float64() {
+		left++
+	}
+	a.jobs = left
+}
+
+// arrive lets time pass in which jobs arrive, and takes the windows within it.
+func (l *lab) arrive(length time.Duration, r *rand.Rand, loads []*hostsim.Task, arrivals []arriving) {
+	window := time.Duration(0)
+	if l.s != nil && l.s.sampler.window > 0 {
+		window = max(l.s.sampler.window, time.Second)
+	}
+	for at := interval; at <= length; at += interval {
+		for i := range arrivals {
+			arrivals[i].step(r)
+			loads[i].Demand = float64(arrivals[i].jobs)
+		}
+		l.machine.Step(interval)
+		if window > 0 && at%window == 0 && at < length {
+			require.NoError(l.tb, l.machine.Render())
+			l.s.sample()
+		}
+	}
+}
+
+func TestNightsHaveLowLoadAndMomentsOfRest(t *testing.T) {
+	l := &lab{tb: t, root: t.TempDir(), nights: 0.05}
+	l.on(straight(16, 20, 100))
+	busy, energy := l.machine.Ran(), 0.0
+	socket := l.machine.Sockets[0]
+	var night, noon, resting []float64
+	collections := 0
+	l.day(24*time.Hour, func() {
+		now := l.machine.Ran()
+		load := float64(now-busy) / float64(16*10*time.Second)
+		busy = now
+		switch collections++; {
+		case collections < 360, collections > 8640-360:
+			night = append(night, load)
+		case collections > 4320-180 && collections < 4320+180:
+			noon = append(noon, load)
+		}
+		if above := socket.Energy.Package - socket.Idled.Package; above == energy {
+			resting = append(resting, load)
+		} else {
+			energy = above
+		}
+	})
+	mean := func(of []float64) (m float64) {
+		for _, x := range of {
+			m += x / float64(len(of))
+		}
+		return m
+	}
+	assert.InDelta(t, 0.06, mean(night), 0.01)
+	assert.InDelta(t, 0.7, mean(noon), 0.03)
+	assert.Less(t, len(resting), 10, "a collection of rest is rare")
+	rest := 0
+	a := arriving{mean: 0.05 * 16}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 10000 {
+		if a.step(r); a.jobs == 0 {
+			rest++
+		}
+	}
+	assert.InDelta(t, math.Exp(-0.8), float64(rest)/10000, 0.05, "a moment of rest is not")
+}
+
+// A core that is busy all the time draws more than many that are for a part of it.
+func TestTheFirstCoresDrawTheMostPower(t *testing.T) {
+	even := map[string]labCurve{}
+	for _, c := range labCurves(t) {
+		even[c.cpu] = c
+	}
+	compared := 0
+	for _, c := range labCoreCurves(t) {
+		cpu, ok := strings.CutSuffix(c.cpu, ", some cores")
+		require.True(t, ok)
+		rise := c.watts.Watts(1) - c.watts[0].Watts
+		assert.Greater(t, c.watts.Watts(0.5)-c.watts[0].Watts, 0.6*rise, "%s: half of the load", cpu)
+		if other, ok := even[cpu]; ok {
+			assert.Greater(t, c.watts.Watts(0.14), other.watts.Watts(0.14), cpu)
+			compared++
+		}
+	}
+	assert.Equal(t, 3, compared)
+}
+
+func TestLowLoadCurvesBeginAtRest(t *testing.T) {
+	for _, c := range slices.Concat(labCurves(t), labCoreCurves(t)) {
+		l := &lab{tb: t, root: t.TempDir()}
+		underLowLoad(c, 0.02).build(l)
+		l.machine.Step(time.Second)
+		s := l.machine.Sockets[0]
+		assert.Greater(t, s.Energy.Package, s.Idled.Package, c.cpu)
+		assert.Equal(t, c.watts.Watts(0.5), s.Curve.Watts(0.5), c.cpu)
+		assert.LessOrEqual(t, s.Idle, c.watts[0].Watts, c.cpu)
+		assert.Positive(t, s.Idle)
+		assert.NotZero(t, l.nights)
+	}
+}
