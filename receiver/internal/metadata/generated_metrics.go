@@ -1512,7 +1512,7 @@ type metricSystemEnergySplitLearned struct {
 // init fills system.energy.split.learned metric with initial data.
 func (m *metricSystemEnergySplitLearned) init() {
 	m.data.SetName("system.energy.split.learned")
-	m.data.SetDescription("Whether the static power model is trained (1) or the utilization rule is used (0).")
+	m.data.SetDescription("Whether the static power model is trained (1) or still learns (0).")
 	m.data.SetUnit("1")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)

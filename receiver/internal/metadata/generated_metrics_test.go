@@ -661,7 +661,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["system.energy.split.learned"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Whether the static power model is trained (1) or the utilization rule is used (0).", mi.Description())
+					assert.Equal(t, "Whether the static power model is trained (1) or still learns (0).", mi.Description())
 					assert.Equal(t, "1", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
