@@ -369,3 +369,10 @@ func TestThePresetsPartsAreToldWhenSlowMetersHaveAnswered(t *testing.T) {
 		}
 	}
 }
+
+func TestAReceiverThatOnlyMeasuresAContainerMakesNoWindowsOfThePresetAccurate(t *testing.T) {
+	n := accurateNode(t)
+	n.s.container = idA
+	n.start()
+	assert.Zero(t, n.s.sampler.window)
+}
