@@ -144,7 +144,7 @@ type presetFound struct {
 	inexact   error     // why the CPU time source is not BPF; nil if it is, or if it was not asked for
 	unclocked error     // why the clock rate over an interval is not known
 	unshared  error     // why no threads share a core
-	began     time.Time // of the first window
+	began     time.Time // when the parts could be told at first
 	logged    bool
 }
 
@@ -153,6 +153,7 @@ const presetGrace = time.Minute
 
 var (
 	errProcfs  = errors.New("cpu_time is procfs")
+	errShort   = errors.New("collection_interval is not longer")
 	errNoIRQ   = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
 	errNoDRAM  = errors.New("no meter reads a zone of memory")
 	errForgets = errors.New("not set, and no attribution::state_file: static power is learned again after each start")
@@ -166,11 +167,14 @@ func (s *energyScraper) presetParts() (parts []presetPart) {
 			parts = append(parts, presetPart{setting, value, lacks})
 		}
 	}
-	window, coarse := rules.window, error(nil)
-	if !s.cpu.Source().Exact() {
+	var coarse error
+	switch exact := s.cpu.Source().Exact(); {
+	case !exact:
 		coarse = fmt.Errorf("%v with procfs: %w", rules.tickWindow, cmp.Or(found.inexact, errProcfs))
+	case c.presetWindow(exact) == 0:
+		coarse = errShort
 	}
-	add(c.SamplingInterval == 0 && s.container == "", "sampling_interval", window.String(), coarse)
+	add(c.SamplingInterval == 0 && s.container == "", "sampling_interval", rules.window.String(), coarse)
 	add(a.Scope == "", "attribution::scope", string(rules.scope), found.undivided)
 	add(a.Split == "", "attribution::split", string(rules.split), s.untrained())
 	add(c.usesClocks(), "attribution::key", string(rules.key), found.unclocked)
@@ -229,12 +233,15 @@ func (s *energyScraper) withoutDRAM() error {
 // logPreset logs once, as soon as all meters have answered, what the preset accurate selects here, and which of its parts are not in
 // effect.
 func (s *energyScraper) logPreset() {
+	if s.found.logged || s.cfg.Attribution.Preset != PresetAccurate {
+		return
+	}
 	now := s.now()
 	if s.found.began.IsZero() {
 		s.found.began = now
 	}
 	waits := slices.ContainsFunc(s.meters.set.Status(), func(m power.Status) bool { return isWaiting(&m) })
-	if s.found.logged || s.cfg.Attribution.Preset != PresetAccurate || waits && now.Sub(s.found.began) < presetGrace {
+	if waits && now.Sub(s.found.began) < presetGrace {
 		return
 	}
 	s.found.logged = true

@@ -147,6 +147,10 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 			prepare: func(n *testNode) { n.host.CPU.IRQ = 0 }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, dram},
 			lacking: []any{"attribution::interrupts: the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
 		},
+		"collections as short as windows": {
+			edit: func(c *Config) { c.CollectionInterval = 100 * time.Millisecond }, selected: []any{scope, split, key, smt, interrupts, dram},
+			lacking: []any{"sampling_interval: collection_interval is not longer"},
+		},
 		"BPF is refused": {
 			prepare: func(n *testNode) {
 				n.s.open = func(o cpu.Options) (*cpu.Reader, error, error) {
