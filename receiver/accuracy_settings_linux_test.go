@@ -158,7 +158,7 @@ func keyed(split SplitRule, key claims.Key, exponent int, dram claims.Key, windo
 
 var sourceNames = map[cpu.Kind]string{cpu.KindBPF: "BPF", cpu.KindProcfs: "procfs"}
 
-var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms"}
+var lengths = map[time.Duration]string{0: "10 s", time.Second: "1 s", 100 * time.Millisecond: "100 ms", minWindow: "10 ms"}
 
 // splitting returns a setting with a static power model in windows of a length.
 func splitting(split SplitRule, window time.Duration) labSetting {

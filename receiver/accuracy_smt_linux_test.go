@@ -21,7 +21,10 @@ var ofThreads = []string{"Hyperthreads", "Hyperthreads in bursts"}
 // labThreads are settings with less for threads that share a core, with a correct static power model.
 var labThreads = []labSetting{
 	sharing(0.6, 0).among(ofThreads...), sharing(0.55, time.Second).among(ofThreads...), sharing(0.6, time.Second).among(ofThreads...),
-	sharing(0.65, time.Second).among(ofThreads...), sharing(0.6, 100*time.Millisecond).among(ofThreads...),
+	sharing(0.65, time.Second).among(ofThreads...), sharing(0.55, 100*time.Millisecond).among(ofThreads...),
+	sharing(0.6, 100*time.Millisecond).among(ofThreads...), sharing(0.65, 100*time.Millisecond).among(ofThreads...),
+	sharing(1, minWindow).among(ofThreads[1]), sharing(0.55, minWindow).among(ofThreads[1]), sharing(0.6, minWindow).among(ofThreads[1]),
+	sharing(0.65, minWindow).among(ofThreads[1]),
 }
 
 // sharing returns a setting with a weight of time during which the sibling is busy, in windows of a length.

@@ -181,3 +181,25 @@ func TestDiscountsAllocateNothingInTheSteadyState(t *testing.T) {
 		c.discount(k, time.Second)
 	}))
 }
+
+// BenchmarkDiscounts measures one window of ten thousand processes with two threads each, on 128 CPUs.
+func BenchmarkDiscounts(b *testing.B) {
+	var lists []string
+	for i := range 128 {
+		lists = append(lists, fmt.Sprintf("%d,%d", i%64, i%64+64))
+	}
+	c, k := newTestCores(b, 0.6, lists...), &Keys{}
+	m := &Measurement{Table: &cpu.Table{}, CPUs: make([]units.CPUTime, 128)}
+	for b.Loop() {
+		for i := range m.CPUs {
+			m.CPUs[i] += 500 * ms
+		}
+		k.begin()
+		c.begin(m)
+		for i := range int32(10_000) {
+			c.claimed([]cpu.Slice{{CPU: i % 128, Used: ms}, {CPU: i * 7 % 128, Used: 2 * ms}})
+			k.claimed(weigh.Share{CPU: 3 * ms})
+		}
+		c.discount(k, time.Second)
+	}
+}
