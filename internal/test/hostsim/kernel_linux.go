@@ -36,11 +36,13 @@ type Kernel struct {
 	count   uint64
 	domains []int32 // by CPU; nil if CPU time is not divided by domain
 	slices  []tasks.Slice
+	placed  map[*Task][]time.Duration // of tasks that used several CPUs: Task.Slices at the last listing
+	at      time.Duration             // of the last listing
 }
 
 // NewKernel returns the kernel of a machine. A machine has one.
 func NewKernel(m *Machine) *Kernel {
-	k := &Kernel{machine: m}
+	k := &Kernel{machine: m, placed: map[*Task][]time.Duration{}}
 	m.ended = k.note
 	for _, g := range m.cgroups {
 		k.created = append(k.created, g)
@@ -121,15 +123,46 @@ func (k *Kernel) list() {
 		}
 		if k.spreads(t) {
 			for domain, weight := range k.weights(t) {
-				k.slices = append(k.slices, tasks.Slice{Cpu: uint32(slices.Index(k.domains, int32(domain))), Run: weight, Next: p.Slice})
-				p.Slice = uint32(len(k.slices) - 1)
+				k.addSlice(&p, slices.Index(k.domains, int32(domain)), weight)
 			}
+		} else if len(t.slices) > 1 {
+			k.addSlices(&p, t)
 		}
 		k.listed = append(k.listed, p)
 	}
+	k.at = k.machine.Now()
+}
+
+func (k *Kernel) addSlice(p *tasks.Process, cpu int, run uint64) {
+	k.slices = append(k.slices, tasks.Slice{Cpu: uint32(cpu), Run: run, Next: p.Slice})
+	p.Slice = uint32(len(k.slices) - 1)
+}
+
+// addSlices adds what the threads of a task used since the last listing. A thread counts for the CPU that it was on last, so a task
+// with one thread has no slices, and one with several has none of another socket. A task that used more than one CPU's time has
+// several.
+func (k *Kernel) addSlices(p *tasks.Process, t *Task) {
+	before := k.placed[t]
+	used := time.Duration(0)
+	for i := range t.slices {
+		if i == len(before) {
+			before = append(before, 0)
+		}
+		used += t.slices[i].Used - before[i]
+	}
+	several := p.Threads > 1 || used > k.machine.Now()-k.at
+	socket := k.machine.Sockets[t.Socket]
+	for i, s := range t.slices {
+		grown := s.Used - before[i]
+		if before[i] = s.Used; several && grown > 0 && s.CPU >= socket.first && s.CPU < socket.first+socket.CPUs {
+			k.addSlice(p, s.CPU, uint64(grown))
+		}
+	}
+	k.placed[t] = before
 }
 
 func (k *Kernel) note(t *Task) {
+	delete(k.placed, t)
 	if k.Loses > 0 {
 		k.Loses--
 		k.Lost++

@@ -146,3 +146,35 @@ func TestTheKernelReportsExistingAndNewCgroups(t *testing.T) {
 	assert.Equal(t, map[uint64]string{id: "/b/c", a.machine.cgroups["/b"].id: "/b"}, created(), "though it is gone")
 	assert.Empty(t, created())
 }
+
+func TestTheKernelReportsOnWhichCPUsThreadsRan(t *testing.T) {
+	m := machineOf(t, paired())
+	k := NewKernel(m)
+	several, one := task(m, 0, 2.5), pinned(m, 0, 0, 0.5)
+	on := func(pid int) map[uint32]time.Duration {
+		l, err := k.Update(false)
+		require.NoError(t, err)
+		of := map[uint32]time.Duration{}
+		for _, p := range l.Processes {
+			for at := p.Slice; int(p.Pid) == pid && at > 0; at = l.Slices[at].Next {
+				of[l.Slices[at].Cpu] += time.Duration(l.Slices[at].Run)
+			}
+		}
+		return of
+	}
+	on(several.PID)
+	m.Step(time.Second)
+	want := map[uint32]time.Duration{}
+	for _, s := range several.Slices() {
+		want[uint32(s.CPU)] = s.Used
+	}
+	require.Len(t, want, 3, "a task has a thread for each CPU that it uses")
+	assert.Equal(t, want, on(several.PID))
+	assert.Empty(t, on(several.PID), "not again")
+	one.Pin(1)
+	m.Step(time.Second)
+	assert.Empty(t, on(one.PID), "a thread that was on two CPUs counts for the last one")
+	several.Exit()
+	several.Reap(false)
+	assert.NotContains(t, k.placed, several)
+}
