@@ -747,6 +747,9 @@ func TestEveryScenarioAndSettingHasANameOfItsOwn(t *testing.T) {
 	}
 	for _, setting := range append(labRows(), labPresets...) {
 		assert.False(t, seen[setting.name], setting.name)
+		for _, scenario := range setting.in {
+			assert.True(t, seen[scenario], "%s: there is no scenario %s", setting.name, scenario)
+		}
 		seen[setting.name] = true
 	}
 	for _, sc := range gpuScenarios {

@@ -25,8 +25,8 @@ type labSetting struct {
 	learns time.Duration
 	// in names the scenarios in whose tables it has a row, nil for all. A row that repeats another one is left out.
 	in []string
-	// curves gives it a row in the table of load curves.
-	curves bool
+	// curves gives it a row in the table of load curves, and nights one in those of the other curves and loads.
+	curves, nights bool
 }
 
 // nowhere is for settings that have no row in a scenario's table.
@@ -39,6 +39,8 @@ var (
 	ofClocks  = []string{"Frequency scaling", "Mixed node", "Two sockets with migration"}
 	ofMemory  = []string{"Memory-bound and compute-bound", "Mixed node", "NUMA"}
 	ofModels  = []string{"Interrupts"} // in which a model does not find what it looks for
+
+	ofInterrupts = []string{"Interrupts", "Interrupts in bursts"}
 )
 
 // among returns the setting with rows in these scenarios only.
@@ -53,9 +55,15 @@ func (s labSetting) onCurves() labSetting {
 	return s
 }
 
+// onAllCurves returns the setting with rows in all tables of curves, too.
+func (s labSetting) onAllCurves() labSetting {
+	s.curves, s.nights = true, true
+	return s
+}
+
 var labSettings = []labSetting{
 	{name: "CPU time, 10 s, procfs", source: cpu.KindProcfs, configure: inWindows(0)},
-	{name: "CPU time, 10 s, BPF", source: cpu.KindBPF, configure: inWindows(0), curves: true},
+	{name: "CPU time, 10 s, BPF", source: cpu.KindBPF, configure: inWindows(0), curves: true, nights: true},
 	{name: "CPU time, 1 s, procfs", source: cpu.KindProcfs, configure: inWindows(time.Second), in: []string{"Bursts", "Short-lived containers"}},
 	{name: "CPU time, 1 s, BPF", source: cpu.KindBPF, configure: inWindows(time.Second)},
 	{name: "CPU time, 100 ms, BPF", source: cpu.KindBPF, configure: inWindows(100 * time.Millisecond)},
@@ -68,15 +76,15 @@ var labRules = []labSetting{
 	splitting(SplitFixed, time.Second),
 	splitting(SplitMinimum, 0).among(ofModels...).onCurves(), splitting(SplitResting, 0).among(ofModels...).onCurves(),
 	splitting(SplitBase, 0).among(ofModels...).onCurves(), splitting(SplitRegression, 0).among(ofModels...).onCurves(),
-	splitting(SplitLearned, 0).among(nowhere...).onCurves(), splitting(SplitLearned, time.Second),
-	splitting(SplitLearned, 100*time.Millisecond).among(append(ofBursts, "Interrupts", "Mixed node")...),
-	interruptsUnattributed(0).among("Interrupts"), interruptsUnattributed(time.Second).among("Interrupts"),
-	interruptsUnattributed(100 * time.Millisecond).among("Interrupts"),
+	splitting(SplitLearned, 0).among(nowhere...).onAllCurves(), splitting(SplitLearned, time.Second),
+	splitting(SplitLearned, 100*time.Millisecond).among("Bursts", "A noisy counter", "Interrupts", "Interrupts in bursts", "Mixed node"),
+	interruptsUnattributed(0).among(ofInterrupts...), interruptsUnattributed(time.Second).among(ofInterrupts...),
+	interruptsUnattributed(100 * time.Millisecond).among(ofInterrupts...),
 }
 
 // labBest is what is recommended.
 var labBest = []labSetting{
-	accurate(cpu.KindBPF).onCurves(), accurate(cpu.KindProcfs),
+	accurate(cpu.KindBPF).onAllCurves(), accurate(cpu.KindProcfs),
 }
 
 // labPresets are the presets of other tools' rules. Their active energy is that of a setting above, so they have no rows.

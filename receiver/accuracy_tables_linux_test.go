@@ -24,81 +24,211 @@ const (
 	curveHorizon = 10 * time.Second
 )
 
-// labTables runs all scenarios under those of their settings that are measured, and GPUs under others, and returns the tables of
-// docs/accuracy-tables.md.
-func labTables(t *testing.T, measured func(sc *labScenario, s *labSetting) bool, cards []gpuSetting) string {
-	curves := labCurves(t)
-	rows := labRows()
-	scenarios := labAll()
-	cells := make([][]accuracy, len(scenarios))
-	loaded := make([][][]accuracy, len(curves))
-	shown := func(sc *labScenario, s *labSetting) bool { return s.has(sc.name) && measured(sc, s) }
+// labResults are the measured accuracies of settings, by scenario or load curve.
+type labResults struct {
+	scenarios []labScenario
+	rows      []labSetting
+	cells     [][]accuracy // by scenario and row
+	curves    []*labCurveTable
+}
+
+// labCurveTable is the error of active energy on machines with the curves of real ones.
+type labCurveTable struct {
+	title, text string
+	curves      []labCurve
+	loads       []float64
+	machine     func(c labCurve, load float64) labScenario
+	has         func(*labSetting) bool
+	active      [][][]float64 // by curve, row and load
+}
+
+func labCurveTables(tb testing.TB) []*labCurveTable {
+	even, cores := labCurves(tb), labCoreCurves(tb)
+	return []*labCurveTable{
+		{
+			title: "Load curves of real machines",
+			text: "Machines with the measured power curves of real CPUs, steadily under load by two workloads. In the cells is\n" +
+				"*active*: the error of the node's active energy, which no key changes. `fixed` has none.",
+			curves: even, loads: labLoads, machine: underLoad, has: func(s *labSetting) bool { return s.curves },
+		},
+		{
+			title:  "Cores loaded one by one",
+			text:   "The same, of machines of which some cores were busy all the time and the others at rest.",
+			curves: cores, loads: labLoads, machine: underLoad, has: func(s *labSetting) bool { return s.nights },
+		},
+		{
+			title:  "Nights at 5 % load",
+			text:   "The same, after a day with at least 5 % load, in which jobs of half a second on average arrive at random.",
+			curves: slices.Concat(even, cores), loads: slices.Concat(labLowLoads, labLoads[1:]), machine: underLowLoad,
+			has: func(s *labSetting) bool { return s.nights },
+		},
+	}
+}
+
+// labMeasure runs scenarios, and the load curves, under those of their settings that are measured.
+func labMeasure(t *testing.T, scenarios []labScenario, measured func(s *labSetting) bool) *labResults {
+	r := &labResults{scenarios: scenarios, curves: labCurveTables(t)}
+	r.rows = slices.DeleteFunc(labRows(), func(s labSetting) bool { return !measured(&s) })
+	r.cells = make([][]accuracy, len(scenarios))
 	t.Run("cells", func(t *testing.T) {
-		for i := range scenarios {
-			cells[i] = make([]accuracy, len(rows))
-			for k := range rows {
-				if shown(&scenarios[i], &rows[k]) {
-					t.Run(scenarios[i].name+"/"+rows[k].name, func(t *testing.T) {
+		for i, sc := range scenarios {
+			r.cells[i] = make([]accuracy, len(r.rows))
+			for k, setting := range r.rows {
+				if setting.has(sc.name) {
+					t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
 						t.Parallel()
-						cells[i][k] = measureOnce(t, scenarios[i], rows[k])
+						r.cells[i][k] = measureOnce(t, sc, setting)
 					})
 				}
 			}
 		}
-		for i, c := range curves {
-			loaded[i] = make([][]accuracy, len(rows))
-			for k := range rows {
-				loaded[i][k] = make([]accuracy, len(labLoads))
-				for n, load := range labLoads {
-					if sc := underLoad(c, load); rows[k].curves && measured(&sc, &rows[k]) {
-						t.Run(sc.name+"/"+rows[k].name, func(t *testing.T) {
-							t.Parallel()
-							loaded[i][k][n] = measure(t, sc, rows[k], curveHorizon)
-						})
-					}
-				}
-			}
+		for _, table := range r.curves {
+			table.measure(t, r.rows)
 		}
 	})
+	return r
+}
+
+// tables returns those of docs/accuracy-tables.md, up to the idle allocation.
+func (r *labResults) tables() string {
 	var b strings.Builder
-	for i := range scenarios {
-		sc := &scenarios[i]
+	b.WriteString("\n### All scenarios\n\nThe mean and the worst of all scenarios below, of the settings that have a row in each.\n\n" +
+		"| setting | misplaced, mean | worst | active, mean | worst |\n|---|---|---|---|---|\n")
+	for k := range r.rows {
+		if setting := &r.rows[k]; setting.in == nil {
+			misplaced, active := r.summary(k)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", setting.name, percent(misplaced.mean()), misplaced.largest(percent),
+				percent(active.mean()), active.largest(signed))
+		}
+	}
+	for i := range r.scenarios {
+		sc := &r.scenarios[i]
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.description)
 		b.WriteString("| setting | active | mean | worst | misplaced | of package | of DRAM |\n|---|---|---|---|---|---|---|\n")
-		for k := range rows {
-			if a := &cells[i][k]; shown(sc, &rows[k]) {
-				fmt.Fprintf(&b, "| %s | %s | %s | %s `%s` | %s | %s | %s |\n", rows[k].name, signed(a.active), percent(a.mean),
+		for k := range r.rows {
+			if a := &r.cells[i][k]; r.rows[k].has(sc.name) {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s `%s` | %s | %s | %s |\n", r.rows[k].name, signed(a.active), percent(a.mean),
 					signed(a.worst), a.worstOf, percent(a.misplaced), percent(a.misplacedPackage), percent(a.misplacedDRAM))
 			}
 		}
 	}
-	b.WriteString("\n### Load curves of real machines\n\n")
-	b.WriteString("Machines with the measured power curves of real CPUs, steadily under load by two workloads. In the cells is\n" +
-		"*active*: the error of the node's active energy, which no key changes.\n\n")
-	b.WriteString("| CPU | setting |")
-	for _, load := range labLoads {
-		fmt.Fprintf(&b, " %.0f %% load |", 100*load)
+	for _, table := range r.curves {
+		table.write(&b, r.rows)
 	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(labLoads)) + "\n")
-	for i, c := range curves {
+	return b.String()
+}
+
+// measure starts the measurements of the table.
+func (c *labCurveTable) measure(t *testing.T, rows []labSetting) {
+	c.active = make([][][]float64, len(c.curves))
+	for i, curve := range c.curves {
+		c.active[i] = make([][]float64, len(rows))
+		for k, setting := range rows {
+			c.active[i][k] = make([]float64, len(c.loads))
+			for n, load := range c.loads {
+				if c.has(&setting) {
+					t.Run(c.title+"/"+curve.cpu+"/"+setting.name, func(t *testing.T) {
+						t.Parallel()
+						c.active[i][k][n] = measure(t, c.machine(curve, load), setting, curveHorizon).active
+					})
+				}
+			}
+		}
+	}
+}
+
+func (c *labCurveTable) write(b *strings.Builder, rows []labSetting) {
+	fmt.Fprintf(b, "\n### %s\n\n%s\n\n| CPU | setting |", c.title, c.text)
+	for _, load := range c.loads {
+		fmt.Fprintf(b, " %.0f %% load |", 100*load)
+	}
+	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(c.loads)) + "\n")
+	for i, curve := range c.curves {
 		for k := range rows {
-			if sc := underLoad(c, 1); !rows[k].curves || !measured(&sc, &rows[k]) {
+			if !c.has(&rows[k]) {
 				continue
 			}
-			fmt.Fprintf(&b, "| %s | %s |", c.cpu, rows[k].name)
-			for n := range labLoads {
-				fmt.Fprintf(&b, " %s |", signed(loaded[i][k][n].active))
+			fmt.Fprintf(b, "| %s | %s |", curve.cpu, rows[k].name)
+			for _, active := range c.active[i][k] {
+				fmt.Fprintf(b, " %s |", signed(active))
 			}
 			b.WriteString("\n")
 		}
 	}
-	b.WriteString(labIdleTables(t))
-	b.WriteString(gpuTables(t, cards))
+}
+
+// between returns the smallest and the largest error at a load, of all curves.
+func (c *labCurveTable) between(row, load int) string {
+	least, most := math.Inf(1), math.Inf(-1)
+	for i := range c.curves {
+		active := c.active[i][row][load]
+		least, most = min(least, active), max(most, active)
+	}
+	if signed(least) == signed(most) {
+		return signed(most)
+	}
+	return signed(least) + " to " + signed(most)
+}
+
+// summary returns what a row misplaces in all scenarios, and its errors of active energy.
+func (r *labResults) summary(row int) (misplaced, active summary) {
+	for i, sc := range r.scenarios {
+		misplaced.add(sc.name, r.cells[i][row].misplaced)
+		active.add(sc.name, r.cells[i][row].active)
+	}
+	return misplaced, active
+}
+
+// headline returns the table that docs/accuracy.md begins with: the default rules and the best.
+func (r *labResults) headline() string {
+	var b strings.Builder
+	settings := []string{labSettings[1].name, labBest[0].name, labBest[1].name}
+	row := func(figure string, of func(k int) string) {
+		fmt.Fprintf(&b, "| %s |", figure)
+		for _, name := range settings {
+			k := slices.IndexFunc(r.rows, func(s labSetting) bool { return s.name == name })
+			fmt.Fprintf(&b, " %s |", of(k))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("| figure | default rules, BPF | `preset: accurate`, BPF | `preset: accurate`, procfs |\n|---|---|---|---|\n")
+	row(fmt.Sprintf("energy attributed to the wrong workload, mean of %d scenarios", len(r.scenarios)), func(k int) string {
+		misplaced, _ := r.summary(k)
+		return percent(misplaced.mean())
+	})
+	row("the worst of them", func(k int) string {
+		misplaced, _ := r.summary(k)
+		return misplaced.largest(percent)
+	})
+	row("error of the node's active energy, mean", func(k int) string {
+		_, active := r.summary(k)
+		return percent(active.mean())
+	})
+	row("the worst", func(k int) string {
+		_, active := r.summary(k)
+		return active.largest(signed)
+	})
+	for _, table := range []struct {
+		*labCurveTable
+		after string
+	}{{r.curves[0], ""}, {r.curves[2], ", after nights at 5 % load"}} {
+		for n, load := range table.loads {
+			if load != 0.1 && load != 1 {
+				continue
+			}
+			row(fmt.Sprintf("active energy on %d curves of real CPUs, at %.0f %% load%s", len(table.curves), 100*load, table.after), func(k int) string {
+				if !table.has(&r.rows[k]) {
+					return "-"
+				}
+				return table.between(k, n)
+			})
+		}
+	}
 	return b.String()
 }
 
 // labAll returns all scenarios in the order of the tables.
-func labAll() []labScenario { return labScenarios }
+func labAll() []labScenario { return slices.Concat(labScenarios, labHardware) }
 
 // labIdleTables returns the tables of who carries idle energy under each rule.
 func labIdleTables(t *testing.T) string {
@@ -179,14 +309,17 @@ const (
 // TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it the shortest windows are left out,
 // because there are so many, the settings that learn for a day, and the long intervals of GPUs.
 func TestAccuracyTablesAreUpToDate(t *testing.T) {
-	p := readGenerated(t, accuracyPage)
+	p := readGenerated(t, accuracyPage, 0)
 	if *accuracyWrite {
-		all := func(*labScenario, *labSetting) bool { return true }
-		p.write(t, labTables(t, all, gpuSettings))
+		r := labMeasure(t, labAll(), func(*labSetting) bool { return true })
+		p.write(t, r.tables()+labIdleTables(t)+gpuTables(t, gpuSettings))
+		first := readGenerated(t, "../docs/accuracy.md", 0)
+		first.write(t, "\n"+r.headline())
 		return
 	}
 	p.onlyOnAMD64(t)
-	lines := strings.SplitAfter(p.text, "\n")
+	const summary = "All scenarios"
+	lines := strings.SplitAfter(withoutSections(p.text, summary, largeScenario), "\n")
 	without := func(row string) {
 		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "| "+row+" |") })
 	}
@@ -203,8 +336,29 @@ func TestAccuracyTablesAreUpToDate(t *testing.T) {
 			without(setting.name)
 		}
 	}
-	cheap := func(_ *labScenario, s *labSetting) bool { return s.cheap() }
-	requireSameLines(t, lines, labTables(t, cheap, cards))
+	tables := labMeasure(t, cheapScenarios(), func(s *labSetting) bool { return s.cheap() }).tables()
+	requireSameLines(t, lines, withoutSections(tables, summary)+labIdleTables(t)+gpuTables(t, cards))
+}
+
+// largeScenario takes too long for every test run.
+const largeScenario = "2,000 small containers"
+
+// cheapScenarios returns the scenarios that every test run measures.
+func cheapScenarios() []labScenario {
+	return slices.DeleteFunc(labAll(), func(sc labScenario) bool { return sc.name == largeScenario })
+}
+
+// withoutSections returns the tables without sections of these titles.
+func withoutSections(tables string, titles ...string) string {
+	sections := strings.SplitAfter(tables, "\n### ")
+	for i, section := range sections {
+		title, _, _ := strings.Cut(section, "\n")
+		if !slices.Contains(titles, title) {
+			continue
+		}
+		sections[i] = ""
+	}
+	return strings.Join(sections, "")
 }
 
 // requireSameLines fails with the first lines that differ.
@@ -218,17 +372,24 @@ func requireSameLines(t *testing.T, page []string, measured string) {
 	}
 }
 
-// generated is the part of a page that make accuracy writes.
+// generated is a part of a page that make accuracy writes.
 type generated struct{ name, before, text, after string }
 
-func readGenerated(t *testing.T, name string) (p generated) {
+// readGenerated returns a part of a page, counted from 0.
+func readGenerated(t *testing.T, name string, nth int) (p generated) {
 	page, err := os.ReadFile(name)
 	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(page), accuracyBegin)
-	require.True(t, ok, "%s lacks %q", name, accuracyBegin)
-	text, after, ok := strings.Cut(rest, accuracyEnd)
-	require.True(t, ok, "%s lacks %q", name, accuracyEnd)
-	return generated{name, before + accuracyBegin, text, accuracyEnd + after}
+	p = generated{name: name, after: string(page)}
+	for range nth + 1 {
+		p.before += p.text
+		before, rest, ok := strings.Cut(p.after, accuracyBegin)
+		require.True(t, ok, "%s lacks %q", name, accuracyBegin)
+		text, after, ok := strings.Cut(rest, accuracyEnd)
+		require.True(t, ok, "%s lacks %q", name, accuracyEnd)
+		p.before += before + accuracyBegin
+		p.text, p.after = text, accuracyEnd+after
+	}
+	return p
 }
 
 // write replaces the text, unless the test has failed.
