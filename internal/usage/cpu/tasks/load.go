@@ -350,7 +350,7 @@ func (s *Scan) Update(all bool) (Listing, error) {
 	}
 	for {
 		s.result = tasksScanned{Same: math.MaxUint32}
-		s.result.Slicing.Elapsed = s.threads.begin()
+		s.result.Elapsed = s.threads.begin()
 		if all {
 			s.result.All = 1
 		}
@@ -379,7 +379,7 @@ func (s *Scan) Update(all bool) (Listing, error) {
 
 // listSlices returns the slices of the last call. Where there was too little room for them the next call has more.
 func (s *Scan) listSlices() []Slice {
-	count := s.result.Slicing.Slices
+	count := s.result.Slices
 	if s.threads == nil {
 		return nil
 	}

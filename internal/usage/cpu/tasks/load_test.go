@@ -37,10 +37,10 @@ func noteLoaded(t *testing.T) map[string]*ebpf.Program {
 // verified is the most instructions of each program that the verifier may follow, without slices and domains and with them: a path more in
 // a loop, or a function that is followed for each of its callers, costs many times as much.
 var verified = map[string][2]uint32{
-	tasksProgScan:      {8_000, 20_000},
+	tasksProgScan:      {5_000, 8_000},
 	tasksProgStream:    {300, 500},
 	tasksProgOnFree:    {400, 800},
-	ranProgScanRan:     {5_000, 10_000},
+	ranProgScanRan:     {5_000, 6_000},
 	ranProgOnSwitch:    {200, 200},
 	ranProgMarkRunning: {200, 200},
 }

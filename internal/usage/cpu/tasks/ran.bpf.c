@@ -21,7 +21,8 @@ struct visits {
 	__u32 most;   /* in: with more marks than these the marks are taken and no process is described */
 	__u32 marked; /* how many processes were marked, about */
 	__u32 found;  /* how many of these there are, which may be more than the array holds */
-	struct slicing slicing;
+	__u64 elapsed; /* in: ns since the last scan, of all processes or of those that ran; 0 in the first */
+	__u32 slices;  /* how many there are, which may be more than the array holds */
 };
 
 /* The same, outside of the context so that functions may add to it. */
@@ -126,7 +127,7 @@ __noinline int visit(__u32 pid)
 			if (!is_released(thread)) {
 				run += thread->se.sum_exec_runtime;
 				if (slicing)
-					add_slice(&counted.slicing, thread, 0);
+					add_thread(thread, 0);
 			}
 			running |= thread->on_rq;
 			if (arrived > latest) {
@@ -139,7 +140,7 @@ __noinline int visit(__u32 pid)
 	}
 	p->run = run;
 	if (slicing)
-		p->slice = last_slice(&counted.slicing);
+		p->slice = last_slice();
 	bpf_task_release(t);
 	if (running)
 		mark(pid);
@@ -191,8 +192,8 @@ int scan_ran(struct visits *r)
 	counted.most = r->most;
 	counted.marked = __sync_lock_test_and_set(&marked, 0);
 	counted.found = 0;
-	counted.slicing.elapsed = r->slicing.elapsed;
-	counted.slicing.slices = counted.slicing.others = 0;
+	if (slicing)
+		begin_slices(r->elapsed);
 	bpf_iter_num_new(&it, 0, NUMBERS / 4096);
 	while ((i = bpf_iter_num_next(&it))) {
 		__u32 at = *i & (NUMBERS / 4096 - 1);
@@ -216,6 +217,7 @@ int scan_ran(struct visits *r)
 	bpf_iter_num_destroy(&it);
 	r->marked = counted.marked;
 	r->found = counted.found;
-	r->slicing.slices = counted.slicing.slices;
+	if (slicing)
+		r->slices = sliced.slices;
 	return 0;
 }

@@ -101,7 +101,7 @@ func (r *Ran) markRunning() error {
 func (r *Ran) Visit(most int) (ran Listing, count int, err error) {
 	room := len(r.processes) / processSize
 	r.visits = ranVisits{Most: uint32(min(most, room))}
-	r.visits.Slicing.Elapsed = r.threads.begin()
+	r.visits.Elapsed = r.threads.begin()
 	if err := r.scan.test(unix.RawSyscall); err != nil {
 		return Listing{}, 0, fmt.Errorf("visit the processes that ran: %w", err)
 	}
@@ -112,7 +112,7 @@ func (r *Ran) Visit(most int) (ran Listing, count int, err error) {
 	r.threads.end()
 	ran.Processes = unsafe.Slice((*Process)(unsafe.Pointer(unsafe.SliceData(r.processes))), found)
 	if r.threads != nil {
-		ran.Slices = slicesIn(r.loaded.Maps[ranMapSlices], r.slices, r.visits.Slicing.Slices)
+		ran.Slices = slicesIn(r.loaded.Maps[ranMapSlices], r.slices, r.visits.Slices)
 	}
 	return ran, found, nil
 }

@@ -44,12 +44,9 @@ type ranVisits struct {
 	Marked  uint32
 	Found   uint32
 	_       [4]byte
-	Slicing struct {
-		_       structs.HostLayout
-		Elapsed uint64
-		Slices  uint32
-		Others  uint32
-	}
+	Elapsed uint64
+	Slices  uint32
+	_       [4]byte
 }
 
 // Names of all BPF objects in the ELF.
@@ -66,6 +63,7 @@ const (
 	ranVarCounted      = "counted"
 	ranVarMarked       = "marked"
 	ranVarMarks        = "marks"
+	ranVarSliced       = "sliced"
 	ranVarSlicing      = "slicing"
 	ranVarSummary      = "summary"
 )
@@ -134,6 +132,7 @@ type ranVariableSpecs struct {
 	Counted *ebpf.VariableSpec `ebpf:"counted"`
 	Marked  *ebpf.VariableSpec `ebpf:"marked"`
 	Marks   *ebpf.VariableSpec `ebpf:"marks"`
+	Sliced  *ebpf.VariableSpec `ebpf:"sliced"`
 	Slicing *ebpf.VariableSpec `ebpf:"slicing"`
 	Summary *ebpf.VariableSpec `ebpf:"summary"`
 }
@@ -180,6 +179,7 @@ type ranVariables struct {
 	Counted *ebpf.Variable `ebpf:"counted"`
 	Marked  *ebpf.Variable `ebpf:"marked"`
 	Marks   *ebpf.Variable `ebpf:"marks"`
+	Sliced  *ebpf.Variable `ebpf:"sliced"`
 	Slicing *ebpf.Variable `ebpf:"slicing"`
 	Summary *ebpf.Variable `ebpf:"summary"`
 }

@@ -90,7 +90,8 @@ struct scanned {
 	__u32 processes; /* how many there are, which may be more than the array holds */
 	__u32 same;      /* in: -1; how many of them, from the first, are the same as in the scan before */
 	__u32 changed;   /* how many of these are in changes */
-	struct slicing slicing;
+	__u64 elapsed;   /* in: ns since the last scan, of all processes or of those that ran; 0 in the first */
+	__u32 slices;    /* how many there are, which may be more than the array holds */
 	__u32 threads;   /* how many there are of processes with several */
 };
 
@@ -213,7 +214,7 @@ static __always_inline void add_threads(struct scanned *result, struct seen *s, 
 		bpf_iter_task_new(&it, first, PROCESS_THREADS);
 		while ((t = bpf_iter_task_next(&it))) {
 			if (!is_released(t))
-				add_slice(&result->slicing, t, before);
+				add_thread(t, before);
 			before = 0;
 		}
 		bpf_iter_task_destroy(&it);
@@ -229,6 +230,8 @@ int scan(struct scanned *result)
 	struct bpf_iter_task it;
 	struct task_struct *t;
 
+	if (slicing)
+		begin_slices(result->elapsed);
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, 0, ALL_PROCESSES);
 	while ((t = bpf_iter_task_next(&it))) {
@@ -282,7 +285,7 @@ int scan(struct scanned *result)
 		} else {
 			add_threads(result, s, p, t);
 			if (slicing)
-				p->slice = last_slice(&result->slicing);
+				p->slice = last_slice();
 			s->alone = 0;
 			sum = p->run;
 			if (s->run != sum || s->cgroups != p->cgroups)
@@ -293,6 +296,8 @@ int scan(struct scanned *result)
 	}
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
+	if (slicing)
+		result->slices = sliced.slices;
 	if (result->same > result->processes)
 		result->same = result->processes;
 	return 0;

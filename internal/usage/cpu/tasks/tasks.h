@@ -134,12 +134,12 @@ struct slice {
 	__u32 next; /* slice of the process, 0 if this is the last one */
 };
 
-/* What a scan is told, and tells, of slices. */
-struct slicing {
-	__u64 elapsed; /* in: ns since the scan before, of all processes or of those that ran; 0 in the first */
+/* What a scan knows of slices, outside of its context so that functions may change it. */
+struct {
+	__u64 elapsed; /* ns since the last scan */
 	__u32 slices;  /* how many there are, which may be more than the array holds */
-	__u32 others;  /* scratch: how many of them are those of other processes */
-};
+	__u32 others;  /* how many of them are those of other processes */
+} sliced;
 
 /* What each thread had used at the scan before. Scans of all processes and of those that ran share it. */
 struct {
@@ -237,44 +237,56 @@ static __always_inline __u64 grown(struct task_struct *t, __u64 before, __u64 el
 	return used < elapsed ? used : elapsed;
 }
 
-/* Adds what a thread used to the slices of its process. */
-static __always_inline void add_slice(struct slicing *s, struct task_struct *t, __u64 before)
+/* Adds what a thread used on a CPU to the slices of its process. The verifier follows it once, and not for each path that leads
+ * to it. */
+__noinline int add_slice(__u64 run, __u32 cpu)
 {
-	__u64 run = grown(t, before, s->elapsed);
-	__u32 cpu, at, *on;
+	__u32 *on = bpf_map_lookup_elem(&slice_on, &cpu), at = on ? *on : 0;
 	struct slice *slice;
 
-	if (!run)
-		return;
-	cpu = cpu_of(t);
-	on = bpf_map_lookup_elem(&slice_on, &cpu);
-	at = on ? *on : 0;
-	if (at > s->others && at <= s->slices) {
+	if (at > sliced.others && at <= sliced.slices) {
 		slice = bpf_map_lookup_elem(&slices, &at);
 		if (slice && slice->cpu == cpu) { /* else it was begun in an earlier scan */
 			slice->run += run;
-			return;
+			return 0;
 		}
 	}
-	at = s->slices + 1;
-	s->slices = at;
+	at = sliced.slices + 1;
+	sliced.slices = at;
 	if (on)
 		*on = at;
 	slice = bpf_map_lookup_elem(&slices, &at);
 	if (!slice)
-		return;
+		return 0;
 	slice->run = run;
 	slice->cpu = cpu;
-	slice->next = at - 1 > s->others ? at - 1 : 0;
+	slice->next = at - 1 > sliced.others ? at - 1 : 0;
+	return 0;
+}
+
+/* Adds what a thread used to the slices of its process. */
+static __always_inline void add_thread(struct task_struct *t, __u64 before)
+{
+	__u64 run = grown(t, before, sliced.elapsed);
+
+	if (run)
+		add_slice(run, cpu_of(t));
 }
 
 /* The last slice of the process whose threads were just added, 0 if it has none. The next process begins. */
-static __always_inline __u32 last_slice(struct slicing *s)
+static __always_inline __u32 last_slice(void)
 {
-	__u32 last = s->slices > s->others ? s->slices : 0;
+	__u32 last = sliced.slices > sliced.others ? sliced.slices : 0;
 
-	s->others = s->slices;
+	sliced.others = sliced.slices;
 	return last;
+}
+
+/* Begins a scan. */
+static __always_inline void begin_slices(__u64 elapsed)
+{
+	sliced.elapsed = elapsed;
+	sliced.slices = sliced.others = 0;
 }
 
 /* A counter may be below 0 for a moment: each CPU counts for itself first. */

@@ -58,14 +58,9 @@ type tasksScanned struct {
 	Processes uint32
 	Same      uint32
 	Changed   uint32
-	Slicing   struct {
-		_       structs.HostLayout
-		Elapsed uint64
-		Slices  uint32
-		Others  uint32
-	}
-	Threads uint32
-	_       [4]byte
+	Elapsed   uint64
+	Slices    uint32
+	Threads   uint32
 }
 
 type tasksSeen struct {
@@ -107,6 +102,7 @@ const (
 	tasksVarDomains       = "domains"
 	tasksVarLost          = "lost"
 	tasksVarNothing       = "nothing"
+	tasksVarSliced        = "sliced"
 	tasksVarSlicing       = "slicing"
 	tasksVarUnusedEnded   = "unused_ended"
 	tasksVarUnusedProcess = "unused_process"
@@ -185,6 +181,7 @@ type tasksVariableSpecs struct {
 	Domains       *ebpf.VariableSpec `ebpf:"domains"`
 	Lost          *ebpf.VariableSpec `ebpf:"lost"`
 	Nothing       *ebpf.VariableSpec `ebpf:"nothing"`
+	Sliced        *ebpf.VariableSpec `ebpf:"sliced"`
 	Slicing       *ebpf.VariableSpec `ebpf:"slicing"`
 	UnusedEnded   *ebpf.VariableSpec `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.VariableSpec `ebpf:"unused_process"`
@@ -249,6 +246,7 @@ type tasksVariables struct {
 	Domains       *ebpf.Variable `ebpf:"domains"`
 	Lost          *ebpf.Variable `ebpf:"lost"`
 	Nothing       *ebpf.Variable `ebpf:"nothing"`
+	Sliced        *ebpf.Variable `ebpf:"sliced"`
 	Slicing       *ebpf.Variable `ebpf:"slicing"`
 	UnusedEnded   *ebpf.Variable `ebpf:"unused_ended"`
 	UnusedProcess *ebpf.Variable `ebpf:"unused_process"`
