@@ -197,6 +197,28 @@ func (c *cores) discountOf(used units.CPUTime, on []cpu.Slice) (discount units.C
 	return discount + units.CPUTime(units.MulDiv(uint64(used), c.mean, full))
 }
 
+// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether any of its CPUs is known. It is
+// called after discount.
+func (c *cores) divide(parts []units.CPUTime, claim int, topology *cpu.Topology) (known bool) {
+	if !c.works() || claim >= len(c.ends) {
+		return false
+	}
+	clear(parts)
+	from := 0
+	if claim > 0 {
+		from = c.ends[claim-1]
+	}
+	for _, slice := range c.slices[from:c.ends[claim]] {
+		if p := c.at(slice.CPU); p != nil && slice.Used > 0 {
+			known = true
+			less := units.CPUTime(units.MulDiv(uint64(slice.Used), p.discount, full))
+			domain := topology.Of(slice.CPU)
+			parts[domain] = units.AddSaturating(parts[domain], slice.Used-less)
+		}
+	}
+	return known
+}
+
 // compact gives back the memory that was needed for more claims.
 func (c *cores) compact() {
 	if c != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
@@ -180,6 +181,59 @@ func TestDiscountsAllocateNothingInTheSteadyState(t *testing.T) {
 		}
 		c.discount(k, time.Second)
 	}))
+}
+
+// One process runs for 50 ms in each package, and shares the core of the first one.
+func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"online": "0-3\n", "cpu0/topology/thread_siblings_list": "0,2\n", "cpu1/topology/thread_siblings_list": "1,3\n",
+		"cpu2/topology/thread_siblings_list": "0,2\n", "cpu3/topology/thread_siblings_list": "1,3\n",
+		"cpu0/topology/physical_package_id": "0\n", "cpu1/topology/physical_package_id": "1\n",
+		"cpu2/topology/physical_package_id": "0\n", "cpu3/topology/physical_package_id": "1\n",
+	} {
+		path := filepath.Join(root, "sys/devices/system/cpu", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	topology, err := cpu.OpenTopology(root)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, topology.Close()) }()
+	siblings, err := cpu.OpenSiblings(root)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, siblings.Close()) }()
+
+	c, d := newCores(siblings, 0.6), newDomains(topology)
+	k := NewKeys(KeyOptions{Keys: []Key{KeyCPUTime, KeyMemoryCPUTime}})
+	d.cores, d.keys = c, k
+	usage := make([]attribution.Usage, 2)
+	begin(d, usage, 150*ms, 50*ms)
+	k.begin()
+	c.begin(&Measurement{Table: &cpu.Table{}})
+	var node attribution.Usage
+	for i, slices := range [][]cpu.Slice{{{CPU: 0, Used: 50 * ms}, {CPU: 1, Used: 50 * ms}}, {{CPU: 2, Used: 100 * ms}}} {
+		var used units.CPUTime
+		parts := make([]units.CPUTime, 2)
+		for _, slice := range slices {
+			used += slice.Used
+			parts[topology.Of(slice.CPU)] += slice.Used
+		}
+		c.claimed(slices)
+		k.claimed(weigh.Share{CPU: used, Resident: 1 << 20})
+		d.claimed(parts, nil)
+		node.Claims = append(node.Claims, attribution.Claim{Claimant: attribution.Claimant(i + 1), CPU: used})
+	}
+	c.discount(k, 100*time.Millisecond)
+	node.Unweighed = k.weigh(time.Time{}, node.Claims)
+	d.divide(&node, 0)
+	first, second := usage[0].Claims, usage[1].Claims
+	require.Len(t, first, 2)
+	require.Len(t, second, 1)
+	assert.InDelta(t, 30, float64(first[0].Weights[0])/float64(ms), 1e-3, "the sibling is busy all the time")
+	assert.InDelta(t, 50, float64(second[0].Weights[0])/float64(ms), 1e-3, "alone")
+	assert.InDelta(t, 80, float64(first[1].Weights[0])/float64(ms), 1e-3, "the sibling is busy for half of the time")
+	assert.Equal(t, first[0].Weights[1], second[0].Weights[1], "memory is not about cores")
+	assert.Equal(t, []units.CPUTime{50 * ms, 50 * ms}, []units.CPUTime{first[0].CPU, second[0].CPU})
 }
 
 // BenchmarkDiscounts measures one window of ten thousand processes with two threads each, on 128 CPUs.

@@ -15,11 +15,14 @@ import (
 // domains divides the usage of the node by CPU package: each claim on the node's CPUs becomes a claim on each package
 // where that CPU time was used. A nil domains divides nothing.
 //
-// A claim's weights under other allocation keys are divided in proportion to its CPU time in each package. A claim
+// A claim's weights under other allocation keys are divided in proportion to its CPU time in each package, as far as that counts
+// under the key. A claim
 // without CPU time, of a process that sleeps and holds memory, is in the package where the process was last. So DRAM is
 // shared within each package by the memory of the processes that ran there, wherever that memory is.
 type domains struct {
 	topology *cpu.Topology
+	cores    *cores
+	keys     *Keys
 	usage    []attribution.Usage // Interval.Domains without the node's
 	last     []cpu.Node          // of each domain
 	process  []units.CPUTime     // of each domain, that processes can account for in the interval
@@ -36,6 +39,7 @@ type domains struct {
 	// shortLived says in what proportion short-lived processes are divided that are in no workload.
 	shortLived []units.CPUTime
 	parts      []units.CPUTime // scratch
+	counted    []units.CPUTime // scratch
 	none       []units.CPUTime // all 0
 }
 
@@ -47,7 +51,8 @@ func newDomains(topology *cpu.Topology) *domains {
 	return &domains{
 		topology: topology, process: make([]units.CPUTime, n),
 		interrupt: make([]units.CPUTime, n), softirqd: make([]units.CPUTime, n), placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
-		none: make([]units.CPUTime, n), cgroups: map[*cgroup.Node]int{},
+		counted: make([]units.CPUTime, n),
+		none:    make([]units.CPUTime, n), cgroups: map[*cgroup.Node]int{},
 	}
 }
 
@@ -191,7 +196,7 @@ func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
 	}
 	n := len(d.parts)
 	for i := range node.Claims {
-		d.divideClaim(&node.Claims[i], d.places[i*n:(i+1)*n])
+		d.divideClaim(i, &node.Claims[i], d.places[i*n:(i+1)*n])
 	}
 	for i := range d.usage {
 		d.usage[i].Unweighed = node.Unweighed
@@ -200,7 +205,7 @@ func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
 	d.divideInterrupts(interrupts)
 }
 
-func (d *domains) divideClaim(c *attribution.Claim, place []units.CPUTime) {
+func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime) {
 	only := slices.IndexFunc(place, func(part units.CPUTime) bool { return part > 0 })
 	if only >= 0 && !slices.ContainsFunc(place[only+1:], func(part units.CPUTime) bool { return part > 0 }) {
 		d.usage[only].Claims = append(d.usage[only].Claims, *c)
@@ -215,7 +220,11 @@ func (d *domains) divideClaim(c *attribution.Claim, place []units.CPUTime) {
 		if weight == 0 {
 			continue
 		}
-		cpu.Divide(d.parts, units.CPUTime(weight), place)
+		by := place
+		if d.keys.discounts(w) && d.cores.divide(d.counted, i, d.topology) {
+			by = d.counted
+		}
+		cpu.Divide(d.parts, units.CPUTime(weight), by)
 		for i, part := range d.parts {
 			claims := d.usage[i].Claims
 			claims[len(claims)-1].Weights[w] = uint64(part)

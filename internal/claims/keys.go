@@ -230,6 +230,11 @@ func (k *Keys) Close() error {
 // readCgroups reports whether any key is measured by containers' cgroups.
 func (k *Keys) readCgroups() bool { return k != nil && k.cgroups }
 
+// discounts reports whether a weight is one of CPU time that counts for less where threads share a core.
+func (k *Keys) discounts(weight int) bool {
+	return k != nil && weight < len(k.weights) && (k.weights[weight].key == KeyCPUTime || k.weights[weight].key == KeyFrequency)
+}
+
 // begin starts an interval.
 func (k *Keys) begin() {
 	if k != nil {

@@ -73,6 +73,30 @@ func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 	assert.Equal(t, busy, r.Table().Processes[0].Used, "and the next scan counts from procfs's first one")
 }
 
+func TestTheTimeOfEachCPUIsThatOfTheSourceInUse(t *testing.T) {
+	host := hostsim.New(t.TempDir())
+	host.EachCPU = []hostsim.CPU{{User: 5}}
+	for window, want := range map[time.Duration][]units.CPUTime{TickWindow: {100 * units.CPUTime(Tick)}, TickWindow / 2: nil} {
+		host.EachCPU[0].User = 5
+		source := &failing{Procfs: NewProcfs(host.Root())}
+		r := NewReader(source, Options{Root: host.Root(), Kind: Auto, Window: window, PerCPU: true})
+		advance := func() {
+			host.EachCPU[0].User += 100
+			_, _, _ = read(t, host, r)
+		}
+		advance()
+		advance()
+		assert.Equal(t, want, r.CPUs(), "windows of %v", window)
+		source.fail = errors.New("refused")
+		for range 4 {
+			advance()
+		}
+		assert.Equal(t, "procfs", r.Source().Name())
+		assert.Equal(t, []units.CPUTime{100 * units.CPUTime(Tick)}, r.CPUs(), "procfs has begun anew")
+		require.NoError(t, r.Close())
+	}
+}
+
 func TestAScanThatSucceedsForgetsTheFailuresBefore(t *testing.T) {
 	host, source, r := newFailing(t, Auto)
 	for range 5 {
