@@ -150,6 +150,24 @@ func TestNothingIsDiscountedWhereNoThreadsShareACore(t *testing.T) {
 	assert.Nil(t, newCores(nil, 0.5))
 }
 
+// procfs tells the CPU of a process's first thread, which may be another one than where the process ran.
+func TestTheCPUOfAProcessIsKnownWithBPFOrIfItHasOneThread(t *testing.T) {
+	c := newTestCores(t, 0.6, twoCores...)
+	for _, exact := range []bool{false, true} {
+		for threads := range int32(3) {
+			known := exact || threads < 2
+			p := cpu.Process{LastCPU: 2, Threads: threads, Used: 5 * ms}
+			e := cpu.Ended{Process: p}
+			var slices []cpu.Slice
+			if known {
+				slices = []cpu.Slice{{CPU: 2, Used: 5 * ms}}
+			}
+			assert.Equal(t, slices, c.slicesOf(&p, &cpu.Table{}, exact), "exact %v, %d threads", exact, threads)
+			assert.Equal(t, slices, c.lastSlice(&e, 5*ms, exact), "exact %v, %d threads", exact, threads)
+		}
+	}
+}
+
 func TestDiscountsNeverExceedTheCPUTime(t *testing.T) {
 	c := newTestCores(t, 0.5, "0-1", "0-1")
 	k := &Keys{}

@@ -139,6 +139,11 @@ func TestTheBusyTimeOfEachCPUIsCountedIfAskedFor(t *testing.T) {
 	assert.Equal(t, []units.CPUTime{10 * units.CPUTime(Tick), 0}, read(20, 20))
 	assert.Equal(t, []units.CPUTime{10 * units.CPUTime(Tick), 0}, read(20, -1), "offline")
 	assert.Equal(t, []units.CPUTime{11 * units.CPUTime(Tick), 5 * units.CPUTime(Tick)}, read(21, 25))
+	assert.Zero(t, testing.AllocsPerRun(20, func() {
+		if _, err := n.ReadNode(); err != nil {
+			panic(err)
+		}
+	}))
 }
 
 // The first buffer has room for some hundred lines, and the text may be cut within any of them.
