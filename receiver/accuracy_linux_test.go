@@ -348,7 +348,8 @@ type idleTotals struct {
 }
 
 func (l *lab) totals() labTotals {
-	t := labTotals{reported: map[string]joules{}, truth: map[string]joules{}, node: l.sum("system.energy", "")}
+	sums := l.sums()
+	t := labTotals{reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", "")}
 	for s, value := range l.series {
 		switch {
 		case s.idle || s.metric != "process.energy" && s.metric != "system.unattributed.energy":
@@ -359,8 +360,8 @@ func (l *lab) totals() labTotals {
 		}
 	}
 	t.idle = idleTotals{
-		workloads: map[string]joules{}, node: l.sumOf("system.energy", "", true),
-		processes: l.sumOf("process.energy", "", true), unattributed: l.sumOf("system.unattributed.energy", "", true),
+		workloads: map[string]joules{}, node: sums.idle("system.energy", ""),
+		processes: sums.idle("process.energy", ""), unattributed: sums.idle("system.unattributed.energy", ""),
 	}
 	for _, w := range l.workloads {
 		metric := "process.energy"
@@ -368,9 +369,9 @@ func (l *lab) totals() labTotals {
 			metric = "container.energy"
 		}
 		t.workloads = append(t.workloads, w.name)
-		t.reported[w.name] = l.sum(metric, w.name)
-		t.idle.workloads[w.name] = l.sumOf(metric, w.name, true)
-		t.idle.processes = t.idle.processes.plus(l.sumOf("process.energy", w.name, true))
+		t.reported[w.name] = sums.active(metric, w.name)
+		t.idle.workloads[w.name] = sums.idle(metric, w.name)
+		t.idle.processes = t.idle.processes.plus(sums.idle("process.energy", w.name))
 		t.truth[w.name] = w.truth()
 	}
 	for _, s := range l.machine.Sockets {
@@ -432,20 +433,27 @@ func (t labTotals) misplaced(of func(joules) float64) float64 {
 // off returns the error of a figure relative to the true one.
 func off(reported, truth float64) float64 { return (reported - truth) / truth }
 
-// sum adds up the series of a metric that hold a workload's active energy.
-func (l *lab) sum(metric, of string) joules { return l.sumOf(metric, of, false) }
+// labSums are the sums of the series by metric, workload and state, in J by zone.
+type labSums map[labSeries]joules
 
-func (l *lab) sumOf(metric, of string, idle bool) (j joules) {
+func (l *lab) sums() labSums {
+	all := labSums{}
 	for s, value := range l.series {
-		switch {
-		case s.metric != metric || s.of != of || s.idle != idle:
-		case s.zone == "package":
-			j.pkg += value
-		case s.zone == "dram":
-			j.dram += value
+		of := labSeries{metric: s.metric, of: s.of, idle: s.idle}
+		switch s.zone {
+		case "package":
+			all[of] = all[of].plus(joules{pkg: value})
+		case "dram":
+			all[of] = all[of].plus(joules{dram: value})
 		}
 	}
-	return j
+	return all
+}
+
+func (s labSums) active(metric, of string) joules { return s[labSeries{metric: metric, of: of}] }
+
+func (s labSums) idle(metric, of string) joules {
+	return s[labSeries{metric: metric, of: of, idle: true}]
 }
 
 // labShort is how long the scenarios of the other tests run: one collection.
