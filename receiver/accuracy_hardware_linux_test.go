@@ -50,9 +50,9 @@ var labHardware = []labScenario{
 	{
 		"NUMA",
 		"Two sockets of 8 CPUs, each 20 W at rest and 120 W at full load, in proportion; the memory of each uses 3 W at\n" +
-			"rest. The container `remote` runs on one socket with 2 CPUs and uses 8 GiB of the other socket's memory, which\n" +
-			"draws 6 W for each CPU. The container `local` does the same with 1.5 CPUs and 4 GiB on the other socket. The\n" +
-			"process `compute` runs beside `remote` with 4 CPUs, and its own socket's memory draws 0.3 W for each.",
+			"rest. The container `remote` runs on one socket with 2 CPUs and uses 4 GiB of the other socket's memory, which\n" +
+			"draws 6 W for each CPU. The container `local` uses as much of the same memory, with 1.5 CPUs of its socket. The\n" +
+			"process `compute` runs beside `remote` with 4 CPUs and 256 MiB of its own socket's memory, 0.3 W for each CPU.",
 		remoteMemory,
 	},
 	{
@@ -176,7 +176,7 @@ func remoteMemory(l *lab) func(time.Duration) {
 	first.DRAMIdle, second.DRAMIdle = 3, 3
 	l.on(first, second)
 	remote, local := l.container("remote", 0, 2).weighs(1, 6), l.container("local", 1, 1.5).weighs(1, 6)
-	remote.holds(8 << 30)
+	remote.holds(4 << 30)
 	remote.tasks[0].MemorySocket = 1
 	local.holds(4 << 30)
 	l.process("compute", 0, 4).weighs(1, 0.3).holds(256 << 20)
