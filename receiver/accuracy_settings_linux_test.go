@@ -126,7 +126,8 @@ func (s *labSetting) has(scenario string) bool { return s.in == nil || slices.Co
 
 // cheap reports whether every test run measures the setting: it does not learn, and there are not too many windows.
 func (s *labSetting) cheap() bool {
-	return s.learns == 0 && s.config().SamplingInterval != minWindow
+	window := s.config().SamplingInterval
+	return s.learns == 0 && (window == 0 || window >= time.Second)
 }
 
 // byZone returns a setting with scope zone, a model and a key for memory, in windows of a length.

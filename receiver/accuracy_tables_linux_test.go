@@ -306,8 +306,8 @@ const (
 	accuracyEnd   = "\n<!-- make accuracy wrote what is above -->"
 )
 
-// TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it the shortest windows are left out,
-// because there are so many, the settings that learn for a day, and the long intervals of GPUs.
+// TestAccuracyTablesAreUpToDate writes the tables with -accuracy.write. Without it short windows are left out,
+// because there are so many, the settings that learn for a day, the largest scenario, and the long intervals of GPUs.
 func TestAccuracyTablesAreUpToDate(t *testing.T) {
 	p := readGenerated(t, accuracyPage, 0)
 	if *accuracyWrite {
