@@ -53,7 +53,10 @@ type Host struct {
 	root         string
 	written      map[string]string
 	shownCgroups map[string]bool
-	shownFiles   map[int]bool // by process id
+	// shownCPUs and shownTopology are those that were rendered last.
+	shownCPUs     int
+	shownTopology []Place
+	shownFiles    map[int]bool // by process id
 	// processes and usage are what Render wrote last, if Cached.
 	processes map[int]Process
 	usage     map[string]cgroupUsage

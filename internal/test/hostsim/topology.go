@@ -11,6 +11,13 @@ import (
 
 // renderTopology writes where the CPUs are: in sys/devices/system/cpu, and by NUMA node in sys/devices/system/node.
 func (h *Host) renderTopology(r *renderer) {
+	same := func(a, b Place) bool {
+		return a.Package == b.Package && a.Die == b.Die && slices.Equal(a.Siblings, b.Siblings)
+	}
+	if h.Cached && h.shownCPUs == h.CPUs && slices.EqualFunc(h.shownTopology, h.Topology, same) {
+		return
+	}
+	h.shownCPUs, h.shownTopology = h.CPUs, slices.Clone(h.Topology)
 	nodes := map[int][]int{}
 	first := map[int]int{} // CPU of a package
 	for cpu, place := range h.Topology {
