@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -46,6 +47,7 @@ type lab struct {
 	nights float64
 	s      *energyScraper
 	series map[labSeries]float64 // last value of each, in J
+	doubts map[labSeries]float64 // sum of each uncertainty times the length of its collection, in J
 }
 
 // labWorkload is a process of the host, or containers with all their processes.
@@ -148,6 +150,14 @@ func (w *labWorkload) spawn() *hostsim.Task {
 	return t
 }
 
+// entity returns what the workload's series are of.
+func (w *labWorkload) entity() string {
+	if w.containers != nil {
+		return "container"
+	}
+	return "process"
+}
+
 // truth returns the energy that the workload caused.
 func (w *labWorkload) truth() (j joules) {
 	for _, t := range w.tasks {
@@ -172,7 +182,7 @@ type accuracy struct {
 // measure runs the real receiver on a scenario for a time, in whole collections. What it has learned of the machine before, it has
 // from learned.
 func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
-	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}}
+	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 	drive := sc.build(l)
 	state := ""
 	if setting.learns > 0 {
@@ -213,6 +223,8 @@ func (l *lab) start(setting labSetting, state string) (window time.Duration) {
 	cfg.Meter = MeterPowercap
 	cfg.CPUTime = setting.source
 	cfg.Processes = SeriesConfig{} // every process has a series
+	cfg.Metrics.SystemPowerUncertainty.Enabled = true
+	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
 	setting.configure(cfg)
 	cfg.Attribution.StateFile = state
 	if cfg.Attribution.Split == SplitFixed {
@@ -243,7 +255,7 @@ var learnedStates sync.Map
 // that learn the same share it, and so do scenarios with one name, which have one machine. It is nil if nothing was learned.
 func learned(tb testing.TB, sc labScenario, setting labSetting) []byte {
 	once, _ := learnedStates.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() []byte {
-		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}}
+		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 		sc.build(l)
 		l.strip()
 		state := filepath.Join(treeDir(tb), "learned")
@@ -296,6 +308,9 @@ func (l *lab) collect() {
 			resource.WriteString(k + "=" + v.AsString() + ",")
 		}
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			if strings.HasSuffix(m.Name(), ".power.uncertainty") {
+				l.readDoubts(of, m)
+			}
 			if !workloadMetrics[m.Name()] {
 				continue
 			}
@@ -330,6 +345,16 @@ func (l *lab) workloadOf(resource pcommon.Map) string {
 	return ""
 }
 
+// readDoubts adds the uncertainties of a workload, or of the node. Their errors are the same in each collection, so those of energy
+// add up.
+func (l *lab) readDoubts(of string, m pmetric.Metric) {
+	for _, p := range m.Gauge().DataPoints().All() {
+		if zone, _ := p.Attributes().Get("energy.zone"); !p.Flags().NoRecordedValue() {
+			l.doubts[labSeries{metric: m.Name(), of: of, zone: zone.Str()}] += p.DoubleValue() * l.s.cfg.CollectionInterval.Seconds()
+		}
+	}
+}
+
 // labTotals is the emitted and the true energy so far.
 type labTotals struct {
 	workloads       []string
@@ -337,6 +362,11 @@ type labTotals struct {
 	node, aboveIdle joules            // the node's active energy, and all energy above idle
 	parts           joules            // the active energy of all processes, and what is unattributed
 	idle            idleTotals
+	// doubts are the standard deviations of the energy of the measurement, by metric, workload and zone, where they
+	// were emitted.
+	doubts   map[labSeries]float64
+	entities map[string]string // of each workload: process or container
+	sockets  int
 }
 
 // idleTotals is the idle energy by carrier.
@@ -349,7 +379,10 @@ type idleTotals struct {
 
 func (l *lab) totals() labTotals {
 	sums := l.sums()
-	t := labTotals{reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", "")}
+	t := labTotals{
+		reported: map[string]joules{}, truth: map[string]joules{}, node: sums.active("system.energy", ""), doubts: maps.Clone(l.doubts),
+		entities: map[string]string{}, sockets: len(l.machine.Sockets),
+	}
 	for s, value := range l.series {
 		switch {
 		case s.idle || s.metric != "process.energy" && s.metric != "system.unattributed.energy":
@@ -364,11 +397,10 @@ func (l *lab) totals() labTotals {
 		processes: sums.idle("process.energy", ""), unattributed: sums.idle("system.unattributed.energy", ""),
 	}
 	for _, w := range l.workloads {
-		metric := "process.energy"
-		if w.containers != nil {
-			metric = "container.energy"
-		}
+		entity := w.entity()
+		metric := entity + ".energy"
 		t.workloads = append(t.workloads, w.name)
+		t.entities[w.name] = entity
 		t.reported[w.name] = sums.active(metric, w.name)
 		t.idle.workloads[w.name] = sums.idle(metric, w.name)
 		t.idle.processes = t.idle.processes.plus(sums.idle("process.energy", w.name))

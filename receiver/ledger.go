@@ -71,7 +71,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	l.emitter = emit.New(emit.Config{
 		MetricsBuilderConfig: s.cfg.MetricsBuilderConfig,
 		BuildInfo:            s.set.BuildInfo,
-		Kinds:                emittedKinds(l.kinds),
+		Kinds:                s.cfg.emittedKinds(l.kinds),
 		CPUs:                 s.cpus(),
 		Idle:                 l.rules.Idle != attribution.IdleNone,
 		ZeroPoints:           s.cfg.ZeroPoints,
@@ -130,10 +130,13 @@ func (c *Config) limits() (limits attribution.Limits) {
 	return limits
 }
 
-func emittedKinds(kinds []claims.Kind) []emit.Kind {
+func (c *Config) emittedKinds(kinds []claims.Kind) []emit.Kind {
 	out := make([]emit.Kind, len(kinds))
 	for i, kind := range kinds {
-		out[i] = emit.Kind(kind)
+		key := c.Attribution.keyOf(kind.Zone)
+		out[i] = emit.Kind{Zone: kind.Zone, Source: kind.Source, Deviation: func(window time.Duration, shared bool) float64 {
+			return claims.Deviation(key, kind.Zone, window, shared)
+		}}
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -731,27 +732,36 @@ func TestLearningContinuesWhenTheCPUTimeSourceIsReplaced(t *testing.T) {
 	assert.InDelta(t, 1, n.one("system.energy.split.learned").value, 0)
 }
 
-// 40 and 44 W are 2 W around the mean. A has a sixth of the active power, B, in a pod, a third, and a virtual machine
-// half.
-func TestTheUncertaintyIsSharedLikeTheActivePower(t *testing.T) {
+// 40 and 44 W are 2 W around the mean of 42 W, so that 48 of 90 W are active. A has a sixth of that, B, in a pod, a third, and a virtual
+// machine half. The key is off by 27 % of what a small workload has, and procfs by 5.8 ms of CPU time, at 80 J a second.
+func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split, c.BaseTime = SplitBase, 20*time.Second })
 	on := &n.s.cfg.Metrics
 	on.ContainerPowerUncertainty.Enabled, on.K8sPodPowerUncertainty.Enabled, on.VMPowerUncertainty.Enabled = true, true, true
+	on.SystemPowerUncertainty.Enabled = true
 	n.host.Processes[20].Cgroup = "0::/kubepods/burstable/pod" + uidA + "/" + idB
 	n.host.Processes[30].Cgroup = `0::/machine.slice/machine-qemu\x2d1\x2da.scope`
 	n.start()
 	n.run(400*joule, map[int]int64{1: 10})
 	assert.Empty(t, n.points("process.power.uncertainty", nil))
+	assert.Empty(t, n.points("system.power.uncertainty", nil))
 	n.run(440*joule, map[int]int64{1: 10})
 	n.run(900*joule, map[int]int64{10: 100, 20: 200, 30: 300})
-	assert.InDelta(t, 1.0/3, n.one("process.power.uncertainty", pid(10)).value, 1e-6)
-	assert.InDelta(t, 2.0/3, n.one("process.power.uncertainty", pid(20)).value, 1e-6)
-	assert.InDelta(t, 1, n.one("process.power.uncertainty", pid(30)).value, 1e-6)
+	assert.InDelta(t, 2, n.one("system.power.uncertainty").value, 1e-6)
+	uncertainty := func(share float64) float64 {
+		ticks := 0.01 / math.Sqrt(3) * 80 / 10
+		return math.Sqrt(math.Pow(2*share, 2) + math.Pow(0.27*48*share*(1-share), 2) + ticks*ticks)
+	}
+	a, b, vm := uncertainty(1.0/6), uncertainty(1.0/3), uncertainty(1.0/2)
+	assert.InDelta(t, 1.83, a, 0.01)
+	assert.InDelta(t, a, n.one("process.power.uncertainty", pid(10)).value, 1e-6)
+	assert.InDelta(t, b, n.one("process.power.uncertainty", pid(20)).value, 1e-6)
+	assert.InDelta(t, vm, n.one("process.power.uncertainty", pid(30)).value, 1e-6)
 	assert.Zero(t, n.one("process.power.uncertainty", pid(40)).value)
-	assert.InDelta(t, 1.0/3, n.one("container.power.uncertainty", "container.id="+idA).value, 1e-6)
-	assert.InDelta(t, 2.0/3, n.one("container.power.uncertainty", "container.id="+idB).value, 1e-6)
-	assert.InDelta(t, 2.0/3, n.one("k8s.pod.power.uncertainty").value, 1e-6)
-	assert.InDelta(t, 1, n.one("vm.power.uncertainty").value, 1e-6)
+	assert.InDelta(t, a, n.one("container.power.uncertainty", "container.id="+idA).value, 1e-6)
+	assert.InDelta(t, b, n.one("container.power.uncertainty", "container.id="+idB).value, 1e-6)
+	assert.InDelta(t, b, n.one("k8s.pod.power.uncertainty").value, 1e-6)
+	assert.InDelta(t, vm, n.one("vm.power.uncertainty").value, 1e-6)
 }
 
 func TestEveryConfigurationHasRoomForItsKinds(t *testing.T) {

@@ -14,6 +14,6 @@
 // of zones, kinds and accounts, one account for each process, container, pod and VM that has a series.
 //
 // The package does no I/O, has no clock, and imports only units and the standard library. It computes in integers; only
-// Kind.Spread is floating-point. The static power models that learn are in package static, which the engine uses through
+// Kind.Doubt is floating-point. The static power models that learn are in package static, which the engine uses through
 // an interface.
 package attribution

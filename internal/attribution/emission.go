@@ -53,7 +53,7 @@ func (l *Ledger) nextCollection() {
 	}
 	for i := range l.Kinds {
 		k := &l.Kinds[i]
-		k.RecentTime, k.RecentActive, k.RecentIdle = 0, 0, 0
+		k.RecentTime, k.RecentActive, k.RecentIdle, k.Windows = 0, 0, 0, 0
 		k.endSent = k.Ended
 	}
 	l.Elapsed, l.Busy, l.Total = 0, 0, 0

@@ -17,6 +17,8 @@ type Interval struct {
 	At time.Time
 	// Elapsed is the length of the interval by a clock that does not step.
 	Elapsed time.Duration
+	// Resolution is what the CPU times of claims are rounded to, 0 where they are exact.
+	Resolution units.CPUTime
 	// Domains lists the usage of each domain. An index means the same domain in all intervals; the list may grow. Index
 	// 0 is the node's CPUs: only its claims add to the CPU time of accounts, and its utilization is the ledger's.
 	Domains []Usage

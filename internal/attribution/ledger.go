@@ -19,6 +19,8 @@ type Ledger struct {
 	// Elapsed is the length of the current collection so far, and Busy and Total the CPU time of the node's CPUs in it.
 	Elapsed     time.Duration
 	Busy, Total units.CPUTime
+	// Resolution is what the CPU times of processes were rounded to in the last interval, 0 where they are exact.
+	Resolution units.CPUTime
 	// Domains are the times of each domain in the current collection so far, by its index in the intervals.
 	Domains []DomainTime
 	// Dropped counts the series that ended and whose energy went to the others before any of it was acknowledged,
@@ -105,10 +107,16 @@ type Kind struct {
 	Ended, Delivered bool
 	// Settled reports whether the kind was in a settled emission.
 	Settled bool
-	// Model is the state of the kind's static power model, over all domains: Trained once each of them is. Spread is the
-	// standard deviation of the kind's power from what was learned, in watts, negative where that is not known.
-	Model  ModelState
-	Spread float64
+	// Windows is how many intervals of the current collection RecentTime is of.
+	Windows int
+	// Model is the state of the kind's static power model, over all domains: Trained once each of them is. Doubt is the
+	// standard deviation of the active power because the static power is not known better, in watts. It is negative where it
+	// is not known, and may be known before the model is Trained.
+	Model ModelState
+	Doubt float64
+	// Shared reports whether a domain has several zones of the kind, if the kind has a model that learns: their energy is
+	// shared among the users of all of them.
+	Shared bool
 
 	covered time.Duration // the longest portion of the current interval
 	changed bool          // there was a portion in the current interval

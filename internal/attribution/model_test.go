@@ -15,26 +15,27 @@ import (
 // fakeModel is a model whose state the test sets.
 type fakeModel struct {
 	trained map[int]bool
-	spread  map[int]float64
+	doubt   map[int]float64
 }
 
 func (*fakeModel) Active(p attribution.Portion) units.Energy { return p.Energy + 1 }
 func (m *fakeModel) Trained(domain int) bool                 { return m.trained[domain] }
-func (m *fakeModel) Spread(domain int) float64               { return m.spread[domain] }
-func (*fakeModel) Doubt(int) float64                         { return -1 }
+func (m *fakeModel) Doubt(domain int) float64                { return m.doubt[domain] }
 
 func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
+	none := map[int]float64{0: -1, 1: -1, 2: -1}
 	for name, c := range map[string]struct {
-		model  fakeModel
-		state  attribution.ModelState
-		spread float64
+		model fakeModel
+		state attribution.ModelState
+		doubt float64
 	}{
-		"neither":               {fakeModel{}, attribution.Training, -1},
-		"one of them":           {fakeModel{trained: map[int]bool{1: true}, spread: map[int]float64{1: 2}}, attribution.Training, -1},
-		"both":                  {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: 4}}, attribution.Trained, 5},
-		"both, one spread":      {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: -1}}, attribution.Trained, -1},
-		"both, the other":       {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: -1, 2: 3}}, attribution.Trained, -1},
-		"a domain without zone": {fakeModel{map[int]bool{0: false, 1: true, 2: true}, map[int]float64{0: 9, 1: 3, 2: 4}}, attribution.Trained, 5},
+		"neither":                     {fakeModel{nil, none}, attribution.Training, -1},
+		"one of them":                 {fakeModel{map[int]bool{1: true}, map[int]float64{1: 2, 2: -1}}, attribution.Training, -1},
+		"both":                        {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: 4}}, attribution.Trained, 5},
+		"both, one unknown":           {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: 3, 2: -1}}, attribution.Trained, -1},
+		"both, the other":             {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{1: -1, 2: 3}}, attribution.Trained, -1},
+		"a domain without zone":       {fakeModel{map[int]bool{1: true, 2: true}, map[int]float64{0: 9, 1: 3, 2: 4}}, attribution.Trained, 5},
+		"neither, but both estimated": {fakeModel{nil, map[int]float64{1: 3, 2: 4}}, attribution.Training, 5},
 	} {
 		e := attribution.New(attribution.Config{Rules: attribution.Rules{
 			Models: [attribution.MaxKinds]attribution.StaticPowerModel{&c.model},
@@ -46,9 +47,38 @@ func TestAKindIsTrainedOnceItIsInAllItsDomains(t *testing.T) {
 		e.Observe(&iv)
 		k := &e.Ledger().Kinds[0]
 		assert.Equal(t, c.state, k.Model, name)
-		assert.InDelta(t, c.spread, k.Spread, 1e-12, name)
+		assert.InDelta(t, c.doubt, k.Doubt, 1e-12, name)
+		assert.False(t, k.Shared, name)
 		assert.Equal(t, attribution.NoModel, e.Ledger().Kinds[1].Model)
 	}
+}
+
+func TestAKindTellsWhatItsPrecisionDependsOn(t *testing.T) {
+	e := attribution.New(attribution.Config{Rules: attribution.Rules{
+		Models: [attribution.MaxKinds]attribution.StaticPowerModel{&fakeModel{}},
+	}}, time.Unix(0, 0))
+	iv := attribution.Interval{
+		Resolution: units.Tick, Domains: []attribution.Usage{{Total: 1}},
+		Zones: []attribution.ZoneReading{{Zone: 0, OK: true}, {Zone: 1, OK: true}, {Zone: 2, Kind: 1, OK: true}},
+	}
+	e.Observe(&iv)
+	kinds := &e.Ledger().Kinds
+	assert.Zero(t, kinds[0].Windows, "a baseline")
+	iv.Elapsed = time.Second
+	iv.Zones[2].OK = false
+	e.Observe(&iv)
+	e.Observe(&iv)
+	assert.Equal(t, units.Tick, e.Ledger().Resolution)
+	assert.Equal(t, 2, kinds[0].Windows)
+	assert.Zero(t, kinds[1].Windows, "its zone could not be read")
+	assert.True(t, kinds[0].Shared, "two zones in one domain")
+	assert.False(t, kinds[1].Shared)
+	e.Emitted()
+	assert.Zero(t, kinds[0].Windows)
+	iv.Resolution = 0
+	e.Observe(&iv)
+	assert.Zero(t, e.Ledger().Resolution)
+	assert.Equal(t, 1, kinds[0].Windows)
 }
 
 func TestNoModelMakesMoreActiveThanThereIs(t *testing.T) {

@@ -50,6 +50,7 @@ func (e *Engine) startInterval(iv *Interval) {
 	l.Elapsed += iv.Elapsed
 	l.Busy += node.Busy
 	l.Total += node.Total
+	l.Resolution = iv.Resolution
 	l.addDomains(iv.Domains)
 	for i := range node.Claims {
 		e.addCPU(&node.Claims[i])
@@ -219,35 +220,41 @@ func (e *Engine) updateKinds() {
 	for kind := range l.Kinds {
 		k := &l.Kinds[kind]
 		k.RecentTime = min(k.RecentTime+k.covered, l.Elapsed)
+		if k.changed {
+			k.Windows++
+		}
 		k.covered, k.changed = 0, false
+		k.Doubt = -1
 		if model := e.trained[kind]; model != nil {
-			k.Model, k.Spread = e.modelState(kind, model)
+			e.assessModel(kind, model)
 		}
 	}
 }
 
-// modelState returns the state of a kind's model over the domains that have zones of the kind. The deviations of domains
-// are independent.
-func (e *Engine) modelState(kind int, model TrainedModel) (_ ModelState, spread float64) {
+// assessModel sets what a kind's model knows over the domains that have zones of the kind. The errors of domains are independent.
+func (e *Engine) assessModel(kind int, model TrainedModel) {
+	k := &e.ledger.Kinds[kind]
+	k.Model, k.Doubt, k.Shared = Trained, 0, false
 	known := false
 	for domain := range e.sums {
-		if of, _ := e.countZones(domain, kind); of == 0 {
+		of, _ := e.countZones(domain, kind)
+		if of == 0 {
 			continue
 		}
 		known = true
+		k.Shared = k.Shared || of > 1
 		if !model.Trained(domain) {
-			return Training, -1
+			k.Model = Training
 		}
-		if s := model.Spread(domain); s < 0 || spread < 0 {
-			spread = -1
+		if d := model.Doubt(domain); d < 0 || k.Doubt < 0 {
+			k.Doubt = -1
 		} else {
-			spread = math.Hypot(spread, s)
+			k.Doubt = math.Hypot(k.Doubt, d)
 		}
 	}
 	if !known {
-		return Training, -1
+		k.Model, k.Doubt = Training, -1
 	}
-	return Trained, spread
 }
 
 // endKinds marks the kinds that have zones no longer. It must follow the attribution of an interval, which may set

@@ -36,9 +36,6 @@ type TrainedModel interface {
 	StaticPowerModel
 	// Trained reports whether the model knows the static power of a domain.
 	Trained(domain int) bool
-	// Spread returns the standard deviation of the power of a domain's zones from what was learned, in watts. It is
-	// negative where that is not known.
-	Spread(domain int) float64
 	// Doubt returns the standard deviation of the static power in use for a domain, in watts: how far it may be from the
 	// true one. It is negative where that is not known.
 	Doubt(domain int) float64

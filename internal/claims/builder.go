@@ -221,6 +221,10 @@ func (b *Builder) beginInterval(m *Measurement) {
 	iv.At = m.Stamp
 	iv.Elapsed = m.ReadAt.Sub(b.last.ReadAt)
 	iv.EndsCollection = m.EndsCollection
+	iv.Resolution = 0
+	if !b.Exact {
+		iv.Resolution = cpu.Tick
+	}
 	iv.Zones = iv.Zones[:0]
 	for i := range m.Readings {
 		r := &m.Readings[i]

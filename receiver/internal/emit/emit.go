@@ -35,6 +35,9 @@ type Config struct {
 type Kind struct {
 	Zone   power.Kind   // energy.zone
 	Source power.Source // energy.source, left out where it is empty
+	// Deviation returns the standard deviation of a small workload's share of the active energy, relative to the share, in
+	// windows of a length. shared is Kind.Shared of the ledger. Where Deviation is nil, shares have no error.
+	Deviation func(window time.Duration, shared bool) float64
 }
 
 // CPU describes a logical CPU. Empty fields are left out.
@@ -146,6 +149,8 @@ type kindLabels struct {
 	kind         []label // energy.zone and energy.source
 	active, idle []label // and energy.state
 	attributed   []label // those of attributed active energy: active where idle energy is attributed too, else kind
+	zone         power.Kind
+	deviation    func(window time.Duration, shared bool) float64
 }
 
 // The attributes of data points. metadata.MetricsInfo says which metric has which.
@@ -174,6 +179,7 @@ func newKindLabels(k Kind, idle bool) kindLabels {
 	}
 	l := kindLabels{
 		kind: of(""), active: of(metadata.AttributeEnergyStateActive.String()), idle: of(metadata.AttributeEnergyStateIdle.String()),
+		zone: k.Zone, deviation: k.Deviation,
 	}
 	l.attributed = l.kind
 	if idle {

@@ -5,6 +5,7 @@ package emit
 import (
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func all() Config {
 	cfg := Config{
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
 		BuildInfo:            component.BuildInfo{Version: "v1"},
-		Kinds:                []Kind{{power.Package, power.Measured}, {power.DRAM, power.Measured}},
+		Kinds:                []Kind{{Zone: power.Package, Source: power.Measured}, {Zone: power.DRAM, Source: power.Measured}},
 	}
 	m := &cfg.Metrics
 	m.ProcessCPUTime.Enabled, m.ContainerCPUTime.Enabled, m.SystemCPUUtilization.Enabled = true, true, true
@@ -309,6 +310,7 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 	m := &cfg.Metrics
 	m.ProcessPowerUncertainty.Enabled, m.ContainerPowerUncertainty.Enabled = true, true
 	m.K8sPodPowerUncertainty.Enabled, m.VMPowerUncertainty.Enabled = true, true
+	m.SystemPowerUncertainty.Enabled = true
 	collect := func(watts units.Energy, busy units.CPUTime, claims ...attribution.Claim) pmetric.Metrics {
 		e.Emitted()
 		total, end = total+10*watts*units.Joule, end.Add(10*time.Second)
@@ -335,6 +337,46 @@ func TestUncertaintyIsProportionalToTheShareOfActivePower(t *testing.T) {
 	} {
 		assert.Empty(t, find(learning, entity+".power.uncertainty"), "nothing is known yet")
 		assert.InDeltaMapValues(t, c.want, byState(learned, entity+".power.uncertainty", c.attribute), 1e-6, entity)
+	}
+	assert.Empty(t, find(learning, "system.power.uncertainty"), "nothing is known yet")
+	node := find(learned, "system.power.uncertainty")
+	assert.Len(t, node, 1)
+	for _, p := range node {
+		assert.InDelta(t, 2, p.DoubleValue(), 1e-6)
+	}
+}
+
+func TestAWorkloadAloneHasTheUncertaintyOfTheNode(t *testing.T) {
+	const watts = 20
+	for name, c := range map[string]struct {
+		kind       attribution.Kind
+		resolution units.CPUTime
+		share      float64
+		want       float64
+	}{
+		"alone":              {attribution.Kind{Doubt: 3}, 0, 1, 3},
+		"one of two":         {attribution.Kind{}, 0, 0.5, 0.2 * watts / 4},
+		"both errors":        {attribution.Kind{Doubt: 3}, 0, 0.5, math.Hypot(1.5, 0.2*watts/4)},
+		"the same users":     {attribution.Kind{Shared: true}, 0, 0.5, 0.4 * watts / 4},
+		"short windows":      {attribution.Kind{Windows: 100}, 0, 0.5, 0.1 * watts / 4},
+		"ticks":              {attribution.Kind{}, units.Tick, 1, 0.01 / math.Sqrt(3) * 100 / 10}, // 100 J per second of CPU time
+		"nothing":            {attribution.Kind{Doubt: 3}, units.Tick, 0, 0},
+		"rounded up to all":  {attribution.Kind{}, 0, 1 + 1e-9, 0},
+		"a doubt of nothing": {attribution.Kind{}, 0, 1, 0},
+	} {
+		c.kind.RecentTime, c.kind.RecentActive = 10*time.Second, 10*watts*units.Joule
+		labels := kindLabels{deviation: func(window time.Duration, shared bool) float64 {
+			switch {
+			case shared:
+				return 0.4
+			case window == 100*time.Millisecond:
+				return 0.1
+			}
+			return 0.2
+		}}
+		ledger := attribution.Ledger{Busy: 2 * units.Second, Resolution: c.resolution}
+		energy := units.Energy(c.share * 10 * watts * float64(units.Joule))
+		assert.InDelta(t, c.want, labels.uncertainty(&ledger, &c.kind, energy), 1e-6, name)
 	}
 }
 

@@ -172,7 +172,6 @@ func (m *emission) emitAccount(a *attribution.Account) {
 // emitPower emits the gauges of an account and a kind.
 func (m *emission) emitPower(a *attribution.Account, kind int, amounts attribution.Amounts, watts, uncertainty *writer) {
 	k, of := &m.ledger.Kinds[kind], &m.kinds[kind]
-	learned := k.Model == attribution.Trained
 	ended := a.Ended || k.Ended
 	switch {
 	case k.Delivered || !ended && k.RecentTime == 0:
@@ -182,7 +181,7 @@ func (m *emission) emitPower(a *attribution.Account, kind int, amounts attributi
 		if m.idle {
 			watts.end(of.idle, m.at)
 		}
-		if learned {
+		if hasUncertainty(k) {
 			uncertainty.end(of.kind, m.at)
 		}
 	default:
@@ -190,9 +189,8 @@ func (m *emission) emitPower(a *attribution.Account, kind int, amounts attributi
 		if m.idle {
 			watts.write(of.idle, 0, m.at, units.Watts(amounts.RecentIdle, k.RecentTime))
 		}
-		if learned && k.Spread >= 0 && k.RecentActive > 0 {
-			share := amounts.Recent.Joules() / k.RecentActive.Joules()
-			uncertainty.write(of.kind, 0, m.at, k.Spread*share)
+		if hasUncertainty(k) && k.RecentActive > 0 {
+			uncertainty.write(of.kind, 0, m.at, of.uncertainty(m.ledger, k, amounts.Recent))
 		}
 	}
 }

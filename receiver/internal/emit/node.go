@@ -19,6 +19,7 @@ import (
 type nodeMetrics struct {
 	hwEnergy, hwPower, hwHostEnergy, hwHostPower *metric
 	energy, power, unattributed, learned         *metric
+	uncertainty                                  *metric
 	phaseEnergy, phaseTime                       *metric
 	cpuUtilization, cpuInfo, gpuUtilization      *metric
 }
@@ -32,6 +33,7 @@ func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
 		hwHostPower:    metrics[info.HwHostPower.Name],
 		energy:         metrics[info.SystemEnergy.Name],
 		power:          metrics[info.SystemPower.Name],
+		uncertainty:    metrics[info.SystemPowerUncertainty.Name],
 		unattributed:   metrics[info.SystemUnattributedEnergy.Name],
 		learned:        metrics[info.SystemEnergySplitLearned.Name],
 		phaseEnergy:    metrics[info.SystemPhaseEnergy.Name],
@@ -130,6 +132,7 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 	n := len(m.kinds)
 	energy := writer{metric: m.node.energy, into: into, most: 2 * n}
 	watts := writer{metric: m.node.power, into: into, most: 2 * n}
+	uncertainty := writer{metric: m.node.uncertainty, into: into, most: n}
 	unattributed := writer{metric: m.node.unattributed, into: into, most: 2 * n}
 	learned := writer{metric: m.node.learned, into: into, most: n}
 	for i := range m.kinds {
@@ -155,7 +158,19 @@ func (m *emission) emitKinds(into pmetric.MetricSlice) {
 			watts.write(of.active, 0, m.at, units.Watts(k.RecentActive, k.RecentTime))
 			watts.write(of.idle, 0, m.at, units.Watts(k.RecentIdle, k.RecentTime))
 		}
+		m.emitUncertainty(k, of, &uncertainty)
 		m.emitLearned(k, of, &learned)
+	}
+}
+
+// emitUncertainty emits the uncertainty of the node's active power of a kind.
+func (m *emission) emitUncertainty(k *attribution.Kind, of *kindLabels, uncertainty *writer) {
+	switch {
+	case k.Delivered || !hasUncertainty(k):
+	case k.Ended:
+		uncertainty.end(of.kind, m.at)
+	case k.RecentTime > 0:
+		uncertainty.write(of.kind, 0, m.at, k.Doubt)
 	}
 }
 

@@ -507,6 +507,26 @@ func (ms *SystemPowerMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// SystemPowerUncertaintyMetricConfig provides config for the system.power.uncertainty metric.
+type SystemPowerUncertaintyMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *SystemPowerUncertaintyMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // SystemUnattributedEnergyMetricConfig provides config for the system.unattributed.energy metric.
 type SystemUnattributedEnergyMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -654,6 +674,7 @@ type MetricsConfig struct {
 	SystemPhaseEnergy         SystemPhaseEnergyMetricConfig         `mapstructure:"system.phase.energy"`
 	SystemPhaseTime           SystemPhaseTimeMetricConfig           `mapstructure:"system.phase.time"`
 	SystemPower               SystemPowerMetricConfig               `mapstructure:"system.power"`
+	SystemPowerUncertainty    SystemPowerUncertaintyMetricConfig    `mapstructure:"system.power.uncertainty"`
 	SystemUnattributedEnergy  SystemUnattributedEnergyMetricConfig  `mapstructure:"system.unattributed.energy"`
 	SystemdUnitEnergy         SystemdUnitEnergyMetricConfig         `mapstructure:"systemd.unit.energy"`
 	SystemdUnitPower          SystemdUnitPowerMetricConfig          `mapstructure:"systemd.unit.power"`
@@ -738,6 +759,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		SystemPower: SystemPowerMetricConfig{
 			Enabled: true,
+		},
+		SystemPowerUncertainty: SystemPowerUncertaintyMetricConfig{
+			Enabled: false,
 		},
 		SystemUnattributedEnergy: SystemUnattributedEnergyMetricConfig{
 			Enabled: true,

@@ -101,6 +101,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					SystemPower: SystemPowerMetricConfig{
 						Enabled: true,
 					},
+					SystemPowerUncertainty: SystemPowerUncertaintyMetricConfig{
+						Enabled: true,
+					},
 					SystemUnattributedEnergy: SystemUnattributedEnergyMetricConfig{
 						Enabled: true,
 					},
@@ -223,6 +226,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					SystemPower: SystemPowerMetricConfig{
 						Enabled: false,
 					},
+					SystemPowerUncertainty: SystemPowerUncertaintyMetricConfig{
+						Enabled: false,
+					},
 					SystemUnattributedEnergy: SystemUnattributedEnergyMetricConfig{
 						Enabled: false,
 					},
@@ -270,7 +276,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmJobEnergyMetricConfig{}, SlurmJobPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPhaseEnergyMetricConfig{}, SystemPhaseTimeMetricConfig{}, SystemPowerMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmJobEnergyMetricConfig{}, SlurmJobPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPhaseEnergyMetricConfig{}, SystemPhaseTimeMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

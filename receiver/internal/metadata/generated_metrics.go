@@ -293,6 +293,10 @@ var MetricsInfo = metricsInfo{
 		Name:       "system.power",
 		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
 	},
+	SystemPowerUncertainty: metricInfo{
+		Name:       "system.power.uncertainty",
+		Attributes: []string{"energy.source", "energy.zone"},
+	},
 	SystemUnattributedEnergy: metricInfo{
 		Name:       "system.unattributed.energy",
 		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
@@ -345,6 +349,7 @@ type metricsInfo struct {
 	SystemPhaseEnergy         metricInfo
 	SystemPhaseTime           metricInfo
 	SystemPower               metricInfo
+	SystemPowerUncertainty    metricInfo
 	SystemUnattributedEnergy  metricInfo
 	SystemdUnitEnergy         metricInfo
 	SystemdUnitPower          metricInfo
@@ -529,7 +534,7 @@ type metricContainerPowerUncertainty struct {
 // init fills container.power.uncertainty metric with initial data.
 func (m *metricContainerPowerUncertainty) init() {
 	m.data.SetName("container.power.uncertainty")
-	m.data.SetDescription("Standard deviation of the container power estimate.")
+	m.data.SetDescription("Standard deviation of the active power of the container.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -972,7 +977,7 @@ type metricK8sPodPowerUncertainty struct {
 // init fills k8s.pod.power.uncertainty metric with initial data.
 func (m *metricK8sPodPowerUncertainty) init() {
 	m.data.SetName("k8s.pod.power.uncertainty")
-	m.data.SetDescription("Standard deviation of the pod power estimate.")
+	m.data.SetDescription("Standard deviation of the active power of the pod.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1187,7 +1192,7 @@ type metricProcessPowerUncertainty struct {
 // init fills process.power.uncertainty metric with initial data.
 func (m *metricProcessPowerUncertainty) init() {
 	m.data.SetName("process.power.uncertainty")
-	m.data.SetDescription("Standard deviation of the process power estimate.")
+	m.data.SetDescription("Standard deviation of the active power of the process.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -1721,6 +1726,59 @@ func newMetricSystemPower(cfg SystemPowerMetricConfig) metricSystemPower {
 	return m
 }
 
+type metricSystemPowerUncertainty struct {
+	data     pmetric.Metric                     // data buffer for generated metric.
+	config   SystemPowerUncertaintyMetricConfig // metric config provided by user.
+	capacity int                                // max observed number of data points added to the metric.
+}
+
+// init fills system.power.uncertainty metric with initial data.
+func (m *metricSystemPowerUncertainty) init() {
+	m.data.SetName("system.power.uncertainty")
+	m.data.SetDescription("Standard deviation of the active power of the node, all zones of a kind together.")
+	m.data.SetUnit("W")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricSystemPowerUncertainty) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energySourceAttributeValue string, energyZoneAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
+	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricSystemPowerUncertainty) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricSystemPowerUncertainty) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricSystemPowerUncertainty(cfg SystemPowerUncertaintyMetricConfig) metricSystemPowerUncertainty {
+	m := metricSystemPowerUncertainty{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricSystemUnattributedEnergy struct {
 	data     pmetric.Metric                       // data buffer for generated metric.
 	config   SystemUnattributedEnergyMetricConfig // metric config provided by user.
@@ -2006,7 +2064,7 @@ type metricVMPowerUncertainty struct {
 // init fills vm.power.uncertainty metric with initial data.
 func (m *metricVMPowerUncertainty) init() {
 	m.data.SetName("vm.power.uncertainty")
-	m.data.SetDescription("Standard deviation of the virtual machine power estimate.")
+	m.data.SetDescription("Standard deviation of the active power of the virtual machine.")
 	m.data.SetUnit("W")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
@@ -2085,6 +2143,7 @@ type MetricsBuilder struct {
 	metricSystemPhaseEnergy         metricSystemPhaseEnergy
 	metricSystemPhaseTime           metricSystemPhaseTime
 	metricSystemPower               metricSystemPower
+	metricSystemPowerUncertainty    metricSystemPowerUncertainty
 	metricSystemUnattributedEnergy  metricSystemUnattributedEnergy
 	metricSystemdUnitEnergy         metricSystemdUnitEnergy
 	metricSystemdUnitPower          metricSystemdUnitPower
@@ -2141,6 +2200,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricSystemPhaseEnergy:         newMetricSystemPhaseEnergy(mbc.Metrics.SystemPhaseEnergy),
 		metricSystemPhaseTime:           newMetricSystemPhaseTime(mbc.Metrics.SystemPhaseTime),
 		metricSystemPower:               newMetricSystemPower(mbc.Metrics.SystemPower),
+		metricSystemPowerUncertainty:    newMetricSystemPowerUncertainty(mbc.Metrics.SystemPowerUncertainty),
 		metricSystemUnattributedEnergy:  newMetricSystemUnattributedEnergy(mbc.Metrics.SystemUnattributedEnergy),
 		metricSystemdUnitEnergy:         newMetricSystemdUnitEnergy(mbc.Metrics.SystemdUnitEnergy),
 		metricSystemdUnitPower:          newMetricSystemdUnitPower(mbc.Metrics.SystemdUnitPower),
@@ -2365,6 +2425,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricSystemPhaseEnergy.emit(ils.Metrics())
 	mb.metricSystemPhaseTime.emit(ils.Metrics())
 	mb.metricSystemPower.emit(ils.Metrics())
+	mb.metricSystemPowerUncertainty.emit(ils.Metrics())
 	mb.metricSystemUnattributedEnergy.emit(ils.Metrics())
 	mb.metricSystemdUnitEnergy.emit(ils.Metrics())
 	mb.metricSystemdUnitPower.emit(ils.Metrics())
@@ -2525,6 +2586,11 @@ func (mb *MetricsBuilder) RecordSystemPhaseTimeDataPoint(ts pcommon.Timestamp, v
 // RecordSystemPowerDataPoint adds a data point to system.power metric.
 func (mb *MetricsBuilder) RecordSystemPowerDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
 	mb.metricSystemPower.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
+}
+
+// RecordSystemPowerUncertaintyDataPoint adds a data point to system.power.uncertainty metric.
+func (mb *MetricsBuilder) RecordSystemPowerUncertaintyDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
+	mb.metricSystemPowerUncertainty.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
 }
 
 // RecordSystemUnattributedEnergyDataPoint adds a data point to system.unattributed.energy metric.

@@ -141,6 +141,9 @@ func TestMetricsBuilder(t *testing.T) {
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
+
+			allMetricsCount++
+			mb.RecordSystemPowerUncertaintyDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordSystemUnattributedEnergyDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
@@ -272,7 +275,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["container.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Standard deviation of the container power estimate.", mi.Description())
+					assert.Equal(t, "Standard deviation of the active power of the container.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -461,7 +464,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["k8s.pod.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Standard deviation of the pod power estimate.", mi.Description())
+					assert.Equal(t, "Standard deviation of the active power of the pod.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -537,7 +540,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["process.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Standard deviation of the process power estimate.", mi.Description())
+					assert.Equal(t, "Standard deviation of the active power of the process.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -738,6 +741,24 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
+				case "system.power.uncertainty":
+					assert.False(t, validatedMetrics["system.power.uncertainty"], "Found a duplicate in the metrics slice: system.power.uncertainty")
+					validatedMetrics["system.power.uncertainty"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "Standard deviation of the active power of the node, all zones of a kind together.", mi.Description())
+					assert.Equal(t, "W", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
+					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
+					assert.True(t, ok)
+					assert.Equal(t, "measured", energySourceAttrVal.Str())
+					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
+					assert.True(t, ok)
+					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
 				case "system.unattributed.energy":
 					assert.False(t, validatedMetrics["system.unattributed.energy"], "Found a duplicate in the metrics slice: system.unattributed.energy")
 					validatedMetrics["system.unattributed.energy"] = true
@@ -854,7 +875,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["vm.power.uncertainty"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "Standard deviation of the virtual machine power estimate.", mi.Description())
+					assert.Equal(t, "Standard deviation of the active power of the virtual machine.", mi.Description())
 					assert.Equal(t, "W", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"math"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// deviation is what Deviation returns in windows of longWindow and more, and of shortWindow and less. In between it is interpolated by the
+// logarithm of the window.
+type deviation struct{ long, short float64 }
+
+const longWindow, shortWindow = 10 * time.Second, 100 * time.Millisecond
+
+// The deviations are those with which the truth is within one standard deviation in about 68 % of the cases of the lab, as
+// "Uncertainty" in docs/accuracy-tables.md shows. make accuracy measures them.
+var (
+	ofOwnPackage    = deviation{0.27, 0.16} // whatever the key: nothing tells how much power instructions need
+	ofPackages      = deviation{0.88, 0.72} // several packages with the same users
+	ofClockedOnes   = deviation{0.50, 0.50} // the same, by clock rate
+	ofMemory        = deviation{1.7, 1.7}   // by a key that does not look at memory
+	ofMemoryByUsers = deviation{1.1, 1.1}
+)
+
+// Deviation returns the standard deviation of a small workload's active energy of a zone kind, relative to that energy, because the
+// allocation key is not energy. window is the length of the windows, and shared reports whether several zones of the kind have the
+// same users. The deviation of a workload with a larger share of the node's energy is smaller: one that has all of it has none.
+//
+// Keys that count what the hardware did, and GPUs, have the deviation of CPU time: the lab has neither.
+func Deviation(key Key, zone power.Kind, window time.Duration, shared bool) float64 {
+	d := ofOwnPackage
+	switch {
+	case zone == power.DRAM && (key == KeyMemory || key == KeyMemoryCPUTime):
+		d = ofMemoryByUsers
+	case zone == power.DRAM:
+		d = ofMemory
+	case shared && key == KeyFrequency:
+		d = ofClockedOnes
+	case shared:
+		d = ofPackages
+	}
+	window = min(max(window, shortWindow), longWindow)
+	part := math.Log(float64(window)/float64(shortWindow)) / math.Log(float64(longWindow)/float64(shortWindow))
+	return d.short * math.Pow(d.long/d.short, part)
+}
