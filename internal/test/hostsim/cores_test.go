@@ -64,6 +64,17 @@ func TestTwoBusySiblingsDrawWhatTheSocketSays(t *testing.T) {
 	}
 }
 
+func TestInterruptsKeepSiblingsBusyToo(t *testing.T) {
+	m := machineOf(t, paired())
+	m.IRQ = 0.25
+	a := pinned(m, 0, 0, 0.5)
+	m.Step(time.Second)
+	alone, withTask := 0.75+0.25*0.6, 0.25+0.75*0.6 // weight of a sibling of a CPU with interrupts, and with the task too
+	assert.InDelta(t, oneThread*0.5*alone, a.Energy.Package, 1)
+	assert.InDelta(t, oneThread*0.25*(3*alone+withTask), m.Sockets[0].Interrupts, 1)
+	assert.InDelta(t, 20e6+a.Energy.Package+m.Sockets[0].Interrupts, m.Sockets[0].Energy.Package, 1)
+}
+
 func TestThreadsThatShareNothingAreCores(t *testing.T) {
 	alike := paired()
 	alike.Siblings = 0
