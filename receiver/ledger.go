@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -40,6 +41,7 @@ func (s *energyScraper) bootTime(m *claims.Measurement) time.Time {
 // newLedger returns a ledger that begins at the baseline, on a machine that booted at boot.
 func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 	names, pods := s.cfg.openNames()
+	places := s.memoryPlaces()
 	l := &ledger{kinds: s.cfg.ledgerKinds(), bootTime: boot}
 	l.rules = s.cfg.Attribution.rules(l.kinds, s.cfg.Zones)
 	s.know(&l.rules, l.kinds)
@@ -48,7 +50,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Exact:  s.cpu.Source().Exact(),
 		Identifier: workload.NewIdentifier(s.cfg.RootPath, workload.Wanted{
 			CommandLine:   s.cfg.ResourceAttributes.ProcessCommandLine.Enabled,
-			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0,
+			ProcessCgroup: len(s.cfg.Attribution.Exclude.Cgroup) > 0 || places != nil,
 			Unit:          s.cfg.Metrics.SystemdUnitEnergy.Enabled || s.cfg.Metrics.SystemdUnitPower.Enabled,
 			Everything:    s.container,
 			Names:         names,
@@ -59,6 +61,7 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		Kinds:     l.kinds,
 		Requests:  l.rules.Idle == attribution.IdleRequested,
 		Topology:  s.cpu.Topology(),
+		Places:    places,
 		Siblings:  s.siblings,
 		SMTWeight: s.cfg.Attribution.smtWeight(),
 		Eager:     s.eager,
@@ -77,6 +80,15 @@ func (s *energyScraper) newLedger(baseline, boot time.Time) *ledger {
 		ZeroPoints:           s.cfg.ZeroPoints,
 	})
 	return l
+}
+
+// memoryPlaces returns what tells on which package's memory processes hold theirs, nil where that makes no difference.
+func (s *energyScraper) memoryPlaces() *cgroup.Places {
+	topology := s.cpu.Topology()
+	if topology == nil || !s.keys.OfMemory() {
+		return nil
+	}
+	return s.cgroups.Places(len(topology.Domains()), topology.Of, s.cfg.Attribution.MemorySize == MemoryCgroup)
 }
 
 // emit returns the ledger as metrics, as of at, and what phases have of it.

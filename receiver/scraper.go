@@ -435,6 +435,9 @@ func (s *energyScraper) check() {
 	}
 	s.conditions.check("containers' cgroups", s.ledger.Outside())
 	s.conditions.check("exclusion", s.ledger.Exclusion.Err())
+	if s.ledger.Places != nil {
+		s.conditions.check("memory placement", s.ledger.Places.Err())
+	}
 	s.conditions.check("process visibility", s.visibility.Hidden())
 	s.conditions.check("unattributed energy", s.visibility.Unattributed())
 	for key, err := range s.keys.Failed() {

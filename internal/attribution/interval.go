@@ -52,9 +52,18 @@ type Usage struct {
 	// unattributed. Under another
 	// allocation key it weighs as much as claimed CPU time does on average.
 	Unattributed units.CPUTime
+	// Averages replace the average weight of the domain's claims for Unattributed, where claims weigh in this domain by other than the
+	// CPU time that was used in it.
+	Averages [Weights]Average
 	// Unweighed marks weights that have no data for this interval. The engine then falls back to CPU time, also for the
 	// other intervals that a zone's pending energy is of.
 	Unweighed [Weights]bool
+}
+
+// Average is what claimed CPU time weighs under an allocation key. The zero Average is not known.
+type Average struct {
+	Weight uint64
+	CPU    units.CPUTime
 }
 
 // NotAttributed is the kind of a zone that is reported but not shared.

@@ -65,6 +65,23 @@ func TestUnattributedTimeHasTheAverageWeight(t *testing.T) {
 	}
 }
 
+// The claims of the domain weigh much for the little CPU time that was used in it.
+func TestUnattributedTimeHasTheAverageWeightOfAllDomains(t *testing.T) {
+	for _, ran := range []units.CPUTime{0, 10 * ms} {
+		b := keyed(t, ByFirstWeight, IdleNone)
+		b.node.Unattributed = 100 * ms
+		b.node.Averages[0] = Average{Weight: 40, CPU: 200 * ms}
+		b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: ran, Weights: weights{100, 0}})
+		assert.Equal(t, 2*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed, "a weight of 20 of 120")
+		requireConserved(t, b.e, byKind{})
+	}
+	g := pending{}
+	for range 2 {
+		g.addAmounts(&Usage{Averages: [Weights]Average{{Weight: 40, CPU: 200 * ms}}}, time.Second)
+	}
+	assert.Equal(t, Average{Weight: 80, CPU: 400 * ms}, g.usage.Averages[0], "pending energy has that of all its intervals")
+}
+
 // Otherwise sleeping processes would get the energy of unattributed time.
 func TestWeightsAreIgnoredIfOnlyUnattributedTimeRan(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)

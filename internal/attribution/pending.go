@@ -55,6 +55,10 @@ func (g *pending) addAmounts(u *Usage, elapsed time.Duration) {
 	g.usage.Unattributed = units.AddSaturating(g.usage.Unattributed, u.Unattributed)
 	g.usage.Assumed = g.usage.Assumed || u.Assumed
 	g.usage.IdleAmongClaims = g.usage.IdleAmongClaims || u.IdleAmongClaims
+	for i, a := range u.Averages {
+		sum := &g.usage.Averages[i]
+		sum.Weight, sum.CPU = units.AddSaturating(sum.Weight, a.Weight), units.AddSaturating(sum.CPU, a.CPU)
+	}
 	for i, unweighed := range u.Unweighed {
 		g.usage.Unweighed[i] = g.usage.Unweighed[i] || unweighed
 	}

@@ -96,6 +96,9 @@ func (e *Engine) basis(kind int, u *Usage) basis {
 		sum = units.AddSaturating(sum, e.weight(key, &u.Claims[i]))
 		cpu = units.AddSaturating(cpu, e.weight(ByCPUTime, &u.Claims[i]))
 	}
+	if a := u.Averages[key-ByFirstWeight]; a.CPU > 0 && sum > 0 {
+		return basis{key, units.MulDiv(unattributed, a.Weight, uint64(a.CPU))}
+	}
 	if sum == 0 || cpu == 0 && unattributed > 0 {
 		return basis{ByCPUTime, unattributed}
 	}

@@ -137,4 +137,5 @@ func (t *Tree) giveUpHalf() {
 			t.releaseAll(n)
 		}
 	}
+	t.closePlaces()
 }

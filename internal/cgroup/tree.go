@@ -41,10 +41,11 @@ type Tree struct {
 	nodes   []*Node        // longest paths first, so that each node comes before those around it
 	slots   []bool         // that are in use
 	now     time.Time      // of the interval that memory is read for
-	buf     [1024]byte
+	buf     [numaStatRoom]byte
 	kept    int // files that are kept open
 	room    int // how many may be
 	outer   outer
+	places  *Places // nil: nobody asks where memory is
 	// resuming reports whether the interval is the first one after Resume.
 	resuming bool
 }
@@ -81,6 +82,7 @@ func (t *Tree) Close() error {
 	for _, n := range t.outer.nodes {
 		t.releaseAll(n)
 	}
+	t.closePlaces()
 	return errors.Join(errs...)
 }
 

@@ -29,6 +29,8 @@ type Options struct {
 	Keys      *Keys               // nil: plain CPU time is the only one
 	// Kinds are the kinds of the ledger, by their index.
 	Kinds []Kind
+	// Places, if set, tells in which domain of the topology memory is. Claims then weigh there under the keys of memory.
+	Places *cgroup.Places
 	// InterruptsUnattributed makes the CPU time of interrupts unattributed. Otherwise who runs shares their energy.
 	InterruptsUnattributed bool
 	// Requests reports whether the engine needs to know what CPU time containers request.
@@ -238,6 +240,7 @@ func (b *Builder) beginInterval(m *Measurement) {
 	b.node.Busy = m.Node.Busy - b.last.Node.Busy
 	b.node.Total = m.Node.Total - b.last.Node.Total
 	b.node.Claims = b.node.Claims[:0]
+	b.domains.beginPlaces(b.Places, b.Keys, m.ReadAt)
 	b.domains.begin(m, iv.Domains[1:1+b.domains.number()])
 	b.claimed, b.shortLived = 0, m.Table.ShortLived
 	b.Keys.begin()

@@ -4,6 +4,7 @@ package claims
 
 import (
 	"slices"
+	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
@@ -16,9 +17,9 @@ import (
 // where that CPU time was used. A nil domains divides nothing.
 //
 // A claim's weights under other allocation keys are divided in proportion to its CPU time in each package, as far as that counts
-// under the key. A claim
-// without CPU time, of a process that sleeps and holds memory, is in the package where the process was last. So DRAM is
-// shared within each package by the memory of the processes that ran there, wherever that memory is.
+// under the key, but those of memory by where the memory is, as far as that is known: DRAM of a package is shared among those
+// who hold memory there. A claim without CPU time, of a process that sleeps and holds memory, is else in the package where the
+// process was last.
 type domains struct {
 	topology *cpu.Topology
 	cores    *cores
@@ -32,15 +33,22 @@ type domains struct {
 
 	// Of the interval's claims, as many for each as there are domains:
 	places []units.CPUTime // in what proportion a claim is divided
+	memory []uint64        // the bytes that it holds in each domain, and elsewhere: one more for each claim; 0 if not known
 	placed []units.CPUTime // the sum of the places of all claims so far
 	// ofCgroups says in what proportion the processes of a cgroup ran, from the cgroup's index on.
 	ofCgroups []units.CPUTime
 	cgroups   map[*cgroup.Node]int
 	// shortLived says in what proportion short-lived processes are divided that are in no workload.
 	shortLived []units.CPUTime
-	parts      []units.CPUTime // scratch
-	counted    []units.CPUTime // scratch
-	none       []units.CPUTime // all 0
+	// tells tells where memory is, and held are the weights of which it decides; nil if nothing does.
+	tells *cgroup.Places
+	held  [attribution.Weights]bool
+
+	parts []units.CPUTime // scratch
+	// andElsewhere is scratch, with one more place.
+	andElsewhere []units.CPUTime
+	counted      []units.CPUTime // scratch
+	none         []units.CPUTime // all 0
 }
 
 func newDomains(topology *cpu.Topology) *domains {
@@ -50,7 +58,7 @@ func newDomains(topology *cpu.Topology) *domains {
 	n := len(topology.Domains())
 	return &domains{
 		topology: topology, process: make([]units.CPUTime, n),
-		interrupt: make([]units.CPUTime, n), softirqd: make([]units.CPUTime, n), placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
+		interrupt: make([]units.CPUTime, n), softirqd: make([]units.CPUTime, n), andElsewhere: make([]units.CPUTime, n+1), placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
 		counted: make([]units.CPUTime, n),
 		none:    make([]units.CPUTime, n), cgroups: map[*cgroup.Node]int{},
 	}
@@ -121,6 +129,42 @@ func (d *domains) claimed(parts []units.CPUTime, p *cpu.Process) {
 	for i := range place {
 		d.placed[i] = units.AddSaturating(d.placed[i], place[i])
 	}
+}
+
+// beginPlaces starts an interval in which places tells where memory is, for the weights of keys.
+func (d *domains) beginPlaces(places *cgroup.Places, keys *Keys, now time.Time) {
+	if d == nil || places == nil {
+		return
+	}
+	d.tells, d.held = places, keys.held()
+	d.memory = d.memory[:0]
+	places.Begin(now)
+}
+
+// holds notes where the memory of the next claim is, by its cgroup.
+func (d *domains) holds(path string) {
+	if d == nil || d.tells == nil {
+		return
+	}
+	from, n := len(d.memory), len(d.parts)+1
+	d.memory = slices.Grow(d.memory, n)[:from+n]
+	clear(d.memory[from:])
+	if path != "" {
+		copy(d.memory[from:], d.tells.Of(path))
+	}
+}
+
+// memoryOf returns where the memory of a claim is, nil if that is not known or the claim has no weight of memory.
+func (d *domains) memoryOf(claim int, c *attribution.Claim) []uint64 {
+	n := len(d.parts) + 1
+	weighs := false
+	for w, held := range d.held {
+		weighs = weighs || held && c.Weights[w] > 0
+	}
+	if d.tells == nil || !weighs || !slices.ContainsFunc(d.memory[claim*n:(claim+1)*n], func(bytes uint64) bool { return bytes > 0 }) {
+		return nil
+	}
+	return d.memory[claim*n : (claim+1)*n]
 }
 
 // ranIn notes that a process of a cgroup ran in these parts, or where it was last if it did not run.
@@ -196,40 +240,66 @@ func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
 	}
 	n := len(d.parts)
 	for i := range node.Claims {
-		d.divideClaim(i, &node.Claims[i], d.places[i*n:(i+1)*n])
+		d.divideClaim(i, &node.Claims[i], d.places[i*n:(i+1)*n], d.memoryOf(i, &node.Claims[i]))
 	}
+	averages := d.averages(node)
 	for i := range d.usage {
-		d.usage[i].Unweighed = node.Unweighed
+		d.usage[i].Unweighed, d.usage[i].Averages = node.Unweighed, averages
 	}
 	d.divideUnnamed(node.Unattributed - interrupts)
 	d.divideInterrupts(interrupts)
 }
 
-func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime) {
+// divideClaim divides a claim by where its CPU time was used, and its weights of memory by where the memory is, unless that is nil.
+func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime, memory []uint64) {
 	only := slices.IndexFunc(place, func(part units.CPUTime) bool { return part > 0 })
-	if only >= 0 && !slices.ContainsFunc(place[only+1:], func(part units.CPUTime) bool { return part > 0 }) {
+	if memory == nil && only >= 0 && !slices.ContainsFunc(place[only+1:], func(part units.CPUTime) bool { return part > 0 }) {
 		d.usage[only].Claims = append(d.usage[only].Claims, *c)
 		return
 	}
+	var divided [cpu.MaxDomains]attribution.Claim
 	cpu.Divide(d.parts, c.CPU, place)
-	for i, part := range d.parts {
-		u := &d.usage[i]
-		u.Claims = append(u.Claims, attribution.Claim{Claimant: c.Claimant, ShortLived: c.ShortLived, CPU: part})
+	for k, part := range d.parts {
+		divided[k] = attribution.Claim{Claimant: c.Claimant, ShortLived: c.ShortLived, CPU: part}
 	}
 	for w, weight := range c.Weights {
-		if weight == 0 {
+		switch {
+		case weight == 0:
 			continue
+		case memory != nil && d.held[w]:
+			cpu.Divide(d.andElsewhere, units.CPUTime(weight), memory)
+			copy(d.parts, d.andElsewhere)
+		case d.keys.discounts(w) && d.cores.divide(d.counted, i, d.topology):
+			cpu.Divide(d.parts, units.CPUTime(weight), d.counted)
+		default:
+			cpu.Divide(d.parts, units.CPUTime(weight), place)
 		}
-		by := place
-		if d.keys.discounts(w) && d.cores.divide(d.counted, i, d.topology) {
-			by = d.counted
-		}
-		cpu.Divide(d.parts, units.CPUTime(weight), by)
-		for i, part := range d.parts {
-			claims := d.usage[i].Claims
-			claims[len(claims)-1].Weights[w] = uint64(part)
+		for k, part := range d.parts {
+			divided[k].Weights[w] = uint64(part)
 		}
 	}
+	for k := range d.usage {
+		if memory == nil || divided[k].CPU > 0 || divided[k].Weights != [attribution.Weights]uint64{} {
+			d.usage[k].Claims = append(d.usage[k].Claims, divided[k])
+		}
+	}
+}
+
+// averages returns what CPU time weighs on average, over all domains, under the keys by which claims weigh where their memory is. Within
+// a domain, claims may weigh much that used little CPU time there.
+func (d *domains) averages(node *attribution.Usage) (averages [attribution.Weights]attribution.Average) {
+	if d.tells == nil || node.Unattributed == 0 {
+		return averages
+	}
+	for w := range averages {
+		if a := &averages[w]; d.held[w] {
+			for i := range node.Claims {
+				a.Weight = units.AddSaturating(a.Weight, node.Claims[i].Weights[w])
+				a.CPU = units.AddSaturating(a.CPU, node.Claims[i].CPU)
+			}
+		}
+	}
+	return averages
 }
 
 // divideUnnamed divides the CPU time of processes that cannot be named in proportion to the CPU time of each domain that no
@@ -273,7 +343,7 @@ func (d *domains) addUnattributed(all units.CPUTime, places []units.CPUTime) {
 // compact gives back the memory that was needed for more claims.
 func (d *domains) compact() {
 	if d != nil {
-		d.places, d.ofCgroups, d.cgroups = nil, nil, map[*cgroup.Node]int{}
+		d.places, d.memory, d.ofCgroups, d.cgroups = nil, nil, nil, map[*cgroup.Node]int{}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/cgroup"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -92,6 +93,34 @@ func TestAZoneHasTheDomainOfItsPackage(t *testing.T) {
 	var none *domains
 	assert.Zero(t, none.of(&power.Zone{Domain: "package-1"}), "a node that is not divided")
 	assert.Zero(t, none.number())
+}
+
+func TestWeightsOfMemoryAreWhereTheMemoryIs(t *testing.T) {
+	d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
+	begin(d, usage, 100, 400)
+	d.tells, d.held = &cgroup.Places{}, [attribution.Weights]bool{false, true}
+	node := attribution.Usage{Claims: []attribution.Claim{
+		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{9, 90}},
+		{Claimant: 2, CPU: 10, Weights: [attribution.Weights]uint64{3, 10}},
+		{Claimant: 3, Weights: [attribution.Weights]uint64{0, 60}},
+	}, Unattributed: 20}
+	for _, memory := range [][]uint64{{0, 2, 1}, {0, 0, 0}, {1, 1, 0}} { // the last is elsewhere
+		d.claimed([]units.CPUTime{1, 0}, nil)
+		d.memory = append(d.memory, memory...)
+	}
+	d.divide(&node, 20)
+	assert.Equal(t, []attribution.Claim{
+		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{9, 0}},
+		{Claimant: 2, CPU: 10, Weights: [attribution.Weights]uint64{3, 10}},
+		{Claimant: 3, Weights: [attribution.Weights]uint64{0, 30}},
+	}, usage[0].Claims, "what is not known is where it ran")
+	assert.Equal(t, []attribution.Claim{
+		{Claimant: 1, Weights: [attribution.Weights]uint64{0, 60}},
+		{Claimant: 3, Weights: [attribution.Weights]uint64{0, 30}},
+	}, usage[1].Claims)
+	for i := range usage {
+		assert.Equal(t, [attribution.Weights]attribution.Average{{}, {Weight: 160, CPU: 40}}, usage[i].Averages)
+	}
 }
 
 func TestInterruptsAreDividedByWhereTheyWere(t *testing.T) {

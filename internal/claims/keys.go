@@ -35,14 +35,16 @@ var keyTable = []struct {
 	// sleepers reports whether processes that did not run have a weight, and cgroups whether the key is measured by
 	// containers' cgroups; nil if never.
 	sleepers, cgroups func(*KeyOptions) bool
+	// held reports whether a claim weighs where its memory is, whichever CPUs it used.
+	held bool
 }{
 	{name: KeyCPUTime, open: openCPUTime},
 	{name: KeyFrequency, open: openClock},
 	{name: KeyCycles, open: openCounters, cgroups: always},
 	{name: KeyInstructions, open: openCounters, cgroups: always},
 	{name: KeyCacheMisses, open: openCounters, cgroups: always},
-	{name: KeyMemory, open: openMemory, sleepers: always, cgroups: ifCgroupMemory},
-	{name: KeyMemoryCPUTime, open: openMemory, sleepers: ifCgroupMemory, cgroups: ifCgroupMemory},
+	{name: KeyMemory, open: openMemory, sleepers: always, cgroups: ifCgroupMemory, held: true},
+	{name: KeyMemoryCPUTime, open: openMemory, sleepers: ifCgroupMemory, cgroups: ifCgroupMemory, held: true},
 }
 
 func always(*KeyOptions) bool           { return true }
@@ -168,6 +170,22 @@ func NewKeys(options KeyOptions) *Keys {
 // Sleepers reports whether processes claim though they did not run: they hold memory, or a part of their container's.
 // Keys needs the sizes of processes then.
 func (k *Keys) Sleepers() bool { return k != nil && k.sleepers }
+
+// OfMemory reports whether any key is of the memory that claimants hold.
+func (k *Keys) OfMemory() bool { return k.held() != [attribution.Weights]bool{} }
+
+// held returns which weights are of memory.
+func (k *Keys) held() (held [attribution.Weights]bool) {
+	if k == nil {
+		return held
+	}
+	for i := range k.weights {
+		for _, line := range keyTable {
+			held[i] = held[i] || line.name == k.weights[i].key && line.held
+		}
+	}
+	return held
+}
 
 // open opens what is not open yet.
 func (k *Keys) open(now time.Time) {

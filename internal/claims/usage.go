@@ -162,6 +162,7 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Sli
 	b.node.Claims = append(b.node.Claims, c)
 	b.claimed += c.CPU
 	b.domains.claimed(parts, p)
+	b.domains.holds(b.pathOf(in, p))
 	if b.Keys == nil {
 		return
 	}
@@ -174,6 +175,20 @@ func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Sli
 	}
 	b.cores.claimed(on)
 	b.Keys.claimed(share)
+}
+
+// pathOf returns the path of the cgroup that a claim's memory is charged to, empty if that does not matter or is not known. The
+// arguments are those of claim.
+func (b *Builder) pathOf(in *cgroup.Node, p *cpu.Process) string {
+	switch {
+	case b.Places == nil:
+		return ""
+	case p != nil:
+		return b.Identifier.ProcessCgroup(p.Slot)
+	case in != nil:
+		return in.Path()
+	}
+	return ""
 }
 
 // rows returns all rows of a scan, or only those of processes that are new, ran or have something else to claim.

@@ -365,6 +365,9 @@ func (id *Identifier) Identity(slot int32) (identity *Identity, changed bool) {
 	return &id.identity, changed
 }
 
+// ProcessCgroup returns the ProcessCgroup of the process in a slot, empty if it is not known.
+func (id *Identifier) ProcessCgroup(slot int32) string { return id.known[slot].own() }
+
 // Moved reports whether the ProcessCgroup of the process in a slot is another one than at the last call for the slot.
 func (id *Identifier) Moved(slot int32) (moved bool) {
 	e := &id.known[slot]

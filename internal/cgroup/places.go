@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// Places tells in which parts of a machine the memory of cgroups is, such as that of each CPU package. It reads memory.numa_stat of a
+// cgroup when it is asked for, and not again for a time that grows from a second to ten: memory seldom moves, and the kernel
+// adds up its counters of all CPUs for each read.
+//
+// A Places belongs to its Tree, which closes it. It is not safe for concurrent use.
+type Places struct {
+	tree    *Tree
+	parts   int
+	of      func(cpu int32) int
+	charged bool
+	now     time.Time
+	nodes   []int // the part that each NUMA node is in, elsewhere if it is in none; by number
+	found   time.Time
+	failed  error // why the nodes' parts are not known
+	byPath  map[string]*place
+	counter counter
+	read    []uint64 // scratch: what was read last
+}
+
+// place is what is known of the memory of one cgroup.
+type place struct {
+	Node
+	bytes  []uint64 // by part, and at the end elsewhere; empty if it is not known
+	at     time.Time
+	again  time.Duration // after at
+	used   time.Time
+	tries  int // since it was read
+	failed error
+}
+
+const (
+	rereadPlace   = time.Second
+	rereadPlaces  = 10 * time.Second
+	refindNodes   = time.Minute
+	forgetPlaces  = time.Minute
+	elsewhere     = -1
+	maxNode       = 1 << 10 // MAX_NUMNODES
+	numaStatRoom  = 4096
+	nodeDirectory = "sys/devices/system/node"
+)
+
+// Places returns what tells where memory is, in so many parts. of returns the part that a CPU is in, and the memory of a NUMA node is
+// in the part of the node's CPUs. If charged, caches of files that no process has mapped count, too. It reads nothing yet.
+func (t *Tree) Places(parts int, of func(cpu int32) int, charged bool) *Places {
+	t.closePlaces()
+	p := &Places{tree: t, parts: parts, of: of, charged: charged, byPath: map[string]*place{}, read: make([]uint64, parts+1)}
+	p.counter = counter{
+		controller: controllerMemory,
+		v1:         "memory.numa_stat", parseV1: p.parseV1,
+		v2: "memory.numa_stat", parseV2: p.parseV2,
+		missing: errNoMemory,
+	}
+	t.places = p
+	return p
+}
+
+func (t *Tree) closePlaces() {
+	if t.places == nil {
+		return
+	}
+	for _, pl := range t.places.byPath {
+		t.release(&pl.memoryFrom)
+	}
+	clear(t.places.byPath)
+}
+
+// Begin starts an interval.
+func (p *Places) Begin(now time.Time) {
+	p.now = now
+	if p.found.IsZero() || now.Sub(p.found) >= refindNodes {
+		p.found = now
+		if err := p.findNodes(); p.failed == nil || err == nil {
+			p.failed = err
+		}
+	}
+	for name, pl := range p.byPath {
+		if now.Sub(pl.used) >= forgetPlaces {
+			p.tree.release(&pl.memoryFrom)
+			delete(p.byPath, name)
+		}
+	}
+}
+
+// Of returns how many bytes of memory of the cgroup at a path are in each part, and behind those elsewhere, and nothing if that is not known. The
+// slice is valid until the next Begin.
+func (p *Places) Of(cgroup string) []uint64 {
+	if p.nodes == nil || len(cgroup) < 2 { // the root has no such file
+		return nil
+	}
+	pl := p.byPath[cgroup]
+	if pl == nil {
+		pl = &place{Node: Node{path: cgroup, dir: dirOf(cgroup)}}
+		p.byPath[cgroup] = pl
+	}
+	pl.used = p.now
+	if pl.at.IsZero() || p.now.Sub(pl.at) >= pl.again {
+		pl.at, pl.again = p.now, min(max(2*pl.again, rereadPlace), rereadPlaces)
+		p.readPlace(pl)
+	}
+	return pl.bytes
+}
+
+// readPlace reads where the memory of a cgroup is, or of the nearest one around it that tells: one without a memory controller of its own
+// does not.
+func (p *Places) readPlace(pl *place) {
+	pl.failed = errOutside
+	for dir := pl.dir; dir != "" && dir != "."; dir = path.Dir(dir) {
+		pl.dir = dir
+		_, _, err := p.tree.read(&pl.Node, &pl.memoryFrom, &p.counter)
+		if pl.failed = err; err == nil || !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		p.tree.release(&pl.memoryFrom)
+		pl.memoryFrom = source{}
+	}
+	if pl.failed != nil {
+		pl.dir, pl.bytes = dirOf(pl.path), pl.bytes[:0]
+		pl.tries++
+		return
+	}
+	pl.tries, pl.bytes = 0, pl.bytes[:0]
+	if sum(p.read) > 0 {
+		pl.bytes = append(pl.bytes, p.read...)
+	}
+}
+
+func sum(numbers []uint64) (all uint64) {
+	for _, n := range numbers {
+		all = units.AddSaturating(all, n)
+	}
+	return all
+}
+
+// Err returns why it is not known where some memory is, nil if it is of all. A cgroup that is gone is no error.
+func (p *Places) Err() error {
+	if p.failed != nil {
+		return fmt.Errorf("memory counts for the package where its process ran: %w", p.failed)
+	}
+	var failed error
+	for _, pl := range p.byPath {
+		if pl.tries > 1 && pl.used.Equal(p.now) && (failed == nil || pl.failed.Error() < failed.Error()) {
+			failed = pl.failed
+		}
+	}
+	if failed == nil {
+		return nil
+	}
+	return fmt.Errorf("some memory counts for the package where its process ran: memory.numa_stat cannot be read: %w", failed)
+}
+
+var errSpans = errors.New("a NUMA node has CPUs of several packages")
+
+// findNodes finds the part that each NUMA node is in. The memory of a node without CPUs is in none: neither that of a device (CXL) nor
+// persistent memory is counted by a package's zone.
+func (p *Places) findNodes() error {
+	dir := kernfs.New(filepath.Join(p.tree.options.Root, nodeDirectory))
+	defer func() { _ = dir.Close() }() // it was only read from
+	buf := make([]byte, numaStatRoom)
+	list, err := dir.Read("online", buf)
+	if err != nil {
+		return fmt.Errorf("NUMA nodes: %w", err)
+	}
+	var nodes []int
+	var failed error
+	if err := kernfs.ParseList(bytes.Clone(list), func(node int) {
+		for len(nodes) <= node && node < maxNode {
+			nodes = append(nodes, elsewhere)
+		}
+		if node < maxNode {
+			part, err := p.partOf(dir, node, buf)
+			nodes[node], failed = part, cmp.Or(failed, err)
+		}
+	}); err != nil || failed != nil {
+		return fmt.Errorf("NUMA nodes: %w", cmp.Or(err, failed))
+	}
+	p.nodes = nodes
+	return nil
+}
+
+func (p *Places) partOf(dir *kernfs.Dir, node int, buf []byte) (part int, err error) {
+	cpus, err := dir.Read(fmt.Sprintf("node%d/cpulist", node), buf)
+	if err != nil {
+		return elsewhere, err
+	}
+	if part = elsewhere; len(bytes.TrimSpace(cpus)) == 0 {
+		return part, nil
+	}
+	err = kernfs.ParseList(cpus, func(cpu int) {
+		of := p.of(int32(cpu))
+		if part != elsewhere && part != of {
+			part = len(p.read)
+		}
+		part = max(part, of)
+	})
+	if part >= p.parts {
+		return elsewhere, cmp.Or(err, errSpans)
+	}
+	return part, err
+}
+
+var errNoNodes = errors.New("memory.numa_stat has no line of what is looked for")
+
+// parseV2 reads memory.numa_stat of version 2 (cgroup-v2.rst), in bytes. The pages of a process are anonymous or mapped from files; what
+// is charged includes all pages of files.
+func (p *Places) parseV2(text []byte) (uint64, error) {
+	clear(p.read)
+	files := "file_mapped "
+	if p.charged {
+		files = "file "
+	}
+	lines := 0
+	for line := range bytes.Lines(text) {
+		if !hasPrefix(line, "anon ") && !hasPrefix(line, files) {
+			continue
+		}
+		if err := p.add(line); err != nil {
+			return 0, err
+		}
+		lines++
+	}
+	if lines < 2 {
+		return 0, errNoNodes
+	}
+	return 0, nil
+}
+
+// parseV1 reads memory.numa_stat of version 1 (cgroup-v1/memory.rst), in pages: all that is charged, with the cgroups inside.
+func (p *Places) parseV1(text []byte) (uint64, error) {
+	clear(p.read)
+	for line := range bytes.Lines(text) {
+		if hasPrefix(line, "hierarchical_total=") {
+			return 0, p.add(line)
+		}
+	}
+	return 0, errNoNodes
+}
+
+// hasPrefix allocates nothing.
+func hasPrefix(line []byte, prefix string) bool {
+	return len(line) >= len(prefix) && string(line[:len(prefix)]) == prefix
+}
+
+// add adds the numbers of a line like "anon N0=4096 N1=0".
+func (p *Places) add(line []byte) error {
+	line, whole := bytes.CutSuffix(line, []byte{'\n'})
+	if !whole {
+		return kernfs.ErrCut
+	}
+	_, rest, _ := bytes.Cut(line, []byte{' '})
+	for field := range bytes.SplitSeq(rest, []byte{' '}) {
+		name, value, ok := bytes.Cut(field, []byte{'='})
+		digits, isNode := bytes.CutPrefix(name, []byte{'N'})
+		if !ok || !isNode {
+			continue
+		}
+		node, err := kernfs.ParseUint(digits)
+		if err != nil {
+			return err
+		}
+		held, err := kernfs.ParseUint(value)
+		if err != nil {
+			return err
+		}
+		part := len(p.read) - 1
+		if node < uint64(len(p.nodes)) && p.nodes[node] != elsewhere {
+			part = p.nodes[node]
+		}
+		p.read[part] = units.AddSaturating(p.read[part], held)
+	}
+	return nil
+}

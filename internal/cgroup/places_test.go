@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// numa is a machine of two packages of 4 CPUs each, of which the second has two NUMA nodes, and a node of memory without CPUs.
+func numa(t *testing.T, mounts string, charged bool) (*charges, *Places) {
+	c := newCharges(t, mounts)
+	c.node.write("0-3\n", nodeDirectory, "online")
+	for node, cpus := range []string{"0-3", "4-5", "6-7", ""} {
+		c.node.write(cpus+"\n", nodeDirectory, fmt.Sprintf("node%d", node), "cpulist")
+	}
+	p := c.Places(2, func(cpu int32) int { return int(cpu) / 4 }, charged)
+	p.Begin(c.now)
+	return c, p
+}
+
+const numaStat = "anon N0=100 N1=200 N2=30 N3=4\nfile N0=5000 N1=0 N2=0 N3=0\nkernel_stack N0=9 N1=9 N2=9 N3=9\nfile_mapped N0=7 N1=0 N2=1 N3=0\n"
+
+func TestMemoryIsInThePackageOfItsNode(t *testing.T) {
+	for name, test := range map[string]struct {
+		mounts, file, text string
+		charged            bool
+		want               []uint64
+	}{
+		"version 2": {mountV2, v2 + "/a/memory.numa_stat", numaStat, false, []uint64{107, 231, 4}},
+		"charged":   {mountV2, v2 + "/a/memory.numa_stat", numaStat, true, []uint64{5100, 230, 4}},
+		"version 1": {mountTmpfs + mountMemory, "sys/fs/cgroup/memory/a/memory.numa_stat",
+			"total=9 N0=9 N1=0\nfile=9 N0=9 N1=0\nhierarchical_total=12 N0=9 N1=1 N2=2 N3=0\n", false, []uint64{9, 3, 0}},
+		"a node that came later": {mountV2, v2 + "/a/memory.numa_stat", "anon N0=1 N7=2\nfile_mapped N0=0\n", false, []uint64{1, 0, 2}},
+		"nothing":                {mountV2, v2 + "/a/memory.numa_stat", "anon N0=0\nfile_mapped N0=0\n", false, []uint64{}},
+	} {
+		c, p := numa(t, test.mounts, test.charged)
+		c.node.write(test.text, test.file)
+		assert.Equal(t, test.want, append([]uint64{}, p.Of("/a")...), name)
+		assert.NoError(t, p.Err(), name)
+	}
+}
+
+func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
+	c, p := numa(t, mountV2, false)
+	c.node.write(numaStat, v2, "a", "memory.numa_stat")
+	c.node.write("", v2, "a/b/c", "cgroup.procs")
+	assert.Equal(t, []uint64{107, 231, 4}, p.Of("/a/b/c"))
+}
+
+func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
+	c, p := numa(t, mountV2, false)
+	write := func(first int) {
+		c.node.write(fmt.Sprintf("anon N0=%d\nfile_mapped N0=0\n", first), v2, "a", "memory.numa_stat")
+	}
+	at := func(after time.Duration) uint64 {
+		c.now = c.now.Add(after)
+		p.Begin(c.now)
+		return p.Of("/a")[0]
+	}
+	write(1)
+	assert.EqualValues(t, 1, at(0))
+	write(2)
+	assert.EqualValues(t, 1, at(999*time.Millisecond))
+	assert.EqualValues(t, 2, at(time.Millisecond), "after a second")
+	write(3)
+	assert.EqualValues(t, 2, at(1999*time.Millisecond))
+	assert.EqualValues(t, 3, at(time.Millisecond), "after two")
+	at(4 * time.Second)
+	at(8 * time.Second)
+	write(4)
+	assert.EqualValues(t, 3, at(9999*time.Millisecond))
+	assert.EqualValues(t, 4, at(time.Millisecond), "after ten at most")
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		p.found = c.now // nodes are looked for seldom
+		at(10 * time.Second)
+	}))
+	c.now = c.now.Add(forgetPlaces)
+	p.Begin(c.now)
+	assert.Empty(t, p.byPath, "nobody asks for it")
+	assert.Zero(t, c.kept, "no file is left open")
+}
+
+func TestWhereMemoryIsNotKnown(t *testing.T) {
+	c, p := numa(t, mountV2, false)
+	c.node.write("", v2, "a", "cgroup.procs")
+	next := func() {
+		c.now = c.now.Add(10 * time.Second)
+		p.Begin(c.now)
+	}
+	assert.Empty(t, p.Of("/"), "the root has none")
+	assert.Empty(t, p.Of("/a"))
+	require.NoError(t, p.Err(), "one that ends meanwhile is no error")
+	next()
+	assert.Empty(t, p.Of("/a"))
+	require.EqualError(t, p.Err(), "some memory counts for the package where its process ran: memory.numa_stat cannot be read: no such file or directory")
+	c.node.write("anon N0=1", v2, "a", "memory.numa_stat")
+	next()
+	assert.Empty(t, p.Of("/a"), "cut short")
+	require.ErrorContains(t, p.Err(), "cut")
+	next()
+	require.NoError(t, p.Err(), "no process is in it")
+
+	c, p = numa(t, mountV2, false)
+	c.node.write("0-7\n", nodeDirectory, "node0", "cpulist")
+	c.node.write(numaStat, v2, "a", "memory.numa_stat")
+	p = c.Places(2, func(cpu int32) int { return int(cpu) / 4 }, false)
+	p.Begin(c.now)
+	assert.Empty(t, p.Of("/a"), "memory of both packages is one node's")
+	require.ErrorIs(t, p.Err(), errSpans)
+	c.node.write("0-3\n", nodeDirectory, "node0", "cpulist")
+	c.now = c.now.Add(refindNodes)
+	p.Begin(c.now)
+	assert.NotEmpty(t, p.Of("/a"))
+	require.NoError(t, p.Err())
+}
