@@ -18,7 +18,7 @@ const longWindow, shortWindow = 10 * time.Second, 100 * time.Millisecond
 // The deviations are those with which the truth is within one standard deviation in about 68 % of the cases of the lab, as
 // "Uncertainty" in docs/accuracy-tables.md shows. make accuracy measures them.
 var (
-	ofOwnPackage    = deviation{0.27, 0.16} // whatever the key: nothing tells how much power instructions need
+	ofOwnPackage    = deviation{0.30, 0.10} // whatever the key: nothing tells how much power instructions need
 	ofPackages      = deviation{0.88, 0.72} // several packages with the same users
 	ofClockedOnes   = deviation{0.50, 0.50} // the same, by clock rate
 	ofMemory        = deviation{1.7, 1.7}   // by a key that does not look at memory
