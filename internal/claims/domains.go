@@ -17,8 +17,8 @@ import (
 // where that CPU time was used. A nil domains divides nothing.
 //
 // A claim's weights under other allocation keys are divided in proportion to its CPU time in each package, as far as that counts
-// under the key, but those of memory by where the memory is, as far as that is known: DRAM of a package is shared among those
-// who hold memory there. A claim without CPU time, of a process that sleeps and holds memory, is else in the package where the
+// under the key, but those of memory by where the memory is, as far as that is known: DRAM of a package is shared by who
+// holds memory there. A claim without CPU time, of a process that sleeps and holds memory, is else in the package where the
 // process was last.
 type domains struct {
 	topology *cpu.Topology
