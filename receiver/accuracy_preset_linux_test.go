@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build amd64 || arm64
+
+package energyreceiver
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// The static power is stated in place of learned, so that no scenario takes a day: what is misplaced hardly depends on it.
+func TestThePresetAccurateMisplacesLittleWhereCPUTimeMisplacesMuch(t *testing.T) {
+	preset := labSetting{name: "preset accurate, fixed", source: cpu.KindBPF, configure: func(c *Config) {
+		c.Attribution.Preset, c.Attribution.Split = PresetAccurate, SplitFixed
+	}}
+	const much, little = 0.15, 0.05
+	for _, sc := range slices.Concat(labScenarios, labHardware) {
+		if sc.name == "2,000 small containers" {
+			continue // takes seconds
+		}
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			byCPUTime := measure(t, sc, labSettings[1], labHorizon).misplaced
+			misplaced := measure(t, sc, preset, labHorizon).misplaced
+			t.Logf("misplaced: CPU time %.1f %%, the preset %.1f %%", 100*byCPUTime, 100*misplaced)
+			if byCPUTime >= much {
+				assert.LessOrEqual(t, misplaced, little)
+			}
+		})
+	}
+}
