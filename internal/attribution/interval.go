@@ -52,6 +52,8 @@ type Usage struct {
 	// unattributed. Under another
 	// allocation key it weighs as much as claimed CPU time does on average.
 	Unattributed units.CPUTime
+	// Weightless is the part of Unattributed that weighs nothing under an allocation key: interrupts hold no memory.
+	Weightless [Weights]units.CPUTime
 	// Averages replace the average weight of the domain's claims for Unattributed, where claims weigh in this domain by other than the
 	// CPU time that was used in it.
 	Averages [Weights]Average

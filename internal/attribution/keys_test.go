@@ -65,6 +65,22 @@ func TestUnattributedTimeHasTheAverageWeight(t *testing.T) {
 	}
 }
 
+// A quarter of the CPU time is unattributed. A third of that weighs nothing under the second weight: 100 of 550 ms are left.
+func TestUnattributedTimeWithoutWeightHasNoPartUnderItsKey(t *testing.T) {
+	for key, want := range map[AllocationKey]float64{ByCPUTime: 3, ByFirstWeight: 3, BySecondWeight: 12. * 100 / 550} {
+		b := keyed(t, key, IdleNone)
+		b.node.Unattributed, b.node.Weightless[1] = 150*ms, 50*ms
+		b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 450 * ms, Weights: weights{9e9, 3e9}})
+		assert.InDelta(t, want, b.e.Ledger().Kinds[pkg].Unattributed.Joules(), 1e-5)
+		requireConserved(t, b.e, byKind{})
+	}
+	g := pending{}
+	for range 2 {
+		g.addAmounts(&Usage{Weightless: [Weights]units.CPUTime{ms, 0}}, time.Second)
+	}
+	assert.Equal(t, [Weights]units.CPUTime{2 * ms, 0}, g.usage.Weightless, "pending energy has that of all its intervals")
+}
+
 // The claims of the domain weigh much for the little CPU time that was used in it.
 func TestUnattributedTimeHasTheAverageWeightOfAllDomains(t *testing.T) {
 	for _, ran := range []units.CPUTime{0, 10 * ms} {

@@ -53,6 +53,9 @@ func (g *pending) addAmounts(u *Usage, elapsed time.Duration) {
 	g.usage.Busy += u.Busy
 	g.usage.Total += u.Total
 	g.usage.Unattributed = units.AddSaturating(g.usage.Unattributed, u.Unattributed)
+	for i, weightless := range u.Weightless {
+		g.usage.Weightless[i] = units.AddSaturating(g.usage.Weightless[i], weightless)
+	}
 	g.usage.Assumed = g.usage.Assumed || u.Assumed
 	g.usage.IdleAmongClaims = g.usage.IdleAmongClaims || u.IdleAmongClaims
 	for i, a := range u.Averages {

@@ -96,13 +96,14 @@ func (e *Engine) basis(kind int, u *Usage) basis {
 		sum = units.AddSaturating(sum, e.weight(key, &u.Claims[i]))
 		cpu = units.AddSaturating(cpu, e.weight(ByCPUTime, &u.Claims[i]))
 	}
+	weighs := uint64(units.Advance(u.Weightless[key-ByFirstWeight], u.Unattributed))
 	if a := u.Averages[key-ByFirstWeight]; a.CPU > 0 && sum > 0 {
-		return basis{key, units.MulDiv(unattributed, a.Weight, uint64(a.CPU))}
+		return basis{key, units.MulDiv(weighs, a.Weight, uint64(a.CPU))}
 	}
 	if sum == 0 || cpu == 0 && unattributed > 0 {
 		return basis{ByCPUTime, unattributed}
 	}
-	return basis{key, units.MulDiv(unattributed, sum, cpu)}
+	return basis{key, units.MulDiv(weighs, sum, cpu)}
 }
 
 // weight returns a claim's weight under an allocation key, 0 for a claimant that is excluded.

@@ -247,7 +247,7 @@ func (d *domains) divide(node *attribution.Usage, interrupts units.CPUTime) {
 		d.usage[i].Unweighed, d.usage[i].Averages = node.Unweighed, averages
 	}
 	d.divideUnnamed(node.Unattributed - interrupts)
-	d.divideInterrupts(interrupts)
+	d.divideInterrupts(interrupts, &node.Weightless)
 }
 
 // divideClaim divides a claim by where its CPU time was used, and its weights of memory by where the memory is, unless that is nil.
@@ -319,7 +319,10 @@ func (d *domains) divideUnnamed(all units.CPUTime) {
 }
 
 // divideInterrupts divides the unattributed CPU time of interrupts in proportion to that of each domain.
-func (d *domains) divideInterrupts(all units.CPUTime) {
+func (d *domains) divideInterrupts(all units.CPUTime, weightless *[attribution.Weights]units.CPUTime) {
+	for i := range d.usage {
+		d.usage[i].Weightless = [attribution.Weights]units.CPUTime{}
+	}
 	if all == 0 {
 		return
 	}
@@ -327,6 +330,11 @@ func (d *domains) divideInterrupts(all units.CPUTime) {
 		d.interrupt[i] = units.Advance(d.softirqd[i], d.interrupt[i])
 	}
 	d.addUnattributed(all, d.interrupt)
+	for i, part := range d.parts {
+		for w := range weightless {
+			d.usage[i].Weightless[w] = min(part, weightless[w])
+		}
+	}
 }
 
 // addUnattributed adds unattributed CPU time to the domains in proportion to places, or else to what processes used there.

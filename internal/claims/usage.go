@@ -139,12 +139,18 @@ func (b *Builder) claimRest(m *Measurement) {
 }
 
 // claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a process, which claims what it
-// used itself.
+// used itself. Interrupts hold no memory.
 func (b *Builder) claimInterrupts(m *Measurement) {
 	b.interrupts = 0
 	if b.InterruptsUnattributed {
 		softirqd := m.Table.Softirqd(b.domains.ofSoftirqd())
 		b.interrupts = units.Advance(softirqd, m.Node.Interrupt-b.last.Node.Interrupt)
+	}
+	b.node.Weightless = [attribution.Weights]units.CPUTime{}
+	for i, held := range b.Keys.held() {
+		if held {
+			b.node.Weightless[i] = b.interrupts
+		}
 	}
 	b.node.Unattributed += b.interrupts
 	b.unattributed += b.node.Unattributed
