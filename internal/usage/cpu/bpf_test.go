@@ -231,7 +231,9 @@ func TestATooSmallBufferReportsItsLosses(t *testing.T) {
 			require.NoError(t, err)
 			count, run = count+c, run+units.CPUTime(r)
 			if reported+int(count) >= 301 {
-				assert.NotZero(t, count)
+				if count == 0 {
+					return "the ends were missed, and others came"
+				}
 				assert.NotZero(t, run)
 				return "" // every end is reported or counted
 			}
