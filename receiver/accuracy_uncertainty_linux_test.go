@@ -159,13 +159,33 @@ func ofTheNode(d *doubted) bool   { return d.workload == "" }
 // uncertaintyTables returns the tables of docs/uncertainty.md.
 func uncertaintyTables(t *testing.T) string {
 	scenarios := labAll()
-	var figures []doubted
-	for _, setting := range uncertaintySettings(6 * time.Hour) {
-		for _, sc := range scenarios {
-			a := measure(t, sc, setting, labHorizon)
-			figures = append(figures, a.doubted(sc, setting)...)
+	settings := uncertaintySettings(24 * time.Hour) // as in the other tables, which have some of the same runs
+	inOrder := make([][]doubted, len(settings)*len(scenarios))
+	curves, nights := slices.Concat(labCurves(t), labCoreCurves(t)), []float64{0, 0.02, 0.05, 0.1}
+	afterEach := make([][]doubted, len(curves)*len(nights))
+	t.Run("uncertainty", func(t *testing.T) {
+		for k, setting := range settings {
+			for i, sc := range scenarios {
+				t.Run(sc.name+"/"+setting.name, func(t *testing.T) {
+					t.Parallel()
+					a := measureOnce(t, sc, setting)
+					inOrder[k*len(scenarios)+i] = a.doubted(sc, setting)
+				})
+			}
 		}
-	}
+		for i, c := range curves {
+			for n, night := range nights {
+				setting, sc := splitting(SplitLearned, 0), afterNights(c, night)
+				setting.name = fmt.Sprintf("nights at %.0f %%", 100*night)
+				t.Run(sc.name, func(t *testing.T) {
+					t.Parallel()
+					a := measure(t, sc, setting, curveHorizon)
+					afterEach[i*len(nights)+n] = a.doubted(sc, setting)
+				})
+			}
+		}
+	})
+	figures, nodes := slices.Concat(inOrder...), slices.Concat(afterEach...)
 	var b strings.Builder
 	row := func(what string, figures []doubted, of func(*doubted) bool) {
 		if p, n := part(figures, of); n > 0 {
@@ -195,16 +215,6 @@ func uncertaintyTables(t *testing.T) string {
 		fmt.Fprintf(&b, "| %s | %.2f | %.2f | %d |\n", known, typical(ratios), used[known], len(ratios))
 	}
 
-	var nodes []doubted
-	nights := []float64{0, 0.02, 0.05, 0.1}
-	for _, c := range slices.Concat(labCurves(t), labCoreCurves(t)) {
-		for _, night := range nights {
-			setting, sc := splitting(SplitLearned, 0), afterNights(c, night)
-			setting.name = fmt.Sprintf("nights at %.0f %%", 100*night)
-			a := measure(t, sc, setting, curveHorizon)
-			nodes = append(nodes, a.doubted(sc, setting)...)
-		}
-	}
 	b.WriteString("\n| the node's active energy | truth within one standard deviation | figures |\n|---|---|---|\n")
 	for _, night := range nights {
 		name := fmt.Sprintf("nights at %.0f %%", 100*night)
@@ -217,7 +227,7 @@ func uncertaintyTables(t *testing.T) string {
 
 // afterNights returns a machine at a load of 10 % after days whose lowest load is that of the nights.
 func afterNights(c labCurve, night float64) labScenario {
-	c.cpu, c.watts = fmt.Sprintf("%s, nights at %g", c.cpu, night), fromZero(c.watts)
+	c.cpu, c.watts = fmt.Sprintf("%s, nights at %g %%", c.cpu, 100*night), fromZero(c.watts)
 	sc := underLoad(c, 0.1)
 	build := sc.build
 	sc.build = func(l *lab) func(time.Duration) {
