@@ -750,7 +750,7 @@ func TestUncertaintyIsOfTheNodeOfTheKeyAndOfTicks(t *testing.T) {
 	assert.InDelta(t, 2, n.one("system.power.uncertainty").value, 1e-6)
 	uncertainty := func(share float64) float64 {
 		ticks := 0.01 / math.Sqrt(3) * 80 / 10
-		return math.Sqrt(math.Pow(2*share, 2) + math.Pow(0.3*48*share*(1-share), 2) + ticks*ticks)
+		return math.Hypot(math.Hypot(2*share, 0.3*48*share*(1-share)), ticks)
 	}
 	a, b, vm := uncertainty(1.0/6), uncertainty(1.0/3), uncertainty(1.0/2)
 	assert.InDelta(t, 2.03, a, 0.01)

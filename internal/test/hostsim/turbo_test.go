@@ -22,13 +22,13 @@ func TestTurboFallsWithBusyCoresAndToThePowerLimit(t *testing.T) {
 		}
 		return (s.Energy.Package - before) / 1e6
 	}
-	assert.InDelta(t, 20+20*math.Pow(1.4, 3), second(), 1e-6)
+	assert.InDelta(t, 20+20*1.4*1.4*1.4, second(), 1e-6)
 	b := task(m, 0, 1)
-	assert.InDelta(t, 20+40*math.Pow(1.3, 3), second(), 1e-6)
+	assert.InDelta(t, 20+40*1.3*1.3*1.3, second(), 1e-6)
 	b.Demand = 3
 	m.Show()
 	assert.EqualValues(t, 3_900_000, m.Host.Clocks[2])
-	full := 20 + 80*math.Pow(1.1, 3)
+	full := 20 + 80*1.1*1.1*1.1
 	assert.Greater(t, full, 120.)
 	assert.InDelta(t, full, second(), 1e-6, "the average is below the limit yet")
 	for range 10 {
@@ -38,7 +38,7 @@ func TestTurboFallsWithBusyCoresAndToThePowerLimit(t *testing.T) {
 	m.Show()
 	assert.InDelta(t, 3e6*math.Cbrt(70./80), float64(m.Host.Clocks[0]), 1e3)
 	b.Demand = 0
-	assert.InDelta(t, 20+20*math.Pow(1.4, 3), second(), 1e-6, "less than the limit")
+	assert.InDelta(t, 20+20*1.4*1.4*1.4, second(), 1e-6, "less than the limit")
 	a.Demand = 0
 	for range 10 {
 		second()

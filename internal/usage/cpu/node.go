@@ -104,6 +104,9 @@ func (n *nodeReader) Domains() []Node {
 // lineRoom is more than the line of a CPU in /proc/stat takes: eleven numbers of at most 20 digits.
 const lineRoom = 256
 
+// cpuLine is what the line of a CPU begins with.
+var cpuLine = []byte("cpu")
+
 // parseCPUs reads the lines of the online CPUs, which follow the node's line. It stores them in cpus and changes nothing
 // else.
 func (n *nodeReader) parseCPUs(b []byte) error {
@@ -113,9 +116,9 @@ func (n *nodeReader) parseCPUs(b []byte) error {
 	_, rest, _ := bytes.Cut(b, []byte{'\n'})
 	for {
 		line, after, whole := bytes.Cut(rest, []byte{'\n'})
-		columns, ok := bytes.CutPrefix(line, []byte("cpu"))
+		columns, ok := bytes.CutPrefix(line, cpuLine)
 		if !ok {
-			if !whole && len(b) == len(n.buf) && bytes.HasPrefix([]byte("cpu"), line) {
+			if !whole && len(b) == len(n.buf) && bytes.HasPrefix(cpuLine, line) {
 				return errTruncated
 			}
 			return nil

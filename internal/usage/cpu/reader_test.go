@@ -76,7 +76,7 @@ func TestProcfsReplacesASourceAfterThreeFailedScansInARow(t *testing.T) {
 func TestTheTimeOfEachCPUIsThatOfTheSourceInUse(t *testing.T) {
 	host := hostsim.New(t.TempDir())
 	host.EachCPU = []hostsim.CPU{{User: 5}}
-	for window, want := range map[time.Duration][]units.CPUTime{TickWindow: {100 * units.CPUTime(Tick)}, TickWindow / 2: nil} {
+	for window, want := range map[time.Duration][]units.CPUTime{TickWindow: {100 * Tick}, TickWindow / 2: nil} {
 		host.EachCPU[0].User = 5
 		source := &failing{Procfs: NewProcfs(host.Root())}
 		r := NewReader(source, Options{Root: host.Root(), Kind: Auto, Window: window, PerCPU: true})
@@ -92,7 +92,7 @@ func TestTheTimeOfEachCPUIsThatOfTheSourceInUse(t *testing.T) {
 			advance()
 		}
 		assert.Equal(t, "procfs", r.Source().Name())
-		assert.Equal(t, []units.CPUTime{100 * units.CPUTime(Tick)}, r.CPUs(), "procfs has begun anew")
+		assert.Equal(t, []units.CPUTime{100 * Tick}, r.CPUs(), "procfs has begun anew")
 		require.NoError(t, r.Close())
 	}
 }

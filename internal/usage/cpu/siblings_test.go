@@ -136,9 +136,9 @@ func TestTheBusyTimeOfEachCPUIsCountedIfAskedFor(t *testing.T) {
 	assert.Nil(t, read(5, 5))
 	n.countCPUs()
 	assert.Equal(t, []units.CPUTime{0, 0}, read(10, 20))
-	assert.Equal(t, []units.CPUTime{10 * units.CPUTime(Tick), 0}, read(20, 20))
-	assert.Equal(t, []units.CPUTime{10 * units.CPUTime(Tick), 0}, read(20, -1), "offline")
-	assert.Equal(t, []units.CPUTime{11 * units.CPUTime(Tick), 5 * units.CPUTime(Tick)}, read(21, 25))
+	assert.Equal(t, []units.CPUTime{10 * Tick, 0}, read(20, 20))
+	assert.Equal(t, []units.CPUTime{10 * Tick, 0}, read(20, -1), "offline")
+	assert.Equal(t, []units.CPUTime{11 * Tick, 5 * Tick}, read(21, 25))
 	assert.Zero(t, testing.AllocsPerRun(20, func() {
 		if _, err := n.ReadNode(); err != nil {
 			panic(err)
