@@ -191,9 +191,9 @@ func (b *Builder) StartOver(m *Measurement, exact bool) {
 	without.Table = &cpu.Table{Hidden: true, Now: m.Table.Now}
 	if without.Node.Total == b.last.Node.Total {
 		elapsed := units.CPUTime(m.ReadAt.Sub(b.last.ReadAt))
-		without.Node = cpu.Node{
-			Busy: without.Node.Busy + elapsed, Total: without.Node.Total + elapsed, Process: without.Node.Process + elapsed,
-		}
+		without.Node.Busy += elapsed
+		without.Node.Total += elapsed
+		without.Node.Process += elapsed
 	}
 	b.gpus.forgetReplaced(m.Table)
 	b.Observe(&without)

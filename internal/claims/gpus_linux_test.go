@@ -254,6 +254,18 @@ func TestAPIDThatAnotherProcessHasWithAnotherCPUTimeSourceIsNobodys(t *testing.T
 	assert.InDelta(t, 10, n.unattributed(), 0)
 }
 
+func TestTheTimeUntilAnotherSourceHasNoInterruptsOfBefore(t *testing.T) {
+	n := newGPUNode(t, 1, 1, attribution.Rules{})
+	n.b.InterruptsUnattributed = true
+	n.m.Node = cpu.Node{Busy: units.Second, Total: 4 * units.Second, Interrupt: units.Second / 2}
+	n.b.last.Node = n.m.Node
+	n.now += time.Second
+	n.m.ReadAt, n.m.Stamp = boot.Add(n.now), boot.Add(n.now)
+	n.b.StartOver(&n.m, true)
+	node := &n.b.Interval().Domains[0]
+	assert.Equal(t, []units.CPUTime{units.Second, units.Second}, []units.CPUTime{node.Busy, node.Unattributed}, "all of it counts as busy")
+}
+
 func TestAUserThatNoScanSawBelongsToItsCgroup(t *testing.T) {
 	n := newGPUNode(t, 1, 1, attribution.Rules{})
 	n.second(gpu.User{PIDs: []int32{99}, Used: 1, Cgroup: simGroups[1].path}, gpu.User{PIDs: []int32{98}, Used: 1, Cgroup: "/"})
