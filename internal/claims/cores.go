@@ -197,9 +197,9 @@ func (c *cores) discountOf(used units.CPUTime, on []cpu.Slice) (discount units.C
 	return discount + units.CPUTime(units.MulDiv(uint64(used), c.mean, full))
 }
 
-// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether any of its CPUs is known. It is
-// called after discount.
-func (c *cores) divide(parts []units.CPUTime, claim int, topology *cpu.Topology) (known bool) {
+// divide sets parts to what the CPU time of a claim counts for in each domain. It reports false if that is not known of each domain where the
+// time was used, which place tells: of a process that ended, only the CPU where it was last is known. It is called after discount.
+func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *cpu.Topology) (known bool) {
 	if !c.works() || claim >= len(c.ends) {
 		return false
 	}
@@ -209,14 +209,18 @@ func (c *cores) divide(parts []units.CPUTime, claim int, topology *cpu.Topology)
 		from = c.ends[claim-1]
 	}
 	for _, slice := range c.slices[from:c.ends[claim]] {
-		if p := c.at(slice.CPU); p != nil && slice.Used > 0 {
-			known = true
+		if p := c.at(slice.CPU); p != nil {
 			less := units.CPUTime(units.MulDiv(uint64(slice.Used), p.discount, full))
 			domain := topology.Of(slice.CPU)
 			parts[domain] = units.AddSaturating(parts[domain], slice.Used-less)
 		}
 	}
-	return known
+	for i := range parts {
+		if (parts[i] > 0) != (place[i] > 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // compact gives back the memory that was needed for more claims.

@@ -201,7 +201,8 @@ func TestDiscountsAllocateNothingInTheSteadyState(t *testing.T) {
 	}))
 }
 
-// One process runs for 50 ms in each package, and shares the core of the first one.
+// One process runs for 50 ms in each package, and shares the core of the first one. Of a third that did the same and ended, only the
+// last CPU is known.
 func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -241,15 +242,22 @@ func TestWeightsOfCoresGoToTheDomainsWhereTimeCounts(t *testing.T) {
 		d.claimed(parts, nil)
 		node.Claims = append(node.Claims, attribution.Claim{Claimant: attribution.Claimant(i + 1), CPU: used})
 	}
+	ended := &cpu.Ended{Process: cpu.Process{Threads: 2, LastCPU: 3}}
+	c.claimed(c.lastSlice(ended, 20*ms, true))
+	k.claimed(weigh.Share{CPU: 20 * ms})
+	d.claimed([]units.CPUTime{10 * ms, 10 * ms}, &ended.Process)
+	node.Claims = append(node.Claims, attribution.Claim{Claimant: 3, CPU: 20 * ms})
 	c.discount(k, 100*time.Millisecond)
 	node.Unweighed = k.weigh(time.Time{}, node.Claims)
 	d.divide(&node, 0)
 	first, second := usage[0].Claims, usage[1].Claims
-	require.Len(t, first, 2)
-	require.Len(t, second, 1)
+	require.Len(t, first, 3)
+	require.Len(t, second, 2)
 	assert.InDelta(t, 30, float64(first[0].Weights[0])/float64(ms), 1e-3, "the sibling is busy all the time")
-	assert.InDelta(t, 50, float64(second[0].Weights[0])/float64(ms), 1e-3, "alone")
+	assert.InDelta(t, 46, float64(second[0].Weights[0])/float64(ms), 1e-3, "the sibling is busy for a fifth of the time")
 	assert.InDelta(t, 80, float64(first[1].Weights[0])/float64(ms), 1e-3, "the sibling is busy for half of the time")
+	assert.InDelta(t, 8, float64(first[2].Weights[0])/float64(ms), 1e-3, "half of what counts, as of the CPU time")
+	assert.InDelta(t, first[2].Weights[0], second[1].Weights[0], 1)
 	assert.Equal(t, first[0].Weights[1], second[0].Weights[1], "memory is not about cores")
 	assert.Equal(t, []units.CPUTime{50 * ms, 50 * ms}, []units.CPUTime{first[0].CPU, second[0].CPU})
 }

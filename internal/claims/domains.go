@@ -269,7 +269,7 @@ func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime
 		case memory != nil && d.held[w]:
 			cpu.Divide(d.andElsewhere, units.CPUTime(weight), memory)
 			copy(d.parts, d.andElsewhere)
-		case d.keys.discounts(w) && d.cores.divide(d.counted, i, d.topology):
+		case d.keys.discounts(w) && d.cores.divide(d.counted, place, i, d.topology):
 			cpu.Divide(d.parts, units.CPUTime(weight), d.counted)
 		default:
 			cpu.Divide(d.parts, units.CPUTime(weight), place)

@@ -157,9 +157,9 @@ func (b *Builder) claimInterrupts(m *Measurement) {
 	b.ofInterrupts += b.interrupts
 }
 
-// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, if it is known, and
-// on which CPUs if cores need it and it is known. in is the cgroup of the claimant's container. p is the process that used the time, or beside which it was used, nil if
-// that is not known.
+// claim adds a claim to the interval. parts tells in what proportion its CPU time was used in the domains, and on tells on which
+// CPUs; either is nil if it is not known. in is the cgroup of the claimant's container. p is the process that used the time, or
+// beside which it was used, nil if that is not known.
 func (b *Builder) claim(c attribution.Claim, parts []units.CPUTime, on []cpu.Slice, in *cgroup.Node, p *cpu.Process, m *Measurement) {
 	c.CPU = min(c.CPU, maxClaim)
 	if c.CPU == 0 && (c.ShortLived || !b.Keys.Sleepers()) {
