@@ -133,6 +133,34 @@ func TestNoMoreCountersStayOpenThanThereIsRoomFor(t *testing.T) {
 	assert.Len(t, n.opened(), 3)
 }
 
+// withoutDescriptors calls f while no file can be opened before another is closed.
+func withoutDescriptors(t *testing.T, f func()) {
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	dup, err := unix.Dup(0) // the lowest number that is free
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(dup))
+	low := unix.Rlimit{Cur: uint64(dup), Max: limit.Max}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
+	f()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+}
+
+func TestPlacesOfMemoryAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
+	c, p := numa(t, mountV2, false)
+	for _, path := range []string{"/a", "/b", "/c", "/d", "/late"} {
+		c.node.write(numaStat, v2, path, "memory.numa_stat")
+		if path != "/late" {
+			p.Of(path)
+		}
+	}
+	require.Equal(t, 4, c.kept)
+	withoutDescriptors(t, func() { assert.Equal(t, []uint64{107, 231, 4}, p.Of("/late")) })
+	assert.Equal(t, 1, c.kept)
+	p.Begin(c.now.Add(forgetPlaces))
+	assert.Zero(t, c.kept, "no file is left open")
+}
+
 func TestHalfOfTheCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	n := newNode(t)
 	for i := range 8 {
@@ -143,16 +171,7 @@ func TestHalfOfTheCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	n.Cgroups["/late"] = 0
 	require.NoError(t, n.Render())
 
-	var limit unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	dup, err := unix.Dup(0) // the lowest number that is free
-	require.NoError(t, err)
-	require.NoError(t, unix.Close(dup))
-	low := unix.Rlimit{Cur: uint64(dup), Max: limit.Max}
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
-	n.ReadCPUTime()
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
-
+	withoutDescriptors(t, n.ReadCPUTime)
 	assert.True(t, late.cpu.current, "its counter was read")
 	assert.Len(t, n.opened(), 4)
 	n.ReadCPUTime()

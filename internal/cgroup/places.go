@@ -72,6 +72,7 @@ func (t *Tree) Places(parts int, of func(cpu int32) int, charged bool) *Places {
 	return p
 }
 
+// closePlaces closes the files of places. Those that are asked for are opened again.
 func (t *Tree) closePlaces() {
 	if t.places == nil {
 		return
@@ -79,7 +80,6 @@ func (t *Tree) closePlaces() {
 	for _, pl := range t.places.byPath {
 		t.release(&pl.memoryFrom)
 	}
-	clear(t.places.byPath)
 }
 
 // Begin starts an interval.
