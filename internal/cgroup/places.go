@@ -38,6 +38,7 @@ type Places struct {
 // place is what is known of the memory of one cgroup.
 type place struct {
 	Node
+	own    string   // the dir of the cgroup itself; that of Node is of the one that told last
 	bytes  []uint64 // by part, and at the end elsewhere; empty if it is not known
 	at     time.Time
 	again  time.Duration // after at
@@ -107,7 +108,8 @@ func (p *Places) Of(cgroup string) []uint64 {
 	}
 	pl := p.byPath[cgroup]
 	if pl == nil {
-		pl = &place{Node: Node{path: cgroup, dir: dirOf(cgroup)}}
+		own := dirOf(cgroup)
+		pl = &place{Node: Node{path: cgroup, dir: own}, own: own}
 		p.byPath[cgroup] = pl
 	}
 	pl.used = p.now
@@ -122,7 +124,11 @@ func (p *Places) Of(cgroup string) []uint64 {
 // does not.
 func (p *Places) readPlace(pl *place) {
 	pl.failed = errOutside
-	for dir := pl.dir; dir != "" && dir != "."; dir = path.Dir(dir) {
+	if pl.dir != pl.own { // which may tell now
+		p.tree.release(&pl.memoryFrom)
+		pl.memoryFrom = source{}
+	}
+	for dir := pl.own; dir != "" && dir != "."; dir = path.Dir(dir) {
 		pl.dir = dir
 		_, _, err := p.tree.read(&pl.Node, &pl.memoryFrom, &p.counter)
 		if pl.failed = err; err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -132,7 +138,7 @@ func (p *Places) readPlace(pl *place) {
 		pl.memoryFrom = source{}
 	}
 	if pl.failed != nil {
-		pl.dir, pl.bytes = dirOf(pl.path), pl.bytes[:0]
+		pl.dir, pl.bytes = pl.own, pl.bytes[:0]
 		pl.tries++
 		return
 	}

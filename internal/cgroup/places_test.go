@@ -50,6 +50,11 @@ func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
 	c.node.write(numaStat, v2, "a", "memory.numa_stat")
 	c.node.write("", v2, "a/b/c", "cgroup.procs")
 	assert.Equal(t, []uint64{107, 231, 4}, p.Of("/a/b/c"))
+
+	c.node.write("anon N0=8\nfile_mapped N0=0\n", v2, "a/b/c", "memory.numa_stat")
+	p.Begin(c.now.Add(rereadPlaces))
+	assert.Equal(t, []uint64{8, 0, 0}, p.Of("/a/b/c"), "it was made anew, as that of a service that restarts")
+	assert.Equal(t, 1, c.kept)
 }
 
 func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
