@@ -40,7 +40,7 @@ var otherTools = []otherTool{
 	{name: "EnergAt", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.EnergAt{Machine: m} }},
 	{name: "METRION", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.METRION{Machine: m} }},
 	{name: "CEEMS", every: 15 * time.Second, rule: func(rules.Machine) rules.Rule { return rules.CEEMS{} }},
-	{name: "CodeCarbon", every: 15 * time.Second, rule: func(m rules.Machine) rules.Rule { return rules.CodeCarbon{Machine: m} }, noDRAM: true},
+	{name: "CodeCarbon", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.CodeCarbon{Machine: m} }, noDRAM: true},
 	{name: "Alumet", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.Alumet{Machine: m} }, noDRAM: true},
 }
 
@@ -61,7 +61,8 @@ func ownName(s *labSetting) string {
 type compared struct {
 	// misplaced is the part of the energy that is attributed to the wrong workload, and misplacedPackage that of packages.
 	misplaced, misplacedPackage float64
-	// active is the error of what all users together are given, compared with the energy above rest, and all compared with all energy.
+	// active is the error of what all users together are given and of what is left to nobody, compared with the energy above rest, and
+	// all compared with all energy.
 	active, all float64
 	// parts is what all users together are given, relative to the rule's own figure of the whole.
 	parts float64
@@ -217,6 +218,7 @@ func (w *onlooker) since(before, now *reading) *rules.Interval {
 func (l *lab) ruleMachine() rules.Machine {
 	m := rules.Machine{CPUs: l.machine.Host.CPUs}
 	for _, s := range l.machine.Sockets {
+		m.Threads = max(m.Threads, s.Threads)
 		m.TDP += s.Curve.Watts(1)
 		m.Rest = append(m.Rest, rules.Energy{Package: s.Idle, DRAM: s.DRAMIdle})
 	}
@@ -287,12 +289,14 @@ func learnOthers(tb testing.TB, sc labScenario, tools []rules.Rule) {
 
 // otherSums adds up what a rule reports.
 type otherSums struct {
-	whole float64
-	parts []rules.Energy
+	whole  float64
+	parts  []rules.Energy
+	nobody rules.Energy
 }
 
 func (s *otherSums) add(r rules.Report) {
 	s.whole += r.Whole
+	s.nobody = s.nobody.Plus(r.Nobody)
 	for u := range r.Parts {
 		s.parts[u] = s.parts[u].Plus(r.Parts[u])
 	}
@@ -316,6 +320,8 @@ func (l *lab) compare(s *otherSums, noDRAM bool) (c compared) {
 		}
 	}
 	c.parts = t.node.sum() / s.whole
+	// Left to nobody, as ours is that is unattributed.
+	t.node = t.node.plus(joules{s.nobody.Package, s.nobody.DRAM})
 	c.misplacedPackage = t.misplaced(func(j joules) float64 { return j.pkg })
 	if noDRAM {
 		c.misplaced = c.misplacedPackage

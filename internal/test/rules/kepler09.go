@@ -5,7 +5,7 @@ package rules
 import "math"
 
 // Kepler09 is the rule of Kepler up to 0.9 (pkg/collector/stats, pkg/model): a socket's idle energy is the lowest that was seen, of
-// intervals with no more CPU time than the last such one; the rest is dynamic and goes to processes by their use, rounded
+// intervals with no more CPU time than the last that lowered it; the rest is dynamic and goes to processes by their use, rounded
 // up to mJ, or evenly if nothing was used. CPU time is from BPF, every 3 s. It stands in for instructions and
 // cache misses, as in Kepler where there are no hardware counters. Idle energy goes to all processes evenly and is left out here.
 type Kepler09 struct {
@@ -23,10 +23,12 @@ func (k *Kepler09) Observe(i *Interval) Report {
 		k.used = math.Inf(1)
 	}
 	if used := i.sum(cpu) / i.Seconds; used <= k.used {
-		k.used = used
 		for s, socket := range i.Sockets {
-			watts := socket.Energy.Times(1 / i.Seconds)
-			k.idle[s].Package, k.idle[s].DRAM = min(k.idle[s].Package, watts.Package), min(k.idle[s].DRAM, watts.DRAM)
+			watts, idle := socket.Energy.Times(1/i.Seconds), &k.idle[s]
+			if watts.Package <= idle.Package || watts.DRAM <= idle.DRAM {
+				k.used = used
+			}
+			idle.Package, idle.DRAM = min(idle.Package, watts.Package), min(idle.DRAM, watts.DRAM)
 		}
 	}
 	var dynamic Energy

@@ -2,6 +2,8 @@
 
 package rules
 
+import "slices"
+
 // KubeWatt is the rule of KubeWatt (estimator/ContainerPowerEstimator.java, initializer/BootstrapInitializer.java): static power is the
 // constant of a straight line through samples of power and CPU use, once every tenth of the utilization from 20 to 80 % has at least half
 // the samples of the fullest; dynamic power goes to containers by their CPU use. It is asked every 15 s here. It reads a BMC; the
@@ -30,7 +32,7 @@ func (k *KubeWatt) Observe(i *Interval) Report {
 		if len(k.samples)%round != 0 || !k.suffice() {
 			return r
 		}
-		k.static, k.calibrated, k.samples = line(k.samples), true, nil
+		k.static, k.calibrated, k.samples = line(k.taken()), true, nil
 		return r
 	}
 	e, static := i.Energy(), k.static.Sum()*i.Seconds
@@ -56,6 +58,14 @@ func (k *KubeWatt) suffice() bool {
 		}
 	}
 	return most > 0
+}
+
+// taken returns the samples for the line: on a machine with two threads a core, those with at most half of the CPUs in use.
+func (k *KubeWatt) taken() []sample {
+	if k.Machine.Threads < 2 {
+		return k.samples
+	}
+	return slices.DeleteFunc(k.samples, func(s sample) bool { return s.used > float64(k.Machine.CPUs/2) })
 }
 
 // line returns the constants of the straight lines of least squares.

@@ -21,6 +21,8 @@ func (e Energy) Times(f float64) Energy { return Energy{e.Package * f, e.DRAM * 
 type Machine struct {
 	// CPUs is the number of logical CPUs.
 	CPUs int
+	// Threads is the number of hardware threads of a core. 0 is 1.
+	Threads int
 	// TDP is that of all packages together, in W.
 	TDP float64
 	// Rest is the power at rest of each socket, in W, for tools that measure an idle machine first.
@@ -79,6 +81,9 @@ type Report struct {
 	Whole float64
 	// Parts are the energies of the interval's users. If the rule divides active and idle energy apart, they are active energy.
 	Parts []Energy
+	// Nobody is what the rule would give to busy CPU time and memory that belong to no user: those of interrupts, and of processes
+	// that have ended. It is zero if the rule divides all energy among the users.
+	Nobody Energy
 }
 
 // Rule is the attribution rule of a tool.
@@ -101,6 +106,12 @@ func (i *Interval) busy() (busy, steal, total float64) {
 		busy, steal, total = busy+s.Busy, steal+s.Steal, total+s.Total
 	}
 	return busy, steal, total
+}
+
+// rest returns the busy CPU time of all sockets less that of the users. It may be below 0 in an interval with ticks of the one before.
+func (i *Interval) rest(of func(*User) float64) float64 {
+	busy, _, _ := i.busy()
+	return busy - i.sum(of)
 }
 
 // sum returns the sum of a figure of all users.

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,6 +48,21 @@ func TestRulesOfOneInterval(t *testing.T) {
 	}
 }
 
+// The users have 16 s of ticks and 20 s of CPU time. 24 s were busy.
+func TestRulesThatShareByAllBusyTimeLeaveTheRestToNobody(t *testing.T) {
+	i := interval()
+	i.Sockets[0].Busy = 24
+	for _, test := range []struct {
+		rule   Rule
+		nobody Energy
+	}{
+		{Scaphandre{}, Energy{200, 20}}, {CEEMS{}, Energy{4000. / 24, 0}}, {CodeCarbon{machine}, Energy{240, 0}}, {Alumet{machine}, Energy{240, 0}},
+		{Kepler{}, Energy{}}, {&Kepler09{}, Energy{}}, {EnergAt{machine}, Energy{}}, {METRION{machine}, Energy{}}, {Kavanagh{machine}, Energy{}},
+	} {
+		requireEnergies(t, []Energy{test.nobody}, []Energy{test.rule.Observe(i).Nobody}, fmt.Sprintf("%T", test.rule))
+	}
+}
+
 func requireEnergies(t *testing.T, want, got []Energy, message string) {
 	require.Len(t, got, len(want), message)
 	for i := range want {
@@ -74,11 +90,19 @@ func TestKepler09TakesTheLowestPowerOfTheLeastUseAsIdle(t *testing.T) {
 	cheap := interval()
 	cheap.Sockets[0].Energy = Energy{400, 40}
 	assert.Zero(t, k.Observe(cheap).Whole, "never negative")
+	dear := interval()
+	dear.Users[0].CPU, dear.Users[1].CPU = 1, 1
+	assert.InDelta(t, 550, k.Observe(dear).Whole, 1e-9, "less CPU time with more power is not idle")
+	cheap.Sockets[0].Energy = Energy{450, 45}
+	cheap.Users[0].CPU, cheap.Users[1].CPU = 2, 2
+	k.Observe(cheap)
+	cheap.Sockets[0].Energy = Energy{500, 50}
+	assert.InDelta(t, 55, k.Observe(cheap).Whole, 1e-9, "nor does it keep more CPU time from being it")
 	r := k.Observe(interval())
-	assert.InDelta(t, 550, r.Whole, 1e-9, "with more CPU time, less power is not idle")
-	requireEnergies(t, []Energy{{300, 30}, {200, 20}}, r.Parts, "12 and 8 s, with those that ended")
+	assert.InDelta(t, 605, r.Whole, 1e-9, "with more CPU time, less power is not idle")
+	requireEnergies(t, []Energy{{330, 33}, {220, 22}}, r.Parts, "12 and 8 s, with those that ended")
 	rounded := interval()
-	rounded.Sockets[0].Energy = Energy{500.0001, 50}
+	rounded.Sockets[0].Energy = Energy{450.0001, 45}
 	requireEnergies(t, []Energy{{0.001, 0}, {0.001, 0}}, k.Observe(rounded).Parts, "up to mJ")
 }
 
@@ -101,6 +125,41 @@ func TestKubeWattNeedsAllLoadsForItsLine(t *testing.T) {
 	r := k.Observe(interval())
 	assert.InDelta(t, 770, r.Whole, 1e-6, "1100 J less 33 W for 10 s")
 	requireEnergies(t, []Energy{{420, 42}, {280, 28}}, r.Parts, "12 and 8 s")
+}
+
+func TestKubeWattDrawsItsLineBelowHalfOfTheCPUsWhereCoresHaveTwoThreads(t *testing.T) {
+	for threads, static := range map[int]float64{1: 38.738, 2: 33} {
+		m := machine
+		m.Threads = threads
+		k := &KubeWatt{Machine: m}
+		for n := range round {
+			used := 0.85 + 0.4*float64(n%6)
+			i := interval()
+			i.Users[0].CPU, i.Users[1].CPU = 10*used, 0
+			i.Sockets[0].Energy = Energy{10 * (30 + 10*min(used, 2)), 10 * (3 + min(used, 2))}
+			k.Observe(i)
+		}
+		assert.InDelta(t, 1100-10*static, k.Observe(interval()).Whole, 0.01, "%d threads", threads)
+	}
+}
+
+func TestSmartWattsFitsAgainWhenMostErrorsAreLarge(t *testing.T) {
+	h := &history{}
+	sample := func(cpus, watts float64) { h.observe(eventSample{events{cpus, cpus}, watts}, nil, 200) }
+	for n := range 60 {
+		sample(1+float64(n%5), 30+10*(1+float64(n%5)))
+	}
+	fitted := func() float64 { return h.weights[0] + h.weights[1] }
+	assert.InDelta(t, 10, fitted(), 1e-9)
+	h.errors = h.errors[:0]
+	sample(1, 40)
+	sample(2, 50)
+	sample(3, 160)
+	assert.InDelta(t, 10, fitted(), 1e-9, "one of three")
+	sample(3, 160)
+	sample(3, 160)
+	assert.Greater(t, fitted(), 10.1, "three of five")
+	assert.Empty(t, h.errors)
 }
 
 func TestSmartWattsFitsPowerToCycles(t *testing.T) {

@@ -2,13 +2,17 @@
 
 package rules
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // SmartWatts is the rule of SmartWatts (smartwatts-formula: handler/hwpc_report.py, model/power_model.py). On each socket and for each
 // layer of 100 MHz it fits power as a sum of events with coefficients that are not negative, to the last 60 samples of a second.
-// It fits again when it is off by more than 2 W, with a constant once it has 60 samples, which must be below the TDP. A
-// cgroup has the power that the model gives its events, and the constant in proportion: active and idle energy are one. The events
-// are cycles and CPU time of the simulation. What SmartWatts also counts, instructions and cache misses, the lab does not have.
+// It fits again when the median error since the last fit, of 60 samples at most, is more than 2 W, with a constant once it has 60
+// samples, which must be below the TDP. A cgroup has the power that the model gives its events, and the constant in proportion: active
+// and idle energy are one. The events are cycles and CPU time of the simulation. What SmartWatts also counts, instructions and cache
+// misses, the lab does not have.
 type SmartWatts struct {
 	Machine Machine
 
@@ -34,6 +38,7 @@ type events [2]float64 // cycles and CPU time, per second
 
 type history struct {
 	samples []eventSample
+	errors  []float64 // of the power of the last samples since it tried to fit, in W
 	fitted  bool
 	weights events // W per event
 	base    float64
@@ -88,14 +93,22 @@ func (h *history) observe(all eventSample, each []events, tdp float64) []float64
 			watts[u] = own + over(own, predicted)*h.base
 		}
 	}
-	h.samples = append(h.samples, all)
-	if len(h.samples) > smartHistory {
-		h.samples = h.samples[1:]
-	}
-	if !h.fitted || math.Abs(all.watts-predicted-h.base) > smartError {
+	h.samples = last(append(h.samples, all))
+	h.errors = last(append(h.errors, math.Abs(all.watts-predicted-h.base)))
+	if !h.fitted || median(h.errors) > smartError {
 		h.fit(tdp)
+		h.errors = h.errors[:0]
 	}
 	return watts
+}
+
+// last returns the newest values that are kept.
+func last[T any](of []T) []T { return of[max(len(of)-smartHistory, 0):] }
+
+func median(of []float64) float64 {
+	sorted := slices.Sorted(slices.Values(of))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 func (w events) of(e events) float64 { return w[0]*e[0] + w[1]*e[1] }
