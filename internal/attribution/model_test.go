@@ -58,8 +58,8 @@ func TestAKindTellsWhatItsPrecisionDependsOn(t *testing.T) {
 		Models: [attribution.MaxKinds]attribution.StaticPowerModel{&fakeModel{}},
 	}}, time.Unix(0, 0))
 	iv := attribution.Interval{
-		Resolution: units.Tick, Domains: []attribution.Usage{{Total: 1}},
-		Zones: []attribution.ZoneReading{{Zone: 0, OK: true}, {Zone: 1, OK: true}, {Zone: 2, Kind: 1, OK: true}},
+		Resolution: units.Tick, Domains: []attribution.Usage{{Total: 1}, {Total: 1}},
+		Zones: []attribution.ZoneReading{{Zone: 0, OK: true}, {Zone: 1, OK: true}, {Zone: 2, Kind: 1, OK: true}, {Zone: 3, Domain: 1, OK: true}},
 	}
 	e.Observe(&iv)
 	kinds := &e.Ledger().Kinds
@@ -71,7 +71,7 @@ func TestAKindTellsWhatItsPrecisionDependsOn(t *testing.T) {
 	assert.Equal(t, units.Tick, e.Ledger().Resolution)
 	assert.Equal(t, 2, kinds[0].Windows)
 	assert.Zero(t, kinds[1].Windows, "its zone could not be read")
-	assert.True(t, kinds[0].Shared, "two zones in one domain")
+	assert.True(t, kinds[0].Shared, "two zones in one of its domains")
 	assert.False(t, kinds[1].Shared)
 	e.Emitted()
 	assert.Zero(t, kinds[0].Windows)

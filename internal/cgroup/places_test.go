@@ -101,6 +101,8 @@ func TestWhereMemoryIsNotKnown(t *testing.T) {
 	assert.Empty(t, p.Of("/a"))
 	require.NoError(t, p.Err(), "one that ends meanwhile is no error")
 	next()
+	assert.Empty(t, p.Of("/"))
+	require.NoError(t, p.Err(), "nor is the root")
 	assert.Empty(t, p.Of("/a"))
 	require.EqualError(t, p.Err(), "some memory counts for the package where its process ran: memory.numa_stat cannot be read: no such file or directory")
 	c.node.write("anon N0=1", v2, "a", "memory.numa_stat")

@@ -34,6 +34,22 @@ func TestPartsAddUpExactly(t *testing.T) {
 	assert.Equal(t, [3]units.CPUTime{100, 0, 0}, parts)
 }
 
+// A list that the programs did not write, such as one with a circle, ends too.
+func TestSlicesAddUpExactlyWhateverTheirList(t *testing.T) {
+	require.NoError(t, quick.Check(func(used units.CPUTime, first uint8, list [8]tasks.Slice) bool {
+		table := &Table{}
+		for i := range list {
+			list[i].Next %= 8
+		}
+		table.take(list[:])
+		var sum units.CPUTime
+		for _, s := range table.Slices(&Process{Used: used, parts: int32(first % 10)}) {
+			sum += s.Used
+		}
+		return sum == used
+	}, &quick.Config{MaxCount: 10_000}))
+}
+
 func TestATableThatDividesNothingHasNoParts(t *testing.T) {
 	table := &Table{}
 	assert.Nil(t, table.Parts(&Process{Used: 1}))
