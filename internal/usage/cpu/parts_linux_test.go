@@ -36,11 +36,12 @@ func TestPartsAddUpExactly(t *testing.T) {
 
 // A list that the programs did not write, such as one with a circle, ends too.
 func TestSlicesAddUpExactlyWhateverTheirList(t *testing.T) {
-	require.NoError(t, quick.Check(func(used units.CPUTime, first uint8, list [8]tasks.Slice) bool {
-		table := &Table{}
+	require.NoError(t, quick.Check(func(used units.CPUTime, first uint8, runs [8]uint64, next [8]uint8) bool {
+		var list [8]tasks.Slice
 		for i := range list {
-			list[i].Next %= 8
+			list[i].Run, list[i].Next = runs[i], uint32(next[i]%8)
 		}
+		table := &Table{}
 		table.take(list[:])
 		var sum units.CPUTime
 		for _, s := range table.Slices(&Process{Used: used, parts: int32(first % 10)}) {
