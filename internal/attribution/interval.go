@@ -49,13 +49,12 @@ type Usage struct {
 	// than Busy, as where several engines of a GPU work at once.
 	IdleAmongClaims bool
 	// Unattributed is the CPU time of processes that cannot be named, and of interrupts if these have no owner. Its energy is
-	// unattributed. Under another
-	// allocation key it weighs as much as claimed CPU time does on average.
+	// unattributed. Under another allocation key it weighs as much as claimed CPU time does on average.
 	Unattributed units.CPUTime
 	// Weightless is the part of Unattributed that weighs nothing under an allocation key: interrupts hold no memory.
 	Weightless [Weights]units.CPUTime
-	// Averages replace the average weight of the domain's claims for Unattributed, where claims weigh in this domain by other than the
-	// CPU time that was used in it.
+	// Averages replace the average weight of the domain's claims for Unattributed, where the weights of claims in the domain do
+	// not follow from the CPU time that was used there.
 	Averages [Weights]Average
 	// Unweighed marks weights that have no data for this interval. The engine then falls back to CPU time, also for the
 	// other intervals that a zone's pending energy is of.

@@ -106,6 +106,14 @@ func TestWeightsAreIgnoredIfOnlyUnattributedTimeRan(t *testing.T) {
 	assert.Equal(t, 12*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
 }
 
+func TestWeightsApplyIfOnlyUnattributedTimeRanThatWeighsNothing(t *testing.T) {
+	b := keyed(t, BySecondWeight, IdleNone)
+	b.node.Unattributed, b.node.Weightless[1] = 100*ms, 100*ms
+	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}})
+	assert.Equal(t, 12*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Zero(t, b.e.Ledger().Kinds[pkg].Unattributed)
+}
+
 func TestWeightsApplyWithoutAnyCPUTime(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)
 	b.share(12*units.Joule, Claim{Claimant: b.open(1), Weights: weights{0, 20}}, Claim{Claimant: b.open(2), Weights: weights{0, 40}})

@@ -100,7 +100,7 @@ func (e *Engine) basis(kind int, u *Usage) basis {
 	if a := u.Averages[key-ByFirstWeight]; a.CPU > 0 && sum > 0 {
 		return basis{key, units.MulDiv(weighs, a.Weight, uint64(a.CPU))}
 	}
-	if sum == 0 || cpu == 0 && unattributed > 0 {
+	if sum == 0 || cpu == 0 && weighs > 0 {
 		return basis{ByCPUTime, unattributed}
 	}
 	return basis{key, units.MulDiv(weighs, sum, cpu)}
