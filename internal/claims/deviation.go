@@ -16,7 +16,7 @@ type deviation struct{ long, short float64 }
 const longWindow, shortWindow = 10 * time.Second, 100 * time.Millisecond
 
 // The deviations are those with which the truth is within one standard deviation in about 68 % of the cases of the lab, as
-// "Uncertainty" in docs/accuracy-tables.md shows. make accuracy measures them.
+// docs/uncertainty.md shows. make accuracy measures them.
 var (
 	ofOwnPackage    = deviation{0.30, 0.10} // whatever the key: nothing tells how much power instructions need
 	ofPackages      = deviation{0.88, 0.72} // several packages with the same users
