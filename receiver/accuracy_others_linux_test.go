@@ -464,6 +464,21 @@ func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
 	}
 }
 
+// Interrupts have 0.4 of 2.563 CPUs.
+func TestWhatARuleLeavesToNobodyIsNotMisplaced(t *testing.T) {
+	all := runOthers(t, labScenarioOf(t, "Interrupts"))
+	of := func(name string) compared {
+		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == name })
+		return all[k]
+	}
+	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
+		assert.Less(t, of(name).misplaced, 0.001, name)
+	}
+	assert.InDelta(t, 0, of("CEEMS").active, 1e-3)
+	assert.InDelta(t, 1-0.4/2.563, of("CEEMS").parts, 1e-3, "of the users alone")
+	assert.InDelta(t, 0.4/2.563, of("METRION").misplaced, 1e-3, "it gives all to threads")
+}
+
 // readFrom returns what a tool reads of the first 10 s of a scenario, and the lab.
 func readFrom(t *testing.T, scenario string) (*lab, *rules.Interval) {
 	l := &lab{tb: t, root: t.TempDir()}

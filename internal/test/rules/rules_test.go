@@ -81,6 +81,38 @@ func TestAnIntervalInWhichNothingRanHasNoParts(t *testing.T) {
 	}
 }
 
+func TestNoRuleGivesLessThanNothing(t *testing.T) {
+	for _, rule := range []Rule{Kavanagh{machine}, EnergAt{machine}, METRION{machine}, &KubeWatt{Machine: machine, static: Energy{50, 5}, calibrated: true}} {
+		i := interval()
+		i.Sockets[0].Energy = Energy{390, 19}
+		r := rule.Observe(i)
+		assert.Zero(t, r.Whole, "%T: less than at rest", rule)
+		requireEnergies(t, make([]Energy, 2), r.Parts, fmt.Sprintf("%T", rule))
+	}
+}
+
+// Ticks of the interval before may make the CPU time of an application more than that of the socket.
+func TestEnergAtGivesAnApplicationNoMoreThanAll(t *testing.T) {
+	i := interval()
+	i.Users[0].On[0].Last, i.Users[0].On[0].Memory = 20.01, 9e9
+	requireEnergies(t, []Energy{{600, 80}}, EnergAt{machine}.Observe(i).Parts[:1], "above rest")
+}
+
+func TestKepler09SharesEvenlyWhatNoneUsed(t *testing.T) {
+	k := &Kepler09{}
+	i := interval()
+	i.Users[0].CPU, i.Users[1].CPU = 0, 0
+	i.Sockets[0].Energy = Energy{400, 40}
+	k.Observe(i)
+	i.Sockets[0].Energy = Energy{800, 40.0001}
+	requireEnergies(t, []Energy{{100, 0.001}, {300, 0.001}}, k.Observe(i).Parts, "1 and 3 processes, up to mJ")
+	i.Sockets[0].Energy = Energy{900, 30}
+	i.Users[0].CPU = 1
+	k = &Kepler09{idle: []Energy{{40, 4}}, used: 0.2}
+	k.Observe(i)
+	assert.Equal(t, Kepler09{idle: []Energy{{40, 3}}, used: 0.1}, *k, "of DRAM alone")
+}
+
 func TestKepler09TakesTheLowestPowerOfTheLeastUseAsIdle(t *testing.T) {
 	k := &Kepler09{}
 	low := interval()
@@ -127,6 +159,16 @@ func TestKubeWattNeedsAllLoadsForItsLine(t *testing.T) {
 	requireEnergies(t, []Energy{{420, 42}, {280, 28}}, r.Parts, "12 and 8 s")
 }
 
+func TestKubeWattNeedsHalfAsManySamplesOfEachLoad(t *testing.T) {
+	for few, enough := range map[int]bool{9: false, 10: true} {
+		k := &KubeWatt{Machine: machine}
+		for n := range 5*20 + few {
+			k.samples = append(k.samples, sample{used: 0.85 + 0.4*float64(min(n/20, 5))})
+		}
+		assert.Equal(t, enough, k.suffice(), "%d of 20", few)
+	}
+}
+
 func TestKubeWattDrawsItsLineBelowHalfOfTheCPUsWhereCoresHaveTwoThreads(t *testing.T) {
 	for threads, static := range map[int]float64{1: 38.738, 2: 33} {
 		m := machine
@@ -141,6 +183,38 @@ func TestKubeWattDrawsItsLineBelowHalfOfTheCPUsWhereCoresHaveTwoThreads(t *testi
 		}
 		assert.InDelta(t, 1100-10*static, k.Observe(interval()).Whole, 0.01, "%d threads", threads)
 	}
+}
+
+// Power is 20 W a cycle and -5 W a CPU. Without a constant the best coefficient of cycles alone is theirs.
+func TestSmartWattsTakesNoNegativeCoefficients(t *testing.T) {
+	h := &history{}
+	for n := range 20 {
+		cycles, cpus := 2+float64(n%3), 1+float64(n%2)
+		h.observe(eventSample{events{cycles, cpus}, 20*cycles - 5*cpus}, nil, 200)
+	}
+	assert.True(t, h.fitted)
+	assert.Positive(t, h.weights[0])
+	assert.Zero(t, h.weights[1])
+}
+
+func TestSmartWattsHasAModelOfEachSocketAndClockRate(t *testing.T) {
+	s := &SmartWatts{Machine: Machine{CPUs: 8, TDP: 100}}
+	for n := range 200 {
+		clock, perCPU, rest := 1., 10., 40.
+		if n%2 == 1 {
+			clock, perCPU = 0.5, 4
+		}
+		cpus := 1 + float64(n/2%5)
+		part := Part{CPU: cpus, Cycles: cpus * clock, Alone: cpus * clock}
+		socket := Socket{Energy: Energy{Package: rest + perCPU*cpus}}
+		other := Socket{Energy: Energy{Package: 60 + perCPU*cpus}} // its rest is above its part of the TDP
+		s.Observe(&Interval{Seconds: 1, Sockets: []Socket{socket, other}, Users: []User{{On: []Part{part, part}}}})
+	}
+	at := func(socket, clock int) *history { return s.layers[layer{socket: socket, clock: clock}] }
+	assert.InDelta(t, 40, at(0, 30).base, 1e-6)
+	assert.InDelta(t, 10, at(0, 30).weights.of(events{1, 1}), 1e-6)
+	assert.InDelta(t, 4, at(0, 15).weights.of(events{0.5, 1}), 1e-6)
+	assert.Zero(t, at(1, 30).base)
 }
 
 func TestSmartWattsFitsAgainWhenMostErrorsAreLarge(t *testing.T) {
