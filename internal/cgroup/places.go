@@ -100,8 +100,8 @@ func (p *Places) Begin(now time.Time) {
 	}
 }
 
-// Of returns how many bytes of memory of the cgroup at a path are in each part, and behind those elsewhere, and nothing if that is not known. The
-// slice is valid until the next Begin.
+// Of returns how many bytes of memory of the cgroup at a path are in each part, followed by those elsewhere. It returns nothing if
+// that is not known. The slice is valid until the next Begin.
 func (p *Places) Of(cgroup string) []uint64 {
 	if p.nodes == nil || len(cgroup) < 2 { // the root has no such file
 		return nil
@@ -120,8 +120,7 @@ func (p *Places) Of(cgroup string) []uint64 {
 	return pl.bytes
 }
 
-// readPlace reads where the memory of a cgroup is, or of the nearest one around it that tells: one without a memory controller of its own
-// does not.
+// readPlace reads where the memory of a cgroup is, or that of the nearest one around it that has a memory controller.
 func (p *Places) readPlace(pl *place) {
 	pl.failed = errOutside
 	if pl.dir != pl.own { // which may tell now

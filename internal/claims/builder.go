@@ -115,7 +115,10 @@ type Builder struct {
 
 // NewBuilder returns a Builder. It reads nothing yet.
 func NewBuilder(options Options) *Builder {
-	b := &Builder{Options: options, domains: newDomains(options.Topology), cores: newCores(options.Siblings, options.SMTWeight), named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersOf]*sleepers{}}
+	b := &Builder{
+		Options: options, domains: newDomains(options.Topology), cores: newCores(options.Siblings, options.SMTWeight),
+		named: []units.Domain{units.NodeCPUs}, sleepers: map[sleepersOf]*sleepers{},
+	}
 	if b.domains != nil {
 		b.domains.cores, b.domains.keys = b.cores, b.Keys
 	}

@@ -197,8 +197,8 @@ func (c *cores) discountOf(used units.CPUTime, on []cpu.Slice) (discount units.C
 	return discount + units.CPUTime(units.MulDiv(uint64(used), c.mean, full))
 }
 
-// divide sets parts to what the CPU time of a claim counts for in each domain. It reports false if that is not known of each domain where the
-// time was used, which place tells: of a process that ended, only the CPU where it was last is known. It is called after discount.
+// divide sets parts to what the CPU time of a claim counts for in each domain, and reports whether that is known in each domain
+// where place has time. Of a process that ended, only the CPU where it was last is known. Call it after discount.
 func (c *cores) divide(parts, place []units.CPUTime, claim int, topology *cpu.Topology) (known bool) {
 	if !c.works() || claim >= len(c.ends) {
 		return false

@@ -40,9 +40,9 @@ type domains struct {
 	cgroups   map[*cgroup.Node]int
 	// shortLived says in what proportion short-lived processes are divided that are in no workload.
 	shortLived []units.CPUTime
-	// tells tells where memory is, and held are the weights of which it decides; nil if nothing does.
-	tells *cgroup.Places
-	held  [attribution.Weights]bool
+	// numa knows where memory is, nil if nothing does. held are the weights that are divided by that.
+	numa *cgroup.Places
+	held [attribution.Weights]bool
 
 	parts []units.CPUTime // scratch
 	// andElsewhere is scratch, with one more place.
@@ -57,10 +57,10 @@ func newDomains(topology *cpu.Topology) *domains {
 	}
 	n := len(topology.Domains())
 	return &domains{
-		topology: topology, process: make([]units.CPUTime, n),
-		interrupt: make([]units.CPUTime, n), softirqd: make([]units.CPUTime, n), andElsewhere: make([]units.CPUTime, n+1), placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), parts: make([]units.CPUTime, n),
-		counted: make([]units.CPUTime, n),
-		none:    make([]units.CPUTime, n), cgroups: map[*cgroup.Node]int{},
+		topology: topology, cgroups: map[*cgroup.Node]int{},
+		process: make([]units.CPUTime, n), interrupt: make([]units.CPUTime, n), softirqd: make([]units.CPUTime, n),
+		placed: make([]units.CPUTime, n), shortLived: make([]units.CPUTime, n), none: make([]units.CPUTime, n),
+		parts: make([]units.CPUTime, n), andElsewhere: make([]units.CPUTime, n+1), counted: make([]units.CPUTime, n),
 	}
 }
 
@@ -136,21 +136,21 @@ func (d *domains) beginPlaces(places *cgroup.Places, keys *Keys, now time.Time) 
 	if d == nil || places == nil {
 		return
 	}
-	d.tells, d.held = places, keys.held()
+	d.numa, d.held = places, keys.held()
 	d.memory = d.memory[:0]
 	places.Begin(now)
 }
 
 // holds notes where the memory of the next claim is, by its cgroup.
 func (d *domains) holds(path string) {
-	if d == nil || d.tells == nil {
+	if d == nil || d.numa == nil {
 		return
 	}
 	from, n := len(d.memory), len(d.parts)+1
 	d.memory = slices.Grow(d.memory, n)[:from+n]
 	clear(d.memory[from:])
 	if path != "" {
-		copy(d.memory[from:], d.tells.Of(path))
+		copy(d.memory[from:], d.numa.Of(path))
 	}
 }
 
@@ -161,7 +161,7 @@ func (d *domains) memoryOf(claim int, c *attribution.Claim) []uint64 {
 	for w, held := range d.held {
 		weighs = weighs || held && c.Weights[w] > 0
 	}
-	if d.tells == nil || !weighs || !slices.ContainsFunc(d.memory[claim*n:(claim+1)*n], func(bytes uint64) bool { return bytes > 0 }) {
+	if d.numa == nil || !weighs || !slices.ContainsFunc(d.memory[claim*n:(claim+1)*n], func(bytes uint64) bool { return bytes > 0 }) {
 		return nil
 	}
 	return d.memory[claim*n : (claim+1)*n]
@@ -285,10 +285,10 @@ func (d *domains) divideClaim(i int, c *attribution.Claim, place []units.CPUTime
 	}
 }
 
-// averages returns what CPU time weighs on average, over all domains, under the keys by which claims weigh where their memory is. Within
-// a domain, claims may weigh much that used little CPU time there.
+// averages returns what CPU time weighs on average over all domains, under the keys by which claims weigh where their memory is.
+// Within a domain, claims may weigh much that used little CPU time there.
 func (d *domains) averages(node *attribution.Usage) (averages [attribution.Weights]attribution.Average) {
-	if d.tells == nil || node.Unattributed == 0 {
+	if d.numa == nil || node.Unattributed == 0 {
 		return averages
 	}
 	for w := range averages {

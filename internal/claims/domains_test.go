@@ -98,7 +98,7 @@ func TestAZoneHasTheDomainOfItsPackage(t *testing.T) {
 func TestWeightsOfMemoryAreWhereTheMemoryIs(t *testing.T) {
 	d, usage := newTwoPackages(t), make([]attribution.Usage, 2)
 	begin(d, usage, 100, 400)
-	d.tells, d.held = &cgroup.Places{}, [attribution.Weights]bool{false, true}
+	d.numa, d.held = &cgroup.Places{}, [attribution.Weights]bool{false, true}
 	node := attribution.Usage{Claims: []attribution.Claim{
 		{Claimant: 1, CPU: 30, Weights: [attribution.Weights]uint64{9, 90}},
 		{Claimant: 2, CPU: 10, Weights: [attribution.Weights]uint64{3, 10}},
