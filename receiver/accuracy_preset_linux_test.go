@@ -7,6 +7,7 @@ package energyreceiver
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -32,5 +33,18 @@ func TestThePresetAccurateMisplacesLittleWhereCPUTimeMisplacesMuch(t *testing.T)
 				assert.LessOrEqual(t, misplaced, little)
 			}
 		})
+	}
+}
+
+func TestInterruptsInShortWindowsAreMisplacedByLittle(t *testing.T) {
+	for _, sc := range slices.Concat(labScenarios, labHardware) {
+		if !slices.Contains(ofInterrupts, sc.name) {
+			continue
+		}
+		for _, window := range []time.Duration{100 * time.Millisecond, minWindow} {
+			misplaced := measure(t, sc, interruptsUnattributed(window), labHorizon).misplaced
+			t.Logf("%s, windows of %v: %.2f %%", sc.name, window, 100*misplaced)
+			assert.LessOrEqual(t, misplaced, 0.01, "%s, windows of %v", sc.name, window)
+		}
 	}
 }

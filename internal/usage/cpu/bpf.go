@@ -103,6 +103,9 @@ func (b *BPF) Name() string { return b.name }
 // it divides a process as if all threads had been where the first one was last, or each of its scans visits all processes.
 func (b *BPF) Lacks() error { return oneLine(b.unsliced, b.cgroups.refused, b.hook.refused) }
 
+// clock returns the clock that start times are measured with.
+func (b *BPF) clock() func() time.Duration { return b.bootNow }
+
 // Exact implements Source.
 func (*BPF) Exact() bool { return true }
 

@@ -39,8 +39,7 @@ type nodeReader struct {
 // differ from the node's by some ticks, because the kernel rounds each line of /proc/stat.
 type domainTime struct {
 	Node
-	// had is what all columns grew by so far, of which stolen is the part that another machine had.
-	had, stolen units.CPUTime
+	stolen units.CPUTime // the time that another machine had
 }
 
 // lastTicks is what was last read of a CPU.
@@ -169,13 +168,7 @@ func (n *nodeReader) addCPU(i int, c *lastTicks) {
 
 func (d *domainTime) add(last, now *cpuTicks, measured bool) {
 	d.Node.add(last, now, measured)
-	for column := range last {
-		grown := min(ticks(units.Advance(last[column], now[column])), maxColumn)
-		d.had += grown
-		if column == steal {
-			d.stolen += grown
-		}
-	}
+	d.stolen += min(ticks(units.Advance(last[steal], now[steal])), maxColumn)
 }
 
 // maxColumn bounds the growth of a column between two reads to 18 years of CPU time, so that no sum of columns overflows: a

@@ -79,7 +79,7 @@ func OpenReader(o Options) (r *Reader, rejected, err error) {
 func NewReader(source Source, o Options) *Reader {
 	r := &Reader{options: o, source: source}
 	if o.Window > 0 && o.Window < TickWindow && source.Exact() {
-		r.runtime = NewRuntime(o.Root)
+		r.runtime = NewRuntime(o.Root, clockOf(source))
 	}
 	r.countCPUs()
 	if o.Topology != nil {
@@ -92,6 +92,15 @@ func NewReader(source Source, o Options) *Reader {
 		}
 	}
 	return r
+}
+
+// clockOf returns the clock of a source that has one, and else one of this process.
+func clockOf(s Source) func() time.Duration {
+	if s, ok := s.(clocked); ok {
+		return s.clock()
+	}
+	begun := time.Now()
+	return func() time.Duration { return time.Since(begun) }
 }
 
 // countCPUs makes the source count the time of each CPU, if that is asked for.

@@ -14,21 +14,23 @@ import (
 
 // Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy is what the scans of an
 // exact source found that ran, and time in interrupts. Total is the time that the online CPUs had, without stolen time. The
-// time in interrupts and the stolen time are the part of the CPUs' time that /proc/stat counted as such when it was last
-// read: once a second, or for each window of the first second, to begin with.
+// time in interrupts and the stolen time are what /proc/stat counted in the window, or in windows that are shorter than the
+// time between two reads of it, the same part of the CPUs' time as between the last two reads.
 //
 // A Runtime is not safe for concurrent use.
 type Runtime struct {
 	online onlineCPUs
 	stat   nodeReader
 	outside
-	// counted is when the CPUs and the time outside of tasks were counted, begun when that was done first.
-	counted, begun time.Time
-	node           Node
-	at             time.Time
-	run            units.CPUTime
-	parts          []units.CPUTime // scratch of countSoftirqd
-	domains        []domainRuntime // by the topology's order
+	clock   func() time.Duration
+	counted time.Time     // when the CPUs and the time outside of tasks were last counted
+	read    time.Time     // when /proc/stat could last be read
+	took    time.Duration // how long counting took
+	node    Node
+	at      time.Time
+	run     units.CPUTime
+	parts   []units.CPUTime // scratch of countSoftirqd
+	domains []domainRuntime // by the topology's order
 }
 
 // domainRuntime is what Runtime knows of a domain.
@@ -43,15 +45,18 @@ type domainRuntime struct {
 type outside struct {
 	// Another machine had stolen of had, and interrupts took another part of it.
 	stolen, interrupts, had units.CPUTime
-	// softirqd is the time of the ksoftirqd threads since the last read, which the next one shows among that of interrupts.
+	// softirqd is the time of the ksoftirqd threads that no read has shown among that of interrupts yet.
 	softirqd units.CPUTime
 }
 
-// count sets the parts to what a domain's time grew by from one read to the next.
-func (o *outside) count(before, now *domainTime) {
-	o.stolen, o.had = now.stolen-before.stolen, now.had-before.had
-	o.interrupts = units.Advance(o.softirqd, now.Interrupt-before.Interrupt)
-	o.softirqd = 0
+// count sets the parts to what a domain's time grew by from one read to the next, of the time that its CPUs had. The sum of
+// all columns would be that time, too, but each of them is rounded to ticks.
+func (o *outside) count(before, now *domainTime, had units.CPUTime) {
+	interrupts := now.Interrupt - before.Interrupt
+	o.had = had
+	o.stolen = min(now.stolen-before.stolen, had)
+	o.interrupts = min(units.Advance(o.softirqd, interrupts), had-o.stolen)
+	o.softirqd = min(units.Advance(interrupts, o.softirqd), Tick) // a tick may be due; more is not in the column
 }
 
 // of returns the stolen part of an amount of time, and that of interrupts.
@@ -59,9 +64,9 @@ func (o *outside) of(amount units.CPUTime) (stolen, interrupts units.CPUTime) {
 	return portion(amount, o.stolen, o.had), portion(amount, o.interrupts, o.had)
 }
 
-// NewRuntime returns the CPU time of the node below root. It touches nothing.
-func NewRuntime(root string) *Runtime {
-	return &Runtime{online: newOnlineCPUs(root), stat: newNodeReader(root)}
+// NewRuntime returns the CPU time of the node below root. The clock measures how long reading takes. It touches nothing.
+func NewRuntime(root string, clock func() time.Duration) *Runtime {
+	return &Runtime{online: newOnlineCPUs(root), stat: newNodeReader(root), clock: clock}
 }
 
 // Close closes the files.
@@ -71,15 +76,13 @@ func (r *Runtime) Close() error { return errors.Join(r.online.dir.Close(), r.sta
 func (r *Runtime) Node(t *Table, now time.Time) (Node, error) {
 	r.countSoftirqd(t)
 	// While the number of CPUs cannot be read the last one stands: what the scan found that ran must not be lost.
-	if r.online.cpus == 0 || now.Sub(r.counted) >= r.recount(now) {
+	if r.online.cpus == 0 || now.Sub(r.counted) >= r.due() {
+		begun := r.clock()
 		if err := r.online.count(); err != nil && r.online.cpus == 0 {
 			return r.node, err
 		}
-		if r.begun.IsZero() {
-			r.begun = now
-		}
-		r.countOutside()
-		r.counted = now
+		r.countOutside(now)
+		r.counted, r.took = now, r.clock()-begun
 	}
 	if !r.at.IsZero() {
 		elapsed := units.CPUTime(max(now.Sub(r.at), 0))
@@ -135,28 +138,34 @@ func (r *Runtime) divide(t *Topology) {
 // domain returns the CPU time of a domain since the first call of Node.
 func (r *Runtime) domain(i int) Node { return r.domains[i].node }
 
-// recount returns how long the counts are good. In the first second there are none of the second before, so that it is the
-// time of ten ticks.
-func (r *Runtime) recount(now time.Time) time.Duration {
-	if now.Sub(r.begun) < recheck {
-		return 10 * time.Duration(Tick)
+// due returns how long after a count the next one is due: when the last one took at most 0.5 % of that time, but not before
+// some ticks have passed, and after a second at the latest.
+func (r *Runtime) due() time.Duration {
+	const some = 5 * time.Duration(Tick)
+	if r.had == 0 { // nothing is known of the time before
+		return some
 	}
-	return recheck
+	return min(max(200*r.took, some), recheck)
 }
 
 // countOutside counts what the CPUs' time outside of tasks was since the last call. If that cannot be read the last known
 // parts stand.
-func (r *Runtime) countOutside() {
-	before, begun := r.stat.last, r.stat.begun
-	if _, err := r.stat.ReadNode(); err != nil || !begun {
+func (r *Runtime) countOutside(now time.Time) {
+	before, last := r.stat.last, r.read
+	if _, err := r.stat.ReadNode(); err != nil {
 		return
 	}
+	r.read = now
+	if last.IsZero() {
+		return // the baseline
+	}
+	elapsed := units.CPUTime(max(now.Sub(last), 0))
 	var node domainTime
 	node.add(&before, &r.stat.last, r.stat.last.measuresInterrupts())
-	r.count(&domainTime{}, &node)
+	r.count(&domainTime{}, &node, elapsed*units.CPUTime(r.online.cpus))
 	for i := range r.domains {
 		d := &r.domains[i]
-		d.count(&d.counted, &r.stat.domains[i])
+		d.count(&d.counted, &r.stat.domains[i], elapsed*units.CPUTime(r.stat.topology.cpus[i]))
 		d.counted = r.stat.domains[i]
 	}
 }

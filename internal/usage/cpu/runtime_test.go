@@ -18,12 +18,21 @@ import (
 
 const millisecond = units.CPUTime(time.Millisecond)
 
+// atOnce is a clock by which nothing takes time.
+func atOnce() time.Duration { return 0 }
+
+// slowly returns a clock by which reading takes so long that it is done once a second.
+func slowly() func() time.Duration {
+	var now time.Duration
+	return func() time.Duration { now += 5 * time.Millisecond; return now }
+}
+
 func TestRuntimeResolvesWindowsShorterThanATick(t *testing.T) {
 	root := t.TempDir()
 	cpus := filepath.Join(root, "sys/devices/system/cpu")
 	require.NoError(t, os.MkdirAll(cpus, 0o755))
 	online := filepath.Join(cpus, "online")
-	r := NewRuntime(root)
+	r := NewRuntime(root, atOnce)
 	defer func() { require.NoError(t, r.Close()) }()
 	table, now := &Table{}, time.Now()
 	node := func(run units.CPUTime) Node {
@@ -60,7 +69,7 @@ func TestStolenTimeIsNeitherBusyNorIdleInShortWindows(t *testing.T) {
 	cpus := filepath.Join(host.Root(), "sys/devices/system/cpu")
 	require.NoError(t, os.MkdirAll(cpus, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(cpus, "online"), []byte("0-1\n"), 0o644))
-	r := NewRuntime(host.Root())
+	r := NewRuntime(host.Root(), slowly())
 	defer func() { require.NoError(t, r.Close()) }()
 	table, now, last := &Table{}, time.Now(), Node{}
 	window := func(d time.Duration, run units.CPUTime) (busy, total units.CPUTime) {
@@ -110,14 +119,14 @@ type interrupted struct {
 	last  []Node // of the node and of the packages
 }
 
-func newInterrupted(t *testing.T) *interrupted {
+func newInterrupted(t *testing.T, clock func() time.Duration) *interrupted {
 	host := hostsim.New(t.TempDir())
 	host.CPUs, host.EachCPU, host.Topology = 2, make([]hostsim.CPU, 2), []hostsim.Place{{Package: 0}, {Package: 1}}
 	host.CPU.IRQ, host.EachCPU[0].IRQ = 1, 1
 	require.NoError(t, host.Render())
 	topology, err := OpenTopology(host.Root())
 	require.NoError(t, err)
-	i := &interrupted{T: t, host: host, r: NewRuntime(host.Root()), table: &Table{}, now: time.Now(), last: make([]Node, 3)}
+	i := &interrupted{T: t, host: host, r: NewRuntime(host.Root(), clock), table: &Table{}, now: time.Now(), last: make([]Node, 3)}
 	i.r.divide(topology)
 	i.table.divide(topology)
 	t.Cleanup(func() { assert.NoError(t, errors.Join(topology.Close(), i.r.Close())) })
@@ -157,16 +166,16 @@ func (i *interrupted) pass(first, second, each int64) {
 }
 
 func TestInterruptsAreBusyInShortWindows(t *testing.T) {
-	i := newInterrupted(t)
+	i := newInterrupted(t, slowly())
 	app := Process{Used: 20 * millisecond, LastCPU: 1}
 	i.pass(3, 1, 10)
 	assert.Equal(t, []Node{
 		{Busy: 60 * millisecond, Total: 200 * millisecond, Process: 20 * millisecond, Interrupt: 40 * millisecond},
 		{Busy: 30 * millisecond, Total: 100 * millisecond, Interrupt: 30 * millisecond},
 		{Busy: 30 * millisecond, Total: 100 * millisecond, Process: 20 * millisecond, Interrupt: 10 * millisecond},
-	}, i.window(100*time.Millisecond, app), "the first windows have their own")
-	i.pass(16, 0, 80)
-	i.window(800 * time.Millisecond)
+	}, i.window(100*time.Millisecond, app), "the first has its own")
+	i.pass(20, 0, 100)
+	i.window(time.Second)
 	i.pass(90, 10, 10) // not read within a second
 	assert.Equal(t, []Node{
 		{Busy: 20 * millisecond, Total: 200 * millisecond, Interrupt: 20 * millisecond},
@@ -177,8 +186,45 @@ func TestInterruptsAreBusyInShortWindows(t *testing.T) {
 		i.window(100*time.Millisecond, Process{Used: 185 * millisecond})[0], "never less than what ran")
 }
 
+func TestShortWindowsHaveTheirOwnInterruptsWhereReadingIsQuick(t *testing.T) {
+	i := newInterrupted(t, atOnce)
+	for _, storm := range []int64{0, 5, 0, 1, 10, 2} {
+		i.pass(storm, 0, 10)
+		of := units.CPUTime(storm) * Tick
+		assert.Equal(t, []Node{
+			{Busy: of, Total: 200 * millisecond, Interrupt: of}, {Busy: of, Total: 100 * millisecond, Interrupt: of}, {Total: 100 * millisecond},
+		}, i.window(100*time.Millisecond))
+	}
+	i.pass(5, 0, 10)
+	i.host.CPU.Steal, i.host.EachCPU[1].Steal = 4, 4
+	assert.Equal(t, []Node{
+		{Busy: 50 * millisecond, Total: 160 * millisecond, Interrupt: 50 * millisecond},
+		{Busy: 50 * millisecond, Total: 100 * millisecond, Interrupt: 50 * millisecond}, {Total: 60 * millisecond},
+	}, i.window(100*time.Millisecond))
+	i.pass(0, 0, 10)
+	i.host.CPU.Steal, i.host.EachCPU[1].Steal = 104, 104 // more than there was
+	assert.Equal(t, []Node{{}, {Total: 100 * millisecond}, {}}, i.window(100*time.Millisecond))
+}
+
+// The columns of /proc/stat are whole ticks, also where a thread used less.
+func TestKsoftirqdIsNoInterruptThoughItsTickComesLater(t *testing.T) {
+	i := newInterrupted(t, atOnce)
+	thread := Process{Kernel: true, Used: 5 * millisecond, LastCPU: 0}
+	copy(thread.Comm[:], "ksoftirqd/0")
+	var interrupts units.CPUTime
+	for window := range int64(10) {
+		i.pass(window%2, 0, 10)
+		interrupts += i.window(100*time.Millisecond, thread)[0].Interrupt
+	}
+	assert.Zero(t, interrupts)
+	thread.Used = 10 * units.Second // of which the column shows nothing
+	i.window(100*time.Millisecond, thread)
+	i.pass(5, 0, 10)
+	assert.Equal(t, 40*millisecond, i.window(100 * time.Millisecond)[0].Interrupt, "no debt but a tick")
+}
+
 func TestKsoftirqdIsNoInterrupt(t *testing.T) {
-	i := newInterrupted(t)
+	i := newInterrupted(t, atOnce)
 	thread := Process{Kernel: true, Used: 30 * millisecond, LastCPU: 0}
 	copy(thread.Comm[:], "ksoftirqd/0")
 	i.pass(5, 0, 10)

@@ -129,6 +129,9 @@ type countsCPUs interface {
 	CPUs() []units.CPUTime
 }
 
+// clocked is a Source with a clock.
+type clocked interface{ clock() func() time.Duration }
+
 // timed is a Source that counts time by the caller's clock.
 type timed interface {
 	// setTime is called before ReadNode with the time that the caller read.
