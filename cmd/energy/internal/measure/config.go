@@ -44,7 +44,7 @@ func staticOf(cfg *energyreceiver.Config, measured map[claims.Kind]float64, kind
 	case split != energyreceiver.SplitUtilization && learned:
 		return StaticLearned
 	case split != energyreceiver.SplitUtilization:
-		return StaticUnknown
+		return StaticLearning
 	case kind.Source == power.Modeled:
 		return StaticModel
 	case kind.Source == power.Reported:

@@ -42,11 +42,14 @@ func (r *run) explainZones() {
 	if r.notes.Denied() {
 		r.note("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")
 	}
-	var unknown []string
+	var unknown, learning []string
 	for i := range r.result.Zones {
 		z := &r.result.Zones[i]
-		if z.Static == StaticUnknown {
+		switch z.Static {
+		case StaticUnknown:
 			unknown = append(unknown, z.Name)
+		case StaticLearning:
+			learning = append(learning, z.Name)
 		}
 		if z.Missing > 0 {
 			r.note("The meter of %s has not told what was used in the last %s: the figures are short of it", z.Name, figure.Seconds(z.Missing))
@@ -60,6 +63,9 @@ func (r *run) explainZones() {
 	if len(unknown) > 0 {
 		r.note("The static power of %s is not known, so energy is split by utilization: the joules depend on what else runs. "+
 			"-baseline 10s measures it", list(unknown))
+	}
+	if len(learning) > 0 {
+		r.note("The static power of %s is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off", list(learning))
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/notes"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
 
 // explained returns a run of ten seconds with a package.
@@ -57,4 +59,23 @@ func TestWhatIsMissingIsNoted(t *testing.T) {
 		"The meter of package has not told what was used in the last 2.500 s: the figures are short of it",
 		"The meter of platform has not answered: what was used of it is not known",
 	}, r.notes.Lines())
+}
+
+func TestAStaticPowerThatIsNotLearnedYetIsNoted(t *testing.T) {
+	r := explained(StaticLearning)
+	r.explainZones()
+	assert.Equal(t, []string{
+		"The static power of package is not learned yet, so energy is split by utilization or by a first estimate: the joules may be far off",
+	}, r.notes.Lines())
+}
+
+func TestStaticPowerIsLearnedOnceItsModelIsTrained(t *testing.T) {
+	cfg := energyreceiver.NewFactory().CreateDefaultConfig().(*energyreceiver.Config)
+	kind := claims.Kind{Zone: power.Package, Source: power.Measured}
+	baseline := map[claims.Kind]float64{kind: 12}
+	assert.Equal(t, StaticUnknown, staticOf(cfg, nil, kind, false))
+	assert.Equal(t, StaticBaseline, staticOf(cfg, baseline, kind, false))
+	cfg.Attribution.Split = energyreceiver.SplitLearned
+	assert.Equal(t, StaticLearning, staticOf(cfg, baseline, kind, false), "the baseline does not replace the model")
+	assert.Equal(t, StaticLearned, staticOf(cfg, baseline, kind, true))
 }

@@ -65,7 +65,8 @@ func (r *Result) writeZones(b *strings.Builder) {
 
 // shortStatic has the names of what static power is known from, as short as the column.
 var shortStatic = map[Static]string{
-	StaticModel: "model", StaticConfiguration: "config", StaticBaseline: "baseline", StaticLearned: "learned", StaticHypervisor: "none", StaticUnknown: "unknown",
+	StaticModel: "model", StaticConfiguration: "config", StaticBaseline: "baseline", StaticLearned: "learned", StaticLearning: "learning",
+	StaticHypervisor: "none", StaticUnknown: "unknown",
 }
 
 func (r *Result) writePhases(b *strings.Builder) {
