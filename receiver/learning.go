@@ -121,7 +121,8 @@ func (k *keptLearning) decode(stored []byte) error {
 }
 
 // restore gives static power models what is stored, if it was learned on this machine, and lets those of prompt zones take
-// short samples. It does nothing before any zone is known. GPUs are left to restoreGPUs. kinds and domains are those of the ledger, by their index.
+// short samples. It does nothing before any zone is known. GPUs are left to restoreGPUs. kinds and domains are those of the ledger, by their
+// index.
 func (l *learning) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
 	if !l.cfg.Attribution.learns(l.cfg.Zones) {
 		return
