@@ -238,9 +238,9 @@ func smallContainers(l *lab) func(time.Duration) {
 	all, sleeps := make([]*labWorkload, count), make([]float64, count)
 	for i := range all {
 		all[i] = l.container(fmt.Sprintf("small-%d", i), 0, 0)
-		// Bursts of 5 ms at least last 26 ms on average. The sleeps between them make the average use.
+		// Bursts of 5 ms at least last 29 ms on average. The sleeps between them make the average use.
 		average := pareto(0.001, 0.02)
-		sleeps[i] = 26 * (1 - average) / average
+		sleeps[i] = 29 * (1 - average) / average
 		first := inMS(sleeps[i] * r.Float64())
 		due[first%len(due)] = append(due[first%len(due)], i)
 	}

@@ -41,7 +41,7 @@ var otherTools = []otherTool{
 	{name: "METRION", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.METRION{Machine: m} }},
 	{name: "CEEMS", every: 15 * time.Second, rule: func(rules.Machine) rules.Rule { return rules.CEEMS{} }},
 	{name: "CodeCarbon", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.CodeCarbon{Machine: m} }, noDRAM: true},
-	{name: "Alumet", every: time.Second, rule: func(m rules.Machine) rules.Rule { return rules.Alumet{Machine: m} }, noDRAM: true},
+	{name: "Alumet", every: 5 * time.Second, rule: func(m rules.Machine) rules.Rule { return rules.Alumet{Machine: m} }, noDRAM: true},
 }
 
 // ownSettings are those of the receiver that other rules are compared with.
