@@ -138,6 +138,18 @@ type presetPart struct {
 	lacks error
 }
 
+// String returns the setting with its value, and why it is not in effect.
+func (p *presetPart) String() string {
+	switch {
+	case p.lacks == nil:
+		return p.setting + ": " + p.value
+	case p.value == "":
+		return fmt.Sprintf("%s: %v", p.setting, p.lacks)
+	default:
+		return fmt.Sprintf("%s: %s (%v)", p.setting, p.value, p.lacks)
+	}
+}
+
 // presetFound is what the start of the receiver found out about the machine, for the line of the log about the preset accurate.
 type presetFound struct {
 	undivided error     // why the node's CPUs are not divided by package
@@ -248,9 +260,9 @@ func (s *energyScraper) logPreset() {
 	var selected, lacking []string
 	for _, part := range s.presetParts() {
 		if part.lacks != nil {
-			lacking = append(lacking, part.setting+": "+part.lacks.Error())
+			lacking = append(lacking, part.String())
 		} else {
-			selected = append(selected, part.setting+": "+part.value)
+			selected = append(selected, part.String())
 		}
 	}
 	s.set.Logger.Info("Preset selected", zap.String("preset", string(PresetAccurate)), zap.Strings("selected", selected),

@@ -127,29 +127,29 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 			prepare: func(n *testNode) {
 				n.host.Topology = []hostsim.Place{{Siblings: []int{0, 1}}, {Siblings: []int{0, 1}}, {}, {}}
 			}, window: 100 * time.Millisecond,
-			selected: []any{window, split, key, smt, interrupts, dram}, lacking: []any{"attribution::scope: CPU topology: the node has one CPU package"},
+			selected: []any{window, split, key, smt, interrupts, dram}, lacking: []any{"attribution::scope: zone (CPU topology: the node has one CPU package)"},
 		},
 		"no zone of memory": {
 			prepare: func(n *testNode) { delete(n.host.Zones, "intel-rapl:0:0"); delete(n.host.Zones, "intel-rapl:1:0") },
 			window:  100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts},
-			lacking: []any{"attribution::keys::dram: no meter reads a zone of memory"},
+			lacking: []any{"attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)"},
 		},
 		"no clock rates": {
 			prepare: func(n *testNode) { n.s.countsClocks = func(string) error { return errNoClocks } }, window: 100 * time.Millisecond,
-			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::key: no counters"},
+			selected: []any{window, scope, split, smt, interrupts, dram}, lacking: []any{"attribution::key: frequency (no counters)"},
 		},
 		"cores with one thread": {
 			prepare: func(n *testNode) { n.host.Topology = []hostsim.Place{{}, {Package: 1}, {}, {Package: 1}} }, window: 100 * time.Millisecond,
 			selected: []any{window, scope, split, key, interrupts, dram},
-			lacking:  []any{"attribution::smt_weight: no core has more than one thread online"},
+			lacking:  []any{"attribution::smt_weight: 0.6 (no core has more than one thread online)"},
 		},
 		"interrupts are not measured": {
 			prepare: func(n *testNode) { n.host.CPU.IRQ = 0 }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, dram},
-			lacking: []any{"attribution::interrupts: the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
+			lacking: []any{"attribution::interrupts: unattributed (the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0)"},
 		},
 		"collections as short as windows": {
 			edit: func(c *Config) { c.CollectionInterval = 100 * time.Millisecond }, selected: []any{scope, split, key, smt, interrupts, dram},
-			lacking: []any{"sampling_interval: collection_interval is not longer"},
+			lacking: []any{"sampling_interval: 100ms (collection_interval is not longer)"},
 		},
 		"BPF is refused": {
 			prepare: func(n *testNode) {
@@ -157,11 +157,11 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 					return cpu.NewReader(cpu.NewProcfs(o.Root), o), errRefused, nil
 				}
 			},
-			window: time.Second, selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 1s with procfs: " + errRefused.Error()},
+			window: time.Second, selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 100ms (1s with procfs: " + errRefused.Error() + ")"},
 		},
 		"procfs is wanted": {
 			edit: func(c *Config) { c.CPUTime = cpu.KindProcfs }, prepare: func(n *testNode) { n.s.open = cpu.OpenReader }, window: time.Second,
-			selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 1s with procfs: cpu_time is procfs"},
+			selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 100ms (1s with procfs: cpu_time is procfs)"},
 		},
 		"no storage": {
 			edit: func(c *Config) { c.Storage = nil }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram},
@@ -180,10 +180,10 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 			},
 			window: 100 * time.Millisecond, selected: []any{window},
 			lacking: []any{
-				"attribution::scope: CPU topology: the node has one CPU package",
-				"attribution::split: energy is modeled, and the model states the power at rest",
-				"attribution::key: no counters", "attribution::smt_weight: no core has more than one thread online",
-				"attribution::interrupts: " + errNoIRQ.Error(), "attribution::keys::dram: no meter reads a zone of memory",
+				"attribution::scope: zone (CPU topology: the node has one CPU package)",
+				"attribution::split: learned (energy is modeled, and the model states the power at rest)",
+				"attribution::key: frequency (no counters)", "attribution::smt_weight: 0.6 (no core has more than one thread online)",
+				"attribution::interrupts: unattributed (" + errNoIRQ.Error() + ")", "attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)",
 			},
 		},
 		"settings beside it": {

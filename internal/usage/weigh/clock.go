@@ -39,7 +39,7 @@ func NewClock(root string, exponent int) (m *ByRate, rejected, err error) {
 func CountsClocks(root string) error {
 	counted, err := openRatios(root)
 	if err != nil {
-		return err
+		return fmt.Errorf("clock rates are not counted: %w", err)
 	}
 	return counted.close()
 }
