@@ -14,7 +14,7 @@ import (
 
 // Runtime counts the node's CPU time in windows that the ticks of /proc/stat cannot resolve. Busy is what the scans of an
 // exact source found that ran, and time in interrupts. Total is the time that the online CPUs had, without stolen time. The
-// time in interrupts and the stolen time are what /proc/stat counted in the window, or in windows that are shorter than the
+// time in interrupts and the stolen time are what /proc/stat counted in the window or, in windows that are shorter than the
 // time between two reads of it, the same part of the CPUs' time as between the last two reads.
 //
 // A Runtime is not safe for concurrent use.
@@ -139,11 +139,15 @@ func (r *Runtime) divide(t *Topology) {
 func (r *Runtime) domain(i int) Node { return r.domains[i].node }
 
 // due returns how long after a count the next one is due: when the last one took at most 0.5 % of that time, but not before
-// some ticks have passed, and after a second at the latest.
+// some ticks have passed, and after a second at the latest. The lines of single CPUs, of which domains are sums, are each rounded
+// to ticks, and need a second.
 func (r *Runtime) due() time.Duration {
 	const some = 5 * time.Duration(Tick)
-	if r.had == 0 { // nothing is known of the time before
-		return some
+	switch {
+	case r.had == 0: // nothing is known of the time before
+		return 2 * some
+	case len(r.domains) > 0:
+		return recheck
 	}
 	return min(max(200*r.took, some), recheck)
 }
