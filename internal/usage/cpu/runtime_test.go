@@ -231,9 +231,10 @@ func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 	window := i.window(100*time.Millisecond, thread)
 	assert.Equal(t, Node{Busy: 50 * millisecond, Total: 200 * millisecond, Process: 30 * millisecond, Interrupt: 20 * millisecond}, window[0])
 	assert.Equal(t, window[0].Interrupt, window[1].Interrupt)
-	i.pass(5, 0, 10)
-	window = i.window(100*time.Millisecond, thread)
+	i.pass(5, 0, 100)
+	window = i.window(time.Second, thread)
 	assert.Equal(t, []units.CPUTime{20 * millisecond, 20 * millisecond}, []units.CPUTime{window[0].Interrupt, window[1].Interrupt}, "nor in the next window")
+	i = newInterrupted(t, atOnce)
 	thread.Kernel = false
 	i.pass(5, 0, 10)
 	assert.Equal(t, 50*millisecond, i.window(100*time.Millisecond, thread)[0].Interrupt, "a user may take the name")
