@@ -353,21 +353,6 @@ func added(levels []level, static float64) float64 {
 	return 0
 }
 
-// spread is the deviation of the samples around the line through those of about the same utilization.
-func (c *curve) spread() float64 {
-	var n, squares float64
-	for i := range c.bins {
-		if b := &c.bins[i]; b.n >= fewestInBin {
-			squares += b.n * b.scatter()
-			n += b.n
-		}
-	}
-	if n == 0 {
-		return -1
-	}
-	return math.Sqrt(squares / n)
-}
-
 func (c *curve) state() []float64 {
 	s := make([]float64, 0, 6*curveBins)
 	for i := range c.bins {

@@ -386,11 +386,6 @@ func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
 	assert.Greater(t, model.Doubt(0), far/2)
 }
 
-func TestTheSpreadOfALearnedCurveIsThatOfTheSamples(t *testing.T) {
-	model := learnedOver(loadCurves[3], 1, 0, 0.7, 0.01)
-	assert.InDelta(t, 0.65, model.Spread(0), 0.15, "1 % of 40 to 96 W")
-}
-
 // BenchmarkTheLearnedCurve measures one sample, including an occasional new estimate.
 func BenchmarkTheLearnedCurve(b *testing.B) {
 	model := static.NewCurve()

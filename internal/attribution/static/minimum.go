@@ -47,8 +47,6 @@ func (m *minimum) estimate() estimate {
 	return e
 }
 
-func (*minimum) spread() float64 { return -1 }
-
 func (m *minimum) state() []float64 { return append(slices.Clone(m.days[:]), m.seconds) }
 
 func (m *minimum) restore(s []float64) bool {

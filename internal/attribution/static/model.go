@@ -30,9 +30,6 @@ type estimator interface {
 	observe(sample)
 	// estimate returns what is known of the static power.
 	estimate() estimate
-	// spread returns the standard deviation of the power from what the estimator expects, in watts. It is negative where
-	// the estimator expects nothing.
-	spread() float64
 	// state returns what was learned as finite numbers.
 	state() []float64
 	// restore takes back what state returned. It reports whether the state is of this kind of estimator and possible; if
@@ -174,15 +171,6 @@ func (m *Model) Trained(domain int) bool { return m.domain(domain).trained }
 
 // StaticPower returns the static power in use for a domain in watts, 0 before there is an estimate.
 func (m *Model) StaticPower(domain int) float64 { return m.domain(domain).applied }
-
-// Spread returns the standard deviation of the power of a domain's zones from what was learned, in watts. It is negative
-// before the static power is known, and where the method does not tell.
-func (m *Model) Spread(domain int) float64 {
-	if d := m.domain(domain); d.trained {
-		return d.estimator.spread()
-	}
-	return -1
-}
 
 // Doubt returns the standard deviation of the static power in use for a domain, in watts. It is negative before there is an
 // estimate, and where the method does not tell. An estimate that is not good enough to be called learned has one, too.

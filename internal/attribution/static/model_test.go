@@ -76,7 +76,6 @@ func TestTheRestingModelIsMedianLessOneAndAHalfRangesAtRest(t *testing.T) {
 	assert.True(t, model.Trained(0))
 	assert.InDelta(t, 37.75, model.StaticPower(0), 1e-9)
 	assert.InDelta(t, 120-37.75, watts(model, 0.6, 120), 1e-5)
-	assert.InDelta(t, 4.5/1.349, model.Spread(0), 1e-9)
 }
 
 // Samples of 50 and 54 W for 10 s each are 52 W over 20 s. Samples under load do not count.
@@ -89,7 +88,7 @@ func TestTheBaseModelIsTheMeanOfAnEmptyNode(t *testing.T) {
 	assert.True(t, model.Trained(0))
 	assert.InDelta(t, 52, model.StaticPower(0), 1e-9)
 	assert.InDelta(t, 48, watts(model, 0.3, 100), 1e-9)
-	assert.InDelta(t, 2, model.Spread(0), 1e-9)
+	assert.InDelta(t, 2, model.Doubt(0), 1e-9)
 }
 
 func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
@@ -120,29 +119,6 @@ func TestTheRegressionModelIsTheInterceptOfALoadedNode(t *testing.T) {
 		}
 		require.True(t, model.Trained(0), name)
 		assert.InDelta(t, c.want, model.StaticPower(0), 1e-3, name)
-	}
-}
-
-// Samples are 1.5 W above and below the curve. A line is off a parabola of 100 W at 12 points by
-// 100*0.05²*√((12²-1)(12²-4)/180) = 2.6366 W, and both are at right angles.
-func TestTheSpreadOfARegressionIsThatOfTheSamplesAndOfTheMeans(t *testing.T) {
-	for name, c := range map[string]struct {
-		degree           int
-		bent, off, wants float64
-	}{
-		"a line":                {1, 0, 0, 0},
-		"samples around a line": {1, 0, 1.5, 1.5},
-		"a parabola":            {1, 100, 0, 2.6366},
-		"samples around it":     {1, 100, 1.5, 3.0335},
-		"a cubic follows it":    {3, 100, 1.5, 1.5},
-	} {
-		model := static.NewRegression(c.degree, 10)
-		for i := range 12 * 10 {
-			u, sign := 0.2225+0.05*float64(i/10), float64(1-2*(i%2))
-			assert.InDelta(t, -1, model.Spread(0), 0, "nothing is known yet")
-			model.Active(interval(u, 40+80*u+c.bent*u*u+sign*c.off))
-		}
-		assert.InDelta(t, c.wants, model.Spread(0), 1e-3, name)
 	}
 }
 
@@ -462,7 +438,7 @@ func TestEachDomainHasAStaticPowerOfItsOwn(t *testing.T) {
 		}
 		assert.InDelta(t, first.StaticPower(1), both.StaticPower(1), 0, name)
 		assert.InDelta(t, second.StaticPower(2), both.StaticPower(2), 0, name)
-		assert.InDelta(t, second.Spread(2), both.Spread(2), 0, name)
+		assert.InDelta(t, second.Doubt(2), both.Doubt(2), 0, name)
 		assert.True(t, both.Trained(1) && both.Trained(2), name)
 		assert.False(t, both.Trained(0), "%s: it has no zone", name)
 		assert.Greater(t, math.Abs(both.StaticPower(2)-both.StaticPower(1)), 5.0, name)

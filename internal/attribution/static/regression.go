@@ -129,17 +129,6 @@ func (r *regression) estimate() estimate {
 	return estimate{min(max(r.polynom[0], 0), r.buckets[0].p), r.doubt, r.fitted, r.fitted}
 }
 
-// spread is the deviation of the samples from their bucket's mean and of the means from the polynomial.
-func (r *regression) spread() float64 {
-	squares := 0.0
-	for i := range r.buckets {
-		b := &r.buckets[i]
-		off := r.off(b)
-		squares += max(b.square, 0) + off*off
-	}
-	return math.Sqrt(squares / regressionBuckets)
-}
-
 func (r *regression) state() []float64 {
 	s := make([]float64, 0, 4*regressionBuckets)
 	for i := range r.buckets {

@@ -52,14 +52,6 @@ func (r *resting) quantile(q float64) float64 {
 	return r.sorted[below] + (at-float64(below))*(r.sorted[above]-r.sorted[below])
 }
 
-// spread returns the standard deviation of a normal distribution with the same interquartile range.
-func (r *resting) spread() float64 {
-	if r.n < fewestResting {
-		return -1
-	}
-	return (r.quantile(0.75) - r.quantile(0.25)) / 1.349
-}
-
 func (r *resting) state() []float64 {
 	s := make([]float64, 0, restingMemory) // the oldest first
 	for i := range r.n {
