@@ -9,20 +9,20 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 )
 
-// deviation is what Deviation returns in windows of longWindow and more, and of shortWindow and less. In between it is interpolated by the
+// deviation is what Deviation returns in windows of 100 ms and less, of 1 s, and of 10 s and more. In between it is interpolated by the
 // logarithm of the window.
-type deviation struct{ long, short float64 }
+type deviation [3]float64
 
-const longWindow, shortWindow = 10 * time.Second, 100 * time.Millisecond
+const shortWindow, longWindow = 100 * time.Millisecond, 10 * time.Second
 
 // The deviations are those with which the truth is within one standard deviation in about 68 % of the cases of the lab, as
-// docs/uncertainty.md shows. make accuracy measures them.
+// docs/uncertainty.md shows. make accuracy measures them. In windows of 100 ms most of the lab's workloads have next to none.
 var (
-	ofOwnPackage    = deviation{0.30, 0.10} // whatever the key: nothing tells how much power instructions need
-	ofPackages      = deviation{0.88, 0.72} // several packages with the same users
-	ofClockedOnes   = deviation{0.50, 0.50} // the same, by clock rate
-	ofMemory        = deviation{1.7, 1.7}   // by a key that does not look at memory
-	ofMemoryByUsers = deviation{1.1, 1.1}
+	ofOwnPackage    = deviation{0.05, 0.16, 0.27} // whatever the key: nothing tells how much power instructions need
+	ofPackages      = deviation{0.72, 0.75, 0.88} // several packages with the same users
+	ofClockedOnes   = deviation{0.50, 0.50, 0.50} // the same, by clock rate
+	ofMemory        = deviation{1.7, 1.7, 1.7}    // by a key that does not look at memory
+	ofMemoryByUsers = deviation{0.75, 0.75, 0.75}
 )
 
 // Deviation returns the standard deviation of a small workload's active energy of a zone kind, relative to that energy, because the
@@ -43,6 +43,7 @@ func Deviation(key Key, zone power.Kind, window time.Duration, shared bool) floa
 		d = ofPackages
 	}
 	window = min(max(window, shortWindow), longWindow)
-	part := math.Log(float64(window)/float64(shortWindow)) / math.Log(float64(longWindow)/float64(shortWindow))
-	return d.short * math.Pow(d.long/d.short, part)
+	decades := math.Log10(float64(window) / float64(shortWindow))
+	i := min(int(decades), len(d)-2)
+	return d[i] * math.Pow(d[i+1]/d[i], decades-float64(i))
 }
