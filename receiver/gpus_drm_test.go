@@ -47,13 +47,14 @@ func TestTheEnergyOfACardIsSharedByTheTimeThatDRMClientsUsedIt(t *testing.T) {
 		uses := map[int]time.Duration{100: time.Hour, 200: time.Minute}
 		n.showCard(n.host.Uptime, 1000, uses)
 		n.start()
-		synctest.Wait() // for the first poll of the card's energy
-		n.showCard(n.host.Uptime+10*time.Second, 1000, uses)
-		n.run(0, nil)
+		time.Sleep(500 * time.Millisecond) // between two polls, which must not find a file half written
+		n.showCard(n.host.Uptime+10*time.Second, 1001, uses)
+		assert.NoError(t, n.host.Render())
+		time.Sleep(10 * time.Second)
+		n.run(0, nil) // its energy is attributed, so that the next interval has 10 s
 		uses[100] += 15 * time.Second / 2
 		uses[200] += 5 * time.Second / 2
-		n.showCard(n.host.Uptime+10*time.Second, 1900, uses)
-		time.Sleep(500 * time.Millisecond) // between two polls, which must not find a file half written
+		n.showCard(n.host.Uptime+10*time.Second, 1901, uses)
 		assert.NoError(t, n.host.Render())
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
