@@ -191,7 +191,7 @@ func (s *energyScraper) presetParts() (parts []presetPart) {
 	add(a.Split == "", "attribution::split", string(rules.split), s.untrained())
 	add(c.usesClocks(), "attribution::key", string(rules.key), found.unclocked)
 	add(a.SMTWeight == 0 && slices.ContainsFunc(c.Zones, s.isOfCores), "attribution::smt_weight", fmt.Sprint(rules.smt), found.unshared)
-	add(a.Interrupts == "", "attribution::interrupts", string(rules.interrupts), s.withoutInterrupts())
+	add(a.Interrupts == "", "attribution::interrupts", string(rules.interrupts), countsNoInterrupts(c.RootPath))
 	add(slices.Contains(c.Zones, power.DRAM) && a.presetHasKey(power.DRAM, rules.dram), "attribution::keys::dram", string(rules.dram), s.withoutDRAM())
 	if learns := a.learns(c.Zones) && c.Storage == nil && a.StateFile == ""; learns && s.untrained() == nil {
 		add(true, "storage", "", errForgets)
@@ -224,14 +224,6 @@ func (s *energyScraper) isOfCores(kind power.Kind) bool {
 	shared := s.cfg.Attribution
 	shared.unshared = false
 	return shared.weighsCores(kind)
-}
-
-// withoutInterrupts returns errNoIRQ if the kernel does not measure the time of interrupts.
-func (s *energyScraper) withoutInterrupts() error {
-	if counts, err := cpu.CountsInterrupts(s.cfg.RootPath); counts || err != nil { // what cannot be read is a condition
-		return nil
-	}
-	return errNoIRQ
 }
 
 // withoutDRAM returns errNoDRAM if no meter reads a zone of memory.

@@ -13,13 +13,12 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/workload"
 )
 
-// countsInterrupts reports whether the kernel measures the time of interrupts, if it is asked for.
-func (c *Config) countsInterrupts() bool {
-	if c.Attribution.Interrupts != InterruptsUnattributed {
-		return true
+// countsNoInterrupts returns errNoIRQ if the kernel of a host does not measure the time of interrupts.
+func countsNoInterrupts(root string) error {
+	if counts, err := cpu.CountsInterrupts(root); counts || err != nil { // what cannot be read is a condition
+		return nil
 	}
-	counts, err := cpu.CountsInterrupts(c.RootPath)
-	return counts || err != nil // what cannot be read is a condition
+	return errNoIRQ
 }
 
 // withoutEffect yields each setting that was changed from its default but has no effect, and the reason. exact is that of
@@ -34,6 +33,7 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 		keyIs := func(keys ...claims.Key) bool {
 			return slices.ContainsFunc(c.Zones, func(kind power.Kind) bool { return slices.Contains(keys, a.keyOf(kind)) })
 		}
+		uncounted := countsNoInterrupts(c.RootPath)
 		discounts := a.SMTWeight > 0 && a.SMTWeight < 1
 		type unused struct {
 			set, works      bool
@@ -58,7 +58,7 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{discounts && slices.ContainsFunc(c.Zones, a.weighsCores), unshared == nil, "attribution::smt_weight", fmt.Sprint(unshared)},
 			{discounts, slices.ContainsFunc(c.Zones, a.weighsCores), "attribution::smt_weight", "no zone of cores has the key cpu_time or frequency"},
 			{a.MemorySize != defaults.MemorySize, keyIs(claims.KeyMemory, claims.KeyMemoryCPUTime), "attribution::memory_size", "no zone has the key memory or memory_cpu_time"},
-			{a.Interrupts == InterruptsUnattributed, c.countsInterrupts(), "attribution::interrupts", errNoIRQ.Error()},
+			{a.Interrupts == InterruptsUnattributed, uncounted == nil, "attribution::interrupts", fmt.Sprint(uncounted)},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
 			{a.StateFile != "", a.learns(c.Zones), "attribution::state_file", "no zone has a split that learns"},

@@ -22,7 +22,7 @@ type regression struct {
 }
 
 // bucket is the means of the samples of a range of utilizations.
-type bucket struct{ n, u, p, square float64 }
+type bucket struct{ n, u, p float64 }
 
 const (
 	regressionBuckets                = 12
@@ -38,10 +38,8 @@ func (r *regression) observe(s sample) {
 	}
 	b := &r.buckets[i]
 	b.n = min(b.n+1, regressionMemory)
-	off := s.watts - b.p
 	b.u += (s.utilization - b.u) / b.n
-	b.p += off / b.n
-	b.square += (off*(s.watts-b.p) - b.square) / b.n
+	b.p += (s.watts - b.p) / b.n
 	r.fit()
 }
 
@@ -130,21 +128,21 @@ func (r *regression) estimate() estimate {
 }
 
 func (r *regression) state() []float64 {
-	s := make([]float64, 0, 4*regressionBuckets)
+	s := make([]float64, 0, 3*regressionBuckets)
 	for i := range r.buckets {
 		b := &r.buckets[i]
-		s = append(s, b.n, b.u, b.p, max(b.square, 0))
+		s = append(s, b.n, b.u, b.p)
 	}
 	return s
 }
 
 func (r *regression) restore(s []float64) bool {
-	if len(s) != 4*regressionBuckets {
+	if len(s) != 3*regressionBuckets {
 		return false
 	}
 	for i := range r.buckets {
-		b := bucket{s[4*i], s[4*i+1], s[4*i+2], s[4*i+3]}
-		if !plausible(regressionMemory, b.n) || !plausible(1, b.u) || !plausible(maxWatts, b.p) || !plausible(maxWatts*maxWatts, b.square) {
+		b := bucket{s[3*i], s[3*i+1], s[3*i+2]}
+		if !plausible(regressionMemory, b.n) || !plausible(1, b.u) || !plausible(maxWatts, b.p) {
 			return false
 		}
 		r.buckets[i] = b

@@ -193,7 +193,7 @@ func TestTheBaselineIsTheStaticPower(t *testing.T) {
 	addsUp(t, r)
 	assert.Equal(t, StaticBaseline, r.Zones[0].Static)
 	static := r.Before.watts[claims.Kind{Zone: power.Package, Source: power.Measured}]
-	assert.InDelta(t, 2, static, 1)
+	assert.Positive(t, static)
 	total := r.Zones[0].Active + r.Zones[0].Idle
 	assert.GreaterOrEqual(t, r.Zones[0].Idle.Joules(), 0.99*min(static*r.Wall.Seconds(), total.Joules()))
 	assert.True(t, noted(r, "Static power is that of the 500ms before"), r.Notes)
