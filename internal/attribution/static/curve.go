@@ -190,6 +190,14 @@ const (
 	unseenAt  = 0.05
 )
 
+// Where the power bends near rest, a shape that fits the load further up is off. So the difference between what all levels say of the
+// static power and what the nearest ones say alone is doubt, too. Those reach up to nearby times the lowest utilization. Fewer than
+// fewestNear say too little.
+const (
+	nearby     = 5
+	fewestNear = 4
+)
+
 // level is the mean power of the samples of a range of utilizations.
 type level struct {
 	utilization, watts float64
@@ -209,6 +217,10 @@ func (c *curve) fit() {
 	lowest := &levels[0]
 	far := lowest.utilization / unseenAt
 	doubt := math.Hypot(agreement*uncertain, unseen*far*far*(lowest.watts-watts))
+	if near := nearest(levels); len(near) >= fewestNear && len(near) < len(levels) {
+		alone, _ := extrapolate(near)
+		doubt = math.Hypot(doubt, alone-watts)
+	}
 	ten, least, lenient := added(levels, watts), negligible*watts, 1.0
 	if c.now.trained {
 		lenient = lenience
@@ -252,6 +264,15 @@ func (c *curve) levels(known *[curveBins]level) []level {
 		return nil
 	}
 	return known[:bins]
+}
+
+// nearest returns the lowest levels, up to nearby times the lowest utilization.
+func nearest(levels []level) []level {
+	i := 1
+	for i < len(levels) && levels[i].utilization <= nearby*levels[0].utilization {
+		i++
+	}
+	return levels[:i]
 }
 
 // merge adds another bin's samples.
