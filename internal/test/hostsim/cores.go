@@ -193,6 +193,20 @@ func (c *cores) alone(cpu int, irq float64) float64 {
 	return 1 - busy + busy*c.siblings/2
 }
 
+// busy returns the number of cores of which a thread is busy, on average over the step.
+func (c *cores) busy(irq float64) (n float64) {
+	for i, cpu := range c.cpus {
+		used := cpu.used + irq
+		switch {
+		case cpu.sibling == i:
+			n += used
+		case cpu.sibling > i:
+			n += 1 - (1-used)*(1-c.cpus[cpu.sibling].used-irq)
+		}
+	}
+	return n
+}
+
 // use adds the CPU time of the tasks that ran, and returns their sum.
 func (c *cores) use(seconds float64) (ran time.Duration) {
 	for _, p := range c.pieces {

@@ -66,13 +66,14 @@ func (s *Socket) step(seconds, irq float64) (used float64) {
 	utilization := min(s.demand*s.rate/float64(s.CPUs)+irq, 1)
 	cubed := 1.0
 	interrupts, full := irq*float64(s.CPUs), float64(s.CPUs)
+	busy := utilization * full // cores
 	if s.cores != nil {
-		interrupts, full = s.cores.interrupts, s.cores.full
+		interrupts, full, busy = s.cores.interrupts, s.cores.full, s.cores.busy(irq)
 	}
 	switch {
 	case s.Turbo != nil:
 		cores := float64(s.CPUs / max(s.Threads, 1))
-		s.clock = s.Turbo.rate(utilization*cores, cores, func(rate float64) float64 {
+		s.clock = s.Turbo.rate(busy, cores, func(rate float64) float64 {
 			return s.Idle + s.above((s.weight+interrupts)*rate*rate*rate/full)
 		})
 		cubed = s.clock * s.clock * s.clock

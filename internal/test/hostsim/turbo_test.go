@@ -48,3 +48,34 @@ func TestTurboFallsWithBusyCoresAndToThePowerLimit(t *testing.T) {
 	assert.InDelta(t, s.Energy.Package, s.Idled.Package+a.Energy.Package+b.Energy.Package, 1)
 	assert.InDelta(t, s.Energy.Package, float64(s.Package.Counted), 2)
 }
+
+func TestTurboCountsCoresNotThreads(t *testing.T) {
+	for name, test := range map[string]struct {
+		threads int
+		cpus    map[int]float64 // demand by CPU
+		irq     float64
+		rate    float64
+	}{
+		"at rest":                        {2, nil, 0, 1.4},
+		"a thread":                       {2, map[int]float64{0: 1}, 0, 1.4},
+		"both threads of a core":         {2, map[int]float64{0: 1, 4: 1}, 0, 1.4},
+		"a thread of two cores":          {2, map[int]float64{0: 1, 1: 1}, 0, 1.3},
+		"a thread of each core":          {2, map[int]float64{0: 1, 1: 1, 2: 1, 3: 1}, 0, 1.1},
+		"a core, and one for 3/4":        {2, map[int]float64{0: 1, 1: 0.5, 5: 0.5}, 0, 1.325},
+		"a core, and interrupts":         {2, map[int]float64{0: 0.5, 4: 0.5}, 0.5, 1.4 - 0.1*(1+3*0.75-1)},
+		"cores with one thread":          {1, map[int]float64{0: 1, 4: 1}, 0, 1.4 - 0.3/7},
+		"interrupts on single threads":   {1, map[int]float64{0: 0.5}, 0.5, 1.4 - 0.3*(1+7*0.5-1)/7},
+		"a thread of each, and siblings": {2, map[int]float64{0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 6: 0.5}, 0, 1.1},
+	} {
+		m := machineOf(t, &Socket{
+			CPUs: 8, Threads: test.threads, Siblings: 1.2,
+			Turbo: &Turbo{One: 1.4, All: 1.1, Limit: 1000, Window: time.Second},
+		})
+		m.IRQ = test.irq
+		for cpu, demand := range test.cpus {
+			pinned(m, 0, cpu, demand)
+		}
+		m.Step(time.Second)
+		assert.InDelta(t, test.rate, m.Sockets[0].Clock(), 1e-9, name)
+	}
+}
