@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 	"github.com/energyreceiver/energyreceiver/internal/test/rules"
@@ -456,21 +457,23 @@ func TestOtherRulesAreUpToDate(t *testing.T) {
 }
 
 func TestTheSharesOfEnergAtDoNotAddUp(t *testing.T) {
-	all := runOthers(t, labScenarioOf(t, "Steady mix"))
-	for k, other := range otherTools {
-		if other.name == "EnergAt" {
-			assert.Greater(t, all[k].parts, 1.5)
-		}
+	of := comparedIn(t, "Steady mix")
+	assert.Greater(t, of("EnergAt").parts, 1.5)
+}
+
+// comparedIn runs all rules on a scenario, and returns the figures of each by its name.
+func comparedIn(t *testing.T, scenario string) func(rule string) compared {
+	all := runOthers(t, labScenarioOf(t, scenario))
+	return func(rule string) compared {
+		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == rule })
+		require.GreaterOrEqual(t, k, 0, rule)
+		return all[k]
 	}
 }
 
 // Interrupts have 0.4 of 2.563 CPUs.
 func TestWhatARuleLeavesToNobodyIsNotMisplaced(t *testing.T) {
-	all := runOthers(t, labScenarioOf(t, "Interrupts"))
-	of := func(name string) compared {
-		k := slices.IndexFunc(otherTools, func(o otherTool) bool { return o.name == name })
-		return all[k]
-	}
+	of := comparedIn(t, "Interrupts")
 	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
 		assert.Less(t, of(name).misplaced, 0.001, name)
 	}
