@@ -38,6 +38,7 @@ func (m *Machine) RemoveCgroup(path string) {
 	if g := m.cgroups[path]; g != nil && g.live == 0 {
 		delete(m.cgroups, path)
 		delete(m.Host.Cgroups, path)
+		delete(m.Host.Memory, path)
 		delete(m.Host.NodeMemory, path)
 	}
 }

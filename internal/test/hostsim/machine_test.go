@@ -109,13 +109,17 @@ func TestACgroupIsChargedWithTheMemoryOfAllBelowIt(t *testing.T) {
 	a.Move("/x/y")
 	b.Move("/x")
 	a.Resident, b.Resident = 5*page, 2*page
-	m.Show()
+	require.NoError(t, m.Render())
 	assert.Equal(t, map[string]uint64{"/x/y": 5 * page, "/x": 7 * page, "/": 7 * page}, m.Host.Memory)
 	assert.EqualValues(t, 5, a.Shown().Resident)
 	a.Exit()
 	a.Reap(false)
-	m.Show()
+	require.NoError(t, m.Render())
 	assert.Equal(t, 2*page, m.Host.Memory["/x"])
+	assert.Equal(t, "0\n", text(t, m.Host, "sys/fs/cgroup/x/y/memory.current"), "nothing is left")
+	m.RemoveCgroup("/x/y")
+	require.NoError(t, m.Render())
+	assert.Equal(t, map[string]uint64{"/x": 2 * page, "/": 2 * page}, m.Host.Memory)
 }
 
 func TestPowerAboveTheNominalLoadIsExtrapolated(t *testing.T) {

@@ -36,7 +36,9 @@ func (m *Machine) Show() {
 	for _, g := range m.GPUs {
 		g.show(h)
 	}
-	clear(h.Memory)
+	for path := range h.Memory {
+		h.Memory[path] = 0
+	}
 	for _, nodes := range h.NodeMemory {
 		clear(nodes)
 	}
