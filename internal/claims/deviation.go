@@ -22,7 +22,7 @@ var (
 	ofPackages      = deviation{0.72, 0.75, 0.88} // several packages with the same users
 	ofClockedOnes   = deviation{0.50, 0.50, 0.50} // the same, by clock rate
 	ofMemory        = deviation{1.7, 1.7, 1.7}    // by a key that does not look at memory
-	ofMemoryByUsers = deviation{0.75, 0.75, 0.75}
+	ofMemoryByUsers = deviation{1, 1, 1}
 )
 
 // Deviation returns the standard deviation of a small workload's active energy of a zone kind, relative to that energy, because the

@@ -29,8 +29,8 @@ func TestDeviationDependsOnWhatIsKnown(t *testing.T) {
 		"by clock rate":                {KeyFrequency, power.Package, time.Second, true, 0.5},
 		"by clock rate, own package":   {KeyFrequency, power.Package, 10 * time.Second, false, 0.27},
 		"memory":                       {KeyCPUTime, power.DRAM, time.Second, false, 1.7},
-		"memory by who holds it":       {KeyMemory, power.DRAM, time.Second, false, 0.75},
-		"memory by who uses it":        {KeyMemoryCPUTime, power.DRAM, time.Second, true, 0.75},
+		"memory by who holds it":       {KeyMemory, power.DRAM, time.Second, false, 1},
+		"memory by who uses it":        {KeyMemoryCPUTime, power.DRAM, time.Second, true, 1},
 		"a GPU":                        {KeyCPUTime, power.GPU, 10 * time.Second, false, 0.27},
 	} {
 		assert.InDelta(t, c.want, Deviation(c.key, c.zone, c.window, c.shared), 1e-6, name)
