@@ -265,11 +265,14 @@ func smallContainers(l *lab) func(time.Duration) {
 	}
 }
 
-func interruptStorms(l *lab) func(time.Duration) {
-	l.on(straight(4, 20, 100))
+func interruptStorms(l *lab) func(time.Duration) { return interruptStormsOn(l, straight(4, 20, 100)) }
+
+func interruptStormsOn(l *lab, sockets ...*hostsim.Socket) func(time.Duration) {
+	l.on(sockets...)
+	last := len(sockets) - 1
 	l.process("batch", 0, 1.2)
-	l.process("agent", 0, 0.05)
-	l.container("web", 0, 0.6)
+	l.process("agent", last, 0.05)
+	l.container("web", last, 0.6)
 	proxy := l.container("proxy", 0, 0.2)
 	r := rand.New(rand.NewPCG(1, 3))
 	begin := 1237 * time.Millisecond

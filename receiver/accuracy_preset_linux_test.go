@@ -48,3 +48,17 @@ func TestInterruptsInShortWindowsAreMisplacedByLittle(t *testing.T) {
 		}
 	}
 }
+
+func TestInterruptsOfPackagesInShortWindowsAreMisplacedByLittle(t *testing.T) {
+	storms := labScenario{name: "Interrupts in bursts on two sockets", build: func(l *lab) func(time.Duration) {
+		return interruptStormsOn(l, straight(4, 20, 100), straight(4, 20, 100))
+	}}
+	for _, window := range []time.Duration{100 * time.Millisecond, minWindow} {
+		setting := interruptsUnattributed(window)
+		configure := setting.configure
+		setting.configure = func(c *Config) { configure(c); c.Attribution.Scope = ScopeZone }
+		misplaced := measure(t, storms, setting, labHorizon).misplaced
+		t.Logf("windows of %v: %.2f %%", window, 100*misplaced)
+		assert.LessOrEqual(t, misplaced, 0.01, window)
+	}
+}

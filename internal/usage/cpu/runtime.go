@@ -39,6 +39,7 @@ type domainRuntime struct {
 	run  units.CPUTime
 	outside
 	counted domainTime // the last time that /proc/stat was read
+	weight  outside    // in what proportion the node's time outside of tasks is divided
 }
 
 // outside is time of CPUs that is no task's, between two reads of /proc/stat.
@@ -139,15 +140,11 @@ func (r *Runtime) divide(t *Topology) {
 func (r *Runtime) domain(i int) Node { return r.domains[i].node }
 
 // due returns how long after a count the next one is due: when the last one took at most 0.5 % of that time, but not before
-// some ticks have passed, and after a second at the latest. The lines of single CPUs, of which domains are sums, are each rounded
-// to ticks, and need a second.
+// some ticks have passed, and after a second at the latest.
 func (r *Runtime) due() time.Duration {
 	const some = 5 * time.Duration(Tick)
-	switch {
-	case r.had == 0: // nothing is known of the time before
+	if r.had == 0 { // nothing is known of the time before
 		return 2 * some
-	case len(r.domains) > 0:
-		return recheck
 	}
 	return min(max(200*r.took, some), recheck)
 }
@@ -171,6 +168,35 @@ func (r *Runtime) countOutside(now time.Time) {
 		d := &r.domains[i]
 		d.count(&d.counted, &r.stat.domains[i], elapsed*units.CPUTime(r.stat.topology.cpus[i]))
 		d.counted = r.stat.domains[i]
+	}
+	r.divideOutside()
+}
+
+// divideOutside divides the node's time outside of tasks in proportion to what the lines of the domains' CPUs show, or showed last.
+// Each line of a CPU is rounded to ticks, and in a short window a domain's sum may be off by as many as it has CPUs. The node's line
+// is rounded once.
+func (r *Runtime) divideOutside() {
+	var stolen, interrupts units.CPUTime
+	for i := range r.domains {
+		stolen += r.domains[i].stolen
+		interrupts += r.domains[i].interrupts
+	}
+	var all outside
+	for i := range r.domains {
+		d := &r.domains[i]
+		if stolen > 0 {
+			d.weight.stolen = d.stolen
+		}
+		if interrupts > 0 {
+			d.weight.interrupts = d.interrupts
+		}
+		all.stolen += d.weight.stolen
+		all.interrupts += d.weight.interrupts
+	}
+	for i := range r.domains {
+		d := &r.domains[i]
+		d.stolen = min(portion(r.stolen, d.weight.stolen, all.stolen), d.had)
+		d.interrupts = min(portion(r.interrupts, d.weight.interrupts, all.interrupts), d.had-d.stolen)
 	}
 }
 

@@ -188,25 +188,41 @@ func TestInterruptsAreBusyInShortWindows(t *testing.T) {
 
 func TestShortWindowsHaveTheirOwnInterruptsWhereReadingIsQuick(t *testing.T) {
 	i := newInterrupted(t, atOnce)
-	i.r.domains, i.r.parts = nil, nil // the ticks of single CPUs are too coarse
-	window := func(d time.Duration) Node {
-		before := i.r.node
-		require.NoError(t, i.host.Render())
-		i.now = i.now.Add(d)
-		after, err := i.r.Node(&Table{}, i.now)
-		require.NoError(t, err)
-		return Node{Busy: after.Busy - before.Busy, Total: after.Total - before.Total, Process: after.Process, Interrupt: after.Interrupt - before.Interrupt}
-	}
 	for _, storm := range []int64{0, 5, 0, 1, 10, 2} {
 		i.pass(storm, 0, 10)
 		of := units.CPUTime(storm) * Tick
-		assert.Equal(t, Node{Busy: of, Total: 200 * millisecond, Interrupt: of}, window(100*time.Millisecond))
+		assert.Equal(t, []Node{
+			{Busy: of, Total: 200 * millisecond, Interrupt: of}, {Busy: of, Total: 100 * millisecond, Interrupt: of}, {Total: 100 * millisecond},
+		}, i.window(100*time.Millisecond))
 	}
 	i.pass(5, 0, 10)
-	i.host.CPU.Steal = 4
-	assert.Equal(t, Node{Busy: 50 * millisecond, Total: 160 * millisecond, Interrupt: 50 * millisecond}, window(100*time.Millisecond))
-	i.host.CPU.Steal = 104 // more than there was
-	assert.Zero(t, window(100*time.Millisecond))
+	i.host.CPU.Steal, i.host.EachCPU[1].Steal = 4, 4
+	assert.Equal(t, []Node{
+		{Busy: 50 * millisecond, Total: 160 * millisecond, Interrupt: 50 * millisecond},
+		{Busy: 50 * millisecond, Total: 100 * millisecond, Interrupt: 50 * millisecond}, {Total: 60 * millisecond},
+	}, i.window(100*time.Millisecond))
+	i.pass(0, 0, 10)
+	i.host.CPU.Steal, i.host.EachCPU[1].Steal = 104, 104 // more than there was
+	stolen := i.window(100 * time.Millisecond)
+	assert.Equal(t, []Node{{}, {}}, []Node{stolen[0], stolen[2]})
+}
+
+// The lines of many CPUs may all come to their next tick in one window.
+func TestInterruptsInPackagesAddUpToTheNodesWhateverTheLinesOfCPUsShow(t *testing.T) {
+	i := newInterrupted(t, atOnce)
+	interrupts := func(node, first, second int64) (in [2]units.CPUTime) {
+		i.pass(first, second, 10)
+		i.host.CPU.SoftIRQ += node - first - second
+		window := i.window(100 * time.Millisecond)
+		assert.Equal(t, units.CPUTime(node)*Tick, window[0].Interrupt)
+		return [2]units.CPUTime{window[1].Interrupt, window[2].Interrupt}
+	}
+	assert.Equal(t, [2]units.CPUTime{0, 0}, interrupts(2, 0, 0), "nothing shows where they were")
+	assert.Equal(t, [2]units.CPUTime{3 * Tick, Tick}, interrupts(4, 6, 2))
+	assert.Equal(t, [2]units.CPUTime{6 * Tick, 2 * Tick}, interrupts(8, 0, 0), "where they were before")
+	assert.Equal(t, [2]units.CPUTime{0, 0}, interrupts(0, 1, 1))
+	assert.Equal(t, [2]units.CPUTime{0, 9 * Tick}, interrupts(9, 0, 9))
+	assert.Equal(t, [2]units.CPUTime{0, 10 * Tick}, interrupts(12, 0, 10), "no more than its CPU had")
 }
 
 // The columns of /proc/stat are whole ticks, also where a thread used less.
