@@ -19,7 +19,7 @@ import (
 func (c *cpuTicks) measuresInterrupts() bool { return c[irq] > 0 }
 
 // CountsInterrupts reports whether the kernel of the machine whose root directory is at root measures how long interrupts
-// take. Otherwise Node.Interrupt stands still.
+// take. Otherwise Node.Interrupt is the time of ksoftirqd alone.
 func CountsInterrupts(root string) (bool, error) {
 	n := newNodeReader(root)
 	defer func() { _ = n.proc.Close() }() // it was only read from

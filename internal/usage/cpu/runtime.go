@@ -200,12 +200,16 @@ func (r *Runtime) divideOutside() {
 	}
 }
 
-// countSoftirqd adds up what the ksoftirqd threads used.
+// countSoftirqd adds what the ksoftirqd threads used since the previous scan to the time in interrupts, which includes it, and
+// notes that it is not outside of tasks.
 func (r *Runtime) countSoftirqd(t *Table) {
 	clear(r.parts)
-	r.softirqd += t.Softirqd(r.parts)
+	used := t.Softirqd(r.parts)
+	r.softirqd += used
+	r.node.Interrupt += used
 	for i, part := range r.parts {
 		r.domains[i].softirqd += part
+		r.domains[i].node.Interrupt += part
 	}
 }
 

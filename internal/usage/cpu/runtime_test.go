@@ -239,19 +239,35 @@ func TestKsoftirqdIsNoInterruptThoughItsTickComesLater(t *testing.T) {
 	assert.Equal(t, 4*Tick, o.interrupts, "no debt but a tick")
 }
 
+// What processes do not claim is Node.Interrupt without Table.Softirqd, whichever source counts.
 func TestKsoftirqdIsNoInterrupt(t *testing.T) {
 	i := newInterrupted(t, atOnce)
+	stat := newNodeReader(i.host.Root())
+	stat.divide(i.table.topology)
+	t.Cleanup(func() { assert.NoError(t, stat.proc.Close()) })
+	counted := func() (interrupts []units.CPUTime) {
+		node, err := stat.ReadNode()
+		require.NoError(t, err)
+		return []units.CPUTime{node.Interrupt, stat.Domains()[0].Interrupt, stat.Domains()[1].Interrupt}
+	}
+	last := counted()
 	thread := Process{Kernel: true, Used: 30 * millisecond, LastCPU: 0}
 	copy(thread.Comm[:], "ksoftirqd/0")
-	i.pass(5, 0, 10)
-	window := i.window(100*time.Millisecond, thread)
-	assert.Equal(t, Node{Busy: 50 * millisecond, Total: 200 * millisecond, Process: 30 * millisecond, Interrupt: 20 * millisecond}, window[0])
-	assert.Equal(t, window[0].Interrupt, window[1].Interrupt)
-	i.pass(5, 0, 100)
-	window = i.window(time.Second, thread)
-	assert.Equal(t, []units.CPUTime{20 * millisecond, 20 * millisecond}, []units.CPUTime{window[0].Interrupt, window[1].Interrupt}, "nor in the next window")
+	for range 3 {
+		i.pass(5, 0, 10)
+		window := i.window(100*time.Millisecond, thread)
+		assert.Equal(t, Node{Busy: 50 * millisecond, Total: 200 * millisecond, Process: 30 * millisecond, Interrupt: 50 * millisecond}, window[0])
+		now := counted()
+		for k := range now {
+			assert.Equal(t, now[k]-last[k], window[k].Interrupt, "as /proc/stat counts")
+		}
+		last = now
+		parts := make([]units.CPUTime, 2)
+		assert.Equal(t, thread.Used, i.table.Softirqd(parts))
+		assert.Equal(t, []units.CPUTime{thread.Used, 0}, parts)
+	}
 	i = newInterrupted(t, atOnce)
 	thread.Kernel = false
 	i.pass(5, 0, 10)
-	assert.Equal(t, 50*millisecond, i.window(100*time.Millisecond, thread)[0].Interrupt, "a user may take the name")
+	assert.Equal(t, 80*millisecond, i.window(100*time.Millisecond, thread)[0].Busy, "a user may take the name")
 }

@@ -23,8 +23,8 @@ type Node struct {
 	Total units.CPUTime
 	// Process is user, nice and system time, which processes account for.
 	Process units.CPUTime
-	// Interrupt is irq and softirq time that is in no process's time, a part of Busy. It stands still where the kernel does not
-	// measure interrupts. With /proc/stat it includes the time of ksoftirqd; see Table.Softirqd.
+	// Interrupt is irq and softirq time, a part of Busy. It includes the time of ksoftirqd; see Table.Softirqd. Where the
+	// kernel does not measure interrupts it includes nothing else, and may stand still.
 	Interrupt units.CPUTime
 }
 
