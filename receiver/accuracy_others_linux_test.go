@@ -62,7 +62,7 @@ func ownName(s *labSetting) string {
 type compared struct {
 	// misplaced is the part of the energy that is attributed to the wrong workload, and misplacedPackage that of packages.
 	misplaced, misplacedPackage float64
-	// active is the error of what all users together are given and of what is left to nobody, compared with the energy above rest, and
+	// active is the error of what all users together are given and of what is unattributed, compared with the energy above rest, and
 	// all compared with all energy.
 	active, all float64
 	// parts is what all users together are given, relative to the rule's own figure of the whole.
@@ -290,14 +290,14 @@ func learnOthers(tb testing.TB, sc labScenario, tools []rules.Rule) {
 
 // otherSums adds up what a rule reports.
 type otherSums struct {
-	whole  float64
-	parts  []rules.Energy
-	nobody rules.Energy
+	whole        float64
+	parts        []rules.Energy
+	unattributed rules.Energy
 }
 
 func (s *otherSums) add(r rules.Report) {
 	s.whole += r.Whole
-	s.nobody = s.nobody.Plus(r.Nobody)
+	s.unattributed = s.unattributed.Plus(r.Unattributed)
 	for u := range r.Parts {
 		s.parts[u] = s.parts[u].Plus(r.Parts[u])
 	}
@@ -320,9 +320,8 @@ func (l *lab) compare(s *otherSums, noDRAM bool) (c compared) {
 			t.reported[w.name], t.truth[w.name] = given, w.truth()
 		}
 	}
-	c.parts = t.node.sum() / s.whole
-	// Left to nobody, as ours is that is unattributed.
-	t.node = t.node.plus(joules{s.nobody.Package, s.nobody.DRAM})
+	c.parts = t.node.sum() / s.whole // without what is unattributed
+	t.node = t.node.plus(joules{s.unattributed.Package, s.unattributed.DRAM})
 	c.misplacedPackage = t.misplaced(func(j joules) float64 { return j.pkg })
 	if noDRAM {
 		c.misplaced = c.misplacedPackage
@@ -472,7 +471,7 @@ func comparedIn(t *testing.T, scenario string) func(rule string) compared {
 }
 
 // Interrupts have 0.4 of 2.563 CPUs.
-func TestWhatARuleLeavesToNobodyIsNotMisplaced(t *testing.T) {
+func TestWhatARuleLeavesUnattributedIsNotMisplaced(t *testing.T) {
 	of := comparedIn(t, "Interrupts")
 	for _, name := range []string{"CEEMS", "Scaphandre", "CodeCarbon", "Alumet"} {
 		assert.Less(t, of(name).misplaced, 0.001, name)

@@ -10,7 +10,7 @@ type Alumet struct{ Machine Machine }
 func (a Alumet) Observe(i *Interval) Report {
 	busy, _, _ := i.busy()
 	perSecond := a.Machine.TDP / float64(a.Machine.CPUs) // of CPU time
-	r := Report{Whole: perSecond * busy, Nobody: Energy{Package: perSecond * i.rest(ticks)}}
+	r := Report{Whole: perSecond * busy, Unattributed: Energy{Package: perSecond * i.rest(ticks)}}
 	for u := range i.Users {
 		r.Parts = append(r.Parts, Energy{Package: perSecond * i.Users[u].Ticks})
 	}

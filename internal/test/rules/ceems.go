@@ -15,7 +15,7 @@ func (CEEMS) Observe(i *Interval) Report {
 		used += s.Memory
 	}
 	all := i.Energy()
-	r := Report{Whole: all.Sum(), Nobody: Energy{Package: all.Package * over(i.rest(cpu), busy)}}
+	r := Report{Whole: all.Sum(), Unattributed: Energy{Package: all.Package * over(i.rest(cpu), busy)}}
 	for u := range i.Users {
 		memory := 0.0
 		for _, p := range i.Users[u].On {

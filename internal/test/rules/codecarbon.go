@@ -14,7 +14,7 @@ type CodeCarbon struct{ Machine Machine }
 func (c CodeCarbon) Observe(i *Interval) Report {
 	busy, _, total := i.busy()
 	r := Report{Whole: c.Machine.TDP * (0.1 + 0.9*math.Pow(over(busy, total), 3)) * i.Seconds}
-	r.Nobody.Package = c.Machine.TDP * over(i.rest(ticks), total) * i.Seconds
+	r.Unattributed.Package = c.Machine.TDP * over(i.rest(ticks), total) * i.Seconds
 	for u := range i.Users {
 		r.Parts = append(r.Parts, Energy{Package: c.Machine.TDP * over(i.Users[u].Ticks, total) * i.Seconds})
 	}

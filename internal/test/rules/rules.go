@@ -81,9 +81,9 @@ type Report struct {
 	Whole float64
 	// Parts are the energies of the interval's users. If the rule divides active and idle energy apart, they are active energy.
 	Parts []Energy
-	// Nobody is what the rule would give to busy CPU time and memory that belong to no user: those of interrupts, and of processes
+	// Unattributed is what the rule would give to busy CPU time and memory that belong to no user: those of interrupts, and of processes
 	// that have ended. It is zero if the rule divides all energy among the users.
-	Nobody Energy
+	Unattributed Energy
 }
 
 // Rule is the attribution rule of a tool.

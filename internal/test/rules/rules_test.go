@@ -49,17 +49,17 @@ func TestRulesOfOneInterval(t *testing.T) {
 }
 
 // The users have 16 s of ticks and 20 s of CPU time. 24 s were busy.
-func TestRulesThatShareByAllBusyTimeLeaveTheRestToNobody(t *testing.T) {
+func TestRulesThatShareByAllBusyTimeLeaveTheRestUnattributed(t *testing.T) {
 	i := interval()
 	i.Sockets[0].Busy = 24
 	for _, test := range []struct {
-		rule   Rule
-		nobody Energy
+		rule         Rule
+		unattributed Energy
 	}{
 		{Scaphandre{}, Energy{200, 20}}, {CEEMS{}, Energy{4000. / 24, 0}}, {CodeCarbon{machine}, Energy{240, 0}}, {Alumet{machine}, Energy{240, 0}},
 		{Kepler{}, Energy{}}, {&Kepler09{}, Energy{}}, {EnergAt{machine}, Energy{}}, {METRION{machine}, Energy{}}, {Kavanagh{machine}, Energy{}},
 	} {
-		requireEnergies(t, []Energy{test.nobody}, []Energy{test.rule.Observe(i).Nobody}, fmt.Sprintf("%T", test.rule))
+		requireEnergies(t, []Energy{test.unattributed}, []Energy{test.rule.Observe(i).Unattributed}, fmt.Sprintf("%T", test.rule))
 	}
 }
 

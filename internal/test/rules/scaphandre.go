@@ -10,7 +10,7 @@ type Scaphandre struct{}
 func (Scaphandre) Observe(i *Interval) Report {
 	_, _, total := i.busy()
 	host := i.Energy()
-	r := Report{Whole: host.Sum(), Nobody: host.Times(over(i.rest(ticks), total))}
+	r := Report{Whole: host.Sum(), Unattributed: host.Times(over(i.rest(ticks), total))}
 	for u := range i.Users {
 		r.Parts = append(r.Parts, host.Times(over(i.Users[u].Ticks, total)))
 	}
