@@ -116,6 +116,18 @@ var labScopes = []labSetting{
 	byZone(claims.KeyMemoryCPUTime, SplitLearned, cpu.KindBPF, 100*time.Millisecond).among("Mixed node", "NUMA"),
 }
 
+// ofThreads are the scenarios in which threads share cores. Two busy ones draw 1.2 times one, so the weight 0.6 is correct.
+var ofThreads = []string{"Hyperthreads", "Hyperthreads in bursts"}
+
+// labThreads are settings with less for threads that share a core, with a correct static power model.
+var labThreads = []labSetting{
+	sharing(0.6, 0).among(ofThreads...), sharing(0.55, time.Second).among(ofThreads...), sharing(0.6, time.Second).among(ofThreads...),
+	sharing(0.65, time.Second).among(ofThreads...), sharing(0.55, 100*time.Millisecond).among(ofThreads...),
+	sharing(0.6, 100*time.Millisecond).among(ofThreads...), sharing(0.65, 100*time.Millisecond).among(ofThreads...),
+	sharing(1, minWindow).among(ofThreads[1]), sharing(0.55, minWindow).among(ofThreads[1]), sharing(0.6, minWindow).among(ofThreads[1]),
+	sharing(0.65, minWindow).among(ofThreads[1]),
+}
+
 // labRows returns all settings in the order of the tables.
 func labRows() []labSetting {
 	return slices.Concat(labSettings, labRules, labScopes, labKeys, labThreads, labBest)
@@ -186,6 +198,18 @@ func interruptsUnattributed(window time.Duration) labSetting {
 			c.Attribution.Split, c.Attribution.Interrupts = SplitFixed, InterruptsUnattributed
 		},
 	}
+}
+
+// sharing returns a setting with a weight of time during which the sibling is busy, in windows of a length.
+func sharing(weight float64, window time.Duration) labSetting {
+	s := splitting(SplitFixed, window)
+	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", SplitFixed, weight, lengths[window])
+	fixed := s.configure
+	s.configure = func(c *Config) {
+		fixed(c)
+		c.Attribution.SMTWeight = weight
+	}
+	return s
 }
 
 // preset returns a setting with a preset in windows of a collection.

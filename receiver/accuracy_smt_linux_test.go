@@ -15,30 +15,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
-// ofThreads are the scenarios in which threads share cores. Two busy ones draw 1.2 times one, so the weight 0.6 is correct.
-var ofThreads = []string{"Hyperthreads", "Hyperthreads in bursts"}
-
-// labThreads are settings with less for threads that share a core, with a correct static power model.
-var labThreads = []labSetting{
-	sharing(0.6, 0).among(ofThreads...), sharing(0.55, time.Second).among(ofThreads...), sharing(0.6, time.Second).among(ofThreads...),
-	sharing(0.65, time.Second).among(ofThreads...), sharing(0.55, 100*time.Millisecond).among(ofThreads...),
-	sharing(0.6, 100*time.Millisecond).among(ofThreads...), sharing(0.65, 100*time.Millisecond).among(ofThreads...),
-	sharing(1, minWindow).among(ofThreads[1]), sharing(0.55, minWindow).among(ofThreads[1]), sharing(0.6, minWindow).among(ofThreads[1]),
-	sharing(0.65, minWindow).among(ofThreads[1]),
-}
-
-// sharing returns a setting with a weight of time during which the sibling is busy, in windows of a length.
-func sharing(weight float64, window time.Duration) labSetting {
-	s := splitting(SplitFixed, window)
-	s.name = fmt.Sprintf("%s, smt_weight %g, %s, BPF", SplitFixed, weight, lengths[window])
-	fixed := s.configure
-	s.configure = func(c *Config) {
-		fixed(c)
-		c.Attribution.SMTWeight = weight
-	}
-	return s
-}
-
 func TestThreadsThatShareACoreAreBilledForLess(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, c := range []struct {
