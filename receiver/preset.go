@@ -199,12 +199,14 @@ func (s *energyScraper) presetParts() (parts []presetPart) {
 	return parts
 }
 
-// untrained returns why no static power is learned, nil if it may be: all energy of CPUs and memory is modeled or reported.
+// untrained returns why no static power is learned, nil if it may be: that of all energy of CPUs and memory is known.
 func (s *energyScraper) untrained() error {
 	known := ""
 	for i := range s.meters.readings {
 		switch zone := s.meters.readings[i].Zone; {
 		case zone.Kind == power.GPU || !slices.Contains(s.meters.attributed(), zone.Kind):
+		case !s.cfg.Attribution.knows(zone.Kind):
+			return nil
 		case zone.Source == power.Modeled:
 			known = "energy is modeled, and the model states the power at rest"
 		case zone.Source == power.Reported:

@@ -186,6 +186,15 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 				"attribution::interrupts: unattributed (" + errNoIRQ.Error() + ")", "attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)",
 			},
 		},
+		"modeled energy whose static power is learned all the same": {
+			edit:    func(c *Config) { modeledHost(c); c.Storage, c.Attribution.Split = nil, SplitLearned },
+			prepare: func(n *testNode) { clear(n.host.Zones) }, window: 100 * time.Millisecond,
+			selected: []any{window, scope, key, smt, interrupts},
+			lacking: []any{
+				"attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)",
+				"storage: not set, and no attribution::state_file: static power is learned again after each start",
+			},
+		},
 		"settings beside it": {
 			edit: func(c *Config) {
 				c.SamplingInterval = 50 * time.Millisecond

@@ -63,6 +63,20 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
 			{a.StateFile != "", a.learns(c.Zones), "attribution::state_file", "no zone has a split that learns"},
 		}
+		doubts := splitIs(SplitLearned, SplitBase, SplitResting, SplitRegression)
+		for _, metric := range []struct {
+			of      string
+			enabled bool
+		}{
+			{"system", c.Metrics.SystemPowerUncertainty.Enabled},
+			{"process", c.Metrics.ProcessPowerUncertainty.Enabled},
+			{"container", c.Metrics.ContainerPowerUncertainty.Enabled},
+			{"k8s.pod", c.Metrics.K8sPodPowerUncertainty.Enabled},
+			{"vm", c.Metrics.VMPowerUncertainty.Enabled},
+		} {
+			setting := "metrics::" + metric.of + ".power.uncertainty"
+			checks = append(checks, unused{metric.enabled, doubts, setting, "no zone has the split learned, base, resting or regression"})
+		}
 		for _, kind := range power.Kinds {
 			_, static := a.StaticPower[kind]
 			_, split := a.Splits[kind]

@@ -35,11 +35,16 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"sensors for powercap": {func(c *Config) {
 			c.Meter, c.Hwmon.Sensors = MeterPowercap, []HwmonSensor{{Chip: "a", Sensor: "power1", Zone: power.Platform}}
 		}, "hwmon", "meter is powercap, which reads no hwmon"},
-		"gpu, no library":       {func(c *Config) { c.GPU.Interval = 5 * time.Second }, "gpu::interval", "gpu::extensions names no library to be asked"},
-		"ipmi":                  {func(c *Config) { c.IPMI.Interval = time.Minute }, "", ""},
-		"a model":               {func(c *Config) { c.Model = model }, "", ""},
-		"short windows, procfs": {func(c *Config) { c.SamplingInterval = 200 * time.Millisecond }, "sampling_interval", "procfs counts CPU time in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},
-		"windows of a second":   {func(c *Config) { c.SamplingInterval = time.Second }, "", ""},
+		"gpu, no library":          {func(c *Config) { c.GPU.Interval = 5 * time.Second }, "gpu::interval", "gpu::extensions names no library to be asked"},
+		"ipmi":                     {func(c *Config) { c.IPMI.Interval = time.Minute }, "", ""},
+		"a model":                  {func(c *Config) { c.Model = model }, "", ""},
+		"short windows, procfs":    {func(c *Config) { c.SamplingInterval = 200 * time.Millisecond }, "sampling_interval", "procfs counts CPU time in ticks of 10 ms, so windows of 200ms are attributed as windows of 1s"},
+		"windows of a second":      {func(c *Config) { c.SamplingInterval = time.Second }, "", ""},
+		"uncertainty, utilization": {func(c *Config) { c.Metrics.VMPowerUncertainty.Enabled = true }, "metrics::vm.power.uncertainty", "no zone has the split learned, base, resting or regression"},
+		"uncertainty, minimum":     {func(c *Config) { c.Metrics.SystemPowerUncertainty.Enabled, c.Attribution.Split = true, SplitMinimum }, "metrics::system.power.uncertainty", "no zone has the split learned, base, resting or regression"},
+		"uncertainty, learned": {func(c *Config) {
+			c.Metrics.SystemPowerUncertainty.Enabled, c.Attribution.Splits = true, pkg(SplitLearned)
+		}, "", ""},
 		"static power, default": {of(func(a *AttributionConfig) { a.StaticPower = watts }), "attribution::static_power::package", "the split of the zone is utilization, not fixed"},
 		"static power, fixed": {of(func(a *AttributionConfig) {
 			a.Splits, a.StaticPower = map[power.Kind]SplitRule{power.Package: SplitFixed, power.DRAM: SplitMinimum}, watts
