@@ -98,6 +98,15 @@ func TestUnattributedTimeHasTheAverageWeightOfAllDomains(t *testing.T) {
 	assert.Equal(t, Average{Weight: 80, CPU: 400 * ms}, g.usage.Averages[0], "pending energy has that of all its intervals")
 }
 
+func TestCPUTimeStandsInForWeightsThatNoClaimHas(t *testing.T) {
+	b := keyed(t, ByFirstWeight, IdleNone)
+	b.node.Unattributed = 100 * ms
+	b.node.Averages[0] = Average{Weight: 40, CPU: 200 * ms}
+	b.share(12*units.Joule, Claim{Claimant: b.open(1), CPU: 200 * ms})
+	assert.Equal(t, 8*units.Joule, b.energy(units.ProcessEntity, "1"))
+	assert.Equal(t, 4*units.Joule, b.e.Ledger().Kinds[pkg].Unattributed)
+}
+
 // Otherwise sleeping processes would get the energy of unattributed time.
 func TestWeightsAreIgnoredIfOnlyUnattributedTimeRan(t *testing.T) {
 	b := keyed(t, BySecondWeight, IdleNone)

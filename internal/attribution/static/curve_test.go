@@ -386,6 +386,35 @@ func TestTheLearnedCurveIsCalledLearnedWhileItKnowsRest(t *testing.T) {
 	assert.Greater(t, model.Doubt(0), far/2)
 }
 
+// Before, the static power in use is 5 W too high. Ten minutes of rest would not be enough to follow.
+func TestTheFirstEstimateThatIsCalledLearnedIsInUseAtOnce(t *testing.T) {
+	c := loadCurve{"steep knee", func(u float64) float64 { return 40 + 5*(1-math.Exp(-u/0.005)) + 80*u }}
+	model := learnedOver(c, 1, 0.05, 0.6, 0)
+	assert.False(t, model.Trained(0))
+	assert.InDelta(t, 45, model.StaticPower(0), 0.5)
+	for i := 0; i < 1000 && !model.Trained(0); i++ {
+		load := 0.001 * float64(i%5)
+		model.Active(interval(load, c.at(load)))
+	}
+	assert.True(t, model.Trained(0))
+	assert.InDelta(t, 40, model.StaticPower(0), 0.5)
+}
+
+// Otherwise it would come and go on a machine whose nights are at the limit.
+func TestWhatIsCalledLearnedMayBeWorseThanWhatIsSoForTheFirstTime(t *testing.T) {
+	c := loadCurves[3]
+	model := learnedOver(c, 1, 0.02, 0.6, 0.003)
+	assert.True(t, model.Trained(0))
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 30 {
+		day(r, 0.03, 0.6, func(load float64) {
+			model.Active(interval(load, c.at(load)*(1+0.003*r.NormFloat64())))
+		})
+	}
+	assert.True(t, model.Trained(0), "learned before")
+	assert.False(t, learnedOver(c, 1, 0.03, 0.6, 0.003).Trained(0), "not learned before")
+}
+
 // BenchmarkTheLearnedCurve measures one sample, including an occasional new estimate.
 func BenchmarkTheLearnedCurve(b *testing.B) {
 	model := static.NewCurve()
