@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +20,7 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/usage/weigh"
 )
 
-// newTestCores returns the cores of a node whose CPUs have these lists of the threads of their cores.
+// newTestCores returns the cores of a node whose CPUs have these lists of the threads of their cores. A CPU without one is offline.
 func newTestCores(t testing.TB, weight float64, lists ...string) *cores {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -26,10 +28,14 @@ func newTestCores(t testing.TB, weight float64, lists ...string) *cores {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	write("online", fmt.Sprintf("0-%d\n", len(lists)-1))
+	var online []string
 	for i, list := range lists {
-		write(fmt.Sprintf("cpu%d/topology/thread_siblings_list", i), list+"\n")
+		if list != "" {
+			online = append(online, strconv.Itoa(i))
+			write(fmt.Sprintf("cpu%d/topology/thread_siblings_list", i), list+"\n")
+		}
 	}
+	write("online", strings.Join(online, ",")+"\n")
 	siblings, err := cpu.OpenSiblings(root)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, siblings.Close()) })
@@ -114,6 +120,21 @@ func TestTimeWithoutACPUCountsAsTheTimeThatIsLeftDoes(t *testing.T) {
 func TestTimeWithoutACPUMakesCPUsBusy(t *testing.T) {
 	got := countedIn(newTestCores(t, 0.6, twoCores...), nil, on(cpu.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
 	assert.InDeltaSlice(t, []float64{1 - 0.4*0.5, (50*0.6 + 100*0.8) / 150}, got, 1e-6)
+}
+
+// 150 ms are on CPUs 2 and 3, of which only CPU 2 has a busy sibling.
+func TestTimeWithoutACPUIsNotOnOfflineCPUs(t *testing.T) {
+	got := countedIn(newTestCores(t, 0.6, "0,2", "", "0,2", "3"), nil, on(cpu.Slice{CPU: 0, Used: 100 * ms}), ran{unknown: 150 * ms})
+	assert.InDeltaSlice(t, []float64{1 - 0.4*0.75, (0.6 + 1) / 2}, got, 1e-6)
+}
+
+// Counters are not read in the moment in which the window ends.
+func TestACPUIsBusyForNoLongerThanTheInterval(t *testing.T) {
+	c := newTestCores(t, 0.6, twoCores...)
+	countedIn(c, make([]units.CPUTime, 4))
+	busy := []units.CPUTime{110 * ms, 0, 110 * ms, 0}
+	got := countedIn(c, busy, on(cpu.Slice{CPU: 0, Used: 110 * ms}), on(cpu.Slice{CPU: 2, Used: 110 * ms}), ran{unknown: 5 * ms})
+	assert.InDeltaSlice(t, []float64{0.6, 0.6, 0.6}, got, 1e-6, "what no CPU has counts as all does on average")
 }
 
 // A thread that runs all the time shows 80 ms of a window of 100 ms, and 120 ms in the next.

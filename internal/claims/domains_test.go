@@ -136,8 +136,11 @@ func TestInterruptsAreDividedByWhereTheyWere(t *testing.T) {
 		begin(d, usage, 100, 400)
 		copy(d.interrupt, c.interrupt)
 		copy(d.ofSoftirqd(), c.softirqd)
-		node := attribution.Usage{Unattributed: 40}
+		node := attribution.Usage{Unattributed: 40, Weightless: [attribution.Weights]units.CPUTime{0, 40}}
 		d.divide(&node, 40)
 		assert.Equal(t, c.want, []units.CPUTime{usage[0].Unattributed, usage[1].Unattributed}, name)
+		for i := range usage {
+			assert.Equal(t, [attribution.Weights]units.CPUTime{0, c.want[i]}, usage[i].Weightless, "%s: only of memory", name)
+		}
 	}
 }
