@@ -225,6 +225,18 @@ func TestInterruptsInPackagesAddUpToTheNodesWhateverTheLinesOfCPUsShow(t *testin
 	assert.Equal(t, [2]units.CPUTime{0, 10 * Tick}, interrupts(12, 0, 10), "no more than its CPU had")
 }
 
+func TestCountingAWindowAllocatesNothing(t *testing.T) {
+	i := newInterrupted(t, atOnce)
+	i.pass(5, 5, 10)
+	i.window(100 * time.Millisecond)
+	assert.Zero(t, testing.AllocsPerRun(50, func() {
+		i.now = i.now.Add(100 * time.Millisecond)
+		if _, err := i.r.Node(i.table, i.now); err != nil {
+			panic(err)
+		}
+	}))
+}
+
 // The columns of /proc/stat are whole ticks, also where a thread used less.
 func TestKsoftirqdIsNoInterruptThoughItsTickComesLater(t *testing.T) {
 	var o outside
