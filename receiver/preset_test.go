@@ -296,6 +296,10 @@ func TestModeledEnergyHasTheStaticPowerOfItsModelUnderThePresetAccurate(t *testi
 			c.Attribution.Split = SplitFixed
 			c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 7, power.DRAM: 1}
 		}, 70},
+		"a split of the zone beside": {func(c *Config) {
+			c.Attribution.Splits = map[power.Kind]SplitRule{power.Package: SplitFixed}
+			c.Attribution.StaticPower = map[power.Kind]float64{power.Package: 7}
+		}, 70},
 	} {
 		n := newTestNode(t, modeledHost, accurate, c.edit)
 		n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
