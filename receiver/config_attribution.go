@@ -47,8 +47,7 @@ type AttributionConfig struct {
 	SMTWeight float64 `mapstructure:"smt_weight"`
 	// MemorySize selects what counts as a container's memory, for the keys memory and memory_cpu_time.
 	MemorySize MemorySize `mapstructure:"memory_size"`
-	// Interrupts selects whether who runs shares the energy that interrupts cause, or nobody has it. Empty selects the
-	// preset's, which is shared where it has none.
+	// Interrupts selects who has the energy that interrupts cause. Empty selects the preset's, or shared.
 	Interrupts InterruptRule `mapstructure:"interrupts"`
 	// Idle is the idle allocation: who carries idle energy. Empty selects the preset's.
 	Idle IdleRule `mapstructure:"idle"`
@@ -114,7 +113,7 @@ type InterruptRule string
 // Whose energy is what interrupts cause.
 const (
 	InterruptsShared       InterruptRule = "shared"       // that of who runs, in proportion to the allocation key
-	InterruptsUnattributed InterruptRule = "unattributed" // nobody's
+	InterruptsUnattributed InterruptRule = "unattributed" // of system.unattributed.energy
 )
 
 // IdleRule is a value of the setting attribution::idle.
