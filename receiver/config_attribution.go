@@ -244,8 +244,12 @@ func (c *AttributionConfig) validateKeys(wrong func(field, format string, args .
 	switch weighed := c.weighed(zones); {
 	case len(weighed) <= attribution.Weights:
 	case slices.Contains(weighed, claims.KeyCPUTime):
-		wrong("attribution::keys", "may have at most %d different ones, %s among them because attribution::smt_weight is below 1, has %s",
-			attribution.Weights, claims.KeyCPUTime, join(weighed))
+		by := ""
+		if c.SMTWeight == 0 {
+			by = " by the preset"
+		}
+		wrong("attribution::keys", "may have at most %d different ones, %s among them because attribution::smt_weight is below 1%s, has %s",
+			attribution.Weights, claims.KeyCPUTime, by, join(weighed))
 	default:
 		wrong("attribution::keys", "may have at most %d different ones beside %s, has %s", attribution.Weights, claims.KeyCPUTime, join(weighed))
 	}

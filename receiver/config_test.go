@@ -172,6 +172,8 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 			"attribution::keys: may have at most 2 different ones beside cpu_time, has frequency, cycles, memory_cpu_time"},
 		{"keys and smt_weight", "{zones: [package, core, dram], attribution: {smt_weight: 0.6, keys: {core: cycles, dram: memory}}}",
 			"attribution::keys: may have at most 2 different ones, cpu_time among them because attribution::smt_weight is below 1, has cpu_time, cycles, memory"},
+		{"keys and the preset's smt_weight", "{zones: [package, core, dram], attribution: {preset: accurate, keys: {package: cpu_time}}}",
+			"attribution::keys: may have at most 2 different ones, cpu_time among them because attribution::smt_weight is below 1 by the preset, has cpu_time, frequency, memory_cpu_time"},
 		{"smt_weight too small", "attribution: {smt_weight: 0.4}", "attribution::smt_weight: must be between 0.5 and 1, is 0.4"},
 		{"smt_weight too large", "attribution: {smt_weight: 1.2}", "attribution::smt_weight: must be between 0.5 and 1, is 1.2"},
 		{"smt_weight not a number", "attribution: {smt_weight: .nan}", "attribution::smt_weight: must be between 0.5 and 1, is NaN"},
