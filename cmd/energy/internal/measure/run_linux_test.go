@@ -172,14 +172,16 @@ func TestTheBaselineIsTheStaticPower(t *testing.T) {
 	defer func() { _ = file.Close() }()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	done := make(chan struct{})
+	stoodStill := make(chan time.Duration) // for how long the counter did, at most
 	go func() {
-		defer close(done)
-		began := time.Now()
-		for ctx.Err() == nil {
-			_, _ = file.WriteAt(fmt.Appendf(nil, "%020d\n", 5_000_000+2*time.Since(began).Microseconds()), 0)
+		longest, began := time.Duration(0), time.Now()
+		for last := time.Duration(0); ctx.Err() == nil; {
+			passed := time.Since(began)
+			_, _ = file.WriteAt(fmt.Appendf(nil, "%020d\n", 5_000_000+2*passed.Microseconds()), 0)
+			longest, last = max(longest, time.Since(began)-last), passed
 			time.Sleep(time.Millisecond)
 		}
+		stoodStill <- longest
 	}()
 	o := options(t, root, nil, "sleep 0.2")
 	o.Baseline = 500 * time.Millisecond
@@ -187,13 +189,13 @@ func TestTheBaselineIsTheStaticPower(t *testing.T) {
 	o.Say = func(text string) { said = append(said, text) }
 	r, err := Run(t.Context(), o) // the counter goes at 2 W
 	stop()
-	<-done
+	late := 2 * (<-stoodStill).Seconds() // in J
 
 	require.NoError(t, err)
 	addsUp(t, r)
 	assert.Equal(t, StaticBaseline, r.Zones[0].Static)
 	static := r.Before.watts[claims.Kind{Zone: power.Package, Source: power.Measured}]
-	assert.Positive(t, static)
+	assert.InDelta(t, 2, static, 1+late/o.Baseline.Seconds())
 	total := r.Zones[0].Active + r.Zones[0].Idle
 	assert.GreaterOrEqual(t, r.Zones[0].Idle.Joules(), 0.99*min(static*r.Wall.Seconds(), total.Joules()))
 	assert.True(t, noted(r, "Static power is that of the 500ms before"), r.Notes)
