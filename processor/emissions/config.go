@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/energyreceiver/energyreceiver/internal/durations"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/metadata"
 )
 
@@ -55,6 +57,9 @@ const (
 	maxMaxSeries   = 10_000_000
 	minForgetAfter = time.Minute
 )
+
+// Unmarshal implements confmap.Unmarshaler. It refuses durations without a unit.
+func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Unmarshal(conf, c) }
 
 // Validate checks what can be checked without asking a provider. Each error names its field.
 func (c *Config) Validate() error {

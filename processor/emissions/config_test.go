@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 )
 
 // loadExample returns the processors of testdata/config.yaml.
@@ -190,5 +192,14 @@ func usedSettings(value any, path string, all map[string]bool) {
 		for _, v := range value {
 			usedSettings(v, path, all)
 		}
+	}
+}
+
+func TestEveryDurationNeedsAUnit(t *testing.T) {
+	keys := durationtest.NeedUnits(t, func() any { return createDefaultConfig() })
+	for _, key := range []string{
+		"forget_after", "embodied::lifespan", "intensity::max_age", "price::max_age", "intensity::prometheus::interval", "intensity::watttime::timeout",
+	} {
+		assert.Contains(t, keys, key)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
@@ -71,6 +72,13 @@ const idleConnTimeout = 90 * time.Second // of http.DefaultTransport
 
 // server returns where a provider is. The error does not have proxy_url, in which a password may be.
 func (o *opening) server(c confighttp.ClientConfig) (provider.Server, error) {
+	if err := regular.Check(
+		regular.Setting{Name: "tls::ca_file", Path: c.TLS.CAFile},
+		regular.Setting{Name: "tls::cert_file", Path: c.TLS.CertFile},
+		regular.Setting{Name: "tls::key_file", Path: c.TLS.KeyFile},
+	); err != nil {
+		return provider.Server{}, err
+	}
 	c.Timeout = 0 // the poller has it: two would end a request with one error or the other
 	c.IdleConnTimeout = cmp.Or(c.IdleConnTimeout, idleConnTimeout)
 	client, err := c.ToClient(o, o.host.GetExtensions(), o.set)

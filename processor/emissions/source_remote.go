@@ -6,13 +6,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configopaque"
 
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal/provider"
 )
@@ -153,18 +152,14 @@ func (c *WattTimeConfig) open(o *opening) (*source, error) {
 	return o.poll("watttime", c.Region, p, o.remote(&c.ClientConfig)), nil
 }
 
-// password returns the account's password.
+// password returns the account's password. It never blocks.
 func (c *WattTimeConfig) password() (string, error) {
 	if c.PasswordFile == "" {
 		return string(c.Password), nil
 	}
-	text, err := os.ReadFile(c.PasswordFile)
+	password, err := regular.Secret(c.PasswordFile)
 	if err != nil {
 		return "", fmt.Errorf("password_file: %w", err)
-	}
-	password := strings.TrimRight(string(text), "\r\n")
-	if password == "" {
-		return "", errors.New("password_file: the file is empty")
 	}
 	return password, nil
 }

@@ -6,12 +6,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/energyreceiver/energyreceiver/internal/power/model/machine"
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 )
 
 const (
@@ -103,26 +103,14 @@ func readFile(path string) (m *trainedModel, size int, err error) {
 }
 
 func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path) // opening a pipe could block
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
+	data, err := regular.Read(path, maxSize)
+	switch {
+	case errors.Is(err, regular.ErrNotRegular):
 		return nil, fmt.Errorf("%s: %w", path, errNotRegular)
+	case errors.Is(err, regular.ErrTooLarge):
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxSize)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxSize {
-		return data, fmt.Errorf("%s: larger than %d bytes", path, maxSize)
-	}
-	return data, nil
+	return data, err
 }
 
 // fit is how well a model fits a machine, best first.

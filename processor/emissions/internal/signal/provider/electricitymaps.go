@@ -5,6 +5,7 @@ package provider
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -54,6 +55,10 @@ func (e *ElectricityMaps) Ask(ctx context.Context) (signal.Answer, error) {
 	return signal.Answer{Periods: []signal.Period{period}, Next: next}, nil
 }
 
+// errGranularity is the error of an answer for a period of an unknown length. It does not have the server's text, which may
+// echo a secret.
+var errGranularity = errors.New("the answer is for a period of an unknown length")
+
 // granularities are the lengths of periods by their names in temporalGranularity.
 var granularities = map[string]time.Duration{
 	"": time.Hour, "hourly": time.Hour, "15_minutes": 15 * time.Minute, "5_minutes": 5 * time.Minute,
@@ -72,11 +77,11 @@ func parseElectricityMaps(body []byte, zone string) (signal.Period, error) {
 		return signal.Period{}, err
 	}
 	if !strings.EqualFold(answer.Zone, zone) {
-		return signal.Period{}, mismatch("zone", zone, answer.Zone)
+		return signal.Period{}, mismatch("zone", zone)
 	}
 	length, ok := granularities[answer.Granularity]
 	if !ok {
-		return signal.Period{}, fmt.Errorf("the answer is for a period of a length %.32q, which is not known", answer.Granularity)
+		return signal.Period{}, errGranularity
 	}
 	intensity, err := rate(answer.CarbonIntensity, signal.Intensities, signal.PerKWh)
 	if err != nil {

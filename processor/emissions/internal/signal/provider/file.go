@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/fetch"
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
@@ -52,7 +53,6 @@ const settled = 2 * time.Second
 var forever = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 var (
-	errNotFile  = errors.New("not a regular file")
 	errUnequal  = errors.New("the file changes while it is read")
 	errUntil    = errors.New("the last period has no until")
 	errRow      = errors.New("the file is neither a number nor CSV nor JSON")
@@ -86,24 +86,18 @@ func (f *File) Ask(context.Context) (signal.Answer, error) {
 	return answer, nil
 }
 
-// read returns what is in the file.
+// read returns the content of the file.
 func (f *File) read(before os.FileInfo) ([]byte, error) {
+	text, err := regular.Read(f.Path, fetch.MaxAnswer)
 	switch {
-	case !before.Mode().IsRegular(): // opening a pipe would block
-		return nil, fmt.Errorf("%s: %w", f.Path, errNotFile)
-	case before.Size() > fetch.MaxAnswer:
+	case errors.Is(err, regular.ErrNotRegular):
+		return nil, fmt.Errorf("%s: %w", f.Path, regular.ErrNotRegular)
+	case errors.Is(err, regular.ErrTooLarge):
 		return nil, fmt.Errorf("%s: %w", f.Path, errors.New("the file is larger than 4 MiB"))
-	}
-	file, err := os.Open(f.Path)
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // read: nothing can be lost
-	text, err := io.ReadAll(io.LimitReader(file, fetch.MaxAnswer))
-	if err != nil {
-		return nil, err
-	}
-	if after, err := file.Stat(); err != nil || !unchanged(before, after) {
+	if after, err := os.Stat(f.Path); err != nil || !unchanged(before, after) {
 		return nil, fmt.Errorf("%s: %w", f.Path, errUnequal)
 	}
 	return text, nil

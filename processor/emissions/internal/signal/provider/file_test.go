@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 	"github.com/energyreceiver/energyreceiver/processor/emissions/internal/signal"
 )
 
@@ -151,7 +152,7 @@ func TestAFileThatWasJustWrittenIsReadAgain(t *testing.T) {
 func TestWhatIsNoFileIsNotRead(t *testing.T) {
 	dir := t.TempDir()
 	_, err := ask(t, NewFile(intensities(dir)), time.Second)
-	assert.ErrorIs(t, err, errNotFile)
+	assert.ErrorIs(t, err, regular.ErrNotRegular)
 	huge := filepath.Join(dir, "huge")
 	require.NoError(t, os.WriteFile(huge, nil, 0o600))
 	require.NoError(t, os.Truncate(huge, 1<<40))

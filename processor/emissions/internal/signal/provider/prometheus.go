@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/url"
 	"time"
 
@@ -87,7 +86,7 @@ func parsePrometheus(body []byte, in signal.Range, unit signal.Unit) (signal.Rat
 			return 0, errors.New("the query returns more than one series: aggregate them")
 		}
 	default:
-		return 0, fmt.Errorf("the query returns a %.16q: it must return a scalar or a vector", answer.Data.Type)
+		return 0, errors.New("the query must return a scalar or a vector")
 	}
 	var pair []json.RawMessage // [seconds since 1970, "value"]
 	if err := decode(sample, &pair); err != nil {

@@ -112,7 +112,8 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, errTime
 }
 
-// mismatch is an error that tells what an answer should have and has.
-func mismatch(what, want, got string) error {
-	return fmt.Errorf("the answer is for %s %.64q, not %q", what, got, want)
+// mismatch is the error of an answer that is for something else than what was requested. It does not have the server's
+// text, which may echo a secret.
+func mismatch(what, want string) error {
+	return fmt.Errorf("the answer is for another %s than %q", what, want)
 }

@@ -85,7 +85,7 @@ func parseUKCarbonIntensity(body []byte, region int) ([]signal.Period, error) {
 			return nil, err
 		}
 		if regional.RegionID != region {
-			return nil, mismatch("region", strconv.Itoa(region), strconv.Itoa(regional.RegionID))
+			return nil, mismatch("region", strconv.Itoa(region))
 		}
 		data = regional.Data
 	}

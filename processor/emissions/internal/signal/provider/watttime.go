@@ -129,11 +129,11 @@ func parseWattTime(body []byte, region string) ([]signal.Period, error) {
 	}
 	switch m := &answer.Meta; {
 	case m.Region != region:
-		return nil, mismatch("region", region, m.Region)
+		return nil, mismatch("region", region)
 	case m.Signal != wattTimeSignal:
-		return nil, mismatch("signal", wattTimeSignal, m.Signal)
+		return nil, mismatch("signal", wattTimeSignal)
 	case m.Units != wattTimeUnit:
-		return nil, mismatch("unit", wattTimeUnit, m.Units)
+		return nil, mismatch("unit", wattTimeUnit)
 	}
 	length := wattTimePeriod
 	if text := answer.Meta.Period; text != "" {

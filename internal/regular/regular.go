@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package regular reads small regular files that a setting names. A FIFO, a device, a directory or a huge file is
+// an error and never blocks the caller.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrNotRegular is returned for a directory, a FIFO, a socket or a device.
+var ErrNotRegular = errors.New("not a regular file")
+
+// ErrTooLarge is returned for a file that is larger than the limit.
+var ErrTooLarge = errors.New("the file is too large")
+
+// Read returns the content of a regular file of at most limit bytes. Symbolic links are followed, as mounted
+// secrets of Kubernetes are links. Each error is an *fs.PathError.
+func Read(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path) // opening some devices has effects
+	if err == nil {
+		err = check(path, info, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO may have taken the file's place
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // read-only: nothing can be lost
+	if info, err = file.Stat(); err == nil {
+		err = check(path, info, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = tooLarge(path, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return content, nil
+}
+
+func check(path string, info fs.FileInfo, limit int64) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	case info.Size() > limit:
+		return tooLarge(path, limit)
+	}
+	return nil
+}
+
+func tooLarge(path string, limit int64) error {
+	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)}
+}
+
+// maxSecret bounds a file with a password, a key or certificates, in bytes.
+const maxSecret = 1 << 20
+
+// Secret returns the content of a file with a password, without the line break at its end. Its error has no path and
+// wraps nothing: a password that cannot be read says nothing about other files.
+func Secret(path string) (string, error) {
+	text, err := Read(path, maxSecret)
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return "", errors.New(failed.Err.Error())
+	}
+	for len(text) > 0 && (text[len(text)-1] == '\n' || text[len(text)-1] == '\r') {
+		text = text[:len(text)-1]
+	}
+	if len(text) == 0 {
+		return "", errors.New("the file is empty")
+	}
+	return string(text), nil
+}
+
+// Setting is a setting that names a file, and the file's path. An empty path means no file.
+type Setting struct{ Name, Path string }
+
+// Check returns an error if a file that a library will read whole is no regular file or is too large. Any other
+// failure is left to the library.
+func Check(settings ...Setting) error {
+	for _, s := range settings {
+		if s.Path == "" {
+			continue
+		}
+		_, err := Read(s.Path, maxSecret)
+		if errors.Is(err, ErrNotRegular) || errors.Is(err, ErrTooLarge) {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
