@@ -16,6 +16,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/httpmeter"
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 )
 
 // HTTPConfig is a number in a JSON document at an address: the power or the energy that a plug or another device measures.
@@ -121,6 +122,13 @@ func (c *HTTPConfig) source(ctx context.Context, o *meterOptions) (httpmeter.Sou
 // client returns a client with the collector's settings and a timeout, 0 for none. Its error does not have proxy_url, in which
 // a password may be.
 func (o *meterOptions) client(ctx context.Context, settings confighttp.ClientConfig, timeout time.Duration) (*http.Client, error) {
+	if err := regular.Check(
+		regular.Setting{Name: "tls::ca_file", Path: settings.TLS.CAFile},
+		regular.Setting{Name: "tls::cert_file", Path: settings.TLS.CertFile},
+		regular.Setting{Name: "tls::key_file", Path: settings.TLS.KeyFile},
+	); err != nil {
+		return nil, err
+	}
 	settings.Timeout = timeout
 	settings.IdleConnTimeout = cmp.Or(settings.IdleConnTimeout, idleConnTimeout)
 	client, err := settings.ToClient(ctx, o.host.GetExtensions(), o.set)

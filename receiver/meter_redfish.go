@@ -7,9 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/power/redfish"
+	"github.com/energyreceiver/energyreceiver/internal/regular"
 )
 
 // RedfishConfig is this machine's BMC.
@@ -107,19 +105,14 @@ func (c *RedfishConfig) sensor(ctx context.Context, o *meterOptions) (*redfish.S
 	})
 }
 
-// password returns the account's password. The error of a file is not wrapped: that it cannot be read says nothing about
-// energy counters.
+// password returns the account's password. It never blocks.
 func (c *RedfishConfig) password() (string, error) {
 	if c.PasswordFile == "" {
 		return string(c.Password), nil
 	}
-	text, err := os.ReadFile(c.PasswordFile)
-	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		return "", errors.New("password_file: " + failed.Err.Error())
+	password, err := regular.Secret(c.PasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("password_file: %w", err)
 	}
-	password := strings.TrimRight(string(text), "\r\n")
-	if password == "" {
-		return "", errors.New("password_file: the file is empty")
-	}
-	return password, err
+	return password, nil
 }

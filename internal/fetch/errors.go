@@ -11,10 +11,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"regexp"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // What keeps a request from being answered, with the setting that mends it.
@@ -31,9 +33,9 @@ var (
 	ErrPlain = errors.New("the server does not speak TLS: set endpoint to its http:// address, if the network is trusted")
 )
 
-// explain returns why there is no answer. The text of err itself may have the request's URL, a port that is another each
-// time, or the time of day.
-func explain(err error) error {
+// explain returns why there is no answer. The text of err itself may have the request's URL, a port that changes with each
+// request, or the time of day.
+func (c *Client) explain(err error) error {
 	if e := explainTLS(err); e != nil {
 		return e
 	}
@@ -61,7 +63,7 @@ func explain(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return ErrEnded
 	}
-	return other(err)
+	return c.other(err)
 }
 
 // explainTLS returns what is wrong with the server's certificate, or nil.
@@ -79,7 +81,7 @@ func explainTLS(err error) error {
 	case isInvalid && invalid.Reason == x509.Expired:
 		return ErrExpired
 	case isInvalid:
-		return fmt.Errorf("the server's certificate is invalid: %w", invalid)
+		return fmt.Errorf("the server's certificate is invalid: %w", x509.CertificateInvalidError{Reason: invalid.Reason}) // its detail may be the server's text
 	case noTLS, errors.Is(err, http.ErrSchemeMismatch):
 		return ErrPlain
 	case refused:
@@ -97,15 +99,30 @@ func withCause(what string, err error) error {
 	return errors.New(what)
 }
 
-// untold is what the text of an error may have from the server or from a setting, such as a proxy's password, or what is another
-// for each request: what is quoted, and the numbers of HTTP/2's streams.
+// untold matches what the text of an error may have from the server or from a setting, such as a proxy's password, and what
+// changes with each request: quoted text, and the numbers of HTTP/2's streams.
 var untold = regexp.MustCompile(`"(\\.|[^"\\])*"?|ID[ =]\d+`)
 
-// other returns the first line of any other error, of the transport or an extension, without the URL.
-func other(err error) error {
+// other returns the first line of any other error, of the transport or an extension, without the URL and without secrets.
+func (c *Client) other(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok { // its text may have a line of the answer
+		return errNotHTTP
+	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	return fmt.Errorf("no answer: %.200s", untold.ReplaceAllString(text, "…"))
+	text = untold.ReplaceAllString(text, hidden)
+	if c.secrets.isIn(text) {
+		text = hidden
+	}
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+	return fmt.Errorf("no answer: %.200s", text)
 }
+
+var errNotHTTP = errors.New("no answer: the server does not speak HTTP")

@@ -2,7 +2,8 @@
 
 // Package fetch gets JSON from a server that may be slow, broken or hostile. Answers are bounded, requests never follow a
 // redirect to another server, and the text of an error stays the same for as long as its cause does. No error has the
-// request's URL or headers, which may hold secrets.
+// request's URL or headers, which may hold secrets, and texts of the server are shown by Client.Show, which hides those
+// that echo a secret.
 package fetch
 
 import (
@@ -23,13 +24,24 @@ const MaxAnswer = 4 << 20
 const maxRedirects = 5
 
 // Client sends requests to one server. It may be used by several goroutines.
-type Client struct{ http http.Client }
+type Client struct {
+	http    http.Client
+	secrets *secrets
+}
 
 // New returns a client that sends requests as h does, with the redirects and limits of this package.
 func New(h *http.Client) *Client {
-	c := &Client{http: *h}
-	c.http.CheckRedirect = checkRedirect
+	c := &Client{http: *h, secrets: &secrets{}}
+	c.http.CheckRedirect = c.checkRedirect
 	return c
+}
+
+// WithoutTimeout returns the client without its own timeout: only the context bounds a request. Both clients hide the
+// same secrets.
+func (c *Client) WithoutTimeout() *Client {
+	patient := *c
+	patient.http.Timeout = 0
+	return &patient
 }
 
 // Answer is an answer with a status of 200 to 299.
@@ -64,10 +76,12 @@ var ErrTooLarge = fmt.Errorf("the answer is larger than %d MiB", MaxAnswer>>20)
 
 // Do sends a request and reads the answer. The error is a *StatusError, ErrTooLarge, or one that says why there is no answer.
 func (c *Client) Do(req *http.Request) (*Answer, error) {
+	c.secrets.note(req)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, explain(err)
+		return nil, c.explain(err)
 	}
+	c.secrets.note(resp.Request)
 	answer := &Answer{Header: resp.Header, At: time.Now()}
 	defer func() { _ = resp.Body.Close() }() // read: nothing can be lost
 	good := resp.StatusCode >= 200 && resp.StatusCode <= 299
@@ -82,7 +96,7 @@ func (c *Client) Do(req *http.Request) (*Answer, error) {
 	case !good: // the status says more than what became of its body
 		return nil, &StatusError{Code: resp.StatusCode, Header: resp.Header, Body: answer.Body[:min(len(answer.Body), MaxAnswer)]}
 	case err != nil:
-		return nil, explain(err)
+		return nil, c.explain(err)
 	case len(answer.Body) > MaxAnswer:
 		return nil, ErrTooLarge
 	}
@@ -100,11 +114,18 @@ func (a *Answer) JSON(v any) error {
 	return nil
 }
 
-// checkRedirect follows redirects on the same server only: elsewhere nobody may learn the credentials, and nobody is known to
-// tell the truth.
-func checkRedirect(req *http.Request, via []*http.Request) error {
+// checkRedirect follows redirects on the same server only: another server must not receive the credentials, and its
+// answers are not trusted. A POST is never repeated: it may have had an effect already. Nor is a request followed by one with
+// another method: the answer to a GET does not tell what became of a DELETE.
+func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
+	if req.Response != nil {
+		c.secrets.note(req.Response.Request)
+	}
 	if to := server(req.URL); to != server(via[0].URL) {
-		return &redirectError{to}
+		return &redirectError{c.Show(to)}
+	}
+	if via[0].Method == http.MethodPost || req.Method != via[0].Method {
+		return http.ErrUseLastResponse
 	}
 	if len(via) > maxRedirects {
 		return errRedirects
@@ -127,5 +148,5 @@ var errRedirects = fmt.Errorf("the server redirects more than %d times", maxRedi
 type redirectError struct{ to string }
 
 func (e *redirectError) Error() string {
-	return fmt.Sprintf("the server redirects to another one, which is not followed: if %.200q is right, set endpoint to it", e.to)
+	return fmt.Sprintf("the server redirects to another one, which is not followed: if %q is right, set endpoint to it", e.to)
 }

@@ -16,8 +16,8 @@ type Meter interface {
 	// reads on its own goroutine and returns what it has. A reading with the same At as before has nothing new: its zone
 	// waits with the claims of the interval. The readings are valid until the next call.
 	//
-	// The error tells what kept all zones from being read; the error of one zone is in its Reading. Where there is nothing
-	// to read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
+	// The error reports what kept all zones from being read, or with good readings a warning; the error of one zone is in its
+	// Reading. If there is nothing to read, the error is fs.ErrNotExist or ErrNoZones, and a later call looks again.
 	Read(ctx context.Context, s Sample) ([]Reading, error)
 	// Close releases what the meter holds open. No Read follows.
 	Close() error

@@ -39,6 +39,13 @@ type Finder interface {
 	Find() error
 }
 
+// Warner is a Sensor that may work worse than it could.
+type Warner interface {
+	// Warning returns why, else nil. It is called after each Poll that returned values, on the goroutine that polls, and does
+	// not block. Its text changes only with the reason.
+	Warning() error
+}
+
 // PollOptions say how a Sensor is asked.
 type PollOptions struct {
 	Name string // of the meter, for errors
@@ -78,7 +85,7 @@ type Poller struct {
 
 	mu    sync.Mutex // guards what follows
 	zones []*polledZone
-	err   error // what the last poll failed with
+	err   error // what the last poll failed with, or its warning
 }
 
 const (
@@ -109,8 +116,9 @@ func NewPoller(sensor Sensor, options PollOptions) *Poller {
 	}
 }
 
-// Read returns what the last polls found. It returns no zones and no error before the first one has ended. It waits for no
-// poll and allocates nothing. A Finder that finds nothing is asked again after a minute of sample time, and is not polled.
+// Read returns the readings of the last polls. The error is that of the last poll, or the warning of a Warner. Before the
+// first poll has ended there are no readings and no error. Read waits for no poll and allocates nothing. A Finder that finds
+// nothing is called again after a minute of sample time, and is not polled.
 func (p *Poller) Read(_ context.Context, s Sample) ([]Reading, error) {
 	switch {
 	case p.closed:
@@ -200,6 +208,9 @@ func (p *Poller) poll(ctx context.Context) bool {
 	switch {
 	case err == nil:
 		p.take(values, now)
+		if w, ok := p.sensor.(Warner); ok {
+			p.err = w.Warning()
+		}
 	case ctx.Err() == context.DeadlineExceeded: // the sensor's own error may differ from poll to poll, and would be logged each time
 		p.fail(p.timeout)
 	default:

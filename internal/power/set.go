@@ -91,7 +91,7 @@ type Status struct {
 	Member
 	// Readings are those of all its zones, whether or not they are reported.
 	Readings []Reading
-	// Err is what kept all its zones from being read.
+	// Err is what kept all its zones from being read, or a warning.
 	Err error
 	// Took lists the zone kinds that the Read gave to the meter.
 	Took []Kind

@@ -43,15 +43,15 @@ type chassis struct {
 func (s *service) members(ctx context.Context, of string) ([]string, error) {
 	var c collection
 	if _, err := s.get(ctx, of, &c); err != nil {
-		return nil, fmt.Errorf("%s: %w", name(of), err)
+		return nil, fmt.Errorf("%s: %w", s.name(of), err)
 	}
-	return paths(c.Members, of)
+	return s.paths(c.Members, of)
 }
 
-// paths returns the paths of links, which name says where they were found.
-func paths(links []link, in string) ([]string, error) {
+// paths returns the paths of links in a resource.
+func (s *service) paths(links []link, in string) ([]string, error) {
 	if len(links) > maxMembers {
-		return nil, fmt.Errorf("%s has more than %d members", name(in), maxMembers)
+		return nil, fmt.Errorf("%s has more than %d members", s.name(in), maxMembers)
 	}
 	found := make([]string, len(links))
 	for i, l := range links {
@@ -64,26 +64,18 @@ func paths(links []link, in string) ([]string, error) {
 func clean(p string) string { return strings.TrimRight(p, "/") }
 
 // id returns the ID of a resource, which is the end of its path.
-func id(p string) string { return short(path.Base(p)) }
+func id(p string) string { return path.Base(p) }
 
 // name returns the path of a resource below the service root, for people.
-func name(p string) string { return short(strings.TrimPrefix(clean(p), rootPath)) }
-
-// short returns a text of the service with a bound on its length, for zones and logs.
-func short(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, s[:min(len(s), 120)])
+func (s *service) name(p string) string {
+	return s.client.Show(strings.TrimPrefix(clean(p), rootPath))
 }
 
 // ids returns the IDs of resources, for errors that stay the same.
-func ids(paths []string) string {
+func (s *service) ids(paths []string) string {
 	names := make([]string, len(paths))
 	for i, p := range paths {
-		names[i] = id(p)
+		names[i] = s.client.Show(id(p))
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
@@ -92,7 +84,7 @@ func ids(paths []string) string {
 func (s *service) system(ctx context.Context, p string) (*system, error) {
 	found := &system{path: p}
 	if _, err := s.get(ctx, p, found); err != nil {
-		return nil, fmt.Errorf("%s: %w", name(p), err)
+		return nil, fmt.Errorf("%s: %w", s.name(p), err)
 	}
 	return found, nil
 }
@@ -100,7 +92,7 @@ func (s *service) system(ctx context.Context, p string) (*system, error) {
 func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 	found := &chassis{path: p}
 	if _, err := s.get(ctx, p, found); err != nil {
-		return nil, fmt.Errorf("%s: %w", name(p), err)
+		return nil, fmt.Errorf("%s: %w", s.name(p), err)
 	}
 	return found, nil
 }
@@ -108,7 +100,7 @@ func (s *service) chassis(ctx context.Context, p string) (*chassis, error) {
 // findSystem returns the system that is this machine: the one of the options, the only one, or the one with the UUID or
 // serial number that the firmware told the kernel.
 func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
-	if err := s.service.login(ctx); err != nil {
+	if err := s.service.open(ctx); err != nil {
 		return nil, err
 	}
 	all, err := s.service.members(ctx, s.service.root.Systems.Path)
@@ -118,7 +110,7 @@ func (s *Sensor) findSystem(ctx context.Context) (*system, error) {
 	if want := s.options.System; want != "" {
 		i := slices.IndexFunc(all, func(p string) bool { return id(p) == want })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no system %q; the service has: %s", want, ids(all))
+			return nil, fmt.Errorf("there is no system %q; the service has: %s", want, s.service.ids(all))
 		}
 		return s.service.system(ctx, all[i])
 	}
@@ -154,10 +146,10 @@ func (s *Sensor) matchSystem(ctx context.Context, all []string) (*system, error)
 		return bySerial[0], nil
 	case uuid == "" && serial == "":
 		return nil, fmt.Errorf("the service has several systems, and this machine's UUID in /sys/class/dmi/id cannot be read: "+
-			"set system to one of: %s", ids(all))
+			"set system to one of: %s", s.service.ids(all))
 	}
 	return nil, fmt.Errorf("the service has several systems, and not exactly one has this machine's UUID or serial number: "+
-		"set system to one of: %s", ids(all))
+		"set system to one of: %s", s.service.ids(all))
 }
 
 // dmi returns what the firmware told the kernel about the machine, empty if that cannot be read: mostly it is only for root.

@@ -59,7 +59,10 @@ func New(options Options) (*Sensor, error) {
 	}
 	return &Sensor{
 		options: options,
-		service: service{client: fetch.New(options.Client), base: base, username: options.Username, password: options.Password},
+		service: service{
+			client: fetch.New(options.Client), base: base,
+			username: options.Username, password: options.Password, timeout: options.Client.Timeout,
+		},
 	}, nil
 }
 
@@ -82,7 +85,7 @@ func ParseEndpoint(text string) (*url.URL, error) {
 func (s *Sensor) Poll(ctx context.Context) ([]power.Value, error) {
 	value, err := s.poll(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("redfish %s: %w", s.service.base.Host, err)
+		return nil, s.about(err)
 	}
 	s.values[0] = value
 	return s.values[:], nil
@@ -103,12 +106,22 @@ func (s *Sensor) poll(ctx context.Context) (power.Value, error) {
 	return value, nil
 }
 
-// Close ends the session.
+// Warning returns why the BMC is read without a session although it has sessions, else nil.
+func (s *Sensor) Warning() error { return s.about(s.service.warning()) }
+
+// Close ends the session. It waits for the BMC for two seconds at most. A login that is not answered until then goes on in
+// the background, and the session is ended when the answer arrives.
 func (s *Sensor) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), maxLogout)
 	defer cancel()
-	if err := s.service.logout(ctx); err != nil {
-		return fmt.Errorf("redfish %s: the session was not ended and expires by itself: %w", s.service.base.Host, err)
+	defer s.options.Client.CloseIdleConnections()
+	return s.about(s.service.close(ctx))
+}
+
+// about adds the BMC's address to an error.
+func (s *Sensor) about(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("redfish %s: %w", s.service.base.Host, err)
 }

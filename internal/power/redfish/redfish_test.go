@@ -44,6 +44,7 @@ func withService(t *testing.T, tree rt.Tree, test func(b *bench)) {
 			open, _, _ := b.server.Sessions()
 			assert.Zero(t, open, "no session is left open")
 		}
+		time.Sleep(15 * time.Minute) // what Close left to the background
 	})
 }
 
@@ -85,6 +86,16 @@ func (b *bench) one(after time.Duration) power.Reading {
 	require.Len(b, readings, 1)
 	require.NoError(b, readings[0].Err)
 	return readings[0]
+}
+
+// warned reads the only zone, and returns the warning that it is read with.
+func (b *bench) warned(after time.Duration) string {
+	b.Helper()
+	readings, err := b.read(after)
+	require.Len(b, readings, 1)
+	require.NoError(b, readings[0].Err)
+	require.Error(b, err)
+	return err.Error()
 }
 
 // failure reads the meter until now and two polls later, and returns the error, which must be the same.

@@ -4,12 +4,15 @@ package redfish_test
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -51,19 +54,175 @@ func without(all []string, s string) (rest []string) {
 	return rest
 }
 
-func TestAnExpiredSessionIsOpenedAgainOnce(t *testing.T) {
+func TestAnExpiredSessionIsOpenedAgainTenMinutesAfterTheLastLogin(t *testing.T) {
+	const warning = "redfish bmc.example: the BMC ended the session: requests carry the password (basic authentication) until the next login, " +
+		"at least 10 minutes after the previous one"
 	withService(t, dell(), func(b *bench) {
-		first := b.one(time.Second)
+		first := b.one(15 * time.Minute)
 		b.server.EndSessions()
 		assert.Same(b, first.Zone, b.one(10*time.Second).Zone)
 		b.logins(2, 0)
+		b.server.EndSessions()
+		assert.Equal(b, warning, b.warned(10*time.Second))
+		assert.Equal(b, warning, b.warned(9*time.Minute))
+		b.logins(2, 0)
+		b.one(time.Minute)
+		b.logins(3, 0)
 	})
 	withService(t, dell(), func(b *bench) {
 		b.server.SessionLife = 5 * time.Second // less than between two polls
 		first := b.one(time.Second)
-		assert.Same(b, first.Zone, b.one(time.Minute).Zone)
+		for range 60 {
+			readings, _ := b.read(time.Minute)
+			require.Len(b, readings, 1)
+			assert.Same(b, first.Zone, readings[0].Zone)
+			assert.NoError(b, readings[0].Err)
+		}
 		b.logins(7, 0)
 	})
+}
+
+func TestASessionThatIsRefusedNowAndThenIsKept(t *testing.T) {
+	withService(t, dell(), func(b *bench) {
+		requests := 0
+		b.server.Fail(rt.Status(401), func(*http.Request) bool {
+			requests++
+			return requests%2 == 1
+		})
+		b.one(time.Hour)
+		b.logins(1, 0)
+	})
+}
+
+func TestASessionIsNotReplacedBeforeItHasEnded(t *testing.T) {
+	for name, fail := range map[string]http.HandlerFunc{"refuses": rt.Status(403), "fails": rt.Status(500), "hangs": rt.Hang} {
+		t.Run(name, func(t *testing.T) {
+			withService(t, dell(), func(b *bench) {
+				b.one(time.Second)
+				var isFailing atomic.Bool
+				isFailing.Store(true)
+				b.server.Fail(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodGet {
+						w.WriteHeader(http.StatusUnauthorized)
+						return
+					}
+					fail(w, r)
+				}, func(r *http.Request) bool {
+					return isFailing.Load() && (r.Method == http.MethodDelete || r.Method == http.MethodGet && r.Header.Get("X-Auth-Token") != "")
+				})
+				assert.Contains(b, b.warned(time.Hour), "the BMC ended the session")
+				open, created, _ := b.server.Sessions()
+				assert.Equal(b, [2]int{1, 1}, [2]int{open, created})
+				isFailing.Store(false)
+				b.one(15 * time.Minute)
+				open, created, _ = b.server.Sessions()
+				assert.Equal(b, [2]int{1, 2}, [2]int{open, created}, "the old session is ended first")
+			})
+		})
+	}
+}
+
+func TestALateLoginIsUsed(t *testing.T) {
+	withService(t, dell(), func(b *bench) {
+		b.server.Fail(b.server.Slow(3*time.Minute), func(r *http.Request) bool { return r.Method == http.MethodPost })
+		assert.Contains(b, b.warned(2*time.Minute), "login: no answer in time")
+		b.one(2 * time.Minute)
+		b.logins(1, 0)
+		b.server.Requests()
+		b.one(time.Hour)
+		assert.Equal(b, []string(nil), without(b.server.Requests(), "GET "+rt.DellEnvironment))
+	})
+}
+
+func TestALoginThatIsAnsweredAfterTheEndIsEnded(t *testing.T) {
+	withService(t, dell(), func(b *bench) {
+		b.server.Fail(b.server.Slow(3*time.Minute), func(r *http.Request) bool { return r.Method == http.MethodPost })
+		_, _ = b.read(time.Second)
+		began := time.Now()
+		assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
+		assert.LessOrEqual(b, time.Since(began), 2*time.Second)
+		b.meter = nil
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		open, created, _ := b.server.Sessions()
+		assert.Equal(b, [2]int{0, 1}, [2]int{open, created})
+	})
+}
+
+func TestALoginWhoseAnswerIsLostIsNotRepeatedWhileThePasswordIsAccepted(t *testing.T) {
+	withService(t, dell(), func(b *bench) {
+		b.options.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			answer, err := b.server.RoundTrip(r)
+			if r.Method == http.MethodPost {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return answer, err
+		})
+		b.every = 5 * time.Minute
+		assert.Contains(b, b.warned(23*time.Hour), "login: the server ended the connection")
+		b.logins(1, 0)
+		b.server.EndSessions()
+		assert.Contains(b, b.warned(2*time.Hour), "login: the server ended the connection")
+		b.logins(2, 0)
+		assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
+		b.server.EndSessions()
+		b.meter = nil
+	})
+}
+
+func TestALoginThatMayHaveOpenedASessionIsRepeatedAfterAnHourWithoutAnotherWay(t *testing.T) {
+	withService(t, dell(), func(b *bench) {
+		b.options.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if _, _, basic := r.BasicAuth(); basic {
+				r = r.Clone(r.Context())
+				r.Header.Del("Authorization") // the BMC does not accept it
+			}
+			answer, err := b.server.RoundTrip(r)
+			if r.Method == http.MethodPost {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return answer, err
+		})
+		assert.Contains(b, b.failure(), "login: the server ended the connection, and the BMC refuses the password")
+		_, _ = b.read(30 * time.Minute)
+		b.logins(1, 0)
+		_, _ = b.read(20 * time.Minute)
+		b.logins(2, 0)
+		assert.ErrorContains(b, b.meter.Close(), "a session was not ended")
+		b.server.EndSessions()
+		b.meter = nil
+	})
+}
+
+func TestOnlyASessionIsDeleted(t *testing.T) {
+	for location, want := range map[string]string{
+		"/redfish/v1/SessionService/Sessions/7/":              "/redfish/v1/SessionService/Sessions/7",
+		"https://bmc.example/redfish/v1/Sessions/7":           "/redfish/v1/Sessions/7",
+		"http://elsewhere.example/redfish/v1/Sessions/a%2Fb?": "",
+		"/redfish/v1/Systems/1":                               "",
+		"/redfish/v1/Sessions/../Systems/1":                   "",
+		"/redfish/v1/Sessions":                                "",
+		"/other/Sessions/7":                                   "",
+		"Sessions/7":                                          "",
+		"%zz":                                                 "",
+		"":                                                    "",
+	} {
+		withService(t, dell(), func(b *bench) {
+			b.server.Fail(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Auth-Token", "token-x")
+				w.Header().Set("Location", location)
+				w.WriteHeader(http.StatusCreated)
+			}, func(r *http.Request) bool { return r.Method == http.MethodPost })
+			_, _ = b.read(time.Second)
+			_ = b.meter.Close()
+			b.meter = nil
+			deleted := slices.DeleteFunc(b.server.Requests(), func(r string) bool { return !strings.HasPrefix(r, "DELETE ") })
+			for _, r := range deleted {
+				assert.Equal(b, "DELETE "+want, r, location)
+			}
+			assert.Equal(b, want != "", len(deleted) > 0, location)
+		})
+	}
 }
 
 func TestASessionIsOpenedWhereTheServiceHasThem(t *testing.T) {
@@ -108,7 +267,7 @@ func TestAnotherPasswordIsTriedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAPasswordThatChangesAtTheBMCCostsOneRefusedLogin(t *testing.T) {
+func TestAPasswordThatChangesAtTheBMCCostsOneRefusedLoginAnHour(t *testing.T) {
 	for name, withoutSessions := range map[string]bool{"sessions": false, "basic authentication": true} {
 		t.Run(name, func(t *testing.T) {
 			withService(t, dell(), func(b *bench) {
@@ -119,6 +278,8 @@ func TestAPasswordThatChangesAtTheBMCCostsOneRefusedLogin(t *testing.T) {
 				b.failure()
 				_, _, refused := b.server.Sessions()
 				assert.Equal(b, 1, refused)
+				_ = b.meter.Close() // cannot know that the session has ended
+				b.meter = nil
 			})
 		})
 	}
@@ -149,27 +310,31 @@ func TestAnAccountWithoutThePrivilegeIsToldAndNoSessionsPileUp(t *testing.T) {
 	})
 }
 
-func TestALoginWithoutATokenIsToldAndNotRepeated(t *testing.T) {
+func TestALoginWithoutATokenIsAWarningAndNotRepeated(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		logins := 0
 		b.server.Fail(func(w http.ResponseWriter, _ *http.Request) {
 			logins++
 			w.WriteHeader(http.StatusCreated)
 		}, rt.Path("/redfish/v1/SessionService/Sessions"))
-		assert.Contains(b, b.failure(), "has no X-Auth-Token")
+		b.every = 5 * time.Minute
+		assert.Contains(b, b.warned(23*time.Hour), "has no X-Auth-Token")
 		assert.Equal(b, 1, logins)
+		_ = b.meter.Close() // cannot know which session to end
+		b.meter = nil
 	})
 }
 
-func TestAServiceWithoutRoomForSessionsIsToldByItsMessage(t *testing.T) {
+func TestAServiceWithoutRoomForSessionsIsReadWithAWarning(t *testing.T) {
 	withService(t, dell(), func(b *bench) {
 		b.server.MaxSessions = 1
 		credentials := `{"UserName": "` + rt.Username + `", "Password": "` + rt.Password + `"}`
 		req := httptest.NewRequest(http.MethodPost, "/redfish/v1/SessionService/Sessions", strings.NewReader(credentials))
 		b.server.ServeHTTP(httptest.NewRecorder(), req)
-		assert.Equal(b, "redfish bmc.example: login: the server answered 503 Service Unavailable (SessionLimitExceeded)", b.failure())
+		assert.Contains(b, b.warned(time.Second), "redfish bmc.example: login: the server answered 503 Service Unavailable (SessionLimitExceeded): requests carry the password")
 		b.server.EndSessions()
-		b.one(5 * time.Minute)
+		b.one(10 * time.Minute)
+		b.logins(2, 0)
 	})
 }
 
@@ -211,9 +376,9 @@ func TestCredentialsGoToTheEndpointOnly(t *testing.T) {
 		assert.Contains(b, b.failure(), "redirects to another one, which is not followed")
 		b.server.Fail(rt.Redirect("http://elsewhere.example/"), func(r *http.Request) bool { return r.Method == http.MethodPost })
 		b.server.EndSessions()
-		assert.Contains(b, b.failure(), "redirects to another one, which is not followed")
-		b.server.Fail(nil, nil)
-		b.one(5 * time.Minute)
+		assert.Contains(b, b.warned(5*time.Minute), "redirects to another one, which is not followed")
+		assert.ErrorContains(b, b.meter.Close(), "a session was not ended", "the redirect may have come after it")
+		b.meter = nil
 	})
 }
 
@@ -222,7 +387,7 @@ func TestCloseWaitsForTheBMCForTwoSecondsAtMost(t *testing.T) {
 		b.one(time.Second)
 		b.server.Fail(rt.Hang, nil)
 		began := time.Now()
-		assert.ErrorContains(b, b.meter.Close(), "the session was not ended and expires by itself")
+		assert.ErrorContains(b, b.meter.Close(), "a session was not ended and expires by itself")
 		assert.LessOrEqual(b, time.Since(began), 2*time.Second)
 		b.server.EndSessions()
 		b.meter = nil

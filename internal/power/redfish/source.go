@@ -63,9 +63,9 @@ func (s *Sensor) choose(ctx context.Context) (*source, power.Value, error) {
 	}
 	var tried []string
 	for _, find := range []func(context.Context, *chassis) (*source, error){
-		func(_ context.Context, c *chassis) (*source, error) { return single(c.Environment) },
+		func(_ context.Context, c *chassis) (*source, error) { return s.single(c.Environment) },
 		s.supplies,
-		func(_ context.Context, c *chassis) (*source, error) { return single(c.Power) },
+		func(_ context.Context, c *chassis) (*source, error) { return s.single(c.Power) },
 	} {
 		candidate, err := find(ctx, ch)
 		if candidate == nil && err == nil {
@@ -73,7 +73,7 @@ func (s *Sensor) choose(ctx context.Context) (*source, power.Value, error) {
 		}
 		var value power.Value
 		if err == nil {
-			candidate.begin(sys, ch, s.source)
+			candidate.begin(&s.service, sys, ch, s.source)
 			value, err = candidate.first(ctx, &s.service)
 		}
 		if err == nil {
@@ -85,9 +85,9 @@ func (s *Sensor) choose(ctx context.Context) (*source, power.Value, error) {
 		tried = append(tried, err.Error())
 	}
 	if len(tried) == 0 {
-		return nil, power.Value{}, fmt.Errorf("%s has no EnvironmentMetrics, PowerSubsystem or Power", name(ch.path))
+		return nil, power.Value{}, fmt.Errorf("%s has no EnvironmentMetrics, PowerSubsystem or Power", s.service.name(ch.path))
 	}
-	return nil, power.Value{}, fmt.Errorf("%s has no power that can be read: %s", name(ch.path), strings.Join(tried, "; "))
+	return nil, power.Value{}, fmt.Errorf("%s has no power that can be read: %s", s.service.name(ch.path), strings.Join(tried, "; "))
 }
 
 // isAbout reports whether an error is about one resource, so that another one may be better.
@@ -106,11 +106,11 @@ func isAbout(err error) bool {
 }
 
 // single returns a resource as a source, nil where there is none.
-func single(l link) (*source, error) {
+func (s *Sensor) single(l link) (*source, error) {
 	if l.Path == "" {
 		return nil, nil
 	}
-	return &source{name: name(l.Path), paths: []string{clean(l.Path)}}, nil
+	return &source{name: s.service.name(l.Path), paths: []string{clean(l.Path)}}, nil
 }
 
 // supplies returns the chassis' power supplies as a source, nil where there are none.
@@ -121,7 +121,7 @@ func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 	began := time.Now()
 	var subsystem struct{ PowerSupplies link }
 	if _, err := s.service.get(ctx, c.PowerSubsystem.Path, &subsystem); err != nil {
-		return nil, fmt.Errorf("%s: %w", name(c.PowerSubsystem.Path), err)
+		return nil, fmt.Errorf("%s: %w", s.service.name(c.PowerSubsystem.Path), err)
 	}
 	if subsystem.PowerSupplies.Path == "" {
 		return nil, nil
@@ -130,19 +130,19 @@ func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &source{name: name(subsystem.PowerSupplies.Path)}
+	found := &source{name: s.service.name(subsystem.PowerSupplies.Path)}
 	for _, p := range members {
 		var supply struct {
 			Metrics link
 			Status  struct{ State string }
 		}
 		if _, err := s.service.get(ctx, p, &supply); err != nil {
-			return nil, fmt.Errorf("%s: %w", name(p), err)
+			return nil, fmt.Errorf("%s: %w", s.service.name(p), err)
 		}
 		switch {
 		case slices.Contains([]string{"Absent", "Disabled", "UnavailableOffline"}, supply.Status.State):
 		case supply.Metrics.Path == "":
-			return nil, fmt.Errorf("%s has no Metrics: %w", name(p), fetch.ErrNoValue)
+			return nil, fmt.Errorf("%s has no Metrics: %w", s.service.name(p), fetch.ErrNoValue)
 		default:
 			found.paths = append(found.paths, clean(supply.Metrics.Path))
 		}
@@ -156,7 +156,7 @@ func (s *Sensor) supplies(ctx context.Context, c *chassis) (*source, error) {
 }
 
 // begin says which machine the source is of. Where it is the source that was read before, it goes on with its zone.
-func (s *source) begin(sys *system, ch *chassis, before *source) {
+func (s *source) begin(from *service, sys *system, ch *chassis, before *source) {
 	machine := strings.ToLower(strings.TrimSpace(sys.UUID))
 	if !isUUID(machine) {
 		machine = id(sys.path)
@@ -164,7 +164,7 @@ func (s *source) begin(sys *system, ch *chassis, before *source) {
 	s.related = []string{sys.path, ch.path}
 	s.figure = -1
 	s.zone = power.Zone{
-		ID: "redfish:" + machine, Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
+		ID: "redfish:" + from.client.Show(machine), Kind: power.Platform, Source: power.Measured, Domain: units.NodeCPUs, MaxWatts: power.MaxPlatformWatts,
 	}
 	if before != nil && before.name == s.name && before.zone.ID == s.zone.ID && slices.Equal(before.paths, s.paths) {
 		s.counters, s.figure, s.current = before.counters, before.figure, before.current
@@ -214,10 +214,10 @@ func (s *source) fetch(ctx context.Context, from *service) (totals, error) {
 		at, err := from.get(ctx, p, &m)
 		switch fetch.Status(err) {
 		case http.StatusNotFound, http.StatusGone:
-			return totals{}, fmt.Errorf("%s: %w", name(p), errGone)
+			return totals{}, fmt.Errorf("%s: %w", from.name(p), errGone)
 		}
 		if err != nil {
-			return totals{}, fmt.Errorf("%s: %w", name(p), err)
+			return totals{}, fmt.Errorf("%s: %w", from.name(p), err)
 		}
 		all.add(i == 0, &m, s.related, at)
 	}
