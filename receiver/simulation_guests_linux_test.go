@@ -118,6 +118,8 @@ type simulatedGuest struct {
 	may    [len(toldKinds)][]guess
 	before byToldKind // what the ledger had
 	calm   time.Time  // since when nothing keeps the last tree from being read
+	damage bool       // the next total that is read is wrong
+	wrong  treeState  // the tree of which a wrong total was read, zero once a later tree was certainly read
 	faults map[string]int
 }
 
@@ -126,6 +128,8 @@ type simulatedGuest struct {
 type guess struct {
 	at     int
 	offset int64
+	// anew is how often counting has begun anew for a wrong total: with the total and with the right one after it.
+	anew int
 }
 
 func newGuestsSimulation(t *testing.T, seed uint64) *guestsSimulation {
@@ -352,6 +356,10 @@ func (g *simulatedGuest) possible() []guestsFault {
 		{"guest: consumer refuses", 5, always, nothing},
 		{"guest: paused", 10, always, nothing},
 		{"guest: read fails", 5, always, nothing},
+		{"guest: a total is wrong", 0, func() bool {
+			g.damage = g.wrong == (treeState{})
+			return g.damage
+		}, nothing},
 		{"tree written while it is read", 5, always, nothing},
 		{"guest: share is not there", 5, func() bool { return g.on != nil && os.Remove(g.share) == nil }, func() {
 			if g.on != nil {
@@ -667,11 +675,14 @@ func (g *simulatedGuest) compare(kind int, has int64) {
 	if len(g.may[kind]) == 0 { // the zone appeared in this collection: what it had shown until then is the baseline
 		for at := range g.shown {
 			if energy := g.shown[at].energy[kind]; energy != noZone {
-				may = append(may, guess{at, -energy})
+				may = append(may, guess{at: at, offset: -energy})
+				if g.shown[at].treeState == g.wrong {
+					may = append(may, guess{at: at, offset: -energy, anew: 1})
+				}
 			}
 		}
 	} else {
-		may = g.reachable(kind)
+		may = g.reachable(kind, has)
 	}
 	before := may
 	may = slices.DeleteFunc(slices.Clone(may), func(x guess) bool { return x.offset+g.shown[x.at].energy[kind] != has })
@@ -685,9 +696,20 @@ func (g *simulatedGuest) compare(kind int, has int64) {
 	g.may[kind] = may
 }
 
-// reachable returns the states that may follow those that there may have been: any of the later trees may have been read or not.
-func (g *simulatedGuest) reachable(kind int) []guess {
-	known := slices.Clone(g.may[kind])
+// reachable returns the states with at most this energy that may follow the earlier ones: any of the later trees may have been read
+// or not. The energy of a state never goes down in a later one.
+func (g *simulatedGuest) reachable(kind int, most int64) []guess {
+	var known []guess
+	seen := map[guess]bool{}
+	add := func(x guess) {
+		if !seen[x] && x.offset+g.shown[x.at].energy[kind] <= most {
+			seen[x] = true
+			known = append(known, x)
+		}
+	}
+	for _, x := range g.may[kind] {
+		add(x)
+	}
 	for n := 0; n < len(known); n++ {
 		from := known[n]
 		for at := from.at + 1; at < len(g.shown); at++ {
@@ -695,12 +717,14 @@ func (g *simulatedGuest) reachable(kind int) []guess {
 			if b.energy[kind] == noZone {
 				continue
 			}
-			next := guess{at, from.offset}
-			if a.epoch != b.epoch { // counting goes on from there
-				next.offset += a.energy[kind] - b.energy[kind]
+			anew := guess{at, from.offset + a.energy[kind] - b.energy[kind], from.anew} // counting continues from b
+			if a.epoch != b.epoch {
+				add(anew)
+			} else {
+				add(guess{at, from.offset, from.anew})
 			}
-			if !slices.Contains(known, next) {
-				known = append(known, next)
+			if anew.anew++; anew.anew == 1 && b.treeState == g.wrong || anew.anew == 2 {
+				add(anew)
 			}
 		}
 	}
@@ -736,6 +760,14 @@ func (g *simulatedGuest) agree() {
 				g.sim.fail("%s: the last tree was not read, from %v, calm since %v, %v, %v: %v\n%v", g.name, before, g.calm.Sub(bubbleStart), g.faults, g.on.faults, g.node.s.meters.set.Failed(), g.shown)
 			}
 		}
+		if !slices.ContainsFunc(g.shown[last:], func(s shownTree) bool { return s.treeState == g.wrong }) {
+			g.wrong = treeState{}
+			for kind := range g.may {
+				for i := range g.may[kind] {
+					g.may[kind][i].anew = 0
+				}
+			}
+		}
 		g.sim.exact++
 	}
 	first := len(g.shown) - 1
@@ -767,6 +799,16 @@ func (g *simulatedGuest) read(path string, got []byte, err error) ([]byte, error
 		return nil, &fs.PathError{Op: "read", Path: path, Err: [...]error{
 			syscall.EIO, syscall.EACCES, syscall.ESTALE, syscall.ENODEV, syscall.ETIMEDOUT,
 		}[g.sim.rng.IntN(5)]}
+	case g.damage && strings.HasSuffix(path, "/energy_uj") && err == nil && g.sim.chance(2):
+		now, complete := readTree(g.share)
+		if !complete { // another tree is being written: this one is read again
+			return got, err
+		}
+		g.look()
+		g.disturbed()
+		g.damage, g.wrong = false, now
+		g.sim.fired["totals that are wrong"]++
+		return fmt.Append(nil, math.MaxInt64-g.sim.rng.Int64N(9e18), "\n"), nil
 	case g.faults["tree written while it is read"] > 0 && g.sim.chance(12) && g.on != nil && g.on.node != nil:
 		g.on.writeNow(g)
 	}

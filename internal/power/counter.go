@@ -27,6 +27,10 @@ const smallestRange = 1000 * units.Joule
 // time is taken before the counter is read, so that two close reads may lie further apart than their times.
 const counterSlack = 10 * time.Millisecond
 
+// reportSlack replaces counterSlack for totals that a hypervisor reports. A report may include energy used while the guest's clock
+// stood still, and energy that one of the host's meters reported late.
+const reportSlack = time.Minute
+
 // MaxWatts returns the bound on the power of one zone of the kind, in watts. Any other kind has that of the whole machine.
 func MaxWatts(k Kind) uint64 {
 	switch k {
@@ -47,23 +51,28 @@ func MaxWatts(k Kind) uint64 {
 //
 // The zero Counter is not usable; call NewCounter. A Counter is not safe for concurrent use.
 type Counter struct {
-	watts  uint64       // bound on the power
-	wrapAt units.Energy // 0 if unknown
+	watts  uint64        // bound on the power
+	slack  time.Duration // added to each elapsed time
+	wrapAt units.Energy  // 0 if unknown
 	total  units.Energy
 	prev   units.Energy
 	at     time.Time // when prev was read; where wrapAt is not known, when it was read first
 	seen   bool
 }
 
-// NewCounter returns a counter for a zone that never uses more than maxWatts; math.MaxUint64 bounds nothing. Its raw value wraps to 0 after wrapAt; where
-// wrapAt is 0, each step back is a reset.
+// NewCounter returns a counter for a zone that never uses more than maxWatts. Its raw value wraps to 0 after wrapAt; if wrapAt is
+// 0, each step back is a reset.
 //
 // The kernel gives the highest value it can show, (2^32-1) hardware units, as max_energy_range_uj
 // (drivers/powercap/intel_rapl_common.c, get_max_energy_counter). The true period is one unit (15 or
 // 61 µJ) longer; the specification leaves that out, and so does this.
 func NewCounter(maxWatts uint64, wrapAt units.Energy) *Counter {
-	return &Counter{watts: maxWatts, wrapAt: wrapAt}
+	return &Counter{watts: maxWatts, slack: counterSlack, wrapAt: wrapAt}
 }
+
+// NewReportCounter returns a counter for a total that a hypervisor reports to a virtual machine: its zones may be those of the whole
+// host, and the total never wraps.
+func NewReportCounter() *Counter { return &Counter{watts: MaxPlatformWatts, slack: reportSlack} }
 
 // SetWrapAt replaces the value at which the counter wraps, 0 if it is not known.
 func (c *Counter) SetWrapAt(wrapAt units.Energy) { c.wrapAt = wrapAt }
@@ -125,7 +134,7 @@ func (c *Counter) impossible(delta units.Energy, elapsed time.Duration) bool {
 	elapsed = max(elapsed, 0)
 	// In nanojoules: 1 W is 1 nJ per ns. The products need up to 78 bits.
 	usedHi, usedLo := bits.Mul64(uint64(delta), 1000)
-	mostHi, mostLo := bits.Mul64(c.watts, uint64(elapsed)+uint64(counterSlack))
+	mostHi, mostLo := bits.Mul64(c.watts, uint64(elapsed)+uint64(c.slack))
 	return usedHi > mostHi || usedHi == mostHi && usedLo > mostLo
 }
 

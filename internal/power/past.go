@@ -19,7 +19,7 @@ type Raw struct {
 	// At is when the counter was read, with a monotonic clock reading. If its range is not known, it is when the counter last
 	// changed.
 	At time.Time
-	// Epoch tells counters apart that have taken each other's place. It is empty where nothing tells.
+	// Epoch identifies the series of totals that a hypervisor reports (see NewReportCounter). It is empty for other counters.
 	Epoch string
 }
 
@@ -201,6 +201,9 @@ func (r *Raw) until(now *Raw) (units.Energy, error) {
 		return 0, ErrReset
 	}
 	c := NewCounter(now.MaxWatts, now.Range)
+	if now.Epoch != "" {
+		c = NewReportCounter()
+	}
 	c.Add(r.Energy, r.At)
 	energy, event := c.Add(now.Energy, now.At)
 	switch {

@@ -311,6 +311,19 @@ func TestCountersOfDifferentEpochsHaveNothingInCommon(t *testing.T) {
 	}
 }
 
+func TestAReportedTotalIsBoundedByThePowerAndTheTime(t *testing.T) {
+	const most = MaxPlatformWatts * (10 + 60) * units.Joule // in 10 s and a minute
+	for _, tc := range []struct {
+		energy, want units.Energy
+		err          error
+	}{{most, most, nil}, {most + 1, 0, ErrReset}, {math.MaxInt64, 0, ErrReset}} {
+		past, now := Raw{At: after(0), Epoch: "a"}, Raw{Energy: tc.energy, At: after(10 * time.Second), MaxWatts: 1000, Epoch: "a"}
+		if energy, err := past.until(&now); energy != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("%d: %d µJ, %v; want %d, %v", tc.energy, energy, err, tc.want, tc.err)
+		}
+	}
+}
+
 func TestTheRawCounterOfAPolledZoneHasWhatItsPowersAdded(t *testing.T) {
 	zone := socket("0")
 	z := newPolledZone(zone, time.Minute)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -16,9 +15,10 @@ import (
 
 // Follower makes values of a power.Sensor of the reports that a virtual machine reads again and again, over whichever way.
 //
-// A report is news if its epoch or generation differs from those of the one before. Within an epoch any step up is energy: what
-// the host learned late comes at once. Under another epoch, or after a step down, counting goes on from the new total, and
-// nothing is added. News without energy says that none was used.
+// A report is news if its epoch or generation differs from those of the one before. Within an epoch, a step up is energy if
+// power.NewReportCounter accepts it for the time since the total last changed. Energy that the host learned late arrives in one
+// step; a damaged total is refused. An impossible step up is an error until the next report with a new generation. Under another epoch, and after a step down or an
+// impossible step up, counting continues from the new total, and nothing is added. News without energy says that none was used.
 //
 // Reports without an epoch are not those of this package. Their steps are bounded by the power of the zone, and a counter with
 // a range wraps.
@@ -26,7 +26,7 @@ import (
 // Where nothing is new for longer than three of the host's usual intervals, and at least 30 s, every zone has an error, and what
 // is reported later is added then. A zone that news lack has nothing new for as long, and is then left out: after a restart of the
 // host's receiver some zones come later than others. Time is that of the guest's monotonic clock, which stands still while the guest is suspended.
-// The host's clock is only told.
+// The host's clock appears only in error messages.
 //
 // The zero Follower is not usable; call NewFollower. A Follower is not safe for concurrent use.
 type Follower struct {
@@ -52,6 +52,7 @@ const (
 var (
 	errNothingNew = errors.New("nothing new is reported")
 	errBeyond     = errors.New("the energy is beyond the range of the counter")
+	errImpossible = errors.New("the energy rose by more than is possible in the elapsed time: the step is not counted")
 )
 
 // followed is a zone with its total.
@@ -138,9 +139,9 @@ func (f *Follower) zone(reported *Zone) *followed {
 	return f.zones[i]
 }
 
-// take adds what a report of the epoch has of the zone. The reports before may have lacked it.
+// take adds what a report of the epoch has of the zone. The reports before may have lacked the zone.
 func (z *followed) take(reported *Zone, epoch string, now time.Time) {
-	z.at, z.listed, z.event, z.err = now, true, power.NoEvent, nil
+	z.at, z.listed, z.err = now, true, nil
 	again := z.counter != nil && z.epoch != epoch
 	if z.counter == nil || again {
 		z.counter, z.epoch = newCounter(reported, epoch), epoch
@@ -149,9 +150,15 @@ func (z *followed) take(reported *Zone, epoch string, now time.Time) {
 		z.err = fmt.Errorf("zone %s: %w", z.ID, errBeyond)
 		return
 	}
-	var energy units.Energy
-	if energy, z.event = z.counter.Add(reported.Energy, now); again {
+	before := z.counter.Raw()
+	energy, event := z.counter.Add(reported.Energy, now)
+	switch {
+	case again:
 		z.event = power.Rebased
+	case event == power.Rebased && reported.Energy > before.Energy:
+		z.event, z.err = event, fmt.Errorf("zone %s: %w", z.ID, errImpossible)
+	case z.event != power.Rebased: // one that no value has had yet
+		z.event = event
 	}
 	z.total = units.AddSaturating(z.total, energy)
 }
@@ -167,7 +174,7 @@ func (z *followed) raw() power.Raw {
 func newCounter(z *Zone, epoch string) *power.Counter {
 	switch {
 	case epoch != "":
-		return power.NewCounter(math.MaxUint64, 0) // no step is too large
+		return power.NewReportCounter()
 	case z.Range > 0 && z.Range < maxEnergy:
 		return power.NewCounter(power.MaxWatts(z.Kind), z.Range)
 	}

@@ -4,6 +4,7 @@ package guest
 
 import (
 	"context"
+	"encoding/binary"
 	"flag"
 	"math"
 	"math/rand/v2"
@@ -87,8 +88,10 @@ func (b *bubble) read(after time.Duration) power.Reading {
 func (b *bubble) begin() {
 	b.Helper()
 	b.tell(100)
-	b.read(0)
 	r := b.read(0)
+	if r.Zone == nil { // the first poll had not ended
+		r = b.read(time.Nanosecond)
+	}
 	require.Equal(b, power.Appeared, r.Event)
 	require.Zero(b, r.Total)
 }
@@ -114,13 +117,68 @@ func TestNewGenerationIsNewsAlsoWithoutEnergy(t *testing.T) {
 	})
 }
 
-func TestNoStepIsTooLargeWithinAnEpoch(t *testing.T) {
+func TestAStepIsBoundedByTheTimeSinceTheTotalChanged(t *testing.T) {
+	const most = 30_000 * (10 + 60) // J: 30 kW for 10 s and a minute
+	for name, c := range map[string]struct {
+		joules  uint64
+		after   time.Duration
+		counted bool
+	}{
+		"usual":                                {100, 10 * time.Second, true},
+		"the most that is possible":            {most, 10 * time.Second, true},
+		"more than is possible":                {most + 1, 10 * time.Second, false},
+		"what a BMC counted that was away":     {1_000_000_000, 10 * time.Hour, true},
+		"what a machine used while suspended":  {1_500_000, time.Second, true},
+		"the range of a tree's counter":        {math.MaxInt64/uint64(units.Joule) - 200, 10 * time.Second, false},
+		"the range of a tree's counter, later": {math.MaxInt64/uint64(units.Joule) - 200, 365 * 24 * time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, now, r := NewFollower("the tree", nil), time.Now(), &Report{Epoch: "a"}
+			total, generation := units.Energy(0), uint64(0)
+			told := func(joules uint64, after time.Duration) []power.Value {
+				generation++
+				now = now.Add(after)
+				r = &Report{Epoch: "a", Generation: generation, Zones: []Zone{{Kind: power.Package, Energy: units.Energy(joules) * units.Joule}}}
+				values, err := f.Values(r, now)
+				require.NoError(t, err)
+				total = f.zones[0].total
+				return values
+			}
+			told(100, 0)
+			for range 3 { // news without energy are no reason for another step
+				told(100, c.after/4)
+			}
+			told(100+c.joules, c.after-3*(c.after/4))
+			if c.counted {
+				require.NoError(t, f.zones[0].err)
+				assert.Equal(t, units.Energy(c.joules)*units.Joule, total)
+				return
+			}
+			require.EqualError(t, f.zones[0].err, "zone intel-rapl:0: the energy rose by more than is possible in the elapsed time: the step is not counted")
+			assert.Zero(t, total)
+			told(100+c.joules+5, time.Second)
+			require.NoError(t, f.zones[0].err)
+			assert.Equal(t, 5*units.Joule, total, "counting continues from the new total")
+		})
+	}
+}
+
+func TestAnImpossibleStepIsAnErrorUntilTheNextNews(t *testing.T) {
 	follow(t, func(b *bubble) {
 		b.begin()
-		b.tell(1_000_000_100) // what a BMC that was away for months had counted
+		b.tell(math.MaxInt64 / uint64(units.Joule))
+		for range 3 {
+			require.ErrorIs(t, b.read(3*time.Second).Err, errImpossible)
+		}
+		b.tell(110) // the file is right again
 		r := b.read(time.Second)
-		assert.Equal(t, 1_000_000_000*units.Joule, r.Total)
-		assert.Equal(t, power.NoEvent, r.Event)
+		require.NoError(t, r.Err)
+		assert.Equal(t, power.Rebased, r.Event)
+		assert.Zero(t, r.Total)
+		b.tell(113)
+		r = b.read(time.Second)
+		require.NoError(t, r.Err)
+		assert.Equal(t, 3*units.Joule, r.Total)
 	})
 }
 
@@ -293,8 +351,8 @@ func TestTheHostsClockIsNotCompared(t *testing.T) {
 
 var reportHistories = flag.Int("reports.histories", 5, "histories of TestTotalsOfRandomHistories")
 
-// A history is random: reports with more energy or none, the same ones again, other epochs, steps down, half-written trees, long
-// silence. The total is what was added within the epochs, and each report is news once.
+// A history is random: reports with more energy or none, the same ones again, other epochs, steps down, impossible steps up,
+// half-written trees, long silence. The total is what was possible within the epochs, and each report is news once.
 func TestTotalsOfRandomHistories(t *testing.T) {
 	for seed := range uint64(*reportHistories) {
 		follow(t, func(b *bubble) {
@@ -304,7 +362,7 @@ func TestTotalsOfRandomHistories(t *testing.T) {
 			for range 50 {
 				before, news := b.read(0), true
 				b.err = nil
-				switch random.IntN(7) {
+				switch random.IntN(8) {
 				case 0:
 					b.tell(energy)
 				case 1:
@@ -318,8 +376,12 @@ func TestTotalsOfRandomHistories(t *testing.T) {
 					news = false
 				case 4:
 					b.err, news = errHalfWritten, false
+				case 5:
+					energy += 1e9 + random.Uint64N(1e10) // more than is possible in the longest time without energy
+					b.tell(energy)
+					news = false
 				default:
-					step := random.Uint64N(1e9)
+					step := random.Uint64N(1e6)
 					energy, want = energy+step, want+step
 					b.tell(energy)
 				}
@@ -352,10 +414,12 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 		b.begin()
 		b.tell(100 + 31_000)
 		r := b.read(time.Second)
-		assert.Equal(t, power.Rebased, r.Event)
+		require.ErrorIs(t, r.Err, errImpossible)
 		assert.Zero(t, r.Total)
 		b.tell(100 + 31_000 + 29_000)
-		assert.Equal(t, 29_000*units.Joule, b.read(time.Second).Total)
+		r = b.read(time.Second)
+		assert.Equal(t, power.Rebased, r.Event)
+		assert.Equal(t, 29_000*units.Joule, r.Total)
 	})
 	follow(t, func(b *bubble) {
 		b.report.Epoch = ""
@@ -367,6 +431,48 @@ func TestWithoutAnEpochStepsAreBoundedAndCountersWrap(t *testing.T) {
 			if i == 1 {
 				assert.Equal(t, power.Wrapped, r.Event)
 				assert.Equal(t, 163*units.Joule, r.Total)
+			}
+		}
+	})
+}
+
+// FuzzFollower has reports with any totals at any times. The data are groups of ten bytes: what changes, the seconds until the next
+// report, and its total.
+func FuzzFollower(f *testing.F) {
+	report := func(change, seconds byte, total uint64) []byte {
+		return binary.LittleEndian.AppendUint64([]byte{change, seconds}, total)
+	}
+	f.Add(slices.Concat(report(0, 10, 5e6), report(0, 10, math.MaxInt64), report(0, 10, 6e6)))
+	f.Add(slices.Concat(report(0, 10, 5e6), report(1, 10, 7e6), report(0, 10, 0), report(0, 10, 5e6)))
+	f.Add(slices.Concat(report(2, 1, 1e9), report(2, 1, 4e9), report(2, 1, 3e9), report(0, 0, math.MaxUint64)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		follower, now, last := NewFollower("the tree", nil), time.Now(), units.Energy(0)
+		changed, before := now, uint64(math.MaxUint64)
+		for generation := uint64(1); len(data) >= 10; generation++ {
+			change, seconds, total := data[0], data[1], binary.LittleEndian.Uint64(data[2:])
+			data = data[10:]
+			now = now.Add(time.Duration(seconds) * time.Second)
+			r := Report{Epoch: "a", Generation: generation, Zones: []Zone{{Kind: power.Package, Energy: units.Energy(total)}}}
+			switch change % 4 {
+			case 1:
+				r.Epoch = "b"
+			case 2:
+				r.Epoch = "" // a tree that others wrote
+			case 3:
+				r.Zones[0].Range, r.Epoch = 262_143_328_850, ""
+			}
+			values, err := follower.Values(&r, now)
+			require.NoError(t, err)
+			require.Len(t, values, 1)
+			z := follower.zones[0]
+			require.GreaterOrEqual(t, z.total, last)
+			added := float64(z.total - last)
+			require.LessOrEqual(t, added, 30e9*(now.Sub(changed)+time.Minute).Seconds(), "J in %v", now.Sub(changed))
+			if z.err != nil {
+				require.Zero(t, added)
+			}
+			if last = z.total; total != before && total <= uint64(maxEnergy) {
+				changed, before = now, total
 			}
 		}
 	})

@@ -24,7 +24,7 @@ import (
 
 // What a tree may hold. No machine comes near it.
 const (
-	maxEntries = 1024 // of a directory
+	maxEntries = 1024 // of a directory, and directories of all levels together
 	maxZones   = 256
 	maxFile    = 256 // bytes
 )
@@ -50,6 +50,7 @@ type reader struct {
 	next     Report    // what is being read
 	known    bool      // there is a report
 	lines    bool      // each file must end with a newline, as in a tree with generations: else it was not read to its end
+	visited  int       // directories that were opened for next
 	modified time.Time // of a tree without generations: the newest file of next
 	newest   time.Time // and of report
 	buf      [maxFile + 1]byte
@@ -143,6 +144,7 @@ func (r *reader) keep() {
 
 // readZones reads all zones of wanted kinds that count energy.
 func (r *reader) readZones(root *os.Root) error {
+	r.visited = 0
 	if err := r.readZonesIn(root, ""); err != nil {
 		return err
 	}
@@ -172,8 +174,11 @@ func (r *reader) readZonesIn(dir *os.Root, parent string) error {
 	return nil
 }
 
-// readZonesAt reads the zone with the ID and those in it, or those of the control type.
+// readZonesAt reads the zone with the ID and the zones in it, or the zones of the control type.
 func (r *reader) readZonesAt(in *os.Root, id string) error {
+	if r.visited++; r.visited > maxEntries {
+		return errTooMany
+	}
 	dir, err := openDirectory(in, id)
 	if err != nil {
 		return cause(err)

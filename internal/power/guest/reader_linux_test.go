@@ -347,6 +347,16 @@ func TestTooManyZonesAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, errTooMany)
 }
 
+func TestTooManyDirectoriesWithoutAZoneAreRefused(t *testing.T) {
+	s := newShared(t)
+	s.write("intel-rapl:0/energy_uj", "1\n")
+	for i := range maxEntries {
+		s.write(fmt.Sprintf("intel-rapl:%d/intel-rapl:%[1]d:%d/x", i%32, i), "")
+	}
+	_, err := s.reader().read()
+	require.ErrorIs(t, err, errTooMany)
+}
+
 func TestDirectoriesWithoutAZone(t *testing.T) {
 	s := newShared(t)
 	_, err := s.reader().read()

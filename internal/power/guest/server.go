@@ -146,6 +146,8 @@ func (s *Server) serve(ctx context.Context, telling *sync.WaitGroup) {
 				_ = conn.Close()
 			}
 			return
+		case errors.Is(err, syscall.ECONNABORTED): // by the virtual machine, before it was accepted
+			continue
 		case err != nil:
 			s.note(fmt.Errorf("vsock port %d: %w", s.port, cause(err)))
 			sleep(ctx, acceptAgain)

@@ -224,6 +224,19 @@ func TestAConnectionThatFailsIsToldUntilAnotherIsMade(t *testing.T) {
 	})
 }
 
+func TestConnectionsThatAreAbortedBeforeTheyAreAcceptedDelayNobody(t *testing.T) {
+	serve(t, func(h *host) {
+		h.Start()
+		began := time.Now()
+		for range 100 {
+			h.accepts <- accepted{err: os.NewSyscallError("accept4", syscall.ECONNABORTED)}
+			assert.JSONEq(h, wholeDocument, h.told(h.from(4)))
+		}
+		assert.Zero(h, time.Since(began))
+		assert.NoError(h, h.Err())
+	})
+}
+
 func TestAServerThatIsClosedLeavesNothingBehind(t *testing.T) {
 	for name, before := range map[string]func(*host){
 		"never started":        func(*host) {},
@@ -510,7 +523,7 @@ func TestOverTheKernelsLoopback(t *testing.T) {
 	defer cancel()
 
 	const before = 52310000
-	for _, given := range []units.Energy{before, before + 1, before + 1, before + 1e15} {
+	for _, given := range []units.Energy{before, before + 1, before + 1, before + 5e11} {
 		zones := []Zone{{Kind: power.Package, Energy: given}, {Kind: power.DRAM, Energy: 2 * given}}
 		publisher.Publish([]VM{{ID: "web", CID: 7, Zones: zones}, {ID: "db", CID: 8}}, time.Now())
 		renamed.Store(false)
