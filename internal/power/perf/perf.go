@@ -77,8 +77,8 @@ func New(root string, want func(power.Kind) bool) *Meter {
 // Read reads the known zones with one system call for each CPU that the PMU counts on. It looks for zones at first, after a
 // read in which one began to fail, and every 10 s of sample time, or every second as long as anything fails.
 //
-// The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no event to use, or where the
-// files below root are of another kernel. That a permission is missing is an error of the zones.
+// The error is fs.ErrNotExist where there is no power PMU, and power.ErrNoZones where it has no event to use, where its only
+// event counts nothing, or where the files below root are of another kernel. That a permission is missing is an error of the zones.
 func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error) {
 	if m.closed {
 		return nil, fmt.Errorf("perf meter: %w", fs.ErrClosed)
@@ -103,11 +103,17 @@ func (m *Meter) Read(_ context.Context, s power.Sample) ([]power.Reading, error)
 			m.readings = append(m.readings, r)
 		}
 	}
-	if good {
+	switch {
+	case good && len(m.readings) == 0:
+		return nil, errStill
+	case good:
 		return m.readings, nil
 	}
 	return m.readings, m.undiscovered
 }
+
+// errStill is returned if the only event is psys and it never counts, as on some virtual machines.
+var errStill = fmt.Errorf("perf: %w in the power PMU: psys counts nothing", power.ErrNoZones)
 
 var errOffline = errors.New("no CPU that counts it is online")
 
