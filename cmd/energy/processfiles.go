@@ -13,24 +13,60 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/top"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // processFiles describes processes of this machine from /proc. A nil *processFiles describes none.
 type processFiles struct {
-	fs    procfs.FS
+	files *stall.Guard[*processFile]
 	boot  time.Time
 	users map[uint64]string // names by number
 }
 
+// processFile reads the files of one process at a time.
+type processFile struct {
+	fs   procfs.FS
+	pid  int
+	stat procfs.ProcStat
+	uid  uint64 // the effective one, as ps(1) shows it
+	args []string
+	err  error
+}
+
+// Close implements stall.Job.
+func (*processFile) Close() error { return nil }
+
+func (f *processFile) readStat() {
+	var proc procfs.Proc
+	if proc, f.err = f.fs.Proc(f.pid); f.err != nil {
+		return
+	}
+	if f.stat, f.err = proc.Stat(); f.err != nil {
+		return
+	}
+	var status procfs.ProcStatus
+	status, f.err = proc.NewStatus()
+	f.uid = status.UIDs[1]
+}
+
+func (f *processFile) readArguments() {
+	var proc procfs.Proc
+	if proc, f.err = f.fs.Proc(f.pid); f.err == nil {
+		f.args, f.err = proc.CmdLine()
+	}
+}
+
 // newProcessFiles returns what reads the processes of a machine whose root directory is given, or nil where it has no /proc.
 func newProcessFiles(root string) *processFiles {
-	p := &processFiles{users: map[uint64]string{}}
-	var err error
-	if p.fs, err = procfs.NewFS(filepath.Join(root, "proc")); err != nil {
+	fs, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
 		return nil
 	}
+	p := &processFiles{users: map[uint64]string{}, files: stall.New(stall.Options[*processFile]{
+		Root: root, New: func() *processFile { return &processFile{fs: fs} },
+	})}
 	if p.boot, err = cpu.BootTime(root); err != nil {
 		return nil
 	}
@@ -51,23 +87,25 @@ func (p *processFiles) describe(r *top.Row, created string) {
 	if err != nil {
 		return
 	}
-	proc, err := p.fs.Proc(int(r.PID))
-	if err != nil {
+	f := p.files.Job()
+	f.pid = int(r.PID)
+	if p.files.Run(r.PID, 0, (*processFile).readStat) != nil || f.err != nil {
 		return
 	}
-	stat, err := proc.Stat()
-	if err != nil {
+	if d := p.boot.Add(time.Duration(f.stat.Starttime) * time.Duration(units.Tick)).Sub(told); d.Abs() > sameStart {
 		return
 	}
-	if d := p.boot.Add(time.Duration(stat.Starttime) * time.Duration(units.Tick)).Sub(told); d.Abs() > sameStart {
-		return
+	r.CPUTime = time.Duration(f.stat.UTime+f.stat.STime) * time.Duration(units.Tick)
+	r.Text[top.User] = p.userName(f.uid)
+	if p.files.Run(r.PID, 0, (*processFile).readArguments) == nil && f.err == nil {
+		r.Text[top.Arguments] = argumentsOf(f.args)
 	}
-	r.CPUTime = time.Duration(stat.UTime+stat.STime) * time.Duration(units.Tick)
-	if status, err := proc.NewStatus(); err == nil {
-		r.Text[top.User] = p.userName(status.UIDs[1]) // the effective one, as ps(1) shows it
-	}
-	if args, err := proc.CmdLine(); err == nil {
-		r.Text[top.Arguments] = argumentsOf(args)
+}
+
+// begin begins a frame, which waits only briefly for processes that block reads of their files.
+func (p *processFiles) begin(now time.Time) {
+	if p != nil {
+		p.files.Begin(now)
 	}
 }
 

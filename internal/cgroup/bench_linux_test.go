@@ -36,7 +36,7 @@ func BenchmarkReadCPUTime(b *testing.B) {
 		for name, room := range map[string]int{"kept open": cgroups + 1, "opened": 0} {
 			b.Run(fmt.Sprintf("%s/%d run", name, running), func(b *testing.B) {
 				tree := New(Options{Root: "/"})
-				tree.room = room
+				tree.kept.Most = room
 				for _, dir := range dirs {
 					tree.Enter("/"+filepath.Base(outer)+"/"+filepath.Base(dir), true)
 				}

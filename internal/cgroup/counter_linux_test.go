@@ -49,7 +49,7 @@ func TestACounterStaysOpenUntilItsNodeIsRemoved(t *testing.T) {
 	n.Memory["/a"] = 5
 	n.count("/a", ms)
 	assert.Equal(t, []string{"a/cpu.stat", "b/cpu.stat"}, n.opened())
-	assert.Equal(t, 2, n.kept)
+	assert.Equal(t, 2, n.kept.Held)
 
 	delete(n.Cgroups, "/b")
 	require.NoError(t, n.Render())
@@ -57,10 +57,10 @@ func TestACounterStaysOpenUntilItsNodeIsRemoved(t *testing.T) {
 	n.Sweep()
 	assert.Equal(t, []string{"a/cpu.stat"}, n.opened())
 	n.ReadCPUTime()
-	assert.Equal(t, 1, n.kept)
+	assert.Equal(t, 1, n.kept.Held)
 	require.NoError(t, n.Close())
 	assert.Empty(t, n.opened())
-	assert.Zero(t, n.kept)
+	assert.Zero(t, n.kept.Held)
 	n.ReadCPUTime()
 	assert.Equal(t, []string{"a/cpu.stat"}, n.opened(), "a closed tree opens again what it needs")
 }
@@ -69,7 +69,7 @@ func TestACgroupMadeAgainIsAnotherOne(t *testing.T) {
 	for name, room := range map[string]int{"kept open": maxKept, "opened each time": 0} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			n.room = room
+			n.kept.Most = room
 			a := n.tracked(service)
 			n.count(service, 500*ms)
 			a.Account(0, 500*ms)
@@ -118,7 +118,7 @@ func TestACounterThatFailsOnceIsNotAnotherCgroups(t *testing.T) {
 
 func TestNoMoreCountersStayOpenThanThereIsRoomFor(t *testing.T) {
 	n := newNode(t)
-	n.room = 3
+	n.kept.Most = 3
 	var nodes []*Node
 	for i := range 10 {
 		nodes = append(nodes, n.tracked("/"+strconv.Itoa(i)))
@@ -131,6 +131,44 @@ func TestNoMoreCountersStayOpenThanThereIsRoomFor(t *testing.T) {
 		assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
 	}
 	assert.Len(t, n.opened(), 3)
+}
+
+func TestTreesOfOneProcessTogetherKeepAnEighthOfItsDescriptorsOpen(t *testing.T) {
+	const budget = 40
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8 * budget, Max: limit.Max}))
+	var trees []*node
+	for range 17 {
+		trees = append(trees, newNode(t))
+	}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	for _, n := range trees {
+		for i := range 5 {
+			path := "/" + strconv.Itoa(i)
+			a := n.tracked(path)
+			n.count(path, 100*ms)
+			a.Account(0, 0)
+			assert.Equal(t, 100*ms-2*units.Tick, n.shortLived(a))
+		}
+	}
+	open := func() (files int) {
+		for _, n := range trees {
+			files += len(n.opened())
+		}
+		return files
+	}
+	assert.Equal(t, budget, open())
+	assert.Empty(t, trees[16].opened())
+
+	require.NoError(t, trees[0].Close())
+	assert.Equal(t, budget-5, open())
+	trees[16].ReadCPUTime()
+	assert.Len(t, trees[16].opened(), 5)
+	assert.Equal(t, budget, open())
+	for _, n := range trees {
+		require.NoError(t, n.Close())
+	}
 }
 
 // withoutDescriptors calls f while no file can be opened before another is closed.
@@ -154,11 +192,11 @@ func TestPlacesOfMemoryAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 			p.Of(path)
 		}
 	}
-	require.Equal(t, 4, c.kept)
+	require.Equal(t, 4, c.kept.Held)
 	withoutDescriptors(t, func() { assert.Equal(t, []uint64{107, 231, 4}, p.Of("/late")) })
-	assert.Equal(t, 1, c.kept)
+	assert.Equal(t, 1, c.kept.Held)
 	p.Begin(c.now.Add(forgetPlaces))
-	assert.Zero(t, c.kept, "no file is left open")
+	assert.Zero(t, c.kept.Held, "no file is left open")
 }
 
 func TestHalfOfTheCountersAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
@@ -247,13 +285,13 @@ func TestCgroupsAroundSeveralAreReadFirst(t *testing.T) {
 	n.outer.needed = true
 	n.readOuter()
 	assert.Empty(t, n.opened())
-	assert.Zero(t, n.kept)
+	assert.Zero(t, n.kept.Held)
 }
 
 func TestReadingKnownCountersAllocatesNothing(t *testing.T) {
 	for _, room := range []int{maxKept, 0} {
 		n := newNode(t)
-		n.room = room
+		n.kept.Most = room
 		for i := range 20 {
 			n.tracked(fmt.Sprintf("/outer/%d", i))
 		}
@@ -300,7 +338,7 @@ func TestARealCgroupMadeAgainIsAnotherOne(t *testing.T) {
 	require.NoError(t, os.Remove(dir))
 	tree.ReadCPUTime()
 	assert.False(t, a.cpu.current, "a cgroup that was removed has no counter")
-	assert.Zero(t, tree.kept)
+	assert.Zero(t, tree.kept.Held)
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	tree.ReadCPUTime()
 	assert.True(t, a.cpu.current)
@@ -311,5 +349,5 @@ func TestARealCgroupMadeAgainIsAnotherOne(t *testing.T) {
 	a.Leave()
 	tree.Sweep()
 	assert.Empty(t, tree.Nodes())
-	assert.Zero(t, tree.kept)
+	assert.Zero(t, tree.kept.Held)
 }

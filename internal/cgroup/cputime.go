@@ -28,11 +28,11 @@ type cpuTime struct {
 	shortLived units.CPUTime // what was reported as short-lived since then
 }
 
-// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes would include time that the
-// scan lacks, which would look short-lived.
+// ReadCPUTime reads the CPU counters of all nodes. A counter that is read after the processes includes CPU time that the scan
+// lacks, which would look short-lived. Only a node that the scan makes is read after the scan, once, by ShortLived.
 //
-// A counter that cannot be read stands still. If another cgroup has taken the place of the one before, all of its counter is
-// new. So is a counter below the previous value.
+// A counter that cannot be read stands still. If another cgroup has taken the place of the previous one, all of its counter
+// is new. So is a counter below the previous value.
 func (t *Tree) ReadCPUTime() {
 	t.readOuter()
 	t.outer.needed = false
@@ -51,7 +51,7 @@ func (t *Tree) update(n *Node) {
 		return
 	}
 	counter := units.CPUTime(value)
-	if another || counter < c.counter {
+	if c.known && (another || counter < c.counter) {
 		*c = cpuTime{current: true}
 	}
 	if !c.known {
@@ -105,12 +105,17 @@ func (n *Node) Clamp(inferred units.CPUTime) units.CPUTime {
 
 // ShortLived calls yield for each cgroup that a process was accounted for in this interval, the innermost first, with the
 // CPU time that its counter shows beyond what was accounted. first reports whether the counter was read for the first time,
-// so that it may hold what was used before the cgroup was watched.
+// so that it may include CPU time of earlier intervals.
+//
+// It reads the counters of nodes made since ReadCPUTime: in the next interval, their CPU time would be claimed a second time
+// if the processes' child times have shown it in this one.
 func (t *Tree) ShortLived(yield func(n *Node, claimant int32, used units.CPUTime, first bool)) {
-	t.readNew()
 	for _, n := range t.nodes {
 		if n.cpu.seen {
 			n.cpu.seen = false
+			if !n.cpu.known {
+				t.update(n)
+			}
 			used := n.cpu.takeShortLived()
 			yield(n, n.cpu.claimant, used, n.cpu.first)
 			n.parent.account(nil, used)

@@ -139,19 +139,34 @@ func TestAllTimeOfANewCgroupBelongsToItsProcesses(t *testing.T) {
 	a := n.Enter(service, true)
 	a.Account(0, 30*ms)
 	assert.Zero(t, n.shortLived(a), "no counter was read yet")
+	n.Sweep()
 	n.count(service, 630*ms)
 	a.Account(0, 100*ms)
 	assert.Equal(t, 500*ms-2*units.Tick, n.shortLived(a), "what was used before its first reading, too")
 }
 
+func TestACgroupMadeSinceTheLastScanHasItsTimeAtOnce(t *testing.T) {
+	n := newNode(t)
+	n.count(service, 900*ms)
+	a := n.Enter(service, true)
+	a.Account(0, 100*ms)
+	var first bool
+	n.ShortLived(func(_ *Node, _ int32, _ units.CPUTime, is bool) { first = is })
+	assert.True(t, first)
+	assert.Equal(t, 800*ms-2*units.Tick, a.cpu.shortLived)
+	n.Sweep()
+	n.count(service, 950*ms)
+	a.Account(0, 0)
+	n.ShortLived(func(_ *Node, _ int32, _ units.CPUTime, is bool) { first = is })
+	assert.False(t, first)
+	assert.Equal(t, 850*ms-2*units.Tick, a.cpu.shortLived, "and later only what is new")
+}
+
 func TestEarlierTimeOfAnOlderCgroupIsNotAttributed(t *testing.T) {
 	n := newNode(t)
-	n.count(service, 3600*units.Second)
+	n.count(service, 3601*units.Second)
 	a := n.Enter(service, false)
 	a.Account(0, 30*ms)
-	assert.Zero(t, n.shortLived(a))
-	n.count(service, 3601*units.Second)
-	a.Account(0, 0)
 	assert.Zero(t, n.shortLived(a), "the baseline")
 	n.count(service, 3602*units.Second)
 	a.Account(0, 300*ms)

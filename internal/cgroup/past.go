@@ -21,23 +21,9 @@ func (t *Tree) AppendPast(past []Past) []Past {
 	return past
 }
 
-// readNew reads the counters of cgroups that the first scan after Resume has found: they may have been used for as long as the time
-// down, and would else claim that in the interval after.
-func (t *Tree) readNew() {
-	if !t.resuming {
-		return
-	}
-	for _, n := range t.nodes {
-		if !n.cpu.known {
-			t.update(n)
-		}
-	}
-}
-
-// Resume makes the tree go on where another one ended: the next ReadCPUTime has what cgroups of the past used since. They stay if they
-// still exist. It must follow Restart and precede ReadCPUTime.
+// Resume continues from the state of an earlier tree: the next ReadCPUTime includes what the cgroups of the past used since then.
+// They stay if they still exist. Resume must follow Restart and precede ReadCPUTime.
 func (t *Tree) Resume(past []Past) {
-	t.resuming = true
 	for i := range past {
 		p := &past[i]
 		if n := t.Node(p.Path); n != nil {

@@ -54,7 +54,7 @@ func TestMemoryOfACgroupWithoutAControllerIsInTheOneAroundIt(t *testing.T) {
 	c.node.write("anon N0=8\nfile_mapped N0=0\n", v2, "a/b/c", "memory.numa_stat")
 	p.Begin(c.now.Add(rereadPlaces))
 	assert.Equal(t, []uint64{8, 0, 0}, p.Of("/a/b/c"), "it was made anew, as that of a service that restarts")
-	assert.Equal(t, 1, c.kept)
+	assert.Equal(t, 1, c.kept.Held)
 }
 
 func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
@@ -87,7 +87,7 @@ func TestWhereMemoryIsIsReadSeldom(t *testing.T) {
 	c.now = c.now.Add(forgetPlaces)
 	p.Begin(c.now)
 	assert.Empty(t, p.byPath, "nobody asks for it")
-	assert.Zero(t, c.kept, "no file is left open")
+	assert.Zero(t, c.kept.Held, "no file is left open")
 }
 
 func TestWhereMemoryIsNotKnown(t *testing.T) {

@@ -42,12 +42,9 @@ type Tree struct {
 	slots   []bool         // that are in use
 	now     time.Time      // of the interval that memory is read for
 	buf     [numaStatRoom]byte
-	kept    int // files that are kept open
-	room    int // how many may be
+	kept    kernfs.Allowance // of the files that stay open
 	outer   outer
 	places  *Places // nil: nobody asks where memory is
-	// resuming reports whether the interval is the first one after Resume.
-	resuming bool
 }
 
 // Node is one cgroup. A nil *Node stands for the cgroup of processes that are in none of interest.
@@ -66,7 +63,7 @@ type Node struct {
 
 // New returns the tree of the host. It touches nothing.
 func New(options Options) *Tree {
-	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}, inside: map[string]int{}, room: kernfs.KeptLimit(maxKept)}
+	return &Tree{options: options, mounts: mounts{root: options.Root}, byPath: map[string]*Node{}, inside: map[string]int{}, kept: kernfs.NewAllowance(maxKept)}
 }
 
 // Root returns the root of the host's file system.
@@ -186,7 +183,6 @@ func (n *Node) Leave() {
 // to them. Hierarchies that could not be found are looked for again in the next interval.
 func (t *Tree) Sweep() {
 	defer t.mounts.retry()
-	t.resuming = false
 	swept := false
 	for _, n := range t.nodes {
 		if n.members > 0 {

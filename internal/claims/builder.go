@@ -180,10 +180,7 @@ func (b *Builder) Observe(m *Measurement) {
 		b.Compact(t)
 	}
 	b.last = *m
-	if !b.begun {
-		b.begun = true
-		b.ReadCounters() // so that the first interval has a counter to start from
-	}
+	b.begun = true
 }
 
 // StartOver continues with another CPU time source, of which m.Table is the first scan. Nothing shows who ran since the last

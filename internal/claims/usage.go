@@ -97,11 +97,11 @@ func (b *Builder) claimRunning(m *Measurement, changed bool) {
 // cgroups show it.
 func (b *Builder) claimByCounters(m *Measurement) {
 	b.Cgroups.ShortLived(func(in *cgroup.Node, id int32, used units.CPUTime, first bool) {
-		// The first reading of a cgroup's counter includes time before we watched it. Cap it at the CPU time that was
-		// available in the interval. Later readings have no such cap: the node's ticks miss what runs between two of them,
-		// and the counter does not.
+		// The first reading of a cgroup's counter may include CPU time of earlier intervals, which others have claimed. Cap
+		// it at what the interval has left. Later readings have no such cap: the node's ticks miss what runs between two of
+		// them, and the counter does not.
 		if first {
-			used = min(used, b.node.Total)
+			used = min(used, b.unclaimed(m))
 		}
 		b.claim(attribution.Claim{Claimant: attribution.Claimant(id), ShortLived: true, CPU: used}, b.domains.in(in), nil, in, nil, m)
 	})
@@ -124,18 +124,22 @@ func (b *Builder) claimByCgroups(m *Measurement) {
 // claimRest claims what other short-lived processes used, without a claimant. What remains of the CPU time that processes used is
 // unattributed, as far as processes are hidden or ended untraced.
 func (b *Builder) claimRest(m *Measurement) {
-	available := m.Node.Process - b.last.Node.Process
 	if !b.Exact {
 		// The child times of a process outside of a container may include what the container's counter showed.
-		b.shortLived = min(b.shortLived, units.Advance(b.claimed, available))
+		b.shortLived = min(b.shortLived, b.unclaimed(m))
 	}
 	b.claim(attribution.Claim{Claimant: attribution.NoClaimant, ShortLived: true, CPU: b.shortLived}, b.domains.ofShortLived(), nil, nil, nil, m)
 
-	rest := units.Advance(b.claimed, available)
+	rest := b.unclaimed(m)
 	if !m.Table.Hidden {
 		rest = min(rest, m.Table.Untraced)
 	}
 	b.node.Unattributed = rest
+}
+
+// unclaimed returns the CPU time that processes used in the interval and that no claim has so far.
+func (b *Builder) unclaimed(m *Measurement) units.CPUTime {
+	return units.Advance(b.claimed, m.Node.Process-b.last.Node.Process)
 }
 
 // claimInterrupts makes the time that interrupts took unattributed, if it is to be. ksoftirqd is a process, which claims what it

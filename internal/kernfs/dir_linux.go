@@ -302,3 +302,17 @@ func (d *Dir) SizeOf(pid int32, name string) (int64, error) {
 	}
 	return int64(d.stat.Size), nil
 }
+
+// IsProc reports whether path is on a proc file system.
+func IsProc(path string) (bool, error) {
+	var fs unix.Statfs_t
+	for {
+		switch err := unix.Statfs(path, &fs); err {
+		case nil:
+			return fs.Type == unix.PROC_SUPER_MAGIC, nil
+		case unix.EINTR:
+		default:
+			return false, err
+		}
+	}
+}

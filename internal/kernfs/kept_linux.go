@@ -4,6 +4,7 @@ package kernfs
 
 import (
 	"errors"
+	"math"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,14 +101,11 @@ func NoDescriptorLeft(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// keptShare is the part of all descriptors that a keeper of files may hold: the others are for the collector's connections.
-const keptShare = 8
-
-// KeptLimit returns how many descriptors one owner of Kept files may hold, at most the given number.
-func KeptLimit(most int) int {
+// descriptorLimit returns how many descriptors this process may open.
+func descriptorLimit() int64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 0
 	}
-	return int(min(uint64(most), limit.Cur/keptShare))
+	return int64(min(limit.Cur, math.MaxInt64))
 }

@@ -3,12 +3,11 @@
 package workload
 
 import (
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/cgroup"
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -38,18 +37,14 @@ type Wanted struct {
 	Everything string
 }
 
-// maxFile bounds how much is read of a cgroup file or of a hypervisor's command line, which the kernel does not bound.
-const maxFile = 64 << 10
-
 // Identifier finds the identities of processes, which it remembers by their slots: a process that has not changed costs two
 // reads and no allocation, or no read if the CPU time source counts executions and moves.
 //
 // For each scan, call Begin, Forget for each process that ended, Identify for each that is new or ran, and Resolve. Identity then
 // returns the result. An Identifier is not safe for concurrent use. Close releases its descriptors.
 type Identifier struct {
-	proc      *kernfs.Dir
+	files     *stall.Guard[*files]
 	wanted    Wanted
-	buf       []byte
 	known     []entry
 	cgroups   map[string]*cgroupText // by their text: processes share few
 	programs  map[programKey]*program
@@ -58,6 +53,7 @@ type Identifier struct {
 	holders   holders
 	namespace namespace
 	outside   bool // a cgroup has no path below the host's mount point
+	missed    bool // readFound was blocked
 
 	vms       VMs
 	machines  []int32 // slots of the processes of virtual machines
@@ -82,6 +78,7 @@ type entry struct {
 	changed  bool      // since the last call of Identity
 	moved    bool      // since the last call of Moved
 	settled  bool      // all files were read, or may not be read
+	found    bool      // the names of the files that readFound reads were looked up
 	attempts uint8     // failures to read them in a row, at most maxAttempts
 	executed execution // since the command line was last read
 }
@@ -119,9 +116,8 @@ var (
 // NewIdentifier returns an Identifier for the processes of the host whose root directory is at root. It reads nothing yet.
 func NewIdentifier(root string, wanted Wanted) *Identifier {
 	return &Identifier{
-		proc:      kernfs.New(filepath.Join(root, "proc")),
+		files:     guardFiles(stall.Options[*files]{Root: root}),
 		wanted:    wanted,
-		buf:       make([]byte, 2*maxText),
 		cgroups:   map[string]*cgroupText{},
 		programs:  map[programKey]*program{},
 		holders:   holders{},
@@ -131,11 +127,15 @@ func NewIdentifier(root string, wanted Wanted) *Identifier {
 
 // Begin begins a scan at now, before the processes of the scan are identified. It looks again for names that are pending.
 func (id *Identifier) Begin(now time.Time) {
+	id.files.Begin(now)
 	id.wanted.Names.begin(now, func(container string) bool { return id.holders[container] != nil })
 }
 
 // Close closes the descriptors that the Identifier holds.
-func (id *Identifier) Close() error { return id.proc.Close() }
+func (id *Identifier) Close() error { return id.files.Close() }
+
+// Blocked returns an error if files of some processes cannot be read because processes block reads.
+func (id *Identifier) Blocked() error { return id.files.Err("names and command lines") }
 
 // Compact moves the process in slots[i] to slot i, and gives back the memory that was needed for more processes.
 func (id *Identifier) Compact(slots []int32) {
@@ -231,7 +231,7 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 		return
 	}
 	before, argsBefore := *e, e.fromArgs()
-	e.settled = true
+	e.settled, id.missed = true, false
 	if !p.Kernel {
 		id.readProgram(p, e, fresh, now)
 	}
@@ -240,6 +240,7 @@ func (id *Identifier) Identify(p *cpu.Process, now time.Duration) {
 	if !p.Zombie || fresh { // version 1 shows a process whose first thread has ended in the root, wherever the others run
 		in, err = id.readCgroup(p, e)
 	}
+	e.found = e.found || !id.missed
 	e.note(p, now, err)
 	if in != nil {
 		id.place(e, in)
@@ -373,18 +374,4 @@ func (id *Identifier) Moved(slot int32) (moved bool) {
 	e := &id.known[slot]
 	moved, e.moved = e.moved, false
 	return moved
-}
-
-// readFile reads a file of a process whole, up to maxFile.
-func (id *Identifier) readFile(pid int32, name string) ([]byte, error) {
-	for {
-		b, err := id.proc.ReadOf(pid, name, id.buf)
-		if err != nil {
-			return nil, err
-		}
-		if len(b) < len(id.buf) || len(id.buf) >= maxFile {
-			return b, nil
-		}
-		id.buf = make([]byte, min(4*len(id.buf), maxFile))
-	}
 }

@@ -37,7 +37,7 @@ func (c *cgroupText) place(p *Placement) *Placement {
 
 // readCgroup reads the process's cgroup file. It returns nil if the file could not be read or is the same as before.
 func (id *Identifier) readCgroup(p *cpu.Process, e *entry) (*cgroupText, error) {
-	text, err := id.readFile(p.PID, "cgroup")
+	text, err := id.readFound(p, e, (*files).readCgroup)
 	if err != nil || len(text) == 0 || e.in != nil && string(text) == e.in.text {
 		return nil, err
 	}

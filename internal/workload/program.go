@@ -37,7 +37,7 @@ func (id *Identifier) readProgram(p *cpu.Process, e *entry, fresh bool, now time
 	case !counted && p.Comm != e.comm:
 		e.executed = max(e.executed, possible)
 	}
-	target, err := id.proc.LinkOf(p.PID, "exe", id.buf)
+	target, err := id.readFound(p, e, (*files).readExecutable)
 	readable, forbidden := err == nil, errors.Is(err, fs.ErrPermission)
 	switch {
 	case readable && string(target) != e.program.exe:
@@ -116,7 +116,7 @@ func (id *Identifier) readArguments(p *cpu.Process, e *entry, readable bool, now
 	if e.guest != nil {
 		e.guest.argued = now
 	}
-	line, err := id.proc.ReadOf(p.PID, "cmdline", id.buf[:maxText+1])
+	line, err := id.read(p, (*files).readArguments)
 	if err != nil || len(line) == 0 {
 		e.settled = false // the process may be executing a program at this moment
 		if !readable {
@@ -168,7 +168,7 @@ func (id *Identifier) readGuest(p *cpu.Process, e *entry, line []byte, now time.
 	}
 	if len(line) > maxText {
 		var err error
-		if line, err = id.readFile(p.PID, "cmdline"); err != nil {
+		if line, err = id.read(p, (*files).readAllArguments); err != nil {
 			e.executed, e.settled = certain, false
 			return
 		}

@@ -15,9 +15,9 @@ import (
 //
 // An open file stays that of its process, also when another process gets the same PID (fs/proc/base.c, get_proc_task).
 type keptStats struct {
-	files []keptStat // by ascending PID
-	next  int        // where the scan is: all before it have a lower PID than the last one that was asked for
-	room  int        // how many files may be open
+	files     []keptStat       // by ascending PID
+	next      int              // where the scan is: all before it have a lower PID than the last one that was asked for
+	allowance kernfs.Allowance // holds one for each of files
 }
 
 type keptStat struct {
@@ -26,7 +26,7 @@ type keptStat struct {
 }
 
 const (
-	// maxKept is how many files are kept open: each takes a descriptor and 4.4 KiB of the kernel's memory.
+	// maxKept is the maximum number of files that one source keeps open. Each takes a descriptor and 4.4 KiB of kernel memory.
 	maxKept = 1024
 	// keepWithin is the longest time between two scans for which files are kept open. If it is longer, opening files costs little.
 	keepWithin = 2 * time.Second
@@ -47,9 +47,9 @@ func (k *keptStats) of(pid int32) *kernfs.Kept {
 	return nil
 }
 
-// update closes the files of processes that ended, and opens those of processes that two scans in a row have shown.
+// update closes the files of processes that exited, and opens those of processes that two consecutive scans have shown.
 func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
-	row := 0
+	row, before := 0, len(k.files)
 	k.files = slices.DeleteFunc(k.files, func(f keptStat) bool {
 		for row < len(t.Processes) && t.Processes[row].PID < f.pid {
 			row++
@@ -60,10 +60,11 @@ func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
 		}
 		return ended || !f.file.IsOpen()
 	})
-	if len(k.files) >= k.room || t.Now-t.beforeNow > keepWithin {
+	known := len(k.files)
+	k.allowance.GiveBack(before - known)
+	if k.allowance.Held >= k.allowance.Most || t.Now-t.beforeNow > keepWithin {
 		return
 	}
-	known := len(k.files)
 	i := 0
 	for r := range t.Processes {
 		p := &t.Processes[r]
@@ -73,16 +74,19 @@ func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
 		if p.Born || i < known && k.files[i].pid == p.PID {
 			continue
 		}
-		f := keptStat{pid: p.PID}
-		if err := proc.OpenOf(&f.file, p.PID, "stat"); kernfs.NoDescriptorLeft(err) {
-			k.giveUpHalf()
+		if !k.allowance.Take() {
 			break
-		} else if err != nil {
+		}
+		f := keptStat{pid: p.PID}
+		if err := proc.OpenOf(&f.file, p.PID, "stat"); err != nil {
+			k.allowance.GiveBack(1)
+			if kernfs.NoDescriptorLeft(err) {
+				k.halveCache()
+				break
+			}
 			continue
 		}
-		if k.files = append(k.files, f); len(k.files) == k.room {
-			break
-		}
+		k.files = append(k.files, f)
 	}
 	if len(k.files) == known {
 		return
@@ -90,10 +94,10 @@ func (k *keptStats) update(proc *kernfs.Dir, t *Table) {
 	slices.SortFunc(k.files, func(a, b keptStat) int { return cmp.Compare(a.pid, b.pid) })
 }
 
-// giveUpHalf closes half of the files for good: the process has no descriptor left.
-func (k *keptStats) giveUpHalf() {
-	k.room = len(k.files) / 2
-	for i := k.room; i < len(k.files); i++ {
+// halveCache closes half of the files and halves the allowance, permanently: the process has no descriptor left.
+func (k *keptStats) halveCache() {
+	k.allowance.Most = len(k.files) / 2
+	for i := k.allowance.Most; i < len(k.files); i++ {
 		_ = k.files[i].file.Close() // it was only read from
 	}
 }
@@ -102,5 +106,6 @@ func (k *keptStats) close() {
 	for i := range k.files {
 		_ = k.files[i].file.Close() // it was only read from
 	}
+	k.allowance.GiveBack(len(k.files))
 	k.files = nil
 }

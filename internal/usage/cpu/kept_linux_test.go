@@ -142,7 +142,7 @@ func TestFilesThatCannotBeReadAreOpenedAgain(t *testing.T) {
 
 func TestNoMoreFilesStayOpenThanThereIsRoomFor(t *testing.T) {
 	k := newKeeping(t)
-	k.source.kept.room = 4
+	k.source.kept.allowance.Most = 4
 	for range 4 {
 		k.scan(time.Second)
 	}
@@ -151,6 +151,48 @@ func TestNoMoreFilesStayOpenThanThereIsRoomFor(t *testing.T) {
 	delete(k.Processes, 2)
 	k.scan(time.Second)
 	assert.Equal(t, []int{1, 3, 4, 5}, openStats(t, k.Root()))
+}
+
+// mayOpen runs f while this process may open so many descriptors.
+func mayOpen(t *testing.T, descriptors uint64, f func()) {
+	t.Helper()
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: descriptors, Max: limit.Max}))
+	f()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+}
+
+func TestSourcesOfOneProcessTogetherKeepAnEighthOfItsDescriptorsOpen(t *testing.T) {
+	const budget = 60
+	var sources []*keeping
+	mayOpen(t, 8*budget, func() {
+		for range 17 {
+			sources = append(sources, newKeeping(t))
+		}
+	})
+	open := func() (files []int) {
+		for _, k := range sources {
+			files = append(files, len(openStats(t, k.Root())))
+		}
+		return files
+	}
+	scan := func() {
+		for _, k := range sources {
+			k.scan(time.Second)
+			k.scan(time.Second)
+			k.scan(time.Second)
+			k.requireUsed()
+		}
+	}
+	scan()
+	assert.Equal(t, append(slices.Repeat([]int{10}, 6), make([]int, 11)...), open(), "the others read without keeping files open")
+
+	require.NoError(t, sources[0].source.Close())
+	delete(sources[1].Processes, 5)
+	sources = sources[1:]
+	scan()
+	assert.Equal(t, append([]int{9, 10, 10, 10, 10, 10, 1}, make([]int, 9)...), open(), "the next source takes what is given back")
 }
 
 func TestFilesStayOpenOnlyWhereScansAreClose(t *testing.T) {
@@ -199,7 +241,7 @@ func TestHalfOfTheFilesAreClosedWhenNoDescriptorIsLeft(t *testing.T) {
 	require.NoError(t, k.Render())
 
 	restore := leave(t, 0)
-	_, err := k.source.readStat(11)
+	_, err := k.source.readStat(11, false)
 	restore()
 	require.NoError(t, err)
 	assert.Len(t, openStats(t, k.Root()), 5)
@@ -213,7 +255,7 @@ func TestARealProcessIsReadThroughItsOpenFileUntilItEnds(t *testing.T) {
 	require.NoError(t, child.Start())
 	pid := int32(child.Process.Pid)
 	source := NewProcfs("/")
-	source.kept.room = 1 << 20
+	source.kept.allowance.Most = 1 << 20
 	defer func() { require.NoError(t, source.Close()) }()
 	var table Table
 	for range 3 {

@@ -358,8 +358,8 @@ func TestScansOfWhoRanHaveTheSameSlicesAsScansOfAll(t *testing.T) {
 	onCPUs(t, allTable, group.id, &want)
 	require.NoError(t, partial.ReadProcesses(table))
 	onCPUs(t, table, group.id, &got)
-	require.Greater(t, want[0], 38*ms)
-	require.Greater(t, want[1], 118*ms)
+	require.Greater(t, want[0], 30*ms)
+	require.Greater(t, want[1], 100*ms)
 	for cpu := range want {
 		assert.InDelta(t, uint64(want[cpu]), uint64(got[cpu]), float64(8*ms), "CPU %d", cpu) // it starts where it likes
 	}

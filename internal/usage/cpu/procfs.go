@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -19,12 +21,39 @@ type Procfs struct {
 	nodeReader
 	scanned units.CPUTime // node.Process at the last scan
 	kept    keptStats
+	first   *stall.Guard[*firstRead]
+}
+
+// firstRead reads a file of a process by a name that was not looked up before: that can block (dev/proc-reads.md).
+type firstRead struct {
+	proc *kernfs.Dir
+	buf  []byte
+	pid  int32
+	got  []byte
+	err  error
+}
+
+// Close implements stall.Job.
+func (f *firstRead) Close() error { return f.proc.Close() }
+
+func (f *firstRead) readStat()   { f.got, f.err = f.proc.ReadOf(f.pid, "stat", f.buf) }
+func (f *firstRead) readStatus() { f.got, f.err = f.proc.ReadOf(f.pid, "status", f.buf) }
+
+// guardFirstReads returns a Guard of first reads.
+func guardFirstReads(options stall.Options[*firstRead]) *stall.Guard[*firstRead] {
+	options.New = func() *firstRead {
+		return &firstRead{proc: kernfs.New(filepath.Join(options.Root, "proc")), buf: make([]byte, 4096)}
+	}
+	return stall.New(options)
 }
 
 // NewProcfs returns a source that reads below root: "/" for this machine, or where a host's root directory is mounted in a
 // container. It touches nothing.
 func NewProcfs(root string) *Procfs {
-	return &Procfs{nodeReader: newNodeReader(root), kept: keptStats{room: kernfs.KeptLimit(maxKept)}}
+	return &Procfs{
+		nodeReader: newNodeReader(root), kept: keptStats{allowance: kernfs.NewAllowance(maxKept)},
+		first: guardFirstReads(stall.Options[*firstRead]{Root: root}),
+	}
 }
 
 // Name implements Source.
@@ -36,8 +65,11 @@ func (*Procfs) Exact() bool { return false }
 // Close implements Source.
 func (p *Procfs) Close() error {
 	p.kept.close()
-	return p.proc.Close()
+	return errors.Join(p.first.Close(), p.proc.Close())
 }
+
+// Blocked returns an error if CPU times of some processes cannot be read because processes block reads.
+func (p *Procfs) Blocked() error { return p.first.Err("CPU times") }
 
 // ReadProcesses implements Source.
 func (p *Procfs) ReadProcesses(t *Table) error {
@@ -51,6 +83,7 @@ func (p *Procfs) ReadProcesses(t *Table) error {
 	}
 	t.begin(now)
 	p.kept.next = 0
+	p.first.Begin(time.Unix(0, 0).Add(now))
 	s := procfsScan{source: p, table: t}
 	if err := s.readListed(); err != nil {
 		t.abort()
@@ -82,6 +115,7 @@ type procfsScan struct {
 	source     *Procfs
 	table      *Table
 	threads    uint64 // of all rows
+	next       int    // the row of the previous scan that isFirst compares next
 	unreadable bool   // a process could not be read
 }
 
@@ -127,7 +161,7 @@ func (s *procfsScan) add(pid int32) {
 	t := s.table
 	t.Processes = append(t.Processes, Process{})
 	q := &t.Processes[len(t.Processes)-1]
-	err := s.source.readProcess(pid, q)
+	err := s.source.readProcess(pid, q, s.isFirst(pid))
 	if err == nil {
 		s.threads += uint64(q.Threads)
 		return
@@ -142,8 +176,20 @@ func (s *procfsScan) add(pid int32) {
 	t.Processes = t.Processes[:len(t.Processes)-1]
 }
 
-func (p *Procfs) readProcess(pid int32, q *Process) error {
-	b, err := p.readStat(pid)
+// isFirst reports whether the previous scan shows no process with the number. It is fast if called by ascending PID.
+func (s *procfsScan) isFirst(pid int32) bool {
+	before := s.table.before
+	if s.next > 0 && before[s.next-1].PID >= pid {
+		return s.table.previous(pid) == nil
+	}
+	for s.next < len(before) && before[s.next].PID < pid {
+		s.next++
+	}
+	return s.next == len(before) || before[s.next].PID != pid
+}
+
+func (p *Procfs) readProcess(pid int32, q *Process, isFirst bool) error {
+	b, err := p.readStat(pid, isFirst)
 	if err != nil {
 		return err
 	}
@@ -152,7 +198,10 @@ func (p *Procfs) readProcess(pid int32, q *Process) error {
 }
 
 // readStat reads the text of a process. A kept file that cannot be read is opened again: another process may have the number.
-func (p *Procfs) readStat(pid int32) ([]byte, error) {
+func (p *Procfs) readStat(pid int32, isFirst bool) ([]byte, error) {
+	if isFirst {
+		return p.readFirst(pid, (*firstRead).readStat)
+	}
 	if f := p.kept.of(pid); f != nil {
 		b, err := p.proc.ReadKeptOf(f, pid, "stat", p.buf)
 		if err == nil && len(b) > 0 {
@@ -162,10 +211,20 @@ func (p *Procfs) readStat(pid int32) ([]byte, error) {
 	}
 	b, err := p.proc.ReadOf(pid, "stat", p.buf)
 	if kernfs.NoDescriptorLeft(err) && len(p.kept.files) > 0 {
-		p.kept.giveUpHalf()
+		p.kept.halveCache()
 		b, err = p.proc.ReadOf(pid, "stat", p.buf)
 	}
 	return b, err
+}
+
+// readFirst reads a file of a process by a name that was not looked up before.
+func (p *Procfs) readFirst(pid int32, read func(*firstRead)) ([]byte, error) {
+	f := p.first.Job()
+	f.pid = pid
+	if err := p.first.Run(pid, 0, read); err != nil {
+		return nil, err
+	}
+	return f.got, f.err
 }
 
 // gone reports whether an error means that a process ended while it was being read.
@@ -195,7 +254,7 @@ func (p *Procfs) findDiscarding(t *Table) {
 		if parent == nil || old == nil || parent.discards || parent.Start > e.Start || parent.ChildCPU > old.ChildCPU {
 			continue
 		}
-		b, err := p.proc.ReadOf(parent.PID, "status", p.buf)
+		b, err := p.readFirst(parent.PID, (*firstRead).readStatus)
 		parent.discards = err == nil && IgnoresSIGCHLD(b)
 	}
 	for i := range t.Processes {

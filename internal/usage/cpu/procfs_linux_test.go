@@ -41,7 +41,7 @@ func unlisted(t *testing.T, source *Procfs) Process {
 		own = <-tid
 	}
 	var p Process
-	require.NoError(t, source.readProcess(int32(own), &p))
+	require.NoError(t, source.readProcess(int32(own), &p, true))
 	return p
 }
 

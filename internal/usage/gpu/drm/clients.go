@@ -4,11 +4,13 @@ package drm
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 
@@ -35,7 +37,7 @@ type client struct {
 	since   time.Time     // when its counters were read last
 	used    units.CPUTime // in the interval, over all engine classes
 	lost    bool          // its descriptor is closed
-	text    kernfs.File   // of the holder's descriptor, if it is kept
+	text    *kernfs.File  // of the holder's descriptor, nil unless it is kept
 }
 
 // counter is the time or the cycles that engines of one class worked for a client.
@@ -149,24 +151,32 @@ func (s *Source) readClient(c *client, now time.Time) bool {
 const maxKept = 512
 
 // textOf reads the text of the descriptor by which a client is known. It is kept open: to read it again then takes a quarter of the
-// time of opening it anew (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor: each read looks for both, and fails once either is gone
-// (fs/proc/fd.c, seq_show).
+// time of opening it anew (BenchmarkThisMachine). An open text keeps neither the process nor its descriptor: each read looks for
+// both, and fails once either is gone (fs/proc/fd.c, seq_show).
 func (s *Source) textOf(c *client) ([]byte, error) {
-	if c.text.Path == "" {
-		if s.kept == maxKept {
-			return s.proc.ReadOf(c.pid, string(s.nameOf("fdinfo/", c.fd)), s.text)
-		}
+	if c.text == nil && s.kept < maxKept {
 		s.kept++
-		c.text.Path = s.path("proc", strconv.Itoa(int(c.pid)), string(s.nameOf("fdinfo/", c.fd)))
+		c.text = &kernfs.File{Path: s.path("proc", strconv.Itoa(int(c.pid)), "fdinfo", strconv.Itoa(int(c.fd)))}
 	}
-	return c.text.Read(s.text)
+	f := s.files.Job()
+	f.kept = c.text
+	err := s.run(c.pid, c.start, c.fd, (*files).readText)
+	if errors.Is(err, stall.ErrBlocked) && s.files.Job() != f { // the text is read still
+		if c.text != nil {
+			c.text = nil
+			s.kept--
+		}
+		return nil, err
+	}
+	f.kept = nil
+	return f.text, err
 }
 
 // drop closes a client's text if it is kept.
 func (s *Source) drop(c *client) {
-	if c.text.Path != "" {
+	if c.text != nil {
 		_ = c.text.Close() // opened for reading: nothing can be lost
-		c.text.Path = ""
+		c.text = nil
 		s.kept--
 	}
 }
@@ -176,12 +186,6 @@ func (s *Source) hold(c *client, h holder) {
 	s.drop(c)
 	c.holder = h
 	s.unsorted = true
-}
-
-// nameOf returns the name of a process's file of a descriptor. It is valid until the next call.
-func (s *Source) nameOf(dir string, fd int32) []byte {
-	s.name = strconv.AppendInt(append(s.name[:0], dir...), int64(fd), 10)
-	return s.name
 }
 
 // meet notes that a process has a client, of which info is the text.

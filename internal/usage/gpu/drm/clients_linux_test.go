@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -142,34 +141,4 @@ func TestClientsOfThisMachineAreFoundOnce(t *testing.T) {
 	for began := time.Now(); !maps.Equal(wanted(), found()); time.Sleep(50 * time.Millisecond) {
 		require.Less(t, time.Since(began), time.Minute, "clients that a process opened later")
 	}
-}
-
-// Who may trace processes finds the clients of other users by their texts, from Linux 5.14 on.
-func TestClientsOfThisMachinesOtherUsersAreFoundByTexts(t *testing.T) {
-	needsTracing(t)
-	nodes := openNodes(t)
-	if len(nodes) == 0 {
-		t.Skip("lacks a DRM node that may be opened")
-	}
-	child := holdsToo(t, nodes)
-	for _, n := range nodes {
-		require.NoError(t, n.Close())
-	}
-	processes, source := cpu.NewProcfs("/"), New(Options{Root: "/"})
-	t.Cleanup(func() { assert.NoError(t, processes.Close()); assert.NoError(t, source.Close()) })
-	var table cpu.Table
-	require.NoError(t, processes.ReadProcesses(&table))
-	defer unprivileged.Reads(t)()
-	if _, err := source.Read(time.Now(), &table); err != nil {
-		require.ErrorIs(t, err, errDenied) // of processes that refuse to be traced
-	}
-	found, byText := map[string]int32{}, false
-	for _, c := range source.clients {
-		found[fmt.Sprintf("%s %d", c.device.name, c.id)] = c.pid
-	}
-	for _, p := range source.processes.bySlot {
-		byText = byText || p.pid == child && p.byText && !p.denied
-	}
-	assert.Equal(t, clientsOf(nodes, child), found)
-	assert.True(t, byText)
 }

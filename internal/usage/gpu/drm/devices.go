@@ -179,26 +179,7 @@ func (s *Source) deviceOf(f *fdinfo, node []byte) *device {
 			return d
 		}
 	}
-	if f.pdev == nil && f.driver != nil && node == nil {
-		return s.onlyOne(f.driver)
-	}
 	return nil
-}
-
-// onlyOne returns the device of a DRM driver, nil if there are several. The drivers of platform devices do not tell which one a
-// client has. Their names begin with that of the DRM driver: msm_dpu is msm.
-func (s *Source) onlyOne(driver []byte) (only *device) {
-	for _, d := range s.devices {
-		if !d.present || len(d.driver) < len(driver) || d.driver[:len(driver)] != string(driver) {
-			continue
-		}
-		if only != nil {
-			s.look.denied = true // the link would tell
-			return nil
-		}
-		only = d
-	}
-	return only
 }
 
 func (s *Source) path(elem ...string) string {

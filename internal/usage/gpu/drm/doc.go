@@ -43,18 +43,18 @@
 // it used belongs to the interval then. Of any other client, only what it uses from now on does, as its earlier work is not known
 // to be of this interval.
 //
-// Which descriptors are a GPU's is in their links, /proc/<pid>/fd/<fd>. Where these may not be read, it is in their texts, which
-// cost more: for a process with seven descriptors BenchmarkThisMachine measures 43 µs in place of 19. The text of an epoll or inotify
-// descriptor has a line for each file that it watches, and the kernel keeps its process from using it meanwhile. So a look by texts
-// counts by the time that it takes, and what is over an interval's bound is not available to later intervals. Before Linux 6.2,
-// texts are read again when the process is twice as old, and links whenever it ran. While a GPU of xe is suspended there are no looks
-// by texts: any of them may wake it up.
+// A descriptor is a GPU's if its link, /proc/<pid>/fd/<fd>, names a device node. Only then is its text read, because the texts of
+// other descriptors, such as those of epoll, depend on locks that their process can hold for ever. A look at a process reads at most
+// maxLook links and maxTexts texts, and none of a descriptor above lastDescriptor; at most maxOfProcess clients of a process are
+// counted. So a process with 100,000 DRM descriptors costs a Read a few milliseconds, and each later one 512 texts.
+//
+// A process can block what is read of it nevertheless, by the locks of its directories and by those of a driver. These reads have a
+// deadline (package stall). What a process blocks is not known, and Read returns an error.
 //
 // # Permissions
 //
-// To see the descriptors of other users' processes takes CAP_SYS_PTRACE (fs/proc/fd.c, proc_fdinfo_access_allowed), which a security
-// module such as AppArmor may refuse all the same. Before Linux 5.14 it takes CAP_DAC_READ_SEARCH too; from then on that lets the links
-// be read. Without, their use of a GPU is not known, and Read returns an error beside what it knows. A process without descriptors
-// uses none: it causes no error, nor does anything where no GPU's driver counts. KFD's files are readable by all, unless a device
-// cgroup hides the GPU.
+// To see the descriptors of other users' processes takes CAP_SYS_PTRACE, which a security module such as AppArmor may refuse all the
+// same, and CAP_DAC_READ_SEARCH for the directory of their links. Without, their use of a GPU is not known, and Read returns an error
+// beside what it knows. A process without descriptors uses none: it causes no error, nor does anything where no GPU's driver counts.
+// KFD's files are readable by all, unless a device cgroup hides the GPU.
 package drm

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 	"github.com/energyreceiver/energyreceiver/internal/usage/gpu"
@@ -25,8 +25,9 @@ type Options struct {
 // and does nothing else.
 type Source struct {
 	root string
-	proc *kernfs.Dir
-	kfd  kfd
+	// files guards what is read of processes.
+	files *stall.Guard[*files]
+	kfd   kfd
 
 	devices    []*device         // by name
 	nodes      map[string]string // the device of each node: renderD128
@@ -49,16 +50,15 @@ type Source struct {
 	numbers bool // the kernel tells the number of a process's descriptors
 
 	entries func(size int64) int64 // in a directory of another file system than /proc, for tests
-	clock   func() time.Time       // tells how long looks take
 
-	info fdinfo
-	text []byte
-	link []byte
-	name []byte
+	info   fdinfo
+	text   []byte
+	target []byte // scratch of open
 
 	usage []gpu.Usage
 	users []gpu.User
 	pids  []int32
+	errs  []error // scratch of trouble
 }
 
 // findEvery is how often GPUs are looked for.
@@ -66,26 +66,22 @@ const findEvery = time.Minute
 
 // What Read returns. The texts must not change from Read to Read.
 var (
-	errDenied = errors.New("the descriptors of some processes may not be read, and their use of GPUs is not known: " +
-		"this takes CAP_SYS_PTRACE, before Linux 5.14 also CAP_DAC_READ_SEARCH, and a security module such as AppArmor that permits it")
+	errDenied = errors.New("the descriptors of some processes may not be read, and their use of GPUs is not known: this takes " +
+		"CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH for the processes of other users, and a security module such as AppArmor that permits it")
 	errHidden = errors.New("KFD does not show who computes with a GPU: its files in /sys/class/kfd/kfd/proc may not be read, " +
 		"or the GPU has neither cu_occupancy nor gpu_busy_percent")
-	errBoth = errors.Join(errDenied, errHidden)
 )
 
 // New returns a source. It looks at no GPU and no other process.
 func New(options Options) *Source {
-	s := &Source{
+	return &Source{
 		root:  options.Root,
-		proc:  kernfs.New(filepath.Join(options.Root, "proc")),
+		files: guardFiles(stall.Options[*files]{Root: options.Root}),
 		kfd:   newKFD(filepath.Join(options.Root, "sys/class/kfd/kfd/proc")),
 		nodes: map[string]string{},
 		byKey: map[key]*client{},
-		clock: time.Now,
 		self:  selfOf(options.Root),
 	}
-	s.look.each = s.descriptor
-	return s
 }
 
 // selfOf returns the PID of this process below a root, 0 where it is not known, as in a simulation.
@@ -97,7 +93,7 @@ func selfOf(root string) int32 {
 
 // Close implements gpu.Source.
 func (s *Source) Close() error {
-	errs := []error{s.proc.Close(), s.kfd.proc.Close()}
+	errs := []error{s.files.Close(), s.kfd.proc.Close()}
 	for _, d := range s.devices {
 		errs = append(errs, d.close())
 	}
@@ -117,8 +113,9 @@ func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
 		return nil, nil
 	}
 	if s.text == nil {
-		s.text, s.link = make([]byte, 16<<10), make([]byte, maxLink)
+		s.text = make([]byte, 16<<10)
 	}
+	s.files.Begin(now)
 	for _, d := range s.devices {
 		d.begin(s.last, now, s.text)
 	}
@@ -135,15 +132,20 @@ func (s *Source) Read(now time.Time, t *cpu.Table) ([]gpu.Usage, error) {
 func (s *Source) trouble() error {
 	hidden := slices.ContainsFunc(s.devices, func(d *device) bool { return d.hidden })
 	denied := s.processes.denied > 0 && (hidden || slices.ContainsFunc(s.devices, (*device).reported))
-	switch {
-	case hidden && denied:
-		return errBoth
-	case hidden:
-		return errHidden
-	case denied:
-		return errDenied
+	errs := s.errs[:0]
+	if err := s.files.Err("GPU usage"); err != nil {
+		errs = append(errs, err)
 	}
-	return nil
+	if denied {
+		errs = append(errs, errDenied)
+	}
+	if hidden {
+		errs = append(errs, errHidden)
+	}
+	if s.errs = errs; len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
 }
 
 // report returns the usage of each GPU in the interval that ends now.

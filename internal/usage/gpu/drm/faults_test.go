@@ -39,7 +39,7 @@ func TestOnlyTextsOfClientsAreKeptOpen(t *testing.T) {
 		t.Helper()
 		assert.Equal(t, want, w.source.kept)
 		for _, c := range w.source.clients {
-			assert.True(t, c.text.IsOpen())
+			assert.NotNil(t, c.text)
 		}
 	}
 	p := w.add(10, 1, render(3, 1), render(4, 2))
@@ -179,7 +179,7 @@ func TestAProcessWithManyDescriptors(t *testing.T) {
 	w.table.Active = c.active
 	for range 10 {
 		c.pass()
-		require.LessOrEqual(t, w.source.look.texts, maxTexts)
+		require.LessOrEqual(t, len(w.source.look.found.nodes), maxTexts)
 	}
 	byPID := used(t, w.source.report(w.Now()))
 	assert.Contains(t, byPID, int32(11))

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/internal/stall"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
@@ -26,9 +26,8 @@ const (
 	sweepRows = 1024
 	// maxLook is how many descriptors one look takes. The next look at the process goes on from there.
 	maxLook = 2048
-	// maxTexts is how many of them may be read because they may be a GPU's, and maxTime how long a look by texts alone may take.
-	// The text of an epoll or inotify descriptor has a line for each file that it watches: 5000 of them take 12 ms.
-	maxTexts, maxTime = 256, 10 * time.Millisecond
+	// maxTexts is how many texts of these are read, because they may be of a GPU.
+	maxTexts = 256
 	// lastDescriptor is the last descriptor of a process that is looked at.
 	lastDescriptor = 1<<14 - 1
 	// maxClients is how many clients are read each interval, and how many processes of KFD's, once for each of its GPUs.
@@ -45,7 +44,6 @@ type process struct {
 	from   int32 // the descriptor that the next look starts at
 	seen   int32 // the number of those before it
 	denied bool  // its descriptors may not be seen
-	byText bool  // only their texts may be
 	start  time.Duration
 	// cpu is its CPU time when it was last known to have no other clients than those that are known.
 	cpu         uint64
@@ -120,7 +118,7 @@ func (s *Source) lookAtLost(t *cpu.Table) {
 		if !c.lost || s.look.budget <= 0 || slices.Contains(s.looked, c.pid) {
 			continue
 		}
-		if _, err := s.proc.SizeOf(c.pid, "fd"); err != nil {
+		if _, err := s.numberOf(c.pid); err != nil {
 			continue // most have ended
 		}
 		s.looked = append(s.looked, c.pid)
@@ -165,7 +163,7 @@ func (s *Source) opens(row *cpu.Process) bool { return !row.Kernel && !row.Zombi
 // recount reports whether a process may have another number of descriptors than at the last look.
 func (s *Source) recount(row *cpu.Process, st *process) bool {
 	if st.descriptors < 0 {
-		return !st.byText && !st.denied
+		return !st.denied
 	}
 	s.look.budget -= countCost
 	n, err := s.numberOf(row.PID)
@@ -181,12 +179,23 @@ func (s *Source) recount(row *cpu.Process, st *process) bool {
 // numberOf returns the number of a process's descriptors: the size of their directory, from Linux 6.2 on (fs/proc/fd.c,
 // proc_fd_getattr), which every user may ask for. Before, it is 0.
 func (s *Source) numberOf(pid int32) (int64, error) {
-	n, err := s.proc.SizeOf(pid, "fd")
+	f := s.files.Job()
+	f.pid = pid
+	f.readSize() // the name was looked up before, so that nothing blocks it
+	return s.counted(f.err), f.err
+}
+
+// counted returns the number of descriptors that was read.
+func (s *Source) counted(err error) int64 {
+	if err != nil {
+		return 0
+	}
+	n := s.files.Job().size
 	if s.entries != nil {
 		n = s.entries(n)
 	}
 	s.numbers = s.numbers || n > 0
-	return n, err
+	return n
 }
 
 // sweep looks at processes that ran since the last look at them. The first Read sweeps all rows.
@@ -212,169 +221,105 @@ type look struct {
 	budget int // microseconds
 	now    time.Time
 	table  *cpu.Table
-	each   func(name []byte) bool
 
 	row     *cpu.Process
-	claimed bool  // a client that is new was opened in this interval
-	from    int32 // first descriptor to look at
-	seen    int   // descriptors
-	texts   int   // of them that were read
-	clients int   // of the process, negative if they are not counted yet
-	next    int32 // where the next look goes on, 0 at the end
-	unread  bool  // a client could not be read
+	claimed bool // a client that is new was opened in this interval
+	found   listed
+	clients int  // of the process, negative if they are not counted yet
+	unread  bool // a client could not be read
 	denied  bool
-	byText  bool // the links may not be read, and a GPU's descriptors are known by their texts
-	began   time.Time
 }
 
 // lookAt looks at the descriptors of a process.
 func (s *Source) lookAt(row *cpu.Process) {
 	st, known := s.processes.of(row)
 	l := &s.look
-	l.row, l.seen, l.texts, l.next, l.unread, l.denied, l.byText, l.clients = row, 0, 0, 0, false, false, false, -1
-	l.from = 0
+	l.row, l.found, l.unread, l.denied, l.clients = row, listed{nodes: l.found.nodes[:0]}, false, false, -1
 	l.claimed = !s.last.IsZero() && row.Born && l.table.BornSinceLastScan(row)
+	from := int32(0)
 	if known {
-		l.from = st.from
+		from = st.from
 		l.claimed = l.claimed || st.from == 0 && uint64(row.CPU-min(row.Used, row.CPU)) <= st.cpu
 	}
-	descriptors, err := s.numberOf(row.PID)
+	err := s.run(row.PID, row.Start, 0, (*files).readSize)
+	descriptors := s.counted(err)
 	if err == nil && (descriptors > 0 || !s.numbers) {
-		err = s.list(row.PID)
+		if err = s.run(row.PID, row.Start, from, (*files).list); !errors.Is(err, stall.ErrBlocked) {
+			found := s.files.Job().found
+			l.found = listed{append(l.found.nodes, found.nodes...), found.seen, found.next}
+		}
 	}
-	l.budget -= s.cost()
+	l.unread = errors.Is(err, stall.ErrBlocked)
+	for _, fd := range l.found.nodes {
+		s.open(fd)
+	}
+	l.budget -= lookCost + descriptorCost*l.found.seen + textCost*len(l.found.nodes)
 	age := l.table.Now - row.Start
 	to := process{
-		pid: row.PID, start: row.Start, from: l.next, seen: int32(l.seen), cpu: uint64(row.CPU),
-		denied: l.denied || denied(err), byText: l.byText,
-		due: l.table.Now + max(minPause, min(age, maxPause)), descriptors: descriptors,
+		pid: row.PID, start: row.Start, from: l.found.next, seen: int32(l.found.seen), cpu: uint64(row.CPU),
+		denied: l.denied || denied(err),
+		due:    l.table.Now + max(minPause, min(age, maxPause)), descriptors: descriptors,
 	}
-	if l.from != 0 {
+	if from != 0 {
 		to.seen += st.seen
 	}
 	if err != nil || int64(to.seen) != descriptors {
 		to.descriptors = -1
 	}
-	if l.next != 0 || l.unread {
+	if l.found.next != 0 || l.unread {
 		to.due, to.cpu, to.descriptors = l.table.Now, 0, -1
 	}
 	s.processes.set(st, to)
 }
 
-// list looks at each descriptor of a process. Only its owner and who has CAP_DAC_READ_SEARCH may look into the directory of the
-// links. From Linux 5.14 on, that of the texts needs the right to trace the process only (fs/proc/fd.c).
-func (s *Source) list(pid int32) error {
-	l := &s.look
-	err := s.proc.EachOf(pid, "fd", l.each)
-	if !denied(err) {
+// run runs a read of files of a process, and returns its error.
+func (s *Source) run(pid int32, start time.Duration, fd int32, read func(*files)) error {
+	f := s.files.Job()
+	f.pid, f.fd = pid, fd
+	if err := s.files.Run(pid, start, read); err != nil {
 		return err
 	}
+	return f.err
+}
+
+// open notes the client of a descriptor that may be a GPU's.
+func (s *Source) open(fd int32) {
+	l := &s.look
+	var err error
 	if slices.ContainsFunc(s.devices, func(d *device) bool { return d.asleep }) {
-		l.unread = true // one of the texts may be its client's
-		return nil
-	}
-	l.byText, l.began = true, s.clock()
-	return s.proc.EachOf(pid, "fdinfo", l.each)
-}
-
-// cost returns what the look cost. What a text costs depends on what is open.
-func (s *Source) cost() int {
-	l := &s.look
-	if l.byText {
-		return max(lookCost+textCost*l.texts, int(s.clock().Sub(l.began).Microseconds()))
-	}
-	return lookCost + descriptorCost*l.seen + textCost*l.texts
-}
-
-// descriptor looks at one descriptor.
-func (s *Source) descriptor(name []byte) bool {
-	l := &s.look
-	fd, err := strconv.ParseInt(string(name), 10, 32)
-	if err != nil || int32(fd) < l.from {
-		return true
-	}
-	if fd > lastDescriptor {
-		return false
-	}
-	if l.seen == maxLook || l.texts == maxTexts {
-		l.next = int32(fd)
-		return false
-	}
-	l.seen++
-	if l.byText {
-		l.texts++
-		s.open(int32(fd), nil, nil)
-		if s.clock().Sub(l.began) > maxTime {
-			l.next = int32(fd) + 1
-		}
-		return l.next == 0 && !l.denied
-	}
-	target, err := s.proc.LinkOf(l.row.PID, string(s.nameOf("fd/", int32(fd))), s.link)
-	if err != nil {
-		l.denied = l.denied || denied(err)
-		return !l.denied
-	}
-	if node, ok := nodeOf(target); ok {
-		l.texts++
-		s.open(int32(fd), target, node)
-	}
-	return true
-}
-
-// nodeOf returns the name of the device node that a descriptor's link names, if it may be a GPU's. In a container the node may
-// have another name.
-func nodeOf(link []byte) ([]byte, bool) {
-	i := bytes.LastIndexByte(link, '/')
-	if i < 0 || len(link) == maxLink {
-		return nil, false
-	}
-	if bytes.Contains(link, []byte("/dri/")) {
-		return link[i+1:], true
-	}
-	name, ok := bytes.CutPrefix(link, []byte("/dev/"))
-	if !ok || bytes.HasPrefix(name, []byte("pts/")) || bytes.HasPrefix(name, []byte("shm/")) {
-		return nil, false
-	}
-	return name, !slices.ContainsFunc(otherNodes, func(other string) bool { return string(name) == other })
-}
-
-// otherNodes are nodes that many processes have open.
-var otherNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "kmsg", "fuse", "kvm", "vhost-net", "net/tun", "rtc0"}
-
-// maxLink is how much of a descriptor's link is read.
-const maxLink = 128
-
-// open notes the client of a descriptor that may be a GPU's: its link is target, and names a device node. Both are nil if the
-// link may not be read.
-func (s *Source) open(fd int32, target, node []byte) {
-	l := &s.look
-	for _, d := range s.devices {
-		if d.asleep && d.name == s.nodes[string(node)] {
+		if err = s.run(l.row.PID, l.row.Start, fd, (*files).readLink); err == nil && s.isAsleep(s.files.Job().target) {
 			l.unread = true
 			return
 		}
 	}
-	text, err := s.proc.ReadOf(l.row.PID, string(s.nameOf("fdinfo/", fd)), s.text)
+	if err == nil {
+		err = s.run(l.row.PID, l.row.Start, fd, (*files).readText)
+	}
 	if err != nil {
-		l.denied = l.denied || denied(err)
+		l.denied, l.unread = l.denied || denied(err), l.unread || errors.Is(err, stall.ErrBlocked)
 		return
 	}
-	s.info.parse(text)
+	f := s.files.Job()
+	node, _ := nodeOf(f.target)
+	s.info.parse(f.text)
 	d := s.deviceOf(&s.info, node)
 	if d == nil {
 		return
 	}
-	if !s.info.hasClient && target == nil {
-		d.silent = true
-		return
-	}
 	if !s.info.hasClient {
-		again, err := s.proc.LinkOf(l.row.PID, string(s.nameOf("fd/", fd)), s.text)
-		d.silent = d.silent || err == nil && bytes.Equal(again, target) // else it is another file by now
+		s.target = append(s.target[:0], f.target...)
+		err := s.run(l.row.PID, l.row.Start, fd, (*files).readLink)
+		d.silent = d.silent || err == nil && bytes.Equal(s.files.Job().target, s.target) // else it is another file by now
 		return
 	}
 	h := holder{pid: l.row.PID, parent: l.row.Parent, start: l.row.Start, fd: fd}
 	s.meet(key{d, s.info.client}, h, l.claimed)
+}
+
+// isAsleep reports whether a link names a node of a GPU that must not be woken up.
+func (s *Source) isAsleep(link []byte) bool {
+	node, _ := nodeOf(link)
+	return slices.ContainsFunc(s.devices, func(d *device) bool { return d.asleep && d.name == s.nodes[string(node)] })
 }
 
 // mayMeet reports whether another client of the process that is looked at may be read each interval.

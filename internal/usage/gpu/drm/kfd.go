@@ -191,7 +191,7 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 	if p.still[index]++; p.still[index] > 2 && p.still[index]%sdmaRest != 0 {
 		return used
 	}
-	if n, err := k.number(p.pid, node.time, s.text); err == nil {
+	if n, err := s.copied(p.pid, node.time); err == nil {
 		e := engineInfo{ns: n * uint64(time.Microsecond), hasNS: true, capacity: node.sdma}
 		copied := p.copied[index].advance(&e, nil, uint64(d.elapsed), false, false)
 		used += copied
@@ -201,6 +201,16 @@ func (p *kfdProcess) read(k *kfd, index int, node *kfdNode, s *Source) (used uni
 		}
 	}
 	return used
+}
+
+// copied returns the number in the file sdma_GPU of a process. The kernel reads the memory of the process for it, which the process
+// can block.
+func (s *Source) copied(pid int32, name string) (uint64, error) {
+	s.files.Job().file = name
+	if err := s.run(pid, 0, 0, (*files).readKFD); err != nil {
+		return 0, err
+	}
+	return kernfs.ParseUintLine(s.files.Job().text)
 }
 
 // number returns the number in a file of a process.

@@ -8,23 +8,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/energyreceiver/energyreceiver/internal/kernfs"
-	"github.com/energyreceiver/energyreceiver/internal/test/unprivileged"
-	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
 
 // watchThisMachine returns a source of a GPU that is not there and of the processes of this machine.
 func watchThisMachine(t testing.TB) *watched {
 	w := watch(t)
-	w.source.entries, w.source.clock = nil, time.Now
+	w.source.entries = nil
 	w.addGPU(0, card, "amdgpu")
 	require.NoError(t, w.Render())
 	require.NoError(t, os.RemoveAll(filepath.Join(w.Root(), "proc")))
@@ -102,8 +98,8 @@ func TestATextThatIsKeptOpenEndsWithItsProcess(t *testing.T) {
 	assert.True(t, gone(err), "%v", err)
 }
 
-// BenchmarkThisMachine measures what finding clients costs in the kernel: the number of a process's descriptors, and a look at
-// them by their links and, as another user with CAP_SYS_PTRACE, by their texts.
+// BenchmarkThisMachine measures what finding clients costs in the kernel: the number of a process's descriptors, a text, and
+// a look at the links of a process.
 func BenchmarkThisMachine(b *testing.B) {
 	w := watchThisMachine(b)
 	descriptors, n := int64(0), 0
@@ -128,7 +124,9 @@ func BenchmarkThisMachine(b *testing.B) {
 		each(b, func(i int) { _, _ = w.source.numberOf(w.table.Processes[i].PID) })
 	})
 	b.Run("text", func(b *testing.B) {
-		each(b, func(i int) { _, _ = w.source.proc.ReadOf(w.table.Processes[i].PID, "fdinfo/0", w.source.text) })
+		proc := kernfs.New("/proc")
+		defer func() { assert.NoError(b, proc.Close()) }()
+		each(b, func(i int) { _, _ = proc.ReadOf(w.table.Processes[i].PID, "fdinfo/0", w.source.text) })
 	})
 	b.Run("text-kept", func(b *testing.B) {
 		texts := make([]kernfs.File, len(w.table.Processes))
@@ -144,49 +142,4 @@ func BenchmarkThisMachine(b *testing.B) {
 		w.source.look.table = &w.table
 		each(b, func(i int) { w.source.lookAt(&w.table.Processes[i]) })
 	})
-	b.Run("look-by-texts", func(b *testing.B) {
-		defer unprivileged.Reads(b)()
-		w.source.look.table = &w.table
-		each(b, func(i int) { w.source.lookAt(&w.table.Processes[i]) })
-	})
-}
-
-// needsTracing skips a test that needs root with CAP_SYS_PTRACE.
-func needsTracing(t *testing.T) {
-	t.Helper()
-	var caps [2]unix.CapUserData
-	require.NoError(t, unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]))
-	if os.Geteuid() != 0 || caps[0].Effective&(1<<unix.CAP_SYS_PTRACE) == 0 {
-		t.Skip("needs root with CAP_SYS_PTRACE")
-	}
-}
-
-// The right to trace processes is enough, from Linux 5.14 on.
-func TestThisMachinesOtherUsersAreLookedAtByTexts(t *testing.T) {
-	needsTracing(t)
-	other := exec.CommandContext(t.Context(), "sleep", "100")
-	require.NoError(t, other.Start())
-	defer func() { _, _ = other.Process.Kill(), other.Wait() }()
-	w := watchThisMachine(t)
-	i := slices.IndexFunc(w.table.Processes, func(p cpu.Process) bool { return int(p.PID) == other.Process.Pid })
-	require.GreaterOrEqual(t, i, 0)
-	row := &w.table.Processes[i]
-	w.source.look.table = &w.table
-	look := func() process {
-		w.source.lookAt(row)
-		st, _ := w.source.processes.of(row)
-		return *st
-	}
-	byLinks := look()
-	require.False(t, w.source.look.byText)
-	require.False(t, byLinks.denied)
-
-	defer unprivileged.Reads(t)()
-	byTexts := look()
-	assert.True(t, w.source.look.byText)
-	if byTexts.denied {
-		t.Skip("Linux before 5.14")
-	}
-	assert.Equal(t, byLinks.seen, byTexts.seen)
-	assert.Positive(t, w.source.look.texts)
 }

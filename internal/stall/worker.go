@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stall
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+)
+
+// worker is a goroutine that runs one request at a time, with all that the requests use: when it is abandoned, it keeps that.
+type worker[J Job] struct {
+	job      J
+	proc     *kernfs.Dir
+	status   []byte
+	user     user // that the last request without a read found
+	state    atomic.Int32
+	requests chan request[J] // nil until the goroutine is started
+	done     chan struct{}   // has an element for each request that is done; closed at the end unless the worker was abandoned
+	err      error           // of close
+	hasEnded *atomic.Bool
+}
+
+// request asks a worker to call read with its job or, if read is nil, to read the user of a process.
+type request[J Job] struct {
+	read func(J)
+	pid  int32
+}
+
+// The states of a worker.
+const (
+	reading int32 = iota
+	finished
+	abandoned
+)
+
+// start has the goroutine run a request.
+func (w *worker[J]) start(r request[J]) {
+	w.state.Store(reading)
+	if w.requests == nil {
+		w.requests, w.done, w.hasEnded = make(chan request[J]), make(chan struct{}, 1), new(atomic.Bool)
+		go w.run()
+	}
+	w.requests <- r
+}
+
+func (w *worker[J]) run() {
+	for r := range w.requests {
+		if r.read != nil {
+			r.read(w.job)
+		} else {
+			w.user = w.readUser(r.pid)
+		}
+		if !w.state.CompareAndSwap(reading, finished) {
+			_ = w.close() // it was only read from
+			w.hasEnded.Store(true)
+			return
+		}
+		w.done <- struct{}{}
+	}
+	w.err = w.close()
+	close(w.done)
+}
+
+func (w *worker[J]) close() error { return errors.Join(w.job.Close(), w.proc.Close()) }
+
+// readUser returns the real user ID of a process (proc_pid_status(5)).
+func (w *worker[J]) readUser(pid int32) user {
+	if w.status == nil {
+		w.status = make([]byte, 1024) // the line is one of the first ten
+	}
+	text, err := w.proc.ReadOf(pid, "status", w.status)
+	if err != nil {
+		return noUser
+	}
+	_, line, ok := bytes.Cut(text, []byte("\nUid:\t"))
+	digits, _, whole := bytes.Cut(line, []byte("\t"))
+	if !ok || !whole {
+		return noUser
+	}
+	id, err := strconv.ParseUint(string(digits), 10, 32)
+	if err != nil {
+		return noUser
+	}
+	return user(id)
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// A FIFO stands for a file whose name cannot be looked up, because a process holds the lock of the directory.
+func TestANewProcessThatIsBlockedDoesNotStopAScan(t *testing.T) {
+	h := hostsim.New(t.TempDir())
+	h.Processes[10] = &hostsim.Process{Comm: "app"}
+	h.Processes[11] = &hostsim.Process{Comm: "app"}
+	require.NoError(t, h.Render())
+	path := filepath.Join(h.Root(), "proc/10/stat")
+	require.NoError(t, os.Rename(path, path+"-before"))
+	require.NoError(t, unix.Mkfifo(path, 0o644))
+	source := NewProcfs(h.Root())
+	source.first = guardFirstReads(stall.Options[*firstRead]{Root: h.Root(), Everywhere: true, Haste: 2 * time.Second})
+	defer func() { assert.NoError(t, source.Close()) }()
+
+	var table Table
+	require.NoError(t, source.ReadProcesses(&table))
+	require.Len(t, table.Processes, 2, "init and the other one")
+	assert.EqualValues(t, 11, table.Processes[1].PID)
+	assert.True(t, table.Hidden)
+	require.ErrorContains(t, source.Blocked(), "CPU times of some processes cannot be read")
+	fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	_, err = fifo.WriteString("\n")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return source.first.Err("x") == nil }, time.Minute, time.Millisecond)
+	require.NoError(t, fifo.Close())
+	require.NoError(t, os.Rename(path+"-before", path))
+	h.Uptime += 2 * time.Minute
+	require.NoError(t, h.Render())
+	require.NoError(t, source.ReadProcesses(&table))
+	assert.Len(t, table.Processes, 3)
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+)
+
+// A FIFO stands for a text that depends on a lock of the process.
+func TestATextThatIsBlockedIsReadLater(t *testing.T) {
+	w := watch(t)
+	w.source.files = guardFiles(stall.Options[*files]{Root: w.Root(), Everywhere: true, Haste: 2 * time.Second})
+	w.addGPU(0, card, "amdgpu")
+	w.add(10, 1, render(3, 1))
+	w.add(11, 1, render(3, 2, gfx(0)))
+	w.pass()
+	require.Len(t, w.source.clients, 2)
+	w.Processes[11].Files[0] = render(3, 2, gfx(300*ms))
+	w.Run(time.Second, map[int]int64{10: 1, 11: 1})
+	require.NoError(t, w.Render())
+	path := filepath.Join(w.Root(), "proc/10/fdinfo/3")
+	require.NoError(t, w.source.Close())
+	require.NoError(t, os.Rename(path, path+"-before"))
+	require.NoError(t, unix.Mkfifo(path, 0o644))
+
+	require.NoError(t, w.processes.ReadProcesses(&w.table))
+	usage, err := w.source.Read(w.Now(), &w.table)
+	require.ErrorContains(t, err, "GPU usage of some processes cannot be read, because processes of these users block reads")
+	assert.Equal(t, 300*ms, used(t, usage)[11], "others are read")
+	assert.Len(t, w.source.clients, 2)
+
+	fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	_, err = fifo.WriteString("\n")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.source.files.Err("x") == nil }, time.Minute, time.Millisecond)
+	require.NoError(t, fifo.Close())
+	require.NoError(t, os.Rename(path+"-before", path))
+	w.Processes[10].Files[0] = render(3, 1, gfx(200*ms))
+	w.Run(2*time.Minute, map[int]int64{10: 1})
+	usage, err = w.read()
+	require.NoError(t, err)
+	assert.Equal(t, map[int32]units.CPUTime{10: 200 * ms, 11: 0}, used(t, usage))
+}

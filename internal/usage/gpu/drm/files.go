@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drm
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+)
+
+// files reads the descriptors of one process at a time. A Guard runs its reads: a process can block them by the locks of its
+// directory fd, and of what it has open (dev/proc-reads.md).
+type files struct {
+	proc, kfd *kernfs.Dir
+	buf       []byte
+	name      []byte
+	link      [maxLink]byte
+
+	// The parameters: a process, a descriptor, its text if that is kept open, and the name of a file of KFD.
+	pid, fd int32
+	kept    *kernfs.File
+	file    string
+
+	// The results.
+	err    error
+	size   int64  // of the directory fd
+	target []byte // of the descriptor's link
+	text   []byte
+	found  listed
+	each   func(name []byte) bool
+}
+
+// listed is what a list of descriptors shows.
+type listed struct {
+	nodes []int32 // descriptors whose links name nodes that may be a GPU's
+	seen  int     // all descriptors that were looked at
+	next  int32   // the first one that was not, 0 if there is none
+}
+
+func newFiles(root string) *files {
+	f := &files{
+		proc: kernfs.New(filepath.Join(root, "proc")), kfd: kernfs.New(filepath.Join(root, "sys/class/kfd/kfd/proc")),
+		buf: make([]byte, 16<<10),
+	}
+	f.each = f.descriptor
+	return f
+}
+
+// Close implements stall.Job.
+func (f *files) Close() error {
+	if f.kept != nil {
+		_ = f.kept.Close() // it was only read from
+	}
+	_ = f.kfd.Close()
+	return f.proc.Close()
+}
+
+// readSize reads the size of the directory fd.
+func (f *files) readSize() { f.size, f.err = f.proc.SizeOf(f.pid, "fd") }
+
+// list finds the nodes among the descriptors from fd on.
+func (f *files) list() {
+	f.found = listed{nodes: f.found.nodes[:0]}
+	f.err = nil
+	if err := f.proc.EachOf(f.pid, "fd", f.each); err != nil {
+		f.err = err
+	}
+}
+
+// descriptor looks at one descriptor.
+func (f *files) descriptor(name []byte) bool {
+	fd, err := strconv.ParseInt(string(name), 10, 32)
+	if err != nil || int32(fd) < f.fd {
+		return true
+	}
+	if fd > lastDescriptor {
+		return false
+	}
+	if f.found.seen == maxLook || len(f.found.nodes) == maxTexts {
+		f.found.next = int32(fd)
+		return false
+	}
+	f.found.seen++
+	target, err := f.linkOf(int32(fd))
+	if err != nil {
+		if denied(err) {
+			f.err = err
+		}
+		return !denied(err)
+	}
+	if _, ok := nodeOf(target); ok {
+		f.found.nodes = append(f.found.nodes, int32(fd))
+	}
+	return true
+}
+
+func (f *files) linkOf(fd int32) ([]byte, error) {
+	return f.proc.LinkOf(f.pid, string(f.nameOf("fd/", fd)), f.link[:])
+}
+
+func (f *files) readLink() { f.target, f.err = f.linkOf(f.fd) }
+
+// readText reads the text of a descriptor whose link names a node, else it fails as if the descriptor were closed. The texts of
+// other files, such as epoll descriptors, depend on locks that a process can hold for ever, and their readers cannot be killed.
+func (f *files) readText() {
+	if f.readLink(); f.err != nil {
+		return
+	}
+	if _, ok := nodeOf(f.target); !ok {
+		f.err = syscall.ENOENT
+		return
+	}
+	if f.kept != nil {
+		f.text, f.err = f.kept.Read(f.buf)
+		return
+	}
+	f.text, f.err = f.proc.ReadOf(f.pid, string(f.nameOf("fdinfo/", f.fd)), f.buf)
+}
+
+// readKFD reads a file of the process in KFD's directory.
+func (f *files) readKFD() { f.text, f.err = f.kfd.ReadOf(f.pid, f.file, f.buf) }
+
+// nameOf returns the name of a file of a descriptor. It is valid until the next call.
+func (f *files) nameOf(dir string, fd int32) []byte {
+	f.name = strconv.AppendInt(append(f.name[:0], dir...), int64(fd), 10)
+	return f.name
+}
+
+// maxLink is how much of a descriptor's link is read.
+const maxLink = 128
+
+// nodeOf returns the name of the device node that a descriptor's link names, if it may be a GPU's. In a container the node may
+// have another name.
+func nodeOf(link []byte) ([]byte, bool) {
+	i := bytes.LastIndexByte(link, '/')
+	if i < 0 || len(link) == maxLink || link[0] != '/' {
+		return nil, false
+	}
+	if bytes.Contains(link, []byte("/dri/")) {
+		return link[i+1:], true
+	}
+	name, ok := bytes.CutPrefix(link, []byte("/dev/"))
+	if !ok || bytes.HasPrefix(name, []byte("pts/")) || bytes.HasPrefix(name, []byte("shm/")) {
+		return nil, false
+	}
+	return name, !slices.ContainsFunc(otherNodes, func(other string) bool { return string(name) == other })
+}
+
+// otherNodes are nodes that many processes have open.
+var otherNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "kmsg", "fuse", "kvm", "vhost-net", "net/tun", "rtc0"}
+
+// guardFiles returns a Guard of files.
+func guardFiles(options stall.Options[*files]) *stall.Guard[*files] {
+	options.New = func() *files { return newFiles(options.Root) }
+	return stall.New(options)
+}

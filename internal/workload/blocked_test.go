@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package workload
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+)
+
+// blockedHost is a simulated host with hypervisors. A file that is a FIFO blocks its readers.
+type blockedHost struct {
+	*identified
+	now time.Duration
+}
+
+func newBlockedHost(t *testing.T, pids ...int) *blockedHost {
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	h := &blockedHost{newIdentified(t, false), time.Hour}
+	h.id.files = guardFiles(stall.Options[*files]{Root: h.host.Root(), Everywhere: true, Haste: 2 * time.Second})
+	for _, pid := range pids {
+		h.host.Processes[pid] = &hostsim.Process{
+			Comm: "qemu", Exe: "/usr/bin/qemu-system-x86_64", Args: []string{"qemu-system-x86_64", "-name", fmt.Sprint("guest=vm", pid)}, Cgroup: "0::/user.slice",
+		}
+	}
+	require.NoError(t, h.host.Render())
+	for _, pid := range pids {
+		require.NoError(t, os.WriteFile(h.path(pid, "status"), fmt.Appendf(nil, "Name:\tqemu\nUid:\t%d\t0\t0\t0\n", pid), 0o644))
+	}
+	return h
+}
+
+func (h *blockedHost) path(pid int, name string) string {
+	return filepath.Join(h.host.Root(), "proc", fmt.Sprint(pid), name)
+}
+
+// block replaces a file by a FIFO until unblock is called, or the test ends.
+func (h *blockedHost) block(pid int, name string) (unblock func()) {
+	path := h.path(pid, name)
+	require.NoError(h.t, os.Rename(path, path+"-before"))
+	require.NoError(h.t, unix.Mkfifo(path, 0o644))
+	isBlocked := true
+	unblock = func() {
+		if !isBlocked {
+			return
+		}
+		isBlocked = false
+		fifo, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+		require.NoError(h.t, err)
+		_, err = fifo.WriteString("\n")
+		require.NoError(h.t, err)
+		require.Eventually(h.t, func() bool { return h.id.Blocked() == nil }, time.Minute, time.Millisecond)
+		require.NoError(h.t, fifo.Close())
+		require.NoError(h.t, os.Rename(path+"-before", path))
+	}
+	h.t.Cleanup(unblock)
+	return unblock
+}
+
+// look lets a minute pass and identifies the processes with these PIDs.
+func (h *blockedHost) look(pids ...int) {
+	h.now += time.Minute
+	h.id.Begin(time.Unix(0, 0).Add(h.now))
+	for _, pid := range pids {
+		row := process(pid, h.host.Processes[pid])
+		row.Cgroups, row.Execs = 1, 1
+		h.id.Identify(row, h.now)
+	}
+	h.id.Resolve()
+}
+
+func (h *blockedHost) vm(pid int) string {
+	identity, _ := h.id.Identity(int32(pid))
+	return identity.VM.Name
+}
+
+func TestACommandLineThatIsBlockedIsReadLater(t *testing.T) {
+	h := newBlockedHost(t, 10, 11)
+	unblock := h.block(10, "cmdline")
+	h.look(10, 11)
+	assert.Empty(t, h.vm(10))
+	assert.Equal(t, "vm11", h.vm(11))
+	identity, _ := h.id.Identity(10)
+	assert.Equal(t, "qemu-system-x86_64", identity.Executable)
+	require.EqualError(t, h.id.Blocked(), "names and command lines of some processes cannot be read, because processes of these users block "+
+		"reads of their files in /proc: user 10 (1 process)")
+	unblock()
+	h.look(10, 11)
+	assert.Equal(t, "vm10", h.vm(10))
+	require.NoError(t, h.id.Blocked())
+}
+
+func TestACgroupThatIsBlockedIsReadLater(t *testing.T) {
+	h := newBlockedHost(t, 10)
+	unblock := h.block(10, "cgroup")
+	for range 2 {
+		h.look(10)
+		assert.False(t, h.id.known[10].settled)
+	}
+	unblock()
+	h.look(10)
+	assert.True(t, h.id.known[10].settled)
+	assert.Equal(t, "vm10", h.vm(10))
+	assert.True(t, h.id.known[10].found)
+}

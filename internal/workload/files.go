@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/energyreceiver/energyreceiver/internal/kernfs"
+	"github.com/energyreceiver/energyreceiver/internal/stall"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// maxFile bounds how much is read of a cgroup file or of a hypervisor's command line, which the kernel does not bound.
+const maxFile = 64 << 10
+
+// files reads one file of a process at a time.
+type files struct {
+	proc *kernfs.Dir
+	buf  []byte
+	pid  int32
+	got  []byte
+	err  error
+}
+
+// guardFiles returns a Guard of files.
+func guardFiles(options stall.Options[*files]) *stall.Guard[*files] {
+	options.New = func() *files {
+		return &files{proc: kernfs.New(filepath.Join(options.Root, "proc")), buf: make([]byte, 2*maxText)}
+	}
+	return stall.New(options)
+}
+
+// Close implements stall.Job.
+func (f *files) Close() error { return f.proc.Close() }
+
+// The reads. readArguments reads the begin of the command line, and readAllArguments the whole of it.
+func (f *files) readExecutable()   { f.got, f.err = f.proc.LinkOf(f.pid, "exe", f.buf) }
+func (f *files) readArguments()    { f.got, f.err = f.proc.ReadOf(f.pid, "cmdline", f.buf[:maxText+1]) }
+func (f *files) readAllArguments() { f.readWhole("cmdline") }
+func (f *files) readCgroup()       { f.readWhole("cgroup") }
+
+// readWhole reads a file, up to maxFile.
+func (f *files) readWhole(name string) {
+	for {
+		f.got, f.err = f.proc.ReadOf(f.pid, name, f.buf)
+		if f.err != nil || len(f.got) < len(f.buf) || len(f.buf) >= maxFile {
+			return
+		}
+		f.buf = make([]byte, min(4*len(f.buf), maxFile))
+	}
+}
+
+// read reads a file of a process that the process may block. The result is valid until the next read.
+func (id *Identifier) read(p *cpu.Process, read func(*files)) ([]byte, error) {
+	f := id.files.Job()
+	f.pid = p.PID
+	if err := id.files.Run(p.PID, p.Start, read); err != nil {
+		return nil, err
+	}
+	return f.got, f.err
+}
+
+// readFound is read for a file that cannot be blocked once its name was looked up (dev/proc-reads.md).
+func (id *Identifier) readFound(p *cpu.Process, e *entry, read func(*files)) ([]byte, error) {
+	if !e.found {
+		got, err := id.read(p, read)
+		id.missed = id.missed || errors.Is(err, stall.ErrBlocked)
+		return got, err
+	}
+	f := id.files.Job()
+	f.pid = p.PID
+	read(f)
+	return f.got, f.err
+}
