@@ -90,9 +90,11 @@ func newBPF(root string, list lister, hook endings) *BPF {
 			homes:   map[uint64]int32{},
 			parents: map[int32]int32{},
 			forks:   map[int32]int32{},
+
+			shortLived: map[origin]shortLived{},
 		},
 	}
-	b.note = b.noteEnding
+	b.note, b.between = b.noteEnding, b.noteBetween
 	return b
 }
 
@@ -123,6 +125,8 @@ func (b *BPF) Close() error {
 
 // ReadProcesses implements Source.
 func (b *BPF) ReadProcesses(t *Table) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := b.bootNow()
 	all := b.mustDescribe(t, now)
 	b.table = nil // until the table has what this listing tells
@@ -138,7 +142,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	if err != nil {
 		return err
 	}
-	lost, err := b.drain()
+	lost, err := b.takeLost()
 	if err != nil {
 		return err
 	}
@@ -158,9 +162,9 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	t.match(byAge, func(p *Process) (units.CPUTime, bool) { return b.final(p, t) })
 	b.forgetListed(t)
 	t.activate()
-	clear(b.homes)
+	b.homes = emptied(b.homes)
 	b.giveShortLived(t)
-	clear(b.forks)
+	b.forks = emptied(b.forks)
 	slices.Sort(t.Active)
 	b.locate(t, l.Processes, kept)
 	b.table = t
@@ -172,6 +176,7 @@ func (b *BPF) ReadProcesses(t *Table) error {
 	b.findHidden(t, &l, now)
 	t.addUp()
 	b.listed = now
+	b.noteNewest(t)
 	b.considerHook(t, &l, now, all)
 	if b.slack.Ample(len(l.Processes), cap(b.rows), now) {
 		b.shrink(len(l.Processes))
@@ -321,6 +326,7 @@ func (b *BPF) shrink(processes int) {
 	b.rows, b.highest = slices.Clone(b.rows), slices.Clone(b.highest)
 	b.ended, b.missing, b.givenUp = units.Rebuilt(b.ended), units.Rebuilt(b.missing), units.Rebuilt(b.givenUp)
 	b.homes, b.parents, b.forks = map[uint64]int32{}, map[int32]int32{}, map[int32]int32{}
+	b.shortLived = units.Rebuilt(b.shortLived)
 	b.born = nil
 	b.cgroups.shared = map[uint64]int{}
 	if l, ok := b.list.(shrinker); ok {

@@ -6,16 +6,21 @@ package cpu
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu/tasks"
 )
 
-// ends is what is known of processes that ended.
+// ends holds the process exits since the previous scan. A scan holds mu, and so does drainBetween.
 type ends struct {
+	mu      sync.Mutex
 	endings endings
 	note    func(*tasks.Ended)
+	between func(*tasks.Ended)  // noteBetween
+	lost    lost                // since the previous scan
+	newest  time.Duration       // no row of any scan started later; 0 before the first scan
 	ended   map[identity]ending // that no row was matched with yet
 	missing map[identity]await  // gone, and no end is known
 	givenUp map[identity]struct{}
@@ -25,9 +30,11 @@ type ends struct {
 	lossUnlisted bool
 	one          [MaxDomains]uint64 // scratch of weightsOf
 
-	homes   map[uint64]int32 // a row of each cgroup in which short-lived processes ended since all were scanned, -1 for none
-	parents map[int32]int32  // scratch of giveShortLived: the row of each parent
-	forks   map[int32]int32  // the parent of each process that ended since the previous scan
+	shortLived map[origin]shortLived // since the previous scan
+	elsewhere  shortLived            // the same, of more origins than maxOrigins
+	homes      map[uint64]int32      // a row of each cgroup in which short-lived processes ended since all were scanned, -1 for none
+	parents    map[int32]int32       // scratch of giveShortLived: the row of each parent
+	forks      map[int32]int32       // the parent of each process of the root cgroup that ended since the previous scan
 }
 
 // endings tells which processes ended.
@@ -35,6 +42,31 @@ type endings interface {
 	Drain(yield func(*tasks.Ended)) (lostCount, lostRun uint64, err error)
 	Close() error
 }
+
+// fillable is endings that report when they must be drained.
+type fillable interface {
+	// Watch calls halfFull from another goroutine whenever half of the room for ends is taken, until Close.
+	Watch(halfFull func()) error
+}
+
+// origin is what decides which row gets the CPU time of a short-lived process.
+type origin struct {
+	cgroup uint64
+	parent int32 // 0 unless the cgroup is the root
+}
+
+// shortLived is the CPU time of short-lived processes. Its parts, nil if the node is not divided, add up to run.
+type shortLived struct {
+	run   units.CPUTime
+	parts *[MaxDomains]uint64
+}
+
+// maxOrigins is the maximum number of origins between two scans. maxForks is the maximum number of exited processes whose
+// parents are remembered, more than fit in the buffer.
+const (
+	maxOrigins = 1 << 16
+	maxForks   = 1 << 17
+)
 
 // ending is the end of a process.
 type ending struct {
@@ -69,16 +101,45 @@ type lost struct {
 // isAny reports whether any end was lost. The kernel adds to one of both first.
 func (l lost) isAny() bool { return l.count > 0 || l.run > 0 }
 
-// drain takes in which processes ended.
-func (b *BPF) drain() (lost, error) {
-	count, run, err := b.endings.Drain(b.note)
-	if err != nil {
-		return lost{}, err
+// watch has the kernel report when the buffer is half full, if it can.
+func (b *BPF) watch() error {
+	if w, ok := b.endings.(fillable); ok {
+		return w.Watch(b.drainBetween)
 	}
-	return lost{count, min(units.CPUTime(run), Unbounded)}, nil
+	return nil
 }
 
-// addLost adds what is not known of processes that ended. What ended before the baseline does not count.
+// drain takes the process exits out of the buffer, and counts those that did not fit.
+func (b *BPF) drain(note func(*tasks.Ended)) error {
+	count, run, err := b.endings.Drain(note)
+	if err == nil {
+		b.lost.count += count
+		b.lost.run = min(b.lost.run+min(units.CPUTime(run), Unbounded), Unbounded)
+	}
+	return err
+}
+
+// drainBetween drains the buffer between two scans, so that it does not overflow. The next scan is the same as if it had
+// found all in the buffer.
+func (b *BPF) drainBetween() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.newest > 0 { // before the first scan, short-lived processes cannot be distinguished
+		_ = b.drain(b.between) // a scan finds what is left, and reports the error
+	}
+}
+
+// takeLost drains the buffer in a scan, and returns what was lost since the previous scan.
+func (b *BPF) takeLost() (lost, error) {
+	if err := b.drain(b.note); err != nil {
+		return lost{}, err
+	}
+	all := b.lost
+	b.lost = lost{}
+	return all, nil
+}
+
+// addLost adds process exits that did not fit in the buffer. Exits before the baseline do not count.
 func (t *Table) addLost(l lost) {
 	if t.scans > 0 {
 		t.LostEnds += l.count
@@ -86,7 +147,7 @@ func (t *Table) addLost(l lost) {
 	}
 }
 
-// forgetListed forgets processes that were missing and are listed again.
+// forgetListed removes processes that were missing and are listed again.
 func (b *BPF) forgetListed(t *Table) {
 	if len(b.missing) <= len(t.awaited) {
 		return
@@ -98,12 +159,78 @@ func (b *BPF) forgetListed(t *Table) {
 	}
 }
 
+// noteEnding keeps a process exit for the scan.
 func (b *BPF) noteEnding(e *tasks.Ended) {
 	id := identity{int32(e.Pid), time.Duration(e.Start)}
 	ended := ending{run: units.CPUTime(e.Run), cgroup: e.Cgroup, parent: int32(e.Parent)}
 	ended.domain, ended.parts = ranIn(e.Weights)
 	b.ended[id] = ended
-	b.forks[id.pid] = int32(e.Parent)
+	b.noteParent(e)
+}
+
+// noteBetween notes the end of a process between two scans. A process that started after all that were listed is in no scan:
+// only sums are kept of these, however many they are. The others existed during the previous scan, which bounds them.
+func (b *BPF) noteBetween(e *tasks.Ended) {
+	if time.Duration(e.Start) <= b.newest {
+		b.noteEnding(e)
+		return
+	}
+	b.noteParent(e)
+	b.addShortLived(e.Cgroup, int32(e.Parent), units.CPUTime(e.Run), e.Weights)
+}
+
+// noteNewest notes the start of the youngest row after a scan. What started before the baseline is older, too.
+func (b *BPF) noteNewest(t *Table) {
+	b.newest = max(b.newest, t.baseline-1)
+	if n := len(t.Processes); n > 0 {
+		b.newest = max(b.newest, t.Processes[n-1].Start)
+	}
+}
+
+// noteParent notes the parent of a process that ended, if its CPU time may go to an ancestor.
+func (b *BPF) noteParent(e *tasks.Ended) {
+	if e.Cgroup == rootCgroup && len(b.forks) < maxForks {
+		b.forks[int32(e.Pid)] = int32(e.Parent)
+	}
+}
+
+// addShortLived adds the CPU time of a short-lived process, which ran in the domains in proportion to weights.
+func (b *BPF) addShortLived(cgroup uint64, parent int32, run units.CPUTime, weights []uint64) {
+	from := origin{cgroup: cgroup}
+	if cgroup == rootCgroup { // where v1 is in use everything is there
+		from.parent = parent
+	}
+	sum, ok := b.shortLived[from]
+	if !ok && len(b.shortLived) >= maxOrigins {
+		b.elsewhere.add(run, weights, len(b.domains))
+		return
+	}
+	sum.add(run, weights, len(b.domains))
+	b.shortLived[from] = sum
+}
+
+// add adds the CPU time of a process, which ran in the domains in proportion to weights.
+func (s *shortLived) add(run units.CPUTime, weights []uint64, domains int) {
+	s.run += run
+	if domains == 0 {
+		return
+	}
+	if s.parts == nil {
+		s.parts = new([MaxDomains]uint64)
+	}
+	var parts [MaxDomains]units.CPUTime
+	Divide(parts[:domains], run, weights[:min(domains, len(weights))])
+	for i, part := range parts {
+		s.parts[i] += uint64(part)
+	}
+}
+
+// weights returns the parts as weights, nil if the node is not divided.
+func (s *shortLived) weights(domains int) []uint64 {
+	if s.parts == nil {
+		return nil
+	}
+	return s.parts[:domains]
 }
 
 // ranIn returns the domain in which a process ran, and what it used by domain if it ran in several.
@@ -174,57 +301,89 @@ func (b *BPF) final(p *Process, t *Table) (units.CPUTime, bool) {
 // giveShortLived gives the CPU time of processes that ended without being in any scan to a row of the same cgroup. If their
 // cgroup is not known (cgroup v1), it goes to the row of their nearest ancestor. The rest belongs to no row.
 func (b *BPF) giveShortLived(t *Table) {
-	if len(b.ended) == 0 {
+	b.findShortLived(t)
+	if len(b.shortLived) == 0 {
 		return
 	}
 	clear(b.parents)
 	clear(b.cgroups.shared)
-	given, search := false, false
-	for id, e := range b.ended {
-		if rowOf(t.Processes, id) >= 0 { // it ended during the scan, which has it
-			continue
-		}
-		if t.scans == 0 || b.isOld(id, t) {
-			delete(b.ended, id)
-			continue
-		}
-		given = true
-		if e.cgroup == rootCgroup {
-			b.ancestor(e.parent, func(pid int32) bool { b.parents[pid] = -1; return false })
-			search = true
-		} else if !b.knowsHome(t, e.cgroup) {
-			b.homes[e.cgroup] = -1
-			search = true
-		}
+	if len(b.homes) > maxOrigins { // of several partial scans
+		b.homes = emptied(b.homes)
 	}
-	if !given {
-		return
+	search := false
+	for from := range b.shortLived {
+		if from.cgroup == rootCgroup {
+			b.ancestor(from.parent, func(pid int32) bool { b.parents[pid] = -1; return false })
+			search = true
+		} else if !b.knowsHome(t, from.cgroup) {
+			b.homes[from.cgroup] = -1
+			search = true
+		}
 	}
 	if search {
 		b.findHomes(t)
 	}
+	for from, sum := range b.shortLived {
+		b.give(t, from, &sum)
+	}
+	b.placeNowhere(t, &b.elsewhere)
+	b.shortLived, b.elsewhere = emptied(b.shortLived), shortLived{}
+}
+
+// burst is the number of elements from which a map is not kept: to clear a map costs as much as it ever held.
+const burst = 1024
+
+// emptied returns the map without elements, or a new one.
+func emptied[M ~map[K]V, K comparable, V any](m M) M {
+	if len(m) > burst {
+		return M{}
+	}
+	clear(m)
+	return m
+}
+
+// findShortLived adds up the processes that ended and are not in this scan. Of those that are it leaves the end to the next scan.
+func (b *BPF) findShortLived(t *Table) {
+	before := len(b.ended)
 	for id, e := range b.ended {
 		if rowOf(t.Processes, id) >= 0 {
 			continue
 		}
 		delete(b.ended, id)
-		row := int32(-1)
-		if e.cgroup == rootCgroup { // where v1 is in use everything is there
-			b.ancestor(e.parent, func(pid int32) bool { row = b.parents[pid]; return row >= 0 })
-		} else {
-			if row = b.homes[e.cgroup]; row < 0 {
-				if i := b.cgroups.share(t, e.cgroup, e.run); i >= 0 {
-					in := &t.ShortLivedIn[i]
-					in.parts = t.addParts(in.parts, e.run, b.weightsOf(e))
-				}
+		if t.scans > 0 && !b.isOld(id, t) {
+			b.addShortLived(e.cgroup, e.parent, e.run, b.weightsOf(e))
+		}
+	}
+	if before > burst {
+		b.ended = units.Rebuilt(b.ended)
+	}
+}
+
+// give assigns the CPU time of short-lived processes to a row or a cgroup, or leaves it unattributed.
+func (b *BPF) give(t *Table, from origin, sum *shortLived) {
+	row := int32(-1)
+	if from.cgroup == rootCgroup {
+		b.ancestor(from.parent, func(pid int32) bool { row = b.parents[pid]; return row >= 0 })
+	} else {
+		if row = b.homes[from.cgroup]; row < 0 {
+			if i := b.cgroups.share(t, from.cgroup, sum.run); i >= 0 {
+				in := &t.ShortLivedIn[i]
+				in.parts = t.addParts(in.parts, sum.run, sum.weights(len(b.domains)))
 			}
 		}
-		if row >= 0 {
-			t.giveShortLived(row, e.run, b.weightsOf(e))
-		} else {
-			t.ShortLived += e.run
-			t.unplaced = t.addParts(t.unplaced, e.run, b.weightsOf(e))
-		}
+	}
+	if row >= 0 {
+		t.giveShortLived(row, sum.run, sum.weights(len(b.domains)))
+	} else {
+		b.placeNowhere(t, sum)
+	}
+}
+
+// placeNowhere adds CPU time that belongs to no row.
+func (b *BPF) placeNowhere(t *Table, sum *shortLived) {
+	if sum.run > 0 {
+		t.ShortLived += sum.run
+		t.unplaced = t.addParts(t.unplaced, sum.run, sum.weights(len(b.domains)))
 	}
 }
 
@@ -260,8 +419,8 @@ func (b *BPF) isOld(id identity, t *Table) bool {
 	return id.start < t.baseline
 }
 
-// ancestor calls yield with a PID, and as long as it returns false with the parent of each that ended since the
-// previous scan.
+// ancestor calls yield with a PID and, as long as yield returns false, with the parent of each process of the root cgroup
+// that ended since the previous scan.
 func (b *BPF) ancestor(pid int32, yield func(int32) bool) {
 	for range maxAncestors {
 		if yield(pid) {

@@ -103,7 +103,10 @@ func (b *BPF) open() error {
 	if err := b.setDomains(); err != nil {
 		return err
 	}
-	return b.sameProcesses()
+	if err := b.sameProcesses(); err != nil {
+		return err
+	}
+	return b.watch()
 }
 
 // oneLine joins errors as errors.Join does, but in one line.

@@ -42,6 +42,7 @@ type randomKernel struct {
 	between  func()  // called after the list was read and before the ends are
 	drainErr error
 	lossy    bool
+	drains   bool // between scans, too
 
 	used   uint64 // what all processes used since the first scan
 	lost   uint64 // by processes whose end was lost, and not in any list
@@ -125,6 +126,9 @@ func (w *randomKernel) act() {
 		w.living = slices.Delete(w.living, i, i+1)
 		p.reported = w.scan + w.r.IntN(4)
 		w.dead = append(w.dead, p)
+		if w.drains && w.r.IntN(4) == 0 { // the buffer is half full
+			w.source.drainBetween()
+		}
 	default:
 		p := w.living[w.r.IntN(len(w.living))]
 		used := w.r.Uint64N(50e6)
@@ -202,8 +206,10 @@ func TestBPFBillsAllCPUTimeOnceHoweverProcessesComeAndGo(t *testing.T) {
 			w := begin(t, seed)
 			for i := range 300 {
 				w.between = nil
+				w.drains = w.r.IntN(2) == 0
 				if w.r.IntN(2) == 0 { // some of it happens during the scan
 					w.between = func() {
+						w.drains = false // a scan holds the lock
 						for range w.r.IntN(10) {
 							w.act()
 						}
@@ -241,7 +247,7 @@ func TestOnlyLostEndsAreMissing(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			w := begin(t, seed)
-			w.lossy = true
+			w.lossy, w.drains = true, true
 			var untraced units.CPUTime
 			for range 200 {
 				for range w.r.IntN(60) {

@@ -36,7 +36,7 @@ func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err err
 		return false, nil
 	}
 	// The processes come before the ends, as in a scan of all.
-	lost, err := b.drain()
+	lost, err := b.takeLost()
 	if err != nil {
 		return false, err
 	}
@@ -47,12 +47,13 @@ func (b *BPF) scanRan(t *Table, now time.Duration, all bool) (done bool, err err
 	b.fillRan(t, ran.Processes)
 	b.endRows(t)
 	b.giveShortLived(t)
-	clear(b.forks)
+	b.forks = emptied(b.forks)
 	slices.Sort(t.Active)
 	b.table = t
 	t.addLost(lost)
 	t.Hidden = b.hidden
 	t.addUp()
+	b.noteNewest(t)
 	t.scans++
 	return true, nil
 }

@@ -96,6 +96,7 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 					w.act()
 				}
 				for range w.r.IntN(4) { // they live between two scans
+					w.now++
 					w.dead = append(w.dead, &life{reported: w.scan, Process: tasks.Process{
 						Pid: 1000 + w.r.Uint32N(1000), Start: uint64(w.now), Run: w.r.Uint64N(1e6), Cgroup: 1 + w.r.Uint64N(6), Parent: 1 + w.r.Uint32N(300),
 					}})
@@ -106,6 +107,9 @@ func TestAScanOfChangesEqualsAScanOfAllProcesses(t *testing.T) {
 				}
 				if w.r.IntN(4) == 0 {
 					w.living[w.r.IntN(len(w.living))].Cgroup = 1 + w.r.Uint64N(6)
+				}
+				if w.r.IntN(3) == 0 { // the buffer is half full
+					w.source.drainBetween()
 				}
 				w.now += time.Duration(w.r.Int64N(int64(30 * time.Millisecond)))
 				w.scan++

@@ -23,5 +23,6 @@ func NewSimulatedBPF(root string, k Kernel, now func() time.Duration) *BPF {
 	b := newBPF(root, k, k)
 	b.name, b.bootNow = "bpf (simulated)", now
 	b.cgroups.created = cgroupsOf{k}
+	_ = b.watch() // a simulated kernel never refuses
 	return b
 }

@@ -596,6 +596,7 @@ type Endings struct {
 	loaded *ebpf.Collection
 	hook   link.Link
 	ring   *ring.Reader
+	alarm  *ring.Alarm // nil until Watch
 	lost   lost
 
 	domains int
@@ -606,7 +607,7 @@ type Endings struct {
 
 type lost struct{ Count, Run uint64 }
 
-// EndingsBuffer is a buffer for some 100,000 endings between two reads.
+// EndingsBuffer is the size of a buffer for 104,857 process exits of 40 bytes each. When half of it is full, Watch reports it.
 const EndingsBuffer = 4 << 20
 
 // OpenEndings loads the hook with a buffer of this many bytes, a power of two of whole pages.
@@ -620,6 +621,9 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 		return nil, err
 	}
 	spec.Maps[tasksMapEndings].MaxEntries = uint32(buffer)
+	if err := spec.Variables[tasksVarEndingsSize].Set(uint32(buffer)); err != nil {
+		return nil, err
+	}
 	loaded, err := newCollection(spec, ebpf.CollectionOptions{Cache: o.Types})
 	if err != nil {
 		return nil, fmt.Errorf("load the hook on process ends: %w", withGrants(err))
@@ -635,6 +639,12 @@ func OpenEndings(buffer int, o Options) (*Endings, error) {
 		return nil, errors.Join(fmt.Errorf("attach the hook on process ends: %w", err), e.Close())
 	}
 	return e, nil
+}
+
+// Watch calls halfFull from a goroutine of its own whenever the buffer becomes half full, until Close. It may be called once.
+func (e *Endings) Watch(halfFull func()) (err error) {
+	e.alarm, err = ring.NewAlarm(e.loaded.Maps[tasksMapEndings].FD(), halfFull)
+	return err
 }
 
 // Drain calls yield for each process that ended since the last call, and returns how many more there were
@@ -674,6 +684,9 @@ func (e *Endings) SetDomains(of []int32) error { return setDomains(e.loaded, of)
 // Close detaches and unloads the hook.
 func (e *Endings) Close() error {
 	var errs []error
+	if e.alarm != nil {
+		errs = append(errs, e.alarm.Close())
+	}
 	if e.hook != nil {
 		errs = append(errs, e.hook.Close())
 	}

@@ -95,10 +95,18 @@ struct scanned {
 	__u32 threads;   /* how many there are of processes with several */
 };
 
+/* Resized before it is loaded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } endings SEC(".maps");
+
+/* The size of endings in bytes. */
+const volatile __u32 endings_size = 4096;
+
+/* The number of wakeups while the second half of endings fills: a reader that misses the first one because two CPUs
+ * crossed the mark at the same time gets the next one. */
+#define WAKEUPS 32
 
 /* The final times of threads that were freed before their process. What it forgets falls back on the kernel's
  * own sum, which is a little short. */
@@ -417,6 +425,17 @@ static __always_inline __u64 take_threads(const struct process_key *key, __u32 *
 	return run;
 }
 
+/* Returns the flags that submit a record of this size: they wake the reader when endings becomes half full, and do not
+ * while it is emptier. */
+static __always_inline __u64 wakeup(__u64 size)
+{
+	__u64 full = bpf_ringbuf_query(&endings, BPF_RB_AVAIL_DATA);
+
+	if (full < endings_size / 2)
+		return BPF_RB_NO_WAKEUP;
+	return full % (endings_size / 2 / WAKEUPS) < size ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
 /* Runs when a task is freed, after its last time on a CPU was counted: at sched_process_exit it is not, nor
  * mostly when the kernel adds it to signal->sum_sched_runtime (kernel/exit.c, __exit_signal). So the exact time
  * of a process is the sum of what its threads had when they were freed. A thread that is freed after its
@@ -427,7 +446,7 @@ int BPF_PROG(on_free, struct task_struct *t)
 	struct task_struct *u = untrusted(t);
 	struct process_key key = {.signal = (__u64)u->signal, .pid = t->tgid};
 	__u64 run = t->se.sum_exec_runtime, all = u->signal->sum_sched_runtime;
-	__u32 *keys, several;
+	__u32 *keys, several, size = sizeof(struct ended) + domains * sizeof(__u64);
 	struct ended *e;
 
 	if (t->pid != t->tgid) {
@@ -442,7 +461,7 @@ int BPF_PROG(on_free, struct task_struct *t)
 		run += take_threads(&key, keys);
 	if (run < all)
 		run = all;
-	e = bpf_ringbuf_reserve(&endings, sizeof(*e) + domains * sizeof(__u64), 0);
+	e = bpf_ringbuf_reserve(&endings, size, 0);
 	if (!e) {
 		if (domains && several)
 			bpf_map_delete_elem(&freed_by_domain, &key);
@@ -457,6 +476,6 @@ int BPF_PROG(on_free, struct task_struct *t)
 	e->parent = u->real_parent->tgid;
 	if (domains)
 		end_by_domain(t, &key, several, (__u64 *)(e + 1));
-	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(e, wakeup(size + BPF_RINGBUF_HDR_SZ));
 	return 0;
 }

@@ -100,6 +100,7 @@ const (
 	tasksProgScan         = "scan"
 	tasksProgStream       = "stream"
 	tasksVarDomains       = "domains"
+	tasksVarEndingsSize   = "endings_size"
 	tasksVarLost          = "lost"
 	tasksVarNothing       = "nothing"
 	tasksVarSliced        = "sliced"
@@ -179,6 +180,7 @@ type tasksMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type tasksVariableSpecs struct {
 	Domains       *ebpf.VariableSpec `ebpf:"domains"`
+	EndingsSize   *ebpf.VariableSpec `ebpf:"endings_size"`
 	Lost          *ebpf.VariableSpec `ebpf:"lost"`
 	Nothing       *ebpf.VariableSpec `ebpf:"nothing"`
 	Sliced        *ebpf.VariableSpec `ebpf:"sliced"`
@@ -244,6 +246,7 @@ func (m *tasksMaps) Close() error {
 // It can be passed to loadTasksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tasksVariables struct {
 	Domains       *ebpf.Variable `ebpf:"domains"`
+	EndingsSize   *ebpf.Variable `ebpf:"endings_size"`
 	Lost          *ebpf.Variable `ebpf:"lost"`
 	Nothing       *ebpf.Variable `ebpf:"nothing"`
 	Sliced        *ebpf.Variable `ebpf:"sliced"`

@@ -168,3 +168,42 @@ func TestTheStreamIsInTheOrderOfCreation(t *testing.T) {
 	require.NoError(t, err)
 	assert.InDelta(t, len(rows), len(again), 100)
 }
+
+// end starts a process that ends at once, and waits for it.
+func end(t *testing.T) {
+	t.Helper()
+	process, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})
+	require.NoError(t, err)
+	_, err = process.Wait()
+	require.NoError(t, err)
+}
+
+func TestABufferIsReportedWhenItIsHalfFull(t *testing.T) {
+	for name, domains := range map[string]int{"undivided": 0, "divided": maxDomains} {
+		t.Run(name, func(t *testing.T) {
+			e, err := OpenEndings(os.Getpagesize(), Options{Domains: domains})
+			skipUnlessPossible(t, err)
+			defer func() { require.NoError(t, e.Close()) }()
+			half := os.Getpagesize() / 2 / (endedSize + 8*domains + 8)
+			rang := make(chan int, 1000) // the numbers of ends
+			ends := 0
+			drain := func() {
+				before := ends
+				_, _, err := e.Drain(func(*Ended) { ends++ })
+				assert.NoError(t, err)
+				rang <- ends - before
+			}
+			require.NoError(t, e.Watch(drain))
+			<-rang // at first
+			for {
+				select {
+				case n := <-rang:
+					assert.GreaterOrEqual(t, n, half)
+					return
+				default:
+					end(t)
+				}
+			}
+		})
+	}
+}
