@@ -57,6 +57,9 @@ type sentSeries struct {
 	zone                       string // and the state
 	start, at                  pcommon.Timestamp
 	value, sent                int64 // what was taken last, and what this receiver sent last
+	// behind reports whether a receiver has continued from a state older than the series' last point, and no point of the
+	// series was taken since then. A series can stay away for many collections, for example while its zone cannot be read.
+	behind bool
 }
 
 // moment is the machine when the receiver read it.
@@ -66,6 +69,10 @@ type moment struct {
 	counted map[power.Kind]int64 // by the meters since the boot, in µJ
 	zones   map[string]uint64    // the same of each zone
 	used    map[simProcess]time.Duration
+	execs   map[simProcess]uint64
+	// abandoned reports whether a later receiver continued from a state older than the moment. To that receiver, a process
+	// that was created at the moment was created between two readings.
+	abandoned bool
 }
 
 // record is what was true when a state was stored.
@@ -102,7 +109,7 @@ func (b *restartBackend) observe() {
 	b.read++
 	b.now = &moment{
 		number: b.read, uptime: life.Host.Uptime,
-		counted: map[power.Kind]int64{}, zones: map[string]uint64{}, used: map[simProcess]time.Duration{},
+		counted: map[power.Kind]int64{}, zones: map[string]uint64{}, used: map[simProcess]time.Duration{}, execs: map[simProcess]uint64{},
 	}
 	for id, z := range life.Host.Zones {
 		kind, _, _ := strings.Cut(z.Name, "-")
@@ -113,10 +120,10 @@ func (b *restartBackend) observe() {
 		b.now.counted[power.Package] = modelWatts * (life.Host.Uptime - life.Host.Suspended).Microseconds()
 	}
 	for p, t := range b.sim.tasks {
-		b.now.used[p] = t.Used
+		b.now.used[p], b.now.execs[p] = t.Used, t.Execs
 	}
 	if b.how == fresh && b.sim.s.ledger == nil { // nothing was measured before
-		b.began = b.now
+		b.began, b.turned = b.now, b.turned || b.stepped
 		b.reckon(b.began)
 	}
 }
@@ -167,9 +174,16 @@ func (b *restartBackend) started(from *record) {
 			b.lossy = true
 		}
 	}
+	for _, m := range b.moments {
+		m.abandoned = m.abandoned || m.number > from.number && m.number < b.began.number
+	}
 	b.behind = from.behind || from.number < b.taken
 	if b.old = b.behind; b.old {
 		b.sim.fired["went on from a state that is too old"]++
+		clear(b.gauges) // the receiver cannot know which power series were sent since that state
+		for _, s := range b.series {
+			s.behind = true
+		}
 	}
 }
 
@@ -321,20 +335,20 @@ func (b *restartBackend) take(metric, resource string, p pmetric.NumberDataPoint
 	case start > at:
 		b.sim.fail("%s starts %v after %v", identity, start.AsTime(), at.AsTime())
 	case value < s.sent:
-		if b.behind {
+		if s.behind {
 			b.sim.fired["series fell behind after a state that is too old"]++
 			break
 		}
 		b.sim.fail("%s went down from %d to %d", identity, s.sent, value)
-	case (at < s.at || at == s.at && value != s.sent) && !b.behind:
+	case (at < s.at || at == s.at && value != s.sent) && !s.behind:
 		b.sim.fail("%s: a point of %v after one of %v", identity, at.AsTime(), s.at.AsTime())
 	}
-	if before := b.latest[identity]; before != nil && before.start > start && !b.turned && !b.behind {
+	if before := b.latest[identity]; before != nil && before.start > start && !b.turned && !before.behind {
 		b.sim.fail("%s starts %v, and did %v before", identity, start.AsTime(), before.start.AsTime())
 	}
 	s.sent = value
 	if taken {
-		s.at, s.value = at, value
+		s.at, s.value, s.behind = at, value, false
 		b.latest[identity] = s
 	}
 	if acknowledged {
@@ -361,7 +375,7 @@ func (b *restartBackend) process(attributes pcommon.Map) (simProcess, bool) {
 func (b *restartBackend) checkProcess(s *sentSeries, p simProcess) {
 	t := b.sim.tasks[p]
 	from := b.moments[s.start]
-	if t == nil || from == nil || b.sim.life.Find(t.PID) != t {
+	if t == nil || from == nil || from.abandoned || b.sim.life.Find(t.PID) != t {
 		return // it began between two readings, or the end of its time is inferred
 	}
 	switch s.metric {
@@ -378,7 +392,7 @@ func (b *restartBackend) checkProcess(s *sentSeries, p simProcess) {
 		}
 		before := b.latest[s.identity]
 		if b.how == resumed && !b.sim.faulty() && b.sim.unlimited() && before != nil && before.start != s.start && from.uptime >= b.began.uptime &&
-			t.Born < b.from.uptime && !b.behind {
+			t.Born < b.from.uptime && t.Execs == b.from.execs[p] && !b.behind && (b.sim.running|b.from.settings)&fewerSeries == 0 {
 			b.sim.fail("process %d starts again at %v, it had a series since %v", p.pid, s.start.AsTime(), before.start.AsTime())
 		}
 	}

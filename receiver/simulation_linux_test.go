@@ -50,7 +50,7 @@ import (
 var (
 	simSeed    = flag.Uint64("sim.seed", 0, "the `seed` of the one history to simulate, 0 for several")
 	simN       = flag.Int("sim.events", 400, "how many events a history has")
-	simRuns    = flag.Int("sim.histories", 24, "how many histories to simulate")
+	simRuns    = flag.Int("sim.histories", someHistories, "how many histories to simulate")
 	simSeconds = flag.Int("sim.seconds", 24, "for how many seconds a thousand processes are born in each")
 	simKeep    = flag.String("sim.keep", "", "the events of the history to keep, as `from-to,...`; empty is all")
 )
@@ -1041,7 +1041,9 @@ func TestNothingIsLostWhateverHappens(t *testing.T) {
 	fired, n := simulateMany(t, *simRuns, *simN)
 	assert.LessOrEqual(t, openFiles(t), descriptors, "descriptors are left open")
 	t.Logf("%d intervals, %d accounts of processes with energy of a GPU", n, fired[chargedOfCards])
-	assert.Positive(t, fired[chargedOfCards])
+	if *simRuns >= someHistories {
+		assert.Positive(t, fired[chargedOfCards])
+	}
 	for act := hostsim.FirstFault; act.String() != ""; act++ {
 		t.Logf("%8d %s", fired[act.String()], act)
 		if *simRuns >= manyHistories {
@@ -1056,8 +1058,12 @@ func TestNothingIsLostWhateverHappens(t *testing.T) {
 	}
 }
 
-// manyHistories are enough for each fault to occur a hundred times.
-const manyHistories = 2000
+const (
+	// someHistories are enough for every event to occur once.
+	someHistories = 24
+	// manyHistories are enough for each fault to occur a hundred times.
+	manyHistories = 2000
+)
 
 func openFiles(t *testing.T) int {
 	files, err := os.ReadDir("/proc/self/fd")

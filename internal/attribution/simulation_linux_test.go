@@ -142,7 +142,7 @@ func (n *observer) apply(e hostsim.Event) {
 			o.unnamed = !o.unnamed
 			n.did["unattributed"]++
 		}
-	case hostsim.ClockStep, hostsim.EndsLate, hostsim.EndsLost:
+	case hostsim.ClockStep, hostsim.EndsLate, hostsim.EndsLost, hostsim.HidePID:
 	default:
 		if e.Act >= hostsim.FirstFault {
 			n.faults.Apply(e)

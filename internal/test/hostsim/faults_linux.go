@@ -38,6 +38,7 @@ const (
 	MeterRejects                           // a slow meter's readings are impossible; B: how often
 	MeterVanishes                          // a slow meter's zone is no longer listed, or is again
 	MeterReplaced                          // a slow meter's zone is read in another way
+	HidePID                                // all processes but init are hidden, as by hidepid=2; B: for how many scans
 	numFaults
 )
 
@@ -53,6 +54,7 @@ var names = map[Act]string{
 	EndsLate: "ends late", EndsLost: "ends lost",
 	MeterLate: "slow meter late", MeterFails: "slow meter fails", MeterRejects: "slow meter rejects",
 	MeterVanishes: "slow meter vanishes or is back", MeterReplaced: "slow meter replaced",
+	HidePID: "processes hidden",
 }
 
 // String returns the act's name.
@@ -95,6 +97,7 @@ type Faults struct {
 	hidden  []hiddenZone
 	leaving *Task
 	offline *CPU
+	hidePID int // for so many scans
 }
 
 // SlowMeter is what a meter that has news only now and then does next.
@@ -202,6 +205,8 @@ func (f *Faults) Apply(e Event) {
 			f.Kernel.Loses += int(1 + e.B%3)
 			f.fired(e.Act)
 		}
+	case HidePID:
+		f.hidePID += int(2 + e.B%8)
 	default:
 		f.Slow.apply(e)
 		f.fired(e.Act)
@@ -295,6 +300,14 @@ func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 			got, err = nil, syscall.ESRCH
 		}
 	}
+	if f.hidePID > 0 && rel == "/proc/stat" {
+		f.hidePID--
+	}
+	if f.hidePID > 0 && err == nil && isHidden(rel) {
+		f.Fired[syscall.ENOENT.Error()]++
+		f.fired(HidePID)
+		got, err = nil, syscall.ENOENT
+	}
 	for i := range f.armed {
 		a := &f.armed[i]
 		if err != nil || !strings.HasSuffix(rel, a.target) {
@@ -333,6 +346,14 @@ func (f *Faults) Read(path string, got []byte, err error) ([]byte, error) {
 	return got, err
 }
 
+// isHidden reports whether a path is below the directory of a process other than init.
+func isHidden(path string) bool {
+	rest, _ := strings.CutPrefix(path, "/proc/")
+	pid, _, _ := strings.Cut(rest, "/")
+	n, err := strconv.Atoi(pid)
+	return err == nil && n != 1
+}
+
 // tear returns content whose first half of fields is new and whose second half is from the last read, as if the file
 // changed during the read. It returns nil if that makes no difference.
 func tear(got, before []byte) []byte {
@@ -361,7 +382,7 @@ func (f *Faults) Forget() { clear(f.old) }
 
 // Disarm ends all faults. It does not undo their effects.
 func (f *Faults) Disarm() {
-	f.armed, f.leaving, f.Refusals = nil, nil, 0
+	f.armed, f.leaving, f.Refusals, f.hidePID = nil, nil, 0, 0
 	f.Life.Steal = 0
 	for len(f.hidden) > 0 {
 		f.Apply(Event{Act: ZoneReturns})

@@ -148,6 +148,13 @@ func runs(t *Task) bool { return !t.Zombie }
 
 // Apply applies an event. It ignores faults, which are the observer's.
 func (l *Life) Apply(e Event) {
+	l.apply(e)
+	if l.applied != nil {
+		l.applied()
+	}
+}
+
+func (l *Life) apply(e Event) {
 	switch e.Act {
 	case Pass:
 		l.Step(time.Duration(e.A%3_000) * time.Millisecond)

@@ -26,18 +26,19 @@ type Kernel struct {
 	// Spreads gives every other task threads that run in all domains.
 	Spreads bool
 
-	machine *Machine
-	listed  []tasks.Process
-	before  []tasks.Process
-	changed []uint64
-	created []*cgroup
-	ended   []tasks.Ended
-	run     uint64 // CPU time of the lost ends since the last Drain
-	count   uint64
-	domains []int32 // by CPU; nil if CPU time is not divided by domain
-	slices  []tasks.Slice
-	placed  map[*Task][]time.Duration // of tasks that used several CPUs: Task.Slices at the last listing
-	at      time.Duration             // of the last listing
+	machine  *Machine
+	listed   []tasks.Process
+	before   []tasks.Process
+	changed  []uint64
+	created  []*cgroup
+	ended    []tasks.Ended
+	halfFull func() // called when the buffer is half full, if set
+	run      uint64 // CPU time of the lost ends since the last Drain
+	count    uint64
+	domains  []int32 // by CPU; nil if CPU time is not divided by domain
+	slices   []tasks.Slice
+	placed   map[*Task][]time.Duration // of tasks that used several CPUs: Task.Slices at the last listing
+	at       time.Duration             // of the last listing
 }
 
 // NewKernel returns the kernel of a machine. A machine has one.
@@ -48,7 +49,23 @@ func NewKernel(m *Machine) *Kernel {
 		k.created = append(k.created, g)
 	}
 	m.created = func(g *cgroup) { k.created = append(k.created, g) }
+	m.applied = k.wake
 	return k
+}
+
+// halfFull is the number of ends that fill half of the buffer.
+const halfFull = 3
+
+// Watch calls halfFull after each event of a Life that leaves the buffer half full, until Close.
+func (k *Kernel) Watch(halfFull func()) error {
+	k.halfFull = halfFull
+	return nil
+}
+
+func (k *Kernel) wake() {
+	if k.halfFull != nil && k.Late == 0 && len(k.ended) >= halfFull {
+		k.halfFull()
+	}
 }
 
 // SetDomains sets the domain of each CPU, and divides CPU time by domain from now on.
@@ -111,7 +128,7 @@ func (k *Kernel) list() {
 	for _, t := range k.machine.Tasks {
 		p := tasks.Process{
 			Pid: uint32(t.PID), Parent: uint32(t.Parent), Start: uint64(t.Born), Run: uint64(t.Used), Cgroup: t.group.id,
-			Threads: uint32(max(t.process.Threads, 1)), Execs: t.execs, Cgroups: 1<<63 | t.group.id<<8,
+			Threads: uint32(max(t.process.Threads, 1)), Execs: t.Execs, Cgroups: 1<<63 | t.group.id<<8,
 			Cpu: uint32(k.machine.cpuOf(t)), Resident: t.Resident / page,
 		}
 		copy(p.Comm[:len(p.Comm)-1], t.process.Comm)
@@ -202,5 +219,8 @@ func (k *Kernel) DrainCgroups(yield func(id uint64, path string)) error {
 	return nil
 }
 
-// Close does nothing.
-func (*Kernel) Close() error { return nil }
+// Close ends Watch.
+func (k *Kernel) Close() error {
+	k.halfFull = nil
+	return nil
+}

@@ -178,3 +178,25 @@ func TestTheKernelReportsOnWhichCPUsThreadsRan(t *testing.T) {
 	several.Reap(false)
 	assert.NotContains(t, k.placed, several)
 }
+
+func TestTheKernelReportsABufferThatIsHalfFull(t *testing.T) {
+	l := NewLife(machineOf(t, rising()))
+	k := NewKernel(l.Machine)
+	var drains []int
+	require.NoError(t, k.Watch(func() {
+		ended, _, _ := drained(t, k)
+		drains = append(drains, len(ended))
+	}))
+	flicker := func(n int) {
+		for range n {
+			l.Apply(Event{Act: Flicker, B: 40_000}) // which its parent waits for
+		}
+	}
+	flicker(halfFull - 1)
+	assert.Empty(t, drains)
+	flicker(halfFull + 1)
+	assert.Equal(t, []int{halfFull, halfFull}, drains)
+	require.NoError(t, k.Close())
+	flicker(halfFull)
+	assert.Len(t, drains, 2)
+}

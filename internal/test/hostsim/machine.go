@@ -48,6 +48,7 @@ type Machine struct {
 	library      *Library
 	ended        func(*Task)   // called with each task that is gone
 	created      func(*cgroup) // called with each new cgroup
+	applied      func()        // called after each event of a Life
 }
 
 // cpuClocks are the CPU times of the machine by state, in ns.

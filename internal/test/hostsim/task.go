@@ -34,6 +34,8 @@ type Task struct {
 	Waited time.Duration
 	// Energy is the energy that the task has caused so far, in µJ.
 	Energy Energies
+	// Execs counts the executed programs. A child starts with the count of its parent.
+	Execs uint64
 	// Zombie states that the task has ended and its parent has not waited for it.
 	Zombie bool
 	// Adopted states that the task's parent ended first.
@@ -48,7 +50,6 @@ type Task struct {
 	weight   float64 // run without the part that siblings take
 	slices   []Slice
 	last     int // of slices: where it ran last
-	execs    uint64
 	contexts []*Context
 }
 
@@ -72,7 +73,7 @@ func (t *Task) Spawn() *Task {
 		return nil
 	}
 	c := m.newTask(pid, t.PID, t.Cgroup)
-	c.Socket, c.pin, c.execs = t.Socket, t.pin, t.execs
+	c.Socket, c.pin, c.Execs = t.Socket, t.pin, t.Execs
 	p := *t.process
 	p.Parent, p.Start = t.PID, int64(c.Born/Tick)
 	p.User, p.System, p.CUser, p.CSystem, p.Threads, p.State, p.Files = 0, 0, 0, 0, 1, 0, nil
@@ -96,7 +97,7 @@ func (m *Machine) freePID() int {
 
 // Exec makes the task run another program.
 func (t *Task) Exec(exe string, args ...string) {
-	t.execs++
+	t.Execs++
 	p := t.process
 	p.Exe, p.Args = exe, args
 	p.Comm = gopath.Base(exe)
