@@ -45,8 +45,7 @@ checks "deploy/kepler/config.yaml, by the collector for Kubernetes" \
 checks "deploy/kepler/kubernetes.yaml, by the collector for Kubernetes" \
 	build/k8s/otelcol-energy validate --config deploy/kepler/config.yaml --config deploy/kepler/kubernetes.yaml
 checks "deploy/docker/gpu.yaml, by the collector for GPUs" \
-	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml \
-	--config "yaml:service::extensions: [file_storage, nvml]"
+	build/gpu/otelcol-energy validate --config deploy/docker/config.yaml --config deploy/docker/gpu.yaml
 checks "deploy/kubernetes-nvidia/nodes/nvidia.yaml, by the collector for GPUs" \
 	build/gpu/otelcol-energy validate --config deploy/kubernetes/config.yaml --config deploy/kubernetes-nvidia/nodes/nvidia.yaml
 checks "deploy/gateway/gateway.yaml, by the collector" build/otelcol-energy validate --config deploy/gateway/gateway.yaml

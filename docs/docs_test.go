@@ -85,7 +85,7 @@ func TestRelativeLinksAndAnchorsResolve(t *testing.T) {
 func TestTroubleshootingHasTheConditionsOfTheCode(t *testing.T) {
 	files, err := filepath.Glob("../receiver/*.go")
 	require.NoError(t, err)
-	condition := regexp.MustCompile(`\bcheck\("([^"]+)"`)
+	condition := regexp.MustCompile(`\b(?:check|raise)\("([^"]+)"`)
 	var inCode []string
 	for _, file := range files {
 		source, err := os.ReadFile(file)

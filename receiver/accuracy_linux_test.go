@@ -184,14 +184,11 @@ type accuracy struct {
 func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Duration) accuracy {
 	l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 	drive := sc.build(l)
-	state := ""
+	var models trainedModels
 	if setting.learns > 0 {
-		if content := learned(tb, sc, setting); content != nil {
-			state = filepath.Join(treeDir(tb), "learned")
-			require.NoError(tb, os.WriteFile(state, content, 0o600))
-		}
+		models = restored(tb, trainedOn(tb, sc, setting))
 	}
-	window := l.start(setting, state)
+	window := l.start(setting, models)
 	defer func() { require.NoError(tb, l.s.shutdown(context.Background())) }()
 	before := l.totals()
 
@@ -215,9 +212,9 @@ func measure(tb testing.TB, sc labScenario, setting labSetting, horizon time.Dur
 	return l.totals().since(before).accuracy()
 }
 
-// start starts the receiver on the machine, with a state file unless that is "". It returns the length of the windows, 0 for one
-// a collection.
-func (l *lab) start(setting labSetting, state string) (window time.Duration) {
+// start starts the receiver on the machine, with models that are restored. It returns the length of the windows, 0 for one window
+// per collection.
+func (l *lab) start(setting labSetting, models trainedModels) (window time.Duration) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath = l.root
 	cfg.Meter = MeterPowercap
@@ -226,7 +223,6 @@ func (l *lab) start(setting labSetting, state string) (window time.Duration) {
 	cfg.Metrics.SystemPowerUncertainty.Enabled = true
 	cfg.Metrics.ProcessPowerUncertainty.Enabled, cfg.Metrics.ContainerPowerUncertainty.Enabled = true, true
 	setting.configure(cfg)
-	cfg.Attribution.StateFile = state
 	if cfg.Attribution.Split == SplitFixed {
 		cfg.Attribution.StaticPower = l.rest()
 	}
@@ -236,7 +232,7 @@ func (l *lab) start(setting labSetting, state string) (window time.Duration) {
 	var err error
 	l.s, err = newEnergyScraper(cfg, set)
 	require.NoError(l.tb, err)
-	l.s.now = l.machine.Host.Now
+	l.s.now, l.s.training.trained = l.machine.Host.Now, models
 	if setting.source == cpu.KindBPF {
 		kernel := hostsim.NewKernel(l.machine)
 		l.s.open = openAs(func(root string) cpu.Source { return cpu.NewSimulatedBPF(root, kernel, kernel.Now) })
@@ -248,30 +244,26 @@ func (l *lab) start(setting labSetting, state string) (window time.Duration) {
 	return window
 }
 
-// learnedStates holds what learned has returned, as a function by machine and setting.
-var learnedStates sync.Map
+// trainedOnce holds the results of trainedOn, as functions by machine and setting.
+var trainedOnce sync.Map
 
-// learned returns the state file of a receiver that has seen the machine of a scenario, without its workloads, under a varied load. Settings
-// that learn the same share it, and so do scenarios with one name, which have one machine. It is nil if nothing was learned.
-func learned(tb testing.TB, sc labScenario, setting labSetting) []byte {
-	once, _ := learnedStates.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() []byte {
+// trainedOn returns the models of a receiver that has measured the machine of a scenario, without its workloads, under a varied load.
+// Settings with the same training share them, and so do scenarios with one name, which have one machine.
+func trainedOn(tb testing.TB, sc labScenario, setting labSetting) trainedModels {
+	once, _ := trainedOnce.LoadOrStore(sc.name+"\n"+setting.learning(), sync.OnceValue(func() trainedModels {
 		l := &lab{tb: tb, root: treeDir(tb), series: map[labSeries]float64{}, doubts: map[labSeries]float64{}}
 		sc.build(l)
 		l.strip()
-		state := filepath.Join(treeDir(tb), "learned")
-		l.start(setting, state)
+		l.start(setting, trainedModels{})
 		l.day(setting.learns, func() {
 			require.NoError(tb, l.machine.Render())
 			l.collect()
 		})
+		l.s.noteTrained()
 		require.NoError(tb, l.s.shutdown(context.Background()))
-		content, err := os.ReadFile(state)
-		if !os.IsNotExist(err) {
-			require.NoError(tb, err)
-		}
-		return content
+		return l.s.training.trained
 	}))
-	return once.(func() []byte)()
+	return once.(func() trainedModels)()
 }
 
 // strip ends all workloads.

@@ -13,9 +13,11 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/durations"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
@@ -70,9 +72,9 @@ type Config struct {
 	Names NamesConfig `mapstructure:"names"`
 	// Attribution selects the attribution rules.
 	Attribution AttributionConfig `mapstructure:"attribution"`
-	// Storage is the storage extension that keeps totals over restarts, and what static power models learn. Without it totals
-	// start at 0.
-	Storage *component.ID `mapstructure:"storage"`
+	// Storage is where totals and trained static power models are stored: an absolute path is a directory, anything else is the ID
+	// of a storage extension. If it is empty, totals start at 0 and models are trained again after each start.
+	Storage string `mapstructure:"storage"`
 
 	_ struct{} // keyed literals only
 }
@@ -106,6 +108,9 @@ type SeriesConfig struct {
 	_ struct{}
 }
 
+// Unmarshal implements confmap.Unmarshaler. It refuses durations without a unit.
+func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Unmarshal(conf, c) }
+
 // Validate checks what can be checked without the machine. Each error names its field.
 func (c *Config) Validate() error {
 	var errs []error
@@ -120,6 +125,9 @@ func (c *Config) Validate() error {
 	}
 	oneOf(wrong, "meter", c.Meter, MeterAuto, MeterPowercap, MeterPerf, MeterCray, MeterHwmon, MeterIPMI, MeterModel)
 	oneOf(wrong, "cpu_time", c.CPUTime, cpu.Auto, cpu.KindBPF, cpu.KindProcfs)
+	if i := c.CollectionInterval; i > 0 && i < minWindow { // the collector refuses 0 and less
+		wrong("collection_interval", "must be at least %v, is %v", minWindow, i)
+	}
 	if c.InitialDelay < 0 {
 		wrong("initial_delay", "must not be negative, is %v", c.InitialDelay)
 	}
@@ -157,6 +165,9 @@ func (c *Config) Validate() error {
 	c.VMs.validate(wrong, "vms")
 	c.Names.validate(wrong)
 	c.Attribution.validate(wrong, c.Zones)
+	if c.Storage != "" && !filepath.IsAbs(c.Storage) && new(component.ID).UnmarshalText([]byte(c.Storage)) != nil {
+		wrong("storage", "must be the absolute path of a directory or the ID of a storage extension, is %q", c.Storage)
+	}
 	return errors.Join(errs...)
 }
 

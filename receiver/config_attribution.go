@@ -3,10 +3,11 @@
 package energyreceiver
 
 import (
-	"path/filepath"
+	"errors"
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/filter"
 
 	"github.com/energyreceiver/energyreceiver/internal/attribution"
@@ -57,15 +58,20 @@ type AttributionConfig struct {
 	CPUWeight CPUWeight `mapstructure:"cpu_weight"`
 	// Exclude matches the workloads whose energy counts as static.
 	Exclude ExcludeConfig `mapstructure:"exclude"`
-	// StateFile is the path of the file that stores what static power models learn, in place of the storage extension. Without
-	// either, models learn again after each start.
-	StateFile string `mapstructure:"state_file"`
 
 	// unclocked reports whether the machine has no clock rates of whole intervals, and unshared whether no threads share a core. A preset
 	// does without the key frequency and without SMTWeight then.
 	unclocked, unshared bool
 
 	_ struct{}
+}
+
+// Unmarshal implements confmap.Unmarshaler. It refuses state_file, which storage has replaced.
+func (c *AttributionConfig) Unmarshal(conf *confmap.Conf) error {
+	if conf.IsSet("state_file") {
+		return errors.New("state_file does not exist any more: set the receiver's storage to a directory, for example storage: /var/lib/otelcol-energy")
+	}
+	return conf.Unmarshal(c)
 }
 
 // ExcludeConfig matches workloads. A workload is excluded if any list matches it.
@@ -217,9 +223,6 @@ func (c *AttributionConfig) validate(wrong func(field, format string, args ...an
 		oneOf(wrong, "attribution::idle_among", c.IdleAmong, AmongProcesses, AmongContainers)
 	}
 	oneOf(wrong, "attribution::cpu_weight", c.CPUWeight, WeightLinear, WeightQuadratic)
-	if c.StateFile != "" && !filepath.IsAbs(c.StateFile) {
-		wrong("attribution::state_file", "must be an absolute path, is %q", c.StateFile)
-	}
 }
 
 // maxStaticPower, in watts, is more than any machine's. maxRegressionSamples is how many samples a bucket remembers.

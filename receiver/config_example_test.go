@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
@@ -51,7 +50,7 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 	assert.False(t, cfg.Metrics.ProcessPower.Enabled)
 	assert.InDelta(t, 120, cfgs["energy/powers"].Model.Get().MaxPower, 0)
 	assert.Equal(t, power.Platform, cfgs["energy/powers"].Model.Get().Zone)
-	assert.Equal(t, component.MustNewIDWithName("file_storage", "energy"), *cfgs["energy/storage"].Storage)
+	assert.Equal(t, "file_storage/energy", cfgs["energy/storage"].Storage)
 }
 
 func TestExampleConfigurationHasEveryOption(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
 )
@@ -194,7 +195,10 @@ func TestABadFieldIsAnErrorThatNamesIt(t *testing.T) {
 			"hypervisor: vsock_port: must be between 1 and 4294967294, is 4294967295"},
 		{"collection_interval 0", "collection_interval: 0", `"collection_interval": requires positive value`},
 		{"collection_interval negative", "collection_interval: -1s", `"collection_interval": requires positive value`},
+		{"collection_interval too short", "collection_interval: 9999us", "collection_interval: must be at least 10ms, is 9.999ms"},
 		{"initial_delay negative", "initial_delay: -1s", "initial_delay: must not be negative, is -1s"},
+		{"storage of neither form", "storage: ./state", `storage: must be the absolute path of a directory or the ID of a storage extension, is "./state"`},
+		{"the removed state_file", "attribution: {state_file: /var/lib/learned}", "for example storage: /var/lib/otelcol-energy"},
 		{"timeout negative", "timeout: -1s", `"timeout": requires positive value`},
 	}
 	for _, tt := range tests {
@@ -306,4 +310,26 @@ func TestThresholdsAreRoundedToTheMicrojoule(t *testing.T) {
 
 func TestValidationDoesNotDependOnTheMachine(t *testing.T) {
 	mustLoad(t, "root_path: /no/such/directory")
+}
+
+func TestEveryDurationNeedsAUnit(t *testing.T) {
+	keys := durationtest.NeedUnits(t, func() any { return createDefaultConfig() })
+	for _, key := range []string{
+		"collection_interval", "initial_delay", "timeout", "sampling_interval", "attribution::base_time", "gpu::interval", "ipmi::interval",
+		"http::0::interval", "http::0::timeout", "redfish::interval", "redfish::timeout",
+	} {
+		assert.Contains(t, keys, key)
+	}
+}
+
+func TestAllDurationsWithoutAUnitAreNamedAtOnce(t *testing.T) {
+	_, err := load(t, "{collection_interval: 10, http: [{name: a, interval: 1s}, {name: b, interval: 2}], redfish: {timeout: 3}, sampling_intervall: 1s}")
+	require.Error(t, err)
+	for _, want := range []string{
+		"collection_interval: 10 has no unit; write 10s", "http::1::interval: 2 has no unit; write 2s", "redfish::timeout: 3 has no unit; write 3s",
+	} {
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = load(t, "{collection_interval: 10s, sampling_intervall: 1s}")
+	assert.ErrorContains(t, err, "invalid keys: sampling_intervall")
 }

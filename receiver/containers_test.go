@@ -49,6 +49,35 @@ func TestTheFirstIntervalShowsAContainersShortLivedChildren(t *testing.T) {
 	assert.InDelta(t, 10, n.one("process.energy", pid(20)).value, 0.1)
 }
 
+func TestShortLivedChildrenOfANewContainerAreClaimedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		late bool // the counter cannot be read in the first interval
+		want float64
+	}{
+		"by the container":                        {false, 40},
+		"by nobody, if its counter is read later": {true, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
+			n.start()
+			n.host.Processes[12] = newborn(n.host)
+			n.host.Processes[12].Cgroup = docker(idA)
+			if !c.late {
+				n.host.Cgroups[scope(idA)] = 4 * time.Second
+			}
+			n.host.Processes[1].CUser += 300 // init has waited for them
+			busyBeside(n.host, 300)
+			n.run(100*joule, map[int]int64{12: 100, 20: 100})
+			assert.InDelta(t, c.want, n.one("container.energy").value, 0.3, "less the rounding of the process's own time")
+			n.host.Cgroups[scope(idA)] = 4 * time.Second
+			n.run(100*joule, map[int]int64{20: 500})
+			assert.InDelta(t, c.want, n.one("container.energy").value, 0.3)
+			assert.InDelta(t, 60, n.one("process.energy", pid(20)).value, 0.1)
+		})
+	}
+}
+
 // nested is a container (A) in which another one (B) runs.
 func nested(t *testing.T) *testNode {
 	n := newTestNode(t)

@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -49,14 +50,15 @@ func DefaultConfig() *Config { return createDefaultConfig().(*Config) }
 
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
 //
-// An extension that the configuration names is not there. What static power models learned is read from the state file, and
-// not written. No marks are taken and no guests are told: that is for the collector whose configuration it may be.
+// An extension that the configuration names is not there. Storage may be the path of a receiver's [StateFile]: its trained static
+// power models are restored, and nothing is stored. No phase events are received and
+// nothing is exported to guests: the collector that owns the configuration does both.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
 	}
 	own := *cfg
-	own.Storage, own.ZeroPoints = nil, false
+	own.ZeroPoints = false
 	own.Phases, own.Guests = configoptional.None[PhasesConfig](), configoptional.None[GuestsConfig]()
 	if o.CPU != nil {
 		own.showContainer()
@@ -74,7 +76,9 @@ func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 		return nil, err
 	}
 	s.staticPower = o.StaticPower
-	s.learning.readOnly = true
+	if s.state.readOnly = true; filepath.IsAbs(cfg.Storage) && cfg.Attribution.learns(cfg.Zones) {
+		s.state.in = &keeper{connect: func(context.Context) (store, error) { return &stateFile{path: cfg.Storage}, nil }}
+	}
 	if o.CPU != nil {
 		s.container = o.Container
 		s.open = func(open cpu.Options) (reader *cpu.Reader, rejected, err error) {

@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -64,7 +65,12 @@ func createMetrics(_ context.Context, set receiver.Settings, cfg component.Confi
 	if err != nil {
 		return nil, err
 	}
-	s.next = nextConsumer{next, s.delivered}
-	return scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, s.next,
+	shut := new(atomic.Bool)
+	s.next = nextConsumer{gate{next, shut}, s.delivered}
+	controller, err := scraperhelper.NewMetricsController(&s.cfg.ControllerConfig, set, s.next,
 		scraperhelper.AddMetricsScraper(metadata.Type, m))
+	if err != nil {
+		return nil, err
+	}
+	return promptReceiver{controller, s, shut}, nil
 }

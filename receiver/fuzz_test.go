@@ -4,6 +4,7 @@ package energyreceiver
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"math"
@@ -158,31 +159,30 @@ func series(metric string, rm pmetric.ResourceMetrics, p pmetric.NumberDataPoint
 	return fmt.Sprint(metric, " ", rm.Resource().Attributes().AsRaw(), p.Attributes().AsRaw(), p.StartTimestamp())
 }
 
-// FuzzWhatWasLearned changes the learned models that the receiver stored, and starts it with them.
-func FuzzWhatWasLearned(f *testing.F) {
+// FuzzTrainedModels changes the trained models of a state, and starts the receiver with them.
+func FuzzTrainedModels(f *testing.F) {
 	rules := []SplitRule{SplitMinimum, SplitResting, SplitBase, SplitRegression, SplitLearned}
 	stored := make([][]byte, len(rules))
-	learned := make([]float64, len(rules))
+	trained := make([]float64, len(rules))
 	start := func(t *testing.T, rule byte, s *memoryStorage) *testNode {
 		n := sharedNode(t, func(c *AttributionConfig) {
 			c.Split = rules[rule]
 			c.RestUtilization, c.BaseTime, c.RegressionSamples = 1, 10*time.Second, 1
 		})
-		n.s.cfg.Storage = &storageID
+		n.s.cfg.Storage = storageID.String()
 		n.extensions = map[component.ID]component.Component{storageID: s}
 		n.start()
 		return n
 	}
-	whole := uint16(math.MaxUint16)
 	for rule := range rules {
 		f.Add(byte(rule), uint16(0), uint16(0), []byte(nil)) // as stored
-		for _, content := range []string{"", "{", "null", "[]", `{"Zones":{"package":null}}`, `{"Hardware":["x"],"Zones":{}}`} {
-			f.Add(byte(rule), uint16(0), whole, []byte(content))
-		}
-		for at := uint16(40); at < 400; at += 40 {
-			f.Add(byte(rule), at, uint16(1), []byte("9"))
-			f.Add(byte(rule), at, uint16(3), []byte("-1e308"))
-			f.Add(byte(rule), at, whole, []byte(nil))
+		for at := uint16(0); at < 600; at += 24 {
+			f.Add(byte(rule), at, uint16(1), []byte{255})
+			f.Add(byte(rule), at, uint16(9), binary.AppendUvarint(nil, math.MaxUint64))
+			for _, number := range []float64{math.NaN(), math.Inf(1), -1e308} {
+				f.Add(byte(rule), at, uint16(8), binary.LittleEndian.AppendUint64(nil, math.Float64bits(number)))
+			}
+			f.Add(byte(rule), at, uint16(math.MaxUint16), []byte(nil))
 		}
 	}
 	f.Fuzz(func(t *testing.T, rule byte, at, length uint16, put []byte) {
@@ -193,18 +193,18 @@ func FuzzWhatWasLearned(f *testing.F) {
 			for i := range int64(36) {
 				n.run(uint64(300+20*(i%12))*joule, map[int]int64{10: 225 + 50*(i%12)})
 			}
-			learned[rule] = n.one("system.energy.split.learned").value
+			trained[rule] = n.one("system.energy.split.learned").value
 			require.NoError(t, n.s.shutdown(t.Context()))
-			_, stored[rule], _ = bytes.Cut(s.stored[learnedKey], []byte{'\n'})
-			require.Contains(t, string(stored[rule]), rules[rule])
+			require.NotEmpty(t, n.s.training.trained.Zones)
+			stored[rule] = encodeState(nil, &n.s.training.trained, nil)[4:]
 		}
 		b := stored[rule]
 		from := min(int(at), len(b))
 		to := min(from+int(length), len(b))
-		n := start(t, rule, &memoryStorage{stored: map[string][]byte{learnedKey: seal(slices.Concat(b[:from], put, b[to:]))}})
+		n := start(t, rule, &memoryStorage{stored: map[string][]byte{stateKey: sealed(slices.Concat(b[:from], put, b[to:]))}})
 		if from == to && len(put) == 0 {
 			n.run(600*joule, map[int]int64{10: 500})
-			require.InDelta(t, learned[rule], n.one("system.energy.split.learned").value, 0, "nothing was changed")
+			require.InDelta(t, trained[rule], n.one("system.energy.split.learned").value, 0, "nothing was changed")
 		}
 		totals := map[string]float64{}
 		for range 3 {

@@ -5,6 +5,7 @@ package energyreceiver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -87,6 +88,17 @@ func openPolled(ctx context.Context, cfg *Config, host component.Host, settings 
 	return set, err
 }
 
+// removeAll removes a tree. Its files are emptied first, so that a descriptor of one has nothing to read, as that of a kernel's file.
+func removeAll(root string) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			err = os.Truncate(path, 0)
+		}
+		return err
+	})
+	return errors.Join(err, os.RemoveAll(root))
+}
+
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
@@ -109,7 +121,7 @@ func unpack(archive, root string) error {
 		target, isLink := bytes.CutPrefix(f.Data, []byte("-> "))
 		switch {
 		case string(f.Data) == "gone\n":
-			err = os.RemoveAll(name)
+			err = removeAll(name)
 		case isLink:
 			if err = os.RemoveAll(name); err == nil {
 				err = os.Symlink(strings.TrimSuffix(string(target), "\n"), name)

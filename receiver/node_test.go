@@ -54,6 +54,7 @@ func newTestNode(t *testing.T, edit ...func(*Config)) *testNode {
 	}
 	require.NoError(t, cfg.Validate())
 	set := receivertest.NewNopSettings(metadata.Type)
+	set.ID = component.NewID(metadata.Type)
 	var core zapcore.Core
 	core, n.logs = observer.New(zap.DebugLevel)
 	set.Logger = zap.New(core)

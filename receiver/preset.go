@@ -168,7 +168,7 @@ var (
 	errShort   = errors.New("collection_interval is not longer")
 	errNoIRQ   = errors.New("the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0")
 	errNoDRAM  = errors.New("no meter reads a zone of memory")
-	errForgets = errors.New("not set, and no attribution::state_file: static power is learned again after each start")
+	errUnsaved = errors.New("not set: static power is trained again after each start")
 )
 
 // presetParts returns the parts of the preset accurate that no setting overrides. It is called after the first window.
@@ -193,8 +193,8 @@ func (s *energyScraper) presetParts() (parts []presetPart) {
 	add(a.SMTWeight == 0 && slices.ContainsFunc(c.Zones, s.isOfCores), "attribution::smt_weight", fmt.Sprint(rules.smt), found.unshared)
 	add(a.Interrupts == "", "attribution::interrupts", string(rules.interrupts), countsNoInterrupts(c.RootPath))
 	add(slices.Contains(c.Zones, power.DRAM) && a.presetHasKey(power.DRAM, rules.dram), "attribution::keys::dram", string(rules.dram), s.withoutDRAM())
-	if learns := a.learns(c.Zones) && c.Storage == nil && a.StateFile == ""; learns && s.untrained() == nil {
-		add(true, "storage", "", errForgets)
+	if learns := a.learns(c.Zones) && c.Storage == ""; learns && s.untrained() == nil {
+		add(true, "storage", "", errUnsaved)
 	}
 	return parts
 }

@@ -86,7 +86,7 @@ var errNoClocks = errors.New("no counters")
 func accurateNode(t *testing.T, edit ...func(*Config)) *testNode {
 	n := newTestNode(t, append([]func(*Config){func(c *Config) {
 		c.Attribution.Preset = PresetAccurate
-		c.Storage = &storageID
+		c.Storage = storageID.String()
 	}}, edit...)...)
 	n.host.CPUs, n.host.CPU.IRQ = 4, 1
 	n.host.Topology = []hostsim.Place{{Siblings: []int{0, 2}}, {Package: 1}, {Siblings: []int{0, 2}}, {Package: 1}}
@@ -164,15 +164,11 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 			selected: []any{scope, split, key, smt, interrupts, dram}, lacking: []any{"sampling_interval: 100ms (1s with procfs: cpu_time is procfs)"},
 		},
 		"no storage": {
-			edit: func(c *Config) { c.Storage = nil }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram},
-			lacking: []any{"storage: not set, and no attribution::state_file: static power is learned again after each start"},
-		},
-		"a state file": {
-			edit: func(c *Config) { c.Storage, c.Attribution.StateFile = nil, "/tmp/never-written/learned" }, window: 100 * time.Millisecond,
-			selected: []any{window, scope, split, key, smt, interrupts, dram}, lacking: []any{},
+			edit: func(c *Config) { c.Storage = "" }, window: 100 * time.Millisecond, selected: []any{window, scope, split, key, smt, interrupts, dram},
+			lacking: []any{"storage: not set: static power is trained again after each start"},
 		},
 		"a cloud's virtual machine": {
-			edit: func(c *Config) { modeledHost(c); c.Storage = nil },
+			edit: func(c *Config) { modeledHost(c); c.Storage = "" },
 			prepare: func(n *testNode) {
 				clear(n.host.Zones)
 				n.host.Topology, n.host.CPU.IRQ = []hostsim.Place{{}, {}, {}, {}}, 0
@@ -187,12 +183,12 @@ func TestTheLogSaysOnceWhatThePresetAccurateSelectsAndLacks(t *testing.T) {
 			},
 		},
 		"modeled energy whose static power is learned all the same": {
-			edit:    func(c *Config) { modeledHost(c); c.Storage, c.Attribution.Split = nil, SplitLearned },
+			edit:    func(c *Config) { modeledHost(c); c.Storage, c.Attribution.Split = "", SplitLearned },
 			prepare: func(n *testNode) { clear(n.host.Zones) }, window: 100 * time.Millisecond,
 			selected: []any{window, scope, key, smt, interrupts},
 			lacking: []any{
 				"attribution::keys::dram: memory_cpu_time (no meter reads a zone of memory)",
-				"storage: not set, and no attribution::state_file: static power is learned again after each start",
+				"storage: not set: static power is trained again after each start",
 			},
 		},
 		"settings beside it": {

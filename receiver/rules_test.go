@@ -368,7 +368,6 @@ type memoryStorage struct {
 	component.StartFunc
 	component.ShutdownFunc
 	stored map[string][]byte
-	sets   int
 	closed int
 	fails  error
 }
@@ -385,12 +384,10 @@ func (s *memoryStorage) Get(_ context.Context, key string) ([]byte, error) {
 }
 
 func (s *memoryStorage) Set(_ context.Context, key string, value []byte) error {
-	if key == learnedKey {
-		s.sets++
-	}
 	s.stored[key] = value
 	return s.fails
 }
+
 func (s *memoryStorage) Delete(_ context.Context, key string) error {
 	delete(s.stored, key)
 	return nil
@@ -407,7 +404,7 @@ func withStorage(t *testing.T, s *memoryStorage, microcode string, edit func(*Co
 	n := sharedNode(t, func(c *AttributionConfig) {
 		c.Split = SplitMinimum
 	})
-	n.s.cfg.Storage = &storageID
+	n.s.cfg.Storage = storageID.String()
 	edit(n.s.cfg)
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	require.NoError(t, n.host.Render())
@@ -432,26 +429,32 @@ func TestALearnedModelSurvivesARestartOnTheSameHardwareOnly(t *testing.T) {
 	assert.Zero(t, withStorage(t, s, "0x2", same), "other microcode")
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 	assert.Zero(t, withStorage(t, s, "0x2", func(c *Config) { c.Attribution.RestUtilization = 0.02 }), "another rule")
-	assert.Equal(t, 5, s.sets)
 	assert.Equal(t, 5, s.closed)
-	s.stored = map[string][]byte{learnedKey: seal([]byte("{"))}
+	s.stored = map[string][]byte{stateKey: []byte("{")}
 	assert.Zero(t, withStorage(t, s, "0x2", same), "an unreadable model is learned anew")
 	assert.InDelta(t, 1, withStorage(t, s, "0x2", same), 0)
 }
 
-// learningMachine is the part of the machine's identity that static power depends on, apart from the model.
-type learningMachine struct {
+// trainingMachine is the part of the machine's identity that static power depends on, apart from the model.
+type trainingMachine struct {
 	source           power.Source
 	zones            []power.Zone
 	cpuinfo, version string
 }
 
-func (m *learningMachine) domains() []units.Domain {
+func (m *trainingMachine) domains() []units.Domain {
 	return []units.Domain{units.NodeCPUs, "package-0", "package-1"}
 }
 
-// learning returns the stored form of a model on the machine, and the model, which may have been restored.
-func (m *learningMachine) learning(t *testing.T, kept keptLearning) (*learning, *attribution.Rules) {
+// restored returns models after they were stored and restored.
+func restored(tb testing.TB, models trainedModels) (again trainedModels) {
+	tb.Helper()
+	require.NoError(tb, decodeState(encodeState(nil, &models, nil), &again, nil, "", time.Time{}, clocks{}))
+	return again
+}
+
+// training returns the training of models on the machine, and the rules with the models, which may have been restored.
+func (m *trainingMachine) training(t *testing.T, trained trainedModels) (*training, *attribution.Rules) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath, cfg.Attribution.Split = t.TempDir(), SplitMinimum
 	write(t, filepath.Join(cfg.RootPath, "proc/cpuinfo"), m.cpuinfo)
@@ -461,44 +464,27 @@ func (m *learningMachine) learning(t *testing.T, kept keptLearning) (*learning, 
 		m.zones[i].Source = m.source
 		readings = append(readings, power.Reading{Zone: &m.zones[i]})
 	}
-	l, rules := &learning{cfg: cfg, logger: zap.NewNop(), kept: kept}, cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones)
+	l, rules := &training{cfg: cfg, logger: zap.NewNop(), trained: trained}, cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones)
 	l.restore(&rules, cfg.ledgerKinds(), m.domains(), readings)
 	return l, &rules
 }
 
 func TestLearnedModelsAreStoredByDomain(t *testing.T) {
-	m := &learningMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
-	l, rules := m.learning(t, keptLearning{})
+	m := &trainingMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
+	l, rules := m.training(t, trainedModels{})
 	for domain := range m.domains() {
 		watts := units.Energy(10 * (domain + 1))
 		rules.Models[0].Active(attribution.Portion{
 			Domain: domain, Energy: watts * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 1, Of: 1, OfAll: 3,
 		})
 	}
-	l.keep(rules, l.cfg.ledgerKinds(), m.domains())
-	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.kept.Zones)))
-	stored, err := l.kept.encode()
-	require.NoError(t, err)
-	var kept keptLearning
-	require.NoError(t, kept.decode(stored))
-	_, rules = m.learning(t, kept)
+	l.note(rules, l.cfg.ledgerKinds(), m.domains())
+	assert.ElementsMatch(t, []string{"package", "package-0 package", "package-1 package"}, slices.Collect(maps.Keys(l.trained.Zones)))
+	_, rules = m.training(t, restored(t, l.trained))
 	for domain := range m.domains() {
 		model := rules.Models[0].(*static.Model)
 		assert.InDelta(t, float64(10*(domain+1)), model.StaticPower(domain), 0)
 	}
-}
-
-// Stored by a version without domains.
-func TestModelsStoredWithoutDomainsBelongToTheNode(t *testing.T) {
-	var kept keptLearning
-	require.NoError(t, kept.decode(seal([]byte(`{"Hardware":["source measured","zone intel-rapl:0 package-0","processors 0",""],`+
-		`"Zones":{"package":{"Rule":"minimum 0.05","Zones":1,"Static":25,"Learned":true,"Estimator":[0,0,0,0,0,0,25,60]}}}`))))
-	m := &learningMachine{source: power.Measured, zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}}}
-	_, rules := m.learning(t, kept)
-	model := rules.Models[0].(*static.Model)
-	assert.True(t, model.Trained(0))
-	assert.InDelta(t, 25, model.StaticPower(0), 0)
-	assert.False(t, model.Trained(1))
 }
 
 // What a meter averages, or a goroutine polls, is not of the time of a tenth of a second.
@@ -527,7 +513,7 @@ func TestOnlyCurvesOfPromptZonesLearnFromShortWindows(t *testing.T) {
 		}
 		kinds := cfg.ledgerKinds()
 		rules := cfg.Attribution.rules(kinds, cfg.Zones)
-		l := &learning{cfg: cfg, logger: zap.NewNop()}
+		l := &training{cfg: cfg, logger: zap.NewNop()}
 		l.restore(&rules, kinds, []units.Domain{units.NodeCPUs}, readings)
 		i := slices.Index(kinds, claims.Kind{Zone: power.Package, Source: power.Measured})
 		model := rules.Models[i].(*static.Model)
@@ -549,30 +535,30 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 	const second = "processor\t: 1\nmodel name\t: A CPU\n\n"
 	const arm = "processor\t: 0\nBogoMIPS\t: 50.00\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\n" +
 		"CPU part\t: 0xd0c\nCPU revision\t: 1\n\n"
-	instead := func(before, now string) func(*learningMachine) {
-		return func(m *learningMachine) {
+	instead := func(before, now string) func(*trainingMachine) {
+		return func(m *trainingMachine) {
 			require.Contains(t, m.cpuinfo, before)
 			m.cpuinfo = strings.Replace(m.cpuinfo, before, now, 1)
 		}
 	}
 	for name, c := range map[string]struct {
 		on   string // /proc/cpuinfo
-		edit func(*learningMachine)
+		edit func(*trainingMachine)
 		kept bool
 	}{
-		"nothing":                {first + second, func(*learningMachine) {}, true},
+		"nothing":                {first + second, func(*trainingMachine) {}, true},
 		"the clock rate":         {first + second, instead("1200.000", "3700.000"), true},
-		"the order of the zones": {first + second, func(m *learningMachine) { slices.Reverse(m.zones) }, true},
+		"the order of the zones": {first + second, func(m *trainingMachine) { slices.Reverse(m.zones) }, true},
 
-		"a zone's name":   {first + second, func(m *learningMachine) { m.zones[0].Name = "core" }, false},
-		"a zone's number": {first + second, func(m *learningMachine) { m.zones[0].ID = "intel-rapl:2" }, false},
-		"one zone more": {first + second, func(m *learningMachine) {
+		"a zone's name":   {first + second, func(m *trainingMachine) { m.zones[0].Name = "core" }, false},
+		"a zone's number": {first + second, func(m *trainingMachine) { m.zones[0].ID = "intel-rapl:2" }, false},
+		"one zone more": {first + second, func(m *trainingMachine) {
 			m.zones = append(m.zones, power.Zone{ID: "intel-rapl:0:0", Name: "dram"})
 		}, true},
-		"one zone less":     {first + second, func(m *learningMachine) { m.zones = m.zones[:1] }, false},
-		"the source":        {first + second, func(m *learningMachine) { m.source = power.Modeled }, false},
-		"a hypervisor":      {first + second, func(m *learningMachine) { m.source = power.Reported }, false},
-		"the kernel":        {first + second, func(m *learningMachine) { m.version = "Linux version 6.13\n" }, false},
+		"one zone less":     {first + second, func(m *trainingMachine) { m.zones = m.zones[:1] }, false},
+		"the source":        {first + second, func(m *trainingMachine) { m.source = power.Modeled }, false},
+		"a hypervisor":      {first + second, func(m *trainingMachine) { m.source = power.Reported }, false},
+		"the kernel":        {first + second, func(m *trainingMachine) { m.version = "Linux version 6.13\n" }, false},
 		"the vendor":        {first + second, instead("GenuineIntel", "AuthenticAMD"), false},
 		"the family":        {first + second, instead("family\t: 6", "family\t: 25"), false},
 		"the model":         {first + second, instead("85", "86"), false},
@@ -580,31 +566,31 @@ func TestALearnedModelIsDroppedWhenTheMachineChanges(t *testing.T) {
 		"the stepping":      {first + second, instead("stepping\t: 7", "stepping\t: 8"), false},
 		"the microcode":     {first + second, instead("0x1", "0x2"), false},
 		"one CPU less":      {first + second, instead(second, ""), false},
-		"Arm, nothing":      {arm, func(*learningMachine) {}, true},
+		"Arm, nothing":      {arm, func(*trainingMachine) {}, true},
 		"Arm, implementer":  {arm, instead("0x41", "0x42"), false},
 		"Arm, architecture": {arm, instead("architecture: 8", "architecture: 9"), false},
 		"Arm, variant":      {arm, instead("0x3", "0x4"), false},
 		"Arm, part":         {arm, instead("0xd0c", "0xd40"), false},
 		"Arm, revision":     {arm, instead("revision\t: 1", "revision\t: 2"), false},
 	} {
-		m := &learningMachine{
+		m := &trainingMachine{
 			source: power.Measured, cpuinfo: c.on, version: "Linux version 6.12\n",
 			zones: []power.Zone{{ID: "intel-rapl:0", Name: "package-0"}, {ID: "intel-rapl:1", Name: "package-1"}},
 		}
-		l, rules := m.learning(t, keptLearning{})
+		l, rules := m.training(t, trainedModels{})
 		model := rules.Models[0].(*static.Model)
 		model.Active(attribution.Portion{Energy: 30 * units.Joule, Total: units.Second, Elapsed: time.Second, Zones: 2, Of: 2, OfAll: 2})
 		require.True(t, model.Trained(0))
-		l.keep(rules, l.cfg.ledgerKinds(), m.domains())
+		l.note(rules, l.cfg.ledgerKinds(), m.domains())
 		c.edit(m)
-		l, rules = m.learning(t, l.kept)
+		l, rules = m.training(t, l.trained)
 		model = rules.Models[0].(*static.Model)
 		assert.Equal(t, c.kept, model.Trained(0), name)
 		if c.kept {
 			assert.InDelta(t, 30, model.StaticPower(0), 0, name)
 			continue
 		}
-		assert.Empty(t, l.kept.Zones, "%s: nor is it kept for later", name)
+		assert.Empty(t, l.trained.Zones, "%s: nor is it kept for later", name)
 	}
 }
 
@@ -613,7 +599,7 @@ func TestZonesThatAppearAfterARestartUseTheStoredModel(t *testing.T) {
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
-	n.s.cfg.Storage = &storageID
+	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	zones := n.host.Zones
 	n.host.Zones = map[string]*hostsim.Zone{}
@@ -637,7 +623,7 @@ func TestAStopBeforeAnyZoneWasReadKeepsTheStoredModel(t *testing.T) {
 	same := func(*Config) {}
 	withStorage(t, s, "0x1", same)
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitMinimum })
-	n.s.cfg.Storage = &storageID
+	n.s.cfg.Storage = storageID.String()
 	n.extensions = map[component.ID]component.Component{storageID: s}
 	n.host.Zones = map[string]*hostsim.Zone{}
 	require.NoError(t, n.host.Render())
@@ -652,7 +638,7 @@ func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 		cfg := createDefaultConfig().(*Config)
 		cfg.Attribution.Split = split
 		edit(&cfg.Attribution)
-		return (&learning{cfg: cfg}).rule(power.Package)
+		return (&training{cfg: cfg}).rule(power.Package)
 	}
 	same := func(*AttributionConfig) {}
 	exclude := func(c *AttributionConfig) { c.Exclude.ExecutableName = []filter.Config{{Strict: "etcd"}} }
@@ -689,37 +675,11 @@ func TestALearnedModelIsDroppedWhenASettingItDependsOnChanges(t *testing.T) {
 	assert.Len(t, excluding, 1+5*3)
 }
 
-func TestTheLearnedModelIsStoredEveryFewMinutes(t *testing.T) {
-	s := &memoryStorage{stored: map[string][]byte{}}
-	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitLearned })
-	n.s.cfg.Storage = &storageID
-	n.extensions = map[component.ID]component.Component{storageID: s}
-	n.start()
-	for range 62 {
-		n.run(300*joule, map[int]int64{1: 10})
-	}
-	assert.Equal(t, 2, s.sets)
-	assert.ElementsMatch(t, []string{learnedKey, totalsKey}, sortedKeys(s.stored))
-	s.fails = errors.New("full")
-	for range 31 {
-		n.run(300*joule, map[int]int64{1: 10})
-	}
-	assert.Len(t, n.logs.FilterMessage("Collection degraded").All(), 1, "logged, and no scrape is lost")
-	s.fails = nil
-}
-
-func sortedKeys(m map[string][]byte) (keys []string) {
-	for key := range maps.Keys(m) {
-		keys = append(keys, key)
-	}
-	return keys
-}
-
 func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitLearned })
-	n.s.cfg.Storage = &storageID
+	n.s.cfg.Storage = storageID.String()
 	require.NoError(t, n.host.Render())
-	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: "file_storage" is not a storage extension`)
+	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: "file_storage" is neither an absolute path nor a storage extension`)
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -26,7 +25,8 @@ import (
 
 // energyScraper measures and attributes once per window, and emits once per collection.
 type energyScraper struct {
-	mu sync.Mutex // of all below: the sampler runs beside the controller's goroutine
+	watchdog watchdog
+	mu       lock // of all below: the sampler runs alongside the controller's goroutine
 
 	cfg        *Config
 	set        receiver.Settings
@@ -57,9 +57,8 @@ type energyScraper struct {
 
 	visibility claims.Visibility
 	telemetry  telemetry
-	storage    *keeper // nil where none is configured
-	totals     totals
-	learning   learning
+	state      state
+	training   training
 	gpus       gpus
 	guests     guests
 	phases     phases
@@ -79,6 +78,7 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 	cfg := &own
 	cgroups := cgroup.New(cgroup.Options{Root: cfg.RootPath, LinearWeights: cfg.Attribution.CPUWeight == WeightLinear})
 	s := &energyScraper{
+		mu:         newLock(),
 		cfg:        cfg,
 		set:        set,
 		conditions: newConditions(set.Logger),
@@ -93,7 +93,7 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 		cgroups:      cgroups,
 		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
 		sampler:      sampler{logger: set.Logger},
-		learning:     learning{cfg: cfg, logger: set.Logger},
+		training:     training{cfg: cfg, logger: set.Logger},
 	}
 	if cfg.Phases.HasValue() {
 		s.phases.config = cfg.Phases.Get()
@@ -105,13 +105,23 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 
 // start takes the baseline. Whatever is missing or unreadable is reported and looked for again at each
 // scrape; it never keeps the collector from starting.
-func (s *energyScraper) start(ctx context.Context, host component.Host) error {
+func (s *energyScraper) start(ctx context.Context, host component.Host) (err error) {
 	s.conditions.host = host
-	var err error
-	if s.storage, err = s.cfg.openStorage(host, s.set.ID); err != nil {
-		return err
+	s.watchdog.enter(starting)
+	defer s.watchdog.enter(idle)
+	if s.next != nil {
+		s.watchdog.start(s.cfg.InitialDelay, s.cfg.CollectionInterval, func(err error) { s.conditions.raise("collection", err) })
+		defer func() {
+			if err != nil {
+				s.watchdog.stop()
+			}
+		}()
 	}
-	s.learning.open(ctx, s.storage)
+	if !s.state.readOnly {
+		if s.state.in, err = s.cfg.openStorage(host, s.set.ID); err != nil {
+			return err
+		}
+	}
 	s.warnOfSharedSeries()
 	s.logNames()
 	if s.meters.set, err = s.openMeters(ctx, s.cfg, host, s.set.TelemetrySettings); err != nil {
@@ -154,7 +164,7 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) error {
 		s.set.Logger.Warn("The hypervisor has split the reported energy, and split: utilization splits it again: most of it becomes idle",
 			zap.String("setting", "attribution::split"), zap.String("alternative", "fixed, with static_power of 0"))
 	}
-	s.resume(ctx)
+	s.restoreState(ctx)
 	s.sample()
 	s.settleStart()
 	s.adjustWindow()
@@ -168,18 +178,8 @@ func (s *energyScraper) settleStart() {
 	s.logPreset()
 	s.openPhases()
 	s.conditions.check("phases", s.phases.err())
-	s.checkStorage()
+	s.conditions.check("storage", s.state.err)
 	s.conditions.settle()
-}
-
-// checkStorage checks the conditions of what is stored. A storage extension that fails is one condition, whatever is kept in it.
-func (s *energyScraper) checkStorage() {
-	if s.storage != nil && s.learning.in == s.storage {
-		s.conditions.check("storage", s.learning.trouble)
-	} else {
-		s.conditions.check("learned static power", s.learning.trouble)
-	}
-	s.conditions.check("storage", s.totals.trouble)
 }
 
 // openTopology returns how the node's CPUs are divided where attribution is by zone, or why they are not.
@@ -231,6 +231,7 @@ func (s *energyScraper) warnOfSharedSeries() {
 }
 
 func (s *energyScraper) shutdown(ctx context.Context) error {
+	s.watchdog.stop()
 	s.sampler.stop()
 	s.phases.close()
 	s.collectLast(ctx)
@@ -241,7 +242,6 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 		s.closeStorage(ctx)
 		return nil
 	}
-	s.keepLearned()
 	s.closeStorage(ctx)
 	if s.ledger != nil {
 		_ = s.ledger.Identifier.Close() // it was only read from
@@ -249,8 +249,9 @@ func (s *energyScraper) shutdown(ctx context.Context) error {
 	return errors.Join(s.guests.close(), s.gpus.close(), s.cpu.Close(), s.meters.close(), s.keys.Close(), s.siblings.Close(), s.cgroups.Close())
 }
 
-// lastTimeout bounds how long the shutdown waits for the next consumer.
-const lastTimeout = 5 * time.Second
+// lastTimeout bounds how long the shutdown waits for the next consumer. It is shorter than shutdownTimeout, so that what is
+// open can be closed even if the consumer hangs.
+const lastTimeout = 3 * time.Second
 
 // collectLast makes the last collection, and hands it to the next consumer, which is shut down after its receivers.
 func (s *energyScraper) collectLast(ctx context.Context) {
@@ -275,10 +276,9 @@ func (s *energyScraper) collectLast(ctx context.Context) {
 	}
 }
 
-// closeStorage stores what is kept for the last time.
+// closeStorage closes the store. The last collection has stored the state.
 func (s *energyScraper) closeStorage(ctx context.Context) {
-	s.learning.close(ctx, s.now())
-	if err := s.storage.close(ctx); err != nil {
+	if err := s.state.in.close(ctx); err != nil {
 		s.set.Logger.Warn("Storage not closed", zap.Error(err))
 	}
 }
@@ -309,15 +309,15 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	defer s.sampler.giveBack(&own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.finish()
 	s.emitted = false // still set only if the controller dropped the last collection without calling delivered
 	m := s.scan(ctx, true)
-	if now := s.now(); s.learning.due(now) {
-		s.keepLearned()
-		s.learning.save(ctx, now)
-	}
-	s.keepTotals(ctx, m)
-	s.checkStorage()
+	s.watchdog.enter(saving)
+	s.saveState(ctx, m)
+	s.conditions.check("storage", s.state.err)
+	s.watchdog.enter(exportingToGuests)
 	s.conditions.check("guests", s.guests.tell(s.ledger, m))
+	s.watchdog.enter(building)
 	s.conditions.check("phases", s.phases.err())
 	s.conditions.check("windows", s.sampler.err())
 	s.conditions.settle()
@@ -329,10 +329,20 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	return s.ledger.emit(m.Stamp, s.phases.list), nil
 }
 
+// finish ends a collection for the watchdog.
+func (s *energyScraper) finish() {
+	s.watchdog.enter(idle)
+	if s.emitted {
+		s.watchdog.enter(delivering)
+	}
+	s.watchdog.finished()
+}
+
 // scan reads and attributes one window. It returns nil if the CPU times could not be read.
 func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.Measurement {
 	began := time.Now()
 	defer func() { s.phases.took = time.Since(began) }()
+	defer s.watchdog.enter(s.watchdog.current())
 	defer s.check()
 	s.cpu.Table().MayBePartial = !endsCollection
 	m, replaced := s.measure(ctx)
@@ -340,15 +350,16 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 		s.telemetry.failedScans++
 		return nil
 	}
+	s.watchdog.enter(attributing)
 	m.EndsCollection = endsCollection
-	if s.totals.resuming {
-		s.totals.resuming = false
-		s.restoreLearned(m.Readings)
+	if s.state.restored {
+		s.state.restored = false
+		s.restoreTrained(m.Readings)
 	}
 	switch {
 	case s.ledger == nil:
 		s.ledger = s.newLedger(m.Stamp, s.bootTime(m))
-		s.restoreLearned(m.Readings)
+		s.restoreTrained(m.Readings)
 		s.ledger.Observe(m)
 		s.phases.start(s.ledger, m)
 	case replaced:
@@ -372,23 +383,27 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 // The meters are read next to the node's CPU time, by which their energy is divided.
 func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, replaced bool) {
 	now := s.now()
+	s.watchdog.enter(readingNode)
 	node, err := s.cpu.ReadNode(now)
 	s.conditions.check("node CPU time", err)
 	s.phases.readNode(now, node, err == nil)
+	s.watchdog.enter(readingMeters)
 	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
 	if changed && s.ledger != nil {
-		s.keepLearned()
-		s.restoreLearned(readings)
+		s.noteTrained()
+		s.restoreTrained(readings)
 	}
 	if err != nil {
 		return nil, false
 	}
 	source := s.cpu.Source().Name()
+	s.watchdog.enter(readingProcesses)
 	replaced, err = s.cpu.ReadProcesses()
 	s.conditions.check("process CPU times", err)
 	if err != nil && !replaced {
 		return nil, false // what GPUs were used meanwhile is read after the next scan
 	}
+	s.watchdog.enter(readingGPUs)
 	used, unknown := s.gpus.read(now, s.cpu.Table(), readings)
 	s.conditions.check("GPU usage", unknown)
 	s.conditions.check("GPU library", s.gpus.notes.check(now, readings, used, s.meters.set))
@@ -435,6 +450,10 @@ func (s *energyScraper) check() {
 	}
 	s.conditions.check("containers' cgroups", s.ledger.Outside())
 	s.conditions.check("exclusion", s.ledger.Exclusion.Err())
+	if source, ok := s.cpu.Source().(interface{ Blocked() error }); ok {
+		s.conditions.check("blocked processes", source.Blocked())
+	}
+	s.conditions.check("blocked processes", s.ledger.Identifier.Blocked())
 	if s.ledger.Places != nil {
 		s.conditions.check("memory placement", s.ledger.Places.Err())
 	}
@@ -445,19 +464,19 @@ func (s *energyScraper) check() {
 	}
 }
 
-// keepLearned hands what static power models have learned to the store.
-func (s *energyScraper) keepLearned() {
+// noteTrained notes the trained models to be stored.
+func (s *energyScraper) noteTrained() {
 	if s.ledger != nil {
-		s.learning.keep(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains())
+		s.training.note(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains())
 	}
 }
 
-// restoreLearned gives static power models what is stored for the zones of these readings.
-func (s *energyScraper) restoreLearned(readings []power.Reading) {
-	s.learning.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
+// restoreTrained restores the static power models of the zones of these readings.
+func (s *energyScraper) restoreTrained(readings []power.Reading) {
+	s.training.restore(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
 }
 
-// welcomeGPUs restores what was learned of GPUs that are listed for the first time, before any energy of theirs is attributed. Of
+// welcomeGPUs restores the trained models of GPUs that are listed for the first time, before any energy of theirs is attributed. Of
 // the first one it may say that its static power is not known.
 func (s *energyScraper) welcomeGPUs(readings []power.Reading) {
 	i := slices.IndexFunc(readings, func(r power.Reading) bool { return r.Zone.Kind == power.GPU })
@@ -471,7 +490,7 @@ func (s *energyScraper) welcomeGPUs(readings []power.Reading) {
 			zap.String("setting", "attribution::static_power"), zap.String("zone", string(power.GPU)))
 	}
 	if c.learns(s.cfg.Zones) {
-		s.learning.restoreGPUs(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
+		s.training.restoreGPUs(&s.ledger.rules, s.ledger.kinds, s.ledger.Domains(), readings)
 	}
 }
 
@@ -483,6 +502,7 @@ func (s *energyScraper) delivered(d delivery) {
 		return
 	}
 	s.emitted = false
+	s.watchdog.enter(idle)
 	switch {
 	case d.all:
 		s.ledger.Engine.Acknowledged()

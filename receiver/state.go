@@ -23,27 +23,28 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
-// totals keeps the ledger over restarts, if a storage extension is configured. Its state is stored in each collection, before the
-// collection is handed on: whatever ends the receiver and when, no restored total is below one that was sent. Whatever is wrong
-// with the store costs that, never the measuring.
-type totals struct {
-	in       *keeper // nil where nothing is stored
-	boot     string  // identifier of the machine's boot
+// state stores the trained models and the totals in each collection, before the collection is handed on, and restores them at
+// the next start. No restored total is below a total that was sent, whenever and however the receiver ended. A failing store
+// costs the state, never the measurement.
+type state struct {
+	in       *keeper // nil without storage
+	readOnly bool
+	boot     string // ID of the machine's boot, empty while it is unknown
 	settings string
-	kept     keptTotals
-	trouble  error // what is wrong with the store, nil if nothing
-	resuming bool  // the next window is the first after a state
+	err      error // why the state cannot be restored or stored, nil if nothing is wrong
+	restored bool  // totals were restored, and the next window is the first one since
+	saved    savedTotals
 	buffer   []byte
 }
 
-// keptTotals is what is stored.
-type keptTotals struct {
-	boot     string // identifier of the machine's boot
+// savedTotals are the totals of a state.
+type savedTotals struct {
+	boot     string // ID of the machine's boot
 	settings string // on which totals depend
 	// readAt is when the meters were read, by the clock of this process, and clocks are the machine's clocks then.
 	readAt time.Time
 	clocks clocks
-	// bootTime is when the machine booted, as the creation times of processes are told by it.
+	// bootTime is when the machine booted, which the creation times of processes refer to.
 	bootTime time.Time
 	claims   claims.State
 	meters   power.Past
@@ -51,60 +52,59 @@ type keptTotals struct {
 	phases   []emit.Phase
 }
 
-const (
-	totalsKey = "totals"
-	// maxDown is how old a state may be.
-	maxDown = 7 * 24 * time.Hour
-)
+// maxDown is the maximum age of totals that are restored.
+const maxDown = 7 * 24 * time.Hour
 
-// Why a state is not used.
+// Reasons not to restore an intact state.
 var (
 	errOtherBoot = errors.New("it is of another boot")
 	errSetBack   = errors.New("it is of a later time than now: the machine was set back to an earlier state")
 	errOld       = fmt.Errorf("it is older than %v", maxDown)
-	errVersion   = errors.New("it is of a version that this receiver does not know")
+	errNoTotals  = errors.New("it has no totals")
+	errVersion   = errors.New("it has a format that this version does not support")
 )
 
-// resume continues the totals of an earlier process of the same boot, if there is a state of it. It must precede the first window.
-func (s *energyScraper) resume(ctx context.Context) {
-	t := &s.totals
-	if s.storage == nil {
+var errChecksum = errors.New("its checksum is wrong")
+
+// restoreState restores the trained models, and the totals if they are of the same boot. It must precede the first window.
+func (s *energyScraper) restoreState(ctx context.Context) {
+	t := &s.state
+	if t.in == nil {
 		return
 	}
 	now := s.now()
 	clocks, err := s.readClocks()
-	if err == nil {
-		t.boot, err = kernfs.BootID(s.cfg.RootPath)
-	}
 	if err != nil {
-		t.trouble = fmt.Errorf("totals are not stored, because nothing tells one boot of the machine from another: %w", err)
-		return
+		t.err = fmt.Errorf("storage: totals cannot be restored: %w", err)
+	} else if !t.readOnly {
+		t.boot, _ = kernfs.BootID(s.cfg.RootPath) // noteTotals reports the error
 	}
-	t.in, t.settings = s.storage, s.cfg.settingsOfTotals()
-	stored, err := t.in.get(ctx, totalsKey)
-	if err != nil {
-		t.trouble = fmt.Errorf("%s: totals of before the start cannot be read and start at 0: %w", t.in.setting, err)
-		return
+	t.settings = s.cfg.settingsOfTotals()
+	stored, err := t.in.get(ctx)
+	if err == nil && stored == nil && !t.readOnly {
+		s.set.Logger.Info("No state stored: totals start at 0")
 	}
-	if stored == nil {
-		return
+	if err == nil && stored != nil {
+		err = decodeState(stored, &s.training.trained, &t.saved, t.boot, now, clocks)
 	}
-	k := &t.kept
-	switch err := k.decode(stored, t.boot, now, clocks); {
+	switch {
+	case err == nil && t.saved.boot != "":
+		s.restoreTotals(now.Sub(t.saved.readAt))
+	case err == nil:
 	case errors.Is(err, errOtherBoot):
-		s.set.Logger.Info("State of another boot not used: totals start at 0")
-	case err != nil:
-		s.set.Logger.Warn("State not used: totals start at 0", zap.Error(err))
+		s.set.Logger.Info("State of another boot: totals start at 0")
+	case errors.Is(err, errSetBack), errors.Is(err, errOld), errors.Is(err, errNoTotals), errors.Is(err, errVersion):
+		s.set.Logger.Warn("State not restored: totals start at 0", zap.Error(err))
 	default:
-		s.restoreTotals(now.Sub(k.readAt))
+		t.err = fmt.Errorf("storage: the state cannot be restored, and totals start at 0: %w", err)
 	}
-	*k = keptTotals{}
+	t.saved = savedTotals{}
 }
 
-// restoreTotals continues what is kept, which ends so long ago.
+// restoreTotals continues the saved totals, which ended the given time ago.
 func (s *energyScraper) restoreTotals(down time.Duration) {
-	k := &s.totals.kept
-	if k.settings != s.totals.settings {
+	k := &s.state.saved
+	if k.settings != s.state.settings {
 		k.claims.Engine.StartOver()
 		k.phases = nil
 		s.set.Logger.Info("Totals start at 0 because the settings have changed. The energy since the last collection is in them", zap.Duration("down", down))
@@ -113,7 +113,7 @@ func (s *energyScraper) restoreTotals(down time.Duration) {
 	}
 	s.timeline = timeline{reading: k.readAt, stamp: k.claims.Engine.At}
 	s.meters.set.Resume(&k.meters)
-	past := k.cpu // the reader keeps it for a while
+	past := k.cpu // the reader uses the copy beyond this call
 	s.cpu.Resume(&past)
 	s.ledger = s.newLedger(k.claims.Engine.At, k.bootTime)
 	s.ledger.Restore(&k.claims, k.readAt, k.cpu.Node, slices.Clone(s.cpu.Domains()))
@@ -121,7 +121,7 @@ func (s *energyScraper) restoreTotals(down time.Duration) {
 		k.phases[i].Energy = renumbered(k.phases[i].Energy, k.claims.Kinds, s.ledger.kinds)
 	}
 	s.phases.resume(s.ledger, k.phases, s.ledger.Last())
-	s.totals.resuming = true
+	s.state.restored = true
 }
 
 // renumbered returns what a phase has by the index of a kind in the ledger now. before are the kinds of the ledger before.
@@ -135,41 +135,50 @@ func renumbered(energy []emit.PhaseEnergy, before, now []claims.Kind) []emit.Pha
 	return out
 }
 
-// keepTotals stores the state of the ledger after a measurement that ends a collection, nil if there was none. It must be called before
-// the ledger is emitted.
-func (s *energyScraper) keepTotals(ctx context.Context, m *claims.Measurement) {
-	t := &s.totals
-	if m == nil || !t.in.usable() {
+// saveState stores the state after a measurement that ends a collection, nil if there was none. It must be called before the
+// ledger is emitted.
+func (s *energyScraper) saveState(ctx context.Context, m *claims.Measurement) {
+	t := &s.state
+	if m == nil || t.in == nil || t.readOnly {
 		return
 	}
-	err := s.noteTotals(m)
-	if err == nil {
-		t.buffer = t.kept.encode(t.buffer[:0])
-		err = t.in.set(ctx, totalsKey, slices.Clone(t.buffer)) // a store may keep the slice
+	s.noteTrained()
+	totals := &t.saved
+	if t.err = s.noteTotals(m); t.err != nil {
+		totals = nil
 	}
-	if t.trouble = nil; err == nil {
-		return
+	t.buffer = encodeState(t.buffer[:0], &s.training.trained, totals)
+	value := slices.Clone(t.buffer) // a store may keep the slice
+	err := t.in.set(ctx, value)
+	if err != nil && t.in.store != nil { // the store could be opened
+		// Totals sent since may exceed those of the stored state, so it must not be restored. Without it a disk may have room.
+		_ = t.in.remove(ctx)
+		err = t.in.set(ctx, value)
 	}
-	t.trouble = fmt.Errorf("%s: totals cannot be stored, and will not continue after a restart: %w", t.in.setting, err)
-	// Totals that were sent since may be above those of the state before, so nothing must continue from there.
-	if t.in.usable() {
-		_ = t.in.remove(ctx, totalsKey)
+	if err != nil {
+		t.err = fmt.Errorf("storage: the state cannot be stored, and totals will start at 0 after a restart: %w", err)
 	}
 }
 
-// noteTotals notes what is to be stored.
+// noteTotals notes the totals to be stored.
 func (s *energyScraper) noteTotals(m *claims.Measurement) error {
-	t := &s.totals
-	k := &t.kept
+	t := &s.state
+	k := &t.saved
 	clocks, err := s.readClocks()
+	if err == nil && t.boot == "" {
+		t.boot, err = kernfs.BootID(s.cfg.RootPath)
+	}
+	if err == nil {
+		err = s.cpu.Past(&k.cpu)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("storage: totals are not stored: %w", err)
 	}
 	clocks.boot -= s.now().Sub(m.ReadAt)
 	k.boot, k.settings, k.clocks, k.readAt, k.bootTime, k.phases = t.boot, t.settings, clocks, m.ReadAt, s.ledger.bootTime, s.phases.list
 	s.ledger.State(&k.claims)
 	s.meters.set.Past(&k.meters)
-	return s.cpu.Past(&k.cpu)
+	return nil
 }
 
 // clocks are those of the machine.
@@ -178,7 +187,7 @@ type clocks struct {
 	suspended time.Duration // since boot
 }
 
-// readClocks reads the machine's clocks. The kernel's own is more exact than the file, where both tell the same time.
+// readClocks reads the machine's clocks. The kernel's clock is more exact than the file if both have the same time.
 func (s *energyScraper) readClocks() (c clocks, err error) {
 	if c.boot, err = cpu.SinceBoot(s.cfg.RootPath); err != nil {
 		return c, err
@@ -195,7 +204,6 @@ func (s *energyScraper) readClocks() (c clocks, err error) {
 // defaults are left out, so that a later version with more settings describes them alike.
 func (c *Config) settingsOfTotals() string {
 	own, defaults := c.Attribution, defaultAttribution()
-	own.StateFile = ""
 	set := map[string]any{"zones": slices.Sorted(slices.Values(c.Zones))}
 	v, of := reflect.ValueOf(own), reflect.ValueOf(defaults)
 	for i := range v.NumField() {
@@ -210,30 +218,48 @@ func (c *Config) settingsOfTotals() string {
 	return string(description)
 }
 
-// stateVersion is that of the form of a state, which is changed with it.
-const stateVersion = 1
+// stateVersion is the version of the format. Each change of a pack function changes it.
+const stateVersion = 2
 
-// encode appends the state to b, after its checksum and the version of its form.
-func (k *keptTotals) encode(b []byte) []byte {
+// encodeState appends a state to b: a checksum of the rest, the version of the format, the trained models, and the totals unless
+// they are nil.
+func encodeState(b []byte, trained *trainedModels, totals *savedTotals) []byte {
 	from := len(b)
 	p := pack.NewWriter(append(b, 0, 0, 0, 0))
-	k.packVersion(p)
-	k.packHeader(p)
-	k.packRest(p)
+	packVersion(p)
+	trained.pack(p)
+	pack.Pointer(p, &totals, func(p *pack.Packer, k *savedTotals) {
+		k.packHeader(p)
+		k.packRest(p)
+	})
 	b = p.Bytes()
 	binary.LittleEndian.PutUint32(b[from:], crc32.ChecksumIEEE(b[from+4:]))
 	return b
 }
 
-// decode takes over what encode returned in another process of the same boot. now is the time by the clock of this process, and clocks
-// are the machine's at the same moment.
-func (k *keptTotals) decode(stored []byte, boot string, now time.Time, clocks clocks) error {
+// decodeState decodes what encodeState returned. After an error the trained models may be decoded, and the totals must not be
+// used. boot is the ID of the boot, now the time by the clock of this process, and clocks are the machine's clocks now. Without
+// boot, totals are not decoded.
+func decodeState(stored []byte, trained *trainedModels, k *savedTotals, boot string, now time.Time, clocks clocks) error {
 	if len(stored) < 4 || binary.LittleEndian.Uint32(stored) != crc32.ChecksumIEEE(stored[4:]) {
 		return errChecksum
 	}
 	p := pack.NewReader(stored[4:])
-	if k.packVersion(p) != stateVersion {
+	if packVersion(p) != stateVersion {
 		return errVersion
+	}
+	var decoded trainedModels
+	decoded.pack(p)
+	has := false
+	if p.Bools(&has); p.Err() != nil {
+		return p.Err()
+	}
+	*trained = decoded
+	if boot == "" {
+		return nil
+	}
+	if !has {
+		return errNoTotals
 	}
 	k.packHeader(p)
 	if p.Err() != nil {

@@ -17,7 +17,7 @@ import (
 
 // fullNode returns a node whose totals are kept, with 500 processes in 100 containers, all of which have series.
 func fullNode(t *testing.T) *testNode {
-	n := newTestNode(t, func(c *Config) { c.Storage = &storageID })
+	n := newTestNode(t, func(c *Config) { c.Storage = storageID.String() })
 	n.host.Files = map[string]string{bootIDFile: "0d6f8e5e-0b4e-4d0c-9d0e-6f1f6f2b7d11\n"}
 	used := map[int]int64{}
 	for i := range 500 {
@@ -38,12 +38,12 @@ func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	require.Len(t, n.points("process.energy", nil), 502)
 	last := n.s.ledger.Last()
 	require.NoError(t, n.s.noteTotals(last))
-	state := n.s.totals.kept.encode(nil)
+	state := encodeState(nil, &n.s.training.trained, &n.s.state.saved)
 	assert.Less(t, len(state), 160_000)
 	buffer := state
 	encode := func() {
 		require.NoError(t, n.s.noteTotals(last))
-		buffer = n.s.totals.kept.encode(buffer[:0])
+		buffer = encodeState(buffer[:0], &n.s.training.trained, &n.s.state.saved)
 	}
 	assert.LessOrEqual(t, allocs.Count(20, encode), uint64(20*30), "none for each process")
 	if !testing.Verbose() {
@@ -58,8 +58,9 @@ func TestTheStateOf500ProcessesIsSmallAndTakesHardlyAnAllocation(t *testing.T) {
 	t.Logf("decoding them: %v", testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			var k keptTotals
-			require.NoError(b, k.decode(state, n.s.totals.boot, time.Now(), n.s.totals.kept.clocks))
+			var trained trainedModels
+			var totals savedTotals
+			require.NoError(b, decodeState(state, &trained, &totals, n.s.state.boot, time.Now(), n.s.state.saved.clocks))
 		}
 	}))
 }

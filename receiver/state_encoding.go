@@ -15,25 +15,40 @@ import (
 	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
-// These functions are the form of a state. A change of one of them is a change of stateVersion.
+// These functions are the format of a state.
 
 // packVersion returns the version.
-func (k *keptTotals) packVersion(p *pack.Packer) (version uint32) {
+func packVersion(p *pack.Packer) (version uint32) {
 	version = stateVersion
 	pack.Uint(p, &version)
 	return version
 }
 
-// packHeader packs what decides whether the rest can be used.
-func (k *keptTotals) packHeader(p *pack.Packer) {
+func (t *trainedModels) pack(p *pack.Packer) {
+	pack.Slice(p, &t.Hardware, pack.String)
+	pack.Map(p, &t.Zones, packTrained)
+	pack.Map(p, &t.GPUs, packTrained)
+}
+
+func packTrained(p *pack.Packer, z *trainedZone) {
+	pack.String(p, &z.Rule)
+	pack.Slice(p, &z.Hardware, pack.String)
+	pack.Int(p, &z.Zones)
+	p.Bools(&z.InUse)
+	p.Float(&z.Static)
+	pack.Slice(p, &z.Estimator, (*pack.Packer).Float)
+}
+
+// packHeader packs what decides whether the rest is used.
+func (k *savedTotals) packHeader(p *pack.Packer) {
 	pack.String(p, &k.boot)
 	pack.Int(p, &k.clocks.boot)
 	pack.Int(p, &k.clocks.suspended)
 	pack.String(p, &k.settings)
 }
 
-// packRest packs all else. When it is read, readAt must be set.
-func (k *keptTotals) packRest(p *pack.Packer) {
+// packRest packs everything else. The reader must have set readAt.
+func (k *savedTotals) packRest(p *pack.Packer) {
 	p.Time(&k.bootTime)
 	packClaims(p, &k.claims)
 	k.packMeters(p, &k.meters)
@@ -124,7 +139,7 @@ func packAccount(p *pack.Packer, a *attribution.AccountState) {
 	if a.Entity == units.ProcessEntity {
 		packProcess(p, &a.Owner.Process)
 	}
-	// Each attribute of an entity is a field of the workload, so what is packed follows the table of entities.
+	// Each attribute of an entity is a field of the workload: the table of entities decides which fields are packed.
 	for _, attribute := range a.Entity.Attributes() {
 		pack.String(p, attribute.Field(&a.Owner.Workload))
 	}
@@ -148,7 +163,7 @@ func packProcess(p *pack.Packer, o *units.Process) {
 	pack.String(p, &o.CommandLine)
 }
 
-// packNames packs names, which the accounts of a container and its pod may share. After they are read they stay as they are.
+// packNames packs names, which the accounts of a container and its pod may share. Names never change after they are read.
 func packNames(p *pack.Packer, n *units.Names) {
 	pack.String(p, &n.Namespace)
 	pack.String(p, &n.Pod)
@@ -157,8 +172,8 @@ func packNames(p *pack.Packer, n *units.Names) {
 	pack.String(p, &n.Image)
 }
 
-// packMeters packs times as how long they are before readAt: they are moments of a process's clock.
-func (k *keptTotals) packMeters(p *pack.Packer, past *power.Past) {
+// packMeters packs times as durations before readAt, because they are times of the clock of a process.
+func (k *savedTotals) packMeters(p *pack.Packer, past *power.Past) {
 	before := func(at *time.Time) {
 		age := k.readAt.Sub(*at)
 		if pack.Int(p, &age); p.Reading() {

@@ -3,7 +3,9 @@
 package energyreceiver
 
 import (
-	"bytes"
+	"encoding/binary"
+	"math"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -14,42 +16,108 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
 )
 
-// FuzzRestoredState starts the receiver with a state in which one byte is replaced by arbitrary content. The checksum is right.
-func FuzzRestoredState(f *testing.F) {
-	for at := range uint16(600) {
+// edited applies edits to a state: each has two bytes with the place of a byte, a byte with the length of the content that replaces
+// it, and the content.
+func edited(state, edits []byte) []byte {
+	state = slices.Clone(state)
+	for len(edits) >= 3 && len(state) > 0 {
+		at, length := int(binary.BigEndian.Uint16(edits))%len(state), min(int(edits[2]), len(edits)-3)
+		state = slices.Concat(state[:at], edits[3:3+length], state[at+1:])
+		edits = edits[3+length:]
+	}
+	return state
+}
+
+// edit returns an edit that puts content in the place of a byte.
+func edit(at uint16, content ...byte) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, at), append([]byte{byte(len(content))}, content...)...)
+}
+
+// addEdits adds edits of numbers and counts.
+func addEdits(add func(edits []byte)) {
+	for at := range uint16(900) {
 		switch at % 3 {
 		case 0:
-			f.Add(at, []byte{1}) // -1, or 1
+			add(edit(at, 1)) // -1, or 1
 		case 1:
-			f.Add(at, append(bytes.Repeat([]byte{255}, 9), 1)) // the largest number
+			add(edit(at, binary.AppendUvarint(nil, math.MaxUint64)...))
 		case 2:
-			f.Add(at, []byte{254, 255, 255, 255, 15}) // the largest of 32 bits
+			add(edit(at, 254, 255, 255, 255, 15)) // the largest of 32 bits
 		}
 	}
-	f.Fuzz(func(t *testing.T, at uint16, content []byte) {
-		n, s := keptNode(t, func(c *Config) {
-			c.Zones = []power.Kind{power.Package, power.DRAM}
-			c.Attribution.Scope = ScopeZone
-		})
-		n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
-		n.start()
-		spend := func() {
-			n.host.Run(10*time.Second, map[int]int64{10: 250, 20: 250})
-			n.host.Zones["intel-rapl:0"].Energy += 300 * joule
-			require.NoError(t, n.host.Render())
+}
+
+// FuzzDecodeState decodes a state that is edited, or arbitrary content. The checksum is right. What is decoded without an error is
+// encoded alike again.
+func FuzzDecodeState(f *testing.F) {
+	f.Add(true, []byte{})
+	f.Add(true, []byte{stateVersion})
+	f.Add(true, append([]byte{stateVersion, 0, 0, 0, 1}, make([]byte, 100)...))
+	addEdits(func(edits []byte) { f.Add(false, edits) })
+	var good []byte
+	var boot string
+	var now time.Time
+	var at clocks
+	f.Fuzz(func(t *testing.T, whole bool, content []byte) {
+		if good == nil {
+			n, s := fuzzedNode(t)
+			good, boot, now, at = s.stored[stateKey][4:], n.s.state.boot, n.host.Now(), n.s.state.saved.clocks
 		}
-		for range 2 {
-			spend()
-			_, err := n.s.scrape(t.Context())
-			require.NoError(t, err)
+		if !whole {
+			content = edited(good, content)
 		}
-		state := s.stored[totalsKey][4:]
-		i := int(at) % len(state)
-		s.stored[totalsKey] = sealed(slices.Concat(state[:i], content, state[i+1:]))
-		spend()
+		decode := func(state []byte) (trained trainedModels, totals savedTotals, err error) {
+			err = decodeState(state, &trained, &totals, boot, now, at)
+			return trained, totals, err
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		trained, totals, err := decode(sealed(content))
+		runtime.ReadMemStats(&after)
+		require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20+1000*len(content)), "bounded by the input")
+		if err != nil {
+			return
+		}
+		state := encodeState(nil, &trained, &totals)
+		trained, totals, err = decode(state)
+		require.NoError(t, err)
+		require.Equal(t, state, encodeState(nil, &trained, &totals))
+	})
+}
+
+// fuzzedNode returns a node that has stored two collections.
+func fuzzedNode(t *testing.T) (*testNode, *memoryStorage) {
+	n, s := keptNode(t, func(c *Config) {
+		c.Zones = []power.Kind{power.Package, power.DRAM}
+		c.Attribution.Scope, c.Attribution.Split = ScopeZone, SplitMinimum
+	})
+	n.host.Zones["intel-rapl:0:0"] = &hostsim.Zone{Name: "dram", Max: 65_712_999_613, Energy: 5 * joule}
+	n.start()
+	for range 2 {
+		n.uses()
+		_, err := n.s.scrape(t.Context())
+		require.NoError(t, err)
+	}
+	return n, s
+}
+
+// uses lets ten seconds pass in which energy is used.
+func (n *testNode) uses() {
+	n.host.Run(10*time.Second, map[int]int64{10: 250, 20: 250})
+	n.host.Zones["intel-rapl:0"].Energy += 300 * joule
+	require.NoError(n.t, n.host.Render())
+}
+
+// FuzzRestoredState starts the receiver with a state that is edited. The checksum is right.
+func FuzzRestoredState(f *testing.F) {
+	addEdits(func(edits []byte) { f.Add(edits) })
+	f.Fuzz(func(t *testing.T, edits []byte) {
+		n, s := fuzzedNode(t)
+		s.stored[stateKey] = sealed(edited(s.stored[stateKey][4:], edits))
+		n.uses()
 		n.restart()
 		for range 3 {
-			spend()
+			n.uses()
 			_, err := n.s.scrape(t.Context())
 			require.NoError(t, err)
 		}

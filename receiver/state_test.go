@@ -37,7 +37,7 @@ const bootIDFile = "proc/sys/kernel/random/boot_id"
 // keptNode returns a node whose totals are kept.
 func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
 	s := &memoryStorage{stored: map[string][]byte{}}
-	n := newTestNode(t, append(edit, func(c *Config) { c.Storage = &storageID })...)
+	n := newTestNode(t, append(edit, func(c *Config) { c.Storage = storageID.String() })...)
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.host.Processes[10] = &hostsim.Process{Parent: 1, Comm: "app", Exe: "/bin/app"}
 	n.host.Processes[20] = &hostsim.Process{Parent: 1, Comm: "web", Exe: "/bin/web", Cgroup: docker(idA)}
@@ -48,15 +48,22 @@ func keptNode(t *testing.T, edit ...func(*Config)) (*testNode, *memoryStorage) {
 
 func (n *testNode) kernelClocks() (boot, suspended time.Duration) { return 0, n.host.Suspended }
 
-// restart replaces the receiver on the host, as after a crash, and starts it. What the one before had is lost.
+// restart replaces the receiver on the host, as after a crash, and starts it.
 func (n *testNode) restart(edit ...func(*Config)) {
 	n.t.Helper()
 	require.NoError(n.t, n.s.cpu.Close())
+	n.startAgain(edit...)
+}
+
+// startAgain starts another receiver on the host.
+func (n *testNode) startAgain(edit ...func(*Config)) {
+	n.t.Helper()
 	cfg := *n.s.cfg
 	for _, f := range edit {
 		f(&cfg)
 	}
 	set := receivertest.NewNopSettings(metadata.Type)
+	set.ID = component.NewID(metadata.Type)
 	var core zapcore.Core
 	core, n.logs = observer.New(zap.DebugLevel)
 	set.Logger = zap.New(core)
@@ -73,7 +80,7 @@ func (n *testNode) restart(edit ...func(*Config)) {
 func (n *testNode) messages() (out []string) {
 	for _, e := range n.logs.All() {
 		switch e.Message {
-		case "Meter selected: energy is measured by powercap (RAPL)", "CPU time source selected":
+		case "Meter selected: energy is measured by powercap (RAPL)", "CPU time source selected", "Setting has no effect":
 		default:
 			out = append(out, e.Message)
 		}
@@ -137,7 +144,7 @@ func TestTotalsOfAnotherBootAreNotUsed(t *testing.T) {
 	n.passWithout(10*time.Second, 300*joule, nil)
 	n.restart()
 	n.run(300*joule, map[int]int64{10: 500})
-	assert.Equal(t, []string{"State of another boot not used: totals start at 0"}, n.messages())
+	assert.Equal(t, []string{"State of another boot: totals start at 0"}, n.messages())
 	assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6)
 }
 
@@ -145,47 +152,44 @@ func TestTotalsOfALaterTimeAreNotUsed(t *testing.T) {
 	n, s := keptNode(t)
 	n.start()
 	n.run(300*joule, nil)
-	uptime, files := n.host.Uptime, s.stored[totalsKey]
+	uptime, files := n.host.Uptime, s.stored[stateKey]
 	n.run(300*joule, nil)
-	later := s.stored[totalsKey]
+	later := s.stored[stateKey]
 	require.NotEqual(t, files, later)
 	n.host.Uptime = uptime // a snapshot of the machine, on a disk that is no part of it
-	s.stored[totalsKey] = later
+	s.stored[stateKey] = later
 	clear(n.finals)
 	n.restart()
 	n.run(300*joule, nil)
-	assert.Equal(t, []string{"State not used: totals start at 0"}, n.messages())
+	assert.Equal(t, []string{"State not restored: totals start at 0"}, n.messages())
 	assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6)
 }
 
-func TestAStateThatIsDamagedOrOfAnotherVersionIsNotUsed(t *testing.T) {
+func TestAStateThatIsMalformedOrOfAnotherVersionIsNotUsed(t *testing.T) {
 	n, s := keptNode(t)
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
-	good := s.stored[totalsKey]
-	flipped := append([]byte{}, good...)
-	flipped[len(good)/2] ^= 1
+	good := s.stored[stateKey]
+	const malformed = "storage: the state cannot be restored, and totals start at 0: it is malformed"
 	for name, c := range map[string]struct {
-		state []byte
-		err   error
+		content []byte
+		message string
+		err     string
 	}{
-		"a bit in the middle":   {flipped, errChecksum},
-		"the second half lost":  {good[:len(good)/2], errChecksum},
-		"nothing":               {[]byte{}, errChecksum},
-		"another version":       {sealed([]byte{stateVersion + 1}), errVersion},
-		"something else":        {sealed([]byte{stateVersion, 200, 200}), nil},
-		"a part of the content": {sealed(good[4 : len(good)-3]), nil},
+		"another version":       {[]byte{stateVersion + 1}, "State not restored: totals start at 0", errVersion.Error()},
+		"the version before":    {[]byte{1, 200, 200}, "State not restored: totals start at 0", errVersion.Error()},
+		"no totals":             {encodeState(nil, &trainedModels{}, nil)[4:], "State not restored: totals start at 0", errNoTotals.Error()},
+		"something else":        {[]byte{stateVersion, 200, 200}, "Collection degraded", malformed},
+		"a part of the content": {good[4 : len(good)-3], "Collection degraded", malformed},
 	} {
-		s.stored[totalsKey] = c.state
+		s.stored[stateKey] = sealed(c.content)
 		clear(n.finals)
 		n.restart()
 		n.run(300*joule, map[int]int64{10: 500})
-		assert.Equal(t, []string{"State not used: totals start at 0"}, n.messages(), name)
+		logged := n.logs.FilterMessage(c.message).All()
+		require.Len(t, logged, 1, name)
+		assert.Equal(t, c.err, logged[0].ContextMap()["error"], name)
 		assert.InDelta(t, 300, n.one("hw.energy").value, 1e-6, name)
-		if c.err != nil {
-			logged := n.logs.FilterMessage("State not used: totals start at 0").All()
-			assert.Equal(t, c.err.Error(), logged[0].ContextMap()["error"], name)
-		}
 	}
 }
 
@@ -215,7 +219,7 @@ func TestSettingsThatTotalsDoNotDependOnMayChange(t *testing.T) {
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
 	n.restart(func(c *Config) {
-		c.Processes.Max, c.CollectionInterval, c.Attribution.StateFile = 100, time.Minute, "/nowhere/learned"
+		c.Processes.Max, c.CollectionInterval = 100, time.Minute
 		c.Zones = slices.Clone(c.Zones)
 		slices.Reverse(c.Zones)
 	})
@@ -257,7 +261,7 @@ func TestTheTimeAsleepIsNoTimeForACounter(t *testing.T) {
 }
 
 func TestPhasesContinue(t *testing.T) {
-	n, socket := newPhasesNode(t, func(c *Config) { c.Storage = &storageID })
+	n, socket := newPhasesNode(t, func(c *Config) { c.Storage = storageID.String() })
 	n.host.Files = map[string]string{bootIDFile: "first\n"}
 	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
 	n.start()
@@ -279,32 +283,31 @@ func TestPhasesContinue(t *testing.T) {
 
 func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
 	n, s := keptNode(t)
-	broken := &brokenStorage{memoryStorage: s, open: func() error { return nil }, get: func() error { return nil }}
-	var fails error
-	broken.set = func() error { return fails }
+	broken := &brokenStorage{memoryStorage: s}
 	n.extensions[storageID] = broken
 	n.start()
 	n.run(300*joule, map[int]int64{10: 500})
-	require.NotEmpty(t, s.stored[totalsKey])
-	fails = errors.New("no space left on device")
+	require.NotEmpty(t, s.stored[stateKey])
+	broken.set = errors.New("no space left on device")
 	n.run(300*joule, map[int]int64{10: 500})
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Empty(t, s.stored[totalsKey], "totals since are above those")
-	fails = nil
+	assert.Empty(t, s.stored[stateKey], "totals since are above those")
+	broken.set = nil
 	n.run(300*joule, map[int]int64{10: 500})
 	assert.Equal(t, []string{"Degraded storage", "Recovered storage"}, n.logged())
-	assert.NotEmpty(t, s.stored[totalsKey])
+	assert.NotEmpty(t, s.stored[stateKey])
 	assert.InDelta(t, 1200, n.one("hw.energy").value, 1e-6)
 }
 
-func TestWithoutABootIDNothingIsKept(t *testing.T) {
-	n, s := keptNode(t)
+func TestWithoutABootIDOnlyModelsAreStored(t *testing.T) {
+	n, s := keptNode(t, func(c *Config) { c.Attribution.Split = SplitMinimum })
 	n.host.Files = nil
 	n.start()
-	n.run(300*joule, nil)
+	n.run(300*joule, map[int]int64{10: 10})
 	assert.Equal(t, []string{"Degraded storage"}, n.logged())
-	assert.Empty(t, s.stored)
+	assert.Equal(t, encodeState(nil, &n.s.training.trained, nil), s.stored[stateKey])
+	assert.NotEmpty(t, n.s.training.trained.Zones)
 }
 
 func TestZonesOfTheStateThatAreGoneEnd(t *testing.T) {
@@ -337,7 +340,7 @@ func lastNode(t *testing.T, answer error, edit ...func(*Config)) (*testNode, *co
 func TestTheLastCollectionIsHandedOnAtShutdown(t *testing.T) {
 	for name, edit := range map[string]func(*Config){
 		"with storage":    func(*Config) {},
-		"without storage": func(c *Config) { c.Storage = nil },
+		"without storage": func(c *Config) { c.Storage = "" },
 		"with windows":    func(c *Config) { c.SamplingInterval = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -425,7 +428,7 @@ func TestWithoutAMeasurementNothingIsHandedOnAtShutdown(t *testing.T) {
 	assert.Empty(t, sink.AllMetrics())
 
 	failed, sink := lastNode(t, nil, func(c *Config) {
-		c.Storage = nil
+		c.Storage = ""
 		c.Model = configoptional.Some(ModelConfig{IdlePower: 120, MaxPower: 40})
 	})
 	require.Error(t, failed.s.start(t.Context(), failed))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
@@ -17,6 +18,8 @@ import (
 type conditions struct {
 	logger *zap.Logger
 	host   component.Host
+
+	mu     sync.Mutex // guards what follows
 	active map[string]error
 	now    map[string]error // of the current collection
 }
@@ -28,12 +31,25 @@ func newConditions(logger *zap.Logger) *conditions {
 // check records that a condition holds in the current collection. A nil error is ignored.
 func (c *conditions) check(what string, err error) {
 	if err != nil {
+		c.mu.Lock()
 		c.now[what] = err
+		c.mu.Unlock()
 	}
+}
+
+// raise reports a condition at once. It holds until the next collection ends.
+func (c *conditions) raise(what string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logger.Warn("Collection degraded", zap.String("condition", what), zap.Error(err))
+	c.active[what] = err
+	c.report()
 }
 
 // settle ends a collection and reports what changed since the one before.
 func (c *conditions) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	changed := false
 	for what, err := range c.now {
 		if old, ok := c.active[what]; !ok || old.Error() != err.Error() {
@@ -49,7 +65,14 @@ func (c *conditions) settle() {
 	}
 	c.active, c.now = c.now, c.active
 	clear(c.now)
-	if !changed || c.host == nil {
+	if changed {
+		c.report()
+	}
+}
+
+// report sends the active conditions as a status event.
+func (c *conditions) report() {
+	if c.host == nil {
 		return
 	}
 	if len(c.active) == 0 {

@@ -128,23 +128,20 @@ func (s *energyScraper) observeSelf() error {
 	}
 	number := func(value func() int64) metric.Int64Callback {
 		option := t.with()
-		return s.locked(func(o metric.Int64Observer) { o.Observe(value(), option) })
+		return locked(s, func(o metric.Int64Observer) { o.Observe(value(), option) })
 	}
 	byZone := func(value func(*zoneTally) int64) metric.Int64Callback {
-		return s.locked(func(o metric.Int64Observer) {
+		return locked(s, func(o metric.Int64Observer) {
 			for id, tally := range s.meters.tallies {
 				o.Observe(value(tally), t.with(attribute.String("hw.id", id)))
 			}
 		})
 	}
-	unmeasured := func(_ context.Context, o metric.Float64Observer) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	unmeasured := locked(s, func(o metric.Float64Observer) {
 		for id, tally := range s.meters.tallies {
 			o.Observe(tally.sensorTotal().unmeasured.Seconds(), t.with(attribute.String("hw.id", id)))
 		}
-		return nil
-	}
+	})
 	return errors.Join(
 		b.RegisterReceiverEnergyProcessesCallback(number(func() int64 { return int64(len(s.cpu.Table().Processes)) })),
 		b.RegisterReceiverEnergyFailedScansCallback(number(func() int64 { return t.failedScans })),
@@ -158,47 +155,43 @@ func (s *energyScraper) observeSelf() error {
 		b.RegisterReceiverEnergyZoneGapsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().gaps })),
 		b.RegisterReceiverEnergyZoneRejectedReadingsCallback(byZone(func(z *zoneTally) int64 { return z.sensorTotal().rejected })),
 		b.RegisterReceiverEnergyZoneUnmeasuredTimeCallback(unmeasured),
-		b.RegisterReceiverEnergyOtherDeficitCallback(func(_ context.Context, o metric.Float64Observer) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+		b.RegisterReceiverEnergyOtherDeficitCallback(locked(s, func(o metric.Float64Observer) {
 			if s.meters.set.Remainder != nil {
 				o.Observe(s.meters.set.Remainder.Deficit().Joules(), t.with())
 			}
-			return nil
-		}),
-		b.RegisterReceiverEnergyModelExpectedErrorCallback(func(_ context.Context, o metric.Float64Observer) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+		})),
+		b.RegisterReceiverEnergyModelExpectedErrorCallback(locked(s, func(o metric.Float64Observer) {
 			s.meters.modelErrors(func(kind power.Kind, expected float64) { o.Observe(expected, kinds[kind]) })
-			return nil
-		}),
-		b.RegisterReceiverEnergyCPUTimeSourceCallback(s.locked(func(o metric.Int64Observer) {
+		})),
+		b.RegisterReceiverEnergyCPUTimeSourceCallback(locked(s, func(o metric.Int64Observer) {
 			kind, _, _ := strings.Cut(s.cpu.Source().Name(), " ") // "bpf (task scan)"
 			o.Observe(1, t.with(attribute.String("cpu_time.source", kind)))
 		})),
-		b.RegisterReceiverEnergySeriesCallback(s.locked(func(o metric.Int64Observer) {
+		b.RegisterReceiverEnergySeriesCallback(locked(s, func(o metric.Int64Observer) {
 			series := s.countSeries()
 			for entity, option := range entities {
 				o.Observe(series[entity], option)
 			}
 		})),
-		b.RegisterReceiverEnergyWaitingEnergyCallback(func(_ context.Context, o metric.Float64Observer) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+		b.RegisterReceiverEnergyWaitingEnergyCallback(locked(s, func(o metric.Float64Observer) {
 			for kind, energy := range s.pendingEnergy() {
 				o.Observe(energy.Joules(), kinds[kind])
 			}
-			return nil
-		}),
+		})),
 	)
 }
 
-// locked returns a callback that calls observe while no scan runs.
-func (s *energyScraper) locked(observe func(metric.Int64Observer)) metric.Int64Callback {
-	return func(_ context.Context, o metric.Int64Observer) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		observe(o)
+// telemetryWait bounds how long a callback waits for a window or a collection to end.
+const telemetryWait = 250 * time.Millisecond
+
+// locked returns a callback that calls observe while no window is being attributed. While a collection hangs it
+// observes nothing, so that the collector's own metrics stay available.
+func locked[O any](s *energyScraper, observe func(O)) func(context.Context, O) error {
+	return func(_ context.Context, o O) error {
+		if s.mu.LockWithin(telemetryWait) {
+			defer s.mu.Unlock()
+			observe(o)
+		}
 		return nil
 	}
 }

@@ -61,7 +61,6 @@ func (c *Config) withoutEffect(exact bool, undivided, unshared error) iter.Seq2[
 			{a.Interrupts == InterruptsUnattributed, uncounted == nil, "attribution::interrupts", fmt.Sprint(uncounted)},
 			{a.IdleAmong != "", a.idle() == IdleEqual, "attribution::idle_among", "attribution::idle is " + string(a.idle()) + ", not equal"},
 			{a.CPUWeight != defaults.CPUWeight, a.idle() == IdleRequested, "attribution::cpu_weight", "attribution::idle is " + string(a.idle()) + ", not requested"},
-			{a.StateFile != "", a.learns(c.Zones), "attribution::state_file", "no zone has a split that learns"},
 		}
 		doubts := splitIs(SplitLearned, SplitBase, SplitResting, SplitRegression)
 		for _, metric := range []struct {

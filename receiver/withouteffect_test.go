@@ -75,7 +75,7 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		"regression_samples":       {of(func(a *AttributionConfig) { a.RegressionSamples = 3 }), "attribution::regression_samples", "no zone has the split regression"},
 		"regression_samples, used": {of(func(a *AttributionConfig) { a.Splits, a.RegressionSamples = pkg(SplitRegression), 3 }), "", ""},
 		"scope":                    {of(func(a *AttributionConfig) { a.Scope = ScopeZone }), "attribution::scope", "CPU topology: the node has one CPU package"},
-		"storage":                  {func(c *Config) { c.Storage = &storageID }, "", ""},
+		"storage":                  {func(c *Config) { c.Storage = storageID.String() }, "", ""},
 		"names of Docker, not read": {func(c *Config) {
 			c.Names = NamesConfig{From: []workload.NameSource{workload.NamesKubelet}, Directories: map[workload.NameSource]string{workload.NamesDocker: "/data"}}
 		}, "names::directories::docker", "names::from has no docker"},
@@ -87,7 +87,6 @@ func TestSettingsWithoutEffectAreWarnedOfOnce(t *testing.T) {
 		}, "", ""},
 		"interrupts, not measured": {of(func(a *AttributionConfig) { a.Interrupts = InterruptsUnattributed }), "attribution::interrupts", "the kernel does not measure the time of interrupts: the irq column of /proc/stat is 0"},
 		"interrupts, shared":       {of(func(a *AttributionConfig) { a.Interrupts = InterruptsShared }), "", ""},
-		"state_file":               {of(func(a *AttributionConfig) { a.StateFile = "/var/lib/learned" }), "attribution::state_file", "no zone has a split that learns"},
 	} {
 		n := newTestNode(t, c.edit)
 		n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}

@@ -8,7 +8,10 @@ package pack
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
+	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -82,15 +85,15 @@ func Int[T ~int | ~int32 | ~int64](p *Packer, v *T) {
 
 // Bools packs up to eight conditions as one byte.
 func (p *Packer) Bools(conditions ...*bool) {
-	var bits uint8
+	var set uint8
 	for i, c := range conditions {
 		if *c {
-			bits |= 1 << i
+			set |= 1 << i
 		}
 	}
-	Uint(p, &bits)
+	Uint(p, &set)
 	for i, c := range conditions {
-		*c = bits&(1<<i) != 0
+		*c = set&(1<<i) != 0
 	}
 }
 
@@ -105,6 +108,14 @@ func String[T ~string](p *Packer, v *T) {
 		p.Fail()
 	default:
 		*v, p.b = T(p.b[:n]), p.b[n:]
+	}
+}
+
+// Float packs a floating-point number. A number with few digits takes few bytes, and 0 takes one.
+func (p *Packer) Float(v *float64) {
+	reversed := bits.ReverseBytes64(math.Float64bits(*v))
+	if Uint(p, &reversed); p.reading {
+		*v = math.Float64frombits(bits.ReverseBytes64(reversed))
 	}
 }
 
@@ -139,6 +150,22 @@ func Slice[T any](p *Packer, v *[]T, element func(*Packer, *T)) {
 		var zero T
 		*v = append(*v, zero)
 		element(p, &(*v)[len(*v)-1])
+	}
+}
+
+// Map packs the keys of a map in their order, and then each element. An empty map is read as nil.
+func Map[T any](p *Packer, v *map[string]T, element func(*Packer, *T)) {
+	keys := slices.Sorted(maps.Keys(*v))
+	Slice(p, &keys, String)
+	if p.reading {
+		*v = nil
+	}
+	for _, key := range keys {
+		value := (*v)[key]
+		if element(p, &value); *v == nil {
+			*v = make(map[string]T, len(keys))
+		}
+		(*v)[key] = value
 	}
 }
 

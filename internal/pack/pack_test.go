@@ -24,6 +24,7 @@ type whole struct {
 	size      uint64
 	change    int64
 	yes, no   bool
+	numbers   []float64
 }
 
 func packPart(p *Packer, v *part) {
@@ -40,11 +41,13 @@ func packWhole(p *Packer, v *whole) {
 	Uint(p, &v.size)
 	Int(p, &v.change)
 	p.Bools(&v.yes, &v.no)
+	Slice(p, &v.numbers, (*Packer).Float)
 }
 
 var example = whole{
 	parts: []part{{"a", 1}, {"", 255}, {"\x00\xff", 0}}, one: &part{"one", 1},
 	at: time.Unix(1_700_000_000, 5).UTC(), size: math.MaxUint64, change: math.MinInt64, yes: true,
+	numbers: []float64{0, 1, -math.Pi, math.Inf(1), math.MaxFloat64, math.SmallestNonzeroFloat64},
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
@@ -55,6 +58,34 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	packWhole(r, &read)
 	require.NoError(t, r.End())
 	assert.Equal(t, example, read)
+}
+
+func TestMapsAreWrittenInTheOrderOfTheirKeys(t *testing.T) {
+	written := map[string]part{}
+	for i := range uint8(100) {
+		written[string('a'+rune(i))] = part{"name", i}
+	}
+	w, again := NewWriter(nil), NewWriter(nil)
+	Map(w, &written, packPart)
+	Map(again, &written, packPart)
+	assert.Equal(t, w.Bytes(), again.Bytes())
+	read := map[string]part{"replaced": {}}
+	r := NewReader(w.Bytes())
+	Map(r, &read, packPart)
+	require.NoError(t, r.End())
+	assert.Equal(t, written, read)
+
+	var none map[string]part
+	w = NewWriter(nil)
+	Map(w, &none, packPart)
+	Map(NewReader(w.Bytes()), &read, packPart)
+	assert.Nil(t, read)
+}
+
+func TestAFloatOf0TakesOneByte(t *testing.T) {
+	w := NewWriter(nil)
+	w.Float(new(float64))
+	assert.Len(t, w.Bytes(), 1)
 }
 
 func TestWhatWasCutOffIsMalformed(t *testing.T) {

@@ -7,6 +7,6 @@
 // NewRegression and NewCurve return. The package does no I/O and has no clock.
 //
 // A new method is an estimator in a file of its own and a function that returns a Model of it. The receiver registers it in
-// staticModels (receiver/rules.go), and learning.rule (receiver/learning.go) names the settings that its learning depends
+// staticModels (receiver/rules.go), and training.rule (receiver/training.go) names the settings that its training depends
 // on: a model that was stored with other settings is not restored.
 package static

@@ -181,18 +181,18 @@ func (m *Model) Doubt(domain int) float64 {
 	return -1
 }
 
-// State is what a Model has learned of one domain, to be stored. The names of its fields are those of the stored JSON.
+// State is the trained state of a Model in one domain.
 type State struct {
 	// Zones is how many zones of the kind the domain had.
 	Zones int
 	// Static is the static power in use in watts, if InUse.
 	Static float64
-	InUse  bool `json:"Learned"`
-	// Estimator is what the method has learned.
+	InUse  bool
+	// Estimator is the state of the method.
 	Estimator []float64
 }
 
-// State returns what was learned of a domain; ok is false where that is nothing.
+// State returns the trained state of a domain; ok is false if there is none.
 func (m *Model) State(domain int) (state State, ok bool) {
 	d := m.domain(domain)
 	if d.estimator == nil {
@@ -201,8 +201,8 @@ func (m *Model) State(domain int) (state State, ok bool) {
 	return State{Zones: d.zones, Static: d.applied, InUse: d.inUse, Estimator: d.estimator.state()}, true
 }
 
-// Restore takes back what State returned. It reports whether the state is of the same method and possible; if not, the
-// model is left as it was.
+// Restore restores what State returned. It reports whether the state is of the same method and plausible; if not, the model does
+// not change.
 func (m *Model) Restore(domain int, state State) bool {
 	e := m.newEstimator()
 	if state.Zones <= 0 || !plausible(maxWatts, state.Static) || !e.restore(state.Estimator) {

@@ -273,8 +273,7 @@ func startPipeline(t *testing.T, binary, config string, env ...string) *collecto
 	delete(child(all, "extensions"), "health_check")
 	delete(child(all, "service"), "extensions")
 	if receiver["storage"] != nil {
-		child(all, "extensions", "file_storage")["directory"] = t.TempDir()
-		child(all, "service")["extensions"] = []string{"file_storage"}
+		receiver["storage"] = t.TempDir()
 	}
 	delete(child(all, "processors"), "k8s_attributes")
 	pipeline := child(all, "service", "pipelines", "metrics")

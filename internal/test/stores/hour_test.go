@@ -134,7 +134,7 @@ func (s *simulation) live(after string, until time.Time, end string) {
 		cfg.Attribution.StaticPower = map[power.Kind]float64{power.Package: 50, power.DRAM: 8}
 	}
 	if s.storage != nil {
-		cfg.Storage = &storageID
+		cfg.Storage = storageID.String()
 	}
 	require.NoError(s.t, cfg.Validate())
 	set := receivertest.NewNopSettings(energyreceiver.NewFactory().Type())

@@ -18,17 +18,17 @@ import (
 
 // gpuLearner is a receiver's learning on a machine with a package and GPUs.
 type gpuLearner struct {
-	*learning
+	*training
 	rules    attribution.Rules
 	domains  []units.Domain
 	readings []power.Reading
 }
 
-func newGPULearner(kept keptLearning) *gpuLearner {
+func newGPULearner(kept trainedModels) *gpuLearner {
 	cfg := createDefaultConfig().(*Config)
 	cfg.RootPath, cfg.Attribution.Split = "/nonexistent", SplitMinimum
 	l := &gpuLearner{
-		learning: &learning{cfg: cfg, logger: zap.NewNop(), kept: kept},
+		training: &training{cfg: cfg, logger: zap.NewNop(), trained: kept},
 		rules:    cfg.Attribution.rules(cfg.ledgerKinds(), cfg.Zones), domains: []units.Domain{units.NodeCPUs},
 	}
 	l.readings = []power.Reading{{Zone: &power.Zone{ID: "intel-rapl:0", Kind: power.Package, Source: power.Measured, Domain: units.NodeCPUs}}}
@@ -61,18 +61,14 @@ func (l *gpuLearner) learn(kind power.Kind, domain int, watts units.Energy) {
 	})
 }
 
-// restart stores what was learned, and returns the learning of the next start.
+// restart stores what was learned, and returns the training of the next start.
 func (l *gpuLearner) restart(t *testing.T) *gpuLearner {
-	l.keep(&l.rules, l.cfg.ledgerKinds(), l.domains)
-	stored, err := l.kept.encode()
-	require.NoError(t, err)
-	var kept keptLearning
-	require.NoError(t, kept.decode(stored))
-	return newGPULearner(kept)
+	l.note(&l.rules, l.cfg.ledgerKinds(), l.domains)
+	return newGPULearner(restored(t, l.trained))
 }
 
 func TestEachGPUKeepsWhatWasLearnedOfItWheneverItAppears(t *testing.T) {
-	l := newGPULearner(keptLearning{})
+	l := newGPULearner(trainedModels{})
 	first, second := l.plug("0000:03:00.0", "GPU-1"), l.plug("0000:04:00.0", "GPU-2")
 	l.learn(power.Package, 0, 30)
 	l.learn(power.GPU, first, 40)
@@ -89,7 +85,7 @@ func TestEachGPUKeepsWhatWasLearnedOfItWheneverItAppears(t *testing.T) {
 }
 
 func TestAnotherGPUInTheSamePlaceIsLearnedAgainAndTheCPUIsNot(t *testing.T) {
-	l := newGPULearner(keptLearning{})
+	l := newGPULearner(trainedModels{})
 	l.learn(power.Package, 0, 30)
 	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
 	l = l.restart(t)
@@ -99,8 +95,8 @@ func TestAnotherGPUInTheSamePlaceIsLearnedAgainAndTheCPUIsNot(t *testing.T) {
 }
 
 func TestWhatWasLearnedOfAGPUWithoutAnyOtherZoneIsKept(t *testing.T) {
-	l := newGPULearner(keptLearning{})
-	l.kept.Hardware = nil
+	l := newGPULearner(trainedModels{})
+	l.trained.Hardware = nil
 	l.learn(power.GPU, l.plug("0000:03:00.0", "GPU-1"), 40)
 	l = l.restart(t)
 	assert.InDelta(t, 40, l.model(power.GPU).StaticPower(l.plug("0000:03:00.0", "GPU-1")), 0)

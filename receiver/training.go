@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/filter"
+	"go.uber.org/zap"
+
+	"github.com/energyreceiver/energyreceiver/internal/attribution"
+	"github.com/energyreceiver/energyreceiver/internal/attribution/static"
+	"github.com/energyreceiver/energyreceiver/internal/claims"
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/units"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// training takes the trained static power models to and from the state.
+type training struct {
+	cfg     *Config
+	logger  *zap.Logger
+	trained trainedModels
+	gpus    map[units.Domain][]string // the hardware of GPUs whose models were restored
+}
+
+// trainedModels are the trained models of a state.
+type trainedModels struct {
+	// Hardware is the hardware of Zones.
+	Hardware []string
+	// Zones has the models of the zones of a kind in a domain, by trainedName.
+	Zones map[string]trainedZone
+	// GPUs has the models of GPUs, which are not part of Hardware.
+	GPUs map[string]trainedZone
+}
+
+// trainedZone is the model of the zones of a kind in a domain.
+type trainedZone struct {
+	// Rule is the static power model with its settings.
+	Rule string
+	// Hardware is the hardware of a GPU, and empty for other zones.
+	Hardware []string
+	static.State
+}
+
+// trainedName names the zones of a kind in a domain. Measured zones of the node's CPUs have the name of their zone kind.
+func trainedName(domain units.Domain, kind claims.Kind) string {
+	name := string(kind.Zone)
+	if domain != units.NodeCPUs {
+		name = string(domain) + " " + name
+	}
+	if kind.Source != power.Measured {
+		name += " " + string(kind.Source)
+	}
+	return name
+}
+
+// restore restores the static power models that were trained on this machine, and permits short samples for prompt zones. It does
+// nothing before any zone is known. restoreGPUs restores the models of GPUs. kinds and domains are those of the ledger, by their
+// index.
+func (t *training) restore(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain, readings []power.Reading) {
+	if !t.cfg.Attribution.learns(t.cfg.Zones) {
+		return
+	}
+	hardware := hardwareOf(t.cfg.RootPath, readings)
+	if hardware == nil {
+		return
+	}
+	if !sameHardware(t.trained.Hardware, hardware) {
+		if t.trained.Hardware != nil {
+			t.logger.Info("Static power is trained again: the hardware, its firmware or the kernel has changed",
+				zap.Strings("before", t.trained.Hardware), zap.Strings("now", hardware))
+		}
+		t.trained.Zones = nil
+	}
+	t.trained.Hardware = hardware
+	for i, kind := range kinds {
+		model, ok := rules.Models[i].(*static.Model)
+		if !ok || kind.Zone == power.GPU {
+			continue
+		}
+		if t.cfg.Attribution.splitOf(kind.Zone) == SplitLearned && arePrompt(readings, kind) {
+			model.TakeShortSamples()
+		}
+		for domain, name := range domains {
+			if zone, ok := t.trained.Zones[trainedName(name, kind)]; ok && zone.Rule == t.rule(kind.Zone) {
+				model.Restore(domain, zone.State)
+			}
+		}
+	}
+}
+
+// arePrompt reports whether there are zones of the kind and all of them are prompt.
+func arePrompt(readings []power.Reading, kind claims.Kind) (prompt bool) {
+	for _, r := range readings {
+		if r.Zone.Kind == kind.Zone && r.Zone.Source == kind.Source {
+			if !r.Zone.Prompt {
+				return false
+			}
+			prompt = true
+		}
+	}
+	return prompt
+}
+
+// note notes the trained models to be stored.
+func (t *training) note(rules *attribution.Rules, kinds []claims.Kind, domains []units.Domain) {
+	t.noteGPUs(rules, kinds, domains)
+	if t.trained.Hardware == nil {
+		return
+	}
+	zones := map[string]trainedZone{}
+	for i, kind := range kinds {
+		model, ok := rules.Models[i].(*static.Model)
+		if !ok || kind.Zone == power.GPU {
+			continue
+		}
+		for domain, name := range domains {
+			if state, ok := model.State(domain); ok {
+				zones[trainedName(name, kind)] = trainedZone{Rule: t.rule(kind.Zone), State: state}
+			}
+		}
+	}
+	if len(zones) > 0 { // else no zone could be read
+		t.trained.Zones = zones
+	}
+}
+
+// rule names a split with the settings that its training depends on. The exclusions are among them, because the energy of excluded
+// workloads is static.
+func (t *training) rule(kind power.Kind) string {
+	c := &t.cfg.Attribution
+	split := c.splitOf(kind)
+	rule := string(split)
+	switch split {
+	case SplitMinimum, SplitResting:
+		rule = fmt.Sprint(split, " ", c.RestUtilization)
+	case SplitBase:
+		rule = fmt.Sprint(split, " ", c.RestUtilization, " ", c.BaseTime)
+	case SplitRegression:
+		rule = fmt.Sprint(split, " ", c.RegressionDegree, " ", c.RegressionSamples)
+	}
+	for _, list := range []struct {
+		name    string
+		filters []filter.Config
+	}{
+		{"cgroup", c.Exclude.Cgroup},
+		{"container_id", c.Exclude.ContainerID},
+		{"pod_uid", c.Exclude.PodUID},
+		{"namespace", c.Exclude.Namespace},
+		{"executable_name", c.Exclude.ExecutableName},
+	} {
+		for _, f := range list.filters {
+			rule += fmt.Sprintf(" exclude %s %q %q", list.name, f.Strict, f.Regex)
+		}
+	}
+	return rule
+}
+
+// hardwareOf describes what static power depends on, except for GPUs: the source of the figures, the zones, the processors, their
+// microcode and the kernel. It omits what cannot be read, and returns nil while no zone is known.
+func hardwareOf(root string, readings []power.Reading) (hardware []string) {
+	for _, r := range readings {
+		if r.Zone.Kind == power.GPU {
+			continue
+		}
+		if hardware == nil {
+			hardware = []string{"source " + string(r.Zone.Source)}
+		}
+		hardware = append(hardware, zonePrefix+r.Zone.ID+" "+r.Zone.Name)
+	}
+	if hardware == nil {
+		return nil
+	}
+	slices.Sort(hardware[1:])
+	return append(hardware, cpu.Hardware(root)...)
+}
+
+// zonePrefix is the start of the lines of zones.
+const zonePrefix = "zone "
+
+// sameHardware reports whether models that were trained on the hardware before apply to the hardware now. Zones may have been
+// added, for example by a driver that is loaded late: a model whose kind and domain have more zones than in training starts over.
+func sameHardware(before, now []string) bool {
+	added := func(line string) bool { return strings.HasPrefix(line, zonePrefix) && !slices.Contains(before, line) }
+	return slices.Equal(before, slices.DeleteFunc(slices.Clone(now), added))
+}

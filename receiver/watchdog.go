@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
+)
+
+// lock is a mutex that can be waited for with a deadline. The zero lock is not usable; call newLock.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+// Lock locks l.
+func (l lock) Lock() { l <- struct{}{} }
+
+// Unlock unlocks l, which must be locked.
+func (l lock) Unlock() { <-l }
+
+// LockWithin locks l unless that takes longer than d. It reports whether l is locked.
+func (l lock) LockWithin(d time.Duration) bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case l <- struct{}{}:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// activity is what the receiver is doing, as a phrase after "the receiver is".
+type activity int32
+
+const (
+	idle activity = iota
+	starting
+	readingNode
+	readingMeters
+	readingProcesses
+	readingGPUs
+	attributing
+	saving
+	exportingToGuests
+	building
+	delivering
+)
+
+var activities = [...]string{
+	idle:              "idle",
+	starting:          "starting",
+	readingNode:       "reading the node's CPU time",
+	readingMeters:     "reading meters",
+	readingProcesses:  "reading process CPU times",
+	readingGPUs:       "reading GPU usage",
+	attributing:       "identifying processes and attributing energy",
+	saving:            "saving the state",
+	exportingToGuests: "exporting to guests",
+	building:          "building metrics",
+	delivering:        "waiting for the next consumer",
+}
+
+func (a activity) String() string { return activities[a] }
+
+// overdue is how long a collection may be late before it is reported as hanging.
+const overdue = 10 * time.Second
+
+// watchdog reports collections that hang, and in which activity. It needs neither the scraper's lock nor
+// the goroutine that hangs. The zero watchdog only keeps the activity.
+type watchdog struct {
+	activity atomic.Int32
+	limit    time.Duration // between the ends of two collections
+	timer    *time.Timer
+	stopped  atomic.Bool
+}
+
+// start expects a first collection after delay, and then one every interval. report is called on a
+// goroutine of its own, once per hang.
+func (w *watchdog) start(delay, interval time.Duration, report func(error)) {
+	w.limit = interval + overdue
+	w.timer = time.AfterFunc(delay+w.limit, func() {
+		if w.stopped.Load() {
+			return
+		}
+		report(fmt.Errorf("no collection has finished for %v; the receiver is %v", w.limit, w.current()))
+	})
+}
+
+// enter records what the receiver does from now on.
+func (w *watchdog) enter(a activity) { w.activity.Store(int32(a)) }
+
+// current returns what the receiver does.
+func (w *watchdog) current() activity { return activity(w.activity.Load()) }
+
+// finished records the end of a collection.
+func (w *watchdog) finished() {
+	if w.timer != nil && !w.stopped.Load() {
+		w.timer.Reset(w.limit)
+	}
+}
+
+// stop ends the watchdog. Nothing is reported afterwards.
+func (w *watchdog) stop() {
+	w.stopped.Store(true)
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// gate is the next consumer until it is shut. Its components are shut down after the receiver.
+type gate struct {
+	consumer.Metrics
+	shut *atomic.Bool
+}
+
+var errShut = errors.New("the receiver has been shut down")
+
+// ConsumeMetrics implements consumer.Metrics.
+func (g gate) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+	if g.shut.Load() {
+		return errShut
+	}
+	return g.Metrics.ConsumeMetrics(ctx, md)
+}
+
+// promptReceiver is the receiver of a collector. Its Shutdown returns even while a collection hangs.
+type promptReceiver struct {
+	receiver.Metrics
+	scraper *energyScraper
+	shut    *atomic.Bool // of the gate
+}
+
+// shutdownTimeout bounds how long a collector waits for the receiver to shut down.
+const shutdownTimeout = 4 * time.Second
+
+// Shutdown shuts the receiver down. After shutdownTimeout it returns an error, and nothing is sent to the next
+// consumer any more; what hangs ends with the collector's process.
+func (r promptReceiver) Shutdown(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- r.Metrics.Shutdown(ctx) }()
+	timer := time.NewTimer(shutdownTimeout)
+	defer timer.Stop()
+	defer r.shut.Store(true)
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("shutdown abandoned after %v; the receiver is %v", shutdownTimeout, r.scraper.watchdog.current())
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/receiver/internal/metadata"
+)
+
+// hangingMeter has no zones. Its reads wait while hang is set.
+type hangingMeter struct{ hang chan struct{} }
+
+func (m *hangingMeter) Read(context.Context, power.Sample) ([]power.Reading, error) {
+	if m.hang != nil {
+		<-m.hang
+	}
+	return nil, nil
+}
+
+func (*hangingMeter) Close() error { return nil }
+
+// watchedReceiver is a receiver whose meter or whose next consumer can hang.
+type watchedReceiver struct {
+	promptReceiver
+	meter     hangingMeter
+	telemetry *componenttest.Telemetry
+	logs      *observer.ObservedLogs
+}
+
+// newWatchedReceiver returns a started receiver. It must be called in a synctest bubble.
+func newWatchedReceiver(t *testing.T, host *hostsim.Host, next consumer.Metrics, edit func(*Config)) *watchedReceiver {
+	w := &watchedReceiver{telemetry: componenttest.NewTelemetry()}
+	cfg := createDefaultConfig().(*Config)
+	cfg.RootPath = host.Root()
+	edit(cfg)
+	set := receivertest.NewNopSettings(metadata.Type)
+	set.TelemetrySettings = w.telemetry.NewTelemetrySettings()
+	core, logs := observer.New(zap.InfoLevel)
+	set.Logger, w.logs = zap.New(core), logs
+	r, err := NewFactory().CreateMetrics(t.Context(), set, cfg, next)
+	require.NoError(t, err)
+	w.promptReceiver = r.(promptReceiver)
+	w.scraper.openMeters = func(context.Context, *Config, component.Host, component.TelemetrySettings) (*power.Set, error) {
+		return power.NewSet(power.Member{Name: string(MeterPowercap), Meter: &w.meter}), nil
+	}
+	require.NoError(t, w.Start(t.Context(), componenttest.NewNopHost()))
+	return w
+}
+
+// reports returns what was logged about the condition "collection".
+func (w *watchedReceiver) reports() (out []string) {
+	for _, e := range w.logs.All() {
+		if fields := e.ContextMap(); fields["condition"] == "collection" {
+			text, _ := fields["error"].(string)
+			out = append(out, e.Message+": "+text)
+		}
+	}
+	return out
+}
+
+func TestACollectionThatHangsIsReportedAndShutdownReturns(t *testing.T) {
+	host := hostsim.New(treeDir(t))
+	require.NoError(t, host.Render())
+	for name, edit := range map[string]func(*Config){
+		"collections": func(*Config) {},
+		"windows":     func(c *Config) { c.SamplingInterval = time.Second },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sink := new(consumertest.MetricsSink)
+				w := newWatchedReceiver(t, host, sink, edit)
+				time.Sleep(25 * time.Second)
+				assert.Empty(t, w.reports())
+				w.scraper.mu.Lock()
+				w.meter.hang = make(chan struct{})
+				w.scraper.mu.Unlock()
+				time.Sleep(30 * time.Second)
+				want := "Collection degraded: no collection has finished for 20s; the receiver is reading meters"
+				assert.Equal(t, []string{want}, w.reports(), "once")
+
+				before := time.Now()
+				_, err := w.telemetry.GetMetric("otelcol_receiver_energy_failed_scans")
+				require.Error(t, err, "not known while a collection hangs")
+				assert.Less(t, time.Since(before), 10*time.Second, "but the others can be read")
+
+				before, sent := time.Now(), len(sink.AllMetrics())
+				require.EqualError(t, w.Shutdown(t.Context()), "shutdown abandoned after 4s; the receiver is reading meters")
+				assert.Equal(t, shutdownTimeout, time.Since(before))
+				close(w.meter.hang)
+				synctest.Wait()
+				assert.Len(t, sink.AllMetrics(), sent, "nothing is sent after the shutdown")
+			})
+		})
+	}
+}
+
+func TestACollectionThatNoLongerHangsIsReported(t *testing.T) {
+	host := hostsim.New(treeDir(t))
+	require.NoError(t, host.Render())
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchedReceiver(t, host, consumertest.NewNop(), func(*Config) {})
+		time.Sleep(5 * time.Second)
+		w.scraper.mu.Lock()
+		w.meter.hang = make(chan struct{})
+		w.scraper.mu.Unlock()
+		time.Sleep(40 * time.Second)
+		require.Len(t, w.reports(), 1)
+		close(w.meter.hang)
+		time.Sleep(20 * time.Second)
+		require.Len(t, w.reports(), 2)
+		assert.Equal(t, "Collection recovered: ", w.reports()[1])
+		require.NoError(t, w.Shutdown(t.Context()))
+	})
+}
+
+func TestANextConsumerThatHangsIsReported(t *testing.T) {
+	host := hostsim.New(treeDir(t))
+	require.NoError(t, host.Render())
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { <-hang; return nil })
+		require.NoError(t, err)
+		w := newWatchedReceiver(t, host, next, func(c *Config) { c.SamplingInterval = time.Second })
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"Collection degraded: no collection has finished for 20s; the receiver is waiting for the next consumer"}, w.reports())
+		require.Error(t, w.Shutdown(t.Context()))
+		close(hang)
+	})
+}
+
+func TestALockIsWaitedForUntilItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock()
+		require.True(t, l.LockWithin(0))
+		before := time.Now()
+		require.False(t, l.LockWithin(time.Second))
+		assert.Equal(t, time.Second, time.Since(before))
+		go func() { time.Sleep(time.Second); l.Unlock() }()
+		require.True(t, l.LockWithin(2*time.Second))
+		assert.Equal(t, 2*time.Second, time.Since(before))
+	})
+}
+
+func TestNothingIsReportedAfterTheShutdown(t *testing.T) {
+	host := hostsim.New(treeDir(t))
+	require.NoError(t, host.Render())
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchedReceiver(t, host, consumertest.NewNop(), func(*Config) {})
+		time.Sleep(25 * time.Second)
+		require.NoError(t, w.Shutdown(t.Context()))
+		time.Sleep(time.Hour)
+		assert.Empty(t, w.reports())
+	})
+}
