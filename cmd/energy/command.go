@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
 // stopTimeout is how long a command may take to end after SIGTERM.
@@ -125,7 +127,7 @@ func (l logTail) note() string {
 			continue
 		}
 		count++
-		newest = fields[1] + ": " + clean(fields[3])
+		newest = fields[1] + ": " + figure.Clean(fields[3])
 		if len(fields) > 4 {
 			newest += reason(fields[4])
 		}
@@ -143,5 +145,5 @@ func reason(fields string) string {
 		return ""
 	}
 	text, _, _ := strings.Cut(rest, `"`)
-	return ": " + clean(text)
+	return ": " + figure.Clean(text)
 }

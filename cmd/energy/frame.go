@@ -93,6 +93,7 @@ func (f *framer) used(key string, total microjoules) units.Energy {
 // rows returns the rows of the consumers that have not ended. The one of all others is pinned.
 func (f *framer) rows(view top.View, all []*consumer, names names) (rows []top.Row) {
 	live, _ := running(all)
+	f.procs.begin(time.Now())
 	for _, c := range live {
 		r := top.Row{
 			Key: c.key, Power: c.power, GPU: c.gpu, Busy: math.NaN(), CPUTime: c.cpuTime, Energy: f.used(c.key, c.energy), Total: units.Energy(c.energy),

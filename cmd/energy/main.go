@@ -25,6 +25,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 )
 
 // commands are the subcommands. Each returns the exit status.
@@ -72,7 +76,7 @@ func exitCode(args []string) int {
 	return 2
 }
 
-// reported returns a subcommand whose error is told.
+// reported returns a subcommand whose error is printed.
 func reported(name string, run func(args []string) error) func(args []string) int {
 	return func(args []string) int { return report(name, run(args)) }
 }
@@ -92,7 +96,8 @@ func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer)
 	return err
 }
 
-// runParsed runs a subcommand until it ends or a signal ends it. It does not where its flags could not be parsed, or ask for help.
+// runParsed runs a subcommand until it ends or a signal ends it. A second signal ends this process at once. The subcommand is not
+// run if its flags could not be parsed, or ask for help.
 func runParsed(parsing error, run func(context.Context) error) error {
 	switch {
 	case errors.Is(parsing, flag.ErrHelp):
@@ -102,6 +107,7 @@ func runParsed(parsing error, run func(context.Context) error) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	context.AfterFunc(ctx, stop)
 	return run(ctx)
 }
 
@@ -112,7 +118,10 @@ func report(command string, err error) int {
 	case errors.Is(err, errUsage):
 		return 2
 	default:
-		fmt.Fprintf(os.Stderr, "energy %s: %v\n", command, err)
+		// Standard error may be what blocked.
+		ended, stop := context.WithCancel(context.Background())
+		stop()
+		fmt.Fprintf(figure.Writer(patience.NewWriter(ended, time.Second/2, os.Stderr)), "energy %s: %v\n", command, err)
 		return 1
 	}
 }

@@ -19,6 +19,7 @@ import (
 	runner "github.com/energyreceiver/energyreceiver/cmd/energy/internal/command"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/measure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/plot"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/receiverconfig"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -68,6 +69,7 @@ type measureOptions struct {
 	output                  string
 	several                 severalOptions
 	plot                    string
+	messages                io.Writer // standard error, for all but the result
 }
 
 // measureCommand is the subcommand measure.
@@ -153,20 +155,29 @@ func (o *measureOptions) check() error {
 	return o.several.check()
 }
 
+// takesWithin is how long what is written may block after a signal.
+const takesWithin = 1500 * time.Millisecond
+
 // run runs the command and returns the exit status.
 func (o *measureOptions) run(ctx context.Context) int {
-	if err := o.configure(ctx); err != nil {
+	o.messages = figure.Writer(patience.NewWriter(ctx, takesWithin, o.Stderr))
+	type files struct{ out, drawing *output }
+	opened, err := patience.Call(ctx, takesWithin, func() (f files, err error) { // each may be a FIFO, which blocks
+		if err = o.configure(ctx); err == nil {
+			f.out, err = o.open(ctx)
+		}
+		if err == nil {
+			f.drawing, err = o.openPlot(ctx)
+		}
+		return f, err
+	})
+	out, drawing := opened.out, opened.drawing
+	switch {
+	case errors.Is(err, patience.ErrBlocked):
+		return o.failed(context.Cause(ctx))
+	case err != nil:
 		return o.failed(err)
-	}
-	out, err := o.open()
-	if err != nil {
-		return o.failed(err)
-	}
-	drawing, err := o.openPlot()
-	if err != nil {
-		return o.failed(err)
-	}
-	if o.several.used() {
+	case o.several.used():
 		return o.runSeveral(ctx, out, drawing)
 	}
 	r, err := measure.Run(ctx, o.Options)
@@ -185,7 +196,7 @@ func (o *measureOptions) failed(err error) int {
 	if errors.Is(err, measure.ErrNoMeter) {
 		err = fmt.Errorf("-max-joules cannot be checked: %w", err)
 	}
-	fmt.Fprintln(o.Stderr, "energy measure:", figure.Line(err.Error()))
+	fmt.Fprintln(o.messages, "energy measure:", figure.Line(err.Error()))
 	switch {
 	case errors.Is(err, runner.ErrNotFound):
 		return exitNotFound
@@ -215,7 +226,7 @@ func (o *measureOptions) configure(ctx context.Context) error {
 	}
 	o.MaxUsed = units.Energy(math.Round(o.maxJoules * float64(units.Joule)))
 	if !o.quiet {
-		o.Say = func(text string) { fmt.Fprintln(o.Stderr, "energy measure:", text) }
+		o.Say = func(text string) { fmt.Fprintln(o.messages, "energy measure:", text) }
 		for _, setting := range without {
 			o.Say(setting + " is left out: extensions are a collector's")
 		}
@@ -223,26 +234,50 @@ func (o *measureOptions) configure(ctx context.Context) error {
 	return nil
 }
 
-// open opens what the result is written to, before the command is started. It is nil where nothing is written.
-func (o *measureOptions) open() (io.WriteCloser, error) {
+// open opens the file of the result before the command is started. It returns nil if no result is written.
+func (o *measureOptions) open(ctx context.Context) (*output, error) {
 	switch {
 	case o.output == "-":
 		out := o.Stdout
 		o.Stdout = o.Stderr // the command's own output does not mix with the result
-		return noClose{out}, nil
+		return &output{Writer: patience.NewWriter(ctx, takesWithin, out)}, nil
 	case o.output != "":
-		return os.OpenFile(o.output, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a result is no secret; an earlier one stays until there is one
+		return create(ctx, o.output)
 	case o.quiet:
 		return nil, nil
 	}
-	return noClose{o.Stderr}, nil
+	return &output{Writer: patience.NewWriter(ctx, takesWithin, o.Stderr)}, nil
 }
 
-// noClose is a file that is not closed.
-type noClose struct{ io.Writer }
+// create opens a file to write to. An earlier content stays until something is written.
+func create(ctx context.Context, path string) (*output, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a result is no secret
+	if err != nil {
+		return nil, err
+	}
+	return &output{Writer: patience.NewWriter(ctx, takesWithin, file), file: file}, nil
+}
+
+// output is a file of results whose writes do not block for long after a signal.
+type output struct {
+	io.Writer
+	file *os.File // nil if it is not to be closed
+}
+
+// replace removes an earlier content.
+func (o *output) replace() {
+	if o.file != nil {
+		_ = o.file.Truncate(0) // a pipe cannot be
+	}
+}
 
 // Close implements io.Closer.
-func (noClose) Close() error { return nil }
+func (o *output) Close() error {
+	if o.file == nil {
+		return nil
+	}
+	return o.file.Close()
+}
 
 // result is what measure writes.
 type result interface {
@@ -252,7 +287,7 @@ type result interface {
 }
 
 // report writes the result and returns the exit status.
-func (o *measureOptions) report(r *measure.Result, out io.WriteCloser) int {
+func (o *measureOptions) report(r *measure.Result, out *output) int {
 	o.write(r, out)
 	return cmp.Or(r.Exit, o.checkUsed("the command used", r.Used(), *r))
 }
@@ -264,23 +299,21 @@ func (o *measureOptions) checkUsed(whose string, used units.Energy, runs ...meas
 	case o.MaxUsed == 0:
 		return 0
 	case used > o.MaxUsed:
-		fmt.Fprintf(o.Stderr, "energy measure: %s %s, more than the %s of -max-joules\n", whose, figure.Joules(used), figure.Joules(o.MaxUsed))
+		fmt.Fprintf(o.messages, "energy measure: %s %s, more than the %s of -max-joules\n", whose, figure.Joules(used), figure.Joules(o.MaxUsed))
 		return exitTooMuch
 	case slices.ContainsFunc(runs, func(r measure.Result) bool { return slices.ContainsFunc(r.Zones, missing) }):
-		fmt.Fprintln(o.Stderr, "energy measure: -max-joules is checked without what a meter has not told yet")
+		fmt.Fprintln(o.messages, "energy measure: -max-joules is checked without what a meter has not told yet")
 	}
 	return 0
 }
 
 // write writes a result, if anything is to be written.
-func (o *measureOptions) write(r result, out io.WriteCloser) {
+func (o *measureOptions) write(r result, out *output) {
 	if out == nil {
 		return
 	}
-	if file, ok := out.(*os.File); ok {
-		_ = file.Truncate(0) // a pipe cannot be
-	}
-	write := r.WriteTable
+	out.replace()
+	write := func(to io.Writer) error { return r.WriteTable(figure.Writer(to)) }
 	switch {
 	case o.json:
 		write = r.WriteJSON
@@ -290,6 +323,6 @@ func (o *measureOptions) write(r result, out io.WriteCloser) {
 		fmt.Fprintln(out) // apart from what the command wrote
 	}
 	if err := errors.Join(write(out), out.Close()); err != nil {
-		fmt.Fprintln(o.Stderr, "energy measure: the result is not written:", err)
+		fmt.Fprintln(o.messages, "energy measure: the result is not written:", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"os"
 
@@ -60,7 +59,7 @@ func (o *severalOptions) used() bool { return o.plan.Two || o.plan.Runs > 1 || o
 
 // runSeveral runs the command several times, or two commands in turn, and returns the exit status: that of the first run that fails,
 // unless failures are ignored.
-func (o *measureOptions) runSeveral(ctx context.Context, out, drawing io.WriteCloser) int {
+func (o *measureOptions) runSeveral(ctx context.Context, out, drawing *output) int {
 	input, err := os.Open(os.DevNull) // the first run would take all of a pipe
 	if err != nil {
 		return o.failed(err)
@@ -71,10 +70,10 @@ func (o *measureOptions) runSeveral(ctx context.Context, out, drawing io.WriteCl
 	var failure *compare.FailedError
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(o.Stderr, "energy measure: interrupted: there is no result of several runs")
+		fmt.Fprintln(o.messages, "energy measure: interrupted: there is no result of several runs")
 		return o.failed(context.Cause(ctx))
 	case errors.As(err, &failure):
-		fmt.Fprintln(o.Stderr, "energy measure:", err)
+		fmt.Fprintln(o.messages, "energy measure:", err)
 		return failure.Exit
 	case err != nil:
 		return o.failed(err)
@@ -113,16 +112,16 @@ func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (measure.R
 	return *r, nil
 }
 
-// openPlot opens the file of the plot before the command is started. It is nil where nothing is drawn.
-func (o *measureOptions) openPlot() (io.WriteCloser, error) {
+// openPlot opens the file of the plot before the command is started. It returns nil if nothing is drawn.
+func (o *measureOptions) openPlot(ctx context.Context) (*output, error) {
 	if o.plot == "" {
 		return nil, nil
 	}
-	return os.OpenFile(o.plot, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // for everyone, and an earlier one stays until there is one
+	return create(ctx, o.plot)
 }
 
 // drawTypical draws of each command the run whose energy is the median.
-func (o *measureOptions) drawTypical(drawing io.WriteCloser, r *compare.Report) {
+func (o *measureOptions) drawTypical(drawing *output, r *compare.Report) {
 	var panels []plot.Panel
 	for i, c := range []*compare.Command{r.A, r.B} {
 		if c == nil {
@@ -140,14 +139,12 @@ func (o *measureOptions) drawTypical(drawing io.WriteCloser, r *compare.Report) 
 	o.draw(drawing, panels...)
 }
 
-func (o *measureOptions) draw(drawing io.WriteCloser, panels ...plot.Panel) {
+func (o *measureOptions) draw(drawing *output, panels ...plot.Panel) {
 	if drawing == nil {
 		return
 	}
-	if file, ok := drawing.(*os.File); ok {
-		_ = file.Truncate(0) // a pipe cannot be
-	}
+	drawing.replace()
 	if err := errors.Join(plot.SVG(drawing, panels...), drawing.Close()); err != nil {
-		fmt.Fprintln(o.Stderr, "energy measure: the plot is not written:", err)
+		fmt.Fprintln(o.messages, "energy measure: the plot is not written:", err)
 	}
 }

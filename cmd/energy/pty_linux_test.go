@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
 // pty is a terminal with energy top in it.
@@ -39,6 +39,7 @@ type pty struct {
 	written bytes.Buffer
 	changed chan struct{}
 	read    chan struct{} // closed when all was read
+	reading sync.Mutex    // nothing is read while it is held
 }
 
 // What enters and leaves the alternate screen (xterm's private mode 1049), and what clears a screen.
@@ -93,7 +94,9 @@ func startCommandOn(t *testing.T, columns, rows uint16, role string, cmd *exec.C
 func (p *pty) readAll() {
 	buf := make([]byte, 4096)
 	for {
+		p.reading.Lock()
 		n, err := p.master.Read(buf)
+		p.reading.Unlock()
 		if err != nil {
 			close(p.read)
 			return
@@ -180,7 +183,7 @@ func screenOf(output string) string {
 			x--
 		default:
 			rows[y][x] = text
-			x += screen.Width(text)
+			x += figure.Width(text)
 		}
 	}
 	var b strings.Builder

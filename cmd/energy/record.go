@@ -222,11 +222,11 @@ func timeOf(m *dto.Metric, now time.Time) float64 {
 	return float64(now.UnixMilli()) / 1e3
 }
 
-// patience is how long a collector may not answer.
-const patience = time.Minute
+// longestSilence is how long a collector may not answer.
+const longestSilence = time.Minute
 
-// collect scrapes the endpoint until ctx is done, which ends the record, or the collector did not answer for longer than patience,
-// or has no CPU utilization. It returns the record with the error, too.
+// collect scrapes the endpoint until ctx ends, which ends the record, or the collector does not answer for longestSilence or
+// reports no CPU utilization. It returns the record with the error, too.
 func collect(ctx context.Context, client *http.Client, endpoint string, every time.Duration) (*record, error) {
 	r := newRecord()
 	ticker := time.NewTicker(every)
@@ -243,8 +243,8 @@ func collect(ctx context.Context, client *http.Client, endpoint string, every ti
 			if r.hasNoUtilization() {
 				return r, errNoUtilization
 			}
-		case time.Since(answered) >= patience:
-			return r, fmt.Errorf("no answer from %s for %v: %w", endpoint, patience, err)
+		case time.Since(answered) >= longestSilence:
+			return r, fmt.Errorf("no answer from %s for %v: %w", endpoint, longestSilence, err)
 		}
 		select {
 		case <-ctx.Done():

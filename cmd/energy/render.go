@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/internal/units"
@@ -201,17 +200,10 @@ func renderSums(b *strings.Builder, sums check) {
 
 func line(b *strings.Builder, name, pid, power, energy, share, note string) {
 	const width = 36 // a pod's UID
-	if n := utf8.RuneCountInString(name); n > width {
-		name = string([]rune(name)[:width-1]) + "…"
+	if pid != "" {   // the PID is in the name's column
+		name = fmt.Sprintf("%s %8s", figure.Pad(name, width-9), pid)
 	}
-	if pid != "" { // the PID is in the name's column
-		const rest = width - 9
-		if utf8.RuneCountInString(name) > rest {
-			name = string([]rune(name)[:rest-1]) + "…"
-		}
-		name = fmt.Sprintf("%-*s %8s", rest, name, pid)
-	}
-	b.WriteString(strings.TrimRight(clean(fmt.Sprintf("%-*s %10s %12s %7s  %s", width, name, power, energy, share, note)), " ") + "\n")
+	b.WriteString(strings.TrimRight(fmt.Sprintf("%s %10s %12s %7s  %s", figure.Pad(name, width), power, energy, share, figure.Clean(note)), " ") + "\n")
 }
 
 // isOther reports whether the series is that of all processes without their own.
@@ -257,8 +249,6 @@ func short(id string) string {
 	}
 	return id
 }
-
-func clean(s string) string { return figure.Clean(s) }
 
 func watts(w float64) string { return figure.Watts(w) }
 

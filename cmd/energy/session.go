@@ -27,8 +27,8 @@ type session struct {
 // opener opens what figures come from.
 type opener func(context.Context, options) (*opened, error)
 
-// runScreen shows figures on a terminal until q, ctx or the time limit ends it. It gives the terminal back before it returns or
-// panics, and stops the command, if any, before it returns.
+// runScreen shows figures on a terminal until q, ctx or the time limit ends it. It restores the terminal before it returns or
+// panics, and stops the command, if any, before it returns. A source that hangs does not keep it from returning.
 func runScreen(ctx context.Context, o options, t *screen.Terminal, open opener) error {
 	defer t.Close()
 	if o.limit > 0 {
@@ -44,9 +44,9 @@ func runScreen(ctx context.Context, o options, t *screen.Terminal, open opener) 
 	if over, err := s.loop(ctx, t, ended); over {
 		return err
 	}
-	t.Close() // what was on the terminal is back while the source is closed
+	t.Close() // before the source is closed, which may take a moment
 	stop()
-	return s.result(<-ended)
+	return s.result(o.await(ctx, func() error { return <-ended }))
 }
 
 // opening says what is done first.

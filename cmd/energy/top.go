@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/patience"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )
@@ -59,8 +61,25 @@ func topCommand(args []string) error {
 				return runScreen(ctx, opts, t, open)
 			}
 		}
-		return run(ctx, opts, os.Stdout)
+		return opts.await(ctx, func() error { return run(ctx, opts, os.Stdout) })
 	})
+}
+
+// endsWithin is how long reading may take to end after a key or a signal.
+const endsWithin = 4 * time.Second
+
+// await calls do, and returns its error. Once ctx has ended, it waits for do no longer than endsWithin, and for the command, if any, to
+// end.
+func (o *options) await(ctx context.Context, do func() error) error {
+	grace := endsWithin
+	if len(o.command) > 0 {
+		grace += stopTimeout
+	}
+	_, err := patience.Call(ctx, grace, func() (struct{}, error) { return struct{}{}, do() })
+	if errors.Is(err, patience.ErrBlocked) {
+		return fmt.Errorf("interrupted while a read or write was blocked: %w", err)
+	}
+	return err
 }
 
 // isTerminal reports whether a file is a terminal.
@@ -188,7 +207,7 @@ func runLocal(ctx context.Context, o options, cfg *energyreceiver.Config, withou
 func (s *opened) show(ctx context.Context, o options, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	pause(ctx, s.first)
-	d := display{options: o, out: out, reader: newReader(s)}
+	d := display{options: o, out: figure.Writer(out), reader: newReader(s)}
 	return d.show(ctx)
 }
 
@@ -236,7 +255,7 @@ func (r *reader) noFigures() error {
 func (s *opened) ended(o *options) error {
 	var last []string
 	for line := range strings.Lines(s.last(20)) {
-		last = append(last, clean(strings.TrimRight(line, "\r\n")))
+		last = append(last, figure.Clean(strings.TrimRight(line, "\r\n")))
 	}
 	return fmt.Errorf("%s ended by itself; its last lines in %s:\n%s", o.command[0], o.logFile, strings.Join(last, "\n"))
 }

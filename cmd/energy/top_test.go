@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 )
 
@@ -46,6 +47,14 @@ func TestMain(m *testing.M) {
 			err = runScreen(context.Background(), options{interval: time.Second}, t, func(context.Context, options) (*opened, error) { panic("out of order") })
 		}
 		fmt.Fprintln(os.Stderr, "it did not panic:", err)
+	case "hangs":
+		os.Exit(report("top", runParsed(nil, func(ctx context.Context) error {
+			t, err := screen.Open()
+			if err != nil {
+				return err
+			}
+			return runScreen(ctx, options{interval: time.Second, endpoint: defaultEndpoint}, t, openHanging)
+		})))
 	case "dies":
 		fmt.Fprintln(os.Stderr, "Error: no such receiver")
 		os.Exit(1)
@@ -345,6 +354,34 @@ func TestOnce(t *testing.T) {
 		require.ErrorContains(t, run(t.Context(), onceOptions(endpoint), &out), "the sum is wrong")
 		assert.Contains(t, out.String(), "IS NOT")
 	})
+}
+
+func TestNothingInvisibleReachesTheTerminal(t *testing.T) {
+	hostile := "a\u202eb\u200f\u2066\u3164\u2028\x1b[2J\u009b\ufe0f"
+	body := strings.ReplaceAll(exposition(1, 0, map[string]float64{"NAME": 1}), "NAME", hostile)
+	endpoint := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, body)
+	})
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), onceOptions(endpoint), &out))
+	requireVisible(t, out.String())
+	assert.Contains(t, out.String(), "a?b?")
+	assert.Contains(t, out.String(), "\n"+figure.Pad(hostile, 27)+"        1 ", "the name takes its column")
+
+	body = "# TYPE " + hostile + " gauge\n" + hostile + " {1\n" // what is wrong is quoted
+	o := onceOptions(endpoint)
+	o.once, o.limit = false, time.Millisecond
+	out.Reset()
+	_ = run(t.Context(), o, &out)
+	requireVisible(t, out.String())
+}
+
+// requireVisible requires that all characters of a text are visible.
+func requireVisible(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.SplitSeq(text, "\n") {
+		require.Equal(t, figure.Clean(line), line)
+	}
 }
 
 func TestTablesFollowEachOther(t *testing.T) {

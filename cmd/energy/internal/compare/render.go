@@ -67,8 +67,7 @@ func (s *Summary) row(b *strings.Builder, name string, format func(float64) stri
 }
 
 func row(b *strings.Builder, name, mean, interval, deviation, low, high string) {
-	const width = 24
-	line := fmt.Sprintf("%-*s %10s %10s %10s %10s %10s", width, figure.Shorten(figure.Clean(name), width), mean, interval, deviation, low, high)
+	line := fmt.Sprintf("%s %10s %10s %10s %10s %10s", figure.Pad(name, 24), mean, interval, deviation, low, high)
 	fmt.Fprintln(b, strings.TrimRight(line, " "))
 }
 
@@ -112,5 +111,5 @@ func (r Ratio) row(b *strings.Builder, name string) {
 }
 
 func ratioRow(b *strings.Builder, name, mean, interval string) {
-	fmt.Fprintln(b, strings.TrimRight(fmt.Sprintf("%-24s %10s %21s", figure.Clean(name), mean, interval), " "))
+	fmt.Fprintln(b, strings.TrimRight(fmt.Sprintf("%s %10s %21s", figure.Pad(name, 24), mean, interval), " "))
 }

@@ -76,7 +76,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if r.Plan.Two {
 			head = "Command " + label(i) + " "
 		}
-		fmt.Fprintf(&b, "%s%s\n", head, figure.Shorten(figure.Command(c.Command), figure.Columns-len(head)))
+		fmt.Fprintf(&b, "%s%s\n", head, figure.Fit(figure.Command(c.Command), figure.Columns-len(head)))
 	}
 	if n := r.Plan.Warmup; n > 0 {
 		each := ""

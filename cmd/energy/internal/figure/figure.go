@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -91,19 +89,6 @@ func Seconds(d time.Duration) string {
 	}
 }
 
-// Clean replaces unprintable characters, so that a name cannot control the terminal.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// Line returns a text of several lines as one, with single spaces, and clean.
-func Line(text string) string { return Clean(strings.Join(strings.Fields(text), " ")) }
-
 // Command returns a command on one line, with the quotes that a shell needs.
 func Command(args []string) string {
 	quoted := make([]string, len(args))
@@ -114,36 +99,4 @@ func Command(args []string) string {
 		quoted[i] = Line(arg)
 	}
 	return strings.Join(quoted, " ")
-}
-
-// Columns is how wide tables and texts are.
-const Columns = 80
-
-// Shorten cuts a text that is longer than so many characters.
-func Shorten(text string, most int) string {
-	if utf8.RuneCountInString(text) <= most {
-		return text
-	}
-	return string([]rune(text)[:most-1]) + "…"
-}
-
-// Wrap writes a text in lines of Columns. All but the first are indented.
-func Wrap(b *strings.Builder, text string) {
-	const indent = "  "
-	column := 0
-	for i, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case column+1+n > Columns:
-			b.WriteString("\n" + indent)
-			column = len(indent)
-		default:
-			b.WriteString(" ")
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	b.WriteString("\n")
 }

@@ -39,14 +39,14 @@ func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, m.Shutdown(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, m.close()) }()
 	if o.Wait > 0 {
-		m.await(ctx, o.Wait, func() bool { return !m.Waits() })
+		m.await(ctx, o.Wait, func() bool { return !m.waits() })
 	}
 	if _, err := m.measure(ctx); err != nil {
 		return nil, err
 	}
-	before := m.Attributed()
+	before := m.attributed
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -56,6 +56,6 @@ func measureBaseline(ctx context.Context, o *Options, cfg *energyreceiver.Config
 		return nil, err
 	}
 	b = &Baseline{utilization: m.last.utilization}
-	b.watts, b.unknown = watts(before, m.Attributed())
+	b.watts, b.unknown = watts(before, m.attributed)
 	return b, nil
 }

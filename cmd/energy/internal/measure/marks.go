@@ -41,17 +41,17 @@ type marked struct {
 // markServer takes the marks of a command, in a directory of its own. A nil one does nothing.
 type markServer struct {
 	*phase.Server
-	dir string
+	dir *ownDir
 }
 
-// serveMarks begins to take marks and returns the path of the socket. Where that fails the path is empty, and a note says why.
+// serveMarks begins to take marks and returns the path of the socket. If that fails the path is empty, and a note says why.
 func (r *run) serveMarks() (server *markServer, socket string) {
-	dir, err := os.MkdirTemp("", "energy-")
+	dir, err := makeOwnDir(os.TempDir())
 	if err != nil {
 		r.note("Phases cannot be marked: %v", err)
 		return nil, ""
 	}
-	socket = filepath.Join(dir, "phases.sock")
+	socket = filepath.Join(dir.path, socketName)
 	server = &markServer{phase.NewServer(phase.ServerOptions{Path: socket, Mark: r.take}), dir}
 	if err := server.Start(); err != nil {
 		r.note("Phases cannot be marked: %v", err)
@@ -61,11 +61,11 @@ func (r *run) serveMarks() (server *markServer, socket string) {
 	return server, socket
 }
 
-// close ends the server: what marks later, as a process that the command left behind, finds no socket.
+// close ends the server: a mark that comes later, as of a process that the command left behind, finds no socket.
 func (s *markServer) close() {
 	if s != nil {
 		_ = s.Close() // never fails
-		_ = os.RemoveAll(s.dir)
+		s.dir.remove()
 	}
 }
 

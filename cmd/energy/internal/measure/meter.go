@@ -24,7 +24,7 @@ const poll = 50 * time.Millisecond
 
 // meter is the receiver, measuring one group of processes.
 type meter struct {
-	*energyreceiver.Embedded
+	*receiver
 	cfg    *energyreceiver.Config
 	static map[claims.Kind]float64 // of measured zones, in watts
 	last   totals
@@ -41,9 +41,9 @@ func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claim
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
 	}
-	m := &meter{Embedded: e, cfg: cfg, static: static, at: time.Now(), read: map[*power.Zone]time.Time{}}
-	if err := e.Start(ctx); err != nil {
-		return nil, errors.Join(err, e.Shutdown(ctx))
+	m := &meter{receiver: &receiver{embedded: e, ctx: ctx}, cfg: cfg, static: static, at: time.Now(), read: map[*power.Zone]time.Time{}}
+	if err := m.start(); err != nil {
+		return nil, errors.Join(err, m.close())
 	}
 	m.note()
 	return m, nil
@@ -52,7 +52,7 @@ func openMeter(ctx context.Context, cfg *energyreceiver.Config, static map[claim
 // measure brings the ledger up to date. It returns the zone kinds whose meters have told something since the last measurement.
 func (m *meter) measure(ctx context.Context) (told func(claims.Kind) bool, err error) {
 	m.at = time.Now()
-	md, err := m.Collect(ctx)
+	md, err := m.collect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (m *meter) measure(ctx context.Context) (told func(claims.Kind) bool, err e
 // note notes when the zones were read, and returns the kinds of which all have told something since the last note.
 func (m *meter) note() (told func(claims.Kind) bool) {
 	silent := map[claims.Kind]bool{}
-	for _, r := range m.Attributed() {
+	for _, r := range m.attributed {
 		if !r.At.After(m.read[r.Zone]) {
 			silent[kindOf(r.Zone)] = true
 		}
@@ -77,7 +77,7 @@ func kindOf(z *power.Zone) claims.Kind { return claims.Kind{Zone: z.Kind, Source
 // pending returns until when the zones of each kind have told their energy, of the kinds that have not told all until the end.
 func (m *meter) pending(end time.Time) map[claims.Kind]time.Time {
 	pending := map[claims.Kind]time.Time{}
-	for _, r := range m.Attributed() {
+	for _, r := range m.attributed {
 		kind := kindOf(r.Zone)
 		if until, ok := pending[kind]; r.At.Before(end) && (!ok || r.At.Before(until)) {
 			pending[kind] = r.At
@@ -88,7 +88,7 @@ func (m *meter) pending(end time.Time) map[claims.Kind]time.Time {
 
 // answers reports whether one of these kinds has a zone that can be read.
 func (m *meter) answers(kinds map[claims.Kind]time.Time) bool {
-	return slices.ContainsFunc(m.Attributed(), func(r power.Reading) bool {
+	return !m.hangs() && slices.ContainsFunc(m.attributed, func(r power.Reading) bool {
 		_, ok := kinds[kindOf(r.Zone)]
 		return ok && r.Err == nil
 	})
@@ -115,7 +115,7 @@ func (m *meter) await(ctx context.Context, most time.Duration, done func() bool)
 
 // isKnown reports whether any energy is measured or modeled.
 func (m *meter) isKnown() bool {
-	return slices.ContainsFunc(m.Attributed(), func(r power.Reading) bool { return !r.At.IsZero() })
+	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return !r.At.IsZero() })
 }
 
 // staticOf returns what the static power of a zone kind is known from.
@@ -126,7 +126,7 @@ func (m *meter) staticOf(z *Zone) Static {
 
 // isAttributed reports whether a zone of a kind is attributed now.
 func (m *meter) isAttributed(kind claims.Kind) bool {
-	return slices.ContainsFunc(m.Attributed(), func(r power.Reading) bool { return kindOf(r.Zone) == kind })
+	return slices.ContainsFunc(m.attributed, func(r power.Reading) bool { return kindOf(r.Zone) == kind })
 }
 
 // watts returns the mean power of each kind of measured zones since the readings before, and the kinds of which it is not known.

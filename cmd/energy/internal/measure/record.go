@@ -38,6 +38,14 @@ func newRecord(base totals) *record {
 	return r
 }
 
+// end returns when the last interval ended, 0 before the first.
+func (r *record) end() time.Duration {
+	if n := len(r.samples); n > 0 {
+		return r.samples[n-1].End
+	}
+	return 0
+}
+
 // add adds an interval, whose energy is in t as far as it is told. told reports whether the meters of a kind have told something since
 // the interval before.
 func (r *record) add(s Sample, t totals, told func(claims.Kind) bool) {

@@ -78,7 +78,7 @@ const (
 	StaticModel         Static = "model"         // the power model's idle power
 	StaticConfiguration Static = "configuration" // attribution::static_power
 	StaticBaseline      Static = "baseline"      // the node's mean power before the command
-	StaticLearned       Static = "learned"       // what attribution::state_file has of this machine
+	StaticLearned       Static = "learned"       // the trained model that storage has of this machine
 	StaticLearning      Static = "learning"      // a model that is not trained: energy is split by utilization, or by a first estimate
 	StaticHypervisor    Static = "hypervisor"    // it reports this machine's part, which has none of its own
 	StaticUnknown       Static = "unknown"       // energy is split by utilization

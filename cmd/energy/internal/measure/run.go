@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = m.Shutdown(context.WithoutCancel(ctx)) }() // its meters were only read
+	defer func() { _ = m.close() }() // its meters were only read
 	r := &run{Options: &o, baseline: before, notes: n, group: group, meter: m, marks: make(chan mark), phase: phase.None}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func (r *run) note(format string, args ...any) {
 // prepare waits for the meters that are used, and begins the record.
 func (r *run) prepare(ctx context.Context) error {
 	m := r.meter
-	if r.Wait > 0 && m.Waits() {
-		soon := func() bool { return !m.Waits() }
+	if r.Wait > 0 && m.waits() {
+		soon := func() bool { return !m.waits() }
 		if !m.await(ctx, min(r.Wait, time.Second), soon) && ctx.Err() == nil {
 			r.say("waiting up to %v for the first answer of a meter", r.Wait)
 			m.await(ctx, r.Wait, soon)
@@ -150,13 +150,17 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	}
 	stop := process.Relay()
 	defer stop()
-	ended := make(chan command.Status, 1)
+	type end struct {
+		status command.Status
+		wall   time.Duration
+	}
+	ended := make(chan end, 1)
 	go func() {
 		status, err := process.Wait()
 		if err != nil {
 			r.note("The exit status is not known: %v", err)
 		}
-		ended <- status
+		ended <- end{status, time.Since(r.result.Started)}
 	}()
 	ticker := time.NewTicker(r.Interval)
 	defer ticker.Stop()
@@ -166,8 +170,8 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 			_ = r.sample(ctx, time.Since(r.result.Started)) // the next one covers what it missed
 		case m := <-r.marks:
 			m.done <- r.begin(ctx, m.Phase)
-		case status := <-ended:
-			r.result.Wall, r.result.Exit = time.Since(r.result.Started), status.Code
+		case e := <-ended:
+			r.result.Wall, r.result.Exit = max(e.wall, r.record.end()), e.status.Code // a sample may have begun after the end
 			server.close()
 			r.finish(ctx)
 			return r.result, nil
@@ -187,10 +191,7 @@ func (r *run) sample(ctx context.Context, end time.Duration) error {
 
 // add adds an interval to the record that ended at a time since the start.
 func (r *run) add(end time.Duration, told func(claims.Kind) bool) {
-	began := time.Duration(0)
-	if n := len(r.record.samples); n > 0 {
-		began = r.record.samples[n-1].End
-	}
+	began := r.record.end()
 	used := r.group.Counted()
 	r.record.add(Sample{
 		End: end, Wall: end - began, CPU: time.Duration(units.Advance(r.used, used)), Phase: r.phase,

@@ -16,7 +16,7 @@ import (
 // WriteTable writes the result for people.
 func (r *Result) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Command   %s\n", figure.Shorten(figure.Command(r.Command), figure.Columns-len("Command   ")))
+	fmt.Fprintf(&b, "Command   %s\n", figure.Fit(figure.Command(r.Command), figure.Columns-len("Command   ")))
 	if r.Exit != 0 {
 		fmt.Fprintf(&b, "Exit      %d\n", r.Exit)
 	}
@@ -38,7 +38,7 @@ func meanWatts(e units.Energy, d time.Duration) string { return figure.Watts(uni
 
 func (r *Result) writeZones(b *strings.Builder) {
 	row := func(zone, source, energy, power, share, node, static string) {
-		line := fmt.Sprintf("%-20s%-9s%11s%11s%7s%11s  %s", figure.Shorten(zone, 19), source, energy, power, share, node, static)
+		line := fmt.Sprintf("%s %-9s%11s%11s%7s%11s  %s", figure.Pad(zone, 19), source, energy, power, share, node, static)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	b.WriteString("\n")
@@ -81,7 +81,7 @@ func (r *Result) writePhases(b *strings.Builder) {
 			name = "(none)"
 		}
 		used := r.added(p.Used)
-		fmt.Fprintf(b, "%-29s%11s%11s%7s%11s\n", figure.Shorten(figure.Clean(name), 28), figure.Joules(used), meanWatts(used, p.Wall),
+		fmt.Fprintf(b, "%s %11s%11s%7s%11s\n", figure.Pad(name, 28), figure.Joules(used), meanWatts(used, p.Wall),
 			figure.Share(used, r.Used()), figure.Seconds(p.Wall))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,12 +29,13 @@ import (
 // "energy" or "energy/name". It may be empty where there is only one.
 //
 // Extensions that the configuration names are not there, so Load leaves out the settings that need them, and returns their names.
+// If storage is a directory, Load replaces it by the path of the receiver's state file.
 func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, without []string, err error) {
 	conf, err := resolve(ctx, file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
-	section, err := sectionOf(conf, id)
+	section, receiver, err := sectionOf(conf, id)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -43,6 +45,9 @@ func Load(ctx context.Context, file, id string) (cfg *energyreceiver.Config, wit
 	}
 	if err := confmap.Validate(cfg); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if filepath.IsAbs(cfg.Storage) {
+		cfg.Storage = energyreceiver.StateFile(cfg.Storage, receiver)
 	}
 	return cfg, withoutExtensions(cfg), nil
 }
@@ -63,13 +68,13 @@ func resolve(ctx context.Context, file string) (*confmap.Conf, error) {
 	return conf, errors.Join(err, resolver.Shutdown(ctx))
 }
 
-// sectionOf returns the receiver's section.
-func sectionOf(conf *confmap.Conf, id string) (*confmap.Conf, error) {
+// sectionOf returns the receiver's section and ID.
+func sectionOf(conf *confmap.Conf, id string) (section *confmap.Conf, receiver string, err error) {
 	receivers := conf
 	if conf.IsSet("receivers") {
 		sub, err := conf.Sub("receivers")
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		receivers = sub
 	}
@@ -80,19 +85,21 @@ func sectionOf(conf *confmap.Conf, id string) (*confmap.Conf, error) {
 			names = append(names, name)
 		}
 	}
-	switch {
-	case id != "" && slices.Contains(names, id):
-		return receivers.Sub(id)
-	case id != "":
-		return nil, fmt.Errorf("there is no receiver %q", id)
-	case len(names) == 1:
-		return receivers.Sub(names[0])
-	case len(names) > 1:
-		return nil, fmt.Errorf("there are several energy receivers: name one of %s", strings.Join(names, ", "))
-	case conf.IsSet("receivers"):
-		return nil, errors.New("there is no energy receiver")
+	if id == "" && len(names) == 1 {
+		id = names[0]
 	}
-	return conf, nil
+	switch {
+	case slices.Contains(names, id):
+		section, err = receivers.Sub(id)
+		return section, id, err
+	case id != "":
+		return nil, "", fmt.Errorf("there is no receiver %q", id)
+	case len(names) > 1:
+		return nil, "", fmt.Errorf("there are several energy receivers: name one of %s", strings.Join(names, ", "))
+	case conf.IsSet("receivers"):
+		return nil, "", errors.New("there is no energy receiver")
+	}
+	return conf, energyreceiver.NewFactory().Type().String(), nil
 }
 
 // withoutExtensions leaves out the settings that need an extension, and returns their names.
@@ -101,8 +108,8 @@ func withoutExtensions(cfg *energyreceiver.Config) (without []string) {
 		cfg.GPU.Extensions = nil
 		without = append(without, "gpu::extensions")
 	}
-	if cfg.Storage != nil {
-		cfg.Storage = nil
+	if cfg.Storage != "" && !filepath.IsAbs(cfg.Storage) {
+		cfg.Storage = ""
 		without = append(without, "storage")
 	}
 	return without

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,17 @@ func TestTheReceiversConfigurationIsFound(t *testing.T) {
 	}
 }
 
+func TestADurationOfTheEnvironmentNeedsAUnit(t *testing.T) {
+	file := write(t, "collection_interval: ${env:RECEIVERCONFIG_INTERVAL}\n")
+	t.Setenv("RECEIVERCONFIG_INTERVAL", "20s")
+	cfg, _, err := Load(t.Context(), file, "")
+	require.NoError(t, err)
+	assert.Equal(t, 20*time.Second, cfg.CollectionInterval)
+	t.Setenv("RECEIVERCONFIG_INTERVAL", "20")
+	_, _, err = Load(t.Context(), file, "")
+	require.ErrorContains(t, err, "collection_interval: 20 has no unit; write 20s")
+}
+
 func TestAConfigurationThatCannotBeTaken(t *testing.T) {
 	for want, c := range map[string]struct{ content, id string }{
 		"there is no energy receiver":      {"receivers: {otlp: {}}\n", ""},
@@ -69,7 +81,20 @@ func TestWhatNeedsAnExtensionIsLeftOut(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"gpu::extensions", "storage"}, without)
 	assert.Empty(t, cfg.GPU.Extensions)
-	assert.Nil(t, cfg.Storage)
+	assert.Empty(t, cfg.Storage)
+}
+
+func TestADirectoryOfStatesBecomesTheReceiversFile(t *testing.T) {
+	for content, c := range map[string]struct{ id, file string }{
+		"storage: /var/lib/states\n":                                           {"", "/var/lib/states/energy.state"},
+		"receivers: {energy/a: {storage: /var/lib/states}}\n":                  {"", "/var/lib/states/energy%2Fa.state"},
+		"receivers: {energy/a: {storage: /a}, energy/b: {storage: /states}}\n": {"energy/b", "/states/energy%2Fb.state"},
+	} {
+		cfg, without, err := Load(t.Context(), write(t, content), c.id)
+		require.NoError(t, err)
+		assert.Empty(t, without)
+		assert.Equal(t, c.file, cfg.Storage)
+	}
 }
 
 func TestShortFormsOfAModel(t *testing.T) {

@@ -7,10 +7,6 @@ package screen
 
 import (
 	"strings"
-	"unicode"
-	"unicode/utf8"
-
-	"github.com/rivo/uniseg"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
@@ -66,20 +62,20 @@ func (g *Grid) Put(x, y, width int, style Style, text string) (used int) {
 		return 0
 	}
 	width = min(width, g.width-x)
-	for text := range characters(Fit(text, width)) {
-		g.cells[y*g.width+x+used] = Cell{text.text, style}
-		for i := 1; i < text.width; i++ {
+	for character, columns := range figure.Characters(figure.Fit(text, width)) {
+		g.cells[y*g.width+x+used] = Cell{character, style}
+		for i := 1; i < columns; i++ {
 			g.cells[y*g.width+x+used+i] = Cell{"", style}
 		}
-		used += text.width
+		used += columns
 	}
 	return used
 }
 
 // PutRight writes a text that ends with the last of width columns.
 func (g *Grid) PutRight(x, y, width int, style Style, text string) {
-	text = Fit(text, width)
-	g.Put(x+width-Width(text), y, width, style, text)
+	text = figure.Fit(text, width)
+	g.Put(x+width-figure.Width(text), y, width, style, text)
 }
 
 // Fill sets the style of a whole row.
@@ -103,72 +99,4 @@ func (g *Grid) String() string {
 		b.WriteString(strings.TrimRight(row.String(), " ") + "\n")
 	}
 	return b.String()
-}
-
-// Width returns how many columns a text needs.
-func Width(text string) (width int) {
-	for c := range characters(text) {
-		width += c.width
-	}
-	return width
-}
-
-// Fit returns a text that is cut, with "…" at its end, where it needs more columns than there are.
-func Fit(text string, width int) string {
-	if Width(text) <= width {
-		return text
-	}
-	var b strings.Builder
-	used := 0
-	for c := range characters(text) {
-		if used+c.width > width-1 {
-			break
-		}
-		b.WriteString(c.text)
-		used += c.width
-	}
-	if width > 0 {
-		b.WriteString("…")
-	}
-	return b.String()
-}
-
-// character is what a terminal shows in one cell, or in two.
-type character struct {
-	text  string
-	width int
-}
-
-// maxMarks is how many marks a character may have. More would reach over other lines.
-const maxMarks = 3
-
-// characters yields the characters of a text as they may be shown: what is not printable is a question mark.
-func characters(text string) func(yield func(character) bool) {
-	return func(yield func(character) bool) {
-		rest, state := figure.Clean(strings.ToValidUTF8(text, "?")), -1
-		for rest != "" {
-			var cluster string
-			var width int
-			cluster, rest, width, state = uniseg.FirstGraphemeClusterInString(rest, state)
-			first, _ := utf8.DecodeRuneInString(cluster)
-			if width < 1 || unicode.IsMark(first) { // marks without a character
-				cluster, width = "?", 1
-			}
-			if !yield(character{cut(cluster), min(width, 2)}) {
-				return
-			}
-		}
-	}
-}
-
-// cut returns a character with at most maxMarks marks.
-func cut(cluster string) string {
-	n := 0
-	for i := range cluster {
-		if n > maxMarks {
-			return cluster[:i]
-		}
-		n++
-	}
-	return cluster
 }

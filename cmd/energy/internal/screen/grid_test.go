@@ -12,29 +12,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-func TestATextIsCutWhereItsColumnsEnd(t *testing.T) {
-	for _, tt := range []struct {
-		text  string
-		width int
-		want  string
-	}{
-		{"abc", 3, "abc"},
-		{"abcd", 3, "ab…"},
-		{"abcd", 1, "…"},
-		{"abcd", 0, ""},
-		{"abcd", -1, ""},
-		{"日本語", 6, "日本語"},
-		{"日本語", 5, "日本…"},
-		{"日本語", 4, "日…"},
-		{"日本語", 2, "…"},
-		{"e\u0301te\u0301", 3, "e\u0301te\u0301"},
-	} {
-		assert.Equal(t, tt.want, Fit(tt.text, tt.width))
-		assert.LessOrEqual(t, Width(Fit(tt.text, tt.width)), max(tt.width, 0))
-	}
-}
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
+)
 
 func TestWideCharactersTakeTwoCells(t *testing.T) {
 	g := NewGrid(6, 1)
@@ -59,22 +39,6 @@ func TestWhatIsOutsideIsLeftOut(t *testing.T) {
 	assert.Equal(t, [2]int{}, [2]int{w, h})
 }
 
-func TestCharactersThatSteerATerminalAreReplaced(t *testing.T) {
-	for text, want := range map[string]string{
-		"\x1b[2J":                          "?[2J",
-		"a\nb\tc\x00\x7f":                  "a?b?c??",
-		"\u009b31m\u0085":                  "?31m?",
-		"\xff":                             "?",
-		"\u202eexe.gnp":                    "?exe.gnp",
-		"\u0301a":                          "?a",
-		"e" + strings.Repeat("\u0301", 50): "e\u0301\u0301\u0301",
-	} {
-		g := NewGrid(20, 1)
-		g.Put(0, 0, 20, Plain, text)
-		assert.Equal(t, want+"\n", g.String())
-	}
-}
-
 // FuzzGrid puts arbitrary texts into a grid.
 func FuzzGrid(f *testing.F) {
 	for _, text := range []string{"a", "\x1b[2J", "日本語\u0301", "\U0001f468\u200d\U0001f469", "\xff\u0301\u0301\u0301\u0301\u0301", "\u1100\u1161\u11a8", "\U0001f1e9\U0001f1ea"} {
@@ -86,11 +50,11 @@ func FuzzGrid(f *testing.F) {
 		columns := 0
 		for x := range 10 {
 			c := g.At(x, 0)
-			columns += Width(c.Text)
+			columns += figure.Width(c.Text)
 			for _, r := range c.Text {
 				assert.True(t, unicode.IsPrint(r), "%q", c.Text)
 			}
-			assert.LessOrEqual(t, len([]rune(c.Text)), 1+maxMarks)
+			assert.LessOrEqual(t, len([]rune(c.Text)), 4, "a character and three marks")
 		}
 		assert.Equal(t, 10, columns)
 		assertXML(t, g.SVG(text))

@@ -6,6 +6,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"strings"
+
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 )
 
 // The size of a cell in an SVG, and the space around the grid, in pixels.
@@ -72,9 +74,9 @@ func (g *Grid) writeRun(b *strings.Builder, x, y, cells int, text string) {
 		if words := strings.Trim(part, " "); words != "" {
 			before := len(part) - len(strings.TrimLeft(part, " "))
 			fmt.Fprintf(b, `<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s"%s>%s</text>`+"\n",
-				left+cellWidth*float64(column+before), top+13, cellWidth*float64(Width(words)), style.text, weight, escape(words))
+				left+cellWidth*float64(column+before), top+13, cellWidth*float64(figure.Width(words)), style.text, weight, escape(words))
 		}
-		column += Width(part) + 2
+		column += figure.Width(part) + 2
 	}
 }
 

@@ -59,27 +59,33 @@ func (Lost) event() {}
 // goroutine. It must be closed, also where the process panics, or the terminal stays unusable.
 type Terminal struct {
 	screen tcell.Screen
+	tty    *tty // of screen; nil in a simulation
 	events chan Event
 	done   chan struct{}
 }
 
-// Open enters the alternate screen of the terminal. It fails, and changes nothing, where there is no terminal, or one whose
-// abilities are not known.
+// Open enters the alternate screen of the terminal. It fails, and changes nothing, if there is no terminal, or its capabilities
+// are unknown.
 func Open() (*Terminal, error) {
-	s, err := tcell.NewScreen()
+	device, err := tcell.NewDevTty()
 	if err != nil {
 		return nil, err
 	}
-	return open(s)
+	own := &tty{Tty: device}
+	s, err := tcell.NewTerminfoScreenFromTty(own)
+	if err != nil {
+		return nil, err
+	}
+	return open(s, own)
 }
 
-func open(s tcell.Screen) (*Terminal, error) {
+func open(s tcell.Screen, own *tty) (*Terminal, error) {
 	if err := s.Init(); err != nil {
 		return nil, err
 	}
 	s.RegisterRuneFallback('…', ".")
 	s.RegisterRuneFallback('µ', "u")
-	t := &Terminal{screen: s, events: make(chan Event), done: make(chan struct{})}
+	t := &Terminal{screen: s, tty: own, events: make(chan Event), done: make(chan struct{})}
 	go t.listen()
 	return t, nil
 }
@@ -136,8 +142,11 @@ func (t *Terminal) Size() (width, height int) {
 	return t.screen.Size()
 }
 
-// Draw shows a grid. It writes only what differs from what is shown.
+// Draw shows a grid. It writes only the cells that differ from those shown.
 func (t *Terminal) Draw(g *Grid) {
+	if t.tty != nil && t.tty.resumed() {
+		t.screen.Sync()
+	}
 	for y := range g.height {
 		for x := range g.width {
 			if c := g.At(x, y); c.Text != "" {

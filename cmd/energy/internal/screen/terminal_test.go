@@ -14,7 +14,7 @@ import (
 func simulated(t *testing.T) (*Terminal, tcell.SimulationScreen) {
 	t.Helper()
 	s := tcell.NewSimulationScreen("UTF-8")
-	term, err := open(s)
+	term, err := open(s, nil)
 	require.NoError(t, err)
 	t.Cleanup(term.Close)
 	s.SetSize(10, 2)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/screen"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
@@ -141,7 +142,7 @@ func TestScreens(t *testing.T) {
 				lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 				assert.Len(t, lines, size[1])
 				for _, line := range lines {
-					assert.LessOrEqual(t, screen.Width(line), size[0])
+					assert.LessOrEqual(t, figure.Width(line), size[0])
 				}
 			})
 		}
@@ -360,7 +361,7 @@ func TestHostileNamesCannotSteerTheTerminal(t *testing.T) {
 					columns := 0
 					for x := range size[0] {
 						c := g.At(x, y)
-						columns += screen.Width(c.Text)
+						columns += figure.Width(c.Text)
 						marks := 0
 						for _, r := range c.Text {
 							if !unicode.IsPrint(r) {

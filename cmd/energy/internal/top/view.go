@@ -57,7 +57,7 @@ func (p *painter) title(m *Model) {
 		if m.paused {
 			x = p.put(x+2, screen.Warning, "PAUSED")
 		}
-		if host := f.Host; screen.Width(host)+2 <= p.width-x {
+		if host := f.Host; figure.Width(host)+2 <= p.width-x {
 			p.PutRight(x+2, p.y, p.width-x-2, screen.Plain, host)
 		}
 	}
@@ -162,7 +162,7 @@ func (p *painter) tabs(m *Model) {
 		if v == m.view {
 			text = "[" + text + "]"
 		}
-		if x+screen.Width(text) > p.width && v != m.view {
+		if x+figure.Width(text) > p.width && v != m.view {
 			continue
 		}
 		x = p.put(x, style, text) + 2
@@ -271,7 +271,7 @@ func (p *painter) notes(m *Model) (notes []note) {
 		notes = notes[:most]
 		last := &notes[most-1]
 		tail := fmt.Sprintf(" (%d more: ?)", more)
-		last.text = screen.Fit(last.text, p.width-len(tail)) + tail
+		last.text = figure.Fit(last.text, p.width-len(tail)) + tail
 	}
 	return notes
 }
@@ -314,7 +314,7 @@ func (p *painter) wrap(text string, style screen.Style) {
 	for paragraph := range strings.Lines(text) {
 		line := ""
 		for word := range strings.FieldsSeq(paragraph) {
-			if line != "" && screen.Width(line+" "+word) > p.width {
+			if line != "" && figure.Width(line+" "+word) > p.width {
 				p.put(0, style, line)
 				p.y++
 				line = "  "

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// hanging is a source that never answers, and cannot be closed.
+type hanging struct{}
+
+func (hanging) read(context.Context) (*snapshot, error) { select {} }
+func (hanging) name() string                            { return "nowhere" }
+func (hanging) hint(error) string                       { return "" }
+func (hanging) note() string                            { return "" }
+
+func openHanging(context.Context, options) (*opened, error) {
+	return &opened{source: hanging{}, close: func() error { select {} }}, nil
+}
+
+// soon bounds what must end within 5 s, on a machine that may be busy.
+const soon = time.Minute
+
+func TestTheScreenEndsWhateverHangs(t *testing.T) {
+	for name, end := range map[string]func(p *pty){
+		"q":       func(p *pty) { p.press("q") },
+		"Ctrl-C":  func(p *pty) { p.press("\x03") },
+		"SIGTERM": func(p *pty) { assert.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) },
+		"SIGHUP":  func(p *pty) { assert.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startOn(t, 80, 24, "hangs")
+			p.until("Looking for a collector")
+			end(p)
+			exit, after := p.restored()
+			assert.Equal(t, 1, exit)
+			assert.Contains(t, after, "energy top: interrupted while a read or write was blocked")
+		})
+	}
+}
+
+func TestTheScreenEndsOnATerminalThatAcceptsNoOutput(t *testing.T) {
+	address := freeAddress(t)
+	aCollector(t, address, measuredFile(t))
+	for name, end := range map[string]func(p *pty){
+		"q":       func(p *pty) { p.press("q") },
+		"SIGTERM": func(p *pty) { assert.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := onTerminal(t, 200, 60, "top", "-endpoint", "http://"+address+"/metrics")
+			p.until("java")
+			p.reading.Lock() // nothing is read any more
+			defer p.reading.Unlock()
+			p.press(strings.Repeat("\x0c", 20)) // each draws the whole screen
+			end(p)
+			select {
+			case err := <-p.ended:
+				t.Log("ended: ", err)
+			case <-time.After(soon):
+				t.Fatal("it does not end")
+			}
+			assert.Equal(t, p.before, p.termios(), "the terminal's settings are as before")
+		})
+	}
+}
+
+// fullPipe returns a pipe that has no room, and that nothing is read from until the test ends.
+func fullPipe(t *testing.T) (in *os.File) {
+	t.Helper()
+	out, in, err := os.Pipe()
+	require.NoError(t, err)
+	fill(t, int(in.Fd()))
+	t.Cleanup(func() { _, _ = out.Close(), in.Close() })
+	return in
+}
+
+// fill writes to a pipe until it has no room, and leaves its writes blocking.
+func fill(t *testing.T, fd int) {
+	t.Helper()
+	require.NoError(t, unix.SetNonblock(fd, true))
+	for _, size := range []int{4096, 1} {
+		for {
+			if _, err := unix.Write(fd, make([]byte, size)); err != nil {
+				require.ErrorIs(t, err, unix.EAGAIN)
+				break
+			}
+		}
+	}
+	require.NoError(t, unix.SetNonblock(fd, false))
+}
+
+func TestTablesThatNobodyReadsEndWithASignal(t *testing.T) {
+	file := measuredFile(t)
+	endpoint := serve(t, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
+	var stderr strings.Builder
+	top := exec.Command(os.Args[0], "top", "-once", "-endpoint", endpoint)
+	top.Env = append(os.Environ(), standIn+"=energy")
+	top.Stdout, top.Stderr = fullPipe(t), &stderr
+	require.NoError(t, top.Start())
+	require.Eventually(t, func() bool { return isWriting(top.Process.Pid) }, soon, 10*time.Millisecond)
+	require.NoError(t, top.Process.Signal(syscall.SIGTERM))
+	ended := make(chan error, 1)
+	go func() { ended <- top.Wait() }()
+	select {
+	case err := <-ended:
+		t.Log("ended: ", err)
+		assert.Equal(t, 1, top.ProcessState.ExitCode())
+		assert.Contains(t, stderr.String(), "interrupted while a read or write was blocked")
+	case <-time.After(soon):
+		_ = top.Process.Kill()
+		t.Fatal("it does not end")
+	}
+}
+
+// isWriting reports whether a thread of a process waits in a write to a pipe.
+func isWriting(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
+	return slices.ContainsFunc(threads, func(file string) bool {
+		where, err := os.ReadFile(file)
+		return err == nil && strings.HasSuffix(string(where), "pipe_write")
+	})
+}
+
+// endsSoon returns the exit status of a measurement, which must end.
+func endsSoon(ctx context.Context, t *testing.T, o *measureOptions) int {
+	t.Helper()
+	ended := make(chan int, 1)
+	go func() { ended <- o.run(ctx) }()
+	select {
+	case status := <-ended:
+		return status
+	case <-time.After(soon):
+		t.Fatal("it does not end")
+		return 0
+	}
+}
+
+func aFIFO(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	return path
+}
+
+func TestASignalEndsTheWaitForAFIFO(t *testing.T) {
+	for _, flags := range [][]string{{"-o"}, {"-json", "-o"}, {"-csv", "-o"}, {"-runs", "2", "-o"}, {"-plot"}, {"-config"}, {"-model"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			t.Parallel()
+			started := filepath.Join(t.TempDir(), "started")
+			o, err := parseMeasureFlags(append(flags, aFIFO(t), "touch", started), io.Discard)
+			require.NoError(t, err)
+			o.Stderr = os.Stderr
+			ctx, stop := context.WithCancelCause(t.Context())
+			stop(interrupted(syscall.SIGTERM))
+			assert.Equal(t, 128+15, endsSoon(ctx, t, &o))
+			assert.NoFileExists(t, started)
+		})
+	}
+}
+
+func TestASignalEndsTheWaitForAReaderOfTheResult(t *testing.T) {
+	for name, output := range map[string]func(t *testing.T, o *measureOptions){
+		"-o FIFO": func(t *testing.T, o *measureOptions) {
+			o.output = aFIFO(t)
+			reader, err := unix.Open(o.output, unix.O_RDWR|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			fill(t, reader)
+			t.Cleanup(func() { _ = unix.Close(reader) })
+		},
+		"-plot FIFO": func(t *testing.T, o *measureOptions) {
+			o.plot = aFIFO(t)
+			reader, err := unix.Open(o.plot, unix.O_RDWR|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			fill(t, reader)
+			t.Cleanup(func() { _ = unix.Close(reader) })
+		},
+		"standard error": func(t *testing.T, o *measureOptions) { o.Stderr = fullPipe(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, in, err := os.Pipe()
+			require.NoError(t, err)
+			o, err := parseMeasureFlags([]string{"-wait", "0s", "-model", tenToFifty, "sh", "-c", "echo started; exit 3"}, io.Discard)
+			require.NoError(t, err)
+			o.Stdout, o.Stderr = in, os.Stderr
+			output(t, &o)
+			ctx, stop := context.WithCancelCause(t.Context())
+			go func() {
+				_, _ = out.Read(make([]byte, 10))
+				stop(interrupted(syscall.SIGTERM))
+			}()
+			assert.Equal(t, 3, endsSoon(ctx, t, &o), "the exit status is that of the command")
+			_, _ = in.Close(), out.Close()
+		})
+	}
+}
+
+func TestAKilledMeasurementLeavesNothingThatTheNextOneDoesNotRemove(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "e") // a path that is short enough for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	left := func() int {
+		entries, err := filepath.Glob(filepath.Join(dir, "energy-*")) // beside the directories of tests
+		require.NoError(t, err)
+		return len(entries)
+	}
+	output, theirs, err := os.Pipe()
+	require.NoError(t, err)
+	keep, stdin, err := os.Pipe()
+	require.NoError(t, err)
+	measure := exec.Command(os.Args[0], "measure", "-wait", "0s", "-model", tenToFifty, "sh", "-c", "echo; read end")
+	measure.Env = append(os.Environ(), standIn+"=energy")
+	measure.Stdin, measure.Stdout = keep, theirs
+	require.NoError(t, measure.Start())
+	_, err = output.Read(make([]byte, 1))
+	require.NoError(t, err)
+	assert.Equal(t, 1, left(), "the socket for phases")
+	require.NoError(t, measure.Process.Kill())
+	_ = measure.Wait() // killed
+	assert.Equal(t, 1, left())
+
+	status, _, _ := measured(t, "-wait", "0s", "-model", tenToFifty, "true")
+	assert.Zero(t, status)
+	assert.Zero(t, left())
+	for _, f := range []*os.File{output, theirs, keep, stdin} { // the command ends
+		_ = f.Close()
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/energyreceiver/energyreceiver/internal/power"
+)
+
+// slow is a receiver each of whose calls takes a time.
+type slow struct {
+	takes  time.Duration
+	closed bool
+}
+
+func (s *slow) Start(context.Context) error { time.Sleep(s.takes); return nil }
+func (s *slow) Collect(context.Context) (pmetric.Metrics, error) {
+	time.Sleep(s.takes)
+	return pmetric.NewMetrics(), nil
+}
+func (s *slow) Attributed() []power.Reading    { return make([]power.Reading, 1) }
+func (s *slow) Waits() bool                    { time.Sleep(s.takes); return true }
+func (s *slow) Shutdown(context.Context) error { s.closed = true; return nil }
+
+func TestACallThatHangsIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{}
+		ctx, stop := context.WithCancel(t.Context())
+		r := &receiver{embedded: s, ctx: ctx}
+		require.NoError(t, r.start())
+		assert.Len(t, r.attributed, 1)
+		assert.True(t, r.waits())
+		assert.False(t, r.hangs())
+
+		s.takes = time.Minute
+		began := time.Now()
+		_, err := r.collect(ctx)
+		require.ErrorIs(t, err, errHangs)
+		assert.Equal(t, hangsAfter, time.Since(began))
+		assert.True(t, r.hangs())
+		assert.Len(t, r.attributed, 1, "as before")
+
+		began = time.Now()
+		assert.False(t, r.waits())
+		assert.Equal(t, hangsAfter, time.Since(began), "it may return yet")
+		stop()
+		began = time.Now()
+		_, err = r.collect(ctx)
+		require.ErrorIs(t, err, errHangs)
+		require.ErrorIs(t, r.close(), errHangs)
+		assert.Zero(t, time.Since(began), "after a signal nothing is waited for")
+		assert.False(t, s.closed)
+
+		time.Sleep(time.Minute)
+		assert.False(t, r.hangs())
+		s.takes = 0
+		_, err = r.collect(ctx)
+		require.NoError(t, err)
+		require.NoError(t, r.close())
+		assert.True(t, s.closed)
+	})
+}
+
+func TestASignalEndsAStartThatHangs(t *testing.T) {
+	interrupted := errors.New("interrupted")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { stop(interrupted) })
+		r := &receiver{embedded: &slow{takes: time.Hour}, ctx: ctx}
+		began := time.Now()
+		assert.Equal(t, interrupted, r.start())
+		assert.Equal(t, time.Minute+hangsAfter, time.Since(began))
+		require.ErrorIs(t, r.close(), errHangs)
+		time.Sleep(time.Hour)
+	})
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package patience bounds how long a program waits for calls that may never return: of a FIFO that nobody reads, a file system
+// that does not answer, or a process that another user holds up.
+package patience
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+// ErrBlocked is the error of a call that did not return in time.
+var ErrBlocked = errors.New("the call did not return in time")
+
+// Call calls do and returns its results. Once ctx has ended, it waits for do as long as grace, and then returns ErrBlocked. do goes
+// on in that case: what it uses must be left to it.
+func Call[T any](ctx context.Context, grace time.Duration, do func() (T, error)) (T, error) {
+	type results struct {
+		value T
+		err   error
+	}
+	done := make(chan results, 1)
+	go func() {
+		value, err := do()
+		done <- results{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-timer.C:
+		var none T
+		return none, ErrBlocked
+	}
+}
+
+// Writer writes like another writer until a write blocks for longer than grace after ctx has ended. From then on it writes nothing,
+// and returns ErrBlocked. It is not safe for concurrent use.
+type Writer struct {
+	ctx     context.Context //nolint:containedctx // it bounds each write, and io.Writer takes none
+	grace   time.Duration
+	to      io.Writer
+	blocked bool
+}
+
+// NewWriter returns a Writer.
+func NewWriter(ctx context.Context, grace time.Duration, to io.Writer) *Writer {
+	return &Writer{ctx: ctx, grace: grace, to: to}
+}
+
+// Write implements io.Writer.
+func (w *Writer) Write(text []byte) (int, error) {
+	if w.blocked {
+		return 0, ErrBlocked
+	}
+	own := bytes.Clone(text) // the caller may change text while a blocked write goes on
+	n, err := Call(w.ctx, w.grace, func() (int, error) { return w.to.Write(own) })
+	w.blocked = errors.Is(err, ErrBlocked)
+	return n, err
+}
