@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,14 +71,20 @@ type limiter struct {
 
 func startAttacked(t *testing.T, source string, l limiter, before ...string) *attacked {
 	t.Helper()
+	return startAttackedWith(t, attackConfig, source, l, before...)
+}
+
+// startAttackedWith starts a collector with a configuration in which it replaces SOURCE, BACKEND, CHECK and LIMIT.
+func startAttackedWith(t *testing.T, text, source string, l limiter, before ...string) *attacked {
+	t.Helper()
 	dir := filepath.Join(cache(t), strings.ToLower(strings.NewReplacer("/", "-", "Test", "").Replace(t.Name())))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	a := &attacked{collector: &collector{log: filepath.Join(dir, source+".log")}, backend: startBackend(t)}
 	a.taking = func(md pmetric.Metrics) { a.requests = append(a.requests, md) }
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	text := strings.NewReplacer(
+	text = strings.NewReplacer(
 		"SOURCE", source, "BACKEND", "http://"+a.address, "CHECK", l.check.String(), "LIMIT", strconv.Itoa(l.mib),
-	).Replace(attackConfig)
+	).Replace(text)
 	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	args := append(append([]string(nil), before...), collectorBinary(t), "--config", config)
 	a.cmd = exec.Command(args[0], args[1:]...)
@@ -432,6 +439,42 @@ func TestAttackOtherClocks(t *testing.T) {
 			requireModeledEnergy(t, all)
 		})
 	}
+}
+
+// More processes end within a collection interval than the buffer for exits has room for, and those of a container among them.
+// Once the exits that did not fit left half of the energy unattributed.
+func TestAttackForkStorm(t *testing.T) {
+	need(t)
+	const interval = 15 * time.Second
+	hostile, load := build(t, "hostile"), build(t, "load")
+	text := strings.Replace(attackConfig, "collection_interval: 1s", "collection_interval: "+interval.String(), 1)
+	require.NotEqual(t, attackConfig, text)
+	a := startAttackedWith(t, text, "bpf", limiter{check: time.Second, mib: 1024})
+	a.takes(t, 1)
+	before, began := forks(t), time.Now()
+	startHostile(t, hostile, "storm", 2*runtime.NumCPU(), none)
+	id := strings.Repeat("8", 64)
+	neighbor := startIn(t, "docker/"+id, load, "fork", "3")
+	within(t, time.Minute, "two collections pass", func() bool { return len(a.collections(t)) >= 3 })
+	exits := float64(forks(t)-before) / time.Since(began).Seconds()
+	neighbor.waitDone(t)
+	all := a.requireBalance(t)
+	active, unattributed := total(all, "system.energy", "energy.state=active"), total(all, "system.unattributed.energy")
+	t.Logf("%.0f exits a second, %.2f %% of %.0f J are unattributed", exits, 100*unattributed/active, active)
+	require.Greater(t, exits*interval.Seconds(), 1.5*104_857, "exits of an interval that fill the buffer")
+	assert.Less(t, unattributed, 0.02*active)
+	assert.InDelta(t, 3.2, total(all, "container.cpu.time", "container.id="+id), 0.3, "seconds of processes that end in the storm")
+}
+
+// forks returns how many processes and threads the machine has started.
+func forks(t *testing.T) (n int) {
+	t.Helper()
+	_, rest, found := strings.Cut(fileText(t, "/proc/stat"), "\nprocesses ")
+	require.True(t, found)
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.Atoi(line)
+	require.NoError(t, err)
+	return n
 }
 
 // If a runtime's system call filter refuses BPF, the receiver uses procfs and logs the reason.

@@ -84,7 +84,6 @@ func (g *gpuGuest) findsClients(t *testing.T) {
 	t.Log(text)
 	require.NoError(t, err)
 	assert.Contains(t, text, "--- PASS: TestClientsOfThisMachineAreFoundOnce")
-	assert.Contains(t, text, "--- PASS: TestClientsOfThisMachinesOtherUsersAreFoundByTexts")
 }
 
 // uses starts a process that uses the GPU, and waits until it and its child, if there is one, have it.

@@ -8,6 +8,7 @@
 //	idle         runs for a moment ten times a second
 //	rename       the same, and renames its task each time
 //	blank        the same, after it has overwritten its whole command line with NUL bytes
+//	storm        forks children that exit at once, as fast as it can
 //	deny-bpf     executes its arguments as a program that the kernel refuses bpf(2) and perf_event_open(2)
 package main
 
@@ -46,6 +47,8 @@ func run(what string) error {
 			clear(unsafe.Slice(unsafe.StringData(arg), len(arg))) // the kernel's copy, which /proc/<pid>/cmdline shows
 		}
 		return live(true)
+	case "storm":
+		return storm()
 	case "deny-bpf":
 		if err := denyBPF(); err != nil {
 			return err
@@ -71,6 +74,18 @@ func live(rename bool) error {
 		for began := time.Now(); time.Since(began) < 50*time.Microsecond; {
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// storm runs until it is killed. It first prints "ready".
+func storm() error {
+	signal.Ignore(unix.SIGCHLD) // no child becomes a zombie
+	fmt.Println("ready")
+	for {
+		child, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		if errno == 0 && child == 0 {
+			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
 	}
 }
 

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package integration
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// hold has an unprivileged process hold one of its locks until the test ends, as the program hold describes, and returns its PID. The
+// process is named like a hypervisor, so that its command line is read.
+func hold(t *testing.T, lock string) (pid int) {
+	t.Helper()
+	var fuse unix.Stat_t
+	if err := unix.Stat("/dev/fuse", &fuse); err != nil {
+		t.Skipf("lacks /dev/fuse: %v", err)
+	}
+	dir, err := os.MkdirTemp("/dev", "hold-") // not mounted nodev
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	program, device, mount := filepath.Join(dir, "qemu-system-x86_64"), filepath.Join(dir, "fuse"), filepath.Join(dir, "mount")
+	run(t, exec.Command(compiler(t), "-O1", "-Wall", "-Werror", "-o", program, "hold/hold.c"))
+	require.NoError(t, unix.Mknod(device, unix.S_IFCHR, int(fuse.Rdev)))
+	require.NoError(t, os.Chmod(device, 0o666)) // the node of udev has this mode; the one of this machine is left alone
+	require.NoError(t, os.Mkdir(mount, 0o755))
+
+	cmd := exec.Command(program, lock, device, mount)
+	const nobody = 65534
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	var problem strings.Builder
+	cmd.Stderr = &problem
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	ended := false
+	end := func() {
+		if !ended {
+			ended = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(end)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		end()
+		t.Skipf("lacks FUSE for unprivileged users: %s", problem.String())
+	}
+	pid, err = strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+	return pid
+}
+
+func compiler(t *testing.T) string { return program(t, "cc", "gcc") }
+
+// requireOnTime checks that at least 95 % of collections take place, and that the collector ends within 5 s.
+func (a *attacked) requireOnTime(t *testing.T) {
+	t.Helper()
+	const seconds = 40
+	began, before := time.Now(), len(a.collections(t))
+	time.Sleep(seconds * time.Second) // the time that is measured
+	due := int(time.Since(began).Seconds())
+	assert.GreaterOrEqualf(t, len(a.collections(t))-before, due*95/100, "collections of %d, the log is in %s", due, a.log)
+	require.NoError(t, a.cmd.Process.Signal(unix.SIGTERM))
+	select {
+	case <-a.ended:
+	case <-time.After(5 * time.Second):
+		t.Errorf("the collector did not end within 5 s, its log is in %s", a.log)
+	}
+}
+
+// A process holds its mmap lock. Whoever reads its command line waits for it.
+func TestAttackCommandLineBlocked(t *testing.T) {
+	sources(t, func(t *testing.T, source string) {
+		a := attack(t, source)
+		pid := hold(t, "mmap")
+		within(t, 10*time.Second, "the condition is reported, the log is in "+a.log, func() bool {
+			return strings.Contains(fileText(t, a.log), `"condition":"blocked processes"`)
+		})
+		assert.Contains(t, fileText(t, a.log), "user 65534 (1 process)")
+		assert.FileExists(t, fmt.Sprintf("/proc/%d/stat", pid), "the process runs")
+		a.requireOnTime(t)
+	})
+}
+
+// A process holds the lock of an epoll descriptor. The collector may trace it, and may not read the links of its descriptors.
+func TestAttackDescriptorBlocked(t *testing.T) {
+	need(t)
+	unshare, setpriv := program(t, "unshare", "util-linux"), program(t, "setpriv", "util-linux")
+	gpu := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("25.5")) }))
+	t.Cleanup(gpu.Close)
+	root := t.TempDir()
+	for _, dir := range []string{
+		"proc", "sys/fs/cgroup", "sys/class/drm/renderD128", "sys/devices/pci0000:00/0000:00:02.0", "sys/bus/pci/devices",
+		"sys/bus/pci/drivers/i915", "sys/devices/system/cpu",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+	}
+	for link, target := range map[string]string{
+		"sys/class/drm/renderD128/device":            "../../../devices/pci0000:00/0000:00:02.0",
+		"sys/bus/pci/devices/0000:00:02.0":           "../../../devices/pci0000:00/0000:00:02.0",
+		"sys/devices/pci0000:00/0000:00:02.0/driver": "../../../bus/pci/drivers/i915",
+	} {
+		require.NoError(t, os.Symlink(target, filepath.Join(root, link)))
+	}
+	config := strings.Replace(attackConfig, "zones: [package]", "zones: [package, gpu]\n    root_path: "+root+`
+    http: [{name: "0000:00:02.0", endpoint: "`+gpu.URL+`", unit: W, zone: gpu, interval: 1s, timeout: 500ms}]`, 1)
+	const dropped = "-dac_read_search,-dac_override"
+	a := startAttackedWith(t, config, "procfs", limiter{check: 100 * time.Millisecond, mib: 1024},
+		unshare, "--mount", "--propagation", "private", "sh", "-c",
+		`mount --rbind /proc `+root+`/proc && mount --rbind /sys/fs/cgroup `+root+`/sys/fs/cgroup && `+
+			`exec `+setpriv+` --bounding-set `+dropped+` --inh-caps `+dropped+` "$0" "$@"`)
+	a.takes(t, 2)
+	hold(t, "epoll")
+	a.requireOnTime(t)
+	assert.Contains(t, fileText(t, a.log), "CAP_DAC_READ_SEARCH for the processes of other users")
+}
