@@ -281,7 +281,7 @@ func TestPanelsUseTheZoneVariable(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(text), &dashboard))
-	ofZones := regexp.MustCompile(`(system|process|container|pod|vm|unattributed|phase)_(energy_joules_total|emissions_grams_total|cost)\{`)
+	ofZones := regexp.MustCompile(`(system|process|container|pod|vm|unattributed)_(energy_joules_total|emissions_grams_total|cost)\{`)
 	matchers := regexp.MustCompile(`energy_zone=~?"([^"]*)"`)
 	row, found := "", map[string]int{}
 	for _, panel := range dashboard.Panels {

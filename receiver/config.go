@@ -46,8 +46,6 @@ type Config struct {
 	Hypervisor configoptional.Optional[HypervisorConfig] `mapstructure:"hypervisor"`
 	// Guests says how the virtual machines of this node are told their energy. Without it they are told nothing.
 	Guests configoptional.Optional[GuestsConfig] `mapstructure:"guests"`
-	// Phases says where marks are taken that divide the node's energy into phases. Without it there are none.
-	Phases configoptional.Optional[PhasesConfig] `mapstructure:"phases"`
 	// Hwmon names sensors of hwmon chips of which the receiver does not know what they measure.
 	Hwmon HwmonConfig `mapstructure:"hwmon"`
 	// GPU says how GPUs are read.

@@ -51,15 +51,15 @@ func DefaultConfig() *Config { return createDefaultConfig().(*Config) }
 // Embed returns an Embedded with a configuration that is valid, which it does not change. It touches nothing of the machine.
 //
 // An extension that the configuration names is not there. Storage may be the path of a receiver's [StateFile]: its trained static
-// power models are restored, and nothing is stored. No phase events are received and
-// nothing is exported to guests: the collector that owns the configuration does both.
+// power models are restored, and nothing is stored. Nothing is exported to
+// guests: the collector that owns the configuration does so.
 func Embed(cfg *Config, o EmbeddedOptions) (*Embedded, error) {
 	if (o.CPU == nil) != (o.Container == "") {
 		return nil, errContainer
 	}
 	own := *cfg
 	own.ZeroPoints = false
-	own.Phases, own.Guests = configoptional.None[PhasesConfig](), configoptional.None[GuestsConfig]()
+	own.Guests = configoptional.None[GuestsConfig]()
 	if o.CPU != nil {
 		own.showContainer()
 	}

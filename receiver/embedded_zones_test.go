@@ -26,23 +26,21 @@ func modeledHost(c *Config) {
 }
 
 // It may have the configuration of a collector on the same machine.
-func TestAnEmbeddedReceiverTakesNoMarksAndTellsNoGuests(t *testing.T) {
+func TestAnEmbeddedReceiverTellsNoGuests(t *testing.T) {
 	cfg, dir := DefaultConfig(), t.TempDir()
 	cfg.RootPath = dir
-	socket, trees := filepath.Join(dir, "phases"), filepath.Join(dir, "guests")
+	trees := filepath.Join(dir, "guests")
 	require.NoError(t, os.Mkdir(trees, 0o700))
-	cfg.Phases = configoptional.Some(PhasesConfig{Socket: socket, Max: 1})
 	cfg.Guests = configoptional.Some(GuestsConfig{Path: trees})
 	e, err := Embed(cfg, EmbeddedOptions{Logger: zap.NewNop()})
 	require.NoError(t, err)
 	require.NoError(t, e.Start(t.Context()))
 	_, _ = e.Collect(t.Context()) // there is no /proc
-	assert.NoFileExists(t, socket)
 	left, err := os.ReadDir(trees)
 	assert.NoError(t, err)
 	assert.Empty(t, left)
 	assert.NoError(t, e.Shutdown(t.Context()))
-	assert.True(t, cfg.Phases.HasValue(), "it is the caller's")
+	assert.True(t, cfg.Guests.HasValue(), "it is the caller's")
 }
 
 func TestStaticPowerThatIsKnownReplacesUtilization(t *testing.T) {

@@ -87,7 +87,6 @@ func emitAll(t *testing.T, options ...func(*Config)) pmetric.Metrics {
 		return power.NewSet(power.Member{Name: "powercap", Meter: rapl}, power.Member{Name: "hwmon", Meter: new(cardMeter)}), err
 	}
 	n.s.gpus.sources = append(n.s.gpus.sources, new(cardUsage))
-	n.s.phases.config = &PhasesConfig{Max: 1}
 	n.start()
 	for i := range uint64(2) { // more the second time, so that not all power is static
 		for _, z := range h.Zones {

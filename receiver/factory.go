@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/scraper"
@@ -42,7 +41,6 @@ func createDefaultConfig() component.Config {
 		Meter:                MeterAuto,
 		IPMI:                 IPMIConfig{Interval: minIPMIInterval},
 		Zones:                []power.Kind{power.Package, power.DRAM, power.GPU},
-		Phases:               configoptional.Default(PhasesConfig{Max: defaultMaxPhases}),
 		GPU:                  GPUConfig{Interval: defaultGPUInterval},
 		CPUTime:              cpu.Auto,
 		Processes:            SeriesConfig{MinEnergy: 1, Max: 500},

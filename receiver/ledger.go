@@ -91,9 +91,9 @@ func (s *energyScraper) memoryPlaces() *cgroup.Places {
 	return s.cgroups.Places(len(topology.Domains()), topology.Of, s.cfg.Attribution.MemorySize == MemoryCgroup)
 }
 
-// emit returns the ledger as metrics, as of at, and what phases have of it.
-func (l *ledger) emit(at time.Time, phases []emit.Phase) pmetric.Metrics {
-	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), l.Domains(), at, phases...)
+// emit returns the ledger as metrics, as of at.
+func (l *ledger) emit(at time.Time) pmetric.Metrics {
+	md := l.emitter.Emit(l.Engine.Ledger(), l.Zones(), l.Domains(), at)
 	l.Engine.Emitted()
 	return md
 }

@@ -61,7 +61,7 @@ type energyScraper struct {
 	training   training
 	gpus       gpus
 	guests     guests
-	phases     phases
+	demand     demand
 
 	found        presetFound
 	warnedOfGPUs bool // that their static power is not set
@@ -94,9 +94,6 @@ func newEnergyScraper(configured *Config, set receiver.Settings) (*energyScraper
 		keys:         claims.NewKeys(cfg.keyOptions(cgroups)),
 		sampler:      sampler{logger: set.Logger},
 		training:     training{cfg: cfg, logger: set.Logger},
-	}
-	if cfg.Phases.HasValue() {
-		s.phases.config = cfg.Phases.Get()
 	}
 	var err error
 	s.telemetry, err = newTelemetry(s)
@@ -171,13 +168,11 @@ func (s *energyScraper) start(ctx context.Context, host component.Host) (err err
 	return s.observeSelf()
 }
 
-// settleStart begins to take marks, and reports what is wrong at the start and what a preset selected.
+// settleStart reports what is wrong at the start and what a preset selected.
 func (s *energyScraper) settleStart() {
-	s.mu.Lock() // marks may come at once
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logPreset()
-	s.openPhases()
-	s.conditions.check("phases", s.phases.err())
 	s.conditions.check("storage", s.state.err)
 	s.conditions.settle()
 }
@@ -233,7 +228,6 @@ func (s *energyScraper) warnOfSharedSeries() {
 func (s *energyScraper) shutdown(ctx context.Context) error {
 	s.watchdog.stop()
 	s.sampler.stop()
-	s.phases.close()
 	s.collectLast(ctx)
 	s.telemetry.builder.Shutdown() // before the lock, which its callbacks wait for
 	s.mu.Lock()
@@ -318,7 +312,6 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 	s.watchdog.enter(exportingToGuests)
 	s.conditions.check("guests", s.guests.tell(s.ledger, m))
 	s.watchdog.enter(building)
-	s.conditions.check("phases", s.phases.err())
 	s.conditions.check("windows", s.sampler.err())
 	s.conditions.settle()
 	s.logPreset()
@@ -326,7 +319,7 @@ func (s *energyScraper) collect(ctx context.Context) (pmetric.Metrics, error) {
 		return pmetric.NewMetrics(), nil
 	}
 	s.emitted = true
-	return s.ledger.emit(m.Stamp, s.phases.list), nil
+	return s.ledger.emit(m.Stamp), nil
 }
 
 // finish ends a collection for the watchdog.
@@ -341,7 +334,7 @@ func (s *energyScraper) finish() {
 // scan reads and attributes one window. It returns nil if the CPU times could not be read.
 func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.Measurement {
 	began := time.Now()
-	defer func() { s.phases.took = time.Since(began) }()
+	defer func() { s.demand.took = time.Since(began) }()
 	defer s.watchdog.enter(s.watchdog.current())
 	defer s.check()
 	s.cpu.Table().MayBePartial = !endsCollection
@@ -361,13 +354,11 @@ func (s *energyScraper) scan(ctx context.Context, endsCollection bool) *claims.M
 		s.ledger = s.newLedger(m.Stamp, s.bootTime(m))
 		s.restoreTrained(m.Readings)
 		s.ledger.Observe(m)
-		s.phases.start(s.ledger, m)
 	case replaced:
 		s.ledger.StartOver(m, s.cpu.Source().Exact())
 	default:
 		s.ledger.Observe(m)
 	}
-	s.phases.observe(s.ledger)
 	s.welcomeGPUs(m.Readings)
 	s.logSelectedKeys()
 	if s.container == "" {
@@ -386,7 +377,7 @@ func (s *energyScraper) measure(ctx context.Context) (m *claims.Measurement, rep
 	s.watchdog.enter(readingNode)
 	node, err := s.cpu.ReadNode(now)
 	s.conditions.check("node CPU time", err)
-	s.phases.readNode(now, node, err == nil)
+	s.demand.began = now
 	s.watchdog.enter(readingMeters)
 	readings, changed := s.meters.read(ctx, power.Sample{At: now, Busy: node.Busy, Total: node.Total}, s.conditions)
 	if changed && s.ledger != nil {

@@ -84,16 +84,16 @@ type simulation struct {
 	collected int
 	intervals int
 	baseline  time.Time // the first stamp
-	// phasesSince is when the phases' times were 0.
-	phasesSince time.Time
-	ran         time.Duration // CPU time of all tasks until then
-	claimed     units.CPUTime // since then
-	untraced    units.CPUTime // the most that an exact source says it did not find since then
-	wrong       error
-	rule        string // the rule that was broken
-	trusted     bool   // earlier workloads are not remembered
-	faultless   bool   // the history has no faults
-	charged     int    // accounts of processes with energy of a GPU, over all intervals
+	// onDemand ends windows on demand after some intervals.
+	onDemand  bool
+	ran       time.Duration // CPU time of all tasks until then
+	claimed   units.CPUTime // since then
+	untraced  units.CPUTime // the most that an exact source says it did not find since then
+	wrong     error
+	rule      string // the rule that was broken
+	trusted   bool   // earlier workloads are not remembered
+	faultless bool   // the history has no faults
+	charged   int    // accounts of processes with energy of a GPU, over all intervals
 }
 
 type seenSeries struct {
@@ -231,9 +231,7 @@ func newSimulation(tb testing.TB, seed uint64) (sim *simulation, stop func()) {
 	if seed/7%2 == 0 {
 		sim.s.countsClocks = func(string) error { return nil }
 	}
-	if seed%3 != 1 {
-		sim.s.phases.config = &PhasesConfig{Max: 3}
-	}
+	sim.onDemand = seed%3 != 1
 	if sim.exact {
 		sim.kernel = hostsim.NewKernel(machine)
 		sim.kernel.Spreads = true
@@ -382,7 +380,10 @@ func (sim *simulation) advance(e hostsim.Event) {
 	} else {
 		sim.collect()
 	}
-	sim.mark(e)
+	if sim.onDemand && e.A/16%3 != 0 && sim.s.endWindow(context.Background()) {
+		sim.intervals++
+		sim.checkLedgers()
+	}
 }
 
 var errSimRefuses = errors.New("refused")
@@ -452,7 +453,6 @@ func (sim *simulation) observeRead(path string, got []byte, err error) {
 // checkLedgers checks that the parts add up to the whole, to the microjoule.
 func (sim *simulation) checkLedgers() {
 	if l := sim.s.ledger; l != nil {
-		sim.checkPhases()
 		ledger := l.Engine.Ledger()
 		sim.observeDerived()
 		var zones [attribution.MaxKinds]units.Energy

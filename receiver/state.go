@@ -20,7 +20,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/pack"
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
 // state stores the trained models and the totals in each collection, before the collection is handed on, and restores them at
@@ -49,7 +48,6 @@ type savedTotals struct {
 	claims   claims.State
 	meters   power.Past
 	cpu      cpu.Past
-	phases   []emit.Phase
 }
 
 // maxDown is the maximum age of totals that are restored.
@@ -106,7 +104,6 @@ func (s *energyScraper) restoreTotals(down time.Duration) {
 	k := &s.state.saved
 	if k.settings != s.state.settings {
 		k.claims.Engine.StartOver()
-		k.phases = nil
 		s.set.Logger.Info("Totals start at 0 because the settings have changed. The energy since the last collection is in them", zap.Duration("down", down))
 	} else {
 		s.set.Logger.Info("Totals continue", zap.Duration("down", down))
@@ -117,22 +114,7 @@ func (s *energyScraper) restoreTotals(down time.Duration) {
 	s.cpu.Resume(&past)
 	s.ledger = s.newLedger(k.claims.Engine.At, k.bootTime)
 	s.ledger.Restore(&k.claims, k.readAt, k.cpu.Node, slices.Clone(s.cpu.Domains()))
-	for i := range k.phases {
-		k.phases[i].Energy = renumbered(k.phases[i].Energy, k.claims.Kinds, s.ledger.kinds)
-	}
-	s.phases.resume(s.ledger, k.phases, s.ledger.Last())
 	s.state.restored = true
-}
-
-// renumbered returns what a phase has by the index of a kind in the ledger now. before are the kinds of the ledger before.
-func renumbered(energy []emit.PhaseEnergy, before, now []claims.Kind) []emit.PhaseEnergy {
-	out := make([]emit.PhaseEnergy, len(now))
-	for i := range min(len(energy), len(before)) {
-		if to := slices.Index(now, before[i]); to >= 0 {
-			out[to] = energy[i]
-		}
-	}
-	return out
 }
 
 // saveState stores the state after a measurement that ends a collection, nil if there was none. It must be called before the
@@ -175,7 +157,7 @@ func (s *energyScraper) noteTotals(m *claims.Measurement) error {
 		return fmt.Errorf("storage: totals are not stored: %w", err)
 	}
 	clocks.boot -= s.now().Sub(m.ReadAt)
-	k.boot, k.settings, k.clocks, k.readAt, k.bootTime, k.phases = t.boot, t.settings, clocks, m.ReadAt, s.ledger.bootTime, s.phases.list
+	k.boot, k.settings, k.clocks, k.readAt, k.bootTime = t.boot, t.settings, clocks, m.ReadAt, s.ledger.bootTime
 	s.ledger.State(&k.claims)
 	s.meters.set.Past(&k.meters)
 	return nil
@@ -219,7 +201,7 @@ func (c *Config) settingsOfTotals() string {
 }
 
 // stateVersion is the version of the format. Each change of a pack function changes it.
-const stateVersion = 2
+const stateVersion = 3
 
 // encodeState appends a state to b: a checksum of the rest, the version of the format, the trained models, and the totals unless
 // they are nil.

@@ -12,7 +12,6 @@ import (
 	"github.com/energyreceiver/energyreceiver/internal/power"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
-	"github.com/energyreceiver/energyreceiver/receiver/internal/emit"
 )
 
 // These functions are the format of a state.
@@ -53,7 +52,6 @@ func (k *savedTotals) packRest(p *pack.Packer) {
 	packClaims(p, &k.claims)
 	k.packMeters(p, &k.meters)
 	packCPU(p, &k.cpu)
-	pack.Slice(p, &k.phases, packPhase)
 }
 
 func packClaims(p *pack.Packer, s *claims.State) {
@@ -238,14 +236,4 @@ func packPastProcess(p *pack.Packer, o *cpu.PastProcess) {
 	pack.Uint(p, &o.CPU)
 	pack.Uint(p, &o.ChildCPU)
 	pack.Uint(p, &o.Owed)
-}
-
-func packPhase(p *pack.Packer, f *emit.Phase) {
-	pack.String(p, &f.Name)
-	p.Time(&f.Start)
-	pack.Int(p, &f.Time)
-	pack.Slice(p, &f.Energy, func(p *pack.Packer, e *emit.PhaseEnergy) {
-		pack.Uint(p, &e.Active)
-		pack.Uint(p, &e.Idle)
-	})
 }

@@ -260,27 +260,6 @@ func TestTheTimeAsleepIsNoTimeForACounter(t *testing.T) {
 	assert.Contains(t, n.messages(), "Energy of the time without a receiver not all known")
 }
 
-func TestPhasesContinue(t *testing.T) {
-	n, socket := newPhasesNode(t, func(c *Config) { c.Storage = storageID.String() })
-	n.host.Files = map[string]string{bootIDFile: "first\n"}
-	n.extensions = map[component.ID]component.Component{storageID: &memoryStorage{stored: map[string][]byte{}}}
-	n.start()
-	send(t, socket, "begin load")
-	n.run(300*joule, map[int]int64{10: 500})
-	active, idle := n.phaseEnergy("load")
-	require.InDelta(t, 150, active, 1e-6)
-	n.passWithout(10*time.Second, 300*joule, map[int]int64{10: 500})
-	n.s.phases.close()
-	n.restart()
-	n.run(300*joule, map[int]int64{10: 500})
-	again, idleAgain := n.phaseEnergy("load")
-	assert.InDelta(t, active, again, 1e-6)
-	assert.InDelta(t, idle, idleAgain, 1e-6)
-	none, _ := n.phaseEnergy("none")
-	assert.InDelta(t, 300, none, 1e-6, "the time without a receiver is outside of phases")
-	n.s.phases.close()
-}
-
 func TestAStoreThatFailsCostsNothingButTheTotals(t *testing.T) {
 	n, s := keptNode(t)
 	broken := &brokenStorage{memoryStorage: s}

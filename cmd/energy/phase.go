@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,14 +10,14 @@ import (
 	"os"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 )
 
 const phaseUsage = `Usage: energy phase [flags] begin NAME
        energy phase [flags] end
 
-Divides the energy of a command that energy measure runs, or of a node that a collector measures, into phases. begin ends the phase
-before. Phases with one name are added up, and the time outside of all phases is called none.
+Divides the energy of a command that energy measure runs into phases. begin ends the previous phase. Phases with the same name are
+added up, and the time outside of all phases is called none.
 
   energy measure -- sh -c 'energy phase begin fetch; make deps; energy phase begin build; make -j8'
 
@@ -29,14 +28,16 @@ It returns once the boundary was measured. The exit status is 1 where that fails
 // mark is the subcommand phase: it sends a mark to whatever measures.
 func mark(args []string) error {
 	fs := flag.NewFlagSet("energy phase", flag.ContinueOnError)
-	socket := fs.String("socket", cmp.Or(os.Getenv(phase.Variable), phase.DefaultSocket),
-		"`path` of the Unix socket of what measures; the default is $"+phase.Variable+" if it is set")
-	optional := fs.Bool("optional", false, "succeed where nothing measures, too, for scripts that also run unmeasured")
+	socket := fs.String("socket", os.Getenv(phase.Variable), "`path` of the Unix socket of energy measure; the default is $"+phase.Variable)
+	optional := fs.Bool("optional", false, "succeed if no energy measure runs, for scripts that also run without it")
 	timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for the measurement")
 	return runParsed(parseWithUsage(fs, args, phaseUsage, os.Stderr), func(ctx context.Context) error {
 		m, err := parseMark(fs.Args())
 		if err != nil {
 			return err
+		}
+		if *socket == "" {
+			return unmeasured(errNoSocket, *optional)
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("%v have passed", *timeout))
 		defer cancel()
@@ -44,11 +45,18 @@ func mark(args []string) error {
 		if !errors.Is(err, phase.ErrNobody) {
 			return err
 		}
-		if *optional {
-			return nil
-		}
-		return fmt.Errorf("%w: run it in energy measure, or configure phases::socket of the energy receiver; -optional ignores it", err)
+		return unmeasured(err, *optional)
 	})
+}
+
+var errNoSocket = errors.New("$" + phase.Variable + " is not set")
+
+// unmeasured returns the error of a mark that no energy measure receives, nil if the mark is optional.
+func unmeasured(err error, optional bool) error {
+	if optional {
+		return nil
+	}
+	return fmt.Errorf("%w: run it in energy measure; -optional ignores this error", err)
 }
 
 // parseMark returns the mark of begin NAME or end.

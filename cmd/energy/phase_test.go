@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 )
 
 func TestPhaseSendsMarksToTheSocketOfTheEnvironmentOrTheFlag(t *testing.T) {
@@ -44,6 +44,9 @@ func TestPhaseSaysWhereNothingMeasures(t *testing.T) {
 	err := mark([]string{"begin", "a"})
 	require.ErrorIs(t, err, phase.ErrNobody)
 	assert.ErrorContains(t, err, socket)
+	assert.NoError(t, mark([]string{"-optional", "begin", "a"}))
+	t.Setenv(phase.Variable, "")
+	assert.ErrorIs(t, mark([]string{"begin", "a"}), errNoSocket)
 	assert.NoError(t, mark([]string{"-optional", "begin", "a"}))
 }
 

@@ -249,10 +249,6 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 	o.add(hosts, "electricity.price", "{currency}/(kW.h)", false, price, append(provider, "cost.currency", "EUR")...)
 	n.counters["embodied"] += 1_200_000 * feedStep.Hours() / (4 * 365 * 24)
 	o.add(hosts, "host.embodied.emissions", "g", true, n.counters["embodied"])
-	phase := "none"
-	if nightly(1, 40, 1)(hour) > 0 {
-		phase = "backup"
-	}
 	resources := map[*simulatedWorkload][]*otlpResource{}
 	for _, w := range n.workloads {
 		resources[w] = w.resources(o)
@@ -284,7 +280,7 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 			attributes = append(attributes, "energy.source", source)
 			n.counters[key] += watts * feedStep.Seconds()
 			o.add(to, metric+".energy", "J", true, n.counters[key], attributes...)
-			if metric != "system.unattributed" && metric != "system.phase" {
+			if metric != "system.unattributed" {
 				o.add(to, metric+".power", "W", false, watts, attributes...)
 			}
 			kWh := watts * feedStep.Hours() / 1000
@@ -306,13 +302,6 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 			count(hosts, "system", "", 1.6*active, "energy.zone", "platform", "energy.state", "active")
 		}
 		count(hosts, "system.unattributed", "", active*n.unattributed, "energy.zone", z.zone)
-		for _, p := range []string{"none", "backup"} {
-			during := 0.0
-			if p == phase {
-				during = active
-			}
-			count(hosts, "system.phase", "", during, "energy.zone", z.zone, "energy.state", "active", "energy.phase", p)
-		}
 		for _, w := range n.workloads {
 			share := active * (1 - n.unattributed) * weights[w] / sum
 			if z.zone == "gpu" {

@@ -75,13 +75,13 @@ func New(cfg Config) *Emitter {
 	return e
 }
 
-// Emit returns the whole ledger as of at, and what phases have of it. zones and domains describe the ledger's zones and domains, by
+// Emit returns the whole ledger as of at. zones and domains describe the ledger's zones and domains, by
 // their index. The gauges of what has ended have no value but the no-recorded-value flag.
 func (e *Emitter) Emit(
-	ledger *attribution.Ledger, zones []power.Zone, domains []units.Domain, at time.Time, phases ...Phase,
+	ledger *attribution.Ledger, zones []power.Zone, domains []units.Domain, at time.Time,
 ) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	m := emission{Emitter: e, ledger: ledger, domains: domains, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics(), phases: phases}
+	m := emission{Emitter: e, ledger: ledger, domains: domains, at: pcommon.NewTimestampFromTime(at), out: md.ResourceMetrics()}
 	accounts := 0
 	for range ledger.Accounts {
 		accounts++
@@ -102,7 +102,6 @@ type emission struct {
 	domains []units.Domain
 	at      pcommon.Timestamp
 	out     pmetric.ResourceMetricsSlice
-	phases  []Phase
 }
 
 // resource appends a resource without attributes and metrics. One that still has no metrics at the end of the emission
@@ -158,7 +157,6 @@ const (
 	attrEnergyZone   = "energy.zone"
 	attrEnergySource = "energy.source"
 	attrEnergyState  = "energy.state"
-	attrEnergyPhase  = "energy.phase"
 	attrHwID         = "hw.id"
 	attrHwType       = "hw.type"
 	attrHwName       = "hw.name"

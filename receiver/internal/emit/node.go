@@ -20,7 +20,6 @@ type nodeMetrics struct {
 	hwEnergy, hwPower, hwHostEnergy, hwHostPower *metric
 	energy, power, unattributed, learned         *metric
 	uncertainty                                  *metric
-	phaseEnergy, phaseTime                       *metric
 	cpuUtilization, cpuInfo, gpuUtilization      *metric
 }
 
@@ -36,8 +35,6 @@ func newNodeMetrics(metrics map[string]*metric) nodeMetrics {
 		uncertainty:    metrics[info.SystemPowerUncertainty.Name],
 		unattributed:   metrics[info.SystemUnattributedEnergy.Name],
 		learned:        metrics[info.SystemEnergySplitLearned.Name],
-		phaseEnergy:    metrics[info.SystemPhaseEnergy.Name],
-		phaseTime:      metrics[info.SystemPhaseTime.Name],
 		cpuUtilization: metrics[info.SystemCPUUtilization.Name],
 		cpuInfo:        metrics[info.SystemCPUInfo.Name],
 		gpuUtilization: metrics[info.HwGpuUtilization.Name],
@@ -51,7 +48,6 @@ func (m *emission) emitNode(zones []power.Zone) {
 	}
 	m.emitZones(into, zones)
 	m.emitKinds(into)
-	m.emitPhases(into)
 	m.emitCPUs(into)
 	m.emitGPUs(into, zones)
 }

@@ -447,46 +447,6 @@ func (ms *SystemEnergySplitLearnedMetricConfig) Unmarshal(parser *confmap.Conf) 
 	return nil
 }
 
-// SystemPhaseEnergyMetricConfig provides config for the system.phase.energy metric.
-type SystemPhaseEnergyMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *SystemPhaseEnergyMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
-// SystemPhaseTimeMetricConfig provides config for the system.phase.time metric.
-type SystemPhaseTimeMetricConfig struct {
-	Enabled          bool `mapstructure:"enabled"`
-	enabledSetByUser bool
-}
-
-func (ms *SystemPhaseTimeMetricConfig) Unmarshal(parser *confmap.Conf) error {
-	if parser == nil {
-		return nil
-	}
-
-	err := parser.Unmarshal(ms)
-	if err != nil {
-		return err
-	}
-
-	ms.enabledSetByUser = parser.IsSet("enabled")
-	return nil
-}
-
 // SystemPowerMetricConfig provides config for the system.power metric.
 type SystemPowerMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -671,8 +631,6 @@ type MetricsConfig struct {
 	SystemCPUUtilization      SystemCPUUtilizationMetricConfig      `mapstructure:"system.cpu.utilization"`
 	SystemEnergy              SystemEnergyMetricConfig              `mapstructure:"system.energy"`
 	SystemEnergySplitLearned  SystemEnergySplitLearnedMetricConfig  `mapstructure:"system.energy.split.learned"`
-	SystemPhaseEnergy         SystemPhaseEnergyMetricConfig         `mapstructure:"system.phase.energy"`
-	SystemPhaseTime           SystemPhaseTimeMetricConfig           `mapstructure:"system.phase.time"`
 	SystemPower               SystemPowerMetricConfig               `mapstructure:"system.power"`
 	SystemPowerUncertainty    SystemPowerUncertaintyMetricConfig    `mapstructure:"system.power.uncertainty"`
 	SystemUnattributedEnergy  SystemUnattributedEnergyMetricConfig  `mapstructure:"system.unattributed.energy"`
@@ -749,12 +707,6 @@ func DefaultMetricsConfig() MetricsConfig {
 			Enabled: true,
 		},
 		SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
-			Enabled: true,
-		},
-		SystemPhaseEnergy: SystemPhaseEnergyMetricConfig{
-			Enabled: true,
-		},
-		SystemPhaseTime: SystemPhaseTimeMetricConfig{
 			Enabled: true,
 		},
 		SystemPower: SystemPowerMetricConfig{

@@ -92,12 +92,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 						Enabled: true,
 					},
-					SystemPhaseEnergy: SystemPhaseEnergyMetricConfig{
-						Enabled: true,
-					},
-					SystemPhaseTime: SystemPhaseTimeMetricConfig{
-						Enabled: true,
-					},
 					SystemPower: SystemPowerMetricConfig{
 						Enabled: true,
 					},
@@ -217,12 +211,6 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					SystemEnergySplitLearned: SystemEnergySplitLearnedMetricConfig{
 						Enabled: false,
 					},
-					SystemPhaseEnergy: SystemPhaseEnergyMetricConfig{
-						Enabled: false,
-					},
-					SystemPhaseTime: SystemPhaseTimeMetricConfig{
-						Enabled: false,
-					},
 					SystemPower: SystemPowerMetricConfig{
 						Enabled: false,
 					},
@@ -276,7 +264,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmJobEnergyMetricConfig{}, SlurmJobPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPhaseEnergyMetricConfig{}, SystemPhaseTimeMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUTimeMetricConfig{}, ContainerEnergyMetricConfig{}, ContainerPowerMetricConfig{}, ContainerPowerUncertaintyMetricConfig{}, HwEnergyMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwHostEnergyMetricConfig{}, HwHostPowerMetricConfig{}, HwPowerMetricConfig{}, K8sPodEnergyMetricConfig{}, K8sPodPowerMetricConfig{}, K8sPodPowerUncertaintyMetricConfig{}, ProcessCPUTimeMetricConfig{}, ProcessEnergyMetricConfig{}, ProcessPowerMetricConfig{}, ProcessPowerUncertaintyMetricConfig{}, SlurmJobEnergyMetricConfig{}, SlurmJobPowerMetricConfig{}, SystemCPUInfoMetricConfig{}, SystemCPUUtilizationMetricConfig{}, SystemEnergyMetricConfig{}, SystemEnergySplitLearnedMetricConfig{}, SystemPowerMetricConfig{}, SystemPowerUncertaintyMetricConfig{}, SystemUnattributedEnergyMetricConfig{}, SystemdUnitEnergyMetricConfig{}, SystemdUnitPowerMetricConfig{}, VMEnergyMetricConfig{}, VMPowerMetricConfig{}, VMPowerUncertaintyMetricConfig{}, ResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

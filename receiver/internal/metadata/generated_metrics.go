@@ -281,14 +281,6 @@ var MetricsInfo = metricsInfo{
 		Name:       "system.energy.split.learned",
 		Attributes: []string{"energy.source", "energy.zone"},
 	},
-	SystemPhaseEnergy: metricInfo{
-		Name:       "system.phase.energy",
-		Attributes: []string{"energy.phase", "energy.source", "energy.state", "energy.zone"},
-	},
-	SystemPhaseTime: metricInfo{
-		Name:       "system.phase.time",
-		Attributes: []string{"energy.phase"},
-	},
 	SystemPower: metricInfo{
 		Name:       "system.power",
 		Attributes: []string{"energy.source", "energy.state", "energy.zone"},
@@ -346,8 +338,6 @@ type metricsInfo struct {
 	SystemCPUUtilization      metricInfo
 	SystemEnergy              metricInfo
 	SystemEnergySplitLearned  metricInfo
-	SystemPhaseEnergy         metricInfo
-	SystemPhaseTime           metricInfo
 	SystemPower               metricInfo
 	SystemPowerUncertainty    metricInfo
 	SystemUnattributedEnergy  metricInfo
@@ -1561,117 +1551,6 @@ func newMetricSystemEnergySplitLearned(cfg SystemEnergySplitLearnedMetricConfig)
 	return m
 }
 
-type metricSystemPhaseEnergy struct {
-	data     pmetric.Metric                // data buffer for generated metric.
-	config   SystemPhaseEnergyMetricConfig // metric config provided by user.
-	capacity int                           // max observed number of data points added to the metric.
-}
-
-// init fills system.phase.energy metric with initial data.
-func (m *metricSystemPhaseEnergy) init() {
-	m.data.SetName("system.phase.energy")
-	m.data.SetDescription("Energy used by the node in a phase, all zones of a kind together, split into active and idle.")
-	m.data.SetUnit("J")
-	m.data.SetEmptySum()
-	m.data.Sum().SetIsMonotonic(true)
-	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
-}
-
-func (m *metricSystemPhaseEnergy) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyPhaseAttributeValue string, energySourceAttributeValue string, energyStateAttributeValue string, energyZoneAttributeValue string) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Sum().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.phase", energyPhaseAttributeValue)
-	dp.Attributes().PutStr("energy.source", energySourceAttributeValue)
-	dp.Attributes().PutStr("energy.state", energyStateAttributeValue)
-	dp.Attributes().PutStr("energy.zone", energyZoneAttributeValue)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricSystemPhaseEnergy) updateCapacity() {
-	if m.data.Sum().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Sum().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricSystemPhaseEnergy) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricSystemPhaseEnergy(cfg SystemPhaseEnergyMetricConfig) metricSystemPhaseEnergy {
-	m := metricSystemPhaseEnergy{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricSystemPhaseTime struct {
-	data     pmetric.Metric              // data buffer for generated metric.
-	config   SystemPhaseTimeMetricConfig // metric config provided by user.
-	capacity int                         // max observed number of data points added to the metric.
-}
-
-// init fills system.phase.time metric with initial data.
-func (m *metricSystemPhaseTime) init() {
-	m.data.SetName("system.phase.time")
-	m.data.SetDescription("How long a phase lasted, all times that it began together.")
-	m.data.SetUnit("s")
-	m.data.SetEmptySum()
-	m.data.Sum().SetIsMonotonic(true)
-	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
-}
-
-func (m *metricSystemPhaseTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, energyPhaseAttributeValue string) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Sum().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("energy.phase", energyPhaseAttributeValue)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricSystemPhaseTime) updateCapacity() {
-	if m.data.Sum().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Sum().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricSystemPhaseTime) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricSystemPhaseTime(cfg SystemPhaseTimeMetricConfig) metricSystemPhaseTime {
-	m := metricSystemPhaseTime{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
 type metricSystemPower struct {
 	data     pmetric.Metric          // data buffer for generated metric.
 	config   SystemPowerMetricConfig // metric config provided by user.
@@ -2140,8 +2019,6 @@ type MetricsBuilder struct {
 	metricSystemCPUUtilization      metricSystemCPUUtilization
 	metricSystemEnergy              metricSystemEnergy
 	metricSystemEnergySplitLearned  metricSystemEnergySplitLearned
-	metricSystemPhaseEnergy         metricSystemPhaseEnergy
-	metricSystemPhaseTime           metricSystemPhaseTime
 	metricSystemPower               metricSystemPower
 	metricSystemPowerUncertainty    metricSystemPowerUncertainty
 	metricSystemUnattributedEnergy  metricSystemUnattributedEnergy
@@ -2197,8 +2074,6 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricSystemCPUUtilization:      newMetricSystemCPUUtilization(mbc.Metrics.SystemCPUUtilization),
 		metricSystemEnergy:              newMetricSystemEnergy(mbc.Metrics.SystemEnergy),
 		metricSystemEnergySplitLearned:  newMetricSystemEnergySplitLearned(mbc.Metrics.SystemEnergySplitLearned),
-		metricSystemPhaseEnergy:         newMetricSystemPhaseEnergy(mbc.Metrics.SystemPhaseEnergy),
-		metricSystemPhaseTime:           newMetricSystemPhaseTime(mbc.Metrics.SystemPhaseTime),
 		metricSystemPower:               newMetricSystemPower(mbc.Metrics.SystemPower),
 		metricSystemPowerUncertainty:    newMetricSystemPowerUncertainty(mbc.Metrics.SystemPowerUncertainty),
 		metricSystemUnattributedEnergy:  newMetricSystemUnattributedEnergy(mbc.Metrics.SystemUnattributedEnergy),
@@ -2422,8 +2297,6 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricSystemCPUUtilization.emit(ils.Metrics())
 	mb.metricSystemEnergy.emit(ils.Metrics())
 	mb.metricSystemEnergySplitLearned.emit(ils.Metrics())
-	mb.metricSystemPhaseEnergy.emit(ils.Metrics())
-	mb.metricSystemPhaseTime.emit(ils.Metrics())
 	mb.metricSystemPower.emit(ils.Metrics())
 	mb.metricSystemPowerUncertainty.emit(ils.Metrics())
 	mb.metricSystemUnattributedEnergy.emit(ils.Metrics())
@@ -2571,16 +2444,6 @@ func (mb *MetricsBuilder) RecordSystemEnergyDataPoint(ts pcommon.Timestamp, val 
 // RecordSystemEnergySplitLearnedDataPoint adds a data point to system.energy.split.learned metric.
 func (mb *MetricsBuilder) RecordSystemEnergySplitLearnedDataPoint(ts pcommon.Timestamp, val float64, energySourceAttributeValue AttributeEnergySource, energyZoneAttributeValue string) {
 	mb.metricSystemEnergySplitLearned.recordDataPoint(mb.startTime, ts, val, energySourceAttributeValue.String(), energyZoneAttributeValue)
-}
-
-// RecordSystemPhaseEnergyDataPoint adds a data point to system.phase.energy metric.
-func (mb *MetricsBuilder) RecordSystemPhaseEnergyDataPoint(ts pcommon.Timestamp, val float64, energyPhaseAttributeValue string, energySourceAttributeValue AttributeEnergySource, energyStateAttributeValue AttributeEnergyState, energyZoneAttributeValue string) {
-	mb.metricSystemPhaseEnergy.recordDataPoint(mb.startTime, ts, val, energyPhaseAttributeValue, energySourceAttributeValue.String(), energyStateAttributeValue.String(), energyZoneAttributeValue)
-}
-
-// RecordSystemPhaseTimeDataPoint adds a data point to system.phase.time metric.
-func (mb *MetricsBuilder) RecordSystemPhaseTimeDataPoint(ts pcommon.Timestamp, val float64, energyPhaseAttributeValue string) {
-	mb.metricSystemPhaseTime.recordDataPoint(mb.startTime, ts, val, energyPhaseAttributeValue)
 }
 
 // RecordSystemPowerDataPoint adds a data point to system.power metric.

@@ -134,12 +134,6 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordSystemEnergySplitLearnedDataPoint(ts, 1, AttributeEnergySourceMeasured, "energy.zone-val")
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordSystemPhaseEnergyDataPoint(ts, 1, "energy.phase-val", AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
-			defaultMetricsCount++
-			allMetricsCount++
-			mb.RecordSystemPhaseTimeDataPoint(ts, 1, "energy.phase-val")
-			defaultMetricsCount++
-			allMetricsCount++
 			mb.RecordSystemPowerDataPoint(ts, 1, AttributeEnergySourceMeasured, AttributeEnergyStateActive, "energy.zone-val")
 
 			allMetricsCount++
@@ -677,49 +671,6 @@ func TestMetricsBuilder(t *testing.T) {
 					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
 					assert.True(t, ok)
 					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
-				case "system.phase.energy":
-					assert.False(t, validatedMetrics["system.phase.energy"], "Found a duplicate in the metrics slice: system.phase.energy")
-					validatedMetrics["system.phase.energy"] = true
-					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
-					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "Energy used by the node in a phase, all zones of a kind together, split into active and idle.", mi.Description())
-					assert.Equal(t, "J", mi.Unit())
-					assert.True(t, mi.Sum().IsMonotonic())
-					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
-					dp := mi.Sum().DataPoints().At(0)
-					assert.Equal(t, start, dp.StartTimestamp())
-					assert.Equal(t, ts, dp.Timestamp())
-					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
-					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energyPhaseAttrVal, ok := dp.Attributes().Get("energy.phase")
-					assert.True(t, ok)
-					assert.Equal(t, "energy.phase-val", energyPhaseAttrVal.Str())
-					energySourceAttrVal, ok := dp.Attributes().Get("energy.source")
-					assert.True(t, ok)
-					assert.Equal(t, "measured", energySourceAttrVal.Str())
-					energyStateAttrVal, ok := dp.Attributes().Get("energy.state")
-					assert.True(t, ok)
-					assert.Equal(t, "active", energyStateAttrVal.Str())
-					energyZoneAttrVal, ok := dp.Attributes().Get("energy.zone")
-					assert.True(t, ok)
-					assert.Equal(t, "energy.zone-val", energyZoneAttrVal.Str())
-				case "system.phase.time":
-					assert.False(t, validatedMetrics["system.phase.time"], "Found a duplicate in the metrics slice: system.phase.time")
-					validatedMetrics["system.phase.time"] = true
-					assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
-					assert.Equal(t, 1, mi.Sum().DataPoints().Len())
-					assert.Equal(t, "How long a phase lasted, all times that it began together.", mi.Description())
-					assert.Equal(t, "s", mi.Unit())
-					assert.True(t, mi.Sum().IsMonotonic())
-					assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
-					dp := mi.Sum().DataPoints().At(0)
-					assert.Equal(t, start, dp.StartTimestamp())
-					assert.Equal(t, ts, dp.Timestamp())
-					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
-					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
-					energyPhaseAttrVal, ok := dp.Attributes().Get("energy.phase")
-					assert.True(t, ok)
-					assert.Equal(t, "energy.phase-val", energyPhaseAttrVal.Str())
 				case "system.power":
 					assert.False(t, validatedMetrics["system.power"], "Found a duplicate in the metrics slice: system.power")
 					validatedMetrics["system.power"] = true

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/figure"
-	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 

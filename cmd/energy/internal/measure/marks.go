@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 )
 
 const (

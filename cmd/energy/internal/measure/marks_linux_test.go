@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/energyreceiver/energyreceiver/internal/phase"
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 	energyreceiver "github.com/energyreceiver/energyreceiver/receiver"
 )

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/phase"
 	"github.com/energyreceiver/energyreceiver/cmd/energy/internal/zone"
 	"github.com/energyreceiver/energyreceiver/internal/claims"
-	"github.com/energyreceiver/energyreceiver/internal/phase"
 	"github.com/energyreceiver/energyreceiver/internal/units"
 )
 

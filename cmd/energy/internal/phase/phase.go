@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phase divides energy among the phases of a run or of a day: install, build, test. One phase lasts until the next
-// begins or it ends. Outside of all phases the phase is None, so that the energies of the phases add up to the whole.
+// Package phase implements the events that divide a run into phases such as install, build and test. A phase lasts until the
+// next one begins, or until it ends. Outside of all phases the phase is None.
 //
-// Marks begin and end phases. They come as lines of text, through a Unix socket (Server, Send) or a file (File).
+// An event is a Mark. Marks are sent as lines of text over a Unix socket (Send) and received by a Server.
 package phase
 
 import (
@@ -19,8 +19,6 @@ const (
 	None = "none"
 	// MaxName is the longest name of a phase, in bytes.
 	MaxName = 100
-	// DefaultSocket is where the receiver listens, unless its configuration says otherwise.
-	DefaultSocket = "/run/energy/phases.sock"
 	// Variable is the environment variable that tells a command the path of the socket.
 	Variable = "ENERGY_PHASE_SOCKET"
 )

@@ -36,9 +36,6 @@ type ServerOptions struct {
 	// Mark takes a mark, and returns once the boundary was measured. It is called from several goroutines. Its context ends when the
 	// server is closed.
 	Mark func(context.Context, Mark) error
-	// Every is how far apart lines are taken, of all clients together, and connections too. Clients that send more wait. 0 means that
-	// none does.
-	Every time.Duration
 }
 
 // Server takes marks from a Unix socket. It answers each line with "ok" once the boundary was measured, or "error: " and why not.
@@ -46,8 +43,6 @@ type ServerOptions struct {
 // It serves 64 clients at once, and hangs up on a client that sends no line for half a minute.
 type Server struct {
 	options ServerOptions
-	lines   pace
-	accepts pace
 	again   time.Duration // listenAgain
 	patient time.Duration // patience
 
@@ -64,8 +59,7 @@ type Server struct {
 // NewServer returns a server. Start starts it, and Close ends it.
 func NewServer(options ServerOptions) *Server {
 	s := &Server{
-		options: options, lines: pace{every: options.Every}, accepts: pace{every: options.Every},
-		again: listenAgain, patient: patience, conns: map[net.Conn]struct{}{},
+		options: options, again: listenAgain, patient: patience, conns: map[net.Conn]struct{}{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -133,7 +127,6 @@ func (s *Server) open() {
 // accept serves each connection until the server is closed.
 func (s *Server) accept(l *listener) {
 	for {
-		s.accepts.wait(s.ctx)
 		conn, err := l.Accept()
 		switch {
 		case s.ctx.Err() != nil:
@@ -204,7 +197,6 @@ func (s *Server) serve(conn net.Conn) {
 
 // take takes the mark of a line.
 func (s *Server) take(line string) error {
-	s.lines.wait(s.ctx)
 	m, err := Parse(line)
 	if err != nil {
 		return err

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package energyreceiver
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/energyreceiver/energyreceiver/internal/test/hostsim"
+	"github.com/energyreceiver/energyreceiver/internal/usage/cpu"
+)
+
+// spend lets time pass, in which the package uses energy and each process a part of the CPU time of one CPU.
+func (n *testNode) spend(d time.Duration, joules float64, busy map[int]float64) {
+	n.t.Helper()
+	ticks := map[int]int64{}
+	for pid, share := range busy {
+		ticks[pid] = int64(share * float64(d/hostsim.Tick))
+	}
+	n.host.Run(d, ticks)
+	n.host.Zones["intel-rapl:0"].Energy += uint64(joules * joule)
+	require.NoError(n.t, n.host.Render())
+}
+
+func newDemandNode(t *testing.T) *testNode {
+	t.Helper()
+	n := newTestNode(t)
+	for pid, name := range map[int]string{10: "first", 20: "second"} {
+		n.host.Processes[pid] = &hostsim.Process{Parent: 1, Comm: name, Exe: "/bin/" + name}
+	}
+	return n
+}
+
+func TestAWindowThatEndsOnDemandIsAttributedSeparately(t *testing.T) {
+	n := newDemandNode(t)
+	n.start()
+	n.spend(5*time.Second, 90, map[int]float64{10: 1})
+	require.True(t, n.s.endWindow(t.Context()))
+	n.spend(5*time.Second, 10, map[int]float64{20: 1})
+	n.scrape()
+	assert.InDelta(t, 90, n.sum("process.energy", attrs{"process.executable.name": "first"}), 1e-6)
+	assert.InDelta(t, 10, n.sum("process.energy", attrs{"process.executable.name": "second"}), 1e-6)
+}
+
+func TestWindowsOnDemandAreAtMostAHundredASecond(t *testing.T) {
+	n := newDemandNode(t)
+	n.start()
+	before, ended := n.s.cpu.Table().Scans(), 0
+	for range 1000 {
+		n.host.Uptime += time.Millisecond
+		n.s.demand.took = 0
+		if n.s.endWindow(t.Context()) {
+			ended++
+		}
+	}
+	assert.Equal(t, 100, ended)
+	assert.Equal(t, uint64(100), n.s.cpu.Table().Scans()-before)
+}
+
+func TestWindowsOnDemandCostATwentiethOfTheTimeAtMost(t *testing.T) {
+	n := newDemandNode(t)
+	n.start()
+	ended := 0
+	for range 1000 {
+		n.host.Uptime += time.Millisecond
+		n.s.demand.took = 10 * time.Millisecond // on a large machine
+		if n.s.endWindow(t.Context()) {
+			ended++
+		}
+	}
+	assert.Equal(t, 5, ended)
+}
+
+func TestAWindowOnDemandRightAfterAnotherEndsNone(t *testing.T) {
+	n := newDemandNode(t)
+	n.start()
+	n.spend(time.Second, 10, nil)
+	n.s.sample()
+	assert.False(t, n.s.endWindow(t.Context()))
+}
+
+func TestAWindowOnDemandThatCannotBeMeasuredContinues(t *testing.T) {
+	n := newDemandNode(t)
+	n.start()
+	source := &failingSource{Procfs: cpu.NewProcfs(n.host.Root())}
+	n.take(source)
+	n.run(10*joule, nil)
+	source.fail = errRefused
+	n.spend(5*time.Second, 30, map[int]float64{10: 1})
+	assert.False(t, n.s.endWindow(t.Context()))
+	source.fail = nil
+	n.spend(5*time.Second, 30, map[int]float64{20: 1})
+	n.scrape()
+	for _, name := range []string{"first", "second"} {
+		assert.InDelta(t, 30, n.sum("process.energy", attrs{"process.executable.name": name}), 1e-6, name)
+	}
+}
+
+func TestWindowsOnDemandAndCollectionsDoNotWaitForEachOther(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	n := newDemandNode(t)
+	n.start()
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 50 {
+				n.s.endWindow(t.Context())
+			}
+		})
+	}
+	for range 10 {
+		n.scrape()
+	}
+	callers.Wait()
+}
