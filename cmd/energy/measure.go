@@ -55,6 +55,7 @@ Runs a command and tells what energy it and all that it starts used. No collecto
   energy measure -runs 10 -warmup 1 -- make test         mean, deviation and confidence interval
   energy measure -vs 'gzip -1 f' -- gzip -9 f            compares two commands, run in turn
   energy measure -plot power.svg -- make -j8             draws its power over time
+  energy measure -node -- ./scenario.sh                  the whole machine, by phase
 
 The exit status is the command's, 128+n where signal n ended it, 127 where it is not found, 126 where it cannot be executed, 125 where
 energy failed before it was started, and 124 where it succeeded and used more than -max-joules.
@@ -113,6 +114,7 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	fs := flag.NewFlagSet("energy measure", flag.ContinueOnError)
 	fs.DurationVar(&o.Interval, "interval", time.Second, fmt.Sprintf("time between two measurements, at least %v", measure.MinInterval))
 	fs.DurationVar(&o.Baseline, "baseline", 0, "measure the node for so long before the command: its static power, where nothing else tells it")
+	fs.BoolVar(&o.Node, "node", false, "report the energy of the whole machine, too: in total and by phase")
 	fs.DurationVar(&o.Wait, "wait", 30*time.Second, "longest wait for meters that are read seldom, before and after the command (0: none)")
 	fs.StringVar(&o.config, "config", "", "`file` with a collector's configuration, or with that of its energy receiver")
 	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
@@ -152,7 +154,13 @@ func (o *measureOptions) check() error {
 	case o.receiver != "" && o.config == "":
 		return errors.New("-receiver names a receiver in the file of -config: -config is needed")
 	}
-	return o.several.check()
+	if err := o.several.check(); err != nil {
+		return err
+	}
+	if o.Node && o.several.used() {
+		return errors.New("-node is for the table of one run: with -runs, -warmup and -vs the documents of -json have node_joules")
+	}
+	return nil
 }
 
 // takesWithin is how long what is written may block after a signal.

@@ -171,6 +171,7 @@ func TestMeasureFlagsThatAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-interval", "1ms", "true"}, {"-baseline", "-1s", "true"}, {"-wait", "-1s", "true"}, {"-max-joules", "-1", "true"},
 		{"-max-joules", "NaN", "true"}, {"-max-joules", "1e30", "true"}, {"-json", "-csv", "true"}, {"-receiver", "energy", "true"}, {"-nonsense"},
+		{"-node", "-runs", "2", "true"}, {"-node", "-vs", "true", "true"},
 	} {
 		var usage bytes.Buffer
 		_, err := parseMeasureFlags(args, &usage)

@@ -31,7 +31,7 @@ func (r *Result) WriteCSV(w io.Writer) error {
 	for _, p := range r.Phases {
 		for i := range p.Used {
 			z := &r.Zones[i]
-			rows = append(rows, append(z.row(p.Name, p.Wall, p.CPU, p.Used[i]), "", string(z.Static), ""))
+			rows = append(rows, append(z.row(p.Name, p.Wall, p.CPU, p.Used[i]), decimal(p.NodeUsed[i].Joules()), string(z.Static), ""))
 		}
 	}
 	return out.WriteAll(rows)

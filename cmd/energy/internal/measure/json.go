@@ -53,6 +53,7 @@ type jsonPhase struct {
 	Seconds    float64   `json:"seconds"`
 	CPUSeconds float64   `json:"cpu_seconds"`
 	Joules     []float64 `json:"joules"` // by the index of zones
+	NodeJoules []float64 `json:"node_joules"`
 }
 
 type jsonSample struct {
@@ -102,7 +103,7 @@ func (r *Result) document() *document {
 	}
 	for i := range r.Phases {
 		p := &r.Phases[i]
-		d.Phases = append(d.Phases, jsonPhase{p.Name, p.Wall.Seconds(), p.CPU.Seconds(), inJoules(p.Used)})
+		d.Phases = append(d.Phases, jsonPhase{p.Name, p.Wall.Seconds(), p.CPU.Seconds(), inJoules(p.Used), inJoules(p.NodeUsed)})
 	}
 	for i := range r.Samples {
 		s := &r.Samples[i]

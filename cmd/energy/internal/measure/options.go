@@ -32,6 +32,8 @@ type Options struct {
 	// MaxUsed, if it is not 0, is more energy than the command may use. It keeps the command from being started where no energy
 	// would be known.
 	MaxUsed units.Energy
+	// Node has the table report the energy of the whole machine in addition to that of the command, and by phase.
+	Node bool
 	// Say takes what the user should know while nothing else happens. It may be nil.
 	Say func(text string)
 }

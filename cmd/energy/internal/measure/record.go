@@ -151,13 +151,16 @@ func phasesOf(samples []Sample, zones int) (phases []Phase) {
 		at := slices.IndexFunc(phases, func(p Phase) bool { return p.Name == name })
 		if at < 0 {
 			at = len(phases)
-			phases = append(phases, Phase{Name: name, Used: make([]units.Energy, zones)})
+			phases = append(phases, Phase{Name: name, Used: make([]units.Energy, zones), NodeUsed: make([]units.Energy, zones)})
 		}
 		p := &phases[at]
 		p.Wall += s.Wall
 		p.CPU += s.CPU
 		for z, e := range s.Used {
 			p.Used[z] += e
+		}
+		for z, e := range s.NodeUsed {
+			p.NodeUsed[z] += e
 		}
 	}
 	if !marked {

@@ -120,18 +120,20 @@ func TestSamplesAndPhasesAddUpToTheRun(t *testing.T) {
 
 		got := result(r)
 		for z := range got.Zones {
-			var samples, node, byPhase units.Energy
+			var samples, node, byPhase, nodeByPhase units.Energy
 			for _, s := range got.Samples {
 				samples += s.Used[z]
 				node += s.NodeUsed[z]
 			}
 			for _, p := range got.Phases {
 				byPhase += p.Used[z]
+				nodeByPhase += p.NodeUsed[z]
 			}
 			require.Equal(t, got.Zones[z].Used, samples)
 			require.Equal(t, got.Zones[z].Node(), node)
 			if got.Phases != nil {
 				require.Equal(t, got.Zones[z].Used, byPhase)
+				require.Equal(t, got.Zones[z].Node(), nodeByPhase)
 			}
 		}
 	}
@@ -143,12 +145,12 @@ func TestARunWithoutMarksHasNoPhases(t *testing.T) {
 
 func TestAPhaseThatComesTwiceIsOne(t *testing.T) {
 	got := phasesOf([]Sample{
-		{Wall: 1, Used: []units.Energy{1}}, {Wall: 2, Phase: "a", Used: []units.Energy{2}},
-		{Wall: 3, Phase: "b", Used: []units.Energy{3}}, {Wall: 4, CPU: 9, Phase: "a", Used: []units.Energy{4}},
+		{Wall: 1, Used: []units.Energy{1}, NodeUsed: []units.Energy{10}}, {Wall: 2, Phase: "a", Used: []units.Energy{2}, NodeUsed: []units.Energy{20}},
+		{Wall: 3, Phase: "b", Used: []units.Energy{3}}, {Wall: 4, CPU: 9, Phase: "a", Used: []units.Energy{4}, NodeUsed: []units.Energy{40}},
 	}, 1)
 	assert.Equal(t, []Phase{
-		{Name: "none", Wall: 1, Used: []units.Energy{1}},
-		{Name: "a", Wall: 6, CPU: 9, Used: []units.Energy{6}},
-		{Name: "b", Wall: 3, Used: []units.Energy{3}},
+		{Name: "none", Wall: 1, Used: []units.Energy{1}, NodeUsed: []units.Energy{10}},
+		{Name: "a", Wall: 6, CPU: 9, Used: []units.Energy{6}, NodeUsed: []units.Energy{60}},
+		{Name: "b", Wall: 3, Used: []units.Energy{3}, NodeUsed: []units.Energy{0}},
 	}, got)
 }

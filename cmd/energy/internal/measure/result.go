@@ -29,6 +29,8 @@ type Result struct {
 	Left []Process
 	// Exit is the exit status of the command as a shell tells it: 128 + the number of the signal if one ended it.
 	Exit int
+	// WholeNode has the table report the energy of the whole machine, too.
+	WholeNode bool
 	// Notes are what the reader of the figures should know: what was not measured, or not exactly.
 	Notes []string
 }
@@ -88,7 +90,8 @@ const (
 type Phase struct {
 	Name      string // phase.None outside of all phases
 	Wall, CPU time.Duration
-	Used      []units.Energy // by the index of Result.Zones
+	Used      []units.Energy // of the command, by the index of Result.Zones
+	NodeUsed  []units.Energy // of the node, active and idle
 }
 
 // Sample is one interval of a run.

@@ -143,7 +143,7 @@ func (r *run) run(ctx context.Context) (*Result, error) {
 	if socket != "" {
 		env = append(env, phase.Variable+"="+socket)
 	}
-	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now()}
+	r.result = &Result{Command: r.Command, Before: r.baseline, Started: time.Now(), WholeNode: r.Node}
 	process, err := r.group.Start(command.Command{Args: r.Command, Env: env, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
 	if err != nil {
 		return nil, err

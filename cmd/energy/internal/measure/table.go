@@ -25,6 +25,9 @@ func (r *Result) WriteTable(w io.Writer) error {
 		b.WriteString("Energy    unknown\n")
 	} else {
 		fmt.Fprintf(&b, "Energy    %s = %s, %s on average\n", figure.Joules(r.Used()), figure.WattHours(r.Used()), meanWatts(r.Used(), r.Wall))
+		if r.WholeNode {
+			fmt.Fprintf(&b, "Node      %s = %s, %s on average\n", figure.Joules(r.Node()), figure.WattHours(r.Node()), meanWatts(r.Node(), r.Wall))
+		}
 		r.writeZones(&b)
 		r.writePhases(&b)
 	}
@@ -69,20 +72,35 @@ var shortStatic = map[Static]string{
 	StaticHypervisor: "none", StaticUnknown: "unknown",
 }
 
+// writePhases writes a row for each phase: the energy of the command, or of the whole machine.
 func (r *Result) writePhases(b *strings.Builder) {
 	if len(r.Phases) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%-29s%11s%11s%7s%11s\n", "PHASE", "ENERGY", "POWER", "SHARE", "TIME")
+	head := "ENERGY"
+	if r.WholeNode {
+		head = "NODE"
+	}
+	var whole units.Energy
+	of := func(p *Phase) units.Energy {
+		if r.WholeNode {
+			return r.added(p.NodeUsed)
+		}
+		return r.added(p.Used)
+	}
+	for i := range r.Phases {
+		whole += of(&r.Phases[i])
+	}
+	fmt.Fprintf(b, "\n%-29s%11s%11s%7s%11s\n", "PHASE", head, "POWER", "SHARE", "TIME")
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		name := p.Name
 		if name == phase.None {
 			name = "(none)"
 		}
-		used := r.added(p.Used)
+		used := of(p)
 		fmt.Fprintf(b, "%s %11s%11s%7s%11s\n", figure.Pad(name, 28), figure.Joules(used), meanWatts(used, p.Wall),
-			figure.Share(used, r.Used()), figure.Seconds(p.Wall))
+			figure.Share(used, whole), figure.Seconds(p.Wall))
 	}
 }
 

@@ -36,8 +36,10 @@ var results = map[string]*Result{
 				Idle: 900_000_000, Missing: 2500 * time.Millisecond},
 		},
 		Phases: []Phase{
-			{Name: "none", Wall: time.Second, CPU: 250 * time.Millisecond, Used: []units.Energy{12_345_678, 500_000, 10_000_000, 100_000_000}},
-			{Name: "compile", Wall: 9 * time.Second, CPU: 61 * time.Second, Used: []units.Energy{800_000_000, 40_000_000, 590_000_000, 1_000_000_000}},
+			{Name: "none", Wall: time.Second, CPU: 250 * time.Millisecond, Used: []units.Energy{12_345_678, 500_000, 10_000_000, 100_000_000},
+				NodeUsed: []units.Energy{100_000_001, 10_000_000, 70_000_000, 200_000_000}},
+			{Name: "compile", Wall: 9 * time.Second, CPU: 61 * time.Second, Used: []units.Energy{800_000_000, 40_000_000, 590_000_000, 1_000_000_000},
+				NodeUsed: []units.Energy{1_200_000_000, 90_000_000, 630_000_000, 2_000_000_000}},
 		},
 		Samples: []Sample{
 			{End: time.Second, Wall: time.Second, CPU: 250 * time.Millisecond, Phase: "none",
@@ -80,6 +82,22 @@ func TestWhatIsWritten(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestTheTableOfTheWholeNode(t *testing.T) {
+	r := *results["server"]
+	r.WholeNode = true
+	var got bytes.Buffer
+	require.NoError(t, r.WriteTable(&got))
+	assert.Contains(t, got.String(), `
+Energy    852.8 J = 237 mWh, 85.3 W on average
+Node      1400.0 J = 389 mWh, 140.0 W on average
+`)
+	assert.Contains(t, got.String(), `
+PHASE                               NODE      POWER  SHARE       TIME
+(none)                           110.0 J    110.0 W   7.9%    1.000 s
+compile                         1290.0 J    143.3 W  92.1%    9.000 s
+`)
 }
 
 func TestTheTableFitsATerminal(t *testing.T) {
