@@ -8,6 +8,7 @@
 //	energy phase begin NAME | end             begins or ends a phase of what is measured
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
+//	energy version                            the version of this program
 //
 // measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the collector's Prometheus exporter serves.
 //
@@ -41,6 +42,7 @@ var commands = []struct {
 	{"phase", "begin or end a phase of what is measured", reported("phase", mark)},
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},
+	{"version", "print the version of this program", reported("version", printVersion)},
 }
 
 func usage() string {
@@ -67,6 +69,9 @@ func exitCode(args []string) int {
 		fmt.Print(usage())
 		return 0
 	}
+	if slices.Contains([]string{"-version", "--version"}, args[0]) {
+		args[0] = "version"
+	}
 	for _, c := range commands {
 		if c.name == args[0] {
 			return c.run(args[1:])
@@ -84,7 +89,9 @@ func reported(name string, run func(args []string) error) func(args []string) in
 // parseWithUsage parses the flags of a subcommand. It writes the usage if help is asked for, and one line if a flag is wrong.
 func parseWithUsage(fs *flag.FlagSet, args []string, usage string, to io.Writer) error {
 	fs.SetOutput(io.Discard)
+	restore := explainDurations(fs)
 	err := fs.Parse(args)
+	restore()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fs.SetOutput(to)

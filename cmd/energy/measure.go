@@ -48,7 +48,7 @@ Runs a command and tells what energy it and all that it starts used. No collecto
 
   energy measure -- make -j8                             a table on standard error
   energy measure -baseline 10s -- make -j8               measures what the machine draws without it first
-  energy measure -model auto -- make -j8                 on a machine without a meter
+  energy measure -model none -- make -j8                 estimates nothing that no meter measures
   energy measure -json -output result.json -- make -j8   for programs
   energy measure -max-joules 500 -quiet -- make test     fails if it used more
   energy measure -config collector.yaml -- make -j8      with the meters of a collector
@@ -118,7 +118,7 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 	fs.DurationVar(&o.Wait, "wait", 30*time.Second, "longest wait for meters that are read seldom, before and after the command (0: none)")
 	fs.StringVar(&o.config, "config", "", "`file` with a collector's configuration, or with that of its energy receiver")
 	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
-	fs.StringVar(&o.model, "model", "", "estimate what no meter measures, by a `model`: auto, the watts of the CPUs idle and busy as 35-120, or the file of a trained model")
+	fs.StringVar(&o.model, "model", "", modelUsage)
 	fs.Float64Var(&o.maxJoules, "max-joules", 0, "exit with 124 if the command used more (0: no limit)")
 	fs.BoolVar(&o.json, "json", false, "write JSON in place of the table")
 	fs.BoolVar(&o.csv, "csv", false, "write CSV in place of the table")
@@ -132,6 +132,7 @@ func parseMeasureFlags(args []string, usage io.Writer) (measureOptions, error) {
 		return o, err
 	}
 	o.Command = fs.Args()
+	fs.Visit(func(f *flag.Flag) { o.several.given = o.several.given || f.Name == "runs" })
 	err := o.check()
 	if err != nil {
 		fmt.Fprintln(usage, "energy measure:", err)
@@ -224,13 +225,11 @@ func (o *measureOptions) configure(ctx context.Context) error {
 			return err
 		}
 	}
-	if o.model != "" {
-		if o.Config.Model, err = receiverconfig.Model(o.model); err != nil {
-			return fmt.Errorf("-model: %w", err)
-		}
-		if err := o.Config.Validate(); err != nil {
-			return fmt.Errorf("-model: %w", err)
-		}
+	if err := selectModel(o.Config, o.model, o.config); err != nil {
+		return err
+	}
+	if err := o.Config.Validate(); err != nil {
+		return fmt.Errorf("-model: %w", err)
 	}
 	o.MaxUsed = units.Energy(math.Round(o.maxJoules * float64(units.Joule)))
 	if !o.quiet {

@@ -26,6 +26,7 @@ type severalOptions struct {
 	other  []string // the words of vs
 	shell  bool     // other is run by a shell
 	chosen bool     // -vs is there
+	given  bool     // -runs is there
 }
 
 func (o *severalOptions) flags(fs *flag.FlagSet) {
@@ -41,10 +42,13 @@ func (o *severalOptions) flags(fs *flag.FlagSet) {
 }
 
 func (o *severalOptions) check() error {
-	if o.plan.Runs < 0 || o.plan.Warmup < 0 {
-		return errors.New("-runs and -warmup must not be below 0")
+	switch {
+	case o.given && o.plan.Runs < 1:
+		return errors.New("-runs must be at least 1")
+	case o.plan.Warmup < 0:
+		return errors.New("-warmup must not be below 0")
 	}
-	if o.plan.Runs == 0 {
+	if !o.given {
 		o.plan.Runs = 1
 		if o.chosen {
 			o.plan.Runs = runsOfTwo
@@ -58,7 +62,7 @@ func (o *severalOptions) check() error {
 func (o *severalOptions) used() bool { return o.plan.Two || o.plan.Runs > 1 || o.plan.Warmup > 0 }
 
 // runSeveral runs the command several times, or two commands in turn, and returns the exit status: that of the first run that fails,
-// unless failures are ignored.
+// unless failures are ignored. After a signal it reports the completed runs.
 func (o *measureOptions) runSeveral(ctx context.Context, out, drawing *output) int {
 	input, err := os.Open(os.DevNull) // the first run would take all of a pipe
 	if err != nil {
@@ -70,7 +74,7 @@ func (o *measureOptions) runSeveral(ctx context.Context, out, drawing *output) i
 	var failure *compare.FailedError
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(o.messages, "energy measure: interrupted: there is no result of several runs")
+		o.reportCompleted(results, out, drawing)
 		return o.failed(context.Cause(ctx))
 	case errors.As(err, &failure):
 		fmt.Fprintln(o.messages, "energy measure:", err)
@@ -78,14 +82,37 @@ func (o *measureOptions) runSeveral(ctx context.Context, out, drawing *output) i
 	case err != nil:
 		return o.failed(err)
 	}
-	var notes []string
+	report := o.reportRuns(results, out, drawing)
+	return o.checkUsed("the runs of the command used on average", units.Energy(math.Round(report.A.Energy.Mean*float64(units.Joule))), report.A.Runs...)
+}
+
+// reportCompleted reports the runs that were complete when a signal came. Of two commands, it reports complete pairs.
+func (o *measureOptions) reportCompleted(results [2][]measure.Result, out, drawing *output) {
+	plan := &o.several.plan
+	complete, name := len(results[0]), "runs"
+	if plan.Two {
+		complete, name = min(complete, len(results[1])), "pairs of runs"
+		results[1] = results[1][:complete]
+	}
+	results[0] = results[0][:complete]
+	if complete == 0 {
+		fmt.Fprintf(o.messages, "energy measure: interrupted: none of %d %s is complete\n", plan.Runs, name)
+		return
+	}
+	note := fmt.Sprintf("Interrupted: %d of %d %s are complete", complete, plan.Runs, name)
+	plan.Runs = complete
+	o.reportRuns(results, out, drawing, note)
+}
+
+// reportRuns writes and draws the results of runs.
+func (o *measureOptions) reportRuns(results [2][]measure.Result, out, drawing *output, notes ...string) *compare.Report {
 	if o.several.shell {
 		notes = append(notes, "B is run by a shell, whose own energy is in that of B: a millisecond of CPU time or so")
 	}
 	report := compare.NewReport(o.several.plan, results, notes...)
 	o.drawTypical(drawing, report)
 	o.write(report, out)
-	return o.checkUsed("the runs of the command used on average", units.Energy(math.Round(report.A.Energy.Mean*float64(units.Joule))), report.A.Runs...)
+	return report
 }
 
 // runStep runs one of the commands once. A baseline is measured once, before the first.
@@ -100,6 +127,9 @@ func (o *measureOptions) runStep(ctx context.Context, s compare.Step) (measure.R
 	r, err := measure.Run(ctx, options)
 	if err != nil {
 		return measure.Result{}, err
+	}
+	if ctx.Err() != nil { // the command received the signal, too
+		return measure.Result{}, context.Cause(ctx)
 	}
 	o.Before = r.Before
 	if o.Say != nil {

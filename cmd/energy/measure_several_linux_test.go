@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -127,8 +128,56 @@ func TestAnInterruptEndsAllRuns(t *testing.T) {
 	s.ctx = ctx
 	status, stderr := s.measure("-runs", "3", "-ignore-failure", "--", "sh", "-c", s.note("x", "true"))
 	assert.Equal(t, 128+15, status)
-	assert.Equal(t, "energy measure: interrupted: there is no result of several runs\n", stderr)
+	assert.Equal(t, "energy measure: interrupted: none of 3 runs is complete\n", stderr)
 	assert.Empty(t, s.read("log"))
+}
+
+// interruptRun interrupts energy measure during the n-th run of any command. It returns a command that waits for that in this run.
+func (s *severalRuns) interruptRun(n int) (command string) {
+	ctx, cancel := context.WithCancelCause(s.t.Context())
+	s.ctx = ctx
+	s.t.Cleanup(func() { cancel(nil) })
+	fifo := s.path("fifo")
+	require.NoError(s.t, syscall.Mkfifo(fifo, 0o600))
+	go func() {
+		f, err := os.OpenFile(fifo, os.O_RDWR, 0) // of the command, which waits until it is read from and closed
+		if err != nil {
+			return
+		}
+		defer func() { _ = f.Close() }()
+		if _, err := f.Read(make([]byte, 1)); err == nil {
+			cancel(interrupted(syscall.SIGINT))
+			_ = os.WriteFile(s.path("interrupted"), nil, 0o600)
+		}
+	}()
+	return fmt.Sprintf("printf x >> %[1]s; test $(wc -c < %[1]s) -ne %[2]d || { printf x > %[3]s; while ! test -e %[4]s; do sleep 0.01; done; }",
+		s.path("count"), n, fifo, s.path("interrupted"))
+}
+
+func TestAnInterruptOfSeveralRunsReportsTheCompletedOnes(t *testing.T) {
+	s := newSeveralRuns(t)
+	status, stderr := s.measure("-runs", "9", "-ignore-failure", "--", "sh", "-c", s.interruptRun(4))
+	assert.Equal(t, 128+2, status)
+	assert.Contains(t, stderr, "3 RUNS")
+	assert.Contains(t, stderr, "Note: Interrupted: 3 of 9 runs are complete\n")
+	assert.Equal(t, "xxxx", s.read("count"))
+}
+
+func TestAnInterruptOfTwoCommandsReportsCompletePairs(t *testing.T) {
+	s := newSeveralRuns(t)
+	command := s.interruptRun(6) // A B, B A, A B
+	status, stderr := s.measure("-vs", command, "-json", "-o", s.path("out"), "--", "sh", "-c", command)
+	assert.Equal(t, 128+2, status, stderr)
+	var out struct {
+		Commands []struct{ Runs []struct{} }
+		Notes    []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(s.read("out")), &out))
+	require.Len(t, out.Commands, 2)
+	for _, c := range out.Commands {
+		assert.Len(t, c.Runs, 2)
+	}
+	assert.Contains(t, out.Notes, "Interrupted: 2 of 10 pairs of runs are complete")
 }
 
 func TestEachOfSeveralRunsHasAnEmptyInput(t *testing.T) {
@@ -192,7 +241,7 @@ func TestPlotOfMeasure(t *testing.T) {
 }
 
 func TestFlagsOfSeveralRuns(t *testing.T) {
-	for _, args := range [][]string{{"-runs", "-1", "true"}, {"-warmup", "-1", "true"}, {"-vs", " ", "true"}, {"-vs", "true"}} {
+	for _, args := range [][]string{{"-runs", "-1", "true"}, {"-runs", "0", "true"}, {"-vs", "true", "-runs", "0", "true"}, {"-warmup", "-1", "true"}, {"-vs", " ", "true"}, {"-vs", "true"}} {
 		_, err := parseMeasureFlags(args, io.Discard)
 		assert.Error(t, err, args)
 	}

@@ -27,7 +27,8 @@ type recorder struct {
 }
 
 func (o *recorder) flags(fs *flag.FlagSet) {
-	fs.StringVar(&o.endpoint, "endpoint", "http://127.0.0.1:8889/metrics", "URL of the collector's Prometheus exporter")
+	o.endpoint = defaultEndpoint
+	fs.Var((*endpoint)(&o.endpoint), "endpoint", "`URL` or host:port of the collector's Prometheus exporter")
 	fs.DurationVar(&o.every, "every", time.Second, "time between two scrapes")
 	fs.DurationVar(&o.length, "for", 0, "how long to record (0: until Ctrl-C)")
 	fs.StringVar(&o.record, "record", "", "file to write what the collector reports to")

@@ -102,15 +102,27 @@ func localConfig(ctx context.Context, o *options) (cfg *energyreceiver.Config, w
 		cfg.Metrics.SystemdUnitEnergy.Enabled, cfg.Metrics.SystemdUnitPower.Enabled = true, true
 	}
 	cfg.CollectionInterval = max(o.interval, cfg.SamplingInterval)
-	switch {
-	case o.model == "none":
-		cfg.Model = configoptional.None[energyreceiver.ModelConfig]()
-	case o.model != "" || o.config == "":
-		if cfg.Model, err = receiverconfig.Model(cmp.Or(o.model, "auto")); err != nil {
-			return nil, nil, fmt.Errorf("-model: %w", err)
-		}
+	if err := selectModel(cfg, o.model, o.config); err != nil {
+		return nil, nil, err
 	}
 	return cfg, without, cfg.Validate()
+}
+
+// modelUsage describes the flag -model.
+const modelUsage = "the `model` that estimates what no meter measures: auto, none, the watts of the CPUs idle and busy as 35-120, or the " +
+	"file of a trained model (default auto, or what -config says)"
+
+// selectModel sets the model of the flag -model. Without it the model is that of the file of -config, or auto without a file.
+func selectModel(cfg *energyreceiver.Config, model, file string) (err error) {
+	switch {
+	case model == "none":
+		cfg.Model = configoptional.None[energyreceiver.ModelConfig]()
+	case model != "" || file == "":
+		if cfg.Model, err = receiverconfig.Model(cmp.Or(model, "auto")); err != nil {
+			return fmt.Errorf("-model: %w", err)
+		}
+	}
+	return nil
 }
 
 func (l *local) close() error {

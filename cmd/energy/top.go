@@ -91,10 +91,11 @@ func isTerminal(f *os.File) bool {
 func parseFlags(args []string, usage io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("energy top", flag.ContinueOnError)
-	fs.StringVar(&o.endpoint, "endpoint", defaultEndpoint,
-		"`URL` of the collector's Prometheus exporter; where it is not given and nothing listens there, this command measures by itself")
+	o.endpoint = defaultEndpoint
+	fs.Var((*endpoint)(&o.endpoint), "endpoint",
+		"`URL` or host:port of the collector's Prometheus exporter; without this flag, if nothing listens there, this command measures by itself")
 	fs.BoolVar(&o.local, "local", false, "measure without looking for a collector")
-	fs.StringVar(&o.model, "model", "", "without a collector: the `model` that estimates what no meter measures: auto, none, the watts of the CPUs idle and busy as 35-120, or the file of a trained model (default auto, or what -config says)")
+	fs.StringVar(&o.model, "model", "", "without a collector: "+modelUsage)
 	fs.StringVar(&o.config, "config", "", "without a collector: `file` with a collector's configuration, or with that of its energy receiver")
 	fs.StringVar(&o.receiver, "receiver", "", "`name` of the receiver in that file if it has several: energy/name")
 	fs.IntVar(&o.rows, "n", 10, "rows of a table; tables are plain text, also on a terminal")

@@ -37,7 +37,7 @@ func (r *run) explain() {
 
 func (r *run) explainZones() {
 	if len(r.result.Zones) == 0 {
-		r.note("No joules are known. -model auto estimates the energy of CPUs and memory")
+		r.note("No joules are known: no meter can be read, and there is no model. -model auto estimates the energy of CPUs and memory")
 	}
 	if r.notes.Denied() {
 		r.note("Only root may read the energy counters since Linux 5.10: run energy with sudo, or permit it to read them")

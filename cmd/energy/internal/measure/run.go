@@ -24,7 +24,7 @@ import (
 const CgroupVariable = "ENERGY_CGROUP"
 
 // ErrNoMeter is why a command with a limit is not started.
-var ErrNoMeter = errors.New("no joules are known here, and -model auto would estimate them")
+var ErrNoMeter = errors.New("no joules are known here")
 
 // run is a command that is measured.
 type run struct {

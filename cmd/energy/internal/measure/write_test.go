@@ -62,7 +62,7 @@ var results = map[string]*Result{
 		Command: []string{"sh", "-c", "exit 7; # " + strings.Repeat("a long command ", 10)}, Started: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC),
 		Wall: 90 * time.Second, CPU: 2 * time.Hour, CPUTime: "cgroup v1", Exit: 7,
 		Samples: []Sample{{End: 90 * time.Second, Wall: 90 * time.Second, CPU: 2 * time.Hour, Phase: "none"}},
-		Notes:   []string{"No joules are known. -model auto estimates the energy of CPUs and memory"},
+		Notes:   []string{"No joules are known: no meter can be read, and there is no model. -model auto estimates the energy of CPUs and memory"},
 	},
 }
 
