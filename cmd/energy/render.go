@@ -190,6 +190,10 @@ func (w *workloads) line(name, pid, power, gpus, energy, share, note string) {
 }
 
 func renderSums(b *strings.Builder, sums check) {
+	if sums.loose {
+		fmt.Fprintf(b, "\nΣ processes %.6f J of active %.6f J, by Kepler\n", sums.processes.joules(), sums.active.joules())
+		return
+	}
 	sign := "="
 	if !sums.ok() {
 		sign = "IS NOT"

@@ -73,6 +73,7 @@ type snapshot struct {
 	vms        []*consumer
 	units      []*consumer // of systemd
 	jobs       []*consumer // steps of Slurm jobs
+	kepler     bool        // the figures are Kepler's, whose sums need not add up
 	host       string      // what the node is called, empty where that is not known
 }
 
@@ -81,7 +82,10 @@ func (s *snapshot) consumers() []*consumer {
 	return slices.Concat(s.processes, s.containers, s.pods, s.vms, s.units, s.jobs)
 }
 
-func (s *snapshot) hasFigures() bool { return len(s.zones) > 0 && len(s.processes) > 0 }
+// hasFigures reports whether there is something to show. Kepler may be configured to report no processes.
+func (s *snapshot) hasFigures() bool {
+	return len(s.zones) > 0 && (len(s.processes) > 0 || s.kepler)
+}
 
 // activePower is the power that the consumers share.
 func (s *snapshot) activePower() float64 {
@@ -99,7 +103,13 @@ func scrape(ctx context.Context, endpoint string) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return snapshotOf(found), nil
+	found, kepler, err := fromKepler(found)
+	if err != nil {
+		return nil, err
+	}
+	s := snapshotOf(found)
+	s.kepler = kepler
+	return s, nil
 }
 
 // fetch reads the metrics of an endpoint.

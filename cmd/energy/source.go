@@ -38,11 +38,23 @@ type source interface {
 type collector struct {
 	endpoint string
 	log      logTail // of the collector, if it was started here
+	kepler   bool    // the last figures were Kepler's
 }
 
-func (c *collector) read(ctx context.Context) (*snapshot, error) { return scrape(ctx, c.endpoint) }
-func (c *collector) name() string                                { return c.endpoint }
-func (c *collector) note() string                                { return c.log.note() }
+func (c *collector) read(ctx context.Context) (*snapshot, error) {
+	s, err := scrape(ctx, c.endpoint)
+	c.kepler = err == nil && s.kepler
+	return s, err
+}
+
+func (c *collector) name() string { return c.endpoint }
+
+func (c *collector) note() string {
+	if c.kepler {
+		return "The metrics are Kepler's: they do not say whether energy is measured, and their sums need not add up"
+	}
+	return c.log.note()
+}
 
 func (c *collector) hint(err error) string {
 	if err != nil {
