@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durations decodes configurations in which every duration must have a unit.
+// Package durations decodes configurations in which every duration must have a unit. Errors contain the values that are wrong.
 package durations
 
 import (
@@ -22,7 +22,10 @@ func Unmarshal(conf *confmap.Conf, config any) error {
 	if err := check("", reflect.TypeOf(config), conf.ToStringMap()); err != nil {
 		return err
 	}
-	return conf.Unmarshal(config)
+	if err := conf.Unmarshal(config); err != nil {
+		return explain(conf, config, err)
+	}
+	return nil
 }
 
 // check returns an error for each duration without a unit in value, which is to be decoded into a t. path is its key.
