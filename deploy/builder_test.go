@@ -14,7 +14,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/confmap"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/energyreceiver/energyreceiver/converter/extensioncheck"
 )
 
 const module = "github.com/energyreceiver/energyreceiver"
@@ -42,7 +45,7 @@ func TestBuilderConfigurationsNeedNoNames(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			var config map[string]any
 			require.NoError(t, yaml.Unmarshal([]byte(text), &config))
-			for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers"} {
+			for _, kind := range []string{"receivers", "processors", "exporters", "extensions", "providers", "converters"} {
 				list, _ := config[kind].([]any)
 				for _, component := range list {
 					assert.NotContains(t, component, "name")
@@ -96,7 +99,7 @@ func TestTheBuilderConfigurationOnThePageWorksOutsideTheCheckout(t *testing.T) {
 	var own map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(ownBuilderConfig(t)), &own))
 	ours := documents(t, "builder-config-k8s.yaml")[0]
-	for _, kind := range []string{"receivers", "processors", "exporters", "providers"} {
+	for _, kind := range []string{"receivers", "processors", "exporters", "providers", "converters"} {
 		var versions []any
 		for _, component := range ours[kind].([]any) {
 			versions = append(versions, component.(map[string]any)["gomod"])
@@ -111,5 +114,12 @@ func TestTheBuilderConfigurationOnThePageWorksOutsideTheCheckout(t *testing.T) {
 				assert.Contains(t, versions, c["gomod"], "%s: the version of the checkout", kind)
 			}
 		}
+	}
+}
+
+func TestShippedConfigurationsEnableTheirExtensions(t *testing.T) {
+	check := extensioncheck.NewFactory().Create(confmap.ConverterSettings{})
+	for path, config := range shippedConfigs(t) {
+		assert.NoError(t, check.Convert(t.Context(), confmap.NewFromStringMap(config)), path)
 	}
 }

@@ -23,7 +23,7 @@ func openGPULibraries(_ context.Context, o *meterOptions) (power.Meter, error) {
 	for i, id := range o.GPU.Extensions {
 		found, ok := extensions[id]
 		if !ok {
-			return nil, fmt.Errorf("gpu::extensions: %q is not among service::extensions of this collector", id)
+			return nil, fmt.Errorf("gpu::extensions: extension %q is not among service::extensions of this collector", id)
 		}
 		extension, ok := found.(gpulibrary.Extension)
 		if !ok {

@@ -183,7 +183,7 @@ func TestAGPUProcessThatNoScanSawReachesItsContainer(t *testing.T) {
 func TestExtensionsMustReadGPUs(t *testing.T) {
 	n := newTestNode(t, func(c *Config) { c.GPU.Extensions = []component.ID{nvmlID} })
 	require.NoError(t, n.host.Render())
-	require.ErrorContains(t, n.s.start(t.Context(), n), `gpu::extensions: "nvml" is not among service::extensions of this collector`)
+	require.ErrorContains(t, n.s.start(t.Context(), n), `gpu::extensions: extension "nvml" is not among service::extensions of this collector`)
 	n.extensions = map[component.ID]component.Component{nvmlID: &memoryStorage{}}
 	require.ErrorContains(t, n.s.start(t.Context(), n), `gpu::extensions: "nvml" is not an extension that reads GPUs`)
 }

@@ -679,7 +679,7 @@ func TestAMissingStorageExtensionIsAnErrorAtStart(t *testing.T) {
 	n := sharedNode(t, func(c *AttributionConfig) { c.Split = SplitLearned })
 	n.s.cfg.Storage = storageID.String()
 	require.NoError(t, n.host.Render())
-	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: "file_storage" is neither an absolute path nor a storage extension`)
+	require.ErrorContains(t, n.s.start(t.Context(), n), `storage: extension "file_storage" is not among service::extensions`)
 	require.NoError(t, n.s.shutdown(t.Context()))
 }
 

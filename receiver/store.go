@@ -58,9 +58,13 @@ func (c *Config) openStorage(host component.Host, receiver component.ID) (*keepe
 	if err := id.UnmarshalText([]byte(c.Storage)); err != nil {
 		return nil, fmt.Errorf("storage: %w", err)
 	}
-	extension, ok := host.GetExtensions()[id].(storage.Extension)
+	found, ok := host.GetExtensions()[id]
 	if !ok {
-		return nil, fmt.Errorf("storage: %q is neither an absolute path nor a storage extension of this collector", c.Storage)
+		return nil, fmt.Errorf("storage: extension %q is not among service::extensions of this collector (a directory is an absolute path)", c.Storage)
+	}
+	extension, ok := found.(storage.Extension)
+	if !ok {
+		return nil, fmt.Errorf("storage: %q is not a storage extension", c.Storage)
 	}
 	return &keeper{connect: func(ctx context.Context) (store, error) {
 		return extension.GetClient(ctx, component.KindReceiver, receiver, storeName)

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package extensioncheck is a configuration converter that checks, and does not change, a collector's configuration: each extension
+// that an energy receiver names must be among service::extensions.
+//
+// A receiver cannot check this before it starts. The validation of a configuration gives a component its own section only, and
+// creates the receivers without a host. A converter is given the whole configuration, so with this one the command validate reports
+// what otherwise only a start reports. The builder adds it:
+//
+//	converters:
+//	  - gomod: github.com/energyreceiver/energyreceiver v0.1.0
+//	    import: github.com/energyreceiver/energyreceiver/converter/extensioncheck
+package extensioncheck // import "github.com/energyreceiver/energyreceiver/converter/extensioncheck"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+)
+
+// NewFactory returns the factory of the converter.
+func NewFactory() confmap.ConverterFactory {
+	return confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return converter{} })
+}
+
+type converter struct{}
+
+// receiverType is the type of the energy receiver.
+const receiverType = "energy"
+
+// Convert returns an error for each extension that an energy receiver of a pipeline names and service::extensions lacks. It does not
+// change conf. What is malformed is left to the collector, which reports it.
+func (converter) Convert(_ context.Context, conf *confmap.Conf) error {
+	all := conf.ToStringMap()
+	enabled := idsOf(at(all, "service", "extensions"))
+	used := map[component.ID]bool{}
+	pipelines, _ := at(all, "service", "pipelines").(map[string]any)
+	for _, pipeline := range pipelines {
+		for _, id := range idsOf(at(pipeline, "receivers")) {
+			used[id] = true
+		}
+	}
+	receivers, _ := all["receivers"].(map[string]any)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(receivers)) {
+		var id component.ID
+		if id.UnmarshalText([]byte(name)) != nil || id.Type().String() != receiverType || !used[id] {
+			continue
+		}
+		for _, key := range named {
+			for _, extension := range idsOf(at(receivers[name], key.path...)) {
+				if !slices.Contains(enabled, extension) {
+					errs = append(errs, fmt.Errorf("receivers::%s::%s: extension %q is not among service::extensions", name, key, extension))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// named are the settings of the receiver that name extensions.
+var named = []setting{{[]string{"storage"}}, {[]string{"gpu", "extensions"}}, {[]string{"meters", "gpu", "extensions"}}}
+
+type setting struct{ path []string }
+
+// String returns the setting as errors of a collector have it.
+func (s setting) String() (name string) {
+	for i, key := range s.path {
+		if i > 0 {
+			name += "::"
+		}
+		name += key
+	}
+	return name
+}
+
+// at returns what is at a path of keys, nil if there is nothing.
+func at(value any, path ...string) any {
+	for _, key := range path {
+		section, _ := value.(map[string]any)
+		value = section[key]
+	}
+	return value
+}
+
+// idsOf returns the component IDs of a list, or of a single text. An absolute path, which storage may be, is none.
+func idsOf(value any) (ids []component.ID) {
+	list, ok := value.([]any)
+	if !ok {
+		list = []any{value}
+	}
+	for _, element := range list {
+		var id component.ID
+		if text, ok := element.(string); ok && !filepath.IsAbs(text) && id.UnmarshalText([]byte(text)) == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
