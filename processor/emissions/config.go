@@ -21,14 +21,12 @@ type Config struct {
 
 	// Intensity is the carbon intensity of electricity. Without it there are no emissions.
 	Intensity configoptional.Optional[IntensityConfig] `mapstructure:"intensity"`
-	// Price is the price of electricity. Without it there is no cost.
-	Price configoptional.Optional[PriceConfig] `mapstructure:"price"`
 	// PUE is the power usage effectiveness, from 1 to maxPUE. All energy is multiplied by it.
 	PUE float64 `mapstructure:"pue"`
 	// Embodied are the emissions of making the machine. Without it they are not reported.
 	Embodied configoptional.Optional[EmbodiedConfig] `mapstructure:"embodied"`
-	// MaxSeries is how many series of energy have emissions and cost, and how many machines have embodied emissions. The points of
-	// others are passed on without.
+	// MaxSeries is the maximum number of energy series that have emissions, and of machines that have embodied emissions. Points of
+	// other series pass unchanged.
 	MaxSeries int `mapstructure:"max_series"`
 	// ForgetAfter is how long a series may be silent before it is forgotten.
 	ForgetAfter time.Duration `mapstructure:"forget_after"`
@@ -67,8 +65,8 @@ func (c *Config) Validate() error {
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 	}
-	if !c.Intensity.HasValue() && !c.Price.HasValue() && !c.Embodied.HasValue() {
-		errs = append(errs, errors.New("one of intensity, price and embodied must be set: there is no default"))
+	if !c.Intensity.HasValue() && !c.Embodied.HasValue() {
+		errs = append(errs, errors.New("intensity or embodied must be set: there is no default"))
 	}
 	if !within(c.PUE, 1, maxPUE) {
 		wrong("pue", "must be from 1 to %d, is %v", maxPUE, c.PUE)

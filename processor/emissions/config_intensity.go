@@ -59,7 +59,7 @@ type intensitySource struct {
 var intensitySources = []intensitySource{
 	{
 		"value", func(c *IntensityConfig) bool { return c.Value.HasValue() },
-		func(c *IntensityConfig, o *opening) (*source, error) { return openNumber(*c.Value.Get(), o) }, "",
+		func(c *IntensityConfig, _ *opening) (*source, error) { return openNumber(*c.Value.Get()) }, "",
 	},
 	{
 		"grid", func(c *IntensityConfig) bool { return c.Grid != "" },
@@ -134,7 +134,7 @@ func (c *IntensityConfig) Validate() error {
 		errs = append(errs, err)
 	}
 	if c.Value.HasValue() {
-		if _, err := parseRate(*c.Value.Get(), signal.Intensities); err != nil {
+		if _, err := parseRate(*c.Value.Get()); err != nil {
 			wrong("value", "%w", err)
 		}
 	}
@@ -169,7 +169,7 @@ func (c *IntensityConfig) open(ctx context.Context, host component.Host, set com
 	if err != nil {
 		return nil, fmt.Errorf("intensity: %w", err)
 	}
-	opened, err := s.open(c, &opening{Context: ctx, host: host, set: set, maxAge: c.MaxAge, in: signal.Intensities, unit: signal.PerKWh})
+	opened, err := s.open(c, &opening{Context: ctx, host: host, set: set, maxAge: c.MaxAge})
 	if err != nil {
 		return nil, fmt.Errorf("intensity::%s: %w", s.name, err)
 	}
@@ -181,9 +181,9 @@ func (c *IntensityConfig) open(ctx context.Context, host component.Host, set com
 }
 
 // openNumber opens a number of the configuration.
-func openNumber(value float64, o *opening) (*source, error) {
-	rate, err := parseRate(value, o.in)
-	return &source{Signal: signal.Constant(rate), provider: "number", currency: o.currency}, err
+func openNumber(value float64) (*source, error) {
+	rate, err := parseRate(value)
+	return &source{Signal: signal.Constant(rate), provider: "number"}, err
 }
 
 // openGrid opens a place of the table, and tells of which year its mean is.

@@ -43,18 +43,18 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 
 func TestWrongSettingsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"pue: 1.2":                                                              "one of intensity, price and embodied must be set: there is no default",
-		"{intensity: 1, pue: 0.9}":                                              "pue: must be from 1 to 10, is 0.9",
-		"{intensity: 1, pue: 11}":                                               "pue: must be from 1 to 10, is 11",
-		"{intensity: 1, pue: .nan}":                                             "pue: must be from 1 to 10, is NaN",
-		"{intensity: 1, max_series: 0}":                                         "max_series: must be from 1 to 10000000, is 0",
-		"{intensity: 1, forget_after: 1s}":                                      "forget_after: must be at least 1m0s, is 1s",
-		"embodied: {lifespan: 35040h}":                                          "total: must be above 0 g and at most 1e+12 g, is 0",
-		"embodied: {total: 1}":                                                  "lifespan: must be from 1h to 876000h, such as 35040h for four years, is 0s",
-		"embodied: {total: 1, lifespan: 1h, share: 2}":                          "share: must be above 0 and at most 1, is 2",
-		"embodied: {total: -1, lifespan: 1h}":                                   "total: must be above 0 g and at most 1e+12 g, is -1",
-		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}":        "invalid keys: electricity.joules",
-		"{intensity: 1, price: {value: 1, currency: EUR}, currency: EUR, p: 1}": "invalid keys: currency, p",
+		"pue: 1.2":                                                       "intensity or embodied must be set: there is no default",
+		"{intensity: 1, pue: 0.9}":                                       "pue: must be from 1 to 10, is 0.9",
+		"{intensity: 1, pue: 11}":                                        "pue: must be from 1 to 10, is 11",
+		"{intensity: 1, pue: .nan}":                                      "pue: must be from 1 to 10, is NaN",
+		"{intensity: 1, max_series: 0}":                                  "max_series: must be from 1 to 10000000, is 0",
+		"{intensity: 1, forget_after: 1s}":                               "forget_after: must be at least 1m0s, is 1s",
+		"embodied: {lifespan: 35040h}":                                   "total: must be above 0 g and at most 1e+12 g, is 0",
+		"embodied: {total: 1}":                                           "lifespan: must be from 1h to 876000h, such as 35040h for four years, is 0s",
+		"embodied: {total: 1, lifespan: 1h, share: 2}":                   "share: must be above 0 and at most 1, is 2",
+		"embodied: {total: -1, lifespan: 1h}":                            "total: must be above 0 g and at most 1e+12 g, is -1",
+		"{intensity: 1, metrics: {electricity.joules: {enabled: true}}}": "invalid keys: electricity.joules",
+		"{intensity: 1, currency: EUR, p: 1}":                            "invalid keys: currency, p",
 	} {
 		_, err := load(t, text)
 		assert.ErrorContains(t, err, want, text)
@@ -73,9 +73,7 @@ func TestSchemaAcceptsTheExamples(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
 		"misspelled":            {"intensities": 1},
 		"misspelled inside":     {"intensity": map[string]any{"values": 1}},
-		"misspelled in a list":  {"price": map[string]any{"currency": "EUR", "tariff": map[string]any{"time_zone": "UTC", "times": []any{map[string]any{"at": 1}}}}},
 		"no such value":         {"intensity": map[string]any{"value": 1, "accounting": "both"}},
-		"no currency":           {"price": map[string]any{"value": 1}},
 		"not a duration":        {"forget_after": "soon"},
 		"no such metric":        {"metrics": map[string]any{"electricity.joules": map[string]any{"enabled": true}}},
 		"an address is missing": {"intensity": map[string]any{"prometheus": map[string]any{"query": "up"}}},
@@ -198,7 +196,7 @@ func usedSettings(value any, path string, all map[string]bool) {
 func TestEveryDurationNeedsAUnit(t *testing.T) {
 	keys := durationtest.NeedUnits(t, func() any { return createDefaultConfig() })
 	for _, key := range []string{
-		"forget_after", "embodied::lifespan", "intensity::max_age", "price::max_age", "intensity::prometheus::interval", "intensity::watttime::timeout",
+		"forget_after", "embodied::lifespan", "intensity::max_age", "intensity::prometheus::interval", "intensity::watttime::timeout",
 	} {
 		assert.Contains(t, keys, key)
 	}

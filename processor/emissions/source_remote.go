@@ -56,7 +56,7 @@ type UKCarbonIntensityConfig struct {
 type PrometheusConfig struct {
 	confighttp.ClientConfig `mapstructure:",squash"`
 
-	// Query returns a scalar, or a vector of one series: g CO2e, or units of the currency, per kWh.
+	// Query returns a scalar, or a vector of one series: g CO2e per kWh.
 	Query string `mapstructure:"query"`
 	// Interval is the time from one query to the next.
 	Interval time.Duration `mapstructure:"interval"`
@@ -206,7 +206,7 @@ func (c *PrometheusConfig) open(o *opening) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := provider.NewPrometheus(at, provider.PrometheusOptions{Query: c.Query, Every: c.Interval, Range: o.in, Unit: o.unit})
+	p, err := provider.NewPrometheus(at, provider.PrometheusOptions{Query: c.Query, Every: c.Interval})
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (c *FileConfig) Validate() error {
 
 func (c *FileConfig) open(o *opening) (*source, error) {
 	p := provider.NewFile(provider.FileOptions{
-		Path: c.Path, Every: fileInterval, Range: o.in, Unit: o.unit, Currency: o.currency, MaxAge: o.maxAge,
+		Path: c.Path, Every: fileInterval, MaxAge: o.maxAge,
 	})
 	// Periods end when the file says so: what follows is not known.
 	return o.poll("file", "", p, signal.Options{MaxBackoff: localBackoff}), nil

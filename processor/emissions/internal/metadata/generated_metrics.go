@@ -69,32 +69,6 @@ var MapAttributeEmissionsSignal = map[string]AttributeEmissionsSignal{
 	"marginal": AttributeEmissionsSignalMarginal,
 }
 
-// AttributeQuantity specifies the value quantity attribute.
-type AttributeQuantity int
-
-const (
-	_ AttributeQuantity = iota
-	AttributeQuantityEmissions
-	AttributeQuantityCost
-)
-
-// String returns the string representation of the AttributeQuantity.
-func (av AttributeQuantity) String() string {
-	switch av {
-	case AttributeQuantityEmissions:
-		return "emissions"
-	case AttributeQuantityCost:
-		return "cost"
-	}
-	return ""
-}
-
-// MapAttributeQuantity is a helper map of string to AttributeQuantity attribute value.
-var MapAttributeQuantity = map[string]AttributeQuantity{
-	"emissions": AttributeQuantityEmissions,
-	"cost":      AttributeQuantityCost,
-}
-
 // AttributeSkipReason specifies the value skip.reason attribute.
 type AttributeSkipReason int
 
@@ -138,13 +112,6 @@ var MetricsInfo = metricsInfo{
 		Name:       "electricity.carbon_intensity",
 		Attributes: []string{"emissions.accounting", "emissions.signal", "signal.provider", "signal.region", "signal.estimated", "signal.stale"},
 	},
-	ElectricityPrice: metricInfo{
-		Name:       "electricity.price",
-		Attributes: []string{"cost.currency", "signal.provider", "signal.region", "signal.estimated", "signal.stale"},
-	},
-	ElectricityPue: metricInfo{
-		Name: "electricity.pue",
-	},
 	HostEmbodiedEmissions: metricInfo{
 		Name: "host.embodied.emissions",
 	},
@@ -152,8 +119,6 @@ var MetricsInfo = metricsInfo{
 
 type metricsInfo struct {
 	ElectricityCarbonIntensity metricInfo
-	ElectricityPrice           metricInfo
-	ElectricityPue             metricInfo
 	HostEmbodiedEmissions      metricInfo
 }
 
@@ -211,112 +176,6 @@ func (m *metricElectricityCarbonIntensity) emit(metrics pmetric.MetricSlice) {
 
 func newMetricElectricityCarbonIntensity(cfg ElectricityCarbonIntensityMetricConfig) metricElectricityCarbonIntensity {
 	m := metricElectricityCarbonIntensity{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricElectricityPrice struct {
-	data     pmetric.Metric               // data buffer for generated metric.
-	config   ElectricityPriceMetricConfig // metric config provided by user.
-	capacity int                          // max observed number of data points added to the metric.
-}
-
-// init fills electricity.price metric with initial data.
-func (m *metricElectricityPrice) init() {
-	m.data.SetName("electricity.price")
-	m.data.SetDescription("Price of electricity by which energy was last multiplied.")
-	m.data.SetUnit("{currency}/(kW.h)")
-	m.data.SetEmptyGauge()
-	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
-}
-
-func (m *metricElectricityPrice) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, costCurrencyAttributeValue string, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Gauge().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-	dp.Attributes().PutStr("cost.currency", costCurrencyAttributeValue)
-	dp.Attributes().PutStr("signal.provider", signalProviderAttributeValue)
-	dp.Attributes().PutStr("signal.region", signalRegionAttributeValue)
-	dp.Attributes().PutBool("signal.estimated", signalEstimatedAttributeValue)
-	dp.Attributes().PutBool("signal.stale", signalStaleAttributeValue)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricElectricityPrice) updateCapacity() {
-	if m.data.Gauge().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Gauge().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricElectricityPrice) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricElectricityPrice(cfg ElectricityPriceMetricConfig) metricElectricityPrice {
-	m := metricElectricityPrice{config: cfg}
-
-	if cfg.Enabled {
-		m.data = pmetric.NewMetric()
-		m.init()
-	}
-	return m
-}
-
-type metricElectricityPue struct {
-	data     pmetric.Metric             // data buffer for generated metric.
-	config   ElectricityPueMetricConfig // metric config provided by user.
-	capacity int                        // max observed number of data points added to the metric.
-}
-
-// init fills electricity.pue metric with initial data.
-func (m *metricElectricityPue) init() {
-	m.data.SetName("electricity.pue")
-	m.data.SetDescription("Power usage effectiveness by which energy was last multiplied.")
-	m.data.SetUnit("1")
-	m.data.SetEmptyGauge()
-}
-
-func (m *metricElectricityPue) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64) {
-	if !m.config.Enabled {
-		return
-	}
-	dp := m.data.Gauge().DataPoints().AppendEmpty()
-	dp.SetStartTimestamp(start)
-	dp.SetTimestamp(ts)
-	dp.SetDoubleValue(val)
-}
-
-// updateCapacity saves max length of data point slices that will be used for the slice capacity.
-func (m *metricElectricityPue) updateCapacity() {
-	if m.data.Gauge().DataPoints().Len() > m.capacity {
-		m.capacity = m.data.Gauge().DataPoints().Len()
-	}
-}
-
-// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
-func (m *metricElectricityPue) emit(metrics pmetric.MetricSlice) {
-	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
-		m.updateCapacity()
-		m.data.MoveTo(metrics.AppendEmpty())
-		m.init()
-	}
-}
-
-func newMetricElectricityPue(cfg ElectricityPueMetricConfig) metricElectricityPue {
-	m := metricElectricityPue{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -386,8 +245,6 @@ type MetricsBuilder struct {
 	metricsBuffer                    pmetric.Metrics      // accumulates metrics data before emitting.
 	buildInfo                        component.BuildInfo  // contains version information.
 	metricElectricityCarbonIntensity metricElectricityCarbonIntensity
-	metricElectricityPrice           metricElectricityPrice
-	metricElectricityPue             metricElectricityPue
 	metricHostEmbodiedEmissions      metricHostEmbodiedEmissions
 }
 
@@ -468,8 +325,6 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	ils.Scope().SetVersion(mb.buildInfo.Version)
 	ils.Metrics().EnsureCapacity(mb.metricsCapacity)
 	mb.metricElectricityCarbonIntensity.emit(ils.Metrics())
-	mb.metricElectricityPrice.emit(ils.Metrics())
-	mb.metricElectricityPue.emit(ils.Metrics())
 	mb.metricHostEmbodiedEmissions.emit(ils.Metrics())
 
 	for _, op := range options {
@@ -495,16 +350,6 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 // RecordElectricityCarbonIntensityDataPoint adds a data point to electricity.carbon_intensity metric.
 func (mb *MetricsBuilder) RecordElectricityCarbonIntensityDataPoint(ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue AttributeEmissionsAccounting, emissionsSignalAttributeValue AttributeEmissionsSignal, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
 	mb.metricElectricityCarbonIntensity.recordDataPoint(mb.startTime, ts, val, emissionsAccountingAttributeValue.String(), emissionsSignalAttributeValue.String(), signalProviderAttributeValue, signalRegionAttributeValue, signalEstimatedAttributeValue, signalStaleAttributeValue)
-}
-
-// RecordElectricityPriceDataPoint adds a data point to electricity.price metric.
-func (mb *MetricsBuilder) RecordElectricityPriceDataPoint(ts pcommon.Timestamp, val float64, costCurrencyAttributeValue string, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
-	mb.metricElectricityPrice.recordDataPoint(mb.startTime, ts, val, costCurrencyAttributeValue, signalProviderAttributeValue, signalRegionAttributeValue, signalEstimatedAttributeValue, signalStaleAttributeValue)
-}
-
-// RecordElectricityPueDataPoint adds a data point to electricity.pue metric.
-func (mb *MetricsBuilder) RecordElectricityPueDataPoint(ts pcommon.Timestamp, val float64) {
-	mb.metricElectricityPue.recordDataPoint(mb.startTime, ts, val)
 }
 
 // RecordHostEmbodiedEmissionsDataPoint adds a data point to host.embodied.emissions metric.

@@ -95,13 +95,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorEmissionsSkippedPoints, err = builder.meter.Int64Counter(
 		"otelcol_processor_emissions_skipped_points",
-		metric.WithDescription("Points of energy without emissions and cost. [Development]"),
+		metric.WithDescription("Energy points without emissions. [Development]"),
 		metric.WithUnit("{point}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorEmissionsUnaccountedEnergy, err = builder.meter.Float64Counter(
 		"otelcol_processor_emissions_unaccounted_energy",
-		metric.WithDescription("Energy without emissions or cost, as the carbon intensity or the price was not known. [Development]"),
+		metric.WithDescription("Energy without emissions, because the carbon intensity was unknown. [Development]"),
 		metric.WithUnit("J"),
 	)
 	errs = errors.Join(errs, err)
