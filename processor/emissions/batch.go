@@ -230,7 +230,7 @@ type label struct{ key, value string }
 
 // labels returns the attributes that emissions have in addition to the attributes of the energy.
 func labels(intensity *source) []label {
-	return []label{{attrAccounting, intensity.accounting}, {attrSignal, intensity.basis}}
+	return []label{{attrAccounting, intensity.accounting}, {attrType, intensity.intensityType}}
 }
 
 // writer appends emission points, and their metric with the first of them.

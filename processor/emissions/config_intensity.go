@@ -50,10 +50,10 @@ const (
 
 // intensitySource is one way to know the carbon intensity.
 type intensitySource struct {
-	name  string // of the setting
-	isSet func(c *IntensityConfig) bool
-	open  func(c *IntensityConfig, o *opening) (*source, error)
-	basis string // average or marginal, at the location; empty where the user says what it is
+	name          string // of the setting
+	isSet         func(c *IntensityConfig) bool
+	open          func(c *IntensityConfig, o *opening) (*source, error)
+	intensityType string // average or marginal, at the location; empty if the user sets it
 }
 
 var intensitySources = []intensitySource{
@@ -152,12 +152,12 @@ func (c *IntensityConfig) Validate() error {
 	if c.Signal != "" && c.Signal != average && c.Signal != marginal {
 		wrong("signal", "must be one of %s, %s, is %q", average, marginal, c.Signal)
 	}
-	if err == nil && s.basis != "" {
+	if err == nil && s.intensityType != "" {
 		if c.Accounting != "" && c.Accounting != location {
 			wrong("accounting", "must not be %s: %s tells the intensity of the location", c.Accounting, s.name)
 		}
-		if c.Signal != "" && c.Signal != s.basis {
-			wrong("signal", "must not be %s: %s tells the %s intensity", c.Signal, s.name, s.basis)
+		if c.Signal != "" && c.Signal != s.intensityType {
+			wrong("signal", "must not be %s: %s tells the %s intensity", c.Signal, s.name, s.intensityType)
 		}
 	}
 	return errors.Join(errs...)
@@ -174,9 +174,9 @@ func (c *IntensityConfig) open(ctx context.Context, host component.Host, set com
 		return nil, fmt.Errorf("intensity::%s: %w", s.name, err)
 	}
 	opened.accounting = cmp.Or(c.Accounting, location)
-	opened.basis = cmp.Or(c.Signal, s.basis, average)
+	opened.intensityType = cmp.Or(c.Signal, s.intensityType, average)
 	set.Logger.Info("Carbon intensity selected", zap.String("provider", opened.provider), zap.String("region", opened.region),
-		zap.String("accounting", opened.accounting), zap.String("signal", opened.basis))
+		zap.String("accounting", opened.accounting), zap.String("type", opened.intensityType))
 	return opened, nil
 }
 

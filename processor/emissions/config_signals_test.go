@@ -133,8 +133,8 @@ func TestSourcesSayWhatTheyAre(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "intensity")
 	require.NoError(t, os.WriteFile(file, []byte("12.5"), 0o600))
 	for text, want := range map[string]struct {
-		provider, region, accounting, basis string
-		rate                                signal.Rate
+		provider, region, accounting, intensityType string
+		rate                                        signal.Rate
 	}{
 		"intensity: 56": {"number", "", location, average, 56_000_000},
 		"intensity: {value: 56.1, accounting: market}": {"number", "", market, average, 56_100_000},
@@ -144,8 +144,8 @@ func TestSourcesSayWhatTheyAre(t *testing.T) {
 	} {
 		s, logs := opened(t, text)
 		assert.Equal(t, signal.Mean{Rate: want.rate}, known(t, s), text)
-		assert.Equal(t, []string{want.provider, want.region, want.accounting, want.basis},
-			[]string{s.provider, s.region, s.accounting, s.basis}, text)
+		assert.Equal(t, []string{want.provider, want.region, want.accounting, want.intensityType},
+			[]string{s.provider, s.region, s.accounting, s.intensityType}, text)
 		assert.NotZero(t, logs.Len(), text)
 	}
 	_, logs := opened(t, "intensity: {grid: fr}")
@@ -168,7 +168,7 @@ func TestAProviderIsAskedThroughTheCollectorsClient(t *testing.T) {
 	good, logs := opened(t, settings("em-secret"))
 	assert.Equal(t, signal.Mean{Rate: 61_000_000}, known(t, good))
 	assert.NoError(t, good.trouble())
-	assert.Equal(t, []string{"electricity_maps", "FR", location, average}, []string{good.provider, good.region, good.accounting, good.basis})
+	assert.Equal(t, []string{"electricity_maps", "FR", location, average}, []string{good.provider, good.region, good.accounting, good.intensityType})
 	assert.NotContains(t, fmt.Sprint(logs.All()), "em-secret")
 
 	bad, _ := opened(t, settings("another-secret"))

@@ -186,7 +186,7 @@ func simulateDay(t *testing.T, random *rand.Rand) {
 	p, err := newEmissionsProcessor(createDefaultConfig().(*Config), set)
 	require.NoError(t, err)
 	p.cfg.PUE = 1.25
-	p.intensity = &source{Signal: intensity, provider: "test", accounting: location, basis: average}
+	p.intensity = &source{Signal: intensity, provider: "test", accounting: location, intensityType: average}
 	require.NoError(t, p.start(ctx, componenttest.NewNopHost()))
 	defer func() { require.NoError(t, p.shutdown(ctx)) }()
 

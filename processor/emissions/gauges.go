@@ -14,19 +14,19 @@ import (
 // The attributes of points. metadata.MetricsInfo says which metric has which.
 const (
 	attrAccounting = "emissions.accounting"
-	attrSignal     = "emissions.signal"
-	attrProvider   = "signal.provider"
-	attrRegion     = "signal.region"
-	attrEstimated  = "signal.estimated"
-	attrStale      = "signal.stale"
+	attrType       = "carbon_intensity.type"
+	attrProvider   = "carbon_intensity.provider.name"
+	attrRegion     = "carbon_intensity.region"
+	attrEstimated  = "carbon_intensity.estimated"
+	attrStale      = "carbon_intensity.stale"
 )
 
 // description is what metadata.yaml says of a metric. mdatagen generates none of it for processors.
 type description struct{ text, unit string }
 
 var descriptions = map[string]description{
-	metadata.MetricsInfo.ElectricityCarbonIntensity.Name: {"Carbon intensity of electricity by which energy was last multiplied.", "g/(kW.h)"},
-	metadata.MetricsInfo.HostEmbodiedEmissions.Name:      {"Embodied emissions of the machine, as a part of those of its whole life.", "g"},
+	metadata.MetricsInfo.ElectricityCarbonIntensity.Name: {"Carbon intensity of electricity by which the energy of the last interval was multiplied.", "g/(kW.h)"},
+	metadata.MetricsInfo.HostEmbodiedEmissions.Name:      {"Embodied emissions of the machine, in proportion to the elapsed part of its lifespan.", "g"},
 }
 
 func describe(m pmetric.Metric, name string) {

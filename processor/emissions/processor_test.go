@@ -77,7 +77,7 @@ func newTestProcessor(t *testing.T, edit ...func(*Config)) *testProcessor {
 	p.intensity.mean.Rate = 360e6
 	p.now = func() time.Time { return p.clock }
 	p.emissionsProcessor.intensity = &source{
-		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, basis: marginal, trouble: func() error { return p.intensity.trouble },
+		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: marginal, trouble: func() error { return p.intensity.trouble },
 	}
 	require.NoError(t, p.start(context.Background(), p))
 	t.Cleanup(func() {
@@ -163,7 +163,7 @@ func TestEmissionsAreNextToTheEnergy(t *testing.T) {
 	assert.NotEmpty(t, emissions.Description())
 	e := got["process.emissions"][0]
 	assert.InDelta(t, 1.5, e.DoubleValue(), 0)
-	assert.Equal(t, map[string]any{"energy.zone": "package", "emissions.accounting": "location", "emissions.signal": "marginal"}, e.Attributes().AsRaw())
+	assert.Equal(t, map[string]any{"energy.zone": "package", "emissions.accounting": "location", "carbon_intensity.type": "marginal"}, e.Attributes().AsRaw())
 	assert.Equal(t, []time.Time{began, seconds(10)}, []time.Time{e.StartTimestamp().AsTime(), e.Timestamp().AsTime()})
 	assert.InDelta(t, 10_000.0, got["process.energy"][0].DoubleValue(), 0, "the energy is as it was")
 }
@@ -190,8 +190,8 @@ func TestTheGaugeOfTheIntensityHasItsOwnResource(t *testing.T) {
 	assert.InDelta(t, 360.0, intensity.DoubleValue(), 0)
 	assert.Equal(t, seconds(10), intensity.Timestamp().AsTime())
 	assert.Equal(t, map[string]any{
-		"emissions.accounting": "location", "emissions.signal": "marginal", "signal.provider": "fake", "signal.region": "XX",
-		"signal.estimated": false, "signal.stale": false,
+		"emissions.accounting": "location", "carbon_intensity.type": "marginal", "carbon_intensity.provider.name": "fake", "carbon_intensity.region": "XX",
+		"carbon_intensity.estimated": false, "carbon_intensity.stale": false,
 	}, intensity.Attributes().AsRaw())
 
 	assert.NotContains(t, p.pass(energy(seconds(10), 1)), "electricity.carbon_intensity", "once for each time")

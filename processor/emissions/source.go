@@ -25,7 +25,8 @@ type source struct {
 	signal.Signal
 	provider, region string // region is empty where there is none
 
-	accounting, basis string // location or market, average or marginal
+	accounting    string // location or market
+	intensityType string // average or marginal
 
 	// trouble returns why the signal may not be known now, nil if it is. Its text changes only with the reason. It is called after
 	// each batch. It may be nil.

@@ -335,7 +335,7 @@ func (g *grid) testTold(t *testing.T, emissions []emission) {
 		least, most = min(least, float64(told)), max(most, float64(told))
 	}
 	for _, e := range emissions {
-		for _, p := range e.filter("electricity.carbon_intensity", "signal.provider=electricity_maps", "signal.region=LIMITS") {
+		for _, p := range e.filter("electricity.carbon_intensity", "carbon_intensity.provider.name=electricity_maps", "carbon_intensity.region=LIMITS") {
 			assert.GreaterOrEqual(t, p.value, least)
 			assert.LessOrEqual(t, p.value, most)
 			if g.told[int(p.value)] && p.value == math.Trunc(p.value) {
@@ -352,7 +352,7 @@ func testStale(t *testing.T, name string, emissions []emission, stop, back time.
 	fresh, stale, again := 0, 0, 0
 	for _, e := range emissions {
 		for _, p := range e.filter("electricity.carbon_intensity") {
-			isStale := p.attributes["signal.stale"] == "true"
+			isStale := p.attributes["carbon_intensity.stale"] == "true"
 			switch {
 			case p.at.Before(stop) && !isStale:
 				fresh++

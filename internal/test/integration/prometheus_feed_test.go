@@ -236,8 +236,8 @@ func (n *simulatedNode) energy(o *otlpMetrics, hour float64) {
 	}
 	hosts := o.resource(nil)
 	intensity := 300 + 120*math.Cos(2*math.Pi*hour/24) // lowest at noon
-	accounting := []string{"emissions.accounting", "location", "emissions.signal", "average"}
-	provider := []string{"signal.provider", "electricity_maps", "signal.region", "FR", "signal.estimated", "false", "signal.stale", "false"}
+	accounting := []string{"emissions.accounting", "location", "carbon_intensity.type", "average"}
+	provider := []string{"carbon_intensity.provider.name", "electricity_maps", "carbon_intensity.region", "FR", "carbon_intensity.estimated", "false", "carbon_intensity.stale", "false"}
 	o.add(hosts, "electricity.carbon_intensity", "g/(kW.h)", false, intensity, append(accounting, provider...)...)
 	n.counters["embodied"] += 1_200_000 * feedStep.Hours() / (4 * 365 * 24)
 	o.add(hosts, "host.embodied.emissions", "g", true, n.counters["embodied"])

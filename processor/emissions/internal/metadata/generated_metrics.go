@@ -17,6 +17,32 @@ const (
 	AggregationStrategyMax = "max"
 )
 
+// AttributeCarbonIntensityType specifies the value carbon_intensity.type attribute.
+type AttributeCarbonIntensityType int
+
+const (
+	_ AttributeCarbonIntensityType = iota
+	AttributeCarbonIntensityTypeAverage
+	AttributeCarbonIntensityTypeMarginal
+)
+
+// String returns the string representation of the AttributeCarbonIntensityType.
+func (av AttributeCarbonIntensityType) String() string {
+	switch av {
+	case AttributeCarbonIntensityTypeAverage:
+		return "average"
+	case AttributeCarbonIntensityTypeMarginal:
+		return "marginal"
+	}
+	return ""
+}
+
+// MapAttributeCarbonIntensityType is a helper map of string to AttributeCarbonIntensityType attribute value.
+var MapAttributeCarbonIntensityType = map[string]AttributeCarbonIntensityType{
+	"average":  AttributeCarbonIntensityTypeAverage,
+	"marginal": AttributeCarbonIntensityTypeMarginal,
+}
+
 // AttributeEmissionsAccounting specifies the value emissions.accounting attribute.
 type AttributeEmissionsAccounting int
 
@@ -41,32 +67,6 @@ func (av AttributeEmissionsAccounting) String() string {
 var MapAttributeEmissionsAccounting = map[string]AttributeEmissionsAccounting{
 	"location": AttributeEmissionsAccountingLocation,
 	"market":   AttributeEmissionsAccountingMarket,
-}
-
-// AttributeEmissionsSignal specifies the value emissions.signal attribute.
-type AttributeEmissionsSignal int
-
-const (
-	_ AttributeEmissionsSignal = iota
-	AttributeEmissionsSignalAverage
-	AttributeEmissionsSignalMarginal
-)
-
-// String returns the string representation of the AttributeEmissionsSignal.
-func (av AttributeEmissionsSignal) String() string {
-	switch av {
-	case AttributeEmissionsSignalAverage:
-		return "average"
-	case AttributeEmissionsSignalMarginal:
-		return "marginal"
-	}
-	return ""
-}
-
-// MapAttributeEmissionsSignal is a helper map of string to AttributeEmissionsSignal attribute value.
-var MapAttributeEmissionsSignal = map[string]AttributeEmissionsSignal{
-	"average":  AttributeEmissionsSignalAverage,
-	"marginal": AttributeEmissionsSignalMarginal,
 }
 
 // AttributeSkipReason specifies the value skip.reason attribute.
@@ -110,7 +110,7 @@ var MapAttributeSkipReason = map[string]AttributeSkipReason{
 var MetricsInfo = metricsInfo{
 	ElectricityCarbonIntensity: metricInfo{
 		Name:       "electricity.carbon_intensity",
-		Attributes: []string{"emissions.accounting", "emissions.signal", "signal.provider", "signal.region", "signal.estimated", "signal.stale"},
+		Attributes: []string{"emissions.accounting", "carbon_intensity.type", "carbon_intensity.provider.name", "carbon_intensity.region", "carbon_intensity.estimated", "carbon_intensity.stale"},
 	},
 	HostEmbodiedEmissions: metricInfo{
 		Name: "host.embodied.emissions",
@@ -136,13 +136,13 @@ type metricElectricityCarbonIntensity struct {
 // init fills electricity.carbon_intensity metric with initial data.
 func (m *metricElectricityCarbonIntensity) init() {
 	m.data.SetName("electricity.carbon_intensity")
-	m.data.SetDescription("Carbon intensity of electricity by which energy was last multiplied.")
+	m.data.SetDescription("Carbon intensity of electricity by which the energy of the last interval was multiplied.")
 	m.data.SetUnit("g/(kW.h)")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricElectricityCarbonIntensity) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue string, emissionsSignalAttributeValue string, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
+func (m *metricElectricityCarbonIntensity) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue string, carbonIntensityTypeAttributeValue string, carbonIntensityProviderNameAttributeValue string, carbonIntensityRegionAttributeValue string, carbonIntensityEstimatedAttributeValue bool, carbonIntensityStaleAttributeValue bool) {
 	if !m.config.Enabled {
 		return
 	}
@@ -151,11 +151,11 @@ func (m *metricElectricityCarbonIntensity) recordDataPoint(start pcommon.Timesta
 	dp.SetTimestamp(ts)
 	dp.SetDoubleValue(val)
 	dp.Attributes().PutStr("emissions.accounting", emissionsAccountingAttributeValue)
-	dp.Attributes().PutStr("emissions.signal", emissionsSignalAttributeValue)
-	dp.Attributes().PutStr("signal.provider", signalProviderAttributeValue)
-	dp.Attributes().PutStr("signal.region", signalRegionAttributeValue)
-	dp.Attributes().PutBool("signal.estimated", signalEstimatedAttributeValue)
-	dp.Attributes().PutBool("signal.stale", signalStaleAttributeValue)
+	dp.Attributes().PutStr("carbon_intensity.type", carbonIntensityTypeAttributeValue)
+	dp.Attributes().PutStr("carbon_intensity.provider.name", carbonIntensityProviderNameAttributeValue)
+	dp.Attributes().PutStr("carbon_intensity.region", carbonIntensityRegionAttributeValue)
+	dp.Attributes().PutBool("carbon_intensity.estimated", carbonIntensityEstimatedAttributeValue)
+	dp.Attributes().PutBool("carbon_intensity.stale", carbonIntensityStaleAttributeValue)
 }
 
 // updateCapacity saves max length of data point slices that will be used for the slice capacity.
@@ -193,7 +193,7 @@ type metricHostEmbodiedEmissions struct {
 // init fills host.embodied.emissions metric with initial data.
 func (m *metricHostEmbodiedEmissions) init() {
 	m.data.SetName("host.embodied.emissions")
-	m.data.SetDescription("Embodied emissions of the machine, as a part of those of its whole life.")
+	m.data.SetDescription("Embodied emissions of the machine, in proportion to the elapsed part of its lifespan.")
 	m.data.SetUnit("g")
 	m.data.SetEmptySum()
 	m.data.Sum().SetIsMonotonic(true)
@@ -348,8 +348,8 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 }
 
 // RecordElectricityCarbonIntensityDataPoint adds a data point to electricity.carbon_intensity metric.
-func (mb *MetricsBuilder) RecordElectricityCarbonIntensityDataPoint(ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue AttributeEmissionsAccounting, emissionsSignalAttributeValue AttributeEmissionsSignal, signalProviderAttributeValue string, signalRegionAttributeValue string, signalEstimatedAttributeValue bool, signalStaleAttributeValue bool) {
-	mb.metricElectricityCarbonIntensity.recordDataPoint(mb.startTime, ts, val, emissionsAccountingAttributeValue.String(), emissionsSignalAttributeValue.String(), signalProviderAttributeValue, signalRegionAttributeValue, signalEstimatedAttributeValue, signalStaleAttributeValue)
+func (mb *MetricsBuilder) RecordElectricityCarbonIntensityDataPoint(ts pcommon.Timestamp, val float64, emissionsAccountingAttributeValue AttributeEmissionsAccounting, carbonIntensityTypeAttributeValue AttributeCarbonIntensityType, carbonIntensityProviderNameAttributeValue string, carbonIntensityRegionAttributeValue string, carbonIntensityEstimatedAttributeValue bool, carbonIntensityStaleAttributeValue bool) {
+	mb.metricElectricityCarbonIntensity.recordDataPoint(mb.startTime, ts, val, emissionsAccountingAttributeValue.String(), carbonIntensityTypeAttributeValue.String(), carbonIntensityProviderNameAttributeValue, carbonIntensityRegionAttributeValue, carbonIntensityEstimatedAttributeValue, carbonIntensityStaleAttributeValue)
 }
 
 // RecordHostEmbodiedEmissionsDataPoint adds a data point to host.embodied.emissions metric.

@@ -89,7 +89,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ProcessorEmissionsSeries, err = builder.meter.Int64ObservableGauge(
 		"otelcol_processor_emissions_series",
-		metric.WithDescription("Series of energy that are followed. [Development]"),
+		metric.WithDescription("Energy series that have emissions. [Development]"),
 		metric.WithUnit("{series}"),
 	)
 	errs = errors.Join(errs, err)

@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) processor.Settings {
 func AssertEqualProcessorEmissionsSeries(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_emissions_series",
-		Description: "Series of energy that are followed. [Development]",
+		Description: "Energy series that have emissions. [Development]",
 		Unit:        "{series}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
