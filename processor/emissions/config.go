@@ -56,8 +56,8 @@ const (
 	minForgetAfter = time.Minute
 )
 
-// Unmarshal implements confmap.Unmarshaler. It refuses durations without a unit.
-func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Unmarshal(conf, c) }
+// Unmarshal implements confmap.Unmarshaler. Durations without a unit are errors.
+func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Decode(conf, c) }
 
 // Validate checks what can be checked without asking a provider. Each error names its field.
 func (c *Config) Validate() error {

@@ -103,7 +103,7 @@ func (c *IntensityConfig) UnmarshalScalar(value confmap.ScalarValue) error {
 	}
 	var number float64
 	if value.Unmarshal(&number) != nil { // its text is that of the decoder
-		return errors.New("must be a number of g/kWh, or a section such as {grid: FRA}")
+		return fmt.Errorf("must be a number of g/kWh, or a section such as {grid: FRA}, is %v", value.GetRaw())
 	}
 	*c = IntensityConfig{Value: configoptional.Some(number)}
 	return nil
@@ -135,7 +135,7 @@ func (c *IntensityConfig) Validate() error {
 	}
 	if c.Value.HasValue() {
 		if _, err := parseRate(*c.Value.Get()); err != nil {
-			wrong("value", "%w", err)
+			wrong("value", "%w, is %v", err, *c.Value.Get())
 		}
 	}
 	if c.Grid != "" {

@@ -43,6 +43,11 @@ func TestExampleConfigurationIsValid(t *testing.T) {
 
 func TestWrongSettingsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
+		"{intensity: 1, pue: high}":                                      `pue: must be a number, is "high"`,
+		"{intensity: 1, max_series: 1.5}":                                "max_series: must be an integer, is 1.5",
+		"intensity: {grid: [5]}":                                         "intensity::grid: must be a text, is [5]",
+		"intensity: {value: much}":                                       `intensity::value: must be a number, is "much"`,
+		"intensity: {max_age: soon}":                                     `intensity::max_age: must be a duration such as 10s, is "soon"`,
 		"pue: 1.2":                                                       "intensity or embodied must be set: there is no default",
 		"{intensity: 1, pue: 0.9}":                                       "pue: must be from 1 to 10, is 0.9",
 		"{intensity: 1, pue: 11}":                                        "pue: must be from 1 to 10, is 11",
