@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
+	"github.com/energyreceiver/energyreceiver/internal/oldconfig"
 	"github.com/energyreceiver/energyreceiver/internal/test/durationtest"
 )
 
@@ -53,7 +54,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		"{intensity: 1, pue: 11}":                                        "pue: must be from 1 to 10, is 11",
 		"{intensity: 1, pue: .nan}":                                      "pue: must be from 1 to 10, is NaN",
 		"{intensity: 1, max_series: 0}":                                  "max_series: must be from 1 to 10000000, is 0",
-		"{intensity: 1, forget_after: 1s}":                               "forget_after: must be at least 1m0s, is 1s",
+		"{intensity: 1, max_staleness: 1s}":                              "max_staleness: must be at least 1m0s, is 1s",
 		"embodied: {lifespan: 35040h}":                                   "total: must be above 0 g and at most 1e+12 g, is 0",
 		"embodied: {total: 1}":                                           "lifespan: must be from 1h to 876000h, such as 35040h for four years, is 0s",
 		"embodied: {total: 1, lifespan: 1h, share: 2}":                   "share: must be above 0 and at most 1, is 2",
@@ -79,7 +80,7 @@ func TestSchemaAcceptsTheExamples(t *testing.T) {
 		"misspelled":            {"intensities": 1},
 		"misspelled inside":     {"intensity": map[string]any{"values": 1}},
 		"no such value":         {"intensity": map[string]any{"value": 1, "accounting": "both"}},
-		"not a duration":        {"forget_after": "soon"},
+		"not a duration":        {"max_staleness": "soon"},
 		"no such metric":        {"metrics": map[string]any{"electricity.joules": map[string]any{"enabled": true}}},
 		"an address is missing": {"intensity": map[string]any{"prometheus": map[string]any{"query": "up"}}},
 	} {
@@ -105,11 +106,40 @@ func TestSchemaAndExampleHaveEverySetting(t *testing.T) {
 	}
 }
 
+// TestThereAreFewSettings counts the processor's own settings: neither the collector's, of HTTP clients, nor the generated ones, of
+// metrics.
+func TestThereAreFewSettings(t *testing.T) {
+	var own []string
+	for _, path := range settings(reflect.TypeFor[Config](), "") {
+		if path != "metrics" && !strings.HasPrefix(path, "metrics::") {
+			own = append(own, path)
+		}
+	}
+	t.Logf("%d settings: %s", len(own), strings.Join(own, ", "))
+	assert.LessOrEqual(t, len(own), 28)
+}
+
+func TestOldSettingsHaveANewPlace(t *testing.T) {
+	all := settings(reflect.TypeFor[Config](), "")
+	for old, place := range oldconfig.Emissions {
+		assert.NotContains(t, all, old)
+		assert.Contains(t, all, place)
+	}
+	for old := range oldconfig.EmissionsRemoved {
+		assert.NotContains(t, all, old)
+	}
+	_, err := load(t, "{intensity: {grid: FRA, signal: average}, price: {value: 0.31, currency: EUR}, forget_after: 1h, pue: high}")
+	assert.ErrorContains(t, err, `the configuration has keys of a former version:
+  forget_after: now max_staleness
+  intensity::signal: now intensity::type
+  price::currency: `)
+}
+
 func TestSchemaHasTheDefaults(t *testing.T) {
 	schema := readSchema(t)
 	cfg := createDefaultConfig().(*Config)
 	for name, want := range map[string]any{
-		"pue": cfg.PUE, "max_series": float64(cfg.MaxSeries), "forget_after": cfg.ForgetAfter,
+		"pue": cfg.PUE, "max_series": float64(cfg.MaxSeries), "max_staleness": cfg.MaxStaleness,
 	} {
 		var got any
 		require.NoError(t, json.Unmarshal(schema.Properties[name].Default, &got))
@@ -135,7 +165,9 @@ func readSchema(t *testing.T) *jsonschema.Schema {
 func settings(of reflect.Type, path string) (all []string) {
 	for field := range of.Fields() {
 		name, flags, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
-		switch ours := !strings.HasPrefix(field.Type.PkgPath(), "go.opentelemetry.io/collector/config/") || strings.HasPrefix(field.Type.Name(), "Optional["); {
+		from := field.Type.PkgPath()
+		switch ours := !strings.HasPrefix(from, "go.opentelemetry.io/collector/config/") || strings.HasPrefix(field.Type.Name(), "Optional[") ||
+			strings.HasSuffix(from, "/configopaque"); {
 		case !field.IsExported() || name == "-" || !ours:
 		case strings.Contains(flags, "squash"):
 			all = append(all, settings(field.Type, path)...)
@@ -175,9 +207,6 @@ func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]bool
 		schemaSettings(root, s.Items, path, all)
 	}
 	for name, property := range s.Properties {
-		if name == "token" || name == "password" { // their type is the collector's
-			continue
-		}
 		all[path+name] = true
 		schemaSettings(root, property, path+name+"::", all)
 	}
@@ -201,7 +230,7 @@ func usedSettings(value any, path string, all map[string]bool) {
 func TestEveryDurationNeedsAUnit(t *testing.T) {
 	keys := durationtest.NeedUnits(t, func() any { return createDefaultConfig() })
 	for _, key := range []string{
-		"forget_after", "embodied::lifespan", "intensity::max_age", "intensity::prometheus::interval", "intensity::watttime::timeout",
+		"max_staleness", "embodied::lifespan", "intensity::max_age", "intensity::prometheus::poll_interval", "intensity::watttime::timeout",
 	} {
 		assert.Contains(t, keys, key)
 	}

@@ -28,7 +28,7 @@ func createDefaultConfig() component.Config {
 		PUE:                  1,
 		Embodied:             configoptional.Default(EmbodiedConfig{Share: 1}),
 		MaxSeries:            50_000,
-		ForgetAfter:          time.Hour,
+		MaxStaleness:         time.Hour,
 	}
 }
 

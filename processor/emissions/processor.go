@@ -139,13 +139,13 @@ func (p *emissionsProcessor) reportIntensity() {
 
 // sweep removes series that have been silent.
 func (p *emissionsProcessor) sweep(now time.Time) {
-	if now.Sub(p.swept) < p.cfg.ForgetAfter/4 {
+	if now.Sub(p.swept) < p.cfg.MaxStaleness/4 {
 		return
 	}
 	p.swept = now
-	p.accounts.Forget(now.Add(-p.cfg.ForgetAfter))
+	p.accounts.Forget(now.Add(-p.cfg.MaxStaleness))
 	if p.embodied != nil {
-		p.embodied.forget(now.Add(-p.cfg.ForgetAfter))
+		p.embodied.forget(now.Add(-p.cfg.MaxStaleness))
 	}
 	if p.accounts.Len() < p.cfg.MaxSeries {
 		p.conditions.set("series", nil)

@@ -357,7 +357,7 @@ func TestWhatIsNotKnownIsSaidOnceAndCounted(t *testing.T) {
 }
 
 func TestTooManySeriesPassWithoutEmissions(t *testing.T) {
-	p := newTestProcessor(t, func(c *Config) { c.MaxSeries, c.ForgetAfter = 1, time.Minute })
+	p := newTestProcessor(t, func(c *Config) { c.MaxSeries, c.MaxStaleness = 1, time.Minute })
 	other := func(m pmetric.Metric, _ pmetric.NumberDataPoint) { m.SetName("other.energy") }
 	assert.Contains(t, p.pass(energy(seconds(10), 1)), "process.emissions")
 	assert.NotContains(t, p.pass(energy(seconds(10), 1, other)), "other.emissions")
