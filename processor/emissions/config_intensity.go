@@ -175,6 +175,10 @@ func (c *IntensityConfig) open(ctx context.Context, host component.Host, set com
 	}
 	opened.accounting = cmp.Or(c.Accounting, location)
 	opened.intensityType = cmp.Or(c.Type, s.intensityType, average)
+	opened.plausibility.logger = set.Logger
+	if rate, ok := opened.Signal.(signal.Constant); ok {
+		opened.plausibility.check(signal.Rate(rate))
+	}
 	set.Logger.Info("Carbon intensity selected", zap.String("provider", opened.provider), zap.String("region", opened.region),
 		zap.String("accounting", opened.accounting), zap.String("type", opened.intensityType))
 	return opened, nil

@@ -134,6 +134,9 @@ func (p *emissionsProcessor) reportIntensity() {
 	case !p.accounts.Latest.Known:
 		return // there was no energy: the last condition still holds
 	}
+	if p.accounts.Latest.Known {
+		p.intensity.plausibility.check(p.accounts.Latest.Mean.Rate)
+	}
 	p.conditions.set("carbon intensity", err)
 }
 

@@ -77,7 +77,7 @@ func newTestProcessor(t *testing.T, edit ...func(*Config)) *testProcessor {
 	p.intensity.mean.Rate = 360e6
 	p.now = func() time.Time { return p.clock }
 	p.emissionsProcessor.intensity = &source{
-		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: marginal, trouble: func() error { return p.intensity.trouble },
+		Signal: &p.intensity, provider: "fake", region: "XX", accounting: location, intensityType: marginal, plausibility: plausibility{logger: set.Logger}, trouble: func() error { return p.intensity.trouble },
 	}
 	require.NoError(t, p.start(context.Background(), p))
 	t.Cleanup(func() {

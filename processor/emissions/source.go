@@ -31,6 +31,8 @@ type source struct {
 	// trouble returns why the signal may not be known now, nil if it is. Its text changes only with the reason. It is called after
 	// each batch. It may be nil.
 	trouble func() error
+	// plausibility checks the values in use.
+	plausibility plausibility
 	// close ends what the signal does on goroutines of its own. It may be nil.
 	close func() error
 }
