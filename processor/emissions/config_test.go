@@ -4,6 +4,8 @@ package emissions
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -91,7 +93,7 @@ func TestSchemaAcceptsTheExamples(t *testing.T) {
 func TestSchemaAndExampleHaveEverySetting(t *testing.T) {
 	want := settings(reflect.TypeFor[Config](), "")
 	schema := readSchema(t)
-	got := map[string]bool{}
+	got := map[string]*jsonschema.Schema{}
 	schemaSettings(schema, schema, "", got)
 	for path := range got {
 		assert.Contains(t, want, path, "of the schema")
@@ -101,7 +103,7 @@ func TestSchemaAndExampleHaveEverySetting(t *testing.T) {
 		usedSettings(conf.ToStringMap(), "", used)
 	}
 	for _, path := range want {
-		assert.True(t, got[path], "%s is missing in the schema", path)
+		assert.Contains(t, got, path, "of the code")
 		assert.True(t, used[path], "%s is missing in testdata/config.yaml", path)
 	}
 }
@@ -195,8 +197,8 @@ func structIn(t reflect.Type) reflect.Type {
 	return nil
 }
 
-// schemaSettings notes the settings of a schema, but not those of clients.
-func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]bool) {
+// schemaSettings notes the settings of a schema, without the settings of HTTP clients.
+func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]*jsonschema.Schema) {
 	if def, ok := strings.CutPrefix(s.Ref, "#/$defs/"); ok && def != "metric" && def != "duration" {
 		s = root.Defs[def]
 	}
@@ -207,9 +209,42 @@ func schemaSettings(root, s *jsonschema.Schema, path string, all map[string]bool
 		schemaSettings(root, s.Items, path, all)
 	}
 	for name, property := range s.Properties {
-		all[path+name] = true
+		all[path+name] = property
 		schemaSettings(root, property, path+name+"::", all)
 	}
+}
+
+var update = flag.Bool("update", false, "write the table of settings in README.md")
+
+// TestReadmeHasTheSettings compares the table of settings in README.md with config.schema.json.
+func TestReadmeHasTheSettings(t *testing.T) {
+	schema := readSchema(t)
+	all := map[string]*jsonschema.Schema{}
+	schemaSettings(schema, schema, "", all)
+	table := "| setting | default | description |\n|---|---|---|\n"
+	for _, path := range settings(reflect.TypeFor[Config](), "") {
+		if strings.HasPrefix(path, "metrics::") {
+			continue
+		}
+		s, def := all[path], ""
+		if len(s.Default) > 0 {
+			def = "`" + strings.Trim(string(s.Default), `"`) + "`"
+		}
+		require.NotEmpty(t, s.Description, path)
+		table += fmt.Sprintf("| `%s` | %s | %s |\n", path, def, s.Description)
+	}
+	const begin, end = "<!-- begin settings: go generate -->\n", "<!-- end settings -->\n"
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), begin)
+	require.True(t, ok)
+	got, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	if *update {
+		require.NoError(t, os.WriteFile("README.md", []byte(before+begin+table+end+after), 0o600))
+		return
+	}
+	assert.Equal(t, table, got, "go generate writes it")
 }
 
 // usedSettings notes the settings of a configuration.
