@@ -39,9 +39,12 @@ func CheckEmissions(config map[string]any) error {
 	for key, place := range Emissions {
 		places[key] = "now " + place
 	}
+	if _, section := config["price"].(map[string]any); section {
+		delete(places, "price") // its keys are listed
+	}
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(places)) {
-		if _, section := config["price"].(map[string]any); has(config, key) && !(key == "price" && section) {
+		if has(config, key) {
 			lines = append(lines, fmt.Sprintf("  %s: %s", key, places[key]))
 		}
 	}
