@@ -106,8 +106,8 @@ type SeriesConfig struct {
 	_ struct{}
 }
 
-// Unmarshal implements confmap.Unmarshaler. It refuses durations without a unit.
-func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Unmarshal(conf, c) }
+// Unmarshal implements confmap.Unmarshaler. Durations need a unit, and type errors contain the value.
+func (c *Config) Unmarshal(conf *confmap.Conf) error { return durations.Decode(conf, c) }
 
 // Validate checks what can be checked without the machine. Each error names its field.
 func (c *Config) Validate() error {

@@ -238,11 +238,12 @@ func TestUnknownSettingsAreRejected(t *testing.T) {
 		"metrics: {process.energie: {enabled: false}}":       "invalid keys: process.energie",
 		"metrics: {process.energy: {on: false}}":             "invalid keys: on",
 		"resource_attributes: {pid: {enabled: false}}":       "invalid keys: pid",
-		"processes: {max: many}":                             `processes::max: must be a number, is "many"`,
+		"processes: {max: many}":                             `processes::max: must be an integer, is "many"`,
 		"model: {idle_power: forty}":                         `model::idle_power: must be a number, is "forty"`,
-		"collection_interval: soon":                          `collection_interval: must be a duration such as 500ms, 5s or 2m, is "soon"`,
-		"zones: {package: true}":                             "zones: must be a list, is a section with keys",
-		"resource_attributes: {vm.id: {metrics_include: x}}": `resource_attributes::vm.id::metrics_include: must be a list, is "x"`,
+		"collection_interval: soon":                          `collection_interval: must be a duration such as 10s, is "soon"`,
+		"zones: package":                                     `zones: must be a list, is "package"`,
+		"zones: {package: true}":                             "'zones' source data must be an array or slice",
+		"resource_attributes: {vm.id: {metrics_include: x}}": "'metrics_include'",
 	} {
 		_, err := load(t, yaml)
 		assert.ErrorContains(t, err, want, yaml)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durations decodes configurations in which every duration must have a unit. Errors contain the values that are wrong.
+// Package durations decodes configurations in which every duration must have a unit.
 package durations
 
 import (
@@ -22,10 +22,7 @@ func Unmarshal(conf *confmap.Conf, config any) error {
 	if err := check("", reflect.TypeOf(config), conf.ToStringMap()); err != nil {
 		return err
 	}
-	if err := conf.Unmarshal(config); err != nil {
-		return explain(conf, config, err)
-	}
-	return nil
+	return conf.Unmarshal(config)
 }
 
 // check returns an error for each duration without a unit in value, which is to be decoded into a t. path is its key.
@@ -36,8 +33,8 @@ func check(path string, t reflect.Type, value any) error {
 	case t.Kind() == reflect.Pointer:
 		return check(path, t.Elem(), value)
 	}
-	if get, ok := reflect.PointerTo(t).MethodByName("Get"); ok && strings.HasPrefix(t.Name(), "Optional[") {
-		return check(path, get.Type.Out(0), value)
+	if of := optional(t); of != nil {
+		return check(path, of, value)
 	}
 	var errs []error
 	switch value := value.(type) {

@@ -31,6 +31,13 @@ const (
 	haste    = 20 * time.Millisecond
 	// quick is the part of a read's time that does not count: what a read takes that nothing blocks.
 	quick = 250 * time.Microsecond
+	// firstLook is the time after which a look at the thread shows whether a read is blocked.
+	firstLook = time.Millisecond
+	// maxStarved is the longest time for which a read may use a CPU or wait for one.
+	maxStarved = 2 * time.Second
+	// suspect is the time after which a read that has not returned is reported. On a busy machine, a process can be preempted while
+	// it holds a lock.
+	suspect = time.Second
 	// pause is the shortest time until a process that missed the deadline is read again.
 	pause = time.Minute
 	// maxOfUser and maxMissed are how many processes, of a user and of all users, may have missed the deadline in the last pause or
@@ -60,11 +67,12 @@ type Options[J Job] struct {
 }
 
 // Guard runs jobs of type J with a deadline of 100 ms. A job that misses the deadline is abandoned: it keeps its goroutine, its thread
-// and its buffers until the read returns. The process that it was for is not read again until then, nor within a minute.
+// and its buffers until the read returns. The process that it was for is not read again until then, nor within a minute. A job that uses a
+// CPU or waits for one is not blocked: it has up to 2 s.
 //
 // The number of abandoned jobs is bounded: two for each real user ID, 32 in total. Beyond that, no process of the user, or of any user,
-// is read. However many processes and users block, a scan waits for about 200 ms at most: after 100 ms a read that takes more than 20
-// ms misses its deadline, and after 200 ms nothing is read until the next scan. A read costs one or two microseconds more than without a
+// is read. However many processes and users block, a scan waits for about 200 ms at most: after 50 ms, processes of one user may block it
+// for 20 ms more, after 100 ms a read that takes more than 20 ms misses its deadline, and after 200 ms nothing is read until the next scan. A read costs two or three microseconds more than without a
 // Guard, and no memory.
 //
 // What remains possible: someone with 16 user IDs, such as those of a user namespace, can reach the total bound, and so can someone
@@ -80,6 +88,7 @@ type Guard[J Job] struct {
 	left    time.Duration // until reads of the scan have haste; negative from then on
 	// exhausted is set once a read of the scan was refused because the scan has waited too long.
 	exhausted bool
+	spent     map[user]time.Duration // in the scan, once it has waited for half of patience
 	timer     *time.Timer
 	idle      *worker[J] // runs the next request
 	missed    []miss
@@ -110,6 +119,7 @@ func New[J Job](options Options[J]) *Guard[J] {
 // Begin begins a scan.
 func (g *Guard[J]) Begin(now time.Time) {
 	g.now, g.left, g.exhausted = now, patience, false
+	clear(g.spent)
 	if len(g.missed) > 0 {
 		g.missed = slices.DeleteFunc(g.missed, func(m miss) bool {
 			return m.hasEnded.Load() && (now.Sub(m.at) >= pause || now.Before(m.at))
@@ -132,15 +142,23 @@ func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 		return ErrBlocked
 	}
 	of, known := noUser, false
-	if len(g.missed) > 0 {
-		if len(g.missed) >= maxMissed || slices.ContainsFunc(g.missed, func(m miss) bool { return m.pid == pid && m.start == start }) {
+	if len(g.missed) >= maxMissed || slices.ContainsFunc(g.missed, func(m miss) bool { return m.pid == pid && m.start == start }) {
+		return ErrBlocked
+	}
+	if len(g.missed) > 0 || g.left < patience/2 {
+		if of, known = g.userOf(pid, start); !known || g.missesOf(of) >= maxOfUser {
 			return ErrBlocked
 		}
-		if of, known = g.userOf(pid, start); !known || of != noUser && g.missesOf(of) >= maxOfUser {
+		if g.spent[of] >= haste {
+			g.exhausted = true
 			return ErrBlocked
 		}
 	}
+	before := g.left
 	w := g.do(request[J]{read: read})
+	if known && g.left < before {
+		g.spend(of, before-g.left)
+	}
 	if w == nil {
 		return nil
 	}
@@ -149,6 +167,14 @@ func (g *Guard[J]) Run(pid int32, start time.Duration, read func(J)) error {
 	}
 	g.missed = append(g.missed, miss{pid, start, of, g.now, w.hasEnded})
 	return ErrBlocked
+}
+
+// spend notes for how long a user's processes have blocked the scan.
+func (g *Guard[J]) spend(of user, blocked time.Duration) {
+	if g.spent == nil {
+		g.spent = map[user]time.Duration{}
+	}
+	g.spent[of] += blocked
 }
 
 // isDirect reports whether nothing can block the files below proc.
@@ -191,27 +217,46 @@ func (g *Guard[J]) do(r request[J]) (missed *worker[J]) {
 	if g.timer == nil {
 		g.timer = time.NewTimer(time.Hour)
 	}
-	began := time.Now()
 	wait := g.left
 	if wait < haste {
 		wait = cmp.Or(g.options.Haste, haste)
 	}
-	g.timer.Reset(wait)
 	w.start(r)
-	select {
-	case <-w.done:
-	case <-g.timer.C:
-		if w.state.CompareAndSwap(reading, abandoned) {
-			g.idle, missed = nil, w
-		} else {
-			<-w.done
+	blocked, done := g.await(w, wait)
+	if !done {
+		g.idle, missed = nil, w
+	}
+	g.left -= blocked
+	return missed
+}
+
+// await waits until a worker has finished its request, and returns for how long it was blocked. If that exceeds wait, it abandons the
+// worker and returns false. The time for which the machine has no free CPU is not part of it, up to maxStarved.
+func (g *Guard[J]) await(w *worker[J], wait time.Duration) (blocked time.Duration, done bool) {
+	began := time.Now()
+	last, step, isBlocked := began, firstLook, true
+	for {
+		g.timer.Reset(step)
+		select {
+		case <-w.done:
+			g.timer.Stop()
+			switch now := time.Now(); {
+			case last == began && w.slept:
+				blocked = max(now.Sub(began)-quick, 0)
+			case last != began && isBlocked:
+				blocked += now.Sub(last)
+			}
+			return blocked, true
+		case now := <-g.timer.C:
+			if isBlocked = !w.isStarved(); isBlocked {
+				blocked += now.Sub(last)
+			}
+			if (blocked >= wait || now.Sub(began) >= maxStarved) && w.abandon() {
+				return blocked, false
+			}
+			last, step = now, max(firstLook, min(2*step, haste, wait-blocked))
 		}
 	}
-	g.timer.Stop()
-	if took := time.Since(began); took > quick {
-		g.left -= took - quick
-	}
-	return missed
 }
 
 // worker returns the one that runs the next request.
@@ -229,8 +274,8 @@ func (g *Guard[J]) Err(what string) error {
 	}
 	processes := map[user]int{}
 	for i, m := range g.missed {
-		isSame := func(o miss) bool { return o.pid == m.pid && o.start == m.start && !o.hasEnded.Load() }
-		if !m.hasEnded.Load() && !slices.ContainsFunc(g.missed[:i], isSame) {
+		isSame := func(o miss) bool { return o.pid == m.pid && o.start == m.start && g.isBlocked(&o) }
+		if g.isBlocked(&m) && !slices.ContainsFunc(g.missed[:i], isSame) {
 			processes[m.user]++
 		}
 	}
@@ -250,6 +295,9 @@ func (g *Guard[J]) Err(what string) error {
 	return fmt.Errorf("%s of some processes cannot be read, because processes of these users block reads of their files in /proc: %s",
 		what, strings.Join(by, ", "))
 }
+
+// isBlocked reports whether a read has not returned for so long that its process blocks it.
+func (g *Guard[J]) isBlocked(m *miss) bool { return !m.hasEnded.Load() && g.now.Sub(m.at) >= suspect }
 
 // namedUsers is how many users an error names.
 const namedUsers = 3

@@ -144,6 +144,8 @@ func TestABlockedReadDelaysOnlyItsScan(t *testing.T) {
 	h.requireBlocked(1)
 	assert.GreaterOrEqual(t, time.Since(began), patience)
 	h.requireReads(2)
+	require.NoError(t, h.guard.Err("command lines"), "it may return soon")
+	h.begin(suspect)
 	require.EqualError(t, h.guard.Err("command lines"), "command lines of some processes cannot be read, because processes of these users block "+
 		"reads of their files in /proc: user 1000 (1 process)")
 	h.begin(time.Hour)
@@ -159,12 +161,38 @@ func TestAnUnblockedProcessIsReadAfterAPause(t *testing.T) {
 	require.NoError(t, os.Rename(h.path(1, "cmdline"), h.path(1, "before")))
 	h.add(1, 1000)
 	unblock(t, h.path(1, "before"))
-	require.Eventually(t, func() bool { return h.guard.Err("x") == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return h.guard.missed[0].hasEnded.Load() }, time.Minute, time.Millisecond)
 	h.begin(pause - time.Second)
 	h.requireBlocked(1)
 	h.begin(time.Second)
 	h.requireReads(1)
 	assert.Empty(t, h.guard.missed)
+}
+
+// On a machine without a free CPU, each read takes as long as one that is blocked. Here the system call takes that long.
+func TestAReadThatNeedsCPUTimeIsNotBlocked(t *testing.T) {
+	h := newHost(t)
+	h.add(1, 1000)
+	random := make([]byte, 32<<20)
+	for range 3 {
+		job := h.guard.Job()
+		job.pid = 1
+		require.NoError(t, h.guard.Run(1, 0, func(t *text) {
+			for began := time.Now(); time.Since(began) < 3*patience/2; {
+				if _, err := unix.Getrandom(random, 0); err != nil {
+					t.err = err
+					return
+				}
+			}
+			t.read()
+		}))
+		require.NoError(t, job.err)
+		assert.Equal(t, "process 1", string(job.got))
+	}
+	h.requireReads(1)
+	assert.Empty(t, h.guard.missed)
+	assert.Greater(t, h.guard.left, patience/2)
+	require.NoError(t, h.guard.Err("command lines"))
 }
 
 func TestAnotherProcessWithTheNumberIsRead(t *testing.T) {
@@ -197,6 +225,33 @@ func TestAUserCannotHaveOthersUnread(t *testing.T) {
 		assert.Len(t, h.guard.missed, maxOfUser)
 	}
 	assert.ErrorContains(t, h.guard.Err("command lines"), ": user 1000 (2 processes)")
+}
+
+// Each read blocks for less than the deadline, so that none is missed.
+func TestAUserCannotUseUpTheTimeOfAScan(t *testing.T) {
+	h := newHost(t)
+	h.guard.options.Haste = haste
+	for pid := range 30 {
+		h.add(100+pid, 1000)
+	}
+	for pid := range 20 {
+		h.add(200+pid, 1001)
+	}
+	for pid := range 30 {
+		h.guard.Job().pid = int32(100 + pid)
+		err := h.guard.Run(int32(100+pid), 0, func(t *text) {
+			poll := []unix.PollFd{}
+			_, _ = unix.Poll(poll, 13) // sleeps in a system call, as a blocked read does
+			t.read()
+		})
+		if pid > 10 {
+			require.ErrorIs(t, err, ErrBlocked)
+		}
+	}
+	for pid := range 20 {
+		h.requireReads(200 + pid)
+	}
+	require.Error(t, h.guard.Err("command lines"))
 }
 
 func TestManyUsersCannotDelayAScan(t *testing.T) {

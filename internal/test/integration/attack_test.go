@@ -445,8 +445,8 @@ func TestAttackOtherClocks(t *testing.T) {
 // Once the exits that did not fit left half of the energy unattributed.
 func TestAttackForkStorm(t *testing.T) {
 	need(t)
-	const interval = 15 * time.Second
 	hostile, load := build(t, "hostile"), build(t, "load")
+	interval := intervalOfAFullBuffer(t, hostile)
 	text := strings.Replace(attackConfig, "collection_interval: 1s", "collection_interval: "+interval.String(), 1)
 	require.NotEqual(t, attackConfig, text)
 	a := startAttackedWith(t, text, "bpf", limiter{check: time.Second, mib: 1024})
@@ -455,15 +455,34 @@ func TestAttackForkStorm(t *testing.T) {
 	startHostile(t, hostile, "storm", 2*runtime.NumCPU(), none)
 	id := strings.Repeat("8", 64)
 	neighbor := startIn(t, "docker/"+id, load, "fork", "3")
-	within(t, time.Minute, "two collections pass", func() bool { return len(a.collections(t)) >= 3 })
+	within(t, 4*interval, "two collections pass", func() bool { return len(a.collections(t)) >= 3 })
 	exits := float64(forks(t)-before) / time.Since(began).Seconds()
 	neighbor.waitDone(t)
 	all := a.requireBalance(t)
 	active, unattributed := total(all, "system.energy", "energy.state=active"), total(all, "system.unattributed.energy")
 	t.Logf("%.0f exits a second, %.2f %% of %.0f J are unattributed", exits, 100*unattributed/active, active)
-	require.Greater(t, exits*interval.Seconds(), 1.5*104_857, "exits of an interval that fill the buffer")
+	require.Greater(t, exits*interval.Seconds(), 1.2*104_857, "exits of an interval that fill the buffer")
 	assert.Less(t, unattributed, 0.02*active)
 	assert.InDelta(t, 3.2, total(all, "container.cpu.time", "container.id="+id), 0.3, "seconds of processes that end in the storm")
+}
+
+// intervalOfAFullBuffer returns a collection interval in which a fork storm fills the buffer for exits twice. How fast a machine
+// forks depends on its load.
+func intervalOfAFullBuffer(t *testing.T, hostile string) time.Duration {
+	t.Helper()
+	const least, most = 15 * time.Second, 90 * time.Second
+	storm := startHostile(t, hostile, "storm", 2*runtime.NumCPU(), none)
+	before, began := forks(t), time.Now()
+	within(t, time.Minute, "20,000 forks", func() bool { return forks(t)-before > 20_000 })
+	exits := float64(forks(t)-before) / time.Since(began).Seconds()
+	for _, pid := range storm {
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	}
+	interval := time.Duration(2*104_857/exits*1000) * time.Millisecond
+	if interval > most {
+		t.Skipf("this machine is too slow or too busy: %.0f exits a second", exits)
+	}
+	return max(interval, least).Round(time.Second)
 }
 
 // forks returns how many processes and threads the machine has started.
