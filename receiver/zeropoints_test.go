@@ -64,7 +64,7 @@ func TestNewSeriesBeginsWithAZeroPointOnce(t *testing.T) {
 }
 
 func TestShortSeriesHasItsZeroPointAndFinalValueTogether(t *testing.T) {
-	n := nodeWithJob(t, func(c *Config) { c.SamplingInterval = time.Second })
+	n := nodeWithJob(t, func(c *Config) { c.Window = time.Second })
 	n.host.Run(5*time.Second, map[int]int64{10: 300})
 	n.host.Zones["intel-rapl:0"].Energy += 50 * joule
 	require.NoError(t, n.host.Render())
@@ -130,7 +130,7 @@ func TestContainerThatCameBackHasAZeroPointAfterItsFinalValue(t *testing.T) {
 }
 
 func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *testing.T) {
-	n := newTestNode(t, func(c *Config) { c.Containers = SeriesConfig{MinEnergy: 1e6} })
+	n := newTestNode(t, func(c *Config) { c.Series.Containers.Max = 1 })
 	n.start()
 	n.run(100*joule, nil)
 	taken := n.s.ledger.Last().Stamp
@@ -143,7 +143,7 @@ func TestOtherContainersHaveTheirZeroPointAfterTheLastCollectionThatWasTaken(t *
 }
 
 func TestWithoutTheSettingThereAreNoZeroPoints(t *testing.T) {
-	n := nodeWithJob(t, func(c *Config) { c.ZeroPoints = false })
+	n := nodeWithJob(t, func(c *Config) { c.noZeroPoints = true })
 	n.run(100*joule, map[int]int64{10: 300})
 	for _, rm := range n.md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {

@@ -58,6 +58,14 @@ type Sensor struct {
 	Kind   power.Kind
 }
 
+// String returns the sensor as a key of the setting meters::hwmon::sensors.
+func (s *Sensor) String() string {
+	if s.Device == "" {
+		return s.Chip + "/" + s.Sensor
+	}
+	return s.Chip + "/" + s.Device + "/" + s.Sensor
+}
+
 // searchEvery is how often sensors are looked for as long as nothing that is known has vanished.
 const searchEvery = time.Minute
 
