@@ -8,6 +8,7 @@
 //	energy phase begin NAME | end             begins or ends a phase of what is measured
 //	energy calibrate [flags]                  a power curve, fitted to a wall meter's record
 //	energy train [flags]                      a power model for machines that have no meter, from one that has
+//	energy convert FILE                       a configuration from before version 1, converted
 //
 // measure, and top without a collector, have the receiver embedded. Otherwise energy reads what the collector's Prometheus exporter serves.
 //
@@ -41,6 +42,7 @@ var commands = []struct {
 	{"phase", "begin or end a phase of what is measured", reported("phase", mark)},
 	{"calibrate", "fit a power curve to a wall meter's record", reported("calibrate", calibrate)},
 	{"train", "train a power model for machines that have no meter", reported("train", train)},
+	{"convert", "convert a configuration from before version 1", reported("convert", convertConfig)},
 }
 
 func usage() string {
